@@ -1,0 +1,333 @@
+package outrigger_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"go/parser"
+	"go/token"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/outrigger-mesh/outrigger/"
+
+// room is one row of the table of who may import whom.
+type room struct {
+	// packages is a package of this module; /... means all below it too.
+	packages string
+	// may lists what it may import beside the standard library, directly and
+	// outside of its tests. Names without a dot in their first part are of this
+	// module.
+	may string
+	// why says what the row keeps out.
+	why string
+}
+
+// kubernetes is what most rooms that talk of pods need: the types, not a client.
+const kubernetes = "k8s.io/api/... k8s.io/apimachinery/... "
+
+// rooms is the house. Rooms that are not built yet have their rows already. Add
+// a package when a room is too full, not before, and a row with it.
+var rooms = []room{
+	// The vocabulary, which everybody shares.
+	{"apis/...", "apis/... k8s.io/apimachinery/... k8s.io/api/core/v1",
+		"the types of the CRDs are for other people's clients too, which want none of our dependencies"},
+	{"mesh", "",
+		"what a mesh is has no words of Kubernetes and of no proxy; it must build and be tested anywhere"},
+	{"certificate", "",
+		"names and documents, without keys and without a CA behind them"},
+	{"health", "",
+		"every driver returns it"},
+
+	// The contract, which vendors build on. Whatever it imports, they import.
+	{"sidecar", "health sidecar/driver",
+		"the register knows drivers by their contract only"},
+	{"sidecar/driver", "mesh certificate health apis/... sidecar/agentspec github.com/google/uuid k8s.io/api/core/v1 k8s.io/client-go/kubernetes k8s.io/client-go/rest",
+		"a vendor's driver compiles against this package, so its imports are promises"},
+	{"sidecar/agentspec", "",
+		"the agent is a small static binary and shares this package with the contract"},
+	{"sidecar/podtemplate", "sidecar/agentspec sidecar/driver github.com/Masterminds/sprig/v3 sigs.k8s.io/yaml " + kubernetes,
+		"a template sees what its driver sees, nothing of the mesh"},
+	{"sidecar/xds", "mesh sidecar/driver github.com/envoyproxy/go-control-plane/...",
+		"a delivery kit owns a socket and knows no proxy's configuration"},
+	{"sidecar/repo", "mesh sidecar/driver",
+		"a delivery kit owns a socket and knows no proxy's configuration"},
+	{"sidecar/drivertest", "apis/... mesh certificate sidecar/agentspec sidecar/driver github.com/google/go-cmp/cmp github.com/google/uuid k8s.io/client-go/kubernetes k8s.io/client-go/rest k8s.io/pod-security-admission/... " + kubernetes,
+		"vendors run the suite in their own repositories, over drivers that it does not know"},
+
+	// The drivers: what is public, and their proxy's own libraries.
+	{"drivers/envoy", public + "github.com/envoyproxy/go-control-plane/... google.golang.org/protobuf/...",
+		"a driver of ours has no way in that a vendor's has not: no internal package and no other driver"},
+	{"drivers/pipy", public,
+		"a driver of ours has no way in that a vendor's has not: no internal package and no other driver"},
+	{"drivers/null", public,
+		"it is the one to copy, so it shows the least that a driver needs"},
+	{"drivers/standard", "drivers/envoy drivers/null drivers/pipy",
+		"it is a list of drivers"},
+
+	// The inside, from the objects of the API server to what is done with them.
+	{"internal/source", "apis/... mesh sidecar/driver " + kubernetes,
+		"objects to facts is a function; fetching them is another package's"},
+	{"internal/source/kube", "apis/... internal/source mesh golang.org/x/sync/... k8s.io/client-go/... sigs.k8s.io/controller-runtime/... " + kubernetes,
+		"it fetches, and leaves the meaning to internal/source"},
+	{"internal/source/dir", "apis/... internal/source mesh sigs.k8s.io/yaml " + kubernetes,
+		"it fetches without a cluster, and leaves the meaning to internal/source"},
+	{"internal/catalog", "mesh",
+		"Snapshots and Views are made of facts, whatever these came from"},
+	{"internal/inject", "apis/... mesh certificate health sidecar sidecar/agentspec sidecar/driver sidecar/podtemplate github.com/go-json-experiment/json/... github.com/google/uuid github.com/prometheus/client_golang/prometheus/... k8s.io/client-go/... sigs.k8s.io/yaml " + kubernetes,
+		"it answers from what it is given, and meets drivers through package sidecar only"},
+	{"internal/inject/offline", "internal/inject github.com/evanphx/json-patch/v5 github.com/go-json-experiment/json/... sigs.k8s.io/kustomize/kyaml/... sigs.k8s.io/yaml k8s.io/apimachinery/...",
+		"the same engine as the webhook, and no client: a manifest is all that it needs"},
+	{"internal/servingcert", "github.com/fsnotify/fsnotify github.com/prometheus/client_golang/prometheus/... k8s.io/client-go/... " + kubernetes,
+		"any webhook could use it: it knows nothing of the mesh and of injection"},
+	{"internal/audit", "apis/... internal/inject internal/source internal/source/kube mesh github.com/prometheus/client_golang/prometheus/... k8s.io/client-go/... sigs.k8s.io/controller-runtime/... " + kubernetes,
+		"it looks at what injection did and never injects; no driver is called from here"},
+	{"internal/identity", "mesh certificate k8s.io/client-go/... " + kubernetes,
+		"who may have which certificate does not depend on any proxy"},
+	{"internal/agent", "certificate sidecar/agentspec",
+		"it is in every pod: small, without a client of Kubernetes, and it knows no driver"},
+	{"internal/capture", "sidecar/agentspec",
+		"a CNI plugin must be able to call it, so it has no pod and no agent around it"},
+	{"internal/lab", "internal/agent internal/capture sidecar/agentspec",
+		"it is a machine with pods, whatever mesh runs on it"},
+	{"internal/cli", "apis/... charts/outrigger health mesh sidecar sidecar/driver internal/... github.com/go-logr/logr github.com/prometheus/client_golang/... github.com/spf13/... golang.org/x/sync/... helm.sh/helm/v4/... k8s.io/client-go/... k8s.io/klog/v2 sigs.k8s.io/... " + kubernetes,
+		"commands wire the inside; which drivers there are is for the program's main package to say"},
+
+	// The programs.
+	{"app", "internal/cli",
+		"it is the door for a vendor's program, which brings its drivers itself"},
+	{"cmd/outrigger", "app drivers/standard",
+		"a vendor copies this main package"},
+	{"cmd/outrigger-agent", "internal/agent",
+		"the agent's binary must not grow with the control plane"},
+	{"charts/outrigger", "helm.sh/helm/v4/...",
+		"a chart is files; what renders them is Helm's"},
+
+	// What tests stand on.
+	{"test/apiserver", "k8s.io/client-go/... sigs.k8s.io/controller-runtime/... " + kubernetes,
+		"it starts programs that are not ours, and must not know ours"},
+	{"test/demo", "test/apiserver github.com/google/go-cmp/cmp k8s.io/client-go/... sigs.k8s.io/controller-runtime/... " + kubernetes,
+		"it shows the programs as a user runs them, from outside"},
+	{"test/bench", "drivers/standard internal/inject internal/source sidecar sidecar/driver github.com/prometheus/client_golang/prometheus/... golang.org/x/sync/... " + kubernetes,
+		"it measures the webhook by its own door, and adds no other way in"},
+	{"test/e2e", "test/apiserver k8s.io/client-go/... sigs.k8s.io/controller-runtime/... " + kubernetes,
+		"it tests the programs as a user runs them, from outside"},
+	{".", "",
+		"the root holds tests only"},
+}
+
+// public is what drivers may import of this module, and the types of pods.
+const public = "apis/... certificate health mesh sidecar sidecar/agentspec sidecar/driver sidecar/podtemplate sidecar/repo sidecar/xds k8s.io/api/core/v1 "
+
+// listed is what is needed of the output of go list.
+type listed struct {
+	ImportPath, Dir, Name, Doc string
+	GoFiles, Imports           []string
+}
+
+func listPackages(t *testing.T) []listed {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,Name,Doc,GoFiles,Imports", "./...")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.String())
+	}
+	var packages []listed
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p listed
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return packages
+		} else if err != nil {
+			t.Fatalf("reading the output of go list: %v", err)
+		}
+		p.ImportPath = inModule(p.ImportPath)
+		packages = append(packages, p)
+	}
+}
+
+// inModule returns a package's path below the module, or "." for the root; other
+// modules' paths stay.
+func inModule(importPath string) string {
+	if importPath+"/" == module {
+		return "."
+	}
+	return strings.TrimPrefix(importPath, module)
+}
+
+func TestImports(t *testing.T) {
+	for _, p := range listPackages(t) {
+		r, err := roomOf(rooms, p.ImportPath)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		for _, i := range p.Imports {
+			if !r.allows(i) {
+				t.Errorf("%s imports %s, and its row in rooms does not allow that: %s", p.ImportPath, inModule(i), r.why)
+			}
+		}
+	}
+}
+
+// roomOf returns the row of a package.
+func roomOf(rooms []room, pkg string) (room, error) {
+	at := slices.IndexFunc(rooms, func(r room) bool { return matches(r.packages, pkg) })
+	if at < 0 {
+		return room{}, errors.New("package " + pkg + " has no row in rooms; put the code into a room that is there, or add a row that says what it may import")
+	}
+	return rooms[at], nil
+}
+
+func (r room) allows(importPath string) bool {
+	if first, _, _ := strings.Cut(importPath, "/"); !strings.Contains(first, ".") && importPath != "C" {
+		return true
+	}
+	return slices.ContainsFunc(strings.Fields(r.may), func(pattern string) bool { return matches(pattern, inModule(importPath)) })
+}
+
+// matches is the go command's rule for patterns that end in /...
+func matches(pattern, pkg string) bool {
+	if parent, ok := strings.CutSuffix(pattern, "/..."); ok {
+		return pkg == parent || strings.HasPrefix(pkg, parent+"/")
+	}
+	return pkg == pattern
+}
+
+// TestImportsCatches gives the rules imports that they must refuse.
+func TestImportsCatches(t *testing.T) {
+	for _, tt := range []struct {
+		pkg, imported string
+		want          bool
+	}{
+		{"mesh", "strings", true},
+		{"mesh", "k8s.io/api/core/v1", false},
+		{"mesh", "C", false},
+		{"drivers/pipy", module + "sidecar/driver", true},
+		{"drivers/pipy", module + "internal/inject", false},
+		{"drivers/pipy", module + "drivers/envoy", false},
+		{"drivers/pipy", "github.com/envoyproxy/go-control-plane/pkg/cache/v3", false},
+		{"drivers/envoy", "github.com/envoyproxy/go-control-plane/pkg/cache/v3", true},
+		{"sidecar/driver", "k8s.io/client-go/tools/cache", false},
+		{"internal/servingcert", module + "mesh", false},
+		{"internal/inject", module + "drivers/envoy", false},
+		{"internal/cli", module + "drivers/standard", false},
+		{"internal/cli", module + "internal/inject/offline", true},
+		{"app", module + "internal/clip", false},
+		{"apis/config/v1alpha1", module + "apis/config/v1alpha2", true},
+		{"apis/config/v1alpha1", module + "mesh", false},
+		{"test/demo", module + "internal/inject", false},
+	} {
+		r, err := roomOf(rooms, tt.pkg)
+		if err != nil {
+			t.Error(err)
+		} else if got := r.allows(tt.imported); got != tt.want {
+			t.Errorf("may %s import %s: %t, want %t", tt.pkg, inModule(tt.imported), got, tt.want)
+		}
+	}
+	if _, err := roomOf(rooms, "internal/attic"); err == nil {
+		t.Error("a package without a row was found")
+	}
+}
+
+// TestRooms checks the table itself.
+func TestRooms(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, r := range rooms {
+		if seen[r.packages] {
+			t.Errorf("%s has two rows", r.packages)
+		}
+		seen[r.packages] = true
+		if r.why == "" {
+			t.Errorf("%s has no reason", r.packages)
+		}
+		for _, pattern := range strings.Fields(r.may) {
+			if first, _, _ := strings.Cut(pattern, "/"); strings.Contains(first, ".") {
+				continue
+			}
+			if !slices.ContainsFunc(rooms, func(other room) bool {
+				return matches(other.packages, pattern) || matches(pattern, strings.TrimSuffix(other.packages, "/..."))
+			}) {
+				t.Errorf("%s may import %s, and there is no such room", r.packages, pattern)
+			}
+		}
+	}
+}
+
+// TestPackageNames refuses rooms for everything and nothing.
+func TestPackageNames(t *testing.T) {
+	for _, p := range listPackages(t) {
+		for _, name := range []string{p.Name, path.Base(p.ImportPath)} {
+			if slices.Contains([]string{"util", "utils", "common", "types", "helper", "helpers", "misc", "shared"}, name) {
+				t.Errorf("package %s: the name %q says nothing about what is in it", p.ImportPath, name)
+			}
+		}
+	}
+}
+
+// TestPackageDocs wants one package comment, in one file.
+func TestPackageDocs(t *testing.T) {
+	for _, p := range listPackages(t) {
+		var documented []string
+		for _, name := range p.GoFiles {
+			file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.PackageClauseOnly|parser.ParseComments)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if file.Doc != nil {
+				documented = append(documented, name)
+			}
+		}
+		if len(p.GoFiles) > 0 && len(documented) != 1 {
+			t.Errorf("package %s has package comments in %q, want one", p.ImportPath, documented)
+		}
+		want := "Package " + p.Name + " "
+		if p.Name == "main" {
+			want = "Command "
+		}
+		if len(documented) == 1 && !strings.HasPrefix(p.Doc, want) {
+			t.Errorf("the comment of package %s begins %q, want %q", p.ImportPath, p.Doc, want)
+		}
+	}
+}
+
+// maxLines is where a file is too long to be read at once.
+const maxLines = 500
+
+var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
+
+// TestFileLengths reads every file, so that the go command notices changes of
+// packages for the other tests here too and runs them again.
+func TestFileLengths(t *testing.T) {
+	err := filepath.WalkDir(".", func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && name != "." && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "bin"):
+			return fs.SkipDir
+		case entry.IsDir() || path.Ext(name) != ".go":
+			return nil
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		if lines := bytes.Count(text, []byte("\n")); lines > maxLines && !generated.Match(text) {
+			t.Errorf("%s has %d lines, want at most %d; make two files of it", name, lines, maxLines)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
