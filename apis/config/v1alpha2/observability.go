@@ -1,0 +1,87 @@
+package v1alpha2
+
+// ObservabilitySpec configures logs, traces and debug pages.
+type ObservabilitySpec struct {
+	// OSMLogLevel is how much the control plane logs.
+	// +optional
+	OSMLogLevel string `json:"osmLogLevel,omitempty"`
+
+	// EnableDebugServer serves the controller's debug pages.
+	// +optional
+	EnableDebugServer bool `json:"enableDebugServer,omitempty"`
+
+	// PrometheusScraping was in Open Service Mesh 0.9 only.
+	// +optional
+	PrometheusScraping *bool `json:"prometheusScraping,omitempty"`
+
+	// Tracing sends spans to a collector.
+	// +optional
+	Tracing TracingSpec `json:"tracing,omitzero"`
+
+	// RemoteLogging sends access logs to a collector (osm-edge).
+	// +optional
+	RemoteLogging RemoteLoggingSpec `json:"remoteLogging,omitzero"`
+}
+
+// TracingSpec sends spans to a collector.
+type TracingSpec struct {
+	// Enable turns it on.
+	// +optional
+	Enable bool `json:"enable,omitempty"`
+
+	// Port is the collector's port; 0 means 9411.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=65535
+	Port int32 `json:"port,omitempty"`
+
+	// Address is the collector's host name or IP address. Empty means jaeger in
+	// the control plane's namespace.
+	// +optional
+	Address string `json:"address,omitempty"`
+
+	// Endpoint is the path that spans are posted to. Empty means /api/v2/spans.
+	// +optional
+	Endpoint string `json:"endpoint,omitempty"`
+
+	// SampledFraction is the share of requests that is traced, a decimal number
+	// from 0 to 1 in a string. Left out, it is "1" (osm-edge).
+	// +optional
+	SampledFraction *string `json:"sampledFraction,omitempty"`
+}
+
+// RemoteLoggingSpec sends access logs to a collector (osm-edge).
+type RemoteLoggingSpec struct {
+	// Enable turns it on.
+	// +optional
+	Enable bool `json:"enable,omitempty"`
+
+	// Level is how much is sent, from 0 for nothing to 2 for the most.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=2
+	Level int32 `json:"level,omitempty"`
+
+	// Port is the collector's port; 0 means that none was given.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=65535
+	Port int32 `json:"port,omitempty"`
+
+	// Address is the collector's host name or IP address.
+	// +optional
+	Address string `json:"address,omitempty"`
+
+	// Endpoint is the path that logs are posted to.
+	// +optional
+	Endpoint string `json:"endpoint,omitempty"`
+
+	// Authorization is the value of the Authorization header that is sent along.
+	// +optional
+	Authorization string `json:"authorization,omitempty"`
+
+	// SampledFraction is the share of requests that is logged, a decimal number
+	// from 0 to 1 in a string. Left out, it is "1".
+	// +optional
+	SampledFraction *string `json:"sampledFraction,omitempty"`
+}
