@@ -1,0 +1,48 @@
+// Package certificate is the vocabulary of mesh identity documents: names,
+// certificates without their keys, and the interface of what manages them.
+//
+// It imports the standard library only. Private keys have no place in it: a
+// workload's key is born in the pod and never leaves it.
+package certificate
+
+import (
+	"time"
+)
+
+// CommonName is the handle of one proxy: <ProxyUUID>.sidecar.<service
+// account>.<namespace>. It is for people to read and decides nothing.
+type CommonName string
+
+// String returns the name as it is.
+func (cn CommonName) String() string { return string(cn) }
+
+// Certificate is what is public about a certificate that a proxy has, or will
+// be issued. It never holds a private key.
+type Certificate struct {
+	// CommonName is the subject's common name.
+	CommonName CommonName
+	// URI is the one URI SAN, a SPIFFE ID.
+	URI string
+	// DNSNames are the DNS SANs.
+	DNSNames []string
+	// Chain is the leaf and its intermediates as PEM, leaf first; empty for a
+	// certificate that has not been issued yet.
+	Chain []byte
+	// TrustBundle is the PEM of every root that peers are verified against;
+	// empty where the bundle is not known, as in offline injection.
+	TrustBundle []byte
+	// NotAfter is the end of the leaf's life; zero before it is issued.
+	NotAfter time.Time
+}
+
+// Manager is what drivers may ask of the mesh's certificate authority.
+// Implementations are safe for use by many goroutines.
+type Manager interface {
+	// TrustBundle returns the PEM of the roots that are trusted now. It is
+	// never empty once the controller has started its drivers.
+	TrustBundle() []byte
+	// TrustBundleChanged returns a channel that receives a value after each
+	// change of the bundle, until stop is closed. Changes that come in quick
+	// succession may be told as one.
+	TrustBundleChanged(stop <-chan struct{}) <-chan struct{}
+}

@@ -1,0 +1,42 @@
+package mesh
+
+// ObjectRef names an object of the user's.
+type ObjectRef struct {
+	// APIVersion and Kind are as the object itself gives them, for example
+	// "config.openservicemesh.io/v1alpha2" and "MeshConfig".
+	APIVersion, Kind string
+	// Namespace is empty for objects without one.
+	Namespace, Name string
+}
+
+// String returns Kind namespace/name, or Kind name without a namespace.
+func (r ObjectRef) String() string {
+	if r.Namespace == "" {
+		return r.Kind + " " + r.Name
+	}
+	return r.Kind + " " + r.Namespace + "/" + r.Name
+}
+
+// Problem is something wrong with an object of the user's, or a field of it
+// that was accepted and has no effect. It is data, never a failure of ours: it
+// ends in the object's status, an Event and a metric, and the rest of the mesh
+// goes on.
+type Problem struct {
+	// Object is what is wrong.
+	Object ObjectRef
+	// Reason is one CamelCase word for programs, for example "UnknownClass".
+	Reason string
+	// Field is the path of the field, for example "spec.sidecar.sidecarClass";
+	// empty if the problem is not one field's.
+	Field string
+	// Message says in a sentence what is wrong and what would be right.
+	Message string
+}
+
+// String returns the problem as one line for a person.
+func (p Problem) String() string {
+	if p.Field == "" {
+		return p.Object.String() + ": " + p.Reason + ": " + p.Message
+	}
+	return p.Object.String() + ": " + p.Reason + ": " + p.Field + ": " + p.Message
+}

@@ -1,0 +1,158 @@
+// Package agentspec is what the injector tells the agent in a pod, as data: how
+// to run the proxy, which probes to answer for the app, what to redirect. A
+// driver's Patch emits it and the agent carries it out, so that a vendor never
+// rebuilds the agent.
+//
+// It travels as JSON in environment variables of the injected containers and
+// imports the standard library only.
+package agentspec
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// Environment variables of the injected containers.
+const (
+	// EnvSpec holds a Spec as JSON, in the sidecar container.
+	EnvSpec = "OUTRIGGER_AGENT"
+	// EnvRedirection holds a Redirection as JSON, in the init container.
+	EnvRedirection = "OUTRIGGER_REDIRECTION"
+)
+
+// Spec is everything that the agent does in a pod beside identity, which is the
+// same for every proxy. In Command, in a file's Content, in ReadyURL and in the
+// URLs of Drain and Mirror, ${NAME} stands for the environment variable NAME of
+// the sidecar container; a name that is not set is an error of the agent.
+type Spec struct {
+	// Command is the proxy's command line, the program first. It is never empty.
+	Command []string `json:"command"`
+	// Files are written before the proxy starts.
+	Files []File `json:"files,omitempty"`
+	// Mirror, if set, is kept equal to the driver's repository.
+	Mirror *Mirror `json:"mirror,omitempty"`
+	// Reload says how the proxy is told that its files changed. Nil means that
+	// it notices by itself.
+	Reload *Reload `json:"reload,omitempty"`
+	// ReadyURL answers 2xx once the proxy has its first configuration.
+	ReadyURL string `json:"readyURL,omitempty"`
+	// Drain, if set, is carried out on SIGTERM before the proxy is stopped.
+	Drain *Drain `json:"drain,omitempty"`
+	// Probes are the app's own probes and hooks, which the agent answers.
+	Probes []Probe `json:"probes,omitempty"`
+	// DisabledMTLS says that the pod's traffic in the mesh is plaintext. The
+	// agent still needs its identity to talk to the controller.
+	DisabledMTLS bool `json:"disabledMTLS,omitempty"`
+}
+
+// File is one file of the proxy's.
+type File struct {
+	// Path is absolute and lies on a volume that the sidecar can write to.
+	Path string `json:"path"`
+	// Content is the whole file.
+	Content string `json:"content"`
+}
+
+// Mirror is a folder that the agent keeps equal to a repository of files.
+type Mirror struct {
+	// URL is the repository's address; only https is accepted.
+	URL string `json:"url"`
+	// Dir is the folder's absolute path.
+	Dir string `json:"dir"`
+}
+
+// Reload is how the proxy takes up changed files: by exactly one of its fields.
+type Reload struct {
+	// Signal is sent to the proxy's process, for example "HUP".
+	Signal string `json:"signal,omitempty"`
+	// Command is run beside it and must exit with 0.
+	Command []string `json:"command,omitempty"`
+}
+
+// Drain asks the proxy to finish what it does.
+type Drain struct {
+	// URL gets a POST; empty means that none is sent.
+	URL string `json:"url,omitempty"`
+	// Seconds is how long connections may take to end before the proxy is
+	// stopped.
+	Seconds int32 `json:"seconds"`
+}
+
+// Probe is one probe or lifecycle hook of an app's container. The agent answers
+// GET <Path> with the result of asking the app itself.
+type Probe struct {
+	// Path is where the agent answers, for example "/app-health/web/readyz".
+	Path string `json:"path"`
+	// Kind is HTTP, TCP or GRPC.
+	Kind ProbeKind `json:"kind"`
+	// Port is the app's.
+	Port int32 `json:"port"`
+	// Host is where the app is asked; empty means the pod's own address.
+	Host string `json:"host,omitempty"`
+	// Scheme is "HTTP" or "HTTPS", whose certificate is not verified, as the
+	// kubelet does not; HTTP probes only.
+	Scheme string `json:"scheme,omitempty"`
+	// URL is the path and query to ask for; HTTP probes only.
+	URL string `json:"url,omitempty"`
+	// Headers are sent with the request; HTTP probes only.
+	Headers []Header `json:"headers,omitempty"`
+	// Service is the gRPC health service asked for; GRPC probes only.
+	Service string `json:"service,omitempty"`
+	// TimeoutSeconds is the app's own limit, at least 1.
+	TimeoutSeconds int32 `json:"timeoutSeconds"`
+}
+
+// ProbeKind is the protocol that a probe speaks with the app.
+type ProbeKind string
+
+// The kinds of probes.
+const (
+	HTTP ProbeKind = "HTTP"
+	TCP  ProbeKind = "TCP"
+	GRPC ProbeKind = "GRPC"
+)
+
+// Header is one HTTP header of a probe.
+type Header struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// Redirection says which TCP connections of the pod go through the proxy: all
+// but these.
+type Redirection struct {
+	// DisableInbound and DisableOutbound leave a whole direction alone.
+	DisableInbound  bool `json:"disableInbound,omitempty"`
+	DisableOutbound bool `json:"disableOutbound,omitempty"`
+	// ExcludeInboundPorts and ExcludeOutboundPorts are never redirected.
+	ExcludeInboundPorts  []int `json:"excludeInboundPorts,omitempty"`
+	ExcludeOutboundPorts []int `json:"excludeOutboundPorts,omitempty"`
+	// IncludeInboundPorts and IncludeOutboundPorts, where not empty, are the
+	// only ports that are redirected (but for the excluded ones).
+	IncludeInboundPorts  []int `json:"includeInboundPorts,omitempty"`
+	IncludeOutboundPorts []int `json:"includeOutboundPorts,omitempty"`
+	// ExcludeOutboundRanges are CIDRs to which nothing is redirected.
+	ExcludeOutboundRanges []string `json:"excludeOutboundRanges,omitempty"`
+	// IncludeOutboundRanges, where not empty, are the only CIDRs to which
+	// connections are redirected (but for the excluded ones).
+	IncludeOutboundRanges []string `json:"includeOutboundRanges,omitempty"`
+	// ExcludeInterfaces are names of network interfaces that are left alone.
+	ExcludeInterfaces []string `json:"excludeInterfaces,omitempty"`
+}
+
+// EnvValue returns v as JSON in a form that is safe as the value of a
+// container's environment variable. The kubelet replaces $(NAME) and $$ in it,
+// which an app's probe path may well hold, so a dollar sign is written as
+// \u0024; only ${, which the kubelet leaves alone, stays as it is to be read.
+func EnvValue(v any) (string, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return "", fmt.Errorf("encoding %T: %w", v, err)
+	}
+	return dollars.Replace(string(b)), nil
+}
+
+// dollars can replace in the whole of a JSON text, since a dollar sign stands
+// nowhere but in its strings.
+var dollars = strings.NewReplacer("${", "${", "$", `\u0024`)

@@ -1,0 +1,57 @@
+package driver
+
+import (
+	"time"
+
+	configv1alpha2 "github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// Configurator is the mesh's configuration at one moment: the MeshConfig with
+// its defaults and its older field names resolved. It is immutable and safe for
+// use by many goroutines; a change of the MeshConfig makes a new one.
+type Configurator interface {
+	// GetMeshConfig returns the object itself, which the caller must not change.
+	GetMeshConfig() *configv1alpha2.MeshConfig
+	// GetSidecarClass returns the default class, in lower case.
+	GetSidecarClass() string
+	// GetSidecarImage, GetSidecarWindowsImage and GetInitContainerImage return
+	// the images of a class, or "" where none is known.
+	GetSidecarImage(class string) string
+	GetSidecarWindowsImage(class string) string
+	GetInitContainerImage(class string) string
+	// GetProxyServerPort returns the port that serves the class's proxies, or 0
+	// where the configuration does not say.
+	GetProxyServerPort(class string) uint32
+	// IsMTLSDisabled reports whether the pods of a class speak plaintext.
+	IsMTLSDisabled(class string) bool
+	// IsPrivilegedInitContainer reports whether init containers are privileged.
+	IsPrivilegedInitContainer() bool
+	// GetSidecarLogLevel returns one of trace, debug, info, warning, error,
+	// critical and off.
+	GetSidecarLogLevel() string
+	// GetMaxDataPlaneConnections returns how many proxies may be connected to
+	// one controller; 0 means any number.
+	GetMaxDataPlaneConnections() int
+	// GetConfigResyncInterval returns the period after which every proxy is sent
+	// its whole state again; 0 means never.
+	GetConfigResyncInterval() time.Duration
+	// GetTrustDomain returns the trust domain of the mesh's identities.
+	GetTrustDomain() string
+}
+
+// MeshCataloger gives what the mesh is now. It is safe for use by many
+// goroutines.
+type MeshCataloger interface {
+	// Snapshot returns the whole mesh. It is never nil.
+	Snapshot() *mesh.Snapshot
+	// View returns what the proxy may see, or false if no such proxy is known.
+	View(proxyUID string) (*mesh.View, bool)
+}
+
+// Broker tells which proxies have a View that changed.
+type Broker interface {
+	// Subscribe returns a channel of proxy UIDs, until stop is closed. A proxy
+	// that changes again before it was received is told once.
+	Subscribe(stop <-chan struct{}) <-chan string
+}

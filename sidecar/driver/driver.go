@@ -1,0 +1,50 @@
+// Package driver is the contract between Outrigger and one kind of proxy. A
+// vendor implements Driver, registers it with package sidecar under a name, and
+// has a mesh.
+//
+// A driver sees the types of this package and of the packages that it names,
+// nothing of Outrigger's inside. The contract grows by small optional
+// interfaces, which core asks for once, when the driver is registered.
+package driver
+
+import (
+	"context"
+
+	"github.com/outrigger-mesh/outrigger/health"
+)
+
+// Driver is one kind of sidecar proxy.
+type Driver interface {
+	// Patch puts the proxy into a pod. The injector calls it, for every pod of
+	// the driver's class, from many goroutines at once; InjectorFrom(ctx) gives
+	// the arguments, and the result is InjectorContext.Pod changed in place.
+	//
+	// Patch is deterministic and has no side effects. Called with a pod that it
+	// has already patched it changes nothing. It keeps all that is the user's.
+	// It returns soon after ctx ends. An error denies the pod, with the error's
+	// text as the reason, and leaves nothing of what Patch did.
+	Patch(ctx context.Context) error
+
+	// Start begins to serve configuration to the proxies of the driver's class.
+	// The controller calls it once; ControllerFrom(ctx) gives the arguments. It
+	// returns when it serves, and goes on until ctx ends. An error is fatal to
+	// the controller. A driver that cannot go on later calls
+	// ControllerContext.CancelFunc.
+	Start(ctx context.Context) (health.Probes, error)
+}
+
+// Templater is implemented by drivers whose Patch uses a pod template of
+// package podtemplate. Core checks the template when it starts, and lets the
+// user replace it by one of the same name.
+type Templater interface {
+	// PodTemplate returns the text of the template. It is always the same.
+	PodTemplate() string
+}
+
+// Imager is implemented by drivers that know which image their proxy has when
+// the mesh's configuration names none.
+type Imager interface {
+	// SidecarImage returns the image for pods of the operating system, "linux"
+	// or "windows", or "" if there is none.
+	SidecarImage(os string) string
+}

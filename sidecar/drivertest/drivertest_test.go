@@ -1,0 +1,133 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/outrigger-mesh/outrigger/health"
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+	"github.com/outrigger-mesh/outrigger/sidecar/podtemplate"
+)
+
+const goodTemplate = `{{ template "outrigger.pod" . }}`
+
+// good is a driver that keeps all rules, and the embedded part of those that
+// break one.
+type good struct{}
+
+func (good) PodTemplate() string { return goodTemplate }
+
+func (good) Patch(ctx context.Context) error {
+	return podtemplate.Apply(ctx, "good", goodTemplate, &agentspec.Spec{
+		Command:  []string{"/proxy"},
+		Files:    []agentspec.File{{Path: "/run/outrigger/proxy.yaml", Content: "id: ${POD_UID}"}},
+		ReadyURL: "http://127.0.0.1:15000/ready",
+		Drain:    &agentspec.Drain{URL: "http://127.0.0.1:15000/drain", Seconds: 5},
+	})
+}
+
+func (good) Start(ctx context.Context) (health.Probes, error) {
+	if _, err := driver.ControllerFrom(ctx); err != nil {
+		return nil, err
+	}
+	return health.Func{ID: "good"}, nil
+}
+
+func TestGoodDriver(t *testing.T) {
+	TestPatch(t, good{})
+	TestStart(t, good{})
+}
+
+// TestSuiteCatches gives every rule drivers that break it.
+func TestSuiteCatches(t *testing.T) {
+	broken := brokenDrivers()
+	for _, r := range patchRules {
+		if len(broken[r.name]) == 0 {
+			t.Errorf("no driver breaks the rule %s", r.name)
+		}
+		for _, b := range broken[r.name] {
+			t.Run(r.name+"/"+b.name, func(t *testing.T) {
+				err := r.check(subject{driver: b.driver, limit: callLimit})
+				if err == nil || !strings.Contains(err.Error(), b.want) {
+					t.Errorf("the rule found %v, want it to find %q", err, b.want)
+				}
+			})
+		}
+		delete(broken, r.name)
+	}
+	for name := range broken {
+		t.Errorf("there is no rule %s", name)
+	}
+}
+
+// TestSuiteEnds runs rules over a driver that never returns.
+func TestSuiteEnds(t *testing.T) {
+	hangs := broken{patch: func(context.Context) error { select {} }}
+	for _, r := range patchRules {
+		if r.name != "cancelled" && r.name != "missing_context" {
+			continue
+		}
+		err := r.check(subject{driver: hangs, limit: 50 * time.Millisecond})
+		if want := "Patch has not returned after 50ms"; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the rule %s found %v, want it to find %q", r.name, err, want)
+		}
+	}
+}
+
+// badStart is a driver whose Start is a function.
+type badStart struct {
+	good
+	start func(context.Context) (health.Probes, error)
+}
+
+func (b badStart) Start(ctx context.Context) (health.Probes, error) { return b.start(ctx) }
+
+func TestSuiteCatchesStart(t *testing.T) {
+	for _, b := range []struct {
+		name, want string
+		start      func(context.Context) (health.Probes, error)
+	}{
+		{"no error", "no error", func(context.Context) (health.Probes, error) { return nil, nil }},
+		{"other words", "nothing here", func(context.Context) (health.Probes, error) { return nil, errors.New("nothing here") }},
+		{"panic", "panicked", func(ctx context.Context) (health.Probes, error) {
+			return nil, errors.New(ctx.Value(&driver.ControllerCtxKey).(*driver.ControllerContext).OsmNamespace)
+		}},
+	} {
+		t.Run(b.name, func(t *testing.T) {
+			err := startRules[0].check(subject{driver: badStart{start: b.start}, limit: callLimit})
+			if err == nil || !strings.Contains(err.Error(), b.want) {
+				t.Errorf("the rule found %v, want it to find %q", err, b.want)
+			}
+		})
+	}
+}
+
+// TestReport runs the suite as a driver's own test does, over a driver that
+// fails, in a process of its own: a failure ends in a failed test that explains
+// the rule.
+func TestReport(t *testing.T) {
+	const env = "OUTRIGGER_DRIVERTEST_REPORT"
+	if os.Getenv(env) != "" {
+		TestPatch(t, sidecarChange(func(c *corev1.Container) { c.Image = "example.com/other" }))
+		return
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestReport$/^Patch$/^sidecar$", "-test.v")
+	cmd.Env = append(os.Environ(), env+"=1")
+	out, err := cmd.CombinedOutput()
+	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) {
+		t.Fatalf("the test of a driver that fails ended with %v:\n%s", err, out)
+	}
+	for _, want := range []string{"--- FAIL: TestReport/Patch/sidecar", "plain pod, native: no container was added with the image", "The rule: Patch adds a container with Sidecar.Image and"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("the output lacks %q:\n%s", want, out)
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package podtemplate
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+)
+
+// data is what a template sees as its dot. docs/templates.md lists it.
+type data struct {
+	inj   *driver.InjectorContext
+	agent *agentspec.Spec
+	// kept are the values that keptValue counts.
+	kept []string
+
+	// Values are those of the operator's values file.
+	Values map[string]any
+}
+
+// Class is the driver's name.
+func (d *data) Class() string { return d.inj.Sidecar.Class }
+
+// Image is the proxy's image, InitImage the init container's.
+func (d *data) Image() Value     { return Value(d.inj.Sidecar.Image) }
+func (d *data) InitImage() Value { return Value(d.inj.Sidecar.InitImage) }
+
+// PullPolicy is that of both.
+func (d *data) PullPolicy() string { return string(d.inj.ContainerPullPolicy) }
+
+// LogLevel is one of OSM's levels.
+func (d *data) LogLevel() string { return d.inj.Sidecar.LogLevel }
+
+// Resources are those of the sidecar container.
+func (d *data) Resources() corev1.ResourceRequirements { return d.inj.Sidecar.Resources }
+
+// Native, HoldApplication and PrivilegedInit are as in driver.Sidecar.
+func (d *data) Native() bool          { return d.inj.Sidecar.Native }
+func (d *data) HoldApplication() bool { return d.inj.Sidecar.HoldApplication }
+func (d *data) PrivilegedInit() bool  { return d.inj.Sidecar.PrivilegedInit }
+
+// Windows reports whether the pod is for Windows nodes.
+func (d *data) Windows() bool { return d.inj.PodOS == "windows" }
+
+// MeshName, MeshNamespace and TrustDomain are the mesh's.
+func (d *data) MeshName() Value      { return Value(d.inj.MeshName) }
+func (d *data) MeshNamespace() Value { return Value(d.inj.OsmNamespace) }
+func (d *data) TrustDomain() Value   { return Value(d.inj.Identity.TrustDomain) }
+
+// Namespace and ServiceAccount are the pod's.
+func (d *data) Namespace() Value      { return Value(d.inj.PodNamespace) }
+func (d *data) ServiceAccount() Value { return Value(d.inj.Identity.ServiceAccount) }
+
+// AgentSpec is the value of OUTRIGGER_AGENT, Redirection that of
+// OUTRIGGER_REDIRECTION.
+func (d *data) AgentSpec() (keptValue, error) {
+	if d.agent == nil {
+		return d.keep("", nil)
+	}
+	spec := *d.agent
+	spec.Probes = d.inj.AppProbes
+	spec.DisabledMTLS = d.inj.Sidecar.DisabledMTLS
+	return d.keep(agentspec.EnvValue(spec))
+}
+
+func (d *data) Redirection() (keptValue, error) { return d.keep(agentspec.EnvValue(d.inj.Redirection)) }
+
+// keep returns the value in a form that can only be printed, as a short
+// placeholder.
+func (d *data) keep(value string, err error) (keptValue, error) {
+	d.kept = append(d.kept, value)
+	return keptValue{len(d.kept) - 1}, err
+}
+
+// Pod is the pod as it was before the template.
+func (d *data) Pod() pod { return pod{d.inj.Pod} }
+
+type pod struct{ pod *corev1.Pod }
+
+// Name may be empty; GenerateName is then set.
+func (p pod) Name() Value         { return Value(p.pod.Name) }
+func (p pod) GenerateName() Value { return Value(p.pod.GenerateName) }
+
+// Label and Annotation return "" where the pod has none of that name.
+func (p pod) Label(name string) Value      { return Value(p.pod.Labels[name]) }
+func (p pod) Annotation(name string) Value { return Value(p.pod.Annotations[name]) }
+
+// Containers are the app's containers, in order.
+func (p pod) Containers() []container {
+	containers := make([]container, 0, len(p.pod.Spec.Containers))
+	for i := range p.pod.Spec.Containers {
+		containers = append(containers, container{&p.pod.Spec.Containers[i]})
+	}
+	return containers
+}
+
+type container struct{ container *corev1.Container }
+
+// Name and Image are the container's.
+func (c container) Name() Value  { return Value(c.container.Name) }
+func (c container) Image() Value { return Value(c.container.Image) }
+
+// Ports are the numbers of the ports that the container declares.
+func (c container) Ports() []int32 {
+	ports := make([]int32, 0, len(c.container.Ports))
+	for _, p := range c.container.Ports {
+		ports = append(ports, p.ContainerPort)
+	}
+	return ports
+}

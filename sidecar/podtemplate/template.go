@@ -1,0 +1,179 @@
+// Package podtemplate renders pod templates and merges the result into a pod. A
+// driver's Patch is usually one call of Apply.
+//
+// A template is a Go text template with sprig's functions that gives a part of a
+// pod as YAML. The user's values get into it only through Value.
+package podtemplate
+
+import (
+	"bytes"
+	_ "embed"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"text/template"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+)
+
+//go:embed blocks.yaml
+var blocks string
+
+// Template is one parsed template. It is safe for use by many goroutines.
+type Template struct {
+	name   string
+	parsed *template.Template
+
+	mu sync.Mutex
+	// read holds what rendered texts say, by the text without its values: pods
+	// that differ in values only are read from YAML once.
+	read map[string]*corev1.Pod
+
+	// work holds workspaces that are not in use.
+	work sync.Pool
+}
+
+// maxRead bounds the memory of Template.read. Texts differ by structure only, so
+// this many is far beyond what one mesh has.
+const maxRead = 256
+
+// maxRendered bounds what one template may give, in bytes.
+const maxRendered = 1 << 20
+
+// Parse reads the text of a template. The blocks "outrigger.init",
+// "outrigger.sidecar" and "outrigger.volumes" can be used in it.
+func Parse(name, text string) (*Template, error) {
+	t, err := template.New(name).Funcs(functions()).Option("missingkey=error").Parse(blocks)
+	if err != nil {
+		return nil, fmt.Errorf("template %s: shared blocks: %w", name, err)
+	}
+	if t, err = t.New(name).Parse(text); err != nil {
+		return nil, fmt.Errorf("template %s: %w", name, err)
+	}
+	return &Template{name: name, parsed: t, read: make(map[string]*corev1.Pod)}, nil
+}
+
+// render returns the part of a pod that the template gives for the data. The
+// result is the caller's own.
+func (t *Template) render(d *data) (*corev1.Pod, error) {
+	work, ok := t.work.Get().(*workspace)
+	if !ok {
+		work = new(workspace)
+	}
+	defer t.work.Put(work)
+	work.rendered.Reset()
+	work.text.Reset()
+	if err := t.parsed.Execute(&work.rendered, d); err != nil {
+		return nil, fmt.Errorf("template %s: %w", t.name, err)
+	}
+	values, err := takePlaceholders(&work.text, work.rendered.Bytes(), d.kept)
+	if err != nil {
+		return nil, fmt.Errorf("template %s: %w", t.name, err)
+	}
+	shared, err := t.readPod(work.text.Bytes())
+	if err != nil {
+		return nil, fmt.Errorf("template %s: %w", t.name, err)
+	}
+	pod := shared.DeepCopy()
+	if err := putAllValues(pod, values); err != nil {
+		return nil, fmt.Errorf("template %s: %w", t.name, err)
+	}
+	if err := check(pod); err != nil {
+		return nil, fmt.Errorf("template %s: %w", t.name, err)
+	}
+	return pod, nil
+}
+
+func (t *Template) readPod(rendered []byte) (*corev1.Pod, error) {
+	t.mu.Lock()
+	pod, ok := t.read[string(rendered)]
+	t.mu.Unlock()
+	if ok {
+		return pod, nil
+	}
+	text := string(rendered)
+	// The parser would read the first one and leave out the others.
+	if !oneDocument(text) {
+		return nil, errors.New("what it gives is several YAML documents, not one")
+	}
+	pod = &corev1.Pod{}
+	if err := yaml.UnmarshalStrict([]byte(text), pod); err != nil {
+		return nil, fmt.Errorf("what it gives is not a part of a pod: %w", err)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.read) >= maxRead {
+		clear(t.read)
+	}
+	t.read[text] = pod
+	return pod, nil
+}
+
+func oneDocument(text string) bool {
+	begun := false
+	for line := range strings.Lines(text) {
+		if begun && strings.HasPrefix(line, "---") {
+			return false
+		}
+		line = strings.TrimSpace(line)
+		begun = begun || line != "" && line[0] != '#' && line != "---"
+	}
+	return true
+}
+
+// check refuses what cannot be merged, and what a merge would drop.
+func check(pod *corev1.Pod) error {
+	var names []string
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			names = append(names, list[i].Name)
+		}
+	}
+	if err := checkNames("container", names); err != nil {
+		return err
+	}
+	names = nil
+	for i := range pod.Spec.Volumes {
+		names = append(names, pod.Spec.Volumes[i].Name)
+	}
+	if err := checkNames("volume", names); err != nil {
+		return err
+	}
+	meta := pod.ObjectMeta
+	meta.Labels, meta.Annotations = nil, nil
+	if !reflect.ValueOf(meta).IsZero() || !reflect.ValueOf(pod.Status).IsZero() || len(pod.Spec.EphemeralContainers) > 0 {
+		return errors.New("it gives more than labels, annotations and a spec without ephemeral containers, and nothing else can be merged into a pod")
+	}
+	return nil
+}
+
+func checkNames(what string, names []string) error {
+	for i, name := range names {
+		if name == "" {
+			return fmt.Errorf("a %s in it has no name", what)
+		}
+		if slices.Contains(names[:i], name) {
+			return fmt.Errorf("it gives the %s %q twice", what, name)
+		}
+	}
+	return nil
+}
+
+// workspace is what one rendering writes to.
+type workspace struct {
+	rendered limitedBuffer
+	text     bytes.Buffer
+}
+
+type limitedBuffer struct{ bytes.Buffer }
+
+func (b *limitedBuffer) Write(p []byte) (int, error) {
+	if b.Len()+len(p) > maxRendered {
+		return 0, fmt.Errorf("it gives more than %d bytes", maxRendered)
+	}
+	return b.Buffer.Write(p)
+}
