@@ -1,0 +1,76 @@
+package standard_test
+
+import (
+	"context"
+	"os"
+	"slices"
+	"testing"
+
+	_ "github.com/outrigger-mesh/outrigger/drivers/standard"
+	"github.com/outrigger-mesh/outrigger/sidecar"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
+	"github.com/outrigger-mesh/outrigger/sidecar/podtemplate"
+)
+
+// TestConformance runs the suite over every driver there is, so that none can be
+// added without it.
+func TestConformance(t *testing.T) {
+	for _, name := range sidecar.Drivers() {
+		t.Run(name, func(t *testing.T) {
+			d, err := sidecar.Lookup(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			drivertest.TestPatch(t, d)
+			drivertest.TestStart(t, d)
+		})
+	}
+}
+
+// TestConformanceInInjector runs the suite with templates that are parsed and
+// read once and used for every pod, as they are in the injector.
+func TestConformanceInInjector(t *testing.T) {
+	for _, name := range sidecar.Drivers() {
+		t.Run(name, func(t *testing.T) {
+			d, err := sidecar.Lookup(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			set, err := podtemplate.NewSet(sidecar.PodTemplates(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			drivertest.TestPatch(t, inInjector{Driver: d, templates: set})
+		})
+	}
+}
+
+// inInjector is a driver that finds templates in its InjectorContext.
+type inInjector struct {
+	driver.Driver
+	templates driver.Templates
+}
+
+func (d inInjector) Patch(ctx context.Context) error {
+	inj, err := driver.InjectorFrom(ctx)
+	if err != nil {
+		return d.Driver.Patch(ctx)
+	}
+	with := *inj
+	with.Context, with.Templates = ctx, d.templates
+	return d.Driver.Patch(&with)
+}
+
+// TestAllRegistered compares the folders with the drivers.
+func TestAllRegistered(t *testing.T) {
+	entries, err := os.ReadDir("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.IsDir() && e.Name() != "standard" && !slices.Contains(sidecar.Drivers(), e.Name()) {
+			t.Errorf("drivers/%s is not imported here, or registers no driver of its name", e.Name())
+		}
+	}
+}
