@@ -1,0 +1,113 @@
+// Package apiserver starts a real kube-apiserver and etcd for tests and for the
+// demo. The programs are compiled from Go modules by test/cluster/build.sh.
+//
+// There is no kubelet, no scheduler and no controller manager beside them: what
+// those would do, the caller does.
+package apiserver
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+)
+
+// ErrNotBuilt says that the programs have not been compiled on this machine.
+var ErrNotBuilt = errors.New("kube-apiserver and etcd are not compiled; run 'make apiserver'")
+
+// Server is a running API server.
+type Server struct {
+	env *envtest.Environment
+	// Config is for a cluster administrator of the server.
+	Config *rest.Config
+}
+
+// Run starts etcd and kube-apiserver on free loopback ports and waits until
+// they serve. crdDirs are folders of CustomResourceDefinitions to install. The
+// error is ErrNotBuilt where the programs are missing.
+func Run(crdDirs ...string) (*Server, error) {
+	assets, err := assetsDir()
+	if err != nil {
+		return nil, err
+	}
+	env := &envtest.Environment{
+		BinaryAssetsDirectory: assets,
+		CRDDirectoryPaths:     crdDirs,
+		ErrorIfCRDPathMissing: true,
+	}
+	config, err := env.Start()
+	if err != nil {
+		// What started before the failure must not outlive it.
+		return nil, errors.Join(fmt.Errorf("starting kube-apiserver and etcd from %s: %w", assets, err), env.Stop())
+	}
+	// The default of 5 requests a second is for clients that share a server.
+	config.QPS, config.Burst = -1, 0
+	return &Server{env: env, Config: config}, nil
+}
+
+// Kubeconfig returns a kubeconfig file's content for a new user of the server
+// that is in the groups.
+func (s *Server) Kubeconfig(user string, groups ...string) ([]byte, error) {
+	u, err := s.env.AddUser(envtest.User{Name: user, Groups: groups}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("adding the user %s: %w", user, err)
+	}
+	return u.KubeConfig()
+}
+
+// Stop ends both programs and removes their data.
+func (s *Server) Stop() error { return s.env.Stop() }
+
+// Start runs an API server with the CRDs of Outrigger for one test and stops it
+// when the test ends. Where the programs are missing, the test is skipped and
+// says so, unless the environment variable CI is set: then it fails.
+func Start(t testing.TB) *rest.Config {
+	t.Helper()
+	return StartServer(t).Config
+}
+
+// StartServer is Start for tests that need more than the configuration.
+func StartServer(t testing.TB) *Server {
+	t.Helper()
+	server, err := Run(filepath.Join(root(), "charts", "outrigger", "crds"))
+	if errors.Is(err, ErrNotBuilt) && os.Getenv("CI") == "" {
+		t.Skip("SKIPPED:", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(); err != nil {
+			t.Errorf("stopping the API server: %v", err)
+		}
+	})
+	return server
+}
+
+// root is the repository's folder.
+func root() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
+}
+
+func assetsDir() (string, error) {
+	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
+		return dir, nil
+	}
+	out, err := exec.Command(filepath.Join(root(), "test", "cluster", "build.sh"), "--where").Output()
+	if err != nil {
+		return "", fmt.Errorf("asking test/cluster/build.sh where the programs are: %w", err)
+	}
+	dir := strings.TrimSpace(string(out))
+	if _, err := os.Stat(filepath.Join(dir, "done")); err != nil {
+		return "", ErrNotBuilt
+	}
+	return dir, nil
+}
