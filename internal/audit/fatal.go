@@ -1,0 +1,41 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/internal/source/kube"
+)
+
+// WarnFatal writes an Event with the reason InitializationError about a part of the
+// control plane that ends with a failure. It is about the MeshConfig of that
+// namespace and name or, where that cannot be read, about the pod in which it
+// happened or, where that cannot be read either, about the namespace.
+func WarnFatal(ctx context.Context, config *rest.Config, namespace, meshConfig, pod string, failure error) error {
+	c, err := client.New(config, client.Options{Scheme: kube.Scheme(), Mapper: kube.Mapper()})
+	if err != nil {
+		return fmt.Errorf("making a client of %s: %w", config.Host, err)
+	}
+	return Warn(ctx, c, control(ctx, c, namespace, meshConfig, pod), ReasonInitializationError, failure.Error(), failure.Error())
+}
+
+// control finds what stands for the control plane.
+func control(ctx context.Context, c client.Client, namespace, meshConfig, pod string) corev1.ObjectReference {
+	var config v1alpha2.MeshConfig
+	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: meshConfig}, &config); err == nil {
+		return meshConfigReference(&config)
+	}
+	found := metav1.PartialObjectMetadata{}
+	found.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: pod}, &found); err == nil {
+		return corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: pod, UID: found.UID}
+	}
+	// An Event is in the namespace of what it is about, a namespace too.
+	return corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Namespace: namespace, Name: namespace}
+}

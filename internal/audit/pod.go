@@ -1,0 +1,188 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/source/kube"
+)
+
+// Missed decides about a pod that has no sidecar: whether it should have one, and
+// why as a coded reason and a sentence. It is called from one goroutine at a time.
+type Missed func(ctx context.Context, pod *corev1.Pod) (missed bool, reason, message string)
+
+// AddPods has a manager look for pods that run without the sidecar that they should
+// have, in the namespaces of the mesh. Each pod gets one Event, and all are counted.
+// The manager's cache should be made with TrimPod for pods.
+func AddPods(mgr manager.Manager, facts *kube.Source, meshName string, missed Missed, metrics *Metrics) error {
+	pods := &pods{
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), facts: facts,
+		meshName: meshName, missed: missed, metrics: metrics,
+		missing: make(map[types.NamespacedName]bool), counts: make(map[string]int), told: make(map[types.NamespacedName]types.UID),
+	}
+	err := builder.ControllerManagedBy(mgr).
+		Named("pod").
+		For(&corev1.Pod{}, builder.OnlyMetadata).
+		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(pods.inNamespace), builder.WithPredicates(namespaceSwitched())).
+		Complete(pods)
+	if err != nil {
+		return fmt.Errorf("adding the controller of pods: %w", err)
+	}
+	return nil
+}
+
+// TrimPod is a cache transform that leaves of a pod's metadata what the audit needs,
+// so that a cluster's pods cost little memory.
+func TrimPod(obj any) (any, error) {
+	pod, ok := obj.(*metav1.PartialObjectMetadata)
+	if !ok {
+		return obj, nil
+	}
+	trimmed := &metav1.PartialObjectMetadata{TypeMeta: pod.TypeMeta, ObjectMeta: metav1.ObjectMeta{
+		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+	}}
+	if _, injected := pod.Annotations[inject.StatusAnnotation]; injected {
+		trimmed.Annotations = map[string]string{inject.StatusAnnotation: ""}
+	}
+	return trimmed, nil
+}
+
+// namespaceSwitched lets through changes that may bring a namespace into the mesh
+// or take it out. The pods of a new namespace come by themselves.
+func namespaceSwitched() predicate.Predicate {
+	return predicate.And(
+		predicate.Or(predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{}),
+		predicate.Funcs{
+			CreateFunc: func(event.CreateEvent) bool { return false },
+			DeleteFunc: func(event.DeleteEvent) bool { return false },
+		},
+	)
+}
+
+// pods is used by one goroutine at a time.
+type pods struct {
+	client   client.Client
+	live     client.Reader
+	facts    *kube.Source
+	meshName string
+	missed   Missed
+	metrics  *Metrics
+
+	// missing holds the pods without their sidecar, and counts says how many of
+	// them each namespace has.
+	missing map[types.NamespacedName]bool
+	counts  map[string]int
+	// told holds the pods that have had their Event.
+	told map[types.NamespacedName]types.UID
+}
+
+// Reconcile looks at one pod.
+func (p *pods) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if err := p.facts.WaitForSync(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
+	pod, gone, err := p.suspect(ctx, req.NamespacedName)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if gone {
+		delete(p.told, req.NamespacedName)
+	}
+	if pod == nil {
+		p.setMissing(req.NamespacedName, false)
+		return reconcile.Result{}, nil
+	}
+	missed, reason, message := p.missed(ctx, pod)
+	p.setMissing(req.NamespacedName, missed)
+	if !missed || p.told[req.NamespacedName] == pod.UID {
+		return reconcile.Result{}, nil
+	}
+	about := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
+	text := fmt.Sprintf("the pod runs without the sidecar that it should have: %s: %s; delete the pod, so that it is made anew by way of the injector", reason, message)
+	if err := Warn(ctx, p.client, about, ReasonNotInjected, "", text); err != nil {
+		return reconcile.Result{}, err
+	}
+	p.told[req.NamespacedName] = pod.UID
+	return reconcile.Result{}, nil
+}
+
+// suspect returns the whole of a pod that is in a namespace of the mesh, has no
+// sidecar and has not ended; else nil, and whether there is no such pod at all. Only
+// a suspect costs a request.
+func (p *pods) suspect(ctx context.Context, name types.NamespacedName) (pod *corev1.Pod, gone bool, err error) {
+	var cached metav1.PartialObjectMetadata
+	cached.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+	if err := p.client.Get(ctx, name, &cached); err != nil {
+		return nil, apierrors.IsNotFound(err), client.IgnoreNotFound(err)
+	}
+	if injected(&cached) {
+		return nil, false, nil
+	}
+	namespace, err := p.facts.Namespace(ctx, name.Namespace)
+	if err != nil {
+		return nil, false, client.IgnoreNotFound(err)
+	}
+	if namespace.Labels[inject.MonitoredByLabel] != p.meshName {
+		return nil, false, nil
+	}
+	pod = &corev1.Pod{}
+	if err := p.live.Get(ctx, name, pod); err != nil {
+		return nil, apierrors.IsNotFound(err), client.IgnoreNotFound(err)
+	}
+	ended := pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	if ended || injected(pod) {
+		return nil, false, nil
+	}
+	return pod, false, nil
+}
+
+func injected(pod client.Object) bool {
+	_, ok := pod.GetAnnotations()[inject.StatusAnnotation]
+	return ok
+}
+
+func (p *pods) setMissing(name types.NamespacedName, missing bool) {
+	switch {
+	case missing == p.missing[name]:
+		return
+	case missing:
+		p.missing[name] = true
+		p.counts[name.Namespace]++
+	default:
+		delete(p.missing, name)
+		p.counts[name.Namespace]--
+	}
+	p.metrics.uninjectedPods(name.Namespace, p.counts[name.Namespace])
+	if p.counts[name.Namespace] == 0 {
+		delete(p.counts, name.Namespace)
+	}
+}
+
+// inNamespace returns the pods of a namespace.
+func (p *pods) inNamespace(ctx context.Context, namespace client.Object) []reconcile.Request {
+	var list metav1.PartialObjectMetadataList
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
+	if err := p.client.List(ctx, &list, client.InNamespace(namespace.GetName())); err != nil {
+		log.FromContext(ctx).Error(err, "not looking at the pods of a changed namespace", "namespace", namespace.GetName())
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range list.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+	}
+	return requests
+}

@@ -1,0 +1,106 @@
+package source
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// defaultPorts are the ports that Open Service Mesh and osm-edge set for their
+// drivers by default, so that their presets are no news to anyone.
+func defaultPorts() map[string]int32 { return map[string]int32{"envoy": 15128, "pipy": 6060} }
+
+// classes resolves every class that is registered, configured or the default. A
+// class that has no entry in the MeshConfig works with its driver's own values.
+func (r *reader) classes(defaultClass string) map[string]classConfig {
+	sidecar := &r.spec.Sidecar
+	if !slices.Contains(r.opts.Classes, defaultClass) {
+		r.add(ReasonUnknownClass, "spec.sidecar.sidecarClass",
+			"no driver bears the name of the default class %q, so pods that do not choose a class are refused; registered are: %s",
+			defaultClass, strings.Join(r.opts.Classes, ", "))
+	}
+	if !slices.Contains(r.opts.Classes, olderClass) {
+		for _, c := range []candidate{
+			{"spec.sidecar.envoyImage", sidecar.EnvoyImage},
+			{"spec.sidecar.envoyWindowsImage", sidecar.EnvoyWindowsImage},
+		} {
+			if c.value != "" {
+				r.add(ReasonNoEffect, c.path, "%s", inertMessage(ReasonNoEffect, "no driver bears the name "+olderClass+"; remove it"))
+			}
+		}
+	}
+
+	entries := make(map[string]int)
+	for i := range sidecar.SidecarDrivers {
+		name := strings.ToLower(sidecar.SidecarDrivers[i].SidecarName)
+		if first, taken := entries[name]; taken {
+			r.add(ReasonInvalid, driverPath(i, "sidecarName"),
+				"%q is also the name of sidecarDrivers[%d], which is used instead; merge the two", name, first)
+			continue
+		}
+		entries[name] = i
+		r.checkDriver(i, name)
+	}
+
+	classes := make(map[string]classConfig)
+	resolve := func(name string) {
+		if _, done := classes[name]; done {
+			return
+		}
+		entry := -1
+		if i, configured := entries[name]; configured {
+			entry = i
+		}
+		classes[name] = r.class(name, entry, name == defaultClass)
+	}
+	resolve(defaultClass)
+	for _, name := range r.opts.Classes {
+		resolve(name)
+	}
+	for name := range entries {
+		resolve(name)
+	}
+	return classes
+}
+
+// class resolves one class. Entry is its place in sidecarDrivers, or -1 if it has
+// none.
+func (r *reader) class(name string, entry int, isDefault bool) classConfig {
+	var class classConfig
+	if entry >= 0 {
+		configured := &r.spec.Sidecar.SidecarDrivers[entry]
+		class.mtlsDisabled = configured.SidecarDisabledMTLS
+		if validPort(configured.ProxyServerPort) {
+			class.port = uint32(configured.ProxyServerPort)
+		}
+	}
+	class.image, class.windowsImage, class.initImage = r.images(name, entry, isDefault)
+	return class
+}
+
+// checkDriver notes what is wrong with entry i of sidecarDrivers.
+func (r *reader) checkDriver(i int, name string) {
+	entry := &r.spec.Sidecar.SidecarDrivers[i]
+	if !slices.Contains(r.opts.Classes, name) {
+		r.add(ReasonUnknownClass, driverPath(i, "sidecarName"),
+			"no driver bears the name %q; correct it, remove the entry or use a build that has the driver; registered are: %s",
+			entry.SidecarName, strings.Join(r.opts.Classes, ", "))
+	}
+	if entry.SidecarDisabledMTLS {
+		r.add(ReasonMTLSDisabled, driverPath(i, "sidecarDisabledMTLS"),
+			"mesh TLS is off for class %q: its pods speak plaintext within the mesh, unauthenticated and readable on the network; remove the field to turn it on",
+			name)
+	}
+	if entry.ProxyServerPort != 0 && !validPort(entry.ProxyServerPort) {
+		r.add(ReasonInvalid, driverPath(i, "proxyServerPort"),
+			"%d is not a port; use 1 to 65535, or leave it out for the driver's own", entry.ProxyServerPort)
+	} else if entry.ProxyServerPort != 0 && entry.ProxyServerPort != defaultPorts()[name] {
+		r.add(ReasonNotYet, driverPath(i, "proxyServerPort"), "%s", inertMessage(ReasonNotYet, "no port serves proxies"))
+	}
+}
+
+func driverPath(i int, field string) string {
+	return fmt.Sprintf("spec.sidecar.sidecarDrivers[%d].%s", i, field)
+}
+
+func validPort(port int32) bool { return port >= 1 && port <= 65535 }

@@ -1,0 +1,110 @@
+package source
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// The types of the conditions that Problems become.
+const (
+	// ConditionAccepted is False when a part of the object cannot be carried out.
+	ConditionAccepted = "Accepted"
+	// ConditionDegraded is True when the object asks for less than a mesh promises.
+	ConditionDegraded = "Degraded"
+	// ConditionNoEffect is True when fields are set that do nothing.
+	ConditionNoEffect = "NoEffect"
+)
+
+// maxMessage is the API server's limit for the message of a condition, in bytes.
+const maxMessage = 32768
+
+// Conditions returns the conditions of an object with these Problems: Accepted,
+// Degraded and NoEffect, each always present, beside those of the existing
+// conditions that have another type. A condition's reason lists the reasons of
+// its Problems, and its message has one line for each Problem; both are sorted.
+// Lines that do not fit are counted in a last one. The time of a condition whose
+// status stays is kept, else it is now.
+func Conditions(existing []metav1.Condition, problems []mesh.Problem, generation int64, now metav1.Time) []metav1.Condition {
+	byType := make(map[string][]mesh.Problem)
+	for _, p := range problems {
+		byType[conditionType(p.Reason)] = append(byType[conditionType(p.Reason)], p)
+	}
+	conditions := slices.Clone(existing)
+	set := func(kind string, found, none metav1.ConditionStatus, noneReason, noneMessage string) {
+		condition := metav1.Condition{
+			Type: kind, Status: none, Reason: noneReason, Message: noneMessage,
+			ObservedGeneration: generation, LastTransitionTime: now,
+		}
+		if of := byType[kind]; len(of) > 0 {
+			condition.Status, condition.Reason, condition.Message = found, reasons(of), message(of)
+		}
+		meta.SetStatusCondition(&conditions, condition)
+	}
+	set(ConditionAccepted, metav1.ConditionFalse, metav1.ConditionTrue, "Accepted", "every value can be used")
+	set(ConditionDegraded, metav1.ConditionTrue, metav1.ConditionFalse, "NotDegraded", "nothing is turned off that protects the mesh")
+	set(ConditionNoEffect, metav1.ConditionTrue, metav1.ConditionFalse, "AllInEffect", "no field is set in vain")
+	return conditions
+}
+
+// Told reports whether a Problem stands in conditions that Conditions made.
+func Told(conditions []metav1.Condition, p mesh.Problem) bool {
+	condition := meta.FindStatusCondition(conditions, conditionType(p.Reason))
+	return condition != nil && slices.Contains(strings.Split(condition.Message, "\n"), line(p))
+}
+
+func conditionType(reason string) string {
+	switch reason {
+	case ReasonMTLSDisabled:
+		return ConditionDegraded
+	case ReasonNoEffect, ReasonNotYet, ReasonConflict:
+		return ConditionNoEffect
+	default:
+		return ConditionAccepted
+	}
+}
+
+func line(p mesh.Problem) string {
+	text := p.Message
+	if p.Field != "" {
+		text = p.Field + ": " + text
+	}
+	return strings.ReplaceAll(text, "\n", " ")
+}
+
+func reasons(problems []mesh.Problem) string {
+	var all []string
+	for _, p := range problems {
+		all = append(all, p.Reason)
+	}
+	slices.Sort(all)
+	return strings.Join(slices.Compact(all), ",")
+}
+
+func message(problems []mesh.Problem) string {
+	var lines []string
+	for _, p := range problems {
+		lines = append(lines, line(p))
+	}
+	slices.Sort(lines)
+	all := strings.Join(lines, "\n")
+	if len(all) <= maxMessage {
+		return all
+	}
+	const more = "and %d more"
+	room := maxMessage - len(more) - 20
+	var b strings.Builder
+	for i, l := range lines {
+		if b.Len()+len(l)+1 > room {
+			fmt.Fprintf(&b, more, len(lines)-i)
+			break
+		}
+		b.WriteString(l + "\n")
+	}
+	return b.String()
+}

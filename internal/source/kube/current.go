@@ -1,0 +1,130 @@
+package kube
+
+import (
+	"sync"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+)
+
+// current is one object as it is now, and who wants to know.
+type current[T any] struct {
+	// value is nil while there is no such object.
+	value atomic.Pointer[T]
+
+	// mu is held while functions are called, so that all see the same order.
+	mu        sync.Mutex
+	known     bool
+	functions []func(*T)
+}
+
+func (c *current[T]) set(value *T) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.value.Store(value)
+	c.known = true
+	for _, f := range c.functions {
+		f(value)
+	}
+}
+
+// settle makes the absence of the object known, if nothing else is.
+func (c *current[T]) settle() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known {
+		return
+	}
+	c.known = true
+	for _, f := range c.functions {
+		f(nil)
+	}
+}
+
+func (c *current[T]) subscribe(f func(*T)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.functions = append(c.functions, f)
+	if c.known {
+		f(c.value.Load())
+	}
+}
+
+// configMaps are the ConfigMaps of the control plane's namespace.
+type configMaps struct {
+	once sync.Once
+	// wanted is closed once someone asks for a ConfigMap.
+	wanted chan struct{}
+
+	mu      sync.Mutex
+	settled bool
+	byName  map[string]*current[corev1.ConfigMap]
+}
+
+func (c *configMaps) want() { c.once.Do(func() { close(c.wanted) }) }
+
+func (c *configMaps) get(name string) *current[corev1.ConfigMap] {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	configMap, ok := c.byName[name]
+	if !ok {
+		if c.byName == nil {
+			c.byName = make(map[string]*current[corev1.ConfigMap])
+		}
+		configMap = &current[corev1.ConfigMap]{known: c.settled}
+		c.byName[name] = configMap
+	}
+	return configMap
+}
+
+func (c *configMaps) settle() {
+	c.mu.Lock()
+	c.settled = true
+	var all []*current[corev1.ConfigMap]
+	for _, configMap := range c.byName {
+		all = append(all, configMap)
+	}
+	c.mu.Unlock()
+	for _, configMap := range all {
+		configMap.settle()
+	}
+}
+
+func (s *Source) meshConfigEvents() toolscache.ResourceEventHandler {
+	return events(func(_ string, obj *v1alpha2.MeshConfig) { s.meshConfig.set(obj) })
+}
+
+func (s *Source) configMapEvents() toolscache.ResourceEventHandler {
+	return events(func(name string, obj *corev1.ConfigMap) { s.configMaps.get(name).set(obj) })
+}
+
+// events calls set with each object that is new or has changed, and with nil and
+// the name of one that is gone.
+func events[T any, P interface {
+	*T
+	client.Object
+}](set func(name string, obj P)) toolscache.ResourceEventHandler {
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(added any) {
+			if obj, ok := added.(P); ok {
+				set(obj.GetName(), obj)
+			}
+		},
+		UpdateFunc: func(before, after any) {
+			was, _ := before.(P)
+			// A resync tells of objects that have not changed.
+			if obj, ok := after.(P); ok && (was == nil || was.GetResourceVersion() != obj.GetResourceVersion()) {
+				set(obj.GetName(), obj)
+			}
+		},
+		DeleteFunc: func(deleted any) {
+			if key, err := toolscache.DeletionHandlingObjectToName(deleted); err == nil {
+				set(key.Name, nil)
+			}
+		},
+	}
+}
