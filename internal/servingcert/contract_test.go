@@ -1,0 +1,403 @@
+package servingcert_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/outrigger-mesh/outrigger/internal/servingcert"
+)
+
+const (
+	secretName = "outrigger-injector-tls"
+	signerName = "outrigger.test/webhooks"
+	// patience is how long a test waits for what should happen soon.
+	patience = 30 * time.Second
+)
+
+// subject is an issuer with the source that it reads.
+type subject struct {
+	issuer servingcert.Issuer
+	// source is what an error must name.
+	source string
+	// renew makes the source give a certificate of a new CA.
+	renew func(t *testing.T)
+	// touch makes an event of the source that brings nothing new.
+	touch func(t *testing.T)
+	// spoil makes the source useless, mend undoes that.
+	spoil, mend func(t *testing.T)
+}
+
+// subjects are all implementations of Issuer, each over a source of its own.
+var subjects = map[string]func(*testing.T, kubernetes.Interface) subject{
+	"OwnCA":  ownCASubject,
+	"Secret": secretSubject,
+	"Files":  filesSubject,
+	"CSR":    csrSubject,
+}
+
+func TestIssuerContract(t *testing.T) {
+	for name, newSubject := range subjects {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			issuerContract(t, func(t *testing.T) subject { return newSubject(t, fake.NewClientset()) })
+		})
+	}
+}
+
+// issuerContract holds what the Manager relies on, whatever the issuer.
+func issuerContract(t *testing.T, newSubject func(*testing.T) subject) {
+	t.Run("a client of each name accepts the certificate", func(t *testing.T) {
+		material := issue(t, newSubject(t))
+		server := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{material.Certificate}}
+		for _, name := range dueNames {
+			for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+				if err := handshake(server, material.CABundle, name, version); err != nil {
+					t.Errorf("name %s, TLS %x: %v", name, version, err)
+				}
+			}
+		}
+	})
+
+	t.Run("the bundle is the same each time", func(t *testing.T) {
+		subject := newSubject(t)
+		first, second := issue(t, subject), issue(t, subject)
+		if !bytes.Equal(first.CABundle, second.CABundle) {
+			t.Errorf("the CA bundle differs:\n%s\n%s", first.CABundle, second.CABundle)
+		}
+	})
+
+	t.Run("a change is announced, and only a change", func(t *testing.T) {
+		subject := newSubject(t)
+		before := issue(t, subject)
+		changes := watch(t, subject)
+		subject.touch(t)
+		// That something does not happen can only be waited for.
+		time.Sleep(500 * time.Millisecond)
+		if got := changes.Load(); got > 0 {
+			t.Errorf("%d changes announced though there was none", got)
+		}
+		subject.renew(t)
+		eventually(t, "the change is announced", func() bool { return changes.Load() > 0 })
+		after := issue(t, subject)
+		if before.Certificate.Leaf.Equal(after.Certificate.Leaf) {
+			t.Error("the certificate is still the old one")
+		}
+		if err := verify(after); err != nil {
+			t.Errorf("the new certificate: %v", err)
+		}
+	})
+
+	t.Run("a useless source is an error that names it", func(t *testing.T) {
+		subject := newSubject(t)
+		issue(t, subject)
+		changes := watch(t, subject)
+		subject.spoil(t)
+		eventually(t, "the change is announced", func() bool { return changes.Load() > 0 })
+		material, err := subject.issuer.Issue(t.Context())
+		if err == nil {
+			t.Fatalf("issued %v of a useless source", material)
+		}
+		if !strings.Contains(err.Error(), subject.source) {
+			t.Errorf("the error %q does not name %s", err, subject.source)
+		}
+		if strings.Contains(err.Error(), "-----BEGIN") {
+			t.Errorf("the error %q holds PEM", err)
+		}
+		seen := changes.Load()
+		subject.mend(t)
+		eventually(t, "the repair is announced", func() bool { return changes.Load() > seen })
+		if err := verify(issue(t, subject)); err != nil {
+			t.Errorf("after the repair: %v", err)
+		}
+	})
+
+	t.Run("an ended context ends Issue and Watch", func(t *testing.T) {
+		subject := newSubject(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := background(func() { subject.issuer.Watch(ctx, func() {}) })
+		cancel()
+		issued := background(func() { _, _ = subject.issuer.Issue(ctx) })
+		for what, done := range map[string]chan struct{}{"Watch": ended, "Issue": issued} {
+			select {
+			case <-done:
+			case <-time.After(patience):
+				t.Errorf("%s goes on after its context has ended", what)
+			}
+		}
+	})
+}
+
+// background runs f and returns a channel that is closed when f has returned.
+func background(f func()) chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	return done
+}
+
+func issue(t *testing.T, subject subject) servingcert.Material {
+	t.Helper()
+	material, err := subject.issuer.Issue(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return material
+}
+
+// watch counts the changes that the issuer announces until the test ends.
+func watch(t *testing.T, subject subject) *atomic.Int64 {
+	t.Helper()
+	var changes atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := background(func() { subject.issuer.Watch(ctx, func() { changes.Add(1) }) })
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	return &changes
+}
+
+func eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if condition() {
+			return
+		}
+	}
+	t.Fatalf("not within %s: %s", patience, what)
+}
+
+func verify(material servingcert.Material) error {
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(material.CABundle)
+	_, err := material.Certificate.Leaf.Verify(x509.VerifyOptions{Roots: pool, DNSName: names.ServerName()})
+	return err
+}
+
+func ownCASubject(t *testing.T, client kubernetes.Interface) subject {
+	issuer, err := servingcert.NewOwnCA(servingcert.OwnCAOptions{Client: client, Namespace: names.Namespace, Name: secretName, Names: names})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := secretSubjectOf(t, client)
+	s.issuer = issuer
+	s.renew = func(t *testing.T) {
+		// The Secret of another CA is what another replica's rotation looks like.
+		other := fake.NewClientset()
+		stranger, err := servingcert.NewOwnCA(servingcert.OwnCAOptions{Client: other, Namespace: names.Namespace, Name: secretName, Names: names})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stranger.Issue(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		secret, err := other.CoreV1().Secrets(names.Namespace).Get(t.Context(), secretName, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		changeSecret(t, client, func(live *corev1.Secret) { live.Data = secret.Data })
+	}
+	return s
+}
+
+func secretSubject(t *testing.T, client kubernetes.Interface) subject {
+	s := secretSubjectOf(t, client)
+	s.issuer = servingcert.NewSecretIssuer(client, names.Namespace, secretName)
+	s.renew = func(t *testing.T) {
+		data := pairData(t)
+		changeSecret(t, client, func(live *corev1.Secret) { live.Data = data })
+	}
+	_, err := client.CoreV1().Secrets(names.Namespace).Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: names.Namespace, Name: secretName},
+		Type:       corev1.SecretTypeTLS,
+		Data:       pairData(t),
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// secretSubjectOf is what the issuers that read a Secret have in common.
+func secretSubjectOf(t *testing.T, client kubernetes.Interface) subject {
+	var key []byte
+	return subject{
+		source: names.Namespace + "/" + secretName,
+		touch: func(t *testing.T) {
+			changeSecret(t, client, func(live *corev1.Secret) { live.Annotations = map[string]string{"touched": "yes"} })
+		},
+		spoil: func(t *testing.T) {
+			_, stranger := newTestCA(t, time.Hour).issue(t, time.Hour)
+			changeSecret(t, client, func(live *corev1.Secret) {
+				key, live.Data[corev1.TLSPrivateKeyKey] = live.Data[corev1.TLSPrivateKeyKey], stranger
+			})
+		},
+		mend: func(t *testing.T) {
+			changeSecret(t, client, func(live *corev1.Secret) { live.Data[corev1.TLSPrivateKeyKey] = key })
+		},
+	}
+}
+
+func pairData(t *testing.T) map[string][]byte {
+	t.Helper()
+	ca := newTestCA(t, time.Hour)
+	cert, key := ca.issue(t, time.Hour)
+	return map[string][]byte{corev1.TLSCertKey: cert, corev1.TLSPrivateKeyKey: key, "ca.crt": ca.pem}
+}
+
+func changeSecret(t *testing.T, client kubernetes.Interface, change func(*corev1.Secret)) {
+	t.Helper()
+	secrets := client.CoreV1().Secrets(names.Namespace)
+	secret, err := secrets.Get(t.Context(), secretName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(secret)
+	if _, err := secrets.Update(t.Context(), secret, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func filesSubject(t *testing.T, _ kubernetes.Interface) subject {
+	dir := t.TempDir()
+	files := servingcert.Files{
+		Certificate: filepath.Join(dir, "tls.crt"),
+		Key:         filepath.Join(dir, "tls.key"),
+		CA:          filepath.Join(dir, "ca.crt"),
+	}
+	write := func(t *testing.T) {
+		data := pairData(t)
+		writeFile(t, files.Certificate, data[corev1.TLSCertKey])
+		writeFile(t, files.Key, data[corev1.TLSPrivateKeyKey])
+		writeFile(t, files.CA, data["ca.crt"])
+	}
+	write(t)
+	return subject{
+		issuer: servingcert.NewFileIssuer(files),
+		source: files.Key,
+		renew:  write,
+		touch: func(t *testing.T) {
+			if err := os.Chtimes(files.CA, time.Now(), time.Now()); err != nil {
+				t.Fatal(err)
+			}
+		},
+		spoil: func(t *testing.T) { writeFile(t, files.Key, []byte("-----BEGIN PRIVATE KEY-----\nAAAA\n")) },
+		mend:  write,
+	}
+}
+
+func writeFile(t *testing.T, path string, content []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func csrSubject(t *testing.T, client kubernetes.Interface) subject {
+	signer := newSigner(t, client)
+	issuer, err := servingcert.NewCSRIssuer(servingcert.CSROptions{Client: client, Names: names, SignerName: signerName, Approve: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	publish := func(t *testing.T, content string) {
+		configMaps := client.CoreV1().ConfigMaps(names.Namespace)
+		configMap := &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: names.Namespace, Name: "kube-root-ca.crt"},
+			Data:       map[string]string{"ca.crt": content},
+		}
+		if _, err := configMaps.Update(t.Context(), configMap, metav1.UpdateOptions{}); err == nil {
+			return
+		}
+		if _, err := configMaps.Create(t.Context(), configMap, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish(t, string(signer.ca.Load().pem))
+	return subject{
+		issuer: issuer,
+		source: names.Namespace + "/kube-root-ca.crt",
+		renew: func(t *testing.T) {
+			signer.ca.Store(newTestCA(t, time.Hour))
+			publish(t, string(signer.ca.Load().pem))
+		},
+		touch: func(t *testing.T) {
+			configMaps := client.CoreV1().ConfigMaps(names.Namespace)
+			configMap, err := configMaps.Get(t.Context(), "kube-root-ca.crt", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			configMap.Annotations = map[string]string{"touched": "yes"}
+			if _, err := configMaps.Update(t.Context(), configMap, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		spoil: func(t *testing.T) { publish(t, "") },
+		mend:  func(t *testing.T) { publish(t, string(signer.ca.Load().pem)) },
+	}
+}
+
+// signer plays the controller that signs approved requests.
+type signer struct {
+	ca atomic.Pointer[testCA]
+}
+
+func newSigner(t *testing.T, client kubernetes.Interface) *signer {
+	t.Helper()
+	s := &signer{}
+	s.ca.Store(newTestCA(t, time.Hour))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := background(func() {
+		for ctx.Err() == nil {
+			s.signAll(ctx, t, client)
+			select {
+			case <-ctx.Done():
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	return s
+}
+
+func (s *signer) signAll(ctx context.Context, t *testing.T, client kubernetes.Interface) {
+	requests := client.CertificatesV1().CertificateSigningRequests()
+	list, err := requests.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return
+	}
+	for _, csr := range list.Items {
+		approved := len(csr.Status.Conditions) > 0 && csr.Status.Conditions[0].Type == certificatesv1.CertificateApproved
+		if !approved || csr.Spec.SignerName != signerName || len(csr.Status.Certificate) > 0 {
+			continue
+		}
+		block, _ := pem.Decode(csr.Spec.Request)
+		request, err := x509.ParseCertificateRequest(block.Bytes)
+		if err != nil {
+			t.Errorf("the request cannot be read: %v", err)
+			return
+		}
+		csr.Status.Certificate = s.ca.Load().sign(t, request.PublicKey, time.Hour, request.DNSNames, request.IPAddresses)
+		// The request may be gone by now.
+		_, _ = requests.UpdateStatus(ctx, &csr, metav1.UpdateOptions{})
+	}
+}

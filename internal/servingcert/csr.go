@@ -1,0 +1,282 @@
+package servingcert
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+)
+
+const (
+	// rootCAConfigMap is where Kubernetes publishes the cluster's CA in every
+	// namespace.
+	rootCAConfigMap = "kube-root-ca.crt"
+
+	defaultSigningTimeout = 5 * time.Minute
+	shortestSignedLife    = 10 * time.Minute
+)
+
+// CSROptions configure a CSRIssuer.
+type CSROptions struct {
+	// Client needs create, get and delete on CertificateSigningRequests; with
+	// Approve also update on their approval subresource and the verb approve on
+	// the signer; without CAFile get, list and watch on the ConfigMap
+	// kube-root-ca.crt.
+	Client kubernetes.Interface
+	// Names are asked for. The namespace is also that of the ConfigMap.
+	Names Names
+	// SignerName is the signer to ask, such as "example.com/webhooks".
+	SignerName string
+	// Approve makes the issuer approve its own request.
+	Approve bool
+	// Life is how long the certificate is to be valid, at least 10 minutes; 0
+	// leaves it to the signer.
+	Life time.Duration
+	// Timeout is how long to wait for the certificate; 0 means 5 minutes.
+	Timeout time.Duration
+	// CAFile is a PEM file with the signer's CAs; empty means the ConfigMap
+	// kube-root-ca.crt.
+	CAFile string
+	// Logger is told of requests that could not be deleted; nil means
+	// slog.Default().
+	Logger *slog.Logger
+}
+
+var _ Issuer = (*CSRIssuer)(nil)
+
+// CSRIssuer asks a signer of the cluster for each serving certificate, through a
+// CertificateSigningRequest of certificates.k8s.io/v1. The key is made in memory
+// and stays there. The request is deleted once it has been answered or given up.
+type CSRIssuer struct {
+	options CSROptions
+	ca      lastRead
+}
+
+// NewCSRIssuer returns a CSRIssuer, or an error for options that make no sense.
+func NewCSRIssuer(options CSROptions) (*CSRIssuer, error) {
+	if err := options.Names.validate(); err != nil {
+		return nil, err
+	}
+	if options.SignerName == "" {
+		return nil, errors.New("a certificate signing request needs the name of a signer")
+	}
+	if options.Life != 0 && options.Life < shortestSignedLife {
+		return nil, fmt.Errorf("the life of %s for a signed certificate is shorter than the %s that Kubernetes allows", options.Life, shortestSignedLife)
+	}
+	if options.Timeout == 0 {
+		options.Timeout = defaultSigningTimeout
+	}
+	if options.Logger == nil {
+		options.Logger = slog.Default()
+	}
+	return &CSRIssuer{options: options}, nil
+}
+
+// Issue makes a key and waits until the signer has signed a certificate for it.
+func (c *CSRIssuer) Issue(ctx context.Context) (Material, error) {
+	// The CA comes first: without it a certificate is of no use.
+	ca, err := c.readCA(ctx)
+	c.ca.set(ca)
+	if err != nil {
+		return Material{}, err
+	}
+	key, err := newKey()
+	if err != nil {
+		return Material{}, err
+	}
+	dns, ips := c.options.Names.sans()
+	request, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
+		Subject:     pkix.Name{CommonName: c.options.Names.commonName()},
+		DNSNames:    dns,
+		IPAddresses: ips,
+	}, key)
+	if err != nil {
+		return Material{}, fmt.Errorf("making a certificate request: %w", err)
+	}
+	chain, err := c.sign(ctx, request)
+	if err != nil {
+		return Material{}, err
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return Material{}, fmt.Errorf("encoding a key: %w", err)
+	}
+	material, err := newMaterial(chain, pem.EncodeToMemory(&pem.Block{Type: blockPrivateKey, Bytes: der}), ca)
+	if err != nil {
+		return Material{}, fmt.Errorf("what signer %s and %s gave cannot be used: %w", c.options.SignerName, c.caSource(), err)
+	}
+	return material, nil
+}
+
+// Watch follows the signer's CAs.
+func (c *CSRIssuer) Watch(ctx context.Context, changed func()) {
+	if c.options.CAFile != "" {
+		watchFiles(ctx, []string{c.options.CAFile}, func() {
+			if ca, _ := os.ReadFile(c.options.CAFile); c.ca.differs(ca) {
+				changed()
+			}
+		})
+		return
+	}
+	namespace := c.options.Names.Namespace
+	informer := coreinformers.NewFilteredConfigMapInformer(c.options.Client, namespace, 0, cache.Indexers{}, byName(rootCAConfigMap))
+	runInformer(ctx, informer, func() {
+		var ca []byte
+		if configMap := stored[corev1.ConfigMap](informer, namespace+"/"+rootCAConfigMap); configMap != nil {
+			ca = []byte(configMap.Data[keyCA])
+		}
+		if c.ca.differs(ca) {
+			changed()
+		}
+	})
+}
+
+func (c *CSRIssuer) caSource() string {
+	if c.options.CAFile != "" {
+		return "file " + c.options.CAFile
+	}
+	return "ConfigMap " + c.options.Names.Namespace + "/" + rootCAConfigMap
+}
+
+func (c *CSRIssuer) readCA(ctx context.Context) ([]byte, error) {
+	if c.options.CAFile != "" {
+		ca, err := os.ReadFile(c.options.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("reading the CA of signer %s: %w", c.options.SignerName, err)
+		}
+		return ca, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	configMap, err := c.options.Client.CoreV1().ConfigMaps(c.options.Names.Namespace).Get(ctx, rootCAConfigMap, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("reading the CA of signer %s from %s, a file can be named in its place: %w", c.options.SignerName, c.caSource(), err)
+	}
+	return []byte(configMap.Data[keyCA]), nil
+}
+
+// sign has the request signed and returns the chain as PEM.
+func (c *CSRIssuer) sign(ctx context.Context, request []byte) ([]byte, error) {
+	requests := c.options.Client.CertificatesV1().CertificateSigningRequests()
+	names := c.options.Names
+	csr := &certificatesv1.CertificateSigningRequest{
+		// A name of its own for each request: one that is left over from an ended
+		// process is for a key that no longer exists.
+		ObjectMeta: metav1.ObjectMeta{Name: names.Service + "." + names.Namespace + "-" + strings.ToLower(rand.Text())},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request}),
+			SignerName: c.options.SignerName,
+			Usages: []certificatesv1.KeyUsage{
+				certificatesv1.UsageDigitalSignature,
+				certificatesv1.UsageKeyEncipherment,
+				certificatesv1.UsageServerAuth,
+			},
+		},
+	}
+	if c.options.Life != 0 {
+		seconds := int32(min(c.options.Life/time.Second, 1<<31-1))
+		csr.Spec.ExpirationSeconds = &seconds
+	}
+	creating, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if _, err := requests.Create(creating, csr, metav1.CreateOptions{}); err != nil {
+		if creating.Err() != nil {
+			// The API server may have made it all the same.
+			c.remove(ctx, csr.Name)
+		}
+		return nil, fmt.Errorf("creating CertificateSigningRequest %s: %w", csr.Name, err)
+	}
+	defer c.remove(ctx, csr.Name)
+	return c.await(ctx, csr.Name)
+}
+
+// await waits for the certificate of the request. It polls, so that the right to
+// get requests is enough.
+func (c *CSRIssuer) await(ctx context.Context, name string) ([]byte, error) {
+	var chain []byte
+	var lastFault error
+	err := wait.PollUntilContextTimeout(ctx, time.Second, c.options.Timeout, true, func(ctx context.Context) (bool, error) {
+		csr, err := c.options.Client.CertificatesV1().CertificateSigningRequests().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			lastFault = err
+			return false, unlessTransient(err)
+		}
+		lastFault = nil
+		approved := false
+		for _, condition := range csr.Status.Conditions {
+			switch condition.Type {
+			case certificatesv1.CertificateApproved:
+				approved = true
+			case certificatesv1.CertificateDenied, certificatesv1.CertificateFailed:
+				return false, fmt.Errorf("%s by signer %s: %s: %s", strings.ToLower(string(condition.Type)), c.options.SignerName, condition.Reason, condition.Message)
+			}
+		}
+		if c.options.Approve && !approved {
+			lastFault = c.approve(ctx, csr)
+			return false, unlessTransient(lastFault)
+		}
+		chain = csr.Status.Certificate
+		return len(chain) > 0, nil
+	})
+	switch {
+	case err == nil:
+		return chain, nil
+	case !wait.Interrupted(err):
+		return nil, fmt.Errorf("CertificateSigningRequest %s: %w", name, err)
+	case lastFault != nil:
+		return nil, fmt.Errorf("CertificateSigningRequest %s: %w", name, lastFault)
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("CertificateSigningRequest %s: %w", name, ctx.Err())
+	default:
+		return nil, fmt.Errorf("CertificateSigningRequest %s: signer %s gave no certificate within %s; see that it runs and that the request is approved", name, c.options.SignerName, c.options.Timeout)
+	}
+}
+
+func (c *CSRIssuer) approve(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) error {
+	csr = csr.DeepCopy()
+	csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+		Type:    certificatesv1.CertificateApproved,
+		Status:  corev1.ConditionTrue,
+		Reason:  "OutriggerInjector",
+		Message: "The injector approves the request for its own serving certificate.",
+	})
+	_, err := c.options.Client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, csr.Name, csr, metav1.UpdateOptions{})
+	if err != nil {
+		return fmt.Errorf("approving the request: %w", err)
+	}
+	return nil
+}
+
+// unlessTransient returns the error if asking again will not help.
+func unlessTransient(err error) error {
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsInvalid(err) {
+		return err
+	}
+	return nil
+}
+
+func (c *CSRIssuer) remove(ctx context.Context, name string) {
+	// The end of the process is no reason to leave the request behind.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	err := c.options.Client.CertificatesV1().CertificateSigningRequests().Delete(ctx, name, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		c.options.Logger.Warn("a certificate signing request is left behind", "name", name, "error", err)
+	}
+}

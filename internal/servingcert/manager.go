@@ -1,0 +1,238 @@
+package servingcert
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+)
+
+const (
+	defaultPropagationDelay = 10 * time.Second
+
+	// longestSleep bounds a timer's run: timers stand still while a machine is
+	// suspended, certificates do not.
+	longestSleep = 10 * time.Minute
+)
+
+// Options configure a Manager.
+type Options struct {
+	// ServerName is the name that the API server verifies; see Names.ServerName.
+	ServerName string
+	// WebhookConfiguration is the name of the MutatingWebhookConfiguration whose
+	// caBundle is kept; empty leaves all configurations alone.
+	WebhookConfiguration string
+	// Client needs get, list, watch and patch on that configuration. It is not
+	// used when WebhookConfiguration is empty.
+	Client kubernetes.Interface
+	// PropagationDelay is how long the API servers may take to make use of a
+	// caBundle once it is written; 0 means 10 s.
+	PropagationDelay time.Duration
+	// SelfCheck says how Ready calls the webhook; without it Ready is an error.
+	SelfCheck SelfCheck
+	// Registerer takes the metrics; nil leaves them unregistered.
+	Registerer prometheus.Registerer
+	// Logger is told of renewals, patches and failures; nil means slog.Default().
+	Logger *slog.Logger
+}
+
+// Manager keeps a serving certificate and the caBundle of its webhook. Its
+// methods are safe for concurrent use.
+type Manager struct {
+	issuer    Issuer
+	options   Options
+	metrics   *metrics
+	publisher *publisher
+	checker   *selfChecker
+	changed   chan struct{}
+
+	mu sync.Mutex
+	// fault is why the last Issue brought nothing; nil after a success.
+	fault error
+}
+
+// New returns a Manager of certificates from the issuer. It does nothing before
+// Run. The error says which option is wrong.
+func New(issuer Issuer, options Options) (*Manager, error) {
+	if options.ServerName == "" {
+		return nil, errors.New("the manager of the serving certificate needs the server name that it is for")
+	}
+	if options.WebhookConfiguration != "" && options.Client == nil {
+		return nil, fmt.Errorf("keeping the caBundle of MutatingWebhookConfiguration %s needs a client", options.WebhookConfiguration)
+	}
+	if options.SelfCheck.Address != "" && options.SelfCheck.Accept == nil {
+		return nil, errors.New("the self check of the webhook needs a function that accepts its answer")
+	}
+	if options.PropagationDelay == 0 {
+		options.PropagationDelay = defaultPropagationDelay
+	}
+	if options.Logger == nil {
+		options.Logger = slog.Default()
+	}
+	metrics, err := newMetrics(options.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("registering the metrics of the serving certificate: %w", err)
+	}
+	return &Manager{
+		issuer:    issuer,
+		options:   options,
+		metrics:   metrics,
+		publisher: newPublisher(options, metrics),
+		checker:   newSelfChecker(),
+		changed:   make(chan struct{}, 1),
+	}, nil
+}
+
+// Run obtains, renews and publishes until ctx ends. It is called once, and
+// returns when all that it started has ended.
+func (m *Manager) Run(ctx context.Context) {
+	offers := make(chan *credential)
+	var running sync.WaitGroup
+	running.Go(func() { m.issuer.Watch(ctx, func() { notify(m.changed) }) })
+	running.Go(func() { m.publisher.run(ctx, offers) })
+	running.Go(func() { m.renew(ctx, offers) })
+	running.Wait()
+}
+
+// renew obtains a certificate, offers it to the publisher, and does so again when
+// two thirds of its life have gone or the source has changed; after a failure, when
+// the back-off says so.
+func (m *Manager) renew(ctx context.Context, offers chan<- *credential) {
+	backoff := newBackoff()
+	var last *credential
+	for {
+		next, err := m.obtain(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		var due time.Time
+		if err != nil {
+			m.metrics.renewals.WithLabelValues(resultError).Inc()
+			due = time.Now().Add(backoff.Step())
+			m.options.Logger.Error("no new serving certificate", "error", err, "retry", due)
+		} else {
+			if last == nil || !last.Certificate.Leaf.Equal(next.Certificate.Leaf) {
+				m.metrics.renewals.WithLabelValues(resultSuccess).Inc()
+				m.options.Logger.Info("obtained a serving certificate", "certificate", next.Material)
+			}
+			last = next
+			backoff = newBackoff()
+			due = renewalTime(next)
+			select {
+			case offers <- next:
+			case <-ctx.Done():
+				return
+			}
+		}
+		if !m.sleep(ctx, due) {
+			return
+		}
+	}
+}
+
+func (m *Manager) obtain(ctx context.Context) (*credential, error) {
+	material, err := m.issuer.Issue(ctx)
+	var next *credential
+	if err == nil {
+		next, err = material.check(m.options.ServerName)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fault = err
+	return next, err
+}
+
+// sleep returns true when it is due or the source has changed, false when ctx
+// has ended.
+func (m *Manager) sleep(ctx context.Context, due time.Time) bool {
+	// Without its monotonic reading the time is compared with the wall clock.
+	due = due.Round(0)
+	for {
+		left := time.Until(due)
+		if left <= 0 {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-m.changed:
+			return true
+		case <-time.After(min(left, longestSleep)):
+		}
+	}
+}
+
+// renewalTime returns when two thirds of the life have gone that the certificate
+// had left when it was obtained, and up to a twentieth of it earlier, so that
+// replicas that were started together drift apart.
+func renewalTime(c *credential) time.Time {
+	life := c.expiry.Sub(c.since)
+	jitter := time.Duration(rand.Int64N(int64(life/20) + 1))
+	return c.since.Add(max(life*2/3-jitter, time.Second))
+}
+
+func newBackoff() wait.Backoff {
+	return wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 16, Cap: time.Minute}
+}
+
+// notify wakes the receiver of the channel unless it has been woken already.
+func notify(channel chan<- struct{}) {
+	select {
+	case channel <- struct{}{}:
+	default:
+	}
+}
+
+// GetCertificate is for tls.Config. It never blocks, and fails only before the
+// first certificate has been obtained.
+func (m *Manager) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	serving := m.publisher.serving.Load()
+	if serving == nil {
+		return nil, m.notYet()
+	}
+	return &serving.Certificate, nil
+}
+
+// TLSConfig returns a server's configuration: TLS 1.2 and up, with the certificate
+// that is current at each handshake.
+func (m *Manager) TLSConfig() *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: m.GetCertificate}
+}
+
+// CABundle returns PEM of the CAs that clients have to trust, sorted, or nil
+// before the first certificate has been obtained.
+func (m *Manager) CABundle() []byte {
+	wanted := m.publisher.wanted.Load()
+	if wanted == nil {
+		return nil
+	}
+	return wanted.encode()
+}
+
+// Expiry returns when the certificate that is served ceases to be valid, or the
+// zero time before the first has been obtained.
+func (m *Manager) Expiry() time.Time {
+	serving := m.publisher.serving.Load()
+	if serving == nil {
+		return time.Time{}
+	}
+	return serving.expiry
+}
+
+// notYet is the error of a Manager that has no certificate.
+func (m *Manager) notYet() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.fault != nil {
+		return fmt.Errorf("there is no serving certificate yet: %w", m.fault)
+	}
+	return errors.New("there is no serving certificate yet")
+}

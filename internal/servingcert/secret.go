@@ -1,0 +1,108 @@
+package servingcert
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+)
+
+// requestTimeout bounds one exchange with the API server, which client-go leaves
+// unbounded.
+const requestTimeout = 30 * time.Second
+
+// keyCA is the key of a CA bundle in a Secret and in ConfigMap kube-root-ca.crt.
+const keyCA = "ca.crt"
+
+var _ Issuer = (*SecretIssuer)(nil)
+
+// SecretIssuer takes the serving certificate from a kubernetes.io/tls Secret that
+// somebody else keeps up to date, such as cert-manager: tls.crt, tls.key and
+// ca.crt. It only reads, with get, list and watch on that one Secret.
+type SecretIssuer struct {
+	source secretSource
+}
+
+// NewSecretIssuer returns an issuer that reads the Secret.
+func NewSecretIssuer(client kubernetes.Interface, namespace, name string) *SecretIssuer {
+	return &SecretIssuer{source: secretSource{client: client, namespace: namespace, name: name}}
+}
+
+// Issue returns what the Secret holds.
+func (s *SecretIssuer) Issue(ctx context.Context) (Material, error) {
+	secret, err := s.source.get(ctx)
+	if apierrors.IsNotFound(err) {
+		return Material{}, fmt.Errorf("%s does not exist yet: whoever issues the certificate, such as a cert-manager Certificate with this secretName, has not made it", &s.source)
+	}
+	if err != nil {
+		return Material{}, err
+	}
+	for _, key := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey, keyCA} {
+		if len(secret.Data[key]) == 0 {
+			return Material{}, fmt.Errorf("%s has no %s; a certificate with its key and the CA that signed it are needed", &s.source, key)
+		}
+	}
+	material, err := newMaterial(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey], secret.Data[keyCA])
+	if err != nil {
+		return Material{}, fmt.Errorf("%s cannot be used, put it right or have it issued again: %w", &s.source, err)
+	}
+	return material, nil
+}
+
+// Watch follows the Secret.
+func (s *SecretIssuer) Watch(ctx context.Context, changed func()) {
+	s.source.watch(ctx, changed)
+}
+
+// secretSource reads one Secret and notices when its data change.
+type secretSource struct {
+	client          kubernetes.Interface
+	namespace, name string
+	read            lastRead
+}
+
+func (s *secretSource) String() string {
+	return "Secret " + s.namespace + "/" + s.name
+}
+
+func (s *secretSource) get(ctx context.Context) (*corev1.Secret, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	secret, err := s.client.CoreV1().Secrets(s.namespace).Get(ctx, s.name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		s.note(nil)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", s, err)
+	}
+	s.note(secret)
+	return secret, nil
+}
+
+// note records the Secret as read; nil is a Secret that does not exist.
+func (s *secretSource) note(secret *corev1.Secret) {
+	s.read.set(certificateData(secret)...)
+}
+
+func (s *secretSource) watch(ctx context.Context, changed func()) {
+	informer := coreinformers.NewFilteredSecretInformer(s.client, s.namespace, 0, cache.Indexers{}, byName(s.name))
+	runInformer(ctx, informer, func() {
+		secret := stored[corev1.Secret](informer, s.namespace+"/"+s.name)
+		if s.read.differs(certificateData(secret)...) {
+			changed()
+		}
+	})
+}
+
+func certificateData(secret *corev1.Secret) [][]byte {
+	if secret == nil {
+		return nil
+	}
+	return [][]byte{secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey], secret.Data[keyCA]}
+}

@@ -1,0 +1,129 @@
+package servingcert
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+)
+
+const (
+	// checkLife is how long the answer of a self check stands for the next.
+	checkLife = time.Second
+	// checkTimeout bounds one self check.
+	checkTimeout = 5 * time.Second
+	// longestAnswer is how many bytes of an answer are read.
+	longestAnswer = 1 << 20
+)
+
+// SelfCheck says how Ready calls the webhook.
+type SelfCheck struct {
+	// Address is where the webhook listens, as "host:port".
+	Address string
+	// Review is the body that is posted to /inject.
+	Review []byte
+	// Accept returns an error if the body of the answer is not the right one.
+	Accept func(answer []byte) error
+}
+
+// selfChecker remembers the result of the last self check.
+type selfChecker struct {
+	// turn lets one caller at a time see and renew the result.
+	turn   chan struct{}
+	result error
+	at     time.Time
+}
+
+func newSelfChecker() *selfChecker {
+	return &selfChecker{turn: make(chan struct{}, 1)}
+}
+
+// Ready returns nil if the API server could call the webhook now: it opens a TLS
+// connection to SelfCheck.Address, trusts exactly what the webhook configuration
+// trusts (CABundle() while that cannot be read or none is kept), asks for the
+// server name and posts the review to /inject. The result, good or bad, stands for
+// a second for all callers, so that a readiness probe may call as often as it
+// likes.
+func (m *Manager) Ready(ctx context.Context) error {
+	select {
+	case m.checker.turn <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for the webhook's self check: %w", ctx.Err())
+	}
+	defer func() { <-m.checker.turn }()
+	if time.Since(m.checker.at) < checkLife {
+		return m.checker.result
+	}
+	err := m.callWebhook(ctx)
+	if ctx.Err() != nil {
+		// That the caller went away says nothing about the webhook.
+		return err
+	}
+	m.checker.result, m.checker.at = err, time.Now()
+	return err
+}
+
+func (m *Manager) callWebhook(ctx context.Context) error {
+	if m.options.SelfCheck.Address == "" {
+		return errors.New("the address for the webhook's self check is not set")
+	}
+	roots, source := m.publisher.trusted.Load(), "MutatingWebhookConfiguration "+m.options.WebhookConfiguration
+	if roots == nil {
+		roots, source = m.publisher.wanted.Load(), "own CA bundle"
+	}
+	if roots == nil {
+		return m.notYet()
+	}
+	answer, err := m.post(ctx, *roots)
+	if err == nil {
+		err = m.options.SelfCheck.Accept(answer)
+	}
+	if err != nil {
+		return fmt.Errorf("the webhook does not answer its own call with the trust of %s: %w", source, err)
+	}
+	return nil
+}
+
+func (m *Manager) post(ctx context.Context, roots bundle) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	check := m.options.SelfCheck
+	client := http.Client{
+		Transport: &http.Transport{
+			DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, network, check.Address)
+			},
+			TLSClientConfig: &tls.Config{
+				MinVersion: tls.VersionTLS12,
+				RootCAs:    roots.pool(),
+				ServerName: m.options.ServerName,
+			},
+			// Each check is to be a handshake.
+			DisableKeepAlives: true,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+m.options.ServerName+"/inject", bytes.NewReader(check.Review))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(response.Body, longestAnswer))
+	if err != nil {
+		return nil, fmt.Errorf("reading the answer: %w", err)
+	}
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("the answer has status %s", response.Status)
+	}
+	return answer, nil
+}
