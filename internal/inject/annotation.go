@@ -1,0 +1,187 @@
+package inject
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// maxList bounds the entries of a list in an annotation.
+const maxList = 1024
+
+// maxAnnotation bounds a value of ours in bytes; longer ones are nonsense.
+const maxAnnotation = 16 << 10
+
+// found is the value of a key that may stand on the pod or on its namespace,
+// with the place where it stood.
+type found struct {
+	value, where string
+	ok           bool
+}
+
+// lookup finds an annotation on the pod, else on the namespace.
+func lookup(pod *corev1.Pod, ns *Namespace, key string) found {
+	if v, ok := pod.Annotations[key]; ok {
+		return found{v, "pod annotation " + key, true}
+	}
+	if v, ok := ns.Annotations[key]; ok {
+		return found{v, "annotation " + key + " of namespace " + ns.Name, true}
+	}
+	return found{}
+}
+
+func (f found) errorf(format string, args ...any) error {
+	return fmt.Errorf("%s: %s", f.where, fmt.Sprintf(format, args...))
+}
+
+func (f found) bool() (bool, error) {
+	switch strings.ToLower(f.value) {
+	case "true", "yes", "enabled":
+		return true, nil
+	case "false", "no", "disabled":
+		return false, nil
+	}
+	return false, f.errorf("%q must be true, yes, enabled, false, no or disabled", f.value)
+}
+
+func split(value string) ([]string, error) {
+	if len(value) > maxAnnotation {
+		return nil, fmt.Errorf("the list is longer than %d bytes", maxAnnotation)
+	}
+	var items []string
+	for item := range strings.SplitSeq(value, ",") {
+		item = strings.TrimSpace(item)
+		if item == "" {
+			return nil, fmt.Errorf("%q has an empty entry; write a list such as a,b", value)
+		}
+		items = append(items, item)
+	}
+	if len(items) > maxList {
+		return nil, fmt.Errorf("the list has %d entries, more than %d", len(items), maxList)
+	}
+	return items, nil
+}
+
+func parsePorts(value string) ([]int, error) {
+	items, err := split(value)
+	if err != nil {
+		return nil, err
+	}
+	ports := make([]int, 0, len(items))
+	for _, item := range items {
+		port, err := strconv.ParseUint(item, 10, 16)
+		if err != nil || port == 0 {
+			return nil, fmt.Errorf("%q is not a port; ports are numbers from 1 to 65535", item)
+		}
+		ports = append(ports, int(port))
+	}
+	return ports, nil
+}
+
+func parseRanges(value string) ([]string, error) {
+	items, err := split(value)
+	if err != nil {
+		return nil, err
+	}
+	for i, item := range items {
+		prefix, err := netip.ParsePrefix(item)
+		if err != nil {
+			return nil, fmt.Errorf("%q is not a range of addresses; write it as 10.0.0.0/8 or fd00::/8", item)
+		}
+		items[i] = prefix.Masked().String()
+	}
+	return items, nil
+}
+
+func parseInterfaces(value string) ([]string, error) {
+	items, err := split(value)
+	if err != nil {
+		return nil, err
+	}
+	for _, item := range items {
+		// The limit of Linux, IFNAMSIZ less the final zero.
+		if len(item) > 15 || strings.ContainsAny(item, "/ \t\n\"") {
+			return nil, fmt.Errorf("%q is not the name of a network interface", item)
+		}
+	}
+	return items, nil
+}
+
+var logLevels = map[string]string{
+	"trace": "trace", "debug": "debug", "info": "info", "warning": "warning", "warn": "warning",
+	"error": "error", "critical": "critical", "off": "off",
+}
+
+// parseImage refuses what cannot be an image reference. The registry has the
+// last word on what is one.
+func (f found) image() (string, error) {
+	if f.value == "" || len(f.value) > 512 || strings.ContainsFunc(f.value, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._-/:@", r)
+	}) {
+		return "", f.errorf("%q is not a container image", f.value)
+	}
+	return f.value, nil
+}
+
+var resourceNames = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
+
+// resources puts what the annotations say over the mesh's own resources. Each
+// amount is looked for on the pod, then on the namespace, as in osm-edge.
+func resources(mesh corev1.ResourceRequirements, pod *corev1.Pod, ns *Namespace) (corev1.ResourceRequirements, error) {
+	out := mesh
+	for _, list := range []struct {
+		prefix string
+		into   *corev1.ResourceList
+	}{{limitsAnnotation, &out.Limits}, {requestsAnnotation, &out.Requests}} {
+		cloned := false
+		for _, name := range resourceNames {
+			f := lookup(pod, ns, list.prefix+string(name))
+			if !f.ok {
+				continue
+			}
+			amount, err := parseAmount(f.value)
+			if err != nil || amount.Sign() < 0 {
+				return out, f.errorf("%q is not an amount of %s; write it as 100m, 0.5 or 128Mi", f.value, name)
+			}
+			if !cloned {
+				copied := list.into.DeepCopy()
+				if copied == nil {
+					copied = corev1.ResourceList{}
+				}
+				*list.into, cloned = copied, true
+			}
+			(*list.into)[name] = amount
+		}
+	}
+	for name, request := range out.Requests {
+		if limit, ok := out.Limits[name]; ok && request.Cmp(limit) > 0 {
+			return out, fmt.Errorf("sidecar resources: the request of %s %s is more than its limit %s; see the annotations %s%s and %s%s",
+				request.String(), name, limit.String(), limitsAnnotation, name, requestsAnnotation, name)
+		}
+	}
+	return out, nil
+}
+
+// parseAmount is resource.ParseQuantity for what a person would write: that
+// function takes most of a minute for 1e-100000000.
+func parseAmount(value string) (resource.Quantity, error) {
+	exponent := strings.TrimLeft(value[strings.LastIndexAny(value, "eE")+1:], "+-")
+	if len(value) > 32 || len(exponent) > 2 && strings.ContainsAny(value, "eE") {
+		return resource.Quantity{}, resource.ErrFormatWrong
+	}
+	return resource.ParseQuantity(value)
+}
+
+// sortedSet returns the values sorted and each once; nil for none.
+func sortedSet[T int | string](values []T) []T {
+	if len(values) == 0 {
+		return nil
+	}
+	slices.Sort(values)
+	return slices.Compact(values)
+}

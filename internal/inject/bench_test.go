@@ -1,0 +1,220 @@
+package inject_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/outrigger-mesh/outrigger/internal/inject"
+)
+
+// podWith returns a pod of some containers with some variables of some bytes
+// each in all.
+func podWith(containers, variables, bytes int) []byte {
+	var b strings.Builder
+	b.WriteString(`{"apiVersion":"v1","kind":"Pod","metadata":{"generateName":"cart-7d9f-","labels":{"app":"cart"}},"spec":{"serviceAccountName":"cart","containers":[`)
+	value := strings.Repeat("v", bytes)
+	for c := range containers {
+		if c > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, `{"name":"c%[1]d","image":"shop/cart:1","ports":[{"name":"http","containerPort":%[2]d,"protocol":"TCP"}],
+			"readinessProbe":{"httpGet":{"path":"/ready","port":"http","scheme":"HTTP"},"timeoutSeconds":1,"periodSeconds":10,"successThreshold":1,"failureThreshold":3},
+			"resources":{"requests":{"cpu":"100m","memory":"64Mi"}},"terminationMessagePath":"/dev/termination-log","imagePullPolicy":"IfNotPresent","env":[`, c, 8000+c)
+		for v := range variables / containers {
+			if v > 0 {
+				b.WriteByte(',')
+			}
+			fmt.Fprintf(&b, `{"name":"VARIABLE_%d","value":"%s%d"}`, v, value, v)
+		}
+		b.WriteString("]}")
+	}
+	b.WriteString(`],"restartPolicy":"Always","dnsPolicy":"ClusterFirst","schedulerName":"default-scheduler"}}`)
+	return []byte(b.String())
+}
+
+var benchPods = []struct {
+	name string
+	pod  []byte
+}{
+	{"small", []byte(smallPod)},
+	{"containers=10", podWith(10, 100, 10)},
+	{"env=2000", podWith(1, 2000, 10)},
+	{"1MiB", podWith(10, 1000, 1<<10)},
+}
+
+// benchmark runs f and reports its CPU time, which other programs on the machine
+// do not change, beside the rest.
+func benchmark(b *testing.B, bytes int, f func(n int)) {
+	b.ReportAllocs()
+	b.SetBytes(int64(bytes))
+	start, n := cpuTime(b), 0
+	for b.Loop() {
+		f(n)
+		n++
+	}
+	b.ReportMetric(float64(cpuTime(b)-start)/float64(n), "cpu-ns/op")
+}
+
+func cpuTime(b testing.TB) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkInject measures the engine: from a pod's bytes to a patch.
+func BenchmarkInject(b *testing.B) {
+	w := ordinary()
+	i := w.injector(b)
+	for _, p := range benchPods {
+		b.Run(p.name, func(b *testing.B) {
+			req := w.request(string(p.pod))
+			benchmark(b, len(p.pod), func(int) { mustInject(b, i, req) })
+		})
+	}
+	b.Run("again", func(b *testing.B) {
+		req := w.request(string(once(b, i, w, []byte(smallPod))))
+		benchmark(b, len(req.Pod), func(int) { mustInject(b, i, req) })
+	})
+	b.Run("skip", func(b *testing.B) {
+		req := w.request(strings.Replace(smallPod, `"spec":{`, `"spec":{"hostNetwork":true,`, 1))
+		benchmark(b, len(req.Pod), func(int) {
+			if r := i.Inject(b.Context(), req); r.Decision.Outcome != inject.Skip {
+				b.Fatal(r.Decision)
+			}
+		})
+	})
+	b.Run("classic", func(b *testing.B) {
+		w := ordinary()
+		w.classic = true
+		i, req := w.injector(b), w.request(smallPod)
+		benchmark(b, len(req.Pod), func(int) { mustInject(b, i, req) })
+	})
+	// No two of these pods give the same template text.
+	b.Run("cold", func(b *testing.B) {
+		const annotation = `"annotations":{"openservicemesh.io/sidecar-resource-requests-memory":"%d",`
+		benchmark(b, len(smallPod), func(n int) {
+			mustInject(b, i, w.request(strings.Replace(smallPod, `"annotations":{`, fmt.Sprintf(annotation, n), 1)))
+		})
+	})
+}
+
+func mustInject(b *testing.B, i *inject.Injector, req inject.Request) {
+	if r := i.Inject(b.Context(), req); r.Decision.Outcome != inject.Inject {
+		b.Fatal(r.Decision)
+	}
+}
+
+// BenchmarkReview measures the webhook without a network: from a review's bytes
+// to an answer's.
+func BenchmarkReview(b *testing.B) {
+	w := ordinary()
+	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	webhook := inject.NewWebhook(w.injector(b), inject.NewMetrics(prometheus.NewRegistry()), log)
+	for _, p := range benchPods {
+		b.Run(p.name, func(b *testing.B) {
+			body := encode(b, creation(string(p.pod)))
+			r, err := http.NewRequestWithContext(b.Context(), http.MethodPost, inject.InjectPath+"?timeout=10s", nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			r.Header.Set("Content-Type", "application/json")
+			benchmark(b, len(body), func(int) {
+				r.Body = io.NopCloser(bytes.NewReader(body))
+				var rw answer
+				webhook.ServeHTTP(&rw, r)
+				if rw.code != 0 || rw.written < 1000 {
+					b.Fatalf("the answer is %d with %d bytes", rw.code, rw.written)
+				}
+			})
+		})
+	}
+}
+
+// answer is a response that is counted and dropped.
+type answer struct {
+	header        http.Header
+	code, written int
+}
+
+func (a *answer) Header() http.Header {
+	if a.header == nil {
+		a.header = make(http.Header)
+	}
+	return a.header
+}
+func (a *answer) WriteHeader(code int) { a.code = code }
+func (a *answer) Write(p []byte) (int, error) {
+	a.written += len(p)
+	return len(p), nil
+}
+
+// TestCostIsLinear counts allocations, their bytes and CPU time, which do not
+// depend on how busy the machine is.
+func TestCostIsLinear(t *testing.T) {
+	w := ordinary()
+	i := w.injector(t)
+	tests := map[string]func(n int) []byte{
+		"variables": func(n int) []byte { return podWith(1, n, 10) },
+		"variables of an injected pod": func(n int) []byte {
+			return once(t, i, w, podWith(1, n, 10))
+		},
+		"variables of the user's own sidecar": func(n int) []byte {
+			return bytes.Replace(podWith(1, n, 10), []byte(`"name":"c0"`), []byte(`"name":"outrigger-proxy"`), 1)
+		},
+		"variables that another webhook gave the sidecar": func(n int) []byte {
+			pod := decode(t, once(t, i, w, []byte(smallPod)))
+			sidecar := proxy(t, pod)
+			sidecar.Env = append(sidecar.Env, decode(t, podWith(1, n, 10)).Spec.Containers[0].Env...)
+			return encode(t, pod)
+		},
+		"containers": func(n int) []byte { return podWith(n, n, 10) },
+	}
+	for name, pod := range tests {
+		t.Run(name, func(t *testing.T) {
+			few := costOf(t, i, w.request(string(pod(500))))
+			many := costOf(t, i, w.request(string(pod(4000))))
+			if many.allocations > 10*few.allocations || many.bytes > 10*few.bytes {
+				t.Errorf("8 times as many cost %v, one time %v", many, few)
+			}
+			// Comparisons allocate nothing. Linear work takes a hundredth of this.
+			if many.cpu > time.Second {
+				t.Errorf("4000 take %v of CPU time", many.cpu)
+			}
+		})
+	}
+}
+
+type cost struct {
+	allocations, bytes uint64
+	cpu                time.Duration
+}
+
+// costOf returns what one injection costs once its caches are warm.
+func costOf(t *testing.T, i *inject.Injector, req inject.Request) cost {
+	t.Helper()
+	run := func() {
+		if r := i.Inject(t.Context(), req); r.Decision.Outcome != inject.Inject {
+			t.Fatal(r.Decision)
+		}
+	}
+	run()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	start := cpuTime(t)
+	run()
+	used := cpuTime(t) - start
+	runtime.ReadMemStats(&after)
+	return cost{after.Mallocs - before.Mallocs, after.TotalAlloc - before.TotalAlloc, used}
+}

@@ -1,0 +1,83 @@
+package inject
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+)
+
+// checkPod refuses pods that cannot work with a mesh sidecar, and warns of what
+// will hardly be meant.
+func checkPod(pod *corev1.Pod) ([]Warning, error) {
+	var warnings []Warning
+	for _, list := range []struct {
+		init       bool
+		containers []corev1.Container
+	}{{true, pod.Spec.InitContainers}, {false, pod.Spec.Containers}} {
+		for i := range list.containers {
+			c := &list.containers[i]
+			if isOurs(c.Name) {
+				continue
+			}
+			if runsAs(pod, c) == driver.ProxyUID {
+				goesOn := c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+				message := fmt.Sprintf("container %s runs as user %d, which is the proxy's: its traffic would go round the mesh; choose another runAsUser", c.Name, driver.ProxyUID)
+				if !list.init || goesOn {
+					return nil, deny("uid_conflict", fmt.Errorf("%s", message))
+				}
+				warnings = append(warnings, Warning{"uid_conflict", "init " + message})
+			}
+			for _, port := range c.Ports {
+				if reservedPorts[port.ContainerPort] {
+					warnings = append(warnings, Warning{"port_conflict", fmt.Sprintf(
+						"container %s declares port %d, which the sidecar listens on", c.Name, port.ContainerPort)})
+				}
+			}
+		}
+	}
+	return warnings, nil
+}
+
+// podSecurity warns where the namespace enforces a Pod Security level that
+// refuses what the init container may do.
+func podSecurity(ns *Namespace, pod *corev1.Pod, s *status) []Warning {
+	level := ns.Labels[enforceLabel]
+	if level != "baseline" && level != "restricted" {
+		return nil
+	}
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		_, changed := s.Changed[c.Name]
+		added := slices.ContainsFunc(s.InitContainers, func(a added) bool { return a.Name == c.Name })
+		if !changed && !added || c.SecurityContext == nil {
+			continue
+		}
+		privileged := c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged
+		admin := c.SecurityContext.Capabilities != nil && slices.Contains(c.SecurityContext.Capabilities.Add, "NET_ADMIN")
+		if privileged || admin {
+			return []Warning{{"pod_security", fmt.Sprintf(
+				"namespace %s enforces the Pod Security level %s, which refuses the container %s, for it needs NET_ADMIN; the namespace needs the level privileged, or an exemption",
+				ns.Name, level, c.Name)}}
+		}
+	}
+	return nil
+}
+
+var reservedPorts = map[int32]bool{
+	driver.AdminPort: true, driver.OutboundPort: true, driver.InboundPort: true,
+	driver.MetricsPort: true, driver.AgentPort: true,
+}
+
+// runsAs returns the user of a container, or -1 where the image decides.
+func runsAs(pod *corev1.Pod, c *corev1.Container) int64 {
+	if c.SecurityContext != nil && c.SecurityContext.RunAsUser != nil {
+		return *c.SecurityContext.RunAsUser
+	}
+	if pod.Spec.SecurityContext != nil && pod.Spec.SecurityContext.RunAsUser != nil {
+		return *pod.Spec.SecurityContext.RunAsUser
+	}
+	return -1
+}

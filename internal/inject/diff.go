@@ -1,0 +1,346 @@
+package inject
+
+import (
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// diff returns the JSON patch that turns the JSON of which before was read into
+// one of which after would be read. It goes down to single fields, so that what
+// this program's Kubernetes types do not know stays as it is; for the same
+// reason it works on the types and never on a generic form of the whole.
+func diff(before, after *corev1.Pod) []Operation {
+	var d differ
+	before = d.between(before, after)
+	d.structs("", podShape, reflect.ValueOf(before).Elem(), reflect.ValueOf(after).Elem())
+	return d.ops
+}
+
+// between moves containers that change from one list of the pod to the other,
+// and returns the pod with them there. Removed and added they would lose what
+// the types do not know.
+func (d *differ) between(before, after *corev1.Pod) *corev1.Pod {
+	goal := locate(after)
+	changes := func(init bool) func(corev1.Container) bool {
+		return func(c corev1.Container) bool {
+			g, ok := goal[c.Name]
+			return ok && g.at.Init != init
+		}
+	}
+	if !slices.ContainsFunc(before.Spec.InitContainers, changes(true)) && !slices.ContainsFunc(before.Spec.Containers, changes(false)) {
+		return before
+	}
+	pod := *before
+	// Appending to them must not change before.
+	pod.Spec.InitContainers, pod.Spec.Containers = slices.Clip(pod.Spec.InitContainers), slices.Clip(pod.Spec.Containers)
+	inits, containers := &pod.Spec.InitContainers, &pod.Spec.Containers
+	d.moveAll(inits, "/spec/initContainers", containers, "/spec/containers", changes(true))
+	d.moveAll(containers, "/spec/containers", inits, "/spec/initContainers", changes(false))
+	return &pod
+}
+
+func (d *differ) moveAll(from *[]corev1.Container, fromPath string, to *[]corev1.Container, toPath string, which func(corev1.Container) bool) {
+	stay := make([]corev1.Container, 0, len(*from))
+	for _, c := range *from {
+		if !which(c) {
+			stay = append(stay, c)
+			continue
+		}
+		if len(*to) == 0 {
+			d.add(toPath, reflect.ValueOf([]corev1.Container{}))
+		}
+		d.ops = append(d.ops, Operation{Op: "move", From: fromPath + "/" + strconv.Itoa(len(stay)), Path: toPath + "/" + strconv.Itoa(len(*to))})
+		*to = append(*to, c)
+	}
+	*from = stay
+}
+
+type differ struct{ ops []Operation }
+
+func (d *differ) add(path string, v reflect.Value) {
+	d.ops = append(d.ops, Operation{Op: "add", Path: path, Value: v.Interface()})
+}
+
+func (d *differ) replace(path string, v reflect.Value) {
+	d.ops = append(d.ops, Operation{Op: "replace", Path: path, Value: v.Interface()})
+}
+
+func (d *differ) remove(path string) {
+	d.ops = append(d.ops, Operation{Op: "remove", Path: path})
+}
+
+func (d *differ) structs(path string, s *shape, a, b reflect.Value) {
+	for _, f := range s.fields {
+		d.field(path, f, a.Field(f.index), b.Field(f.index))
+	}
+}
+
+func (d *differ) field(path string, f field, a, b reflect.Value) {
+	if f.inline {
+		d.structs(path, f.shape, a, b)
+		return
+	}
+	aEmpty, bEmpty := empty(a), empty(b)
+	switch {
+	case aEmpty && bEmpty:
+	case aEmpty:
+		// Also right where the JSON holds an explicit null, {} or [].
+		d.add(path+f.path, b)
+	case bEmpty:
+		d.remove(path + f.path)
+	default:
+		d.values(path, f.path, f.shape, a, b)
+	}
+}
+
+// values compares two values that are both there. The path comes in two parts so
+// that it is built only where it is needed.
+func (d *differ) values(parent, name string, s *shape, a, b reflect.Value) {
+	switch s.kind {
+	case kindPointer:
+		d.values(parent, name, s.elem, a.Elem(), b.Elem())
+	case kindStruct:
+		d.structs(parent+name, s, a, b)
+	case kindNamedList:
+		d.list(parent+name, s, a, b)
+	case kindStringMap:
+		d.stringMap(parent+name, a, b)
+	default:
+		if !equal(a, b) {
+			d.replace(parent+name, b)
+		}
+	}
+}
+
+func (d *differ) stringMap(path string, a, b reflect.Value) {
+	before, after := a.Interface().(map[string]string), b.Interface().(map[string]string)
+	keys := make([]string, 0, len(before)+len(after))
+	for key := range before {
+		keys = append(keys, key)
+	}
+	for key := range after {
+		if _, ok := before[key]; !ok {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	for _, key := range keys {
+		old, had := before[key]
+		value, has := after[key]
+		switch at := path + "/" + escape(key); {
+		case !has:
+			d.remove(at)
+		case !had:
+			d.add(at, reflect.ValueOf(value))
+		case old != value:
+			d.replace(at, reflect.ValueOf(value))
+		}
+	}
+}
+
+// list compares lists whose elements have names. It removes, moves and adds
+// whole elements until the names agree, then compares those that were there.
+func (d *differ) list(path string, s *shape, a, b reflect.Value) {
+	elem, nameOf := s.elem, s.nameOf
+	if s.sameNames(a, b) {
+		for i := range b.Len() {
+			d.element(path, i, elem, a.Index(i), b.Index(i))
+		}
+		return
+	}
+	after, unique := s.names(b)
+	current := make([]reflect.Value, a.Len())
+	for i := range a.Len() {
+		current[i] = a.Index(i)
+	}
+	_, uniqueBefore := s.names(a)
+	if !unique || !uniqueBefore {
+		d.replace(path, b)
+		return
+	}
+	for i := len(current) - 1; i >= 0; i-- {
+		if !after[nameOf(current[i])] {
+			d.remove(path + "/" + strconv.Itoa(i))
+			current = slices.Delete(current, i, i+1)
+		}
+	}
+	for i := range b.Len() {
+		name := nameOf(b.Index(i))
+		if i < len(current) && nameOf(current[i]) == name {
+			d.element(path, i, elem, current[i], b.Index(i))
+			continue
+		}
+		at := path + "/" + strconv.Itoa(i)
+		from := slices.IndexFunc(current, func(v reflect.Value) bool { return nameOf(v) == name })
+		if from < 0 {
+			d.add(at, b.Index(i))
+			current = slices.Insert(current, i, b.Index(i))
+			continue
+		}
+		d.ops = append(d.ops, Operation{Op: "move", From: path + "/" + strconv.Itoa(from), Path: at})
+		moved := current[from]
+		current = slices.Insert(slices.Delete(current, from, from+1), i, moved)
+		d.element(path, i, elem, moved, b.Index(i))
+	}
+}
+
+func (d *differ) element(path string, i int, elem *shape, a, b reflect.Value) {
+	// Most elements of long lists are the same; their path is never needed.
+	var e differ
+	e.structs("", elem, a, b)
+	for _, op := range e.ops {
+		at := path + "/" + strconv.Itoa(i)
+		op.Path = at + op.Path
+		if op.From != "" {
+			op.From = at + op.From
+		}
+		d.ops = append(d.ops, op)
+	}
+}
+
+// nameOf returns the name of an element of the list.
+func (s *shape) nameOf(element reflect.Value) string { return element.FieldByIndex(s.name).String() }
+
+func (s *shape) sameNames(a, b reflect.Value) bool {
+	if a.Len() != b.Len() {
+		return false
+	}
+	for i := range a.Len() {
+		if s.nameOf(a.Index(i)) != s.nameOf(b.Index(i)) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *shape) names(list reflect.Value) (map[string]bool, bool) {
+	set := make(map[string]bool, list.Len())
+	for i := range list.Len() {
+		set[s.nameOf(list.Index(i))] = true
+	}
+	return set, len(set) == list.Len()
+}
+
+// escape writes a key as a part of a JSON pointer (RFC 6901).
+func escape(key string) string {
+	if !strings.ContainsAny(key, "~/") {
+		return key
+	}
+	return strings.ReplaceAll(strings.ReplaceAll(key, "~", "~0"), "/", "~1")
+}
+
+// empty reports whether the JSON of the value may be left out.
+func empty(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.Slice, reflect.Map:
+		return v.Len() == 0
+	case reflect.Struct:
+		return v.IsZero()
+	case reflect.Pointer, reflect.Interface:
+		return v.IsNil()
+	default:
+		return v.IsZero()
+	}
+}
+
+func equal(a, b reflect.Value) bool {
+	switch a.Kind() {
+	case reflect.String:
+		return a.String() == b.String()
+	case reflect.Bool:
+		return a.Bool() == b.Bool()
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		return a.Int() == b.Int()
+	}
+	switch x := a.Interface().(type) {
+	case resource.Quantity:
+		return x.Equal(b.Interface().(resource.Quantity))
+	case corev1.ResourceList:
+		y := b.Interface().(corev1.ResourceList)
+		if len(x) != len(y) {
+			return false
+		}
+		for name, amount := range x {
+			if other, ok := y[name]; !ok || !amount.Equal(other) {
+				return false
+			}
+		}
+		return true
+	}
+	return reflect.DeepEqual(a.Interface(), b.Interface())
+}
+
+// shape is what the differ knows of a type, found once.
+type shape struct {
+	kind   shapeKind
+	fields []field
+	elem   *shape
+	// name is where the elements of a list have their names.
+	name []int
+}
+
+type shapeKind int
+
+const (
+	kindLeaf shapeKind = iota
+	kindStruct
+	kindPointer
+	kindNamedList
+	kindStringMap
+)
+
+type field struct {
+	index  int
+	path   string
+	inline bool
+	shape  *shape
+}
+
+// shapes are those of a pod and of all that is in one; they never change.
+var shapes = make(map[reflect.Type]*shape)
+
+var podShape = shapeOf(reflect.TypeFor[corev1.Pod](), shapes)
+
+func shapeOf(t reflect.Type, seen map[reflect.Type]*shape) *shape {
+	if s, ok := seen[t]; ok {
+		return s
+	}
+	s := &shape{}
+	seen[t] = s
+	switch {
+	case t == reflect.TypeFor[resource.Quantity](), t == reflect.TypeFor[metav1.Time]():
+	case t.Kind() == reflect.Struct:
+		if strings.HasSuffix(t.PkgPath(), "/intstr") {
+			break
+		}
+		s.kind = kindStruct
+		for i := range t.NumField() {
+			f := t.Field(i)
+			name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if name == "-" || !f.IsExported() {
+				continue
+			}
+			s.fields = append(s.fields, field{
+				index:  i,
+				path:   "/" + name,
+				inline: name == "" && (f.Anonymous || strings.Contains(options, "inline")),
+				shape:  shapeOf(f.Type, seen),
+			})
+		}
+	case t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Struct:
+		s.kind, s.elem = kindPointer, shapeOf(t.Elem(), seen)
+	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct:
+		if f, ok := t.Elem().FieldByName("Name"); ok && f.Type.Kind() == reflect.String {
+			s.kind, s.elem, s.name = kindNamedList, shapeOf(t.Elem(), seen), f.Index
+		}
+	case t == reflect.TypeFor[map[string]string]():
+		s.kind = kindStringMap
+	}
+	return s
+}

@@ -1,0 +1,334 @@
+package inject
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+
+	"github.com/google/uuid"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/outrigger-mesh/outrigger/sidecar"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+	"github.com/outrigger-mesh/outrigger/sidecar/podtemplate"
+)
+
+// Inject decides about a pod and makes its patch. It never panics, and whatever
+// goes wrong is a denial with a reason.
+func (i *Injector) Inject(ctx context.Context, req Request) Result {
+	return i.inject(ctx, req, false)
+}
+
+// Explain is Inject that records every step of the decision.
+func (i *Injector) Explain(ctx context.Context, req Request) Result {
+	return i.inject(ctx, req, true)
+}
+
+func (i *Injector) inject(ctx context.Context, req Request, steps bool) (r Result) {
+	defer func() {
+		if v := recover(); v != nil {
+			i.opts.Log.Error("injecting a pod panicked", "namespace", req.Namespace, "panic", v, "stack", string(debug.Stack()))
+			r = denied(deny("internal_error", fmt.Errorf("injecting the pod panicked: %v; see the injector's log", v)))
+		}
+	}()
+	pod, err := decodePod(req.Pod)
+	if err != nil {
+		return denied(deny("pod_invalid", err))
+	}
+	namespace, err := i.opts.Namespace(ctx, req.Namespace)
+	if err != nil {
+		return denied(deny("namespace_unknown", fmt.Errorf("namespace %s: %w", req.Namespace, err)))
+	}
+	config := i.config.Load()
+	if config == nil {
+		return denied(deny("not_configured", errors.New("the injection config cannot be read; see the injector's log")))
+	}
+	c := &candidate{opts: &i.opts, config: config, namespace: namespace, pod: pod}
+	r = Result{Decision: decide(c, steps)}
+	if r.Decision.Outcome != Inject {
+		return r
+	}
+	if err := i.patch(ctx, &req, c, &r); err != nil {
+		refused := denied(err)
+		refused.Decision.Steps = r.Decision.Steps
+		return refused
+	}
+	return r
+}
+
+func denied(err error) Result {
+	d := denial{reason: "internal_error"}
+	errors.As(err, &d)
+	return Result{Decision: Decision{Outcome: Deny, Reason: d.reason, Message: err.Error()}}
+}
+
+// decodePod reads a pod as an API server would: field names in their own case,
+// and unknown fields left alone.
+func decodePod(raw []byte) (*corev1.Pod, error) {
+	pod := &corev1.Pod{}
+	if err := unmarshal(raw, pod); err != nil {
+		return nil, fmt.Errorf("reading the pod: %w", err)
+	}
+	if string(bytes.TrimSpace(raw)) == "null" {
+		return nil, errors.New("reading the pod: it is null")
+	}
+	if pod.Kind != "" && (pod.Kind != "Pod" || pod.APIVersion != "v1") {
+		return nil, fmt.Errorf("reading the pod: it is a %s of %s, not a Pod of v1", pod.Kind, pod.APIVersion)
+	}
+	return pod, nil
+}
+
+// checkNames refuses pods in which a name stands twice: what was done to one of
+// the two could not be told from what was done to the other.
+func checkNames(pod *corev1.Pod) error {
+	containers := make(map[string]bool, len(pod.Spec.InitContainers)+len(pod.Spec.Containers))
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if name := list[i].Name; containers[name] {
+				return fmt.Errorf("two containers of the pod are called %q", name)
+			}
+			containers[list[i].Name] = true
+		}
+	}
+	volumes := make(map[string]bool, len(pod.Spec.Volumes))
+	for i := range pod.Spec.Volumes {
+		if name := pod.Spec.Volumes[i].Name; volumes[name] {
+			return fmt.Errorf("two volumes of the pod are called %q", name)
+		}
+		volumes[pod.Spec.Volumes[i].Name] = true
+	}
+	return nil
+}
+
+// patch fills in the result of a pod that is to be injected.
+func (i *Injector) patch(ctx context.Context, req *Request, c *candidate, r *Result) error {
+	raw := c.pod
+	if err := checkNames(raw); err != nil {
+		return deny("pod_invalid", err)
+	}
+	// What an earlier injection did is taken back first: a second one then finds
+	// what the first one found.
+	c.pod = raw.DeepCopy()
+	before, handle := raw, ""
+	var earlier *status
+	if value, ok := raw.Annotations[StatusAnnotation]; ok {
+		var err error
+		if earlier, err = parseStatus(value); err != nil {
+			return deny("status_invalid", err)
+		}
+		if err := earlier.undo(c.pod); err != nil {
+			return deny("status_invalid", err)
+		}
+		before, handle = c.pod.DeepCopy(), raw.Labels[ProxyUUIDLabel]
+	}
+
+	p, err := i.prepare(ctx, req, c, handle)
+	if err != nil {
+		return err
+	}
+	if p.hasMesh {
+		if p.warnings, err = i.prepareMesh(c, p); err != nil {
+			return err
+		}
+	}
+	for key, value := range c.config.settings.InjectedAnnotations {
+		setIfAbsent(&c.pod.Annotations, key, value)
+	}
+	if err := i.apply(p); err != nil {
+		return err
+	}
+	s, err := record(before, c.pod)
+	if err != nil {
+		return deny("driver_error", err)
+	}
+	s.Revision, s.Class, s.Templates = i.opts.Revision, p.context.Sidecar.Class, p.names
+	if p.hasMesh {
+		showDefaultContainer(before, c.pod, s)
+	}
+	if earlier != nil && req.KeepForeign && slices.Equal(earlier.Templates, s.Templates) {
+		if err := keepForeign(raw, c.pod, earlier, s); err != nil {
+			return deny("internal_error", err)
+		}
+	}
+	encoded, err := json.Marshal(s)
+	if err != nil {
+		return deny("internal_error", err)
+	}
+	setAnnotation(&c.pod.Annotations, StatusAnnotation, string(encoded))
+
+	r.Class, r.Templates = s.Class, s.Templates
+	for _, list := range [][]added{s.InitContainers, s.Containers} {
+		for _, a := range list {
+			r.Added = append(r.Added, a.Name)
+		}
+	}
+	r.Warnings = append(p.warnings, podSecurity(c.namespace, c.pod, s)...)
+	r.Patch = diff(raw, c.pod)
+	return nil
+}
+
+// prepareMesh does what every mesh sidecar needs before the driver's turn.
+func (i *Injector) prepareMesh(c *candidate, p *plan) ([]Warning, error) {
+	inj := p.context
+	warnings, err := checkPod(c.pod)
+	if err != nil {
+		return nil, err
+	}
+	warnings = append(p.warnings, warnings...)
+	// Without redirection the kubelet still reaches the app itself.
+	if inj.PodOS != "windows" {
+		var probes probeRewriter
+		probes.rewrite(c.pod)
+		inj.OriginalHealthProbes, inj.AppProbes = probes.originals, probes.agent
+		warnings = append(warnings, probes.warnings...)
+	}
+	if inj.ProxyUUID != uuid.Nil {
+		setAnnotation(&c.pod.Labels, ProxyUUIDLabel, inj.ProxyUUID.String())
+	}
+	if f := lookup(c.pod, c.namespace, MetricsAnnotation); f.ok {
+		on, err := f.bool()
+		if err != nil {
+			return nil, invalid(err)
+		}
+		// The three belong together: a pod that has one of its own keeps its own.
+		_, scrape := c.pod.Annotations[prometheusScrape]
+		_, port := c.pod.Annotations[prometheusPort]
+		_, path := c.pod.Annotations[prometheusPath]
+		if on && !scrape && !port && !path {
+			setAnnotation(&c.pod.Annotations, prometheusScrape, "true")
+			setAnnotation(&c.pod.Annotations, prometheusPort, fmt.Sprint(driver.MetricsPort))
+			setAnnotation(&c.pod.Annotations, prometheusPath, driver.MetricsPath)
+		}
+	}
+	return warnings, nil
+}
+
+// apply calls the driver and the templates in their order.
+func (i *Injector) apply(p *plan) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			i.opts.Log.Error("a driver panicked", "class", p.context.Sidecar.Class, "panic", v, "stack", string(debug.Stack()))
+			err = deny("driver_error", fmt.Errorf("driver %s panicked: %v", p.context.Sidecar.Class, v))
+		}
+	}()
+	for _, name := range p.names {
+		if err := p.context.Err(); err != nil {
+			return deny("timeout", fmt.Errorf("injecting %s: %w", name, err))
+		}
+		if p.hasMesh && name == p.context.Sidecar.Class {
+			if err := sidecar.Patch(p.context); err != nil {
+				reason := Reason("driver_error")
+				if p.context.Err() != nil {
+					reason = "timeout"
+				}
+				return deny(reason, fmt.Errorf("driver %s: %w", name, err))
+			}
+			continue
+		}
+		if err := p.context.Templates.Apply(p.context, name, nil); err != nil {
+			return deny("template_error", err)
+		}
+	}
+	return nil
+}
+
+// showDefaultContainer makes kubectl go on choosing the app's container where
+// the sidecar now stands before it.
+func showDefaultContainer(before, after *corev1.Pod, s *status) {
+	app := slices.IndexFunc(before.Spec.Containers, func(c corev1.Container) bool { return !isOurs(c.Name) })
+	if app < 0 || len(after.Spec.Containers) == 0 || after.Spec.Containers[0].Name == before.Spec.Containers[app].Name {
+		return
+	}
+	if setIfAbsent(&after.Annotations, defaultContainer, before.Spec.Containers[app].Name) {
+		s.Annotations = append(s.Annotations, defaultContainer)
+	}
+}
+
+// isOurs reports whether a container's name is one of the sidecar's.
+func isOurs(name string) bool { return name == driver.ProxyContainer || name == driver.InitContainer }
+
+// keepForeign merges what others added to containers and volumes of an earlier
+// injection into those of this one: other webhooks are called between two calls
+// of ours, and the API server fills in defaults. What the earlier injection
+// brought and this one does not is dropped.
+func keepForeign(raw, pod *corev1.Pod, earlier, now *status) error {
+	then := earlier.byName()
+	ours := now.byName()
+	were := locate(raw)
+	for _, list := range []struct {
+		init       bool
+		containers []corev1.Container
+	}{{true, pod.Spec.InitContainers}, {false, pod.Spec.Containers}} {
+		for i := range list.containers {
+			c := &list.containers[i]
+			was, ok := were[c.Name]
+			if !ok || was.at.Init != list.init || then[c.Name] == nil || ours[c.Name] == nil {
+				continue
+			}
+			foreign := *was.container
+			foreign.RestartPolicy = c.RestartPolicy
+			foreign.Env = slices.Clone(foreign.Env)
+			stale := without(then[c.Name].Env, ours[c.Name].Env)
+			foreign.Env = slices.DeleteFunc(foreign.Env, func(e corev1.EnvVar) bool { return stale[e.Name] })
+			foreign.VolumeMounts = slices.Clone(foreign.VolumeMounts)
+			stale = without(then[c.Name].VolumeMounts, ours[c.Name].VolumeMounts)
+			foreign.VolumeMounts = slices.DeleteFunc(foreign.VolumeMounts, func(m corev1.VolumeMount) bool { return stale[m.MountPath] })
+			merged, err := podtemplate.MergeContainer(foreign, *c)
+			if err != nil {
+				return err
+			}
+			*c = merged
+		}
+	}
+	stale := without(earlier.Volumes, nil)
+	foreign := make(map[string]*corev1.Volume, len(now.Volumes))
+	for i := range raw.Spec.Volumes {
+		if name := raw.Spec.Volumes[i].Name; stale[name] {
+			foreign[name] = &raw.Spec.Volumes[i]
+		}
+	}
+	added := without(now.Volumes, nil)
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if !added[v.Name] || foreign[v.Name] == nil {
+			continue
+		}
+		merged, err := podtemplate.MergeVolume(*foreign[v.Name], *v)
+		if err != nil {
+			return err
+		}
+		*v = merged
+	}
+	return nil
+}
+
+// without returns the set of those names that are not among the others.
+func without(names, others []string) map[string]bool {
+	set := make(map[string]bool, len(names))
+	for _, name := range names {
+		set[name] = true
+	}
+	for _, name := range others {
+		delete(set, name)
+	}
+	return set
+}
+
+func setAnnotation(m *map[string]string, key, value string) {
+	if *m == nil {
+		*m = make(map[string]string)
+	}
+	(*m)[key] = value
+}
+
+func setIfAbsent(m *map[string]string, key, value string) bool {
+	if _, ok := (*m)[key]; ok {
+		return false
+	}
+	setAnnotation(m, key, value)
+	return true
+}

@@ -1,0 +1,165 @@
+package inject_test
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"testing"
+	"time"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+
+	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	_ "github.com/outrigger-mesh/outrigger/drivers/standard"
+	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/sidecar"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+)
+
+// configurator is a fixed configuration.
+type configurator struct {
+	mesh         v1alpha2.MeshConfig
+	class        string
+	images       map[string]string
+	disabledMTLS bool
+}
+
+func (c *configurator) GetMeshConfig() *v1alpha2.MeshConfig { return &c.mesh }
+func (c *configurator) GetSidecarClass() string             { return c.class }
+func (c *configurator) GetSidecarImage(class string) string {
+	if image, ok := c.images[class]; ok {
+		return image
+	}
+	return sidecar.Image(class, "linux")
+}
+func (c *configurator) GetSidecarWindowsImage(class string) string { return c.images[class+"/windows"] }
+func (c *configurator) GetInitContainerImage(string) string        { return "outrigger/init:test" }
+func (c *configurator) GetProxyServerPort(string) uint32           { return 0 }
+func (c *configurator) IsMTLSDisabled(string) bool                 { return c.disabledMTLS }
+func (c *configurator) IsPrivilegedInitContainer() bool {
+	return c.mesh.Spec.Sidecar.EnablePrivilegedInitContainer
+}
+func (c *configurator) GetSidecarLogLevel() string             { return "error" }
+func (c *configurator) GetMaxDataPlaneConnections() int        { return 0 }
+func (c *configurator) GetConfigResyncInterval() time.Duration { return 0 }
+func (c *configurator) GetTrustDomain() string                 { return "cluster.local" }
+
+// world is what an injector under test sees.
+type world struct {
+	config       string
+	values       string
+	revision     string
+	classic      bool
+	namespace    inject.Namespace
+	configurator *configurator
+}
+
+// ordinary is a monitored namespace with injection switched on.
+func ordinary() *world {
+	return &world{
+		namespace: inject.Namespace{
+			Name:        "shop",
+			Labels:      map[string]string{inject.MonitoredByLabel: "osm"},
+			Annotations: map[string]string{inject.InjectionKey: "enabled"},
+		},
+		configurator: &configurator{class: "envoy"},
+	}
+}
+
+func (w *world) options() inject.Options {
+	revision := w.revision
+	if revision == "" {
+		revision = "default"
+	}
+	return inject.Options{
+		MeshName: "osm", MeshNamespace: "osm-system", Revision: revision,
+		Namespace:      func(context.Context, string) (*inject.Namespace, error) { return &w.namespace, nil },
+		Configurator:   func() driver.Configurator { return w.configurator },
+		NativeSidecars: func(context.Context) (bool, error) { return !w.classic, nil },
+		Log:            slog.New(slog.DiscardHandler),
+	}
+}
+
+func (w *world) injector(t testing.TB) *inject.Injector {
+	t.Helper()
+	config, err := inject.NewConfig(w.config, w.values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return inject.New(w.options(), config)
+}
+
+// uid is an admission review's.
+const uid = "6fd4b4ad-7a5c-4f4c-a2b4-6a1c8f5c1b11"
+
+func (w *world) request(pod string) inject.Request {
+	return inject.Request{UID: uid, Namespace: w.namespace.Name, Pod: []byte(pod), KeepForeign: true}
+}
+
+// patched applies the result's patch as the API server does.
+func patched(t testing.TB, pod []byte, ops []inject.Operation) []byte {
+	t.Helper()
+	if len(ops) == 0 {
+		return pod
+	}
+	encoded, err := json.Marshal(ops)
+	if err != nil {
+		t.Fatal(err)
+	}
+	patch, err := jsonpatch.DecodePatch(encoded)
+	if err != nil {
+		t.Fatalf("the patch is none: %v\n%s", err, encoded)
+	}
+	out, err := patch.Apply(pod)
+	if err != nil {
+		t.Fatalf("the patch does not apply: %v\n%s", err, encoded)
+	}
+	return out
+}
+
+const smallPod = `{"apiVersion":"v1","kind":"Pod","metadata":{"generateName":"cart-7d9f-","labels":{"app":"cart"},"annotations":{"note":"mine"}},
+"spec":{"serviceAccountName":"cart","containers":[{"name":"cart","image":"shop/cart:1","ports":[{"name":"http","containerPort":8080}],
+"env":[{"name":"MODE","value":"fast"}],"readinessProbe":{"httpGet":{"path":"/ready","port":"http"}},"livenessProbe":{"tcpSocket":{"port":8080}},
+"resources":{"requests":{"cpu":"100m","memory":"64Mi"}}}],"volumes":[{"name":"data","emptyDir":{}}]}}`
+
+func TestInjectSmallPod(t *testing.T) {
+	for _, class := range sidecar.Drivers() {
+		t.Run(class, func(t *testing.T) {
+			w := ordinary()
+			w.configurator.class = class
+			i := w.injector(t)
+			r := i.Inject(t.Context(), w.request(smallPod))
+			if r.Decision.Outcome != inject.Inject {
+				t.Fatalf("decision is %+v", r.Decision)
+			}
+			once := patched(t, []byte(smallPod), r.Patch)
+			again := i.Inject(t.Context(), w.request(string(once)))
+			if len(again.Patch) != 0 {
+				t.Errorf("a second injection changes the pod: %+v", again.Patch)
+			}
+			back, err := inject.Uninject(once)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !jsonpatch.Equal(patched(t, once, back), []byte(smallPod)) {
+				t.Errorf("uninject gives %s, want %s", patched(t, once, back), smallPod)
+			}
+			var pretty any
+			_ = json.Unmarshal(once, &pretty)
+			s, _ := json.MarshalIndent(pretty, "", " ")
+			t.Logf("%s", s)
+		})
+	}
+}
+
+func BenchmarkInjectSmallPod(b *testing.B) {
+	w := ordinary()
+	i := w.injector(b)
+	req := w.request(smallPod)
+	b.ReportAllocs()
+	for b.Loop() {
+		if r := i.Inject(b.Context(), req); r.Decision.Outcome != inject.Inject {
+			b.Fatal(r.Decision)
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package inject
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+)
+
+// istioMonitored reports whether Istio's labels bring the pod here: its
+// namespace is enabled or of our revision, or the pod itself asks and the
+// namespace does not forbid.
+func istioMonitored(c *candidate) bool {
+	if !c.config.settings.Compat.Istio {
+		return false
+	}
+	injection, labelled := c.namespace.Labels[istioInjectionLabel]
+	if labelled {
+		return injection == "enabled"
+	}
+	if c.namespace.Labels[istioRevisionLabel] == c.opts.Revision {
+		return true
+	}
+	return c.pod.Labels[istioInject] == "true" || c.pod.Labels[istioRevisionLabel] == c.opts.Revision
+}
+
+// istioPod is the rule for sidecar.istio.io/inject on a pod.
+func istioPod(name Reason, kind string, in func(*corev1.Pod) map[string]string) func(c *candidate) (Outcome, Reason, string) {
+	return func(c *candidate) (Outcome, Reason, string) {
+		if !c.config.settings.Compat.Istio {
+			return "", "", "compat.istio is off"
+		}
+		return switched(name, "pod "+kind+" "+istioInject, in(c.pod), istioInject)
+	}
+}
+
+func istioNamespace(c *candidate) (Outcome, Reason, string) {
+	if !c.config.settings.Compat.Istio {
+		return "", "", "compat.istio is off"
+	}
+	if c.namespace.Labels[istioInjectionLabel] == "enabled" {
+		return Inject, "istio_namespace_enabled", "namespace " + c.namespace.Name + " has the label " + istioInjectionLabel + "=enabled"
+	}
+	// What asked for this revision by Istio's label asked for injection.
+	for _, l := range []map[string]string{c.pod.Labels, c.namespace.Labels} {
+		if r, ok := l[istioRevisionLabel]; ok && r == c.opts.Revision {
+			return Inject, "istio_namespace_enabled", "the label " + istioRevisionLabel + "=" + r + " chooses this revision"
+		}
+	}
+	return "", "", "no label of Istio that asks for injection"
+}
+
+// istioRedirection adds what Istio's annotations of the pod say to r.
+func istioRedirection(pod *corev1.Pod, r *agentspec.Redirection) error {
+	a := pod.Annotations
+	for _, list := range []struct {
+		name string
+		into *[]int
+		none *bool
+	}{
+		{"includeInboundPorts", &r.IncludeInboundPorts, &r.DisableInbound},
+		{"excludeInboundPorts", &r.ExcludeInboundPorts, nil},
+		{"includeOutboundPorts", &r.IncludeOutboundPorts, nil},
+		{"excludeOutboundPorts", &r.ExcludeOutboundPorts, nil},
+	} {
+		value, ok := a[istioTrafficPrefix+list.name]
+		if !ok || value == "*" {
+			continue
+		}
+		if strings.TrimSpace(value) == "" {
+			if list.none != nil {
+				*list.none = true
+			}
+			continue
+		}
+		ports, err := parsePorts(value)
+		if err != nil {
+			return fmt.Errorf("annotation %s: %w", istioTrafficPrefix+list.name, err)
+		}
+		*list.into = append(*list.into, ports...)
+	}
+	for _, list := range []struct {
+		name string
+		into *[]string
+		none *bool
+	}{
+		{"includeOutboundIPRanges", &r.IncludeOutboundRanges, &r.DisableOutbound},
+		{"excludeOutboundIPRanges", &r.ExcludeOutboundRanges, nil},
+	} {
+		value, ok := a[istioTrafficPrefix+list.name]
+		if !ok || value == "*" {
+			continue
+		}
+		if strings.TrimSpace(value) == "" {
+			if list.none != nil {
+				*list.none = true
+			}
+			continue
+		}
+		ranges, err := parseRanges(value)
+		if err != nil {
+			return fmt.Errorf("annotation %s: %w", istioTrafficPrefix+list.name, err)
+		}
+		*list.into = append(*list.into, ranges...)
+	}
+	if value := a[istioTrafficPrefix+"excludeInterfaces"]; value != "" {
+		interfaces, err := parseInterfaces(value)
+		if err != nil {
+			return fmt.Errorf("annotation %sexcludeInterfaces: %w", istioTrafficPrefix, err)
+		}
+		r.ExcludeInterfaces = append(r.ExcludeInterfaces, interfaces...)
+	}
+	return nil
+}

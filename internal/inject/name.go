@@ -1,0 +1,48 @@
+package inject
+
+// Labels and annotations of the mesh's users. Those of Open Service Mesh and
+// osm-edge keep their names.
+const (
+	// MonitoredByLabel, on a namespace, holds the name of its mesh.
+	MonitoredByLabel = "openservicemesh.io/monitored-by"
+	// IgnoreLabel, on a namespace, keeps it out of every mesh.
+	IgnoreLabel = "openservicemesh.io/ignore"
+	// RevisionLabel, on a namespace or a pod, chooses the injector's revision.
+	RevisionLabel = "openservicemesh.io/rev"
+	// InjectionKey, a label or an annotation on a namespace or a pod, switches
+	// injection.
+	InjectionKey = "openservicemesh.io/sidecar-injection"
+	// MetricsAnnotation, on a namespace or a pod, asks for metrics annotations.
+	MetricsAnnotation = "openservicemesh.io/metrics"
+	// ProxyUUIDLabel shows a pod's ProxyUUID to people.
+	ProxyUUIDLabel = "osm-proxy-uuid"
+	// StatusAnnotation, on an injected pod, lists what injection did.
+	StatusAnnotation = "openservicemesh.io/sidecar-status"
+
+	classAnnotation       = "openservicemesh.io/sidecar-class"
+	imageAnnotation       = "openservicemesh.io/sidecar-image"
+	logLevelAnnotation    = "openservicemesh.io/sidecar-log-level"
+	holdAnnotation        = "openservicemesh.io/hold-application-until-ready"
+	nativeAnnotation      = "openservicemesh.io/native-sidecar"
+	templatesAnnotation   = "openservicemesh.io/inject-templates"
+	limitsAnnotation      = "openservicemesh.io/sidecar-resource-limits-"
+	requestsAnnotation    = "openservicemesh.io/sidecar-resource-requests-"
+	inboundExclusion      = "openservicemesh.io/inbound-port-exclusion-list"
+	outboundExclusion     = "openservicemesh.io/outbound-port-exclusion-list"
+	rangeExclusion        = "openservicemesh.io/outbound-ip-range-exclusion-list"
+	rangeInclusion        = "openservicemesh.io/outbound-ip-range-inclusion-list"
+	defaultContainer      = "kubectl.kubernetes.io/default-container"
+	prometheusScrape      = "prometheus.io/scrape"
+	prometheusPort        = "prometheus.io/port"
+	prometheusPath        = "prometheus.io/path"
+	enforceLabel          = "pod-security.kubernetes.io/enforce"
+	istioInjectionLabel   = "istio-injection"
+	istioRevisionLabel    = "istio.io/rev"
+	istioInject           = "sidecar.istio.io/inject"
+	istioTrafficPrefix    = "traffic.sidecar.istio.io/"
+	defaultRevision       = "default"
+	sidecarTemplate       = "sidecar"
+	healthPathPrefix      = "/app-health/"
+	lifecyclePathPrefix   = "/app-lifecycle/"
+	defaultServiceAccount = "default"
+)

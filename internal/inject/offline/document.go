@@ -1,0 +1,171 @@
+package offline
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kyaml "sigs.k8s.io/kustomize/kyaml/yaml"
+	kubectlyaml "sigs.k8s.io/yaml"
+
+	"github.com/outrigger-mesh/outrigger/internal/inject"
+)
+
+// read finds the document's objects.
+func (d *document) read() {
+	switch d.format {
+	case formatNone:
+		return
+	case formatJSON:
+		d.json = d.text
+	case formatYAML:
+		if d.json, d.err = yamlToJSON(d.text); d.err != nil || d.json == nil {
+			return
+		}
+	}
+	d.objects = objectsOf(d.json, "", schema.GroupVersionKind{}, 0)
+}
+
+// yamlToJSON returns the JSON that kubectl would send for the text; nil for a text
+// that is just null.
+func yamlToJSON(text []byte) ([]byte, error) {
+	parsed, err := parseYAML(text)
+	if err != nil {
+		return nil, err
+	}
+	root := parsed.Content[0]
+	if root.Kind == kyaml.ScalarNode && root.ShortTag() == kyaml.NodeTagNull {
+		return nil, nil
+	}
+	if root.Kind != kyaml.MappingNode {
+		return nil, errors.New("it is not a mapping, as every Kubernetes object is")
+	}
+	if err := checkKeys(root); err != nil {
+		return nil, err
+	}
+	// Kubernetes reads YAML 1.1 ("yes" is a boolean), as this library does; it
+	// also bounds what aliases may grow to.
+	return kubectlyaml.YAMLToJSON(text)
+}
+
+// parseYAML returns the one document of the text.
+func parseYAML(text []byte) (*kyaml.Node, error) {
+	decoder := kyaml.NewDecoder(bytes.NewReader(text))
+	var document, next kyaml.Node
+	if err := decoder.Decode(&document); err != nil {
+		return nil, err
+	}
+	if err := decoder.Decode(&next); err != io.EOF {
+		return nil, errors.New("there is more after the end of the document; separate documents by lines of three dashes")
+	}
+	return &document, nil
+}
+
+// checkKeys refuses mappings that have a key twice: which of the two counts
+// depends on who reads them.
+func checkKeys(n *kyaml.Node) error {
+	if n.Kind == kyaml.MappingNode {
+		lines := make(map[string]int, len(n.Content)/2)
+		for i := 0; i < len(n.Content); i += 2 {
+			key := n.Content[i]
+			if key.Kind == kyaml.AliasNode {
+				key = key.Alias
+			}
+			if key.Kind != kyaml.ScalarNode {
+				return fmt.Errorf("yaml: line %d: a key that is not a scalar", key.Line)
+			}
+			if line, twice := lines[key.Value]; twice {
+				return fmt.Errorf("yaml: line %d: key %q is also in line %d", key.Line, key.Value, line)
+			}
+			lines[key.Value] = key.Line
+		}
+	}
+	for _, child := range n.Content {
+		if err := checkKeys(child); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// patch returns the document's text after the operations. What it returns is
+// proved to mean what the operations on the JSON would give.
+func (d *document) patch(operations []inject.Operation) ([]byte, error) {
+	want, err := patchJSON(d.json, operations)
+	if err != nil {
+		return nil, err
+	}
+	if d.format == formatJSON {
+		return indentLike(want, d.text), nil
+	}
+	for _, render := range []func(*tree, []byte) ([]byte, error){(*tree).splice, (*tree).encode} {
+		t, err := newTree(d.text)
+		if err != nil {
+			return nil, err
+		}
+		for _, op := range operations {
+			if err := t.apply(op); err != nil {
+				return nil, fmt.Errorf("%s %s: %w", op.Op, op.Path, err)
+			}
+		}
+		text, err := render(t, d.text)
+		if err != nil {
+			continue
+		}
+		if got, err := yamlToJSON(text); err == nil && sameJSON(got, want) {
+			return text, nil
+		}
+	}
+	return nil, errors.New("its YAML cannot be edited safely; write it without anchors and in a plainer style")
+}
+
+func patchJSON(document []byte, operations []inject.Operation) ([]byte, error) {
+	var encoded bytes.Buffer
+	encoder := json.NewEncoder(&encoded)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(operations); err != nil {
+		return nil, fmt.Errorf("encoding the patch: %w", err)
+	}
+	patch, err := jsonpatch.DecodePatch(encoded.Bytes())
+	if err != nil {
+		return nil, err
+	}
+	options := jsonpatch.NewApplyOptions()
+	options.SupportNegativeIndices = false
+	options.EscapeHTML = false
+	return patch.ApplyWithOptions(document, options)
+}
+
+// sameJSON reports whether two texts mean the same.
+func sameJSON(a, b []byte) bool {
+	var x, y any
+	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
+}
+
+// indentLike lays JSON out as the original is: on one line, or indented by what
+// the original's first member is indented by.
+func indentLike(compact, original []byte) []byte {
+	_, rest, multiline := bytes.Cut(original, newline)
+	if !multiline {
+		return compact
+	}
+	indent := rest[:len(rest)-len(bytes.TrimLeft(rest, " \t"))]
+	var b bytes.Buffer
+	if err := json.Indent(&b, compact, "", string(indent)); err != nil {
+		return compact
+	}
+	return likeLineEnds(b.Bytes(), original)
+}
+
+// likeLineEnds gives the text the line ends of the original.
+func likeLineEnds(text, original []byte) []byte {
+	if i := bytes.IndexByte(original, '\n'); i > 0 && original[i-1] == '\r' {
+		return bytes.ReplaceAll(text, newline, []byte("\r\n"))
+	}
+	return text
+}

@@ -1,0 +1,197 @@
+package offline_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
+	"sigs.k8s.io/yaml"
+
+	_ "github.com/outrigger-mesh/outrigger/drivers/standard"
+	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/inject/offline"
+	"github.com/outrigger-mesh/outrigger/internal/source"
+	"github.com/outrigger-mesh/outrigger/sidecar"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+)
+
+// realEngine returns an injector with the standard drivers, for namespaces of the
+// manifests and, as offline injection has it, any other.
+func realEngine(t testing.TB, manifests *offline.Manifests) *inject.Injector {
+	t.Helper()
+	config, err := inject.NewConfig("", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mesh, _ := source.NewConfig(nil, source.ConfigOptions{
+		Classes: sidecar.Drivers(), BuiltinImage: sidecar.Image, Env: func(string) string { return "" }, InitImage: "outrigger/init:test",
+	})
+	return inject.New(inject.Options{
+		MeshName: "osm", MeshNamespace: "osm-system", Revision: "default",
+		Namespace:      offline.NamespaceLookup(manifests.Namespaces(), "osm"),
+		Configurator:   func() driver.Configurator { return mesh },
+		NativeSidecars: func(context.Context) (bool, error) { return true, nil },
+		Log:            slog.New(slog.DiscardHandler),
+	}, config)
+}
+
+// TestRealRoundTrip injects the golden cases with the real engine and takes them
+// back.
+func TestRealRoundTrip(t *testing.T) {
+	cases, err := filepath.Glob("testdata/*.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range cases {
+		if filepath.Base(name) == "refused.txtar" {
+			continue
+		}
+		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) {
+			archive, err := txtar.ParseFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var sources []offline.Source
+			for _, f := range archive.Files {
+				if in, ok := strings.CutPrefix(f.Name, "in/"); ok {
+					sources = append(sources, offline.Source{Name: in, Data: f.Data})
+				}
+			}
+			engine := realEngine(t, offline.Parse(sources))
+			// A template that had no metadata comes back with empty metadata, which
+			// is the same to Kubernetes but not to the text.
+			sameBytes := strings.Contains(string(archive.Comment), "byte for byte") && !bytes.Contains(archive.Files[0].Data, []byte("  template:\n    spec:"))
+			checkRoundTrip(t, engine, inject.Uninject, sources, sameBytes)
+		})
+	}
+}
+
+// TestSameAsWebhook checks object by object that what stands in the injected
+// manifest is what the webhook makes of the pod.
+func TestSameAsWebhook(t *testing.T) {
+	archive, err := txtar.ParseFile("testdata/kinds.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := archive.Files[0].Data
+	manifests := offline.Parse([]offline.Source{{Name: "kinds.yaml", Data: text}})
+	engine := realEngine(t, manifests)
+	result := must(t)(manifests.Inject(t.Context(), engine, offline.Options{Namespace: "shop"}))
+	before, after := meaning(t, text), meaning(t, result.Outputs[0].Data)
+	for i, row := range result.Rows {
+		t.Run(row.Kind, func(t *testing.T) {
+			pod, err := json.Marshal(template(t, before[i]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := engine.Inject(t.Context(), inject.Request{Namespace: row.Namespace, Pod: pod})
+			if len(r.Patch) > 0 {
+				encoded, err := json.Marshal(r.Patch)
+				if err != nil {
+					t.Fatal(err)
+				}
+				patch, err := jsonpatch.DecodePatch(encoded)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if pod, err = patch.Apply(pod); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var want any
+			if err := yaml.Unmarshal(pod, &want); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, any(template(t, after[i]))); diff != "" {
+				t.Errorf("(-webhook +offline):\n%s", diff)
+			}
+			if (row.Outcome == offline.Injected) != (r.Decision.Outcome == inject.Inject) {
+				t.Errorf("offline %s, webhook %s", row.Outcome, r.Decision.Outcome)
+			}
+		})
+	}
+}
+
+// template returns an object's pod template, or the object if it has none.
+func template(t *testing.T, object any) map[string]any {
+	t.Helper()
+	v, ok := object.(map[string]any)
+	if !ok {
+		t.Fatalf("no object: %v", object)
+	}
+	if inner, ok := v["template"]; ok {
+		return template(t, inner)
+	}
+	spec, _ := v["spec"].(map[string]any)
+	for _, name := range []string{"template", "jobTemplate"} {
+		if inner, ok := spec[name]; ok {
+			return template(t, inner)
+		}
+	}
+	return v
+}
+
+func TestReal(t *testing.T) {
+	const text = `apiVersion: v1
+kind: Namespace
+metadata:
+  name: quiet
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: cart, namespace: quiet}
+spec: &spec
+  template:
+    spec:
+      containers:
+      - name: cart
+        image: cart
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: cart, namespace: shop}
+spec:
+  template:
+    metadata: {creationTimestamp: null}
+    spec:
+      # the app
+      containers:
+      - name: cart
+        image: cart # pinned
+        readinessProbe:
+          httpGet: {path: /, port: http}
+        ports:
+        - {name: http, containerPort: 80}
+`
+	sources := []offline.Source{{Name: "in.yaml", Data: []byte(text)}}
+	manifests := offline.Parse(sources)
+	result := must(t)(manifests.Inject(t.Context(), realEngine(t, manifests), offline.Options{}))
+	var report strings.Builder
+	if err := result.WriteText(&report); err != nil {
+		t.Fatal(err)
+	}
+	want := `Deployment/quiet/cart: skipped: namespace_not_monitored: namespace quiet has no label openservicemesh.io/monitored-by=osm
+Deployment/shop/cart: injected (outrigger-init, outrigger-proxy)
+2 objects: 1 injected, 1 skipped
+`
+	if diff := cmp.Diff(want, report.String()); diff != "" {
+		t.Errorf("report (-want +got):\n%s", diff)
+	}
+	out := string(result.Outputs[0].Data)
+	if os.Getenv("SHOW") != "" {
+		t.Log(out)
+	}
+	for _, keeps := range []string{"# the app\n", "image: cart # pinned\n", "- {name: http, containerPort: 80}\n"} {
+		if !strings.Contains(out, keeps) {
+			t.Errorf("%q is gone from\n%s", keeps, out)
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package offline
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// words are how the text report names outcomes, in the order of its summary.
+var words = []struct {
+	outcome Outcome
+	word    string
+}{
+	{Injected, "injected"}, {Uninjected, "uninjected"}, {Skipped, "skipped"},
+	{Unchanged, "unchanged"}, {Denied, "denied"}, {Failed, "failed"},
+}
+
+// String returns the row as lines of the text report, without the last line end.
+func (r *Row) String() string {
+	var b strings.Builder
+	if r.Kind == "" {
+		b.WriteString(oneLine(r.File))
+	} else {
+		b.WriteString(oneLine(r.Kind))
+		for _, part := range []string{r.Namespace, r.Name} {
+			if part != "" {
+				b.WriteString("/" + oneLine(part))
+			}
+		}
+	}
+	for _, w := range words {
+		if w.outcome == r.Outcome {
+			b.WriteString(": " + w.word)
+		}
+	}
+	switch r.Outcome {
+	case Injected:
+		if len(r.Added) > 0 {
+			b.WriteString(" (" + oneLine(strings.Join(r.Added, ", ")) + ")")
+		}
+	case Uninjected:
+	default:
+		b.WriteString(": " + string(r.Reason))
+		if r.Message != "" {
+			b.WriteString(": " + oneLine(r.Message))
+		}
+	}
+	if r.Kind != "" && (r.Outcome == Denied || r.Outcome == Failed) {
+		b.WriteString(" (" + oneLine(r.File) + ")")
+	}
+	for _, w := range r.Warnings {
+		b.WriteString("\n  warning: " + string(w.Code) + ": " + oneLine(w.Message))
+	}
+	return b.String()
+}
+
+// oneLine keeps a name or a message of the user's from looking like other lines of
+// the report, or from steering a terminal.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r >= 0x7f && r < 0xa0 || r == '\u2028' || r == '\u2029' {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
+// WriteText writes the report for people: a line an object, and a summary.
+func (r *Result) WriteText(w io.Writer) error {
+	var b strings.Builder
+	for i := range r.Rows {
+		b.WriteString(r.Rows[i].String() + "\n")
+	}
+	plural := "s"
+	if len(r.Rows) == 1 {
+		plural = ""
+	}
+	fmt.Fprintf(&b, "%d object%s", len(r.Rows), plural)
+	separator := ": "
+	for _, word := range words {
+		if n := r.Count(word.outcome); n > 0 {
+			fmt.Fprintf(&b, "%s%d %s", separator, n, word.word)
+			separator = ", "
+		}
+	}
+	b.WriteByte('\n')
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// WriteJSON writes the report for programs: an object with the rows as "objects"
+// and the number of each outcome as "summary".
+func (r *Result) WriteJSON(w io.Writer) error {
+	report := struct {
+		Objects []Row           `json:"objects"`
+		Summary map[Outcome]int `json:"summary"`
+	}{Objects: r.Rows, Summary: make(map[Outcome]int)}
+	if report.Objects == nil {
+		report.Objects = []Row{}
+	}
+	for i := range r.Rows {
+		report.Summary[r.Rows[i].Outcome]++
+	}
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(report)
+}

@@ -1,0 +1,121 @@
+package offline
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// MaxFileSize bounds a file, in bytes.
+const MaxFileSize = 32 << 20
+
+// StdinName is the Name of the Source that was read from standard input.
+const StdinName = "<stdin>"
+
+// Source is one file of manifests.
+type Source struct {
+	// Name is what the user calls the file; it stands in the report.
+	Name string
+	// Relative is the file's path below the folder that was read; empty for a file
+	// that was named itself and for standard input.
+	Relative string
+	// Data is the whole text.
+	Data []byte
+}
+
+// ErrStdinTwice says that "-" was given to Read more than once.
+var ErrStdinTwice = errors.New("standard input (-) can be read only once")
+
+// extensions are those of the files that are read from a folder.
+var extensions = []string{".yaml", ".yml", ".json"}
+
+// Read reads files, folders and, for "-", standard input, in the order given. Of a
+// folder it reads all .yaml, .yml and .json files at any depth, sorted by path.
+func Read(names []string, stdin io.Reader) ([]Source, error) {
+	var sources []Source
+	for i, name := range names {
+		if name == "-" {
+			if slices.Contains(names[:i], name) {
+				return nil, ErrStdinTwice
+			}
+			data, err := readAll(stdin)
+			if err != nil {
+				return nil, fmt.Errorf("standard input: %w", err)
+			}
+			sources = append(sources, Source{Name: StdinName, Data: data})
+			continue
+		}
+		info, err := os.Stat(name)
+		if err != nil {
+			return nil, err
+		}
+		if !info.IsDir() {
+			source, err := readFile(name, "")
+			if err != nil {
+				return nil, err
+			}
+			sources = append(sources, source)
+			continue
+		}
+		below, err := readFolder(name)
+		if err != nil {
+			return nil, err
+		}
+		sources = append(sources, below...)
+	}
+	return sources, nil
+}
+
+func readFolder(folder string) ([]Source, error) {
+	var sources []Source
+	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() || !slices.Contains(extensions, filepath.Ext(path)) {
+			return nil
+		}
+		// A link counts as what it leads to; a pipe or a device is left alone.
+		info, err := os.Stat(path)
+		if err != nil || !info.Mode().IsRegular() {
+			return err
+		}
+		relative, err := filepath.Rel(folder, path)
+		if err != nil {
+			return err
+		}
+		source, err := readFile(path, relative)
+		sources = append(sources, source)
+		return err
+	})
+	if err == nil && len(sources) == 0 {
+		err = fmt.Errorf("folder %s holds no .yaml, .yml or .json file", folder)
+	}
+	return sources, err
+}
+
+func readFile(name, relative string) (Source, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return Source{}, err
+	}
+	defer f.Close()
+	data, err := readAll(f)
+	if err != nil {
+		return Source{}, fmt.Errorf("%s: %w", name, err)
+	}
+	return Source{Name: name, Relative: relative, Data: data}, nil
+}
+
+// readAll reads one byte more than is allowed at most; Parse refuses what is too
+// large, in the report.
+func readAll(r io.Reader) ([]byte, error) {
+	var b bytes.Buffer
+	_, err := b.ReadFrom(io.LimitReader(r, MaxFileSize+1))
+	return b.Bytes(), err
+}

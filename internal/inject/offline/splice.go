@@ -1,0 +1,317 @@
+package offline
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"strings"
+
+	kyaml "sigs.k8s.io/kustomize/kyaml/yaml"
+)
+
+// errUnplaceable is for YAML whose parts cannot be told apart by lines: the whole
+// document is then written anew.
+var errUnplaceable = errors.New("the document cannot be changed in place")
+
+// splicer writes a changed tree by copying the text of all that did not change,
+// with the comments and blank lines around it, and encoding only what is new.
+type splicer struct {
+	*tree
+	style style
+	text  []byte
+	// lines are the offsets where lines begin, and the end of the text.
+	lines []int
+	out   bytes.Buffer
+}
+
+// entry is a mapping's key and value, or a sequence's item, in the text:
+// comments, blank lines and indentation from lead, itself from start to end.
+type entry struct {
+	nodes            []*kyaml.Node
+	lead, start, end int
+	// own says that it does not stand behind a dash in its line.
+	own bool
+}
+
+// splice returns the text of the changed tree, of which the given one is the text
+// before.
+func (t *tree) splice(original []byte) ([]byte, error) {
+	text := bytes.ReplaceAll(original, []byte("\r\n"), newline)
+	complete := bytes.HasSuffix(text, newline)
+	if !complete {
+		text = append(bytes.Clone(text), '\n')
+	}
+	s := &splicer{tree: t, style: styleOf(t.root, text), text: text, lines: []int{0}}
+	for at := 0; at < len(text); {
+		at = lineEnd(text, at)
+		s.lines = append(s.lines, at)
+	}
+	if !s.placeable(t.root) {
+		return nil, errUnplaceable
+	}
+	entries, err := s.entries(t.root, 0, len(text))
+	if err != nil {
+		return nil, err
+	}
+	s.out.Write(text[:entries[0].lead])
+	if err := s.collection(t.root, entries); err != nil {
+		return nil, err
+	}
+	s.out.Write(text[entries[len(entries)-1].end:])
+	result := s.out.Bytes()
+	if !complete {
+		result = bytes.TrimSuffix(result, newline)
+	}
+	return likeLineEnds(result, original), nil
+}
+
+// placeable reports whether a changed node can be written entry by entry: it stood
+// in the text in block style, has its anchor still, and is not empty now.
+func (s *splicer) placeable(n *kyaml.Node) bool {
+	return (n.Kind == kyaml.MappingNode || n.Kind == kyaml.SequenceNode) && n.Line > 0 &&
+		n.Style&kyaml.FlowStyle == 0 && !s.rewritten[n] && len(n.Content) > 0
+}
+
+// entries returns where the children that a node had stand in the text. None
+// begins before floor, and the last ends at end, or before the comments that
+// belong to what follows.
+func (s *splicer) entries(n *kyaml.Node, floor, end int) ([]entry, error) {
+	children, changed := s.before[n]
+	if !changed {
+		children = n.Content
+	}
+	size := 1
+	if n.Kind == kyaml.MappingNode {
+		size = 2
+	}
+	var entries []entry
+	column := 0
+	for nodes := range slices.Chunk(children, size) {
+		e := entry{nodes: nodes}
+		var ok bool
+		if n.Kind == kyaml.MappingNode {
+			e.start, ok = s.offset(nodes[0].Line, nodes[0].Column)
+		} else {
+			e.start, ok = s.dash(n, nodes[0], len(entries) == 0)
+		}
+		if !ok || e.start < floor || e.start >= end {
+			return nil, errUnplaceable
+		}
+		if len(entries) == 0 {
+			column = s.columnOf(e.start)
+		}
+		e.lead, e.own = e.start, s.ownLine(e.start)
+		if e.own {
+			e.lead = s.upward(e.start-column, floor, column)
+		}
+		if len(entries) > 0 {
+			// All but the first stand on lines of their own, below each other.
+			if !e.own || s.columnOf(e.start) != column {
+				return nil, errUnplaceable
+			}
+			entries[len(entries)-1].end = e.lead
+		}
+		entries = append(entries, e)
+		floor = lineEnd(s.text, e.start)
+	}
+	entries[len(entries)-1].end = s.upward(end, min(floor, end), column)
+	return entries, nil
+}
+
+// offset returns the offset of a line and column, both from 1.
+func (s *splicer) offset(line, column int) (int, bool) {
+	if line < 1 || line >= len(s.lines) || s.lines[line-1]+column > s.lines[line] {
+		return 0, false
+	}
+	return s.lines[line-1] + column - 1, true
+}
+
+// columnOf returns the column of an offset, from 0.
+func (s *splicer) columnOf(offset int) int {
+	return offset - (bytes.LastIndexByte(s.text[:offset], '\n') + 1)
+}
+
+// dash returns where the dash of a sequence's item stands.
+func (s *splicer) dash(n, item *kyaml.Node, first bool) (int, bool) {
+	line := item.Line
+	if first {
+		line = n.Line
+	}
+	// An item may begin on a line below its dash.
+	for ; line > 0; line-- {
+		at, ok := s.offset(line, n.Column)
+		if ok && s.text[at] == '-' && (first || s.ownLine(at)) {
+			return at, true
+		}
+		if first || line <= n.Line {
+			break
+		}
+	}
+	return 0, false
+}
+
+// ownLine reports whether nothing but spaces stands before an offset in its line.
+func (s *splicer) ownLine(offset int) bool {
+	return len(bytes.TrimLeft(s.text[offset-s.columnOf(offset):offset], " ")) == 0
+}
+
+// upward returns where the blank lines and comments before a line begin. A comment
+// that is indented more than the column belongs to what is above it.
+func (s *splicer) upward(line, floor, column int) int {
+	for line > floor {
+		above := bytes.LastIndexByte(s.text[:line-1], '\n') + 1
+		content := bytes.TrimLeft(s.text[above:line], " ")
+		indent := line - above - len(content)
+		blank := len(bytes.TrimSpace(content)) == 0
+		if above < floor || !blank && (content[0] != '#' || indent > column) {
+			break
+		}
+		line = above
+	}
+	return line
+}
+
+// collection writes the entries that a node has now. What comes before its first
+// entry has been written.
+func (s *splicer) collection(n *kyaml.Node, entries []entry) error {
+	size := len(entries[0].nodes)
+	column := s.columnOf(entries[0].start)
+	behind := !entries[0].own
+	indentation := strings.Repeat(" ", column)
+	known := make(map[*kyaml.Node]*entry, len(entries))
+	for i := range entries {
+		known[entries[i].nodes[0]] = &entries[i]
+	}
+	for i, nodes := range slices.Collect(slices.Chunk(n.Content, size)) {
+		e := known[nodes[0]]
+		switch {
+		case i == 0 && behind:
+			if e != nil {
+				s.out.Write(bytes.TrimLeft(s.text[e.lead:e.start], " \n"))
+			}
+		case e == nil || !e.own:
+			s.out.WriteString(indentation)
+		default:
+			s.out.Write(s.text[e.lead:e.start])
+		}
+		if err := s.entry(n.Kind, nodes, e, indentation); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// entry writes one entry, of which nil or e is what the text has.
+func (s *splicer) entry(kind kyaml.Kind, nodes []*kyaml.Node, e *entry, indentation string) error {
+	value := nodes[len(nodes)-1]
+	if e == nil || e.nodes[len(e.nodes)-1] != value {
+		return s.encoded(kind, nodes, e != nil, indentation)
+	}
+	if !s.touched[value] {
+		s.out.Write(s.text[e.start:e.end])
+		return nil
+	}
+	if !s.placeable(value) {
+		return s.encoded(kind, nodes, true, indentation)
+	}
+	floor := e.start + 1
+	if kind == kyaml.MappingNode {
+		floor = lineEnd(s.text, e.start)
+	}
+	below, err := s.entries(value, floor, e.end)
+	if err != nil {
+		return s.encoded(kind, nodes, true, indentation)
+	}
+	s.out.Write(s.text[e.start:below[0].lead])
+	if err := s.collection(value, below); err != nil {
+		return err
+	}
+	s.out.Write(s.text[below[len(below)-1].end:e.end])
+	return nil
+}
+
+// encoded writes an entry anew. The comments above it are in the text already if
+// it was there before.
+func (s *splicer) encoded(kind kyaml.Kind, nodes []*kyaml.Node, commented bool, indentation string) error {
+	nodes = slices.Clone(nodes)
+	if commented {
+		for i, n := range nodes {
+			nodes[i] = withoutComments(n)
+		}
+	}
+	text, err := s.style.encode(&kyaml.Node{Kind: kind, Content: nodes})
+	if err != nil {
+		return err
+	}
+	for i, line := range bytes.SplitAfter(text, newline) {
+		if i > 0 && len(bytes.TrimSpace(line)) > 0 {
+			s.out.WriteString(indentation)
+		}
+		s.out.Write(line)
+	}
+	return nil
+}
+
+// withoutComments returns a copy of a node, or a list's item, without the comments
+// above and below it.
+func withoutComments(n *kyaml.Node) *kyaml.Node {
+	c := *n
+	c.HeadComment, c.FootComment = "", ""
+	if c.Kind == kyaml.MappingNode && len(c.Content) > 0 {
+		c.Content = slices.Clone(c.Content)
+		first := *c.Content[0]
+		first.HeadComment = ""
+		c.Content[0] = &first
+	}
+	return &c
+}
+
+// style is how a document is laid out.
+type style struct {
+	indent int
+	wide   bool
+}
+
+// styleOf finds how a document is laid out: what its first nested mapping and its
+// first sequence are indented by. Two spaces and sequences below their key, as
+// kubectl does, if there is neither.
+func styleOf(root *kyaml.Node, text []byte) style {
+	st := style{indent: 2, wide: kyaml.DeriveSeqIndentStyle(string(text)) == string(kyaml.WideSequenceStyle)}
+	for _, child := range root.Content {
+		if child.Kind == kyaml.MappingNode && child.Style&kyaml.FlowStyle == 0 && len(child.Content) > 0 {
+			if indent := child.Content[0].Column - root.Column; indent > 1 && indent < 10 {
+				st.indent = indent
+			}
+			break
+		}
+	}
+	return st
+}
+
+func (st style) encode(n *kyaml.Node) ([]byte, error) {
+	var b bytes.Buffer
+	encoder := kyaml.NewEncoder(&b)
+	encoder.SetIndent(st.indent)
+	if st.wide {
+		encoder.DefaultSeqIndent()
+	}
+	if err := encoder.Encode(n); err != nil {
+		return nil, err
+	}
+	if err := encoder.Close(); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+// encode returns the whole tree anew.
+func (t *tree) encode(original []byte) ([]byte, error) {
+	text, err := styleOf(t.root, original).encode(t.document)
+	if err != nil {
+		return nil, err
+	}
+	if !bytes.HasSuffix(original, newline) {
+		text = bytes.TrimSuffix(text, newline)
+	}
+	return likeLineEnds(text, original), nil
+}

@@ -1,0 +1,245 @@
+package offline
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	kyaml "sigs.k8s.io/kustomize/kyaml/yaml"
+	kubectlyaml "sigs.k8s.io/yaml"
+
+	"github.com/outrigger-mesh/outrigger/internal/inject"
+)
+
+// tree is a YAML document under change. It remembers what was changed, so that
+// the rest can be taken from the text as it stands there.
+type tree struct {
+	document, root *kyaml.Node
+	// before holds the children that a mapping or sequence had, for those whose
+	// own children changed.
+	before map[*kyaml.Node][]*kyaml.Node
+	// touched are the nodes with a change in or below them.
+	touched map[*kyaml.Node]bool
+	// rewritten are touched nodes that the text does not show as they are now,
+	// though it may show their children: their anchor is gone.
+	rewritten map[*kyaml.Node]bool
+}
+
+func newTree(text []byte) (*tree, error) {
+	document, err := parseYAML(text)
+	if err != nil {
+		return nil, err
+	}
+	return &tree{
+		document:  document,
+		root:      document.Content[0],
+		before:    make(map[*kyaml.Node][]*kyaml.Node),
+		touched:   make(map[*kyaml.Node]bool),
+		rewritten: make(map[*kyaml.Node]bool),
+	}, nil
+}
+
+// apply carries out one operation of a JSON patch (RFC 6902).
+func (t *tree) apply(op inject.Operation) error {
+	switch op.Op {
+	case "add", "replace":
+		value, err := newNode(op.Value)
+		if err != nil {
+			return err
+		}
+		return t.put(op.Path, value, op.Op == "replace")
+	case "remove":
+		_, err := t.remove(op.Path)
+		return err
+	case "move":
+		if strings.HasPrefix(op.Path, op.From+"/") {
+			return errors.New("a value cannot be moved into itself")
+		}
+		value, err := t.remove(op.From)
+		if err != nil {
+			return err
+		}
+		return t.put(op.Path, value, false)
+	}
+	return fmt.Errorf("unknown operation %q", op.Op)
+}
+
+// newNode returns a value's YAML, with its keys in kubectl's order and its
+// strings quoted as YAML 1.1 needs it.
+func newNode(value any) (*kyaml.Node, error) {
+	encoded, err := json.Marshal(value)
+	if err != nil {
+		return nil, err
+	}
+	text, err := kubectlyaml.JSONToYAML(encoded)
+	if err != nil {
+		return nil, err
+	}
+	document, err := parseYAML(text)
+	if err != nil {
+		return nil, err
+	}
+	forgetPlaces(document.Content[0])
+	return document.Content[0], nil
+}
+
+// forgetPlaces marks a node and all below it as new, which is to have no line.
+func forgetPlaces(n *kyaml.Node) {
+	n.Line, n.Column = 0, 0
+	for _, child := range n.Content {
+		forgetPlaces(child)
+	}
+}
+
+// put adds or replaces the value at a path.
+func (t *tree) put(path string, value *kyaml.Node, mustExist bool) error {
+	parent, name, err := t.open(path)
+	if err != nil {
+		return err
+	}
+	if parent.Kind == kyaml.SequenceNode && !mustExist {
+		i, err := index(name, len(parent.Content))
+		if err != nil {
+			return err
+		}
+		t.change(parent)
+		parent.Content = slices.Insert(parent.Content, i, value)
+		return nil
+	}
+	i := child(parent, name)
+	switch {
+	case i < 0 && mustExist:
+		return fmt.Errorf("there is no %q", name)
+	case i < 0:
+		t.change(parent)
+		parent.Content = append(parent.Content, newKey(name), value)
+		return nil
+	}
+	old := parent.Content[i]
+	t.release(old)
+	if old.Kind == kyaml.ScalarNode && value.Kind == kyaml.ScalarNode {
+		value.HeadComment, value.LineComment, value.FootComment = old.HeadComment, old.LineComment, old.FootComment
+	}
+	t.change(parent)
+	parent.Content[i] = value
+	return nil
+}
+
+// newKey returns the node of a new mapping key.
+func newKey(name string) *kyaml.Node {
+	// A string's YAML is that of a value: it is quoted where it must be.
+	key, err := newNode(name)
+	if err != nil || key.Style&(kyaml.LiteralStyle|kyaml.FoldedStyle) != 0 {
+		return &kyaml.Node{Kind: kyaml.ScalarNode, Tag: kyaml.NodeTagString, Value: name, Style: kyaml.DoubleQuotedStyle}
+	}
+	return key
+}
+
+// remove takes the value at a path out and returns it.
+func (t *tree) remove(path string) (*kyaml.Node, error) {
+	parent, name, err := t.open(path)
+	if err != nil {
+		return nil, err
+	}
+	i := child(parent, name)
+	if i < 0 {
+		return nil, fmt.Errorf("there is no %q", name)
+	}
+	value := parent.Content[i]
+	t.release(value)
+	t.change(parent)
+	first := i
+	if parent.Kind == kyaml.MappingNode {
+		first = i - 1
+	}
+	parent.Content = slices.Delete(parent.Content, first, i+1)
+	return value, nil
+}
+
+// open returns the mapping or sequence that holds the value at a path, and the
+// value's name in it. All on the way becomes the path's own: what others share
+// by aliases is copied first.
+func (t *tree) open(path string) (*kyaml.Node, string, error) {
+	if !strings.HasPrefix(path, "/") {
+		return nil, "", fmt.Errorf("%q is no path to a part of the document", path)
+	}
+	names := strings.Split(path[1:], "/")
+	for i, name := range names {
+		names[i] = strings.ReplaceAll(strings.ReplaceAll(name, "~1", "/"), "~0", "~")
+	}
+	last := len(names) - 1
+	parent := t.root
+	if err := t.own(parent); err != nil {
+		return nil, "", err
+	}
+	for _, name := range names[:last] {
+		i := child(parent, name)
+		if i < 0 {
+			return nil, "", fmt.Errorf("there is no %q", name)
+		}
+		if alias := parent.Content[i]; alias.Kind == kyaml.AliasNode {
+			t.change(parent)
+			parent.Content[i] = copyOf(alias.Alias)
+		}
+		parent = parent.Content[i]
+		if err := t.own(parent); err != nil {
+			return nil, "", err
+		}
+	}
+	return parent, names[last], nil
+}
+
+// own prepares a mapping or sequence for a change in or below it.
+func (t *tree) own(n *kyaml.Node) error {
+	if n.Kind != kyaml.MappingNode && n.Kind != kyaml.SequenceNode {
+		return errors.New("a part of the path is neither a mapping nor a list")
+	}
+	t.touched[n] = true
+	if n.Anchor != "" {
+		t.handOver(map[*kyaml.Node]bool{n: true}, nil)
+	}
+	return t.expandMerge(n)
+}
+
+// change remembers a mapping or sequence as it was before its first change.
+func (t *tree) change(n *kyaml.Node) {
+	if _, ok := t.before[n]; !ok {
+		t.before[n] = slices.Clone(n.Content)
+	}
+}
+
+// child returns the place of a value in its parent's Content, or -1.
+func child(parent *kyaml.Node, name string) int {
+	if parent.Kind == kyaml.SequenceNode {
+		i, err := index(name, len(parent.Content)-1)
+		if err != nil || name == "-" {
+			return -1
+		}
+		return i
+	}
+	for i := 0; i < len(parent.Content); i += 2 {
+		key := parent.Content[i]
+		if key.Kind == kyaml.AliasNode {
+			key = key.Alias
+		}
+		if key.Value == name {
+			return i + 1
+		}
+	}
+	return -1
+}
+
+// index reads an array index of RFC 6901; "-" is the one after the last.
+func index(name string, last int) (int, error) {
+	if name == "-" {
+		return last, nil
+	}
+	i, err := strconv.Atoi(name)
+	if err != nil || strconv.Itoa(i) != name || i < 0 || i > last {
+		return 0, fmt.Errorf("there is no element %q", name)
+	}
+	return i, nil
+}

@@ -1,0 +1,144 @@
+package inject
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+)
+
+// probeRewriter points the app's probes and lifecycle hooks at the agent: the
+// kubelet is no mesh peer and could not speak to a port that is redirected.
+type probeRewriter struct {
+	originals map[string]driver.HealthProbes
+	agent     []agentspec.Probe
+	warnings  []Warning
+}
+
+// rewrite changes the probes of every container of the pod, sidecars of the
+// user's own among the init containers included.
+func (r *probeRewriter) rewrite(pod *corev1.Pod) {
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if !isOurs(list[i].Name) {
+				r.container(&list[i])
+			}
+		}
+	}
+}
+
+func (r *probeRewriter) container(c *corev1.Container) {
+	var originals driver.HealthProbes
+	originals.Liveness = r.probe(c, "livenessProbe", "livez", c.LivenessProbe)
+	originals.Readiness = r.probe(c, "readinessProbe", "readyz", c.ReadinessProbe)
+	originals.Startup = r.probe(c, "startupProbe", "startupz", c.StartupProbe)
+	if originals != (driver.HealthProbes{}) {
+		if r.originals == nil {
+			r.originals = make(map[string]driver.HealthProbes)
+		}
+		r.originals[c.Name] = originals
+	}
+	if c.Lifecycle != nil {
+		r.hook(c, "postStart", c.Lifecycle.PostStart)
+		r.hook(c, "preStop", c.Lifecycle.PreStop)
+	}
+}
+
+func (r *probeRewriter) probe(c *corev1.Container, field, name string, p *corev1.Probe) *driver.HealthProbe {
+	if p == nil {
+		return nil
+	}
+	timeout := max(p.TimeoutSeconds, 1)
+	path := healthPathPrefix + c.Name + "/" + name
+	probe, original, ok := r.handler(c, field, p.HTTPGet, p.TCPSocket, p.GRPC)
+	if !ok {
+		return nil
+	}
+	probe.Path, probe.TimeoutSeconds = path, timeout
+	original.Timeout = time.Duration(timeout) * time.Second
+	r.agent = append(r.agent, probe)
+	p.ProbeHandler = corev1.ProbeHandler{HTTPGet: agentGet(path)}
+	return &original
+}
+
+// hookTimeout bounds a hook that is asked through the agent, which unlike a
+// probe has no limit of its own.
+const hookTimeout = 30
+
+func (r *probeRewriter) hook(c *corev1.Container, field string, h *corev1.LifecycleHandler) {
+	if h == nil || h.HTTPGet == nil {
+		return
+	}
+	probe, _, ok := r.handler(c, field, h.HTTPGet, nil, nil)
+	if !ok {
+		return
+	}
+	probe.Path, probe.TimeoutSeconds = lifecyclePathPrefix+c.Name+"/"+field, hookTimeout
+	r.agent = append(r.agent, probe)
+	h.HTTPGet = agentGet(probe.Path)
+}
+
+func agentGet(path string) *corev1.HTTPGetAction {
+	return &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt32(driver.AgentPort), Scheme: corev1.URISchemeHTTP}
+}
+
+// handler translates what a probe or hook asks for. It returns false for
+// commands, which run in the container, and for ports that cannot be known.
+func (r *probeRewriter) handler(c *corev1.Container, field string, http *corev1.HTTPGetAction, tcp *corev1.TCPSocketAction, grpc *corev1.GRPCAction) (agentspec.Probe, driver.HealthProbe, bool) {
+	var (
+		probe    agentspec.Probe
+		original driver.HealthProbe
+		port     intstr.IntOrString
+	)
+	switch {
+	case http != nil:
+		scheme := string(http.Scheme)
+		if scheme == "" {
+			scheme = string(corev1.URISchemeHTTP)
+		}
+		port = http.Port
+		probe = agentspec.Probe{Kind: agentspec.HTTP, Host: http.Host, Scheme: scheme, URL: http.Path}
+		for _, h := range http.HTTPHeaders {
+			probe.Headers = append(probe.Headers, agentspec.Header{Name: h.Name, Value: h.Value})
+		}
+		original = driver.HealthProbe{HTTP: true, Path: http.Path, Scheme: scheme}
+	case tcp != nil:
+		port = tcp.Port
+		probe = agentspec.Probe{Kind: agentspec.TCP, Host: tcp.Host}
+		original = driver.HealthProbe{TCPSocket: true}
+	case grpc != nil:
+		port = intstr.FromInt32(grpc.Port)
+		probe = agentspec.Probe{Kind: agentspec.GRPC}
+		if grpc.Service != nil {
+			probe.Service = *grpc.Service
+		}
+		original = driver.HealthProbe{GRPC: true, GRPCService: probe.Service}
+	default:
+		return probe, original, false
+	}
+	number, ok := portNumber(c, port)
+	if !ok {
+		r.warnings = append(r.warnings, Warning{"probe_port_unresolved", fmt.Sprintf(
+			"the %s of container %s names the port %q, which the container does not declare; it is left as it is and will fail",
+			field, c.Name, port.StrVal)})
+		return probe, original, false
+	}
+	probe.Port, original.Port = number, number
+	return probe, original, true
+}
+
+func portNumber(c *corev1.Container, port intstr.IntOrString) (int32, bool) {
+	if port.Type == intstr.Int {
+		return port.IntVal, port.IntVal > 0 && port.IntVal <= 65535
+	}
+	for _, p := range c.Ports {
+		if p.Name == port.StrVal {
+			return p.ContainerPort, true
+		}
+	}
+	return 0, false
+}

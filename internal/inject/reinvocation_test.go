@@ -1,0 +1,210 @@
+package inject_test
+
+import (
+	"cmp"
+	"slices"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+)
+
+// defaulted fills in what an API server fills in between two webhooks.
+func defaulted(pod *corev1.Pod) *corev1.Pod {
+	spec := &pod.Spec
+	spec.RestartPolicy = cmp.Or(spec.RestartPolicy, corev1.RestartPolicyAlways)
+	spec.DNSPolicy = cmp.Or(spec.DNSPolicy, corev1.DNSClusterFirst)
+	spec.SchedulerName = cmp.Or(spec.SchedulerName, corev1.DefaultSchedulerName)
+	spec.ServiceAccountName = cmp.Or(spec.ServiceAccountName, "default")
+	spec.DeprecatedServiceAccount = spec.ServiceAccountName
+	fill(&spec.TerminationGracePeriodSeconds, 30)
+	fill(&spec.EnableServiceLinks, true)
+	if spec.SecurityContext == nil {
+		spec.SecurityContext = &corev1.PodSecurityContext{}
+	}
+	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range list {
+			defaultContainer(&list[i])
+		}
+	}
+	for i := range spec.Volumes {
+		v := &spec.Volumes[i].VolumeSource
+		switch {
+		case v.ConfigMap != nil:
+			fill(&v.ConfigMap.DefaultMode, 420)
+		case v.Secret != nil:
+			fill(&v.Secret.DefaultMode, 420)
+		case v.Projected != nil:
+			fill(&v.Projected.DefaultMode, 420)
+		}
+	}
+	return pod
+}
+
+func defaultContainer(c *corev1.Container) {
+	c.TerminationMessagePath = cmp.Or(c.TerminationMessagePath, "/dev/termination-log")
+	c.TerminationMessagePolicy = cmp.Or(c.TerminationMessagePolicy, corev1.TerminationMessageReadFile)
+	c.ImagePullPolicy = cmp.Or(c.ImagePullPolicy, corev1.PullIfNotPresent)
+	for i := range c.Ports {
+		c.Ports[i].Protocol = cmp.Or(c.Ports[i].Protocol, corev1.ProtocolTCP)
+	}
+	for i := range c.Env {
+		if from := c.Env[i].ValueFrom; from != nil && from.FieldRef != nil {
+			from.FieldRef.APIVersion = cmp.Or(from.FieldRef.APIVersion, "v1")
+		}
+	}
+	for name, limit := range c.Resources.Limits {
+		if _, ok := c.Resources.Requests[name]; !ok {
+			if c.Resources.Requests == nil {
+				c.Resources.Requests = corev1.ResourceList{}
+			}
+			c.Resources.Requests[name] = limit
+		}
+	}
+	for _, p := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
+		if p == nil {
+			continue
+		}
+		p.TimeoutSeconds = cmp.Or(p.TimeoutSeconds, 1)
+		p.PeriodSeconds = cmp.Or(p.PeriodSeconds, 10)
+		p.SuccessThreshold = cmp.Or(p.SuccessThreshold, 1)
+		p.FailureThreshold = cmp.Or(p.FailureThreshold, 3)
+		defaultGet(p.HTTPGet)
+		if p.GRPC != nil {
+			fill(&p.GRPC.Service, "")
+		}
+	}
+	if c.Lifecycle != nil {
+		for _, h := range []*corev1.LifecycleHandler{c.Lifecycle.PostStart, c.Lifecycle.PreStop} {
+			if h != nil {
+				defaultGet(h.HTTPGet)
+			}
+		}
+	}
+}
+
+func defaultGet(g *corev1.HTTPGetAction) {
+	if g != nil {
+		g.Path = cmp.Or(g.Path, "/")
+		g.Scheme = cmp.Or(g.Scheme, corev1.URISchemeHTTP)
+	}
+}
+
+func fill[T any](p **T, value T) {
+	if *p == nil {
+		*p = &value
+	}
+}
+
+// another does what other webhooks are known to do: it gives every container
+// variables and a mount, first and last, and the pod a volume, a label and an
+// annotation. As the API server it knows only the fields of its version.
+func another(pod *corev1.Pod) *corev1.Pod {
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			c := &list[i]
+			c.Env = slices.Concat([]corev1.EnvVar{{Name: "FIRST", Value: "1"}}, c.Env, []corev1.EnvVar{{Name: "LAST", Value: "$(FIRST)"}})
+			c.VolumeMounts = slices.Concat([]corev1.VolumeMount{{Name: "another", MountPath: "/another"}}, c.VolumeMounts,
+				[]corev1.VolumeMount{{Name: "another", MountPath: "/another/way", SubPath: "b"}})
+			c.EnvFrom = append(c.EnvFrom, corev1.EnvFromSource{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "another"}}})
+		}
+	}
+	pod.Spec.Volumes = append([]corev1.Volume{{Name: "another", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}, pod.Spec.Volumes...)
+	pod.Spec.ImagePullSecrets = append(pod.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: "another"})
+	setKey(&pod.Labels, "another", "1")
+	setKey(&pod.Annotations, "another", "1")
+	return pod
+}
+
+func setKey(m *map[string]string, key, value string) {
+	if *m == nil {
+		*m = make(map[string]string)
+	}
+	(*m)[key] = value
+}
+
+func TestReinvocationAfterDefaults(t *testing.T) {
+	everySample(t, func(t *testing.T, w *world, i *inject.Injector, s sample) {
+		// The API server fills in defaults before the first webhook too.
+		first := encode(t, defaulted(decode(t, s.raw)))
+		unchanged(t, i, w, encode(t, defaulted(decode(t, once(t, i, w, first)))))
+		// What was injected offline had none.
+		offline := encode(t, defaulted(decode(t, once(t, i, w, s.raw))))
+		again := decode(t, once(t, i, w, offline))
+		if d := gocmp.Diff(decode(t, offline), defaulted(again)); d != "" {
+			t.Errorf("injection of what was injected offline changes it (-was +is):\n%s", d)
+		}
+	})
+}
+
+func TestReinvocationKeepsWhatOthersAdd(t *testing.T) {
+	everySample(t, func(t *testing.T, w *world, i *inject.Injector, s sample) {
+		first := encode(t, defaulted(decode(t, s.raw)))
+		unchanged(t, i, w, encode(t, another(defaulted(decode(t, once(t, i, w, first))))))
+	})
+}
+
+// TestReinvocationAfterChangedSettings shows that a second call with another
+// configuration takes back what it no longer wants, and nothing of others.
+func TestReinvocationAfterChangedSettings(t *testing.T) {
+	everySample(t, func(t *testing.T, w *world, i *inject.Injector, s sample) {
+		changed := shape{w.configurator.class, w.classic}.world()
+		changed.config = "imagePullPolicy: Always"
+		pod := another(defaulted(decode(t, once(t, i, w, s.raw))))
+		second := decode(t, once(t, changed.injector(t), changed, encode(t, pod)))
+		got := proxy(t, second)
+		if want := container(decode(t, s.raw), driver.ProxyContainer); want == nil && got.ImagePullPolicy != corev1.PullAlways {
+			t.Errorf("the sidecar's pull policy is %s, want the new one", got.ImagePullPolicy)
+		}
+		for _, list := range [][]corev1.Container{second.Spec.InitContainers, second.Spec.Containers} {
+			for _, c := range list {
+				if variable(&c, "FIRST") != "1" || variable(&c, "LAST") != "$(FIRST)" || len(c.EnvFrom) == 0 {
+					t.Errorf("container %s has lost what another webhook added: %v %v", c.Name, c.Env, c.EnvFrom)
+				}
+			}
+		}
+	})
+}
+
+// TestReinvocationSeesNewContainers shows that a container that another webhook
+// adds between two calls ends up as one that was there from the start.
+func TestReinvocationSeesNewContainers(t *testing.T) {
+	everySample(t, func(t *testing.T, w *world, i *inject.Injector, s sample) {
+		agent := corev1.Container{
+			Name: "agent", Image: "another/agent",
+			Ports:         []corev1.ContainerPort{{Name: "agent", ContainerPort: 4000}},
+			LivenessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/alive", Port: intstr.FromString("agent")}}},
+		}
+		add := func(pod *corev1.Pod) []byte {
+			pod.Spec.Containers = append(pod.Spec.Containers, *agent.DeepCopy())
+			return encode(t, defaulted(pod))
+		}
+		first := encode(t, defaulted(decode(t, s.raw)))
+		late := once(t, i, w, add(defaulted(decode(t, once(t, i, w, first)))))
+		unchanged(t, i, w, late)
+		early := once(t, i, w, add(decode(t, first)))
+		got, want := decode(t, late), decode(t, early)
+		if d := gocmp.Diff(container(want, "agent"), container(got, "agent")); d != "" {
+			t.Errorf("the new container differs from one that was there before (-) by (+):\n%s", d)
+		}
+		if d := gocmp.Diff(variable(proxy(t, want), "OUTRIGGER_AGENT"), variable(proxy(t, got), "OUTRIGGER_AGENT")); d != "" {
+			t.Errorf("the agent is told otherwise than if the container had been there before (-):\n%s", d)
+		}
+		if names(got.Spec.Containers) != names(want.Spec.Containers) || names(got.Spec.InitContainers) != names(want.Spec.InitContainers) {
+			t.Errorf("the containers are %s and %s, want %s and %s", names(got.Spec.InitContainers), names(got.Spec.Containers),
+				names(want.Spec.InitContainers), names(want.Spec.Containers))
+		}
+	})
+}
+
+func names(list []corev1.Container) string {
+	var s string
+	for _, c := range list {
+		s += c.Name + " "
+	}
+	return s
+}

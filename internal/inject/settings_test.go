@@ -1,0 +1,472 @@
+package inject_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+)
+
+// seen is what can be told of a pod's sidecar from outside.
+type seen struct {
+	Class, Image, PullPolicy, LogLevel string
+	Limits, Requests                   map[string]string
+	Native, Hold, Metrics, Privileged  bool
+	DisabledMTLS                       bool
+	Redirection                        agentspec.Redirection
+	Warnings                           []string
+}
+
+// ofEnvoy is the sidecar of a pod that asks for nothing, in a world where nothing
+// is set.
+func ofEnvoy() seen {
+	return seen{Class: "envoy", Image: "docker.io/envoyproxy/envoy:v1.40.0", PullPolicy: "IfNotPresent", LogLevel: "error", Native: true}
+}
+
+// look injects the pod and looks at its sidecar.
+func look(t *testing.T, w *world, pod string) seen {
+	t.Helper()
+	r := w.injector(t).Inject(t.Context(), w.request(pod))
+	if r.Decision.Outcome != inject.Inject {
+		t.Fatalf("the pod is not injected: %s: %s", r.Decision.Reason, r.Decision.Message)
+	}
+	injected := decode(t, patched(t, []byte(pod), r.Patch))
+	c := proxy(t, injected)
+	s := seen{
+		Class: r.Class, Image: c.Image, PullPolicy: string(c.ImagePullPolicy),
+		Limits: amounts(c.Resources.Limits), Requests: amounts(c.Resources.Requests),
+		Native:  c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways,
+		Hold:    c.Lifecycle != nil && c.Lifecycle.PostStart != nil,
+		Metrics: injected.Annotations["prometheus.io/port"] == "15010" && injected.Annotations["prometheus.io/scrape"] == "true",
+	}
+	var spec agentspec.Spec
+	if err := json.Unmarshal([]byte(variable(c, agentspec.EnvSpec)), &spec); err != nil {
+		t.Fatal(err)
+	}
+	s.DisabledMTLS = spec.DisabledMTLS
+	for i, word := range spec.Command {
+		if word == "--log-level" {
+			s.LogLevel = spec.Command[i+1]
+		}
+	}
+	if init := container(injected, driver.InitContainer); init != nil {
+		if err := json.Unmarshal([]byte(variable(init, agentspec.EnvRedirection)), &s.Redirection); err != nil {
+			t.Fatal(err)
+		}
+		s.Privileged = *init.SecurityContext.Privileged
+	}
+	for _, warning := range r.Warnings {
+		s.Warnings = append(s.Warnings, string(warning.Code))
+	}
+	return s
+}
+
+func amounts(list corev1.ResourceList) map[string]string {
+	var m map[string]string
+	for name, amount := range list {
+		setKey(&m, string(name), amount.String())
+	}
+	return m
+}
+
+// podAnnotated returns a small pod with the annotations.
+func podAnnotated(annotations map[string]string) string {
+	text, err := json.Marshal(annotations)
+	if err != nil {
+		panic(err) // Maps of strings can be encoded.
+	}
+	return fmt.Sprintf(`{"metadata":{"name":"app","annotations":%s},"spec":{"containers":[{"name":"app","image":"app"}]}}`, text)
+}
+
+const prefix = "openservicemesh.io/"
+
+func TestSettingsOfPods(t *testing.T) {
+	tests := []struct {
+		name, key, value string
+		want             func(*seen)
+	}{
+		{"nothing", "other", "", func(*seen) {}},
+		{"class", prefix + "sidecar-class", "envoy", func(*seen) {}},
+		{"class in capitals", prefix + "sidecar-class", "Envoy", func(*seen) {}},
+		{"image", prefix + "sidecar-image", "localhost:5000/a/b_c:1.2-x@sha256:00", func(s *seen) { s.Image = "localhost:5000/a/b_c:1.2-x@sha256:00" }},
+		{"trace", prefix + "sidecar-log-level", "trace", func(s *seen) { s.LogLevel = "trace" }},
+		{"warn", prefix + "sidecar-log-level", "warn", func(s *seen) { s.LogLevel = "warning" }},
+		{"level in capitals", prefix + "sidecar-log-level", "DEBUG", func(s *seen) { s.LogLevel = "debug" }},
+		{"off", prefix + "sidecar-log-level", "off", func(s *seen) { s.LogLevel = "off" }},
+		{"limit of CPU", prefix + "sidecar-resource-limits-cpu", "0.5", func(s *seen) { s.Limits = map[string]string{"cpu": "500m"} }},
+		{"limit of memory", prefix + "sidecar-resource-limits-memory", "1e8", func(s *seen) { s.Limits = map[string]string{"memory": "100e6"} }},
+		{"limit of storage", prefix + "sidecar-resource-limits-ephemeral-storage", "1Gi", func(s *seen) { s.Limits = map[string]string{"ephemeral-storage": "1Gi"} }},
+		{"request of CPU", prefix + "sidecar-resource-requests-cpu", "10m", func(s *seen) { s.Requests = map[string]string{"cpu": "10m"} }},
+		{"request of memory", prefix + "sidecar-resource-requests-memory", "0", func(s *seen) { s.Requests = map[string]string{"memory": "0"} }},
+		{"request of storage", prefix + "sidecar-resource-requests-ephemeral-storage", "1", func(s *seen) { s.Requests = map[string]string{"ephemeral-storage": "1"} }},
+		{"not native", prefix + "native-sidecar", "false", func(s *seen) { s.Native, s.Hold = false, true }},
+		{"native", prefix + "native-sidecar", "yes", func(*seen) {}},
+		{"hold means nothing for native ones", prefix + "hold-application-until-ready", "true", func(*seen) {}},
+		{"metrics", prefix + "metrics", "enabled", func(s *seen) { s.Metrics = true }},
+		{"no metrics", prefix + "metrics", "disabled", func(*seen) {}},
+		{"templates", prefix + "inject-templates", "sidecar", func(*seen) {}},
+		{"templates by the driver's name", prefix + "inject-templates", " Envoy ", func(*seen) {}},
+		{"inbound ports", prefix + "inbound-port-exclusion-list", "9000, 22,9000", func(s *seen) { s.Redirection.ExcludeInboundPorts = []int{22, 9000} }},
+		{"no inbound ports", prefix + "inbound-port-exclusion-list", " ", func(*seen) {}},
+		{"outbound ports", prefix + "outbound-port-exclusion-list", "65535,1", func(s *seen) { s.Redirection.ExcludeOutboundPorts = []int{1, 65535} }},
+		{"excluded ranges", prefix + "outbound-ip-range-exclusion-list", "10.1.2.3/8,fd00::1/64, 1.1.1.1/32", func(s *seen) {
+			s.Redirection.ExcludeOutboundRanges = []string{"1.1.1.1/32", "10.0.0.0/8", "fd00::/64"}
+		}},
+		{"included ranges", prefix + "outbound-ip-range-inclusion-list", "0.0.0.0/0", func(s *seen) {
+			s.Redirection.IncludeOutboundRanges = []string{"0.0.0.0/0"}
+		}},
+		{"Istio's, which is off", "traffic.sidecar.istio.io/excludeInboundPorts", "nonsense", func(*seen) {}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			want := ofEnvoy()
+			test.want(&want)
+			if d := cmp.Diff(want, look(t, ordinary(), podAnnotated(map[string]string{test.key: test.value}))); d != "" {
+				t.Errorf("the sidecar differs (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+// TestIllegalSettings gives annotations values that cannot be used: on the pod
+// and, where it counts there too, on the namespace. The denial names both.
+func TestIllegalSettings(t *testing.T) {
+	long := strings.Repeat("1,", 2000) + "1"
+	tests := []struct {
+		key     string
+		podOnly bool
+		values  []string
+	}{
+		{"sidecar-image", false, []string{"", " ", "a b", "a\nb: c", "a{{.}}", "ä", "$(X)", strings.Repeat("a", 513)}},
+		{"sidecar-log-level", false, []string{"", "loud", "debug ", "debug\ninfo", "0"}},
+		{"sidecar-resource-limits-cpu", false, []string{"", "lots", "-1", "1 ", "1,5", "1KiB", "1e-100000000", "1E999999999", strings.Repeat("9", 100_000)}},
+		{"sidecar-resource-requests-memory", false, []string{"64MB", "-1Mi", "{}"}},
+		{"native-sidecar", false, []string{"", "maybe", "1", "true "}},
+		{"hold-application-until-ready", false, []string{"", "never", "null"}},
+		{"metrics", false, []string{"", "prometheus"}},
+		{"inject-templates", false, []string{"", ",", "sidecar,", "nginx", "sidecar,nginx", "envoy,pipy", "sidecar,envoy", "sidecar,sidecar", "envoy,Envoy", "Sidecar", long, strings.Repeat("a", 17<<10)}},
+		{"inbound-port-exclusion-list", true, []string{",", "80,", "http", "0", "65536", "-1", "+80", "1.5", "80-90", "0x50", "８０", long, strings.Repeat("1", 17<<10)}},
+		{"outbound-port-exclusion-list", true, []string{"80;90", "99999999999999999999"}},
+		{"outbound-ip-range-exclusion-list", true, []string{",", "10.0.0.0", "10.0.0.0/33", "10.0.0/8", "::/129", "fe80::1%eth0/64", "shop.example", "10.0.0.0/8,", long}},
+		{"outbound-ip-range-inclusion-list", true, []string{"*", "10.0.0.0/-1"}},
+	}
+	w := ordinary()
+	i := w.injector(t)
+	for _, test := range tests {
+		for _, value := range test.values {
+			short := value
+			if len(short) > 20 {
+				short = short[:20] + "..."
+			}
+			t.Run(test.key+"="+short, func(t *testing.T) {
+				deniedFor(t, i, w.request(podAnnotated(map[string]string{prefix + test.key: value})), "pod annotation "+prefix+test.key)
+				w.namespace.Annotations[prefix+test.key] = value
+				defer delete(w.namespace.Annotations, prefix+test.key)
+				if test.podOnly {
+					once(t, i, w, []byte(podAnnotated(nil)))
+					return
+				}
+				deniedFor(t, i, w.request(podAnnotated(nil)), "annotation "+prefix+test.key+" of namespace shop")
+			})
+		}
+	}
+}
+
+func deniedFor(t *testing.T, i *inject.Injector, req inject.Request, where string) {
+	t.Helper()
+	r := i.Inject(t.Context(), req)
+	if r.Decision.Outcome != inject.Deny || r.Decision.Reason != "invalid_annotation" || r.Patch != nil {
+		t.Errorf("the decision is %+v with the patch %v", r.Decision, r.Patch)
+	}
+	if !strings.HasPrefix(r.Decision.Message, where+": ") {
+		t.Errorf("the message is %q, want one that begins with %q", r.Decision.Message, where)
+	}
+}
+
+func TestRequestsAboveLimits(t *testing.T) {
+	w := ordinary()
+	w.configurator.mesh.Spec.Sidecar.Resources.Limits = corev1.ResourceList{"cpu": resource.MustParse("100m")}
+	r := w.injector(t).Inject(t.Context(), w.request(podAnnotated(map[string]string{prefix + "sidecar-resource-requests-cpu": "1"})))
+	if r.Decision.Reason != "invalid_annotation" || !strings.Contains(r.Decision.Message, prefix+"sidecar-resource-requests-cpu") {
+		t.Errorf("the decision is %+v", r.Decision)
+	}
+}
+
+func TestPrecedenceOfSettings(t *testing.T) {
+	mesh := func() *world {
+		w := ordinary()
+		c := w.configurator
+		c.class = "null"
+		c.images = map[string]string{"null": "mesh/null", "pipy": "mesh/pipy", "envoy": "mesh/envoy"}
+		c.mesh.Spec.Sidecar.Resources = corev1.ResourceRequirements{
+			Limits:   corev1.ResourceList{"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Gi")},
+			Requests: corev1.ResourceList{"cpu": resource.MustParse("1")},
+		}
+		w.config = "nativeSidecars: \"false\"\nholdApplicationUntilReady: false"
+		return w
+	}
+	namespace := map[string]string{
+		prefix + "sidecar-class":               "envoy",
+		prefix + "sidecar-image":               "namespace/image",
+		prefix + "sidecar-log-level":           "info",
+		prefix + "sidecar-resource-limits-cpu": "3",
+		prefix + "native-sidecar":              "true",
+		prefix + "metrics":                     "enabled",
+	}
+	pod := map[string]string{
+		prefix + "sidecar-class":                   "pipy",
+		prefix + "sidecar-image":                   "pod/image",
+		prefix + "sidecar-resource-limits-cpu":     "4",
+		prefix + "sidecar-resource-requests-cpu":   "2",
+		prefix + "native-sidecar":                  "false",
+		prefix + "hold-application-until-ready":    "true",
+		prefix + "metrics":                         "disabled",
+		"openservicemesh.io/sidecar-log-level":     "critical",
+		"openservicemesh.io/unknown-to-this-build": "kept",
+	}
+	w := mesh()
+	want := seen{
+		Class: "null", Image: "mesh/null", PullPolicy: "IfNotPresent",
+		Limits: map[string]string{"cpu": "2", "memory": "1Gi"}, Requests: map[string]string{"cpu": "1"},
+	}
+	if d := cmp.Diff(want, lookAt(t, w, "null", podAnnotated(nil))); d != "" {
+		t.Errorf("what the mesh sets differs (-want +got):\n%s", d)
+	}
+	maps.Copy(w.namespace.Annotations, namespace)
+	want.Class, want.Image, want.LogLevel, want.Native, want.Metrics = "envoy", "namespace/image", "info", true, true
+	want.Limits["cpu"] = "3"
+	if d := cmp.Diff(want, look(t, w, podAnnotated(nil))); d != "" {
+		t.Errorf("what the namespace sets differs (-want +got):\n%s", d)
+	}
+	want.Class, want.Image, want.LogLevel, want.Native, want.Hold, want.Metrics = "pipy", "pod/image", "", false, true, false
+	want.Limits["cpu"], want.Requests["cpu"] = "4", "2"
+	if d := cmp.Diff(want, look(t, w, podAnnotated(pod))); d != "" {
+		t.Errorf("what the pod sets differs (-want +got):\n%s", d)
+	}
+	if got := w.configurator.mesh.Spec.Sidecar.Resources.Limits["cpu"]; got.String() != "2" {
+		t.Errorf("the mesh's own limit is now %s", got.String())
+	}
+}
+
+// lookAt is look for a driver without redirection.
+func lookAt(t *testing.T, w *world, class, pod string) seen {
+	t.Helper()
+	injected := decode(t, once(t, w.injector(t), w, []byte(pod)))
+	c := proxy(t, injected)
+	return seen{
+		Class: class, Image: c.Image, PullPolicy: string(c.ImagePullPolicy),
+		Limits: amounts(c.Resources.Limits), Requests: amounts(c.Resources.Requests),
+		Native: c.RestartPolicy != nil, Hold: c.Lifecycle != nil,
+		Metrics: injected.Annotations["prometheus.io/port"] != "",
+	}
+}
+
+func TestListsOfMeshAndPod(t *testing.T) {
+	w := ordinary()
+	traffic := &w.configurator.mesh.Spec.Traffic
+	traffic.InboundPortExclusionList = []int32{22, 9000}
+	traffic.OutboundPortExclusionList = []int32{3306}
+	traffic.OutboundIPRangeExclusionList = []string{"10.0.0.0/8"}
+	traffic.OutboundIPRangeInclusionList = []string{"fd00::/8"}
+	traffic.NetworkInterfaceExclusionList = []string{"net1"}
+	want := ofEnvoy()
+	want.Redirection = agentspec.Redirection{
+		ExcludeInboundPorts: []int{22, 9000}, ExcludeOutboundPorts: []int{3306},
+		ExcludeOutboundRanges: []string{"10.0.0.0/8"}, IncludeOutboundRanges: []string{"fd00::/8"},
+		ExcludeInterfaces: []string{"net1"},
+	}
+	if d := cmp.Diff(want, look(t, w, podAnnotated(nil))); d != "" {
+		t.Errorf("the mesh's own lists differ (-want +got):\n%s", d)
+	}
+	want.Redirection.ExcludeInboundPorts = []int{22, 80, 9000}
+	want.Redirection.ExcludeOutboundPorts = []int{22, 3306}
+	want.Redirection.ExcludeOutboundRanges = []string{"1.2.3.4/32", "10.0.0.0/8"}
+	want.Redirection.IncludeOutboundRanges = []string{"fd00::/8", "fe80::/10"}
+	pod := podAnnotated(map[string]string{
+		prefix + "inbound-port-exclusion-list": "80,22", prefix + "outbound-port-exclusion-list": "22",
+		prefix + "outbound-ip-range-exclusion-list": "1.2.3.4/32", prefix + "outbound-ip-range-inclusion-list": "fe80::/10",
+	})
+	if d := cmp.Diff(want, look(t, w, pod)); d != "" {
+		t.Errorf("both lists together differ (-want +got):\n%s", d)
+	}
+	traffic.InterceptionMode = "None"
+	if got := look(t, w, podAnnotated(nil)).Redirection; !got.DisableInbound || !got.DisableOutbound {
+		t.Errorf("without interception the redirection is %+v", got)
+	}
+}
+
+func TestSettingsOfMesh(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*world)
+		want   func(*seen)
+	}{
+		{"image", func(w *world) { w.configurator.images = map[string]string{"envoy": "mesh/envoy"} }, func(s *seen) { s.Image = "mesh/envoy" }},
+		{"privileged init container", func(w *world) { w.configurator.mesh.Spec.Sidecar.EnablePrivilegedInitContainer = true }, func(s *seen) { s.Privileged = true }},
+		{"no mTLS", func(w *world) { w.configurator.disabledMTLS = true }, func(s *seen) { s.DisabledMTLS, s.Warnings = true, []string{"mtls_disabled"} }},
+		{"pull policy", func(w *world) { w.config = "imagePullPolicy: Never" }, func(s *seen) { s.PullPolicy = "Never" }},
+		{"a cluster without native sidecars", func(w *world) { w.classic = true }, func(s *seen) { s.Native, s.Hold = false, true }},
+		{"native in any case", func(w *world) { w.classic, w.config = true, `nativeSidecars: "true"` }, func(*seen) {}},
+		{"native in no case", func(w *world) { w.config = `nativeSidecars: "false"` }, func(s *seen) { s.Native, s.Hold = false, true }},
+		{"native where it is", func(w *world) { w.config = `nativeSidecars: auto` }, func(*seen) {}},
+		{"no holding back", func(w *world) { w.classic, w.config = true, "holdApplicationUntilReady: false" }, func(s *seen) { s.Native = false }},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			w, want := ordinary(), ofEnvoy()
+			test.change(w)
+			test.want(&want)
+			if d := cmp.Diff(want, look(t, w, podAnnotated(nil))); d != "" {
+				t.Errorf("the sidecar differs (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+func TestUnknownSurroundings(t *testing.T) {
+	w := ordinary()
+	config, err := inject.NewConfig("", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts := w.options()
+	opts.NativeSidecars = func(context.Context) (bool, error) { return false, errors.New("no route") }
+	i := inject.New(opts, config)
+	if d := i.Inject(t.Context(), w.request(podAnnotated(nil))).Decision; d.Reason != "server_version" || !strings.Contains(d.Message, "no route") {
+		t.Errorf("without the server's version the decision is %+v", d)
+	}
+	if d := i.Inject(t.Context(), w.request(podAnnotated(map[string]string{prefix + "native-sidecar": "true"}))).Decision; d.Outcome != inject.Inject {
+		t.Errorf("a pod that says which sidecar it wants makes the decision %+v", d)
+	}
+	opts.Namespace = func(context.Context, string) (*inject.Namespace, error) { return nil, errors.New("no route") }
+	if d := inject.New(opts, config).Inject(t.Context(), w.request(smallPod)).Decision; d.Outcome != inject.Deny || d.Reason != "namespace_unknown" ||
+		d.Message != "namespace shop: no route" {
+		t.Errorf("without the namespace the decision is %+v", d)
+	}
+	if d := inject.New(w.options(), nil).Inject(t.Context(), w.request(smallPod)).Decision; d.Outcome != inject.Deny || d.Reason != "not_configured" {
+		t.Errorf("without a configuration the decision is %+v", d)
+	}
+}
+
+func TestIstioTraffic(t *testing.T) {
+	type redirection = agentspec.Redirection
+	tests := []struct {
+		key, value string
+		want       redirection
+		wrong      bool
+	}{
+		{"includeInboundPorts", "*", redirection{}, false},
+		{"includeInboundPorts", "", redirection{DisableInbound: true}, false},
+		{"includeInboundPorts", "80,81", redirection{IncludeInboundPorts: []int{80, 81}}, false},
+		{"includeInboundPorts", "http", redirection{}, true},
+		{"excludeInboundPorts", "80", redirection{ExcludeInboundPorts: []int{80}}, false},
+		{"excludeInboundPorts", "", redirection{}, false},
+		{"includeOutboundPorts", "80", redirection{IncludeOutboundPorts: []int{80}}, false},
+		{"excludeOutboundPorts", "443, 80", redirection{ExcludeOutboundPorts: []int{80, 443}}, false},
+		{"excludeOutboundPorts", "0", redirection{}, true},
+		{"includeOutboundIPRanges", "*", redirection{}, false},
+		{"includeOutboundIPRanges", "", redirection{DisableOutbound: true}, false},
+		{"includeOutboundIPRanges", "10.0.0.0/8", redirection{IncludeOutboundRanges: []string{"10.0.0.0/8"}}, false},
+		{"includeOutboundIPRanges", "10.0.0.0", redirection{}, true},
+		{"excludeOutboundIPRanges", "10.0.0.1/32", redirection{ExcludeOutboundRanges: []string{"10.0.0.1/32"}}, false},
+		{"excludeInterfaces", "eth1,net0", redirection{ExcludeInterfaces: []string{"eth1", "net0"}}, false},
+		{"excludeInterfaces", "a name", redirection{}, true},
+		{"excludeInterfaces", "longer-than-linux-has-it", redirection{}, true},
+	}
+	for _, test := range tests {
+		t.Run(test.key+"="+test.value, func(t *testing.T) {
+			w := ordinary()
+			w.config = "compat: {istio: true}"
+			pod := podAnnotated(map[string]string{"traffic.sidecar.istio.io/" + test.key: test.value})
+			if test.wrong {
+				d := w.injector(t).Inject(t.Context(), w.request(pod)).Decision
+				if d.Reason != "invalid_annotation" || !strings.Contains(d.Message, "traffic.sidecar.istio.io/"+test.key) {
+					t.Errorf("the decision is %+v", d)
+				}
+				return
+			}
+			if d := cmp.Diff(test.want, look(t, w, pod).Redirection); d != "" {
+				t.Errorf("the redirection differs (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+func TestMetricsAnnotations(t *testing.T) {
+	own := map[string]string{prefix + "metrics": "enabled", "prometheus.io/path": "/mine"}
+	w := ordinary()
+	pod := decode(t, once(t, w.injector(t), w, []byte(podAnnotated(own))))
+	if pod.Annotations["prometheus.io/port"] != "" || pod.Annotations["prometheus.io/path"] != "/mine" {
+		t.Errorf("a pod with metrics of its own has the annotations %v", pod.Annotations)
+	}
+}
+
+func TestDefaultContainer(t *testing.T) {
+	for name, test := range map[string]struct {
+		classic   bool
+		pod, want string
+	}{
+		"native":            {false, podAnnotated(nil), ""},
+		"classic":           {true, podAnnotated(nil), "app"},
+		"the user's choice": {true, podAnnotated(map[string]string{"kubectl.kubernetes.io/default-container": "other"}), "other"},
+		"after the user's own sidecar": {true,
+			`{"metadata":{"name":"a"},"spec":{"containers":[{"name":"outrigger-proxy","image":"a"},{"name":"app","image":"a"}]}}`, "app"},
+		"not held back": {true, podAnnotated(map[string]string{prefix + "hold-application-until-ready": "false"}), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := ordinary()
+			w.classic = test.classic
+			pod := decode(t, once(t, w.injector(t), w, []byte(test.pod)))
+			if got := pod.Annotations["kubectl.kubernetes.io/default-container"]; got != test.want {
+				t.Errorf("the default container is %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestInjectedAnnotations(t *testing.T) {
+	w := ordinary()
+	w.config = `injectedAnnotations: {a: "1", b: "2", openservicemesh.io/metrics: enabled}`
+	raw := []byte(podAnnotated(map[string]string{"b": "mine"}))
+	injected := once(t, w.injector(t), w, raw)
+	got := decode(t, injected).Annotations
+	delete(got, inject.StatusAnnotation)
+	if d := cmp.Diff(map[string]string{"a": "1", "b": "mine", "openservicemesh.io/metrics": "enabled"}, got); d != "" {
+		t.Errorf("annotations differ (-want +got):\n%s", d)
+	}
+	back, err := inject.Uninject(injected)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(generic(t, raw), generic(t, patched(t, injected, back))); d != "" {
+		t.Errorf("uninject leaves (+):\n%s", d)
+	}
+}
+
+func TestWindows(t *testing.T) {
+	w := ordinary()
+	w.configurator.images = map[string]string{"envoy/windows": "mesh/envoy:windows"}
+	pod := decode(t, once(t, w.injector(t), w, []byte(`{"spec":{"os":{"name":"windows"},"containers":[
+		{"name":"app","image":"app","livenessProbe":{"tcpSocket":{"port":80}}}]}}`)))
+	c := proxy(t, pod)
+	if c.Image != "mesh/envoy:windows" || container(pod, driver.InitContainer) != nil {
+		t.Errorf("the sidecar's image is %s, the init containers are %s", c.Image, names(pod.Spec.InitContainers))
+	}
+	if pod.Spec.Containers[0].LivenessProbe.TCPSocket == nil {
+		t.Error("a probe is rewritten where nothing is redirected")
+	}
+	if context := c.SecurityContext; context.RunAsUser != nil || context.Capabilities != nil || context.SeccompProfile != nil || context.WindowsOptions == nil {
+		t.Errorf("the security context is one of Linux: %+v", context)
+	}
+}

@@ -1,0 +1,411 @@
+package inject
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// status is the value of the annotation StatusAnnotation: exactly what injection
+// added and changed, so that it can be taken back.
+type status struct {
+	// Version is of this format.
+	Version int `json:"version"`
+	// Revision is of the injector.
+	Revision  string   `json:"revision"`
+	Class     string   `json:"class,omitempty"`
+	Templates []string `json:"templates"`
+
+	InitContainers []added  `json:"initContainers,omitempty"`
+	Containers     []added  `json:"containers,omitempty"`
+	Volumes        []string `json:"volumes,omitempty"`
+	Labels         []string `json:"labels,omitempty"`
+	Annotations    []string `json:"annotations,omitempty"`
+	// Merged are containers of the user's whose lists were joined with ours.
+	Merged []added `json:"merged,omitempty"`
+	// ReplacedLabels are labels of the user's that now have another value.
+	ReplacedLabels map[string]string `json:"replacedLabels,omitempty"`
+	// Changed holds, for containers that were the user's, the fields that are not
+	// as they were: null for one that was not there.
+	Changed map[string]map[string]json.RawMessage `json:"changed,omitempty"`
+	// Moved says where containers of the user's stood that now stand elsewhere.
+	Moved map[string]place `json:"moved,omitempty"`
+	// Spec is for the other fields of the pod's spec what Changed is for those of
+	// containers.
+	Spec map[string]json.RawMessage `json:"spec,omitempty"`
+}
+
+const (
+	statusVersion = 1
+	// maxStatus is Kubernetes' limit for all annotations of an object together.
+	maxStatus = 256 << 10
+	// maxMoved is far beyond the containers of any pod that runs; putting them in
+	// order takes time that grows with the square of their number.
+	maxMoved = 1000
+)
+
+// added is a container with the entries that injection left in it: others may add
+// theirs later.
+type added struct {
+	Name         string   `json:"name"`
+	Env          []string `json:"env,omitempty"`
+	VolumeMounts []string `json:"volumeMounts,omitempty"`
+}
+
+type place struct {
+	// Init says that it stood among the init containers.
+	Init  bool `json:"init,omitempty"`
+	Index int  `json:"index"`
+}
+
+func parseStatus(value string) (*status, error) {
+	var s status
+	err := json.Unmarshal([]byte(value), &s)
+	if err == nil && (len(value) > maxStatus || len(s.Moved) > maxMoved) {
+		err = errors.New("it is too long")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("pod annotation %s cannot be read (%v); remove the annotation and what was injected", StatusAnnotation, err)
+	}
+	if s.Version != statusVersion {
+		return nil, fmt.Errorf("pod annotation %s is of version %d, not %d; inject with the version of Outrigger that wrote it", StatusAnnotation, s.Version, statusVersion)
+	}
+	return &s, nil
+}
+
+// record compares the pod before and after and returns the status.
+func record(before, after *corev1.Pod) (*status, error) {
+	s := &status{Version: statusVersion}
+	for key, value := range after.Labels {
+		switch was, ok := before.Labels[key]; {
+		case !ok:
+			s.Labels = append(s.Labels, key)
+		case was != value:
+			setAnnotation(&s.ReplacedLabels, key, was)
+		}
+	}
+	for key := range after.Annotations {
+		if _, ok := before.Annotations[key]; !ok {
+			s.Annotations = append(s.Annotations, key)
+		}
+	}
+	slices.Sort(s.Labels)
+	slices.Sort(s.Annotations)
+	volumes := make(map[string]bool, len(before.Spec.Volumes))
+	for i := range before.Spec.Volumes {
+		volumes[before.Spec.Volumes[i].Name] = true
+	}
+	for i := range after.Spec.Volumes {
+		if name := after.Spec.Volumes[i].Name; !volumes[name] {
+			s.Volumes = append(s.Volumes, name)
+		}
+	}
+	var err error
+	was := locate(before)
+	if s.InitContainers, err = s.containers(was, after.Spec.InitContainers, true); err != nil {
+		return nil, err
+	}
+	if s.Containers, err = s.containers(was, after.Spec.Containers, false); err != nil {
+		return nil, err
+	}
+	if len(was) > 0 {
+		return nil, fmt.Errorf("containers of the pod are gone after injection: %s", strings.Join(slices.Sorted(maps.Keys(was)), ", "))
+	}
+	s.Spec, err = changed(reflect.ValueOf(&before.Spec).Elem(), reflect.ValueOf(&after.Spec).Elem(), "initContainers", "containers", "volumes")
+	return s, err
+}
+
+// containers records what happened to one list of containers. It takes those
+// that it finds out of was.
+func (s *status) containers(was map[string]located, after []corev1.Container, init bool) ([]added, error) {
+	var list []added
+	last := -1
+	for i := range after {
+		c := &after[i]
+		old, ok := was[c.Name]
+		if !ok {
+			list = append(list, newAdded(c))
+			continue
+		}
+		delete(was, c.Name)
+		// Those that stay are in their old order, among which the others are put
+		// back.
+		if old.at.Init == init && old.at.Index > last {
+			last = old.at.Index
+		} else {
+			if s.Moved == nil {
+				s.Moved = make(map[string]place)
+			}
+			s.Moved[c.Name] = old.at
+		}
+		fields, err := changed(reflect.ValueOf(old.container).Elem(), reflect.ValueOf(c).Elem())
+		if err != nil {
+			return nil, fmt.Errorf("container %s: %w", c.Name, err)
+		}
+		if fields == nil {
+			continue
+		}
+		if s.Changed == nil {
+			s.Changed = make(map[string]map[string]json.RawMessage)
+		}
+		s.Changed[c.Name] = fields
+		merged := newAdded(c)
+		if fields["env"] == nil {
+			merged.Env = nil
+		}
+		if fields["volumeMounts"] == nil {
+			merged.VolumeMounts = nil
+		}
+		if merged.Env != nil || merged.VolumeMounts != nil {
+			s.Merged = append(s.Merged, merged)
+		}
+	}
+	return list, nil
+}
+
+func newAdded(c *corev1.Container) added {
+	a := added{Name: c.Name}
+	for i := range c.Env {
+		a.Env = append(a.Env, c.Env[i].Name)
+	}
+	for i := range c.VolumeMounts {
+		a.VolumeMounts = append(a.VolumeMounts, c.VolumeMounts[i].MountPath)
+	}
+	return a
+}
+
+// located is a container and where it stands.
+type located struct {
+	container *corev1.Container
+	at        place
+}
+
+// byName returns the containers that were added or merged.
+func (s *status) byName() map[string]*added {
+	all := make(map[string]*added)
+	for _, list := range [][]added{s.InitContainers, s.Containers, s.Merged} {
+		for i := range list {
+			all[list[i].Name] = &list[i]
+		}
+	}
+	return all
+}
+
+// locate returns the containers of the pod by their names.
+func locate(pod *corev1.Pod) map[string]located {
+	all := make(map[string]located, len(pod.Spec.InitContainers)+len(pod.Spec.Containers))
+	for i := range pod.Spec.InitContainers {
+		all[pod.Spec.InitContainers[i].Name] = located{&pod.Spec.InitContainers[i], place{Init: true, Index: i}}
+	}
+	for i := range pod.Spec.Containers {
+		all[pod.Spec.Containers[i].Name] = located{&pod.Spec.Containers[i], place{Index: i}}
+	}
+	return all
+}
+
+// changed returns the JSON of the fields of before that are different in after,
+// by their path of one or two names: fields of a field stand for themselves, so
+// that what others do to its other fields stays. It is nil if none are.
+func changed(before, after reflect.Value, but ...string) (map[string]json.RawMessage, error) {
+	fields := make(map[string]json.RawMessage)
+	if err := addChanged(fields, "", shapes[before.Type()], before, after, but); err != nil {
+		return nil, err
+	}
+	if len(fields) == 0 {
+		return nil, nil
+	}
+	return fields, nil
+}
+
+func addChanged(fields map[string]json.RawMessage, prefix string, s *shape, before, after reflect.Value, but []string) error {
+	for _, f := range s.fields {
+		was, is := before.Field(f.index), after.Field(f.index)
+		if f.inline {
+			if err := addChanged(fields, prefix, f.shape, was, is, nil); err != nil {
+				return err
+			}
+			continue
+		}
+		name := prefix + f.path[1:]
+		if slices.Contains(but, name) {
+			continue
+		}
+		var d differ
+		if d.field("", f, was, is); len(d.ops) == 0 {
+			continue
+		}
+		if prefix == "" && !empty(was) && !empty(is) {
+			switch f.shape.kind {
+			case kindPointer:
+				was, is, f.shape = was.Elem(), is.Elem(), f.shape.elem
+				fallthrough
+			case kindStruct:
+				if err := addChanged(fields, name+"/", f.shape, was, is, nil); err != nil {
+					return err
+				}
+				continue
+			}
+		}
+		value := json.RawMessage("null")
+		if !empty(was) {
+			var err error
+			if value, err = json.Marshal(was.Interface()); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		fields[name] = value
+	}
+	return nil
+}
+
+// undo takes an injected pod back to what it was. The pod is changed in place.
+func (s *status) undo(pod *corev1.Pod) error {
+	volumes := make(map[string]bool, len(s.Volumes))
+	for _, name := range s.Volumes {
+		volumes[name] = true
+	}
+	pod.Spec.Volumes = slices.DeleteFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return volumes[v.Name] })
+	all := locate(pod)
+	for _, name := range slices.Sorted(maps.Keys(s.Changed)) {
+		if c, ok := all[name]; ok {
+			if err := restore(reflect.ValueOf(c.container).Elem(), s.Changed[name]); err != nil {
+				return fmt.Errorf("container %s: %w", name, err)
+			}
+		}
+	}
+	s.rearrange(pod)
+	for _, key := range s.Labels {
+		delete(pod.Labels, key)
+	}
+	for key, value := range s.ReplacedLabels {
+		setAnnotation(&pod.Labels, key, value)
+	}
+	for _, key := range s.Annotations {
+		delete(pod.Annotations, key)
+	}
+	delete(pod.Annotations, StatusAnnotation)
+	// A map that injection made goes with its last entry, and so does metadata that
+	// held nothing else.
+	if len(pod.Labels) == 0 {
+		pod.Labels = nil
+	}
+	if len(pod.Annotations) == 0 {
+		pod.Annotations = nil
+	}
+	return restore(reflect.ValueOf(&pod.Spec).Elem(), s.Spec)
+}
+
+// rearrange drops the containers that were added and puts those that were moved
+// back where they stood.
+func (s *status) rearrange(pod *corev1.Pod) {
+	type move struct {
+		container corev1.Container
+		index     int
+	}
+	moves := make(map[bool][]move)
+	take := func(containers []corev1.Container, list []added) []corev1.Container {
+		drop := make(map[string]bool, len(list))
+		for _, a := range list {
+			drop[a.Name] = true
+		}
+		return slices.DeleteFunc(containers, func(c corev1.Container) bool {
+			to, moved := s.Moved[c.Name]
+			if moved && !drop[c.Name] {
+				moves[to.Init] = append(moves[to.Init], move{c, to.Index})
+			}
+			return moved || drop[c.Name]
+		})
+	}
+	pod.Spec.InitContainers = take(pod.Spec.InitContainers, s.InitContainers)
+	pod.Spec.Containers = take(pod.Spec.Containers, s.Containers)
+	for init, list := range map[bool]*[]corev1.Container{true: &pod.Spec.InitContainers, false: &pod.Spec.Containers} {
+		back := moves[init]
+		if len(back) == 0 {
+			continue
+		}
+		slices.SortStableFunc(back, func(a, b move) int { return cmp.Compare(a.index, b.index) })
+		stay := *list
+		woven := make([]corev1.Container, 0, len(stay)+len(back))
+		for _, m := range back {
+			before := max(0, min(m.index-len(woven), len(stay)))
+			woven = append(append(woven, stay[:before]...), m.container)
+			stay = stay[before:]
+		}
+		*list = append(woven, stay...)
+	}
+}
+
+// restore sets fields by the paths of their JSON names. A status that names
+// other fields was not written by this program.
+func restore(v reflect.Value, fields map[string]json.RawMessage) error {
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		outer, inner, deep := strings.Cut(name, "/")
+		field, ok := fieldByJSON(v, outer)
+		if ok && deep {
+			if field.Kind() == reflect.Pointer {
+				if field.IsNil() {
+					// Somebody has removed the whole of it since.
+					continue
+				}
+				field = field.Elem()
+			}
+			field, ok = fieldByJSON(field, inner)
+		}
+		if !ok {
+			return fmt.Errorf("pod annotation %s names the unknown field %q", StatusAnnotation, name)
+		}
+		value := reflect.New(field.Type())
+		if err := json.Unmarshal(fields[name], value.Interface()); err != nil {
+			return fmt.Errorf("pod annotation %s: field %q: %w", StatusAnnotation, name, err)
+		}
+		field.Set(value.Elem())
+	}
+	return nil
+}
+
+// fieldByJSON returns the field of that JSON name of a struct.
+func fieldByJSON(v reflect.Value, name string) (reflect.Value, bool) {
+	s := shapes[v.Type()]
+	if s == nil || s.kind != kindStruct {
+		return reflect.Value{}, false
+	}
+	for _, f := range s.fields {
+		if f.inline {
+			if field, ok := fieldByJSON(v.Field(f.index), name); ok {
+				return field, true
+			}
+		} else if f.path[1:] == name {
+			return v.Field(f.index), true
+		}
+	}
+	return reflect.Value{}, false
+}
+
+// Uninject returns the operations that take an injected pod back to what it was,
+// none for a pod that was not injected. The pod is given as JSON.
+func Uninject(pod []byte) ([]Operation, error) {
+	before, err := decodePod(pod)
+	if err != nil {
+		return nil, err
+	}
+	value, ok := before.Annotations[StatusAnnotation]
+	if !ok {
+		return nil, nil
+	}
+	s, err := parseStatus(value)
+	if err != nil {
+		return nil, err
+	}
+	after := before.DeepCopy()
+	if err := s.undo(after); err != nil {
+		return nil, err
+	}
+	return diff(before, after), nil
+}

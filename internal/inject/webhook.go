@@ -1,0 +1,288 @@
+package inject
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// The paths of the webhook. The second is Open Service Mesh's.
+const (
+	InjectPath    = "/inject"
+	OSMInjectPath = "/mutate-pod-creation"
+)
+
+// maxBody bounds a review. An API server's own limit for a request is 3 MiB, and
+// a review repeats the object at most twice.
+const maxBody = 8 << 20
+
+// SelfCheckUID is the uid of the reviews that the injector asks of itself. They are
+// answered like any other and are not counted.
+const SelfCheckUID = "00000000-0000-4000-8000-000000000000"
+
+// GCPercent is the garbage collector's target that suits a process which answers
+// reviews: what lives is small and what each review leaves behind is much, so the
+// usual 100 would collect every few dozen reviews.
+const GCPercent = 400
+
+// defaultTimeout is used where the API server does not tell its own.
+const defaultTimeout = 10 * time.Second
+
+// Webhook answers admission reviews of pods. It is safe for use by many
+// goroutines.
+type Webhook struct {
+	injector *Injector
+	metrics  *Metrics
+	log      *slog.Logger
+}
+
+// NewWebhook returns the webhook of an injector.
+func NewWebhook(injector *Injector, metrics *Metrics, log *slog.Logger) *Webhook {
+	return &Webhook{injector: injector, metrics: metrics, log: log}
+}
+
+// Mount adds the webhook to a mux, which may serve other things too.
+func (w *Webhook) Mount(mux *http.ServeMux) {
+	mux.Handle(InjectPath, w)
+	mux.Handle(OSMInjectPath, w)
+}
+
+// review is an AdmissionReview of v1 or v1beta1, which do not differ in what is
+// used here. The pod stays as it came.
+type review struct {
+	APIVersion string          `json:"apiVersion"`
+	Kind       string          `json:"kind"`
+	Request    *reviewRequest  `json:"request,omitempty"`
+	Response   *reviewResponse `json:"response,omitempty"`
+}
+
+type reviewRequest struct {
+	UID         string         `json:"uid"`
+	Kind        groupKind      `json:"kind"`
+	SubResource string         `json:"subResource"`
+	Namespace   string         `json:"namespace"`
+	Name        string         `json:"name"`
+	Operation   string         `json:"operation"`
+	Object      jsontext.Value `json:"object"`
+	DryRun      *bool          `json:"dryRun"`
+}
+
+type groupKind struct {
+	Group   string `json:"group"`
+	Version string `json:"version"`
+	Kind    string `json:"kind"`
+}
+
+type reviewResponse struct {
+	UID              string            `json:"uid"`
+	Allowed          bool              `json:"allowed"`
+	Status           *responseStatus   `json:"status,omitempty"`
+	Patch            []byte            `json:"patch,omitempty"`
+	PatchType        string            `json:"patchType,omitempty"`
+	AuditAnnotations map[string]string `json:"auditAnnotations,omitempty"`
+	Warnings         []string          `json:"warnings,omitempty"`
+}
+
+type responseStatus struct {
+	Status  string `json:"status"`
+	Message string `json:"message"`
+	Reason  string `json:"reason"`
+	Code    int32  `json:"code"`
+}
+
+// badRequest is a request that is no review of this webhook's.
+type badRequest struct {
+	code    int
+	message string
+}
+
+func (b badRequest) Error() string { return b.message }
+
+var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// ServeHTTP answers one review. What is no review gets a plain error and an HTTP
+// status; every review gets an answer that says what was decided.
+func (w *Webhook) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	body := bodies.Get().(*bytes.Buffer)
+	defer func() {
+		// One huge review must not keep its memory for good.
+		if body.Cap() <= 1<<20 {
+			body.Reset()
+			bodies.Put(body)
+		}
+	}()
+	in, err := readReview(rw, r, body)
+	if err != nil {
+		bad := badRequest{code: http.StatusBadRequest, message: err.Error()}
+		errors.As(err, &bad)
+		w.metrics.refused.WithLabelValues(strconv.Itoa(bad.code)).Inc()
+		w.log.Warn("a request was no admission review", "code", bad.code, "error", bad.message, "from", r.RemoteAddr)
+		http.Error(rw, bad.message, bad.code)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), timeout(r))
+	defer cancel()
+	out := review{APIVersion: in.APIVersion, Kind: in.Kind, Response: w.answer(ctx, in.Request)}
+	answer, err := jsonv2.Marshal(&out)
+	if err != nil {
+		w.log.Error("an answer could not be encoded", "uid", in.Request.UID, "error", err)
+		http.Error(rw, "encoding the answer: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	rw.Header().Set("Content-Type", "application/json")
+	rw.Header().Set("Content-Length", strconv.Itoa(len(answer)))
+	if _, err := rw.Write(answer); err != nil {
+		w.log.Warn("an answer could not be sent", "uid", in.Request.UID, "error", err)
+	}
+}
+
+// timeout returns how long the API server waits, less a little for the way back.
+func timeout(r *http.Request) time.Duration {
+	d, err := time.ParseDuration(r.URL.Query().Get("timeout"))
+	if err != nil || d <= 0 || d > time.Minute {
+		d = defaultTimeout
+	}
+	return d - d/10
+}
+
+func readReview(rw http.ResponseWriter, r *http.Request, body *bytes.Buffer) (*review, error) {
+	if r.Method != http.MethodPost {
+		rw.Header().Set("Allow", http.MethodPost)
+		return nil, badRequest{http.StatusMethodNotAllowed, "an admission review is sent by POST, not " + r.Method}
+	}
+	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
+		return nil, badRequest{http.StatusUnsupportedMediaType, fmt.Sprintf(
+			"content type %q is not application/json", r.Header.Get("Content-Type"))}
+	}
+	if _, err := body.ReadFrom(http.MaxBytesReader(rw, r.Body, maxBody)); err != nil {
+		var tooLarge *http.MaxBytesError
+		if errors.As(err, &tooLarge) {
+			return nil, badRequest{http.StatusRequestEntityTooLarge, fmt.Sprintf("the review is larger than %d bytes", maxBody)}
+		}
+		return nil, badRequest{http.StatusBadRequest, "reading the review: " + err.Error()}
+	}
+	if body.Len() == 0 {
+		return nil, badRequest{http.StatusBadRequest, "the body is empty; an admission review is expected"}
+	}
+	in := &review{}
+	if err := unmarshal(body.Bytes(), in); err != nil {
+		return nil, badRequest{http.StatusBadRequest, "reading the review: " + err.Error()}
+	}
+	switch {
+	case in.Kind != "AdmissionReview":
+		return nil, badRequest{http.StatusBadRequest, fmt.Sprintf("kind is %q; an AdmissionReview is expected", in.Kind)}
+	case in.APIVersion != "admission.k8s.io/v1" && in.APIVersion != "admission.k8s.io/v1beta1":
+		return nil, badRequest{http.StatusBadRequest, fmt.Sprintf(
+			"apiVersion is %q; admission.k8s.io/v1 and admission.k8s.io/v1beta1 are understood", in.APIVersion)}
+	case in.Request == nil:
+		return nil, badRequest{http.StatusBadRequest, "the admission review has no request"}
+	}
+	return in, nil
+}
+
+const (
+	// maxWarning is what the API server shows of a warning, in bytes.
+	maxWarning = 256
+	// maxMessage bounds the message of a denial, which may quote an annotation.
+	maxMessage = 1024
+)
+
+func (w *Webhook) answer(ctx context.Context, req *reviewRequest) *reviewResponse {
+	start := time.Now()
+	out := &reviewResponse{UID: req.UID, Allowed: true}
+	r := w.decide(ctx, req)
+	d := &r.Decision
+	var patch []byte
+	if len(r.Patch) > 0 {
+		var err error
+		if patch, err = marshalPatch(r.Patch); err != nil {
+			r = denied(deny("internal_error", err))
+		}
+	}
+	if req.UID != SelfCheckUID {
+		w.metrics.decided(&r, time.Since(start))
+	}
+	out.AuditAnnotations = map[string]string{"decision": string(d.Outcome) + ": " + string(d.Reason)}
+	if d.Outcome != Inject {
+		out.Warnings = append(out.Warnings, shorten(Warning{d.Reason, verb(d.Outcome) + d.Message}.String(), maxWarning))
+	}
+	for _, warning := range r.Warnings {
+		out.Warnings = append(out.Warnings, shorten(warning.String(), maxWarning))
+	}
+	if d.Outcome == Deny {
+		out.Allowed = false
+		out.Status = &responseStatus{
+			Status: "Failure", Code: http.StatusUnprocessableEntity, Reason: "Invalid",
+			Message: shorten("outrigger: "+string(d.Reason)+": "+d.Message, maxMessage),
+		}
+	} else if patch != nil {
+		out.Patch, out.PatchType = patch, "JSONPatch"
+	}
+	level := slog.LevelDebug
+	if d.Outcome == Deny {
+		level = slog.LevelWarn
+	}
+	if w.log.Enabled(ctx, level) {
+		w.log.Log(ctx, level, "decided", "outcome", d.Outcome, "reason", d.Reason, "message", d.Message,
+			"namespace", req.Namespace, "pod", req.Name, "class", r.Class, "uid", req.UID)
+	}
+	return out
+}
+
+func verb(o Outcome) string {
+	if o == Deny {
+		return "denied: "
+	}
+	return "not injected: "
+}
+
+// decide answers what is not the creation of a pod without asking the injector.
+func (w *Webhook) decide(ctx context.Context, req *reviewRequest) Result {
+	skip := func(reason Reason, message string) Result {
+		return Result{Decision: Decision{Outcome: Skip, Reason: reason, Message: message}}
+	}
+	switch {
+	case req.Kind.Kind != "Pod" || req.Kind.Group != "" || req.SubResource != "":
+		return skip("not_a_pod", "the review is about "+strings.TrimSuffix(req.Kind.Kind+"/"+req.SubResource, "/")+
+			"; check the rules of the webhook configuration")
+	case req.Operation != "" && req.Operation != "CREATE":
+		return skip("not_a_creation", "the review is about "+req.Operation+"; pods are injected when they are created")
+	case len(req.Object) == 0 || string(req.Object) == "null":
+		return denied(deny("pod_invalid", errors.New("the review holds no pod")))
+	case req.UID == "":
+		return denied(deny("review_invalid", errors.New("the review has no uid")))
+	}
+	return w.injector.Inject(ctx, Request{
+		UID: req.UID, Namespace: req.Namespace, Pod: req.Object,
+		DryRun: req.DryRun != nil && *req.DryRun, KeepForeign: true,
+	})
+}
+
+func shorten(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	return strings.ToValidUTF8(s[:limit-3], "") + "..."
+}
+
+func marshalPatch(ops []Operation) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(ops); err != nil {
+		return nil, fmt.Errorf("encoding the patch: %w", err)
+	}
+	return bytes.TrimRight(b.Bytes(), "\n"), nil
+}
