@@ -1,0 +1,111 @@
+package app_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// TestAddADriver does what docs/add-a-driver.md says, in a module of its own
+// outside of this repository and without a network.
+func TestAddADriver(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it compiles a program")
+	}
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	guide, err := os.ReadFile(filepath.Join(root, "docs", "add-a-driver.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums, err := os.ReadFile(filepath.Join(root, "go.sum"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := guideFiles(string(guide))
+	for _, name := range []string{"main.go", "pod.yaml", "quiet/quiet.go", "quiet/quiet_test.go", "quiet/template.yaml"} {
+		if files[name] == "" {
+			t.Errorf("the guide has no file %s", name)
+		}
+	}
+	files["go.sum"] = string(sums)
+	files["go.mod"] = `module example.com/quiet-mesh
+
+go 1.26.0
+
+require github.com/outrigger-mesh/outrigger v0.0.0
+
+replace github.com/outrigger-mesh/outrigger => ` + root + "\n"
+
+	w := walk{t: t, dir: t.TempDir()}
+	for name, content := range files {
+		path := filepath.Join(w.dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.run("go", "vet", "./...")
+	w.run("go", "test", "./...")
+
+	pod := &corev1.Pod{}
+	if err := yaml.UnmarshalStrict([]byte(w.run("go", "run", ".", "inject", "-f", "pod.yaml")), pod); err != nil {
+		t.Fatal(err)
+	}
+	containers := append(pod.Spec.InitContainers, pod.Spec.Containers...)
+	at := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Image == "registry.example.com/quiet:1.0" })
+	if at < 0 || containers[at].Name != "outrigger-proxy" {
+		t.Fatalf("the injected pod has no container of the vendor's: %v", containers)
+	}
+	env := containers[at].Env
+	spec := slices.IndexFunc(env, func(e corev1.EnvVar) bool { return e.Name == "OUTRIGGER_AGENT" })
+	if spec < 0 || !strings.Contains(env[spec].Value, `"quiet","--config","/run/outrigger/quiet.yaml"`) {
+		t.Errorf("the agent is not told to run the vendor's proxy: %v", env)
+	}
+	if web := pod.Spec.Containers[0]; web.Name != "web" || web.Image != "registry.example.com/web:1" {
+		t.Errorf("the pod's own container is %v", web)
+	}
+}
+
+// guideFiles returns the fenced blocks that have a file name, by that.
+func guideFiles(guide string) map[string]string {
+	files := make(map[string]string)
+	for _, m := range regexp.MustCompile("(?ms)^```\\w+ file=(\\S+)\n(.*?)^```$").FindAllStringSubmatch(guide, -1) {
+		files[m[1]] = m[2]
+	}
+	return files
+}
+
+// walk runs commands in a folder.
+type walk struct {
+	t   *testing.T
+	dir string
+}
+
+// run returns what the command writes to its standard output.
+func (w walk) run(name string, args ...string) string {
+	w.t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir = w.dir
+	// What is not in the module cache already is an error, so that the walk
+	// needs no network. A workspace around it must not count.
+	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod -buildvcs=false", "GOPROXY=off", "GOWORK=off", "KUBECONFIG=/dev/null")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		w.t.Fatalf("%s: %v\n%s%s", strings.Join(cmd.Args, " "), err, out, stderr.String())
+	}
+	return string(out)
+}

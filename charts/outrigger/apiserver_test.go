@@ -1,0 +1,127 @@
+package chart_test
+
+import (
+	"encoding/base64"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/tools/txtar"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"sigs.k8s.io/yaml"
+
+	"github.com/outrigger-mesh/outrigger/test/apiserver"
+)
+
+// server is a real API server, with authorisation by RBAC.
+type server struct {
+	config  *rest.Config
+	admin   kubernetes.Interface
+	objects dynamic.Interface
+	mapper  *restmapper.DeferredDiscoveryRESTMapper
+}
+
+// TestOnAPIServer is one test for the sake of the one server that it starts.
+func TestOnAPIServer(t *testing.T) {
+	s := &server{config: apiserver.Start(t)}
+	s.admin = kubernetes.NewForConfigOrDie(s.config)
+	s.objects = dynamic.NewForConfigOrDie(s.config)
+	s.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(s.admin.Discovery()))
+	for _, name := range []string{namespace, "blue", "shop"} {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if _, err := s.admin.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Run("applies", func(t *testing.T) { testApplies(t, s) })
+	t.Run("caBundle", func(t *testing.T) { testCABundleSurvives(t, s) })
+	t.Run("injector", func(t *testing.T) { testInjectorRights(t, s) })
+	t.Run("controller", func(t *testing.T) { testControllerRights(t, s) })
+}
+
+// apply applies the chart as 'kubectl apply --server-side' does.
+func (s *server) apply(t *testing.T, values string) {
+	t.Helper()
+	release, err := render(t, values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range append(release.CRDs, release.Objects...) {
+		var object unstructured.Unstructured
+		if err := yaml.UnmarshalStrict([]byte(text), &object.Object); err != nil {
+			t.Fatal(err)
+		}
+		kind := object.GroupVersionKind()
+		mapping, err := s.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := object.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		options := metav1.PatchOptions{FieldManager: "kubectl", FieldValidation: metav1.FieldValidationStrict}
+		_, err = s.objects.Resource(mapping.Resource).Namespace(object.GetNamespace()).
+			Patch(t.Context(), object.GetName(), types.ApplyPatchType, data, options)
+		if err != nil {
+			t.Errorf("%s %s: %v", kind.Kind, object.GetName(), err)
+		}
+	}
+}
+
+// as returns the configuration of a client that is a service account of the control
+// plane.
+func (s *server) as(name string) *rest.Config {
+	config := rest.CopyConfig(s.config)
+	config.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:" + namespace + ":" + name,
+		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
+	}
+	return config
+}
+
+// testApplies applies all values of testdata one after the other, as upgrades.
+func testApplies(t *testing.T, s *server) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files in testdata: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			archive, err := txtar.ParseFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.apply(t, string(archive.Files[0].Data))
+		})
+	}
+}
+
+// testCABundleSurvives upgrades after the injector has patched its configuration.
+func testCABundleSurvives(t *testing.T, s *server) {
+	s.apply(t, "{}")
+	configs := s.admin.AdmissionregistrationV1().MutatingWebhookConfigurations()
+	const ca = "-----BEGIN CERTIFICATE-----"
+	patch := fmt.Sprintf(`[{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": %q}]`, base64.StdEncoding.EncodeToString([]byte(ca)))
+	_, err := configs.Patch(t.Context(), "outrigger-injector", types.JSONPatchType, []byte(patch), metav1.PatchOptions{FieldManager: "outrigger"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.apply(t, "{osm: {injector: {webhookTimeoutSeconds: 9}}}")
+	config, err := configs.Get(t.Context(), "outrigger-injector", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if webhook := config.Webhooks[0]; *webhook.TimeoutSeconds != 9 || string(webhook.ClientConfig.CABundle) != ca {
+		t.Errorf("got a timeout of %d s and the caBundle %q, want 9 s and %q", *webhook.TimeoutSeconds, webhook.ClientConfig.CABundle, ca)
+	}
+}

@@ -1,0 +1,97 @@
+// Package chart is the Helm chart of Outrigger inside the program: its files, and
+// how they are rendered without Helm and without a cluster.
+//
+// The folder is an ordinary chart, and Helm ignores the Go files in it. The package
+// imports nothing else of this module.
+package chart
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+
+	"helm.sh/helm/v4/pkg/chart/common"
+	"helm.sh/helm/v4/pkg/chart/common/util"
+	"helm.sh/helm/v4/pkg/chart/loader/archive"
+	chartv2 "helm.sh/helm/v4/pkg/chart/v2"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	"helm.sh/helm/v4/pkg/engine"
+	releaseutil "helm.sh/helm/v4/pkg/release/v1/util"
+)
+
+// FS holds the chart's files, with Chart.yaml at its root.
+//
+//go:embed Chart.yaml values.yaml values.schema.json crds all:templates
+var FS embed.FS
+
+// Release is what the chart comes to with some values. Each object is one YAML
+// document without a separator.
+type Release struct {
+	// Namespace is the control plane's. The objects name it themselves.
+	Namespace string
+	// CRDs are the CustomResourceDefinitions, which do not depend on the values.
+	CRDs []string
+	// Objects are all other objects, in the order in which Helm installs them. The
+	// Namespace itself is not among them, as Helm wants it to be there before.
+	Objects []string
+	// Notes are what the user should read, warnings about values included.
+	Notes string
+}
+
+// Render renders the chart for a namespace, with values merged over the chart's
+// own; osm.osmNamespace among them wins over the namespace. The error says which
+// values the chart refuses. The map is not changed.
+func Render(ctx context.Context, namespace string, values map[string]any) (*Release, error) {
+	chart, err := load()
+	if err != nil {
+		return nil, fmt.Errorf("loading the embedded chart: %w", err)
+	}
+	options := common.ReleaseOptions{Name: chart.Name(), Namespace: namespace, Revision: 1, IsInstall: true}
+	input, err := util.ToRenderValues(chart, values, options, nil)
+	if err != nil {
+		return nil, err
+	}
+	files, err := engine.Engine{}.RenderWithContext(ctx, chart, input)
+	if err != nil {
+		return nil, err
+	}
+
+	release := &Release{Namespace: namespace}
+	if own, err := input.PathValue("Values.osm.osmNamespace"); err == nil && own != "" {
+		// The schema lets nothing else than a string pass.
+		release.Namespace = own.(string)
+	}
+	for _, crd := range chart.CRDObjects() {
+		release.CRDs = append(release.CRDs, strings.TrimPrefix(string(crd.File.Data), "---\n"))
+	}
+	notes := path.Join(chart.ChartFullPath(), "templates", "NOTES.txt")
+	release.Notes = files[notes]
+	delete(files, notes)
+	_, manifests, err := releaseutil.SortManifests(files, nil, releaseutil.InstallOrder)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range manifests {
+		release.Objects = append(release.Objects, m.Content)
+	}
+	return release, nil
+}
+
+func load() (*chartv2.Chart, error) {
+	var files []*archive.BufferedFile
+	err := fs.WalkDir(FS, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		data, err := FS.ReadFile(name)
+		files = append(files, &archive.BufferedFile{Name: name, Data: data})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return loader.LoadFiles(files)
+}

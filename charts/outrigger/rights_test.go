@@ -1,0 +1,258 @@
+package chart_test
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+)
+
+// The requests below are "verb kind namespace/name". A list or a watch with a name
+// asks for that one object, and "approve" is for a request to that signer.
+
+// testInjectorRights has the injector's service account try what it needs with some
+// values, and what it does not need.
+func testInjectorRights(t *testing.T, s *server) {
+	patchCABundle := requests("get list watch patch", "MutatingWebhookConfiguration /outrigger-injector")
+	readConfig := slices.Concat(
+		requests("get", "ConfigMap osm-system/outrigger-injector"), requests("list watch", "ConfigMap osm-system/"))
+	ownCA := slices.Concat(
+		requests("create", "Secret osm-system/a"), requests("get list watch update", "Secret osm-system/outrigger-injector-ca"))
+	readSecret := requests("get list watch", "Secret osm-system/mine")
+	askSigner := requests("create get delete", "CertificateSigningRequest /a")
+	readRootCA := requests("get list watch", "ConfigMap osm-system/kube-root-ca.crt")
+	always := slices.Concat(
+		requests("get", "Namespace /shop"), requests("list watch", "Namespace /"),
+		requests("get list watch", "MeshConfig osm-system/osm-mesh-config"))
+	never := slices.Concat(
+		requests("get update delete", "Secret osm-system/other"), requests("list watch", "Secret osm-system/"),
+		requests("get create", "Secret shop/outrigger-injector-ca"), requests("delete", "Secret osm-system/outrigger-injector-ca"),
+		requests("create patch", "ConfigMap osm-system/outrigger-injector"), requests("list", "ConfigMap shop/"),
+		requests("get list patch", "MutatingWebhookConfiguration /other"),
+		requests("list", "MutatingWebhookConfiguration /"),
+		requests("create update delete", "MutatingWebhookConfiguration /outrigger-injector"),
+		requests("patch", "MeshConfig osm-system/osm-mesh-config"), requests("list", "MeshConfig shop/"),
+		requests("patch", "Namespace /shop"), requests("list create", "Pod shop/a"), requests("create", "Event shop/a"),
+		requests("list", "CertificateSigningRequest /"), requests("approve", "CertificateSigningRequest example.com/other"))
+	approve := requests("approve", "CertificateSigningRequest example.com/webhooks")
+
+	for _, test := range []struct {
+		name, values string
+		can, cannot  [][]string
+	}{
+		{
+			"own CA", "{}",
+			[][]string{patchCABundle, readConfig, ownCA},
+			[][]string{readSecret, askSigner, approve},
+		}, {
+			"cert-manager", "{injector: {patchCABundle: false, injectCAFrom: osm-system/mine, mountConfig: true, certificate: {mode: secret, secretName: mine}}}",
+			[][]string{readSecret},
+			[][]string{patchCABundle, readConfig, ownCA, askSigner, approve, requests("update", "Secret osm-system/mine")},
+		}, {
+			"files", "{injector: {mountConfig: true, certificate: {mode: files, volume: {secret: {secretName: mine}}}}}",
+			[][]string{patchCABundle},
+			[][]string{readConfig, ownCA, readSecret, askSigner, approve},
+		}, {
+			"signer", "{injector: {mountConfig: true, certificate: {mode: csr, csr: {signerName: example.com/webhooks, approve: true}}}}",
+			[][]string{patchCABundle, askSigner, readRootCA, approve},
+			[][]string{readConfig, ownCA, readSecret},
+		}, {
+			"signer with its own CA", "{injector: {mountConfig: true, certificate: {mode: csr, volume: {configMap: {name: ca}}, csr: {signerName: example.com/webhooks}}}}",
+			[][]string{patchCABundle, askSigner},
+			[][]string{readConfig, ownCA, readSecret, readRootCA, approve},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s.apply(t, test.values)
+			account := s.account(t, "outrigger-injector")
+			account.can(t, slices.Concat(append(test.can, always)...))
+			account.cannot(t, slices.Concat(append(test.cannot, never)...))
+		})
+	}
+}
+
+func testControllerRights(t *testing.T, s *server) {
+	s.apply(t, "{}")
+	account := s.account(t, "outrigger-controller")
+	account.can(t, slices.Concat(
+		requests("list watch", "Namespace /"), requests("list watch", "Pod /"), requests("list watch", "ConfigMap osm-system/"),
+		requests("get list watch", "MeshConfig osm-system/osm-mesh-config"),
+		requests("update", "MeshConfig/status osm-system/osm-mesh-config"),
+		requests("create", "Event shop/a"), requests("create get update", "Lease osm-system/outrigger-controller")))
+	account.cannot(t, slices.Concat(
+		requests("list create", "Secret osm-system/"), requests("get", "Secret osm-system/outrigger-injector-ca"),
+		requests("update patch", "MeshConfig osm-system/osm-mesh-config"), requests("list", "MeshConfig shop/"),
+		requests("patch", "MutatingWebhookConfiguration /outrigger-injector"), requests("list", "ConfigMap shop/"),
+		requests("patch", "ConfigMap osm-system/outrigger-injector"), requests("update", "Lease osm-system/other"),
+		requests("create patch delete", "Pod shop/a"), requests("patch", "Namespace /shop")))
+}
+
+// requests joins verbs with an object.
+func requests(verbs, object string) []string {
+	var all []string
+	for verb := range strings.FieldsSeq(verbs) {
+		all = append(all, verb+" "+object)
+	}
+	return all
+}
+
+// account is a service account of the control plane.
+type account struct {
+	server  *server
+	objects dynamic.Interface
+	client  kubernetes.Interface
+}
+
+func (s *server) account(t *testing.T, name string) *account {
+	t.Helper()
+	config := s.as(name)
+	objects, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &account{s, objects, client}
+}
+
+func (a *account) can(t *testing.T, requests []string) {
+	t.Helper()
+	a.expect(t, requests, false, "is forbidden")
+}
+
+func (a *account) cannot(t *testing.T, requests []string) {
+	t.Helper()
+	a.expect(t, requests, true, "is not forbidden")
+}
+
+// expect waits until the requests are forbidden or not, as the API server takes a
+// moment to notice that rights have changed. Other errors come after rights have
+// been looked at.
+func (a *account) expect(t *testing.T, requests []string, forbidden bool, otherwise string) {
+	t.Helper()
+	for _, request := range requests {
+		deadline := time.Now().Add(10 * time.Second)
+		for apierrors.IsForbidden(a.do(t, request)) != forbidden {
+			if time.Now().After(deadline) {
+				t.Errorf("%s %s", request, otherwise)
+				break
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+}
+
+var kinds = map[string]schema.GroupVersionResource{
+	"CertificateSigningRequest":    {Group: "certificates.k8s.io", Version: "v1", Resource: "certificatesigningrequests"},
+	"ConfigMap":                    {Version: "v1", Resource: "configmaps"},
+	"Event":                        {Version: "v1", Resource: "events"},
+	"Lease":                        {Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
+	"MeshConfig":                   {Group: "config.openservicemesh.io", Version: "v1alpha2", Resource: "meshconfigs"},
+	"MutatingWebhookConfiguration": {Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations"},
+	"Namespace":                    {Version: "v1", Resource: "namespaces"},
+	"Pod":                          {Version: "v1", Resource: "pods"},
+	"Secret":                       {Version: "v1", Resource: "secrets"},
+}
+
+// do makes a request, as a dry run if it would change something.
+func (a *account) do(t *testing.T, request string) error {
+	t.Helper()
+	verb, rest, _ := strings.Cut(request, " ")
+	kind, path, _ := strings.Cut(rest, " ")
+	ns, name, _ := strings.Cut(path, "/")
+	if verb == "approve" {
+		return a.approve(t, path)
+	}
+	var subresources []string
+	kind, subresource, found := strings.Cut(kind, "/")
+	if found {
+		subresources = []string{subresource}
+	}
+	gvr, ok := kinds[kind]
+	if !ok {
+		t.Fatalf("%s: there is no such kind", request)
+	}
+	object := &unstructured.Unstructured{}
+	object.SetGroupVersionKind(gvr.GroupVersion().WithKind(kind))
+	object.SetName(name)
+	list := metav1.ListOptions{}
+	if name != "" {
+		list.FieldSelector = "metadata.name=" + name
+	}
+	ctx, dryRun := t.Context(), []string{metav1.DryRunAll}
+	client := a.objects.Resource(gvr).Namespace(ns)
+	var err error
+	switch verb {
+	case "get":
+		_, err = client.Get(ctx, name, metav1.GetOptions{}, subresources...)
+	case "list":
+		_, err = client.List(ctx, list)
+	case "watch":
+		err = watch(ctx, client, list)
+	case "create":
+		_, err = client.Create(ctx, object, metav1.CreateOptions{DryRun: dryRun}, subresources...)
+	case "update":
+		_, err = client.Update(ctx, object, metav1.UpdateOptions{DryRun: dryRun}, subresources...)
+	case "patch":
+		_, err = client.Patch(ctx, name, types.MergePatchType, []byte("{}"), metav1.PatchOptions{DryRun: dryRun}, subresources...)
+	case "delete":
+		err = client.Delete(ctx, name, metav1.DeleteOptions{DryRun: dryRun}, subresources...)
+	default:
+		t.Fatalf("%s: there is no such verb", request)
+	}
+	return err
+}
+
+func watch(ctx context.Context, client dynamic.ResourceInterface, options metav1.ListOptions) error {
+	events, err := client.Watch(ctx, options)
+	if err == nil {
+		events.Stop()
+	}
+	return err
+}
+
+// approve approves a request of somebody else's to the signer.
+func (a *account) approve(t *testing.T, signer string) error {
+	t.Helper()
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr, err := a.server.admin.CertificatesV1().CertificateSigningRequests().Create(t.Context(), &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
+			SignerName: signer,
+			Usages:     []certificatesv1.KeyUsage{certificatesv1.UsageServerAuth},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{
+		{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Test"},
+	}
+	_, err = a.client.CertificatesV1().CertificateSigningRequests().UpdateApproval(t.Context(), csr.Name, csr, metav1.UpdateOptions{})
+	return err
+}

@@ -1,0 +1,95 @@
+{{- define "outrigger.caSecretName" -}}
+{{ .Values.injector.certificate.caSecretName | default (print (include "outrigger.injectorName" .) "-ca") }}
+{{- end }}
+
+{{- /* A flag that is empty here would else have a default that is not. The log level
+has none: it follows the MeshConfig. */ -}}
+{{- define "outrigger.injectorArgs" -}}
+{{- $name := include "outrigger.injectorName" . -}}
+{{- $injector := .Values.injector -}}
+- injector
+- --mesh-name={{ .Values.osm.meshName }}
+- --mesh-namespace={{ include "outrigger.namespace" . }}
+- --mesh-config=osm-mesh-config
+- --revision={{ .Values.revision }}
+- --service={{ $name }}
+- --listen=:9090
+- --health-listen=:9091
+{{- if $injector.mountConfig }}
+- --template-dir=/var/lib/outrigger/inject
+- --template-configmap=
+{{- else }}
+- --template-dir=
+- --template-configmap={{ $name }}
+{{- end }}
+{{- if $injector.patchCABundle }}
+- --webhook-config={{ include "outrigger.webhookConfigName" . }}
+{{- else }}
+- --webhook-config=
+{{- end }}
+{{- with $injector.certificate }}
+{{- if eq .mode "ownCA" }}
+- --certificate=own-ca
+- --ca-secret={{ include "outrigger.caSecretName" $ }}
+{{- else if eq .mode "secret" }}
+- --certificate=secret
+- --certificate-secret={{ .secretName }}
+{{- else if eq .mode "files" }}
+- --certificate=files
+- --cert-dir=/etc/outrigger/certs
+{{- else }}
+- --certificate=csr
+- --csr-signer={{ .csr.signerName }}
+- --csr-approve={{ .csr.approve }}
+{{- if .volume }}
+- --ca-file=/etc/outrigger/certs/ca.crt
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "outrigger.injectorVolumes" -}}
+{{- if .Values.injector.mountConfig }}
+/var/lib/outrigger/inject: {configMap: {name: {{ include "outrigger.injectorName" . }}}}
+{{- end }}
+{{- with .Values.injector.certificate.volume }}
+/etc/outrigger/certs: {{ toJson . }}
+{{- end }}
+{{- end }}
+
+{{- define "outrigger.injectionConfig" -}}
+{{- $config := pick .Values.injector "policy" "defaultTemplates" "templates" "neverInjectSelector"
+  "alwaysInjectSelector" "injectedAnnotations" "holdApplicationUntilReady" "compat" -}}
+{{- $_ := set $config "nativeSidecars" (toString .Values.injector.nativeSidecars) -}}
+{{- $_ := set $config "imagePullPolicy" .Values.osm.image.pullPolicy -}}
+{{- toYaml $config -}}
+{{- end }}
+
+{{- /* Refuses values of which one makes the other wrong. */ -}}
+{{- define "outrigger.checkInjector" -}}
+{{- with .Values.injector -}}
+{{- if and .patchCABundle (or .caBundle .injectCAFrom) -}}
+{{- fail "injector.caBundle and injector.injectCAFrom are for injector.patchCABundle: false, or the injector would overwrite what they say" -}}
+{{- end -}}
+{{- if and .caBundle .injectCAFrom -}}
+{{- fail "injector.caBundle and injector.injectCAFrom both name the webhook's CA; set one" -}}
+{{- end -}}
+{{- with .certificate -}}
+{{- if and .caSecretName (ne .mode "ownCA") -}}
+{{- fail "injector.certificate.caSecretName goes with injector.certificate.mode: ownCA" -}}
+{{- end -}}
+{{- if ne (eq .mode "secret") (not (empty .secretName)) -}}
+{{- fail "injector.certificate.mode: secret and injector.certificate.secretName go together; set both or neither" -}}
+{{- end -}}
+{{- if and (eq .mode "files") (not .volume) -}}
+{{- fail "injector.certificate.mode: files needs injector.certificate.volume, for example {secret: {secretName: webhook}}" -}}
+{{- end -}}
+{{- if and .volume (not (has .mode (list "files" "csr"))) -}}
+{{- fail "injector.certificate.volume goes with injector.certificate.mode: files or csr" -}}
+{{- end -}}
+{{- if ne (eq .mode "csr") (not (empty .csr.signerName)) -}}
+{{- fail "injector.certificate.mode: csr and injector.certificate.csr.signerName go together; set both or neither" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}

@@ -1,0 +1,65 @@
+{{- /* The spec of the MeshConfig. */ -}}
+{{- define "outrigger.meshConfigSpec" -}}
+{{- $spec := include "outrigger.meshConfigValues" . | fromYaml -}}
+{{- include "outrigger.onlySet" (mergeOverwrite $spec .Values.meshConfig.spec) -}}
+{{- end }}
+
+{{- /* What is left of a map without null, "", [], {} and 0: a field that is not in
+the MeshConfig has its default, and one that is there may be reported as one that
+has no effect. false stays, because it is not every field's default. */ -}}
+{{- define "outrigger.onlySet" -}}
+{{- $set := dict -}}
+{{- range $key, $value := . -}}
+{{- if kindIs "map" $value -}}
+{{- $value = include "outrigger.onlySet" $value | fromYaml -}}
+{{- end -}}
+{{- if or $value (kindIs "bool" $value) -}}
+{{- $_ := set $set $key $value -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $set -}}
+{{- end }}
+
+{{- define "outrigger.meshConfigValues" -}}
+{{- with .Values.osm -}}
+sidecar:
+  sidecarClass: {{ toJson .sidecarClass }}
+  sidecarImage: {{ toJson .sidecarImage }}
+  sidecarWindowsImage: {{ toJson .sidecarWindowsImage }}
+  sidecarDrivers: {{ toJson .sidecarDrivers }}
+  logLevel: {{ coalesce .sidecarLogLevel .envoyLogLevel "error" }}
+  enablePrivilegedInitContainer: {{ toJson .enablePrivilegedInitContainer }}
+  maxDataPlaneConnections: {{ toJson .maxDataPlaneConnections }}
+  configResyncInterval: {{ toJson .configResyncInterval }}
+  sidecarTimeout: {{ toJson .sidecarTimeout }}
+  localProxyMode: {{ toJson .localProxyMode }}
+  localDNSProxy: {{ toJson .localDNSProxy }}
+traffic:
+  enableEgress: {{ toJson .enableEgress }}
+  enablePermissiveTrafficPolicyMode: {{ toJson .enablePermissiveTrafficPolicy }}
+  interceptionMode: {{ toJson .trafficInterceptionMode }}
+  http1PerRequestLoadBalancing: {{ toJson .http1PerRequestLoadBalancing }}
+  http2PerRequestLoadBalancing: {{ toJson .http2PerRequestLoadBalancing }}
+  outboundIPRangeExclusionList: {{ toJson .outboundIPRangeExclusionList }}
+  outboundIPRangeInclusionList: {{ toJson .outboundIPRangeInclusionList }}
+  outboundPortExclusionList: {{ toJson .outboundPortExclusionList }}
+  inboundPortExclusionList: {{ toJson .inboundPortExclusionList }}
+  networkInterfaceExclusionList: {{ toJson .networkInterfaceExclusionList }}
+observability:
+  osmLogLevel: {{ toJson .controllerLogLevel }}
+  enableDebugServer: {{ toJson .enableDebugServer }}
+  {{- if .tracing.enable }}
+  tracing: {{ pick .tracing "enable" "address" "port" "endpoint" "sampledFraction" | toJson }}
+  {{- end }}
+  {{- if .remoteLogging.enable }}
+  remoteLogging: {{ toJson .remoteLogging }}
+  {{- end }}
+certificate:
+  trustDomain: {{ toJson .trustDomain }}
+  serviceCertValidityDuration: {{ toJson .certificateProvider.serviceCertValidityDuration }}
+  certKeyBitSize: {{ toJson .certificateProvider.certKeyBitSize }}
+featureFlags: {{ omit .featureFlags "enableMeshRootCertificate" | toJson }}
+pluginChains: {{ toJson .pluginChains }}
+repoServer: {{ pick .repoServer "ipaddr" "codebase" | toJson }}
+{{- end }}
+{{- end }}

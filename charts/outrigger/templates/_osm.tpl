@@ -1,0 +1,66 @@
+{{- /* Values of Open Service Mesh and osm-edge that have no effect, with the reason. */ -}}
+{{- define "outrigger.inertValues" -}}
+- why: Outrigger brings no such program along; install it on its own
+  values: [osm.deployPrometheus, osm.deployGrafana, osm.deployJaeger, osm.enableFluentbit, contour.enabled, fsm.enabled]
+- why: the images of Open Service Mesh and osm-edge do not run Outrigger; its own are osm.image.name.outrigger and osm.image.name.outriggerInit
+  values:
+    {{- range $part := list "name" "digest" }}
+    {{- range $image := list "osmBootstrap" "osmCRDs" "osmController" "osmHealthcheck" "osmInjector" "osmInterceptor" "osmPreinstall" "osmSidecarInit" }}
+    - osm.image.{{ $part }}.{{ $image }}
+    {{- end }}
+    {{- end }}
+- why: Outrigger has no such pods and Jobs
+  values: [osm.osmBootstrap, osm.preinstall, osm.cleanup, osm.curlImage, osm.osmInterceptor]
+- why: the Pipy repository is part of the controller
+  values: [osm.pipyRepoImage, osm.repoServer.image, osm.repoServer.standalone]
+- why: this version issues no certificates to workloads; the CA of the webhook is set under injector.certificate
+  values: [osm.caBundleSecretName, osm.featureFlags.enableMeshRootCertificate]
+- why: there is no validating webhook; the API server validates by the schemas of the CRDs
+  values: [osm.validatorWebhook, smi.validateTrafficTarget]
+- why: the injector keeps the caBundle of its own webhook configuration right, and nothing else is reconciled
+  values: [osm.enableReconciler]
+- why: meshes of different names share a cluster
+  values: [osm.enforceSingleMesh]
+- why: Outrigger does not join meshes of several clusters
+  values: [osm.multicluster]
+- why: nodes are chosen by osm.injector.nodeSelector
+  values: [osm.nodeSelector]
+{{- end }}
+
+{{- /* One line for each thing that the user should know, as a YAML list. */ -}}
+{{- define "outrigger.warnings" -}}
+{{- range include "outrigger.inertValues" . | fromYamlArray }}
+{{- $set := list }}
+{{- range $path := .values }}
+{{- $value := $.Values }}
+{{- range splitList "." $path }}
+{{- $value = ternary (get (ternary $value dict (kindIs "map" $value)) .) "" (kindIs "map" $value) }}
+{{- end }}
+{{- if kindIs "map" $value }}
+{{- $value = include "outrigger.onlySet" $value | fromYaml }}
+{{- end }}
+{{- if $value }}
+{{- $set = append $set $path }}
+{{- end }}
+{{- end }}
+{{- if $set }}
+- {{ printf "%s: no effect, because %s" (join ", " $set) .why | quote }}
+{{- end }}
+{{- end }}
+{{- with .Values.osm.certificateProvider.kind }}
+{{- if ne . "tresor" }}
+- {{ printf "osm.certificateProvider.kind is %s: no effect, because this version issues no certificates to workloads" . | quote }}
+{{- end }}
+{{- end }}
+{{- if has .Values.osm.image.registry (list "openservicemesh" "flomesh") }}
+- {{ printf "osm.image.registry is %s, where there are no images of Outrigger; leave it and osm.image.tag out, or name your own" .Values.osm.image.registry | quote }}
+{{- end }}
+{{- if not .Values.meshConfig.create }}
+- "meshConfig.create is false: the values that make up the MeshConfig have no effect; edit the MeshConfig osm-mesh-config"
+{{- end }}
+{{- with .Values.injector }}
+{{- if and .enabled (not (or .patchCABundle .caBundle .injectCAFrom)) }}
+- "nothing sets the webhook's caBundle: until somebody does, no pod can be created in monitored namespaces"
+{{- end }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,156 @@
+package chart_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/internal/source"
+)
+
+// TestValuesReachMeshConfig sets values of Open Service Mesh and osm-edge one by one
+// to something that is no default and looks for it in the MeshConfig.
+func TestValuesReachMeshConfig(t *testing.T) {
+	for _, test := range []struct{ values, field, want string }{
+		{"{osm: {sidecarClass: pipy}}", "sidecar.sidecarClass", "pipy"},
+		{"{osm: {sidecarImage: a/b:1}}", "sidecar.sidecarImage", "a/b:1"},
+		{"{osm: {sidecarWindowsImage: a/b:1}}", "sidecar.sidecarWindowsImage", "a/b:1"},
+		{"{osm: {sidecarDrivers: [{sidecarName: pipy, proxyServerPort: 6061}]}}", "sidecar.sidecarDrivers", "[{sidecarName: pipy, proxyServerPort: 6061}]"},
+		{"{osm: {sidecarLogLevel: debug}}", "sidecar.logLevel", "debug"},
+		{"{osm: {envoyLogLevel: debug}}", "sidecar.logLevel", "debug"},
+		{"{osm: {sidecarLogLevel: info, envoyLogLevel: debug}}", "sidecar.logLevel", "info"},
+		{"{osm: {enablePrivilegedInitContainer: true}}", "sidecar.enablePrivilegedInitContainer", "true"},
+		{"{osm: {maxDataPlaneConnections: 1000000}}", "sidecar.maxDataPlaneConnections", "1000000"},
+		{"{osm: {configResyncInterval: 90s}}", "sidecar.configResyncInterval", "90s"},
+		{"{osm: {sidecarTimeout: 30}}", "sidecar.sidecarTimeout", "30"},
+		{"{osm: {localProxyMode: PodIP}}", "sidecar.localProxyMode", "PodIP"},
+		{"{osm: {localDNSProxy: {enable: true}}}", "sidecar.localDNSProxy", "{enable: true}"},
+		{"{osm: {enableEgress: false}}", "traffic.enableEgress", "false"},
+		{"{osm: {enablePermissiveTrafficPolicy: false}}", "traffic.enablePermissiveTrafficPolicyMode", "false"},
+		{"{osm: {trafficInterceptionMode: ebpf}}", "traffic.interceptionMode", "ebpf"},
+		{"{osm: {http1PerRequestLoadBalancing: false}}", "traffic.http1PerRequestLoadBalancing", "false"},
+		{"{osm: {http2PerRequestLoadBalancing: true}}", "traffic.http2PerRequestLoadBalancing", "true"},
+		{"{osm: {outboundIPRangeExclusionList: [10.0.0.0/8]}}", "traffic.outboundIPRangeExclusionList", "[10.0.0.0/8]"},
+		{"{osm: {outboundIPRangeInclusionList: [10.0.0.0/8]}}", "traffic.outboundIPRangeInclusionList", "[10.0.0.0/8]"},
+		{"{osm: {outboundPortExclusionList: [3306]}}", "traffic.outboundPortExclusionList", "[3306]"},
+		{"{osm: {inboundPortExclusionList: [3306]}}", "traffic.inboundPortExclusionList", "[3306]"},
+		{"{osm: {networkInterfaceExclusionList: [eth1]}}", "traffic.networkInterfaceExclusionList", "[eth1]"},
+		{"{osm: {controllerLogLevel: warn}}", "observability.osmLogLevel", "warn"},
+		{"{osm: {enableDebugServer: true}}", "observability.enableDebugServer", "true"},
+		{"{osm: {tracing: {address: a}}}", "observability.tracing", "null"},
+		{"{osm: {tracing: {enable: true, image: jaeger}}}", "observability.tracing", "{enable: true, port: 9411, endpoint: /api/v2/spans}"},
+		{"{osm: {remoteLogging: {enable: true, level: 1}}}", "observability.remoteLogging", `{enable: true, level: 1, port: 30514, sampledFraction: "1.0"}`},
+		{"{osm: {trustDomain: mesh.example.com}}", "certificate.trustDomain", "mesh.example.com"},
+		{"{osm: {certificateProvider: {serviceCertValidityDuration: 1h}}}", "certificate.serviceCertValidityDuration", "1h"},
+		{"{osm: {certificateProvider: {certKeyBitSize: 4096}}}", "certificate.certKeyBitSize", "4096"},
+		{"{osm: {featureFlags: {enableRetryPolicy: true, enableEgressPolicy: false, enableMeshRootCertificate: true}}}", "featureFlags", "{enableRetryPolicy: true, enableEgressPolicy: false}"},
+		{"{osm: {pluginChains: {inbound-tcp: [{plugin: a, priority: 0, disable: false}]}}}", "pluginChains", "{inbound-tcp: [{plugin: a, priority: 0, disable: false}]}"},
+		{"{osm: {repoServer: {ipaddr: 10.0.0.1, codebase: mesh, image: a/b}}}", "repoServer", "{ipaddr: 10.0.0.1, codebase: mesh}"},
+		{"{meshConfig: {spec: {traffic: {inboundTLSMode: Permissive}}}}", "traffic.inboundTLSMode", "Permissive"},
+		{"{meshConfig: {spec: {sidecar: {logLevel: off}}}, osm: {sidecarLogLevel: info}}", "sidecar.logLevel", `"off"`},
+	} {
+		t.Run(test.values, func(t *testing.T) {
+			values := strings.ReplaceAll(test.values, "logLevel: off", `logLevel: "off"`)
+			var object unstructured.Unstructured
+			for _, d := range documents(t, values) {
+				if d.name != "MeshConfig/osm-mesh-config" {
+					continue
+				}
+				if err := yaml.Unmarshal([]byte(d.text), &object.Object); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, _, err := unstructured.NestedFieldNoCopy(object.Object, append([]string{"spec"}, strings.Split(test.field, ".")...)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want any
+			if err := yaml.Unmarshal([]byte(test.want), &want); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("spec.%s (-want +got):\n%s", test.field, diff)
+			}
+		})
+	}
+}
+
+// TestDefaultMeshConfigIsQuiet holds that an installation with the defaults reports
+// nothing that its user could have done better. Egress is on as in Open Service
+// Mesh, and the user has to be told that it is not yet there.
+func TestDefaultMeshConfigIsQuiet(t *testing.T) {
+	object := find[*v1alpha2.MeshConfig](documents(t, ""), "MeshConfig/osm-mesh-config")
+	_, problems := source.NewConfig(object, source.ConfigOptions{
+		Classes:      []string{"envoy", "pipy"},
+		BuiltinImage: func(class, _ string) string { return class + ":1" },
+		Env:          func(string) string { return "" },
+		InitImage:    "init:1",
+	})
+	for _, p := range problems {
+		if p.Field != "spec.traffic.enableEgress" {
+			t.Error(p)
+		}
+	}
+}
+
+// TestRefusedValues holds that values which cannot be meant are named in an error.
+func TestRefusedValues(t *testing.T) {
+	for _, test := range []struct{ values, want string }{
+		{"{osm: {sidecarClas: envoy}}", "sidecarClas"},
+		{"{OpenServiceMesh: {meshName: osm}}", "OpenServiceMesh"},
+		{"{injector: {compat: {istio: sometimes}}}", "/injector/compat/istio"},
+		{"{revision: Canary}", "/revision"},
+		{"{osm: {meshName: a b}}", "/osm/meshName"},
+		{"{osm: {injector: {webhookTimeoutSeconds: 31}}}", "/osm/injector/webhookTimeoutSeconds"},
+		{"{osm: {inboundPortExclusionList: [70000]}}", "/osm/inboundPortExclusionList"},
+		{"{injector: {caBundle: pem}}", "injector.patchCABundle"},
+		{"{injector: {injectCAFrom: a/b}}", "injector.patchCABundle"},
+		{"{injector: {patchCABundle: false, caBundle: pem, injectCAFrom: a/b}}", "set one"},
+		{"{injector: {certificate: {mode: vault}}}", "/injector/certificate/mode"},
+		{"{injector: {certificate: {mode: secret}}}", "injector.certificate.secretName"},
+		{"{injector: {certificate: {secretName: a}}}", "injector.certificate.mode: secret"},
+		{"{injector: {certificate: {mode: files, caSecretName: a, volume: {emptyDir: {}}}}}", "injector.certificate.mode: ownCA"},
+		{"{injector: {certificate: {mode: files}}}", "injector.certificate.volume"},
+		{"{injector: {certificate: {volume: {emptyDir: {}}}}}", "injector.certificate.mode: files or csr"},
+		{"{injector: {certificate: {mode: csr}}}", "injector.certificate.csr.signerName"},
+		{"{injector: {certificate: {csr: {signerName: example.com/a}}}}", "injector.certificate.mode: csr"},
+	} {
+		t.Run(test.values, func(t *testing.T) {
+			_, err := render(t, test.values)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got error %v, want one with %q", err, test.want)
+			}
+		})
+	}
+}
+
+// TestWarnings holds that a value without effect is named, and that one which asks
+// for nothing is not.
+func TestWarnings(t *testing.T) {
+	for _, test := range []struct{ values, want string }{
+		{"", ""},
+		{"{osm: {deployGrafana: true, deployJaeger: false}}", "osm.deployGrafana: no effect"},
+		{"{osm: {deployGrafana: false, osmBootstrap: {podLabels: {}}, validatorWebhook: {webhookConfigurationName: ''}}}", ""},
+		{"{osm: {validatorWebhook: {webhookConfigurationName: a}}}", "osm.validatorWebhook: no effect"},
+		{"{osm: {image: {name: {osmInjector: a}, digest: {osmInjector: ''}}}}", "osm.image.name.osmInjector: no effect"},
+		{"{osm: {certificateProvider: {kind: tresor}}}", ""},
+		{"{osm: {certificateProvider: {kind: cert-manager}}}", "osm.certificateProvider.kind is cert-manager"},
+		{"{contour: {enabled: true}}", "contour.enabled: no effect"},
+		{"{injector: {patchCABundle: false}}", "caBundle"},
+	} {
+		t.Run(test.values, func(t *testing.T) {
+			release, err := render(t, test.values)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, warning, found := strings.Cut(release.Notes, "WARNING: ")
+			if found != (test.want != "") || !strings.Contains(warning, test.want) {
+				t.Errorf("got warning %q, want %q", warning, test.want)
+			}
+		})
+	}
+}

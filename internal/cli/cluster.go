@@ -1,0 +1,168 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync/atomic"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/source"
+	"github.com/outrigger-mesh/outrigger/internal/source/kube"
+	"github.com/outrigger-mesh/outrigger/sidecar"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+)
+
+// initImage is the init container's image where neither the configuration nor the
+// variable OUTRIGGER_INIT_IMAGE, which the chart sets, names one.
+const initImage = "docker.io/outriggermesh/outrigger-init:latest"
+
+// kubeFlags say which cluster is meant, as kubectl's do.
+type kubeFlags struct{ kubeconfig, context string }
+
+func (f *kubeFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file; the default is $KUBECONFIG, ~/.kube/config, or the pod's service account")
+	flags.StringVar(&f.context, "context", "", "context of the kubeconfig file")
+}
+
+func (f *kubeFlags) loader() clientcmd.ClientConfig {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = f.kubeconfig
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.context})
+}
+
+func (f *kubeFlags) config() (*rest.Config, error) {
+	config, err := f.loader().ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("finding the cluster: %w; give --kubeconfig", err)
+	}
+	config.UserAgent = "outrigger"
+	return config, nil
+}
+
+// meshFlags name the mesh and its objects.
+type meshFlags struct{ name, namespace, config, revision string }
+
+func (f *meshFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.name, "mesh-name", "osm", "name of the mesh, the value of the label "+inject.MonitoredByLabel)
+	flags.StringVar(&f.namespace, "mesh-namespace", env("POD_NAMESPACE", "osm-system"), "namespace of the control plane")
+	flags.StringVar(&f.revision, "revision", "default", "revision of the injector; pods and namespaces choose one by the label "+inject.RevisionLabel)
+}
+
+func (f *meshFlags) addConfig(flags *pflag.FlagSet) {
+	flags.StringVar(&f.config, "mesh-config", "osm-mesh-config", "name of the MeshConfig in the control plane's namespace")
+}
+
+// injectorName is the name of the injector's ConfigMap and webhook configuration.
+func (f *meshFlags) injectorName() string {
+	if f.revision == "default" {
+		return "outrigger-injector"
+	}
+	return "outrigger-injector-" + f.revision
+}
+
+func env(name, otherwise string) string {
+	if value := os.Getenv(name); value != "" {
+		return value
+	}
+	return otherwise
+}
+
+// configOptions are those of every Config that this program makes.
+func configOptions() source.ConfigOptions {
+	return source.ConfigOptions{
+		Classes: sidecar.Drivers(), BuiltinImage: sidecar.Image, Env: os.Getenv, InitImage: env("OUTRIGGER_INIT_IMAGE", initImage),
+	}
+}
+
+// cluster reads single objects of a cluster, for commands that answer once.
+type cluster struct {
+	client client.Client
+	source *kube.Source
+	mesh   meshFlags
+}
+
+func newCluster(flags kubeFlags, mesh meshFlags) (*cluster, error) {
+	config, err := flags.config()
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.New(config, client.Options{Scheme: kube.Scheme()})
+	if err != nil {
+		return nil, fmt.Errorf("making a client of %s: %w", config.Host, err)
+	}
+	s, err := kube.New(config, kube.Options{Namespace: mesh.namespace, MeshConfigName: mesh.config, Log: discard})
+	if err != nil {
+		return nil, err
+	}
+	return &cluster{client: c, source: s, mesh: mesh}, nil
+}
+
+// namespace returns what the decision needs of a namespace.
+func (c *cluster) namespace(ctx context.Context, name string) (*inject.Namespace, error) {
+	return namespaceOf(c.source)(ctx, name)
+}
+
+// meshConfig returns the MeshConfig, or nil where there is none.
+func (c *cluster) meshConfig(ctx context.Context) (*v1alpha2.MeshConfig, error) {
+	var obj v1alpha2.MeshConfig
+	err := c.client.Get(ctx, client.ObjectKey{Namespace: c.mesh.namespace, Name: c.mesh.config}, &obj)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("MeshConfig %s/%s: %w", c.mesh.namespace, c.mesh.config, err)
+	}
+	return &obj, nil
+}
+
+// injection returns the texts of the injection config and values, which are empty
+// where there is no ConfigMap.
+func (c *cluster) injection(ctx context.Context) (config, values string, err error) {
+	var cm corev1.ConfigMap
+	key := client.ObjectKey{Namespace: c.mesh.namespace, Name: c.mesh.injectorName()}
+	if err := client.IgnoreNotFound(c.client.Get(ctx, key, &cm)); err != nil {
+		return "", "", fmt.Errorf("ConfigMap %s: %w", key, err)
+	}
+	return cm.Data[inject.ConfigKey], cm.Data[inject.ValuesKey], nil
+}
+
+// namespaceOf reads namespaces from a source.
+func namespaceOf(s *kube.Source) func(context.Context, string) (*inject.Namespace, error) {
+	return func(ctx context.Context, name string) (*inject.Namespace, error) {
+		ns, err := s.Namespace(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		return &inject.Namespace{Name: ns.Name, Labels: ns.Labels, Annotations: ns.Annotations}, nil
+	}
+}
+
+// newLiveInjector returns an Injector that follows the MeshConfig, as the log level
+// does. It has no injection config yet.
+func newLiveInjector(facts *kube.Source, client kubernetes.Interface, mesh meshFlags, levels *logFlags, log *slog.Logger) *inject.Injector {
+	var current atomic.Pointer[source.Config]
+	facts.OnMeshConfig(func(obj *v1alpha2.MeshConfig) {
+		c, _ := source.NewConfig(obj, configOptions())
+		current.Store(c)
+		levels.follow(c)
+	})
+	return inject.New(inject.Options{
+		MeshName: mesh.name, MeshNamespace: mesh.namespace, Revision: mesh.revision,
+		Namespace:      namespaceOf(facts),
+		Configurator:   func() driver.Configurator { return current.Load() },
+		NativeSidecars: facts.NativeSidecars,
+		KubeClient:     client,
+		Log:            log,
+	}, nil)
+}

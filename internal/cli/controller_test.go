@@ -1,0 +1,421 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	_ "github.com/outrigger-mesh/outrigger/drivers/standard"
+	"github.com/outrigger-mesh/outrigger/internal/source/kube"
+	"github.com/outrigger-mesh/outrigger/test/apiserver"
+)
+
+const controlPlane = "osm-system"
+
+// controllerTest is one API server, and a user with the rights of the controller.
+type controllerTest struct {
+	client.Client
+	kubeconfig string
+}
+
+// TestController is one test for the sake of the one API server that it starts. Its
+// parts follow on each other.
+func TestController(t *testing.T) {
+	server := apiserver.StartServer(t)
+	scheme := kube.Scheme()
+	if err := rbacv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	admin, err := client.New(server.Config, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig, err := server.Kubeconfig("controller", "outrigger:controllers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &controllerTest{Client: admin, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
+	if err := os.WriteFile(c.kubeconfig, kubeconfig, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.createNamespace(t, controlPlane, nil)
+	c.allow(t)
+
+	t.Run("pods", c.testPods)
+	t.Run("MeshConfig", c.testMeshConfig)
+	t.Run("fatal failures", c.testFatal)
+}
+
+// allow gives the controller its rights, which are all that it has.
+func (c *controllerTest) allow(t *testing.T) {
+	read := []string{"get", "list", "watch"}
+	subjects := []rbacv1.Subject{{Kind: "Group", APIGroup: rbacv1.GroupName, Name: "outrigger:controllers"}}
+	meta := metav1.ObjectMeta{Namespace: controlPlane, Name: "outrigger-controller"}
+	c.create(t, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: meta.Name}, Rules: []rbacv1.PolicyRule{
+		{Verbs: read, APIGroups: []string{""}, Resources: []string{"namespaces", "pods"}},
+		{Verbs: []string{"create"}, APIGroups: []string{""}, Resources: []string{"events"}},
+	}})
+	c.create(t, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: meta.Name}, Subjects: subjects,
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name}})
+	c.create(t, &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
+		{Verbs: read, APIGroups: []string{""}, Resources: []string{"configmaps"}},
+		{Verbs: read, APIGroups: []string{v1alpha2.GroupName}, Resources: []string{"meshconfigs"}, ResourceNames: []string{"osm-mesh-config"}},
+		{Verbs: []string{"update"}, APIGroups: []string{v1alpha2.GroupName}, Resources: []string{"meshconfigs/status"}, ResourceNames: []string{"osm-mesh-config"}},
+		{Verbs: []string{"create", "get", "update"}, APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}},
+	}})
+	c.create(t, &rbacv1.RoleBinding{ObjectMeta: meta, Subjects: subjects,
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name}})
+}
+
+func (c *controllerTest) create(t *testing.T, obj client.Object) {
+	t.Helper()
+	if err := c.Create(t.Context(), obj); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (c *controllerTest) createNamespace(t *testing.T, name string, labels map[string]string) *corev1.Namespace {
+	t.Helper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Labels: labels, Annotations: map[string]string{"openservicemesh.io/sidecar-injection": "enabled"},
+	}}
+	c.create(t, namespace)
+	return namespace
+}
+
+func (c *controllerTest) createPod(t *testing.T, namespace, name string, change func(*corev1.Pod)) *corev1.Pod {
+	t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app"}}},
+	}
+	if change != nil {
+		change(pod)
+	}
+	c.create(t, pod)
+	return pod
+}
+
+// running is a controller that runs.
+type running struct {
+	address string
+	log     *syncBuffer
+	stop    func()
+}
+
+// start runs a controller until stop is called or the test ends, and waits until it
+// is ready.
+func (c *controllerTest) start(t *testing.T) *running {
+	t.Helper()
+	address := freeAddress(t)
+	f, log := c.flags(address), &syncBuffer{}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- f.run(ctx, slog.New(slog.NewTextHandler(log, nil))) }()
+	r := &running{address: address, log: log, stop: sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("the controller ended with: %v", err)
+		}
+	})}
+	t.Cleanup(func() {
+		r.stop()
+		if t.Failed() {
+			t.Logf("the controller's log:\n%s", log)
+		}
+	})
+	eventually(t, "the controller is ready", func() error {
+		_, err := r.get("/health/ready")
+		return err
+	})
+	if _, err := r.get("/health/alive"); err != nil {
+		t.Error(err)
+	}
+	return r
+}
+
+func (c *controllerTest) flags(address string) *controllerFlags {
+	return &controllerFlags{
+		kube:         kubeFlags{kubeconfig: c.kubeconfig},
+		mesh:         meshFlags{name: "osm", namespace: controlPlane, config: "osm-mesh-config", revision: "default"},
+		healthListen: address, templateConfigMap: "outrigger-injector", leaderElect: true,
+	}
+}
+
+func (r *running) get(path string) (string, error) { return get("http://" + r.address + path) }
+
+// metrics returns the audit's metrics, without their help.
+func (r *running) metrics() string {
+	body, err := r.get("/metrics")
+	if err != nil {
+		return err.Error()
+	}
+	var lines []string
+	for line := range strings.Lines(body) {
+		for _, name := range []string{"outrigger_problems", "outrigger_mtls_disabled", "outrigger_uninjected_pods"} {
+			if strings.HasPrefix(line, name+"{") {
+				lines = append(lines, line)
+			}
+		}
+	}
+	return strings.Join(lines, "")
+}
+
+// same is an error that shows how two values differ.
+func same(want, got any) error {
+	if diff := cmp.Diff(want, got); diff != "" {
+		return errors.New("(-want +got):\n" + diff)
+	}
+	return nil
+}
+
+func expectMetrics(t *testing.T, r *running, want string) {
+	t.Helper()
+	eventually(t, "metrics", func() error { return same(want, r.metrics()) })
+}
+
+// events returns the Events in a namespace, sorted, but for those of the leader
+// election.
+func (c *controllerTest) events(t *testing.T, namespace string) []string {
+	t.Helper()
+	var list corev1.EventList
+	if err := c.List(t.Context(), &list, client.InNamespace(namespace)); err != nil {
+		t.Fatal(err)
+	}
+	events := []string{}
+	for _, e := range list.Items {
+		if e.InvolvedObject.Kind != "Lease" {
+			events = append(events, fmt.Sprintf("%s %s %s %s", e.Type, e.Reason, e.InvolvedObject.Kind+"/"+e.InvolvedObject.Name, e.Message))
+		}
+	}
+	slices.Sort(events)
+	return events
+}
+
+// expectEvents waits for Events that begin with the wanted ones.
+func (c *controllerTest) expectEvents(t *testing.T, namespace string, want ...string) {
+	t.Helper()
+	eventually(t, "Events in "+namespace, func() error {
+		got := c.events(t, namespace)
+		for i := range got {
+			if i < len(want) && strings.HasPrefix(got[i], want[i]) {
+				got[i] = want[i]
+			}
+		}
+		return same(append([]string{}, want...), got)
+	})
+}
+
+func (c *controllerTest) testPods(t *testing.T) {
+	monitored := map[string]string{"openservicemesh.io/monitored-by": "osm"}
+	c.createNamespace(t, "shop", monitored)
+	c.createNamespace(t, "other-mesh", map[string]string{"openservicemesh.io/monitored-by": "another"})
+	late := c.createNamespace(t, "late", nil)
+
+	c.createPod(t, "shop", "missed", nil)
+	c.createPod(t, "shop", "injected", func(p *corev1.Pod) { p.Annotations = map[string]string{"openservicemesh.io/sidecar-status": "{}"} })
+	c.createPod(t, "shop", "opted-out", func(p *corev1.Pod) {
+		p.Annotations = map[string]string{"openservicemesh.io/sidecar-injection": "disabled"}
+	})
+	c.createPod(t, "shop", "host-network", func(p *corev1.Pod) { p.Spec.HostNetwork = true })
+	finished := c.createPod(t, "shop", "finished", nil)
+	finished.Status.Phase = corev1.PodSucceeded
+	if err := c.Status().Update(t.Context(), finished); err != nil {
+		t.Fatal(err)
+	}
+	c.createPod(t, "shop", "refused", func(p *corev1.Pod) {
+		p.Annotations = map[string]string{"openservicemesh.io/sidecar-injection": "perhaps"}
+	})
+	c.createPod(t, "other-mesh", "pod", nil)
+	c.createPod(t, "late", "early", nil)
+
+	const (
+		missedEvent = "Warning NotInjected Pod/missed the pod runs without the sidecar that it should have: namespace_annotation_enabled: "
+		refusedOne  = "Warning NotInjected Pod/refused the pod runs without the sidecar that it should have: annotation_invalid: "
+	)
+	r := c.start(t)
+	c.expectEvents(t, "shop", missedEvent, refusedOne)
+	expectMetrics(t, r, "outrigger_uninjected_pods{namespace=\"shop\"} 2\n")
+
+	// A namespace that joins the mesh brings the pods that it has.
+	late.Labels = monitored
+	if err := c.Update(t.Context(), late); err != nil {
+		t.Fatal(err)
+	}
+	c.expectEvents(t, "late", "Warning NotInjected Pod/early ")
+	expectMetrics(t, r, "outrigger_uninjected_pods{namespace=\"late\"} 1\noutrigger_uninjected_pods{namespace=\"shop\"} 2\n")
+
+	// Neither a change of the pod nor a restart of the controller tells again.
+	var pod corev1.Pod
+	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "missed"}, &pod); err != nil {
+		t.Fatal(err)
+	}
+	pod.Labels = map[string]string{"changed": "yes"}
+	if err := c.Update(t.Context(), &pod); err != nil {
+		t.Fatal(err)
+	}
+	r.stop()
+	r = c.start(t)
+	expectMetrics(t, r, "outrigger_uninjected_pods{namespace=\"late\"} 1\noutrigger_uninjected_pods{namespace=\"shop\"} 2\n")
+	c.expectEvents(t, "shop", missedEvent, refusedOne)
+
+	// A new pod of the same name is another pod.
+	if err := c.Delete(t.Context(), &pod, client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
+	c.createPod(t, "shop", "missed", nil)
+	c.expectEvents(t, "shop", missedEvent, missedEvent, refusedOne)
+
+	// What is gone is not counted.
+	if err := c.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace("shop"), client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
+	late.Labels = nil
+	if err := c.Update(t.Context(), late); err != nil {
+		t.Fatal(err)
+	}
+	expectMetrics(t, r, "")
+	if got := c.events(t, "other-mesh"); len(got) > 0 {
+		t.Errorf("Events in a namespace of another mesh: %q", got)
+	}
+}
+
+func (c *controllerTest) testMeshConfig(t *testing.T) {
+	r := c.start(t)
+	config := &v1alpha2.MeshConfig{ObjectMeta: metav1.ObjectMeta{Namespace: controlPlane, Name: "osm-mesh-config"}}
+	config.Spec.Sidecar.SidecarClass = "haproxy"
+	config.Spec.Sidecar.SidecarDrivers = []v1alpha2.SidecarDriverSpec{{SidecarName: "Pipy", SidecarDisabledMTLS: true}}
+	config.Spec.Sidecar.SidecarTimeout = 5
+	c.create(t, config)
+
+	const (
+		mtlsEvent    = "Warning MTLSDisabled MeshConfig/osm-mesh-config spec.sidecar.sidecarDrivers[0].sidecarDisabledMTLS: mesh TLS is off"
+		timeoutEvent = "Warning NoEffect MeshConfig/osm-mesh-config spec.sidecar.sidecarTimeout: accepted, has no effect: "
+		classEvent   = "Warning UnknownClass MeshConfig/osm-mesh-config spec.sidecar.sidecarClass: no driver bears the name"
+
+		metrics = `outrigger_mtls_disabled{class="pipy"} 1
+outrigger_problems{kind="MeshConfig",name="osm-mesh-config",namespace="osm-system",reason="MTLSDisabled"} 1
+outrigger_problems{kind="MeshConfig",name="osm-mesh-config",namespace="osm-system",reason="NoEffect"} 1
+outrigger_problems{kind="MeshConfig",name="osm-mesh-config",namespace="osm-system",reason="UnknownClass"} 1
+`
+	)
+	c.expectConditions(t, config, "Accepted=False UnknownClass", "Degraded=True MTLSDisabled", "NoEffect=True NoEffect")
+	c.expectEvents(t, controlPlane, mtlsEvent, timeoutEvent, classEvent)
+	expectMetrics(t, r, metrics)
+
+	// The status is written once: it stays as it is, over a restart too.
+	version := config.ResourceVersion
+	r.stop()
+	r = c.start(t)
+	expectMetrics(t, r, metrics)
+	time.Sleep(1200 * time.Millisecond)
+	c.read(t, config)
+	if config.ResourceVersion != version {
+		t.Errorf("the MeshConfig was written although nothing changed: %+v", config.Status)
+	}
+	c.expectEvents(t, controlPlane, mtlsEvent, timeoutEvent, classEvent)
+
+	// What is solved goes away, and what stays is not told again.
+	degraded := config.Status.Conditions[1].LastTransitionTime
+	c.updateSpec(t, config, func(s *v1alpha2.SidecarSpec) { s.SidecarClass = "pipy" })
+	c.expectConditions(t, config, "Accepted=True Accepted", "Degraded=True MTLSDisabled", "NoEffect=True NoEffect")
+	if config.Status.ObservedGeneration != config.Generation || !config.Status.Conditions[1].LastTransitionTime.Equal(&degraded) {
+		t.Errorf("status %+v of generation %d; a condition that stays keeps its time %v", config.Status, config.Generation, degraded)
+	}
+	c.expectEvents(t, controlPlane, mtlsEvent, timeoutEvent, classEvent)
+
+	// What comes back is told again.
+	c.updateSpec(t, config, func(s *v1alpha2.SidecarSpec) { s.SidecarClass = "haproxy" })
+	c.expectEvents(t, controlPlane, mtlsEvent, timeoutEvent, classEvent, classEvent)
+
+	c.updateSpec(t, config, func(s *v1alpha2.SidecarSpec) { *s = v1alpha2.SidecarSpec{} })
+	c.expectConditions(t, config, "Accepted=True Accepted", "Degraded=False NotDegraded", "NoEffect=False AllInEffect")
+	expectMetrics(t, r, "")
+}
+
+func (c *controllerTest) read(t *testing.T, config *v1alpha2.MeshConfig) {
+	t.Helper()
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(config), config); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// updateSpec changes the spec, whatever the controller writes meanwhile.
+func (c *controllerTest) updateSpec(t *testing.T, config *v1alpha2.MeshConfig, change func(*v1alpha2.SidecarSpec)) {
+	t.Helper()
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		c.read(t, config)
+		change(&config.Spec.Sidecar)
+		return c.Update(t.Context(), config)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (c *controllerTest) expectConditions(t *testing.T, config *v1alpha2.MeshConfig, want ...string) {
+	t.Helper()
+	eventually(t, "conditions", func() error {
+		c.read(t, config)
+		var got []string
+		for _, condition := range config.Status.Conditions {
+			got = append(got, fmt.Sprintf("%s=%s %s", condition.Type, condition.Status, condition.Reason))
+		}
+		return same(want, got)
+	})
+}
+
+// testFatal begins with the MeshConfig that the part before has left.
+func (c *controllerTest) testFatal(t *testing.T) {
+	if err := c.DeleteAllOf(t.Context(), &corev1.Event{}, client.InNamespace(controlPlane)); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	fail := func() {
+		t.Helper()
+		err := c.flags(listener.Addr().String()).run(t.Context(), slog.New(slog.DiscardHandler))
+		if err == nil || !strings.HasPrefix(err.Error(), "listening for health checks: ") || strings.Contains(err.Error(), "Event") {
+			t.Errorf("on a port that is taken: error %v", err)
+		}
+	}
+	const event = "Warning InitializationError %s listening for health checks: "
+
+	fail()
+	fail()
+	about := []string{fmt.Sprintf(event, "MeshConfig/osm-mesh-config")}
+	c.expectEvents(t, controlPlane, about...)
+
+	if err := c.Delete(t.Context(), &v1alpha2.MeshConfig{ObjectMeta: metav1.ObjectMeta{Namespace: controlPlane, Name: "osm-mesh-config"}}); err != nil {
+		t.Fatal(err)
+	}
+	fail()
+	about = append(about, fmt.Sprintf(event, "Namespace/osm-system"))
+	c.expectEvents(t, controlPlane, about...)
+
+	c.createPod(t, controlPlane, "outrigger-controller-1", nil)
+	t.Setenv("POD_NAME", "outrigger-controller-1")
+	fail()
+	about = append(about, fmt.Sprintf(event, "Pod/outrigger-controller-1"))
+	c.expectEvents(t, controlPlane, about...)
+}

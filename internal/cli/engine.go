@@ -1,0 +1,168 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/version"
+	"sigs.k8s.io/yaml"
+
+	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/inject/offline"
+	"github.com/outrigger-mesh/outrigger/internal/source"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+)
+
+// engineFlags say with which configuration a command injects: files, or the
+// objects of a cluster.
+type engineFlags struct {
+	kube                             kubeFlags
+	mesh                             meshFlags
+	meshConfig, injectConfig, values string
+	fromCluster                      bool
+	kubeVersion                      string
+	// namespace is where objects are that name none.
+	namespace string
+	// problems takes what is wrong with the MeshConfig, a line each.
+	problems io.Writer
+}
+
+func (f *engineFlags) add(flags *pflag.FlagSet) {
+	f.kube.add(flags)
+	f.mesh.add(flags)
+	flags.StringVar(&f.mesh.config, "mesh-config-name", "osm-mesh-config", "with --from-cluster: name of the MeshConfig in the control plane's namespace")
+	flags.StringVar(&f.meshConfig, "mesh-config", "", "file with a MeshConfig")
+	flags.StringVar(&f.injectConfig, "inject-config", "", `file with the injection config, as under the key "config" of the injector's ConfigMap`)
+	flags.StringVar(&f.values, "values", "", `file with the values for templates, as under the key "values"`)
+	flags.BoolVar(&f.fromCluster, "from-cluster", false, "ask the cluster for namespaces, and for each configuration that no file gives")
+	flags.StringVar(&f.kubeVersion, "kube-version", "", "Kubernetes version of the cluster, which decides on native sidecars (default 1.30)")
+	flags.StringVarP(&f.namespace, "namespace", "n", "", "namespace of objects that name none")
+}
+
+// offlineVersion is assumed where neither a flag nor a cluster tells; it is the
+// oldest that is supported.
+const offlineVersion = "1.30"
+
+// build returns an engine that finds namespaces in the given ones or, with
+// --from-cluster, in the cluster.
+func (f *engineFlags) build(ctx context.Context, namespaces map[string]*inject.Namespace) (*inject.Injector, error) {
+	opts := inject.Options{
+		MeshName: f.mesh.name, MeshNamespace: f.mesh.namespace, Revision: f.mesh.revision,
+		Namespace: f.assumed(namespaces),
+		Log:       discard,
+	}
+	native, err := nativeSince129(f.kubeVersion)
+	if err != nil {
+		return nil, err
+	}
+	opts.NativeSidecars = func(context.Context) (bool, error) { return native, nil }
+
+	var (
+		meshConfig     *v1alpha2.MeshConfig
+		config, values string
+	)
+	if f.fromCluster {
+		c, err := newCluster(f.kube, f.mesh)
+		if err != nil {
+			return nil, err
+		}
+		opts.Namespace = c.namespace
+		if f.kubeVersion == "" {
+			opts.NativeSidecars = c.source.NativeSidecars
+		}
+		if meshConfig, err = c.meshConfig(ctx); err != nil {
+			return nil, err
+		}
+		if config, values, err = c.injection(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if f.meshConfig != "" {
+		if meshConfig, err = readMeshConfig(f.meshConfig); err != nil {
+			return nil, err
+		}
+	}
+	if config, err = readOr(f.injectConfig, config); err != nil {
+		return nil, err
+	}
+	if values, err = readOr(f.values, values); err != nil {
+		return nil, err
+	}
+	loaded, err := inject.NewConfig(config, values)
+	if err != nil {
+		return nil, err
+	}
+	resolved, problems := source.NewConfig(meshConfig, configOptions())
+	for _, problem := range problems {
+		fmt.Fprintln(f.problems, "warning:", problem)
+	}
+	opts.Configurator = func() driver.Configurator { return resolved }
+	return inject.New(opts, loaded), nil
+}
+
+// assumed finds namespaces in the given ones. Any other counts as monitored and
+// switched on, by the revision that is asked.
+func (f *engineFlags) assumed(namespaces map[string]*inject.Namespace) func(context.Context, string) (*inject.Namespace, error) {
+	lookup := offline.NamespaceLookup(namespaces, f.mesh.name)
+	return func(ctx context.Context, name string) (*inject.Namespace, error) {
+		ns, err := lookup(ctx, name)
+		if _, given := namespaces[name]; err == nil && !given {
+			ns.Labels[inject.RevisionLabel] = f.mesh.revision
+		}
+		return ns, err
+	}
+}
+
+func nativeSince129(kubeVersion string) (bool, error) {
+	if kubeVersion == "" {
+		kubeVersion = offlineVersion
+	}
+	v, err := version.ParseGeneric(kubeVersion)
+	if err != nil {
+		return false, misused("--kube-version %q: write it as 1.30", kubeVersion)
+	}
+	return v.AtLeast(version.MajorMinor(1, 29)), nil
+}
+
+func readOr(file, otherwise string) (string, error) {
+	if file == "" {
+		return otherwise, nil
+	}
+	b, err := os.ReadFile(file)
+	return string(b), err
+}
+
+// readMeshConfig reads a MeshConfig of either version from a file.
+func readMeshConfig(file string) (*v1alpha2.MeshConfig, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var obj v1alpha2.MeshConfig
+	if err := yaml.UnmarshalStrict(b, &obj); err != nil {
+		return nil, fmt.Errorf("MeshConfig in %s: %w", file, err)
+	}
+	group, _, _ := strings.Cut(obj.APIVersion, "/")
+	if obj.Kind != "MeshConfig" || group != v1alpha2.GroupName {
+		return nil, fmt.Errorf("%s holds a %s of %s, not a MeshConfig of %s", file, obj.Kind, obj.APIVersion, v1alpha2.GroupName)
+	}
+	return &obj, nil
+}
+
+// podNamespace returns the namespace of --namespace or of the kubeconfig's
+// context.
+func (f *engineFlags) podNamespace() (string, error) {
+	if f.namespace != "" {
+		return f.namespace, nil
+	}
+	namespace, _, err := f.kube.loader().Namespace()
+	if err != nil {
+		return "", fmt.Errorf("finding the namespace: %w; give --namespace", err)
+	}
+	return namespace, nil
+}

@@ -1,0 +1,169 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/inject/offline"
+)
+
+// engineBuilder makes the engine that the flags ask for. The namespaces are those
+// that the manifests declare.
+type engineBuilder func(ctx context.Context, flags *engineFlags, namespaces map[string]*inject.Namespace) (offline.Engine, error)
+
+// newOfflineEngine is the engineBuilder of the real engine.
+func newOfflineEngine(ctx context.Context, flags *engineFlags, namespaces map[string]*inject.Namespace) (offline.Engine, error) {
+	return flags.build(ctx, namespaces)
+}
+
+// newInjectCommand returns the command inject.
+func newInjectCommand(build engineBuilder) *cobra.Command {
+	var (
+		engineFlags engineFlags
+		files       manifestFlags
+	)
+	cmd := &cobra.Command{
+		Use:   "inject -f FILE",
+		Short: "Put sidecars into manifests",
+		Long: `Put sidecars into manifests.
+
+Reads Kubernetes manifests and writes them with a sidecar in every pod that the
+injector would inject: Pods, Deployments, DaemonSets, ReplicaSets, StatefulSets,
+ReplicationControllers, Jobs, CronJobs, PodTemplates, and Lists of them. All else
+stays as it is: other kinds, comments, order and formatting.
+
+The manifests go to standard output or to -o, a report with a line an object and
+its reason to standard error. If any object is denied or cannot be read, nothing
+is written.
+
+A namespace of the manifests counts as it is written there, any other one as
+monitored by the mesh with injection enabled; --from-cluster asks the cluster
+instead. What is injected already is injected anew.
+
+Exit codes: 0 all is well, 1 something was denied or failed, 2 wrong usage.`,
+		Example: `  # inject and apply
+  outrigger inject -f deployment.yaml | kubectl apply -f -
+
+  # inject what Helm renders, as the cluster's injector would do it
+  helm template shop ./chart | outrigger inject -f - -n shop --from-cluster
+
+  # inject a file in place
+  outrigger inject -f deployment.yaml -o deployment.yaml
+
+  # inject all manifests of a folder into another folder
+  outrigger inject -f manifests -o injected
+
+  # only say what would happen, for a program
+  outrigger inject -f manifests --dry-run --report-format json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			sources, err := files.read(cmd)
+			if err != nil {
+				return err
+			}
+			manifests := offline.Parse(sources)
+			engineFlags.problems = cmd.ErrOrStderr()
+			engine, err := build(cmd.Context(), &engineFlags, manifests.Namespaces())
+			if err != nil {
+				return err
+			}
+			result, err := manifests.Inject(cmd.Context(), engine, offline.Options{Namespace: engineFlags.namespace})
+			return files.finish(cmd, result, err)
+		},
+	}
+	engineFlags.add(cmd.Flags())
+	files.add(cmd.Flags())
+	return cmd
+}
+
+// manifestFlags say which manifests a command reads and where they go.
+type manifestFlags struct {
+	files        []string
+	output       string
+	dryRun       bool
+	reportFormat string
+}
+
+func (f *manifestFlags) add(flags *pflag.FlagSet) {
+	flags.StringArrayVarP(&f.files, "filename", "f", nil, "file or folder of manifests (*.yaml, *.yml, *.json at any depth), or - for standard input; may be given several times")
+	flags.StringVarP(&f.output, "output", "o", "", "file for the manifests, or folder if a folder is read; it may be the one that is read (default standard output)")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "print the report to standard output, and no manifests")
+	flags.StringVar(&f.reportFormat, "report-format", "text", "format of the report: text or json")
+}
+
+func (f *manifestFlags) read(cmd *cobra.Command) ([]offline.Source, error) {
+	if len(f.files) == 0 {
+		return nil, misused("%s: name a file or a folder with -f, or - for standard input", cmd.CommandPath())
+	}
+	if f.reportFormat != "text" && f.reportFormat != "json" {
+		return nil, misused("--report-format %q: formats are text and json", f.reportFormat)
+	}
+	sources, err := offline.Read(f.files, cmd.InOrStdin())
+	if errors.Is(err, offline.ErrStdinTwice) {
+		err = usageError{err}
+	}
+	return sources, err
+}
+
+// finish writes the manifests and the report. The error is that of the edit.
+func (f *manifestFlags) finish(cmd *cobra.Command, result *offline.Result, err error) error {
+	if ctxErr := cmd.Context().Err(); ctxErr != nil {
+		return ctxErr
+	}
+	if err == nil && !f.dryRun {
+		// Before the report, which would else tell of what was not written.
+		if err := f.write(cmd.OutOrStdout(), result.Outputs); err != nil {
+			return err
+		}
+	}
+	report := cmd.ErrOrStderr()
+	if f.dryRun {
+		report = cmd.OutOrStdout()
+	}
+	if f.reportFormat == "json" {
+		if writeErr := result.WriteJSON(report); writeErr != nil {
+			return writeErr
+		}
+		if err != nil {
+			return errReported
+		}
+		return nil
+	}
+	if writeErr := result.WriteText(report); writeErr != nil {
+		return writeErr
+	}
+	if err != nil {
+		return errors.New("nothing is written, for something was denied or failed")
+	}
+	return nil
+}
+
+func (f *manifestFlags) write(stdout io.Writer, outputs []offline.Output) error {
+	if f.output == "" || f.output == "-" {
+		_, err := stdout.Write(offline.Join(outputs))
+		return err
+	}
+	info, err := os.Stat(f.output)
+	intoFolder := err == nil && info.IsDir()
+	for _, out := range outputs {
+		intoFolder = intoFolder || out.Source.Relative != ""
+	}
+	if !intoFolder {
+		return offline.WriteFiles([]string{f.output}, [][]byte{offline.Join(outputs)})
+	}
+	paths, err := offline.Destinations(f.output, outputs)
+	if err != nil {
+		return usageError{err}
+	}
+	data := make([][]byte, len(outputs))
+	for i := range outputs {
+		data[i] = outputs[i].Data
+	}
+	return offline.WriteFiles(paths, data)
+}

@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/outrigger-mesh/outrigger/internal/source"
+)
+
+// logFlags say what a long-running command logs.
+type logFlags struct {
+	name  string
+	level slog.LevelVar
+}
+
+func (f *logFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.name, "log-level", "", "debug, info, warn or error; the default is the MeshConfig's osmLogLevel")
+}
+
+// logger returns the command's log, which is JSON.
+func (f *logFlags) logger(w io.Writer) (*slog.Logger, error) {
+	if f.name != "" {
+		level, err := logLevel(f.name)
+		if err != nil {
+			return nil, usageError{fmt.Errorf("--log-level: %w", err)}
+		}
+		f.level.Set(level)
+	}
+	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: &f.level})), nil
+}
+
+// follow takes the level of a new MeshConfig, unless the flag gives one.
+func (f *logFlags) follow(c *source.Config) {
+	if f.name == "" {
+		f.level.Set(c.LogLevel())
+	}
+}
+
+// logLevel reads a level as OSM's MeshConfig and our flags word it.
+func logLevel(level string) (slog.Level, error) {
+	switch strings.ToLower(level) {
+	case "trace", "debug":
+		return slog.LevelDebug, nil
+	case "info":
+		return slog.LevelInfo, nil
+	case "warn", "warning":
+		return slog.LevelWarn, nil
+	case "error", "critical", "fatal", "panic", "off", "disabled":
+		return slog.LevelError, nil
+	}
+	return 0, fmt.Errorf("%q is not a log level; levels are debug, info, warn and error", level)
+}

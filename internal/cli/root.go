@@ -1,0 +1,97 @@
+// Package cli is the commands of the program outrigger. Each command's wiring is
+// in one function that reads as the way the data flows.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
+)
+
+// The program's exit codes.
+const (
+	exitOK      = 0
+	exitFailed  = 1
+	exitMisused = 2
+)
+
+// errReported ends the program with exitFailed when what is wrong has been
+// printed already.
+var errReported = errors.New("already reported")
+
+// usageError is a command line that cannot be carried out.
+type usageError struct{ err error }
+
+func (e usageError) Error() string { return e.err.Error() }
+func (e usageError) Unwrap() error { return e.err }
+
+func misused(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// Main runs the program and returns its exit code.
+func Main() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	// client-go's own findings go the way of ours.
+	klog.SetSlogLogger(slog.New(slog.NewJSONHandler(os.Stderr, nil)))
+	root := NewRootCommand()
+	err := root.ExecuteContext(ctx)
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errReported):
+		return exitFailed
+	}
+	fmt.Fprintln(root.ErrOrStderr(), "error:", err)
+	if errors.As(err, &usageError{}) {
+		fmt.Fprintf(root.ErrOrStderr(), "See '%s --help'.\n", root.Name())
+		return exitMisused
+	}
+	return exitFailed
+}
+
+// NewRootCommand returns the program's command with all its subcommands.
+func NewRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "outrigger",
+		Short: "A service mesh whose sidecar is a plug-in",
+		Long: `Outrigger is a Kubernetes service mesh whose sidecar is a plug-in.
+
+Put sidecars into manifests with 'outrigger inject', find out why a pod gets one
+or not with 'outrigger check-inject', and install the mesh with 'outrigger
+install'. 'injector' and 'controller' are the control plane itself.`,
+		Args:          noArgs,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usageError{fmt.Errorf("%s: %w", cmd.CommandPath(), err)}
+	})
+	root.AddCommand(
+		newInjectCommand(newOfflineEngine),
+		newUninjectCommand(),
+		newCheckInjectCommand(),
+		newInstallCommand(),
+		newInjectorCommand(),
+		newControllerCommand(),
+	)
+	return root
+}
+
+// noArgs refuses arguments as wrong usage.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return misused("%s: unknown command or argument %q", cmd.CommandPath(), args[0])
+	}
+	return nil
+}
+
+// discard is for parts whose findings a command reports itself.
+var discard = slog.New(slog.DiscardHandler)
