@@ -1,0 +1,60 @@
+# What a contributor runs. `make help` lists it.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+TOOL := go tool -modfile=tools/go.mod
+# How long each fuzz target runs: a moment in `make test`, longer by `make fuzz`.
+FUZZTIME ?= 60s
+
+.PHONY: help build apiserver test race fuzz bench demo demo-inject generate lint clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
+
+build: ## build the program into bin/
+	@go build -o bin/ ./cmd/...
+
+apiserver: ## compile kube-apiserver and etcd for the tests (about 6 minutes, once)
+	@test/cluster/build.sh >/dev/null
+
+test: apiserver ## run all tests; under 10 minutes once everything is compiled
+	go test ./...
+	@$(MAKE) --no-print-directory fuzz FUZZTIME=3s
+
+race: apiserver ## run the tests of what runs concurrently with the race detector
+	go test -race ./health/... ./sidecar/... ./drivers/... ./internal/...
+
+fuzz: ## run every fuzz target for FUZZTIME (default 60s)
+	@grep -rEo --include='*_test.go' '^func Fuzz[A-Za-z0-9]+' . | sort | while IFS=: read -r file func; do \
+		target=$${func#func }; \
+		echo "fuzz $$target in $$(dirname $$file) for $(FUZZTIME)"; \
+		go test -run='^$$' -fuzz="^$$target$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=1x "$$(dirname $$file)" >/tmp/fuzz.$$$$ 2>&1 || { cat /tmp/fuzz.$$$$; rm -f /tmp/fuzz.$$$$; exit 1; }; \
+		rm -f /tmp/fuzz.$$$$; \
+	done
+
+bench: ## measure time, allocations, bytes and memory
+	go test -run='^$$' -bench=. -benchmem ./internal/inject/...
+	go run ./test/bench
+
+demo: demo-inject ## show injection on a real API server, without a cluster
+
+demo-inject: apiserver build ## the same as demo
+	@go run ./test/demo
+
+generate: ## write the generated files: deep copies, CRDs, reference pages
+	$(TOOL) controller-gen object:headerFile=tools/boilerplate.go.txt paths=./apis/...
+	$(TOOL) controller-gen crd:allowDangerousTypes=true paths=./apis/... output:crd:dir=charts/outrigger/crds
+	UPDATE=1 go test -run='^TestReference$$' ./internal/cli >/dev/null
+
+lint: ## vet, staticcheck, formatting, generated files, known vulnerabilities
+	@out=$$(gofmt -l .); test -z "$$out" || { echo "run gofmt -w on: $$out"; exit 1; }
+	go vet ./...
+	$(TOOL) staticcheck ./...
+	@$(MAKE) --no-print-directory generate
+	@out=$$(git status --porcelain -- apis charts docs); test -z "$$out" || { echo "generated files were out of date, commit what make generate wrote: $$out"; exit 1; }
+	@go mod tidy -diff >/dev/null || { echo 'go.mod is not tidy: run go mod tidy'; exit 1; }
+	@.ci/govulncheck
+
+clean: ## remove what was built here (the compiled API server stays in its cache)
+	rm -rf bin

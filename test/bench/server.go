@@ -1,0 +1,136 @@
+package main
+
+import (
+	"bufio"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"time"
+)
+
+// hello is the first line that a server writes to its standard output.
+type hello struct {
+	Address     string
+	Certificate []byte
+}
+
+// cpuPath answers with the CPU time of the server in nanoseconds.
+const cpuPath = "/cpu"
+
+// serveReviews serves the webhook on a free port of loopback.
+func serveReviews() error {
+	webhook, err := newWebhook()
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	webhook.Mount(mux)
+	mux.HandleFunc(cpuPath, func(rw http.ResponseWriter, _ *http.Request) {
+		used, err := cpuTime()
+		if err != nil {
+			http.Error(rw, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		fmt.Fprint(rw, used.Nanoseconds())
+	})
+	certificate, err := selfSigned()
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	server := &http.Server{
+		Handler: mux, ReadHeaderTimeout: 10 * time.Second,
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certificate}},
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		_ = server.Close()
+	}()
+	if err := json.NewEncoder(os.Stdout).Encode(hello{listener.Addr().String(), certificate.Certificate[0]}); err != nil {
+		return err
+	}
+	if err := server.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+func selfSigned() (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
+}
+
+// server is a server in a process of its own.
+type server struct {
+	address string
+	roots   *x509.CertPool
+	process *exec.Cmd
+	stdin   io.Closer
+}
+
+// startServer runs this program again as a server.
+func startServer() (*server, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	s := &server{process: exec.Command(program, "-serve"), roots: x509.NewCertPool()}
+	s.process.Stderr = os.Stderr
+	if s.stdin, err = s.process.StdinPipe(); err != nil {
+		return nil, err
+	}
+	stdout, err := s.process.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.process.Start(); err != nil {
+		return nil, err
+	}
+	var h hello
+	line, err := bufio.NewReader(stdout).ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &h)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("starting the server: %w", err), s.stop())
+	}
+	certificate, err := x509.ParseCertificate(h.Certificate)
+	if err != nil {
+		return nil, errors.Join(err, s.stop())
+	}
+	s.roots.AddCert(certificate)
+	s.address = h.Address
+	return s, nil
+}
+
+// stop ends the server, which ends with its standard input.
+func (s *server) stop() error {
+	return errors.Join(s.stdin.Close(), s.process.Wait())
+}
+
+func (s *server) tls(protocol string) *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: s.roots, ServerName: "127.0.0.1", NextProtos: []string{protocol}}
+}

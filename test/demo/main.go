@@ -1,0 +1,43 @@
+// Command demo shows injection on a real API server, without a cluster: it
+// starts kube-apiserver and etcd, installs the mesh, runs the injector, creates
+// the bookstore and prints what became of each pod. It then injects the same file
+// offline and compares the results.
+//
+// There are no controllers beside the API server, so the demo makes the pods of
+// Deployments, Jobs and CronJobs itself, from their templates.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+func main() {
+	binary := flag.String("outrigger", "bin/outrigger", "the program outrigger")
+	file := flag.String("f", "samples/bookstore.yaml", "manifests to create")
+	flag.Parse()
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	start := time.Now()
+	d := &demo{binary: *binary, file: *file}
+	err := d.run(ctx)
+	if cleanup := d.stop(); cleanup != nil {
+		err = errors.Join(err, cleanup)
+	}
+	switch {
+	case ctx.Err() != nil:
+		fmt.Println("\nstopped.")
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	default:
+		fmt.Printf("\nAll was as it should be, in %s. Nothing is left running.\n", time.Since(start).Round(100*time.Millisecond))
+	}
+}
