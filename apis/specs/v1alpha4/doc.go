@@ -1,0 +1,14 @@
+// Package v1alpha4 holds the Go types of specs.smi-spec.io/v1alpha4, the Service Mesh
+// Interface's descriptions of traffic that TrafficTargets, TrafficSplits and Open
+// Service Mesh's policies refer to. The API server admits all that the schema of Open
+// Service Mesh 1.2 admitted; what is wrong in an object beyond that is said in its
+// status.
+//
+// An object that comes from a file has passed no schema, so readers must expect any
+// value that the Go types can hold.
+//
+// The package imports nothing but apimachinery and apis/status.
+//
+// +kubebuilder:object:generate=true
+// +groupName=specs.smi-spec.io
+package v1alpha4

@@ -1,0 +1,9 @@
+// Package v1alpha2 holds the Go types of split.smi-spec.io/v1alpha2, the version that
+// Open Service Mesh 1.2 served. Its schema is v1alpha4's, for the reason that is given
+// there, so the API server serves either from the other without a conversion webhook.
+//
+// The package imports nothing but apimachinery, apis/status and the v1alpha4 package.
+//
+// +kubebuilder:object:generate=true
+// +groupName=split.smi-spec.io
+package v1alpha2
