@@ -1,7 +1,3 @@
-// Package mesh is the vocabulary of the mesh: identities, problems, and what
-// one proxy may see of the whole. It knows no proxy and no Kubernetes type.
-//
-// It imports the standard library only.
 package mesh
 
 import (
@@ -16,9 +12,10 @@ import (
 // domain. Two workloads with equal identities are the same peer to everyone.
 type Identity struct {
 	// TrustDomain is the SPIFFE trust domain, for example "cluster.local".
-	TrustDomain string
+	TrustDomain string `json:"trustDomain"`
 	// Namespace and ServiceAccount are the Kubernetes names.
-	Namespace, ServiceAccount string
+	Namespace      string `json:"namespace"`
+	ServiceAccount string `json:"serviceAccount"`
 }
 
 // String returns the SPIFFE ID, spiffe://<trust domain>/ns/<ns>/sa/<sa>.

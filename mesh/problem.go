@@ -4,9 +4,11 @@ package mesh
 type ObjectRef struct {
 	// APIVersion and Kind are as the object itself gives them, for example
 	// "config.openservicemesh.io/v1alpha2" and "MeshConfig".
-	APIVersion, Kind string
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
 	// Namespace is empty for objects without one.
-	Namespace, Name string
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
 }
 
 // String returns Kind namespace/name, or Kind name without a namespace.
@@ -23,14 +25,14 @@ func (r ObjectRef) String() string {
 // goes on.
 type Problem struct {
 	// Object is what is wrong.
-	Object ObjectRef
+	Object ObjectRef `json:"object"`
 	// Reason is one CamelCase word for programs, for example "UnknownClass".
-	Reason string
+	Reason string `json:"reason"`
 	// Field is the path of the field, for example "spec.sidecar.sidecarClass";
 	// empty if the problem is not one field's.
-	Field string
+	Field string `json:"field,omitempty"`
 	// Message says in a sentence what is wrong and what would be right.
-	Message string
+	Message string `json:"message"`
 }
 
 // String returns the problem as one line for a person.

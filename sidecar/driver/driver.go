@@ -9,8 +9,10 @@ package driver
 
 import (
 	"context"
+	"errors"
 
 	"github.com/outrigger-mesh/outrigger/health"
+	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
 // Driver is one kind of sidecar proxy.
@@ -48,3 +50,36 @@ type Imager interface {
 	// or "windows", or "" if there is none.
 	SidecarImage(os string) string
 }
+
+// Translator is implemented by drivers that can say what a proxy gets without
+// serving it: for dry runs, golden files and the conformance suite. A driver
+// without it runs, but is not conformant.
+type Translator interface {
+	// Translate returns the whole configuration of the proxy that the View is of. It
+	// is a pure function of the View: no clock, no I/O, no state that shows, so that
+	// equal Views give equal bytes on every replica and after every restart. It is
+	// called from many goroutines. It returns an error only for a View that core
+	// should not have made.
+	Translate(view *mesh.View) ([]File, error)
+}
+
+// File is a part of a proxy's configuration as the proxy, or a person, reads it.
+type File struct {
+	// Name is a relative path with slashes, for example "listeners.yaml".
+	Name string
+	// Content is text, as a rule.
+	Content []byte
+}
+
+// Checker is implemented by drivers that can ask the real proxy whether it would
+// take a configuration.
+type Checker interface {
+	// Check has the proxy read the configuration of the View. It returns
+	// ErrNoProxy if the proxy's program is not on this machine, and otherwise nil
+	// or what the proxy says is wrong. It may take seconds.
+	Check(ctx context.Context, view *mesh.View) error
+}
+
+// ErrNoProxy says that the proxy's program is not on this machine. A Checker wraps
+// it with the way to get the program.
+var ErrNoProxy = errors.New("the proxy's program is not here")

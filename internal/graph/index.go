@@ -1,0 +1,95 @@
+package graph
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// Index finds by a key what the values of an Input say of it. Reading a key
+// depends on what is found, not on the whole of the values that said so.
+type Index[K comparable, E any] struct {
+	graph   *Graph
+	compare func(a, b E) int
+	slots   map[K]*listing[E]
+}
+
+// listing is what is found, sorted, each with the number of values that say so.
+type listing[E any] struct {
+	node
+	entries []E
+	counts  []int
+}
+
+// NewIndex returns an Index of the Input, of what entries yields of each of its
+// values. Entries that compare as equal are one.
+func NewIndex[K cmp.Ordered, V mesh.Digester, IK comparable, E any](in *Input[K, V], compare func(a, b E) int, entries func(key K, value V) iter.Seq2[IK, E]) *Index[IK, E] {
+	x := &Index[IK, E]{graph: in.graph, compare: compare, slots: map[IK]*listing[E]{}}
+	in.follow = append(in.follow, func(key K, was, is V, had, has bool) {
+		// The new ones are added first, so that an entry of both does not go and come.
+		if has {
+			for indexKey, e := range entries(key, is) {
+				x.add(indexKey, e)
+			}
+		}
+		if had {
+			for indexKey, e := range entries(key, was) {
+				x.remove(indexKey, e)
+			}
+		}
+	})
+	return x
+}
+
+// Get returns what is found under the key, sorted. The caller must not change it.
+func (x *Index[K, E]) Get(r *Reader, key K) []E {
+	l := x.listing(key)
+	r.read(&l.node)
+	return l.entries
+}
+
+func (x *Index[K, E]) listing(key K) *listing[E] {
+	l := x.slots[key]
+	if l == nil {
+		l = &listing[E]{}
+		l.drop = func() {
+			if len(l.entries) == 0 {
+				delete(x.slots, key)
+			}
+		}
+		x.slots[key] = l
+	}
+	return l
+}
+
+func (x *Index[K, E]) add(key K, e E) {
+	l := x.listing(key)
+	i, found := slices.BinarySearchFunc(l.entries, e, x.compare)
+	if found {
+		l.counts[i]++
+		return
+	}
+	// Readers may hold the slice that was.
+	l.entries = slices.Insert(slices.Clone(l.entries), i, e)
+	l.counts = slices.Insert(l.counts, i, 1)
+	x.graph.touch(&l.node)
+}
+
+func (x *Index[K, E]) remove(key K, e E) {
+	l := x.listing(key)
+	i, found := slices.BinarySearchFunc(l.entries, e, x.compare)
+	if !found {
+		return
+	}
+	if l.counts[i]--; l.counts[i] > 0 {
+		return
+	}
+	l.entries = slices.Delete(slices.Clone(l.entries), i, i+1)
+	l.counts = slices.Delete(l.counts, i, i+1)
+	x.graph.touch(&l.node)
+	if len(l.entries) == 0 {
+		x.graph.orphans = append(x.graph.orphans, &l.node)
+	}
+}

@@ -1,0 +1,60 @@
+package graph
+
+import "github.com/outrigger-mesh/outrigger/mesh"
+
+// Memo is a function whose results are remembered as long as something that reads
+// them is there and nothing that they came from has changed.
+type Memo[K, V comparable] struct {
+	graph *Graph
+	f     func(r *Reader, key K) V
+	cells map[K]*memoCell[V]
+}
+
+type memoCell[V any] struct {
+	cell
+	value V
+}
+
+// NewMemo returns a Memo of f, which must depend on nothing but its key and what it
+// reads through r, and must not read its own result. Results are compared by their
+// digests if they have one, else with ==.
+func NewMemo[K, V comparable](g *Graph, f func(r *Reader, key K) V) *Memo[K, V] {
+	return &Memo[K, V]{graph: g, f: f, cells: map[K]*memoCell[V]{}}
+}
+
+// Get returns the result for the key.
+func (m *Memo[K, V]) Get(r *Reader, key K) V {
+	c := m.cells[key]
+	if c == nil {
+		c = &memoCell[V]{}
+		c.cell = cell{graph: m.graph, stale: true}
+		c.node.cell = &c.cell
+		c.drop = func() {
+			delete(m.cells, key)
+			c.unread()
+		}
+		c.compute = func(r *Reader) bool {
+			is := m.f(r, key)
+			if same(c.value, is) {
+				return false
+			}
+			c.value = is
+			return true
+		}
+		m.cells[key] = c
+	}
+	c.refresh()
+	r.read(&c.node)
+	return c.value
+}
+
+// same reports whether two results are equal: by digest if they have one.
+func same[V comparable](a, b V) bool {
+	var none V
+	if a == b {
+		return true
+	}
+	x, ok := any(a).(mesh.Digester)
+	y, also := any(b).(mesh.Digester)
+	return ok && also && a != none && b != none && x.Digest() == y.Digest()
+}

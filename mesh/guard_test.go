@@ -1,0 +1,36 @@
+//go:build meshguard
+
+package mesh_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// TestGuard changes sealed parts, as no program may.
+func TestGuard(t *testing.T) {
+	service := mesh.Seal(&mesh.Service{Name: mesh.Name{Namespace: "shop", Name: "cart"}, Ports: []mesh.PortSpec{{Port: 80}}})
+	table := mesh.TableOf(map[string]*mesh.Service{"shop/cart": service})
+	service.Digest()
+
+	service.Ports[0].Port = 81
+	for what, use := range map[string]func(){
+		"digest": func() { service.Digest() },
+		"table":  func() { table.With(mesh.Change[*mesh.Service]{Name: "shop/cart", Value: service}) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			defer func() {
+				if v := fmt.Sprint(recover()); !strings.Contains(v, "a *mesh.Service was changed after it was sealed") || !strings.Contains(v, "cart") {
+					t.Errorf("it panicked with %v", v)
+				}
+			}()
+			use()
+		})
+	}
+
+	service.Ports[0].Port = 80
+	service.Digest()
+}

@@ -1,0 +1,73 @@
+package mesh
+
+import (
+	"cmp"
+	"strconv"
+)
+
+// Name is the namespace and the name of an object.
+type Name struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+// String returns namespace/name.
+func (n Name) String() string { return n.Namespace + "/" + n.Name }
+
+// Compare orders by namespace, then by name.
+func (n Name) Compare(other Name) int {
+	return cmp.Or(cmp.Compare(n.Namespace, other.Namespace), cmp.Compare(n.Name, other.Name))
+}
+
+// ServicePort is one port of a service.
+type ServicePort struct {
+	Name
+	Port uint16 `json:"port"`
+}
+
+// String returns namespace/name:port, which is the name of the port in a Table.
+func (p ServicePort) String() string {
+	return p.Namespace + "/" + p.Name.Name + ":" + strconv.Itoa(int(p.Port))
+}
+
+// Compare orders by namespace, name and port.
+func (p ServicePort) Compare(other ServicePort) int {
+	return cmp.Or(p.Name.Compare(other.Name), cmp.Compare(p.Port, other.Port))
+}
+
+// Protocol is what is spoken on a port.
+type Protocol string
+
+const (
+	// HTTP is HTTP/1.1 and HTTP/2 with prior knowledge, and what goes over it.
+	HTTP Protocol = "http"
+	// HTTP2 is HTTP/2 with prior knowledge only.
+	HTTP2 Protocol = "http2"
+	// GRPC is gRPC over HTTP/2.
+	GRPC Protocol = "grpc"
+	// TCP is any bytes of which the client sends the first. An application's own
+	// TLS is TCP.
+	TCP Protocol = "tcp"
+	// TCPServerFirst is any bytes of which the server sends the first.
+	TCPServerFirst Protocol = "tcp-server-first"
+)
+
+// IsHTTP reports whether requests can be told apart.
+func (p Protocol) IsHTTP() bool { return p == HTTP || p == HTTP2 || p == GRPC }
+
+// Family says of which IP family addresses are wanted.
+type Family string
+
+const (
+	// IPv4 is 4 and IPv6 is 6.
+	IPv4 Family = "IPv4"
+	IPv6 Family = "IPv6"
+)
+
+// Age orders objects that contradict each other: the oldest wins, then the one
+// whose namespace and name come first.
+type Age struct {
+	// Created is when the object was created, in seconds since 1970; 0 where that
+	// is not known.
+	Created int64 `json:"created,omitempty"`
+}

@@ -1,0 +1,237 @@
+package mesh
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func service(name string, port uint16) *Service {
+	return Seal(&Service{Name: Name{Namespace: "shop", Name: name}, Ports: []PortSpec{{Port: port, Protocol: HTTP}}})
+}
+
+// plain returns the ports of a Table's services, which tell them apart.
+func plain(t Table[*Service]) map[string]uint16 {
+	ports := make(map[string]uint16)
+	for name, s := range t.All() {
+		ports[name] = s.Ports[0].Port
+	}
+	return ports
+}
+
+// step is a random change; few names, so that changes meet.
+func step(r *rand.Rand) Change[*Service] {
+	name := fmt.Sprint("s", r.IntN(600))
+	if r.IntN(3) == 0 {
+		return Change[*Service]{Name: name, Delete: true}
+	}
+	return Change[*Service]{Name: name, Value: service(name, uint16(1+r.IntN(3)))}
+}
+
+// TestTableWalk walks at random beside a map.
+func TestTableWalk(t *testing.T) {
+	for seed := range uint64(8) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		var table Table[*Service]
+		want := make(map[string]uint16)
+		for range 150 {
+			former, formerWant := table, maps.Clone(want)
+			changes := make([]Change[*Service], r.IntN(20))
+			for i := range changes {
+				changes[i] = step(r)
+				if changes[i].Delete {
+					delete(want, changes[i].Name)
+				} else {
+					want[changes[i].Name] = changes[i].Value.Ports[0].Port
+				}
+			}
+			table = table.With(changes...)
+
+			if diff := cmp.Diff(want, plain(table)); diff != "" {
+				t.Fatalf("seed %d: All (-want +got):\n%s", seed, diff)
+			}
+			if table.Len() != len(want) {
+				t.Fatalf("seed %d: Len() = %d, want %d", seed, table.Len(), len(want))
+			}
+			if got, want := table.Names(), slices.Sorted(maps.Keys(want)); !slices.Equal(got, want) {
+				t.Fatalf("seed %d: Names() = %v, want %v", seed, got, want)
+			}
+			for i := range 600 {
+				name := fmt.Sprint("s", i)
+				s, ok := table.Get(name)
+				if port, there := want[name]; ok != there || ok && s.Ports[0].Port != port {
+					t.Fatalf("seed %d: Get(%q) = %v, %t, want %d, %t", seed, name, s, ok, port, there)
+				}
+			}
+			if diff := cmp.Diff(formerWant, plain(former)); diff != "" {
+				t.Fatalf("seed %d: With changed the former Table (-want +got):\n%s", seed, diff)
+			}
+			if (table.Digest() == former.Digest()) != maps.Equal(want, formerWant) {
+				t.Fatalf("seed %d: equal digests and equal contents do not go together", seed)
+			}
+
+			// The difference leads from the one to the other, and holds nothing else.
+			differences := slices.Collect(table.Diff(former))
+			if again := former.With(differences...); again.Digest() != table.Digest() || !maps.Equal(plain(again), want) {
+				t.Fatalf("seed %d: the difference applied to the former Table gives %v, want %v", seed, plain(again), want)
+			}
+			for _, d := range differences {
+				was, there := formerWant[d.Name]
+				if is, still := want[d.Name]; there == still && was == is {
+					t.Fatalf("seed %d: %q is in the difference and did not change", seed, d.Name)
+				}
+			}
+		}
+	}
+}
+
+func TestTableDigestKnowsNoOrder(t *testing.T) {
+	parts := make(map[string]*Service)
+	for i := range 1000 {
+		name := fmt.Sprint("s", i)
+		parts[name] = service(name, 80)
+	}
+	want := TableOf(parts)
+	names := slices.Collect(maps.Keys(parts))
+	for seed := range uint64(5) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		r.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+		var got Table[*Service]
+		for _, name := range names {
+			got = got.With(
+				Change[*Service]{Name: "passing", Value: service("passing", 1)},
+				Change[*Service]{Name: name, Value: service(name, 81)},
+			).With(
+				Change[*Service]{Name: "passing", Delete: true},
+				Change[*Service]{Name: name, Value: parts[name]},
+			)
+		}
+		if got.Digest() != want.Digest() {
+			t.Errorf("seed %d: the digest depends on how the Table came about", seed)
+		}
+		if diff := cmp.Diff(slices.Collect(orderOf(want)), slices.Collect(orderOf(got))); diff != "" {
+			t.Errorf("seed %d: the order of All depends on how the Table came about:\n%s", seed, diff)
+		}
+	}
+	empty := want
+	for name := range want.All() {
+		empty = empty.With(Change[*Service]{Name: name, Delete: true})
+	}
+	if empty.Digest() != (Table[*Service]{}).Digest() || !empty.IsZero() {
+		t.Error("a Table that lost all its entries is not as the zero Table is")
+	}
+}
+
+func orderOf(t Table[*Service]) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for name := range t.All() {
+			if !yield(name) {
+				return
+			}
+		}
+	}
+}
+
+// TestTableNamesAreKept has names and parts that a careless digest would confuse.
+func TestTableNamesAreKept(t *testing.T) {
+	a, b := service("a", 1), service("b", 2)
+	seen := make(map[Digest]string)
+	for what, parts := range map[string]map[string]*Service{
+		"nothing": nil,
+		"a":       {"x": a}, "b": {"x": b}, "a elsewhere": {"y": a},
+		"both": {"x": a, "y": b}, "both exchanged": {"x": b, "y": a}, "without a name": {"": a},
+	} {
+		digest := TableOf(parts).Digest()
+		if other, taken := seen[digest]; taken {
+			t.Errorf("%q and %q have one digest", what, other)
+		}
+		seen[digest] = what
+	}
+}
+
+func TestTableShares(t *testing.T) {
+	parts := make(map[string]*Service)
+	for i := range 2000 {
+		parts[fmt.Sprint("s", i)] = service("s", 80)
+	}
+	former := TableOf(parts)
+	changes := []Change[*Service]{
+		{Name: "s7", Value: service("s", 81)},
+		{Name: "s8", Delete: true},
+		{Name: "new", Value: service("s", 80)},
+		{Name: "s9", Value: service("s", 80)},
+	}
+	next := former.With(changes...)
+	touched := map[uint8]bool{bucketOf("s7"): true, bucketOf("s8"): true, bucketOf("new"): true}
+	for i := range next.root {
+		if same := next.root[i] == former.root[i]; same == touched[uint8(i)] {
+			t.Errorf("bucket %d: is it shared: %t, and is it changed: %t", i, same, touched[uint8(i)])
+		}
+	}
+	if value, _ := next.Get("s9"); value != parts["s9"] {
+		t.Error("an equal part replaced the one that was there")
+	}
+	same := former.With(Change[*Service]{Name: "s9", Value: service("s", 80)}, Change[*Service]{Name: "none", Delete: true})
+	if same.root != former.root {
+		t.Error("With changes nothing, and the Table is another")
+	}
+}
+
+func TestTableOfNothing(t *testing.T) {
+	var zero, other Table[*Service]
+	if zero.Len() != 0 || !zero.IsZero() || !zero.Digest().IsZero() || len(zero.Names()) != 0 || len(plain(zero)) != 0 {
+		t.Errorf("the zero Table is not empty: %v", zero.Names())
+	}
+	if s, ok := zero.Get("a"); s != nil || ok {
+		t.Errorf("Get of the zero Table = %v, %t", s, ok)
+	}
+	if content, err := json.Marshal(zero); err != nil || string(content) != "{}" {
+		t.Errorf("the JSON of the zero Table is %s, %v", content, err)
+	}
+	if got := slices.Collect(zero.Diff(other)); len(got) != 0 {
+		t.Errorf("two zero Tables differ by %v", got)
+	}
+	if same := zero.With(Change[*Service]{Name: "a", Delete: true}); same != zero {
+		t.Error("what is not there was deleted, and the Table is another")
+	}
+	if none := TableOf(map[string]*Service(nil)); none != zero {
+		t.Error("a Table of no parts is not the zero Table")
+	}
+	one := zero.With(Change[*Service]{Name: "a", Value: service("a", 1)})
+	if got := slices.Collect(one.Diff(zero)); len(got) != 1 || got[0].Name != "a" || got[0].Delete {
+		t.Errorf("a Table of one differs from the zero Table by %v", got)
+	}
+	if got := slices.Collect(zero.Diff(one)); len(got) != 1 || got[0].Name != "a" || !got[0].Delete {
+		t.Errorf("the zero Table differs from a Table of one by %v", got)
+	}
+}
+
+func TestTableEarlyEnd(t *testing.T) {
+	table := TableOf(map[string]*Service{"a": service("a", 1), "b": service("b", 1), "c": service("c", 1)})
+	count := 0
+	for range table.All() {
+		count++
+		break
+	}
+	for range table.Diff(Table[*Service]{}) {
+		count++
+		break
+	}
+	if count != 2 {
+		t.Errorf("loops that ended at the first entry saw %d", count)
+	}
+}
+
+func TestTableJSON(t *testing.T) {
+	got, err := json.Marshal(TableOf(map[string]*Service{"z": service("a", 1), `"a"`: service("b", 2)}))
+	const want = `{"\"a\"":{"namespace":"shop","name":"b","ports":[{"port":2,"protocol":"http"}]},` +
+		`"z":{"namespace":"shop","name":"a","ports":[{"port":1,"protocol":"http"}]}}`
+	if err != nil || string(got) != want {
+		t.Errorf("the JSON is %s, %v\nwant %s", got, err, want)
+	}
+}
