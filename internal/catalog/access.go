@@ -1,0 +1,111 @@
+package catalog
+
+import (
+	"slices"
+
+	"github.com/outrigger-mesh/outrigger/internal/graph"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// grants are who may do what with the workloads of a service account.
+type grants struct {
+	mesh.Sealed
+	List []grant `json:"list"`
+	// sources are all of them, sorted.
+	sources []mesh.ServiceAccount
+}
+
+// grant is an AccessRule with its routes looked up.
+type grant struct {
+	Name    string                `json:"name"`
+	Sources []mesh.ServiceAccount `json:"sources"`
+	HTTP    []mesh.HTTPMatch      `json:"http,omitempty"`
+	TCP     []mesh.TCPMatch       `json:"tcp,omitempty"`
+}
+
+func (g *grants) allows(source mesh.ServiceAccount) bool {
+	_, ok := slices.BinarySearchFunc(g.sources, source, mesh.ServiceAccount.Compare)
+	return ok
+}
+
+func (j *join) makeGrants(r *graph.Reader, account mesh.ServiceAccount) *grants {
+	made := &grants{}
+	for _, a := range j.accessesOf.Get(r, account) {
+		rule, _ := j.accesses.Get(r, a.key)
+		if !j.member(r, rule.Namespace) {
+			continue
+		}
+		g := grant{Name: rule.String(), Sources: rule.Sources}
+		for _, routes := range rule.Rules {
+			g.HTTP = append(g.HTTP, j.httpRoutes(r, rule, routes)...)
+			if group := j.tcpRoutes(r, rule, routes); group != nil {
+				g.TCP = append(g.TCP, *group.TCP)
+			}
+		}
+		if len(g.Sources) == 0 || len(g.HTTP)+len(g.TCP) == 0 {
+			continue
+		}
+		made.List = append(made.List, g)
+		made.sources = append(made.sources, g.Sources...)
+	}
+	slices.SortFunc(made.sources, mesh.ServiceAccount.Compare)
+	made.sources = slices.Compact(made.sources)
+	return mesh.Seal(made)
+}
+
+// httpRoutes returns the matches that a rule names of an HTTPRouteGroup.
+func (j *join) httpRoutes(r *graph.Reader, rule *mesh.AccessRule, routes mesh.AccessRoutes) []mesh.HTTPMatch {
+	if routes.Kind != kindHTTPRouteGroup {
+		return nil
+	}
+	group, _ := j.httpGroups.Get(r, mesh.Name{Namespace: rule.Namespace, Name: routes.Group}.String())
+	if group == nil {
+		return nil
+	}
+	var matches []mesh.HTTPMatch
+	for _, m := range group.HTTP {
+		if len(routes.Matches) == 0 || slices.Contains(routes.Matches, m.Name) {
+			matches = append(matches, m.HTTPMatch)
+		}
+	}
+	return matches
+}
+
+func (j *join) tcpRoutes(r *graph.Reader, rule *mesh.AccessRule, routes mesh.AccessRoutes) *mesh.RouteGroup {
+	if routes.Kind != kindTCPRoute {
+		return nil
+	}
+	group, _ := j.tcpGroups.Get(r, mesh.Name{Namespace: rule.Namespace, Name: routes.Group}.String())
+	return group
+}
+
+// access returns who may call a port of the workloads of an account. Port 0 stands
+// for those that nothing names.
+func (j *join) access(r *graph.Reader, account mesh.ServiceAccount, port uint16, protocol mesh.Protocol) mesh.Access {
+	settings := j.mustSettings(r)
+	if settings.PermissivePolicy {
+		return mesh.Access{Anyone: true}
+	}
+	var access mesh.Access
+	for _, g := range j.grants.Get(r, account).List {
+		var requests []mesh.HTTPMatch
+		if protocol.IsHTTP() {
+			requests = g.HTTP
+		} else if slices.ContainsFunc(g.TCP, func(m mesh.TCPMatch) bool {
+			return len(m.Ports) == 0 || slices.Contains(m.Ports, port)
+		}) {
+			requests = []mesh.HTTPMatch{{}}
+		}
+		if len(requests) == 0 {
+			continue
+		}
+		p := mesh.Permission{Name: g.Name, Requests: requests}
+		for _, source := range g.Sources {
+			p.Sources = append(p.Sources, identityOf(settings, source))
+		}
+		slices.SortFunc(p.Sources, compareIdentity)
+		p.Sources = slices.Compact(p.Sources)
+		access.Rules = append(access.Rules, p)
+	}
+	return access
+}

@@ -1,0 +1,219 @@
+package catalog
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/outrigger-mesh/outrigger/internal/graph"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// destinations are what an application can connect to for a service port, and the
+// ports whose Backends they send to.
+type destinations struct {
+	list   []*mesh.Destination
+	uses   []mesh.ServicePort
+	digest mesh.Digest
+}
+
+func (d *destinations) Digest() mesh.Digest { return d.digest }
+
+func (d *destinations) done() *destinations {
+	digests := make([]mesh.Digest, 0, len(d.list)+1)
+	for _, one := range d.list {
+		digests = append(digests, one.Digest())
+	}
+	d.digest = mesh.JoinDigests(append(digests, mesh.DigestOf(d.uses))...)
+	return d
+}
+
+// makeDestinations says where the traffic to a service port goes.
+func (j *join) makeDestinations(r *graph.Reader, port mesh.ServicePort) *destinations {
+	svc := j.service(r, port.Name)
+	spec, ok := portOf(svc, port.Port)
+	switch {
+	case !ok || svc.ExternalName != "":
+		return (&destinations{}).done()
+	case svc.Headless:
+		return j.headless(r, port, spec)
+	case len(svc.Addresses) == 0:
+		return (&destinations{}).done()
+	}
+	made := &destinations{uses: []mesh.ServicePort{port}}
+	own := []mesh.WeightedBackend{{Backend: port.String(), Weight: 1}}
+	d := &mesh.Destination{
+		Name: port.String(), Service: port, Addresses: svc.Addresses, Port: port.Port, Protocol: spec.Protocol,
+	}
+	if spec.Protocol.IsHTTP() {
+		timeout := j.policies.Get(r, svc.String()).Upstream.RequestTimeout
+		rest := mesh.Route{Backends: own, Timeout: timeout}
+		for _, split := range j.splitsInForce(r, svc, spec.Protocol) {
+			route := mesh.Route{Name: split.String(), Timeout: timeout, Backends: j.shares(r, split, port, made)}
+			if len(split.Matches) == 0 {
+				rest = route
+				continue
+			}
+			for _, match := range j.matchesOf(r, split.Namespace, split.Matches) {
+				route.Match = match
+				d.Routes = append(d.Routes, route)
+			}
+		}
+		d.Routes = append(d.Routes, rest)
+	} else {
+		d.Backends = own
+		for _, split := range j.splitsInForce(r, svc, spec.Protocol) {
+			d.Backends = j.shares(r, split, port, made)
+		}
+	}
+	slices.SortFunc(made.uses, mesh.ServicePort.Compare)
+	made.uses = slices.Compact(made.uses)
+	for _, used := range made.uses {
+		d.HashOn = appendHash(d.HashOn, j.policies.Get(r, used.Name.String()).Upstream.LoadBalancing)
+	}
+	made.list = []*mesh.Destination{mesh.Seal(d)}
+	return made.done()
+}
+
+// headless makes one Destination of each endpoint, at its own address.
+func (j *join) headless(r *graph.Reader, port mesh.ServicePort, spec mesh.PortSpec) *destinations {
+	made := &destinations{uses: []mesh.ServicePort{port}}
+	policy := j.policies.Get(r, port.Name.String()).Upstream
+	for _, b := range j.backends.Get(r, port).list {
+		e := b.Endpoints[0]
+		if j.taken(r, port, e) {
+			continue
+		}
+		d := &mesh.Destination{
+			Name: b.Name, Service: port, Addresses: e.Addresses, Port: e.Port, Protocol: spec.Protocol,
+			HashOn: appendHash(nil, policy.LoadBalancing),
+		}
+		to := []mesh.WeightedBackend{{Backend: b.Name, Weight: 1}}
+		if spec.Protocol.IsHTTP() {
+			d.Routes = []mesh.Route{{Backends: to, Timeout: policy.RequestTimeout}}
+		} else {
+			d.Backends = to
+		}
+		made.list = append(made.list, mesh.Seal(d))
+	}
+	return made.done()
+}
+
+// taken reports whether another headless service, or another port of this one, has
+// the endpoint's address and port already: the first by name and number has it.
+func (j *join) taken(r *graph.Reader, port mesh.ServicePort, e mesh.Endpoint) bool {
+	if e.Workload == "" {
+		return false
+	}
+	w, _ := j.workloads.Get(r, e.Workload)
+	for _, name := range j.servicesOf.Get(r, e.Workload) {
+		other := j.service(r, name)
+		if other == nil || !other.Headless {
+			continue
+		}
+		for _, spec := range other.Ports {
+			before := mesh.ServicePort{Name: name, Port: spec.Port}.Compare(port) < 0
+			if before && targetOf(w, spec) == e.Port {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// targetOf returns the workload's port that a service port leads to, 0 if it has
+// none of that name.
+func targetOf(w *mesh.Workload, spec mesh.PortSpec) uint16 {
+	if spec.TargetName == "" {
+		return cmp.Or(spec.Target, spec.Port)
+	}
+	if w != nil {
+		for _, p := range w.Ports {
+			if p.Name == spec.TargetName {
+				return p.Number
+			}
+		}
+	}
+	return 0
+}
+
+// splitsInForce returns the splits of a service in the order in which they are
+// asked: those with matches by age, then the oldest of those without.
+func (j *join) splitsInForce(r *graph.Reader, svc *mesh.Service, protocol mesh.Protocol) []*mesh.Split {
+	var matching, whole []*mesh.Split
+	for _, a := range j.splitsOf.Get(r, svc.String()) {
+		split, _ := j.splits.Get(r, a.key)
+		switch {
+		case len(split.Matches) == 0:
+			whole = append(whole, split)
+		case protocol.IsHTTP():
+			matching = append(matching, split)
+		}
+	}
+	return append(matching, whole[:min(len(whole), 1)]...)
+}
+
+// shares returns what the split gives to each service, and notes the ports that it
+// uses. A service that is not there, or has no such port, gets nothing.
+func (j *join) shares(r *graph.Reader, split *mesh.Split, root mesh.ServicePort, made *destinations) []mesh.WeightedBackend {
+	var shares []mesh.WeightedBackend
+	for _, backend := range split.Backends {
+		port, ok := j.splitPort(r, split, backend, root)
+		if !ok || backend.Weight == 0 {
+			continue
+		}
+		made.uses = append(made.uses, port)
+		shares = append(shares, mesh.WeightedBackend{Backend: port.String(), Weight: backend.Weight})
+	}
+	return shares
+}
+
+// splitPort returns the port of a split's backend that takes the traffic of the
+// root's port: that of its number, else of its name, else its only one.
+func (j *join) splitPort(r *graph.Reader, split *mesh.Split, backend mesh.SplitBackend, root mesh.ServicePort) (mesh.ServicePort, bool) {
+	name := mesh.Name{Namespace: split.Namespace, Name: backend.Service}
+	svc := j.service(r, name)
+	// A headless service has a Backend for each endpoint and none for all.
+	if svc == nil || svc.Headless {
+		return mesh.ServicePort{}, false
+	}
+	if _, ok := portOf(svc, root.Port); ok {
+		return mesh.ServicePort{Name: name, Port: root.Port}, true
+	}
+	if spec, ok := portOf(j.service(r, root.Name), root.Port); ok && spec.Name != "" {
+		for _, other := range svc.Ports {
+			if other.Name == spec.Name {
+				return mesh.ServicePort{Name: name, Port: other.Port}, true
+			}
+		}
+	}
+	if len(svc.Ports) == 1 {
+		return mesh.ServicePort{Name: name, Port: svc.Ports[0].Port}, true
+	}
+	return mesh.ServicePort{}, false
+}
+
+// matchesOf returns the matches of the HTTPRouteGroups. A group that is not there has
+// none.
+func (j *join) matchesOf(r *graph.Reader, namespace string, groups []string) []mesh.HTTPMatch {
+	var matches []mesh.HTTPMatch
+	for _, name := range groups {
+		group, _ := j.httpGroups.Get(r, mesh.Name{Namespace: namespace, Name: name}.String())
+		if group == nil {
+			continue
+		}
+		for _, m := range group.HTTP {
+			matches = append(matches, m.HTTPMatch)
+		}
+	}
+	return matches
+}
+
+// appendHash adds what a way to balance tells clients apart by.
+func appendHash(hashes []mesh.HashOn, balancing mesh.LoadBalancing) []mesh.HashOn {
+	for _, h := range balancing.HashOn {
+		if !slices.Contains(hashes, h) {
+			hashes = append(hashes, h)
+		}
+	}
+	return hashes
+}

@@ -1,0 +1,308 @@
+package catalog
+
+import (
+	"cmp"
+	"iter"
+	"strings"
+
+	"github.com/outrigger-mesh/outrigger/internal/graph"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// only is the key of inputs and groups that there is one of.
+const only = ""
+
+// join is the facts and everything that is made of them. Keys of objects are
+// namespace/name.
+type join struct {
+	graph graph.Graph
+
+	settings   *graph.Input[string, *mesh.Settings]
+	namespaces *graph.Input[string, *mesh.Namespace]
+	workloads  *graph.Input[string, *mesh.Workload]
+	services   *graph.Input[string, *mesh.Service]
+	slices     *graph.Input[string, *mesh.EndpointSlice]
+	accesses   *graph.Input[string, *mesh.AccessRule]
+	httpGroups *graph.Input[string, *mesh.RouteGroup]
+	tcpGroups  *graph.Input[string, *mesh.RouteGroup]
+	splits     *graph.Input[string, *mesh.Split]
+	egresses   *graph.Input[string, *mesh.EgressRule]
+	ingresses  *graph.Input[string, *mesh.IngressRule]
+	retries    *graph.Input[string, *mesh.RetryRule]
+	upstreams  *graph.Input[string, *mesh.UpstreamSetting]
+	faults     *graph.Input[string, *mesh.Problems]
+	// said is how to take away what each object said last. versions are the
+	// apiVersions of kinds.
+	said     map[string]func()
+	versions map[string]string
+
+	// Of a service: its slices, splits of which it is the root, rules that open it,
+	// settings of it.
+	slicesOf    *graph.Index[string, string]
+	splitsOf    *graph.Index[string, aged]
+	ingressesOf *graph.Index[string, aged]
+	upstreamsOf *graph.Index[string, aged]
+	// Of a workload: the services that it serves.
+	servicesOf *graph.Index[string, mesh.Name]
+	// Of a service account: rules that let others call it, that let it out, that retry
+	// for it, and the workloads that run as it.
+	accessesOf  *graph.Index[mesh.ServiceAccount, aged]
+	egressesOf  *graph.Index[mesh.ServiceAccount, aged]
+	retriesOf   *graph.Index[mesh.ServiceAccount, aged]
+	workloadsOf *graph.Index[mesh.ServiceAccount, string]
+	// Of a DNS name outside the mesh: the services that stand for it.
+	aliasesOf *graph.Index[string, mesh.Name]
+	// Of an UpstreamSetting: the EgressRules that name it.
+	egressesUsing *graph.Index[string, string]
+
+	peers        *graph.Memo[string, peer]
+	policies     *graph.Memo[string, *policy]
+	backends     *graph.Memo[mesh.ServicePort, *backends]
+	filtered     *graph.Memo[filter, *backends]
+	destinations *graph.Memo[mesh.ServicePort, *destinations]
+	grants       *graph.Memo[mesh.ServiceAccount, *grants]
+	inbounds     *graph.Memo[string, *mesh.Inbound]
+	egress       *graph.Memo[mesh.ServiceAccount, *mesh.Egress]
+	outbounds    *graph.Memo[mesh.ServiceAccount, *mesh.Outbound]
+	proxies      *graph.Memo[string, *mesh.Proxy]
+
+	// By scope.
+	destinationTables *graph.Tables[*mesh.Destination]
+	backendTables     *graph.Tables[*mesh.Backend]
+	// retried are the Destinations that a service account sees otherwise, by its name.
+	retried *graph.Tables[*mesh.Destination]
+	// There is one group of each.
+	views          *graph.Tables[*mesh.View]
+	servicesTable  *graph.Tables[*mesh.Service]
+	workloadsTable *graph.Tables[*mesh.Workload]
+	problems       *graph.Tables[*mesh.Problems]
+}
+
+// aged is a key in the order of age.
+type aged struct {
+	created int64
+	key     string
+}
+
+func compareAged(a, b aged) int {
+	return cmp.Or(cmp.Compare(a.created, b.created), cmp.Compare(a.key, b.key))
+}
+
+func newJoin() *join {
+	j := &join{said: map[string]func(){}, versions: map[string]string{}}
+	g := &j.graph
+	j.settings = graph.NewInput[string, *mesh.Settings](g)
+	j.namespaces = graph.NewInput[string, *mesh.Namespace](g)
+	j.workloads = graph.NewInput[string, *mesh.Workload](g)
+	j.services = graph.NewInput[string, *mesh.Service](g)
+	j.slices = graph.NewInput[string, *mesh.EndpointSlice](g)
+	j.accesses = graph.NewInput[string, *mesh.AccessRule](g)
+	j.httpGroups = graph.NewInput[string, *mesh.RouteGroup](g)
+	j.tcpGroups = graph.NewInput[string, *mesh.RouteGroup](g)
+	j.splits = graph.NewInput[string, *mesh.Split](g)
+	j.egresses = graph.NewInput[string, *mesh.EgressRule](g)
+	j.ingresses = graph.NewInput[string, *mesh.IngressRule](g)
+	j.retries = graph.NewInput[string, *mesh.RetryRule](g)
+	j.upstreams = graph.NewInput[string, *mesh.UpstreamSetting](g)
+	j.faults = graph.NewInput[string, *mesh.Problems](g)
+	j.index()
+
+	j.peers = graph.NewMemo(g, j.peer)
+	j.policies = graph.NewMemo(g, j.policy)
+	j.backends = graph.NewMemo(g, j.makeBackends)
+	j.filtered = graph.NewMemo(g, j.makeFiltered)
+	j.destinations = graph.NewMemo(g, j.makeDestinations)
+	j.grants = graph.NewMemo(g, j.makeGrants)
+	j.inbounds = graph.NewMemo(g, j.makeInbound)
+	j.egress = graph.NewMemo(g, j.makeEgress)
+	j.outbounds = graph.NewMemo(g, j.makeOutbound)
+	j.proxies = graph.NewMemo(g, j.makeProxy)
+
+	j.destinationTables = graph.NewTables[*mesh.Destination](g)
+	j.backendTables = graph.NewTables[*mesh.Backend](g)
+	j.retried = graph.NewTables[*mesh.Destination](g)
+	j.views = graph.NewTables[*mesh.View](g)
+	j.servicesTable = graph.NewTables[*mesh.Service](g)
+	j.workloadsTable = graph.NewTables[*mesh.Workload](g)
+	j.problems = graph.NewTables[*mesh.Problems](g)
+
+	// What a later one reads of tables, an earlier one has put there.
+	graph.NewRule(j.services, j.offer)
+	graph.NewRule(j.workloads, j.offerWorkload)
+	graph.NewRule(j.retries, j.retry)
+	graph.NewRule(j.workloads, j.view)
+	j.findProblems()
+	return j
+}
+
+func (j *join) index() {
+	byAge := compareAged
+	j.slicesOf = graph.NewIndex(j.slices, strings.Compare, func(key string, s *mesh.EndpointSlice) iter.Seq2[string, string] {
+		return one(mesh.Name{Namespace: s.Namespace, Name: s.Service}.String(), key)
+	})
+	j.servicesOf = graph.NewIndex(j.slices, mesh.Name.Compare, func(_ string, s *mesh.EndpointSlice) iter.Seq2[string, mesh.Name] {
+		return func(yield func(string, mesh.Name) bool) {
+			for _, endpoint := range s.Endpoints {
+				workload := mesh.Name{Namespace: s.Namespace, Name: endpoint.Workload}
+				if endpoint.Workload != "" && !yield(workload.String(), mesh.Name{Namespace: s.Namespace, Name: s.Service}) {
+					return
+				}
+			}
+		}
+	})
+	j.splitsOf = graph.NewIndex(j.splits, byAge, func(key string, s *mesh.Split) iter.Seq2[string, aged] {
+		return one(mesh.Name{Namespace: s.Namespace, Name: s.Root}.String(), aged{s.Created, key})
+	})
+	j.ingressesOf = graph.NewIndex(j.ingresses, byAge, func(key string, rule *mesh.IngressRule) iter.Seq2[string, aged] {
+		return func(yield func(string, aged) bool) {
+			for _, backend := range rule.Backends {
+				if !yield(mesh.Name{Namespace: rule.Namespace, Name: backend.Service}.String(), aged{rule.Created, key}) {
+					return
+				}
+			}
+		}
+	})
+	j.upstreamsOf = graph.NewIndex(j.upstreams, byAge, func(key string, s *mesh.UpstreamSetting) iter.Seq2[string, aged] {
+		return one(serviceOfHost(s).String(), aged{s.Created, key})
+	})
+	j.accessesOf = graph.NewIndex(j.accesses, byAge, func(key string, rule *mesh.AccessRule) iter.Seq2[mesh.ServiceAccount, aged] {
+		return one(rule.Destination, aged{rule.Created, key})
+	})
+	j.egressesOf = graph.NewIndex(j.egresses, byAge, func(key string, rule *mesh.EgressRule) iter.Seq2[mesh.ServiceAccount, aged] {
+		return func(yield func(mesh.ServiceAccount, aged) bool) {
+			for _, source := range rule.Sources {
+				if !yield(source, aged{rule.Created, key}) {
+					return
+				}
+			}
+		}
+	})
+	j.egressesUsing = graph.NewIndex(j.egresses, strings.Compare, func(key string, rule *mesh.EgressRule) iter.Seq2[string, string] {
+		return func(yield func(string, string) bool) {
+			for _, setting := range rule.Settings {
+				if !yield(mesh.Name{Namespace: rule.Namespace, Name: setting}.String(), key) {
+					return
+				}
+			}
+		}
+	})
+	j.retriesOf = graph.NewIndex(j.retries, byAge, func(key string, rule *mesh.RetryRule) iter.Seq2[mesh.ServiceAccount, aged] {
+		return one(rule.Source, aged{rule.Created, key})
+	})
+	j.workloadsOf = graph.NewIndex(j.workloads, strings.Compare, func(key string, w *mesh.Workload) iter.Seq2[mesh.ServiceAccount, string] {
+		return one(accountOf(w), key)
+	})
+	j.aliasesOf = graph.NewIndex(j.services, mesh.Name.Compare, func(_ string, s *mesh.Service) iter.Seq2[string, mesh.Name] {
+		if s.ExternalName == "" {
+			return func(func(string, mesh.Name) bool) {}
+		}
+		return one(strings.ToLower(strings.TrimSuffix(s.ExternalName, ".")), s.Name)
+	})
+}
+
+func one[K, V any](key K, value V) iter.Seq2[K, V] {
+	return func(yield func(K, V) bool) { yield(key, value) }
+}
+
+// set takes in what an object says, or that it is gone.
+func (j *join) set(fact mesh.Fact) {
+	object := fact.Object.APIVersion + " " + fact.Object.String()
+	if len(fact.Problems) > 0 {
+		j.faults.Set(object, problemsOf(fact.Object, fact.Problems))
+	} else {
+		j.faults.Delete(object)
+	}
+	key := mesh.Name{Namespace: fact.Object.Namespace, Name: fact.Object.Name}.String()
+	remove := j.put(key, fact.Content)
+	// An object that says nothing any more leaves what it said last.
+	if former := j.said[object]; former != nil && remove == nil {
+		former()
+	}
+	if remove == nil {
+		delete(j.said, object)
+		return
+	}
+	j.said[object] = remove
+	j.versions[fact.Object.Kind] = fact.Object.APIVersion
+}
+
+// put gives a key its content and returns how to take it away, or nil if there is no
+// content.
+func (j *join) put(key string, content mesh.Content) func() {
+	switch c := content.(type) {
+	case *mesh.Settings:
+		return put(j.settings, only, c)
+	case *mesh.Namespace:
+		return put(j.namespaces, c.Name, c)
+	case *mesh.Workload:
+		return put(j.workloads, key, c)
+	case *mesh.Service:
+		return put(j.services, key, c)
+	case *mesh.EndpointSlice:
+		return put(j.slices, key, c)
+	case *mesh.AccessRule:
+		return put(j.accesses, key, c)
+	case *mesh.RouteGroup:
+		if c.TCP != nil {
+			return put(j.tcpGroups, key, c)
+		}
+		return put(j.httpGroups, key, c)
+	case *mesh.Split:
+		return put(j.splits, key, c)
+	case *mesh.EgressRule:
+		return put(j.egresses, key, c)
+	case *mesh.IngressRule:
+		return put(j.ingresses, key, c)
+	case *mesh.RetryRule:
+		return put(j.retries, key, c)
+	case *mesh.UpstreamSetting:
+		return put(j.upstreams, key, c)
+	}
+	return nil
+}
+
+func put[V mesh.Digester](in *graph.Input[string, V], key string, value V) func() {
+	in.Set(key, value)
+	return func() { in.Delete(key) }
+}
+
+// member reports whether what is in the namespace belongs to the mesh.
+func (j *join) member(r *graph.Reader, namespace string) bool {
+	ns, ok := j.namespaces.Get(r, namespace)
+	return ok && ns.Member
+}
+
+// service returns a service of the mesh, or nil.
+func (j *join) service(r *graph.Reader, name mesh.Name) *mesh.Service {
+	if !j.member(r, name.Namespace) {
+		return nil
+	}
+	s, _ := j.services.Get(r, name.String())
+	return s
+}
+
+// mustSettings returns the settings, or those under which nothing is let through
+// while there are none.
+func (j *join) mustSettings(r *graph.Reader) *mesh.Settings {
+	if s, ok := j.settings.Get(r, only); ok {
+		return s
+	}
+	return defaultSettings
+}
+
+var defaultSettings = mesh.Seal(&mesh.Settings{
+	TrustDomain: "cluster.local",
+	InboundTLS:  mesh.Strict,
+	TLS:         mesh.TLS{Min: "1.3", Max: "1.3"},
+	AccessLog:   mesh.AccessLog{Enabled: true},
+})
+
+func accountOf(w *mesh.Workload) mesh.ServiceAccount {
+	return mesh.ServiceAccount{Namespace: w.Namespace, Name: w.ServiceAccount}
+}
+
+// parseName reads namespace/name.
+func parseName(key string) mesh.Name {
+	namespace, name, _ := strings.Cut(key, "/")
+	return mesh.Name{Namespace: namespace, Name: name}
+}

@@ -1,0 +1,170 @@
+package catalog
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/outrigger-mesh/outrigger/internal/graph"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// everybody is the scope of what all proxies may call.
+const everybody = "*"
+
+// offer puts what a service offers where those find it who may call it.
+func (j *join) offer(r *graph.Reader, key string, out *graph.Output) {
+	svc := j.service(r, parseName(key))
+	if svc == nil {
+		return
+	}
+	graph.Put(out, j.servicesTable, only, key, svc)
+	permissive := j.mustSettings(r).PermissivePolicy
+	for _, spec := range svc.Ports {
+		port := mesh.ServicePort{Name: svc.Name, Port: spec.Port}
+		destinations := j.destinations.Get(r, port)
+		if permissive {
+			for _, d := range destinations.list {
+				graph.Put(out, j.destinationTables, everybody, d.Name, d)
+			}
+			for _, used := range destinations.uses {
+				for _, b := range j.backends.Get(r, used).list {
+					graph.Put(out, j.backendTables, everybody, b.Name, b)
+				}
+			}
+			continue
+		}
+		for _, source := range j.sourcesOf(r, destinations) {
+			scope := source.String()
+			offered := map[string]bool{}
+			for _, used := range destinations.uses {
+				for _, b := range j.filtered.Get(r, filter{port: used, source: source}).list {
+					offered[b.Name] = true
+					graph.Put(out, j.backendTables, scope, b.Name, b)
+				}
+			}
+			for _, d := range destinations.list {
+				// An endpoint of a headless service that refuses the source is no destination.
+				if !svc.Headless || offered[d.Name] {
+					graph.Put(out, j.destinationTables, scope, d.Name, d)
+				}
+			}
+		}
+	}
+}
+
+// offerWorkload puts the ports of a workload that no service leads to where those
+// find them who may call it.
+func (j *join) offerWorkload(r *graph.Reader, key string, out *graph.Output) {
+	w, _ := j.workloads.Get(r, key)
+	p := j.peers.Get(r, key)
+	if !p.member || w.Ended || len(w.Addresses) == 0 || len(j.servicesOf.Get(r, key)) > 0 {
+		return
+	}
+	scopes := []string{everybody}
+	if !j.mustSettings(r).PermissivePolicy {
+		scopes = nil
+		for _, source := range j.grants.Get(r, p.account).sources {
+			scopes = append(scopes, source.String())
+		}
+	}
+	for _, port := range w.Ports {
+		name := fmt.Sprintf("pod/%s:%d", key, port.Number)
+		at := mesh.ServicePort{Name: w.Name, Port: port.Number}
+		b := mesh.Seal(&mesh.Backend{Name: name, Service: at, Protocol: mesh.TCP, Endpoints: []mesh.Endpoint{{
+			Addresses: w.Addresses, Port: port.Number, ServerName: p.serverName, Workload: key, Zone: w.Zone,
+		}}})
+		d := mesh.Seal(&mesh.Destination{
+			Name: name, Service: at, Addresses: w.Addresses, Port: port.Number, Protocol: mesh.TCP,
+			Backends: []mesh.WeightedBackend{{Backend: name, Weight: 1}},
+		})
+		for _, scope := range scopes {
+			graph.Put(out, j.destinationTables, scope, name, d)
+			graph.Put(out, j.backendTables, scope, name, b)
+		}
+	}
+}
+
+// sourcesOf returns the service accounts that may call anything behind the
+// destinations, sorted.
+func (j *join) sourcesOf(r *graph.Reader, destinations *destinations) []mesh.ServiceAccount {
+	var sources []mesh.ServiceAccount
+	for _, used := range destinations.uses {
+		for _, account := range j.backends.Get(r, used).accounts {
+			sources = append(sources, j.grants.Get(r, account).sources...)
+		}
+	}
+	slices.SortFunc(sources, mesh.ServiceAccount.Compare)
+	return slices.Compact(sources)
+}
+
+// retry puts the destinations of a retry rule as its source sees them.
+func (j *join) retry(r *graph.Reader, key string, out *graph.Output) {
+	rule, _ := j.retries.Get(r, key)
+	if !j.mustSettings(r).RetryPolicy || !j.member(r, rule.Namespace) {
+		return
+	}
+	for _, name := range rule.Destinations {
+		svc := j.service(r, name)
+		if svc == nil || j.retryFor(r, rule.Source, name) != rule {
+			continue
+		}
+		for _, spec := range svc.Ports {
+			if !spec.Protocol.IsHTTP() {
+				continue
+			}
+			for _, d := range j.destinations.Get(r, mesh.ServicePort{Name: name, Port: spec.Port}).list {
+				graph.Put(out, j.retried, rule.Source.String(), d.Name, withRetry(d, rule.Retry))
+			}
+		}
+	}
+}
+
+// retryFor returns the oldest rule of the source for the service.
+func (j *join) retryFor(r *graph.Reader, source mesh.ServiceAccount, service mesh.Name) *mesh.RetryRule {
+	for _, a := range j.retriesOf.Get(r, source) {
+		rule, _ := j.retries.Get(r, a.key)
+		if j.member(r, rule.Namespace) && slices.Contains(rule.Destinations, service) {
+			return rule
+		}
+	}
+	return nil
+}
+
+func withRetry(d *mesh.Destination, retry mesh.Retry) *mesh.Destination {
+	retried := *d
+	retried.Routes = slices.Clone(d.Routes)
+	for i := range retried.Routes {
+		retried.Routes[i].Retry = &retry
+	}
+	return mesh.Seal(&retried)
+}
+
+// makeOutbound returns what a service account may call.
+func (j *join) makeOutbound(r *graph.Reader, account mesh.ServiceAccount) *mesh.Outbound {
+	scope := account.String()
+	retried := j.retried.Get(r, scope)
+	everyone := mesh.ServiceAccount{}
+	if j.mustSettings(r).PermissivePolicy {
+		if account != everyone && retried.Len() == 0 {
+			return j.outbounds.Get(r, everyone)
+		}
+		destinations := j.destinationTables.Get(r, everybody)
+		if account == everyone {
+			scope = everybody
+		}
+		return mesh.NewOutbound(scope, overlaid(destinations, retried), j.backendTables.Get(r, everybody))
+	}
+	return mesh.NewOutbound(scope, overlaid(j.destinationTables.Get(r, scope), retried), j.backendTables.Get(r, scope))
+}
+
+// overlaid returns the base with what the overlay has otherwise. What the base does
+// not have stays out.
+func overlaid(base, overlay mesh.Table[*mesh.Destination]) mesh.Table[*mesh.Destination] {
+	var changes []mesh.Change[*mesh.Destination]
+	for name, d := range overlay.All() {
+		if _, ok := base.Get(name); ok {
+			changes = append(changes, mesh.Change[*mesh.Destination]{Name: name, Value: d})
+		}
+	}
+	return base.With(changes...)
+}

@@ -1,0 +1,263 @@
+package catalog
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// world makes facts at random, of few names, so that they often refer to each other
+// and often to nothing.
+type world struct{ *rand.Rand }
+
+func newWorld(seed uint64) world { return world{rand.New(rand.NewPCG(seed, 1))} }
+
+func pick[T any](w world, of ...T) T { return of[w.IntN(len(of))] }
+
+func (w world) namespace() string { return pick(w, "shop", "bank", "out") }
+func (w world) name() string      { return pick(w, "a", "b", "c", "d") }
+func (w world) account() mesh.ServiceAccount {
+	return mesh.ServiceAccount{Namespace: w.namespace(), Name: pick(w, "one", "two", "a.b")}
+}
+func (w world) port() uint16   { return pick[uint16](w, 80, 81, 8080) }
+func (w world) often() bool    { return w.IntN(4) > 0 }
+func (w world) created() int64 { return int64(w.IntN(3)) }
+
+func some[T any](w world, most int, make func() T) []T {
+	var list []T
+	for range w.IntN(most + 1) {
+		list = append(list, make())
+	}
+	return list
+}
+
+func object(apiVersion, kind, namespace, name string) mesh.ObjectRef {
+	return mesh.ObjectRef{APIVersion: apiVersion, Kind: kind, Namespace: namespace, Name: name}
+}
+
+// fact returns a fact about one of few objects; one in six says that it is gone.
+func (w world) fact() mesh.Fact {
+	makers := []func() mesh.Fact{
+		w.settings, w.namespaceFact, w.workload, w.workload, w.workload, w.service, w.service, w.slice, w.slice, w.slice,
+		w.access, w.group, w.split, w.egress, w.ingress, w.retry, w.upstream,
+	}
+	fact := pick(w, makers...)()
+	if w.IntN(6) == 0 {
+		fact.Content, fact.Problems = nil, nil
+	}
+	return fact
+}
+
+func (w world) settings() mesh.Fact {
+	return mesh.Fact{Object: object("c/v1", "MeshConfig", "osm", "config"), Content: mesh.Seal(&mesh.Settings{
+		TrustDomain: pick(w, "td", "td", "other"), PermissivePolicy: w.IntN(3) == 0, InboundTLS: pick(w, mesh.Strict, mesh.Permissive),
+		Egress: w.IntN(3) == 0, EgressPolicy: w.often(), IngressPolicy: w.often(), RetryPolicy: w.often(),
+		PlaintextClasses: some(w, 1, func() string { return "pipy" }), TLS: mesh.TLS{Min: "1.3", Max: "1.3"},
+	})}
+}
+
+func (w world) namespaceFact() mesh.Fact {
+	name := w.namespace()
+	return mesh.Fact{Object: object("v1", "Namespace", "", name), Content: mesh.Seal(&mesh.Namespace{
+		Name: name, Member: w.often(), InboundTLS: pick(w, "", mesh.Permissive),
+	})}
+}
+
+func (w world) workload() mesh.Fact {
+	n := mesh.Name{Namespace: w.namespace(), Name: w.name()}
+	return mesh.Fact{Object: object("v1", "Pod", n.Namespace, n.Name), Content: mesh.Seal(&mesh.Workload{
+		Name: n, UID: "uid-" + n.String(), ServiceAccount: w.account().Name, Class: pick(w, "envoy", "envoy", "pipy", ""),
+		Addresses: []netip.Addr{addressOf(n)}, Zone: pick(w, "", "z1"), Ended: w.IntN(8) == 0,
+		Ports: some(w, 2, func() mesh.WorkloadPort { return mesh.WorkloadPort{Name: pick(w, "web", ""), Number: w.port()} }),
+	})}
+}
+
+// addressOf returns the address of the workload of a name.
+func addressOf(n mesh.Name) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, n.Namespace[0], n.Name[0], 1})
+}
+
+func (w world) service() mesh.Fact {
+	n := mesh.Name{Namespace: w.namespace(), Name: w.name()}
+	s := &mesh.Service{Name: n, StickyClients: w.IntN(4) == 0, PreferZone: w.IntN(4) == 0}
+	switch w.IntN(5) {
+	case 0:
+		s.Headless = true
+	case 1:
+		s.ExternalName = "example.com"
+	default:
+		s.Addresses = []netip.Addr{netip.AddrFrom4([4]byte{10, n.Namespace[0], n.Name[0], 2})}
+	}
+	for _, port := range []uint16{80, 81} {
+		if w.often() {
+			s.Ports = append(s.Ports, mesh.PortSpec{
+				Name: pick(w, "web", "db"), Port: port, Target: w.port(), TargetName: pick(w, "", "", "web"),
+				Protocol: pick(w, mesh.HTTP, mesh.HTTP, mesh.GRPC, mesh.TCP, mesh.TCPServerFirst),
+			})
+		}
+	}
+	return mesh.Fact{Object: object("v1", "Service", n.Namespace, n.Name), Content: mesh.Seal(s)}
+}
+
+func (w world) slice() mesh.Fact {
+	n := mesh.Name{Namespace: w.namespace(), Name: pick(w, "s1", "s2", "s3")}
+	s := &mesh.EndpointSlice{Name: n, Service: w.name(), Ports: []mesh.SlicePort{{Name: "web", Port: w.port()}, {Name: "db", Port: w.port()}}}
+	for _, name := range []string{"a", "b", "c", "d"} {
+		if w.IntN(2) == 0 {
+			at := mesh.Name{Namespace: n.Namespace, Name: name}
+			s.Endpoints = append(s.Endpoints, mesh.SliceEndpoint{
+				Addresses: []netip.Addr{addressOf(at)}, Workload: pick(w, name, name, name, ""),
+				Ready: w.often(), Serving: w.often(), Terminating: w.IntN(4) == 0,
+			})
+		}
+	}
+	return mesh.Fact{Object: object("d/v1", "EndpointSlice", n.Namespace, n.Name), Content: mesh.Seal(s)}
+}
+
+func (w world) access() mesh.Fact {
+	n := mesh.Name{Namespace: w.namespace(), Name: pick(w, "t1", "t2", "t3")}
+	return mesh.Fact{Object: object("a/v1", "TrafficTarget", n.Namespace, n.Name), Content: mesh.Seal(&mesh.AccessRule{
+		Name: n, Age: mesh.Age{Created: w.created()}, Destination: w.account(), Sources: some(w, 3, w.account),
+		Rules: some(w, 2, func() mesh.AccessRoutes {
+			return mesh.AccessRoutes{Kind: pick(w, "HTTPRouteGroup", "TCPRoute"), Group: pick(w, "g1", "g2", "g3"), Matches: some(w, 1, func() string { return pick(w, "m1", "m2") })}
+		}),
+	})}
+}
+
+func (w world) group() mesh.Fact {
+	n := mesh.Name{Namespace: w.namespace(), Name: pick(w, "g1", "g2")}
+	if w.IntN(3) == 0 {
+		return mesh.Fact{Object: object("s/v1", "TCPRoute", n.Namespace, n.Name), Content: mesh.Seal(&mesh.RouteGroup{
+			Name: n, TCP: &mesh.TCPMatch{Ports: some(w, 2, w.port)},
+		})}
+	}
+	return mesh.Fact{Object: object("s/v1", "HTTPRouteGroup", n.Namespace, n.Name), Content: mesh.Seal(&mesh.RouteGroup{
+		Name: n, HTTP: some(w, 2, func() mesh.NamedMatch {
+			return mesh.NamedMatch{Name: pick(w, "m1", "m2"), HTTPMatch: mesh.HTTPMatch{Path: mesh.StringMatch{Regex: pick(w, "/a", "/b.*")}}}
+		}),
+	})}
+}
+
+func (w world) split() mesh.Fact {
+	n := mesh.Name{Namespace: w.namespace(), Name: pick(w, "s1", "s2", "s3")}
+	return mesh.Fact{
+		Object: object("p/v1", "TrafficSplit", n.Namespace, n.Name),
+		Content: mesh.Seal(&mesh.Split{
+			Name: n, Age: mesh.Age{Created: w.created()}, Root: w.name(),
+			Backends: some(w, 3, func() mesh.SplitBackend { return mesh.SplitBackend{Service: w.name(), Weight: uint32(w.IntN(3))} }),
+			Matches:  some(w, 1, func() string { return pick(w, "g1", "g2") }),
+		}),
+		Problems: some(w, 1, func() mesh.Problem { return mesh.Problem{Reason: "Invalid", Message: "it is wrong"} }),
+	}
+}
+
+func (w world) egress() mesh.Fact {
+	n := mesh.Name{Namespace: w.namespace(), Name: pick(w, "e1", "e2")}
+	return mesh.Fact{Object: object("o/v1", "Egress", n.Namespace, n.Name), Content: mesh.Seal(&mesh.EgressRule{
+		Name: n, Age: mesh.Age{Created: w.created()}, Sources: some(w, 2, w.account),
+		Hosts:  some(w, 2, func() string { return pick(w, "example.com", "*.example.org") }),
+		Ranges: some(w, 1, func() netip.Prefix { return netip.MustParsePrefix("192.0.2.0/24") }),
+		Ports: some(w, 2, func() mesh.EgressPort {
+			return mesh.EgressPort{Number: w.port(), Protocol: pick(w, mesh.EgressHTTP, mesh.EgressTLS, mesh.EgressTCP)}
+		}),
+		Groups: some(w, 1, func() string { return pick(w, "g1", "g2") }), Settings: some(w, 1, func() string { return "u1" }),
+	})}
+}
+
+func (w world) ingress() mesh.Fact {
+	n := mesh.Name{Namespace: w.namespace(), Name: pick(w, "i1", "i2")}
+	return mesh.Fact{Object: object("o/v1", "IngressBackend", n.Namespace, n.Name), Content: mesh.Seal(&mesh.IngressRule{
+		Name: n, Age: mesh.Age{Created: w.created()},
+		Backends: some(w, 2, func() mesh.IngressBackend {
+			return mesh.IngressBackend{Service: w.name(), Port: w.port(), TLS: w.often()}
+		}),
+		Sources: some(w, 2, func() mesh.IngressSource {
+			return pick(w,
+				mesh.IngressSource{Service: mesh.Name{Namespace: w.namespace(), Name: w.name()}},
+				mesh.IngressSource{Range: netip.MustParsePrefix("198.51.100.0/24")},
+				mesh.IngressSource{Principal: pick(w, "*", "one.shop.td", "nobody")})
+		}),
+		Groups: some(w, 1, func() string { return pick(w, "g1", "g2") }),
+	})}
+}
+
+func (w world) retry() mesh.Fact {
+	n := mesh.Name{Namespace: w.namespace(), Name: pick(w, "r1", "r2")}
+	return mesh.Fact{Object: object("o/v1", "Retry", n.Namespace, n.Name), Content: mesh.Seal(&mesh.RetryRule{
+		Name: n, Age: mesh.Age{Created: w.created()}, Source: w.account(), Retry: mesh.Retry{On: []string{"5xx"}, Attempts: uint32(w.IntN(3))},
+		Destinations: some(w, 2, func() mesh.Name { return mesh.Name{Namespace: w.namespace(), Name: w.name()} }),
+	})}
+}
+
+func (w world) upstream() mesh.Fact {
+	n := mesh.Name{Namespace: w.namespace(), Name: pick(w, "u1", "u2")}
+	return mesh.Fact{Object: object("o/v1", "UpstreamTrafficSetting", n.Namespace, n.Name), Content: mesh.Seal(&mesh.UpstreamSetting{
+		Name: n, Age: mesh.Age{Created: w.created()}, Host: pick(w, w.name(), w.name()+"."+w.namespace()+".svc.cluster.local", "example.com"),
+		Policy: mesh.UpstreamPolicy{MaxConnections: uint32(w.IntN(3)), RequestTimeout: time.Duration(w.IntN(2)) * time.Second},
+		Limits: mesh.RateLimits{Connections: &mesh.TokenBucket{Tokens: 1, Interval: time.Second}},
+	})}
+}
+
+// TestChangesGiveWhatTheFactsGive makes changes one by one and in bunches, and holds
+// that the Snapshot is that of the facts alone, in whatever order they come, and
+// that nothing is left of facts that are gone.
+func TestChangesGiveWhatTheFactsGive(t *testing.T) {
+	seeds, steps := uint64(60), 120
+	if testing.Short() {
+		seeds = 5
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(seed)
+			grown := newJoin()
+			facts := map[mesh.ObjectRef]mesh.Fact{}
+			for step := range steps {
+				for range 1 + w.IntN(4) {
+					fact := w.fact()
+					grown.set(fact)
+					facts[fact.Object] = fact
+					if fact.Content == nil && len(fact.Problems) == 0 {
+						delete(facts, fact.Object)
+					}
+				}
+				got := grown.snapshot()
+				var list []mesh.Fact
+				for _, fact := range facts {
+					list = append(list, fact)
+				}
+				w.Shuffle(len(list), func(i, k int) { list[i], list[k] = list[k], list[i] })
+				want := Build(list)
+				if got.Digest() != want.Digest() {
+					t.Fatalf("after step %d the Snapshot is not that of its facts: %s", step, firstDifference(got, want))
+				}
+			}
+			for _, fact := range facts {
+				grown.set(mesh.Fact{Object: fact.Object})
+			}
+			if got := grown.snapshot(); got.Digest() != Build(nil).Digest() {
+				t.Errorf("with all facts gone there is %s", firstDifference(got, Build(nil)))
+			}
+		})
+	}
+}
+
+func firstDifference(got, want *mesh.Snapshot) string {
+	for change := range got.Views.Diff(want.Views) {
+		was, _ := want.Views.Get(change.Name)
+		is, _ := got.Views.Get(change.Name)
+		return fmt.Sprintf("view %s:\n got %s\nwant %s", change.Name, asJSON(is), asJSON(was))
+	}
+	for change := range got.Problems.Diff(want.Problems) {
+		was, _ := want.Problems.Get(change.Name)
+		is, _ := got.Problems.Get(change.Name)
+		return fmt.Sprintf("problems %s:\n got %s\nwant %s", change.Name, asJSON(is), asJSON(was))
+	}
+	names := slices.Concat(got.Services.Names(), want.Services.Names(), got.Workloads.Names(), want.Workloads.Names())
+	return fmt.Sprintf("services or workloads, among %v", names)
+}

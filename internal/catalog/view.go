@@ -1,0 +1,37 @@
+package catalog
+
+import (
+	"slices"
+
+	"github.com/outrigger-mesh/outrigger/internal/graph"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// view puts the View of a workload that has a proxy.
+func (j *join) view(r *graph.Reader, key string, out *graph.Output) {
+	w, _ := j.workloads.Get(r, key)
+	if !j.member(r, w.Namespace) {
+		return
+	}
+	graph.Put(out, j.workloadsTable, only, key, w)
+	if w.Class == "" || w.Ended {
+		return
+	}
+	graph.Put(out, j.views, only, w.UID, mesh.NewView(
+		j.proxies.Get(r, key),
+		j.mustSettings(r),
+		j.inboundOf(r, w),
+		j.outbounds.Get(r, accountOf(w)),
+		j.egress.Get(r, accountOf(w)),
+	))
+}
+
+func (j *join) makeProxy(r *graph.Reader, key string) *mesh.Proxy {
+	w, _ := j.workloads.Get(r, key)
+	settings := j.mustSettings(r)
+	return mesh.Seal(&mesh.Proxy{
+		Name: w.Name, UID: w.UID, Class: w.Class, Zone: w.Zone, Addresses: w.Addresses,
+		Identity:  identityOf(settings, accountOf(w)),
+		Plaintext: slices.Contains(settings.PlaintextClasses, w.Class),
+	})
+}
