@@ -22,9 +22,11 @@ type Reason string
 const (
 	// AllowedToAnyone is what every identity of the mesh may do.
 	AllowedToAnyone Reason = "AllowedToAnyone"
-	// AllowedByRule is what a rule allows, and NoRule what none does.
-	AllowedByRule Reason = "AllowedByRule"
-	NoRule        Reason = "NoRule"
+	// AllowedByRule is what a rule allows, AllowedByIngress what one for callers from
+	// outside the mesh does, and NoRule what none does.
+	AllowedByRule    Reason = "AllowedByRule"
+	AllowedByIngress Reason = "AllowedByIngress"
+	NoRule           Reason = "NoRule"
 	// AllowedByMode is a call without an identity that the mode Permissive takes.
 	AllowedByMode Reason = "AllowedByMode"
 	// MeshTLSOnly is a call without mesh TLS that the mode Strict does not take, nor
@@ -110,15 +112,20 @@ func (in *Inbound) Decide(a Arrival) Decision {
 	if !port.Protocol.IsHTTP() {
 		a.Request = nil
 	}
+	refused := Decision{Reason: NoRule}
 	if a.Security == MeshTLS {
-		return port.Access.Decide(a.Peer, a.Request)
+		if refused = port.Access.Decide(a.Peer, a.Request); refused.Allowed {
+			return refused
+		}
 	}
 	for _, rule := range port.Ingress {
 		if rule.Admits(a) && matchesAny(rule.Requests, a.Request) {
-			return Decision{Allowed: true, Reason: AllowedByRule, Rule: rule.Name}
+			return Decision{Allowed: true, Reason: AllowedByIngress, Rule: rule.Name}
 		}
 	}
 	switch {
+	case a.Security == MeshTLS:
+		return refused
 	case in.TLS != Permissive:
 		return Decision{Reason: MeshTLSOnly}
 	case !port.Access.Anyone:
@@ -127,8 +134,9 @@ func (in *Inbound) Decide(a Arrival) Decision {
 	return Decision{Allowed: true, Reason: AllowedByMode}
 }
 
-// Admits reports whether the rule takes the caller, whatever the requests. It has
-// no say in mesh TLS.
+// Admits reports whether the rule takes the caller, whatever the requests. A caller
+// from outside may have a certificate of the mesh and call by mesh TLS, as peers do:
+// a rule for TLS takes it if it asks for a certificate and names no server names.
 func (i Ingress) Admits(a Arrival) bool {
 	principals := i.AnyPrincipal || len(i.Principals) > 0
 	inRange := slices.ContainsFunc(i.Ranges, func(p netip.Prefix) bool { return contains(p, a.Source) })
@@ -138,11 +146,13 @@ func (i Ingress) Admits(a Arrival) bool {
 	if !i.TLS {
 		return a.Security == Plaintext && !principals
 	}
-	known := a.Peer.Validate() == nil
+	asked := principals || !i.SkipClientCert
+	named := slices.ContainsFunc(i.SNIHosts, func(host string) bool { return MatchesHost(host, a.ServerName) })
 	switch {
-	case a.Security != OtherTLS,
-		len(i.SNIHosts) > 0 && !slices.ContainsFunc(i.SNIHosts, func(host string) bool { return MatchesHost(host, a.ServerName) }),
-		!known && (principals || !i.SkipClientCert):
+	case a.Security == Plaintext,
+		a.Security == MeshTLS && (!asked || len(i.SNIHosts) > 0),
+		len(i.SNIHosts) > 0 && !named,
+		asked && a.Peer.Validate() != nil:
 		return false
 	}
 	return i.AnyPrincipal || len(i.Principals) == 0 || slices.Contains(i.Principals, a.Peer)

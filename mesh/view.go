@@ -258,7 +258,7 @@ type Snapshot struct {
 	// Services are those of the mesh, by namespace/name, and Workloads likewise.
 	Services  Table[*Service]
 	Workloads Table[*Workload]
-	// Problems are what is wrong, by the objects' String.
+	// Problems are what is wrong, by the objects' String and how it was found.
 	Problems Table[*Problems]
 }
 
