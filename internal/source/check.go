@@ -79,12 +79,19 @@ func (r *reader) trustDomain() string {
 	return domain
 }
 
-func (r *reader) duration(path string, d v1alpha2.Duration) time.Duration {
+// duration reads a length of time, which is 0 for none.
+func (n *notes) duration(path string, d interface{ Parse() (time.Duration, error) }) time.Duration {
 	length, err := d.Parse()
 	if err != nil {
-		r.add(ReasonInvalid, path, "%v; the default is used", err)
+		n.add(ReasonInvalid, path, "%v; the default is used", err)
 	}
 	return length
+}
+
+// isZero reports whether a duration is given as 0, and not left out.
+func isZero(d v1alpha2.Duration) bool {
+	length, err := d.Parse()
+	return d != "" && err == nil && length == 0
 }
 
 // checkDurations checks the durations that nothing reads yet.
@@ -94,7 +101,6 @@ func (r *reader) checkDurations() {
 	if certificate.IngressGateway != nil {
 		r.duration("spec.certificate.ingressGateway.validityDuration", certificate.IngressGateway.ValidityDuration)
 	}
-	r.duration("spec.traffic.inboundExternalAuthorization.timeout", r.spec.Traffic.InboundExternalAuthorization.Timeout)
 }
 
 func (r *reader) checkTraffic() {
@@ -117,27 +123,6 @@ func (r *reader) checkTraffic() {
 	ports("spec.traffic.outboundPortExclusionList", traffic.OutboundPortExclusionList)
 	ranges("spec.traffic.outboundIPRangeExclusionList", traffic.OutboundIPRangeExclusionList)
 	ranges("spec.traffic.outboundIPRangeInclusionList", traffic.OutboundIPRangeInclusionList)
-}
-
-// checkTLSVersions compares the two versions. The proxy's own choice fits any.
-func (r *reader) checkTLSVersions() {
-	order := []v1alpha2.TLSVersion{v1alpha2.TLSv1_0, v1alpha2.TLSv1_1, v1alpha2.TLSv1_2, v1alpha2.TLSv1_3}
-	rank := func(path string, version v1alpha2.TLSVersion) (int, bool) {
-		version = cmp.Or(version, v1alpha2.TLSv1_3)
-		i := slices.Index(order, version)
-		if i < 0 && version != v1alpha2.TLSAuto {
-			r.add(ReasonInvalid, path, "%q is not a TLS version; use TLSv1_2, TLSv1_3 or TLS_AUTO", string(version))
-		}
-		return i, i >= 0
-	}
-	sidecar := &r.spec.Sidecar
-	oldest, okOldest := rank("spec.sidecar.tlsMinProtocolVersion", sidecar.TLSMinProtocolVersion)
-	newest, okNewest := rank("spec.sidecar.tlsMaxProtocolVersion", sidecar.TLSMaxProtocolVersion)
-	if okOldest && okNewest && oldest > newest {
-		r.add(ReasonInvalid, "spec.sidecar.tlsMinProtocolVersion",
-			"the oldest version, %s (TLSv1_3 if left out), is newer than tlsMaxProtocolVersion, %s; set tlsMinProtocolVersion to that or to an older one",
-			order[oldest], order[newest])
-	}
 }
 
 // checkResources finds what would make the API server refuse every injected pod.

@@ -1,12 +1,17 @@
 package source_test
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
@@ -49,4 +54,102 @@ func FuzzNewConfig(f *testing.F) {
 			}
 		}
 	})
+}
+
+// FuzzFact reads objects of every kind that no API server has seen.
+func FuzzFact(f *testing.F) {
+	for _, text := range objects() {
+		f.Add([]byte(text))
+	}
+	kinds, mapper := scheme(), newMapper()
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if obj, err := decode(kinds, text); err == nil {
+			checkFact(t, mapper, obj)
+		}
+	})
+}
+
+// TestAnyValueAnywhere puts values that are wrong in most places into every place of
+// every kind.
+func TestAnyValueAnywhere(t *testing.T) {
+	values := []any{
+		nil, true, "", "*", "(", ".*", "a/b", "a\nb", "\x00", "é", "A", "-", "0s", "-1s", "::ffff:10.0.0.1", "10.0.0.0/8", "fe80::1%eth0",
+		strings.Repeat("a.", 200), -1, 0, 1, 65536, int64(1) << 40, 0.5, []any{}, []any{""}, []any{map[string]any{}}, map[string]any{}, map[string]any{"": ""},
+	}
+	kinds, mapper := scheme(), newMapper()
+	read := 0
+	for _, text := range objects() {
+		var object map[string]any
+		if err := yaml.Unmarshal([]byte(text), &object); err != nil {
+			t.Fatal(err)
+		}
+		places(object, func(set func(any)) {
+			for _, value := range values {
+				set(value)
+				changed, err := yaml.Marshal(object)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if obj, err := decode(kinds, changed); err == nil {
+					read++
+					checkFact(t, mapper, obj)
+				}
+			}
+		})
+	}
+	if read < 1000 {
+		t.Errorf("only %d objects were read", read)
+	}
+}
+
+// places calls try with a setter for each place in a value, and puts back what was
+// there.
+func places(value any, try func(set func(any))) {
+	visit := func(was any, set func(any)) {
+		places(was, try)
+		try(set)
+		set(was)
+	}
+	switch value := value.(type) {
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(value)) {
+			visit(value[name], func(v any) { value[name] = v })
+		}
+	case []any:
+		for i := range value {
+			visit(value[i], func(v any) { value[i] = v })
+		}
+	}
+}
+
+// checkFact holds what is so for every object: it stays as it was, its Fact has a
+// content with a digest or none, the same each time, and each Problem fits into a
+// status.
+func checkFact(t *testing.T, mapper *source.Mapper, obj runtime.Object) {
+	t.Helper()
+	before := obj.DeepCopyObject()
+	fact, ok := mapper.Fact(obj)
+	if !equality.Semantic.DeepEqual(before, obj) {
+		t.Errorf("%v was changed:\n%s", fact.Object, cmp.Diff(before, obj))
+	}
+	again, _ := newMapper().Fact(before)
+	if !ok {
+		return
+	}
+	if (fact.Content == nil) != (again.Content == nil) || fact.Content != nil && fact.Content.Digest() != again.Content.Digest() {
+		t.Errorf("%v says two things", fact.Object)
+	}
+	if !slices.Equal(fact.Problems, again.Problems) {
+		t.Errorf("%v has other Problems the second time:\n%s", fact.Object, cmp.Diff(fact.Problems, again.Problems))
+	}
+	for _, p := range fact.Problems {
+		if p.Object != fact.Object || p.Reason == "" || p.Field == "" || p.Message == "" || strings.Contains(p.Message, "\n") {
+			t.Errorf("Problem %+v", p)
+		}
+	}
+	for _, c := range source.Conditions(nil, fact.Problems, 1, metav1.Now()) {
+		if len(c.Message) > 32768 || len(c.Reason) > 1024 || c.Reason == "" {
+			t.Errorf("condition %+v", c)
+		}
+	}
 }

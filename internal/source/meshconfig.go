@@ -1,7 +1,3 @@
-// Package source turns objects of the user's into facts, and what is wrong with
-// them into Problems and status conditions. It is the one place that knows how
-// the MeshConfig is read. Fetching the objects is done by its subpackages; this
-// package does no I/O.
 package source
 
 import (
@@ -20,6 +16,8 @@ const (
 	defaultClass       = "envoy"
 	defaultLogLevel    = "error"
 	defaultTrustDomain = "cluster.local"
+	// defaultNamespace is where a control plane is of which nothing else is known.
+	defaultNamespace = "osm-system"
 )
 
 // ConfigOptions are what a Config needs to know besides the MeshConfig. All of
@@ -49,6 +47,7 @@ type Config struct {
 	resync      time.Duration
 	connections int
 	trustDomain string
+	settings    *mesh.Settings
 }
 
 var _ driver.Configurator = (*Config)(nil)
@@ -68,12 +67,12 @@ func NewConfig(obj *v1alpha2.MeshConfig, opts ConfigOptions) (*Config, []mesh.Pr
 	if obj == nil {
 		obj = &v1alpha2.MeshConfig{}
 	}
-	r := &reader{spec: &obj.Spec, opts: opts, object: mesh.ObjectRef{
+	r := &reader{spec: &obj.Spec, opts: opts, notes: notes{object: mesh.ObjectRef{
 		APIVersion: v1alpha2.SchemeGroupVersion.String(),
 		Kind:       "MeshConfig",
 		Namespace:  obj.Namespace,
 		Name:       obj.Name,
-	}}
+	}}}
 	c := &Config{
 		object:      obj,
 		class:       cmp.Or(strings.ToLower(obj.Spec.Sidecar.SidecarClass), defaultClass),
@@ -85,15 +84,12 @@ func NewConfig(obj *v1alpha2.MeshConfig, opts ConfigOptions) (*Config, []mesh.Pr
 		trustDomain: r.trustDomain(),
 	}
 	c.classes = r.classes(c.class)
+	c.settings = mesh.Seal(r.settings(c, obj.Namespace))
 	r.checkTraffic()
-	r.checkTLSVersions()
 	r.checkResources()
 	r.checkDurations()
 	r.checkInert()
-	slices.SortStableFunc(r.problems, func(a, b mesh.Problem) int {
-		return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(a.Reason, b.Reason))
-	})
-	return c, r.problems
+	return c, r.sorted()
 }
 
 // GetMeshConfig returns the object that the Config was made from, or an empty one
@@ -160,6 +156,10 @@ func (c *Config) GetConfigResyncInterval() time.Duration { return c.resync }
 // GetTrustDomain returns the trust domain of the mesh's identities; cluster.local
 // is the default.
 func (c *Config) GetTrustDomain() string { return c.trustDomain }
+
+// Settings returns what the MeshConfig says to the mesh model, sealed. In the place of
+// a value that is wrong stands one that lets no more through.
+func (c *Config) Settings() *mesh.Settings { return c.settings }
 
 func (c *Config) classConfig(class string) classConfig {
 	if found, ok := c.classes[strings.ToLower(class)]; ok {

@@ -192,6 +192,7 @@ func testAccepts(t *testing.T, server meshConfigs) {
 		`traffic: {outboundIPRangeExclusionList: [10.1.2.3/8, "2001:db8::/32", 0.0.0.0/0], outboundIPRangeInclusionList: ["::/0"]}`,
 		`traffic: {inboundPortExclusionList: [1, 65535], outboundPortExclusionList: [80, 80]}`,
 		`observability: {osmLogLevel: disabled, tracing: {port: 0}, remoteLogging: {port: 0, level: 0}}`,
+		`observability: {tracing: {protocol: OTLP}}`,
 		`certificate: {trustDomain: td}`,
 		`certificate: {trustDomain: ` + strings.Repeat("a", 63) + `.1-2.x}`,
 	}
@@ -254,6 +255,7 @@ func testRefuses(t *testing.T, server meshConfigs) {
 			[]string{"spec.traffic.inboundExternalAuthorization.timeout", badDuration}},
 
 		{`observability: {tracing: {port: 65536}}`, []string{"spec.observability.tracing.port", "less than or equal to 65535"}},
+		{`observability: {tracing: {protocol: otlp}}`, []string{"spec.observability.tracing.protocol", `"Zipkin", "OTLP"`}},
 		{`observability: {remoteLogging: {port: -1}}`, []string{"spec.observability.remoteLogging.port", "greater than or equal to 0"}},
 		{`observability: {remoteLogging: {level: 3}}`, []string{"spec.observability.remoteLogging.level", "less than or equal to 2"}},
 

@@ -29,7 +29,11 @@ type TracingSpec struct {
 	// +optional
 	Enable bool `json:"enable,omitempty"`
 
-	// Port is the collector's port; 0 means 9411.
+	// Protocol is what the collector speaks. Empty means Zipkin. It is Outrigger's own.
+	// +optional
+	Protocol TracingProtocol `json:"protocol,omitempty"`
+
+	// Port is the collector's port; 0 means 9411 for Zipkin and 4317 for OTLP.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=65535
@@ -40,7 +44,8 @@ type TracingSpec struct {
 	// +optional
 	Address string `json:"address,omitempty"`
 
-	// Endpoint is the path that spans are posted to. Empty means /api/v2/spans.
+	// Endpoint is the path that spans are posted to by Zipkin. Empty means
+	// /api/v2/spans.
 	// +optional
 	Endpoint string `json:"endpoint,omitempty"`
 
@@ -49,6 +54,18 @@ type TracingSpec struct {
 	// +optional
 	SampledFraction *string `json:"sampledFraction,omitempty"`
 }
+
+// TracingProtocol is a way to send spans to a collector.
+//
+// +kubebuilder:validation:Enum=Zipkin;OTLP
+type TracingProtocol string
+
+const (
+	// TracingZipkin is Zipkin's JSON over HTTP.
+	TracingZipkin TracingProtocol = "Zipkin"
+	// TracingOTLP is OpenTelemetry's protocol over gRPC.
+	TracingOTLP TracingProtocol = "OTLP"
+)
 
 // RemoteLoggingSpec sends access logs to a collector (osm-edge).
 type RemoteLoggingSpec struct {

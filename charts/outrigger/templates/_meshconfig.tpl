@@ -49,7 +49,7 @@ observability:
   osmLogLevel: {{ toJson .controllerLogLevel }}
   enableDebugServer: {{ toJson .enableDebugServer }}
   {{- if .tracing.enable }}
-  tracing: {{ pick .tracing "enable" "address" "port" "endpoint" "sampledFraction" | toJson }}
+  tracing: {{ pick .tracing "enable" "protocol" "address" "port" "endpoint" "sampledFraction" | toJson }}
   {{- end }}
   {{- if .remoteLogging.enable }}
   remoteLogging: {{ toJson .remoteLogging }}

@@ -1,0 +1,66 @@
+package source
+
+import (
+	"slices"
+
+	access "github.com/outrigger-mesh/outrigger/apis/access/v1alpha3"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// accessRule returns nothing for a rule that lets nobody do anything.
+func accessRule(obj *access.TrafficTarget, n *notes) mesh.Content {
+	rule := &mesh.AccessRule{Name: nameOf(&obj.ObjectMeta), Age: ageOf(&obj.ObjectMeta)}
+	spec := &obj.Spec
+	destination, ok := n.serviceAccount("spec.destination", spec.Destination.Kind, spec.Destination.Namespace, spec.Destination.Name)
+	if ok && destination.Namespace != obj.Namespace {
+		n.add(ReasonOtherNamespace, "spec.destination.namespace",
+			"%q is not the namespace of the TrafficTarget, so it lets nobody in; put it into that namespace", destination.Namespace)
+		ok = false
+	}
+	rule.Destination = destination
+	for i, s := range spec.Sources {
+		if source, ok := n.serviceAccount(index("spec.sources", i), s.Kind, s.Namespace, s.Name); ok {
+			rule.Sources = append(rule.Sources, source)
+		}
+	}
+	rule.Sources = unique(rule.Sources)
+	n.needed("spec.sources", len(spec.Sources), "source, so it lets nobody in")
+	rule.Rules = n.accessRoutes(spec.Rules)
+	if !ok || len(rule.Sources) == 0 || len(rule.Rules) == 0 {
+		return nil
+	}
+	return mesh.Seal(rule)
+}
+
+func (n *notes) accessRoutes(rules []access.TrafficTargetRule) []mesh.AccessRoutes {
+	n.needed("spec.rules", len(rules), "rule, so it lets nothing through")
+	var routes []mesh.AccessRoutes
+	for i, rule := range rules {
+		path := index("spec.rules", i)
+		switch rule.Kind {
+		case access.RuleHTTPRouteGroup:
+		case access.RuleTCPRoute:
+			if len(rule.Matches) > 0 {
+				n.add(ReasonNoEffect, path+".matches", "%s", inertMessage(ReasonNoEffect, "a TCPRoute is one match; remove it"))
+			}
+		default:
+			why := "is not a kind of route"
+			reason := ReasonUnknownKind
+			if rule.Kind == access.RuleUDPRoute {
+				why, reason = "does not go through the mesh", ReasonNotSupported
+			}
+			n.add(reason, path+".kind", "%q %s, so the rule lets nothing through; use %s or %s", string(rule.Kind), why, access.RuleHTTPRouteGroup, access.RuleTCPRoute)
+			continue
+		}
+		if !isObjectName(rule.Name) {
+			n.add(ReasonInvalid, path+".name", "%q is not the name of an object, so the rule lets nothing through", rule.Name)
+			continue
+		}
+		route := mesh.AccessRoutes{Kind: string(rule.Kind), Group: rule.Name}
+		if rule.Kind == access.RuleHTTPRouteGroup {
+			route.Matches = slices.Clone(rule.Matches)
+		}
+		routes = append(routes, route)
+	}
+	return routes
+}

@@ -1,0 +1,135 @@
+package source
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+
+	policy "github.com/outrigger-mesh/outrigger/apis/policy/v1alpha1"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// egressRule returns nothing for a rule that lets nobody out.
+func egressRule(obj *policy.Egress, n *notes) mesh.Content {
+	spec := &obj.Spec
+	refs := n.references("spec.matches", spec.Matches, kindHTTPRouteGroup, kindUpstreamTrafficSetting)
+	if len(refs.settings) > 1 {
+		n.add(ReasonDuplicate, "spec.matches", "there are %d UpstreamTrafficSettings, and only %q counts; remove the others", len(refs.settings), refs.settings[0])
+		refs.settings = refs.settings[:1]
+	}
+	rule := &mesh.EgressRule{
+		Name:     nameOf(&obj.ObjectMeta),
+		Age:      ageOf(&obj.ObjectMeta),
+		Sources:  n.egressSources(spec.Sources),
+		Hosts:    n.hosts("spec.hosts", spec.Hosts),
+		Ranges:   n.ranges("spec.ipAddresses", spec.IPAddresses),
+		Groups:   refs.groups,
+		Settings: refs.settings,
+	}
+	rule.Ports = n.egressPorts(spec, rule, refs)
+	if len(rule.Sources) == 0 || len(rule.Ports) == 0 {
+		return nil
+	}
+	return mesh.Seal(rule)
+}
+
+func (n *notes) egressSources(declared []policy.EgressSource) []mesh.ServiceAccount {
+	n.needed("spec.sources", len(declared), "source, so it lets nobody out")
+	var sources []mesh.ServiceAccount
+	for i, s := range declared {
+		path := index("spec.sources", i)
+		source, ok := n.serviceAccount(path, string(s.Kind), s.Namespace, s.Name)
+		if s.MTLS != nil {
+			n.add(ReasonNotSupported, path+".mtls",
+				"sidecars show no certificate to hosts outside the mesh, and would send in plaintext what was to be TLS, so the source is left out; remove the field, and have the application speak TLS")
+			ok = false
+		}
+		if ok {
+			sources = append(sources, source)
+		}
+	}
+	return unique(sources)
+}
+
+// ranges returns ranges of addresses, each once.
+func (n *notes) ranges(path string, values []string) []netip.Prefix {
+	var ranges []netip.Prefix
+	for i, value := range values {
+		if r, ok := n.addressRange(index(path, i), value); ok {
+			ranges = append(ranges, r)
+		}
+	}
+	return unique(ranges)
+}
+
+func (n *notes) addressRange(path, value string) (netip.Prefix, bool) {
+	r, err := netip.ParsePrefix(value)
+	if err != nil || r.Addr().Is4In6() {
+		n.add(ReasonInvalid, path, "%q is not a range in CIDR notation and is left out; write one such as 10.0.0.0/8, 192.0.2.1/32 or 2001:db8::/32", value)
+		return netip.Prefix{}, false
+	}
+	return r.Masked(), true
+}
+
+// egressPorts returns the ports that have something left to be matched with.
+func (n *notes) egressPorts(spec *policy.EgressSpec, rule *mesh.EgressRule, refs references) []mesh.EgressPort {
+	n.needed("spec.ports", len(spec.Ports), "port, so it lets nothing out")
+	noHosts := len(spec.Hosts) > 0 && len(rule.Hosts) == 0
+	if noHosts {
+		n.add(ReasonMissing, "spec.hosts", "no host is left of those that were given, so the ports that are matched by host let nothing out; correct them, or remove them all")
+	}
+	if len(spec.IPAddresses) > 0 && len(rule.Ranges) == 0 {
+		n.add(ReasonMissing, "spec.ipAddresses", "no range is left of those that were given, so nothing is let out; correct them, or remove them all for any address")
+		return nil
+	}
+	protocols := make(map[uint16]mesh.EgressProtocol)
+	for i, p := range spec.Ports {
+		path := index("spec.ports", i)
+		number, ok := n.port(path+".number", int64(p.Number))
+		if !ok {
+			continue
+		}
+		protocol, ok := n.egressProtocol(path+".protocol", p.Protocol)
+		if !ok {
+			continue
+		}
+		if protocol == mesh.EgressTLS && len(spec.Hosts) == 0 {
+			// Without hosts there is no server name to match, as for TCP.
+			protocol = mesh.EgressTCP
+		}
+		if first, taken := protocols[number]; taken {
+			if first != protocol {
+				n.add(ReasonConflict, path, "%q is not used, because an entry before it gives port %d another protocol; remove one of the two", p.Protocol, number)
+			}
+			continue
+		}
+		switch {
+		case protocol == mesh.EgressHTTP && refs.none(), protocol != mesh.EgressTCP && noHosts:
+			continue
+		case protocol == mesh.EgressHTTP && len(rule.Hosts) == 0 && len(rule.Ranges) == 0:
+			n.add(ReasonMissing, "spec.hosts", "HTTP is matched by host, and there is none, so port %d lets nothing out; give hosts or ipAddresses", number)
+			continue
+		}
+		protocols[number] = protocol
+	}
+	var ports []mesh.EgressPort
+	for number, protocol := range protocols {
+		ports = append(ports, mesh.EgressPort{Number: number, Protocol: protocol})
+	}
+	slices.SortFunc(ports, func(a, b mesh.EgressPort) int { return cmp.Compare(a.Number, b.Number) })
+	return ports
+}
+
+func (n *notes) egressProtocol(path, name string) (mesh.EgressProtocol, bool) {
+	switch strings.ToLower(name) {
+	case "http":
+		return mesh.EgressHTTP, true
+	case "https":
+		return mesh.EgressTLS, true
+	case "tcp", "tcp-server-first":
+		return mesh.EgressTCP, true
+	}
+	n.add(ReasonUnknownProtocol, path, "%q is not a protocol for leaving the mesh, so the port lets nothing out; use http, https, tcp or tcp-server-first", name)
+	return "", false
+}

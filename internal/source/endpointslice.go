@@ -1,0 +1,75 @@
+package source
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// endpointSlice returns nothing for slices that are of no service.
+func endpointSlice(obj *discoveryv1.EndpointSlice, n *notes) mesh.Content {
+	service := obj.Labels[discoveryv1.LabelServiceName]
+	if service == "" {
+		return nil
+	}
+	if obj.AddressType == discoveryv1.AddressTypeFQDN {
+		n.add(ReasonNotSupported, "addressType", "endpoints that are DNS names are left out, since Kubernetes gives them no meaning; use IPv4 or IPv6, or an ExternalName service")
+		return nil
+	}
+	s := &mesh.EndpointSlice{Name: nameOf(&obj.ObjectMeta), Service: service}
+	for i := range obj.Ports {
+		port := &obj.Ports[i]
+		if port.Protocol != nil && !isTCP(*port.Protocol) || port.Port == nil {
+			continue
+		}
+		if number, ok := n.port(index("ports", i)+".port", int64(*port.Port)); ok {
+			s.Ports = append(s.Ports, mesh.SlicePort{Name: deref(port.Name, ""), Port: number})
+		}
+	}
+	for i := range obj.Endpoints {
+		if e, ok := n.sliceEndpoint(index("endpoints", i), obj.Namespace, &obj.Endpoints[i]); ok {
+			s.Endpoints = append(s.Endpoints, e)
+		}
+	}
+	slices.SortStableFunc(s.Ports, func(a, b mesh.SlicePort) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Port, b.Port)) })
+	slices.SortStableFunc(s.Endpoints, func(a, b mesh.SliceEndpoint) int {
+		return cmp.Or(a.Addresses[0].Compare(b.Addresses[0]), cmp.Compare(a.Workload, b.Workload), cmp.Compare(a.Hostname, b.Hostname))
+	})
+	return mesh.Seal(s)
+}
+
+// sliceEndpoint takes the first address, because the others stand for the same
+// endpoint. Conditions that are not known have the meaning that the API gives them.
+func (n *notes) sliceEndpoint(path, namespace string, endpoint *discoveryv1.Endpoint) (mesh.SliceEndpoint, bool) {
+	if len(endpoint.Addresses) == 0 {
+		return mesh.SliceEndpoint{}, false
+	}
+	address, err := netip.ParseAddr(endpoint.Addresses[0])
+	if err != nil || address.Zone() != "" {
+		n.add(ReasonInvalid, path+".addresses[0]", "%q is not an IP address, so the endpoint is left out", endpoint.Addresses[0])
+		return mesh.SliceEndpoint{}, false
+	}
+	e := mesh.SliceEndpoint{
+		Addresses:   []netip.Addr{address.Unmap()},
+		Hostname:    deref(endpoint.Hostname, ""),
+		Zone:        deref(endpoint.Zone, ""),
+		Ready:       deref(endpoint.Conditions.Ready, true),
+		Terminating: deref(endpoint.Conditions.Terminating, false),
+	}
+	e.Serving = deref(endpoint.Conditions.Serving, e.Ready)
+	if target := endpoint.TargetRef; target != nil && target.Kind == "Pod" && (target.Namespace == "" || target.Namespace == namespace) {
+		e.Workload = target.Name
+	}
+	return e, true
+}
+
+func deref[T any](p *T, otherwise T) T {
+	if p == nil {
+		return otherwise
+	}
+	return *p
+}

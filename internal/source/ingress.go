@@ -1,0 +1,135 @@
+package source
+
+import (
+	"slices"
+	"strings"
+
+	policy "github.com/outrigger-mesh/outrigger/apis/policy/v1alpha1"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// ingressRule returns nothing for a rule that lets nobody in.
+func ingressRule(obj *policy.IngressBackend, n *notes) mesh.Content {
+	spec := &obj.Spec
+	refs := n.references("spec.matches", spec.Matches, kindHTTPRouteGroup)
+	rule := &mesh.IngressRule{Name: nameOf(&obj.ObjectMeta), Age: ageOf(&obj.ObjectMeta), Groups: refs.groups}
+	rule.Sources = n.ingressSources(spec.Sources)
+	principals := slices.ContainsFunc(rule.Sources, func(s mesh.IngressSource) bool { return s.Principal != "" })
+	rule.Backends = n.ingressBackends(spec.Backends, principals)
+	if len(rule.Backends) == 0 || len(rule.Sources) == 0 || refs.none() {
+		return nil
+	}
+	return mesh.Seal(rule)
+}
+
+// ingressSources returns none if those that are left would let more in than those
+// that were given: a rule with addresses and principals asks for both.
+func (n *notes) ingressSources(declared []policy.IngressSource) []mesh.IngressSource {
+	n.needed("spec.sources", len(declared), "source, so it lets nobody in")
+	var sources []mesh.IngressSource
+	type sorts struct{ addresses, principals bool }
+	var given, left sorts
+	unknown := false
+	for i, s := range declared {
+		path := index("spec.sources", i)
+		switch s.Kind {
+		case policy.IngressSourceService:
+			given.addresses = true
+			if service, ok := n.service(path, s.Namespace, s.Name); ok {
+				left.addresses = true
+				sources = append(sources, mesh.IngressSource{Service: service})
+			}
+		case policy.IngressSourceIPRange:
+			given.addresses = true
+			if r, ok := n.addressRange(path+".name", s.Name); ok {
+				left.addresses = true
+				sources = append(sources, mesh.IngressSource{Range: r})
+			}
+		case policy.IngressSourceAuthenticatedPrincipal:
+			given.principals = true
+			if n.principal(path+".name", s.Name) {
+				left.principals = true
+				sources = append(sources, mesh.IngressSource{Principal: s.Name})
+			}
+		default:
+			unknown = true
+			n.add(ReasonUnknownKind, path+".kind", "%q is not a kind of source, so the rule lets nobody in; use %s, %s or %s",
+				s.Kind, policy.IngressSourceService, policy.IngressSourceIPRange, policy.IngressSourceAuthenticatedPrincipal)
+		}
+	}
+	if unknown {
+		return nil
+	}
+	if given != left {
+		n.add(ReasonMissing, "spec.sources", "no source is left of one sort, addresses or principals, of those that were given, so the rule lets nobody in; correct them or remove them")
+		return nil
+	}
+	return sources
+}
+
+func (n *notes) principal(path, name string) bool {
+	if name == "*" || strings.Count(name, ".") >= 2 && isDNSName(strings.ToLower(name)) {
+		return true
+	}
+	n.add(ReasonInvalid, path, "%q is not the name of an identity of the mesh and is left out; write it as <service account>.<namespace>.<trust domain>, or * for any", name)
+	return false
+}
+
+func (n *notes) ingressBackends(declared []policy.Backend, principals bool) []mesh.IngressBackend {
+	n.needed("spec.backends", len(declared), "backend, so nothing is opened")
+	type key struct {
+		service string
+		port    uint16
+	}
+	var backends []mesh.IngressBackend
+	seen := make(map[key]bool)
+	for i := range declared {
+		path := index("spec.backends", i)
+		b, ok := n.ingressBackend(path, &declared[i])
+		if !ok {
+			continue
+		}
+		if seen[key{b.Service, b.Port}] {
+			n.add(ReasonDuplicate, path, "port %d of %q is a backend already, so this one is left out; remove one of the two", b.Port, b.Service)
+			continue
+		}
+		if !b.TLS && principals {
+			n.add(ReasonInvalid, path+".port.protocol",
+				"a client shows no certificate in http, so it is none of the principals, and the backend is left out; use https, or open it by an IngressBackend of its own with sources by address only")
+			continue
+		}
+		seen[key{b.Service, b.Port}] = true
+		backends = append(backends, b)
+	}
+	return backends
+}
+
+func (n *notes) ingressBackend(path string, declared *policy.Backend) (mesh.IngressBackend, bool) {
+	b := mesh.IngressBackend{Service: declared.Name}
+	if !isObjectLabel(b.Service) {
+		n.add(ReasonInvalid, path+".name", "%q is not the name of a service, so the backend is left out", b.Service)
+		return b, false
+	}
+	var ok bool
+	if b.Port, ok = n.port(path+".port.number", int64(declared.Port.Number)); !ok {
+		return b, false
+	}
+	switch strings.ToLower(declared.Port.Protocol) {
+	case "http":
+		return b, true
+	case "https":
+	default:
+		n.add(ReasonUnknownProtocol, path+".port.protocol", "%q is not a protocol for entering the mesh, so the backend is left out; use http or https", declared.Port.Protocol)
+		return b, false
+	}
+	b.TLS = true
+	if tls := declared.TLS; tls != nil {
+		b.SkipClientCert = tls.SkipClientCertValidation
+		b.SNIHosts = n.hosts(path+".tls.sniHosts", tls.SNIHosts)
+		if len(tls.SNIHosts) > 0 && len(b.SNIHosts) == 0 {
+			n.add(ReasonMissing, path+".tls.sniHosts", "no host is left of those that were given, so the backend is left out; correct them, or remove them all for any server name")
+			return b, false
+		}
+	}
+	return b, true
+}

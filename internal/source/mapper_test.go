@@ -1,0 +1,240 @@
+package source_test
+
+import (
+	"encoding/json"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	access "github.com/outrigger-mesh/outrigger/apis/access/v1alpha3"
+	configv1alpha1 "github.com/outrigger-mesh/outrigger/apis/config/v1alpha1"
+	configv1alpha2 "github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	policy "github.com/outrigger-mesh/outrigger/apis/policy/v1alpha1"
+	specs "github.com/outrigger-mesh/outrigger/apis/specs/v1alpha4"
+	splitv1alpha2 "github.com/outrigger-mesh/outrigger/apis/split/v1alpha2"
+	splitv1alpha4 "github.com/outrigger-mesh/outrigger/apis/split/v1alpha4"
+	"github.com/outrigger-mesh/outrigger/internal/source"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// newMapper is of a mesh "osm" whose pods say their class in the annotation "class".
+func newMapper() *source.Mapper {
+	return source.NewMapper(source.MapperOptions{
+		MeshName:     "osm",
+		Config:       options(nil),
+		SidecarClass: func(pod *corev1.Pod) string { return pod.Annotations["class"] },
+	})
+}
+
+func scheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		corev1.AddToScheme, discoveryv1.AddToScheme, configv1alpha1.AddToScheme, configv1alpha2.AddToScheme,
+		access.AddToScheme, specs.AddToScheme, splitv1alpha2.AddToScheme, splitv1alpha4.AddToScheme, policy.AddToScheme,
+	} {
+		if err := add(s); err != nil {
+			panic(err)
+		}
+	}
+	return s
+}
+
+// decode reads an object without its kind, as an informer hands it out.
+func decode(s *runtime.Scheme, text []byte) (runtime.Object, error) {
+	var kind metav1.TypeMeta
+	if err := yaml.Unmarshal(text, &kind); err != nil {
+		return nil, err
+	}
+	obj, err := s.New(kind.GroupVersionKind())
+	if err != nil {
+		return nil, err
+	}
+	if err := yaml.Unmarshal(text, obj); err != nil {
+		return nil, err
+	}
+	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	return obj, nil
+}
+
+func factOf(t *testing.T, text string) mesh.Fact {
+	t.Helper()
+	obj, err := decode(scheme(), []byte(text))
+	if err == nil {
+		// A field that is misspelt in a test tests nothing.
+		err = yaml.UnmarshalStrict([]byte(text), obj.DeepCopyObject())
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	fact, ok := newMapper().Fact(obj)
+	if !ok {
+		t.Fatalf("%T is not read", obj)
+	}
+	return fact
+}
+
+// says is what a Fact says besides the name, as JSON, or "nothing".
+func says(t *testing.T, fact mesh.Fact) string {
+	t.Helper()
+	if fact.Content == nil {
+		return "nothing"
+	}
+	content, err := json.Marshal(fact.Content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Replace(string(content), `"namespace":"shop","name":"x",`, "", 1)
+}
+
+// row is a spec, or all but the metadata for kinds without one, and what is made of
+// it: what counts, and "Reason field" of each Problem.
+type row struct {
+	name, spec, want string
+	problems         []string
+}
+
+// check reads objects of one kind, named x in the namespace shop.
+func check(t *testing.T, head string, rows []row) {
+	t.Helper()
+	for _, tt := range rows {
+		t.Run(tt.name, func(t *testing.T) {
+			fact := factOf(t, head+"\nmetadata: {name: x, namespace: shop}\nspec: "+tt.spec)
+			expect(t, fact, tt)
+		})
+	}
+}
+
+func expect(t *testing.T, fact mesh.Fact, tt row) {
+	t.Helper()
+	if got := says(t, fact); got != tt.want {
+		t.Errorf("what counts is\n%s, want\n%s", got, tt.want)
+	}
+	if diff := cmp.Diff(tt.problems, brief(fact.Problems)); diff != "" {
+		t.Errorf("Problems (-want +got):\n%s", diff)
+	}
+	for _, p := range fact.Problems {
+		if p.Object != fact.Object || p.Message == "" || strings.ContainsAny(p.Message, "\n\r") {
+			t.Errorf("Problem %+v", p)
+		}
+	}
+}
+
+// objects is one of each kind that the mesh reads.
+func objects() []string {
+	return []string{
+		`{apiVersion: v1, kind: Pod, metadata: {name: x, namespace: shop, uid: u1, annotations: {class: envoy}}, spec: {containers: [{name: app, ports: [{name: web, containerPort: 80}]}]}, status: {phase: Running, podIPs: [{ip: 10.0.0.1}, {ip: "fd00::1"}]}}`,
+		`{apiVersion: v1, kind: Service, metadata: {name: x, namespace: shop}, spec: {clusterIPs: [10.1.0.1], ports: [{port: 80, targetPort: web, appProtocol: http}]}}`,
+		`{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {openservicemesh.io/monitored-by: osm}}}`,
+		`{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: x, namespace: shop, labels: {kubernetes.io/service-name: x}}, addressType: IPv4, ports: [{port: 80}], endpoints: [{addresses: [10.0.0.1], targetRef: {kind: Pod, name: x}}]}`,
+		`{apiVersion: config.openservicemesh.io/v1alpha1, kind: MeshConfig, metadata: {name: x, namespace: shop}, spec: {sidecar: {cipherSuites: [AES128-SHA]}}}`,
+		`{apiVersion: config.openservicemesh.io/v1alpha2, kind: MeshConfig, metadata: {name: x, namespace: shop}, spec: {observability: {tracing: {enable: true}}, traffic: {inboundExternalAuthorization: {enable: true}}}}`,
+		`{apiVersion: access.smi-spec.io/v1alpha3, kind: TrafficTarget, metadata: {name: x, namespace: shop}, spec: {destination: {kind: ServiceAccount, name: a, namespace: shop}, sources: [{kind: ServiceAccount, name: b, namespace: web}], rules: [{kind: HTTPRouteGroup, name: g, matches: [m]}]}}`,
+		`{apiVersion: specs.smi-spec.io/v1alpha4, kind: HTTPRouteGroup, metadata: {name: x, namespace: shop}, spec: {matches: [{name: m, pathRegex: "/a/[0-9]+", methods: [GET], headers: [{x-a: "a|b", host: "b.*"}]}]}}`,
+		`{apiVersion: specs.smi-spec.io/v1alpha4, kind: TCPRoute, metadata: {name: x, namespace: shop}, spec: {matches: {ports: [80]}}}`,
+		`{apiVersion: split.smi-spec.io/v1alpha2, kind: TrafficSplit, metadata: {name: x, namespace: shop}, spec: {service: a.shop, backends: [{service: b, weight: 1}]}}`,
+		`{apiVersion: split.smi-spec.io/v1alpha4, kind: TrafficSplit, metadata: {name: x, namespace: shop}, spec: {service: a, backends: [{service: b, weight: 1}], matches: [{kind: HTTPRouteGroup, name: g}]}}`,
+		`{apiVersion: policy.openservicemesh.io/v1alpha1, kind: Egress, metadata: {name: x, namespace: shop}, spec: {sources: [{kind: ServiceAccount, name: a, namespace: shop}], hosts: [a.example.com], ipAddresses: [10.0.0.0/8], ports: [{number: 443, protocol: https}], matches: [{kind: UpstreamTrafficSetting, name: u}]}}`,
+		`{apiVersion: policy.openservicemesh.io/v1alpha1, kind: IngressBackend, metadata: {name: x, namespace: shop}, spec: {backends: [{name: a, port: {number: 80, protocol: https}, tls: {skipClientCertValidation: true, sniHosts: [a.example.com]}}], sources: [{kind: IPRange, name: 10.0.0.0/8}, {kind: AuthenticatedPrincipal, name: "*"}]}}`,
+		`{apiVersion: policy.openservicemesh.io/v1alpha1, kind: Retry, metadata: {name: x, namespace: shop}, spec: {source: {kind: ServiceAccount, name: a, namespace: shop}, destinations: [{kind: Service, name: b, namespace: shop}], retryPolicy: {retryOn: 5xx, numRetries: 2, perTryTimeout: 1s}}}`,
+		`{apiVersion: policy.openservicemesh.io/v1alpha1, kind: UpstreamTrafficSetting, metadata: {name: x, namespace: shop}, spec: {host: a, connectionSettings: {http: {maxRequests: 1}}, rateLimit: {local: {http: {requests: 1, unit: second}}}, httpRoutes: [{path: /a, rateLimit: {local: {requests: 1, unit: hour}}}], loadBalancing: {hashOn: [{cookie: {name: c, ttl: 1h}}]}, outlierDetection: {interval: 1s}, timeouts: {idle: 0s}}}`,
+	}
+}
+
+func TestEveryKindIsRead(t *testing.T) {
+	for _, text := range objects() {
+		var want metav1.TypeMeta
+		if err := yaml.Unmarshal([]byte(text), &want); err != nil {
+			t.Fatal(err)
+		}
+		t.Run(want.APIVersion+" "+want.Kind, func(t *testing.T) {
+			fact := factOf(t, text)
+			if fact.Object.APIVersion != want.APIVersion || fact.Object.Kind != want.Kind {
+				t.Errorf("the Fact is about %s %s", fact.Object.APIVersion, fact.Object.Kind)
+			}
+			if fact.Content == nil || fact.Content.Digest().IsZero() {
+				t.Error("the Fact says nothing")
+			}
+			if gone := source.Gone(fact.Object); gone.Content != nil || gone.Object != fact.Object {
+				t.Errorf("Gone() = %+v", gone)
+			}
+		})
+	}
+}
+
+func TestOtherKindsAreNotRead(t *testing.T) {
+	for _, obj := range []runtime.Object{&corev1.ConfigMap{}, &corev1.PodList{}, &metav1.PartialObjectMetadata{}} {
+		if fact, ok := newMapper().Fact(obj); ok {
+			t.Errorf("%T gives %+v", obj, fact)
+		}
+	}
+}
+
+// TestNames keeps objects of files from passing for others.
+func TestNames(t *testing.T) {
+	for _, tt := range []struct{ meta, problem string }{
+		{`{name: x}`, "Invalid metadata.namespace"},
+		{`{name: x, namespace: a/b}`, "Invalid metadata.namespace"},
+		{`{name: "", namespace: shop}`, "Invalid metadata.name"},
+		{`{name: a/b, namespace: shop}`, "Invalid metadata.name"},
+		{`{name: X, namespace: shop}`, "Invalid metadata.name"},
+	} {
+		fact := factOf(t, "{apiVersion: v1, kind: Service, metadata: "+tt.meta+"}")
+		expect(t, fact, row{want: "nothing", problems: []string{tt.problem}})
+	}
+	if fact := factOf(t, `{apiVersion: v1, kind: Namespace, metadata: {name: a}}`); fact.Content == nil {
+		t.Error("a namespace needs a namespace")
+	}
+	if fact := factOf(t, `{apiVersion: config.openservicemesh.io/v1alpha2, kind: MeshConfig}`); fact.Content == nil {
+		t.Error("the MeshConfig needs a name")
+	}
+}
+
+func TestAge(t *testing.T) {
+	split := &splitv1alpha4.TrafficSplit{
+		ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "shop"},
+		Spec:       splitv1alpha4.TrafficSplitSpec{Service: "a", Backends: []splitv1alpha4.TrafficSplitBackend{{Service: "b", Weight: 1}}},
+	}
+	for created, want := range map[metav1.Time]int64{{}: 0, metav1.NewTime(time.Unix(1700000000, 5)): 1700000000} {
+		split.CreationTimestamp = created
+		fact, _ := newMapper().Fact(split)
+		if got := fact.Content.(*mesh.Split).Created; got != want {
+			t.Errorf("created at %v: %d, want %d", created, got, want)
+		}
+	}
+}
+
+// TestManyGoroutines is for the race detector, and holds that equal objects give
+// equal Facts, whatever is beside them.
+func TestManyGoroutines(t *testing.T) {
+	mapper := newMapper()
+	s := scheme()
+	var group sync.WaitGroup
+	for _, text := range objects() {
+		obj, err := decode(s, []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, _ := newMapper().Fact(obj)
+		for range 8 {
+			group.Go(func() {
+				got, _ := mapper.Fact(obj)
+				if got.Content.Digest() != want.Content.Digest() {
+					t.Errorf("%s has two digests", got.Object)
+				}
+				if diff := cmp.Diff(want.Problems, got.Problems); diff != "" {
+					t.Errorf("%s has other Problems:\n%s", got.Object, diff)
+				}
+			})
+		}
+	}
+	group.Wait()
+}

@@ -1,0 +1,122 @@
+package source
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	policy "github.com/outrigger-mesh/outrigger/apis/policy/v1alpha1"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// rateLimits reads the limits that a sidecar keeps by itself. One that cannot be
+// read limits nothing: any guess would stop the service.
+func (n *notes) rateLimits(spec *policy.UpstreamTrafficSettingSpec) mesh.RateLimits {
+	var limits mesh.RateLimits
+	if declared := spec.RateLimit; declared != nil {
+		if declared.Global != nil {
+			n.add(ReasonNotSupported, "spec.rateLimit.global", "Outrigger asks no service about limits, so there is none; use local")
+		}
+		if local := declared.Local; local != nil {
+			if tcp := local.TCP; tcp != nil {
+				limits.Connections = n.tokenBucket("spec.rateLimit.local.tcp", "connections", tcp.Connections, tcp.Unit, tcp.Burst)
+			}
+			if local.HTTP != nil {
+				limits.Requests = n.requestLimit("spec.rateLimit.local.http", local.HTTP)
+			}
+		}
+	}
+	limits.Routes = n.routeLimits(spec.HTTPRoutes)
+	return limits
+}
+
+func (n *notes) routeLimits(routes []policy.HTTPRoute) []mesh.RouteLimit {
+	var limits []mesh.RouteLimit
+	for i, route := range routes {
+		path := index("spec.httpRoutes", i)
+		if err := checkRegex(route.Path); err != nil {
+			n.add(ReasonInvalidRegex, path+".path", "%q cannot be matched with, so the route has no limit of its own: %v", route.Path, err)
+			continue
+		}
+		declared := route.RateLimit
+		if declared == nil {
+			continue
+		}
+		if declared.Global != nil {
+			n.add(ReasonNotSupported, path+".rateLimit.global", "Outrigger asks no service about limits, so there is none; use local")
+		}
+		if declared.Local == nil {
+			continue
+		}
+		if slices.ContainsFunc(limits, func(l mesh.RouteLimit) bool { return l.Path == route.Path }) {
+			n.add(ReasonDuplicate, path+".path", "another route with a limit has the path %q too, so this one is left out; remove one of the two", route.Path)
+			continue
+		}
+		if limit := n.requestLimit(path+".rateLimit.local", declared.Local); limit != nil {
+			limits = append(limits, mesh.RouteLimit{Path: route.Path, Limit: *limit})
+		}
+	}
+	return limits
+}
+
+// requestLimit returns nil for no limit.
+func (n *notes) requestLimit(path string, declared *policy.HTTPLocalRateLimit) *mesh.RequestLimit {
+	bucket := n.tokenBucket(path, "requests", declared.Requests, declared.Unit, declared.Burst)
+	if bucket == nil {
+		return nil
+	}
+	limit := &mesh.RequestLimit{TokenBucket: *bucket}
+	if status := declared.ResponseStatusCode; isErrorStatus(status) {
+		limit.Status = uint32(status)
+	} else if status != 0 {
+		n.add(ReasonInvalid, path+".responseStatusCode", "%d is not a status of HTTP from 400 to 599 that every proxy has, 429 is used", status)
+	}
+	for i, h := range declared.ResponseHeadersToAdd {
+		name := strings.ToLower(h.Name)
+		if !isHeaderName(name) || name == "host" || strings.ContainsAny(h.Value, "\r\n\x00") {
+			n.add(ReasonInvalid, index(path+".responseHeadersToAdd", i), "%q with the value %q is not a header of an answer, so it is left out", h.Name, h.Value)
+			continue
+		}
+		limit.AddHeaders = append(limit.AddHeaders, mesh.Header{Name: name, Value: h.Value})
+	}
+	slices.SortStableFunc(limit.AddHeaders, func(a, b mesh.Header) int { return cmp.Compare(a.Name, b.Name) })
+	return limit
+}
+
+// isErrorStatus reports whether a status is one of those that Open Service Mesh took.
+func isErrorStatus(status int32) bool {
+	switch status {
+	case 421, 422, 423, 424, 426, 428, 429, 431, 510, 511:
+		return true
+	}
+	return status >= 400 && status <= 417 || status >= 500 && status <= 508
+}
+
+// tokenBucket returns nil for no limit.
+func (n *notes) tokenBucket(path, field string, number int64, unit policy.RateLimitUnit, burst int64) *mesh.TokenBucket {
+	if number < 1 || number > math.MaxUint32 {
+		n.add(ReasonInvalid, path+"."+field, "%d is not a rate, so there is no limit; use 1 to %d", number, uint32(math.MaxUint32))
+		return nil
+	}
+	bucket := &mesh.TokenBucket{Tokens: uint32(number)}
+	switch unit {
+	case policy.RateLimitSecond:
+		bucket.Interval = time.Second
+	case policy.RateLimitMinute:
+		bucket.Interval = time.Minute
+	case policy.RateLimitHour:
+		bucket.Interval = time.Hour
+	default:
+		n.add(ReasonInvalid, path+".unit", "%q is not a unit, so there is no limit; use %s, %s or %s", string(unit), policy.RateLimitSecond, policy.RateLimitMinute, policy.RateLimitHour)
+		return nil
+	}
+	// Proxies count the two together.
+	if most := math.MaxUint32 - number; burst < 0 || burst > most {
+		n.add(ReasonInvalid, path+".burst", "%d is not a burst, 0 is used; use 0 to %d", burst, most)
+	} else {
+		bucket.Burst = uint32(burst)
+	}
+	return bucket
+}

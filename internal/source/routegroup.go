@@ -1,0 +1,134 @@
+package source
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	specs "github.com/outrigger-mesh/outrigger/apis/specs/v1alpha4"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// httpRouteGroup always returns a group: one without matches matches nothing, and
+// whoever refers to it is not wrong.
+func httpRouteGroup(obj *specs.HTTPRouteGroup, n *notes) mesh.Content {
+	group := &mesh.RouteGroup{Name: nameOf(&obj.ObjectMeta)}
+	n.needed("spec.matches", len(obj.Spec.Matches), "match, so the group matches no request")
+	names := make(map[string]bool)
+	for i := range obj.Spec.Matches {
+		m, path := &obj.Spec.Matches[i], index("spec.matches", i)
+		if m.Name == "" {
+			n.add(ReasonMissing, path+".name", "the match has no name, so others can refer to it only by referring to the whole group; name it")
+		}
+		if names[m.Name] {
+			n.add(ReasonDuplicate, path+".name", "another match has the name %q too, so this one is left out; give each its own", m.Name)
+			continue
+		}
+		names[m.Name] = true
+		if match, ok := n.httpMatch(path, m); ok {
+			group.HTTP = append(group.HTTP, mesh.NamedMatch{Name: m.Name, HTTPMatch: match})
+		}
+	}
+	return mesh.Seal(group)
+}
+
+// httpMatch reads a match. If any of its conditions cannot be read, the whole match
+// is left out, since it would match more without it.
+func (n *notes) httpMatch(path string, m *specs.HTTPMatch) (mesh.HTTPMatch, bool) {
+	var match mesh.HTTPMatch
+	var okMethods, okHeaders bool
+	okPath := true
+	match.Methods, okMethods = n.methods(path+".methods", m.Methods)
+	if m.PathRegex != "" && m.PathRegex != anything {
+		match.Path, okPath = n.wholeMatch(path+".pathRegex", m.PathRegex)
+	}
+	match.Headers, okHeaders = n.headers(path+".headers", m.Headers)
+	return match, okMethods && okPath && okHeaders
+}
+
+// anything is the expression that matches everything.
+const anything = ".*"
+
+func (n *notes) wholeMatch(path, expression string) (mesh.StringMatch, bool) {
+	match, err := wholeMatch(expression)
+	if err != nil {
+		n.add(ReasonInvalidRegex, path, "%q cannot be matched with, so the match is left out: %v", expression, err)
+	}
+	return match, err == nil
+}
+
+// headers reads conditions on headers, all of which must hold, in an order of their
+// own.
+func (n *notes) headers(path string, list []map[string]string) ([]mesh.KeyMatch, bool) {
+	ok := true
+	var matches []mesh.KeyMatch
+	for i, headers := range list {
+		for _, name := range slices.Sorted(maps.Keys(headers)) {
+			if !isHeaderName(name) {
+				n.add(ReasonInvalid, index(path, i), "%q is not the name of a header, so the match is left out; write a name such as x-version, and host for the host", name)
+				ok = false
+				continue
+			}
+			match := mesh.KeyMatch{Name: strings.ToLower(name)}
+			if headers[name] == anything {
+				match.Present = true
+			} else {
+				value, valid := n.wholeMatch(index(path, i)+"["+name+"]", headers[name])
+				match.StringMatch = value
+				ok = ok && valid
+			}
+			matches = append(matches, match)
+		}
+	}
+	return sortedSet(matches, func(a, b mesh.KeyMatch) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Exact, b.Exact), cmp.Compare(a.Regex, b.Regex))
+	}), ok
+}
+
+// methods returns none for every method, and false if none of those that were given
+// is one.
+func (n *notes) methods(path string, methods []specs.HTTPMethod) ([]string, bool) {
+	known := []string{"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"}
+	var names []string
+	for i, method := range methods {
+		if method != specs.HTTPMethodAll && !slices.Contains(known, string(method)) {
+			n.add(ReasonInvalid, index(path, i), "%q is not a method and is left out; use *, or one of %s in capitals", string(method), strings.Join(known, ", "))
+			continue
+		}
+		names = append(names, string(method))
+	}
+	if len(methods) > 0 && len(names) == 0 {
+		n.add(ReasonMissing, path, "no method is left of those that were given, so the match is left out; correct them, or remove them all for every method")
+		return nil, false
+	}
+	if slices.Contains(names, string(specs.HTTPMethodAll)) {
+		return nil, true
+	}
+	return sortedSet(names, strings.Compare), true
+}
+
+// isHeaderName reports whether a value is the name of a header (RFC 9110, 5.1).
+func isHeaderName(name string) bool {
+	return name != "" && len(name) <= 256 && !strings.ContainsFunc(name, func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("!#$%&'*+-.^_`|~", c)
+	})
+}
+
+// tcpRoute returns nothing for a route without a port that there is: none at all
+// would be any.
+func tcpRoute(obj *specs.TCPRoute, n *notes) mesh.Content {
+	match := &mesh.TCPMatch{}
+	declared := obj.Spec.Matches.Ports
+	for i, number := range declared {
+		if port, ok := n.port(index("spec.matches.ports", i), number); ok {
+			match.Ports = append(match.Ports, port)
+		}
+	}
+	if len(declared) > 0 && len(match.Ports) == 0 {
+		n.add(ReasonMissing, "spec.matches.ports", "none of the ports is one, so the route matches no connection; correct them, or remove them all to match every port")
+		return nil
+	}
+	match.Ports = sortedSet(match.Ports, cmp.Compare[uint16])
+	return mesh.Seal(&mesh.RouteGroup{Name: nameOf(&obj.ObjectMeta), TCP: match})
+}

@@ -1,0 +1,91 @@
+package source
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+func service(obj *corev1.Service, n *notes) mesh.Content {
+	s := &mesh.Service{
+		Name:          nameOf(&obj.ObjectMeta),
+		Ports:         n.servicePorts(obj.Spec.Ports),
+		StickyClients: obj.Spec.SessionAffinity == corev1.ServiceAffinityClientIP,
+		PreferZone:    prefersZone(obj),
+	}
+	switch {
+	case obj.Spec.Type == corev1.ServiceTypeExternalName:
+		s.ExternalName = n.externalName(obj.Spec.ExternalName)
+	case obj.Spec.ClusterIP == corev1.ClusterIPNone:
+		s.Headless = true
+	default:
+		s.Addresses = addresses(append([]string{obj.Spec.ClusterIP}, obj.Spec.ClusterIPs...))
+	}
+	return mesh.Seal(s)
+}
+
+func (n *notes) externalName(value string) string {
+	name := strings.ToLower(strings.TrimSuffix(value, "."))
+	if !isDNSName(name) {
+		n.add(ReasonInvalid, "spec.externalName", "%q is not a DNS name, so nothing is behind the service; write a name such as api.example.com", value)
+		return ""
+	}
+	return name
+}
+
+// servicePorts returns the TCP ports. Others do not go through the mesh, which is
+// no fault of theirs.
+func (n *notes) servicePorts(declared []corev1.ServicePort) []mesh.PortSpec {
+	var ports []mesh.PortSpec
+	for i := range declared {
+		d, path := &declared[i], index("spec.ports", i)
+		if !isTCP(d.Protocol) {
+			continue
+		}
+		number, ok := n.port(path+".port", int64(d.Port))
+		if !ok {
+			continue
+		}
+		if slices.ContainsFunc(ports, func(p mesh.PortSpec) bool { return p.Port == number || p.Name == d.Name }) {
+			n.add(ReasonDuplicate, path, "another port has the number %d or the name %q too, so this one is left out; give each port its own", number, d.Name)
+			continue
+		}
+		port := mesh.PortSpec{Name: d.Name, Port: number, Protocol: n.protocol(path, d)}
+		switch {
+		case d.TargetPort.Type == intstr.String && d.TargetPort.StrVal != "":
+			port.TargetName = d.TargetPort.StrVal
+		case d.TargetPort.IntVal == 0:
+			port.Target = number
+		default:
+			if port.Target, ok = n.port(path+".targetPort", int64(d.TargetPort.IntVal)); !ok {
+				continue
+			}
+		}
+		ports = append(ports, port)
+	}
+	slices.SortFunc(ports, func(a, b mesh.PortSpec) int { return cmp.Compare(a.Port, b.Port) })
+	return ports
+}
+
+// prefersZone reads the field and the annotations that were there before it. Same
+// node prefers the same zone where its node has no endpoint, and the mesh knows no
+// nodes.
+func prefersZone(obj *corev1.Service) bool {
+	if distribution := obj.Spec.TrafficDistribution; distribution != nil {
+		switch *distribution {
+		case corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode:
+			return true
+		}
+	}
+	for _, annotation := range []string{corev1.AnnotationTopologyMode, corev1.DeprecatedAnnotationTopologyAwareHints} {
+		if strings.EqualFold(obj.Annotations[annotation], "auto") {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,197 @@
+package source
+
+import (
+	"cmp"
+	"math"
+	"strings"
+	"time"
+
+	policy "github.com/outrigger-mesh/outrigger/apis/policy/v1alpha1"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+const (
+	// The defaults of OutlierDetection, as its API gives them.
+	defaultEjectionErrors   = 5
+	defaultEjectionInterval = 10 * time.Second
+	defaultEjectionTime     = 30 * time.Second
+	defaultEjectionPercent  = 10
+
+	// unlimited stands for no limit where 0 is the proxy's own: 68 years, the most that
+	// every proxy's timers take.
+	unlimited = math.MaxInt32 * time.Second
+)
+
+// upstreamSetting returns nothing for a setting of a host that nobody may set. What is
+// wrong in it otherwise leaves the rest in use: it limits traffic, and lets none
+// through.
+func upstreamSetting(obj *policy.UpstreamTrafficSetting, n *notes) mesh.Content {
+	spec := &obj.Spec
+	host, ok := n.upstreamHost("spec.host", obj.Namespace, strings.ToLower(spec.Host))
+	setting := &mesh.UpstreamSetting{
+		Name:   nameOf(&obj.ObjectMeta),
+		Age:    ageOf(&obj.ObjectMeta),
+		Host:   host,
+		Limits: n.rateLimits(spec),
+	}
+	n.connections(&setting.Policy, spec.ConnectionSettings)
+	n.timeouts(&setting.Policy, spec.Timeouts)
+	if spec.OutlierDetection != nil {
+		setting.Policy.Ejection = n.ejection("spec.outlierDetection", spec.OutlierDetection)
+	}
+	if spec.LoadBalancing != nil {
+		setting.Policy.LoadBalancing = n.loadBalancing("spec.loadBalancing", spec.LoadBalancing)
+	}
+	if !ok {
+		return nil
+	}
+	return mesh.Seal(setting)
+}
+
+// upstreamHost returns the name of a service of the namespace or the host of an
+// Egress, in lower case.
+func (n *notes) upstreamHost(path, namespace, host string) (string, bool) {
+	service, ok := serviceOf(namespace, host)
+	switch {
+	case ok && service.Namespace != namespace && isServiceHost(service, host):
+		n.add(ReasonOtherNamespace, path, "%q is a service of the namespace %q, so the setting is not used; put it into that namespace", host, service.Namespace)
+		return "", false
+	case !isDNSName(strings.TrimPrefix(host, "*.")):
+		n.add(ReasonInvalid, path, "%q is not a host, so the setting is not used; write the name of a service, its DNS name in the cluster, or a host of an Egress", host)
+		return "", false
+	}
+	return host, true
+}
+
+// isServiceHost tells the DNS name of a service in the cluster from a host outside
+// it, which may have "svc" in the same place.
+func isServiceHost(service mesh.Name, host string) bool {
+	short := service.Name + "." + service.Namespace + ".svc"
+	return host == short || host == short+".cluster" || host == short+".cluster.local"
+}
+
+func (n *notes) connections(p *mesh.UpstreamPolicy, declared *policy.ConnectionSettings) {
+	const path = "spec.connectionSettings"
+	if declared == nil {
+		return
+	}
+	if tcp := declared.TCP; tcp != nil {
+		p.MaxConnections = n.limit(path+".tcp.maxConnections", tcp.MaxConnections)
+		p.ConnectTimeout = n.duration(path+".tcp.connectTimeout", deref(tcp.ConnectTimeout, ""))
+	}
+	http := declared.HTTP
+	if http == nil {
+		return
+	}
+	p.MaxRequests = n.limit(path+".http.maxRequests", http.MaxRequests)
+	p.MaxPendingRequests = n.limit(path+".http.maxPendingRequests", http.MaxPendingRequests)
+	p.MaxRetries = n.limit(path+".http.maxRetries", http.MaxRetries)
+	// Here 0 is no limit, as in Open Service Mesh.
+	if requests := http.MaxRequestsPerConnection; requests != nil && *requests != 0 {
+		p.RequestsPerConnection = n.limit(path+".http.maxRequestsPerConnection", requests)
+	}
+	if http.CircuitBreaking != nil {
+		n.add(ReasonNotSupported, path+".http.circuitBreaking", "Outrigger stops no requests by the share of slow or failed ones; use outlierDetection, which takes failing endpoints out of use")
+	}
+}
+
+// limit returns 0 for no limit.
+func (n *notes) limit(path string, number *int64) uint32 {
+	switch {
+	case number == nil:
+		return 0
+	case *number < 1 || *number > math.MaxUint32:
+		n.add(ReasonInvalid, path, "%d is not a limit that can be kept, so there is none; use 1 to %d, or remove the field", *number, uint32(math.MaxUint32))
+		return 0
+	}
+	return uint32(*number)
+}
+
+func (n *notes) timeouts(p *mesh.UpstreamPolicy, declared *policy.Timeouts) {
+	if declared == nil {
+		return
+	}
+	p.RequestTimeout = n.duration("spec.timeouts.request", declared.Request)
+	p.IdleTimeout = n.duration("spec.timeouts.idle", declared.Idle)
+	if isZero(declared.Idle) {
+		p.IdleTimeout = unlimited
+	}
+}
+
+func (n *notes) ejection(path string, declared *policy.OutlierDetection) *mesh.Ejection {
+	e := &mesh.Ejection{
+		ConsecutiveErrors: defaultEjectionErrors,
+		Interval:          cmp.Or(n.duration(path+".interval", declared.Interval), defaultEjectionInterval),
+		BaseTime:          cmp.Or(n.duration(path+".baseEjectionTime", declared.BaseEjectionTime), defaultEjectionTime),
+		MaxPercent:        defaultEjectionPercent,
+	}
+	if errors := declared.ConsecutiveErrors; errors < 0 {
+		n.add(ReasonInvalid, path+".consecutiveErrors", "%d is not a number of errors, %d is used; use 1 or more", errors, defaultEjectionErrors)
+	} else if errors > 0 {
+		e.ConsecutiveErrors = uint32(errors)
+	}
+	if percent := declared.MaxEjectionPercent; percent < 0 || percent > 100 {
+		n.add(ReasonInvalid, path+".maxEjectionPercent", "%d is not a percentage, %d is used; use 1 to 100", percent, defaultEjectionPercent)
+	} else if percent > 0 {
+		e.MaxPercent = uint32(percent)
+	}
+	return e
+}
+
+func (n *notes) loadBalancing(path string, declared *policy.LoadBalancing) mesh.LoadBalancing {
+	lb := mesh.LoadBalancing{PreferZone: declared.ZoneAware, HashOn: n.hashOn(path+".hashOn", declared.HashOn)}
+	switch declared.Policy {
+	case "":
+		if len(lb.HashOn) > 0 {
+			lb.Policy = mesh.RingHash
+		}
+	case policy.LoadBalancingRoundRobin, policy.LoadBalancingLeastRequest, policy.LoadBalancingRandom:
+		lb.Policy = mesh.LoadBalancingPolicy(declared.Policy)
+		if len(declared.HashOn) > 0 {
+			n.add(ReasonInvalid, path+".hashOn", "%s hashes nothing, so hashOn is not used; use the policy %s or %s, or remove hashOn",
+				declared.Policy, policy.LoadBalancingRingHash, policy.LoadBalancingMaglev)
+			lb.HashOn = nil
+		}
+	case policy.LoadBalancingRingHash, policy.LoadBalancingMaglev:
+		if len(lb.HashOn) == 0 {
+			n.add(ReasonMissing, path+".hashOn", "%s has nothing to hash, so endpoints take turns; say what requests to the same endpoint have in common", declared.Policy)
+			break
+		}
+		lb.Policy = mesh.LoadBalancingPolicy(declared.Policy)
+	default:
+		n.add(ReasonInvalid, path+".policy", "%q is not a way to choose an endpoint, so they take turns; use RoundRobin, LeastRequest, Random, RingHash or Maglev", string(declared.Policy))
+		lb.HashOn = nil
+	}
+	return lb
+}
+
+func (n *notes) hashOn(path string, declared []policy.HashOn) []mesh.HashOn {
+	var list []mesh.HashOn
+	for i, d := range declared {
+		path := index(path, i)
+		given := 0
+		for _, set := range []bool{d.Header != "", d.Cookie != nil, d.SourceIP} {
+			if set {
+				given++
+			}
+		}
+		if given != 1 {
+			n.add(ReasonInvalid, path, "%d of header, cookie and sourceIP are set, so the entry is left out; set exactly one", given)
+			continue
+		}
+		on := mesh.HashOn{Header: strings.ToLower(d.Header), SourceIP: d.SourceIP}
+		if d.Header != "" && !isHeaderName(d.Header) {
+			n.add(ReasonInvalid, path+".header", "%q is not the name of a header, so the entry is left out", d.Header)
+			continue
+		}
+		if d.Cookie != nil {
+			if !isHeaderName(d.Cookie.Name) {
+				n.add(ReasonInvalid, path+".cookie.name", "%q is not the name of a cookie, so the entry is left out", d.Cookie.Name)
+				continue
+			}
+			on.Cookie, on.CookieTTL = d.Cookie.Name, n.duration(path+".cookie.ttl", d.Cookie.TTL)
+		}
+		list = append(list, on)
+	}
+	return list
+}

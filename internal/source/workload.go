@@ -1,0 +1,99 @@
+package source
+
+import (
+	"cmp"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+)
+
+const defaultServiceAccount = "default"
+
+func (m *Mapper) workload(pod *corev1.Pod, n *notes) mesh.Content {
+	w := &mesh.Workload{
+		Name: nameOf(&pod.ObjectMeta),
+		UID:  string(pod.UID),
+		// The second is the older name of the first.
+		ServiceAccount: cmp.Or(pod.Spec.ServiceAccountName, pod.Spec.DeprecatedServiceAccount, defaultServiceAccount),
+		Class:          m.opts.SidecarClass(pod),
+		Ports:          n.workloadPorts(pod),
+		Zone:           pod.Labels[corev1.LabelTopologyZone],
+		InboundTLS:     n.inboundTLS(pod.Annotations),
+		Ended:          pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
+	}
+	if !isObjectName(w.ServiceAccount) {
+		n.add(ReasonInvalid, "spec.serviceAccountName", "%q is not the name of a service account, so the pod has no identity and is not read", w.ServiceAccount)
+		return nil
+	}
+	if !pod.Spec.HostNetwork {
+		w.Addresses = podAddresses(&pod.Status)
+	}
+	return mesh.Seal(w)
+}
+
+func podAddresses(status *corev1.PodStatus) []netip.Addr {
+	texts := []string{status.PodIP}
+	for _, ip := range status.PodIPs {
+		texts = append(texts, ip.IP)
+	}
+	return addresses(texts)
+}
+
+// addresses returns those of the texts that are addresses, sorted, IPv4 first, and
+// each once.
+func addresses(texts []string) []netip.Addr {
+	var found []netip.Addr
+	for _, text := range texts {
+		if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
+			found = append(found, a.Unmap())
+		}
+	}
+	return sortedSet(found, netip.Addr.Compare)
+}
+
+// workloadPorts returns the TCP ports of the user's containers that run beside each
+// other. A name that several containers use is the first one's, as for Kubernetes.
+func (n *notes) workloadPorts(pod *corev1.Pod) []mesh.WorkloadPort {
+	var ports []mesh.WorkloadPort
+	for i := range pod.Spec.Containers {
+		ports = append(ports, n.containerPorts(index("spec.containers", i), &pod.Spec.Containers[i])...)
+	}
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		if deref(c.RestartPolicy, "") == corev1.ContainerRestartPolicyAlways {
+			ports = append(ports, n.containerPorts(index("spec.initContainers", i), c)...)
+		}
+	}
+	named := make(map[string]bool)
+	for i := range ports {
+		if named[ports[i].Name] {
+			ports[i].Name = ""
+		}
+		named[ports[i].Name] = true
+	}
+	return sortedSet(ports, func(a, b mesh.WorkloadPort) int {
+		return cmp.Or(cmp.Compare(a.Number, b.Number), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+func (n *notes) containerPorts(path string, c *corev1.Container) []mesh.WorkloadPort {
+	if c.Name == driver.InitContainer || c.Name == driver.ProxyContainer {
+		return nil
+	}
+	var ports []mesh.WorkloadPort
+	for i := range c.Ports {
+		port := &c.Ports[i]
+		if !isTCP(port.Protocol) {
+			continue
+		}
+		if number, ok := n.port(index(path+".ports", i)+".containerPort", int64(port.ContainerPort)); ok {
+			ports = append(ports, mesh.WorkloadPort{Name: port.Name, Number: number})
+		}
+	}
+	return ports
+}
+
+func isTCP(protocol corev1.Protocol) bool { return protocol == "" || protocol == corev1.ProtocolTCP }
