@@ -7,7 +7,7 @@ TOOL := go tool -modfile=tools/go.mod
 # How long each fuzz target runs: a moment in `make test`, longer by `make fuzz`.
 FUZZTIME ?= 60s
 
-.PHONY: help build apiserver test race fuzz bench demo demo-inject generate lint clean
+.PHONY: help build apiserver envoy test race fuzz bench demo demo-inject generate lint clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -18,11 +18,15 @@ build: ## build the program into bin/
 apiserver: ## compile kube-apiserver and etcd for the tests (about 6 minutes, once)
 	@test/cluster/build.sh >/dev/null
 
-test: apiserver ## run all tests; under 10 minutes once everything is compiled
+envoy: ## install the Envoy that the tests ask (once)
+	@test/envoy/install.sh >/dev/null
+
+test: apiserver envoy ## run all tests; under 10 minutes once everything is compiled
 	go test ./...
+	go test -tags meshguard ./mesh/... ./internal/catalog/... ./internal/graph/...
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=3s
 
-race: apiserver ## run the tests of what runs concurrently with the race detector
+race: apiserver envoy ## run the tests of what runs concurrently with the race detector
 	go test -race ./health/... ./sidecar/... ./drivers/... ./internal/...
 
 fuzz: ## run every fuzz target for FUZZTIME (default 60s)

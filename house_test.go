@@ -65,7 +65,7 @@ var rooms = []room{
 		"vendors run the suite in their own repositories, over drivers that it does not know"},
 
 	// The drivers: what is public, and their proxy's own libraries.
-	{"drivers/envoy", public + "github.com/envoyproxy/go-control-plane/... google.golang.org/protobuf/...",
+	{"drivers/envoy", public + "github.com/envoyproxy/go-control-plane/... google.golang.org/protobuf/... sigs.k8s.io/yaml",
 		"a driver of ours has no way in that a vendor's has not: no internal package and no other driver"},
 	{"drivers/pipy", public,
 		"a driver of ours has no way in that a vendor's has not: no internal package and no other driver"},
@@ -123,6 +123,10 @@ var rooms = []room{
 		"it shows the programs as a user runs them, from outside"},
 	{"test/bench", "drivers/standard internal/inject internal/source sidecar sidecar/driver github.com/prometheus/client_golang/prometheus/... golang.org/x/sync/... " + kubernetes,
 		"it measures the webhook by its own door, and adds no other way in"},
+	{"test/city", "",
+		"it writes text as a user would"},
+	{"test/golden", "",
+		"it holds tests only"},
 	{"test/e2e", "test/apiserver k8s.io/client-go/... sigs.k8s.io/controller-runtime/... " + kubernetes,
 		"it tests the programs as a user runs them, from outside"},
 	{".", "",

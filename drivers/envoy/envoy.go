@@ -73,5 +73,5 @@ func (Driver) SidecarImage(os string) string {
 	if os == "windows" {
 		return ""
 	}
-	return "docker.io/envoyproxy/envoy:v1.40.0"
+	return "docker.io/envoyproxy/envoy:v" + version
 }

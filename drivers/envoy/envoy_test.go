@@ -2,7 +2,9 @@ package envoy_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,7 +56,7 @@ func TestCommand(t *testing.T) {
 // TestBootstrap reads Envoy's bootstrap as the agent writes it.
 func TestBootstrap(t *testing.T) {
 	spec, env := patched(t, "error")
-	values := map[string]string{"POD_UID": "uid-1", "POD_NAMESPACE": "shop", "SERVICE_ACCOUNT": "cart"}
+	values := map[string]string{"POD_UID": "uid-1", "POD_NAMESPACE": "shop", "SERVICE_ACCOUNT": "cart", "POD_IP": "10.0.0.7"}
 	for _, e := range env {
 		if e.ValueFrom == nil {
 			values[e.Name] = e.Value
@@ -96,9 +98,14 @@ func TestBootstrap(t *testing.T) {
 		t.Errorf("the admin page is at %v, want it on loopback only", a)
 	}
 	ads := bootstrap.DynamicResources.ADSConfig
-	if ads.APIType != "DELTA_GRPC" || len(ads.GRPCServices) != 1 || len(bootstrap.StaticResources.Clusters) != 1 ||
-		ads.GRPCServices[0].EnvoyGRPC.ClusterName != bootstrap.StaticResources.Clusters[0]["name"] {
+	if ads.APIType != "DELTA_GRPC" || len(ads.GRPCServices) != 1 ||
+		!slices.ContainsFunc(bootstrap.StaticResources.Clusters, func(c map[string]any) bool {
+			return c["name"] == ads.GRPCServices[0].EnvoyGRPC.ClusterName
+		}) {
 		t.Errorf("the discovery service is %v, and the clusters %v", ads, bootstrap.StaticResources.Clusters)
+	}
+	if want := fmt.Sprintf("address: \"10.0.0.7\", port_value: %d", driver.MetricsPort); !strings.Contains(text, want) || strings.Count(text, "path: "+driver.MetricsPath) != 1 {
+		t.Errorf("the metrics are not at %s of %q in:\n%s", driver.MetricsPath, want, text)
 	}
 	if !strings.Contains(text, "address: outrigger-controller.osm-system.svc, port_value: 15128") {
 		t.Errorf("the controller's address is not in:\n%s", text)

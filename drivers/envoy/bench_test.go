@@ -1,0 +1,82 @@
+package envoy
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// benchmarkMesh is a mesh of HTTP services with some endpoints each.
+type benchmarkMesh struct {
+	view      *mesh.View
+	endpoints int
+}
+
+func newBenchmarkMesh(services, endpoints int) benchmarkMesh {
+	destinations, backends := map[string]*mesh.Destination{}, map[string]*mesh.Backend{}
+	m := benchmarkMesh{endpoints: endpoints}
+	for i := range services {
+		b := m.backend(i, 0)
+		address := netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)})
+		destinations[b.Name] = mesh.Seal(&mesh.Destination{
+			Name: b.Name, Service: b.Service, Addresses: []netip.Addr{address}, Port: 80, Protocol: mesh.HTTP,
+			Routes: []mesh.Route{{Backends: []mesh.WeightedBackend{{Backend: b.Name, Weight: 1}}}},
+		})
+		backends[b.Name] = b
+	}
+	m.view = mesh.NewView(proxy(), settings(), mesh.Seal(&mesh.Inbound{TLS: mesh.Strict}),
+		mesh.NewOutbound("*", mesh.TableOf(destinations), mesh.TableOf(backends)), mesh.Seal(&mesh.Egress{}))
+	return m
+}
+
+// backend returns a service's Backend, of which one endpoint's address depends on
+// the version.
+func (m benchmarkMesh) backend(service, version int) *mesh.Backend {
+	port := mesh.ServicePort{Name: mesh.Name{Namespace: "shop", Name: fmt.Sprintf("service-%d", service)}, Port: 80}
+	b := &mesh.Backend{Name: port.String(), Service: port, Protocol: mesh.HTTP}
+	for i := range m.endpoints {
+		b.Endpoints = append(b.Endpoints, mesh.Endpoint{
+			Addresses:  []netip.Addr{netip.AddrFrom4([4]byte{10, byte(i), byte(service >> 8), byte(service)})},
+			Port:       8080,
+			ServerName: port.Name.Name + ".shop.sa.cluster.local",
+		})
+	}
+	b.Endpoints[m.endpoints-1].Port += uint16(version)
+	return mesh.Seal(b)
+}
+
+// changed returns the View after one endpoint changed.
+func (m benchmarkMesh) changed(version int) *mesh.View {
+	b := m.backend(7, version)
+	v := m.view
+	return mesh.NewView(v.Proxy, v.Settings, v.Inbound,
+		mesh.NewOutbound(v.Outbound.Scope, v.Outbound.Destinations, v.Outbound.Backends.With(mesh.Change[*mesh.Backend]{Name: b.Name, Value: b})), v.Egress)
+}
+
+// BenchmarkTranslate measures one proxy's translation: cold, when nothing is
+// remembered, and when one endpoint of a service has changed.
+func BenchmarkTranslate(b *testing.B) {
+	for _, endpoints := range []int{3, 10} {
+		b.Run(fmt.Sprintf("cold-100/endpoints-%d", endpoints), func(b *testing.B) {
+			m := newBenchmarkMesh(100, endpoints)
+			b.ReportAllocs()
+			for b.Loop() {
+				NewTranslator().Config(m.view)
+			}
+		})
+	}
+	for _, services := range []int{100, 3000} {
+		b.Run(fmt.Sprintf("endpoint-changed-%d", services), func(b *testing.B) {
+			m := newBenchmarkMesh(services, 10)
+			views := []*mesh.View{m.changed(1), m.changed(2)}
+			t := NewTranslator()
+			t.Config(m.view)
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				t.Config(views[i%2])
+			}
+		})
+	}
+}

@@ -1,0 +1,140 @@
+package envoy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+)
+
+// check asks a real Envoy about the View, and skips the test where there is none.
+func check(t *testing.T, view *mesh.View) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err := Driver{}.Check(ctx, view)
+	if errors.Is(err, driver.ErrNoProxy) {
+		t.Skip(err)
+	}
+	return err
+}
+
+// TestCheckInbound asks a real Envoy about every View of the goldens.
+func TestCheckInbound(t *testing.T) {
+	for name, c := range inboundCases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if err := check(t, c.view()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestCheckBootstrap asks a real Envoy about the bootstrap as the agent writes it.
+func TestCheckBootstrap(t *testing.T) {
+	program, err := findEnvoy()
+	if err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	newAuthority(t).writeTo(dir, buyer)
+	const secret = `resources: [{"@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret, name: %s, %s}]`
+	text := strings.ReplaceAll(os.Expand(bootstrap, exampleVariable), driver.IdentityDir, dir)
+	for name, content := range map[string]string{
+		"envoy.yaml":        text,
+		"identity.sds.yaml": fmt.Sprintf(secret, "identity", fmt.Sprintf("tls_certificate: {certificate_chain: {filename: %s/chain.pem}, private_key: {filename: %s/key.pem}}", dir, dir)),
+		"bundle.sds.yaml":   fmt.Sprintf(secret, "bundle", fmt.Sprintf("validation_context: {trusted_ca: {filename: %s/bundle.pem}}", dir)),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := exec.Command(program, "--mode", "validate", "--config-path", filepath.Join(dir, "envoy.yaml")).CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestCheckRefuses has Envoy find what is wrong.
+func TestCheckRefuses(t *testing.T) {
+	for name, tt := range map[string]struct {
+		inboundCase
+		want string
+	}{
+		"cipher": {inboundCase{settings: func(s *mesh.Settings) { s.TLS = mesh.TLS{Min: "1.2", Max: "1.2", Ciphers: []string{"ROT13"}} }}, "ROT13"},
+		"expression": {inboundCase{inbound: mesh.Inbound{Ports: []mesh.InboundPort{{Port: 80, Protocol: mesh.HTTP, Access: rules(
+			rule("a/b", []mesh.HTTPMatch{{Path: mesh.StringMatch{Regex: "("}}}, buyer))}}}}, "missing )"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if err := check(t, tt.view()); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("Check returned %v, want the reason %q", err, tt.want)
+			}
+		})
+	}
+}
+
+// TestCheckTakesLongExpressions holds what the bootstrap allows.
+func TestCheckTakesLongExpressions(t *testing.T) {
+	c := inboundCase{inbound: mesh.Inbound{Ports: []mesh.InboundPort{{Port: 80, Protocol: mesh.HTTP, Access: rules(
+		rule("a/b", []mesh.HTTPMatch{{Path: mesh.StringMatch{Regex: "/(books|authors|shops|orders)/[a-z0-9]{1,64}/[a-z0-9]{1,64}"}}}, buyer))}}}}
+	if err := check(t, c.view()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCheckEnds has the proxy take longer than there is time.
+func TestCheckEnds(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "envoy")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\nexec sleep 600\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("ENVOY", program)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := (Driver{}).Check(ctx, inboundCases["empty"].view()); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Check returned %v, want that its time is over", err)
+	}
+}
+
+func TestCheckWithoutEnvoy(t *testing.T) {
+	t.Run("nowhere", func(t *testing.T) {
+		t.Setenv("ENVOY", "")
+		t.Setenv("PATH", t.TempDir())
+		t.Setenv("OUTRIGGER_CACHE", t.TempDir())
+		err := Driver{}.Check(t.Context(), inboundCases["empty"].view())
+		if !errors.Is(err, driver.ErrNoProxy) || !strings.Contains(err.Error(), "make envoy") {
+			t.Errorf("Check returned %v, want that there is no Envoy and how to get it", err)
+		}
+	})
+	t.Run("named", func(t *testing.T) {
+		t.Setenv("ENVOY", "/does/not/exist")
+		err := Driver{}.Check(t.Context(), inboundCases["empty"].view())
+		if !errors.Is(err, driver.ErrNoProxy) || !strings.Contains(err.Error(), "/does/not/exist") {
+			t.Errorf("Check returned %v, want that ENVOY names no program", err)
+		}
+	})
+}
+
+// TestVersion holds that the image, the tests' program and the API are of one
+// version.
+func TestVersion(t *testing.T) {
+	mod, err := os.ReadFile("../../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(mod), "github.com/envoyproxy/go-control-plane/envoy v"+version) {
+		t.Errorf("go.mod has another version of the API than %s", version)
+	}
+	if image := (Driver{}).SidecarImage("linux"); !strings.HasSuffix(image, ":v"+version) {
+		t.Errorf("the image is %s", image)
+	}
+}

@@ -1,0 +1,232 @@
+package envoy
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	originaldstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/original_dst/v3"
+	tlsinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+)
+
+// The names of what every proxy has for what leaves the mesh.
+const (
+	// outboundListener takes all connections of the application.
+	outboundListener = "outbound"
+	// passthroughCluster is whatever address the application asked for, and
+	// blockedCluster is nobody: what is sent there is counted, logged and closed.
+	passthroughCluster = "passthrough"
+	blockedCluster     = "blocked"
+)
+
+// egress makes the listener "outbound", and what it needs, of an Egress.
+type egress struct {
+	style     *outboundStyle
+	allowAll  bool
+	chains    []*listenerv3.FilterChain
+	tlsPorts  []uint16
+	resources []*Resource
+}
+
+// egress returns the listener "outbound" of proxies with addresses of the same
+// families, and its routes and clusters. What is named by host goes to the addresses that the
+// host's name resolves to, not to the one that the application chose: else an
+// allowed name would be a way to any address.
+func (o *outboundStyle) egress(e *mesh.Egress, addresses []netip.Addr) []*Resource {
+	b := &egress{style: o, allowAll: e.AllowAll}
+	passthrough := e.AllowAll
+	for _, port := range e.Ports {
+		ranges := len(port.Ranges) > 0 || port.Protocol == mesh.EgressTCP
+		passthrough = passthrough || ranges
+		if ranges {
+			b.ranges(port)
+		}
+		if len(port.Hosts) == 0 {
+			continue
+		}
+		switch port.Protocol {
+		case mesh.EgressHTTP:
+			b.http(port)
+		case mesh.EgressTLS:
+			b.tls(port)
+		}
+	}
+	b.resources = append(b.resources, newResource(clusterType, blockedCluster, clusterDefaults, &clusterv3.Cluster{
+		Name:                 blockedCluster,
+		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
+		ConnectTimeout:       defaultConnectTimeout,
+	}))
+	if passthrough {
+		b.cluster(passthroughCluster, mesh.HTTP, mesh.UpstreamPolicy{}, &clusterv3.Cluster{
+			ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST},
+			LbPolicy:             clusterv3.Cluster_CLUSTER_PROVIDED,
+		})
+	}
+	b.resources = append(b.resources, b.listener(addresses))
+	return b.resources
+}
+
+// cluster adds a cluster; kind says what it is, and wins over the policy.
+func (b *egress) cluster(name string, protocol mesh.Protocol, policy mesh.UpstreamPolicy, kind *clusterv3.Cluster) {
+	b.resources = append(b.resources,
+		newResource(clusterType, name, clusterDefaults, protocolOptions(protocol, policy), policyCluster(name, policy), kind))
+}
+
+// chain adds a filter chain for the port.
+func (b *egress) chain(name string, port uint16, match *listenerv3.FilterChainMatch, filters ...*listenerv3.Filter) {
+	match.DestinationPort = wrapperspb.UInt32(uint32(port))
+	b.chains = append(b.chains, &listenerv3.FilterChain{Name: name, FilterChainMatch: match, Filters: filters})
+}
+
+// ranges lets connections to addresses out.
+func (b *egress) ranges(port mesh.EgressRoutes) {
+	match := new(listenerv3.FilterChainMatch)
+	for _, r := range port.Ranges {
+		match.PrefixRanges = append(match.PrefixRanges, cidr(r))
+	}
+	name := egressName(port.Port) + "/ranges"
+	b.chain(name, port.Port, match, b.style.tcpTo(name, passthroughCluster))
+}
+
+// http lets requests to hosts out.
+func (b *egress) http(port mesh.EgressRoutes) {
+	name := egressName(port.Port)
+	hosts := make([]*routev3.VirtualHost, 0, len(port.Hosts)+1)
+	var filters []*hcmv3.HttpFilter
+	for _, host := range port.Hosts {
+		cluster := b.hostCluster(host, port.Port, mesh.HTTP)
+		if isWildcard(host.Host) {
+			filters = dynamicForward
+		}
+		hosts = append(hosts, &routev3.VirtualHost{
+			Name: host.Host, Domains: domains(host.Host, port.Port), Routes: egressRoutes(host, cluster),
+		})
+	}
+	others := &routev3.Route{Match: match(mesh.HTTPMatch{}), Action: respond(403)}
+	if b.allowAll {
+		action := forward(0)
+		action.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: passthroughCluster}
+		others.Action = &routev3.Route_Route{Route: action}
+	}
+	hosts = append(hosts, &routev3.VirtualHost{Name: "*", Domains: anyHost, Routes: []*routev3.Route{others}})
+	b.resources = append(b.resources, newResource(routeType, name, &routev3.RouteConfiguration{
+		Name: name, VirtualHosts: hosts, ValidateClusters: wrapperspb.Bool(false),
+	}))
+	b.chain(name, port.Port, new(listenerv3.FilterChainMatch), httpFilter(httpOptions{
+		StatPrefix: name, RouteName: name, Settings: b.style.settings, Filters: filters,
+	}))
+}
+
+// domains returns the Host headers that mean the host at the port. For a wildcard
+// the Host header says where to connect to, and without a port that is 80.
+func domains(host string, port uint16) []string {
+	withPort := host + ":" + strconv.Itoa(int(port))
+	if isWildcard(host) && port != 80 {
+		return []string{withPort}
+	}
+	return []string{host, withPort}
+}
+
+func egressRoutes(host mesh.EgressHost, cluster string) []*routev3.Route {
+	routes := make([]*routev3.Route, 0, len(host.Matches)+1)
+	for _, m := range host.Matches {
+		action := forward(host.Policy.RequestTimeout)
+		action.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: cluster}
+		routes = append(routes, &routev3.Route{Match: match(m), Action: &routev3.Route_Route{Route: action}})
+	}
+	return append(routes, &routev3.Route{Match: match(mesh.HTTPMatch{}), Action: respond(403)})
+}
+
+// tls lets connections with server names out.
+func (b *egress) tls(port mesh.EgressRoutes) {
+	b.tlsPorts = append(b.tlsPorts, port.Port)
+	for _, host := range port.Hosts {
+		if len(host.Matches) == 0 {
+			continue
+		}
+		cluster := b.hostCluster(host, port.Port, mesh.TCP)
+		filters := []*listenerv3.Filter{b.style.tcpTo(cluster, cluster)}
+		if isWildcard(host.Host) {
+			filters = append([]*listenerv3.Filter{dynamicForwardSNI(port.Port)}, filters...)
+		}
+		b.chain(cluster, port.Port, &listenerv3.FilterChainMatch{
+			TransportProtocol: "tls", ServerNames: []string{strings.ToLower(host.Host)},
+		}, filters...)
+	}
+}
+
+// hostCluster adds the cluster of a host and returns its name.
+func (b *egress) hostCluster(host mesh.EgressHost, port uint16, protocol mesh.Protocol) string {
+	name := egressName(port) + "/" + host.Host
+	kind := dynamicForwardCluster
+	if !isWildcard(host.Host) {
+		kind = dnsCluster(host.Host, port)
+	}
+	b.cluster(name, protocol, host.Policy, kind)
+	return name
+}
+
+func isWildcard(host string) bool { return strings.HasPrefix(host, "*.") }
+
+func egressName(port uint16) string { return "egress/" + strconv.Itoa(int(port)) }
+
+// tcpTo connects to a cluster.
+func (o *outboundStyle) tcpTo(stats, cluster string) *listenerv3.Filter {
+	proxy := tcpDefaults(accessLogs(o.settings))
+	proxy.StatPrefix, proxy.ClusterSpecifier = stats, &tcpv3.TcpProxy_Cluster{Cluster: cluster}
+	return filter(tcpProxyName, proxy)
+}
+
+func (b *egress) listener(addresses []netip.Addr) *Resource {
+	others := blockedCluster
+	if b.allowAll {
+		others = passthroughCluster
+	}
+	listener := &listenerv3.Listener{
+		Name:                          outboundListener,
+		StatPrefix:                    outboundListener,
+		TrafficDirection:              corev3.TrafficDirection_OUTBOUND,
+		PerConnectionBufferLimitBytes: wrapperspb.UInt32(bufferLimit),
+		// A connection goes to the listener of the address that it is for, if there
+		// is one.
+		UseOriginalDst:     wrapperspb.Bool(true),
+		ListenerFilters:    []*listenerv3.ListenerFilter{listenerFilter("original_dst", &originaldstv3.OriginalDst{})},
+		FilterChains:       b.chains,
+		DefaultFilterChain: &listenerv3.FilterChain{Name: others, Filters: []*listenerv3.Filter{b.style.tcpTo(others, others)}},
+	}
+	listenOn(listener, addresses, driver.OutboundPort)
+	if len(b.tlsPorts) > 0 {
+		// Only the ports of TLS wait for the client's first bytes. A connection that
+		// has none goes on, as one without a server name.
+		inspector := listenerFilter("tls_inspector", &tlsinspectorv3.TlsInspector{})
+		inspector.FilterDisabled = &listenerv3.ListenerFilterChainMatchPredicate{
+			Rule: &listenerv3.ListenerFilterChainMatchPredicate_NotMatch{NotMatch: toPorts(b.tlsPorts)},
+		}
+		listener.ListenerFilters = append(listener.ListenerFilters, inspector)
+		listener.ListenerFiltersTimeout = durationpb.New(inspectTimeout)
+		listener.ContinueOnListenerFiltersTimeout = true
+	}
+	return newResource(listenerType, outboundListener, listener)
+}
+
+const inspectTimeout = 5 * time.Second
+
+func listenerFilter(name string, config proto.Message) *listenerv3.ListenerFilter {
+	return &listenerv3.ListenerFilter{
+		Name:       "envoy.filters.listener." + name,
+		ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: pack(config)},
+	}
+}

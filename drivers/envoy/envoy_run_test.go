@@ -1,0 +1,199 @@
+package envoy
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+)
+
+// runningEnvoy is an Envoy whose listener takes PROXY headers: redirecting connections
+// takes rights that a test may not have.
+type runningEnvoy struct{ address string }
+
+// startEnvoy runs an Envoy with one half of the View's configuration, that of the
+// listener "outbound" or "inbound", and the identity in the folder.
+func startEnvoy(t *testing.T, view *mesh.View, dir, listener string) runningEnvoy {
+	t.Helper()
+	program, err := findEnvoy()
+	if errors.Is(err, driver.ErrNoProxy) {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	static, err := staticForm(NewTranslator().Config(view), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var form struct {
+		Admin     tree `json:"admin"`
+		Resources struct {
+			Listeners []tree `json:"listeners"`
+			Clusters  []tree `json:"clusters"`
+			Secrets   []tree `json:"secrets"`
+		} `json:"static_resources"`
+	}
+	if err := json.Unmarshal(static, &form); err != nil {
+		t.Fatal(err)
+	}
+	anyPort := tree{"socket_address": tree{"address": "127.0.0.1", "port_value": 0}}
+	adminFile := filepath.Join(dir, "admin")
+	form.Admin = tree{"address": anyPort}
+	var listeners []tree
+	for _, l := range form.Resources.Listeners {
+		switch l["name"] {
+		case listener:
+			l["address"] = anyPort
+			delete(l, "additional_addresses")
+			filters := l["listener_filters"].([]any)
+			filters[0] = tree{"name": "proxy_protocol", "typed_config": tree{
+				"@type": "type.googleapis.com/envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol",
+			}}
+		case "outbound", "inbound", "metrics":
+			continue
+		}
+		listeners = append(listeners, l)
+	}
+	form.Resources.Listeners = listeners
+	content, err := json.Marshal(form)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "envoy.json")
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, program, "--config-path", file, "--disable-hot-restart", "--concurrency", "1",
+		"--log-level", "warning", "--admin-address-path", adminFile)
+	var log strings.Builder
+	cmd.Stdout, cmd.Stderr = &log, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+		if t.Failed() {
+			t.Log(log.String())
+		}
+	})
+	return runningEnvoy{address: listeningAddress(t, adminFile, listener, ended)}
+}
+
+// listeningAddress waits until Envoy is ready and asks it where it listens.
+func listeningAddress(t *testing.T, adminFile, listener string, ended <-chan error) string {
+	t.Helper()
+	deadline := time.After(30 * time.Second)
+	for {
+		if admin, err := os.ReadFile(adminFile); err == nil {
+			if status, _ := fetch("http://" + string(admin) + "/ready"); status == 200 {
+				_, list := fetch("http://" + string(admin) + "/listeners")
+				for line := range strings.Lines(list) {
+					address, ok := strings.CutPrefix(strings.TrimSpace(line), listener+"::")
+					if !ok {
+						continue
+					}
+					// Envoy says that it is ready before its workers listen.
+					if conn, err := net.Dial("tcp", address); err == nil {
+						conn.Close()
+						return address
+					}
+				}
+			}
+		}
+		select {
+		case err := <-ended:
+			t.Fatalf("Envoy ended: %v", err)
+		case <-deadline:
+			t.Fatal("Envoy is not ready after half a minute")
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func fetch(url string) (int, string) {
+	response, err := http.Get(url)
+	if err != nil {
+		return 0, ""
+	}
+	defer response.Body.Close()
+	body, _ := io.ReadAll(response.Body)
+	return response.StatusCode, string(body)
+}
+
+// dial connects as an application does that connects to the destination.
+func (e runningEnvoy) dial(ctx context.Context, destination string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", e.address)
+	if err != nil {
+		return nil, err
+	}
+	to := netip.MustParseAddrPort(destination)
+	family, from := "TCP4", "10.244.0.5"
+	if to.Addr().Is6() {
+		family, from = "TCP6", "fd00::5"
+	}
+	if _, err := fmt.Fprintf(conn, "PROXY %s %s %s 12345 %d\r\n", family, from, to.Addr(), to.Port()); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// get asks for the URL over a connection to the destination. The status is 0 if the
+// connection is closed. Only answers of 200 have their body returned.
+func (e runningEnvoy) get(t *testing.T, destination, url string) (int, string) {
+	t.Helper()
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return e.dial(ctx, destination) }
+	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
+		DialContext: dial, DisableKeepAlives: true,
+		// The test is about where connections go, not about who is there.
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+	}}
+	response, err := client.Get(url)
+	if err != nil {
+		return 0, ""
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if response.StatusCode != 200 {
+		return response.StatusCode, ""
+	}
+	return response.StatusCode, string(body)
+}
+
+// read returns what a client reads that says nothing.
+func (e runningEnvoy) read(t *testing.T, destination string) string {
+	t.Helper()
+	conn, err := e.dial(t.Context(), destination)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(20 * time.Second))
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		t.Errorf("reading from %s: %v", destination, err)
+	}
+	return line
+}

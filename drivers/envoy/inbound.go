@@ -1,0 +1,117 @@
+package envoy
+
+import (
+	"slices"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	originaldstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/original_dst/v3"
+	tlsinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
+	directv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/direct_response/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+)
+
+const inboundListener = "inbound"
+
+// The clusters of the application, which is called at the address and port that the
+// client has called. So it is reached whether it listens on all addresses or on its
+// pod's only, and what it has on loopback stays its own.
+const (
+	appHTTPCluster  = "inbound"
+	appHTTP2Cluster = "inbound-http2"
+	appTCPCluster   = "inbound-tcp"
+)
+
+// helloTimeout is how long a client may take to begin TLS where it need not: then it
+// is taken for one that waits for the server to speak first.
+const helloTimeout = time.Second
+
+// inbound returns the listener that takes what is for the proxy's own application,
+// and all that belongs to it. Of the proxy it depends on Plaintext, the families of
+// Addresses and, if spans go by OTLP, Identity.
+func (t *Translator) inbound(proxy *mesh.Proxy, settings *mesh.Settings, inbound *mesh.Inbound) []*Resource {
+	b := &inboundBuilder{
+		proxy: proxy, settings: settings,
+		takesPlaintext: proxy.Plaintext || inbound.TLS == mesh.Permissive,
+	}
+	for i := range inbound.Ports {
+		b.port(&inbound.Ports[i])
+	}
+	b.others(inbound.Others)
+	return slices.Concat(b.resources, appClusters, []*Resource{b.listener(inbound)})
+}
+
+func (b *inboundBuilder) listener(inbound *mesh.Inbound) *Resource {
+	inspector := listenerFilter("tls_inspector", &tlsinspectorv3.TlsInspector{})
+	l := &listenerv3.Listener{
+		Name:                          inboundListener,
+		TrafficDirection:              corev3.TrafficDirection_INBOUND,
+		PerConnectionBufferLimitBytes: wrapperspb.UInt32(bufferLimit),
+		ListenerFilters: []*listenerv3.ListenerFilter{
+			listenerFilter("original_dst", &originaldstv3.OriginalDst{}),
+			inspector,
+		},
+		FilterChains: b.chains,
+		// Connections may be silent for as long as they like, so this is what finds out
+		// that a peer has vanished.
+		TcpKeepalive: &corev3.TcpKeepalive{KeepaliveTime: wrapperspb.UInt32(keepaliveSeconds)},
+	}
+	listenOn(l, b.proxy.Addresses, driver.InboundPort)
+	if len(b.chains) == 0 {
+		l.FilterChains = closed
+	}
+	if b.plaintextChains {
+		l.ListenerFiltersTimeout = durationpb.New(helloTimeout)
+		l.ContinueOnListenerFiltersTimeout = true
+	}
+	if b.proxy.Plaintext {
+		// Nobody speaks mesh TLS to it, so there is nothing to wait for.
+		inspector.FilterDisabled = toPorts(silentPorts(inbound.Ports))
+	}
+	return newResource(listenerType, l.Name, l)
+}
+
+// closed is for a proxy that takes nothing: Envoy wants at least one filter chain.
+var closed = []*listenerv3.FilterChain{{
+	Name:    "closed",
+	Filters: []*listenerv3.Filter{filter("envoy.filters.network.direct_response", &directv3.Config{})},
+}}
+
+// silentPorts returns the ports whose clients say nothing until the application has
+// spoken, unless callers from outside the mesh speak TLS to them.
+func silentPorts(ports []mesh.InboundPort) []uint16 {
+	var out []uint16
+	for _, p := range ports {
+		if p.Protocol == mesh.TCPServerFirst && !slices.ContainsFunc(p.Ingress, func(r mesh.Ingress) bool { return r.TLS }) {
+			out = append(out, p.Port)
+		}
+	}
+	return out
+}
+
+// appClusters dial from addresses whose connections are not redirected again.
+var appClusters = []*Resource{
+	appCluster(appHTTPCluster, mesh.HTTP),
+	appCluster(appHTTP2Cluster, mesh.HTTP2),
+	appCluster(appTCPCluster, mesh.TCP),
+}
+
+func appCluster(name string, protocol mesh.Protocol) *Resource {
+	policy := mesh.UpstreamPolicy{}
+	return newResource(clusterType, name, clusterDefaults, protocolOptions(protocol, policy), policyCluster(name, policy), &clusterv3.Cluster{
+		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST},
+		LbPolicy:             clusterv3.Cluster_CLUSTER_PROVIDED,
+		UpstreamBindConfig: &corev3.BindConfig{
+			SourceAddress: socketAddress("127.0.0.6", 0).GetSocketAddress(),
+			ExtraSourceAddresses: []*corev3.ExtraSourceAddress{
+				{Address: socketAddress("::6", 0).GetSocketAddress()},
+			},
+		},
+	})
+}

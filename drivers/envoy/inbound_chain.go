@@ -1,0 +1,259 @@
+package envoy
+
+import (
+	"net/netip"
+	"strconv"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// inboundBuilder collects the filter chains of the listener "inbound". Envoy takes a
+// connection to the chain whose port fits best, among these to the one whose server
+// name fits best, and so on, and never goes back; it closes what no chain is for.
+type inboundBuilder struct {
+	proxy    *mesh.Proxy
+	settings *mesh.Settings
+	// takesPlaintext says that connections without mesh TLS may come from anywhere.
+	takesPlaintext bool
+
+	chains    []*listenerv3.FilterChain
+	resources []*Resource
+	// plaintextChains says that a chain is for plaintext.
+	plaintextChains bool
+}
+
+// port adds the filter chains of a port of the application. Whom they let in is in
+// their routes or secrets, so that a change of it disturbs no connection.
+func (b *inboundBuilder) port(p *mesh.InboundPort) {
+	if p.Protocol.IsHTTP() {
+		b.httpPort(p)
+	} else {
+		b.tcpPort(p)
+	}
+}
+
+func (b *inboundBuilder) httpPort(p *mesh.InboundPort) {
+	trustDomain, name := b.settings.TrustDomain, portName(p.Port)
+	if !b.proxy.Plaintext {
+		allowed := policies{}
+		allowed.addAccess(p.Access, trustDomain)
+		for _, r := range p.Ingress {
+			// A caller from outside may have a certificate of the mesh, and call the
+			// workload by the name that peers do.
+			if r.TLS && len(r.SNIHosts) == 0 && asksIdentity(r) {
+				allowed.addIngress(r, trustDomain)
+			}
+		}
+		b.http(p, name, b.meshTLS(p.Port), downstreamTLS(b.settings, memberCert, httpALPN), allowed)
+	}
+
+	allowed := policies{}
+	if b.takesPlaintext && p.Access.Anyone {
+		allowed.add("anyone", anybody, anything)
+	}
+	for _, r := range p.Ingress {
+		if !r.TLS {
+			allowed.addIngress(r, trustDomain)
+		}
+	}
+	if b.takesPlaintext || len(allowed) > 0 {
+		b.http(p, name+"/plaintext", rawBuffer(p.Port), nil, allowed)
+	}
+
+	// What a client from outside can speak says nothing about the application.
+	alpn := httpALPN
+	if p.Protocol == mesh.HTTP {
+		alpn = []string{"http/1.1"}
+	}
+	groups := byHost(p.Ingress, trustDomain)
+	for _, group := range groups {
+		allowed := policies{}
+		for _, r := range group.rules {
+			allowed.addIngress(r, trustDomain)
+		}
+		b.http(p, group.name(name), tlsTo(p.Port, group.hosts), downstreamTLS(b.settings, group.clientCert(), alpn), allowed)
+	}
+	b.appTLS(p.Port, name, p.Access, groups)
+}
+
+func (b *inboundBuilder) tcpPort(p *mesh.InboundPort) {
+	name, limit := portName(p.Port), connectionLimit(p.Limits.Connections, portName(p.Port))
+	if !b.proxy.Plaintext {
+		b.tcp(name, b.meshTLS(p.Port), b.callers(name, accessSANs(p.Access, b.settings.TrustDomain)), limit)
+	}
+
+	var plain, tls []mesh.Ingress
+	for _, r := range p.Ingress {
+		switch {
+		case !holdsForAll(r.Requests) || !letsSomebody(r):
+		case r.TLS:
+			tls = append(tls, r)
+		default:
+			plain = append(plain, r)
+		}
+	}
+	if b.takesPlaintext && p.Access.Anyone {
+		b.tcp(name+"/plaintext", rawBuffer(p.Port), nil, limit)
+	} else if ranges := rangesOf(plain); len(ranges) > 0 {
+		match := rawBuffer(p.Port)
+		match.SourcePrefixRanges = cidrs(ranges)
+		b.tcp(name+"/plaintext", match, nil, limit)
+	}
+
+	groups := byHost(tls, b.settings.TrustDomain)
+	for _, group := range groups {
+		for _, from := range byRange(group.rules) {
+			chain := group.name(name)
+			match := tlsTo(p.Port, group.hosts)
+			if from.source != nil {
+				chain += "/" + from.source.String()
+				match.SourcePrefixRanges = cidrs([]netip.Prefix{*from.source})
+			}
+			socket := downstreamTLS(b.settings, clientCert{}, nil)
+			if sans := from.sans(b.settings.TrustDomain); sans != nil {
+				socket = b.callers(chain, sans)
+			}
+			b.tcp(chain, match, socket, limit)
+		}
+	}
+	b.appTLS(p.Port, name, p.Access, groups)
+}
+
+// others adds the filter chains of the ports that are not named.
+func (b *inboundBuilder) others(a mesh.Access) {
+	const name = "inbound/others"
+	if !b.proxy.Plaintext {
+		b.tcp(name, b.meshTLS(0), b.callers(name, accessSANs(a, b.settings.TrustDomain)), nil)
+	}
+	if b.takesPlaintext && a.Anyone {
+		b.tcp(name+"/plaintext", rawBuffer(0), nil, nil)
+	}
+	b.appTLS(0, name, a, nil)
+}
+
+// appTLS adds a filter chain for the application's own TLS, which is passed on. Who
+// calls is not known, as with plaintext.
+func (b *inboundBuilder) appTLS(port uint16, name string, a mesh.Access, ingress []ingressGroup) {
+	if !b.takesPlaintext || !a.Anyone {
+		return
+	}
+	for _, group := range ingress {
+		if len(group.hosts) == 0 {
+			return
+		}
+	}
+	b.tcp(name+"/tls", tlsTo(port, nil), nil, nil)
+}
+
+// callers returns mesh TLS for clients with one of the names. These are a secret of
+// that name, so a change of them is no change of the filter chain. A filter
+// could decide no sooner than when the client sends something, and by then a server
+// that speaks first would have spoken to everybody.
+func (b *inboundBuilder) callers(name string, sans []*tlsv3.SubjectAltNameMatcher) *corev3.TransportSocket {
+	b.resources = append(b.resources, newResource(secretType, name, callersSecret(name, sans)))
+	return downstreamTLS(b.settings, clientCert{validation: adsSecret(name), required: true}, nil)
+}
+
+// http adds a filter chain for requests, and its routes.
+func (b *inboundBuilder) http(p *mesh.InboundPort, name string, match *listenerv3.FilterChainMatch, socket *corev3.TransportSocket, allowed policies) {
+	manager := httpFilter(httpOptions{
+		StatPrefix: portName(p.Port), RouteName: name, Settings: b.settings, Inbound: true,
+		ServiceName: b.proxy.Identity.CommonName(),
+		Filters:     append([]*hcmv3.HttpFilter{denyAll, noRequestLimit}, authorization(b.settings.Authorization)...),
+	})
+	b.chain(name, match, socket, append(connectionLimit(p.Limits.Connections, portName(p.Port)), manager))
+	b.resources = append(b.resources, newResource(routeType, name, inboundRoutes(name, p, allowed)))
+}
+
+// tcp adds a filter chain for connections.
+func (b *inboundBuilder) tcp(name string, match *listenerv3.FilterChainMatch, socket *corev3.TransportSocket, limit []*listenerv3.Filter) {
+	proxy := tcpDefaults(accessLogs(b.settings))
+	proxy.StatPrefix = name
+	proxy.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: appTCPCluster}
+	if socket != nil {
+		// The application hears of a client when the client has been verified.
+		proxy.UpstreamConnectMode = tcpv3.UpstreamConnectMode_ON_DOWNSTREAM_TLS_HANDSHAKE
+		proxy.MaxEarlyDataBytes = wrapperspb.UInt32(0)
+	}
+	b.chain(name, match, socket, append(limit[:len(limit):len(limit)], filter("envoy.filters.network.tcp_proxy", proxy)))
+}
+
+func (b *inboundBuilder) chain(name string, match *listenerv3.FilterChainMatch, socket *corev3.TransportSocket, filters []*listenerv3.Filter) {
+	b.plaintextChains = b.plaintextChains || match.TransportProtocol == rawBufferProtocol
+	b.chains = append(b.chains, &listenerv3.FilterChain{Name: name, FilterChainMatch: match, TransportSocket: socket, Filters: filters})
+}
+
+// inboundRoutes returns the routes of a filter chain, which all lead to the
+// application, with who may ask for what and how often.
+func inboundRoutes(name string, p *mesh.InboundPort, allowed policies) *routev3.RouteConfiguration {
+	cluster := appHTTPCluster
+	if p.Protocol != mesh.HTTP {
+		cluster = appHTTP2Cluster
+	}
+	action := forward(0)
+	action.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: cluster}
+	host := &routev3.VirtualHost{
+		Name: name, Domains: []string{"*"},
+		TypedPerFilterConfig: map[string]*anypb.Any{rbacFilter: allowed.perRoute()},
+	}
+	if r := p.Limits.Requests; r != nil {
+		host.TypedPerFilterConfig[requestLimitFilter] = requestLimit(*r)
+	}
+	for _, r := range p.Limits.Routes {
+		host.Routes = append(host.Routes, &routev3.Route{
+			Match:                match(mesh.HTTPMatch{Path: mesh.StringMatch{Regex: r.Path}}),
+			Action:               &routev3.Route_Route{Route: action},
+			TypedPerFilterConfig: map[string]*anypb.Any{requestLimitFilter: requestLimit(r.Limit)},
+		})
+	}
+	host.Routes = append(host.Routes, &routev3.Route{Match: match(mesh.HTTPMatch{}), Action: &routev3.Route_Route{Route: action}})
+	return &routev3.RouteConfiguration{
+		Name: name, VirtualHosts: []*routev3.VirtualHost{host}, RequestHeadersToRemove: foreignHeaders,
+	}
+}
+
+// foreignHeaders are those of Envoy's own that it does not take away by itself when
+// a client sends them.
+var foreignHeaders = []string{
+	"x-envoy-decorator-operation", "x-envoy-downstream-service-cluster", "x-envoy-downstream-service-node",
+	"x-envoy-external-address", "x-envoy-original-host", "x-envoy-original-path",
+}
+
+// portName begins the names of all that is for the port.
+func portName(port uint16) string { return "inbound/" + strconv.Itoa(int(port)) }
+
+const (
+	tlsProtocol       = "tls"
+	rawBufferProtocol = "raw_buffer"
+)
+
+// meshTLS matches connections from peers of the mesh.
+func (b *inboundBuilder) meshTLS(port uint16) *listenerv3.FilterChainMatch {
+	return tlsTo(port, []string{meshNames(b.settings.TrustDomain)})
+}
+
+// tlsTo matches TLS to one of the server names; none means any.
+func tlsTo(port uint16, hosts []string) *listenerv3.FilterChainMatch {
+	return &listenerv3.FilterChainMatch{DestinationPort: anyOr(port), ServerNames: hosts, TransportProtocol: tlsProtocol}
+}
+
+func rawBuffer(port uint16) *listenerv3.FilterChainMatch {
+	return &listenerv3.FilterChainMatch{DestinationPort: anyOr(port), TransportProtocol: rawBufferProtocol}
+}
+
+// anyOr returns the port; 0 means any that no other filter chain is for.
+func anyOr(port uint16) *wrapperspb.UInt32Value {
+	if port == 0 {
+		return nil
+	}
+	return wrapperspb.UInt32(uint32(port))
+}

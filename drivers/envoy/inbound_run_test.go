@@ -1,0 +1,263 @@
+package envoy
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// authority signs certificates for a test.
+type authority struct {
+	t    *testing.T
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{t: t}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	pair := a.sign(template)
+	a.cert, a.key = pair.Leaf, pair.PrivateKey.(*ecdsa.PrivateKey)
+	return a
+}
+
+// sign makes a certificate with a new key, signed by itself if there is no authority
+// yet.
+func (a *authority) sign(template *x509.Certificate) tls.Certificate {
+	a.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	parent, signer := a.cert, a.key
+	if parent == nil {
+		parent, signer = template, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
+}
+
+func (a *authority) issue(id mesh.Identity) tls.Certificate {
+	a.t.Helper()
+	uri, err := url.Parse(id.String())
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return a.sign(&x509.Certificate{
+		SerialNumber: big.NewInt(2), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature, DNSNames: []string{id.DNSName()}, URIs: []*url.URL{uri},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	})
+}
+
+func (a *authority) pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	return pool
+}
+
+// writeTo writes the files of the agent's.
+func (a *authority) writeTo(dir string, id mesh.Identity) {
+	a.t.Helper()
+	pair := a.issue(id)
+	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	block := func(kind string, der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}) }
+	if err := writeIdentity(dir, block("CERTIFICATE", pair.Certificate[0]), block("PRIVATE KEY", key), block("CERTIFICATE", a.cert.Raw)); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// app is an application on four ports of loopback: what it sees of a request is in
+// the answer, and to whomever connects for TCP it says "hello".
+type app struct {
+	http, limited, tcp, other uint16
+	connections               atomic.Int32
+}
+
+func newApp(t *testing.T) *app {
+	t.Helper()
+	a := new(app)
+	a.http, a.limited = a.serve(t), a.serve(t)
+	a.tcp, a.other = a.greet(t), a.greet(t)
+	return a
+}
+
+func (a *app) serve(t *testing.T) uint16 {
+	t.Helper()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") == "websocket" {
+			w.Header().Set("Connection", "Upgrade")
+			w.Header().Set("Upgrade", "websocket")
+			w.WriteHeader(http.StatusSwitchingProtocols)
+			conn, buffered, err := http.NewResponseController(w).Hijack()
+			if err == nil {
+				defer conn.Close()
+				io.Copy(conn, buffered)
+			}
+			return
+		}
+		host, _, _ := net.SplitHostPort(r.RemoteAddr)
+		json.NewEncoder(w).Encode(seen{Proto: r.Proto, Path: r.RequestURI, Host: r.Host, From: host, Header: r.Header})
+	}))
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetHTTP1(true)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	t.Cleanup(server.Close)
+	return portOf(server.Listener)
+}
+
+func (a *app) greet(t *testing.T) uint16 {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			a.connections.Add(1)
+			go func() {
+				defer conn.Close()
+				fmt.Fprintln(conn, "hello")
+				io.Copy(io.Discard, conn)
+			}()
+		}
+	}()
+	return portOf(listener)
+}
+
+func portOf(l net.Listener) uint16 { return uint16(l.Addr().(*net.TCPAddr).Port) }
+
+// seen is what the application saw of a request.
+type seen struct {
+	Proto, Path, Host, From string
+	Header                  http.Header
+}
+
+// inboundEnvoy is an Envoy that runs, with an application behind it.
+type inboundEnvoy struct {
+	*app
+	runningEnvoy
+	ca *authority
+	id mesh.Identity
+}
+
+// runInbound runs an Envoy for a workload until the test ends.
+func runInbound(t *testing.T, c func(*app) inboundCase) *inboundEnvoy {
+	t.Helper()
+	e := &inboundEnvoy{app: newApp(t), ca: newAuthority(t), id: identity("bookstore", "bookstore")}
+	dir := t.TempDir()
+	e.ca.writeTo(dir, e.id)
+	e.runningEnvoy = startEnvoy(t, c(e.app).view(), dir, inboundListener)
+	// Envoy is ready a moment before its workers listen.
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		conn, err := net.Dial("tcp", e.address)
+		if err == nil {
+			conn.Close()
+			return e
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// call connects as a client does that calls the application's port.
+func (e *inboundEnvoy) call(port uint16) (net.Conn, error) {
+	conn, err := e.dial(context.Background(), fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return nil, err
+	}
+	return conn, conn.SetDeadline(time.Now().Add(20 * time.Second))
+}
+
+// as returns how a peer speaks mesh TLS.
+func (e *inboundEnvoy) as(id mesh.Identity, alpn ...string) *tls.Config {
+	return &tls.Config{
+		Certificates: []tls.Certificate{e.ca.issue(id)}, RootCAs: e.ca.pool(), ServerName: e.id.DNSName(), NextProtos: alpn,
+	}
+}
+
+// ask asks for the target, over TLS if there is a configuration of it.
+func (e *inboundEnvoy) ask(port uint16, config *tls.Config, target string, header ...string) (*http.Response, seen, error) {
+	transport := &http.Transport{
+		DialContext:     func(context.Context, string, string) (net.Conn, error) { return e.call(port) },
+		TLSClientConfig: config, DisableKeepAlives: true, Protocols: new(http.Protocols),
+	}
+	scheme := "http"
+	if config != nil {
+		scheme = "https"
+		transport.Protocols.SetHTTP2(len(config.NextProtos) > 0 && config.NextProtos[0] == "h2")
+	}
+	transport.Protocols.SetHTTP1(!transport.Protocols.HTTP2())
+	defer transport.CloseIdleConnections()
+	path, query, _ := strings.Cut(target, "?")
+	request := &http.Request{
+		Method: http.MethodGet, Host: "books.example.com", Header: http.Header{},
+		URL: &url.URL{Scheme: scheme, Host: "envoy", Opaque: path, RawQuery: query},
+	}
+	for i := 0; i < len(header); i += 2 {
+		request.Header.Set(header[i], header[i+1])
+	}
+	response, err := (&http.Client{Transport: transport, Timeout: 20 * time.Second}).Do(request)
+	if err != nil {
+		return nil, seen{}, err
+	}
+	defer response.Body.Close()
+	var s seen
+	if response.StatusCode == http.StatusOK {
+		err = json.NewDecoder(response.Body).Decode(&s)
+	}
+	return response, s, err
+}
+
+// hello connects and returns what the application says.
+func (e *inboundEnvoy) hello(port uint16, config *tls.Config) (string, error) {
+	conn, err := e.call(port)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if config != nil {
+		conn = tls.Client(conn, config)
+	}
+	return bufio.NewReader(conn).ReadString('\n')
+}

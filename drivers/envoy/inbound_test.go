@@ -1,0 +1,245 @@
+package envoy
+
+import (
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// inboundCase is what a proxy takes for its application.
+type inboundCase struct {
+	settings func(*mesh.Settings)
+	proxy    func(*mesh.Proxy)
+	inbound  mesh.Inbound
+}
+
+var (
+	buyer  = identity("bookbuyer", "bookbuyer")
+	dotted = identity("shop", "web.v1")
+	ops    = identity("ops", "gateway")
+
+	anyRequest = []mesh.HTTPMatch{{}}
+	anyone     = mesh.Access{Anyone: true}
+)
+
+func identity(namespace, account string) mesh.Identity {
+	return mesh.Identity{TrustDomain: "cluster.local", Namespace: namespace, ServiceAccount: account}
+}
+
+func ranges(texts ...string) []netip.Prefix {
+	out := make([]netip.Prefix, len(texts))
+	for i, text := range texts {
+		out[i] = netip.MustParsePrefix(text)
+	}
+	return out
+}
+
+func rule(name string, requests []mesh.HTTPMatch, sources ...mesh.Identity) mesh.Permission {
+	return mesh.Permission{Name: name, Sources: sources, Requests: requests}
+}
+
+func rules(r ...mesh.Permission) mesh.Access { return mesh.Access{Rules: r} }
+
+// inboundCases are held as golden files, and a real Envoy is asked about each.
+var inboundCases = map[string]inboundCase{
+	"empty": {},
+	"strict-http": {inbound: mesh.Inbound{TLS: mesh.Strict, Ports: []mesh.InboundPort{
+		{Port: 8080, Protocol: mesh.HTTP, Access: rules(
+			rule("bookstore/buy", []mesh.HTTPMatch{
+				{Path: mesh.StringMatch{Regex: "/books/[0-9]+"}, Methods: []string{"GET", "POST"}},
+				{Path: mesh.StringMatch{Prefix: "/public/"}, Headers: []mesh.KeyMatch{{Name: "x-tenant", StringMatch: mesh.StringMatch{Exact: "a"}}}},
+			}, buyer, dotted),
+			rule("bookstore/status", []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: "/status"}, Query: []mesh.KeyMatch{{Name: "full"}}}}, dotted),
+		)},
+		{Port: 9090, Protocol: mesh.GRPC, Access: anyone},
+	}}},
+	"strict-tcp": {inbound: mesh.Inbound{TLS: mesh.Strict, Ports: []mesh.InboundPort{
+		{Port: 3306, Protocol: mesh.TCPServerFirst, Access: rules(rule("db/shop", anyRequest, dotted, buyer))},
+		{Port: 5432, Protocol: mesh.TCP, Access: rules(rule("db/path", []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: "/"}}}, buyer))},
+	}, Others: rules(rule("db/others", anyRequest, ops))}},
+	"permissive": {inbound: mesh.Inbound{TLS: mesh.Permissive, Ports: []mesh.InboundPort{
+		{Port: 3306, Protocol: mesh.TCPServerFirst, Access: anyone},
+		{Port: 5432, Protocol: mesh.TCP, Access: anyone},
+		{Port: 8080, Protocol: mesh.HTTP, Access: anyone},
+	}, Others: anyone}},
+	"permissive-rules": {inbound: mesh.Inbound{TLS: mesh.Permissive, Ports: []mesh.InboundPort{
+		{Port: 5432, Protocol: mesh.TCP, Access: rules(rule("db/shop", anyRequest, buyer))},
+		{Port: 8080, Protocol: mesh.HTTP, Access: rules(rule("bookstore/buy", anyRequest, buyer))},
+	}}},
+	"plaintext-class": {
+		proxy: func(p *mesh.Proxy) { p.Plaintext = true },
+		inbound: mesh.Inbound{TLS: mesh.Strict, Ports: []mesh.InboundPort{
+			{Port: 3306, Protocol: mesh.TCPServerFirst, Access: anyone},
+			{Port: 5432, Protocol: mesh.TCP, Access: rules(rule("db/shop", anyRequest, buyer))},
+			{Port: 8080, Protocol: mesh.HTTP, Access: anyone},
+			{Port: 8081, Protocol: mesh.HTTP, Access: rules(rule("bookstore/buy", anyRequest, buyer))},
+		}},
+	},
+	"ingress-plaintext": {inbound: mesh.Inbound{TLS: mesh.Strict, Ports: []mesh.InboundPort{
+		{Port: 5432, Protocol: mesh.TCP, Ingress: []mesh.Ingress{
+			{Name: "db/office", Ranges: ranges("192.0.2.0/24"), Requests: anyRequest},
+			{Name: "db/path", Ranges: ranges("198.51.100.0/24"), Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: "/"}}}},
+		}},
+		{Port: 8080, Protocol: mesh.HTTP, Ingress: []mesh.Ingress{
+			{Name: "bookstore/office", Ranges: ranges("192.0.2.0/24", "2001:db8::/32"), Requests: anyRequest},
+			{Name: "bookstore/health", Ranges: ranges("192.0.2.7/32"), Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Regex: "/health"}}}},
+			{Name: "bookstore/nobody", Requests: anyRequest},
+			{Name: "bookstore/principal", Ranges: ranges("192.0.2.9/32"), Principals: []mesh.Identity{ops}, Requests: anyRequest},
+		}},
+	}}},
+	"ingress-tls": {inbound: mesh.Inbound{TLS: mesh.Strict, Ports: []mesh.InboundPort{
+		{Port: 8080, Protocol: mesh.HTTP, Access: anyone, Ingress: []mesh.Ingress{
+			{Name: "bookstore/any", TLS: true, Ranges: ranges("192.0.2.0/24"), Requests: anyRequest},
+			{Name: "bookstore/wild", TLS: true, SNIHosts: []string{"*.example.com"}, AnyPrincipal: true, Requests: anyRequest},
+			{Name: "bookstore/exact", TLS: true, SNIHosts: []string{"Books.example.com", "a.b.sa.cluster.local", "*"}, Principals: []mesh.Identity{ops}, Requests: anyRequest},
+			{Name: "bookstore/skip", TLS: true, SNIHosts: []string{"open.example.org"}, SkipClientCert: true, Ranges: ranges("203.0.113.0/24"), Requests: anyRequest},
+		}},
+		{Port: 9090, Protocol: mesh.GRPC, Ingress: []mesh.Ingress{
+			{Name: "bookstore/grpc", TLS: true, SkipClientCert: true, Ranges: ranges("203.0.113.0/24"), Requests: anyRequest},
+		}},
+		{Port: 9443, Protocol: mesh.TCP, Ingress: []mesh.Ingress{
+			{Name: "db/gateway", TLS: true, Principals: []mesh.Identity{ops}, Requests: anyRequest},
+			{Name: "db/office", TLS: true, Ranges: ranges("192.0.2.0/24"), Principals: []mesh.Identity{buyer}, Requests: anyRequest},
+			{Name: "db/desk", TLS: true, SkipClientCert: true, Ranges: ranges("192.0.2.7/32"), Requests: anyRequest},
+		}},
+	}}},
+	"rate-limits": {inbound: mesh.Inbound{TLS: mesh.Strict, Ports: []mesh.InboundPort{
+		{Port: 5432, Protocol: mesh.TCP, Access: anyone, Limits: mesh.RateLimits{
+			Connections: &mesh.TokenBucket{Tokens: 10, Burst: 5, Interval: time.Second}}},
+		{Port: 8080, Protocol: mesh.HTTP, Access: anyone, Limits: mesh.RateLimits{
+			Connections: &mesh.TokenBucket{Tokens: 100, Interval: time.Minute},
+			Requests: &mesh.RequestLimit{TokenBucket: mesh.TokenBucket{Tokens: 3, Interval: time.Second},
+				AddHeaders: []mesh.Header{{Name: "x-limit", Value: "100%"}}},
+			Routes: []mesh.RouteLimit{{Path: "/slow.*", Limit: mesh.RequestLimit{
+				TokenBucket: mesh.TokenBucket{Tokens: 1, Interval: time.Minute}, Status: 503}}},
+		}},
+	}}},
+	"authorization": {
+		settings: func(s *mesh.Settings) {
+			s.Authorization = &mesh.Authorization{Host: "authz.example.com", Port: 9191, Timeout: time.Second, StatPrefix: "authz"}
+		},
+		inbound: httpInbound,
+	},
+	"tracing-zipkin": {
+		settings: func(s *mesh.Settings) {
+			s.Tracing = &mesh.Tracing{Protocol: "zipkin", Host: "jaeger.tracing.svc", Port: 9411, Path: "/api/v2/spans", Sampled: 12_500}
+		},
+		inbound: httpInbound,
+	},
+	"tracing-otlp": {
+		settings: func(s *mesh.Settings) {
+			s.Tracing = &mesh.Tracing{Protocol: "otlp", Host: "2001:db8::7", Port: 4317, Sampled: 1_000_000}
+		},
+		inbound: httpInbound,
+	},
+	"tls-1.2": {
+		settings: func(s *mesh.Settings) {
+			s.TLS = mesh.TLS{Min: "1.2", Max: "1.3", Curves: []string{"X25519", "P-256"},
+				Ciphers: []string{"ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-RSA-AES128-GCM-SHA256"}}
+			s.AccessLog.Enabled = true
+		},
+		proxy: func(p *mesh.Proxy) {
+			p.Addresses = []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("2001:db8::1")}
+		},
+		inbound: httpInbound,
+	},
+}
+
+var httpInbound = mesh.Inbound{TLS: mesh.Strict, Ports: []mesh.InboundPort{{Port: 8080, Protocol: mesh.HTTP, Access: anyone}}}
+
+func (c inboundCase) view() *mesh.View {
+	s := &mesh.Settings{TrustDomain: "cluster.local", TLS: mesh.TLS{Min: "1.3", Max: "1.3"}}
+	if c.settings != nil {
+		c.settings(s)
+	}
+	p := newProxy()
+	if c.proxy != nil {
+		c.proxy(p)
+	}
+	// A copy, since what is sealed knows where it is.
+	inbound := c.inbound
+	return mesh.NewView(mesh.Seal(p), mesh.Seal(s), mesh.Seal(&inbound),
+		mesh.NewOutbound("*", mesh.Table[*mesh.Destination]{}, mesh.Table[*mesh.Backend]{}), mesh.Seal(&mesh.Egress{}))
+}
+
+// inboundConfig returns what the inbound half makes of the case, and what Settings
+// ask for.
+func (c inboundCase) config() *Config {
+	view := c.view()
+	changed := changes{}
+	changed.add(settingsClusters(view.Settings))
+	changed.add(NewTranslator().inbound(view.Proxy, view.Settings, view.Inbound))
+	return new(Config).with(changed)
+}
+
+// TestInboundGolden holds what is made of each case; UPDATE=1 writes the files.
+func TestInboundGolden(t *testing.T) {
+	for name, c := range inboundCases {
+		t.Run(name, func(t *testing.T) {
+			view, config := c.view(), c.config()
+			written := &txtar.Archive{}
+			for _, part := range []any{view.Settings, view.Inbound} {
+				content, err := json.MarshalIndent(part, "", "  ")
+				if err != nil {
+					t.Fatal(err)
+				}
+				written.Files = append(written.Files, txtar.File{Name: "view.json", Data: append(content, '\n')})
+			}
+			written.Files[0].Name, written.Files[1].Name = "settings.json", "inbound.json"
+			for _, f := range []struct {
+				name  string
+				table mesh.Table[*Resource]
+			}{
+				{"listeners.yaml", config.Listeners}, {"clusters.yaml", config.Clusters}, {"routes.yaml", config.Routes}, {"secrets.yaml", config.Secrets},
+			} {
+				content, err := readable(f.table)
+				if err != nil {
+					t.Fatal(err)
+				}
+				written.Files = append(written.Files, txtar.File{Name: f.name, Data: content})
+			}
+			file := filepath.Join("testdata", "inbound-"+name+".txtar")
+			got := txtar.Format(written)
+			if os.Getenv("UPDATE") != "" {
+				if err := errors.Join(os.MkdirAll("testdata", 0o755), os.WriteFile(file, got, 0o644)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), string(got)); diff != "" {
+				t.Errorf("%s differs; UPDATE=1 writes it (-file +made):\n%s", file, diff)
+			}
+		})
+	}
+}
+
+// TestInboundIsValid has every message check itself, those within Anys too.
+func TestInboundIsValid(t *testing.T) {
+	for name, c := range inboundCases {
+		t.Run(name, func(t *testing.T) {
+			config := c.config()
+			for _, typeURL := range types {
+				for name, r := range config.table(typeURL).All() {
+					m, err := r.Message()
+					if err != nil {
+						t.Errorf("%s: %v", name, err)
+						continue
+					}
+					validate(t, typeURL+" "+name, m.ProtoReflect())
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,134 @@
+package envoy
+
+import (
+	"net/netip"
+	"time"
+
+	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// secretType is the type of resources that say which peers are verified.
+const secretType = resource.SecretType
+
+// connectTimeout limits connecting where nobody says otherwise.
+const connectTimeout = 5 * time.Second
+
+// adsSource is the stream that all of a proxy's configuration comes by.
+func adsSource() *corev3.ConfigSource {
+	return &corev3.ConfigSource{
+		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
+		ResourceApiVersion:    corev3.ApiVersion_V3,
+	}
+}
+
+// filter returns a network filter with its configuration.
+func filter(name string, config proto.Message) *listenerv3.Filter {
+	return &listenerv3.Filter{Name: name, ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: pack(config)}}
+}
+
+// httpFilterOf returns an HTTP filter with its configuration.
+func httpFilterOf(name string, config proto.Message) *hcmv3.HttpFilter {
+	return &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: pack(config)}}
+}
+
+// accessLog returns an access log with its configuration.
+func accessLog(name string, config proto.Message) *accesslogv3.AccessLog {
+	return &accesslogv3.AccessLog{Name: name, ConfigType: &accesslogv3.AccessLog_TypedConfig{TypedConfig: pack(config)}}
+}
+
+// pack returns the message in an Any, with equal bytes for equal messages. A
+// message that has no wire form, because a string in it is not UTF-8, becomes an
+// Any that Envoy refuses, so that it goes on with the configuration that it has.
+func pack(m proto.Message) *anypb.Any {
+	packed := new(anypb.Any)
+	if err := anypb.MarshalFrom(packed, m, proto.MarshalOptions{Deterministic: true}); err != nil {
+		return &anypb.Any{TypeUrl: "type.googleapis.com/unencodable"}
+	}
+	return packed
+}
+
+func grpcService(cluster string) *corev3.GrpcService {
+	return &corev3.GrpcService{TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{
+		EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: cluster},
+	}}
+}
+
+// upstreamHTTP returns the options of a cluster that says how it speaks HTTP.
+func upstreamHTTP(options *httpv3.HttpProtocolOptions) map[string]*anypb.Any {
+	return map[string]*anypb.Any{"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": pack(options)}
+}
+
+// explicitHTTP2 is HTTP/2 and nothing else.
+func explicitHTTP2(o *corev3.Http2ProtocolOptions) *httpv3.HttpProtocolOptions_ExplicitHttpConfig_ {
+	return &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{ExplicitHttpConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
+		ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions{Http2ProtocolOptions: o},
+	}}
+}
+
+// downstreamHTTP speaks upstream what the client spoke, HTTP/1.1 or HTTP/2.
+func downstreamHTTP() *httpv3.HttpProtocolOptions_UseDownstreamProtocolConfig {
+	return &httpv3.HttpProtocolOptions_UseDownstreamProtocolConfig{UseDownstreamProtocolConfig: &httpv3.HttpProtocolOptions_UseDownstreamHttpConfig{
+		HttpProtocolOptions:  &corev3.Http1ProtocolOptions{},
+		Http2ProtocolOptions: &corev3.Http2ProtocolOptions{AllowConnect: true},
+	}}
+}
+
+func socketAddress(host string, port uint16) *corev3.Address {
+	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+		Address: host, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(port)},
+	}}}
+}
+
+// listenOn has the listener take the connections to the port at all addresses of
+// the families that the pod's addresses are of; IPv4 if they are not known. A
+// kernel without IPv6 would refuse the whole listener for an address of it.
+func listenOn(l *listenerv3.Listener, addresses []netip.Addr, port uint16) {
+	v4, v6 := families(addresses)
+	switch any4, any6 := socketAddress("0.0.0.0", port), socketAddress("::", port); {
+	case v4 && v6:
+		l.Address, l.AdditionalAddresses = any4, []*listenerv3.AdditionalAddress{{Address: any6}}
+	case v6:
+		l.Address = any6
+	default:
+		l.Address = any4
+	}
+}
+
+// families says of which families there are addresses.
+func families(addresses []netip.Addr) (v4, v6 bool) {
+	for _, a := range addresses {
+		if a.Unmap().Is4() {
+			v4 = true
+		} else {
+			v6 = true
+		}
+	}
+	return v4, v6
+}
+
+// toPorts holds for connections to one of the ports. It is nil if there are none.
+func toPorts(ports []uint16) *listenerv3.ListenerFilterChainMatchPredicate {
+	rules := make([]*listenerv3.ListenerFilterChainMatchPredicate, len(ports))
+	for i, port := range ports {
+		rules[i] = &listenerv3.ListenerFilterChainMatchPredicate{Rule: &listenerv3.ListenerFilterChainMatchPredicate_DestinationPortRange{
+			DestinationPortRange: &typev3.Int32Range{Start: int32(port), End: int32(port) + 1},
+		}}
+	}
+	switch len(rules) {
+	case 0:
+		return nil
+	case 1:
+		return rules[0]
+	}
+	return &listenerv3.ListenerFilterChainMatchPredicate{Rule: &listenerv3.ListenerFilterChainMatchPredicate_OrMatch{
+		OrMatch: &listenerv3.ListenerFilterChainMatchPredicate_MatchSet{Rules: rules},
+	}}
+}

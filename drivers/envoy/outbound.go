@@ -1,0 +1,158 @@
+package envoy
+
+import (
+	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// bufferLimit is how many bytes of a connection are kept when its other side is
+// slower, and how much of a request for a retry.
+const bufferLimit = 256 << 10
+
+// outboundStyle is what the outbound resources of proxies have in common that have
+// equal Settings and agree in Plaintext. It is immutable.
+type outboundStyle struct {
+	settings  *mesh.Settings
+	plaintext bool
+
+	http, tcp networkFilter
+	// cluster is what all clusters with endpoints have in common, and bases what those
+	// of a protocol have that have no policy.
+	cluster *clusterv3.Cluster
+	bases   map[mesh.Protocol]constant
+	// own are the resources that Settings ask for.
+	own []*Resource
+}
+
+func newOutboundStyle(settings *mesh.Settings, plaintext bool) *outboundStyle {
+	style := &outboundStyle{
+		settings: settings, plaintext: plaintext,
+		http:    newNetworkFilter(httpFilter(httpOptions{Settings: settings})),
+		tcp:     newNetworkFilter(filter(tcpProxyName, tcpDefaults(accessLogs(settings)))),
+		cluster: frozen(clusterDefaults, meshCluster(settings, plaintext)),
+		bases:   make(map[mesh.Protocol]constant),
+		own:     settingsClusters(settings),
+	}
+	for _, protocol := range []mesh.Protocol{mesh.HTTP, mesh.HTTP2, mesh.GRPC, mesh.TCP, mesh.TCPServerFirst} {
+		style.bases[protocol] = style.newBase(&mesh.Backend{Protocol: protocol})
+	}
+	return style
+}
+
+// networkFilter is a filter that lacks a name for metrics and where to send to.
+type networkFilter struct{ name, configType, config constant }
+
+func newNetworkFilter(f *listenerv3.Filter) networkFilter {
+	return networkFilter{
+		name:       constantOf(&listenerv3.Filter{Name: f.GetName()}),
+		configType: constantOf(&anypb.Any{TypeUrl: f.GetTypedConfig().GetTypeUrl()}),
+		config:     newConstant(f.GetTypedConfig().GetValue()),
+	}
+}
+
+// tcpDefaults lets connections be silent for as long as both ends like, where
+// Envoy's own choice would be an hour.
+func tcpDefaults(logs []*accesslogv3.AccessLog) *tcpv3.TcpProxy {
+	return &tcpv3.TcpProxy{IdleTimeout: noTimeout, AccessLog: logs}
+}
+
+// destination returns the listener of a Destination and, for HTTP, its routes.
+func (o *outboundStyle) destination(d *mesh.Destination) []*Resource {
+	if len(d.Addresses) == 0 {
+		return nil
+	}
+	own := newEncoder(filterSize)
+	if !d.Protocol.IsHTTP() {
+		own.part(tcpTarget(d))
+		return []*Resource{o.listener(d, o.tcp, own)}
+	}
+	own.text(httpManagerStatPrefix, d.Service.String())
+	own.message(httpManagerRds, func() { own.text(rdsRouteConfigName, d.Name) })
+	return []*Resource{
+		o.listener(d, o.http, own),
+		routes(d),
+	}
+}
+
+// How many bytes most listeners, and the filters in them, take besides what they
+// have in common.
+const (
+	listenerSize = 320
+	filterSize   = 96
+)
+
+// The listener "outbound" takes the connections, and hands them to the listener
+// of exactly the address that they are for. All listeners share their metrics,
+// since those of services are their filters'.
+var destinationDefaults = constantOf(&listenerv3.Listener{
+	StatPrefix:                    outboundListener,
+	BindToPort:                    wrapperspb.Bool(false),
+	TrafficDirection:              corev3.TrafficDirection_OUTBOUND,
+	PerConnectionBufferLimitBytes: wrapperspb.UInt32(bufferLimit),
+})
+
+// listener returns the listener of a Destination with the filter, whose own fields
+// are encoded.
+func (o *outboundStyle) listener(d *mesh.Destination, filter networkFilter, own encoder) *Resource {
+	e := newEncoder(len(destinationDefaults.encoding) + len(filter.config.encoding) + listenerSize)
+	e.constant(destinationDefaults)
+	e.text(listenerName, d.Name)
+	e.address(listenerAddress, d.Addresses[0], d.Port)
+	for _, address := range d.Addresses[1:] {
+		e.message(listenerAdditionalAddresses, func() { e.address(additionalAddressAddress, address, d.Port) })
+	}
+	e.message(listenerFilterChains, func() {
+		e.message(filterChainFilters, func() {
+			e.constant(filter.name)
+			e.message(filterTypedConfig, func() {
+				e.constant(filter.configType)
+				e.message(anyValue, func() {
+					e.constant(filter.config)
+					e.fields(own)
+				})
+			})
+		})
+	})
+	return e.resource(listenerType, d.Name)
+}
+
+// tcpTarget says where connections go. The proxy connects as soon as the client has
+// connected, so it does not matter which side speaks first.
+func tcpTarget(d *mesh.Destination) *tcpv3.TcpProxy {
+	proxy := &tcpv3.TcpProxy{StatPrefix: d.Service.String()}
+	switch backends := weighted(d.Backends); len(backends) {
+	case 0:
+		proxy.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: blockedCluster}
+	case 1:
+		proxy.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: backends[0].Backend}
+	default:
+		clusters := make([]*tcpv3.TcpProxy_WeightedCluster_ClusterWeight, len(backends))
+		for i, b := range backends {
+			clusters[i] = &tcpv3.TcpProxy_WeightedCluster_ClusterWeight{Name: b.Backend, Weight: b.Weight}
+		}
+		proxy.ClusterSpecifier = &tcpv3.TcpProxy_WeightedClusters{
+			WeightedClusters: &tcpv3.TcpProxy_WeightedCluster{Clusters: clusters},
+		}
+	}
+	for _, on := range d.HashOn {
+		// A connection has neither headers nor cookies.
+		if on.SourceIP {
+			proxy.HashPolicy = hashOnSourceIP
+		}
+	}
+	return proxy
+}
+
+var hashOnSourceIP = []*typev3.HashPolicy{{
+	PolicySpecifier: &typev3.HashPolicy_SourceIp_{SourceIp: &typev3.HashPolicy_SourceIp{}},
+}}
+
+const tcpProxyName = "envoy.filters.network.tcp_proxy"

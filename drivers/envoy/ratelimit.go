@@ -1,0 +1,85 @@
+package envoy
+
+import (
+	"math"
+	"strings"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	httplimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/local_ratelimit/v3"
+	tcplimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/local_ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+const (
+	requestLimitFilter = "envoy.filters.http.local_ratelimit"
+	limitStats         = "rate_limit"
+)
+
+// noRequestLimit limits nothing by itself: limits are in the routes.
+var noRequestLimit = httpFilterOf(requestLimitFilter, &httplimitv3.LocalRateLimit{StatPrefix: limitStats})
+
+// requestLimit returns the limit as the configuration of a part of the routes.
+func requestLimit(l mesh.RequestLimit) *anypb.Any {
+	return pack(&httplimitv3.LocalRateLimit{
+		StatPrefix:           limitStats,
+		TokenBucket:          tokenBucket(l.TokenBucket),
+		Status:               &typev3.HttpStatus{Code: limitStatus(l.Status)},
+		ResponseHeadersToAdd: addHeaders(l.AddHeaders),
+		FilterEnabled:        always,
+		FilterEnforced:       always,
+	})
+}
+
+var always = &corev3.RuntimeFractionalPercent{DefaultValue: &typev3.FractionalPercent{Numerator: 100}}
+
+// limitStatus returns 429 for what is no status that Envoy answers with.
+func limitStatus(status uint32) typev3.StatusCode {
+	if _, known := typev3.StatusCode_name[int32(status)]; !known || status < 400 {
+		return typev3.StatusCode_TooManyRequests
+	}
+	return typev3.StatusCode(status)
+}
+
+// addHeaders returns headers that Envoy adds as they are: it would otherwise take
+// what stands between percent signs for a variable.
+func addHeaders(headers []mesh.Header) []*corev3.HeaderValueOption {
+	out := make([]*corev3.HeaderValueOption, len(headers))
+	for i, h := range headers {
+		out[i] = &corev3.HeaderValueOption{
+			Header:       &corev3.HeaderValue{Key: h.Name, Value: strings.ReplaceAll(h.Value, "%", "%%")},
+			AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
+		}
+	}
+	return out
+}
+
+// connectionLimit limits new connections to a port, whichever of its filter chains
+// takes them.
+func connectionLimit(b *mesh.TokenBucket, port string) []*listenerv3.Filter {
+	if b == nil {
+		return nil
+	}
+	return []*listenerv3.Filter{filter("envoy.filters.network.local_ratelimit", &tcplimitv3.LocalRateLimit{
+		StatPrefix: limitStats, TokenBucket: tokenBucket(*b), ShareKey: port,
+	})}
+}
+
+// minFill is the shortest interval that Envoy takes.
+const minFill = 50 * time.Millisecond
+
+// tokenBucket returns a bucket of at least one token, since Envoy knows no other.
+func tokenBucket(b mesh.TokenBucket) *typev3.TokenBucket {
+	tokens := max(b.Tokens, 1)
+	return &typev3.TokenBucket{
+		MaxTokens:     uint32(min(uint64(tokens)+uint64(b.Burst), math.MaxUint32)),
+		TokensPerFill: wrapperspb.UInt32(tokens),
+		FillInterval:  durationpb.New(max(b.Interval, minFill)),
+	}
+}

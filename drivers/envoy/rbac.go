@@ -1,0 +1,221 @@
+package envoy
+
+import (
+	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	httprbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+const rbacFilter = "envoy.filters.http.rbac"
+
+// denyAll is what holds where a route configuration says nothing: rules that allow
+// what a policy matches, and no policy. Without rules Envoy would let all pass.
+var denyAll = httpFilterOf(rbacFilter, &httprbacv3.RBAC{Rules: allow(nil)})
+
+// policies are who may ask for what, by the names of the rules. A request passes if
+// any of them matches.
+type policies map[string]*rbacv3.Policy
+
+// add adds a policy, unless there is nobody who may or nothing that may be asked:
+// Envoy would take an empty list for everybody or everything, or refuse it.
+func (p policies) add(name string, principals []*rbacv3.Principal, permissions []*rbacv3.Permission) {
+	if len(principals) == 0 || len(permissions) == 0 {
+		return
+	}
+	key := name
+	for i := 2; p[key] != nil; i++ {
+		key = name + "#" + strconv.Itoa(i)
+	}
+	p[key] = &rbacv3.Policy{Principals: principals, Permissions: permissions}
+}
+
+// addAccess adds what peers of the mesh may do.
+func (p policies) addAccess(a mesh.Access, trustDomain string) {
+	if a.Anyone {
+		p.add("anyone", []*rbacv3.Principal{member(trustDomain)}, anything)
+		return
+	}
+	for _, rule := range a.Rules {
+		p.add(rule.Name, identities(rule.Sources), permissions(rule.Requests))
+	}
+}
+
+// perRoute returns the policies as the configuration of a part of the routes.
+func (p policies) perRoute() *anypb.Any {
+	return pack(&httprbacv3.RBACPerRoute{Rbac: &httprbacv3.RBAC{Rules: allow(p)}})
+}
+
+func allow(p policies) *rbacv3.RBAC {
+	return &rbacv3.RBAC{Action: rbacv3.RBAC_ALLOW, Policies: p}
+}
+
+var (
+	anything = []*rbacv3.Permission{{Rule: &rbacv3.Permission_Any{Any: true}}}
+	anybody  = []*rbacv3.Principal{{Identifier: &rbacv3.Principal_Any{Any: true}}}
+)
+
+// member is whoever has a certificate of the mesh.
+func member(trustDomain string) *rbacv3.Principal {
+	return authenticated(&matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: memberPrefix(trustDomain)}})
+}
+
+// memberPrefix begins the SPIFFE IDs of all workloads.
+func memberPrefix(trustDomain string) string { return "spiffe://" + trustDomain + "/ns/" }
+
+func identities(ids []mesh.Identity) []*rbacv3.Principal {
+	out := make([]*rbacv3.Principal, len(ids))
+	for i, id := range ids {
+		out[i] = authenticated(exactly(id.String()))
+	}
+	return out
+}
+
+// authenticated compares the URI of the certificate that was verified.
+func authenticated(name *matcherv3.StringMatcher) *rbacv3.Principal {
+	return &rbacv3.Principal{Identifier: &rbacv3.Principal_Authenticated_{
+		Authenticated: &rbacv3.Principal_Authenticated{PrincipalName: name},
+	}}
+}
+
+// within are the addresses from which the connection itself comes, whatever headers
+// say.
+func within(ranges []netip.Prefix) *rbacv3.Principal {
+	out := make([]*rbacv3.Principal, len(ranges))
+	for i, r := range ranges {
+		out[i] = &rbacv3.Principal{Identifier: &rbacv3.Principal_DirectRemoteIp{DirectRemoteIp: cidr(r)}}
+	}
+	return anyOf(out)
+}
+
+// anyOf holds if one of the principals does. There is at least one.
+func anyOf(ids []*rbacv3.Principal) *rbacv3.Principal {
+	if len(ids) == 1 {
+		return ids[0]
+	}
+	return &rbacv3.Principal{Identifier: &rbacv3.Principal_OrIds{OrIds: &rbacv3.Principal_Set{Ids: ids}}}
+}
+
+func allOf(ids []*rbacv3.Principal) *rbacv3.Principal {
+	if len(ids) == 1 {
+		return ids[0]
+	}
+	return &rbacv3.Principal{Identifier: &rbacv3.Principal_AndIds{AndIds: &rbacv3.Principal_Set{Ids: ids}}}
+}
+
+// permissions returns one for each condition. None allows nothing.
+func permissions(requests []mesh.HTTPMatch) []*rbacv3.Permission {
+	out := make([]*rbacv3.Permission, len(requests))
+	for i, m := range requests {
+		out[i] = permission(m)
+	}
+	return out
+}
+
+// permission holds for the requests that match does, but for paths and queries that
+// the application could read otherwise than Envoy does.
+func permission(m mesh.HTTPMatch) *rbacv3.Permission {
+	var all []*rbacv3.Permission
+	switch prefix := strings.TrimRight(m.Path.Prefix, "/"); {
+	case m.Path.Exact != "":
+		all = append(all, urlPath(exactly(m.Path.Exact)))
+	case m.Path.Regex != "":
+		all = append(all, urlPath(regex(m.Path.Regex)), not(ambiguousPath))
+	case prefix != "":
+		below := &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: prefix + "/"}}
+		all = append(all, either(urlPath(exactly(prefix)), urlPath(below)), not(ambiguousPath))
+	}
+	if len(m.Methods) > 0 {
+		all = append(all, header(methodMatch(m.Methods)))
+	}
+	for _, h := range m.Headers {
+		all = append(all, header(headerMatch(h)))
+	}
+	for _, q := range m.Query {
+		all = append(all, query(q)...)
+	}
+	switch len(all) {
+	case 0:
+		return anything[0]
+	case 1:
+		return all[0]
+	}
+	return &rbacv3.Permission{Rule: &rbacv3.Permission_AndRules{AndRules: &rbacv3.Permission_Set{Rules: all}}}
+}
+
+// ambiguousPath is a path with an escaped slash or a segment that begins like a dot
+// segment. Envoy takes these for ordinary characters, and some applications do not:
+// "/public%2F..%2Fadmin" must not be allowed as something below /public.
+var ambiguousPath = urlPath(regex(`.*(%2[fF]|%5[cC]|/\.\.?;).*`))
+
+// query holds for requests that have the parameter once: of several, the
+// application might read another than was compared. A regular expression could
+// match beyond the value, so it holds for none.
+func query(q mesh.KeyMatch) []*rbacv3.Permission {
+	const before = `[^?]*\?(?:[^#]*&)?`
+	name := regexp.QuoteMeta(q.Name)
+	value := `(?:=[^&#]*)?`
+	switch {
+	case q.Exact != "":
+		value = "=" + regexp.QuoteMeta(q.Exact)
+	case q.Prefix != "":
+		value = "=" + regexp.QuoteMeta(q.Prefix) + "[^&#]*"
+	case q.Regex != "":
+		return []*rbacv3.Permission{not(anything[0])}
+	}
+	target := func(pattern string) *rbacv3.Permission {
+		return header(headerMatch(mesh.KeyMatch{Name: ":path", StringMatch: mesh.StringMatch{Regex: pattern}}))
+	}
+	return []*rbacv3.Permission{
+		target(before + name + value + `(?:[&#].*)?`),
+		not(target(before + name + `(?:=[^&#]*)?&(?:[^#]*&)?` + name + `(?:[=&#].*)?`)),
+	}
+}
+
+func urlPath(m *matcherv3.StringMatcher) *rbacv3.Permission {
+	return &rbacv3.Permission{Rule: &rbacv3.Permission_UrlPath{
+		UrlPath: &matcherv3.PathMatcher{Rule: &matcherv3.PathMatcher_Path{Path: m}},
+	}}
+}
+
+func header(m *routev3.HeaderMatcher) *rbacv3.Permission {
+	return &rbacv3.Permission{Rule: &rbacv3.Permission_Header{Header: m}}
+}
+
+func not(p *rbacv3.Permission) *rbacv3.Permission {
+	return &rbacv3.Permission{Rule: &rbacv3.Permission_NotRule{NotRule: p}}
+}
+
+func either(rules ...*rbacv3.Permission) *rbacv3.Permission {
+	return &rbacv3.Permission{Rule: &rbacv3.Permission_OrRules{OrRules: &rbacv3.Permission_Set{Rules: rules}}}
+}
+
+func exactly(s string) *matcherv3.StringMatcher {
+	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: s}}
+}
+
+func regex(pattern string) *matcherv3.StringMatcher {
+	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: pattern}}}
+}
+
+func cidrs(ranges []netip.Prefix) []*corev3.CidrRange {
+	out := make([]*corev3.CidrRange, len(ranges))
+	for i, r := range ranges {
+		out[i] = cidr(r)
+	}
+	return out
+}
+
+func cidr(p netip.Prefix) *corev3.CidrRange {
+	return &corev3.CidrRange{AddressPrefix: p.Addr().String(), PrefixLen: wrapperspb.UInt32(uint32(p.Bits()))}
+}

@@ -1,0 +1,221 @@
+package envoy
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// match returns the condition as that of a route. A path's Prefix is whole
+// elements: "/a" holds for /a and /a/b, and not for /ab.
+func match(m mesh.HTTPMatch) *routev3.RouteMatch {
+	out := new(routev3.RouteMatch)
+	prefix := strings.TrimRight(m.Path.Prefix, "/")
+	switch {
+	case m.Path.Exact != "":
+		out.PathSpecifier = &routev3.RouteMatch_Path{Path: m.Path.Exact}
+	case m.Path.Regex != "":
+		out.PathSpecifier = &routev3.RouteMatch_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: m.Path.Regex}}
+	case prefix != "":
+		out.PathSpecifier = &routev3.RouteMatch_PathSeparatedPrefix{PathSeparatedPrefix: prefix}
+	default:
+		out.PathSpecifier = anyPath
+	}
+	if len(m.Methods) > 0 {
+		out.Headers = append(out.Headers, methodMatch(m.Methods))
+	}
+	for _, h := range m.Headers {
+		out.Headers = append(out.Headers, headerMatch(h))
+	}
+	for _, q := range m.Query {
+		query := &routev3.QueryParameterMatcher{Name: q.Name}
+		if s := stringMatch(q.StringMatch); s != nil {
+			query.QueryParameterMatchSpecifier = &routev3.QueryParameterMatcher_StringMatch{StringMatch: s}
+		} else {
+			query.QueryParameterMatchSpecifier = &routev3.QueryParameterMatcher_PresentMatch{PresentMatch: true}
+		}
+		out.QueryParameters = append(out.QueryParameters, query)
+	}
+	return out
+}
+
+var anyPath = &routev3.RouteMatch_Prefix{Prefix: "/"}
+
+func methodMatch(methods []string) *routev3.HeaderMatcher {
+	if len(methods) == 1 {
+		return headerMatch(mesh.KeyMatch{Name: ":method", StringMatch: mesh.StringMatch{Exact: methods[0]}})
+	}
+	quoted := make([]string, len(methods))
+	for i, method := range methods {
+		quoted[i] = regexp.QuoteMeta(method)
+	}
+	return headerMatch(mesh.KeyMatch{Name: ":method", StringMatch: mesh.StringMatch{Regex: strings.Join(quoted, "|")}})
+}
+
+func headerMatch(h mesh.KeyMatch) *routev3.HeaderMatcher {
+	out := &routev3.HeaderMatcher{Name: h.Name}
+	if h.Name == "host" {
+		out.Name = ":authority"
+	}
+	if s := stringMatch(h.StringMatch); s != nil {
+		out.HeaderMatchSpecifier = &routev3.HeaderMatcher_StringMatch{StringMatch: s}
+	} else {
+		out.HeaderMatchSpecifier = &routev3.HeaderMatcher_PresentMatch{PresentMatch: true}
+	}
+	return out
+}
+
+// stringMatch returns nil for a match that any string satisfies.
+func stringMatch(m mesh.StringMatch) *matcherv3.StringMatcher {
+	switch {
+	case m.Exact != "":
+		return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: m.Exact}}
+	case m.Prefix != "":
+		return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: m.Prefix}}
+	case m.Regex != "":
+		return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_SafeRegex{
+			SafeRegex: &matcherv3.RegexMatcher{Regex: m.Regex},
+		}}
+	}
+	return nil
+}
+
+// routes returns the route configuration of a Destination.
+func routes(d *mesh.Destination) *Resource {
+	e := newEncoder(len(routeDefaults.encoding) + routeSize*(len(d.Routes)+1))
+	e.constant(routeDefaults)
+	e.text(routeConfigurationName, d.Name)
+	e.message(routeConfigurationVirtualHosts, func() {
+		e.text(virtualHostName, d.Name)
+		e.text(virtualHostDomains, "*")
+		for i := range d.Routes {
+			e.message(virtualHostRoutes, func() { writeRoute(&e, &d.Routes[i], d.HashOn) })
+		}
+	})
+	return e.resource(routeType, d.Name)
+}
+
+// routeSize is how many bytes most routes take.
+const routeSize = 160
+
+var anyHost = []string{"*"}
+
+// Most routes take every request and have no limits.
+var (
+	// A route may be there before its clusters are.
+	routeDefaults = constantOf(&routev3.RouteConfiguration{ValidateClusters: wrapperspb.Bool(false)})
+	everyRequest  = constantOf(&routev3.Route{Match: match(mesh.HTTPMatch{})})
+	nowhere       = constantOf(&routev3.Route{Action: respond(503)})
+	unlimited     = constantOf(forward(0))
+)
+
+func writeRoute(e *encoder, r *mesh.Route, hashOn []mesh.HashOn) {
+	e.text(routeName, r.Name)
+	if m := r.Match; m.Path == (mesh.StringMatch{}) && len(m.Methods)+len(m.Headers)+len(m.Query) == 0 {
+		e.constant(everyRequest)
+	} else {
+		e.part(&routev3.Route{Match: match(m)})
+	}
+	backends := weighted(r.Backends)
+	if len(backends) == 0 {
+		e.constant(nowhere)
+		return
+	}
+	e.message(routeAction, func() {
+		if len(backends) == 1 {
+			e.text(routeActionCluster, backends[0].Backend)
+		} else {
+			e.part(&routev3.RouteAction{ClusterSpecifier: weightedClusters(backends)})
+		}
+		if r.Timeout == 0 && r.Retry == nil && len(hashOn) == 0 {
+			e.constant(unlimited)
+			return
+		}
+		action := forward(r.Timeout)
+		action.RetryPolicy, action.HashPolicy = retryPolicy(r.Retry), hashPolicies(hashOn)
+		e.part(action)
+	})
+}
+
+func weightedClusters(backends []mesh.WeightedBackend) *routev3.RouteAction_WeightedClusters {
+	clusters := make([]*routev3.WeightedCluster_ClusterWeight, len(backends))
+	for i, b := range backends {
+		clusters[i] = &routev3.WeightedCluster_ClusterWeight{Name: b.Backend, Weight: wrapperspb.UInt32(b.Weight)}
+	}
+	return &routev3.RouteAction_WeightedClusters{WeightedClusters: &routev3.WeightedCluster{Clusters: clusters}}
+}
+
+// weighted returns the backends that have a share.
+func weighted(backends []mesh.WeightedBackend) []mesh.WeightedBackend {
+	idle := func(b mesh.WeightedBackend) bool { return b.Weight == 0 }
+	if !slices.ContainsFunc(backends, idle) {
+		return backends
+	}
+	return slices.DeleteFunc(slices.Clone(backends), idle)
+}
+
+// respond answers without asking anybody.
+func respond(status uint32) *routev3.Route_DirectResponse {
+	return &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: status}}
+}
+
+// forward returns an action that has the timeout; 0 means none, where Envoy's own
+// choice would be 15 seconds.
+func forward(timeout time.Duration) *routev3.RouteAction {
+	if timeout == 0 {
+		return &routev3.RouteAction{Timeout: noTimeout}
+	}
+	return &routev3.RouteAction{Timeout: durationpb.New(timeout)}
+}
+
+var noTimeout = durationpb.New(0)
+
+func retryPolicy(r *mesh.Retry) *routev3.RetryPolicy {
+	if r == nil {
+		return nil
+	}
+	policy := &routev3.RetryPolicy{RetryOn: strings.Join(r.On, ","), NumRetries: wrapperspb.UInt32(r.Attempts)}
+	if r.PerTry > 0 {
+		policy.PerTryTimeout = durationpb.New(r.PerTry)
+	}
+	if r.Backoff > 0 {
+		policy.RetryBackOff = &routev3.RetryPolicy_RetryBackOff{BaseInterval: durationpb.New(r.Backoff)}
+	}
+	return policy
+}
+
+// hashPolicies returns what tells clients apart. The first that a request has
+// decides.
+func hashPolicies(on []mesh.HashOn) []*routev3.RouteAction_HashPolicy {
+	var out []*routev3.RouteAction_HashPolicy
+	for _, h := range on {
+		policy := &routev3.RouteAction_HashPolicy{Terminal: true}
+		switch {
+		case h.Header != "":
+			policy.PolicySpecifier = &routev3.RouteAction_HashPolicy_Header_{
+				Header: &routev3.RouteAction_HashPolicy_Header{HeaderName: h.Header},
+			}
+		case h.Cookie != "":
+			policy.PolicySpecifier = &routev3.RouteAction_HashPolicy_Cookie_{
+				// Without a TTL, even of 0, Envoy would not set the cookie.
+				Cookie: &routev3.RouteAction_HashPolicy_Cookie{Name: h.Cookie, Ttl: durationpb.New(h.CookieTTL), Path: "/"},
+			}
+		case h.SourceIP:
+			policy.PolicySpecifier = &routev3.RouteAction_HashPolicy_ConnectionProperties_{
+				ConnectionProperties: &routev3.RouteAction_HashPolicy_ConnectionProperties{SourceIp: true},
+			}
+		default:
+			continue
+		}
+		out = append(out, policy)
+	}
+	return out
+}
