@@ -26,6 +26,8 @@ type engineFlags struct {
 	meshConfig, injectConfig, values string
 	fromCluster                      bool
 	kubeVersion                      string
+	// found is the MeshConfig of the manifests, before that of a file.
+	found *v1alpha2.MeshConfig
 	// namespace is where objects are that name none.
 	namespace string
 	// problems takes what is wrong with the MeshConfig, a line each.
@@ -33,15 +35,20 @@ type engineFlags struct {
 }
 
 func (f *engineFlags) add(flags *pflag.FlagSet) {
+	f.addConfig(flags)
+	flags.BoolVar(&f.fromCluster, "from-cluster", false, "ask the cluster for namespaces, and for each configuration that no file gives")
+	flags.StringVarP(&f.namespace, "namespace", "n", "", "namespace of objects that name none")
+}
+
+// addConfig adds the flags without which nothing can be decided.
+func (f *engineFlags) addConfig(flags *pflag.FlagSet) {
 	f.kube.add(flags)
 	f.mesh.add(flags)
 	flags.StringVar(&f.mesh.config, "mesh-config-name", "osm-mesh-config", "with --from-cluster: name of the MeshConfig in the control plane's namespace")
 	flags.StringVar(&f.meshConfig, "mesh-config", "", "file with a MeshConfig")
 	flags.StringVar(&f.injectConfig, "inject-config", "", `file with the injection config, as under the key "config" of the injector's ConfigMap`)
 	flags.StringVar(&f.values, "values", "", `file with the values for templates, as under the key "values"`)
-	flags.BoolVar(&f.fromCluster, "from-cluster", false, "ask the cluster for namespaces, and for each configuration that no file gives")
 	flags.StringVar(&f.kubeVersion, "kube-version", "", "Kubernetes version of the cluster, which decides on native sidecars (default 1.30)")
-	flags.StringVarP(&f.namespace, "namespace", "n", "", "namespace of objects that name none")
 }
 
 // offlineVersion is assumed where neither a flag nor a cluster tells; it is the
@@ -82,7 +89,10 @@ func (f *engineFlags) build(ctx context.Context, namespaces map[string]*inject.N
 			return nil, err
 		}
 	}
-	if f.meshConfig != "" {
+	switch {
+	case f.found != nil:
+		meshConfig = f.found
+	case f.meshConfig != "":
 		if meshConfig, err = readMeshConfig(f.meshConfig); err != nil {
 			return nil, err
 		}

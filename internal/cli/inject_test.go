@@ -21,11 +21,14 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"outrigger": func() { os.Exit(Main()) }})
 }
 
-// TestInjectScripts runs inject and uninject as users do. Beside testscript's own
-// commands there is "exits CODE PROGRAM ARGS...".
-func TestInjectScripts(t *testing.T) {
+// TestInjectScripts runs inject and uninject as users do.
+func TestInjectScripts(t *testing.T) { runScripts(t, "testdata/inject") }
+
+// runScripts runs the scripts of a folder. Beside testscript's own commands there is
+// "exits CODE PROGRAM ARGS...".
+func runScripts(t *testing.T, dir string) {
 	testscript.Run(t, testscript.Params{
-		Dir:           "testdata/inject",
+		Dir:           dir,
 		UpdateScripts: os.Getenv("UPDATE") != "",
 		Setup: func(env *testscript.Env) error {
 			// No cluster of the user's is to be found.

@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
+
+	"github.com/outrigger-mesh/outrigger/sidecar"
 )
 
 // The program's exit codes.
@@ -20,11 +22,16 @@ const (
 	exitOK      = 0
 	exitFailed  = 1
 	exitMisused = 2
+	// exitRefused is the answer no to a question.
+	exitRefused = 3
 )
 
 // errReported ends the program with exitFailed when what is wrong has been
 // printed already.
 var errReported = errors.New("already reported")
+
+// errRefused ends the program with exitRefused.
+var errRefused = errors.New("refused")
 
 // usageError is a command line that cannot be carried out.
 type usageError struct{ err error }
@@ -47,6 +54,8 @@ func Main() int {
 		return exitOK
 	case errors.Is(err, errReported):
 		return exitFailed
+	case errors.Is(err, errRefused):
+		return exitRefused
 	}
 	fmt.Fprintln(root.ErrOrStderr(), "error:", err)
 	if errors.As(err, &usageError{}) {
@@ -65,7 +74,11 @@ func NewRootCommand() *cobra.Command {
 
 Put sidecars into manifests with 'outrigger inject', find out why a pod gets one
 or not with 'outrigger check-inject', and install the mesh with 'outrigger
-install'. 'injector' and 'controller' are the control plane itself.`,
+install'. 'injector' and 'controller' are the control plane itself.
+
+Check the objects of a mesh with 'outrigger validate', ask what becomes of a
+request with 'outrigger explain', and see the configuration of a proxy with
+'outrigger translate': all three work on files, without a cluster.`,
 		Args:          noArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -78,6 +91,9 @@ install'. 'injector' and 'controller' are the control plane itself.`,
 		newInjectCommand(newOfflineEngine),
 		newUninjectCommand(),
 		newCheckInjectCommand(),
+		newValidateCommand(),
+		newExplainCommand(),
+		newTranslateCommand(sidecar.Lookup),
 		newInstallCommand(),
 		newInjectorCommand(),
 		newControllerCommand(),

@@ -65,6 +65,19 @@ type place struct {
 	Index int  `json:"index"`
 }
 
+// ClassOf returns the class of the sidecar that injection has put into a pod, or ""
+// if it has put in none or its annotation cannot be read.
+func ClassOf(pod *corev1.Pod) string {
+	// Of pods in a cache there may be no more than this left.
+	var s struct {
+		Class string `json:"class"`
+	}
+	if err := json.Unmarshal([]byte(pod.Annotations[StatusAnnotation]), &s); err != nil {
+		return ""
+	}
+	return s.Class
+}
+
 func parseStatus(value string) (*status, error) {
 	var s status
 	err := json.Unmarshal([]byte(value), &s)

@@ -1,0 +1,88 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outrigger-mesh/outrigger/internal/explain"
+)
+
+// newExplainCommand returns the command explain.
+func newExplainCommand() *cobra.Command {
+	var (
+		flags   snapshotFlags
+		headers []string
+		output  string
+	)
+	cmd := &cobra.Command{
+		Use:   "explain (-f DIR | --from-cluster) FROM TO METHOD PATH",
+		Short: "Explain what becomes of a request, and which rule decides",
+		Long: `Explain what becomes of a request, and which rule decides.
+
+Follows one request through the mesh of the manifests, or of the cluster: who calls, which route and
+which split take it, which endpoints it may reach and in what security, and which
+rule lets it in. If none does, it names those that come nearest and says what each
+lacks. Steps that end a way of the request are marked with a star.
+
+FROM is NAMESPACE/NAME of a pod or a service account. TO is NAMESPACE/NAME[:PORT]
+of a service or a pod, or HOST[:PORT] or ADDRESS[:PORT] for anything else; PORT is
+a number or the name of a service's port. For protocols other than HTTP, METHOD and
+PATH are not looked at.
+
+The pods of a Deployment are called NAME-0, NAME-1 and so on.
+
+The verdict is Allowed, Denied, Unreachable (there is nobody to call) or Mixed (it
+depends on the endpoint that is chosen).
+
+Exit codes: 0 Allowed, 1 something failed, 2 wrong usage, 3 any other verdict.`,
+		Example: `  # may the bookbuyer buy?
+  outrigger explain -f manifests bookbuyer/bookbuyer bookstore/bookstore GET /books
+
+  # which version answers a canary, and where may a pod go outside the mesh?
+  outrigger explain -f manifests shop/desk-0 shop/cart:80 GET / --header x-canary=1
+  outrigger explain -f manifests shop/desk-0 api.example.com:443 GET /
+
+  # why is a pod of the cluster refused?
+  outrigger explain --from-cluster shop/desk-7d9f-x2x4z shop/cart POST /orders
+
+  # a test in a pipeline: the thief must not get in
+  outrigger explain -f manifests bookthief/bookthief bookstore/bookstore GET /books; test $? = 3`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 4 {
+				return misused("%s: give FROM, TO, METHOD and PATH", cmd.CommandPath())
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if output != "text" && output != "json" && output != "yaml" {
+				return misused("-o %q: formats are text, json and yaml", output)
+			}
+			question, err := explain.NewQuestion(args[0], args[1], args[2], args[3], headers)
+			if err != nil {
+				return usageError{err}
+			}
+			snapshot, problems, err := flags.snapshot(cmd)
+			if err != nil {
+				return err
+			}
+			for _, problem := range problems {
+				fmt.Fprintln(cmd.ErrOrStderr(), "warning:", problem)
+			}
+			answer := explain.Explain(snapshot, question)
+			if output == "text" {
+				err = answer.WriteText(cmd.OutOrStdout())
+			} else {
+				err = printAs(cmd.OutOrStdout(), output, answer)
+			}
+			if err == nil && answer.Verdict != explain.Allowed {
+				err = errRefused
+			}
+			return err
+		},
+	}
+	flags.add(cmd.Flags())
+	cmd.Flags().StringArrayVar(&headers, "header", nil, "header of the request, as name=value; may be given several times")
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "format: text, json or yaml")
+	return cmd
+}

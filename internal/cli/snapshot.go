@@ -1,0 +1,246 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/internal/catalog"
+	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/inject/offline"
+	"github.com/outrigger-mesh/outrigger/internal/source"
+	"github.com/outrigger-mesh/outrigger/internal/source/dir"
+	"github.com/outrigger-mesh/outrigger/internal/source/kube"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// snapshotFlags say of which objects a command makes a Snapshot.
+type snapshotFlags struct {
+	engine  engineFlags
+	files   []string
+	timeout time.Duration
+}
+
+func (f *snapshotFlags) add(flags *pflag.FlagSet) {
+	f.engine.addConfig(flags)
+	flags.StringArrayVarP(&f.files, "filename", "f", nil, "file or folder of manifests (*.yaml, *.yml, *.json at any depth), or - for standard input; may be given several times")
+	flags.BoolVar(&f.engine.fromCluster, "from-cluster", false, "read the objects of the cluster instead of manifests")
+	flags.DurationVar(&f.timeout, "timeout", time.Minute, "with --from-cluster: how long reading may take")
+}
+
+// snapshot returns the mesh of the manifests or of the cluster, and what is wrong
+// with manifests that no Snapshot holds.
+func (f *snapshotFlags) snapshot(cmd *cobra.Command) (*mesh.Snapshot, []mesh.Problem, error) {
+	switch {
+	case f.engine.fromCluster && len(f.files) == 0:
+		facts, err := f.clusterFacts(cmd)
+		if err != nil {
+			return nil, nil, err
+		}
+		return catalog.Build(facts), nil, nil
+	case !f.engine.fromCluster && len(f.files) > 0:
+		facts, problems, err := f.manifestFacts(cmd)
+		if err != nil {
+			return nil, nil, err
+		}
+		return catalog.Build(facts), problems, nil
+	}
+	return nil, nil, misused("%s: name a file or a folder with -f, or - for standard input; or give --from-cluster", cmd.CommandPath())
+}
+
+func (f *snapshotFlags) mapper() source.MapperOptions {
+	return source.MapperOptions{MeshName: f.engine.mesh.name, Config: configOptions(), SidecarClass: inject.ClassOf}
+}
+
+// clusterFacts reads everything once.
+func (f *snapshotFlags) clusterFacts(cmd *cobra.Command) ([]mesh.Fact, error) {
+	config, err := f.engine.kube.config()
+	if err != nil {
+		return nil, err
+	}
+	s, err := kube.New(config, kube.Options{
+		Namespace: f.engine.mesh.namespace, MeshConfigName: f.engine.mesh.config,
+		Log: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn})),
+	})
+	if err != nil {
+		return nil, err
+	}
+	errUnread := fmt.Errorf("not everything was read in %s; is the API server there, and may you list Pods, Services, EndpointSlices, Namespaces and the mesh's own kinds?", f.timeout)
+	ctx, cancel := context.WithTimeoutCause(cmd.Context(), f.timeout, errUnread)
+	defer cancel()
+	read, done := context.WithCancel(ctx)
+	defer done()
+	var facts []mesh.Fact
+	complete := false
+	group, groupCtx := errgroup.WithContext(read)
+	group.Go(func() error { return s.Start(groupCtx) })
+	group.Go(func() error {
+		apply := func(some ...mesh.Fact) {
+			if !complete {
+				facts = append(facts, some...)
+			}
+		}
+		return s.Feed(groupCtx, source.NewMapper(f.mapper()), apply, func() { complete = true; done() })
+	})
+	if err := group.Wait(); err != nil && !complete {
+		return nil, fmt.Errorf("reading the cluster: %w", err)
+	}
+	if !complete {
+		return nil, fmt.Errorf("reading the cluster: %w", context.Cause(ctx))
+	}
+	return facts, nil
+}
+
+// manifestFacts goes the way of the controller. What a cluster would have added,
+// pods and their sidecars among them, is added on the way; which sidecar a pod gets
+// is the injector's decision.
+func (f *snapshotFlags) manifestFacts(cmd *cobra.Command) ([]mesh.Fact, []mesh.Problem, error) {
+	// Standard input is read twice: by the injector's reader and by that of the mesh.
+	var stdin []byte
+	if slices.Contains(f.files, "-") {
+		var err error
+		if stdin, err = io.ReadAll(cmd.InOrStdin()); err != nil {
+			return nil, nil, err
+		}
+	}
+	sources, err := offline.Read(f.files, bytes.NewReader(stdin))
+	if errors.Is(err, offline.ErrStdinTwice) {
+		err = usageError{err}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	classes, err := f.newClasses(cmd.Context(), sources)
+	if err != nil {
+		return nil, nil, err
+	}
+	options := dir.Options{Mapper: f.mapper(), Stdin: bytes.NewReader(stdin), SidecarClass: classes.of}
+	if f.engine.meshConfig != "" {
+		if options.MeshConfig, err = readMeshConfig(f.engine.meshConfig); err != nil {
+			return nil, nil, err
+		}
+	}
+	facts, problems, err := dir.Load(f.files, options)
+	if err != nil {
+		return nil, nil, err
+	}
+	return facts, append(problems, classes.problems...), nil
+}
+
+// classes decides which sidecars pods get.
+type classes struct {
+	ctx    context.Context
+	engine *inject.Injector
+	// problems are the pods that the injector would deny.
+	problems []mesh.Problem
+}
+
+// newClasses asks the injector with the MeshConfig of the manifests, if they have
+// one.
+func (f *snapshotFlags) newClasses(ctx context.Context, sources []offline.Source) (*classes, error) {
+	engineFlags := f.engine
+	engineFlags.found = findMeshConfig(sources)
+	// What is wrong with the MeshConfig is in its facts.
+	engineFlags.problems = io.Discard
+	engine, err := engineFlags.build(ctx, offline.Parse(sources).Namespaces())
+	if err != nil {
+		return nil, err
+	}
+	return &classes{ctx: ctx, engine: engine}, nil
+}
+
+// of is for dir.Options. The engine knows the namespaces of the manifests, and what
+// it has to think of others.
+func (c *classes) of(pod *corev1.Pod, _ *corev1.Namespace) string {
+	var result inject.Result
+	raw, err := json.Marshal(pod)
+	if err == nil {
+		result = c.engine.Inject(c.ctx, inject.Request{Namespace: pod.Namespace, Pod: raw})
+	}
+	switch {
+	case err == nil && result.Decision.Outcome == inject.Inject:
+		return result.Class
+	case err == nil && result.Decision.Outcome != inject.Deny:
+		return ""
+	case err != nil:
+		result.Decision.Message = err.Error()
+	}
+	c.problems = append(c.problems, mesh.Problem{
+		Object: mesh.ObjectRef{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name},
+		Reason: "Denied", Message: "the injector would refuse the pod: " + result.Decision.Message,
+	})
+	return ""
+}
+
+// findMeshConfig returns the first MeshConfig of the manifests, or nil. Documents
+// that cannot be read are somebody else's to complain of.
+func findMeshConfig(sources []offline.Source) *v1alpha2.MeshConfig {
+	for _, s := range sources {
+		for document := range bytes.SplitSeq(s.Data, []byte("\n---")) {
+			if !bytes.Contains(document, []byte("MeshConfig")) {
+				continue
+			}
+			var list struct {
+				v1alpha2.MeshConfig
+				Items []v1alpha2.MeshConfig `json:"items"`
+			}
+			if err := yaml.Unmarshal(document, &list); err != nil {
+				continue
+			}
+			for _, obj := range append([]v1alpha2.MeshConfig{list.MeshConfig}, list.Items...) {
+				group, _, _ := strings.Cut(obj.APIVersion, "/")
+				if obj.Kind == "MeshConfig" && group == v1alpha2.GroupName {
+					return &obj
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// allProblems are those of the Snapshot and the others, sorted. What is not served
+// to proxies in this build is honoured in the Snapshot all the same.
+func allProblems(s *mesh.Snapshot, others []mesh.Problem) []mesh.Problem {
+	all := slices.Clone(others)
+	for _, problems := range s.Problems.All() {
+		all = append(all, problems.List...)
+	}
+	all = slices.DeleteFunc(all, func(p mesh.Problem) bool { return p.Reason == source.ReasonNotYet })
+	slices.SortFunc(all, func(a, b mesh.Problem) int {
+		return cmp.Or(
+			strings.Compare(a.Object.Namespace, b.Object.Namespace), strings.Compare(a.Object.Kind, b.Object.Kind),
+			strings.Compare(a.Object.Name, b.Object.Name), strings.Compare(a.String(), b.String()),
+		)
+	})
+	return slices.Compact(all)
+}
+
+// printAs writes a value as JSON or YAML.
+func printAs(w io.Writer, format string, value any) error {
+	if format == "json" {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(value)
+	}
+	text, err := yaml.Marshal(value)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(text)
+	return err
+}

@@ -1,0 +1,208 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+)
+
+// newTranslateCommand returns the command translate, with the drivers that lookup
+// finds.
+func newTranslateCommand(lookup func(class string) (driver.Driver, error)) *cobra.Command {
+	var (
+		flags                           snapshotFlags
+		proxy, class, output, directory string
+		check                           bool
+	)
+	cmd := &cobra.Command{
+		Use:   "translate (-f DIR | --from-cluster) --proxy NAMESPACE/POD",
+		Short: "Print the configuration that a proxy would get",
+		Long: `Print the configuration that a proxy would get.
+
+Builds the mesh of the manifests, or of the cluster, and has the driver of the pod's sidecar class
+translate what the pod's proxy may see of it. The result is byte for byte what the
+proxy would be sent.
+
+With -o yaml all files are one stream, with a comment line before each; with -o
+json they are members of one object; with --output-dir each is a file. --check asks
+the real proxy, whose program must be on this machine, whether it would take the
+configuration. What is wrong with the manifests goes to standard error.
+
+Without --proxy, the proxies that there are are listed on standard error. The pods
+of a Deployment are called NAME-0, NAME-1 and so on.
+
+Exit codes: 0 all is well, 1 something failed or the proxy refuses the
+configuration, 2 wrong usage.`,
+		Example: `  # what does the bookbuyer's proxy get, and would it take it?
+  outrigger translate -f manifests --proxy bookbuyer/bookbuyer-0 --check
+
+  # what would change if the manifests changed?
+  outrigger translate -f old --proxy shop/cart-0 --output-dir before
+  outrigger translate -f new --proxy shop/cart-0 --output-dir after
+  diff -r before after
+
+  # the same pod with another proxy
+  outrigger translate -f manifests --proxy shop/cart-0 --driver envoy -o json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if output != "json" && output != "yaml" {
+				return misused("-o %q: formats are yaml and json", output)
+			}
+			snapshot, problems, err := flags.snapshot(cmd)
+			if err != nil {
+				return err
+			}
+			warn(cmd.ErrOrStderr(), allProblems(snapshot, problems))
+			view, err := chooseView(snapshot, proxy)
+			if err != nil {
+				return err
+			}
+			view = ofClass(view, class)
+			d, err := lookup(view.Proxy.Class)
+			if err != nil {
+				return err
+			}
+			translator, ok := d.(driver.Translator)
+			if !ok {
+				return fmt.Errorf("driver %s cannot say what a proxy gets; name another with --driver", view.Proxy.Class)
+			}
+			files, err := translator.Translate(view)
+			if err != nil {
+				return fmt.Errorf("translating for %s: %w", view.Proxy.Name, err)
+			}
+			if directory != "" {
+				err = writeConfiguration(directory, files)
+			} else {
+				err = printConfiguration(cmd.OutOrStdout(), output, files)
+			}
+			if err != nil || !check {
+				return err
+			}
+			return checkConfiguration(cmd.Context(), cmd.ErrOrStderr(), d, view)
+		},
+	}
+	flags.add(cmd.Flags())
+	cmd.Flags().StringVar(&proxy, "proxy", "", "pod of the proxy, as NAMESPACE/POD")
+	cmd.Flags().StringVar(&class, "driver", "", "driver that translates, instead of that of the pod's sidecar class")
+	cmd.Flags().StringVarP(&output, "output", "o", "yaml", "format: yaml or json")
+	cmd.Flags().StringVar(&directory, "output-dir", "", "folder for the files, which is made if need be; instead of printing them")
+	cmd.Flags().BoolVar(&check, "check", false, "ask the real proxy whether it would take the configuration")
+	return cmd
+}
+
+// warn writes the first problems, and how to see the others.
+func warn(w io.Writer, problems []mesh.Problem) {
+	const most = 20
+	for _, problem := range problems[:min(len(problems), most)] {
+		fmt.Fprintln(w, "warning:", problem)
+	}
+	if len(problems) > most {
+		fmt.Fprintf(w, "warning: and %d more problems; see outrigger validate\n", len(problems)-most)
+	}
+}
+
+// chooseView returns the View of the proxy of a pod. Its errors list the proxies.
+func chooseView(s *mesh.Snapshot, pod string) (*mesh.View, error) {
+	var proxies []string
+	for _, view := range s.Views.All() {
+		if view.Proxy.Name.String() == pod {
+			return view, nil
+		}
+		proxies = append(proxies, fmt.Sprintf("%s (%s)", view.Proxy.Name, view.Proxy.Class))
+	}
+	slices.Sort(proxies)
+	const most = 50
+	if len(proxies) > most {
+		proxies = append(proxies[:most], fmt.Sprintf("and %d more", len(proxies)-most))
+	}
+	list := "there is none"
+	if len(proxies) > 0 {
+		list = "there are:\n  " + strings.Join(proxies, "\n  ")
+	}
+	if pod == "" {
+		return nil, misused("name a proxy with --proxy; %s", list)
+	}
+	return nil, fmt.Errorf("no pod %s has a proxy; %s", pod, list)
+}
+
+// ofClass returns the View of the same proxy if it were of the class.
+func ofClass(view *mesh.View, class string) *mesh.View {
+	class = strings.ToLower(class)
+	if class == "" || class == view.Proxy.Class {
+		return view
+	}
+	proxy := *view.Proxy
+	proxy.Class = class
+	proxy.Plaintext = slices.Contains(view.Settings.PlaintextClasses, class)
+	return mesh.NewView(mesh.Seal(&proxy), view.Settings, view.Inbound, view.Outbound, view.Egress)
+}
+
+func checkConfiguration(ctx context.Context, report io.Writer, d driver.Driver, view *mesh.View) error {
+	checker, ok := d.(driver.Checker)
+	if !ok {
+		return fmt.Errorf("driver %s cannot ask its proxy; leave out --check", view.Proxy.Class)
+	}
+	if err := checker.Check(ctx, view); err != nil {
+		if errors.Is(err, driver.ErrNoProxy) {
+			return fmt.Errorf("not checked: %w", err)
+		}
+		return fmt.Errorf("the proxy does not take the configuration of %s: %w", view.Proxy.Name, err)
+	}
+	fmt.Fprintf(report, "the proxy takes the configuration of %s\n", view.Proxy.Name)
+	return nil
+}
+
+// printConfiguration writes the files as one stream or one object.
+func printConfiguration(w io.Writer, format string, files []driver.File) error {
+	if format == "yaml" {
+		for _, file := range files {
+			content := bytes.TrimPrefix(file.Content, []byte("---\n"))
+			if _, err := fmt.Fprintf(w, "---\n# %s\n%s\n", file.Name, bytes.TrimRight(content, "\n")); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	object := make(map[string]any, len(files))
+	for _, file := range files {
+		object[file.Name] = string(file.Content)
+		if !slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(file.Name)) {
+			continue
+		}
+		var value any
+		if err := yaml.Unmarshal(file.Content, &value); err == nil {
+			object[file.Name] = value
+		}
+	}
+	return printAs(w, "json", object)
+}
+
+func writeConfiguration(directory string, files []driver.File) error {
+	for _, file := range files {
+		name := filepath.FromSlash(file.Name)
+		if !filepath.IsLocal(name) {
+			return fmt.Errorf("the driver names a file %q, which would be outside of %s", file.Name, directory)
+		}
+		name = filepath.Join(directory, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(name, file.Content, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// newValidateCommand returns the command validate.
+func newValidateCommand() *cobra.Command {
+	var (
+		flags  snapshotFlags
+		output string
+	)
+	cmd := &cobra.Command{
+		Use:   "validate -f DIR | --from-cluster",
+		Short: "Find what is wrong with the objects of a mesh",
+		Long: `Find what is wrong with the objects of a mesh, for a CI pipeline.
+
+Reads manifests as the control plane would read them from a cluster, or the
+cluster's own objects, and prints what it complains of: objects that cannot be read, rules that contradict each
+other or refer to what is not there, fields that have no effect, pods that the
+injector would refuse. The same Problems end in the objects' status in a cluster.
+
+Prints one line a problem to standard output, sorted by namespace and object.
+
+Exit codes: 0 there is no problem, 1 there are some or something failed, 2 wrong
+usage.`,
+		Example: `  # check a folder before it is applied
+  outrigger validate -f manifests
+
+  # check what Helm renders, with the cluster's MeshConfig
+  kubectl get meshconfig osm-mesh-config -n osm-system -o yaml > mesh.yaml
+  helm template shop ./chart | outrigger validate -f - --mesh-config mesh.yaml
+
+  # for a program
+  outrigger validate -f manifests -o json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if output != "text" && output != "json" && output != "yaml" {
+				return misused("-o %q: formats are text, json and yaml", output)
+			}
+			snapshot, others, err := flags.snapshot(cmd)
+			if err != nil {
+				return err
+			}
+			problems := allProblems(snapshot, others)
+			if output != "text" {
+				// An empty list, not null.
+				if err := printAs(cmd.OutOrStdout(), output, append([]mesh.Problem{}, problems...)); err != nil {
+					return err
+				}
+			} else {
+				for _, problem := range problems {
+					fmt.Fprintln(cmd.OutOrStdout(), problem)
+				}
+			}
+			if len(problems) > 0 {
+				return errReported
+			}
+			fmt.Fprintln(cmd.ErrOrStderr(), "no problems")
+			return nil
+		},
+	}
+	flags.add(cmd.Flags())
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "format: text, json or yaml")
+	return cmd
+}

@@ -1,0 +1,104 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// caller is who sends the request.
+type caller struct {
+	workload *mesh.Workload
+	// view is nil for a workload without a sidecar.
+	view *mesh.View
+}
+
+// identity is zero for a caller that nobody can know.
+func (c caller) identity() mesh.Identity {
+	if c.view == nil || c.view.Proxy.Plaintext {
+		return mesh.Identity{}
+	}
+	return c.view.Proxy.Identity
+}
+
+// address returns one of the workload's, of the other address's family if it can.
+func (c caller) address(other netip.Addr) netip.Addr {
+	for _, addr := range c.workload.Addresses {
+		if addr.Is4() == other.Is4() {
+			return addr
+		}
+	}
+	return netip.Addr{}
+}
+
+func (x *inquiry) findCaller(from mesh.Name) (caller, bool) {
+	if workload, ok := x.snapshot.Workloads.Get(from.String()); ok {
+		c := caller{workload: workload, view: x.viewOf(workload)}
+		x.say("caller", "pod "+from.String()+" "+c.describe())
+		x.involve(from.String())
+		return c, true
+	}
+	var with, without []caller
+	var inNamespace []string
+	for _, key := range x.snapshot.Workloads.Names() {
+		workload, _ := x.snapshot.Workloads.Get(key)
+		if workload.Namespace != from.Namespace {
+			continue
+		}
+		inNamespace = append(inNamespace, workload.Name.Name+" ("+workload.ServiceAccount+")")
+		if workload.ServiceAccount != from.Name || workload.Ended {
+			continue
+		}
+		if view := x.viewOf(workload); view != nil {
+			with = append(with, caller{workload, view})
+		} else {
+			without = append(without, caller{workload: workload})
+		}
+	}
+	all := slices.Concat(with, without)
+	if len(all) == 0 {
+		hint := "the mesh knows no workload of namespace " + from.Namespace
+		if len(inNamespace) > 0 {
+			hint = "the workloads there, and their service accounts, are " + list(inNamespace, 10)
+		}
+		x.end(Unreachable, "caller", fmt.Sprintf("no pod is called %s, and none runs as that service account", from), hint)
+		return caller{}, false
+	}
+	c := all[0]
+	one := "which alone runs"
+	if len(all) > 1 {
+		one = fmt.Sprintf("one of %d that run", len(all))
+	}
+	x.say("caller", fmt.Sprintf("pod %s, %s as service account %s, %s", c.workload.Name, one, from, c.describe()))
+	x.involve(c.workload.Name.String())
+	return c, true
+}
+
+// viewOf returns the View of a workload's proxy, or nil if it has none.
+func (x *inquiry) viewOf(w *mesh.Workload) *mesh.View {
+	view, ok := x.snapshot.Views.Get(w.UID)
+	if !ok {
+		return nil
+	}
+	return view
+}
+
+func (c caller) describe() string {
+	switch {
+	case c.view == nil:
+		return "has no sidecar: it calls in plaintext, and nobody knows who it is"
+	case c.view.Proxy.Plaintext:
+		return fmt.Sprintf("calls through its %s sidecar, of a class that speaks no mesh TLS: nobody knows who it is", c.view.Proxy.Class)
+	}
+	return fmt.Sprintf("calls through its %s sidecar as %s", c.view.Proxy.Class, c.view.Proxy.Identity)
+}
+
+// count returns "1 thing" or "2 things".
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}

@@ -1,0 +1,138 @@
+// Package explain says in words what the mesh does with one request: which proxy
+// calls, which destination and route take it, which endpoints it may reach and in
+// what security, and which rule lets it in or why none does.
+//
+// It reads a Snapshot as drivers read Views, and decides nothing itself: the
+// decisions are those that package mesh defines. It imports no driver and nothing
+// of Kubernetes.
+package explain
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// Verdict is what becomes of a request.
+type Verdict string
+
+const (
+	// Allowed is a request that reaches an application, or a host outside the mesh,
+	// whichever endpoint is chosen.
+	Allowed Verdict = "Allowed"
+	// Denied is one that a proxy refuses.
+	Denied Verdict = "Denied"
+	// Unreachable is one for which there is nobody to call, or no caller.
+	Unreachable Verdict = "Unreachable"
+	// Mixed is one whose fate depends on the endpoint that is chosen.
+	Mixed Verdict = "Mixed"
+)
+
+// Explanation is the answer to a Question.
+type Explanation struct {
+	// From, To and Request are the question.
+	From    string `json:"from"`
+	To      string `json:"to"`
+	Request string `json:"request"`
+
+	Verdict Verdict `json:"verdict"`
+	// Steps are in the order in which the request passes them.
+	Steps []Step `json:"steps"`
+	// Problems are those of the objects that have to do with it, and, if it is not
+	// Allowed, of those that should have.
+	Problems []mesh.Problem `json:"problems,omitempty"`
+}
+
+// Step is one thing that happens to the request.
+type Step struct {
+	// Topic is what it is about, one word: caller, destination, route, retries,
+	// backend, limits, connection, access or egress.
+	Topic string `json:"topic"`
+	// Text says it in words.
+	Text string `json:"text"`
+	// Details are its parts or its reasons, a line each.
+	Details []string `json:"details,omitempty"`
+	// Verdict is set where the step ends the way of the request.
+	Verdict Verdict `json:"verdict,omitempty"`
+}
+
+// Explain answers the question. It always does: whoever is not there is said to be
+// missing.
+func Explain(s *mesh.Snapshot, q Question) *Explanation {
+	x := &inquiry{
+		snapshot: s, request: q.Request, involved: make(map[string]bool),
+		answer: &Explanation{From: q.From.String(), To: q.To.String(), Request: q.Request.Method + " " + q.Request.Path},
+	}
+	if caller, ok := x.findCaller(q.From); ok {
+		x.callTarget(caller, q.To)
+	}
+	x.answer.Verdict = x.verdict()
+	x.findProblems()
+	return x.answer
+}
+
+// inquiry is one answer in the making.
+type inquiry struct {
+	snapshot *mesh.Snapshot
+	request  mesh.Request
+	answer   *Explanation
+	verdicts []Verdict
+	// involved are the objects that the request met, namespace/name, and namespaces
+	// those whose rules should have let it pass.
+	involved   map[string]bool
+	namespaces []string
+}
+
+func (x *inquiry) say(topic, text string, details ...string) {
+	x.answer.Steps = append(x.answer.Steps, Step{Topic: topic, Text: text, Details: details})
+}
+
+// end says the last step of one way that the request may go.
+func (x *inquiry) end(v Verdict, topic, text string, details ...string) {
+	x.answer.Steps = append(x.answer.Steps, Step{Topic: topic, Text: text, Details: details, Verdict: v})
+	x.verdicts = append(x.verdicts, v)
+}
+
+func (x *inquiry) involve(names ...string) {
+	for _, name := range names {
+		x.involved[name] = true
+	}
+}
+
+func (x *inquiry) verdict() Verdict {
+	if len(x.verdicts) == 0 {
+		return Unreachable
+	}
+	for _, v := range x.verdicts[1:] {
+		if v != x.verdicts[0] {
+			return Mixed
+		}
+	}
+	return x.verdicts[0]
+}
+
+// policyKinds are the kinds whose wrong objects may be why a request is not allowed.
+var policyKinds = []string{
+	"TrafficTarget", "HTTPRouteGroup", "TCPRoute", "TrafficSplit", "Egress", "IngressBackend", "Retry", "UpstreamTrafficSetting",
+}
+
+func (x *inquiry) findProblems() {
+	for _, key := range x.snapshot.Problems.Names() {
+		problems, _ := x.snapshot.Problems.Get(key)
+		object := problems.Object
+		concerned := x.involved[object.Namespace+"/"+object.Name] ||
+			x.answer.Verdict != Allowed && slices.Contains(x.namespaces, object.Namespace) && slices.Contains(policyKinds, object.Kind)
+		if concerned {
+			x.answer.Problems = append(x.answer.Problems, problems.List...)
+		}
+	}
+}
+
+// list joins some of the words, and says how many there are besides.
+func list(words []string, most int) string {
+	if len(words) <= most {
+		return strings.Join(words, ", ")
+	}
+	return strings.Join(words[:most], ", ") + " and " + count(len(words)-most, "other")
+}

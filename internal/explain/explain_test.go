@@ -1,0 +1,180 @@
+package explain
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// TestExplain asks questions about the shop. The verdict stands here, and the words
+// in testdata; UPDATE=1 writes them.
+func TestExplain(t *testing.T) {
+	const goldenFile = "testdata/explanations.txtar"
+	archive, err := txtar.ParseFile(goldenFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden := make(map[string][]byte)
+	for _, file := range archive.Files {
+		golden[file.Name] = file.Data
+	}
+	written := &txtar.Archive{Comment: archive.Comment}
+	for _, tt := range []struct {
+		name       string
+		permissive bool
+		from, to   string
+		request    string
+		headers    []string
+		want       Verdict
+	}{
+		{name: "rule", from: "shop/desk-1", to: "shop/cart:80", request: "GET /books?page=1", want: Allowed},
+		{name: "service account", from: "shop/desk", to: "shop/cart:http", request: "GET /books", want: Allowed},
+		{name: "first port", from: "shop/desk", to: "shop/cart", request: "GET /books", want: Allowed},
+		{name: "by name", from: "shop/desk", to: "cart.shop.svc.cluster.local", request: "GET /books", want: Allowed},
+		{name: "by address", from: "shop/desk", to: "10.1.0.1:80", request: "GET /books", want: Allowed},
+		{name: "route with a match", from: "shop/desk", to: "shop/cart", request: "GET /books", headers: []string{"X-Canary=1"}, want: Allowed},
+		{name: "wrong path", from: "shop/desk-1", to: "shop/cart", request: "GET /admin", want: Denied},
+		{name: "wrong method", from: "shop/desk-1", to: "shop/cart", request: "POST /books", want: Denied},
+		{name: "wrong source", from: "shop/guest", to: "shop/cart", request: "GET /books", want: Denied},
+		{name: "permissive policy", permissive: true, from: "shop/thief", to: "shop/cart", request: "GET /admin", want: Allowed},
+		{name: "not known, egress open", from: "shop/thief", to: "shop/cart", request: "GET /books", want: Denied},
+		{name: "not known, egress closed", from: "shop/locked", to: "shop/cart", request: "GET /books", want: Denied},
+		{name: "no such port", from: "shop/desk", to: "shop/cart:99", request: "GET /", want: Unreachable},
+		{name: "port without workloads", permissive: true, from: "shop/desk", to: "shop/cart:admin", request: "GET /", want: Denied},
+		{name: "no such service", from: "shop/desk", to: "shop/card", request: "GET /", want: Unreachable},
+		{name: "no such namespace", from: "shop/desk", to: "mall/cart", request: "GET /", want: Unreachable},
+		{name: "no such caller", from: "shop/nobody", to: "shop/cart", request: "GET /", want: Unreachable},
+		{name: "no caller in the namespace", from: "mall/nobody", to: "shop/cart", request: "GET /", want: Unreachable},
+		{name: "headless", from: "shop/cart-v1-1", to: "shop/db", request: "GET /", want: Mixed},
+		{name: "headless, by address", from: "shop/cart-v1-1", to: "10.0.0.22:5432", request: "GET /", want: Denied},
+		{name: "headless with many endpoints", permissive: true, from: "shop/desk-1", to: "shop/many", request: "GET /", want: Allowed},
+		{name: "two service accounts", permissive: true, from: "shop/cart-v1-1", to: "shop/two", request: "GET /", want: Allowed},
+		{name: "endpoint without a sidecar", from: "shop/desk-1", to: "shop/stock", request: "GET /", want: Allowed},
+		{name: "no endpoint", from: "shop/desk-1", to: "shop/empty", request: "GET /", want: Unreachable},
+		{name: "caller without a sidecar", from: "shop/legacy", to: "shop/cart", request: "GET /books", want: Denied},
+		{name: "caller without mesh TLS", from: "shop/old", to: "shop/cart", request: "GET /books", want: Denied},
+		{name: "ingress", from: "shop/old", to: "shop/cart", request: "GET /public/1", want: Allowed},
+		{name: "pod", from: "shop/thief", to: "shop/cart-v1-1", request: "GET /", want: Denied},
+		{name: "pod, egress closed", from: "shop/locked", to: "shop/cart-v1-1:8080", request: "GET /", want: Denied},
+		{name: "pod without a sidecar", from: "shop/thief", to: "shop/legacy:80", request: "GET /", want: Allowed},
+		{name: "pod that has ended", from: "shop/thief", to: "shop/gone", request: "GET /", want: Unreachable},
+		{name: "pod without such a port", from: "shop/thief", to: "shop/legacy", request: "GET /", want: Unreachable},
+		{name: "external name", from: "shop/desk-1", to: "shop/mail", request: "GET /", want: Allowed},
+		{name: "egress host", from: "shop/desk-1", to: "www.example", request: "GET /books", want: Allowed},
+		{name: "egress host, wrong path", from: "shop/desk-1", to: "www.example", request: "GET /", want: Denied},
+		{name: "egress, another host", from: "shop/desk-1", to: "www.test:80", request: "GET /", want: Denied},
+		{name: "egress, another port", from: "shop/desk-1", to: "www.example:8080", request: "GET /", want: Denied},
+		{name: "egress by server name", from: "shop/desk-1", to: "pay.example:443", request: "GET /", want: Allowed},
+		{name: "egress to a range", from: "shop/desk-1", to: "203.0.113.9:80", request: "GET /", want: Allowed},
+		{name: "egress open", from: "shop/thief", to: "www.example", request: "GET /", want: Allowed},
+		{name: "egress closed", from: "shop/locked", to: "[2001:db8::1]:22", request: "GET /", want: Denied},
+		{name: "egress without a sidecar", from: "shop/legacy", to: "www.example", request: "GET /", want: Allowed},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			method, path, _ := strings.Cut(tt.request, " ")
+			q, err := NewQuestion(tt.from, tt.to, method, path, tt.headers)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer := Explain(shop(tt.permissive), q)
+			if answer.Verdict != tt.want {
+				t.Errorf("the verdict is %s, want %s", answer.Verdict, tt.want)
+			}
+			var got strings.Builder
+			if err := answer.WriteText(&got); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(golden[tt.name]), got.String()); diff != "" && os.Getenv("UPDATE") == "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			written.Files = append(written.Files, txtar.File{Name: tt.name, Data: []byte(got.String())})
+		})
+	}
+	if os.Getenv("UPDATE") != "" {
+		if err := os.WriteFile(goldenFile, txtar.Format(written), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestExplainNothing asks a mesh that is empty, and for everything that can be asked.
+func TestExplainNothing(t *testing.T) {
+	empty := &mesh.Snapshot{Settings: mesh.Seal(&mesh.Settings{})}
+	for _, to := range []string{"a/b", "a/b:80", "host", "host:1", "10.0.0.1", "[::1]:80", "a.b"} {
+		q, err := NewQuestion("a/b", to, "get", "/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := Explain(empty, q); got.Verdict != Unreachable || len(got.Steps) == 0 {
+			t.Errorf("%s: %+v", to, got)
+		}
+	}
+}
+
+func TestNewQuestion(t *testing.T) {
+	for _, tt := range []struct{ to, want string }{
+		{"a/b", "a/b"}, {"a/b:80", "a/b:80"}, {"a/b:http", "a/b:http"}, {"Host.Example", "host.example"}, {"host:81", "host:81"},
+		{"10.0.0.1", "10.0.0.1"}, {"::1", "::1"}, {"[::1]:80", "[::1]:80"}, {"::ffff:10.0.0.1", "10.0.0.1"},
+	} {
+		q, err := NewQuestion("a/b", tt.to, "get", "/a?b", []string{"Host=h", "X-A=1=2", "x-a=3"})
+		if err != nil || q.To.String() != tt.want {
+			t.Errorf("%s: %s, %v, want %s", tt.to, q.To, err, tt.want)
+		}
+		want := mesh.Request{Method: "GET", Host: "h", Path: "/a?b", Headers: map[string][]string{"x-a": {"1=2", "3"}}}
+		if diff := cmp.Diff(want, q.Request); diff != "" {
+			t.Errorf("the request (-want +got):\n%s", diff)
+		}
+	}
+	for _, tt := range []struct {
+		from, to, method, path, header string
+		want                           string
+	}{
+		{"b", "a/b", "GET", "/", "", `FROM "b": write it as NAMESPACE/NAME`},
+		{"a/b/c", "a/b", "GET", "/", "", `FROM "a/b/c": write it as NAMESPACE/NAME`},
+		{"a/", "a/b", "GET", "/", "", `FROM "a/": write it as NAMESPACE/NAME`},
+		{"a/b", "a/", "GET", "/", "", `TO "a/": write it as NAMESPACE/NAME`},
+		{"a/b", "", "GET", "/", "", `TO "": write it as NAMESPACE/NAME, HOST or ADDRESS, and if need be :PORT`},
+		{"a/b", "a/b:", "GET", "/", "", `TO "a/b:": "" is no port`},
+		{"a/b", "a/b:70000", "GET", "/", "", `TO "a/b:70000": "70000" is no port`},
+		{"a/b", "a/b:0", "GET", "/", "", `TO "a/b:0": "0" is no port`},
+		{"a/b", "10.0.0.1:0", "GET", "/", "", `TO "10.0.0.1:0": "0" is no port`},
+		{"a/b", "host:http", "GET", "/", "", `TO "host:http": the port of a host is a number`},
+		{"a/b", "a/b", "", "/", "", `METHOD "": write one such as GET`},
+		{"a/b", "a/b", "/", "GET", "", `METHOD "/": write one such as GET`},
+		{"a/b", "a/b", "GET", "a", "", `PATH "a": it must begin with a slash`},
+		{"a/b", "a/b", "GET", "/", "a", `header "a": write it as name=value`},
+	} {
+		var headers []string
+		if tt.header != "" {
+			headers = []string{tt.header}
+		}
+		if _, err := NewQuestion(tt.from, tt.to, tt.method, tt.path, headers); err == nil || err.Error() != tt.want {
+			t.Errorf("%q %q %q %q %q: error %v, want %s", tt.from, tt.to, tt.method, tt.path, tt.header, err, tt.want)
+		}
+	}
+}
+
+// FuzzNewQuestion asks that no question panics, and that what is read is written as
+// it was read.
+func FuzzNewQuestion(f *testing.F) {
+	f.Add("shop/desk", "shop/cart:80", "GET", "/a", "a=b")
+	f.Add("shop/legacy", "[::1%eth0]:80", "GET", "/%zz?", "=")
+	snapshots := []*mesh.Snapshot{shop(true), shop(false)}
+	f.Fuzz(func(t *testing.T, from, to, method, path, header string) {
+		q, err := NewQuestion(from, to, method, path, []string{header})
+		if err != nil {
+			return
+		}
+		if again, err := parseTarget(q.To.String()); err != nil || again != q.To {
+			t.Errorf("%q is written as %q and then read as %+v, %v", to, q.To, again, err)
+		}
+		for _, s := range snapshots {
+			Explain(s, q)
+		}
+	})
+}

@@ -1,0 +1,192 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// call follows the request from the caller's sidecar, which knows the Destination.
+func (x *inquiry) call(c caller, d *mesh.Destination) {
+	x.say("destination", fmt.Sprintf("the sidecar knows %s: %s at %s, port %d", d.Name, d.Protocol, list(texts(d.Addresses), 2), d.Port))
+	x.involve(d.Service.Name.String())
+	x.namespaces = append(x.namespaces, d.Service.Namespace)
+	route, ok := d.RouteOf(&x.request)
+	if !ok {
+		x.end(Unreachable, "route", "no route takes the request: the sidecar answers 404", x.passedOver(d, route)...)
+		return
+	}
+	x.involve(route.Name)
+	backends := weighted(route.Backends)
+	switch {
+	case len(backends) == 0:
+		x.end(Unreachable, "route", "the route"+of(route.Name)+" has nothing to send to: the sidecar answers 503", x.passedOver(d, route)...)
+		return
+	case route.Name == "" && len(d.Routes) > 1:
+		x.say("route", "the service's own, which takes what no other does", x.passedOver(d, route)...)
+	case route.Name != "":
+		x.say("route", fmt.Sprintf("that of %s takes it: %s", route.Name, describeMatch(route.Match)), x.passedOver(d, route)...)
+	case !d.Protocol.IsHTTP() && len(backends) > 1:
+		x.say("route", "connections are shared among the backends, whatever they carry")
+	}
+	x.tellRetries(route)
+	var total uint64
+	for _, b := range backends {
+		total += uint64(b.Weight)
+	}
+	for _, share := range backends {
+		x.involve(serviceName(share.Backend))
+		b, ok := c.view.Outbound.Backends.Get(share.Backend)
+		text := fmt.Sprintf("%s gets %s", share.Backend, percent(share.Weight, total))
+		if !ok {
+			x.end(Unreachable, "backend", text+", and is not there")
+			continue
+		}
+		x.send(c, b, text)
+	}
+}
+
+// passedOver says why the routes before the given one do not take the request.
+func (x *inquiry) passedOver(d *mesh.Destination, taken mesh.Route) []string {
+	var reasons []string
+	for _, route := range d.Routes {
+		mismatch := route.Match.Mismatch(&x.request)
+		if mismatch == "" {
+			break
+		}
+		if len(reasons) < mostShown {
+			reasons = append(reasons, fmt.Sprintf("not that of %s (%s): the %s does not match", route.Name, describeMatch(route.Match), mismatch))
+		}
+	}
+	return reasons
+}
+
+func (x *inquiry) tellRetries(route mesh.Route) {
+	var details []string
+	if r := route.Retry; r != nil {
+		text := fmt.Sprintf("tried again up to %s on %s", count(int(r.Attempts), "time"), strings.Join(r.On, ", "))
+		if r.PerTry > 0 {
+			text += fmt.Sprintf(", each try at most %s", r.PerTry)
+		}
+		if r.Backoff > 0 {
+			text += fmt.Sprintf(", the first retry after %s", r.Backoff)
+		}
+		details = append(details, text)
+	}
+	if route.Timeout > 0 {
+		details = append(details, fmt.Sprintf("at most %s with all retries", route.Timeout))
+	}
+	if len(details) > 0 {
+		x.say("retries", strings.Join(details, "; "))
+	}
+}
+
+// send follows the request to the endpoints of a Backend.
+func (x *inquiry) send(c caller, b *mesh.Backend, text string) {
+	if b.ExternalName != "" {
+		x.end(Allowed, "backend", fmt.Sprintf("%s: it stands for %s, outside the mesh, and is called in plaintext", text, b.ExternalName))
+		return
+	}
+	var calls []arrival
+	draining := 0
+	for _, e := range b.Endpoints {
+		if e.Draining {
+			draining++
+			continue
+		}
+		a := arrival{
+			caller: c, security: mesh.MeshTLS, serverName: e.ServerName, peer: c.identity(),
+			workload: e.Workload, port: e.Port, addresses: e.Addresses,
+		}
+		if e.ServerName == "" || c.view.Proxy.Plaintext {
+			a.security, a.serverName, a.peer = mesh.Plaintext, "", mesh.Identity{}
+		}
+		if w, ok := x.snapshot.Workloads.Get(e.Workload); ok {
+			a.view = x.viewOf(w)
+		}
+		calls = append(calls, a)
+	}
+	text += ": " + count(len(calls), "endpoint")
+	if draining > 0 {
+		text += fmt.Sprintf(", and %d that takes no new clients", draining)
+	}
+	if len(calls) == 0 {
+		x.end(Unreachable, "backend", text+": the sidecar answers 503")
+		return
+	}
+	x.say("backend", text, policyOf(b.Policy)...)
+	x.arrive(calls)
+}
+
+// policyOf says how the sidecar calls endpoints, where it is not left to the proxy.
+func policyOf(p mesh.UpstreamPolicy) []string {
+	var details []string
+	limit := func(n uint32, what string) {
+		if n > 0 {
+			details = append(details, fmt.Sprintf("at most %d %s", n, what))
+		}
+	}
+	limit(p.MaxConnections, "connections")
+	limit(p.MaxRequests, "requests at once")
+	limit(p.MaxPendingRequests, "requests that wait")
+	limit(p.MaxRetries, "retries at once")
+	limit(p.RequestsPerConnection, "requests a connection")
+	timeout := func(d time.Duration, what string) {
+		if d > 0 {
+			details = append(details, fmt.Sprintf("%s at most %s", what, d))
+		}
+	}
+	timeout(p.ConnectTimeout, "connecting takes")
+	timeout(p.IdleTimeout, "a connection is idle for")
+	if e := p.Ejection; e != nil {
+		details = append(details, fmt.Sprintf("an endpoint is left out for a while after %s in a row", count(int(e.ConsecutiveErrors), "error")))
+	}
+	if p.LoadBalancing.Policy != "" {
+		details = append(details, "endpoints are chosen by "+string(p.LoadBalancing.Policy))
+	}
+	if p.LoadBalancing.PreferZone {
+		details = append(details, "endpoints of the caller's zone are preferred")
+	}
+	return details
+}
+
+func weighted(backends []mesh.WeightedBackend) []mesh.WeightedBackend {
+	var some []mesh.WeightedBackend
+	for _, b := range backends {
+		if b.Weight > 0 {
+			some = append(some, b)
+		}
+	}
+	return some
+}
+
+// serviceName returns the namespace/name in the name of a Backend.
+func serviceName(backend string) string {
+	name, _, _ := strings.Cut(backend, ":")
+	return name
+}
+
+func percent(weight uint32, total uint64) string {
+	if uint64(weight) == total {
+		return "everything"
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%.1f", 100*float64(weight)/float64(total)), ".0") + "%"
+}
+
+// of names whose something is, if that is known.
+func of(name string) string {
+	if name == "" {
+		return ""
+	}
+	return " of " + name
+}
+
+func texts[T fmt.Stringer](values []T) []string {
+	words := make([]string, len(values))
+	for i, v := range values {
+		words[i] = v.String()
+	}
+	return words
+}

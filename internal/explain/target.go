@@ -1,0 +1,316 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// callTarget finds out what the target is and calls it.
+func (x *inquiry) callTarget(c caller, to Target) {
+	if to.Host != "" {
+		name, ok := x.serviceOf(to.Host)
+		if !ok {
+			x.host(&x.request, to.Host)
+			x.leaveToHost(c, to.Host, to.number(80))
+			return
+		}
+		to.Name = name
+	}
+	switch service, isService := x.snapshot.Services.Get(to.Name.String()); {
+	case to.Addr.IsValid():
+		x.host(&x.request, to.Addr.String())
+		x.callAddress(c, netip.AddrPortFrom(to.Addr, to.number(80)))
+	case isService:
+		x.callService(c, service, to)
+	default:
+		x.callPod(c, to)
+	}
+}
+
+// host sets the request's host, unless it was given.
+func (x *inquiry) host(r *mesh.Request, host string) { r.Host = cmp.Or(r.Host, host) }
+
+// serviceOf reads a service's DNS name: name.namespace, name.namespace.svc or
+// longer.
+func (x *inquiry) serviceOf(host string) (mesh.Name, bool) {
+	labels := strings.Split(host, ".")
+	if len(labels) < 2 || len(labels) > 2 && labels[2] != "svc" {
+		return mesh.Name{}, false
+	}
+	name := mesh.Name{Namespace: labels[1], Name: labels[0]}
+	_, ok := x.snapshot.Services.Get(name.String())
+	return name, ok
+}
+
+func (x *inquiry) callService(c caller, service *mesh.Service, to Target) {
+	name := service.Name
+	x.involve(name.String())
+	x.namespaces = append(x.namespaces, service.Namespace)
+	x.host(&x.request, name.Name+"."+name.Namespace)
+	port, ok := portOf(service, to.Port)
+	if !ok {
+		x.end(Unreachable, "destination", fmt.Sprintf("service %s has no port %s", name, cmp.Or(to.Port, "at all")), "its ports are "+list(portsOf(service), 10))
+		return
+	}
+	if to.Port == "" && len(service.Ports) > 1 {
+		x.say("destination", fmt.Sprintf("service %s has the ports %s; this is about %d", name, list(portsOf(service), 10), port.Port))
+	}
+	if service.ExternalName != "" {
+		x.say("destination", fmt.Sprintf("service %s stands for %s, outside the mesh", name, service.ExternalName))
+		x.leaveToHost(c, service.ExternalName, port.Port)
+		return
+	}
+	at := mesh.ServicePort{Name: name, Port: port.Port}
+	if c.view == nil {
+		x.callBehind(c, at, fmt.Sprintf("%s: without a sidecar the request goes to one of its endpoints as it is", at))
+		return
+	}
+	destinations := destinationsOf(c.view.Outbound, at)
+	if len(destinations) == 0 {
+		x.callUnknown(c, service, at)
+		return
+	}
+	if service.Headless {
+		x.say("destination", fmt.Sprintf("service %s is headless: its name leads to the addresses of %s", name, count(len(destinations), "endpoint")))
+	}
+	for i, d := range destinations {
+		if i == mostShown {
+			x.silently(func() {
+				for _, d := range destinations[i:] {
+					x.call(c, d)
+				}
+			})
+			break
+		}
+		x.call(c, d)
+	}
+}
+
+// mostShown is how many of many like parts are explained.
+const mostShown = 5
+
+// silently lets the verdicts of f count, and tells of nothing else.
+func (x *inquiry) silently(f func()) {
+	steps, verdicts := len(x.answer.Steps), len(x.verdicts)
+	f()
+	x.answer.Steps = x.answer.Steps[:steps]
+	counts := make(map[Verdict]int)
+	for _, v := range x.verdicts[verdicts:] {
+		counts[v]++
+	}
+	var words []string
+	for _, v := range []Verdict{Allowed, Denied, Unreachable} {
+		if counts[v] > 0 {
+			words = append(words, fmt.Sprintf("%d %s", counts[v], v))
+		}
+	}
+	x.say("destination", "and so on for the others: "+strings.Join(words, ", "))
+}
+
+func portOf(service *mesh.Service, port string) (mesh.PortSpec, bool) {
+	for _, spec := range service.Ports {
+		if port == "" || port == spec.Name || port == strconv.Itoa(int(spec.Port)) {
+			return spec, true
+		}
+	}
+	return mesh.PortSpec{}, false
+}
+
+func portsOf(service *mesh.Service) []string {
+	var ports []string
+	for _, spec := range service.Ports {
+		text := strconv.Itoa(int(spec.Port))
+		if spec.Name != "" {
+			text += " (" + spec.Name + ")"
+		}
+		ports = append(ports, text)
+	}
+	return ports
+}
+
+// destinationsOf returns the Destinations of a service port, of which a headless
+// service has several, sorted.
+func destinationsOf(o *mesh.Outbound, at mesh.ServicePort) []*mesh.Destination {
+	if d, ok := o.Destinations.Get(at.String()); ok {
+		return []*mesh.Destination{d}
+	}
+	var found []*mesh.Destination
+	for name, d := range o.Destinations.All() {
+		if strings.HasPrefix(name, at.String()+"@") {
+			found = append(found, d)
+		}
+	}
+	slices.SortFunc(found, func(a, b *mesh.Destination) int { return strings.Compare(a.Name, b.Name) })
+	return found
+}
+
+// behind returns the Views of the workloads that a service port leads to, sorted,
+// and the port of each.
+func (x *inquiry) behind(at mesh.ServicePort) ([]*mesh.View, []uint16) {
+	var views []*mesh.View
+	for _, view := range x.snapshot.Views.All() {
+		if targetPort(view, at) != 0 {
+			views = append(views, view)
+		}
+	}
+	slices.SortFunc(views, func(a, b *mesh.View) int { return a.Proxy.Name.Compare(b.Proxy.Name) })
+	ports := make([]uint16, len(views))
+	for i, view := range views {
+		ports[i] = targetPort(view, at)
+	}
+	return views, ports
+}
+
+func targetPort(view *mesh.View, at mesh.ServicePort) uint16 {
+	for _, port := range view.Inbound.Ports {
+		if slices.Contains(port.Services, at) {
+			return port.Port
+		}
+	}
+	return 0
+}
+
+// callBehind has the caller reach the workloads of a service port in plaintext, past
+// its sidecar or through it unknowing.
+func (x *inquiry) callBehind(c caller, at mesh.ServicePort, text string) {
+	views, ports := x.behind(at)
+	if len(views) == 0 {
+		x.end(Unreachable, "destination", text, "no workload with a sidecar is behind it")
+		return
+	}
+	x.say("destination", text)
+	var calls []arrival
+	for i, view := range views {
+		calls = append(calls, arrival{caller: c, security: mesh.Plaintext, view: view, workload: view.Proxy.Name.String(), port: ports[i], addresses: view.Proxy.Addresses})
+	}
+	x.arrive(calls)
+}
+
+// callUnknown has the caller call a service that its sidecar does not know.
+func (x *inquiry) callUnknown(c caller, service *mesh.Service, at mesh.ServicePort) {
+	views, ports := x.behind(at)
+	text := fmt.Sprintf("the sidecar of %s knows no destination %s", c.workload.Name, at)
+	var details []string
+	switch {
+	case c.view.Settings.PermissivePolicy && len(service.Addresses) == 0:
+		details = append(details, "the service has no address and no endpoints that take connections")
+	case c.view.Settings.PermissivePolicy:
+	case len(views) == 0:
+		details = append(details, "no workload with a sidecar is behind it, so no TrafficTarget can allow it")
+	default:
+		details = append(details, "permissive traffic policy mode is off, and no TrafficTarget lets the caller do anything there")
+		details = append(details, x.whyNot(views[0], ports[0], arrivalOf(c, views[0], ports[0], x.request))...)
+	}
+	x.say("destination", text, details...)
+	if len(service.Addresses) == 0 {
+		x.end(Unreachable, "destination", fmt.Sprintf("service %s has no address of its own", service.Name))
+		return
+	}
+	d := mesh.Departure{To: netip.AddrPortFrom(service.Addresses[0], at.Port), Request: &x.request}
+	if x.mayLeave(c, d, fmt.Sprintf("the address of %s", service.Name)) {
+		x.callBehind(c, at, "Kubernetes takes the connection to one of its endpoints, in plaintext")
+	}
+}
+
+func (x *inquiry) callPod(c caller, to Target) {
+	workload, ok := x.snapshot.Workloads.Get(to.Name.String())
+	if !ok {
+		var known []string
+		for _, name := range x.snapshot.Services.Names() {
+			if strings.HasPrefix(name, to.Name.Namespace+"/") {
+				known = append(known, name)
+			}
+		}
+		hint := "the mesh has no service in namespace " + to.Name.Namespace
+		if len(known) > 0 {
+			hint = "services there are " + list(known, 10)
+		}
+		x.end(Unreachable, "destination", fmt.Sprintf("the mesh has neither a service nor a pod %s", to.Name), hint)
+		return
+	}
+	x.involve(to.Name.String())
+	x.namespaces = append(x.namespaces, to.Name.Namespace)
+	if workload.Ended {
+		x.end(Unreachable, "destination", fmt.Sprintf("the containers of pod %s have ended", to.Name))
+		return
+	}
+	port, ok := podPort(workload, x.viewOf(workload), to)
+	if !ok {
+		x.end(Unreachable, "destination", fmt.Sprintf("pod %s names no port%s; give its number as %s:PORT", to.Name, quoted(to.Port), to.Name))
+		return
+	}
+	if len(workload.Addresses) == 0 {
+		x.end(Unreachable, "destination", fmt.Sprintf("pod %s has no address of its own yet", to.Name))
+		return
+	}
+	x.host(&x.request, workload.Addresses[0].String())
+	x.callAddress(c, netip.AddrPortFrom(workload.Addresses[0], port))
+}
+
+// quoted returns the name of something after a space, if it has one.
+func quoted(name string) string {
+	if name == "" {
+		return ""
+	}
+	return " " + strconv.Quote(name)
+}
+
+// podPort returns the port that is meant: by its number or name, or else the first
+// that a service leads to or that a container names.
+func podPort(workload *mesh.Workload, view *mesh.View, to Target) (uint16, bool) {
+	if number := to.number(0); number != 0 {
+		return number, true
+	}
+	for _, p := range workload.Ports {
+		if to.Port != "" && p.Name == to.Port {
+			return p.Number, true
+		}
+	}
+	switch {
+	case to.Port != "":
+		return 0, false
+	case view != nil && len(view.Inbound.Ports) > 0:
+		return view.Inbound.Ports[0].Port, true
+	case len(workload.Ports) > 0:
+		return workload.Ports[0].Number, true
+	}
+	return 0, false
+}
+
+// callAddress has the caller connect to an address, of a Destination, of a pod, or
+// of something outside the mesh.
+func (x *inquiry) callAddress(c caller, to netip.AddrPort) {
+	if c.view != nil {
+		if d, ok := c.view.Outbound.DestinationAt(to); ok {
+			x.call(c, d)
+			return
+		}
+	}
+	var workload *mesh.Workload
+	for _, w := range x.snapshot.Workloads.All() {
+		if slices.Contains(w.Addresses, to.Addr()) && !w.Ended {
+			workload = w
+		}
+	}
+	what := to.String() + ", which is in no service that the sidecar knows and no pod's"
+	if workload != nil {
+		what = fmt.Sprintf("%s, pod %s's own address, which is no destination of the mesh", to, workload.Name)
+	}
+	if !x.mayLeave(c, mesh.Departure{To: to, Request: &x.request}, what) {
+		return
+	}
+	if workload == nil {
+		x.end(Allowed, "destination", fmt.Sprintf("%s is outside the mesh", to))
+		return
+	}
+	x.arrive([]arrival{{
+		caller: c, security: mesh.Plaintext, view: x.viewOf(workload),
+		workload: workload.Name.String(), port: to.Port(), addresses: []netip.Addr{to.Addr()},
+	}})
+}

@@ -1,0 +1,29 @@
+package explain
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// WriteText writes the explanation for a person: the verdict, then the steps, of
+// which those that end a way are marked with a star.
+func (e *Explanation) WriteText(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, %s to %s: %s\n", e.Request, e.From, e.To, e.Verdict)
+	for _, step := range e.Steps {
+		mark := " "
+		if step.Verdict != "" {
+			mark = "*"
+		}
+		fmt.Fprintf(&b, "  %s %-12s %s\n", mark, step.Topic, step.Text)
+		for _, detail := range step.Details {
+			fmt.Fprintf(&b, "  %s %-12s - %s\n", " ", "", detail)
+		}
+	}
+	for _, problem := range e.Problems {
+		fmt.Fprintf(&b, "  ! %s\n", problem)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
