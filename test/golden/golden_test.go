@@ -1,0 +1,174 @@
+package golden_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/outrigger-mesh/outrigger/drivers/envoy"
+	"github.com/outrigger-mesh/outrigger/internal/catalog"
+	"github.com/outrigger-mesh/outrigger/internal/source"
+	"github.com/outrigger-mesh/outrigger/internal/source/dir"
+	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+	"github.com/outrigger-mesh/outrigger/test/city"
+)
+
+// build makes the mesh of manifests. Every pod gets an Envoy but those that say no.
+func build(t *testing.T, manifests io.Reader) *mesh.Snapshot {
+	t.Helper()
+	facts, problems, err := dir.Load([]string{"-"}, dir.Options{
+		Mapper: source.MapperOptions{MeshName: "osm", SidecarClass: func(*corev1.Pod) string { return "" }, Config: source.ConfigOptions{
+			Classes:      []string{"envoy", "pipy"},
+			BuiltinImage: func(string, string) string { return "image" },
+			Env:          func(string) string { return "" },
+			InitImage:    "image",
+		}},
+		Stdin: manifests,
+		SidecarClass: func(pod *corev1.Pod, _ *corev1.Namespace) string {
+			if pod.Annotations["openservicemesh.io/sidecar-injection"] == "disabled" {
+				return ""
+			}
+			return "envoy"
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("reading: %s", p)
+	}
+	return catalog.Build(facts)
+}
+
+// viewOf returns the View of a pod.
+func viewOf(t *testing.T, snapshot *mesh.Snapshot, pod string) *mesh.View {
+	t.Helper()
+	w, ok := snapshot.Workloads.Get(pod)
+	if !ok {
+		t.Fatalf("there is no pod %s; there are %v", pod, snapshot.Workloads.Names())
+	}
+	view, ok := snapshot.Views.Get(w.UID)
+	if !ok {
+		t.Fatalf("pod %s has no View", pod)
+	}
+	return view
+}
+
+// check has the real Envoy read the configuration.
+func check(t *testing.T, view *mesh.View) {
+	t.Helper()
+	err := envoy.Driver{}.Check(t.Context(), view)
+	if errors.Is(err, driver.ErrNoProxy) {
+		t.Skipf("Envoy has not been asked: %v", err)
+	}
+	if err != nil {
+		t.Errorf("Envoy refuses the configuration of %s: %v", view.Proxy.Name, err)
+	}
+}
+
+// TestGolden makes of each case's manifests what a proxy gets. A case's comment says
+// what it shows, and its last line the pod: "proxy: namespace/name".
+func TestGolden(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("there are no cases: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			archive, err := txtar.ParseFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(archive.Files) == 0 || archive.Files[0].Name != "manifests.yaml" {
+				t.Fatalf("%s does not begin with manifests.yaml", file)
+			}
+			_, pod, ok := strings.Cut(strings.TrimSpace(string(archive.Comment)), "proxy: ")
+			if !ok {
+				t.Fatalf("the comment of %s does not end in a line proxy: namespace/name", file)
+			}
+			snapshot := build(t, bytes.NewReader(archive.Files[0].Data))
+			view := viewOf(t, snapshot, pod)
+			got := archive.Files[:1:1]
+			add := func(name string, content []byte) {
+				if len(bytes.TrimSpace(content)) > 0 {
+					got = append(got, txtar.File{Name: name, Data: append(bytes.TrimRight(content, "\n"), '\n')})
+				}
+			}
+			add("problems.txt", problemsOf(snapshot))
+			content, err := json.MarshalIndent(view, "", "  ")
+			if err != nil {
+				t.Fatal(err)
+			}
+			add("view.json", content)
+			translated, err := envoy.Driver{}.Translate(view)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range translated {
+				// It is the same in every case, and a file of its own in the driver.
+				if f.Name != "bootstrap.yaml" {
+					add("envoy/"+f.Name, f.Content)
+				}
+			}
+			if os.Getenv("UPDATE") != "" {
+				archive.Files = got
+				if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if diff := cmp.Diff(string(txtar.Format(&txtar.Archive{Files: archive.Files})), string(txtar.Format(&txtar.Archive{Files: got}))); diff != "" {
+				t.Errorf("%s (-want +got; UPDATE=1 writes what is got):\n%s", file, diff)
+			}
+			check(t, view)
+		})
+	}
+}
+
+func problemsOf(snapshot *mesh.Snapshot) []byte {
+	var out bytes.Buffer
+	for _, name := range snapshot.Problems.Names() {
+		problems, _ := snapshot.Problems.Get(name)
+		for _, p := range problems.List {
+			if p.Reason != source.ReasonNotYet {
+				out.WriteString(p.String() + "\n")
+			}
+		}
+	}
+	return out.Bytes()
+}
+
+// TestCity has Envoy read what one proxy gets in a mesh of a thousand services.
+func TestCity(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes some seconds")
+	}
+	for _, permissive := range []bool{true, false} {
+		name := map[bool]string{true: "permissive", false: "by rules"}[permissive]
+		t.Run(name, func(t *testing.T) {
+			var manifests bytes.Buffer
+			if err := city.Write(&manifests, city.Options{Services: 1000, Replicas: 2, Permissive: permissive}); err != nil {
+				t.Fatal(err)
+			}
+			snapshot := build(t, &manifests)
+			view := viewOf(t, snapshot, "ns-3/"+city.Name(33)+"-0")
+			want := 10
+			if permissive {
+				want = 1000
+			}
+			if got := view.Outbound.Destinations.Len(); got != want {
+				t.Errorf("the proxy sees %d destinations, want %d", got, want)
+			}
+			check(t, view)
+		})
+	}
+}
