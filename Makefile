@@ -38,7 +38,7 @@ fuzz: ## run every fuzz target for FUZZTIME (default 60s)
 	done
 
 bench: ## measure time, allocations, bytes and memory
-	go test -run='^$$' -bench=. -benchmem ./internal/inject/...
+	go test -run='^$$' -bench=. -benchmem ./internal/inject/... ./internal/catalog ./drivers/envoy
 	go run ./test/bench
 
 demo: demo-inject ## show injection on a real API server, without a cluster

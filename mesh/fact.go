@@ -6,7 +6,8 @@ import "net/netip"
 // more.
 type Fact struct {
 	// Object names the object. Facts of one APIVersion, Kind, namespace and name
-	// replace each other.
+	// replace each other, and of an object that comes in several APIVersions the last
+	// in their order counts.
 	Object ObjectRef
 	// Content is one of *Settings, *Namespace, *Workload, *Service,
 	// *EndpointSlice, *AccessRule, *RouteGroup, *Split, *EgressRule, *IngressRule,

@@ -71,7 +71,9 @@ type SplitBackend struct {
 	Weight  uint32 `json:"weight"`
 }
 
-// EgressRule lets sources out of the mesh (Egress).
+// EgressRule lets sources out of the mesh (Egress). A port of HTTP or TLS is matched
+// by Hosts if there are any: Ranges then do not open it, nor narrow the hosts. A port
+// of TCP is matched by Ranges, of which none means any address.
 type EgressRule struct {
 	Sealed
 	Name

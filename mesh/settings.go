@@ -22,9 +22,6 @@ type Settings struct {
 	PlaintextClasses []string `json:"plaintextClasses,omitempty"`
 	// HealthChecks makes a proxy probe its endpoints.
 	HealthChecks bool `json:"healthChecks,omitempty"`
-	// AppOnPodIP has a proxy reach its application at the pod's address instead of
-	// loopback's.
-	AppOnPodIP bool `json:"appOnPodIP,omitempty"`
 
 	TLS           TLS            `json:"tls"`
 	AccessLog     AccessLog      `json:"accessLog"`

@@ -97,21 +97,28 @@ type Change[V Digester] struct {
 // returns the same Table if they change nothing.
 func (t Table[V]) With(changes ...Change[V]) Table[V] {
 	next := t
-	touched := map[uint8]*bucket[V]{}
+	var touched [buckets]bool
+	var coming [buckets]int
+	for _, change := range changes {
+		coming[bucketOf(change.Name)]++
+	}
 	for _, change := range changes {
 		index := bucketOf(change.Name)
-		b, ours := touched[index]
-		if !ours {
-			b = t.bucket(index)
-		}
+		b := next.bucket(index)
 		i, found := b.find(change.Name)
-		switch {
-		case change.Delete && !found,
-			!change.Delete && found && b.entries[i].value.Digest() == change.Value.Digest():
+		if change.Delete && !found || !change.Delete && found && b.entries[i].value.Digest() == change.Value.Digest() {
 			continue
-		case !ours:
-			b = b.copy()
-			touched[index] = b
+		}
+		if !touched[index] {
+			if next.root == t.root {
+				next.root = new([buckets]*bucket[V])
+				if t.root != nil {
+					*next.root = *t.root
+				}
+			}
+			touched[index] = true
+			b = b.copy(coming[index])
+			next.root[index] = b
 		}
 		switch {
 		case change.Delete:
@@ -124,23 +131,20 @@ func (t Table[V]) With(changes ...Change[V]) Table[V] {
 			next.size++
 		}
 	}
-	if len(touched) == 0 {
+	switch {
+	case next.root == t.root:
 		return t
-	}
-	if next.size == 0 {
+	case next.size == 0:
 		return Table[V]{}
 	}
-	next.root = new([buckets]*bucket[V])
-	if t.root != nil {
-		*next.root = *t.root
-	}
-	for index, b := range touched {
-		if len(b.entries) == 0 {
+	for index, b := range next.root {
+		switch {
+		case !touched[index]:
+		case len(b.entries) == 0:
 			next.root[index] = nil
-			continue
+		default:
+			b.sum()
 		}
-		b.sum()
-		next.root[index] = b
 	}
 	next.sum()
 	return next
@@ -224,12 +228,13 @@ func (t *Table[V]) sum() {
 	t.digest = DigestBytes(content)
 }
 
-// copy returns a bucket with room for one more. The bucket may be nil.
-func (b *bucket[V]) copy() *bucket[V] {
-	if b == nil {
-		return &bucket[V]{}
+// copy returns a bucket with room for that many more. The bucket may be nil.
+func (b *bucket[V]) copy(more int) *bucket[V] {
+	var entries []entry[V]
+	if b != nil {
+		entries = b.entries
 	}
-	return &bucket[V]{entries: append(make([]entry[V], 0, len(b.entries)+1), b.entries...)}
+	return &bucket[V]{entries: append(make([]entry[V], 0, len(entries)+more), entries...)}
 }
 
 func (b *bucket[V]) find(name string) (int, bool) {

@@ -89,17 +89,31 @@ func testInjectorRights(t *testing.T, s *server) {
 func testControllerRights(t *testing.T, s *server) {
 	s.apply(t, "{}")
 	account := s.account(t, "outrigger-controller")
+	for _, kind := range []string{
+		"Service", "EndpointSlice", "TrafficTarget", "HTTPRouteGroup", "TCPRoute", "TrafficSplit",
+		"Egress", "IngressBackend", "Retry", "UpstreamTrafficSetting",
+	} {
+		account.can(t, slices.Concat(requests("list watch", kind+" /"), requests("get", kind+" shop/a")))
+		account.cannot(t, requests("create update patch delete", kind+" shop/a"))
+		if kind == "Service" || kind == "EndpointSlice" {
+			continue
+		}
+		account.can(t, requests("update", kind+"/status shop/a"))
+		account.cannot(t, requests("patch", kind+"/status shop/a"))
+	}
+	account.cannot(t, requests("list", "ServiceAccount /"))
 	account.can(t, slices.Concat(
 		requests("list watch", "Namespace /"), requests("list watch", "Pod /"), requests("list watch", "ConfigMap osm-system/"),
 		requests("get list watch", "MeshConfig osm-system/osm-mesh-config"),
 		requests("update", "MeshConfig/status osm-system/osm-mesh-config"),
-		requests("create", "Event shop/a"), requests("create get update", "Lease osm-system/outrigger-controller")))
+		requests("create patch", "Event shop/a"), requests("create get update", "Lease osm-system/outrigger-controller")))
 	account.cannot(t, slices.Concat(
 		requests("list create", "Secret osm-system/"), requests("get", "Secret osm-system/outrigger-injector-ca"),
 		requests("update patch", "MeshConfig osm-system/osm-mesh-config"), requests("list", "MeshConfig shop/"),
 		requests("patch", "MutatingWebhookConfiguration /outrigger-injector"), requests("list", "ConfigMap shop/"),
 		requests("patch", "ConfigMap osm-system/outrigger-injector"), requests("update", "Lease osm-system/other"),
-		requests("create patch delete", "Pod shop/a"), requests("patch", "Namespace /shop")))
+		requests("create patch delete", "Pod shop/a"), requests("update", "Pod/status shop/a"),
+		requests("update", "Service/status shop/a"), requests("patch", "Namespace /shop")))
 }
 
 // requests joins verbs with an object.
@@ -162,13 +176,24 @@ func (a *account) expect(t *testing.T, requests []string, forbidden bool, otherw
 var kinds = map[string]schema.GroupVersionResource{
 	"CertificateSigningRequest":    {Group: "certificates.k8s.io", Version: "v1", Resource: "certificatesigningrequests"},
 	"ConfigMap":                    {Version: "v1", Resource: "configmaps"},
+	"Egress":                       {Group: "policy.openservicemesh.io", Version: "v1alpha1", Resource: "egresses"},
+	"EndpointSlice":                {Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"},
 	"Event":                        {Version: "v1", Resource: "events"},
+	"HTTPRouteGroup":               {Group: "specs.smi-spec.io", Version: "v1alpha4", Resource: "httproutegroups"},
+	"IngressBackend":               {Group: "policy.openservicemesh.io", Version: "v1alpha1", Resource: "ingressbackends"},
 	"Lease":                        {Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
 	"MeshConfig":                   {Group: "config.openservicemesh.io", Version: "v1alpha2", Resource: "meshconfigs"},
 	"MutatingWebhookConfiguration": {Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations"},
 	"Namespace":                    {Version: "v1", Resource: "namespaces"},
 	"Pod":                          {Version: "v1", Resource: "pods"},
+	"Retry":                        {Group: "policy.openservicemesh.io", Version: "v1alpha1", Resource: "retries"},
 	"Secret":                       {Version: "v1", Resource: "secrets"},
+	"Service":                      {Version: "v1", Resource: "services"},
+	"ServiceAccount":               {Version: "v1", Resource: "serviceaccounts"},
+	"TCPRoute":                     {Group: "specs.smi-spec.io", Version: "v1alpha4", Resource: "tcproutes"},
+	"TrafficSplit":                 {Group: "split.smi-spec.io", Version: "v1alpha4", Resource: "trafficsplits"},
+	"TrafficTarget":                {Group: "access.smi-spec.io", Version: "v1alpha3", Resource: "traffictargets"},
+	"UpstreamTrafficSetting":       {Group: "policy.openservicemesh.io", Version: "v1alpha1", Resource: "upstreamtrafficsettings"},
 }
 
 // do makes a request, as a dry run if it would change something.

@@ -25,12 +25,16 @@ func (b *backends) Digest() mesh.Digest { return b.digest }
 
 // done computes the digest, after which nothing is changed any more.
 func (b *backends) done() *backends {
-	digests := make([]mesh.Digest, 0, len(b.list)+2)
+	digests := make([]mesh.Digest, 0, len(b.list)+1)
 	for _, one := range b.list {
 		digests = append(digests, one.Digest())
 	}
-	digests = append(digests, mesh.DigestOf(b.accounts), mesh.DigestOf(b.outside))
-	b.digest = mesh.JoinDigests(digests...)
+	// Neither holds the character that divides them.
+	rest := []byte(strings.Join(b.outside, "|"))
+	for _, account := range b.accounts {
+		rest = append(append(append(append(rest, '\n'), account.Namespace...), '/'), account.Name...)
+	}
+	b.digest = mesh.JoinDigests(append(digests, mesh.DigestBytes(rest))...)
 	return b
 }
 
@@ -38,17 +42,18 @@ func (b *backends) done() *backends {
 type peer struct {
 	account    mesh.ServiceAccount
 	serverName string
-	// member says that it has a sidecar, with or without mesh TLS.
-	member bool
+	// known says that there is such a workload, and member that it has a sidecar, with
+	// or without mesh TLS.
+	known, member bool
 }
 
 func (j *join) peer(r *graph.Reader, key string) peer {
 	w, ok := j.workloads.Get(r, key)
 	if !ok || w.Class == "" || !j.member(r, w.Namespace) {
-		return peer{}
+		return peer{known: ok}
 	}
 	settings := j.mustSettings(r)
-	p := peer{account: accountOf(w), member: true}
+	p := peer{account: accountOf(w), known: true, member: true}
 	if !slices.Contains(settings.PlaintextClasses, w.Class) {
 		p.serverName = identityOf(settings, p.account).DNSName()
 	}
@@ -83,12 +88,10 @@ func (j *join) policy(r *graph.Reader, service string) *policy {
 	return mesh.Seal(p)
 }
 
-// found is an endpoint and whose it is.
+// found is an endpoint and whether it is ready.
 type found struct {
 	mesh.Endpoint
-	account mesh.ServiceAccount
-	member  bool
-	ready   bool
+	ready bool
 }
 
 // makeBackends joins the slices of a service with the workloads that they name.
@@ -115,12 +118,19 @@ func (j *join) makeBackends(r *graph.Reader, port mesh.ServicePort) *backends {
 	}
 	var endpoints []mesh.Endpoint
 	for _, e := range j.endpoints(r, svc, spec) {
-		if !e.member && !settings.Egress {
+		// An endpoint that is no workload is outside the mesh. A workload that is not
+		// known may have a sidecar, so nothing goes to it in plaintext.
+		p := peer{known: true}
+		if e.Workload != "" {
+			p = j.peers.Get(r, e.Workload)
+		}
+		switch {
+		case p.member:
+			made.accounts = append(made.accounts, p.account)
+			e.ServerName = p.serverName
+		case !settings.Egress, !p.known:
 			made.outside = append(made.outside, cmp.Or(e.Workload, e.Addresses[0].String()))
 			continue
-		}
-		if e.member {
-			made.accounts = append(made.accounts, e.account)
 		}
 		endpoints = append(endpoints, e.Endpoint)
 	}
@@ -159,64 +169,65 @@ func portOf(svc *mesh.Service, port uint16) (mesh.PortSpec, bool) {
 
 // endpoints returns those that take connections, sorted by address: the ready ones,
 // with those that end after them as Draining; if none is ready, those that still
-// serve while they end.
+// serve while they end. Whose they are is left open.
 func (j *join) endpoints(r *graph.Reader, svc *mesh.Service, spec mesh.PortSpec) []found {
-	// A workload with addresses of both families is in two slices.
-	byName := map[string]*found{}
+	var all []found
+	ready := false
 	for _, key := range j.slicesOf.Get(r, svc.String()) {
 		slice, _ := j.slices.Get(r, key)
 		i := slices.IndexFunc(slice.Ports, func(p mesh.SlicePort) bool { return p.Name == spec.Name })
 		if i < 0 {
 			continue
 		}
+		all = slices.Grow(all, len(slice.Endpoints))
 		for _, e := range slice.Endpoints {
 			if len(e.Addresses) == 0 || !e.Ready && !e.Serving {
 				continue
 			}
-			address := e.Addresses[0].Unmap()
-			workload := ""
-			name := address.String()
+			f := found{ready: e.Ready, Endpoint: mesh.Endpoint{
+				Addresses: []netip.Addr{e.Addresses[0].Unmap()}, Port: slice.Ports[i].Port, Zone: e.Zone, Draining: e.Terminating,
+			}}
 			if e.Workload != "" {
-				workload = mesh.Name{Namespace: svc.Namespace, Name: e.Workload}.String()
-				name = workload
+				f.Workload = mesh.Name{Namespace: svc.Namespace, Name: e.Workload}.String()
 			}
-			f := byName[name]
-			if f == nil {
-				p := peer{}
-				if workload != "" {
-					p = j.peers.Get(r, workload)
-				}
-				f = &found{
-					Endpoint: mesh.Endpoint{Port: slice.Ports[i].Port, ServerName: p.serverName, Workload: workload, Zone: e.Zone},
-					account:  p.account, member: p.member,
-				}
-				byName[name] = f
-			}
-			f.ready = f.ready || e.Ready
-			f.Draining = f.Draining || e.Terminating
-			if !slices.Contains(f.Addresses, address) {
-				f.Addresses = append(f.Addresses, address)
-			}
+			ready = ready || e.Ready
+			all = append(all, f)
 		}
 	}
-	all := make([]found, 0, len(byName))
-	ready := false
-	for _, f := range byName {
-		slices.SortFunc(f.Addresses, netip.Addr.Compare)
-		// One of each family is all that a client tries.
-		f.Addresses = slices.CompactFunc(f.Addresses, func(a, b netip.Addr) bool { return a.Is4() == b.Is4() })
-		ready = ready || f.ready
-		all = append(all, *f)
+	all = merged(all)
+	for i := range all {
+		// A service may publish endpoints as ready while they end.
+		all[i].Draining = all[i].Draining && ready && !all[i].ready
 	}
-	if !ready {
-		for i := range all {
-			all[i].Draining = false
-		}
-	}
-	slices.SortFunc(all, func(a, b found) int {
-		return cmp.Or(a.Addresses[0].Compare(b.Addresses[0]), cmp.Compare(a.Port, b.Port), strings.Compare(a.Workload, b.Workload))
-	})
+	slices.SortFunc(all, func(a, b found) int { return compareEndpoints(a.Endpoint, b.Endpoint) })
 	return all
+}
+
+func compareEndpoints(a, b mesh.Endpoint) int {
+	return cmp.Or(a.Addresses[0].Compare(b.Addresses[0]), cmp.Compare(a.Port, b.Port), strings.Compare(a.Workload, b.Workload))
+}
+
+// merged makes one endpoint of those of one workload, and of those of one address: a
+// workload with addresses of both families is in two slices, and one that moves from
+// slice to slice may be in both.
+func merged(all []found) []found {
+	slices.SortFunc(all, func(a, b found) int {
+		return cmp.Or(strings.Compare(a.Workload, b.Workload), compareEndpoints(a.Endpoint, b.Endpoint))
+	})
+	kept := all[:0]
+	for _, f := range all {
+		if last := len(kept) - 1; last >= 0 && kept[last].Workload == f.Workload && (f.Workload != "" || kept[last].Addresses[0] == f.Addresses[0]) {
+			one := &kept[last]
+			one.ready = one.ready || f.ready
+			// One of each family, the first, is all that a client tries.
+			if len(one.Addresses) == 1 && one.Addresses[0].Is4() != f.Addresses[0].Is4() {
+				one.Addresses = append(one.Addresses, f.Addresses[0])
+			}
+			continue
+		}
+		kept = append(kept, f)
+	}
+	return kept
 }
 
 // filter is a service port as one service account sees it.

@@ -2,22 +2,23 @@ package catalog
 
 import "sync"
 
-// broker tells subscribers of names. It is safe for use by many goroutines.
-type broker struct {
+// broker tells subscribers of things by their names. It is safe for use by many
+// goroutines.
+type broker[T comparable] struct {
 	mu          sync.Mutex
-	subscribers map[*subscriber]struct{}
+	subscribers map[*subscriber[T]]struct{}
 }
 
 // subscriber holds what it has not been told yet, each name once, in the order in
 // which they came.
-type subscriber struct {
+type subscriber[T comparable] struct {
 	mu    sync.Mutex
-	queue []string
-	known map[string]struct{}
+	queue []T
+	known map[T]struct{}
 	wake  chan struct{}
 }
 
-func (b *broker) tell(name string) {
+func (b *broker[T]) tell(name T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for s := range b.subscribers {
@@ -25,15 +26,15 @@ func (b *broker) tell(name string) {
 	}
 }
 
-func (b *broker) subscribe(stop <-chan struct{}) <-chan string {
-	s := &subscriber{known: map[string]struct{}{}, wake: make(chan struct{}, 1)}
+func (b *broker[T]) subscribe(stop <-chan struct{}) <-chan T {
+	s := &subscriber[T]{known: map[T]struct{}{}, wake: make(chan struct{}, 1)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.subscribers == nil {
-		b.subscribers = map[*subscriber]struct{}{}
+		b.subscribers = map[*subscriber[T]]struct{}{}
 	}
 	b.subscribers[s] = struct{}{}
-	out := make(chan string)
+	out := make(chan T)
 	go func() {
 		defer close(out)
 		defer b.leave(s)
@@ -42,13 +43,13 @@ func (b *broker) subscribe(stop <-chan struct{}) <-chan string {
 	return out
 }
 
-func (b *broker) leave(s *subscriber) {
+func (b *broker[T]) leave(s *subscriber[T]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.subscribers, s)
 }
 
-func (s *subscriber) add(name string) {
+func (s *subscriber[T]) add(name T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, again := s.known[name]; again {
@@ -62,7 +63,7 @@ func (s *subscriber) add(name string) {
 	}
 }
 
-func (s *subscriber) deliver(out chan<- string, stop <-chan struct{}) {
+func (s *subscriber[T]) deliver(out chan<- T, stop <-chan struct{}) {
 	for {
 		name, ok := s.first()
 		if !ok {
@@ -83,13 +84,14 @@ func (s *subscriber) deliver(out chan<- string, stop <-chan struct{}) {
 
 // first takes the first name out. Told again while it is being delivered, it is
 // delivered again.
-func (s *subscriber) first() (string, bool) {
+func (s *subscriber[T]) first() (T, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	var name T
 	if len(s.queue) == 0 {
-		return "", false
+		return name, false
 	}
-	name := s.queue[0]
+	name = s.queue[0]
 	s.queue = s.queue[1:]
 	delete(s.known, name)
 	return name, true

@@ -24,7 +24,9 @@ type Options struct {
 // called from many goroutines.
 type Catalog struct {
 	options Options
-	broker  broker
+	// proxies and objects tell of what changed.
+	proxies broker[string]
+	objects broker[mesh.ObjectRef]
 
 	mu sync.Mutex
 	// pending are the facts that are not in the Snapshot yet, the last of each object.
@@ -95,10 +97,26 @@ func (c *Catalog) View(proxyUID string) (*mesh.View, bool) {
 	return c.Snapshot().Views.Get(proxyUID)
 }
 
+// Problems returns what is wrong with an object, sorted by field and reason. The
+// caller must not change it.
+func (c *Catalog) Problems(object mesh.ObjectRef) []mesh.Problem {
+	if problems, ok := c.Snapshot().Problems.Get(object.String()); ok {
+		return problems.List
+	}
+	return nil
+}
+
+// SubscribeObjects returns a channel of the objects that have come, changed or gone,
+// or whose Problems have, until stop is closed. An object that changes again before
+// it was received is told once.
+func (c *Catalog) SubscribeObjects(stop <-chan struct{}) <-chan mesh.ObjectRef {
+	return c.objects.subscribe(stop)
+}
+
 // Subscribe returns a channel of the UIDs of proxies whose View is new, changed or
 // gone, until stop is closed. A proxy that changes again before it was received is
 // told once.
-func (c *Catalog) Subscribe(stop <-chan struct{}) <-chan string { return c.broker.subscribe(stop) }
+func (c *Catalog) Subscribe(stop <-chan struct{}) <-chan string { return c.proxies.subscribe(stop) }
 
 // Run joins facts as they come, until ctx ends. It is called once.
 //
@@ -136,15 +154,16 @@ func (c *Catalog) publish(joined *join) {
 	c.pending = map[mesh.ObjectRef]mesh.Fact{}
 	c.mu.Unlock()
 
-	begin := time.Now()
+	begin, ran := time.Now(), joined.graph.Runs()
 	for _, fact := range facts {
 		joined.set(fact)
 	}
 	former, next := c.Snapshot(), joined.snapshot()
 	c.snapshot.Store(next)
+	c.tellObjects(facts, former.Problems, next.Problems)
 	changed := 0
 	for change := range next.Views.Diff(former.Views) {
-		c.broker.tell(change.Name)
+		c.proxies.tell(change.Name)
 		changed++
 	}
 	select {
@@ -152,7 +171,21 @@ func (c *Catalog) publish(joined *join) {
 	default:
 		close(c.ready)
 	}
-	c.options.Log.Debug("joined the mesh", "facts", len(facts), "changed_views", changed, "duration", time.Since(begin))
+	c.options.Log.Debug("joined the mesh", "facts", len(facts), "runs", joined.graph.Runs()-ran, "changed_views", changed, "duration", time.Since(begin))
+}
+
+// tellObjects tells of the objects of facts and of those whose Problems changed.
+func (c *Catalog) tellObjects(facts map[mesh.ObjectRef]mesh.Fact, former, next mesh.Table[*mesh.Problems]) {
+	for object := range facts {
+		c.objects.tell(object)
+	}
+	for change := range next.Diff(former) {
+		problems := change.Value
+		if change.Delete {
+			problems, _ = former.Get(change.Name)
+		}
+		c.objects.tell(problems.Object)
+	}
 }
 
 // Build returns the Snapshot of the facts, of which the last of each object counts.

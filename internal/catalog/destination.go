@@ -104,20 +104,27 @@ func (j *join) taken(r *graph.Reader, port mesh.ServicePort, e mesh.Endpoint) bo
 	if e.Workload == "" {
 		return false
 	}
-	w, _ := j.workloads.Get(r, e.Workload)
-	for _, name := range j.servicesOf.Get(r, e.Workload) {
+	for _, name := range j.servicesOf.Get(r, parseName(e.Workload)) {
 		other := j.service(r, name)
 		if other == nil || !other.Headless {
 			continue
 		}
 		for _, spec := range other.Ports {
-			before := mesh.ServicePort{Name: name, Port: spec.Port}.Compare(port) < 0
-			if before && targetOf(w, spec) == e.Port {
+			before := mesh.ServicePort{Name: name, Port: spec.Port}
+			if before.Compare(port) < 0 && j.backends.Get(r, before).has(e) {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// has reports whether one of the Backends of a headless service is the endpoint.
+func (b *backends) has(e mesh.Endpoint) bool {
+	_, ok := slices.BinarySearchFunc(b.list, e, func(one *mesh.Backend, e mesh.Endpoint) int {
+		return compareEndpoints(one.Endpoints[0], e)
+	})
+	return ok
 }
 
 // targetOf returns the workload's port that a service port leads to, 0 if it has

@@ -7,7 +7,8 @@
 // for one is proportional to what it changes. The files follow the picture: join.go
 // wires inputs, indexes, functions and tables; backend.go, destination.go,
 // outbound.go, access.go, inbound.go, egress.go and view.go are the functions, and
-// problem.go tells what contradicts or leads nowhere.
+// problem.go, problem_route.go and problem_edge.go tell what contradicts or leads
+// nowhere.
 //
 // The package knows the vocabulary of package mesh and nothing else: no Kubernetes,
 // no proxy.

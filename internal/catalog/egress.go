@@ -46,20 +46,31 @@ func (j *join) egressRules(r *graph.Reader, account mesh.ServiceAccount) []*mesh
 	return rules
 }
 
-// addEgress adds what a rule lets through a port.
+// addEgress adds what a rule lets through a port. TCP is matched by address, and HTTP
+// and TLS by host where the rule has hosts: its addresses must not open what its hosts
+// keep closed.
 func (j *join) addEgress(r *graph.Reader, p *mesh.EgressRoutes, rule *mesh.EgressRule) {
-	if p.Protocol == mesh.EgressTCP && len(rule.Ranges) == 0 {
+	switch {
+	case p.Protocol == mesh.EgressTCP && len(rule.Ranges) == 0:
 		// Ranges that are left out mean any address, also beside those of another rule.
-		p.Ranges = append(p.Ranges, anywhere...)
+		addRanges(p, anywhere)
+	case p.Protocol == mesh.EgressTCP, len(rule.Hosts) == 0 && len(rule.Groups) == 0:
+		addRanges(p, rule.Ranges)
+	default:
+		j.addHosts(r, p, rule)
 	}
-	for _, prefix := range rule.Ranges {
+}
+
+func addRanges(p *mesh.EgressRoutes, ranges []netip.Prefix) {
+	for _, prefix := range ranges {
 		p.Ranges = append(p.Ranges, prefix.Masked())
 	}
 	slices.SortFunc(p.Ranges, netip.Prefix.Compare)
 	p.Ranges = slices.Compact(p.Ranges)
-	if p.Protocol == mesh.EgressTCP {
-		return
-	}
+}
+
+// addHosts adds the hosts of a rule, and the services that are other names of them.
+func (j *join) addHosts(r *graph.Reader, p *mesh.EgressRoutes, rule *mesh.EgressRule) {
 	matches := []mesh.HTTPMatch{{}}
 	if p.Protocol == mesh.EgressHTTP && len(rule.Groups) > 0 {
 		matches = j.matchesOf(r, rule.Namespace, rule.Groups)
@@ -103,7 +114,8 @@ func (j *join) egressPolicy(r *graph.Reader, rule *mesh.EgressRule, host string)
 	return mesh.UpstreamPolicy{}
 }
 
-// dnsNames are the names of a service that are good in any namespace.
+// dnsNames are the names of a service that are good in any namespace. The cluster's
+// DNS domain is taken to be cluster.local, its default: no object says what it is.
 func dnsNames(service mesh.Name) []string {
 	short := service.Name + "." + service.Namespace
 	return []string{short, short + ".svc", short + ".svc.cluster.local"}

@@ -12,7 +12,7 @@ import (
 )
 
 // inboundKey is all of a workload that matters for what it takes. Workloads with
-// equal keys, such as replicas, share an Inbound.
+// equal keys, such as replicas, share an Inbound. As JSON it is a key of a Memo.
 type inboundKey struct {
 	Account mesh.ServiceAccount `json:"account"`
 	TLS     mesh.TLSMode        `json:"tls"`
@@ -29,10 +29,11 @@ func compareIdentity(a, b mesh.Identity) int {
 	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.ServiceAccount, b.ServiceAccount), strings.Compare(a.TrustDomain, b.TrustDomain))
 }
 
-// inboundOf returns what a workload takes.
-func (j *join) inboundOf(r *graph.Reader, w *mesh.Workload) *mesh.Inbound {
+// inbound returns what a workload takes.
+func (j *join) inbound(r *graph.Reader, workload string) *mesh.Inbound {
+	w, _ := j.workloads.Get(r, workload)
 	key := inboundKey{Account: accountOf(w), TLS: j.tlsMode(r, w)}
-	for _, name := range j.servicesOf.Get(r, w.String()) {
+	for _, name := range j.servicesOf.Get(r, w.Name) {
 		svc := j.service(r, name)
 		if svc == nil {
 			continue
@@ -53,15 +54,21 @@ func (j *join) inboundOf(r *graph.Reader, w *mesh.Workload) *mesh.Inbound {
 	return j.inbounds.Get(r, string(content))
 }
 
+// tlsMode returns the mode of a workload. One whose class speaks no mesh TLS can take
+// nothing but plaintext.
 func (j *join) tlsMode(r *graph.Reader, w *mesh.Workload) mesh.TLSMode {
 	ns, _ := j.namespaces.Get(r, w.Namespace)
-	return cmp.Or(w.InboundTLS, ns.InboundTLS, j.mustSettings(r).InboundTLS, mesh.Strict)
+	settings := j.mustSettings(r)
+	if slices.Contains(settings.PlaintextClasses, w.Class) {
+		return mesh.Permissive
+	}
+	return cmp.Or(w.InboundTLS, ns.InboundTLS, settings.InboundTLS, mesh.Strict)
 }
 
 func (j *join) makeInbound(r *graph.Reader, content string) *mesh.Inbound {
 	var key inboundKey
 	if err := json.Unmarshal([]byte(content), &key); err != nil {
-		panic(err) // inboundOf has written it.
+		panic(err) // inbound has written it.
 	}
 	made := &mesh.Inbound{TLS: key.TLS, Others: j.access(r, key.Account, 0, mesh.TCP)}
 	for _, t := range key.Targets {
@@ -145,7 +152,8 @@ func (j *join) ingressOf(r *graph.Reader, t target) []mesh.Ingress {
 			continue
 		}
 		for _, backend := range rule.Backends {
-			if backend.Service != t.Service.Name.Name || backend.Port != t.Port {
+			// No caller in plaintext has a principal.
+			if backend.Service != t.Service.Name.Name || backend.Port != t.Port || principals && !backend.TLS {
 				continue
 			}
 			in := in

@@ -3,6 +3,7 @@ package catalog
 import (
 	"cmp"
 	"iter"
+	"slices"
 	"strings"
 
 	"github.com/outrigger-mesh/outrigger/internal/graph"
@@ -30,11 +31,14 @@ type join struct {
 	ingresses  *graph.Input[string, *mesh.IngressRule]
 	retries    *graph.Input[string, *mesh.RetryRule]
 	upstreams  *graph.Input[string, *mesh.UpstreamSetting]
-	faults     *graph.Input[string, *mesh.Problems]
-	// said is how to take away what each object said last. versions are the
-	// apiVersions of kinds.
-	said     map[string]func()
-	versions map[string]string
+	// faults are what is wrong with objects by themselves, by kind and key. Of kinds
+	// that have an inspector each object has an entry.
+	faults *graph.Input[string, *mesh.Problems]
+	// said is what objects say, by kind and key, in the order of their apiVersions: of
+	// an object that comes in several the last counts.
+	said map[string][]mesh.Fact
+	// inspectors find what is wrong with an object among others, by its kind.
+	inspectors map[string]inspector
 
 	// Of a service: its slices, splits of which it is the root, rules that open it,
 	// settings of it.
@@ -43,13 +47,13 @@ type join struct {
 	ingressesOf *graph.Index[string, aged]
 	upstreamsOf *graph.Index[string, aged]
 	// Of a workload: the services that it serves.
-	servicesOf *graph.Index[string, mesh.Name]
+	servicesOf *graph.Index[mesh.Name, mesh.Name]
 	// Of a service account: rules that let others call it, that let it out, that retry
-	// for it, and the workloads that run as it.
-	accessesOf  *graph.Index[mesh.ServiceAccount, aged]
-	egressesOf  *graph.Index[mesh.ServiceAccount, aged]
-	retriesOf   *graph.Index[mesh.ServiceAccount, aged]
-	workloadsOf *graph.Index[mesh.ServiceAccount, string]
+	// for it, and whether a workload runs as it.
+	accessesOf *graph.Index[mesh.ServiceAccount, aged]
+	egressesOf *graph.Index[mesh.ServiceAccount, aged]
+	retriesOf  *graph.Index[mesh.ServiceAccount, aged]
+	used       *graph.Index[mesh.ServiceAccount, struct{}]
 	// Of a DNS name outside the mesh: the services that stand for it.
 	aliasesOf *graph.Index[string, mesh.Name]
 	// Of an UpstreamSetting: the EgressRules that name it.
@@ -61,6 +65,7 @@ type join struct {
 	filtered     *graph.Memo[filter, *backends]
 	destinations *graph.Memo[mesh.ServicePort, *destinations]
 	grants       *graph.Memo[mesh.ServiceAccount, *grants]
+	inboundOf    *graph.Memo[string, *mesh.Inbound]
 	inbounds     *graph.Memo[string, *mesh.Inbound]
 	egress       *graph.Memo[mesh.ServiceAccount, *mesh.Egress]
 	outbounds    *graph.Memo[mesh.ServiceAccount, *mesh.Outbound]
@@ -71,6 +76,9 @@ type join struct {
 	backendTables     *graph.Tables[*mesh.Backend]
 	// retried are the Destinations that a service account sees otherwise, by its name.
 	retried *graph.Tables[*mesh.Destination]
+	// taking are what the workloads of a service account take while rules say who may
+	// call, by its name.
+	taking *graph.Tables[*mesh.Inbound]
 	// There is one group of each.
 	views          *graph.Tables[*mesh.View]
 	servicesTable  *graph.Tables[*mesh.Service]
@@ -89,7 +97,7 @@ func compareAged(a, b aged) int {
 }
 
 func newJoin() *join {
-	j := &join{said: map[string]func(){}, versions: map[string]string{}}
+	j := &join{said: map[string][]mesh.Fact{}}
 	g := &j.graph
 	j.settings = graph.NewInput[string, *mesh.Settings](g)
 	j.namespaces = graph.NewInput[string, *mesh.Namespace](g)
@@ -113,6 +121,7 @@ func newJoin() *join {
 	j.filtered = graph.NewMemo(g, j.makeFiltered)
 	j.destinations = graph.NewMemo(g, j.makeDestinations)
 	j.grants = graph.NewMemo(g, j.makeGrants)
+	j.inboundOf = graph.NewMemo(g, j.inbound)
 	j.inbounds = graph.NewMemo(g, j.makeInbound)
 	j.egress = graph.NewMemo(g, j.makeEgress)
 	j.outbounds = graph.NewMemo(g, j.makeOutbound)
@@ -121,6 +130,7 @@ func newJoin() *join {
 	j.destinationTables = graph.NewTables[*mesh.Destination](g)
 	j.backendTables = graph.NewTables[*mesh.Backend](g)
 	j.retried = graph.NewTables[*mesh.Destination](g)
+	j.taking = graph.NewTables[*mesh.Inbound](g)
 	j.views = graph.NewTables[*mesh.View](g)
 	j.servicesTable = graph.NewTables[*mesh.Service](g)
 	j.workloadsTable = graph.NewTables[*mesh.Workload](g)
@@ -131,7 +141,8 @@ func newJoin() *join {
 	graph.NewRule(j.workloads, j.offerWorkload)
 	graph.NewRule(j.retries, j.retry)
 	graph.NewRule(j.workloads, j.view)
-	j.findProblems()
+	j.inspectors = j.makeInspectors()
+	graph.NewRule(j.faults, j.inspect)
 	return j
 }
 
@@ -140,11 +151,11 @@ func (j *join) index() {
 	j.slicesOf = graph.NewIndex(j.slices, strings.Compare, func(key string, s *mesh.EndpointSlice) iter.Seq2[string, string] {
 		return one(mesh.Name{Namespace: s.Namespace, Name: s.Service}.String(), key)
 	})
-	j.servicesOf = graph.NewIndex(j.slices, mesh.Name.Compare, func(_ string, s *mesh.EndpointSlice) iter.Seq2[string, mesh.Name] {
-		return func(yield func(string, mesh.Name) bool) {
+	j.servicesOf = graph.NewIndex(j.slices, mesh.Name.Compare, func(_ string, s *mesh.EndpointSlice) iter.Seq2[mesh.Name, mesh.Name] {
+		return func(yield func(workload, service mesh.Name) bool) {
 			for _, endpoint := range s.Endpoints {
 				workload := mesh.Name{Namespace: s.Namespace, Name: endpoint.Workload}
-				if endpoint.Workload != "" && !yield(workload.String(), mesh.Name{Namespace: s.Namespace, Name: s.Service}) {
+				if endpoint.Workload != "" && !yield(workload, mesh.Name{Namespace: s.Namespace, Name: s.Service}) {
 					return
 				}
 			}
@@ -189,8 +200,8 @@ func (j *join) index() {
 	j.retriesOf = graph.NewIndex(j.retries, byAge, func(key string, rule *mesh.RetryRule) iter.Seq2[mesh.ServiceAccount, aged] {
 		return one(rule.Source, aged{rule.Created, key})
 	})
-	j.workloadsOf = graph.NewIndex(j.workloads, strings.Compare, func(key string, w *mesh.Workload) iter.Seq2[mesh.ServiceAccount, string] {
-		return one(accountOf(w), key)
+	j.used = graph.NewIndex(j.workloads, func(_, _ struct{}) int { return 0 }, func(_ string, w *mesh.Workload) iter.Seq2[mesh.ServiceAccount, struct{}] {
+		return one(accountOf(w), struct{}{})
 	})
 	j.aliasesOf = graph.NewIndex(j.services, mesh.Name.Compare, func(_ string, s *mesh.Service) iter.Seq2[string, mesh.Name] {
 		if s.ExternalName == "" {
@@ -206,64 +217,82 @@ func one[K, V any](key K, value V) iter.Seq2[K, V] {
 
 // set takes in what an object says, or that it is gone.
 func (j *join) set(fact mesh.Fact) {
-	object := fact.Object.APIVersion + " " + fact.Object.String()
-	if len(fact.Problems) > 0 {
-		j.faults.Set(object, problemsOf(fact.Object, fact.Problems))
+	name := mesh.Name{Namespace: fact.Object.Namespace, Name: fact.Object.Name}.String()
+	key := fact.Object.Kind + " " + name
+	facts := j.said[key]
+	former := lastOf(facts)
+	i, found := slices.BinarySearchFunc(facts, fact, func(a, b mesh.Fact) int {
+		return strings.Compare(a.Object.APIVersion, b.Object.APIVersion)
+	})
+	if found {
+		facts = slices.Delete(facts, i, i+1)
+	}
+	if fact.Content != nil || len(fact.Problems) > 0 {
+		facts = slices.Insert(facts, i, fact)
+	}
+	if j.said[key] = facts; len(facts) == 0 {
+		delete(j.said, key)
+	}
+	next := lastOf(facts)
+	if next.Content != nil {
+		j.put(name, next.Content, true)
 	} else {
-		j.faults.Delete(object)
+		j.put(name, former.Content, false)
 	}
-	key := mesh.Name{Namespace: fact.Object.Namespace, Name: fact.Object.Name}.String()
-	remove := j.put(key, fact.Content)
-	// An object that says nothing any more leaves what it said last.
-	if former := j.said[object]; former != nil && remove == nil {
-		former()
+	if len(next.Problems) > 0 || next.Content != nil && j.inspectors[next.Object.Kind] != nil {
+		j.faults.Set(key, problemsOf(next.Object, next.Problems))
+	} else {
+		j.faults.Delete(key)
 	}
-	if remove == nil {
-		delete(j.said, object)
-		return
-	}
-	j.said[object] = remove
-	j.versions[fact.Object.Kind] = fact.Object.APIVersion
 }
 
-// put gives a key its content and returns how to take it away, or nil if there is no
-// content.
-func (j *join) put(key string, content mesh.Content) func() {
+func lastOf(facts []mesh.Fact) mesh.Fact {
+	if len(facts) == 0 {
+		return mesh.Fact{}
+	}
+	return facts[len(facts)-1]
+}
+
+// put gives a key its content, or takes the content away. There may be none.
+func (j *join) put(key string, content mesh.Content, has bool) {
 	switch c := content.(type) {
 	case *mesh.Settings:
-		return put(j.settings, only, c)
+		put(j.settings, only, c, has)
 	case *mesh.Namespace:
-		return put(j.namespaces, c.Name, c)
+		put(j.namespaces, c.Name, c, has)
 	case *mesh.Workload:
-		return put(j.workloads, key, c)
+		put(j.workloads, key, c, has)
 	case *mesh.Service:
-		return put(j.services, key, c)
+		put(j.services, key, c, has)
 	case *mesh.EndpointSlice:
-		return put(j.slices, key, c)
+		put(j.slices, key, c, has)
 	case *mesh.AccessRule:
-		return put(j.accesses, key, c)
+		put(j.accesses, key, c, has)
 	case *mesh.RouteGroup:
 		if c.TCP != nil {
-			return put(j.tcpGroups, key, c)
+			put(j.tcpGroups, key, c, has)
+		} else {
+			put(j.httpGroups, key, c, has)
 		}
-		return put(j.httpGroups, key, c)
 	case *mesh.Split:
-		return put(j.splits, key, c)
+		put(j.splits, key, c, has)
 	case *mesh.EgressRule:
-		return put(j.egresses, key, c)
+		put(j.egresses, key, c, has)
 	case *mesh.IngressRule:
-		return put(j.ingresses, key, c)
+		put(j.ingresses, key, c, has)
 	case *mesh.RetryRule:
-		return put(j.retries, key, c)
+		put(j.retries, key, c, has)
 	case *mesh.UpstreamSetting:
-		return put(j.upstreams, key, c)
+		put(j.upstreams, key, c, has)
 	}
-	return nil
 }
 
-func put[V mesh.Digester](in *graph.Input[string, V], key string, value V) func() {
-	in.Set(key, value)
-	return func() { in.Delete(key) }
+func put[V mesh.Digester](in *graph.Input[string, V], key string, value V, has bool) {
+	if has {
+		in.Set(key, value)
+	} else {
+		in.Delete(key)
+	}
 }
 
 // member reports whether what is in the namespace belongs to the mesh.

@@ -52,20 +52,29 @@ func (j *join) offer(r *graph.Reader, key string, out *graph.Output) {
 	}
 }
 
-// offerWorkload puts the ports of a workload that no service leads to where those
-// find them who may call it.
+// offerWorkload puts a workload, what it takes, and, if no service leads to it, its
+// ports where those find them who may call it.
 func (j *join) offerWorkload(r *graph.Reader, key string, out *graph.Output) {
 	w, _ := j.workloads.Get(r, key)
-	p := j.peers.Get(r, key)
-	if !p.member || w.Ended || len(w.Addresses) == 0 || len(j.servicesOf.Get(r, key)) > 0 {
+	if !j.member(r, w.Namespace) {
 		return
 	}
+	graph.Put(out, j.workloadsTable, only, key, w)
+	if !j.hasProxy(r, w) {
+		return
+	}
+	p := j.peers.Get(r, key)
 	scopes := []string{everybody}
 	if !j.mustSettings(r).PermissivePolicy {
+		in := j.inboundOf.Get(r, key)
+		graph.Put(out, j.taking, p.account.String(), in.Digest().String(), in)
 		scopes = nil
 		for _, source := range j.grants.Get(r, p.account).sources {
 			scopes = append(scopes, source.String())
 		}
+	}
+	if len(w.Addresses) == 0 || len(j.servicesOf.Get(r, w.Name)) > 0 {
+		return
 	}
 	for _, port := range w.Ports {
 		name := fmt.Sprintf("pod/%s:%d", key, port.Number)

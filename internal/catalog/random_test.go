@@ -146,7 +146,7 @@ func (w world) group() mesh.Fact {
 func (w world) split() mesh.Fact {
 	n := mesh.Name{Namespace: w.namespace(), Name: pick(w, "s1", "s2", "s3")}
 	return mesh.Fact{
-		Object: object("p/v1", "TrafficSplit", n.Namespace, n.Name),
+		Object: object(pick(w, "p/v1", "p/v2"), "TrafficSplit", n.Namespace, n.Name),
 		Content: mesh.Seal(&mesh.Split{
 			Name: n, Age: mesh.Age{Created: w.created()}, Root: w.name(),
 			Backends: some(w, 3, func() mesh.SplitBackend { return mesh.SplitBackend{Service: w.name(), Weight: uint32(w.IntN(3))} }),
@@ -207,7 +207,7 @@ func (w world) upstream() mesh.Fact {
 // that the Snapshot is that of the facts alone, in whatever order they come, and
 // that nothing is left of facts that are gone.
 func TestChangesGiveWhatTheFactsGive(t *testing.T) {
-	seeds, steps := uint64(60), 120
+	seeds, steps := uint64(40), 120
 	if testing.Short() {
 		seeds = 5
 	}

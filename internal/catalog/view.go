@@ -10,20 +10,21 @@ import (
 // view puts the View of a workload that has a proxy.
 func (j *join) view(r *graph.Reader, key string, out *graph.Output) {
 	w, _ := j.workloads.Get(r, key)
-	if !j.member(r, w.Namespace) {
+	if !j.hasProxy(r, w) {
 		return
 	}
-	graph.Put(out, j.workloadsTable, only, key, w)
-	if w.Class == "" || w.Ended {
-		return
-	}
+	account := accountOf(w)
 	graph.Put(out, j.views, only, w.UID, mesh.NewView(
 		j.proxies.Get(r, key),
 		j.mustSettings(r),
-		j.inboundOf(r, w),
-		j.outbounds.Get(r, accountOf(w)),
-		j.egress.Get(r, accountOf(w)),
+		j.inboundOf.Get(r, key),
+		j.outbounds.Get(r, account),
+		j.egress.Get(r, account),
 	))
+}
+
+func (j *join) hasProxy(r *graph.Reader, w *mesh.Workload) bool {
+	return j.member(r, w.Namespace) && w.Class != "" && !w.Ended
 }
 
 func (j *join) makeProxy(r *graph.Reader, key string) *mesh.Proxy {

@@ -22,15 +22,22 @@ type Graph struct {
 	// revision counts the changes; see node.changed.
 	revision uint64
 	rules    []runner
+	// reading is a stack of what the functions that run have newly read so far. One
+	// that is called by another ends before the other reads on.
+	reading []*node
+	runs    uint64
 	// orphans are what lost a reader, or a value, and may be of no use any more.
 	orphans []*node
 }
 
 type runner interface{ run() }
 
+// Runs returns how many functions have been run so far: the work that changes made.
+func (g *Graph) Runs() uint64 { return g.runs }
+
 // Update runs what is due after the inputs have been changed: the rules in the
-// order in which they were made, so that a rule may read only tables of earlier
-// ones.
+// order in which they were made, so that a rule should read only tables of earlier
+// ones: it would see those of later ones an Update late.
 func (g *Graph) Update() {
 	for _, rule := range g.rules {
 		rule.run()
@@ -46,7 +53,8 @@ func (g *Graph) Update() {
 
 // node is something that can be read.
 type node struct {
-	readers map[*cell]struct{}
+	// readers are the cells that read it, each with a run that did so.
+	readers map[*cell]uint64
 	// changed is the revision at which the value last became another.
 	changed uint64
 	// cell is nil for values that are set and not computed.
@@ -78,7 +86,14 @@ func (n *node) mark() {
 type cell struct {
 	node
 	graph *Graph
+	// reads are what its last run read, each once, in the order of reading.
 	reads []*node
+	// run counts how often it was computed. Of a run, kept is how many of the reads
+	// before it has repeated so far, in their order, and astray says that it has read
+	// something else since.
+	run    uint64
+	kept   int
+	astray bool
 	// stale says that something that it read may have changed since verified.
 	stale    bool
 	verified uint64
@@ -95,10 +110,7 @@ func (c *cell) refresh() {
 	}
 	c.stale = false
 	if c.verified == 0 || c.outdated() {
-		c.unread()
-		if c.compute(&Reader{c}) {
-			c.changed = c.graph.revision
-		}
+		c.recompute()
 	}
 	c.verified = c.graph.revision
 }
@@ -118,14 +130,41 @@ func (c *cell) outdated() bool {
 	return false
 }
 
-func (c *cell) unread() {
-	for _, n := range c.reads {
-		delete(n.readers, c)
-		if len(n.readers) == 0 {
-			c.graph.orphans = append(c.graph.orphans, n)
+// recompute runs the function, and then ceases to read what only the run before
+// read.
+func (c *cell) recompute() {
+	g := c.graph
+	begin := len(g.reading)
+	g.runs++
+	c.run++
+	c.kept, c.astray = 0, false
+	if c.compute(&Reader{c}) {
+		c.changed = g.revision
+	}
+	for _, n := range c.reads[c.kept:] {
+		if n.readers[c] != c.run {
+			c.unread(n)
 		}
 	}
-	c.reads = c.reads[:0]
+	clear(c.reads[c.kept:])
+	c.reads = append(c.reads[:c.kept], g.reading[begin:]...)
+	clear(g.reading[begin:])
+	g.reading = g.reading[:begin]
+}
+
+func (c *cell) unread(n *node) {
+	delete(n.readers, c)
+	if len(n.readers) == 0 {
+		c.graph.orphans = append(c.graph.orphans, n)
+	}
+}
+
+// end ceases to read anything.
+func (c *cell) end() {
+	for _, n := range c.reads {
+		c.unread(n)
+	}
+	c.reads = nil
 }
 
 // Reader is what a function reads through. It is of no use after the function
@@ -133,14 +172,26 @@ func (c *cell) unread() {
 type Reader struct{ cell *cell }
 
 func (r *Reader) read(n *node) {
-	if _, again := n.readers[r.cell]; again {
+	c := r.cell
+	// Most runs read what the one before did, which is noted already.
+	if !c.astray {
+		if c.kept < len(c.reads) && c.reads[c.kept] == n {
+			c.kept++
+			return
+		}
+		c.astray = true
+		for _, kept := range c.reads[:c.kept] {
+			kept.readers[c] = c.run
+		}
+	}
+	if n.readers[c] == c.run {
 		return
 	}
 	if n.readers == nil {
-		n.readers = map[*cell]struct{}{}
+		n.readers = map[*cell]uint64{}
 	}
-	n.readers[r.cell] = struct{}{}
-	r.cell.reads = append(r.cell.reads, n)
+	n.readers[c] = c.run
+	c.graph.reading = append(c.graph.reading, n)
 }
 
 // Input is values by their keys that are set from outside.

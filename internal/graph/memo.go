@@ -31,7 +31,7 @@ func (m *Memo[K, V]) Get(r *Reader, key K) V {
 		c.node.cell = &c.cell
 		c.drop = func() {
 			delete(m.cells, key)
-			c.unread()
+			c.end()
 		}
 		c.compute = func(r *Reader) bool {
 			is := m.f(r, key)

@@ -13,7 +13,7 @@ type Rule[K cmp.Ordered] struct {
 	cells map[K]*ruleCell[K]
 	due   []*ruleCell[K]
 	// outputs are the tables that the function has put something into.
-	outputs map[flusher]struct{}
+	outputs map[store]struct{}
 }
 
 type ruleCell[K cmp.Ordered] struct {
@@ -27,7 +27,7 @@ type ruleCell[K cmp.Ordered] struct {
 // f put into tables for a key is taken out again when the key goes. The function
 // must depend on nothing but its key and what it reads through r.
 func NewRule[K cmp.Ordered, V mesh.Digester](in *Input[K, V], f func(r *Reader, key K, out *Output)) {
-	rule := &Rule[K]{graph: in.graph, f: f, cells: map[K]*ruleCell[K]{}, outputs: map[flusher]struct{}{}}
+	rule := &Rule[K]{graph: in.graph, f: f, cells: map[K]*ruleCell[K]{}, outputs: map[store]struct{}{}}
 	in.graph.rules = append(in.graph.rules, rule)
 	in.follow = append(in.follow, func(key K, _, _ V, had, has bool) {
 		switch {
@@ -78,7 +78,6 @@ func (rule *Rule[K]) run() {
 		for _, c := range due {
 			c.refresh()
 			if c.gone {
-				c.unread()
 				delete(rule.cells, c.key)
 			}
 		}

@@ -4,9 +4,10 @@ import "github.com/outrigger-mesh/outrigger/mesh"
 
 // Tables are mesh.Tables by the names of groups, which rules put values into.
 type Tables[V mesh.Digester] struct {
-	graph   *Graph
-	groups  map[string]*group[V]
-	pending map[string]map[string]struct{}
+	graph  *Graph
+	groups map[string]*group[V]
+	// pending are the groups with something put or taken since the last flush.
+	pending []*group[V]
 }
 
 type group[V mesh.Digester] struct {
@@ -14,6 +15,8 @@ type group[V mesh.Digester] struct {
 	table mesh.Table[V]
 	// put counts who put the value of each name.
 	put map[string]*share[V]
+	// pending are the names of what was put or taken since the last flush.
+	pending []string
 }
 
 type share[V mesh.Digester] struct {
@@ -23,7 +26,7 @@ type share[V mesh.Digester] struct {
 
 // NewTables returns Tables that are all empty.
 func NewTables[V mesh.Digester](g *Graph) *Tables[V] {
-	return &Tables[V]{graph: g, groups: map[string]*group[V]{}, pending: map[string]map[string]struct{}{}}
+	return &Tables[V]{graph: g, groups: map[string]*group[V]{}}
 }
 
 // Get returns the Table of the group, as the rules before the one that reads have
@@ -58,16 +61,16 @@ func (t *Tables[V]) group(name string) *group[V] {
 
 // flush makes the Tables hold what has been put.
 func (t *Tables[V]) flush() {
-	for name, changed := range t.pending {
-		g := t.group(name)
-		changes := make([]mesh.Change[V], 0, len(changed))
-		for key := range changed {
+	for _, g := range t.pending {
+		changes := make([]mesh.Change[V], 0, len(g.pending))
+		for _, key := range g.pending {
 			if s := g.put[key]; s != nil {
 				changes = append(changes, mesh.Change[V]{Name: key, Value: s.value})
 			} else {
 				changes = append(changes, mesh.Change[V]{Name: key, Delete: true})
 			}
 		}
+		g.pending = nil
 		if next := g.table.With(changes...); next.Digest() != g.table.Digest() {
 			g.table = next
 			// What was verified before this moment has not seen it.
@@ -78,83 +81,86 @@ func (t *Tables[V]) flush() {
 			t.graph.orphans = append(t.graph.orphans, &g.node)
 		}
 	}
-	clear(t.pending)
+	t.pending = nil
 }
 
-func (t *Tables[V]) note(name, key string) {
-	if t.pending[name] == nil {
-		t.pending[name] = map[string]struct{}{}
-	}
-	t.pending[name][key] = struct{}{}
+// store is Tables of any values.
+type store interface {
+	put(at place, value mesh.Digester)
+	take(at place)
+	flush()
 }
-
-type flusher interface{ flush() }
 
 // place says where a value is.
 type place struct {
-	tables     flusher
+	tables     store
 	group, key string
 }
 
 // Output takes the results of one run of a Rule's function.
-type Output struct {
-	entries map[place]result
-}
+type Output struct{ results []result }
 
 type result struct {
+	place
 	value mesh.Digester
-	put   func()
-	take  func()
 }
 
 // Put puts a value under a key into a group of Tables. Several keys of rules may put
 // the same value; it stays as long as one of them does.
-func Put[V mesh.Digester](out *Output, t *Tables[V], name, key string, value V) {
-	if out.entries == nil {
-		out.entries = map[place]result{}
-	}
-	out.entries[place{t, name, key}] = result{
-		value: value,
-		put: func() {
-			g := t.group(name)
-			s := g.put[key]
-			if s == nil {
-				s = &share[V]{}
-				g.put[key] = s
-			}
-			s.value = value
-			s.count++
-			t.note(name, key)
-		},
-		take: func() {
-			g := t.group(name)
-			if s := g.put[key]; s != nil {
-				if s.count--; s.count == 0 {
-					delete(g.put, key)
-				}
-			}
-			t.note(name, key)
-		},
-	}
+func Put[V mesh.Digester](out *Output, t *Tables[V], group, key string, value V) {
+	out.results = append(out.results, result{place{t, group, key}, value})
 }
 
 // replace puts what is in out and takes back what was in former.
-func (out *Output) replace(former *Output, outputs map[flusher]struct{}) {
-	for at, is := range out.entries {
-		was, had := former.entries[at]
-		if had && was.value == is.value {
+func (out *Output) replace(former *Output, outputs map[store]struct{}) {
+	// Most runs put into the same places as the one before.
+	same := 0
+	for same < min(len(out.results), len(former.results)) && out.results[same].place == former.results[same].place {
+		same++
+	}
+	for i, is := range out.results {
+		if i < same && is.value == former.results[i].value {
 			continue
 		}
-		is.put()
-		if had {
-			was.take()
+		is.tables.put(is.place, is.value)
+		outputs[is.tables] = struct{}{}
+		if i < same {
+			is.tables.take(is.place)
 		}
-		outputs[at.tables] = struct{}{}
 	}
-	for at, was := range former.entries {
-		if _, kept := out.entries[at]; !kept {
-			was.take()
-			outputs[at.tables] = struct{}{}
+	for _, was := range former.results[same:] {
+		was.tables.take(was.place)
+		outputs[was.tables] = struct{}{}
+	}
+}
+
+func (t *Tables[V]) put(at place, value mesh.Digester) {
+	g := t.group(at.group)
+	s := g.put[at.key]
+	if s == nil {
+		s = &share[V]{}
+		g.put[at.key] = s
+	}
+	s.value = value.(V)
+	s.count++
+	t.note(g, at.key)
+}
+
+func (t *Tables[V]) take(at place) {
+	g := t.group(at.group)
+	if s := g.put[at.key]; s != nil {
+		if s.count--; s.count == 0 {
+			delete(g.put, at.key)
 		}
+	}
+	t.note(g, at.key)
+}
+
+func (t *Tables[V]) note(g *group[V], key string) {
+	if len(g.pending) == 0 {
+		t.pending = append(t.pending, g)
+	}
+	if last := len(g.pending) - 1; last < 0 || g.pending[last] != key {
+		g.pending = append(g.pending, key)
 	}
 }

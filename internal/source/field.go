@@ -116,11 +116,6 @@ func inertFields() []inert {
 			ReasonNotYet, "sidecars speak no mesh TLS",
 		},
 		{
-			"spec.sidecar.localProxyMode",
-			func(s *spec) bool { return !among(s.Sidecar.LocalProxyMode, "", v1alpha2.LocalProxyModeLocalhost) },
-			ReasonNotYet, "sidecars pass nothing on to their application",
-		},
-		{
 			"spec.sidecar.localDNSProxy",
 			func(s *spec) bool { return s.Sidecar.LocalDNSProxy.Enable },
 			ReasonNoEffect, "sidecars leave DNS alone; remove it",

@@ -24,6 +24,8 @@ func inEffect() []string {
 		"spec.sidecar.envoyImage",
 		"spec.sidecar.envoyWindowsImage",
 		"spec.sidecar.initContainerImage",
+		// The mode PodIP is how sidecars work, and Localhost is every preset's.
+		"spec.sidecar.localProxyMode",
 		"spec.sidecar.resources",
 		"spec.sidecar.sidecarDrivers[0].sidecarName",
 		"spec.sidecar.sidecarDrivers[0].sidecarImage",

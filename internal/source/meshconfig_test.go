@@ -353,7 +353,6 @@ func TestExports(t *testing.T) {
 			"NotYet spec.sidecar.cipherSuites",
 			"NotYet spec.sidecar.ecdhCurves",
 			"Invalid spec.sidecar.initContainerImage",
-			"NotYet spec.sidecar.localProxyMode",
 			"NotYet spec.sidecar.maxDataPlaneConnections",
 			"Invalid spec.sidecar.resources.requests.cpu",
 			"NotYet spec.traffic.enableEgress",

@@ -42,7 +42,6 @@ func (r *reader) settings(c *Config, namespace string) *mesh.Settings {
 		RetryPolicy:      isTrue(flags.EnableRetryPolicy),
 		PlaintextClasses: c.MTLSDisabledClasses(),
 		HealthChecks:     isTrue(flags.EnableEnvoyActiveHealthChecks) || isTrue(flags.EnableSidecarActiveHealthChecks),
-		AppOnPodIP:       r.appOnPodIP(),
 		TLS:              r.tls(),
 		AccessLog:        mesh.AccessLog{Enabled: true},
 		Tracing:          r.tracing(namespace),
@@ -59,19 +58,6 @@ func (n *notes) tlsMode(path, mode string) mesh.TLSMode {
 	}
 	n.add(ReasonInvalid, path, "%q is not a mode, %s is used; use %s or %s", mode, mesh.Strict, mesh.Strict, mesh.Permissive)
 	return mesh.Strict
-}
-
-func (r *reader) appOnPodIP() bool {
-	switch mode := r.spec.Sidecar.LocalProxyMode; mode {
-	case "", v1alpha2.LocalProxyModeLocalhost:
-		return false
-	case v1alpha2.LocalProxyModePodIP:
-		return true
-	default:
-		r.add(ReasonInvalid, "spec.sidecar.localProxyMode", "%q is not a mode, %s is used; use %s or %s",
-			string(mode), v1alpha2.LocalProxyModeLocalhost, v1alpha2.LocalProxyModeLocalhost, v1alpha2.LocalProxyModePodIP)
-		return false
-	}
 }
 
 func (r *reader) tls() mesh.TLS {

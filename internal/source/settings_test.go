@@ -28,10 +28,10 @@ func TestSettings(t *testing.T) {
 	const zipkin = `"sampled":1000000`
 	tests := []row{
 		{"defaults", `{}`, `{}`, nil},
-		{"switches", `{traffic: {enablePermissiveTrafficPolicyMode: true, enableEgress: true, inboundTLSMode: Permissive}, sidecar: {localProxyMode: PodIP}, certificate: {trustDomain: mesh.example.com}}`,
-			`{"appOnPodIP":true,"egress":true,"inboundTLS":"Permissive","permissivePolicy":true,"trustDomain":"mesh.example.com"}`, nil},
+		{"switches", `{traffic: {enablePermissiveTrafficPolicyMode: true, enableEgress: true, inboundTLSMode: Permissive}, certificate: {trustDomain: mesh.example.com}}`,
+			`{"egress":true,"inboundTLS":"Permissive","permissivePolicy":true,"trustDomain":"mesh.example.com"}`, nil},
 		{"permissive turned off", `{traffic: {enablePermissiveTrafficPolicyMode: false}}`, `{}`, nil},
-		{"modes that are none", `{traffic: {inboundTLSMode: Open}, sidecar: {localProxyMode: Everywhere}}`, `{}`, []string{"Invalid spec.sidecar.localProxyMode", "Invalid spec.traffic.inboundTLSMode"}},
+		{"modes that are none", `{traffic: {inboundTLSMode: Open}}`, `{}`, []string{"Invalid spec.traffic.inboundTLSMode"}},
 		{"flags turned over", `{featureFlags: {enableEgressPolicy: false, enableIngressBackendPolicy: false, enableRetryPolicy: true, enableEnvoyActiveHealthChecks: true}}`,
 			`{"egressPolicy":null,"healthChecks":true,"ingressPolicy":null,"retryPolicy":true}`, nil},
 		{"health checks by the other name", `{featureFlags: {enableEnvoyActiveHealthChecks: false, enableSidecarActiveHealthChecks: true}}`, `{"healthChecks":true}`, nil},

@@ -27,7 +27,7 @@ const (
 // through.
 func upstreamSetting(obj *policy.UpstreamTrafficSetting, n *notes) mesh.Content {
 	spec := &obj.Spec
-	host, ok := n.upstreamHost("spec.host", obj.Namespace, strings.ToLower(spec.Host))
+	host, ok := n.upstreamHost("spec.host", strings.ToLower(spec.Host))
 	setting := &mesh.UpstreamSetting{
 		Name:   nameOf(&obj.ObjectMeta),
 		Age:    ageOf(&obj.ObjectMeta),
@@ -48,26 +48,14 @@ func upstreamSetting(obj *policy.UpstreamTrafficSetting, n *notes) mesh.Content 
 	return mesh.Seal(setting)
 }
 
-// upstreamHost returns the name of a service of the namespace or the host of an
-// Egress, in lower case.
-func (n *notes) upstreamHost(path, namespace, host string) (string, bool) {
-	service, ok := serviceOf(namespace, host)
-	switch {
-	case ok && service.Namespace != namespace && isServiceHost(service, host):
-		n.add(ReasonOtherNamespace, path, "%q is a service of the namespace %q, so the setting is not used; put it into that namespace", host, service.Namespace)
-		return "", false
-	case !isDNSName(strings.TrimPrefix(host, "*.")):
+// upstreamHost returns the name of a service or the host of an Egress, in lower case.
+// Whether it may be set from here is seen where everything is known.
+func (n *notes) upstreamHost(path, host string) (string, bool) {
+	if !isDNSName(strings.TrimPrefix(host, "*.")) {
 		n.add(ReasonInvalid, path, "%q is not a host, so the setting is not used; write the name of a service, its DNS name in the cluster, or a host of an Egress", host)
 		return "", false
 	}
 	return host, true
-}
-
-// isServiceHost tells the DNS name of a service in the cluster from a host outside
-// it, which may have "svc" in the same place.
-func isServiceHost(service mesh.Name, host string) bool {
-	short := service.Name + "." + service.Namespace + ".svc"
-	return host == short || host == short+".cluster" || host == short+".cluster.local"
 }
 
 func (n *notes) connections(p *mesh.UpstreamPolicy, declared *policy.ConnectionSettings) {

@@ -109,8 +109,9 @@ type SidecarSpec struct {
 	// +optional
 	ECDHCurves []string `json:"ecdhCurves,omitempty"`
 
-	// LocalProxyMode is the address at which a sidecar reaches its application.
-	// Empty means Localhost.
+	// LocalProxyMode was the address at which a sidecar of Open Service Mesh reached
+	// its application. Sidecars reach it at the pod's address, whatever this says, so
+	// ports that only loopback serves stay closed.
 	// +optional
 	// +kubebuilder:default=Localhost
 	LocalProxyMode LocalProxyMode `json:"localProxyMode,omitempty"`

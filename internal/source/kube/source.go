@@ -1,6 +1,7 @@
-// Package kube reads the mesh's own objects from the API server: the MeshConfig,
-// Namespaces and the control plane's ConfigMaps. It keeps them in one cache and
-// tells who wants to know of a change. It writes nothing.
+// Package kube reads objects from the API server. A Source keeps the mesh's own ones
+// in a cache, the MeshConfig, Namespaces and the control plane's ConfigMaps, and tells
+// who wants to know of a change. Its Feed passes on the facts in all objects that a
+// mesh is made of, as internal/source finds them. The package writes nothing.
 package kube
 
 import (
@@ -9,14 +10,11 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/singleflight"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -40,12 +38,14 @@ type Options struct {
 }
 
 // CacheOptions are those of the cache of a Source, so that its owner can add
-// objects of its own.
-func CacheOptions(namespace, meshConfigName string) cache.Options {
+// objects of its own. Objects in it are trimmed by Trim. The log gets what the API
+// server does not let us read.
+func CacheOptions(namespace, meshConfigName string, log *slog.Logger) cache.Options {
 	return cache.Options{
-		Scheme:           Scheme(),
-		Mapper:           Mapper(),
-		DefaultTransform: cache.TransformStripManagedFields(),
+		Scheme:                   Scheme(),
+		Mapper:                   Mapper(),
+		DefaultTransform:         Trim,
+		DefaultWatchErrorHandler: watchErrors(log),
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{namespace: {}}},
 			&v1alpha2.MeshConfig{}: {Namespaces: map[string]cache.Config{namespace: {
@@ -94,7 +94,7 @@ func New(config *rest.Config, opts Options) (*Source, error) {
 	var err error
 	if s.cache == nil {
 		s.ownCache = true
-		if s.cache, err = cache.New(config, CacheOptions(opts.Namespace, opts.MeshConfigName)); err != nil {
+		if s.cache, err = cache.New(config, CacheOptions(opts.Namespace, opts.MeshConfigName, opts.Log)); err != nil {
 			return nil, fmt.Errorf("making a cache of %s: %w", config.Host, err)
 		}
 	}
@@ -119,7 +119,7 @@ func (s *Source) Start(ctx context.Context) error {
 	})
 	group.Go(func() error {
 		known := sync.OnceFunc(func() { s.meshConfig.settle(); close(s.meshConfigRead) })
-		if s.waitForCRD(ctx, known) {
+		if s.waitForCRD(ctx, meshConfigs(), known) {
 			s.served.Store(true)
 		}
 		return s.watch(ctx, &v1alpha2.MeshConfig{}, s.meshConfigEvents(), known)
@@ -152,34 +152,6 @@ func (s *Source) watch(ctx context.Context, kind client.Object, handler toolscac
 	<-ctx.Done()
 	return nil
 }
-
-// waitForCRD returns true when the API server serves MeshConfigs or does not let us
-// ask, and false when ctx ends before. It calls missing if it does not serve them
-// yet, and asks again every few seconds.
-func (s *Source) waitForCRD(ctx context.Context, missing func()) bool {
-	said := false
-	served := func(ctx context.Context) (bool, error) {
-		_, err := s.discovery.ServerResourcesForGroupVersionWithContext(ctx, v1alpha2.SchemeGroupVersion.String())
-		switch {
-		case apierrors.IsNotFound(err):
-			missing()
-			if !said {
-				said = true
-				s.log.Info("the API server has no MeshConfigs yet, so every setting has its default; to change that, install the CRD meshconfigs." + v1alpha2.GroupName)
-			}
-			return false, nil
-		case err != nil && !apierrors.IsForbidden(err) && ctx.Err() == nil:
-			s.log.Warn("the API server does not say whether it has MeshConfigs; asking again", "error", err)
-			return false, nil
-		default:
-			return true, nil
-		}
-	}
-	return wait.PollUntilContextCancel(ctx, crdPeriod, true, served) == nil
-}
-
-// crdPeriod is how often the API server is asked for a CRD that it does not have.
-const crdPeriod = 3 * time.Second
 
 // WaitForSync returns when all that there is at first has been read and handed to
 // the functions. Its error, if ctx ends before, names what has not been read.

@@ -57,7 +57,12 @@ func TestSource(t *testing.T) {
 	t.Run("Namespace", c.testNamespace)
 	t.Run("NativeSidecars", c.testNativeSidecars)
 	t.Run("not allowed", c.testNotAllowed)
+	t.Run("facts", c.testFeed)
+	t.Run("facts of a directory", c.testSameAsDirectory)
+	t.Run("facts without rights", c.testFeedNotAllowed)
+	t.Run("memory of pods", c.testPodMemory)
 	t.Run("no CRD yet", c.testNoCRD)
+	t.Run("facts without CRDs", c.testFeedNoCRD)
 }
 
 type cluster struct {
@@ -345,17 +350,7 @@ func (c *cluster) testNotAllowed(t *testing.T) {
 }
 
 func (c *cluster) testNoCRD(t *testing.T) {
-	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "meshconfigs." + v1alpha2.GroupName}}
-	c.delete(t, crd)
-	for deadline := time.Now().Add(soon); ; time.Sleep(50 * time.Millisecond) {
-		if err := c.Get(t.Context(), client.ObjectKeyFromObject(crd), crd); apierrors.IsNotFound(err) {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the CRD is not deleted")
-		}
-	}
-
+	c.deleteCRD(t, "meshconfigs."+v1alpha2.GroupName)
 	var log syncBuffer
 	requests := newCounter(c.reader)
 	source := newSource(t, requests.config, slog.New(slog.NewTextHandler(&log, nil)))
@@ -381,7 +376,7 @@ func (c *cluster) testNoCRD(t *testing.T) {
 	if !source.ServesMeshConfigs() {
 		t.Error("not ServesMeshConfigs() with the CRD")
 	}
-	if n := strings.Count(log.String(), "has no MeshConfigs yet"); n != 1 {
+	if n := strings.Count(log.String(), "has no MeshConfig objects yet"); n != 1 {
 		t.Errorf("the log says %d times that there are no MeshConfigs:\n%s", n, log.String())
 	}
 }

@@ -1,0 +1,258 @@
+package catalog
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// shop is a mesh with a client and two servers, one for requests and one for
+// connections.
+func shop() []mesh.Fact {
+	return slices.Concat(
+		list(settings(), namespace("shop"), pod("shop/web-1", "web", "10.1.0.1")),
+		server("shop/cart", "10.96.0.2", "10.1.0.2", port(80, 8080, mesh.HTTP)),
+		server("shop/db", "10.96.0.3", "10.1.0.3", port(5432, 5432, mesh.TCPServerFirst)),
+	)
+}
+
+func TestAccess(t *testing.T) {
+	byPath := routes("shop/paths", "/buy", "/look.*")
+	all := `
+		shop/cart:80 http at [10.96.0.2]:80
+		  any -> shop/cart:80*1
+		shop/db:5432 tcp-server-first at [10.96.0.3]:5432
+		  -> shop/db:5432*1
+		shop/cart:80 = [10.1.0.2]:8080/cart.shop.sa.td
+		shop/db:5432 = [10.1.0.3]:5432/db.shop.sa.td`
+	cart := `
+		shop/cart:80 http at [10.96.0.2]:80
+		  any -> shop/cart:80*1
+		shop/cart:80 = [10.1.0.2]:8080/cart.shop.sa.td`
+	db := `
+		shop/db:5432 tcp-server-first at [10.96.0.3]:5432
+		  -> shop/db:5432*1
+		shop/db:5432 = [10.1.0.3]:5432/db.shop.sa.td`
+	client := list(pod("shop/web-1", "web", "10.1.0.1"))
+	runJoinCases(t, shop(), []joinCase{
+		{
+			name:  "permissive policy lets everybody call everybody",
+			facts: [][]mesh.Fact{list(settings(permissive))},
+			pod:   "shop/cart-1",
+			// A pod that no service leads to offers the ports that it names: web-1 names none.
+			outbound: all,
+			inbound: `
+				Strict
+				others from anyone
+				8080 http for [shop/cart:80] from anyone`,
+		},
+		{
+			name:     "a rule waits for the end of permissive policy",
+			facts:    [][]mesh.Fact{list(settings(permissive), byPath, allow("shop/t", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths"))},
+			outbound: all,
+		},
+		{
+			name: "what no rule allows is denied",
+			pod:  "shop/cart-1",
+			// Not even the pod itself may.
+			outbound: "nothing",
+			inbound: `
+				Strict
+				others from nobody
+				8080 http for [shop/cart:80] from nobody`,
+		},
+		{
+			name:  "requests by path",
+			facts: [][]mesh.Fact{list(byPath, allow("shop/t", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths"))},
+			pod:   "shop/cart-1",
+			inbound: `
+				Strict
+				others from nobody
+				8080 http for [shop/cart:80] from shop/t(web.shop.sa.td: /buy,/look.*)`,
+		},
+		{
+			name:     "the client finds what it may call",
+			facts:    [][]mesh.Fact{list(byPath, allow("shop/t", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths"))},
+			outbound: cart,
+		},
+		{
+			name:  "one match of a group",
+			facts: [][]mesh.Fact{list(byPath, allow("shop/t", "shop/cart", []string{"shop/web", "shop/db"}, "HTTPRouteGroup/paths/buy"))},
+			pod:   "shop/cart-1",
+			inbound: `
+				Strict
+				others from nobody
+				8080 http for [shop/cart:80] from shop/t(db.shop.sa.td,web.shop.sa.td: /buy)`,
+		},
+		{
+			name:     "a match that is not there",
+			facts:    [][]mesh.Fact{list(byPath, allow("shop/t", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths/sell"))},
+			pod:      "shop/cart-1",
+			inbound:  "Strict\nothers from nobody\n8080 http for [shop/cart:80] from nobody",
+			problems: `TrafficTarget shop/t: NotFound spec.rules[0].matches[0]`,
+		},
+		{
+			name:     "a group that is not there",
+			facts:    [][]mesh.Fact{list(allow("shop/t", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths", "TCPRoute/paths"))},
+			pod:      "shop/cart-1",
+			inbound:  "Strict\nothers from nobody\n8080 http for [shop/cart:80] from nobody",
+			problems: "TrafficTarget shop/t: NotFound spec.rules[0].name\nTrafficTarget shop/t: NotFound spec.rules[1].name",
+		},
+		{
+			name:     "a rule that allows nothing shows the client nothing",
+			facts:    [][]mesh.Fact{list(allow("shop/t", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths"))},
+			outbound: "nothing",
+			problems: "TrafficTarget shop/t: NotFound spec.rules[0].name",
+		},
+		{
+			name:    "a rule without sources",
+			facts:   [][]mesh.Fact{list(byPath, allow("shop/t", "shop/cart", nil, "HTTPRouteGroup/paths"))},
+			pod:     "shop/cart-1",
+			inbound: "Strict\nothers from nobody\n8080 http for [shop/cart:80] from nobody",
+		},
+		{
+			name:     "connections to a port",
+			facts:    [][]mesh.Fact{list(tcpRoute("shop/sql", 5432), allow("shop/t", "shop/db", []string{"shop/web"}, "TCPRoute/sql"))},
+			outbound: db,
+		},
+		{
+			name:  "connections to a port, of the server",
+			facts: [][]mesh.Fact{list(tcpRoute("shop/sql", 5432), allow("shop/t", "shop/db", []string{"shop/web"}, "TCPRoute/sql"))},
+			pod:   "shop/db-1",
+			inbound: `
+				Strict
+				others from nobody
+				5432 tcp-server-first for [shop/db:5432] from shop/t(web.shop.sa.td: any)`,
+		},
+		{
+			name:  "connections to a port that no service leads to",
+			facts: [][]mesh.Fact{list(tcpRoute("shop/sql", 9999), allow("shop/t", "shop/db", []string{"shop/web"}, "TCPRoute/sql"))},
+			pod:   "shop/db-1",
+			inbound: `
+				Strict
+				others from nobody
+				5432 tcp-server-first for [shop/db:5432] from nobody
+				9999 tcp for [] from shop/t(web.shop.sa.td: any)`,
+		},
+		{
+			name:  "connections to any port",
+			facts: [][]mesh.Fact{list(tcpRoute("shop/sql"), allow("shop/t", "shop/db", []string{"shop/web"}, "TCPRoute/sql"))},
+			pod:   "shop/db-1",
+			inbound: `
+				Strict
+				others from shop/t(web.shop.sa.td: any)
+				5432 tcp-server-first for [shop/db:5432] from shop/t(web.shop.sa.td: any)`,
+		},
+		{
+			name:  "a TCPRoute allows nothing on a port of requests",
+			facts: [][]mesh.Fact{list(tcpRoute("shop/any", 8080, 9999), allow("shop/t", "shop/cart", []string{"shop/web"}, "TCPRoute/any"))},
+			pod:   "shop/cart-1",
+			inbound: `
+				Strict
+				others from nobody
+				8080 http for [shop/cart:80] from nobody
+				9999 tcp for [] from shop/t(web.shop.sa.td: any)`,
+			problems: `TrafficTarget shop/t: NoEffect spec.rules[0]`,
+		},
+		{
+			name:     "an HTTPRouteGroup allows nothing where there are no requests",
+			facts:    [][]mesh.Fact{list(byPath, allow("shop/t", "shop/db", []string{"shop/web"}, "HTTPRouteGroup/paths"))},
+			pod:      "shop/db-1",
+			inbound:  "Strict\nothers from nobody\n5432 tcp-server-first for [shop/db:5432] from nobody",
+			problems: `TrafficTarget shop/t: NoEffect spec.rules[0]`,
+		},
+		{
+			name: "accounts that nobody runs as, and namespaces that are not of the mesh",
+			facts: [][]mesh.Fact{list(byPath, namespace("out", func(n *mesh.Namespace) { n.Member = false }),
+				allow("shop/t", "shop/cart", []string{"shop/nobody", "out/web", "none/web"}, "HTTPRouteGroup/paths"))},
+			problems: `
+				TrafficTarget shop/t: NotFound spec.sources[0]
+				TrafficTarget shop/t: NotFound spec.sources[1]
+				TrafficTarget shop/t: NotFound spec.sources[2]`,
+		},
+		{
+			name:    "a rule in a namespace that is not of the mesh",
+			facts:   [][]mesh.Fact{list(routes("out/paths", "/"), allow("out/t", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths"))},
+			pod:     "shop/cart-1",
+			inbound: "Strict\nothers from nobody\n8080 http for [shop/cart:80] from nobody",
+		},
+		{
+			name: "of the endpoints of two accounts those of the one that may be called",
+			facts: [][]mesh.Fact{client, list(
+				pod("shop/cart-2", "two", "10.1.0.9"), slice("shop/cart", []mesh.PortSpec{port(80, 8080, mesh.HTTP)}, ready("cart-1", "10.1.0.2"), ready("cart-2", "10.1.0.9")),
+				byPath, allow("shop/t", "shop/two", []string{"shop/web"}, "HTTPRouteGroup/paths"),
+			)},
+			outbound: `
+				shop/cart:80 http at [10.96.0.2]:80
+				  any -> shop/cart:80*1
+				shop/cart:80 = [10.1.0.9]:8080/two.shop.sa.td`,
+		},
+		{
+			name: "of the endpoints of two accounts all, where both may be called",
+			facts: [][]mesh.Fact{client, list(
+				pod("shop/cart-2", "two", "10.1.0.9"), slice("shop/cart", []mesh.PortSpec{port(80, 8080, mesh.HTTP)}, ready("cart-1", "10.1.0.2"), ready("cart-2", "10.1.0.9")),
+				byPath, allow("shop/t", "shop/two", []string{"shop/web"}, "HTTPRouteGroup/paths"), allow("shop/u", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths"),
+			)},
+			outbound: `
+				shop/cart:80 http at [10.96.0.2]:80
+				  any -> shop/cart:80*1
+				shop/cart:80 = [10.1.0.2]:8080/cart.shop.sa.td [10.1.0.9]:8080/two.shop.sa.td`,
+		},
+		{
+			name: "a share that nobody lets the client call answers for itself",
+			facts: [][]mesh.Fact{
+				server("shop/old", "10.96.0.8", "10.1.0.8", port(80, 8080, mesh.HTTP)),
+				list(byPath, allow("shop/t", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths"), split("shop/s", "cart", "cart=1 old=1")),
+			},
+			outbound: `
+				shop/cart:80 http at [10.96.0.2]:80
+				  any -> shop/cart:80*1 shop/old:80*1 by shop/s
+				shop/cart:80 = [10.1.0.2]:8080/cart.shop.sa.td
+				shop/old:80 = [10.1.0.8]:8080/old.shop.sa.td`,
+		},
+		{
+			name: "a headless service offers the pods that may be called",
+			facts: [][]mesh.Fact{list(
+				pod("shop/db-2", "two", "10.1.0.9"), service("shop/db", "", port(5432, 5432, mesh.TCP)),
+				slice("shop/db", []mesh.PortSpec{port(5432, 5432, mesh.TCP)}, ready("db-1", "10.1.0.3"), ready("db-2", "10.1.0.9")),
+				tcpRoute("shop/sql"), allow("shop/t", "shop/two", []string{"shop/web"}, "TCPRoute/sql"),
+			)},
+			outbound: `
+				shop/db:5432@db-2 tcp at [10.1.0.9]:5432
+				  -> shop/db:5432@db-2*1
+				shop/db:5432@db-2 = [10.1.0.9]:5432/two.shop.sa.td`,
+		},
+	})
+}
+
+// TestInboundTLS has the mode of the pod go before that of its namespace, and that
+// before the mesh's.
+func TestInboundTLS(t *testing.T) {
+	mode := func(m mesh.TLSMode) func(*mesh.Workload) { return func(w *mesh.Workload) { w.InboundTLS = m } }
+	of := func(m mesh.TLSMode) func(*mesh.Namespace) { return func(n *mesh.Namespace) { n.InboundTLS = m } }
+	all := func(m mesh.TLSMode) func(*mesh.Settings) { return func(s *mesh.Settings) { s.InboundTLS = m } }
+	plaintext := func(s *mesh.Settings) { s.PlaintextClasses = []string{"envoy"} }
+	web := func(m mesh.TLSMode) mesh.Fact { return pod("shop/web-1", "web", "10.1.0.1", mode(m)) }
+	for name, tt := range map[string]struct {
+		facts []mesh.Fact
+		want  mesh.TLSMode
+	}{
+		"the mesh's":                    {list(settings(all(mesh.Permissive)), namespace("shop"), web("")), mesh.Permissive},
+		"the namespace's":               {list(settings(all(mesh.Permissive)), namespace("shop", of(mesh.Strict)), web("")), mesh.Strict},
+		"the pod's":                     {list(settings(all(mesh.Permissive)), namespace("shop", of(mesh.Strict)), web(mesh.Permissive)), mesh.Permissive},
+		"nobody's":                      {list(settings(all("")), namespace("shop"), web("")), mesh.Strict},
+		"without settings":              {list(namespace("shop"), web("")), mesh.Strict},
+		"of a class without mesh TLS":   {list(settings(plaintext), namespace("shop"), web("")), mesh.Permissive},
+		"of a class without, as Strict": {list(settings(plaintext), namespace("shop"), web(mesh.Strict)), mesh.Permissive},
+	} {
+		view, ok := Build(tt.facts).Views.Get("uid-shop/web-1")
+		if !ok || view.Inbound.TLS != tt.want {
+			t.Errorf("%s: the mode is %+v, want %s", name, view, tt.want)
+		}
+		// Without settings nothing passes.
+		if name == "without settings" && (view.Inbound.Others.Anyone || view.Egress.AllowAll) {
+			t.Errorf("without settings something passes: %s %s", inboundText(view.Inbound), egressText(view.Egress))
+		}
+	}
+}

@@ -1,0 +1,170 @@
+package catalog
+
+import (
+	"fmt"
+	"net/netip"
+	"runtime"
+	"testing"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// city returns the facts of a mesh with that many services of ten endpoints, in
+// namespaces of ten services, and the function that makes one endpoint of the first
+// service come and go.
+func city(services int, permissive bool) (facts []mesh.Fact, flip func(up bool) mesh.Fact) {
+	add := func(kind, namespace, name string, content mesh.Content) {
+		facts = append(facts, mesh.Fact{Object: object("v1", kind, namespace, name), Content: content})
+	}
+	add("MeshConfig", "osm", "config", mesh.Seal(&mesh.Settings{
+		TrustDomain: "cluster.local", PermissivePolicy: permissive, InboundTLS: mesh.Strict, TLS: mesh.TLS{Min: "1.3", Max: "1.3"},
+	}))
+	slice := func(namespace, service string, i, endpoints int) *mesh.EndpointSlice {
+		s := &mesh.EndpointSlice{
+			Name: mesh.Name{Namespace: namespace, Name: service + "-x"}, Service: service, Ports: []mesh.SlicePort{{Name: "http", Port: 8080}},
+		}
+		for k := range endpoints {
+			s.Endpoints = append(s.Endpoints, mesh.SliceEndpoint{
+				Addresses: []netip.Addr{podAddress(i, k)}, Workload: fmt.Sprintf("%s-%d", service, k), Ready: true, Serving: true, Zone: "zone-a",
+			})
+		}
+		return mesh.Seal(s)
+	}
+	for i := range services {
+		namespace, service := fmt.Sprintf("ns-%d", i/10), fmt.Sprintf("svc-%d", i)
+		if i%10 == 0 {
+			add("Namespace", "", namespace, mesh.Seal(&mesh.Namespace{Name: namespace, Member: true}))
+		}
+		add("Service", namespace, service, mesh.Seal(&mesh.Service{
+			Name: mesh.Name{Namespace: namespace, Name: service}, Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)})},
+			Ports: []mesh.PortSpec{{Name: "http", Port: 80, Target: 8080, Protocol: mesh.HTTP}},
+		}))
+		add("EndpointSlice", namespace, service+"-x", slice(namespace, service, i, 10))
+		for k := range 10 {
+			name := mesh.Name{Namespace: namespace, Name: fmt.Sprintf("%s-%d", service, k)}
+			add("Pod", namespace, name.Name, mesh.Seal(&mesh.Workload{
+				Name: name, UID: name.String(), ServiceAccount: service, Class: "envoy", Addresses: []netip.Addr{podAddress(i, k)},
+				Ports: []mesh.WorkloadPort{{Name: "http", Number: 8080}}, Zone: "zone-a",
+			}))
+		}
+	}
+	return facts, func(up bool) mesh.Fact {
+		endpoints := 9
+		if up {
+			endpoints = 10
+		}
+		return mesh.Fact{Object: object("v1", "EndpointSlice", "ns-0", "svc-0-x"), Content: slice("ns-0", "svc-0", 0, endpoints)}
+	}
+}
+
+// policiesOf are policies of every kind for each service of a city: who may call it,
+// what else takes its requests, how it is called, and ways in and out.
+func policiesOf(services int) []mesh.Fact {
+	var facts []mesh.Fact
+	for i := range services {
+		namespace := fmt.Sprintf("ns-%d", i/10)
+		in := func(kind string) string { return fmt.Sprintf("%s/%s-%d", namespace, kind, i) }
+		name := fmt.Sprintf("svc-%d", i)
+		next := fmt.Sprintf("svc-%d", i/10*10+(i+1)%10)
+		account := namespace + "/" + next
+		facts = append(facts,
+			routes(in("routes"), "/buy", "/look"),
+			allow(in("target"), namespace+"/"+name, []string{account}, "HTTPRouteGroup/"+fmt.Sprintf("routes-%d", i)),
+			retry(in("retry"), account, 3, 1, namespace+"/"+name),
+			upstream(in("upstream"), name, 1, most(10), limit(10)),
+			fact("IngressBackend", in("ingress"), &mesh.IngressRule{
+				Name: parseName(in("ingress")), Backends: []mesh.IngressBackend{{Service: name, Port: 8080}}, Sources: []mesh.IngressSource{{Service: parseName(namespace + "/" + next)}},
+			}, nil),
+			fact("Egress", in("egress"), &mesh.EgressRule{
+				Name: parseName(in("egress")), Sources: []mesh.ServiceAccount{parseName(account)}, Ports: outPort(443, mesh.EgressTLS), Hosts: []string{"example.com"},
+			}, nil),
+		)
+		if i%2 == 0 {
+			facts = append(facts, split(in("split"), name, name+"=1 "+next+"=1"))
+		}
+	}
+	return facts
+}
+
+// builtCity is a city with or without policies, and how to have one endpoint of the
+// first service come or go. With one proxy the other pods have ended.
+func builtCity(services int, policies, oneProxy bool) (*join, func()) {
+	facts, flip := city(services, !policies)
+	if policies {
+		facts = append(facts, policiesOf(services)...)
+		facts = append(facts, settings())
+	}
+	j := newJoin()
+	for _, f := range facts {
+		if w, ok := f.Content.(*mesh.Workload); ok && oneProxy && f.Object.Name != "svc-0-0" {
+			ended := *w
+			ended.Ended = true
+			f.Content = mesh.Seal(&ended)
+		}
+		j.set(f)
+	}
+	j.snapshot()
+	down, up := flip(false), flip(true)
+	isUp := true
+	return j, func() {
+		isUp = !isUp
+		if isUp {
+			j.set(up)
+		} else {
+			j.set(down)
+		}
+		j.snapshot()
+	}
+}
+
+func podAddress(service, pod int) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, 128 + byte(service>>8), byte(service), byte(pod)})
+}
+
+// BenchmarkBuild builds the Snapshot and all Views from cold.
+func BenchmarkBuild(b *testing.B) {
+	for _, services := range []int{100, 1000} {
+		b.Run(fmt.Sprintf("%d-services", services), func(b *testing.B) {
+			facts, _ := city(services, true)
+			b.ReportAllocs()
+			var joined *join
+			for b.Loop() {
+				joined = newJoin()
+				for _, fact := range facts {
+					joined.set(fact)
+				}
+				joined.snapshot()
+			}
+			b.StopTimer()
+			b.ReportMetric(float64(heapOf(func() any { return facts }, joined)), "heap-B")
+		})
+	}
+}
+
+// heapOf returns the bytes of heap that end when joined is let go.
+func heapOf(_ func() any, joined *join) uint64 {
+	var with, without runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&with)
+	*joined = join{}
+	runtime.GC()
+	runtime.ReadMemStats(&without)
+	return with.HeapAlloc - without.HeapAlloc
+}
+
+// BenchmarkEndpointChange has one endpoint come or go and brings the Snapshot up to
+// date, in a mesh with one proxy, in one with ten for each service, and in one with
+// that and policies of every kind.
+func BenchmarkEndpointChange(b *testing.B) {
+	for _, services := range []int{100, 1000, 3000} {
+		for _, mode := range []string{"one-proxy", "all-proxies", "policies"} {
+			b.Run(fmt.Sprintf("%d-services/%s", services, mode), func(b *testing.B) {
+				_, change := builtCity(services, mode == "policies", mode == "one-proxy")
+				b.ReportAllocs()
+				for b.Loop() {
+					change()
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,370 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+const (
+	holdOff    = 100 * time.Millisecond
+	maxHoldOff = time.Second
+)
+
+// running is a Catalog that runs in a bubble of synctest until the test ends.
+func running(t *testing.T) *Catalog {
+	t.Helper()
+	c := New(Options{HoldOff: holdOff, MaxHoldOff: maxHoldOff, Log: slog.New(slog.DiscardHandler)})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return c
+}
+
+// settled is a running Catalog whose first Snapshot has the facts.
+func settled(t *testing.T, facts ...mesh.Fact) *Catalog {
+	t.Helper()
+	c := running(t)
+	c.Apply(facts...)
+	c.Synced()
+	<-c.Ready()
+	return c
+}
+
+func isReady(c *Catalog) bool {
+	select {
+	case <-c.Ready():
+		return true
+	default:
+		return false
+	}
+}
+
+func TestNothingBeforeSynced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := running(t)
+		empty := c.Snapshot()
+		if empty == nil || empty.Settings == nil || empty.Settings.PermissivePolicy || empty.Settings.Egress {
+			t.Errorf("the first Snapshot is %+v, want one that lets nothing through", empty)
+		}
+		if view, ok := c.View("uid-shop/web-1"); view != nil || ok {
+			t.Error("there is a View before there are facts")
+		}
+		c.Apply(town()...)
+		time.Sleep(time.Hour)
+		if c.Snapshot() != empty || isReady(c) {
+			t.Error("a Snapshot was made before Synced")
+		}
+		c.Apply(pod("shop/web-2", "web", "10.1.0.9"))
+		c.Synced()
+		synctest.Wait()
+		if isReady(c) {
+			t.Error("it did not wait for more facts")
+		}
+		<-c.Ready()
+		if view, ok := c.View("uid-shop/web-1"); !ok || view.Proxy.UID != "uid-shop/web-1" {
+			t.Errorf("there is no View of a pod that came before Synced, only of %v", c.Snapshot().Views.Names())
+		}
+		if c.Snapshot().Views.Len() != 2 {
+			t.Errorf("there are Views of %v, want two", c.Snapshot().Views.Names())
+		}
+	})
+}
+
+func TestReadyWithoutFacts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := running(t)
+		c.Synced()
+		<-c.Ready()
+		if c.Snapshot().Digest() != Build(nil).Digest() {
+			t.Error("the Snapshot of no facts is not that of Build")
+		}
+	})
+}
+
+func TestHoldOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := settled(t, town()...)
+		former, begin := c.Snapshot(), time.Now()
+		// since waits for the next Snapshot and returns how long it took since begin.
+		since := func() time.Duration {
+			for c.Snapshot() == former {
+				time.Sleep(time.Millisecond)
+				synctest.Wait()
+			}
+			former = c.Snapshot()
+			return time.Since(begin).Round(10 * time.Millisecond)
+		}
+		c.Apply(pod("shop/a", "web", "10.1.0.2"))
+		if waited := since(); waited != holdOff {
+			t.Errorf("a change waits %s, want %s", waited, holdOff)
+		}
+
+		begin = time.Now()
+		for i := range 5 {
+			c.Apply(pod(fmt.Sprintf("shop/b-%d", i), "web", "10.1.0.2"))
+			time.Sleep(holdOff / 2)
+		}
+		if waited, want := since(), 3*holdOff; waited != want {
+			t.Errorf("changes for %s make a Snapshot after %s, want %s", 2*holdOff, waited, want)
+		}
+		if c.Snapshot().Views.Len() != 7 {
+			t.Errorf("it has Views of %v, want seven", c.Snapshot().Views.Names())
+		}
+
+		begin = time.Now()
+		stop := make(chan struct{})
+		go func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				case <-time.After(holdOff / 2):
+					c.Apply(pod(fmt.Sprintf("shop/c-%d", i), "web", "10.1.0.2"))
+				}
+			}
+		}()
+		if waited, want := since(), maxHoldOff+holdOff/2; waited != want {
+			t.Errorf("changes that do not end make a Snapshot after %s, want %s", waited, want)
+		}
+		begin = time.Now()
+		if waited := since(); waited < maxHoldOff {
+			t.Errorf("changes that do not end make the next Snapshot after %s, want no less than %s", waited, maxHoldOff)
+		}
+		close(stop)
+
+		time.Sleep(time.Hour)
+		former = c.Snapshot()
+		time.Sleep(time.Hour)
+		if c.Snapshot() != former {
+			t.Error("a Snapshot was made of nothing")
+		}
+	})
+}
+
+func TestOptions(t *testing.T) {
+	if o := New(Options{}).options; o.HoldOff != 50*time.Millisecond || o.MaxHoldOff != 500*time.Millisecond || o.Log == nil {
+		t.Errorf("without Options there are %+v", o)
+	}
+}
+
+// TestLastFactCounts has an object say several things between two Snapshots.
+func TestLastFactCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := settled(t, town()...)
+		told := c.Subscribe(t.Context().Done())
+		next := func() *mesh.Snapshot {
+			time.Sleep(2 * holdOff)
+			return c.Snapshot()
+		}
+		former := c.Snapshot()
+		web := pod("shop/web-1", "web", "10.1.0.1")
+		c.Apply(gone(web), pod("shop/web-1", "other", "10.1.0.1"), web)
+		if next().Digest() != former.Digest() {
+			t.Error("a pod that is as it was in the end is another")
+		}
+		c.Apply(pod("shop/new", "web", "10.1.0.7"))
+		c.Apply(gone(pod("shop/new", "web", "10.1.0.7")))
+		if next().Digest() != former.Digest() {
+			t.Error("a pod that came and went is there")
+		}
+		c.Apply(gone(web))
+		c.Apply(pod("shop/web-1", "other", "10.1.0.1"))
+		if view, _ := next().Views.Get("uid-shop/web-1"); view.Proxy.Identity.ServiceAccount != "other" {
+			t.Errorf("the pod is %+v, and not what was said last", view.Proxy)
+		}
+		if uid := <-told; uid != "uid-shop/web-1" {
+			t.Errorf("the first proxy that was told is %q", uid)
+		}
+		select {
+		case uid := <-told:
+			t.Errorf("%q was told, and did not change", uid)
+		case <-time.After(time.Hour):
+		}
+	})
+}
+
+func TestSubscribe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := settled(t, town()...)
+		stop := make(chan struct{})
+		told := c.Subscribe(stop)
+		// A subscriber that takes nothing must be in nobody's way.
+		slow := c.Subscribe(t.Context().Done())
+		// next applies facts and returns who is told, sorted.
+		next := func(facts ...mesh.Fact) []string {
+			c.Apply(facts...)
+			time.Sleep(2 * holdOff)
+			var uids []string
+			for {
+				synctest.Wait()
+				select {
+				case uid := <-told:
+					uids = append(uids, uid)
+				default:
+					slices.Sort(uids)
+					return uids
+				}
+			}
+		}
+		two := pod("shop/web-2", "web", "10.1.0.2")
+		cart := server("shop/cart", "10.96.0.2", "10.1.0.3", port(80, 8080, mesh.HTTP))
+		for _, tt := range []struct {
+			what  string
+			facts []mesh.Fact
+			want  []string
+		}{
+			{"what was there before", nil, nil},
+			{"a new proxy", list(two), []string{"uid-shop/web-2"}},
+			{"a service for all", cart, []string{"uid-shop/cart-1", "uid-shop/web-1", "uid-shop/web-2"}},
+			{"the same again", cart, nil},
+			{"a pod of which only its own proxy says something", list(pod("shop/web-2", "web", "10.1.0.2", func(w *mesh.Workload) { w.Zone = "z" })), []string{"uid-shop/web-2"}},
+			{"a proxy is gone", list(gone(two)), []string{"uid-shop/web-2"}},
+			{"another pod of the name", list(pod("shop/web-1", "web", "10.1.0.1", func(w *mesh.Workload) { w.UID = "again" })), []string{"again", "uid-shop/web-1"}},
+			{"a namespace leaves the mesh", list(namespace("shop", func(n *mesh.Namespace) { n.Member = false })), []string{"again", "uid-shop/cart-1"}},
+			{"and comes back", list(namespace("shop")), []string{"again", "uid-shop/cart-1"}},
+		} {
+			if got := next(tt.facts...); !slices.Equal(got, tt.want) {
+				t.Errorf("%s: %v were told, want %v", tt.what, got, tt.want)
+			}
+		}
+
+		// The slow one is told each once, and of the one that it had in hand again.
+		var late []string
+		for range 5 {
+			late = append(late, <-slow)
+		}
+		select {
+		case uid := <-slow:
+			t.Errorf("the slow subscriber was told of %v and then of %s", late, uid)
+		case <-time.After(time.Hour):
+		}
+		slices.Sort(late)
+		if want := []string{"again", "uid-shop/cart-1", "uid-shop/web-1", "uid-shop/web-2", "uid-shop/web-2"}; !slices.Equal(late, want) {
+			t.Errorf("the slow subscriber was told of %v, want %v", late, want)
+		}
+
+		close(stop)
+		synctest.Wait()
+		if uid, ok := <-told; ok {
+			t.Errorf("%s was told after the end", uid)
+		}
+		c.proxies.mu.Lock()
+		left := len(c.proxies.subscribers)
+		c.proxies.mu.Unlock()
+		if left != 1 {
+			t.Errorf("%d subscribers are left, and one is subscribed", left)
+		}
+	})
+}
+
+func TestSubscribeObjects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := settled(t, versions()...)
+		told := c.SubscribeObjects(t.Context().Done())
+		next := func(facts ...mesh.Fact) []string {
+			c.Apply(facts...)
+			time.Sleep(2 * holdOff)
+			var objects []string
+			for {
+				synctest.Wait()
+				select {
+				case object := <-told:
+					objects = append(objects, object.String())
+				default:
+					slices.Sort(objects)
+					return objects
+				}
+			}
+		}
+		half := split("shop/s", "root", "v1=1 v2=1")
+		v2 := service("shop/v2", "10.96.0.12", port(80, 8080, mesh.HTTP))
+		for _, tt := range []struct {
+			what  string
+			facts []mesh.Fact
+			want  []string
+		}{
+			{"an object without Problems", list(half), []string{"TrafficSplit shop/s"}},
+			{"an object that leads nowhere by another's end", list(gone(v2)), []string{"Service shop/v2", "TrafficSplit shop/s"}},
+			{"the other comes back", list(v2), []string{"Service shop/v2", "TrafficSplit shop/s"}},
+			{"an object that does not change", list(v2), []string{"Service shop/v2"}},
+			{"an object that goes", list(gone(half)), []string{"TrafficSplit shop/s"}},
+		} {
+			if got := next(tt.facts...); !slices.Equal(got, tt.want) {
+				t.Errorf("%s: %v were told, want %v", tt.what, got, tt.want)
+			}
+		}
+		if problems := c.Problems(half.Object); problems != nil {
+			t.Errorf("an object that is gone has the Problems %v", problems)
+		}
+		next(half, gone(v2))
+		if problems := c.Problems(half.Object); len(problems) != 1 || problems[0].Reason != ReasonNotFound || problems[0].Object != half.Object {
+			t.Errorf("an object that leads nowhere has the Problems %v", problems)
+		}
+	})
+}
+
+// TestStopWhileTelling stops a subscriber that has been told something and does not
+// take it. In the bubble a goroutine that is left fails the test.
+func TestStopWhileTelling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := settled(t, town()...)
+		stop := make(chan struct{})
+		told := c.Subscribe(stop)
+		c.Apply(pod("shop/a", "web", "10.1.0.2"), pod("shop/b", "web", "10.1.0.3"))
+		time.Sleep(2 * holdOff)
+		close(stop)
+		synctest.Wait()
+		if uid, ok := <-told; ok {
+			t.Errorf("%s was told after the end", uid)
+		}
+	})
+}
+
+// TestManyAtOnce has facts, readers and subscribers at the same time, for the race
+// detector.
+func TestManyAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := settled(t, town()...)
+		ended := make(chan struct{})
+		const writers, each = 4, 50
+		for i := range writers {
+			go func() {
+				defer func() { ended <- struct{}{} }()
+				for k := range each {
+					c.Apply(pod(fmt.Sprintf("shop/p-%d-%d", i, k), "web", "10.1.0.2"))
+					time.Sleep(time.Duration(k) * time.Millisecond)
+				}
+			}()
+			go func() {
+				defer func() { ended <- struct{}{} }()
+				stop := make(chan struct{})
+				defer close(stop)
+				for uid := range c.Subscribe(stop) {
+					if view, ok := c.View(uid); !ok || view.Digest().IsZero() || c.Snapshot().Digest().IsZero() {
+						t.Errorf("the View of %s was told of, and is not there", uid)
+					}
+					if c.Snapshot().Views.Len() == writers*each+1 {
+						return
+					}
+				}
+			}()
+		}
+		for range 2 * writers {
+			<-ended
+		}
+	})
+}

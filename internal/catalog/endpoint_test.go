@@ -1,0 +1,271 @@
+package catalog
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// town is a mesh where everybody may call everybody, with a client.
+func town(edits ...func(*mesh.Settings)) []mesh.Fact {
+	return list(settings(append([]func(*mesh.Settings){permissive}, edits...)...), namespace("shop"), pod("shop/web-1", "web", "10.1.0.1"))
+}
+
+func TestEndpoints(t *testing.T) {
+	web := []mesh.PortSpec{port(80, 8080, mesh.HTTP)}
+	two := list(pod("shop/cart-1", "cart", "10.1.0.2"), pod("shop/cart-2", "cart", "10.1.0.3"), service("shop/cart", "10.96.0.2", web...))
+	const head = "shop/cart:80 http at [10.96.0.2]:80\n  any -> shop/cart:80*1\nshop/cart:80 ="
+	one := func(e mesh.SliceEndpoint) []mesh.Fact {
+		return list(slice("shop/cart", web, ready("cart-1", "10.1.0.2"), e))
+	}
+	const first = head + " [10.1.0.2]:8080/cart.shop.sa.td"
+	outside := func(w *mesh.Workload) { w.Class = "" }
+	runJoinCases(t, town(), []joinCase{
+		{name: "ready", facts: [][]mesh.Fact{two, one(ready("cart-2", "10.1.0.3"))}, outbound: first + " [10.1.0.3]:8080/cart.shop.sa.td"},
+		{name: "not ready", facts: [][]mesh.Fact{two, one(mesh.SliceEndpoint{Workload: "cart-2", Addresses: addresses("10.1.0.3")})}, outbound: first},
+		{name: "ending", facts: [][]mesh.Fact{two, one(ending("cart-2", "10.1.0.3"))}, outbound: first + " [10.1.0.3]:8080/cart.shop.sa.td/draining"},
+		{
+			name:  "all are ending",
+			facts: [][]mesh.Fact{two, list(slice("shop/cart", web, ending("cart-1", "10.1.0.2"), ending("cart-2", "10.1.0.3")))}, outbound: first + " [10.1.0.3]:8080/cart.shop.sa.td",
+		},
+		{
+			name: "ended, and serves no more", outbound: first,
+			facts: [][]mesh.Fact{two, one(mesh.SliceEndpoint{Workload: "cart-2", Addresses: addresses("10.1.0.3"), Terminating: true})},
+		},
+		{
+			// As Kubernetes has it where a service publishes addresses that are not ready.
+			name: "published as ready while it ends", outbound: first + " [10.1.0.3]:8080/cart.shop.sa.td",
+			facts: [][]mesh.Fact{two, one(mesh.SliceEndpoint{Workload: "cart-2", Addresses: addresses("10.1.0.3"), Ready: true, Terminating: true})},
+		},
+		{name: "no address", facts: [][]mesh.Fact{two, one(mesh.SliceEndpoint{Workload: "cart-2", Ready: true})}, outbound: first},
+		{name: "nobody", facts: [][]mesh.Fact{two, list(slice("shop/cart", web))}, outbound: head},
+		{name: "no slice", facts: [][]mesh.Fact{two}, outbound: head},
+		{
+			name: "a slice without the port", outbound: head,
+			facts: [][]mesh.Fact{two, list(slice("shop/cart", []mesh.PortSpec{port(81, 81, mesh.TCP)}, ready("cart-1", "10.1.0.2")))},
+		},
+		{
+			name: "both families, ready in one of them",
+			facts: [][]mesh.Fact{two, list(
+				slice("shop/cart", web, ending("cart-1", "10.1.0.2"), ready("cart-2", "10.1.0.3")),
+				another("cart-6", slice("shop/cart", web, ready("cart-1", "fd00::2"))),
+			)},
+			outbound: head + " [10.1.0.2 fd00::2]:8080/cart.shop.sa.td [10.1.0.3]:8080/cart.shop.sa.td",
+		},
+		{
+			name: "in two slices, with two addresses of a family", outbound: first + " [10.1.0.3]:8080/cart.shop.sa.td",
+			facts: [][]mesh.Fact{two, one(ready("cart-2", "10.1.0.3")), list(another("cart-2", slice("shop/cart", web, ready("cart-1", "10.1.0.9"))))},
+		},
+		{
+			name: "both families, two addresses of each",
+			facts: [][]mesh.Fact{two, list(
+				slice("shop/cart", web, ready("cart-1", "10.1.0.2")), another("cart-2", slice("shop/cart", web, ready("cart-1", "10.1.0.9"))),
+				another("cart-3", slice("shop/cart", web, ready("cart-1", "fd00::2"))), another("cart-4", slice("shop/cart", web, ready("cart-1", "fd00::9"))),
+			)},
+			outbound: head + " [10.1.0.2 fd00::2]:8080/cart.shop.sa.td",
+		},
+		{
+			name: "ending in both families",
+			facts: [][]mesh.Fact{two, list(
+				slice("shop/cart", web, ready("cart-2", "10.1.0.3"), ending("cart-1", "10.1.0.2")), another("cart-6", slice("shop/cart", web, ending("cart-1", "fd00::2"))),
+			)},
+			outbound: head + " [10.1.0.2 fd00::2]:8080/cart.shop.sa.td/draining [10.1.0.3]:8080/cart.shop.sa.td",
+		},
+		{
+			name:  "an endpoint without a sidecar gets nothing",
+			facts: [][]mesh.Fact{two, one(ready("cart-2", "10.1.0.3")), list(pod("shop/cart-2", "cart", "10.1.0.3", outside))}, outbound: first,
+			problems: `Service shop/cart: OutsideMesh spec.ports[0]`,
+		},
+		{
+			name: "an endpoint that is no pod gets nothing", facts: [][]mesh.Fact{two, one(ready("", "192.0.2.1"))}, outbound: first,
+			problems: `Service shop/cart: OutsideMesh spec.ports[0]`,
+		},
+		{
+			name:  "endpoints without a sidecar are called in plaintext where all may leave the mesh",
+			facts: [][]mesh.Fact{list(settings(permissive, open)), two, one(ready("cart-2", "10.1.0.3")), list(pod("shop/cart-2", "cart", "10.1.0.3", outside))},
+			// Its key is its workload's.
+			outbound: first + " [10.1.0.3]:8080/plaintext",
+		},
+		{
+			name:     "and so are those that are no pods",
+			facts:    [][]mesh.Fact{list(settings(permissive, open)), two, one(ready("", "192.0.2.1")), list(another("again", slice("shop/cart", web, ready("", "192.0.2.1"))))},
+			outbound: first + " [192.0.2.1]:8080/plaintext",
+		},
+		{
+			name:  "a pod that is not known never gets plaintext",
+			facts: [][]mesh.Fact{list(settings(permissive, open)), two, one(ready("cart-9", "10.1.0.9"))}, outbound: first,
+			problems: `Service shop/cart: OutsideMesh spec.ports[0]`,
+		},
+		{
+			name: "of a class that speaks no mesh TLS",
+			facts: [][]mesh.Fact{
+				list(settings(permissive, func(s *mesh.Settings) { s.PlaintextClasses = []string{"plain"} })), two, one(ready("cart-2", "10.1.0.3")),
+				list(pod("shop/cart-2", "cart", "10.1.0.3", func(w *mesh.Workload) { w.Class = "plain" })),
+			},
+			outbound: first + " [10.1.0.3]:8080/plaintext",
+		},
+		{
+			name:  "a name for an outside host is no destination",
+			facts: [][]mesh.Fact{list(external("shop/else", "example.com", port(443, 443, mesh.TCP)))}, outbound: "nothing",
+			problems: `Service shop/else: OutsideMesh spec.ports[0]`,
+		},
+	})
+}
+
+func external(name, host string, ports ...mesh.PortSpec) mesh.Fact {
+	return fact("Service", name, &mesh.Service{Name: parseName(name), ExternalName: host, Ports: ports}, nil)
+}
+
+func TestPods(t *testing.T) {
+	named := func(ports ...mesh.WorkloadPort) func(*mesh.Workload) {
+		return func(w *mesh.Workload) { w.Ports = ports }
+	}
+	sql, web := port(5432, 5432, mesh.TCP), port(80, 8080, mesh.HTTP)
+	statefulSet := func(name string, p mesh.PortSpec) []mesh.Fact {
+		return list(service(name, "", p), slice(name, []mesh.PortSpec{p}, ready("db-0", "10.1.0.5"), ready("db-1", "10.1.0.6")))
+	}
+	databases := list(pod("shop/db-0", "db", "10.1.0.5"), pod("shop/db-1", "db", "10.1.0.6"))
+	runJoinCases(t, town(), []joinCase{
+		{
+			name:  "a headless service has a destination for each pod",
+			facts: [][]mesh.Fact{databases, statefulSet("shop/db", sql)},
+			outbound: `
+				shop/db:5432@db-0 tcp at [10.1.0.5]:5432
+				  -> shop/db:5432@db-0*1
+				shop/db:5432@db-1 tcp at [10.1.0.6]:5432
+				  -> shop/db:5432@db-1*1
+				shop/db:5432@db-0 = [10.1.0.5]:5432/db.shop.sa.td
+				shop/db:5432@db-1 = [10.1.0.6]:5432/db.shop.sa.td`,
+		},
+		{
+			name:  "of two headless services the first has the pods",
+			facts: [][]mesh.Fact{databases, statefulSet("shop/db", sql), statefulSet("shop/also", port(5432, 5432, mesh.TCP))},
+			outbound: `
+				shop/also:5432@db-0 tcp at [10.1.0.5]:5432
+				  -> shop/also:5432@db-0*1
+				shop/also:5432@db-1 tcp at [10.1.0.6]:5432
+				  -> shop/also:5432@db-1*1
+				shop/also:5432@db-0 = [10.1.0.5]:5432/db.shop.sa.td
+				shop/also:5432@db-1 = [10.1.0.6]:5432/db.shop.sa.td
+				shop/db:5432@db-0 = [10.1.0.5]:5432/db.shop.sa.td
+				shop/db:5432@db-1 = [10.1.0.6]:5432/db.shop.sa.td`,
+		},
+		{
+			name: "of two headless services the second has the pod that is not ready for the first",
+			facts: [][]mesh.Fact{
+				databases, statefulSet("shop/db", sql),
+				list(service("shop/also", "", sql), slice("shop/also", []mesh.PortSpec{sql}, mesh.SliceEndpoint{Workload: "db-0", Addresses: addresses("10.1.0.5")}, ready("db-1", "10.1.0.6"))),
+			},
+			outbound: `
+				shop/also:5432@db-1 tcp at [10.1.0.6]:5432
+				  -> shop/also:5432@db-1*1
+				shop/db:5432@db-0 tcp at [10.1.0.5]:5432
+				  -> shop/db:5432@db-0*1
+				shop/also:5432@db-1 = [10.1.0.6]:5432/db.shop.sa.td
+				shop/db:5432@db-0 = [10.1.0.5]:5432/db.shop.sa.td
+				shop/db:5432@db-1 = [10.1.0.6]:5432/db.shop.sa.td`,
+		},
+		{
+			name: "two services with two protocols for one port of the pods",
+			pod:  "shop/cart-1",
+			facts: [][]mesh.Fact{
+				server("shop/cart", "10.96.0.2", "10.1.0.2", web),
+				list(service("shop/zebra", "10.96.0.3", port(81, 8080, mesh.TCP)), slice("shop/zebra", []mesh.PortSpec{port(81, 8080, mesh.TCP)}, ready("cart-1", "10.1.0.2"))),
+			},
+			inbound: `
+				Strict
+				others from anyone
+				8080 http for [shop/cart:80 shop/zebra:81] from anyone`,
+			problems: `Service shop/zebra: Conflict spec.ports[0]`,
+		},
+		{
+			name: "a conflict of a headless service is told once",
+			facts: [][]mesh.Fact{
+				databases, statefulSet("shop/db", sql), list(service("shop/also", "10.96.0.9", port(80, 5432, mesh.HTTP)),
+					slice("shop/also", []mesh.PortSpec{port(80, 5432, mesh.HTTP)}, ready("db-0", "10.1.0.5"), ready("db-1", "10.1.0.6"))),
+			},
+			pod:      "shop/db-0",
+			inbound:  "Strict\nothers from anyone\n5432 http for [shop/also:80 shop/db:5432] from anyone",
+			problems: `Service shop/db: Conflict spec.ports[0]`,
+		},
+		{
+			name:  "a pod without a service is called at its own address",
+			facts: [][]mesh.Fact{list(pod("shop/job-1", "job", "10.1.0.7", named(mesh.WorkloadPort{Number: 9090}, mesh.WorkloadPort{Name: "sql", Number: 5432})))},
+			outbound: `
+				pod/shop/job-1:5432 tcp at [10.1.0.7]:5432
+				  -> pod/shop/job-1:5432*1
+				pod/shop/job-1:9090 tcp at [10.1.0.7]:9090
+				  -> pod/shop/job-1:9090*1
+				pod/shop/job-1:5432 = [10.1.0.7]:5432/job.shop.sa.td
+				pod/shop/job-1:9090 = [10.1.0.7]:9090/job.shop.sa.td`,
+		},
+		{
+			name: "a pod without a service by rules",
+			facts: [][]mesh.Fact{list(settings(), pod("shop/job-1", "job", "10.1.0.7", named(mesh.WorkloadPort{Number: 9090})), pod("shop/job-2", "other", "10.1.0.8", named(mesh.WorkloadPort{Number: 9090})),
+				tcpRoute("shop/any"), allow("shop/t", "shop/job", []string{"shop/web"}, "TCPRoute/any"))},
+			outbound: `
+				pod/shop/job-1:9090 tcp at [10.1.0.7]:9090
+				  -> pod/shop/job-1:9090*1
+				pod/shop/job-1:9090 = [10.1.0.7]:9090/job.shop.sa.td`,
+		},
+		{
+			name: "pods that have ended or have no sidecar are not called",
+			facts: [][]mesh.Fact{list(
+				pod("shop/job-1", "job", "10.1.0.7", named(mesh.WorkloadPort{Number: 9090}), func(w *mesh.Workload) { w.Ended = true }),
+				pod("shop/job-2", "job", "10.1.0.8", named(mesh.WorkloadPort{Number: 9090}), func(w *mesh.Workload) { w.Class = "" }),
+				pod("shop/job-3", "job", "", named(mesh.WorkloadPort{Number: 9090})),
+				pod("shop/job-4", "job", "10.1.0.9", named(mesh.WorkloadPort{Number: 9091})),
+			)},
+			outbound: `
+				pod/shop/job-4:9091 tcp at [10.1.0.9]:9091
+				  -> pod/shop/job-4:9091*1
+				pod/shop/job-4:9091 = [10.1.0.9]:9091/job.shop.sa.td`,
+		},
+		{
+			name: "named target ports are each pod's own",
+			pod:  "shop/cart-2",
+			facts: [][]mesh.Fact{list(
+				pod("shop/cart-1", "cart", "10.1.0.2", named(mesh.WorkloadPort{Name: "web", Number: 8080})),
+				pod("shop/cart-2", "cart", "10.1.0.3", named(mesh.WorkloadPort{Name: "web", Number: 9090})),
+				service("shop/cart", "10.96.0.2", mesh.PortSpec{Name: "http", Port: 80, TargetName: "web", Protocol: mesh.HTTP}),
+				slice("shop/cart", []mesh.PortSpec{{Name: "http", Target: 8080}}, ready("cart-1", "10.1.0.2")),
+				another("cart-2", slice("shop/cart", []mesh.PortSpec{{Name: "http", Target: 9090}}, ready("cart-2", "10.1.0.3"))),
+			)},
+			inbound: "Strict\nothers from anyone\n9090 http for [shop/cart:80] from anyone",
+			outbound: `
+				shop/cart:80 http at [10.96.0.2]:80
+				  any -> shop/cart:80*1
+				shop/cart:80 = [10.1.0.2]:8080/cart.shop.sa.td [10.1.0.3]:9090/cart.shop.sa.td`,
+		},
+		{
+			name:  "what is in a namespace outside the mesh is not there",
+			facts: [][]mesh.Fact{list(namespace("out", func(n *mesh.Namespace) { n.Member = false })), server("out/cart", "10.96.0.2", "10.1.0.2", web), server("none/cart", "10.96.0.3", "10.1.0.3", web)},
+			pod:   "shop/web-1", outbound: "nothing",
+		},
+	})
+}
+
+// TestWhoHasAView holds which pods have proxies, and what the proxies are.
+func TestWhoHasAView(t *testing.T) {
+	s := Build(slices.Concat(town(func(s *mesh.Settings) { s.PlaintextClasses = []string{"plain"} }), list(
+		pod("shop/a", "one", "10.1.0.2", func(w *mesh.Workload) { w.Class, w.Zone = "plain", "z" }),
+		pod("shop/bare", "one", "10.1.0.3", func(w *mesh.Workload) { w.Class = "" }),
+		pod("shop/ended", "one", "10.1.0.4", func(w *mesh.Workload) { w.Ended = true }),
+		pod("out/b", "one", "10.1.0.5"),
+	)))
+	if got, want := s.Views.Names(), []string{"uid-shop/a", "uid-shop/web-1"}; !slices.Equal(got, want) {
+		t.Errorf("there are Views of %v, want %v", got, want)
+	}
+	if got, want := s.Workloads.Names(), []string{"shop/a", "shop/bare", "shop/ended", "shop/web-1"}; !slices.Equal(got, want) {
+		t.Errorf("there are workloads %v, want %v", got, want)
+	}
+	view, _ := s.Views.Get("uid-shop/a")
+	want := mesh.Seal(&mesh.Proxy{
+		Name: parseName("shop/a"), UID: "uid-shop/a", Class: "plain", Zone: "z", Addresses: addresses("10.1.0.2"), Plaintext: true,
+		Identity: mesh.Identity{TrustDomain: "td", Namespace: "shop", ServiceAccount: "one"},
+	})
+	if view.Proxy.Digest() != want.Digest() {
+		t.Errorf("the proxy is %s, want %s", asJSON(view.Proxy), asJSON(want))
+	}
+}

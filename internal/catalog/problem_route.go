@@ -1,0 +1,174 @@
+package catalog
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/outrigger-mesh/outrigger/internal/graph"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+func (j *join) inspectAccess(r *graph.Reader, rule *mesh.AccessRule, f *fault) {
+	j.inspectAccount(r, rule.Destination, "spec.destination", f)
+	for i, source := range rule.Sources {
+		j.inspectAccount(r, source, fmt.Sprintf("spec.sources[%d]", i), f)
+	}
+	for i, routes := range rule.Rules {
+		field := fmt.Sprintf("spec.rules[%d]", i)
+		in := j.httpGroups
+		if routes.Kind == kindTCPRoute {
+			in = j.tcpGroups
+		}
+		group, ok := in.Get(r, mesh.Name{Namespace: rule.Namespace, Name: routes.Group}.String())
+		if !ok {
+			f.add(ReasonNotFound, field+".name", "there is no %s %s/%s; it allows nothing until there is", routes.Kind, rule.Namespace, routes.Group)
+			continue
+		}
+		for k, match := range routes.Matches {
+			if !slices.ContainsFunc(group.HTTP, func(m mesh.NamedMatch) bool { return m.Name == match }) && group.TCP == nil {
+				f.add(ReasonNotFound, fmt.Sprintf("%s.matches[%d]", field, k), "HTTPRouteGroup %s/%s has no match %q; it allows nothing until it has", rule.Namespace, routes.Group, match)
+			}
+		}
+		j.inspectReach(r, rule.Destination, group, field, f)
+	}
+}
+
+// inspectReach finds routes that no port of the workloads of an account has: those of
+// requests count where there are requests, and those of connections elsewhere.
+func (j *join) inspectReach(r *graph.Reader, account mesh.ServiceAccount, group *mesh.RouteGroup, field string, f *fault) {
+	taking := j.taking.Get(r, account.String())
+	if taking.Len() == 0 {
+		return
+	}
+	reached := func(reaches func(*mesh.Inbound) bool) bool {
+		for _, in := range taking.All() {
+			if reaches(in) {
+				return true
+			}
+		}
+		return false
+	}
+	if group.TCP == nil {
+		if !reached(func(in *mesh.Inbound) bool {
+			return slices.ContainsFunc(in.Ports, func(p mesh.InboundPort) bool { return p.Protocol.IsHTTP() })
+		}) {
+			f.add(ReasonNoEffect, field, "no Service has an HTTP port of the pods of %s, so there are no requests to match; name a port http, or allow connections with a TCPRoute", account)
+		}
+		return
+	}
+	for _, number := range group.TCP.Ports {
+		if !reached(func(in *mesh.Inbound) bool {
+			p, _ := in.PortOf(number)
+			return !p.Protocol.IsHTTP()
+		}) {
+			f.add(ReasonNoEffect, field, "port %d of the pods of %s is HTTP, where a TCPRoute allows nothing; allow requests with an HTTPRouteGroup", number, account)
+		}
+	}
+}
+
+func (j *join) inspectAccount(r *graph.Reader, account mesh.ServiceAccount, field string, f *fault) {
+	if !j.member(r, account.Namespace) {
+		f.add(ReasonNotFound, field, "namespace %q is not in the mesh; label it with openservicemesh.io/monitored-by", account.Namespace)
+		return
+	}
+	if len(j.used.Get(r, account)) == 0 {
+		f.add(ReasonNotFound, field, "no pod runs as service account %s; check the name, or wait for the pods", account)
+	}
+}
+
+func (j *join) inspectSplit(r *graph.Reader, split *mesh.Split, f *fault) {
+	root := j.service(r, mesh.Name{Namespace: split.Namespace, Name: split.Root})
+	if root == nil {
+		f.add(ReasonNotFound, "spec.service", "there is no Service %s/%s; the split has no effect until there is", split.Namespace, split.Root)
+		return
+	}
+	switch {
+	case root.Headless:
+		f.add(ReasonNoEffect, "spec.service", "Service %s is headless, so clients choose a pod themselves; give it a cluster IP to split its traffic", root)
+	case root.ExternalName != "":
+		f.add(ReasonNoEffect, "spec.service", "Service %s is only another name, so clients do not connect to it; give it a cluster IP to split its traffic", root)
+	}
+	if len(split.Matches) == 0 {
+		for _, a := range j.splitsOf.Get(r, root.String()) {
+			other, _ := j.splits.Get(r, a.key)
+			if other == split {
+				break
+			}
+			if len(other.Matches) == 0 {
+				f.add(ReasonConflict, "spec.service", "TrafficSplit %s splits the same service and is older; delete one of them", other)
+				break
+			}
+		}
+	} else if !slices.ContainsFunc(root.Ports, func(p mesh.PortSpec) bool { return p.Protocol.IsHTTP() }) {
+		f.add(ReasonNoEffect, "spec.matches", "Service %s has no port whose requests can be matched; name a port http or leave the matches out", root)
+	}
+	for i, name := range split.Matches {
+		if _, ok := j.httpGroups.Get(r, mesh.Name{Namespace: split.Namespace, Name: name}.String()); !ok {
+			f.add(ReasonNotFound, fmt.Sprintf("spec.matches[%d]", i), "there is no HTTPRouteGroup %s/%s; nothing is split by it until there is", split.Namespace, name)
+		}
+	}
+	circle := j.cycle(r, split)
+	if circle != "" {
+		f.add(ReasonCycle, "spec.backends", "splits lead in a circle (%s); a split sends to the endpoints of its backends, not through their splits", circle)
+	}
+	total := uint64(0)
+	for i, backend := range split.Backends {
+		total += uint64(backend.Weight)
+		field := fmt.Sprintf("spec.backends[%d].service", i)
+		j.inspectShare(r, split, root, backend, field, f)
+		name := mesh.Name{Namespace: split.Namespace, Name: backend.Service}
+		if circle == "" && backend.Service != split.Root && len(j.splitsOf.Get(r, name.String())) > 0 {
+			f.add(ReasonNoEffect, field, "Service %s is the root of a split itself, which does not apply here: its share goes to its own endpoints", name)
+		}
+	}
+	if total == 0 {
+		f.add(ReasonNoEffect, "spec.backends", "all weights are 0, so requests that the split takes are answered with 503; give one of them a weight")
+	}
+}
+
+func (j *join) inspectShare(r *graph.Reader, split *mesh.Split, root *mesh.Service, backend mesh.SplitBackend, field string, f *fault) {
+	name := mesh.Name{Namespace: split.Namespace, Name: backend.Service}
+	svc := j.service(r, name)
+	switch {
+	case svc == nil:
+		f.add(ReasonNotFound, field, "there is no Service %s; its share goes to the others", name)
+		return
+	case svc.Headless:
+		f.add(ReasonNoEffect, field, "Service %s is headless, so it cannot take a share; give it a cluster IP", name)
+		return
+	}
+	for _, spec := range root.Ports {
+		if _, ok := j.splitPort(r, split, backend, mesh.ServicePort{Name: root.Name, Port: spec.Port}); !ok {
+			f.add(ReasonNoSuchPort, field, "Service %s has no port %d and none of that name, so for this port its share goes to the others", name, spec.Port)
+		}
+	}
+}
+
+// cycle returns a way from a split's root over other splits back to it, or "".
+func (j *join) cycle(r *graph.Reader, split *mesh.Split) string {
+	seen := map[string]bool{}
+	var walk func(service, path string) string
+	walk = func(service, path string) string {
+		for _, a := range j.splitsOf.Get(r, mesh.Name{Namespace: split.Namespace, Name: service}.String()) {
+			next, _ := j.splits.Get(r, a.key)
+			for _, backend := range next.Backends {
+				// A split that keeps a share for its root's own endpoints is no circle.
+				if backend.Service == service {
+					continue
+				}
+				longer := path + " -> " + backend.Service
+				if backend.Service == split.Root {
+					return longer
+				}
+				if !seen[backend.Service] {
+					seen[backend.Service] = true
+					if found := walk(backend.Service, longer); found != "" {
+						return found
+					}
+				}
+			}
+		}
+		return ""
+	}
+	return walk(split.Root, split.Root)
+}

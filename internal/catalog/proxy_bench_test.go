@@ -1,0 +1,67 @@
+package catalog
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/outrigger-mesh/outrigger/drivers/envoy"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// lonely returns a joined city in which no workload has a proxy but that of the
+// facts it returns besides: one comes and goes.
+func lonely(services int) (joined *join, come, gone mesh.Fact, flip func(bool) mesh.Fact) {
+	facts, flip := city(services, true)
+	joined = newJoin()
+	for _, fact := range facts {
+		if w, ok := fact.Content.(*mesh.Workload); ok {
+			ended := *w
+			ended.Ended = true
+			if w.Name.Name == "svc-0-0" {
+				come = fact
+				gone = mesh.Fact{Object: fact.Object, Content: mesh.Seal(&ended)}
+			}
+			fact.Content = mesh.Seal(&ended)
+		}
+		joined.set(fact)
+	}
+	joined.snapshot()
+	return joined, come, gone, flip
+}
+
+// BenchmarkProxy is the way from an event to the whole configuration of one Envoy:
+// join, View and translation.
+func BenchmarkProxy(b *testing.B) {
+	configure := func(b *testing.B, translator *envoy.Translator, joined *join) {
+		for _, view := range joined.snapshot().Views.All() {
+			if config := translator.Config(view); config.Clusters.Len() == 0 {
+				b.Fatal("the proxy gets no clusters")
+			}
+		}
+	}
+	// Nothing is shared: a new proxy, and a translator that has seen none.
+	b.Run("cold-100", func(b *testing.B) {
+		joined, come, gone, _ := lonely(100)
+		b.ReportAllocs()
+		for b.Loop() {
+			joined.set(come)
+			configure(b, envoy.NewTranslator(), joined)
+			joined.set(gone)
+		}
+	})
+	for _, services := range []int{100, 1000, 3000} {
+		b.Run(fmt.Sprintf("endpoint-changed-%d", services), func(b *testing.B) {
+			joined, come, _, flip := lonely(services)
+			joined.set(come)
+			translator := envoy.NewTranslator()
+			configure(b, translator, joined)
+			up := false
+			b.ReportAllocs()
+			for b.Loop() {
+				joined.set(flip(up))
+				configure(b, translator, joined)
+				up = !up
+			}
+		})
+	}
+}

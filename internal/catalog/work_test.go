@@ -1,0 +1,52 @@
+//go:build !meshguard
+
+package catalog
+
+import "testing"
+
+// TestWorkOfOneEndpoint holds that an endpoint that comes or goes makes the same work
+// in a small mesh and in a large one.
+func TestWorkOfOneEndpoint(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		policies bool
+		// large is the number of services of the large mesh; the small one has 100.
+		large int
+	}{
+		{"one proxy", false, 3000},
+		{"all proxies and policies", true, 1000},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if testing.Short() {
+				tt.large = 300
+			}
+			var runs [2]uint64
+			var allocs [2]float64
+			for i, services := range []int{100, tt.large} {
+				j, change := builtCity(services, tt.policies, !tt.policies)
+				former, before := j.snapshot(), j.graph.Runs()
+				if tt.policies && former.Problems.Len() > 0 {
+					t.Fatalf("the policies have Problems: %s", problemsText(t, former))
+				}
+				change()
+				runs[i] = j.graph.Runs() - before
+				changed := 0
+				for range j.snapshot().Views.Diff(former.Views) {
+					changed++
+				}
+				if changed == 0 {
+					t.Error("the change changes no View")
+				}
+				allocs[i] = testing.AllocsPerRun(20, change)
+				t.Logf("%d services: %d functions run, %d Views changed, %.0f allocations", services, runs[i], changed, allocs[i])
+			}
+			if runs[0] != runs[1] {
+				t.Errorf("%d functions run with 100 services, and %d with %d", runs[0], runs[1], tt.large)
+			}
+			// The race detector has pools lose a few things at random.
+			if allocs[1] > allocs[0]*1.05 {
+				t.Errorf("there are %v allocations with 100 services, and %v with %d", allocs[0], allocs[1], tt.large)
+			}
+		})
+	}
+}

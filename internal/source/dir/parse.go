@@ -1,0 +1,205 @@
+package dir
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/outrigger-mesh/outrigger/internal/source"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+const (
+	// maxListDepth bounds Lists within Lists.
+	maxListDepth = 10
+	// maxProblems is how many Problems a file may have before the rest of it is not
+	// read.
+	maxProblems = 100
+)
+
+// parser takes one file apart.
+type parser struct {
+	*codec
+	// title is the file's name in Problems.
+	title string
+	file  *file
+}
+
+// parse returns what a text holds.
+func (c *codec) parse(title string, text []byte) *file {
+	p := &parser{codec: c, title: title, file: &file{}}
+	for _, d := range splitYAML(text) {
+		if len(p.file.problems) >= maxProblems {
+			p.file.fail(fileRef(title), "%s:%d: nothing is read from here on, because so much is wrong before it", title, d.line)
+			break
+		}
+		p.document(d)
+	}
+	return p.file
+}
+
+// document reads the objects of one document.
+func (p *parser) document(d document) {
+	values, ok := splitJSON(d)
+	if !ok {
+		content, err := yaml.YAMLToJSONStrict(d.text)
+		if err != nil {
+			p.file.fail(fileRef(p.title), "%s: in the document that begins on line %d: %s", p.title, d.line, plain(err))
+			return
+		}
+		values = []document{{text: content, line: d.line}}
+	}
+	for _, v := range values {
+		if string(v.text) != "null" {
+			p.value(v.text, fmt.Sprintf("%s:%d", p.title, v.line), schema.GroupVersionKind{}, 0)
+		}
+	}
+}
+
+// head is what an object says of itself.
+type head struct {
+	gvk             schema.GroupVersionKind
+	namespace, name string
+}
+
+// ref names the object.
+func (h head) ref() mesh.ObjectRef {
+	return mesh.ObjectRef{APIVersion: h.gvk.GroupVersion().String(), Kind: h.gvk.Kind, Namespace: h.namespace, Name: h.name}
+}
+
+// refOf names the object if that is known, else the file.
+func (p *parser) refOf(h head) mesh.ObjectRef {
+	if h.gvk.Version == "" || h.gvk.Kind == "" || h.name == "" {
+		return fileRef(p.title)
+	}
+	return h.ref()
+}
+
+// value reads an object, or the items of a List. A List of a kind gives it to items
+// that name none.
+func (p *parser) value(raw json.RawMessage, where string, listed schema.GroupVersionKind, depth int) {
+	var fields map[string]json.RawMessage
+	err := json.Unmarshal(raw, &fields)
+	if err != nil || fields == nil {
+		p.file.fail(fileRef(p.title), "%s: it is not a mapping, as every object is", where)
+		return
+	}
+	h, err := headOf(fields, listed)
+	if err != nil {
+		p.file.fail(p.refOf(h), "%s: %s", where, plain(err))
+		return
+	}
+	if kind, ok := strings.CutSuffix(h.gvk.Kind, "List"); ok && (h.gvk.GroupKind() == schema.GroupKind{Kind: "List"} || p.reads(h.gvk.Group, kind)) {
+		item := schema.GroupVersionKind{}
+		if kind != "" {
+			item = h.gvk.GroupVersion().WithKind(kind)
+		}
+		p.list(fields["items"], where, item, depth)
+		return
+	}
+	if p.reads(h.gvk.Group, h.gvk.Kind) {
+		p.object(fields, h, where)
+	}
+}
+
+func (p *parser) list(raw json.RawMessage, where string, item schema.GroupVersionKind, depth int) {
+	var items []json.RawMessage
+	if raw != nil && json.Unmarshal(raw, &items) != nil {
+		p.file.fail(fileRef(p.title), "%s: the items of a List are not a list", where)
+		return
+	}
+	if depth == maxListDepth {
+		p.file.fail(fileRef(p.title), "%s: there are more than %d Lists within each other", where, maxListDepth)
+		return
+	}
+	for i, raw := range items {
+		p.value(raw, fmt.Sprintf("%s, items[%d]", where, i), item, depth+1)
+	}
+}
+
+// headOf reads what can be read of the head, and says what cannot.
+func headOf(fields map[string]json.RawMessage, listed schema.GroupVersionKind) (head, error) {
+	h := head{gvk: listed}
+	var metadata map[string]json.RawMessage
+	var apiVersion, kind string
+	var failed error
+	get := func(from map[string]json.RawMessage, name string, into any) {
+		if raw, ok := from[name]; ok && json.Unmarshal(raw, into) != nil && failed == nil {
+			failed = fmt.Errorf("%s has a value that is not of its type", name)
+		}
+	}
+	get(fields, "apiVersion", &apiVersion)
+	get(fields, "kind", &kind)
+	get(fields, "metadata", &metadata)
+	get(metadata, "namespace", &h.namespace)
+	get(metadata, "name", &h.name)
+	if apiVersion != "" || kind != "" {
+		gv, err := schema.ParseGroupVersion(apiVersion)
+		h.gvk = gv.WithKind(kind)
+		failed = cmp.Or(failed, err)
+	}
+	if failed == nil && (h.gvk.Version == "" || h.gvk.Kind == "") {
+		failed = errors.New("it has no apiVersion or no kind, as every object has")
+	}
+	return h, failed
+}
+
+// object decodes an object of a kind that is read.
+func (p *parser) object(fields map[string]json.RawMessage, h head, where string) {
+	kind := p.kinds[h.gvk.GroupKind()]
+	switch {
+	case !kind.namespaced:
+		h.namespace = ""
+	case h.namespace == "":
+		h.namespace = "default"
+	}
+	if err := kind.check(h); err != nil {
+		p.file.fail(p.refOf(h), "%s: %s", where, plain(err))
+		return
+	}
+	// All versions of a kind have the same fields, and one of them stands for all.
+	h.gvk.Version = kind.versions[0]
+	fields["apiVersion"], _ = json.Marshal(h.gvk.GroupVersion().String())
+	fields["kind"], _ = json.Marshal(h.gvk.Kind)
+	content, err := json.Marshal(fields)
+	if err != nil {
+		p.file.fail(p.refOf(h), "%s: %s", where, plain(err))
+		return
+	}
+	decoded, _, err := p.decoder.Decode(content, nil, nil)
+	unknown, isUnknown := runtime.AsStrictDecodingError(err)
+	obj, ok := decoded.(client.Object)
+	if err != nil && !isUnknown || !ok {
+		p.file.fail(p.refOf(h), "%s: %s", where, plain(cmp.Or(err, fmt.Errorf("%T is not an object", decoded))))
+		return
+	}
+	// What fields the kinds of Kubernetes have, the API server knows better.
+	if isUnknown && kind.ours {
+		for _, err := range unknown.Errors() {
+			p.file.problems = append(p.file.problems, mesh.Problem{Object: h.ref(), Reason: source.ReasonNoEffect,
+				Message: fmt.Sprintf("%s: %s; correct or remove it", where, plain(err))})
+		}
+	}
+	obj.SetNamespace(h.namespace)
+	p.file.objects = append(p.file.objects, object{Object: obj, ref: h.ref(), where: where})
+}
+
+// check refuses what cannot be read at all. Names are checked where facts are found.
+func (k kind) check(h head) error {
+	if !slices.Contains(k.versions, h.gvk.Version) {
+		return fmt.Errorf("version %q of kind %s is not read; use apiVersion: %s", h.gvk.Version, h.gvk.Kind,
+			schema.GroupVersion{Group: h.gvk.Group, Version: k.versions[0]})
+	}
+	if h.name == "" {
+		return fmt.Errorf("it has no metadata.name")
+	}
+	return nil
+}

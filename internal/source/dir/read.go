@@ -1,0 +1,246 @@
+package dir
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+const (
+	// maxFile and maxTotal bound one file and all together, in bytes.
+	maxFile  = 32 << 20
+	maxTotal = 256 << 20
+)
+
+// stdinName is what standard input is called in Problems.
+const stdinName = "<stdin>"
+
+// reader reads files and remembers what they held, so that a file which cannot be
+// read any more keeps what it last said.
+type reader struct {
+	codec *codec
+	paths []string
+	stdin io.Reader
+	// names are the files that each path led to when it was last there.
+	names map[string][]string
+	// files are what was last read, by the files' names.
+	files map[string]*file
+	// folders are those that were found, and those of files that were named.
+	folders []string
+	missing []missing
+}
+
+// file is what a file holds.
+type file struct {
+	sum      [sha256.Size]byte
+	objects  []object
+	problems []mesh.Problem
+	// broken says that there may be more objects than could be read.
+	broken bool
+}
+
+func newReader(paths []string, stdin io.Reader) *reader {
+	r := &reader{codec: newCodec(), stdin: stdin, names: make(map[string][]string)}
+	for _, path := range paths {
+		if path != "-" {
+			path = filepath.Clean(path)
+		}
+		r.paths = append(r.paths, path)
+	}
+	// The order in which paths are named means nothing.
+	slices.Sort(r.paths)
+	return r
+}
+
+// missing is a path that is not there.
+type missing struct {
+	path string
+	err  error
+}
+
+// find looks where the paths lead to. One that is missing leads to what it last led
+// to.
+func (r *reader) find() {
+	r.folders, r.missing = nil, nil
+	for _, path := range r.paths {
+		names, err := r.list(path)
+		if err != nil {
+			r.missing = append(r.missing, missing{path, err})
+			continue
+		}
+		r.names[path] = names
+	}
+}
+
+// read reads all files. What the paths that are missing led to is as it was.
+func (r *reader) read() ([]object, []mesh.Problem) {
+	r.find()
+	former := r.files
+	r.files = make(map[string]*file)
+	var objects []object
+	var problems []mesh.Problem
+	total := 0
+	for _, path := range r.paths {
+		isMissing := slices.ContainsFunc(r.missing, func(m missing) bool { return m.path == path })
+		for _, name := range r.names[path] {
+			if r.files[name] != nil {
+				continue
+			}
+			now := former[name]
+			if !isMissing {
+				now = r.readFile(name, now, &total)
+			}
+			r.files[name] = now
+			objects, problems = append(objects, now.objects...), append(problems, now.problems...)
+		}
+	}
+	objects, duplicates := unique(objects)
+	return objects, append(problems, duplicates...)
+}
+
+// list returns the files of a path, sorted.
+func (r *reader) list(path string) ([]string, error) {
+	if path == "-" {
+		if r.stdin == nil {
+			return nil, errStdin
+		}
+		return []string{path}, nil
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		r.folders = append(r.folders, filepath.Dir(path))
+		return []string{path}, nil
+	}
+	var names []string
+	// A folder that is a link counts as what it leads to, and os.DirFS follows it.
+	err = fs.WalkDir(os.DirFS(path), ".", func(below string, entry fs.DirEntry, err error) error {
+		name := filepath.Join(path, below)
+		switch {
+		case err != nil && below == ".":
+			return err
+		case err != nil:
+			// What is in a folder that cannot be read is as it was.
+			names = append(names, r.below(path, name)...)
+			return nil
+		case strings.HasPrefix(entry.Name(), ".") && below != ".":
+			// A mounted ConfigMap has its files there, and links to them beside it.
+			if entry.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		case entry.IsDir():
+			r.folders = append(r.folders, name)
+			return nil
+		case !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)):
+			return nil
+		}
+		// A link counts as what it leads to; a pipe or a device is left alone.
+		if info, err := os.Stat(name); err != nil || info.Mode().IsRegular() {
+			names = append(names, name)
+		}
+		return nil
+	})
+	slices.Sort(names)
+	return names, err
+}
+
+// below returns the files that the path led to and that are in the folder.
+func (r *reader) below(path, folder string) []string {
+	var names []string
+	for _, name := range r.names[path] {
+		if strings.HasPrefix(name, folder+string(filepath.Separator)) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// readFile reads a file and adds its size to the total. Objects that it held before
+// and that may only be hidden by what is wrong in it now are kept.
+func (r *reader) readFile(name string, former *file, total *int) *file {
+	text, err := r.text(name)
+	*total += len(text)
+	sum := sha256.Sum256(text)
+	title := name
+	if name == "-" {
+		title = stdinName
+	}
+	now := &file{}
+	switch {
+	case err == nil && former != nil && former.sum == sum:
+		return former
+	case err == nil && *total > maxTotal:
+		now.fail(fileRef(title), "%s: not read, because all files together have more than %d MiB; read fewer", title, maxTotal>>20)
+	case err == nil && len(text) > maxFile:
+		now.fail(fileRef(title), "%s: the file has more than %d MiB; split it", title, maxFile>>20)
+	case err == nil && !utf8.Valid(text):
+		now.fail(fileRef(title), "%s: the file is not UTF-8 text; convert it", title)
+	case err != nil:
+		now.fail(fileRef(title), "%s", plain(err))
+	case former != nil && len(former.objects) > 0 && len(bytes.TrimSpace(text)) == 0:
+		// So it looks while it is being written.
+		now.fail(fileRef(title), "%s: the file is empty; remove it if its objects are to go", title)
+	default:
+		now = r.codec.parse(title, text)
+		now.sum = sum
+	}
+	if now.broken && former != nil {
+		now.keep(former)
+	}
+	return now
+}
+
+// text returns the text of a file, or a byte more than is allowed.
+func (r *reader) text(name string) ([]byte, error) {
+	from := r.stdin
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		from = f
+	}
+	var b bytes.Buffer
+	if _, err := b.ReadFrom(io.LimitReader(from, maxFile+1)); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", name, err)
+	}
+	return b.Bytes(), nil
+}
+
+// fail notes what hides objects.
+func (f *file) fail(ref mesh.ObjectRef, format string, args ...any) {
+	f.broken = true
+	f.problems = append(f.problems, mesh.Problem{Object: ref, Reason: ReasonUnreadable, Message: fmt.Sprintf(format, args...)})
+}
+
+// keep adds the objects of the former file that are not in this one.
+func (f *file) keep(former *file) {
+	have := make(map[string]bool, len(f.objects))
+	for i := range f.objects {
+		have[f.objects[i].key()] = true
+	}
+	for _, o := range former.objects {
+		if !have[o.key()] {
+			f.objects = append(f.objects, o)
+		}
+	}
+}
+
+// fileRef names a file in a Problem that is no one object's.
+func fileRef(title string) mesh.ObjectRef { return mesh.ObjectRef{Kind: "File", Name: title} }
+
+// plain returns an error's text on one line.
+func plain(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

@@ -1,0 +1,276 @@
+package dir
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger-mesh/outrigger/internal/source"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+const (
+	// maxReplicas is how many pods stand for one workload at most: more tell no more.
+	maxReplicas = 100
+	// maxPods is how many pods are made at most.
+	maxPods = 50_000
+)
+
+// workload is an object that stands for pods.
+type workload struct {
+	ref      mesh.ObjectRef
+	where    string
+	owners   []metav1.OwnerReference
+	selector *metav1.LabelSelector
+	template *corev1.PodTemplateSpec
+	replicas int
+	// labels are those that its controller gives to the pod with that name and number.
+	labels func(pod string, number int) map[string]string
+	// subdomain is the service that gives the pods DNS names of their own.
+	subdomain string
+	// first is the number of the first pod.
+	first int
+}
+
+// newWorkload returns the workload that an object is, if it is one.
+func newWorkload(o object) (workload, bool) {
+	w := workload{ref: o.ref, where: o.where, owners: o.GetOwnerReferences(), replicas: 1}
+	replicas := func(n *int32) {
+		if n != nil {
+			w.replicas = int(max(*n, 0))
+		}
+	}
+	switch obj := o.Object.(type) {
+	case *appsv1.Deployment:
+		w.selector, w.template = obj.Spec.Selector, &obj.Spec.Template
+		replicas(obj.Spec.Replicas)
+	case *appsv1.ReplicaSet:
+		w.selector, w.template = obj.Spec.Selector, &obj.Spec.Template
+		replicas(obj.Spec.Replicas)
+	case *appsv1.StatefulSet:
+		w.selector, w.template, w.subdomain = obj.Spec.Selector, &obj.Spec.Template, obj.Spec.ServiceName
+		replicas(obj.Spec.Replicas)
+		if obj.Spec.Ordinals != nil {
+			w.first = int(max(obj.Spec.Ordinals.Start, 0))
+		}
+		w.labels = func(pod string, number int) map[string]string {
+			return map[string]string{appsv1.StatefulSetPodNameLabel: pod, appsv1.PodIndexLabel: strconv.Itoa(number)}
+		}
+	case *appsv1.DaemonSet:
+		// One node is enough to show what its pods may do.
+		w.selector, w.template = obj.Spec.Selector, &obj.Spec.Template
+	case *batchv1.Job:
+		w.selector, w.template = obj.Spec.Selector, &obj.Spec.Template
+		replicas(obj.Spec.Parallelism)
+		if isSuspended(obj.Spec.Suspend) || hasEnded(obj) {
+			w.replicas = 0
+		}
+		w.ofJob(o.GetName())
+	case *batchv1.CronJob:
+		w.template = &obj.Spec.JobTemplate.Spec.Template
+		replicas(obj.Spec.JobTemplate.Spec.Parallelism)
+		if isSuspended(obj.Spec.Suspend) {
+			w.replicas = 0
+		}
+	default:
+		return workload{}, false
+	}
+	return w, true
+}
+
+// ofJob gives the pods the label by which a Job's are known.
+func (w *workload) ofJob(name string) {
+	own := map[string]string{batchv1.JobNameLabel: name}
+	if w.selector == nil {
+		w.selector = &metav1.LabelSelector{MatchLabels: own}
+	}
+	w.labels = func(string, int) map[string]string { return own }
+}
+
+func isSuspended(suspend *bool) bool { return suspend != nil && *suspend }
+
+func hasEnded(job *batchv1.Job) bool {
+	return slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool {
+		return c.Status == corev1.ConditionTrue && (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed)
+	})
+}
+
+// addPods makes pods for the workloads that have none.
+func (c *cluster) addPods() {
+	slices.SortFunc(c.workloads, func(a, b workload) int { return compareRefs(a.ref, b.ref) })
+	known := make(map[string]bool, len(c.workloads))
+	owned := make(map[string]bool)
+	for i := range c.workloads {
+		ref := c.workloads[i].ref
+		known[ownerKey(ref.Namespace, ref.Kind, ref.Name)] = true
+	}
+	index := newPodIndex(c.pods)
+	for _, pod := range c.pods {
+		if owner := metav1.GetControllerOf(pod); owner != nil {
+			owned[ownerKey(pod.Namespace, owner.Kind, owner.Name)] = true
+		}
+	}
+	for i := range c.workloads {
+		w := &c.workloads[i]
+		if owner := w.controller(); owner != nil && owned[ownerKey(w.ref.Namespace, w.ref.Kind, w.ref.Name)] {
+			owned[ownerKey(w.ref.Namespace, owner.Kind, owner.Name)] = true
+		}
+	}
+	made := 0
+	for i := range c.workloads {
+		w := &c.workloads[i]
+		ref := w.ref
+		// What another workload controls is a part of that one's.
+		if owner := w.controller(); owner != nil && known[ownerKey(ref.Namespace, owner.Kind, owner.Name)] {
+			continue
+		}
+		if owned[ownerKey(ref.Namespace, ref.Kind, ref.Name)] || len(index.matching(ref.Namespace, w.selector)) > 0 {
+			continue
+		}
+		number := w.replicas
+		if number > maxReplicas {
+			c.add(ref, ReasonTooMany, "%s: %d of its %d pods are made, which is as many as one object gets", w.where, maxReplicas, number)
+			number = maxReplicas
+		}
+		if made+number > maxPods {
+			c.add(ref, ReasonTooMany, "%s: its pods are not made, because there are %d already; read fewer manifests", w.where, made)
+			continue
+		}
+		made += number
+		c.makePods(w, number)
+	}
+}
+
+// controller returns the workload's owner that made it, or nil.
+func (w *workload) controller() *metav1.OwnerReference {
+	return metav1.GetControllerOfNoCopy(&metav1.ObjectMeta{OwnerReferences: w.owners})
+}
+
+func ownerKey(namespace, kind, name string) string { return namespace + "|" + kind + "|" + name }
+
+// makePods makes the pods of a workload. Where one has the name of a pod that is
+// there, all of them have the kind in their names.
+func (c *cluster) makePods(w *workload, number int) {
+	prefix := w.ref.Name + "-"
+	name := func(i int) types.NamespacedName {
+		return types.NamespacedName{Namespace: w.ref.Namespace, Name: prefix + strconv.Itoa(w.first+i)}
+	}
+	taken := func() bool {
+		for i := range number {
+			if c.pods[name(i)] != nil {
+				return true
+			}
+		}
+		return false
+	}
+	if taken() {
+		prefix += strings.ToLower(w.ref.Kind) + "-"
+	}
+	if taken() {
+		c.add(w.ref, source.ReasonDuplicate, "%s: its pods are not made, because there are others with their names, such as %s", w.where, name(0).Name)
+		return
+	}
+	template := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: w.ref.Namespace, Labels: w.template.Labels, Annotations: w.template.Annotations,
+	}, Spec: w.template.Spec}
+	template.Name = name(0).Name
+	class := c.futureClass(template)
+	for i := range number {
+		pod := *template
+		pod.Name = name(i).Name
+		pod.UID = uid("Pod", name(i))
+		if w.labels != nil {
+			pod.Labels = maps.Clone(w.template.Labels)
+			if pod.Labels == nil {
+				pod.Labels = make(map[string]string)
+			}
+			maps.Copy(pod.Labels, w.labels(pod.Name, w.first+i))
+		}
+		if w.subdomain != "" {
+			pod.Spec.Hostname, pod.Spec.Subdomain = pod.Name, w.subdomain
+		}
+		c.pods[name(i)] = &pod
+		c.classes[name(i)] = class
+	}
+}
+
+// addUIDs gives UIDs to the pods of the manifests that have not been in a cluster,
+// and finds the sidecars that they would get.
+func (c *cluster) addUIDs() {
+	for _, name := range byName(c.pods) {
+		if pod := c.pods[name]; pod.UID == "" {
+			c.classes[name] = c.futureClass(pod)
+			pod.UID = uid("Pod", name)
+		}
+	}
+}
+
+// futureClass returns the class of the sidecar that a pod has or would get.
+func (c *cluster) futureClass(pod *corev1.Pod) string {
+	if class := c.opts.Mapper.SidecarClass(pod); class != "" || c.opts.SidecarClass == nil {
+		return class
+	}
+	return c.opts.SidecarClass(pod, c.namespaces[pod.Namespace])
+}
+
+// sidecarClass is for a Mapper.
+func (c *cluster) sidecarClass(pod *corev1.Pod) string {
+	if class, ok := c.classes[client.ObjectKeyFromObject(pod)]; ok {
+		return class
+	}
+	return c.opts.Mapper.SidecarClass(pod)
+}
+
+// podIndex finds pods by their labels.
+type podIndex struct {
+	pods map[types.NamespacedName]*corev1.Pod
+	// byLabel are the names of the pods of a namespace that have a label, sorted.
+	byLabel map[string][]types.NamespacedName
+	// inNamespace are the names of all pods of a namespace, sorted.
+	inNamespace map[string][]types.NamespacedName
+}
+
+func newPodIndex(pods map[types.NamespacedName]*corev1.Pod) *podIndex {
+	index := &podIndex{pods, make(map[string][]types.NamespacedName), make(map[string][]types.NamespacedName)}
+	for _, name := range byName(pods) {
+		index.inNamespace[name.Namespace] = append(index.inNamespace[name.Namespace], name)
+		for key, value := range pods[name].Labels {
+			index.byLabel[labelKey(name.Namespace, key, value)] = append(index.byLabel[labelKey(name.Namespace, key, value)], name)
+		}
+	}
+	return index
+}
+
+func labelKey(namespace, key, value string) string { return namespace + "|" + key + "=" + value }
+
+// matching returns the pods that a selector selects, sorted by name; none for a
+// selector that is empty or not valid.
+func (index *podIndex) matching(namespace string, by *metav1.LabelSelector) []*corev1.Pod {
+	selector, err := metav1.LabelSelectorAsSelector(by)
+	if err != nil || by == nil || selector.Empty() {
+		return nil
+	}
+	// The label that the fewest pods have leaves the fewest to look at.
+	candidates := index.inNamespace[namespace]
+	for key, value := range by.MatchLabels {
+		if with := index.byLabel[labelKey(namespace, key, value)]; len(with) < len(candidates) {
+			candidates = with
+		}
+	}
+	var found []*corev1.Pod
+	for _, name := range candidates {
+		if pod := index.pods[name]; selector.Matches(labels.Set(pod.Labels)) {
+			found = append(found, pod)
+		}
+	}
+	return found
+}
