@@ -41,10 +41,18 @@ bench: ## measure time, allocations, bytes and memory
 	go test -run='^$$' -bench=. -benchmem ./internal/inject/... ./internal/catalog ./drivers/envoy
 	go run ./test/bench
 
-demo: demo-inject ## show injection on a real API server, without a cluster
+demo: demo-inject demo-policy ## show injection on a real API server, and what becomes of policies; no cluster needed
 
-demo-inject: apiserver build ## the same as demo
+demo-inject: apiserver build ## injection only
 	@go run ./test/demo
+
+demo-policy: envoy build ## what may call what in the bookstore, and Envoy's word on what its proxies get
+	@echo; echo "== who may call whom in samples/bookstore-smi"
+	@bin/outrigger validate -f samples/bookstore-smi
+	@bin/outrigger explain -f samples/bookstore-smi bookbuyer/bookbuyer bookstore/bookstore:80 GET /books
+	@bin/outrigger explain -f samples/bookstore-smi bookthief/bookthief bookstore/bookstore:80 GET /books || test $$? = 3
+	@for pod in bookbuyer/bookbuyer-0 bookstore/bookstore-v1-0 bookthief/bookthief-0; do \
+		bin/outrigger translate -f samples/bookstore-smi --proxy $$pod --check >/dev/null; done
 
 generate: ## write the generated files: deep copies, CRDs, reference pages
 	$(TOOL) controller-gen object:headerFile=tools/boilerplate.go.txt paths=./apis/...

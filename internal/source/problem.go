@@ -25,7 +25,8 @@ const (
 	// ReasonDuplicate says that something stands twice where it may stand once; the
 	// first one counts.
 	ReasonDuplicate = "Duplicate"
-	// ReasonUnknownKind says that a reference is to a kind that means nothing there.
+	// ReasonUnknownKind says that a reference is to a kind that means nothing there, or
+	// that an object is of a kind that there is not.
 	ReasonUnknownKind = "UnknownKind"
 	// ReasonUnknownProtocol says that a port's protocol is not one of the mesh's.
 	ReasonUnknownProtocol = "UnknownProtocol"

@@ -259,6 +259,8 @@ func TestLoadProblems(t *testing.T) {
 			"File DIR/all.yaml: Unreadable: DIR/all.yaml:5: name has a value that is not of its type"}},
 		{"an unknown version", cart + "---\napiVersion: access.smi-spec.io/v1alpha1\nkind: TrafficTarget\nmetadata: {name: a}\n", []string{
 			`TrafficTarget default/a: Unreadable: DIR/all.yaml:5: version "v1alpha1" of kind TrafficTarget is not read; use apiVersion: access.smi-spec.io/v1alpha3`}},
+		{"an unknown kind of ours", cart + "---\napiVersion: access.smi-spec.io/v1alpha3\nkind: TrafficTargets\nmetadata: {name: a, namespace: shop}\n", []string{
+			"TrafficTargets shop/a: UnknownKind: DIR/all.yaml:5: there is no kind TrafficTargets of access.smi-spec.io here; correct its name, or remove the object, which has no effect"}},
 		{"an unknown field of ours", cart + "---\napiVersion: split.smi-spec.io/v1alpha2\nkind: TrafficSplit\nmetadata: {name: a}\nspec: {service: cart, backend: []}\n", []string{
 			`TrafficSplit default/a: NoEffect: DIR/all.yaml:5: unknown field "spec.backend"; correct or remove it`}},
 		{"an unknown field of Kubernetes'", cart + "spec: {novelty: true}\n", nil},

@@ -53,6 +53,16 @@ func (c *codec) reads(group, name string) bool {
 	return ok
 }
 
+// ours reports whether kinds of the group are the mesh's own.
+func (c *codec) ours(group string) bool {
+	for of, kind := range c.kinds {
+		if of.Group == group && kind.ours {
+			return true
+		}
+	}
+	return false
+}
+
 // kinds returns the kinds that are read. Objects of any other kind are none of the
 // mesh's business.
 func kinds() map[schema.GroupKind]kind {

@@ -105,8 +105,12 @@ func (p *parser) value(raw json.RawMessage, where string, listed schema.GroupVer
 		p.list(fields["items"], where, item, depth)
 		return
 	}
-	if p.reads(h.gvk.Group, h.gvk.Kind) {
+	switch {
+	case p.reads(h.gvk.Group, h.gvk.Kind):
 		p.object(fields, h, where)
+	case p.ours(h.gvk.Group):
+		p.file.problems = append(p.file.problems, mesh.Problem{Object: h.ref(), Reason: source.ReasonUnknownKind,
+			Message: fmt.Sprintf("%s: there is no kind %s of %s here; correct its name, or remove the object, which has no effect", where, h.gvk.Kind, h.gvk.Group)})
 	}
 }
 
