@@ -186,12 +186,10 @@ func (j *join) inspectUpstream(r *graph.Reader, setting *mesh.UpstreamSetting, f
 		}
 		return
 	}
-	for _, a := range j.upstreamsOf.Get(r, name.String()) {
-		if oldest, _ := j.upstreams.Get(r, a.key); oldest != setting {
-			f.add(ReasonConflict, "spec.host", "UpstreamTrafficSetting %s is older and for the same service; delete one of them", oldest)
-			return
-		}
-		break
+	// The setting itself is among them.
+	if oldest, _ := j.upstreams.Get(r, j.upstreamsOf.Get(r, name.String())[0].key); oldest != setting {
+		f.add(ReasonConflict, "spec.host", "UpstreamTrafficSetting %s is older and for the same service; delete one of them", oldest)
+		return
 	}
 	if isZeroLimits(setting.Limits) {
 		return
