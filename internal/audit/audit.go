@@ -1,8 +1,9 @@
 // Package audit is what the controller finds in the cluster and tells people: what
-// is wrong with the MeshConfig, in its status, and which pods have slipped through
-// without a sidecar. Both also become Warning Events and metrics.
+// is wrong with the MeshConfig and with traffic policies, in their status, and which
+// pods have slipped through without a sidecar. All of it also becomes Warning Events
+// and metrics.
 //
-// It writes Events and the status of the MeshConfig, and nothing else.
+// It writes Events and the status of those objects, and nothing else.
 package audit
 
 import (
@@ -13,13 +14,10 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
 // The reasons of Events that are not about a Problem.
@@ -37,7 +35,8 @@ const maxEvent = 1024
 
 // Warn writes a Warning Event about an object. The Event's name is made from the
 // object's UID, the reason and the key, so that an Event which is there already,
-// from before a restart too, is not written again.
+// from before a restart too, is not written again. A namespace that is going away
+// takes no Events, and nobody misses them.
 func Warn(ctx context.Context, c client.Client, about corev1.ObjectReference, reason, key, message string) error {
 	if len(message) > maxEvent {
 		end := maxEvent - len("…")
@@ -63,52 +62,9 @@ func Warn(ctx context.Context, c client.Client, about corev1.ObjectReference, re
 		LastTimestamp:       now,
 		Count:               1,
 	})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
+	ending := apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
+	if err != nil && !apierrors.IsAlreadyExists(err) && !ending {
 		return fmt.Errorf("writing an Event about %s %s/%s: %w", about.Kind, about.Namespace, about.Name, err)
 	}
 	return nil
-}
-
-// Metrics are the metrics of the audit.
-type Metrics struct {
-	problems, mtlsDisabled, uninjected *prometheus.GaugeVec
-}
-
-// NewMetrics registers the metrics.
-func NewMetrics(registry prometheus.Registerer) *Metrics {
-	m := &Metrics{
-		problems: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "outrigger_problems",
-			Help: "Problems of an object of the user's, by the object and the reason.",
-		}, []string{"kind", "namespace", "name", "reason"}),
-		mtlsDisabled: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "outrigger_mtls_disabled",
-			Help: "1 for each sidecar class whose pods speak plaintext within the mesh.",
-		}, []string{"class"}),
-		uninjected: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "outrigger_uninjected_pods",
-			Help: "Pods that run without the sidecar that they should have, by namespace.",
-		}, []string{"namespace"}),
-	}
-	registry.MustRegister(m.problems, m.mtlsDisabled, m.uninjected)
-	return m
-}
-
-func (m *Metrics) meshConfig(problems []mesh.Problem, mtlsDisabled []string) {
-	m.problems.Reset()
-	for _, p := range problems {
-		m.problems.WithLabelValues(p.Object.Kind, p.Object.Namespace, p.Object.Name, p.Reason).Inc()
-	}
-	m.mtlsDisabled.Reset()
-	for _, class := range mtlsDisabled {
-		m.mtlsDisabled.WithLabelValues(class).Set(1)
-	}
-}
-
-func (m *Metrics) uninjectedPods(namespace string, number int) {
-	if number == 0 {
-		m.uninjected.DeleteLabelValues(namespace)
-		return
-	}
-	m.uninjected.WithLabelValues(namespace).Set(float64(number))
 }

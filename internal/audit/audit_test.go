@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/outrigger-mesh/outrigger/internal/audit"
@@ -49,25 +48,5 @@ func TestWarnWritesAnEventOnce(t *testing.T) {
 	want := map[string]bool{"first": true, strings.Repeat("ä", 510) + "…": true, "third": true}
 	if diff := cmp.Diff(want, messages); diff != "" {
 		t.Errorf("messages (-want +got):\n%s", diff)
-	}
-}
-
-func TestTrimPod(t *testing.T) {
-	pod := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "shop", Name: "cart", UID: "1", ResourceVersion: "7",
-		Labels:        map[string]string{"app": "cart"},
-		Annotations:   map[string]string{"openservicemesh.io/sidecar-status": `{"class":"envoy"}`, "other": "x"},
-		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}},
-	}}
-	got, err := audit.TrimPod(pod)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "shop", Name: "cart", UID: "1", ResourceVersion: "7",
-		Annotations: map[string]string{"openservicemesh.io/sidecar-status": ""},
-	}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

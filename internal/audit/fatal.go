@@ -29,13 +29,12 @@ func WarnFatal(ctx context.Context, config *rest.Config, namespace, meshConfig, 
 func control(ctx context.Context, c client.Client, namespace, meshConfig, pod string) corev1.ObjectReference {
 	var config v1alpha2.MeshConfig
 	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: meshConfig}, &config); err == nil {
-		return meshConfigReference(&config)
+		return referenceTo(&config)
 	}
 	found := metav1.PartialObjectMetadata{}
 	found.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
 	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: pod}, &found); err == nil {
 		return corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: pod, UID: found.UID}
 	}
-	// An Event is in the namespace of what it is about, a namespace too.
 	return corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Namespace: namespace, Name: namespace}
 }

@@ -4,10 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -43,11 +39,14 @@ func AddMeshConfig(mgr manager.Manager, facts *kube.Source, opts source.ConfigOp
 	return nil
 }
 
+// meshConfigs is used by one goroutine at a time.
 type meshConfigs struct {
 	client  client.Client
 	facts   *kube.Source
 	opts    source.ConfigOptions
 	metrics *Metrics
+	// counted is the MeshConfig whose Problems the metrics count.
+	counted mesh.ObjectRef
 }
 
 // Reconcile tells what is wrong with the MeshConfig as it is now, whatever the
@@ -55,58 +54,15 @@ type meshConfigs struct {
 func (m *meshConfigs) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	obj := m.facts.MeshConfig()
 	config, problems := source.NewConfig(obj, m.opts)
-	m.metrics.meshConfig(problems, config.MTLSDisabledClasses())
+	m.metrics.plaintext(config.MTLSDisabledClasses())
+	ref, _ := source.Ref(config.GetMeshConfig())
+	if ref != m.counted {
+		m.metrics.count(m.counted, nil)
+		m.counted = ref
+	}
+	m.metrics.count(ref, problems)
 	if obj == nil {
 		return reconcile.Result{}, nil
 	}
-	if err := m.writeEvents(ctx, obj, problems); err != nil {
-		return reconcile.Result{}, err
-	}
-	return reconcile.Result{}, m.writeStatus(ctx, obj, problems)
-}
-
-// writeEvents comes before the status, which is the memory of what has been told.
-func (m *meshConfigs) writeEvents(ctx context.Context, obj *v1alpha2.MeshConfig, problems []mesh.Problem) error {
-	for _, p := range problems {
-		if source.Told(obj.Status.Conditions, p) {
-			continue
-		}
-		// A Problem that was solved and comes back is a new one.
-		key := fmt.Sprintf("%d %s %s", obj.Generation, p.Field, p.Message)
-		message := p.Message
-		if p.Field != "" {
-			message = p.Field + ": " + message
-		}
-		if err := Warn(ctx, m.client, meshConfigReference(obj), p.Reason, key, message); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (m *meshConfigs) writeStatus(ctx context.Context, obj *v1alpha2.MeshConfig, problems []mesh.Problem) error {
-	updated := obj.DeepCopy()
-	updated.Status.ObservedGeneration = obj.Generation
-	updated.Status.Conditions = source.Conditions(obj.Status.Conditions, problems, obj.Generation, metav1.Now())
-	if equality.Semantic.DeepEqual(obj.Status, updated.Status) {
-		return nil
-	}
-	err := m.client.Status().Update(ctx, updated)
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil // A newer MeshConfig is on its way here.
-	}
-	if err != nil {
-		return fmt.Errorf("writing the status of MeshConfig %s/%s: %w", obj.Namespace, obj.Name, err)
-	}
-	return nil
-}
-
-func meshConfigReference(obj *v1alpha2.MeshConfig) corev1.ObjectReference {
-	return corev1.ObjectReference{
-		APIVersion: v1alpha2.SchemeGroupVersion.String(),
-		Kind:       "MeshConfig",
-		Namespace:  obj.Namespace,
-		Name:       obj.Name,
-		UID:        obj.UID,
-	}
+	return reconcile.Result{}, tell(ctx, m.client, obj, problems)
 }

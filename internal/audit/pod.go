@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,7 +26,7 @@ type Missed func(ctx context.Context, pod *corev1.Pod) (missed bool, reason, mes
 
 // AddPods has a manager look for pods that run without the sidecar that they should
 // have, in the namespaces of the mesh. Each pod gets one Event, and all are counted.
-// The manager's cache should be made with TrimPod for pods.
+// The manager's cache may hold trimmed pods, with the annotation of injection.
 func AddPods(mgr manager.Manager, facts *kube.Source, meshName string, missed Missed, metrics *Metrics) error {
 	pods := &pods{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), facts: facts,
@@ -36,29 +35,13 @@ func AddPods(mgr manager.Manager, facts *kube.Source, meshName string, missed Mi
 	}
 	err := builder.ControllerManagedBy(mgr).
 		Named("pod").
-		For(&corev1.Pod{}, builder.OnlyMetadata).
+		For(&corev1.Pod{}).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(pods.inNamespace), builder.WithPredicates(namespaceSwitched())).
 		Complete(pods)
 	if err != nil {
 		return fmt.Errorf("adding the controller of pods: %w", err)
 	}
 	return nil
-}
-
-// TrimPod is a cache transform that leaves of a pod's metadata what the audit needs,
-// so that a cluster's pods cost little memory.
-func TrimPod(obj any) (any, error) {
-	pod, ok := obj.(*metav1.PartialObjectMetadata)
-	if !ok {
-		return obj, nil
-	}
-	trimmed := &metav1.PartialObjectMetadata{TypeMeta: pod.TypeMeta, ObjectMeta: metav1.ObjectMeta{
-		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
-	}}
-	if _, injected := pod.Annotations[inject.StatusAnnotation]; injected {
-		trimmed.Annotations = map[string]string{inject.StatusAnnotation: ""}
-	}
-	return trimmed, nil
 }
 
 // namespaceSwitched lets through changes that may bring a namespace into the mesh
@@ -111,9 +94,8 @@ func (p *pods) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.
 	if !missed || p.told[req.NamespacedName] == pod.UID {
 		return reconcile.Result{}, nil
 	}
-	about := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
 	text := fmt.Sprintf("the pod runs without the sidecar that it should have: %s: %s; delete the pod, so that it is made anew by way of the injector", reason, message)
-	if err := Warn(ctx, p.client, about, ReasonNotInjected, "", text); err != nil {
+	if err := Warn(ctx, p.client, referenceTo(pod), ReasonNotInjected, "", text); err != nil {
 		return reconcile.Result{}, err
 	}
 	p.told[req.NamespacedName] = pod.UID
@@ -124,8 +106,7 @@ func (p *pods) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.
 // sidecar and has not ended; else nil, and whether there is no such pod at all. Only
 // a suspect costs a request.
 func (p *pods) suspect(ctx context.Context, name types.NamespacedName) (pod *corev1.Pod, gone bool, err error) {
-	var cached metav1.PartialObjectMetadata
-	cached.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+	var cached corev1.Pod
 	if err := p.client.Get(ctx, name, &cached); err != nil {
 		return nil, apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 	}
@@ -174,8 +155,7 @@ func (p *pods) setMissing(name types.NamespacedName, missing bool) {
 
 // inNamespace returns the pods of a namespace.
 func (p *pods) inNamespace(ctx context.Context, namespace client.Object) []reconcile.Request {
-	var list metav1.PartialObjectMetadataList
-	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
+	var list corev1.PodList
 	if err := p.client.List(ctx, &list, client.InNamespace(namespace.GetName())); err != nil {
 		log.FromContext(ctx).Error(err, "not looking at the pods of a changed namespace", "namespace", namespace.GetName())
 		return nil

@@ -31,7 +31,9 @@ import (
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 	"github.com/outrigger-mesh/outrigger/health"
 	"github.com/outrigger-mesh/outrigger/internal/audit"
+	"github.com/outrigger-mesh/outrigger/internal/catalog"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
 )
 
@@ -49,13 +51,14 @@ func newControllerCommand() *cobra.Command {
 	var f controllerFlags
 	cmd := &cobra.Command{
 		Use:   "controller",
-		Short: "Tell what is wrong with the MeshConfig and which pods have no sidecar",
-		Long: `Tell what is wrong with the MeshConfig and which pods have no sidecar.
+		Short: "Tell what is wrong with the mesh's objects and which pods have no sidecar",
+		Long: `Tell what is wrong with the mesh's objects and which pods have no sidecar.
 
-The controller writes into the MeshConfig's status what it found in the spec:
-classes that no driver bears, values that cannot be used, and fields that do
-nothing. It looks for pods that run in a namespace of the mesh without the sidecar
-that they should have. It tells of both in Warning Events and metrics.
+The controller writes into the status of the MeshConfig and of traffic policies what
+it found in the spec: values that cannot be used, names that lead to nothing, objects
+that contradict each other, fields that do nothing. It looks for pods that run in a
+namespace of the mesh without the sidecar that they should have. It tells of all of it
+in Warning Events and metrics.
 
 In this build it does not serve configuration to proxies and issues no
 certificates: injected sidecars start and get nothing to do. That comes with the
@@ -119,7 +122,10 @@ func (f *controllerFlags) serve(ctx context.Context, config *rest.Config, log *s
 	if err != nil {
 		return fmt.Errorf("listening for health checks: %w; choose another address with --health-listen", err)
 	}
-	mgr, err := f.newManager(config, log)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	group, ctx := errgroup.WithContext(ctx)
+	mgr, err := f.newManager(ctx, config, log)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -135,16 +141,22 @@ func (f *controllerFlags) serve(ctx context.Context, config *rest.Config, log *s
 	}
 	registry := prometheus.NewRegistry()
 	metrics := audit.NewMetrics(registry)
+	whole, mapper := catalog.New(catalog.Options{Log: log}), f.mapper()
 	err = errors.Join(
 		audit.AddMeshConfig(mgr, facts, configOptions(), metrics),
 		audit.AddPods(mgr, facts, f.mesh.name, ask, metrics),
+		audit.AddPolicies(ctx, mgr, whole, mapper, metrics),
 	)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
 
-	group, ctx := errgroup.WithContext(ctx)
 	var synced atomic.Bool
+	group.Go(func() error {
+		whole.Run(ctx)
+		return nil
+	})
+	group.Go(func() error { return facts.Feed(ctx, mapper, whole.Apply, whole.Synced) })
 	group.Go(func() error { return mgr.Start(ctx) })
 	group.Go(func() error { return facts.Start(ctx) })
 	group.Go(func() error {
@@ -157,22 +169,37 @@ func (f *controllerFlags) serve(ctx context.Context, config *rest.Config, log *s
 	})
 	probes := health.Join("outrigger-controller",
 		health.Func{ID: "objects of the cluster", Ready: synced.Load},
+		health.Func{ID: "snapshot of the mesh", Ready: func() bool {
+			select {
+			case <-whole.Ready():
+				return true
+			default:
+				return false
+			}
+		}},
 		health.Func{ID: "CRD meshconfigs." + v1alpha2.GroupName, Ready: facts.ServesMeshConfigs},
 	)
 	group.Go(func() error { return serveProbes(ctx, listener, registry, probes) })
 	return group.Wait()
 }
 
-func (f *controllerFlags) newManager(config *rest.Config, log *slog.Logger) (manager.Manager, error) {
-	cacheOptions := kube.CacheOptions(f.mesh.namespace, f.mesh.config)
-	cacheOptions.ByObject[&corev1.Pod{}] = cache.ByObject{Transform: audit.TrimPod}
+func (f *controllerFlags) mapper() *source.Mapper {
+	return source.NewMapper(source.MapperOptions{MeshName: f.mesh.name, Config: configOptions(), SidecarClass: inject.ClassOf})
+}
+
+// newManager returns a manager that is to run until ctx ends.
+func (f *controllerFlags) newManager(ctx context.Context, config *rest.Config, log *slog.Logger) (manager.Manager, error) {
 	// The names of controllers are labels of metrics; one process may run several
 	// managers one after the other.
 	skipNameValidation := true
 	mgr, err := manager.New(config, manager.Options{
-		Scheme:                        kube.Scheme(),
-		MapperProvider:                func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return kube.Mapper(), nil },
-		Cache:                         cacheOptions,
+		Scheme:         kube.Scheme(),
+		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return kube.Mapper(), nil },
+		Cache:          kube.CacheOptions(f.mesh.namespace, f.mesh.config, log),
+		NewCache: func(config *rest.Config, opts cache.Options) (cache.Cache, error) {
+			made, err := cache.New(config, opts)
+			return leftCache{made, ctx.Done()}, err
+		},
 		Logger:                        logr.FromSlogHandler(log.Handler()),
 		LeaderElection:                f.leaderElect,
 		LeaderElectionID:              "outrigger-controller",
@@ -185,6 +212,34 @@ func (f *controllerFlags) newManager(config *rest.Config, log *slog.Logger) (man
 		return nil, fmt.Errorf("making a manager of %s: %w", config.Host, err)
 	}
 	return mgr, nil
+}
+
+// leftCache is a cache that is not waited for any more once the manager is to end. A
+// manager that may not read some kind would else wait for it for ever, in a loop that
+// never rests.
+type leftCache struct {
+	cache.Cache
+	end <-chan struct{}
+}
+
+// WaitForCacheSync returns true when all has been read or the manager is to end.
+func (c leftCache) WaitForCacheSync(ctx context.Context) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-c.end:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	synced := c.Cache.WaitForCacheSync(ctx)
+	select {
+	case <-c.end:
+		return true
+	default:
+		return synced
+	}
 }
 
 // newMissed returns a function that tells what the injector would say of a pod,

@@ -18,10 +18,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	chart "github.com/outrigger-mesh/outrigger/charts/outrigger"
 	_ "github.com/outrigger-mesh/outrigger/drivers/standard"
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
 	"github.com/outrigger-mesh/outrigger/test/apiserver"
@@ -33,21 +35,29 @@ const controlPlane = "osm-system"
 type controllerTest struct {
 	client.Client
 	kubeconfig string
+	chart      *chart.Release
 }
 
 // TestController is one test for the sake of the one API server that it starts. Its
 // parts follow on each other.
 func TestController(t *testing.T) {
+	c := newControllerTest(t)
+	t.Run("without rights", c.testWithoutRights)
+	c.allow(t, "")
+	t.Run("pods", c.testPods)
+	t.Run("MeshConfig", c.testMeshConfig)
+	t.Run("fatal failures", c.testFatal)
+}
+
+// newControllerTest starts an API server, where the controller may do nothing yet.
+func newControllerTest(t *testing.T) *controllerTest {
+	t.Helper()
 	server := apiserver.StartServer(t)
-	scheme := kube.Scheme()
-	if err := rbacv1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	admin, err := client.New(server.Config, client.Options{Scheme: scheme})
+	admin, err := client.New(server.Config, client.Options{Scheme: kube.Scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	kubeconfig, err := server.Kubeconfig("controller", "outrigger:controllers")
+	kubeconfig, err := server.Kubeconfig("system:serviceaccount:" + controlPlane + ":outrigger-controller")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,33 +65,49 @@ func TestController(t *testing.T) {
 	if err := os.WriteFile(c.kubeconfig, kubeconfig, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if c.chart, err = chart.Render(t.Context(), controlPlane, nil); err != nil {
+		t.Fatal(err)
+	}
 	c.createNamespace(t, controlPlane, nil)
-	c.allow(t)
-
-	t.Run("pods", c.testPods)
-	t.Run("MeshConfig", c.testMeshConfig)
-	t.Run("fatal failures", c.testFatal)
+	return c
 }
 
-// allow gives the controller its rights, which are all that it has.
-func (c *controllerTest) allow(t *testing.T) {
-	read := []string{"get", "list", "watch"}
-	subjects := []rbacv1.Subject{{Kind: "Group", APIGroup: rbacv1.GroupName, Name: "outrigger:controllers"}}
-	meta := metav1.ObjectMeta{Namespace: controlPlane, Name: "outrigger-controller"}
-	c.create(t, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: meta.Name}, Rules: []rbacv1.PolicyRule{
-		{Verbs: read, APIGroups: []string{""}, Resources: []string{"namespaces", "pods"}},
-		{Verbs: []string{"create"}, APIGroups: []string{""}, Resources: []string{"events"}},
-	}})
-	c.create(t, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: meta.Name}, Subjects: subjects,
-		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name}})
-	c.create(t, &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
-		{Verbs: read, APIGroups: []string{""}, Resources: []string{"configmaps"}},
-		{Verbs: read, APIGroups: []string{v1alpha2.GroupName}, Resources: []string{"meshconfigs"}, ResourceNames: []string{"osm-mesh-config"}},
-		{Verbs: []string{"update"}, APIGroups: []string{v1alpha2.GroupName}, Resources: []string{"meshconfigs/status"}, ResourceNames: []string{"osm-mesh-config"}},
-		{Verbs: []string{"create", "get", "update"}, APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}},
-	}})
-	c.create(t, &rbacv1.RoleBinding{ObjectMeta: meta, Subjects: subjects,
-		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name}})
+// allow gives the controller the rights that the chart gives it, but for the rule with
+// that resource.
+func (c *controllerTest) allow(t *testing.T, but string) {
+	t.Helper()
+	for _, text := range c.chart.Objects {
+		for _, obj := range decode(t, text) {
+			if obj.GetName() != "outrigger-controller" || obj.GroupVersionKind().Group != rbacv1.GroupName {
+				continue
+			}
+			if rules, ok := obj.Object["rules"].([]any); ok {
+				obj.Object["rules"] = slices.DeleteFunc(rules, func(rule any) bool {
+					resources, _, _ := unstructured.NestedStringSlice(rule.(map[string]any), "resources")
+					return slices.Contains(resources, but)
+				})
+			}
+			c.apply(t, obj)
+		}
+	}
+}
+
+func decode(t *testing.T, text string) []*unstructured.Unstructured {
+	t.Helper()
+	objects, err := apiserver.Decode([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return objects
+}
+
+func (c *controllerTest) apply(t *testing.T, objects ...*unstructured.Unstructured) {
+	t.Helper()
+	for _, obj := range objects {
+		if err := apiserver.Apply(t.Context(), c, obj); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func (c *controllerTest) create(t *testing.T, obj client.Object) {
@@ -124,6 +150,20 @@ type running struct {
 // is ready.
 func (c *controllerTest) start(t *testing.T) *running {
 	t.Helper()
+	r := c.begin(t)
+	eventually(t, "the controller is ready", func() error {
+		_, err := r.get("/health/ready")
+		return err
+	})
+	if _, err := r.get("/health/alive"); err != nil {
+		t.Error(err)
+	}
+	return r
+}
+
+// begin is start without the wait.
+func (c *controllerTest) begin(t *testing.T) *running {
+	t.Helper()
 	address := freeAddress(t)
 	f, log := c.flags(address), &syncBuffer{}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -131,8 +171,13 @@ func (c *controllerTest) start(t *testing.T) *running {
 	go func() { done <- f.run(ctx, slog.New(slog.NewTextHandler(log, nil))) }()
 	r := &running{address: address, log: log, stop: sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("the controller ended with: %v", err)
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("the controller ended with: %v", err)
+			}
+		case <-time.After(30 * time.Second):
+			t.Error("the controller does not end")
 		}
 	})}
 	t.Cleanup(func() {
@@ -141,13 +186,6 @@ func (c *controllerTest) start(t *testing.T) *running {
 			t.Logf("the controller's log:\n%s", log)
 		}
 	})
-	eventually(t, "the controller is ready", func() error {
-		_, err := r.get("/health/ready")
-		return err
-	})
-	if _, err := r.get("/health/alive"); err != nil {
-		t.Error(err)
-	}
 	return r
 }
 
@@ -221,6 +259,30 @@ func (c *controllerTest) expectEvents(t *testing.T, namespace string, want ...st
 		}
 		return same(append([]string{}, want...), got)
 	})
+}
+
+// testWithoutRights has a controller wait for what it may not read, and end
+// nevertheless when it is told to.
+func (c *controllerTest) testWithoutRights(t *testing.T) {
+	unready := func(r *running, want string) {
+		t.Helper()
+		eventually(t, "what is not ready", func() error {
+			_, err := r.get("/health/ready")
+			if err == nil {
+				return errors.New("all is ready")
+			}
+			_, body, _ := strings.Cut(err.Error(), "Unavailable: ")
+			return same(want, body)
+		})
+	}
+	r := c.begin(t)
+	unready(r, "objects of the cluster\nsnapshot of the mesh\n")
+	r.stop()
+
+	c.allow(t, "endpointslices")
+	r = c.begin(t)
+	unready(r, "snapshot of the mesh\n")
+	r.stop()
 }
 
 func (c *controllerTest) testPods(t *testing.T) {

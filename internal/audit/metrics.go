@@ -1,0 +1,77 @@
+package audit
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// Metrics are the metrics of the audit.
+type Metrics struct {
+	problems, mtlsDisabled, uninjected *prometheus.GaugeVec
+
+	mu sync.Mutex
+	// counted are the reasons of the Problems of each object that has any.
+	counted map[mesh.ObjectRef]map[string]int
+}
+
+// NewMetrics registers the metrics.
+func NewMetrics(registry prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		problems: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "outrigger_problems",
+			Help: "Problems of an object of the user's, by the object and the reason.",
+		}, []string{"kind", "namespace", "name", "reason"}),
+		mtlsDisabled: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "outrigger_mtls_disabled",
+			Help: "1 for each sidecar class whose pods speak plaintext within the mesh.",
+		}, []string{"class"}),
+		uninjected: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "outrigger_uninjected_pods",
+			Help: "Pods that run without the sidecar that they should have, by namespace.",
+		}, []string{"namespace"}),
+		counted: make(map[mesh.ObjectRef]map[string]int),
+	}
+	registry.MustRegister(m.problems, m.mtlsDisabled, m.uninjected)
+	return m
+}
+
+// count says how many Problems an object has now. Only series of that object are
+// looked at, as there may be very many others.
+func (m *Metrics) count(object mesh.ObjectRef, problems []mesh.Problem) {
+	numbers := make(map[string]int)
+	for _, p := range problems {
+		numbers[p.Reason]++
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for reason, number := range numbers {
+		m.problems.WithLabelValues(object.Kind, object.Namespace, object.Name, reason).Set(float64(number))
+	}
+	for reason := range m.counted[object] {
+		if numbers[reason] == 0 {
+			m.problems.DeleteLabelValues(object.Kind, object.Namespace, object.Name, reason)
+		}
+	}
+	if m.counted[object] = numbers; len(numbers) == 0 {
+		delete(m.counted, object)
+	}
+}
+
+// plaintext says which sidecar classes speak plaintext within the mesh.
+func (m *Metrics) plaintext(classes []string) {
+	m.mtlsDisabled.Reset()
+	for _, class := range classes {
+		m.mtlsDisabled.WithLabelValues(class).Set(1)
+	}
+}
+
+func (m *Metrics) uninjectedPods(namespace string, number int) {
+	if number == 0 {
+		m.uninjected.DeleteLabelValues(namespace)
+		return
+	}
+	m.uninjected.WithLabelValues(namespace).Set(float64(number))
+}

@@ -1,0 +1,208 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	crsource "sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/outrigger-mesh/outrigger/internal/source"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+const (
+	kindMeshConfig = "MeshConfig"
+	kindNamespace  = "Namespace"
+)
+
+// Catalog tells what is wrong with objects.
+type Catalog interface {
+	// SubscribeObjects returns a channel of the objects that have been looked at anew
+	// or whose Problems changed, until stop is closed.
+	SubscribeObjects(stop <-chan struct{}) <-chan mesh.ObjectRef
+	// Problems returns what is wrong with an object, in a stable order.
+	Problems(object mesh.ObjectRef) []mesh.Problem
+}
+
+// AddPolicies has a manager keep the status of traffic policies right, write an
+// Event for each Problem of an object that was not told before, and count Problems:
+// of the objects in the namespaces of the mesh, which the mapper knows, because what
+// is in another mesh is for its own controller to judge. Objects without such a
+// status, as Services and Pods, get Events only.
+//
+// The manager's cache must hold the objects that the catalog is made from. What the
+// catalog finds from now on until ctx ends is not missed, however late the manager
+// begins to work.
+func AddPolicies(ctx context.Context, mgr manager.Manager, catalog Catalog, mapper *source.Mapper, metrics *Metrics) error {
+	p := &policies{
+		client: mgr.GetClient(), catalog: catalog, mapper: mapper, metrics: metrics,
+		changed: catalog.SubscribeObjects(ctx.Done()),
+		members: make(map[string]bool), known: make(map[string]map[mesh.ObjectRef]*record),
+	}
+	err := builder.TypedControllerManagedBy[mesh.ObjectRef](mgr).
+		Named("policy").
+		WatchesRawSource(crsource.TypedFunc[mesh.ObjectRef](p.begin)).
+		Complete(p)
+	if err != nil {
+		return fmt.Errorf("adding the controller of traffic policies: %w", err)
+	}
+	return nil
+}
+
+// policies looks at one object at a time.
+type policies struct {
+	client  client.Client
+	catalog Catalog
+	mapper  *source.Mapper
+	metrics *Metrics
+	changed <-chan mesh.ObjectRef
+	queue   workqueue.TypedRateLimitingInterface[mesh.ObjectRef]
+
+	// members are the namespaces of the mesh.
+	members map[string]bool
+	// known are the objects of each namespace that have a status or Problems, in
+	// namespaces outside the mesh too.
+	known map[string]map[mesh.ObjectRef]*record
+}
+
+// record remembers what has been told of an object whose status does not.
+type record struct {
+	uid  types.UID
+	told map[topic]bool
+}
+
+// topic is what a Problem is about. Its message may name what comes and goes, such
+// as endpoints, and is no part of it.
+type topic struct{ reason, field string }
+
+func (p *policies) begin(_ context.Context, queue workqueue.TypedRateLimitingInterface[mesh.ObjectRef]) error {
+	p.queue = queue
+	go func() {
+		for object := range p.changed {
+			queue.Add(object)
+		}
+	}()
+	return nil
+}
+
+// Reconcile tells what is wrong with an object. The MeshConfig has a controller of
+// its own, which knows more about it.
+func (p *policies) Reconcile(ctx context.Context, ref mesh.ObjectRef) (reconcile.Result, error) {
+	if ref.Kind == kindMeshConfig {
+		return reconcile.Result{}, nil
+	}
+	problems := p.catalog.Problems(ref)
+	obj, err := p.get(ctx, ref, len(problems) > 0)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if ref.Kind == kindNamespace {
+		p.join(obj, ref.Name)
+	}
+	if obj == nil {
+		p.forget(ref)
+		p.metrics.count(ref, nil)
+		return reconcile.Result{}, nil
+	}
+	kept := p.keep(ref, obj.GetUID())
+	if !p.members[home(ref)] {
+		p.metrics.count(ref, nil)
+		return reconcile.Result{}, nil
+	}
+	p.metrics.count(ref, problems)
+	if _, ok := verdictOf(obj); ok {
+		return reconcile.Result{}, tell(ctx, p.client, obj, problems)
+	}
+	return reconcile.Result{}, p.warn(ctx, obj, kept, problems)
+}
+
+// get returns an object, or nil if there is nothing to do about it: it is gone, or
+// it has neither a status nor Problems.
+func (p *policies) get(ctx context.Context, ref mesh.ObjectRef, problems bool) (client.Object, error) {
+	made, err := p.client.Scheme().New(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", ref, err)
+	}
+	obj, ok := made.(client.Object)
+	if !ok {
+		return nil, fmt.Errorf("%s: %T is no object", ref, made)
+	}
+	if _, status := verdictOf(obj); !status && !problems && ref.Kind != kindNamespace {
+		return nil, nil
+	}
+	switch err := p.client.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, obj); {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", ref, err)
+	}
+	return obj, nil
+}
+
+// join notes whether a namespace is of the mesh. If that is new, all that is in it is
+// looked at again.
+func (p *policies) join(obj client.Object, name string) {
+	member := false
+	if namespace, ok := obj.(*corev1.Namespace); ok {
+		fact, _ := p.mapper.Fact(namespace)
+		said, _ := fact.Content.(*mesh.Namespace)
+		member = said != nil && said.Member
+	}
+	if member == p.members[name] {
+		return
+	}
+	if p.members[name] = member; !member {
+		delete(p.members, name)
+	}
+	for ref := range p.known[name] {
+		p.queue.Add(ref)
+	}
+}
+
+// keep returns the record of an object, and a new one of another object of its name.
+func (p *policies) keep(ref mesh.ObjectRef, uid types.UID) *record {
+	objects := p.known[home(ref)]
+	if objects == nil {
+		objects = make(map[mesh.ObjectRef]*record)
+		p.known[home(ref)] = objects
+	}
+	if kept := objects[ref]; kept != nil && kept.uid == uid {
+		return kept
+	}
+	objects[ref] = &record{uid: uid}
+	return objects[ref]
+}
+
+func (p *policies) forget(ref mesh.ObjectRef) {
+	objects := p.known[home(ref)]
+	if delete(objects, ref); len(objects) == 0 {
+		delete(p.known, home(ref))
+	}
+}
+
+// warn writes an Event for each Problem of an object whose status cannot say what
+// has been told. A Problem that is solved and comes back is told again, once its
+// first Event has expired.
+func (p *policies) warn(ctx context.Context, obj client.Object, kept *record, problems []mesh.Problem) error {
+	told := make(map[topic]bool)
+	for _, problem := range problems[:min(len(problems), maxEvents)] {
+		about := topic{problem.Reason, problem.Field}
+		if !kept.told[about] {
+			if err := Warn(ctx, p.client, referenceTo(obj), problem.Reason, problem.Field, textOf(problem)); err != nil {
+				return err
+			}
+		}
+		told[about] = true
+	}
+	kept.told = told
+	return nil
+}

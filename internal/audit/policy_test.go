@@ -1,0 +1,165 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	accessv1alpha3 "github.com/outrigger-mesh/outrigger/apis/access/v1alpha3"
+	"github.com/outrigger-mesh/outrigger/internal/source"
+	"github.com/outrigger-mesh/outrigger/internal/source/kube"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// found is a Catalog.
+type found map[mesh.ObjectRef][]mesh.Problem
+
+func (f found) SubscribeObjects(<-chan struct{}) <-chan mesh.ObjectRef { return nil }
+func (f found) Problems(object mesh.ObjectRef) []mesh.Problem          { return f[object] }
+
+// desk is a policies with what it asked the API server to write.
+type desk struct {
+	*policies
+	client.Client
+	writes []string
+}
+
+// newDesk has a namespace shop of the mesh and the objects.
+func newDesk(t *testing.T, catalog Catalog, objects ...client.Object) *desk {
+	t.Helper()
+	d := &desk{}
+	shop := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{"openservicemesh.io/monitored-by": "osm"}}}
+	d.Client = fake.NewClientBuilder().WithScheme(kube.Scheme()).
+		WithObjects(append(objects, shop)...).
+		WithStatusSubresource(&accessv1alpha3.TrafficTarget{}).
+		WithInterceptorFuncs(interceptor.Funcs{
+			Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+				d.writes = append(d.writes, fmt.Sprintf("create %T", obj))
+				return c.Create(ctx, obj, opts...)
+			},
+			SubResourceUpdate: func(ctx context.Context, c client.Client, subresource string, obj client.Object, opts ...client.SubResourceUpdateOption) error {
+				d.writes = append(d.writes, fmt.Sprintf("update %s of %T", subresource, obj))
+				return c.SubResource(subresource).Update(ctx, obj, opts...)
+			},
+		}).Build()
+	d.policies = &policies{
+		client: d.Client, catalog: catalog, mapper: source.NewMapper(source.MapperOptions{MeshName: "osm"}),
+		metrics: NewMetrics(prometheus.NewRegistry()),
+		members: make(map[string]bool), known: make(map[string]map[mesh.ObjectRef]*record),
+	}
+	d.look(t, mesh.ObjectRef{APIVersion: "v1", Kind: "Namespace", Name: "shop"})
+	return d
+}
+
+// look has an object looked at, and returns what was written.
+func (d *desk) look(t *testing.T, object mesh.ObjectRef) []string {
+	t.Helper()
+	d.writes = []string{}
+	if _, err := d.Reconcile(t.Context(), object); err != nil {
+		t.Fatal(err)
+	}
+	return d.writes
+}
+
+func expect(t *testing.T, what string, want, got []string) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// TestManyProblems holds the number of Events of an object that is wrong all over.
+func TestManyProblems(t *testing.T) {
+	target := &accessv1alpha3.TrafficTarget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cart", UID: "1", Generation: 3}}
+	ref, _ := source.Ref(target)
+	var problems []mesh.Problem
+	var want []string
+	for i := range 100 {
+		problems = append(problems, mesh.Problem{Object: ref, Reason: "NotFound", Field: fmt.Sprintf("spec.sources[%d]", i), Message: "it is not there"})
+		if i < 20 {
+			want = append(want, "create *v1.Event")
+		}
+	}
+	d := newDesk(t, found{ref: problems}, target)
+	expect(t, "writes", append(want, "update status of *v1alpha3.TrafficTarget"), d.look(t, ref))
+	expect(t, "writes afterwards", []string{}, d.look(t, ref))
+	if err := d.Get(t.Context(), client.ObjectKeyFromObject(target), target); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		if !source.Told(target.Status.Conditions, p) {
+			t.Errorf("the status does not name %s", p.Field)
+		}
+	}
+}
+
+// TestObjectWithoutStatus holds what is asked of the API server about an object that
+// often changes and stays wrong.
+func TestObjectWithoutStatus(t *testing.T) {
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cart", UID: "1"}}
+	ref, _ := source.Ref(service)
+	catalog := found{}
+	d := newDesk(t, catalog, service)
+	say := func(fields ...string) {
+		catalog[ref] = nil
+		for _, field := range fields {
+			catalog[ref] = append(catalog[ref], mesh.Problem{Object: ref, Reason: "OutsideMesh", Field: field, Message: fmt.Sprintf("%d requests before", len(d.writes))})
+		}
+	}
+	event := []string{"create *v1.Event"}
+
+	expect(t, "nothing wrong", []string{}, d.look(t, ref))
+	say("spec.ports[0]")
+	expect(t, "first Problem", event, d.look(t, ref))
+	say("spec.ports[0]")
+	expect(t, "in other words", []string{}, d.look(t, ref))
+	say("spec.ports[0]", "spec.ports[1]")
+	expect(t, "second Problem", event, d.look(t, ref))
+	say()
+	expect(t, "solved", []string{}, d.look(t, ref))
+
+	// The API server has that Event already, unless it has expired.
+	say("spec.ports[1]")
+	expect(t, "back again", event, d.look(t, ref))
+
+	// A Service of the same name is another one.
+	if err := d.Delete(t.Context(), service); err != nil {
+		t.Fatal(err)
+	}
+	service = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cart", UID: types.UID("2")}}
+	if err := d.Create(t.Context(), service); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "another Service", event, d.look(t, ref))
+
+	var events corev1.EventList
+	if err := d.List(t.Context(), &events, client.InNamespace("shop")); err != nil {
+		t.Fatal(err)
+	}
+	if len(events.Items) != 3 {
+		t.Errorf("there are %d Events, want 3", len(events.Items))
+	}
+}
+
+// BenchmarkCount counts the Problems of one object among 10,000 that have some.
+func BenchmarkCount(b *testing.B) {
+	m := NewMetrics(prometheus.NewRegistry())
+	problem := []mesh.Problem{{Reason: "NotFound"}}
+	for i := range 10_000 {
+		m.count(mesh.ObjectRef{Kind: "Egress", Namespace: "shop", Name: fmt.Sprint(i)}, problem)
+	}
+	pod := mesh.ObjectRef{Kind: "Pod", Namespace: "shop", Name: "cart"}
+	b.ReportAllocs()
+	for b.Loop() {
+		m.count(pod, nil)
+	}
+}
