@@ -4,7 +4,6 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	authzv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_authz/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
@@ -17,7 +16,7 @@ func authorization(a *mesh.Authorization) []*hcmv3.HttpFilter {
 	}
 	service := grpcService(authorizationCluster)
 	if a.Timeout > 0 {
-		service.Timeout = durationpb.New(a.Timeout)
+		service.Timeout = duration(a.Timeout)
 	}
 	return []*hcmv3.HttpFilter{httpFilterOf("envoy.filters.http.ext_authz", &authzv3.ExtAuthz{
 		Services:            &authzv3.ExtAuthz_GrpcService{GrpcService: service},

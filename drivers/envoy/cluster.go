@@ -140,7 +140,7 @@ func protocolOptions(protocol mesh.Protocol, p mesh.UpstreamPolicy) *clusterv3.C
 	if p.IdleTimeout > 0 || p.RequestsPerConnection > 0 {
 		options.CommonHttpProtocolOptions = &corev3.HttpProtocolOptions{MaxRequestsPerConnection: limit(p.RequestsPerConnection)}
 		if p.IdleTimeout > 0 {
-			options.CommonHttpProtocolOptions.IdleTimeout = durationpb.New(p.IdleTimeout)
+			options.CommonHttpProtocolOptions.IdleTimeout = duration(p.IdleTimeout)
 		}
 	}
 	return &clusterv3.Cluster{TypedExtensionProtocolOptions: upstreamHTTP(options)}
@@ -164,11 +164,17 @@ func policyCluster(name string, p mesh.UpstreamPolicy) *clusterv3.Cluster {
 		LbPolicy:         balancing[p.LoadBalancing.Policy],
 		OutlierDetection: ejection(p.Ejection),
 	}
+	if p.Ejection != nil {
+		cluster.CommonLbConfig = allIfNone
+	}
 	if p.ConnectTimeout > 0 {
-		cluster.ConnectTimeout = durationpb.New(p.ConnectTimeout)
+		cluster.ConnectTimeout = duration(p.ConnectTimeout)
 	}
 	return cluster
 }
+
+// allIfNone sends to all endpoints when all are ejected, as when the only one is.
+var allIfNone = &clusterv3.Cluster_CommonLbConfig{HealthyPanicThreshold: &typev3.Percent{Value: 1}}
 
 var (
 	defaultConnectTimeout = durationpb.New(connectTimeout)
@@ -215,14 +221,16 @@ func ejection(e *mesh.Ejection) *clusterv3.OutlierDetection {
 	detection := &clusterv3.OutlierDetection{
 		Consecutive_5Xx:    limit(e.ConsecutiveErrors),
 		MaxEjectionPercent: limit(e.MaxPercent),
+		// A share of few endpoints is none, and then there would be no ejection.
+		AlwaysEjectOneHost: wrapperspb.Bool(true),
 		// Envoy would also eject endpoints that do worse than others.
 		EnforcingSuccessRate: wrapperspb.UInt32(0),
 	}
 	if e.Interval > 0 {
-		detection.Interval = durationpb.New(e.Interval)
+		detection.Interval = duration(e.Interval)
 	}
 	if e.BaseTime > 0 {
-		detection.BaseEjectionTime = durationpb.New(e.BaseTime)
+		detection.BaseEjectionTime = duration(e.BaseTime)
 	}
 	return detection
 }

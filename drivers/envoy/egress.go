@@ -93,10 +93,7 @@ func (b *egress) chain(name string, port uint16, match *listenerv3.FilterChainMa
 
 // ranges lets connections to addresses out.
 func (b *egress) ranges(port mesh.EgressRoutes) {
-	match := new(listenerv3.FilterChainMatch)
-	for _, r := range port.Ranges {
-		match.PrefixRanges = append(match.PrefixRanges, cidr(r))
-	}
+	match := &listenerv3.FilterChainMatch{PrefixRanges: cidrs(halved(port.Ranges))}
 	name := egressName(port.Port) + "/ranges"
 	b.chain(name, port.Port, match, b.style.tcpTo(name, passthroughCluster))
 }

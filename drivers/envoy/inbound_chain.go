@@ -82,7 +82,7 @@ func (b *inboundBuilder) httpPort(p *mesh.InboundPort) {
 		}
 		b.http(p, group.name(name), tlsTo(p.Port, group.hosts), downstreamTLS(b.settings, group.clientCert(), alpn), allowed)
 	}
-	b.appTLS(p.Port, name, p.Access, groups)
+	b.appTLS(p.Port, name, p.Access, groups, connectionLimit(p.Limits.Connections, name))
 }
 
 func (b *inboundBuilder) tcpPort(p *mesh.InboundPort) {
@@ -125,7 +125,7 @@ func (b *inboundBuilder) tcpPort(p *mesh.InboundPort) {
 			b.tcp(chain, match, socket, limit)
 		}
 	}
-	b.appTLS(p.Port, name, p.Access, groups)
+	b.appTLS(p.Port, name, p.Access, groups, limit)
 }
 
 // others adds the filter chains of the ports that are not named.
@@ -137,12 +137,12 @@ func (b *inboundBuilder) others(a mesh.Access) {
 	if b.takesPlaintext && a.Anyone {
 		b.tcp(name+"/plaintext", rawBuffer(0), nil, nil)
 	}
-	b.appTLS(0, name, a, nil)
+	b.appTLS(0, name, a, nil, nil)
 }
 
 // appTLS adds a filter chain for the application's own TLS, which is passed on. Who
 // calls is not known, as with plaintext.
-func (b *inboundBuilder) appTLS(port uint16, name string, a mesh.Access, ingress []ingressGroup) {
+func (b *inboundBuilder) appTLS(port uint16, name string, a mesh.Access, ingress []ingressGroup, limit []*listenerv3.Filter) {
 	if !b.takesPlaintext || !a.Anyone {
 		return
 	}
@@ -151,7 +151,7 @@ func (b *inboundBuilder) appTLS(port uint16, name string, a mesh.Access, ingress
 			return
 		}
 	}
-	b.tcp(name+"/tls", tlsTo(port, nil), nil, nil)
+	b.tcp(name+"/tls", tlsTo(port, nil), nil, limit)
 }
 
 // callers returns mesh TLS for clients with one of the names. These are a secret of

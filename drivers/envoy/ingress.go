@@ -175,16 +175,32 @@ func byRange(rules []mesh.Ingress) []rangeGroup {
 	return groups
 }
 
-// rangesOf returns the ranges of all rules, each once.
+// rangesOf returns the ranges of all rules, each once, for filter chains.
 func rangesOf(rules []mesh.Ingress) []netip.Prefix {
 	var ranges []netip.Prefix
 	for _, r := range rules {
-		for _, p := range r.Ranges {
-			ranges = append(ranges, p.Masked())
+		ranges = append(ranges, r.Ranges...)
+	}
+	return halved(ranges)
+}
+
+// halved returns the ranges, each once, with halves for one that is all addresses.
+// Envoy takes that for no range, and of two filter chains, one with it and one
+// without a range, either.
+func halved(ranges []netip.Prefix) []netip.Prefix {
+	var out []netip.Prefix
+	for _, r := range ranges {
+		switch {
+		case r.Bits() != 0:
+			out = append(out, r.Masked())
+		case r.Addr().Is4():
+			out = append(out, netip.MustParsePrefix("0.0.0.0/1"), netip.MustParsePrefix("128.0.0.0/1"))
+		default:
+			out = append(out, netip.MustParsePrefix("::/1"), netip.MustParsePrefix("8000::/1"))
 		}
 	}
-	slices.SortFunc(ranges, netip.Prefix.Compare)
-	return slices.Compact(ranges)
+	slices.SortFunc(out, netip.Prefix.Compare)
+	return slices.Compact(out)
 }
 
 // sans returns the names of the callers, or nil if one of the rules asks for none.

@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"math"
 	"net/netip"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 // secretType is the type of resources that say which peers are verified.
@@ -79,6 +81,16 @@ func downstreamHTTP() *httpv3.HttpProtocolOptions_UseDownstreamProtocolConfig {
 		HttpProtocolOptions:  &corev3.Http1ProtocolOptions{},
 		Http2ProtocolOptions: &corev3.Http2ProtocolOptions{AllowConnect: true},
 	}}
+}
+
+// duration returns a length of time that Envoy can keep, and 0 for 0. Envoy counts
+// milliseconds, of which 0 is no limit or an endless loop, and its timers take 68
+// years.
+func duration(d time.Duration) *durationpb.Duration {
+	if d == 0 {
+		return noTimeout
+	}
+	return durationpb.New(min(max(d, time.Millisecond), math.MaxInt32*time.Second))
 }
 
 func socketAddress(host string, port uint16) *corev3.Address {

@@ -11,7 +11,6 @@ import (
 	tcplimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/local_ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -80,6 +79,6 @@ func tokenBucket(b mesh.TokenBucket) *typev3.TokenBucket {
 	return &typev3.TokenBucket{
 		MaxTokens:     uint32(min(uint64(tokens)+uint64(b.Burst), math.MaxUint32)),
 		TokensPerFill: wrapperspb.UInt32(tokens),
-		FillInterval:  durationpb.New(max(b.Interval, minFill)),
+		FillInterval:  duration(max(b.Interval, minFill)),
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	previoushostsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/previous_hosts/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -173,7 +174,7 @@ func forward(timeout time.Duration) *routev3.RouteAction {
 	if timeout == 0 {
 		return &routev3.RouteAction{Timeout: noTimeout}
 	}
-	return &routev3.RouteAction{Timeout: durationpb.New(timeout)}
+	return &routev3.RouteAction{Timeout: duration(timeout)}
 }
 
 var noTimeout = durationpb.New(0)
@@ -182,15 +183,28 @@ func retryPolicy(r *mesh.Retry) *routev3.RetryPolicy {
 	if r == nil {
 		return nil
 	}
-	policy := &routev3.RetryPolicy{RetryOn: strings.Join(r.On, ","), NumRetries: wrapperspb.UInt32(r.Attempts)}
+	policy := &routev3.RetryPolicy{
+		RetryOn: strings.Join(r.On, ","), NumRetries: wrapperspb.UInt32(r.Attempts),
+		RetryHostPredicate: otherHost, HostSelectionRetryMaxAttempts: otherHostAttempts,
+	}
 	if r.PerTry > 0 {
-		policy.PerTryTimeout = durationpb.New(r.PerTry)
+		policy.PerTryTimeout = duration(r.PerTry)
 	}
 	if r.Backoff > 0 {
-		policy.RetryBackOff = &routev3.RetryPolicy_RetryBackOff{BaseInterval: durationpb.New(r.Backoff)}
+		policy.RetryBackOff = &routev3.RetryPolicy_RetryBackOff{BaseInterval: duration(r.Backoff)}
 	}
 	return policy
 }
+
+// A request is tried again with an endpoint that has not failed it yet, as far as one
+// is found in so many attempts. Where a hash chooses, that may be none: attempts
+// change little of it.
+const otherHostAttempts = 20
+
+var otherHost = []*routev3.RetryPolicy_RetryHostPredicate{{
+	Name:       "envoy.retry_host_predicates.previous_hosts",
+	ConfigType: &routev3.RetryPolicy_RetryHostPredicate_TypedConfig{TypedConfig: pack(&previoushostsv3.PreviousHostsPredicate{})},
+}}
 
 // hashPolicies returns what tells clients apart. The first that a request has
 // decides.
@@ -206,7 +220,7 @@ func hashPolicies(on []mesh.HashOn) []*routev3.RouteAction_HashPolicy {
 		case h.Cookie != "":
 			policy.PolicySpecifier = &routev3.RouteAction_HashPolicy_Cookie_{
 				// Without a TTL, even of 0, Envoy would not set the cookie.
-				Cookie: &routev3.RouteAction_HashPolicy_Cookie{Name: h.Cookie, Ttl: durationpb.New(h.CookieTTL), Path: "/"},
+				Cookie: &routev3.RouteAction_HashPolicy_Cookie{Name: h.Cookie, Ttl: duration(h.CookieTTL), Path: "/"},
 			}
 		case h.SourceIP:
 			policy.PolicySpecifier = &routev3.RouteAction_HashPolicy_ConnectionProperties_{
