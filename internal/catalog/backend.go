@@ -45,6 +45,8 @@ type peer struct {
 	// known says that there is such a workload, and member that it has a sidecar, with
 	// or without mesh TLS.
 	known, member bool
+	// addresses are its own, of which it has one of each family at most.
+	addresses [2]netip.Addr
 }
 
 func (j *join) peer(r *graph.Reader, key string) peer {
@@ -54,6 +56,7 @@ func (j *join) peer(r *graph.Reader, key string) peer {
 	}
 	settings := j.mustSettings(r)
 	p := peer{account: accountOf(w), known: true, member: true}
+	copy(p.addresses[:], w.Addresses)
 	if !slices.Contains(settings.PlaintextClasses, w.Class) {
 		p.serverName = identityOf(settings, p.account).DNSName()
 	}
@@ -126,8 +129,17 @@ func (j *join) makeBackends(r *graph.Reader, port mesh.ServicePort) *backends {
 		}
 		switch {
 		case p.member:
+			// Whoever writes a slice can give a workload any address.
+			e.Addresses = slices.DeleteFunc(e.Addresses, func(a netip.Addr) bool { return !slices.Contains(p.addresses[:], a) })
+			if len(e.Addresses) == 0 {
+				made.outside = append(made.outside, e.Workload)
+				continue
+			}
 			made.accounts = append(made.accounts, p.account)
 			e.ServerName = p.serverName
+		case svc.Headless && settings.Egress:
+			// Clients call it at its own address, which is outside the mesh.
+			continue
 		case !settings.Egress, !p.known:
 			made.outside = append(made.outside, cmp.Or(e.Workload, e.Addresses[0].String()))
 			continue

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 
 	"github.com/outrigger-mesh/outrigger/internal/graph"
@@ -39,10 +40,14 @@ func (j *join) makeDestinations(r *graph.Reader, port mesh.ServicePort) *destina
 	case len(svc.Addresses) == 0:
 		return (&destinations{}).done()
 	}
+	addresses := j.serviceAddresses(r, svc, port.Port)
+	if len(addresses) == 0 {
+		return (&destinations{}).done()
+	}
 	made := &destinations{uses: []mesh.ServicePort{port}}
 	own := []mesh.WeightedBackend{{Backend: port.String(), Weight: 1}}
 	d := &mesh.Destination{
-		Name: port.String(), Service: port, Addresses: svc.Addresses, Port: port.Port, Protocol: spec.Protocol,
+		Name: port.String(), Service: port, Addresses: addresses, Port: port.Port, Protocol: spec.Protocol,
 	}
 	if spec.Protocol.IsHTTP() {
 		timeout := j.policies.Get(r, svc.String()).Upstream.RequestTimeout
@@ -80,11 +85,12 @@ func (j *join) headless(r *graph.Reader, port mesh.ServicePort, spec mesh.PortSp
 	policy := j.policies.Get(r, port.Name.String()).Upstream
 	for _, b := range j.backends.Get(r, port).list {
 		e := b.Endpoints[0]
-		if j.taken(r, port, e) {
+		addresses := j.workloadAddresses(r, e.Workload, e.Addresses, e.Port)
+		if len(addresses) == 0 || j.taken(r, port, e) {
 			continue
 		}
 		d := &mesh.Destination{
-			Name: b.Name, Service: port, Addresses: e.Addresses, Port: e.Port, Protocol: spec.Protocol,
+			Name: b.Name, Service: port, Addresses: addresses, Port: e.Port, Protocol: spec.Protocol,
 			HashOn: appendHash(nil, policy.LoadBalancing),
 		}
 		to := []mesh.WeightedBackend{{Backend: b.Name, Weight: 1}}
@@ -98,12 +104,48 @@ func (j *join) headless(r *graph.Reader, port mesh.ServicePort, spec mesh.PortSp
 	return made.done()
 }
 
+// No two Destinations may have an address and port in common. A service's virtual
+// address comes before a workload's; of several services or workloads with one address
+// the first by name has it.
+
+// serviceAddresses returns the virtual addresses of a service at which the port is its
+// own.
+func (j *join) serviceAddresses(r *graph.Reader, svc *mesh.Service, port uint16) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(svc.Addresses), func(a netip.Addr) bool {
+		return j.ownerOf(r, netip.AddrPortFrom(a, port)) != svc.Name
+	})
+}
+
+// ownerOf returns the service of the mesh that has a virtual address and port, if any
+// has.
+func (j *join) ownerOf(r *graph.Reader, at netip.AddrPort) mesh.Name {
+	for _, name := range j.servicesAt.Get(r, at) {
+		if j.member(r, name.Namespace) {
+			return name
+		}
+	}
+	return mesh.Name{}
+}
+
+// workloadAddresses returns those of the addresses that are the workload's own at a
+// port.
+func (j *join) workloadAddresses(r *graph.Reader, workload string, addresses []netip.Addr, port uint16) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(addresses), func(a netip.Addr) bool {
+		if (j.ownerOf(r, netip.AddrPortFrom(a, port)) != mesh.Name{}) {
+			return true
+		}
+		for _, key := range j.workloadsAt.Get(r, a) {
+			if j.peers.Get(r, key).member {
+				return key != workload
+			}
+		}
+		return true
+	})
+}
+
 // taken reports whether another headless service, or another port of this one, has
 // the endpoint's address and port already: the first by name and number has it.
 func (j *join) taken(r *graph.Reader, port mesh.ServicePort, e mesh.Endpoint) bool {
-	if e.Workload == "" {
-		return false
-	}
 	for _, name := range j.servicesOf.Get(r, parseName(e.Workload)) {
 		other := j.service(r, name)
 		if other == nil || !other.Headless {

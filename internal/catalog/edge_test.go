@@ -102,7 +102,7 @@ func TestEgress(t *testing.T) {
 		{
 			name:     "a service that stands for the host",
 			facts:    [][]mesh.Fact{list(external("shop/else", "Example.com.", port(80, 80, mesh.HTTP)), egress("shop/e", 1, http, hosts("example.com")))},
-			egress:   "closed\n80 http\n  else.shop for any\n  else.shop.svc for any\n  else.shop.svc.cluster.local for any\n  example.com for any",
+			egress:   "closed\n80 http\n  else.shop.svc for any\n  else.shop.svc.cluster.local for any\n  example.com for any",
 			problems: "Service shop/else: OutsideMesh spec.ports[0]",
 		},
 		{

@@ -117,8 +117,9 @@ func (j *join) egressPolicy(r *graph.Reader, rule *mesh.EgressRule, host string)
 // dnsNames are the names of a service that are good in any namespace. The cluster's
 // DNS domain is taken to be cluster.local, its default: no object says what it is.
 func dnsNames(service mesh.Name) []string {
-	short := service.Name + "." + service.Namespace
-	return []string{short, short + ".svc", short + ".svc.cluster.local"}
+	// Without the svc it could be the name of a host outside.
+	name := service.Name + "." + service.Namespace + ".svc"
+	return []string{name, name + ".cluster.local"}
 }
 
 // serviceOfHost returns the service of a setting's host: <name>, <name>.<ns> or more.

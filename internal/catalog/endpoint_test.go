@@ -14,7 +14,8 @@ func town(edits ...func(*mesh.Settings)) []mesh.Fact {
 
 func TestEndpoints(t *testing.T) {
 	web := []mesh.PortSpec{port(80, 8080, mesh.HTTP)}
-	two := list(pod("shop/cart-1", "cart", "10.1.0.2"), pod("shop/cart-2", "cart", "10.1.0.3"), service("shop/cart", "10.96.0.2", web...))
+	both := func(w *mesh.Workload) { w.Addresses = addresses("10.1.0.2", "fd00::2") }
+	two := list(pod("shop/cart-1", "cart", "10.1.0.2", both), pod("shop/cart-2", "cart", "10.1.0.3"), service("shop/cart", "10.96.0.2", web...))
 	const head = "shop/cart:80 http at [10.96.0.2]:80\n  any -> shop/cart:80*1\nshop/cart:80 ="
 	one := func(e mesh.SliceEndpoint) []mesh.Fact {
 		return list(slice("shop/cart", web, ready("cart-1", "10.1.0.2"), e))
@@ -71,6 +72,15 @@ func TestEndpoints(t *testing.T) {
 				slice("shop/cart", web, ready("cart-2", "10.1.0.3"), ending("cart-1", "10.1.0.2")), another("cart-6", slice("shop/cart", web, ending("cart-1", "fd00::2"))),
 			)},
 			outbound: head + " [10.1.0.2 fd00::2]:8080/cart.shop.sa.td/draining [10.1.0.3]:8080/cart.shop.sa.td",
+		},
+		{
+			name: "an address that is not the pod's own", facts: [][]mesh.Fact{two, one(ready("cart-2", "10.96.0.1"))}, outbound: first,
+			problems: `Service shop/cart: OutsideMesh spec.ports[0]`,
+		},
+		{
+			name: "two services with one address", outbound: first,
+			facts:    [][]mesh.Fact{two, one(mesh.SliceEndpoint{}), list(service("shop/late", "10.96.0.2", web...), slice("shop/late", web, ready("cart-2", "10.1.0.3")))},
+			problems: `Service shop/late: Conflict spec.ports[0]`,
 		},
 		{
 			name:  "an endpoint without a sidecar gets nothing",

@@ -3,6 +3,7 @@ package catalog
 import (
 	"cmp"
 	"iter"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -54,6 +55,10 @@ type join struct {
 	egressesOf *graph.Index[mesh.ServiceAccount, aged]
 	retriesOf  *graph.Index[mesh.ServiceAccount, aged]
 	used       *graph.Index[mesh.ServiceAccount, struct{}]
+	// Of a virtual address and port: the services that have it; of an address: the
+	// workloads.
+	servicesAt  *graph.Index[netip.AddrPort, mesh.Name]
+	workloadsAt *graph.Index[netip.Addr, string]
 	// Of a DNS name outside the mesh: the services that stand for it.
 	aliasesOf *graph.Index[string, mesh.Name]
 	// Of an UpstreamSetting: the EgressRules that name it.
@@ -202,6 +207,26 @@ func (j *join) index() {
 	})
 	j.used = graph.NewIndex(j.workloads, func(_, _ struct{}) int { return 0 }, func(_ string, w *mesh.Workload) iter.Seq2[mesh.ServiceAccount, struct{}] {
 		return one(accountOf(w), struct{}{})
+	})
+	j.servicesAt = graph.NewIndex(j.services, mesh.Name.Compare, func(_ string, s *mesh.Service) iter.Seq2[netip.AddrPort, mesh.Name] {
+		return func(yield func(netip.AddrPort, mesh.Name) bool) {
+			for _, address := range s.Addresses {
+				for _, port := range s.Ports {
+					if !yield(netip.AddrPortFrom(address, port.Port), s.Name) {
+						return
+					}
+				}
+			}
+		}
+	})
+	j.workloadsAt = graph.NewIndex(j.workloads, strings.Compare, func(key string, w *mesh.Workload) iter.Seq2[netip.Addr, string] {
+		return func(yield func(netip.Addr, string) bool) {
+			for _, address := range w.Addresses {
+				if !w.Ended && !yield(address, key) {
+					return
+				}
+			}
+		}
 	})
 	j.aliasesOf = graph.NewIndex(j.services, mesh.Name.Compare, func(_ string, s *mesh.Service) iter.Seq2[string, mesh.Name] {
 		if s.ExternalName == "" {

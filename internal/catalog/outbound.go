@@ -77,13 +77,17 @@ func (j *join) offerWorkload(r *graph.Reader, key string, out *graph.Output) {
 		return
 	}
 	for _, port := range w.Ports {
+		addresses := j.workloadAddresses(r, key, w.Addresses, port.Number)
+		if len(addresses) == 0 {
+			continue
+		}
 		name := fmt.Sprintf("pod/%s:%d", key, port.Number)
 		at := mesh.ServicePort{Name: w.Name, Port: port.Number}
 		b := mesh.Seal(&mesh.Backend{Name: name, Service: at, Protocol: mesh.TCP, Endpoints: []mesh.Endpoint{{
-			Addresses: w.Addresses, Port: port.Number, ServerName: p.serverName, Workload: key, Zone: w.Zone,
+			Addresses: addresses, Port: port.Number, ServerName: p.serverName, Workload: key, Zone: w.Zone,
 		}}})
 		d := mesh.Seal(&mesh.Destination{
-			Name: name, Service: at, Addresses: w.Addresses, Port: port.Number, Protocol: mesh.TCP,
+			Name: name, Service: at, Addresses: addresses, Port: port.Number, Protocol: mesh.TCP,
 			Backends: []mesh.WeightedBackend{{Backend: name, Weight: 1}},
 		})
 		for _, scope := range scopes {

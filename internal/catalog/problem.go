@@ -3,6 +3,7 @@ package catalog
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -103,6 +104,11 @@ func (j *join) inspectService(r *graph.Reader, svc *mesh.Service, f *fault) {
 		port := mesh.ServicePort{Name: svc.Name, Port: spec.Port}
 		if outside := j.backends.Get(r, port).outside; len(outside) > 0 {
 			f.add(ReasonOutsideMesh, field, "nothing is sent to %s, which the mesh has no sidecar in; inject one, or let traffic out of the mesh with spec.traffic.enableEgress of the MeshConfig", someOf(outside))
+		}
+		for _, address := range svc.Addresses {
+			if owner := j.ownerOf(r, netip.AddrPortFrom(address, spec.Port)); owner != svc.Name {
+				f.add(ReasonConflict, field, "%s:%d is Service %s's, which comes first, so nobody is sent here by it; give each service addresses of its own", address, spec.Port, owner)
+			}
 		}
 		for _, before := range j.portsBefore(r, port) {
 			if before.Protocol != spec.Protocol {

@@ -72,9 +72,21 @@ func (w world) workload() mesh.Fact {
 	n := mesh.Name{Namespace: w.namespace(), Name: w.name()}
 	return mesh.Fact{Object: object("v1", "Pod", n.Namespace, n.Name), Content: mesh.Seal(&mesh.Workload{
 		Name: n, UID: "uid-" + n.String(), ServiceAccount: w.account().Name, Class: pick(w, "envoy", "envoy", "pipy", ""),
-		Addresses: []netip.Addr{addressOf(n)}, Zone: pick(w, "", "z1"), Ended: w.IntN(8) == 0,
+		Addresses: []netip.Addr{w.addressNear(n)}, Zone: pick(w, "", "z1"), Ended: w.IntN(8) == 0,
 		Ports: some(w, 2, func() mesh.WorkloadPort { return mesh.WorkloadPort{Name: pick(w, "web", ""), Number: w.port()} }),
 	})}
+}
+
+// addressNear returns the address of the workload of a name, and now and then that of
+// another or of a service.
+func (w world) addressNear(n mesh.Name) netip.Addr {
+	switch w.IntN(12) {
+	case 0:
+		return addressOf(mesh.Name{Namespace: w.namespace(), Name: w.name()})
+	case 1:
+		return netip.AddrFrom4([4]byte{10, w.namespace()[0], w.name()[0], 2})
+	}
+	return addressOf(n)
 }
 
 // addressOf returns the address of the workload of a name.
@@ -91,7 +103,7 @@ func (w world) service() mesh.Fact {
 	case 1:
 		s.ExternalName = "example.com"
 	default:
-		s.Addresses = []netip.Addr{netip.AddrFrom4([4]byte{10, n.Namespace[0], n.Name[0], 2})}
+		s.Addresses = []netip.Addr{netip.AddrFrom4([4]byte{10, n.Namespace[0], pick(w, n.Name[0], n.Name[0], 'a'), 2})}
 	}
 	for _, port := range []uint16{80, 81} {
 		if w.often() {
@@ -111,7 +123,7 @@ func (w world) slice() mesh.Fact {
 		if w.IntN(2) == 0 {
 			at := mesh.Name{Namespace: n.Namespace, Name: name}
 			s.Endpoints = append(s.Endpoints, mesh.SliceEndpoint{
-				Addresses: []netip.Addr{addressOf(at)}, Workload: pick(w, name, name, name, ""),
+				Addresses: []netip.Addr{w.addressNear(at)}, Workload: pick(w, name, name, name, ""),
 				Ready: w.often(), Serving: w.often(), Terminating: w.IntN(4) == 0,
 			})
 		}
@@ -233,6 +245,7 @@ func TestChangesGiveWhatTheFactsGive(t *testing.T) {
 				}
 				w.Shuffle(len(list), func(i, k int) { list[i], list[k] = list[k], list[i] })
 				want := Build(list)
+				addressesAreApart(t, got)
 				if got.Digest() != want.Digest() {
 					t.Fatalf("after step %d the Snapshot is not that of its facts: %s", step, firstDifference(got, want))
 				}
@@ -244,6 +257,24 @@ func TestChangesGiveWhatTheFactsGive(t *testing.T) {
 				t.Errorf("with all facts gone there is %s", firstDifference(got, Build(nil)))
 			}
 		})
+	}
+}
+
+// addressesAreApart holds that no two Destinations that a proxy sees are at one address
+// and port.
+func addressesAreApart(t *testing.T, s *mesh.Snapshot) {
+	t.Helper()
+	for _, view := range s.Views.All() {
+		at := map[netip.AddrPort]string{}
+		for name, d := range view.Outbound.Destinations.All() {
+			for _, address := range d.Addresses {
+				where := netip.AddrPortFrom(address, d.Port)
+				if other, taken := at[where]; taken {
+					t.Fatalf("%s sees %s and %s at %s", view.Proxy.Name, name, other, where)
+				}
+				at[where] = name
+			}
+		}
 	}
 }
 

@@ -49,8 +49,8 @@ func (n *notes) sliceEndpoint(path, namespace string, endpoint *discoveryv1.Endp
 		return mesh.SliceEndpoint{}, false
 	}
 	address, err := netip.ParseAddr(endpoint.Addresses[0])
-	if err != nil || address.Zone() != "" {
-		n.add(ReasonInvalid, path+".addresses[0]", "%q is not an IP address, so the endpoint is left out", endpoint.Addresses[0])
+	if err != nil || !isUnicast(address.Unmap()) {
+		n.add(ReasonInvalid, path+".addresses[0]", "%q is not the IP address of a host, so the endpoint is left out", endpoint.Addresses[0])
 		return mesh.SliceEndpoint{}, false
 	}
 	e := mesh.SliceEndpoint{

@@ -61,6 +61,13 @@ func (n *notes) routeLimits(routes []policy.HTTPRoute) []mesh.RouteLimit {
 	return limits
 }
 
+const (
+	// Envoy adds no more headers, and none that are longer, to the answer to a request
+	// too many.
+	maxAddedHeaders = 10
+	maxHeaderValue  = 16 << 10
+)
+
 // requestLimit returns nil for no limit.
 func (n *notes) requestLimit(path string, declared *policy.HTTPLocalRateLimit) *mesh.RequestLimit {
 	bucket := n.tokenBucket(path, "requests", declared.Requests, declared.Unit, declared.Burst)
@@ -77,6 +84,10 @@ func (n *notes) requestLimit(path string, declared *policy.HTTPLocalRateLimit) *
 		name := strings.ToLower(h.Name)
 		if !isHeaderName(name) || name == "host" || strings.ContainsAny(h.Value, "\r\n\x00") {
 			n.add(ReasonInvalid, index(path+".responseHeadersToAdd", i), "%q with the value %q is not a header of an answer, so it is left out", h.Name, h.Value)
+			continue
+		}
+		if len(h.Value) > maxHeaderValue || len(limit.AddHeaders) == maxAddedHeaders {
+			n.add(ReasonInvalid, index(path+".responseHeadersToAdd", i), "%q is left out, because proxies add at most %d headers of at most %d bytes; remove it", h.Name, maxAddedHeaders, maxHeaderValue)
 			continue
 		}
 		limit.AddHeaders = append(limit.AddHeaders, mesh.Header{Name: name, Value: h.Value})

@@ -67,7 +67,7 @@ func (n *notes) retry(path string, declared *policy.RetryPolicy) mesh.Retry {
 func (n *notes) retryOn(path, list string) []string {
 	known := []string{
 		"5xx", "gateway-error", "reset", "reset-before-request", "connect-failure", "envoy-ratelimited", "retriable-4xx",
-		"refused-stream", "retriable-status-codes", "retriable-headers", "http3-post-connect-failure",
+		"refused-stream", "http3-post-connect-failure",
 		"cancelled", "deadline-exceeded", "internal", "resource-exhausted", "unavailable",
 	}
 	var words []string
@@ -75,6 +75,8 @@ func (n *notes) retryOn(path, list string) []string {
 		word = strings.TrimSpace(word)
 		switch {
 		case word == "":
+		case word == "retriable-status-codes", word == "retriable-headers":
+			n.add(ReasonNoEffect, path, "%q is left out, because nothing says which status codes or headers it is about; use words of: %s", word, strings.Join(known, ", "))
 		case slices.Contains(known, word):
 			words = append(words, word)
 		default:

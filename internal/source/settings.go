@@ -109,6 +109,8 @@ func (r *reader) ciphers() []string {
 	for i, entry := range r.spec.Sidecar.CipherSuites {
 		for _, name := range strings.FieldsFunc(entry, equals) {
 			switch {
+			case slices.Contains(names, name):
+				r.add(ReasonDuplicate, fmt.Sprintf("spec.sidecar.cipherSuites[%d]", i), "%q stands there already; remove it", name)
 			case slices.Contains(known, name):
 				names = append(names, name)
 			case strings.HasPrefix(name, "TLS_"):
@@ -126,11 +128,15 @@ func (r *reader) curves() []string {
 	known := []string{"X25519", "X25519MLKEM768", "P-256", "P-384", "P-521"}
 	var names []string
 	for i, name := range r.spec.Sidecar.ECDHCurves {
-		if slices.Contains(known, name) {
+		path := fmt.Sprintf("spec.sidecar.ecdhCurves[%d]", i)
+		switch {
+		case slices.Contains(names, name):
+			r.add(ReasonDuplicate, path, "%q stands there already; remove it", name)
+		case slices.Contains(known, name):
 			names = append(names, name)
-			continue
+		default:
+			r.add(ReasonInvalid, path, "%q is not a curve; it is left out; use one of: %s", name, strings.Join(known, ", "))
 		}
-		r.add(ReasonInvalid, fmt.Sprintf("spec.sidecar.ecdhCurves[%d]", i), "%q is not a curve; it is left out; use one of: %s", name, strings.Join(known, ", "))
 	}
 	return names
 }

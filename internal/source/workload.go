@@ -42,16 +42,22 @@ func podAddresses(status *corev1.PodStatus) []netip.Addr {
 	return addresses(texts)
 }
 
-// addresses returns those of the texts that are addresses, sorted, IPv4 first, and
-// each once.
+// addresses returns those of the texts that are addresses of one host, sorted, IPv4
+// first, and each once.
 func addresses(texts []string) []netip.Addr {
 	var found []netip.Addr
 	for _, text := range texts {
-		if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
+		if a, err := netip.ParseAddr(text); err == nil && isUnicast(a.Unmap()) {
 			found = append(found, a.Unmap())
 		}
 	}
 	return sortedSet(found, netip.Addr.Compare)
+}
+
+// isUnicast reports whether an address can be that of one other host: sidecars listen
+// on the unspecified ones, and loopback is the pod's own.
+func isUnicast(a netip.Addr) bool {
+	return a.Zone() == "" && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast()
 }
 
 // workloadPorts returns the TCP ports of the user's containers that run beside each
