@@ -132,7 +132,10 @@ func (j *join) makeBackends(r *graph.Reader, port mesh.ServicePort) *backends {
 			// Whoever writes a slice can give a workload any address.
 			e.Addresses = slices.DeleteFunc(e.Addresses, func(a netip.Addr) bool { return !slices.Contains(p.addresses[:], a) })
 			if len(e.Addresses) == 0 {
-				made.outside = append(made.outside, e.Workload)
+				// What a pod's address is may be known a moment later than the slice.
+				if p.addresses[0].IsValid() {
+					made.outside = append(made.outside, e.Workload)
+				}
 				continue
 			}
 			made.accounts = append(made.accounts, p.account)

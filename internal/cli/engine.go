@@ -159,7 +159,7 @@ func readMeshConfig(file string) (*v1alpha2.MeshConfig, error) {
 	}
 	group, _, _ := strings.Cut(obj.APIVersion, "/")
 	if obj.Kind != "MeshConfig" || group != v1alpha2.GroupName {
-		return nil, fmt.Errorf("%s holds a %s of %s, not a MeshConfig of %s", file, obj.Kind, obj.APIVersion, v1alpha2.GroupName)
+		return nil, fmt.Errorf("%s holds kind %q of apiVersion %q, not a MeshConfig of %s", file, obj.Kind, obj.APIVersion, v1alpha2.GroupName)
 	}
 	return &obj, nil
 }

@@ -48,7 +48,7 @@ func Main() int {
 	// client-go's own findings go the way of ours.
 	klog.SetSlogLogger(slog.New(slog.NewJSONHandler(os.Stderr, nil)))
 	root := NewRootCommand()
-	err := root.ExecuteContext(ctx)
+	ran, err := root.ExecuteContextC(ctx)
 	switch {
 	case err == nil:
 		return exitOK
@@ -59,7 +59,7 @@ func Main() int {
 	}
 	fmt.Fprintln(root.ErrOrStderr(), "error:", err)
 	if errors.As(err, &usageError{}) {
-		fmt.Fprintf(root.ErrOrStderr(), "See '%s --help'.\n", root.Name())
+		fmt.Fprintf(root.ErrOrStderr(), "See '%s --help'.\n", ran.CommandPath())
 		return exitMisused
 	}
 	return exitFailed

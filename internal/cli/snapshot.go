@@ -43,24 +43,47 @@ func (f *snapshotFlags) add(flags *pflag.FlagSet) {
 	flags.DurationVar(&f.timeout, "timeout", time.Minute, "with --from-cluster: how long reading may take")
 }
 
-// snapshot returns the mesh of the manifests or of the cluster, and what is wrong
-// with manifests that no Snapshot holds.
-func (f *snapshotFlags) snapshot(cmd *cobra.Command) (*mesh.Snapshot, []mesh.Problem, error) {
+// reading is the mesh of the manifests or of the cluster.
+type reading struct {
+	*mesh.Snapshot
+	facts []mesh.Fact
+	// problems are those with manifests that no Snapshot holds.
+	problems []mesh.Problem
+}
+
+// read returns the mesh, and warns if it is none.
+func (f *snapshotFlags) read(cmd *cobra.Command) (*reading, error) {
+	var r reading
+	var err error
+	from := "manifests"
 	switch {
-	case f.engine.fromCluster && len(f.files) == 0:
-		facts, err := f.clusterFacts(cmd)
-		if err != nil {
-			return nil, nil, err
-		}
-		return catalog.Build(facts), nil, nil
-	case !f.engine.fromCluster && len(f.files) > 0:
-		facts, problems, err := f.manifestFacts(cmd)
-		if err != nil {
-			return nil, nil, err
-		}
-		return catalog.Build(facts), problems, nil
+	case f.engine.fromCluster && len(f.files) > 0:
+		return nil, misused("%s: give -f or --from-cluster, not both", cmd.CommandPath())
+	case f.engine.fromCluster:
+		from = "cluster"
+		r.facts, err = f.clusterFacts(cmd)
+	case len(f.files) > 0:
+		r.facts, r.problems, err = f.manifestFacts(cmd)
+	default:
+		err = misused("%s: name a file or a folder with -f, or - for standard input; or give --from-cluster", cmd.CommandPath())
 	}
-	return nil, nil, misused("%s: name a file or a folder with -f, or - for standard input; or give --from-cluster", cmd.CommandPath())
+	if err != nil {
+		return nil, err
+	}
+	namespaces, members := 0, 0
+	for _, fact := range r.facts {
+		if ns, ok := fact.Content.(*mesh.Namespace); ok {
+			namespaces++
+			if ns.Member {
+				members++
+			}
+		}
+	}
+	if namespaces > 0 && members == 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: no namespace of the %s is in mesh %s; name yours with --mesh-name\n", from, f.engine.mesh.name)
+	}
+	r.Snapshot = catalog.Build(r.facts)
+	return &r, nil
 }
 
 func (f *snapshotFlags) mapper() source.MapperOptions {
@@ -97,13 +120,26 @@ func (f *snapshotFlags) clusterFacts(cmd *cobra.Command) ([]mesh.Fact, error) {
 		}
 		return s.Feed(groupCtx, source.NewMapper(f.mapper()), apply, func() { complete = true; done() })
 	})
-	if err := group.Wait(); err != nil && !complete {
-		return nil, fmt.Errorf("reading the cluster: %w", err)
-	}
-	if !complete {
+	ended := make(chan error, 1)
+	go func() { ended <- group.Wait() }()
+	select {
+	case err = <-ended:
+	case <-ctx.Done():
+		// Requests to a server that does not answer may take longer to end.
+		select {
+		case <-ended:
+		case <-time.After(time.Second):
+		}
 		return nil, fmt.Errorf("reading the cluster: %w", context.Cause(ctx))
 	}
-	return facts, nil
+	switch {
+	case complete:
+		return facts, nil
+	case ctx.Err() != nil:
+		// What failed because the time was over says less than that it was.
+		err = context.Cause(ctx)
+	}
+	return nil, fmt.Errorf("reading the cluster: %w", err)
 }
 
 // manifestFacts goes the way of the controller. What a cluster would have added,
@@ -125,21 +161,25 @@ func (f *snapshotFlags) manifestFacts(cmd *cobra.Command) ([]mesh.Fact, []mesh.P
 	if err != nil {
 		return nil, nil, err
 	}
-	classes, err := f.newClasses(cmd.Context(), sources)
+	options := dir.Options{Mapper: f.mapper(), Stdin: bytes.NewReader(stdin)}
+	var given []mesh.Problem
+	meshConfig := findMeshConfig(sources)
+	if meshConfig == nil {
+		if meshConfig, given, err = f.assumedMeshConfig(cmd.Context(), cmd.ErrOrStderr()); err != nil {
+			return nil, nil, err
+		}
+		options.MeshConfig = meshConfig
+	}
+	classes, err := f.newClasses(cmd.Context(), sources, meshConfig)
 	if err != nil {
 		return nil, nil, err
 	}
-	options := dir.Options{Mapper: f.mapper(), Stdin: bytes.NewReader(stdin), SidecarClass: classes.of}
-	if f.engine.meshConfig != "" {
-		if options.MeshConfig, err = readMeshConfig(f.engine.meshConfig); err != nil {
-			return nil, nil, err
-		}
-	}
+	options.SidecarClass = classes.of
 	facts, problems, err := dir.Load(f.files, options)
 	if err != nil {
 		return nil, nil, err
 	}
-	return facts, append(problems, classes.problems...), nil
+	return facts, slices.Concat(given, problems, classes.problems), nil
 }
 
 // classes decides which sidecars pods get.
@@ -150,11 +190,10 @@ type classes struct {
 	problems []mesh.Problem
 }
 
-// newClasses asks the injector with the MeshConfig of the manifests, if they have
-// one.
-func (f *snapshotFlags) newClasses(ctx context.Context, sources []offline.Source) (*classes, error) {
+// newClasses asks the injector with the MeshConfig.
+func (f *snapshotFlags) newClasses(ctx context.Context, sources []offline.Source, meshConfig *v1alpha2.MeshConfig) (*classes, error) {
 	engineFlags := f.engine
-	engineFlags.found = findMeshConfig(sources)
+	engineFlags.found = meshConfig
 	// What is wrong with the MeshConfig is in its facts.
 	engineFlags.problems = io.Discard
 	engine, err := engineFlags.build(ctx, offline.Parse(sources).Namespaces())
@@ -185,32 +224,6 @@ func (c *classes) of(pod *corev1.Pod, _ *corev1.Namespace) string {
 		Reason: "Denied", Message: "the injector would refuse the pod: " + result.Decision.Message,
 	})
 	return ""
-}
-
-// findMeshConfig returns the first MeshConfig of the manifests, or nil. Documents
-// that cannot be read are somebody else's to complain of.
-func findMeshConfig(sources []offline.Source) *v1alpha2.MeshConfig {
-	for _, s := range sources {
-		for document := range bytes.SplitSeq(s.Data, []byte("\n---")) {
-			if !bytes.Contains(document, []byte("MeshConfig")) {
-				continue
-			}
-			var list struct {
-				v1alpha2.MeshConfig
-				Items []v1alpha2.MeshConfig `json:"items"`
-			}
-			if err := yaml.Unmarshal(document, &list); err != nil {
-				continue
-			}
-			for _, obj := range append([]v1alpha2.MeshConfig{list.MeshConfig}, list.Items...) {
-				group, _, _ := strings.Cut(obj.APIVersion, "/")
-				if obj.Kind == "MeshConfig" && group == v1alpha2.GroupName {
-					return &obj
-				}
-			}
-		}
-	}
-	return nil
 }
 
 // allProblems are those of the Snapshot and the others, sorted. What is not served

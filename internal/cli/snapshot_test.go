@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -319,11 +323,44 @@ func TestSnapshotFromCluster(t *testing.T) {
 	if err := admin.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "desk", Namespace: "shop"}}, client.GracePeriodSeconds(0)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := run("explain", "shop/desk", "shop/cart", "GET", "/"); !errors.Is(err, errRefused) {
+	if _, err := run("explain", "shop/desk", "shop/cart", "GET", "/"); err == nil || errors.Is(err, errRefused) {
 		t.Errorf("explain with a caller that is gone: %v", err)
 	}
 	if _, err := run("validate", "--timeout", "1ns"); err == nil || !strings.Contains(err.Error(), "not everything was read in 1ns") {
 		t.Errorf("validate without time: %v", err)
+	}
+}
+
+// TestSnapshotFromDeadServer asks where no API server is any more.
+func TestSnapshotFromDeadServer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	config := fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: a, users: [{name: a}],
+		contexts: [{name: a, context: {cluster: a, user: a}}], clusters: [{name: a, cluster: {server: "http://%s"}}]}`, l.Addr())
+	if err := os.WriteFile(kubeconfig, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// How long a client would wait before it asks again is chance, so several try.
+	begin := time.Now()
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			cmd := NewRootCommand()
+			cmd.SetArgs([]string{"validate", "--from-cluster", "--kubeconfig", kubeconfig, "--timeout", "4s"})
+			cmd.SetOut(io.Discard)
+			cmd.SetErr(io.Discard) // It is written to for as long as clients wait.
+			if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "not everything was read in 4s") {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+	group.Wait()
+	if took := time.Since(begin); took > 7*time.Second {
+		t.Errorf("it took %s", took)
 	}
 }
 

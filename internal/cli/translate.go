@@ -32,9 +32,9 @@ func newTranslateCommand(lookup func(class string) (driver.Driver, error)) *cobr
 		Short: "Print the configuration that a proxy would get",
 		Long: `Print the configuration that a proxy would get.
 
-Builds the mesh of the manifests, or of the cluster, and has the driver of the pod's sidecar class
-translate what the pod's proxy may see of it. The result is byte for byte what the
-proxy would be sent.
+Builds the mesh of the manifests, or of the cluster, and has the driver of the
+pod's sidecar class translate what the pod's proxy may see of it. The result is
+byte for byte what the proxy would be sent.
 
 With -o yaml all files are one stream, with a comment line before each; with -o
 json they are members of one object; with --output-dir each is a file. --check asks
@@ -61,12 +61,15 @@ configuration, 2 wrong usage.`,
 			if output != "json" && output != "yaml" {
 				return misused("-o %q: formats are yaml and json", output)
 			}
-			snapshot, problems, err := flags.snapshot(cmd)
+			if output == "json" && directory != "" {
+				return misused("-o json prints one object; leave it out with --output-dir, which writes the files as the proxy gets them")
+			}
+			read, err := flags.read(cmd)
 			if err != nil {
 				return err
 			}
-			warn(cmd.ErrOrStderr(), allProblems(snapshot, problems))
-			view, err := chooseView(snapshot, proxy)
+			warn(cmd.ErrOrStderr(), allProblems(read.Snapshot, read.problems))
+			view, err := chooseView(read.Snapshot, proxy)
 			if err != nil {
 				return err
 			}

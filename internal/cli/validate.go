@@ -15,14 +15,15 @@ func newValidateCommand() *cobra.Command {
 		output string
 	)
 	cmd := &cobra.Command{
-		Use:   "validate -f DIR | --from-cluster",
+		Use:   "validate (-f DIR | --from-cluster)",
 		Short: "Find what is wrong with the objects of a mesh",
 		Long: `Find what is wrong with the objects of a mesh, for a CI pipeline.
 
 Reads manifests as the control plane would read them from a cluster, or the
-cluster's own objects, and prints what it complains of: objects that cannot be read, rules that contradict each
-other or refer to what is not there, fields that have no effect, pods that the
-injector would refuse. The same Problems end in the objects' status in a cluster.
+cluster's own objects, and prints what it complains of: objects that cannot be
+read, rules that contradict each other or refer to what is not there, fields that
+have no effect, pods that the injector would refuse. The same Problems end in the
+objects' status in a cluster.
 
 Prints one line a problem to standard output, sorted by namespace and object.
 
@@ -42,11 +43,11 @@ usage.`,
 			if output != "text" && output != "json" && output != "yaml" {
 				return misused("-o %q: formats are text, json and yaml", output)
 			}
-			snapshot, others, err := flags.snapshot(cmd)
+			read, err := flags.read(cmd)
 			if err != nil {
 				return err
 			}
-			problems := allProblems(snapshot, others)
+			problems := allProblems(read.Snapshot, read.problems)
 			if output != "text" {
 				// An empty list, not null.
 				if err := printAs(cmd.OutOrStdout(), output, append([]mesh.Problem{}, problems...)); err != nil {

@@ -63,7 +63,7 @@ func (x *inquiry) findCaller(from mesh.Name) (caller, bool) {
 		if len(inNamespace) > 0 {
 			hint = "the workloads there, and their service accounts, are " + list(inNamespace, 10)
 		}
-		x.end(Unreachable, "caller", fmt.Sprintf("no pod is called %s, and none runs as that service account", from), hint)
+		x.fail("FROM %s: no pod of the mesh is called so, and none runs as that service account; %s", from, hint)
 		return caller{}, false
 	}
 	c := all[0]

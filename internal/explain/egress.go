@@ -4,15 +4,20 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
+// toHost is a departure to a host, whose address is not known.
+func (x *inquiry) toHost(host string, port uint16) mesh.Departure {
+	return mesh.Departure{To: netip.AddrPortFrom(netip.Addr{}, port), ServerName: host, Request: &x.request}
+}
+
 // leaveToHost has the caller call a host outside the mesh.
 func (x *inquiry) leaveToHost(c caller, host string, port uint16) {
-	d := mesh.Departure{To: netip.AddrPortFrom(netip.Addr{}, port), ServerName: host, Request: &x.request}
-	if x.mayLeave(c, d, host+", port "+strconv.Itoa(int(port))) {
+	if x.mayLeave(c, x.toHost(host, port), host+", port "+strconv.Itoa(int(port))) {
 		x.end(Allowed, "destination", host+" is outside the mesh")
 	}
 }
@@ -25,7 +30,7 @@ func (x *inquiry) mayLeave(c caller, d mesh.Departure, what string) bool {
 		return true
 	}
 	x.namespaces = append(x.namespaces, c.workload.Namespace)
-	decision := c.view.Egress.Decide(d)
+	decision, depends := c.decideEgress(d)
 	var text string
 	switch decision.Reason {
 	case mesh.AllowedByRule:
@@ -41,12 +46,51 @@ func (x *inquiry) mayLeave(c caller, d mesh.Departure, what string) bool {
 		text = "no Egress lets " + account(c.view.Proxy.Identity) + " call " + what + ", and the mesh's egress is off: the connection is closed"
 	}
 	details := x.nearEgress(c.view.Egress, d)
-	if !decision.Allowed {
+	switch {
+	case decision.Allowed:
+	case depends:
+		x.end(Mixed, "egress", "it depends on the address that the caller finds for "+what+": an Egress is for some addresses only", details...)
+		return false
+	case decision.Reason == mesh.RequestRefused && x.asked() == nil:
+		x.end(Mixed, "egress", "to "+what+" it depends on the request; give its METHOD and PATH", details...)
+		return false
+	default:
 		x.end(Denied, "egress", text, details...)
 		return false
 	}
 	x.say("egress", text, details...)
 	return true
+}
+
+// decideEgress asks the caller's sidecar. Where the address is not known, ranges that
+// hold every address that the caller could connect to decide as well, and any others
+// make it depend on the address.
+func (c caller) decideEgress(d mesh.Departure) (decision mesh.Decision, depends bool) {
+	decision = c.view.Egress.Decide(d)
+	if decision.Reason == mesh.AllowedByRule || d.To.Addr().IsValid() {
+		return decision, false
+	}
+	families := []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}
+	families = slices.DeleteFunc(families, func(family netip.Addr) bool {
+		return len(c.workload.Addresses) > 0 && !c.address(family).IsValid()
+	})
+	open := 0
+	for _, port := range c.view.Egress.Ports {
+		if port.Port != d.To.Port() || len(port.Ranges) == 0 {
+			continue
+		}
+		depends = true
+		for _, family := range families {
+			if slices.Contains(port.Ranges, netip.PrefixFrom(family, 0)) {
+				open++
+			}
+		}
+	}
+	if open < len(families) {
+		return decision, depends && !decision.Allowed
+	}
+	d.To = netip.AddrPortFrom(families[0], d.To.Port())
+	return c.view.Egress.Decide(d), false
 }
 
 // nearEgress says what the port is open for.
@@ -68,7 +112,7 @@ func (x *inquiry) nearEgress(e *mesh.Egress, d mesh.Departure) []string {
 		details = append(details, fmt.Sprintf("port %d is for %s", port.Port, port.Protocol))
 		if host, ok := port.HostOf(d); ok {
 			text := describeMatches(host.Matches)
-			if port.Protocol == mesh.EgressHTTP {
+			if port.Protocol == mesh.EgressHTTP && d.Request.Method != "" {
 				text = cmp.Or(lack(host.Matches, d.Request), text)
 			}
 			details = append(details, host.Host+" is open for "+text)

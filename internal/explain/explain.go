@@ -8,6 +8,7 @@
 package explain
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -23,18 +24,19 @@ const (
 	Allowed Verdict = "Allowed"
 	// Denied is one that a proxy refuses.
 	Denied Verdict = "Denied"
-	// Unreachable is one for which there is nobody to call, or no caller.
+	// Unreachable is one for which there is nobody to call.
 	Unreachable Verdict = "Unreachable"
-	// Mixed is one whose fate depends on the endpoint that is chosen.
+	// Mixed is one whose fate depends on the endpoint that is chosen, on the address
+	// that a host turns out to have, or on what is asked through a connection.
 	Mixed Verdict = "Mixed"
 )
 
 // Explanation is the answer to a Question.
 type Explanation struct {
-	// From, To and Request are the question.
+	// From, To and Request are the question. Request is empty for a connection.
 	From    string `json:"from"`
 	To      string `json:"to"`
-	Request string `json:"request"`
+	Request string `json:"request,omitempty"`
 
 	Verdict Verdict `json:"verdict"`
 	// Steps are in the order in which the request passes them.
@@ -57,25 +59,34 @@ type Step struct {
 	Verdict Verdict `json:"verdict,omitempty"`
 }
 
-// Explain answers the question. It always does: whoever is not there is said to be
-// missing.
-func Explain(s *mesh.Snapshot, q Question) *Explanation {
+// Explain answers the question. The facts are those that the Snapshot was made of,
+// for what it leaves out: namespaces and services outside the mesh, and endpoints
+// without a sidecar; without them less is known. An error means that the question
+// names a caller, a target or a port that is not there, and says what is.
+func Explain(s *mesh.Snapshot, facts []mesh.Fact, q Question) (*Explanation, error) {
 	x := &inquiry{
-		snapshot: s, request: q.Request, involved: make(map[string]bool),
-		answer: &Explanation{From: q.From.String(), To: q.To.String(), Request: q.Request.Method + " " + q.Request.Path},
+		snapshot: s, surroundings: surroundingsOf(facts), request: q.Request, involved: make(map[string]bool),
+		answer: &Explanation{From: q.From.String(), To: q.To.String(), Request: strings.TrimSpace(q.Request.Method + " " + q.Request.Path)},
 	}
 	if caller, ok := x.findCaller(q.From); ok {
 		x.callTarget(caller, q.To)
 	}
+	if x.err != nil {
+		return nil, x.err
+	}
 	x.answer.Verdict = x.verdict()
 	x.findProblems()
-	return x.answer
+	return x.answer, nil
 }
 
 // inquiry is one answer in the making.
 type inquiry struct {
-	snapshot *mesh.Snapshot
-	request  mesh.Request
+	snapshot     *mesh.Snapshot
+	surroundings surroundings
+	// request has a host only if a connection is asked for; see asked.
+	request mesh.Request
+	// err says that the question cannot be answered.
+	err      error
 	answer   *Explanation
 	verdicts []Verdict
 	// involved are the objects that the request met, namespace/name, and namespaces
@@ -83,6 +94,17 @@ type inquiry struct {
 	involved   map[string]bool
 	namespaces []string
 }
+
+// asked returns the request, or nil if the question is about a connection.
+func (x *inquiry) asked() *mesh.Request {
+	if x.request.Method == "" {
+		return nil
+	}
+	return &x.request
+}
+
+// fail says that the question names what is not there.
+func (x *inquiry) fail(format string, args ...any) { x.err = fmt.Errorf(format, args...) }
 
 func (x *inquiry) say(topic, text string, details ...string) {
 	x.answer.Steps = append(x.answer.Steps, Step{Topic: topic, Text: text, Details: details})

@@ -46,10 +46,6 @@ func TestExplain(t *testing.T) {
 		{name: "not known, egress closed", from: "shop/locked", to: "shop/cart", request: "GET /books", want: Denied},
 		{name: "no such port", from: "shop/desk", to: "shop/cart:99", request: "GET /", want: Unreachable},
 		{name: "port without workloads", permissive: true, from: "shop/desk", to: "shop/cart:admin", request: "GET /", want: Denied},
-		{name: "no such service", from: "shop/desk", to: "shop/card", request: "GET /", want: Unreachable},
-		{name: "no such namespace", from: "shop/desk", to: "mall/cart", request: "GET /", want: Unreachable},
-		{name: "no such caller", from: "shop/nobody", to: "shop/cart", request: "GET /", want: Unreachable},
-		{name: "no caller in the namespace", from: "mall/nobody", to: "shop/cart", request: "GET /", want: Unreachable},
 		{name: "headless", from: "shop/cart-v1-1", to: "shop/db", request: "GET /", want: Mixed},
 		{name: "headless, by address", from: "shop/cart-v1-1", to: "10.0.0.22:5432", request: "GET /", want: Denied},
 		{name: "headless with many endpoints", permissive: true, from: "shop/desk-1", to: "shop/many", request: "GET /", want: Allowed},
@@ -63,16 +59,34 @@ func TestExplain(t *testing.T) {
 		{name: "pod, egress closed", from: "shop/locked", to: "shop/cart-v1-1:8080", request: "GET /", want: Denied},
 		{name: "pod without a sidecar", from: "shop/thief", to: "shop/legacy:80", request: "GET /", want: Allowed},
 		{name: "pod that has ended", from: "shop/thief", to: "shop/gone", request: "GET /", want: Unreachable},
-		{name: "pod without such a port", from: "shop/thief", to: "shop/legacy", request: "GET /", want: Unreachable},
 		{name: "external name", from: "shop/desk-1", to: "shop/mail", request: "GET /", want: Allowed},
 		{name: "egress host", from: "shop/desk-1", to: "www.example", request: "GET /books", want: Allowed},
-		{name: "egress host, wrong path", from: "shop/desk-1", to: "www.example", request: "GET /", want: Denied},
-		{name: "egress, another host", from: "shop/desk-1", to: "www.test:80", request: "GET /", want: Denied},
+		{name: "egress host, wrong path", from: "shop/desk-1", to: "www.example", request: "GET /", want: Mixed},
+		{name: "egress, another host", from: "shop/desk-1", to: "www.test:80", request: "GET /", want: Mixed},
+		{name: "egress, another host by server name", from: "shop/desk-1", to: "www.test:443", request: "GET /", want: Denied},
+		{name: "egress host by all addresses", from: "shop/desk-1", to: "www.test:8443", request: "GET /", want: Allowed},
+		{name: "egress host by some addresses", from: "shop/desk-1", to: "www.test:5432", request: "GET /", want: Mixed},
 		{name: "egress, another port", from: "shop/desk-1", to: "www.example:8080", request: "GET /", want: Denied},
 		{name: "egress by server name", from: "shop/desk-1", to: "pay.example:443", request: "GET /", want: Allowed},
 		{name: "egress to a range", from: "shop/desk-1", to: "203.0.113.9:80", request: "GET /", want: Allowed},
 		{name: "egress open", from: "shop/thief", to: "www.example", request: "GET /", want: Allowed},
 		{name: "egress closed", from: "shop/locked", to: "[2001:db8::1]:22", request: "GET /", want: Denied},
+		{name: "in the caller's namespace", from: "shop/desk", to: "cart", request: "GET /books", want: Allowed},
+		{name: "in the caller's namespace, with a port", from: "shop/desk", to: "cart:80", request: "GET /books", want: Allowed},
+		{name: "by name and namespace", from: "shop/desk", to: "cart.shop:80", request: "GET /books", want: Allowed},
+		{name: "by name, namespace and svc", from: "shop/desk", to: "cart.shop.svc:80", request: "GET /books", want: Allowed},
+		{name: "not known, without a sidecar", from: "shop/thief", to: "shop/bare", request: "GET /", want: Allowed},
+		{name: "not known, headless without a sidecar", from: "shop/thief", to: "shop/bare-0", request: "GET /", want: Allowed},
+		{name: "without a sidecar on both sides", from: "shop/legacy", to: "shop/bare", request: "GET /", want: Allowed},
+		{name: "service outside the mesh, egress open", from: "shop/thief", to: "outside/api", request: "GET /", want: Allowed},
+		{name: "service outside the mesh, egress closed", from: "shop/locked", to: "outside/api:14001", request: "GET /", want: Denied},
+		{name: "namespace outside the mesh", from: "shop/locked", to: "outside/unknown:80", request: "GET /", want: Denied},
+		{name: "namespace that is not known, egress open", from: "shop/thief", to: "mall/cart", request: "GET /", want: Allowed},
+		{name: "connection", from: "shop/cart-v1-1", to: "shop/db", want: Mixed},
+		{name: "connection to http", from: "shop/desk", to: "shop/cart", want: Mixed},
+		{name: "connection to http, wrong source", from: "shop/thief", to: "shop/cart", want: Denied},
+		{name: "connection to http, permissive policy", permissive: true, from: "shop/desk", to: "shop/cart", want: Allowed},
+		{name: "connection to an egress host", from: "shop/desk", to: "www.example:8081", want: Mixed},
 		{name: "egress without a sidecar", from: "shop/legacy", to: "www.example", request: "GET /", want: Allowed},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -81,7 +95,10 @@ func TestExplain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			answer := Explain(shop(tt.permissive), q)
+			answer, err := Explain(shop(tt.permissive), surroundingFacts(), q)
+			if err != nil {
+				t.Fatal(err)
+			}
 			if answer.Verdict != tt.want {
 				t.Errorf("the verdict is %s, want %s", answer.Verdict, tt.want)
 			}
@@ -110,8 +127,36 @@ func TestExplainNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := Explain(empty, q); got.Verdict != Unreachable || len(got.Steps) == 0 {
+		if got, err := Explain(empty, nil, q); err == nil {
 			t.Errorf("%s: %+v", to, got)
+		}
+	}
+}
+
+// TestExplainNoAnswer asks for what is not there.
+func TestExplainNoAnswer(t *testing.T) {
+	for _, tt := range []struct{ from, to, want string }{
+		{"shop/desk", "shop/card", "TO shop/card: the mesh has neither a service nor a pod shop/card; the services there are shop/bare, "},
+		{"shop/thief", "shop/card", "TO shop/card: the mesh has neither"},
+		{"shop/legacy", "shop/card", "TO shop/card: the mesh has neither"},
+		{"shop/thief", "card", "TO card: the mesh has neither a service nor a pod shop/card; "},
+		{"shop/thief", "card.shop", "TO card.shop: the mesh has neither a service nor a pod shop/card; "},
+		{"shop/thief", "new/card", "TO new/card: the mesh has neither a service nor a pod new/card; it has no service in namespace new"},
+		{"shop/locked", "mall/cart", "TO mall/cart: there is no namespace mall, and no Egress names cart.mall, port 80"},
+		{"shop/locked", "cart.mall.svc:81", "TO cart.mall.svc:81: there is no namespace mall, and no Egress names cart.mall.svc, port 81"},
+		{"shop/thief", "mall/cart:http", "TO mall/cart:http: the port of what is not in the mesh is a number"},
+		{"shop/desk", "shop/cart:htpp", "TO shop/cart:htpp: service shop/cart has no port called htpp; its ports are 80 (http), 81 (admin)"},
+		{"shop/thief", "shop/legacy", "TO shop/legacy: pod shop/legacy names no port; give its number as shop/legacy:PORT"},
+		{"shop/thief", "shop/legacy:htpp", `TO shop/legacy:htpp: pod shop/legacy names no port "htpp"; give its number as shop/legacy:PORT`},
+		{"shop/nobody", "shop/cart", "FROM shop/nobody: no pod of the mesh is called so, and none runs as that service account; the workloads there, and their service accounts, are "},
+		{"mall/nobody", "shop/cart", "FROM mall/nobody: no pod of the mesh is called so, and none runs as that service account; the mesh knows no workload of namespace mall"},
+	} {
+		q, err := NewQuestion(tt.from, tt.to, "GET", "/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := Explain(shop(false), surroundingFacts(), q); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+			t.Errorf("%s to %s: %+v, error %v, want %s", tt.from, tt.to, got, err, tt.want)
 		}
 	}
 }
@@ -143,6 +188,9 @@ func TestNewQuestion(t *testing.T) {
 		{"a/b", "a/b:70000", "GET", "/", "", `TO "a/b:70000": "70000" is no port`},
 		{"a/b", "a/b:0", "GET", "/", "", `TO "a/b:0": "0" is no port`},
 		{"a/b", "10.0.0.1:0", "GET", "/", "", `TO "10.0.0.1:0": "0" is no port`},
+		{"a/b", "https://www.example/a?b", "GET", "/", "", `TO "https://www.example/a?b": it is a URL; write it as www.example:443, and the rest as PATH`},
+		{"a/b", "http://cart.shop:8080", "GET", "/", "", `TO "http://cart.shop:8080": it is a URL; write it as cart.shop:8080, and the rest as PATH`},
+		{"a/b", "a/b", "", "", "a=b", "headers are a request's; give its METHOD and PATH"},
 		{"a/b", "host:http", "GET", "/", "", `TO "host:http": the port of a host is a number`},
 		{"a/b", "a/b", "", "/", "", `METHOD "": write one such as GET`},
 		{"a/b", "a/b", "/", "GET", "", `METHOD "/": write one such as GET`},
@@ -163,10 +211,15 @@ func TestNewQuestion(t *testing.T) {
 // it was read.
 func FuzzNewQuestion(f *testing.F) {
 	f.Add("shop/desk", "shop/cart:80", "GET", "/a", "a=b")
+	f.Add("shop/desk", "cart", "", "", "")
 	f.Add("shop/legacy", "[::1%eth0]:80", "GET", "/%zz?", "=")
 	snapshots := []*mesh.Snapshot{shop(true), shop(false)}
 	f.Fuzz(func(t *testing.T, from, to, method, path, header string) {
-		q, err := NewQuestion(from, to, method, path, []string{header})
+		var headers []string
+		if header != "" {
+			headers = []string{header}
+		}
+		q, err := NewQuestion(from, to, method, path, headers)
 		if err != nil {
 			return
 		}
@@ -174,7 +227,8 @@ func FuzzNewQuestion(f *testing.F) {
 			t.Errorf("%q is written as %q and then read as %+v, %v", to, q.To, again, err)
 		}
 		for _, s := range snapshots {
-			Explain(s, q)
+			// The error says what is not there.
+			_, _ = Explain(s, surroundingFacts(), q)
 		}
 	})
 }

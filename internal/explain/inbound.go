@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -23,8 +24,8 @@ type arrival struct {
 	addresses []netip.Addr
 }
 
-func arrivalOf(c caller, view *mesh.View, port uint16, r mesh.Request) mesh.Arrival {
-	a := mesh.Arrival{Port: port, Security: mesh.MeshTLS, Peer: c.identity(), Request: &r}
+func arrivalOf(c caller, view *mesh.View, port uint16, r *mesh.Request) mesh.Arrival {
+	a := mesh.Arrival{Port: port, Security: mesh.MeshTLS, Peer: c.identity(), Request: r}
 	if a.Peer == (mesh.Identity{}) {
 		a.Security = mesh.Plaintext
 	}
@@ -43,8 +44,9 @@ func (a arrival) alike(b arrival) bool {
 	return a.view == nil || a.view.Inbound.Digest() == b.view.Inbound.Digest()
 }
 
-// arrive has the endpoints decide, those that are alike at once.
+// arrive has the endpoints decide, sorted by name, and those that are alike at once.
 func (x *inquiry) arrive(calls []arrival) {
+	slices.SortStableFunc(calls, func(a, b arrival) int { return strings.Compare(a.workload, b.workload) })
 	for len(calls) > 0 {
 		var alike, others []arrival
 		for _, a := range calls {
@@ -86,7 +88,7 @@ func (x *inquiry) connect(calls []arrival) {
 		x.end(Allowed, "access", "there is no sidecar in front of the endpoint, so nobody decides")
 		return
 	}
-	arrived := mesh.Arrival{Port: a.port, Security: a.security, ServerName: a.serverName, Peer: a.peer, Request: &x.request}
+	arrived := mesh.Arrival{Port: a.port, Security: a.security, ServerName: a.serverName, Peer: a.peer, Request: x.asked()}
 	if len(a.addresses) > 0 {
 		arrived.Source = a.caller.address(a.addresses[0])
 	}
@@ -107,6 +109,12 @@ func (x *inquiry) decide(view *mesh.View, a mesh.Arrival) {
 		x.end(Allowed, "access", "allowed on "+at+": "+x.whyAllowed(view, port, a, decision))
 		return
 	}
+	if x.asked() == nil && port.Protocol.IsHTTP() {
+		if some := someRequests(port, a); len(some) > 0 {
+			x.end(Mixed, "access", "on "+at+" it depends on the request; give its METHOD and PATH", some...)
+			return
+		}
+	}
 	refusal := ""
 	switch {
 	case port.Protocol.IsHTTP() && a.Security == mesh.MeshTLS:
@@ -115,6 +123,22 @@ func (x *inquiry) decide(view *mesh.View, a mesh.Arrival) {
 		refusal = "; the connection is closed"
 	}
 	x.end(Denied, "access", fmt.Sprintf("denied on %s: %s%s", at, x.whyDenied(view, a, decision), refusal), x.whyNot(view, a.Port, a)...)
+}
+
+// someRequests says which requests are let in where not all are.
+func someRequests(port mesh.InboundPort, a mesh.Arrival) []string {
+	var some []string
+	for _, rule := range port.Access.Rules {
+		if a.Security == mesh.MeshTLS && rule.Names(a.Peer) && len(rule.Requests) > 0 {
+			some = append(some, fmt.Sprintf("TrafficTarget %s lets %s ask for %s", rule.Name, account(a.Peer), describeMatches(rule.Requests)))
+		}
+	}
+	for _, rule := range port.Ingress {
+		if rule.Admits(a) && len(rule.Requests) > 0 {
+			some = append(some, fmt.Sprintf("IngressBackend %s lets the caller ask for %s", rule.Name, describeMatches(rule.Requests)))
+		}
+	}
+	return some
 }
 
 func (x *inquiry) whyAllowed(view *mesh.View, port mesh.InboundPort, a mesh.Arrival, d mesh.Decision) string {
@@ -248,14 +272,28 @@ func lack(matches []mesh.HTTPMatch, r *mesh.Request) string {
 			nearest, rank = m, rankOf(part)
 		}
 	}
-	if rank < 0 {
-		return "nothing"
+	if rank < 0 || r == nil {
+		return describeMatches(matches)
 	}
-	text := "the " + nearest.Mismatch(r) + " does not match"
+	text := mismatch(nearest, r)
 	if len(matches) > 1 && rank > rankOf("path") {
 		return fmt.Sprintf("%d things, of which %s comes nearest, but %s", len(matches), describeMatch(nearest), text)
 	}
 	return describeMatches(matches) + ": " + text
+}
+
+// mismatch says what the match asks for and the request has not.
+func mismatch(m mesh.HTTPMatch, r *mesh.Request) string {
+	if r == nil {
+		return "it takes some requests only"
+	}
+	part := m.Mismatch(r)
+	if name, ok := strings.CutPrefix(part, "header "); ok {
+		if name, err := strconv.Unquote(name); err == nil && name != "host" && len(r.Headers[name]) == 0 {
+			return "the request has no " + part
+		}
+	}
+	return "the " + part + " does not match"
 }
 
 // rankOf orders parts of a match by how much holds that comes before them.

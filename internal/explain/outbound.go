@@ -13,7 +13,7 @@ func (x *inquiry) call(c caller, d *mesh.Destination) {
 	x.say("destination", fmt.Sprintf("the sidecar knows %s: %s at %s, port %d", d.Name, d.Protocol, list(texts(d.Addresses), 2), d.Port))
 	x.involve(d.Service.Name.String())
 	x.namespaces = append(x.namespaces, d.Service.Namespace)
-	route, ok := d.RouteOf(&x.request)
+	route, ok := d.RouteOf(x.asked())
 	if !ok {
 		x.end(Unreachable, "route", "no route takes the request: the sidecar answers 404", x.passedOver(d, route)...)
 		return
@@ -52,12 +52,11 @@ func (x *inquiry) call(c caller, d *mesh.Destination) {
 func (x *inquiry) passedOver(d *mesh.Destination, taken mesh.Route) []string {
 	var reasons []string
 	for _, route := range d.Routes {
-		mismatch := route.Match.Mismatch(&x.request)
-		if mismatch == "" {
+		if route.Match.Matches(x.asked()) {
 			break
 		}
 		if len(reasons) < mostShown {
-			reasons = append(reasons, fmt.Sprintf("not that of %s (%s): the %s does not match", route.Name, describeMatch(route.Match), mismatch))
+			reasons = append(reasons, fmt.Sprintf("not that of %s (%s): %s", route.Name, describeMatch(route.Match), mismatch(route.Match, x.asked())))
 		}
 	}
 	return reasons

@@ -1,20 +1,25 @@
 package explain
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
+	"net/url"
 	"strconv"
 	"strings"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// Question is a request of which the fate is asked.
+// Question is a request or a connection of which the fate is asked.
 type Question struct {
 	// From is a pod or a service account.
 	From mesh.Name
 	To   Target
-	// Request has no Host unless it was given; it is then the Target's.
+	// Request has no Host unless it was given; it is then the Target's. It has no
+	// Method for a connection.
 	Request mesh.Request
 }
 
@@ -49,7 +54,8 @@ func (t Target) String() string {
 // NewQuestion reads a question. From is NAMESPACE/NAME of a pod or a service
 // account; to is NAMESPACE/NAME[:PORT] of a service or a pod, or HOST[:PORT] or
 // ADDRESS[:PORT]. The path begins with a slash and may have a query. Headers are
-// name=value. All errors are about what was typed.
+// name=value. Without method and path the question is about a connection. All errors
+// are about what was typed.
 func NewQuestion(from, to, method, path string, headers []string) (Question, error) {
 	q := Question{Request: mesh.Request{Method: strings.ToUpper(method), Path: path, Headers: make(map[string][]string)}}
 	var err error
@@ -58,6 +64,12 @@ func NewQuestion(from, to, method, path string, headers []string) (Question, err
 	}
 	if q.To, err = parseTarget(to); err != nil {
 		return Question{}, fmt.Errorf("TO %q: %w", to, err)
+	}
+	if method == "" && path == "" {
+		if len(headers) > 0 {
+			return Question{}, errors.New("headers are a request's; give its METHOD and PATH")
+		}
+		return q, nil
 	}
 	if method == "" || strings.ContainsAny(method, " /") {
 		return Question{}, fmt.Errorf("METHOD %q: write one such as GET", method)
@@ -94,6 +106,10 @@ func parseTarget(text string) (Target, error) {
 	}
 	if at, err := netip.ParseAddrPort(text); err == nil && at.Port() != 0 {
 		return Target{Addr: at.Addr().Unmap(), Port: strconv.Itoa(int(at.Port()))}, nil
+	}
+	if u, err := url.Parse(text); err == nil && u.Scheme != "" && u.Host != "" {
+		port := cmp.Or(u.Port(), map[string]string{"https": "443"}[u.Scheme], "80")
+		return Target{}, fmt.Errorf("it is a URL; write it as %s, and the rest as PATH", net.JoinHostPort(u.Hostname(), port))
 	}
 	host, port, hasPort := strings.Cut(text, ":")
 	if hasPort && !validPort(port) {

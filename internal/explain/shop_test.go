@@ -25,6 +25,8 @@ func shop(permissive bool) *mesh.Snapshot {
 	b.service("empty", "10.1.0.6", mesh.PortSpec{Port: 80, Protocol: mesh.HTTP})
 	b.service("two", "10.1.0.8", mesh.PortSpec{Port: 80, Protocol: mesh.HTTP})
 	b.service("many", "", mesh.PortSpec{Port: 80, Protocol: mesh.HTTP})
+	b.service("bare", "10.1.0.9", mesh.PortSpec{Name: "http", Port: 80, Target: 8080, Protocol: mesh.HTTP})
+	b.service("bare-0", "", mesh.PortSpec{Name: "http", Port: 80, Target: 8080, Protocol: mesh.HTTP})
 	b.service("mail", "", mesh.PortSpec{Port: 80, Protocol: mesh.HTTP})
 
 	books := mesh.HTTPMatch{Path: mesh.StringMatch{Regex: "/books.*"}, Methods: []string{"GET"}}
@@ -70,6 +72,9 @@ func shop(permissive bool) *mesh.Snapshot {
 		{Port: 80, Protocol: mesh.EgressHTTP, Ranges: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}, Hosts: []mesh.EgressHost{
 			{Host: "*.example", Matches: []mesh.HTTPMatch{books}}, {Host: "mail.shop", Matches: anything},
 		}},
+		{Port: 5432, Protocol: mesh.EgressTCP, Ranges: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("::/0")}},
+		{Port: 8081, Protocol: mesh.EgressHTTP, Hosts: []mesh.EgressHost{{Host: "*.example", Matches: []mesh.HTTPMatch{books}}}},
+		{Port: 8443, Protocol: mesh.EgressTCP, Ranges: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}},
 		{Port: 443, Protocol: mesh.EgressTLS, Hosts: []mesh.EgressHost{{Host: "pay.example", Matches: anything}}},
 	}})
 
@@ -96,6 +101,32 @@ func shop(permissive bool) *mesh.Snapshot {
 	b.workload("gone", "gone", "", "").Ended = true
 	b.plain("old", "old", "10.0.9.1", none, seen(only("shop/cart:80")), closed)
 	return b.snapshot()
+}
+
+// surroundingFacts are what the Snapshot of the shop leaves out: namespace outside with
+// service api, namespace new with nothing, and the endpoint of bare and bare-0.
+func surroundingFacts() []mesh.Fact {
+	fact := func(kind string, n mesh.Name, content mesh.Content) mesh.Fact {
+		return mesh.Fact{Object: mesh.ObjectRef{Kind: kind, Namespace: n.Namespace, Name: n.Name}, Content: content}
+	}
+	api := mesh.Name{Namespace: "outside", Name: "api"}
+	facts := []mesh.Fact{
+		fact("Namespace", mesh.Name{Name: "shop"}, mesh.Seal(&mesh.Namespace{Name: "shop", Member: true})),
+		fact("Namespace", mesh.Name{Name: "new"}, mesh.Seal(&mesh.Namespace{Name: "new", Member: true})),
+		fact("Namespace", mesh.Name{Name: "outside"}, mesh.Seal(&mesh.Namespace{Name: "outside"})),
+		fact("Service", api, mesh.Seal(&mesh.Service{Name: api, Ports: []mesh.PortSpec{{Name: "http", Port: 14001, Protocol: mesh.HTTP}}})),
+	}
+	for _, service := range []string{"bare", "bare-0"} {
+		slice := mesh.Seal(&mesh.EndpointSlice{
+			Name: name(service + "-x"), Service: service, Ports: []mesh.SlicePort{{Name: "http", Port: 8080}},
+			Endpoints: []mesh.SliceEndpoint{
+				{Addresses: addresses("10.0.0.31"), Workload: "legacy", Ready: true, Serving: true},
+				{Addresses: addresses("10.0.0.32"), Workload: "gone"},
+			},
+		})
+		facts = append(facts, fact("EndpointSlice", slice.Name, slice), fact("EndpointSlice", slice.Name, slice))
+	}
+	return facts
 }
 
 func identity(sa string) mesh.Identity {
@@ -127,7 +158,7 @@ func addresses(texts ...string) []netip.Addr {
 }
 
 func (b *builder) service(n, address string, ports ...mesh.PortSpec) {
-	s := &mesh.Service{Name: name(n), Addresses: addresses(address), Ports: ports, Headless: n == "db" || n == "many"}
+	s := &mesh.Service{Name: name(n), Addresses: addresses(address), Ports: ports, Headless: n == "db" || n == "many" || n == "bare-0"}
 	if n == "mail" {
 		s.ExternalName = "smtp.example"
 	}

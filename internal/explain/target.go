@@ -13,39 +13,42 @@ import (
 
 // callTarget finds out what the target is and calls it.
 func (x *inquiry) callTarget(c caller, to Target) {
-	if to.Host != "" {
-		name, ok := x.serviceOf(to.Host)
-		if !ok {
-			x.host(&x.request, to.Host)
-			x.leaveToHost(c, to.Host, to.number(80))
-			return
-		}
-		to.Name = name
-	}
-	switch service, isService := x.snapshot.Services.Get(to.Name.String()); {
-	case to.Addr.IsValid():
+	if to.Addr.IsValid() {
 		x.host(&x.request, to.Addr.String())
 		x.callAddress(c, netip.AddrPortFrom(to.Addr, to.number(80)))
+		return
+	}
+	if to.Host != "" {
+		x.host(&x.request, to.Host)
+		to.Name = serviceOf(to.Host, c.workload.Namespace)
+	}
+	service, isService := x.snapshot.Services.Get(to.Name.String())
+	workload, isPod := x.snapshot.Workloads.Get(to.Name.String())
+	switch {
 	case isService:
 		x.callService(c, service, to)
+	case isPod && to.Host == "":
+		x.callPod(c, workload, to)
 	default:
-		x.callPod(c, to)
+		x.callElsewhere(c, to)
 	}
 }
 
 // host sets the request's host, unless it was given.
 func (x *inquiry) host(r *mesh.Request, host string) { r.Host = cmp.Or(r.Host, host) }
 
-// serviceOf reads a service's DNS name: name.namespace, name.namespace.svc or
-// longer.
-func (x *inquiry) serviceOf(host string) (mesh.Name, bool) {
+// serviceOf reads a service's DNS name: name, as it is good in the namespace,
+// name.namespace, name.namespace.svc or longer. It returns the zero Name if the host
+// cannot be one.
+func serviceOf(host, namespace string) mesh.Name {
 	labels := strings.Split(host, ".")
-	if len(labels) < 2 || len(labels) > 2 && labels[2] != "svc" {
-		return mesh.Name{}, false
+	switch {
+	case len(labels) == 1:
+		return mesh.Name{Namespace: namespace, Name: host}
+	case len(labels) == 2, labels[2] == "svc":
+		return mesh.Name{Namespace: labels[1], Name: labels[0]}
 	}
-	name := mesh.Name{Namespace: labels[1], Name: labels[0]}
-	_, ok := x.snapshot.Services.Get(name.String())
-	return name, ok
+	return mesh.Name{}
 }
 
 func (x *inquiry) callService(c caller, service *mesh.Service, to Target) {
@@ -54,6 +57,10 @@ func (x *inquiry) callService(c caller, service *mesh.Service, to Target) {
 	x.namespaces = append(x.namespaces, service.Namespace)
 	x.host(&x.request, name.Name+"."+name.Namespace)
 	port, ok := portOf(service, to.Port)
+	if !ok && to.number(0) == 0 && to.Port != "" {
+		x.fail("TO %s: service %s has no port called %s; its ports are %s", x.answer.To, name, to.Port, list(portsOf(service), 10))
+		return
+	}
 	if !ok {
 		x.end(Unreachable, "destination", fmt.Sprintf("service %s has no port %s", name, cmp.Or(to.Port, "at all")), "its ports are "+list(portsOf(service), 10))
 		return
@@ -114,6 +121,9 @@ func (x *inquiry) silently(f func()) {
 }
 
 func portOf(service *mesh.Service, port string) (mesh.PortSpec, bool) {
+	if service == nil {
+		return mesh.PortSpec{}, false
+	}
 	for _, spec := range service.Ports {
 		if port == "" || port == spec.Name || port == strconv.Itoa(int(spec.Port)) {
 			return spec, true
@@ -179,17 +189,31 @@ func targetPort(view *mesh.View, at mesh.ServicePort) uint16 {
 // callBehind has the caller reach the workloads of a service port in plaintext, past
 // its sidecar or through it unknowing.
 func (x *inquiry) callBehind(c caller, at mesh.ServicePort, text string) {
-	views, ports := x.behind(at)
-	if len(views) == 0 {
-		x.end(Unreachable, "destination", text, "no workload with a sidecar is behind it")
+	calls := x.callsBehind(c, at)
+	if len(calls) == 0 {
+		x.end(Unreachable, "destination", text, "no endpoint that takes connections is behind it")
 		return
 	}
 	x.say("destination", text)
+	x.arrive(calls)
+}
+
+// callsBehind are plaintext connections to what a service port leads to, with a
+// sidecar or without.
+func (x *inquiry) callsBehind(c caller, at mesh.ServicePort) []arrival {
 	var calls []arrival
+	views, ports := x.behind(at)
 	for i, view := range views {
 		calls = append(calls, arrival{caller: c, security: mesh.Plaintext, view: view, workload: view.Proxy.Name.String(), port: ports[i], addresses: view.Proxy.Addresses})
 	}
-	x.arrive(calls)
+	service, _ := x.snapshot.Services.Get(at.Name.String())
+	spec, _ := portOf(service, strconv.Itoa(int(at.Port)))
+	for _, e := range x.surroundings.endpoints(at.Name, spec.Name) {
+		if w, ok := x.snapshot.Workloads.Get(e.Workload); !ok || x.viewOf(w) == nil {
+			calls = append(calls, arrival{caller: c, security: mesh.Plaintext, workload: e.Workload, port: e.Port, addresses: e.Addresses})
+		}
+	}
+	return calls
 }
 
 // callUnknown has the caller call a service that its sidecar does not know.
@@ -205,35 +229,25 @@ func (x *inquiry) callUnknown(c caller, service *mesh.Service, at mesh.ServicePo
 		details = append(details, "no workload with a sidecar is behind it, so no TrafficTarget can allow it")
 	default:
 		details = append(details, "permissive traffic policy mode is off, and no TrafficTarget lets the caller do anything there")
-		details = append(details, x.whyNot(views[0], ports[0], arrivalOf(c, views[0], ports[0], x.request))...)
+		details = append(details, x.whyNot(views[0], ports[0], arrivalOf(c, views[0], ports[0], x.asked()))...)
 	}
 	x.say("destination", text, details...)
-	if len(service.Addresses) == 0 {
+	var address netip.AddrPort
+	switch calls := x.callsBehind(c, at); {
+	case len(service.Addresses) > 0:
+		address = netip.AddrPortFrom(service.Addresses[0], at.Port)
+	case service.Headless && len(calls) > 0 && len(calls[0].addresses) > 0:
+		address = netip.AddrPortFrom(calls[0].addresses[0], calls[0].port)
+	default:
 		x.end(Unreachable, "destination", fmt.Sprintf("service %s has no address of its own", service.Name))
 		return
 	}
-	d := mesh.Departure{To: netip.AddrPortFrom(service.Addresses[0], at.Port), Request: &x.request}
-	if x.mayLeave(c, d, fmt.Sprintf("the address of %s", service.Name)) {
+	if x.mayLeave(c, mesh.Departure{To: address, Request: &x.request}, fmt.Sprintf("the address of %s", service.Name)) {
 		x.callBehind(c, at, "Kubernetes takes the connection to one of its endpoints, in plaintext")
 	}
 }
 
-func (x *inquiry) callPod(c caller, to Target) {
-	workload, ok := x.snapshot.Workloads.Get(to.Name.String())
-	if !ok {
-		var known []string
-		for _, name := range x.snapshot.Services.Names() {
-			if strings.HasPrefix(name, to.Name.Namespace+"/") {
-				known = append(known, name)
-			}
-		}
-		hint := "the mesh has no service in namespace " + to.Name.Namespace
-		if len(known) > 0 {
-			hint = "services there are " + list(known, 10)
-		}
-		x.end(Unreachable, "destination", fmt.Sprintf("the mesh has neither a service nor a pod %s", to.Name), hint)
-		return
-	}
+func (x *inquiry) callPod(c caller, workload *mesh.Workload, to Target) {
 	x.involve(to.Name.String())
 	x.namespaces = append(x.namespaces, to.Name.Namespace)
 	if workload.Ended {
@@ -242,7 +256,7 @@ func (x *inquiry) callPod(c caller, to Target) {
 	}
 	port, ok := podPort(workload, x.viewOf(workload), to)
 	if !ok {
-		x.end(Unreachable, "destination", fmt.Sprintf("pod %s names no port%s; give its number as %s:PORT", to.Name, quoted(to.Port), to.Name))
+		x.fail("TO %s: pod %s names no port%s; give its number as %s:PORT", x.answer.To, to.Name, quoted(to.Port), to.Name)
 		return
 	}
 	if len(workload.Addresses) == 0 {

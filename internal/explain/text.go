@@ -10,7 +10,10 @@ import (
 // which those that end a way are marked with a star.
 func (e *Explanation) WriteText(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, %s to %s: %s\n", e.Request, e.From, e.To, e.Verdict)
+	if e.Request != "" {
+		fmt.Fprintf(&b, "%s, ", e.Request)
+	}
+	fmt.Fprintf(&b, "%s to %s: %s\n", e.From, e.To, e.Verdict)
 	for _, step := range e.Steps {
 		mark := " "
 		if step.Verdict != "" {

@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	chart "github.com/outrigger-mesh/outrigger/charts/outrigger"
+	"github.com/outrigger-mesh/outrigger/internal/inject/offline"
+	"github.com/outrigger-mesh/outrigger/internal/source/dir"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// assumedMeshConfig returns the MeshConfig that counts where the manifests have none:
+// that of --mesh-config, with what is wrong with the file, or else the chart's, which
+// is said on stderr.
+func (f *snapshotFlags) assumedMeshConfig(ctx context.Context, stderr io.Writer) (*v1alpha2.MeshConfig, []mesh.Problem, error) {
+	if f.engine.meshConfig != "" {
+		return f.givenMeshConfig()
+	}
+	release, err := chart.Render(ctx, f.engine.mesh.namespace, nil)
+	if err != nil {
+		return nil, nil, fmt.Errorf("rendering the chart's MeshConfig: %w", err)
+	}
+	for _, object := range release.Objects {
+		if obj := findMeshConfig([]offline.Source{{Data: []byte(object)}}); obj != nil {
+			fmt.Fprintln(stderr, "no MeshConfig in the manifests: the chart's defaults count; name yours with --mesh-config")
+			return obj, nil, nil
+		}
+	}
+	return nil, nil, errors.New("the chart has no MeshConfig")
+}
+
+// givenMeshConfig reads the file of --mesh-config as manifests are read.
+func (f *snapshotFlags) givenMeshConfig() (*v1alpha2.MeshConfig, []mesh.Problem, error) {
+	file := f.engine.meshConfig
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	_, problems, err := dir.Load([]string{file}, dir.Options{Mapper: f.mapper()})
+	if err != nil {
+		return nil, nil, err
+	}
+	if obj := findMeshConfig([]offline.Source{{Name: file, Data: text}}); obj != nil {
+		return obj, problems, nil
+	}
+	if len(problems) > 0 {
+		return nil, nil, fmt.Errorf("--mesh-config %s: %s", file, problems[0])
+	}
+	return nil, nil, fmt.Errorf("--mesh-config %s: the file holds no MeshConfig of %s", file, v1alpha2.GroupName)
+}
+
+// findMeshConfig returns the first MeshConfig of the manifests, or nil. Documents
+// that cannot be read are somebody else's to complain of.
+func findMeshConfig(sources []offline.Source) *v1alpha2.MeshConfig {
+	for _, s := range sources {
+		for document := range bytes.SplitSeq(s.Data, []byte("\n---")) {
+			if !bytes.Contains(document, []byte("MeshConfig")) {
+				continue
+			}
+			var list struct {
+				v1alpha2.MeshConfig
+				Items []v1alpha2.MeshConfig `json:"items"`
+			}
+			if err := yaml.Unmarshal(document, &list); err != nil {
+				continue
+			}
+			for _, obj := range append([]v1alpha2.MeshConfig{list.MeshConfig}, list.Items...) {
+				group, _, _ := strings.Cut(obj.APIVersion, "/")
+				if obj.Kind == "MeshConfig" && group == v1alpha2.GroupName {
+					return &obj
+				}
+			}
+		}
+	}
+	return nil
+}

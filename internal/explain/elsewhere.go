@@ -1,0 +1,140 @@
+package explain
+
+import (
+	"cmp"
+	"net/netip"
+	"strings"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// surroundings are what facts tell beside the Snapshot.
+type surroundings struct {
+	// members says of each namespace whether it is in the mesh.
+	members map[string]bool
+	// services are all of them, by namespace/name.
+	services map[string]*mesh.Service
+	// slices are those of each service, by namespace/name.
+	slices map[string][]*mesh.EndpointSlice
+}
+
+func surroundingsOf(facts []mesh.Fact) surroundings {
+	s := surroundings{
+		members: make(map[string]bool), services: make(map[string]*mesh.Service), slices: make(map[string][]*mesh.EndpointSlice),
+	}
+	last := make(map[mesh.ObjectRef]int)
+	for i, fact := range facts {
+		last[fact.Object] = i
+	}
+	for i, fact := range facts {
+		if last[fact.Object] != i {
+			continue
+		}
+		switch content := fact.Content.(type) {
+		case *mesh.Namespace:
+			s.members[content.Name] = content.Member
+		case *mesh.Service:
+			s.services[content.String()] = content
+		case *mesh.EndpointSlice:
+			service := mesh.Name{Namespace: content.Namespace, Name: content.Service}.String()
+			s.slices[service] = append(s.slices[service], content)
+		}
+	}
+	return s
+}
+
+// endpoints returns those of a service that take connections on the port of that
+// name, once each.
+func (s surroundings) endpoints(service mesh.Name, port string) []mesh.Endpoint {
+	var found []mesh.Endpoint
+	seen := make(map[netip.AddrPort]bool)
+	for _, slice := range s.slices[service.String()] {
+		for _, p := range slice.Ports {
+			for _, e := range slice.Endpoints {
+				if p.Name != port || len(e.Addresses) == 0 || !e.Ready && !e.Serving {
+					continue
+				}
+				at := netip.AddrPortFrom(e.Addresses[0], p.Port)
+				if seen[at] {
+					continue
+				}
+				seen[at] = true
+				one := mesh.Endpoint{Addresses: e.Addresses, Port: p.Port}
+				if e.Workload != "" {
+					one.Workload = mesh.Name{Namespace: service.Namespace, Name: e.Workload}.String()
+				}
+				found = append(found, one)
+			}
+		}
+	}
+	return found
+}
+
+// isMember reports whether the namespace is in the mesh, as far as is known.
+func (x *inquiry) isMember(namespace string) bool {
+	if x.surroundings.members[namespace] {
+		return true
+	}
+	for _, name := range append(x.snapshot.Services.Names(), x.snapshot.Workloads.Names()...) {
+		if strings.HasPrefix(name, namespace+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// callElsewhere has the caller call what is neither a service nor a pod of the mesh.
+// What no Egress is about is only judged if it can be there.
+func (x *inquiry) callElsewhere(c caller, to Target) {
+	name := to.Name
+	host := cmp.Or(to.Host, name.Name+"."+name.Namespace)
+	x.host(&x.request, host)
+	port := to.number(80)
+	service := x.surroundings.services[name.String()]
+	if spec, ok := portOf(service, to.Port); ok {
+		port = spec.Port
+	} else if to.Port != "" && to.number(0) == 0 {
+		x.fail("TO %s: the port of what is not in the mesh is a number", to)
+		return
+	}
+	isName := name != mesh.Name{}
+	_, known := x.surroundings.members[name.Namespace]
+	member := isName && x.isMember(name.Namespace)
+	// Two labels may be a name of the Internet as well.
+	typo := isName && !member && !known && strings.Count(to.Host, ".") != 1
+	open, named := true, false
+	if c.view != nil {
+		d := x.toHost(host, port)
+		decision, _ := c.decideEgress(d)
+		open = decision.Allowed
+		for _, routes := range c.view.Egress.Ports {
+			if _, ok := routes.HostOf(d); ok && routes.Port == port {
+				named = true
+			}
+		}
+	}
+	switch {
+	case member && !named:
+		x.fail("TO %s: the mesh has neither a service nor a pod %s; %s", x.answer.To, name, x.servicesIn(name.Namespace))
+	case typo && !named && !open:
+		x.fail("TO %s: there is no namespace %s, and no Egress names %s, port %d", x.answer.To, name.Namespace, host, port)
+	default:
+		if service != nil {
+			x.say("destination", "service "+name.String()+" is in no namespace of the mesh")
+		}
+		x.leaveToHost(c, host, port)
+	}
+}
+
+func (x *inquiry) servicesIn(namespace string) string {
+	var services []string
+	for _, name := range x.snapshot.Services.Names() {
+		if strings.HasPrefix(name, namespace+"/") {
+			services = append(services, name)
+		}
+	}
+	if len(services) == 0 {
+		return "it has no service in namespace " + namespace
+	}
+	return "the services there are " + list(services, 10)
+}
