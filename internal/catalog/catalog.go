@@ -10,11 +10,17 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
+const (
+	// DefaultHoldOff and DefaultMaxHoldOff are those of Options.
+	DefaultHoldOff    = 50 * time.Millisecond
+	DefaultMaxHoldOff = 500 * time.Millisecond
+)
+
 // Options say how a Catalog works.
 type Options struct {
 	// HoldOff is how long it must be quiet before what has changed is joined, so that
-	// a rollout is not joined pod by pod; 0 means 50 ms. MaxHoldOff is how long a change
-	// waits at most; 0 means 500 ms.
+	// a rollout is not joined pod by pod; 0 means DefaultHoldOff. MaxHoldOff is how long
+	// a change waits at most; 0 means DefaultMaxHoldOff.
 	HoldOff, MaxHoldOff time.Duration
 	// Log is told of each Snapshot, at debug level; nil means slog.Default().
 	Log *slog.Logger
@@ -42,10 +48,10 @@ type Catalog struct {
 // New returns a Catalog that does nothing before Run.
 func New(options Options) *Catalog {
 	if options.HoldOff == 0 {
-		options.HoldOff = 50 * time.Millisecond
+		options.HoldOff = DefaultHoldOff
 	}
 	if options.MaxHoldOff == 0 {
-		options.MaxHoldOff = 500 * time.Millisecond
+		options.MaxHoldOff = DefaultMaxHoldOff
 	}
 	if options.Log == nil {
 		options.Log = slog.Default()

@@ -45,6 +45,7 @@ type controllerFlags struct {
 
 	healthListen, templateConfigMap string
 	leaderElect                     bool
+	catalog                         catalog.Options
 }
 
 func newControllerCommand() *cobra.Command {
@@ -89,6 +90,8 @@ Several replicas may run; one of them, the leader, writes.`,
 	flags.StringVar(&f.healthListen, "health-listen", ":9091", "address of /health/alive, /health/ready and /metrics")
 	f.log.add(flags)
 	flags.StringVar(&f.templateConfigMap, "template-configmap", "", "the injector's ConfigMap, whose policy says which pods should have a sidecar; empty for none (default outrigger-injector, or outrigger-injector-REVISION)")
+	flags.DurationVar(&f.catalog.HoldOff, "hold-off", catalog.DefaultHoldOff, "how long the cluster must be quiet before changes are worked in")
+	flags.DurationVar(&f.catalog.MaxHoldOff, "max-hold-off", catalog.DefaultMaxHoldOff, "how long a change waits at most to be worked in")
 	flags.BoolVar(&f.leaderElect, "leader-elect", true, "let one of several replicas be the one that writes")
 	return cmd
 }
@@ -141,7 +144,8 @@ func (f *controllerFlags) serve(ctx context.Context, config *rest.Config, log *s
 	}
 	registry := prometheus.NewRegistry()
 	metrics := audit.NewMetrics(registry)
-	whole, mapper := catalog.New(catalog.Options{Log: log}), f.mapper()
+	f.catalog.Log = log
+	whole, mapper := catalog.New(f.catalog), f.mapper()
 	err = errors.Join(
 		audit.AddMeshConfig(mgr, facts, configOptions(), metrics),
 		audit.AddPods(mgr, facts, f.mesh.name, ask, metrics),
