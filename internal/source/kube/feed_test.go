@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
@@ -388,17 +389,35 @@ func (c *cluster) testFeedNoCRD(t *testing.T) {
 	}
 }
 
-// deleteCRD deletes a CRD and waits until the API server does not serve it.
+// deleteCRD deletes a CRD and waits until the API server does not serve it. It goes on
+// saying that it does for a moment after the CRD is gone.
 func (c *cluster) deleteCRD(t *testing.T, name string) {
 	t.Helper()
 	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	c.delete(t, crd)
-	for deadline := time.Now().Add(soon); ; time.Sleep(50 * time.Millisecond) {
-		if err := c.Get(t.Context(), client.ObjectKeyFromObject(crd), crd); apierrors.IsNotFound(err) {
-			return
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(crd), crd); err != nil {
+		t.Fatal(err)
+	}
+	asked, err := discovery.NewDiscoveryClientForConfig(c.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := func() bool {
+		for _, version := range crd.Spec.Versions {
+			list, err := asked.ServerResourcesForGroupVersionWithContext(t.Context(), crd.Spec.Group+"/"+version.Name)
+			if err != nil && !apierrors.IsNotFound(err) {
+				t.Fatal(err)
+			}
+			if err == nil && slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == crd.Spec.Names.Plural }) {
+				return true
+			}
 		}
+		var gone apiextensionsv1.CustomResourceDefinition
+		return !apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(crd), &gone))
+	}
+	c.delete(t, crd)
+	for deadline := time.Now().Add(soon); served(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("the CRD %s is not deleted", name)
+			t.Fatalf("the CRD %s is still served", name)
 		}
 	}
 }
