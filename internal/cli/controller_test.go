@@ -229,8 +229,8 @@ func expectMetrics(t *testing.T, r *running, want string) {
 	eventually(t, "metrics", func() error { return same(want, r.metrics()) })
 }
 
-// events returns the Events in a namespace, sorted, but for those of the leader
-// election.
+// events returns the controller's Events in a namespace, sorted, but for those of the
+// leader election. The API server has some of its own to tell.
 func (c *controllerTest) events(t *testing.T, namespace string) []string {
 	t.Helper()
 	var list corev1.EventList
@@ -239,7 +239,7 @@ func (c *controllerTest) events(t *testing.T, namespace string) []string {
 	}
 	events := []string{}
 	for _, e := range list.Items {
-		if e.InvolvedObject.Kind != "Lease" {
+		if e.InvolvedObject.Kind != "Lease" && e.Source.Component == "outrigger-controller" {
 			events = append(events, fmt.Sprintf("%s %s %s %s", e.Type, e.Reason, e.InvolvedObject.Kind+"/"+e.InvolvedObject.Name, e.Message))
 		}
 	}
