@@ -55,15 +55,6 @@ const (
 // IsHTTP reports whether requests can be told apart.
 func (p Protocol) IsHTTP() bool { return p == HTTP || p == HTTP2 || p == GRPC }
 
-// Family says of which IP family addresses are wanted.
-type Family string
-
-const (
-	// IPv4 is 4 and IPv6 is 6.
-	IPv4 Family = "IPv4"
-	IPv6 Family = "IPv6"
-)
-
 // Age orders objects that contradict each other: the oldest wins, then the one
 // whose namespace and name come first.
 type Age struct {

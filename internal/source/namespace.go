@@ -12,7 +12,8 @@ const (
 	// what the pod, or the namespace's pods, take besides mesh TLS.
 	InboundTLSAnnotation = "openservicemesh.io/inbound-tls-mode"
 
-	monitoredByLabel = "openservicemesh.io/monitored-by"
+	// MonitoredByLabel, on a namespace, is the name of the mesh that it belongs to.
+	MonitoredByLabel = "openservicemesh.io/monitored-by"
 	ignoreLabel      = "openservicemesh.io/ignore"
 )
 
@@ -21,7 +22,7 @@ func (m *Mapper) namespace(obj *corev1.Namespace, n *notes) mesh.Content {
 	_, ignored := obj.Labels[ignoreLabel]
 	return mesh.Seal(&mesh.Namespace{
 		Name:       obj.Name,
-		Member:     obj.Labels[monitoredByLabel] == m.opts.MeshName && m.opts.MeshName != "" && !ignored,
+		Member:     obj.Labels[MonitoredByLabel] == m.opts.MeshName && m.opts.MeshName != "" && !ignored,
 		InboundTLS: n.inboundTLS(obj.Annotations),
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -33,9 +34,6 @@ type cluster struct {
 	others   []client.Object
 	problems []mesh.Problem
 }
-
-// monitoredBy is the label by which a namespace belongs to a mesh.
-const monitoredBy = "openservicemesh.io/monitored-by"
 
 // complete returns the objects with what a cluster would add: namespaces, pods of
 // workloads, addresses and EndpointSlices.
@@ -111,7 +109,7 @@ func (c *cluster) addNamespaces() {
 		if c.namespaces[name] == nil {
 			c.namespaces[name] = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 				Name:   name,
-				Labels: map[string]string{monitoredBy: c.opts.Mapper.MeshName, corev1.LabelMetadataName: name},
+				Labels: map[string]string{source.MonitoredByLabel: c.opts.Mapper.MeshName, corev1.LabelMetadataName: name},
 			}}
 		}
 	}
