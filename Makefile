@@ -54,7 +54,8 @@ demo-policy: envoy build ## what may call what in the bookstore, and Envoy's wor
 	@for pod in bookbuyer/bookbuyer-0 bookstore/bookstore-v1-0 bookthief/bookthief-0; do \
 		bin/outrigger translate -f samples/bookstore-smi --proxy $$pod --check >/dev/null; done
 
-generate: ## write the generated files: deep copies, CRDs, reference pages
+generate: ## write the generated files: deep copies, CRDs, gRPC, reference pages
+	@go -C tools run ./protogen .. apis/identity/v1/identity.proto
 	$(TOOL) controller-gen object:headerFile=tools/boilerplate.go.txt paths=./apis/...
 	$(TOOL) controller-gen crd:allowDangerousTypes=true paths=./apis/... output:crd:dir=charts/outrigger/crds
 	UPDATE=1 go test -run='^TestReference$$' ./internal/cli >/dev/null

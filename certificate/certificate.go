@@ -1,11 +1,12 @@
 // Package certificate is the vocabulary of mesh identity documents: names,
 // certificates without their keys, and the interface of what manages them.
 //
-// It imports the standard library only. Private keys have no place in it: a
-// workload's key is born in the pod and never leaves it.
+// It imports the standard library only. A workload's private key has no place in
+// it: it is born in the pod and never leaves it.
 package certificate
 
 import (
+	"crypto/tls"
 	"time"
 )
 
@@ -45,4 +46,10 @@ type Manager interface {
 	// change of the bundle, until stop is closed. Changes that come in quick
 	// succession may be told as one.
 	TrustBundleChanged(stop <-chan struct{}) <-chan struct{}
+	// ServerTLS returns how the controller speaks TLS with the proxies that it
+	// serves: TLS 1.3, with its own certificate as it is at each handshake, and only
+	// with clients whose certificate the trust bundle of that moment verifies. Whose
+	// it is, driver.PeerOf tells. Every call returns a new one, of which the caller may
+	// change NextProtos.
+	ServerTLS() *tls.Config
 }

@@ -97,7 +97,6 @@ func isZero(d v1alpha2.Duration) bool {
 // checkDurations checks the durations that nothing reads yet.
 func (r *reader) checkDurations() {
 	certificate := &r.spec.Certificate
-	r.duration("spec.certificate.serviceCertValidityDuration", certificate.ServiceCertValidityDuration)
 	if certificate.IngressGateway != nil {
 		r.duration("spec.certificate.ingressGateway.validityDuration", certificate.IngressGateway.ValidityDuration)
 	}

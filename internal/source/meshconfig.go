@@ -16,6 +16,8 @@ const (
 	defaultClass       = "envoy"
 	defaultLogLevel    = "error"
 	defaultTrustDomain = "cluster.local"
+	// defaultCertificateLife is how long workloads' certificates are valid.
+	defaultCertificateLife = 24 * time.Hour
 	// defaultNamespace is where a control plane is of which nothing else is known.
 	defaultNamespace = "osm-system"
 )
@@ -48,6 +50,8 @@ type Config struct {
 	connections int
 	trustDomain string
 	settings    *mesh.Settings
+
+	certificateLife time.Duration
 }
 
 var _ driver.Configurator = (*Config)(nil)
@@ -82,6 +86,8 @@ func NewConfig(obj *v1alpha2.MeshConfig, opts ConfigOptions) (*Config, []mesh.Pr
 		resync:      r.duration("spec.sidecar.configResyncInterval", obj.Spec.Sidecar.ConfigResyncInterval),
 		connections: r.connections(),
 		trustDomain: r.trustDomain(),
+
+		certificateLife: cmp.Or(r.duration("spec.certificate.serviceCertValidityDuration", obj.Spec.Certificate.ServiceCertValidityDuration), defaultCertificateLife),
 	}
 	c.classes = r.classes(c.class)
 	c.settings = mesh.Seal(r.settings(c, obj.Namespace))
@@ -152,6 +158,13 @@ func (c *Config) GetMaxDataPlaneConnections() int { return c.connections }
 // GetConfigResyncInterval returns the period after which every proxy is sent its
 // whole state again; 0 means never and is the default.
 func (c *Config) GetConfigResyncInterval() time.Duration { return c.resync }
+
+// GetServiceCertValidityPeriod returns how long a workload's certificate is valid, 24
+// hours by default.
+func (c *Config) GetServiceCertValidityPeriod() time.Duration { return c.certificateLife }
+
+// IsDebugServerEnabled reports whether the controller serves its debug pages.
+func (c *Config) IsDebugServerEnabled() bool { return c.object.Spec.Observability.EnableDebugServer }
 
 // GetTrustDomain returns the trust domain of the mesh's identities; cluster.local
 // is the default.

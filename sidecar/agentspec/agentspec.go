@@ -19,6 +19,33 @@ const (
 	EnvSpec = "OUTRIGGER_AGENT"
 	// EnvRedirection holds a Redirection as JSON, in the init container.
 	EnvRedirection = "OUTRIGGER_REDIRECTION"
+
+	// EnvController is the host name of the controller, which its certificate is
+	// made out to, and EnvTrustDomain the trust domain of the pod's identity.
+	EnvController  = "OUTRIGGER_CONTROLLER"
+	EnvTrustDomain = "OUTRIGGER_TRUST_DOMAIN"
+	// EnvPodName and the others are those of the pod.
+	EnvPodName        = "POD_NAME"
+	EnvPodNamespace   = "POD_NAMESPACE"
+	EnvPodUID         = "POD_UID"
+	EnvPodIP          = "POD_IP"
+	EnvServiceAccount = "SERVICE_ACCOUNT"
+)
+
+// Paths in the sidecar container.
+const (
+	// BinDir holds the agent, which the init container has copied there.
+	BinDir = "/outrigger/bin"
+	// RunDir is where the proxy's files belong; it can be written to.
+	RunDir = "/run/outrigger"
+	// IdentityDir holds key.pem, chain.pem and bundle.pem, replaced as one: they are
+	// links through ..data, a link that is swapped, as the kubelet does it.
+	IdentityDir = "/run/outrigger-identity"
+	// TokenFile is the token of the pod's service account for the signing service.
+	TokenFile = "/run/outrigger-token/token"
+	// BundleFile is the trust bundle of the ConfigMap outrigger-ca, which may not be
+	// there.
+	BundleFile = "/run/outrigger-ca/ca.crt"
 )
 
 // Spec is everything that the agent does in a pod beside identity, which is the

@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -128,8 +129,8 @@ type ControllerContext struct {
 
 	// ProxyServerPort is the port to serve the class's proxies on.
 	ProxyServerPort uint32
-	// ProxyServiceCert is the certificate to serve with; its key comes from
-	// CertManager.
+	// ProxyServiceCert is what the certificate to serve with is made out to; the
+	// certificate itself is in CertManager's ServerTLS.
 	ProxyServiceCert *certificate.Certificate
 	// OsmNamespace is the control plane's namespace.
 	OsmNamespace string
@@ -151,9 +152,16 @@ type ControllerContext struct {
 	// Stop is closed when the controller ends.
 	Stop chan struct{}
 
-	// SidecarClass, beyond the proposal, is the class to serve; empty means the
-	// installed default.
+	// What follows is beyond the proposal.
+
+	// SidecarClass is the class to serve; empty means the installed default.
 	SidecarClass string
+	// BindAddress is the IP address to listen on; empty means all.
+	BindAddress string
+	// Proxies is told of the proxies that are served.
+	Proxies ProxyRegistry
+	// Log is the controller's.
+	Log *slog.Logger
 }
 
 // ControllerFrom returns the arguments of Start, or the error "missing

@@ -1,15 +1,18 @@
 package driver
 
 import (
+	"context"
+	"errors"
 	"time"
 
 	configv1alpha2 "github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// Configurator is the mesh's configuration at one moment: the MeshConfig with
-// its defaults and its older field names resolved. It is immutable and safe for
-// use by many goroutines; a change of the MeshConfig makes a new one.
+// Configurator is the mesh's configuration: the MeshConfig with its defaults and its
+// older field names resolved. It is safe for use by many goroutines. An
+// InjectorContext has that of one moment, which never changes; the one of a
+// ControllerContext follows the MeshConfig.
 type Configurator interface {
 	// GetMeshConfig returns the object itself, which the caller must not change.
 	GetMeshConfig() *configv1alpha2.MeshConfig
@@ -36,6 +39,11 @@ type Configurator interface {
 	// GetConfigResyncInterval returns the period after which every proxy is sent
 	// its whole state again; 0 means never.
 	GetConfigResyncInterval() time.Duration
+	// GetServiceCertValidityPeriod returns how long a workload's certificate is
+	// valid.
+	GetServiceCertValidityPeriod() time.Duration
+	// IsDebugServerEnabled reports whether the controller serves its debug pages.
+	IsDebugServerEnabled() bool
 	// GetTrustDomain returns the trust domain of the mesh's identities.
 	GetTrustDomain() string
 }
@@ -47,7 +55,16 @@ type MeshCataloger interface {
 	Snapshot() *mesh.Snapshot
 	// View returns what the proxy may see, or false if no such proxy is known.
 	View(proxyUID string) (*mesh.View, bool)
+	// AwaitView is View for a proxy that has just connected, whose pod may not have
+	// been seen yet: it waits a moment for it, and then asks for it. The error wraps
+	// ErrUnknownProxy if there is no such pod in the mesh, or is that of ctx, or says
+	// why it could not be asked for.
+	AwaitView(ctx context.Context, peer Peer) (*mesh.View, error)
 }
+
+// ErrUnknownProxy says that a proxy's pod is not in the mesh. It is permanent for as
+// long as the pod does not change.
+var ErrUnknownProxy = errors.New("no such proxy in the mesh")
 
 // Broker tells which proxies have a View that changed.
 type Broker interface {

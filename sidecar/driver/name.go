@@ -1,5 +1,7 @@
 package driver
 
+import "github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+
 // Names and numbers of the injected parts, the same for every driver. The ports
 // are those of Open Service Mesh, so that its users find them.
 const (
@@ -33,9 +35,9 @@ const (
 // Paths in the sidecar container.
 const (
 	// BinDir holds the agent.
-	BinDir = "/outrigger/bin"
+	BinDir = agentspec.BinDir
 	// RunDir is where the proxy's files belong; it can be written to.
-	RunDir = "/run/outrigger"
+	RunDir = agentspec.RunDir
 	// IdentityDir holds key.pem, chain.pem and bundle.pem, replaced as one.
-	IdentityDir = "/run/outrigger-identity"
+	IdentityDir = agentspec.IdentityDir
 )

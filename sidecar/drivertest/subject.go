@@ -170,18 +170,20 @@ type configuration struct{}
 
 var _ driver.Configurator = configuration{}
 
-func (configuration) GetMeshConfig() *configv1alpha2.MeshConfig { return &configv1alpha2.MeshConfig{} }
-func (configuration) GetSidecarClass() string                   { return "conformance" }
-func (configuration) GetSidecarImage(string) string             { return "example.com/proxy:1" }
-func (configuration) GetSidecarWindowsImage(string) string      { return "example.com/proxy:1-windows" }
-func (configuration) GetInitContainerImage(string) string       { return "example.com/init:1" }
-func (configuration) GetProxyServerPort(string) uint32          { return driver.ADSPort }
-func (configuration) IsMTLSDisabled(string) bool                { return false }
-func (configuration) IsPrivilegedInitContainer() bool           { return false }
-func (configuration) GetSidecarLogLevel() string                { return "error" }
-func (configuration) GetMaxDataPlaneConnections() int           { return 0 }
-func (configuration) GetConfigResyncInterval() time.Duration    { return 0 }
-func (configuration) GetTrustDomain() string                    { return "cluster.local" }
+func (configuration) GetMeshConfig() *configv1alpha2.MeshConfig   { return &configv1alpha2.MeshConfig{} }
+func (configuration) GetSidecarClass() string                     { return "conformance" }
+func (configuration) GetSidecarImage(string) string               { return "example.com/proxy:1" }
+func (configuration) GetSidecarWindowsImage(string) string        { return "example.com/proxy:1-windows" }
+func (configuration) GetInitContainerImage(string) string         { return "example.com/init:1" }
+func (configuration) GetProxyServerPort(string) uint32            { return driver.ADSPort }
+func (configuration) IsMTLSDisabled(string) bool                  { return false }
+func (configuration) IsPrivilegedInitContainer() bool             { return false }
+func (configuration) GetSidecarLogLevel() string                  { return "error" }
+func (configuration) GetMaxDataPlaneConnections() int             { return 0 }
+func (configuration) GetConfigResyncInterval() time.Duration      { return 0 }
+func (configuration) GetTrustDomain() string                      { return "cluster.local" }
+func (configuration) GetServiceCertValidityPeriod() time.Duration { return 24 * time.Hour }
+func (configuration) IsDebugServerEnabled() bool                  { return false }
 
 // added returns the containers and volumes of after whose names before does not
 // have, init containers and ordinary ones apart.

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -68,6 +69,37 @@ func Load(paths []string, opts Options) ([]mesh.Fact, []mesh.Problem, error) {
 	}
 	facts, more := factsOf(objects, opts)
 	return facts, sorted(append(problems, more...)), nil
+}
+
+// Cluster is the objects of manifests and what a cluster would add to them, for who
+// would run it. Nobody may change what is in it.
+type Cluster struct {
+	// Namespaces, Pods and Services are sorted by namespace and name. Pods have UIDs
+	// and addresses, and services have addresses.
+	Namespaces []*corev1.Namespace
+	Pods       []*corev1.Pod
+	Services   []*corev1.Service
+}
+
+// ReadCluster reads the manifests as Load does, and returns the objects themselves.
+func ReadCluster(paths []string, opts Options) (*Cluster, []mesh.Problem, error) {
+	r := newReader(paths, opts.Stdin)
+	objects, problems := r.read()
+	if len(r.missing) > 0 {
+		return nil, nil, r.missing[0].err
+	}
+	c := complete(objects, opts)
+	out := new(Cluster)
+	for _, name := range slices.Sorted(maps.Keys(c.namespaces)) {
+		out.Namespaces = append(out.Namespaces, c.namespaces[name])
+	}
+	for _, name := range byName(c.pods) {
+		out.Pods = append(out.Pods, c.pods[name])
+	}
+	for _, name := range byName(c.services) {
+		out.Services = append(out.Services, c.services[name])
+	}
+	return out, sorted(append(problems, c.problems...)), nil
 }
 
 // factsOf returns the facts in the objects and in what a cluster would add.
