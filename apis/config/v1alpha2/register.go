@@ -21,7 +21,7 @@ func Resource(resource string) schema.GroupResource {
 // AddToScheme makes the types of this package known to a scheme. It never returns
 // an error; it has one to fit runtime.SchemeBuilder.
 func AddToScheme(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(SchemeGroupVersion, &MeshConfig{}, &MeshConfigList{})
+	scheme.AddKnownTypes(SchemeGroupVersion, &MeshConfig{}, &MeshConfigList{}, &MeshRootCertificate{}, &MeshRootCertificateList{})
 	metav1.AddToGroupVersion(scheme, SchemeGroupVersion)
 	return nil
 }
