@@ -62,6 +62,12 @@ func (s *Server) Kubeconfig(user string, groups ...string) ([]byte, error) {
 	return u.KubeConfig()
 }
 
+// ServiceAccountKey returns the PEM of the key that the server signs the tokens of
+// service accounts with.
+func (s *Server) ServiceAccountKey() ([]byte, error) {
+	return os.ReadFile(filepath.Join(s.env.ControlPlane.GetAPIServer().CertDir, "sa-signer.key"))
+}
+
 // Stop ends both programs and removes their data.
 func (s *Server) Stop() error { return s.env.Stop() }
 

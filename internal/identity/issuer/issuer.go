@@ -26,7 +26,8 @@ type Issuer interface {
 // Request is a certificate that is wanted. It is good for servers and clients.
 type Request struct {
 	// CSR is signed by the key that the certificate is for. Its signature has been
-	// checked.
+	// checked. Issuers elsewhere sign a CSR as it is, and refuse one that does not ask
+	// for exactly the names below, common name and unit included.
 	CSR *x509.CertificateRequest
 	// CommonName and OrganizationalUnit are the subject; the unit may be empty.
 	CommonName, OrganizationalUnit string

@@ -1,0 +1,101 @@
+package identity
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// The values of the label "purpose".
+const (
+	purposeWorkload   = "workload"
+	purposeController = "controller"
+)
+
+// metrics count what a Manager does.
+type metrics struct {
+	issued    *prometheus.CounterVec
+	seconds   prometheus.Histogram
+	refreshes *prometheus.CounterVec
+}
+
+func newMetrics(registerer prometheus.Registerer, m *Manager) (*metrics, error) {
+	metrics := &metrics{
+		issued: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "outrigger_identity_certificates_issued_total",
+			Help: "Certificates issued to workloads and to the controller itself.",
+		}, []string{"purpose"}),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "outrigger_identity_issue_duration_seconds",
+			Help:    "How long it took to check a request of a workload and to issue its certificate, where that succeeded.",
+			Buckets: []float64{.0002, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+		}),
+		refreshes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "outrigger_identity_root_refreshes_total",
+			Help: "How often an issuer was asked for its roots: answered (success) or not (error).",
+		}, []string{"result"}),
+	}
+	for _, purpose := range []string{purposeWorkload, purposeController} {
+		metrics.issued.WithLabelValues(purpose)
+	}
+	for _, result := range []string{"success", "error"} {
+		metrics.refreshes.WithLabelValues(result)
+	}
+	return metrics, register(registerer, metrics.issued, metrics.seconds, metrics.refreshes, expiries{m})
+}
+
+func register(registerer prometheus.Registerer, collectors ...prometheus.Collector) error {
+	if registerer == nil {
+		return nil
+	}
+	for _, collector := range collectors {
+		if err := registerer.Register(collector); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *metrics) refresh(ok bool) {
+	result := "success"
+	if !ok {
+		result = "error"
+	}
+	m.refreshes.WithLabelValues(result).Inc()
+}
+
+func (m *metrics) signed(begin time.Time) {
+	m.issued.WithLabelValues(purposeWorkload).Inc()
+	m.seconds.Observe(time.Since(begin).Seconds())
+}
+
+// expiries tells when what is trusted now ends.
+type expiries struct{ manager *Manager }
+
+var (
+	rootExpiry = prometheus.NewDesc("outrigger_identity_root_expiry_timestamp_seconds",
+		"When a root of the trust bundle expires, in seconds since 1970. The label is the beginning of its SHA-256.",
+		[]string{"root"}, nil)
+	ownExpiry = prometheus.NewDesc("outrigger_identity_controller_certificate_expiry_timestamp_seconds",
+		"When the controller's own certificate expires, in seconds since 1970.", nil, nil)
+)
+
+// Describe is for prometheus.Collector.
+func (e expiries) Describe(ch chan<- *prometheus.Desc) {
+	ch <- rootExpiry
+	ch <- ownExpiry
+}
+
+// Collect is for prometheus.Collector.
+func (e expiries) Collect(ch chan<- prometheus.Metric) {
+	now := e.manager.present.Load()
+	if now == nil {
+		return
+	}
+	for _, root := range now.roots {
+		ch <- prometheus.MustNewConstMetric(rootExpiry, prometheus.GaugeValue, float64(root.NotAfter.Unix()), describeRoot(root).Fingerprint[:16])
+	}
+	if now.own != nil {
+		ch <- prometheus.MustNewConstMetric(ownExpiry, prometheus.GaugeValue, float64(now.own.Leaf.NotAfter.Unix()))
+	}
+}

@@ -1,0 +1,90 @@
+package identity
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"time"
+
+	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
+)
+
+// own is the controller's own certificate. Its key is in memory only.
+type own struct {
+	tls.Certificate
+	chain  []*x509.Certificate
+	issuer issuer.Issuer
+	// due is when it is to be renewed.
+	due time.Time
+}
+
+// maxCommonName is the limit of X.520 for a common name, in bytes.
+const maxCommonName = 64
+
+// ownIsDue tells whether the controller needs another certificate: it has none, its
+// issuer does not sign any more, two thirds of its life have gone, or the roots that
+// verify it are not trusted any more.
+func (m *Manager) ownIsDue(now *present) bool {
+	return now.own == nil || now.own.issuer != now.signing || !time.Now().Before(now.own.due) ||
+		now.verify(now.own.chain) != nil
+}
+
+// renewOwn puts another certificate of the controller into force.
+func (m *Manager) renewOwn(ctx context.Context, now *present) error {
+	next, err := m.issueOwn(ctx, now)
+	if err != nil {
+		return fmt.Errorf("the controller's own certificate: %w", err)
+	}
+	m.metrics.issued.WithLabelValues(purposeController).Inc()
+	m.options.Log.Info("obtained a certificate of the controller", "certificate", describe(next.Leaf))
+	m.present.Store(&present{signing: now.signing, bundle: now.bundle, own: next})
+	return nil
+}
+
+func (m *Manager) issueOwn(ctx context.Context, now *present) (*own, error) {
+	ctx, cancel := context.WithTimeout(ctx, issueTimeout)
+	defer cancel()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	commonName := m.options.DNSNames[0]
+	if len(commonName) > maxCommonName {
+		commonName = "outrigger-controller"
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
+		Subject: pkix.Name{CommonName: commonName}, DNSNames: m.options.DNSNames,
+	}, key)
+	if err != nil {
+		return nil, err
+	}
+	csr, err := x509.ParseCertificateRequest(der)
+	if err != nil {
+		return nil, err
+	}
+	since := time.Now()
+	text, err := now.signing.Issue(ctx, issuer.Request{CSR: csr, CommonName: commonName, DNSNames: m.options.DNSNames, Life: m.life()})
+	if err != nil {
+		return nil, err
+	}
+	chain, err := parseCertificates(text)
+	if err != nil {
+		return nil, fmt.Errorf("what %s issued: %w", name(now.signing), err)
+	}
+	next := &own{Certificate: tls.Certificate{PrivateKey: key, Leaf: chain[0]}, chain: chain, issuer: now.signing}
+	for _, certificate := range chain {
+		next.Certificate.Certificate = append(next.Certificate.Certificate, certificate.Raw)
+	}
+	// Issuers let a certificate begin a little before now, which is no part of the life
+	// that it has left.
+	next.due = since.Add(jitter(chain[0].NotAfter.Sub(since) * 2 / 3))
+	if err := now.verify(chain); err != nil {
+		return nil, fmt.Errorf("what %s issued: %w", name(now.signing), err)
+	}
+	return next, nil
+}

@@ -1,0 +1,264 @@
+package root
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	crsource "sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/outrigger-mesh/outrigger/certificate"
+	"github.com/outrigger-mesh/outrigger/internal/audit"
+	"github.com/outrigger-mesh/outrigger/internal/source"
+)
+
+const (
+	// BundleName is the name of the ConfigMap with the trust bundle, BundleKey its one
+	// key, and BundleFile the file in the folder of the CA that stands for it.
+	BundleName = "outrigger-ca"
+	BundleKey  = "ca.crt"
+	BundleFile = "bundle.crt"
+)
+
+// ReasonNotOurs says that something which is not ours has a name that we need.
+const ReasonNotOurs = "NotOurs"
+
+// AddBundle has a manager keep the trust bundle in ConfigMap outrigger-ca of each
+// namespace of the mesh: made anew when it is deleted, put right when it is changed,
+// deleted when its namespace leaves the mesh. A ConfigMap of that name without our
+// label is left alone, and a Warning Event about the namespace says so.
+//
+// The manager's cache must hold Namespaces. Its user needs create on ConfigMaps of
+// every namespace, and get, list, watch, update and delete on those with this name.
+func AddBundle(mgr manager.Manager, roots certificate.Manager, meshName string, log *slog.Logger) error {
+	set, err := kubernetes.NewForConfig(mgr.GetConfig())
+	if err != nil {
+		return fmt.Errorf("making a client for the trust bundle: %w", err)
+	}
+	b := &bundles{
+		namespaces: mgr.GetClient(), client: set, roots: roots, meshName: meshName, log: log,
+		informer: coreinformers.NewFilteredConfigMapInformer(set, metav1.NamespaceAll, 0, cache.Indexers{}, func(options *metav1.ListOptions) {
+			options.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, BundleName).String()
+		}),
+	}
+	err = builder.ControllerManagedBy(mgr).
+		Named("trust-bundle").
+		For(&corev1.Namespace{}).
+		WatchesRawSource(crsource.Func(b.begin)).
+		Complete(b)
+	if err != nil {
+		return fmt.Errorf("adding the controller of the trust bundle: %w", err)
+	}
+	return nil
+}
+
+// bundles keeps the ConfigMaps. Requests name namespaces.
+type bundles struct {
+	namespaces client.Client
+	client     kubernetes.Interface
+	roots      certificate.Manager
+	meshName   string
+	log        *slog.Logger
+	informer   cache.SharedIndexInformer
+}
+
+// begin follows the ConfigMaps and the trust bundle until ctx ends.
+func (b *bundles) begin(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	changed := b.roots.TrustBundleChanged(ctx.Done())
+	enqueue := func(obj any) {
+		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			obj = gone.Obj
+		}
+		if found, ok := obj.(*corev1.ConfigMap); ok {
+			queue.Add(request(found.Namespace))
+		}
+	}
+	_, err := b.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: enqueue, UpdateFunc: func(_, now any) { enqueue(now) }, DeleteFunc: enqueue,
+	})
+	if err != nil {
+		return fmt.Errorf("following the ConfigMaps of the trust bundle: %w", err)
+	}
+	_ = b.informer.SetWatchErrorHandlerWithContext(watchErrors(b.log.With("configMap", BundleName))) // It does not run yet.
+	_ = b.informer.SetTransform(func(obj any) (any, error) {
+		if found, ok := obj.(*corev1.ConfigMap); ok {
+			found.ManagedFields = nil
+		}
+		return obj, nil
+	})
+	go b.informer.RunWithContext(ctx)
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-changed:
+				b.all(ctx, queue)
+			}
+		}
+	}()
+	return nil
+}
+
+func request(namespace string) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Name: namespace}}
+}
+
+// all has every namespace of the mesh looked at.
+func (b *bundles) all(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	var list corev1.NamespaceList
+	if err := b.namespaces.List(ctx, &list, client.MatchingLabels{source.MonitoredByLabel: b.meshName}); err != nil {
+		if ctx.Err() == nil {
+			b.log.Error("the changed trust bundle is not published", "error", err)
+		}
+		return
+	}
+	for i := range list.Items {
+		queue.Add(request(list.Items[i].Name))
+	}
+}
+
+// Reconcile puts the ConfigMap of one namespace right.
+func (b *bundles) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	var namespace corev1.Namespace
+	if err := b.namespaces.Get(ctx, client.ObjectKey{Name: req.Name}, &namespace); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if namespace.DeletionTimestamp != nil {
+		return reconcile.Result{}, nil
+	}
+	found, err := b.find(ctx, req.Name)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if namespace.Labels[source.MonitoredByLabel] != b.meshName {
+		return reconcile.Result{}, b.remove(ctx, found)
+	}
+	wanted := string(b.roots.TrustBundle())
+	switch {
+	case wanted == "":
+		// It is told when there is one.
+		return reconcile.Result{}, nil
+	case found == nil:
+		_, err := b.client.CoreV1().ConfigMaps(req.Name).Create(ctx, b.configMap(req.Name, wanted), metav1.CreateOptions{})
+		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err) {
+			return reconcile.Result{}, nil
+		}
+		return reconcile.Result{}, b.failed("making", req.Name, err)
+	case found.Labels[managedByLabel] != managedBy:
+		about := corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Namespace: req.Name, Name: req.Name, UID: namespace.UID}
+		return reconcile.Result{}, audit.Warn(ctx, b.namespaces, about, ReasonNotOurs, BundleName,
+			fmt.Sprintf("the trust bundle of the mesh cannot be put into ConfigMap %s, because that is not of the mesh's making; delete it, or label it %s=%s", BundleName, managedByLabel, managedBy))
+	case len(found.Data) == 1 && found.Data[BundleKey] == wanted && len(found.BinaryData) == 0 && found.Labels[source.MonitoredByLabel] == b.meshName:
+		return reconcile.Result{}, nil
+	}
+	updated := found.DeepCopy()
+	updated.Data, updated.BinaryData = map[string]string{BundleKey: wanted}, nil
+	updated.Labels[source.MonitoredByLabel] = b.meshName
+	if found.Immutable != nil && *found.Immutable {
+		return reconcile.Result{}, b.remove(ctx, found) // That is an event, which brings us back.
+	}
+	_, err = b.client.CoreV1().ConfigMaps(req.Name).Update(ctx, updated, metav1.UpdateOptions{})
+	return reconcile.Result{}, b.failed("changing", req.Name, err)
+}
+
+func (b *bundles) configMap(namespace, bundle string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: BundleName,
+			Labels: map[string]string{managedByLabel: managedBy, source.MonitoredByLabel: b.meshName},
+		},
+		Data: map[string]string{BundleKey: bundle},
+	}
+}
+
+// find returns the ConfigMap of a namespace, or nil.
+func (b *bundles) find(ctx context.Context, namespace string) (*corev1.ConfigMap, error) {
+	if b.informer.HasSynced() {
+		obj, ok, err := b.informer.GetStore().GetByKey(namespace + "/" + BundleName)
+		found, is := obj.(*corev1.ConfigMap)
+		if err == nil && ok && is {
+			return found, nil
+		}
+		return nil, err
+	}
+	found, err := b.client.CoreV1().ConfigMaps(namespace).Get(ctx, BundleName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return found, b.failed("reading", namespace, err)
+}
+
+// remove deletes what this mesh has made and nobody has changed since.
+func (b *bundles) remove(ctx context.Context, found *corev1.ConfigMap) error {
+	if found == nil || found.Labels[managedByLabel] != managedBy || found.Labels[source.MonitoredByLabel] != b.meshName {
+		return nil
+	}
+	err := b.client.CoreV1().ConfigMaps(found.Namespace).Delete(ctx, found.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &found.UID, ResourceVersion: &found.ResourceVersion},
+	})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return b.failed("deleting", found.Namespace, err)
+}
+
+// failed leaves out what only says that the informer is a little late: there is an
+// event on its way.
+func (b *bundles) failed(doing, namespace string, err error) error {
+	if err == nil || b.informer.HasSynced() && (apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)) {
+		return nil
+	}
+	return fmt.Errorf("%s ConfigMap %s/%s: %w", doing, namespace, BundleName, err)
+}
+
+// PublishFile keeps the trust bundle in a folder's file bundle.crt until ctx ends. The
+// file is replaced whole, and put right when somebody has changed it.
+func PublishFile(ctx context.Context, roots certificate.Manager, dir string, log *slog.Logger) {
+	path := filepath.Join(dir, BundleFile)
+	changed := roots.TrustBundleChanged(ctx.Done())
+	ticker := time.NewTicker(defaultPoll)
+	defer ticker.Stop()
+	var told string
+	for {
+		err := publishFile(path, roots.TrustBundle())
+		if err != nil && err.Error() != told {
+			log.Error("the trust bundle is not published", "error", err)
+			told = err.Error()
+		} else if err == nil {
+			told = ""
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		case <-ticker.C:
+		}
+	}
+}
+
+func publishFile(path string, bundle []byte) error {
+	if len(bundle) == 0 {
+		return nil
+	}
+	if have, err := readManifest(path); err == nil && bytes.Equal(have, bundle) {
+		return nil
+	}
+	return WriteFile(path, bundle, 0o644)
+}

@@ -1,0 +1,276 @@
+package root_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/internal/identity/root"
+)
+
+// leafOf checks a Secret's certificate as a gateway and its peers would, and returns it.
+func leafOf(data map[string][]byte) (*x509.Certificate, error) {
+	pair, err := tls.X509KeyPair(data["tls.crt"], data["tls.key"])
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(data["ca.crt"])
+	_, err = pair.Leaf.Verify(x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	return pair.Leaf, err
+}
+
+func (c *cluster) secretIn(t *testing.T, name string) *corev1.Secret {
+	t.Helper()
+	var found corev1.Secret
+	err := c.Get(t.Context(), client.ObjectKey{Namespace: "ingress", Name: name}, &found)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &found
+}
+
+// wantLeaf waits for a certificate in a Secret that is as it must be.
+func (c *cluster) wantLeaf(t *testing.T, name string, ok func(*x509.Certificate) string) *x509.Certificate {
+	t.Helper()
+	var leaf *x509.Certificate
+	eventually(t, func() string {
+		secret := c.secretIn(t, name)
+		if secret == nil {
+			return "there is no Secret " + name
+		}
+		if secret.Type != corev1.SecretTypeTLS || len(secret.Data) != 3 {
+			return fmt.Sprintf("Secret %s is of type %s with %d keys", name, secret.Type, len(secret.Data))
+		}
+		var err error
+		if leaf, err = leafOf(secret.Data); err != nil {
+			return err.Error()
+		}
+		return ok(leaf)
+	})
+	return leaf
+}
+
+func signedBy(name string) func(*x509.Certificate) string {
+	return func(leaf *x509.Certificate) string { return cmp.Diff(name, leaf.Issuer.CommonName) }
+}
+
+func (c *cluster) wantGatewayCondition(t *testing.T, want string) {
+	t.Helper()
+	eventually(t, func() string {
+		var config v1alpha2.MeshConfig
+		if err := c.Get(t.Context(), client.ObjectKey{Namespace: "osm-system", Name: "osm-mesh-config"}, &config); err != nil {
+			t.Fatal(err)
+		}
+		got := "none"
+		if found := meta.FindStatusCondition(config.Status.Conditions, root.ConditionGateway); found != nil {
+			got = fmt.Sprintf("%s %s %s", found.Status, found.Reason, found.Message)
+		}
+		if strings.HasPrefix(got, want) {
+			return ""
+		}
+		return fmt.Sprintf("the condition is %q, want %q", got, want)
+	})
+}
+
+func testGateway(t *testing.T, c *cluster) {
+	c.put(t, "osm-ca-bundle", goodCA(t, "one").data())
+	config := &v1alpha2.MeshConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "osm-system", Name: "osm-mesh-config"}}
+	config.Spec.Certificate.IngressGateway = &v1alpha2.IngressGatewayCertSpec{
+		SubjectAltNames: []string{"ingress.ingress.cluster.local", "10.0.0.1"}, ValidityDuration: "1h",
+		Secret: corev1.SecretReference{Namespace: "ingress", Name: "gateway"},
+	}
+	c.create(t, config)
+	edit := func(f func(*v1alpha2.IngressGatewayCertSpec)) {
+		t.Helper()
+		change(t, c, config, func(config *v1alpha2.MeshConfig) { f(config.Spec.Certificate.IngressGateway) })
+	}
+	opts := c.options(t)
+	opts.Propagation = time.Second
+	p := c.start(t, opts)
+	first := c.wantLeaf(t, "gateway", func(leaf *x509.Certificate) string {
+		life := time.Until(leaf.NotAfter).Round(5 * time.Minute)
+		return cmp.Diff([]any{"ingress.ingress.cluster.local", []string{"ingress.ingress.cluster.local"}, "10.0.0.1", time.Hour},
+			[]any{leaf.Subject.CommonName, leaf.DNSNames, leaf.IPAddresses[0].String(), life})
+	})
+	c.wantGatewayCondition(t, "True Issued")
+
+	// Nothing is issued again without need.
+	p.stop()
+	p = c.start(t, opts)
+	c.wantGatewayCondition(t, "True Issued")
+	eventually(t, func() string {
+		select {
+		case <-p.Ready():
+			return ""
+		default:
+			return "it is not ready"
+		}
+	})
+	// Other names, a broken key and a Secret that is gone are reasons.
+	edit(func(s *v1alpha2.IngressGatewayCertSpec) { s.SubjectAltNames = []string{"other.example.com"} })
+	second := c.wantLeaf(t, "gateway", func(leaf *x509.Certificate) string { return cmp.Diff([]string{"other.example.com"}, leaf.DNSNames) })
+	if first.SerialNumber.Cmp(second.SerialNumber) == 0 {
+		t.Error("two certificates have one serial number")
+	}
+
+	// Another root that signs is a reason, and the bundle has both.
+	c.put(t, "osm-ca-bundle", goodCA(t, "two").data())
+	c.wantLeaf(t, "gateway", signedBy("two"))
+	eventually(t, func() string {
+		return cmp.Diff(2, len(parse(t, c.secretIn(t, "gateway").Data["ca.crt"])))
+	})
+
+	// A root that is only trusted is none, but it is in the bundle.
+	steady := c.wantLeaf(t, "gateway", signedBy("two"))
+	c.put(t, "new", goodCA(t, "three").data())
+	object(t, c, "new", passive)
+	eventually(t, func() string {
+		return cmp.Diff(3, len(parse(t, c.secretIn(t, "gateway").Data["ca.crt"])))
+	})
+	if now := c.wantLeaf(t, "gateway", signedBy("two")); now.SerialNumber.Cmp(steady.SerialNumber) != 0 {
+		t.Error("a certificate was issued without need")
+	}
+
+	// A short life is renewed.
+	edit(func(s *v1alpha2.IngressGatewayCertSpec) { s.ValidityDuration = "10s" })
+	brief := c.wantLeaf(t, "gateway", func(leaf *x509.Certificate) string {
+		return map[bool]string{false: "it lives too long"}[time.Until(leaf.NotAfter) <= 10*time.Second]
+	})
+	c.wantLeaf(t, "gateway", func(leaf *x509.Certificate) string {
+		return map[bool]string{true: "it is not renewed"}[leaf.SerialNumber.Cmp(brief.SerialNumber) == 0]
+	})
+	if time.Now().After(brief.NotAfter) {
+		t.Error("it was renewed too late")
+	}
+	edit(func(s *v1alpha2.IngressGatewayCertSpec) { s.ValidityDuration = "1h" })
+
+	// What cannot be had is said, and what was had stays.
+	edit(func(s *v1alpha2.IngressGatewayCertSpec) { s.SubjectAltNames = []string{"No Name"} })
+	c.wantGatewayCondition(t, `False Unavailable spec.certificate.ingressGateway: subjectAltNames[0]: "No Name" is neither`)
+	wantEvent(t, c, `MeshConfig osm-mesh-config Unavailable: spec.certificate.ingressGateway: subjectAltNames[0]: "No Name"`)
+	if c.secretIn(t, "gateway") == nil {
+		t.Error("the Secret is gone")
+	}
+	// Somebody else's Secret is left alone.
+	theirs := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ingress", Name: "other"}, Data: map[string][]byte{"password": []byte("x")}}
+	c.create(t, theirs)
+	edit(func(s *v1alpha2.IngressGatewayCertSpec) {
+		s.SubjectAltNames[0], s.Secret.Name = "a.example.com", "other"
+	})
+	c.wantGatewayCondition(t, "False Unavailable spec.certificate.ingressGateway: secret: Secret ingress/other is there already")
+	if c.secretIn(t, "gateway") != nil || string(c.secretIn(t, "other").Data["password"]) != "x" {
+		t.Error("the former Secret is still there, or the other one is changed")
+	}
+	c.remove(t, theirs)
+	c.wantLeaf(t, "other", signedBy("two"))
+	c.wantGatewayCondition(t, "True Issued")
+	edit(func(s *v1alpha2.IngressGatewayCertSpec) { s.Secret.Name = "unallowed" })
+	c.wantGatewayCondition(t, `False Unavailable spec.certificate.ingressGateway: reading Secret ingress/unallowed: secrets "unallowed" is forbidden`)
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "ingress", Name: "outrigger-controller"}}
+	change(t, c, role, func(r *rbacv1.Role) { r.Rules[1].ResourceNames = []string{"gateway", "other", "unallowed"} })
+	c.wantLeaf(t, "unallowed", signedBy("two"))
+	p.log.forget() // It told of the missing right, as it should.
+
+	// What Open Service Mesh has left is taken over: its certificate is of our root.
+	p.stop()
+	secret := c.secretIn(t, "unallowed")
+	secret.ObjectMeta = metav1.ObjectMeta{Namespace: "ingress", Name: "gateway"}
+	c.create(t, secret)
+	edit(func(s *v1alpha2.IngressGatewayCertSpec) { s.Secret.Name = "gateway" })
+	p = c.start(t, opts)
+	eventually(t, func() string {
+		return cmp.Diff("outrigger-controller", c.secretIn(t, "gateway").Labels["app.kubernetes.io/managed-by"])
+	})
+	c.wantLeaf(t, "gateway", signedBy("two"))
+	if c.secretIn(t, "unallowed") != nil {
+		t.Error("the former Secret is still there")
+	}
+	// To ask for none deletes it.
+	change(t, c, config, func(config *v1alpha2.MeshConfig) { config.Spec.Certificate.IngressGateway = nil })
+	eventually(t, func() string {
+		return map[bool]string{true: "the Secret is still there"}[c.secretIn(t, "gateway") != nil]
+	})
+	c.wantGatewayCondition(t, "none")
+}
+
+func (l *lines) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.b.Reset()
+}
+
+// TestGatewayDir: without a cluster the certificate is in a folder.
+func TestGatewayDir(t *testing.T) {
+	store, dir := dirStore(t)
+	put(t, dir, "osm-ca-bundle", goodCA(t, "one").data())
+	r := run(t, root.Options{Secrets: store})
+	var mu sync.Mutex
+	spec := &v1alpha2.IngressGatewayCertSpec{SubjectAltNames: []string{"a.example.com"}, Secret: corev1.SecretReference{Namespace: "x", Name: "gateway"}}
+	gateway := root.NewGateway(root.GatewayOptions{
+		Roots: r.Roots, Secrets: store.Gateway(), Log: discard(),
+		Spec: func() (*v1alpha2.IngressGatewayCertSpec, bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			return spec, true
+		},
+		Bundle: func() []byte {
+			text, err := os.ReadFile(filepath.Join(dir, "osm-ca-bundle", "ca.crt"))
+			if err != nil {
+				t.Error(err)
+			}
+			return text
+		},
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		gateway.Run(ctx)
+		close(ended)
+	}()
+	defer func() {
+		cancel()
+		<-ended
+	}()
+	read := func() (*x509.Certificate, error) {
+		secret, err := store.Get(t.Context(), "gateway")
+		if err != nil {
+			return nil, err
+		}
+		return leafOf(secret.Data)
+	}
+	eventually(t, func() string {
+		leaf, err := read()
+		if err != nil {
+			return err.Error()
+		}
+		return cmp.Diff([]string{"a.example.com"}, leaf.DNSNames)
+	})
+	mu.Lock()
+	spec = nil
+	mu.Unlock()
+	gateway.Look()
+	eventually(t, func() string {
+		_, err := os.Stat(filepath.Join(dir, "gateway"))
+		return map[bool]string{true: "the folder is still there"}[err == nil]
+	})
+}

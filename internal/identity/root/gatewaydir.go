@@ -1,0 +1,59 @@
+package root
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// ownMark is a file in the folders of a gateway's certificates that we have made.
+const ownMark = ".outrigger"
+
+// dirGateway keeps the gateway's certificate in a folder of the store. Namespaces mean
+// nothing there.
+type dirGateway struct{ store *DirStore }
+
+// Gateway returns the folders of the store as those of an ingress gateway's certificate.
+func (s *DirStore) Gateway() GatewaySecrets { return dirGateway{s} }
+
+// Get reads a folder.
+func (g dirGateway) Get(ctx context.Context, _, name string) (Secret, bool, error) {
+	secret, err := g.store.Get(ctx, name)
+	if err != nil {
+		return Secret{}, false, err
+	}
+	_, err = os.Lstat(filepath.Join(g.store.dir, name, ownMark))
+	return secret, err == nil, nil
+}
+
+// Put writes a folder.
+func (g dirGateway) Put(ctx context.Context, _, name string, old *Secret, data map[string][]byte) error {
+	var err error
+	if old == nil {
+		err = g.store.Create(ctx, name, data)
+	} else {
+		err = g.store.Update(ctx, name, *old, data)
+	}
+	if err != nil {
+		return err
+	}
+	return WriteFile(filepath.Join(g.store.dir, name, ownMark), nil, 0o600)
+}
+
+// Delete deletes a folder that has our mark.
+func (g dirGateway) Delete(_ context.Context, _, name string) error {
+	folder, err := g.store.folder(name)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Lstat(filepath.Join(folder, ownMark)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err := os.RemoveAll(folder); err != nil {
+		return fmt.Errorf("deleting %s: %w", folder, err)
+	}
+	return nil
+}

@@ -1,0 +1,265 @@
+package root
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/certificate"
+	"github.com/outrigger-mesh/outrigger/internal/audit"
+	"github.com/outrigger-mesh/outrigger/internal/source/kube"
+)
+
+const (
+	// ConditionGateway, on the MeshConfig, is True while the ingress gateway has the
+	// certificate that the MeshConfig asks for. It is not there if it asks for none.
+	ConditionGateway = "IngressGatewayCertificate"
+
+	gatewayField = "spec.certificate.ingressGateway"
+)
+
+// AddGateway has a manager keep the certificate of the ingress gateway that the
+// MeshConfig asks for, and tell of what is wrong with it in a condition of the
+// MeshConfig and in Warning Events. Its user needs get, create, update and delete on the
+// Secret that the MeshConfig names, get on the MeshConfig and update on its status.
+func AddGateway(mgr manager.Manager, roots *Roots, trust certificate.Manager, facts *kube.Source, log *slog.Logger) error {
+	set, err := kubernetes.NewForConfig(mgr.GetConfig())
+	if err != nil {
+		return fmt.Errorf("making a client for the ingress gateway's certificate: %w", err)
+	}
+	c, err := client.New(mgr.GetConfig(), client.Options{Scheme: kube.Scheme(), Mapper: rootMapper()})
+	if err != nil {
+		return fmt.Errorf("making a client for the ingress gateway's certificate: %w", err)
+	}
+	// It runs on the leader only.
+	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		if err := facts.WaitForSync(ctx); err != nil {
+			return nil // It says so only when ctx has ended.
+		}
+		g := &gatewayTeller{client: c, events: mgr.GetClient(), facts: facts, log: log, news: make(chan struct{}, 1)}
+		gateway := NewGateway(GatewayOptions{
+			Roots: roots, Secrets: gatewaySecrets{set},
+			Spec:   func() (*v1alpha2.IngressGatewayCertSpec, bool) { return gatewaySpec(facts.MeshConfig()), true },
+			Bundle: trust.TrustBundle,
+			Report: g.set, Log: log,
+		})
+		facts.OnMeshConfig(func(*v1alpha2.MeshConfig) { gateway.Look(); g.look() })
+		changed := trust.TrustBundleChanged(ctx.Done())
+		var running sync.WaitGroup
+		running.Go(func() { gateway.Run(ctx) })
+		running.Go(func() { g.run(ctx) })
+		running.Go(func() {
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-changed:
+					gateway.Look()
+				}
+			}
+		})
+		running.Wait()
+		return nil
+	}))
+}
+
+func gatewaySpec(config *v1alpha2.MeshConfig) *v1alpha2.IngressGatewayCertSpec {
+	if config == nil {
+		return nil
+	}
+	return config.Spec.Certificate.IngressGateway
+}
+
+// gatewaySecrets are those of an API server.
+type gatewaySecrets struct{ client kubernetes.Interface }
+
+// Get asks the API server.
+func (s gatewaySecrets) Get(ctx context.Context, namespace, name string) (Secret, bool, error) {
+	found, err := s.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return Secret{}, false, fmt.Errorf("%w: Secret %s/%s", ErrNotFound, namespace, name)
+	}
+	if err != nil {
+		return Secret{}, false, s.failed("reading", namespace, name, err)
+	}
+	return Secret{Data: found.Data, version: found.ResourceVersion}, found.Labels[managedByLabel] == managedBy, nil
+}
+
+// Put asks the API server to make or change a Secret. One of another type is replaced,
+// because a type cannot be changed.
+func (s gatewaySecrets) Put(ctx context.Context, namespace, name string, old *Secret, data map[string][]byte) error {
+	secrets := s.client.CoreV1().Secrets(namespace)
+	wanted := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{managedByLabel: managedBy}},
+		Type:       corev1.SecretTypeTLS,
+		Data:       data,
+	}
+	var err error
+	if old == nil {
+		_, err = secrets.Create(ctx, wanted, metav1.CreateOptions{})
+		return s.failed("making", namespace, name, err)
+	}
+	found, err := secrets.Get(ctx, name, metav1.GetOptions{})
+	if err == nil && found.ResourceVersion != old.version {
+		return fmt.Errorf("changing Secret %s/%s: %w", namespace, name, ErrConflict)
+	}
+	if err == nil && found.Type != wanted.Type {
+		err = secrets.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &found.UID, ResourceVersion: &found.ResourceVersion}})
+		if err == nil {
+			_, err = secrets.Create(ctx, wanted, metav1.CreateOptions{})
+		}
+		return s.failed("replacing", namespace, name, err)
+	}
+	if err == nil {
+		labels := map[string]string{}
+		maps.Copy(labels, found.Labels)
+		labels[managedByLabel] = managedBy
+		found.Labels, found.Data = labels, data
+		_, err = secrets.Update(ctx, found, metav1.UpdateOptions{})
+	}
+	return s.failed("changing", namespace, name, err)
+}
+
+// Delete asks the API server to delete what has our label.
+func (s gatewaySecrets) Delete(ctx context.Context, namespace, name string) error {
+	found, err := s.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && found.Labels[managedByLabel] != managedBy {
+		return nil
+	}
+	if err == nil {
+		err = s.client.CoreV1().Secrets(namespace).Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &found.UID}})
+	}
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return s.failed("deleting", namespace, name, err)
+}
+
+// failed says what did not work, and what to do where rights are missing.
+func (s gatewaySecrets) failed(doing, namespace, name string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+		return fmt.Errorf("%s Secret %s/%s: %w", doing, namespace, name, ErrConflict)
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("%s Secret %s/%s: %w; allow the controller's service account to get, create, update and delete it", doing, namespace, name, err)
+	}
+	return fmt.Errorf("%s Secret %s/%s: %w", doing, namespace, name, err)
+}
+
+// gatewayTeller tells of the gateway's certificate. Its set and look are called from
+// other goroutines than run's.
+type gatewayTeller struct {
+	client, events client.Client
+	facts          *kube.Source
+	log            *slog.Logger
+	news           chan struct{}
+
+	mu      sync.Mutex
+	known   bool
+	wanted  bool
+	failure error
+}
+
+func (g *gatewayTeller) set(wanted bool, failure error) {
+	g.mu.Lock()
+	g.known, g.wanted, g.failure = true, wanted, failure
+	g.mu.Unlock()
+	g.look()
+}
+
+func (g *gatewayTeller) look() {
+	select {
+	case g.news <- struct{}{}:
+	default:
+	}
+}
+
+func (g *gatewayTeller) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-g.news:
+		}
+		for ctx.Err() == nil {
+			err := g.tell(ctx)
+			if err == nil || ctx.Err() != nil {
+				break
+			}
+			if !apierrors.IsConflict(err) {
+				g.log.Error("the MeshConfig does not say how the ingress gateway's certificate is; trying again", "error", err)
+			}
+			select {
+			case <-ctx.Done():
+			case <-timeAfter(err):
+			}
+		}
+	}
+}
+
+// tell writes the condition, if the MeshConfig does not say so already.
+func (g *gatewayTeller) tell(ctx context.Context) error {
+	g.mu.Lock()
+	known, wanted, failure := g.known, g.wanted, g.failure
+	g.mu.Unlock()
+	cached := g.facts.MeshConfig()
+	if !known || cached == nil {
+		return nil
+	}
+	condition := metav1.Condition{
+		Type: ConditionGateway, Status: metav1.ConditionTrue, Reason: "Issued", Message: "the Secret holds a certificate that is alive", ObservedGeneration: cached.Generation,
+	}
+	if failure != nil {
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, ReasonUnavailable, gatewayField+": "+failure.Error()
+	}
+	updated := cached.DeepCopy()
+	if changed := setCondition(&updated.Status.Conditions, condition, wanted); !changed {
+		return nil
+	}
+	if failure != nil {
+		about := corev1.ObjectReference{
+			APIVersion: v1alpha2.SchemeGroupVersion.String(), Kind: "MeshConfig", Namespace: cached.Namespace, Name: cached.Name, UID: cached.UID,
+		}
+		if err := audit.Warn(ctx, g.events, about, condition.Reason, fmt.Sprint(cached.Generation, condition.Message), condition.Message); err != nil {
+			return err
+		}
+	}
+	// The cached object may be trimmed or old.
+	var now v1alpha2.MeshConfig
+	if err := g.client.Get(ctx, client.ObjectKeyFromObject(cached), &now); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if !setCondition(&now.Status.Conditions, condition, wanted) {
+		return nil
+	}
+	return client.IgnoreNotFound(g.client.Status().Update(ctx, &now))
+}
+
+func setCondition(conditions *[]metav1.Condition, condition metav1.Condition, wanted bool) (changed bool) {
+	if !wanted {
+		return meta.RemoveStatusCondition(conditions, condition.Type)
+	}
+	return meta.SetStatusCondition(conditions, condition)
+}
+
+// timeAfter is when to try again: a conflict is over at once.
+func timeAfter(err error) <-chan time.Time {
+	if apierrors.IsConflict(err) {
+		return time.After(lost)
+	}
+	return time.After(soon)
+}

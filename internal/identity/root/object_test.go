@@ -1,0 +1,361 @@
+package root_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/internal/identity/root"
+)
+
+// says returns what a report says of an object: its state, its conditions and its
+// Problems.
+func (w *world) says(name string) string {
+	for _, v := range w.Report().Verdicts {
+		if v.Name != name {
+			continue
+		}
+		all := []string{v.State}
+		for _, c := range v.Conditions {
+			all = append(all, fmt.Sprintf("%s=%s/%s", c.Type, c.Status, c.Reason))
+		}
+		for _, p := range v.Problems {
+			all = append(all, p.Reason+" "+p.Field)
+		}
+		return strings.Join(all, " ")
+	}
+	return "nothing"
+}
+
+func (w *world) wantSays(name, want string) {
+	w.t.Helper()
+	eventually(w.t, func() string {
+		if got := w.says(name); got != want {
+			return fmt.Sprintf("of %s it says\n%s, want\n%s", name, got, want)
+		}
+		return ""
+	})
+}
+
+// TestRotation follows the procedure of docs/identity.md, from the mesh's own CA to
+// another, and from that to a third.
+func TestRotation(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.want("one", "one")
+		w.put("new", "two")
+		w.objects.set(tresor("new", passive))
+		w.want("one", "one", "two")
+		w.wantSays("new", "passive Signing=False/Passive Trusted=Unknown/Distributing Needed=False/NoCertificates")
+		w.after(4*time.Minute, "one", "one", "two")
+		w.wantSays("new", "passive Signing=False/Passive Trusted=True/Trusted Needed=False/NoCertificates")
+		w.objects.set(tresor("new", active))
+		w.want("two", "one", "two") // It is known, so there is nothing to wait for.
+		w.wantSays("new", "active Signing=True/Signing Trusted=True/Trusted Needed=True/Signing")
+		w.after(25*time.Hour, "two", "two")
+
+		w.put("newer", "three")
+		w.objects.set(tresor("new", active), tresor("newer", passive))
+		w.after(4*time.Minute, "two", "three", "two")
+		w.objects.set(tresor("new", passive), tresor("newer", active))
+		w.want("three", "three", "two")
+		w.wantSays("new", "passive Signing=False/Passive Trusted=True/Trusted Needed=True/CertificatesAlive")
+		w.after(25*time.Hour, "three", "three", "two")
+		w.wantSays("new", "passive Signing=False/Passive Trusted=True/Trusted Needed=False/NoCertificates")
+		w.objects.set(tresor("newer", active))
+		w.want("three", "three")
+		w.noProblems(t)
+	})
+}
+
+// TestHastyRotation does all at once what ought to be done in steps.
+func TestHastyRotation(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.put("a", "two")
+		w.objects.set(tresor("a", active))
+		w.want("one", "one", "two")
+		w.wantSays("a", "passive Signing=False/Distributing Trusted=Unknown/Distributing Needed=False/NoCertificates")
+		w.after(4*time.Minute, "two", "one", "two")
+		// The old one is deleted as the new one is made.
+		w.put("b", "three")
+		w.objects.set(tresor("b", active))
+		w.want("two", "one", "two", "three")
+		w.restart()
+		w.after(2*time.Minute, "two", "one", "two", "three")
+		w.after(2*time.Minute, "three", "one", "two", "three")
+		w.after(25*time.Hour, "three", "three")
+	})
+}
+
+// TestTwoActive: the older one signs, and both are trusted.
+func TestTwoActive(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.stop()
+		if err := os.RemoveAll(w.dir); err != nil {
+			t.Fatal(err)
+		}
+		w.put("z", "two")
+		w.put("a", "three")
+		w.objects.set(tresor("z", active), tresor("a", active))
+		w.start()
+		w.want("two", "three", "two")
+		w.wantSays("z", "active Signing=True/Signing Trusted=True/Trusted Needed=True/Signing")
+		w.wantSays("a", "passive Signing=False/OlderSigns Trusted=True/Trusted Needed=False/NoCertificates Conflict spec.intent")
+		w.problem(t, "MeshRootCertificate osm-system/a: Conflict: spec.intent: MeshRootCertificate z is active too and older, so it signs")
+		// The older one goes on with what it was when it breaks.
+		put(t, w.dir, "z", map[string][]byte{"ca.crt": []byte("?")})
+		w.problem(t, "MeshRootCertificate osm-system/z: Unusable: spec.provider.tresor.ca.secretRef")
+		w.after(time.Hour, "two", "three", "two")
+		w.restart()
+		w.want("two", "three", "two")
+		w.wantSays("z", "active Signing=True/Signing Trusted=True/Trusted Needed=True/Signing Unusable spec.provider.tresor.ca.secretRef")
+		// A mesh that never knew it as good uses the other one.
+		w.stop()
+		if err := os.RemoveAll(filepath.Join(w.dir, "outrigger-ca-state")); err != nil {
+			t.Fatal(err)
+		}
+		w.start()
+		w.want("three", "three")
+		w.wantSays("z", "error Signing=False/Unusable Trusted=False/NotTrusted Needed=False/NoCertificates Unusable spec.provider.tresor.ca.secretRef")
+	})
+}
+
+// TestOnlyPassive: where no object is active the mesh's own CA signs, which is made.
+func TestOnlyPassive(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.stop()
+		if err := os.RemoveAll(w.dir); err != nil {
+			t.Fatal(err)
+		}
+		w.put("a", "two")
+		w.objects.set(tresor("a", passive))
+		w.start()
+		eventually(t, func() string {
+			signing, trusted := w.now(t)
+			if strings.HasPrefix(signing, "outrigger-ca ") && len(trusted) == 2 {
+				return ""
+			}
+			return fmt.Sprintf("%q signs and %q are trusted", signing, trusted)
+		})
+	})
+}
+
+// TestBrokenPassive: a passive root that breaks is still trusted.
+func TestBrokenPassive(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.put("a", "two")
+		w.objects.set(tresor("a", passive))
+		w.want("one", "one", "two")
+		put(t, w.dir, "a", map[string][]byte{"ca.crt": []byte("?")})
+		w.problem(t, "MeshRootCertificate osm-system/a: Unusable")
+		w.after(time.Hour, "one", "one", "two")
+		w.objects.set()
+		w.want("one", "one")
+	})
+}
+
+// TestTresorIsMade: the Secret of an object is made if it is missing.
+func TestTresorIsMade(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.want("one", "one")
+		w.objects.set(tresor("a", passive))
+		eventually(t, func() string {
+			if _, trusted := w.now(t); len(trusted) != 2 {
+				return "there is no second root"
+			}
+			return ""
+		})
+		text, err := os.ReadFile(filepath.Join(w.dir, "a", "ca.crt"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.want("one", "one", parse(t, text)[0].Subject.CommonName)
+	})
+}
+
+// TestUnreadableObjects: nothing changes while it is not known what there is, and no
+// CA is made.
+func TestUnreadableObjects(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.put("a", "two")
+		w.objects.set(tresor("a", active))
+		w.after(5*time.Minute, "two", "one", "two")
+		w.objects.fail(errors.New("the API server is away"))
+		w.objects.set()
+		w.after(26*time.Hour, "two", "one", "two")
+		w.objects.fail(nil)
+		w.objects.set(tresor("a", active))
+		w.want("two", "two")
+	})
+	inWorld(t, func(w *world) {
+		w.stop()
+		if err := os.RemoveAll(w.dir); err != nil {
+			t.Fatal(err)
+		}
+		store, err := root.NewDirStore(w.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.store = store
+		w.objects.fail(errors.New("the API server is away"))
+		w.start()
+		time.Sleep(time.Minute)
+		if entries, err := os.ReadDir(w.dir); err != nil || len(entries) > 0 {
+			t.Errorf("there are %v, %v, want nothing", entries, err)
+		}
+		if err := w.Fault(); err == nil || !strings.Contains(err.Error(), "the API server is away") {
+			t.Errorf("the fault is %v", err)
+		}
+	})
+}
+
+// TestElsewhere: cert-manager and Vault are used as the own CA is.
+func TestElsewhere(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.elsewhere["issuer"], w.elsewhere["role"] = newRemote(t, "cm"), newRemote(t, "vault")
+		put(t, w.dir, "vault-token", map[string][]byte{"token": []byte("sesame")})
+		w.objects.set(certManager("issuer", active), vault("role", passive))
+		w.want("one", "one", "cm", "vault")
+		w.after(4*time.Minute, "cm", "one", "cm", "vault")
+		w.noProblems(t)
+		// An issuer that is away is as it was.
+		w.elsewhere["issuer"].set(errors.New("nobody is there"))
+		w.problem(t, "MeshRootCertificate osm-system/issuer: Unavailable: spec.provider.certManager: nobody is there; asking again")
+		w.after(26*time.Hour, "cm", "cm", "vault")
+		// One whose roots are nonsense too.
+		w.elsewhere["issuer"].set(nil, []byte("nonsense")...)
+		w.problem(t, "MeshRootCertificate osm-system/issuer: Unusable: spec.provider.certManager: its roots cannot be used")
+		w.after(time.Minute, "cm", "cm", "vault")
+		// A root that it gets besides is trusted, and one that it loses is so for a life.
+		w.elsewhere["issuer"].set(nil, goodCA(t, "cm2").cert...)
+		w.after(2*time.Minute, "cm", "cm", "cm2", "vault")
+		w.elsewhere["issuer"].set(nil)
+		w.after(2*time.Minute, "cm", "cm", "cm2", "vault")
+		w.after(25*time.Hour, "cm", "cm", "vault")
+
+		// The object that signs is deleted, and a new one is made: the former goes on.
+		w.objects.set(vault("role", active))
+		w.want("vault", "cm", "vault")
+		w.elsewhere["other"] = newRemote(t, "other")
+		w.objects.set(certManager("other", active))
+		w.want("vault", "cm", "vault", "other")
+		w.restart()
+		w.after(2*time.Minute, "vault", "cm", "vault", "other")
+		w.after(2*time.Minute, "other", "cm", "vault", "other")
+	})
+}
+
+// TestVaultToken: a token that is replaced is used, and one that is wrong leaves what
+// was before.
+func TestVaultToken(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.elsewhere["role"] = newRemote(t, "vault")
+		w.objects.set(vault("role", active))
+		w.problem(t, "MeshRootCertificate osm-system/role: Unavailable: spec.provider.vault.token.secretKeyRef: there is no such Secret: "+filepath.Join(w.dir, "vault-token")+"; asking again")
+		put(t, w.dir, "vault-token", map[string][]byte{"token": []byte("open")})
+		w.problem(t, "MeshRootCertificate osm-system/role: Unavailable: spec.provider.vault: permission denied; asking again")
+		w.want("one", "one")
+		put(t, w.dir, "vault-token", map[string][]byte{"token": []byte("sesame")})
+		w.want("one", "one", "vault")
+		w.after(4*time.Minute, "vault", "one", "vault")
+		w.noProblems(t)
+		uses := w.count()
+		w.token = "abracadabra"
+		put(t, w.dir, "vault-token", map[string][]byte{"token": []byte("abracadabra")})
+		eventually(t, func() string {
+			return map[bool]string{true: "the issuer with the new token is not used"}[w.count() == uses]
+		})
+		w.want("vault", "one", "vault")
+		if log := w.log.String(); strings.Contains(log, "abracadabra") || strings.Contains(log, "sesame") {
+			t.Error("the token is in the log")
+		}
+	})
+}
+
+// TestBadObjects: what is wrong with an object is a Problem of its, and the mesh goes
+// on.
+func TestBadObjects(t *testing.T) {
+	change := func(f func(*v1alpha2.MeshRootCertificateSpec)) v1alpha2.MeshRootCertificate {
+		o := tresor("a", passive)
+		f(&o.Spec)
+		return o
+	}
+	for name, tt := range map[string]struct {
+		object v1alpha2.MeshRootCertificate
+		want   []string
+	}{
+		"no intent": {change(func(s *v1alpha2.MeshRootCertificateSpec) { s.Intent = "aktiv" }),
+			[]string{`Invalid: spec.intent: "aktiv" is neither active nor passive; it counts as passive`}},
+		"other trust domain": {change(func(s *v1alpha2.MeshRootCertificateSpec) { s.TrustDomain = "example.com" }),
+			[]string{`NoEffect: spec.trustDomain: every identity is in the trust domain "cluster.local" of the MeshConfig's spec.certificate.trustDomain`}},
+		"no provider": {change(func(s *v1alpha2.MeshRootCertificateSpec) { s.Provider = v1alpha2.ProviderSpec{} }),
+			[]string{"Invalid: spec.provider: it has 0 of tresor, certManager and vault, want one"}},
+		"two providers": {change(func(s *v1alpha2.MeshRootCertificateSpec) { s.Provider.Vault = &v1alpha2.VaultProviderSpec{} }),
+			[]string{"Invalid: spec.provider: it has 2 of tresor, certManager and vault, want one"}},
+		"other namespace": {change(func(s *v1alpha2.MeshRootCertificateSpec) { s.Provider.Tresor.CA.SecretRef.Namespace = "shop" }),
+			[]string{`OtherNamespace: spec.provider.tresor.ca.secretRef.namespace: Secrets are read in the control plane's namespace "osm-system" only; put it there`}},
+		"a path as a name": {change(func(s *v1alpha2.MeshRootCertificateSpec) { s.Provider.Tresor.CA.SecretRef.Name = "a/../ca" }),
+			[]string{`Unavailable: spec.provider.tresor.ca.secretRef: "a/../ca" is not the name of a Secret; asking again`}},
+		"no such issuer": {certManager("a", passive),
+			[]string{"Unusable: spec.provider.certManager: there is no such issuer"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.put("a", "two")
+				w.objects.set(tt.object)
+				var got []string
+				eventually(t, func() string {
+					got = nil
+					for _, p := range w.Problems() {
+						got = append(got, strings.TrimPrefix(p.String(), "MeshRootCertificate osm-system/a: "))
+					}
+					return cmp.Diff(tt.want, got)
+				})
+				if signing, _ := w.now(t); signing != "one" {
+					t.Errorf("%s signs", signing)
+				}
+			})
+		})
+	}
+}
+
+// TestManifests: objects in files are followed, and a file that breaks is as it was.
+func TestManifests(t *testing.T) {
+	store, dir := dirStore(t)
+	put(t, dir, "osm-ca-bundle", goodCA(t, "one").data())
+	put(t, dir, "a", goodCA(t, "two").data())
+	put(t, dir, "b", goodCA(t, "three").data())
+	manifests := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := root.WriteFile(filepath.Join(manifests, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	object := func(name string) string {
+		return fmt.Sprintf(`{apiVersion: config.openservicemesh.io/v1alpha2, kind: MeshRootCertificate, metadata: {name: %s},
+  spec: {intent: passive, trustDomain: cluster.local, provider: {tresor: {ca: {secretRef: {name: %[1]s, namespace: osm-system}}}}}}`, name)
+	}
+	write("shop.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: shop}\n---\n"+object("a"))
+	write("list.yaml", "apiVersion: v1\nkind: List\nitems:\n- "+object("b"))
+	write("other.txt", object("c"))
+	r := run(t, root.Options{Secrets: store, Objects: root.NewDirObjects([]string{manifests}, discard())})
+	r.want(t, "one", "one", "two", "three")
+	write("shop.yaml", object("a")[:80])
+	eventually(t, func() string {
+		_, trusted := r.now(t)
+		return cmp.Diff([]string{"one", "three", "two"}, trusted)
+	})
+	if err := os.Remove(filepath.Join(manifests, "list.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	r.want(t, "one", "one", "two")
+	write("shop.yaml", "")
+	r.want(t, "one", "one")
+}

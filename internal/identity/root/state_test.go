@@ -1,0 +1,141 @@
+package root
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestLaws has objects and Secrets change at random and holds what a mesh lives by:
+// whoever has a certificate that is alive is trusted by everybody, even by those who
+// hear of a root only as late as the time of propagation.
+func TestLaws(t *testing.T) {
+	const (
+		life        = 10 * time.Hour
+		propagation = time.Hour
+	)
+	var all []*candidate
+	for i := range 5 {
+		cert, key, err := newRoot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := ownCandidate(fmt.Sprint("Secret ", i), cert, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, c)
+	}
+	for seed := range uint64(50) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		var s state
+		now := time.Now()
+		signed := make(map[string]time.Time)
+		trusted := make(map[string]time.Time)
+		began := false
+		switches := 0
+		for range 400 {
+			now = now.Add(time.Duration(random.Int64N(int64(2 * time.Hour))))
+			w := wish{}
+			for _, c := range all {
+				switch random.IntN(3) {
+				case 0:
+					w.trusted = append(w.trusted, c)
+				case 1:
+					w.unknown = append(w.unknown, c.Source)
+				}
+			}
+			if len(w.trusted) > 0 && random.IntN(4) > 0 {
+				w.signing = w.trusted[random.IntN(len(w.trusted))]
+			}
+			before := s.Signer.ID
+			var wake time.Time
+			s, wake = s.advance(w, now, life, propagation)
+			data, err := s.encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s, err = parseState(Secret{Data: data}); err != nil {
+				t.Fatal(err)
+			}
+			if s.Signer.ID == "" {
+				continue
+			}
+			var roots []string
+			for _, r := range s.Roots {
+				roots = append(roots, fingerprint(r.root))
+			}
+			for _, print := range roots {
+				if _, ok := trusted[print]; !ok {
+					trusted[print] = now
+					if !began {
+						trusted[print] = now.Add(-propagation)
+					}
+				}
+			}
+			for print := range trusted {
+				if !slices.Contains(roots, print) {
+					delete(trusted, print)
+				}
+			}
+			began = true
+			if before != "" && before != s.Signer.ID {
+				switches++
+			}
+			for _, print := range s.Signer.Roots {
+				since, ok := trusted[print]
+				// Times are written down in seconds.
+				if !ok || now.Sub(since) < propagation-time.Second {
+					t.Fatalf("seed %d: a root signs that is trusted for %s (%t)", seed, now.Sub(since), ok)
+				}
+				// It signs until something happens the next time, which is now at the latest.
+				signed[print] = now
+			}
+			if before != "" {
+				for _, c := range all {
+					if c.ID == before {
+						signed[c.Roots[0]] = now
+					}
+				}
+			}
+			for print, last := range signed {
+				if now.Before(last.Add(life)) && !slices.Contains(roots, print) {
+					t.Fatalf("seed %d: a root is not trusted that signed %s ago", seed, now.Sub(last))
+				}
+			}
+			if !wake.IsZero() && !wake.After(now) {
+				t.Fatalf("seed %d: it is to be looked at again %s ago", seed, now.Sub(wake))
+			}
+			// What does not change leaves the state as it is.
+			same, _ := s.advance(w, now, life, propagation)
+			again, err := same.encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(again[keyState]) != string(data[keyState]) {
+				t.Fatalf("seed %d: the state changes by itself:\n%s\n%s", seed, data[keyState], again[keyState])
+			}
+		}
+		if switches < 10 {
+			t.Errorf("seed %d: only %d switches", seed, switches)
+		}
+	}
+}
+
+func FuzzParseState(f *testing.F) {
+	f.Add([]byte(`{"signer":{"id":"a"},"roots":[{"certificate":"x"}]}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		s, err := parseState(Secret{Data: map[string][]byte{keyState: text}})
+		if err == nil {
+			s.advance(wish{}, time.Now(), time.Hour, time.Minute)
+		}
+	})
+}
+
+func FuzzParseManifest(f *testing.F) {
+	f.Add([]byte("kind: MeshRootCertificate\n"))
+	f.Add([]byte("{kind: List, items: [{kind: MeshRootCertificate, apiVersion: config.openservicemesh.io/v1alpha2}]}"))
+	f.Fuzz(func(t *testing.T, text []byte) { _, _ = parseManifest(text) })
+}

@@ -1,0 +1,142 @@
+package root
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+)
+
+// managedBy is the label of what we make, and of the value that we put there.
+const (
+	managedByLabel = "app.kubernetes.io/managed-by"
+	managedBy      = "outrigger-controller"
+)
+
+// KubeStore keeps Secrets in one namespace of an API server. For each of them its user
+// needs get, list, watch and update, which can be limited to their names, and create on
+// Secrets of the namespace, which cannot.
+type KubeStore struct {
+	client    kubernetes.Interface
+	namespace string
+	log       *slog.Logger
+}
+
+var _ SecretStore = (*KubeStore)(nil)
+
+// NewKubeStore returns a store in a namespace.
+func NewKubeStore(client kubernetes.Interface, namespace string, log *slog.Logger) *KubeStore {
+	return &KubeStore{client, namespace, log}
+}
+
+// Describe returns the Secret's namespace and name.
+func (s *KubeStore) Describe(name string) string { return "Secret " + s.namespace + "/" + name }
+
+// Get asks the API server.
+func (s *KubeStore) Get(ctx context.Context, name string) (Secret, error) {
+	found, err := s.client.CoreV1().Secrets(s.namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return Secret{}, fmt.Errorf("%w: %s", ErrNotFound, s.Describe(name))
+	}
+	if err != nil {
+		return Secret{}, s.failed("reading", name, err)
+	}
+	return Secret{Data: found.Data, version: found.ResourceVersion}, nil
+}
+
+// Create asks the API server to make the Secret.
+func (s *KubeStore) Create(ctx context.Context, name string, data map[string][]byte) error {
+	_, err := s.client.CoreV1().Secrets(s.namespace).Create(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name, Labels: map[string]string{managedByLabel: managedBy}},
+		Type:       corev1.SecretTypeOpaque,
+		Data:       data,
+	}, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("making %s: %w", s.Describe(name), ErrConflict)
+	}
+	if err != nil {
+		return s.failed("making", name, err)
+	}
+	return nil
+}
+
+// Update asks the API server to change the data, and leaves all else.
+func (s *KubeStore) Update(ctx context.Context, name string, old Secret, data map[string][]byte) error {
+	secret, err := s.client.CoreV1().Secrets(s.namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && secret.ResourceVersion != old.version {
+		return fmt.Errorf("changing %s: %w", s.Describe(name), ErrConflict)
+	}
+	if err == nil {
+		secret.Data = data
+		_, err = s.client.CoreV1().Secrets(s.namespace).Update(ctx, secret, metav1.UpdateOptions{})
+	}
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return fmt.Errorf("changing %s: %w", s.Describe(name), ErrConflict)
+	}
+	if err != nil {
+		return s.failed("changing", name, err)
+	}
+	return nil
+}
+
+// failed says what did not work, and what to do where rights are missing.
+func (s *KubeStore) failed(doing, name string, err error) error {
+	if apierrors.IsForbidden(err) {
+		return fmt.Errorf("%s %s: %w; allow the controller's service account to get, list, watch and update that Secret, and to create Secrets in its namespace", doing, s.Describe(name), err)
+	}
+	return fmt.Errorf("%s %s: %w", doing, s.Describe(name), err)
+}
+
+// Watch watches the one Secret.
+func (s *KubeStore) Watch(ctx context.Context, name string, changed func()) {
+	informer := coreinformers.NewFilteredSecretInformer(s.client, s.namespace, 0, cache.Indexers{}, func(options *metav1.ListOptions) {
+		options.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
+	})
+	watch(ctx, informer, s.log.With("secret", s.namespace+"/"+name), changed)
+}
+
+// nameOnly leaves nothing of an object in memory that we would not look at.
+func nameOnly(obj any) (any, error) {
+	object, err := meta.Accessor(obj)
+	if err != nil {
+		return obj, nil
+	}
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Namespace: object.GetNamespace(), Name: object.GetName(), ResourceVersion: object.GetResourceVersion(),
+	}}, nil
+}
+
+// watch runs an informer until ctx ends and calls changed after each of its events.
+func watch(ctx context.Context, informer cache.SharedIndexInformer, log *slog.Logger, changed func()) {
+	// All of them fail only for an informer that runs already.
+	_ = informer.SetTransform(nameOnly)
+	_ = informer.SetWatchErrorHandlerWithContext(watchErrors(log))
+	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { changed() },
+		UpdateFunc: func(any, any) { changed() },
+		DeleteFunc: func(any) { changed() },
+	})
+	informer.RunWithContext(ctx)
+}
+
+// watchErrors logs why something cannot be watched. It is asked for again at growing
+// intervals, and everything is looked at once a minute anyway.
+func watchErrors(log *slog.Logger) cache.WatchErrorHandlerWithContext {
+	return func(ctx context.Context, _ *cache.Reflector, err error) {
+		switch {
+		case ctx.Err() != nil, err == io.EOF, err == io.ErrUnexpectedEOF,
+			apierrors.IsResourceExpired(err), apierrors.IsGone(err), apierrors.IsNotFound(err):
+		default:
+			log.Warn("changes may go unnoticed for a while, because the API server does not let us watch; asking again", "error", err)
+		}
+	}
+}

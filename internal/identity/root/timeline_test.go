@@ -1,0 +1,387 @@
+package root_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
+	"github.com/outrigger-mesh/outrigger/internal/identity/root"
+)
+
+// objects are MeshRootCertificates that a test changes.
+type objects struct {
+	mu      sync.Mutex
+	all     []v1alpha2.MeshRootCertificate
+	failure error
+	changed []func()
+}
+
+func (o *objects) List(context.Context) ([]v1alpha2.MeshRootCertificate, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.all), o.failure
+}
+
+func (o *objects) Watch(ctx context.Context, changed func()) {
+	o.mu.Lock()
+	o.changed = append(o.changed, changed)
+	o.mu.Unlock()
+	<-ctx.Done()
+}
+
+// set replaces all objects. The first one is the oldest.
+func (o *objects) set(all ...v1alpha2.MeshRootCertificate) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.all = all
+	for i := range o.all {
+		o.all[i].CreationTimestamp = metav1.NewTime(time.Unix(int64(i), 0))
+	}
+	for _, f := range o.changed {
+		f()
+	}
+}
+
+func (o *objects) fail(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.failure = err
+}
+
+// tresor is an object with its CA in a Secret of the same name.
+func tresor(name string, intent v1alpha2.MeshRootCertificateIntent) v1alpha2.MeshRootCertificate {
+	return v1alpha2.MeshRootCertificate{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "osm-system", Name: name},
+		Spec: v1alpha2.MeshRootCertificateSpec{
+			Intent: intent, TrustDomain: "cluster.local",
+			Provider: v1alpha2.ProviderSpec{Tresor: &v1alpha2.TresorProviderSpec{CA: v1alpha2.TresorCASpec{SecretRef: corev1.SecretReference{Name: name}}}},
+		},
+	}
+}
+
+func certManager(name string, intent v1alpha2.MeshRootCertificateIntent) v1alpha2.MeshRootCertificate {
+	o := tresor(name, intent)
+	o.Spec.Provider = v1alpha2.ProviderSpec{CertManager: &v1alpha2.CertManagerProviderSpec{IssuerName: name}}
+	return o
+}
+
+func vault(name string, intent v1alpha2.MeshRootCertificateIntent) v1alpha2.MeshRootCertificate {
+	o := tresor(name, intent)
+	o.Spec.Provider = v1alpha2.ProviderSpec{Vault: &v1alpha2.VaultProviderSpec{
+		Host: "vault", Role: name, Token: v1alpha2.VaultTokenSpec{SecretKeyRef: v1alpha2.SecretKeyReferenceSpec{Name: "vault-token", Key: "token"}},
+	}}
+	return o
+}
+
+const active, passive = v1alpha2.IntentActive, v1alpha2.IntentPassive
+
+// world is a mesh's roots in a bubble where time is the test's.
+type world struct {
+	*running
+	t       *testing.T
+	objects *objects
+	store   *root.DirStore
+	dir     string
+	opts    root.Options
+	// elsewhere are the issuers that cert-manager and Vault stand for, by the names of
+	// the issuer and the role; token is what Vault takes.
+	elsewhere map[string]*remote
+	token     string
+}
+
+// remote is an issuer that is elsewhere, and may be away.
+type remote struct {
+	issuer.Issuer
+	mu   sync.Mutex
+	away error
+	more []byte
+}
+
+func (r *remote) set(away error, more ...byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.away, r.more = away, more
+}
+
+func (r *remote) Roots(ctx context.Context) ([]byte, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	roots, err := r.Issuer.Roots(ctx)
+	return append(roots, r.more...), cmp.Or(r.away, err)
+}
+
+func newRemote(t *testing.T, name string) *remote {
+	t.Helper()
+	c := goodCA(t, name)
+	made, err := issuer.FromPEM(c.cert, c.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &remote{Issuer: made}
+}
+
+// inWorld runs a test in a bubble, in which the CA "one" of osm-ca-bundle signs.
+func inWorld(t *testing.T, test func(w *world)) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, objects: &objects{}, token: "sesame", elsewhere: map[string]*remote{}}
+		w.store, w.dir = dirStore(t)
+		w.store.Poll = 5 * time.Second // Of a time that flies.
+		w.put("osm-ca-bundle", "one")
+		w.opts = root.Options{
+			Secrets: w.store, Objects: w.objects, Propagation: root.DefaultPropagation,
+			TrustDomain: func() string { return "cluster.local" },
+			Providers: root.Providers{
+				CertManager: func(spec v1alpha2.CertManagerProviderSpec) (issuer.Issuer, error) {
+					if found := w.elsewhere[spec.IssuerName]; found != nil {
+						return found, nil
+					}
+					return nil, errors.New("there is no such issuer")
+				},
+				Vault: func(spec v1alpha2.VaultProviderSpec, token string) (issuer.Issuer, error) {
+					return &remote{Issuer: w.elsewhere[spec.Role].Issuer, away: map[bool]error{false: errors.New("permission denied")}[token == w.token]}, nil
+				},
+			},
+		}
+		w.start()
+		w.want("one", "one")
+		test(w)
+		w.stop()
+	})
+}
+
+func (w *world) start() { w.running = run(w.t, w.opts) }
+
+// restart is a controller that has forgotten all.
+func (w *world) restart() {
+	w.stop()
+	w.start()
+}
+
+func (w *world) put(secret, name string) { put(w.t, w.dir, secret, goodCA(w.t, name).data()) }
+
+// want is for what is the case after the controller has looked.
+func (w *world) want(signing string, trusted ...string) {
+	w.t.Helper()
+	w.running.want(w.t, signing, trusted...)
+}
+
+// after lets time pass and then wants that.
+func (w *world) after(d time.Duration, signing string, trusted ...string) {
+	w.t.Helper()
+	time.Sleep(d)
+	s, all := w.now(w.t)
+	if s != signing || !slices.Equal(all, slices.Sorted(slices.Values(trusted))) {
+		w.t.Errorf("after %s %q signs and %q are trusted, want %q and %q", d, s, all, signing, trusted)
+	}
+}
+
+// TestReplacedSecret: a naive replacement of the Secret breaks nothing.
+func TestReplacedSecret(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.want("one", "one")
+		w.put("osm-ca-bundle", "two")
+		w.want("one", "one", "two")
+		w.after(2*time.Minute, "one", "one", "two")
+		w.restart()
+		w.want("one", "one", "two")
+		another := run(t, w.opts)
+		another.want(t, "one", "one", "two")
+		w.after(30*time.Second, "one", "one", "two")
+		w.after(time.Minute, "two", "one", "two")
+		another.want(t, "two", "one", "two")
+		another.stop()
+		w.noProblems(t)
+		w.after(24*time.Hour, "two", "one", "two")
+		w.restart()
+		w.want("two", "one", "two")
+		// Clocks may differ by five minutes.
+		w.after(6*time.Minute, "two", "two")
+		w.restart()
+		w.want("two", "two")
+	})
+}
+
+// TestReplacedBack: who takes a replacement back before it signs has changed nothing.
+func TestReplacedBack(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.want("one", "one")
+		one, err := os.ReadFile(filepath.Join(w.dir, "osm-ca-bundle", "ca.crt"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		key, err := os.ReadFile(filepath.Join(w.dir, "osm-ca-bundle", "ca.key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.put("osm-ca-bundle", "two")
+		w.want("one", "one", "two")
+		put(t, w.dir, "osm-ca-bundle", map[string][]byte{"ca.crt": one, "ca.key": key})
+		w.want("one", "one")
+		w.after(time.Hour, "one", "one")
+	})
+}
+
+// TestDeletedSecret: to delete the Secret, as Open Service Mesh wanted it, has a new CA
+// made, and breaks nothing either.
+func TestDeletedSecret(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.want("one", "one")
+		if err := os.RemoveAll(filepath.Join(w.dir, "osm-ca-bundle")); err != nil {
+			t.Fatal(err)
+		}
+		var name string
+		eventually(t, func() string {
+			signing, trusted := w.now(t)
+			if signing != "one" || len(trusted) != 2 {
+				return "the new CA is not trusted beside the old one"
+			}
+			name = trusted[slices.IndexFunc(trusted, func(s string) bool { return s != "one" })]
+			return ""
+		})
+		w.restart()
+		w.after(5*time.Minute, name, "one", name)
+		w.after(25*time.Hour, name, name)
+	})
+}
+
+// TestLongerLife: what was signed when certificates lived longer counts.
+func TestLongerLife(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.stop()
+		var mu sync.Mutex
+		life := 72 * time.Hour
+		w.opts.Life = func() time.Duration {
+			mu.Lock()
+			defer mu.Unlock()
+			return life
+		}
+		w.start()
+		w.want("one", "one")
+		w.after(2*time.Minute, "one", "one")
+		mu.Lock()
+		life = time.Hour
+		mu.Unlock()
+		w.after(2*time.Minute, "one", "one")
+		w.put("osm-ca-bundle", "two")
+		w.after(71*time.Hour, "two", "one", "two")
+		w.after(2*time.Hour, "two", "two")
+	})
+}
+
+// TestBroken: what is broken is never used, what was used before goes on, after a
+// restart too, and what is mended is used.
+func TestBroken(t *testing.T) {
+	for name, tt := range map[string]struct {
+		data func(t *testing.T) map[string][]byte
+		want string
+	}{
+		"no certificate":     {func(t *testing.T) map[string][]byte { return map[string][]byte{"ca.crt": nil} }, "it has no ca.crt"},
+		"no PEM":             {func(t *testing.T) map[string][]byte { return map[string][]byte{"ca.crt": []byte("hello")} }, "own CA: reading its certificates"},
+		"half a certificate": {func(t *testing.T) map[string][]byte { return map[string][]byte{"ca.crt": goodCA(t, "two").cert[:200]} }, "own CA: reading its certificates"},
+		"other key":          {func(t *testing.T) map[string][]byte { return map[string][]byte{"ca.key": goodCA(t, "two").key} }, "own CA: the key fits none"},
+		"no key":             {func(t *testing.T) map[string][]byte { return map[string][]byte{"ca.key": nil} }, "it has neither ca.key nor private.key"},
+		"expired": {func(t *testing.T) map[string][]byte { return newCA(t, "two", time.Now().Add(-time.Hour)).data() },
+			`own CA: the certificate "CN=two" is expired`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.want("one", "one")
+				put(t, w.dir, "osm-ca-bundle", tt.data(t))
+				for range 2 {
+					w.problem(t, "Secret osm-system/osm-ca-bundle: Unusable: "+filepath.Join(w.dir, "osm-ca-bundle")+": "+tt.want)
+					w.after(time.Hour, "one", "one")
+					w.restart()
+				}
+				w.put("osm-ca-bundle", "three")
+				w.want("one", "one", "three")
+				w.noProblems(t)
+				w.after(5*time.Minute, "three", "one", "three")
+			})
+		})
+	}
+}
+
+// TestBrokenFromTheStart: without anything good nothing is used, and once it is mended
+// the mesh begins.
+func TestBrokenFromTheStart(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.stop()
+		if err := os.RemoveAll(w.dir); err != nil {
+			t.Fatal(err)
+		}
+		put(t, w.dir, "osm-ca-bundle", newCA(t, "old", time.Now().Add(-time.Hour)).data())
+		w.start()
+		w.problem(t, "Secret osm-system/osm-ca-bundle: Unusable")
+		time.Sleep(time.Hour)
+		if w.count() > 0 {
+			t.Error("a root that is expired is used")
+		}
+		if _, err := w.Signing(); !errors.Is(err, issuer.ErrUnavailable) || !strings.Contains(err.Error(), "is expired") {
+			t.Errorf("Signing: %v, want that the root is expired", err)
+		}
+		select {
+		case <-w.Ready():
+			t.Error("it is ready")
+		default:
+		}
+		w.put("osm-ca-bundle", "one")
+		w.want("one", "one")
+	})
+}
+
+// TestBrokenState: nothing is guessed where what is in use cannot be read.
+func TestBrokenState(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.want("one", "one")
+		put(t, w.dir, "outrigger-ca-state", map[string][]byte{"state.json": []byte("{")})
+		w.put("osm-ca-bundle", "two")
+		w.after(time.Hour, "one", "one")
+		if err := w.Fault(); err == nil || !strings.Contains(err.Error(), "outrigger-ca-state: state.json in it is not JSON") {
+			t.Errorf("the fault is %v", err)
+		}
+		// The way out distrusts what was before at once.
+		if err := os.RemoveAll(filepath.Join(w.dir, "outrigger-ca-state")); err != nil {
+			t.Fatal(err)
+		}
+		w.want("two", "two")
+	})
+}
+
+// TestRootEnds: a root that ends is told of before, and one that has ended is not
+// trusted.
+func TestRootEnds(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.stop()
+		if err := os.RemoveAll(w.dir); err != nil {
+			t.Fatal(err)
+		}
+		put(t, w.dir, "osm-ca-bundle", newCA(t, "brief", time.Now().Add(30*24*time.Hour+time.Hour)).data())
+		w.start()
+		w.want("brief", "brief")
+		w.noProblems(t)
+		time.Sleep(2 * time.Hour)
+		w.problem(t, `Secret osm-system/osm-ca-bundle: Expiring: the root "CN=brief" ends at`)
+	})
+	inWorld(t, func(w *world) {
+		w.want("one", "one")
+		put(t, w.dir, "osm-ca-bundle", newCA(t, "brief", time.Now().Add(time.Hour)).data())
+		w.after(50*time.Minute, "brief", "one", "brief")
+		w.after(11*time.Minute, `own CA "brief": it is expired since 2000-01-01T01:00:00Z; give it a new certificate`, "brief", "one")
+		w.put("osm-ca-bundle", "new")
+		// Nobody can be kept waiting by a root that is over.
+		w.want("new", "new", "one")
+	})
+}

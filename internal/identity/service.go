@@ -1,0 +1,231 @@
+package identity
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	identityv1 "github.com/outrigger-mesh/outrigger/apis/identity/v1"
+	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
+)
+
+// What one caller, and all of them together, may ask of the service. An agent makes one
+// call of a few KiB every some hours.
+const (
+	maxMessage    = 64 << 10
+	maxHeaders    = 32 << 10
+	maxToken      = 16 << 10
+	maxStreams    = 8
+	maxAtOnce     = 256
+	callTimeout   = 30 * time.Second
+	setUpTimeout  = 10 * time.Second
+	stopTimeout   = 5 * time.Second
+	maxIdle       = time.Minute
+	maxAge        = 10 * time.Minute
+	bufferSize    = 4 << 10
+	windowSize    = 64 << 10
+	keepaliveTime = 30 * time.Second
+)
+
+// ServiceOptions configure a Service.
+type ServiceOptions struct {
+	// Manager signs, and gives the certificate to serve with.
+	Manager *Manager
+	// Reviewer says whose a token is.
+	Reviewer TokenReviewer
+	// Member says whether a workload belongs to the mesh: the error wraps ErrNotMember
+	// if it does not, and any other one is worth another try. Nil means that all do.
+	Member func(ctx context.Context, w Workload) error
+	// MaxConnections is how many connections there may be at once; 0 means 4,096. One
+	// address may have a sixteenth of them.
+	MaxConnections int
+	// Registerer takes the metrics; nil leaves them unregistered.
+	Registerer prometheus.Registerer
+	// Log is told of refusals; nil means slog.Default().
+	Log *slog.Logger
+}
+
+// Service answers agents that ask for certificates.
+type Service struct {
+	identityv1.UnimplementedIdentityServer
+	options ServiceOptions
+	atOnce  chan struct{}
+
+	refusals *prometheus.CounterVec
+	refused  prometheus.Counter
+}
+
+// NewService returns a Service. The error says which option is wrong.
+func NewService(options ServiceOptions) (*Service, error) {
+	if options.Manager == nil || options.Reviewer == nil {
+		return nil, errors.New("the signing service needs a manager and a reviewer of tokens")
+	}
+	if options.Member == nil {
+		options.Member = func(context.Context, Workload) error { return nil }
+	}
+	if options.MaxConnections <= 0 {
+		options.MaxConnections = 4096
+	}
+	if options.Log == nil {
+		options.Log = slog.Default()
+	}
+	s := &Service{
+		options: options,
+		atOnce:  make(chan struct{}, maxAtOnce),
+		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "outrigger_identity_refusals_total",
+			Help: "Requests for a certificate that were refused, by gRPC code and reason.",
+		}, []string{"code", "reason"}),
+		refused: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "outrigger_identity_connections_refused_total",
+			Help: "Connections to the signing service that were closed at once because there were too many.",
+		}),
+	}
+	for _, r := range refusals {
+		s.refusals.WithLabelValues(r.code.String(), r.reason)
+	}
+	if err := register(options.Registerer, s.refusals, s.refused); err != nil {
+		return nil, fmt.Errorf("registering the metrics of the signing service: %w", err)
+	}
+	return s, nil
+}
+
+// Serve answers on the listener until ctx ends, and closes it. Calls that are under way
+// then have a few seconds to end.
+func (s *Service) Serve(ctx context.Context, listener net.Listener) error {
+	server := grpc.NewServer(
+		// The token says who calls, so nobody needs a certificate to get the first one.
+		grpc.Creds(credentials.NewTLS(s.options.Manager.serverTLS(tls.NoClientCert))),
+		grpc.ConnectionTimeout(setUpTimeout),
+		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.MaxHeaderListSize(maxHeaders),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ReadBufferSize(bufferSize), grpc.WriteBufferSize(bufferSize),
+		grpc.InitialWindowSize(windowSize), grpc.InitialConnWindowSize(windowSize),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionIdle: maxIdle, MaxConnectionAge: maxAge, MaxConnectionAgeGrace: callTimeout,
+			Time: keepaliveTime, Timeout: setUpTimeout,
+		}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveTime, PermitWithoutStream: true}),
+	)
+	identityv1.RegisterIdentityServer(server, s)
+	served := make(chan error, 1)
+	go func() {
+		served <- server.Serve(newLimitListener(listener, s.options.MaxConnections, s.refused.Inc))
+	}()
+	select {
+	case err := <-served:
+		if err != nil {
+			return fmt.Errorf("serving the signing service on %s: %w", listener.Addr(), err)
+		}
+		return nil
+	case <-ctx.Done():
+	}
+	late := time.AfterFunc(stopTimeout, server.Stop)
+	defer late.Stop()
+	server.GracefulStop()
+	<-served
+	return nil
+}
+
+// Sign is for identityv1.IdentityServer.
+func (s *Service) Sign(ctx context.Context, request *identityv1.SignRequest) (*identityv1.SignResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	response, w, err := s.sign(ctx, request)
+	if err != nil {
+		return nil, s.refuse(ctx, w, err)
+	}
+	return response, nil
+}
+
+func (s *Service) sign(ctx context.Context, request *identityv1.SignRequest) (*identityv1.SignResponse, Workload, error) {
+	token, err := tokenOf(ctx)
+	if err != nil {
+		return nil, Workload{}, err
+	}
+	select {
+	case s.atOnce <- struct{}{}:
+		defer func() { <-s.atOnce }()
+	case <-ctx.Done():
+		return nil, Workload{}, ctx.Err()
+	}
+	w, err := s.options.Reviewer.Review(ctx, token)
+	if err != nil {
+		return nil, w, err
+	}
+	if err := s.options.Member(ctx, w); err != nil {
+		if !errors.Is(err, ErrNotMember) {
+			err = fmt.Errorf("%w: whether the pod is in the mesh: %w", issuer.ErrUnavailable, err)
+		}
+		return nil, w, err
+	}
+	chain, bundle, err := s.options.Manager.Sign(ctx, request.GetCsr(), w)
+	if err != nil {
+		return nil, w, err
+	}
+	return &identityv1.SignResponse{Chain: chain, Bundle: bundle}, w, nil
+}
+
+// tokenOf returns the token that a call shows.
+func tokenOf(ctx context.Context) (string, error) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	values := md.Get("authorization")
+	if len(values) != 1 {
+		return "", fmt.Errorf("%w: there are %d of them in the metadata \"authorization\", want one as \"Bearer TOKEN\"", ErrToken, len(values))
+	}
+	scheme, token, ok := strings.Cut(values[0], " ")
+	token = strings.TrimSpace(token)
+	if !ok || !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return "", fmt.Errorf("%w: the metadata \"authorization\" is not of the form \"Bearer TOKEN\"", ErrToken)
+	}
+	if len(token) > maxToken {
+		return "", fmt.Errorf("%w: it is longer than %d bytes", ErrToken, maxToken)
+	}
+	return token, nil
+}
+
+// refusals is how an error is told to the caller and counted. The first that matches
+// counts, and the last matches always.
+var refusals = []struct {
+	err    error
+	code   codes.Code
+	reason string
+	level  slog.Level
+}{
+	{context.Canceled, codes.Canceled, "canceled", slog.LevelDebug},
+	// Anybody can cause this one, as often as they like.
+	{ErrToken, codes.Unauthenticated, "token", slog.LevelDebug},
+	{ErrNotMember, codes.PermissionDenied, "not-member", slog.LevelWarn},
+	{ErrRequest, codes.InvalidArgument, "request", slog.LevelWarn},
+	{issuer.ErrUnavailable, codes.Unavailable, "unavailable", slog.LevelWarn},
+	{context.DeadlineExceeded, codes.Unavailable, "timeout", slog.LevelWarn},
+	{nil, codes.Internal, "internal", slog.LevelError},
+}
+
+// refuse counts and logs a refusal, and returns the status of it. This is where errors
+// of a call end: what the caller is told may never be seen by anybody here.
+func (s *Service) refuse(ctx context.Context, w Workload, err error) error {
+	for _, r := range refusals {
+		if r.err == nil || errors.Is(err, r.err) || r.err == context.Canceled && errors.Is(ctx.Err(), r.err) {
+			s.refusals.WithLabelValues(r.code.String(), r.reason).Inc()
+			s.options.Log.Log(ctx, r.level, "a certificate was refused", "namespace", w.Namespace, "pod", w.Pod,
+				"serviceAccount", w.ServiceAccount, "code", r.code.String(), "reason", r.reason, "error", err)
+			return status.Error(r.code, err.Error())
+		}
+	}
+	return status.Error(codes.Internal, err.Error())
+}

@@ -1,0 +1,74 @@
+package identity
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
+)
+
+// Sign checks a certificate request in DER and issues the certificate that it asks for.
+// That the caller is the workload, and that this is in the mesh, has been checked
+// before. It returns the chain, the leaf first, and the trust bundle, both as PEM. The
+// error wraps ErrRequest, or issuer.ErrUnavailable where it is worth another try.
+func (m *Manager) Sign(ctx context.Context, csr []byte, w Workload) (chain, trusted []byte, err error) {
+	begin := time.Now()
+	now := m.present.Load()
+	if now == nil {
+		return nil, nil, errNoIssuer
+	}
+	id := w.identity(m.options.TrustDomain())
+	if err := id.Validate(); err != nil {
+		return nil, nil, err
+	}
+	if w.PodUID == "" {
+		return nil, nil, errors.New("the UID of the pod is not known")
+	}
+	request, err := CheckCSR(csr, id, w.PodUID)
+	if err != nil {
+		return nil, nil, err
+	}
+	chain, err = now.signing.Issue(ctx, issuer.Request{
+		CSR:                request,
+		CommonName:         id.CommonName(),
+		OrganizationalUnit: w.PodUID,
+		URI:                id.String(),
+		DNSNames:           []string{id.DNSName()},
+		Life:               m.life(),
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	certificates, err := parseCertificates(chain)
+	if err != nil {
+		return nil, nil, fmt.Errorf("what %s issued: %w", name(now.signing), err)
+	}
+	now, err = m.trusted(ctx, certificates, now)
+	if err != nil {
+		return nil, nil, err
+	}
+	issued := describe(certificates[0])
+	issued.Identity, issued.Pod, issued.PodUID = id.String(), w.Namespace+"/"+w.Pod, w.PodUID
+	m.issued.add(issued)
+	m.metrics.signed(begin)
+	return chain, now.pem, nil
+}
+
+// trusted tells whether the bundle has the root of a chain, which it must have before a
+// pod shows the chain to others. An issuer's roots may have changed since it was asked
+// for them, so they are asked for again before the chain is refused. It returns what is
+// in force then.
+func (m *Manager) trusted(ctx context.Context, chain []*x509.Certificate, now *present) (*present, error) {
+	if now.knows(chain) {
+		return now, nil
+	}
+	fault := m.Refresh(ctx)
+	now = m.present.Load()
+	if err := now.verify(chain); err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: the roots that %s tells do not verify what it issues: %w", issuer.ErrUnavailable, name(now.signing), err), fault)
+	}
+	return now, nil
+}
