@@ -1,0 +1,218 @@
+// Package capture sends a pod's TCP connections through its proxy. It writes one
+// nftables table of family inet, over netlink, so that no nft program has to be in
+// any image; the table is replaced as a whole, in one batch, so that there is no
+// moment with half of the rules.
+//
+// It works on a network namespace and knows neither pods nor the agent, so that a
+// CNI plugin can call it as well as an init container.
+//
+// UDP is not captured. Linux 5.2 or newer is needed, built with nftables NAT for
+// inet. Where IPv6 is switched off, the rules for it are written all the same, and
+// only the address ::6 is left out.
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/google/nftables"
+	mdlayher "github.com/mdlayher/netlink"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+)
+
+const (
+	// TableName is the name of the table, whose family is inet.
+	TableName = "outrigger"
+
+	// OutboundPort and InboundPort are the proxy's ports for what is redirected.
+	OutboundPort = 15001
+	InboundPort  = 15003
+	// DefaultUID is the user that the proxy runs as.
+	DefaultUID = 1500
+)
+
+// openPorts are the proxy's and the agent's own, which are never redirected.
+var openPorts = []int{15010, 15901}
+
+// The proxy dials the app from these addresses, by which its own connections are
+// told from those that it is to take.
+var (
+	inboundSource4 = netip.MustParseAddr("127.0.0.6")
+	inboundSource6 = netip.MustParseAddr("::6")
+)
+
+// ErrUnsupported says that the kernel cannot do what is needed.
+var ErrUnsupported = errors.New("the kernel has no nftables NAT for inet; Linux 5.2 or newer with CONFIG_NFT_NAT, CONFIG_NFT_REDIR, CONFIG_NFT_REJECT and CONFIG_NF_TABLES_INET is needed")
+
+// Options say where rules are written and whom they spare. The zero value is right
+// for the init container of a pod.
+type Options struct {
+	// NetNS is the path of a network namespace, such as /var/run/netns/NAME or, for an
+	// open descriptor, /proc/self/fd/N. Empty means that of the calling thread.
+	NetNS string
+	// UID is the user that the proxy runs as; 0 means DefaultUID.
+	UID uint32
+	// DNS are the cluster's name servers, to which TCP connections on port 53 are not
+	// redirected. Nil means those of /etc/resolv.conf; empty means none.
+	DNS []netip.Addr
+}
+
+// Apply writes the rules, in place of any that an earlier call wrote. What is wrong
+// with the redirection is in the error, entry by entry, and then nothing is written.
+// Other errors wrap ErrUnsupported, or os.ErrPermission where NET_ADMIN is missing.
+func Apply(redirection agentspec.Redirection, options Options) error {
+	p, err := newPlan(redirection, options)
+	if err != nil {
+		return err
+	}
+	return in(options.NetNS, func() error {
+		if err := addSource6(); err != nil {
+			return err
+		}
+		conn, err := connect()
+		if err != nil {
+			return err
+		}
+		table := &nftables.Table{Name: TableName, Family: nftables.TableFamilyINet}
+		// Adding first makes deleting succeed where there is none.
+		conn.AddTable(table)
+		conn.DelTable(table)
+		conn.AddTable(table)
+		w := writer{conn: conn, table: table}
+		w.write(p)
+		if w.err != nil {
+			return fmt.Errorf("encoding the rules of table %s: %w", TableName, w.err)
+		}
+		return explain("writing table inet "+TableName, conn.Flush())
+	})
+}
+
+// Remove takes away what Apply wrote. It is no error if there is nothing.
+func Remove(options Options) error {
+	return in(options.NetNS, func() error {
+		conn, err := connect()
+		if err != nil {
+			return err
+		}
+		table := &nftables.Table{Name: TableName, Family: nftables.TableFamilyINet}
+		conn.AddTable(table)
+		conn.DelTable(table)
+		if err := explain("removing table inet "+TableName, conn.Flush()); err != nil {
+			return err
+		}
+		return removeSource6()
+	})
+}
+
+// answerTime is how long the kernel may take to answer. It answers at once; but one
+// without nftables answers only the first of several messages.
+const answerTime = 10 * time.Second
+
+// sendBuffer has room for as many ranges as an environment variable can hold.
+const sendBuffer = 4 << 20
+
+// connect returns a connection to nftables, if there is nftables.
+func connect() (*nftables.Conn, error) {
+	conn, err := nftables.New(nftables.WithSockOptions(func(c *mdlayher.Conn) error {
+		return errors.Join(c.SetWriteBuffer(sendBuffer), c.SetDeadline(time.Now().Add(answerTime)))
+	}))
+	if err != nil {
+		return nil, explain("connecting to nftables", err)
+	}
+	if _, err := conn.ListTablesOfFamily(nftables.TableFamilyINet); err != nil {
+		return nil, explain("listing the tables of nftables", err)
+	}
+	return conn, nil
+}
+
+// explain says what an error of nftables means.
+func explain(doing string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("%s: %w; the capability NET_ADMIN is needed", doing, err)
+	case isAny(err, unix.EOPNOTSUPP, unix.EAFNOSUPPORT, unix.EPROTONOSUPPORT, unix.ENOENT, unix.EINVAL):
+		return fmt.Errorf("%s: %w: %w", doing, ErrUnsupported, err)
+	default:
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+}
+
+func isAny(err error, targets ...error) bool {
+	for _, target := range targets {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
+}
+
+// in calls do on a thread in the network namespace.
+func in(netns string, do func() error) error {
+	if netns == "" {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		return do()
+	}
+	file, err := os.Open(netns)
+	if err != nil {
+		return fmt.Errorf("opening the network namespace: %w", err)
+	}
+	defer file.Close()
+	done := make(chan error, 1)
+	go func() {
+		// The thread is never unlocked, so it ends with the goroutine and no other
+		// gets to run in the namespace.
+		runtime.LockOSThread()
+		if err := unix.Setns(int(file.Fd()), unix.CLONE_NEWNET); err != nil {
+			done <- fmt.Errorf("entering the network namespace %s: %w", netns, err)
+			return
+		}
+		done <- do()
+	}()
+	return <-done
+}
+
+func source6() *netlink.Addr {
+	addr, _ := netlink.ParseAddr(inboundSource6.String() + "/128")
+	addr.Flags = unix.IFA_F_NODAD
+	return addr
+}
+
+// addSource6 gives lo the address that inbound IPv6 connections come from; 127.0.0.6
+// is there anyway.
+func addSource6() error {
+	lo, err := netlink.LinkByName("lo")
+	if err == nil {
+		err = netlink.AddrReplace(lo, source6())
+	}
+	return explainAddress("adding", err)
+}
+
+func removeSource6() error {
+	lo, err := netlink.LinkByName("lo")
+	if err == nil {
+		err = netlink.AddrDel(lo, source6())
+	}
+	return explainAddress("removing", err)
+}
+
+func explainAddress(doing string, err error) error {
+	switch {
+	case err == nil || isAny(err, unix.EADDRNOTAVAIL, unix.EACCES, unix.EAFNOSUPPORT, unix.EOPNOTSUPP):
+		// It is gone, or IPv6 is switched off, for which the kernel says EACCES.
+		return nil
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("%s address %s of lo: %w; the capability NET_ADMIN is needed", doing, inboundSource6, err)
+	default:
+		return fmt.Errorf("%s address %s of lo: %w", doing, inboundSource6, err)
+	}
+}

@@ -1,0 +1,283 @@
+package capture
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// writer puts a plan into the batch of a connection.
+type writer struct {
+	conn  *nftables.Conn
+	table *nftables.Table
+	err   error
+}
+
+// match is a part of a rule: conditions, or what is done where they hold.
+type match []expr.Any
+
+// write adds the chains and the rules. The order of the rules is what they mean.
+func (w *writer) write(p *plan) {
+	inbound := w.ports("inbound", p.inbound)
+	w.output(p, inbound)
+	if !p.disableInbound {
+		w.prerouting(p, inbound)
+	}
+	w.guard()
+}
+
+// output is for what leaves the pod, and what it sends to itself.
+func (w *writer) output(p *plan, inbound *portFilter) {
+	c := w.natChain("output", nftables.ChainHookOutput)
+	w.rule(c, notTCP(), leave())
+	// So the inbound side dials the app.
+	w.rule(c, outOf("lo"), family4(), source(inboundSource4), leave())
+	w.rule(c, outOf("lo"), family6(), source(inboundSource6), leave())
+	if !p.disableInbound {
+		// A pod that calls its own Service: the outbound side has chosen this pod, whose
+		// inbound side must answer, unless nobody reaches the port through it.
+		w.rule(c, owner(p.uid), outOf("lo"), family4(), outsideOf(netip.MustParsePrefix("127.0.0.0/8")), inbound.takes(), redirect(InboundPort))
+		w.rule(c, owner(p.uid), outOf("lo"), family6(), outsideOf(netip.MustParsePrefix("::1/128")), inbound.takes(), redirect(InboundPort))
+	}
+	if p.disableOutbound {
+		return
+	}
+	w.rule(c, owner(p.uid), leave())
+	w.rule(c, outOf("lo"), leave())
+	for _, name := range p.interfaces {
+		w.rule(c, outOf(name), leave())
+	}
+	w.rule4(c, w.set("dns4", nftables.TypeIPAddr, p.dns.v4), expr.CmpOpEq, port(53), leave())
+	w.rule6(c, w.set("dns6", nftables.TypeIP6Addr, p.dns.v6), expr.CmpOpEq, port(53), leave())
+	w.leaveOut(c, w.ports("outbound", p.outbound))
+	w.rule4(c, w.set("exclude4", nftables.TypeIPAddr, p.exclude.v4), expr.CmpOpEq, leave())
+	w.rule6(c, w.set("exclude6", nftables.TypeIP6Addr, p.exclude.v6), expr.CmpOpEq, leave())
+	if p.includesRanges {
+		// Where no range of a family is included, nothing of it is redirected.
+		if include := w.set("include4", nftables.TypeIPAddr, p.include.v4); include != nil {
+			w.rule4(c, include, expr.CmpOpNeq, leave())
+		} else {
+			w.rule(c, family4(), leave())
+		}
+		if include := w.set("include6", nftables.TypeIP6Addr, p.include.v6); include != nil {
+			w.rule6(c, include, expr.CmpOpNeq, leave())
+		} else {
+			w.rule(c, family6(), leave())
+		}
+	}
+	w.rule(c, redirect(OutboundPort))
+}
+
+// prerouting is for what comes into the pod. What the pod sends to itself has been
+// through output, after which the kernel asks nobody again.
+func (w *writer) prerouting(p *plan, inbound *portFilter) {
+	c := w.natChain("prerouting", nftables.ChainHookPrerouting)
+	w.rule(c, notTCP(), leave())
+	for _, name := range p.interfaces {
+		w.rule(c, inFrom(name), leave())
+	}
+	w.leaveOut(c, inbound)
+	w.rule(c, redirect(InboundPort))
+}
+
+// guard refuses connections to the proxy's ports that were made to them: the proxy
+// would take itself for their destination, and connect to itself without end.
+func (w *writer) guard() {
+	c := w.conn.AddChain(&nftables.Chain{
+		Name: "guard", Table: w.table, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookInput, Priority: nftables.ChainPriorityFilter,
+	})
+	proxy := w.set("proxy", nftables.TypeInetService, portSpans("", []int{OutboundPort, InboundPort}, func(error) {}))
+	w.rule(c, notTCP(), leave())
+	w.rule(c, destinationPort(), lookup(proxy, expr.CmpOpNeq), leave())
+	w.rule(c, redirected(), leave())
+	w.rule(c, match{&expr.Reject{Type: unix.NFT_REJECT_TCP_RST}})
+}
+
+// natChain adds a chain that comes just before those of the usual priority, such as
+// those of kube-proxy on a node.
+func (w *writer) natChain(name string, hook *nftables.ChainHook) *nftables.Chain {
+	return w.conn.AddChain(&nftables.Chain{
+		Name: name, Table: w.table, Type: nftables.ChainTypeNAT,
+		Hooknum: hook, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityNATDest - 1),
+	})
+}
+
+func (w *writer) rule(c *nftables.Chain, parts ...match) {
+	w.conn.AddRule(&nftables.Rule{Table: w.table, Chain: c, Exprs: slices.Concat(parts...)})
+}
+
+// rule4 adds a rule about IPv4 destinations in a set, or not in it. Without a set
+// there is no rule.
+func (w *writer) rule4(c *nftables.Chain, set *nftables.Set, op expr.CmpOp, parts ...match) {
+	if set != nil {
+		w.rule(c, append([]match{family4(), destination4(), lookup(set, op)}, parts...)...)
+	}
+}
+
+// rule6 is rule4 for IPv6.
+func (w *writer) rule6(c *nftables.Chain, set *nftables.Set, op expr.CmpOp, parts ...match) {
+	if set != nil {
+		w.rule(c, append([]match{family6(), destination6(), lookup(set, op)}, parts...)...)
+	}
+}
+
+// atOnce is how many elements one message has, whose length is limited.
+const atOnce = 500
+
+// set adds a set of ranges. It returns nil for none.
+func (w *writer) set(name string, of nftables.SetDatatype, spans []span) *nftables.Set {
+	if len(spans) == 0 {
+		return nil
+	}
+	set := &nftables.Set{Table: w.table, Name: name, KeyType: of, Interval: true}
+	elements := make([]nftables.SetElement, 0, 2*len(spans))
+	for _, s := range spans {
+		elements = append(elements, nftables.SetElement{Key: s.first})
+		if end, more := after(s.last); more {
+			elements = append(elements, nftables.SetElement{Key: end, IntervalEnd: true})
+		}
+	}
+	w.note(w.conn.AddSet(set, nil))
+	for some := range slices.Chunk(elements, atOnce) {
+		w.note(w.conn.SetAddElements(set, some))
+	}
+	return set
+}
+
+func (w *writer) note(err error) {
+	if w.err == nil {
+		w.err = err
+	}
+}
+
+// portFilter says which ports of a direction are redirected, by sets that may be
+// nil.
+type portFilter struct{ exclude, include *nftables.Set }
+
+func (w *writer) ports(direction string, p ports) *portFilter {
+	return &portFilter{
+		exclude: w.set(direction+"_exclude", nftables.TypeInetService, p.exclude),
+		include: w.set(direction+"_include", nftables.TypeInetService, p.include),
+	}
+}
+
+// takes holds for ports that are redirected.
+func (f *portFilter) takes() match {
+	var m match
+	if f.exclude != nil {
+		m = slices.Concat(m, destinationPort(), lookup(f.exclude, expr.CmpOpNeq))
+	}
+	if f.include != nil {
+		m = slices.Concat(m, destinationPort(), lookup(f.include, expr.CmpOpEq))
+	}
+	return m
+}
+
+// leaveOut adds rules for the ports that are not redirected.
+func (w *writer) leaveOut(c *nftables.Chain, f *portFilter) {
+	if f.exclude != nil {
+		w.rule(c, destinationPort(), lookup(f.exclude, expr.CmpOpEq), leave())
+	}
+	if f.include != nil {
+		w.rule(c, destinationPort(), lookup(f.include, expr.CmpOpNeq), leave())
+	}
+}
+
+// register is the one that all conditions use.
+const register = 1
+
+func compare(op expr.CmpOp, value []byte) expr.Any {
+	return &expr.Cmp{Op: op, Register: register, Data: value}
+}
+
+func lookup(set *nftables.Set, op expr.CmpOp) match {
+	return match{&expr.Lookup{SourceRegister: register, SetName: set.Name, SetID: set.ID, Invert: op == expr.CmpOpNeq}}
+}
+
+func notTCP() match {
+	return match{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register}, compare(expr.CmpOpNeq, []byte{unix.IPPROTO_TCP})}
+}
+
+func family4() match { return family(unix.NFPROTO_IPV4) }
+func family6() match { return family(unix.NFPROTO_IPV6) }
+
+// family must come before anything about addresses, which are elsewhere in the other
+// family's packets.
+func family(number byte) match {
+	return match{&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: register}, compare(expr.CmpOpEq, []byte{number})}
+}
+
+func owner(uid uint32) match {
+	return match{&expr.Meta{Key: expr.MetaKeySKUID, Register: register}, compare(expr.CmpOpEq, binaryutil.NativeEndian.PutUint32(uid))}
+}
+
+func outOf(name string) match  { return device(expr.MetaKeyOIFNAME, name) }
+func inFrom(name string) match { return device(expr.MetaKeyIIFNAME, name) }
+
+func device(key expr.MetaKey, name string) match {
+	padded := make([]byte, unix.IFNAMSIZ)
+	copy(padded, name)
+	return match{&expr.Meta{Key: key, Register: register}, compare(expr.CmpOpEq, padded)}
+}
+
+// source holds for packets from the address; the family must be known.
+func source(addr netip.Addr) match {
+	offset := uint32(12)
+	if addr.Is6() {
+		offset = 8
+	}
+	return match{network(offset, addr.BitLen()), compare(expr.CmpOpEq, addr.AsSlice())}
+}
+
+func destination4() match { return match{network(16, 32)} }
+func destination6() match { return match{network(24, 128)} }
+
+// outsideOf holds for packets to any other address; the family must be known.
+func outsideOf(prefix netip.Prefix) match {
+	s := spanOf(prefix)
+	to := destination4()
+	if prefix.Addr().Is6() {
+		to = destination6()
+	}
+	return append(to, &expr.Range{Op: expr.CmpOpNeq, Register: register, FromData: s.first, ToData: s.last})
+}
+
+func network(offset uint32, bits int) expr.Any {
+	return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: uint32(bits / 8)}
+}
+
+func destinationPort() match {
+	return match{&expr.Payload{DestRegister: register, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}}
+}
+
+func port(number uint16) match {
+	return append(destinationPort(), compare(expr.CmpOpEq, binaryutil.BigEndian.PutUint16(number)))
+}
+
+// dnatBit is IPS_DST_NAT of the kernel's connection tracking.
+const dnatBit = 1 << 5
+
+func redirected() match {
+	return match{
+		&expr.Ct{Key: expr.CtKeySTATUS, Register: register},
+		&expr.Bitwise{
+			SourceRegister: register, DestRegister: register, Len: 4,
+			Mask: binaryutil.NativeEndian.PutUint32(dnatBit), Xor: make([]byte, 4),
+		},
+		compare(expr.CmpOpNeq, make([]byte, 4)),
+	}
+}
+
+func leave() match { return match{&expr.Verdict{Kind: expr.VerdictReturn}} }
+
+func redirect(port uint16) match {
+	return match{
+		&expr.Immediate{Register: register, Data: binaryutil.BigEndian.PutUint16(port)},
+		&expr.Redir{RegisterProtoMin: register},
+	}
+}
