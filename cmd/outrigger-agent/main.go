@@ -1,0 +1,17 @@
+// Command outrigger-agent is what Outrigger runs in a pod: it redirects the pod's
+// traffic, gets the pod's identity and runs the proxy.
+package main
+
+import (
+	"os"
+
+	"github.com/outrigger-mesh/outrigger/internal/agent"
+	"github.com/outrigger-mesh/outrigger/internal/capture"
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+)
+
+func main() {
+	os.Exit(agent.Main(os.Args[1:], func(redirection agentspec.Redirection) error {
+		return capture.Apply(redirection, capture.Options{})
+	}))
+}

@@ -1,0 +1,248 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+)
+
+// config is what the environment says.
+type config struct {
+	spec agentspec.Spec
+	// identity and podUID are who the pod is.
+	identity mesh.Identity
+	podUID   string
+	// podIP is where the app is asked; it may be empty if no probe needs it.
+	podIP string
+	// controller is the host name of the signing service.
+	controller string
+	// ignored says which part of the Spec this agent is too old for.
+	ignored error
+}
+
+// readConfig reads the environment of the sidecar container. All that is wrong with
+// it is in the error.
+func readConfig(env func(string) (string, bool)) (*config, error) {
+	var problems []error
+	need := func(name string) string {
+		value, _ := env(name)
+		if value == "" {
+			problems = append(problems, fmt.Errorf("environment variable %s is not set; the injector sets it", name))
+		}
+		return value
+	}
+	c := &config{
+		identity: mesh.Identity{
+			TrustDomain:    need(agentspec.EnvTrustDomain),
+			Namespace:      need(agentspec.EnvPodNamespace),
+			ServiceAccount: need(agentspec.EnvServiceAccount),
+		},
+		podUID:     need(agentspec.EnvPodUID),
+		controller: need(agentspec.EnvController),
+	}
+	c.podIP, _ = env(agentspec.EnvPodIP)
+	if text := need(agentspec.EnvSpec); text != "" {
+		var err error
+		if c.ignored, err = decode(text, &c.spec); err != nil {
+			problems = append(problems, fmt.Errorf("%s: %w", agentspec.EnvSpec, err))
+		} else if err := errors.Join(expandSpec(&c.spec, env), c.check()); err != nil {
+			problems = append(problems, err)
+		}
+	}
+	if len(problems) > 0 {
+		return nil, misuse{errors.Join(problems...)}
+	}
+	if _, err := mesh.ParseIdentity(c.identity.String()); err != nil {
+		return nil, misuse{err}
+	}
+	return c, nil
+}
+
+// decode reads one JSON value. A field that this agent does not know is no error, for
+// an injector that is newer than the init image, but it is told as ignored.
+func decode(text string, into any) (ignored, err error) {
+	read := func(strict bool) error {
+		d := json.NewDecoder(bytes.NewReader([]byte(text)))
+		if strict {
+			d.DisallowUnknownFields()
+		}
+		if err := d.Decode(into); err != nil {
+			return err
+		}
+		if _, err := d.Token(); !errors.Is(err, io.EOF) {
+			return errors.New("there is something after the JSON value")
+		}
+		return nil
+	}
+	if err := read(false); err != nil {
+		return nil, err
+	}
+	return read(true), nil
+}
+
+// reference is ${NAME}, where a name is as Kubernetes allows it.
+var reference = regexp.MustCompile(`\$\{[-._a-zA-Z0-9]+\}`)
+
+// expand replaces ${NAME} by the environment variable.
+func expand(text string, env func(string) (string, bool)) (string, error) {
+	missing := make(map[string]bool)
+	text = reference.ReplaceAllStringFunc(text, func(match string) string {
+		name := match[2 : len(match)-1]
+		value, ok := env(name)
+		if !ok {
+			missing[name] = true
+		}
+		return value
+	})
+	if len(missing) > 0 {
+		return "", fmt.Errorf("it refers to %s, which the container's environment does not set", strings.Join(slices.Sorted(maps.Keys(missing)), ", "))
+	}
+	return text, nil
+}
+
+// expandSpec expands the fields for which package agentspec promises it.
+func expandSpec(spec *agentspec.Spec, env func(string) (string, bool)) error {
+	var problems []error
+	in := func(what string, text *string) {
+		expanded, err := expand(*text, env)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("%s: %s: %w", agentspec.EnvSpec, what, err))
+			return
+		}
+		*text = expanded
+	}
+	for i := range spec.Command {
+		in("command", &spec.Command[i])
+	}
+	for i := range spec.Files {
+		in("content of file "+spec.Files[i].Path, &spec.Files[i].Content)
+	}
+	in("readyURL", &spec.ReadyURL)
+	if spec.Drain != nil {
+		in("drain.url", &spec.Drain.URL)
+	}
+	if spec.Mirror != nil {
+		in("mirror.url", &spec.Mirror.URL)
+	}
+	return errors.Join(problems...)
+}
+
+// reserved are the agent's own paths.
+var reserved = []string{"/", "/ready", "/alive", "/metrics", "/quitquitquit"}
+
+// check returns all that is wrong with the Spec. What an app's author has written, such
+// as the URL of a probe, is not judged: it makes the probe fail, as it would without us.
+func (c *config) check() error {
+	var problems []error
+	wrong := func(format string, args ...any) {
+		problems = append(problems, fmt.Errorf(agentspec.EnvSpec+": "+format, args...))
+	}
+	s := &c.spec
+	if len(s.Command) == 0 || s.Command[0] == "" {
+		wrong("command is empty")
+	}
+	for _, arg := range s.Command {
+		if strings.ContainsRune(arg, 0) {
+			wrong("command holds a zero byte")
+		}
+	}
+	written := make(map[string]bool)
+	for _, f := range s.Files {
+		switch {
+		case !path.IsAbs(f.Path) || path.Clean(f.Path) != f.Path || f.Path == "/" || strings.ContainsRune(f.Path, 0):
+			wrong("file %q: the path must be absolute and without . and ..", f.Path)
+		case f.Path == agentspec.IdentityDir || strings.HasPrefix(f.Path, agentspec.IdentityDir+"/"):
+			wrong("file %q: only the agent's own identity files are in that folder", f.Path)
+		case written[f.Path]:
+			wrong("file %q is there twice", f.Path)
+		}
+		written[f.Path] = true
+	}
+	if m := s.Mirror; m != nil {
+		if u, err := url.Parse(m.URL); err != nil || u.Scheme != "https" || u.Host == "" {
+			wrong("mirror.url %q is not an https URL", m.URL)
+		}
+		if !path.IsAbs(m.Dir) || path.Clean(m.Dir) != m.Dir || m.Dir == "/" {
+			wrong("mirror.dir %q must be absolute and without . and ..", m.Dir)
+		}
+	}
+	if r := s.Reload; r != nil {
+		switch {
+		case (r.Signal == "") == (len(r.Command) == 0):
+			wrong("reload needs a signal or a command, and not both")
+		case r.Signal != "" && signalNumber(r.Signal) == 0:
+			wrong("reload.signal %q is not the name of a signal, such as HUP", r.Signal)
+		case r.Signal == "" && r.Command[0] == "":
+			wrong("reload.command is empty")
+		}
+	}
+	if s.ReadyURL != "" && !isHTTP(s.ReadyURL) {
+		wrong("readyURL %q is not an http URL", s.ReadyURL)
+	}
+	if d := s.Drain; d != nil {
+		if d.URL != "" && !isHTTP(d.URL) {
+			wrong("drain.url %q is not an http URL", d.URL)
+		}
+		if d.Seconds < 0 {
+			wrong("drain.seconds is %d", d.Seconds)
+		}
+	}
+	answered := make(map[string]bool)
+	for _, p := range s.Probes {
+		if err := c.checkProbe(p); err != nil {
+			wrong("probe %q: %w", p.Path, err)
+		} else if answered[p.Path] {
+			wrong("probe %q is there twice", p.Path)
+		}
+		answered[p.Path] = true
+	}
+	return errors.Join(problems...)
+}
+
+func (c *config) checkProbe(p agentspec.Probe) error {
+	switch {
+	case !strings.HasPrefix(p.Path, "/"):
+		return errors.New("the path must begin with a slash")
+	case slices.Contains(reserved, p.Path):
+		return errors.New("the path is one of the agent's own")
+	case p.Port < 1 || p.Port > 65535:
+		return fmt.Errorf("%d is no port", p.Port)
+	case p.TimeoutSeconds < 1:
+		return fmt.Errorf("timeoutSeconds is %d, and must be at least 1", p.TimeoutSeconds)
+	case p.Host == "" && c.podIP == "":
+		return fmt.Errorf("it asks the pod's own address, and environment variable %s is not set", agentspec.EnvPodIP)
+	}
+	switch p.Kind {
+	case agentspec.HTTP:
+		if !slices.Contains([]string{"", "HTTP", "HTTPS"}, p.Scheme) {
+			return fmt.Errorf("the scheme %q is not HTTP or HTTPS", p.Scheme)
+		}
+	case agentspec.TCP, agentspec.GRPC:
+	default:
+		return fmt.Errorf("the kind %q is not HTTP, TCP or GRPC", p.Kind)
+	}
+	return nil
+}
+
+func isHTTP(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
+}
+
+// signalNumber returns the signal of a name such as HUP or SIGHUP, or 0.
+func signalNumber(name string) unix.Signal {
+	return unix.SignalNum("SIG" + strings.TrimPrefix(name, "SIG"))
+}

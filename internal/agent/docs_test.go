@@ -1,0 +1,63 @@
+package agent
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestDocumented looks for every command, flag, page and metric in the documentation.
+func TestDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/agent.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, c := range commands() {
+		want = append(want, "`"+c.name)
+		flags := flag.NewFlagSet(c.name, flag.ContinueOnError)
+		c.prepare(&program{}, flags)
+		flags.VisitAll(func(f *flag.Flag) { want = append(want, "`--"+f.Name) })
+	}
+	for _, page := range reserved[1:] {
+		want = append(want, "`"+page+"`")
+	}
+	var b bytes.Buffer
+	new(metrics).write(&b, 0, true)
+	for _, m := range regexp.MustCompile(`(?m)^# TYPE (\S+)`).FindAllStringSubmatch(b.String(), -1) {
+		want = append(want, "`"+m[1]+"`")
+	}
+	for _, w := range want {
+		if !strings.Contains(string(text), w) {
+			t.Errorf("docs/agent.md does not mention %s", w)
+		}
+	}
+}
+
+// TestMetricsFormat holds the text to what Prometheus reads.
+func TestMetricsFormat(t *testing.T) {
+	m := new(metrics)
+	m.failed("unavailable")
+	m.failed("unavailable")
+	m.failed("answer")
+	m.restarts.Add(3)
+	var b bytes.Buffer
+	m.write(&b, 12, false)
+	line := regexp.MustCompile(`^(# (HELP|TYPE) outrigger_agent_[a-z_]+ .+|outrigger_agent_[a-z_]+(\{[a-z]+="[a-z_]+"\})? \d+)$`)
+	for l := range strings.Lines(b.String()) {
+		if !line.MatchString(strings.TrimSuffix(l, "\n")) {
+			t.Errorf("line %q", l)
+		}
+	}
+	for _, sample := range []string{
+		"outrigger_agent_certificate_expiry_timestamp_seconds 12\n", "outrigger_agent_proxy_restarts_total 3\n", "outrigger_agent_ready 0\n",
+		`outrigger_agent_certificate_failures_total{reason="answer"} 1` + "\n" + `outrigger_agent_certificate_failures_total{reason="unavailable"} 2` + "\n",
+	} {
+		if !strings.Contains(b.String(), sample) {
+			t.Errorf("%q is missing in\n%s", sample, b.String())
+		}
+	}
+}

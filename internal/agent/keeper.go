@@ -1,0 +1,356 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	identityv1 "github.com/outrigger-mesh/outrigger/apis/identity/v1"
+)
+
+// keeper keeps the identity files: it gets a certificate, renews it, and follows the
+// trust bundle. But for the fields that say so, everything belongs to the goroutine of
+// run.
+type keeper struct {
+	subject    subject
+	signer     signer
+	store      *store
+	bundleFile string
+	pace       pace
+	log        *slog.Logger
+	metrics    *metrics
+	// changed is called after the files were replaced, but for the first time.
+	changed func()
+
+	// got is closed once the files are there. Any goroutine may wait for it.
+	got chan struct{}
+	// end is when the certificate ends, in Unix seconds, 0 before there is one. Any
+	// goroutine may read it.
+	end atomic.Int64
+
+	trust   trust
+	mounted []byte
+	held    *held
+	// unsaved says that the trust is not yet in the files as it is.
+	unsaved bool
+	// next is when a certificate is asked for, and asking says that it was, and that no
+	// answer has come yet.
+	next     time.Time
+	asking   bool
+	answers  chan signed
+	failures int
+	// told are the reasons of failures that were logged since the last success.
+	told map[string]bool
+}
+
+// signed is the answer of the signing service, and the key that it is for.
+type signed struct {
+	key    *ecdsa.PrivateKey
+	text   keyPEM
+	answer *identityv1.SignResponse
+	err    error
+}
+
+// held is the identity that is in the files.
+type held struct {
+	material
+	certs []*x509.Certificate
+}
+
+func newKeeper(subject subject, signer signer, store *store, bundleFile string, pace pace, log *slog.Logger, metrics *metrics, changed func()) *keeper {
+	return &keeper{
+		subject: subject, signer: signer, store: store, bundleFile: bundleFile, pace: pace, log: log, metrics: metrics, changed: changed,
+		got: make(chan struct{}), answers: make(chan signed, 1), told: make(map[string]bool),
+	}
+}
+
+// now has no monotonic reading, so that what is due is due after the machine has slept.
+func now() time.Time { return time.Now().Round(0) }
+
+// run keeps the files until ctx ends.
+func (k *keeper) run(ctx context.Context) {
+	k.readMounted()
+	k.reuse()
+	for {
+		if !k.asking && !now().Before(k.next) {
+			k.ask(ctx)
+		}
+		wait := k.pace.poll
+		if !k.asking {
+			wait = min(wait, max(k.next.Sub(now()), 0))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case s := <-k.answers:
+			k.asking = false
+			k.take(s)
+		case <-time.After(wait):
+		}
+		if k.readMounted() {
+			k.unsaved = k.held != nil
+			if k.failures > 0 {
+				k.next = now()
+			}
+		}
+		if k.unsaved {
+			k.followTrust()
+		}
+	}
+}
+
+// readMounted reads the mounted trust bundle and reports whether the trust changed. A
+// file that is gone, or that cannot be read, changes nothing: the last good roots stay.
+func (k *keeper) readMounted() bool {
+	text, err := os.ReadFile(k.bundleFile)
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			k.tell("mounted bundle", fmt.Errorf("reading the mounted trust bundle: %w", err))
+		}
+		return false
+	}
+	if bytes.Equal(text, k.mounted) {
+		return false
+	}
+	k.mounted = text
+	roots, err := parseRoots(text)
+	if err != nil {
+		k.log.Error("the mounted trust bundle is not good; the last good one stays", "file", k.bundleFile, "error", err)
+		return false
+	}
+	before := k.trust.bundle()
+	k.trust.mount(roots)
+	return !bytes.Equal(before, k.trust.bundle())
+}
+
+// followTrust puts a changed trust bundle into the files, and has the certificate
+// renewed if the roots that are left do not verify it.
+func (k *keeper) followTrust() {
+	m := k.held.material
+	m.bundle = k.trust.bundle()
+	if err := k.store.write(m); err != nil {
+		k.tell(noStore, err)
+		return
+	}
+	k.unsaved = false
+	k.held.material = m
+	k.log.Info("the trust bundle has changed")
+	if err := verify(k.held.certs, k.trust.pool()); err != nil {
+		k.log.Info("the certificate is renewed before its time", "reason", err.Error())
+		k.next = now()
+	}
+	k.changed()
+}
+
+// reuse takes over the identity that an agent before this one has left in the folder,
+// so that the proxy of a container that was restarted has not to wait for the
+// controller. It is renewed soon all the same, since the roots may have changed.
+func (k *keeper) reuse() {
+	m, err := k.store.read()
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			k.log.Warn("the identity files cannot be read; they are replaced", "error", err)
+		}
+		return
+	}
+	certs, roots, err := k.inspect(m)
+	if err != nil {
+		k.log.Info("the identity files are not good any more; they are replaced", "reason", err.Error())
+		return
+	}
+	if len(k.trust.mounted) == 0 {
+		k.trust.answer(roots)
+	}
+	m.bundle = k.trust.bundle()
+	if err := k.store.write(m); err != nil {
+		k.log.Warn("the identity files cannot be used", "error", err)
+		return
+	}
+	k.log.Info("the identity files of an earlier start are used until they are renewed", "until", endOf(certs))
+	k.next = now().Add(jitter(k.pace.reuse))
+	k.hold(m, certs)
+}
+
+// inspect returns the certificates and roots of identity files if they are good now.
+func (k *keeper) inspect(m material) ([]*x509.Certificate, []root, error) {
+	roots, err := parseRoots(m.bundle)
+	if err != nil {
+		return nil, nil, fmt.Errorf("the trust bundle: %w", err)
+	}
+	certs, err := parseCertificates(m.chain)
+	if err != nil {
+		return nil, nil, fmt.Errorf("the certificate: %w", err)
+	}
+	if _, err := tls.X509KeyPair(m.chain, m.key); err != nil {
+		return nil, nil, errors.New("the key does not fit the certificate")
+	}
+	if _, err := k.subject.leafOf(certs, certs[0].PublicKey); err != nil {
+		return nil, nil, err
+	}
+	trust := k.trust
+	if len(trust.mounted) == 0 {
+		trust = trust.with(roots)
+	}
+	return certs, roots, verify(certs, trust.pool())
+}
+
+// ask has the signing service asked by a goroutine of its own, since the trust bundle
+// must be followed meanwhile.
+func (k *keeper) ask(ctx context.Context) {
+	if k.trust.empty() {
+		k.fail(&failure{noBundle, fmt.Errorf("there is no trust bundle in %s yet; the controller keeps it in ConfigMap outrigger-ca of each monitored namespace", k.bundleFile)})
+		return
+	}
+	k.asking = true
+	roots := k.trust.pool()
+	go func() {
+		ctx, cancel := context.WithTimeout(ctx, k.pace.sign)
+		defer cancel()
+		k.answers <- k.request(ctx, roots)
+	}()
+}
+
+// request asks for a certificate of a new key.
+func (k *keeper) request(ctx context.Context, roots *x509.CertPool) signed {
+	key, text, err := newKey()
+	if err != nil {
+		return signed{err: &failure{internal, err}}
+	}
+	request, err := k.subject.request(key)
+	if err != nil {
+		return signed{err: &failure{internal, err}}
+	}
+	answer, err := k.signer.sign(ctx, request, roots)
+	return signed{key, text, answer, err}
+}
+
+// take puts an answer into the files and says when the next certificate is due.
+func (k *keeper) take(s signed) {
+	m, certs, err := k.use(s)
+	if err != nil {
+		k.fail(err)
+		return
+	}
+	if k.failures > 0 {
+		k.log.Info("there is a certificate again", "attempts", k.failures+1)
+	}
+	k.failures = 0
+	clear(k.told)
+	k.next = now().Add(dueAfter(endOf(certs).Sub(now())))
+	k.metrics.renewals.Add(1)
+	k.log.Info("certificate issued", "identity", k.subject.identity.String(), "until", endOf(certs))
+	k.hold(m, certs)
+	// TLS and gRPC leave garbage for which there is no use until hours later.
+	debug.FreeOSMemory()
+}
+
+// use checks an answer, by the trust as it is now, and puts it into the files.
+func (k *keeper) use(s signed) (material, []*x509.Certificate, error) {
+	fail := func(reason string, err error) (material, []*x509.Certificate, error) {
+		return material{}, nil, &failure{reason, err}
+	}
+	if s.err != nil {
+		return material{}, nil, s.err
+	}
+	roots, err := parseRoots(s.answer.GetBundle())
+	if err != nil {
+		return fail(badAnswer, fmt.Errorf("the answer's trust bundle: %w", err))
+	}
+	certs, err := parseCertificates(s.answer.GetChain())
+	if err != nil {
+		return fail(badAnswer, fmt.Errorf("the answer's certificate: %w", err))
+	}
+	if _, err := k.subject.leafOf(certs, s.key.Public()); err != nil {
+		return fail(badAnswer, err)
+	}
+	trust := k.trust.with(roots)
+	if err := verify(certs, trust.pool()); err != nil {
+		return fail(badAnswer, err)
+	}
+	m := material{key: s.text, chain: s.answer.GetChain(), bundle: trust.bundle()}
+	if err := k.store.write(m); err != nil {
+		return fail(noStore, err)
+	}
+	k.trust = trust
+	return m, certs, nil
+}
+
+// hold notes what is in the files.
+func (k *keeper) hold(m material, certs []*x509.Certificate) {
+	first := k.held == nil
+	k.unsaved = false
+	k.held = &held{m, certs}
+	k.end.Store(endOf(certs).Unix())
+	if first {
+		close(k.got)
+	} else {
+		k.changed()
+	}
+}
+
+// fail notes a failure and says when to try again.
+func (k *keeper) fail(err error) {
+	reason := internal
+	if f := (*failure)(nil); errors.As(err, &f) {
+		reason = f.reason
+	}
+	k.metrics.failed(reason)
+	k.tell(reason, fmt.Errorf("no certificate: %w", err))
+	pause := k.pace.retryFirst << min(k.failures, 20)
+	most := k.pace.retryMost
+	if left := k.left(); left <= 0 {
+		most = k.pace.retryUrgent
+	} else {
+		// What is left of a short life must do for several attempts.
+		most = min(most, max(left/10, k.pace.retryFirst))
+	}
+	if pause <= 0 || pause > most {
+		pause = most
+	}
+	k.failures++
+	k.next = now().Add(pause/2 + jitter(pause/2))
+}
+
+// left returns how long the certificate is still good for.
+func (k *keeper) left() time.Duration {
+	if k.held == nil {
+		return 0
+	}
+	return endOf(k.held.certs).Sub(now())
+}
+
+// tell logs the first failure of each kind, and the others where details are wanted.
+func (k *keeper) tell(kind string, err error) {
+	level := slog.LevelDebug
+	if !k.told[kind] {
+		level = slog.LevelWarn
+		if k.held != nil && k.left() <= 0 {
+			level = slog.LevelError
+		}
+	}
+	k.told[kind] = true
+	k.log.Log(context.Background(), level, err.Error(), "kind", kind, "valid", k.left().Round(time.Second).String())
+}
+
+// dueAfter returns when to renew a certificate that is good for that long: a little
+// before two thirds, so that pods that started together part.
+func dueAfter(life time.Duration) time.Duration { return life*2/3 - jitter(life/15) }
+
+// jitter returns a random duration below d.
+func jitter(d time.Duration) time.Duration {
+	if d <= 0 {
+		return 0
+	}
+	return rand.N(d)
+}

@@ -1,0 +1,360 @@
+package agent
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+func TestIdentityFiles(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	p.serve()
+	p.start()
+	p.untilReady()
+	leaf := p.mustIdentity().leaf
+	type names struct {
+		CN, URI, DNS, OU string
+		Others           int
+	}
+	got := names{leaf.Subject.CommonName, leaf.URIs[0].String(), leaf.DNSNames[0], leaf.Subject.OrganizationalUnit[0],
+		len(leaf.URIs) + len(leaf.DNSNames) + len(leaf.Subject.OrganizationalUnit) + len(leaf.IPAddresses) - 3}
+	want := names{"book.store.bookstore", "spiffe://cluster.local/ns/bookstore/sa/book.store", "book.store.bookstore.sa.cluster.local", podUID, 0}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("names (-want +got):\n%s", diff)
+	}
+	if key, ok := leaf.PublicKey.(*ecdsa.PublicKey); !ok || key.Curve != elliptic.P256() {
+		t.Errorf("the key is a %T", leaf.PublicKey)
+	}
+	if diff := cmp.Diff([]string{"Bearer token-1"}, p.service.asked()); diff != "" {
+		t.Errorf("tokens shown (-want +got):\n%s", diff)
+	}
+	for name, mode := range map[string]os.FileMode{"": 0o700, "..data": 0o700, "key.pem": 0o600, "chain.pem": 0o644, "bundle.pem": 0o644} {
+		info, err := os.Stat(p.path("identity/" + name))
+		if err != nil || info.Mode().Perm() != mode {
+			t.Errorf("%q has the mode %v, %v, want %v", name, info, err, mode)
+		}
+	}
+	for _, name := range []string{"key.pem", "chain.pem", "bundle.pem"} {
+		if to, err := os.Readlink(p.path("identity/" + name)); err != nil || to != "..data/"+name {
+			t.Errorf("%s leads to %q, %v", name, to, err)
+		}
+	}
+	if got, want := p.metric("outrigger_agent_certificate_expiry_timestamp_seconds"), leaf.NotAfter.Unix(); got != strconv.FormatInt(want, 10) {
+		t.Errorf("the metric says that the certificate ends at %s, want %d", got, want)
+	}
+}
+
+// TestRenewal has readers look at the files all the time: they must fit at each moment.
+func TestRenewal(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	p.service.life = 2 * time.Second
+	p.serve()
+	p.start()
+	p.untilReady()
+	first := p.mustIdentity().leaf
+
+	stop := make(chan struct{})
+	var readers sync.WaitGroup
+	for range 2 {
+		readers.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					if n < 100 {
+						t.Errorf("a reader has looked %d times only", n)
+					}
+					return
+				default:
+				}
+				if _, err := p.identity(); err != nil {
+					t.Errorf("a reader sees: %v", err)
+					return
+				}
+			}
+		})
+	}
+	p.write("token", "token-2\n")
+	p.until("renewed", func() bool { return p.metric("outrigger_agent_certificates_issued_total") == "4" })
+	close(stop)
+	readers.Wait()
+
+	second := p.mustIdentity().leaf
+	if second.PublicKey.(*ecdsa.PublicKey).Equal(first.PublicKey) {
+		t.Error("the key was kept")
+	}
+	if !first.NotAfter.Before(second.NotAfter) {
+		t.Error("the certificate is no younger")
+	}
+	if diff := cmp.Diff([]string{"Bearer token-1", "Bearer token-2", "Bearer token-2", "Bearer token-2"}, p.service.asked()); diff != "" {
+		t.Errorf("tokens shown (-want +got):\n%s", diff)
+	}
+	generations, err := filepath.Glob(p.path("identity/" + generationPrefix + "*"))
+	if err != nil || len(generations) > 2 {
+		t.Errorf("%d generations are there: %v", len(generations), err)
+	}
+}
+
+func TestRenewalIsAtTwoThirds(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	p.service.life = 3 * time.Second
+	p.serve()
+	p.start()
+	p.untilReady()
+	end := p.mustIdentity().leaf.NotAfter
+	p.until("renewed", func() bool { return p.metric("outrigger_agent_certificates_issued_total") == "2" })
+	// Certificates tell seconds, so a second is what can be lost.
+	if left := time.Until(end); left > 1300*time.Millisecond {
+		t.Errorf("renewed %v before the end of 3 s", left)
+	}
+	if !p.isReady() {
+		t.Error("not ready while the certificate is good")
+	}
+}
+
+func TestRenewalsPart(t *testing.T) {
+	least, most := 24*time.Hour, time.Duration(0)
+	for range 1000 {
+		due := dueAfter(24 * time.Hour)
+		least, most = min(least, due), max(most, due)
+	}
+	if least < 14*time.Hour || most > 16*time.Hour || most-least < time.Hour {
+		t.Errorf("certificates of 24 h are renewed after %v to %v", least, most)
+	}
+	if due := dueAfter(-time.Second); due > 0 {
+		t.Errorf("a certificate that has ended is renewed after %v", due)
+	}
+}
+
+func TestControllerComesLate(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	p.start()
+	p.until("failed several times", func() bool {
+		n, _ := strconv.Atoi(p.metric(`outrigger_agent_certificate_failures_total{reason="unavailable"}`))
+		return n >= 3
+	})
+	if status, text := p.ask("GET", "/ready"); status != 503 || text != "the pod has no certificate yet" {
+		t.Errorf("/ready: %d %s", status, text)
+	}
+	if status, _ := p.ask("GET", "/alive"); status != 200 {
+		t.Error("an agent that waits is not alive")
+	}
+	if p.read("journal") != "" {
+		t.Error("the proxy has been started without an identity")
+	}
+	if n := strings.Count(p.log.String(), `"kind":"unavailable"`); n != 1 {
+		t.Errorf("one kind of failure is logged %d times", n)
+	}
+	p.serve()
+	p.untilReady()
+}
+
+func TestControllerGoesAway(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	p.service.life = 3 * time.Second
+	p.serve()
+	p.start()
+	p.untilReady()
+	p.service.stop()
+	end := p.mustIdentity().leaf.NotAfter
+	p.until("failing", func() bool {
+		return p.metric(`outrigger_agent_certificate_failures_total{reason="unavailable"}`) != "" || time.Now().After(end)
+	})
+	if time.Now().Before(end) && !p.isReady() {
+		t.Error("not ready although the certificate is good")
+	}
+	p.until("the certificate's end", func() bool {
+		_, text := p.ask("GET", "/ready")
+		return strings.HasPrefix(text, "the pod's certificate has ended at ")
+	})
+	if strings.Count(p.read("journal"), "start") != 1 {
+		t.Error("the proxy was not left alone")
+	}
+	p.serve()
+	p.untilReady()
+	if left := time.Until(p.mustIdentity().leaf.NotAfter); left < 0 {
+		t.Errorf("the certificate ended %v ago", -left)
+	}
+}
+
+func TestTrustBundleComesLate(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	if err := os.Remove(p.path("ca.crt")); err != nil {
+		t.Fatal(err)
+	}
+	p.serve()
+	p.start()
+	p.until("waiting", func() bool { return p.metric(`outrigger_agent_certificate_failures_total{reason="no_bundle"}`) != "" })
+	if len(p.service.asked()) != 0 {
+		t.Error("a token was shown to somebody unknown")
+	}
+	p.write("ca.crt", "nonsense")
+	p.until("told", func() bool { return strings.Contains(p.log.String(), "the mounted trust bundle is not good") })
+	p.write("ca.crt", string(bundleOf(p.ca)))
+	p.untilReady()
+}
+
+func TestTokenComesLate(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	p.write("token", "")
+	p.serve()
+	p.start()
+	p.until("waiting", func() bool { return p.metric(`outrigger_agent_certificate_failures_total{reason="token"}`) != "" })
+	p.write("token", "token-1")
+	p.untilReady()
+}
+
+// TestControllerIsVerified wants no token shown to a server that is not the controller.
+func TestControllerIsVerified(t *testing.T) {
+	for name, prepare := range map[string]func(*pod){
+		"foreign CA":   func(p *pod) { p.service.start(t, newAuthority(t, "root")) },
+		"another host": func(p *pod) { p.service.host = "outrigger-controller.elsewhere.svc"; p.serve() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPod(t)
+			prepare(p)
+			p.start()
+			p.until("failing", func() bool { return p.metric(`outrigger_agent_certificate_failures_total{reason="unavailable"}`) != "" })
+			if asked := p.service.asked(); len(asked) != 0 {
+				t.Errorf("it was shown %q", asked)
+			}
+			if _, err := p.identity(); !os.IsNotExist(err) {
+				t.Errorf("there is an identity: %v", err)
+			}
+		})
+	}
+}
+
+// TestAnswerIsVerified has the service answer with what is not the pod's.
+func TestAnswerIsVerified(t *testing.T) {
+	foreign := newAuthority(t, "root")
+	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := func(f func(*x509.Certificate)) func(*signingService) {
+		return func(s *signingService) { s.change = f }
+	}
+	for name, tt := range map[string]struct {
+		service func(*signingService)
+		reason  string
+	}{
+		"another URI": {change(func(c *x509.Certificate) {
+			c.URIs = []*url.URL{{Scheme: "spiffe", Host: "cluster.local", Path: "/ns/a/sa/b"}}
+		}), "answer"},
+		"two URIs":         {change(func(c *x509.Certificate) { c.URIs = append(c.URIs, c.URIs[0]) }), "answer"},
+		"no URI":           {change(func(c *x509.Certificate) { c.URIs = nil }), "answer"},
+		"another DNS name": {change(func(c *x509.Certificate) { c.DNSNames = []string{"a.b.sa.cluster.local"} }), "answer"},
+		"two DNS names":    {change(func(c *x509.Certificate) { c.DNSNames = append(c.DNSNames, "a.b.sa.cluster.local") }), "answer"},
+		"another pod":      {change(func(c *x509.Certificate) { c.Subject.OrganizationalUnit = []string{"other"} }), "answer"},
+		"another name": {change(func(c *x509.Certificate) {
+			c.Subject = pkix.Name{CommonName: "a.b", OrganizationalUnit: []string{podUID}}
+		}), "answer"},
+		"another key":      {change(func(c *x509.Certificate) { c.PublicKey = other.Public() }), "answer"},
+		"email":            {change(func(c *x509.Certificate) { c.EmailAddresses = []string{"a@example.com"} }), "answer"},
+		"a CA":             {change(func(c *x509.Certificate) { c.IsCA, c.BasicConstraintsValid = true, true }), "answer"},
+		"for clients only": {change(func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} }), "answer"},
+		"over already":     {func(s *signingService) { s.life = -time.Second }, "answer"},
+		"foreign CA":       {func(s *signingService) { s.signer = foreign }, "answer"},
+		"no bundle":        {func(s *signingService) { s.bundle = nil }, "answer"},
+		"bundle and more":  {func(s *signingService) { s.bundle = append(s.bundle, "-----BEGIN X-----\n-----END X-----\n"...) }, "answer"},
+		"refused":          {func(s *signingService) { s.refuse = status.Error(codes.PermissionDenied, "not in the mesh") }, "permission_denied"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPod(t)
+			tt.service(p.service)
+			p.serve()
+			p.start()
+			p.until("failing", func() bool {
+				return p.metric(`outrigger_agent_certificate_failures_total{reason="`+tt.reason+`"}`) != ""
+			})
+			if entries, err := os.ReadDir(p.path("identity")); err != nil || len(entries) != 0 {
+				t.Errorf("there are %v, %v", entries, err)
+			}
+			// A good answer ends it, without a new start.
+			good := newSigningService(t, "", p.ca)
+			p.service.set(func() {
+				p.service.refuse, p.service.change, p.service.life, p.service.signer, p.service.bundle = nil, nil, time.Hour, p.ca, good.bundle
+			})
+			p.untilReady()
+		})
+	}
+}
+
+// TestNoSecretIsShown looks for the key and the token in all that the agent says.
+func TestNoSecretIsShown(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	p.write("token", "a-very-secret-token")
+	p.service.life = 2 * time.Second
+	p.serve()
+	p.start("--log-level", "debug")
+	p.untilReady()
+	key, err := os.ReadFile(p.path("identity/key.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.service.set(func() { p.service.refuse = status.Error(codes.Unauthenticated, "no") })
+	p.until("refused", func() bool {
+		return p.metric(`outrigger_agent_certificate_failures_total{reason="unauthenticated"}`) != ""
+	})
+	said := p.log.String()
+	for _, path := range []string{"/", "/metrics", "/ready", "/alive", "/identity/key.pem"} {
+		_, text := p.ask("GET", path)
+		said += text
+	}
+	for _, secret := range append(strings.Split(strings.TrimSpace(string(key)), "\n"), "a-very-secret-token") {
+		if strings.Contains(said, secret) {
+			t.Errorf("%q is in what the agent says", secret)
+		}
+	}
+}
+
+func TestSubject(t *testing.T) {
+	// Names that need escapes, or a hash, go into the request as package mesh says.
+	for _, identity := range []mesh.Identity{
+		{TrustDomain: "cluster.local", Namespace: "a", ServiceAccount: strings.Repeat("long", 40)},
+		{TrustDomain: "a.example", Namespace: "a", ServiceAccount: "b..c"},
+	} {
+		key, _, err := newKey()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := subject{identity, podUID}
+		der, err := s.request(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := x509.ParseCertificateRequest(der)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := []string{r.Subject.CommonName, r.Subject.OrganizationalUnit[0], r.URIs[0].String(), r.DNSNames[0]}
+		if diff := cmp.Diff([]string{identity.CommonName(), podUID, identity.String(), identity.DNSName()}, got); diff != "" {
+			t.Errorf("request (-want +got):\n%s", diff)
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package agent
+
+import (
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The test binary is also the agent and the proxy of the tests, each a process of its
+// own as in a pod.
+const (
+	asAgent = "as-agent"
+	asProxy = "as-proxy"
+	asApp   = "as-app"
+	// asClient asks for a URL and prints the status.
+	asClient = "as-client"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case asAgent:
+			p := &program{stdout: os.Stdout, stderr: os.Stderr, env: os.LookupEnv, pace: hurriedPace}
+			os.Exit(p.main(os.Args[2:]))
+		case asProxy:
+			os.Exit(proxyMain(os.Args[2:]))
+		case asClient:
+			response, err := http.Get(os.Args[2])
+			if err != nil {
+				fmt.Print(err)
+				os.Exit(1)
+			}
+			fmt.Print(response.StatusCode)
+			os.Exit(0)
+		case asApp:
+			time.Sleep(time.Hour)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// hurriedPace is what the agents of tests keep.
+var hurriedPace = pace{
+	poll:         20 * time.Millisecond,
+	sign:         2 * time.Second,
+	retryFirst:   20 * time.Millisecond,
+	retryUrgent:  100 * time.Millisecond,
+	retryMost:    200 * time.Millisecond,
+	reuse:        time.Millisecond,
+	restartFirst: 20 * time.Millisecond,
+	restartMost:  200 * time.Millisecond,
+	stable:       time.Second,
+	hopeless:     500 * time.Millisecond,
+	admin:        time.Second,
+	reload:       2 * time.Second,
+	kill:         500 * time.Millisecond,
+	watch:        20 * time.Millisecond,
+}
+
+// proxyMain is a proxy: it says what happens to it in a journal, and serves /ready,
+// /drain and /crash.
+func proxyMain(args []string) int {
+	flags := flag.NewFlagSet(asProxy, flag.ExitOnError)
+	admin := flags.String("admin", "", "address")
+	journal := flags.String("journal", "", "file")
+	gate := flags.String("gate", "", "file that must be there to be ready")
+	crash := flags.Bool("crash", false, "end at once")
+	stubborn := flags.Bool("stubborn", false, "do not end on SIGTERM")
+	endOnDrain := flags.Bool("end-on-drain", false, "end when asked to drain")
+	orphan := flags.Bool("orphan", false, "leave processes behind")
+	_ = flags.Parse(args)
+
+	note := func(format string, a ...any) {
+		f, err := os.OpenFile(*journal, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+		if err != nil {
+			panic(err)
+		}
+		defer f.Close()
+		fmt.Fprintf(f, format+"\n", a...)
+	}
+	if *crash {
+		note("crash")
+		return 7
+	}
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, unix.SIGTERM, unix.SIGHUP, unix.SIGINT)
+	if *orphan {
+		// The shell ends at once and leaves two to whoever collects them, of which one ends.
+		out, err := exec.Command("/bin/sh", "-c", "sh -c 'exit 0' >/dev/null 2>&1 & sleep 60 >/dev/null 2>&1 & echo $!").Output()
+		note("orphan %s %v", strings.TrimSpace(string(out)), err)
+	}
+	ended := make(chan int, 1)
+	mux := http.NewServeMux()
+	mux.HandleFunc("/ready", func(w http.ResponseWriter, _ *http.Request) {
+		if _, err := os.Stat(*gate); *gate != "" && err != nil {
+			http.Error(w, "not yet", http.StatusServiceUnavailable)
+		}
+	})
+	mux.HandleFunc("/drain", func(w http.ResponseWriter, r *http.Request) {
+		note("drain %s", r.Method)
+		if *endOnDrain {
+			ended <- 0
+		}
+	})
+	mux.HandleFunc("/crash", func(w http.ResponseWriter, r *http.Request) {
+		code, _ := strconv.Atoi(r.URL.Query().Get("code"))
+		note("crash")
+		ended <- code
+	})
+	go func() {
+		if err := http.ListenAndServe(*admin, mux); err != nil {
+			note("%v", err)
+			ended <- 1
+		}
+	}()
+	note("start %d", os.Getpid())
+	for {
+		select {
+		case code := <-ended:
+			return code
+		case s := <-signals:
+			note("%s", unix.SignalName(s.(unix.Signal)))
+			if s == unix.SIGTERM && !*stubborn {
+				return 0
+			}
+		}
+	}
+}

@@ -1,0 +1,63 @@
+package agent
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// metrics are the agent's own numbers; the proxy has its own on another port.
+type metrics struct {
+	renewals                  atomic.Int64
+	restarts                  atomic.Int64
+	reloads, reloadsFailed    atomic.Int64
+	probesAsked, probesMissed atomic.Int64
+
+	mu       sync.Mutex
+	failures map[string]int64
+}
+
+// failed counts an attempt that brought no certificate.
+func (m *metrics) failed(reason string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.failures == nil {
+		m.failures = make(map[string]int64)
+	}
+	m.failures[reason]++
+}
+
+// write writes the metrics in the text format of Prometheus.
+func (m *metrics) write(w io.Writer, expiry int64, ready bool) {
+	metric := func(name, kind, help string, samples ...string) {
+		fmt.Fprintf(w, "# HELP outrigger_agent_%s %s\n# TYPE outrigger_agent_%s %s\n", name, help, name, kind)
+		for _, s := range samples {
+			fmt.Fprintf(w, "outrigger_agent_%s%s\n", name, s)
+		}
+	}
+	value := func(n int64) string { return fmt.Sprintf(" %d", n) }
+	labelled := func(label, of string, n int64) string { return fmt.Sprintf("{%s=%q} %d", label, of, n) }
+
+	metric("certificate_expiry_timestamp_seconds", "gauge", "When the pod's certificate ends, in seconds since 1970; 0 before there is one.", value(expiry))
+	metric("certificates_issued_total", "counter", "Certificates that the pod got.", value(m.renewals.Load()))
+	m.mu.Lock()
+	var failures []string
+	for _, reason := range slices.Sorted(maps.Keys(m.failures)) {
+		failures = append(failures, labelled("reason", reason, m.failures[reason]))
+	}
+	m.mu.Unlock()
+	metric("certificate_failures_total", "counter", "Attempts that brought no certificate, by reason.", failures...)
+	metric("proxy_restarts_total", "counter", "Times that the proxy ended and was started again.", value(m.restarts.Load()))
+	metric("proxy_reloads_total", "counter", "Times that the proxy was told of changed files, by result.",
+		labelled("result", "error", m.reloadsFailed.Load()), labelled("result", "success", m.reloads.Load()))
+	metric("probes_total", "counter", "Probes and hooks of the app that were asked, by result.",
+		labelled("result", "failure", m.probesMissed.Load()), labelled("result", "success", m.probesAsked.Load()-m.probesMissed.Load()))
+	up := int64(0)
+	if ready {
+		up = 1
+	}
+	metric("ready", "gauge", "Whether the agent reports the pod as ready.", value(up))
+}

@@ -1,0 +1,47 @@
+package agent
+
+import "time"
+
+// pace is every period that the agent keeps. Tests are in more of a hurry.
+type pace struct {
+	// poll is how often the mounted trust bundle is read.
+	poll time.Duration
+	// sign bounds one attempt to get a certificate; the service's own limit is 30 s.
+	sign time.Duration
+	// retryFirst is the pause after a first failure to get a certificate. Pauses
+	// double up to retryMost, or to retryUrgent while there is no valid certificate.
+	retryFirst, retryUrgent, retryMost time.Duration
+	// reuse is within what time an identity that was found is replaced.
+	reuse time.Duration
+	// restartFirst is the pause before a proxy that ended is started again. Pauses
+	// double up to restartMost, until a proxy has run for stable.
+	restartFirst, restartMost, stable time.Duration
+	// hopeless is for how long a proxy may crash again and again before the agent
+	// says that it is not alive.
+	hopeless time.Duration
+	// admin bounds a question to the proxy.
+	admin time.Duration
+	// reload bounds a reload command.
+	reload time.Duration
+	// kill is how long a proxy that was told to stop may take.
+	kill time.Duration
+	// watch is how often processes are looked for.
+	watch time.Duration
+}
+
+var usualPace = pace{
+	poll:         2 * time.Second,
+	sign:         35 * time.Second,
+	retryFirst:   time.Second,
+	retryUrgent:  15 * time.Second,
+	retryMost:    2 * time.Minute,
+	reuse:        5 * time.Second,
+	restartFirst: 100 * time.Millisecond,
+	restartMost:  30 * time.Second,
+	stable:       30 * time.Second,
+	hopeless:     5 * time.Minute,
+	admin:        time.Second,
+	reload:       30 * time.Second,
+	kill:         5 * time.Second,
+	watch:        200 * time.Millisecond,
+}

@@ -1,0 +1,291 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+)
+
+// pod is a sidecar container without a container: an agent with its folders, a signing
+// service, and a loopback address of its own.
+type pod struct {
+	t       testing.TB
+	dir     string
+	self    string
+	ip      string
+	ca      *authority
+	service *signingService
+	env     map[string]string
+	spec    agentspec.Spec
+	flags   []string
+	// launch starts the agent's process and dial connects to it, where that is not as
+	// usual.
+	launch func(*exec.Cmd) error
+	dial   func(ctx context.Context, network, address string) (net.Conn, error)
+
+	cmd   *exec.Cmd
+	log   *logBuffer
+	ended chan struct{}
+}
+
+var podIdentity = mesh.Identity{TrustDomain: "cluster.local", Namespace: "bookstore", ServiceAccount: "book.store"}
+
+const podUID = "6f1c1c4e-8c0f-4b57-9a77-0a3c1f1f2f10"
+
+// newPod returns a pod whose proxy is this program as a proxy with the flags. Nothing
+// runs yet, and the trust bundle is mounted.
+func newPod(t testing.TB, proxyFlags ...string) *pod {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &pod{
+		t: t, dir: t.TempDir(), self: self,
+		// All of 127.0.0.0/8 is this machine, so tests need not share ports.
+		ip:     fmt.Sprintf("127.%d.%d.%d", 1+rand.N(250), rand.N(250), 1+rand.N(250)),
+		ca:     newAuthority(t, "root"),
+		launch: (*exec.Cmd).Start,
+	}
+	p.service = newSigningService(t, p.ip+":15129", p.ca)
+	p.spec = agentspec.Spec{
+		Command:  append([]string{self, asProxy, "-admin", "${POD_IP}:15000", "-journal", p.path("journal")}, proxyFlags...),
+		ReadyURL: "http://${POD_IP}:15000/ready",
+	}
+	p.env = map[string]string{
+		agentspec.EnvController: controllerHost, agentspec.EnvTrustDomain: podIdentity.TrustDomain,
+		agentspec.EnvPodName: "bookstore-0", agentspec.EnvPodNamespace: podIdentity.Namespace,
+		agentspec.EnvPodUID: podUID, agentspec.EnvPodIP: p.ip, agentspec.EnvServiceAccount: podIdentity.ServiceAccount,
+	}
+	p.flags = []string{
+		"--listen", p.ip + ":15901", "--identity-address", p.ip + ":15129", "--identity-dir", p.path("identity"),
+		"--token-file", p.path("token"), "--bundle-file", p.path("ca.crt"),
+	}
+	p.write("token", "token-1\n")
+	p.write("ca.crt", string(bundleOf(p.ca)))
+	return p
+}
+
+func (p *pod) path(name string) string { return filepath.Join(p.dir, name) }
+
+// write puts a file into the pod's folder as a whole.
+func (p *pod) write(name, content string) {
+	p.t.Helper()
+	if err := writeFile(p.path(name), strings.NewReader(content), 0o644); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *pod) read(name string) string {
+	text, err := os.ReadFile(p.path(name))
+	if err != nil && !os.IsNotExist(err) {
+		p.t.Error(err)
+	}
+	return string(text)
+}
+
+// serve starts the signing service.
+func (p *pod) serve() { p.t.Helper(); p.service.start(p.t, p.ca) }
+
+// start starts the agent.
+func (p *pod) start(flags ...string) {
+	p.t.Helper()
+	value, err := agentspec.EnvValue(p.spec)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.env[agentspec.EnvSpec] = value
+	p.run(p.self, append(append([]string{asAgent, "run"}, p.flags...), flags...))
+}
+
+func (p *pod) run(program string, args []string) {
+	p.t.Helper()
+	p.log = new(logBuffer)
+	cmd := exec.Command(program, args...)
+	cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH"))
+	for name, value := range p.env {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	cmd.Stdout, cmd.Stderr = p.log, p.log
+	// A proxy that outlives its agent must not keep the test waiting for its output.
+	cmd.WaitDelay = time.Second
+	// Nothing is left behind, also if the test is killed.
+	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	if err := p.launch(cmd); err != nil {
+		p.t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	p.cmd, p.ended = cmd, ended
+	go func() {
+		_ = cmd.Wait()
+		close(ended)
+	}()
+	p.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-ended
+		if p.t.Failed() {
+			p.t.Logf("the agent's log:\n%s\nthe proxy's journal:\n%s", p.log, p.read("journal"))
+		}
+	})
+}
+
+// signal sends the agent a signal.
+func (p *pod) signal(s unix.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// exit waits for the agent's end and returns its exit code.
+func (p *pod) exit() int {
+	p.t.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(deadline):
+		p.t.Fatal("the agent does not end")
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// ask returns the status and the text of one of the agent's answers, 0 if there is none.
+func (p *pod) ask(method, path string) (int, string) {
+	request, err := http.NewRequest(method, "http://"+p.ip+":15901"+path, nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	client := http.Client{
+		Transport:     &http.Transport{DisableKeepAlives: true, DialContext: p.dial},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer response.Body.Close()
+	text, _ := io.ReadAll(response.Body)
+	return response.StatusCode, strings.TrimSpace(string(text))
+}
+
+// isReady reports what /ready says.
+func (p *pod) isReady() bool { status, _ := p.ask("GET", "/ready"); return status == 200 }
+
+// metric returns a metric's value.
+func (p *pod) metric(name string) string {
+	_, text := p.ask("GET", "/metrics")
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// deadline is more than anything here takes on a busy machine.
+const deadline = 20 * time.Second
+
+// until waits until the condition holds.
+func (p *pod) until(what string, holds func() bool) {
+	p.t.Helper()
+	for end := time.Now().Add(deadline); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			p.t.Fatalf("after %v: not %s", deadline, what)
+		}
+	}
+}
+
+// untilReady waits for /ready.
+func (p *pod) untilReady() { p.t.Helper(); p.until("ready", p.isReady) }
+
+// files are the identity files as one reader sees them who follows ..data once.
+type files struct {
+	pair   tls.Certificate
+	leaf   *x509.Certificate
+	bundle []byte
+}
+
+// identity reads the identity files and checks that they belong together, whether or
+// not the certificate has ended.
+func (p *pod) identity() (*files, error) {
+	generation, err := os.Readlink(p.path("identity/..data"))
+	if err != nil {
+		return nil, err
+	}
+	read := func(name string) []byte {
+		b, readErr := os.ReadFile(filepath.Join(p.path("identity"), generation, name))
+		if readErr != nil {
+			err = readErr
+		}
+		return b
+	}
+	key, chain, bundle := read("key.pem"), read("chain.pem"), read("bundle.pem")
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(chain, key)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(bundle) {
+		return nil, fmt.Errorf("there is no root in %q", bundle)
+	}
+	if _, err := pair.Leaf.Verify(x509.VerifyOptions{
+		Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}, CurrentTime: pair.Leaf.NotBefore.Add(time.Second),
+	}); err != nil {
+		return nil, err
+	}
+	return &files{pair, pair.Leaf, bundle}, nil
+}
+
+// mustIdentity is identity for a pod that has one.
+func (p *pod) mustIdentity() *files {
+	p.t.Helper()
+	f, err := p.identity()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return f
+}
+
+// untilEnd waits until the certificate in the files has ended.
+func (p *pod) untilEnd() {
+	p.t.Helper()
+	p.until("the certificate's end", func() bool { return time.Now().After(p.mustIdentity().leaf.NotAfter) })
+}
+
+// logBuffer is a buffer for several goroutines.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}

@@ -1,0 +1,236 @@
+package agent
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+)
+
+// maxProbeBody is how much of an app's answer is read, as the kubelet does. Nothing of
+// it is passed on: the agent's port is open to the network.
+const maxProbeBody = 10 << 10
+
+// prober asks the app what the kubelet would have asked.
+type prober struct {
+	podIP     string
+	transport *http.Transport
+}
+
+func newProber(podIP string) *prober {
+	return &prober{podIP: podIP, transport: &http.Transport{
+		// The kubelet does not verify the app's certificate either.
+		TLSClientConfig:    &tls.Config{InsecureSkipVerify: true}, //nolint:gosec
+		ForceAttemptHTTP2:  true,
+		DisableKeepAlives:  true,
+		DisableCompression: true,
+		DialContext:        dialApp,
+	}}
+}
+
+// answer is the outcome of a probe, as an HTTP status and a reason.
+type answer struct {
+	status int
+	reason string
+}
+
+func (a answer) ok() bool { return a.status >= 200 && a.status < 400 }
+
+// ask carries out a probe for the request that the kubelet has made to the agent.
+func (p *prober) ask(ctx context.Context, probe agentspec.Probe, from http.Header) answer {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(probe.TimeoutSeconds)*time.Second)
+	defer cancel()
+	var (
+		code = http.StatusOK
+		err  error
+	)
+	switch probe.Kind {
+	case agentspec.HTTP:
+		code, err = p.askHTTP(ctx, probe, from)
+	case agentspec.TCP:
+		err = p.askTCP(ctx, probe)
+	case agentspec.GRPC:
+		err = p.askGRPC(ctx, probe, from)
+	}
+	switch {
+	case ctx.Err() != nil && err != nil:
+		return answer{http.StatusGatewayTimeout, fmt.Sprintf("the app has not answered within %d s", probe.TimeoutSeconds)}
+	case err != nil:
+		return answer{http.StatusServiceUnavailable, err.Error()}
+	}
+	return answer{code, fmt.Sprintf("the app answered: %d", code)}
+}
+
+func (p *prober) host(probe agentspec.Probe) string {
+	if probe.Host != "" {
+		return probe.Host
+	}
+	return p.podIP
+}
+
+func (p *prober) address(probe agentspec.Probe) string {
+	return net.JoinHostPort(p.host(probe), strconv.Itoa(int(probe.Port)))
+}
+
+// askHTTP returns the status of the app's answer, after redirects within the host.
+func (p *prober) askHTTP(ctx context.Context, probe agentspec.Probe, from http.Header) (int, error) {
+	target, err := url.Parse(probe.URL)
+	if err != nil {
+		// What is no URL is asked for as it is written.
+		target = &url.URL{Path: probe.URL}
+	}
+	target.Scheme, target.Host = "http", p.address(probe)
+	if probe.Scheme == "HTTPS" {
+		target.Scheme = "https"
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
+	if err != nil {
+		return 0, err
+	}
+	for _, h := range probe.Headers {
+		request.Header.Add(h.Name, h.Value)
+	}
+	// An app may tell probes from other requests by what the kubelet sends; an empty
+	// header of the probe's takes it away.
+	for _, name := range []string{"User-Agent", "Accept"} {
+		if _, ok := request.Header[name]; !ok {
+			request.Header[name] = from[name]
+		}
+		if name == "Accept" && request.Header.Get(name) == "" {
+			request.Header.Del(name)
+		}
+	}
+	if _, ok := request.Header["User-Agent"]; !ok || len(request.Header["User-Agent"]) == 0 {
+		request.Header["User-Agent"] = []string{""}
+	}
+	request.Host = request.Header.Get("Host")
+	client := &http.Client{Transport: p.transport, CheckRedirect: sameHost}
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	defer response.Body.Close()
+	if _, err := io.Copy(io.Discard, io.LimitReader(response.Body, maxProbeBody)); err != nil {
+		return 0, err
+	}
+	if response.StatusCode < 200 {
+		// The kubelet takes it for a failure, and it cannot be the status of an answer.
+		return 0, fmt.Errorf("the app answered: %d", response.StatusCode)
+	}
+	return response.StatusCode, nil
+}
+
+// sameHost follows redirects as the kubelet does: one that leaves the host is the
+// answer, and counts as success.
+func sameHost(next *http.Request, before []*http.Request) error {
+	if next.URL.Hostname() != before[0].URL.Hostname() {
+		return http.ErrUseLastResponse
+	}
+	if len(before) >= 10 {
+		return errors.New("the app redirects more than 10 times")
+	}
+	return nil
+}
+
+func (p *prober) askTCP(ctx context.Context, probe agentspec.Probe) error {
+	conn, err := dialApp(ctx, "tcp", p.address(probe))
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+func (p *prober) askGRPC(ctx context.Context, probe agentspec.Probe, from http.Header) error {
+	conn, err := grpc.NewClient("passthrough:///"+p.address(probe),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return dialApp(ctx, "tcp", address) }),
+		grpc.WithUserAgent(from.Get("User-Agent")),
+		grpc.WithNoProxy(),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxProbeBody)))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	health, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: probe.Service})
+	if err != nil {
+		// The rest of it may be the app's own words.
+		return fmt.Errorf("the health service answered: %s", codeName(status.Code(err)))
+	}
+	if health.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
+		return fmt.Errorf("the app answered: %s", health.GetStatus())
+	}
+	return nil
+}
+
+// The proxy's own connections to the pod's address are redirected to its inbound port,
+// for pods that call their own Service. Those from these addresses are not: the inbound
+// side dials the app from there, and so does the agent.
+var (
+	appSource4 = netip.MustParseAddr("127.0.0.6")
+	appSource6 = netip.MustParseAddr("::6")
+)
+
+// dialApp connects to the app, past the redirection.
+func dialApp(ctx context.Context, network, address string) (net.Conn, error) {
+	dialer := net.Dialer{Control: func(_, address string, raw syscall.RawConn) error {
+		return raw.Control(func(fd uintptr) {
+			// Probes leave a socket each, which need not stay for a minute.
+			_ = unix.SetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 1})
+			if to, err := netip.ParseAddrPort(address); err == nil && isOwn(to.Addr()) {
+				bindSource(int(fd), to.Addr())
+			}
+		})
+	}}
+	return dialer.DialContext(ctx, network, address)
+}
+
+// bindSource has the socket connect from the address that is not redirected. Where that
+// is missing there is no redirection: without IPv6 rules, for example.
+func bindSource(fd int, to netip.Addr) {
+	// The port is chosen with the connection, so that no port is taken twice over.
+	_ = unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
+	if to.Unmap().Is4() {
+		_ = unix.Bind(fd, &unix.SockaddrInet4{Addr: appSource4.As4()})
+	} else {
+		_ = unix.Bind(fd, &unix.SockaddrInet6{Addr: appSource6.As16()})
+	}
+}
+
+// isOwn reports whether an address is one of the pod's, other than a loopback address.
+func isOwn(addr netip.Addr) bool {
+	addr = addr.Unmap().WithZone("")
+	if addr.IsLoopback() || addr.IsUnspecified() {
+		return false
+	}
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		return false
+	}
+	for _, a := range own {
+		if text, _, ok := strings.Cut(a.String(), "/"); ok {
+			if is, err := netip.ParseAddr(text); err == nil && is.Unmap() == addr {
+				return true
+			}
+		}
+	}
+	return false
+}

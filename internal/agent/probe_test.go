@@ -1,0 +1,259 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+)
+
+// app is an application with a page for every outcome.
+type app struct {
+	*httptest.Server
+	// request is what /record was asked with.
+	request chan *http.Request
+}
+
+func newApp(t *testing.T, start func(http.Handler) *httptest.Server) *app {
+	a := &app{request: make(chan *http.Request, 16)}
+	mux := http.NewServeMux()
+	status := func(code int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(code)
+			if code >= 200 {
+				fmt.Fprint(w, "the app's own words")
+			}
+		}
+	}
+	for _, code := range []int{200, 204, 304, 400, 404, 500, 503} {
+		mux.HandleFunc(fmt.Sprintf("/%d", code), status(code))
+	}
+	redirect := func(to func(r *http.Request) string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, to(r), http.StatusFound) }
+	}
+	mux.HandleFunc("/to-good", redirect(func(*http.Request) string { return "/200" }))
+	mux.HandleFunc("/to-bad", redirect(func(*http.Request) string { return "/503" }))
+	mux.HandleFunc("/to-itself", redirect(func(*http.Request) string { return "/to-itself" }))
+	mux.HandleFunc("/elsewhere", redirect(func(*http.Request) string { return "http://192.0.2.1/" }))
+	mux.HandleFunc("/slow", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	mux.HandleFunc("/endless", func(w http.ResponseWriter, r *http.Request) {
+		for r.Context().Err() == nil {
+			if _, err := w.Write(make([]byte, 4096)); err != nil {
+				return
+			}
+		}
+	})
+	mux.HandleFunc("/broken", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	mux.HandleFunc("/record", func(_ http.ResponseWriter, r *http.Request) { a.request <- r })
+	a.Server = start(mux)
+	a.Config.ErrorLog = log.New(io.Discard, "", 0)
+	t.Cleanup(a.Close)
+	return a
+}
+
+func (a *app) port() int32 { return int32(a.Listener.Addr().(*net.TCPAddr).Port) }
+
+// TestProbes asks an agent for probes of all kinds.
+func TestProbes(t *testing.T) {
+	plain := newApp(t, httptest.NewServer)
+	tls := newApp(t, httptest.NewTLSServer)
+	tls2 := newApp(t, func(h http.Handler) *httptest.Server {
+		s := httptest.NewUnstartedServer(h)
+		s.EnableHTTP2 = true
+		s.StartTLS()
+		return s
+	})
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closedPort := int32(closed.Addr().(*net.TCPAddr).Port)
+	closed.Close()
+	// It accepts and never says a word.
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { silent.Close() })
+	silentPort := int32(silent.Addr().(*net.TCPAddr).Port)
+	services := health.NewServer()
+	services.SetServingStatus("down", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
+	services.SetServingStatus("up", grpc_health_v1.HealthCheckResponse_SERVING)
+	grpcPort := serveGRPC(t, func(s *grpc.Server) { grpc_health_v1.RegisterHealthServer(s, services) })
+	otherPort := serveGRPC(t, func(*grpc.Server) {})
+
+	get := func(a *app, scheme, url string) agentspec.Probe {
+		return agentspec.Probe{Kind: agentspec.HTTP, Scheme: scheme, Port: a.port(), URL: url}
+	}
+	rpc := func(port int32, service string) agentspec.Probe {
+		return agentspec.Probe{Kind: agentspec.GRPC, Port: port, Service: service}
+	}
+	tests := map[string]struct {
+		probe agentspec.Probe
+		want  int
+	}{
+		"http":             {get(plain, "HTTP", "/200"), 200},
+		"http-default":     {get(plain, "", "200"), 200},
+		"http-204":         {get(plain, "HTTP", "/204"), 204},
+		"http-304":         {get(plain, "HTTP", "/304"), 304},
+		"http-404":         {get(plain, "HTTP", "/404"), 404},
+		"http-500":         {get(plain, "HTTP", "/500"), 500},
+		"http-to-https":    {get(tls, "HTTP", "/200"), 400},
+		"https":            {get(tls, "HTTPS", "/200"), 200},
+		"https-503":        {get(tls, "HTTPS", "/503"), 503},
+		"https-2":          {get(tls2, "HTTPS", "/200"), 200},
+		"https-to-http":    {get(plain, "HTTPS", "/200"), 503},
+		"redirect":         {get(plain, "HTTP", "/to-good"), 200},
+		"redirect-bad":     {get(plain, "HTTP", "/to-bad"), 503},
+		"redirect-forever": {get(plain, "HTTP", "/to-itself"), 503},
+		"redirect-away":    {get(plain, "HTTP", "/elsewhere"), 302},
+		"slow":             {get(plain, "HTTP", "/slow"), 504},
+		"endless":          {get(plain, "HTTP", "/endless"), 200},
+		"broken":           {get(plain, "HTTP", "/broken"), 503},
+		"no-url":           {get(plain, "HTTP", "%zz"), 404},
+		"closed":           {agentspec.Probe{Kind: agentspec.HTTP, Port: closedPort}, 503},
+		"silent":           {agentspec.Probe{Kind: agentspec.HTTP, Port: silentPort}, 504},
+		"bad-header":       {agentspec.Probe{Kind: agentspec.HTTP, Port: plain.port(), URL: "/200", Headers: []agentspec.Header{{Name: "a b", Value: "\n"}}}, 503},
+		"tcp":              {agentspec.Probe{Kind: agentspec.TCP, Port: silentPort}, 200},
+		"tcp-closed":       {agentspec.Probe{Kind: agentspec.TCP, Port: closedPort}, 503},
+		"tcp-host":         {agentspec.Probe{Kind: agentspec.TCP, Port: silentPort, Host: "localhost"}, 200},
+		"grpc":             {rpc(grpcPort, ""), 200},
+		"grpc-up":          {rpc(grpcPort, "up"), 200},
+		"grpc-down":        {rpc(grpcPort, "down"), 503},
+		"grpc-unknown":     {rpc(grpcPort, "unknown"), 503},
+		"grpc-other":       {rpc(otherPort, ""), 503},
+		"grpc-closed":      {rpc(closedPort, ""), 503},
+		"grpc-silent":      {rpc(silentPort, ""), 504},
+	}
+	p := newPod(t)
+	// The app listens on the pod's address, which here must be a port of 127.0.0.1.
+	p.env[agentspec.EnvPodIP] = "127.0.0.1"
+	p.spec.ReadyURL, p.spec.Command = "", []string{"sleep", "600"}
+	for name, tt := range tests {
+		tt.probe.Path, tt.probe.TimeoutSeconds = "/app-health/"+name+"/livez", 1
+		p.spec.Probes = append(p.spec.Probes, tt.probe)
+	}
+	p.serve()
+	p.start()
+	p.untilReady()
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			status, text := p.ask("GET", "/app-health/"+name+"/livez")
+			if status != tt.want {
+				t.Errorf("the agent answers %d %s, want %d", status, text, tt.want)
+			}
+			if strings.Contains(text, "own words") {
+				t.Errorf("what the app says is told to the network: %s", text)
+			}
+		})
+	}
+	for path, want := range map[string]int{"/app-health/http/readyz": 404, "/app-health/http/livez/": 404, "/": 404} {
+		if status, _ := p.ask("GET", path); status != want {
+			t.Errorf("%s is answered with %d", path, status)
+		}
+	}
+	if status, _ := p.ask("POST", "/app-health/http/livez"); status != 405 {
+		t.Errorf("POST is answered with %d", status)
+	}
+}
+
+func serveGRPC(t *testing.T, register func(*grpc.Server)) int32 {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	register(server)
+	go server.Serve(listener)
+	t.Cleanup(server.Stop)
+	return int32(listener.Addr().(*net.TCPAddr).Port)
+}
+
+// TestProbeHeaders compares what the app sees with what the kubelet would have sent.
+func TestProbeHeaders(t *testing.T) {
+	a := newApp(t, httptest.NewServer)
+	kubelet := http.Header{"User-Agent": {"kube-probe/1.36"}, "Accept": {"*/*"}, "Connection": {"close"}}
+	for name, tt := range map[string]struct {
+		headers []agentspec.Header
+		host    string
+		want    http.Header
+	}{
+		"none": {nil, "", http.Header{"User-Agent": {"kube-probe/1.36"}, "Accept": {"*/*"}, "Connection": {"close"}}},
+		"own": {[]agentspec.Header{{Name: "x-a", Value: "1"}, {Name: "X-A", Value: "2"}, {Name: "Host", Value: "shop.example"}, {Name: "User-Agent", Value: "me"}, {Name: "Accept", Value: "text/html"}},
+			"shop.example", http.Header{"X-A": {"1", "2"}, "User-Agent": {"me"}, "Accept": {"text/html"}, "Connection": {"close"}}},
+		"taken away": {[]agentspec.Header{{Name: "User-Agent"}, {Name: "Accept"}}, "", http.Header{"Connection": {"close"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := newProber("127.0.0.1").ask(t.Context(), agentspec.Probe{
+				Kind: agentspec.HTTP, Port: a.port(), URL: "/record?a=b", Headers: tt.headers, TimeoutSeconds: 5,
+			}, kubelet)
+			if !got.ok() {
+				t.Fatal(got)
+			}
+			r := <-a.request
+			if diff := cmp.Diff(tt.want, r.Header); diff != "" {
+				t.Errorf("headers (-want +got):\n%s", diff)
+			}
+			host := tt.host
+			if host == "" {
+				host = a.Listener.Addr().String()
+			}
+			if r.Host != host || r.URL.String() != "/record?a=b" {
+				t.Errorf("the app was asked for %s of %s", r.URL, r.Host)
+			}
+		})
+	}
+}
+
+// TestProbesAreLimited fills the agent with probes that hang.
+func TestProbesAreLimited(t *testing.T) {
+	release := make(chan struct{})
+	arrived := make(chan struct{}, 2*maxProbes)
+	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { arrived <- struct{}{}; <-release }))
+	defer slow.Close()
+	probe := agentspec.Probe{Path: "/slow", Kind: agentspec.HTTP, Port: int32(slow.Listener.Addr().(*net.TCPAddr).Port), TimeoutSeconds: 60}
+	s := newServer([]agentspec.Probe{probe}, newProber("127.0.0.1"), discard, new(metrics))
+	ask := func(ctx context.Context) int {
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, httptest.NewRequestWithContext(ctx, "GET", "/slow", nil))
+		_, _ = io.Copy(io.Discard, w.Body)
+		return w.Code
+	}
+	answers := make(chan int, maxProbes)
+	for range maxProbes {
+		go func() { answers <- ask(t.Context()) }()
+	}
+	for range maxProbes {
+		select {
+		case <-arrived:
+		case <-time.After(deadline):
+			t.Fatal("the probes do not arrive")
+		}
+	}
+	if code := ask(t.Context()); code != 503 {
+		t.Errorf("one more probe is answered with %d", code)
+	}
+	close(release)
+	for range maxProbes {
+		if code := <-answers; code != 200 {
+			t.Errorf("a probe is answered with %d", code)
+		}
+	}
+	if code := ask(t.Context()); code != 200 {
+		t.Errorf("afterwards a probe is answered with %d", code)
+	}
+}

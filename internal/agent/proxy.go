@@ -1,0 +1,297 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+)
+
+// proxy runs the proxy's process: it starts it again when it ends, tells it of changed
+// files, asks it whether it is ready, and stops it. Its methods may be called from many
+// goroutines.
+type proxy struct {
+	command  []string
+	readyURL string
+	reloads  *agentspec.Reload
+	children *children
+	pace     pace
+	log      *slog.Logger
+	metrics  *metrics
+
+	// quit is closed when the proxy is not to be started again, and ended when it has
+	// ended for good.
+	quit, ended chan struct{}
+	quitOnce    sync.Once
+	// due holds a value when the proxy is to be told of changed files.
+	due chan struct{}
+
+	mu    sync.Mutex
+	child *child
+	since time.Time
+	// ready is the process that has answered that it is ready.
+	ready *child
+	// crashing is when the proxy ended the first time, since it last was stable.
+	crashing time.Time
+}
+
+func newProxy(spec *agentspec.Spec, children *children, pace pace, log *slog.Logger, metrics *metrics) *proxy {
+	return &proxy{
+		command: spec.Command, readyURL: spec.ReadyURL, reloads: spec.Reload,
+		children: children, pace: pace, log: log, metrics: metrics,
+		quit: make(chan struct{}), ended: make(chan struct{}), due: make(chan struct{}, 1),
+	}
+}
+
+// run keeps the process running until leave is called.
+func (p *proxy) run() {
+	defer close(p.ended)
+	go p.reloadWhenDue()
+	pause := p.pace.restartFirst
+	for {
+		started := time.Now()
+		child, err := p.children.start(p.command)
+		how := ""
+		if err == nil {
+			p.log.Info("proxy started", "pid", child.pid)
+			p.set(child)
+			<-child.ended
+			p.set(nil)
+			how = child.how()
+		} else {
+			how = err.Error()
+		}
+		select {
+		case <-p.quit:
+			p.log.Info("proxy ended", "how", how)
+			return
+		default:
+		}
+		if time.Since(started) >= p.pace.stable {
+			pause = p.pace.restartFirst
+		}
+		p.crashed(started)
+		p.log.Error("the proxy has ended; it is started again", "how", how, "ran", time.Since(started).Round(time.Millisecond).String(), "after", pause.String())
+		select {
+		case <-p.quit:
+			return
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, p.pace.restartMost)
+		p.metrics.restarts.Add(1)
+	}
+}
+
+func (p *proxy) set(child *child) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.child, p.since, p.ready = child, time.Now(), nil
+}
+
+func (p *proxy) current() *child {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.child
+}
+
+// crashed notes the end of a process that was started at that time.
+func (p *proxy) crashed(started time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.crashing.IsZero() || time.Since(started) >= p.pace.stable {
+		p.crashing = time.Now()
+	}
+}
+
+// alive returns an error if the proxy has been crashing for long.
+func (p *proxy) alive() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.crashing.IsZero(),
+		p.child != nil && time.Since(p.since) >= p.pace.stable,
+		time.Since(p.crashing) < p.pace.hopeless:
+		return nil
+	}
+	return fmt.Errorf("the proxy has been crashing for %v", time.Since(p.crashing).Round(time.Second))
+}
+
+// admin is how the agent talks to the proxy, which is on loopback.
+var admin = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
+// checkReady returns nil if the process that runs has answered, now or before, that it is
+// ready.
+func (p *proxy) checkReady(ctx context.Context) error {
+	p.mu.Lock()
+	child, ready := p.child, p.ready
+	p.mu.Unlock()
+	switch {
+	case child == nil:
+		return errors.New("the proxy is not running")
+	case ready == child || p.readyURL == "":
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.pace.admin)
+	defer cancel()
+	if err := ask(ctx, http.MethodGet, p.readyURL); err != nil {
+		return fmt.Errorf("the proxy is not ready: %w", err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.child != child {
+		return errors.New("the proxy is not running")
+	}
+	if p.ready != child {
+		p.ready = child
+		p.log.Info("proxy ready", "after", time.Since(p.since).Round(time.Millisecond).String())
+	}
+	return nil
+}
+
+// ask makes a request and returns an error unless the answer is 2xx.
+func ask(ctx context.Context, method, url string) error {
+	request, err := http.NewRequestWithContext(ctx, method, url, nil)
+	if err != nil {
+		return err
+	}
+	response, err := admin.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 64<<10))
+	if response.StatusCode < 200 || response.StatusCode > 299 {
+		return fmt.Errorf("%s answered %s", url, response.Status)
+	}
+	return nil
+}
+
+// reload has the proxy take up changed files, soon.
+func (p *proxy) reload() {
+	select {
+	case p.due <- struct{}{}:
+	default:
+	}
+}
+
+func (p *proxy) reloadWhenDue() {
+	for {
+		select {
+		case <-p.ended:
+			return
+		case <-p.due:
+		}
+		child := p.current()
+		if p.reloads == nil || child == nil {
+			// It notices by itself, or reads the files when it starts.
+			continue
+		}
+		if err := p.reloadNow(child); err != nil {
+			p.metrics.reloadsFailed.Add(1)
+			p.log.Error("the proxy could not be told of changed files", "error", err)
+		} else {
+			p.metrics.reloads.Add(1)
+			p.log.Info("proxy told of changed files")
+		}
+	}
+}
+
+func (p *proxy) reloadNow(child *child) error {
+	if p.reloads.Signal != "" {
+		if err := child.signal(signalNumber(p.reloads.Signal)); err != nil {
+			return fmt.Errorf("sending %s: %w", p.reloads.Signal, err)
+		}
+		return nil
+	}
+	command, err := p.children.start(p.reloads.Command)
+	if err != nil {
+		return fmt.Errorf("reload command: %w", err)
+	}
+	select {
+	case <-command.ended:
+	case <-time.After(p.pace.reload):
+		command.kill()
+		return fmt.Errorf("reload command %s has not ended within %v", p.reloads.Command[0], p.pace.reload)
+	}
+	if command.status != 0 {
+		return fmt.Errorf("reload command %s: %s", p.reloads.Command[0], command.how())
+	}
+	return nil
+}
+
+// leave says that the proxy is not to be started again.
+func (p *proxy) leave() { p.quitOnce.Do(func() { close(p.quit) }) }
+
+// stop ends the process after leave: it drains, is told to stop, and is killed. Once
+// hurry is closed it is killed at once.
+func (p *proxy) stop(drain *agentspec.Drain, hurry <-chan struct{}) {
+	// wait reports whether that is all that there is to do.
+	wait := func(d time.Duration) bool {
+		select {
+		case <-p.ended:
+			return true
+		case <-hurry:
+			return false
+		case <-time.After(d):
+			return false
+		}
+	}
+	if drain != nil && p.current() != nil {
+		until := time.Now().Add(time.Duration(drain.Seconds) * time.Second)
+		if drain.URL != "" {
+			p.askToDrain(drain.URL, hurry)
+		}
+		if wait(time.Until(until)) {
+			return
+		}
+	}
+	select {
+	case <-hurry:
+	default:
+		if child := p.current(); child != nil {
+			if err := child.signal(unix.SIGTERM); err != nil {
+				p.log.Warn("the proxy could not be told to stop", "error", err)
+			}
+		}
+		if wait(p.pace.kill) {
+			return
+		}
+	}
+	p.log.Warn("the proxy is killed")
+	for {
+		if child := p.current(); child != nil {
+			child.kill()
+		}
+		// A process that was just being started is killed with the next round.
+		select {
+		case <-p.ended:
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+func (p *proxy) askToDrain(url string, hurry <-chan struct{}) {
+	ctx, cancel := context.WithTimeout(context.Background(), p.pace.admin)
+	defer cancel()
+	go func() {
+		select {
+		case <-hurry:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	if err := ask(ctx, http.MethodPost, url); err != nil {
+		p.log.Warn("the proxy could not be asked to drain", "error", err)
+		return
+	}
+	p.log.Info("proxy drains")
+}

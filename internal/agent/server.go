@@ -1,0 +1,157 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+)
+
+// maxProbes is how many probes are asked at a time; the port is open to the network.
+const maxProbes = 32
+
+// server answers the kubelet, and the app's quitquitquit.
+type server struct {
+	// ready and alive return nil, or why not.
+	ready, alive func(context.Context) error
+	// expiry returns when the certificate ends, in Unix seconds.
+	expiry  func() int64
+	quit    func()
+	prober  *prober
+	probes  map[string]agentspec.Probe
+	slots   chan struct{}
+	log     *slog.Logger
+	metrics *metrics
+	// wasReady is for the log, of changes only.
+	wasReady atomic.Bool
+}
+
+func newServer(probes []agentspec.Probe, prober *prober, log *slog.Logger, metrics *metrics) *server {
+	s := &server{
+		prober: prober, probes: make(map[string]agentspec.Probe), slots: make(chan struct{}, maxProbes), log: log, metrics: metrics,
+	}
+	for _, p := range probes {
+		s.probes[p.Path] = p
+	}
+	return s
+}
+
+// http returns the server to start.
+func (s *server) http() *http.Server {
+	server := &http.Server{
+		Handler: s,
+		// No limit for the whole request: it would cut off hooks that take longer.
+		ReadHeaderTimeout: 5 * time.Second,
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	// A connection costs a goroutine and buffers, and the kubelet makes a new one for
+	// each probe anyway.
+	server.SetKeepAlivesEnabled(false)
+	return server
+}
+
+// ServeHTTP answers by the exact path; those of probes may hold anything.
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if r.URL.Path == "/quitquitquit" {
+		s.serveQuit(w, r)
+		return
+	}
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		reply(w, http.StatusMethodNotAllowed, "ask with GET")
+		return
+	}
+	switch r.URL.Path {
+	case "/ready":
+		err := s.ready(r.Context())
+		if s.wasReady.Swap(err == nil) != (err == nil) {
+			if err == nil {
+				s.log.Info("ready")
+			} else {
+				s.log.Warn("not ready", "reason", err.Error())
+			}
+		}
+		state(w, err)
+	case "/alive":
+		state(w, s.alive(r.Context()))
+	case "/metrics":
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+		s.metrics.write(w, s.expiry(), s.ready(r.Context()) == nil)
+	default:
+		probe, ok := s.probes[r.URL.Path]
+		if !ok {
+			reply(w, http.StatusNotFound, "there is no such page")
+			return
+		}
+		s.serveProbe(w, r, probe)
+	}
+}
+
+func (s *server) serveProbe(w http.ResponseWriter, r *http.Request, probe agentspec.Probe) {
+	select {
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+	default:
+		reply(w, http.StatusServiceUnavailable, "too many probes are being asked")
+		return
+	}
+	a := s.prober.ask(r.Context(), probe, r.Header)
+	s.metrics.probesAsked.Add(1)
+	if !a.ok() {
+		s.metrics.probesMissed.Add(1)
+		s.log.Debug("probe failed", "path", probe.Path, "reason", a.reason)
+	}
+	reply(w, a.status, a.reason)
+}
+
+// serveQuit ends the agent for an app that has done its work.
+func (s *server) serveQuit(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case !isLocal(r.RemoteAddr):
+		reply(w, http.StatusForbidden, "only the pod's own containers may, over 127.0.0.1 or ::1")
+	case r.Method != http.MethodPost:
+		w.Header().Set("Allow", "POST")
+		reply(w, http.StatusMethodNotAllowed, "ask with POST")
+	default:
+		reply(w, http.StatusOK, "the proxy drains and stops")
+		s.quit()
+	}
+}
+
+// isLocal reports whether the client is in the pod. What the proxy's inbound side
+// passes on comes from a loopback address too, but from one of its own.
+func isLocal(client string) bool {
+	from, err := netip.ParseAddrPort(client)
+	if err != nil {
+		return false
+	}
+	addr := from.Addr().Unmap()
+	return addr.IsLoopback() && addr != appSource4
+}
+
+func state(w http.ResponseWriter, err error) {
+	if err != nil {
+		reply(w, http.StatusServiceUnavailable, err.Error())
+		return
+	}
+	reply(w, http.StatusOK, "ok")
+}
+
+func reply(w http.ResponseWriter, status int, text string) {
+	w.WriteHeader(status)
+	if status != http.StatusNoContent && status != http.StatusNotModified {
+		fmt.Fprintln(w, text)
+	}
+}
+
+var errDraining = errors.New("the proxy drains")

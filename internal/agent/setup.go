@@ -1,0 +1,141 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+)
+
+// programName is the agent's in BinDir.
+const programName = "outrigger-agent"
+
+var initCommand = command{
+	name:    "init",
+	usage:   "init [FLAGS]",
+	summary: "redirect the pod's traffic and bring the agent (the init container)",
+	long: `Init writes the rules that send the pod's TCP connections through the proxy, as
+OUTRIGGER_REDIRECTION says, and copies the agent to ` + agentspec.BinDir + `, where the
+sidecar container finds it. It needs the capability NET_ADMIN.
+
+  OUTRIGGER_REDIRECTION='{"excludeInboundPorts":[9000]}' outrigger-agent init`,
+	prepare: func(p *program, flags *flag.FlagSet) func([]string) error {
+		to := flags.String("to", agentspec.BinDir+"/", "`DEST` of the copy, a folder if it ends in a slash")
+		return func(args []string) error {
+			if err := noArgs(args); err != nil {
+				return err
+			}
+			text, ok := p.env(agentspec.EnvRedirection)
+			if !ok {
+				return misuse{fmt.Errorf("environment variable %s is not set; the injector sets it", agentspec.EnvRedirection)}
+			}
+			var redirection agentspec.Redirection
+			ignored, err := decode(text, &redirection)
+			if err != nil {
+				return misuse{fmt.Errorf("%s: %w", agentspec.EnvRedirection, err)}
+			}
+			if ignored != nil {
+				// What is not redirected as it should be is worse than a pod that waits.
+				return misuse{fmt.Errorf("%s: %w; the init image is older than the injector", agentspec.EnvRedirection, ignored)}
+			}
+			if p.redirect == nil {
+				return errors.New("this program cannot redirect traffic")
+			}
+			if err := p.redirect(redirection); err != nil {
+				return err
+			}
+			return copySelf(*to)
+		}
+	},
+}
+
+var copyCommand = command{
+	name:    "copy",
+	usage:   "copy [DEST]",
+	summary: "bring the agent only",
+	long: `Copy copies the agent to DEST, or into it if it is a folder or ends in a slash. The
+default is ` + agentspec.BinDir + `/. The file is there as a whole or not at all.
+
+  outrigger-agent copy
+  outrigger-agent copy /shared/bin/`,
+	prepare: func(*program, *flag.FlagSet) func([]string) error {
+		return func(args []string) error {
+			if len(args) == 0 {
+				args = []string{agentspec.BinDir + "/"}
+			}
+			if err := noArgs(args[1:]); err != nil {
+				return err
+			}
+			return copySelf(args[0])
+		}
+	},
+}
+
+// copySelf copies the running program.
+func copySelf(to string) error {
+	if info, err := os.Stat(to); strings.HasSuffix(to, "/") || err == nil && info.IsDir() {
+		to = filepath.Join(to, programName)
+	}
+	from, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return fmt.Errorf("opening the agent's own program: %w", err)
+	}
+	defer from.Close()
+	if err := writeFile(to, from, 0o755); err != nil {
+		return fmt.Errorf("copying the agent to %s: %w", to, err)
+	}
+	return nil
+}
+
+var waitCommand = command{
+	name:    "wait",
+	usage:   "wait [FLAGS]",
+	summary: "wait until the agent reports the pod as ready (a postStart hook)",
+	long: `Wait returns when the agent of this pod answers that it is ready. As the postStart
+hook of an ordinary sidecar container it holds the app's containers back. It ends
+with 3 if that takes longer than --timeout.
+
+  outrigger-agent wait --timeout 2m`,
+	prepare: func(p *program, flags *flag.FlagSet) func([]string) error {
+		url := flags.String("url", "http://127.0.0.1:15901/ready", "`URL` that is asked")
+		timeout := flags.Duration("timeout", 5*time.Minute, "how `LONG` to wait, for example 30s")
+		return func(args []string) error {
+			if err := noArgs(args); err != nil {
+				return err
+			}
+			if !isHTTP(*url) {
+				return misuse{fmt.Errorf("--url: %q is not an http URL", *url)}
+			}
+			return wait(*url, *timeout)
+		}
+	},
+}
+
+func wait(url string, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	last := errors.New("there was no time")
+	for {
+		attempt, done := context.WithTimeout(ctx, 3*time.Second)
+		err := ask(attempt, http.MethodGet, url)
+		done()
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() == nil {
+			last = err
+		}
+		select {
+		case <-ctx.Done():
+			return refusal{fmt.Errorf("not ready within %v: %w", timeout, last)}
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}

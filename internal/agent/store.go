@@ -1,0 +1,171 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// The identity files' names.
+const (
+	keyFile    = "key.pem"
+	chainFile  = "chain.pem"
+	bundleFile = "bundle.pem"
+
+	// dataLink is the link that is swapped, and generationPrefix begins the names of
+	// the folders that it leads to.
+	dataLink         = "..data"
+	generationPrefix = "..generation-"
+)
+
+// keyPEM is a private key. It shows itself to nobody who prints it.
+type keyPEM []byte
+
+func (keyPEM) Format(f fmt.State, _ rune)   { fmt.Fprint(f, hiddenKey) }
+func (keyPEM) MarshalText() ([]byte, error) { return []byte(hiddenKey), nil }
+
+const hiddenKey = "(private key)"
+
+// material is the content of the identity files.
+type material struct {
+	key           keyPEM
+	chain, bundle []byte
+}
+
+// Format hides the key from whoever prints the whole.
+func (m material) Format(f fmt.State, _ rune) { fmt.Fprintf(f, "%s%s%s", m.key, m.chain, m.bundle) }
+
+// store is the identity folder. Its files are links through ..data, which is swapped
+// in one step, so that a reader who follows ..data once sees a key, a chain and a
+// bundle that belong together. The generation before stays until the next swap, for
+// readers who are on their way.
+type store struct{ dir string }
+
+// openStore makes the folder, if it is not there.
+func openStore(dir string) (*store, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("making the identity folder: %w", err)
+	}
+	// A volume's own folder belongs to the kubelet; the generations are 0700 anyway.
+	if err := os.Chmod(dir, 0o700); err != nil && !errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("protecting the identity folder: %w", err)
+	}
+	return &store{dir}, nil
+}
+
+// read returns what is in the folder. The error wraps fs.ErrNotExist if there is
+// nothing.
+func (s *store) read() (material, error) {
+	generation, err := os.Readlink(filepath.Join(s.dir, dataLink))
+	if err != nil {
+		return material{}, err
+	}
+	var m material
+	for name, into := range map[string]*[]byte{keyFile: (*[]byte)(&m.key), chainFile: &m.chain, bundleFile: &m.bundle} {
+		if *into, err = os.ReadFile(filepath.Join(s.dir, generation, name)); err != nil {
+			return material{}, err
+		}
+	}
+	return m, nil
+}
+
+// write replaces the files as one. After an error the old ones are there.
+func (s *store) write(m material) error {
+	if err := s.replace(m); err != nil {
+		return fmt.Errorf("writing the identity files: %w", err)
+	}
+	return nil
+}
+
+func (s *store) replace(m material) error {
+	before, err := os.Readlink(filepath.Join(s.dir, dataLink))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	s.clean(before)
+	generation, err := os.MkdirTemp(s.dir, generationPrefix)
+	if err != nil {
+		return err
+	}
+	err = s.fill(generation, m)
+	if err == nil {
+		err = s.link(filepath.Base(generation), dataLink)
+	}
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(generation))
+	}
+	for _, name := range []string{keyFile, chainFile, bundleFile} {
+		target := filepath.Join(dataLink, name)
+		if is, err := os.Readlink(filepath.Join(s.dir, name)); err == nil && is == target {
+			continue
+		}
+		if err := s.link(target, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *store) fill(generation string, m material) error {
+	for _, f := range []struct {
+		name    string
+		content []byte
+		mode    fs.FileMode
+	}{{keyFile, m.key, 0o600}, {chainFile, m.chain, 0o644}, {bundleFile, m.bundle, 0o644}} {
+		if err := os.WriteFile(filepath.Join(generation, f.name), f.content, f.mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// link puts a link in place of what has that name.
+func (s *store) link(target, name string) error {
+	next := filepath.Join(s.dir, name+".next")
+	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Symlink(target, next); err != nil {
+		return err
+	}
+	return os.Rename(next, filepath.Join(s.dir, name))
+}
+
+// clean removes the generations but the one to keep. What cannot be removed is tried
+// again with the next swap.
+func (s *store) clean(keep string) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), generationPrefix) && e.Name() != keep {
+			_ = os.RemoveAll(filepath.Join(s.dir, e.Name()))
+		}
+	}
+}
+
+// writeFile writes a file as a whole or not at all.
+func writeFile(name string, content io.Reader, mode fs.FileMode) error {
+	dir, base := filepath.Dir(name), filepath.Base(name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, "."+base+".*")
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, content)
+	err = errors.Join(err, f.Chmod(mode), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+)
+
+// build builds the agent as it is built for the image. The tag leaves out gRPC's tracing
+// pages, of which the agent has none, and with them 2 MiB.
+func build(dir string) (string, error) {
+	program := filepath.Join(dir, "outrigger-agent")
+	cmd := exec.Command("go", "build", "-trimpath", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o", program, "github.com/outrigger-mesh/outrigger/cmd/outrigger-agent")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building the agent: %w\n%s", err, out)
+	}
+	return program, nil
+}
+
+// pod is an agent at work, with a controller and an app in this process.
+type pod struct {
+	cmd        *exec.Cmd
+	address    string
+	controller *controller
+	closers    []func()
+}
+
+func (p *pod) stop() {
+	_ = p.cmd.Process.Kill()
+	_ = p.cmd.Wait()
+	for _, close := range p.closers {
+		close()
+	}
+}
+
+func startPod(ctx context.Context, dir, program string) (*pod, error) {
+	c, err := startController()
+	if err != nil {
+		return nil, err
+	}
+	p := &pod{controller: c, closers: []func(){c.stop}}
+	web := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	tls := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	service := grpc.NewServer()
+	grpc_health_v1.RegisterHealthServer(service, health.NewServer())
+	go service.Serve(listener)
+	p.closers = append(p.closers, web.Close, tls.Close, service.Stop)
+
+	// The port is the next that is free; nobody else is told of it.
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	p.address = free.Addr().String()
+	free.Close()
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	spec, err := agentspec.EnvValue(agentspec.Spec{
+		Command: []string{self, "-sleep"},
+		Probes: []agentspec.Probe{
+			{Path: "/probe/0", Kind: agentspec.HTTP, Port: port(web.Listener), Host: "127.0.0.1", URL: "/", TimeoutSeconds: 5},
+			{Path: "/probe/1", Kind: agentspec.HTTP, Scheme: "HTTPS", Port: port(tls.Listener), Host: "127.0.0.1", URL: "/", TimeoutSeconds: 5},
+			{Path: "/probe/2", Kind: agentspec.TCP, Port: port(web.Listener), Host: "127.0.0.1", TimeoutSeconds: 5},
+			{Path: "/probe/3", Kind: agentspec.GRPC, Port: port(listener), Host: "127.0.0.1", TimeoutSeconds: 5},
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	for name, content := range map[string][]byte{"token": []byte("token"), "ca.crt": c.bundle} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			return nil, err
+		}
+	}
+	p.cmd = exec.CommandContext(ctx, program, "run", "--listen", p.address, "--identity-address", c.address,
+		"--identity-dir", filepath.Join(dir, "identity"), "--token-file", filepath.Join(dir, "token"), "--bundle-file", filepath.Join(dir, "ca.crt"))
+	p.cmd.Env = append(os.Environ(), agentspec.EnvSpec+"="+spec, agentspec.EnvController+"="+host, agentspec.EnvTrustDomain+"=cluster.local",
+		agentspec.EnvPodNamespace+"=bench", agentspec.EnvPodUID+"=1", agentspec.EnvServiceAccount+"=bench")
+	var log bytes.Buffer
+	p.cmd.Stderr = &log
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	for {
+		if err := p.get(ctx, "/ready"); err == nil {
+			return p, nil
+		} else if ctx.Err() != nil {
+			return nil, fmt.Errorf("the agent does not get ready: %w", err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func port(l net.Listener) int32 { return int32(l.Addr().(*net.TCPAddr).Port) }
+
+func (p *pod) get(ctx context.Context, path string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.address+path, nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", path, response.Status)
+	}
+	return nil
+}
+
+// certificates waits until the agent has had so many.
+func (p *pod) certificates(ctx context.Context, n int) error {
+	for p.controller.issued.Load() < int64(n) {
+		if ctx.Err() != nil {
+			return fmt.Errorf("the agent asked for %d certificates only", p.controller.issued.Load())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return nil
+}
+
+// probe has every probe answered n times.
+func (p *pod) probe(ctx context.Context, n int) error {
+	for range n {
+		for i := range 4 {
+			if err := p.get(ctx, "/probe/"+strconv.Itoa(i)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// memory is what a process holds, in bytes.
+type memory struct{ resident, anonymous int64 }
+
+// settled returns the memory after the agent was left alone for a moment, in which it is
+// probed as the kubelet does.
+func (p *pod) settled(ctx context.Context) (memory, error) {
+	for range 3 {
+		if err := p.get(ctx, "/ready"); err != nil {
+			return memory{}, err
+		}
+		time.Sleep(time.Second)
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		return memory{}, err
+	}
+	var m memory
+	for line := range strings.Lines(string(status)) {
+		fields := strings.Fields(line)
+		if len(fields) != 3 {
+			continue
+		}
+		n, _ := strconv.ParseInt(fields[1], 10, 64)
+		switch fields[0] {
+		case "VmRSS:":
+			m.resident = n << 10
+		case "RssAnon:":
+			m.anonymous = n << 10
+		}
+	}
+	if m.resident == 0 {
+		return memory{}, errors.New("/proc does not say what the agent holds")
+	}
+	return m, nil
+}
