@@ -1,0 +1,229 @@
+package lab
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// captureLimit is how many bytes of frames a Capture keeps.
+const captureLimit = 64 << 20
+
+// Frame is an Ethernet frame that was seen on a link.
+type Frame struct {
+	// Sent is true for frames that the network's owner sent, false for those that it
+	// got.
+	Sent bool
+	Data []byte
+}
+
+// Capture keeps the frames of a network's link, the pod's connection to the
+// bridge; what stays on the loopback link is not among them. Its methods can be
+// called from any goroutine.
+type Capture struct {
+	network *Network
+	file    *os.File
+	raw     interface {
+		Read(func(fd uintptr) bool) error
+	}
+	done chan struct{}
+
+	mu      sync.Mutex
+	frames  []Frame
+	size    int
+	dropped int
+	err     error
+}
+
+// Capture begins to keep frames, until ctx ends, the pod ends or Close is called.
+// It keeps 64 MiB at most and counts the rest.
+func (n *Network) Capture(ctx context.Context) (*Capture, error) {
+	c := &Capture{network: n, done: make(chan struct{})}
+	err := n.Do(func() error {
+		device, err := net.InterfaceByName(n.device)
+		if err != nil {
+			return err
+		}
+		// Without a protocol nothing arrives before it is bound to the one link.
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		if err != nil {
+			return fmt.Errorf("a packet socket: %w", err)
+		}
+		// More than the system's limit is for root only, and not needed.
+		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20) != nil {
+			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 8<<20)
+		}
+		all := binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, unix.ETH_P_ALL))
+		if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: device.Index}); err != nil {
+			_ = unix.Close(fd)
+			return fmt.Errorf("binding a packet socket to %s: %w", n.device, err)
+		}
+		c.file = os.NewFile(uintptr(fd), "packets")
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("capturing in %s: %w", n.name, err)
+	}
+	if c.raw, err = c.file.SyscallConn(); err != nil {
+		return nil, errors.Join(fmt.Errorf("capturing in %s: %w", n.name, err), c.file.Close())
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return nil, errors.Join(fmt.Errorf("capturing in %s: %w", n.name, ErrClosed), c.file.Close())
+	}
+	n.captures[c] = struct{}{}
+	stop := context.AfterFunc(ctx, c.Close)
+	go func() {
+		defer stop()
+		defer close(c.done)
+		// It returns when the file is closed.
+		_ = c.raw.Read(func(fd uintptr) bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.drain(int(fd))
+			return c.err != nil
+		})
+	}()
+	return c, nil
+}
+
+// drain takes what has arrived.
+func (c *Capture) drain(fd int) {
+	buffer := make([]byte, 1<<16+64)
+	for {
+		n, from, err := unix.Recvfrom(fd, buffer, unix.MSG_DONTWAIT)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EAGAIN):
+			return
+		case err != nil:
+			c.err = err
+			return
+		}
+		if c.size+n > captureLimit {
+			c.dropped++
+			continue
+		}
+		sender, _ := from.(*unix.SockaddrLinklayer)
+		c.frames = append(c.frames, Frame{
+			Sent: sender != nil && sender.Pkttype == unix.PACKET_OUTGOING,
+			Data: slices.Clone(buffer[:n]),
+		})
+		c.size += n
+	}
+}
+
+// Frames returns the frames so far, those of all traffic that was seen to arrive
+// included. The caller must not change their bytes.
+func (c *Capture) Frames() []Frame {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.take()
+	return slices.Clone(c.frames)
+}
+
+// take drains the socket if it is open.
+func (c *Capture) take() {
+	if control, err := c.file.SyscallConn(); err == nil {
+		_ = control.Control(func(fd uintptr) { c.drain(int(fd)) })
+	}
+}
+
+// Dropped returns how many frames were too many to keep. What the kernel itself
+// dropped for want of room is counted as well.
+func (c *Capture) Dropped() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if control, err := c.file.SyscallConn(); err == nil {
+		_ = control.Control(func(fd uintptr) {
+			// Asking sets the kernel's counter to zero.
+			if stats, err := unix.GetsockoptTpacketStats(int(fd), unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
+				c.dropped += int(stats.Drops)
+			}
+		})
+	}
+	return c.dropped
+}
+
+// Close ends the capture. The frames that were seen can still be asked for.
+func (c *Capture) Close() {
+	c.network.mu.Lock()
+	delete(c.network.captures, c)
+	c.network.mu.Unlock()
+	c.end()
+}
+
+func (c *Capture) end() {
+	c.mu.Lock()
+	c.take()
+	c.mu.Unlock()
+	_ = c.file.Close()
+	<-c.done
+}
+
+// Segment is the TCP segment of a frame.
+type Segment struct {
+	From, To netip.AddrPort
+	Payload  []byte
+}
+
+// Segment returns the TCP segment that the frame carries, if it does. IPv6
+// extension headers and fragments are not looked into.
+func (f Frame) Segment() (Segment, bool) {
+	const header = 14
+	if len(f.Data) < header {
+		return Segment{}, false
+	}
+	packet := f.Data[header:]
+	var from, to netip.Addr
+	switch kind := binary.BigEndian.Uint16(f.Data[12:header]); {
+	case kind == unix.ETH_P_IP && len(packet) >= 20 && packet[9] == unix.IPPROTO_TCP:
+		from, to = netip.AddrFrom4([4]byte(packet[12:16])), netip.AddrFrom4([4]byte(packet[16:20]))
+		size, total := int(packet[0]&0xf)*4, int(binary.BigEndian.Uint16(packet[2:4]))
+		// A frame may be padded. One that the kernel has yet to cut up may have no length.
+		if total > size && total < len(packet) {
+			packet = packet[:total]
+		}
+		packet = packet[min(size, len(packet)):]
+	case kind == unix.ETH_P_IPV6 && len(packet) >= 40 && packet[6] == unix.IPPROTO_TCP:
+		from, to = netip.AddrFrom16([16]byte(packet[8:24])), netip.AddrFrom16([16]byte(packet[24:40]))
+		packet = packet[40:]
+	default:
+		return Segment{}, false
+	}
+	if len(packet) < 20 {
+		return Segment{}, false
+	}
+	return Segment{
+		From:    netip.AddrPortFrom(from, binary.BigEndian.Uint16(packet[0:2])),
+		To:      netip.AddrPortFrom(to, binary.BigEndian.Uint16(packet[2:4])),
+		Payload: packet[min(int(packet[12]>>4)*4, len(packet)):],
+	}, true
+}
+
+// WaitFor waits until a frame has been seen that is wanted.
+func (c *Capture) WaitFor(ctx context.Context, wanted func(Frame) bool) error {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if slices.ContainsFunc(c.Frames(), wanted) {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for a frame in %s: %w", c.network.name, ctx.Err())
+		}
+	}
+}

@@ -1,0 +1,229 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// environment returns a container's environment, "NAME=value", as a kubelet makes
+// it, but for the variables of services.
+func (p *Pod) environment(container *corev1.Container) ([]string, error) {
+	values := make(map[string]string)
+	var order []string
+	put := func(name, value string) {
+		if _, ok := values[name]; !ok {
+			order = append(order, name)
+		}
+		values[name] = value
+	}
+	put("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+	put("HOME", "/")
+	put("HOSTNAME", p.hostname())
+	for _, from := range container.EnvFrom {
+		data, err := p.envFrom(from)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range slices.Sorted(maps.Keys(data)) {
+			put(from.Prefix+name, data[name])
+		}
+	}
+	for _, variable := range container.Env {
+		value, ok, err := p.envValue(variable, values)
+		if err != nil {
+			return nil, fmt.Errorf("its variable %s: %w", variable.Name, err)
+		}
+		if ok {
+			put(variable.Name, value)
+		}
+	}
+	var env []string
+	for _, name := range order {
+		env = append(env, name+"="+values[name])
+	}
+	return env, nil
+}
+
+func (p *Pod) envFrom(from corev1.EnvFromSource) (map[string]string, error) {
+	if from.ConfigMapRef == nil {
+		return nil, errors.New("its envFrom: the lab has ConfigMaps only")
+	}
+	data, ok := p.configMap(from.ConfigMapRef.Name)
+	if !ok && (from.ConfigMapRef.Optional == nil || !*from.ConfigMapRef.Optional) {
+		return nil, fmt.Errorf("its envFrom: there is no ConfigMap %s", from.ConfigMapRef.Name)
+	}
+	return data, nil
+}
+
+// envValue returns the value of a variable, and false for one that is optional and
+// has none.
+func (p *Pod) envValue(variable corev1.EnvVar, values map[string]string) (string, bool, error) {
+	switch from := variable.ValueFrom; {
+	case from == nil:
+		return expand(variable.Value, values), true, nil
+	case from.FieldRef != nil:
+		value, err := p.field(from.FieldRef.FieldPath)
+		return value, true, err
+	case from.ConfigMapKeyRef != nil:
+		ref := from.ConfigMapKeyRef
+		data, _ := p.configMap(ref.Name)
+		value, ok := data[ref.Key]
+		if !ok && (ref.Optional == nil || !*ref.Optional) {
+			return "", false, fmt.Errorf("there is no ConfigMap %s with a key %s", ref.Name, ref.Key)
+		}
+		return value, ok, nil
+	case from.SecretKeyRef != nil && from.SecretKeyRef.Optional != nil && *from.SecretKeyRef.Optional:
+		return "", false, nil
+	}
+	return "", false, errors.New("the lab has values, fields and ConfigMaps only")
+}
+
+// field returns a field of the pod, in the words of the downward API.
+func (p *Pod) field(name string) (string, error) {
+	pod := p.object
+	if in, key, ok := strings.Cut(strings.TrimSuffix(name, "']"), "['"); ok {
+		switch in {
+		case "metadata.labels":
+			return pod.Labels[key], nil
+		case "metadata.annotations":
+			return pod.Annotations[key], nil
+		}
+	}
+	switch name {
+	case "metadata.name":
+		return pod.Name, nil
+	case "metadata.namespace":
+		return pod.Namespace, nil
+	case "metadata.uid":
+		return string(pod.UID), nil
+	case "metadata.labels":
+		return keyValues(pod.Labels), nil
+	case "metadata.annotations":
+		return keyValues(pod.Annotations), nil
+	case "spec.serviceAccountName":
+		return pod.Spec.ServiceAccountName, nil
+	case "spec.nodeName":
+		return pod.Spec.NodeName, nil
+	case "status.podIP":
+		return p.addresses[0].String(), nil
+	case "status.podIPs":
+		return joinAddresses(p.addresses), nil
+	case "status.hostIP":
+		return p.lab.links.nodes[0].Addr().String(), nil
+	case "status.hostIPs":
+		var nodes []netip.Addr
+		for _, prefix := range p.lab.links.nodes {
+			nodes = append(nodes, prefix.Addr())
+		}
+		return joinAddresses(nodes), nil
+	}
+	return "", fmt.Errorf("the lab does not know the field %s", name)
+}
+
+func joinAddresses(addresses []netip.Addr) string {
+	var texts []string
+	for _, addr := range addresses {
+		texts = append(texts, addr.String())
+	}
+	return strings.Join(texts, ",")
+}
+
+// keyValues writes labels as a kubelet does.
+func keyValues(of map[string]string) string {
+	var b strings.Builder
+	for _, key := range slices.Sorted(maps.Keys(of)) {
+		_, _ = fmt.Fprintf(&b, "%s=%q\n", key, of[key])
+	}
+	return b.String()
+}
+
+// expand replaces $(NAME) by a variable's value where there is one, and $$ by a
+// dollar sign.
+func expand(text string, values map[string]string) string {
+	var b strings.Builder
+	for {
+		before, after, ok := strings.Cut(text, "$")
+		b.WriteString(before)
+		if !ok {
+			return b.String()
+		}
+		name, rest, closed := strings.Cut(strings.TrimPrefix(after, "("), ")")
+		value, known := values[name]
+		switch {
+		case strings.HasPrefix(after, "$"):
+			b.WriteByte('$')
+			text = after[1:]
+		case strings.HasPrefix(after, "(") && closed && known:
+			b.WriteString(value)
+			text = rest
+		case strings.HasPrefix(after, "(") && closed:
+			b.WriteString("$(" + name + ")")
+			text = rest
+		default:
+			b.WriteByte('$')
+			text = after
+		}
+	}
+}
+
+// expandAll expands each text with the variables of an environment.
+func expandAll(texts, env []string) []string {
+	values := make(map[string]string)
+	for _, variable := range env {
+		name, value, _ := strings.Cut(variable, "=")
+		values[name] = value
+	}
+	var expanded []string
+	for _, text := range texts {
+		expanded = append(expanded, expand(text, values))
+	}
+	return expanded
+}
+
+// lookupEnv returns a variable of an environment.
+func lookupEnv(env []string, name string) string {
+	for _, variable := range env {
+		if value, ok := strings.CutPrefix(variable, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// hostname is the pod's name for itself.
+func (p *Pod) hostname() string {
+	if p.object.Spec.Hostname != "" {
+		return p.object.Spec.Hostname
+	}
+	// A kubelet cuts it to what Linux takes.
+	return strings.TrimRight(p.object.Name[:min(len(p.object.Name), 63)], "-.")
+}
+
+// hostsFile returns the content of /etc/hosts with names of somebody's own and those
+// of the lab.
+func hostsFile(own, hosts map[string][]netip.Addr) []byte {
+	var b strings.Builder
+	b.WriteString("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n")
+	for _, names := range []map[string][]netip.Addr{own, hosts} {
+		for _, name := range slices.Sorted(maps.Keys(names)) {
+			for _, addr := range names[name] {
+				_, _ = fmt.Fprintf(&b, "%s\t%s\n", addr.Unmap(), name)
+			}
+		}
+	}
+	return []byte(b.String())
+}
+
+// configMap returns a ConfigMap of the pod's namespace.
+func (p *Pod) configMap(name string) (map[string]string, bool) {
+	if p.lab.options.ConfigMap == nil {
+		return nil, false
+	}
+	return p.lab.options.ConfigMap(p.object.Namespace, name)
+}

@@ -1,0 +1,364 @@
+package lab
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Links: the node's, which all pods are on, and each pod's.
+const (
+	bridge = "pods0"
+	podEnd = "eth0"
+)
+
+// links makes links and addresses. The zero value is one without a node.
+type links struct {
+	node  *Network
+	nodes []netip.Prefix
+	// bridge is the bridge's index on the node.
+	bridge int
+}
+
+// settings are what links are told by files below /proc/sys/net. A namespace has
+// some of the machine's to begin with, so those that matter are written.
+var (
+	settings = map[string]string{
+		"ipv4/conf/all/rp_filter":         "0",
+		"ipv4/conf/default/rp_filter":     "0",
+		"ipv4/ip_unprivileged_port_start": "0",
+	}
+	settings6 = map[string]string{
+		"ipv6/conf/all/disable_ipv6":     "0",
+		"ipv6/conf/default/disable_ipv6": "0",
+		"ipv6/conf/lo/disable_ipv6":      "0",
+		// An address is there at once, without asking whether others have it.
+		"ipv6/conf/all/accept_dad":     "0",
+		"ipv6/conf/default/accept_dad": "0",
+		"ipv6/conf/all/accept_ra":      "0",
+		"ipv6/conf/default/accept_ra":  "0",
+	}
+	// The node forwards, so that what nobody has is answered at once as unreachable.
+	nodeSettings = map[string]string{
+		"ipv4/ip_forward":                  "1",
+		"ipv4/conf/all/send_redirects":     "0",
+		"ipv4/conf/default/send_redirects": "0",
+	}
+	nodeSettings6 = map[string]string{"ipv6/conf/all/forwarding": "1"}
+	podSettings   = map[string]string{"ipv4/ip_forward": "0"}
+)
+
+// set writes settings of the namespace of the thread that runs.
+func set(all ...map[string]string) error {
+	for _, values := range all {
+		for name, value := range values {
+			file := path.Join("/proc/sys/net", name)
+			if is, err := os.ReadFile(file); err == nil && strings.TrimSpace(string(is)) == value {
+				continue
+			}
+			if err := os.WriteFile(file, []byte(value), 0); err != nil {
+				return fmt.Errorf("setting %s to %s: %w", file, value, err)
+			}
+		}
+	}
+	return nil
+}
+
+func hasIPv6() bool {
+	_, err := os.Stat("/proc/sys/net/ipv6/conf")
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// makeNode makes the node's bridge.
+func (l *links) makeNode(node *Network, addresses []netip.Prefix) error {
+	l.node, l.nodes = node, addresses
+	return node.Do(func() error {
+		all := []map[string]string{settings, nodeSettings}
+		if hasIPv6() {
+			all = append(all, settings6, nodeSettings6)
+		} else if slices.ContainsFunc(addresses, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
+			l.nodes = slices.DeleteFunc(slices.Clone(addresses), func(p netip.Prefix) bool { return p.Addr().Is6() })
+		}
+		if err := set(all...); err != nil {
+			return err
+		}
+		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+		if err != nil {
+			return fmt.Errorf("asking the kernel for links: %w", err)
+		}
+		defer h.Close()
+		if err := loopbackUp(h); err != nil {
+			return err
+		}
+		attributes := netlink.NewLinkAttrs()
+		attributes.Name = bridge
+		// Else the bridge takes another address whenever a pod comes.
+		attributes.HardwareAddr = hardwareAddr("the node")
+		if err := h.LinkAdd(&netlink.Bridge{LinkAttrs: attributes, MulticastSnooping: new(false)}); err != nil {
+			return fmt.Errorf("making the bridge: %w", err)
+		}
+		link, err := h.LinkByName(bridge)
+		if err != nil {
+			return fmt.Errorf("the bridge: %w", err)
+		}
+		l.bridge = link.Attrs().Index
+		for _, prefix := range l.nodes {
+			if err := addAddress(h, link, prefix); err != nil {
+				return fmt.Errorf("the node: %w", err)
+			}
+		}
+		if err := h.LinkSetUp(link); err != nil {
+			return fmt.Errorf("the bridge: %w", err)
+		}
+		return nil
+	})
+}
+
+// makePod connects a pod's network to the bridge. outside is the name of the link
+// on the node.
+func (l *links) makePod(pod *Network, outside string, addresses []netip.Addr) error {
+	inside, err := pod.open()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = inside.Close() }()
+	if err := pod.Do(func() error { return l.prepare(addresses) }); err != nil {
+		return err
+	}
+	err = l.node.Do(func() error {
+		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+		if err != nil {
+			return fmt.Errorf("asking the kernel for links: %w", err)
+		}
+		defer h.Close()
+		attributes := netlink.NewLinkAttrs()
+		attributes.Name, attributes.MasterIndex, attributes.Flags = outside, l.bridge, net.FlagUp
+		veth := &netlink.Veth{
+			LinkAttrs: attributes,
+			PeerName:  podEnd, PeerNamespace: netlink.NsFd(int(inside.Fd())),
+			// A pod that comes with the address of one that has gone has its hardware
+			// address too, so that nobody talks to the one that has gone.
+			PeerHardwareAddr: hardwareAddr(addresses[0].String()),
+		}
+		if err := h.LinkAdd(veth); err != nil {
+			return fmt.Errorf("making a link to the bridge: %w", err)
+		}
+		for _, addr := range addresses {
+			if _, near := l.nodeOf(addr); !near {
+				route := &netlink.Route{LinkIndex: l.bridge, Dst: ipNet(netip.PrefixFrom(addr, addr.BitLen())), Scope: netlink.SCOPE_LINK}
+				if err := h.RouteReplace(route); err != nil {
+					return fmt.Errorf("the node's route to %s: %w", addr, err)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := pod.Do(func() error { return l.address(addresses) }); err != nil {
+		return err
+	}
+	err = l.node.Do(func() error {
+		var own []netip.Addr
+		for _, node := range l.nodes {
+			own = append(own, node.Addr())
+		}
+		return errors.Join(awaitUp(outside), awaitUp(bridge), awaitAsked(bridge, own))
+	})
+	if err != nil {
+		return err
+	}
+	return pod.Do(func() error { return errors.Join(awaitUp(podEnd), awaitAsked(podEnd, addresses)) })
+}
+
+// awaitUp waits until a link of the thread's namespace carries frames. The kernel
+// sees to that when it has time, within a second, or at once when somebody asks for
+// the link (since Linux 6.8); until then frames are lost.
+func awaitUp(name string) error {
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("asking the kernel for links: %w", err)
+	}
+	defer h.Close()
+	return poll("the link "+name+" to be up", func() (bool, error) {
+		link, err := h.LinkByName(name)
+		return err == nil && link.Attrs().OperState == netlink.OperUp, err
+	})
+}
+
+// awaitAsked waits until a link of the thread's namespace hears when its neighbours
+// ask who has its IPv6 addresses. That is a while after it is up, and who asks
+// before asks again a second later only.
+func awaitAsked(name string, addresses []netip.Addr) error {
+	for _, addr := range addresses {
+		if !addr.Is6() {
+			continue
+		}
+		bytes := addr.As16()
+		group := fmt.Sprintf("ff0200000000000000000001ff%x", bytes[13:])
+		err := poll("the link "+name+" to hear of "+addr.String(), func() (bool, error) {
+			groups, err := os.ReadFile("/proc/thread-self/net/igmp6")
+			for line := range strings.Lines(string(groups)) {
+				if f := strings.Fields(line); len(f) > 2 && f[1] == name && f[2] == group {
+					return true, nil
+				}
+			}
+			return false, err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// poll waits until f returns true.
+func poll(what string, f func() (bool, error)) error {
+	for end := time.Now().Add(linkTimeout); ; time.Sleep(time.Millisecond) {
+		ok, err := f()
+		if err != nil {
+			return fmt.Errorf("waiting for %s: %w", what, err)
+		}
+		if ok {
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("waiting for %s: it took more than %v", what, linkTimeout)
+		}
+	}
+}
+
+// linkTimeout is how long a link may take to be up.
+const linkTimeout = 5 * time.Second
+
+// prepare makes the namespace of the thread that runs ready for a link.
+func (l *links) prepare(addresses []netip.Addr) error {
+	all := []map[string]string{settings, podSettings}
+	if hasIPv6() {
+		all = append(all, settings6)
+	} else if slices.ContainsFunc(addresses, netip.Addr.Is6) {
+		return errors.New("the kernel has no IPv6")
+	}
+	return set(all...)
+}
+
+// address gives the link of a pod, in the namespace of the thread that runs, its
+// addresses and routes.
+func (l *links) address(addresses []netip.Addr) error {
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("asking the kernel for links: %w", err)
+	}
+	defer h.Close()
+	if err := loopbackUp(h); err != nil {
+		return err
+	}
+	link, err := h.LinkByName(podEnd)
+	if err != nil {
+		return fmt.Errorf("the link to the bridge: %w", err)
+	}
+	for _, addr := range addresses {
+		bits := addr.BitLen()
+		if node, near := l.nodeOf(addr); near {
+			bits = node.Bits()
+		}
+		if err := addAddress(h, link, netip.PrefixFrom(addr, bits)); err != nil {
+			return err
+		}
+	}
+	if err := h.LinkSetUp(link); err != nil {
+		return fmt.Errorf("the link to the bridge: %w", err)
+	}
+	for _, node := range l.nodes {
+		if !slices.ContainsFunc(addresses, func(a netip.Addr) bool { return a.Is4() == node.Addr().Is4() }) {
+			continue
+		}
+		// The way to the node is on the link also for a pod of another network.
+		way := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(netip.PrefixFrom(node.Addr(), node.Addr().BitLen())), Scope: netlink.SCOPE_LINK}
+		if err := h.RouteReplace(way); err != nil {
+			return fmt.Errorf("the route to the node: %w", err)
+		}
+		rest := &netlink.Route{LinkIndex: link.Attrs().Index, Gw: node.Addr().AsSlice()}
+		if err := h.RouteReplace(rest); err != nil {
+			return fmt.Errorf("the route over the node: %w", err)
+		}
+	}
+	return nil
+}
+
+// nodeOf returns the node's address in the network that addr is in.
+func (l *links) nodeOf(addr netip.Addr) (netip.Prefix, bool) {
+	for _, node := range l.nodes {
+		if node.Contains(addr) {
+			return node, true
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+// remove takes a pod's link away.
+func (l *links) remove(outside string) error {
+	return l.node.Do(func() error {
+		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+		if err != nil {
+			return fmt.Errorf("asking the kernel for links: %w", err)
+		}
+		defer h.Close()
+		link, err := h.LinkByName(outside)
+		if err != nil {
+			if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
+				return nil
+			}
+			return fmt.Errorf("the link %s on the node: %w", outside, err)
+		}
+		if err := h.LinkDel(link); err != nil {
+			return fmt.Errorf("the link %s on the node: %w", outside, err)
+		}
+		return nil
+	})
+}
+
+func loopbackUp(h *netlink.Handle) error {
+	lo, err := h.LinkByName("lo")
+	if err == nil {
+		err = h.LinkSetUp(lo)
+	}
+	if err != nil {
+		return fmt.Errorf("the loopback link: %w", err)
+	}
+	return nil
+}
+
+func addAddress(h *netlink.Handle, link netlink.Link, prefix netip.Prefix) error {
+	address := &netlink.Addr{IPNet: ipNet(prefix)}
+	if prefix.Addr().Is6() {
+		address.Flags = unix.IFA_F_NODAD
+	}
+	if err := h.AddrAdd(link, address); err != nil {
+		return fmt.Errorf("the address %s: %w", prefix, err)
+	}
+	return nil
+}
+
+func ipNet(prefix netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())}
+}
+
+// hardwareAddr makes a hardware address of a name.
+func hardwareAddr(name string) net.HardwareAddr {
+	sum := sha256.Sum256([]byte(name))
+	// Given by hand, and not a group's.
+	return append(net.HardwareAddr{0x0a}, sum[:5]...)
+}

@@ -1,0 +1,243 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// runToEnd runs an init container until it succeeds.
+func (c *Container) runToEnd(ctx context.Context) error {
+	defer close(c.over)
+	for wait := firstBackOff; ; wait = min(2*wait, lastBackOff) {
+		i, err := c.start()
+		if err != nil {
+			return c.wrap("starting", err)
+		}
+		select {
+		case <-i.done:
+		case <-ctx.Done():
+			_ = i.signal(syscall.SIGKILL)
+			<-i.done
+			return c.wrap("running", fmt.Errorf("%w; %s", ctx.Err(), c.output.last()))
+		}
+		code := i.code()
+		if code == 0 {
+			return nil
+		}
+		err = c.wrap("running", fmt.Errorf("it ended with code %d; %s", code, c.output.last()))
+		if c.pod.object.Spec.RestartPolicy == corev1.RestartPolicyNever {
+			return err
+		}
+		c.pod.lab.log.Warn("an init container failed and is started again", "pod", c.pod.Name(), "container", c.name, "code", code)
+		if !sleep(ctx, wait) {
+			return err
+		}
+		c.countRestart()
+	}
+}
+
+func (c *Container) countRestart() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.restarts++
+}
+
+// startFirst starts a container that is to stay and leaves it to supervise.
+func (c *Container) startFirst(ctx context.Context) error {
+	i, err := c.start()
+	if err != nil {
+		close(c.over)
+		return c.wrap("starting", err)
+	}
+	err = c.postStart(ctx, i)
+	c.pod.tasks.Go(func() { c.supervise(i) })
+	return err
+}
+
+// supervise starts the container again when it ends, for as long as it should.
+func (c *Container) supervise(i *instance) {
+	defer close(c.over)
+	wait := firstBackOff
+	for {
+		began := time.Now()
+		c.observe(i)
+		code := i.code()
+		if !c.again(code) {
+			return
+		}
+		if time.Since(began) >= backOffReset {
+			wait = firstBackOff
+		}
+		c.pod.lab.log.Warn("a container has ended and is started again", "pod", c.pod.Name(), "container", c.name, "code", code, "wait", wait)
+		if i = c.restart(&wait); i == nil {
+			return
+		}
+	}
+}
+
+// again returns whether the restart policy wants a container that has ended to run.
+func (c *Container) again(code int) bool {
+	if c.ending() {
+		return false
+	}
+	switch {
+	case c.kind == nativeSidecar:
+		return true
+	case c.pod.object.Spec.RestartPolicy == corev1.RestartPolicyNever:
+		return false
+	case c.pod.object.Spec.RestartPolicy == corev1.RestartPolicyOnFailure:
+		return code != 0
+	}
+	return true
+}
+
+func (c *Container) ending() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stopping || c.pod.context.Err() != nil
+}
+
+// restart starts a container again, after a while, until it can be started. It
+// returns nil when the container is to end.
+func (c *Container) restart(wait *time.Duration) *instance {
+	for sleep(c.pod.context, *wait) && !c.ending() {
+		*wait = min(2**wait, lastBackOff)
+		i, err := c.start()
+		if err == nil {
+			c.countRestart()
+			// A hook that fails ends the container.
+			if err := c.postStart(c.pod.context, i); err != nil {
+				c.pod.lab.log.Warn("a hook failed", "pod", c.pod.Name(), "container", c.name, "error", err)
+			}
+			return i
+		}
+		if !errors.Is(err, ErrClosed) {
+			c.pod.lab.log.Warn("a container could not be started again", "pod", c.pod.Name(), "container", c.name, "error", err)
+		}
+	}
+	return nil
+}
+
+// observe waits until a process has ended, and kills it when its liveness probe
+// says so.
+func (c *Container) observe(i *instance) {
+	ctx, cancel := context.WithCancel(c.pod.context)
+	defer cancel()
+	failed := make(chan error, 1)
+	go func() { failed <- c.watch(ctx) }()
+	select {
+	case <-i.done:
+		return
+	case err := <-failed:
+		if err != nil {
+			c.pod.lab.log.Warn("a container is killed for its probe", "pod", c.pod.Name(), "container", c.name, "error", err)
+			_ = i.signal(syscall.SIGKILL)
+		}
+	}
+	<-i.done
+}
+
+// awaitEnd ends the native sidecars when all other containers have ended for good.
+func (p *Pod) awaitEnd() {
+	for _, c := range p.containers {
+		if c.kind != mainContainer {
+			continue
+		}
+		if !c.started {
+			// Nobody knows when an application in this program has ended.
+			return
+		}
+		select {
+		case <-c.over:
+		case <-p.context.Done():
+			return
+		}
+	}
+	if err := p.endSidecars(context.Background(), time.Now().Add(p.grace())); err != nil {
+		p.lab.log.Warn("a pod did not end", "pod", p.Name(), "error", err)
+	}
+	close(p.finished)
+}
+
+// Done returns a channel that is closed when all containers of the pod have ended
+// and will not run again, as those of a Job do. The pod's network is there until
+// the pod is stopped.
+func (p *Pod) Done() <-chan struct{} { return p.finished }
+
+// grace is how long the pod's containers may take to end.
+func (p *Pod) grace() time.Duration {
+	if seconds := p.object.Spec.TerminationGracePeriodSeconds; seconds != nil {
+		return time.Duration(*seconds) * time.Second
+	}
+	return corev1.DefaultTerminationGracePeriodSeconds * time.Second
+}
+
+// terminate ends all containers.
+func (p *Pod) terminate(ctx context.Context) error {
+	deadline := time.Now().Add(p.grace())
+	errs := make(chan error, len(p.containers))
+	mains := 0
+	for _, c := range p.containers {
+		if c.kind == mainContainer {
+			mains++
+			go func() { errs <- c.terminate(ctx, deadline) }()
+		}
+	}
+	var all []error
+	for range mains {
+		all = append(all, <-errs)
+	}
+	return errors.Join(append(all, p.endSidecars(ctx, deadline))...)
+}
+
+// endSidecars ends the native sidecars, the last one first.
+func (p *Pod) endSidecars(ctx context.Context, deadline time.Time) error {
+	var errs []error
+	for n := len(p.containers) - 1; n >= 0; n-- {
+		if c := p.containers[n]; c.kind == nativeSidecar {
+			errs = append(errs, c.terminate(ctx, deadline))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// terminate ends a container: its hook, SIGTERM, and SIGKILL when the time is over.
+func (c *Container) terminate(ctx context.Context, deadline time.Time) error {
+	c.mu.Lock()
+	c.stopping = true
+	i := c.instance
+	c.mu.Unlock()
+	if i == nil {
+		return nil
+	}
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	select {
+	case <-i.done:
+		return nil
+	default:
+	}
+	if ctx.Err() == nil {
+		if err := c.preStop(ctx); err != nil {
+			c.pod.lab.log.Warn("a hook failed", "pod", c.pod.Name(), "container", c.name, "error", err)
+		}
+		_ = i.signal(syscall.SIGTERM)
+	}
+	select {
+	case <-i.done:
+		return nil
+	case <-ctx.Done():
+	}
+	_ = i.signal(syscall.SIGKILL)
+	select {
+	case <-i.done:
+		return nil
+	case <-time.After(stopTimeout):
+		return c.wrap("killing", fmt.Errorf("it is still there after %v", stopTimeout))
+	}
+}
