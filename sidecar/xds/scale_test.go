@@ -1,0 +1,318 @@
+package xds
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+)
+
+// fleetVariable makes the test program a fleet of proxies: the address to connect to.
+const fleetVariable = "OUTRIGGER_TEST_FLEET"
+
+const fleetSize = 1000
+
+func TestMain(m *testing.M) {
+	if address := os.Getenv(fleetVariable); address != "" {
+		if err := runFleet(address); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// runFleet connects proxies that take all they are sent, until the input ends. The
+// input begins with the key and the certificate of the authority.
+func runFleet(address string) error {
+	pemKey, err := os.ReadFile(os.Getenv(fleetVariable + "_CA"))
+	if err != nil {
+		return err
+	}
+	pair, err := tls.X509KeyPair(pemKey, pemKey)
+	if err != nil {
+		return err
+	}
+	ca, t := authority{pair}, new(testing.T)
+	slots := make(chan struct{}, 8)
+	for i := range fleetSize {
+		slots <- struct{}{}
+		go func() {
+			proxy := proxyOf(fmt.Sprint("p", i))
+			conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
+				RootCAs: ca.pool(), Certificates: []tls.Certificate{ca.workload(t, proxy, time.Hour)}, ServerName: "controller",
+			})))
+			if err != nil {
+				panic(err)
+			}
+			stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(context.Background())
+			<-slots
+			if err != nil {
+				panic(err)
+			}
+			for _, typeURL := range []string{clusters, listeners} {
+				_ = stream.Send(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: proxy.UID}, TypeUrl: typeURL})
+			}
+			for {
+				r, err := stream.Recv()
+				if err != nil {
+					panic(err)
+				}
+				if r.TypeUrl == clusters {
+					ask := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpoints}
+					for _, resource := range r.Resources {
+						ask.ResourceNamesSubscribe = append(ask.ResourceNamesSubscribe, resource.Name+"@"+contentOf(resource.Resource.Value))
+					}
+					_ = stream.Send(ask)
+				}
+				_ = stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: r.TypeUrl, ResponseNonce: r.Nonce})
+			}
+		}()
+	}
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+// services returns a Config of some services that all proxies share.
+func services(n int) Config {
+	s := state{clusters: {}, endpoints: {}, listeners: {}}
+	for i := range n {
+		name := fmt.Sprintf("shop/service-%d:80", i)
+		s[clusters][name], s[endpoints][name+"@1"], s[listeners][name] = "1", "1", "1"
+	}
+	return s.config(nil)
+}
+
+// withEndpoint returns the Config with one endpoint changed.
+func withEndpoint(config Config, content string) Config {
+	name := "shop/service-7:80@1"
+	next := slices.Clone(config)
+	next[2] = config[2].With(mesh.Change[*Resource]{Name: name, Value: resourceOf(endpoints, name, content)})
+	return next
+}
+
+func cpu() time.Duration {
+	var usage syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &usage)
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+// memory returns how many bytes live objects and stacks take.
+func memory() uint64 {
+	var m runtime.MemStats
+	for range 3 {
+		runtime.GC()
+	}
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc + m.StackInuse
+}
+
+// TestThousandStreams holds what a change of one endpoint costs that a thousand proxies
+// see, and what they cost that do nothing. The proxies are another process.
+func TestThousandStreams(t *testing.T) {
+	if testing.Short() || raceEnabled {
+		t.Skip("it measures")
+	}
+	c := newCore(t)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := c.server(t, t.Context(), time.Minute)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(ctx, listener) }()
+	defer func() {
+		cancel()
+		<-ended
+	}()
+	const manyServices = 300
+	config := services(manyServices)
+	set := func(config Config) {
+		for i := range fleetSize {
+			c.put(proxyOf(fmt.Sprint("p", i)), config)
+		}
+	}
+	set(config)
+	before := memory()
+
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	key, err := x509.MarshalPKCS8PrivateKey(c.ca.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, slices.Concat(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}),
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.ca.Leaf.Raw})), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fleet := exec.Command(os.Args[0])
+	fleet.Env = append(os.Environ(), fleetVariable+"="+listener.Addr().String(), fleetVariable+"_CA="+file)
+	input, err := fleet.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var output bytes.Buffer
+	fleet.Stdout, fleet.Stderr = &output, &output
+	if err := fleet.Start(); err != nil {
+		t.Fatal(err)
+	}
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_ = fleet.Wait()
+	}()
+	defer func() {
+		input.Close()
+		<-gone
+	}()
+	acked := func(n int) func() bool {
+		return func() bool {
+			select {
+			case <-gone:
+				t.Fatalf("the fleet has ended: %s", output.String())
+			default:
+			}
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.acks >= n
+		}
+	}
+	began := cpu()
+	eventually(t, "all proxies run their first View", acked(fleetSize))
+	t.Logf("connecting %d proxies with %d services: %s of CPU", fleetSize, manyServices, cpu()-began)
+
+	idle := (memory() - before) / fleetSize
+	t.Logf("an idle stream: %d KiB", idle>>10)
+	if limit := uint64(64 << 10); idle > limit {
+		t.Errorf("an idle stream takes %d bytes, more than %d", idle, limit)
+	}
+
+	var costs []time.Duration
+	var allocations uint64
+	for round := range 5 {
+		next := withEndpoint(config, fmt.Sprint("v", round))
+		c.mu.Lock()
+		responses, size := c.responses, c.size
+		c.mu.Unlock()
+		var m, n runtime.MemStats
+		runtime.ReadMemStats(&m)
+		began, at := cpu(), time.Now()
+		set(next)
+		eventually(t, "all proxies run the next View", acked(fleetSize*(round+2)))
+		cost := cpu() - began
+		runtime.ReadMemStats(&n)
+		costs, allocations = append(costs, cost), n.Mallocs-m.Mallocs
+		c.mu.Lock()
+		responses, size = c.responses-responses, c.size-size
+		c.mu.Unlock()
+		t.Logf("a changed endpoint: %s, %s of CPU, %d allocations and %d bytes a proxy", time.Since(at), cost, allocations/fleetSize, size/fleetSize)
+		if responses != fleetSize || size > 400*fleetSize {
+			t.Errorf("it takes %d responses of %d bytes", responses, size)
+		}
+	}
+	if best := slices.Min(costs); best > 300*time.Millisecond {
+		t.Errorf("a change costs %s of CPU, more than 300 ms", best)
+	}
+	if each := allocations / fleetSize; each > 250 {
+		t.Errorf("a change costs %d allocations a proxy", each)
+	}
+}
+
+// BenchmarkChange changes one endpoint that a thousand proxies see, without a network.
+func BenchmarkChange(b *testing.B) {
+	for _, n := range []int{100, 3000} {
+		b.Run(fmt.Sprintf("services-%d", n), func(b *testing.B) {
+			c := &core{t: b, views: map[string]*mesh.View{}, configs: map[mesh.Digest]Config{}}
+			server := c.server(b, b.Context(), time.Minute)
+			config := services(n)
+			var streams []*stream
+			say := func(s *stream, r request) {
+				if err := s.hear(r); err != nil {
+					b.Fatal(err)
+				}
+			}
+			pump := func(s *stream) {
+				var unanswered []request
+				for {
+					if _, err := s.work(func(*response) error {
+						for t := range s.all {
+							if t.flight != nil {
+								unanswered = append(unanswered, request{typeURL: t.URL, nonce: t.flight.nonce})
+							}
+						}
+						return nil
+					}); err != nil {
+						b.Fatal(err)
+					}
+					if len(unanswered) == 0 {
+						return
+					}
+					for _, r := range unanswered {
+						say(s, r)
+					}
+					unanswered = unanswered[:0]
+				}
+			}
+			var views [2][]*mesh.View
+			states := [2]Config{withEndpoint(config, "v0"), withEndpoint(config, "v1")}
+			for i := range fleetSize {
+				proxy := proxyOf(fmt.Sprint("p", i))
+				s := newStream(server, false, driver.Peer{ProxyUID: proxy.UID, Identity: proxy.Identity}, "", time.Now())
+				s.conn = quietConnection{}
+				for j := range views {
+					views[j] = append(views[j], c.put(proxy, states[j]))
+				}
+				s.retarget(views[1][i], c.translate(views[1][i]), time.Time{})
+				names := config[2].Names()
+				for _, t := range testTypes {
+					r := request{typeURL: t.URL}
+					if t.Named {
+						r.subscribe = names
+					}
+					say(s, r)
+				}
+				pump(s)
+				streams = append(streams, s)
+			}
+			b.ReportAllocs()
+			for round := 0; b.Loop(); round++ {
+				for i, s := range streams {
+					c.mu.Lock()
+					c.views[s.peer.ProxyUID] = views[round%2][i]
+					c.mu.Unlock()
+					s.notice(false, time.Now())
+					pump(s)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/fleetSize, "ns/proxy")
+		})
+	}
+}
+
+type quietConnection struct{}
+
+func (quietConnection) Sent(string, int, int)     {}
+func (quietConnection) Acked(string, time.Time)   {}
+func (quietConnection) Rejected(driver.Rejection) {}
+func (quietConnection) Close()                    {}

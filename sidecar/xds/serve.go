@@ -1,0 +1,238 @@
+package xds
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+)
+
+// service is the aggregated discovery service.
+type service struct {
+	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+	server *Server
+}
+
+// DeltaAggregatedResources serves the delta protocol.
+func (s service) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	return s.server.stream(stream, false, func() (request, error) {
+		r, err := stream.Recv()
+		if err != nil {
+			return request{}, err
+		}
+		return deltaRequest(r), nil
+	})
+}
+
+// StreamAggregatedResources serves the state-of-the-world protocol.
+func (s service) StreamAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	return s.server.stream(stream, true, func() (request, error) {
+		r, err := stream.Recv()
+		if err != nil {
+			return request{}, err
+		}
+		return worldRequest(r), nil
+	})
+}
+
+// stream serves one stream until it ends.
+func (s *Server) stream(ss grpc.ServerStream, world bool, receive func() (request, error)) error {
+	ctx := ss.Context()
+	remote, state, raw := connection(ctx)
+	who, err := driver.PeerOf(state)
+	if err != nil {
+		return status.Error(codes.PermissionDenied, err.Error())
+	}
+	expiry := time.NewTimer(lifetime(time.Until(who.NotAfter)))
+	defer expiry.Stop()
+	requests, failed := s.reader(ctx, receive)
+	first, err := s.first(ctx, requests, failed)
+	if err != nil {
+		return err
+	}
+	if first.nodeID != who.ProxyUID {
+		return status.Errorf(codes.PermissionDenied, "the node's id is %q, and the certificate is of the pod with UID %q", shortened(first.nodeID), who.ProxyUID)
+	}
+	stream := newStream(s, world, who, first.build, time.Now())
+	// Before the View is looked at, so that no change of it is missed.
+	s.enter(stream)
+	defer s.leave(stream)
+	if err := s.await(ctx, stream); err != nil {
+		return err
+	}
+	stream.conn, err = s.ctrl.Proxies.Connect(driver.ConnectedProxy{
+		Peer: who, Name: stream.view.Proxy.Name, Class: stream.view.Proxy.Class, Version: first.build, Address: remote,
+	})
+	if err != nil {
+		return denied(err)
+	}
+	defer stream.conn.Close()
+	return stream.run(ctx, means{
+		first: first, requests: requests, failed: failed, expiry: expiry.C,
+		send: func(r *response) error {
+			// A client that does not read must not keep the stream from ending.
+			stuck := time.AfterFunc(s.sendWithin, func() { raw.Close() })
+			defer stuck.Stop()
+			return ss.SendMsg(r)
+		},
+	})
+}
+
+// connection returns what is known of the connection.
+func connection(ctx context.Context) (netip.AddrPort, *tlsState, net.Conn) {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return netip.AddrPort{}, nil, nil
+	}
+	var remote netip.AddrPort
+	if tcp, ok := p.Addr.(*net.TCPAddr); ok {
+		remote = netip.AddrPortFrom(tcp.AddrPort().Addr().Unmap(), uint16(tcp.Port))
+	}
+	info, ok := p.AuthInfo.(authInfo)
+	if !ok {
+		return remote, nil, nil
+	}
+	return remote, &info.State, info.raw
+}
+
+// reader reads requests until ctx ends, no faster than anybody has reason to send them.
+func (s *Server) reader(ctx context.Context, receive func() (request, error)) (<-chan request, <-chan error) {
+	requests, failed := make(chan request), make(chan error, 1)
+	go func() {
+		defer func() {
+			if r := recover(); r != nil {
+				s.log.Error("a request could not be read", "panic", r)
+				failed <- status.Error(codes.Internal, "the request could not be read")
+			}
+		}()
+		bucket := bucket{tokens: requestsAtOnce, last: time.Now()}
+		for {
+			r, err := receive()
+			if err != nil {
+				failed <- err
+				return
+			}
+			if wait := bucket.take(time.Now()); wait > 0 {
+				timer := time.NewTimer(wait)
+				select {
+				case <-timer.C:
+				case <-ctx.Done():
+					timer.Stop()
+					return
+				}
+			}
+			select {
+			case requests <- r:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return requests, failed
+}
+
+// bucket limits a rate.
+type bucket struct {
+	tokens float64
+	last   time.Time
+}
+
+// take returns how long to wait.
+func (b *bucket) take(now time.Time) time.Duration {
+	b.tokens = min(b.tokens+now.Sub(b.last).Seconds()*requestsPerSecond, requestsAtOnce) - 1
+	b.last = now
+	if b.tokens >= 0 {
+		return 0
+	}
+	return time.Duration(-b.tokens / requestsPerSecond * float64(time.Second))
+}
+
+// lifetime returns how long a stream may last whose certificate has that long to live:
+// less by a part of it that is random, so that not all proxies come back at once.
+func lifetime(left time.Duration) time.Duration {
+	const (
+		part    = 10
+		longest = 10 * time.Minute
+	)
+	margin := min(left/part, longest)
+	if margin <= 0 {
+		return 0
+	}
+	return left - margin - rand.N(margin)
+}
+
+// first returns the first request.
+func (s *Server) first(ctx context.Context, requests <-chan request, failed <-chan error) (request, error) {
+	patience := time.NewTimer(firstWithin)
+	defer patience.Stop()
+	select {
+	case r := <-requests:
+		return r, nil
+	case err := <-failed:
+		return request{}, err
+	case <-s.ending:
+		return request{}, errEnding
+	case <-patience.C:
+		return request{}, status.Errorf(codes.DeadlineExceeded, "no request came within %s", firstWithin)
+	case <-ctx.Done():
+		return request{}, status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+var errEnding = status.Error(codes.Unavailable, "the controller ends")
+
+// await gives the stream its first View, once there is a whole Snapshot.
+func (s *Server) await(ctx context.Context, stream *stream) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		select {
+		case <-s.ending:
+			cancel()
+		case <-ended:
+		}
+	}()
+	if s.ready != nil {
+		select {
+		case <-s.ready:
+		case <-ctx.Done():
+			return errEnding
+		}
+	}
+	view, err := s.ctrl.MeshCatalog.AwaitView(ctx, stream.peer)
+	if err != nil {
+		return denied(err)
+	}
+	if err := s.check(stream.peer, view); err != nil {
+		return err
+	}
+	config := s.options.Translate(view)
+	stream.mu.Lock()
+	defer stream.mu.Unlock()
+	stream.retarget(view, config, time.Time{})
+	return nil
+}
+
+// denied returns the status of an error of core's.
+func denied(err error) error {
+	switch {
+	case errors.Is(err, driver.ErrUnknownProxy):
+		return status.Error(codes.PermissionDenied, err.Error())
+	case errors.Is(err, driver.ErrTooManyProxies):
+		return status.Error(codes.ResourceExhausted, err.Error())
+	default:
+		return status.Error(codes.Unavailable, err.Error())
+	}
+}

@@ -1,0 +1,81 @@
+package xds
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// TestSubscription compares what is kept of names with the names, while tables and
+// names change by a few or by many.
+func TestSubscription(t *testing.T) {
+	inverse := 0
+	for seed := range uint64(50) {
+		random := rand.New(rand.NewPCG(seed, 2))
+		state := &typeState{Type: Type{URL: endpoints, Named: true}, active: true}
+		want := map[string]bool{}
+		for range 100 {
+			var changes []mesh.Change[*Resource]
+			many := []int{1, 3, 100}[random.IntN(3)]
+			for range random.IntN(many + 1) {
+				name := fmt.Sprint("n", random.IntN(150))
+				changes = append(changes, mesh.Change[*Resource]{
+					Name: name, Value: resourceOf(endpoints, name, fmt.Sprint(random.IntN(3))), Delete: random.IntN(3) == 0,
+				})
+			}
+			state.retarget(state.table.With(changes...))
+			for range random.IntN(many + 1) {
+				name := fmt.Sprint("n", random.IntN(150))
+				if state.named(state.table, name) != want[name] {
+					t.Fatalf("seed %d: %s is asked for: %t", seed, name, !want[name])
+				}
+				state.toggle(name)
+				want[name] = !want[name]
+			}
+			if random.IntN(8) == 0 {
+				for name := range state.table.All() {
+					if !want[name] {
+						state.toggle(name)
+						want[name] = true
+					}
+				}
+			}
+			state.weigh(state.table)
+			if state.inverse {
+				inverse++
+			}
+			count := 0
+			for i := range 150 {
+				name := fmt.Sprint("n", i)
+				if state.named(state.table, name) != want[name] {
+					t.Fatalf("seed %d: %s is asked for: %t", seed, name, !want[name])
+				}
+				if want[name] {
+					count++
+				}
+			}
+			if names, others := state.all(state.table); len(names)+others != count {
+				t.Fatalf("seed %d: %d names and %d others are asked for, want %d", seed, len(names), others, count)
+			}
+		}
+	}
+	if inverse < 500 || inverse > 4500 {
+		t.Errorf("of 5000 times it was inverse %d", inverse)
+	}
+}
+
+// TestSubscriptionIsSmall asks for each resource of a table by its name.
+func TestSubscriptionIsSmall(t *testing.T) {
+	config := services(1000)
+	state := &typeState{Type: Type{URL: endpoints, Named: true}, active: true, table: config[2]}
+	for name := range config[2].All() {
+		state.toggle(name)
+	}
+	state.toggle("another")
+	state.weigh(state.table)
+	if len(state.odd) != 1 || !state.inverse {
+		t.Errorf("%d names are kept", len(state.odd))
+	}
+}
