@@ -3,7 +3,6 @@ package envoy
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,14 +46,10 @@ func TestCheckBootstrap(t *testing.T) {
 	}
 	dir := t.TempDir()
 	newAuthority(t).writeTo(dir, buyer)
-	const secret = `resources: [{"@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret, name: %s, %s}]`
-	text := strings.ReplaceAll(os.Expand(bootstrap, exampleVariable), driver.IdentityDir, dir)
-	for name, content := range map[string]string{
-		"envoy.yaml":        text,
-		"identity.sds.yaml": fmt.Sprintf(secret, "identity", fmt.Sprintf("tls_certificate: {certificate_chain: {filename: %s/chain.pem}, private_key: {filename: %s/key.pem}}", dir, dir)),
-		"bundle.sds.yaml":   fmt.Sprintf(secret, "bundle", fmt.Sprintf("validation_context: {trusted_ca: {filename: %s/bundle.pem}}", dir)),
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+	inTest := strings.NewReplacer(driver.IdentityDir, dir, driver.RunDir, dir)
+	for _, f := range files(driver.ADSPort) {
+		content := inTest.Replace(os.Expand(f.Content, exampleVariable))
+		if err := os.WriteFile(inTest.Replace(f.Path), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -40,7 +40,7 @@ func (o *outboundStyle) backend(b *mesh.Backend, zone string) []*Resource {
 	endpoints := b.Name + "@" + hex.EncodeToString(hash[:8])
 	e.message(clusterEdsClusterConfig, func() { e.text(edsServiceName, endpoints) })
 	cluster := e.resource(clusterType, b.Name)
-	cluster.endpoints = endpoints
+	cluster.Asks = endpoints
 	return []*Resource{cluster, o.endpoints(endpoints, b, zone)}
 }
 

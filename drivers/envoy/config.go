@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/xds"
 )
 
 // Config is all that one Envoy gets, by type of resource. It is immutable, and its
@@ -30,6 +31,27 @@ func (c *Config) table(typeURL string) *mesh.Table[*Resource] {
 
 // types are those of a Config's tables.
 var types = []string{listenerType, clusterType, routeType, endpointType, secretType}
+
+// deliveredTypes are the types in the order in which Envoy is sent them. It asks for
+// all but listeners and clusters by name. Routes that it asks for already come before
+// listeners: a listener that is still draining keeps the routes that have ended, and a
+// new one of that name would begin with these and let in whom they did.
+var deliveredTypes = []xds.Type{
+	{URL: secretType, Named: true, Quiet: true},
+	{URL: clusterType, Asks: endpointType},
+	{URL: endpointType, Named: true, Quiet: true},
+	{URL: routeType, Named: true, Held: true, Quiet: true},
+	{URL: listenerType, Held: true},
+}
+
+// delivered returns the tables of deliveredTypes.
+func (c *Config) delivered() xds.Config {
+	tables := make(xds.Config, len(deliveredTypes))
+	for i, t := range deliveredTypes {
+		tables[i] = *c.table(t.URL)
+	}
+	return tables
+}
 
 // with returns a Config with the changes.
 func (c *Config) with(changed changes) *Config {

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/xds"
 )
 
 // constant is an encoding that is part of many resources.
@@ -119,7 +120,7 @@ func (e *encoder) resource(typeURL, name string) *Resource {
 	if e.broken {
 		*e = encoder{}
 	}
-	return &Resource{TypeURL: typeURL, Name: name, Body: e.body, digest: e.digest(typeURL, name)}
+	return xds.NewResource(typeURL, name, e.body, e.digest(typeURL, name))
 }
 
 // digest returns the digest of what was written. Constants are in it by theirs, so

@@ -5,10 +5,10 @@ package envoy
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"path"
+	"strconv"
+	"strings"
 
-	"github.com/outrigger-mesh/outrigger/health"
 	"github.com/outrigger-mesh/outrigger/sidecar"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
@@ -25,6 +25,13 @@ var (
 	// variables of the container, which the agent puts in.
 	//go:embed bootstrap.yaml
 	bootstrap string
+
+	// identitySDS and bundleSDS tell Envoy which files of the agent's are its identity
+	// and what verifies its peers.
+	//go:embed identity.sds.yaml
+	identitySDS string
+	//go:embed bundle.sds.yaml
+	bundleSDS string
 )
 
 func init() { sidecar.Register(name, Driver{}) }
@@ -44,25 +51,48 @@ func (Driver) Patch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	config := path.Join(driver.RunDir, "envoy.yaml")
+	config := path.Join(driver.RunDir, configFile)
 	return podtemplate.Apply(ctx, name, template, &agentspec.Spec{
 		Command: []string{
 			"envoy", "--config-path", config, "--log-level", inj.Sidecar.LogLevel,
 			// Its domain sockets and shared memory are of no use in a pod.
 			"--disable-hot-restart",
+			// What is wrong now should not be in the log ten seconds later.
+			"--file-flush-interval-msec", "1000",
+			// Clients leave a filter chain that has changed with their next answer. What
+			// is connected by TCP has a while.
+			"--drain-strategy", "immediate", "--drain-time-s", "45",
 		},
-		Files:    []agentspec.File{{Path: config, Content: bootstrap}},
+		Files:    files(adsPort(inj)),
 		ReadyURL: "http://127.0.0.1:15000/ready",
 		Drain:    &agentspec.Drain{URL: "http://127.0.0.1:15000/drain_listeners?graceful", Seconds: 5},
 	})
 }
 
-// Start is not there yet: this driver only patches pods so far.
-func (Driver) Start(ctx context.Context) (health.Probes, error) {
-	if _, err := driver.ControllerFrom(ctx); err != nil {
-		return nil, err
+// configFile is the name of the bootstrap.
+const configFile = "envoy.yaml"
+
+// files returns what Envoy starts with, where the controller serves it on the port.
+func files(port uint32) []agentspec.File {
+	var files []agentspec.File
+	for _, f := range []struct{ name, content string }{
+		{configFile, strings.Replace(bootstrap, strconv.Itoa(driver.ADSPort), strconv.Itoa(int(port)), 1)},
+		{"identity.sds.yaml", identitySDS},
+		{"bundle.sds.yaml", bundleSDS},
+	} {
+		files = append(files, agentspec.File{Path: path.Join(driver.RunDir, f.name), Content: f.content})
 	}
-	return nil, errors.New("envoy: this build patches pods only; it cannot serve configuration to them yet")
+	return files
+}
+
+// adsPort returns the port on which the controller serves the pod's class.
+func adsPort(inj *driver.InjectorContext) uint32 {
+	if inj.Configurator != nil {
+		if port := inj.Configurator.GetProxyServerPort(inj.Sidecar.Class); port != 0 {
+			return port
+		}
+	}
+	return driver.ADSPort
 }
 
 // PodTemplate returns the template of Patch.

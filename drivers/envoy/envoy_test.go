@@ -46,7 +46,8 @@ func TestCommand(t *testing.T) {
 	// Envoy's levels have the names of Open Service Mesh's.
 	for _, level := range []string{"trace", "debug", "info", "warning", "error", "critical", "off"} {
 		spec, _ := patched(t, level)
-		want := []string{"envoy", "--config-path", "/run/outrigger/envoy.yaml", "--log-level", level, "--disable-hot-restart"}
+		want := []string{"envoy", "--config-path", "/run/outrigger/envoy.yaml", "--log-level", level, "--disable-hot-restart",
+			"--file-flush-interval-msec", "1000", "--drain-strategy", "immediate", "--drain-time-s", "45"}
 		if diff := cmp.Diff(want, spec.Command); diff != "" {
 			t.Errorf("level %s (-want +got):\n%s", level, diff)
 		}
@@ -62,8 +63,12 @@ func TestBootstrap(t *testing.T) {
 			values[e.Name] = e.Value
 		}
 	}
-	if len(spec.Files) != 1 || spec.Files[0].Path != "/run/outrigger/envoy.yaml" {
-		t.Fatalf("the files are %v", spec.Files)
+	var paths []string
+	for _, f := range spec.Files {
+		paths = append(paths, f.Path)
+	}
+	if diff := cmp.Diff([]string{"/run/outrigger/envoy.yaml", "/run/outrigger/identity.sds.yaml", "/run/outrigger/bundle.sds.yaml"}, paths); diff != "" {
+		t.Fatalf("files (-want +got):\n%s", diff)
 	}
 	var bootstrap struct {
 		Node  struct{ ID, Cluster string }
@@ -112,7 +117,7 @@ func TestBootstrap(t *testing.T) {
 	}
 }
 
-func TestStartSaysThatItCannot(t *testing.T) {
+func TestStartSaysWhatItLacks(t *testing.T) {
 	_, err := envoy.Driver{}.Start(&driver.ControllerContext{})
 	if err == nil || !strings.HasPrefix(err.Error(), "envoy: ") {
 		t.Errorf("Start returned %v", err)

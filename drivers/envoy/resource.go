@@ -4,9 +4,8 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/xds"
 )
 
 // The types of resources that Envoy asks for.
@@ -17,23 +16,9 @@ const (
 	endpointType = resource.EndpointType
 )
 
-// Resource is an xDS resource, encoded once for all proxies that get it. It is
-// immutable.
-type Resource struct {
-	// TypeURL is the resource's type, such as
-	// "type.googleapis.com/envoy.config.cluster.v3.Cluster".
-	TypeURL string
-	// Name is its name, unique among those of its type.
-	Name string
-	// Body is its encoding, the value of an Any of TypeURL. Equal Views give equal
-	// bytes.
-	Body []byte
-
-	// endpoints is, of a cluster, the name that it asks for its endpoints by; else
-	// empty.
-	endpoints string
-	digest    mesh.Digest
-}
+// Resource is an xDS resource, encoded once for all proxies that get it. Equal Views
+// give equal bytes.
+type Resource = xds.Resource
 
 // newResource returns a resource of the parts put together: by the rules of
 // protocol buffers the encodings of parts, one after the other, are the encoding of
@@ -48,15 +33,6 @@ func newResource(typeURL, name string, parts ...proto.Message) *Resource {
 }
 
 var deterministic = proto.MarshalOptions{Deterministic: true}
-
-// Digest returns a digest of the type, the name and the body.
-func (r *Resource) Digest() mesh.Digest { return r.digest }
-
-// Message decodes the resource. It returns an error if the resource could not be
-// encoded.
-func (r *Resource) Message() (proto.Message, error) {
-	return anypb.UnmarshalNew(&anypb.Any{TypeUrl: r.TypeURL, Value: r.Body}, proto.UnmarshalOptions{})
-}
 
 // frozen returns a message whose encoding is that of the parts and takes no longer
 // than copying it, for messages that are parts of many others. Its fields can't be

@@ -79,15 +79,14 @@ func meshTLS(s *mesh.Settings, validation *tlsv3.SdsSecretConfig) *tlsv3.CommonT
 	return common
 }
 
-// fileSecret reads a secret from the file that the agent writes, and again whenever
-// the agent swaps it.
+// fileSecret reads a secret from a file of Patch's, which names those of the agent's
+// and has Envoy read them again whenever the agent swaps them.
 func fileSecret(name string) *tlsv3.SdsSecretConfig {
 	return &tlsv3.SdsSecretConfig{
 		Name: name,
 		SdsConfig: &corev3.ConfigSource{
 			ConfigSourceSpecifier: &corev3.ConfigSource_PathConfigSource{PathConfigSource: &corev3.PathConfigSource{
-				Path:             path.Join(driver.IdentityDir, name+".sds.yaml"),
-				WatchedDirectory: &corev3.WatchedDirectory{Path: driver.IdentityDir},
+				Path: path.Join(driver.RunDir, name+".sds.yaml"),
 			}},
 			ResourceApiVersion: corev3.ApiVersion_V3,
 		},

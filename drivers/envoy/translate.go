@@ -153,8 +153,8 @@ func (t *Translator) outbound(key outboundKey, outbound *mesh.Outbound) *Config 
 		changed.replace(change.Name, made, listenerType, routeType)
 	}
 	for change := range outbound.Backends.Diff(state.from.Backends) {
-		if former, ok := state.made.Clusters.Get(change.Name); ok && former.endpoints != "" {
-			changed.remove(endpointType, former.endpoints)
+		if former, ok := state.made.Clusters.Get(change.Name); ok && former.Asks != "" {
+			changed.remove(endpointType, former.Asks)
 		}
 		var made []*Resource
 		if !change.Delete {

@@ -139,9 +139,7 @@ func problemsOf(snapshot *mesh.Snapshot) []byte {
 	for _, name := range snapshot.Problems.Names() {
 		problems, _ := snapshot.Problems.Get(name)
 		for _, p := range problems.List {
-			if p.Reason != source.ReasonNotYet {
-				out.WriteString(p.String() + "\n")
-			}
+			out.WriteString(p.String() + "\n")
 		}
 	}
 	return out.Bytes()

@@ -1,0 +1,29 @@
+package envoy
+
+import (
+	"strings"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// objects returns the objects of the user's that a resource came of: the service whose
+// port it is for, as the resources of destinations and backends are named after them.
+// Of others, which are made of many objects, it returns the proxy's own pod.
+func objects(view *mesh.View, typeURL, name string) []mesh.ObjectRef {
+	if typeURL == endpointType {
+		if at := strings.LastIndexByte(name, '@'); at >= 0 {
+			name = name[:at]
+		}
+	}
+	if d, ok := view.Outbound.Destinations.Get(name); ok {
+		return []mesh.ObjectRef{serviceRef(d.Service)}
+	}
+	if b, ok := view.Outbound.Backends.Get(name); ok {
+		return []mesh.ObjectRef{serviceRef(b.Service)}
+	}
+	return []mesh.ObjectRef{{APIVersion: "v1", Kind: "Pod", Namespace: view.Proxy.Namespace, Name: view.Proxy.Name.Name}}
+}
+
+func serviceRef(p mesh.ServicePort) mesh.ObjectRef {
+	return mesh.ObjectRef{APIVersion: "v1", Kind: "Service", Namespace: p.Namespace, Name: p.Name.Name}
+}

@@ -1,0 +1,125 @@
+package envoy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+)
+
+// freePort returns a port that was free a moment ago, and a listener on another.
+func freePort(t *testing.T) (free uint32, taken net.Listener) {
+	t.Helper()
+	var listeners [2]net.Listener
+	for i := range listeners {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		listeners[i] = l
+	}
+	listeners[0].Close()
+	t.Cleanup(func() { listeners[1].Close() })
+	return uint32(listeners[0].Addr().(*net.TCPAddr).Port), listeners[1]
+}
+
+// TestStart serves on the port, shows its debug page and ends with the context.
+func TestStart(t *testing.T) {
+	c := newCore(t)
+	f := views()["http"]
+	c.set(f.view())
+	free, taken := freePort(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+
+	if _, err := (Driver{}).Start(c.context(ctx, uint32(taken.Addr().(*net.TCPAddr).Port))); err == nil || !strings.HasPrefix(err.Error(), "envoy: listening for proxies: ") {
+		t.Errorf("on a port that is taken Start returned %v", err)
+	}
+
+	arguments := c.context(ctx, free)
+	probes, err := Driver{}.Start(arguments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := fmt.Sprintf("127.0.0.1:%d", free)
+	eventually(t, "it is ready", probes.Readiness)
+	if !probes.Liveness() || probes.GetID() != "envoy" {
+		t.Errorf("%q is alive: %t", probes.GetID(), probes.Liveness())
+	}
+	page := arguments.DebugHandlers["/debug/xds"]
+	if page == nil {
+		t.Fatal("there is no debug page")
+	}
+	w := httptest.NewRecorder()
+	page.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/xds?proxy=uid-1", nil))
+	var resources map[string]map[string]any
+	if err := json.Unmarshal(w.Body.Bytes(), &resources); err != nil || resources["Cluster"]["bookstore/bookstore:14001"] == nil {
+		t.Errorf("the page is %d %s (%v)", w.Code, w.Body, err)
+	}
+	cancel()
+	eventually(t, "nobody listens any more", func() bool {
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			conn.Close()
+		}
+		return err != nil && !probes.Readiness()
+	})
+}
+
+// TestPort has the bootstrap name the port that the MeshConfig has for the class.
+func TestPort(t *testing.T) {
+	inj := &driver.InjectorContext{
+		Pod:   &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web"}}}},
+		PodOS: "linux", OsmNamespace: "osm-system", Configurator: otherPort{},
+		Sidecar: driver.Sidecar{Class: "proxies", Image: "envoy", InitImage: "init", LogLevel: "error"},
+	}
+	if err := (Driver{}).Patch(inj); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range inj.Pod.Spec.Containers[1].Env {
+		if e.Name == agentspec.EnvSpec && (!strings.Contains(e.Value, "port_value: 15999}") || strings.Contains(e.Value, "15128")) {
+			t.Errorf("the agent is told %s", e.Value)
+		}
+	}
+}
+
+type otherPort struct{ configuration }
+
+func (otherPort) GetProxyServerPort(class string) uint32 {
+	if class == "proxies" {
+		return 15999
+	}
+	return 1
+}
+
+// TestObjects names the service that a resource is for.
+func TestObjects(t *testing.T) {
+	f := views()["http"]
+	view := f.view()
+	config := NewTranslator().Config(view)
+	for _, typeURL := range []string{clusterType, endpointType, listenerType, routeType} {
+		found := false
+		for name := range config.table(typeURL).All() {
+			got := objects(view, typeURL, name)
+			if len(got) != 1 {
+				t.Errorf("%s %s came of %v", typeURL, name, got)
+			}
+			found = found || got[0].String() == "Service bookstore/bookstore"
+		}
+		if !found {
+			t.Errorf("no %s came of the service", typeURL)
+		}
+	}
+	if got := objects(view, listenerType, inboundListener); len(got) != 1 || got[0].String() != "Pod bookbuyer/bookbuyer-1" {
+		t.Errorf("the inbound listener came of %v", got)
+	}
+}
