@@ -142,20 +142,20 @@ type podEnvoy struct {
 }
 
 type lockedBuffer struct {
-	sync.Mutex
-	bytes.Buffer
+	mu     sync.Mutex
+	buffer bytes.Buffer
 }
 
 func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.Lock()
-	defer b.Unlock()
-	return b.Buffer.Write(p)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.Write(p)
 }
 
 func (b *lockedBuffer) String() string {
-	b.Lock()
-	defer b.Unlock()
-	return b.Buffer.String()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.String()
 }
 
 // writeIdentityLikeTheAgent puts the files into a folder of their own and swaps the link to it.
@@ -305,6 +305,22 @@ func TestRealEnvoyFindsTheController(t *testing.T) {
 	}
 }
 
+// viewOf returns the fixture's View, of which no part is one that somebody reads
+// already.
+func viewOf(f fixture) *mesh.View {
+	destinations, backends := f.destinations, f.backends
+	f.destinations, f.backends = nil, nil
+	for _, d := range destinations {
+		fresh := *d
+		f.destinations = append(f.destinations, &fresh)
+	}
+	for _, b := range backends {
+		fresh := *b
+		f.backends = append(f.backends, &fresh)
+	}
+	return f.view()
+}
+
 // sentSince returns how much of what the driver told came after the first n events.
 func sentSince(c *core, n int) []string {
 	var sent []string
@@ -335,7 +351,7 @@ func TestRealEnvoyKeepsTheLastGood(t *testing.T) {
 	wrong := *f.destinations[0]
 	wrong.Routes = []mesh.Route{{Match: mesh.HTTPMatch{Path: mesh.StringMatch{Regex: "("}}, Backends: wrong.Routes[0].Backends}}
 	f.destinations[0] = &wrong
-	refused := f.view()
+	refused := viewOf(f)
 	c.set(refused)
 	m.eventually("it is told what Envoy refuses", func() bool { return len(c.rejections()) > 0 })
 	m.eventually("the new service is there", func() bool { return strings.Contains(envoy.admin("/clusters"), "10.244.0.77:8080") })
@@ -354,7 +370,7 @@ func TestRealEnvoyKeepsTheLastGood(t *testing.T) {
 	grown := *b
 	grown.Endpoints = append(grown.Endpoints, endpoint(8080, "10.244.0.78"))
 	f.backends[len(f.backends)-1] = &grown
-	c.set(f.view())
+	c.set(viewOf(f))
 	m.eventually("the new endpoint is there", func() bool { return strings.Contains(envoy.admin("/clusters"), "10.244.0.78:8080") })
 	if diff := cmp.Diff([]string{"sent 1 resources"}, sentSince(c, before)); diff != "" {
 		t.Errorf("one endpoint has changed (-want +got):\n%s", diff)
@@ -370,7 +386,7 @@ func TestRealEnvoyKeepsTheLastGood(t *testing.T) {
 func TestRealEnvoyConnectsAgain(t *testing.T) {
 	m, c := newMachine(t), newCore(t)
 	f := views()["split"]
-	view := f.view()
+	view := viewOf(f)
 	c.set(view)
 	stop := m.startController(c)
 	envoy := m.startSidecar(view.Proxy, c, loopbackHosts)
@@ -390,7 +406,7 @@ func TestRealEnvoyConnectsAgain(t *testing.T) {
 	changed.Endpoints = append(changed.Endpoints, endpoint(14001, "10.244.0.99"))
 	f.backends[0] = &changed
 	before = len(c.noted())
-	next := f.view()
+	next := viewOf(f)
 	c.set(next)
 	m.eventually("Envoy runs the next View", func() bool { return c.runs(next) })
 	if diff := cmp.Diff([]string{"sent 1 resources"}, sentSince(c, before)); diff != "" {
@@ -427,7 +443,7 @@ func TestRealEnvoyTakesNewRoots(t *testing.T) {
 func TestRealEnvoyTakesTheStateOfTheWorld(t *testing.T) {
 	m, c := newMachine(t), newCore(t)
 	f := views()["split"]
-	view := f.view()
+	view := viewOf(f)
 	c.set(view)
 	m.startController(c)
 	envoy := m.startSidecar(view.Proxy, c, loopbackHosts, func(content string) string { return strings.Replace(content, "DELTA_GRPC", "GRPC", 1) })
@@ -437,7 +453,7 @@ func TestRealEnvoyTakesTheStateOfTheWorld(t *testing.T) {
 	changed.Endpoints = append(changed.Endpoints, endpoint(14001, "10.244.0.99"))
 	gone := f.backends[len(f.backends)-1].Name
 	f.backends = append([]*mesh.Backend{&changed}, f.backends[1:len(f.backends)-1]...)
-	next := f.view()
+	next := viewOf(f)
 	c.set(next)
 	m.eventually("Envoy runs the next View", func() bool { return c.runs(next) })
 	if got := envoy.admin("/clusters"); !strings.Contains(got, "10.244.0.99:14001") || strings.Contains(got, gone+"::") {

@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -175,6 +176,29 @@ func TestDeltaReconnect(t *testing.T) {
 	c.take("Endpoint b@1=2")
 	c.take("Cluster -a")
 	c.quiet()
+}
+
+// TestDeltaReconnectForWhatHasEnded asks for routes that have ended, for the sake of a
+// listener that is still draining.
+func TestDeltaReconnectForWhatHasEnded(t *testing.T) {
+	core := newCore(t)
+	core.types = slices.Clone(testTypes)
+	for i := range core.types {
+		core.types[i].Quiet = core.types[i].Named
+	}
+	h := core.serve(t, forever)
+	former := connected(t, h)
+	h.set("p", shop.with(routes, "r", ""))
+	former.quiet()
+
+	c := h.delta(t, "p")
+	c.ask(&discoveryv3.DeltaDiscoveryRequest{
+		TypeUrl: routes, InitialResourceVersions: former.versions[routes], ResourceNamesSubscribe: []string{"r"},
+	})
+	c.quiet()
+	// It is there again, and what the proxy has of it is not what it should have.
+	h.set("p", shop.with(routes, "r", "2"))
+	c.take("Route r=2")
 }
 
 // TestDeltaNames asks for names that there are not, and no longer for others.

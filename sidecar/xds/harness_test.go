@@ -106,6 +106,8 @@ func (s state) config(former Config) Config {
 type core struct {
 	t  testing.TB
 	ca authority
+	// types are those that are served, testTypes unless a test has others.
+	types []Type
 
 	mu       sync.Mutex
 	count    int
@@ -126,7 +128,7 @@ type core struct {
 func newCore(t testing.TB) *core {
 	ready := make(chan struct{})
 	close(ready)
-	return &core{t: t, ca: newAuthority(t), views: map[string]*mesh.View{}, configs: map[mesh.Digest]Config{}, ready: ready, notAfter: time.Hour}
+	return &core{t: t, ca: newAuthority(t), types: testTypes, views: map[string]*mesh.View{}, configs: map[mesh.Digest]Config{}, ready: ready, notAfter: time.Hour}
 }
 
 // proxyOf returns a proxy by its UID.
@@ -383,7 +385,7 @@ func (c *core) server(t testing.TB, ctx context.Context, patience time.Duration)
 			Context: ctx, Configurator: configurator{core: c}, MeshCatalog: c, CertManager: c, MsgBroker: c, Proxies: c,
 			Log: quietLog,
 		},
-		Types: testTypes, Translate: c.translate, Patience: patience,
+		Types: c.types, Translate: c.translate, Patience: patience,
 		Objects: func(view *mesh.View, typeURL, name string) []mesh.ObjectRef {
 			return []mesh.ObjectRef{{Kind: "Service", Namespace: view.Proxy.Namespace, Name: name}}
 		},
@@ -428,7 +430,7 @@ func (h *harness) dial(t testing.TB, certificate tls.Certificate) *grpc.ClientCo
 
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("it does not happen that %s", what)
 		}

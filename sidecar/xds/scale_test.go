@@ -204,7 +204,7 @@ func TestThousandStreams(t *testing.T) {
 
 	idle := (memory() - before) / fleetSize
 	t.Logf("an idle stream: %d KiB", idle>>10)
-	if limit := uint64(64 << 10); idle > limit {
+	if limit := uint64(80 << 10); idle > limit {
 		t.Errorf("an idle stream takes %d bytes, more than %d", idle, limit)
 	}
 

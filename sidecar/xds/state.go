@@ -285,8 +285,14 @@ func (t *typeState) land(i item) {
 }
 
 // nack notes that the client has refused what is in flight. A resource that is refused
-// alone is not sent again. Of several any may be at fault, so they are sent again in
-// parts: those apart that the client's message names, or else in halves.
+// alone is not sent again before it changes. Of several any may be at fault, so they are
+// sent again in parts: those apart that the client's message names, or else in halves.
+//
+// Envoy refuses a response as a whole and remembers none of its versions. Of clusters
+// and listeners it still takes the good ones, and names the others in its message; of
+// routes, endpoints and secrets it takes those before the first bad one, and of a
+// response that it can't decode nothing. What it took already it knows when it gets it
+// again, and does nothing.
 func (t *typeState) nack(message string) {
 	items := t.flight.items
 	t.flight = nil
