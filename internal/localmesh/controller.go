@@ -1,0 +1,214 @@
+package localmesh
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/outrigger-mesh/outrigger/internal/lab"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+const (
+	// controllerName is that of its service, its pod and its container.
+	controllerName = "outrigger-controller"
+	// healthPort and debugPort are the controller's.
+	healthPort = "9091"
+	debugPort  = "9092"
+)
+
+// controller is the process of the controller, which is the same one when it is started
+// again.
+type controller struct {
+	mu      sync.Mutex
+	process *lab.Running
+}
+
+// runs says whether there is a process. Mu is held.
+func (c *controller) runs() bool {
+	if c.process == nil {
+		return false
+	}
+	select {
+	case <-c.process.Done():
+		return false
+	default:
+		return true
+	}
+}
+
+// nodeAddresses are those of the lab's node, where the controller listens, in the
+// networks from which package dir gives addresses to pods.
+var nodeAddresses = []netip.Prefix{netip.MustParsePrefix("198.18.0.1/16"), netip.MustParsePrefix("2001:db8::1/112")}
+
+// controllerCommand returns the command line of the controller.
+func (m *Mesh) controllerCommand() []string {
+	if m.options.Controller != nil {
+		return m.options.Controller
+	}
+	return []string{
+		m.options.Programs.Outrigger, "controller", "--source", "dir", "-f", m.ManifestDir(), "--ca-dir", m.CADir(),
+		"--mesh-name", m.options.MeshName, "--mesh-namespace", m.options.MeshNamespace,
+		// Pods hear of a new root by follow, and no kubelet is in between.
+		"--root-propagation", (40 * poll).String(),
+	}
+}
+
+// StartController starts the controller, unless it runs, and returns when it is ready.
+func (m *Mesh) StartController(ctx context.Context) error {
+	m.controller.mu.Lock()
+	defer m.controller.mu.Unlock()
+	if err := m.launch(ctx); err != nil {
+		return err
+	}
+	limited, cancel := context.WithTimeout(ctx, shortly)
+	defer cancel()
+	return m.awaitController(limited, m.controller.process)
+}
+
+func (m *Mesh) launch(ctx context.Context) error {
+	switch {
+	case m.controller.runs():
+		return nil
+	case m.controller.process != nil:
+		return m.controller.process.Restart(ctx)
+	}
+	var output io.Writer
+	if m.options.Output != nil {
+		output = m.options.Output(m.options.MeshNamespace+"/"+controllerName, "controller")
+	}
+	process, err := m.lab.StartProcess(ctx, lab.Process{Name: controllerName, Command: m.controllerCommand(), Output: output})
+	m.controller.process = process
+	return err
+}
+
+// errNotRunning says that there is no controller to end.
+var errNotRunning = errors.New("the controller does not run")
+
+// KillController kills the controller as a crash would.
+func (m *Mesh) KillController() error {
+	m.controller.mu.Lock()
+	defer m.controller.mu.Unlock()
+	if !m.controller.runs() {
+		return errNotRunning
+	}
+	return m.controller.process.Kill()
+}
+
+// StopController asks the controller to end, and returns when it has.
+func (m *Mesh) StopController(ctx context.Context) error {
+	m.controller.mu.Lock()
+	defer m.controller.mu.Unlock()
+	if !m.controller.runs() {
+		return errNotRunning
+	}
+	if err := m.controller.process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	return m.controller.process.Wait(ctx)
+}
+
+// Controller returns the process of the controller; nil if it was never started.
+func (m *Mesh) Controller() *lab.Running {
+	m.controller.mu.Lock()
+	defer m.controller.mu.Unlock()
+	return m.controller.process
+}
+
+// awaitController returns when the controller is ready, and has written the trust
+// bundle that pods are to see.
+func (m *Mesh) awaitController(ctx context.Context, process *lab.Running) error {
+	for {
+		err := m.controllerReady(ctx)
+		if err == nil {
+			_, err = os.Stat(m.bundle())
+		}
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-process.Done():
+			return errors.Join(errors.New("the controller has ended before it was ready"), process.Wait(ctx))
+		case <-ctx.Done():
+			return fmt.Errorf("the controller is not ready: %w; its last output:\n%s", err, process.Output())
+		case <-time.After(poll):
+		}
+	}
+}
+
+// controllerReady asks the controller whether it is ready.
+func (m *Mesh) controllerReady(ctx context.Context) error {
+	_, err := m.get(ctx, healthPort, "/health/ready")
+	return err
+}
+
+// Debug returns what the controller's debug server answers to a GET of the path, which
+// may have a query. The MeshConfig must switch that server on.
+func (m *Mesh) Debug(ctx context.Context, path string) ([]byte, error) {
+	return m.get(ctx, debugPort, path)
+}
+
+// Metrics returns the controller's metrics as text.
+func (m *Mesh) Metrics(ctx context.Context) ([]byte, error) {
+	return m.get(ctx, healthPort, "/metrics")
+}
+
+// Proxy is a proxy that is connected to the controller.
+type Proxy struct {
+	Name     mesh.Name `json:"name"`
+	UID      string    `json:"uid"`
+	Class    string    `json:"class"`
+	Identity string    `json:"identity"`
+	// State is "Current" where the proxy runs what it was sent last.
+	State string `json:"state"`
+}
+
+// Proxies returns the proxies that are connected, sorted by name, by the controller's
+// debug server.
+func (m *Mesh) Proxies(ctx context.Context) ([]Proxy, error) {
+	text, err := m.Debug(ctx, "/debug/proxy")
+	if err != nil {
+		return nil, err
+	}
+	var proxies []Proxy
+	if err := json.Unmarshal(text, &proxies); err != nil {
+		return nil, fmt.Errorf("reading /debug/proxy: %w", err)
+	}
+	slices.SortFunc(proxies, func(a, b Proxy) int { return a.Name.Compare(b.Name) })
+	return proxies, nil
+}
+
+// maxAnswer bounds what is read of the controller's pages.
+const maxAnswer = 256 << 20
+
+func (m *Mesh) get(ctx context.Context, port, path string) ([]byte, error) {
+	address := net.JoinHostPort(nodeAddresses[0].Addr().String(), port)
+	client := &http.Client{Transport: &http.Transport{DialContext: m.lab.Node().Dial, DisableKeepAlives: true}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("asking the controller: %w", err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err != nil {
+		return nil, fmt.Errorf("asking the controller for %s: %w", path, err)
+	}
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("the controller answers %s with %s: %.500s", path, response.Status, text)
+	}
+	return text, nil
+}

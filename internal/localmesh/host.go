@@ -1,0 +1,83 @@
+package localmesh
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/outrigger-mesh/outrigger/internal/source/dir"
+)
+
+// forms are the ends of a service's name and namespace that the DNS of a cluster
+// knows.
+var forms = []string{"", ".svc", ".svc.cluster.local"}
+
+// hostsOf returns what the DNS of a cluster would answer: the names of services in
+// all forms that hold the namespace, and those of the pods that have one through a
+// headless service. ExternalName services are left out.
+func hostsOf(c *dir.Cluster) map[string][]netip.Addr {
+	hosts := make(map[string][]netip.Addr)
+	add := func(name, namespace string, addresses []netip.Addr) {
+		if len(addresses) == 0 {
+			return
+		}
+		for _, form := range forms {
+			full := name + "." + namespace + form
+			hosts[full] = append(hosts[full], addresses...)
+		}
+	}
+	for _, service := range c.Services {
+		if service.Spec.Type == corev1.ServiceTypeExternalName {
+			continue
+		}
+		if service.Spec.ClusterIP != corev1.ClusterIPNone {
+			add(service.Name, service.Namespace, parse(service.Spec.ClusterIP, service.Spec.ClusterIPs))
+			continue
+		}
+		var all []netip.Addr
+		for _, pod := range selectedBy(service, c.Pods) {
+			addresses := addressesOf(pod)
+			all = append(all, addresses...)
+			if pod.Spec.Subdomain == service.Name && pod.Spec.Hostname != "" {
+				add(pod.Spec.Hostname+"."+service.Name, service.Namespace, addresses)
+			}
+		}
+		add(service.Name, service.Namespace, all)
+	}
+	return hosts
+}
+
+func selectedBy(service *corev1.Service, pods []*corev1.Pod) []*corev1.Pod {
+	if len(service.Spec.Selector) == 0 {
+		return nil
+	}
+	selector := labels.SelectorFromSet(service.Spec.Selector)
+	var selected []*corev1.Pod
+	for _, pod := range pods {
+		if pod.Namespace == service.Namespace && selector.Matches(labels.Set(pod.Labels)) {
+			selected = append(selected, pod)
+		}
+	}
+	return selected
+}
+
+func addressesOf(pod *corev1.Pod) []netip.Addr {
+	texts := make([]string, 0, len(pod.Status.PodIPs))
+	for _, ip := range pod.Status.PodIPs {
+		texts = append(texts, ip.IP)
+	}
+	return parse(pod.Status.PodIP, texts)
+}
+
+// parse returns the addresses that are valid, each once.
+func parse(first string, others []string) []netip.Addr {
+	var addresses []netip.Addr
+	for _, text := range append([]string{first}, others...) {
+		if addr, err := netip.ParseAddr(text); err == nil && !slices.Contains(addresses, addr) {
+			addresses = append(addresses, addr)
+		}
+	}
+	return addresses
+}

@@ -1,0 +1,210 @@
+package localmesh
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/inject/offline"
+	"github.com/outrigger-mesh/outrigger/internal/lab"
+	"github.com/outrigger-mesh/outrigger/internal/source"
+	"github.com/outrigger-mesh/outrigger/internal/source/dir"
+	"github.com/outrigger-mesh/outrigger/sidecar"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+)
+
+// wanted is what the manifests say.
+type wanted struct {
+	engine offline.Engine
+	pods   map[string]*wantedPod
+	hosts  map[string][]netip.Addr
+}
+
+// wantedPod is a pod before injection, and itself as JSON.
+type wantedPod struct {
+	*corev1.Pod
+	made []byte
+}
+
+// read reads the manifests. What is wrong with them is a warning, for the mesh runs
+// on with the rest; without a MeshConfig there is no mesh.
+func (m *Mesh) read() (*wanted, error) {
+	var config *v1alpha2.MeshConfig
+	cluster, problems, err := dir.ReadCluster([]string{m.ManifestDir()}, dir.Options{
+		Mapper: source.MapperOptions{
+			MeshName: m.options.MeshName, Config: configOptions(), SidecarClass: inject.ClassOf,
+		},
+		OnMeshConfig: func(found *v1alpha2.MeshConfig) { config = found },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the manifests: %w", err)
+	}
+	for _, p := range problems {
+		m.log.Warn("something is wrong with a manifest", "problem", p.String())
+	}
+	if config == nil {
+		err := errors.New("there is no MeshConfig in the manifests; add one")
+		for _, p := range problems {
+			err = fmt.Errorf("%w\n%s", err, p)
+		}
+		return nil, err
+	}
+	w := &wanted{pods: make(map[string]*wantedPod), hosts: hostsOf(cluster)}
+	if w.engine, err = m.newEngine(config, cluster.Namespaces); err != nil {
+		return nil, err
+	}
+	for _, pod := range cluster.Pods {
+		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		p := pod.DeepCopy()
+		p.APIVersion, p.Kind = "v1", "Pod"
+		// The API server writes this out before it asks the injector.
+		p.Spec.ServiceAccountName = cmp.Or(p.Spec.ServiceAccountName, "default")
+		made, err := json.Marshal(p)
+		if err != nil {
+			return nil, fmt.Errorf("encoding pod %s/%s: %w", p.Namespace, p.Name, err)
+		}
+		w.pods[p.Namespace+"/"+p.Name] = &wantedPod{p, made}
+	}
+	return w, nil
+}
+
+func configOptions() source.ConfigOptions {
+	return source.ConfigOptions{Classes: sidecar.Drivers(), BuiltinImage: sidecar.Image, Env: os.Getenv, InitImage: initImage}
+}
+
+// newEngine returns the injector as the webhook has it.
+func (m *Mesh) newEngine(config *v1alpha2.MeshConfig, namespaces []*corev1.Namespace) (offline.Engine, error) {
+	loaded, err := inject.NewConfig("", "")
+	if err != nil {
+		return nil, err
+	}
+	known := make(map[string]*inject.Namespace, len(namespaces))
+	for _, ns := range namespaces {
+		known[ns.Name] = &inject.Namespace{Name: ns.Name, Labels: ns.Labels, Annotations: ns.Annotations}
+	}
+	resolved, problems := source.NewConfig(config, configOptions())
+	for _, p := range problems {
+		m.log.Warn("something is wrong with the MeshConfig", "problem", p.String())
+	}
+	return inject.New(inject.Options{
+		MeshName: m.options.MeshName, MeshNamespace: m.options.MeshNamespace, Revision: "default",
+		Namespace: func(_ context.Context, name string) (*inject.Namespace, error) {
+			if ns := known[name]; ns != nil {
+				return ns, nil
+			}
+			return nil, fmt.Errorf("namespace %q is not known", name)
+		},
+		Configurator:   func() driver.Configurator { return resolved },
+		NativeSidecars: func(context.Context) (bool, error) { return !m.options.ClassicSidecars, nil },
+		Log:            m.log,
+	}, loaded), nil
+}
+
+// inject returns the pod as it is started: with a sidecar, if it gets one.
+func (w *wanted) inject(ctx context.Context, p *wantedPod) (*corev1.Pod, error) {
+	name := p.Namespace + "/" + p.Name
+	manifests := offline.Parse([]offline.Source{{Name: name, Data: p.made}})
+	result, err := manifests.Inject(ctx, w.engine, offline.Options{Namespace: p.Namespace})
+	if err != nil {
+		return nil, fmt.Errorf("injecting pod %s: %w", name, err)
+	}
+	pod := new(corev1.Pod)
+	if err := json.Unmarshal(result.Outputs[0].Data, pod); err != nil {
+		return nil, fmt.Errorf("reading the injected pod %s: %w", name, err)
+	}
+	return pod, nil
+}
+
+// The images of what the mesh adds to pods, by which the lab knows them.
+const (
+	initImage  = "localmesh/init"
+	proxyImage = "localmesh/proxy-"
+)
+
+// binDir is in the PATH of containers, and empty on most machines.
+const binDir = "/usr/local/bin"
+
+// images returns what containers run: the applications' and the mesh's own.
+func (m *Mesh) images() (map[string]lab.Image, error) {
+	images := maps.Clone(m.options.Images)
+	if images == nil {
+		images = make(map[string]lab.Image)
+	}
+	images[initImage] = lab.Image{Files: map[string]string{"/outrigger-agent": m.options.Programs.Agent}}
+	for class, program := range m.options.Programs.proxies() {
+		folder, err := m.folderOf(class, program)
+		if err != nil {
+			return nil, fmt.Errorf("the program of sidecar class %s, %s: %w", class, program, err)
+		}
+		images[proxyImage+class] = lab.Image{Files: map[string]string{binDir: folder}, HostRoot: true}
+	}
+	return images, nil
+}
+
+// folderOf returns a folder that holds the program under that name. A folder can take
+// the place of another in a container, a single file can't where there is none.
+func (m *Mesh) folderOf(name, program string) (string, error) {
+	real, err := filepath.EvalSymlinks(program)
+	if err != nil {
+		return "", err
+	}
+	folder := filepath.Dir(real)
+	if filepath.Base(real) == name {
+		return folder, nil
+	}
+	folder = filepath.Join(m.options.Dir, "programs", name)
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return "", err
+	}
+	from, err := os.Open(real)
+	if err != nil {
+		return "", err
+	}
+	defer from.Close()
+	to, err := os.OpenFile(filepath.Join(folder, name), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o755)
+	if err != nil {
+		return "", err
+	}
+	_, err = io.Copy(to, from)
+	return folder, errors.Join(err, to.Close())
+}
+
+// useImages replaces the images of the mesh's own containers by those of this
+// machine.
+func (m *Mesh) useImages(pod *corev1.Pod) error {
+	class := inject.ClassOf(pod)
+	if class == "" {
+		return nil
+	}
+	program := m.options.Programs.proxies()[class]
+	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range containers {
+			switch containers[i].Name {
+			case "outrigger-init":
+				containers[i].Image = initImage
+			case "outrigger-proxy":
+				if program == "" {
+					return fmt.Errorf("pod %s/%s: there is no program for its sidecar class %q; the mesh was given %s",
+						pod.Namespace, pod.Name, class, cmp.Or(strings.Join(slices.Sorted(maps.Keys(m.options.Programs.proxies())), ", "), "none"))
+				}
+				containers[i].Image = proxyImage + class
+			}
+		}
+	}
+	return nil
+}
