@@ -107,13 +107,35 @@ func testControllerRights(t *testing.T, s *server) {
 		requests("get list watch", "MeshConfig osm-system/osm-mesh-config"),
 		requests("update", "MeshConfig/status osm-system/osm-mesh-config"),
 		requests("create patch", "Event shop/a"), requests("create get update", "Lease osm-system/outrigger-controller")))
+	// What signing takes.
+	account.can(t, slices.Concat(
+		requests("create", "TokenReview /a"), requests("create", "Secret osm-system/a"),
+		requests("get list watch update", "Secret osm-system/osm-ca-bundle"),
+		requests("get list watch update", "Secret osm-system/outrigger-ca-state"),
+		requests("list watch", "MeshRootCertificate osm-system/"), requests("update", "MeshRootCertificate/status osm-system/a"),
+		requests("create", "ConfigMap shop/outrigger-ca"), requests("list watch", "ConfigMap /outrigger-ca"),
+		requests("get list watch update delete", "ConfigMap shop/outrigger-ca")))
 	account.cannot(t, slices.Concat(
-		requests("list create", "Secret osm-system/"), requests("get", "Secret osm-system/outrigger-injector-ca"),
+		requests("list", "Secret osm-system/"), requests("list", "Secret /"), requests("get", "Secret osm-system/outrigger-injector-ca"),
+		requests("delete patch", "Secret osm-system/osm-ca-bundle"), requests("get create", "Secret shop/osm-ca-bundle"),
+		requests("get", "Secret osm-system/mine"), requests("update", "MeshRootCertificate osm-system/a"),
+		requests("list", "MeshRootCertificate shop/"), requests("create", "CertificateSigningRequest /a"),
 		requests("update patch", "MeshConfig osm-system/osm-mesh-config"), requests("list", "MeshConfig shop/"),
 		requests("patch", "MutatingWebhookConfiguration /outrigger-injector"), requests("list", "ConfigMap shop/"),
-		requests("patch", "ConfigMap osm-system/outrigger-injector"), requests("update", "Lease osm-system/other"),
+		requests("get update delete", "ConfigMap shop/other"),
+		requests("patch update", "ConfigMap osm-system/outrigger-injector"), requests("update", "Lease osm-system/other"),
 		requests("create patch delete", "Pod shop/a"), requests("update", "Pod/status shop/a"),
 		requests("update", "Service/status shop/a"), requests("patch", "Namespace /shop")))
+
+	s.apply(t, `{
+  osm: {caBundleSecretName: mesh-ca, certificateProvider: {kind: vault, secretNames: [mine]}, vault: {host: vault, secret: {name: login}}},
+  meshConfig: {spec: {certificate: {ingressGateway: {subjectAltNames: [gateway.shop], validityDuration: 24h, secret: {namespace: shop, name: gateway}}}}}}`)
+	for _, name := range []string{"mesh-ca", "login", "mine"} {
+		account.can(t, requests("get list watch update", "Secret osm-system/"+name))
+	}
+	account.can(t, requests("get update delete create", "Secret shop/gateway"))
+	account.cannot(t, slices.Concat(
+		requests("get", "Secret osm-system/osm-ca-bundle"), requests("get update delete", "Secret shop/other"), requests("list", "Secret shop/")))
 }
 
 // requests joins verbs with an object.
@@ -182,6 +204,7 @@ var kinds = map[string]schema.GroupVersionResource{
 	"HTTPRouteGroup":               {Group: "specs.smi-spec.io", Version: "v1alpha4", Resource: "httproutegroups"},
 	"IngressBackend":               {Group: "policy.openservicemesh.io", Version: "v1alpha1", Resource: "ingressbackends"},
 	"Lease":                        {Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
+	"MeshRootCertificate":          {Group: "config.openservicemesh.io", Version: "v1alpha2", Resource: "meshrootcertificates"},
 	"MeshConfig":                   {Group: "config.openservicemesh.io", Version: "v1alpha2", Resource: "meshconfigs"},
 	"MutatingWebhookConfiguration": {Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations"},
 	"Namespace":                    {Version: "v1", Resource: "namespaces"},
@@ -191,6 +214,7 @@ var kinds = map[string]schema.GroupVersionResource{
 	"Service":                      {Version: "v1", Resource: "services"},
 	"ServiceAccount":               {Version: "v1", Resource: "serviceaccounts"},
 	"TCPRoute":                     {Group: "specs.smi-spec.io", Version: "v1alpha4", Resource: "tcproutes"},
+	"TokenReview":                  {Group: "authentication.k8s.io", Version: "v1", Resource: "tokenreviews"},
 	"TrafficSplit":                 {Group: "split.smi-spec.io", Version: "v1alpha4", Resource: "trafficsplits"},
 	"TrafficTarget":                {Group: "access.smi-spec.io", Version: "v1alpha3", Resource: "traffictargets"},
 	"UpstreamTrafficSetting":       {Group: "policy.openservicemesh.io", Version: "v1alpha1", Resource: "upstreamtrafficsettings"},

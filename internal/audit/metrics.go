@@ -38,6 +38,16 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	return m
 }
 
+// Forget drops all that was counted, because another replica counts from now on.
+func (m *Metrics) Forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.problems.Reset()
+	m.mtlsDisabled.Reset()
+	m.uninjected.Reset()
+	clear(m.counted)
+}
+
 // count says how many Problems an object has now. Only series of that object are
 // looked at, as there may be very many others.
 func (m *Metrics) count(object mesh.ObjectRef, problems []mesh.Problem) {

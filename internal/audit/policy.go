@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -128,13 +129,9 @@ func (p *policies) Reconcile(ctx context.Context, ref mesh.ObjectRef) (reconcile
 // get returns an object, or nil if there is nothing to do about it: it is gone, or
 // it has neither a status nor Problems.
 func (p *policies) get(ctx context.Context, ref mesh.ObjectRef, problems bool) (client.Object, error) {
-	made, err := p.client.Scheme().New(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind))
+	obj, err := newObject(p.client.Scheme(), ref)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", ref, err)
-	}
-	obj, ok := made.(client.Object)
-	if !ok {
-		return nil, fmt.Errorf("%s: %T is no object", ref, made)
+		return nil, err
 	}
 	if _, status := verdictOf(obj); !status && !problems && ref.Kind != kindNamespace {
 		return nil, nil
@@ -144,6 +141,19 @@ func (p *policies) get(ctx context.Context, ref mesh.ObjectRef, problems bool) (
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", ref, err)
+	}
+	return obj, nil
+}
+
+// newObject returns an empty object of the kind.
+func newObject(scheme *runtime.Scheme, ref mesh.ObjectRef) (client.Object, error) {
+	made, err := scheme.New(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", ref, err)
+	}
+	obj, ok := made.(client.Object)
+	if !ok {
+		return nil, fmt.Errorf("%s: %T is no object", ref, made)
 	}
 	return obj, nil
 }

@@ -26,7 +26,7 @@ func (b *broker[T]) tell(name T) {
 	}
 }
 
-func (b *broker[T]) subscribe(stop <-chan struct{}) <-chan T {
+func (b *broker[T]) subscribe(stop <-chan struct{}) (<-chan T, *subscriber[T]) {
 	s := &subscriber[T]{known: map[T]struct{}{}, wake: make(chan struct{}, 1)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -40,7 +40,7 @@ func (b *broker[T]) subscribe(stop <-chan struct{}) <-chan T {
 		defer b.leave(s)
 		s.deliver(out, stop)
 	}()
-	return out
+	return out, s
 }
 
 func (b *broker[T]) leave(s *subscriber[T]) {
@@ -95,4 +95,48 @@ func (s *subscriber[T]) first() (T, bool) {
 	s.queue = s.queue[1:]
 	delete(s.known, name)
 	return name, true
+}
+
+// waiters wait each for one name. It is safe for use by many goroutines.
+type waiters struct {
+	mu     sync.Mutex
+	byName map[string]*waiting
+}
+
+// waiting is those who wait for one name.
+type waiting struct {
+	told  chan struct{}
+	count int
+}
+
+// enter returns a channel that is closed when the name is told of next. Leave is to be
+// called once afterwards.
+func (w *waiters) enter(name string) (told <-chan struct{}, leave func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.byName == nil {
+		w.byName = map[string]*waiting{}
+	}
+	of := w.byName[name]
+	if of == nil {
+		of = &waiting{told: make(chan struct{})}
+		w.byName[name] = of
+	}
+	of.count++
+	return of.told, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if of.count--; of.count == 0 && w.byName[name] == of {
+			delete(w.byName, name)
+		}
+	}
+}
+
+func (w *waiters) tell(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if of := w.byName[name]; of != nil {
+		close(of.told)
+		delete(w.byName, name)
+	}
 }

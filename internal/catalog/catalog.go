@@ -22,6 +22,13 @@ type Options struct {
 	// a rollout is not joined pod by pod; 0 means DefaultHoldOff. MaxHoldOff is how long
 	// a change waits at most; 0 means DefaultMaxHoldOff.
 	HoldOff, MaxHoldOff time.Duration
+	// Find asks for the workload of a proxy that is not in the mesh yet, for AwaitView;
+	// nil means that there are no others. It is called from many goroutines.
+	Find Find
+	// Patience is how long AwaitView waits before it asks; 0 means three seconds.
+	// Recheck is the time after which what was found so is asked for again, unless it
+	// has been applied since; 0 means a minute.
+	Patience, Recheck time.Duration
 	// Log is told of each Snapshot, at debug level; nil means slog.Default().
 	Log *slog.Logger
 }
@@ -33,16 +40,29 @@ type Catalog struct {
 	// proxies and objects tell of what changed.
 	proxies broker[string]
 	objects broker[mesh.ObjectRef]
+	// awaited are the proxies that somebody waits for.
+	awaited waiters
 
 	mu sync.Mutex
-	// pending are the facts that are not in the Snapshot yet, the last of each object.
+	// pending are the facts that are not in the Snapshot yet, the last of each object,
+	// and reports what others have to say of objects.
 	pending map[mesh.ObjectRef]mesh.Fact
+	reports map[mesh.ObjectRef][]mesh.Problem
 	synced  bool
+	// joining is closed once what is pending is in the Snapshot.
+	joining chan struct{}
+	// borrowed are the objects whose facts nobody has applied, and when each is asked
+	// for again.
+	borrowed map[mesh.ObjectRef]*time.Timer
 	// wake has room for one token: there is something to look at.
 	wake chan struct{}
 
 	snapshot atomic.Pointer[mesh.Snapshot]
 	ready    chan struct{}
+
+	// joinedMu is held while joined is changed.
+	joinedMu sync.RWMutex
+	joined   *join
 }
 
 // New returns a Catalog that does nothing before Run.
@@ -53,14 +73,24 @@ func New(options Options) *Catalog {
 	if options.MaxHoldOff == 0 {
 		options.MaxHoldOff = DefaultMaxHoldOff
 	}
+	if options.Patience == 0 {
+		options.Patience = awaitPatience
+	}
+	if options.Recheck == 0 {
+		options.Recheck = recheck
+	}
 	if options.Log == nil {
 		options.Log = slog.Default()
 	}
 	c := &Catalog{
-		options: options,
-		pending: map[mesh.ObjectRef]mesh.Fact{},
-		wake:    make(chan struct{}, 1),
-		ready:   make(chan struct{}),
+		options:  options,
+		pending:  map[mesh.ObjectRef]mesh.Fact{},
+		reports:  map[mesh.ObjectRef][]mesh.Problem{},
+		joining:  make(chan struct{}),
+		borrowed: map[mesh.ObjectRef]*time.Timer{},
+		wake:     make(chan struct{}, 1),
+		ready:    make(chan struct{}),
+		joined:   newJoin(),
 	}
 	c.snapshot.Store(&mesh.Snapshot{Settings: defaultSettings})
 	return c
@@ -72,7 +102,21 @@ func (c *Catalog) Apply(facts ...mesh.Fact) {
 	defer c.mu.Unlock()
 	for _, fact := range facts {
 		c.pending[fact.Object] = fact
+		if timer := c.borrowed[fact.Object]; timer != nil {
+			timer.Stop()
+			delete(c.borrowed, fact.Object)
+		}
 	}
+	c.notify()
+}
+
+// Report takes in what is wrong with an object beside what it says itself, in the place
+// of what was reported of it before; none ends it. It counts for as long as there is
+// such an object. It does not wait for the Snapshot.
+func (c *Catalog) Report(object mesh.ObjectRef, problems []mesh.Problem) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reports[object] = problems
 	c.notify()
 }
 
@@ -112,28 +156,46 @@ func (c *Catalog) Problems(object mesh.ObjectRef) []mesh.Problem {
 	return nil
 }
 
-// SubscribeObjects returns a channel of the objects that have come, changed or gone,
-// or whose Problems have, until stop is closed. An object that changes again before
-// it was received is told once.
+// Facts returns what the objects of some kinds say, sorted by kind, namespace and
+// name. Nobody may change it.
+func (c *Catalog) Facts(kinds ...string) []mesh.Fact {
+	c.joinedMu.RLock()
+	defer c.joinedMu.RUnlock()
+	return c.joined.facts(kinds)
+}
+
+// SubscribeObjects returns a channel of the objects that there are, and from then on of
+// those that have come, changed or gone, or whose Problems have, until stop is closed.
+// An object that changes again before it was received is told once.
 func (c *Catalog) SubscribeObjects(stop <-chan struct{}) <-chan mesh.ObjectRef {
-	return c.objects.subscribe(stop)
+	// What is joined in between is told twice, and nothing is missed.
+	changed, s := c.objects.subscribe(stop)
+	c.joinedMu.RLock()
+	defer c.joinedMu.RUnlock()
+	for _, facts := range c.joined.said {
+		s.add(lastOf(facts).Object)
+	}
+	return changed
 }
 
 // Subscribe returns a channel of the UIDs of proxies whose View is new, changed or
 // gone, until stop is closed. A proxy that changes again before it was received is
 // told once.
-func (c *Catalog) Subscribe(stop <-chan struct{}) <-chan string { return c.proxies.subscribe(stop) }
+func (c *Catalog) Subscribe(stop <-chan struct{}) <-chan string {
+	changed, _ := c.proxies.subscribe(stop)
+	return changed
+}
 
 // Run joins facts as they come, until ctx ends. It is called once.
 //
 // These things can happen: facts come or are said to be complete; it has been quiet
 // for the hold-off; the oldest change has waited long enough; the end.
 func (c *Catalog) Run(ctx context.Context) {
-	joined := newJoin()
 	var quiet, late <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
+			c.returnAll()
 			return
 		case <-c.wake:
 			quiet = time.After(c.options.HoldOff)
@@ -145,39 +207,46 @@ func (c *Catalog) Run(ctx context.Context) {
 		case <-late:
 		}
 		quiet, late = nil, nil
-		c.publish(joined)
+		c.publish()
 	}
 }
 
 // publish joins what is pending and makes it known.
-func (c *Catalog) publish(joined *join) {
+func (c *Catalog) publish() {
 	c.mu.Lock()
 	if !c.synced {
 		c.mu.Unlock()
 		return
 	}
-	facts := c.pending
-	c.pending = map[mesh.ObjectRef]mesh.Fact{}
+	facts, reports, joining := c.pending, c.reports, c.joining
+	c.pending, c.reports, c.joining = map[mesh.ObjectRef]mesh.Fact{}, map[mesh.ObjectRef][]mesh.Problem{}, make(chan struct{})
 	c.mu.Unlock()
 
-	begin, ran := time.Now(), joined.graph.Runs()
+	begin, ran := time.Now(), c.joined.graph.Runs()
+	c.joinedMu.Lock()
 	for _, fact := range facts {
-		joined.set(fact)
+		c.joined.set(fact)
 	}
-	former, next := c.Snapshot(), joined.snapshot()
+	for object, problems := range reports {
+		c.joined.report(object, problems)
+	}
+	c.joinedMu.Unlock()
+	former, next := c.Snapshot(), c.joined.snapshot()
 	c.snapshot.Store(next)
 	c.tellObjects(facts, former.Problems, next.Problems)
 	changed := 0
 	for change := range next.Views.Diff(former.Views) {
 		c.proxies.tell(change.Name)
+		c.awaited.tell(change.Name)
 		changed++
 	}
+	close(joining)
 	select {
 	case <-c.ready:
 	default:
 		close(c.ready)
 	}
-	c.options.Log.Debug("joined the mesh", "facts", len(facts), "runs", joined.graph.Runs()-ran, "changed_views", changed, "duration", time.Since(begin))
+	c.options.Log.Debug("joined the mesh", "facts", len(facts), "runs", c.joined.graph.Runs()-ran, "changed_views", changed, "duration", time.Since(begin))
 }
 
 // tellObjects tells of the objects of facts and of those whose Problems changed.

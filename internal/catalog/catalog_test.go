@@ -290,6 +290,9 @@ func TestSubscribeObjects(t *testing.T) {
 				}
 			}
 		}
+		if got := next(); len(got) != len(versions()) {
+			t.Errorf("%v were told at first, want every object", got)
+		}
 		half := split("shop/s", "root", "v1=1 v2=1")
 		v2 := service("shop/v2", "10.96.0.12", port(80, 8080, mesh.HTTP))
 		for _, tt := range []struct {

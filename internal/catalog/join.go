@@ -38,6 +38,8 @@ type join struct {
 	// said is what objects say, by kind and key, in the order of their apiVersions: of
 	// an object that comes in several the last counts.
 	said map[string][]mesh.Fact
+	// reported is what others have to say of objects, by kind and key.
+	reported map[string][]mesh.Problem
 	// inspectors find what is wrong with an object among others, by its kind.
 	inspectors map[string]inspector
 
@@ -102,7 +104,7 @@ func compareAged(a, b aged) int {
 }
 
 func newJoin() *join {
-	j := &join{said: map[string][]mesh.Fact{}}
+	j := &join{said: map[string][]mesh.Fact{}, reported: map[string][]mesh.Problem{}}
 	g := &j.graph
 	j.settings = graph.NewInput[string, *mesh.Settings](g)
 	j.namespaces = graph.NewInput[string, *mesh.Namespace](g)
@@ -242,8 +244,7 @@ func one[K, V any](key K, value V) iter.Seq2[K, V] {
 
 // set takes in what an object says, or that it is gone.
 func (j *join) set(fact mesh.Fact) {
-	name := mesh.Name{Namespace: fact.Object.Namespace, Name: fact.Object.Name}.String()
-	key := fact.Object.Kind + " " + name
+	name, key := keysOf(fact.Object)
 	facts := j.said[key]
 	former := lastOf(facts)
 	i, found := slices.BinarySearchFunc(facts, fact, func(a, b mesh.Fact) int {
@@ -264,11 +265,55 @@ func (j *join) set(fact mesh.Fact) {
 	} else {
 		j.put(name, former.Content, false)
 	}
-	if len(next.Problems) > 0 || next.Content != nil && j.inspectors[next.Object.Kind] != nil {
-		j.faults.Set(key, problemsOf(next.Object, next.Problems))
+	j.blame(key)
+}
+
+// keysOf returns the key of an object among its kind, and among all.
+func keysOf(object mesh.ObjectRef) (name, key string) {
+	name = mesh.Name{Namespace: object.Namespace, Name: object.Name}.String()
+	return name, object.Kind + " " + name
+}
+
+// report takes in what others have to say of an object.
+func (j *join) report(object mesh.ObjectRef, problems []mesh.Problem) {
+	_, key := keysOf(object)
+	if j.reported[key] = problems; len(problems) == 0 {
+		delete(j.reported, key)
+	}
+	j.blame(key)
+}
+
+// blame notes what is wrong with an object without regard to others.
+func (j *join) blame(key string) {
+	said := lastOf(j.said[key])
+	problems := slices.Clip(said.Problems)
+	if len(j.said[key]) > 0 {
+		for _, p := range j.reported[key] {
+			p.Object = said.Object
+			problems = append(problems, p)
+		}
+	}
+	if len(problems) > 0 || said.Content != nil && j.inspectors[said.Object.Kind] != nil {
+		j.faults.Set(key, problemsOf(said.Object, problems))
 	} else {
 		j.faults.Delete(key)
 	}
+}
+
+// facts returns what objects of the kinds say, in the order of their keys.
+func (j *join) facts(kinds []string) []mesh.Fact {
+	var keys []string
+	for key := range j.said {
+		if kind, _, _ := strings.Cut(key, " "); slices.Contains(kinds, kind) {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	facts := make([]mesh.Fact, 0, len(keys))
+	for _, key := range keys {
+		facts = append(facts, lastOf(j.said[key]))
+	}
+	return facts
 }
 
 func lastOf(facts []mesh.Fact) mesh.Fact {

@@ -2,39 +2,25 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
+	"net/netip"
 	"os"
-	"sync/atomic"
+	"path/filepath"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-	controllerconfig "sigs.k8s.io/controller-runtime/pkg/config"
-	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
-	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
-	"github.com/outrigger-mesh/outrigger/health"
-	"github.com/outrigger-mesh/outrigger/internal/audit"
 	"github.com/outrigger-mesh/outrigger/internal/catalog"
-	"github.com/outrigger-mesh/outrigger/internal/inject"
-	"github.com/outrigger-mesh/outrigger/internal/source"
-	"github.com/outrigger-mesh/outrigger/internal/source/kube"
+	"github.com/outrigger-mesh/outrigger/internal/identity/root"
+)
+
+// The places that a mesh can be read from.
+const (
+	sourceKube = "kube"
+	sourceDir  = "dir"
 )
 
 // controllerFlags are those of 'outrigger controller'.
@@ -43,38 +29,56 @@ type controllerFlags struct {
 	mesh meshFlags
 	log  logFlags
 
-	healthListen, templateConfigMap string
-	leaderElect                     bool
-	catalog                         catalog.Options
+	source, caDir string
+	files         []string
+
+	bindAddress, healthListen, identityListen, debugListen string
+	clusterDomain, templateConfigMap, caSecret             string
+	rootPropagation                                        time.Duration
+	leaderElect                                            bool
+	catalog                                                catalog.Options
 }
 
 func newControllerCommand() *cobra.Command {
 	var f controllerFlags
 	cmd := &cobra.Command{
 		Use:   "controller",
-		Short: "Tell what is wrong with the mesh's objects and which pods have no sidecar",
-		Long: `Tell what is wrong with the mesh's objects and which pods have no sidecar.
+		Short: "Serve configuration and certificates to the proxies of a mesh",
+		Long: `Serve configuration and certificates to the proxies of a mesh.
 
-The controller writes into the status of the MeshConfig and of traffic policies what
-it found in the spec: values that cannot be used, names that lead to nothing, objects
-that contradict each other, fields that do nothing. It looks for pods that run in a
-namespace of the mesh without the sidecar that they should have. It tells of all of it
-in Warning Events and metrics.
+The controller reads the objects that a mesh is made of and has the driver of each
+sidecar class serve the proxies of its pods what comes of them: Envoy on port 15128.
+On port 15129 it signs the certificates of workloads, for the service accounts that
+their pods' tokens are of. Several replicas may run, and all of them serve.
 
-In this build it does not serve configuration to proxies and issues no
-certificates: injected sidecars start and get nothing to do. That comes with the
-delivery of configuration.
+It tells what is wrong: values that cannot be used, names that lead to nothing, objects
+that contradict each other, fields that do nothing, what a proxy refuses, pods that run
+without the sidecar that they should have. With --source kube all of it ends in the
+status of objects, Warning Events and metrics; one of several replicas, the leader,
+writes.
 
-Several replicas may run; one of them, the leader, writes.`,
+With --source dir the mesh is that of manifests, without an API server. A change of
+them counts at once. Problems are logged. Certificates are signed by a CA in the folder
+--ca-dir, for tokens that are minted with the key there; the trust bundle is the file
+bundle.crt in it.
+
+If the MeshConfig's observability.enableDebugServer is on, there are debug pages on
+port 9092, which 'outrigger proxy' reads.`,
 		Example: `  # In a pod.
   outrigger controller --mesh-name osm --mesh-namespace osm-system
 
   # On a workstation, beside nobody else.
-  outrigger controller --kubeconfig ~/.kube/config --leader-elect=false`,
+  outrigger controller --kubeconfig ~/.kube/config --leader-elect=false
+
+  # A mesh without a cluster.
+  outrigger controller --source dir -f manifests --ca-dir ca --bind-address 192.0.2.1`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("template-configmap") {
 				f.templateConfigMap = f.mesh.injectorName()
+			}
+			if err := f.check(); err != nil {
+				return err
 			}
 			log, err := f.log.logger(cmd.ErrOrStderr())
 			if err != nil {
@@ -87,216 +91,77 @@ Several replicas may run; one of them, the leader, writes.`,
 	f.kube.add(flags)
 	f.mesh.add(flags)
 	f.mesh.addConfig(flags)
-	flags.StringVar(&f.healthListen, "health-listen", ":9091", "address of /health/alive, /health/ready and /metrics")
 	f.log.add(flags)
-	flags.StringVar(&f.templateConfigMap, "template-configmap", "", "the injector's ConfigMap, whose policy says which pods should have a sidecar; empty for none (default outrigger-injector, or outrigger-injector-REVISION)")
-	flags.DurationVar(&f.catalog.HoldOff, "hold-off", catalog.DefaultHoldOff, "how long the cluster must be quiet before changes are worked in")
+	flags.StringVar(&f.source, "source", sourceKube, "where the mesh is read from: kube, a cluster, or dir, manifests")
+	flags.StringArrayVarP(&f.files, "filename", "f", nil, "dir: file or folder of manifests (*.yaml, *.yml, *.json at any depth); may be given several times")
+	flags.StringVar(&f.caDir, "ca-dir", "", "dir: folder of the CA and of the key for tokens, which are made if they are missing (default outrigger/ca in the user's configuration folder)")
+	flags.StringVar(&f.bindAddress, "bind-address", "", "IP address to listen on; empty for all")
+	flags.StringVar(&f.healthListen, "health-listen", ":9091", "address of /health/alive, /health/ready and /metrics")
+	flags.StringVar(&f.identityListen, "identity-listen", ":15129", "address of the service that signs certificates")
+	flags.StringVar(&f.debugListen, "debug-listen", ":9092", "address of the debug pages, while the MeshConfig turns them on")
+	flags.StringVar(&f.caSecret, "ca-secret", root.DefaultSecret, "Secret of the mesh's own CA, which is made if it is missing; with --source dir a folder in --ca-dir. MeshRootCertificates may name others")
+	flags.DurationVar(&f.rootPropagation, "root-propagation", root.DefaultPropagation, "how long a new root is trusted before it signs, so that every pod has heard of it")
+	flags.StringVar(&f.clusterDomain, "cluster-domain", "cluster.local", "DNS domain of the cluster")
+	flags.StringVar(&f.templateConfigMap, "template-configmap", "", "kube: the injector's ConfigMap, whose policy says which pods should have a sidecar; empty for none (default outrigger-injector, or outrigger-injector-REVISION)")
+	flags.DurationVar(&f.catalog.HoldOff, "hold-off", catalog.DefaultHoldOff, "how long the objects must be quiet before changes are worked in")
 	flags.DurationVar(&f.catalog.MaxHoldOff, "max-hold-off", catalog.DefaultMaxHoldOff, "how long a change waits at most to be worked in")
-	flags.BoolVar(&f.leaderElect, "leader-elect", true, "let one of several replicas be the one that writes")
+	flags.BoolVar(&f.leaderElect, "leader-elect", true, "kube: let one of several replicas be the one that writes")
 	return cmd
+}
+
+// check refuses flags that do not go together, and fills in what is left out.
+func (f *controllerFlags) check() error {
+	if f.bindAddress != "" {
+		if _, err := netip.ParseAddr(f.bindAddress); err != nil {
+			return misused("--bind-address %q: give an IP address", f.bindAddress)
+		}
+	}
+	switch f.source {
+	case sourceKube:
+		if len(f.files) > 0 || f.caDir != "" {
+			return misused("-f and --ca-dir go with --source dir")
+		}
+		return nil
+	case sourceDir:
+		if len(f.files) == 0 {
+			return misused("--source dir: name a file or a folder of manifests with -f")
+		}
+	default:
+		return misused("--source %q: sources are kube and dir", f.source)
+	}
+	if f.caDir == "" {
+		config, err := os.UserConfigDir()
+		if err != nil {
+			return misused("%v; name a folder for the CA with --ca-dir", err)
+		}
+		f.caDir = filepath.Join(config, "outrigger", "ca")
+	}
+	return nil
 }
 
 // run serves, and leaves an Event behind if that fails.
 func (f *controllerFlags) run(ctx context.Context, log *slog.Logger) error {
-	config, err := f.kube.config()
+	metrics := prometheus.NewRegistry()
+	// What reads must end with what is served, also if that fails.
+	serving, stop := context.WithCancel(ctx)
+	defer stop()
+	from, err := f.open(serving, metrics, log)
 	if err != nil {
 		return err
 	}
-	// The API server's own priority and fairness bounds what we ask of it.
-	config.QPS = -1
-	ctrllog.SetLogger(logr.FromSlogHandler(log.Handler()))
-
-	err = f.serve(ctx, config, log)
+	err = f.serve(serving, from, metrics, log)
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	// Without a name the pod of this process is the one of its host name.
-	hostname, _ := os.Hostname()
-	last, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	return errors.Join(err, audit.WarnFatal(last, config, f.mesh.namespace, f.mesh.config, env("POD_NAME", hostname), err))
+	if lost := from.warn(ctx, err); lost != nil {
+		return errors.Join(err, fmt.Errorf("no Event tells of it: %w", lost))
+	}
+	return err
 }
 
-// serve wires the controller: objects of the cluster to Problems, and those to the
-// status, Events and metrics; beside it an injector that is only asked what it
-// would do.
-func (f *controllerFlags) serve(ctx context.Context, config *rest.Config, log *slog.Logger) error {
-	listener, err := net.Listen("tcp", f.healthListen)
-	if err != nil {
-		return fmt.Errorf("listening for health checks: %w; choose another address with --health-listen", err)
+func (f *controllerFlags) open(ctx context.Context, metrics prometheus.Registerer, log *slog.Logger) (*origin, error) {
+	if f.source == sourceDir {
+		return f.openFolder(ctx, log)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	group, ctx := errgroup.WithContext(ctx)
-	mgr, err := f.newManager(ctx, config, log)
-	if err != nil {
-		return errors.Join(err, listener.Close())
-	}
-	facts, err := kube.New(config, kube.Options{
-		Namespace: f.mesh.namespace, MeshConfigName: f.mesh.config, Cache: mgr.GetCache(), Log: log,
-	})
-	if err != nil {
-		return errors.Join(err, listener.Close())
-	}
-	ask, begin, err := f.newMissed(config, facts, log)
-	if err != nil {
-		return errors.Join(err, listener.Close())
-	}
-	registry := prometheus.NewRegistry()
-	metrics := audit.NewMetrics(registry)
-	f.catalog.Log = log
-	whole, mapper := catalog.New(f.catalog), f.mapper()
-	err = errors.Join(
-		audit.AddMeshConfig(mgr, facts, configOptions(), metrics),
-		audit.AddPods(mgr, facts, f.mesh.name, ask, metrics),
-		audit.AddPolicies(ctx, mgr, whole, mapper, metrics),
-	)
-	if err != nil {
-		return errors.Join(err, listener.Close())
-	}
-
-	var synced atomic.Bool
-	group.Go(func() error {
-		whole.Run(ctx)
-		return nil
-	})
-	group.Go(func() error { return facts.Feed(ctx, mapper, whole.Apply, whole.Synced) })
-	group.Go(func() error { return mgr.Start(ctx) })
-	group.Go(func() error { return facts.Start(ctx) })
-	group.Go(func() error {
-		if facts.WaitForSync(ctx) != nil {
-			return nil
-		}
-		synced.Store(true)
-		begin()
-		return nil
-	})
-	probes := health.Join("outrigger-controller",
-		health.Func{ID: "objects of the cluster", Ready: synced.Load},
-		health.Func{ID: "snapshot of the mesh", Ready: func() bool {
-			select {
-			case <-whole.Ready():
-				return true
-			default:
-				return false
-			}
-		}},
-		health.Func{ID: "CRD meshconfigs." + v1alpha2.GroupName, Ready: facts.ServesMeshConfigs},
-	)
-	group.Go(func() error { return serveProbes(ctx, listener, registry, probes) })
-	return group.Wait()
-}
-
-func (f *controllerFlags) mapper() *source.Mapper {
-	return source.NewMapper(source.MapperOptions{MeshName: f.mesh.name, Config: configOptions(), SidecarClass: inject.ClassOf})
-}
-
-// newManager returns a manager that is to run until ctx ends.
-func (f *controllerFlags) newManager(ctx context.Context, config *rest.Config, log *slog.Logger) (manager.Manager, error) {
-	// The names of controllers are labels of metrics; one process may run several
-	// managers one after the other.
-	skipNameValidation := true
-	mgr, err := manager.New(config, manager.Options{
-		Scheme:         kube.Scheme(),
-		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return kube.Mapper(), nil },
-		Cache:          kube.CacheOptions(f.mesh.namespace, f.mesh.config, log),
-		NewCache: func(config *rest.Config, opts cache.Options) (cache.Cache, error) {
-			made, err := cache.New(config, opts)
-			return leftCache{made, ctx.Done()}, err
-		},
-		Logger:                        logr.FromSlogHandler(log.Handler()),
-		LeaderElection:                f.leaderElect,
-		LeaderElectionID:              "outrigger-controller",
-		LeaderElectionNamespace:       f.mesh.namespace,
-		LeaderElectionReleaseOnCancel: true,
-		Metrics:                       metricsserver.Options{BindAddress: "0"},
-		Controller:                    controllerconfig.Controller{SkipNameValidation: &skipNameValidation},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("making a manager of %s: %w", config.Host, err)
-	}
-	return mgr, nil
-}
-
-// leftCache is a cache that is not waited for any more once the manager is to end. A
-// manager that may not read some kind would else wait for it for ever, in a loop that
-// never rests.
-type leftCache struct {
-	cache.Cache
-	end <-chan struct{}
-}
-
-// WaitForCacheSync returns true when all has been read or the manager is to end.
-func (c leftCache) WaitForCacheSync(ctx context.Context) bool {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go func() {
-		select {
-		case <-c.end:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	synced := c.Cache.WaitForCacheSync(ctx)
-	select {
-	case <-c.end:
-		return true
-	default:
-		return synced
-	}
-}
-
-// newMissed returns a function that tells what the injector would say of a pod,
-// had it been asked. It has no answer before begin is called, once all that there
-// is has been read.
-func (f *controllerFlags) newMissed(config *rest.Config, facts *kube.Source, log *slog.Logger) (ask audit.Missed, begin func(), err error) {
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, nil, fmt.Errorf("making a client of %s: %w", config.Host, err)
-	}
-	injector := newLiveInjector(facts, client, f.mesh, &f.log, log)
-	// The metrics of an injector would count decisions about pods that are there
-	// already, so nobody sees these.
-	reloader := inject.NewReloader(injector, "", inject.NewMetrics(prometheus.NewRegistry()), log)
-	if f.templateConfigMap != "" {
-		facts.OnConfigMap(f.templateConfigMap, reloader.ConfigMap)
-	}
-	ready := make(chan struct{})
-	ask = func(ctx context.Context, pod *corev1.Pod) (bool, string, string) {
-		select {
-		case <-ready:
-			return missed(ctx, injector, pod, log)
-		case <-ctx.Done():
-			return false, "", ""
-		}
-	}
-	return ask, func() { reloader.Look(); close(ready) }, nil
-}
-
-// missed asks an injector about a pod that is there already.
-func missed(ctx context.Context, injector *inject.Injector, pod *corev1.Pod, log *slog.Logger) (bool, string, string) {
-	raw, err := json.Marshal(pod)
-	if err != nil {
-		log.Error("a pod is not audited", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
-		return false, "", ""
-	}
-	d := injector.Inject(ctx, inject.Request{Namespace: pod.Namespace, Pod: raw, DryRun: true}).Decision
-	switch {
-	case d.Outcome == inject.Skip:
-		return false, "", ""
-	case d.Reason == "not_configured" || d.Reason == "namespace_unknown":
-		// These say that there was no decision, so nothing is known of the pod.
-		log.Warn("a pod is not audited", "namespace", pod.Namespace, "pod", pod.Name, "reason", d.Reason, "message", d.Message)
-		return false, "", ""
-	}
-	return true, string(d.Reason), d.Message
-}
-
-func serveProbes(ctx context.Context, listener net.Listener, registry *prometheus.Registry, probes health.Probes) error {
-	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(prometheus.Gatherers{registry, ctrlmetrics.Registry}, promhttp.HandlerOpts{}))
-	mux.Handle("/health/alive", health.LivenessHandler(probes))
-	mux.Handle("/health/ready", health.ReadinessHandler(probes))
-	server := &http.Server{Addr: listener.Addr().String(), Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	return serve(ctx, server, 0, func() error { return server.Serve(listener) })
+	return f.openCluster(ctx, metrics, log)
 }

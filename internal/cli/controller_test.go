@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -34,6 +32,7 @@ const controlPlane = "osm-system"
 // controllerTest is one API server, and a user with the rights of the controller.
 type controllerTest struct {
 	client.Client
+	server     *apiserver.Server
 	kubeconfig string
 	chart      *chart.Release
 }
@@ -61,7 +60,7 @@ func newControllerTest(t *testing.T) *controllerTest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &controllerTest{Client: admin, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
+	c := &controllerTest{Client: admin, server: server, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
 	if err := os.WriteFile(c.kubeconfig, kubeconfig, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -139,83 +138,6 @@ func (c *controllerTest) createPod(t *testing.T, namespace, name string, change 
 	return pod
 }
 
-// running is a controller that runs.
-type running struct {
-	address string
-	log     *syncBuffer
-	stop    func()
-}
-
-// start runs a controller until stop is called or the test ends, and waits until it
-// is ready.
-func (c *controllerTest) start(t *testing.T) *running {
-	t.Helper()
-	r := c.begin(t)
-	eventually(t, "the controller is ready", func() error {
-		_, err := r.get("/health/ready")
-		return err
-	})
-	if _, err := r.get("/health/alive"); err != nil {
-		t.Error(err)
-	}
-	return r
-}
-
-// begin is start without the wait.
-func (c *controllerTest) begin(t *testing.T) *running {
-	t.Helper()
-	address := freeAddress(t)
-	f, log := c.flags(address), &syncBuffer{}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- f.run(ctx, slog.New(slog.NewTextHandler(log, nil))) }()
-	r := &running{address: address, log: log, stop: sync.OnceFunc(func() {
-		cancel()
-		select {
-		case err := <-done:
-			if err != nil {
-				t.Errorf("the controller ended with: %v", err)
-			}
-		case <-time.After(30 * time.Second):
-			t.Error("the controller does not end")
-		}
-	})}
-	t.Cleanup(func() {
-		r.stop()
-		if t.Failed() {
-			t.Logf("the controller's log:\n%s", log)
-		}
-	})
-	return r
-}
-
-func (c *controllerTest) flags(address string) *controllerFlags {
-	return &controllerFlags{
-		kube:         kubeFlags{kubeconfig: c.kubeconfig},
-		mesh:         meshFlags{name: "osm", namespace: controlPlane, config: "osm-mesh-config", revision: "default"},
-		healthListen: address, templateConfigMap: "outrigger-injector", leaderElect: true,
-	}
-}
-
-func (r *running) get(path string) (string, error) { return get("http://" + r.address + path) }
-
-// metrics returns the audit's metrics, without their help.
-func (r *running) metrics() string {
-	body, err := r.get("/metrics")
-	if err != nil {
-		return err.Error()
-	}
-	var lines []string
-	for line := range strings.Lines(body) {
-		for _, name := range []string{"outrigger_problems", "outrigger_mtls_disabled", "outrigger_uninjected_pods"} {
-			if strings.HasPrefix(line, name+"{") {
-				lines = append(lines, line)
-			}
-		}
-	}
-	return strings.Join(lines, "")
-}
-
 // same is an error that shows how two values differ.
 func same(want, got any) error {
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -276,12 +198,12 @@ func (c *controllerTest) testWithoutRights(t *testing.T) {
 		})
 	}
 	r := c.begin(t)
-	unready(r, "objects of the cluster\nsnapshot of the mesh\n")
+	unready(r, "objects of the mesh\nsnapshot of the mesh\ncertificates of the mesh\nsidecar drivers\n")
 	r.stop()
 
 	c.allow(t, "endpointslices")
 	r = c.begin(t)
-	unready(r, "snapshot of the mesh\n")
+	unready(r, "snapshot of the mesh\nsidecar drivers\n")
 	r.stop()
 }
 
@@ -363,7 +285,7 @@ func (c *controllerTest) testMeshConfig(t *testing.T) {
 	r := c.start(t)
 	config := &v1alpha2.MeshConfig{ObjectMeta: metav1.ObjectMeta{Namespace: controlPlane, Name: "osm-mesh-config"}}
 	config.Spec.Sidecar.SidecarClass = "haproxy"
-	config.Spec.Sidecar.SidecarDrivers = []v1alpha2.SidecarDriverSpec{{SidecarName: "Pipy", SidecarDisabledMTLS: true}}
+	config.Spec.Sidecar.SidecarDrivers = []v1alpha2.SidecarDriverSpec{{SidecarName: "Null", SidecarDisabledMTLS: true}}
 	config.Spec.Sidecar.SidecarTimeout = 5
 	c.create(t, config)
 
@@ -371,22 +293,33 @@ func (c *controllerTest) testMeshConfig(t *testing.T) {
 		mtlsEvent    = "Warning MTLSDisabled MeshConfig/osm-mesh-config spec.sidecar.sidecarDrivers[0].sidecarDisabledMTLS: mesh TLS is off"
 		timeoutEvent = "Warning NoEffect MeshConfig/osm-mesh-config spec.sidecar.sidecarTimeout: accepted, has no effect: "
 		classEvent   = "Warning UnknownClass MeshConfig/osm-mesh-config spec.sidecar.sidecarClass: no driver bears the name"
+		fatalEvent   = `Warning InitializationError MeshConfig/osm-mesh-config Error creating sidecar driver: sidecar: unknown driver "haproxy" (forgotten import?); registered are: envoy, null, pipy`
 
-		metrics = `outrigger_mtls_disabled{class="pipy"} 1
+		known = `outrigger_mtls_disabled{class="null"} 1
 outrigger_problems{kind="MeshConfig",name="osm-mesh-config",namespace="osm-system",reason="MTLSDisabled"} 1
 outrigger_problems{kind="MeshConfig",name="osm-mesh-config",namespace="osm-system",reason="NoEffect"} 1
-outrigger_problems{kind="MeshConfig",name="osm-mesh-config",namespace="osm-system",reason="UnknownClass"} 1
+`
+		unknown = known + `outrigger_problems{kind="MeshConfig",name="osm-mesh-config",namespace="osm-system",reason="UnknownClass"} 1
 `
 	)
 	c.expectConditions(t, config, "Accepted=False UnknownClass", "Degraded=True MTLSDisabled", "NoEffect=True NoEffect")
 	c.expectEvents(t, controlPlane, mtlsEvent, timeoutEvent, classEvent)
-	expectMetrics(t, r, metrics)
+	expectMetrics(t, r, unknown)
+
+	// What is solved goes away, and what stays is not told again.
+	degraded := config.Status.Conditions[1].LastTransitionTime
+	c.updateSpec(t, config, func(s *v1alpha2.SidecarSpec) { s.SidecarClass = "null" })
+	c.expectConditions(t, config, "Accepted=True Accepted", "Degraded=True MTLSDisabled", "NoEffect=True NoEffect")
+	if config.Status.ObservedGeneration != config.Generation || !config.Status.Conditions[1].LastTransitionTime.Equal(&degraded) {
+		t.Errorf("status %+v of generation %d; a condition that stays keeps its time %v", config.Status, config.Generation, degraded)
+	}
+	c.expectEvents(t, controlPlane, mtlsEvent, timeoutEvent, classEvent)
 
 	// The status is written once: it stays as it is, over a restart too.
 	version := config.ResourceVersion
 	r.stop()
 	r = c.start(t)
-	expectMetrics(t, r, metrics)
+	expectMetrics(t, r, known)
 	time.Sleep(1200 * time.Millisecond)
 	c.read(t, config)
 	if config.ResourceVersion != version {
@@ -394,20 +327,23 @@ outrigger_problems{kind="MeshConfig",name="osm-mesh-config",namespace="osm-syste
 	}
 	c.expectEvents(t, controlPlane, mtlsEvent, timeoutEvent, classEvent)
 
-	// What is solved goes away, and what stays is not told again.
-	degraded := config.Status.Conditions[1].LastTransitionTime
-	c.updateSpec(t, config, func(s *v1alpha2.SidecarSpec) { s.SidecarClass = "pipy" })
-	c.expectConditions(t, config, "Accepted=True Accepted", "Degraded=True MTLSDisabled", "NoEffect=True NoEffect")
-	if config.Status.ObservedGeneration != config.Generation || !config.Status.Conditions[1].LastTransitionTime.Equal(&degraded) {
-		t.Errorf("status %+v of generation %d; a condition that stays keeps its time %v", config.Status, config.Generation, degraded)
-	}
-	c.expectEvents(t, controlPlane, mtlsEvent, timeoutEvent, classEvent)
-
-	// What comes back is told again.
+	// What comes back is told again. A controller that serves goes on.
 	c.updateSpec(t, config, func(s *v1alpha2.SidecarSpec) { s.SidecarClass = "haproxy" })
 	c.expectEvents(t, controlPlane, mtlsEvent, timeoutEvent, classEvent, classEvent)
+	if _, err := r.get("/health/ready"); err != nil {
+		t.Error(err)
+	}
+
+	// One that begins does not.
+	r.stop()
+	err := c.flags("127.0.0.1:0").run(t.Context(), slog.New(slog.DiscardHandler))
+	if err == nil || !strings.HasPrefix(err.Error(), "Error creating sidecar driver: ") {
+		t.Errorf("with an unknown class: error %v", err)
+	}
+	c.expectEvents(t, controlPlane, fatalEvent, mtlsEvent, timeoutEvent, classEvent, classEvent)
 
 	c.updateSpec(t, config, func(s *v1alpha2.SidecarSpec) { *s = v1alpha2.SidecarSpec{} })
+	r = c.start(t)
 	c.expectConditions(t, config, "Accepted=True Accepted", "Degraded=False NotDegraded", "NoEffect=False AllInEffect")
 	expectMetrics(t, r, "")
 }

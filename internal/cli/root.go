@@ -74,11 +74,13 @@ func NewRootCommand() *cobra.Command {
 
 Put sidecars into manifests with 'outrigger inject', find out why a pod gets one
 or not with 'outrigger check-inject', and install the mesh with 'outrigger
-install'. 'injector' and 'controller' are the control plane itself.
+install'. 'injector' and 'controller' are the control plane itself; 'outrigger proxy'
+shows what its proxies have.
 
 Check the objects of a mesh with 'outrigger validate', ask what becomes of a
 request with 'outrigger explain', and see the configuration of a proxy with
-'outrigger translate': all three work on files, without a cluster.`,
+'outrigger translate': all three work on files, without a cluster. 'outrigger
+demo' runs a whole mesh on this machine.`,
 		Args:          noArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -95,8 +97,10 @@ request with 'outrigger explain', and see the configuration of a proxy with
 		newExplainCommand(),
 		newTranslateCommand(sidecar.Lookup),
 		newInstallCommand(),
+		newDemoCommand(),
 		newInjectorCommand(),
 		newControllerCommand(),
+		newProxyCommand(),
 	)
 	return root
 }

@@ -206,34 +206,41 @@ func (f *snapshotFlags) newClasses(ctx context.Context, sources []offline.Source
 // of is for dir.Options. The engine knows the namespaces of the manifests, and what
 // it has to think of others.
 func (c *classes) of(pod *corev1.Pod, _ *corev1.Namespace) string {
+	class, problem := decideClass(c.ctx, c.engine, pod)
+	if problem != nil {
+		c.problems = append(c.problems, *problem)
+	}
+	return class
+}
+
+// decideClass returns the class of the sidecar that the injector would give to a pod, ""
+// for none, and a Problem if it would refuse the pod.
+func decideClass(ctx context.Context, engine *inject.Injector, pod *corev1.Pod) (string, *mesh.Problem) {
 	var result inject.Result
 	raw, err := json.Marshal(pod)
 	if err == nil {
-		result = c.engine.Inject(c.ctx, inject.Request{Namespace: pod.Namespace, Pod: raw})
+		result = engine.Inject(ctx, inject.Request{Namespace: pod.Namespace, Pod: raw})
 	}
 	switch {
 	case err == nil && result.Decision.Outcome == inject.Inject:
-		return result.Class
+		return result.Class, nil
 	case err == nil && result.Decision.Outcome != inject.Deny:
-		return ""
+		return "", nil
 	case err != nil:
 		result.Decision.Message = err.Error()
 	}
-	c.problems = append(c.problems, mesh.Problem{
+	return "", &mesh.Problem{
 		Object: mesh.ObjectRef{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name},
 		Reason: "Denied", Message: "the injector would refuse the pod: " + result.Decision.Message,
-	})
-	return ""
+	}
 }
 
-// allProblems are those of the Snapshot and the others, sorted. What is not served
-// to proxies in this build is honoured in the Snapshot all the same.
+// allProblems are those of the Snapshot and the others, sorted.
 func allProblems(s *mesh.Snapshot, others []mesh.Problem) []mesh.Problem {
 	all := slices.Clone(others)
 	for _, problems := range s.Problems.All() {
 		all = append(all, problems.List...)
 	}
-	all = slices.DeleteFunc(all, func(p mesh.Problem) bool { return p.Reason == source.ReasonNotYet })
 	slices.SortFunc(all, func(a, b mesh.Problem) int {
 		return cmp.Or(
 			strings.Compare(a.Object.Namespace, b.Object.Namespace), strings.Compare(a.Object.Kind, b.Object.Kind),

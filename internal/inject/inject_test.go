@@ -39,10 +39,12 @@ func (c *configurator) IsMTLSDisabled(string) bool                 { return c.di
 func (c *configurator) IsPrivilegedInitContainer() bool {
 	return c.mesh.Spec.Sidecar.EnablePrivilegedInitContainer
 }
-func (c *configurator) GetSidecarLogLevel() string             { return "error" }
-func (c *configurator) GetMaxDataPlaneConnections() int        { return 0 }
-func (c *configurator) GetConfigResyncInterval() time.Duration { return 0 }
-func (c *configurator) GetTrustDomain() string                 { return "cluster.local" }
+func (c *configurator) GetSidecarLogLevel() string                  { return "error" }
+func (c *configurator) GetMaxDataPlaneConnections() int             { return 0 }
+func (c *configurator) GetConfigResyncInterval() time.Duration      { return 0 }
+func (c *configurator) GetServiceCertValidityPeriod() time.Duration { return 24 * time.Hour }
+func (c *configurator) IsDebugServerEnabled() bool                  { return false }
+func (c *configurator) GetTrustDomain() string                      { return "cluster.local" }
 
 // world is what an injector under test sees.
 type world struct {

@@ -41,7 +41,7 @@ func (n *notes) accessRoutes(rules []access.TrafficTargetRule) []mesh.AccessRout
 		case access.RuleHTTPRouteGroup:
 		case access.RuleTCPRoute:
 			if len(rule.Matches) > 0 {
-				n.add(ReasonNoEffect, path+".matches", "%s", inertMessage(ReasonNoEffect, "a TCPRoute is one match; remove it"))
+				n.add(ReasonNoEffect, path+".matches", "%s", inertMessage("a TCPRoute is one match; remove it"))
 			}
 		default:
 			why := "is not a kind of route"

@@ -6,10 +6,6 @@ import (
 	"strings"
 )
 
-// defaultPorts are the ports that Open Service Mesh and osm-edge set for their
-// drivers by default, so that their presets are no news to anyone.
-func defaultPorts() map[string]int32 { return map[string]int32{"envoy": 15128, "pipy": 6060} }
-
 // classes resolves every class that is registered, configured or the default. A
 // class that has no entry in the MeshConfig works with its driver's own values.
 func (r *reader) classes(defaultClass string) map[string]classConfig {
@@ -25,7 +21,7 @@ func (r *reader) classes(defaultClass string) map[string]classConfig {
 			{"spec.sidecar.envoyWindowsImage", sidecar.EnvoyWindowsImage},
 		} {
 			if c.value != "" {
-				r.add(ReasonNoEffect, c.path, "%s", inertMessage(ReasonNoEffect, "no driver bears the name "+olderClass+"; remove it"))
+				r.add(ReasonNoEffect, c.path, "%s", inertMessage("no driver bears the name "+olderClass+"; remove it"))
 			}
 		}
 	}
@@ -94,8 +90,6 @@ func (r *reader) checkDriver(i int, name string) {
 	if entry.ProxyServerPort != 0 && !validPort(entry.ProxyServerPort) {
 		r.add(ReasonInvalid, driverPath(i, "proxyServerPort"),
 			"%d is not a port; use 1 to 65535, or leave it out for the driver's own", entry.ProxyServerPort)
-	} else if entry.ProxyServerPort != 0 && entry.ProxyServerPort != defaultPorts()[name] {
-		r.add(ReasonNotYet, driverPath(i, "proxyServerPort"), "%s", inertMessage(ReasonNotYet, "no port serves proxies"))
 	}
 }
 

@@ -62,7 +62,7 @@ func conditionType(reason string) string {
 	switch reason {
 	case ReasonMTLSDisabled:
 		return ConditionDegraded
-	case ReasonNoEffect, ReasonNotYet, ReasonConflict:
+	case ReasonNoEffect, ReasonConflict:
 		return ConditionNoEffect
 	default:
 		return ConditionAccepted

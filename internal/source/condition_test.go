@@ -33,17 +33,17 @@ func TestConditions(t *testing.T) {
 	problems := []mesh.Problem{
 		{Reason: "UnknownClass", Field: "spec.b", Message: "no such\nclass"},
 		{Reason: "Invalid", Field: "spec.a", Message: "bad"},
-		{Reason: "NotYet", Field: "spec.d", Message: "later"},
+		{Reason: "NoEffect", Field: "spec.d", Message: "later"},
 		{Reason: "NoEffect", Field: "spec.c", Message: "never"},
 		{Reason: "Conflict", Message: "not of one field"},
-		{Reason: "NotYet", Field: "spec.e", Message: "later"},
+		{Reason: "NoEffect", Field: "spec.e", Message: "later"},
 	}
 	got := source.Conditions(clean, problems, 2, tuesday)
 	want = []metav1.Condition{
 		other,
 		{Type: "Accepted", Status: "False", Reason: "Invalid,UnknownClass", Message: "spec.a: bad\nspec.b: no such class", ObservedGeneration: 2, LastTransitionTime: tuesday},
 		{Type: "Degraded", Status: "False", Reason: "NotDegraded", Message: "nothing is turned off that protects the mesh", ObservedGeneration: 2, LastTransitionTime: monday},
-		{Type: "NoEffect", Status: "True", Reason: "Conflict,NoEffect,NotYet", Message: "not of one field\nspec.c: never\nspec.d: later\nspec.e: later", ObservedGeneration: 2, LastTransitionTime: tuesday},
+		{Type: "NoEffect", Status: "True", Reason: "Conflict,NoEffect", Message: "not of one field\nspec.c: never\nspec.d: later\nspec.e: later", ObservedGeneration: 2, LastTransitionTime: tuesday},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("with Problems (-want +got):\n%s", diff)

@@ -10,7 +10,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/source"
 )
 
-// inEffect is every field of the spec that does something today, by its path.
+// inEffect is every field of the spec that does something, by its path.
 func inEffect() []string {
 	return []string{
 		"spec.sidecar.enablePrivilegedInitContainer",
@@ -41,6 +41,38 @@ func inEffect() []string {
 		"spec.traffic.networkInterfaceExclusionList",
 		"spec.observability.osmLogLevel",
 		"spec.certificate.trustDomain",
+		"spec.sidecar.sidecarDrivers[0].proxyServerPort",
+		"spec.sidecar.maxDataPlaneConnections",
+		"spec.sidecar.configResyncInterval",
+		"spec.sidecar.tlsMinProtocolVersion",
+		"spec.sidecar.tlsMaxProtocolVersion",
+		"spec.sidecar.cipherSuites",
+		"spec.sidecar.ecdhCurves",
+		"spec.traffic.inboundTLSMode",
+		"spec.traffic.enableEgress",
+		"spec.traffic.enablePermissiveTrafficPolicyMode",
+		"spec.traffic.inboundExternalAuthorization.enable",
+		"spec.traffic.inboundExternalAuthorization.address",
+		"spec.traffic.inboundExternalAuthorization.port",
+		"spec.traffic.inboundExternalAuthorization.statPrefix",
+		"spec.traffic.inboundExternalAuthorization.timeout",
+		"spec.traffic.inboundExternalAuthorization.failureModeAllow",
+		"spec.observability.enableDebugServer",
+		"spec.observability.tracing.enable",
+		"spec.observability.tracing.protocol",
+		"spec.observability.tracing.port",
+		"spec.observability.tracing.address",
+		"spec.observability.tracing.endpoint",
+		"spec.observability.tracing.sampledFraction",
+		"spec.certificate.serviceCertValidityDuration",
+		"spec.certificate.ingressGateway.subjectAltNames",
+		"spec.certificate.ingressGateway.validityDuration",
+		"spec.certificate.ingressGateway.secret",
+		"spec.featureFlags.enableEgressPolicy",
+		"spec.featureFlags.enableIngressBackendPolicy",
+		"spec.featureFlags.enableEnvoyActiveHealthChecks",
+		"spec.featureFlags.enableSidecarActiveHealthChecks",
+		"spec.featureFlags.enableRetryPolicy",
 	}
 }
 
@@ -61,7 +93,7 @@ func TestEachFieldWorksOrIsAProblem(t *testing.T) {
 			_, problems := source.NewConfig(obj, options(nil))
 			for _, p := range problems {
 				covers := leaf.path == p.Field || strings.HasPrefix(leaf.path, p.Field+".") || strings.HasPrefix(leaf.path, p.Field+"[")
-				inert = inert || covers && (p.Reason == source.ReasonNoEffect || p.Reason == source.ReasonNotYet)
+				inert = inert || covers && p.Reason == source.ReasonNoEffect
 			}
 		}
 		switch works := slices.Contains(inEffect(), leaf.path); {

@@ -216,9 +216,6 @@ certificate: {trustDomain: mesh.example.com}
 			Class: "pipy", Port: 6061, MTLSOff: []string{"pipy"}, PipyMTLSOff: true, Privileged: true, LogLevel: "warning",
 			OwnLevel: slog.Level(math.MaxInt), Connections: 1000, Resync: 90 * time.Second, TrustDomain: "mesh.example.com",
 		}, []string{
-			"NotYet spec.sidecar.configResyncInterval",
-			"NotYet spec.sidecar.maxDataPlaneConnections",
-			"NotYet spec.sidecar.sidecarDrivers[0].proxyServerPort",
 			"MTLSDisabled spec.sidecar.sidecarDrivers[0].sidecarDisabledMTLS",
 		}},
 		{"bad values leave the defaults", `
@@ -285,13 +282,13 @@ func TestProblems(t *testing.T) {
 		{"conflict", `sidecar: {sidecarImage: "a\nb", envoyImage: c}`,
 			[]string{`Conflict: spec.sidecar.envoyImage: "c" is not used, because spec.sidecar.sidecarImage is "a\nb"; remove one of the two`}},
 		{"TLS version that no sidecar speaks", `sidecar: {tlsMinProtocolVersion: TLSv1_2, tlsMaxProtocolVersion: TLSv1_1}`,
-			[]string{"Invalid: spec.sidecar.tlsMaxProtocolVersion: TLSv1_1 is older than", "NotYet: spec.sidecar.tlsMaxProtocolVersion"}},
+			[]string{"Invalid: spec.sidecar.tlsMaxProtocolVersion: TLSv1_1 is older than"}},
 		{"newest TLS version below the default oldest", `sidecar: {tlsMaxProtocolVersion: TLSv1_2}`,
-			[]string{"NotYet: spec.sidecar.tlsMaxProtocolVersion", "Invalid: spec.sidecar.tlsMinProtocolVersion: the oldest version, TLS 1.3"}},
+			[]string{"Invalid: spec.sidecar.tlsMinProtocolVersion: the oldest version, TLS 1.3"}},
 		{"any TLS version goes with the proxy's choice", `sidecar: {tlsMinProtocolVersion: TLS_AUTO, tlsMaxProtocolVersion: TLSv1_3}`,
-			[]string{"NotYet: spec.sidecar.tlsMinProtocolVersion"}},
+			nil},
 		{"unknown TLS version", `sidecar: {tlsMinProtocolVersion: SSLv3}`,
-			[]string{`Invalid: spec.sidecar.tlsMinProtocolVersion: "SSLv3" is not a TLS version`, "NotYet: spec.sidecar.tlsMinProtocolVersion"}},
+			[]string{`Invalid: spec.sidecar.tlsMinProtocolVersion: "SSLv3" is not a TLS version`}},
 		{"bad exclusions", `traffic: {inboundPortExclusionList: [0], outboundPortExclusionList: [80, 65536], outboundIPRangeExclusionList: [10.0.0.1], outboundIPRangeInclusionList: ["::/129", "::/0"]}`,
 			[]string{
 				"Invalid: spec.traffic.inboundPortExclusionList: 0 is not a port",
@@ -303,7 +300,6 @@ func TestProblems(t *testing.T) {
 certificate: {serviceCertValidityDuration: 1 day, ingressGateway: {subjectAltNames: [x], validityDuration: -1h, secret: {}}}
 traffic: {inboundExternalAuthorization: {timeout: soon}}`,
 			[]string{
-				"NotYet: spec.certificate.ingressGateway: accepted, but not in this build",
 				`Invalid: spec.certificate.ingressGateway.validityDuration: "-1h" is not a Go duration`,
 				`Invalid: spec.certificate.serviceCertValidityDuration: "1 day" is not a Go duration`,
 				`Invalid: spec.traffic.inboundExternalAuthorization.timeout: "soon" is not a Go duration`,
@@ -342,46 +338,28 @@ func TestExports(t *testing.T) {
 	want := map[string][]string{
 		"osm-0.9-v1alpha1.yaml": {
 			"Invalid spec.sidecar.initContainerImage",
-			"NotYet spec.traffic.enablePermissiveTrafficPolicyMode",
 		},
-		"osm-1.2-v1alpha1.yaml": {"NotYet spec.traffic.enableEgress"},
+		"osm-1.2-v1alpha1.yaml": nil,
 		"osm-1.2-v1alpha2.yaml": {
-			"NotYet spec.certificate.ingressGateway",
-			"NotYet spec.featureFlags.enableRetryPolicy",
-			"NotYet spec.observability.enableDebugServer",
-			"NotYet spec.observability.tracing",
-			"NotYet spec.sidecar.cipherSuites",
-			"NotYet spec.sidecar.ecdhCurves",
 			"Invalid spec.sidecar.initContainerImage",
-			"NotYet spec.sidecar.maxDataPlaneConnections",
 			"Invalid spec.sidecar.resources.requests.cpu",
-			"NotYet spec.traffic.enableEgress",
-			"NotYet spec.traffic.inboundExternalAuthorization",
 		},
 		"osm-edge-1.3-v1alpha1.yaml": {
-			"NotYet spec.sidecar.configResyncInterval",
 			"Conflict spec.sidecar.sideWindowsImage",
 			"Conflict spec.sidecar.sidecarDrivers[0].SidecarImageWindowsImage",
 			"Conflict spec.sidecar.sidecarDrivers[0].sidecarImageWindowsImage",
 			"Conflict spec.sidecar.sidecarImageWindowsImage",
-			"NotYet spec.traffic.enableEgress",
 		},
 		"osm-edge-1.3-v1alpha2.yaml": {
-			"NotYet spec.certificate.ingressGateway",
 			"NoEffect spec.clusterSet",
 			"NoEffect spec.featureFlags.enableAccessControlPolicy",
 			"NoEffect spec.featureFlags.enablePluginPolicy",
 			"NoEffect spec.observability.remoteLogging",
-			"NotYet spec.observability.tracing",
 			"NoEffect spec.pluginChains",
-			"NotYet spec.sidecar.cipherSuites",
-			"NotYet spec.sidecar.configResyncInterval",
-			"NotYet spec.sidecar.ecdhCurves",
 			"Invalid spec.sidecar.initContainerImage",
 			"NoEffect spec.sidecar.localDNSProxy",
 			"Invalid spec.sidecar.sidecarDrivers[0].initContainerImage",
 			"MTLSDisabled spec.sidecar.sidecarDrivers[0].sidecarDisabledMTLS",
-			"NotYet spec.traffic.enableEgress",
 		},
 	}
 	files, err := filepath.Glob("../../apis/config/v1alpha2/testdata/*.yaml")

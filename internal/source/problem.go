@@ -42,8 +42,6 @@ const (
 	ReasonConflict = "Conflict"
 	// ReasonNoEffect says that a field does nothing in Outrigger.
 	ReasonNoEffect = "NoEffect"
-	// ReasonNotYet says that what a field asks for is not in this build.
-	ReasonNotYet = "NotYet"
 )
 
 // notes are what is found to be wrong with one object.

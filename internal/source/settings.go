@@ -160,7 +160,7 @@ func (r *reader) tracing(namespace string) *mesh.Tracing {
 	case v1alpha2.TracingOTLP:
 		tracing.Protocol, tracing.Port, tracing.Path = "otlp", defaultOTLPPort, ""
 		if spec.Endpoint != "" {
-			r.add(ReasonNoEffect, path+".endpoint", "%s", inertMessage(ReasonNoEffect, "OTLP over gRPC has a path of its own; remove it"))
+			r.add(ReasonNoEffect, path+".endpoint", "%s", inertMessage("OTLP over gRPC has a path of its own; remove it"))
 		}
 	default:
 		r.add(ReasonInvalid, path+".protocol", "%q is not a protocol for spans, %s is used; use %s or %s",

@@ -8,20 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outrigger-mesh/outrigger/internal/source"
-	"github.com/outrigger-mesh/outrigger/mesh"
 )
-
-// withoutNotYet leaves out the Problems that say of a field only that nothing serves
-// it.
-func withoutNotYet(problems []mesh.Problem) []mesh.Problem {
-	var rest []mesh.Problem
-	for _, p := range problems {
-		if p.Reason != source.ReasonNotYet {
-			rest = append(rest, p)
-		}
-	}
-	return rest
-}
 
 // TestSettings gives the fields that differ from the defaults.
 func TestSettings(t *testing.T) {
@@ -107,7 +94,7 @@ func TestSettings(t *testing.T) {
 func settingsOf(t *testing.T, spec string, problems []string) map[string]any {
 	t.Helper()
 	config, all := source.NewConfig(parse(t, spec), options(nil))
-	if diff := cmp.Diff(problems, brief(withoutNotYet(all))); diff != "" {
+	if diff := cmp.Diff(problems, brief(all)); diff != "" {
 		t.Errorf("Problems (-want +got):\n%s", diff)
 	}
 	for _, version := range []string{"v1alpha1", "v1alpha2"} {

@@ -13,8 +13,6 @@
   values: [osm.osmBootstrap, osm.preinstall, osm.cleanup, osm.curlImage, osm.osmInterceptor]
 - why: the Pipy repository is part of the controller
   values: [osm.pipyRepoImage, osm.repoServer.image, osm.repoServer.standalone]
-- why: this version issues no certificates to workloads; the CA of the webhook is set under injector.certificate
-  values: [osm.caBundleSecretName, osm.featureFlags.enableMeshRootCertificate]
 - why: there is no validating webhook; the API server validates by the schemas of the CRDs
   values: [osm.validatorWebhook, smi.validateTrafficTarget]
 - why: the injector keeps the caBundle of its own webhook configuration right, and nothing else is reconciled
@@ -45,11 +43,6 @@
 {{- end }}
 {{- if $set }}
 - {{ printf "%s: no effect, because %s" (join ", " $set) .why | quote }}
-{{- end }}
-{{- end }}
-{{- with .Values.osm.certificateProvider.kind }}
-{{- if ne . "tresor" }}
-- {{ printf "osm.certificateProvider.kind is %s: no effect, because this version issues no certificates to workloads" . | quote }}
 {{- end }}
 {{- end }}
 {{- if has .Values.osm.image.registry (list "openservicemesh" "flomesh") }}

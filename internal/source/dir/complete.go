@@ -45,7 +45,7 @@ func complete(objects []object, opts Options) *cluster {
 		services:   make(map[types.NamespacedName]*corev1.Service),
 		classes:    make(map[types.NamespacedName]string),
 	}
-	hasConfig := false
+	config := opts.MeshConfig
 	for _, o := range objects {
 		name := client.ObjectKeyFromObject(o.Object)
 		switch obj := o.Object.(type) {
@@ -58,8 +58,7 @@ func complete(objects []object, opts Options) *cluster {
 		case *discoveryv1.EndpointSlice:
 			c.slices = append(c.slices, obj)
 		case *v1alpha2.MeshConfig:
-			hasConfig = true
-			c.others = append(c.others, obj)
+			config = obj
 		default:
 			if w, ok := newWorkload(o); ok {
 				c.workloads = append(c.workloads, w)
@@ -68,8 +67,11 @@ func complete(objects []object, opts Options) *cluster {
 			}
 		}
 	}
-	if !hasConfig && opts.MeshConfig != nil {
-		c.others = append(c.others, opts.MeshConfig)
+	if config != nil {
+		c.others = append(c.others, config)
+	}
+	if opts.OnMeshConfig != nil {
+		opts.OnMeshConfig(config)
 	}
 	c.addNamespaces()
 	c.addPods()
@@ -102,14 +104,18 @@ func (c *cluster) add(object mesh.ObjectRef, reason, format string, args ...any)
 	c.problems = append(c.problems, mesh.Problem{Object: object, Reason: reason, Message: fmt.Sprintf(format, args...)})
 }
 
-// addNamespaces makes the namespaces of objects, as members of the mesh. That of
-// the MeshConfig is the control plane's own.
+// injectionAnnotation has sidecars put into the pods of a namespace.
+const injectionAnnotation = "openservicemesh.io/sidecar-injection"
+
+// addNamespaces makes the namespaces of objects, as members of the mesh whose pods get
+// sidecars. That of the MeshConfig and of roots is the control plane's own.
 func (c *cluster) addNamespaces() {
 	need := func(name string) {
 		if c.namespaces[name] == nil {
 			c.namespaces[name] = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-				Name:   name,
-				Labels: map[string]string{source.MonitoredByLabel: c.opts.Mapper.MeshName, corev1.LabelMetadataName: name},
+				Name:        name,
+				Labels:      map[string]string{source.MonitoredByLabel: c.opts.Mapper.MeshName, corev1.LabelMetadataName: name},
+				Annotations: map[string]string{injectionAnnotation: "enabled"},
 			}}
 		}
 	}
@@ -126,7 +132,9 @@ func (c *cluster) addNamespaces() {
 		need(c.workloads[i].ref.Namespace)
 	}
 	for _, obj := range c.others {
-		if _, ok := obj.(*v1alpha2.MeshConfig); !ok {
+		switch obj.(type) {
+		case *v1alpha2.MeshConfig, *v1alpha2.MeshRootCertificate:
+		default:
 			need(obj.GetNamespace())
 		}
 	}

@@ -36,6 +36,10 @@ type Options struct {
 	Stdin io.Reader
 	// MeshConfig counts where the manifests have none. It may be nil.
 	MeshConfig *v1alpha2.MeshConfig
+	// OnMeshConfig, if it is not nil, is called with the MeshConfig that counts, or nil
+	// where there is none, each time that the manifests have been read: before
+	// SidecarClass is asked and before facts are passed on.
+	OnMeshConfig func(*v1alpha2.MeshConfig)
 	// SidecarClass returns the class of the sidecar that a pod would get, in lower
 	// case, or "" if it would get none. It is asked once for all pods of a Deployment
 	// or its like, and neither about pods that have a sidecar nor about those with a

@@ -340,6 +340,30 @@ metadata: {name: osm-mesh-config, namespace: osm-system}
 	same(t, "members", map[string]bool{"shop": true, "outside": false, "policies": true}, members)
 }
 
+// TestOnMeshConfig holds that the MeshConfig is told before it is asked which sidecars
+// pods get, because that depends on it.
+func TestOnMeshConfig(t *testing.T) {
+	preset := &v1alpha2.MeshConfig{}
+	preset.Name = "preset"
+	for text, want := range map[string]string{
+		shop: "preset",
+		shop + "---\napiVersion: config.openservicemesh.io/v1alpha1\nkind: MeshConfig\nmetadata: {name: own}\n": "own",
+	} {
+		var told []string
+		opts := options()
+		opts.MeshConfig = preset
+		opts.OnMeshConfig = func(obj *v1alpha2.MeshConfig) { told = append(told, obj.Name) }
+		opts.SidecarClass = func(*corev1.Pod, *corev1.Namespace) string {
+			told = append(told, "asked")
+			return ""
+		}
+		loadText(t, opts, text)
+		if len(told) < 2 || told[0] != want || told[1] != "asked" {
+			t.Errorf("told %q, want %s and then questions", told, want)
+		}
+	}
+}
+
 func TestMeshConfig(t *testing.T) {
 	opts := options()
 	opts.MeshConfig = &v1alpha2.MeshConfig{}
@@ -412,9 +436,6 @@ func TestSamples(t *testing.T) {
 		r.wantProblems(t)
 		for _, fact := range r.facts {
 			for _, p := range fact.Problems {
-				if p.Reason == source.ReasonNotYet {
-					continue // No fault of the sample's.
-				}
 				t.Errorf("%s: %s", sample, p)
 			}
 			if fact.Content == nil {

@@ -84,6 +84,7 @@ func kinds() map[schema.GroupKind]kind {
 		{Group: batchv1.GroupName, Kind: "CronJob"}:    v1,
 
 		{Group: config.GroupName, Kind: "MeshConfig"}:             ours("v1alpha2", "v1alpha1"),
+		{Group: config.GroupName, Kind: "MeshRootCertificate"}:    ours("v1alpha2"),
 		{Group: access.GroupName, Kind: "TrafficTarget"}:          ours("v1alpha3"),
 		{Group: specs.GroupName, Kind: "HTTPRouteGroup"}:          ours("v1alpha4"),
 		{Group: specs.GroupName, Kind: "TCPRoute"}:                ours("v1alpha4"),

@@ -76,6 +76,9 @@ type Source struct {
 	// served is whether the API server has ever served MeshConfigs.
 	served atomic.Bool
 
+	// finding has room for those who look for a pod at a time.
+	finding chan struct{}
+
 	versionCalls singleflight.Group
 	// native is nil until the API server has told its version.
 	native atomic.Pointer[bool]
@@ -86,6 +89,7 @@ func New(config *rest.Config, opts Options) (*Source, error) {
 	s := &Source{
 		log:            opts.Log,
 		cache:          opts.Cache,
+		finding:        make(chan struct{}, findAtOnce),
 		namespacesRead: make(chan struct{}),
 		meshConfigRead: make(chan struct{}),
 		configMapsRead: make(chan struct{}),

@@ -1,0 +1,206 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/outrigger-mesh/outrigger/certificate"
+	"github.com/outrigger-mesh/outrigger/health"
+	"github.com/outrigger-mesh/outrigger/internal/catalog"
+	"github.com/outrigger-mesh/outrigger/internal/source"
+	"github.com/outrigger-mesh/outrigger/sidecar"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+)
+
+// proxyPorts are those that serve a class where the MeshConfig does not say. A driver
+// that is not ours knows its own.
+var proxyPorts = map[string]uint32{"envoy": driver.ADSPort, "pipy": driver.RepoPort}
+
+// drivers starts drivers, each once: that of the default class, those that the MeshConfig
+// names besides, and those of classes that it names later or that pods choose by
+// themselves.
+//
+// If the default does not start, the controller ends. With others that would let anybody
+// who may make a pod end it, and a list of drivers that somebody brings along from
+// another mesh, so their failure is told and the rest goes on.
+type drivers struct {
+	arguments driver.ControllerContext
+	from      *origin
+	names     []string
+	end       context.CancelCauseFunc
+	// show shows the debug pages of all drivers.
+	show func(...map[string]http.Handler) error
+	// wake has room for one token: the MeshConfig has changed.
+	wake chan struct{}
+
+	mu sync.Mutex
+	// began is true once those that there were at first have been started.
+	began bool
+	// started has the health of each class that was started, nil if that has failed.
+	started map[string]health.Probes
+	pages   []map[string]http.Handler
+}
+
+func newDrivers(arguments driver.ControllerContext, from *origin, names []string, end context.CancelCauseFunc) *drivers {
+	return &drivers{arguments: arguments, from: from, names: names, end: end, wake: make(chan struct{}, 1), started: make(map[string]health.Probes)}
+}
+
+// initializationError is a failure to begin, in the words of the sidecar-driver
+// proposal.
+type initializationError struct {
+	what string
+	err  error
+}
+
+func (e initializationError) Error() string { return e.what + ": " + e.err.Error() }
+func (e initializationError) Unwrap() error { return e.err }
+
+// run starts drivers until ctx ends. Its error ends the controller.
+func (d *drivers) run(ctx context.Context, whole *catalog.Catalog) error {
+	if !wait(ctx, d.from.read) {
+		return nil
+	}
+	if err := sidecar.InstallDriver(d.from.config.GetSidecarClass()); err != nil {
+		return initializationError{"Error creating sidecar driver", err}
+	}
+	// Whoever is served before all is known would lose what it has.
+	certified := d.arguments.CertManager.(interface{ Ready() <-chan struct{} })
+	if !wait(ctx, whole.Ready()) || !wait(ctx, certified.Ready()) {
+		return nil
+	}
+	changed := whole.Subscribe(ctx.Done())
+	d.from.config.OnChange(func(*source.Config) {
+		select {
+		case d.wake <- struct{}{}:
+		default:
+		}
+	})
+	if err := d.start(ctx, d.from.config.GetSidecarClass()); err != nil {
+		return initializationError{"Error initializing proxy control server", err}
+	}
+	for _, class := range d.configured() {
+		d.startLate(ctx, class)
+	}
+	d.mu.Lock()
+	d.began = true
+	d.mu.Unlock()
+
+	for _, view := range whole.Snapshot().Views.All() {
+		d.startLate(ctx, view.Proxy.Class)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-d.wake:
+			for _, class := range d.configured() {
+				d.startLate(ctx, class)
+			}
+		case uid := <-changed:
+			if view, ok := whole.View(uid); ok {
+				d.startLate(ctx, view.Proxy.Class)
+			}
+		}
+	}
+}
+
+// wait returns false if ctx ends first.
+func wait(ctx context.Context, closed <-chan struct{}) bool {
+	select {
+	case <-closed:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// configured returns the classes that the MeshConfig names and that have a driver, the
+// default first. That others have none is a Problem of the MeshConfig.
+func (d *drivers) configured() []string {
+	classes := []string{d.from.config.GetSidecarClass()}
+	for _, entry := range d.from.config.GetMeshConfig().Spec.Sidecar.SidecarDrivers {
+		classes = append(classes, strings.ToLower(entry.SidecarName))
+	}
+	return slices.DeleteFunc(classes, func(class string) bool { return !slices.Contains(sidecar.Drivers(), class) })
+}
+
+// startLate is start where a failure ends nothing.
+func (d *drivers) startLate(ctx context.Context, class string) {
+	d.mu.Lock()
+	_, before := d.started[class]
+	d.mu.Unlock()
+	if before || ctx.Err() != nil {
+		return
+	}
+	err := d.start(ctx, class)
+	if err == nil {
+		return
+	}
+	err = initializationError{"Error initializing proxy control server", fmt.Errorf("the pods of class %s get no configuration until the controller is started anew: %w", class, err)}
+	d.arguments.Log.Error("a driver does not start", "class", class, "error", err)
+	if err := d.from.warn(ctx, err); err != nil {
+		d.arguments.Log.Warn("no Event tells of a driver that does not start", "class", class, "error", err)
+	}
+}
+
+// start starts the driver of a class, unless it was started before.
+func (d *drivers) start(ctx context.Context, class string) error {
+	d.mu.Lock()
+	_, before := d.started[class]
+	d.started[class] = d.started[class]
+	d.mu.Unlock()
+	if before {
+		return nil
+	}
+	stop := make(chan struct{})
+	context.AfterFunc(ctx, func() { close(stop) })
+	arguments := d.arguments
+	arguments.Context = ctx
+	arguments.SidecarClass = class
+	if arguments.ProxyServerPort = d.from.config.GetProxyServerPort(class); arguments.ProxyServerPort == 0 {
+		arguments.ProxyServerPort = proxyPorts[class]
+	}
+	arguments.ProxyServiceCert = &certificate.Certificate{
+		CommonName: certificate.CommonName(d.names[0]), DNSNames: d.names, TrustBundle: arguments.CertManager.TrustBundle(),
+	}
+	arguments.DebugHandlers = make(map[string]http.Handler)
+	arguments.CancelFunc = func() { d.end(fmt.Errorf("driver %s cannot go on; the log says why", class)) }
+	arguments.Stop = stop
+	arguments.Log = arguments.Log.With("class", class)
+	probes, err := sidecar.Start(&arguments)
+	if err == nil && probes == nil {
+		err = errors.New("it has no health")
+	}
+	if err == nil {
+		err = d.show(append(slices.Clone(d.pages), arguments.DebugHandlers)...)
+	}
+	if err != nil {
+		return fmt.Errorf("driver %s: %w", class, err)
+	}
+	d.pages = append(d.pages, arguments.DebugHandlers)
+	d.arguments.Log.Info("serving the proxies of a class", "class", class, "port", arguments.ProxyServerPort)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.started[class] = probes
+	return nil
+}
+
+// probes is the health of the drivers, and of the start of those that there must be.
+func (d *drivers) probes() []health.Probes {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	began := d.began
+	all := []health.Probes{health.Func{ID: "sidecar drivers", Ready: func() bool { return began }}}
+	for _, probes := range d.started {
+		if probes != nil {
+			all = append(all, probes)
+		}
+	}
+	slices.SortFunc(all, func(a, b health.Probes) int { return strings.Compare(a.GetID(), b.GetID()) })
+	return all
+}

@@ -1,0 +1,129 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/internal/identity"
+	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
+	"github.com/outrigger-mesh/outrigger/internal/identity/root"
+	"github.com/outrigger-mesh/outrigger/internal/source"
+)
+
+// rootSources are where the CAs of the mesh are kept and told, and who else may sign.
+type rootSources struct {
+	secrets   root.SecretStore
+	objects   root.Objects
+	providers root.Providers
+}
+
+// identities are who signs certificates of the mesh, and for whom.
+type identities struct {
+	names   []string
+	manager *identity.Manager
+	service *identity.Service
+	roots   *root.Roots
+	log     *slog.Logger
+}
+
+func (f *controllerFlags) newIdentities(from *origin, metrics prometheus.Registerer, log *slog.Logger) (*identities, error) {
+	const service = "outrigger-controller"
+	name := service + "." + f.mesh.namespace
+	i := &identities{names: []string{name + ".svc", name + ".svc." + f.clusterDomain, name}, log: log}
+	var err error
+	i.manager, err = identity.NewManager(identity.Options{
+		DNSNames: i.names, TrustDomain: from.config.GetTrustDomain, Life: from.config.GetServiceCertValidityPeriod,
+		Registerer: metrics, Log: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	i.service, err = identity.NewService(identity.ServiceOptions{
+		Manager: i.manager, Reviewer: from.reviewer, Member: from.member, Registerer: metrics, Log: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	i.roots, err = root.New(root.Options{
+		Manager: i.manager, Secrets: from.roots.secrets, Objects: from.roots.objects, Namespace: f.mesh.namespace, Secret: f.caSecret,
+		Providers: from.roots.providers, Propagation: f.rootPropagation,
+		Life: from.config.GetServiceCertValidityPeriod, TrustDomain: from.config.GetTrustDomain, Log: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	from.config.OnChange(func(*source.Config) { i.roots.Look() })
+	return i, nil
+}
+
+// run keeps certificates and roots until ctx ends.
+func (i *identities) run(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		i.roots.Run(ctx)
+	}()
+	if wait(ctx, i.roots.Ready()) {
+		i.manager.Run(ctx)
+	}
+	<-done
+	return nil
+}
+
+// newClusterRoots keeps CAs in Secrets of the control plane's namespace.
+func (f *controllerFlags) newClusterRoots(config *rest.Config, client kubernetes.Interface, log *slog.Logger) (rootSources, error) {
+	objects, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return rootSources{}, fmt.Errorf("making a client of %s: %w", config.Host, err)
+	}
+	return rootSources{
+		secrets: root.NewKubeStore(client, f.mesh.namespace, log),
+		objects: root.NewKubeObjects(objects, f.mesh.namespace, log),
+		providers: root.Providers{
+			Vault: newVault,
+			CertManager: func(spec v1alpha2.CertManagerProviderSpec) (issuer.Issuer, error) {
+				return issuer.NewCertManager(issuer.CertManagerOptions{
+					Client: objects, Namespace: f.mesh.namespace,
+					IssuerName: spec.IssuerName, IssuerKind: spec.IssuerKind, IssuerGroup: spec.IssuerGroup, Log: log,
+				})
+			},
+		},
+	}, nil
+}
+
+// newFolderRoots keeps CAs in a folder.
+func (f *controllerFlags) newFolderRoots(log *slog.Logger) (rootSources, error) {
+	store, err := root.NewDirStore(f.caDir)
+	if err != nil {
+		return rootSources{}, fmt.Errorf("%w; choose another folder with --ca-dir", err)
+	}
+	return rootSources{
+		secrets: store, objects: root.NewDirObjects(f.files, log), providers: root.Providers{Vault: newVault},
+	}, nil
+}
+
+func newVault(spec v1alpha2.VaultProviderSpec, token string) (issuer.Issuer, error) {
+	address := url.URL{
+		Scheme: cmp.Or(spec.Protocol, "https"),
+		Host:   net.JoinHostPort(spec.Host, strconv.Itoa(int(cmp.Or(spec.Port, vaultPort)))),
+	}
+	return issuer.NewVault(issuer.VaultOptions{
+		Address: address.String(), Role: spec.Role,
+		// Another token makes another issuer.
+		Token: func(context.Context) (string, error) { return token, nil },
+	})
+}
+
+// vaultPort is Vault's own default.
+const vaultPort = 8200

@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/outrigger-mesh/outrigger/health"
+)
+
+// listeners are the sockets that are there from the beginning.
+type listeners struct{ health, identity net.Listener }
+
+func (f *controllerFlags) listen() (*listeners, error) {
+	var l listeners
+	var err error
+	if l.health, err = net.Listen("tcp", f.address(f.healthListen)); err != nil {
+		return nil, fmt.Errorf("listening for health checks: %w; choose another address with --health-listen", err)
+	}
+	if l.identity, err = net.Listen("tcp", f.address(f.identityListen)); err != nil {
+		return nil, errors.Join(fmt.Errorf("listening for certificate requests: %w; choose another address with --identity-listen", err), l.health.Close())
+	}
+	return &l, nil
+}
+
+// close is for sockets that nobody came to serve; the others are closed already.
+func (l *listeners) close() {
+	_ = l.health.Close()
+	_ = l.identity.Close()
+}
+
+// address puts --bind-address before an address that is a port only.
+func (f *controllerFlags) address(of string) string {
+	host, port, err := net.SplitHostPort(of)
+	if err != nil || host != "" {
+		return of
+	}
+	return net.JoinHostPort(f.bindAddress, port)
+}
+
+// serveProbes answers with the health and the metrics.
+func serveProbes(ctx context.Context, listener net.Listener, metrics *prometheus.Registry, probes func() health.Probes) error {
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(prometheus.Gatherers{metrics, ctrlmetrics.Registry}, promhttp.HandlerOpts{}))
+	mux.HandleFunc("/health/alive", func(w http.ResponseWriter, r *http.Request) { health.LivenessHandler(probes()).ServeHTTP(w, r) })
+	mux.HandleFunc("/health/ready", func(w http.ResponseWriter, r *http.Request) { health.ReadinessHandler(probes()).ServeHTTP(w, r) })
+	server := &http.Server{Addr: listener.Addr().String(), Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	return serve(ctx, server, 0, func() error { return server.Serve(listener) })
+}

@@ -1,0 +1,267 @@
+package debug
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/pprof"
+	"slices"
+	"strings"
+
+	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/internal/registry"
+	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+)
+
+// The paths of the pages that are not a driver's.
+const (
+	ProxyPath        = "/debug/proxy"
+	ConfigPath       = "/debug/config"
+	CertsPath        = "/debug/certs"
+	PoliciesPath     = "/debug/policies"
+	ProblemsPath     = "/debug/problems"
+	NamespacesPath   = "/debug/namespaces"
+	FeatureFlagsPath = "/debug/feature-flags"
+	PprofPath        = "/debug/pprof/"
+)
+
+// Catalog is the mesh as it is now. It is safe for use by many goroutines.
+type Catalog interface {
+	// Snapshot returns the whole mesh. It is never nil.
+	Snapshot() *mesh.Snapshot
+	// View returns what a proxy may see, or false if there is none.
+	View(proxyUID string) (*mesh.View, bool)
+	// Facts returns what the objects of some kinds say, in a stable order.
+	Facts(kinds ...string) []mesh.Fact
+}
+
+// Sources are where the pages take what they show from. All of them are required.
+type Sources struct {
+	Catalog Catalog
+	Config  driver.Configurator
+	// Proxies returns the connected proxies, sorted.
+	Proxies func() []registry.Proxy
+	// Problems returns those that no object of the Snapshot has.
+	Problems func() []mesh.Problem
+	// Certificates returns what is public about issuers and certificates.
+	Certificates func() any
+}
+
+// Pages returns the pages of core by their paths.
+func Pages(s Sources) map[string]http.Handler {
+	pages := map[string]http.Handler{
+		ProxyPath:        page(s.proxy),
+		ConfigPath:       page(s.config),
+		CertsPath:        page(func(*http.Request) (any, error) { return s.Certificates(), nil }),
+		PoliciesPath:     page(s.policies),
+		ProblemsPath:     page(s.problems),
+		NamespacesPath:   page(s.namespaces),
+		FeatureFlagsPath: page(s.featureFlags),
+		PprofPath:        http.HandlerFunc(pprof.Index),
+	}
+	pages[PprofPath+"cmdline"] = http.HandlerFunc(pprof.Cmdline)
+	pages[PprofPath+"profile"] = http.HandlerFunc(pprof.Profile)
+	pages[PprofPath+"symbol"] = http.HandlerFunc(pprof.Symbol)
+	pages[PprofPath+"trace"] = http.HandlerFunc(pprof.Trace)
+	return pages
+}
+
+// NothingHeader is a header of the answer that a page has nothing of that name, as
+// opposed to there being no such page.
+const NothingHeader = "Outrigger-Nothing"
+
+// notFound is the error of a page that has nothing of that name.
+type notFound struct{ error }
+
+// page answers with a value as JSON.
+func page(get func(*http.Request) (any, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		value, err := get(r)
+		if errors.As(err, &notFound{}) {
+			w.Header().Set(NothingHeader, "true")
+			http.Error(w, err.Error(), http.StatusNotFound)
+			return
+		}
+		var text []byte
+		if err == nil {
+			text, err = json.MarshalIndent(value, "", "  ")
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(append(text, '\n'))
+	})
+}
+
+// ProxyPage is the page of one proxy.
+type ProxyPage struct {
+	// Proxy is nil if it is not connected to this controller.
+	Proxy *registry.Proxy `json:"proxy,omitempty"`
+	// View is all that the proxy may see, and Configuration what its driver makes of
+	// that: texts by the names of files.
+	View          *mesh.View        `json:"view"`
+	Configuration map[string]string `json:"configuration,omitempty"`
+	// Note says why there is no Configuration.
+	Note string `json:"note,omitempty"`
+}
+
+// proxy lists the connected proxies, or shows the one that ?pod=NAMESPACE/NAME names.
+func (s Sources) proxy(r *http.Request) (any, error) {
+	proxies := s.Proxies()
+	if !r.URL.Query().Has("pod") {
+		return proxies, nil
+	}
+	pod := r.URL.Query().Get("pod")
+	var shown ProxyPage
+	for i := range proxies {
+		if proxies[i].Name.String() == pod {
+			shown.Proxy = &proxies[i]
+			shown.View, _ = s.Catalog.View(proxies[i].UID)
+		}
+	}
+	if shown.View == nil {
+		shown.View = s.viewOf(pod)
+	}
+	if shown.View == nil && shown.Proxy == nil {
+		return nil, notFound{errors.New("no pod " + pod + " has a proxy in the mesh; name one as ?pod=NAMESPACE/NAME")}
+	}
+	if shown.View != nil {
+		shown.Configuration, shown.Note = configuration(shown.View)
+	}
+	return shown, nil
+}
+
+// viewOf returns nil if no pod of that name has a proxy.
+func (s Sources) viewOf(pod string) *mesh.View {
+	for _, view := range s.Catalog.Snapshot().Views.All() {
+		if view.Proxy.Name.String() == pod {
+			return view
+		}
+	}
+	return nil
+}
+
+func configuration(view *mesh.View) (files map[string]string, note string) {
+	d, err := sidecar.Lookup(view.Proxy.Class)
+	if err != nil {
+		return nil, err.Error()
+	}
+	translator, ok := d.(driver.Translator)
+	if !ok {
+		return nil, "driver " + view.Proxy.Class + " cannot say what a proxy gets"
+	}
+	translated, err := translator.Translate(view)
+	if err != nil {
+		return nil, err.Error()
+	}
+	files = make(map[string]string, len(translated))
+	for _, file := range translated {
+		files[file.Name] = string(file.Content)
+	}
+	return files, ""
+}
+
+// config shows the MeshConfig and what it comes to.
+func (s Sources) config(*http.Request) (any, error) {
+	object := s.Config.GetMeshConfig().DeepCopy()
+	object.ManagedFields = nil
+	delete(object.Annotations, lastApplied)
+	if object.Spec.Observability.RemoteLogging.Authorization != "" {
+		object.Spec.Observability.RemoteLogging.Authorization = "(hidden)"
+	}
+	type class struct {
+		Image           string `json:"image,omitempty"`
+		InitImage       string `json:"initImage,omitempty"`
+		ProxyServerPort uint32 `json:"proxyServerPort,omitempty"`
+		DisabledMTLS    bool   `json:"disabledMTLS,omitempty"`
+	}
+	classes := make(map[string]class)
+	for _, name := range sidecar.Drivers() {
+		classes[name] = class{
+			Image: s.Config.GetSidecarImage(name), InitImage: s.Config.GetInitContainerImage(name),
+			ProxyServerPort: s.Config.GetProxyServerPort(name), DisabledMTLS: s.Config.IsMTLSDisabled(name),
+		}
+	}
+	return struct {
+		MeshConfig   *v1alpha2.MeshConfig `json:"meshConfig"`
+		DefaultClass string               `json:"defaultClass"`
+		Classes      map[string]class     `json:"classes"`
+		Settings     *mesh.Settings       `json:"settings"`
+	}{object, s.Config.GetSidecarClass(), classes, s.Catalog.Snapshot().Settings}, nil
+}
+
+// lastApplied is kubectl's copy of the whole object.
+const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
+
+// object is what an object says, and what is wrong with it.
+type object struct {
+	mesh.ObjectRef
+	Says     mesh.Content   `json:"says,omitempty"`
+	Problems []mesh.Problem `json:"problems,omitempty"`
+}
+
+func (s Sources) objects(kinds ...string) []object {
+	problems := s.Catalog.Snapshot().Problems
+	list := []object{}
+	for _, fact := range s.Catalog.Facts(kinds...) {
+		o := object{ObjectRef: fact.Object, Says: fact.Content}
+		if found, ok := problems.Get(fact.Object.String()); ok {
+			o.Problems = found.List
+		}
+		list = append(list, o)
+	}
+	return list
+}
+
+// policies shows all traffic policies.
+func (s Sources) policies(*http.Request) (any, error) {
+	return s.objects("TrafficTarget", "HTTPRouteGroup", "TCPRoute", "TrafficSplit", "Egress", "IngressBackend", "Retry", "UpstreamTrafficSetting"), nil
+}
+
+// namespaces shows those of the mesh.
+func (s Sources) namespaces(*http.Request) (any, error) {
+	list := []object{}
+	for _, o := range s.objects("Namespace") {
+		if ns, ok := o.Says.(*mesh.Namespace); ok && ns.Member {
+			list = append(list, o)
+		}
+	}
+	return list, nil
+}
+
+// problems shows all that is wrong with objects.
+func (s Sources) problems(*http.Request) (any, error) {
+	list := append([]mesh.Problem{}, s.Problems()...)
+	for _, found := range s.Catalog.Snapshot().Problems.All() {
+		list = append(list, found.List...)
+	}
+	slices.SortFunc(list, func(a, b mesh.Problem) int {
+		return cmp.Or(strings.Compare(a.Object.Namespace, b.Object.Namespace), strings.Compare(a.String(), b.String()))
+	})
+	return list, nil
+}
+
+// featureFlags shows the flags of the MeshConfig, those that it leaves out too.
+func (s Sources) featureFlags(*http.Request) (any, error) {
+	flags := make(map[string]any)
+	text, err := json.Marshal(s.Config.GetMeshConfig().Spec.FeatureFlags)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(text, &flags); err != nil {
+		return nil, err
+	}
+	settings := s.Catalog.Snapshot().Settings
+	return map[string]any{
+		"set": flags,
+		"inForce": map[string]bool{
+			"enableEgressPolicy": settings.EgressPolicy, "enableIngressBackendPolicy": settings.IngressPolicy,
+			"enableRetryPolicy": settings.RetryPolicy, "enableSidecarActiveHealthChecks": settings.HealthChecks,
+		},
+	}, nil
+}

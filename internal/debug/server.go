@@ -1,0 +1,141 @@
+// Package debug serves the controller's debug pages: what the mesh is, what its proxies
+// have, what is wrong. It reads what others know and changes nothing, and no page has a
+// key or a secret in it.
+//
+// The pages are not protected, so they are off unless the MeshConfig turns them on.
+package debug
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// Merge returns the pages of all sets, by their whole paths. A path that is there twice
+// is an error, and so is one that is not below /debug/.
+func Merge(sets ...map[string]http.Handler) (map[string]http.Handler, error) {
+	all := make(map[string]http.Handler)
+	for _, set := range sets {
+		for _, path := range slices.Sorted(maps.Keys(set)) {
+			switch {
+			case !strings.HasPrefix(path, "/debug/") || strings.ContainsAny(path, "{} "):
+				return nil, fmt.Errorf("the debug page %q has no path below /debug/", path)
+			case set[path] == nil:
+				return nil, fmt.Errorf("the debug page %s has no handler", path)
+			case all[path] != nil:
+				return nil, fmt.Errorf("the debug page %s is there twice; a driver must choose another path", path)
+			}
+			all[path] = set[path]
+		}
+	}
+	return all, nil
+}
+
+// Server serves pages while it is switched on.
+type Server struct {
+	listen func() (net.Listener, error)
+	pages  atomic.Pointer[http.ServeMux]
+	log    *slog.Logger
+	on     atomic.Bool
+	// wake has room for one token: the switch has been turned.
+	wake chan struct{}
+}
+
+// retry is how long a Server waits after it could not listen.
+const retry = 5 * time.Second
+
+// NewServer returns a Server for an address that is off and does nothing before Run. It
+// has no pages yet.
+func NewServer(address string, log *slog.Logger) *Server {
+	s := &Server{log: log, wake: make(chan struct{}, 1)}
+	s.listen = func() (net.Listener, error) { return net.Listen("tcp", address) }
+	s.Show(nil)
+	return s
+}
+
+// Show has the Server serve these pages, and an index of them at /debug. It may be
+// called again at any time.
+func (s *Server) Show(pages map[string]http.Handler) {
+	mux := http.NewServeMux()
+	for path, page := range pages {
+		mux.Handle("GET "+path, page)
+	}
+	paths := slices.Sorted(maps.Keys(pages))
+	index := page(func(*http.Request) (any, error) { return map[string]any{"pages": paths}, nil })
+	mux.Handle("GET /debug", index)
+	mux.Handle("GET /debug/{$}", index)
+	mux.Handle("GET /{$}", index)
+	s.pages.Store(mux)
+}
+
+// Switch turns the Server on or off. It does not wait for that.
+func (s *Server) Switch(on bool) {
+	s.on.Store(on)
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run serves while the Server is on, until ctx ends. It is called once.
+func (s *Server) Run(ctx context.Context) {
+	for {
+		if s.on.Load() {
+			s.serve(ctx)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if s.on.Load() {
+			select {
+			case <-ctx.Done():
+			case <-s.wake:
+			case <-time.After(retry):
+			}
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-s.wake:
+		}
+	}
+}
+
+// serve returns when the Server is switched off, ctx ends or serving fails.
+func (s *Server) serve(ctx context.Context) {
+	listener, err := s.listen()
+	if err != nil {
+		s.log.Error("the debug pages are not served; trying again", "error", err)
+		return
+	}
+	s.log.Info("the debug pages are served; turn spec.observability.enableDebugServer of the MeshConfig off to end that", "address", listener.Addr().String())
+	server := &http.Server{
+		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.pages.Load().ServeHTTP(w, r) }),
+		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(listener) }()
+	for s.on.Load() && ctx.Err() == nil {
+		select {
+		case <-s.wake:
+		case <-ctx.Done():
+		case err := <-failed:
+			s.log.Error("the debug pages are not served; trying again", "error", err)
+			return
+		}
+	}
+	// A profile that is under way need not be waited for.
+	if err := server.Close(); err != nil {
+		s.log.Warn("closing the debug pages", "error", err)
+	}
+	<-failed
+	s.log.Info("the debug pages are off")
+}
