@@ -7,13 +7,14 @@ TOOL := go tool -modfile=tools/go.mod
 # How long each fuzz target runs: a moment in `make test`, longer by `make fuzz`.
 FUZZTIME ?= 60s
 
-.PHONY: help build apiserver envoy test race fuzz bench demo demo-inject demo-policy generate lint clean
+.PHONY: help build apiserver envoy issuers test race fuzz bench demo demo-inject demo-policy generate lint clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
 
-build: ## build the program into bin/
-	@go build -o bin/ ./cmd/...
+build: ## build the programs into bin/
+	@go build -o bin/ ./cmd/outrigger
+	@CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -ldflags='-s -w' -o bin/ ./cmd/outrigger-agent ./samples/bookstore
 
 apiserver: ## compile kube-apiserver and etcd for the tests (about 6 minutes, once)
 	@test/cluster/build.sh >/dev/null
@@ -21,12 +22,15 @@ apiserver: ## compile kube-apiserver and etcd for the tests (about 6 minutes, on
 envoy: ## install the Envoy that the tests ask (once)
 	@test/envoy/install.sh >/dev/null || echo 'SKIPPED: the tests that ask Envoy, which is not here' >&2
 
-test: apiserver envoy ## run all tests; under 10 minutes once everything is compiled
+issuers: ## compile cert-manager's controllers and Vault's PKI engine for the tests (a few minutes, once)
+	@for program in certmanager vault; do test/issuers/build.sh $$program >/dev/null || echo "SKIPPED: the tests on a real $$program, which can't be compiled here" >&2; done
+
+test: apiserver envoy issuers ## run all tests; under 10 minutes once everything is compiled
 	go test ./...
 	go test -tags meshguard ./mesh/... ./internal/catalog/... ./internal/graph/...
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=3s
 
-race: apiserver envoy ## run the tests of what runs concurrently with the race detector
+race: apiserver envoy issuers ## run the tests of what runs concurrently with the race detector
 	go test -race ./health/... ./sidecar/... ./drivers/... ./internal/...
 
 fuzz: ## run every fuzz target for FUZZTIME (default 60s)
@@ -38,12 +42,15 @@ fuzz: ## run every fuzz target for FUZZTIME (default 60s)
 	done
 
 bench: ## measure time, allocations, bytes and memory
-	go test -run='^$$' -bench=. -benchmem ./internal/inject/... ./internal/catalog ./drivers/envoy
+	go test -run='^$$' -bench=. -benchmem ./internal/inject/... ./internal/catalog ./internal/identity ./drivers/envoy ./sidecar/xds
 	go run ./test/bench
+	go run ./test/bench/agent
+	go run ./test/bench/hop
 
-demo: demo-inject demo-policy ## show injection on a real API server, and what becomes of policies; no cluster needed
+demo: envoy build ## run the bookstore in a mesh on this machine, no cluster needed; ARGS="--for 60s" ends it
+	@bin/outrigger demo $(ARGS)
 
-demo-inject: apiserver build ## injection only
+demo-inject: apiserver build ## show injection on a real API server
 	@go run ./test/demo
 
 demo-policy: envoy build ## what may call what in the bookstore, and Envoy's word on what its proxies get

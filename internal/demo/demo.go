@@ -1,0 +1,223 @@
+// Package demo shows the mesh of the bookstore on one machine, without a cluster, and
+// says what it does: real proxies, real certificates, and policies that change while
+// requests run.
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/outrigger-mesh/outrigger/internal/lab"
+	"github.com/outrigger-mesh/outrigger/internal/localmesh"
+	"github.com/outrigger-mesh/outrigger/samples"
+)
+
+// Options are what the demo needs.
+type Options struct {
+	// Programs are those of the mesh, and Bookstore is the application's.
+	Programs  localmesh.Programs
+	Bookstore string
+	// Dir is an empty folder for everything that is written.
+	Dir string
+	// For is how long the mesh runs once it is set up; 0 means until ctx ends.
+	For time.Duration
+	// Out gets what a person reads.
+	Out io.Writer
+	Log *slog.Logger
+}
+
+// Run shows the demo. It ends without an error when its time is over or ctx ends, and
+// leaves nothing behind but what is in Dir.
+func Run(ctx context.Context, opts Options) error {
+	s := &stage{opts: opts, tally: newTally(), began: time.Now(), known: map[peer]bool{}}
+	s.say("The bookstore on this machine: a pod is a network namespace with a sidecar of its own.")
+	manifests, err := manifests()
+	if err != nil {
+		return err
+	}
+	application := lab.Image{Files: map[string]string{"/bookstore": opts.Bookstore}, Entrypoint: []string{"/bookstore"}}
+	stock := application
+	stock.Entrypoint = []string{"/bookstore", "stock"}
+	mesh, err := localmesh.New(ctx, localmesh.Options{
+		Dir:       opts.Dir,
+		Manifests: manifests,
+		Programs:  opts.Programs,
+		Images:    map[string]lab.Image{"outriggermesh/bookstore:latest": application, "mysql:8": stock},
+		Output:    s.tally.writer,
+		Progress:  s.say,
+		Log:       opts.Log,
+	})
+	if err != nil {
+		return s.ended(ctx, err)
+	}
+	s.mesh = mesh
+	err = s.play(ctx)
+	s.say("Ending: every pod, proxy and network goes.")
+	return errors.Join(s.ended(ctx, err), mesh.Close())
+}
+
+// manifests returns those of the sample, by their names.
+func manifests() (map[string]string, error) {
+	files, err := fs.Glob(samples.Bookstore, "bookstore-smi/*.yaml")
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]string, len(files))
+	for _, file := range files {
+		content, err := fs.ReadFile(samples.Bookstore, file)
+		if err != nil {
+			return nil, err
+		}
+		out[path.Base(file)] = string(content)
+	}
+	return out, nil
+}
+
+// stage is where the demo is shown.
+type stage struct {
+	opts  Options
+	mesh  *localmesh.Mesh
+	tally *tally
+	began time.Time
+	// known are the peers that were shown.
+	known map[peer]bool
+}
+
+// say writes a line with the time since the beginning.
+func (s *stage) say(line string) {
+	fmt.Fprintf(s.opts.Out, "%4.0fs  %s\n", time.Since(s.began).Seconds(), line)
+}
+
+// ended drops the error of a demo that was told to end.
+func (s *stage) ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// scene is a part of the demo.
+type scene struct {
+	says string
+	// does changes something; nil for a scene that only looks.
+	does func(ctx context.Context) error
+}
+
+// act is how long a scene is shown at least, and look how often requests are.
+const (
+	act  = 9 * time.Second
+	look = 3 * time.Second
+)
+
+// play shows the scenes until the time is over, and then goes on looking.
+func (s *stage) play(ctx context.Context) error {
+	if s.opts.For > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.opts.For)
+		defer cancel()
+	}
+	if err := s.identities(ctx); err != nil {
+		return s.ended(ctx, err)
+	}
+	s.tally.reset()
+	for _, scene := range s.scenes() {
+		s.say(scene.says)
+		if scene.does != nil {
+			if err := scene.does(ctx); err != nil {
+				return s.ended(ctx, err)
+			}
+		}
+		for end := time.Now().Add(act); time.Now().Before(end); {
+			if !s.watch(ctx) {
+				return nil
+			}
+		}
+	}
+	s.say("That was all. Requests go on until Ctrl-C.")
+	for s.watch(ctx) {
+	}
+	return nil
+}
+
+// watch shows the requests of a while, and reports whether to go on.
+func (s *stage) watch(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(look):
+	}
+	s.say("requests of the last 3 seconds:")
+	show(s.opts.Out, s.tally.reset())
+	s.newPeers()
+	return true
+}
+
+// identities shows who is connected to the controller with which certificate.
+func (s *stage) identities(ctx context.Context) error {
+	proxies, err := s.mesh.Proxies(ctx)
+	if err != nil {
+		return fmt.Errorf("asking the controller which proxies are connected: %w", err)
+	}
+	s.say(fmt.Sprintf("%d proxies have their configuration. Each has a certificate for its own identity, whose key was made in its pod:", len(proxies)))
+	for _, p := range proxies {
+		fmt.Fprintf(s.opts.Out, "      %-32s %-8s %s\n", p.Name, p.Class, p.Identity)
+	}
+	return nil
+}
+
+// newPeers shows whom the sidecars have verified since it was last asked.
+func (s *stage) newPeers() {
+	for _, p := range s.tally.verified() {
+		if !s.known[p] {
+			s.known[p] = true
+			fmt.Fprintf(s.opts.Out, "      mTLS: the sidecar of %s has verified its %s %s\n", p.sidecar, p.role, p.identity)
+		}
+	}
+}
+
+func (s *stage) scenes() []scene {
+	return []scene{
+		{says: "Nine in ten purchases go to bookstore-v1, one to v2. bookthief is in no TrafficTarget: its sidecar knows no way, and the server's would deny it."},
+		{"The split is shifted to 50:50 while requests run.", s.split(50, 50)},
+		{"bookstore-v2 gets everything.", s.split(0, 100)},
+		{"The controller is killed. Requests go on without it.", func(context.Context) error { return s.mesh.KillController() }},
+		{"The controller is back, and sends nobody what it has. A TrafficTarget lets bookthief in.", func(ctx context.Context) error {
+			if err := s.mesh.StartController(ctx); err != nil {
+				return err
+			}
+			return s.mesh.Apply(ctx, "thief.yaml", thief)
+		}},
+		{"The TrafficTarget is deleted again, and bookthief is denied.", func(ctx context.Context) error { return s.mesh.Delete(ctx, "thief.yaml") }},
+	}
+}
+
+// split changes the weights of the sample's TrafficSplit.
+func (s *stage) split(v1, v2 int) func(context.Context) error {
+	return func(ctx context.Context) error {
+		all, err := manifests()
+		if err != nil {
+			return err
+		}
+		changed := strings.Replace(all["policies.yaml"], "service: bookstore-v1, weight: 90", fmt.Sprintf("service: bookstore-v1, weight: %d", v1), 1)
+		changed = strings.Replace(changed, "service: bookstore-v2, weight: 10", fmt.Sprintf("service: bookstore-v2, weight: %d", v2), 1)
+		return s.mesh.Apply(ctx, "policies.yaml", changed)
+	}
+}
+
+// thief lets bookthief buy.
+const thief = `
+apiVersion: access.smi-spec.io/v1alpha3
+kind: TrafficTarget
+metadata: {name: thief, namespace: bookstore}
+spec:
+  destination: {kind: ServiceAccount, name: bookstore-v2, namespace: bookstore}
+  sources: [{kind: ServiceAccount, name: bookthief, namespace: bookthief}]
+  rules: [{kind: HTTPRouteGroup, name: bookstore}]
+`

@@ -1,0 +1,164 @@
+package demo
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// tally counts what clients say of their requests, and keeps whom the sidecars have
+// verified.
+type tally struct {
+	mu    sync.Mutex
+	calls map[call]int
+	peers map[peer]bool
+}
+
+// call is one kind of end that a client's requests have.
+type call struct {
+	client string
+	status int
+	// store is the version that has answered, and err why nobody has.
+	store, err string
+}
+
+// peer is somebody whom a sidecar has verified.
+type peer struct {
+	// sidecar is where, and role what the other is to it, "client" or "server".
+	sidecar, role, identity string
+}
+
+func newTally() *tally {
+	return &tally{calls: map[call]int{}, peers: map[peer]bool{}}
+}
+
+// writer takes the output of a container of a pod, namespace/name.
+func (t *tally) writer(pod, container string) io.Writer {
+	namespace, _, _ := strings.Cut(pod, "/")
+	if container == "outrigger-proxy" {
+		return &lines{take: func(line []byte) { t.takeAccess(namespace, line) }}
+	}
+	return &lines{take: func(line []byte) { t.takePurchase(namespace, line) }}
+}
+
+// takePurchase counts a line of a client.
+func (t *tally) takePurchase(client string, line []byte) {
+	var p struct {
+		Path         string
+		Status       int
+		Store, Error string
+	}
+	if json.Unmarshal(line, &p) != nil || p.Path == "" {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.calls[call{client, p.Status, p.Store, p.Error}]++
+}
+
+// takeAccess looks at a line of a sidecar's access log for identities.
+func (t *tally) takeAccess(sidecar string, line []byte) {
+	var e struct {
+		Upstream   string `json:"upstream_peer"`
+		Downstream string `json:"downstream_peer"`
+	}
+	if json.Unmarshal(line, &e) != nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e.Upstream != "" {
+		t.peers[peer{sidecar, "server", e.Upstream}] = true
+	}
+	if e.Downstream != "" {
+		t.peers[peer{sidecar, "client", e.Downstream}] = true
+	}
+}
+
+// reset forgets the requests so far, and returns them.
+func (t *tally) reset() map[call]int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	calls := t.calls
+	t.calls = map[call]int{}
+	return calls
+}
+
+// verified returns whom the sidecars have verified.
+func (t *tally) verified() []peer {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(t.peers), func(a, b peer) int {
+		return cmp.Or(cmp.Compare(a.sidecar, b.sidecar), cmp.Compare(a.role, b.role), cmp.Compare(a.identity, b.identity))
+	})
+}
+
+// show writes a line for each client.
+func show(out io.Writer, calls map[call]int) {
+	clients := map[string][]string{}
+	totals := map[string]int{}
+	order := slices.SortedFunc(maps.Keys(calls), func(a, b call) int {
+		return cmp.Or(cmp.Compare(a.client, b.client), cmp.Compare(a.status, b.status), cmp.Compare(a.store, b.store))
+	})
+	denied := map[string]int{}
+	for _, c := range order {
+		totals[c.client] += calls[c]
+		if c.status == 0 {
+			// How a connection is closed differs, and says nothing more.
+			denied[c.client] += calls[c]
+			continue
+		}
+		clients[c.client] = append(clients[c.client], fmt.Sprintf("%d × %s", calls[c], describe(c)))
+	}
+	for client, n := range denied {
+		clients[client] = append(clients[client], fmt.Sprintf("%d × connection closed by its own sidecar", n))
+	}
+	for _, client := range slices.Sorted(maps.Keys(clients)) {
+		fmt.Fprintf(out, "      %-10s %4d requests: %s\n", client, totals[client], strings.Join(clients[client], ", "))
+	}
+	if len(clients) == 0 {
+		fmt.Fprintln(out, "      no requests")
+	}
+}
+
+// describe says how a request ended.
+func describe(c call) string {
+	switch {
+	case c.status == 403:
+		return "403, denied by the server's sidecar"
+	case c.store != "":
+		return fmt.Sprintf("%d from %s", c.status, c.store)
+	}
+	return fmt.Sprint(c.status)
+}
+
+// lines cuts what is written into lines.
+type lines struct {
+	take func(line []byte)
+	rest []byte
+}
+
+// maxLine is how long a line may be that is looked at.
+const maxLine = 64 << 10
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.rest = append(l.rest, p...)
+	for {
+		line, rest, found := bytes.Cut(l.rest, []byte("\n"))
+		if !found {
+			break
+		}
+		l.take(line)
+		l.rest = rest
+	}
+	if len(l.rest) > maxLine {
+		l.rest = nil
+	}
+	return len(p), nil
+}
