@@ -1,0 +1,204 @@
+package behaviour_test
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/outrigger-mesh/outrigger/internal/lab"
+)
+
+// answer is what the application says of a request.
+type answer struct {
+	// Pod is the name of the pod that answers.
+	Pod string `json:"pod"`
+	// From is the address that the application saw.
+	From   string      `json:"from"`
+	Method string      `json:"method"`
+	Path   string      `json:"path"`
+	Header http.Header `json:"header"`
+}
+
+// application is the server in a pod. It lives in the test, and its sockets are the
+// pod's.
+type application struct {
+	pod string
+
+	mu sync.Mutex
+	// failures is how many requests are still to fail, by the key that they name.
+	failures map[string]int
+	// broken makes every request fail with this status.
+	broken int
+	// seen counts requests, by path.
+	seen map[string]int
+}
+
+// setBroken makes all requests fail with the status; 0 mends it.
+func (a *application) setBroken(status int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.broken = status
+}
+
+// count returns how many requests have come to the path.
+func (a *application) count(path string) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.seen[path]
+}
+
+// startApplication serves on all ports of the town's servers.
+func startApplication(t *testing.T, pod *lab.Pod) *application {
+	t.Helper()
+	a := &application{pod: path.Base(pod.Name()), failures: map[string]int{}, seen: map[string]int{}}
+	listen := func(port int) net.Listener {
+		l, err := pod.Listen(t.Context(), "tcp", net.JoinHostPort("::", strconv.Itoa(port)))
+		if err != nil {
+			t.Fatalf("%s: %v", a.pod, err)
+		}
+		t.Cleanup(func() { l.Close() })
+		return l
+	}
+	server := &http.Server{Handler: a, ReadHeaderTimeout: 10 * time.Second}
+	t.Cleanup(func() { server.Close() })
+	go server.Serve(listen(8080))
+
+	secure := &http.Server{Handler: a, ReadHeaderTimeout: 10 * time.Second, TLSConfig: &tls.Config{Certificates: []tls.Certificate{ownCertificate(t)}}}
+	t.Cleanup(func() { secure.Close() })
+	go secure.ServeTLS(listen(8443), "", "")
+
+	go acceptEach(listen(9000), func(conn net.Conn) { _, _ = io.Copy(conn, conn) })
+	go acceptEach(listen(3306), func(conn net.Conn) {
+		fmt.Fprintf(conn, "hello from %s\n", a.pod)
+		_, _ = io.Copy(io.Discard, conn)
+	})
+
+	rpc := grpc.NewServer(grpc.ForceServerCodec(rawCodec{}), grpc.UnknownServiceHandler(echoStream))
+	healthServer := health.NewServer()
+	healthServer.SetServingStatus("cart", healthv1.HealthCheckResponse_SERVING)
+	healthRPC := grpc.NewServer()
+	healthv1.RegisterHealthServer(healthRPC, healthServer)
+	mux := grpcByService{health: healthRPC, others: rpc}
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	rpcServer := &http.Server{Handler: mux, Protocols: protocols, ReadHeaderTimeout: 10 * time.Second}
+	t.Cleanup(func() { rpcServer.Close() })
+	go rpcServer.Serve(listen(50051))
+	return a
+}
+
+// grpcByService has the health service beside one that takes any message.
+type grpcByService struct{ health, others *grpc.Server }
+
+func (g grpcByService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == healthv1.Health_Check_FullMethodName {
+		g.health.ServeHTTP(w, r)
+		return
+	}
+	g.others.ServeHTTP(w, r)
+}
+
+func acceptEach(l net.Listener, serve func(net.Conn)) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer conn.Close()
+			serve(conn)
+		}()
+	}
+}
+
+// ServeHTTP answers with what came. Parameters of the query make it fail or wait.
+func (a *application) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a.mu.Lock()
+	a.seen[r.URL.Path]++
+	broken := a.broken
+	if key := r.URL.Query().Get("fail"); key != "" && broken == 0 {
+		if _, ok := a.failures[key]; !ok {
+			a.failures[key], _ = strconv.Atoi(r.URL.Query().Get("times"))
+		}
+		if a.failures[key] > 0 {
+			a.failures[key]--
+			broken = http.StatusServiceUnavailable
+		}
+	}
+	a.mu.Unlock()
+	if wait, err := time.ParseDuration(r.URL.Query().Get("wait")); err == nil {
+		select {
+		case <-time.After(wait):
+		case <-r.Context().Done():
+			return
+		}
+	}
+	if broken != 0 {
+		http.Error(w, "broken", broken)
+		return
+	}
+	if r.Header.Get("Upgrade") == "websocket" {
+		a.upgrade(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(answer{Pod: a.pod, From: r.RemoteAddr, Method: r.Method, Path: r.URL.Path, Header: r.Header})
+}
+
+// upgrade echoes what comes after the handshake. Frames are the endpoints' matter.
+func (a *application) upgrade(w http.ResponseWriter, r *http.Request) {
+	conn, buffer, err := w.(http.Hijacker).Hijack()
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	_, _ = io.Copy(conn, buffer)
+}
+
+// rawCodec passes messages on as they are.
+type rawCodec struct{}
+
+func (rawCodec) Marshal(v any) ([]byte, error) { return *v.(*[]byte), nil }
+func (rawCodec) Unmarshal(data []byte, v any) error {
+	*v.(*[]byte) = append([]byte(nil), data...)
+	return nil
+}
+func (rawCodec) Name() string { return "proto" }
+
+// echoStream sends back each message until the client ends.
+func echoStream(_ any, stream grpc.ServerStream) error {
+	for {
+		var message []byte
+		switch err := stream.RecvMsg(&message); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return status.Error(codes.Unknown, err.Error())
+		}
+		if err := stream.SendMsg(&message); err != nil {
+			return err
+		}
+	}
+}
+
+// dialer is a pod's, or the node's.
+type dialer interface {
+	Dial(ctx context.Context, network, address string) (net.Conn, error)
+}

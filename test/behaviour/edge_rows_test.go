@@ -1,0 +1,331 @@
+package behaviour_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+var _ = corev3.HeaderValueOption{}
+
+// outside is what is outside of the mesh: a server on the node, by a name and by its
+// address.
+const (
+	outsideHost = "out.example.com"
+	outsidePort = "8081"
+)
+
+const egressTemplate = `
+apiVersion: policy.openservicemesh.io/v1alpha1
+kind: Egress
+metadata: {name: out, namespace: users}
+spec:
+  sources: [{kind: ServiceAccount, name: web, namespace: users}]
+%s`
+
+// edge is what enters and leaves the mesh.
+var edge = []row{
+	{"Egress denied", "What no Egress allows does not leave the mesh.", func(t *testing.T, w *world) {
+		w.serveOutside(t)
+		w.eventually(t, func() error { return w.notOut(t, "users/web") })
+	}},
+	{"Egress allowed", "An Egress lets its sources call its hosts at its ports, by HTTP and by address, and nobody else.", func(t *testing.T, w *world) {
+		w.serveOutside(t)
+		if err := w.Apply(t.Context(), "egress.yaml", fmt.Sprintf(egressTemplate, "  hosts: ["+outsideHost+"]\n  ports: [{number: "+outsidePort+", protocol: http}]\n")); err != nil {
+			t.Fatal(err)
+		}
+		w.get(t, "users/web", "http://"+outsideHost+":"+outsidePort+"/", isOutside)
+		if err := w.notOut(t, "users/thief"); err != nil {
+			t.Error(err)
+		}
+		if r, err := w.send(w.pod(t, "users/web"), request{url: "http://" + outsideHost + ":" + outsidePort + "/", host: "other.example.com"}); err == nil && r.Status == http.StatusOK {
+			t.Errorf("another host is called as well: %q", r.Body)
+		}
+		w.apply(t, "egress-address.yaml", fmt.Sprintf(strings.Replace(egressTemplate, "name: out,", "name: out-address,", 1), "  ipAddresses: ["+nodeAddress+"/32]\n  ports: [{number: "+outsidePort+", protocol: tcp}]\n"))
+		if err := w.Delete(t.Context(), "egress.yaml"); err != nil {
+			t.Fatal(err)
+		}
+		w.get(t, "users/web", "http://"+net.JoinHostPort(nodeAddress, outsidePort)+"/", isOutside)
+	}},
+	{"Egress for all", "With enableEgress everything outside of the mesh may be called, and what is inside is still called over mTLS.", func(t *testing.T, w *world) {
+		w.serveOutside(t)
+		if err := w.Apply(t.Context(), "mesh.yaml", strings.Replace(meshConfig("", ""), "enableEgress: false", "enableEgress: true", 1)); err != nil {
+			t.Fatal(err)
+		}
+		defer w.configure(t, "", "")
+		w.get(t, "users/thief", "http://"+outsideHost+":"+outsidePort+"/", isOutside)
+		w.get(t, "users/thief", cartV1, isStatus(http.StatusForbidden))
+	}},
+	{"Ingress in plaintext", "An IngressBackend lets its source addresses in without a certificate, and no other address.", func(t *testing.T, w *world) {
+		outsider := w.pod(t, "plain/outsider").Addresses()[0].String()
+		url := "http://" + net.JoinHostPort(w.pod(t, "shop/cart-v1").Addresses()[0].String(), "8080") + "/cart"
+		w.apply(t, "ingress.yaml", ingress("cart-v1", "http", "", "{kind: IPRange, name: "+outsider+"/32}"))
+		w.get(t, "plain/outsider", url, isFrom("cart-v1"))
+		if r, err := w.send(w.Lab().Node(), request{url: url}); err != nil || r.Status != http.StatusForbidden {
+			t.Errorf("another address gets %d, %v, want 403", r.Status, err)
+		}
+		w.get(t, "users/web", cartV1, isFrom("cart-v1"))
+	}},
+	{"Opened again for some only", "A port that was open to everybody, was closed, and is opened to some lets nobody else in, not for a moment.", testOpenedForSome},
+	{"Ingress with a client certificate", "An IngressBackend with a principal lets in who has its certificate, and nobody else.", func(t *testing.T, w *world) {
+		address := net.JoinHostPort(w.pod(t, "shop/cart-v1").Addresses()[0].String(), "8080")
+		w.apply(t, "ingress.yaml", ingress("cart-v1", "https", "    tls: {skipClientCertValidation: false, sniHosts: [in.example.com]}\n",
+			"{kind: AuthenticatedPrincipal, name: gateway.edge.cluster.local}"))
+		gateway := w.certificate(t, mesh.Identity{TrustDomain: "cluster.local", Namespace: "edge", ServiceAccount: "gateway"})
+		other := w.certificate(t, mesh.Identity{TrustDomain: "cluster.local", Namespace: "edge", ServiceAccount: "other"})
+		w.eventually(t, func() error { return w.enter(t, address, []tls.Certificate{gateway}, http.StatusOK) })
+		if err := w.enter(t, address, []tls.Certificate{other}, http.StatusForbidden); err != nil {
+			t.Errorf("with another's certificate: %v", err)
+		}
+		if err := w.enter(t, address, nil, 0); err != nil {
+			t.Errorf("without a certificate: %v", err)
+		}
+	}},
+	{"Ingress without a client certificate", "With skipClientCertValidation TLS is enough, from the source addresses.", func(t *testing.T, w *world) {
+		address := net.JoinHostPort(w.pod(t, "shop/cart-v1").Addresses()[0].String(), "8080")
+		outsider := w.pod(t, "plain/outsider").Addresses()[0].String()
+		w.apply(t, "ingress.yaml", ingress("cart-v1", "https", "    tls: {skipClientCertValidation: true, sniHosts: [in.example.com]}\n",
+			"{kind: IPRange, name: "+outsider+"/32}"))
+		w.eventually(t, func() error { return w.enter(t, address, nil, http.StatusOK) })
+	}},
+	{"External authorization", "The mesh's authorization service is asked about every request, and its no is final.", func(t *testing.T, w *world) {
+		const node = nodeAddress
+		listener, err := w.Lab().Node().Listen(t.Context(), "tcp", net.JoinHostPort(node, "9191"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := grpc.NewServer()
+		authv3.RegisterAuthorizationServer(server, authorizer{})
+		go server.Serve(listener)
+		defer server.Stop()
+		w.configure(t, "inboundExternalAuthorization: {enable: true, address: "+node+", port: 9191, timeout: 5s, statPrefix: authz, failureModeAllow: false}", "")
+		w.ask(t, "users/web", request{url: cartV1, header: http.Header{"X-Ticket": {"none"}}}, isStatus(http.StatusUnauthorized))
+		w.ask(t, "users/web", request{url: cartV1, header: http.Header{"X-Ticket": {"good"}}}, isFrom("cart-v1"))
+		server.Stop()
+		w.ask(t, "users/web", request{url: cartV1, header: http.Header{"X-Ticket": {"good"}}}, isStatus(http.StatusForbidden))
+	}},
+}
+
+// ingress returns an IngressBackend of a service's port 8080.
+func ingress(service, protocol, tls, source string) string {
+	return fmt.Sprintf(`
+apiVersion: policy.openservicemesh.io/v1alpha1
+kind: IngressBackend
+metadata: {name: in, namespace: shop}
+spec:
+  backends:
+  - name: %s
+    port: {number: 8080, protocol: %s}
+%s  sources: [%s]
+`, service, protocol, tls, source)
+}
+
+// enter asks from outside over TLS. A want of 0 is that there is no answer.
+func (w *world) enter(t *testing.T, address string, certificates []tls.Certificate, want int) error {
+	t.Helper()
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return w.pod(t, "plain/outsider").Dial(ctx, network, address)
+		},
+		DisableKeepAlives: true,
+		TLSClientConfig:   &tls.Config{RootCAs: w.roots(t), ServerName: "in.example.com", Certificates: certificates, InsecureSkipVerify: true},
+	}}
+	r, err := w.sendBy(client, request{url: "https://in.example.com/cart"})
+	if want == 0 {
+		if err == nil {
+			return fmt.Errorf("the answer is %d, want none", r.Status)
+		}
+		return nil
+	}
+	if err != nil || r.Status != want {
+		return fmt.Errorf("the answer is %d, %v, want %d", r.Status, err, want)
+	}
+	return nil
+}
+
+// nodeAddress is the lab's node's.
+const nodeAddress = "198.18.0.1"
+
+// serveOutside answers on the node, which is not in the mesh.
+func (w *world) serveOutside(t *testing.T) {
+	t.Helper()
+	listener, err := w.Lab().Node().Listen(t.Context(), "tcp", net.JoinHostPort(nodeAddress, outsidePort))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "outside")
+	})}
+	go server.Serve(listener)
+	t.Cleanup(func() { server.Close() })
+}
+
+func isOutside(r reply) error {
+	if r.Status != http.StatusOK || r.Body != "outside" {
+		return fmt.Errorf("the answer is %d %.200q, want that of the outside", r.Status, r.Body)
+	}
+	return nil
+}
+
+// notOut wants that a pod does not get out.
+func (w *world) notOut(t *testing.T, pod string) error {
+	for _, url := range []string{"http://" + outsideHost + ":" + outsidePort + "/", "http://" + net.JoinHostPort(nodeAddress, outsidePort) + "/"} {
+		if r, err := w.send(w.pod(t, pod), request{url: url, timeout: 5 * time.Second}); err == nil && (r.Status < 400 || r.Body == "outside") {
+			return fmt.Errorf("%s gets %d %q of %s", pod, r.Status, r.Body, url)
+		}
+	}
+	return nil
+}
+
+// authorizer lets requests with a good ticket pass.
+type authorizer struct{}
+
+func (authorizer) Check(_ context.Context, r *authv3.CheckRequest) (*authv3.CheckResponse, error) {
+	if r.Attributes.Request.Http.Headers["x-ticket"] == "good" {
+		return &authv3.CheckResponse{Status: &status.Status{Code: int32(codes.OK)}}, nil
+	}
+	return &authv3.CheckResponse{
+		Status: &status.Status{Code: int32(codes.PermissionDenied)},
+		HttpResponse: &authv3.CheckResponse_DeniedResponse{DeniedResponse: &authv3.DeniedHttpResponse{
+			Status: &typev3.HttpStatus{Code: typev3.StatusCode_Unauthorized},
+		}},
+	}, nil
+}
+
+// testWrongServer has an endpoint of cart-v1's be another server.
+func testWrongServer(t *testing.T, w *world) {
+	// The pod says that it has a sidecar, so the mesh calls it, and has none.
+	w.apply(t, "impostor.yaml", `
+apiVersion: v1
+kind: Service
+metadata: {name: impostor, namespace: shop}
+spec: {selector: {app: impostor}, ports: [{name: http, port: 80, targetPort: 8080}]}
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: impostor
+  namespace: shop
+  labels: {app: impostor}
+  annotations: {openservicemesh.io/sidecar-status: '{"version":1,"class":"envoy"}'}
+spec:
+  serviceAccountName: cart-v1
+  containers: [{name: app, image: in-the-test, ports: [{containerPort: 8080}]}]
+`)
+	listener, err := w.pod(t, "shop/impostor").Listen(t.Context(), "tcp", ":8080")
+	if err != nil {
+		t.Fatal(err)
+	}
+	present := w.certificate(t, mesh.Identity{TrustDomain: "cluster.local", Namespace: "shop", ServiceAccount: "impostor"})
+	server := &http.Server{
+		ReadHeaderTimeout: 10 * time.Second, Handler: &application{pod: "impostor", failures: map[string]int{}, seen: map[string]int{}},
+		ErrorLog: log.New(io.Discard, "", 0),
+	}
+	defer server.Close()
+	go server.Serve(tls.NewListener(listener, &tls.Config{
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &present, nil },
+		ClientAuth:     tls.RequireAnyClientCert, NextProtos: []string{"http/1.1"},
+	}))
+	w.get(t, "users/web", "http://impostor.shop/cart", isStatus(http.StatusServiceUnavailable))
+	w.eventually(t, func() error {
+		for line := range strings.Lines(w.logs.of("users/web/outrigger-proxy")) {
+			if strings.Contains(line, "impostor.shop") && strings.Contains(strings.ToLower(line), "verif") {
+				return nil
+			}
+		}
+		return errors.New("the client's proxy has not logged that the certificate is wrong")
+	})
+	// With the right certificate the same server is called: nothing else kept it away.
+	present = w.certificate(t, mesh.Identity{TrustDomain: "cluster.local", Namespace: "shop", ServiceAccount: "cart-v1"})
+	w.get(t, "users/web", "http://impostor.shop/cart", isFrom("impostor"))
+}
+
+// testOwnTLS speaks TLS of the application's with the application.
+func testOwnTLS(t *testing.T, w *world) {
+	speak := func(from string) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		conn, err := w.pod(t, from).Dial(ctx, "tcp", "cart-v1.shop:8443")
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		client := tls.Client(conn, &tls.Config{ServerName: "own.example.com", InsecureSkipVerify: true})
+		if err := client.HandshakeContext(ctx); err != nil {
+			return err
+		}
+		if name := client.ConnectionState().PeerCertificates[0].Subject.CommonName; name != "own" {
+			return fmt.Errorf("the certificate is of %q, want the application's own", name)
+		}
+		return nil
+	}
+	w.eventually(t, func() error { return speak("users/web") })
+	if err := speak("users/thief"); err == nil || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the thief's handshake ends with %v, want that the connection is closed", err)
+	}
+}
+
+// testOpenedForSome has a proxy that remembers what it let in before.
+func testOpenedForSome(t *testing.T, w *world) {
+	url := "http://" + net.JoinHostPort(w.pod(t, "shop/cart-v1").Addresses()[0].String(), "8080") + "/cart"
+	open := strings.Replace(meshConfig("inboundTLSMode: Permissive", ""), "PolicyMode: false", "PolicyMode: true", 1)
+	if err := w.Apply(t.Context(), "mesh.yaml", open); err != nil {
+		t.Fatal(err)
+	}
+	w.get(t, "plain/outsider", url, isFrom("cart-v1"))
+	if err := w.Apply(t.Context(), "mesh.yaml", meshConfig("", "")); err != nil {
+		t.Fatal(err)
+	}
+	outsider := w.pod(t, "plain/outsider")
+	w.eventually(t, func() error {
+		if r, err := w.send(outsider, request{url: url}); err == nil {
+			return fmt.Errorf("the outsider still gets %d", r.Status)
+		}
+		return nil
+	})
+	stop := make(chan struct{})
+	let := make(chan int)
+	go func() {
+		n := 0
+		for {
+			select {
+			case <-stop:
+				let <- n
+				return
+			default:
+				if r, err := w.send(outsider, request{url: url}); err == nil && r.Status == http.StatusOK {
+					n++
+				}
+			}
+		}
+	}()
+	w.apply(t, "ingress.yaml", ingress("cart-v1", "http", "", "{kind: IPRange, name: "+nodeAddress+"/32}"))
+	w.eventually(t, func() error {
+		r, err := w.send(w.Lab().Node(), request{url: url})
+		if err != nil || r.Status != http.StatusOK {
+			return fmt.Errorf("the node gets %d, %v", r.Status, err)
+		}
+		return nil
+	})
+	close(stop)
+	if n := <-let; n > 0 {
+		t.Errorf("the outsider was let in %d times", n)
+	}
+}

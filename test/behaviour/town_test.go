@@ -1,0 +1,223 @@
+package behaviour_test
+
+// The town is the mesh that the rows ask. Its clients are the pods users/web, which
+// may do what the policies say, and users/thief, which may do next to nothing. Its servers are
+// in the namespace shop. plain/outsider has no sidecar.
+//
+// %[1]s is the class of the clients' proxies, %[2]s that of the servers'.
+const townTemplate = `
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: users
+  labels: {openservicemesh.io/monitored-by: osm}
+  annotations: {openservicemesh.io/sidecar-injection: enabled, openservicemesh.io/sidecar-class: %[1]s}
+---
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: shop
+  labels: {openservicemesh.io/monitored-by: osm}
+  annotations: {openservicemesh.io/sidecar-injection: enabled, openservicemesh.io/sidecar-class: %[2]s}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: plain}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: users, labels: {app: web}}
+spec:
+  serviceAccountName: web
+  containers: [{name: app, image: in-the-test}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: thief, namespace: users, labels: {app: thief}}
+spec:
+  serviceAccountName: thief
+  containers: [{name: app, image: in-the-test}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: outsider, namespace: plain}
+spec:
+  containers: [{name: app, image: in-the-test}]
+---
+# Two versions, each with a service account of its own, behind one service.
+apiVersion: v1
+kind: Pod
+metadata: {name: cart-v1, namespace: shop, labels: {app: cart, version: v1}}
+spec:
+  serviceAccountName: cart-v1
+  containers:
+  - name: app
+    image: in-the-test
+    ports: [{name: http, containerPort: 8080}]
+    livenessProbe: {httpGet: {path: /probe/http, port: http, httpHeaders: [{name: X-Probe, value: "yes"}]}}
+    readinessProbe: {tcpSocket: {port: 9000}}
+    startupProbe: {grpc: {port: 50051, service: cart}}
+  - name: second
+    image: in-the-test
+    livenessProbe: {httpGet: {path: /probe/https, port: 8443, scheme: HTTPS}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: cart-v2, namespace: shop, labels: {app: cart, version: v2}}
+spec:
+  serviceAccountName: cart-v2
+  containers:
+  - {name: app, image: in-the-test, ports: [{name: http, containerPort: 8080}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: cart, namespace: shop}
+spec:
+  ipFamilyPolicy: PreferDualStack
+  selector: {app: cart}
+  ports:
+  - {name: http, port: 80, targetPort: 8080}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: cart-v1, namespace: shop}
+spec:
+  selector: {app: cart, version: v1}
+  ports:
+  - {name: http, port: 80, targetPort: 8080}
+  - {name: tcp-echo, port: 9000}
+  - {name: tcp-server-first-db, port: 3306}
+  - {name: grpc, port: 50051}
+  - {name: tcp-tls, port: 8443}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: cart-v2, namespace: shop}
+spec:
+  selector: {app: cart, version: v2}
+  ports: [{name: http, port: 80, targetPort: 8080}]
+---
+# No service leads here.
+apiVersion: v1
+kind: Pod
+metadata: {name: lone, namespace: shop, labels: {app: lone}}
+spec:
+  serviceAccountName: lone
+  containers: [{name: app, image: in-the-test, ports: [{name: http, containerPort: 8080}]}]
+---
+# Nobody calls it; it gives web an IPv6 address.
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: users}
+spec: {ipFamilyPolicy: PreferDualStack, selector: {app: web}, ports: [{name: http, port: 80, targetPort: 8080}]}
+---
+# Headless, as a StatefulSet's.
+apiVersion: v1
+kind: Service
+metadata: {name: db, namespace: shop}
+spec:
+  clusterIP: None
+  selector: {app: db}
+  ports: [{name: http, port: 8080}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: db-0, namespace: shop, labels: {app: db}}
+spec:
+  hostname: db-0
+  subdomain: db
+  serviceAccountName: db
+  containers: [{name: app, image: in-the-test}]
+`
+
+// policies are those of the town that no row changes.
+const policies = `
+apiVersion: specs.smi-spec.io/v1alpha4
+kind: HTTPRouteGroup
+metadata: {name: cart, namespace: shop}
+spec:
+  matches:
+  - {name: read, pathRegex: "/cart(/.*)?", methods: [GET]}
+  - {name: put, pathRegex: /cart/items, methods: [PUT]}
+  - {name: rpc, pathRegex: "/town.Cart/.*", methods: [POST]}
+---
+# The thief may ask for one thing, so its proxy knows the service.
+apiVersion: specs.smi-spec.io/v1alpha4
+kind: HTTPRouteGroup
+metadata: {name: window, namespace: shop}
+spec: {matches: [{name: look, pathRegex: /window, methods: [GET]}]}
+---
+apiVersion: access.smi-spec.io/v1alpha3
+kind: TrafficTarget
+metadata: {name: window, namespace: shop}
+spec:
+  destination: {kind: ServiceAccount, name: cart-v1, namespace: shop}
+  sources: [{kind: ServiceAccount, name: thief, namespace: users}]
+  rules: [{kind: HTTPRouteGroup, name: window}]
+---
+apiVersion: specs.smi-spec.io/v1alpha4
+kind: TCPRoute
+metadata: {name: cart, namespace: shop}
+spec: {matches: {ports: [9000, 3306, 8443]}}
+---
+apiVersion: access.smi-spec.io/v1alpha3
+kind: TrafficTarget
+metadata: {name: cart-v1, namespace: shop}
+spec:
+  destination: {kind: ServiceAccount, name: cart-v1, namespace: shop}
+  sources:
+  - {kind: ServiceAccount, name: web, namespace: users}
+  - {kind: ServiceAccount, name: cart-v1, namespace: shop}
+  rules:
+  - {kind: HTTPRouteGroup, name: cart}
+  - {kind: TCPRoute, name: cart}
+---
+apiVersion: access.smi-spec.io/v1alpha3
+kind: TrafficTarget
+metadata: {name: cart-v2, namespace: shop}
+spec:
+  destination: {kind: ServiceAccount, name: cart-v2, namespace: shop}
+  sources: [{kind: ServiceAccount, name: web, namespace: users}]
+  rules: [{kind: HTTPRouteGroup, name: cart}]
+---
+apiVersion: specs.smi-spec.io/v1alpha4
+kind: TCPRoute
+metadata: {name: lone, namespace: shop}
+spec: {matches: {ports: [8080]}}
+---
+apiVersion: access.smi-spec.io/v1alpha3
+kind: TrafficTarget
+metadata: {name: lone, namespace: shop}
+spec:
+  destination: {kind: ServiceAccount, name: lone, namespace: shop}
+  sources: [{kind: ServiceAccount, name: web, namespace: users}]
+  rules: [{kind: TCPRoute, name: lone}]
+---
+apiVersion: access.smi-spec.io/v1alpha3
+kind: TrafficTarget
+metadata: {name: db, namespace: shop}
+spec:
+  destination: {kind: ServiceAccount, name: db, namespace: shop}
+  sources: [{kind: ServiceAccount, name: web, namespace: users}]
+  rules: [{kind: HTTPRouteGroup, name: cart}]
+`
+
+// meshConfig is the MeshConfig with its traffic part and what a row adds.
+func meshConfig(traffic, more string) string {
+	return `
+apiVersion: config.openservicemesh.io/v1alpha2
+kind: MeshConfig
+metadata: {name: osm-mesh-config, namespace: osm-system}
+spec:
+  traffic: {enablePermissiveTrafficPolicyMode: false, enableEgress: false` + comma(traffic) + `}
+  observability: {enableDebugServer: true` + comma(more) + `}
+  featureFlags: {enableRetryPolicy: true}
+`
+}
+
+func comma(s string) string {
+	if s == "" {
+		return ""
+	}
+	return ", " + s
+}
