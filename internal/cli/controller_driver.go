@@ -152,7 +152,9 @@ func (d *drivers) startLate(ctx context.Context, class string) {
 func (d *drivers) start(ctx context.Context, class string) error {
 	d.mu.Lock()
 	_, before := d.started[class]
-	d.started[class] = d.started[class]
+	if !before {
+		d.started[class] = nil
+	}
 	d.mu.Unlock()
 	if before {
 		return nil

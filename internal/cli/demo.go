@@ -31,10 +31,11 @@ and the agent; the controller is the real one and reads manifests from a folder.
 demo shows who calls whom with which identity and who is denied, shifts a traffic
 split, kills the controller and changes policies, all while requests run.
 
-It needs Linux and root, because it makes network namespaces, and the programs
-outrigger-agent, bookstore and envoy, which it looks for beside itself, in PATH and
-where 'make envoy' puts it. The machine's own network is not touched. Everything ends
-with Ctrl-C or after --for, and nothing is left behind.`,
+It needs Linux and root, because it makes network namespaces, or a user who has a range
+of ids in /etc/subuid and /etc/subgid and may make user namespaces. It needs the
+programs outrigger-agent and bookstore, which it looks for beside itself and in PATH,
+and envoy, in PATH and where 'make envoy' puts it. The machine's own network is not
+touched. Everything ends with Ctrl-C or after --for, and nothing is left behind.`,
 		Example: `  # until Ctrl-C
   sudo bin/outrigger demo
 
@@ -48,6 +49,7 @@ with Ctrl-C or after --for, and nothing is left behind.`,
 			if opts.Log, err = log.logger(cmd.ErrOrStderr()); err != nil {
 				return err
 			}
+			lab.Enter()
 			if err := lab.Available(); err != nil {
 				return fmt.Errorf("the demo cannot run here: %w", err)
 			}
@@ -77,24 +79,40 @@ func findPrograms(opts *demo.Options, envoy string) error {
 		return fmt.Errorf("finding this program: %w", err)
 	}
 	opts.Programs.Outrigger = self
-	find := func(program *string, name, flag string) (err error) {
-		if *program == "" {
-			*program = filepath.Join(filepath.Dir(self), name)
-			if _, err := os.Stat(*program); err != nil {
-				*program, err = exec.LookPath(name)
-				if err != nil {
-					return fmt.Errorf("there is no program %s beside %s and in PATH; build it with 'make build', or name it with --%s", name, self, flag)
-				}
-			}
+	find := func(program *string, name, flag string) error {
+		if *program != "" {
+			return named(program, flag)
 		}
-		*program, err = filepath.Abs(*program)
-		return err
-	}
-	if envoy == "" {
-		if envoy, err = localmesh.FindEnvoy(); err != nil {
-			return err
+		*program = filepath.Join(filepath.Dir(self), name)
+		if _, err := os.Stat(*program); err == nil {
+			return nil
 		}
+		found, err := exec.LookPath(name)
+		if err == nil {
+			*program, err = filepath.Abs(found)
+		}
+		if err != nil {
+			return fmt.Errorf("there is no program %s beside %s and in PATH; build it with 'make build', or name it with --%s", name, self, flag)
+		}
+		return nil
 	}
 	opts.Programs.Envoy = envoy
-	return errors.Join(find(&opts.Bookstore, "bookstore", "bookstore"), find(&opts.Programs.Agent, "outrigger-agent", "agent"))
+	if envoy == "" {
+		opts.Programs.Envoy, err = localmesh.FindEnvoy()
+	} else {
+		err = named(&opts.Programs.Envoy, "envoy")
+	}
+	return errors.Join(find(&opts.Bookstore, "bookstore", "bookstore"), find(&opts.Programs.Agent, "outrigger-agent", "agent"), err)
+}
+
+// named makes a program that a flag names an absolute path.
+func named(program *string, flag string) error {
+	found, err := exec.LookPath(*program)
+	if err == nil {
+		*program, err = filepath.Abs(found)
+	}
+	if err != nil {
+		return fmt.Errorf("--%s: %w", flag, err)
+	}
+	return nil
 }

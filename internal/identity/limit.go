@@ -1,9 +1,12 @@
 package identity
 
 import (
+	"context"
 	"net"
 	"net/netip"
 	"sync"
+
+	"google.golang.org/grpc/peer"
 )
 
 // limitListener closes connections that are one too many, in all or of one address,
@@ -29,7 +32,7 @@ func (l *limitListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		from := remote(conn)
+		from := addressOf(conn.RemoteAddr())
 		if l.take(from) {
 			return &limitedConn{Conn: conn, end: sync.OnceFunc(func() { l.give(from) })}, nil
 		}
@@ -38,8 +41,8 @@ func (l *limitListener) Accept() (net.Conn, error) {
 	}
 }
 
-func remote(conn net.Conn) netip.Addr {
-	address, err := netip.ParseAddrPort(conn.RemoteAddr().String())
+func addressOf(remote net.Addr) netip.Addr {
+	address, err := netip.ParseAddrPort(remote.String())
 	if err != nil {
 		return netip.Addr{}
 	}
@@ -76,4 +79,52 @@ type limitedConn struct {
 func (c *limitedConn) Close() error {
 	defer c.end()
 	return c.Conn.Close()
+}
+
+// turns limits how many requests are under way, in all and of one address. In all they
+// wait for each other; an address that asks for too much at once is refused, so that it
+// keeps nobody else waiting.
+type turns struct {
+	all chan struct{}
+
+	mu   sync.Mutex
+	from map[netip.Addr]int
+}
+
+func newTurns(limit int) *turns {
+	return &turns{all: make(chan struct{}, limit), from: map[netip.Addr]int{}}
+}
+
+// take waits for a turn. The function ends it.
+func (t *turns) take(ctx context.Context, from netip.Addr) (func(), error) {
+	t.mu.Lock()
+	if t.from[from] >= max(1, cap(t.all)/16) {
+		t.mu.Unlock()
+		return nil, errBusy
+	}
+	t.from[from]++
+	t.mu.Unlock()
+	leave := func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.from[from]--; t.from[from] == 0 {
+			delete(t.from, from)
+		}
+	}
+	select {
+	case t.all <- struct{}{}:
+		return func() { <-t.all; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, ctx.Err()
+	}
+}
+
+// caller returns the address that a call comes from.
+func caller(ctx context.Context) netip.Addr {
+	p, ok := peer.FromContext(ctx)
+	if !ok || p.Addr == nil {
+		return netip.Addr{}
+	}
+	return addressOf(p.Addr)
 }

@@ -23,7 +23,8 @@ import (
 )
 
 // What one caller, and all of them together, may ask of the service. An agent makes one
-// call of a few KiB every some hours.
+// call of a few KiB every some hours. Of the calls that are worked on at once one
+// address may have a sixteenth.
 const (
 	maxMessage    = 64 << 10
 	maxHeaders    = 32 << 10
@@ -62,7 +63,7 @@ type ServiceOptions struct {
 type Service struct {
 	identityv1.UnimplementedIdentityServer
 	options ServiceOptions
-	atOnce  chan struct{}
+	turns   *turns
 
 	refusals *prometheus.CounterVec
 	refused  prometheus.Counter
@@ -84,7 +85,7 @@ func NewService(options ServiceOptions) (*Service, error) {
 	}
 	s := &Service{
 		options: options,
-		atOnce:  make(chan struct{}, maxAtOnce),
+		turns:   newTurns(maxAtOnce),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "outrigger_identity_refusals_total",
 			Help: "Requests for a certificate that were refused, by gRPC code and reason.",
@@ -157,12 +158,11 @@ func (s *Service) sign(ctx context.Context, request *identityv1.SignRequest) (*i
 	if err != nil {
 		return nil, Workload{}, err
 	}
-	select {
-	case s.atOnce <- struct{}{}:
-		defer func() { <-s.atOnce }()
-	case <-ctx.Done():
-		return nil, Workload{}, ctx.Err()
+	done, err := s.turns.take(ctx, caller(ctx))
+	if err != nil {
+		return nil, Workload{}, err
 	}
+	defer done()
 	w, err := s.options.Reviewer.Review(ctx, token)
 	if err != nil {
 		return nil, w, err
@@ -179,6 +179,8 @@ func (s *Service) sign(ctx context.Context, request *identityv1.SignRequest) (*i
 	}
 	return &identityv1.SignResponse{Chain: chain, Bundle: bundle}, w, nil
 }
+
+var errBusy = errors.New("too many requests of this address are under way; try again")
 
 // tokenOf returns the token that a call shows.
 func tokenOf(ctx context.Context) (string, error) {
@@ -207,8 +209,9 @@ var refusals = []struct {
 	level  slog.Level
 }{
 	{context.Canceled, codes.Canceled, "canceled", slog.LevelDebug},
-	// Anybody can cause this one, as often as they like.
+	// Anybody can cause these two, as often as they like.
 	{ErrToken, codes.Unauthenticated, "token", slog.LevelDebug},
+	{errBusy, codes.Unavailable, "busy", slog.LevelDebug},
 	{ErrNotMember, codes.PermissionDenied, "not-member", slog.LevelWarn},
 	{ErrRequest, codes.InvalidArgument, "request", slog.LevelWarn},
 	{issuer.ErrUnavailable, codes.Unavailable, "unavailable", slog.LevelWarn},

@@ -306,6 +306,61 @@ func TestServiceLimitsConnections(t *testing.T) {
 	eventually(t, "there is room again", func() bool { return dial() != nil })
 }
 
+// An address that has as many tokens reviewed as it can keeps no other waiting.
+func TestServiceIsNotHeldUp(t *testing.T) {
+	t.Parallel()
+	key := loadTokenKey(t, t.TempDir())
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s := serve(t, identity.ServiceOptions{
+		Manager: run(t, identity.Options{}, newIssuer(t, "a")),
+		Reviewer: reviewFunc(func(call context.Context, token string) (identity.Workload, error) {
+			if token == "junk" {
+				<-call.Done()
+				return identity.Workload{}, call.Err()
+			}
+			return key.Review(call, token)
+		}),
+	})
+	config := &tls.Config{ServerName: serverName, RootCAs: pool(t, s.manager.TrustBundle())}
+	from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	answers := make(chan error, 320)
+	for range 40 {
+		conn, err := grpc.NewClient(s.address, grpc.WithTransportCredentials(credentials.NewTLS(config)),
+			grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+				return from.DialContext(ctx, "tcp", address)
+			}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		for range 8 {
+			go func() {
+				_, err := identityv1.NewIdentityClient(conn).Sign(bearer(ctx, "junk"), &identityv1.SignRequest{})
+				answers <- err
+			}()
+		}
+	}
+	// A sixteenth of 256 are worked on.
+	late := time.After(10 * time.Second)
+	for range 320 - 16 {
+		select {
+		case err := <-answers:
+			if status.Code(err) != codes.Unavailable {
+				t.Fatalf("one request too many of an address: %v", err)
+			}
+		case <-late:
+			t.Fatal("one address has more requests worked on than it should")
+		}
+	}
+	csr, _ := request(t, shopper)
+	call, done := context.WithTimeout(bearer(t.Context(), mint(t, key, claims(shopper))), 10*time.Second)
+	defer done()
+	if _, err := s.client(t).Sign(call, &identityv1.SignRequest{Csr: csr}); err != nil {
+		t.Errorf("a good request of another address: %v", err)
+	}
+}
+
 // hangingIssuer never answers for a workload.
 type hangingIssuer struct {
 	*testIssuer

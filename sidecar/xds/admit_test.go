@@ -205,6 +205,42 @@ func TestConnectsAgain(t *testing.T) {
 	}
 }
 
+// TestConnectsAgainWhileStuck has the oldest stream of a proxy not come to its end:
+// those after it end all the same.
+func TestConnectsAgainWhileStuck(t *testing.T) {
+	h := newCore(t).serve(t, forever)
+	big := state{}
+	for i := range 40 {
+		big = big.with(clusters, fmt.Sprint("c", i), strings.Repeat("x", 60_000))
+	}
+	h.put(proxyOf("p"), big.config(nil))
+	conn := h.dial(t, h.ca.workload(t, proxyOf("p"), time.Hour))
+	stuck, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []*discoveryv3.DeltaDiscoveryRequest{
+		{Node: &corev3.Node{Id: "p"}, TypeUrl: clusters}, {TypeUrl: endpoints, ResourceNamesSubscribe: []string{"x"}},
+	} {
+		if err := stuck.Send(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the stuck one has entered", func() bool { return len(h.server.of("p")) == 1 })
+	var all []*deltaClient
+	for i := range 3 * streamsPerProxy {
+		c := h.delta(t, "p")
+		c.subscribe(endpoints)
+		all = append(all, c)
+		eventually(t, "it has entered", func() bool {
+			return len(h.server.of("p")) >= min(i+2, streamsPerProxy)
+		})
+	}
+	for _, c := range all[:len(all)-streamsPerProxy] {
+		wantEnd(t, c.ends(), codes.Unavailable, "connected again")
+	}
+}
+
 // TestLimits has clients ask for too much, which ends their stream and nothing else.
 func TestLimits(t *testing.T) {
 	h := newCore(t).serve(t, forever)

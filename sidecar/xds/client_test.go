@@ -1,9 +1,7 @@
 package xds
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -173,36 +171,4 @@ func (c *deltaClient) quiet() {
 	name := fmt.Sprintf("fence-%d", c.fences)
 	c.subscribe("type.googleapis.com/test.Fence", name)
 	c.take("Fence -" + name)
-}
-
-// all takes whatever comes, asking for the endpoints of clusters, until it is quiet.
-// It returns what came, sorted.
-func (c *deltaClient) all() []string {
-	c.t.Helper()
-	var got []string
-	for {
-		c.fences++
-		name := fmt.Sprintf("fence-%d", c.fences)
-		c.subscribe("type.googleapis.com/test.Fence", name)
-		came := false
-		for {
-			r := c.next()
-			if strings.HasPrefix(text(r), "Fence") {
-				c.ack(r)
-				break
-			}
-			came = true
-			got = append(got, text(r))
-			if r.TypeUrl == clusters {
-				for _, resource := range r.Resources {
-					c.subscribe(endpoints, resource.Name+"@"+contentOf(resource.Resource.Value))
-				}
-			}
-			c.ack(r)
-		}
-		if !came {
-			slices.SortFunc(got, cmp.Compare)
-			return got
-		}
-	}
 }

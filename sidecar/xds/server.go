@@ -119,7 +119,6 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		grpc.MaxHeaderListSize(headerBytes),
 		grpc.ReadBufferSize(readBuffer),
 		grpc.WriteBufferSize(writeBuffer),
-		grpc.SharedWriteBuffer(true),
 		grpc.StaticStreamWindowSize(windowSize),
 		grpc.StaticConnWindowSize(windowSize),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
@@ -238,13 +237,13 @@ func (s *Server) resync(since time.Time) {
 }
 
 // enter has the stream hear of changes. Of too many streams of one proxy the oldest
-// ends: its proxy has most likely gone away without a word.
+// end: their proxy has most likely gone away without a word.
 func (s *Server) enter(stream *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	uid := stream.peer.ProxyUID
 	s.streams[uid] = append(s.streams[uid], stream)
-	if all := s.streams[uid]; len(all) > streamsPerProxy {
+	for all := s.streams[uid]; len(all) > streamsPerProxy; all = all[1:] {
 		all[0].stop(status.Error(codes.Unavailable, "the proxy has connected again"))
 	}
 }

@@ -1,0 +1,57 @@
+package envoy
+
+import (
+	"encoding/json"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"sigs.k8s.io/yaml"
+)
+
+// TestSecretsAreWatchedOnce has the bootstrap name the files of secrets in the very words
+// of what the controller sends. Envoy takes other words for another source and watches
+// the same files a second time, and the kernel's limit of watchers, 128 by default, is
+// for all sidecars of a node together.
+func TestSecretsAreWatchedOnce(t *testing.T) {
+	var document any
+	if err := yaml.Unmarshal([]byte(bootstrap), &document); err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]bool{}
+	var walk func(value any)
+	walk = func(value any) {
+		switch value := value.(type) {
+		case []any:
+			for _, v := range value {
+				walk(v)
+			}
+		case map[string]any:
+			for _, v := range value {
+				walk(v)
+			}
+			name, ok := value["name"].(string)
+			source, isSecret := value["sds_config"]
+			if !ok || !isSecret {
+				return
+			}
+			found[name] = true
+			text, err := json.Marshal(source)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got corev3.ConfigSource
+			if err := protojson.Unmarshal(text, &got); err != nil {
+				t.Fatal(err)
+			}
+			if want := fileSecret(name).SdsConfig; !proto.Equal(&got, want) {
+				t.Errorf("secret %s comes from %v in the bootstrap, and from %v in what the controller sends", name, &got, want)
+			}
+		}
+	}
+	walk(document)
+	if !found["identity"] || !found["bundle"] {
+		t.Errorf("the bootstrap has the secrets %v", found)
+	}
+}
