@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"encoding/json"
+	"os"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -16,7 +17,7 @@ import (
 // for all sidecars of a node together.
 func TestSecretsAreWatchedOnce(t *testing.T) {
 	var document any
-	if err := yaml.Unmarshal([]byte(bootstrap), &document); err != nil {
+	if err := yaml.Unmarshal([]byte(os.Expand(bootstrap, func(string) string { return "1" })), &document); err != nil {
 		t.Fatal(err)
 	}
 	found := map[string]bool{}

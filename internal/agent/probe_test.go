@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"log"
@@ -219,7 +218,8 @@ func TestProbeHeaders(t *testing.T) {
 	}
 }
 
-// TestProbesAreLimited fills the agent with probes that hang.
+// TestProbesAreLimited fills the agent with probes that hang. Whoever does that keeps the
+// kubelet from nothing.
 func TestProbesAreLimited(t *testing.T) {
 	release := make(chan struct{})
 	arrived := make(chan struct{}, 2*maxProbes)
@@ -227,25 +227,39 @@ func TestProbesAreLimited(t *testing.T) {
 	defer slow.Close()
 	probe := agentspec.Probe{Path: "/slow", Kind: agentspec.HTTP, Port: int32(slow.Listener.Addr().(*net.TCPAddr).Port), TimeoutSeconds: 60}
 	s := newServer([]agentspec.Probe{probe}, newProber("127.0.0.1"), discard, new(metrics))
-	ask := func(ctx context.Context) int {
+	ask := func(from string) int {
 		w := httptest.NewRecorder()
-		s.ServeHTTP(w, httptest.NewRequestWithContext(ctx, "GET", "/slow", nil))
+		r := httptest.NewRequestWithContext(t.Context(), "GET", "/slow", nil)
+		r.RemoteAddr = from + ":4711"
+		s.ServeHTTP(w, r)
 		_, _ = io.Copy(io.Discard, w.Body)
 		return w.Code
 	}
+	var arrive int
 	answers := make(chan int, maxProbes)
-	for range maxProbes {
-		go func() { answers <- ask(t.Context()) }()
-	}
-	for range maxProbes {
-		select {
-		case <-arrived:
-		case <-time.After(deadline):
-			t.Fatal("the probes do not arrive")
+	fill := func(from string) {
+		for range maxProbesEach {
+			go func() { answers <- ask(from) }()
+		}
+		for range maxProbesEach {
+			select {
+			case <-arrived:
+				arrive++
+			case code := <-answers:
+				t.Fatalf("a probe of %s is answered with %d", from, code)
+			case <-time.After(deadline):
+				t.Fatal("the probes do not arrive")
+			}
+		}
+		if code := ask(from); code != 503 {
+			t.Errorf("one more probe of %s is answered with %d", from, code)
 		}
 	}
-	if code := ask(t.Context()); code != 503 {
-		t.Errorf("one more probe is answered with %d", code)
+	for _, from := range []string{"192.0.2.1", "[2001:db8::1]", "192.0.2.2", "192.0.2.3"} {
+		fill(from)
+	}
+	if code := ask("192.0.2.4"); code != 503 || arrive != maxProbes {
+		t.Errorf("beside %d probes another one is answered with %d", arrive, code)
 	}
 	close(release)
 	for range maxProbes {
@@ -253,7 +267,7 @@ func TestProbesAreLimited(t *testing.T) {
 			t.Errorf("a probe is answered with %d", code)
 		}
 	}
-	if code := ask(t.Context()); code != 200 {
-		t.Errorf("afterwards a probe is answered with %d", code)
+	if code := ask("192.0.2.1"); code != 200 || s.slots.all != 0 || len(s.slots.of) != 0 {
+		t.Errorf("afterwards a probe is answered with %d, and %d are being asked, of %v", code, s.slots.all, s.slots.of)
 	}
 }

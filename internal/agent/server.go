@@ -7,14 +7,19 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
-// maxProbes is how many probes are asked at a time; the port is open to the network.
-const maxProbes = 32
+// How many probes are asked at a time, in all and for one address. The port is open to the
+// network, and a probe that the kubelet is refused is a failed one.
+const (
+	maxProbes     = 64
+	maxProbesEach = 16
+)
 
 // server answers the kubelet, and the app's quitquitquit.
 type server struct {
@@ -25,7 +30,7 @@ type server struct {
 	quit    func()
 	prober  *prober
 	probes  map[string]agentspec.Probe
-	slots   chan struct{}
+	slots   *slots
 	log     *slog.Logger
 	metrics *metrics
 	// wasReady is for the log, of changes only.
@@ -34,7 +39,7 @@ type server struct {
 
 func newServer(probes []agentspec.Probe, prober *prober, log *slog.Logger, metrics *metrics) *server {
 	s := &server{
-		prober: prober, probes: make(map[string]agentspec.Probe), slots: make(chan struct{}, maxProbes), log: log, metrics: metrics,
+		prober: prober, probes: make(map[string]agentspec.Probe), slots: &slots{of: make(map[netip.Addr]int)}, log: log, metrics: metrics,
 	}
 	for _, p := range probes {
 		s.probes[p.Path] = p
@@ -98,13 +103,12 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *server) serveProbe(w http.ResponseWriter, r *http.Request, probe agentspec.Probe) {
-	select {
-	case s.slots <- struct{}{}:
-		defer func() { <-s.slots }()
-	default:
+	from := clientOf(r.RemoteAddr)
+	if !s.slots.take(from) {
 		reply(w, http.StatusServiceUnavailable, "too many probes are being asked")
 		return
 	}
+	defer s.slots.give(from)
 	a := s.prober.ask(r.Context(), probe, r.Header)
 	s.metrics.probesAsked.Add(1)
 	if !a.ok() {
@@ -112,6 +116,42 @@ func (s *server) serveProbe(w http.ResponseWriter, r *http.Request, probe agents
 		s.log.Debug("probe failed", "path", probe.Path, "reason", a.reason)
 	}
 	reply(w, a.status, a.reason)
+}
+
+// slots are for the probes that are being asked.
+type slots struct {
+	mu  sync.Mutex
+	all int
+	of  map[netip.Addr]int
+}
+
+func (s *slots) take(from netip.Addr) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all >= maxProbes || s.of[from] >= maxProbesEach {
+		return false
+	}
+	s.all++
+	s.of[from]++
+	return true
+}
+
+func (s *slots) give(from netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all--
+	if s.of[from]--; s.of[from] == 0 {
+		delete(s.of, from)
+	}
+}
+
+// clientOf returns a client's address, which is not valid if it cannot be read.
+func clientOf(remote string) netip.Addr {
+	from, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return from.Addr().Unmap()
 }
 
 // serveQuit ends the agent for an app that has done its work.
@@ -131,11 +171,7 @@ func (s *server) serveQuit(w http.ResponseWriter, r *http.Request) {
 // isLocal reports whether the client is in the pod. What the proxy's inbound side
 // passes on comes from a loopback address too, but from one of its own.
 func isLocal(client string) bool {
-	from, err := netip.ParseAddrPort(client)
-	if err != nil {
-		return false
-	}
-	addr := from.Addr().Unmap()
+	addr := clientOf(client)
 	return addr.IsLoopback() && addr != appSource4
 }
 

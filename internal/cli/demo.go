@@ -49,12 +49,12 @@ touched. Everything ends with Ctrl-C or after --for, and nothing is left behind.
 			if opts.Log, err = log.logger(cmd.ErrOrStderr()); err != nil {
 				return err
 			}
+			if err := findPrograms(&opts, envoy); err != nil {
+				return err
+			}
 			lab.Enter()
 			if err := lab.Available(); err != nil {
 				return fmt.Errorf("the demo cannot run here: %w", err)
-			}
-			if err := findPrograms(&opts, envoy); err != nil {
-				return err
 			}
 			if opts.Dir, err = os.MkdirTemp("", "outrigger-demo-"); err != nil {
 				return err

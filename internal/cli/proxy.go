@@ -84,6 +84,9 @@ Exit codes: 0 all controllers have answered, 1 something failed, 2 wrong usage.`
 			if !slices.Contains([]string{"", "wide", "json", "yaml"}, f.output) {
 				return misused("-o %q: formats are wide, json and yaml", f.output)
 			}
+			if err := f.check(); err != nil {
+				return err
+			}
 			proxies, failed := f.list(cmd.Context())
 			if namespace != "" {
 				proxies = slices.DeleteFunc(proxies, func(p listedProxy) bool { return p.Name.Namespace != namespace })
@@ -133,6 +136,9 @@ wrong usage.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains([]string{"text", "json", "yaml"}, f.output) {
 				return misused("-o %q: formats are text, json and yaml", f.output)
+			}
+			if err := f.check(); err != nil {
+				return err
 			}
 			page, err := f.get(cmd.Context(), args[0])
 			if err != nil {

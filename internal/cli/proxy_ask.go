@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -29,6 +30,19 @@ const (
 
 // errNoDebugPages is the way out where nobody answers.
 var errNoDebugPages = errors.New("are the debug pages on? They are while spec.observability.enableDebugServer of the MeshConfig is true")
+
+// check refuses flags that nobody could be asked with.
+func (f *proxyFlags) check() error {
+	if f.address != "" {
+		if _, port, err := net.SplitHostPort(f.address); err != nil || port == "" || strings.Contains(f.address, "/") {
+			return misused("--debug-address %q: give HOST:PORT, for example 127.0.0.1:%d", f.address, debugPort)
+		}
+	}
+	if f.timeout <= 0 {
+		return misused("--timeout %s: give a time such as 30s", f.timeout)
+	}
+	return nil
+}
 
 // ask gets a page of every controller and passes it on with the controller's name, or nil
 // where the controller has nothing of that name. The error is about controllers that

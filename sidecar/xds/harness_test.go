@@ -106,7 +106,7 @@ func (s state) config(former Config) Config {
 type core struct {
 	t  testing.TB
 	ca authority
-	// types are those that are served, testTypes unless a test has others.
+	// types are those that are served; nil means testTypes.
 	types []Type
 
 	mu       sync.Mutex
@@ -128,7 +128,7 @@ type core struct {
 func newCore(t testing.TB) *core {
 	ready := make(chan struct{})
 	close(ready)
-	return &core{t: t, ca: newAuthority(t), types: testTypes, views: map[string]*mesh.View{}, configs: map[mesh.Digest]Config{}, ready: ready, notAfter: time.Hour}
+	return &core{t: t, ca: newAuthority(t), views: map[string]*mesh.View{}, configs: map[mesh.Digest]Config{}, ready: ready, notAfter: time.Hour}
 }
 
 // proxyOf returns a proxy by its UID.
@@ -380,12 +380,16 @@ type harness struct {
 // server returns a Server of the core.
 func (c *core) server(t testing.TB, ctx context.Context, patience time.Duration) *Server {
 	t.Helper()
+	types := c.types
+	if types == nil {
+		types = testTypes
+	}
 	server, err := New(Options{
 		Controller: &driver.ControllerContext{
 			Context: ctx, Configurator: configurator{core: c}, MeshCatalog: c, CertManager: c, MsgBroker: c, Proxies: c,
 			Log: quietLog,
 		},
-		Types: c.types, Translate: c.translate, Patience: patience,
+		Types: types, Translate: c.translate, Patience: patience,
 		Objects: func(view *mesh.View, typeURL, name string) []mesh.ObjectRef {
 			return []mesh.ObjectRef{{Kind: "Service", Namespace: view.Proxy.Namespace, Name: name}}
 		},
