@@ -53,6 +53,8 @@ touched. Everything ends with Ctrl-C or after --for, and nothing is left behind.
 				return err
 			}
 			lab.Enter()
+			// Who is not root may be that of a user namespace.
+			lab.Enter()
 			if err := lab.Available(); err != nil {
 				return fmt.Errorf("the demo cannot run here: %w", err)
 			}

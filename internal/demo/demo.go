@@ -140,7 +140,11 @@ func (s *stage) play(ctx context.Context) error {
 			}
 		}
 	}
-	s.say("That was all. Requests go on until Ctrl-C.")
+	until := "Ctrl-C"
+	if s.opts.For > 0 {
+		until = "the time is over"
+	}
+	s.say("That was all. Requests go on until " + until + ".")
 	for s.watch(ctx) {
 	}
 	return nil

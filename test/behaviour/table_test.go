@@ -51,6 +51,11 @@ func (p pair) String() string { return p.client + " to " + p.server }
 // pairs are those that the table is run for.
 var pairs = []pair{{"envoy", "envoy"}}
 
+func TestMain(m *testing.M) {
+	lab.Enter()
+	os.Exit(m.Run())
+}
+
 // TestBehaviour runs the table, and holds that docs/behaviour.md says what it found.
 func TestBehaviour(t *testing.T) {
 	if err := lab.Available(); errors.Is(err, lab.ErrUnavailable) {

@@ -33,8 +33,9 @@ func (p *pool) take(name types.NamespacedName) (string, bool) {
 	sum := sha256.Sum256([]byte(name.String()))
 	at := binary.BigEndian.Uint16(sum[:])
 	for range 1 << 16 {
-		// The first and the last address of an IPv4 network are no host's.
-		if at != 0 && at != 1<<16-1 {
+		// The first and the last address of an IPv4 network are no host's, and the
+		// second is usually the router's: a lab's node has it.
+		if at > 1 && at != 1<<16-1 {
 			bytes := p.first.AsSlice()
 			binary.BigEndian.PutUint16(bytes[len(bytes)-2:], at)
 			if addr, _ := netip.AddrFromSlice(bytes); !p.taken[addr] {
