@@ -39,7 +39,7 @@ func (Driver) Start(ctx context.Context) (health.Probes, error) {
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(ctrl.BindAddress, strconv.FormatUint(uint64(port), 10)))
 	if err != nil {
-		return nil, fmt.Errorf("envoy: listening for proxies: %w", err)
+		return nil, fmt.Errorf("envoy: listening for proxies: %w; sidecarDrivers of the MeshConfig can name another proxyServerPort", err)
 	}
 	if ctrl.DebugHandlers == nil {
 		ctrl.DebugHandlers = make(map[string]http.Handler)

@@ -51,6 +51,6 @@ func serveProbes(ctx context.Context, listener net.Listener, metrics *prometheus
 	mux.Handle("/metrics", promhttp.HandlerFor(prometheus.Gatherers{metrics, ctrlmetrics.Registry}, promhttp.HandlerOpts{}))
 	mux.HandleFunc("/health/alive", func(w http.ResponseWriter, r *http.Request) { health.LivenessHandler(probes()).ServeHTTP(w, r) })
 	mux.HandleFunc("/health/ready", func(w http.ResponseWriter, r *http.Request) { health.ReadinessHandler(probes()).ServeHTTP(w, r) })
-	server := &http.Server{Addr: listener.Addr().String(), Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Addr: listener.Addr().String(), Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 	return serve(ctx, server, 0, func() error { return server.Serve(listener) })
 }

@@ -221,5 +221,5 @@ func name(i issuer.Issuer) string {
 	if named, ok := i.(fmt.Stringer); ok {
 		return named.String()
 	}
-	return fmt.Sprintf("issuer %T", i)
+	return fmt.Sprintf("the issuer %T", i)
 }

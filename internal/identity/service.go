@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 
 	identityv1 "github.com/outrigger-mesh/outrigger/apis/identity/v1"
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
+	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 )
 
 // What one caller, and all of them together, may ask of the service. An agent makes one
@@ -125,7 +127,7 @@ func (s *Service) Serve(ctx context.Context, listener net.Listener) error {
 	identityv1.RegisterIdentityServer(server, s)
 	served := make(chan error, 1)
 	go func() {
-		served <- server.Serve(newLimitListener(listener, s.options.MaxConnections, s.refused.Inc))
+		served <- server.Serve(limit.Listener(listener, limit.NewCounter[netip.Addr](s.options.MaxConnections, s.options.MaxConnections/16), s.refused.Inc))
 	}()
 	select {
 	case err := <-served:

@@ -181,7 +181,7 @@ func (i *Injector) prepareMesh(c *candidate, p *plan) ([]Warning, error) {
 	warnings = append(p.warnings, warnings...)
 	// Without redirection the kubelet still reaches the app itself.
 	if inj.PodOS != "windows" {
-		var probes probeRewriter
+		probes := probeRewriter{handle: inj.ProxyUUID}
 		probes.rewrite(c.pod)
 		inj.OriginalHealthProbes, inj.AppProbes = probes.originals, probes.agent
 		warnings = append(warnings, probes.warnings...)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -151,6 +152,40 @@ func TestInjectSmallPod(t *testing.T) {
 			s, _ := json.MarshalIndent(pretty, "", " ")
 			t.Logf("%s", s)
 		})
+	}
+}
+
+// TestHooksAreNotForEverybody holds that who reaches the agent's port, and may not read
+// the pod, cannot have the app's hooks carried out.
+func TestHooksAreNotForEverybody(t *testing.T) {
+	const pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"cart"},"spec":{"containers":[{"name":"cart","image":"shop/cart:1",
+"lifecycle":{"preStop":{"httpGet":{"path":"/shutdown","port":8080}},"postStart":{"httpGet":{"path":"/begin","port":8080}}}}]}}`
+	w := ordinary()
+	i := w.injector(t)
+	paths := func(r inject.Request) [2]string {
+		injected := decode(t, patched(t, []byte(pod), i.Inject(t.Context(), r).Patch))
+		hooks := container(injected, "cart").Lifecycle
+		paths := [2]string{hooks.PostStart.HTTPGet.Path, hooks.PreStop.HTTPGet.Path}
+		for _, path := range paths {
+			if told := variable(proxy(t, injected), "OUTRIGGER_AGENT"); !strings.Contains(told, `"path":"`+path+`"`) {
+				t.Errorf("the agent is not told of the hook %s: %s", path, told)
+			}
+		}
+		return paths
+	}
+	request := w.request(pod)
+	first := paths(request)
+	for n, want := range [2]string{"/app-lifecycle/" + request.UID + "/cart/postStart", "/app-lifecycle/" + request.UID + "/cart/preStop"} {
+		if first[n] != want {
+			t.Errorf("the hook's path is %s, want %s", first[n], want)
+		}
+	}
+	if paths(request) != first {
+		t.Error("the same review has other paths")
+	}
+	request.UID = ""
+	if offline := paths(request); offline[1] != "/app-lifecycle/cart/preStop" {
+		t.Errorf("offline the hook's path is %s", offline[1])
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -14,6 +15,10 @@ import (
 // probeRewriter points the app's probes and lifecycle hooks at the agent: the
 // kubelet is no mesh peer and could not speak to a port that is redirected.
 type probeRewriter struct {
+	// handle is in the paths of hooks, which do something and are not for everybody:
+	// the agent's port is open to the network, and who may not read the pod can't know
+	// it. Without one it is left out.
+	handle    uuid.UUID
 	originals map[string]driver.HealthProbes
 	agent     []agentspec.Probe
 	warnings  []Warning
@@ -77,9 +82,16 @@ func (r *probeRewriter) hook(c *corev1.Container, field string, h *corev1.Lifecy
 	if !ok {
 		return
 	}
-	probe.Path, probe.TimeoutSeconds = lifecyclePathPrefix+c.Name+"/"+field, hookTimeout
+	probe.Path, probe.TimeoutSeconds = lifecyclePathPrefix+r.secret()+c.Name+"/"+field, hookTimeout
 	r.agent = append(r.agent, probe)
 	h.HTTPGet = agentGet(probe.Path)
+}
+
+func (r *probeRewriter) secret() string {
+	if r.handle == uuid.Nil {
+		return ""
+	}
+	return r.handle.String() + "/"
 }
 
 func agentGet(path string) *corev1.HTTPGetAction {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +22,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/health"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 )
 
 // Options are what a driver tells the kit.
@@ -90,19 +92,24 @@ func New(options Options) (*Server, error) {
 
 // Limits of what connections may take, of which each proxy has one or two.
 const (
-	handshakeTimeout  = 10 * time.Second
-	firstWithin       = 30 * time.Second
-	longestRequest    = 4 << 20
-	streamsEach       = 4
-	streamsPerProxy   = 2
-	readBuffer        = 1 << 10
-	writeBuffer       = 4 << 10
-	windowSize        = 128 << 10
-	headerBytes       = 16 << 10
-	endingWithin      = 2 * time.Second
-	lookInterval      = time.Second
-	requestsPerSecond = 200
-	requestsAtOnce    = 2000
+	handshakeTimeout = 10 * time.Second
+	firstWithin      = 10 * time.Second
+	longestRequest   = 4 << 20
+	streamsEach      = 4
+	streamsPerProxy  = 2
+	// connectionsPerProxy leaves room for those that are about to end. Strangers are
+	// connections that have not shown a certificate yet.
+	connectionsPerProxy = 4
+	mostStrangers       = 4096
+	strangersEach       = 512
+	readBuffer          = 1 << 10
+	writeBuffer         = 4 << 10
+	windowSize          = 128 << 10
+	headerBytes         = 16 << 10
+	endingWithin        = 2 * time.Second
+	lookInterval        = time.Second
+	requestsPerSecond   = 200
+	requestsAtOnce      = 2000
 )
 
 // Serve serves on the listener until ctx ends, and closes it. It is called once. It
@@ -145,7 +152,9 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		}
 	})
 	s.serving.Store(true)
-	err := server.Serve(listener)
+	err := server.Serve(limit.Listener(listener, limit.NewCounter[netip.Addr](mostStrangers, strangersEach), func() {
+		s.log.Debug("a connection is one too many")
+	}))
 	s.serving.Store(false)
 	ended := ctx.Err() != nil
 	cancel()

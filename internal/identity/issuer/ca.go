@@ -42,6 +42,9 @@ type CA struct {
 
 var _ Issuer = (*CA)(nil)
 
+// String says which CA it is, for logs and errors.
+func (c *CA) String() string { return "the CA " + c.certificate.Subject.String() }
+
 // NewRoot makes a self-signed root with an ECDSA P-256 key, valid for life from a
 // little before now on. It returns certificate and key (PKCS #8) as PEM, as FromPEM
 // reads them.

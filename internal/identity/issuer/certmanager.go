@@ -48,6 +48,9 @@ type CertManager struct {
 
 var _ Issuer = (*CertManager)(nil)
 
+// String says which issuer it is, for logs and errors.
+func (c *CertManager) String() string { return c.remote.name }
+
 // NewCertManager returns the issuer. It asks nothing of the cluster yet.
 func NewCertManager(o CertManagerOptions) (*CertManager, error) {
 	o.IssuerKind = cmp.Or(o.IssuerKind, "Issuer")

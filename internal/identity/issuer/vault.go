@@ -61,6 +61,9 @@ type Vault struct {
 
 var _ Issuer = (*Vault)(nil)
 
+// String says which Vault and role it is, for logs and errors.
+func (v *Vault) String() string { return v.remote.name }
+
 // NewVault returns the issuer. It asks nothing of Vault yet.
 func NewVault(o VaultOptions) (*Vault, error) {
 	o.Mount = strings.Trim(cmp.Or(o.Mount, "pki"), "/")

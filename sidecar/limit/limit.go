@@ -1,0 +1,102 @@
+// Package limit bounds what strangers can take of a server, in all and each for
+// himself, for delivery kits and other servers of the control plane. What is one too
+// many is refused rather than made to wait: a client comes again, to another replica
+// perhaps.
+//
+// It imports the standard library only.
+package limit
+
+import (
+	"net"
+	"net/netip"
+	"sync"
+)
+
+// Counter counts what is taken, in all and by key. It is safe for use by many
+// goroutines.
+type Counter[K comparable] struct {
+	all, each int
+
+	mu    sync.Mutex
+	taken int
+	by    map[K]int
+}
+
+// NewCounter returns a Counter that lets so many be taken at once, in all and by each
+// key. Both are at least 1.
+func NewCounter[K comparable](all, each int) *Counter[K] {
+	return &Counter[K]{all: max(all, 1), each: max(each, 1), by: make(map[K]int)}
+}
+
+// Take takes one for the key, or returns false if there are as many as there may be.
+// The function gives it back; only its first call does.
+func (c *Counter[K]) Take(key K) (give func(), ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.taken >= c.all || c.by[key] >= c.each {
+		return nil, false
+	}
+	c.taken++
+	c.by[key]++
+	return sync.OnceFunc(func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.taken--
+		if c.by[key]--; c.by[key] == 0 {
+			delete(c.by, key)
+		}
+	}), true
+}
+
+// Address returns the IP address of a connection's other end, an IPv4 address as
+// such; the zero Addr if it has none.
+func Address(remote net.Addr) netip.Addr {
+	address, err := netip.ParseAddrPort(remote.String())
+	if err != nil {
+		return netip.Addr{}
+	}
+	return address.Addr().Unmap()
+}
+
+// Listener returns a listener that closes connections at once which are one too many,
+// counted by the address that they come from, and calls refused for each. A connection
+// counts until it is closed or its Settle is called.
+func Listener(listener net.Listener, counter *Counter[netip.Addr], refused func()) net.Listener {
+	return &limited{listener, counter, refused}
+}
+
+type limited struct {
+	net.Listener
+	counter *Counter[netip.Addr]
+	refused func()
+}
+
+// Accept is for net.Listener.
+func (l *limited) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if give, ok := l.counter.Take(Address(conn.RemoteAddr())); ok {
+			return &Conn{Conn: conn, give: give}, nil
+		}
+		l.refused()
+		_ = conn.Close()
+	}
+}
+
+// Conn is a connection that is counted.
+type Conn struct {
+	net.Conn
+	give func()
+}
+
+// Settle ends that the connection counts, once it is known whose it is.
+func (c *Conn) Settle() { c.give() }
+
+// Close is for net.Conn.
+func (c *Conn) Close() error {
+	defer c.give()
+	return c.Conn.Close()
+}
