@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/genproto/googleapis/rpc/status"
@@ -22,8 +21,6 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
-
-var _ = corev3.HeaderValueOption{}
 
 // outside is what is outside of the mesh: a server on the node, by a name and by its
 // address.
