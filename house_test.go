@@ -111,7 +111,7 @@ var rooms = []room{
 		"it knows which proxies are connected, and not what they are sent"},
 	{"internal/debug", "apis/... health mesh internal/identity internal/registry internal/source sidecar sidecar/driver " + kubernetes,
 		"it shows what others know, and changes nothing"},
-	{"internal/agent", "apis/identity/v1 certificate mesh sidecar/agentspec golang.org/x/sys/unix google.golang.org/grpc/...",
+	{"internal/agent", "apis/identity/v1 certificate mesh sidecar/agentspec sidecar/limit golang.org/x/sys/unix google.golang.org/grpc/...",
 		"it is in every pod: small, without a client of Kubernetes, and it knows no driver"},
 	{"internal/capture", "sidecar/agentspec github.com/google/nftables/... github.com/mdlayher/netlink github.com/vishvananda/netlink golang.org/x/sys/unix",
 		"a CNI plugin must be able to call it, so it has no pod and no agent around it"},

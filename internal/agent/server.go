@@ -7,11 +7,11 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 )
 
 // How many probes are asked at a time, in all and for one address. The port is open to the
@@ -30,7 +30,7 @@ type server struct {
 	quit    func()
 	prober  *prober
 	probes  map[string]agentspec.Probe
-	slots   *slots
+	slots   *limit.Counter[netip.Addr]
 	log     *slog.Logger
 	metrics *metrics
 	// wasReady is for the log, of changes only.
@@ -39,7 +39,7 @@ type server struct {
 
 func newServer(probes []agentspec.Probe, prober *prober, log *slog.Logger, metrics *metrics) *server {
 	s := &server{
-		prober: prober, probes: make(map[string]agentspec.Probe), slots: &slots{of: make(map[netip.Addr]int)}, log: log, metrics: metrics,
+		prober: prober, probes: make(map[string]agentspec.Probe), slots: limit.NewCounter[netip.Addr](maxProbes, maxProbesEach), log: log, metrics: metrics,
 	}
 	for _, p := range probes {
 		s.probes[p.Path] = p
@@ -103,12 +103,12 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *server) serveProbe(w http.ResponseWriter, r *http.Request, probe agentspec.Probe) {
-	from := clientOf(r.RemoteAddr)
-	if !s.slots.take(from) {
+	give, ok := s.slots.Take(limit.Address(r.RemoteAddr))
+	if !ok {
 		reply(w, http.StatusServiceUnavailable, "too many probes are being asked")
 		return
 	}
-	defer s.slots.give(from)
+	defer give()
 	a := s.prober.ask(r.Context(), probe, r.Header)
 	s.metrics.probesAsked.Add(1)
 	if !a.ok() {
@@ -116,42 +116,6 @@ func (s *server) serveProbe(w http.ResponseWriter, r *http.Request, probe agents
 		s.log.Debug("probe failed", "path", probe.Path, "reason", a.reason)
 	}
 	reply(w, a.status, a.reason)
-}
-
-// slots are for the probes that are being asked.
-type slots struct {
-	mu  sync.Mutex
-	all int
-	of  map[netip.Addr]int
-}
-
-func (s *slots) take(from netip.Addr) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.all >= maxProbes || s.of[from] >= maxProbesEach {
-		return false
-	}
-	s.all++
-	s.of[from]++
-	return true
-}
-
-func (s *slots) give(from netip.Addr) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.all--
-	if s.of[from]--; s.of[from] == 0 {
-		delete(s.of, from)
-	}
-}
-
-// clientOf returns a client's address, which is not valid if it cannot be read.
-func clientOf(remote string) netip.Addr {
-	from, err := netip.ParseAddrPort(remote)
-	if err != nil {
-		return netip.Addr{}
-	}
-	return from.Addr().Unmap()
 }
 
 // serveQuit ends the agent for an app that has done its work.
@@ -171,7 +135,7 @@ func (s *server) serveQuit(w http.ResponseWriter, r *http.Request) {
 // isLocal reports whether the client is in the pod. What the proxy's inbound side
 // passes on comes from a loopback address too, but from one of its own.
 func isLocal(client string) bool {
-	addr := clientOf(client)
+	addr := limit.Address(client)
 	return addr.IsLoopback() && addr != appSource4
 }
 

@@ -148,17 +148,11 @@ func (d *drivers) startLate(ctx context.Context, class string) {
 	}
 }
 
-// start starts the driver of a class, unless it was started before.
+// start starts the driver of a class. It is called once for each.
 func (d *drivers) start(ctx context.Context, class string) error {
 	d.mu.Lock()
-	_, before := d.started[class]
-	if !before {
-		d.started[class] = nil
-	}
+	d.started[class] = nil
 	d.mu.Unlock()
-	if before {
-		return nil
-	}
 	stop := make(chan struct{})
 	context.AfterFunc(ctx, func() { close(stop) })
 	arguments := d.arguments

@@ -44,5 +44,5 @@ func caller(ctx context.Context) netip.Addr {
 	if !ok || p.Addr == nil {
 		return netip.Addr{}
 	}
-	return limit.Address(p.Addr)
+	return limit.Address(p.Addr.String())
 }

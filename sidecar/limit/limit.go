@@ -1,5 +1,5 @@
 // Package limit bounds what strangers can take of a server, in all and each for
-// himself, for delivery kits and other servers of the control plane. What is one too
+// himself, for delivery kits, other servers of the control plane and the agent. What is one too
 // many is refused rather than made to wait: a client comes again, to another replica
 // perhaps.
 //
@@ -48,10 +48,11 @@ func (c *Counter[K]) Take(key K) (give func(), ok bool) {
 	}), true
 }
 
-// Address returns the IP address of a connection's other end, an IPv4 address as
-// such; the zero Addr if it has none.
-func Address(remote net.Addr) netip.Addr {
-	address, err := netip.ParseAddrPort(remote.String())
+// Address returns the IP address of the remote end of a connection, which is given as
+// net.Addr and http.Request have it as text; an IPv4 address as such, and the zero Addr
+// if there is none.
+func Address(remote string) netip.Addr {
+	address, err := netip.ParseAddrPort(remote)
 	if err != nil {
 		return netip.Addr{}
 	}
@@ -78,7 +79,7 @@ func (l *limited) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if give, ok := l.counter.Take(Address(conn.RemoteAddr())); ok {
+		if give, ok := l.counter.Take(Address(conn.RemoteAddr().String())); ok {
 			return &Conn{Conn: conn, give: give}, nil
 		}
 		l.refused()

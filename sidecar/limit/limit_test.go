@@ -1,4 +1,4 @@
-package limit_test
+package limit
 
 import (
 	"io"
@@ -6,12 +6,10 @@ import (
 	"net/netip"
 	"testing"
 	"time"
-
-	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 )
 
 func TestCounter(t *testing.T) {
-	c := limit.NewCounter[string](3, 2)
+	c := NewCounter[string](3, 2)
 	take := func(key string, want bool) func() {
 		t.Helper()
 		give, ok := c.Take(key)
@@ -20,18 +18,25 @@ func TestCounter(t *testing.T) {
 		}
 		return give
 	}
-	one := take("a", true)
-	take("a", true)
+	one, other := take("a", true), take("a", true)
 	take("a", false)
 	two := take("b", true)
 	take("c", false)
 	one()
 	one()
-	take("b", true)
+	three := take("b", true)
 	take("c", false)
 	two()
-	take("c", true)
+	four := take("c", true)
 	take("a", false)
+
+	// Those who were there once take no memory.
+	for _, give := range []func(){other, three, four} {
+		give()
+	}
+	if c.taken != 0 || len(c.by) != 0 {
+		t.Errorf("afterwards %d are taken, and kept of %v", c.taken, c.by)
+	}
 }
 
 // TestListener has one address ask for more than there is for it.
@@ -41,7 +46,7 @@ func TestListener(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused := make(chan struct{}, 10)
-	listener := limit.Listener(tcp, limit.NewCounter[netip.Addr](10, 1), func() { refused <- struct{}{} })
+	listener := Listener(tcp, NewCounter[netip.Addr](10, 1), func() { refused <- struct{}{} })
 	defer listener.Close()
 	accepted := make(chan net.Conn, 10)
 	go func() {
@@ -79,7 +84,7 @@ func TestListener(t *testing.T) {
 		t.Errorf("the connection that is one too many reads %v, want that it is closed", err)
 	}
 	// One that is known does not count.
-	first.(*limit.Conn).Settle()
+	first.(*Conn).Settle()
 	dial()
 	third := <-accepted
 	dial()

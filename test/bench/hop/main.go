@@ -105,8 +105,8 @@ func run(ctx context.Context, requests, rounds int) (err error) {
 	if err != nil {
 		return err
 	}
-	if programs.Envoy, err = localmesh.FindEnvoy(); err != nil {
-		return err
+	if programs.Envoy == "" {
+		return localmesh.ErrNoEnvoy
 	}
 	mesh, err := localmesh.New(ctx, localmesh.Options{
 		Dir: filepath.Join(dir, "mesh"), Manifests: map[string]string{"bench.yaml": manifests}, Programs: programs,
