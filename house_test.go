@@ -63,19 +63,25 @@ var rooms = []room{
 		"it knows connections and nothing of who they are"},
 	{"sidecar/xds", "health mesh sidecar/driver sidecar/limit github.com/envoyproxy/go-control-plane/... google.golang.org/genproto/googleapis/rpc/... google.golang.org/grpc/... google.golang.org/protobuf/...",
 		"a delivery kit owns a socket and knows no proxy's configuration"},
-	{"sidecar/repo", "mesh sidecar/driver",
+	{"sidecar/mirror", "mesh",
+		"the agent in every pod speaks it too: small, and it knows neither who asks nor what is in a file"},
+	{"sidecar/repo", "health mesh sidecar/driver sidecar/limit sidecar/mirror github.com/coder/websocket golang.org/x/sync/...",
 		"a delivery kit owns a socket and knows no proxy's configuration"},
+	{"sidecar/drivertest/behaviour", "health internal/lab internal/localmesh mesh sidecar sidecar/driver google.golang.org/grpc/...",
+		"it asks a running mesh by requests, as its users do; a vendor's program and proxy are parts of that mesh"},
 	{"sidecar/drivertest", "apis/... mesh certificate sidecar/agentspec sidecar/driver github.com/google/go-cmp/cmp github.com/google/uuid k8s.io/client-go/kubernetes k8s.io/client-go/rest k8s.io/pod-security-admission/... " + kubernetes,
 		"vendors run the suite in their own repositories, over drivers that it does not know"},
 
 	// The drivers: what is public, and their proxy's own libraries.
 	{"drivers/envoy", public + "github.com/envoyproxy/go-control-plane/... google.golang.org/protobuf/... sigs.k8s.io/yaml",
 		"a driver of ours has no way in that a vendor's has not: no internal package and no other driver"},
+	{"drivers/haproxy", public,
+		"a driver of ours has no way in that a vendor's has not: no internal package and no other driver"},
 	{"drivers/pipy", public,
 		"a driver of ours has no way in that a vendor's has not: no internal package and no other driver"},
 	{"drivers/null", public,
 		"it is the one to copy, so it shows the least that a driver needs"},
-	{"drivers/standard", "drivers/envoy drivers/null drivers/pipy",
+	{"drivers/standard", "drivers/envoy drivers/haproxy drivers/null drivers/pipy",
 		"it is a list of drivers"},
 
 	// The inside, from the objects of the API server to what is done with them.
@@ -111,7 +117,7 @@ var rooms = []room{
 		"it knows which proxies are connected, and not what they are sent"},
 	{"internal/debug", "apis/... health mesh internal/identity internal/registry internal/source sidecar sidecar/driver " + kubernetes,
 		"it shows what others know, and changes nothing"},
-	{"internal/agent", "apis/identity/v1 certificate mesh sidecar/agentspec sidecar/limit golang.org/x/sys/unix google.golang.org/grpc/...",
+	{"internal/agent", "apis/identity/v1 certificate mesh sidecar/agentspec sidecar/limit sidecar/mirror golang.org/x/sys/unix google.golang.org/grpc/...",
 		"it is in every pod: small, without a client of Kubernetes, and it knows no driver"},
 	{"internal/capture", "sidecar/agentspec github.com/google/nftables/... github.com/mdlayher/netlink github.com/vishvananda/netlink golang.org/x/sys/unix",
 		"a CNI plugin must be able to call it, so it has no pod and no agent around it"},
@@ -151,7 +157,7 @@ var rooms = []room{
 		"it is files"},
 	{"samples/bookstore", "google.golang.org/grpc/...",
 		"it is an application, which does not know that there is a mesh"},
-	{"test/behaviour", "drivers/standard internal/lab internal/localmesh",
+	{"test/behaviour", "drivers/standard internal/lab internal/localmesh sidecar/drivertest/behaviour",
 		"it asks a running mesh by requests, as its users do"},
 	{"test/golden", "",
 		"it holds tests only"},
@@ -162,7 +168,7 @@ var rooms = []room{
 }
 
 // public is what drivers may import of this module, and the types of pods.
-const public = "apis/... certificate health mesh sidecar sidecar/agentspec sidecar/driver sidecar/podtemplate sidecar/repo sidecar/xds k8s.io/api/core/v1 "
+const public = "apis/... certificate health mesh sidecar sidecar/agentspec sidecar/driver sidecar/mirror sidecar/podtemplate sidecar/repo sidecar/xds k8s.io/api/core/v1 "
 
 // listed is what is needed of the output of go list.
 type listed struct {

@@ -279,3 +279,9 @@ type known struct {
 	issuer issuer.Issuer
 	roots  []*x509.Certificate
 }
+
+// RepositoryTLS is not there yet.
+func (m *Manager) RepositoryTLS() *tls.Config { return m.ServerTLS() }
+
+// RepositoryRoot is not there yet.
+func (m *Manager) RepositoryRoot() []byte { return nil }

@@ -38,8 +38,10 @@ const (
 	BinDir = "/outrigger/bin"
 	// RunDir is where the proxy's files belong; it can be written to.
 	RunDir = "/run/outrigger"
-	// IdentityDir holds key.pem, chain.pem and bundle.pem, replaced as one: they are
-	// links through ..data, a link that is swapped, as the kubelet does it.
+	// IdentityDir holds key.pem, chain.pem, bundle.pem, identity.pem, which is key and
+	// chain in one, and, where there is one, repository.pem, the root that verifies the
+	// controller's repository. They are replaced as one: they are links through ..data,
+	// a link that is swapped, as the kubelet does it.
 	IdentityDir = "/run/outrigger-identity"
 	// TokenFile is the token of the pod's service account for the signing service.
 	TokenFile = "/run/outrigger-token/token"
@@ -49,8 +51,8 @@ const (
 )
 
 // Spec is everything that the agent does in a pod beside identity, which is the
-// same for every proxy. In Command, in a file's Content, in ReadyURL and in the
-// URLs of Drain and Mirror, ${NAME} stands for the environment variable NAME of
+// same for every proxy. In Command, in a file's Content, in ReadyURL, in
+// Mirror.Check and in the URLs of Drain and Mirror, ${NAME} stands for the environment variable NAME of
 // the sidecar container; a name that is not set is an error of the agent.
 type Spec struct {
 	// Command is the proxy's command line, the program first. It is never empty.
@@ -81,13 +83,30 @@ type File struct {
 	Content string `json:"content"`
 }
 
-// Mirror is a folder that the agent keeps equal to a repository of files.
+// Mirror is a folder that the agent keeps equal to a repository of files, by the
+// protocol of package mirror. The folder is swapped as a whole, it is a link, and holds
+// the last version that was good. The proxy is not started before there is one.
 type Mirror struct {
 	// URL is the repository's address; only https is accepted.
 	URL string `json:"url"`
-	// Dir is the folder's absolute path.
+	// Dir is the folder's absolute path. Its parent can be written to.
 	Dir string `json:"dir"`
+	// Live is how the names of those files begin that the proxy follows by itself, by
+	// asking the agent at MirrorURL. When only such files have changed, the proxy is not
+	// told by Reload. Empty means that there are none.
+	Live string `json:"live,omitempty"`
+	// Check, if set, is run before a version replaces another, and must exit with 0, or
+	// the version is rejected with the end of what it printed: the folder stays as it
+	// is, and the repository is told. ${MIRROR} in it stands for the folder of the
+	// version that is checked.
+	Check []string `json:"check,omitempty"`
 }
+
+// MirrorURL is where the agent serves the live files of a Mirror to the pod's own
+// processes, by the protocol of package mirror, names with Mirror.Live. A file
+// "identity" is among them, whose text changes whenever the files in IdentityDir do;
+// it holds nothing of them.
+const MirrorURL = "http://127.0.0.1:15901/mirror"
 
 // Reload is how the proxy takes up changed files: by exactly one of its fields.
 type Reload struct {

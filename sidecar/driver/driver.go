@@ -83,3 +83,19 @@ type Checker interface {
 // ErrNoProxy says that the proxy's program is not on this machine. A Checker wraps
 // it with the way to get the program.
 var ErrNoProxy = errors.New("the proxy's program is not here")
+
+// Finder is implemented by drivers that know where on this machine their proxy's
+// program is, for the mesh that runs without a cluster.
+type Finder interface {
+	// FindProxy returns the absolute path of the program. The error wraps ErrNoProxy
+	// with the way to get it.
+	FindProxy() (string, error)
+}
+
+// Featurer is implemented by drivers to say what their proxy can do. Whatever a View
+// asks for beyond that becomes a Problem of the object that asks. A driver without it
+// can do none of the features.
+type Featurer interface {
+	// Features returns what the proxy can do of mesh.Features. It is always the same.
+	Features() []mesh.Feature
+}

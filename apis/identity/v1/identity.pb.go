@@ -74,9 +74,12 @@ type SignResponse struct {
 	// chain is the certificate and its intermediates as PEM, the leaf first.
 	Chain []byte `protobuf:"bytes,1,opt,name=chain,proto3" json:"chain,omitempty"`
 	// bundle is every root that peers are verified against now, as PEM.
-	Bundle        []byte `protobuf:"bytes,2,opt,name=bundle,proto3" json:"bundle,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Bundle []byte `protobuf:"bytes,2,opt,name=bundle,proto3" json:"bundle,omitempty"`
+	// repository_root verifies the controller's repository of configuration files, as
+	// PEM. It signs nothing else.
+	RepositoryRoot []byte `protobuf:"bytes,3,opt,name=repository_root,json=repositoryRoot,proto3" json:"repository_root,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *SignResponse) Reset() {
@@ -123,16 +126,24 @@ func (x *SignResponse) GetBundle() []byte {
 	return nil
 }
 
+func (x *SignResponse) GetRepositoryRoot() []byte {
+	if x != nil {
+		return x.RepositoryRoot
+	}
+	return nil
+}
+
 var File_apis_identity_v1_identity_proto protoreflect.FileDescriptor
 
 const file_apis_identity_v1_identity_proto_rawDesc = "" +
 	"\n" +
 	"\x1fapis/identity/v1/identity.proto\x12\x15outrigger.identity.v1\"\x1f\n" +
 	"\vSignRequest\x12\x10\n" +
-	"\x03csr\x18\x01 \x01(\fR\x03csr\"<\n" +
+	"\x03csr\x18\x01 \x01(\fR\x03csr\"e\n" +
 	"\fSignResponse\x12\x14\n" +
 	"\x05chain\x18\x01 \x01(\fR\x05chain\x12\x16\n" +
-	"\x06bundle\x18\x02 \x01(\fR\x06bundle2[\n" +
+	"\x06bundle\x18\x02 \x01(\fR\x06bundle\x12'\n" +
+	"\x0frepository_root\x18\x03 \x01(\fR\x0erepositoryRoot2[\n" +
 	"\bIdentity\x12O\n" +
 	"\x04Sign\x12\".outrigger.identity.v1.SignRequest\x1a#.outrigger.identity.v1.SignResponseBAZ?github.com/outrigger-mesh/outrigger/apis/identity/v1;identityv1b\x06proto3"
 
