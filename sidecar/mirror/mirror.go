@@ -11,8 +11,10 @@
 //
 // and gets 200 and a Change as JSON as soon as there is another version, or 304 when
 // the time is up (RFC 9110, RFC 7240). Without If-None-Match the Change holds all
-// files. To ask with a version says that it is in use. A version that can't be used is
-// told with
+// files. To ask with a version says that it is in use. If-None-Match may name others
+// after it, which the client knows and does not want: it can't use them, or is about to.
+// A Change is made to the first or to no files. That a version can't be used is told
+// with
 //
 //	POST URL
 //	Content-Type: application/vnd.outrigger.status+json
@@ -22,6 +24,9 @@
 //
 // A version is a digest of the files' names and content, so it is the same on every
 // replica and after every restart.
+//
+// Feed is the server's side, Client the other. They know neither who asks nor what is
+// in a file: the server around a Feed decides who may ask.
 package mirror
 
 import (

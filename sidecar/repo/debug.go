@@ -1,0 +1,96 @@
+package repo
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// sessionPage is what a debug page shows of a proxy.
+type sessionPage struct {
+	Proxy       string        `json:"proxy,omitempty"`
+	UID         string        `json:"uid"`
+	Identity    mesh.Identity `json:"identity"`
+	Since       time.Time     `json:"since"`
+	Connections int           `json:"connections"`
+	// Version is that of the files that it should have, and Acked the one that it is
+	// known to run.
+	Version string `json:"version,omitempty"`
+	Acked   string `json:"acked,omitempty"`
+	Files   int    `json:"files"`
+	View    string `json:"view,omitempty"`
+	// Loads is the version that a Pipy without an agent has loaded last.
+	Loads string `json:"loads,omitempty"`
+	// Refused is why the proxy can't use Version.
+	Refused string `json:"refused,omitempty"`
+}
+
+func (s *session) page() sessionPage {
+	set, version, _ := s.feed.Current()
+	p := sessionPage{UID: s.peer.ProxyUID, Identity: s.peer.Identity, Since: s.began, Version: version, Files: set.Len()}
+	s.server.mu.Lock()
+	p.Connections = len(s.conns)
+	s.server.mu.Unlock()
+	_, p.Loads = s.stock.watch()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.view != nil {
+		p.Proxy, p.View = s.view.Proxy.Name.String(), s.view.Digest().String()
+	}
+	p.Acked, p.Refused = s.acked, s.rejected.Error
+	return p
+}
+
+// Debug returns a page of the proxies that are connected, and what they have; with
+// ?proxy=UID one of the files of that proxy, connected or not. No file holds a secret: a
+// View does not. It answers GET with JSON.
+func (s *Server) Debug() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD")
+			http.Error(w, "only GET is answered", http.StatusMethodNotAllowed)
+			return
+		}
+		var page any
+		if uid := r.URL.Query().Get("proxy"); uid != "" {
+			view, ok := s.ctrl.MeshCatalog.View(uid)
+			if !ok || !strings.EqualFold(view.Proxy.Class, s.class()) {
+				http.Error(w, "no proxy of this class has that UID", http.StatusNotFound)
+				return
+			}
+			files := make(map[string]any)
+			for name, file := range s.options.Translate(view).All() {
+				files[name] = readable(file.Text)
+			}
+			page = files
+		} else {
+			pages := []sessionPage{}
+			for _, session := range s.each() {
+				pages = append(pages, session.page())
+			}
+			slices.SortFunc(pages, func(a, b sessionPage) int {
+				return slices.Compare([]string{a.Proxy, a.UID}, []string{b.Proxy, b.UID})
+			})
+			page = pages
+		}
+		content, err := json.MarshalIndent(page, "", "  ")
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(append(content, '\n'))
+	})
+}
+
+// readable returns a file as JSON if it is that, else its lines.
+func readable(text string) any {
+	if strings.HasPrefix(strings.TrimSpace(text), "{") && json.Valid([]byte(text)) {
+		return json.RawMessage(text)
+	}
+	return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+}

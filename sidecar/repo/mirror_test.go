@@ -1,0 +1,215 @@
+package repo
+
+import (
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
+)
+
+// TestChangeReachesAWaitingAgent is the whole way of a change: seen, sent as what
+// changed, and acknowledged by the next request.
+func TestChangeReachesAWaitingAgent(t *testing.T) {
+	c := newCore(t)
+	first := c.set("a", testMain, "1", "config/x.json", "{}")
+	h := c.serve(t)
+	client := h.client(t, "a")
+
+	has := poll(t, client, mirror.Set{})
+	if mirror.Version(has) != mirror.Version(first) {
+		t.Fatalf("the agent has %v", has.Names())
+	}
+	type result struct {
+		change *mirror.Change
+		err    error
+	}
+	answered := make(chan result, 1)
+	go func() {
+		change, err := client.Poll(t.Context(), mirror.Version(has))
+		answered <- result{change, err}
+	}()
+	eventually(t, "the first version is acknowledged", func() bool { return c.told("acked "+mirror.Version(first)) == 1 })
+	second := c.set("a", testMain, "1", "config/x.json", `{"changed": true}`)
+	got := <-answered
+	if got.err != nil || got.change == nil {
+		t.Fatalf("the change is %v, %v", got.change, got.err)
+	}
+	if len(got.change.Files) != 1 || got.change.Files[0].Name != "config/x.json" || got.change.Base != mirror.Version(first) {
+		t.Errorf("more or less is sent than what changed: %+v", got.change)
+	}
+	client.Wait = -1
+	if change, err := client.Poll(t.Context(), got.change.Version); change != nil || err != nil {
+		t.Errorf("there is another change: %v, %v", change, err)
+	}
+	if c.told("acked "+mirror.Version(second)+" timed") != 1 {
+		t.Errorf("the registry is told %q", c.events)
+	}
+}
+
+// TestRefusedVersion has a proxy refuse a version, and the user mend it.
+func TestRefusedVersion(t *testing.T) {
+	c := newCore(t)
+	good := c.set("a", testMain, "1", "config/x.json", "{}", "config/y.json", "{}")
+	h := c.serve(t)
+	client := h.client(t, "a")
+	client.Wait = -1
+	has := poll(t, client, mirror.Set{})
+	if change, err := client.Poll(t.Context(), mirror.Version(has)); change != nil || err != nil {
+		t.Fatal(change, err)
+	}
+	c.set("a", testMain, "1", "config/x.json", "{", "config/y.json", "{ }")
+	bad := ""
+	eventually(t, "the change comes", func() bool {
+		change, err := client.Poll(t.Context(), mirror.Version(has))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if change != nil {
+			bad = change.Version
+		}
+		return change != nil
+	})
+	for range 2 {
+		if err := client.Report(t.Context(), mirror.Status{Version: bad, Error: "in config/x.json: unexpected end"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []driver.Rejection{{
+		Version: bad, Message: "in config/x.json: unexpected end", Resources: []string{"config/x.json"},
+		Objects: []mesh.ObjectRef{{Kind: "Service", Namespace: "shop", Name: "config/x.json"}},
+	}}
+	if diff := cmp.Diff(want, c.refusals()); diff != "" {
+		t.Errorf("rejections (-want +got):\n%s", diff)
+	}
+	if change, err := client.Poll(t.Context(), mirror.Version(has), bad); change != nil || err != nil {
+		t.Errorf("the refused version is sent again: %v, %v", change, err)
+	}
+	c.put(proxyOf("a"), good)
+	acked := "acked " + mirror.Version(good)
+	eventually(t, "the return is acknowledged", func() bool {
+		if change, err := client.Poll(t.Context(), mirror.Version(has), bad); change != nil || err != nil {
+			t.Fatal(change, err)
+		}
+		return c.told(acked)+c.told(acked+" timed") == 2
+	})
+}
+
+// TestReplicasAgree has an agent go from one replica to another.
+func TestReplicasAgree(t *testing.T) {
+	one, other := newCore(t), newCore(t)
+	other.ca = one.ca
+	files := []string{testMain, "1", "config/x.json", "{}"}
+	has := one.set("a", files...)
+	other.set("b", "unrelated", "")
+	other.set("a", files...)
+	for _, c := range []*core{one, other} {
+		client := c.serve(t).client(t, "a")
+		client.Wait = -1
+		if change, err := client.Poll(t.Context(), mirror.Version(has)); change != nil || err != nil {
+			t.Errorf("a replica has another version: %v, %v", change, err)
+		}
+		if c.told("acked "+mirror.Version(has)) != 1 {
+			t.Errorf("a replica does not know what runs: %q", c.events)
+		}
+	}
+}
+
+// TestNothingBeforeTheSnapshot has an agent ask before the controller knows the mesh.
+func TestNothingBeforeTheSnapshot(t *testing.T) {
+	c := newCore(t)
+	c.ready = make(chan struct{})
+	c.set("a", testMain, "1")
+	h := c.serve(t)
+	client := h.client(t, "a")
+	_, err := client.Poll(t.Context(), "")
+	refused, ok := errors.AsType[*mirror.Error](err)
+	if !ok || refused.Code != http.StatusServiceUnavailable || refused.RetryAfter == 0 {
+		t.Fatalf("the answer is %v", err)
+	}
+	if len(c.events) != 0 {
+		t.Errorf("the registry is told %q", c.events)
+	}
+	close(c.ready)
+	poll(t, client, mirror.Set{})
+}
+
+// TestGoneProxy has the pod go away while its agent waits, and another come.
+func TestGoneProxy(t *testing.T) {
+	c := newCore(t)
+	has := c.set("a", testMain, "1")
+	h := c.serve(t)
+	client := h.client(t, "a")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := client.Poll(t.Context(), mirror.Version(has))
+		ended <- err
+	}()
+	eventually(t, "the agent waits", func() bool { return c.told("acked "+mirror.Version(has)) == 1 })
+	c.drop("a")
+	if err := <-ended; err != nil {
+		t.Errorf("the poll ended with %v", err)
+	}
+	_, err := client.Poll(t.Context(), mirror.Version(has))
+	if refused, ok := errors.AsType[*mirror.Error](err); !ok || refused.Code != http.StatusForbidden {
+		t.Errorf("a pod that is gone is answered %v", err)
+	}
+	if c.told("close") != 1 {
+		t.Errorf("the registry is told %q", c.events)
+	}
+}
+
+// TestGrace has an agent go away: it counts as connected for a while.
+func TestGrace(t *testing.T) {
+	c := newCore(t)
+	has := c.set("a", testMain, "1")
+	h := c.serve(t, func(s *Server) { s.grace = 50 * time.Millisecond })
+	client := h.client(t, "a")
+	client.Wait = -1
+	for range 3 {
+		if _, err := client.Poll(t.Context(), mirror.Version(has)); err != nil {
+			t.Fatal(err)
+		}
+		// Another connection, at once.
+		client.HTTP.CloseIdleConnections()
+	}
+	if n := c.told("connect shop/pod-a a"); n != 1 {
+		t.Errorf("it has connected %d times", n)
+	}
+	eventually(t, "its end is told", func() bool { return c.told("close") == 1 })
+	if _, err := client.Poll(t.Context(), mirror.Version(has)); err != nil {
+		t.Fatal(err)
+	}
+	if n := c.told("connect shop/pod-a a"); n != 2 {
+		t.Errorf("it has connected %d times", n)
+	}
+}
+
+// TestResync finds a change that nobody told of.
+func TestResync(t *testing.T) {
+	c := newCore(t)
+	has := c.set("a", testMain, "1")
+	h := c.serve(t)
+	client := h.client(t, "a")
+	answered := make(chan *mirror.Change, 1)
+	go func() {
+		change, err := client.Poll(t.Context(), mirror.Version(has))
+		if err != nil {
+			t.Error(err)
+		}
+		answered <- change
+	}()
+	eventually(t, "the agent waits", func() bool { return c.told("acked "+mirror.Version(has)) == 1 })
+	c.mu.Lock()
+	c.watchers, c.resync = nil, time.Millisecond
+	c.mu.Unlock()
+	next := c.set("a", testMain, "2")
+	if change := <-answered; change == nil || change.Version != mirror.Version(next) {
+		t.Errorf("the change is %v", change)
+	}
+}

@@ -1,0 +1,172 @@
+package repo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"mime"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
+)
+
+// refusal is why somebody may have no files, which will not change soon.
+type refusal struct{ reason string }
+
+func (r *refusal) Error() string { return r.reason }
+
+func denied(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }
+
+// survive turns a panic of a request into its end.
+func (s *Server) survive(w http.ResponseWriter, r *http.Request) {
+	c := connOf(r.Context())
+	if c == nil {
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	c.busy.Store(true)
+	defer c.busy.Store(false)
+	defer func() {
+		if failed := recover(); failed != nil {
+			s.log.Error("a request failed", "method", r.Method, "path", shortened(r.URL.Path), "panic", failed)
+			panic(http.ErrAbortHandler)
+		}
+	}()
+	s.serve(w, r, c)
+}
+
+// serve answers a request.
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, c *secured) {
+	state := c.tls.ConnectionState()
+	peer, err := driver.PeerOf(&state)
+	if err != nil {
+		s.refuse(w, r, peer, denied("%s", err))
+		return
+	}
+	name, ok := strings.CutPrefix(r.URL.Path, Prefix+peer.ProxyUID+"/")
+	if !ok {
+		// Whether there is such a proxy is nobody else's business.
+		http.Error(w, "there is nothing for this proxy here; its files are at "+Prefix+"<its pod's UID>/", http.StatusNotFound)
+		return
+	}
+	if s.ready != nil {
+		select {
+		case <-s.ready:
+		default:
+			s.refuse(w, r, peer, errors.New("the controller does not know the whole mesh yet"))
+			return
+		}
+	}
+	remote, _ := netip.ParseAddrPort(r.RemoteAddr)
+	session, err := s.join(r.Context(), c.conn, peer, netip.AddrPortFrom(remote.Addr().Unmap(), remote.Port()))
+	if err != nil {
+		s.refuse(w, r, peer, err)
+		return
+	}
+	_, until := c.of()
+	if !time.Now().Before(until) {
+		w.Header().Set("Connection", "close")
+	}
+	ctx, cancel := context.WithDeadline(r.Context(), until)
+	defer cancel()
+	defer context.AfterFunc(session.ctx, cancel)()
+	if !session.pace(ctx) {
+		s.refuse(w, r, peer, errors.New("too many requests"))
+		return
+	}
+	session.serve(w, r.WithContext(ctx), name)
+}
+
+// refuse answers with an error and ends the connection, so that it does not count.
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, peer driver.Peer, err error) {
+	w.Header().Set("Connection", "close")
+	_, permanent := errors.AsType[*refusal](err)
+	if permanent || errors.Is(err, driver.ErrUnknownProxy) || errors.Is(err, driver.ErrTooManyProxies) {
+		s.log.Warn("a proxy is refused", "uid", peer.ProxyUID, "identity", peer.Identity.String(), "address", r.RemoteAddr, "error", err)
+	}
+	if permanent || errors.Is(err, driver.ErrUnknownProxy) {
+		http.Error(w, err.Error(), http.StatusForbidden)
+		return
+	}
+	w.Header().Set("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))
+	http.Error(w, err.Error(), http.StatusServiceUnavailable)
+}
+
+// serve answers a request for the proxy's files. The name is what is asked for of them,
+// empty for the whole.
+func (s *session) serve(w http.ResponseWriter, r *http.Request, name string) {
+	switch {
+	case name == "" && (s.server.options.Main == "" || mirrors(r)):
+		s.feed.ServeHTTP(w, r)
+	case s.server.options.Main == "":
+		http.Error(w, "only the whole is served, by "+mirror.ChangeType, http.StatusNotFound)
+	default:
+		s.serveStock(w, r, name)
+	}
+}
+
+// mirrors reports whether the request is one of the protocol of package mirror.
+func mirrors(r *http.Request) bool {
+	if r.Method == http.MethodPost {
+		kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+		return err == nil && kind == mirror.StatusType
+	}
+	for _, line := range r.Header.Values("Accept") {
+		for accepted := range strings.SplitSeq(line, ",") {
+			if kind, _, err := mime.ParseMediaType(accepted); err == nil && kind == mirror.ChangeType {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// pace holds requests up that come faster than anybody has reason to send them, and
+// reports whether the request is still there.
+func (s *session) pace(ctx context.Context) bool {
+	s.mu.Lock()
+	wait := s.bucket.take(time.Now())
+	s.mu.Unlock()
+	if wait <= 0 {
+		return true
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// bucket limits a rate. The zero bucket is full.
+type bucket struct {
+	// taken is how many are taken that have not come back yet.
+	taken float64
+	last  time.Time
+}
+
+// take returns how long to wait.
+func (b *bucket) take(now time.Time) time.Duration {
+	if !b.last.IsZero() {
+		b.taken = max(b.taken-now.Sub(b.last).Seconds()*requestsSecond, 0)
+	}
+	b.taken++
+	b.last = now
+	return time.Duration((b.taken - requestsAtOnce) / requestsSecond * float64(time.Second))
+}
+
+// shortened returns the beginning of what a stranger has sent, for a log.
+func shortened(text string) string {
+	const longest = 128
+	if len(text) > longest {
+		text = text[:longest] + "..."
+	}
+	return strings.ToValidUTF8(text, "")
+}

@@ -1,0 +1,186 @@
+package repo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/outrigger-mesh/outrigger/health"
+	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+	"github.com/outrigger-mesh/outrigger/sidecar/limit"
+	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
+)
+
+// Prefix is how the path of every proxy's files begins. Its pod's UID and a slash
+// follow.
+const Prefix = "/repo/"
+
+// Options are what a driver tells the kit.
+type Options struct {
+	// Controller is what Start was given. Its MeshCatalog, MsgBroker, CertManager,
+	// Proxies and Configurator must be set.
+	Controller *driver.ControllerContext
+	// Translate makes the files of a View. It is a pure function of it and is called
+	// from many goroutines. Files that did not change should be shared with former Sets,
+	// and those that are the same for several proxies among them.
+	Translate func(view *mesh.View) mirror.Set
+	// Objects, if set, returns the objects of the user's that a file came of, to tell
+	// whose fault it is that a proxy refuses it.
+	Objects func(view *mesh.View, file string) []mesh.ObjectRef
+	// Main is the name of the file that a Pipy without an agent runs. Empty means that
+	// only the protocol of package mirror is served.
+	Main string
+}
+
+// Server serves the proxies of one class. It is safe for use by many goroutines.
+type Server struct {
+	options Options
+	ctrl    *driver.ControllerContext
+	log     *slog.Logger
+	// ready is closed when there is the first whole Snapshot; nil if that is so.
+	ready   <-chan struct{}
+	serving atomic.Bool
+	// grace is how long a proxy without a connection counts as connected.
+	grace time.Duration
+	// strangers counts connections that have not shown a certificate yet.
+	strangers *limit.Counter[netip.Addr]
+	stale     queue
+
+	mu sync.Mutex
+	// sessions are those of the proxies, by their UIDs.
+	sessions map[string]*session
+}
+
+// New returns a Server that does nothing before Serve. It returns an error if the
+// options lack something.
+func New(options Options) (*Server, error) {
+	ctrl := options.Controller
+	switch {
+	case ctrl == nil || ctrl.MeshCatalog == nil || ctrl.MsgBroker == nil || ctrl.CertManager == nil || ctrl.Proxies == nil || ctrl.Configurator == nil:
+		return nil, errors.New("repo: the ControllerContext lacks one of Configurator, MeshCatalog, MsgBroker, CertManager and Proxies")
+	case options.Translate == nil:
+		return nil, errors.New("repo: the options lack Translate")
+	}
+	s := &Server{
+		options: options, ctrl: ctrl, log: ctrl.Log, grace: graceTime,
+		strangers: limit.NewCounter[netip.Addr](mostStrangers, strangersEach), sessions: make(map[string]*session),
+	}
+	s.stale.filled.L = &s.stale.mu
+	if s.log == nil {
+		s.log = slog.Default()
+	}
+	// A catalog that is empty at first says when it is not; proxies would take what it
+	// has before for the whole.
+	if catalog, ok := ctrl.MeshCatalog.(interface{ Ready() <-chan struct{} }); ok {
+		s.ready = catalog.Ready()
+	}
+	return s, nil
+}
+
+// Log returns the logger that the Server uses.
+func (s *Server) Log() *slog.Logger { return s.log }
+
+// Limits of what connections may take. An agent has one, and one more for a moment; a
+// Pipy without an agent has up to four.
+const (
+	headWithin          = 10 * time.Second
+	idleWithin          = 90 * time.Second
+	writeWithin         = time.Minute
+	headerBytes         = 8 << 10
+	connectionsPerProxy = 8
+	mostStrangers       = 4096
+	strangersEach       = 512
+	endingWithin        = 2 * time.Second
+	lookInterval        = time.Second
+	graceTime           = 15 * time.Second
+	requestsSecond      = 200
+	requestsAtOnce      = 4000
+	longestStatus       = 4 << 20
+	retryAfter          = time.Second
+)
+
+// Serve serves on the listener until ctx ends, and closes it. It is called once. It
+// returns nil if ctx ended.
+func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	server := &http.Server{
+		Handler:           http.HandlerFunc(s.survive),
+		ReadHeaderTimeout: headWithin,
+		IdleTimeout:       idleWithin,
+		MaxHeaderBytes:    headerBytes,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ConnContext:       connContext,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	listener = limit.Listener(listener, s.strangers, func() {
+		s.log.Debug("a connection is one too many")
+	})
+	stop := make(chan struct{})
+	var group sync.WaitGroup
+	// Before anybody connects, so that no change is missed.
+	changes := s.ctrl.MsgBroker.Subscribe(stop)
+	group.Go(func() { s.watch(changes, stop) })
+	for range runtime.GOMAXPROCS(0) {
+		group.Go(s.refresh)
+	}
+	group.Go(func() {
+		<-ctx.Done()
+		shutdown, done := context.WithTimeout(context.Background(), endingWithin)
+		defer done()
+		if server.Shutdown(shutdown) != nil {
+			_ = server.Close()
+		}
+	})
+	s.serving.Store(true)
+	err := server.Serve(&listening{listener, s, serverTLS(s.ctrl.CertManager.RepositoryTLS())})
+	s.serving.Store(false)
+	ended := ctx.Err() != nil
+	cancel()
+	close(stop)
+	s.stale.close()
+	group.Wait()
+	for _, session := range s.each() {
+		session.end(errEnding)
+	}
+	if ended {
+		return nil
+	}
+	return fmt.Errorf("repo: serving on %s: %w", listener.Addr(), err)
+}
+
+// Probes returns the health of the Server: alive and ready while it serves.
+func (s *Server) Probes(id string) health.Probes {
+	return health.Func{ID: id, Ready: s.serving.Load}
+}
+
+// class returns the class that is served.
+func (s *Server) class() string {
+	if s.ctrl.SidecarClass != "" {
+		return s.ctrl.SidecarClass
+	}
+	return s.ctrl.Configurator.GetSidecarClass()
+}
+
+// check returns an error unless the View is that of the peer, and of a proxy of ours.
+func (s *Server) check(peer driver.Peer, view *mesh.View) error {
+	switch p, class := view.Proxy, s.class(); {
+	case p.UID != peer.ProxyUID:
+		return denied("the proxy is that of pod UID %q, and its certificate of %q", p.UID, peer.ProxyUID)
+	case p.Identity != peer.Identity:
+		return denied("pod %s is %s, and the proxy's certificate says %s", p.Name, p.Identity, peer.Identity)
+	case !strings.EqualFold(p.Class, class):
+		return denied("pod %s has a sidecar of class %q, and this port serves class %q", p.Name, p.Class, class)
+	}
+	return nil
+}
