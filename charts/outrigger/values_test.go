@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
@@ -95,6 +97,45 @@ func TestDefaultMeshConfigIsQuiet(t *testing.T) {
 	}
 }
 
+// TestProxyPorts: the controller can be reached on the port of every class that a pod may
+// choose, and on that only.
+func TestProxyPorts(t *testing.T) {
+	for _, test := range []struct {
+		values string
+		want   map[string]int32
+	}{
+		{"", map[string]int32{"ads": 15128, "pipy": 6060, "haproxy": 6061}},
+		{
+			"{osm: {sidecarDrivers: [{sidecarName: Envoy, proxyServerPort: 7000}, {sidecarName: pipy}, {sidecarName: mine, proxyServerPort: 7001}]}}",
+			map[string]int32{"ads": 7000, "pipy": 6060, "haproxy": 6061, "proxies-2": 7001},
+		},
+		{"{osm: {sidecarDrivers: [{sidecarName: mine, proxyServerPort: 6060}]}}", map[string]int32{"ads": 15128, "haproxy": 6061, "proxies-0": 6060}},
+		{
+			"{osm: {sidecarDrivers: [{sidecarName: pipy, proxyServerPort: 6061}, {sidecarName: haproxy, proxyServerPort: 6060}]}}",
+			map[string]int32{"ads": 15128, "pipy": 6061, "haproxy": 6060},
+		},
+	} {
+		t.Run(test.values, func(t *testing.T) {
+			all := documents(t, test.values)
+			service, container := map[string]int32{}, map[string]int32{}
+			for _, p := range find[*corev1.Service](all, "Service/outrigger-controller").Spec.Ports {
+				service[p.Name] = p.Port
+			}
+			for _, p := range find[*appsv1.Deployment](all, "Deployment/outrigger-controller").Spec.Template.Spec.Containers[0].Ports {
+				container[p.Name] = p.ContainerPort
+			}
+			test.want["identity"] = 15129
+			if diff := cmp.Diff(test.want, service); diff != "" {
+				t.Errorf("ports of the Service (-want +got):\n%s", diff)
+			}
+			test.want["health"], test.want["debug"] = 9091, 9092
+			if diff := cmp.Diff(test.want, container); diff != "" {
+				t.Errorf("ports of the container (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // TestRefusedValues holds that values which cannot be meant are named in an error.
 func TestRefusedValues(t *testing.T) {
 	for _, test := range []struct{ values, want string }{
@@ -122,6 +163,7 @@ func TestRefusedValues(t *testing.T) {
 		{"{osm: {certificateProvider: {kind: vault}, vault: {host: vault}}}", "osm.vault.token"},
 		{"{osm: {certificateProvider: {kind: vault}, vault: {host: vault, token: t, secret: {name: a}}}}", "set one"},
 		{"{osm: {vault: {port: 0}}}", "/osm/vault/port"},
+		{"{osm: {sidecarDrivers: [{sidecarName: Pipy, proxyServerPort: 7000}, {sidecarName: mine, proxyServerPort: 7000}]}}", "pipy and mine both have the proxyServerPort 7000"},
 	} {
 		t.Run(test.values, func(t *testing.T) {
 			_, err := render(t, test.values)

@@ -1,5 +1,5 @@
 // Package identity decides who may have which certificate. Its Manager keeps the trust
-// bundle and the controller's own certificate over the issuers that sign; its Service
+// bundle and the controller's own certificates over the issuers that sign; its Service
 // is what agents call, with a token that a Reviewer has to know.
 //
 // Which issuers there are and when one takes over from another is decided elsewhere.

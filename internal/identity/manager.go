@@ -67,9 +67,11 @@ type Manager struct {
 
 	// present is what is in force; nil before all issuers have told their roots once.
 	present atomic.Pointer[present]
-	ready   chan struct{}
-	ended   chan struct{}
-	wake    chan struct{}
+	// repository is that of the repository's certificate; nil before there is one.
+	repository atomic.Pointer[repository]
+	ready      chan struct{}
+	ended      chan struct{}
+	wake       chan struct{}
 
 	mu          sync.Mutex
 	wanted      choice
@@ -82,7 +84,8 @@ type Manager struct {
 type choice struct {
 	signing issuer.Issuer
 	// all are those whose roots are trusted, signing among them.
-	all []issuer.Issuer
+	all        []issuer.Issuer
+	repository repositoryRoot
 }
 
 // present is what is in force at one moment. It is not changed once it is made.
@@ -135,14 +138,14 @@ func NewManager(options Options) (*Manager, error) {
 // and are no more leave the bundle once all that are have told theirs at least once.
 // Issuers are compared with ==, so they are pointers.
 func (m *Manager) Use(signing issuer.Issuer, trusted ...issuer.Issuer) {
-	wanted := choice{signing: signing}
+	var all []issuer.Issuer
 	for _, i := range append([]issuer.Issuer{signing}, trusted...) {
-		if i != nil && !slices.Contains(wanted.all, i) {
-			wanted.all = append(wanted.all, i)
+		if i != nil && !slices.Contains(all, i) {
+			all = append(all, i)
 		}
 	}
 	m.mu.Lock()
-	m.wanted = wanted
+	m.wanted.signing, m.wanted.all = signing, all
 	m.mu.Unlock()
 	notify(m.wake)
 }
@@ -168,11 +171,11 @@ func (m *Manager) Refresh(ctx context.Context) error {
 }
 
 // Ready returns a channel that is closed once there is a trust bundle with the roots of
-// all issuers, and the controller has a certificate.
+// all issuers, and the controller has its certificate and that of the repository.
 func (m *Manager) Ready() <-chan struct{} { return m.ready }
 
 // Fault returns what is wrong now: which issuer can't be reached, or does not issue the
-// controller's own certificate. It returns nil if all is well.
+// controller's own certificates. It returns nil if all is well.
 func (m *Manager) Fault() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -209,20 +212,31 @@ func (m *Manager) TrustBundleChanged(stop <-chan struct{}) <-chan struct{} {
 // ServerTLS returns how the controller speaks TLS with proxies, as certificate.Manager
 // says. Every handshake takes the certificate and the bundle of its moment, and no
 // session is resumed, so a root that is gone lets nobody in.
-func (m *Manager) ServerTLS() *tls.Config { return m.serverTLS(tls.RequireAndVerifyClientCert) }
+func (m *Manager) ServerTLS() *tls.Config {
+	return m.serverTLS(tls.VersionTLS13, tls.RequireAndVerifyClientCert, m.shown)
+}
 
-func (m *Manager) serverTLS(auth tls.ClientAuthType) *tls.Config {
-	base := &tls.Config{MinVersion: tls.VersionTLS13, ClientAuth: auth, SessionTicketsDisabled: true}
+// shown returns the controller's own certificate; nil before there is one.
+func (m *Manager) shown() *own {
+	if now := m.present.Load(); now != nil {
+		return now.own
+	}
+	return nil
+}
+
+// serverTLS shows the certificate that shown returns at each handshake.
+func (m *Manager) serverTLS(least uint16, auth tls.ClientAuthType, shown func() *own) *tls.Config {
+	base := &tls.Config{MinVersion: least, ClientAuth: auth, SessionTicketsDisabled: true}
 	base.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		now := m.present.Load()
-		if now == nil || now.own == nil {
+		now, mine := m.present.Load(), shown()
+		if now == nil || mine == nil {
 			return nil, errors.New("the controller has no certificate yet")
 		}
 		return &tls.Config{
 			MinVersion:             base.MinVersion,
 			ClientAuth:             auth,
 			ClientCAs:              now.pool,
-			Certificates:           []tls.Certificate{now.own.Certificate},
+			Certificates:           []tls.Certificate{mine.Certificate},
 			NextProtos:             base.NextProtos,
 			SessionTicketsDisabled: true,
 		}, nil
@@ -236,6 +250,10 @@ type Certificates struct {
 	Bundle []Root `json:"bundle"`
 	// Controller is the controller's own certificate; nil before there is one.
 	Controller *Issued `json:"controller,omitempty"`
+	// Repository is the one that it serves configuration files with, and RepositoryRoots
+	// are what verifies that; nil and empty before there is one.
+	Repository      *Issued `json:"repository,omitempty"`
+	RepositoryRoots []Root  `json:"repositoryRoots,omitempty"`
 	// Issued are those of workloads that this controller has issued and that have not
 	// expired, the oldest first. The oldest are left out where there are very many.
 	Issued []Issued `json:"issued"`
@@ -250,6 +268,12 @@ func (m *Manager) Certificates() Certificates {
 		}
 		if now.own != nil {
 			c.Controller = new(describe(now.own.Leaf))
+		}
+	}
+	if now := m.repository.Load(); now != nil {
+		c.Repository = new(describe(now.own.Leaf))
+		for _, root := range now.roots {
+			c.RepositoryRoots = append(c.RepositoryRoots, describeRoot(root))
 		}
 	}
 	c.Issued = m.issued.list()
@@ -279,9 +303,3 @@ type known struct {
 	issuer issuer.Issuer
 	roots  []*x509.Certificate
 }
-
-// RepositoryTLS is not there yet.
-func (m *Manager) RepositoryTLS() *tls.Config { return m.ServerTLS() }
-
-// RepositoryRoot is not there yet.
-func (m *Manager) RepositoryRoot() []byte { return nil }

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"crypto/x509"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,6 +11,7 @@ import (
 const (
 	purposeWorkload   = "workload"
 	purposeController = "controller"
+	purposeRepository = "repository"
 )
 
 // metrics count what a Manager does.
@@ -35,7 +37,7 @@ func newMetrics(registerer prometheus.Registerer, m *Manager) (*metrics, error) 
 			Help: "How often an issuer was asked for its roots: answered (success) or not (error).",
 		}, []string{"result"}),
 	}
-	for _, purpose := range []string{purposeWorkload, purposeController} {
+	for _, purpose := range []string{purposeWorkload, purposeController, purposeRepository} {
 		metrics.issued.WithLabelValues(purpose)
 	}
 	for _, result := range []string{"success", "error"} {
@@ -76,26 +78,39 @@ var (
 	rootExpiry = prometheus.NewDesc("outrigger_identity_root_expiry_timestamp_seconds",
 		"When a root of the trust bundle expires, in seconds since 1970. The label is the beginning of its SHA-256.",
 		[]string{"root"}, nil)
+	repositoryRootExpiry = prometheus.NewDesc("outrigger_identity_repository_root_expiry_timestamp_seconds",
+		"When a root of the repository of configuration files expires, in seconds since 1970. The label is the beginning of its SHA-256.",
+		[]string{"root"}, nil)
+	repositoryExpiry = prometheus.NewDesc("outrigger_identity_repository_certificate_expiry_timestamp_seconds",
+		"When the certificate expires that the repository of configuration files is served with, in seconds since 1970.", nil, nil)
 	ownExpiry = prometheus.NewDesc("outrigger_identity_controller_certificate_expiry_timestamp_seconds",
 		"When the controller's own certificate expires, in seconds since 1970.", nil, nil)
 )
 
 // Describe is for prometheus.Collector.
 func (e expiries) Describe(ch chan<- *prometheus.Desc) {
-	ch <- rootExpiry
-	ch <- ownExpiry
+	for _, desc := range []*prometheus.Desc{rootExpiry, ownExpiry, repositoryRootExpiry, repositoryExpiry} {
+		ch <- desc
+	}
 }
 
 // Collect is for prometheus.Collector.
 func (e expiries) Collect(ch chan<- prometheus.Metric) {
-	now := e.manager.present.Load()
-	if now == nil {
-		return
+	tell := func(what *prometheus.Desc, of *x509.Certificate, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(what, prometheus.GaugeValue, float64(of.NotAfter.Unix()), labels...)
 	}
-	for _, root := range now.roots {
-		ch <- prometheus.MustNewConstMetric(rootExpiry, prometheus.GaugeValue, float64(root.NotAfter.Unix()), describeRoot(root).Fingerprint[:16])
+	if now := e.manager.present.Load(); now != nil {
+		for _, root := range now.roots {
+			tell(rootExpiry, root, describeRoot(root).Fingerprint[:16])
+		}
+		if now.own != nil {
+			tell(ownExpiry, now.own.Leaf)
+		}
 	}
-	if now.own != nil {
-		ch <- prometheus.MustNewConstMetric(ownExpiry, prometheus.GaugeValue, float64(now.own.Leaf.NotAfter.Unix()))
+	if now := e.manager.repository.Load(); now != nil {
+		for _, root := range now.roots {
+			tell(repositoryRootExpiry, root, describeRoot(root).Fingerprint[:16])
+		}
+		tell(repositoryExpiry, now.own.Leaf)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
 )
 
-// own is the controller's own certificate. Its key is in memory only.
+// own is a certificate of the controller's own. Its key is in memory only.
 type own struct {
 	tls.Certificate
 	chain  []*x509.Certificate
@@ -26,17 +26,16 @@ type own struct {
 // maxCommonName is the limit of X.520 for a common name, in bytes.
 const maxCommonName = 64
 
-// ownIsDue tells whether the controller needs another certificate: it has none, its
-// issuer does not sign any more, two thirds of its life have gone, or the roots that
+// isDue tells whether the controller needs another certificate than this: there is none,
+// its issuer does not sign any more, two thirds of its life have gone, or the roots that
 // verify it are not trusted any more.
-func (m *Manager) ownIsDue(now *present) bool {
-	return now.own == nil || now.own.issuer != now.signing || !time.Now().Before(now.own.due) ||
-		now.verify(now.own.chain) != nil
+func (o *own) isDue(signing issuer.Issuer, trusted *bundle) bool {
+	return o == nil || o.issuer != signing || !time.Now().Before(o.due) || trusted.verify(o.chain) != nil
 }
 
 // renewOwn puts another certificate of the controller into force.
 func (m *Manager) renewOwn(ctx context.Context, now *present) error {
-	next, err := m.issueOwn(ctx, now)
+	next, err := m.issueOwn(ctx, now.signing, now.bundle)
 	if err != nil {
 		return fmt.Errorf("the controller's own certificate: %w", err)
 	}
@@ -46,7 +45,7 @@ func (m *Manager) renewOwn(ctx context.Context, now *present) error {
 	return nil
 }
 
-func (m *Manager) issueOwn(ctx context.Context, now *present) (*own, error) {
+func (m *Manager) issueOwn(ctx context.Context, signing issuer.Issuer, trusted *bundle) (*own, error) {
 	ctx, cancel := context.WithTimeout(ctx, issueTimeout)
 	defer cancel()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -68,23 +67,23 @@ func (m *Manager) issueOwn(ctx context.Context, now *present) (*own, error) {
 		return nil, err
 	}
 	since := time.Now()
-	text, err := now.signing.Issue(ctx, issuer.Request{CSR: csr, CommonName: commonName, DNSNames: m.options.DNSNames, Life: m.life()})
+	text, err := signing.Issue(ctx, issuer.Request{CSR: csr, CommonName: commonName, DNSNames: m.options.DNSNames, Life: m.life()})
 	if err != nil {
 		return nil, err
 	}
 	chain, err := parseCertificates(text)
 	if err != nil {
-		return nil, fmt.Errorf("what %s issued: %w", name(now.signing), err)
+		return nil, fmt.Errorf("what %s issued: %w", name(signing), err)
 	}
-	next := &own{Certificate: tls.Certificate{PrivateKey: key, Leaf: chain[0]}, chain: chain, issuer: now.signing}
+	next := &own{Certificate: tls.Certificate{PrivateKey: key, Leaf: chain[0]}, chain: chain, issuer: signing}
 	for _, certificate := range chain {
 		next.Certificate.Certificate = append(next.Certificate.Certificate, certificate.Raw)
 	}
 	// Issuers let a certificate begin a little before now, which is no part of the life
 	// that it has left.
 	next.due = since.Add(jitter(chain[0].NotAfter.Sub(since) * 2 / 3))
-	if err := now.verify(chain); err != nil {
-		return nil, fmt.Errorf("what %s issued: %w", name(now.signing), err)
+	if err := trusted.verify(chain); err != nil {
+		return nil, fmt.Errorf("what %s issued: %w", name(signing), err)
 	}
 	return next, nil
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
 )
 
-// Run keeps the bundle and the controller's certificate until ctx ends. It is called
+// Run keeps the bundle and the controller's certificates until ctx ends. It is called
 // once.
 //
 // These things can happen: other issuers are chosen or somebody asks for a refresh; it
-// is time to ask for roots again, to renew the controller's certificate or to try again
-// what has failed; the end.
+// is time to ask for roots again, to renew a certificate of the controller's or to try
+// again what has failed; the end.
 func (m *Manager) Run(ctx context.Context) {
 	defer close(m.ended)
 	k := keeper{Manager: m}
@@ -28,7 +28,7 @@ func (m *Manager) Run(ctx context.Context) {
 		m.waiting = nil
 		m.mu.Unlock()
 
-		err := k.round(ctx, wanted)
+		err := errors.Join(k.round(ctx, wanted), k.keepRepository(ctx, wanted.repository))
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		} else {
@@ -52,7 +52,7 @@ func (m *Manager) Run(ctx context.Context) {
 
 // announce closes ready once there is all that makes the manager ready.
 func (m *Manager) announce() {
-	if now := m.present.Load(); now == nil || now.own == nil {
+	if now := m.present.Load(); now == nil || now.own == nil || m.repository.Load() == nil {
 		return
 	}
 	select {
@@ -83,7 +83,8 @@ type keeper struct {
 	retry time.Duration
 }
 
-// round does all that there is to be done now. The error is worth another try.
+// round does all that there is to be done now for the mesh's own roots. The error is
+// worth another try.
 func (k *keeper) round(ctx context.Context, wanted choice) error {
 	if wanted.signing == nil {
 		return errors.New("no issuer of certificates has been chosen")
@@ -93,7 +94,7 @@ func (k *keeper) round(ctx context.Context, wanted choice) error {
 	if now == nil {
 		return err
 	}
-	if k.ownIsDue(now) {
+	if now.own.isDue(now.signing, now.bundle) {
 		err = errors.Join(err, k.renewOwn(ctx, now))
 	}
 	return err
@@ -204,9 +205,18 @@ func (k *keeper) rest(err error) time.Duration {
 	}
 	k.retry = 0
 	rest := jitter(k.options.RefreshInterval)
-	if now := k.present.Load(); now != nil && now.own != nil {
-		// Without its monotonic reading the time is compared with the wall clock.
-		rest = min(rest, max(time.Until(now.own.due.Round(0)), 100*time.Millisecond))
+	var certificates []*own
+	if now := k.present.Load(); now != nil {
+		certificates = append(certificates, now.own)
+	}
+	if now := k.repository.Load(); now != nil {
+		certificates = append(certificates, now.own)
+	}
+	for _, c := range certificates {
+		if c != nil {
+			// Without its monotonic reading the time is compared with the wall clock.
+			rest = min(rest, max(time.Until(c.due.Round(0)), 100*time.Millisecond))
+		}
 	}
 	return rest
 }

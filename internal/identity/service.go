@@ -111,7 +111,7 @@ func NewService(options ServiceOptions) (*Service, error) {
 func (s *Service) Serve(ctx context.Context, listener net.Listener) error {
 	server := grpc.NewServer(
 		// The token says who calls, so nobody needs a certificate to get the first one.
-		grpc.Creds(credentials.NewTLS(s.options.Manager.serverTLS(tls.NoClientCert))),
+		grpc.Creds(credentials.NewTLS(s.options.Manager.serverTLS(tls.VersionTLS13, tls.NoClientCert, s.options.Manager.shown))),
 		grpc.ConnectionTimeout(setUpTimeout),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxHeaderListSize(maxHeaders),
@@ -175,12 +175,19 @@ func (s *Service) sign(ctx context.Context, request *identityv1.SignRequest) (*i
 		}
 		return nil, w, err
 	}
+	repositoryRoot := s.options.Manager.RepositoryRoot()
+	if len(repositoryRoot) == 0 {
+		// The agent would not ask for it again before two thirds of its certificate's life.
+		return nil, w, errNoRepository
+	}
 	chain, bundle, err := s.options.Manager.Sign(ctx, request.GetCsr(), w)
 	if err != nil {
 		return nil, w, err
 	}
-	return &identityv1.SignResponse{Chain: chain, Bundle: bundle}, w, nil
+	return &identityv1.SignResponse{Chain: chain, Bundle: bundle, RepositoryRoot: repositoryRoot}, w, nil
 }
+
+var errNoRepository = fmt.Errorf("%w: the repository of configuration files has no certificate yet", issuer.ErrUnavailable)
 
 var errBusy = errors.New("too many requests of this address are under way; try again")
 

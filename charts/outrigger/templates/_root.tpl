@@ -1,10 +1,24 @@
-{{- /* The ports that serve proxies, as a map of names to numbers: Envoy's, and those that
-the values name for other classes. */ -}}
+{{- /* The ports that serve proxies, as a map of names to numbers: those that the values
+name, and those of our own drivers where the values do not, for a pod may choose any of
+them. A number that the values give to another class is that one's. */ -}}
 {{- define "outrigger.proxyPorts" -}}
-{{- $ports := dict "ads" 15128 -}}
+{{- $names := dict "envoy" "ads" "pipy" "pipy" "haproxy" "haproxy" -}}
+{{- $ports := dict -}}
+{{- $classes := dict -}}
 {{- range $i, $driver := .Values.osm.sidecarDrivers -}}
 {{- if $driver.proxyServerPort -}}
-{{- $_ := set $ports (ternary "ads" (print "proxies-" $i) (eq (lower $driver.sidecarName) "envoy")) (int $driver.proxyServerPort) -}}
+{{- $class := lower $driver.sidecarName -}}
+{{- $number := int $driver.proxyServerPort -}}
+{{- with get $classes (toString $number) -}}
+{{- fail (printf "osm.sidecarDrivers: %s and %s both have the proxyServerPort %d; give each its own" . $class $number) -}}
+{{- end -}}
+{{- $_ := set $classes (toString $number) $class -}}
+{{- $_ := set $ports (get $names $class | default (print "proxies-" $i)) $number -}}
+{{- end -}}
+{{- end -}}
+{{- range $name, $number := dict "ads" 15128 "pipy" 6060 "haproxy" 6061 -}}
+{{- if not (or (hasKey $ports $name) (hasKey $classes (toString $number))) -}}
+{{- $_ := set $ports $name $number -}}
 {{- end -}}
 {{- end -}}
 {{- toYaml $ports -}}
@@ -13,7 +27,7 @@ the values name for other classes. */ -}}
 {{- /* The Secrets of the control plane's namespace that the controller reads, and makes
 if they are missing, as a YAML list. */ -}}
 {{- define "outrigger.rootSecrets" -}}
-{{- $names := list .Values.osm.caBundleSecretName "outrigger-ca-state" -}}
+{{- $names := list .Values.osm.caBundleSecretName "outrigger-ca-state" "outrigger-repository-ca" -}}
 {{- if eq .Values.osm.certificateProvider.kind "vault" -}}
 {{- $names = append $names (include "outrigger.vaultSecretName" .) -}}
 {{- end -}}

@@ -236,6 +236,7 @@ func TestCluster(t *testing.T) {
 	c := startCluster(t)
 	for name, test := range map[string]func(*testing.T, *cluster){
 		"replicas":           testReplicas,
+		"repository":         testRepository,
 		"objects":            testObjects,
 		"open service mesh":  testOpenServiceMesh,
 		"bundle":             testBundle,
