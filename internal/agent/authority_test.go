@@ -99,7 +99,9 @@ type signingService struct {
 	// signer signs workloads, and bundle is what is answered with the certificate.
 	signer *authority
 	bundle []byte
-	life   time.Duration
+	// repository is the root of the repository.
+	repository []byte
+	life       time.Duration
 	// refuse, if set, is the answer; change changes what is signed.
 	refuse error
 	change func(*x509.Certificate)
@@ -179,5 +181,5 @@ func (s *signingService) Sign(ctx context.Context, r *identityv1.SignRequest) (*
 	if err != nil {
 		return nil, status.Error(codes.Internal, err.Error())
 	}
-	return &identityv1.SignResponse{Chain: certPEM(der), Bundle: s.bundle}, nil
+	return &identityv1.SignResponse{Chain: certPEM(der), Bundle: s.bundle, RepositoryRoot: s.repository}, nil
 }

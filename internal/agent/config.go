@@ -134,14 +134,39 @@ func expandSpec(spec *agentspec.Spec, env func(string) (string, bool)) error {
 	if spec.Drain != nil {
 		in("drain.url", &spec.Drain.URL)
 	}
-	if spec.Mirror != nil {
-		in("mirror.url", &spec.Mirror.URL)
+	if m := spec.Mirror; m != nil {
+		in("mirror.url", &m.URL)
+		outer := env
+		env = func(name string) (string, bool) {
+			if name == "MIRROR" {
+				// It stands for itself until it is known.
+				return folderReference, true
+			}
+			return outer(name)
+		}
+		for i := range m.Check {
+			in("mirror.check", &m.Check[i])
+		}
+	}
+	if spec.Reload != nil {
+		for i := range spec.Reload.Command {
+			in("reload.command", &spec.Reload.Command[i])
+			if spec.Mirror != nil {
+				spec.Reload.Command[i] = atFolder(spec.Reload.Command[i], spec.Mirror.Dir)
+			}
+		}
 	}
 	return errors.Join(problems...)
 }
 
+// folderReference stands for the folder of a Mirror.
+const folderReference = "${MIRROR}"
+
+// atFolder returns an argument of a command with the folder in it.
+func atFolder(arg, folder string) string { return strings.ReplaceAll(arg, folderReference, folder) }
+
 // reserved are the agent's own paths.
-var reserved = []string{"/", "/ready", "/alive", "/metrics", "/quitquitquit"}
+var reserved = []string{"/", "/ready", "/alive", "/metrics", "/mirror", "/quitquitquit"}
 
 // check returns all that is wrong with the Spec. What an app's author has written, such
 // as the URL of a probe, is not judged: it makes the probe fail, as it would without us.
@@ -151,20 +176,24 @@ func (c *config) check() error {
 		problems = append(problems, fmt.Errorf(agentspec.EnvSpec+": "+format, args...))
 	}
 	s := &c.spec
-	if len(s.Command) == 0 || s.Command[0] == "" {
-		wrong("command is empty")
-	}
-	for _, arg := range s.Command {
-		if strings.ContainsRune(arg, 0) {
-			wrong("command holds a zero byte")
+	wrongCommand := func(what string, argv []string) {
+		if len(argv) > 0 && argv[0] == "" {
+			wrong("%s is empty", what)
+		}
+		if slices.ContainsFunc(argv, func(arg string) bool { return strings.ContainsRune(arg, 0) }) {
+			wrong("%s holds a zero byte", what)
 		}
 	}
+	if len(s.Command) == 0 {
+		wrong("command is empty")
+	}
+	wrongCommand("command", s.Command)
 	written := make(map[string]bool)
 	for _, f := range s.Files {
 		switch {
 		case !path.IsAbs(f.Path) || path.Clean(f.Path) != f.Path || f.Path == "/" || strings.ContainsRune(f.Path, 0):
 			wrong("file %q: the path must be absolute and without . and ..", f.Path)
-		case f.Path == agentspec.IdentityDir || strings.HasPrefix(f.Path, agentspec.IdentityDir+"/"):
+		case isWithin(f.Path, agentspec.IdentityDir):
 			wrong("file %q: only the agent's own identity files are in that folder", f.Path)
 		case written[f.Path]:
 			wrong("file %q is there twice", f.Path)
@@ -175,9 +204,25 @@ func (c *config) check() error {
 		if u, err := url.Parse(m.URL); err != nil || u.Scheme != "https" || u.Host == "" {
 			wrong("mirror.url %q is not an https URL", m.URL)
 		}
-		if !path.IsAbs(m.Dir) || path.Clean(m.Dir) != m.Dir || m.Dir == "/" {
+		switch {
+		case !path.IsAbs(m.Dir) || path.Clean(m.Dir) != m.Dir || m.Dir == "/" || strings.ContainsRune(m.Dir, 0):
 			wrong("mirror.dir %q must be absolute and without . and ..", m.Dir)
+		case isWithin(agentspec.IdentityDir, m.Dir) || isWithin(m.Dir, agentspec.IdentityDir):
+			wrong("mirror.dir %q: only the agent's own identity files are in %s", m.Dir, agentspec.IdentityDir)
 		}
+		for _, f := range s.Files {
+			if isWithin(f.Path, m.Dir) {
+				wrong("file %q: only what comes from the repository is in mirror.dir", f.Path)
+			}
+		}
+		switch {
+		case m.Live == "":
+		case strings.HasPrefix(identityName, m.Live):
+			wrong("mirror.live %q: the file %q of that name is the agent's own", m.Live, identityName)
+		case path.IsAbs(m.Live) || path.Clean(m.Live) != strings.TrimSuffix(m.Live, "/") || strings.HasPrefix(m.Live, "."):
+			wrong("mirror.live %q is not how names of files begin; it must be relative and without . and ..", m.Live)
+		}
+		wrongCommand("mirror.check", m.Check)
 	}
 	if r := s.Reload; r != nil {
 		switch {
@@ -185,9 +230,8 @@ func (c *config) check() error {
 			wrong("reload needs a signal or a command, and not both")
 		case r.Signal != "" && signalNumber(r.Signal) == 0:
 			wrong("reload.signal %q is not the name of a signal, such as HUP", r.Signal)
-		case r.Signal == "" && r.Command[0] == "":
-			wrong("reload.command is empty")
 		}
+		wrongCommand("reload.command", r.Command)
 	}
 	if s.ReadyURL != "" && !isHTTP(s.ReadyURL) {
 		wrong("readyURL %q is not an http URL", s.ReadyURL)
@@ -235,6 +279,11 @@ func (c *config) checkProbe(p agentspec.Probe) error {
 		return fmt.Errorf("the kind %q is not HTTP, TCP or GRPC", p.Kind)
 	}
 	return nil
+}
+
+// isWithin reports whether a path is a folder, or in it.
+func isWithin(name, folder string) bool {
+	return name == folder || strings.HasPrefix(name, folder+"/")
 }
 
 func isHTTP(text string) bool {

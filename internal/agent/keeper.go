@@ -52,6 +52,10 @@ type keeper struct {
 	failures int
 	// told are the reasons of failures that were logged since the last success.
 	told map[string]bool
+	// early holds a value when somebody needs newer files than these, and hastened is when
+	// that was last heeded.
+	early    chan struct{}
+	hastened time.Time
 }
 
 // signed is the answer of the signing service, and the key that it is for.
@@ -72,6 +76,7 @@ func newKeeper(subject subject, signer signer, store *store, bundleFile string, 
 	return &keeper{
 		subject: subject, signer: signer, store: store, bundleFile: bundleFile, pace: pace, log: log, metrics: metrics, changed: changed,
 		got: make(chan struct{}), answers: make(chan signed, 1), told: make(map[string]bool),
+		early: make(chan struct{}, 1),
 	}
 }
 
@@ -96,6 +101,10 @@ func (k *keeper) run(ctx context.Context) {
 		case s := <-k.answers:
 			k.asking = false
 			k.take(s)
+		case <-k.early:
+			if sooner := now().Add(jitter(k.pace.reuse)); sooner.Before(k.next) && now().Sub(k.hastened) >= k.pace.hasten {
+				k.hastened, k.next = now(), sooner
+			}
 		case <-time.After(wait):
 		}
 		if k.readMounted() {
@@ -107,6 +116,15 @@ func (k *keeper) run(ctx context.Context) {
 		if k.unsaved {
 			k.followTrust()
 		}
+	}
+}
+
+// hasten has a certificate asked for soon, for what the answer says beside, though not
+// again and again. Any goroutine may call it.
+func (k *keeper) hasten() {
+	select {
+	case k.early <- struct{}{}:
+	default:
 	}
 }
 
@@ -278,7 +296,15 @@ func (k *keeper) use(s signed) (material, []*x509.Certificate, error) {
 	if err := verify(certs, trust.pool()); err != nil {
 		return fail(badAnswer, err)
 	}
-	m := material{key: s.text, chain: s.answer.GetChain(), bundle: trust.bundle()}
+	m := material{key: s.text, chain: s.answer.GetChain(), bundle: trust.bundle(), repository: s.answer.GetRepositoryRoot()}
+	if len(m.repository) > 0 {
+		if _, err := parseRoots(m.repository); err != nil {
+			return fail(badAnswer, fmt.Errorf("the answer's root of the repository: %w", err))
+		}
+	} else if k.held != nil {
+		// A replica of an earlier release says nothing about it.
+		m.repository = k.held.repository
+	}
 	if err := k.store.write(m); err != nil {
 		return fail(noStore, err)
 	}

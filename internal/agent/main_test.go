@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"net/http"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
 // The test binary is also the agent and the proxy of the tests, each a process of its
@@ -64,6 +67,15 @@ var hurriedPace = pace{
 	reload:       2 * time.Second,
 	kill:         500 * time.Millisecond,
 	watch:        20 * time.Millisecond,
+	settle:       2 * time.Second,
+	hasten:       200 * time.Millisecond,
+	wait:         10 * time.Second,
+	followFirst:  20 * time.Millisecond,
+	followMost:   200 * time.Millisecond,
+	take:         time.Second,
+	trial:        time.Second,
+	check:        2 * time.Second,
+	keep:         50 * time.Millisecond,
 }
 
 // proxyMain is a proxy: it says what happens to it in a journal, and serves /ready,
@@ -77,6 +89,8 @@ func proxyMain(args []string) int {
 	stubborn := flags.Bool("stubborn", false, "do not end on SIGTERM")
 	endOnDrain := flags.Bool("end-on-drain", false, "end when asked to drain")
 	orphan := flags.Bool("orphan", false, "leave processes behind")
+	follow := flags.String("follow", "", "URL where live files are followed")
+	code := flags.String("code", "", "file that is read at the start and on SIGHUP; one that says crash ends the proxy")
 	_ = flags.Parse(args)
 
 	note := func(format string, a ...any) {
@@ -123,15 +137,96 @@ func proxyMain(args []string) int {
 		}
 	}()
 	note("start %d", os.Getpid())
+	if *code != "" && strings.Contains(readCode(*code, note), "crash") {
+		return 9
+	}
+	var follower liveFollower
+	if *follow != "" {
+		follower.start(*follow, note)
+	}
 	for {
 		select {
 		case code := <-ended:
 			return code
 		case s := <-signals:
 			note("%s", unix.SignalName(s.(unix.Signal)))
+			if s == unix.SIGHUP && *code != "" {
+				if strings.Contains(readCode(*code, note), "late") {
+					// The program before goes on for a while.
+					<-follower.refused
+				}
+				text := readCode(*code, note)
+				if strings.Contains(text, "crash") {
+					return 9
+				}
+				follower.stop()
+				follower = liveFollower{tolerant: strings.Contains(text, "tolerant")}
+				follower.start(*follow, note)
+			}
 			if s == unix.SIGTERM && !*stubborn {
 				return 0
 			}
 		}
 	}
+}
+
+func readCode(name string, note func(string, ...any)) string {
+	text, err := os.ReadFile(name)
+	note("code %s %v", strings.TrimSpace(string(text)), err)
+	return string(text)
+}
+
+// liveFollower follows live files as a proxy does. It cannot use those that say bad,
+// unless it is tolerant.
+type liveFollower struct {
+	tolerant bool
+	stop     func()
+	// refused holds a value when it has refused something.
+	refused chan struct{}
+}
+
+func (f *liveFollower) start(url string, note func(string, ...any)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	f.stop, f.refused = cancel, make(chan struct{}, 1)
+	client := mirror.Client{URL: url}
+	go func(f liveFollower) {
+		var (
+			set  mirror.Set
+			have string
+			bad  []string
+		)
+		for ctx.Err() == nil {
+			change, err := client.Poll(ctx, have, bad...)
+			if err != nil {
+				time.Sleep(20 * time.Millisecond)
+				continue
+			}
+			if change == nil {
+				continue
+			}
+			next, err := change.Apply(set)
+			if err != nil {
+				note("follow %v", err)
+				return
+			}
+			var words []string
+			for _, name := range next.Names() {
+				if file, _ := next.Get(name); name != identityName {
+					words = append(words, name+"="+strings.TrimSpace(file.Text))
+				}
+			}
+			text := strings.Join(words, ",")
+			if strings.Contains(text, "bad") && !f.tolerant {
+				note("refuse %s", text)
+				bad = append(bad, change.Version)
+				if err := client.Report(ctx, mirror.Status{Version: change.Version, Error: "it says " + text}); err != nil {
+					note("follow %v", err)
+				}
+				f.refused <- struct{}{}
+				continue
+			}
+			note("live %s", text)
+			set, have = next, change.Version
+		}
+	}(*f)
 }

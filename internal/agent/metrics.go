@@ -15,6 +15,8 @@ type metrics struct {
 	restarts                  atomic.Int64
 	reloads, reloadsFailed    atomic.Int64
 	probesAsked, probesMissed atomic.Int64
+	versions, versionsRefused atomic.Int64
+	followFailures            atomic.Int64
 
 	mu       sync.Mutex
 	failures map[string]int64
@@ -53,6 +55,9 @@ func (m *metrics) write(w io.Writer, expiry int64, ready bool) {
 	metric("proxy_restarts_total", "counter", "Times that the proxy ended and was started again.", value(m.restarts.Load()))
 	metric("proxy_reloads_total", "counter", "Times that the proxy was told of changed files, by result.",
 		labelled("result", "error", m.reloadsFailed.Load()), labelled("result", "success", m.reloads.Load()))
+	metric("mirror_versions_total", "counter", "Versions of the driver's files that the proxy was given, and those that it could not use, by result.",
+		labelled("result", "given", m.versions.Load()), labelled("result", "refused", m.versionsRefused.Load()))
+	metric("mirror_failures_total", "counter", "Attempts to follow the driver's files that came to nothing.", value(m.followFailures.Load()))
 	metric("probes_total", "counter", "Probes and hooks of the app that were asked, by result.",
 		labelled("result", "failure", m.probesMissed.Load()), labelled("result", "success", m.probesAsked.Load()-m.probesMissed.Load()))
 	up := int64(0)

@@ -27,6 +27,24 @@ type pace struct {
 	kill time.Duration
 	// watch is how often processes are looked for.
 	watch time.Duration
+	// settle is how long a proxy that was started may take to expect to be told of files.
+	settle time.Duration
+	// hasten is how long after a certificate that was asked for before its time another
+	// may be.
+	hasten time.Duration
+	// wait is how long the repository is asked to wait for a change.
+	wait time.Duration
+	// followFirst is the pause after a first failure to ask the repository. Pauses
+	// double up to followMost.
+	followFirst, followMost time.Duration
+	// take is how long the proxy may take to take up live files before the repository is
+	// asked for others, and trial how long after a reload the end of the proxy is the
+	// fault of the files.
+	take, trial time.Duration
+	// check bounds the command that checks a version.
+	check time.Duration
+	// keep is how often live files are written to the folder, where nobody waits for them.
+	keep time.Duration
 }
 
 var usualPace = pace{
@@ -44,4 +62,13 @@ var usualPace = pace{
 	reload:       30 * time.Second,
 	kill:         5 * time.Second,
 	watch:        200 * time.Millisecond,
+	settle:       2 * time.Second,
+	hasten:       5 * time.Minute,
+	wait:         time.Minute,
+	followFirst:  200 * time.Millisecond,
+	followMost:   5 * time.Second,
+	take:         2 * time.Second,
+	trial:        5 * time.Second,
+	check:        30 * time.Second,
+	keep:         time.Second,
 }

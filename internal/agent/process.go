@@ -36,6 +36,7 @@ type child struct {
 
 type startRequest struct {
 	argv    []string
+	output  *os.File
 	started chan<- startResult
 }
 
@@ -70,9 +71,12 @@ func newChildren() (*children, error) {
 // start runs a command in a process group of its own, so that signals for the agent
 // reach it in the agent's order only. It is killed if the agent is. The proxy's output
 // is the agent's.
-func (c *children) start(argv []string) (*child, error) {
+func (c *children) start(argv []string) (*child, error) { return c.startInto(argv, nil) }
+
+// startInto is start with the output into a file, if it is not nil.
+func (c *children) startInto(argv []string, output *os.File) (*child, error) {
 	started := make(chan startResult, 1)
-	c.starts <- startRequest{argv, started}
+	c.starts <- startRequest{argv, output, started}
 	result := <-started
 	return result.child, result.err
 }
@@ -82,12 +86,16 @@ func (c *children) start(argv []string) (*child, error) {
 func (c *children) serve() {
 	runtime.LockOSThread()
 	for r := range c.starts {
-		child, err := c.fork(r.argv)
+		child, err := c.fork(r.argv, r.output)
 		r.started <- startResult{child, err}
 	}
 }
 
-func (c *children) fork(argv []string) (*child, error) {
+func (c *children) fork(argv []string, output *os.File) (*child, error) {
+	files := []*os.File{c.null, os.Stdout, os.Stderr}
+	if output != nil {
+		files = []*os.File{c.null, output, output}
+	}
 	program, err := exec.LookPath(argv[0])
 	if err != nil {
 		return nil, err
@@ -96,7 +104,7 @@ func (c *children) fork(argv []string) (*child, error) {
 	defer c.mu.Unlock()
 	p, err := os.StartProcess(program, argv, &os.ProcAttr{
 		Env:   os.Environ(),
-		Files: []*os.File{c.null, os.Stdout, os.Stderr},
+		Files: files,
 		Sys:   &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL},
 	})
 	if err != nil {

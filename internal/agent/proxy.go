@@ -33,6 +33,11 @@ type proxy struct {
 	quitOnce    sync.Once
 	// due holds a value when the proxy is to be told of changed files.
 	due chan struct{}
+	// hasEnded, if set, is called when a process has ended that should not, before another
+	// is started.
+	hasEnded func(*child)
+	// starting is held while a process starts, so that who looks for it sees it.
+	starting sync.Mutex
 
 	mu    sync.Mutex
 	child *child
@@ -58,11 +63,10 @@ func (p *proxy) run() {
 	pause := p.pace.restartFirst
 	for {
 		started := time.Now()
-		child, err := p.children.start(p.command)
+		child, err := p.startProcess()
 		how := ""
 		if err == nil {
 			p.log.Info("proxy started", "pid", child.pid)
-			p.set(child)
 			<-child.ended
 			p.set(nil)
 			how = child.how()
@@ -74,6 +78,9 @@ func (p *proxy) run() {
 			p.log.Info("proxy ended", "how", how)
 			return
 		default:
+		}
+		if child != nil && p.hasEnded != nil {
+			p.hasEnded(child)
 		}
 		if time.Since(started) >= p.pace.stable {
 			pause = p.pace.restartFirst
@@ -88,6 +95,16 @@ func (p *proxy) run() {
 		pause = min(2*pause, p.pace.restartMost)
 		p.metrics.restarts.Add(1)
 	}
+}
+
+func (p *proxy) startProcess() (*child, error) {
+	p.starting.Lock()
+	defer p.starting.Unlock()
+	child, err := p.children.start(p.command)
+	if err == nil {
+		p.set(child)
+	}
+	return child, err
 }
 
 func (p *proxy) set(child *child) {
@@ -189,17 +206,59 @@ func (p *proxy) reloadWhenDue() {
 			return
 		case <-p.due:
 		}
-		child := p.current()
-		if p.reloads == nil || child == nil {
-			// It notices by itself, or reads the files when it starts.
-			continue
+		if _, err := p.tell(); err != nil {
+			p.log.Error("the proxy could not be told of changed files", "error", err)
 		}
+	}
+}
+
+// tell has the proxy take up changed files now. It returns the process that does, if
+// that had proved itself before, so that its end would be the files' fault.
+func (p *proxy) tell() (*child, error) {
+	p.starting.Lock()
+	child := p.current()
+	p.starting.Unlock()
+	if child == nil {
+		// It reads them when it starts.
+		return nil, nil
+	}
+	proved := p.settle(child)
+	if p.reloads != nil {
 		if err := p.reloadNow(child); err != nil {
 			p.metrics.reloadsFailed.Add(1)
-			p.log.Error("the proxy could not be told of changed files", "error", err)
-		} else {
-			p.metrics.reloads.Add(1)
-			p.log.Info("proxy told of changed files")
+			return nil, err
+		}
+		p.metrics.reloads.Add(1)
+		p.log.Info("proxy told of changed files")
+	}
+	if !proved {
+		return nil, nil
+	}
+	return child, nil
+}
+
+// settle waits, though not for ever, until a process that has just been started is
+// ready: a signal would end one that does not expect it yet. It reports whether it is.
+func (p *proxy) settle(child *child) bool {
+	limit := time.NewTimer(p.pace.settle)
+	defer limit.Stop()
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for {
+		p.mu.Lock()
+		young := time.Since(p.since) < p.pace.settle
+		p.mu.Unlock()
+		if p.readyURL != "" && p.checkReady(context.Background()) == nil || p.readyURL == "" && !young {
+			return true
+		}
+		select {
+		case <-child.ended:
+			return false
+		case <-p.quit:
+			return false
+		case <-limit.C:
+			return p.readyURL == ""
+		case <-again.C:
 		}
 	}
 }
@@ -211,18 +270,8 @@ func (p *proxy) reloadNow(child *child) error {
 		}
 		return nil
 	}
-	command, err := p.children.start(p.reloads.Command)
-	if err != nil {
-		return fmt.Errorf("reload command: %w", err)
-	}
-	select {
-	case <-command.ended:
-	case <-time.After(p.pace.reload):
-		command.kill()
-		return fmt.Errorf("reload command %s has not ended within %v", p.reloads.Command[0], p.pace.reload)
-	}
-	if command.status != 0 {
-		return fmt.Errorf("reload command %s: %s", p.reloads.Command[0], command.how())
+	if err := p.children.run(context.Background(), p.reloads.Command, p.pace.reload); err != nil {
+		return fmt.Errorf("reload command %w", err)
 	}
 	return nil
 }

@@ -32,9 +32,10 @@ var runCommand = command{
 	name:    "run",
 	usage:   "run [FLAGS]",
 	summary: "get the pod's identity, run the proxy, answer probes (the sidecar container)",
-	long: `Run gets the pod's identity from the controller and keeps its files up to date, runs
-the proxy as OUTRIGGER_AGENT says, answers /ready, /alive, /metrics and the app's
-probes, and on SIGTERM drains and stops the proxy. A second SIGTERM stops it at once.
+	long: `Run gets the pod's identity from the controller and keeps its files up to date,
+mirrors the driver's repository where there is one, runs the proxy as OUTRIGGER_AGENT
+says, answers /ready, /alive, /metrics and the app's probes, and on SIGTERM drains and
+stops the proxy. A second SIGTERM stops it at once.
 
 It ends by itself after a POST to /quitquitquit from within the pod, and, with
 --exit-with, when the named processes have ended. That is for Jobs on clusters
@@ -51,7 +52,7 @@ without native sidecars, whose pods would never end otherwise:
 		o := &runOptions{pace: p.pace}
 		flags.StringVar(&o.listen, "listen", defaultListen, "`ADDRESS` that is listened on for probes")
 		flags.StringVar(&o.identityAddress, "identity-address", "", "`HOST:PORT` of the signing service, if it is not port "+identityPort+" of $OUTRIGGER_CONTROLLER")
-		flags.StringVar(&o.identityDir, "identity-dir", agentspec.IdentityDir, "`DIR` for key.pem, chain.pem and bundle.pem")
+		flags.StringVar(&o.identityDir, "identity-dir", agentspec.IdentityDir, "`DIR` for key.pem, chain.pem, bundle.pem and what is made of them")
 		flags.StringVar(&o.tokenFile, "token-file", agentspec.TokenFile, "`FILE` with the service account's token")
 		flags.StringVar(&o.bundleFile, "bundle-file", agentspec.BundleFile, "`FILE` with the trust bundle, which may come later")
 		flags.Var(&o.exitWith, "exit-with", "end when the process with this `NAME` has been seen and has ended; may be given several times, for all of them")
@@ -87,9 +88,6 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 	if c.ignored != nil {
 		log.Warn("this agent does not know all of what it is told; the init image is older than the injector", "reason", c.ignored.Error())
 	}
-	if c.spec.Mirror != nil {
-		return misuse{errors.New(agentspec.EnvSpec + ": mirror: this agent cannot mirror a repository; use an init image that can")}
-	}
 	children, err := newChildren()
 	if err != nil {
 		return err
@@ -109,7 +107,20 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 		address:    cmp.Or(o.identityAddress, net.JoinHostPort(c.controller, identityPort)),
 		serverName: c.controller, tokenFile: o.tokenFile,
 	}
-	keeper := newKeeper(subject{c.identity, c.podUID}, signer, store, o.bundleFile, o.pace, log, metrics, proxy.reload)
+	var follower *follower
+	if c.spec.Mirror != nil {
+		if follower, err = newFollower(c, store, proxy, children, o.pace, log, metrics); err != nil {
+			return err
+		}
+	}
+	keeper := newKeeper(subject{c.identity, c.podUID}, signer, store, o.bundleFile, o.pace, log, metrics, func() {
+		if follower != nil {
+			follower.renew()
+		}
+		if c.spec.Mirror == nil || c.spec.Mirror.Live == "" {
+			proxy.reload()
+		}
+	})
 	ending := newEnding(log)
 
 	var draining atomic.Bool
@@ -122,12 +133,17 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 			return errors.New("the pod has no certificate yet")
 		case !c.spec.DisabledMTLS && keeper.end.Load() <= time.Now().Unix():
 			return fmt.Errorf("the pod's certificate has ended at %s", time.Unix(keeper.end.Load(), 0).UTC().Format(time.RFC3339))
+		case !follower.isThere():
+			return errors.New("the proxy's files have not come from the repository yet")
 		}
 		return proxy.checkReady(ctx)
 	}
 	server.alive = func(context.Context) error { return proxy.alive() }
 	server.expiry = keeper.end.Load
 	server.quit = func() { ending.begin("quitquitquit") }
+	if follower != nil {
+		server.live, follower.hasten = follower.live, keeper.hasten
+	}
 	web := server.http()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -151,6 +167,16 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 	if err := writeFiles(c.spec.Files); err != nil {
 		return err
 	}
+	if follower != nil {
+		go follower.run(ctx)
+		select {
+		case <-ending.begun:
+			return nil
+		case err := <-served:
+			return err
+		case <-follower.got:
+		}
+	}
 	go proxy.run()
 	select {
 	case <-ending.begun:
@@ -162,10 +188,13 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 	return err
 }
 
+// memoryLimit is what an agent should need that mirrors no files.
+const memoryLimit = 16 << 20
+
 // frugal makes the most of little memory: the agent is in every pod, and has time.
 func frugal() {
 	debug.SetGCPercent(25)
-	debug.SetMemoryLimit(16 << 20)
+	debug.SetMemoryLimit(memoryLimit)
 	runtime.GOMAXPROCS(min(2, runtime.GOMAXPROCS(0)))
 }
 

@@ -21,13 +21,15 @@ const (
 	maxProbesEach = 16
 )
 
-// server answers the kubelet, and the app's quitquitquit.
+// server answers the kubelet, the app's quitquitquit, and the proxy.
 type server struct {
 	// ready and alive return nil, or why not.
 	ready, alive func(context.Context) error
 	// expiry returns when the certificate ends, in Unix seconds.
-	expiry  func() int64
-	quit    func()
+	expiry func() int64
+	quit   func()
+	// live serves the proxy; nil if it has no files that it follows.
+	live    *live
 	prober  *prober
 	probes  map[string]agentspec.Probe
 	slots   *limit.Counter[netip.Addr]
@@ -67,8 +69,12 @@ func (s *server) http() *http.Server {
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	if r.URL.Path == "/quitquitquit" {
+	switch {
+	case r.URL.Path == "/quitquitquit":
 		s.serveQuit(w, r)
+		return
+	case r.URL.Path == "/mirror" && s.live != nil:
+		s.live.ServeHTTP(w, r)
 		return
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {

@@ -7,7 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
 // The identity files' names.
@@ -15,6 +18,10 @@ const (
 	keyFile    = "key.pem"
 	chainFile  = "chain.pem"
 	bundleFile = "bundle.pem"
+	// identityFile is key and chain in one, for proxies that read them from one file, and
+	// repositoryFile the root of the controller's repository, which may not be there.
+	identityFile   = "identity.pem"
+	repositoryFile = "repository.pem"
 
 	// dataLink is the link that is swapped, and generationPrefix begins the names of
 	// the folders that it leads to.
@@ -34,10 +41,23 @@ const hiddenKey = "(private key)"
 type material struct {
 	key           keyPEM
 	chain, bundle []byte
+	// repository is empty if the controller has told no root of its repository.
+	repository []byte
 }
 
 // Format hides the key from whoever prints the whole.
-func (m material) Format(f fmt.State, _ rune) { fmt.Fprintf(f, "%s%s%s", m.key, m.chain, m.bundle) }
+func (m material) Format(f fmt.State, _ rune) {
+	fmt.Fprintf(f, "%s%s%s%s", m.key, m.chain, m.bundle, m.repository)
+}
+
+// identity returns key and chain as one text, which is as secret as the key.
+func (m material) identity() keyPEM { return slices.Concat(m.key, m.chain) }
+
+// mark returns a text that is another whenever the files are. It is made of what is
+// public, and a new key always has a new certificate.
+func (m material) mark() string {
+	return mesh.JoinDigests(mesh.DigestBytes(m.chain), mesh.DigestBytes(m.bundle)).String()
+}
 
 // store is the identity folder. Its files are links through ..data, which is swapped
 // in one step, so that a reader who follows ..data once sees a key, a chain and a
@@ -70,6 +90,9 @@ func (s *store) read() (material, error) {
 			return material{}, err
 		}
 	}
+	if m.repository, err = os.ReadFile(filepath.Join(s.dir, generation, repositoryFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return material{}, err
+	}
 	return m, nil
 }
 
@@ -98,7 +121,13 @@ func (s *store) replace(m material) error {
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(generation))
 	}
-	for _, name := range []string{keyFile, chainFile, bundleFile} {
+	for _, name := range []string{keyFile, chainFile, bundleFile, identityFile, repositoryFile} {
+		if name == repositoryFile && len(m.repository) == 0 {
+			if err := os.Remove(filepath.Join(s.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+			continue
+		}
 		target := filepath.Join(dataLink, name)
 		if is, err := os.Readlink(filepath.Join(s.dir, name)); err == nil && is == target {
 			continue
@@ -115,7 +144,13 @@ func (s *store) fill(generation string, m material) error {
 		name    string
 		content []byte
 		mode    fs.FileMode
-	}{{keyFile, m.key, 0o600}, {chainFile, m.chain, 0o644}, {bundleFile, m.bundle, 0o644}} {
+	}{
+		{keyFile, m.key, 0o600}, {chainFile, m.chain, 0o644}, {bundleFile, m.bundle, 0o644},
+		{identityFile, m.identity(), 0o600}, {repositoryFile, m.repository, 0o644},
+	} {
+		if f.name == repositoryFile && len(f.content) == 0 {
+			continue
+		}
 		if err := os.WriteFile(filepath.Join(generation, f.name), f.content, f.mode); err != nil {
 			return err
 		}

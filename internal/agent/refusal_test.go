@@ -1,0 +1,223 @@
+package agent
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
+)
+
+// TestCheckRefuses has a version refused that the driver's command finds bad.
+func TestCheckRefuses(t *testing.T) {
+	t.Parallel()
+	p, r := followed(t)
+	p.spec.Mirror.Check = []string{"sh", "-c", "echo $1 >>" + p.path("checked") + "; ls $1; if grep bad $1/code; then echo the code is bad >&2; exit 3; fi", "sh", "${MIRROR}"}
+	p.serve()
+	bad := r.set("code", "bad 0")
+	r.serve()
+	p.start()
+	p.until("refused", func() bool { return len(r.refused()) == 1 })
+	if _, err := os.Lstat(p.path("files")); !os.IsNotExist(err) {
+		t.Errorf("a bad version is in the folder: %v", err)
+	}
+	good := r.set("code", "1")
+	p.untilReady()
+	p.until("using the good version", func() bool { return r.isAcked(good) })
+	next := r.set("code", "bad 2")
+	p.until("refused", func() bool { return len(r.refused()) == 2 })
+	if p.read("files/code") != "1" || p.says("SIGHUP") {
+		t.Error("the proxy was given what is bad")
+	}
+	want := []mirror.Status{
+		{Version: bad, Error: "sh: exit code 3: code\nbad 0\nthe code is bad"},
+		{Version: next, Error: "sh: exit code 3: code\nbad 2\nthe code is bad"},
+	}
+	if diff := cmp.Diff(want, r.refused()); diff != "" {
+		t.Errorf("what the repository was told (-want +got):\n%s", diff)
+	}
+	last := r.set("code", "3")
+	p.until("using the last version", func() bool { return r.isAcked(last) && p.says("code 3 <nil>") })
+	if n := len(r.refused()); n != 2 {
+		t.Errorf("the repository was told %d times", n)
+	}
+	folders := strings.Fields(p.read("checked"))
+	if len(folders) != 4 {
+		t.Errorf("%d versions were checked: %q", len(folders), folders)
+	}
+	for _, folder := range folders[:3] {
+		if _, err := os.Stat(folder); !os.IsNotExist(err) && !strings.Contains(folder, good) {
+			t.Errorf("%s is left behind: %v", folder, err)
+		}
+	}
+}
+
+// TestCheckThatHangs has a command that does not end be no reason to wait for ever.
+func TestCheckThatHangs(t *testing.T) {
+	t.Parallel()
+	p, r := followed(t)
+	p.spec.Mirror.Check = []string{"sh", "-c", "echo thinking; if grep -q bad $1/code; then sleep 60 & sleep 60; fi", "sh", "${MIRROR}"}
+	p.serve()
+	bad := r.set("code", "bad")
+	r.serve()
+	p.start()
+	p.until("refused", func() bool { return len(r.refused()) == 1 })
+	want := []mirror.Status{{Version: bad, Error: "sh: it has not ended within 2s: thinking"}}
+	if diff := cmp.Diff(want, r.refused()); diff != "" {
+		t.Errorf("what the repository was told (-want +got):\n%s", diff)
+	}
+	r.set("code", "1")
+	p.untilReady()
+}
+
+// TestProxyRefuses has the proxy say that it cannot use live files.
+func TestProxyRefuses(t *testing.T) {
+	t.Parallel()
+	p, r := followed(t)
+	p.serve()
+	first := r.set("code", "1", "live/a", "1")
+	r.serve()
+	p.start()
+	p.until("using the first version", func() bool { return r.isAcked(first) })
+	bad := r.set("code", "1", "live/a", "bad")
+	p.until("refused", func() bool { return len(r.refused()) == 1 })
+	if diff := cmp.Diff([]mirror.Status{{Version: bad, Error: "it says live/a=bad"}}, r.refused()); diff != "" {
+		t.Errorf("what the repository was told (-want +got):\n%s", diff)
+	}
+	// Who asks anew is served what is good.
+	client := mirror.Client{URL: "http://" + p.ip + ":15901/mirror"}
+	p.until("serving the first version", func() bool {
+		change, err := client.Poll(t.Context(), "")
+		return err == nil && change.Files[1].Name == "live/a" && change.Files[1].Text == "1"
+	})
+	last := r.set("code", "1", "live/a", "3")
+	p.until("using the last version", func() bool { return r.isAcked(last) && p.says("live live/a=3") })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, version := range r.acked {
+		if version == bad {
+			t.Error("the bad version was said to be in use")
+		}
+	}
+	if n := strings.Count(p.read("journal"), "refuse"); n != 1 {
+		t.Errorf("the proxy was given the bad version %d times", n)
+	}
+}
+
+// TestReloadAtWhichTheProxyEnds has the code before come back, and the proxy with it.
+func TestReloadAtWhichTheProxyEnds(t *testing.T) {
+	t.Parallel()
+	p, r := followed(t)
+	p.serve()
+	first := r.set("code", "1", "live/a", "1")
+	r.serve()
+	p.start()
+	p.until("using the first version", func() bool { return r.isAcked(first) })
+	bad := r.set("code", "crash", "live/a", "1")
+	p.until("refused", func() bool { return len(r.refused()) == 1 })
+	if diff := cmp.Diff([]mirror.Status{{Version: bad, Error: "the proxy has ended after it took them up: exit code 9"}}, r.refused()); diff != "" {
+		t.Errorf("what the repository was told (-want +got):\n%s", diff)
+	}
+	p.untilReady()
+	p.until("using the first version", func() bool { return r.isAcked(first) && p.read("files/code") == "1" })
+	if got := p.metric("outrigger_agent_proxy_restarts_total"); got != "1" {
+		t.Errorf("the proxy was started again %s times", got)
+	}
+	last := r.set("code", "3", "live/a", "3")
+	p.until("using the last version", func() bool { return r.isAcked(last) && p.says("code 3 <nil>") && p.says("live live/a=3") })
+}
+
+// TestReloadThatFails has the version refused for which the driver's command fails.
+func TestReloadThatFails(t *testing.T) {
+	t.Parallel()
+	p, r := followed(t)
+	p.spec.Reload = &agentspec.Reload{Command: []string{"sh", "-c", "if grep bad ${MIRROR}/code; then exit 4; fi"}}
+	p.serve()
+	first := r.set("code", "1")
+	r.serve()
+	p.start()
+	p.until("using the first version", func() bool { return r.isAcked(first) })
+	bad := r.set("code", "bad")
+	p.until("refused", func() bool { return len(r.refused()) == 1 })
+	if diff := cmp.Diff([]mirror.Status{{Version: bad, Error: "reload command sh: exit code 4: bad"}}, r.refused()); diff != "" {
+		t.Errorf("what the repository was told (-want +got):\n%s", diff)
+	}
+	p.until("using the first version", func() bool { return r.isAcked(first) && p.read("files/code") == "1" })
+}
+
+// TestNewCodeRefuses has code and live files of one version refused together.
+func TestNewCodeRefuses(t *testing.T) {
+	t.Parallel()
+	p, r := followed(t)
+	p.serve()
+	first := r.set("code", "1", "live/a", "1")
+	r.serve()
+	p.start()
+	p.until("using the first version", func() bool { return r.isAcked(first) })
+	bad := r.set("code", "2", "live/a", "bad")
+	p.until("refused", func() bool { return len(r.refused()) == 1 })
+	if diff := cmp.Diff([]mirror.Status{{Version: bad, Error: "it says live/a=bad"}}, r.refused()); diff != "" {
+		t.Errorf("what the repository was told (-want +got):\n%s", diff)
+	}
+	p.until("using the first version", func() bool {
+		return r.isAcked(first) && p.read("files/code") == "1" && strings.Count(p.read("journal"), "SIGHUP") == 2
+	})
+}
+
+// TestOldCodeRefuses has the program before refuse files that are for the next.
+func TestOldCodeRefuses(t *testing.T) {
+	t.Parallel()
+	p, r := followed(t)
+	p.serve()
+	first := r.set("code", "1", "live/a", "1")
+	r.serve()
+	p.start()
+	p.until("using the first version", func() bool { return r.isAcked(first) })
+	next := r.set("code", "late and tolerant", "live/a", "bad")
+	p.until("using the next version", func() bool { return r.isAcked(next) && p.says("live live/a=bad") })
+	if !p.says("refuse live/a=bad") {
+		t.Error("the program before has not refused anything")
+	}
+	if told := r.refused(); len(told) != 0 || p.read("files/code") != "late and tolerant" {
+		t.Errorf("the repository was told %v", told)
+	}
+}
+
+// TestEndIsNoCrash ends the pod soon after a reload.
+func TestEndIsNoCrash(t *testing.T) {
+	t.Parallel()
+	p, r := followed(t)
+	p.serve()
+	r.set("code", "1")
+	r.serve()
+	p.start()
+	p.untilReady()
+	next := r.set("code", "2")
+	p.until("using the next version", func() bool { return r.isAcked(next) && p.says("code 2 <nil>") })
+	p.signal(unix.SIGTERM)
+	if code := p.exit(); code != 0 || len(r.refused()) != 0 {
+		t.Errorf("the agent ended with %d, and told %v", code, r.refused())
+	}
+}
+
+// TestFilesThatClash cannot be written, and the agent goes on.
+func TestFilesThatClash(t *testing.T) {
+	t.Parallel()
+	p, r := followed(t)
+	p.serve()
+	first := r.set("code", "1")
+	r.serve()
+	p.start()
+	p.until("using the first version", func() bool { return r.isAcked(first) })
+	bad := r.set("code", "2", "a", "", "a/b", "")
+	p.until("told", func() bool { return len(r.refused()) > 0 && r.refused()[0].Version == bad })
+	if !strings.Contains(r.refused()[0].Error, "writing version "+bad) || p.read("files/code") != "1" {
+		t.Errorf("the repository was told %v", r.refused())
+	}
+	last := r.set("code", "3")
+	p.until("using the last version", func() bool { return r.isAcked(last) && p.says("code 3 <nil>") })
+}

@@ -1,0 +1,132 @@
+package agent
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
+)
+
+// repositoryServer is a controller that serves files to one pod.
+type repositoryServer struct {
+	t       testing.TB
+	address string
+	// root signs its certificate, and host is whom that is made out to.
+	root    *authority
+	host    string
+	clients *authority
+	feed    mirror.Feed
+
+	mu       sync.Mutex
+	acked    []string
+	statuses []mirror.Status
+	asked    int
+	peers    []*x509.Certificate
+	server   *http.Server
+}
+
+// mirrored gives a pod a repository, which does not serve yet, and a mirror of it in
+// "files" whose live files begin with "live/".
+func mirrored(p *pod) *repositoryServer {
+	p.t.Helper()
+	r := &repositoryServer{t: p.t, address: p.ip + ":6060", root: newAuthority(p.t, "repository"), host: controllerHost, clients: p.ca}
+	p.service.repository = bundleOf(r.root)
+	p.spec.Mirror = &agentspec.Mirror{URL: "https://" + r.address + "/repo/" + podUID + "/", Dir: p.path("files"), Live: "live/"}
+	p.spec.Reload = &agentspec.Reload{Signal: "HUP"}
+	r.feed.Acked = func(version string) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.acked = append(r.acked, version)
+	}
+	r.feed.Rejected = func(status mirror.Status) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.statuses = append(r.statuses, status)
+	}
+	p.t.Cleanup(r.stop)
+	return r
+}
+
+// serve starts the repository.
+func (r *repositoryServer) serve() {
+	r.t.Helper()
+	listener, err := net.Listen("tcp", r.address)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(r.clients.cert)
+	server := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+			if q.URL.Path != "/repo/"+podUID+"/" {
+				http.NotFound(w, q)
+				return
+			}
+			r.mu.Lock()
+			r.asked++
+			r.peers = append(r.peers, q.TLS.PeerCertificates[0])
+			r.mu.Unlock()
+			r.feed.ServeHTTP(w, q)
+		}),
+		TLSConfig: &tls.Config{
+			Certificates: []tls.Certificate{r.root.server(r.t, r.host)}, MinVersion: tls.VersionTLS13,
+			ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: roots,
+		},
+	}
+	r.mu.Lock()
+	r.server = server
+	r.mu.Unlock()
+	go server.ServeTLS(listener, "", "")
+}
+
+func (r *repositoryServer) stop() {
+	r.mu.Lock()
+	server := r.server
+	r.mu.Unlock()
+	if server != nil {
+		server.Close()
+	}
+}
+
+// set serves files, given as names and texts in turn, and returns the version.
+func (r *repositoryServer) set(namesAndTexts ...string) string {
+	r.t.Helper()
+	var files []*mirror.File
+	for pair := range slices.Chunk(namesAndTexts, 2) {
+		file, err := mirror.NewFile(pair[0], pair[1])
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		files = append(files, file)
+	}
+	set := mirror.NewSet(files...)
+	r.feed.Set(set)
+	return mirror.Version(set)
+}
+
+// isAcked reports whether the version was the latest that was said to be in use.
+func (r *repositoryServer) isAcked(version string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.acked) > 0 && r.acked[len(r.acked)-1] == version
+}
+
+// refused returns the Statuses that came.
+func (r *repositoryServer) refused() []mirror.Status {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.statuses)
+}
+
+// requests returns how many there were.
+func (r *repositoryServer) requests() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.asked
+}
