@@ -193,7 +193,7 @@ func writeIdentityLikeTheAgent(t *testing.T, dir string, ca *authority, id mesh.
 // no DNS server. The changes are made to the files of Patch's.
 func (m *machine) startSidecar(p *mesh.Proxy, c *core, hosts string, changes ...func(string) string) *podEnvoy {
 	m.t.Helper()
-	program, err := findEnvoy()
+	program, err := Driver{}.FindProxy()
 	if errors.Is(err, driver.ErrNoProxy) {
 		m.t.Skip(err)
 	} else if err != nil {

@@ -26,13 +26,15 @@ import (
 // version is the Envoy that the driver is made for.
 const version = "1.40.0"
 
-var _ driver.Checker = Driver{}
+var (
+	_ driver.Checker = Driver{}
+	_ driver.Finder  = Driver{}
+)
 
 // Check has Envoy validate the View's configuration with the bootstrap, which opens
-// no port. Envoy is the program that the variable ENVOY names, or the one in PATH, or
-// the one that test/envoy/install.sh installs.
+// no port. Envoy is the program that FindProxy finds.
 func (Driver) Check(ctx context.Context, view *mesh.View) error {
-	program, err := findEnvoy()
+	program, err := Driver{}.FindProxy()
 	if err != nil {
 		return err
 	}
@@ -66,16 +68,18 @@ func (Driver) Check(ctx context.Context, view *mesh.View) error {
 	return nil
 }
 
-// findEnvoy returns the path of the program.
-func findEnvoy() (string, error) {
+// FindProxy returns the path of Envoy: the program that the variable ENVOY names, or the
+// one in PATH, or the one that 'make envoy' installs.
+func (Driver) FindProxy() (string, error) {
 	if program := os.Getenv("ENVOY"); program != "" {
-		if _, err := exec.LookPath(program); err != nil {
+		found, err := exec.LookPath(program)
+		if err != nil {
 			return "", fmt.Errorf("envoy: %w: ENVOY is %q: %v", driver.ErrNoProxy, program, err)
 		}
-		return program, nil
+		return filepath.Abs(found)
 	}
 	if program, err := exec.LookPath("envoy"); err == nil {
-		return program, nil
+		return filepath.Abs(program)
 	}
 	cache := os.Getenv("OUTRIGGER_CACHE")
 	if cache == "" {
@@ -87,9 +91,9 @@ func findEnvoy() (string, error) {
 	}
 	program, err := exec.LookPath(filepath.Join(cache, "envoy-"+version, "envoy"))
 	if err != nil {
-		return "", fmt.Errorf("envoy: %w: run 'make envoy', or set ENVOY to the path of an Envoy %s", driver.ErrNoProxy, version)
+		return "", fmt.Errorf("envoy: %w: run 'make envoy', set ENVOY to the path of an Envoy %s, or put it into PATH", driver.ErrNoProxy, version)
 	}
-	return program, nil
+	return filepath.Abs(program)
 }
 
 // writeExampleIdentity writes the files that the agent keeps, with a certificate of

@@ -40,7 +40,7 @@ func TestCheckInbound(t *testing.T) {
 
 // TestCheckBootstrap asks a real Envoy about the bootstrap as the agent writes it.
 func TestCheckBootstrap(t *testing.T) {
-	program, err := findEnvoy()
+	program, err := Driver{}.FindProxy()
 	if err != nil {
 		t.Skip(err)
 	}
@@ -117,6 +117,32 @@ func TestCheckWithoutEnvoy(t *testing.T) {
 			t.Errorf("Check returned %v, want that ENVOY names no program", err)
 		}
 	})
+}
+
+// TestFindProxy holds the order in which Envoy is looked for.
+func TestFindProxy(t *testing.T) {
+	cache := t.TempDir()
+	t.Setenv("PATH", t.TempDir())
+	t.Setenv("ENVOY", "")
+	t.Setenv("OUTRIGGER_CACHE", cache)
+	install := func(path string) string {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	find := func(want string) {
+		t.Helper()
+		if got, err := (Driver{}).FindProxy(); err != nil || got != want {
+			t.Errorf("got %q, %v; want %q", got, err, want)
+		}
+	}
+	other := install(filepath.Join(cache, "envoy-1.9.1", "envoy"))
+	find(install(filepath.Join(cache, "envoy-"+version, "envoy")))
+	find(install(filepath.Join(os.Getenv("PATH"), "envoy")))
+	t.Setenv("ENVOY", other)
+	find(other)
 }
 
 // TestVersion holds that the image, the tests' program and the API are of one

@@ -30,7 +30,7 @@ type runningEnvoy struct{ address string }
 // listener "outbound" or "inbound", and the identity in the folder.
 func startEnvoy(t *testing.T, view *mesh.View, dir, listener string) runningEnvoy {
 	t.Helper()
-	program, err := findEnvoy()
+	program, err := Driver{}.FindProxy()
 	if errors.Is(err, driver.ErrNoProxy) {
 		t.Skip(err)
 	} else if err != nil {

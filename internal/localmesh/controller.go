@@ -169,8 +169,12 @@ type Proxy struct {
 	UID      string    `json:"uid"`
 	Class    string    `json:"class"`
 	Identity string    `json:"identity"`
+	// Version is the proxy's own, as it says; it may be empty.
+	Version string `json:"version"`
 	// State is "Current" where the proxy runs what it was sent last.
 	State string `json:"state"`
+	// Resources is how much the controller has sent over this connection.
+	Resources int `json:"resources"`
 }
 
 // Proxies returns the proxies that are connected, sorted by name, by the controller's

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"net/netip"
 	"os"
@@ -74,6 +75,8 @@ func (m *Mesh) read() (*wanted, error) {
 		p.APIVersion, p.Kind = "v1", "Pod"
 		// The API server writes this out before it asks the injector.
 		p.Spec.ServiceAccountName = cmp.Or(p.Spec.ServiceAccountName, "default")
+		// A kubelet's word that the pod is ready, or not, does not make it another.
+		p.Status = corev1.PodStatus{PodIP: p.Status.PodIP, PodIPs: p.Status.PodIPs}
 		made, err := json.Marshal(p)
 		if err != nil {
 			return nil, fmt.Errorf("encoding pod %s/%s: %w", p.Namespace, p.Name, err)
@@ -146,7 +149,7 @@ func (m *Mesh) images() (map[string]lab.Image, error) {
 		images = make(map[string]lab.Image)
 	}
 	images[initImage] = lab.Image{Files: map[string]string{"/outrigger-agent": m.options.Programs.Agent}}
-	for class, program := range m.options.Programs.proxies() {
+	for class, program := range m.options.Programs.Proxies {
 		folder, err := m.folderOf(class, program)
 		if err != nil {
 			return nil, fmt.Errorf("the program of sidecar class %s, %s: %w", class, program, err)
@@ -156,8 +159,9 @@ func (m *Mesh) images() (map[string]lab.Image, error) {
 	return images, nil
 }
 
-// folderOf returns a folder that holds the program under that name. A folder can take
-// the place of another in a container, a single file can't where there is none.
+// folderOf returns a folder that holds the program under that name, and under its own. A
+// folder can take the place of another in a container, a single file can't where there
+// is none.
 func (m *Mesh) folderOf(name, program string) (string, error) {
 	real, err := filepath.EvalSymlinks(program)
 	if err != nil {
@@ -181,7 +185,14 @@ func (m *Mesh) folderOf(name, program string) (string, error) {
 		return "", err
 	}
 	_, err = io.Copy(to, from)
-	return folder, errors.Join(err, to.Close())
+	if err = errors.Join(err, to.Close()); err != nil {
+		return "", err
+	}
+	err = os.Symlink(name, filepath.Join(folder, filepath.Base(real)))
+	if errors.Is(err, fs.ErrExist) {
+		err = nil
+	}
+	return folder, err
 }
 
 // useImages replaces the images of the mesh's own containers by those of this
@@ -191,7 +202,7 @@ func (m *Mesh) useImages(pod *corev1.Pod) error {
 	if class == "" {
 		return nil
 	}
-	program := m.options.Programs.proxies()[class]
+	program := m.options.Programs.Proxies[class]
 	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range containers {
 			switch containers[i].Name {
@@ -200,7 +211,7 @@ func (m *Mesh) useImages(pod *corev1.Pod) error {
 			case "outrigger-proxy":
 				if program == "" {
 					return fmt.Errorf("pod %s/%s: there is no program for its sidecar class %q; the mesh was given %s",
-						pod.Namespace, pod.Name, class, cmp.Or(strings.Join(slices.Sorted(maps.Keys(m.options.Programs.proxies())), ", "), "none"))
+						pod.Namespace, pod.Name, class, cmp.Or(strings.Join(slices.Sorted(maps.Keys(m.options.Programs.Proxies)), ", "), "none"))
 				}
 				containers[i].Image = proxyImage + class
 			}

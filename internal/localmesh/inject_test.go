@@ -2,10 +2,8 @@ package localmesh
 
 import (
 	"bytes"
-	"errors"
 	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -63,7 +61,7 @@ func newUnstarted(t *testing.T, manifests map[string]string) (*Mesh, *bytes.Buff
 	m := &Mesh{
 		options: Options{
 			Dir: t.TempDir(), Manifests: manifests, MeshName: "osm", MeshNamespace: "osm-system",
-			Programs: Programs{Outrigger: "/outrigger", Agent: "/agent", Envoy: "/envoy"},
+			Programs: Programs{Outrigger: "/outrigger", Agent: "/agent", Proxies: map[string]string{"envoy": "/envoy"}},
 		},
 		log: slog.New(slog.NewTextHandler(&warnings, nil)),
 	}
@@ -149,7 +147,7 @@ func TestInjectRefused(t *testing.T) {
 	if !strings.Contains(warnings.String(), "broken.yaml") {
 		t.Errorf("there is no warning of the broken file: %s", warnings)
 	}
-	m.options.Programs.Envoy = ""
+	m.options.Programs.Proxies = nil
 	pod, err := w.inject(t.Context(), w.pods["shop/cart-0"])
 	if err != nil {
 		t.Fatal(err)
@@ -193,33 +191,4 @@ func TestFiles(t *testing.T) {
 	if _, err := m.read(); err != nil {
 		t.Errorf("a manifest in a folder of its own is not read: %v", err)
 	}
-}
-
-func TestFindEnvoy(t *testing.T) {
-	cache := t.TempDir()
-	t.Setenv("PATH", t.TempDir())
-	t.Setenv("ENVOY", "")
-	t.Setenv("OUTRIGGER_CACHE", cache)
-	find := func(want string) {
-		t.Helper()
-		got, err := FindEnvoy()
-		if want == "" && !errors.Is(err, ErrNoEnvoy) || want != "" && (err != nil || got != want) {
-			t.Errorf("got %q, %v; want %q", got, err, want)
-		}
-	}
-	make := func(path string) string {
-		t.Helper()
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755)); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	find("")
-	make(filepath.Join(cache, "envoy-1.9.1", "envoy"))
-	find(make(filepath.Join(cache, "envoy-1.40.0", "envoy")))
-	find(make(filepath.Join(os.Getenv("PATH"), "envoy")))
-	t.Setenv("ENVOY", filepath.Join(cache, "envoy-1.9.1", "envoy"))
-	find(os.Getenv("ENVOY"))
-	t.Setenv("ENVOY", filepath.Join(cache, "none"))
-	find("")
 }

@@ -103,12 +103,12 @@ func programs(t *testing.T) localmesh.Programs {
 			t.Fatal(err)
 		}
 		built.dir = dir
-		if built.Programs, err = localmesh.BuildPrograms(t.Context(), dir); err != nil {
+		if built.Programs, err = localmesh.BuildPrograms(t.Context(), dir, ""); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if built.Envoy == "" {
-		t.Skip("SKIPPED: ", localmesh.ErrNoEnvoy)
+	if err := built.Missing["envoy"]; err != nil {
+		t.Skip("SKIPPED: ", err)
 	}
 	return built.Programs
 }
@@ -238,7 +238,7 @@ func TestBroken(t *testing.T) {
 			[]string{"not ready", "still busy"},
 		},
 		"no proxy": {
-			localmesh.Options{Manifests: manifests, Programs: localmesh.Programs{Envoy: "/nowhere/envoy"}},
+			localmesh.Options{Manifests: manifests, Programs: localmesh.Programs{Proxies: map[string]string{"envoy": "/nowhere/envoy"}}},
 			[]string{"sidecar class envoy", "/nowhere/envoy"},
 		},
 		"a name that leads out": {

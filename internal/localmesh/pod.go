@@ -27,10 +27,10 @@ type runningPod struct {
 const atOnce = 4
 
 // Apply writes a file of manifests and brings the pods in line: new ones start, those
-// that are gone end in their own time, and those whose template has changed are
-// replaced. It returns when that is done. The sidecars of pods that are there already
-// stay as they were injected; the proxies get their new configuration in the meantime
-// or shortly after.
+// that are gone end in their own time, and those that have changed are replaced, unless
+// it is only their status, for example that they are not ready. It returns when that is
+// done. The sidecars of pods that are there already stay as they were injected; the
+// proxies get their new configuration in the meantime or shortly after.
 func (m *Mesh) Apply(ctx context.Context, file, manifest string) error {
 	m.change.Lock()
 	defer m.change.Unlock()

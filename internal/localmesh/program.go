@@ -2,97 +2,93 @@ package localmesh
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/outrigger-mesh/outrigger/sidecar"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
 // Programs are the paths of programs on this machine.
 type Programs struct {
 	// Outrigger is the control plane, and Agent what runs in pods, a static binary.
 	Outrigger, Agent string
-	// Envoy is the proxy of the sidecar class envoy. Without it there can be no pod of
-	// that class.
-	Envoy string
+	// Proxies are the proxies' programs by sidecar class. There can be no pod of a class
+	// that is not here.
+	Proxies map[string]string
+	// Missing says for other sidecar classes why there is no program, and how to get it.
+	Missing map[string]error
 }
 
-// proxies returns the proxies that there are, by sidecar class.
-func (p Programs) proxies() map[string]string {
-	if p.Envoy == "" {
-		return nil
-	}
-	return map[string]string{"envoy": p.Envoy}
-}
-
-// ErrNoEnvoy says that there is no Envoy on this machine.
-var ErrNoEnvoy = errors.New("there is no Envoy: run 'make envoy', set ENVOY to the path of one, or put it into PATH")
-
-// FindEnvoy returns the path of Envoy: that of $ENVOY, or of PATH, or the newest of
-// those that 'make envoy' has fetched. An error wraps ErrNoEnvoy.
-func FindEnvoy() (string, error) {
-	if program := os.Getenv("ENVOY"); program != "" {
-		path, err := exec.LookPath(program)
+// FindProxies asks every registered driver where the program of its proxy is. Missing
+// holds the classes without one; each error wraps driver.ErrNoProxy, unless a driver has
+// another to tell. Drivers that are no driver.Finder have no proxy on any machine, and
+// are in neither.
+func FindProxies() (proxies map[string]string, missing map[string]error) {
+	proxies, missing = make(map[string]string), make(map[string]error)
+	for _, class := range sidecar.Drivers() {
+		registered, err := sidecar.Lookup(class)
 		if err != nil {
-			return "", fmt.Errorf("%w; ENVOY is %q: %w", ErrNoEnvoy, program, err)
+			continue
 		}
-		return filepath.Abs(path)
-	}
-	if path, err := exec.LookPath("envoy"); err == nil {
-		return filepath.Abs(path)
-	}
-	cache := os.Getenv("OUTRIGGER_CACHE")
-	if cache == "" {
-		user, err := os.UserCacheDir()
-		if err != nil {
-			return "", fmt.Errorf("%w: %w", ErrNoEnvoy, err)
+		if finder, ok := registered.(driver.Finder); ok {
+			if program, err := finder.FindProxy(); err != nil {
+				missing[class] = err
+			} else {
+				proxies[class] = program
+			}
 		}
-		cache = filepath.Join(user, "outrigger")
 	}
-	found, err := filepath.Glob(filepath.Join(cache, "envoy-*", "envoy"))
-	if err != nil || len(found) == 0 {
-		return "", ErrNoEnvoy
-	}
-	return slices.MaxFunc(found, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) }), nil
+	return proxies, missing
 }
 
 const modulePath = "github.com/outrigger-mesh/outrigger"
 
 // BuildPrograms compiles the control plane and the agent into a folder, for programs
-// that run in the source tree, such as tests, and finds Envoy, which may be missing.
-func BuildPrograms(ctx context.Context, dir string) (Programs, error) {
+// that run in the source tree, such as tests, and finds the proxies, any of which may be
+// missing. Own takes the place of our control plane and is a program that is ready, or a
+// main package as 'go build' takes it, seen from the current folder; "" is none. The
+// registered drivers must be those of own.
+func BuildPrograms(ctx context.Context, dir, own string) (Programs, error) {
 	root, err := command(ctx, "", nil, "go", "list", "-m", "-f", "{{.Dir}}", modulePath)
 	if err != nil {
 		return Programs{}, fmt.Errorf("finding the source of %s: %w", modulePath, err)
 	}
 	p := Programs{Outrigger: filepath.Join(dir, "outrigger"), Agent: filepath.Join(dir, "outrigger-agent")}
-	if p.Envoy, err = FindEnvoy(); err != nil && !errors.Is(err, ErrNoEnvoy) {
-		return Programs{}, err
-	}
+	p.Proxies, p.Missing = FindProxies()
 	group, ctx := errgroup.WithContext(ctx)
-	for _, program := range []string{p.Outrigger, p.Agent} {
-		group.Go(func() error {
-			name := filepath.Base(program)
-			args, env := []string{"build", "-o", program}, []string(nil)
-			if program == p.Agent {
-				// It runs in images that have no C library.
-				args, env = append(args, "-tags", "grpcnotrace"), []string{"CGO_ENABLED=0"}
-			}
-			_, err := command(ctx, root, env, "go", append(args, "./cmd/"+name)...)
-			if err != nil {
-				return fmt.Errorf("compiling %s: %w", name, err)
-			}
-			return nil
-		})
+	// It runs in images that have no C library.
+	group.Go(func() error {
+		return compile(ctx, root, p.Agent, "./cmd/outrigger-agent", []string{"CGO_ENABLED=0"}, "-tags", "grpcnotrace")
+	})
+	info, err := os.Stat(own)
+	switch {
+	case own == "":
+		group.Go(func() error { return compile(ctx, root, p.Outrigger, "./cmd/outrigger", nil) })
+	case err == nil && !info.IsDir():
+		if p.Outrigger, err = filepath.Abs(own); err != nil {
+			return Programs{}, errors.Join(err, group.Wait())
+		}
+	default:
+		group.Go(func() error { return compile(ctx, "", p.Outrigger, own, nil) })
 	}
 	return p, group.Wait()
+}
+
+// compile compiles a main package, which is seen from the folder.
+func compile(ctx context.Context, folder, to, pkg string, env []string, flags ...string) error {
+	args := append([]string{"build", "-o", to}, flags...)
+	if _, err := command(ctx, folder, env, "go", append(args, pkg)...); err != nil {
+		return fmt.Errorf("compiling %s: %w", pkg, err)
+	}
+	return nil
 }
 
 // command runs a program and returns what it prints. What it complains of is in the

@@ -22,13 +22,14 @@ import (
 	_ "github.com/outrigger-mesh/outrigger/drivers/standard"
 	"github.com/outrigger-mesh/outrigger/internal/lab"
 	"github.com/outrigger-mesh/outrigger/internal/localmesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
 const manifests = `
 apiVersion: config.openservicemesh.io/v1alpha2
 kind: MeshConfig
 metadata: {name: osm-mesh-config, namespace: osm-system}
-spec: {traffic: {enablePermissiveTrafficPolicyMode: true}}
+spec: {sidecar: {sidecarClass: %s}, traffic: {enablePermissiveTrafficPolicyMode: true}}
 ---
 apiVersion: v1
 kind: Namespace
@@ -70,11 +71,12 @@ spec: {containers: [{name: app, image: in-the-bench}]}
 func main() {
 	requests := flag.Int("n", 2000, "requests a round")
 	rounds := flag.Int("rounds", 5, "rounds of each kind")
+	class := flag.String("class", "envoy", "the sidecars' class")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, *requests, *rounds)
+	err := run(ctx, *class, *requests, *rounds)
 	stop()
-	if errors.Is(err, lab.ErrUnavailable) || errors.Is(err, localmesh.ErrNoEnvoy) {
+	if errors.Is(err, lab.ErrUnavailable) || errors.Is(err, driver.ErrNoProxy) {
 		fmt.Println("SKIPPED:", err)
 		return
 	}
@@ -95,21 +97,21 @@ type side struct {
 	cpu time.Duration
 }
 
-func run(ctx context.Context, requests, rounds int) (err error) {
+func run(ctx context.Context, class string, requests, rounds int) (err error) {
 	dir, err := os.MkdirTemp("", "outrigger-hop-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	programs, err := localmesh.BuildPrograms(ctx, dir)
+	programs, err := localmesh.BuildPrograms(ctx, dir, "")
 	if err != nil {
 		return err
 	}
-	if programs.Envoy == "" {
-		return localmesh.ErrNoEnvoy
+	if err := programs.Missing[class]; err != nil {
+		return err
 	}
 	mesh, err := localmesh.New(ctx, localmesh.Options{
-		Dir: filepath.Join(dir, "mesh"), Manifests: map[string]string{"bench.yaml": manifests}, Programs: programs,
+		Dir: filepath.Join(dir, "mesh"), Manifests: map[string]string{"bench.yaml": fmt.Sprintf(manifests, class)}, Programs: programs,
 	})
 	if err != nil {
 		return err
@@ -136,14 +138,14 @@ func run(ctx context.Context, requests, rounds int) (err error) {
 	sidecars := []*lab.Container{mesh.Pod("bench/client").Container("outrigger-proxy"), mesh.Pod("bench/server").Container("outrigger-proxy")}
 	for _, s := range sides {
 		// The first requests are on their way to warm.
-		if err := s.round(ctx, requests/4, nil); err != nil {
+		if err := s.round(ctx, requests/4, class, nil); err != nil {
 			return err
 		}
 		s.times, s.elapsed, s.cpu = nil, 0, 0
 	}
 	for range rounds {
 		for _, s := range sides {
-			if err := s.round(ctx, requests, sidecars); err != nil {
+			if err := s.round(ctx, requests, class, sidecars); err != nil {
 				return err
 			}
 		}
@@ -164,8 +166,8 @@ func newSide(name string, client *lab.Pod, url string) *side {
 }
 
 // round asks so many times, one after the other.
-func (s *side) round(ctx context.Context, requests int, sidecars []*lab.Container) error {
-	before, err := cpuOf(sidecars)
+func (s *side) round(ctx context.Context, requests int, class string, sidecars []*lab.Container) error {
+	before, err := cpuOf(class, sidecars)
 	if err != nil {
 		return err
 	}
@@ -188,7 +190,7 @@ func (s *side) round(ctx context.Context, requests int, sidecars []*lab.Containe
 		}
 		s.times = append(s.times, time.Since(begin))
 	}
-	after, err := cpuOf(sidecars)
+	after, err := cpuOf(class, sidecars)
 	s.cpu += after - before
 	return err
 }
@@ -198,11 +200,12 @@ func (s *side) percentile(p int) time.Duration {
 	return s.times[len(s.times)*p/100].Round(time.Microsecond)
 }
 
-// cpuOf returns what the processes of sidecars have used of the processors.
-func cpuOf(sidecars []*lab.Container) (time.Duration, error) {
+// cpuOf returns what the processes of sidecars have used of the processors. In a lab a
+// proxy's program is named as its class.
+func cpuOf(class string, sidecars []*lab.Container) (time.Duration, error) {
 	var total time.Duration
 	for _, sidecar := range sidecars {
-		for _, program := range []string{"envoy", "outrigger-agent"} {
+		for _, program := range []string{class, "outrigger-agent"} {
 			pids, err := sidecar.PIDs(program)
 			if err != nil {
 				return 0, err

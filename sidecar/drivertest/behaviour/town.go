@@ -1,4 +1,4 @@
-package behaviour_test
+package behaviour
 
 // The town is the mesh that the rows ask. Its clients are the pods users/web, which
 // may do what the policies say, and users/thief, which may do next to nothing. Its servers are
@@ -26,7 +26,7 @@ metadata: {name: plain}
 ---
 apiVersion: v1
 kind: Pod
-metadata: {name: web, namespace: users, labels: {app: web}}
+metadata: {name: web, namespace: users, labels: {app: web, topology.kubernetes.io/zone: north}}
 spec:
   serviceAccountName: web
   containers: [{name: app, image: in-the-test}]
@@ -47,7 +47,7 @@ spec:
 # Two versions, each with a service account of its own, behind one service.
 apiVersion: v1
 kind: Pod
-metadata: {name: cart-v1, namespace: shop, labels: {app: cart, version: v1}}
+metadata: {name: cart-v1, namespace: shop, labels: {app: cart, version: v1, topology.kubernetes.io/zone: north}}
 spec:
   serviceAccountName: cart-v1
   containers:
@@ -63,7 +63,7 @@ spec:
 ---
 apiVersion: v1
 kind: Pod
-metadata: {name: cart-v2, namespace: shop, labels: {app: cart, version: v2}}
+metadata: {name: cart-v2, namespace: shop, labels: {app: cart, version: v2, topology.kubernetes.io/zone: south}}
 spec:
   serviceAccountName: cart-v2
   containers:

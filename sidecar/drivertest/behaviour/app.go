@@ -1,7 +1,6 @@
-package behaviour_test
+package behaviour
 
 import (
-	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -196,9 +195,4 @@ func echoStream(_ any, stream grpc.ServerStream) error {
 			return err
 		}
 	}
-}
-
-// dialer is a pod's, or the node's.
-type dialer interface {
-	Dial(ctx context.Context, network, address string) (net.Conn, error)
 }

@@ -1,9 +1,8 @@
-package behaviour_test
+package behaviour
 
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -29,6 +28,9 @@ const (
 	outsidePort = "8081"
 )
 
+// nodeAddress is the lab's node's.
+const nodeAddress = "198.18.0.1"
+
 const egressTemplate = `
 apiVersion: policy.openservicemesh.io/v1alpha1
 kind: Egress
@@ -38,12 +40,12 @@ spec:
 %s`
 
 // edge is what enters and leaves the mesh.
-var edge = []row{
-	{"Egress denied", "What no Egress allows does not leave the mesh.", func(t *testing.T, w *world) {
+var edge = []Row{
+	{"Egress denied", "What no Egress allows does not leave the mesh.", ofEvery, func(t *testing.T, w *world) {
 		w.serveOutside(t)
 		w.eventually(t, func() error { return w.notOut(t, "users/web") })
 	}},
-	{"Egress allowed", "An Egress lets its sources call its hosts at its ports, by HTTP and by address, and nobody else.", func(t *testing.T, w *world) {
+	{"Egress allowed", "An Egress lets its sources call its hosts at its ports, by HTTP and by address, and nobody else.", ofClient(mesh.FeatureEgressHTTP, mesh.FeatureEgressTCP), func(t *testing.T, w *world) {
 		w.serveOutside(t)
 		if err := w.Apply(t.Context(), "egress.yaml", fmt.Sprintf(egressTemplate, "  hosts: ["+outsideHost+"]\n  ports: [{number: "+outsidePort+", protocol: http}]\n")); err != nil {
 			t.Fatal(err)
@@ -61,7 +63,8 @@ var edge = []row{
 		}
 		w.get(t, "users/web", "http://"+net.JoinHostPort(nodeAddress, outsidePort)+"/", isOutside)
 	}},
-	{"Egress for all", "With enableEgress everything outside of the mesh may be called, and what is inside is still called over mTLS.", func(t *testing.T, w *world) {
+	{"Egress by server name", "An Egress lets TLS out by the server's name, and passes it through as it is.", ofClient(mesh.FeatureEgressTLS), testEgressTLS},
+	{"Egress for all", "With enableEgress everything outside of the mesh may be called, and what is inside is still called over mTLS.", ofClient(mesh.FeatureEgressTCP), func(t *testing.T, w *world) {
 		w.serveOutside(t)
 		if err := w.Apply(t.Context(), "mesh.yaml", strings.Replace(meshConfig("", ""), "enableEgress: false", "enableEgress: true", 1)); err != nil {
 			t.Fatal(err)
@@ -70,7 +73,7 @@ var edge = []row{
 		w.get(t, "users/thief", "http://"+outsideHost+":"+outsidePort+"/", isOutside)
 		w.get(t, "users/thief", cartV1, isStatus(http.StatusForbidden))
 	}},
-	{"Ingress in plaintext", "An IngressBackend lets its source addresses in without a certificate, and no other address.", func(t *testing.T, w *world) {
+	{"Ingress in plaintext", "An IngressBackend lets its source addresses in without a certificate, and no other address.", ofServer(mesh.FeatureIngress), func(t *testing.T, w *world) {
 		outsider := w.pod(t, "plain/outsider").Addresses()[0].String()
 		url := "http://" + net.JoinHostPort(w.pod(t, "shop/cart-v1").Addresses()[0].String(), "8080") + "/cart"
 		w.apply(t, "ingress.yaml", ingress("cart-v1", "http", "", "{kind: IPRange, name: "+outsider+"/32}"))
@@ -80,29 +83,29 @@ var edge = []row{
 		}
 		w.get(t, "users/web", cartV1, isFrom("cart-v1"))
 	}},
-	{"Opened again for some only", "A port that was open to everybody, was closed, and is opened to some lets nobody else in, not for a moment.", testOpenedForSome},
-	{"Ingress with a client certificate", "An IngressBackend with a principal lets in who has its certificate, and nobody else.", func(t *testing.T, w *world) {
+	{"Opened again for some only", "A port that was open to everybody, was closed, and is opened to some lets nobody else in, not for a moment.", ofServer(mesh.FeaturePermissiveTLS, mesh.FeatureIngress), testOpenedForSome},
+	{"Ingress with a client certificate", "An IngressBackend with a principal lets in who has its certificate, and nobody else.", ofServer(mesh.FeatureIngressTLS), func(t *testing.T, w *world) {
 		address := net.JoinHostPort(w.pod(t, "shop/cart-v1").Addresses()[0].String(), "8080")
 		w.apply(t, "ingress.yaml", ingress("cart-v1", "https", "    tls: {skipClientCertValidation: false, sniHosts: [in.example.com]}\n",
 			"{kind: AuthenticatedPrincipal, name: gateway.edge.cluster.local}"))
 		gateway := w.certificate(t, mesh.Identity{TrustDomain: "cluster.local", Namespace: "edge", ServiceAccount: "gateway"})
 		other := w.certificate(t, mesh.Identity{TrustDomain: "cluster.local", Namespace: "edge", ServiceAccount: "other"})
-		w.eventually(t, func() error { return w.enter(t, address, []tls.Certificate{gateway}, http.StatusOK) })
-		if err := w.enter(t, address, []tls.Certificate{other}, http.StatusForbidden); err != nil {
+		w.eventually(t, func() error { return w.enter(t, address, ingressTLS(gateway), http.StatusOK) })
+		if err := w.enter(t, address, ingressTLS(other), http.StatusForbidden); err != nil {
 			t.Errorf("with another's certificate: %v", err)
 		}
-		if err := w.enter(t, address, nil, 0); err != nil {
+		if err := w.enter(t, address, ingressTLS(), 0); err != nil {
 			t.Errorf("without a certificate: %v", err)
 		}
 	}},
-	{"Ingress without a client certificate", "With skipClientCertValidation TLS is enough, from the source addresses.", func(t *testing.T, w *world) {
+	{"Ingress without a client certificate", "With skipClientCertValidation TLS is enough, from the source addresses.", ofServer(mesh.FeatureIngressTLS), func(t *testing.T, w *world) {
 		address := net.JoinHostPort(w.pod(t, "shop/cart-v1").Addresses()[0].String(), "8080")
 		outsider := w.pod(t, "plain/outsider").Addresses()[0].String()
 		w.apply(t, "ingress.yaml", ingress("cart-v1", "https", "    tls: {skipClientCertValidation: true, sniHosts: [in.example.com]}\n",
 			"{kind: IPRange, name: "+outsider+"/32}"))
-		w.eventually(t, func() error { return w.enter(t, address, nil, http.StatusOK) })
+		w.eventually(t, func() error { return w.enter(t, address, ingressTLS(), http.StatusOK) })
 	}},
-	{"External authorization", "The mesh's authorization service is asked about every request, and its no is final.", func(t *testing.T, w *world) {
+	{"External authorization", "The mesh's authorization service is asked about every request, and its no is final.", ofServer(mesh.FeatureExternalAuthorization), func(t *testing.T, w *world) {
 		const node = nodeAddress
 		listener, err := w.Lab().Node().Listen(t.Context(), "tcp", net.JoinHostPort(node, "9191"))
 		if err != nil {
@@ -134,31 +137,11 @@ spec:
 `, service, protocol, tls, source)
 }
 
-// enter asks from outside over TLS. A want of 0 is that there is no answer.
-func (w *world) enter(t *testing.T, address string, certificates []tls.Certificate, want int) error {
-	t.Helper()
-	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
-		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return w.pod(t, "plain/outsider").Dial(ctx, network, address)
-		},
-		DisableKeepAlives: true,
-		TLSClientConfig:   &tls.Config{RootCAs: w.roots(t), ServerName: "in.example.com", Certificates: certificates, InsecureSkipVerify: true},
-	}}
-	r, err := w.sendBy(client, request{url: "https://in.example.com/cart"})
-	if want == 0 {
-		if err == nil {
-			return fmt.Errorf("the answer is %d, want none", r.Status)
-		}
-		return nil
-	}
-	if err != nil || r.Status != want {
-		return fmt.Errorf("the answer is %d, %v, want %d", r.Status, err, want)
-	}
-	return nil
+// ingressTLS is TLS of a client outside of the mesh, which calls the host of an
+// IngressBackend and has its own reasons to trust it.
+func ingressTLS(certificates ...tls.Certificate) *tls.Config {
+	return &tls.Config{ServerName: "in.example.com", Certificates: certificates, InsecureSkipVerify: true}
 }
-
-// nodeAddress is the lab's node's.
-const nodeAddress = "198.18.0.1"
 
 // serveOutside answers on the node, which is not in the mesh.
 func (w *world) serveOutside(t *testing.T) {
@@ -206,79 +189,6 @@ func (authorizer) Check(_ context.Context, r *authv3.CheckRequest) (*authv3.Chec
 	}, nil
 }
 
-// testWrongServer has an endpoint of cart-v1's be another server.
-func testWrongServer(t *testing.T, w *world) {
-	// The pod says that it has a sidecar, so the mesh calls it, and has none.
-	w.apply(t, "impostor.yaml", `
-apiVersion: v1
-kind: Service
-metadata: {name: impostor, namespace: shop}
-spec: {selector: {app: impostor}, ports: [{name: http, port: 80, targetPort: 8080}]}
----
-apiVersion: v1
-kind: Pod
-metadata:
-  name: impostor
-  namespace: shop
-  labels: {app: impostor}
-  annotations: {openservicemesh.io/sidecar-status: '{"version":1,"class":"envoy"}'}
-spec:
-  serviceAccountName: cart-v1
-  containers: [{name: app, image: in-the-test, ports: [{containerPort: 8080}]}]
-`)
-	listener, err := w.pod(t, "shop/impostor").Listen(t.Context(), "tcp", ":8080")
-	if err != nil {
-		t.Fatal(err)
-	}
-	present := w.certificate(t, mesh.Identity{TrustDomain: "cluster.local", Namespace: "shop", ServiceAccount: "impostor"})
-	server := &http.Server{
-		ReadHeaderTimeout: 10 * time.Second, Handler: &application{pod: "impostor", failures: map[string]int{}, seen: map[string]int{}},
-		ErrorLog: log.New(io.Discard, "", 0),
-	}
-	defer server.Close()
-	go server.Serve(tls.NewListener(listener, &tls.Config{
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &present, nil },
-		ClientAuth:     tls.RequireAnyClientCert, NextProtos: []string{"http/1.1"},
-	}))
-	w.get(t, "users/web", "http://impostor.shop/cart", isStatus(http.StatusServiceUnavailable))
-	w.eventually(t, func() error {
-		for line := range strings.Lines(w.logs.of("users/web/outrigger-proxy")) {
-			if strings.Contains(line, "impostor.shop") && strings.Contains(strings.ToLower(line), "verif") {
-				return nil
-			}
-		}
-		return errors.New("the client's proxy has not logged that the certificate is wrong")
-	})
-	// With the right certificate the same server is called: nothing else kept it away.
-	present = w.certificate(t, mesh.Identity{TrustDomain: "cluster.local", Namespace: "shop", ServiceAccount: "cart-v1"})
-	w.get(t, "users/web", "http://impostor.shop/cart", isFrom("impostor"))
-}
-
-// testOwnTLS speaks TLS of the application's with the application.
-func testOwnTLS(t *testing.T, w *world) {
-	speak := func(from string) error {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		conn, err := w.pod(t, from).Dial(ctx, "tcp", "cart-v1.shop:8443")
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		client := tls.Client(conn, &tls.Config{ServerName: "own.example.com", InsecureSkipVerify: true})
-		if err := client.HandshakeContext(ctx); err != nil {
-			return err
-		}
-		if name := client.ConnectionState().PeerCertificates[0].Subject.CommonName; name != "own" {
-			return fmt.Errorf("the certificate is of %q, want the application's own", name)
-		}
-		return nil
-	}
-	w.eventually(t, func() error { return speak("users/web") })
-	if err := speak("users/thief"); err == nil || errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("the thief's handshake ends with %v, want that the connection is closed", err)
-	}
-}
-
 // testOpenedForSome has a proxy that remembers what it let in before.
 func testOpenedForSome(t *testing.T, w *world) {
 	url := "http://" + net.JoinHostPort(w.pod(t, "shop/cart-v1").Addresses()[0].String(), "8080") + "/cart"
@@ -324,5 +234,45 @@ func testOpenedForSome(t *testing.T, w *world) {
 	close(stop)
 	if n := <-let; n > 0 {
 		t.Errorf("the outsider was let in %d times", n)
+	}
+}
+
+// testEgressTLS calls a server of the outside over TLS, which the mesh cannot read.
+func testEgressTLS(t *testing.T, w *world) {
+	const port = "8444"
+	listener, err := w.Lab().Node().Listen(t.Context(), "tcp", net.JoinHostPort(nodeAddress, port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, ErrorLog: log.New(io.Discard, "", 0), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "outside")
+	}), TLSConfig: &tls.Config{Certificates: []tls.Certificate{ownCertificate(t)}}}
+	go server.ServeTLS(listener, "", "")
+	t.Cleanup(func() { server.Close() })
+	call := func(pod, name string) (reply, error) {
+		client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
+			DialContext: w.pod(t, pod).Dial, DisableKeepAlives: true,
+			TLSClientConfig: &tls.Config{ServerName: name, InsecureSkipVerify: true, VerifyConnection: func(state tls.ConnectionState) error {
+				if own := state.PeerCertificates[0].Subject.CommonName; own != "own" {
+					return fmt.Errorf("the certificate is of %q, want the server's own", own)
+				}
+				return nil
+			}},
+		}}
+		return w.sendBy(client, request{url: "https://" + outsideHost + ":" + port + "/"})
+	}
+	w.apply(t, "egress.yaml", fmt.Sprintf(egressTemplate, "  hosts: ["+outsideHost+"]\n  ports: [{number: "+port+", protocol: https}]\n"))
+	w.eventually(t, func() error {
+		r, err := call("users/web", outsideHost)
+		if err != nil {
+			return err
+		}
+		return isOutside(r)
+	})
+	if r, err := call("users/web", "other.example.com"); err == nil {
+		t.Errorf("another server name gets %d %q", r.Status, r.Body)
+	}
+	if r, err := call("users/thief", outsideHost); err == nil {
+		t.Errorf("the thief gets %d %q", r.Status, r.Body)
 	}
 }

@@ -1,0 +1,111 @@
+package behaviour
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+const (
+	cart   = "http://cart.shop/cart"
+	cartV1 = "http://cart-v1.shop/cart"
+	cartV2 = "http://cart-v2.shop/cart"
+)
+
+// webIdentity is that of users/web.
+var webIdentity = mesh.Identity{TrustDomain: "cluster.local", Namespace: "users", ServiceAccount: "web"}
+
+// access is who may call what.
+var access = []Row{
+	{"Denied by default", "A client that no TrafficTarget names reaches nothing: its own proxy does not know the way, and the server denies who gets around that.", ofEvery, func(t *testing.T, w *world) {
+		for _, url := range []string{"http://db.shop:8080/cart", "http://cart-v2.shop/cart"} {
+			if r, err := w.send(w.pod(t, "users/thief"), request{url: url}); err == nil && r.Status < 400 {
+				t.Errorf("the thief gets %d from %s", r.Status, url)
+			}
+		}
+		thief := w.certificate(t, mesh.Identity{TrustDomain: "cluster.local", Namespace: "users", ServiceAccount: "thief"})
+		w.eventually(t, func() error { return w.callDirectly(t, "shop/db-0", "db", http.StatusForbidden, thief) })
+		web := w.certificate(t, webIdentity)
+		w.eventually(t, func() error { return w.callDirectly(t, "shop/db-0", "db", http.StatusOK, web) })
+	}},
+	{"Allowed by one rule only", "Each rule is for itself: who may ask for one path gets 403 for another.", ofEvery, func(t *testing.T, w *world) {
+		w.get(t, "users/thief", "http://cart-v1.shop/window", isFrom("cart-v1"))
+		w.get(t, "users/thief", cartV1, isStatus(http.StatusForbidden))
+	}},
+	{"Allowed by path", "A TrafficTarget lets its sources ask for the paths of its routes, and for no others.", ofEvery, func(t *testing.T, w *world) {
+		w.get(t, "users/web", cartV1, isFrom("cart-v1"))
+		w.get(t, "users/web", cartV1+"/items", isFrom("cart-v1"))
+		w.get(t, "users/web", "http://cart-v1.shop/admin", isStatus(http.StatusForbidden))
+	}},
+	{"Allowed by method", "A route's methods are the only ones.", ofEvery, func(t *testing.T, w *world) {
+		w.ask(t, "users/web", request{method: http.MethodPut, url: cartV1 + "/items"}, ok)
+		w.ask(t, "users/web", request{method: http.MethodDelete, url: cartV1 + "/items"}, isStatus(http.StatusForbidden))
+	}},
+	{"Allowed by header", "A route's headers must all be there.", ofServer(mesh.FeatureHeaderMatches), func(t *testing.T, w *world) {
+		w.apply(t, "ticket.yaml", `
+apiVersion: specs.smi-spec.io/v1alpha4
+kind: HTTPRouteGroup
+metadata: {name: ticket, namespace: shop}
+spec: {matches: [{name: ticket, pathRegex: /gate, methods: [GET], headers: [{x-ticket: "gold|silver"}]}]}
+---
+apiVersion: access.smi-spec.io/v1alpha3
+kind: TrafficTarget
+metadata: {name: ticket, namespace: shop}
+spec:
+  destination: {kind: ServiceAccount, name: cart-v1, namespace: shop}
+  sources: [{kind: ServiceAccount, name: web, namespace: users}]
+  rules: [{kind: HTTPRouteGroup, name: ticket}]
+`)
+		const gate = "http://cart-v1.shop/gate"
+		w.ask(t, "users/web", request{url: gate, header: http.Header{"X-Ticket": {"silver"}}}, isFrom("cart-v1"))
+		for _, ticket := range []string{"tin", "golden", ""} {
+			w.ask(t, "users/web", request{url: gate, header: http.Header{"X-Ticket": {ticket}}}, isStatus(http.StatusForbidden))
+		}
+		w.get(t, "users/web", gate, isStatus(http.StatusForbidden))
+	}},
+	{"Spoofed headers", "Who calls is read from the certificate: headers that claim an identity change nothing, and what the application is told of the client's certificate is true.", ofEvery, func(t *testing.T, w *world) {
+		claims := http.Header{
+			"X-Forwarded-Client-Cert": {"By=spiffe://cluster.local/ns/shop/sa/cart-v1;URI=" + webIdentity.String()},
+			"Serviceidentity":         {"web.users"},
+			"X-Forwarded-For":         {"10.0.0.1"},
+		}
+		w.ask(t, "users/thief", request{url: cartV1, header: claims}, isStatus(http.StatusForbidden))
+		claims.Set("X-Forwarded-Client-Cert", "URI=spiffe://cluster.local/ns/shop/sa/admin")
+		got := w.ask(t, "users/web", request{url: cartV1, header: claims}, ok)
+		for _, certificate := range got.answer.Header.Values("X-Forwarded-Client-Cert") {
+			if strings.Contains(certificate, "admin") || !strings.Contains(certificate, webIdentity.String()) {
+				t.Errorf("the application is told of %q, want the client's own identity or nothing", certificate)
+			}
+		}
+	}},
+	{"A service with two service accounts", "A service whose endpoints have different service accounts is called like any other, and each endpoint is verified by its own name.", ofEvery, func(t *testing.T, w *world) {
+		seen := map[string]bool{}
+		w.eventually(t, func() error {
+			r, err := w.send(w.pod(t, "users/web"), request{url: cart})
+			if err != nil || r.Status != http.StatusOK {
+				return fmt.Errorf("%d %s %v", r.Status, r.Body, err)
+			}
+			if seen[r.Pod] = true; !seen["cart-v1"] || !seen["cart-v2"] {
+				return fmt.Errorf("only %v have answered", seen)
+			}
+			return nil
+		})
+	}},
+	{"A pod calls itself", "A pod that calls its own Service is let in by its own identity, and comes back by the loopback.", ofEvery, func(t *testing.T, w *world) {
+		got := w.get(t, "shop/cart-v1", cartV1, isFrom("cart-v1"))
+		if host, _, _ := net.SplitHostPort(got.From); host != "127.0.0.6" {
+			t.Errorf("the application saw %s, want 127.0.0.6", got.From)
+		}
+	}},
+	{"A pod without a service", "A pod that no service leads to is called by its own address, over mTLS and by the same rules.", ofEvery, func(t *testing.T, w *world) {
+		url := "http://" + net.JoinHostPort(w.pod(t, "shop/lone").Addresses()[0].String(), "8080") + "/cart"
+		w.get(t, "users/web", url, isFrom("lone"))
+		if r, err := w.send(w.pod(t, "users/thief"), request{url: url}); err == nil && r.Status < 400 {
+			t.Errorf("the thief gets %d", r.Status)
+		}
+	}},
+}

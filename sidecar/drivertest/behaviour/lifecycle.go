@@ -1,0 +1,200 @@
+package behaviour
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/outrigger-mesh/outrigger/internal/localmesh"
+)
+
+// lifecycle is what happens when something changes or ends.
+var lifecycle = []Row{
+	{"The controller is killed", "Requests go on without the controller, and when it is back no proxy is sent what it has.", ofEvery, testControllerKilled},
+	{"The proxy is killed", "A proxy that dies is started again by its agent.", ofEvery, func(t *testing.T, w *world) {
+		w.get(t, "users/web", cartV1, ok)
+		container := w.pod(t, "shop/cart-v1").Container("outrigger-proxy")
+		before := container.Restarts()
+		// In the lab the program has the name of its class. Some proxies are several processes.
+		pids, err := container.PIDs(w.Server)
+		if err != nil || len(pids) == 0 {
+			t.Fatalf("the proxy is processes %v, %v", pids, err)
+		}
+		for _, pid := range pids {
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+				t.Fatal(err)
+			}
+		}
+		w.eventually(t, func() error {
+			now, err := container.PIDs(w.Server)
+			if err == nil && (len(now) == 0 || slices.Contains(pids, now[0])) {
+				err = errors.New("the proxy was not started again")
+			}
+			return err
+		})
+		w.get(t, "users/web", cartV1, isFrom("cart-v1"))
+		if container.Restarts() != before {
+			t.Error("the container was restarted, want that the agent restarts the proxy")
+		}
+	}},
+	{"The agent is killed", "A sidecar whose agent dies is restarted with it.", ofEvery, func(t *testing.T, w *world) {
+		container := w.pod(t, "shop/cart-v1").Container("outrigger-proxy")
+		before := container.Restarts()
+		if err := container.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		w.eventually(t, func() error {
+			if container.Restarts() == before {
+				return errors.New("the container was not restarted")
+			}
+			return nil
+		})
+		w.get(t, "users/web", cartV1, isFrom("cart-v1"))
+	}},
+	{"Pods are moved", "The pods of a running service move from the clients' class to the servers', one by one, while clients of both classes call it, and no request fails.", ofEvery, testMigration},
+	{"Certificates are renewed", "Certificates are renewed while requests run, and none of them fails.", ofEvery, testRenewal},
+	{"The root is rotated", "The mesh moves to another root while requests run, and none of them fails.", ofEvery, testRotation},
+}
+
+// settled returns the connections when nothing more is sent: what the row before has
+// changed has arrived.
+func (w *world) settled(t *testing.T) []localmesh.Proxy {
+	t.Helper()
+	var last []localmesh.Proxy
+	since := time.Now()
+	w.eventually(t, func() error {
+		now, err := w.Proxies(t.Context())
+		if err != nil {
+			return err
+		}
+		if !slices.Equal(now, last) {
+			last, since = now, time.Now()
+		}
+		for _, c := range now {
+			if c.State != "Current" && c.State != "Empty" {
+				return fmt.Errorf("%s is %s", c.Name, c.State)
+			}
+		}
+		if quiet := time.Since(since); quiet < 2*time.Second {
+			return fmt.Errorf("something was sent %s ago", quiet)
+		}
+		return nil
+	})
+	return last
+}
+
+func testControllerKilled(t *testing.T, w *world) {
+	before := w.settled(t)
+	l := w.startLoad(w.pod(t, "users/web"), cartV1, 4)
+	l.more(t, 50)
+	if err := w.KillController(); err != nil {
+		t.Fatal(err)
+	}
+	l.more(t, 200)
+	if err := w.StartController(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.eventuallyWithin(t, time.Minute, func() error {
+		now, err := w.Proxies(t.Context())
+		if err != nil {
+			return err
+		}
+		if len(now) != len(before) {
+			return fmt.Errorf("%d of %d proxies are connected", len(now), len(before))
+		}
+		return nil
+	})
+	l.more(t, 200)
+	l.end(t)
+	now, err := w.Proxies(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range now {
+		if c.Resources != 0 {
+			t.Errorf("%s was sent %d resources by a controller that knows nothing new", c.Name, c.Resources)
+		}
+	}
+	// And it does its work again.
+	w.apply(t, "split.yaml", fmt.Sprintf(splitTemplate, 0, 100))
+	w.get(t, "users/web", cart, isFrom("cart-v2"))
+}
+
+func testRenewal(t *testing.T, w *world) {
+	w.shortLives(t)
+	l := w.startLoad(w.pod(t, "users/web"), cartV1, 4)
+	seen := map[string]bool{}
+	w.eventuallyWithin(t, 90*time.Second, func() error {
+		leaf, err := w.certificateOf(t, "shop/cart-v1")
+		if err != nil {
+			return err
+		}
+		if seen[leaf.SerialNumber.String()] = true; len(seen) < 3 {
+			return fmt.Errorf("%d certificates were shown, want 3", len(seen))
+		}
+		return nil
+	})
+	l.end(t)
+}
+
+// certificateOf returns the certificate that a pod's server shows.
+func (w *world) certificateOf(t *testing.T, pod string) (*x509.Certificate, error) {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	conn, err := w.Lab().Node().Dial(ctx, "tcp", net.JoinHostPort(w.pod(t, pod).Addresses()[0].String(), "8080"))
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	var leaf *x509.Certificate
+	client := tls.Client(conn, &tls.Config{
+		ServerName: "cart-v1.shop.sa.cluster.local", InsecureSkipVerify: true,
+		VerifyConnection: func(state tls.ConnectionState) error {
+			leaf = state.PeerCertificates[0]
+			return nil
+		},
+	})
+	// That the server wants a certificate of us comes after it has shown its own.
+	_ = client.HandshakeContext(ctx)
+	if leaf == nil {
+		return nil, errors.New("no certificate was shown")
+	}
+	return leaf, nil
+}
+
+// shortLives makes certificates end soon, until the test's end.
+func (w *world) shortLives(t *testing.T) {
+	t.Helper()
+	if err := w.Apply(t.Context(), "mesh.yaml", meshConfig("", "")+"  certificate: {serviceCertValidityDuration: 10s}\n"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.Apply(context.WithoutCancel(t.Context()), "mesh.yaml", meshConfig("", "")); err != nil {
+			t.Error(err)
+		}
+	})
+	// What is valid for a day is renewed when its agent begins anew.
+	for _, pod := range []string{"users/web", "shop/cart-v1"} {
+		if err := w.pod(t, pod).Container("outrigger-proxy").Kill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.eventually(t, func() error {
+		leaf, err := w.certificateOf(t, "shop/cart-v1")
+		if err != nil {
+			return err
+		}
+		if life := time.Until(leaf.NotAfter); life > time.Minute {
+			return fmt.Errorf("the certificate is valid for another %s", life)
+		}
+		return nil
+	})
+	w.get(t, "users/web", cartV1, isFrom("cart-v1"))
+}

@@ -1,0 +1,202 @@
+package behaviour
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// observability is what can be seen from outside.
+var observability = []Row{
+	{"Probes through the agent", "The kubelet's HTTP, HTTPS, TCP and gRPC probes of every container are answered by the agent, which asks the application.", ofEvery, testProbes},
+	{"Metrics", "Each proxy's metrics can be scraped at port 15010, and count requests.", ofEvery, testMetrics},
+	{"Access logs", "Both proxies write a JSON object for each request, with the same names of fields and who is at the other end.", ofBoth(mesh.FeatureAccessLogs), testAccessLogs},
+	{"Traces", "Both proxies send spans of one trace to the collector.", ofBoth(mesh.FeatureZipkinTracing), testTraces},
+}
+
+// testProbes asks as the kubelet does.
+func testProbes(t *testing.T, w *world) {
+	pod := w.pod(t, "shop/cart-v1")
+	probes := 0
+	for _, c := range pod.Object().Spec.Containers {
+		for _, probe := range []*probeOf{probeURL(c.LivenessProbe), probeURL(c.ReadinessProbe), probeURL(c.StartupProbe)} {
+			if probe == nil || c.Name == "outrigger-proxy" {
+				continue
+			}
+			probes++
+			url := "http://" + net.JoinHostPort(pod.Addresses()[0].String(), probe.port) + probe.path
+			w.eventually(t, func() error {
+				r, err := w.send(w.Lab().Node(), request{url: url, header: probe.header})
+				if err != nil || r.Status != http.StatusOK {
+					return fmt.Errorf("%s of container %s: %d %s %v", url, c.Name, r.Status, r.Body, err)
+				}
+				return nil
+			})
+		}
+	}
+	if probes != 4 {
+		t.Errorf("%d probes were found, want 4", probes)
+	}
+	// It is the application that is asked.
+	app := w.apps["shop/cart-v1"]
+	if app.count("/probe/http") == 0 || app.count("/probe/https") == 0 {
+		t.Error("the application was not asked")
+	}
+	app.setBroken(http.StatusInternalServerError)
+	defer app.setBroken(0)
+	probe := probeURL(pod.Object().Spec.Containers[0].LivenessProbe)
+	r, err := w.send(w.Lab().Node(), request{url: "http://" + net.JoinHostPort(pod.Addresses()[0].String(), probe.port) + probe.path})
+	if err != nil || r.Status < 400 {
+		t.Errorf("the probe of a broken application is answered with %d, %v", r.Status, err)
+	}
+}
+
+// probeOf is a probe that the kubelet would ask.
+type probeOf struct {
+	port, path string
+	header     map[string][]string
+}
+
+// probeURL returns what the kubelet would ask; all probes of injected pods are HTTP.
+func probeURL(p *corev1.Probe) *probeOf {
+	if p == nil || p.HTTPGet == nil {
+		return nil
+	}
+	out := &probeOf{port: p.HTTPGet.Port.String(), path: p.HTTPGet.Path, header: map[string][]string{}}
+	for _, h := range p.HTTPGet.HTTPHeaders {
+		out.header[h.Name] = append(out.header[h.Name], h.Value)
+	}
+	return out
+}
+
+// testTraces collects spans as Zipkin does.
+func testTraces(t *testing.T, w *world) {
+	const node = nodeAddress
+	listener, err := w.Lab().Node().Listen(t.Context(), "tcp", net.JoinHostPort(node, "9411"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	services := map[string]map[string]bool{}
+	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		var spans []struct {
+			TraceID       string `json:"traceId"`
+			LocalEndpoint struct {
+				ServiceName string `json:"serviceName"`
+			} `json:"localEndpoint"`
+		}
+		if err := json.NewDecoder(r.Body).Decode(&spans); err == nil {
+			mu.Lock()
+			for _, s := range spans {
+				if services[s.TraceID] == nil {
+					services[s.TraceID] = map[string]bool{}
+				}
+				services[s.TraceID][s.LocalEndpoint.ServiceName] = true
+			}
+			mu.Unlock()
+		}
+		out.WriteHeader(http.StatusAccepted)
+	})}
+	go server.Serve(listener)
+	defer server.Close()
+	w.configure(t, "", `tracing: {enable: true, address: "`+node+`", port: 9411, sampledFraction: "1.0"}`)
+	w.eventually(t, func() error {
+		if _, err := w.send(w.pod(t, "users/web"), request{url: cartV1}); err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for _, of := range services {
+			if len(of) >= 2 {
+				return nil
+			}
+		}
+		return fmt.Errorf("no trace has spans of two proxies: %v", services)
+	})
+}
+
+// testMetrics wants that a count of requests grows with them.
+func testMetrics(t *testing.T, w *world) {
+	const requests = 20
+	for _, pod := range []string{"users/web", "shop/cart-v1"} {
+		url := "http://" + net.JoinHostPort(w.pod(t, pod).Addresses()[0].String(), "15010") + "/stats/prometheus"
+		scrape := func() map[string]float64 {
+			return samples(w.ask(t, "plain/outsider", request{url: url}, ok).Body)
+		}
+		before := scrape()
+		for range requests {
+			w.get(t, "users/web", cartV1, ok)
+		}
+		w.eventually(t, func() error {
+			for name, now := range scrape() {
+				if strings.Contains(name, "_rq_") || strings.Contains(name, "request") {
+					if now-before[name] >= requests {
+						return nil
+					}
+				}
+			}
+			return fmt.Errorf("of %s no count of requests has grown by %d", pod, requests)
+		})
+	}
+}
+
+// samples returns the values of a page in Prometheus's text format, by name and labels.
+func samples(page string) map[string]float64 {
+	all := map[string]float64{}
+	for line := range strings.Lines(page) {
+		line = strings.TrimSpace(line)
+		at := strings.LastIndexByte(line, ' ')
+		if at < 0 || strings.HasPrefix(line, "#") {
+			continue
+		}
+		if value, err := strconv.ParseFloat(line[at+1:], 64); err == nil {
+			all[line[:at]] = value
+		}
+	}
+	return all
+}
+
+// testAccessLogs looks for one request in the output of both proxies.
+func testAccessLogs(t *testing.T, w *world) {
+	w.ask(t, "users/web", request{url: cartV1 + "/logged", header: http.Header{"User-Agent": {"behaviour"}}}, isFrom("cart-v1"))
+	for pod, peer := range map[string]struct{ field, identity string }{
+		"users/web":    {"upstream_peer", "spiffe://cluster.local/ns/shop/sa/cart-v1"},
+		"shop/cart-v1": {"downstream_peer", webIdentity.String()},
+	} {
+		w.eventually(t, func() error {
+			err := errors.New("it is not there")
+			for line := range strings.Lines(w.logs.of(pod + "/outrigger-proxy")) {
+				var entry map[string]any
+				if json.Unmarshal([]byte(line), &entry) != nil || entry["path"] != "/cart/logged" {
+					continue
+				}
+				want := map[string]any{"method": "GET", "path": "/cart/logged", "authority": "cart-v1.shop", "response_code": "200", "user_agent": "behaviour", peer.field: peer.identity}
+				err = nil
+				for field, value := range want {
+					// Some write numbers as numbers.
+					if fmt.Sprint(entry[field]) != value {
+						err = errors.Join(err, fmt.Errorf("its %s is %v, want %v", field, entry[field], value))
+					}
+				}
+				if entry["duration"] == nil || entry["start_time"] == nil {
+					err = errors.Join(err, fmt.Errorf("it says no time: %s", line))
+				}
+			}
+			if err != nil {
+				return fmt.Errorf("the request in the log of %s: %w", pod, err)
+			}
+			return nil
+		})
+	}
+}

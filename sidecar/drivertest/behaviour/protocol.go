@@ -1,0 +1,201 @@
+package behaviour
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// protocols are what else than HTTP/1 is spoken.
+var protocols = []Row{
+	{"TCP", "TCP passes over mTLS for the sources of a TCPRoute, and is closed for others before the application hears of them.", ofEvery, func(t *testing.T, w *world) {
+		w.eventually(t, func() error {
+			got, err := line(w.pod(t, "users/web"), "cart-v1.shop:9000", "echo\n")
+			if err != nil || got != "echo\n" {
+				return fmt.Errorf("%q, %v", got, err)
+			}
+			return nil
+		})
+		if got, err := line(w.pod(t, "users/thief"), "cart-v1.shop:9000", "echo\n"); !isClosed(err) || got != "" {
+			t.Errorf("the thief reads %q (%v), want that the connection is closed", got, err)
+		}
+	}},
+	{"Server-first TCP", "A server that speaks first is heard by a client that says nothing, and by nobody who may not call it.", ofBoth(mesh.FeatureServerFirst), func(t *testing.T, w *world) {
+		w.eventually(t, func() error {
+			got, err := line(w.pod(t, "users/web"), "cart-v1.shop:3306", "")
+			if err != nil || got != "hello from cart-v1\n" {
+				return fmt.Errorf("%q, %v", got, err)
+			}
+			return nil
+		})
+		if got, err := line(w.pod(t, "users/thief"), "cart-v1.shop:3306", ""); !isClosed(err) || got != "" {
+			t.Errorf("the thief reads %q (%v), want that the connection is closed", got, err)
+		}
+	}},
+	{"An application's own TLS", "TLS of the application's own passes through mTLS, end to end.", ofEvery, testOwnTLS},
+	{"gRPC streaming", "A stream of messages goes both ways while it is open.", ofBoth(mesh.FeatureHTTP2), testStreaming},
+	{"WebSocket", "An upgraded connection carries bytes both ways.", ofBoth(mesh.FeatureWebSocket), func(t *testing.T, w *world) {
+		w.eventually(t, func() error { return webSocket(w.pod(t, "users/web"), "cart-v1.shop:80") })
+	}},
+	{"Headless", "The addresses of a headless service and the names of its pods are called over mTLS.", ofEvery, func(t *testing.T, w *world) {
+		w.get(t, "users/web", "http://db.shop:8080/cart", isFrom("db-0"))
+		w.get(t, "users/web", "http://db-0.db.shop:8080/cart", isFrom("db-0"))
+		if r, err := w.send(w.pod(t, "users/thief"), request{url: "http://db-0.db.shop:8080/cart"}); err == nil && r.Status < 400 {
+			t.Errorf("the thief gets %d", r.Status)
+		}
+	}},
+	{"IPv6", "A service is called by its IPv6 address as by that of IPv4.", ofBoth(mesh.FeatureIPv6), func(t *testing.T, w *world) {
+		six := func(ctx context.Context, _, address string) (net.Conn, error) {
+			return w.pod(t, "users/web").Dial(ctx, "tcp6", address)
+		}
+		client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: six, DisableKeepAlives: true}}
+		w.eventually(t, func() error {
+			r, err := w.sendBy(client, request{url: cart})
+			if err != nil || r.Status != http.StatusOK {
+				return fmt.Errorf("%d, %v", r.Status, err)
+			}
+			return nil
+		})
+	}},
+}
+
+// webSocket upgrades a connection and has a few bytes echoed.
+func webSocket(from dialer, address string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	conn, err := from.Dial(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+	fmt.Fprintf(conn, "GET /cart/ws HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n", address)
+	head := make([]byte, 0, 4096)
+	for !bytes.HasSuffix(head, []byte("\r\n\r\n")) {
+		one := make([]byte, 1)
+		if _, err := conn.Read(one); err != nil {
+			return fmt.Errorf("%w after %q", err, head)
+		}
+		head = append(head, one[0])
+	}
+	if !bytes.HasPrefix(head, []byte("HTTP/1.1 101")) {
+		return fmt.Errorf("the answer is %q", head)
+	}
+	for range 3 {
+		if _, err := conn.Write([]byte("ping")); err != nil {
+			return err
+		}
+		echo := make([]byte, 4)
+		if _, err := io.ReadFull(conn, echo); err != nil || string(echo) != "ping" {
+			return fmt.Errorf("the echo is %q, %v", echo, err)
+		}
+	}
+	return nil
+}
+
+// testOwnTLS speaks TLS of the application's with the application.
+func testOwnTLS(t *testing.T, w *world) {
+	speak := func(from string) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		conn, err := w.pod(t, from).Dial(ctx, "tcp", "cart-v1.shop:8443")
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		client := tls.Client(conn, &tls.Config{ServerName: "own.example.com", InsecureSkipVerify: true})
+		if err := client.HandshakeContext(ctx); err != nil {
+			return err
+		}
+		if name := client.ConnectionState().PeerCertificates[0].Subject.CommonName; name != "own" {
+			return fmt.Errorf("the certificate is of %q, want the application's own", name)
+		}
+		return nil
+	}
+	w.eventually(t, func() error { return speak("users/web") })
+	if err := speak("users/thief"); err == nil || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the thief's handshake ends with %v, want that the connection is closed", err)
+	}
+}
+
+// testStreaming has messages go both ways.
+func testStreaming(t *testing.T, w *world) {
+	stream := func(from string) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		conn, err := grpc.NewClient("passthrough:///cart-v1.shop:50051", grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+				return w.pod(t, from).Dial(ctx, "tcp", address)
+			}), grpc.WithDefaultCallOptions(grpc.ForceCodec(rawCodec{})))
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/town.Cart/Echo")
+		if err != nil {
+			return err
+		}
+		for i := range 5 {
+			sent := fmt.Appendf(nil, "message %d", i)
+			var got []byte
+			if err := s.SendMsg(&sent); err != nil && !errors.Is(err, io.EOF) {
+				return err
+			}
+			if err := s.RecvMsg(&got); err != nil {
+				return err
+			}
+			if string(got) != string(sent) {
+				return fmt.Errorf("%q comes back as %q", sent, got)
+			}
+		}
+		return nil
+	}
+	w.eventually(t, func() error { return stream("users/web") })
+	if err := stream("users/thief"); err == nil || !strings.Contains(err.Error(), "PermissionDenied") {
+		t.Errorf("the thief gets %v, want PermissionDenied", err)
+	}
+}
+
+// line dials, sends what there is to send, and returns the first line that comes.
+func line(from dialer, address, send string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	conn, err := from.Dial(ctx, "tcp", address)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+	if _, err := io.WriteString(conn, send); err != nil {
+		return "", err
+	}
+	var got []byte
+	for one := make([]byte, 1); ; {
+		if _, err := conn.Read(one); err != nil {
+			return string(got), err
+		}
+		got = append(got, one[0])
+		if one[0] == '\n' {
+			return string(got), nil
+		}
+	}
+}
+
+// isClosed reports whether an error says that the other end has closed.
+func isClosed(err error) bool {
+	var timeout net.Error
+	return err != nil && (!errors.As(err, &timeout) || !timeout.Timeout())
+}

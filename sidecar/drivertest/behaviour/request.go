@@ -1,0 +1,123 @@
+package behaviour
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// dialer is a pod's, or the node's.
+type dialer interface {
+	Dial(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// reply is what a client gets.
+type reply struct {
+	Status int
+	Body   string
+	Header http.Header
+	answer
+}
+
+// request is what a client asks for.
+type request struct {
+	method, url string
+	header      http.Header
+	body        string
+	// host is the Host header where it differs from the URL's.
+	host string
+	// timeout is the client's; 0 means 10 s.
+	timeout time.Duration
+}
+
+// send asks from a pod, by a connection of its own.
+func (w *world) send(from dialer, r request) (reply, error) {
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: from.Dial, DisableKeepAlives: true}}
+	defer client.CloseIdleConnections()
+	return w.sendBy(client, r)
+}
+
+func (w *world) sendBy(client *http.Client, r request) (reply, error) {
+	if r.method == "" {
+		r.method = http.MethodGet
+	}
+	ctx := context.Background()
+	if r.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, r.timeout)
+		defer cancel()
+	}
+	httpRequest, err := http.NewRequestWithContext(ctx, r.method, r.url, strings.NewReader(r.body))
+	if err != nil {
+		return reply{}, err
+	}
+	if r.header != nil {
+		httpRequest.Header = r.header
+	}
+	httpRequest.Host = r.host
+	response, err := client.Do(httpRequest)
+	if err != nil {
+		return reply{}, err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return reply{}, err
+	}
+	out := reply{Status: response.StatusCode, Body: string(body), Header: response.Header}
+	if response.StatusCode == http.StatusOK {
+		_ = json.Unmarshal(body, &out.answer)
+	}
+	return out, nil
+}
+
+// get asks until the answer is as wanted, and fails the test with the last one if that
+// does not come to be.
+func (w *world) get(t *testing.T, from, url string, want func(reply) error) reply {
+	t.Helper()
+	return w.ask(t, from, request{url: url}, want)
+}
+
+func (w *world) ask(t *testing.T, from string, r request, want func(reply) error) reply {
+	t.Helper()
+	var last reply
+	w.eventually(t, func() error {
+		var err error
+		if last, err = w.send(w.pod(t, from), r); err != nil {
+			return fmt.Errorf("%s from %s: %w", r.url, from, err)
+		}
+		if err := want(last); err != nil {
+			return fmt.Errorf("%s from %s: %w", r.url, from, err)
+		}
+		return nil
+	})
+	return last
+}
+
+// isStatus wants a status.
+func isStatus(want int) func(reply) error {
+	return func(r reply) error {
+		if r.Status != want {
+			return fmt.Errorf("the status is %d, want %d: %.200s", r.Status, want, r.Body)
+		}
+		return nil
+	}
+}
+
+// isFrom wants an answer of the pod.
+func isFrom(pod string) func(reply) error {
+	return func(r reply) error {
+		if r.Status != http.StatusOK || r.Pod != pod {
+			return fmt.Errorf("the answer is %d of pod %q, want 200 of %s: %.200s", r.Status, r.Pod, pod, r.Body)
+		}
+		return nil
+	}
+}
+
+var ok = isStatus(http.StatusOK)

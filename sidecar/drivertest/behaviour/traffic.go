@@ -1,0 +1,364 @@
+package behaviour
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+const splitTemplate = `
+apiVersion: split.smi-spec.io/v1alpha4
+kind: TrafficSplit
+metadata: {name: cart, namespace: shop}
+spec:
+  service: cart.shop
+  backends:
+  - {service: cart-v1, weight: %d}
+  - {service: cart-v2, weight: %d}
+`
+
+// upstream returns an UpstreamTrafficSetting of a service of the shop.
+func upstream(service, spec string) string {
+	return fmt.Sprintf(`
+apiVersion: policy.openservicemesh.io/v1alpha1
+kind: UpstreamTrafficSetting
+metadata: {name: %[1]s, namespace: shop}
+spec:
+  host: %[1]s.shop.svc.cluster.local
+%[2]s`, service, spec)
+}
+
+// traffic is where requests go and how.
+var traffic = []Row{
+	{"Split 90/10", "A TrafficSplit divides requests by its weights.", ofEvery, func(t *testing.T, w *world) {
+		w.apply(t, "split.yaml", fmt.Sprintf(splitTemplate, 90, 10))
+		// The split is there when v2 gets much less than half.
+		w.eventually(t, func() error {
+			if share := w.share(t, 60, "cart-v2"); share > 15 {
+				return fmt.Errorf("cart-v2 got %d of 60 requests", share)
+			}
+			return nil
+		})
+		// Of 600 requests the mean is 60, and four standard deviations are 30.
+		if share := w.share(t, 600, "cart-v2"); share < 30 || share > 90 {
+			t.Errorf("cart-v2 got %d of 600 requests, want 60 within 30", share)
+		}
+	}},
+	{"A split is shifted live", "A change of a TrafficSplit takes effect while requests run, and none of them fails.", ofEvery, func(t *testing.T, w *world) {
+		w.apply(t, "split.yaml", fmt.Sprintf(splitTemplate, 100, 0))
+		w.eventually(t, func() error {
+			if share := w.share(t, 40, "cart-v2"); share > 0 {
+				return fmt.Errorf("cart-v2 got %d of 40 requests", share)
+			}
+			return nil
+		})
+		l := w.startLoad(w.pod(t, "users/web"), cart, 4)
+		l.more(t, 50)
+		for _, weights := range [][2]int{{50, 50}, {0, 100}} {
+			if err := w.Apply(t.Context(), "split.yaml", fmt.Sprintf(splitTemplate, weights[0], weights[1])); err != nil {
+				t.Fatal(err)
+			}
+			w.eventually(t, func() error {
+				total, before := l.count("cart-v2")
+				l.more(t, 40)
+				after, now := l.count("cart-v2")
+				if share := (now - before) * 100 / (after - total); share < weights[1]*6/10 {
+					return fmt.Errorf("cart-v2 gets %d of 100 requests, want about %d", share, weights[1])
+				}
+				return nil
+			})
+		}
+		l.end(t)
+	}},
+	{"Split by header", "A TrafficSplit with matches takes the requests that match, and leaves the others.", ofClient(mesh.FeatureHeaderMatches), testSplitByHeader},
+	{"Retry", "A Retry policy repeats requests that fail, for its source only.", ofClient(mesh.FeatureRetries), func(t *testing.T, w *world) {
+		key := func(name string) string { return cartV1 + "?times=2&fail=" + t.Name() + name }
+		w.get(t, "users/web", cartV1, ok)
+		if r, err := w.send(w.pod(t, "users/web"), request{url: key("before")}); err != nil || r.Status != http.StatusServiceUnavailable {
+			t.Fatalf("without a Retry the answer is %d, %v", r.Status, err)
+		}
+		w.apply(t, "retry.yaml", `
+apiVersion: policy.openservicemesh.io/v1alpha1
+kind: Retry
+metadata: {name: cart, namespace: users}
+spec:
+  source: {kind: ServiceAccount, name: web, namespace: users}
+  destinations: [{kind: Service, name: cart-v1, namespace: shop}]
+  retryPolicy: {retryOn: 5xx, numRetries: 4, retryBackoffBaseInterval: 10ms}
+`)
+		n := 0
+		w.eventually(t, func() error {
+			n++
+			r, err := w.send(w.pod(t, "users/web"), request{url: key(fmt.Sprint(n))})
+			if err != nil || r.Status != http.StatusOK {
+				return fmt.Errorf("the answer is %d, %v, want that the request is tried again", r.Status, err)
+			}
+			return nil
+		})
+	}},
+	{"Timeout", "A request that takes longer than its service's timeout gets 504.", ofClient(mesh.FeatureTimeouts), func(t *testing.T, w *world) {
+		w.apply(t, "timeout.yaml", upstream("cart-v1", "  timeouts: {request: 300ms}\n"))
+		w.get(t, "users/web", cartV1+"?wait=1500ms", isStatus(http.StatusGatewayTimeout))
+		w.get(t, "users/web", cartV1, ok)
+	}},
+	{"Circuit breaker", "More requests at a time than a service's limit get 503 at once, and the others are served.", ofClient(mesh.FeatureConnectionLimits, mesh.FeatureRequestLimits), func(t *testing.T, w *world) {
+		w.apply(t, "breaker.yaml", upstream("cart-v1", "  connectionSettings: {tcp: {maxConnections: 1}, http: {maxRequests: 1, maxPendingRequests: 1}}\n"))
+		w.eventually(t, func() error {
+			var mu sync.Mutex
+			var group sync.WaitGroup
+			statuses := map[int]int{}
+			for range 8 {
+				group.Go(func() {
+					r, err := w.send(w.pod(t, "users/web"), request{url: cartV1 + "?wait=300ms"})
+					mu.Lock()
+					defer mu.Unlock()
+					if err != nil {
+						r.Status = -1
+					}
+					statuses[r.Status]++
+				})
+			}
+			group.Wait()
+			if statuses[http.StatusOK] == 0 || statuses[http.StatusServiceUnavailable] == 0 || len(statuses) != 2 {
+				return fmt.Errorf("8 requests at once have the statuses %v, want some 200 and some 503", statuses)
+			}
+			return nil
+		})
+	}},
+	{"Outlier ejection", "An endpoint that fails again and again is left out for a while.", ofClient(mesh.FeatureOutlierEjection), func(t *testing.T, w *world) {
+		w.apply(t, "outlier.yaml", upstream("cart", "  outlierDetection: {consecutiveErrors: 3, interval: 1s, baseEjectionTime: 30s, maxEjectionPercent: 50}\n"))
+		w.apps["shop/cart-v1"].setBroken(http.StatusInternalServerError)
+		defer w.apps["shop/cart-v1"].setBroken(0)
+		w.eventually(t, func() error {
+			if good := w.share(t, 30, "cart-v2"); good != 30 {
+				return fmt.Errorf("only %d of 30 requests went to the endpoint that works", good)
+			}
+			return nil
+		})
+	}},
+	{"Rate limit", "A server takes no more requests than its limit and answers the others with 429.", ofServer(mesh.FeatureRequestRateLimits), func(t *testing.T, w *world) {
+		w.get(t, "users/web", cartV2, ok)
+		w.apply(t, "limit.yaml", upstream("cart-v2", "  rateLimit: {local: {http: {requests: 3, unit: hour}}}\n"))
+		w.eventually(t, func() error {
+			r, err := w.send(w.pod(t, "users/web"), request{url: cartV2})
+			if err != nil || r.Status != http.StatusTooManyRequests {
+				return fmt.Errorf("the status is %d, %v", r.Status, err)
+			}
+			return nil
+		})
+	}},
+	{"Connection rate limit", "A server takes no more TCP connections than its limit and closes the others.", ofServer(mesh.FeatureConnectionRateLimits), func(t *testing.T, w *world) {
+		echo := func() (string, error) { return line(w.pod(t, "users/web"), "cart-v1.shop:9000", "echo\n") }
+		w.eventually(t, func() error { _, err := echo(); return err })
+		w.apply(t, "limit.yaml", upstream("cart-v1", "  rateLimit: {local: {tcp: {connections: 3, unit: hour}}}\n"))
+		w.eventually(t, func() error {
+			if got, err := echo(); err == nil || !isClosed(err) {
+				return fmt.Errorf("%q, %v, want that the connection is closed", got, err)
+			}
+			return nil
+		})
+	}},
+	{"Requests per connection", "A connection between two proxies carries no more requests than its service's limit.", ofClient(mesh.FeatureRequestsPerConnection), testRequestsPerConnection},
+	{"One endpoint for one user", "Requests with the same value of a header go to the same endpoint, and all values together to all.", ofClient(mesh.FeatureConsistentHash), testConsistentHash},
+	{"Own zone first", "With zoneAware the endpoints of the client's own zone are called.", ofClient(mesh.FeatureZonePreference), func(t *testing.T, w *world) {
+		w.apply(t, "zone.yaml", upstream("cart", "  loadBalancing: {zoneAware: true}\n"))
+		w.eventually(t, func() error {
+			if near := w.share(t, 30, "cart-v1"); near != 30 {
+				return fmt.Errorf("only %d of 30 requests went to the endpoint of the client's zone", near)
+			}
+			return nil
+		})
+	}},
+	{"A policy takes effect in under two seconds", "From a change of a policy to the first answer that obeys it, as the client sees it, less than two seconds go by.", ofEvery, testSoon},
+	{"Least surprise after a policy goes", "When a policy is deleted, what held before holds again.", ofEvery, func(t *testing.T, w *world) {
+		if err := w.Apply(t.Context(), "moved.yaml", fmt.Sprintf(splitTemplate, 0, 100)); err != nil {
+			t.Fatal(err)
+		}
+		w.get(t, "users/web", cart, isFrom("cart-v2"))
+		if err := w.Delete(t.Context(), "moved.yaml"); err != nil {
+			t.Fatal(err)
+		}
+		w.get(t, "users/web", cart, isFrom("cart-v1"))
+	}},
+}
+
+// share asks so many times for the cart and returns how often the pod answered.
+func (w *world) share(t *testing.T, times int, pod string) int {
+	t.Helper()
+	web := w.pod(t, "users/web")
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: web.Dial}}
+	defer client.CloseIdleConnections()
+	got := 0
+	for range times {
+		if r, err := w.sendBy(client, request{url: cart}); err == nil && r.Status == http.StatusOK && strings.EqualFold(r.Pod, pod) {
+			got++
+		}
+	}
+	return got
+}
+
+// soon is how long a change of a policy may take to be seen by a client.
+const soon = 2 * time.Second
+
+// testSoon changes what clients are told, and then whom servers let in. One of the
+// tries may be late on a busy machine, but not half of them.
+func testSoon(t *testing.T, w *world) {
+	const thiefToo = `
+apiVersion: access.smi-spec.io/v1alpha3
+kind: TrafficTarget
+metadata: {name: thief-too, namespace: shop}
+spec:
+  destination: {kind: ServiceAccount, name: cart-v2, namespace: shop}
+  sources: [{kind: ServiceAccount, name: thief, namespace: users}]
+  rules: [{kind: HTTPRouteGroup, name: cart}]
+`
+	const noTarget = "# nobody\n"
+	isDenied := func(r reply) error {
+		if r.Status < 400 {
+			return fmt.Errorf("the answer is %d", r.Status)
+		}
+		return nil
+	}
+	for _, change := range []struct {
+		name, file, from, url string
+		manifests             [2]string
+		wants                 [2]func(reply) error
+	}{
+		{"a split", "split.yaml", "users/web", cart,
+			[2]string{fmt.Sprintf(splitTemplate, 0, 100), fmt.Sprintf(splitTemplate, 100, 0)}, [2]func(reply) error{isFrom("cart-v2"), isFrom("cart-v1")}},
+		{"a permission", "target.yaml", "users/thief", cartV2,
+			[2]string{thiefToo, noTarget}, [2]func(reply) error{isFrom("cart-v2"), isDenied}},
+	} {
+		w.apply(t, change.file, change.manifests[1])
+		w.eventually(t, func() error { return w.obeys(t, change.from, change.url, change.wants[1]) })
+		var times []time.Duration
+		for i := range 6 {
+			begin := time.Now()
+			if err := w.Apply(t.Context(), change.file, change.manifests[i%2]); err != nil {
+				t.Fatal(err)
+			}
+			w.eventually(t, func() error { return w.obeys(t, change.from, change.url, change.wants[i%2]) })
+			times = append(times, time.Since(begin).Round(time.Millisecond))
+		}
+		slices.Sort(times)
+		t.Logf("%s took effect in %v", change.name, times)
+		if median := times[len(times)/2]; median >= soon {
+			t.Errorf("%s took effect in %v, the median is %v, want less than %v", change.name, times, median, soon)
+		}
+	}
+}
+
+// obeys asks once. A connection that is closed is a denial like any other.
+func (w *world) obeys(t *testing.T, from, url string, want func(reply) error) error {
+	r, err := w.send(w.pod(t, from), request{url: url, timeout: 2 * soon})
+	if err != nil && isClosed(err) {
+		r = reply{Status: http.StatusForbidden}
+	} else if err != nil {
+		return err
+	}
+	return want(r)
+}
+
+func testSplitByHeader(t *testing.T, w *world) {
+	w.apply(t, "testers.yaml", `
+apiVersion: specs.smi-spec.io/v1alpha4
+kind: HTTPRouteGroup
+metadata: {name: testers, namespace: shop}
+spec: {matches: [{name: testers, headers: [{x-tester: "yes"}]}]}
+---
+apiVersion: split.smi-spec.io/v1alpha4
+kind: TrafficSplit
+metadata: {name: testers, namespace: shop}
+spec:
+  service: cart
+  matches: [{apiGroup: specs.smi-spec.io, kind: HTTPRouteGroup, name: testers}]
+  backends: [{service: cart-v2, weight: 1}]
+`)
+	tester := request{url: cart, header: http.Header{"X-Tester": {"yes"}}}
+	w.eventually(t, func() error {
+		for range 10 {
+			if r, err := w.send(w.pod(t, "users/web"), tester); err != nil || r.Pod != "cart-v2" {
+				return fmt.Errorf("a tester gets %d of pod %q, %v; want cart-v2", r.Status, r.Pod, err)
+			}
+		}
+		return nil
+	})
+	w.get(t, "users/web", cart, isFrom("cart-v1"))
+	w.ask(t, "users/web", request{url: cart, header: http.Header{"X-Tester": {"no"}}}, isFrom("cart-v1"))
+}
+
+func testConsistentHash(t *testing.T, w *world) {
+	w.apply(t, "hash.yaml", upstream("cart", "  loadBalancing: {policy: RingHash, hashOn: [{header: x-user}]}\n"))
+	w.eventually(t, func() error {
+		pods := map[string]bool{}
+		for user := range 16 {
+			var first string
+			for range 4 {
+				r, err := w.send(w.pod(t, "users/web"), request{url: cart, header: http.Header{"X-User": {fmt.Sprint(user)}}})
+				if err != nil || r.Status != http.StatusOK {
+					return fmt.Errorf("%d, %v", r.Status, err)
+				}
+				if first = cmp.Or(first, r.Pod); r.Pod != first {
+					return fmt.Errorf("a user is sent to %s and to %s", first, r.Pod)
+				}
+			}
+			pods[first] = true
+		}
+		if len(pods) != 2 {
+			return fmt.Errorf("the users are sent to %v only", pods)
+		}
+		return nil
+	})
+}
+
+// testRequestsPerConnection counts the connections that carry anything to the server.
+func testRequestsPerConnection(t *testing.T, w *world) {
+	const requests = 12
+	server := w.pod(t, "shop/cart-v2")
+	connections := func() (int, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		frames, err := server.Capture(ctx)
+		if err != nil {
+			return 0, err
+		}
+		defer frames.Close()
+		client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: w.pod(t, "users/web").Dial}}
+		defer client.CloseIdleConnections()
+		for range requests {
+			if r, err := w.sendBy(client, request{url: cartV2}); err != nil || r.Status != http.StatusOK {
+				return 0, fmt.Errorf("%d, %w", r.Status, err)
+			}
+		}
+		from := map[netip.AddrPort]bool{}
+		for _, f := range frames.Frames() {
+			if s, ok := f.Segment(); ok && !f.Sent && s.To.Port() == 8080 && len(s.Payload) > 0 {
+				from[s.From] = true
+			}
+		}
+		return len(from), nil
+	}
+	before, err := connections()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if before > requests/2 {
+		t.Errorf("without a limit %d requests took %d connections", requests, before)
+	}
+	w.apply(t, "connections.yaml", upstream("cart-v2", "  connectionSettings: {http: {maxRequestsPerConnection: 1}}\n"))
+	w.eventually(t, func() error {
+		if n, err := connections(); err != nil || n < requests {
+			return fmt.Errorf("%d requests took %d connections, %v", requests, n, err)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,221 @@
+package behaviour
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/outrigger-mesh/outrigger/internal/lab"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// wire is what is on the network.
+var wire = []Row{
+	{"mTLS on the wire", "Nothing of a request can be read between two pods, the server's name is its identity's, and a client without a certificate of the mesh gets nothing.", ofEvery, func(t *testing.T, w *world) {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		frames, err := w.pod(t, "shop/cart-v1").Capture(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.ask(t, "users/web", request{url: cartV1 + "/secret-path"}, isFrom("cart-v1"))
+		if got, err := line(w.pod(t, "users/web"), "cart-v1.shop:9000", "secret-path\n"); err != nil || got != "secret-path\n" {
+			t.Fatalf("the echo is %q, %v", got, err)
+		}
+		// The server name is in the clear, in the client's first message.
+		err = frames.WaitFor(ctx, func(f lab.Frame) bool { return bytes.Contains(f.Data, []byte("cart-v1.shop.sa.cluster.local")) })
+		if err != nil {
+			t.Fatalf("no TLS for the server's identity was seen: %v", err)
+		}
+		for _, f := range frames.Frames() {
+			if bytes.Contains(f.Data, []byte("secret-path")) {
+				t.Error("the request can be read on the wire")
+			}
+		}
+		web := w.certificate(t, webIdentity)
+		foreign := foreignCertificate(t, webIdentity)
+		w.eventually(t, func() error { return w.callDirectly(t, "shop/cart-v1", "cart-v1", http.StatusOK, web) })
+		for name, certificates := range map[string][]tls.Certificate{"none": nil, "one of another root": {foreign}} {
+			if err := w.callDirectly(t, "shop/cart-v1", "cart-v1", 0, certificates...); err != nil {
+				t.Errorf("with the certificate %s: %v", name, err)
+			}
+		}
+	}},
+	{"TLS versions", "Both sides speak the TLS versions of the MeshConfig and no others.", ofBoth(mesh.FeatureTLSSettings), testTLSVersions},
+	{"Plaintext refused", "A pod outside of the mesh gets nothing in plaintext from a pod that is strict.", ofEvery, func(t *testing.T, w *world) {
+		address := w.pod(t, "shop/cart-v1").Addresses()[0].String()
+		for _, port := range []string{"8080", "9000", "4444"} {
+			got, err := line(w.pod(t, "plain/outsider"), net.JoinHostPort(address, port), "GET /cart HTTP/1.1\r\nHost: cart\r\n\r\n")
+			if !isClosed(err) || got != "" {
+				t.Errorf("port %s answers %q (%v), want that it closes", port, got, err)
+			}
+		}
+	}},
+	{"Plaintext taken while moving in", "With inboundTLSMode Permissive and permissive policy, pods outside of the mesh are served as well.", ofServer(mesh.FeaturePermissiveTLS), func(t *testing.T, w *world) {
+		w.configure(t, "inboundTLSMode: Permissive", "")
+		if err := w.Apply(t.Context(), "mesh.yaml", strings.Replace(meshConfig("inboundTLSMode: Permissive", ""), "PolicyMode: false", "PolicyMode: true", 1)); err != nil {
+			t.Fatal(err)
+		}
+		address := "http://" + net.JoinHostPort(w.pod(t, "shop/cart-v1").Addresses()[0].String(), "8080")
+		w.ask(t, "plain/outsider", request{url: address + "/cart"}, isFrom("cart-v1"))
+		w.get(t, "users/web", cartV1, isFrom("cart-v1"))
+	}},
+	{"A foreign endpoint is refused", "A client hangs up on an endpoint whose certificate is not of the identity that the mesh expects there.", ofEvery, testWrongServer},
+}
+
+// callDirectly asks a pod's port 8080 by mesh TLS from outside of the mesh, with a
+// certificate. A want of 0 is that there is no answer.
+func (w *world) callDirectly(t *testing.T, pod, serviceAccount string, want int, certificates ...tls.Certificate) error {
+	t.Helper()
+	name := serviceAccount + ".shop.sa.cluster.local"
+	config := &tls.Config{RootCAs: w.roots(t), ServerName: name, Certificates: certificates}
+	return w.enter(t, net.JoinHostPort(w.pod(t, pod).Addresses()[0].String(), "8080"), config, want)
+}
+
+// enter asks an address from outside of the mesh over TLS. A want of 0 is that there is
+// no answer.
+func (w *world) enter(t *testing.T, address string, config *tls.Config, want int) error {
+	t.Helper()
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return w.pod(t, "plain/outsider").Dial(ctx, network, address)
+		},
+		DisableKeepAlives: true,
+		TLSClientConfig:   config,
+	}}
+	r, err := w.sendBy(client, request{url: "https://" + config.ServerName + "/cart"})
+	switch {
+	case want == 0 && err == nil:
+		return fmt.Errorf("the answer is %d, want none", r.Status)
+	case want != 0 && (err != nil || r.Status != want):
+		return fmt.Errorf("the answer is %d, %v, want %d", r.Status, err, want)
+	}
+	return nil
+}
+
+// testWrongServer has an endpoint of cart-v1's be another server.
+func testWrongServer(t *testing.T, w *world) {
+	// The pod says that it has a sidecar, so the mesh calls it, and has none.
+	w.apply(t, "impostor.yaml", `
+apiVersion: v1
+kind: Service
+metadata: {name: impostor, namespace: shop}
+spec: {selector: {app: impostor}, ports: [{name: http, port: 80, targetPort: 8080}]}
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: impostor
+  namespace: shop
+  labels: {app: impostor}
+  annotations: {openservicemesh.io/sidecar-status: '{"version":1,"class":"`+w.Server+`"}'}
+spec:
+  serviceAccountName: cart-v1
+  containers: [{name: app, image: in-the-test, ports: [{containerPort: 8080}]}]
+`)
+	listener, err := w.pod(t, "shop/impostor").Listen(t.Context(), "tcp", ":8080")
+	if err != nil {
+		t.Fatal(err)
+	}
+	present := w.certificate(t, mesh.Identity{TrustDomain: "cluster.local", Namespace: "shop", ServiceAccount: "impostor"})
+	app := &application{pod: "impostor", failures: map[string]int{}, seen: map[string]int{}}
+	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: app, ErrorLog: log.New(io.Discard, "", 0)}
+	defer server.Close()
+	var handshakes atomic.Int32
+	go server.Serve(tls.NewListener(listener, &tls.Config{
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			handshakes.Add(1)
+			return &present, nil
+		},
+		ClientAuth: tls.RequireAnyClientCert, NextProtos: []string{"http/1.1"},
+	}))
+	w.eventually(t, func() error {
+		r, err := w.send(w.pod(t, "users/web"), request{url: "http://impostor.shop/cart"})
+		if err != nil || r.Status != http.StatusServiceUnavailable && r.Status != http.StatusBadGateway {
+			return fmt.Errorf("the answer is %d, %v, want 503 or 502", r.Status, err)
+		}
+		if handshakes.Load() == 0 {
+			return errors.New("the server was not called")
+		}
+		return nil
+	})
+	if n := app.count("/cart"); n != 0 {
+		t.Errorf("the server with the wrong certificate got %d requests", n)
+	}
+	// With the right certificate the same server is called: nothing else kept it away.
+	present = w.certificate(t, mesh.Identity{TrustDomain: "cluster.local", Namespace: "shop", ServiceAccount: "cart-v1"})
+	w.get(t, "users/web", "http://impostor.shop/cart", isFrom("impostor"))
+}
+
+// ownCertificate returns one that has nothing to do with the mesh.
+func ownCertificate(t *testing.T) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "own"}, DNSNames: []string{"own.example.com"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// testTLSVersions has the mesh speak TLS 1.2 only, for a moment.
+func testTLSVersions(t *testing.T, w *world) {
+	version := func(from, to uint16) (uint16, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		conn, err := w.Lab().Node().Dial(ctx, "tcp", net.JoinHostPort(w.pod(t, "shop/cart-v1").Addresses()[0].String(), "8080"))
+		if err != nil {
+			return 0, err
+		}
+		defer conn.Close()
+		client := tls.Client(conn, &tls.Config{
+			RootCAs: w.roots(t), ServerName: "cart-v1.shop.sa.cluster.local", MinVersion: from, MaxVersion: to,
+			Certificates: []tls.Certificate{w.certificate(t, webIdentity)},
+		})
+		err = client.HandshakeContext(ctx)
+		return client.ConnectionState().Version, err
+	}
+	speaks := func(want, not uint16) {
+		t.Helper()
+		w.eventually(t, func() error {
+			if v, err := version(tls.VersionTLS12, tls.VersionTLS13); err != nil || v != want {
+				return fmt.Errorf("the server speaks %s, %v; want %s", tls.VersionName(v), err, tls.VersionName(want))
+			}
+			if v, err := version(not, not); err == nil {
+				return fmt.Errorf("the server also speaks %s", tls.VersionName(v))
+			}
+			return nil
+		})
+		w.get(t, "users/web", cartV1, isFrom("cart-v1"))
+	}
+	speaks(tls.VersionTLS13, tls.VersionTLS12)
+	if err := w.Apply(t.Context(), "mesh.yaml", meshConfig("", "")+"  sidecar: {tlsMinProtocolVersion: TLSv1_2, tlsMaxProtocolVersion: TLSv1_2}\n"); err != nil {
+		t.Fatal(err)
+	}
+	// Whatever the end of the row is, the town is as it was.
+	defer w.configure(t, "", "")
+	speaks(tls.VersionTLS12, tls.VersionTLS13)
+}

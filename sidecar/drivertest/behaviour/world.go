@@ -1,0 +1,162 @@
+package behaviour
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/outrigger-mesh/outrigger/internal/lab"
+	"github.com/outrigger-mesh/outrigger/internal/localmesh"
+)
+
+// world is a running town.
+type world struct {
+	*localmesh.Mesh
+	// Pair is the classes of the pods in the namespaces users and shop.
+	Pair
+	apps map[string]*application
+	logs *logs
+}
+
+// limit is how long anything may take to become true.
+const limit = 20 * time.Second
+
+// newWorld starts the town with clients and servers of the pair.
+func newWorld(t *testing.T, programs localmesh.Programs, p Pair) *world {
+	t.Helper()
+	w := &world{Pair: p, apps: map[string]*application{}, logs: &logs{text: map[string]*bytes.Buffer{}}}
+	mesh, err := localmesh.New(t.Context(), localmesh.Options{
+		Dir: t.TempDir(),
+		Manifests: map[string]string{
+			"town.yaml":     fmt.Sprintf(townTemplate, p.Client, p.Server),
+			"policies.yaml": policies,
+			"mesh.yaml":     meshConfig("", ""),
+		},
+		Programs: programs,
+		Hosts:    map[string][]netip.Addr{outsideHost: {netip.MustParseAddr(nodeAddress)}},
+		Output:   w.logs.writer,
+		Log:      slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Mesh = mesh
+	t.Cleanup(func() {
+		if err := mesh.Close(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			w.logs.dump(t)
+		}
+	})
+	for _, name := range []string{"shop/cart-v1", "shop/cart-v2", "shop/db-0", "shop/lone", "users/web"} {
+		w.apps[name] = startApplication(t, w.pod(t, name))
+	}
+	if err := mesh.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *world) pod(t *testing.T, name string) *lab.Pod {
+	t.Helper()
+	pod := w.Pod(name)
+	if pod == nil {
+		t.Fatalf("there is no pod %s", name)
+	}
+	return pod
+}
+
+// apply writes manifests and takes them back at the test's end.
+func (w *world) apply(t *testing.T, file, manifest string) {
+	t.Helper()
+	if err := w.Apply(t.Context(), file, manifest); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.Delete(context.WithoutCancel(t.Context()), file); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// forget takes back a manifest that may be gone.
+func (w *world) forget(t *testing.T, file string) {
+	err := w.Delete(context.WithoutCancel(t.Context()), file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+// configure changes the MeshConfig until the test's end.
+func (w *world) configure(t *testing.T, traffic, observability string) {
+	t.Helper()
+	if err := w.Apply(t.Context(), "mesh.yaml", meshConfig(traffic, observability)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.Apply(context.WithoutCancel(t.Context()), "mesh.yaml", meshConfig("", "")); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// eventually waits until something is true.
+func (w *world) eventually(t *testing.T, is func() error) {
+	t.Helper()
+	deadline := time.Now().Add(limit)
+	for {
+		err := is()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// eventuallyWithin is eventually with another limit.
+func (w *world) eventuallyWithin(t *testing.T, limit time.Duration, is func() error) {
+	t.Helper()
+	deadline := time.Now().Add(limit)
+	for {
+		err := is()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// versions returns those of the proxies, by class, as they tell the controller.
+func (w *world) versions(t *testing.T) map[string]string {
+	t.Helper()
+	versions := map[string]string{}
+	w.eventually(t, func() error {
+		proxies, err := w.Proxies(t.Context())
+		if err != nil {
+			return err
+		}
+		for _, p := range proxies {
+			versions[p.Class] = p.Version
+		}
+		for _, class := range []string{w.Client, w.Server} {
+			if _, ok := versions[class]; !ok {
+				return fmt.Errorf("no proxy of class %s is connected to the controller", class)
+			}
+		}
+		return nil
+	})
+	return versions
+}

@@ -1,0 +1,27 @@
+package behaviour_test
+
+import (
+	"flag"
+	"strings"
+	"testing"
+
+	_ "github.com/outrigger-mesh/outrigger/drivers/standard"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest/behaviour"
+)
+
+func TestMain(m *testing.M) { behaviour.Main(m) }
+
+// TestBehaviour asks every pair of the proxies that are here, and holds that the page
+// says what it found.
+func TestBehaviour(t *testing.T) {
+	result := behaviour.Run(t, behaviour.Options{})
+	for class, err := range result.Missing {
+		t.Logf("SKIPPED: the pairs with class %s: %v", class, err)
+	}
+	if !t.Failed() && !filtered() {
+		checkPage(t, result)
+	}
+}
+
+// filtered reports whether only some rows were asked for.
+func filtered() bool { return strings.Contains(flag.Lookup("test.run").Value.String(), "/") }
