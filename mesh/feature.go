@@ -11,7 +11,8 @@ const (
 	// FeatureHTTP2 is HTTP/2 from the client to the server's application, gRPC with its
 	// streams and trailers among it.
 	FeatureHTTP2 Feature = "HTTP2"
-	// FeatureWebSocket is the upgrade of HTTP/1.1 connections.
+	// FeatureWebSocket is the upgrade of HTTP/1.1 connections. No View asks for it: every
+	// HTTP port may.
 	FeatureWebSocket Feature = "WebSocket"
 	// FeatureServerFirst is TCP where the server speaks first.
 	FeatureServerFirst Feature = "ServerFirst"
@@ -22,7 +23,8 @@ const (
 	// FeaturePermissiveTLS takes plaintext, and an application's own TLS, beside mesh TLS on
 	// one port (inboundTLSMode Permissive).
 	FeaturePermissiveTLS Feature = "PermissiveTLS"
-	// FeatureTLSSettings are the TLS versions, ciphers and curves of the MeshConfig.
+	// FeatureTLSSettings are the TLS versions, ciphers and curves of the MeshConfig. A proxy
+	// without it speaks TLS 1.3 alone.
 	FeatureTLSSettings Feature = "TLSSettings"
 	// FeatureHeaderMatches and FeatureQueryMatches are conditions on headers and query parameters.
 	FeatureHeaderMatches Feature = "HeaderMatches"

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/outrigger-mesh/outrigger/health"
+	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
@@ -133,6 +134,21 @@ func Image(name, os string) string {
 		return imager.SidecarImage(os)
 	}
 	return ""
+}
+
+// Features returns what the proxies of a class can do beyond what every driver must:
+// what the driver of that name declares, and nothing if it declares nothing or there is
+// no such driver. What is asked of a class beyond that is a Problem of the object that
+// asks.
+func Features(class string) []mesh.Feature {
+	d, err := Lookup(class)
+	if err != nil {
+		return nil
+	}
+	if featurer, ok := d.(driver.Featurer); ok {
+		return featurer.Features()
+	}
+	return nil
 }
 
 // PodTemplates returns the pod templates that the registered drivers ship, by

@@ -22,8 +22,7 @@ func TestConformance(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			drivertest.TestPatch(t, d)
-			drivertest.TestStart(t, d)
+			drivertest.TestDriver(t, d)
 		})
 	}
 }

@@ -29,6 +29,9 @@ type Options struct {
 	// Recheck is the time after which what was found so is asked for again, unless it
 	// has been applied since; 0 means a minute.
 	Patience, Recheck time.Duration
+	// Features says what the proxies of a class can do: what is asked for beyond that is
+	// a Problem. Nil means that all can do everything.
+	Features FeaturesOf
 	// Log is told of each Snapshot, at debug level; nil means slog.Default().
 	Log *slog.Logger
 }
@@ -90,7 +93,7 @@ func New(options Options) *Catalog {
 		borrowed: map[mesh.ObjectRef]*time.Timer{},
 		wake:     make(chan struct{}, 1),
 		ready:    make(chan struct{}),
-		joined:   newJoin(),
+		joined:   newJoin(options.Features),
 	}
 	c.snapshot.Store(&mesh.Snapshot{Settings: defaultSettings})
 	return c
@@ -263,9 +266,14 @@ func (c *Catalog) tellObjects(facts map[mesh.ObjectRef]mesh.Fact, former, next m
 	}
 }
 
-// Build returns the Snapshot of the facts, of which the last of each object counts.
-func Build(facts []mesh.Fact) *mesh.Snapshot {
-	joined := newJoin()
+// Build returns the Snapshot of the facts, of which the last of each object counts, in
+// a mesh whose proxies can do everything.
+func Build(facts []mesh.Fact) *mesh.Snapshot { return BuildFor(facts, nil) }
+
+// BuildFor returns the Snapshot of the facts, of which the last of each object counts,
+// with the Problems of what proxies can't do. Features are those of Options.
+func BuildFor(facts []mesh.Fact, features FeaturesOf) *mesh.Snapshot {
+	joined := newJoin(features)
 	for _, fact := range facts {
 		joined.set(fact)
 	}

@@ -65,6 +65,15 @@ type join struct {
 	aliasesOf *graph.Index[string, mesh.Name]
 	// Of an UpstreamSetting: the EgressRules that name it.
 	egressesUsing *graph.Index[string, string]
+	// Of a namespace, or of the whole mesh: the classes that run, and whose they are; of
+	// a service account: the classes of its pods. Of a service: splits that send to it.
+	runningIn *graph.Index[string, classAt]
+	runningAs *graph.Index[mesh.ServiceAccount, string]
+	splitsTo  *graph.Index[string, string]
+	// featuresOf says what classes can do, and declared is what it has said; if it is
+	// nil all can do everything.
+	featuresOf FeaturesOf
+	declared   map[string][]mesh.Feature
 
 	peers        *graph.Memo[string, peer]
 	policies     *graph.Memo[string, *policy]
@@ -77,6 +86,10 @@ type join struct {
 	egress       *graph.Memo[mesh.ServiceAccount, *mesh.Egress]
 	outbounds    *graph.Memo[mesh.ServiceAccount, *mesh.Outbound]
 	proxies      *graph.Memo[string, *mesh.Proxy]
+	// Classes that lack a feature: of a namespace or the whole mesh, and of those who call
+	// a service port.
+	limited *graph.Memo[string, *classes]
+	callers *graph.Memo[mesh.ServicePort, *classes]
 
 	// By scope.
 	destinationTables *graph.Tables[*mesh.Destination]
@@ -103,8 +116,11 @@ func compareAged(a, b aged) int {
 	return cmp.Or(cmp.Compare(a.created, b.created), cmp.Compare(a.key, b.key))
 }
 
-func newJoin() *join {
-	j := &join{said: map[string][]mesh.Fact{}, reported: map[string][]mesh.Problem{}}
+func newJoin(features FeaturesOf) *join {
+	j := &join{
+		said: map[string][]mesh.Fact{}, reported: map[string][]mesh.Problem{},
+		featuresOf: features, declared: map[string][]mesh.Feature{},
+	}
 	g := &j.graph
 	j.settings = graph.NewInput[string, *mesh.Settings](g)
 	j.namespaces = graph.NewInput[string, *mesh.Namespace](g)
@@ -121,6 +137,7 @@ func newJoin() *join {
 	j.upstreams = graph.NewInput[string, *mesh.UpstreamSetting](g)
 	j.faults = graph.NewInput[string, *mesh.Problems](g)
 	j.index()
+	j.indexClasses()
 
 	j.peers = graph.NewMemo(g, j.peer)
 	j.policies = graph.NewMemo(g, j.policy)
@@ -133,6 +150,8 @@ func newJoin() *join {
 	j.egress = graph.NewMemo(g, j.makeEgress)
 	j.outbounds = graph.NewMemo(g, j.makeOutbound)
 	j.proxies = graph.NewMemo(g, j.makeProxy)
+	j.limited = graph.NewMemo(g, j.makeLimited)
+	j.callers = graph.NewMemo(g, j.makeCallers)
 
 	j.destinationTables = graph.NewTables[*mesh.Destination](g)
 	j.backendTables = graph.NewTables[*mesh.Backend](g)
@@ -293,7 +312,7 @@ func (j *join) blame(key string) {
 			problems = append(problems, p)
 		}
 	}
-	if len(problems) > 0 || said.Content != nil && j.inspectors[said.Object.Kind] != nil {
+	if len(problems) > 0 || j.inspects(said) {
 		j.faults.Set(key, problemsOf(said.Object, problems))
 	} else {
 		j.faults.Delete(key)

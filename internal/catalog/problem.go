@@ -13,6 +13,9 @@ import (
 
 // The kinds of the objects that rules are, as users know them.
 const (
+	kindMeshConfig      = "MeshConfig"
+	kindNamespace       = "Namespace"
+	kindPod             = "Pod"
 	kindService         = "Service"
 	kindTrafficTarget   = "TrafficTarget"
 	kindHTTPRouteGroup  = "HTTPRouteGroup"
@@ -41,6 +44,9 @@ const (
 	ReasonOutsideMesh = "OutsideMesh"
 	// ReasonDisabled says that the MeshConfig turns the object's kind off.
 	ReasonDisabled = "Disabled"
+	// ReasonNotSupportedByProxy says that an object asks for what the proxies of a class
+	// can't do.
+	ReasonNotSupportedByProxy = "NotSupportedByProxy"
 )
 
 func problemsOf(object mesh.ObjectRef, list []mesh.Problem) *mesh.Problems {
@@ -61,25 +67,56 @@ func (f *fault) add(reason, field, format string, args ...any) {
 	f.list = append(f.list, mesh.Problem{Object: f.object, Reason: reason, Field: field, Message: fmt.Sprintf(format, args...)})
 }
 
+// once is add, but for what is there already, such as of another port.
+func (f *fault) once(reason, field, format string, args ...any) {
+	f.add(reason, field, format, args...)
+	if last := len(f.list) - 1; slices.Contains(f.list[:last], f.list[last]) {
+		f.list = f.list[:last]
+	}
+}
+
 // inspector finds what is wrong with an object of the mesh among others: what
 // contradicts or leads nowhere. The key is the object's.
 type inspector func(r *graph.Reader, key string, f *fault)
 
 func (j *join) makeInspectors() map[string]inspector {
 	return map[string]inspector{
-		kindService:         inspectorOf(j.services, j.inspectService),
-		kindTrafficTarget:   inspectorOf(j.accesses, j.inspectAccess),
-		kindTrafficSplit:    inspectorOf(j.splits, j.inspectSplit),
-		kindEgress:          inspectorOf(j.egresses, j.inspectEgress),
-		kindIngressBackend:  inspectorOf(j.ingresses, j.inspectIngress),
-		kindRetry:           inspectorOf(j.retries, j.inspectRetry),
-		kindUpstreamSetting: inspectorOf(j.upstreams, j.inspectUpstream),
+		kindService:         inspectorOf(j, j.services, j.inspectService, j.askService),
+		kindTrafficTarget:   inspectorOf(j, j.accesses, j.inspectAccess, j.askAccess),
+		kindTrafficSplit:    inspectorOf(j, j.splits, j.inspectSplit, j.askSplit),
+		kindEgress:          inspectorOf(j, j.egresses, j.inspectEgress, j.askEgress),
+		kindIngressBackend:  inspectorOf(j, j.ingresses, j.inspectIngress, j.askIngress),
+		kindRetry:           inspectorOf(j, j.retries, j.inspectRetry, j.askRetry),
+		kindUpstreamSetting: inspectorOf(j, j.upstreams, j.inspectUpstream, j.askUpstream),
+		kindPod:             inspectorOf(j, j.workloads, j.askWorkload),
+		kindNamespace:       j.askNamespace,
+		kindMeshConfig:      j.askSettings,
 	}
 }
 
-func inspectorOf[V mesh.Digester](in *graph.Input[string, V], inspect func(*graph.Reader, V, *fault)) inspector {
+// inspects reports whether there may be something wrong with an object among others.
+// Of most pods and namespaces there is nothing to look at.
+func (j *join) inspects(said mesh.Fact) bool {
+	switch content := said.Content.(type) {
+	case nil:
+		return false
+	case *mesh.Workload:
+		return content.InboundTLS == mesh.Permissive
+	case *mesh.Namespace:
+		return content.InboundTLS == mesh.Permissive
+	}
+	return j.inspectors[said.Object.Kind] != nil
+}
+
+// inspectorOf returns the inspector of the objects of an Input, which count if their
+// namespace belongs to the mesh.
+func inspectorOf[V mesh.Digester](j *join, in *graph.Input[string, V], inspects ...func(*graph.Reader, V, *fault)) inspector {
 	return func(r *graph.Reader, key string, f *fault) {
-		if value, ok := in.Get(r, key); ok {
+		value, ok := in.Get(r, key)
+		if !ok || !j.member(r, f.object.Namespace) {
+			return
+		}
+		for _, inspect := range inspects {
 			inspect(r, value, f)
 		}
 	}
@@ -90,7 +127,7 @@ func (j *join) inspect(r *graph.Reader, key string, out *graph.Output) {
 	own, _ := j.faults.Get(r, key)
 	object := own.Object
 	found := &fault{object: object, list: slices.Clip(own.List)}
-	if inspector := j.inspectors[object.Kind]; inspector != nil && j.member(r, object.Namespace) {
+	if inspector := j.inspectors[object.Kind]; inspector != nil {
 		inspector(r, mesh.Name{Namespace: object.Namespace, Name: object.Name}.String(), found)
 	}
 	if len(found.list) > 0 {

@@ -12,7 +12,7 @@ import (
 // facts it returns besides: one comes and goes.
 func lonely(services int) (joined *join, come, gone mesh.Fact, flip func(bool) mesh.Fact) {
 	facts, flip := city(services, true)
-	joined = newJoin()
+	joined = newJoin(nil)
 	for _, fact := range facts {
 		if w, ok := fact.Content.(*mesh.Workload); ok {
 			ended := *w

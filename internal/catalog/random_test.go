@@ -57,7 +57,8 @@ func (w world) settings() mesh.Fact {
 	return mesh.Fact{Object: object("c/v1", "MeshConfig", "osm", "config"), Content: mesh.Seal(&mesh.Settings{
 		TrustDomain: pick(w, "td", "td", "other"), PermissivePolicy: w.IntN(3) == 0, InboundTLS: pick(w, mesh.Strict, mesh.Permissive),
 		Egress: w.IntN(3) == 0, EgressPolicy: w.often(), IngressPolicy: w.often(), RetryPolicy: w.often(),
-		PlaintextClasses: some(w, 1, func() string { return "pipy" }), TLS: mesh.TLS{Min: "1.3", Max: "1.3"},
+		PlaintextClasses: some(w, 1, func() string { return "pipy" }), TLS: mesh.TLS{Min: pick(w, "1.2", "1.3"), Max: "1.3"},
+		HealthChecks: w.IntN(3) == 0, Tracing: pick(w, nil, &mesh.Tracing{Protocol: "zipkin"}, &mesh.Tracing{Protocol: "otlp"}),
 	})}
 }
 
@@ -150,7 +151,10 @@ func (w world) group() mesh.Fact {
 	}
 	return mesh.Fact{Object: object("s/v1", "HTTPRouteGroup", n.Namespace, n.Name), Content: mesh.Seal(&mesh.RouteGroup{
 		Name: n, HTTP: some(w, 2, func() mesh.NamedMatch {
-			return mesh.NamedMatch{Name: pick(w, "m1", "m2"), HTTPMatch: mesh.HTTPMatch{Path: mesh.StringMatch{Regex: pick(w, "/a", "/b.*")}}}
+			return mesh.NamedMatch{Name: pick(w, "m1", "m2"), HTTPMatch: mesh.HTTPMatch{
+				Path:    mesh.StringMatch{Regex: pick(w, "/a", "/b.*")},
+				Headers: some(w, 1, func() mesh.KeyMatch { return mesh.KeyMatch{Name: "x"} }),
+			}}
 		}),
 	})}
 }
@@ -201,7 +205,7 @@ func (w world) ingress() mesh.Fact {
 func (w world) retry() mesh.Fact {
 	n := mesh.Name{Namespace: w.namespace(), Name: pick(w, "r1", "r2")}
 	return mesh.Fact{Object: object("o/v1", "Retry", n.Namespace, n.Name), Content: mesh.Seal(&mesh.RetryRule{
-		Name: n, Age: mesh.Age{Created: w.created()}, Source: w.account(), Retry: mesh.Retry{On: []string{"5xx"}, Attempts: uint32(w.IntN(3))},
+		Name: n, Age: mesh.Age{Created: w.created()}, Source: w.account(), Retry: mesh.Retry{On: []string{"5xx"}, Attempts: uint32(w.IntN(3)), PerTry: time.Duration(w.IntN(2))},
 		Destinations: some(w, 2, func() mesh.Name { return mesh.Name{Namespace: w.namespace(), Name: w.name()} }),
 	})}
 }
@@ -210,7 +214,10 @@ func (w world) upstream() mesh.Fact {
 	n := mesh.Name{Namespace: w.namespace(), Name: pick(w, "u1", "u2")}
 	return mesh.Fact{Object: object("o/v1", "UpstreamTrafficSetting", n.Namespace, n.Name), Content: mesh.Seal(&mesh.UpstreamSetting{
 		Name: n, Age: mesh.Age{Created: w.created()}, Host: pick(w, w.name(), w.name()+"."+w.namespace()+".svc.cluster.local", "example.com"),
-		Policy: mesh.UpstreamPolicy{MaxConnections: uint32(w.IntN(3)), RequestTimeout: time.Duration(w.IntN(2)) * time.Second},
+		Policy: mesh.UpstreamPolicy{
+			MaxConnections: uint32(w.IntN(3)), RequestTimeout: time.Duration(w.IntN(2)) * time.Second,
+			LoadBalancing: mesh.LoadBalancing{Policy: pick(w, "", mesh.Random, mesh.Maglev), PreferZone: w.IntN(4) == 0},
+		},
 		Limits: mesh.RateLimits{Connections: &mesh.TokenBucket{Tokens: 1, Interval: time.Second}},
 	})}
 }
@@ -227,7 +234,7 @@ func TestChangesGiveWhatTheFactsGive(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(seed)
-			grown := newJoin()
+			grown := newJoin(features)
 			facts := map[mesh.ObjectRef]mesh.Fact{}
 			for step := range steps {
 				for range 1 + w.IntN(4) {
@@ -244,8 +251,9 @@ func TestChangesGiveWhatTheFactsGive(t *testing.T) {
 					list = append(list, fact)
 				}
 				w.Shuffle(len(list), func(i, k int) { list[i], list[k] = list[k], list[i] })
-				want := Build(list)
+				want := BuildFor(list, features)
 				addressesAreApart(t, got)
+				needsAreTold(t, got)
 				if got.Digest() != want.Digest() {
 					t.Fatalf("after step %d the Snapshot is not that of its facts: %s", step, firstDifference(got, want))
 				}

@@ -51,9 +51,10 @@ const (
 )
 
 // Spec is everything that the agent does in a pod beside identity, which is the
-// same for every proxy. In Command, in a file's Content, in ReadyURL, in
-// Mirror.Check and in the URLs of Drain and Mirror, ${NAME} stands for the environment variable NAME of
-// the sidecar container; a name that is not set is an error of the agent.
+// same for every proxy. In Command, in a file's Content, in ReadyURL, in Mirror.Check,
+// in Reload.Command and in the URLs of Drain and Mirror, ${NAME} stands for the
+// environment variable NAME of the sidecar container; a name that is not set is an error
+// of the agent.
 type Spec struct {
 	// Command is the proxy's command line, the program first. It is never empty.
 	Command []string `json:"command"`
@@ -85,34 +86,46 @@ type File struct {
 
 // Mirror is a folder that the agent keeps equal to a repository of files, by the
 // protocol of package mirror. The folder is swapped as a whole, it is a link, and holds
-// the last version that was good. The proxy is not started before there is one.
+// the last version that was good. The proxy is not started before there is one. A
+// version at whose Reload the proxy ends, or whose Reload.Command fails, is rejected as
+// one that fails the Check is, and the one before comes back.
 type Mirror struct {
-	// URL is the repository's address; only https is accepted.
+	// URL is the repository's address; only https is accepted. Whatever its host is, its
+	// certificate must be made out to the controller and be signed by the root of the
+	// repository.
 	URL string `json:"url"`
-	// Dir is the folder's absolute path. Its parent can be written to.
+	// Dir is the folder's absolute path, where nothing else is. Its parent can be written
+	// to.
 	Dir string `json:"dir"`
 	// Live is how the names of those files begin that the proxy follows by itself, by
 	// asking the agent at MirrorURL. When only such files have changed, the proxy is not
-	// told by Reload. Empty means that there are none.
+	// told by Reload, and neither is it when the identity files have changed, which it
+	// follows in the same way. A version is in use once the proxy has asked with it. Live
+	// files reach the proxy first and the folder within a second or two. Empty means that
+	// there are none.
 	Live string `json:"live,omitempty"`
 	// Check, if set, is run before a version replaces another, and must exit with 0, or
 	// the version is rejected with the end of what it printed: the folder stays as it
-	// is, and the repository is told. ${MIRROR} in it stands for the folder of the
-	// version that is checked.
+	// is, and the repository is told. It may take 30 seconds. ${MIRROR} in it stands for
+	// the folder of the version that is checked, whose files should name each other by
+	// relative paths.
 	Check []string `json:"check,omitempty"`
 }
 
 // MirrorURL is where the agent serves the live files of a Mirror to the pod's own
 // processes, by the protocol of package mirror, names with Mirror.Live. A file
 // "identity" is among them, whose text changes whenever the files in IdentityDir do;
-// it holds nothing of them.
+// it holds nothing of them. Any of them may read. Only processes of the user that the
+// agent runs as can say that a version is in use, or reject it.
 const MirrorURL = "http://127.0.0.1:15901/mirror"
 
-// Reload is how the proxy takes up changed files: by exactly one of its fields.
+// Reload is how the proxy takes up changed files: by exactly one of its fields. It is
+// told once it is ready, or a few seconds after its start.
 type Reload struct {
 	// Signal is sent to the proxy's process, for example "HUP".
 	Signal string `json:"signal,omitempty"`
-	// Command is run beside it and must exit with 0.
+	// Command is run beside it and must exit with 0 within 30 seconds. ${MIRROR} in it
+	// stands for Mirror.Dir.
 	Command []string `json:"command,omitempty"`
 }
 

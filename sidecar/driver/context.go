@@ -127,7 +127,9 @@ func InjectorFrom(ctx context.Context) (*InjectorContext, error) {
 type ControllerContext struct {
 	context.Context
 
-	// ProxyServerPort is the port to serve the class's proxies on.
+	// ProxyServerPort is the port to serve the class's proxies on. It is 0 where the
+	// MeshConfig names none: then it is one of the driver's own, which no other driver
+	// has, and the same that Patch tells the pods.
 	ProxyServerPort uint32
 	// ProxyServiceCert is what the certificate to serve with is made out to; the
 	// certificate itself is in CertManager's ServerTLS.

@@ -1,18 +1,31 @@
 // Package drivertest is the conformance suite for sidecar drivers, in the manner
-// of testing/fstest. A driver's own test is one call of TestPatch and one of
-// TestStart; what fails says which rule of the contract was broken, and why
-// there is that rule.
+// of testing/fstest. A driver's own test is one call of TestDriver; what fails says
+// which rule of the contract was broken, and why there is that rule.
 //
 // It imports the contract and libraries of Kubernetes, nothing of Outrigger's
-// inside, so a vendor can run it anywhere.
+// inside, so a vendor can run it anywhere. What the proxy makes of its configuration is
+// tested by package drivertest/behaviour, which runs a whole mesh on one machine and so
+// is a package apart.
 package drivertest
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
+
+// TestDriver tests all that there are rules for: TestPatch, TestStart, TestTranslate,
+// TestFeatures and TestDelivery.
+func TestDriver(t *testing.T, d driver.Driver) {
+	t.Helper()
+	TestPatch(t, d)
+	TestStart(t, d)
+	TestTranslate(t, d)
+	TestFeatures(t, d)
+	TestDelivery(t, d)
+}
 
 // TestPatch tests that the driver's Patch keeps every rule of the contract. Each
 // rule is a subtest, such as Patch/idempotent, and explains itself when it fails. Run it with -race: some
@@ -32,12 +45,40 @@ func TestStart(t *testing.T, d driver.Driver) {
 	run(t, "Start", d, startRules)
 }
 
+// TestTranslate tests that the driver's Translate is a pure function of the View, for
+// Views of a built-in mesh: an empty one, one for each way to ask for a feature, and one
+// that asks for everything.
+func TestTranslate(t *testing.T, d driver.Driver) {
+	t.Helper()
+	run(t, "Translate", d, translateRules)
+}
+
+// TestFeatures tests that the driver's declaration of features is honest: a View that
+// differs from another only in what it asks of a feature has another configuration if
+// the driver declares the feature, and the same one, or a closed door, if it does not.
+// FeatureWebSocket is no View's to ask for; the table of behaviour tests it.
+func TestFeatures(t *testing.T, d driver.Driver) {
+	t.Helper()
+	run(t, "Features", d, featureRules())
+}
+
+// TestDelivery tests, with the real proxy, that it takes what Translate makes. Where the
+// driver's Checker finds no proxy on this machine the tests are skipped aloud.
+func TestDelivery(t *testing.T, d driver.Driver) {
+	t.Helper()
+	run(t, "Delivery", d, deliveryRules)
+}
+
 func run(t *testing.T, method string, d driver.Driver, rules []rule) {
 	t.Helper()
 	for _, r := range rules {
 		t.Run(method+"/"+r.name, func(t *testing.T) {
 			t.Helper()
-			if err := r.check(subject{driver: d, limit: callLimit}); err != nil {
+			err := r.check(subject{driver: d, limit: callLimit, t: t})
+			if errors.Is(err, driver.ErrNoProxy) {
+				t.Skipf("SKIPPED: the real proxy has not been asked: %v", err)
+			}
+			if err != nil {
 				t.Errorf("%v\n\nThe rule: %s", err, r.why)
 			}
 		})

@@ -2,6 +2,7 @@ package drivertest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/outrigger-mesh/outrigger/health"
+	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 	"github.com/outrigger-mesh/outrigger/sidecar/podtemplate"
@@ -41,9 +43,16 @@ func (good) Start(ctx context.Context) (health.Probes, error) {
 	return health.Func{ID: "good"}, nil
 }
 
+// Translate returns all that the View says.
+func (good) Translate(view *mesh.View) ([]driver.File, error) {
+	content, err := json.Marshal(view)
+	return []driver.File{{Name: "view.json", Content: content}}, err
+}
+
+func (good) Features() []mesh.Feature { return mesh.Features() }
+
 func TestGoodDriver(t *testing.T) {
-	TestPatch(t, good{})
-	TestStart(t, good{})
+	TestDriver(t, good{})
 }
 
 // TestSuiteCatches gives every rule drivers that break it.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"testing"
 	"time"
 
 	"github.com/google/uuid"
@@ -24,6 +25,8 @@ type subject struct {
 	driver driver.Driver
 	// limit is how long one call may take.
 	limit time.Duration
+	// t is for rules that need a test around them, and may be nil.
+	t *testing.T
 }
 
 // call calls f, and makes an error of a panic and of a call that does not

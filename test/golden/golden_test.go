@@ -2,6 +2,7 @@ package golden_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
@@ -10,20 +11,22 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/outrigger-mesh/outrigger/drivers/envoy"
+	_ "github.com/outrigger-mesh/outrigger/drivers/standard"
 	"github.com/outrigger-mesh/outrigger/internal/catalog"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/source/dir"
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 	"github.com/outrigger-mesh/outrigger/test/city"
 )
 
-// build makes the mesh of manifests. Every pod gets an Envoy but those that say no.
+// build makes the mesh of manifests. Every pod gets an Envoy but those that say no, or
+// name another class.
 func build(t *testing.T, manifests io.Reader) *mesh.Snapshot {
 	t.Helper()
 	facts, problems, err := dir.Load([]string{"-"}, dir.Options{
@@ -38,7 +41,7 @@ func build(t *testing.T, manifests io.Reader) *mesh.Snapshot {
 			if pod.Annotations["openservicemesh.io/sidecar-injection"] == "disabled" {
 				return ""
 			}
-			return "envoy"
+			return cmp.Or(pod.Annotations["openservicemesh.io/sidecar-class"], "envoy")
 		},
 	})
 	if err != nil {
@@ -47,7 +50,7 @@ func build(t *testing.T, manifests io.Reader) *mesh.Snapshot {
 	for _, p := range problems {
 		t.Errorf("reading: %s", p)
 	}
-	return catalog.Build(facts)
+	return catalog.BuildFor(facts, sidecar.Features)
 }
 
 // viewOf returns the View of a pod.
@@ -64,16 +67,44 @@ func viewOf(t *testing.T, snapshot *mesh.Snapshot, pod string) *mesh.View {
 	return view
 }
 
-// check has the real Envoy read the configuration.
+// check has the real proxy read the configuration, where its driver can ask it.
 func check(t *testing.T, view *mesh.View) {
 	t.Helper()
-	err := envoy.Driver{}.Check(t.Context(), view)
+	checker, ok := driverOf(t, view).(driver.Checker)
+	if !ok {
+		return
+	}
+	err := checker.Check(t.Context(), view)
 	if errors.Is(err, driver.ErrNoProxy) {
-		t.Skipf("Envoy has not been asked: %v", err)
+		t.Skipf("SKIPPED: %s has not been asked: %v", view.Proxy.Class, err)
 	}
 	if err != nil {
-		t.Errorf("Envoy refuses the configuration of %s: %v", view.Proxy.Name, err)
+		t.Errorf("%s refuses the configuration of %s: %v", view.Proxy.Class, view.Proxy.Name, err)
 	}
+}
+
+func driverOf(t *testing.T, view *mesh.View) driver.Driver {
+	t.Helper()
+	d, err := sidecar.Lookup(view.Proxy.Class)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// translate returns what the driver of the View's class makes of it; nothing if the
+// driver does not say.
+func translate(t *testing.T, view *mesh.View) []driver.File {
+	t.Helper()
+	translator, ok := driverOf(t, view).(driver.Translator)
+	if !ok {
+		return nil
+	}
+	files, err := translator.Translate(view)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
 }
 
 // TestGolden makes of each case's manifests what a proxy gets. A case's comment says
@@ -110,14 +141,10 @@ func TestGolden(t *testing.T) {
 				t.Fatal(err)
 			}
 			add("view.json", content)
-			translated, err := envoy.Driver{}.Translate(view)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, f := range translated {
+			for _, f := range translate(t, view) {
 				// It is the same in every case, and a file of its own in the driver.
 				if f.Name != "bootstrap.yaml" {
-					add("envoy/"+f.Name, f.Content)
+					add(view.Proxy.Class+"/"+f.Name, f.Content)
 				}
 			}
 			if os.Getenv("UPDATE") != "" {
@@ -126,7 +153,7 @@ func TestGolden(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if diff := cmp.Diff(string(txtar.Format(&txtar.Archive{Files: archive.Files})), string(txtar.Format(&txtar.Archive{Files: got}))); diff != "" {
+			if diff := gocmp.Diff(string(txtar.Format(&txtar.Archive{Files: archive.Files})), string(txtar.Format(&txtar.Archive{Files: got}))); diff != "" {
 				t.Errorf("%s (-want +got; UPDATE=1 writes what is got):\n%s", file, diff)
 			}
 			check(t, view)

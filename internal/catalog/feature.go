@@ -1,0 +1,181 @@
+package catalog
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/outrigger-mesh/outrigger/internal/graph"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// FeaturesOf returns what the proxies of a class can do. It always returns the same
+// for a class.
+type FeaturesOf func(class string) []mesh.Feature
+
+// classAt is a class of sidecars and a service account whose pods have such a one.
+// Pods come and go with each rollout, so it is the account that stands for them.
+type classAt struct {
+	Class   string              `json:"class"`
+	Account mesh.ServiceAccount `json:"account"`
+}
+
+func compareClassAt(a, b classAt) int {
+	return cmp.Or(strings.Compare(a.Class, b.Class), a.Account.Compare(b.Account))
+}
+
+// classes are some of the classes that lack a feature, each once with an example.
+type classes struct {
+	mesh.Sealed
+	List []classAt `json:"list"`
+}
+
+// classesOf keeps the first of each class.
+func classesOf(all []classAt) *classes {
+	slices.SortFunc(all, compareClassAt)
+	all = slices.CompactFunc(all, func(a, b classAt) bool { return a.Class == b.Class })
+	return mesh.Seal(&classes{List: all})
+}
+
+// wholeMesh is the key of what runs in any namespace of the mesh; others are
+// namespaces.
+const wholeMesh = ""
+
+func (j *join) indexClasses() {
+	runs := func(w *mesh.Workload) bool { return w.Class != "" && !w.Ended }
+	j.runningIn = graph.NewIndex(j.workloads, compareClassAt, func(_ string, w *mesh.Workload) iter.Seq2[string, classAt] {
+		return func(yield func(string, classAt) bool) {
+			if at := (classAt{w.Class, accountOf(w)}); runs(w) && yield(wholeMesh, at) {
+				yield(w.Namespace, at)
+			}
+		}
+	})
+	j.runningAs = graph.NewIndex(j.workloads, strings.Compare, func(_ string, w *mesh.Workload) iter.Seq2[mesh.ServiceAccount, string] {
+		return func(yield func(mesh.ServiceAccount, string) bool) {
+			if runs(w) {
+				yield(accountOf(w), w.Class)
+			}
+		}
+	})
+	j.splitsTo = graph.NewIndex(j.splits, strings.Compare, func(key string, s *mesh.Split) iter.Seq2[string, string] {
+		return func(yield func(string, string) bool) {
+			for _, backend := range s.Backends {
+				if !yield(mesh.Name{Namespace: s.Namespace, Name: backend.Service}.String(), key) {
+					return
+				}
+			}
+		}
+	})
+}
+
+// can reports whether the proxies of a class have a feature.
+func (j *join) can(class string, feature mesh.Feature) bool {
+	if j.featuresOf == nil {
+		return true
+	}
+	has, ok := j.declared[class]
+	if !ok {
+		has = j.featuresOf(class)
+		j.declared[class] = has
+	}
+	return slices.Contains(has, feature)
+}
+
+// makeLimited returns the classes that run in a namespace, or in the whole mesh, and
+// lack any feature at all. Where there is none, no more is asked.
+func (j *join) makeLimited(r *graph.Reader, namespace string) *classes {
+	all := j.runningIn.Get(r, namespace)
+	var found []classAt
+	for len(all) > 0 {
+		// There may be thousands of accounts of one class.
+		ofClass := all[:sort.Search(len(all), func(i int) bool { return all[i].Class > all[0].Class })]
+		all = all[len(ofClass):]
+		if !slices.ContainsFunc(mesh.Features(), func(f mesh.Feature) bool { return !j.can(ofClass[0].Class, f) }) {
+			continue
+		}
+		if i := slices.IndexFunc(ofClass, func(at classAt) bool { return j.member(r, at.Account.Namespace) }); i >= 0 {
+			found = append(found, ofClass[i])
+		}
+	}
+	return classesOf(found)
+}
+
+// limitedOf returns the classes of the pods of some service accounts that lack any
+// feature.
+func (j *join) limitedOf(r *graph.Reader, accounts []mesh.ServiceAccount) *classes {
+	limited := j.limited.Get(r, wholeMesh).List
+	var found []classAt
+	for _, account := range accounts {
+		if !j.member(r, account.Namespace) {
+			continue
+		}
+		for _, class := range j.runningAs.Get(r, account) {
+			if slices.ContainsFunc(limited, func(l classAt) bool { return l.Class == class }) {
+				found = append(found, classAt{class, account})
+			}
+		}
+	}
+	return classesOf(found)
+}
+
+// makeCallers returns the classes, of those that lack a feature, of the proxies that
+// have the Backends of a service port: that may call it, or a service whose split sends
+// to it.
+func (j *join) makeCallers(r *graph.Reader, port mesh.ServicePort) *classes {
+	if len(j.backends.Get(r, port).list) == 0 {
+		return classesOf(nil)
+	}
+	roots := []mesh.Name{port.Name}
+	for _, key := range j.splitsTo.Get(r, port.Name.String()) {
+		split, _ := j.splits.Get(r, key)
+		roots = append(roots, mesh.Name{Namespace: split.Namespace, Name: split.Root})
+	}
+	seen := false
+	var sources []mesh.ServiceAccount
+	for _, root := range roots {
+		svc := j.service(r, root)
+		if svc == nil {
+			continue
+		}
+		for _, spec := range svc.Ports {
+			d := j.destinations.Get(r, mesh.ServicePort{Name: root, Port: spec.Port})
+			if !slices.Contains(d.uses, port) {
+				continue
+			}
+			if seen = true; !j.mustSettings(r).PermissivePolicy {
+				sources = append(sources, j.sourcesOf(r, d)...)
+			}
+		}
+	}
+	if seen && j.mustSettings(r).PermissivePolicy {
+		return j.limited.Get(r, wholeMesh)
+	}
+	slices.SortFunc(sources, mesh.ServiceAccount.Compare)
+	return j.limitedOf(r, slices.Compact(sources))
+}
+
+// servers returns the classes, of those that lack a feature, of the endpoints of a
+// service that take something at a port, which the function decides.
+func (j *join) servers(r *graph.Reader, service mesh.Name, takes func(mesh.InboundPort) bool) *classes {
+	limited := j.limited.Get(r, wholeMesh).List
+	var found []classAt
+	for _, key := range j.slicesOf.Get(r, service.String()) {
+		slice, _ := j.slices.Get(r, key)
+		for _, e := range slice.Endpoints {
+			if e.Workload == "" {
+				continue
+			}
+			workload := mesh.Name{Namespace: slice.Namespace, Name: e.Workload}.String()
+			w, _ := j.workloads.Get(r, workload)
+			if w == nil || !j.hasProxy(r, w) || !slices.ContainsFunc(limited, func(l classAt) bool { return l.Class == w.Class }) {
+				continue
+			}
+			if slices.ContainsFunc(j.inboundOf.Get(r, workload).Ports, takes) {
+				found = append(found, classAt{w.Class, accountOf(w)})
+			}
+		}
+	}
+	return classesOf(found)
+}

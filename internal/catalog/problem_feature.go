@@ -1,0 +1,359 @@
+package catalog
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/outrigger-mesh/outrigger/internal/graph"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// Each function here says what an object of a kind asks of which proxies. What a View
+// asks for has come of one of them, but for the access log, which no object asks for
+// and none can turn off.
+
+// ask notes each of the features that a class lacks.
+func (j *join) ask(f *fault, field string, of *classes, features ...mesh.Feature) {
+	for _, feature := range features {
+		for _, at := range of.List {
+			if !j.can(at.Class, feature) {
+				f.once(ReasonNotSupportedByProxy, field,
+					"the proxies of class %s, such as those of service account %s, do not have the feature %s: they go without, and deny what is not safe without it; give the pods a class that has it (docs/drivers.md), or do not ask for it here",
+					at.Class, at.Account, feature)
+			}
+		}
+	}
+}
+
+// all are the classes in the mesh that lack a feature. Where there are none, nothing is
+// asked of anybody.
+func (j *join) all(r *graph.Reader) *classes { return j.limited.Get(r, wholeMesh) }
+
+// encrypted leaves out the classes that speak no mesh TLS.
+func (j *join) encrypted(r *graph.Reader, of *classes) *classes {
+	plaintext := j.mustSettings(r).PlaintextClasses
+	return &classes{List: slices.DeleteFunc(slices.Clone(of.List), func(at classAt) bool { return slices.Contains(plaintext, at.Class) })}
+}
+
+func (j *join) askSettings(r *graph.Reader, _ string, f *fault) {
+	settings, ok := j.settings.Get(r, only)
+	all := j.all(r)
+	if !ok || len(all.List) == 0 {
+		return
+	}
+	for _, feature := range settings.Needs(false) {
+		switch feature {
+		case mesh.FeatureHealthChecks:
+			j.ask(f, "spec.featureFlags.enableSidecarActiveHealthChecks", all, feature)
+		case mesh.FeatureExternalAuthorization:
+			j.ask(f, "spec.traffic.inboundExternalAuthorization", all, feature)
+		case mesh.FeatureZipkinTracing, mesh.FeatureOTLPTracing:
+			j.ask(f, "spec.observability.tracing", all, feature)
+		case mesh.FeatureTLSSettings:
+			j.ask(f, "spec.sidecar", j.encrypted(r, all), feature)
+		}
+	}
+	if settings.Egress {
+		j.ask(f, "spec.traffic.enableEgress", all, mesh.FeatureEgressTCP)
+	}
+	if settings.InboundTLS == mesh.Permissive {
+		j.ask(f, "spec.traffic.inboundTLSMode", j.encrypted(r, all), mesh.FeaturePermissiveTLS)
+	}
+	for _, at := range all.List {
+		if slices.Contains(settings.PlaintextClasses, at.Class) {
+			j.ask(f, "spec.sidecar.sidecarDrivers", &classes{List: []classAt{at}}, mesh.FeaturePlaintextMesh)
+		}
+	}
+}
+
+func (j *join) askNamespace(r *graph.Reader, _ string, f *fault) {
+	ns, ok := j.namespaces.Get(r, f.object.Name)
+	if ok && ns.Member && ns.InboundTLS == mesh.Permissive && len(j.all(r).List) > 0 {
+		j.ask(f, fieldInboundTLS, j.encrypted(r, j.limited.Get(r, ns.Name)), mesh.FeaturePermissiveTLS)
+	}
+}
+
+// fieldInboundTLS is the annotation of namespaces and pods.
+const fieldInboundTLS = "metadata.annotations[openservicemesh.io/inbound-tls-mode]"
+
+func (j *join) askWorkload(r *graph.Reader, w *mesh.Workload, f *fault) {
+	if w.InboundTLS == mesh.Permissive && w.Class != "" && !w.Ended && len(j.all(r).List) > 0 {
+		j.ask(f, fieldInboundTLS, j.encrypted(r, &classes{List: []classAt{{w.Class, accountOf(w)}}}), mesh.FeaturePermissiveTLS)
+	}
+}
+
+func (j *join) askService(r *graph.Reader, svc *mesh.Service, f *fault) {
+	if len(j.all(r).List) == 0 {
+		return
+	}
+	ports := portsOf(svc)
+	for i, spec := range svc.Ports {
+		callers := j.callers.Get(r, ports[i])
+		needs := spec.Protocol.Needs()
+		if len(needs) > 0 {
+			servers := j.servers(r, svc.Name, func(p mesh.InboundPort) bool {
+				return p.Protocol == spec.Protocol && slices.Contains(p.Services, ports[i])
+			})
+			j.ask(f, fmt.Sprintf("spec.ports[%d]", i), classesOf(slices.Concat(callers.List, servers.List)), needs...)
+		}
+		ipv6 := slices.ContainsFunc(j.destinations.Get(r, ports[i]).list, func(d *mesh.Destination) bool { return slices.Contains(d.Needs(), mesh.FeatureIPv6) })
+		if ipv6 || slices.ContainsFunc(j.backends.Get(r, ports[i]).list, func(b *mesh.Backend) bool { return slices.Contains(b.Needs(), mesh.FeatureIPv6) }) {
+			j.ask(f, "spec.ipFamilies", callers, mesh.FeatureIPv6)
+		}
+		if svc.StickyClients && j.balancingOf(r, svc).Policy == "" {
+			j.ask(f, "spec.sessionAffinity", callers, mesh.FeatureConsistentHash)
+		}
+		if svc.PreferZone {
+			j.ask(f, "spec.trafficDistribution", callers, mesh.FeatureZonePreference)
+		}
+	}
+}
+
+// balancingOf returns what the UpstreamSetting of a service says of load balancing.
+func (j *join) balancingOf(r *graph.Reader, svc *mesh.Service) mesh.LoadBalancing {
+	if settings := j.upstreamsOf.Get(r, svc.String()); len(settings) > 0 {
+		setting, _ := j.upstreams.Get(r, settings[0].key)
+		return setting.Policy.LoadBalancing
+	}
+	return mesh.LoadBalancing{}
+}
+
+func portsOf(svc *mesh.Service) []mesh.ServicePort {
+	ports := make([]mesh.ServicePort, len(svc.Ports))
+	for i, spec := range svc.Ports {
+		ports[i] = mesh.ServicePort{Name: svc.Name, Port: spec.Port}
+	}
+	return ports
+}
+
+func (j *join) askUpstream(r *graph.Reader, setting *mesh.UpstreamSetting, f *fault) {
+	if len(j.all(r).List) == 0 {
+		return
+	}
+	if svc := j.service(r, serviceOfHost(setting)); svc != nil {
+		if oldest, _ := j.upstreams.Get(r, j.upstreamsOf.Get(r, svc.String())[0].key); oldest == setting {
+			for _, port := range portsOf(svc) {
+				j.askPolicy(f, setting.Policy, j.callers.Get(r, port))
+			}
+			j.askLimits(r, setting, svc, f)
+		}
+	}
+	var sources []mesh.ServiceAccount
+	for _, key := range j.egressesUsing.Get(r, setting.String()) {
+		rule, _ := j.egresses.Get(r, key)
+		if !j.member(r, rule.Namespace) || !slices.ContainsFunc(rule.Hosts, func(h string) bool { return strings.EqualFold(h, setting.Host) }) {
+			continue
+		}
+		for _, port := range rule.Ports {
+			if port.Protocol != mesh.EgressTCP {
+				sources = append(sources, j.egressSources(r, rule, port)...)
+			}
+		}
+	}
+	if len(sources) > 0 {
+		j.askPolicy(f, setting.Policy, j.limitedOf(r, sources))
+	}
+}
+
+// askLimits asks the servers of a service. The limits of a port are those of the first
+// service that has any.
+func (j *join) askLimits(r *graph.Reader, setting *mesh.UpstreamSetting, svc *mesh.Service, f *fault) {
+	needs := setting.Limits.Needs()
+	if len(needs) == 0 {
+		return
+	}
+	servers := j.servers(r, svc.Name, func(p mesh.InboundPort) bool {
+		i := slices.IndexFunc(p.Services, func(s mesh.ServicePort) bool { return !isZeroLimits(j.policies.Get(r, s.Name.String()).Limits) })
+		return i >= 0 && p.Services[i].Name == svc.Name
+	})
+	for _, feature := range needs {
+		field := "spec.rateLimit.local.tcp"
+		if feature == mesh.FeatureRequestRateLimits {
+			if field = "spec.rateLimit.local.http"; setting.Limits.Requests == nil {
+				field = "spec.httpRoutes"
+			}
+		}
+		j.ask(f, field, servers, feature)
+	}
+}
+
+// policyFields are what asks for the features of an UpstreamPolicy.
+var policyFields = map[mesh.Feature]string{
+	mesh.FeatureTimeouts:              "spec.timeouts.request",
+	mesh.FeatureConnectTimeouts:       "spec.connectionSettings.tcp.connectTimeout",
+	mesh.FeatureIdleTimeouts:          "spec.timeouts.idle",
+	mesh.FeatureConnectionLimits:      "spec.connectionSettings.tcp.maxConnections",
+	mesh.FeatureRequestLimits:         "spec.connectionSettings.http",
+	mesh.FeatureRequestsPerConnection: "spec.connectionSettings.http.maxRequestsPerConnection",
+	mesh.FeatureOutlierEjection:       "spec.outlierDetection",
+	mesh.FeatureLeastRequest:          "spec.loadBalancing.policy",
+	mesh.FeatureRandomEndpoint:        "spec.loadBalancing.policy",
+	mesh.FeatureConsistentHash:        "spec.loadBalancing.policy",
+	mesh.FeatureZonePreference:        "spec.loadBalancing.zoneAware",
+}
+
+func (j *join) askPolicy(f *fault, policy mesh.UpstreamPolicy, of *classes) {
+	for _, feature := range policy.Needs() {
+		j.ask(f, policyFields[feature], of, feature)
+	}
+}
+
+func (j *join) askRetry(r *graph.Reader, rule *mesh.RetryRule, f *fault) {
+	if len(j.all(r).List) == 0 || !j.mustSettings(r).RetryPolicy {
+		return
+	}
+	of := j.limitedOf(r, []mesh.ServiceAccount{rule.Source})
+	for _, name := range rule.Destinations {
+		svc := j.service(r, name)
+		if svc == nil || j.retryFor(r, rule.Source, name) != rule || !j.sees(r, rule.Source, svc) {
+			continue
+		}
+		j.ask(f, "spec.retryPolicy", of, mesh.FeatureRetries)
+		if rule.Retry.PerTry > 0 {
+			j.ask(f, "spec.retryPolicy.perTryTimeout", of, mesh.FeatureTimeouts)
+		}
+		return
+	}
+}
+
+// sees reports whether an account may call an HTTP port of a service.
+func (j *join) sees(r *graph.Reader, source mesh.ServiceAccount, svc *mesh.Service) bool {
+	return slices.ContainsFunc(svc.Ports, func(spec mesh.PortSpec) bool {
+		if !spec.Protocol.IsHTTP() {
+			return false
+		}
+		d := j.destinations.Get(r, mesh.ServicePort{Name: svc.Name, Port: spec.Port})
+		return len(d.list) > 0 && (j.mustSettings(r).PermissivePolicy || slices.Contains(j.sourcesOf(r, d), source))
+	})
+}
+
+func (j *join) askAccess(r *graph.Reader, rule *mesh.AccessRule, f *fault) {
+	if len(j.all(r).List) == 0 || len(rule.Sources) == 0 || j.mustSettings(r).PermissivePolicy {
+		return
+	}
+	of := j.limitedOf(r, []mesh.ServiceAccount{rule.Destination})
+	if len(of.List) == 0 {
+		return
+	}
+	// Without a port for requests no proxy is told of them.
+	requests := false
+	for _, in := range j.taking.Get(r, rule.Destination.String()).All() {
+		requests = requests || slices.ContainsFunc(in.Ports, func(p mesh.InboundPort) bool { return p.Protocol.IsHTTP() })
+	}
+	for i, routes := range rule.Rules {
+		if requests {
+			j.ask(f, fmt.Sprintf("spec.rules[%d]", i), of, needsOf(j.httpRoutes(r, rule, routes))...)
+		}
+	}
+}
+
+// needsOf returns what matches ask for.
+func needsOf(matches []mesh.HTTPMatch) []mesh.Feature {
+	var features []mesh.Feature
+	for _, m := range matches {
+		features = append(features, m.Needs()...)
+	}
+	slices.Sort(features)
+	return slices.Compact(features)
+}
+
+func (j *join) askSplit(r *graph.Reader, split *mesh.Split, f *fault) {
+	if len(j.all(r).List) == 0 {
+		return
+	}
+	root := j.service(r, mesh.Name{Namespace: split.Namespace, Name: split.Root})
+	if root == nil {
+		return
+	}
+	for _, spec := range root.Ports {
+		port := mesh.ServicePort{Name: root.Name, Port: spec.Port}
+		if len(j.destinations.Get(r, port).list) == 0 || root.Headless || !slices.Contains(j.splitsInForce(r, root, spec.Protocol), split) {
+			continue
+		}
+		of := j.callers.Get(r, port)
+		for i, group := range split.Matches {
+			j.ask(f, fmt.Sprintf("spec.matches[%d]", i), of, needsOf(j.matchesOf(r, split.Namespace, []string{group}))...)
+		}
+		for i, backend := range split.Backends {
+			to, ok := j.splitPort(r, split, backend, port)
+			if !ok || backend.Weight == 0 {
+				continue
+			}
+			if list := j.backends.Get(r, to).list; len(list) > 0 && list[0].ExternalName != "" {
+				j.ask(f, fmt.Sprintf("spec.backends[%d].service", i), of, mesh.FeatureExternalNames)
+			}
+		}
+	}
+}
+
+// egressSources returns the sources of a rule for which it has a say about one of its
+// ports.
+func (j *join) egressSources(r *graph.Reader, rule *mesh.EgressRule, port mesh.EgressPort) []mesh.ServiceAccount {
+	if !j.mustSettings(r).EgressPolicy {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(rule.Sources), func(source mesh.ServiceAccount) bool {
+		return !slices.ContainsFunc(j.egress.Get(r, source).Ports, func(p mesh.EgressRoutes) bool {
+			return p.Port == port.Number && p.Protocol == port.Protocol
+		})
+	})
+}
+
+func (j *join) askEgress(r *graph.Reader, rule *mesh.EgressRule, f *fault) {
+	if len(j.all(r).List) == 0 {
+		return
+	}
+	for i, port := range rule.Ports {
+		of := j.limitedOf(r, j.egressSources(r, rule, port))
+		if len(of.List) == 0 {
+			continue
+		}
+		var lets mesh.EgressRoutes
+		lets.Protocol = port.Protocol
+		j.addEgress(r, &lets, rule)
+		for _, feature := range lets.Needs() {
+			switch feature {
+			case mesh.FeatureEgressHTTP, mesh.FeatureEgressTLS, mesh.FeatureEgressTCP:
+				j.ask(f, fmt.Sprintf("spec.ports[%d]", i), of, feature)
+			case mesh.FeatureHeaderMatches, mesh.FeatureQueryMatches:
+				j.ask(f, "spec.matches", of, feature)
+			case mesh.FeatureIPv6:
+				j.ask(f, "spec.ipAddresses", of, feature)
+			}
+		}
+	}
+}
+
+func (j *join) askIngress(r *graph.Reader, rule *mesh.IngressRule, f *fault) {
+	if len(j.all(r).List) == 0 {
+		return
+	}
+	for i, backend := range rule.Backends {
+		name := mesh.Name{Namespace: rule.Namespace, Name: backend.Service}
+		// What comes of the rule is the same at all of the service's pods but for those
+		// whose port it does not lead to.
+		var made mesh.Ingress
+		of := j.servers(r, name, func(p mesh.InboundPort) bool {
+			k := slices.IndexFunc(p.Ingress, func(in mesh.Ingress) bool { return in.Name == rule.String() && in.TLS == backend.TLS })
+			if k >= 0 && p.Port == backend.Port {
+				made = p.Ingress[k]
+				return true
+			}
+			return false
+		})
+		if len(of.List) == 0 {
+			continue
+		}
+		for _, feature := range made.Needs() {
+			switch feature {
+			case mesh.FeatureIngress, mesh.FeatureIngressTLS:
+				j.ask(f, fmt.Sprintf("spec.backends[%d]", i), of, feature)
+			case mesh.FeatureHeaderMatches, mesh.FeatureQueryMatches:
+				j.ask(f, "spec.matches", of, feature)
+			case mesh.FeatureIPv6:
+				j.ask(f, "spec.sources", of, feature)
+			}
+		}
+	}
+}

@@ -1,0 +1,254 @@
+package drivertest
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// variant is one way to ask for a feature, as changes of a plain draft.
+type variant struct {
+	feature mesh.Feature
+	// name tells the variants of a feature apart.
+	name string
+	// base is what all drafts of the variant have; nil is a plain draft.
+	base func(*draft)
+	// asks makes the draft ask for the feature, and for no other that base does not.
+	asks func(*draft)
+	// ignored makes what a proxy without the feature is left with if it goes without, and
+	// closed what it is left with if it denies what asks; nil is the base.
+	ignored, closed func(*draft)
+	// always says that a proxy may do the same without being asked: only behaviour shows
+	// whether it has the feature.
+	always bool
+	// unsafe says that to go without lets more through, or elsewhere, than was asked for.
+	unsafe bool
+	// alone says that asks does not go with those of other variants.
+	alone bool
+}
+
+// variants returns the ways to ask for features. FeatureWebSocket has none: no View
+// asks for it.
+func variants() []variant {
+	return slices.Concat(protocolVariants(), matchVariants(), policyVariants(), limitVariants(), edgeVariants(), settingsVariants())
+}
+
+func protocolVariants() []variant {
+	return []variant{
+		{
+			feature: mesh.FeatureHTTP2, name: "called",
+			asks: func(d *draft) {
+				d.cart().destination.Protocol, d.cart().backend.Protocol = mesh.GRPC, mesh.GRPC
+			},
+			closed: func(d *draft) { d.without(d.cart()) },
+		},
+		{
+			feature: mesh.FeatureHTTP2, name: "served",
+			asks:   func(d *draft) { d.web().Protocol = mesh.GRPC },
+			closed: func(d *draft) { d.web().Access = mesh.Access{} },
+		},
+		{
+			feature: mesh.FeatureServerFirst, name: "called", always: true,
+			asks: func(d *draft) {
+				d.db().destination.Protocol, d.db().backend.Protocol = mesh.TCPServerFirst, mesh.TCPServerFirst
+			},
+			closed: func(d *draft) { d.without(d.db()) },
+		},
+		{
+			feature: mesh.FeatureServerFirst, name: "served", always: true,
+			asks:   func(d *draft) { d.sql().Protocol = mesh.TCPServerFirst },
+			closed: func(d *draft) { d.sql().Access = mesh.Access{} },
+		},
+		{
+			feature: mesh.FeatureIPv6, name: "called",
+			asks: func(d *draft) {
+				to := d.cart().destination
+				to.Addresses = append(to.Addresses, netip.MustParseAddr("fd00:96::2"))
+			},
+		},
+		{
+			feature: mesh.FeatureIPv6, name: "endpoint",
+			asks: func(d *draft) {
+				to := d.cart().backend
+				to.Endpoints = append(to.Endpoints, endpoint("cart-3", "fd00:244::13", "zone-a"))
+			},
+		},
+		{
+			feature: mesh.FeatureIPv6, name: "own address",
+			asks: func(d *draft) {
+				d.proxy.Addresses = append(d.proxy.Addresses, netip.MustParseAddr("fd00:244::5"))
+			},
+		},
+		{
+			feature: mesh.FeatureExternalNames,
+			asks:    func(d *draft) { splitCart(d, mesh.Backend{ExternalName: "www.example.com"}) },
+			closed:  func(d *draft) { splitCart(d, mesh.Backend{}) },
+		},
+		{
+			feature: mesh.FeaturePermissiveTLS, base: open, alone: true,
+			asks: func(d *draft) { d.inbound.TLS = mesh.Permissive },
+		},
+		{
+			feature: mesh.FeaturePlaintextMesh, alone: true,
+			asks: func(d *draft) { d.proxy.Plaintext, d.inbound.TLS = true, mesh.Permissive },
+		},
+	}
+}
+
+// open lets everybody of the mesh call.
+func open(d *draft) {
+	d.web().Access, d.sql().Access = mesh.Access{Anyone: true}, mesh.Access{Anyone: true}
+}
+
+// splitCart sends a share of what goes to shop/cart to a Backend of the name shop/far.
+func splitCart(d *draft, far mesh.Backend) {
+	far.Service, far.Protocol = servicePort("far", 80), mesh.HTTP
+	far.Name = far.Service.String()
+	d.backends = append(d.backends, &far)
+	last := len(d.cart().destination.Routes) - 1
+	route := &d.cart().destination.Routes[last]
+	route.Name = "shop/far"
+	route.Backends = append(slices.Clip(route.Backends), mesh.WeightedBackend{Backend: far.Name, Weight: 3})
+}
+
+func matchVariants() []variant {
+	header := mesh.HTTPMatch{Headers: []mesh.KeyMatch{{Name: "x-version", StringMatch: mesh.StringMatch{Exact: "2"}}}}
+	query := mesh.HTTPMatch{Query: []mesh.KeyMatch{{Name: "version", StringMatch: mesh.StringMatch{Exact: "2"}}}}
+	var made []variant
+	for feature, match := range map[mesh.Feature]mesh.HTTPMatch{mesh.FeatureHeaderMatches: header, mesh.FeatureQueryMatches: query} {
+		rule := func(requests ...mesh.HTTPMatch) func(*draft) {
+			return func(d *draft) {
+				d.web().Access.Rules = append(d.web().Access.Rules, d.web().Access.Rules[0])
+				last(d).Requests = requests
+			}
+		}
+		route := func(match mesh.HTTPMatch) func(*draft) {
+			return func(d *draft) {
+				d.cart().destination.Routes = slices.Insert(d.cart().destination.Routes, 0, mesh.Route{
+					Name: "shop/other", Match: match, Backends: []mesh.WeightedBackend{{Backend: servicePort("rare", 80).String(), Weight: 1}},
+				})
+			}
+		}
+		made = append(made,
+			variant{feature: feature, name: "allowed", asks: rule(match), ignored: rule(mesh.HTTPMatch{}), closed: nil, unsafe: true},
+			variant{feature: feature, name: "routed", asks: route(match), ignored: route(mesh.HTTPMatch{}), closed: nil, unsafe: true},
+		)
+	}
+	slices.SortStableFunc(made, func(a, b variant) int {
+		return slices.Index(mesh.Features(), a.feature) - slices.Index(mesh.Features(), b.feature)
+	})
+	return made
+}
+
+// last returns the last rule of the port for HTTP.
+func last(d *draft) *mesh.Permission {
+	rules := d.web().Access.Rules
+	return &rules[len(rules)-1]
+}
+
+func policyVariants() []variant {
+	policy := func(feature mesh.Feature, name string, change func(*mesh.UpstreamPolicy)) variant {
+		return variant{feature: feature, name: name, asks: func(d *draft) { change(&d.cart().backend.Policy) }}
+	}
+	hashed := func(name mesh.LoadBalancingPolicy) variant {
+		return variant{feature: mesh.FeatureConsistentHash, name: string(name), alone: true, asks: func(d *draft) {
+			on := []mesh.HashOn{{Header: "x-user"}, {SourceIP: true}}
+			d.cart().backend.Policy.LoadBalancing = mesh.LoadBalancing{Policy: name, HashOn: on}
+			d.cart().destination.HashOn = on
+		}}
+	}
+	balanced := func(feature mesh.Feature, name mesh.LoadBalancingPolicy) variant {
+		v := policy(feature, "", func(p *mesh.UpstreamPolicy) { p.LoadBalancing.Policy = name })
+		v.alone = feature != mesh.FeatureLeastRequest
+		return v
+	}
+	return []variant{
+		{feature: mesh.FeatureRetries, asks: func(d *draft) {
+			d.cart().destination.Routes[0].Retry = &mesh.Retry{On: []string{"5xx", "connect-failure"}, Attempts: 3, Backoff: 25 * time.Millisecond}
+		}},
+		{feature: mesh.FeatureTimeouts, asks: func(d *draft) {
+			d.cart().destination.Routes[0].Timeout, d.cart().backend.Policy.RequestTimeout = 7*time.Second, 7*time.Second
+		}},
+		policy(mesh.FeatureConnectTimeouts, "", func(p *mesh.UpstreamPolicy) { p.ConnectTimeout = 3 * time.Second }),
+		policy(mesh.FeatureIdleTimeouts, "", func(p *mesh.UpstreamPolicy) { p.IdleTimeout = 90 * time.Second }),
+		policy(mesh.FeatureConnectionLimits, "", func(p *mesh.UpstreamPolicy) { p.MaxConnections = 17 }),
+		policy(mesh.FeatureRequestLimits, "", func(p *mesh.UpstreamPolicy) { p.MaxRequests, p.MaxPendingRequests, p.MaxRetries = 19, 23, 2 }),
+		policy(mesh.FeatureRequestsPerConnection, "", func(p *mesh.UpstreamPolicy) { p.RequestsPerConnection = 29 }),
+		policy(mesh.FeatureOutlierEjection, "", func(p *mesh.UpstreamPolicy) {
+			p.Ejection = &mesh.Ejection{ConsecutiveErrors: 4, Interval: 5 * time.Second, BaseTime: 20 * time.Second, MaxPercent: 50}
+		}),
+		{feature: mesh.FeatureHealthChecks, asks: func(d *draft) {
+			d.settings.HealthChecks = true
+			for _, b := range d.backends {
+				b.HealthChecks = true
+			}
+		}},
+		balanced(mesh.FeatureLeastRequest, mesh.LeastRequest),
+		balanced(mesh.FeatureRandomEndpoint, mesh.Random),
+		hashed(mesh.RingHash),
+		hashed(mesh.Maglev),
+		policy(mesh.FeatureZonePreference, "", func(p *mesh.UpstreamPolicy) { p.LoadBalancing.PreferZone = true }),
+	}
+}
+
+func limitVariants() []variant {
+	bucket := mesh.TokenBucket{Tokens: 31, Burst: 5, Interval: time.Second}
+	return []variant{
+		{feature: mesh.FeatureConnectionRateLimits, asks: func(d *draft) { d.sql().Limits.Connections = &bucket }},
+		{feature: mesh.FeatureRequestRateLimits, name: "all requests", asks: func(d *draft) {
+			d.web().Limits.Requests = &mesh.RequestLimit{TokenBucket: bucket, Status: 503, AddHeaders: []mesh.Header{{Name: "retry-after", Value: "1"}}}
+		}},
+		{feature: mesh.FeatureRequestRateLimits, name: "by path", asks: func(d *draft) {
+			d.web().Limits.Routes = []mesh.RouteLimit{{Path: "/books/rare/.*", Limit: mesh.RequestLimit{TokenBucket: bucket}}}
+		}},
+	}
+}
+
+func edgeVariants() []variant {
+	ranges := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+	anywhere := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+	in := func(in mesh.Ingress) func(*draft) {
+		in.Name, in.Ranges, in.Requests = "shop/gate", ranges, []mesh.HTTPMatch{{}}
+		return func(d *draft) { d.web().Ingress = append(d.web().Ingress, in) }
+	}
+	out := func(routes ...mesh.EgressRoutes) func(*draft) {
+		return func(d *draft) { d.egress.Ports = append(d.egress.Ports, routes...) }
+	}
+	hosts := []mesh.EgressHost{{Host: "*.example.com", Matches: []mesh.HTTPMatch{{}}}, {Host: "example.com", Matches: []mesh.HTTPMatch{{}}}}
+	anyone := mesh.Ingress{TLS: true, SkipClientCert: true}
+	return []variant{
+		{feature: mesh.FeatureIngress, asks: in(mesh.Ingress{})},
+		{feature: mesh.FeatureIngressTLS, name: "with a certificate", alone: true, asks: in(mesh.Ingress{TLS: true, SNIHosts: []string{"shop.example.com"}, AnyPrincipal: true}), ignored: in(mesh.Ingress{}), unsafe: true},
+		{feature: mesh.FeatureIngressTLS, name: "without a certificate", alone: true, asks: in(anyone), ignored: in(mesh.Ingress{}), unsafe: true},
+		{feature: mesh.FeatureEgressHTTP, asks: out(mesh.EgressRoutes{Port: 80, Protocol: mesh.EgressHTTP, Hosts: hosts}),
+			ignored: out(mesh.EgressRoutes{Port: 80, Protocol: mesh.EgressTCP, Ranges: anywhere}), unsafe: true},
+		{feature: mesh.FeatureEgressTLS, asks: out(mesh.EgressRoutes{Port: 443, Protocol: mesh.EgressTLS, Hosts: hosts}),
+			ignored: out(mesh.EgressRoutes{Port: 443, Protocol: mesh.EgressTCP, Ranges: anywhere}), unsafe: true},
+		{feature: mesh.FeatureEgressTCP, name: "to addresses", asks: out(mesh.EgressRoutes{Port: 3306, Protocol: mesh.EgressTCP, Ranges: ranges})},
+		{feature: mesh.FeatureEgressTCP, name: "to all", alone: true, asks: func(d *draft) { d.egress.AllowAll = true }},
+	}
+}
+
+func settingsVariants() []variant {
+	tracing := func(feature mesh.Feature, t mesh.Tracing) variant {
+		t.Host, t.Sampled = "collector.example.com", 500_000
+		return variant{feature: feature, alone: feature == mesh.FeatureOTLPTracing, asks: func(d *draft) { d.settings.Tracing = &t }}
+	}
+	return []variant{
+		{feature: mesh.FeatureTLSSettings, asks: func(d *draft) {
+			d.settings.TLS = mesh.TLS{Min: "1.2", Max: "1.3", Ciphers: []string{"ECDHE-ECDSA-AES256-GCM-SHA384"}, Curves: []string{"P-256"}}
+		}},
+		{
+			feature: mesh.FeatureExternalAuthorization, unsafe: true,
+			asks: func(d *draft) {
+				d.settings.Authorization = &mesh.Authorization{Host: "authorization.example.com", Port: 9191, Timeout: time.Second, StatPrefix: "authorization"}
+			},
+			closed: func(d *draft) { d.web().Access = mesh.Access{} },
+		},
+		{feature: mesh.FeatureAccessLogs, asks: func(d *draft) { d.settings.AccessLog.Enabled = true }},
+		tracing(mesh.FeatureZipkinTracing, mesh.Tracing{Protocol: "zipkin", Port: 9411, Path: "/api/v2/spans"}),
+		tracing(mesh.FeatureOTLPTracing, mesh.Tracing{Protocol: "otlp", Port: 4317}),
+	}
+}
