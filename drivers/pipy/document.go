@@ -21,9 +21,14 @@ const (
 // are the DNS names of their certificates, the only names that a script sees. Absent
 // fields are zero.
 
+// header begins every document.
+type header struct {
+	Schema int `json:"schema"`
+}
+
 // settingsDocument is what the proxy is and what holds for the whole mesh.
 type settingsDocument struct {
-	Schema int `json:"schema"`
+	header
 	// Pod is namespace/name, and Namespace, Name and ServiceAccount are the pod's.
 	Pod            string   `json:"pod"`
 	Namespace      string   `json:"namespace"`
@@ -52,7 +57,7 @@ type tlsDocument struct {
 	// Min and Max are "TLS1.2" or "TLS1.3", Pipy's names.
 	Min string `json:"min"`
 	Max string `json:"max"`
-	// Ciphers are as in OpenSSL's list, joined by colons.
+	// Ciphers are those of TLS 1.2 as in OpenSSL's list, joined by colons.
 	Ciphers string `json:"ciphers,omitempty"`
 }
 
@@ -70,6 +75,7 @@ type authorizationDocument struct {
 
 // inboundDocument is what is taken for the application.
 type inboundDocument struct {
+	header
 	Permissive bool `json:"permissive,omitempty"`
 	// Ports are by number, as text.
 	Ports map[string]*portDocument `json:"ports"`
@@ -79,9 +85,11 @@ type inboundDocument struct {
 
 type portDocument struct {
 	// Protocol is "http" (HTTP/1.1 and HTTP/2), "tcp" or "server-first".
-	Protocol string            `json:"protocol"`
-	Access   accessDocument    `json:"access"`
-	Ingress  []ingressDocument `json:"ingress,omitempty"`
+	Protocol string `json:"protocol"`
+	// HTTP2 says of http that the application understands HTTP/2 and nothing else.
+	HTTP2   bool              `json:"http2,omitempty"`
+	Access  accessDocument    `json:"access"`
+	Ingress []ingressDocument `json:"ingress,omitempty"`
 	// ConnectionLimit, RequestLimit and RouteLimits are of RateLimits. The first route
 	// whose path matches is the only limit that counts.
 	ConnectionLimit *bucketDocument     `json:"connectionLimit,omitempty"`
@@ -99,7 +107,7 @@ type bucketDocument struct {
 
 type requestLimit struct {
 	bucketDocument
-	// Status is that of the answer, never 0.
+	// Status is that of the answer, at least 400.
 	Status  uint32            `json:"status"`
 	Headers map[string]string `json:"headers,omitempty"`
 }
@@ -153,9 +161,8 @@ type matchDocument struct {
 	// Any holds for every string, and Never for none.
 	Any   bool `json:"any,omitempty"`
 	Never bool `json:"never,omitempty"`
-	// Regex is an expression that the whole string must match, in the form that the
-	// scripts understand.
-	Regex string `json:"regex,omitempty"`
+	// Regex is an expression that the whole string must match.
+	Regex *automaton `json:"regex,omitempty"`
 }
 
 type keyMatchDocument struct {
@@ -165,11 +172,13 @@ type keyMatchDocument struct {
 
 // destinationDocument is what an application can connect to.
 type destinationDocument struct {
+	header
 	Name      string   `json:"name"`
 	Service   string   `json:"service"`
 	Addresses []string `json:"addresses"`
 	Port      uint16   `json:"port"`
 	Protocol  string   `json:"protocol"`
+	HTTP2     bool     `json:"http2,omitempty"`
 	// Routes are for protocol http, Backends for the others.
 	Routes   []routeDocument  `json:"routes,omitempty"`
 	Backends []weightDocument `json:"backends,omitempty"`
@@ -205,12 +214,15 @@ type hashDocument struct {
 
 // backendDocument is endpoints that are called in one way.
 type backendDocument struct {
+	header
 	Name         string             `json:"name"`
 	Service      string             `json:"service"`
 	Port         uint16             `json:"port"`
 	Protocol     string             `json:"protocol"`
+	HTTP2        bool               `json:"http2,omitempty"`
 	Endpoints    []endpointDocument `json:"endpoints,omitempty"`
 	ExternalName string             `json:"externalName,omitempty"`
+	HealthChecks bool               `json:"healthChecks,omitempty"`
 	Policy       policyDocument     `json:"policy"`
 }
 
@@ -248,6 +260,7 @@ type ejectionDocument struct {
 
 // egressDocument is what may be called outside the mesh.
 type egressDocument struct {
+	header
 	AllowAll bool `json:"allowAll,omitempty"`
 	// Ports are by number, as text.
 	Ports map[string]*egressPortDocument `json:"ports,omitempty"`

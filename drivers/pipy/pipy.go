@@ -5,10 +5,9 @@ package pipy
 import (
 	"context"
 	_ "embed"
-	"errors"
+	"fmt"
 	"path"
 
-	"github.com/outrigger-mesh/outrigger/health"
 	"github.com/outrigger-mesh/outrigger/sidecar"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
@@ -16,6 +15,9 @@ import (
 )
 
 const name = "pipy"
+
+// version is the Pipy that the scripts are made for.
+const version = "1.5.18"
 
 //go:embed template.yaml
 var template string
@@ -39,14 +41,30 @@ func (Driver) Patch(ctx context.Context) error {
 	}
 	repo := path.Join(driver.RunDir, "repo")
 	return podtemplate.Apply(ctx, name, template, &agentspec.Spec{
+		// There is no admin port: whoever reaches it, as the application does, can make
+		// Pipy run other scripts.
 		Command: []string{
-			"pipy", "--no-reload", "--log-level=" + logLevel(inj.Sidecar.LogLevel),
-			"--admin-port=127.0.0.1:15000", path.Join(repo, "main.js"),
+			"pipy", "--no-reload", "--no-graph", "--log-level=" + logLevel(inj.Sidecar.LogLevel), path.Join(repo, mainFile),
 		},
-		Mirror:   &agentspec.Mirror{URL: "https://${OUTRIGGER_CONTROLLER}:6060/repo/${POD_UID}/", Dir: repo},
+		Mirror: &agentspec.Mirror{
+			URL: fmt.Sprintf("https://${%s}:%d/repo/${%s}/", agentspec.EnvController, repoPort(inj), agentspec.EnvPodUID),
+			Dir: repo, Live: liveDir,
+		},
+		// Other scripts are loaded anew, by the same process; connections live on.
+		Reload:   &agentspec.Reload{Signal: "HUP"},
 		ReadyURL: "http://127.0.0.1:15010/ready",
 		Drain:    &agentspec.Drain{Seconds: 5},
 	})
+}
+
+// repoPort returns the port on which the controller serves the pod's class.
+func repoPort(inj *driver.InjectorContext) uint32 {
+	if inj.Configurator != nil {
+		if port := inj.Configurator.GetProxyServerPort(inj.Sidecar.Class); port != 0 {
+			return port
+		}
+	}
+	return driver.RepoPort
 }
 
 // logLevel returns Pipy's word for one of OSM's levels.
@@ -63,14 +81,6 @@ func logLevel(level string) string {
 	}
 }
 
-// Start is not there yet: this driver only patches pods so far.
-func (Driver) Start(ctx context.Context) (health.Probes, error) {
-	if _, err := driver.ControllerFrom(ctx); err != nil {
-		return nil, err
-	}
-	return nil, errors.New("pipy: this build patches pods only; it cannot serve configuration to them yet")
-}
-
 // PodTemplate returns the template of Patch.
 func (Driver) PodTemplate() string { return template }
 
@@ -79,5 +89,5 @@ func (Driver) SidecarImage(os string) string {
 	if os == "windows" {
 		return ""
 	}
-	return "docker.io/flomesh/pipy:1.5.18"
+	return "docker.io/flomesh/pipy:" + version
 }

@@ -1,0 +1,223 @@
+package haproxy
+
+import (
+	"crypto/tls"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// strict is a workload with rules and callers from outside.
+func strict(a *app) *fixture {
+	f := newFixture(store)
+	f.inbound.Ports = []mesh.InboundPort{
+		{Port: a.http, Protocol: mesh.HTTP, Access: access(
+			permission("bookstore/buy", []mesh.HTTPMatch{
+				{Path: mesh.StringMatch{Regex: "/books/.*"}},
+				{Path: mesh.StringMatch{Exact: "/put"}, Methods: []string{"PUT", "PATCH"}},
+				{Path: mesh.StringMatch{Prefix: "/public"}, Headers: []mesh.KeyMatch{{Name: "x-tenant", StringMatch: mesh.StringMatch{Exact: "a"}}}},
+				{Query: []mesh.KeyMatch{{Name: "token", StringMatch: mesh.StringMatch{Exact: "1 2"}}}},
+			}, buyer),
+			permission("bookstore/nobody", anything),
+			permission("bookstore/nothing", nil, ops),
+		)},
+		{Port: a.other, Protocol: mesh.HTTP, Access: anyone, Limits: mesh.RateLimits{
+			Requests: &mesh.RequestLimit{TokenBucket: mesh.TokenBucket{Tokens: 2, Interval: time.Hour},
+				Status: 503, AddHeaders: []mesh.Header{{Name: "x-limit", Value: "100%"}}},
+			Routes: []mesh.RouteLimit{{Path: "/slow", Limit: mesh.RequestLimit{TokenBucket: mesh.TokenBucket{Tokens: 1, Interval: time.Hour}}}},
+		}},
+		{Port: a.tcp, Protocol: mesh.TCPServerFirst, Access: access(permission("db/shop", anything, buyer))},
+	}
+	f.inbound.Others = access(permission("db/others", anything, ops))
+	return f
+}
+
+// withIngress opens a port to callers from outside the mesh.
+func withIngress(a *app) *fixture {
+	f := strict(a)
+	f.inbound.Ports[1].Limits = mesh.RateLimits{}
+	f.inbound.Ports[1].Ingress = []mesh.Ingress{
+		{Name: "bookstore/local", Ranges: ranges("127.0.0.0/8"), Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: "/health"}}}},
+		{Name: "bookstore/far", Ranges: ranges("192.0.2.0/24"), Requests: anything},
+		{Name: "bookstore/gateway", TLS: true, SNIHosts: []string{"books.example.com"}, Principals: []mesh.Identity{ops}, Requests: anything},
+		{Name: "bookstore/open", TLS: true, SkipClientCert: true, Ranges: ranges("127.0.0.1/32"), Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: "/open"}}}},
+	}
+	return f
+}
+
+func runInbound(t *testing.T, f *fixture) (*running, *authority) {
+	t.Helper()
+	ca, dir := newAuthority(t), t.TempDir()
+	ca.writeTo(dir, f.proxy.Identity)
+	return start(t, dir, f.view()).awaitReady(), ca
+}
+
+// TestRequests has a real HAProxy decide about requests.
+func TestRequests(t *testing.T) {
+	for name, make := range map[string]func(*app) *fixture{"strict": strict, "with ingress": withIngress} {
+		t.Run(name, func(t *testing.T) {
+			a := newApp(t)
+			r, ca := runInbound(t, make(a))
+			foreign := newAuthority(t)
+			other := ca.as(buyer, store)
+			other.ServerName = "books.example.com"
+			const refused = 0
+			for name, tt := range map[string]struct {
+				tls    *tls.Config
+				target string
+				header []string
+				want   int
+			}{
+				"allowed":                    {ca.as(buyer, store), "/books/1", nil, 200},
+				"allowed by header":          {ca.as(buyer, store), "/public/a", []string{"X-Tenant", "a"}, 200},
+				"another header":             {ca.as(buyer, store), "/public/a", []string{"X-Tenant", "b"}, 403},
+				"header twice":               {ca.as(buyer, store), "/public/a", []string{"X-Tenant", "b", "X-Tenant", "a"}, 403},
+				"another path":               {ca.as(buyer, store), "/admin", nil, 403},
+				"another method":             {ca.as(buyer, store), "/put", nil, 403},
+				"beginning of a segment":     {ca.as(buyer, store), "/publicity", []string{"X-Tenant", "a"}, 403},
+				"dot segments":               {ca.as(buyer, store), "/books/../admin", nil, 403},
+				"escaped dot segments":       {ca.as(buyer, store), "/books/%2e%2e/admin", nil, 403},
+				"escaped slash":              {ca.as(buyer, store), "/books/..%2Fadmin", nil, 403},
+				"escaped backslash":          {ca.as(buyer, store), "/books/..%5cadmin", nil, 403},
+				"dot segment with parameter": {ca.as(buyer, store), "/books/..;/admin", nil, 403},
+				"query":                      {ca.as(buyer, store), "/admin?a=b&token=1%202", nil, 200},
+				"query with plus":            {ca.as(buyer, store), "/admin?token=1+2&c", nil, 200},
+				"another value":              {ca.as(buyer, store), "/admin?token=1%2023", nil, 403},
+				"another parameter":          {ca.as(buyer, store), "/admin?atoken=1%202", nil, 403},
+				"parameter twice":            {ca.as(buyer, store), "/admin?token=1%202&token=2", nil, 403},
+				"parameter twice, escaped":   {ca.as(buyer, store), "/admin?tok%65n=2&token=1%202", nil, 403},
+				"another identity":           {ca.as(ops, store), "/books/1", nil, 403},
+				"spoofed header":             {ca.as(ops, store), "/books/1", []string{"X-Forwarded-Client-Cert", "URI=" + buyer.String()}, 403},
+				"two common names":           {&tls.Config{RootCAs: ca.pool(), ServerName: store.DNSName(), Certificates: []tls.Certificate{ca.issue(buyer, "gateway.main.ops")}}, "/books/1", nil, 403},
+				"of another trust domain":    {ca.as(mesh.Identity{TrustDomain: "example.com", Namespace: buyer.Namespace, ServiceAccount: buyer.ServiceAccount}, store), "/books/1", nil, 403},
+				"no certificate":             {&tls.Config{RootCAs: ca.pool(), ServerName: store.DNSName()}, "/books/1", nil, refused},
+				"foreign certificate":        {&tls.Config{RootCAs: ca.pool(), ServerName: store.DNSName(), Certificates: []tls.Certificate{foreign.issue(buyer)}}, "/books/1", nil, refused},
+				"another server name":        {other, "/books/1", nil, refused},
+				"plaintext":                  {nil, "/books/1", nil, refused},
+			} {
+				t.Run(name, func(t *testing.T) {
+					response, _, err := ask(client(r.inbound, local(a.http), tt.tls, false), tt.target, tt.header...)
+					got := refused
+					if err == nil {
+						got = response.StatusCode
+					}
+					if name == "plaintext" && got == 403 {
+						// Where there is plaintext from somebody it is answered.
+						got = refused
+					}
+					if got != tt.want {
+						t.Errorf("%s gives %d (%v), want %d", tt.target, got, err, tt.want)
+					}
+				})
+			}
+			if _, s, err := ask(client(r.inbound, local(a.other), ca.as(ops, store), false), "/"); err != nil || s.Port == "" || !strings.HasSuffix(local(a.other), s.Port) {
+				t.Errorf("the application on port %d answers %+v, %v", a.other, s, err)
+			}
+		})
+	}
+}
+
+// TestIngress has callers from outside the mesh.
+func TestIngress(t *testing.T) {
+	a := newApp(t)
+	r, ca := runInbound(t, withIngress(a))
+	gateway, wrong := ca.as(ops, store), ca.as(buyer, store)
+	gateway.ServerName, gateway.InsecureSkipVerify = "books.example.com", true
+	wrong.ServerName, wrong.InsecureSkipVerify = "books.example.com", true
+	for name, tt := range map[string]struct {
+		tls    *tls.Config
+		target string
+		want   int
+	}{
+		"by address":                {nil, "/health", 200},
+		"another path":              {nil, "/other", 403},
+		"by principal":              {gateway, "/health", 200},
+		"by another principal":      {wrong, "/health", 403},
+		"without certificate":       {&tls.Config{ServerName: "books.example.org", InsecureSkipVerify: true}, "/open", 200},
+		"without, another path":     {&tls.Config{ServerName: "books.example.org", InsecureSkipVerify: true}, "/health", 403},
+		"without where it is due":   {&tls.Config{ServerName: "books.example.com", InsecureSkipVerify: true}, "/health", 403},
+		"mesh TLS is as it was":     {ca.as(ops, store), "/health", 200},
+		"mesh TLS, not of the mesh": {&tls.Config{ServerName: store.DNSName(), InsecureSkipVerify: true}, "/open", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			response, _, err := ask(client(r.inbound, local(a.other), tt.tls, false), tt.target)
+			got := 0
+			if err == nil {
+				got = response.StatusCode
+			}
+			if got != tt.want {
+				t.Errorf("%s gives %d (%v), want %d", tt.target, got, err, tt.want)
+			}
+		})
+	}
+}
+
+// TestLimits counts what passes.
+func TestLimits(t *testing.T) {
+	a := newApp(t)
+	r, ca := runInbound(t, strict(a))
+	for _, tt := range []struct {
+		target string
+		want   int
+	}{{"/slow", 200}, {"/slow", 429}, {"/a", 200}, {"/b", 200}, {"/c", 503}, {"/slow", 429}} {
+		response, _, err := ask(client(r.inbound, local(a.other), ca.as(ops, store), false), tt.target)
+		if err != nil || response.StatusCode != tt.want {
+			t.Fatalf("%s gives %v, %v, want %d", tt.target, response, err, tt.want)
+		}
+		if tt.want == 503 && response.Header.Get("X-Limit") != "100%" {
+			t.Errorf("the answer's headers are %v", response.Header)
+		}
+	}
+}
+
+// TestTransparency compares what the application sees with what was sent.
+func TestTransparency(t *testing.T) {
+	a := newApp(t)
+	r, ca := runInbound(t, strict(a))
+	for alpn, proto := range map[string]string{"http/1.1": "HTTP/1.1", "h2": "HTTP/2.0"} {
+		t.Run(alpn, func(t *testing.T) {
+			c := client(r.inbound, local(a.http), ca.as(buyer, store, alpn), alpn == "h2")
+			defer c.CloseIdleConnections()
+			for range 3 {
+				response, got, err := keepAsking(c, "GET", "/books/1?a=%2F",
+					"X-Forwarded-Client-Cert", "URI=spiffe://cluster.local/ns/ops/sa/gateway", "X-Forwarded-For", "192.0.2.1", "X-Envoy-Internal", "true")
+				if err != nil || response.StatusCode != 200 {
+					t.Fatal(response, err)
+				}
+				if response.Proto != proto || got.Proto != proto || got.Path != "/books/1?a=%2F" || got.Host != "books.example.com" || got.From != "127.0.0.6" {
+					t.Errorf("the answer is %s and the application saw %+v", response.Proto, got)
+				}
+				if cert := got.Header["X-Forwarded-Client-Cert"]; len(cert) != 1 || cert[0] != "URI="+buyer.String() {
+					t.Errorf("the application is told of the certificate %q", cert)
+				}
+				if got.Header.Get("X-Forwarded-For") != "192.0.2.1" || got.Header.Get("X-Envoy-Internal") != "" {
+					t.Errorf("headers changed: %v", got.Header)
+				}
+			}
+		})
+	}
+	if !strings.Contains(r.log.String(), `"downstream_peer":"`+buyer.String()+`"`) || !strings.Contains(r.log.String(), `"path":"/books/1?a=%2F"`) {
+		t.Error("the log does not say who asked for what")
+	}
+}
+
+// TestTCP has a server that speaks first.
+func TestTCP(t *testing.T) {
+	a := newApp(t)
+	r, ca := runInbound(t, strict(a))
+	if got, err := hello(r.inbound, local(a.tcp), ca.as(buyer, store)); err != nil || got != "hello\n" {
+		t.Errorf("the buyer hears %q, %v", got, err)
+	}
+	before := a.connections.Load()
+	if got, err := hello(r.inbound, local(a.tcp), ca.as(ops, store)); err == nil {
+		t.Errorf("another hears %q", got)
+	}
+	if got, err := hello(r.inbound, local(a.tcp), nil); err == nil {
+		t.Errorf("plaintext hears %q", got)
+	}
+	if now := a.connections.Load(); now != before {
+		t.Error("the application heard of connections that were refused")
+	}
+}

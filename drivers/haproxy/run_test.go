@@ -1,0 +1,381 @@
+package haproxy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+)
+
+// authority signs certificates for a test.
+type authority struct {
+	t    *testing.T
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{t: t}
+	pair := a.sign(&x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		Subject: pkix.Name{CommonName: "root " + rand.Text()},
+	})
+	a.cert, a.key = pair.Leaf, pair.PrivateKey.(*ecdsa.PrivateKey)
+	return a
+}
+
+func (a *authority) sign(template *x509.Certificate) tls.Certificate {
+	a.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	parent, signer := a.cert, a.key
+	if parent == nil {
+		parent, signer = template, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
+}
+
+// issue makes a workload's certificate, with further common names.
+func (a *authority) issue(id mesh.Identity, names ...string) tls.Certificate {
+	a.t.Helper()
+	uri, err := url.Parse(id.String())
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	subject := pkix.Name{CommonName: id.CommonName(), OrganizationalUnit: []string{"uid"}}
+	for _, name := range names {
+		subject.ExtraNames = append(subject.ExtraNames, pkix.AttributeTypeAndValue{Type: []int{2, 5, 4, 3}, Value: name})
+	}
+	return a.sign(&x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: subject, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature, DNSNames: []string{id.DNSName()}, URIs: []*url.URL{uri},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	})
+}
+
+func (a *authority) pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	return pool
+}
+
+// as returns how a peer calls a workload by mesh TLS.
+func (a *authority) as(id, server mesh.Identity, alpn ...string) *tls.Config {
+	return &tls.Config{Certificates: []tls.Certificate{a.issue(id)}, RootCAs: a.pool(), ServerName: server.DNSName(), NextProtos: alpn}
+}
+
+// writeTo writes the files of the agent's.
+func (a *authority) writeTo(dir string, id mesh.Identity) {
+	a.t.Helper()
+	pair := a.issue(id)
+	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	block := func(kind string, der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}) }
+	if err := errors.Join(
+		os.WriteFile(filepath.Join(dir, "identity.pem"), append(block("PRIVATE KEY", key), block("CERTIFICATE", pair.Certificate[0])...), 0o600),
+		os.WriteFile(filepath.Join(dir, "bundle.pem"), block("CERTIFICATE", a.cert.Raw), 0o600),
+	); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// app is an application: what it sees of a request is in the answer, and whomever connects
+// for TCP it greets.
+type app struct {
+	http, other, tcp uint16
+	connections      atomic.Int32
+	// answer, if set, answers a request instead.
+	answer func(http.ResponseWriter, *http.Request) bool
+}
+
+// seen is what the application saw of a request.
+type seen struct {
+	Proto, Path, Host, From, Port string
+	Header                        http.Header
+}
+
+func newApp(t *testing.T) *app {
+	t.Helper()
+	a := new(app)
+	a.http, a.other = a.serve(t), a.serve(t)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			a.connections.Add(1)
+			go func() {
+				defer conn.Close()
+				fmt.Fprintln(conn, "hello")
+				io.Copy(conn, conn)
+			}()
+		}
+	}()
+	a.tcp = portOf(listener)
+	return a
+}
+
+func (a *app) serve(t *testing.T) uint16 {
+	t.Helper()
+	var port uint16
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if a.answer != nil && a.answer(w, r) {
+			return
+		}
+		if r.Header.Get("Upgrade") == "websocket" {
+			w.Header().Set("Connection", "Upgrade")
+			w.Header().Set("Upgrade", "websocket")
+			w.WriteHeader(http.StatusSwitchingProtocols)
+			conn, buffered, err := http.NewResponseController(w).Hijack()
+			if err == nil {
+				defer conn.Close()
+				io.Copy(conn, buffered)
+			}
+			return
+		}
+		host, _, _ := net.SplitHostPort(r.RemoteAddr)
+		json.NewEncoder(w).Encode(seen{Proto: r.Proto, Path: r.RequestURI, Host: r.Host, From: host, Port: fmt.Sprint(port), Header: r.Header})
+	}))
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetHTTP1(true)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	t.Cleanup(server.Close)
+	port = portOf(server.Listener)
+	return port
+}
+
+func portOf(l net.Listener) uint16 { return uint16(l.Addr().(*net.TCPAddr).Port) }
+
+// output is what a process writes.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// running is an HAProxy that runs. Its listeners take the PROXY protocol, which says what
+// the client has connected to, in place of the redirection of a pod.
+type running struct {
+	t                                 *testing.T
+	dir                               string
+	master                            *os.Process
+	inbound, outbound, ready, metrics uint16
+	log                               *output
+}
+
+// start runs an HAProxy until the test ends, with an identity that is in the folder.
+func start(t *testing.T, dir string, view *mesh.View) *running {
+	t.Helper()
+	program, err := Driver{}.FindProxy()
+	if errors.Is(err, driver.ErrNoProxy) {
+		t.Skip("SKIPPED: ", err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	r := &running{t: t, dir: dir, log: new(output)}
+	for _, port := range []*uint16{&r.inbound, &r.outbound, &r.ready, &r.metrics} {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		*port = portOf(listener)
+		defer listener.Close()
+	}
+	r.configure(view)
+	cmd := exec.Command(program, "-W", "-db", "-f", filepath.Join(dir, configFile))
+	cmd.Stdout, cmd.Stderr = r.log, r.log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	// Reserved until here.
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r.master = cmd.Process
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("HAProxy in %s:\n%s", dir, r.log)
+		}
+	})
+	return r
+}
+
+// configure writes the configuration of a View.
+func (r *running) configure(view *mesh.View) {
+	r.t.Helper()
+	file, err := writeConfig(r.dir, view)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	config, err := os.ReadFile(file)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	text := string(config)
+	for from, to := range map[string]string{
+		"bind 0.0.0.0:15003": fmt.Sprintf("bind 127.0.0.1:%d accept-proxy", r.inbound), "bind 0.0.0.0:15001": fmt.Sprintf("bind 127.0.0.1:%d accept-proxy", r.outbound),
+		"bind 127.0.0.1:15000": fmt.Sprintf("bind 127.0.0.1:%d", r.ready), "bind 0.0.0.0:15010": fmt.Sprintf("bind 127.0.0.1:%d", r.metrics),
+	} {
+		if !strings.Contains(text, from) {
+			r.t.Fatalf("the configuration has no %q", from)
+		}
+		text = strings.ReplaceAll(text, from, to)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// awaitReady waits until the proxy answers that it is ready.
+func (r *running) awaitReady() *running {
+	r.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		response, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/ready", r.ready))
+		if err == nil {
+			response.Body.Close()
+			if response.StatusCode == 200 {
+				return r
+			}
+		}
+		if time.Now().After(deadline) {
+			r.t.Fatal("HAProxy is not ready: ", err, "\n", r.log)
+		}
+	}
+}
+
+// dial connects to a listener as a client does that has called the address.
+func dial(listener uint16, to string) (net.Conn, error) {
+	address, err := netip.ParseAddrPort(to)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", listener))
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(conn, "PROXY TCP4 127.0.0.1 %s 4321 %d\r\n", address.Addr(), address.Port())
+	return conn, conn.SetDeadline(time.Now().Add(20 * time.Second))
+}
+
+// client returns one whose connections go to the listener as if to the address.
+func client(listener uint16, to string, config *tls.Config, h2 bool) *http.Client {
+	transport := &http.Transport{
+		DialContext:     func(context.Context, string, string) (net.Conn, error) { return dial(listener, to) },
+		TLSClientConfig: config, Protocols: new(http.Protocols),
+	}
+	transport.Protocols.SetHTTP1(!h2)
+	transport.Protocols.SetHTTP2(h2 && config != nil)
+	transport.Protocols.SetUnencryptedHTTP2(h2 && config == nil)
+	return &http.Client{Transport: transport, Timeout: 20 * time.Second}
+}
+
+// ask asks for a target, by a connection of its own.
+func ask(c *http.Client, target string, header ...string) (*http.Response, seen, error) {
+	defer c.CloseIdleConnections()
+	return keepAsking(c, http.MethodGet, target, header...)
+}
+
+// keepAsking is ask with a connection that is kept.
+func keepAsking(c *http.Client, method, target string, header ...string) (*http.Response, seen, error) {
+	scheme := "http"
+	if c.Transport.(*http.Transport).TLSClientConfig != nil {
+		scheme = "https"
+	}
+	path, query, _ := strings.Cut(target, "?")
+	request := &http.Request{
+		Method: method, Host: "books.example.com", Header: http.Header{},
+		URL: &url.URL{Scheme: scheme, Host: "proxy", Opaque: path, RawQuery: query},
+	}
+	for i := 0; i < len(header); i += 2 {
+		if header[i] == "Host" {
+			request.Host = header[i+1]
+		}
+		request.Header.Add(header[i], header[i+1])
+	}
+	response, err := c.Do(request)
+	if err != nil {
+		return nil, seen{}, err
+	}
+	defer response.Body.Close()
+	var s seen
+	body, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode == http.StatusOK {
+		err = json.Unmarshal(body, &s)
+	}
+	return response, s, err
+}
+
+// hello connects and returns what the application says.
+func hello(listener uint16, to string, config *tls.Config) (string, error) {
+	conn, err := dial(listener, to)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if config != nil {
+		conn = tls.Client(conn, config)
+	}
+	return bufio.NewReader(conn).ReadString('\n')
+}
+
+func local(port uint16) string { return fmt.Sprintf("127.0.0.1:%d", port) }

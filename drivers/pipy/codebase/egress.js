@@ -1,0 +1,110 @@
+// What may be called outside of the mesh: by host, by server name, or by address.
+//
+// What is named by host goes to the addresses that the host's name resolves to, not to
+// the one that the application chose: else an allowed name would be a way to any
+// address.
+
+import { egress, onChange } from './config.js'
+import { newBackend } from './backend.js'
+import { hostPort } from './address.js'
+import { matches, matchesHost } from './match.js'
+
+// How many hosts and addresses outside of the mesh are remembered.
+var MOST = 1000
+
+// backends are those outside of the mesh that were called, by name, and ranges the
+// ranges of addresses as they are compared.
+var backends = new Map
+var ranges = {}
+
+onChange(
+  function (names) {
+    if (!names['config/egress.json']) return
+    backends = new Map
+    ranges = {}
+  }
+)
+
+// kindOf says what is done with a connection to a port outside of the mesh: "http" and
+// "tls" look at what comes, "passthrough" goes to the address, and "closed" nowhere.
+export function kindOf(to) {
+  var document = egress()
+  if (!document) return 'closed'
+  var port = document.ports && document.ports[`${to.port}`]
+  if (port) {
+    var within = port.ranges || []
+    if (within.length > 0 ? rangesOf(to.port, within).some(r => r.contains(to.address)) : port.protocol === 'tcp') return 'passthrough'
+    if (port.hosts && port.hosts.length > 0 && (port.protocol === 'http' || port.protocol === 'tls')) return port.protocol
+  }
+  return document.allowAll ? 'passthrough' : 'closed'
+}
+
+function rangesOf(port, texts) {
+  var found = ranges[`${port}`]
+  if (!found) {
+    found = texts.map(text => new IPMask(text))
+    ranges[`${port}`] = found
+  }
+  return found
+}
+
+// passthrough returns the backend that is the address itself.
+export function passthrough(to) {
+  var address = hostPort(to.address, to.port)
+  return remembered(`passthrough/${address}`, () => ({ name: 'passthrough', endpoints: [{ address }] }))
+}
+
+// serverBackend returns the backend for a connection in TLS with the server name, which
+// may be '', or null.
+export function serverBackend(to, serverName) {
+  var found = hostOf(to.port, serverName)
+  if (found && found.matches.length > 0) return hostBackend(found, serverName, to.port)
+  return egress().allowAll ? passthrough(to) : null
+}
+
+// requestBackend returns {backend, timeout} for a request, or null if it is not allowed.
+export function requestBackend(to, request) {
+  var name = nameOf(request.host, to.port)
+  var found = hostOf(to.port, name.host)
+  // For a wildcard the request says where to connect to, and without a port that is 80.
+  if (found && (name.port === to.port || (!name.port && (to.port === 80 || !isWildcard(found.host))))) {
+    if (!found.matches.some(m => matches(m, request))) return null
+    return { backend: hostBackend(found, name.host, to.port), timeout: (found.policy || {}).requestTimeout }
+  }
+  return egress().allowAll ? { backend: passthrough(to), timeout: 0 } : null
+}
+
+// nameOf splits a Host header.
+function nameOf(host, port) {
+  var at = host.lastIndexOf(':')
+  if (at < 0 || host.endsWith(']')) return { host, port: 0 }
+  return { host: host.substring(0, at), port: Number.parseInt(host.substring(at + 1)) }
+}
+
+// hostOf returns what is said of a host at a port: an exact name goes before a wildcard,
+// and a longer one before a shorter one.
+function hostOf(port, name) {
+  var hosts = egress().ports[`${port}`].hosts.filter(h => matchesHost(h.host, name))
+  return hosts.reduce(
+    (best, h) => !best || isWildcard(best.host) && (!isWildcard(h.host) || h.host.length > best.host.length) ? h : best, null
+  )
+}
+
+function isWildcard(host) {
+  return host.startsWith('*')
+}
+
+function hostBackend(host, name, port) {
+  var lower = name.toLowerCase()
+  return remembered(`${port}/${lower}`, () => ({ name: `egress/${port}/${host.host}`, externalName: lower, port, policy: host.policy }))
+}
+
+function remembered(key, make) {
+  var found = backends.get(key)
+  if (!found) {
+    if (backends.size >= MOST) backends = new Map
+    found = newBackend(make())
+    backends.set(key, found)
+  }
+  return found
+}

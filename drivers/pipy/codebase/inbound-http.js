@@ -1,0 +1,161 @@
+// Requests to the pod's application: who may ask for what and how often, and what the
+// application is told of the client.
+
+import { settings, inbound } from './config.js'
+import { clean, requestOf } from './request.js'
+import { decide, mode, portAt } from './authorization.js'
+import { exceeded } from './ratelimit.js'
+import { newCall, exchange } from './application.js'
+import { reply } from './http-client.js'
+import { startSpan, finishSpan } from './tracing.js'
+import { count, countDownstream, countRequest } from './metrics.js'
+import { log, timestamp } from './accesslog.js'
+import { spiffe } from './spiffe.js'
+
+var $connection
+var $request
+
+// requests answers all requests of a connection. It is started with the connection.
+export var requests = pipeline($=>$
+  .onStart(connection => void ($connection = connection))
+  .demuxHTTP({ bufferSize: 1, maxHeaderSize: '64k' }).to($=>$
+    .onStart(() => void ($request = newRequest()))
+    .handleData(data => void ($request.received += data.size))
+    .pipe(
+      function (evt) {
+        if (evt instanceof MessageStart) return take($connection, $request, evt.head)
+        if (evt instanceof StreamEnd) return dropped
+      },
+      () => [$request.call]
+    )
+    .handleMessageStart(evt => began($request, evt.head))
+    .handleData(data => void ($request.sent += data.size))
+    .handleMessageEnd(() => void ($connection.last = $request.closes))
+    .onEnd(() => ended($connection, $request))
+  )
+  .replaceData(data => $connection.last ? [data, new StreamEnd] : data)
+)
+
+var dropped = pipeline($=>$)
+
+// refusal answers with the proxy's own answer as soon as the request begins.
+var refusal = pipeline($=>$
+  .replaceData(() => undefined)
+  .replaceMessageEnd(() => undefined)
+  .replaceMessageStart(() => $request.answer)
+)
+
+function newRequest() {
+  return { begun: Date.now(), head: null, path: '', call: null, answer: null, status: 0, firstByte: undefined, details: '', flags: '-', tunnel: false, closes: false, received: 0, sent: 0, span: null }
+}
+
+// take returns the pipeline for a request with the head.
+function take(connection, request, head) {
+  request.head = head
+  request.path = head.path
+  request.tunnel = head.method === 'CONNECT' || Boolean(head.headers.upgrade)
+  if (!inbound() || !settings()) return refuse(request, 503, 'no configuration', 'no_configuration')
+  if (!clean(head, true)) return refuse(request, 400, 'bad request', 'invalid_request')
+  var port = portAt(connection.number)
+  var asked = requestOf(head)
+  if (head.method === 'CONNECT' || decide(mode(), port, { ...connection, request: asked }) === null) {
+    count('envoy_http_rbac_denied', prefixOf(connection))
+    return refuse(request, 403, 'RBAC: access denied', 'rbac_access_denied')
+  }
+  count('envoy_http_rbac_allowed', prefixOf(connection))
+  var limit = exceeded(connection.number, port, asked)
+  if (limit) {
+    count('envoy_rate_limit_http_local_rate_limit_rate_limited', {})
+    request.flags = 'RL'
+    return refuse(request, limit.status, 'local_rate_limited', 'local_rate_limited', limit.headers)
+  }
+  var authorization = settings().authorization
+  if (authorization && !authorization.allowOnFailure) {
+    request.flags = 'UAEX'
+    return refuse(request, 403, 'external authorization is not available', 'ext_authz_error')
+  }
+  introduce(connection, head)
+  request.span = startSpan('SERVER', head)
+  request.call = newCall(connection.address, connection.number, head, port.http2 || !head.protocol)
+  request.call.refusal = function (call) {
+    request.flags = call.failure === 'connection failure' ? 'UF' : 'UC'
+    request.details = 'upstream_reset_before_response_started'
+    return [reply(head, 503, `upstream connect error or disconnect/reset before headers. reset reason: ${call.failure}`, {})]
+  }
+  return exchange
+}
+
+function refuse(request, status, text, details, headers) {
+  request.details = details
+  request.answer = reply(request.head, status, `${text}\n`, headers || {})
+  return refusal
+}
+
+// introduce tells the application who calls, from the certificate that was verified.
+function introduce(connection, head) {
+  var headers = head.headers
+  if (connection.peer) {
+    var own = spiffe(settings().serverName, settings().trustDomain)
+    headers['x-forwarded-client-cert'] = `By=${own};URI=${spiffe(connection.peer, settings().trustDomain)}`
+  }
+  if (!headers['x-request-id']) headers['x-request-id'] = algo.uuid()
+  // The application is sent the whole request, whether or not it wants it.
+  delete headers.expect
+  if (headers.upgrade === 'websocket') {
+    headers.connection = 'upgrade'
+  } else {
+    delete headers.upgrade
+    delete headers.connection
+  }
+}
+
+function prefixOf(connection) {
+  return { envoy_http_conn_manager_prefix: `inbound/${connection.number}` }
+}
+
+function began(request, head) {
+  request.status = head.status
+  request.firstByte = Date.now()
+  // Where something else than HTTP could have followed and does not, Pipy would not
+  // notice that the client has gone.
+  if (request.tunnel && head.status !== 101) {
+    request.closes = true
+    head.headers.connection = 'close'
+  }
+}
+
+// ended counts, logs and traces a request.
+function ended(connection, request) {
+  var head = request.head
+  if (!head) return
+  var call = request.call
+  var duration = Date.now() - request.begun
+  countDownstream(`inbound/${connection.number}`, request.status)
+  if (call) countRequest('inbound', request.status, duration)
+  finishSpan(request.span, request.status, { peer: spiffe(connection.peer, settings().trustDomain), upstream_cluster: 'inbound', response_flags: request.flags })
+  log({
+    authority: head.headers.host,
+    bytes_received: request.received,
+    bytes_sent: request.sent,
+    downstream_peer: spiffe(connection.peer, settings().trustDomain),
+    downstream_remote: connection.remote,
+    duration,
+    method: head.method,
+    path: request.path,
+    protocol: head.protocol || 'HTTP/2',
+    requested_server_name: connection.serverName,
+    request_id: head.headers['x-request-id'],
+    response_code: request.status,
+    response_code_details: request.details || (request.status ? 'via_upstream' : 'downstream_remote_disconnect'),
+    response_flags: request.status ? request.flags : 'DC',
+    start_time: timestamp(request.begun),
+    time_to_first_byte: request.firstByte === undefined ? undefined : request.firstByte - request.begun,
+    trace_id: request.span ? request.span.traceId : '',
+    upstream_cluster: call ? 'inbound' : '',
+    upstream_failure: call ? call.failure : '',
+    upstream_host: call ? call.host : '',
+    upstream_service_time: request.firstByte === undefined || !call ? undefined : request.firstByte - request.begun,
+    user_agent: head.headers['user-agent'],
+    x_forwarded_for: head.headers['x-forwarded-for'],
+  })
+}

@@ -1,0 +1,146 @@
+// Conditions on requests, with the meaning of HTTPMatch in Go's package mesh.
+
+// Reports whether a condition of a document holds for what requestOf returned.
+export function matches(condition, request) {
+  if (condition.path && !matchesText(condition.path, request.path)) return false
+  if (condition.methods && !condition.methods.includes(request.method)) return false
+  if (condition.headers && !condition.headers.every(h => matchesHeader(h, request))) return false
+  if (condition.query && !condition.query.every(q => matchesParameter(q, request))) return false
+  return true
+}
+
+// Reports whether a condition holds for a request that may pass only then. Where the
+// application could read a path or a query otherwise than it is read here, none does.
+export function permits(condition, request) {
+  var path = condition.path
+  if (path && (path.prefix !== undefined || path.stringPrefix !== undefined || path.regex) && isAmbiguous(request.path)) return false
+  if (condition.query) {
+    if (request.query.indexOf(';') >= 0) return false
+    if (!condition.query.every(q => parametersOf(request)[q.name]?.length === 1)) return false
+  }
+  return matches(condition, request)
+}
+
+// Reports whether a condition holds for everything: only such a one lets a connection
+// pass whose requests are not known.
+export function holdsForAll(condition) {
+  return !condition.path && !condition.methods && !condition.headers && !condition.query
+}
+
+// An escaped slash, or a segment that begins like a dot segment, is nothing special
+// here, and is to some applications.
+function isAmbiguous(path) {
+  if (path.indexOf('/.;') >= 0 || path.indexOf('/..;') >= 0) return true
+  if (path.indexOf('%') < 0) return false
+  var lower = path.toLowerCase()
+  return lower.indexOf('%2f') >= 0 || lower.indexOf('%5c') >= 0
+}
+
+function matchesHeader(condition, request) {
+  var value = condition.name === 'host' ? request.host : request.headers[condition.name]
+  if (value === undefined || condition.name === 'host' && value === '') return false
+  if (value instanceof Array) value = value.join(',')
+  return matchesText(condition, value)
+}
+
+function matchesParameter(condition, request) {
+  var values = parametersOf(request)[condition.name]
+  return values !== undefined && matchesText(condition, values[0])
+}
+
+// Returns the parameters of the query, lists of values by name, as Go's url.ParseQuery
+// does: parts that cannot be read are left out.
+function parametersOf(request) {
+  var parameters = request.parameters
+  if (!parameters) {
+    parameters = {}
+    request.parameters = parameters
+    request.query.split('&').forEach(
+      function (part) {
+        if (part === '' || part.indexOf(';') >= 0) return
+        var i = part.indexOf('=')
+        var name = unescape(i < 0 ? part : part.substring(0, i))
+        var value = unescape(i < 0 ? '' : part.substring(i + 1))
+        if (name === undefined || value === undefined) return
+        if (parameters[name] instanceof Array) parameters[name].push(value)
+        else parameters[name] = [value]
+      }
+    )
+  }
+  return parameters
+}
+
+var hexadecimal = '0123456789abcdefABCDEF'
+
+// Decodes a part of a query, or returns undefined if it is not well formed.
+function unescape(text) {
+  if (text.indexOf('+') >= 0) text = text.replaceAll('+', ' ')
+  if (text.indexOf('%') < 0) return text
+  var bytes = new Data(text).toArray()
+  var decoded = []
+  for (var i = 0; i < bytes.length; i++) {
+    if (bytes[i] === 0x25) {
+      if (i + 2 >= bytes.length) return undefined
+      var digits = String.fromCharCode(bytes[i + 1], bytes[i + 2])
+      if (hexadecimal.indexOf(digits.charAt(0)) < 0 || hexadecimal.indexOf(digits.charAt(1)) < 0) return undefined
+      decoded.push(Number.parseInt(digits, 16))
+      i += 2
+    } else {
+      decoded.push(bytes[i])
+    }
+  }
+  return new Data(decoded).toString()
+}
+
+// Compares a string. What is no comparison holds for nothing.
+function matchesText(condition, text) {
+  if (condition.never) return false
+  if (condition.exact !== undefined) return text === condition.exact
+  if (condition.prefix !== undefined) return text === condition.prefix || text.startsWith(condition.prefix + '/')
+  if (condition.stringPrefix !== undefined) return text.startsWith(condition.stringPrefix)
+  if (condition.regex) return accepts(condition.regex, text)
+  return Boolean(condition.any || condition.present)
+}
+
+// Walks the table of an expression, of which automaton.go says what it holds.
+function accepts(automaton, text) {
+  var ascii = automaton.ascii || (automaton.ascii = asciiClasses(automaton))
+  var width = automaton.width
+  var next = automaton.next
+  var state = 0
+  for (var i = 0; i < text.length; i++) {
+    var c = text.codePointAt(i)
+    state = next[state * width + (c < 128 ? ascii[c] : classOf(automaton, c))]
+    if (!(state >= 0)) return false
+  }
+  return automaton.accept[state] === 1
+}
+
+function asciiClasses(automaton) {
+  var classes = []
+  for (var c = 0; c < 128; c++) classes.push(classOf(automaton, c))
+  return classes
+}
+
+function classOf(automaton, c) {
+  var starts = automaton.starts
+  var low = 0
+  var high = starts.length
+  for (var middle = high >> 1; high - low > 1; middle = (low + high) >> 1) {
+    if (starts[middle] <= c) low = middle
+    else high = middle
+  }
+  return automaton.classes[low]
+}
+
+// Reports whether a host without a port is meant by a pattern, which is exact or begins
+// with "*." for one or more labels.
+export function matchesHost(pattern, host) {
+  pattern = pattern.toLowerCase()
+  host = (host || '').toLowerCase()
+  if (pattern.startsWith('*')) {
+    var suffix = pattern.substring(1)
+    return suffix.startsWith('.') && host.length > suffix.length && host.endsWith(suffix)
+  }
+  return host !== '' && host === pattern
+}

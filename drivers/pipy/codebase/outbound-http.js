@@ -1,0 +1,116 @@
+// The requests that the application sends.
+
+import { settings } from './config.js'
+import { clean, requestOf } from './request.js'
+import { matches } from './match.js'
+import { hashOf, cookieFor } from './affinity.js'
+import { requestBackend } from './egress.js'
+import { newRequest, reply, send } from './http-client.js'
+import { startSpan } from './tracing.js'
+import { requestEnded } from './outbound-log.js'
+
+var $connection
+var $exchange
+
+// takeRequests answers all requests of a connection. It is started with the connection.
+export var takeRequests = pipeline($=>$
+  .onStart(connection => void ($connection = connection))
+  .demuxHTTP({ bufferSize: 1, maxHeaderSize: '64k' }).to($=>$
+    .onStart(() => void ($exchange = newExchange()))
+    .handleData(data => void ($exchange.sent += data.size))
+    .pipe(
+      function (evt) {
+        if (evt instanceof MessageStart) return route($connection, $exchange, evt.head) ? send : refusal
+        if (evt instanceof StreamEnd) return dropped
+      },
+      () => [$exchange.request]
+    )
+    .handleMessageStart(start => began($exchange, start.head))
+    .handleData(data => void ($exchange.received += data.size))
+    .onEnd(() => requestEnded($connection, $exchange))
+  )
+  // An answer that was cut off must not look complete.
+  .replaceData(data => $connection.broken ? new StreamEnd('ConnectionReset') : data)
+)
+
+var dropped = pipeline($=>$)
+
+// refusal answers with the proxy's own answer as soon as the request begins.
+var refusal = pipeline($=>$
+  .replaceData(() => undefined)
+  .replaceMessageEnd(() => undefined)
+  .replaceMessageStart(() => $exchange.answer)
+)
+
+function newExchange() {
+  return {
+    begun: Date.now(), head: null, path: '', request: null, answer: null, cookie: null, span: null,
+    status: 0, firstByte: 0, sent: 0, received: 0, details: '', flags: '-',
+  }
+}
+
+function refuse(exchange, status, text, details, flags) {
+  exchange.details = details
+  exchange.flags = flags || '-'
+  exchange.answer = reply(exchange.head, status, text, {})
+  return false
+}
+
+// route decides where a request goes. It returns false if it is answered here.
+function route(connection, exchange, head) {
+  exchange.head = head
+  exchange.path = head.path
+  if (!clean(head, false)) return refuse(exchange, 400, 'bad request', 'invalid_request')
+  var asked = requestOf(head)
+  var options = connection.destination ? within(connection, exchange, asked) : outside(connection, exchange, asked)
+  if (!options) return false
+  options.http2 = options.http2 || !head.protocol
+  options.onAbort = () => connection.broken = true
+  if (head.headers.upgrade === 'websocket') {
+    head.headers.connection = 'upgrade'
+    options.http2 = false
+  } else {
+    delete head.headers.upgrade
+    delete head.headers.connection
+  }
+  // The server gets the whole request, whether or not it wants it.
+  delete head.headers.expect
+  exchange.span = startSpan('CLIENT', head)
+  exchange.request = newRequest(head, options)
+  return true
+}
+
+// within finds the route of a request inside the mesh.
+function within(connection, exchange, asked) {
+  var destination = connection.destination
+  var found = (destination.routes || []).find(r => matches(r.match, asked))
+  if (!found) return refuse(exchange, 404, '', 'route_not_found', 'NR')
+  if (!found.backends || found.backends.length === 0) return refuse(exchange, 503, 'no healthy upstream', 'no_healthy_upstream', 'UH')
+  exchange.cookie = cookieFor(destination.hashOn, exchange.head, connection.peer)
+  return {
+    backends: found.backends,
+    timeout: found.timeout,
+    retry: found.retry,
+    http2: destination.http2,
+    hash: exchange.cookie ? exchange.cookie.value : hashOf(destination.hashOn, exchange.head, connection.peer),
+  }
+}
+
+// outside finds where a request goes that leaves the mesh.
+function outside(connection, exchange, asked) {
+  var found = requestBackend(connection.to, asked)
+  if (!found) return refuse(exchange, 403, 'access denied', 'egress_denied')
+  return { to: found.backend, timeout: found.timeout }
+}
+
+function began(exchange, head) {
+  if (head.status === 100) return
+  exchange.status = head.status
+  exchange.firstByte = Date.now()
+  if (exchange.cookie && exchange.request.endpoint) addCookie(head, exchange.cookie.header)
+}
+
+function addCookie(head, cookie) {
+  var before = head.headers['set-cookie']
+  head.headers['set-cookie'] = before === undefined ? cookie : (before instanceof Array ? before : [before]).concat([cookie])
+}

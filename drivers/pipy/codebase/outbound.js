@@ -1,0 +1,115 @@
+// What the application sends: port 15001 takes all its connections.
+//
+// A connection goes by the address that it was made to: to a destination of the mesh,
+// or out of it as far as that is allowed. All else is closed.
+
+import { destinationAt, settings } from './config.js'
+import { destinationOf, peerOf, hostPort } from './address.js'
+import { backendOf, weighted } from './backend.js'
+import { hashOf } from './affinity.js'
+import { newTunnel, tunnel } from './tcp-client.js'
+import { kindOf, passthrough, serverBackend } from './egress.js'
+import { takeRequests } from './outbound-http.js'
+import { connectionEnded } from './outbound-log.js'
+
+var PORT = 15001
+// How long a client of a port that is named by server names may take to name one.
+var HELLO = 5
+var HANDSHAKE = 22
+
+var $connection
+
+// listen takes connections from now on, by IPv6 where the machine has it.
+export function listen() {
+  var options = { transparent: true, idleTimeout: 0 }
+  try {
+    pipy.listen(`[::]:${PORT}`, options, connections)
+  } catch (error) {
+    pipy.listen(`0.0.0.0:${PORT}`, options, connections)
+  }
+}
+
+var connections = pipeline($=>$
+  .onStart(
+    function (inbound) {
+      $connection = accept(inbound)
+      return new Data
+    }
+  )
+  .pipe(() => $connection.kind, {
+    http: $=>$.pipe(takeRequests, () => [$connection]),
+    tls: $=>$.pipe(inspect),
+    tcp: $=>$.pipe(tunnel, () => [$connection.tunnel]),
+    closed: $=>$.replaceStreamStart(() => new StreamEnd('ConnectionReset')),
+  })
+  .onEnd(() => connectionEnded($connection))
+)
+
+// accept decides what becomes of a connection.
+function accept(inbound) {
+  var to = destinationOf(inbound)
+  var peer = peerOf(inbound)
+  var connection = {
+    to, peer, remote: hostPort(peer, inbound.remotePort), begun: Date.now(),
+    kind: 'closed', destination: null, tunnel: null, broken: false, serverName: '', first: -1, decide: null,
+  }
+  if (!to || !settings()) return connection
+  var destination = destinationAt(to.address, to.port)
+  if (destination) {
+    connection.destination = destination
+    if (destination.protocol === 'http') {
+      connection.kind = 'http'
+    } else {
+      into(connection, newTunnel(backendOf(weighted(destination.backends)), hashOf(destination.hashOn, null, peer)))
+    }
+    return connection
+  }
+  switch (kindOf(to)) {
+    case 'http':
+      connection.kind = 'http'
+      break
+    case 'tls':
+      connection.kind = 'tls'
+      break
+    case 'passthrough':
+      into(connection, newTunnel(passthrough(to)))
+      break
+  }
+  return connection
+}
+
+function into(connection, t) {
+  connection.tunnel = t
+  connection.kind = 'tcp'
+}
+
+// inspect waits for the server name that a client asks for. Who says none in time, or
+// does not speak TLS, goes where connections without a name go.
+var inspect = pipeline($=>$
+  .handleData(data => look($connection, data))
+  .handleTLSClientHello(hello => named($connection, (hello.serverNames || [])[0]))
+  .wait(() => decided($connection))
+  .pipe(tunnel, () => [$connection.tunnel])
+)
+
+function decided(connection) {
+  return new Promise(
+    function (settle) {
+      connection.decide = settle
+      new Timeout(HELLO).wait().then(() => named(connection, ''))
+    }
+  )
+}
+
+function look(connection, data) {
+  if (data.size === 0 || connection.first >= 0) return
+  connection.first = new Data(data).shift(1).toArray()[0]
+  if (connection.first !== HANDSHAKE) named(connection, '')
+}
+
+function named(connection, name) {
+  if (connection.tunnel) return
+  connection.serverName = (name || '').toLowerCase()
+  connection.tunnel = newTunnel(serverBackend(connection.to, connection.serverName))
+  if (connection.decide) connection.decide()
+}

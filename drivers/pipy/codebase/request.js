@@ -1,0 +1,176 @@
+// Requests as they are matched and passed on: in a form that nobody can read in two
+// ways.
+
+// Headers by which a client could say who it is, or what a proxy before it found.
+var claims = ['x-forwarded-client-cert', 'serviceidentity']
+
+var tokenCharacters = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+var authorityCharacters = "-._~!$&'()*+,;=:[]%0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+var unreserved = '-._~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ'
+var nul = String.fromCharCode(0)
+var hexadecimal = '0123456789abcdefABCDEF'
+
+// What was found out about names of headers and methods, which are few.
+var tokens = new Map
+var mostTokens = 4096
+
+// Brings the head of a request into that form, in place, and takes away what the
+// client must not say. It returns false if there is none: the answer is 400. The
+// HTTP/2 decoder takes line ends in any field, which the HTTP/1 encoder would write
+// out as the beginning of another request.
+export function clean(head, mergeSlashes) {
+  if (!isToken(head.method)) return false
+  if (!moveAuthority(head)) return false
+  // Who reads the length of a body in another way reads another request after it.
+  var encoding = head.headers['transfer-encoding']
+  if (encoding !== undefined && (encoding !== 'chunked' || head.headers['content-length'] !== undefined)) return false
+  if (head.scheme && head.scheme !== 'http' && head.scheme !== 'https') return false
+  var path = cleanPath(head.path, mergeSlashes)
+  if (path === undefined || path.charAt(0) !== '/' && !(path === '*' && head.method === 'OPTIONS')) return false
+  if (path !== head.path) head.path = path
+  var fine = true
+  Object.entries(head.headers).forEach(
+    function (entry) {
+      if (!isToken(entry[0]) || !isValue(entry[1])) fine = false
+      if (entry[0].startsWith('x-envoy-')) delete head.headers[entry[0]]
+    }
+  )
+  if (!fine) return false
+  claims.forEach(name => delete head.headers[name])
+  return true
+}
+
+// Puts the host, of which there can be three, into all places.
+function moveAuthority(head) {
+  var path = head.path
+  if (typeof path !== 'string') return false
+  var headers = head.headers
+  if (path.charAt(0) !== '/' && path !== '*') {
+    var scheme = path.toLowerCase().startsWith('http://') ? 7 : path.toLowerCase().startsWith('https://') ? 8 : 0
+    if (!scheme) return false
+    var end = path.indexOf('/', scheme)
+    var query = path.indexOf('?', scheme)
+    if (query >= 0 && (end < 0 || query < end)) end = query
+    if (end < 0) end = path.length
+    headers.host = path.substring(scheme, end)
+    head.path = path.charAt(end) === '/' ? path.substring(end) : '/' + path.substring(end)
+  } else if (head.authority) {
+    headers.host = head.authority
+  }
+  var host = headers.host
+  if (host === undefined) {
+    if (head.protocol === 'HTTP/1.1') return false
+    return true
+  }
+  if (typeof host !== 'string' || !consistsOf(host, authorityCharacters)) return false
+  if (head.authority) head.authority = host
+  return true
+}
+
+function isToken(name) {
+  var known = tokens.get(name)
+  if (known === undefined) {
+    known = typeof name === 'string' && name.length > 0 && consistsOf(name, tokenCharacters)
+    if (tokens.size >= mostTokens) tokens.clear()
+    tokens.set(name, known)
+  }
+  return known
+}
+
+function isValue(value) {
+  if (value instanceof Array) return value.every(isValue)
+  return typeof value === 'string' && value.indexOf('\r') < 0 && value.indexOf('\n') < 0 && value.indexOf(nul) < 0
+}
+
+function consistsOf(text, characters) {
+  for (var i = 0; i < text.length; i++) {
+    if (characters.indexOf(text.charAt(i)) < 0) return false
+  }
+  return true
+}
+
+// Returns the path as Envoy's would be: without dot segments, whatever is written with
+// percent signs without need decoded, and what needs them encoded. It returns
+// undefined for what is no path.
+export function cleanPath(path, mergeSlashes) {
+  if (
+    path.indexOf('\r') >= 0 || path.indexOf('\n') >= 0 || path.indexOf(nul) >= 0 ||
+    path.indexOf(' ') >= 0 || path.indexOf('\t') >= 0 || path.indexOf('#') >= 0
+  ) return undefined
+  var end = path.indexOf('?')
+  var query = ''
+  if (end >= 0) {
+    query = path.substring(end)
+    path = path.substring(0, end)
+  }
+  if (path.indexOf('%') >= 0 || path.indexOf('\\') >= 0 || new Data(path).size !== path.length) {
+    path = decodePath(path)
+    if (path === undefined) return undefined
+  }
+  if (path.indexOf('/.') >= 0) path = removeDotSegments(path)
+  if (mergeSlashes) {
+    for (var i = path.indexOf('//'); i >= 0; i = path.indexOf('//')) path = path.replaceAll('//', '/')
+  }
+  return path + query
+}
+
+
+function decodePath(path) {
+  var bytes = new Data(path).toArray()
+  var text = ''
+  for (var i = 0; i < bytes.length; i++) {
+    var c = bytes[i]
+    if (c === 0x5c) {
+      text += '/'
+    } else if (c >= 0x80) {
+      text += percent(c)
+    } else if (c === 0x25 && isHex(bytes[i + 1]) && isHex(bytes[i + 2])) {
+      var digits = String.fromCharCode(bytes[i + 1], bytes[i + 2])
+      var decoded = Number.parseInt(digits, 16)
+      if (decoded === 0) return undefined
+      var character = String.fromCharCode(decoded)
+      text += decoded < 0x80 && unreserved.indexOf(character) >= 0 ? character : '%' + digits
+      i += 2
+    } else {
+      text += String.fromCharCode(c)
+    }
+  }
+  return text
+}
+
+function isHex(c) {
+  return c !== undefined && hexadecimal.indexOf(String.fromCharCode(c)) >= 0
+}
+
+function percent(c) {
+  return '%' + hexadecimal.charAt(c >> 4).toUpperCase() + hexadecimal.charAt(c & 15).toUpperCase()
+}
+
+function removeDotSegments(path) {
+  var segments = path.split('/')
+  var last = segments.length - 1
+  var kept = []
+  segments.forEach(
+    function (segment, i) {
+      if (i === 0) return
+      if (segment === '..') kept.pop()
+      else if (segment !== '.') kept.push(segment)
+      if (i === last && (segment === '..' || segment === '.')) kept.push('')
+    }
+  )
+  return '/' + kept.join('/')
+}
+
+// Returns what matches are asked about. The head is clean.
+export function requestOf(head) {
+  var path = head.path
+  var end = path.indexOf('?')
+  return {
+    method: head.method,
+    host: head.headers.host || '',
+    path: end < 0 ? path : path.substring(0, end),
+    query: end < 0 ? '' : path.substring(end + 1),
+    headers: head.headers,
+    parameters: undefined,
+  }
+}

@@ -1,0 +1,13 @@
+// SPIFFE IDs, which Pipy does not read from certificates.
+
+// Returns the SPIFFE ID of the identity whose DNS name this is, or ''. A service
+// account whose name fits no DNS name stands there as a hash, of which nothing is
+// known.
+export function spiffe(name, trustDomain) {
+  var suffix = '.sa.' + trustDomain
+  if (!name.endsWith(suffix)) return ''
+  var rest = name.substring(0, name.length - suffix.length)
+  var dot = rest.lastIndexOf('.')
+  if (dot <= 0) return ''
+  return `spiffe://${trustDomain}/ns/${rest.substring(dot + 1)}/sa/${rest.substring(0, dot)}`
+}

@@ -1,0 +1,49 @@
+// TCP connections to backends.
+//
+// The endpoint is connected to as soon as the client has connected, so it does not
+// matter which side speaks first.
+
+import { choose, acquire, observe } from './backend.js'
+import { close, carry } from './session.js'
+
+var $tunnel
+
+// newTunnel returns a connection to an endpoint of the backend, which may be null. Hash,
+// if it is not undefined, tells clients apart.
+export function newTunnel(b, hash) {
+  var endpoint = b && choose(b, hash)
+  var t = { backend: b, endpoint, session: null, failure: endpoint ? '' : 'no endpoint', received: 0, sent: 0, left: false }
+  if (!endpoint) return t
+  var takeBack = acquire(b, endpoint, 'tcp', session => t.session = session)
+  if (!t.session) {
+    // A connection does not wait until another ends.
+    if (takeBack) takeBack()
+    t.failure = 'overflow'
+    return t
+  }
+  endpoint.requests++
+  return t
+}
+
+// tunnel passes a connection on. It is started with what newTunnel returned.
+export var tunnel = pipeline($=>$
+  .onStart(t => void ($tunnel = t))
+  .handleData(data => void ($tunnel.sent += data.size))
+  .pipe(() => $tunnel.session ? carry : closed, () => [$tunnel.session])
+  .handleData(data => void ($tunnel.received += data.size))
+  .onEnd(() => leave($tunnel))
+)
+
+var closed = pipeline($=>$
+  .replaceData(() => undefined)
+  .replaceStreamStart(() => new StreamEnd('ConnectionReset'))
+)
+
+function leave(t) {
+  if (t.left || !t.session) return
+  t.left = true
+  t.endpoint.requests--
+  if (!t.session.opened) t.failure = t.session.failure || 'connection failure'
+  observe(t.backend, t.endpoint, !t.session.opened)
+  close(t.session)
+}

@@ -1,0 +1,137 @@
+package pipy
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// outside is a server outside of the mesh that says its name, in plaintext or TLS.
+func (s *pipyPod) outside(t *testing.T, name string, secure bool) netip.AddrPort {
+	t.Helper()
+	listener, err := s.lab.Node().Listen(context.Background(), "tcp", "198.18.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, name) }))
+	server.Listener.Close()
+	server.Listener = listener
+	if secure {
+		server.StartTLS()
+	} else {
+		server.Start()
+	}
+	t.Cleanup(server.Close)
+	return listener.Addr().(*net.TCPAddr).AddrPort()
+}
+
+// ask sends the request over a connection to the address.
+func (s *pipyPod) ask(t *testing.T, address, url string) (int, string) {
+	t.Helper()
+	client := s.client()
+	client.Timeout = 10 * time.Second
+	transport := client.Transport.(*http.Transport)
+	transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) { return s.Dial(ctx, network, address) }
+	transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: true}
+	response, err := client.Get(url)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer response.Body.Close()
+	body, _ := io.ReadAll(response.Body)
+	return response.StatusCode, string(body)
+}
+
+func TestEgress(t *testing.T) {
+	w := newTown()
+	s := startPod(t, w.view())
+	named, secure, wild := s.outside(t, "named", false), s.outside(t, "secure", true), s.outside(t, "wild", true)
+	ranged := s.outside(t, "ranged", false)
+	everything := []mesh.HTTPMatch{{}}
+	w.egress.Ports = []mesh.EgressRoutes{
+		{Port: named.Port(), Protocol: mesh.EgressHTTP, Hosts: []mesh.EgressHost{
+			{Host: "*.outside.example", Matches: everything},
+			{Host: "outside.example", Matches: []mesh.HTTPMatch{{Path: mesh.StringMatch{Prefix: "/open"}}}},
+		}},
+		{Port: secure.Port(), Protocol: mesh.EgressTLS, Hosts: []mesh.EgressHost{{Host: "outside.example", Matches: everything}}},
+		{Port: wild.Port(), Protocol: mesh.EgressTLS, Hosts: []mesh.EgressHost{{Host: "*.outside.example", Matches: everything}}},
+		{Port: ranged.Port(), Protocol: mesh.EgressTCP, Ranges: []netip.Prefix{netip.MustParsePrefix("198.18.0.0/24")}},
+	}
+	s.apply(t, w.view())
+	elsewhere := func(port uint16) string { return fmt.Sprintf("192.0.2.1:%d", port) }
+	n := named.Port()
+	type question struct {
+		name, address, url string
+		status             int
+		body               string
+	}
+	ask := func(t *testing.T, questions []question) {
+		for _, q := range questions {
+			t.Run(q.name, func(t *testing.T) {
+				status, body := s.ask(t, q.address, q.url)
+				if status != q.status || status == 200 && body != q.body {
+					t.Errorf("GET %s from %s gives %d %q, want %d %q", q.url, q.address, status, body, q.status, q.body)
+				}
+			})
+		}
+	}
+	ask(t, []question{
+		{"a host", elsewhere(n), fmt.Sprintf("http://outside.example:%d/open/a", n), 200, "named"},
+		{"a host without its port", elsewhere(n), "http://outside.example/open", 200, "named"},
+		{"a path that is not allowed", elsewhere(n), "http://outside.example/closed", 403, ""},
+		{"another host", elsewhere(n), "http://example.com/open", 403, ""},
+		{"another host at an allowed address", named.String(), "http://example.com/open", 403, ""},
+		{"a host of a wildcard", elsewhere(n), fmt.Sprintf("http://any.outside.example:%d/", n), 200, "named"},
+		{"a host of a wildcard, which means port 80", elsewhere(n), "http://any.outside.example/", 403, ""},
+		{"a server name", elsewhere(secure.Port()), "https://outside.example/", 200, "secure"},
+		{"a server name of a wildcard", elsewhere(wild.Port()), "https://any.outside.example/", 200, "wild"},
+		{"a server name that is not allowed", secure.String(), "https://example.com/", 0, ""},
+		{"a server name that is not allowed there", wild.String(), "https://outside.example/", 0, ""},
+		{"plaintext where TLS is allowed", ranged.String(), "http://outside.example/", 200, "ranged"},
+		{"an address of a range", ranged.String(), "http://whatever/", 200, "ranged"},
+		{"an address that is not of the range", elsewhere(ranged.Port()), "http://whatever/", 0, ""},
+		{"a port that nothing names", elsewhere(1), "http://outside.example/", 0, ""},
+	})
+	w.egress.AllowAll = true
+	s.apply(t, w.view())
+	ask(t, []question{
+		{"all: another host", named.String(), "http://example.com/open", 200, "named"},
+		{"all: a path that is not allowed", named.String(), "http://outside.example/closed", 403, ""},
+		{"all: a server name that is not named", secure.String(), "https://example.com/", 200, "secure"},
+		{"all: a port that nothing names", s.outside(t, "free", false).String(), "http://whatever/", 200, "free"},
+	})
+	banner := s.greeter(t)
+	if line, err := bufio.NewReader(s.dial(t, banner.String())).ReadString('\n'); line != "welcome\n" {
+		t.Errorf("a server that speaks first says %q, %v", line, err)
+	}
+}
+
+// greeter is a server outside of the mesh that speaks first.
+func (s *pipyPod) greeter(t *testing.T) netip.AddrPort {
+	t.Helper()
+	listener, err := s.lab.Node().Listen(context.Background(), "tcp", "198.18.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go greet(conn)
+		}
+	}()
+	return listener.Addr().(*net.TCPAddr).AddrPort()
+}

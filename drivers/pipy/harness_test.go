@@ -1,0 +1,322 @@
+package pipy
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/outrigger-mesh/outrigger/internal/capture"
+	"github.com/outrigger-mesh/outrigger/internal/lab"
+	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
+)
+
+// authority is a root of a mesh.
+type authority struct {
+	certificate *x509.Certificate
+	key         *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "root of a test"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &authority{certificate, key}
+}
+
+// issue returns a certificate with the names.
+func (a *authority) issue(t *testing.T, names ...string) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), DNSNames: names,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}, a.certificate, key.Public(), a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+func (a *authority) pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.certificate)
+	return pool
+}
+
+func encodePEM(kind string, content ...[]byte) []byte {
+	var out []byte
+	for _, der := range content {
+		out = append(out, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})...)
+	}
+	return out
+}
+
+// pipyPod is a pod whose Pipy runs the real scripts.
+type pipyPod struct {
+	*lab.Pod
+	lab         *lab.Lab
+	root        *authority
+	feed        mirror.Feed
+	identityDir string
+
+	mu       sync.Mutex
+	identity string
+	files    mirror.Set
+	acked    chan string
+	log      *lockedBuffer
+}
+
+// lockedBuffer is written by one goroutine and read by another.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.all.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.all.String()
+}
+
+// startPod runs Pipy with the View's configuration in a pod of its own, with an
+// agent that serves its configuration.
+func startPod(t *testing.T, view *mesh.View) *pipyPod {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it runs a Pipy")
+	}
+	program, err := Driver{}.FindProxy()
+	if errors.Is(err, driver.ErrNoProxy) {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	if err := lab.Available(); err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	s := &pipyPod{root: newAuthority(t), identityDir: filepath.Join(dir, "identity"), acked: make(chan string, 100), log: new(lockedBuffer)}
+	repo := filepath.Join(dir, "repo")
+	for _, d := range []string{dir, filepath.Dir(dir), s.identityDir, repo} {
+		if err := errors.Join(os.MkdirAll(d, 0o755), os.Chmod(d, 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.writeIdentity(t, view.Proxy.Identity)
+	set := newTranslator().set(view)
+	for _, file := range set.All() {
+		path := filepath.Join(repo, filepath.FromSlash(file.Name))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(file.Text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.feed.Acked = func(version string) { s.acked <- version }
+	s.lab, err = lab.New(lab.Options{
+		Images: map[string]lab.Image{"pipy": {HostRoot: true, Files: map[string]string{
+			"/pipy/pipy": program, "/run/outrigger/repo": repo, agentspec.IdentityDir: s.identityDir,
+		}}},
+		Output: func(_, _ string) io.Writer { return s.log },
+		Hosts: func() map[string][]netip.Addr {
+			node := []netip.Addr{netip.MustParseAddr("198.18.0.1")}
+			return map[string][]netip.Addr{"outside.example": node, "any.outside.example": node}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.lab.Close() })
+	uid := int64(1500)
+	s.Pod, err = s.lab.StartPod(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: view.Proxy.Namespace, Name: view.Proxy.Name.Name},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Name: "pipy", Image: "pipy",
+			Command:         []string{"/pipy/pipy", "--no-reload", "--no-graph", "--log-level=warn", "/run/outrigger/repo/main.js"},
+			SecurityContext: &corev1.SecurityContext{RunAsUser: &uid},
+		}}},
+		Status: corev1.PodStatus{PodIPs: podIPs(view.Proxy.Addresses)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("Pipy says:\n%s", s.log)
+		}
+	})
+	if err := s.Do(func() error { return capture.Apply(agentspec.Redirection{}, capture.Options{DNS: []netip.Addr{}}) }); err != nil {
+		t.Fatal(err)
+	}
+	agent, err := s.Listen(t.Context(), "tcp", "127.0.0.1:15901")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/mirror", &s.feed)
+	server := &http.Server{Handler: mux}
+	go server.Serve(agent)
+	t.Cleanup(func() { server.Close() })
+	s.apply(t, view)
+	return s
+}
+
+func podIPs(addresses []netip.Addr) []corev1.PodIP {
+	var out []corev1.PodIP
+	for _, a := range addresses {
+		out = append(out, corev1.PodIP{IP: a.String()})
+	}
+	return out
+}
+
+// apply gives the proxy the View's documents and waits until they are in use.
+func (s *pipyPod) apply(t *testing.T, view *mesh.View) {
+	t.Helper()
+	s.mu.Lock()
+	s.files = newTranslator().set(view)
+	s.mu.Unlock()
+	s.offer(t)
+}
+
+func (s *pipyPod) offer(t *testing.T) {
+	t.Helper()
+	s.mu.Lock()
+	identity, err := mirror.NewFile("identity", s.identity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := []*mirror.File{identity}
+	for _, file := range s.files.All() {
+		if len(file.Name) > len(liveDir) && file.Name[:len(liveDir)] == liveDir {
+			files = append(files, file)
+		}
+	}
+	s.mu.Unlock()
+	set := mirror.NewSet(files...)
+	version := mirror.Version(set)
+	s.feed.Set(set)
+	deadline := time.After(20 * time.Second)
+	for {
+		select {
+		case got := <-s.acked:
+			if got == version {
+				return
+			}
+		case <-deadline:
+			t.Fatalf("Pipy has not taken up its configuration:\n%s", s.log)
+		}
+	}
+}
+
+// writeIdentity gives the proxy a new certificate of the root.
+func (s *pipyPod) writeIdentity(t *testing.T, id mesh.Identity) {
+	t.Helper()
+	certificate := s.root.issue(t, id.DNSName())
+	key, err := x509.MarshalPKCS8PrivateKey(certificate.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{
+		"key.pem":    encodePEM("PRIVATE KEY", key),
+		"chain.pem":  encodePEM("CERTIFICATE", certificate.Certificate...),
+		"bundle.pem": encodePEM("CERTIFICATE", s.root.certificate.Raw),
+	} {
+		path := filepath.Join(s.identityDir, name)
+		if err := errors.Join(os.WriteFile(path+".new", content, 0o644), os.Rename(path+".new", path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.identity = time.Now().Format(time.RFC3339Nano)
+}
+
+// client asks as the pod's application does.
+func (s *pipyPod) client() *http.Client {
+	return &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DialContext: s.Dial, DisableKeepAlives: true}}
+}
+
+// get returns the status, 0 if there is no answer, and the body.
+func (s *pipyPod) get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	response, err := s.client().Get(url)
+	if err != nil {
+		t.Logf("GET %s: %v", url, err)
+		return 0, ""
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Logf("GET %s: %v", url, err)
+		return 0, ""
+	}
+	return response.StatusCode, string(body)
+}
+
+// peer is a server of the mesh outside of the pod, with the identity.
+func (s *pipyPod) peer(t *testing.T, serverName string, handler http.Handler) netip.AddrPort {
+	t.Helper()
+	listener, err := s.lab.Node().Listen(context.Background(), "tcp", "198.18.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{
+		Handler:  handler,
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
+		TLSConfig: &tls.Config{
+			Certificates: []tls.Certificate{s.root.issue(t, serverName)}, ClientCAs: s.root.pool(),
+			ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13,
+		},
+	}
+	go server.ServeTLS(listener, "", "")
+	t.Cleanup(func() { server.Close() })
+	return listener.Addr().(*net.TCPAddr).AddrPort()
+}

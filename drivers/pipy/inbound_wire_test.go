@@ -1,0 +1,233 @@
+package pipy
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// reader is an application that reads requests as the specification has it, one
+// connection after the other, and keeps what it read.
+type reader struct {
+	mu       sync.Mutex
+	requests []*http.Request
+	wrong    []error
+}
+
+// record runs a reader on the port.
+func (w *workload) record(t *testing.T, port int) *reader {
+	t.Helper()
+	r := new(reader)
+	sockets := w.listen(t, port)
+	go func() {
+		for {
+			conn, err := sockets.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				conn.SetDeadline(time.Now().Add(20 * time.Second))
+				for in := bufio.NewReader(conn); ; {
+					request, err := http.ReadRequest(in)
+					if err == nil {
+						_, err = io.Copy(io.Discard, request.Body)
+					}
+					r.mu.Lock()
+					if err == nil {
+						r.requests = append(r.requests, request)
+					} else if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, syscall.ECONNRESET) {
+						r.wrong = append(r.wrong, err)
+					}
+					r.mu.Unlock()
+					if err != nil {
+						return
+					}
+					fmt.Fprint(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+				}
+			}()
+		}
+	}()
+	return r
+}
+
+// take returns what was read since the last time, and an error if some of it is not
+// what the rules allow.
+func (r *reader) take() (paths []string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, request := range r.requests {
+		if request.Method == "PRI" {
+			// It is HTTP/2, of which this reader knows nothing.
+			r.wrong = nil
+			continue
+		}
+		paths = append(paths, request.Method+" "+request.RequestURI)
+		if !strings.HasPrefix(request.RequestURI, "/public") {
+			err = fmt.Errorf("it was asked for %s", request.RequestURI)
+		}
+		if got := request.Header.Values("X-Forwarded-Client-Cert"); len(got) != 1 || !strings.HasSuffix(got[0], ";URI="+buyer.String()) {
+			err = fmt.Errorf("it is told that the client is %q", got)
+		}
+		for name := range request.Header {
+			if strings.Contains(name, " ") {
+				err = fmt.Errorf("it is sent a header %q", name)
+			}
+		}
+	}
+	err = errors.Join(err, errors.Join(r.wrong...))
+	r.requests, r.wrong = nil, nil
+	return paths, err
+}
+
+// publicInbound lets anyone ask for /public, and nothing else.
+func publicInbound() *mesh.Inbound {
+	return &mesh.Inbound{TLS: mesh.Strict, Ports: []mesh.InboundPort{{
+		Port: 9200, Protocol: mesh.HTTP, Access: rules(rule("public", []mesh.HTTPMatch{{Path: mesh.StringMatch{Prefix: "/public"}}}, buyer)),
+	}}}
+}
+
+// TestNothingIsSmuggled sends what two readers could take for different requests. The
+// application must not get to see "/secret" in any way, nor a header that tells it who
+// the client is.
+func TestNothingIsSmuggled(t *testing.T) {
+	w := startWorkload(t, inboundView(publicInbound()))
+	app := w.record(t, 9200)
+	for name, tt := range map[string]struct {
+		text string
+		want []int
+	}{
+		"an unknown encoding":        {"POST /public HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0 /public HTTP/1.1\r\nHost: a\r\nContent-Length: 44\r\n\r\n0\r\n\r\nGET /secret HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n", []int{400}},
+		"two lengths":                {"POST /public HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nContent-Length: 40\r\n\r\nGET /secret HTTP/1.1\r\nHost: a\r\nX: yyyy\r\n\r\n", nil},
+		"both lengths":               {"POST /public HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /secret HTTP/1.1\r\nHost: a\r\n\r\n", []int{400}},
+		"a space after a name":       {"GET /public HTTP/1.1\r\nHost: a\r\nX-Forwarded-Client-Cert : URI=forged/secret\r\n\r\n", []int{400}},
+		"a bare line feed":           {"GET /public HTTP/1.1\nHost: a\nX: /secret\n\n", nil},
+		"a bare carriage return":     {"GET /public HTTP/1.1\r\nHost: a\r\nX: b\rX-Forwarded-Client-Cert: /secret\r\n\r\n", []int{200}},
+		"a folded line":              {"GET /public HTTP/1.1\r\nHost: a\r\nX: b\r\n X-Forwarded-Client-Cert: /secret\r\n\r\n", []int{200}},
+		"an absolute target":         {"GET http://other/secret HTTP/1.1\r\nHost: a\r\n\r\n", []int{403}},
+		"a fragment":                 {"GET /public#/../secret HTTP/1.1\r\nHost: a\r\n\r\n", []int{400}},
+		"dots":                       {"GET /public/../secret HTTP/1.1\r\nHost: a\r\n\r\n", []int{403}},
+		"an upgrade":                 {"GET /public HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\nX-Forwarded-Client-Cert: /secret\r\n\r\n", nil},
+		"CONNECT":                    {"CONNECT a/secret:80 HTTP/1.1\r\nHost: a\r\n\r\nGET /secret HTTP/1.1\r\n\r\n", []int{400}},
+		"a method of its own":        {"PURGE /secret HTTP/1.1\r\nHost: a\r\n\r\n", nil},
+		"a WebSocket that is denied": {"GET /secret HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", []int{403}},
+		"two hosts":                  {"GET /public HTTP/1.1\r\nHost: a/secret\r\nHost: b/secret\r\n\r\n", []int{400}},
+		"no host":                    {"GET /secret HTTP/1.1\r\n\r\n", []int{400}},
+		"another version":            {"GET /secret HTTP/3.0\r\nHost: a\r\n\r\n", nil},
+		"a chunk with extensions":    {"POST /public HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1;a=\r\nx\r\n0\r\n\r\nGET /secret HTTP/1.1\r\nHost: a\r\n\r\n", nil},
+		"a later request":            {"GET /public HTTP/1.1\r\nHost: a\r\n\r\nGET /secret HTTP/1.1\r\nHost: a\r\n\r\n", []int{200, 403}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			raw, err := w.call(t.Context(), 9200)
+			if err != nil {
+				t.Fatal(err)
+			}
+			conn := tls.Client(raw, w.as(t, buyer, "http/1.1"))
+			defer conn.Close()
+			fmt.Fprint(conn, tt.text)
+			raw.(*net.TCPConn).CloseWrite()
+			var got []int
+			in := bufio.NewReader(conn)
+			for {
+				answer, err := http.ReadResponse(in, nil)
+				if err != nil {
+					break
+				}
+				io.Copy(io.Discard, answer.Body)
+				got = append(got, answer.StatusCode)
+			}
+			paths, err := app.take()
+			if err != nil {
+				t.Errorf("the application: %v", err)
+			}
+			t.Logf("the application was asked for %q, the client was answered %v", paths, got)
+			if tt.want != nil && !slices.Equal(got, tt.want) {
+				t.Errorf("the answers are %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestNothingIsSmuggledByHTTP2 sends fields that would be the beginning of another
+// request if they were written as HTTP/1.1.
+func TestNothingIsSmuggledByHTTP2(t *testing.T) {
+	w := startWorkload(t, inboundView(publicInbound()))
+	app := w.record(t, 9200)
+	const more = " HTTP/1.1\r\nHost: a\r\n\r\nGET /secret HTTP/1.1\r\nHost: a\r\n\r\n"
+	field := func(name, value string) hpack.HeaderField { return hpack.HeaderField{Name: name, Value: value} }
+	for name, fields := range map[string][]hpack.HeaderField{
+		"method":            {field(":method", "GET /public"+more), field(":scheme", "https"), field(":path", "/public"), field(":authority", "a")},
+		"path":              {field(":method", "GET"), field(":scheme", "https"), field(":path", "/public"+more), field(":authority", "a")},
+		"authority":         {field(":method", "GET"), field(":scheme", "https"), field(":path", "/public"), field(":authority", "a\r\n\r\nGET /secret HTTP/1.1")},
+		"value":             {field(":method", "GET"), field(":scheme", "https"), field(":path", "/public"), field(":authority", "a"), field("x", "y\r\n\r\nGET /secret HTTP/1.1\r\nHost: a\r\n\r\n")},
+		"name":              {field(":method", "GET"), field(":scheme", "https"), field(":path", "/public"), field(":authority", "a"), field("x: y\r\n\r\nGET /secret HTTP/1.1\r\nz", "y")},
+		"a line feed":       {field(":method", "GET"), field(":scheme", "https"), field(":path", "/public"), field(":authority", "a"), field("x", "y\nx-forwarded-client-cert: /secret")},
+		"another host":      {field(":method", "GET"), field(":scheme", "https"), field(":path", "/public"), field(":authority", "a"), field("host", "b/secret")},
+		"extended CONNECT":  {field(":method", "CONNECT"), field(":scheme", "https"), field(":path", "/secret"), field(":authority", "a")},
+		"claimed identity":  {field(":method", "GET"), field(":scheme", "https"), field(":path", "/public"), field(":authority", "a"), field("x-forwarded-client-cert", "URI=/secret")},
+		"an encoding":       {field(":method", "POST"), field(":scheme", "https"), field(":path", "/public"), field(":authority", "a"), field("transfer-encoding", "chunked"), field("x", "/secret")},
+		"the wrong length":  {field(":method", "POST"), field(":scheme", "https"), field(":path", "/public"), field(":authority", "a"), field("content-length", "0")},
+		"a scheme with it":  {field(":method", "GET"), field(":scheme", "https://a/secret"), field(":path", "/public"), field(":authority", "a")},
+		"cookies with CRLF": {field(":method", "GET"), field(":scheme", "https"), field(":path", "/public"), field(":authority", "a"), field("cookie", "a=b"), field("cookie", "c\r\n\r\nGET /secret HTTP/1.1\r\n\r\n")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			raw, err := w.call(t.Context(), 9200)
+			if err != nil {
+				t.Fatal(err)
+			}
+			conn := tls.Client(raw, w.as(t, buyer, "h2"))
+			defer conn.Close()
+			fmt.Fprint(conn, http2.ClientPreface)
+			framer := http2.NewFramer(conn, bufio.NewReader(conn))
+			framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+			var block bytes.Buffer
+			encoder := hpack.NewEncoder(&block)
+			for _, f := range fields {
+				encoder.WriteField(f)
+			}
+			framer.WriteSettings()
+			framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: name != "the wrong length"})
+			if name == "the wrong length" {
+				framer.WriteData(1, true, []byte("GET /secret HTTP/1.1\r\nHost: a\r\n\r\n"))
+			}
+			status := "reset"
+			for {
+				frame, err := framer.ReadFrame()
+				if err != nil {
+					break
+				}
+				if headers, ok := frame.(*http2.MetaHeadersFrame); ok {
+					status = headers.PseudoValue("status")
+					break
+				}
+				if _, ok := frame.(*http2.RSTStreamFrame); ok {
+					status = "reset"
+					break
+				}
+			}
+			paths, err := app.take()
+			if name == "another host" || name == "claimed identity" || name == "the wrong length" {
+				return
+			}
+			if len(paths) > 0 || status != "400" && status != "403" && status != "reset" {
+				t.Errorf("the application was asked for %q (%v), the client was answered %s", paths, err, status)
+			}
+		})
+	}
+}

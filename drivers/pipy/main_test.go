@@ -1,0 +1,13 @@
+package pipy
+
+import (
+	"os"
+	"testing"
+
+	"github.com/outrigger-mesh/outrigger/internal/lab"
+)
+
+func TestMain(m *testing.M) {
+	lab.Enter()
+	os.Exit(m.Run())
+}

@@ -1,0 +1,49 @@
+package pipy
+
+import (
+	"cmp"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+func settings(p *mesh.Proxy, s *mesh.Settings) settingsDocument {
+	out := settingsDocument{
+		header:         header{schema},
+		Pod:            p.Name.String(),
+		Namespace:      p.Namespace,
+		Name:           p.Name.Name,
+		ServiceAccount: p.Identity.ServiceAccount,
+		UID:            p.UID,
+		Zone:           p.Zone,
+		ServerName:     p.Identity.DNSName(),
+		TrustDomain:    s.TrustDomain,
+		Plaintext:      p.Plaintext,
+		TLS:            tlsDocument{Min: tlsVersion(s.TLS.Min), Max: tlsVersion(s.TLS.Max), Ciphers: strings.Join(s.TLS.Ciphers, ":")},
+		AccessLog:      s.AccessLog.Enabled,
+	}
+	for _, address := range p.Addresses {
+		out.Addresses = append(out.Addresses, address.String())
+	}
+	if t := s.Tracing; t != nil && t.Protocol != "otlp" {
+		out.Tracing = &tracingDocument{
+			Address: net.JoinHostPort(t.Host, strconv.Itoa(int(t.Port))),
+			Path:    cmp.Or(t.Path, "/api/v2/spans"),
+			Sampled: min(float64(t.Sampled)/1_000_000, 1),
+		}
+	}
+	if a := s.Authorization; a != nil {
+		out.Authorization = &authorizationDocument{AllowOnFailure: a.AllowOnFailure}
+	}
+	return out
+}
+
+// tlsVersion takes what it does not know for the newest.
+func tlsVersion(version string) string {
+	if version == "1.2" {
+		return "TLS1.2"
+	}
+	return "TLS1.3"
+}
