@@ -7,7 +7,7 @@ TOOL := go tool -modfile=tools/go.mod
 # How long each fuzz target runs: a moment in `make test`, longer by `make fuzz`.
 FUZZTIME ?= 60s
 
-.PHONY: help build apiserver envoy issuers test race fuzz bench demo demo-inject demo-policy generate lint clean
+.PHONY: help build apiserver proxies envoy haproxy pipy issuers test race fuzz bench demo demo-inject demo-policy generate lint clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -22,15 +22,23 @@ apiserver: ## compile kube-apiserver and etcd for the tests (about 6 minutes, on
 envoy: ## install the Envoy that the tests ask (once)
 	@test/envoy/install.sh >/dev/null || echo 'SKIPPED: the tests that ask Envoy, which is not here' >&2
 
+haproxy: ## install the HAProxy that the tests run (once)
+	@test/haproxy/install.sh >/dev/null || echo 'SKIPPED: the tests that run HAProxy, which is not here' >&2
+
+pipy: ## look for the Pipy that the tests run, which nothing installs
+	@test/pipy/find.sh >/dev/null || echo 'SKIPPED: the tests that run Pipy, which is not here; docs/behaviour.md and docs/drivers.md keep what the last run with it found' >&2
+
+proxies: envoy haproxy pipy ## all proxies that the tests run
+
 issuers: ## compile cert-manager's controllers and Vault's PKI engine for the tests (a few minutes, once)
 	@for program in certmanager vault; do test/issuers/build.sh $$program >/dev/null || echo "SKIPPED: the tests on a real $$program, which can't be compiled here" >&2; done
 
-test: apiserver envoy issuers ## run all tests; under 10 minutes once everything is compiled
+test: apiserver proxies issuers ## run all tests; under 10 minutes once everything is compiled
 	go test ./...
 	go test -tags meshguard ./mesh/... ./internal/catalog/... ./internal/graph/...
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=3s
 
-race: apiserver envoy issuers ## run the tests of what runs concurrently with the race detector
+race: apiserver proxies issuers ## run the tests of what runs concurrently with the race detector
 	go test -race ./health/... ./sidecar/... ./drivers/... ./internal/...
 
 fuzz: ## run every fuzz target for FUZZTIME (default 60s)
@@ -47,8 +55,11 @@ bench: ## measure time, allocations, bytes and memory
 	go run ./test/bench/agent
 	go run ./test/bench/hop
 
-demo: envoy build ## run the bookstore in a mesh on this machine, no cluster needed; ARGS="--for 60s" ends it
-	@bin/outrigger demo $(ARGS)
+# The sidecars of the demo: envoy, pipy, haproxy, or mixed for Envoys and Pipys in one mesh.
+CLASS ?= envoy
+
+demo: $(if $(filter mixed,$(CLASS)),envoy pipy,$(filter envoy haproxy pipy,$(CLASS))) build ## run the bookstore in a mesh on this machine, no cluster needed; CLASS=mixed has two kinds of proxies, ARGS="--for 60s" ends it
+	@bin/outrigger demo --class $(CLASS) $(ARGS)
 
 demo-inject: apiserver build ## show injection on a real API server
 	@go run ./test/demo

@@ -51,7 +51,7 @@ var rooms = []room{
 		"every driver returns it"},
 
 	// The contract, which vendors build on. Whatever it imports, they import.
-	{"sidecar", "health sidecar/driver",
+	{"sidecar", "health mesh sidecar/driver",
 		"the register knows drivers by their contract only"},
 	{"sidecar/driver", "mesh certificate health apis/... sidecar/agentspec github.com/google/uuid k8s.io/api/core/v1 k8s.io/client-go/kubernetes k8s.io/client-go/rest",
 		"a vendor's driver compiles against this package, so its imports are promises"},

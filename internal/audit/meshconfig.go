@@ -19,20 +19,31 @@ import (
 )
 
 // AddMeshConfig has a manager keep the status of the MeshConfig right, write an
-// Event for each Problem that the status did not name before, and count Problems.
-func AddMeshConfig(mgr manager.Manager, facts *kube.Source, opts source.ConfigOptions, metrics *Metrics) error {
+// Event for each Problem that the status did not name before, and count Problems: those
+// of the object by itself, as it is now, and those for the reason, which the catalog
+// finds among the others until ctx ends.
+func AddMeshConfig(ctx context.Context, mgr manager.Manager, facts *kube.Source, opts source.ConfigOptions, catalog Catalog, reason string, metrics *Metrics) error {
 	// One place is enough, because what is looked at is the newest MeshConfig.
 	changes := make(chan event.GenericEvent, 1)
-	facts.OnMeshConfig(func(*v1alpha2.MeshConfig) {
+	changed := func() {
 		select {
 		case changes <- event.GenericEvent{Object: &v1alpha2.MeshConfig{}}:
 		default:
 		}
-	})
+	}
+	facts.OnMeshConfig(func(*v1alpha2.MeshConfig) { changed() })
+	objects := catalog.SubscribeObjects(ctx.Done())
+	go func() {
+		for object := range objects {
+			if object.Kind == kindMeshConfig {
+				changed()
+			}
+		}
+	}()
 	err := builder.ControllerManagedBy(mgr).
 		Named("meshconfig").
 		WatchesRawSource(crsource.Channel(changes, &handler.EnqueueRequestForObject{})).
-		Complete(&meshConfigs{client: mgr.GetClient(), facts: facts, opts: opts, metrics: metrics})
+		Complete(&meshConfigs{client: mgr.GetClient(), facts: facts, opts: opts, catalog: catalog, reason: reason, metrics: metrics})
 	if err != nil {
 		return fmt.Errorf("adding the controller of the MeshConfig: %w", err)
 	}
@@ -44,6 +55,8 @@ type meshConfigs struct {
 	client  client.Client
 	facts   *kube.Source
 	opts    source.ConfigOptions
+	catalog Catalog
+	reason  string
 	metrics *Metrics
 	// counted is the MeshConfig whose Problems the metrics count.
 	counted mesh.ObjectRef
@@ -56,6 +69,11 @@ func (m *meshConfigs) Reconcile(ctx context.Context, _ reconcile.Request) (recon
 	config, problems := source.NewConfig(obj, m.opts)
 	m.metrics.plaintext(config.MTLSDisabledClasses())
 	ref, _ := source.Ref(config.GetMeshConfig())
+	for _, problem := range m.catalog.Problems(ref) {
+		if problem.Reason == m.reason {
+			problems = append(problems, problem)
+		}
+	}
 	if ref != m.counted {
 		m.metrics.count(m.counted, nil)
 		m.counted = ref

@@ -47,7 +47,8 @@ func newControllerCommand() *cobra.Command {
 		Long: `Serve configuration and certificates to the proxies of a mesh.
 
 The controller reads the objects that a mesh is made of and has the driver of each
-sidecar class serve the proxies of its pods what comes of them: Envoy on port 15128.
+sidecar class serve the proxies of its pods what comes of them: Envoy on port 15128,
+Pipy on 6060, HAProxy on 6061, unless sidecarDrivers of the MeshConfig say otherwise.
 On port 15129 it signs the certificates of workloads, for the service accounts that
 their pods' tokens are of. Several replicas may run, and all of them serve.
 

@@ -17,10 +17,6 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// proxyPorts are those that serve a class where the MeshConfig does not say. A driver
-// that is not ours knows its own.
-var proxyPorts = map[string]uint32{"envoy": driver.ADSPort, "pipy": driver.RepoPort}
-
 // drivers starts drivers, each once: that of the default class, those that the MeshConfig
 // names besides, and those of classes that it names later or that pods choose by
 // themselves.
@@ -158,9 +154,8 @@ func (d *drivers) start(ctx context.Context, class string) error {
 	arguments := d.arguments
 	arguments.Context = ctx
 	arguments.SidecarClass = class
-	if arguments.ProxyServerPort = d.from.config.GetProxyServerPort(class); arguments.ProxyServerPort == 0 {
-		arguments.ProxyServerPort = proxyPorts[class]
-	}
+	// 0 has the driver choose, as it does for the pods that it patches.
+	arguments.ProxyServerPort = d.from.config.GetProxyServerPort(class)
 	arguments.ProxyServiceCert = &certificate.Certificate{
 		CommonName: certificate.CommonName(d.names[0]), DNSNames: d.names, TrustBundle: arguments.CertManager.TrustBundle(),
 	}
@@ -179,7 +174,7 @@ func (d *drivers) start(ctx context.Context, class string) error {
 		return fmt.Errorf("driver %s: %w", class, err)
 	}
 	d.pages = append(d.pages, arguments.DebugHandlers)
-	d.arguments.Log.Info("serving the proxies of a class", "class", class, "port", arguments.ProxyServerPort)
+	d.arguments.Log.Info("serving the proxies of a class", "class", class)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.started[class] = probes

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"strconv"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/dynamic"
@@ -30,11 +31,12 @@ type rootSources struct {
 
 // identities are who signs certificates of the mesh, and for whom.
 type identities struct {
-	names   []string
-	manager *identity.Manager
-	service *identity.Service
-	roots   *root.Roots
-	log     *slog.Logger
+	names      []string
+	manager    *identity.Manager
+	service    *identity.Service
+	roots      *root.Roots
+	repository *root.Repository
+	log        *slog.Logger
 }
 
 func (f *controllerFlags) newIdentities(from *origin, metrics prometheus.Registerer, log *slog.Logger) (*identities, error) {
@@ -63,21 +65,20 @@ func (f *controllerFlags) newIdentities(from *origin, metrics prometheus.Registe
 	if err != nil {
 		return nil, err
 	}
+	i.repository = root.NewRepository(i.manager, from.roots.secrets, root.DefaultRepository, log)
 	from.config.OnChange(func(*source.Config) { i.roots.Look() })
 	return i, nil
 }
 
 // run keeps certificates and roots until ctx ends.
 func (i *identities) run(ctx context.Context) error {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		i.roots.Run(ctx)
-	}()
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() { i.roots.Run(ctx) })
+	running.Go(func() { i.repository.Run(ctx) })
 	if wait(ctx, i.roots.Ready()) {
 		i.manager.Run(ctx)
 	}
-	<-done
 	return nil
 }
 

@@ -156,7 +156,7 @@ func (w *writer) turn(ctx context.Context, whole *catalog.Catalog, identities *i
 		return err
 	}
 	err = errors.Join(
-		audit.AddMeshConfig(mgr, w.facts, configOptions(), w.metrics),
+		audit.AddMeshConfig(ctx, mgr, w.facts, configOptions(), whole, catalog.ReasonNotSupportedByProxy, w.metrics),
 		audit.AddPods(mgr, w.facts, w.flags.mesh.name, w.missed, w.metrics),
 		audit.AddPolicies(ctx, mgr, whole, w.mapper, w.metrics),
 		audit.AddRejections(mgr, whole, registry.ReasonRejected),

@@ -18,6 +18,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/registry"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
@@ -66,7 +67,7 @@ func (f *controllerFlags) serve(ctx context.Context, from *origin, metrics *prom
 	defer end(nil)
 	group, ctx := errgroup.WithContext(ended)
 
-	f.catalog.Log, f.catalog.Find = log, from.find
+	f.catalog.Log, f.catalog.Find, f.catalog.Features = log, from.find, sidecar.Features
 	whole := catalog.New(f.catalog)
 	identities, err := f.newIdentities(from, metrics, log)
 	if err != nil {

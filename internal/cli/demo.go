@@ -6,20 +6,22 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/outrigger-mesh/outrigger/internal/demo"
 	"github.com/outrigger-mesh/outrigger/internal/lab"
 	"github.com/outrigger-mesh/outrigger/internal/localmesh"
+	"github.com/outrigger-mesh/outrigger/sidecar"
 )
 
 // newDemoCommand returns the command demo.
 func newDemoCommand() *cobra.Command {
 	var (
-		opts  demo.Options
-		envoy string
-		log   logFlags
+		opts    demo.Options
+		proxies []string
+		log     logFlags
 	)
 	cmd := &cobra.Command{
 		Use:   "demo",
@@ -31,16 +33,24 @@ and the agent; the controller is the real one and reads manifests from a folder.
 demo shows who calls whom with which identity and who is denied, shifts a traffic
 split, kills the controller and changes policies, all while requests run.
 
+All sidecars are of one class, envoy unless --class says otherwise. In a mixed mesh they
+are of two, envoy and pipy, which speak mTLS with each other; which pod has which is
+shown.
+
 It needs Linux and root, because it makes network namespaces, or a user who has a range
 of ids in /etc/subuid and /etc/subgid and may make user namespaces. It needs the
 programs outrigger-agent and bookstore, which it looks for beside itself and in PATH,
-and envoy, in PATH and where 'make envoy' puts it. The machine's own network is not
+and those of the proxies, which their drivers look for: in PATH, in the variables ENVOY,
+PIPY and HAPROXY, and where 'make envoy' puts Envoy. The machine's own network is not
 touched. Everything ends with Ctrl-C or after --for, and nothing is left behind.`,
 		Example: `  # until Ctrl-C
   sudo bin/outrigger demo
 
   # for a minute
-  sudo bin/outrigger demo --for 60s`,
+  sudo bin/outrigger demo --for 60s
+
+  # two kinds of proxies in one mesh
+  sudo bin/outrigger demo --class mixed --proxy pipy=/opt/pipy/bin/pipy`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if opts.For < 0 {
@@ -49,7 +59,7 @@ touched. Everything ends with Ctrl-C or after --for, and nothing is left behind.
 			if opts.Log, err = log.logger(cmd.ErrOrStderr()); err != nil {
 				return err
 			}
-			if err := findPrograms(&opts, envoy); err != nil {
+			if err := findPrograms(&opts, proxies); err != nil {
 				return err
 			}
 			lab.Enter()
@@ -68,14 +78,16 @@ touched. Everything ends with Ctrl-C or after --for, and nothing is left behind.
 	flags := cmd.Flags()
 	flags.DurationVar(&opts.For, "for", 0, "how long to run once the mesh is set up; 0 is until Ctrl-C")
 	flags.StringVar(&opts.Programs.Agent, "agent", "", "the program outrigger-agent (default beside this program or in PATH)")
-	flags.StringVar(&envoy, "envoy", "", "the program envoy (default $ENVOY, in PATH or where 'make envoy' puts it)")
+	flags.StringVar(&opts.Class, "class", "envoy", "sidecar class of all pods, or mixed")
+	flags.StringArrayVar(&proxies, "proxy", nil, "the program of a sidecar class, as CLASS=PATH; may be given several times (default where the class's driver finds it)")
 	flags.StringVar(&opts.Bookstore, "bookstore", "", "the program bookstore of samples/bookstore (default beside this program or in PATH)")
 	log.add(flags)
 	return cmd
 }
 
-// findPrograms looks for the programs that were not named.
-func findPrograms(opts *demo.Options, envoy string) error {
+// findPrograms looks for the programs that were not named. Proxies are those that were,
+// as CLASS=PATH.
+func findPrograms(opts *demo.Options, proxies []string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("finding this program: %w", err)
@@ -98,13 +110,21 @@ func findPrograms(opts *demo.Options, envoy string) error {
 		}
 		return nil
 	}
-	opts.Programs.Envoy = envoy
-	if envoy == "" {
-		opts.Programs.Envoy, err = localmesh.FindEnvoy()
-	} else {
-		err = named(&opts.Programs.Envoy, "envoy")
+	errs := []error{find(&opts.Bookstore, "bookstore", "bookstore"), find(&opts.Programs.Agent, "outrigger-agent", "agent")}
+	opts.Programs.Proxies, opts.Programs.Missing = localmesh.FindProxies()
+	for _, text := range proxies {
+		class, program, found := strings.Cut(text, "=")
+		if !found {
+			return misused("--proxy %q: give CLASS=PATH, for example pipy=/opt/pipy/bin/pipy", text)
+		}
+		if _, err := sidecar.Lookup(class); err != nil {
+			errs = append(errs, fmt.Errorf("--proxy %s: %w", text, err))
+			continue
+		}
+		errs = append(errs, named(&program, "proxy "+class))
+		opts.Programs.Proxies[class] = program
 	}
-	return errors.Join(find(&opts.Bookstore, "bookstore", "bookstore"), find(&opts.Programs.Agent, "outrigger-agent", "agent"), err)
+	return errors.Join(append(errs, demo.CheckClass(opts.Class, opts.Programs))...)
 }
 
 // named makes a program that a flag names an absolute path.

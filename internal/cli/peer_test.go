@@ -33,8 +33,10 @@ import (
 type peer struct {
 	host, token, uid string
 	bundle           []byte
-	identity         mesh.Identity
-	certificate      *tls.Certificate
+	// repositoryRoot came with the certificate.
+	repositoryRoot []byte
+	identity       mesh.Identity
+	certificate    *tls.Certificate
 }
 
 func (c *peer) tls(t *testing.T) *tls.Config {
@@ -88,7 +90,7 @@ func (c *peer) trySign(t *testing.T) error {
 	if string(answer.GetBundle()) != string(c.bundle) {
 		t.Errorf("the bundle of the answer is %s, and the published one %s", answer.GetBundle(), c.bundle)
 	}
-	c.certificate = &tls.Certificate{PrivateKey: key}
+	c.certificate, c.repositoryRoot = &tls.Certificate{PrivateKey: key}, answer.GetRepositoryRoot()
 	for rest := answer.GetChain(); ; {
 		var block *pem.Block
 		if block, rest = pem.Decode(rest); block == nil {
@@ -127,7 +129,12 @@ type answer struct {
 
 func (c *peer) connect(t *testing.T) *stream {
 	t.Helper()
-	conn := c.dial(t, "15128")
+	return c.connectTo(t, "15128")
+}
+
+func (c *peer) connectTo(t *testing.T, port string) *stream {
+	t.Helper()
+	conn := c.dial(t, port)
 	made, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(t.Context(), grpc.WaitForReady(true))
 	if err != nil {
 		t.Fatal(err)

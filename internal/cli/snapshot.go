@@ -27,6 +27,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/source/dir"
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar"
 )
 
 // snapshotFlags say of which objects a command makes a Snapshot.
@@ -82,7 +83,7 @@ func (f *snapshotFlags) read(cmd *cobra.Command) (*reading, error) {
 	if namespaces > 0 && members == 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "warning: no namespace of the %s is in mesh %s; name yours with --mesh-name\n", from, f.engine.mesh.name)
 	}
-	r.Snapshot = catalog.Build(r.facts)
+	r.Snapshot = catalog.BuildFor(r.facts, sidecar.Features)
 	return &r, nil
 }
 

@@ -10,7 +10,9 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +26,8 @@ type Options struct {
 	// Programs are those of the mesh, and Bookstore is the application's.
 	Programs  localmesh.Programs
 	Bookstore string
+	// Class is the sidecar class of all pods, or Mixed; CheckClass says whether it can be.
+	Class string
 	// Dir is an empty folder for everything that is written.
 	Dir string
 	// For is how long the mesh runs once it is set up; 0 means until ctx ends.
@@ -42,6 +46,10 @@ func Run(ctx context.Context, opts Options) error {
 	if err != nil {
 		return err
 	}
+	if err := ofClass(opts.Class, manifests); err != nil {
+		return err
+	}
+	s.say(classes(opts.Class))
 	application := lab.Image{Files: map[string]string{"/bookstore": opts.Bookstore}, Entrypoint: []string{"/bookstore"}}
 	stock := application
 	stock.Entrypoint = []string{"/bookstore", "stock"}
@@ -93,6 +101,22 @@ type stage struct {
 // say writes a line with the time since the beginning.
 func (s *stage) say(line string) {
 	fmt.Fprintf(s.opts.Out, "%4.0fs  %s\n", time.Since(s.began).Seconds(), line)
+}
+
+// classes says which sidecars there are.
+func classes(class string) string {
+	if class != Mixed {
+		return "All sidecars are of class " + class + "."
+	}
+	pods := map[string][]string{}
+	for _, m := range mixture {
+		pods[m.class] = append(pods[m.class], m.workload)
+	}
+	var kinds []string
+	for _, class := range slices.Sorted(maps.Keys(pods)) {
+		kinds = append(kinds, class+" at "+strings.Join(pods[class], ", "))
+	}
+	return "Two classes of sidecars in one mesh: " + strings.Join(kinds, "; ") + "."
 }
 
 // ended drops the error of a demo that was told to end.

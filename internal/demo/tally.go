@@ -73,13 +73,16 @@ func (t *tally) takeAccess(sidecar string, line []byte) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if e.Upstream != "" {
+	if isIdentity(e.Upstream) {
 		t.peers[peer{sidecar, "server", e.Upstream}] = true
 	}
-	if e.Downstream != "" {
+	if isIdentity(e.Downstream) {
 		t.peers[peer{sidecar, "client", e.Downstream}] = true
 	}
 }
+
+// isIdentity is false for what sidecars log of a peer without one, "" or "-".
+func isIdentity(peer string) bool { return strings.HasPrefix(peer, "spiffe://") }
 
 // reset forgets the requests so far, and returns them.
 func (t *tally) reset() map[call]int {

@@ -26,7 +26,7 @@ func TestTally(t *testing.T) {
 		}
 	}
 	sidecar := tally.writer("bookstore/bookstore-v1-0", "outrigger-proxy")
-	if _, err := sidecar.Write([]byte(`{"downstream_peer":"spiffe://cluster.local/ns/bookbuyer/sa/bookbuyer","upstream_peer":null}` + "\n")); err != nil {
+	if _, err := sidecar.Write([]byte(`{"downstream_peer":"spiffe://cluster.local/ns/bookbuyer/sa/bookbuyer","upstream_peer":null}` + "\n" + `{"downstream_peer":"-","upstream_peer":""}` + "\n")); err != nil {
 		t.Fatal(err)
 	}
 
