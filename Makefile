@@ -58,7 +58,7 @@ bench: ## measure time, allocations, bytes and memory
 # The sidecars of the demo: envoy, pipy, haproxy, or mixed for Envoys and Pipys in one mesh.
 CLASS ?= envoy
 
-demo: $(if $(filter mixed,$(CLASS)),envoy pipy,$(filter envoy haproxy pipy,$(CLASS))) build ## run the bookstore in a mesh on this machine, no cluster needed; CLASS=mixed has two kinds of proxies, ARGS="--for 60s" ends it
+demo: $(if $(filter mixed,$(CLASS)),envoy,$(filter envoy haproxy,$(CLASS))) build ## run the bookstore in a mesh on this machine, no cluster needed; CLASS=mixed has two kinds of proxies, ARGS="--for 60s" ends it
 	@bin/outrigger demo --class $(CLASS) $(ARGS)
 
 demo-inject: apiserver build ## show injection on a real API server

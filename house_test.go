@@ -65,9 +65,11 @@ var rooms = []room{
 		"a delivery kit owns a socket and knows no proxy's configuration"},
 	{"sidecar/mirror", "mesh",
 		"the agent in every pod speaks it too: small, and it knows neither who asks nor what is in a file"},
+	{"sidecar/pcre", "",
+		"it is about expressions, whatever they are for"},
 	{"sidecar/repo", "health mesh sidecar/driver sidecar/limit sidecar/mirror github.com/coder/websocket golang.org/x/sync/...",
 		"a delivery kit owns a socket and knows no proxy's configuration"},
-	{"sidecar/drivertest/behaviour", "health internal/lab internal/localmesh mesh sidecar sidecar/driver google.golang.org/grpc/...",
+	{"sidecar/drivertest/behaviour", "health internal/identity/issuer internal/lab internal/localmesh mesh sidecar sidecar/driver github.com/coder/websocket github.com/envoyproxy/go-control-plane/... google.golang.org/genproto/googleapis/rpc/... google.golang.org/grpc/... k8s.io/api/core/v1",
 		"it asks a running mesh by requests, as its users do; a vendor's program and proxy are parts of that mesh"},
 	{"sidecar/drivertest", "apis/... mesh certificate sidecar/agentspec sidecar/driver github.com/google/go-cmp/cmp github.com/google/uuid k8s.io/client-go/kubernetes k8s.io/client-go/rest k8s.io/pod-security-admission/... " + kubernetes,
 		"vendors run the suite in their own repositories, over drivers that it does not know"},
@@ -168,7 +170,7 @@ var rooms = []room{
 }
 
 // public is what drivers may import of this module, and the types of pods.
-const public = "apis/... certificate health mesh sidecar sidecar/agentspec sidecar/driver sidecar/mirror sidecar/podtemplate sidecar/repo sidecar/xds k8s.io/api/core/v1 "
+const public = "apis/... certificate health mesh sidecar sidecar/agentspec sidecar/driver sidecar/mirror sidecar/pcre sidecar/podtemplate sidecar/repo sidecar/xds k8s.io/api/core/v1 "
 
 // listed is what is needed of the output of go list.
 type listed struct {

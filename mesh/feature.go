@@ -3,7 +3,7 @@ package mesh
 // Feature is something that a View may ask for and that not every kind of proxy can
 // do. What is not a feature every driver must do: mTLS between pods, access by the
 // identity of the caller, HTTP/1.1 and TCP, routes and weights, and to deny what it
-// can't express.
+// can't express. View.Needs says what a View asks for.
 type Feature string
 
 // The features.

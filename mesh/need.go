@@ -53,10 +53,13 @@ func (n *needs) addIf(conditions map[Feature]bool) {
 }
 
 func (n needs) inOrder() []Feature {
-	if len(n) == 0 {
-		return nil
+	var features []Feature
+	for _, f := range Features() {
+		if n[f] {
+			features = append(features, f)
+		}
 	}
-	return slices.DeleteFunc(Features(), func(f Feature) bool { return !n[f] })
+	return features
 }
 
 func isIPv6(a netip.Addr) bool { return a.Is6() && !a.Is4In6() }

@@ -1,13 +1,12 @@
 package haproxy
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -16,7 +15,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
@@ -33,22 +31,12 @@ func (d Driver) Check(ctx context.Context, view *mesh.View) error {
 		return fmt.Errorf("haproxy: %w", err)
 	}
 	defer os.RemoveAll(dir)
-	if err := writeExampleIdentity(dir, view.Proxy.Identity); err != nil {
-		return fmt.Errorf("haproxy: writing an example of an identity: %w", err)
+	if err := errors.Join(writeExampleIdentity(dir), writeConfig(dir, view)); err != nil {
+		return fmt.Errorf("haproxy: %w", err)
 	}
-	file, err := writeConfig(dir, view)
-	if err != nil {
-		return err
-	}
-	cmd := exec.CommandContext(ctx, program, "-c", "-f", file)
-	var output bytes.Buffer
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &output, &output
-	cmd.WaitDelay = time.Second
-	if err := cmd.Run(); err != nil {
-		if ctx.Err() != nil {
-			return fmt.Errorf("haproxy: checking took too long: %w", ctx.Err())
-		}
-		return fmt.Errorf("haproxy: %s refuses the configuration: %w: %s", program, err, strings.TrimSpace(output.String()))
+	out, err := exec.CommandContext(ctx, program, "-c", "-f", filepath.Join(dir, configFile)).CombinedOutput()
+	if err = cmp.Or(ctx.Err(), err); err != nil {
+		return fmt.Errorf("haproxy: %s refuses the configuration: %w: %s", program, err, strings.TrimSpace(string(out)))
 	}
 	return nil
 }
@@ -56,61 +44,40 @@ func (d Driver) Check(ctx context.Context, view *mesh.View) error {
 // FindProxy returns the path of the program: that which the variable HAPROXY names, or
 // the one in PATH, or Debian's.
 func (Driver) FindProxy() (string, error) {
-	if program := os.Getenv("HAPROXY"); program != "" {
-		path, err := exec.LookPath(program)
-		if err != nil {
-			return "", fmt.Errorf("haproxy: %w: HAPROXY is %q: %v", driver.ErrNoProxy, program, err)
-		}
-		return filepath.Abs(path)
+	path, err := exec.LookPath(cmp.Or(os.Getenv("HAPROXY"), name))
+	if err != nil && os.Getenv("HAPROXY") == "" {
+		path, err = exec.LookPath("/usr/sbin/haproxy")
 	}
-	for _, program := range []string{name, "/usr/sbin/haproxy"} {
-		if path, err := exec.LookPath(program); err == nil {
-			return filepath.Abs(path)
-		}
+	if err != nil {
+		return "", fmt.Errorf("haproxy: %w: %v: install the package haproxy (test/haproxy/install.sh does), or set HAPROXY to the path of an HAProxy of %s or later", driver.ErrNoProxy, err, version)
 	}
-	return "", fmt.Errorf("haproxy: %w: install the package haproxy (test/haproxy/install.sh does), or set HAPROXY to the path of an HAProxy of %s or later", driver.ErrNoProxy, version)
+	return filepath.Abs(path)
 }
 
 // writeConfig writes the configuration of a proxy that has its identity and its sockets
-// in the folder, and returns the file.
-func writeConfig(dir string, view *mesh.View) (string, error) {
+// in the folder.
+func writeConfig(dir string, view *mesh.View) error {
 	files, err := Driver{}.Translate(view)
-	if err != nil {
-		return "", err
-	}
 	here := strings.NewReplacer(driver.IdentityDir, dir, driver.RunDir, dir)
 	for _, f := range files {
-		if err := os.WriteFile(filepath.Join(dir, f.Name), []byte(here.Replace(string(f.Content))), 0o600); err != nil {
-			return "", fmt.Errorf("haproxy: %w", err)
-		}
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, f.Name), []byte(here.Replace(string(f.Content))), 0o600))
 	}
-	return filepath.Join(dir, configFile), nil
+	return err
 }
 
-// writeExampleIdentity writes the files that the agent keeps, with a certificate of
-// nobody's.
-func writeExampleIdentity(dir string, id mesh.Identity) error {
+// writeExampleIdentity writes the agent's files, with a certificate of nobody's.
+func writeExampleIdentity(dir string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
 	}
-	certificate := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: id.CommonName()},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true,
-	}
-	chain, err := x509.CreateCertificate(rand.Reader, certificate, certificate, key.Public(), key)
+	nobody := &x509.Certificate{SerialNumber: big.NewInt(1)}
+	certificate, err := x509.CreateCertificate(rand.Reader, nobody, nobody, key.Public(), key)
 	if err != nil {
 		return err
 	}
 	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return err
-	}
-	pemChain := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: chain})
-	pemKey := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
-	return errors.Join(
-		os.WriteFile(filepath.Join(dir, "identity.pem"), append(pemKey, pemChain...), 0o600),
-		os.WriteFile(filepath.Join(dir, "bundle.pem"), pemChain, 0o600),
-	)
+	chain := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})
+	both := append(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), chain...)
+	return errors.Join(err, os.WriteFile(filepath.Join(dir, "identity.pem"), both, 0o600), os.WriteFile(filepath.Join(dir, "bundle.pem"), chain, 0o600))
 }

@@ -10,6 +10,17 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
+// The parts of the contract that the driver has.
+var _ interface {
+	driver.Driver
+	driver.Templater
+	driver.Imager
+	driver.Translator
+	driver.Checker
+	driver.Finder
+	driver.Featurer
+} = Driver{}
+
 // check asks a real HAProxy about the View, and skips the test where there is none.
 func check(t *testing.T, view *mesh.View) error {
 	t.Helper()

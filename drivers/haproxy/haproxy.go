@@ -4,10 +4,11 @@
 package haproxy
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"fmt"
-	"path"
+	"slices"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar"
@@ -20,31 +21,24 @@ const (
 	name = "haproxy"
 	// version is the oldest HAProxy that the driver is made for.
 	version = "2.6"
-	// defaultPort is where the controller serves the class if the MeshConfig names no
-	// other port.
+	// defaultPort is the controller's if the MeshConfig names none.
 	defaultPort = 6061
+	// mirrorDir is the folder that the agent keeps equal to the repository.
+	mirrorDir = driver.RunDir + "/haproxy"
 )
 
 //go:embed template.yaml
 var template string
 
+// reload is a script for the shell, which HAProxy's images have.
+//
+//go:embed reload.sh
+var reload string
+
 func init() { sidecar.Register(name, Driver{}) }
 
 // Driver implements driver.Driver.
 type Driver struct{}
-
-var (
-	_ driver.Driver     = Driver{}
-	_ driver.Templater  = Driver{}
-	_ driver.Imager     = Driver{}
-	_ driver.Translator = Driver{}
-	_ driver.Checker    = Driver{}
-	_ driver.Finder     = Driver{}
-	_ driver.Featurer   = Driver{}
-)
-
-// mirrorDir is the folder that the agent keeps equal to the repository.
-var mirrorDir = path.Join(driver.RunDir, "haproxy")
 
 // Patch puts HAProxy into the pod. The process that the agent starts is the master, which
 // starts another worker for each reload and lets the former one finish.
@@ -53,20 +47,18 @@ func (Driver) Patch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	port := uint32(defaultPort)
+	var port uint32
 	if inj.Configurator != nil {
-		if p := inj.Configurator.GetProxyServerPort(inj.Sidecar.Class); p != 0 {
-			port = p
-		}
+		port = inj.Configurator.GetProxyServerPort(inj.Sidecar.Class)
 	}
 	return podtemplate.Apply(ctx, name, template, &agentspec.Spec{
-		Command: []string{"haproxy", "-W", "-db", "-f", configPath},
+		Command: []string{"haproxy", "-W", "-db", "-p", driver.RunDir + "/haproxy.pid", "-f", mirrorDir + "/" + configFile},
 		Mirror: &agentspec.Mirror{
-			URL:   fmt.Sprintf("https://${OUTRIGGER_CONTROLLER}:%d/repo/${POD_UID}/", port),
+			URL:   fmt.Sprintf("https://${OUTRIGGER_CONTROLLER}:%d/repo/${POD_UID}/", cmp.Or(port, defaultPort)),
 			Dir:   mirrorDir,
 			Check: []string{"haproxy", "-c", "-f", "${MIRROR}/" + configFile},
 		},
-		Reload:   &agentspec.Reload{Signal: "USR2"},
+		Reload:   &agentspec.Reload{Command: []string{"sh", "-c", reload}},
 		ReadyURL: "http://127.0.0.1:15000/ready",
 		Drain:    &agentspec.Drain{Seconds: 5},
 	})
@@ -77,20 +69,24 @@ func (Driver) PodTemplate() string { return template }
 
 // SidecarImage returns the stock image of HAProxy.
 func (Driver) SidecarImage(os string) string {
-	if os == "windows" {
-		return ""
-	}
-	return "docker.io/library/haproxy:" + version
+	return map[string]string{"linux": "docker.io/library/haproxy:" + version}[os]
 }
 
 // Features returns what HAProxy can do. README.md says what is different.
-func (Driver) Features() []mesh.Feature {
-	return []mesh.Feature{
-		mesh.FeatureHTTP2, mesh.FeatureWebSocket, mesh.FeatureServerFirst, mesh.FeatureExternalNames,
-		mesh.FeaturePermissiveTLS, mesh.FeatureHeaderMatches, mesh.FeatureQueryMatches,
-		mesh.FeatureRetries, mesh.FeatureTimeouts, mesh.FeatureConnectTimeouts, mesh.FeatureConnectionLimits,
-		mesh.FeatureRequestsPerConnection, mesh.FeatureHealthChecks, mesh.FeatureLeastRequest, mesh.FeatureRandomEndpoint,
-		mesh.FeatureConnectionRateLimits, mesh.FeatureRequestRateLimits, mesh.FeatureIngress, mesh.FeatureIngressTLS,
-		mesh.FeatureEgressHTTP, mesh.FeatureEgressTLS, mesh.FeatureEgressTCP, mesh.FeatureAccessLogs,
+func (d Driver) Features() []mesh.Feature {
+	return slices.DeleteFunc(mesh.Features(), func(f mesh.Feature) bool { return d.Lacks()[f] != "" })
+}
+
+// Lacks returns what HAProxy can't do, with what happens instead.
+func (Driver) Lacks() map[mesh.Feature]string {
+	return map[mesh.Feature]string{
+		mesh.FeatureIPv6:                  "nothing is listened to by IPv6, so such connections are refused",
+		mesh.FeatureRequestsPerConnection: "connections are used again",
+		mesh.FeatureOutlierEjection:       "endpoints stay in use",
+		mesh.FeatureConsistentHash:        "endpoints are called in turn",
+		mesh.FeatureZonePreference:        "endpoints of all zones are called",
+		mesh.FeatureExternalAuthorization: "every inbound HTTP request is answered with 403",
+		mesh.FeatureZipkinTracing:         "there are no spans",
+		mesh.FeatureOTLPTracing:           "there are no spans",
 	}
 }

@@ -1,7 +1,9 @@
 package haproxy
 
 import (
+	"bufio"
 	"crypto/tls"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -38,6 +40,7 @@ func strict(a *app) *fixture {
 func withIngress(a *app) *fixture {
 	f := strict(a)
 	f.inbound.Ports[1].Limits = mesh.RateLimits{}
+	f.inbound.Ports[0].Ingress = []mesh.Ingress{{Name: "bookstore/gateway", TLS: true, SNIHosts: []string{"books.example.com"}, AnyPrincipal: true, Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: "/gateway"}}}}}
 	f.inbound.Ports[1].Ingress = []mesh.Ingress{
 		{Name: "bookstore/local", Ranges: ranges("127.0.0.0/8"), Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: "/health"}}}},
 		{Name: "bookstore/far", Ranges: ranges("192.0.2.0/24"), Requests: anything},
@@ -126,6 +129,15 @@ func TestIngress(t *testing.T) {
 	gateway, wrong := ca.as(ops, store), ca.as(buyer, store)
 	gateway.ServerName, gateway.InsecureSkipVerify = "books.example.com", true
 	wrong.ServerName, wrong.InsecureSkipVerify = "books.example.com", true
+	for _, tt := range []struct {
+		tls  *tls.Config
+		want int
+	}{{gateway, 200}, {&tls.Config{ServerName: "books.example.com", InsecureSkipVerify: true}, 0}} {
+		response, _, err := ask(client(r.inbound, local(a.http), tt.tls, false), "/gateway")
+		if (err == nil) != (tt.want != 0) || err == nil && response.StatusCode != tt.want {
+			t.Errorf("where every rule asks for a certificate the answer is %v, %v, want %d", response, err, tt.want)
+		}
+	}
 	for name, tt := range map[string]struct {
 		tls    *tls.Config
 		target string
@@ -198,9 +210,8 @@ func TestTransparency(t *testing.T) {
 			}
 		})
 	}
-	if !strings.Contains(r.log.String(), `"downstream_peer":"`+buyer.String()+`"`) || !strings.Contains(r.log.String(), `"path":"/books/1?a=%2F"`) {
-		t.Error("the log does not say who asked for what")
-	}
+	r.awaitLog(`"downstream_peer":"` + buyer.String() + `"`)
+	r.awaitLog(`"path":"/books/1?a=%2F"`)
 }
 
 // TestTCP has a server that speaks first.
@@ -214,10 +225,76 @@ func TestTCP(t *testing.T) {
 	if got, err := hello(r.inbound, local(a.tcp), ca.as(ops, store)); err == nil {
 		t.Errorf("another hears %q", got)
 	}
-	if got, err := hello(r.inbound, local(a.tcp), nil); err == nil {
-		t.Errorf("plaintext hears %q", got)
-	}
 	if now := a.connections.Load(); now != before {
 		t.Error("the application heard of connections that were refused")
+	}
+}
+
+// TestPermissive takes plaintext where anybody of the mesh may call, and only there.
+func TestPermissive(t *testing.T) {
+	for name, plain := range map[string]bool{"permissive": false, "plaintext class": true} {
+		t.Run(name, func(t *testing.T) {
+			a := newApp(t)
+			f := strict(a)
+			f.inbound.TLS, f.inbound.Ports[1].Limits, f.proxy.Plaintext = mesh.Permissive, mesh.RateLimits{}, plain
+			f.inbound.Ports = append(f.inbound.Ports, mesh.InboundPort{Port: a.greeter, Protocol: mesh.TCPServerFirst, Access: anyone})
+			r, ca := runInbound(t, f)
+			for port, want := range map[uint16]int{a.other: 200, a.http: 403} {
+				if response, _, err := ask(client(r.inbound, local(port), nil, false), "/books/1"); err != nil || response.StatusCode != want {
+					t.Errorf("plaintext to port %d gives %v, %v, want %d", port, response, err, want)
+				}
+			}
+			if got, err := hello(r.inbound, local(a.greeter), nil); err != nil || got != "hello\n" {
+				t.Errorf("the open server that speaks first says %q, %v", got, err)
+			}
+			if got, err := hello(r.inbound, local(a.tcp), nil); err == nil {
+				t.Errorf("the closed server that speaks first says %q", got)
+			}
+			response, _, err := ask(client(r.inbound, local(a.http), ca.as(buyer, store), false), "/books/1")
+			if plain != (err != nil) || !plain && response.StatusCode != 200 {
+				t.Errorf("mesh TLS gives %v, %v", response, err)
+			}
+		})
+	}
+}
+
+// TestExpressionsEnd has an expression that takes PCRE2 for ever by itself.
+func TestExpressionsEnd(t *testing.T) {
+	a := newApp(t)
+	f := strict(a)
+	f.inbound.Ports[0].Access = access(permission("a/b", []mesh.HTTPMatch{{Path: mesh.StringMatch{Regex: "/(a+)+b"}}}, buyer))
+	r, ca := runInbound(t, f)
+	for path, want := range map[string]int{"/aaab": 200, "/" + strings.Repeat("a", 4000): 403} {
+		began := time.Now()
+		response, _, err := ask(client(r.inbound, local(a.http), ca.as(buyer, store), false), path)
+		if err != nil || response.StatusCode != want {
+			t.Errorf("%.20s gives %v, %v, want %d", path, response, err, want)
+		}
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("%.20s took %v", path, took)
+		}
+	}
+}
+
+// TestWebSocket has bytes go both ways after an upgrade.
+func TestWebSocket(t *testing.T) {
+	a := newApp(t)
+	r, ca := runInbound(t, strict(a))
+	conn, err := dial(r.inbound, local(a.http))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	secure := tls.Client(conn, ca.as(buyer, store))
+	fmt.Fprint(secure, "GET /books/ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\nping\n")
+	lines := bufio.NewReader(secure)
+	status, err := lines.ReadString('\n')
+	if err != nil || !strings.Contains(status, "101") {
+		t.Fatal(status, err)
+	}
+	for line := ""; line != "ping\n"; {
+		if line, err = lines.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

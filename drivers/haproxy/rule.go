@@ -7,13 +7,18 @@ import (
 	"strings"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/pcre"
 )
 
-// rule is a condition: what Where names holds, and all of its parts do. A part is lines of
-// the configuration, of which one is enough.
+// rule is for what Where names and all of its parts hold for. A part is lines of the
+// configuration, of which one is enough.
 type rule struct {
 	Name, Where string
 	Parts       [][]string
+	// HTTP says that it is for requests, not for connections.
+	HTTP bool
+	// To are the targets of a route. What the rules for what arrives hold for may pass.
+	To []draw
 }
 
 // If returns the condition as the configuration has it, where the parts are named after
@@ -26,12 +31,12 @@ func (r rule) If() string {
 	return strings.Join(words, " ")
 }
 
-// never is a part that does not hold.
-var never = []string{"always_false"}
+// never is a part that does not hold, and plain one for paths that are read in one way.
+var never, plain = []string{"always_false"}, []string{"var(txn.plain) -m bool"}
 
 // is returns a part that holds if what is fetched is one of the values. A value that can't
 // be written is never met.
-func is(fetch string, values ...string) []string {
+func is(fetch string, values []string) []string {
 	var lines, words []string
 	for _, value := range values {
 		if word := quote(value); word != "" {
@@ -48,82 +53,63 @@ func is(fetch string, values ...string) []string {
 	return lines
 }
 
-const longestValue = 4 << 10
-
-// quote returns a value as one word of the configuration, and "" for what is not printable
-// ASCII: a line break would end the rule, and no request has one.
+// quote returns a value as one word of the configuration, and "" for what is too long or
+// not printable ASCII: a line break would end the rule, and no request has one.
 func quote(value string) string {
-	if value == "" || len(value) > longestValue || strings.IndexFunc(value, func(r rune) bool { return r < ' ' || r > '~' }) >= 0 {
+	if value == "" || len(value) > 4<<10 || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }) {
 		return ""
 	}
 	return "'" + strings.ReplaceAll(value, "'", `'\''`) + "'"
 }
 
-var (
-	headerName    = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
-	parameterName = regexp.MustCompile(`^[A-Za-z0-9_.~-]+$`)
-)
+// word is what a host, a header or a parameter can be called in the configuration.
+var word, noWord = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`), regexp.MustCompile(`[^A-Za-z0-9_.-]`)
 
 // when returns a rule for the requests that m holds for, unless the application could read
 // their path or query otherwise. What can't be said holds for nothing.
 func when(name, where string, m mesh.HTTPMatch, parts ...[]string) rule {
-	// A line has room for so many names.
-	if len(m.Headers)+len(m.Query) > 20 {
-		return rule{name, where, [][]string{never}}
-	}
 	prefix := strings.TrimSuffix(m.Path.Prefix, "/")
 	switch {
-	case m.Path.Exact != "":
-		parts = append(parts, is("path -m str", m.Path.Exact))
-	case m.Path.Prefix == "/":
-		parts = append(parts, is("path -m beg", "/"))
-	case m.Path.Prefix != "":
-		parts = append(parts, append(is("path -m str", prefix), is("path -m beg", prefix+"/")...))
-	case m.Path.Regex != "":
+	case m.Path.Exact == "" && prefix != "":
+		parts = append(parts, append(is("path -m str", []string{prefix}), is("path -m beg", []string{prefix + "/"})...), plain)
+	case m.Path.Exact != "" || m.Path.Prefix != "":
 		parts = append(parts, value("path", m.Path))
-	}
-	if m.Path.Regex != "" || prefix != "" {
-		parts = append(parts, []string{"var(txn.plain) -m bool"})
+	case m.Path.Regex != "":
+		parts = append(parts, value("path", m.Path), plain)
 	}
 	if len(m.Methods) > 0 {
-		parts = append(parts, is("method -m str", m.Methods...))
+		parts = append(parts, is("method -m str", m.Methods))
 	}
+	known := true
 	for _, h := range m.Headers {
-		if !headerName.MatchString(h.Name) {
-			return rule{name, where, [][]string{never}}
+		known = known && word.MatchString(h.Name)
+		if h.Present || h.StringMatch == (mesh.StringMatch{}) {
+			parts = append(parts, is("req.fhdr_cnt("+h.Name+") -m int", []string{"1:"}))
+		} else {
+			// Of several lines HAProxy would compare the last, and the application reads all.
+			parts = append(parts, is("req.fhdr_cnt("+h.Name+") -m int", []string{"1"}), value("req.fhdr("+h.Name+")", h.StringMatch))
 		}
-		if h.StringMatch == (mesh.StringMatch{}) || h.Present {
-			parts = append(parts, is("req.fhdr_cnt("+h.Name+") -m int", "1:"))
-			continue
-		}
-		// Of several lines HAProxy would compare the last, and the application reads all.
-		parts = append(parts, is("req.fhdr_cnt("+h.Name+") -m int", "1"), value("req.fhdr("+h.Name+")", h.StringMatch))
 	}
 	for _, q := range m.Query {
-		if !parameterName.MatchString(q.Name) {
-			return rule{name, where, [][]string{never}}
-		}
-		parts = append(parts, is("query -m reg", once(q.Name)))
-		if q.StringMatch != (mesh.StringMatch{}) && !q.Present {
+		known = known && word.MatchString(q.Name)
+		parts = append(parts, is("query -m reg", []string{pcre.ParameterOnce(q.Name)}))
+		if !q.Present && q.StringMatch != (mesh.StringMatch{}) {
 			parts = append(parts, value("url_param("+q.Name+"),url_dec(1)", q.StringMatch))
 		}
 	}
-	return rule{name, where, parts}
+	// A line has room for so many names.
+	if !known || len(parts) > 45 {
+		parts = [][]string{never}
+	}
+	return rule{Name: name, Where: where, Parts: parts}
 }
 
 func value(fetch string, m mesh.StringMatch) []string {
 	switch {
 	case m.Exact != "":
-		return is(fetch+" -m str", m.Exact)
+		return is(fetch+" -m str", []string{m.Exact})
 	case m.Prefix != "":
-		return is(fetch+" -m beg", m.Prefix)
+		return is(fetch+" -m beg", []string{m.Prefix})
 	}
-	return is(fetch+" -m reg", pcre(m.Regex))
-}
-
-// once is a query with the parameter in it once, and without names that are escaped.
-func once(name string) string {
-	const other = `[^&=;%+#]*(?:=[^&;#]*)?`
-	name = regexp.QuoteMeta(name)
-	return `\A(?!(?:.*&)?` + name + `(?:=[^&]*)?&(?:.*&)?` + name + `(?:[=&]|\z))(?:` + other + `&)*` + name + `(?:=[^&;#]*)?(?:&` + other + `)*\z`
+	return is(fetch+" -m reg", []string{pcre.WholeString(m.Regex)})
 }

@@ -7,9 +7,11 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha1"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -83,6 +85,10 @@ func (a *authority) issue(id mesh.Identity, names ...string) tls.Certificate {
 		a.t.Fatal(err)
 	}
 	subject := pkix.Name{CommonName: id.CommonName(), OrganizationalUnit: []string{"uid"}}
+	if len(names) > 0 {
+		// Where there are extra names of a kind, they are all of it.
+		names = append([]string{id.CommonName()}, names...)
+	}
 	for _, name := range names {
 		subject.ExtraNames = append(subject.ExtraNames, pkix.AttributeTypeAndValue{Type: []int{2, 5, 4, 3}, Value: name})
 	}
@@ -124,8 +130,8 @@ func (a *authority) writeTo(dir string, id mesh.Identity) {
 // app is an application: what it sees of a request is in the answer, and whomever connects
 // for TCP it greets.
 type app struct {
-	http, other, tcp uint16
-	connections      atomic.Int32
+	http, other, tcp, greeter uint16
+	connections               atomic.Int32
 	// answer, if set, answers a request instead.
 	answer func(http.ResponseWriter, *http.Request) bool
 }
@@ -140,6 +146,12 @@ func newApp(t *testing.T) *app {
 	t.Helper()
 	a := new(app)
 	a.http, a.other = a.serve(t), a.serve(t)
+	a.tcp, a.greeter = a.greet(t), a.greet(t)
+	return a
+}
+
+func (a *app) greet(t *testing.T) uint16 {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -159,8 +171,7 @@ func newApp(t *testing.T) *app {
 			}()
 		}
 	}()
-	a.tcp = portOf(listener)
-	return a
+	return portOf(listener)
 }
 
 func (a *app) serve(t *testing.T) uint16 {
@@ -173,6 +184,8 @@ func (a *app) serve(t *testing.T) uint16 {
 		if r.Header.Get("Upgrade") == "websocket" {
 			w.Header().Set("Connection", "Upgrade")
 			w.Header().Set("Upgrade", "websocket")
+			accept := sha1.Sum([]byte(r.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
+			w.Header().Set("Sec-WebSocket-Accept", base64.StdEncoding.EncodeToString(accept[:]))
 			w.WriteHeader(http.StatusSwitchingProtocols)
 			conn, buffered, err := http.NewResponseController(w).Hijack()
 			if err == nil {
@@ -242,7 +255,7 @@ func start(t *testing.T, dir string, view *mesh.View) *running {
 		defer listener.Close()
 	}
 	r.configure(view)
-	cmd := exec.Command(program, "-W", "-db", "-f", filepath.Join(dir, configFile))
+	cmd := exec.Command(program, "-W", "-db", "-p", filepath.Join(dir, "haproxy.pid"), "-f", filepath.Join(dir, configFile))
 	cmd.Stdout, cmd.Stderr = r.log, r.log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	// Reserved until here.
@@ -263,10 +276,10 @@ func start(t *testing.T, dir string, view *mesh.View) *running {
 // configure writes the configuration of a View.
 func (r *running) configure(view *mesh.View) {
 	r.t.Helper()
-	file, err := writeConfig(r.dir, view)
-	if err != nil {
+	if err := writeConfig(r.dir, view); err != nil {
 		r.t.Fatal(err)
 	}
+	file := filepath.Join(r.dir, configFile)
 	config, err := os.ReadFile(file)
 	if err != nil {
 		r.t.Fatal(err)
@@ -299,6 +312,16 @@ func (r *running) awaitReady() *running {
 		}
 		if time.Now().After(deadline) {
 			r.t.Fatal("HAProxy is not ready: ", err, "\n", r.log)
+		}
+	}
+}
+
+// awaitLog waits until the proxy has written the text.
+func (r *running) awaitLog(text string) {
+	r.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(r.log.String(), text); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			r.t.Fatalf("the log does not say %q", text)
 		}
 	}
 }
@@ -338,7 +361,7 @@ func ask(c *http.Client, target string, header ...string) (*http.Response, seen,
 // keepAsking is ask with a connection that is kept.
 func keepAsking(c *http.Client, method, target string, header ...string) (*http.Response, seen, error) {
 	scheme := "http"
-	if c.Transport.(*http.Transport).TLSClientConfig != nil {
+	if t := c.Transport.(*http.Transport); t.TLSClientConfig != nil && !t.Protocols.UnencryptedHTTP2() {
 		scheme = "https"
 	}
 	path, query, _ := strings.Cut(target, "?")

@@ -8,7 +8,6 @@ import (
 	_ "embed"
 
 	"github.com/outrigger-mesh/outrigger/health"
-	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
@@ -26,10 +25,9 @@ func init() { sidecar.Register(name, Driver{}) }
 type Driver struct{}
 
 var (
-	_ driver.Driver     = Driver{}
-	_ driver.Templater  = Driver{}
-	_ driver.Imager     = Driver{}
-	_ driver.Translator = Driver{}
+	_ driver.Driver    = Driver{}
+	_ driver.Templater = Driver{}
+	_ driver.Imager    = Driver{}
 )
 
 // Patch puts a container that idles into the pod.
@@ -46,9 +44,6 @@ func (Driver) Start(ctx context.Context) (health.Probes, error) {
 	}
 	return health.Func{ID: name}, nil
 }
-
-// Translate returns no files: the sidecar takes no configuration.
-func (Driver) Translate(*mesh.View) ([]driver.File, error) { return nil, nil }
 
 // PodTemplate returns the template of Patch.
 func (Driver) PodTemplate() string { return template }

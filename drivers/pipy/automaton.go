@@ -1,6 +1,7 @@
 package pipy
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"regexp"
@@ -26,11 +27,12 @@ type automaton struct {
 	Accept []int `json:"accept"`
 }
 
-// How large an automaton gets: entries of its table, and how much work it may be to
-// find the classes of characters.
+// How large an automaton gets, and how much work it may be: entries of its table, tests
+// of characters to find the classes, and instructions that are looked at to find states.
 const (
 	mostEntries = 1 << 16
 	mostTests   = 1 << 22
+	mostSteps   = 1 << 25
 )
 
 // errTooLarge says that an expression is one but takes too large a table.
@@ -176,8 +178,13 @@ func (b *automatonBuilder) kind(r rune) rune {
 
 func (b *automatonBuilder) build() error {
 	b.state(place{insts: []uint32{uint32(b.prog.Start)}, before: -1})
+	steps := 0
 	for at := 0; at < len(b.places); at++ {
 		from := b.places[at]
+		steps += (b.made.Width + 1) * len(b.prog.Inst)
+		if steps > mostSteps {
+			return errTooLarge
+		}
 		b.made.Accept = append(b.made.Accept, 0)
 		if b.follow(from, -1, func(uint32) {}) {
 			b.made.Accept[at] = 1
@@ -201,7 +208,11 @@ func (b *automatonBuilder) build() error {
 
 // state returns the number of the place.
 func (b *automatonBuilder) state(p place) int {
-	key := fmt.Sprint(p)
+	bytes := binary.LittleEndian.AppendUint32(make([]byte, 0, 4*(len(p.insts)+1)), uint32(p.before))
+	for _, inst := range p.insts {
+		bytes = binary.LittleEndian.AppendUint32(bytes, inst)
+	}
+	key := string(bytes)
 	number, known := b.states[key]
 	if !known {
 		number = len(b.places)

@@ -158,7 +158,7 @@ func randomExpression(random *rand.Rand, depth int) string {
 
 // TestAutomataAreBounded has expressions that other matchers take forever for.
 func TestAutomataAreBounded(t *testing.T) {
-	for _, expression := range []string{".*a.{20}", "(.*a){8}.{16}", `[\pL\pN]{900}`, "(", "a)(b", `(?:(?:a{1,100}){1,10})`, strings.Repeat("(a|b|c|d)?", 200), `\pL.*\p{Greek}.{14}`} {
+	for _, expression := range []string{".*a.{20}", "(.*a){8}.{16}", `[\pL\pN]{900}`, "(", "a)(b", `(?:(?:a{1,100}){1,10})`, strings.Repeat("(a|b|c|d)?", 200), strings.Repeat("(x?y?z?w?)", 1000), "(?:.*[a-f]x){200}", `\pL.*\p{Greek}.{14}`} {
 		started := time.Now()
 		a, err := newAutomaton(expression)
 		if err == nil && len(a.Next) > mostEntries+a.Width {

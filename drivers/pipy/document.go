@@ -222,7 +222,6 @@ type backendDocument struct {
 	HTTP2        bool               `json:"http2,omitempty"`
 	Endpoints    []endpointDocument `json:"endpoints,omitempty"`
 	ExternalName string             `json:"externalName,omitempty"`
-	HealthChecks bool               `json:"healthChecks,omitempty"`
 	Policy       policyDocument     `json:"policy"`
 }
 

@@ -24,3 +24,12 @@ var missing = []mesh.Feature{
 func (Driver) Features() []mesh.Feature {
 	return slices.DeleteFunc(mesh.Features(), func(f mesh.Feature) bool { return slices.Contains(missing, f) })
 }
+
+// Lacks returns what is missing where a feature is not declared and some of it is there
+// all the same.
+func (Driver) Lacks() map[mesh.Feature]string {
+	return map[mesh.Feature]string{
+		mesh.FeatureTLSSettings:           "versions and ciphers are kept, curves are not",
+		mesh.FeatureExternalAuthorization: "every inbound HTTP request is denied, unless requests may pass while the service does not answer",
+	}
+}

@@ -117,12 +117,25 @@ func bucket(b *mesh.TokenBucket) *bucketDocument {
 const shortestInterval = 50 * time.Millisecond
 
 func limitOf(l mesh.RequestLimit) requestLimit {
-	out := requestLimit{bucketDocument: *bucket(&l.TokenBucket), Status: cmp.Or(l.Status, http.StatusTooManyRequests), Headers: make(map[string]string)}
+	out := requestLimit{bucketDocument: *bucket(&l.TokenBucket), Status: cmp.Or(l.Status, http.StatusTooManyRequests)}
 	if out.Status < 400 || http.StatusText(int(out.Status)) == "" {
 		out.Status = http.StatusTooManyRequests
 	}
 	for _, h := range l.AddHeaders {
+		if !isToken(h.Name) || strings.ContainsAny(h.Value, "\r\n\x00") {
+			continue
+		}
+		if out.Headers == nil {
+			out.Headers = make(map[string]string)
+		}
 		out.Headers[strings.ToLower(h.Name)] = h.Value
 	}
 	return out
+}
+
+// isToken reports whether a header can have the name (RFC 9110).
+func isToken(name string) bool {
+	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
+	})
 }

@@ -129,6 +129,12 @@ func answerSeen(w http.ResponseWriter, r *http.Request) {
 		}
 		return
 	}
+	if r.Header.Get("X-Fail") != "" {
+		w.Header().Set("Content-Type", "application/grpc")
+		w.Header().Set("Grpc-Status", "5")
+		w.Header().Set("Grpc-Message", "not found")
+		return
+	}
 	host, _, _ := net.SplitHostPort(r.RemoteAddr)
 	body, _ := io.ReadAll(r.Body)
 	w.Header().Set("Trailer", "x-trailer")

@@ -337,4 +337,53 @@ func TestInboundWebSocket(t *testing.T) {
 			t.Fatalf("it says %q, %v", got, err)
 		}
 	}
+	conn.Close()
+	// One that is refused goes on with nothing.
+	if response, _, err := w.ask(httpPort, w.as(t, ops), "/books/1", "Connection", "Upgrade", "Upgrade", "websocket"); err != nil || response.StatusCode != 403 || !response.Close {
+		t.Errorf("a WebSocket that is refused gives %v, %v", response, err)
+	}
+	if response, _, err := w.ask(ingressPort, w.as(t, buyer), "/other"); err != nil || response.StatusCode != 200 {
+		t.Errorf("after it, a request gives %v, %v", response, err)
+	}
+	eventually(t, func() error {
+		_, body := w.metrics(t, "/stats/prometheus")
+		for _, port := range []int{httpPort, ingressPort} {
+			if want := fmt.Sprintf(`envoy_listener_downstream_cx_active{envoy_listener_address="inbound",envoy_port="%d"} 0`+"\n", port); !strings.Contains(body, want) {
+				return fmt.Errorf("a connection is left: %s", body)
+			}
+		}
+		return nil
+	})
+}
+
+// TestInboundRefusesGRPC answers as gRPC's clients understand it.
+func TestInboundRefusesGRPC(t *testing.T) {
+	in := strictInbound()
+	in.Ports[0].Protocol = mesh.GRPC
+	w := startWorkload(t, inboundView(in))
+	for name, tt := range map[string]struct {
+		port int
+		want string
+	}{"denied": {httpPort, "7"}, "not there": {9998, "14"}} {
+		t.Run(name, func(t *testing.T) {
+			if tt.port == 9998 {
+				in := strictInbound()
+				in.Ports = append(in.Ports, mesh.InboundPort{Port: 9998, Protocol: mesh.GRPC, Access: anyone})
+				w.apply(t, inboundView(in))
+			}
+			response, _, err := w.do(tt.port, w.as(t, ops, "h2"), http.MethodPost, "/books.Store/Get", strings.NewReader("\x00\x00\x00\x00\x00"), "Content-Type", "application/grpc", "TE", "trailers")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if response.StatusCode != 200 || response.Header.Get("Content-Type") != "application/grpc" || response.Trailer.Get("Grpc-Status") != tt.want || response.Trailer.Get("Grpc-Message") == "" {
+				t.Errorf("it gives %s, %v, and at the end %v", response.Status, response.Header, response.Trailer)
+			}
+		})
+	}
+	t.Run("an error of the application", func(t *testing.T) {
+		response, _, err := w.do(grpcPort, w.as(t, ops, "h2"), http.MethodPost, "/books.Store/Get", strings.NewReader("\x00\x00\x00\x00\x00"), "Content-Type", "application/grpc", "TE", "trailers", "X-Fail", "yes")
+		if err != nil || response.Trailer.Get("Grpc-Status") != "5" || response.Trailer.Get("Grpc-Message") != "not found" || response.Header.Get("Grpc-Status") != "" {
+			t.Errorf("it gives %+v, %v", response, err)
+		}
+	})
 }

@@ -1,8 +1,12 @@
 package pipy
 
 import (
+	"bufio"
+	"context"
+	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -80,5 +84,99 @@ func TestLoadOnly(t *testing.T) {
 	t.Logf("%d requests", made)
 	if failed > 0 {
 		t.Errorf("%d of %d requests failed", failed, made)
+	}
+}
+
+// TestOutboundKeepsNothing has the proxy's memory not grow with what has passed.
+func TestOutboundKeepsNothing(t *testing.T) {
+	w := newTown()
+	s := startPod(t, w.view())
+	store := at(s.peer(t, storeName, http.HandlerFunc(tell)), storeName)
+	broken := at(s.peer(t, storeName, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) })), storeName)
+	w.service("store", 80, mesh.HTTP, "10.96.0.1", store)
+	w.service("grpc", 81, mesh.GRPC, "10.96.0.1", store)
+	d, _ := w.service("broken", 82, mesh.HTTP, "10.96.0.1", broken)
+	d.Routes[0].Retry = &mesh.Retry{On: []string{"5xx"}, Attempts: 1, Backoff: time.Microsecond}
+	d.Routes[0].Timeout = time.Minute
+	w.service("nobody", 83, mesh.HTTP, "10.96.0.1", at(netip.MustParseAddrPort("198.18.0.1:9"), storeName))
+	w.service("echo", 84, mesh.TCP, "10.96.0.1", at(s.listenTLS(t, storeName, greet), storeName))
+	s.apply(t, w.view())
+	asks := func(url string, keep bool, want int) func() func() error {
+		return func() func() error {
+			client := s.client()
+			client.Transport.(*http.Transport).DisableKeepAlives = !keep
+			return func() error {
+				response, err := client.Get(url)
+				if err != nil {
+					return err
+				}
+				defer response.Body.Close()
+				io.Copy(io.Discard, response.Body)
+				if response.StatusCode != want {
+					return fmt.Errorf("%s gives %s", url, response.Status)
+				}
+				return nil
+			}
+		}
+	}
+	for _, tt := range []struct {
+		name string
+		n    int
+		one  func() func() error
+	}{
+		{"requests on kept connections", 4000, asks("http://10.96.0.1:80/", true, 200)},
+		{"requests on new connections", 1000, asks("http://10.96.0.1:80/", false, 200)},
+		{"requests by HTTP/2 to the server", 2000, asks("http://10.96.0.1:81/", true, 200)},
+		{"requests that are tried again", 1000, asks("http://10.96.0.1:82/", true, 503)},
+		{"requests to nobody", 1000, asks("http://10.96.0.1:83/", true, 503)},
+		{"connections", 1000, func() func() error {
+			return func() error {
+				conn, err := s.Dial(context.Background(), "tcp", "10.96.0.1:84")
+				if err != nil {
+					return err
+				}
+				defer conn.Close()
+				_, err = bufio.NewReader(conn).ReadString('\n')
+				return err
+			}
+		}},
+		{"connections that are refused", 1000, func() func() error {
+			return func() error {
+				conn, err := s.Dial(context.Background(), "tcp", "10.96.0.9:84")
+				if err == nil {
+					conn.Read(make([]byte, 1))
+					conn.Close()
+				}
+				return nil
+			}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			const clients = 8
+			run := func(n int) {
+				var group sync.WaitGroup
+				for range clients {
+					one := tt.one()
+					group.Go(func() {
+						for range n / clients {
+							if err := one(); err != nil {
+								t.Error(err)
+								return
+							}
+						}
+					})
+				}
+				group.Wait()
+			}
+			// What is kept for good, pools and the like, is there after some.
+			run(tt.n / 4)
+			before := s.resident(t)
+			run(tt.n)
+			after := s.resident(t)
+			t.Logf("after %d there are %d KiB, and before %d KiB: %d bytes each", tt.n, after>>10, before>>10, (after-before)/tt.n)
+			if (after-before)/tt.n > 500 {
+				t.Errorf("each leaves %d bytes", (after-before)/tt.n)
+			}
+		})
 	}
 }

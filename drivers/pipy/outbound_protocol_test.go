@@ -175,3 +175,33 @@ func TestOutboundWebSocket(t *testing.T) {
 		}
 	}
 }
+
+// TestAnswerBeforeTheEnd has a server answer a request of which it wants to know no
+// more.
+func TestAnswerBeforeTheEnd(t *testing.T) {
+	w := newTown()
+	s := startPod(t, w.view())
+	store := s.peer(t, storeName, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(403)
+	}))
+	w.service("store", 80, mesh.GRPC, "10.96.0.1", at(store, storeName))
+	s.apply(t, w.view())
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	client := &http.Client{Transport: &http.Transport{DialContext: s.Dial, Protocols: protocols}, Timeout: 20 * time.Second}
+	defer client.CloseIdleConnections()
+	for i := range 5 {
+		reader, writer := io.Pipe()
+		go fmt.Fprintln(writer, "hello")
+		request, _ := http.NewRequestWithContext(t.Context(), "POST", "http://10.96.0.1/chat", reader)
+		response, err := client.Do(request)
+		if err != nil {
+			t.Fatalf("request %d: %v", i, err)
+		}
+		if response.StatusCode != 403 {
+			t.Errorf("the answer is %s", response.Status)
+		}
+		response.Body.Close()
+		writer.Close()
+	}
+}

@@ -1,17 +1,22 @@
 package pipy
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
+
+const written = "the output is written"
 
 // runScript has a real Pipy run a script beside those of the codebase: the script finds
 // the input as the variable input, and leaves what it found in the variable output.
@@ -30,6 +35,7 @@ func runScript(t *testing.T, script string, input, output any) {
 	dir := t.TempDir()
 	files := map[string]string{"input.json": string(content), "test.js": script + `
 os.writeFile(` + "`${os.env.TEST_DIR}/output.json`" + `, JSON.stringify(output))
+console.log('` + written + `')
 pipy.exit(0)
 `}
 	for _, file := range scripts {
@@ -44,13 +50,25 @@ pipy.exit(0)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, "--no-reload", "--no-graph", filepath.Join(dir, "test.js"))
 	cmd.Env = append(os.Environ(), "TEST_DIR="+dir)
-	said, err := cmd.CombinedOutput()
+	said, err := cmd.StdoutPipe()
 	if err != nil {
-		t.Fatalf("Pipy ends with %v:\n%s", err, said)
+		t.Fatal(err)
 	}
+	cmd.Stderr = cmd.Stdout
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	for lines := bufio.NewScanner(said); lines.Scan(); fmt.Fprintln(&all, lines.Text()) {
+		if strings.HasSuffix(lines.Text(), written) || strings.Contains(lines.Text(), "[ERR]") {
+			// Pipy does not always end when it is asked to.
+			time.AfterFunc(time.Second, cancel)
+		}
+	}
+	_ = cmd.Wait()
 	found, err := os.ReadFile(filepath.Join(dir, "output.json"))
 	if err != nil {
-		t.Fatalf("%v; Pipy says:\n%s", err, said)
+		t.Fatalf("%v; Pipy says:\n%s", err, all.String())
 	}
 	if err := json.Unmarshal(found, output); err != nil {
 		t.Fatalf("%v in %.300s", err, found)

@@ -2,10 +2,6 @@ package pipy
 
 import (
 	"context"
-	"fmt"
-	"net"
-	"net/http"
-	"strconv"
 	"strings"
 
 	"github.com/outrigger-mesh/outrigger/health"
@@ -24,40 +20,11 @@ const (
 // Start serves the repository on the ControllerContext's port, 6060 if it has none,
 // until ctx ends.
 func (Driver) Start(ctx context.Context) (health.Probes, error) {
-	ctrl, err := driver.ControllerFrom(ctx)
-	if err != nil {
-		return nil, err
-	}
-	server, err := repo.New(repo.Options{
-		Controller: ctrl,
-		Translate:  newTranslator().set,
-		Objects:    objects,
-		Main:       mainFile,
+	return repo.Start(ctx, repo.Service{Name: name, Port: driver.RepoPort, DebugPath: debugPath}, repo.Options{
+		Translate: newTranslator().set,
+		Objects:   objects,
+		Main:      mainFile,
 	})
-	if err != nil {
-		return nil, fmt.Errorf("pipy: %w", err)
-	}
-	port := ctrl.ProxyServerPort
-	if port == 0 {
-		port = driver.RepoPort
-	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(ctrl.BindAddress, strconv.FormatUint(uint64(port), 10)))
-	if err != nil {
-		return nil, fmt.Errorf("pipy: listening for proxies: %w; sidecarDrivers of the MeshConfig can name another proxyServerPort", err)
-	}
-	if ctrl.DebugHandlers == nil {
-		ctrl.DebugHandlers = make(map[string]http.Handler)
-	}
-	ctrl.DebugHandlers[debugPath] = server.Debug()
-	go func() {
-		if err := server.Serve(ctx, listener); err != nil {
-			server.Log().Error("the delivery of configuration has ended", "error", err)
-			if ctrl.CancelFunc != nil {
-				ctrl.CancelFunc()
-			}
-		}
-	}()
-	return server.Probes(name), nil
 }
 
 // objects returns the objects of the user's that a file came of: the service whose port

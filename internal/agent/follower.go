@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -46,6 +45,11 @@ type follower struct {
 	// not been told of.
 	refused []string
 	reports []mirror.Status
+	// pardon is when the refused version convict is tried again, since it may not be its
+	// fault; mercy was the pause until then.
+	pardon  time.Time
+	convict string
+	mercy   time.Duration
 	trial   *trial
 	// kept is when the folder was last written.
 	kept time.Time
@@ -216,6 +220,7 @@ func (f *follower) place(ctx context.Context, v *version) error {
 	if v.code && !first {
 		if err := f.tell(v); err != nil {
 			f.refuse(v, err)
+			f.pardonLater(v)
 			return nil
 		}
 	}
@@ -288,91 +293,9 @@ func (f *follower) serve(v *version) {
 func (f *follower) accept() {
 	f.good, f.taking = f.taking, nil
 	f.good.doubt = nil
-	f.refused = nil
+	f.refused, f.convict, f.mercy = nil, "", 0
 	f.live.settle()
 	f.askAgain()
-}
-
-// listen hears what the proxy says about the files that it is served.
-func (f *follower) listen() {
-	s := f.live.take()
-	if s.rejected != nil {
-		reason := errors.New(s.rejected.Error)
-		switch {
-		case f.taking == nil && f.good != nil:
-			// A process that was started later, as a rule: there is nothing better for it.
-			f.log.Error("the proxy refuses files that were good", "version", f.good.name, "error", reason)
-			f.report(f.good, reason)
-		case f.taking != nil && f.taking.code && now().Before(f.takeBy):
-			f.taking.doubt = s.rejected
-		case f.taking != nil:
-			f.refuse(f.taking, reason)
-			return
-		}
-	}
-	if s.acked && f.taking != nil {
-		f.accept()
-	}
-}
-
-// decide ends a doubt that has lasted for long enough.
-func (f *follower) decide() {
-	if v := f.taking; v != nil && v.doubt != nil && !now().Before(f.takeBy) {
-		f.refuse(v, errors.New(v.doubt.Error))
-	}
-}
-
-// judge takes back a version at which the proxy has ended.
-func (f *follower) judge(child *child) {
-	t := f.trial
-	if t == nil || t.child != child || now().After(t.until) {
-		return
-	}
-	// What came after it was made of it.
-	f.taking = nil
-	f.refuse(t.version, fmt.Errorf("the proxy has ended after it took them up: %s", child.how()))
-}
-
-// refuse gives up a version: the repository is told, and the proxy gets back the one
-// before, if there is one.
-func (f *follower) refuse(v *version, reason error) {
-	f.log.Error("the proxy's new files cannot be used; those before stay", "version", v.name, "error", reason)
-	f.metrics.versionsRefused.Add(1)
-	f.report(v, reason)
-	f.refused = append(f.refused[max(len(f.refused)-maxRefused+1, 0):], v.name)
-	if f.taking == v {
-		f.taking = nil
-	}
-	if t := f.trial; t != nil && t.version == v {
-		f.good, f.trial = t.before, nil
-	}
-	f.restore()
-	f.askAgain()
-}
-
-// maxRefused is how many versions are remembered that are not wanted.
-const maxRefused = 4
-
-func (f *follower) report(v *version, reason error) {
-	f.reports = append(f.reports[max(len(f.reports)-maxRefused+1, 0):], mirror.Status{Version: v.name, Error: reason.Error()})
-}
-
-// restore brings the version in use back into the folder and before the proxy.
-func (f *follower) restore() {
-	if f.good == nil {
-		return
-	}
-	if _, code := f.live.differ(f.good.set, f.folder.set); code {
-		if err := f.write(f.good); err != nil {
-			f.log.Error("the files before cannot be brought back", "version", f.good.name, "error", err)
-			return
-		}
-		if _, err := f.proxy.tell(); err != nil {
-			f.log.Error("the proxy could not be told of the files before", "error", err)
-		}
-	}
-	f.serve(f.good)
-	f.live.settle()
 }
 
 func (f *follower) write(v *version) error {
@@ -429,6 +352,9 @@ func (f *follower) nextDue() time.Duration {
 	}
 	if v, due := f.toKeep(); v != nil {
 		sooner(due)
+	}
+	if f.convict != "" {
+		sooner(f.pardon)
 	}
 	return max(next.Sub(now()), 0)
 }

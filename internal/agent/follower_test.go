@@ -289,7 +289,8 @@ func TestMirrorIsSoon(t *testing.T) {
 	}
 	slices.Sort(took)
 	t.Logf("median %v, most %v", took[len(took)/2], took[len(took)-1])
-	if median := took[len(took)/2]; median > 50*time.Millisecond {
+	// It takes 3 ms where nothing else runs.
+	if median := took[len(took)/2]; median > 200*time.Millisecond {
 		t.Errorf("a change takes %v to the proxy", median)
 	}
 }

@@ -1,18 +1,9 @@
 package agent
 
 import (
-	"bufio"
-	"encoding/binary"
-	"encoding/hex"
-	"fmt"
-	"io"
-	"net"
 	"net/http"
-	"net/netip"
-	"os"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -197,66 +188,4 @@ func (l *live) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r.Header.Del("Prefer")
 	}
 	l.feed.ServeHTTP(w, r)
-}
-
-// isOwnUser reports whether a request from this machine comes from a process of the
-// agent's own user. The kernel's list of connections says so.
-func isOwnUser(r *http.Request) bool {
-	server, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	if !ok {
-		return false
-	}
-	local, err := netip.ParseAddrPort(server.String())
-	if err != nil {
-		return false
-	}
-	remote, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return false
-	}
-	for _, table := range []string{"/proc/self/net/tcp", "/proc/self/net/tcp6"} {
-		file, err := os.Open(table)
-		if err != nil {
-			continue
-		}
-		uid, ok := userOf(file, remote, local)
-		file.Close()
-		if ok {
-			return uid == os.Getuid()
-		}
-	}
-	return false
-}
-
-// userOf returns the user of the socket with these addresses in a list as the kernel
-// writes /proc/net/tcp.
-func userOf(table io.Reader, local, remote netip.AddrPort) (int, bool) {
-	lines := bufio.NewScanner(table)
-	for lines.Scan() {
-		fields := strings.Fields(lines.Text())
-		if len(fields) < 8 || !isSocket(fields[1], local) || !isSocket(fields[2], remote) {
-			continue
-		}
-		uid, err := strconv.ParseUint(fields[7], 10, 31)
-		return int(uid), err == nil
-	}
-	return 0, false
-}
-
-// isSocket reports whether a field of the kernel's list is an address: its words in the
-// order of the machine, and the port.
-func isSocket(field string, address netip.AddrPort) bool {
-	words, port, ok := strings.Cut(field, ":")
-	if !ok || port != fmt.Sprintf("%04X", address.Port()) {
-		return false
-	}
-	b, err := hex.DecodeString(words)
-	if err != nil || len(b)%4 != 0 {
-		return false
-	}
-	for word := range slices.Chunk(b, 4) {
-		binary.BigEndian.PutUint32(word, binary.NativeEndian.Uint32(word))
-	}
-	is, ok := netip.AddrFromSlice(b)
-	return ok && is.Unmap() == address.Addr().Unmap()
 }

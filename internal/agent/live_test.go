@@ -1,10 +1,8 @@
 package agent
 
 import (
-	"encoding/binary"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
@@ -157,52 +155,4 @@ func TestLivePolls(t *testing.T) {
 	if change, err := client.Poll(t.Context(), version); change != nil || err != nil {
 		t.Errorf("one too many gets %v, %v", change, err)
 	}
-}
-
-const tcpTable = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
-   0: 0100007F:3E1D 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1 1 0 100 0 0 10 0
-   1: 0100007F:3E1D 0100007F:C350 01 00000000:00000000 00:00000000 00000000  1500        0 2 1 0 20 4 30 10 -1
-   2: 0100007F:C350 0100007F:3E1D 01 00000000:00000000 00:00000000 00000000  1000        0 3 1 0 20 4 30 10 -1
-`
-
-const tcp6Table = `  sl  local_address                         remote_address                        st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
-   0: 0000000000000000FFFF00000100007F:C350 0000000000000000FFFF00000100007F:3E1D 01 00000000:00000000 00:00000000 00000000  1001        0 4 1 0 20 4 30 10 -1
-   1: 00000000000000000000000001000000:C350 00000000000000000000000001000000:3E1D 01 00000000:00000000 00:00000000 00000000  1002        0 4 1 0 20 4 30 10 -1
-`
-
-func TestUserOf(t *testing.T) {
-	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
-		t.Skip("the tables are those of a little-endian machine")
-	}
-	for _, tt := range []struct {
-		table, local, remote string
-		uid                  int
-		ok                   bool
-	}{
-		{tcpTable, "127.0.0.1:50000", "127.0.0.1:15901", 1000, true},
-		{tcpTable, "127.0.0.1:15901", "127.0.0.1:50000", 1500, true},
-		{tcpTable, "[::ffff:127.0.0.1]:50000", "127.0.0.1:15901", 1000, true},
-		{tcpTable, "127.0.0.2:50000", "127.0.0.1:15901", 0, false},
-		{tcpTable, "127.0.0.1:50001", "127.0.0.1:15901", 0, false},
-		{tcp6Table, "127.0.0.1:50000", "127.0.0.1:15901", 1001, true},
-		{tcp6Table, "[::1]:50000", "[::1]:15901", 1002, true},
-		{"", "127.0.0.1:50000", "127.0.0.1:15901", 0, false},
-	} {
-		uid, ok := userOf(strings.NewReader(tt.table), netip.MustParseAddrPort(tt.local), netip.MustParseAddrPort(tt.remote))
-		if uid != tt.uid || ok != tt.ok {
-			t.Errorf("%s to %s is user %d, %t, want %d, %t", tt.local, tt.remote, uid, ok, tt.uid, tt.ok)
-		}
-	}
-}
-
-func FuzzUserOf(f *testing.F) {
-	f.Add(tcpTable)
-	f.Add(tcp6Table)
-	f.Add("a 0100007F:C350 0100007F:3E1D d e f g -1")
-	local, remote := netip.MustParseAddrPort("127.0.0.1:50000"), netip.MustParseAddrPort("127.0.0.1:15901")
-	f.Fuzz(func(t *testing.T, table string) {
-		if uid, ok := userOf(strings.NewReader(table), local, remote); uid < 0 || !ok && uid != 0 {
-			t.Errorf("user %d, %t", uid, ok)
-		}
-	})
 }

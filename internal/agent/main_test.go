@@ -65,6 +65,7 @@ var hurriedPace = pace{
 	hopeless:     500 * time.Millisecond,
 	admin:        time.Second,
 	reload:       2 * time.Second,
+	reloadAgain:  20 * time.Millisecond,
 	kill:         500 * time.Millisecond,
 	watch:        20 * time.Millisecond,
 	settle:       2 * time.Second,
@@ -75,6 +76,8 @@ var hurriedPace = pace{
 	take:         time.Second,
 	trial:        time.Second,
 	check:        2 * time.Second,
+	mercyFirst:   200 * time.Millisecond,
+	mercyMost:    time.Second,
 	keep:         50 * time.Millisecond,
 }
 
@@ -160,7 +163,7 @@ func proxyMain(args []string) int {
 					return 9
 				}
 				follower.stop()
-				follower = liveFollower{tolerant: strings.Contains(text, "tolerant")}
+				follower = liveFollower{tolerant: strings.Contains(text, "tolerant"), fussy: strings.Contains(text, "fussy")}
 				follower.start(*follow, note)
 			}
 			if s == unix.SIGTERM && !*stubborn {
@@ -180,7 +183,9 @@ func readCode(name string, note func(string, ...any)) string {
 // unless it is tolerant.
 type liveFollower struct {
 	tolerant bool
-	stop     func()
+	// fussy is one that can use nothing.
+	fussy bool
+	stop  func()
 	// refused holds a value when it has refused something.
 	refused chan struct{}
 }
@@ -216,7 +221,7 @@ func (f *liveFollower) start(url string, note func(string, ...any)) {
 				}
 			}
 			text := strings.Join(words, ",")
-			if strings.Contains(text, "bad") && !f.tolerant {
+			if f.fussy || strings.Contains(text, "bad") && !f.tolerant {
 				note("refuse %s", text)
 				bad = append(bad, change.Version)
 				if err := client.Report(ctx, mirror.Status{Version: change.Version, Error: "it says " + text}); err != nil {

@@ -21,8 +21,9 @@ type pace struct {
 	hopeless time.Duration
 	// admin bounds a question to the proxy.
 	admin time.Duration
-	// reload bounds a reload command.
-	reload time.Duration
+	// reload bounds a reload command. One that failed is tried again after reloadAgain,
+	// then after pauses that double up to restartMost.
+	reload, reloadAgain time.Duration
 	// kill is how long a proxy that was told to stop may take.
 	kill time.Duration
 	// watch is how often processes are looked for.
@@ -43,6 +44,9 @@ type pace struct {
 	take, trial time.Duration
 	// check bounds the command that checks a version.
 	check time.Duration
+	// mercyFirst is after how long a version is tried again that the proxy could not be
+	// told of. Pauses double up to mercyMost.
+	mercyFirst, mercyMost time.Duration
 	// keep is how often live files are written to the folder, where nobody waits for them.
 	keep time.Duration
 }
@@ -60,6 +64,7 @@ var usualPace = pace{
 	hopeless:     5 * time.Minute,
 	admin:        time.Second,
 	reload:       30 * time.Second,
+	reloadAgain:  time.Second,
 	kill:         5 * time.Second,
 	watch:        200 * time.Millisecond,
 	settle:       2 * time.Second,
@@ -70,5 +75,7 @@ var usualPace = pace{
 	take:         2 * time.Second,
 	trial:        5 * time.Second,
 	check:        30 * time.Second,
+	mercyFirst:   5 * time.Second,
+	mercyMost:    5 * time.Minute,
 	keep:         time.Second,
 }

@@ -38,6 +38,9 @@ type proxy struct {
 	hasEnded func(*child)
 	// starting is held while a process starts, so that who looks for it sees it.
 	starting sync.Mutex
+	// telling is held while the proxy is told, so that it is told of one change after the
+	// other.
+	telling sync.Mutex
 
 	mu    sync.Mutex
 	child *child
@@ -199,15 +202,29 @@ func (p *proxy) reload() {
 	}
 }
 
+// reloadWhenDue has the proxy told until that was well: it was told of files that are in
+// place, and nothing else would have it take them up.
 func (p *proxy) reloadWhenDue() {
+	pause := time.Duration(0)
 	for {
+		var again <-chan time.Time
+		if pause > 0 {
+			again = time.After(pause)
+		}
 		select {
 		case <-p.ended:
 			return
+		case <-p.quit:
+			return
 		case <-p.due:
+			pause = 0
+		case <-again:
 		}
 		if _, err := p.tell(); err != nil {
-			p.log.Error("the proxy could not be told of changed files", "error", err)
+			pause = min(max(2*pause, p.pace.reloadAgain), p.pace.restartMost)
+			p.log.Error("the proxy could not be told of changed files; it is tried again", "error", err, "after", pause.String())
+		} else {
+			pause = 0
 		}
 	}
 }
@@ -224,6 +241,8 @@ func (p *proxy) tell() (*child, error) {
 	}
 	proved := p.settle(child)
 	if p.reloads != nil {
+		p.telling.Lock()
+		defer p.telling.Unlock()
 		if err := p.reloadNow(child); err != nil {
 			p.metrics.reloadsFailed.Add(1)
 			return nil, err

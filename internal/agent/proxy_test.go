@@ -410,12 +410,15 @@ func TestReload(t *testing.T) {
 func TestReloadFails(t *testing.T) {
 	t.Parallel()
 	p := newPod(t)
-	p.spec.Reload = &agentspec.Reload{Command: []string{"sh", "-c", "exit 4"}}
+	p.spec.Reload = &agentspec.Reload{Command: []string{"sh", "-c", "test -e ${GOOD} || exit 4"}}
+	p.env["GOOD"] = p.path("good")
 	p.serve()
 	p.start()
 	p.untilReady()
 	p.write("ca.crt", string(bundleOf(p.ca, newAuthority(t, "next"))))
-	p.until("counted", func() bool { return p.metric(`outrigger_agent_proxy_reloads_total{result="error"}`) == "1" })
+	p.until("counted", func() bool { return p.number(`outrigger_agent_proxy_reloads_total{result="error"}`) >= 2 })
+	p.write("good", "")
+	p.until("tried again", func() bool { return p.metric(`outrigger_agent_proxy_reloads_total{result="success"}`) == "1" })
 	if !p.isReady() || !strings.Contains(p.log.String(), "exit code 4") {
 		t.Error("a failed reload ends the proxy, or is not told of")
 	}

@@ -135,18 +135,22 @@ func TestReloadAtWhichTheProxyEnds(t *testing.T) {
 func TestReloadThatFails(t *testing.T) {
 	t.Parallel()
 	p, r := followed(t)
-	p.spec.Reload = &agentspec.Reload{Command: []string{"sh", "-c", "if grep bad ${MIRROR}/code; then exit 4; fi"}}
+	p.spec.Reload = &agentspec.Reload{Command: []string{"sh", "-c", "if test ! -e ${GOOD} && grep bad ${MIRROR}/code; then exit 4; fi"}}
+	p.env["GOOD"] = p.path("good")
 	p.serve()
 	first := r.set("code", "1")
 	r.serve()
 	p.start()
 	p.until("using the first version", func() bool { return r.isAcked(first) })
 	bad := r.set("code", "bad")
-	p.until("refused", func() bool { return len(r.refused()) == 1 })
-	if diff := cmp.Diff([]mirror.Status{{Version: bad, Error: "reload command sh: exit code 4: bad"}}, r.refused()); diff != "" {
+	p.until("refused", func() bool { return len(r.refused()) > 0 })
+	if diff := cmp.Diff([]mirror.Status{{Version: bad, Error: "reload command sh: exit code 4: bad"}}, r.refused()[:1]); diff != "" {
 		t.Errorf("what the repository was told (-want +got):\n%s", diff)
 	}
 	p.until("using the first version", func() bool { return r.isAcked(first) && p.read("files/code") == "1" })
+	// It may have had other reasons, and is tried again.
+	p.write("good", "")
+	p.until("using the version that was refused", func() bool { return r.isAcked(bad) && p.read("files/code") == "bad" })
 }
 
 // TestNewCodeRefuses has code and live files of one version refused together.
@@ -166,6 +170,26 @@ func TestNewCodeRefuses(t *testing.T) {
 	p.until("using the first version", func() bool {
 		return r.isAcked(first) && p.read("files/code") == "1" && strings.Count(p.read("journal"), "SIGHUP") == 2
 	})
+}
+
+// TestNewCodeRefusesWhatIsThere has code taken back that cannot use the live files which
+// the code before could.
+func TestNewCodeRefusesWhatIsThere(t *testing.T) {
+	t.Parallel()
+	p, r := followed(t)
+	p.serve()
+	first := r.set("code", "1", "live/a", "1")
+	r.serve()
+	p.start()
+	p.until("using the first version", func() bool { return r.isAcked(first) })
+	bad := r.set("code", "fussy", "live/a", "1")
+	p.until("refused", func() bool { return len(r.refused()) == 1 })
+	if diff := cmp.Diff([]mirror.Status{{Version: bad, Error: "it says live/a=1"}}, r.refused()); diff != "" {
+		t.Errorf("what the repository was told (-want +got):\n%s", diff)
+	}
+	p.until("using the first version", func() bool { return r.isAcked(first) && p.read("files/code") == "1" })
+	last := r.set("code", "3", "live/a", "3")
+	p.until("using the last version", func() bool { return r.isAcked(last) && p.says("code 3 <nil>") && p.says("live live/a=3") })
 }
 
 // TestOldCodeRefuses has the program before refuse files that are for the next.
@@ -201,6 +225,9 @@ func TestEndIsNoCrash(t *testing.T) {
 	p.signal(unix.SIGTERM)
 	if code := p.exit(); code != 0 || len(r.refused()) != 0 {
 		t.Errorf("the agent ended with %d, and told %v", code, r.refused())
+	}
+	if strings.Contains(p.log.String(), "cannot be used") {
+		t.Error("the files are said to be bad since the pod ends")
 	}
 }
 

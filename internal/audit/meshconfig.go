@@ -3,7 +3,10 @@ package audit
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -20,9 +23,9 @@ import (
 
 // AddMeshConfig has a manager keep the status of the MeshConfig right, write an
 // Event for each Problem that the status did not name before, and count Problems: those
-// of the object by itself, as it is now, and those for the reason, which the catalog
-// finds among the others until ctx ends.
-func AddMeshConfig(ctx context.Context, mgr manager.Manager, facts *kube.Source, opts source.ConfigOptions, catalog Catalog, reason string, metrics *Metrics) error {
+// of the object by itself, as it is now, and those with the reason, which the catalog
+// finds from now on until ctx ends.
+func AddMeshConfig(ctx context.Context, mgr manager.Manager, facts *kube.Source, opts source.ConfigOptions, catalog WholeCatalog, reason string, metrics *Metrics) error {
 	// One place is enough, because what is looked at is the newest MeshConfig.
 	changes := make(chan event.GenericEvent, 1)
 	changed := func() {
@@ -50,12 +53,23 @@ func AddMeshConfig(ctx context.Context, mgr manager.Manager, facts *kube.Source,
 	return nil
 }
 
+// WholeCatalog is a Catalog that says when it knows everything.
+type WholeCatalog interface {
+	Catalog
+	// Ready returns a channel that is closed when there is the first whole Snapshot. Its
+	// objects are told by SubscribeObjects then.
+	Ready() <-chan struct{}
+}
+
 // meshConfigs is used by one goroutine at a time.
 type meshConfigs struct {
-	client  client.Client
-	facts   *kube.Source
+	client client.Client
+	// facts has the newest MeshConfig.
+	facts interface {
+		MeshConfig() *v1alpha2.MeshConfig
+	}
 	opts    source.ConfigOptions
-	catalog Catalog
+	catalog WholeCatalog
 	reason  string
 	metrics *Metrics
 	// counted is the MeshConfig whose Problems the metrics count.
@@ -69,6 +83,10 @@ func (m *meshConfigs) Reconcile(ctx context.Context, _ reconcile.Request) (recon
 	config, problems := source.NewConfig(obj, m.opts)
 	m.metrics.plaintext(config.MTLSDisabledClasses())
 	ref, _ := source.Ref(config.GetMeshConfig())
+	if obj != nil && !m.ready() && m.named(obj) {
+		// It would be taken away now and told again in a moment.
+		return reconcile.Result{}, nil
+	}
 	for _, problem := range m.catalog.Problems(ref) {
 		if problem.Reason == m.reason {
 			problems = append(problems, problem)
@@ -83,4 +101,20 @@ func (m *meshConfigs) Reconcile(ctx context.Context, _ reconcile.Request) (recon
 		return reconcile.Result{}, nil
 	}
 	return reconcile.Result{}, tell(ctx, m.client, obj, problems)
+}
+
+func (m *meshConfigs) ready() bool {
+	select {
+	case <-m.catalog.Ready():
+		return true
+	default:
+		return false
+	}
+}
+
+// named reports whether the status names a Problem with the catalog's reason.
+func (m *meshConfigs) named(obj *v1alpha2.MeshConfig) bool {
+	return slices.ContainsFunc(obj.Status.Conditions, func(c metav1.Condition) bool {
+		return slices.Contains(strings.Split(c.Reason, ","), m.reason)
+	})
 }

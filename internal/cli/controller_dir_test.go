@@ -427,7 +427,7 @@ func TestFolderFails(t *testing.T) {
 		change    func(*controllerFlags)
 		want      string
 	}{
-		"unknown class": {strings.Replace(folderMesh, "sidecar: {", "sidecar: {sidecarClass: haproxy, ", 1), nil, `Error creating sidecar driver: sidecar: unknown driver "haproxy"`},
+		"unknown class": {strings.Replace(folderMesh, "sidecar: {", "sidecar: {sidecarClass: nginx, ", 1), nil, `Error creating sidecar driver: sidecar: unknown driver "nginx"`},
 		"taken port": {strings.Replace(folderMesh, "sidecar: {", "sidecar: {sidecarDrivers: [{sidecarName: envoy, proxyServerPort: 9091}], ", 1), nil,
 			"Error initializing proxy control server: driver envoy: "},
 		"taken port of health": {folderMesh, func(f *controllerFlags) { f.healthListen = ":15129" }, "listening for certificate requests: "},

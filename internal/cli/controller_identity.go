@@ -20,6 +20,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
 	"github.com/outrigger-mesh/outrigger/internal/identity/root"
 	"github.com/outrigger-mesh/outrigger/internal/source"
+	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
 // rootSources are where the CAs of the mesh are kept and told, and who else may sign.
@@ -65,9 +66,16 @@ func (f *controllerFlags) newIdentities(from *origin, metrics prometheus.Registe
 	if err != nil {
 		return nil, err
 	}
-	i.repository = root.NewRepository(i.manager, from.roots.secrets, root.DefaultRepository, log)
+	i.repository = root.NewRepository(root.RepositoryOptions{
+		Manager: i.manager, Secrets: from.roots.secrets, Namespace: f.mesh.namespace, Log: log,
+	})
 	from.config.OnChange(func(*source.Config) { i.roots.Look() })
 	return i, nil
+}
+
+// problems are those of the Secrets and objects that roots are in.
+func (i *identities) problems() []mesh.Problem {
+	return append(i.roots.Problems(), i.repository.Problems()...)
 }
 
 // run keeps certificates and roots until ctx ends.

@@ -161,7 +161,7 @@ func (w *writer) turn(ctx context.Context, whole *catalog.Catalog, identities *i
 		audit.AddPolicies(ctx, mgr, whole, w.mapper, w.metrics),
 		audit.AddRejections(mgr, whole, registry.ReasonRejected),
 		root.AddBundle(mgr, identities.manager, w.flags.mesh.name, w.log),
-		root.AddStatus(mgr, identities.roots),
+		root.AddStatus(mgr, identities.roots, identities.repository),
 		root.AddGateway(mgr, identities.roots, identities.manager, w.facts, w.log),
 	)
 	if err != nil {

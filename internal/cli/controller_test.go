@@ -284,7 +284,7 @@ func (c *controllerTest) testPods(t *testing.T) {
 func (c *controllerTest) testMeshConfig(t *testing.T) {
 	r := c.start(t)
 	config := &v1alpha2.MeshConfig{ObjectMeta: metav1.ObjectMeta{Namespace: controlPlane, Name: "osm-mesh-config"}}
-	config.Spec.Sidecar.SidecarClass = "haproxy"
+	config.Spec.Sidecar.SidecarClass = "nginx"
 	config.Spec.Sidecar.SidecarDrivers = []v1alpha2.SidecarDriverSpec{{SidecarName: "Null", SidecarDisabledMTLS: true}}
 	config.Spec.Sidecar.SidecarTimeout = 5
 	c.create(t, config)
@@ -293,7 +293,7 @@ func (c *controllerTest) testMeshConfig(t *testing.T) {
 		mtlsEvent    = "Warning MTLSDisabled MeshConfig/osm-mesh-config spec.sidecar.sidecarDrivers[0].sidecarDisabledMTLS: mesh TLS is off"
 		timeoutEvent = "Warning NoEffect MeshConfig/osm-mesh-config spec.sidecar.sidecarTimeout: accepted, has no effect: "
 		classEvent   = "Warning UnknownClass MeshConfig/osm-mesh-config spec.sidecar.sidecarClass: no driver bears the name"
-		fatalEvent   = `Warning InitializationError MeshConfig/osm-mesh-config Error creating sidecar driver: sidecar: unknown driver "haproxy" (forgotten import?); registered are: envoy, null, pipy`
+		fatalEvent   = `Warning InitializationError MeshConfig/osm-mesh-config Error creating sidecar driver: sidecar: unknown driver "nginx" (forgotten import?); registered are: envoy, haproxy, null, pipy`
 
 		known = `outrigger_mtls_disabled{class="null"} 1
 outrigger_problems{kind="MeshConfig",name="osm-mesh-config",namespace="osm-system",reason="MTLSDisabled"} 1
@@ -328,7 +328,7 @@ outrigger_problems{kind="MeshConfig",name="osm-mesh-config",namespace="osm-syste
 	c.expectEvents(t, controlPlane, mtlsEvent, timeoutEvent, classEvent)
 
 	// What comes back is told again. A controller that serves goes on.
-	c.updateSpec(t, config, func(s *v1alpha2.SidecarSpec) { s.SidecarClass = "haproxy" })
+	c.updateSpec(t, config, func(s *v1alpha2.SidecarSpec) { s.SidecarClass = "nginx" })
 	c.expectEvents(t, controlPlane, mtlsEvent, timeoutEvent, classEvent, classEvent)
 	if _, err := r.get("/health/ready"); err != nil {
 		t.Error(err)

@@ -90,7 +90,7 @@ func (f *controllerFlags) serve(ctx context.Context, from *origin, metrics *prom
 	}, from, identities.names, end)
 	drivers.show = func(sets ...map[string]http.Handler) error {
 		all, err := debug.Merge(append(sets, debug.Pages(debug.Sources{
-			Catalog: whole, Config: from.config, Proxies: proxies.Proxies, Problems: func() []mesh.Problem { return append(from.problems(), identities.roots.Problems()...) },
+			Catalog: whole, Config: from.config, Proxies: proxies.Proxies, Problems: func() []mesh.Problem { return append(from.problems(), identities.problems()...) },
 			Certificates: func() any { return identities.manager.Certificates() },
 		}))...)
 		if err == nil {

@@ -88,7 +88,8 @@ type File struct {
 // protocol of package mirror. The folder is swapped as a whole, it is a link, and holds
 // the last version that was good. The proxy is not started before there is one. A
 // version at whose Reload the proxy ends, or whose Reload.Command fails, is rejected as
-// one that fails the Check is, and the one before comes back.
+// one that fails the Check is, and the one before comes back; after a failed command it
+// is tried again later.
 type Mirror struct {
 	// URL is the repository's address; only https is accepted. Whatever its host is, its
 	// certificate must be made out to the controller and be signed by the root of the

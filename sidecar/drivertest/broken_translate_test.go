@@ -14,7 +14,9 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/health"
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+	"github.com/outrigger-mesh/outrigger/sidecar/podtemplate"
 )
 
 // speaks is a driver whose Translate and declarations are given.
@@ -39,8 +41,9 @@ func (s speaks) Lacks() map[mesh.Feature]string { return s.lacks }
 // silent is a driver without optional interfaces.
 type silent struct{}
 
-func (silent) Patch(context.Context) error                  { return nil }
-func (silent) Start(context.Context) (health.Probes, error) { return nil, nil }
+func (silent) Patch(context.Context) error { return nil }
+
+func (silent) Start(ctx context.Context) (health.Probes, error) { return serve(ctx, goodTLS) }
 
 // adding is the good Translate followed by a file more.
 func adding(file func(*mesh.View) driver.File) driver.Driver {
@@ -74,7 +77,7 @@ func forgetful() driver.Driver {
 func brokenTranslators() map[string][]brokenDriver {
 	var calls atomic.Int64
 	return map[string][]brokenDriver{
-		"translator": {{"none", silent{}, "has no method Translate"}},
+		"translator": {{"none", silent{}, "serves proxies at its port, and has no method Translate"}},
 		"every_view": {
 			{"nothing to call", speaks{translate: func(view *mesh.View) ([]driver.File, error) {
 				if view.Outbound.Backends.Len() == 0 {
@@ -268,5 +271,41 @@ func TestSuiteCatchesRefusals(t *testing.T) {
 	err := deliveryRules[0].check(subject{driver: picky{check: func(*mesh.View) error { return fmt.Errorf("%w: buy one", driver.ErrNoProxy) }}})
 	if !errors.Is(err, driver.ErrNoProxy) {
 		t.Errorf("without a proxy the rule found %v, want it to say so", err)
+	}
+}
+
+// mirrored is a driver whose files are checked by a command of the shell.
+type mirrored struct {
+	good
+	script string
+}
+
+func (m mirrored) Patch(ctx context.Context) error {
+	return podtemplate.Apply(ctx, "good", goodTemplate, &agentspec.Spec{
+		Command: []string{"/proxy"},
+		Mirror: &agentspec.Mirror{
+			URL: "https://${OUTRIGGER_CONTROLLER}:6060/", Dir: "/run/outrigger/files",
+			Check: []string{"sh", "-c", m.script, "sh", "${MIRROR}/view.json", "/run/outrigger-identity/identity.pem"},
+		},
+	})
+}
+
+// TestLastGood has commands check versions as the agent would have them do it.
+func TestLastGood(t *testing.T) {
+	var lastGood rule
+	for _, r := range deliveryRules {
+		if r.name == "last_good" {
+			lastGood = r
+		}
+	}
+	strict := mirrored{script: `test -s "$2" && grep -q '"shop/cart' "$1" && ! grep -q 'no configuration' "$1"`}
+	if err := lastGood.check(subject{driver: strict, limit: callLimit}); err != nil {
+		t.Errorf("a check that is right is refused: %v", err)
+	}
+	for _, b := range []brokenDriver{
+		{"takes everything", mirrored{script: "exit 0"}, "the check takes each file with"},
+		{"takes nothing", mirrored{script: "echo I do not like it; exit 1"}, "refuses what Translate makes of a plain View: exit status 1: I do not like it"},
+	} {
+		t.Run(b.name, func(t *testing.T) { catches(t, lastGood, b) })
 	}
 }

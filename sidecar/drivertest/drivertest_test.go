@@ -2,10 +2,14 @@ package drivertest
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -36,10 +40,39 @@ func (good) Patch(ctx context.Context) error {
 	})
 }
 
-func (good) Start(ctx context.Context) (health.Probes, error) {
-	if _, err := driver.ControllerFrom(ctx); err != nil {
+func (good) Start(ctx context.Context) (health.Probes, error) { return serve(ctx, goodTLS) }
+
+// goodTLS is how a driver listens.
+func goodTLS(ctrl *driver.ControllerContext) *tls.Config { return ctrl.CertManager.ServerTLS() }
+
+// serve holds connections until ctx ends.
+func serve(ctx context.Context, tlsOf func(*driver.ControllerContext) *tls.Config) (health.Probes, error) {
+	ctrl, err := driver.ControllerFrom(ctx)
+	if err != nil {
 		return nil, err
 	}
+	listener, err := net.Listen("tcp", net.JoinHostPort(ctrl.BindAddress, strconv.Itoa(int(ctrl.ProxyServerPort))))
+	if err != nil {
+		return nil, err
+	}
+	context.AfterFunc(ctx, func() { listener.Close() })
+	config := tlsOf(ctrl)
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				secure := tls.Server(conn, config)
+				defer secure.Close()
+				if secure.Handshake() == nil {
+					<-ctx.Done()
+				}
+			}()
+		}
+	}()
+	ctrl.DebugHandlers["/debug/good"] = http.NotFoundHandler()
 	return health.Func{ID: "good"}, nil
 }
 
@@ -99,23 +132,25 @@ type badStart struct {
 
 func (b badStart) Start(ctx context.Context) (health.Probes, error) { return b.start(ctx) }
 
+// TestSuiteCatchesStart gives every rule of Start drivers that break it.
 func TestSuiteCatchesStart(t *testing.T) {
-	for _, b := range []struct {
-		name, want string
-		start      func(context.Context) (health.Probes, error)
-	}{
-		{"no error", "no error", func(context.Context) (health.Probes, error) { return nil, nil }},
-		{"other words", "nothing here", func(context.Context) (health.Probes, error) { return nil, errors.New("nothing here") }},
-		{"panic", "panicked", func(ctx context.Context) (health.Probes, error) {
-			return nil, errors.New(ctx.Value(&driver.ControllerCtxKey).(*driver.ControllerContext).OsmNamespace)
-		}},
-	} {
-		t.Run(b.name, func(t *testing.T) {
-			err := startRules[0].check(subject{driver: badStart{start: b.start}, limit: callLimit})
-			if err == nil || !strings.Contains(err.Error(), b.want) {
-				t.Errorf("the rule found %v, want it to find %q", err, b.want)
-			}
-		})
+	broken := brokenStarts()
+	for _, r := range startRules {
+		if len(broken[r.name]) == 0 {
+			t.Errorf("no driver breaks the rule %s", r.name)
+		}
+		for _, b := range broken[r.name] {
+			t.Run(r.name+"/"+b.name, func(t *testing.T) {
+				err := r.check(subject{driver: b.driver, limit: time.Second})
+				if err == nil || !strings.Contains(err.Error(), b.want) {
+					t.Errorf("the rule found %v, want it to find %q", err, b.want)
+				}
+			})
+		}
+		delete(broken, r.name)
+	}
+	for name := range broken {
+		t.Errorf("there is no rule %s", name)
 	}
 }
 

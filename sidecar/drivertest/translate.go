@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"path"
 	"runtime"
@@ -23,7 +24,7 @@ import (
 var translateRules = []rule{
 	{
 		name:  "translator",
-		why:   "A driver implements driver.Translator, so that people see what a proxy gets before it gets it (outrigger translate), and the suite what the driver makes of a View. A driver whose proxy gets nothing returns no files.",
+		why:   "A driver implements driver.Translator, so that people see what a proxy gets before it gets it (outrigger translate), and the suite what the driver makes of a View. Only a driver that serves nothing can do without.",
 		check: translates,
 	},
 	{
@@ -136,10 +137,20 @@ func (s subject) ofEach(check func(files []driver.File) error) error {
 }
 
 func translates(s subject) error {
-	if _, ok := s.driver.(driver.Translator); !ok {
-		return fmt.Errorf("%T has no method Translate(*mesh.View) ([]driver.File, error)", s.driver)
+	if _, ok := s.driver.(driver.Translator); ok {
+		return nil
 	}
-	return nil
+	started, err := s.start(0)
+	if err != nil {
+		return fmt.Errorf("starting: %w", err)
+	}
+	defer started.end()
+	conn, err := net.DialTimeout("tcp", address(started.port), s.limit)
+	if err != nil {
+		return nil
+	}
+	conn.Close()
+	return fmt.Errorf("%T serves proxies at its port, and has no method Translate(*mesh.View) ([]driver.File, error)", s.driver)
 }
 
 func translateEvery(s subject) error {

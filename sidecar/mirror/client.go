@@ -34,6 +34,9 @@ type Client struct {
 	// Wait is how long the server is asked to wait for a change; 0 means DefaultWait,
 	// and what is longer than MaxWait counts as that. Less than 0 means not to wait.
 	Wait time.Duration
+
+	// most is MaxChange, but for tests.
+	most int64
 }
 
 // Poll asks once. It says that the version have is in use, empty if there is none, and
@@ -70,12 +73,13 @@ func (c *Client) Poll(ctx context.Context, have string, others ...string) (*Chan
 	default:
 		return nil, errorOf(response)
 	}
-	if response.ContentLength > MaxChange {
+	most := cmp.Or(c.most, MaxChange)
+	if response.ContentLength > most {
 		return nil, tooLong(c.URL)
 	}
-	body := &io.LimitedReader{R: response.Body, N: MaxChange + 1}
-	change := new(Change)
-	if err := json.NewDecoder(body).Decode(change); err != nil {
+	body := &io.LimitedReader{R: response.Body, N: most + 1}
+	change, err := readChange(body)
+	if err != nil {
 		if body.N == 0 {
 			return nil, tooLong(c.URL)
 		}

@@ -23,6 +23,7 @@ func FuzzApply(f *testing.F) {
 		{Version: mirror.Version(next), Base: mirror.Version(base), Files: []*mirror.File{{Name: "d", Text: "3"}}, Gone: []string{"b/c"}},
 		{Version: mirror.Version(next), Files: []*mirror.File{{Name: "a", Text: "1"}, {Name: "d", Text: "3"}}},
 		{Version: mirror.Version(mirror.Set{})},
+		{Version: "another", Files: []*mirror.File{{Name: "a", Text: "1"}}},
 		{Version: mirror.Version(next), Files: []*mirror.File{nil}},
 		{Version: mirror.Version(next), Files: []*mirror.File{{Name: "../d", Text: "3"}}},
 	} {

@@ -1,7 +1,6 @@
 package mirror
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -94,24 +93,28 @@ func unknown(w http.ResponseWriter) {
 
 // send answers with the Change.
 func (f *Feed) send(w http.ResponseWriter, change Change) {
-	var body bytes.Buffer
-	encoder := json.NewEncoder(&body)
-	// The files are for programs that read JSON, not for browsers.
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(change); err != nil {
-		http.Error(w, "the change can't be encoded", http.StatusInternalServerError)
-		return
-	}
 	header := w.Header()
 	header.Set("Content-Type", ChangeType)
-	header.Set("Content-Length", strconv.Itoa(body.Len()))
 	header.Set("ETag", quoted(change.Version))
 	// A server that has no deadlines writes for as long as the client lets it.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeWithin))
-	size := body.Len()
-	if _, err := w.Write(body.Bytes()); err == nil && f.Sent != nil {
-		f.Sent(change.Version, len(change.Files)+len(change.Gone), size)
+	counted := &counter{w: w}
+	if writeChange(counted, change) == nil && f.Sent != nil {
+		f.Sent(change.Version, len(change.Files)+len(change.Gone), counted.bytes)
 	}
+}
+
+// counter counts what is written.
+type counter struct {
+	w     io.Writer
+	bytes int
+}
+
+// Write is for io.Writer.
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.bytes += n
+	return n, err
 }
 
 // post takes a Status.

@@ -137,6 +137,7 @@ func TestRegistryRefuses(t *testing.T) {
 // TestEndOfCertificate has a poll end before its certificate does, and come back with
 // the next one.
 func TestEndOfCertificate(t *testing.T) {
+	t.Parallel()
 	c := newCore(t)
 	has := c.set("a", testMain, "1")
 	h := c.serve(t)
@@ -160,6 +161,7 @@ func TestEndOfCertificate(t *testing.T) {
 
 // TestIdleConnectionEndsWithItsCertificate leaves a connection unused.
 func TestIdleConnectionEndsWithItsCertificate(t *testing.T) {
+	t.Parallel()
 	c := newCore(t)
 	c.set("a", testMain, "1")
 	h := c.serve(t)

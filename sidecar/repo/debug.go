@@ -62,8 +62,13 @@ func (s *Server) Debug() http.Handler {
 				http.Error(w, "no proxy of this class has that UID", http.StatusNotFound)
 				return
 			}
+			set, err := s.files(view)
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
 			files := make(map[string]any)
-			for name, file := range s.options.Translate(view).All() {
+			for name, file := range set.All() {
 				files[name] = readable(file.Text)
 			}
 			page = files

@@ -314,6 +314,12 @@ const testMain = "main.js"
 // serve begins to serve. Change, if given, may change the server before that.
 func (c *core) serve(t testing.TB, change ...func(*Server)) *harness {
 	t.Helper()
+	return c.serveAt(t, "127.0.0.1:0", change...)
+}
+
+// serveAt is serve at an address.
+func (c *core) serveAt(t testing.TB, address string, change ...func(*Server)) *harness {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	server, err := New(Options{
 		Controller: &driver.ControllerContext{
@@ -331,7 +337,7 @@ func (c *core) serve(t testing.TB, change ...func(*Server)) *harness {
 	for _, change := range change {
 		change(server)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}

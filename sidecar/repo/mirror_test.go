@@ -3,6 +3,7 @@ package repo
 import (
 	"errors"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -145,6 +146,7 @@ func TestGoneProxy(t *testing.T) {
 	has := c.set("a", testMain, "1")
 	h := c.serve(t)
 	client := h.client(t, "a")
+	client.Wait = mirror.MaxWait
 	ended := make(chan error, 1)
 	go func() {
 		_, err := client.Poll(t.Context(), mirror.Version(has))
@@ -152,8 +154,12 @@ func TestGoneProxy(t *testing.T) {
 	}()
 	eventually(t, "the agent waits", func() bool { return c.told("acked "+mirror.Version(has)) == 1 })
 	c.drop("a")
+	dropped := time.Now()
 	if err := <-ended; err != nil {
 		t.Errorf("the poll ended with %v", err)
+	}
+	if took := time.Since(dropped); took > time.Minute {
+		t.Errorf("the poll ended %s later", took)
 	}
 	_, err := client.Poll(t.Context(), mirror.Version(has))
 	if refused, ok := errors.AsType[*mirror.Error](err); !ok || refused.Code != http.StatusForbidden {
@@ -211,5 +217,44 @@ func TestResync(t *testing.T) {
 	next := c.set("a", testMain, "2")
 	if change := <-answered; change == nil || change.Version != mirror.Version(next) {
 		t.Errorf("the change is %v", change)
+	}
+}
+
+// translator makes the files of a core's Views, but for a file "error".
+type translator struct{ *core }
+
+func (c translator) Translate(view *mesh.View) ([]driver.File, error) {
+	var files []driver.File
+	for name, file := range c.translate(view).All() {
+		if name == "error" {
+			return nil, errors.New(file.Text)
+		}
+		files = append(files, driver.File{Name: name, Content: []byte(file.Text)})
+	}
+	return files, nil
+}
+
+// TestTranslator has a driver's Translator make the files, and fail: a proxy keeps what
+// it has, and one that has nothing is served nothing.
+func TestTranslator(t *testing.T) {
+	c := newCore(t)
+	c.set("a", testMain, "1")
+	c.set("b", "error", "it can't be done")
+	h := c.serve(t, func(s *Server) { s.options.Translate, s.options.Translator = nil, translator{c} })
+	client := h.client(t, "a")
+	client.Wait = -1
+	has := poll(t, client, mirror.Set{})
+	c.set("a", testMain, "2", "error", "it can't be done either")
+	_, err := h.client(t, "b").Poll(t.Context(), "")
+	if refused, ok := errors.AsType[*mirror.Error](err); !ok || refused.Code != 503 || !strings.Contains(refused.Message, "pod shop/pod-b: it can't be done") {
+		t.Errorf("the answer is %v", err)
+	}
+	if change, err := client.Poll(t.Context(), mirror.Version(has)); change != nil || err != nil {
+		t.Errorf("the proxy gets %v, %v", change, err)
+	}
+	next := c.set("a", testMain, "3")
+	client.Wait = 0
+	if got := poll(t, client, has); mirror.Version(got) != mirror.Version(next) {
+		t.Errorf("the next version is %v", got.Names())
 	}
 }

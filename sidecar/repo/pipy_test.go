@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -94,6 +95,7 @@ func (h *harness) startPipy(t *testing.T, program, uid string, arguments ...stri
 // TestStockPipy starts a Pipy by hand: it runs the program of the repository, and runs
 // another one soon after a file has changed.
 func TestStockPipy(t *testing.T) {
+	t.Parallel()
 	program := pipyProgram(t)
 	c := newCore(t)
 	port := freePort(t)
@@ -157,4 +159,64 @@ func freePort(t *testing.T) int {
 	}
 	defer listener.Close()
 	return listener.Addr().(*net.TCPAddr).Port
+}
+
+// TestStockPipyRefuses gives a Pipy a program that can't be run: it goes on with the one
+// that it has, and the registry is told whose fault that is.
+func TestStockPipyRefuses(t *testing.T) {
+	t.Parallel()
+	program := pipyProgram(t)
+	if testing.Short() {
+		t.Skip("it waits for the status that Pipy reports every few seconds")
+	}
+	c := newCore(t)
+	port := freePort(t)
+	script := fmt.Sprintf("pipy.listen('127.0.0.1:%d', $=>$.serveHTTP(() => new Message('good')))\n", port)
+	first := c.set("a", testMain, script)
+	h := c.serve(t)
+	h.startPipy(t, program, "a")
+	eventually(t, "Pipy says what it runs", func() bool { return c.told("acked "+mirror.Version(first)) == 1 })
+	second := c.set("a", testMain, script+"this is no script")
+	eventually(t, "the registry is told", func() bool { return len(c.refusals()) == 1 })
+	if refused := c.refusals()[0]; refused.Version != mirror.Version(second) || len(refused.Objects) != 1 || refused.Objects[0].Name != testMain {
+		t.Errorf("the registry is told %+v", refused)
+	}
+	if got := get(port); got != "good" {
+		t.Errorf("the program answers %q", got)
+	}
+	third := c.set("a", testMain, script+"// mended\n")
+	eventually(t, "Pipy says what it runs", func() bool { return c.told("acked "+mirror.Version(third)+" timed") == 1 })
+}
+
+// TestStockPipyLosesTheController has a Pipy go on while there is no controller, and
+// follow the next one.
+func TestStockPipyLosesTheController(t *testing.T) {
+	t.Parallel()
+	program := pipyProgram(t)
+	if testing.Short() {
+		t.Skip("it waits for Pipy to look again, which it does every few seconds")
+	}
+	c := newCore(t)
+	port := freePort(t)
+	script := func(answer string) string {
+		return fmt.Sprintf("pipy.listen('127.0.0.1:%d', $=>$.serveHTTP(() => new Message('%s')))\n", port, answer)
+	}
+	c.set("a", testMain, script("one"))
+	h := c.serve(t)
+	output := h.startPipy(t, program, "a")
+	eventually(t, "the program runs", func() bool { return get(port) == "one" })
+	h.end()
+	next := newCore(t)
+	next.ca = c.ca
+	same := next.set("a", testMain, script("one"))
+	if got := get(port); got != "one" {
+		t.Errorf("without a controller the program answers %q", got)
+	}
+	other := next.serveAt(t, h.address)
+	eventually(t, "Pipy has come back", func() bool { return other.sockets("a") == 1 })
+	next.set("a", testMain, script("two"))
+	eventually(t, "the next program runs", func() bool { return get(port) == "two" })
+	if n := strings.Count(output.String(), "Codebase reloaded"); n != 1 {
+		t.Errorf("Pipy has reloaded %d times, of which version %s was no reason", n, mirror.Version(same))
+	}
 }

@@ -34,6 +34,9 @@ type Options struct {
 	// from many goroutines. Files that did not change should be shared with former Sets,
 	// and those that are the same for several proxies among them.
 	Translate func(view *mesh.View) mirror.Set
+	// Translator makes the files of a View where Translate is nil, all anew each time. If
+	// it returns an error the proxy keeps the files that it has.
+	Translator driver.Translator
 	// Objects, if set, returns the objects of the user's that a file came of, to tell
 	// whose fault it is that a proxy refuses it.
 	Objects func(view *mesh.View, file string) []mesh.ObjectRef
@@ -68,8 +71,8 @@ func New(options Options) (*Server, error) {
 	switch {
 	case ctrl == nil || ctrl.MeshCatalog == nil || ctrl.MsgBroker == nil || ctrl.CertManager == nil || ctrl.Proxies == nil || ctrl.Configurator == nil:
 		return nil, errors.New("repo: the ControllerContext lacks one of Configurator, MeshCatalog, MsgBroker, CertManager and Proxies")
-	case options.Translate == nil:
-		return nil, errors.New("repo: the options lack Translate")
+	case options.Translate == nil && options.Translator == nil:
+		return nil, errors.New("repo: the options lack Translate or Translator")
 	}
 	s := &Server{
 		options: options, ctrl: ctrl, log: ctrl.Log, grace: graceTime,
@@ -162,6 +165,24 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 // Probes returns the health of the Server: alive and ready while it serves.
 func (s *Server) Probes(id string) health.Probes {
 	return health.Func{ID: id, Ready: s.serving.Load}
+}
+
+// files returns the files of the View.
+func (s *Server) files(view *mesh.View) (mirror.Set, error) {
+	if s.options.Translate != nil {
+		return s.options.Translate(view), nil
+	}
+	translated, err := s.options.Translator.Translate(view)
+	if err != nil {
+		return mirror.Set{}, fmt.Errorf("making the files of pod %s: %w", view.Proxy.Name, err)
+	}
+	files := make([]*mirror.File, len(translated))
+	for i, f := range translated {
+		if files[i], err = mirror.NewFile(f.Name, string(f.Content)); err != nil {
+			return mirror.Set{}, fmt.Errorf("making the files of pod %s: %w", view.Proxy.Name, err)
+		}
+	}
+	return mirror.NewSet(files...), nil
 }
 
 // class returns the class that is served.

@@ -197,13 +197,15 @@ func (s *session) begin(ctx context.Context, remote netip.AddrPort) (err error) 
 		return err
 	}
 	s.conn = conn
-	s.take(view, time.Time{})
-	return nil
+	return s.take(view, time.Time{})
 }
 
 // take has the files of the View be served.
-func (s *session) take(view *mesh.View, since time.Time) {
-	set := s.server.options.Translate(view)
+func (s *session) take(view *mesh.View, since time.Time) error {
+	set, err := s.server.files(view)
+	if err != nil {
+		return err
+	}
 	version := mirror.Version(set)
 	s.mu.Lock()
 	s.view, s.refreshed = view, time.Now()
@@ -216,6 +218,7 @@ func (s *session) take(view *mesh.View, since time.Time) {
 		s.feed.Set(set)
 		s.stock.tell()
 	}
+	return nil
 }
 
 // notice notes that the View may have changed.
@@ -261,8 +264,11 @@ func (s *session) update() {
 		s.end(err)
 		return
 	}
-	if view.Digest() != former.Digest() {
-		s.take(view, since)
+	if view.Digest() == former.Digest() {
+		return
+	}
+	if err := s.take(view, since); err != nil {
+		s.server.log.Error("a proxy keeps its former files", "uid", s.peer.ProxyUID, "error", err)
 	}
 }
 

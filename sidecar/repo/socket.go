@@ -38,10 +38,12 @@ func (s *session) socket(w http.ResponseWriter, r *http.Request) {
 	socket.SetReadLimit(longestMessage)
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
+	// When a context of the reader ends, so does the connection, without a word.
+	reading := context.WithoutCancel(ctx)
 	go func() {
 		defer cancel()
 		for {
-			_, message, err := socket.Reader(ctx)
+			_, message, err := socket.Reader(reading)
 			if err != nil {
 				return
 			}

@@ -244,7 +244,7 @@ func TestReloadAfterRestart(t *testing.T) {
 			if test.change {
 				select {
 				case <-told:
-					t.Error("it is told to load what it has")
+					t.Fatal("it is told to load what it has")
 				case <-time.After(100 * time.Millisecond):
 				}
 				c.set("a", testMain, "2")

@@ -2,23 +2,24 @@
 // come from addresses whose connections are not redirected again.
 
 import { hostPort } from './address.js'
+import { reply, takeTrailers } from './reply.js'
 
 // Bodies of a known length up to this one are kept whole, and so keep their length;
 // others are passed on as they come, in chunks.
 var WHOLE = 1024 * 1024
 var CHUNKED = 1
 
-var SOL_IP = 0, SOL_IPV6 = 41, IP_BIND_ADDRESS_NO_PORT = 24
+var SOL_IP = 0, IP_BIND_ADDRESS_NO_PORT = 24
 
 var $call
 
-// newCall returns a call of the address and port. A call with a request has its head.
+// newCall returns a call of the address and port. A call with a request has its head,
+// and is broken when an answer that has begun can't be completed.
 export function newCall(address, port, head, http2) {
-  return { address, port, head, http2, outbound: null, connected: false, failure: '', host: hostPort(address, port), received: 0, sent: 0, body: 0, skipped: false, answered: false, ended: false }
+  return { address, port, head, http2, outbound: null, connected: false, failure: '', host: hostPort(address, port), received: 0, sent: 0, body: 0, skipped: false, answered: false, ended: false, broken: false, status: 0, answerHead: null, trailers: null }
 }
 
 var connectOptions = {
-  bind: () => $call.address.indexOf(':') >= 0 ? '::6' : '127.0.0.6',
   idleTimeout: 0,
   connectTimeout: 10,
   onState: outbound => follow($call, outbound),
@@ -31,6 +32,7 @@ function follow(call, outbound) {
       // The port is chosen when it is known whom to connect to, or there would be no
       // more ports than one address has.
       outbound.socket.setRawOption(SOL_IP, IP_BIND_ADDRESS_NO_PORT, new Data([1, 0, 0, 0]))
+      outbound.socket.bind(call.address.indexOf(':') >= 0 ? '::6' : '127.0.0.6', 0)
       break
     case 'connected':
       call.connected = true
@@ -111,7 +113,15 @@ function answer(call, start) {
   call.answered = true
   call.status = head.status
   call.answerHead = head
+  head.protocol = 'HTTP/1.1'
+  if (call.http2) call.trailers = takeTrailers(head)
   if (head.status === 101) head.headers.connection = 'upgrade'
+  if (head.status === 204 || head.status === 304) {
+    // Such an answer has no body, whatever length it tells.
+    call.ended = true
+    hangUp(call)
+    return [start, new MessageEnd]
+  }
   return start
 }
 
@@ -131,14 +141,23 @@ function finish(call, end) {
   if (call.status === 101) return end
   if (isShort(call)) return abandon(call, new StreamEnd('ConnectionReset'))
   call.ended = true
-  if (call.http2 && call.outbound) new Timeout(0).wait().then(() => call.outbound && call.outbound.close())
-  return end
+  if (call.http2) hangUp(call)
+  return call.trailers ? new MessageEnd({ headers: call.trailers }) : end
+}
+
+// hangUp closes the connection, but not before Pipy has done with what it gave.
+function hangUp(call) {
+  new Timeout(0).wait().then(
+    function () {
+      if (call.outbound) call.outbound.close()
+    }
+  )
 }
 
 // isShort says whether the answer is less than it promised to be.
 function isShort(call) {
   var promised = call.answerHead.headers['content-length']
-  return promised !== undefined && call.head.method !== 'HEAD' && call.status !== 304 && call.status !== 204 && call.body < Number.parseInt(promised)
+  return promised !== undefined && call.head.method !== 'HEAD' && call.body < Number.parseInt(promised)
 }
 
 // abandon returns what comes of an exchange whose connection has ended.
@@ -147,7 +166,7 @@ function abandon(call, end) {
   if (!call.answered) {
     call.ended = true
     call.failure = call.failure || 'connection termination'
-    return [...call.refusal(call), end]
+    return [unavailable(call), end]
   }
   call.ended = true
   var headers = call.answerHead.headers
@@ -156,5 +175,11 @@ function abandon(call, end) {
     return [new MessageEnd, end]
   }
   call.failure = 'connection termination'
+  call.broken = true
   return new StreamEnd('ConnectionReset')
+}
+
+// unavailable is the answer when the application gives none.
+function unavailable(call) {
+  return reply(call.head, 503, `upstream connect error or disconnect/reset before headers. reset reason: ${call.failure}`, {})
 }

@@ -42,22 +42,33 @@ export function peerName(certificate, trustDomain) {
 // request, which is undefined for a connection.
 export function decide(mode, port, arrival) {
   var request = port.protocol === 'http' ? arrival.request : undefined
-  var fits = condition => request ? permits(condition, request) : holdsForAll(condition)
   var isMesh = arrival.security === 'mesh TLS'
   if (isMesh && arrival.peer) {
     if (port.access.anyone) return 'anyone'
-    var rule = (port.access.rules || []).find(r => r.sources.includes(arrival.peer) && r.requests.some(fits))
+    var rule = (port.access.rules || []).find(r => r.sources.includes(arrival.peer) && holds(r.requests, request))
     if (rule) return rule.name
   }
-  var opened = (port.ingress || []).find(r => admits(r, arrival) && r.requests.some(fits))
+  var opened = (port.ingress || []).find(r => admits(r, arrival) && holds(r.requests, request))
   if (opened) return opened.name
   return !isMesh && mode.permissive && port.access.anyone ? 'permissive' : null
 }
 
-// Reports whether some request of a connection in plaintext may pass.
+// Reports whether one of the conditions holds for the request, or for a connection if
+// there is none.
+function holds(conditions, request) {
+  return conditions.some(c => request ? permits(c, request) : holdsForAll(c))
+}
+
+// Reports whether a connection in plaintext is taken at all. Requests are denied one by
+// one, so that a caller from the wrong address is told.
 export function takesPlaintext(mode, port, source) {
+  if (mode.permissive && port.access.anyone) return true
   var arrival = { security: 'plaintext', source }
-  return mode.permissive && port.access.anyone || (port.ingress || []).some(r => admits(r, arrival) && r.requests.length > 0)
+  return (port.ingress || []).some(r => letsPlaintext(r) && (port.protocol === 'http' || admits(r, arrival)))
+}
+
+function letsPlaintext(rule) {
+  return !rule.tls && !asksPrincipal(rule) && (rule.ranges || []).length > 0 && rule.requests.length > 0
 }
 
 // Says what is asked of a client that speaks other TLS than the mesh's: 'certificate',

@@ -52,13 +52,14 @@ function update(b, document) {
     function (e) {
       var key = `${e.address} ${e.serverName || ''}`
       var known = old[key]
-      if (!known) known = { key, idle: { http1: [], http2: [] }, requests: 0, errors: 0, ejections: 0, ejectedUntil: 0 }
+      if (!known) known = { key, idle: { http1: [], http2: [], tcp: [] }, requests: 0, errors: 0, ejections: 0, ejectedUntil: 0 }
       delete old[key]
       known.address = e.address
       known.serverName = e.serverName || ''
       known.zone = e.zone || ''
       known.draining = !!e.draining
       known.workload = e.workload || ''
+      if (!b.policy.ejection) known.ejectedUntil = 0
       return known
     }
   )
@@ -181,37 +182,54 @@ export function observe(b, endpoint, failed) {
   b.usable = null
 }
 
-// acquire gives a session to the function: one that is idle, or a new one. If the
-// backend may have no more connections it is put off until one is free. It returns
-// false if too many wait, and otherwise a function that takes the wish back.
-export function acquire(b, endpoint, kind, f) {
-  if (b.waiting.length === 0 && give(b, endpoint, kind, f)) return () => undefined
+// acquire asks for a session with the endpoint for a user: one that is idle, or a new
+// one. The user is {backend, endpoint, kind, granted, ended}: granted(user, session) is
+// called with the session, and ended(user, session) when it ends while the user has it.
+// If the backend may have no more connections, that is put off until one is free.
+// acquire returns false if too many wait.
+export function acquire(user) {
+  var b = user.backend
+  if (b.waiting.length === 0 && give(user)) return true
   if (b.policy.maxPendingRequests && b.waiting.length >= b.policy.maxPendingRequests) return false
-  var wish = { endpoint, kind, f }
-  b.waiting.push(wish)
-  return () => b.waiting = b.waiting.filter(w => w !== wish)
+  b.waiting.push(user)
+  return true
 }
 
-function give(b, endpoint, kind, f) {
-  var idle = kind === 'tcp' ? [] : endpoint.idle[kind]
+// withdraw takes back what was asked for and not given yet.
+export function withdraw(user) {
+  var waiting = user.backend.waiting
+  var i = waiting.indexOf(user)
+  if (i >= 0) waiting.splice(i, 1)
+}
+
+function give(user) {
+  var b = user.backend
+  var idle = user.endpoint.idle[user.kind]
   for (var i = idle.length; i > 0; i--) {
     var session = idle.pop()
-    if (session.state === 'open') {
-      f(session)
-      return true
-    }
+    if (session.state === 'open') return grant(user, session)
   }
   if (b.policy.maxConnections && b.connections >= b.policy.maxConnections && !closeOneIdle(b)) return false
   b.connections++
-  f(newSession(endpoint, kind, b.policy.connectTimeout,
-    function (session) {
-      b.connections--
-      if (endpoint.idle[kind]) endpoint.idle[kind] = endpoint.idle[kind].filter(s => s !== session)
-      if (session.fail) session.fail()
-      serveWaiting(b)
-    }
-  ))
+  return grant(user, newSession(b, user.endpoint, user.kind, sessionEnded))
+}
+
+function grant(user, session) {
+  session.user = user
+  user.granted(user, session)
   return true
+}
+
+function sessionEnded(session) {
+  var b = session.backend
+  b.connections--
+  var idle = session.endpoint.idle[session.kind]
+  var i = idle.indexOf(session)
+  if (i >= 0) idle.splice(i, 1)
+  var user = session.user
+  session.user = null
+  if (user) user.ended(user, session)
+  serveWaiting(b)
 }
 
 // closeOneIdle makes room for another connection.
@@ -224,11 +242,12 @@ function closeOneIdle(b) {
 }
 
 // release takes a session back that is good for another exchange.
-export function release(b, session) {
+export function release(session) {
+  var b = session.backend
   var most = b.policy.requestsPerConnection
-  session.fail = null
+  session.user = null
   if (session.state === 'ended') return
-  if (session.endpoint.gone || session.stale || (most && session.uses >= most)) {
+  if (session.endpoint.gone || (most && session.uses >= most)) {
     close(session)
     return
   }
@@ -238,9 +257,9 @@ export function release(b, session) {
 
 function serveWaiting(b) {
   for (var go = b.waiting.length > 0; go; go = go && b.waiting.length > 0) {
-    var wish = b.waiting.shift()
-    if (!give(b, wish.endpoint, wish.kind, wish.f)) {
-      b.waiting.unshift(wish)
+    var user = b.waiting.shift()
+    if (!give(user)) {
+      b.waiting.unshift(user)
       go = false
     }
   }

@@ -10,6 +10,8 @@ var DIR = 'config/'
 var DESTINATIONS = DIR + 'destinations/'
 var BACKENDS = DIR + 'backends/'
 var WAIT = 240
+// The version of no files at all.
+var NOTHING = '0'.repeat(32)
 
 var agent = new http.Agent(os.env.OUTRIGGER_MIRROR || '127.0.0.1:15901', { connectTimeout: 5, idleTimeout: WAIT + 30 })
 
@@ -72,7 +74,7 @@ export function load() {
 export function follow() {
   var headers = { 'accept': 'application/vnd.outrigger.mirror+json', 'prefer': `wait=${WAIT}` }
   if (version || refused) {
-    headers['if-none-match'] = [version || '', refused].filter(v => v !== null).map(v => `"${v}"`).join(', ')
+    headers['if-none-match'] = [version || NOTHING, refused].filter(v => v !== null).map(v => `"${v}"`).join(', ')
   }
   agent.request('GET', '/mirror', headers).then(
     function (response) {

@@ -84,7 +84,8 @@ function nameOf(host, port) {
 // hostOf returns what is said of a host at a port: an exact name goes before a wildcard,
 // and a longer one before a shorter one.
 function hostOf(port, name) {
-  var hosts = egress().ports[`${port}`].hosts.filter(h => matchesHost(h.host, name))
+  var found = (egress().ports || {})[`${port}`]
+  var hosts = (found && found.hosts || []).filter(h => matchesHost(h.host, name))
   return hosts.reduce(
     (best, h) => !best || isWildcard(best.host) && (!isWildcard(h.host) || h.host.length > best.host.length) ? h : best, null
   )

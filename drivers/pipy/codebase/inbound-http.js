@@ -6,7 +6,7 @@ import { clean, requestOf } from './request.js'
 import { decide, mode, portAt } from './authorization.js'
 import { exceeded } from './ratelimit.js'
 import { newCall, exchange } from './application.js'
-import { reply } from './http-client.js'
+import { reply } from './reply.js'
 import { startSpan, finishSpan } from './tracing.js'
 import { count, countDownstream, countRequest } from './metrics.js'
 import { log, timestamp } from './accesslog.js'
@@ -15,26 +15,32 @@ import { spiffe } from './spiffe.js'
 var $connection
 var $request
 
-// requests answers all requests of a connection. It is started with the connection.
-export var requests = pipeline($=>$
-  .onStart(connection => void ($connection = connection))
-  .demuxHTTP({ bufferSize: 1, maxHeaderSize: '64k' }).to($=>$
-    .onStart(() => void ($request = newRequest()))
-    .handleData(data => void ($request.received += data.size))
-    .pipe(
-      function (evt) {
-        if (evt instanceof MessageStart) return take($connection, $request, evt.head)
-        if (evt instanceof StreamEnd) return dropped
-      },
-      () => [$request.call]
+// requests returns a pipeline that answers all requests of a connection, and is started
+// with it. Each connection needs one of its own: Pipy uses pipelines again, and what a
+// client had sent behind a request for an upgrade would be taken for the next one's.
+export function requests() {
+  return pipeline($=>$
+    .onStart(connection => void ($connection = connection))
+    .demuxHTTP({ bufferSize: 1, maxHeaderSize: '64k' }).to($=>$
+      .onStart(() => void ($request = newRequest()))
+      .handleData(data => void ($request.received += data.size))
+      .pipe(
+        function (evt) {
+          if (evt instanceof MessageStart) return take($connection, $request, evt.head)
+          if (evt instanceof StreamEnd) return dropped
+        },
+        () => [$request.call]
+      )
+      .handleMessageStart(evt => began($request, evt.head))
+      .handleData(data => void ($request.sent += data.size))
+      .handleMessageEnd(() => void ($connection.last = $request.closes))
+      .handleStreamEnd(() => void (isCutOff($request) && ($connection.broken = true)))
+      .onEnd(() => ended($connection, $request))
     )
-    .handleMessageStart(evt => began($request, evt.head))
-    .handleData(data => void ($request.sent += data.size))
-    .handleMessageEnd(() => void ($connection.last = $request.closes))
-    .onEnd(() => ended($connection, $request))
+    // An answer that was cut off must not look complete.
+    .replaceData(data => $connection.broken ? new StreamEnd('ConnectionReset') : $connection.last ? [data, new StreamEnd('ConnectionReset')] : data)
   )
-  .replaceData(data => $connection.last ? [data, new StreamEnd] : data)
-)
+}
 
 var dropped = pipeline($=>$)
 
@@ -55,7 +61,10 @@ function take(connection, request, head) {
   request.path = head.path
   request.tunnel = head.method === 'CONNECT' || Boolean(head.headers.upgrade)
   if (!inbound() || !settings()) return refuse(request, 503, 'no configuration', 'no_configuration')
-  if (!clean(head, true)) return refuse(request, 400, 'bad request', 'invalid_request')
+  if (!clean(head, true)) {
+    request.tunnel = true
+    return refuse(request, 400, 'bad request', 'invalid_request')
+  }
   var port = portAt(connection.number)
   var asked = requestOf(head)
   if (head.method === 'CONNECT' || decide(mode(), port, { ...connection, request: asked }) === null) {
@@ -77,17 +86,21 @@ function take(connection, request, head) {
   introduce(connection, head)
   request.span = startSpan('SERVER', head)
   request.call = newCall(connection.address, connection.number, head, port.http2 || !head.protocol)
-  request.call.refusal = function (call) {
-    request.flags = call.failure === 'connection failure' ? 'UF' : 'UC'
-    request.details = 'upstream_reset_before_response_started'
-    return [reply(head, 503, `upstream connect error or disconnect/reset before headers. reset reason: ${call.failure}`, {})]
-  }
   return exchange
+}
+
+// isCutOff says whether the client would take an answer that was cut off for a whole
+// one. Pipy resets no stream of HTTP/2: it is the connection that has to end then.
+function isCutOff(request) {
+  var call = request.call
+  if (!call || !call.broken) return false
+  var answer = call.answerHead
+  return Boolean(request.head.protocol) || answer.headers['content-length'] === undefined && !`${answer.headers['content-type']}`.startsWith('application/grpc')
 }
 
 function refuse(request, status, text, details, headers) {
   request.details = details
-  request.answer = reply(request.head, status, `${text}\n`, headers || {})
+  request.answer = reply(request.head, status, text, headers || {})
   return refusal
 }
 
@@ -132,6 +145,10 @@ function ended(connection, request) {
   var duration = Date.now() - request.begun
   countDownstream(`inbound/${connection.number}`, request.status)
   if (call) countRequest('inbound', request.status, duration)
+  if (call && call.failure) {
+    request.flags = call.connected ? 'UC' : 'UF'
+    if (!call.answered) request.details = 'upstream_reset_before_response_started'
+  }
   finishSpan(request.span, request.status, { peer: spiffe(connection.peer, settings().trustDomain), upstream_cluster: 'inbound', response_flags: request.flags })
   log({
     authority: head.headers.host,

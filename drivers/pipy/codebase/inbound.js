@@ -74,27 +74,43 @@ function newConnection(socket) {
   return {
     address: destination ? destination.address : '', number, source: peerOf(socket), remote: hostPort(peerOf(socket), socket.remotePort),
     begun: Date.now(), hello: null, first: undefined, silent: false, classified: false,
-    security: 'plaintext', serverName: '', peer: '', session: null, http: false, last: false, call: null, failure: '', refused: '', received: 0, sent: 0,
+    security: 'plaintext', serverName: '', peer: '', secured: false, timer: null, http: false, last: false, broken: false, call: null, failure: '', refused: '', received: 0, sent: 0,
   }
 }
 
 // Returns what comes when the client has said nothing for a while: a sign to go on, or
 // the end.
 function patience(connection) {
-  var none = []
-  if (connection.classified) return none
-  var first = inbound() && connection.number && mayBePlaintext(connection) ? SILENCE : HELLO
-  return new Timeout(first).wait().then(
+  if (connection.classified) return nothing
+  var brief = inbound() && connection.number && mayBePlaintext(connection)
+  return waitFor(connection, brief ? SILENCE : HELLO).then(
     function () {
-      if (connection.classified) return none
-      if (connection.first === undefined && first === SILENCE) {
+      if (connection.classified) return nothing
+      if (!brief) return new StreamEnd('ReadTimeout')
+      if (connection.first === undefined) {
         connection.silent = true
         return new Data
       }
-      if (first === HELLO) return new StreamEnd('ReadTimeout')
-      return new Timeout(HELLO - SILENCE).wait().then(() => connection.classified ? none : new StreamEnd('ReadTimeout'))
+      return waitFor(connection, HELLO - SILENCE).then(() => connection.classified ? nothing : new StreamEnd('ReadTimeout'))
     }
   )
+}
+
+var nothing = []
+
+// waitFor waits so many seconds, or until the connection is known.
+function waitFor(connection, seconds) {
+  connection.timer = new Timeout(seconds)
+  return connection.timer.wait().catch(() => undefined)
+}
+
+// settle notes that the connection is known. What waits for it would keep it.
+function settle(connection) {
+  connection.classified = true
+  connection.hello = null
+  var timer = connection.timer
+  connection.timer = null
+  if (timer) timer.cancel()
 }
 
 function mayBePlaintext(connection) {
@@ -117,7 +133,7 @@ function classify(connection, evt) {
   var speaks = connection.first !== undefined || connection.silent || isSilent(port)
   if (!speaks) return
   if (!mayBePlaintext(connection)) return refuse(connection, 'plaintext')
-  if (port.protocol === 'http') return accept(connection, port, requests)
+  if (port.protocol === 'http') return accept(connection, port, requests())
   return accept(connection, port, admission)
 }
 
@@ -148,7 +164,7 @@ function accept(connection, port, pipeline) {
     return refuse(connection, 'too many connections')
   }
   if (pipeline === null) return refuse(connection, 'no identity')
-  connection.classified = true
+  settle(connection)
   connection.http = port.protocol === 'http' && pipeline !== admission
   change('envoy_listener_downstream_cx_active', labelsOf(connection), 1)
   count('envoy_listener_downstream_cx_total', labelsOf(connection))
@@ -161,7 +177,7 @@ function labelsOf(connection) {
 }
 
 function refuse(connection, why) {
-  connection.classified = true
+  settle(connection)
   connection.refused = why
   return closing
 }
@@ -207,21 +223,21 @@ function terminator(asked, alpn) {
 function handshake(connection, session, trustDomain) {
   switch (session.state) {
     case 'connected':
-      connection.session = session
+      connection.secured = true
       connection.peer = peerName(session.peer, trustDomain)
       // Two readers of one ClientHello must have read the same.
       if ((session.hostname || '').toLowerCase() !== connection.serverName) connection.failure = 'server name'
       break
     case 'closed':
-      if (!connection.session) connection.failure = session.error || 'handshake'
+      if (!connection.secured) connection.failure = session.error || 'handshake'
       break
   }
 }
 
 function afterHandshake(connection) {
   if (connection.failure) return closing
-  if (!connection.session) return
-  return connection.http ? requests : admission
+  if (!connection.secured) return
+  return connection.http ? requests() : admission
 }
 
 // admission passes a connection on to the application if its client may connect.
@@ -232,7 +248,7 @@ var admission = pipeline($=>$
       return new Data
     }
   )
-  .pipe(() => mayConnect($connection) ? stream : closing, () => [callOf($connection)])
+  .pipe(() => mayConnect($connection) ? stream : closing, () => [$connection.refused ? null : callOf($connection)])
 )
 
 function mayConnect(connection) {
@@ -248,6 +264,7 @@ function callOf(connection) {
 
 // ended counts and logs a connection. Those with requests are logged with these.
 function ended(connection) {
+  settle(connection)
   if (connection.counted) change('envoy_listener_downstream_cx_active', labelsOf(connection), -1)
   if (connection.failure) count('envoy_listener_ssl_connection_error', labelsOf(connection))
   if (connection.refused === 'rbac_access_denied') count('envoy_rbac_denied', {})

@@ -1,11 +1,12 @@
 // The requests that the application sends.
 
-import { settings } from './config.js'
+import { destinationAt } from './config.js'
 import { clean, requestOf } from './request.js'
 import { matches } from './match.js'
 import { hashOf, cookieFor } from './affinity.js'
 import { requestBackend } from './egress.js'
-import { newRequest, reply, send } from './http-client.js'
+import { newRequest, abort, send } from './http-client.js'
+import { reply } from './reply.js'
 import { startSpan } from './tracing.js'
 import { requestEnded } from './outbound-log.js'
 
@@ -15,6 +16,7 @@ var $exchange
 // takeRequests answers all requests of a connection. It is started with the connection.
 export var takeRequests = pipeline($=>$
   .onStart(connection => void ($connection = connection))
+  .handleStreamEnd(() => left($connection))
   .demuxHTTP({ bufferSize: 1, maxHeaderSize: '64k' }).to($=>$
     .onStart(() => void ($exchange = newExchange()))
     .handleData(data => void ($exchange.sent += data.size))
@@ -27,7 +29,7 @@ export var takeRequests = pipeline($=>$
     )
     .handleMessageStart(start => began($exchange, start.head))
     .handleData(data => void ($exchange.received += data.size))
-    .onEnd(() => requestEnded($connection, $exchange))
+    .onEnd(() => ended($connection, $exchange))
   )
   // An answer that was cut off must not look complete.
   .replaceData(data => $connection.broken ? new StreamEnd('ConnectionReset') : data)
@@ -41,6 +43,16 @@ var refusal = pipeline($=>$
   .replaceMessageEnd(() => undefined)
   .replaceMessageStart(() => $exchange.answer)
 )
+
+// left ends the requests of a client that is not there any more.
+function left(connection) {
+  connection.requests.forEach(request => abort(request))
+}
+
+function ended(connection, exchange) {
+  if (exchange.request) connection.requests.delete(exchange.request)
+  requestEnded(connection, exchange)
+}
 
 function newExchange() {
   return {
@@ -62,10 +74,12 @@ function route(connection, exchange, head) {
   exchange.path = head.path
   if (!clean(head, false)) return refuse(exchange, 400, 'bad request', 'invalid_request')
   var asked = requestOf(head)
-  var options = connection.destination ? within(connection, exchange, asked) : outside(connection, exchange, asked)
+  // What holds now counts, and not when the connection was made.
+  var destination = destinationAt(connection.to.address, connection.to.port)
+  var options = destination ? within(connection, exchange, destination, asked) : outside(connection, exchange, asked)
   if (!options) return false
   options.http2 = options.http2 || !head.protocol
-  options.onAbort = () => connection.broken = true
+  options.connection = connection
   if (head.headers.upgrade === 'websocket') {
     head.headers.connection = 'upgrade'
     options.http2 = false
@@ -77,12 +91,13 @@ function route(connection, exchange, head) {
   delete head.headers.expect
   exchange.span = startSpan('CLIENT', head)
   exchange.request = newRequest(head, options)
+  connection.requests.add(exchange.request)
   return true
 }
 
 // within finds the route of a request inside the mesh.
-function within(connection, exchange, asked) {
-  var destination = connection.destination
+function within(connection, exchange, destination, asked) {
+  if (destination.protocol !== 'http') return refuse(exchange, 503, 'the service does not speak HTTP any more', 'no_http', 'NR')
   var found = (destination.routes || []).find(r => matches(r.match, asked))
   if (!found) return refuse(exchange, 404, '', 'route_not_found', 'NR')
   if (!found.backends || found.backends.length === 0) return refuse(exchange, 503, 'no healthy upstream', 'no_healthy_upstream', 'UH')
@@ -107,7 +122,7 @@ function began(exchange, head) {
   if (head.status === 100) return
   exchange.status = head.status
   exchange.firstByte = Date.now()
-  if (exchange.cookie && exchange.request.endpoint) addCookie(head, exchange.cookie.header)
+  if (exchange.cookie && exchange.request) addCookie(head, exchange.cookie.header)
 }
 
 function addCookie(head, cookie) {

@@ -14,14 +14,14 @@ export function requestEnded(connection, exchange) {
   var head = exchange.head
   if (!head) return
   var request = exchange.request
-  var t = request ? request.current : null
-  var cluster = t && t.backend ? t.backend.name : ''
+  var cluster = request && request.backend ? request.backend.name : ''
+  var endpoint = request ? request.endpoint : null
   var duration = Date.now() - exchange.begun
   var flag = (request && flags[request.failure]) || exchange.flags
   countDownstream('outbound', exchange.status)
   if (cluster) countRequest(cluster, exchange.status, duration)
   if (request && request.retries > 0) count('envoy_cluster_upstream_rq_retry', { envoy_cluster_name: cluster }, request.retries)
-  var peer = t && t.endpoint && t.endpoint.serverName ? spiffe(t.endpoint.serverName, settings().trustDomain) : ''
+  var peer = endpoint && endpoint.serverName ? spiffe(endpoint.serverName, settings().trustDomain) : ''
   finishSpan(exchange.span, exchange.status, { peer, upstream_cluster: cluster, response_flags: flag })
   log({
     authority: head.headers.host,
@@ -40,10 +40,10 @@ export function requestEnded(connection, exchange) {
     time_to_first_byte: exchange.firstByte ? exchange.firstByte - exchange.begun : undefined,
     trace_id: exchange.span ? exchange.span.traceId : '',
     upstream_cluster: cluster,
-    upstream_failure: t && t.session ? t.session.failure : '',
-    upstream_host: t && t.endpoint ? t.endpoint.address : '',
+    upstream_failure: request && request.failure ? request.transportFailure : '',
+    upstream_host: endpoint ? endpoint.address : '',
     upstream_peer: peer,
-    upstream_service_time: t && t.head && exchange.firstByte ? exchange.firstByte - exchange.begun : undefined,
+    upstream_service_time: request && !request.failure && exchange.firstByte ? exchange.firstByte - exchange.begun : undefined,
     user_agent: head.headers['user-agent'],
     x_forwarded_for: head.headers['x-forwarded-for'],
   })

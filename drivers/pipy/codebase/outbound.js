@@ -38,9 +38,9 @@ var connections = pipeline($=>$
   )
   .pipe(() => $connection.kind, {
     http: $=>$.pipe(takeRequests, () => [$connection]),
-    tls: $=>$.pipe(inspect),
+    tls: $=>$.pipe(() => inspect),
     tcp: $=>$.pipe(tunnel, () => [$connection.tunnel]),
-    closed: $=>$.replaceStreamStart(() => new StreamEnd('ConnectionReset')),
+    closed: $=>$.replaceStreamStart(() => new StreamEnd('ConnectionReset')).replaceData(() => undefined),
   })
   .onEnd(() => connectionEnded($connection))
 )
@@ -51,12 +51,11 @@ function accept(inbound) {
   var peer = peerOf(inbound)
   var connection = {
     to, peer, remote: hostPort(peer, inbound.remotePort), begun: Date.now(),
-    kind: 'closed', destination: null, tunnel: null, broken: false, serverName: '', first: -1, decide: null,
+    kind: 'closed', tunnel: null, requests: new Set, broken: false, serverName: '', first: -1, decide: null,
   }
   if (!to || !settings()) return connection
   var destination = destinationAt(to.address, to.port)
   if (destination) {
-    connection.destination = destination
     if (destination.protocol === 'http') {
       connection.kind = 'http'
     } else {

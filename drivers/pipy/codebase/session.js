@@ -32,18 +32,18 @@ onChange(
   }
 )
 
-// newSession returns a session with the endpoint. Kind is "http1", "http2" (which falls
-// back to HTTP/1.1) or "tcp". The function is called once when it has ended.
-export function newSession(endpoint, kind, connectTimeout, onEnd) {
-  var session = {
-    endpoint, kind, connectTimeout: connectTimeout || CONNECT_TIMEOUT, onEnd,
-    state: 'new', opened: false, refused: false, failure: '', outbound: null, version: kind === 'http2' ? 2 : 1, ready: true, settle: null, uses: 0,
+// newSession returns a session with the endpoint. Kind is "http1", "http2" or "tcp". The
+// function is called with the session once when it has ended. It must not be a closure
+// over the session: PipyJS counts references, and what refers to itself is never freed.
+//
+// Pipy could leave the version of HTTP open until ALPN has chosen, but crashes if the
+// request ends before: so an endpoint that does not speak HTTP/2 ends the session, which
+// then is noted in endpoint.http1.
+export function newSession(backend, endpoint, kind, onEnd) {
+  return {
+    backend, endpoint, kind, connectTimeout: backend.policy.connectTimeout || CONNECT_TIMEOUT, onEnd, user: null,
+    state: 'new', opened: false, refused: false, failure: '', outbound: null, version: kind === 'http2' ? 2 : 1, uses: 0,
   }
-  if (endpoint.serverName) {
-    session.ready = new Promise(settle => session.settle = settle)
-    if (kind === 'http2') session.version = session.ready.then(() => session.negotiated)
-  }
-  return session
 }
 
 function open(session) {
@@ -56,11 +56,25 @@ function open(session) {
 export function close(session) {
   var outbound = session.outbound
   end(session, 'closed')
-  if (outbound) later(() => outbound.close())
+  if (outbound) closeLater(outbound)
 }
 
-function later(f) {
-  new Timeout(0).wait().then(f)
+// closeNow is for where no event of the session's is at work.
+export function closeNow(session) {
+  var outbound = session.outbound
+  end(session, 'closed')
+  if (outbound) outbound.close()
+}
+
+// refuseTo ends a session before anything is sent to the peer.
+function refuseTo(session, why) {
+  session.refused = true
+  session.failure = why
+  close(session)
+}
+
+function closeLater(outbound) {
+  new Timeout(0).wait().then(() => outbound.close())
 }
 
 // end is called with why a session ended, once or more often: the first reason counts.
@@ -68,19 +82,10 @@ function end(session, failure) {
   if (session.state === 'ended') return
   session.failure = session.failure || failure
   session.state = 'ended'
-  settle(session, 1)
   session.outbound = null
   var onEnd = session.onEnd
   session.onEnd = null
   if (onEnd) onEnd(session)
-}
-
-function settle(session, version) {
-  if (!session.settle) return
-  var settle = session.settle
-  session.settle = null
-  session.negotiated = version
-  settle()
 }
 
 // carry is the session's connection. It is started with the session.
@@ -100,13 +105,12 @@ export var carry = pipeline($=>$
     }
   )
   .handleStreamEnd(evt => end($session, evt.error ? `${evt.error}` : 'closed by the peer'))
-  // What came before HTTP knew its version would be lost.
-  .wait(() => $session.ready)
   .onEnd(() => end($session, 'closed'))
 )
 
 var refuse = pipeline($=>$
   .replaceStreamStart(() => new StreamEnd('ConnectionRefused'))
+  .replaceData(() => undefined)
 )
 
 var connect = pipeline($=>$
@@ -120,7 +124,7 @@ function connected(session, outbound) {
   if (outbound.state === 'closed') {
     end(session, 'closed')
   } else if (session.state === 'ended') {
-    later(() => outbound.close())
+    closeLater(outbound)
   } else {
     session.outbound = outbound
     if (outbound.state === 'connected' && !session.endpoint.serverName) open(session)
@@ -141,7 +145,6 @@ function secure(kind) {
       trusted: present.trusted,
       alpn: protocols[kind],
       sni: () => $session.endpoint.serverName,
-      verify: (ok, certificate) => ok && mayBe($session, certificate),
       onState: tls => handshake($session, tls),
     }).to($=>$
       .replaceData(data => $session.refused ? undefined : data)
@@ -151,27 +154,23 @@ function secure(kind) {
   return secured[kind]
 }
 
-// mayBe refuses whoever has a name of the mesh and not the expected one. Pipy asks it
-// about each certificate of the chain without saying which one it is, and those of
-// authorities have no such names.
-function mayBe(session, certificate) {
-  var names = certificate.subjectAltNames
-  return names.includes(session.endpoint.serverName) || !names.some(name => name.endsWith(`.sa.${settings().trustDomain}`))
-}
-
-// handshake follows a TLS handshake. When it is done the peer's own certificate must
-// have exactly the expected name, or nothing is sent: this is called before anything
-// could be.
+// handshake follows a TLS handshake, in which the chain is verified. When it is done the
+// peer's own certificate must have exactly the expected name, or nothing is sent: this
+// is called before anything could be. (A function "verify" would be asked about each
+// certificate of the chain without being told which one is the peer's, and each look at
+// the names of one leaves some bytes behind in Pipy.)
 function handshake(session, tls) {
   switch (tls.state) {
     case 'connected':
       if (!tls.peer || !tls.peer.subjectAltNames.includes(session.endpoint.serverName)) {
-        session.refused = true
-        session.failure = 'the peer is somebody else'
-        close(session)
+        refuseTo(session, 'the peer is somebody else')
       } else if (session.state === 'connecting') {
-        open(session)
-        settle(session, tls.protocol === 'h2' ? 2 : 1)
+        if (session.kind === 'http2' && tls.protocol !== 'h2') {
+          session.endpoint.http1 = true
+          refuseTo(session, 'the peer does not speak HTTP/2')
+        } else {
+          open(session)
+        }
       }
       break
     case 'closed':

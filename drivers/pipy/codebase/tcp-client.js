@@ -3,7 +3,7 @@
 // The endpoint is connected to as soon as the client has connected, so it does not
 // matter which side speaks first.
 
-import { choose, acquire, observe } from './backend.js'
+import { choose, acquire, withdraw, observe } from './backend.js'
 import { close, carry } from './session.js'
 
 var $tunnel
@@ -12,17 +12,27 @@ var $tunnel
 // if it is not undefined, tells clients apart.
 export function newTunnel(b, hash) {
   var endpoint = b && choose(b, hash)
-  var t = { backend: b, endpoint, session: null, failure: endpoint ? '' : 'no endpoint', received: 0, sent: 0, left: false }
+  var t = {
+    backend: b, endpoint, kind: 'tcp', granted, ended,
+    session: null, failure: endpoint ? '' : 'no endpoint', received: 0, sent: 0, left: false,
+  }
   if (!endpoint) return t
-  var takeBack = acquire(b, endpoint, 'tcp', session => t.session = session)
+  acquire(t)
   if (!t.session) {
     // A connection does not wait until another ends.
-    if (takeBack) takeBack()
+    withdraw(t)
     t.failure = 'overflow'
     return t
   }
   endpoint.requests++
   return t
+}
+
+function granted(t, session) {
+  t.session = session
+}
+
+function ended() {
 }
 
 // tunnel passes a connection on. It is started with what newTunnel returned.
@@ -35,8 +45,8 @@ export var tunnel = pipeline($=>$
 )
 
 var closed = pipeline($=>$
-  .replaceData(() => undefined)
   .replaceStreamStart(() => new StreamEnd('ConnectionReset'))
+  .replaceData(() => undefined)
 )
 
 function leave(t) {
@@ -45,5 +55,6 @@ function leave(t) {
   t.endpoint.requests--
   if (!t.session.opened) t.failure = t.session.failure || 'connection failure'
   observe(t.backend, t.endpoint, !t.session.opened)
+  t.session.user = null
   close(t.session)
 }

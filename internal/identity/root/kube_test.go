@@ -147,8 +147,9 @@ func (c *cluster) reset(t *testing.T) {
 // plane is a control plane on the cluster, with as few rights as it needs.
 type plane struct {
 	*running
-	identity *identity.Manager
-	stop     func()
+	repository *repository
+	identity   *identity.Manager
+	stop       func()
 }
 
 // options are those of a Roots on the cluster.
@@ -178,7 +179,7 @@ func (c *cluster) start(t *testing.T, opts root.Options) *plane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &plane{running: run(t, opts), identity: ids}
+	p := &plane{running: run(t, opts), repository: keepRepository(t, opts.Secrets), identity: ids}
 	skip := true
 	log := slog.New(slog.NewTextHandler(p.log, nil))
 	mgr, err := manager.New(c.user(), manager.Options{
@@ -197,7 +198,7 @@ func (c *cluster) start(t *testing.T, opts root.Options) *plane {
 		t.Fatal(err)
 	}
 	for _, err := range []error{
-		root.AddStatus(mgr, p.Roots),
+		root.AddStatus(mgr, p.Roots, p.repository.Repository),
 		root.AddBundle(mgr, ids, "osm", log),
 		root.AddGateway(mgr, p.Roots, ids, facts, log),
 	} {
@@ -362,6 +363,8 @@ func testStatus(t *testing.T, c *cluster) {
 	p.want(t, "one", "one", "two")
 	c.put(t, "osm-ca-bundle", map[string][]byte{"ca.crt": []byte("?"), "ca.key": []byte("?")})
 	wantEvent(t, c, "Secret osm-ca-bundle Unusable: Secret osm-system/osm-ca-bundle: own CA")
+	c.put(t, root.DefaultRepository, map[string][]byte{"ca.crt": []byte("?"), "ca.key": []byte("?")})
+	wantEvent(t, c, "Secret outrigger-repository-ca Unusable: Secret osm-system/outrigger-repository-ca: the root of the repository of configuration files cannot be used")
 	p.want(t, "one", "one", "two")
 }
 
@@ -423,8 +426,8 @@ func testMissingRights(t *testing.T, c *cluster) {
 	set := func(names ...string) {
 		change(t, c, role, func(r *rbacv1.Role) { r.Rules[len(r.Rules)-1].ResourceNames = names })
 	}
-	set("osm-ca-bundle", "outrigger-ca-state", "new", "forbidden")
-	defer set("osm-ca-bundle", "outrigger-ca-state", "new")
+	set("osm-ca-bundle", "outrigger-ca-state", root.DefaultRepository, "new", "forbidden")
+	defer set("osm-ca-bundle", "outrigger-ca-state", root.DefaultRepository, "new")
 	r.want(t, "one", "one", "two")
 }
 

@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
+	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
 // DefaultRepository is the Secret of the root of the repository of configuration files.
@@ -43,27 +45,80 @@ type RepositoryManager interface {
 // as long as each agent renews its certificate once in that year.
 //
 // A Secret that is deleted is put back as it was by the replicas that run. One that is
-// broken leaves in use what is.
+// broken leaves in use what is, and is a Problem. Its methods are safe for use by many
+// goroutines.
 type Repository struct {
-	manager RepositoryManager
-	secrets SecretStore
-	name    string
-	log     *slog.Logger
+	opts    RepositoryOptions
 	changed chan struct{}
 
-	// The rest belongs to the goroutine of Run.
+	// These two belong to the goroutine of Run. Told is how used was told.
 	used repositoryState
-	// told is how the state was told.
 	told string
+
+	mu       sync.Mutex
+	problems []mesh.Problem
+	watchers []func()
 }
 
-// NewRepository returns a Repository that does nothing before Run. The name of its Secret
-// is DefaultRepository if it is empty.
-func NewRepository(manager RepositoryManager, secrets SecretStore, name string, log *slog.Logger) *Repository {
-	return &Repository{
-		manager: manager, secrets: secrets, name: cmp.Or(name, DefaultRepository), log: log, changed: make(chan struct{}, 1),
+// RepositoryOptions say where a Repository keeps its root. All but Secret are required.
+type RepositoryOptions struct {
+	Manager RepositoryManager
+	Secrets SecretStore
+	// Namespace is the control plane's.
+	Namespace string
+	// Secret is the name of the Secret; "" means DefaultRepository.
+	Secret string
+	Log    *slog.Logger
+}
+
+// NewRepository returns a Repository that does nothing before Run.
+func NewRepository(opts RepositoryOptions) *Repository {
+	opts.Secret = cmp.Or(opts.Secret, DefaultRepository)
+	return &Repository{opts: opts, changed: make(chan struct{}, 1)}
+}
+
+// Problems returns what is wrong with the Secret now; none if all is well.
+func (r *Repository) Problems() []mesh.Problem {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.problems)
+}
+
+// OnProblems has f called after each change of Problems. It must not block.
+func (r *Repository) OnProblems(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.watchers = append(r.watchers, f)
+}
+
+// tell notes what is wrong, and says so when that changes.
+func (r *Repository) tell(err error) {
+	var now []mesh.Problem
+	if err != nil {
+		reason := ReasonUnavailable
+		if errors.Is(err, errUnusable) {
+			reason = ReasonUnusable
+		}
+		object := mesh.ObjectRef{APIVersion: "v1", Kind: "Secret", Namespace: r.opts.Namespace, Name: r.opts.Secret}
+		now = []mesh.Problem{{Object: object, Reason: reason, Message: err.Error()}}
+	}
+	r.mu.Lock()
+	same := slices.Equal(r.problems, now)
+	r.problems = now
+	watchers := slices.Clone(r.watchers)
+	r.mu.Unlock()
+	if same {
+		return
+	}
+	if err != nil {
+		r.opts.Log.Error("the root of the repository of configuration files stays as it is", "error", err)
+	}
+	for _, f := range watchers {
+		f()
 	}
 }
+
+var errUnusable = errors.New("the root of the repository of configuration files cannot be used")
 
 // Run tells the manager what signs, and again when that changes, until ctx ends. It is
 // called once.
@@ -72,7 +127,7 @@ func (r *Repository) Run(ctx context.Context) {
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		r.secrets.Watch(watching, r.name, func() {
+		r.opts.Secrets.Watch(watching, r.opts.Secret, func() {
 			select {
 			case r.changed <- struct{}{}:
 			default:
@@ -80,18 +135,12 @@ func (r *Repository) Run(ctx context.Context) {
 		})
 	}()
 	defer func() { stop(); <-watched }()
-	fault := ""
 	for {
 		rest, err := r.look(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if err != nil && err.Error() != fault {
-			fault = err.Error()
-			r.log.Error("the root of the repository of configuration files stays as it is", "error", err)
-		} else if err == nil {
-			fault = ""
-		}
+		r.tell(err)
 		timer := time.NewTimer(rest)
 		select {
 		case <-ctx.Done():
@@ -108,7 +157,7 @@ func (r *Repository) Run(ctx context.Context) {
 func (r *Repository) look(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	secret, err := r.secrets.Get(ctx, r.name)
+	secret, err := r.opts.Secrets.Get(ctx, r.opts.Secret)
 	missing := errors.Is(err, ErrNotFound)
 	if err != nil && !missing {
 		return soon, err
@@ -116,7 +165,7 @@ func (r *Repository) look(ctx context.Context) (time.Duration, error) {
 	found := r.used
 	if !missing {
 		if found, err = parseRepository(secret.Data); err != nil {
-			return soon, fmt.Errorf("%s: %w; delete it to have it made again", r.secrets.Describe(r.name), err)
+			return soon, fmt.Errorf("%s: %w: %w; delete it to have it made again", r.opts.Secrets.Describe(r.opts.Secret), errUnusable, err)
 		}
 	}
 	now := time.Now()
@@ -126,9 +175,9 @@ func (r *Repository) look(ctx context.Context) (time.Duration, error) {
 	}
 	switch {
 	case missing:
-		err = r.secrets.Create(ctx, r.name, next.encode())
+		err = r.opts.Secrets.Create(ctx, r.opts.Secret, next.encode())
 	case !bytes.Equal(found.certificates(), next.certificates()):
-		err = r.secrets.Update(ctx, r.name, secret, next.encode())
+		err = r.opts.Secrets.Update(ctx, r.opts.Secret, secret, next.encode())
 	}
 	if errors.Is(err, ErrConflict) {
 		return lost, nil // Another replica was quicker. Its roots count.
@@ -153,8 +202,8 @@ func (r *Repository) use(next repositoryState, now time.Time) {
 		return
 	}
 	r.used, r.told = next, string(text)
-	r.manager.UseRepository(signing.ca, text)
-	r.log.Info("the root of the repository of configuration files", "in", r.secrets.Describe(r.name),
+	r.opts.Manager.UseRepository(signing.ca, text)
+	r.opts.Log.Info("the root of the repository of configuration files", "in", r.opts.Secrets.Describe(r.opts.Secret),
 		"signing", signing.certificate.Subject.String(), "until", signing.certificate.NotAfter.UTC().Format(time.RFC3339), "trusted", len(next))
 }
 

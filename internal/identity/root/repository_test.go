@@ -23,6 +23,7 @@ import (
 
 // repository is a root.Repository that runs, and what it has told.
 type repository struct {
+	*root.Repository
 	log  lines
 	stop func()
 
@@ -42,12 +43,14 @@ func (r *repository) UseRepository(signing issuer.Issuer, roots []byte) {
 func keepRepository(t *testing.T, store root.SecretStore) *repository {
 	t.Helper()
 	r := &repository{}
-	keeping := root.NewRepository(r, store, "", slog.New(slog.NewTextHandler(&r.log, nil)))
+	r.Repository = root.NewRepository(root.RepositoryOptions{
+		Manager: r, Secrets: store, Namespace: "osm-system", Log: slog.New(slog.NewTextHandler(&r.log, nil)),
+	})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		keeping.Run(ctx)
+		r.Run(ctx)
 	}()
 	r.stop = sync.OnceFunc(func() {
 		cancel()
@@ -155,12 +158,18 @@ func TestRepositorySecret(t *testing.T) {
 	} {
 		put(t, dir, root.DefaultRepository, data)
 		fresh := keepRepository(t, store)
-		eventually(t, func() string {
-			if log := fresh.log.String(); !strings.Contains(log, "level=ERROR") || !strings.Contains(log, folder) || !strings.Contains(log, "delete it") {
-				return fmt.Sprintf("%s: the log does not say what is wrong and what to do:\n%s", what, log)
-			}
-			return ""
-		})
+		for _, r := range []*repository{fresh, r} {
+			eventually(t, func() string {
+				problems := fmt.Sprint(r.Problems())
+				if !strings.HasPrefix(problems, "[Secret osm-system/outrigger-repository-ca: Unusable: "+folder) || !strings.Contains(problems, "delete it") {
+					return fmt.Sprintf("%s: nothing says what is wrong and what to do: %s", what, problems)
+				}
+				return ""
+			})
+		}
+		if log := fresh.log.String(); !strings.Contains(log, "level=ERROR") {
+			t.Errorf("%s: the log says nothing:\n%s", what, log)
+		}
 		if signing, _ := fresh.now(t); signing != "" {
 			t.Errorf("%s: %s signs", what, signing)
 		}
@@ -169,9 +178,15 @@ func TestRepositorySecret(t *testing.T) {
 	}
 	put(t, dir, root.DefaultRepository, other.data())
 	r.want(t, "other")
+	eventually(t, func() string {
+		if problems := r.Problems(); len(problems) > 0 {
+			return fmt.Sprintf("all is well, and there are Problems: %v", problems)
+		}
+		return ""
+	})
 }
 
-// TestRepositoryRootChanges goes through thirty years of agents that renew their
+// TestRepositoryRootChanges goes through twenty-one years of agents that renew their
 // certificates once in eleven months: each of them can always verify the repository.
 func TestRepositoryRootChanges(t *testing.T) {
 	dir := t.TempDir()
@@ -186,7 +201,7 @@ func TestRepositoryRootChanges(t *testing.T) {
 		time.Sleep(time.Minute)
 		signers := map[string]bool{}
 		var told [][]string // Of each of the last eleven months.
-		for range 30 * 12 {
+		for range 21 * 12 {
 			signing, roots := r.now(t)
 			signers[signing] = true
 			if told = append(told, roots); len(told) > 11 {
@@ -199,8 +214,8 @@ func TestRepositoryRootChanges(t *testing.T) {
 			}
 			time.Sleep(30 * day)
 		}
-		if len(signers) != 4 {
-			t.Errorf("in thirty years there were %d roots, want 4", len(signers))
+		if len(signers) != 3 {
+			t.Errorf("in twenty-one years there were %d roots, want 3", len(signers))
 		}
 		if r.uses > 4*len(signers) {
 			t.Errorf("the manager was told %d times", r.uses)

@@ -178,7 +178,7 @@ spec:
 			return nil
 		})
 	}},
-	{"A policy takes effect in under two seconds", "From a change of a policy to the first answer that obeys it, as the client sees it, less than two seconds go by.", ofEvery, testSoon},
+	{"A policy takes effect in under two seconds", "From a change of a policy to the first of the answers that obey it, as the client sees them, less than two seconds go by.", ofEvery, testSoon},
 	{"Least surprise after a policy goes", "When a policy is deleted, what held before holds again.", ofEvery, func(t *testing.T, w *world) {
 		if err := w.Apply(t.Context(), "moved.yaml", fmt.Sprintf(splitTemplate, 0, 100)); err != nil {
 			t.Fatal(err)
@@ -246,8 +246,23 @@ spec:
 			if err := w.Apply(t.Context(), change.file, change.manifests[i%2]); err != nil {
 				t.Fatal(err)
 			}
-			w.eventually(t, func() error { return w.obeys(t, change.from, change.url, change.wants[i%2]) })
-			times = append(times, time.Since(begin).Round(time.Millisecond))
+			// A proxy of several processes or threads does not change all of them at once.
+			var since time.Time
+			inTurn := 0
+			w.eventually(t, func() error {
+				if err := w.obeys(t, change.from, change.url, change.wants[i%2]); err != nil {
+					inTurn = 0
+					return err
+				}
+				if inTurn++; inTurn == 1 {
+					since = time.Now()
+				}
+				if inTurn < 10 {
+					return fmt.Errorf("only %d answers in turn obey", inTurn)
+				}
+				return nil
+			})
+			times = append(times, since.Sub(begin).Round(time.Millisecond))
 		}
 		slices.Sort(times)
 		t.Logf("%s took effect in %v", change.name, times)

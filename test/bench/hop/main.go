@@ -22,7 +22,6 @@ import (
 	_ "github.com/outrigger-mesh/outrigger/drivers/standard"
 	"github.com/outrigger-mesh/outrigger/internal/lab"
 	"github.com/outrigger-mesh/outrigger/internal/localmesh"
-	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
 const manifests = `
@@ -76,7 +75,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, *class, *requests, *rounds)
 	stop()
-	if errors.Is(err, lab.ErrUnavailable) || errors.Is(err, driver.ErrNoProxy) {
+	if errors.Is(err, lab.ErrUnavailable) || errors.Is(err, errNoProxy) {
 		fmt.Println("SKIPPED:", err)
 		return
 	}
@@ -97,6 +96,9 @@ type side struct {
 	cpu time.Duration
 }
 
+// errNoProxy says that there is nothing to measure on this machine.
+var errNoProxy = errors.New("there is no such proxy")
+
 func run(ctx context.Context, class string, requests, rounds int) (err error) {
 	dir, err := os.MkdirTemp("", "outrigger-hop-")
 	if err != nil {
@@ -108,7 +110,7 @@ func run(ctx context.Context, class string, requests, rounds int) (err error) {
 		return err
 	}
 	if err := programs.Missing[class]; err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errNoProxy, err)
 	}
 	mesh, err := localmesh.New(ctx, localmesh.Options{
 		Dir: filepath.Join(dir, "mesh"), Manifests: map[string]string{"bench.yaml": fmt.Sprintf(manifests, class)}, Programs: programs,

@@ -1,0 +1,69 @@
+// Which requests are tried again, and when. Conditions have Envoy's names.
+
+// How often a request that no server has seen is sent again without being asked to.
+var UNSEEN = 2
+// The time before the first retry, in seconds, if the policy says nothing.
+var BACKOFF = 0.025
+
+var idempotent = ['GET', 'HEAD', 'OPTIONS', 'TRACE', 'PUT', 'DELETE']
+
+// What a try without an answer is tried again for. It is "stale" if a connection that
+// had been used before ended without an answer.
+var conditions = {
+  unreachable: ['5xx', 'gateway-error', 'reset', 'connect-failure'],
+  stale: ['5xx', 'gateway-error', 'reset'],
+  reset: ['5xx', 'gateway-error', 'reset'],
+  timeout: ['5xx', 'gateway-error', 'reset'],
+}
+
+var grpcStatuses = { '1': 'cancelled', '4': 'deadline-exceeded', '8': 'resource-exhausted', '13': 'internal', '14': 'unavailable' }
+
+// isRetriable reports whether an answer with the head is not wanted yet.
+export function isRetriable(request, t, head) {
+  var retry = request.options.retry
+  if (!retry || !isRepeatable(request) || !mayRetry(request, t)) return false
+  var status = head.status
+  return retry.on.some(
+    function (on) {
+      switch (on) {
+        case '5xx':
+          return status >= 500
+        case 'gateway-error':
+          return status >= 502 && status <= 504
+        case 'retriable-4xx':
+          return status === 409
+      }
+      return grpcStatuses[head.headers['grpc-status']] === on
+    }
+  )
+}
+
+// retryDelay returns after how many seconds a request whose try has failed is tried
+// again, or -1 if it is not.
+export function retryDelay(request, t) {
+  if (!isRepeatable(request)) return -1
+  var retry = request.options.retry
+  if (retry && (t.outcome === 'status' || retriesOn(retry, t.outcome)) && mayRetry(request, t)) {
+    request.retries++
+    var base = retry.backoff || BACKOFF
+    return Math.random() * Math.min(base * (Math.pow(2, request.retries) - 1), base * 10)
+  }
+  var unseen = t.outcome === 'unreachable' || (t.outcome === 'stale' && idempotent.includes(request.head.method))
+  if (!unseen || request.unseen >= UNSEEN) return -1
+  request.unseen++
+  return 0
+}
+
+function isRepeatable(request) {
+  return request.kept && !request.expired && !request.upgrade
+}
+
+function mayRetry(request, t) {
+  var most = t.backend ? t.backend.policy.maxRetries : 0
+  return request.retries < request.options.retry.attempts && !(most && t.backend.retries >= most)
+}
+
+function retriesOn(retry, outcome) {
+  var wanted = conditions[outcome]
+  return wanted ? retry.on.some(on => wanted.includes(on)) : false
+}

@@ -1,0 +1,92 @@
+package agent
+
+import (
+	"crypto/tls"
+	"io"
+	"net/http"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+)
+
+const haproxyConfig = `
+global
+  hard-stop-after 5s
+defaults
+  mode http
+  timeout client 5s
+  timeout server 5s
+  timeout connect 5s
+frontend admin
+  bind IP:15000
+  http-request return status 200
+frontend inbound
+  bind IP:15003 ssl crt IDENTITY/identity.pem ca-file IDENTITY/bundle.pem verify required
+  http-request return status 200 content-type text/plain string TEXT
+`
+
+// TestHAProxy has the real program run from a mirrored folder: it takes up files and
+// identities as its master is told, and never what it would refuse.
+func TestHAProxy(t *testing.T) {
+	program, err := exec.LookPath("haproxy")
+	if err != nil {
+		t.Skip("SKIPPED: there is no HAProxy in PATH; Debian's package haproxy has it")
+	}
+	t.Parallel()
+	p := newPod(t)
+	r := mirrored(p)
+	p.spec.Command = []string{program, "-W", "-db", "-p", p.path("master"), "-f", p.path("files/haproxy.cfg")}
+	p.spec.Mirror.Live = ""
+	p.spec.Mirror.Check = []string{program, "-c", "-f", "${MIRROR}/haproxy.cfg"}
+	// HAProxy 2.6 forgets a signal that comes while it reloads.
+	p.spec.Reload = &agentspec.Reload{Command: []string{"sh", "-c", "for i in 1 2 3; do kill -USR2 $(cat " + p.path("master") + "); sleep 0.3; done"}}
+	p.serve()
+	config := func(text string) string {
+		return strings.NewReplacer("IP", p.ip, "IDENTITY", p.path("identity"), "TEXT", text).Replace(haproxyConfig)
+	}
+	// answer asks with a certificate that the authority has signed, and returns the text.
+	answer := func(authority *authority) string {
+		client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{
+			// What the proxy makes of the client is the question here.
+			InsecureSkipVerify: true, Certificates: []tls.Certificate{authority.server(t, "client")},
+		}}}
+		response, err := client.Get("https://" + p.ip + ":15003/")
+		if err != nil {
+			return err.Error()
+		}
+		defer response.Body.Close()
+		text, _ := io.ReadAll(response.Body)
+		return string(text)
+	}
+	r.set("haproxy.cfg", config("first"))
+	r.serve()
+	p.start()
+	p.untilReady()
+	if text := answer(p.ca); text != "first" {
+		t.Fatalf("the proxy answers %q", text)
+	}
+
+	next := r.set("haproxy.cfg", config("second"))
+	p.until("serving the second version", func() bool { return answer(p.ca) == "second" && r.isAcked(next) })
+	bad := r.set("haproxy.cfg", config("third")+"  nonsense\n")
+	p.until("refused", func() bool { return len(r.refused()) == 1 })
+	if told := r.refused()[0]; told.Version != bad || !strings.Contains(told.Error, "unknown keyword 'nonsense'") {
+		t.Errorf("the repository was told %+v", told)
+	}
+	if text := answer(p.ca); text != "second" {
+		t.Errorf("the proxy answers %q after a version that it refuses", text)
+	}
+
+	other := newAuthority(t, "next")
+	if text := answer(other); text == "second" {
+		t.Error("a client that nobody knows is answered")
+	}
+	p.write("ca.crt", string(bundleOf(p.ca, other)))
+	p.until("trusting another root", func() bool { return answer(other) == "second" })
+	if n := p.number("outrigger_agent_proxy_restarts_total"); n != 0 {
+		t.Errorf("the proxy was started again %v times", n)
+	}
+}
