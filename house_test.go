@@ -65,6 +65,8 @@ var rooms = []room{
 		"a delivery kit owns a socket and knows no proxy's configuration"},
 	{"sidecar/mirror", "mesh",
 		"the agent in every pod speaks it too: small, and it knows neither who asks nor what is in a file"},
+	{"sidecar/program", "mesh sidecar/driver",
+		"it helps any driver to meet its proxy's program, and knows none"},
 	{"sidecar/pcre", "",
 		"it is about expressions, whatever they are for"},
 	{"sidecar/repo", "health mesh sidecar/driver sidecar/limit sidecar/mirror github.com/coder/websocket golang.org/x/sync/...",
@@ -170,7 +172,7 @@ var rooms = []room{
 }
 
 // public is what drivers may import of this module, and the types of pods.
-const public = "apis/... certificate health mesh sidecar sidecar/agentspec sidecar/driver sidecar/mirror sidecar/pcre sidecar/podtemplate sidecar/repo sidecar/xds k8s.io/api/core/v1 "
+const public = "apis/... certificate health mesh sidecar sidecar/agentspec sidecar/driver sidecar/mirror sidecar/pcre sidecar/podtemplate sidecar/program sidecar/repo sidecar/xds k8s.io/api/core/v1 "
 
 // listed is what is needed of the output of go list.
 type listed struct {

@@ -1,7 +1,10 @@
 package envoy
 
 import (
+	"errors"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -261,4 +264,13 @@ func everyEgress() mesh.Egress {
 		{Port: 8443, Protocol: mesh.EgressTLS, Hosts: []mesh.EgressHost{{Host: "example.net", Matches: everything}}},
 		{Port: 9000, Protocol: mesh.EgressTCP},
 	}}
+}
+
+// writeIdentity writes the agent's files.
+func writeIdentity(dir string, chain, key, bundle []byte) error {
+	return errors.Join(
+		os.WriteFile(filepath.Join(dir, "chain.pem"), chain, 0o600),
+		os.WriteFile(filepath.Join(dir, "key.pem"), key, 0o600),
+		os.WriteFile(filepath.Join(dir, "bundle.pem"), bundle, 0o600),
+	)
 }

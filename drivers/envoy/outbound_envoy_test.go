@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/program"
 )
 
 // TestOutboundBehaviour has a real Envoy take connections of an application.
@@ -26,7 +27,7 @@ func TestOutboundBehaviour(t *testing.T) {
 	secure := httptest.NewTLSServer(say("secure"))
 	wild := httptest.NewTLSServer(say("wild"))
 	dir := t.TempDir()
-	if err := writeExampleIdentity(dir, proxy().Identity); err != nil {
+	if err := program.WriteIdentity(dir, proxy().Identity); err != nil {
 		t.Fatal(err)
 	}
 	peer := newPeer(t, dir)

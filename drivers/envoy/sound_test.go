@@ -13,6 +13,7 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/program"
 )
 
 // TestDuration holds that no length of time means something else to Envoy: it drops
@@ -122,7 +123,7 @@ func TestRealEjection(t *testing.T) {
 		f.backends, f.destinations = append(f.backends, b), append(f.destinations, destination(b.Service, mesh.HTTP, address, b))
 	}
 	dir := t.TempDir()
-	if err := writeExampleIdentity(dir, proxy().Identity); err != nil {
+	if err := program.WriteIdentity(dir, proxy().Identity); err != nil {
 		t.Fatal(err)
 	}
 	e := startEnvoy(t, f.view(), dir, "outbound")
@@ -162,7 +163,7 @@ func TestRealRetry(t *testing.T) {
 	d.Routes[0].Retry = &mesh.Retry{On: []string{"5xx"}, Attempts: 1}
 	f := fixture{scope: "*", backends: []*mesh.Backend{b}, destinations: []*mesh.Destination{d}}
 	dir := t.TempDir()
-	if err := writeExampleIdentity(dir, proxy().Identity); err != nil {
+	if err := program.WriteIdentity(dir, proxy().Identity); err != nil {
 		t.Fatal(err)
 	}
 	e := startEnvoy(t, f.view(), dir, "outbound")

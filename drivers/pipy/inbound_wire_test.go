@@ -253,3 +253,29 @@ func askFrames(conn io.ReadWriter, fields [][2]string, body bool) string {
 		}
 	}
 }
+
+// TestConnectionsAreApart has clients send more behind a request that is never
+// upgraded, and go away. Pipy uses its pipelines again, and what was not read yet must
+// not become a request of whoever comes next.
+func TestConnectionsAreApart(t *testing.T) {
+	w := startWorkload(t, inboundView(strictInbound()))
+	for i := range 20 {
+		raw, err := w.call(t.Context(), httpPort)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn := tls.Client(raw, w.as(t, buyer))
+		fmt.Fprint(conn, "GET /admin HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nGET /books/stale HTTP/1.1\r\nHost: a\r\n\r\n")
+		if response, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || response.StatusCode != http.StatusForbidden {
+			t.Fatal(response, err)
+		}
+		conn.Close()
+		if response, got, err := w.ask(httpPort, w.as(t, buyer), "/books/fresh"); err != nil || response.StatusCode != 200 || got.Path != "/books/fresh" {
+			t.Fatalf("after %d others a client is answered %v, %+v, %v", i+1, response, got, err)
+		}
+		// Who may ask for nothing is told so, whatever another one asked for.
+		if response, _, err := w.ask(httpPort, w.as(t, ops), "/books/fresh"); err != nil || response.StatusCode != http.StatusForbidden {
+			t.Fatalf("after %d others a client that may not is answered %v, %v", i+1, response, err)
+		}
+	}
+}

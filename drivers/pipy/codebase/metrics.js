@@ -95,5 +95,9 @@ export function listen(isReady) {
       return new Message({ status: 200, headers: { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' } }, text())
     }
   ))
-  pipy.listen(`0.0.0.0:${PORT}`, answer)
+  try {
+    pipy.listen(`[::]:${PORT}`, answer)
+  } catch (error) {
+    pipy.listen(`0.0.0.0:${PORT}`, answer)
+  }
 }
