@@ -98,21 +98,20 @@ func (d *document) ingress(protocol mesh.Protocol, rule mesh.Ingress, at string)
 		at += " member"
 	}
 	if len(rule.SNIHosts) > 0 {
-		from = append(from, hosts("var(sess.name)", 0, rule.SNIHosts))
+		from = append(from, hosts("var(sess.name)", rule.SNIHosts))
 	} else if asked {
 		d.Mesh.allow(protocol, rule.Requests, at, from...)
 	}
 	d.Ingress.allow(protocol, rule.Requests, at, from...)
 }
 
-// hosts is that what is fetched, in lower case, is one of the hosts, with or without the
-// port.
-func hosts(fetch string, port uint16, hosts []string) []string {
+// hosts is that what is fetched, in lower case, is one of the hosts.
+func hosts(fetch string, hosts []string) []string {
 	var part []string
 	for _, host := range hosts {
 		name, wild := strings.CutPrefix(strings.ToLower(host), "*")
 		how := map[bool]string{false: " -m str", true: " -m end"}[wild]
-		part = append(part, is(fetch+how, []string{name, fmt.Sprintf("%s:%d", name, port)})...)
+		part = append(part, is(fetch+how, []string{name})...)
 	}
 	return part
 }

@@ -184,6 +184,21 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// TestLimitsThatCannotBeSaid has a limit of a path that is too long for PCRE2.
+func TestLimitsThatCannotBeSaid(t *testing.T) {
+	a := newApp(t)
+	f := strict(a)
+	f.inbound.Ports[1].Limits = mesh.RateLimits{Routes: []mesh.RouteLimit{{
+		Path: "/slow(" + strings.Repeat("a?", 2000) + ")", Limit: mesh.RequestLimit{TokenBucket: mesh.TokenBucket{Tokens: 1, Interval: time.Hour}}}}}
+	r, ca := runInbound(t, f)
+	for _, want := range []int{200, 429} {
+		response, _, err := ask(client(r.inbound, local(a.other), ca.as(ops, store), false), "/slowa")
+		if err != nil || response.StatusCode != want {
+			t.Fatalf("the answer is %v, %v, want %d", response, err, want)
+		}
+	}
+}
+
 // TestTransparency compares what the application sees with what was sent.
 func TestTransparency(t *testing.T) {
 	a := newApp(t)
@@ -194,7 +209,8 @@ func TestTransparency(t *testing.T) {
 			defer c.CloseIdleConnections()
 			for range 3 {
 				response, got, err := keepAsking(c, "GET", "/books/1?a=%2F",
-					"X-Forwarded-Client-Cert", "URI=spiffe://cluster.local/ns/ops/sa/gateway", "X-Forwarded-For", "192.0.2.1", "X-Envoy-Internal", "true")
+					"X-Forwarded-Client-Cert", "URI=spiffe://cluster.local/ns/ops/sa/gateway", "X_forwarded_Client_Cert", "a", "X-Forwarded-Client.Cert", "a",
+					"X-Forwarded-For", "192.0.2.1", "X-Envoy-Internal", "true", "X_envoy_Internal", "true")
 				if err != nil || response.StatusCode != 200 {
 					t.Fatal(response, err)
 				}
@@ -203,6 +219,11 @@ func TestTransparency(t *testing.T) {
 				}
 				if cert := got.Header["X-Forwarded-Client-Cert"]; len(cert) != 1 || cert[0] != "URI="+buyer.String() {
 					t.Errorf("the application is told of the certificate %q", cert)
+				}
+				for name := range got.Header {
+					if strings.HasPrefix(strings.ReplaceAll(name, "_", "-"), "X-Envoy-") || strings.Contains(strings.ToLower(name), "cert") && name != "X-Forwarded-Client-Cert" {
+						t.Errorf("the application is told %q", name)
+					}
 				}
 				if got.Header.Get("X-Forwarded-For") != "192.0.2.1" || got.Header.Get("X-Envoy-Internal") != "" {
 					t.Errorf("headers changed: %v", got.Header)

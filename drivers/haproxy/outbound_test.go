@@ -9,7 +9,9 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -209,6 +211,62 @@ func TestEgress(t *testing.T) {
 				t.Errorf("what nothing names ends with %v", err)
 			}
 		})
+	}
+}
+
+// TestEgressHosts has hosts that are read in several ways. HAProxy has resolved a host
+// that was let out where the answer is 503, as there is no such name, or 200.
+func TestEgressHosts(t *testing.T) {
+	a := newApp(t)
+	f := newFixture(buyer)
+	f.egress.Ports = []mesh.EgressRoutes{{Port: a.http, Protocol: mesh.EgressHTTP, Hosts: []mesh.EgressHost{
+		{Host: "*.invalid", Matches: anything}, {Host: "localhost", Matches: anything}}}}
+	r := runOutbound(t, newAuthority(t), f)
+	for host, want := range map[string]int{
+		"localhost": 200, fmt.Sprintf("LOCALHOST:%d", a.http): 200, "any.invalid": 503, fmt.Sprintf("any.invalid:%d", a.http): 503,
+		"localhost:1": 403, "any.invalid:1": 403, "any.invalid:": 403, ":any.invalid": 403, "localhost:80.invalid": 403, "localhost:.invalid": 403,
+		fmt.Sprintf("localhost:%d.invalid", a.http): 403, fmt.Sprintf("localhost:.invalid:%d", a.http): 403, "127.0.0.1#.invalid": 403, "a@any.invalid": 403,
+	} {
+		conn, err := dial(r.outbound, local(a.http))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", host)
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		conn.Close()
+		// What is no host at all is refused before.
+		if err != nil || response.StatusCode != want && (want != 403 || response.StatusCode != 400) {
+			t.Errorf("%s answers %v, %v, want %d", host, response, err, want)
+		}
+	}
+}
+
+// TestStrangers has more silent callers than the proxy has connections: the application's
+// own calls go on.
+func TestStrangers(t *testing.T) {
+	a := newApp(t)
+	f := strict(a)
+	f.egress.AllowAll = true
+	r, _ := runInbound(t, f)
+	file := filepath.Join(r.dir, configFile)
+	config, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	smaller := strings.NewReplacer("fd-hard-limit 50000", "maxconn 40", "maxconn 10000", "maxconn 10").Replace(string(config))
+	if err := os.WriteFile(file, []byte(smaller), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.reload()
+	for range 60 {
+		conn, err := dial(r.inbound, local(a.http))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	if response, _, err := ask(client(r.outbound, local(a.http), nil, false), "/"); err != nil || response.StatusCode != 200 {
+		t.Errorf("the application's call gives %v, %v", response, err)
 	}
 }
 

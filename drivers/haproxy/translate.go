@@ -11,6 +11,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+	"github.com/outrigger-mesh/outrigger/sidecar/pcre"
 )
 
 // configFile is the configuration. It reads http.map and tcp.map, which say what
@@ -28,7 +29,7 @@ var configTemplate = texttemplate.Must(texttemplate.New(configFile).Funcs(textte
 	"isWildcard":   func(host string) bool { return strings.HasPrefix(host, "*.") },
 	"list":         func(texts ...string) []string { return texts },
 	"milliseconds": func(d time.Duration) int64 { return min(max(d, time.Millisecond), 20*24*time.Hour).Milliseconds() },
-	"path":         func(expression string) (m mesh.HTTPMatch) { m.Path.Regex = expression; return },
+	"path":         limitedPath,
 	"share":        func(n uint32, of int) uint32 { return max(1, min(n, 1<<30)/uint32(max(1, of))) },
 }).Parse(configText))
 
@@ -79,6 +80,15 @@ func (Driver) Translate(view *mesh.View) ([]driver.File, error) {
 		{Name: "http.map", Content: []byte(doc.httpMap.String())},
 		{Name: "tcp.map", Content: []byte(doc.tcpMap.String())},
 	}, nil
+}
+
+// limitedPath returns the requests that a limit of a path counts: all, if there is no
+// saying which have the path.
+func limitedPath(expression string) (m mesh.HTTPMatch) {
+	if quote(pcre.WholeString(expression)) != "" {
+		m.Path.Regex = expression
+	}
+	return m
 }
 
 // sectionName returns the name of what is made of a part of that name.

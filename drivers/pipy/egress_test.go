@@ -2,6 +2,7 @@ package pipy
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -134,4 +136,47 @@ func (s *pipyPod) greeter(t *testing.T) netip.AddrPort {
 		}
 	}()
 	return listener.Addr().(*net.TCPAddr).AddrPort()
+}
+
+// TestEgressByOddNames has nothing leave the mesh by a name that is compared as one
+// thing and resolved as another.
+func TestEgressByOddNames(t *testing.T) {
+	w := newTown()
+	s := startPod(t, w.view())
+	wild := s.greeter(t)
+	named := s.outside(t, "named", false)
+	w.egress.Ports = []mesh.EgressRoutes{
+		{Port: wild.Port(), Protocol: mesh.EgressTLS, Hosts: []mesh.EgressHost{{Host: "*.outside.example", Matches: []mesh.HTTPMatch{{}}}}},
+		{Port: named.Port(), Protocol: mesh.EgressHTTP, Hosts: []mesh.EgressHost{{Host: "*.outside.example", Matches: []mesh.HTTPMatch{{}}}}},
+	}
+	s.apply(t, w.view())
+	for _, name := range []string{"198.18.0.1\x00.outside.example", "198.18.0.1%.outside.example", "198.18.0.1 .outside.example", "[::1].outside.example", "198.18.0.1:1.outside.example"} {
+		conn := s.dial(t, fmt.Sprintf("192.0.2.1:%d", wild.Port()))
+		conn.Write(clientHello(t, name))
+		if got, _ := io.ReadAll(conn); len(got) > 0 {
+			t.Errorf("by the server name %q comes %q", name, got)
+		}
+		conn = s.dial(t, fmt.Sprintf("192.0.2.1:%d", named.Port()))
+		fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: %s:%d\r\nConnection: close\r\n\r\n", name, named.Port())
+		if got, _ := io.ReadAll(conn); strings.Contains(string(got), "HTTP/1.1 200") {
+			t.Errorf("by the host %q comes %q", name, got)
+		}
+	}
+}
+
+// clientHello returns the beginning of TLS with a server name that crypto/tls would not
+// send.
+func clientHello(t *testing.T, name string) []byte {
+	t.Helper()
+	placeholder := strings.Repeat("x", len(name)-2) + ".y"
+	client, server := net.Pipe()
+	defer client.Close()
+	go tls.Client(client, &tls.Config{ServerName: placeholder, InsecureSkipVerify: true}).Handshake()
+	buffer := make([]byte, 8192)
+	n, err := server.Read(buffer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Close()
+	return bytes.Replace(buffer[:n], []byte(placeholder), []byte(name), 1)
 }

@@ -129,6 +129,10 @@ func TestNothingIsSmuggled(t *testing.T) {
 		"no host":                    {"GET /secret HTTP/1.1\r\n\r\n", []int{400}},
 		"another version":            {"GET /secret HTTP/3.0\r\nHost: a\r\n\r\n", nil},
 		"a chunk with extensions":    {"POST /public HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1;a=\r\nx\r\n0\r\n\r\nGET /secret HTTP/1.1\r\nHost: a\r\n\r\n", nil},
+		"a HEAD with a body":         {"HEAD /public HTTP/1.1\r\nHost: a\r\nContent-Length: 34\r\n\r\nGET /secret HTTP/1.1\r\nHost: a\r\n\r\n", []int{400}},
+		"a HEAD with chunks":         {"HEAD /public HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", []int{400}},
+		"a length that is no number": {"POST /public HTTP/1.1\r\nHost: a\r\nContent-Length: 0x\r\n\r\nGET /secret HTTP/1.1\r\nHost: a\r\n\r\n", []int{400}},
+		"a length of 33 bits":        {"POST /public HTTP/1.1\r\nHost: a\r\nContent-Length: 4294967296\r\n\r\nGET /secret HTTP/1.1\r\nHost: a\r\n\r\n", []int{400}},
 		"a later request":            {"GET /public HTTP/1.1\r\nHost: a\r\n\r\nGET /secret HTTP/1.1\r\nHost: a\r\n\r\n", []int{200, 403}},
 	} {
 		t.Run(name, func(t *testing.T) {

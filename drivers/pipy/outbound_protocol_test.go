@@ -10,8 +10,11 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
@@ -203,5 +206,39 @@ func TestAnswerBeforeTheEnd(t *testing.T) {
 		}
 		response.Body.Close()
 		writer.Close()
+	}
+}
+
+// TestHeadWithABody has no request be read as a part of another.
+func TestHeadWithABody(t *testing.T) {
+	w := newTown()
+	s := startPod(t, w.view())
+	var mu sync.Mutex
+	var seen []string
+	store := s.peer(t, storeName, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen = append(seen, r.Method+" "+r.URL.Path)
+	}))
+	w.service("store", 80, mesh.HTTP, "10.96.0.1", at(store, storeName))
+	s.apply(t, w.view())
+	for _, request := range []string{
+		"HEAD /a HTTP/1.1\r\nHost: store\r\nContent-Length: 32\r\nConnection: close\r\n\r\n" + strings.Repeat("x", 32),
+		"POST /a HTTP/1.1\r\nHost: store\r\nContent-Length: +3\r\nConnection: close\r\n\r\nabc",
+		"HEAD /a HTTP/1.1\r\nHost: store\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+	} {
+		conn := s.dial(t, "10.96.0.1:80")
+		io.WriteString(conn, request)
+		if answer, _ := io.ReadAll(conn); !strings.HasPrefix(string(answer), "HTTP/1.1 400") {
+			t.Errorf("%q gets %q", request, answer)
+		}
+		if status, _ := s.get(t, "http://10.96.0.1/b"); status != 200 {
+			t.Errorf("the next request gets %d", status)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if diff := cmp.Diff([]string{"GET /b", "GET /b", "GET /b"}, seen); diff != "" {
+		t.Errorf("the server has seen (-want +got):\n%s", diff)
 	}
 }

@@ -36,9 +36,12 @@ func TestAgentSpec(t *testing.T) {
 			}
 			if diff := cmp.Diff(agentspec.Spec{
 				Command: []string{
-					"pipy", "--no-reload", "--log-level=" + want, "--admin-port=127.0.0.1:15000", "/run/outrigger/repo/main.js",
+					"pipy", "--no-reload", "--no-graph", "--log-level=" + want, "/run/outrigger/repo/main.js",
 				},
-				Mirror:   &agentspec.Mirror{URL: "https://${OUTRIGGER_CONTROLLER}:6060/repo/${POD_UID}/", Dir: "/run/outrigger/repo"},
+				Mirror: &agentspec.Mirror{
+					URL: "https://${OUTRIGGER_CONTROLLER}:6060/repo/${POD_UID}/", Dir: "/run/outrigger/repo", Live: "config/",
+				},
+				Reload:   &agentspec.Reload{Signal: "HUP"},
 				ReadyURL: "http://127.0.0.1:15010/ready",
 				Drain:    &agentspec.Drain{Seconds: 5},
 			}, got); diff != "" {

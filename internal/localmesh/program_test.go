@@ -22,7 +22,14 @@ func (v vendored) FindProxy() (string, error)                 { return v.program
 func TestFindProxies(t *testing.T) {
 	var program string
 	failed := errors.New("the disk is on fire")
-	sidecar.Register("Vendored", vendored{func() (string, error) { return program, nil }})
+	sidecar.Register("Vendored", vendored{func() (string, error) {
+		if program == "" {
+			return "", driver.ErrNoProxy
+		}
+		return program, nil
+	}})
+	// Other tests have the driver too.
+	defer func() { program = "" }()
 	sidecar.Register("burning", vendored{func() (string, error) { return "", failed }})
 	program = "/opt/vendored"
 	proxies, missing := FindProxies()

@@ -9,6 +9,9 @@ import { newBackend } from './backend.js'
 import { hostPort } from './address.js'
 import { matches, matchesHost } from './match.js'
 
+var digits = '0123456789'
+var nameCharacters = digits + 'abcdefghijklmnopqrstuvwxyz-_.'
+
 // How many hosts and addresses outside of the mesh are remembered.
 var MOST = 1000
 
@@ -64,7 +67,7 @@ export function serverBackend(to, serverName) {
 
 // requestBackend returns {backend, timeout} for a request, or null if it is not allowed.
 export function requestBackend(to, request) {
-  var name = nameOf(request.host, to.port)
+  var name = nameOf(request.host)
   var found = hostOf(to.port, name.host)
   // For a wildcard the request says where to connect to, and without a port that is 80.
   if (found && (name.port === to.port || (!name.port && (to.port === 80 || !isWildcard(found.host))))) {
@@ -75,15 +78,28 @@ export function requestBackend(to, request) {
 }
 
 // nameOf splits a Host header.
-function nameOf(host, port) {
+function nameOf(host) {
   var at = host.lastIndexOf(':')
-  if (at < 0 || host.endsWith(']')) return { host, port: 0 }
-  return { host: host.substring(0, at), port: Number.parseInt(host.substring(at + 1)) }
+  if (at < 0) return { host: hostName(host), port: 0 }
+  return { host: hostName(host.substring(0, at)), port: Number.parseInt(host.substring(at + 1)) }
+}
+
+// hostName returns a name that can be resolved, in lower case, or '' for anything else.
+// An address is no name, and Pipy's resolver reads one only up to a NUL: what is
+// compared must be what is resolved.
+export function hostName(text) {
+  var name = `${text || ''}`.toLowerCase()
+  if (name.length === 0 || name.length > 253) return ''
+  for (var i = 0; i < name.length; i++) {
+    if (nameCharacters.indexOf(name.charAt(i)) < 0) return ''
+  }
+  return digits.indexOf(name.charAt(name.lastIndexOf('.') + 1)) >= 0 ? '' : name
 }
 
 // hostOf returns what is said of a host at a port: an exact name goes before a wildcard,
 // and a longer one before a shorter one.
 function hostOf(port, name) {
+  if (name === '') return null
   var found = (egress().ports || {})[`${port}`]
   var hosts = (found && found.hosts || []).filter(h => matchesHost(h.host, name))
   return hosts.reduce(
@@ -96,8 +112,7 @@ function isWildcard(host) {
 }
 
 function hostBackend(host, name, port) {
-  var lower = name.toLowerCase()
-  return remembered(`${port}/${lower}`, () => ({ name: `egress/${port}/${host.host}`, externalName: lower, port, policy: host.policy }))
+  return remembered(`${port}/${name}`, () => ({ name: `egress/${port}/${host.host}`, externalName: name, port, policy: host.policy }))
 }
 
 function remembered(key, make) {

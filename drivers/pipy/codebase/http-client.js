@@ -6,7 +6,7 @@
 // when they are over, or they would be kept for ever.
 
 import { backendOf, weighted, choose, acquire, withdraw, release, observe } from './backend.js'
-import { close, closeNow, carry } from './session.js'
+import { close, carry } from './session.js'
 import { isRetriable, retryDelay } from './retry.js'
 import { reply, takeTrailers } from './reply.js'
 
@@ -37,6 +37,8 @@ export function newRequest(head, options) {
 // send takes the request's message and answers it. It is started with the request.
 export var send = pipeline($=>$
   .onStart(request => void ($request = request))
+  // The body of a HEAD that tells no length must not go on by HTTP/1.1.
+  .replaceData(data => $request.head.method === 'HEAD' ? undefined : data)
   .handleData(data => keep($request, data))
   .handleMessageEnd(end => completed($request, end))
   .pipe(() => attempt)
@@ -75,7 +77,7 @@ var exchange = pipeline($=>$
   .replaceData(data => $try.head && !$try.over ? data : undefined)
   .replaceMessageEnd(end => answerEnded($try, end))
   .replaceStreamEnd(end => exchangeEnded($try, end))
-  .onEnd(() => leave($try, true))
+  .onEnd(() => leave($try))
 )
 
 // begin chooses where the next try goes.
@@ -204,7 +206,7 @@ function answerEnded(t, end) {
   }
   if (t.request.complete) {
     t.finished = true
-    leave(t, false)
+    leave(t)
   }
   return t.trailers ? new MessageEnd({ headers: t.trailers }) : end
 }
@@ -217,8 +219,8 @@ function exchangeEnded(t, end) {
 }
 
 // leave gives back what a try holds, once. What is not finished can't go on: the
-// connection is closed, at once if its pipeline is about to end.
-function leave(t, ending) {
+// connection is closed.
+function leave(t) {
   if (t.left) return
   t.left = true
   stop(t)
@@ -230,8 +232,7 @@ function leave(t, ending) {
     return
   }
   t.session.user = null
-  if (ending) closeNow(t.session)
-  else close(t.session)
+  close(t.session)
 }
 
 function stop(t) {
@@ -242,7 +243,7 @@ function stop(t) {
 // proceed returns what comes of a try that has failed: the request again, or the last
 // answer.
 function proceed(request, t) {
-  leave(t, false)
+  leave(t)
   if (t.endpoint && !['status', 'overflow', 'client left'].includes(t.outcome)) observe(t.backend, t.endpoint, true)
   var delay = retryDelay(request, t)
   if (delay < 0) return answer(request, t.outcome)

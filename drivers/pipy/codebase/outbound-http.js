@@ -13,27 +13,31 @@ import { requestEnded } from './outbound-log.js'
 var $connection
 var $exchange
 
-// takeRequests answers all requests of a connection. It is started with the connection.
-export var takeRequests = pipeline($=>$
-  .onStart(connection => void ($connection = connection))
-  .handleStreamEnd(() => left($connection))
-  .demuxHTTP({ bufferSize: 1, maxHeaderSize: '64k' }).to($=>$
-    .onStart(() => void ($exchange = newExchange()))
-    .handleData(data => void ($exchange.sent += data.size))
-    .pipe(
-      function (evt) {
-        if (evt instanceof MessageStart) return route($connection, $exchange, evt.head) ? send : refusal
-        if (evt instanceof StreamEnd) return dropped
-      },
-      () => [$exchange.request]
+// takeRequests returns the pipeline that answers all requests of one connection. It is
+// started with the connection. Each connection has one of its own: Pipy keeps pipelines
+// for later, and gives the next connection what another had sent behind an upgrade.
+export function takeRequests() {
+  return pipeline($=>$
+    .onStart(connection => void ($connection = connection))
+    .handleStreamEnd(() => left($connection))
+    .demuxHTTP({ bufferSize: 1, maxHeaderSize: '64k' }).to($=>$
+      .onStart(() => void ($exchange = newExchange()))
+      .handleData(data => void ($exchange.sent += data.size))
+      .pipe(
+        function (evt) {
+          if (evt instanceof MessageStart) return route($connection, $exchange, evt.head) ? send : refusal
+          if (evt instanceof StreamEnd) return dropped
+        },
+        () => [$exchange.request]
+      )
+      .handleMessageStart(start => began($exchange, start.head))
+      .handleData(data => void ($exchange.received += data.size))
+      .onEnd(() => ended($connection, $exchange))
     )
-    .handleMessageStart(start => began($exchange, start.head))
-    .handleData(data => void ($exchange.received += data.size))
-    .onEnd(() => ended($connection, $exchange))
+    // An answer that was cut off must not look complete.
+    .replaceData(data => $connection.broken ? new StreamEnd('ConnectionReset') : data)
   )
-  // An answer that was cut off must not look complete.
-  .replaceData(data => $connection.broken ? new StreamEnd('ConnectionReset') : data)
-)
+}
 
 var dropped = pipeline($=>$)
 
@@ -72,7 +76,7 @@ function refuse(exchange, status, text, details, flags) {
 function route(connection, exchange, head) {
   exchange.head = head
   exchange.path = head.path
-  if (!clean(head, false)) return refuse(exchange, 400, 'bad request', 'invalid_request')
+  if (!clean(head, false) || head.method === 'CONNECT' || !isFramed(head)) return refuse(exchange, 400, 'bad request', 'invalid_request')
   var asked = requestOf(head)
   // What holds now counts, and not when the connection was made.
   var destination = destinationAt(connection.to.address, connection.to.port)
@@ -93,6 +97,15 @@ function route(connection, exchange, head) {
   exchange.request = newRequest(head, options)
   connection.requests.add(exchange.request)
   return true
+}
+
+// isFramed reports whether the length of a request is told in a way that the next one
+// reads in the same way. Pipy writes the length of a body of HEAD, and not the body.
+function isFramed(head) {
+  var length = head.headers['content-length']
+  var plain = length === undefined || (length.length > 0 && length.length < 16 && length.split('').every(c => c >= '0' && c <= '9'))
+  if (!plain) return false
+  return head.method !== 'HEAD' || (head.headers['transfer-encoding'] === undefined && (length === undefined || length === '0'))
 }
 
 // within finds the route of a request inside the mesh.

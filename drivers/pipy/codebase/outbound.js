@@ -8,7 +8,7 @@ import { destinationOf, peerOf, hostPort } from './address.js'
 import { backendOf, weighted } from './backend.js'
 import { hashOf } from './affinity.js'
 import { newTunnel, tunnel } from './tcp-client.js'
-import { kindOf, passthrough, serverBackend } from './egress.js'
+import { hostName, kindOf, passthrough, serverBackend } from './egress.js'
 import { takeRequests } from './outbound-http.js'
 import { connectionEnded } from './outbound-log.js'
 
@@ -37,7 +37,7 @@ var connections = pipeline($=>$
     }
   )
   .pipe(() => $connection.kind, {
-    http: $=>$.pipe(takeRequests, () => [$connection]),
+    http: $=>$.pipe(() => takeRequests(), () => [$connection]),
     tls: $=>$.pipe(() => inspect),
     tcp: $=>$.pipe(tunnel, () => [$connection.tunnel]),
     closed: $=>$.replaceStreamStart(() => new StreamEnd('ConnectionReset')).replaceData(() => undefined),
@@ -108,7 +108,7 @@ function look(connection, data) {
 
 function named(connection, name) {
   if (connection.tunnel) return
-  connection.serverName = (name || '').toLowerCase()
+  connection.serverName = hostName(name)
   connection.tunnel = newTunnel(serverBackend(connection.to, connection.serverName))
   if (connection.decide) connection.decide()
 }

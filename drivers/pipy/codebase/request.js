@@ -9,6 +9,8 @@ var authorityCharacters = "-._~!$&'()*+,;=:[]%0123456789abcdefghijklmnopqrstuvwx
 var unreserved = '-._~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ'
 var nul = String.fromCharCode(0)
 var hexadecimal = '0123456789abcdefABCDEF'
+var decimal = '0123456789'
+var largestLength = 2147483647
 
 // What was found out about names of headers and methods, which are few.
 var tokens = new Map
@@ -21,9 +23,7 @@ var mostTokens = 4096
 export function clean(head, mergeSlashes) {
   if (!isToken(head.method)) return false
   if (!moveAuthority(head)) return false
-  // Who reads the length of a body in another way reads another request after it.
-  var encoding = head.headers['transfer-encoding']
-  if (encoding !== undefined && (encoding !== 'chunked' || head.headers['content-length'] !== undefined)) return false
+  if (!hasOneLength(head)) return false
   if (head.scheme && head.scheme !== 'http' && head.scheme !== 'https') return false
   var path = cleanPath(head.path, mergeSlashes)
   if (path === undefined || path.charAt(0) !== '/' && !(path === '*' && head.method === 'OPTIONS')) return false
@@ -38,6 +38,19 @@ export function clean(head, mergeSlashes) {
   if (!fine) return false
   claims.forEach(name => delete head.headers[name])
   return true
+}
+
+// Reports whether all readers of the head find the same end of the body: who finds
+// another one reads another request after it. The HTTP/1 decoder takes a number's
+// beginning for the number, and no more than 31 bits of it. The encoder sends the length
+// of a HEAD's body, but not the body.
+function hasOneLength(head) {
+  var encoding = head.headers['transfer-encoding']
+  var length = head.headers['content-length']
+  if (encoding !== undefined) return encoding === 'chunked' && length === undefined && head.method !== 'HEAD'
+  if (length === undefined) return true
+  if (typeof length !== 'string' || length === '' || !consistsOf(length, decimal)) return false
+  return head.method === 'HEAD' ? length === '0' : !head.protocol || Number.parseInt(length) <= largestLength
 }
 
 // Puts the host, of which there can be three, into all places.

@@ -52,18 +52,12 @@ function open(session) {
 }
 
 // close ends the session in both directions. It does so a moment later: within an event
-// of its own the filters would be reset that are just at work.
+// of its own the filters would be reset that are just at work, and while a pipeline ends
+// an event for it would have Pipy free it twice, and give it to two connections.
 export function close(session) {
   var outbound = session.outbound
   end(session, 'closed')
   if (outbound) closeLater(outbound)
-}
-
-// closeNow is for where no event of the session's is at work.
-export function closeNow(session) {
-  var outbound = session.outbound
-  end(session, 'closed')
-  if (outbound) outbound.close()
 }
 
 // refuseTo ends a session before anything is sent to the peer.

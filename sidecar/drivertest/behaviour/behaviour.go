@@ -25,6 +25,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/internal/lab"
 	"github.com/outrigger-mesh/outrigger/internal/localmesh"
+	"github.com/outrigger-mesh/outrigger/sidecar"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
@@ -46,7 +47,7 @@ type Options struct {
 type Result struct {
 	// Answers are by pair and by the name of the row.
 	Answers map[Pair]map[string]Answer
-	// Versions are the versions of proxies, by class, where a proxy tells its own.
+	// Versions are the versions of proxies, by class, "" where it tells none.
 	Versions map[string]string
 	// Missing says for each class without a proxy here why that is.
 	Missing map[string]error
@@ -102,7 +103,7 @@ func Run(t *testing.T, options Options) Result {
 		pairs = Pairs(slices.Collect(maps.Keys(programs.Proxies))...)
 	}
 	if len(pairs) == 0 {
-		t.Skipf("SKIPPED: there is no proxy on this machine: %v", programs.Missing)
+		t.Skipf("SKIPPED: there is no proxy on this machine, as far as the drivers that are a driver.Finder know, of %v: %v", sidecar.Drivers(), programs.Missing)
 	}
 	var mu sync.Mutex
 	var group sync.WaitGroup

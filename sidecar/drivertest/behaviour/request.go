@@ -100,6 +100,18 @@ func (w *world) ask(t *testing.T, from string, r request, want func(reply) error
 	return last
 }
 
+// denies wants that a pod gets no good answer. What the row before allowed may hold for
+// a moment longer.
+func (w *world) denies(t *testing.T, from, url string) {
+	t.Helper()
+	w.eventually(t, func() error {
+		if r, err := w.send(w.pod(t, from), request{url: url}); err == nil && r.Status < 400 {
+			return fmt.Errorf("%s gets %d from %s", from, r.Status, url)
+		}
+		return nil
+	})
+}
+
 // isStatus wants a status.
 func isStatus(want int) func(reply) error {
 	return func(r reply) error {

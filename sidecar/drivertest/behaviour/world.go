@@ -8,6 +8,9 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/netip"
+	"os/exec"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,8 +23,9 @@ type world struct {
 	*localmesh.Mesh
 	// Pair is the classes of the pods in the namespaces users and shop.
 	Pair
-	apps map[string]*application
-	logs *logs
+	apps     map[string]*application
+	logs     *logs
+	programs localmesh.Programs
 }
 
 // limit is how long anything may take to become true.
@@ -30,7 +34,7 @@ const limit = 20 * time.Second
 // newWorld starts the town with clients and servers of the pair.
 func newWorld(t *testing.T, programs localmesh.Programs, p Pair) *world {
 	t.Helper()
-	w := &world{Pair: p, apps: map[string]*application{}, logs: &logs{text: map[string]*bytes.Buffer{}}}
+	w := &world{Pair: p, programs: programs, apps: map[string]*application{}, logs: &logs{text: map[string]*bytes.Buffer{}}}
 	mesh, err := localmesh.New(t.Context(), localmesh.Options{
 		Dir: t.TempDir(),
 		Manifests: map[string]string{
@@ -139,7 +143,8 @@ func (w *world) eventuallyWithin(t *testing.T, limit time.Duration, is func() er
 	}
 }
 
-// versions returns those of the proxies, by class, as they tell the controller.
+// versions returns those of the proxies, by class, as they tell the controller, or else
+// as their programs do.
 func (w *world) versions(t *testing.T) map[string]string {
 	t.Helper()
 	versions := map[string]string{}
@@ -158,5 +163,25 @@ func (w *world) versions(t *testing.T) map[string]string {
 		}
 		return nil
 	})
+	for class, version := range versions {
+		if version == "" {
+			versions[class] = askVersion(t.Context(), w.programs.Proxies[class])
+		}
+	}
 	return versions
+}
+
+// versionNumber is a version as a program prints it.
+var versionNumber = regexp.MustCompile(`[0-9]+\.[0-9]+\.[0-9]+`)
+
+// askVersion returns the version that a program prints, or "" if it prints none.
+func askVersion(ctx context.Context, program string) string {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, "--version")
+	cmd.WaitDelay = time.Second
+	// Whether it thinks that it has failed does not matter.
+	out, _ := cmd.CombinedOutput()
+	line, _, _ := strings.Cut(string(out), "\n")
+	return versionNumber.FindString(line)
 }
