@@ -144,6 +144,17 @@ func fixtures() map[string]*fixture {
 	out["authorization"] = closed
 
 	out["outbound"] = outboundFixture()
+
+	// Hosts that a careless name would take for one another.
+	alike := newFixture(buyer)
+	for port, protocol := range map[uint16]mesh.EgressProtocol{80: mesh.EgressHTTP, 443: mesh.EgressTLS} {
+		routes := mesh.EgressRoutes{Port: port, Protocol: protocol}
+		for _, host := range []string{"*.invalid", "any.invalid", "localhost", "localhost_h2", "localhost.h2"} {
+			routes.Hosts = append(routes.Hosts, mesh.EgressHost{Host: host, Matches: anyRequest})
+		}
+		alike.egress.Ports = append(alike.egress.Ports, routes)
+	}
+	out["hosts that are alike"] = alike
 	return out
 }
 
@@ -179,8 +190,6 @@ func outboundFixture() *fixture {
 		{Port: 80, Protocol: mesh.EgressHTTP, Ranges: ranges("10.0.0.0/8"), Hosts: []mesh.EgressHost{
 			{Host: "localhost", Matches: anyRequest}, {Host: "*.example.com", Matches: []mesh.HTTPMatch{{Path: mesh.StringMatch{Prefix: "/a"}}}},
 			{Host: "127.0.0.1", Matches: anyRequest, Policy: mesh.UpstreamPolicy{RequestTimeout: time.Second}},
-			// Hosts that a careless name would take for one another.
-			{Host: "any.example.com", Matches: anyRequest}, {Host: "localhost_h2", Matches: anyRequest},
 		}},
 		{Port: 443, Protocol: mesh.EgressTLS, Hosts: []mesh.EgressHost{{Host: "localhost", Matches: anyRequest}, {Host: "*.example.com", Matches: anyRequest}, {Host: "closed.example.com"}}},
 		{Port: 5432, Protocol: mesh.EgressTCP, Ranges: ranges("192.0.2.0/24")},

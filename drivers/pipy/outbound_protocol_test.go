@@ -177,6 +177,12 @@ func TestOutboundWebSocket(t *testing.T) {
 			t.Fatalf("%q comes back as %q, %v", word, line, err)
 		}
 	}
+	conn.Close()
+	for range 3 {
+		if status, _ := s.get(t, "http://10.96.0.1/"); status != 400 {
+			t.Errorf("afterwards an ordinary request gets %d", status)
+		}
+	}
 }
 
 // TestAnswerBeforeTheEnd has a server answer a request of which it wants to know no

@@ -132,7 +132,11 @@ func TestOutboundConnectionsAreApart(t *testing.T) {
 	for i := range 20 {
 		conn := s.dial(t, "10.96.0.1:80")
 		io.WriteString(conn, "GET /upgrade HTTP/1.1\r\nHost: store\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nGET /stale HTTP/1.1\r\nHost: store\r\n\r\n")
-		<-waiting
+		select {
+		case <-waiting:
+		case <-time.After(20 * time.Second):
+			t.Fatal("the server is not asked")
+		}
 		conn.Close()
 		conn = s.dial(t, "10.96.0.1:80")
 		io.WriteString(conn, "GET /fresh HTTP/1.1\r\nHost: store\r\n\r\n")

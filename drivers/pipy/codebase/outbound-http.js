@@ -76,7 +76,7 @@ function refuse(exchange, status, text, details, flags) {
 function route(connection, exchange, head) {
   exchange.head = head
   exchange.path = head.path
-  if (!clean(head, false) || head.method === 'CONNECT' || !isFramed(head)) return refuse(exchange, 400, 'bad request', 'invalid_request')
+  if (!clean(head, false) || head.method === 'CONNECT') return refuse(exchange, 400, 'bad request', 'invalid_request')
   var asked = requestOf(head)
   // What holds now counts, and not when the connection was made.
   var destination = destinationAt(connection.to.address, connection.to.port)
@@ -97,15 +97,6 @@ function route(connection, exchange, head) {
   exchange.request = newRequest(head, options)
   connection.requests.add(exchange.request)
   return true
-}
-
-// isFramed reports whether the length of a request is told in a way that the next one
-// reads in the same way. Pipy writes the length of a body of HEAD, and not the body.
-function isFramed(head) {
-  var length = head.headers['content-length']
-  var plain = length === undefined || (length.length > 0 && length.length < 16 && length.split('').every(c => c >= '0' && c <= '9'))
-  if (!plain) return false
-  return head.method !== 'HEAD' || (head.headers['transfer-encoding'] === undefined && (length === undefined || length === '0'))
 }
 
 // within finds the route of a request inside the mesh.

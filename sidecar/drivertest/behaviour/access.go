@@ -2,10 +2,12 @@ package behaviour
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
@@ -80,6 +82,7 @@ spec:
 			}
 		}
 	}},
+	{"A request within another", "What a request carries in its body, or goes on with after an upgrade, is no request of its own that nobody has judged.", ofEvery, testHidden},
 	{"A service with two service accounts", "A service whose endpoints have different service accounts is called like any other, and each endpoint is verified by its own name.", ofEvery, func(t *testing.T, w *world) {
 		seen := map[string]bool{}
 		w.eventually(t, func() error {
@@ -104,4 +107,32 @@ spec:
 		w.get(t, "users/web", url, isFrom("lone"))
 		w.denies(t, "users/thief", url)
 	}},
+}
+
+// testHidden sends requests that are allowed, with one in them that is not.
+func testHidden(t *testing.T, w *world) {
+	const hidden = "GET /hidden HTTP/1.1\r\nHost: cart-v1.shop\r\n\r\n"
+	w.get(t, "users/web", cartV1, ok)
+	for _, attack := range []string{
+		"GET /cart HTTP/1.1\r\nHost: cart-v1.shop\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n" + hidden,
+		"GET /cart HTTP/1.1\r\nHost: cart-v1.shop\r\nConnection: Upgrade\r\nUpgrade: other/1\r\n\r\n" + hidden,
+		fmt.Sprintf("HEAD /cart HTTP/1.1\r\nHost: cart-v1.shop\r\nContent-Length: %d\r\n\r\n%s", len(hidden), hidden),
+		fmt.Sprintf("GET /cart HTTP/1.1\r\nHost: cart-v1.shop\r\nContent-Length: %d\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n%s", len(hidden)+5, hidden),
+	} {
+		conn, err := w.pod(t, "users/web").Dial(t.Context(), "tcp", "cart-v1.shop:80")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(2 * time.Second))
+		_, _ = io.WriteString(conn, attack)
+		// How the proxies refuse it is theirs to choose.
+		_, _ = io.Copy(io.Discard, conn)
+		conn.Close()
+		for range 5 {
+			w.get(t, "users/web", cartV1, ok)
+		}
+	}
+	if n := w.apps["shop/cart-v1"].count("/hidden"); n != 0 {
+		t.Errorf("the application was asked %d times for what the client may not ask for", n)
+	}
 }

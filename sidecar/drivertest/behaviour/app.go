@@ -154,8 +154,13 @@ func (a *application) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "broken", broken)
 		return
 	}
-	if r.Header.Get("Upgrade") == "websocket" {
+	switch r.Header.Get("Upgrade") {
+	case "":
+	case "websocket":
 		a.upgrade(w, r)
+		return
+	default:
+		a.tunnel(w, r)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -174,6 +179,27 @@ func (a *application) upgrade(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: %s\r\n\r\n",
 		base64.StdEncoding.EncodeToString(accept[:]))
 	_, _ = io.Copy(conn, buffer)
+}
+
+// tunnel takes up any other protocol, and takes what comes then for requests, as an
+// application does that speaks h2c.
+func (a *application) tunnel(w http.ResponseWriter, r *http.Request) {
+	conn, buffer, err := w.(http.Hijacker).Hijack()
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", r.Header.Get("Upgrade"))
+	for {
+		inner, err := http.ReadRequest(buffer.Reader)
+		if err != nil {
+			return
+		}
+		a.mu.Lock()
+		a.seen[inner.URL.Path]++
+		a.mu.Unlock()
+		fmt.Fprint(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+	}
 }
 
 // rawCodec passes messages on as they are.
