@@ -91,9 +91,7 @@ type place struct {
 func (b *automatonBuilder) classify() error {
 	starts := []rune{0}
 	if b.looksAround {
-		for _, r := range []rune{'\n', '0', 'A', '_', 'a'} {
-			starts = append(starts, r)
-		}
+		starts = append(starts, '\n', '0', 'A', '_', 'a')
 		starts = append(starts, '\n'+1, '9'+1, 'Z'+1, '_'+1, 'z'+1)
 	}
 	var readers []*syntax.Inst

@@ -147,8 +147,7 @@ type span struct {
 }
 
 func TestInboundTracing(t *testing.T) {
-	var w *workload
-	w = startWorkload(t, inboundView(strictInbound()))
+	w := startWorkload(t, inboundView(strictInbound()))
 	collector, err := w.lab.Node().Listen(t.Context(), "tcp", "198.18.0.1:9411")
 	if err != nil {
 		t.Fatal(err)

@@ -127,8 +127,8 @@ func TestOutboundKeepsNothing(t *testing.T) {
 		{"requests on kept connections", 4000, asks("http://10.96.0.1:80/", true, 200)},
 		{"requests on new connections", 1000, asks("http://10.96.0.1:80/", false, 200)},
 		{"requests by HTTP/2 to the server", 2000, asks("http://10.96.0.1:81/", true, 200)},
-		{"requests that are tried again", 1000, asks("http://10.96.0.1:82/", true, 503)},
-		{"requests to nobody", 1000, asks("http://10.96.0.1:83/", true, 503)},
+		{"requests that are tried again", 4000, asks("http://10.96.0.1:82/", true, 503)},
+		{"requests to nobody", 4000, asks("http://10.96.0.1:83/", true, 503)},
 		{"connections", 1000, func() func() error {
 			return func() error {
 				conn, err := s.Dial(context.Background(), "tcp", "10.96.0.1:84")

@@ -88,16 +88,16 @@ func featuresDeclared(s subject) error {
 		}
 	}
 	if again := s.features(); !slices.Equal(declared, again) {
-		errs = append(errs, fmt.Errorf("Features returned %v and then %v", declared, again))
+		errs = append(errs, fmt.Errorf("the method Features returned %v and then %v", declared, again))
 	}
 	for f, words := range s.lacks() {
 		switch {
 		case slices.Contains(declared, f):
-			errs = append(errs, fmt.Errorf("Lacks names %s, which Features declares", f))
+			errs = append(errs, fmt.Errorf("the method Lacks names %s, which Features declares", f))
 		case !slices.Contains(mesh.Features(), f):
-			errs = append(errs, fmt.Errorf("Lacks names %q, which is no feature", f))
+			errs = append(errs, fmt.Errorf("the method Lacks names %q, which is no feature", f))
 		case words == "" || strings.ContainsAny(words, "\n|"):
-			errs = append(errs, fmt.Errorf("Lacks says %q of %s; say in one line what the proxy does in its place", words, f))
+			errs = append(errs, fmt.Errorf("the method Lacks says %q of %s; say in one line what the proxy does in its place", words, f))
 		}
 	}
 	return errors.Join(errs...)

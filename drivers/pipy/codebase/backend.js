@@ -15,7 +15,7 @@ onChange(
     Object.values(backends).forEach(
       function (b) {
         var document = backend(b.name)
-        if (document !== b.document) update(b, document)
+        if (document !== b.document || names['config/settings.json']) update(b, document)
       }
     )
   }

@@ -70,9 +70,13 @@ var watch = pipeline($=>$
 var exchange = pipeline($=>$
   .wait(() => $try.acquired)
   .muxHTTP(
-    () => $try.session,
+    // A number, since Pipy takes an object for another that had its place in memory.
+    () => $try.session.id,
     () => ({ version: $try.session.version, maxIdle: $try.backend.policy.idleTimeout || IDLE, maxHeaderSize: '64k', bufferSize: 0 })
-  ).to(carry)
+  ).to($=>$
+    .onStart(() => new Data)
+    .pipe(carry, () => [$try.session])
+  )
   .replaceMessageStart(start => answered($try, start))
   .replaceData(data => $try.head && !$try.over ? data : undefined)
   .replaceMessageEnd(end => answerEnded($try, end))

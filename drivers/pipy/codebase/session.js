@@ -20,6 +20,9 @@ var CONNECT_TIMEOUT = 5
 
 var $session
 
+// sessions is how many there have been.
+var sessions = 0
+
 // secured are the pipelines that speak mutual TLS, by kind. The roots of a pipeline
 // can't be changed, so they are made anew with each identity; those who are connected
 // go on with what they have.
@@ -41,7 +44,7 @@ onChange(
 // then is noted in endpoint.http1.
 export function newSession(backend, endpoint, kind, onEnd) {
   return {
-    backend, endpoint, kind, connectTimeout: backend.policy.connectTimeout || CONNECT_TIMEOUT, onEnd, user: null,
+    id: ++sessions, backend, endpoint, kind, connectTimeout: backend.policy.connectTimeout || CONNECT_TIMEOUT, onEnd, user: null,
     state: 'new', opened: false, refused: false, failure: '', outbound: null, version: kind === 'http2' ? 2 : 1, uses: 0,
   }
 }
@@ -148,6 +151,16 @@ function secure(kind) {
   return secured[kind]
 }
 
+// isExpected reports whether the certificate has the name. If that can't be told it has
+// not: Pipy would go on after an error.
+function isExpected(session, peer) {
+  try {
+    return peer.subjectAltNames.includes(session.endpoint.serverName)
+  } catch (error) {
+    return false
+  }
+}
+
 // handshake follows a TLS handshake, in which the chain is verified. When it is done the
 // peer's own certificate must have exactly the expected name, or nothing is sent: this
 // is called before anything could be. (A function "verify" would be asked about each
@@ -156,7 +169,7 @@ function secure(kind) {
 function handshake(session, tls) {
   switch (tls.state) {
     case 'connected':
-      if (!tls.peer || !tls.peer.subjectAltNames.includes(session.endpoint.serverName)) {
+      if (!isExpected(session, tls.peer)) {
         refuseTo(session, 'the peer is somebody else')
       } else if (session.state === 'connecting') {
         if (session.kind === 'http2' && tls.protocol !== 'h2') {
