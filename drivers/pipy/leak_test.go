@@ -53,7 +53,7 @@ func TestInboundKeepsNothing(t *testing.T) {
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 				return w.lab.Node().Dial(ctx, "tcp", fmt.Sprintf("%s:%d", storeAddress, port))
 			},
-			TLSClientConfig: configs[alpn], Protocols: new(http.Protocols), DisableKeepAlives: !keep,
+			TLSClientConfig: configs[alpn].Clone(), Protocols: new(http.Protocols), DisableKeepAlives: !keep,
 		}
 		transport.Protocols.SetHTTP1(alpn != "h2")
 		transport.Protocols.SetHTTP2(alpn == "h2")

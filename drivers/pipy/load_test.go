@@ -73,20 +73,6 @@ func TestSplitIsShiftedUnderLoad(t *testing.T) {
 	}
 }
 
-func TestLoadOnly(t *testing.T) {
-	w := newTown()
-	s := startPod(t, w.view())
-	w.service("store", 80, mesh.HTTP, "10.96.0.1", at(s.peer(t, storeName, http.HandlerFunc(tell)), storeName))
-	s.apply(t, w.view())
-	stop := s.load(t, 16, "http://10.96.0.1/")
-	time.Sleep(4 * time.Second)
-	made, failed := stop()
-	t.Logf("%d requests", made)
-	if failed > 0 {
-		t.Errorf("%d of %d requests failed", failed, made)
-	}
-}
-
 // TestOutboundKeepsNothing has the proxy's memory not grow with what has passed.
 func TestOutboundKeepsNothing(t *testing.T) {
 	w := newTown()
