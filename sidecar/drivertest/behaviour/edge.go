@@ -152,7 +152,11 @@ func (w *world) serveOutside(t *testing.T) {
 		io.WriteString(w, "outside")
 	})}
 	go server.Serve(listener)
-	t.Cleanup(func() { server.Close() })
+	t.Cleanup(func() {
+		server.Close()
+		// A server that has not begun to serve yet does not know of it.
+		listener.Close()
+	})
 }
 
 func isOutside(r reply) error {
