@@ -22,6 +22,21 @@ const version = "1.5.18"
 //go:embed template.yaml
 var template string
 
+// openssl keeps Pipy's OpenSSL from handing out session tickets: Pipy cuts off clients
+// that come back with one.
+const openssl = `openssl_conf = pipy
+[pipy]
+ssl_conf = ssl
+[ssl]
+system_default = sessions
+[sessions]
+NumTickets = 0
+Options = -SessionTicket
+`
+
+// opensslFile is where that is in the pod.
+var opensslFile = path.Join(driver.RunDir, "openssl.cnf")
+
 func init() { sidecar.Register(name, Driver{}) }
 
 // Driver implements driver.Driver.
@@ -44,8 +59,9 @@ func (Driver) Patch(ctx context.Context) error {
 		// There is no admin port: whoever reaches it, as the application does, can make
 		// Pipy run other scripts.
 		Command: []string{
-			"pipy", "--no-reload", "--no-graph", "--log-level=" + logLevel(inj.Sidecar.LogLevel), path.Join(repo, mainFile),
+			"env", "OPENSSL_CONF=" + opensslFile, "pipy", "--no-reload", "--no-graph", "--log-level=" + logLevel(inj.Sidecar.LogLevel), path.Join(repo, mainFile),
 		},
+		Files: []agentspec.File{{Path: opensslFile, Content: openssl}},
 		Mirror: &agentspec.Mirror{
 			URL: fmt.Sprintf("https://${%s}:%d/repo/${%s}/", agentspec.EnvController, repoPort(inj), agentspec.EnvPodUID),
 			Dir: repo, Live: liveDir,

@@ -34,9 +34,13 @@ func TestAgentSpec(t *testing.T) {
 					}
 				}
 			}
+			if len(got.Files) != 1 || got.Files[0].Path != "/run/outrigger/openssl.cnf" || !strings.Contains(got.Files[0].Content, "NumTickets = 0") {
+				t.Errorf("the files are %+v, want OpenSSL's without session tickets", got.Files)
+			}
+			got.Files = nil
 			if diff := cmp.Diff(agentspec.Spec{
 				Command: []string{
-					"pipy", "--no-reload", "--no-graph", "--log-level=" + want, "/run/outrigger/repo/main.js",
+					"env", "OPENSSL_CONF=/run/outrigger/openssl.cnf", "pipy", "--no-reload", "--no-graph", "--log-level=" + want, "/run/outrigger/repo/main.js",
 				},
 				Mirror: &agentspec.Mirror{
 					URL: "https://${OUTRIGGER_CONTROLLER}:6060/repo/${POD_UID}/", Dir: "/run/outrigger/repo", Live: "config/",

@@ -95,6 +95,13 @@ var edge = []Row{
 		if err := w.enter(t, address, ingressTLS(), 0); err != nil {
 			t.Errorf("without a certificate: %v", err)
 		}
+		again := ingressTLS(gateway)
+		again.ClientSessionCache = tls.NewLRUClientSessionCache(0)
+		for range 3 {
+			if err := w.enter(t, address, again, http.StatusOK); err != nil {
+				t.Errorf("by a client that resumes sessions: %v", err)
+			}
+		}
 	}},
 	{"Ingress without a client certificate", "With skipClientCertValidation TLS is enough, from the source addresses.", ofServer(mesh.FeatureIngressTLS), func(t *testing.T, w *world) {
 		address := net.JoinHostPort(w.pod(t, "shop/cart-v1").Addresses()[0].String(), "8080")
