@@ -122,7 +122,9 @@ func diagUser(b []byte) (int, error) {
 // lookForUser is askForUser by the kernel's whole list, for machines that answer no
 // questions. With many connections it takes its time.
 func lookForUser(local, remote netip.AddrPort) (int, error) {
-	for _, table := range []string{"/proc/self/net/tcp", "/proc/self/net/tcp6"} {
+	// The list of the thread, not of the process, which means its first thread: that one
+	// may be in another network.
+	for _, table := range []string{"/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"} {
 		file, err := os.Open(table)
 		if err != nil {
 			continue
