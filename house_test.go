@@ -61,15 +61,17 @@ var rooms = []room{
 		"a template sees what its driver sees, nothing of the mesh"},
 	{"sidecar/limit", "",
 		"it knows connections and nothing of who they are"},
-	{"sidecar/xds", "health mesh sidecar/driver sidecar/limit github.com/envoyproxy/go-control-plane/... google.golang.org/genproto/googleapis/rpc/... google.golang.org/grpc/... google.golang.org/protobuf/...",
+	{"sidecar/xds", "health mesh sidecar/delivery sidecar/driver sidecar/limit github.com/envoyproxy/go-control-plane/... google.golang.org/genproto/googleapis/rpc/... google.golang.org/grpc/... google.golang.org/protobuf/...",
 		"a delivery kit owns a socket and knows no proxy's configuration"},
+	{"sidecar/delivery", "health mesh sidecar/driver",
+		"what all kits have in common knows no protocol of any"},
 	{"sidecar/mirror", "mesh",
 		"the agent in every pod speaks it too: small, and it knows neither who asks nor what is in a file"},
 	{"sidecar/program", "mesh sidecar/driver",
 		"it helps any driver to meet its proxy's program, and knows none"},
 	{"sidecar/pcre", "",
 		"it is about expressions, whatever they are for"},
-	{"sidecar/repo", "health mesh sidecar/driver sidecar/limit sidecar/mirror github.com/coder/websocket golang.org/x/sync/...",
+	{"sidecar/repo", "health mesh sidecar/delivery sidecar/driver sidecar/limit sidecar/mirror github.com/coder/websocket golang.org/x/sync/...",
 		"a delivery kit owns a socket and knows no proxy's configuration"},
 	{"sidecar/drivertest/behaviour", "health internal/identity/issuer internal/lab internal/localmesh mesh sidecar sidecar/driver github.com/coder/websocket github.com/envoyproxy/go-control-plane/... google.golang.org/genproto/googleapis/rpc/... google.golang.org/grpc/... k8s.io/api/core/v1",
 		"it asks a running mesh by requests, as its users do; a vendor's program and proxy are parts of that mesh"},
@@ -172,7 +174,7 @@ var rooms = []room{
 }
 
 // public is what drivers may import of this module, and the types of pods.
-const public = "apis/... certificate health mesh sidecar sidecar/agentspec sidecar/driver sidecar/mirror sidecar/pcre sidecar/podtemplate sidecar/program sidecar/repo sidecar/xds k8s.io/api/core/v1 "
+const public = "apis/... certificate health mesh sidecar sidecar/agentspec sidecar/delivery sidecar/driver sidecar/mirror sidecar/pcre sidecar/podtemplate sidecar/program sidecar/repo sidecar/xds k8s.io/api/core/v1 "
 
 // listed is what is needed of the output of go list.
 type listed struct {

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/delivery"
 )
 
 // objects returns the objects of the user's that a resource came of: the service whose
@@ -16,14 +17,10 @@ func objects(view *mesh.View, typeURL, name string) []mesh.ObjectRef {
 		}
 	}
 	if d, ok := view.Outbound.Destinations.Get(name); ok {
-		return []mesh.ObjectRef{serviceRef(d.Service)}
+		return []mesh.ObjectRef{delivery.ServiceObject(d.Service)}
 	}
 	if b, ok := view.Outbound.Backends.Get(name); ok {
-		return []mesh.ObjectRef{serviceRef(b.Service)}
+		return []mesh.ObjectRef{delivery.ServiceObject(b.Service)}
 	}
-	return []mesh.ObjectRef{{APIVersion: "v1", Kind: "Pod", Namespace: view.Proxy.Namespace, Name: view.Proxy.Name.Name}}
-}
-
-func serviceRef(p mesh.ServicePort) mesh.ObjectRef {
-	return mesh.ObjectRef{APIVersion: "v1", Kind: "Service", Namespace: p.Namespace, Name: p.Name.Name}
+	return []mesh.ObjectRef{delivery.PodObject(view.Proxy)}
 }

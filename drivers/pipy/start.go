@@ -6,6 +6,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/health"
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/delivery"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 	"github.com/outrigger-mesh/outrigger/sidecar/repo"
 )
@@ -35,19 +36,15 @@ func objects(view *mesh.View, file string) []mesh.ObjectRef {
 	case strings.HasPrefix(file, destinationsDir):
 		for part, d := range view.Outbound.Destinations.All() {
 			if documentName(destinationsDir, part) == file {
-				return []mesh.ObjectRef{serviceRef(d.Service)}
+				return []mesh.ObjectRef{delivery.ServiceObject(d.Service)}
 			}
 		}
 	case strings.HasPrefix(file, backendsDir):
 		for part, b := range view.Outbound.Backends.All() {
 			if documentName(backendsDir, part) == file {
-				return []mesh.ObjectRef{serviceRef(b.Service)}
+				return []mesh.ObjectRef{delivery.ServiceObject(b.Service)}
 			}
 		}
 	}
-	return []mesh.ObjectRef{{APIVersion: "v1", Kind: "Pod", Namespace: view.Proxy.Namespace, Name: view.Proxy.Name.Name}}
-}
-
-func serviceRef(p mesh.ServicePort) mesh.ObjectRef {
-	return mesh.ObjectRef{APIVersion: "v1", Kind: "Service", Namespace: p.Namespace, Name: p.Name.Name}
+	return []mesh.ObjectRef{delivery.PodObject(view.Proxy)}
 }

@@ -364,23 +364,6 @@ func (endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestPace has requests come faster than anybody has reason to send them.
-func TestPace(t *testing.T) {
-	now := time.Now()
-	var b bucket
-	for i := range requestsAtOnce {
-		if wait := b.take(now); wait > 0 {
-			t.Fatalf("request %d waits %s", i, wait)
-		}
-	}
-	if wait := b.take(now); wait <= 0 || wait > 2*time.Second/requestsSecond {
-		t.Errorf("one too many waits %s", wait)
-	}
-	if wait := b.take(now.Add(time.Hour)); wait > 0 {
-		t.Errorf("an hour later one waits %s", wait)
-	}
-}
-
 // TestShutdown ends the controller: who waits is answered, and nobody is held.
 func TestShutdown(t *testing.T) {
 	c := newCore(t)

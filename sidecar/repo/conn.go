@@ -1,12 +1,12 @@
 package repo
 
 import (
-	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/sidecar/delivery"
 	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 )
 
@@ -40,7 +40,7 @@ func (c *conn) settle(s *session, notAfter time.Time) {
 		stranger.Settle()
 	}
 	left := time.Until(notAfter)
-	c.session, c.until = s, time.Now().Add(lifetime(left))
+	c.session, c.until = s, time.Now().Add(delivery.Lifetime(left))
 	c.expiry = time.AfterFunc(left, func() { _ = c.Close() })
 }
 
@@ -64,18 +64,4 @@ func (c *conn) Close() error {
 		c.server.leave(session, c)
 	}
 	return c.Conn.Close()
-}
-
-// lifetime returns how long a connection may last whose certificate has that long to
-// live: less by a part of it that is random, so that not all proxies come back at once.
-func lifetime(left time.Duration) time.Duration {
-	const (
-		part    = 10
-		longest = 10 * time.Minute
-	)
-	margin := min(left/part, longest)
-	if margin <= 0 {
-		return 0
-	}
-	return left - margin - rand.N(margin)
 }

@@ -3,11 +3,11 @@ package repo
 import (
 	"encoding/json"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/delivery"
 )
 
 // sessionPage is what a debug page shows of a proxy.
@@ -29,6 +29,9 @@ type sessionPage struct {
 	Refused string `json:"refused,omitempty"`
 }
 
+// Names is for delivery.Debug.
+func (p sessionPage) Names() (pod, uid string) { return p.Proxy, p.UID }
+
 func (s *session) page() sessionPage {
 	set, version, _ := s.feed.Current()
 	p := sessionPage{UID: s.peer.ProxyUID, Identity: s.peer.Identity, Since: s.began, Version: version, Files: set.Len()}
@@ -49,46 +52,23 @@ func (s *session) page() sessionPage {
 // ?proxy=UID one of the files of that proxy, connected or not. No file holds a secret: a
 // View does not. It answers GET with JSON.
 func (s *Server) Debug() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			w.Header().Set("Allow", "GET, HEAD")
-			http.Error(w, "only GET is answered", http.StatusMethodNotAllowed)
-			return
+	connected := func() []sessionPage {
+		pages := []sessionPage{}
+		for _, session := range s.each() {
+			pages = append(pages, session.page())
 		}
-		var page any
-		if uid := r.URL.Query().Get("proxy"); uid != "" {
-			view, ok := s.ctrl.MeshCatalog.View(uid)
-			if !ok || !strings.EqualFold(view.Proxy.Class, s.class()) {
-				http.Error(w, "no proxy of this class has that UID", http.StatusNotFound)
-				return
-			}
-			set, err := s.files(view)
-			if err != nil {
-				http.Error(w, err.Error(), http.StatusInternalServerError)
-				return
-			}
-			files := make(map[string]any)
-			for name, file := range set.All() {
-				files[name] = readable(file.Text)
-			}
-			page = files
-		} else {
-			pages := []sessionPage{}
-			for _, session := range s.each() {
-				pages = append(pages, session.page())
-			}
-			slices.SortFunc(pages, func(a, b sessionPage) int {
-				return slices.Compare([]string{a.Proxy, a.UID}, []string{b.Proxy, b.UID})
-			})
-			page = pages
-		}
-		content, err := json.MarshalIndent(page, "", "  ")
+		return pages
+	}
+	return delivery.Debug(s.ctrl, connected, func(view *mesh.View) (any, error) {
+		set, err := s.files(view)
 		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
+			return nil, err
 		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(append(content, '\n'))
+		files := make(map[string]any)
+		for name, file := range set.All() {
+			files[name] = readable(file.Text)
+		}
+		return files, nil
 	})
 }
 

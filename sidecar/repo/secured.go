@@ -12,24 +12,6 @@ import (
 // http1 is the only protocol that is served: a long poll of HTTP/2 costs more memory.
 const http1 = "http/1.1"
 
-// serverTLS returns the configuration for HTTP/1.1.
-func serverTLS(config *tls.Config) *tls.Config {
-	config.NextProtos = []string{http1}
-	config.SessionTicketsDisabled = true
-	if choose := config.GetConfigForClient; choose != nil {
-		config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-			chosen, err := choose(hello)
-			if err != nil || chosen == nil || slices.Equal(chosen.NextProtos, config.NextProtos) {
-				return chosen, err
-			}
-			chosen = chosen.Clone()
-			chosen.NextProtos, chosen.SessionTicketsDisabled = config.NextProtos, true
-			return chosen, nil
-		}
-	}
-	return config
-}
-
 // listening is a listener of secured connections.
 type listening struct {
 	net.Listener

@@ -130,7 +130,7 @@ func mirrors(r *http.Request) bool {
 // reports whether the request is still there.
 func (s *session) pace(ctx context.Context) bool {
 	s.mu.Lock()
-	wait := s.bucket.take(time.Now())
+	wait := s.bucket.Take(time.Now())
 	s.mu.Unlock()
 	if wait <= 0 {
 		return true
@@ -143,23 +143,6 @@ func (s *session) pace(ctx context.Context) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-// bucket limits a rate. The zero bucket is full.
-type bucket struct {
-	// taken is how many are taken that have not come back yet.
-	taken float64
-	last  time.Time
-}
-
-// take returns how long to wait.
-func (b *bucket) take(now time.Time) time.Duration {
-	if !b.last.IsZero() {
-		b.taken = max(b.taken-now.Sub(b.last).Seconds()*requestsSecond, 0)
-	}
-	b.taken++
-	b.last = now
-	return time.Duration((b.taken - requestsAtOnce) / requestsSecond * float64(time.Second))
 }
 
 // shortened returns the beginning of what a stranger has sent, for a log.

@@ -2,6 +2,7 @@ package repo
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,13 +10,13 @@ import (
 	"net/http"
 	"net/netip"
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/health"
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/delivery"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
@@ -68,24 +69,19 @@ type Server struct {
 // options lack something.
 func New(options Options) (*Server, error) {
 	ctrl := options.Controller
-	switch {
-	case ctrl == nil || ctrl.MeshCatalog == nil || ctrl.MsgBroker == nil || ctrl.CertManager == nil || ctrl.Proxies == nil || ctrl.Configurator == nil:
-		return nil, errors.New("repo: the ControllerContext lacks one of Configurator, MeshCatalog, MsgBroker, CertManager and Proxies")
-	case options.Translate == nil && options.Translator == nil:
+	if err := delivery.Complete(ctrl); err != nil {
+		return nil, fmt.Errorf("repo: %w", err)
+	}
+	if options.Translate == nil && options.Translator == nil {
 		return nil, errors.New("repo: the options lack Translate or Translator")
 	}
 	s := &Server{
-		options: options, ctrl: ctrl, log: ctrl.Log, grace: graceTime,
+		options: options, ctrl: ctrl, log: ctrl.Log, ready: delivery.Ready(ctrl.MeshCatalog), grace: graceTime,
 		strangers: limit.NewCounter[netip.Addr](mostStrangers, strangersEach), sessions: make(map[string]*session),
 	}
 	s.stale.filled.L = &s.stale.mu
 	if s.log == nil {
 		s.log = slog.Default()
-	}
-	// A catalog that is empty at first says when it is not; proxies would take what it
-	// has before for the whole.
-	if catalog, ok := ctrl.MeshCatalog.(interface{ Ready() <-chan struct{} }); ok {
-		s.ready = catalog.Ready()
 	}
 	return s, nil
 }
@@ -146,7 +142,8 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		}
 	})
 	s.serving.Store(true)
-	err := server.Serve(&listening{listener, s, serverTLS(s.ctrl.CertManager.RepositoryTLS())})
+	config := delivery.Speak(s.ctrl.CertManager.RepositoryTLS(), http1, func(c *tls.Config) { c.SessionTicketsDisabled = true })
+	err := server.Serve(&listening{listener, s, config})
 	s.serving.Store(false)
 	ended := ctx.Err() != nil
 	cancel()
@@ -185,23 +182,10 @@ func (s *Server) files(view *mesh.View) (mirror.Set, error) {
 	return mirror.NewSet(files...), nil
 }
 
-// class returns the class that is served.
-func (s *Server) class() string {
-	if s.ctrl.SidecarClass != "" {
-		return s.ctrl.SidecarClass
-	}
-	return s.ctrl.Configurator.GetSidecarClass()
-}
-
 // check returns an error unless the View is that of the peer, and of a proxy of ours.
 func (s *Server) check(peer driver.Peer, view *mesh.View) error {
-	switch p, class := view.Proxy, s.class(); {
-	case p.UID != peer.ProxyUID:
-		return denied("the proxy is that of pod UID %q, and its certificate of %q", p.UID, peer.ProxyUID)
-	case p.Identity != peer.Identity:
-		return denied("pod %s is %s, and the proxy's certificate says %s", p.Name, p.Identity, peer.Identity)
-	case !strings.EqualFold(p.Class, class):
-		return denied("pod %s has a sidecar of class %q, and this port serves class %q", p.Name, p.Class, class)
+	if err := delivery.Admit(s.ctrl, peer, view); err != nil {
+		return denied("%s", err)
 	}
 	return nil
 }

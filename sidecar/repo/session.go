@@ -13,6 +13,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
@@ -50,12 +51,15 @@ type session struct {
 	acked    string
 	good     mirror.Set
 	rejected mirror.Status
-	bucket   bucket
+	bucket   limit.Bucket
 	stock    stock
 }
 
 func newSession(server *Server, peer driver.Peer) *session {
-	s := &session{server: server, peer: peer, began: time.Now(), opened: make(chan struct{})}
+	s := &session{
+		server: server, peer: peer, began: time.Now(), opened: make(chan struct{}),
+		bucket: limit.Bucket{PerSecond: requestsSecond, AtOnce: requestsAtOnce},
+	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.feed.Acked, s.feed.Rejected = s.ack, s.reject
 	s.feed.Sent = func(version string, files, bytes int) { s.conn.Sent(version, files, bytes) }

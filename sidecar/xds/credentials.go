@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/credentials"
 
+	"github.com/outrigger-mesh/outrigger/sidecar/delivery"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 )
@@ -58,18 +59,7 @@ type authInfo struct {
 const http2 = "h2"
 
 func newCredentials(config *tls.Config) serverCredentials {
-	config.NextProtos = []string{http2}
-	if choose := config.GetConfigForClient; choose != nil {
-		config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-			chosen, err := choose(hello)
-			if err != nil || chosen == nil || slices.Contains(chosen.NextProtos, http2) {
-				return chosen, err
-			}
-			chosen = chosen.Clone()
-			chosen.NextProtos = []string{http2}
-			return chosen, nil
-		}
-	}
+	config = delivery.Speak(config, http2, nil)
 	return serverCredentials{credentials.NewTLS(config), &connections{of: make(map[string][]net.Conn)}}
 }
 

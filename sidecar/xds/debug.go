@@ -5,12 +5,12 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/delivery"
 )
 
 // Log returns the logger that the Server uses.
@@ -50,6 +50,9 @@ type typePage struct {
 	// Awaited are names that it is expected to ask for.
 	Awaited int `json:"awaited,omitempty"`
 }
+
+// Names is for delivery.Debug.
+func (p streamPage) Names() (pod, uid string) { return p.Proxy, p.UID }
 
 func (s *stream) page() streamPage {
 	s.mu.Lock()
@@ -96,37 +99,15 @@ func (s *stream) page() streamPage {
 // ?proxy=UID one of the resources of that proxy, connected or not, with nothing that is
 // secret. It answers GET with JSON.
 func (s *Server) Debug() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			w.Header().Set("Allow", "GET, HEAD")
-			http.Error(w, "only GET is answered", http.StatusMethodNotAllowed)
-			return
+	connected := func() []streamPage {
+		pages := []streamPage{}
+		for _, stream := range s.each() {
+			pages = append(pages, stream.page())
 		}
-		var page any
-		if uid := r.URL.Query().Get("proxy"); uid != "" {
-			view, ok := s.ctrl.MeshCatalog.View(uid)
-			if !ok || !strings.EqualFold(view.Proxy.Class, s.class()) {
-				http.Error(w, "no proxy of this class has that UID", http.StatusNotFound)
-				return
-			}
-			page = s.resources(s.options.Translate(view))
-		} else {
-			pages := []streamPage{}
-			for _, stream := range s.each() {
-				pages = append(pages, stream.page())
-			}
-			slices.SortFunc(pages, func(a, b streamPage) int {
-				return slices.Compare([]string{a.Proxy, a.UID}, []string{b.Proxy, b.UID})
-			})
-			page = pages
-		}
-		content, err := json.MarshalIndent(page, "", "  ")
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(append(content, '\n'))
+		return pages
+	}
+	return delivery.Debug(s.ctrl, connected, func(view *mesh.View) (any, error) {
+		return s.resources(s.options.Translate(view)), nil
 	})
 }
 

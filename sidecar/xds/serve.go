@@ -3,7 +3,6 @@ package xds
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"net"
 	"net/netip"
 	"time"
@@ -14,7 +13,9 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/outrigger-mesh/outrigger/sidecar/delivery"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 )
 
 // service is the aggregated discovery service.
@@ -53,7 +54,7 @@ func (s *Server) stream(ss grpc.ServerStream, world bool, receive func() (reques
 	if err != nil {
 		return status.Error(codes.PermissionDenied, err.Error())
 	}
-	expiry := time.NewTimer(lifetime(time.Until(who.NotAfter)))
+	expiry := time.NewTimer(delivery.Lifetime(time.Until(who.NotAfter)))
 	defer expiry.Stop()
 	requests, failed := s.reader(ctx, receive)
 	first, err := s.first(ctx, requests, failed)
@@ -115,14 +116,14 @@ func (s *Server) reader(ctx context.Context, receive func() (request, error)) (<
 				failed <- status.Error(codes.Internal, "the request could not be read")
 			}
 		}()
-		bucket := bucket{tokens: requestsAtOnce, last: time.Now()}
+		bucket := limit.Bucket{PerSecond: requestsPerSecond, AtOnce: requestsAtOnce}
 		for {
 			r, err := receive()
 			if err != nil {
 				failed <- err
 				return
 			}
-			if wait := bucket.take(time.Now()); wait > 0 {
+			if wait := bucket.Take(time.Now()); wait > 0 {
 				timer := time.NewTimer(wait)
 				select {
 				case <-timer.C:
@@ -139,36 +140,6 @@ func (s *Server) reader(ctx context.Context, receive func() (request, error)) (<
 		}
 	}()
 	return requests, failed
-}
-
-// bucket limits a rate.
-type bucket struct {
-	tokens float64
-	last   time.Time
-}
-
-// take returns how long to wait.
-func (b *bucket) take(now time.Time) time.Duration {
-	b.tokens = min(b.tokens+now.Sub(b.last).Seconds()*requestsPerSecond, requestsAtOnce) - 1
-	b.last = now
-	if b.tokens >= 0 {
-		return 0
-	}
-	return time.Duration(-b.tokens / requestsPerSecond * float64(time.Second))
-}
-
-// lifetime returns how long a stream may last whose certificate has that long to live:
-// less by a part of it that is random, so that not all proxies come back at once.
-func lifetime(left time.Duration) time.Duration {
-	const (
-		part    = 10
-		longest = 10 * time.Minute
-	)
-	margin := min(left/part, longest)
-	if margin <= 0 {
-		return 0
-	}
-	return left - margin - rand.N(margin)
 }
 
 // first returns the first request.

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/health"
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/delivery"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 )
@@ -66,26 +66,21 @@ type Server struct {
 // options lack something.
 func New(options Options) (*Server, error) {
 	ctrl := options.Controller
-	switch {
-	case ctrl == nil || ctrl.MeshCatalog == nil || ctrl.MsgBroker == nil || ctrl.CertManager == nil || ctrl.Proxies == nil || ctrl.Configurator == nil:
-		return nil, errors.New("xds: the ControllerContext lacks one of Configurator, MeshCatalog, MsgBroker, CertManager and Proxies")
-	case options.Translate == nil || len(options.Types) == 0:
+	if err := delivery.Complete(ctrl); err != nil {
+		return nil, fmt.Errorf("xds: %w", err)
+	}
+	if options.Translate == nil || len(options.Types) == 0 {
 		return nil, errors.New("xds: the options lack Types or Translate")
 	}
 	if options.Patience == 0 {
 		options.Patience = 5 * time.Second
 	}
 	s := &Server{
-		options: options, ctrl: ctrl, log: ctrl.Log,
+		options: options, ctrl: ctrl, log: ctrl.Log, ready: delivery.Ready(ctrl.MeshCatalog),
 		ending: make(chan struct{}), sendWithin: time.Minute, streams: make(map[string][]*stream),
 	}
 	if s.log == nil {
 		s.log = slog.Default()
-	}
-	// A catalog that is empty at first says when it is not; proxies would take what it
-	// has before for the whole.
-	if catalog, ok := ctrl.MeshCatalog.(interface{ Ready() <-chan struct{} }); ok {
-		s.ready = catalog.Ready()
 	}
 	return s, nil
 }
@@ -269,23 +264,10 @@ func (s *Server) leave(gone *stream) {
 	}
 }
 
-// class returns the class that is served.
-func (s *Server) class() string {
-	if s.ctrl.SidecarClass != "" {
-		return s.ctrl.SidecarClass
-	}
-	return s.ctrl.Configurator.GetSidecarClass()
-}
-
 // check returns an error unless the View is that of the peer, and of a proxy of ours.
 func (s *Server) check(peer driver.Peer, view *mesh.View) error {
-	switch p, class := view.Proxy, s.class(); {
-	case p.UID != peer.ProxyUID:
-		return status.Errorf(codes.PermissionDenied, "the proxy is that of pod UID %q, and its certificate of %q", p.UID, peer.ProxyUID)
-	case p.Identity != peer.Identity:
-		return status.Errorf(codes.PermissionDenied, "pod %s is %s, and the proxy's certificate says %s", p.Name, p.Identity, peer.Identity)
-	case !strings.EqualFold(p.Class, class):
-		return status.Errorf(codes.PermissionDenied, "pod %s has a sidecar of class %q, and this port serves class %q", p.Name, p.Class, class)
+	if err := delivery.Admit(s.ctrl, peer, view); err != nil {
+		return status.Error(codes.PermissionDenied, err.Error())
 	}
 	return nil
 }

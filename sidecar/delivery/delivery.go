@@ -1,0 +1,218 @@
+// Package delivery is what the delivery kits, sidecar/xds and sidecar/repo, have in
+// common: who is served, for how long, and how a driver's Start and debug page are made
+// of a kit's server.
+package delivery
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/outrigger-mesh/outrigger/health"
+	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+)
+
+// Complete returns an error unless the ControllerContext has all that a kit needs.
+func Complete(ctrl *driver.ControllerContext) error {
+	if ctrl == nil || ctrl.MeshCatalog == nil || ctrl.MsgBroker == nil || ctrl.CertManager == nil || ctrl.Proxies == nil || ctrl.Configurator == nil {
+		return errors.New("the ControllerContext lacks one of Configurator, MeshCatalog, MsgBroker, CertManager and Proxies")
+	}
+	return nil
+}
+
+// Ready returns a channel that is closed when there is the first whole Snapshot, or nil
+// if that is so. A catalog that is empty at first says when it is not; proxies would take
+// what it has before for the whole.
+func Ready(catalog driver.MeshCataloger) <-chan struct{} {
+	if catalog, ok := catalog.(interface{ Ready() <-chan struct{} }); ok {
+		return catalog.Ready()
+	}
+	return nil
+}
+
+// Class returns the class that is served.
+func Class(ctrl *driver.ControllerContext) string {
+	if ctrl.SidecarClass != "" {
+		return ctrl.SidecarClass
+	}
+	return ctrl.Configurator.GetSidecarClass()
+}
+
+// Admit returns an error unless the View is that of the peer, and of a proxy of the class
+// that is served.
+func Admit(ctrl *driver.ControllerContext, peer driver.Peer, view *mesh.View) error {
+	switch p, class := view.Proxy, Class(ctrl); {
+	case p.UID != peer.ProxyUID:
+		return fmt.Errorf("the proxy is that of pod UID %q, and its certificate of %q", p.UID, peer.ProxyUID)
+	case p.Identity != peer.Identity:
+		return fmt.Errorf("pod %s is %s, and the proxy's certificate says %s", p.Name, p.Identity, peer.Identity)
+	case !strings.EqualFold(p.Class, class):
+		return fmt.Errorf("pod %s has a sidecar of class %q, and this port serves class %q", p.Name, p.Class, class)
+	}
+	return nil
+}
+
+// Lifetime returns how long a connection may last whose certificate has that long to
+// live: less by a part of it that is random, so that not all proxies come back at once.
+func Lifetime(left time.Duration) time.Duration {
+	const (
+		part    = 10
+		longest = 10 * time.Minute
+	)
+	margin := min(left/part, longest)
+	if margin <= 0 {
+		return 0
+	}
+	return left - margin - rand.N(margin)
+}
+
+// Speak makes a configuration, which is changed, and those that it chooses by client
+// offer one application protocol only. Each is given to the function as well, if there
+// is one.
+func Speak(config *tls.Config, protocol string, also func(*tls.Config)) *tls.Config {
+	set := func(config *tls.Config) {
+		config.NextProtos = []string{protocol}
+		if also != nil {
+			also(config)
+		}
+	}
+	set(config)
+	if choose := config.GetConfigForClient; choose != nil {
+		config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			chosen, err := choose(hello)
+			if err != nil || chosen == nil {
+				return chosen, err
+			}
+			chosen = chosen.Clone()
+			set(chosen)
+			return chosen, nil
+		}
+	}
+	return config
+}
+
+// Service is how what a driver serves is known, for Start.
+type Service struct {
+	// Name is the driver's, and what errors begin with.
+	Name string
+	// Port is what is listened on if the ControllerContext has no port.
+	Port uint32
+	// DebugPath is the whole path of the page that shows what is served.
+	DebugPath string
+}
+
+// Server is that of a kit.
+type Server interface {
+	// Serve serves on the listener until ctx ends, and closes it.
+	Serve(ctx context.Context, listener net.Listener) error
+	// Probes returns the health of the Server.
+	Probes(id string) health.Probes
+	// Debug returns a page of what is served.
+	Debug() http.Handler
+	// Log returns the logger that the Server uses.
+	Log() *slog.Logger
+}
+
+// Start is the whole of a driver's Start: it serves on the port of the ControllerContext
+// that ctx carries until ctx ends, with the server that the function makes of it, and
+// shows the debug page. If serving fails the controller is ended by its CancelFunc. It
+// returns an error if the port can't be listened on or the context lacks something.
+func Start[S Server](ctx context.Context, service Service, open func(*driver.ControllerContext) (S, error)) (health.Probes, error) {
+	ctrl, err := driver.ControllerFrom(ctx)
+	if err != nil {
+		return nil, err
+	}
+	server, err := open(ctrl)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", service.Name, err)
+	}
+	port := cmp.Or(ctrl.ProxyServerPort, service.Port)
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(ctrl.BindAddress, strconv.FormatUint(uint64(port), 10)))
+	if err != nil {
+		return nil, fmt.Errorf("%s: listening for proxies: %w; sidecarDrivers of the MeshConfig can name another proxyServerPort", service.Name, err)
+	}
+	if ctrl.DebugHandlers == nil {
+		ctrl.DebugHandlers = make(map[string]http.Handler)
+	}
+	ctrl.DebugHandlers[service.DebugPath] = server.Debug()
+	go func() {
+		if err := server.Serve(ctx, listener); err != nil {
+			server.Log().Error("the delivery of configuration has ended", "error", err)
+			if ctrl.CancelFunc != nil {
+				ctrl.CancelFunc()
+			}
+		}
+	}()
+	return server.Probes(service.Name), nil
+}
+
+// Page is what a debug page shows of one proxy, known to sort by its pod and UID.
+type Page interface {
+	// Names returns the pod's name and UID.
+	Names() (pod, uid string)
+}
+
+// Debug returns a page of the proxies that are connected, which connected returns in any
+// order; with ?proxy=UID it is of what that proxy gets, connected or not. It answers GET
+// with JSON.
+func Debug[P Page](ctrl *driver.ControllerContext, connected func() []P, gets func(*mesh.View) (any, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD")
+			http.Error(w, "only GET is answered", http.StatusMethodNotAllowed)
+			return
+		}
+		var page any
+		if uid := r.URL.Query().Get("proxy"); uid != "" {
+			view, ok := ctrl.MeshCatalog.View(uid)
+			if !ok || !strings.EqualFold(view.Proxy.Class, Class(ctrl)) {
+				http.Error(w, "no proxy of this class has that UID", http.StatusNotFound)
+				return
+			}
+			var err error
+			if page, err = gets(view); err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
+		} else {
+			pages := connected()
+			slices.SortFunc(pages, func(a, b P) int {
+				pod, uid := a.Names()
+				otherPod, otherUID := b.Names()
+				return cmp.Or(cmp.Compare(pod, otherPod), cmp.Compare(uid, otherUID))
+			})
+			page = pages
+		}
+		content, err := json.MarshalIndent(page, "", "  ")
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(append(content, '\n'))
+	})
+}
+
+// ServiceObject and PodObject return the objects of the user's that parts of a
+// configuration came of, for the options of a kit.
+func ServiceObject(port mesh.ServicePort) mesh.ObjectRef {
+	return mesh.ObjectRef{APIVersion: "v1", Kind: "Service", Namespace: port.Namespace, Name: port.Name.Name}
+}
+
+// PodObject is ServiceObject for the proxy's own pod, of parts that are made of many
+// objects.
+func PodObject(proxy *mesh.Proxy) mesh.ObjectRef {
+	return mesh.ObjectRef{APIVersion: "v1", Kind: "Pod", Namespace: proxy.Namespace, Name: proxy.Name.Name}
+}
