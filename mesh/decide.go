@@ -53,7 +53,7 @@ func (a Access) Decide(peer Identity, r *Request) Decision {
 		return Decision{Allowed: true, Reason: AllowedToAnyone}
 	}
 	for _, rule := range a.Rules {
-		if rule.Names(peer) && matchesAny(rule.Requests, r) {
+		if rule.Names(peer) && permitsAny(rule.Requests, r) {
 			return Decision{Allowed: true, Reason: AllowedByRule, Rule: rule.Name}
 		}
 	}
@@ -62,6 +62,10 @@ func (a Access) Decide(peer Identity, r *Request) Decision {
 
 // Names reports whether the peer is one of the sources.
 func (p Permission) Names(peer Identity) bool { return slices.Contains(p.Sources, peer) }
+
+func permitsAny(matches []HTTPMatch, r *Request) bool {
+	return slices.ContainsFunc(matches, func(m HTTPMatch) bool { return m.Permits(r) })
+}
 
 func matchesAny(matches []HTTPMatch, r *Request) bool {
 	return slices.ContainsFunc(matches, func(m HTTPMatch) bool { return m.Matches(r) })
@@ -119,7 +123,7 @@ func (in *Inbound) Decide(a Arrival) Decision {
 		}
 	}
 	for _, rule := range port.Ingress {
-		if rule.Admits(a) && matchesAny(rule.Requests, a.Request) {
+		if rule.Admits(a) && permitsAny(rule.Requests, a.Request) {
 			return Decision{Allowed: true, Reason: AllowedByIngress, Rule: rule.Name}
 		}
 	}
@@ -223,7 +227,7 @@ func (e *Egress) Decide(d Departure) Decision {
 		host, found := port.HostOf(d)
 		switch {
 		case !found:
-		case matchesAny(host.Matches, port.request(d)):
+		case host.Allows(port.RequestOf(d), d.To.Addr()):
 			return Decision{Allowed: true, Reason: AllowedByRule, Rule: host.Host}
 		default:
 			return Decision{Reason: RequestRefused, Rule: host.Host}
@@ -257,8 +261,16 @@ func (p EgressRoutes) HostOf(d Departure) (EgressHost, bool) {
 	return p.Hosts[best], true
 }
 
-// request is what the matches of a host are asked about.
-func (p EgressRoutes) request(d Departure) *Request {
+// Allows reports whether a request, or a connection if r is nil, to the host may pass that
+// the application made to the address.
+func (h EgressHost) Allows(r *Request, address netip.Addr) bool {
+	return matchesAny(h.Matches, r) || slices.ContainsFunc(h.Within, func(w EgressWithin) bool {
+		return w.Contains(address) && matchesAny(w.Matches, r)
+	})
+}
+
+// RequestOf is what the matches of a host are asked about, nil for a connection.
+func (p EgressRoutes) RequestOf(d Departure) *Request {
 	if p.Protocol == EgressHTTP {
 		return d.Request
 	}

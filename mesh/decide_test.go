@@ -214,6 +214,7 @@ func TestLimitOf(t *testing.T) {
 func TestEgress(t *testing.T) {
 	books := []mesh.HTTPMatch{{Path: mesh.StringMatch{Prefix: "/books"}}}
 	ranges := []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("2001:db8::/32")}
+	elsewhere := []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
 	egress := func(all bool) *mesh.Egress {
 		return &mesh.Egress{AllowAll: all, Ports: []mesh.EgressRoutes{
 			{Port: 22, Protocol: mesh.EgressTCP},
@@ -223,6 +224,7 @@ func TestEgress(t *testing.T) {
 				{Host: "*.example", Matches: books},
 				{Host: "a.example", Matches: anything},
 				{Host: "none.example"},
+				{Host: "in.example", Within: []mesh.EgressWithin{{Ranges: elsewhere, Matches: books}}},
 			}},
 			{Port: 443, Protocol: mesh.EgressTLS, Hosts: []mesh.EgressHost{{Host: "a.example", Matches: anything}}},
 		}}
@@ -250,6 +252,9 @@ func TestEgress(t *testing.T) {
 		{"a request that no match holds for", web("192.0.2.1:80", "c.example", "/"), mesh.Decision{Reason: mesh.RequestRefused, Rule: "*.example"}},
 		{"the longer wild host", web("192.0.2.1:80", "x.b.example", "/"), byRule("*.b.example")},
 		{"a host without matches", web("192.0.2.1:80", "none.example", "/"), mesh.Decision{Reason: mesh.RequestRefused, Rule: "none.example"}},
+		{"a host at its addresses", web("198.51.100.7:80", "in.example", "/books"), byRule("in.example")},
+		{"a host at its addresses, another request", web("198.51.100.7:80", "in.example", "/"), mesh.Decision{Reason: mesh.RequestRefused, Rule: "in.example"}},
+		{"a host at another address", web("192.0.2.1:80", "in.example", "/books"), mesh.Decision{Reason: mesh.RequestRefused, Rule: "in.example"}},
 		{"another host", web("192.0.2.1:80", "a.test", "/"), unnamed},
 		{"another host in a range", web("203.0.113.7:80", "a.test", "/"), byRule("203.0.113.0/24")},
 		{"a connection without a request", raw("192.0.2.1:80", "a.example"), unnamed},

@@ -62,6 +62,8 @@ type Workload struct {
 	Zone string `json:"zone,omitempty"`
 	// InboundTLS is the pod's own mode; empty means its namespace's.
 	InboundTLS TLSMode `json:"inboundTLS,omitempty"`
+	// Redirection is of a workload with a sidecar.
+	Redirection Redirection `json:"redirection,omitzero"`
 	// Ended says that all its containers have ended for good.
 	Ended bool `json:"ended,omitempty"`
 }

@@ -2,9 +2,10 @@ package mesh
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
+	"encoding/base32"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -44,29 +45,52 @@ const (
 )
 
 // DNSName returns the DNS SAN, <sa>.<ns>.sa.<trust domain>. It is what a client
-// sends as SNI and verifies. A service account name that cannot be a DNS
-// host name in that place is replaced by the first 40 hexadecimal digits of its
-// SHA-256.
+// sends as SNI and verifies. Where that is no host name in lower case, or is
+// longer than the 253 bytes that one may have, it is <hash>.sa.<trust domain>:
+// the hash is one label of 52 bytes, the SHA-256 of namespace and service account in
+// base32. The names of all others have two labels or more in its place, so
+// two identities of a trust domain never share a name.
 func (id Identity) DNSName() string {
-	suffix := "." + id.Namespace + ".sa." + id.TrustDomain
-	sa := id.ServiceAccount
-	if len(sa)+len(suffix) > maxDNSName || !dnsLabels(sa) {
-		sa = shortHash(sa)
+	suffix := ".sa." + id.TrustDomain
+	if name := id.account(); name != "" && len(name)+len(suffix) <= maxDNSName {
+		return name + suffix
 	}
-	return sa + suffix
+	return id.hash() + suffix
 }
 
 // CommonName returns the subject's common name, <sa>.<ns>, for proxies that see
-// nothing else of a peer. Where that is longer than the 64 bytes that a common
-// name may have, the whole is replaced by the first 40 hexadecimal digits of
-// its SHA-256.
+// nothing else of a peer. Where that is no host name in lower case, or is longer
+// than the 64 bytes that a common name may have, it is the hash of DNSName, in which
+// there is no dot.
 func (id Identity) CommonName() string {
-	name := id.ServiceAccount + "." + id.Namespace
-	if len(name) > maxCommonName {
-		return shortHash(name)
+	if name := id.account(); name != "" && len(name) <= maxCommonName {
+		return name
 	}
-	return name
+	return id.hash()
 }
+
+// account returns <sa>.<ns>, or "" if that is no host name or could be the one of
+// another account: a namespace has no dots, so the last one tells the two apart.
+func (id Identity) account() string {
+	if !isDNSLabel(id.Namespace) {
+		return ""
+	}
+	for label := range strings.SplitSeq(id.ServiceAccount, ".") {
+		if !isDNSLabel(label) {
+			return ""
+		}
+	}
+	return id.ServiceAccount + "." + id.Namespace
+}
+
+// hash stands for an account that has no name of its own. Because of the length, what
+// is hashed is one account's only.
+func (id Identity) hash() string {
+	sum := sha256.Sum256([]byte(strconv.Itoa(len(id.Namespace)) + "/" + id.Namespace + "/" + id.ServiceAccount))
+	return lowerBase32.EncodeToString(sum[:])
+}
+
+var lowerBase32 = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
 // Validate returns an error if a part is missing.
 func (id Identity) Validate() error {
@@ -76,16 +100,16 @@ func (id Identity) Validate() error {
 	return nil
 }
 
-func dnsLabels(name string) bool {
-	for label := range strings.SplitSeq(name, ".") {
-		if label == "" || len(label) > maxDNSLabel {
+// isDNSLabel reports whether a text is a label of a host name in lower case, as
+// RFC 1123 has it.
+func isDNSLabel(text string) bool {
+	if text == "" || len(text) > maxDNSLabel || text[0] == '-' || text[len(text)-1] == '-' {
+		return false
+	}
+	for i := range len(text) {
+		if c := text[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
 			return false
 		}
 	}
 	return true
-}
-
-func shortHash(s string) string {
-	sum := sha256.Sum256([]byte(s))
-	return hex.EncodeToString(sum[:20])
 }

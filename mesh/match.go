@@ -16,8 +16,9 @@ type StringMatch struct {
 }
 
 // KeyMatch is a match of one header or query parameter. It holds for none that is
-// not there. The values of a header that is there several times are joined by
-// commas, and of a query parameter the first counts.
+// not there. A value is compared as a whole, with the commas in it. If a header has
+// several lines, no match of its value holds. Of a query parameter that is there several
+// times the first value counts where requests are sent, and none where they are allowed.
 type KeyMatch struct {
 	// Name is in lower case for headers. "host" means the request's authority.
 	Name string `json:"name"`
@@ -28,7 +29,8 @@ type KeyMatch struct {
 // HTTPMatch holds for every request, and is the only one that holds for a
 // connection that carries none. It has the meaning of Gateway API's
 // HTTPRouteMatch, but that a path may be a regular expression and that there may be
-// several methods. Request and Matches define it.
+// several methods. Request and Matches define it, and Permits where it is a rule of
+// access.
 type HTTPMatch struct {
 	// Path is matched without the query.
 	Path StringMatch `json:"path,omitzero"`

@@ -31,8 +31,8 @@ func TestIdentityNames(t *testing.T) {
 			name: "label too long for DNS and name too long for a common name",
 			id:   mesh.Identity{TrustDomain: "td", Namespace: "shop", ServiceAccount: strings.Repeat("a", 64)},
 			uri:  "spiffe://td/ns/shop/sa/" + strings.Repeat("a", 64),
-			dns:  "ffe054fe7ae0cb6dc65c3af9b61d5209f439851d.shop.sa.td",
-			cn:   "7d8c7276634207bd9103a219f01aa844f4cabd0c",
+			dns:  "a3z3gc4nrsm6r2htb33w42rfydm5wvhp76zmoucysk27v3ir6oaa.sa.td",
+			cn:   "a3z3gc4nrsm6r2htb33w42rfydm5wvhp76zmoucysk27v3ir6oaa",
 		},
 	}
 	for _, tt := range tests {

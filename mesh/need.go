@@ -123,8 +123,8 @@ func (p UpstreamPolicy) Needs() []Feature {
 		FeatureTimeouts:              p.RequestTimeout > 0,
 		FeatureConnectTimeouts:       p.ConnectTimeout > 0,
 		FeatureIdleTimeouts:          p.IdleTimeout > 0,
-		FeatureConnectionLimits:      p.MaxConnections > 0,
-		FeatureRequestLimits:         p.MaxRequests > 0 || p.MaxPendingRequests > 0 || p.MaxRetries > 0,
+		FeatureConnectionLimits:      p.MaxConnections != nil,
+		FeatureRequestLimits:         p.MaxRequests != nil || p.MaxPendingRequests != nil || p.MaxRetries != nil,
 		FeatureRequestsPerConnection: p.RequestsPerConnection > 0,
 		FeatureOutlierEjection:       p.Ejection != nil,
 		FeatureLeastRequest:          p.LoadBalancing.Policy == LeastRequest,
@@ -232,6 +232,18 @@ func (r *EgressRoutes) Needs() []Feature {
 		for _, match := range r.Hosts[i].Matches {
 			n.add(match.Needs()...)
 		}
+		for _, within := range r.Hosts[i].Within {
+			n.add(within.Needs()...)
+		}
+	}
+	return n.inOrder()
+}
+
+// Needs returns what a way to a host by address asks of a client's proxy.
+func (w EgressWithin) Needs() []Feature {
+	n := needs{FeatureEgressTCP: true, FeatureIPv6: slices.ContainsFunc(w.Ranges, isIPv6Range)}
+	for _, match := range w.Matches {
+		n.add(match.Needs()...)
 	}
 	return n.inOrder()
 }

@@ -70,11 +70,12 @@ func TestViewNeeds(t *testing.T) {
 		{"an endpoint of IPv6 alone", backed(mesh.Backend{Endpoints: []mesh.Endpoint{{Addresses: []netip.Addr{six}}}}), []mesh.Feature{mesh.FeatureIPv6}},
 		{"another name", backed(mesh.Backend{ExternalName: "example.com", HealthChecks: true}), []mesh.Feature{mesh.FeatureExternalNames, mesh.FeatureHealthChecks}},
 		{"times", policy(mesh.UpstreamPolicy{ConnectTimeout: 1, RequestTimeout: 1, IdleTimeout: time.Hour}), []mesh.Feature{mesh.FeatureTimeouts, mesh.FeatureConnectTimeouts, mesh.FeatureIdleTimeouts}},
-		{"limits", policy(mesh.UpstreamPolicy{MaxConnections: 1, MaxRequests: 1, RequestsPerConnection: 1, Ejection: &mesh.Ejection{}}), []mesh.Feature{
+		{"limits", policy(mesh.UpstreamPolicy{MaxConnections: new(uint32(1)), MaxRequests: new(uint32(1)), RequestsPerConnection: 1, Ejection: &mesh.Ejection{}}), []mesh.Feature{
 			mesh.FeatureConnectionLimits, mesh.FeatureRequestLimits, mesh.FeatureRequestsPerConnection, mesh.FeatureOutlierEjection,
 		}},
-		{"a limit of waiting requests", policy(mesh.UpstreamPolicy{MaxPendingRequests: 1}), []mesh.Feature{mesh.FeatureRequestLimits}},
-		{"a limit of retries", policy(mesh.UpstreamPolicy{MaxRetries: 1}), []mesh.Feature{mesh.FeatureRequestLimits}},
+		{"a limit of waiting requests", policy(mesh.UpstreamPolicy{MaxPendingRequests: new(uint32(1))}), []mesh.Feature{mesh.FeatureRequestLimits}},
+		{"a limit of 0", policy(mesh.UpstreamPolicy{MaxConnections: new(uint32(0)), MaxRetries: new(uint32(0))}), []mesh.Feature{mesh.FeatureConnectionLimits, mesh.FeatureRequestLimits}},
+		{"a limit of retries", policy(mesh.UpstreamPolicy{MaxRetries: new(uint32(1))}), []mesh.Feature{mesh.FeatureRequestLimits}},
 		{"endpoints in turn", policy(mesh.UpstreamPolicy{LoadBalancing: mesh.LoadBalancing{Policy: mesh.RoundRobin}}), nil},
 		{"the least busy of the zone", policy(mesh.UpstreamPolicy{LoadBalancing: mesh.LoadBalancing{Policy: mesh.LeastRequest, PreferZone: true}}), []mesh.Feature{mesh.FeatureLeastRequest, mesh.FeatureZonePreference}},
 		{"any endpoint", policy(mesh.UpstreamPolicy{LoadBalancing: mesh.LoadBalancing{Policy: mesh.Random}}), []mesh.Feature{mesh.FeatureRandomEndpoint}},
@@ -92,9 +93,12 @@ func TestViewNeeds(t *testing.T) {
 		}},
 
 		{"all ways out", func(p *parts) { p.egress = mesh.Seal(&mesh.Egress{AllowAll: true}) }, []mesh.Feature{mesh.FeatureEgressTCP}},
-		{"out by host", out(mesh.EgressRoutes{Protocol: mesh.EgressHTTP, Hosts: []mesh.EgressHost{{Matches: []mesh.HTTPMatch{header}, Policy: mesh.UpstreamPolicy{MaxConnections: 1}}}}), []mesh.Feature{
+		{"out by host", out(mesh.EgressRoutes{Protocol: mesh.EgressHTTP, Hosts: []mesh.EgressHost{{Matches: []mesh.HTTPMatch{header}, Policy: mesh.UpstreamPolicy{MaxConnections: new(uint32(1))}}}}), []mesh.Feature{
 			mesh.FeatureHeaderMatches, mesh.FeatureConnectionLimits, mesh.FeatureEgressHTTP,
 		}},
+		{"out by host and address", out(mesh.EgressRoutes{Protocol: mesh.EgressHTTP, Hosts: []mesh.EgressHost{{Within: []mesh.EgressWithin{
+			{Ranges: []netip.Prefix{netip.MustParsePrefix("2001:db8::/32")}, Matches: []mesh.HTTPMatch{header}},
+		}}}}), []mesh.Feature{mesh.FeatureIPv6, mesh.FeatureHeaderMatches, mesh.FeatureEgressHTTP, mesh.FeatureEgressTCP}},
 		{"out by server name", out(mesh.EgressRoutes{Protocol: mesh.EgressTLS, Hosts: []mesh.EgressHost{{}}}), []mesh.Feature{mesh.FeatureEgressTLS}},
 		{"out to no host", out(mesh.EgressRoutes{Protocol: mesh.EgressHTTP}), nil},
 		{"HTTP out by address", out(mesh.EgressRoutes{Protocol: mesh.EgressHTTP, Ranges: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}), []mesh.Feature{mesh.FeatureEgressTCP}},

@@ -17,7 +17,10 @@ type AccessRule struct {
 	Age
 	Destination ServiceAccount   `json:"destination"`
 	Sources     []ServiceAccount `json:"sources"`
-	// Rules are what the sources may do; any of them is enough.
+	// Rules are what the sources may do. HTTPRouteGroups are what they may ask for at
+	// ports that speak HTTP; any of them is enough. TCPRoutes are the ports that they may
+	// connect to. If there are TCPRoutes, requests are allowed at their ports only, and at
+	// none if there are no such routes.
 	Rules []AccessRoutes `json:"rules"`
 }
 
@@ -71,9 +74,9 @@ type SplitBackend struct {
 	Weight  uint32 `json:"weight"`
 }
 
-// EgressRule lets sources out of the mesh (Egress). A port of HTTP or TLS is matched
-// by Hosts if there are any: Ranges then do not open it, nor narrow the hosts. A port
-// of TCP is matched by Ranges, of which none means any address.
+// EgressRule lets sources out of the mesh (Egress). A port of HTTP or TLS is matched by
+// Hosts if there are any, and by Ranges too if there are any: both must hold. A port of
+// TCP is matched by Ranges, of which none means any address.
 type EgressRule struct {
 	Sealed
 	Name
@@ -177,13 +180,16 @@ type UpstreamSetting struct {
 	Limits RateLimits     `json:"limits,omitzero"`
 }
 
-// UpstreamPolicy is how endpoints are called. Zero means that there is no limit, or
-// the proxy's own choice.
+// UpstreamPolicy is how endpoints are called. A field that is zero or nil means that
+// there is no limit, or the proxy's own choice.
 type UpstreamPolicy struct {
-	MaxConnections        uint32        `json:"maxConnections,omitempty"`
-	MaxRequests           uint32        `json:"maxRequests,omitempty"`
-	MaxPendingRequests    uint32        `json:"maxPendingRequests,omitempty"`
-	MaxRetries            uint32        `json:"maxRetries,omitempty"`
+	// How many there may be at a time. A limit of 0 is one: Refuses says what it does.
+	// Those of requests and retries hold for protocols with requests only.
+	MaxConnections     *uint32 `json:"maxConnections,omitempty"`
+	MaxRequests        *uint32 `json:"maxRequests,omitempty"`
+	MaxPendingRequests *uint32 `json:"maxPendingRequests,omitempty"`
+	// MaxRetries of 0 tries nothing again, whatever a Retry says.
+	MaxRetries            *uint32       `json:"maxRetries,omitempty"`
 	RequestsPerConnection uint32        `json:"requestsPerConnection,omitempty"`
 	ConnectTimeout        time.Duration `json:"connectTimeout,omitempty"`
 	// RequestTimeout limits a whole request with its retries.
@@ -191,6 +197,14 @@ type UpstreamPolicy struct {
 	IdleTimeout    time.Duration `json:"idleTimeout,omitempty"`
 	Ejection       *Ejection     `json:"ejection,omitempty"`
 	LoadBalancing  LoadBalancing `json:"loadBalancing,omitzero"`
+}
+
+// Refuses reports whether a limit of 0 lets nothing through for a protocol: no connection,
+// no request, or none that waits until its connection is there, as every first one does.
+// Requests are answered with 503 then, and connections are closed.
+func (p UpstreamPolicy) Refuses(protocol Protocol) bool {
+	zero := func(limit *uint32) bool { return limit != nil && *limit == 0 }
+	return zero(p.MaxConnections) || protocol.IsHTTP() && (zero(p.MaxRequests) || zero(p.MaxPendingRequests))
 }
 
 // Ejection takes endpoints that fail out of use for a while.

@@ -35,6 +35,13 @@ type Problem struct {
 	Message string `json:"message"`
 }
 
+// ReasonAdvice is the reason of a Problem that nothing is wrong for: the object is carried
+// out as it stands, and probably means something else.
+const ReasonAdvice = "Advice"
+
+// IsAdvice reports whether the object is carried out as it stands.
+func (p Problem) IsAdvice() bool { return p.Reason == ReasonAdvice }
+
 // String returns the problem as one line for a person.
 func (p Problem) String() string {
 	if p.Field == "" {

@@ -17,7 +17,8 @@ type Request struct {
 	// Path begins with a slash and may end with a query. It is the path that is
 	// passed on: a proxy that normalizes paths does so before it matches.
 	Path string
-	// Headers are the values by names in lower case. A match of "host" is of Host.
+	// Headers are the lines, by names in lower case, that are passed on: a proxy that
+	// joins or drops lines does so before it matches. A match of "host" is of Host.
 	Headers map[string][]string
 }
 
@@ -43,8 +44,7 @@ func (m HTTPMatch) Mismatch(r *Request) string {
 		return "method"
 	}
 	for _, header := range m.Headers {
-		value, present := r.header(header.Name)
-		if !header.matches(value, present) {
+		if !header.matchesLines(r.header(header.Name)) {
 			return `header "` + header.Name + `"`
 		}
 	}
@@ -95,14 +95,24 @@ func (m KeyMatch) matches(value string, present bool) bool {
 	return present && m.StringMatch.Matches(value)
 }
 
-// header returns the value of a header, several joined by commas, and whether there
-// is one.
-func (r *Request) header(name string) (string, bool) {
-	if name == "host" {
-		return r.Host, r.Host != ""
+// matchesLines asks for one line if the value matters: of several an application may read
+// another than was compared.
+func (m KeyMatch) matchesLines(lines []string) bool {
+	return m.matches(first(lines), len(lines) > 0) && (len(lines) == 1 || !m.comparesValue())
+}
+
+// comparesValue reports whether not every value will do.
+func (m KeyMatch) comparesValue() bool { return m.Exact != "" || m.Prefix != "" || m.Regex != "" }
+
+// header returns the lines of a header.
+func (r *Request) header(name string) []string {
+	switch {
+	case name != "host":
+		return r.Headers[name]
+	case r.Host == "":
+		return nil
 	}
-	values := r.Headers[name]
-	return strings.Join(values, ","), len(values) > 0
+	return []string{r.Host}
 }
 
 func first(values []string) string {

@@ -28,7 +28,7 @@ func FuzzMatches(f *testing.F) {
 func TestMismatch(t *testing.T) {
 	request := &mesh.Request{
 		Method: "GET", Host: "cart.shop:80", Path: "/books/1?page=2&page=3&empty=",
-		Headers: map[string][]string{"user-agent": {"curl/8"}, "accept": {"a", "b"}, "x-empty": {""}},
+		Headers: map[string][]string{"user-agent": {"curl/8"}, "accept": {"a", "b"}, "x-empty": {""}, "x-list": {"a,b"}},
 	}
 	path := func(m mesh.StringMatch) mesh.HTTPMatch { return mesh.HTTPMatch{Path: m} }
 	header := func(name string, m mesh.StringMatch) mesh.HTTPMatch {
@@ -65,7 +65,13 @@ func TestMismatch(t *testing.T) {
 		{"header", header("user-agent", mesh.StringMatch{Regex: "curl/.*"}), ""},
 		{"header with another value", header("user-agent", mesh.StringMatch{Exact: "curl"}), `header "user-agent"`},
 		{"header prefix within a word", header("user-agent", mesh.StringMatch{Prefix: "cu"}), ""},
-		{"header given twice", header("accept", mesh.StringMatch{Exact: "a,b"}), ""},
+		{"header given twice", header("accept", mesh.StringMatch{Exact: "a"}), `header "accept"`},
+		{"header given twice, the last", header("accept", mesh.StringMatch{Exact: "b"}), `header "accept"`},
+		{"header given twice, joined", header("accept", mesh.StringMatch{Exact: "a,b"}), `header "accept"`},
+		{"header given twice, any value", header("accept", mesh.StringMatch{Regex: ".*"}), `header "accept"`},
+		{"header given twice, presence", header("accept", mesh.StringMatch{Present: true}), ""},
+		{"header with a comma", header("x-list", mesh.StringMatch{Exact: "a,b"}), ""},
+		{"part of a header with a comma", header("x-list", mesh.StringMatch{Exact: "b"}), `header "x-list"`},
 		{"header that is there", header("x-empty", mesh.StringMatch{Present: true}), ""},
 		{"header that is not there", header("cookie", mesh.StringMatch{Present: true}), `header "cookie"`},
 		{"header that is not there, with any value", header("cookie", mesh.StringMatch{Regex: ".*"}), `header "cookie"`},

@@ -34,7 +34,7 @@ func sample() map[string]mesh.Digester {
 		"egress":    mesh.Seal(&mesh.EgressRule{Name: name, Hosts: []string{"a.example"}, Ranges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}),
 		"ingress":   mesh.Seal(&mesh.IngressRule{Name: name, Backends: []mesh.IngressBackend{{Service: "cart", Port: 8080}}}),
 		"retry":     mesh.Seal(&mesh.RetryRule{Name: name, Retry: mesh.Retry{On: []string{"5xx"}, Attempts: 3, PerTry: time.Second}}),
-		"upstream":  mesh.Seal(&mesh.UpstreamSetting{Name: name, Host: "cart.shop", Policy: mesh.UpstreamPolicy{MaxConnections: 5}}),
+		"upstream":  mesh.Seal(&mesh.UpstreamSetting{Name: name, Host: "cart.shop", Policy: mesh.UpstreamPolicy{MaxConnections: new(uint32(5))}}),
 		"destination": mesh.Seal(&mesh.Destination{
 			Name: service.String(), Service: service, Addresses: []netip.Addr{addr}, Port: 80, Protocol: mesh.HTTP,
 			Routes: []mesh.Route{{Match: match, Backends: []mesh.WeightedBackend{{Backend: "shop/cart:80", Weight: 1}}}},

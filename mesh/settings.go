@@ -7,6 +7,10 @@ type Settings struct {
 	Sealed
 	// TrustDomain is the trust domain of every identity.
 	TrustDomain string `json:"trustDomain"`
+	// Roots verify the certificates of the mesh, as PEM. Each pod has them beside its
+	// identity too; they are here for proxies that need them in one piece with what
+	// follows the mesh. Empty where no certificates are signed, as in a dry run.
+	Roots string `json:"roots,omitempty"`
 	// PermissivePolicy lets every identity of the mesh call every service of it.
 	PermissivePolicy bool `json:"permissivePolicy"`
 	// InboundTLS is the mode of namespaces and workloads that have none of their own.

@@ -176,11 +176,16 @@ func TestTableShares(t *testing.T) {
 		{Name: "s9", Value: service("s", 80)},
 	}
 	next := former.With(changes...)
-	touched := map[uint8]bool{bucketOf("s7"): true, bucketOf("s8"): true, bucketOf("new"): true}
-	for i := range next.root {
-		if same := next.root[i] == former.root[i]; same == touched[uint8(i)] {
-			t.Errorf("bucket %d: is it shared: %t, and is it changed: %t", i, same, touched[uint8(i)])
+	shared := nodesOf(former.root, nil)
+	var made int
+	for n := range nodesOf(next.root, nil) {
+		if !shared[n] {
+			made++
 		}
+	}
+	// Each of the three that change anything has a leaf of its own, and all one root.
+	if most := 3*depthOf(next.root) - 2; made > most {
+		t.Errorf("%d nodes of %d are not shared, want %d at most", made, len(shared), most)
 	}
 	if value, _ := next.Get("s9"); value != parts["s9"] {
 		t.Error("an equal part replaced the one that was there")
@@ -188,6 +193,62 @@ func TestTableShares(t *testing.T) {
 	same := former.With(Change[*Service]{Name: "s9", Value: service("s", 80)}, Change[*Service]{Name: "none", Delete: true})
 	if same.root != former.root {
 		t.Error("With changes nothing, and the Table is another")
+	}
+}
+
+// nodesOf adds the nodes of a Table to those that were seen.
+func nodesOf(n *node[*Service], seen map[*node[*Service]]bool) map[*node[*Service]]bool {
+	if seen == nil {
+		seen = make(map[*node[*Service]]bool)
+	}
+	if n == nil {
+		return seen
+	}
+	seen[n] = true
+	if n.isBranch() {
+		for _, kid := range n.children {
+			nodesOf(kid, seen)
+		}
+	}
+	return seen
+}
+
+// depthOf returns how many nodes there are on the longest way from the root to a leaf.
+func depthOf(n *node[*Service]) int {
+	if !n.isBranch() {
+		return 1
+	}
+	deepest := 0
+	for _, kid := range n.children {
+		deepest = max(deepest, depthOf(kid))
+	}
+	return 1 + deepest
+}
+
+// TestTableOfOneHash has names that no digit tells apart.
+func TestTableOfOneHash(t *testing.T) {
+	var all []change[*Service]
+	for i := range 3 * leafSize {
+		name := fmt.Sprintf("s%02d", i)
+		all = append(all, change[*Service]{42, Change[*Service]{Name: name, Value: service(name, 80)}})
+	}
+	var none *node[*Service]
+	whole := none.with(0, all)
+	if got, want := whole.len(), len(all); got != want {
+		t.Fatalf("there are %d entries, want %d", got, want)
+	}
+	for _, c := range all {
+		if s, ok := whole.get(42, c.Name); !ok || s != c.Value {
+			t.Errorf("%q is %v, %t", c.Name, s, ok)
+		}
+	}
+	fewer := whole
+	for i := range all[:2*leafSize+1] {
+		all[i].Change = Change[*Service]{Name: all[i].Name, Delete: true}
+		fewer = fewer.with(0, all[i:i+1])
+	}
+	if again := none.with(0, all[2*leafSize+1:]); again.digest != fewer.digest || fewer.isBranch() {
+		t.Errorf("what is left is a branch: %t, and has the digest %s, want that of a new one, %s", fewer.isBranch(), fewer.digest, again.digest)
 	}
 }
 

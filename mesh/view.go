@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -176,10 +177,26 @@ type EgressHost struct {
 	// Host is exact or begins with "*.", which stands for one or more labels. An
 	// exact host goes before the others, and a longer one before a shorter one.
 	Host string `json:"host"`
-	// Matches are the requests that may pass: any of them is enough. None lets
-	// nothing pass. TLS has one that holds for everything.
+	// Within are the requests that may pass to addresses, and go before Matches. Matches
+	// are those that may pass to the addresses that the host's name resolves to, whatever
+	// address the application connected to. Any of them is enough, and none lets nothing
+	// pass. TLS has those that hold for everything.
+	Within  []EgressWithin `json:"within,omitempty"`
 	Matches []HTTPMatch    `json:"matches"`
 	Policy  UpstreamPolicy `json:"policy,omitzero"`
+}
+
+// EgressWithin lets requests pass to the address that the application connected to, if
+// it is in one of the Ranges.
+type EgressWithin struct {
+	// Ranges are sorted. None is no address.
+	Ranges  []netip.Prefix `json:"ranges"`
+	Matches []HTTPMatch    `json:"matches"`
+}
+
+// Contains reports whether an address is in one of the Ranges.
+func (w EgressWithin) Contains(address netip.Addr) bool {
+	return slices.ContainsFunc(w.Ranges, func(r netip.Prefix) bool { return contains(r, address) })
 }
 
 // Inbound is what a proxy takes for its application. Workloads that differ in
