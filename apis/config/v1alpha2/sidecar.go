@@ -79,6 +79,29 @@ type SidecarSpec struct {
 	// +optional
 	ConfigResyncInterval Duration `json:"configResyncInterval,omitempty"`
 
+	// DrainSeconds is how long connections may take to end when a pod is stopped. Left
+	// out, it is the driver's choice, 5 for those that come with Outrigger. It is
+	// Outrigger's own.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=86400
+	DrainSeconds *int32 `json:"drainSeconds,omitempty"`
+
+	// PreStopSeconds is how long a sidecar goes on as before when its pod is stopped,
+	// while others learn that the pod ends. Left out, it is 0. It is Outrigger's own.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=86400
+	PreStopSeconds *int32 `json:"preStopSeconds,omitempty"`
+
+	// Concurrency is the number of a proxy's worker threads, for pods that do not choose
+	// one by annotation. 0 means as many as the CPU limit of the sidecar container,
+	// rounded up, and two where it has no limit. Sidecars that already run keep theirs.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=256
+	Concurrency int32 `json:"concurrency,omitempty"`
+
 	// SidecarTimeout is a proxy's timeout to connect, to read, to write and for
 	// idle connections, in seconds; 0 means 60 (osm-edge).
 	// +optional

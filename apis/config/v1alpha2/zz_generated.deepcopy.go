@@ -588,6 +588,16 @@ func (in *SidecarSpec) DeepCopyInto(out *SidecarSpec) {
 		*out = make([]SidecarDriverSpec, len(*in))
 		copy(*out, *in)
 	}
+	if in.DrainSeconds != nil {
+		in, out := &in.DrainSeconds, &out.DrainSeconds
+		*out = new(int32)
+		**out = **in
+	}
+	if in.PreStopSeconds != nil {
+		in, out := &in.PreStopSeconds, &out.PreStopSeconds
+		*out = new(int32)
+		**out = **in
+	}
 	in.Resources.DeepCopyInto(&out.Resources)
 	if in.CipherSuites != nil {
 		in, out := &in.CipherSuites, &out.CipherSuites

@@ -23,6 +23,115 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type ReportRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// failing says that the proxy does not stay up, or cannot be started.
+	Failing bool `protobuf:"varint,1,opt,name=failing,proto3" json:"failing,omitempty"`
+	// how says how it ended last, or why it cannot be started, for example
+	// "signal: SIGABRT".
+	How string `protobuf:"bytes,2,opt,name=how,proto3" json:"how,omitempty"`
+	// last_words is the end of what it printed before, in one line of at most 1 KiB.
+	LastWords string `protobuf:"bytes,3,opt,name=last_words,json=lastWords,proto3" json:"last_words,omitempty"`
+	// starts is how often it was started since it last was stable.
+	Starts        uint32 `protobuf:"varint,4,opt,name=starts,proto3" json:"starts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportRequest) Reset() {
+	*x = ReportRequest{}
+	mi := &file_apis_identity_v1_identity_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportRequest) ProtoMessage() {}
+
+func (x *ReportRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_apis_identity_v1_identity_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
+func (*ReportRequest) Descriptor() ([]byte, []int) {
+	return file_apis_identity_v1_identity_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *ReportRequest) GetFailing() bool {
+	if x != nil {
+		return x.Failing
+	}
+	return false
+}
+
+func (x *ReportRequest) GetHow() string {
+	if x != nil {
+		return x.How
+	}
+	return ""
+}
+
+func (x *ReportRequest) GetLastWords() string {
+	if x != nil {
+		return x.LastWords
+	}
+	return ""
+}
+
+func (x *ReportRequest) GetStarts() uint32 {
+	if x != nil {
+		return x.Starts
+	}
+	return 0
+}
+
+type ReportResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportResponse) Reset() {
+	*x = ReportResponse{}
+	mi := &file_apis_identity_v1_identity_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportResponse) ProtoMessage() {}
+
+func (x *ReportResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_apis_identity_v1_identity_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
+func (*ReportResponse) Descriptor() ([]byte, []int) {
+	return file_apis_identity_v1_identity_proto_rawDescGZIP(), []int{1}
+}
+
 type SignRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// csr is a PKCS #10 certificate request in DER, signed with the key that the
@@ -34,7 +143,7 @@ type SignRequest struct {
 
 func (x *SignRequest) Reset() {
 	*x = SignRequest{}
-	mi := &file_apis_identity_v1_identity_proto_msgTypes[0]
+	mi := &file_apis_identity_v1_identity_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -46,7 +155,7 @@ func (x *SignRequest) String() string {
 func (*SignRequest) ProtoMessage() {}
 
 func (x *SignRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apis_identity_v1_identity_proto_msgTypes[0]
+	mi := &file_apis_identity_v1_identity_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -59,7 +168,7 @@ func (x *SignRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignRequest.ProtoReflect.Descriptor instead.
 func (*SignRequest) Descriptor() ([]byte, []int) {
-	return file_apis_identity_v1_identity_proto_rawDescGZIP(), []int{0}
+	return file_apis_identity_v1_identity_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *SignRequest) GetCsr() []byte {
@@ -84,7 +193,7 @@ type SignResponse struct {
 
 func (x *SignResponse) Reset() {
 	*x = SignResponse{}
-	mi := &file_apis_identity_v1_identity_proto_msgTypes[1]
+	mi := &file_apis_identity_v1_identity_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -96,7 +205,7 @@ func (x *SignResponse) String() string {
 func (*SignResponse) ProtoMessage() {}
 
 func (x *SignResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apis_identity_v1_identity_proto_msgTypes[1]
+	mi := &file_apis_identity_v1_identity_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -109,7 +218,7 @@ func (x *SignResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignResponse.ProtoReflect.Descriptor instead.
 func (*SignResponse) Descriptor() ([]byte, []int) {
-	return file_apis_identity_v1_identity_proto_rawDescGZIP(), []int{1}
+	return file_apis_identity_v1_identity_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *SignResponse) GetChain() []byte {
@@ -137,15 +246,23 @@ var File_apis_identity_v1_identity_proto protoreflect.FileDescriptor
 
 const file_apis_identity_v1_identity_proto_rawDesc = "" +
 	"\n" +
-	"\x1fapis/identity/v1/identity.proto\x12\x15outrigger.identity.v1\"\x1f\n" +
+	"\x1fapis/identity/v1/identity.proto\x12\x15outrigger.identity.v1\"r\n" +
+	"\rReportRequest\x12\x18\n" +
+	"\afailing\x18\x01 \x01(\bR\afailing\x12\x10\n" +
+	"\x03how\x18\x02 \x01(\tR\x03how\x12\x1d\n" +
+	"\n" +
+	"last_words\x18\x03 \x01(\tR\tlastWords\x12\x16\n" +
+	"\x06starts\x18\x04 \x01(\rR\x06starts\"\x10\n" +
+	"\x0eReportResponse\"\x1f\n" +
 	"\vSignRequest\x12\x10\n" +
 	"\x03csr\x18\x01 \x01(\fR\x03csr\"e\n" +
 	"\fSignResponse\x12\x14\n" +
 	"\x05chain\x18\x01 \x01(\fR\x05chain\x12\x16\n" +
 	"\x06bundle\x18\x02 \x01(\fR\x06bundle\x12'\n" +
-	"\x0frepository_root\x18\x03 \x01(\fR\x0erepositoryRoot2[\n" +
+	"\x0frepository_root\x18\x03 \x01(\fR\x0erepositoryRoot2\xb2\x01\n" +
 	"\bIdentity\x12O\n" +
-	"\x04Sign\x12\".outrigger.identity.v1.SignRequest\x1a#.outrigger.identity.v1.SignResponseBAZ?github.com/outrigger-mesh/outrigger/apis/identity/v1;identityv1b\x06proto3"
+	"\x04Sign\x12\".outrigger.identity.v1.SignRequest\x1a#.outrigger.identity.v1.SignResponse\x12U\n" +
+	"\x06Report\x12$.outrigger.identity.v1.ReportRequest\x1a%.outrigger.identity.v1.ReportResponseBAZ?github.com/outrigger-mesh/outrigger/apis/identity/v1;identityv1b\x06proto3"
 
 var (
 	file_apis_identity_v1_identity_proto_rawDescOnce sync.Once
@@ -159,16 +276,20 @@ func file_apis_identity_v1_identity_proto_rawDescGZIP() []byte {
 	return file_apis_identity_v1_identity_proto_rawDescData
 }
 
-var file_apis_identity_v1_identity_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
+var file_apis_identity_v1_identity_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
 var file_apis_identity_v1_identity_proto_goTypes = []any{
-	(*SignRequest)(nil),  // 0: outrigger.identity.v1.SignRequest
-	(*SignResponse)(nil), // 1: outrigger.identity.v1.SignResponse
+	(*ReportRequest)(nil),  // 0: outrigger.identity.v1.ReportRequest
+	(*ReportResponse)(nil), // 1: outrigger.identity.v1.ReportResponse
+	(*SignRequest)(nil),    // 2: outrigger.identity.v1.SignRequest
+	(*SignResponse)(nil),   // 3: outrigger.identity.v1.SignResponse
 }
 var file_apis_identity_v1_identity_proto_depIdxs = []int32{
-	0, // 0: outrigger.identity.v1.Identity.Sign:input_type -> outrigger.identity.v1.SignRequest
-	1, // 1: outrigger.identity.v1.Identity.Sign:output_type -> outrigger.identity.v1.SignResponse
-	1, // [1:2] is the sub-list for method output_type
-	0, // [0:1] is the sub-list for method input_type
+	2, // 0: outrigger.identity.v1.Identity.Sign:input_type -> outrigger.identity.v1.SignRequest
+	0, // 1: outrigger.identity.v1.Identity.Report:input_type -> outrigger.identity.v1.ReportRequest
+	3, // 2: outrigger.identity.v1.Identity.Sign:output_type -> outrigger.identity.v1.SignResponse
+	1, // 3: outrigger.identity.v1.Identity.Report:output_type -> outrigger.identity.v1.ReportResponse
+	2, // [2:4] is the sub-list for method output_type
+	0, // [0:2] is the sub-list for method input_type
 	0, // [0:0] is the sub-list for extension type_name
 	0, // [0:0] is the sub-list for extension extendee
 	0, // [0:0] is the sub-list for field type_name
@@ -185,7 +306,7 @@ func file_apis_identity_v1_identity_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_apis_identity_v1_identity_proto_rawDesc), len(file_apis_identity_v1_identity_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   2,
+			NumMessages:   4,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

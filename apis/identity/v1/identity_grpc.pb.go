@@ -21,7 +21,8 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Identity_Sign_FullMethodName = "/outrigger.identity.v1.Identity/Sign"
+	Identity_Sign_FullMethodName   = "/outrigger.identity.v1.Identity/Sign"
+	Identity_Report_FullMethodName = "/outrigger.identity.v1.Identity/Report"
 )
 
 // IdentityClient is the client API for Identity service.
@@ -41,6 +42,10 @@ type IdentityClient interface {
 	// UNAUTHENTICATED, one of a pod that is not in the mesh is PERMISSION_DENIED, and
 	// what is worth another try is UNAVAILABLE.
 	Sign(ctx context.Context, in *SignRequest, opts ...grpc.CallOption) (*SignResponse, error)
+	// Report says how the proxy of the pod that the token is bound to fares. An agent
+	// whose proxy keeps ending says so each minute until it runs again. The errors are
+	// those of Sign.
+	Report(ctx context.Context, in *ReportRequest, opts ...grpc.CallOption) (*ReportResponse, error)
 }
 
 type identityClient struct {
@@ -55,6 +60,16 @@ func (c *identityClient) Sign(ctx context.Context, in *SignRequest, opts ...grpc
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(SignResponse)
 	err := c.cc.Invoke(ctx, Identity_Sign_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *identityClient) Report(ctx context.Context, in *ReportRequest, opts ...grpc.CallOption) (*ReportResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReportResponse)
+	err := c.cc.Invoke(ctx, Identity_Report_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -78,6 +93,10 @@ type IdentityServer interface {
 	// UNAUTHENTICATED, one of a pod that is not in the mesh is PERMISSION_DENIED, and
 	// what is worth another try is UNAVAILABLE.
 	Sign(context.Context, *SignRequest) (*SignResponse, error)
+	// Report says how the proxy of the pod that the token is bound to fares. An agent
+	// whose proxy keeps ending says so each minute until it runs again. The errors are
+	// those of Sign.
+	Report(context.Context, *ReportRequest) (*ReportResponse, error)
 	mustEmbedUnimplementedIdentityServer()
 }
 
@@ -90,6 +109,9 @@ type UnimplementedIdentityServer struct{}
 
 func (UnimplementedIdentityServer) Sign(context.Context, *SignRequest) (*SignResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Sign not implemented")
+}
+func (UnimplementedIdentityServer) Report(context.Context, *ReportRequest) (*ReportResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Report not implemented")
 }
 func (UnimplementedIdentityServer) mustEmbedUnimplementedIdentityServer() {}
 func (UnimplementedIdentityServer) testEmbeddedByValue()                  {}
@@ -130,6 +152,24 @@ func _Identity_Sign_Handler(srv interface{}, ctx context.Context, dec func(inter
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Identity_Report_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReportRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(IdentityServer).Report(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Identity_Report_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(IdentityServer).Report(ctx, req.(*ReportRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Identity_ServiceDesc is the grpc.ServiceDesc for Identity service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -140,6 +180,10 @@ var Identity_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Sign",
 			Handler:    _Identity_Sign_Handler,
+		},
+		{
+			MethodName: "Report",
+			Handler:    _Identity_Report_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
