@@ -21,6 +21,27 @@ type grant struct {
 	Sources []mesh.ServiceAccount `json:"sources"`
 	HTTP    []mesh.HTTPMatch      `json:"http,omitempty"`
 	TCP     []mesh.TCPMatch       `json:"tcp,omitempty"`
+	// ByPort says that the rule names TCPRoutes: its requests are then allowed at their
+	// ports only. There may be none of the routes.
+	ByPort bool `json:"byPort,omitempty"`
+}
+
+// reaches reports whether the TCPRoutes of the rule name a port.
+func (g *grant) reaches(port uint16) bool {
+	return slices.ContainsFunc(g.TCP, func(m mesh.TCPMatch) bool { return len(m.Ports) == 0 || slices.Contains(m.Ports, port) })
+}
+
+// requests returns what the rule allows at a port.
+func (g *grant) requests(port uint16, protocol mesh.Protocol) []mesh.HTTPMatch {
+	switch {
+	case g.ByPort && !g.reaches(port):
+		return nil
+	case protocol.IsHTTP():
+		return g.HTTP
+	case g.ByPort:
+		return []mesh.HTTPMatch{{}}
+	}
+	return nil
 }
 
 func (g *grants) allows(source mesh.ServiceAccount) bool {
@@ -35,14 +56,8 @@ func (j *join) makeGrants(r *graph.Reader, account mesh.ServiceAccount) *grants 
 		if !j.member(r, rule.Namespace) {
 			continue
 		}
-		g := grant{Name: rule.String(), Sources: rule.Sources}
-		for _, routes := range rule.Rules {
-			g.HTTP = append(g.HTTP, j.httpRoutes(r, rule, routes)...)
-			if group := j.tcpRoutes(r, rule, routes); group != nil {
-				g.TCP = append(g.TCP, *group.TCP)
-			}
-		}
-		if len(g.Sources) == 0 || len(g.HTTP)+len(g.TCP) == 0 {
+		g := j.grant(r, rule)
+		if len(g.Sources) == 0 || len(g.TCP) == 0 && (g.ByPort || len(g.HTTP) == 0) {
 			continue
 		}
 		made.List = append(made.List, g)
@@ -51,6 +66,19 @@ func (j *join) makeGrants(r *graph.Reader, account mesh.ServiceAccount) *grants 
 	slices.SortFunc(made.sources, mesh.ServiceAccount.Compare)
 	made.sources = slices.Compact(made.sources)
 	return mesh.Seal(made)
+}
+
+// grant returns a rule with its routes looked up.
+func (j *join) grant(r *graph.Reader, rule *mesh.AccessRule) grant {
+	g := grant{Name: rule.String(), Sources: rule.Sources}
+	for _, routes := range rule.Rules {
+		g.HTTP = append(g.HTTP, j.httpRoutes(r, rule, routes)...)
+		g.ByPort = g.ByPort || routes.Kind == kindTCPRoute
+		if group := j.tcpRoutes(r, rule, routes); group != nil {
+			g.TCP = append(g.TCP, *group.TCP)
+		}
+	}
+	return g
 }
 
 // httpRoutes returns the matches that a rule names of an HTTPRouteGroup.
@@ -88,14 +116,7 @@ func (j *join) access(r *graph.Reader, account mesh.ServiceAccount, port uint16,
 	}
 	var access mesh.Access
 	for _, g := range j.grants.Get(r, account).List {
-		var requests []mesh.HTTPMatch
-		if protocol.IsHTTP() {
-			requests = g.HTTP
-		} else if slices.ContainsFunc(g.TCP, func(m mesh.TCPMatch) bool {
-			return len(m.Ports) == 0 || slices.Contains(m.Ports, port)
-		}) {
-			requests = []mesh.HTTPMatch{{}}
-		}
+		requests := g.requests(port, protocol)
 		if len(requests) == 0 {
 			continue
 		}

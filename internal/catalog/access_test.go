@@ -35,6 +35,7 @@ func TestAccess(t *testing.T) {
 		  -> shop/db:5432*1
 		shop/db:5432 = [10.1.0.3]:5432/db.shop.sa.td`
 	client := list(pod("shop/web-1", "web", "10.1.0.1"))
+	twoPorts := server("shop/cart", "10.96.0.2", "10.1.0.2", port(80, 8080, mesh.HTTP), portNamed("admin", port(81, 9090, mesh.HTTP)))
 	runJoinCases(t, shop(), []joinCase{
 		{
 			name:  "permissive policy lets everybody call everybody",
@@ -154,6 +155,77 @@ func TestAccess(t *testing.T) {
 				8080 http for [shop/cart:80] from nobody
 				9999 tcp for [] from shop/t(web.shop.sa.td: any)`,
 			problems: `TrafficTarget shop/t: NoEffect spec.rules[0]`,
+		},
+		{
+			name: "the ports of a TCPRoute narrow the requests beside it",
+			facts: [][]mesh.Fact{twoPorts, list(byPath, tcpRoute("shop/main", 8080),
+				allow("shop/t", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths", "TCPRoute/main"))},
+			pod: "shop/cart-1",
+			inbound: `
+				Strict
+				others from nobody
+				8080 http for [shop/cart:80] from shop/t(web.shop.sa.td: /buy,/look.*)
+				9090 http for [shop/cart:81] from nobody`,
+		},
+		{
+			name: "a TCPRoute without ports narrows nothing",
+			facts: [][]mesh.Fact{twoPorts, list(byPath, tcpRoute("shop/any"),
+				allow("shop/t", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths", "TCPRoute/any"))},
+			pod: "shop/cart-1",
+			inbound: `
+				Strict
+				others from shop/t(web.shop.sa.td: any)
+				8080 http for [shop/cart:80] from shop/t(web.shop.sa.td: /buy,/look.*)
+				9090 http for [shop/cart:81] from shop/t(web.shop.sa.td: /buy,/look.*)`,
+		},
+		{
+			name: "a TCPRoute that is not there leaves no port to the requests beside it",
+			facts: [][]mesh.Fact{list(byPath,
+				allow("shop/t", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths", "TCPRoute/main"))},
+			pod:      "shop/cart-1",
+			inbound:  "Strict\nothers from nobody\n8080 http for [shop/cart:80] from nobody",
+			problems: `TrafficTarget shop/t: NotFound spec.rules[1].name`,
+		},
+		{
+			name: "each rule has ports of its own",
+			facts: [][]mesh.Fact{twoPorts, list(byPath, tcpRoute("shop/main", 8080), tcpRoute("shop/other", 9090),
+				allow("shop/t", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths/buy", "TCPRoute/main"),
+				allow("shop/u", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths/look.*", "TCPRoute/other"))},
+			pod: "shop/cart-1",
+			inbound: `
+				Strict
+				others from nobody
+				8080 http for [shop/cart:80] from shop/t(web.shop.sa.td: /buy)
+				9090 http for [shop/cart:81] from shop/u(web.shop.sa.td: /look.*)`,
+		},
+		{
+			name: "requests narrowed to ports that carry none",
+			facts: [][]mesh.Fact{list(byPath, tcpRoute("shop/main", 9999),
+				allow("shop/t", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths", "TCPRoute/main"))},
+			pod: "shop/cart-1",
+			inbound: `
+				Strict
+				others from nobody
+				8080 http for [shop/cart:80] from nobody
+				9999 tcp for [] from shop/t(web.shop.sa.td: any)`,
+			problems: `TrafficTarget shop/t: NoEffect spec.rules[0]`,
+		},
+		{
+			name: "a TCPRoute without ports does not open a port of requests",
+			facts: [][]mesh.Fact{list(tcpRoute("shop/any"),
+				allow("shop/t", "shop/cart", []string{"shop/web"}, "TCPRoute/any"))},
+			pod: "shop/cart-1",
+			inbound: `
+				Strict
+				others from shop/t(web.shop.sa.td: any)
+				8080 http for [shop/cart:80] from nobody`,
+			problems: `TrafficTarget shop/t: NoEffect spec.rules[0]`,
+		},
+		{
+			name: "but another rule may open it",
+			facts: [][]mesh.Fact{list(byPath, tcpRoute("shop/any"),
+				allow("shop/t", "shop/cart", []string{"shop/web"}, "TCPRoute/any"),
+				allow("shop/u", "shop/cart", []string{"shop/web", "shop/db"}, "HTTPRouteGroup/paths"))},
 		},
 		{
 			name:     "an HTTPRouteGroup allows nothing where there are no requests",

@@ -111,6 +111,10 @@ func (j *join) makeBackends(r *graph.Reader, port mesh.ServicePort) *backends {
 		Policy: j.policies.Get(r, port.Name.String()).Upstream, HealthChecks: settings.HealthChecks,
 	}
 	if svc.ExternalName != "" {
+		if _, ok := j.standsFor(r, svc); ok {
+			// Clients connect to that service, and splits send to it.
+			return made.done()
+		}
 		if settings.Egress {
 			base.ExternalName = svc.ExternalName
 		} else {

@@ -32,6 +32,8 @@ type Options struct {
 	// Features says what the proxies of a class can do: what is asked for beyond that is
 	// a Problem. Nil means that all can do everything.
 	Features FeaturesOf
+	// Trusts says that Trust will be called: no Snapshot is made before.
+	Trusts bool
 	// Log is told of each Snapshot, at debug level; nil means slog.Default().
 	Log *slog.Logger
 }
@@ -52,6 +54,8 @@ type Catalog struct {
 	pending map[mesh.ObjectRef]mesh.Fact
 	reports map[mesh.ObjectRef][]mesh.Problem
 	synced  bool
+	// roots are those of the last call of Trust, and empty before it.
+	roots string
 	// joining is closed once what is pending is in the Snapshot.
 	joining chan struct{}
 	// borrowed are the objects whose facts nobody has applied, and when each is asked
@@ -120,6 +124,15 @@ func (c *Catalog) Report(object mesh.ObjectRef, problems []mesh.Problem) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.reports[object] = problems
+	c.notify()
+}
+
+// Trust takes in the roots that peers are verified against, as PEM, in the place of those
+// before. It does not wait for the Snapshot.
+func (c *Catalog) Trust(roots []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.roots = string(roots)
 	c.notify()
 }
 
@@ -217,16 +230,17 @@ func (c *Catalog) Run(ctx context.Context) {
 // publish joins what is pending and makes it known.
 func (c *Catalog) publish() {
 	c.mu.Lock()
-	if !c.synced {
+	if !c.synced || c.options.Trusts && c.roots == "" {
 		c.mu.Unlock()
 		return
 	}
-	facts, reports, joining := c.pending, c.reports, c.joining
+	facts, reports, roots, joining := c.pending, c.reports, c.roots, c.joining
 	c.pending, c.reports, c.joining = map[mesh.ObjectRef]mesh.Fact{}, map[mesh.ObjectRef][]mesh.Problem{}, make(chan struct{})
 	c.mu.Unlock()
 
 	begin, ran := time.Now(), c.joined.graph.Runs()
 	c.joinedMu.Lock()
+	c.joined.trust(roots)
 	for _, fact := range facts {
 		c.joined.set(fact)
 	}

@@ -20,7 +20,13 @@ const (
 // running is a Catalog that runs in a bubble of synctest until the test ends.
 func running(t *testing.T) *Catalog {
 	t.Helper()
-	c := New(Options{HoldOff: holdOff, MaxHoldOff: maxHoldOff, Log: slog.New(slog.DiscardHandler)})
+	return runningWith(t, Options{})
+}
+
+func runningWith(t *testing.T, options Options) *Catalog {
+	t.Helper()
+	options.HoldOff, options.MaxHoldOff, options.Log = holdOff, maxHoldOff, slog.New(slog.DiscardHandler)
+	c := New(options)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {

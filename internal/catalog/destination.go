@@ -221,6 +221,9 @@ func (j *join) shares(r *graph.Reader, split *mesh.Split, root mesh.ServicePort,
 func (j *join) splitPort(r *graph.Reader, split *mesh.Split, backend mesh.SplitBackend, root mesh.ServicePort) (mesh.ServicePort, bool) {
 	name := mesh.Name{Namespace: split.Namespace, Name: backend.Service}
 	svc := j.service(r, name)
+	if other, ok := j.standsFor(r, svc); ok {
+		name, svc = other.Name, other
+	}
 	// A headless service has a Backend for each endpoint and none for all.
 	if svc == nil || svc.Headless {
 		return mesh.ServicePort{}, false

@@ -53,12 +53,15 @@ func TestEgress(t *testing.T) {
 		{name: "requests to addresses whatever their host", facts: [][]mesh.Fact{list(egress("shop/e", 1, http, ranges("10.0.0.0/8")))}, egress: "closed\n80 http 10.0.0.0/8"},
 		{
 			// Else the addresses would open what the hosts keep closed.
-			name:   "of hosts and addresses the hosts count",
+			name:   "hosts and addresses must both hold",
 			facts:  [][]mesh.Fact{list(egress("shop/e", 1, slices.Concat(http, tls, tcp), hosts("example.com"), ranges("10.0.0.0/8")))},
-			egress: "closed\n80 http\n  example.com for any\n443 tls\n  example.com for any\n5432 tcp 10.0.0.0/8",
-			problems: `
-				Egress shop/e: NoEffect spec.ipAddresses
-				Egress shop/e: NoEffect spec.ipAddresses`,
+			egress: "closed\n80 http\n  example.com for  at [10.0.0.0/8] for any\n443 tls\n  example.com for  at [10.0.0.0/8] for any\n5432 tcp 10.0.0.0/8",
+		},
+		{
+			name: "each rule has addresses of its own",
+			facts: [][]mesh.Fact{list(egress("shop/e", 1, http, hosts("example.com"), ranges("10.0.0.0/8")),
+				routes("shop/g", "/a"), egress("shop/f", 2, http, hosts("example.com"), groups("g")))},
+			egress: "closed\n80 http\n  example.com for /a at [10.0.0.0/8] for any",
 		},
 		{
 			name:   "matches",
@@ -106,15 +109,34 @@ func TestEgress(t *testing.T) {
 			problems: "Service shop/else: OutsideMesh spec.ports[0]",
 		},
 		{
+			name: "a service of a namespace outside the mesh that stands for the host, and one of a namespace that is not known",
+			facts: [][]mesh.Fact{list(namespace("out", func(n *mesh.Namespace) { n.Member = false }),
+				external("out/else", "example.com", port(80, 80, mesh.HTTP)), external("lost/else", "example.com", port(80, 80, mesh.HTTP)),
+				egress("shop/e", 1, http, hosts("example.com")))},
+			egress: "closed\n80 http\n  example.com for any",
+		},
+		{
+			name:     "a setting of another namespace for a host",
+			facts:    [][]mesh.Fact{list(namespace("next"), upstream("next/u", "example.com", 1, most(3)), egress("shop/e", 1, http, hosts("example.com"), using("u")))},
+			egress:   "closed",
+			problems: "Egress shop/e: NotFound spec.matches\nUpstreamTrafficSetting next/u: NotFound spec.host",
+		},
+		{
 			name:   "a setting for a host",
 			facts:  [][]mesh.Fact{list(upstream("shop/u", "EXAMPLE.com", 1, most(3)), egress("shop/e", 1, http, hosts("example.com", "example.org"), using("u")))},
 			egress: "closed\n80 http\n  example.com for any max 3\n  example.org for any",
 		},
 		{
-			name:     "a setting for none of the hosts, and one that is not there",
-			facts:    [][]mesh.Fact{list(upstream("shop/u", "example.net", 1, most(3)), egress("shop/e", 1, http, hosts("example.com"), using("u", "v")))},
+			name:     "a setting for none of the hosts",
+			facts:    [][]mesh.Fact{list(upstream("shop/u", "example.net", 1, most(3)), egress("shop/e", 1, http, hosts("example.com"), using("u")))},
 			egress:   "closed\n80 http\n  example.com for any",
-			problems: "Egress shop/e: NoEffect spec.matches\nEgress shop/e: NotFound spec.matches",
+			problems: "Egress shop/e: NoEffect spec.matches",
+		},
+		{
+			name:     "without a setting that it names it lets nothing out",
+			facts:    [][]mesh.Fact{list(egress("shop/e", 1, http, hosts("example.com"), using("v")))},
+			egress:   "closed",
+			problems: "Egress shop/e: NotFound spec.matches",
 		},
 	})
 }

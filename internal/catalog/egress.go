@@ -39,16 +39,27 @@ func (j *join) egressRules(r *graph.Reader, account mesh.ServiceAccount) []*mesh
 	var rules []*mesh.EgressRule
 	for _, a := range j.egressesOf.Get(r, account) {
 		rule, _ := j.egresses.Get(r, a.key)
-		if j.member(r, rule.Namespace) {
+		if j.member(r, rule.Namespace) && j.hasSettings(r, rule) {
 			rules = append(rules, rule)
 		}
 	}
 	return rules
 }
 
+// hasSettings reports whether the settings of a rule are there. Without them it would
+// let out what they are to limit.
+func (j *join) hasSettings(r *graph.Reader, rule *mesh.EgressRule) bool {
+	for _, name := range rule.Settings {
+		if _, ok := j.upstreams.Get(r, mesh.Name{Namespace: rule.Namespace, Name: name}.String()); !ok {
+			return false
+		}
+	}
+	return true
+}
+
 // addEgress adds what a rule lets through a port. TCP is matched by address, and HTTP
 // and TLS by host where the rule has hosts: its addresses must not open what its hosts
-// keep closed.
+// keep closed, but narrow it.
 func (j *join) addEgress(r *graph.Reader, p *mesh.EgressRoutes, rule *mesh.EgressRule) {
 	switch {
 	case p.Protocol == mesh.EgressTCP && len(rule.Ranges) == 0:
@@ -62,11 +73,17 @@ func (j *join) addEgress(r *graph.Reader, p *mesh.EgressRoutes, rule *mesh.Egres
 }
 
 func addRanges(p *mesh.EgressRoutes, ranges []netip.Prefix) {
-	for _, prefix := range ranges {
-		p.Ranges = append(p.Ranges, prefix.Masked())
+	p.Ranges = sortedRanges(slices.Concat(p.Ranges, ranges))
+}
+
+// sortedRanges returns each of the ranges once.
+func sortedRanges(ranges []netip.Prefix) []netip.Prefix {
+	sorted := make([]netip.Prefix, len(ranges))
+	for i, prefix := range ranges {
+		sorted[i] = prefix.Masked()
 	}
-	slices.SortFunc(p.Ranges, netip.Prefix.Compare)
-	p.Ranges = slices.Compact(p.Ranges)
+	slices.SortFunc(sorted, netip.Prefix.Compare)
+	return slices.Compact(sorted)
 }
 
 // addHosts adds the hosts of a rule, and the services that are other names of them.
@@ -80,11 +97,18 @@ func (j *join) addHosts(r *graph.Reader, p *mesh.EgressRoutes, rule *mesh.Egress
 	}
 	for _, host := range rule.Hosts {
 		host = strings.ToLower(host)
-		j.addHost(p, mesh.EgressHost{Host: host, Matches: matches, Policy: j.egressPolicy(r, rule, host)})
+		to := mesh.EgressHost{Host: host, Policy: j.egressPolicy(r, rule, host)}
+		if len(rule.Ranges) > 0 {
+			to.Within = []mesh.EgressWithin{{Ranges: sortedRanges(rule.Ranges), Matches: matches}}
+		} else {
+			to.Matches = matches
+		}
+		j.addHost(p, to)
 		for _, alias := range j.aliasesOf.Get(r, host) {
 			if j.member(r, alias.Namespace) {
 				for _, name := range dnsNames(alias) {
-					j.addHost(p, mesh.EgressHost{Host: name, Matches: matches, Policy: j.egressPolicy(r, rule, host)})
+					to.Host = name
+					j.addHost(p, to)
 				}
 			}
 		}
@@ -97,7 +121,8 @@ var anywhere = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustPars
 func (j *join) addHost(p *mesh.EgressRoutes, host mesh.EgressHost) {
 	i, found := slices.BinarySearchFunc(p.Hosts, host.Host, func(h mesh.EgressHost, name string) int { return strings.Compare(h.Host, name) })
 	if found {
-		p.Hosts[i].Matches = append(slices.Clone(p.Hosts[i].Matches), host.Matches...)
+		p.Hosts[i].Matches = slices.Concat(p.Hosts[i].Matches, host.Matches)
+		p.Hosts[i].Within = slices.Concat(p.Hosts[i].Within, host.Within)
 		return
 	}
 	p.Hosts = slices.Insert(p.Hosts, i, host)
@@ -119,7 +144,35 @@ func (j *join) egressPolicy(r *graph.Reader, rule *mesh.EgressRule, host string)
 func dnsNames(service mesh.Name) []string {
 	// Without the svc it could be the name of a host outside.
 	name := service.Name + "." + service.Namespace + ".svc"
-	return []string{name, name + ".cluster.local"}
+	return []string{name, name + clusterDomain}
+}
+
+const clusterDomain = ".cluster.local"
+
+// mostAliases is how many services may stand for each other in a row, as in DNS.
+const mostAliases = 8
+
+// standsFor returns the service of the mesh that a service is another name of, or of an
+// endpoint of which it is, if it is one.
+func (j *join) standsFor(r *graph.Reader, svc *mesh.Service) (*mesh.Service, bool) {
+	for range mostAliases {
+		if svc == nil || svc.ExternalName == "" {
+			return nil, false
+		}
+		host, ok := strings.CutSuffix(strings.ToLower(strings.TrimSuffix(svc.ExternalName, ".")), ".svc"+clusterDomain)
+		labels := strings.Split(host, ".")
+		if !ok || len(labels) != 2 && len(labels) != 3 {
+			return nil, false
+		}
+		svc = j.service(r, mesh.Name{Namespace: labels[len(labels)-1], Name: labels[len(labels)-2]})
+		switch {
+		case svc == nil, len(labels) == 3 && !svc.Headless:
+			return nil, false
+		case svc.ExternalName == "":
+			return svc, true
+		}
+	}
+	return nil, false
 }
 
 // serviceOfHost returns the service of a setting's host: <name>, <name>.<ns> or more.

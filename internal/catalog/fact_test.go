@@ -104,6 +104,12 @@ func port(number, target uint16, protocol mesh.Protocol) mesh.PortSpec {
 	return mesh.PortSpec{Name: string(protocol), Port: number, Target: target, Protocol: protocol}
 }
 
+// portNamed gives a port another name.
+func portNamed(name string, p mesh.PortSpec) mesh.PortSpec {
+	p.Name = name
+	return p
+}
+
 // slice is one of endpoints of a service, at the targets of ports.
 func slice(service string, ports []mesh.PortSpec, endpoints ...mesh.SliceEndpoint) mesh.Fact {
 	s := &mesh.EndpointSlice{Name: parseName(service + "-1"), Service: parseName(service).Name, Endpoints: endpoints}
@@ -214,8 +220,8 @@ func outboundText(o *mesh.Outbound) string {
 				line += "/draining"
 			}
 		}
-		if b.Policy.MaxConnections != 0 {
-			line += fmt.Sprintf(" max %d", b.Policy.MaxConnections)
+		if b.Policy.MaxConnections != nil {
+			line += fmt.Sprintf(" max %d", *b.Policy.MaxConnections)
 		}
 		lines = append(lines, line)
 	}
@@ -299,8 +305,11 @@ func egressText(e *mesh.Egress) string {
 		lines = append(lines, strings.TrimSpace(fmt.Sprintf("%d %s %s", p.Port, p.Protocol, strings.Trim(fmt.Sprint(p.Ranges), "[]"))))
 		for _, host := range p.Hosts {
 			line := "  " + host.Host + " for " + matchesText(host.Matches)
-			if host.Policy.MaxConnections != 0 {
-				line += fmt.Sprintf(" max %d", host.Policy.MaxConnections)
+			for _, within := range host.Within {
+				line += fmt.Sprintf(" at %v for %s", within.Ranges, matchesText(within.Matches))
+			}
+			if host.Policy.MaxConnections != nil {
+				line += fmt.Sprintf(" max %d", *host.Policy.MaxConnections)
 			}
 			lines = append(lines, line)
 		}

@@ -19,7 +19,10 @@ const only = ""
 type join struct {
 	graph graph.Graph
 
+	// settings are what the MeshConfig says, told, with the roots.
 	settings   *graph.Input[string, *mesh.Settings]
+	told       *mesh.Settings
+	roots      string
 	namespaces *graph.Input[string, *mesh.Namespace]
 	workloads  *graph.Input[string, *mesh.Workload]
 	services   *graph.Input[string, *mesh.Service]
@@ -346,7 +349,11 @@ func lastOf(facts []mesh.Fact) mesh.Fact {
 func (j *join) put(key string, content mesh.Content, has bool) {
 	switch c := content.(type) {
 	case *mesh.Settings:
-		put(j.settings, only, c, has)
+		j.told = nil
+		if has {
+			j.told = c
+		}
+		j.putSettings()
 	case *mesh.Namespace:
 		put(j.namespaces, c.Name, c, has)
 	case *mesh.Workload:
@@ -374,6 +381,25 @@ func (j *join) put(key string, content mesh.Content, has bool) {
 	case *mesh.UpstreamSetting:
 		put(j.upstreams, key, c, has)
 	}
+}
+
+// trust sets the roots that are in the settings.
+func (j *join) trust(roots string) {
+	if j.roots != roots {
+		j.roots = roots
+		j.putSettings()
+	}
+}
+
+// putSettings joins what the MeshConfig says with the roots.
+func (j *join) putSettings() {
+	settings := j.told
+	if settings != nil && j.roots != "" {
+		with := *settings
+		with.Sealed, with.Roots = mesh.Sealed{}, j.roots
+		settings = mesh.Seal(&with)
+	}
+	put(j.settings, only, settings, settings != nil)
 }
 
 func put[V mesh.Digester](in *graph.Input[string, V], key string, value V, has bool) {

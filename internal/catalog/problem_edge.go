@@ -40,7 +40,7 @@ func (j *join) inspectEgress(r *graph.Reader, rule *mesh.EgressRule, f *fault) {
 		setting, ok := j.upstreams.Get(r, mesh.Name{Namespace: rule.Namespace, Name: name}.String())
 		switch {
 		case !ok:
-			f.add(ReasonNotFound, "spec.matches", "there is no UpstreamTrafficSetting %s/%s", rule.Namespace, name)
+			f.add(ReasonNotFound, "spec.matches", "there is no UpstreamTrafficSetting %s/%s that can be used; nothing is let out until there is", rule.Namespace, name)
 		case !slices.ContainsFunc(rule.Hosts, func(h string) bool { return strings.EqualFold(h, setting.Host) }):
 			f.add(ReasonNoEffect, "spec.matches", "UpstreamTrafficSetting %s is for host %q, which is not among spec.hosts", setting, setting.Host)
 		}
@@ -52,8 +52,6 @@ func (j *join) inspectEgressPorts(rule *mesh.EgressRule, f *fault) {
 	for _, port := range rule.Ports {
 		switch {
 		case port.Protocol == mesh.EgressTCP:
-		case len(rule.Hosts) > 0 && len(rule.Ranges) > 0:
-			f.add(ReasonNoEffect, "spec.ipAddresses", "port %d is matched by host (%s), at whatever address the host has; for addresses whatever the host, write another Egress without hosts", port.Number, port.Protocol)
 		case port.Protocol == mesh.EgressHTTP && len(rule.Hosts) == 0 && len(rule.Groups) > 0:
 			f.add(ReasonNoEffect, "spec.matches", "requests to port %d are matched by host first, and there is none, so it lets nothing out; give hosts", port.Number)
 		}

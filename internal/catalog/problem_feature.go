@@ -236,10 +236,13 @@ func (j *join) askAccess(r *graph.Reader, rule *mesh.AccessRule, f *fault) {
 	if len(of.List) == 0 {
 		return
 	}
-	// Without a port for requests no proxy is told of them.
+	// Without a port where they are allowed no proxy is told of requests.
+	g := j.grant(r, rule)
 	requests := false
 	for _, in := range j.taking.Get(r, rule.Destination.String()).All() {
-		requests = requests || slices.ContainsFunc(in.Ports, func(p mesh.InboundPort) bool { return p.Protocol.IsHTTP() })
+		requests = requests || slices.ContainsFunc(in.Ports, func(p mesh.InboundPort) bool {
+			return p.Protocol.IsHTTP() && g.requests(p.Port, p.Protocol) != nil
+		})
 	}
 	for i, routes := range rule.Rules {
 		if requests {

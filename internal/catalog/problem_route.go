@@ -2,7 +2,9 @@ package catalog
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/outrigger-mesh/outrigger/internal/graph"
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -29,41 +31,94 @@ func (j *join) inspectAccess(r *graph.Reader, rule *mesh.AccessRule, f *fault) {
 				f.add(ReasonNotFound, fmt.Sprintf("%s.matches[%d]", field, k), "HTTPRouteGroup %s/%s has no match %q; it allows nothing until it has", rule.Namespace, routes.Group, match)
 			}
 		}
-		j.inspectReach(r, rule.Destination, group, field, f)
+		j.inspectReach(r, rule, group, field, f)
 	}
 }
 
-// inspectReach finds routes that no port of the workloads of an account has: those of
-// requests count where there are requests, and those of connections elsewhere.
-func (j *join) inspectReach(r *graph.Reader, account mesh.ServiceAccount, group *mesh.RouteGroup, field string, f *fault) {
+// inspectReach finds routes of a rule that no port of the destination's workloads has:
+// those of requests count where there are requests, and those of connections elsewhere,
+// where they also say which ports the requests are allowed at.
+func (j *join) inspectReach(r *graph.Reader, rule *mesh.AccessRule, group *mesh.RouteGroup, field string, f *fault) {
+	account := rule.Destination
+	ports := j.httpPorts(r, account)
+	if ports == nil {
+		return
+	}
+	g := j.grant(r, rule)
+	if group.TCP != nil {
+		if len(g.HTTP) == 0 {
+			j.inspectConnections(r, rule, group.TCP, ports, field, f)
+		}
+		return
+	}
+	switch {
+	case len(ports.requests) == 0:
+		f.add(ReasonNoEffect, field, "no Service has an HTTP port of the pods of %s, so there are no requests to match; name a port http, or allow connections with a TCPRoute", account)
+	case len(g.TCP) > 0 && !slices.ContainsFunc(slices.Collect(maps.Keys(ports.requests)), g.reaches):
+		f.add(ReasonNoEffect, field, "the TCPRoutes beside it allow requests at their ports only, and none of these is an HTTP port of the pods of %s; name the port in a TCPRoute, or allow the requests by a TrafficTarget of their own", account)
+	}
+}
+
+// inspectConnections finds ports of requests where a rule without routes for requests
+// allows nothing, and no other rule allows its sources anything.
+func (j *join) inspectConnections(r *graph.Reader, rule *mesh.AccessRule, match *mesh.TCPMatch, ports *ports, field string, f *fault) {
+	for _, number := range match.Ports {
+		if _, http := ports.requests[number]; http && !ports.connections[number] {
+			f.add(ReasonNoEffect, field, "port %d of the pods of %s is HTTP, where a TCPRoute allows nothing; allow requests with an HTTPRouteGroup", number, rule.Destination)
+		}
+	}
+	if len(match.Ports) > 0 {
+		return
+	}
+	var closed []string
+	for _, number := range slices.Sorted(maps.Keys(ports.requests)) {
+		if !j.allAllowed(r, rule.Sources, ports.requests[number]) {
+			closed = append(closed, strconv.Itoa(int(number)))
+		}
+	}
+	if len(closed) > 0 {
+		f.add(ReasonNoEffect, field, "a TCPRoute allows nothing at HTTP ports, and the pods of %s have such (%s); allow requests with an HTTPRouteGroup, or name the ports that are meant in the TCPRoute", rule.Destination, someOf(closed))
+	}
+}
+
+// ports are those of the workloads of an account.
+type ports struct {
+	// requests are the HTTP ports, with who may ask for something there.
+	requests map[uint16][]mesh.Permission
+	// connections are the ports that speak something else at some of the workloads.
+	connections map[uint16]bool
+}
+
+// httpPorts returns nil if no workload runs as the account, or if there is nothing to
+// allow, because everybody may do everything.
+func (j *join) httpPorts(r *graph.Reader, account mesh.ServiceAccount) *ports {
 	taking := j.taking.Get(r, account.String())
 	if taking.Len() == 0 {
-		return
+		return nil
 	}
-	reached := func(reaches func(*mesh.Inbound) bool) bool {
-		for _, in := range taking.All() {
-			if reaches(in) {
-				return true
+	found := &ports{requests: map[uint16][]mesh.Permission{}, connections: map[uint16]bool{}}
+	for _, in := range taking.All() {
+		for _, p := range in.Ports {
+			if p.Protocol.IsHTTP() {
+				found.requests[p.Port] = append(found.requests[p.Port], p.Access.Rules...)
 			}
 		}
-		return false
 	}
-	if group.TCP == nil {
-		if !reached(func(in *mesh.Inbound) bool {
-			return slices.ContainsFunc(in.Ports, func(p mesh.InboundPort) bool { return p.Protocol.IsHTTP() })
-		}) {
-			f.add(ReasonNoEffect, field, "no Service has an HTTP port of the pods of %s, so there are no requests to match; name a port http, or allow connections with a TCPRoute", account)
-		}
-		return
-	}
-	for _, number := range group.TCP.Ports {
-		if !reached(func(in *mesh.Inbound) bool {
+	for number := range found.requests {
+		for _, in := range taking.All() {
 			p, _ := in.PortOf(number)
-			return !p.Protocol.IsHTTP()
-		}) {
-			f.add(ReasonNoEffect, field, "port %d of the pods of %s is HTTP, where a TCPRoute allows nothing; allow requests with an HTTPRouteGroup", number, account)
+			found.connections[number] = found.connections[number] || !p.Protocol.IsHTTP()
 		}
 	}
+	return found
+}
+
+// allAllowed reports whether each of the sources is in a permission.
+func (j *join) allAllowed(r *graph.Reader, sources []mesh.ServiceAccount, permissions []mesh.Permission) bool {
+	settings := j.mustSettings(r)
+	return !slices.ContainsFunc(sources, func(source mesh.ServiceAccount) bool {
+		return !slices.ContainsFunc(permissions, func(p mesh.Permission) bool { return p.Names(identityOf(settings, source)) })
+	})
 }
 
 func (j *join) inspectAccount(r *graph.Reader, account mesh.ServiceAccount, field string, f *fault) {
@@ -129,6 +184,9 @@ func (j *join) inspectSplit(r *graph.Reader, split *mesh.Split, f *fault) {
 func (j *join) inspectShare(r *graph.Reader, split *mesh.Split, root *mesh.Service, backend mesh.SplitBackend, field string, f *fault) {
 	name := mesh.Name{Namespace: split.Namespace, Name: backend.Service}
 	svc := j.service(r, name)
+	if other, ok := j.standsFor(r, svc); ok {
+		name, svc = other.Name, other
+	}
 	switch {
 	case svc == nil:
 		f.add(ReasonNotFound, field, "there is no Service %s; its share goes to the others", name)

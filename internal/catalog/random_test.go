@@ -210,12 +210,20 @@ func (w world) retry() mesh.Fact {
 	})}
 }
 
+// maybe is a limit, or none.
+func maybe(w world) *uint32 {
+	if w.IntN(2) == 0 {
+		return nil
+	}
+	return new(uint32(w.IntN(3)))
+}
+
 func (w world) upstream() mesh.Fact {
 	n := mesh.Name{Namespace: w.namespace(), Name: pick(w, "u1", "u2")}
 	return mesh.Fact{Object: object("o/v1", "UpstreamTrafficSetting", n.Namespace, n.Name), Content: mesh.Seal(&mesh.UpstreamSetting{
 		Name: n, Age: mesh.Age{Created: w.created()}, Host: pick(w, w.name(), w.name()+"."+w.namespace()+".svc.cluster.local", "example.com"),
 		Policy: mesh.UpstreamPolicy{
-			MaxConnections: uint32(w.IntN(3)), RequestTimeout: time.Duration(w.IntN(2)) * time.Second,
+			MaxConnections: maybe(w), RequestTimeout: time.Duration(w.IntN(2)) * time.Second,
 			LoadBalancing: mesh.LoadBalancing{Policy: pick(w, "", mesh.Random, mesh.Maglev), PreferZone: w.IntN(4) == 0},
 		},
 		Limits: mesh.RateLimits{Connections: &mesh.TokenBucket{Tokens: 1, Interval: time.Second}},

@@ -132,6 +132,10 @@ func TestSplitPorts(t *testing.T) {
 		{"none for one of two", [][]mesh.Fact{root(http, admin), v1(http, at(port(0, 0, mesh.TCP), 90))}, "shop/v1:80*1", "TrafficSplit shop/s: NoSuchPort spec.backends[0].service"},
 		{"connections", [][]mesh.Fact{root(port(80, 80, mesh.TCP)), v1(port(80, 80, mesh.TCP))}, "shop/v1:80*1", ""},
 		{"to a headless service", [][]mesh.Fact{root(http), list(service("shop/v1", "", http))}, "nothing", "TrafficSplit shop/s: NoEffect spec.backends[0].service"},
+		{"to another name of a service", [][]mesh.Fact{root(http), v1(http), list(external("shop/v2", "v1.shop.svc.cluster.local.", http), external("shop/v1", "real.shop.svc.cluster.local", http), service("shop/real", "10.96.0.12", http))}, "shop/real:80*1", ""},
+		{"to another name of an endpoint", [][]mesh.Fact{root(http), list(external("shop/v1", "real-0.real.shop.svc.cluster.local", http), service("shop/real", "", http))}, "nothing", "TrafficSplit shop/s: NoEffect spec.backends[0].service"},
+		{"to another name of no service", [][]mesh.Fact{root(http), list(external("shop/v1", "real.shop.svc.cluster.local", http))}, "shop/v1:80*1", "Service shop/v1: OutsideMesh spec.ports[0]"},
+		{"to names of each other", [][]mesh.Fact{root(http), list(external("shop/v1", "v2.shop.svc.cluster.local", http), external("shop/v2", "v1.shop.svc.cluster.local", http))}, "shop/v1:80*1", "Service shop/v1: OutsideMesh spec.ports[0]\nService shop/v2: OutsideMesh spec.ports[0]"},
 		{"to an outside host", [][]mesh.Fact{root(http), list(external("shop/v1", "example.com", http))}, "shop/v1:80*1", "Service shop/v1: OutsideMesh spec.ports[0]"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -259,7 +263,7 @@ func upstream(name, host string, created int64, edits ...func(*mesh.UpstreamSett
 }
 
 func most(connections uint32) func(*mesh.UpstreamSetting) {
-	return func(s *mesh.UpstreamSetting) { s.Policy.MaxConnections = connections }
+	return func(s *mesh.UpstreamSetting) { s.Policy.MaxConnections = &connections }
 }
 
 func limit(tokens uint32) func(*mesh.UpstreamSetting) {

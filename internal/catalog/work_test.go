@@ -2,7 +2,10 @@
 
 package catalog
 
-import "testing"
+import (
+	"runtime"
+	"testing"
+)
 
 // TestWorkOfOneEndpoint holds that an endpoint that comes or goes makes the same work
 // in a small mesh and in a large one.
@@ -21,7 +24,7 @@ func TestWorkOfOneEndpoint(t *testing.T) {
 				tt.large = 300
 			}
 			var runs [2]uint64
-			var allocs [2]float64
+			var allocs, bytes [2]float64
 			for i, services := range []int{100, tt.large} {
 				j, change := builtCity(services, tt.policies, !tt.policies)
 				former, before := j.snapshot(), j.graph.Runs()
@@ -37,16 +40,32 @@ func TestWorkOfOneEndpoint(t *testing.T) {
 				if changed == 0 {
 					t.Error("the change changes no View")
 				}
-				allocs[i] = testing.AllocsPerRun(20, change)
-				t.Logf("%d services: %d functions run, %d Views changed, %.0f allocations", services, runs[i], changed, allocs[i])
+				allocs[i] = testing.AllocsPerRun(200, change)
+				bytes[i] = bytesPerRun(200, change)
+				t.Logf("%d services: %d functions run, %d Views changed, %.0f allocations of %.0f bytes", services, runs[i], changed, allocs[i], bytes[i])
 			}
 			if runs[0] != runs[1] {
 				t.Errorf("%d functions run with 100 services, and %d with %d", runs[0], runs[1], tt.large)
 			}
-			// The race detector has pools lose a few things at random.
+			// The race detector has pools lose a few things at random, which many runs even out.
 			if allocs[1] > allocs[0]*1.05 {
 				t.Errorf("there are %v allocations with 100 services, and %v with %d", allocs[0], allocs[1], tt.large)
 			}
+			if bytes[1] > bytes[0]*1.2 {
+				t.Errorf("%.0f bytes are allocated with 100 services, and %.0f with %d", bytes[0], bytes[1], tt.large)
+			}
 		})
 	}
+}
+
+// bytesPerRun returns how many bytes a call of f allocates.
+func bytesPerRun(runs int, f func()) float64 {
+	var before, after runtime.MemStats
+	f()
+	runtime.ReadMemStats(&before)
+	for range runs {
+		f()
+	}
+	runtime.ReadMemStats(&after)
+	return float64(after.TotalAlloc-before.TotalAlloc) / float64(runs)
 }

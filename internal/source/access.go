@@ -32,9 +32,12 @@ func accessRule(obj *access.TrafficTarget, n *notes) mesh.Content {
 	return mesh.Seal(rule)
 }
 
+// accessRoutes returns nothing if there may have been a TCPRoute among the rules that
+// cannot be read: its ports would have narrowed the others.
 func (n *notes) accessRoutes(rules []access.TrafficTargetRule) []mesh.AccessRoutes {
 	n.needed("spec.rules", len(rules), "rule, so it lets nothing through")
 	var routes []mesh.AccessRoutes
+	lost := false
 	for i, rule := range rules {
 		path := index("spec.rules", i)
 		switch rule.Kind {
@@ -43,17 +46,20 @@ func (n *notes) accessRoutes(rules []access.TrafficTargetRule) []mesh.AccessRout
 			if len(rule.Matches) > 0 {
 				n.add(ReasonNoEffect, path+".matches", "%s", inertMessage("a TCPRoute is one match; remove it"))
 			}
+		case access.RuleUDPRoute:
+			n.add(ReasonNotSupported, path+".kind", "%q does not go through the mesh, so the rule lets nothing through; use %s or %s", string(rule.Kind), access.RuleHTTPRouteGroup, access.RuleTCPRoute)
+			continue
 		default:
-			why := "is not a kind of route"
-			reason := ReasonUnknownKind
-			if rule.Kind == access.RuleUDPRoute {
-				why, reason = "does not go through the mesh", ReasonNotSupported
-			}
-			n.add(reason, path+".kind", "%q %s, so the rule lets nothing through; use %s or %s", string(rule.Kind), why, access.RuleHTTPRouteGroup, access.RuleTCPRoute)
+			n.add(ReasonUnknownKind, path+".kind", "%q is not a kind of route, and a TCPRoute would narrow the other rules, so the TrafficTarget lets nothing through; use %s or %s", string(rule.Kind), access.RuleHTTPRouteGroup, access.RuleTCPRoute)
+			lost = true
 			continue
 		}
 		if !isObjectName(rule.Name) {
-			n.add(ReasonInvalid, path+".name", "%q is not the name of an object, so the rule lets nothing through", rule.Name)
+			outcome := "the rule"
+			if rule.Kind == access.RuleTCPRoute {
+				outcome, lost = "the TrafficTarget", true
+			}
+			n.add(ReasonInvalid, path+".name", "%q is not the name of an object, so %s lets nothing through", rule.Name, outcome)
 			continue
 		}
 		route := mesh.AccessRoutes{Kind: string(rule.Kind), Group: rule.Name}
@@ -61,6 +67,9 @@ func (n *notes) accessRoutes(rules []access.TrafficTargetRule) []mesh.AccessRout
 			route.Matches = slices.Clone(rule.Matches)
 		}
 		routes = append(routes, route)
+	}
+	if lost {
+		return nil
 	}
 	return routes
 }

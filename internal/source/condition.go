@@ -19,14 +19,17 @@ const (
 	ConditionDegraded = "Degraded"
 	// ConditionNoEffect is True when fields are set that do nothing.
 	ConditionNoEffect = "NoEffect"
+	// ConditionAdvised is True while there is advice about the object, which is carried
+	// out as it stands, and is not there otherwise.
+	ConditionAdvised = "Advised"
 )
 
 // maxMessage is the API server's limit for the message of a condition, in bytes.
 const maxMessage = 32768
 
 // Conditions returns the conditions of an object with these Problems: Accepted,
-// Degraded and NoEffect, each always present, beside those of the existing
-// conditions that have another type. A condition's reason lists the reasons of
+// Degraded and NoEffect, each always present, and Advised while there is advice, beside
+// those of the existing conditions that have another type. A condition's reason lists the reasons of
 // its Problems, and its message has one line for each Problem; both are sorted.
 // Lines that do not fit are counted in a last one. The time of a condition whose
 // status stays is kept, else it is now.
@@ -49,6 +52,11 @@ func Conditions(existing []metav1.Condition, problems []mesh.Problem, generation
 	set(ConditionAccepted, metav1.ConditionFalse, metav1.ConditionTrue, "Accepted", "every value can be used")
 	set(ConditionDegraded, metav1.ConditionTrue, metav1.ConditionFalse, "NotDegraded", "nothing is turned off that protects the mesh")
 	set(ConditionNoEffect, metav1.ConditionTrue, metav1.ConditionFalse, "AllInEffect", "no field is set in vain")
+	if len(byType[ConditionAdvised]) > 0 {
+		set(ConditionAdvised, metav1.ConditionTrue, metav1.ConditionFalse, "", "")
+	} else {
+		meta.RemoveStatusCondition(&conditions, ConditionAdvised)
+	}
 	return conditions
 }
 
@@ -64,6 +72,8 @@ func conditionType(reason string) string {
 		return ConditionDegraded
 	case ReasonNoEffect, ReasonConflict:
 		return ConditionNoEffect
+	case mesh.ReasonAdvice:
+		return ConditionAdvised
 	default:
 		return ConditionAccepted
 	}

@@ -54,6 +54,14 @@ func TestConditions(t *testing.T) {
 		}
 	}
 
+	advised := source.Conditions(clean, []mesh.Problem{{Reason: "Advice", Field: "spec.g", Message: "better so"}}, 3, monday)
+	if c := meta.FindStatusCondition(advised, "Advised"); c == nil || c.Status != "True" || !meta.IsStatusConditionTrue(advised, "Accepted") {
+		t.Errorf("with advice: %+v", advised)
+	}
+	if c := meta.FindStatusCondition(source.Conditions(advised, nil, 4, monday), "Advised"); c != nil {
+		t.Errorf("with the advice followed: %+v", c)
+	}
+
 	degraded := source.Conditions(got, []mesh.Problem{{Reason: "MTLSDisabled", Field: "spec.f", Message: "off"}}, 3, monday)
 	if c := meta.FindStatusCondition(degraded, "Degraded"); c.Status != "True" || c.Reason != "MTLSDisabled" {
 		t.Errorf("with mesh TLS off: %+v", c)

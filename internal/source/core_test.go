@@ -1,8 +1,11 @@
 package source_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
 const podHead = "apiVersion: v1\nkind: Pod"
@@ -99,6 +102,9 @@ func TestService(t *testing.T) {
 			[]string{"Invalid spec.ports[0].port", "Invalid spec.ports[1].port", "Invalid spec.ports[2].targetPort"}},
 		{"ports that are there twice", `{ports: [{name: a, port: 80}, {name: b, port: 80}, {name: a, port: 81}]}`,
 			`{"ports":[{"name":"a","port":80,"target":80,"protocol":"http"}]}`, []string{"Duplicate spec.ports[1]", "Duplicate spec.ports[2]"}},
+		{"a name that probably means something else than HTTP", `{ports: [{name: mongo, port: 80}, {name: postgres-main, port: 81}, {name: redis, port: 82, appProtocol: redis}, {name: mongoose, port: 83}]}`,
+			`{"ports":[{"name":"mongo","port":80,"target":80,"protocol":"http"},{"name":"postgres-main","port":81,"target":81,"protocol":"http"},{"name":"redis","port":82,"target":82,"protocol":"tcp"},{"name":"mongoose","port":83,"target":83,"protocol":"http"}]}`,
+			[]string{"Advice spec.ports[0].name", "Advice spec.ports[1].name"}},
 		{"an unknown protocol", `{ports: [{port: 80, appProtocol: example.com/own}]}`,
 			`{"ports":[{"port":80,"target":80,"protocol":"tcp"}]}`, []string{"UnknownProtocol spec.ports[0].appProtocol"}},
 	})
@@ -149,7 +155,7 @@ func TestProtocols(t *testing.T) {
 		if got := says(t, fact); !strings.Contains(got, `"protocol":"`+want+`"`) {
 			t.Errorf("%s gives %s, want the protocol %s", port, got, want)
 		}
-		if unknown := len(fact.Problems) > 0; unknown != strings.Contains(port, "kubernetes.io/x") {
+		if unknown := slices.ContainsFunc(fact.Problems, func(p mesh.Problem) bool { return !p.IsAdvice() }); unknown != strings.Contains(port, "kubernetes.io/x") {
 			t.Errorf("%s gives Problems %v", port, fact.Problems)
 		}
 	}

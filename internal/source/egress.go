@@ -27,7 +27,11 @@ func egressRule(obj *policy.Egress, n *notes) mesh.Content {
 		Groups:   refs.groups,
 		Settings: refs.settings,
 	}
-	rule.Ports = n.egressPorts(spec, rule, refs)
+	rule.Ports = n.egressPorts(spec, rule)
+	if refs.lost {
+		n.add(ReasonMissing, "spec.matches", "a reference that cannot be read may have been meant to narrow or to limit what is let out, so nothing is; correct it, or remove it")
+		return nil
+	}
 	if len(rule.Sources) == 0 || len(rule.Ports) == 0 {
 		return nil
 	}
@@ -73,7 +77,7 @@ func (n *notes) addressRange(path, value string) (netip.Prefix, bool) {
 }
 
 // egressPorts returns the ports that have something left to be matched with.
-func (n *notes) egressPorts(spec *policy.EgressSpec, rule *mesh.EgressRule, refs references) []mesh.EgressPort {
+func (n *notes) egressPorts(spec *policy.EgressSpec, rule *mesh.EgressRule) []mesh.EgressPort {
 	n.needed("spec.ports", len(spec.Ports), "port, so it lets nothing out")
 	noHosts := len(spec.Hosts) > 0 && len(rule.Hosts) == 0
 	if noHosts {
@@ -105,7 +109,7 @@ func (n *notes) egressPorts(spec *policy.EgressSpec, rule *mesh.EgressRule, refs
 			continue
 		}
 		switch {
-		case protocol == mesh.EgressHTTP && refs.none(), protocol != mesh.EgressTCP && noHosts:
+		case protocol != mesh.EgressTCP && noHosts:
 			continue
 		case protocol == mesh.EgressHTTP && len(rule.Hosts) == 0 && len(rule.Ranges) == 0:
 			n.add(ReasonMissing, "spec.hosts", "HTTP is matched by host, and there is none, so port %d lets nothing out; give hosts or ipAddresses", number)

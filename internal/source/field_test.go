@@ -14,6 +14,9 @@ import (
 func inEffect() []string {
 	return []string{
 		"spec.sidecar.enablePrivilegedInitContainer",
+		"spec.sidecar.concurrency",
+		"spec.sidecar.drainSeconds",
+		"spec.sidecar.preStopSeconds",
 		"spec.sidecar.logLevel",
 		"spec.sidecar.sidecarClass",
 		"spec.sidecar.sidecarImage",

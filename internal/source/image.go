@@ -1,6 +1,9 @@
 package source
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // olderClass is the class whose images Open Service Mesh configured under names
 // of their own.
@@ -54,6 +57,7 @@ func (r *reader) images(name string, entry int, isDefault bool) (image, windowsI
 		windows = append(windows, candidate{"spec.sidecar.envoyWindowsImage", r.spec.Sidecar.EnvoyWindowsImage})
 	}
 	r.checkInitImages(initial)
+	r.checkImages(name, linux, windows)
 	if isDefault {
 		linux = append(linux, candidate{value: r.opts.Env("OSM_DEFAULT_SIDECAR_IMAGE")})
 		windows = append(windows, candidate{value: r.opts.Env("OSM_DEFAULT_SIDECAR_WINDOWS_IMAGE")})
@@ -63,6 +67,21 @@ func (r *reader) images(name string, entry int, isDefault bool) (image, windowsI
 	windows = append(windows, candidate{value: r.opts.BuiltinImage(name, "windows")})
 	initial = append(initial, candidate{value: r.opts.InitImage})
 	return r.choose(linux), r.choose(windows), r.choose(initial)
+}
+
+// checkImages tells of images with which the driver of a class cannot work.
+func (r *reader) checkImages(class string, lists ...[]candidate) {
+	if r.opts.CheckImage == nil {
+		return
+	}
+	for _, image := range slices.Concat(lists...) {
+		if image.value == "" {
+			continue
+		}
+		if err := r.opts.CheckImage(class, image.value); err != nil {
+			r.add(ReasonInvalid, image.path, "%v", err)
+		}
+	}
 }
 
 // checkInitImages tells those who bring their MeshConfig along that the init

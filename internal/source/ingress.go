@@ -14,9 +14,9 @@ func ingressRule(obj *policy.IngressBackend, n *notes) mesh.Content {
 	refs := n.references("spec.matches", spec.Matches, kindHTTPRouteGroup)
 	rule := &mesh.IngressRule{Name: nameOf(&obj.ObjectMeta), Age: ageOf(&obj.ObjectMeta), Groups: refs.groups}
 	rule.Sources = n.ingressSources(spec.Sources)
-	principals := slices.ContainsFunc(rule.Sources, func(s mesh.IngressSource) bool { return s.Principal != "" })
+	principals := slices.ContainsFunc(spec.Sources, func(s policy.IngressSource) bool { return s.Kind == policy.IngressSourceAuthenticatedPrincipal })
 	rule.Backends = n.ingressBackends(spec.Backends, principals)
-	if len(rule.Backends) == 0 || len(rule.Sources) == 0 || refs.none() {
+	if n.noGroup("spec.matches", refs) || len(rule.Backends) == 0 || len(rule.Sources) == 0 {
 		return nil
 	}
 	return mesh.Seal(rule)
@@ -96,6 +96,11 @@ func (n *notes) ingressBackends(declared []policy.Backend, principals bool) []me
 		if !b.TLS && principals {
 			n.add(ReasonInvalid, path+".port.protocol",
 				"a client shows no certificate in http, so it is none of the principals, and the backend is left out; use https, or open it by an IngressBackend of its own with sources by address only")
+			continue
+		}
+		if b.TLS && !b.SkipClientCert && !principals {
+			n.add(ReasonMissing, path+".tls",
+				"the client's certificate is asked for, and no source says whose, so the backend is left out; name an AuthenticatedPrincipal in spec.sources, * for any identity of the mesh, or set skipClientCertValidation")
 			continue
 		}
 		seen[key{b.Service, b.Port}] = true

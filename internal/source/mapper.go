@@ -18,10 +18,11 @@ import (
 	splitv1alpha2 "github.com/outrigger-mesh/outrigger/apis/split/v1alpha2"
 	split "github.com/outrigger-mesh/outrigger/apis/split/v1alpha4"
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
-// MapperOptions are what a Mapper needs to know besides the objects. All of them are
-// required.
+// MapperOptions are what a Mapper needs to know besides the objects. All but
+// Redirection are required.
 type MapperOptions struct {
 	// MeshName is the value of the label openservicemesh.io/monitored-by on the
 	// namespaces of the mesh.
@@ -31,6 +32,9 @@ type MapperOptions struct {
 	// SidecarClass returns the class of the sidecar that a pod has, in lower case, or
 	// "" if it has none. Many goroutines call it at a time.
 	SidecarClass func(*corev1.Pod) string
+	// Redirection returns which connections of a pod that has a sidecar go through it.
+	// Nil stands for RedirectionOf. Many goroutines call it at a time.
+	Redirection func(*corev1.Pod) agentspec.Redirection
 }
 
 // Mapper turns objects into facts. It keeps nothing between two objects, and all its
@@ -38,7 +42,12 @@ type MapperOptions struct {
 type Mapper struct{ opts MapperOptions }
 
 // NewMapper returns a Mapper.
-func NewMapper(opts MapperOptions) *Mapper { return &Mapper{opts: opts} }
+func NewMapper(opts MapperOptions) *Mapper {
+	if opts.Redirection == nil {
+		opts.Redirection = RedirectionOf
+	}
+	return &Mapper{opts: opts}
+}
 
 // Fact returns what an object says, and whether the mesh reads objects of its kind.
 // The object is not changed, and nothing of it is kept but strings. Equal objects
@@ -52,7 +61,8 @@ func NewMapper(opts MapperOptions) *Mapper { return &Mapper{opts: opts} }
 // Of metadata the name, the namespace, the UID of Pods, the labels, the annotations
 // and the time of creation are read, and all of the spec but for Pods: there only
 // the service account, hostNetwork, and of containers and init containers the
-// name, the ports and the restart policy. Of a status only a Pod's phase and
+// name, the ports and the restart policy, and the variable of the mesh's own init
+// container that says what is redirected. Of a status only a Pod's phase and
 // addresses are read. A source that keeps objects may drop the rest.
 func (m *Mapper) Fact(obj runtime.Object) (mesh.Fact, bool) {
 	ref, ok := Ref(obj)

@@ -23,13 +23,16 @@ const (
 )
 
 // ConfigOptions are what a Config needs to know besides the MeshConfig. All of
-// them are required.
+// them but CheckImage are required.
 type ConfigOptions struct {
 	// Classes are the names of the registered drivers, in lower case.
 	Classes []string
 	// BuiltinImage returns the image that the driver of a class has built in for
 	// an operating system, "linux" or "windows", or "" if it has none.
 	BuiltinImage func(class, os string) string
+	// CheckImage returns what the driver of a class has against an image, or nil. Nil
+	// means that no image is checked.
+	CheckImage func(class, image string) error
 	// Env returns the value of an environment variable, or "".
 	Env func(name string) string
 	// InitImage is the init container's image where nothing else names one.

@@ -1,6 +1,7 @@
 package source_test
 
 import (
+	"errors"
 	"log/slog"
 	"math"
 	"os"
@@ -381,5 +382,41 @@ func TestExports(t *testing.T) {
 				t.Errorf("Problems (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestOldImages holds that an image with which its driver cannot work is a Problem, for
+// whichever field or variable names it.
+func TestOldImages(t *testing.T) {
+	opts := options(map[string]string{"OSM_DEFAULT_SIDECAR_IMAGE": "a/pipy:ok"})
+	opts.CheckImage = func(class, image string) error {
+		if class != "pipy" && strings.HasSuffix(image, ":old") {
+			return errors.New(image + " is too old")
+		}
+		return nil
+	}
+	config, problems := source.NewConfig(parse(t, `
+sidecar:
+  sidecarClass: "null"
+  sidecarImage: a/null:old
+  envoyImage: a/envoy:old
+  sidecarDrivers:
+  - {sidecarName: pipy, sidecarImage: "a/pipy:old"}
+  - {sidecarName: envoy, sidecarImage: "a/envoy:old"}
+`), opts)
+	var got []string
+	for _, p := range problems {
+		got = append(got, p.Reason+" "+p.Field+": "+p.Message)
+	}
+	want := []string{
+		"Invalid spec.sidecar.envoyImage: a/envoy:old is too old",
+		"Invalid spec.sidecar.sidecarDrivers[1].sidecarImage: a/envoy:old is too old",
+		"Invalid spec.sidecar.sidecarImage: a/null:old is too old",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+	if image := config.GetSidecarImage("envoy"); image != "a/envoy:old" {
+		t.Errorf("the image is %q, want the one that is set", image)
 	}
 }

@@ -28,7 +28,23 @@ func (n *notes) protocol(path string, port *corev1.ServicePort) mesh.Protocol {
 			return p
 		}
 	}
+	if likely := likelyProtocol(port.Name); likely != "" {
+		n.add(mesh.ReasonAdvice, path+".name", "%q is taken for HTTP, as every port whose name does not begin with a protocol of the mesh; if it is not, write appProtocol: %s", port.Name, likely)
+	}
 	return mesh.HTTP
+}
+
+// likelyProtocol returns the appProtocol that is probably meant by the name of a port
+// that is taken for HTTP, or "".
+func likelyProtocol(name string) string {
+	known := map[string]string{
+		"amqp": "amqp", "cassandra": "tcp", "cql": "tcp", "etcd": "tcp", "ftp": "ftp", "imap": "imap", "kafka": "tcp", "ldap": "ldap",
+		"mariadb": "mysql", "memcache": "tcp", "memcached": "tcp", "mongo": "mongodb", "mongodb": "mongodb", "mqtt": "tcp", "mssql": "tcp",
+		"mysql": "mysql", "nats": "tcp", "pg": "postgresql", "pgsql": "postgresql", "pop3": "pop3", "postgres": "postgresql", "postgresql": "postgresql",
+		"rabbitmq": "amqp", "redis": "redis", "sftp": "ssh", "smtp": "smtp", "sql": "tcp", "ssh": "ssh", "tls": "tls", "zookeeper": "tcp",
+	}
+	word, _, _ := strings.Cut(strings.ToLower(name), "-")
+	return known[word]
 }
 
 // appProtocol reads the names of Open Service Mesh, of Kubernetes (KEP-3726), and

@@ -55,9 +55,15 @@ type references struct {
 	lost bool
 }
 
-// none reports whether no group is left of those that may have been given: then the
-// groups match nothing, and not everything.
-func (r references) none() bool { return len(r.groups) == 0 && r.lost }
+// noGroup reports, and notes, whether no group is left of those that may have been
+// given: then the groups match nothing, and not everything.
+func (n *notes) noGroup(path string, r references) bool {
+	if len(r.groups) > 0 || !r.lost {
+		return false
+	}
+	n.add(ReasonMissing, path, "no HTTPRouteGroup is left of those that were given, so no request matches; correct the references, or remove them all to match every request")
+	return true
+}
 
 // references reads a list of references to HTTPRouteGroups and other kinds. Open
 // Service Mesh took the API group with a version only.
@@ -86,9 +92,6 @@ func (n *notes) references(path string, refs []corev1.TypedLocalObjectReference,
 		found.lost = true
 	}
 	found.groups = unique(found.groups)
-	if found.none() {
-		n.add(ReasonMissing, path, "no HTTPRouteGroup is left of those that were given, so no request matches; correct the references, or remove them all to match every request")
-	}
 	return found
 }
 

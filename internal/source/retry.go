@@ -16,10 +16,6 @@ func retryRule(obj *policy.Retry, n *notes) mesh.Content {
 	spec := &obj.Spec
 	rule := &mesh.RetryRule{Name: nameOf(&obj.ObjectMeta), Age: ageOf(&obj.ObjectMeta)}
 	source, ok := n.serviceAccount("spec.source", spec.Source.Kind, spec.Source.Namespace, spec.Source.Name)
-	if ok && source.Namespace != obj.Namespace {
-		n.add(ReasonOtherNamespace, "spec.source.namespace", "%q is not the namespace of the Retry, so nothing is tried again; put it into that namespace", source.Namespace)
-		ok = false
-	}
 	rule.Source = source
 	rule.Destinations = n.retryDestinations(spec.Destinations)
 	rule.Retry = n.retry("spec.retryPolicy", &spec.RetryPolicy)

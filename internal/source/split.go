@@ -18,7 +18,7 @@ func trafficSplit(meta metav1.ObjectMeta, spec *split.TrafficSplitSpec, n *notes
 	s.Backends = n.splitBackends(meta.Namespace, spec.Backends)
 	refs := n.references("spec.matches", spec.Matches, kindHTTPRouteGroup)
 	s.Matches = refs.groups
-	if !ok || len(s.Backends) == 0 || refs.none() {
+	if n.noGroup("spec.matches", refs) || !ok || len(s.Backends) == 0 {
 		return nil
 	}
 	return mesh.Seal(s)

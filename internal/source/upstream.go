@@ -76,23 +76,27 @@ func (n *notes) connections(p *mesh.UpstreamPolicy, declared *policy.ConnectionS
 	p.MaxRetries = n.limit(path+".http.maxRetries", http.MaxRetries)
 	// Here 0 is no limit, as in Open Service Mesh.
 	if requests := http.MaxRequestsPerConnection; requests != nil && *requests != 0 {
-		p.RequestsPerConnection = n.limit(path+".http.maxRequestsPerConnection", requests)
+		p.RequestsPerConnection = deref(n.limit(path+".http.maxRequestsPerConnection", requests), 0)
+	}
+	if p.Refuses(mesh.HTTP) {
+		n.add(mesh.ReasonAdvice, path, "a limit of 0 lets no request through: each is answered with 503; use 1 or more, or remove the field for no limit")
 	}
 	if http.CircuitBreaking != nil {
 		n.add(ReasonNotSupported, path+".http.circuitBreaking", "Outrigger stops no requests by the share of slow or failed ones; use outlierDetection, which takes failing endpoints out of use")
 	}
 }
 
-// limit returns 0 for no limit.
-func (n *notes) limit(path string, number *int64) uint32 {
+// limit returns nil for no limit. One of 0 is a limit, as in Open Service Mesh.
+func (n *notes) limit(path string, number *int64) *uint32 {
 	switch {
 	case number == nil:
-		return 0
-	case *number < 1 || *number > math.MaxUint32:
-		n.add(ReasonInvalid, path, "%d is not a limit that can be kept, so there is none; use 1 to %d, or remove the field", *number, uint32(math.MaxUint32))
-		return 0
+		return nil
+	case *number < 0 || *number > math.MaxUint32:
+		n.add(ReasonInvalid, path, "%d is not a limit that can be kept, so there is none; use 0 to %d, or remove the field", *number, uint32(math.MaxUint32))
+		return nil
 	}
-	return uint32(*number)
+	limit := uint32(*number)
+	return &limit
 }
 
 func (n *notes) timeouts(p *mesh.UpstreamPolicy, declared *policy.Timeouts) {

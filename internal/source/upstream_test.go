@@ -16,7 +16,9 @@ func TestUpstreamSetting(t *testing.T) {
 		{"connections", `{host: a, connectionSettings: {tcp: {maxConnections: 1, connectTimeout: 2s}, http: {maxRequests: 3, maxRequestsPerConnection: 4, maxPendingRequests: 5, maxRetries: 4294967295}}}`,
 			`{"host":"a","policy":{"maxConnections":1,"maxRequests":3,"maxPendingRequests":5,"maxRetries":4294967295,"requestsPerConnection":4,"connectTimeout":2000000000}}`, nil},
 		{"any number of requests a connection", `{host: a, connectionSettings: {http: {maxRequestsPerConnection: 0}}}`, empty, nil},
-		{"limits that are none", `{host: a, connectionSettings: {tcp: {maxConnections: 0, connectTimeout: soon}, http: {maxRequests: -1, maxRequestsPerConnection: -1, maxPendingRequests: 4294967296, circuitBreaking: {}}}}`, empty,
+		{"limits of 0 are limits", `{host: a, connectionSettings: {tcp: {maxConnections: 0}, http: {maxRequests: 0, maxPendingRequests: 0, maxRetries: 0}}}`,
+			`{"host":"a","policy":{"maxConnections":0,"maxRequests":0,"maxPendingRequests":0,"maxRetries":0}}`, []string{"Advice spec.connectionSettings"}},
+		{"limits that are none", `{host: a, connectionSettings: {tcp: {maxConnections: -1, connectTimeout: soon}, http: {maxRequests: -1, maxRequestsPerConnection: -1, maxPendingRequests: 4294967296, circuitBreaking: {}}}}`, empty,
 			[]string{
 				"NotSupported spec.connectionSettings.http.circuitBreaking", "Invalid spec.connectionSettings.http.maxPendingRequests",
 				"Invalid spec.connectionSettings.http.maxRequests", "Invalid spec.connectionSettings.http.maxRequestsPerConnection",

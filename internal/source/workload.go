@@ -28,6 +28,9 @@ func (m *Mapper) workload(pod *corev1.Pod, n *notes) mesh.Content {
 		n.add(ReasonInvalid, "spec.serviceAccountName", "%q is not the name of a service account, so the pod has no identity and is not read", w.ServiceAccount)
 		return nil
 	}
+	if w.Class != "" {
+		w.Redirection = redirection(m.opts.Redirection(pod))
+	}
 	if !pod.Spec.HostNetwork {
 		w.Addresses = podAddresses(&pod.Status)
 	}

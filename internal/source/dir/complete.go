@@ -28,8 +28,8 @@ type cluster struct {
 	services  map[types.NamespacedName]*corev1.Service
 	slices    []*discoveryv1.EndpointSlice
 	workloads []workload
-	// classes are those of the sidecars that pods would get.
-	classes map[types.NamespacedName]string
+	// sidecars are those that pods would get.
+	sidecars map[types.NamespacedName]Sidecar
 	// others are of kinds to which a cluster adds nothing.
 	others   []client.Object
 	problems []mesh.Problem
@@ -43,7 +43,7 @@ func complete(objects []object, opts Options) *cluster {
 		namespaces: make(map[string]*corev1.Namespace),
 		pods:       make(map[types.NamespacedName]*corev1.Pod),
 		services:   make(map[types.NamespacedName]*corev1.Service),
-		classes:    make(map[types.NamespacedName]string),
+		sidecars:   make(map[types.NamespacedName]Sidecar),
 	}
 	config := opts.MeshConfig
 	for _, o := range objects {

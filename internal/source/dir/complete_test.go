@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/outrigger-mesh/outrigger/internal/source/dir"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -126,12 +127,12 @@ func TestPodContent(t *testing.T) {
 func TestSidecarClass(t *testing.T) {
 	opts := options()
 	var asked []string
-	opts.SidecarClass = func(pod *corev1.Pod, namespace *corev1.Namespace) string {
+	opts.Sidecar = func(pod *corev1.Pod, namespace *corev1.Namespace) dir.Sidecar {
 		asked = append(asked, pod.Namespace+"/"+pod.Name+" in "+namespace.Name)
 		if namespace.Labels["openservicemesh.io/monitored-by"] != "osm" || pod.Annotations["skip"] != "" {
-			return ""
+			return dir.Sidecar{}
 		}
-		return "pipy"
+		return dir.Sidecar{Class: "pipy"}
 	}
 	r := loadText(t, opts, deployment("many", 3)+
 		pod("new", "a: b", "")+

@@ -20,11 +20,13 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
 // Options say how manifests become facts.
@@ -38,14 +40,24 @@ type Options struct {
 	MeshConfig *v1alpha2.MeshConfig
 	// OnMeshConfig, if it is not nil, is called with the MeshConfig that counts, or nil
 	// where there is none, each time that the manifests have been read: before
-	// SidecarClass is asked and before facts are passed on.
+	// Sidecar is asked and before facts are passed on.
 	OnMeshConfig func(*v1alpha2.MeshConfig)
-	// SidecarClass returns the class of the sidecar that a pod would get, in lower
-	// case, or "" if it would get none. It is asked once for all pods of a Deployment
-	// or its like, and neither about pods that have a sidecar nor about those with a
-	// UID, which an API server has admitted as they are. It must not change its
+	// Sidecar returns the sidecar that a pod would get. It is asked once for all pods of
+	// a Deployment or its like, and neither about pods that have a sidecar nor about those
+	// with a UID, which an API server has admitted as they are. It must not change its
 	// arguments. Nil means that no pod gets one.
-	SidecarClass func(pod *corev1.Pod, namespace *corev1.Namespace) string
+	Sidecar func(pod *corev1.Pod, namespace *corev1.Namespace) Sidecar
+	// OnUnread, if it is not nil, is called by Load with the kinds of the objects that
+	// are not read and that no Problem is about, and how many there are of each.
+	OnUnread func(map[schema.GroupKind]int)
+}
+
+// Sidecar is a sidecar that a pod would get. The zero Sidecar is none.
+type Sidecar struct {
+	// Class is its driver's name, in lower case.
+	Class string
+	// Redirection says which connections of the pod go through it.
+	Redirection agentspec.Redirection
 }
 
 // The reasons of Problems with manifests. Others are in package source.
@@ -70,6 +82,9 @@ func Load(paths []string, opts Options) ([]mesh.Fact, []mesh.Problem, error) {
 	}
 	if len(r.files) == 0 {
 		return nil, nil, fmt.Errorf("there is no .yaml, .yml or .json file in %s", strings.Join(paths, ", "))
+	}
+	if opts.OnUnread != nil {
+		opts.OnUnread(r.unread())
 	}
 	facts, more := factsOf(objects, opts)
 	return facts, sorted(append(problems, more...)), nil
@@ -110,7 +125,7 @@ func ReadCluster(paths []string, opts Options) (*Cluster, []mesh.Problem, error)
 func factsOf(objects []object, opts Options) ([]mesh.Fact, []mesh.Problem) {
 	c := complete(objects, opts)
 	mapper := source.NewMapper(source.MapperOptions{
-		MeshName: opts.Mapper.MeshName, Config: opts.Mapper.Config, SidecarClass: c.sidecarClass,
+		MeshName: opts.Mapper.MeshName, Config: opts.Mapper.Config, SidecarClass: c.sidecarClass, Redirection: c.redirection,
 	})
 	all := c.all()
 	facts := make([]mesh.Fact, 0, len(all))

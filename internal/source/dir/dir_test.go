@@ -261,6 +261,18 @@ func TestLoadProblems(t *testing.T) {
 			`TrafficTarget default/a: Unreadable: DIR/all.yaml:5: version "v1alpha1" of kind TrafficTarget is not read; use apiVersion: access.smi-spec.io/v1alpha3`}},
 		{"an unknown kind of ours", cart + "---\napiVersion: access.smi-spec.io/v1alpha3\nkind: TrafficTargets\nmetadata: {name: a, namespace: shop}\n", []string{
 			"TrafficTargets shop/a: UnknownKind: DIR/all.yaml:5: there is no kind TrafficTargets of access.smi-spec.io here; correct its name, or remove the object, which has no effect"}},
+		{"a split whose weights were quantities", cart + "---\napiVersion: split.smi-spec.io/v1alpha1\nkind: TrafficSplit\nmetadata: {name: a}\n", []string{
+			`TrafficSplit default/a: Unreadable: DIR/all.yaml:5: version "v1alpha1" of kind TrafficSplit is not read; use apiVersion: split.smi-spec.io/v1alpha4, and write the weights as whole numbers: those of v1alpha1 are quantities, of which 500m is a half and 1 is 1000m`}},
+		{"headers as a map", cart + "---\napiVersion: specs.smi-spec.io/v1alpha4\nkind: HTTPRouteGroup\nmetadata: {name: a}\nspec: {matches: [{name: m, headers: {x-user: alice}}]}\n", []string{
+			`HTTPRouteGroup default/a: Unreadable: DIR/all.yaml:5: the headers of a match are a map, and must be a list of maps: write "headers: [{x-user: alice}, {x-version: v2}]", or each as a line that begins with "- "`}},
+		{"metrics of SMI", cart + "---\napiVersion: metrics.smi-spec.io/v1alpha1\nkind: TrafficMetrics\nmetadata: {name: a}\n", []string{
+			"TrafficMetrics a: UnknownKind: DIR/all.yaml:5: TrafficMetrics of metrics.smi-spec.io is not read, so it has no effect here; read the proxies' own metrics at port 15010, and remove it"}},
+		{"a plugin of osm-edge", cart + "---\napiVersion: plugin.flomesh.io/v1alpha1\nkind: Plugin\nmetadata: {name: a}\n", []string{
+			"Plugin a: UnknownKind: DIR/all.yaml:5: Plugin of plugin.flomesh.io is not read, so it has no effect here; sidecars take no plugins; remove it"}},
+		{"a kind of flomesh", cart + "---\napiVersion: flomesh.io/v1alpha1\nkind: MultiClusterService\nmetadata: {name: a}\n", []string{
+			"MultiClusterService a: UnknownKind: DIR/all.yaml:5: MultiClusterService of flomesh.io is not read, so it has no effect here; remove it"}},
+		{"a route of Gateway API", cart + "---\napiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {name: a}\n", []string{
+			"HTTPRoute a: UnknownKind: DIR/all.yaml:5: HTTPRoute of gateway.networking.k8s.io is not read, so it has no effect here; for traffic within the mesh use TrafficTarget, HTTPRouteGroup and TrafficSplit; for a gateway's controller it may stay, in another folder"}},
 		{"an unknown field of ours", cart + "---\napiVersion: split.smi-spec.io/v1alpha2\nkind: TrafficSplit\nmetadata: {name: a}\nspec: {service: cart, backend: []}\n", []string{
 			`TrafficSplit default/a: NoEffect: DIR/all.yaml:5: unknown field "spec.backend"; correct or remove it`}},
 		{"an unknown field of Kubernetes'", cart + "spec: {novelty: true}\n", nil},
@@ -353,9 +365,9 @@ func TestOnMeshConfig(t *testing.T) {
 		opts := options()
 		opts.MeshConfig = preset
 		opts.OnMeshConfig = func(obj *v1alpha2.MeshConfig) { told = append(told, obj.Name) }
-		opts.SidecarClass = func(*corev1.Pod, *corev1.Namespace) string {
+		opts.Sidecar = func(*corev1.Pod, *corev1.Namespace) dir.Sidecar {
 			told = append(told, "asked")
-			return ""
+			return dir.Sidecar{}
 		}
 		loadText(t, opts, text)
 		if len(told) < 2 || told[0] != want || told[1] != "asked" {
@@ -384,7 +396,7 @@ func TestMeshConfig(t *testing.T) {
 // TestOrder reads the objects of the sample in many orders and files.
 func TestOrder(t *testing.T) {
 	opts := options()
-	opts.SidecarClass = func(*corev1.Pod, *corev1.Namespace) string { return "envoy" }
+	opts.Sidecar = func(*corev1.Pod, *corev1.Namespace) dir.Sidecar { return dir.Sidecar{Class: "envoy"} }
 	sample := filepath.Join("..", "..", "..", "samples", "bookstore-smi")
 	want := load(t, opts, sample)
 	want.wantProblems(t)
@@ -425,11 +437,11 @@ func objects(facts []mesh.Fact) []mesh.ObjectRef {
 // TestSamples holds that the samples are without fault, and what they are for.
 func TestSamples(t *testing.T) {
 	opts := options()
-	opts.SidecarClass = func(pod *corev1.Pod, namespace *corev1.Namespace) string {
+	opts.Sidecar = func(pod *corev1.Pod, namespace *corev1.Namespace) dir.Sidecar {
 		if namespace.Labels["openservicemesh.io/monitored-by"] != "osm" {
-			return ""
+			return dir.Sidecar{}
 		}
-		return "envoy"
+		return dir.Sidecar{Class: "envoy"}
 	}
 	for _, sample := range []string{"bookstore.yaml", "bookstore-smi"} {
 		r := load(t, opts, filepath.Join("..", "..", "..", "samples", sample))

@@ -109,8 +109,11 @@ func (p *parser) value(raw json.RawMessage, where string, listed schema.GroupVer
 	case p.reads(h.gvk.Group, h.gvk.Kind):
 		p.object(fields, h, where)
 	case p.ours(h.gvk.Group):
-		p.file.problems = append(p.file.problems, mesh.Problem{Object: h.ref(), Reason: source.ReasonUnknownKind,
-			Message: fmt.Sprintf("%s: there is no kind %s of %s here; correct its name, or remove the object, which has no effect", where, h.gvk.Kind, h.gvk.Group)})
+		p.file.unknown(h, "%s: there is no kind %s of %s here; correct its name, or remove the object, which has no effect", where, h.gvk.Kind, h.gvk.Group)
+	case isOfMeshes(h.gvk.Group):
+		p.file.unknown(h, "%s: %s of %s is not read, so it has no effect here; %s", where, h.gvk.Kind, h.gvk.Group, insteadOf(h.gvk))
+	default:
+		p.file.unread = append(p.file.unread, h.gvk.GroupKind())
 	}
 }
 
@@ -181,6 +184,9 @@ func (p *parser) object(fields map[string]json.RawMessage, h head, where string)
 	decoded, _, err := p.decoder.Decode(content, nil, nil)
 	unknown, isUnknown := runtime.AsStrictDecodingError(err)
 	obj, ok := decoded.(client.Object)
+	if err != nil && !isUnknown && isHeaderMap(h.gvk.Kind, content) {
+		err = errHeaderMap
+	}
 	if err != nil && !isUnknown || !ok {
 		p.file.fail(p.refOf(h), "%s: %s", where, plain(cmp.Or(err, fmt.Errorf("%T is not an object", decoded))))
 		return
@@ -199,8 +205,8 @@ func (p *parser) object(fields map[string]json.RawMessage, h head, where string)
 // check refuses what cannot be read at all. Names are checked where facts are found.
 func (k kind) check(h head) error {
 	if !slices.Contains(k.versions, h.gvk.Version) {
-		return fmt.Errorf("version %q of kind %s is not read; use apiVersion: %s", h.gvk.Version, h.gvk.Kind,
-			schema.GroupVersion{Group: h.gvk.Group, Version: k.versions[0]})
+		return fmt.Errorf("version %q of kind %s is not read; use apiVersion: %s%s", h.gvk.Version, h.gvk.Kind,
+			schema.GroupVersion{Group: h.gvk.Group, Version: k.versions[0]}, changedSince(h.gvk))
 	}
 	if h.name == "" {
 		return fmt.Errorf("it has no metadata.name")

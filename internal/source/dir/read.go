@@ -12,6 +12,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -44,6 +46,8 @@ type file struct {
 	sum      [sha256.Size]byte
 	objects  []object
 	problems []mesh.Problem
+	// unread are the kinds of objects that are none of the mesh's business.
+	unread []schema.GroupKind
 	// broken says that there may be more objects than could be read.
 	broken bool
 }
@@ -105,6 +109,17 @@ func (r *reader) read() ([]object, []mesh.Problem) {
 	}
 	objects, duplicates := unique(objects)
 	return objects, append(problems, duplicates...)
+}
+
+// unread returns how many objects of each kind are none of the mesh's business.
+func (r *reader) unread() map[schema.GroupKind]int {
+	kinds := make(map[schema.GroupKind]int)
+	for _, f := range r.files {
+		for _, kind := range f.unread {
+			kinds[kind]++
+		}
+	}
+	return kinds
 }
 
 // list returns the files of a path, sorted.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
 const (
@@ -183,7 +184,7 @@ func (c *cluster) makePods(w *workload, number int) {
 		Namespace: w.ref.Namespace, Labels: w.template.Labels, Annotations: w.template.Annotations,
 	}, Spec: w.template.Spec}
 	template.Name = name(0).Name
-	class := c.futureClass(template)
+	sidecar := c.futureSidecar(template)
 	for i := range number {
 		pod := *template
 		pod.Name = name(i).Name
@@ -199,7 +200,7 @@ func (c *cluster) makePods(w *workload, number int) {
 			pod.Spec.Hostname, pod.Spec.Subdomain = pod.Name, w.subdomain
 		}
 		c.pods[name(i)] = &pod
-		c.classes[name(i)] = class
+		c.sidecars[name(i)] = sidecar
 	}
 }
 
@@ -208,26 +209,34 @@ func (c *cluster) makePods(w *workload, number int) {
 func (c *cluster) addUIDs() {
 	for _, name := range byName(c.pods) {
 		if pod := c.pods[name]; pod.UID == "" {
-			c.classes[name] = c.futureClass(pod)
+			c.sidecars[name] = c.futureSidecar(pod)
 			pod.UID = uid("Pod", name)
 		}
 	}
 }
 
-// futureClass returns the class of the sidecar that a pod has or would get.
-func (c *cluster) futureClass(pod *corev1.Pod) string {
-	if class := c.opts.Mapper.SidecarClass(pod); class != "" || c.opts.SidecarClass == nil {
-		return class
+// futureSidecar returns the sidecar that a pod has or would get.
+func (c *cluster) futureSidecar(pod *corev1.Pod) Sidecar {
+	if class := c.opts.Mapper.SidecarClass(pod); class != "" || c.opts.Sidecar == nil {
+		return Sidecar{Class: class, Redirection: source.RedirectionOf(pod)}
 	}
-	return c.opts.SidecarClass(pod, c.namespaces[pod.Namespace])
+	return c.opts.Sidecar(pod, c.namespaces[pod.Namespace])
 }
 
 // sidecarClass is for a Mapper.
 func (c *cluster) sidecarClass(pod *corev1.Pod) string {
-	if class, ok := c.classes[client.ObjectKeyFromObject(pod)]; ok {
-		return class
+	if sidecar, ok := c.sidecars[client.ObjectKeyFromObject(pod)]; ok {
+		return sidecar.Class
 	}
 	return c.opts.Mapper.SidecarClass(pod)
+}
+
+// redirection is for a Mapper.
+func (c *cluster) redirection(pod *corev1.Pod) agentspec.Redirection {
+	if sidecar, ok := c.sidecars[client.ObjectKeyFromObject(pod)]; ok {
+		return sidecar.Redirection
+	}
+	return source.RedirectionOf(pod)
 }
 
 // podIndex finds pods by their labels.

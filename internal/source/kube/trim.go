@@ -2,12 +2,16 @@ package kube
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
 const (
@@ -67,19 +71,32 @@ func trimPod(pod *corev1.Pod) *corev1.Pod {
 	return trimmed
 }
 
-// trimContainers leaves out those behind the last one with ports, so that the others
-// keep their places.
+// trimContainers leaves out those behind the last one that says anything, so that the
+// others keep their places.
 func trimContainers(containers []corev1.Container) []corev1.Container {
-	last := len(containers)
-	for last > 0 && len(containers[last-1].Ports) == 0 {
-		last--
-	}
-	var trimmed []corev1.Container
-	for i := range containers[:last] {
+	trimmed, last := make([]corev1.Container, len(containers)), 0
+	for i := range containers {
 		c := &containers[i]
-		trimmed = append(trimmed, corev1.Container{Name: c.Name, Ports: c.Ports, RestartPolicy: c.RestartPolicy})
+		trimmed[i] = corev1.Container{Name: c.Name, Ports: c.Ports, RestartPolicy: c.RestartPolicy, Env: redirectionOf(c)}
+		if len(trimmed[i].Ports)+len(trimmed[i].Env) > 0 {
+			last = i + 1
+		}
 	}
-	return trimmed
+	return slices.Clone(trimmed[:last])
+}
+
+// redirectionOf leaves of the variables of the mesh's own init container the one that
+// says what is redirected, where that is not everything.
+func redirectionOf(c *corev1.Container) []corev1.EnvVar {
+	if c.Name != driver.InitContainer {
+		return nil
+	}
+	for _, variable := range c.Env {
+		if variable.Name == agentspec.EnvRedirection && variable.Value != "{}" {
+			return []corev1.EnvVar{{Name: variable.Name, Value: variable.Value}}
+		}
+	}
+	return nil
 }
 
 // trimStatus leaves what says which sidecar a pod has. What it cannot read stays.

@@ -16,6 +16,8 @@ import (
 	split "github.com/outrigger-mesh/outrigger/apis/split/v1alpha4"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
 // mapper reads the class of a pod's sidecar from the annotation of injection.
@@ -62,12 +64,14 @@ func fullPod() *corev1.Pod {
 	}
 	native := container("native", corev1.ContainerPort{Name: "native", ContainerPort: 7000})
 	native.RestartPolicy = &always
+	redirecting := container(driver.InitContainer)
+	redirecting.Env = append(redirecting.Env, corev1.EnvVar{Name: agentspec.EnvRedirection, Value: `{"excludeOutboundPorts":[25],"excludeOutboundRanges":["192.0.2.0/24"]}`})
 	return &corev1.Pod{
 		ObjectMeta: fullMeta("cart"),
 		Spec: corev1.PodSpec{
 			ServiceAccountName: "carts", DeprecatedServiceAccount: "carts", NodeName: "n",
 			Volumes:        []corev1.Volume{{Name: "v"}},
-			InitContainers: []corev1.Container{container("init"), native, container("last")},
+			InitContainers: []corev1.Container{container("init"), native, container("last"), redirecting, container("other")},
 			Containers: []corev1.Container{
 				container("first"), container("web", corev1.ContainerPort{Name: "web", ContainerPort: 8080, Protocol: "TCP"}), container("log"),
 			},
@@ -162,8 +166,11 @@ func TestTrimPod(t *testing.T) {
 		},
 		Spec: corev1.PodSpec{
 			ServiceAccountName: "carts", DeprecatedServiceAccount: "carts",
-			InitContainers: []corev1.Container{{Name: "init"}, {Name: "native", RestartPolicy: &always, Ports: []corev1.ContainerPort{{Name: "native", ContainerPort: 7000}}}},
-			Containers:     []corev1.Container{{Name: "first"}, {Name: "web", Ports: []corev1.ContainerPort{{Name: "web", ContainerPort: 8080, Protocol: "TCP"}}}},
+			InitContainers: []corev1.Container{
+				{Name: "init"}, {Name: "native", RestartPolicy: &always, Ports: []corev1.ContainerPort{{Name: "native", ContainerPort: 7000}}}, {Name: "last"},
+				{Name: driver.InitContainer, Env: []corev1.EnvVar{{Name: agentspec.EnvRedirection, Value: `{"excludeOutboundPorts":[25],"excludeOutboundRanges":["192.0.2.0/24"]}`}}},
+			},
+			Containers: []corev1.Container{{Name: "first"}, {Name: "web", Ports: []corev1.ContainerPort{{Name: "web", ContainerPort: 8080, Protocol: "TCP"}}}},
 		},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.0.0.1", PodIPs: []corev1.PodIP{{IP: "10.0.0.1"}, {IP: "2001:db8::1"}}},
 	}

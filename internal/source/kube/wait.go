@@ -23,8 +23,13 @@ func (s *Source) waitForCRD(ctx context.Context, kind crd, missing func()) bool 
 	said := false
 	served := func(ctx context.Context) (bool, error) {
 		list, err := s.discovery.ServerResourcesForGroupVersionWithContext(ctx, kind.gvk.GroupVersion().String())
+		has := err == nil && serves(list, kind)
+		if has {
+			// Discovery still names a kind for a while whose CRD has just been deleted.
+			err = s.discovery.RESTClient().Get().AbsPath("apis", kind.gvk.Group, kind.gvk.Version, kind.resource.Resource).Param("limit", "1").Do(ctx).Error()
+		}
 		switch {
-		case apierrors.IsNotFound(err) || err == nil && !serves(list, kind):
+		case apierrors.IsNotFound(err) || err == nil && !has:
 			missing()
 			if !said {
 				said = true

@@ -1,0 +1,62 @@
+package source
+
+import (
+	"encoding/json"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+)
+
+// RedirectionOf returns what the init container of an injected pod redirects. It is the
+// zero Redirection, by which everything is, of a pod that has no such container or one
+// whose variable cannot be read.
+func RedirectionOf(pod *corev1.Pod) agentspec.Redirection {
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		if c.Name != driver.InitContainer {
+			continue
+		}
+		for _, variable := range c.Env {
+			var r agentspec.Redirection
+			if variable.Name == agentspec.EnvRedirection && json.Unmarshal([]byte(variable.Value), &r) == nil {
+				return r
+			}
+		}
+	}
+	return agentspec.Redirection{}
+}
+
+// redirection returns it in the mesh's words. What is no port or no range, for which the
+// init container fails, is left out.
+func redirection(r agentspec.Redirection) mesh.Redirection {
+	return mesh.Redirection{
+		DisableInbound: r.DisableInbound, DisableOutbound: r.DisableOutbound,
+		ExcludeInbound: portNumbers(r.ExcludeInboundPorts), IncludeInbound: portNumbers(r.IncludeInboundPorts),
+		ExcludeOutbound: portNumbers(r.ExcludeOutboundPorts), IncludeOutbound: portNumbers(r.IncludeOutboundPorts),
+		ExcludeRanges: prefixes(r.ExcludeOutboundRanges), IncludeRanges: prefixes(r.IncludeOutboundRanges),
+	}
+}
+
+func portNumbers(numbers []int) []uint16 {
+	var ports []uint16
+	for _, number := range numbers {
+		if number > 0 && number < 1<<16 {
+			ports = append(ports, uint16(number))
+		}
+	}
+	return ports
+}
+
+func prefixes(texts []string) []netip.Prefix {
+	var ranges []netip.Prefix
+	for _, text := range texts {
+		if prefix, err := netip.ParsePrefix(text); err == nil {
+			ranges = append(ranges, prefix.Masked())
+		}
+	}
+	return ranges
+}
