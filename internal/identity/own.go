@@ -45,6 +45,17 @@ func (m *Manager) renewOwn(ctx context.Context, now *present) error {
 	return nil
 }
 
+// endOf returns when the first certificate of a chain ends, which need not be the leaf.
+func endOf(chain []*x509.Certificate) time.Time {
+	end := chain[0].NotAfter
+	for _, certificate := range chain[1:] {
+		if certificate.NotAfter.Before(end) {
+			end = certificate.NotAfter
+		}
+	}
+	return end
+}
+
 func (m *Manager) issueOwn(ctx context.Context, signing issuer.Issuer, trusted *bundle) (*own, error) {
 	ctx, cancel := context.WithTimeout(ctx, issueTimeout)
 	defer cancel()
@@ -81,7 +92,7 @@ func (m *Manager) issueOwn(ctx context.Context, signing issuer.Issuer, trusted *
 	}
 	// Issuers let a certificate begin a little before now, which is no part of the life
 	// that it has left.
-	next.due = since.Add(jitter(chain[0].NotAfter.Sub(since) * 2 / 3))
+	next.due = since.Add(jitter(endOf(chain).Sub(since) * 2 / 3))
 	if err := trusted.verify(chain); err != nil {
 		return nil, fmt.Errorf("what %s issued: %w", name(signing), err)
 	}

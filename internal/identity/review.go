@@ -2,9 +2,13 @@ package identity
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -25,6 +29,14 @@ type TokenReviewer interface {
 	Review(ctx context.Context, token string) (Workload, error)
 }
 
+// Screener is a TokenReviewer that can tell of some tokens that they are not good without
+// asking anybody. It is safe for use by many goroutines.
+type Screener interface {
+	// Screen returns an error that wraps ErrToken, and does not hold the token, if Review
+	// is sure to return one. Nil says nothing.
+	Screen(token string) error
+}
+
 // The names of what the API server knows of a token beside its user.
 const (
 	extraPodName = "authentication.kubernetes.io/pod-name"
@@ -40,6 +52,40 @@ type KubeReviewer struct {
 	// Client needs create on tokenreviews and get on pods.
 	Client kubernetes.Interface
 }
+
+var _ Screener = KubeReviewer{}
+
+// Screen looks at what a token claims of itself, without verifying that it is true: it
+// must be a JSON Web Token for Audience that has not ended. Clocks may be apart by some
+// minutes.
+func (KubeReviewer) Screen(token string) error {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return fmt.Errorf("%w: it is no JSON Web Token", ErrToken)
+	}
+	text, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return fmt.Errorf("%w: its claims can't be read", ErrToken)
+	}
+	var claims struct {
+		Audience any     `json:"aud"`
+		Expires  float64 `json:"exp"`
+	}
+	if err := json.Unmarshal(text, &claims); err != nil {
+		return fmt.Errorf("%w: its claims can't be read", ErrToken)
+	}
+	list, _ := claims.Audience.([]any)
+	if claims.Audience != Audience && !slices.Contains(list, any(Audience)) {
+		return fmt.Errorf("%w: it is not for the audience %q", ErrToken, Audience)
+	}
+	if end := time.Unix(int64(min(claims.Expires, math.MaxInt32<<8)), 0); time.Since(end) > maxSkew {
+		return fmt.Errorf("%w: it ended at %s", ErrToken, end.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// maxSkew is how far the clocks of an API server and of the controller may be apart.
+const maxSkew = 5 * time.Minute
 
 // Review is for TokenReviewer.
 func (r KubeReviewer) Review(ctx context.Context, token string) (Workload, error) {

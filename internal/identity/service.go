@@ -26,13 +26,18 @@ import (
 
 // What one caller, and all of them together, may ask of the service. An agent makes one
 // call of a few KiB every some hours. Of the calls that are worked on at once one
-// address may have a sixteenth.
+// address may have a sixteenth. Each costs the API server a TokenReview, so one address
+// may have maxRefusals of them refused at any time, and refusalsPerSecond more as time
+// goes by; one that is granted counts as a sixteenth, for there may be many pods behind
+// one address.
 const (
 	maxMessage    = 64 << 10
 	maxHeaders    = 32 << 10
 	maxToken      = 16 << 10
 	maxStreams    = 8
 	maxAtOnce     = 256
+	maxRefusals   = 32
+	maxAddresses  = 4096
 	callTimeout   = 30 * time.Second
 	setUpTimeout  = 10 * time.Second
 	stopTimeout   = 5 * time.Second
@@ -41,6 +46,8 @@ const (
 	bufferSize    = 4 << 10
 	windowSize    = 64 << 10
 	keepaliveTime = 30 * time.Second
+
+	refusalsPerSecond = 1
 )
 
 // ServiceOptions configure a Service.
@@ -57,6 +64,9 @@ type ServiceOptions struct {
 	MaxConnections int
 	// Registerer takes the metrics; nil leaves them unregistered.
 	Registerer prometheus.Registerer
+	// Report is told what agents say of their proxies, from many goroutines; nil means
+	// that nobody is.
+	Report func(ctx context.Context, w Workload, r ProxyReport)
 	// Log is told of refusals; nil means slog.Default().
 	Log *slog.Logger
 }
@@ -66,6 +76,7 @@ type Service struct {
 	identityv1.UnimplementedIdentityServer
 	options ServiceOptions
 	turns   *turns
+	rate    *rate
 
 	refusals *prometheus.CounterVec
 	refused  prometheus.Counter
@@ -88,6 +99,7 @@ func NewService(options ServiceOptions) (*Service, error) {
 	s := &Service{
 		options: options,
 		turns:   newTurns(maxAtOnce),
+		rate:    newRate(maxAddresses),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "outrigger_identity_refusals_total",
 			Help: "Requests for a certificate that were refused, by gRPC code and reason.",
@@ -127,7 +139,7 @@ func (s *Service) Serve(ctx context.Context, listener net.Listener) error {
 	identityv1.RegisterIdentityServer(server, s)
 	served := make(chan error, 1)
 	go func() {
-		served <- server.Serve(limit.Listener(listener, limit.NewCounter[netip.Addr](s.options.MaxConnections, s.options.MaxConnections/16), s.refused.Inc))
+		served <- server.Serve(limit.Listener(listener, limit.NewShare[netip.Addr](s.options.MaxConnections, s.options.MaxConnections/16), s.refused.Inc))
 	}()
 	select {
 	case err := <-served:
@@ -156,25 +168,11 @@ func (s *Service) Sign(ctx context.Context, request *identityv1.SignRequest) (*i
 }
 
 func (s *Service) sign(ctx context.Context, request *identityv1.SignRequest) (*identityv1.SignResponse, Workload, error) {
-	token, err := tokenOf(ctx)
+	w, done, err := s.admit(ctx)
 	if err != nil {
-		return nil, Workload{}, err
-	}
-	done, err := s.turns.take(ctx, caller(ctx))
-	if err != nil {
-		return nil, Workload{}, err
+		return nil, w, err
 	}
 	defer done()
-	w, err := s.options.Reviewer.Review(ctx, token)
-	if err != nil {
-		return nil, w, err
-	}
-	if err := s.options.Member(ctx, w); err != nil {
-		if !errors.Is(err, ErrNotMember) {
-			err = fmt.Errorf("%w: whether the pod is in the mesh: %w", issuer.ErrUnavailable, err)
-		}
-		return nil, w, err
-	}
 	repositoryRoot := s.options.Manager.RepositoryRoot()
 	if len(repositoryRoot) == 0 {
 		// The agent would not ask for it again before two thirds of its certificate's life.
@@ -184,12 +182,16 @@ func (s *Service) sign(ctx context.Context, request *identityv1.SignRequest) (*i
 	if err != nil {
 		return nil, w, err
 	}
+	s.rate.refund(caller(ctx))
 	return &identityv1.SignResponse{Chain: chain, Bundle: bundle, RepositoryRoot: repositoryRoot}, w, nil
 }
 
 var errNoRepository = fmt.Errorf("%w: the repository of configuration files has no certificate yet", issuer.ErrUnavailable)
 
-var errBusy = errors.New("too many requests of this address are under way; try again")
+var (
+	errBusy  = errors.New("too many requests of this address are under way; try again")
+	errOften = errors.New("this address has made too many requests, or too many that were refused; try again later")
+)
 
 // tokenOf returns the token that a call shows.
 func tokenOf(ctx context.Context) (string, error) {
@@ -218,9 +220,10 @@ var refusals = []struct {
 	level  slog.Level
 }{
 	{context.Canceled, codes.Canceled, "canceled", slog.LevelDebug},
-	// Anybody can cause these two, as often as they like.
+	// Anybody can cause these three, as often as they like.
 	{ErrToken, codes.Unauthenticated, "token", slog.LevelDebug},
 	{errBusy, codes.Unavailable, "busy", slog.LevelDebug},
+	{errOften, codes.Unavailable, "rate", slog.LevelDebug},
 	{ErrNotMember, codes.PermissionDenied, "not-member", slog.LevelWarn},
 	{ErrRequest, codes.InvalidArgument, "request", slog.LevelWarn},
 	{issuer.ErrUnavailable, codes.Unavailable, "unavailable", slog.LevelWarn},

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -104,6 +105,36 @@ func TestServiceSigns(t *testing.T) {
 	}
 	if leaf.URIs[0].String() != "spiffe://cluster.local/ns/shop/sa/web.v1" || leaf.Subject.String() != "CN=web.v1.shop,OU=7d8a3c" {
 		t.Errorf("the certificate is for %v, %s", leaf.URIs, leaf.Subject)
+	}
+}
+
+// TestServiceReports holds that a report is believed of the token's own pod only, and that
+// what a stranger says is one short line.
+func TestServiceReports(t *testing.T) {
+	t.Parallel()
+	key := loadTokenKey(t, t.TempDir())
+	type said struct {
+		w identity.Workload
+		r identity.ProxyReport
+	}
+	heard := make(chan said, 2)
+	client := serve(t, identity.ServiceOptions{
+		Manager: run(t, identity.Options{}, newIssuer(t, "a")), Reviewer: key,
+		Report: func(_ context.Context, w identity.Workload, r identity.ProxyReport) { heard <- said{w, r} },
+	}).client(t)
+	report := &identityv1.ReportRequest{Failing: true, How: "signal:\nSIGABRT", LastWords: strings.Repeat("é\x1b[2J ", 2000), Starts: 3}
+	if _, err := client.Report(t.Context(), report); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("a report without a token: %v", err)
+	}
+	if _, err := client.Report(bearer(t.Context(), mint(t, key, claims(shopper))), report); err != nil {
+		t.Fatal(err)
+	}
+	got := <-heard
+	if got.w.PodUID != shopper.PodUID || got.w.Pod != shopper.Pod || !got.r.Failing || got.r.How != "signal: SIGABRT" || got.r.Starts != 3 {
+		t.Errorf("heard %+v", got)
+	}
+	if words := got.r.LastWords; len(words) > 1<<10 || !strings.HasPrefix(words, "é [2J é") || !utf8.ValidString(words) {
+		t.Errorf("the last words are %d bytes: %.40q", len(words), words)
 	}
 }
 

@@ -156,6 +156,9 @@ func (k TokenKey) Verify(token, audience string) (TokenClaims, error) {
 	if err := decoder.Decode(&claims); err != nil {
 		return refuse("its claims can't be read")
 	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return refuse("there is something after its claims")
+	}
 	if claims.Audience != audience {
 		return refuse("it is for the audience %q, want %q", claims.Audience, audience)
 	}

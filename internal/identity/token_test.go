@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -102,6 +103,7 @@ func TestTokenIsRefused(t *testing.T) {
 			"signed, not JSON":        signed("outrigger1." + base64.RawURLEncoding.EncodeToString([]byte("{"))),
 			"signed, unknown claims":  signed("outrigger1." + base64.RawURLEncoding.EncodeToString([]byte(`{"audience":"outrigger","notAfter":"2999-01-01T00:00:00Z","admin":true}`))),
 			"signed, without an end":  signed("outrigger1." + base64.RawURLEncoding.EncodeToString([]byte(`{"audience":"outrigger"}`))),
+			"signed, more after it":   signed("outrigger1." + base64.RawURLEncoding.EncodeToString([]byte(`{"namespace":"shop","serviceAccount":"web","pod":"a","podUID":"b","audience":"outrigger","notAfter":"2999-01-01T00:00:00Z"}{"namespace":"bank"}`))),
 			"a token of a cluster":    "eyJhbGciOiJSUzI1NiJ9.eyJhdWQiOlsib3V0cmlnZ2VyIl19.c2lnbmF0dXJl",
 			"a signature of nothing":  signed(""),
 			"only a signed prefix":    signed("outrigger1."),
@@ -115,6 +117,11 @@ func TestTokenIsRefused(t *testing.T) {
 				t.Errorf("%s: the error %q shows the token", name, err)
 			}
 		}
+		for _, token := range spellings(good) {
+			if got, err := key.Verify(token, "outrigger"); !errors.Is(err, identity.ErrToken) {
+				t.Errorf("the token is taken in another spelling, %q for %q: %v, %v", token, good, got, err)
+			}
+		}
 		if _, err := key.Verify(good, "outrigger"); err != nil {
 			t.Error(err)
 		}
@@ -123,6 +130,28 @@ func TestTokenIsRefused(t *testing.T) {
 			t.Errorf("a token that has ended: %v", err)
 		}
 	})
+}
+
+// spellings returns texts that a decoder of base64 might take for the same token.
+func spellings(token string) []string {
+	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+	all := []string{token + "=", token + "==", strings.ReplaceAll(token, "-", "+") + " ", strings.ToUpper(token[:9]) + token[9:], " " + token, "Bearer " + token}
+	for i := range len(token) + 1 {
+		for _, gap := range []string{"\n", "\r", "\r\n", " ", "\t", "\x00", "="} {
+			all = append(all, token[:i]+gap+token[i:])
+		}
+	}
+	// The last letter of each part has bits that say nothing.
+	parts := strings.Split(token, ".")
+	for i, part := range parts {
+		for _, letter := range alphabet {
+			other := slices.Clone(parts)
+			if other[i] = part[:len(part)-1] + string(letter); other[i] != part {
+				all = append(all, strings.Join(other, "."))
+			}
+		}
+	}
+	return all
 }
 
 func TestMintWantsAllClaims(t *testing.T) {

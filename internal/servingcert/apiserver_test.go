@@ -381,7 +381,6 @@ func documentedRightsAreEnough(t *testing.T, server *apiserver.Server, admin kub
 		{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"signers"}, ResourceNames: []string{signerName}, Verbs: []string{"approve"}},
 	}
 	own := []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"create"}},
 		{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{secretName}, Verbs: []string{"get", "list", "watch", "update"}},
 		{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"kube-root-ca.crt"}, Verbs: []string{"get", "list", "watch"}},
 	}
@@ -413,7 +412,8 @@ func documentedRightsAreEnough(t *testing.T, server *apiserver.Server, admin kub
 	createConfiguration(t, admin, realConfiguration("127.0.0.1:1", 1))
 
 	t.Run("own CA", func(t *testing.T) {
-		manager := runManager(t, newOwnCA(t, client, 6*time.Second, 2*time.Second), patching(client))
+		makeSecret(t, admin)
+		manager := runManager(t, ownCA(t, client, 6*time.Second, 2*time.Second), patching(client))
 		eventually(t, "the caBundle is written", published(t, admin, manager))
 		first := string(caSecret(t, admin).Data["tls.crt"])
 		eventually(t, "the CA is replaced", func() bool { return string(caSecret(t, admin).Data["tls.crt"]) != first })

@@ -192,20 +192,12 @@ func verify(material servingcert.Material) error {
 }
 
 func ownCASubject(t *testing.T, client kubernetes.Interface) subject {
-	issuer, err := servingcert.NewOwnCA(servingcert.OwnCAOptions{Client: client, Namespace: names.Namespace, Name: secretName, Names: names})
-	if err != nil {
-		t.Fatal(err)
-	}
 	s := secretSubjectOf(t, client)
-	s.issuer = issuer
+	s.issuer = newOwnCA(t, client, 0, 0)
 	s.renew = func(t *testing.T) {
 		// The Secret of another CA is what another replica's rotation looks like.
 		other := fake.NewClientset()
-		stranger, err := servingcert.NewOwnCA(servingcert.OwnCAOptions{Client: other, Namespace: names.Namespace, Name: secretName, Names: names})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := stranger.Issue(t.Context()); err != nil {
+		if _, err := newOwnCA(t, other, 0, 0).Issue(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		secret, err := other.CoreV1().Secrets(names.Namespace).Get(t.Context(), secretName, metav1.GetOptions{})

@@ -20,10 +20,10 @@ const (
 
 // OwnCAOptions configure an OwnCA.
 type OwnCAOptions struct {
-	// Client needs get, list, watch and update on the Secret, and create on
-	// Secrets of its namespace.
+	// Client needs get, list, watch and update on the Secret.
 	Client kubernetes.Interface
-	// Namespace and Name are those of the Secret.
+	// Namespace and Name are those of the Secret, which must be there, empty at first: who
+	// may create Secrets can have a token of any service account of the namespace made.
 	Namespace, Name string
 	// Names are put into each serving certificate.
 	Names Names
@@ -39,8 +39,8 @@ var _ Issuer = (*OwnCA)(nil)
 
 // OwnCA signs serving certificates with an ECDSA P-256 CA that the replicas of
 // the injector share through a Secret: tls.crt and tls.key are the CA that signs,
-// ca.crt holds all CAs that are to be trusted. The first replica makes the Secret;
-// the key of a serving certificate never leaves its replica.
+// ca.crt holds all CAs that are to be trusted. The first replica fills the empty
+// Secret; the key of a serving certificate never leaves its replica.
 //
 // When less than a third of the CA's life is left, the next Issue of any replica
 // puts a new CA into the Secret and keeps the old one in ca.crt until it has
@@ -76,7 +76,7 @@ func (o *OwnCA) Issue(ctx context.Context) (Material, error) {
 	now := time.Now()
 	var ca *authority
 	// Where another replica was quicker, its CA is the one to use.
-	err := retry.OnError(retry.DefaultBackoff, lostRace, func() (err error) {
+	err := retry.OnError(retry.DefaultBackoff, apierrors.IsConflict, func() (err error) {
 		ca, err = o.authority(ctx, now)
 		return err
 	})
@@ -84,10 +84,6 @@ func (o *OwnCA) Issue(ctx context.Context) (Material, error) {
 		return Material{}, err
 	}
 	return ca.issue(now, o.options.LeafLife, o.options.Names)
-}
-
-func lostRace(err error) bool {
-	return apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err)
 }
 
 // Watch follows the Secret.
@@ -99,14 +95,22 @@ func (o *OwnCA) Watch(ctx context.Context, changed func()) {
 func (o *OwnCA) authority(ctx context.Context, now time.Time) (*authority, error) {
 	secret, err := o.source.get(ctx)
 	if apierrors.IsNotFound(err) {
-		return o.create(ctx, now)
+		return nil, fmt.Errorf("%s does not exist: the injector fills it but may not create Secrets, so make it: kubectl create secret generic %s --namespace %s",
+			&o.source, o.options.Name, o.options.Namespace)
 	}
 	if err != nil {
 		return nil, err
 	}
+	if isEmpty(secret) {
+		ca, err := newAuthority(now, o.options.CALife)
+		if err != nil {
+			return nil, err
+		}
+		return ca, o.update(ctx, secret, ca)
+	}
 	ca, err := parseAuthority(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey], secret.Data[keyCA])
 	if err != nil {
-		return nil, fmt.Errorf("%s holds no CA that can be used, put it right or delete it to have a new CA made: %w", &o.source, err)
+		return nil, fmt.Errorf("%s holds no CA that can be used, put it right or empty it to have a new CA made: %w", &o.source, err)
 	}
 	due, err := ca.renewed(now, o.options.CALife)
 	if err != nil || due == ca {
@@ -115,31 +119,14 @@ func (o *OwnCA) authority(ctx context.Context, now time.Time) (*authority, error
 	return due, o.update(ctx, secret, due)
 }
 
-func (o *OwnCA) create(ctx context.Context, now time.Time) (*authority, error) {
-	ca, err := newAuthority(now, o.options.CALife)
-	if err != nil {
-		return nil, err
+// isEmpty reports whether there is nothing in a Secret yet.
+func isEmpty(secret *corev1.Secret) bool {
+	for _, value := range secret.Data {
+		if len(value) > 0 {
+			return false
+		}
 	}
-	data, err := secretData(ca)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	created, err := o.options.Client.CoreV1().Secrets(o.options.Namespace).Create(ctx, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: o.options.Namespace,
-			Name:      o.options.Name,
-			Labels:    map[string]string{"app.kubernetes.io/managed-by": "outrigger-injector"},
-		},
-		Type: corev1.SecretTypeTLS,
-		Data: data,
-	}, metav1.CreateOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("creating %s: %w", &o.source, err)
-	}
-	o.source.note(created)
-	return ca, nil
+	return true
 }
 
 // update writes the CA into the Secret unless somebody has changed it since it
@@ -150,6 +137,9 @@ func (o *OwnCA) update(ctx context.Context, secret *corev1.Secret, ca *authority
 		return err
 	}
 	secret = secret.DeepCopy()
+	if secret.Data == nil {
+		secret.Data = make(map[string][]byte)
+	}
 	maps.Copy(secret.Data, data)
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

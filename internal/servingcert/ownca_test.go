@@ -5,6 +5,8 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/tls"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -25,7 +27,50 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/servingcert"
 )
 
+// newOwnCA makes the empty Secret, as the chart does, and an OwnCA that fills it.
 func newOwnCA(t testing.TB, client kubernetes.Interface, caLife, leafLife time.Duration) *servingcert.OwnCA {
+	t.Helper()
+	makeSecret(t, client)
+	return ownCA(t, client, caLife, leafLife)
+}
+
+// makeSecret makes the Secret, unless it is there.
+func makeSecret(t testing.TB, client kubernetes.Interface) {
+	t.Helper()
+	_, err := client.CoreV1().Secrets(names.Namespace).Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: names.Namespace, Name: secretName},
+	}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+}
+
+// newClient returns a fake client that refuses to update a Secret which somebody else has
+// changed since it was read, as an API server does.
+func newClient() *fake.Clientset {
+	client := fake.NewClientset()
+	var mu sync.Mutex
+	version := 0
+	client.PrependReactor("update", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		update := action.(clienttesting.UpdateAction)
+		secret := update.GetObject().(*corev1.Secret).DeepCopy()
+		live, err := client.Tracker().Get(update.GetResource(), secret.Namespace, secret.Name)
+		if err != nil {
+			return true, nil, err
+		}
+		if live.(*corev1.Secret).ResourceVersion != secret.ResourceVersion {
+			return true, nil, apierrors.NewConflict(update.GetResource().GroupResource(), secret.Name, errors.New("it has changed"))
+		}
+		version++
+		secret.ResourceVersion = fmt.Sprint("update-", version)
+		return true, secret, client.Tracker().Update(update.GetResource(), secret, secret.Namespace)
+	})
+	return client
+}
+
+func ownCA(t testing.TB, client kubernetes.Interface, caLife, leafLife time.Duration) *servingcert.OwnCA {
 	t.Helper()
 	issuer, err := servingcert.NewOwnCA(servingcert.OwnCAOptions{
 		Client:    client,
@@ -51,7 +96,7 @@ func caSecret(t testing.TB, client kubernetes.Interface) *corev1.Secret {
 }
 
 func TestOwnCADefaults(t *testing.T) {
-	client := fake.NewClientset()
+	client := newClient()
 	material := issue(t, subject{issuer: newOwnCA(t, client, 0, 0)})
 	leaf := material.Certificate.Leaf
 	if life := time.Until(leaf.NotAfter).Round(time.Hour); life != 7*day {
@@ -69,16 +114,13 @@ func TestOwnCADefaults(t *testing.T) {
 		t.Errorf("names (-want +got):\n%s", diff)
 	}
 	secret := caSecret(t, client)
-	if secret.Type != corev1.SecretTypeTLS {
-		t.Errorf("the Secret has type %s", secret.Type)
-	}
 	if !bytes.Equal(secret.Data["ca.crt"], material.CABundle) || !bytes.Equal(secret.Data["tls.crt"], material.CABundle) {
 		t.Error("the Secret does not hold the CA of the certificate")
 	}
 }
 
 func TestReplicasThatStartTogetherAgreeOnOneCA(t *testing.T) {
-	replicasAgree(t, fake.NewClientset())
+	replicasAgree(t, newClient())
 }
 
 func TestAReplicaThatIsOvertakenTakesTheCAOfTheOther(t *testing.T) {
@@ -88,14 +130,16 @@ func TestAReplicaThatIsOvertakenTakesTheCAOfTheOther(t *testing.T) {
 		fault error
 		age   time.Duration
 	}{
-		"when the CA is made":     {verb: "get", fault: apierrors.NewNotFound(resource, secretName)},
+		"when the CA is made":     {verb: "update", fault: apierrors.NewConflict(resource, secretName, nil)},
 		"when the CA is replaced": {verb: "update", fault: apierrors.NewConflict(resource, secretName, nil), age: 250 * day},
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client := fake.NewClientset()
-				issue(t, subject{issuer: newOwnCA(t, client, 300*day, 7*day)})
-				time.Sleep(test.age)
+				client := newClient()
+				if test.age > 0 {
+					issue(t, subject{issuer: newOwnCA(t, client, 300*day, 7*day)})
+					time.Sleep(test.age)
+				}
 				faults := 1
 				client.PrependReactor(test.verb, "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
 					faults--
@@ -110,12 +154,13 @@ func TestAReplicaThatIsOvertakenTakesTheCAOfTheOther(t *testing.T) {
 	}
 }
 
-// replicasAgree starts several replicas on one Secret that does not exist yet.
+// replicasAgree starts several replicas on one Secret that is still empty.
 func replicasAgree(t *testing.T, client kubernetes.Interface) {
 	var running sync.WaitGroup
+	makeSecret(t, client)
 	bundles := make([][]byte, 8)
 	for i := range bundles {
-		issuer := newOwnCA(t, client, 0, 0)
+		issuer := ownCA(t, client, 0, 0)
 		running.Go(func() {
 			material, err := issuer.Issue(t.Context())
 			if err != nil {
@@ -138,7 +183,7 @@ func replicasAgree(t *testing.T, client kubernetes.Interface) {
 
 func TestOwnCAIsReplacedBeforeItExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
+		client := newClient()
 		issuer := subject{issuer: newOwnCA(t, client, 300*day, 7*day)}
 		first := issue(t, issuer)
 
@@ -176,7 +221,7 @@ func TestOwnCAIsReplacedBeforeItExpires(t *testing.T) {
 
 func TestOwnCAThatHasExpiredIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		issuer := subject{issuer: newOwnCA(t, fake.NewClientset(), 300*day, 7*day)}
+		issuer := subject{issuer: newOwnCA(t, newClient(), 300*day, 7*day)}
 		issue(t, issuer)
 		time.Sleep(400 * day)
 		material := issue(t, issuer)
@@ -191,7 +236,7 @@ func TestOwnCAThatHasExpiredIsReplaced(t *testing.T) {
 
 func TestOwnCAKeepsWhatOthersPutIntoTheSecret(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
+		client := newClient()
 		issuer := subject{issuer: newOwnCA(t, client, 300*day, 7*day)}
 		issue(t, issuer)
 		changeSecret(t, client, func(live *corev1.Secret) {
@@ -207,11 +252,39 @@ func TestOwnCAKeepsWhatOthersPutIntoTheSecret(t *testing.T) {
 	})
 }
 
+// TestOwnCANeverCreatesASecret: who may create one can have it hold a token of another
+// service account, so the injector must do without.
+func TestOwnCANeverCreatesASecret(t *testing.T) {
+	client := newClient()
+	issuer := subject{issuer: ownCA(t, client, 0, 0)}
+	_, err := issuer.issuer.Issue(t.Context())
+	if want := "kubectl create secret generic " + secretName + " --namespace " + names.Namespace; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("without a Secret the error is %v, want that it says %q", err, want)
+	}
+	makeSecret(t, client)
+	issue(t, issuer)
+	first := caSecret(t, client)
+
+	// To empty it is the way to another CA, and a Secret of type kubernetes.io/tls is
+	// empty with its two keys.
+	for _, empty := range []map[string][]byte{nil, {"tls.crt": nil, "tls.key": nil}} {
+		changeSecret(t, client, func(live *corev1.Secret) { live.Data = empty })
+		issue(t, issuer)
+		if bytes.Equal(first.Data["tls.crt"], caSecret(t, client).Data["tls.crt"]) {
+			t.Error("the emptied Secret has the same CA again")
+		}
+	}
+	for _, action := range client.Actions() {
+		if action.GetVerb() == "create" && action.(clienttesting.CreateAction).GetObject().(*corev1.Secret).Data != nil {
+			t.Errorf("a Secret was created: %v", action)
+		}
+	}
+}
+
 func TestDamagedCASecretIsAnErrorAndIsLeftAlone(t *testing.T) {
 	leaf := pairData(t)
 	ca := newTestCA(t, time.Hour)
 	for what, damage := range map[string]func(map[string][]byte){
-		"nothing in it":       func(data map[string][]byte) { clear(data) },
 		"no bundle":           func(data map[string][]byte) { delete(data, "ca.crt") },
 		"no key":              func(data map[string][]byte) { delete(data, "tls.key") },
 		"another key":         func(data map[string][]byte) { data["tls.key"] = leaf["tls.key"] },
@@ -225,7 +298,7 @@ func TestDamagedCASecretIsAnErrorAndIsLeftAlone(t *testing.T) {
 		"garbled DER in bundle": func(data map[string][]byte) { data["ca.crt"] = certificatePEM([]byte("garbled")) },
 	} {
 		t.Run(what, func(t *testing.T) {
-			client := fake.NewClientset()
+			client := newClient()
 			issuer := newOwnCA(t, client, 0, 0)
 			issue(t, subject{issuer: issuer})
 			changeSecret(t, client, func(live *corev1.Secret) { damage(live.Data) })
@@ -235,7 +308,7 @@ func TestDamagedCASecretIsAnErrorAndIsLeftAlone(t *testing.T) {
 			if err == nil {
 				t.Fatal("no error")
 			}
-			for _, want := range []string{"Secret " + names.Namespace + "/" + secretName, "delete it"} {
+			for _, want := range []string{"Secret " + names.Namespace + "/" + secretName, "empty it"} {
 				if !strings.Contains(err.Error(), want) {
 					t.Errorf("the error %q does not say %q", err, want)
 				}
@@ -267,7 +340,9 @@ func TestOwnCARefusesOptionsThatMakeNoSense(t *testing.T) {
 
 func TestNamesThatAreTooLongForACommonName(t *testing.T) {
 	long := servingcert.Names{Service: strings.Repeat("s", 63), Namespace: strings.Repeat("n", 63)}
-	issuer, err := servingcert.NewOwnCA(servingcert.OwnCAOptions{Client: fake.NewClientset(), Namespace: "mesh", Name: secretName, Names: long})
+	client := newClient()
+	makeSecret(t, client)
+	issuer, err := servingcert.NewOwnCA(servingcert.OwnCAOptions{Client: client, Namespace: "mesh", Name: secretName, Names: long})
 	if err != nil {
 		t.Fatal(err)
 	}

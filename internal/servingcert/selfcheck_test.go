@@ -179,6 +179,25 @@ func TestReadyRespectsItsContext(t *testing.T) {
 	}
 }
 
+// TestReadyGivesUp has a webhook that never answers, and a caller that would wait for it.
+func TestReadyGivesUp(t *testing.T) {
+	t.Parallel()
+	hook := listen(t)
+	manager := runManager(t, newScript(always(newTestCA(t, time.Hour).material(t, time.Hour))), servingcert.Options{SelfCheck: hook.selfCheck()})
+	hook.serve(t, manager)
+	eventually(t, "the webhook is ready", func() bool { return manager.Ready(t.Context()) == nil })
+
+	nextCheck()
+	hook.answer(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	began := time.Now()
+	err := manager.Ready(ctx)
+	if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+		t.Errorf("after %s Ready returns %v, want that the check took longer than 5s", time.Since(began), err)
+	}
+}
+
 func TestReadyWithoutAnAddressIsAnError(t *testing.T) {
 	t.Parallel()
 	manager := runManager(t, newScript(always(newTestCA(t, time.Hour).material(t, time.Hour))), servingcert.Options{})

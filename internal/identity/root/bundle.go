@@ -24,7 +24,6 @@ import (
 	crsource "sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/outrigger-mesh/outrigger/certificate"
-	"github.com/outrigger-mesh/outrigger/internal/audit"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 )
 
@@ -36,13 +35,10 @@ const (
 	BundleFile = "bundle.crt"
 )
 
-// ReasonNotOurs says that something which is not ours has a name that we need.
-const ReasonNotOurs = "NotOurs"
-
 // AddBundle has a manager keep the trust bundle in ConfigMap outrigger-ca of each
 // namespace of the mesh: made anew when it is deleted, put right when it is changed,
-// deleted when its namespace leaves the mesh. A ConfigMap of that name without our
-// label is left alone, and a Warning Event about the namespace says so.
+// deleted when its namespace leaves the mesh. The name alone says which one it is: pods
+// mount the one of that name, whoever has made it and whatever its labels say.
 //
 // The manager's cache must hold Namespaces. Its user needs create on ConfigMaps of
 // every namespace, and get, list, watch, update and delete on those with this name.
@@ -161,22 +157,40 @@ func (b *bundles) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, b.failed("making", req.Name, err)
-	case found.Labels[managedByLabel] != managedBy:
-		about := corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Namespace: req.Name, Name: req.Name, UID: namespace.UID}
-		return reconcile.Result{}, audit.Warn(ctx, b.namespaces, about, ReasonNotOurs, BundleName,
-			fmt.Sprintf("the trust bundle of the mesh cannot be put into ConfigMap %s, because that is not of the mesh's making; delete it, or label it %s=%s", BundleName, managedByLabel, managedBy))
-	case len(found.Data) == 1 && found.Data[BundleKey] == wanted && len(found.BinaryData) == 0 && found.Labels[source.MonitoredByLabel] == b.meshName:
+	case b.isRight(found, wanted):
 		return reconcile.Result{}, nil
 	}
-	updated := found.DeepCopy()
-	updated.Data, updated.BinaryData = map[string]string{BundleKey: wanted}, nil
-	updated.Labels[source.MonitoredByLabel] = b.meshName
-	if found.Immutable != nil && *found.Immutable {
-		return reconcile.Result{}, b.remove(ctx, found) // That is an event, which brings us back.
-	}
-	_, err = b.client.CoreV1().ConfigMaps(req.Name).Update(ctx, updated, metav1.UpdateOptions{})
-	return reconcile.Result{}, b.failed("changing", req.Name, err)
+	return reconcile.Result{}, b.putRight(ctx, found, wanted)
 }
+
+// isRight reports whether a ConfigMap is as we would make it, but for annotations and
+// further labels.
+func (b *bundles) isRight(found *corev1.ConfigMap, wanted string) bool {
+	return len(found.Data) == 1 && found.Data[BundleKey] == wanted && len(found.BinaryData) == 0 && !isImmutable(found) &&
+		found.Labels[managedByLabel] == managedBy && found.Labels[source.MonitoredByLabel] == b.meshName &&
+		len(found.Finalizers)+len(found.OwnerReferences) == 0
+}
+
+// putRight changes a ConfigMap, or makes room for another one where it can't be changed.
+func (b *bundles) putRight(ctx context.Context, found *corev1.ConfigMap, wanted string) error {
+	updated := found.DeepCopy()
+	if updated.Labels == nil {
+		updated.Labels = make(map[string]string)
+	}
+	updated.Labels[managedByLabel], updated.Labels[source.MonitoredByLabel] = managedBy, b.meshName
+	// Either would let somebody else say when it goes.
+	updated.Finalizers, updated.OwnerReferences = nil, nil
+	if !isImmutable(found) {
+		updated.Data, updated.BinaryData = map[string]string{BundleKey: wanted}, nil
+	}
+	updated, err := b.client.CoreV1().ConfigMaps(found.Namespace).Update(ctx, updated, metav1.UpdateOptions{})
+	if err == nil && isImmutable(updated) {
+		return b.remove(ctx, updated) // That is an event, which brings us back.
+	}
+	return b.failed("changing", found.Namespace, err)
+}
+
+func isImmutable(found *corev1.ConfigMap) bool { return found.Immutable != nil && *found.Immutable }
 
 func (b *bundles) configMap(namespace, bundle string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{

@@ -107,9 +107,11 @@ func testBundle(t *testing.T, c *cluster) {
 	other := c.namespace(t, "other-mesh", "other")
 	foreign := c.namespace(t, "foreign", "osm")
 	c.namespace(t, "plain", "")
-	theirs := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "foreign", Name: "outrigger-ca"}, Data: map[string]string{"ca.crt": "mine"}}
-	c.create(t, theirs)
+	evil := string(goodCA(t, "evil").cert)
+	theirs := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "foreign", Name: "outrigger-ca"}, Data: map[string]string{"ca.crt": evil}}
+	c.create(t, theirs.DeepCopy())
 	unmeshed := theirs.DeepCopy()
+	unmeshed.Data["ca.crt"] = "mine"
 	unmeshed.ObjectMeta = metav1.ObjectMeta{Namespace: "plain", Name: "outrigger-ca"}
 	c.create(t, unmeshed)
 
@@ -117,19 +119,46 @@ func testBundle(t *testing.T, c *cluster) {
 	opts.Propagation = time.Hour
 	p := c.start(t, opts)
 	c.wantBundle(t, "shop", "one")
-	wantEvent(t, c, "Namespace foreign NotOurs: the trust bundle of the mesh cannot be put into ConfigMap outrigger-ca")
+	// One that was there before is what pods mount, so it gets the bundle too.
+	c.wantBundle(t, "foreign", "one")
 
 	// It is kept right.
 	c.remove(t, c.bundleIn(t, "shop"))
 	c.wantBundle(t, "shop", "one")
-	change(t, c, c.bundleIn(t, "shop"), func(m *corev1.ConfigMap) {
-		m.Data = map[string]string{"ca.crt": string(goodCA(t, "evil").cert), "more": "of it"}
-	})
-	c.wantBundle(t, "shop", "one")
+	for what, attack := range map[string]func(*corev1.ConfigMap){
+		"another root":         func(*corev1.ConfigMap) {},
+		"more of it":           func(m *corev1.ConfigMap) { m.Data["more"] = "of it" },
+		"without our label":    func(m *corev1.ConfigMap) { delete(m.Labels, "app.kubernetes.io/managed-by") },
+		"somebody else's":      func(m *corev1.ConfigMap) { m.Labels["app.kubernetes.io/managed-by"] = "Helm" },
+		"of another mesh":      func(m *corev1.ConfigMap) { m.Labels["openservicemesh.io/monitored-by"] = "other" },
+		"without labels":       func(m *corev1.ConfigMap) { m.Labels = nil },
+		"immutable":            func(m *corev1.ConfigMap) { m.Immutable = new(true) },
+		"immutable, unlabeled": func(m *corev1.ConfigMap) { m.Immutable, m.Labels = new(true), nil },
+		"immutable, held": func(m *corev1.ConfigMap) {
+			m.Immutable, m.Labels, m.Finalizers = new(true), nil, []string{"example.com/held"}
+		},
+		"owned": func(m *corev1.ConfigMap) {
+			m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: "1"}}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			change(t, c, c.bundleIn(t, "shop"), func(m *corev1.ConfigMap) {
+				m.Data = map[string]string{"ca.crt": evil}
+				attack(m)
+			})
+			c.wantBundle(t, "shop", "one")
+			eventually(t, func() string {
+				found := c.bundleIn(t, "shop")
+				if found == nil {
+					return "it is gone"
+				}
+				return cmp.Diff(map[string]string{"app.kubernetes.io/managed-by": "outrigger-controller", "openservicemesh.io/monitored-by": "osm"}, found.Labels) +
+					cmp.Diff([]string(nil), found.Finalizers) + cmp.Diff([]metav1.OwnerReference(nil), found.OwnerReferences)
+			})
+		})
+	}
 	c.remove(t, theirs)
 	c.wantBundle(t, "foreign", "one")
-	change(t, c, c.bundleIn(t, "shop"), func(m *corev1.ConfigMap) { m.Data["ca.crt"], m.Immutable = "", new(true) })
-	c.wantBundle(t, "shop", "one")
 
 	// It follows the roots, and namespaces.
 	c.put(t, "osm-ca-bundle", goodCA(t, "two").data())

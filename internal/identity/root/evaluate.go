@@ -85,15 +85,14 @@ func wishOf(roots []*root, s state) wish {
 	return w
 }
 
-// state returns what is in use, and the Secret that says so, without data if there is
-// none.
+// state returns what is in use, and the Secret that says so, which is empty at first.
 func (r *Roots) state(ctx context.Context) (state, Secret, error) {
 	secret, err := r.opts.Secrets.Get(ctx, r.opts.State)
-	if errors.Is(err, ErrNotFound) {
-		return state{}, Secret{}, nil
-	}
 	if err != nil {
 		return state{}, Secret{}, err
+	}
+	if secret.empty {
+		return state{}, secret, nil
 	}
 	s, err := parseState(secret)
 	if err != nil {
@@ -110,9 +109,6 @@ func (r *Roots) save(ctx context.Context, secret Secret, s state) error {
 	}
 	if bytes.Equal(data[keyState], secret.Data[keyState]) {
 		return nil
-	}
-	if secret.Data == nil {
-		return r.opts.Secrets.Create(ctx, r.opts.State, data)
 	}
 	return r.opts.Secrets.Update(ctx, r.opts.State, secret, data)
 }

@@ -36,14 +36,15 @@ const (
 // GatewaySecrets is where the Secret of the gateway's certificate is kept. It is any
 // namespace's.
 type GatewaySecrets interface {
-	// Get returns a Secret, and whether it is of our making. The error wraps ErrNotFound
-	// if there is none.
+	// Get returns a Secret, and whether we have filled it. Where Secrets are made here,
+	// one that is missing is empty; elsewhere the error wraps ErrNotFound.
 	Get(ctx context.Context, namespace, name string) (secret Secret, ours bool, err error)
-	// Put makes a Secret of type kubernetes.io/tls, or changes the one that Get returned,
-	// which may be somebody else's. The error wraps ErrConflict if it is not as it was.
-	Put(ctx context.Context, namespace, name string, old *Secret, data map[string][]byte) error
-	// Delete deletes a Secret of our making. Any other is left alone, which is no error.
-	Delete(ctx context.Context, namespace, name string) error
+	// Put fills or changes the Secret that Get returned. The error wraps ErrConflict if it
+	// is not as it was.
+	Put(ctx context.Context, namespace, name string, old Secret, data map[string][]byte) error
+	// Clear takes what we have put there out of a Secret. Any other is left alone, and one
+	// that is gone is no error.
+	Clear(ctx context.Context, namespace, name string) error
 }
 
 // GatewayOptions configure a Gateway. All of them but Report are required.
@@ -62,9 +63,9 @@ type GatewayOptions struct {
 }
 
 // Gateway keeps the certificate of an ingress gateway: tls.crt, tls.key and ca.crt in a
-// Secret that the MeshConfig names. It is renewed at two thirds of its life, when its
-// names change, when another root signs or when somebody has broken it. The former
-// Secret is deleted when another one is named, or none.
+// Secret that the MeshConfig names, which is empty at first. It is renewed at two thirds
+// of its life, when its names change, when another root signs or when somebody has broken
+// it. The former Secret is cleared when another one is named, or none.
 type Gateway struct {
 	opts    GatewayOptions
 	changed chan struct{}
@@ -196,7 +197,7 @@ func (w *gatewayWish) commonName() string {
 	return ""
 }
 
-// forget deletes the Secret that was made and is not wanted any more.
+// forget clears the Secret that was filled and is not wanted any more.
 func (g *Gateway) forget(ctx context.Context, want *gatewayWish) error {
 	s, _, err := g.opts.Roots.state(ctx)
 	if err != nil {
@@ -205,7 +206,7 @@ func (g *Gateway) forget(ctx context.Context, want *gatewayWish) error {
 	if s.Gateway == nil || want != nil && *s.Gateway == want.ref {
 		return nil
 	}
-	if err := g.opts.Secrets.Delete(ctx, s.Gateway.Namespace, s.Gateway.Name); err != nil {
+	if err := g.opts.Secrets.Clear(ctx, s.Gateway.Namespace, s.Gateway.Name); err != nil {
 		return err
 	}
 	return g.opts.Roots.recordGateway(ctx, nil)
@@ -225,28 +226,25 @@ func (g *Gateway) keep(ctx context.Context, want *gatewayWish) (time.Time, error
 	if len(bundle) == 0 {
 		return time.Time{}, fmt.Errorf("%w: there is no trust bundle yet", issuer.ErrUnavailable)
 	}
-	// Whatever is made is written down before, so that it is found again.
+	// Whatever is filled is written down before, so that it is found again.
 	if err := g.opts.Roots.recordGateway(ctx, &want.ref); err != nil {
 		return time.Time{}, err
 	}
 	now := time.Now()
 	secret, ours, err := g.opts.Secrets.Get(ctx, want.ref.Namespace, want.ref.Name)
-	if errors.Is(err, ErrNotFound) {
-		return g.issue(ctx, want, signing, nil, bundle)
-	}
 	if err != nil {
 		return time.Time{}, err
 	}
-	if !ours && verified(secret.Data, bundle, now.Add(-skew)) == nil {
-		return time.Time{}, fmt.Errorf("secret: Secret %s/%s is there already, and holds no certificate of the mesh; delete it, or name another one", want.ref.Namespace, want.ref.Name)
+	if !ours && !secret.empty && verified(secret.Data, bundle, now.Add(-skew)) == nil {
+		return time.Time{}, fmt.Errorf("secret: Secret %s/%s holds something else than a certificate of the mesh; empty it, or name another one", want.ref.Namespace, want.ref.Name)
 	}
 	leaf := verified(secret.Data, signers, now)
 	if !ours || leaf == nil || !want.fits(leaf) || !now.Before(want.renewal(leaf)) {
-		return g.issue(ctx, want, signing, &secret, bundle)
+		return g.issue(ctx, want, signing, secret, bundle)
 	}
 	if !bytes.Equal(secret.Data[keyCert], bundle) {
 		data := map[string][]byte{keyTLSCert: secret.Data[keyTLSCert], keyTLSKey: secret.Data[keyTLSKey], keyCert: bundle}
-		if err := g.opts.Secrets.Put(ctx, want.ref.Namespace, want.ref.Name, &secret, data); err != nil {
+		if err := g.opts.Secrets.Put(ctx, want.ref.Namespace, want.ref.Name, secret, data); err != nil {
 			return time.Time{}, err
 		}
 	}
@@ -254,7 +252,7 @@ func (g *Gateway) keep(ctx context.Context, want *gatewayWish) (time.Time, error
 }
 
 // issue makes a key and has its certificate signed.
-func (g *Gateway) issue(ctx context.Context, want *gatewayWish, signing issuer.Issuer, old *Secret, bundle []byte) (time.Time, error) {
+func (g *Gateway) issue(ctx context.Context, want *gatewayWish, signing issuer.Issuer, old Secret, bundle []byte) (time.Time, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("making a key: %w", err)

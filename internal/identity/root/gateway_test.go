@@ -52,13 +52,41 @@ func (c *cluster) secretIn(t *testing.T, name string) *corev1.Secret {
 // wantLeaf waits for a certificate in a Secret that is as it must be.
 func (c *cluster) wantLeaf(t *testing.T, name string, ok func(*x509.Certificate) string) *x509.Certificate {
 	t.Helper()
+	return c.wantLeafOf(t, name, corev1.SecretTypeTLS, ok)
+}
+
+// gatewaySecret is one as a user makes it whose gateway asks for the type.
+func gatewaySecret(name string) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ingress", Name: name}, Type: corev1.SecretTypeTLS,
+		Data: map[string][]byte{"tls.crt": nil, "tls.key": nil},
+	}
+}
+
+// wantCleared waits until a Secret is empty and as its user has made it.
+func (c *cluster) wantCleared(t *testing.T, name string) {
+	t.Helper()
+	eventually(t, func() string {
+		secret := c.secretIn(t, name)
+		for key, value := range secret.Data {
+			if len(value) > 0 {
+				return fmt.Sprintf("Secret %s still has %s", name, key)
+			}
+		}
+		return cmp.Diff(map[string]string(nil), secret.Annotations)
+	})
+}
+
+// wantLeafOf is wantLeaf for a Secret of that type.
+func (c *cluster) wantLeafOf(t *testing.T, name string, kind corev1.SecretType, ok func(*x509.Certificate) string) *x509.Certificate {
+	t.Helper()
 	var leaf *x509.Certificate
 	eventually(t, func() string {
 		secret := c.secretIn(t, name)
 		if secret == nil {
 			return "there is no Secret " + name
 		}
-		if secret.Type != corev1.SecretTypeTLS || len(secret.Data) != 3 {
+		if secret.Type != kind || len(secret.Data) != 3 {
 			return fmt.Sprintf("Secret %s is of type %s with %d keys", name, secret.Type, len(secret.Data))
 		}
 		var err error
@@ -126,7 +154,7 @@ func testGateway(t *testing.T, c *cluster) {
 			return "it is not ready"
 		}
 	})
-	// Other names, a broken key and a Secret that is gone are reasons.
+	// Other names and a broken key are reasons.
 	edit(func(s *v1alpha2.IngressGatewayCertSpec) { s.SubjectAltNames = []string{"other.example.com"} })
 	second := c.wantLeaf(t, "gateway", func(leaf *x509.Certificate) string { return cmp.Diff([]string{"other.example.com"}, leaf.DNSNames) })
 	if first.SerialNumber.Cmp(second.SerialNumber) == 0 {
@@ -168,8 +196,8 @@ func testGateway(t *testing.T, c *cluster) {
 	edit(func(s *v1alpha2.IngressGatewayCertSpec) { s.SubjectAltNames = []string{"No Name"} })
 	c.wantGatewayCondition(t, `False Unavailable spec.certificate.ingressGateway: subjectAltNames[0]: "No Name" is neither`)
 	wantEvent(t, c, `MeshConfig osm-mesh-config Unavailable: spec.certificate.ingressGateway: subjectAltNames[0]: "No Name"`)
-	if c.secretIn(t, "gateway") == nil {
-		t.Error("the Secret is gone")
+	if _, err := leafOf(c.secretIn(t, "gateway").Data); err != nil {
+		t.Errorf("the certificate is gone: %v", err)
 	}
 	// Somebody else's Secret is left alone.
 	theirs := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ingress", Name: "other"}, Data: map[string][]byte{"password": []byte("x")}}
@@ -177,39 +205,39 @@ func testGateway(t *testing.T, c *cluster) {
 	edit(func(s *v1alpha2.IngressGatewayCertSpec) {
 		s.SubjectAltNames[0], s.Secret.Name = "a.example.com", "other"
 	})
-	c.wantGatewayCondition(t, "False Unavailable spec.certificate.ingressGateway: secret: Secret ingress/other is there already")
-	if c.secretIn(t, "gateway") != nil || string(c.secretIn(t, "other").Data["password"]) != "x" {
-		t.Error("the former Secret is still there, or the other one is changed")
+	c.wantGatewayCondition(t, "False Unavailable spec.certificate.ingressGateway: secret: Secret ingress/other holds something else than a certificate of the mesh; empty it")
+	c.wantCleared(t, "gateway")
+	if string(c.secretIn(t, "other").Data["password"]) != "x" {
+		t.Error("the other Secret is changed")
 	}
+	// One that is missing is not made by us.
 	c.remove(t, theirs)
-	c.wantLeaf(t, "other", signedBy("two"))
+	c.wantGatewayCondition(t, "False Unavailable spec.certificate.ingressGateway: there is no such Secret: Secret ingress/other; "+
+		"the controller fills it but may not create Secrets, so make it: kubectl create secret generic other --namespace ingress")
+	c.create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ingress", Name: "other"}})
+	c.wantLeafOf(t, "other", corev1.SecretTypeOpaque, signedBy("two"))
 	c.wantGatewayCondition(t, "True Issued")
 	edit(func(s *v1alpha2.IngressGatewayCertSpec) { s.Secret.Name = "unallowed" })
 	c.wantGatewayCondition(t, `False Unavailable spec.certificate.ingressGateway: reading Secret ingress/unallowed: secrets "unallowed" is forbidden`)
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "ingress", Name: "outrigger-controller"}}
-	change(t, c, role, func(r *rbacv1.Role) { r.Rules[1].ResourceNames = []string{"gateway", "other", "unallowed"} })
+	change(t, c, role, func(r *rbacv1.Role) { r.Rules[0].ResourceNames = []string{"gateway", "other", "unallowed"} })
 	c.wantLeaf(t, "unallowed", signedBy("two"))
 	p.log.forget() // It told of the missing right, as it should.
 
 	// What Open Service Mesh has left is taken over: its certificate is of our root.
 	p.stop()
-	secret := c.secretIn(t, "unallowed")
-	secret.ObjectMeta = metav1.ObjectMeta{Namespace: "ingress", Name: "gateway"}
-	c.create(t, secret)
+	left := c.secretIn(t, "unallowed").Data
+	change(t, c, gatewaySecret("gateway"), func(s *corev1.Secret) { s.Data = left })
 	edit(func(s *v1alpha2.IngressGatewayCertSpec) { s.Secret.Name = "gateway" })
 	p = c.start(t, opts)
+	c.wantCleared(t, "unallowed")
 	eventually(t, func() string {
-		return cmp.Diff("outrigger-controller", c.secretIn(t, "gateway").Labels["app.kubernetes.io/managed-by"])
+		return cmp.Diff("true", c.secretIn(t, "gateway").Annotations["openservicemesh.io/ingress-gateway-certificate"])
 	})
 	c.wantLeaf(t, "gateway", signedBy("two"))
-	if c.secretIn(t, "unallowed") != nil {
-		t.Error("the former Secret is still there")
-	}
-	// To ask for none deletes it.
+	// To ask for none clears it.
 	change(t, c, config, func(config *v1alpha2.MeshConfig) { config.Spec.Certificate.IngressGateway = nil })
-	eventually(t, func() string {
-		return map[bool]string{true: "the Secret is still there"}[c.secretIn(t, "gateway") != nil]
-	})
+	c.wantCleared(t, "gateway")
 	c.wantGatewayCondition(t, "none")
 }
 

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 )
 
-// ownMark is a file in the folders of a gateway's certificates that we have made.
+// ownMark is a file in the folders of a gateway's certificates that we have filled.
 const ownMark = ".outrigger"
 
 // dirGateway keeps the gateway's certificate in a folder of the store. Namespaces mean
@@ -30,21 +30,15 @@ func (g dirGateway) Get(ctx context.Context, _, name string) (Secret, bool, erro
 }
 
 // Put writes a folder.
-func (g dirGateway) Put(ctx context.Context, _, name string, old *Secret, data map[string][]byte) error {
-	var err error
-	if old == nil {
-		err = g.store.Create(ctx, name, data)
-	} else {
-		err = g.store.Update(ctx, name, *old, data)
-	}
-	if err != nil {
+func (g dirGateway) Put(ctx context.Context, _, name string, old Secret, data map[string][]byte) error {
+	if err := g.store.Update(ctx, name, old, data); err != nil {
 		return err
 	}
 	return WriteFile(filepath.Join(g.store.dir, name, ownMark), nil, 0o600)
 }
 
-// Delete deletes a folder that has our mark.
-func (g dirGateway) Delete(_ context.Context, _, name string) error {
+// Clear deletes a folder that has our mark.
+func (g dirGateway) Clear(_ context.Context, _, name string) error {
 	folder, err := g.store.folder(name)
 	if err != nil {
 		return err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"sync"
 	"time"
 
@@ -32,8 +31,8 @@ const (
 
 // AddGateway has a manager keep the certificate of the ingress gateway that the
 // MeshConfig asks for, and tell of what is wrong with it in a condition of the
-// MeshConfig and in Warning Events. Its user needs get, create, update and delete on the
-// Secret that the MeshConfig names, get on the MeshConfig and update on its status.
+// MeshConfig and in Warning Events. Its user needs get and update on the Secret that the
+// MeshConfig names, get on the MeshConfig and update on its status.
 func AddGateway(mgr manager.Manager, roots *Roots, trust certificate.Manager, facts *kube.Source, log *slog.Logger) error {
 	set, err := kubernetes.NewForConfig(mgr.GetConfig())
 	if err != nil {
@@ -85,66 +84,54 @@ func gatewaySpec(config *v1alpha2.MeshConfig) *v1alpha2.IngressGatewayCertSpec {
 // gatewaySecrets are those of an API server.
 type gatewaySecrets struct{ client kubernetes.Interface }
 
+// gatewayMark is the annotation of the Secret that we have filled.
+const gatewayMark = "openservicemesh.io/ingress-gateway-certificate"
+
 // Get asks the API server.
 func (s gatewaySecrets) Get(ctx context.Context, namespace, name string) (Secret, bool, error) {
 	found, err := s.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return Secret{}, false, fmt.Errorf("%w: Secret %s/%s", ErrNotFound, namespace, name)
+		return Secret{}, false, missing(namespace, name)
 	}
 	if err != nil {
 		return Secret{}, false, s.failed("reading", namespace, name, err)
 	}
-	return Secret{Data: found.Data, version: found.ResourceVersion}, found.Labels[managedByLabel] == managedBy, nil
+	return secretOf(found), found.Annotations[gatewayMark] != "", nil
 }
 
-// Put asks the API server to make or change a Secret. One of another type is replaced,
-// because a type cannot be changed.
-func (s gatewaySecrets) Put(ctx context.Context, namespace, name string, old *Secret, data map[string][]byte) error {
-	secrets := s.client.CoreV1().Secrets(namespace)
-	wanted := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{managedByLabel: managedBy}},
-		Type:       corev1.SecretTypeTLS,
-		Data:       data,
-	}
-	var err error
-	if old == nil {
-		_, err = secrets.Create(ctx, wanted, metav1.CreateOptions{})
-		return s.failed("making", namespace, name, err)
-	}
-	found, err := secrets.Get(ctx, name, metav1.GetOptions{})
-	if err == nil && found.ResourceVersion != old.version {
+// Put asks the API server to change a Secret, of whatever type it is.
+func (s gatewaySecrets) Put(ctx context.Context, namespace, name string, old Secret, data map[string][]byte) error {
+	found, err := s.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && found.ResourceVersion != old.version {
 		return fmt.Errorf("changing Secret %s/%s: %w", namespace, name, ErrConflict)
 	}
-	if err == nil && found.Type != wanted.Type {
-		err = secrets.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &found.UID, ResourceVersion: &found.ResourceVersion}})
-		if err == nil {
-			_, err = secrets.Create(ctx, wanted, metav1.CreateOptions{})
-		}
-		return s.failed("replacing", namespace, name, err)
-	}
 	if err == nil {
-		labels := map[string]string{}
-		maps.Copy(labels, found.Labels)
-		labels[managedByLabel] = managedBy
-		found.Labels, found.Data = labels, data
-		_, err = secrets.Update(ctx, found, metav1.UpdateOptions{})
+		metav1.SetMetaDataAnnotation(&found.ObjectMeta, gatewayMark, "true")
+		found.Data = data
+		_, err = s.client.CoreV1().Secrets(namespace).Update(ctx, found, metav1.UpdateOptions{})
 	}
 	return s.failed("changing", namespace, name, err)
 }
 
-// Delete asks the API server to delete what has our label.
-func (s gatewaySecrets) Delete(ctx context.Context, namespace, name string) error {
+// Clear asks the API server to empty what has our mark.
+func (s gatewaySecrets) Clear(ctx context.Context, namespace, name string) error {
 	found, err := s.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || err == nil && found.Labels[managedByLabel] != managedBy {
+	if err == nil && found.Annotations[gatewayMark] == "" {
 		return nil
 	}
 	if err == nil {
-		err = s.client.CoreV1().Secrets(namespace).Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &found.UID}})
+		delete(found.Annotations, gatewayMark)
+		found.Data = nil
+		if found.Type == corev1.SecretTypeTLS {
+			// The type demands the keys.
+			found.Data = map[string][]byte{keyTLSCert: nil, keyTLSKey: nil}
+		}
+		_, err = s.client.CoreV1().Secrets(namespace).Update(ctx, found, metav1.UpdateOptions{})
 	}
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	return s.failed("deleting", namespace, name, err)
+	return s.failed("emptying", namespace, name, err)
 }
 
 // failed says what did not work, and what to do where rights are missing.
@@ -152,10 +139,10 @@ func (s gatewaySecrets) failed(doing, namespace, name string, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+	case apierrors.IsConflict(err):
 		return fmt.Errorf("%s Secret %s/%s: %w", doing, namespace, name, ErrConflict)
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%s Secret %s/%s: %w; allow the controller's service account to get, create, update and delete it", doing, namespace, name, err)
+		return fmt.Errorf("%s Secret %s/%s: %w; allow the controller's service account to get and update it", doing, namespace, name, err)
 	}
 	return fmt.Errorf("%s Secret %s/%s: %w", doing, namespace, name, err)
 }

@@ -132,7 +132,7 @@ func (c *cluster) put(t *testing.T, name string, data map[string][]byte) {
 	}
 }
 
-// reset deletes what a test has left.
+// reset deletes what a test has left, and makes the Secrets that the chart makes.
 func (c *cluster) reset(t *testing.T) {
 	t.Helper()
 	for _, kind := range []client.Object{&corev1.Secret{}, &v1alpha2.MeshRootCertificate{}, &v1alpha2.MeshConfig{}, &corev1.Event{}} {
@@ -141,6 +141,12 @@ func (c *cluster) reset(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+	for _, name := range []string{"osm-ca-bundle", "outrigger-ca-state", root.DefaultRepository} {
+		c.put(t, name, nil)
+	}
+	for _, name := range []string{"gateway", "unallowed"} {
+		c.create(t, gatewaySecret(name))
 	}
 }
 
@@ -317,6 +323,14 @@ func testObjects(t *testing.T, c *cluster) {
 	r.want(t, "three", "one", "two", "three")
 	c.remove(t, o)
 	r.want(t, "one", "one", "two", "three")
+
+	// One that is missing is not made by us, and one that is empty is filled.
+	c.remove(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "osm-system", Name: "new"}})
+	object(t, c, "new", passive)
+	r.problem(t, "MeshRootCertificate osm-system/new: Unavailable: spec.provider.tresor.ca.secretRef: there is no such Secret: Secret osm-system/new; "+
+		"the controller fills it but may not create Secrets, so make it: kubectl create secret generic new --namespace osm-system")
+	c.put(t, "new", nil)
+	r.noProblems(t)
 }
 
 // testNoKind: where the API server does not have the kind yet there are no objects.

@@ -39,13 +39,13 @@ type RepositoryManager interface {
 
 // Repository keeps the root of the repository of configuration files: a CA that nothing
 // else is signed by, because there are proxies that verify no name. It is in a Secret
-// that all replicas share, which the first of them makes: in ca.crt a certificate, in
+// that all replicas share, which the first of them fills: in ca.crt a certificate, in
 // ca.key its key. A root is valid for ten years. In its last two there is a second one
 // beside it, which takes over after a year; so the root changes without anybody's doing
 // as long as each agent renews its certificate once in that year.
 //
-// A Secret that is deleted is put back as it was by the replicas that run. One that is
-// broken leaves in use what is, and is a Problem. Its methods are safe for use by many
+// A Secret that is emptied is put back as it was by the replicas that run. One that is
+// broken or missing leaves in use what is, and is a Problem. Its methods are safe for use by many
 // goroutines.
 type Repository struct {
 	opts    RepositoryOptions
@@ -158,14 +158,14 @@ func (r *Repository) look(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	secret, err := r.opts.Secrets.Get(ctx, r.opts.Secret)
-	missing := errors.Is(err, ErrNotFound)
-	if err != nil && !missing {
+	if err != nil {
 		return soon, err
 	}
+	// What was in use goes on if somebody has emptied the Secret.
 	found := r.used
-	if !missing {
+	if !secret.empty {
 		if found, err = parseRepository(secret.Data); err != nil {
-			return soon, fmt.Errorf("%s: %w: %w; delete it to have it made again", r.opts.Secrets.Describe(r.opts.Secret), errUnusable, err)
+			return soon, fmt.Errorf("%s: %w: %w; empty it to have it made again", r.opts.Secrets.Describe(r.opts.Secret), errUnusable, err)
 		}
 	}
 	now := time.Now()
@@ -173,10 +173,7 @@ func (r *Repository) look(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return soon, err
 	}
-	switch {
-	case missing:
-		err = r.opts.Secrets.Create(ctx, r.opts.Secret, next.encode())
-	case !bytes.Equal(found.certificates(), next.certificates()):
+	if secret.empty || !bytes.Equal(found.certificates(), next.certificates()) {
 		err = r.opts.Secrets.Update(ctx, r.opts.Secret, secret, next.encode())
 	}
 	if errors.Is(err, ErrConflict) {

@@ -161,7 +161,7 @@ func TestRepositorySecret(t *testing.T) {
 		for _, r := range []*repository{fresh, r} {
 			eventually(t, func() string {
 				problems := fmt.Sprint(r.Problems())
-				if !strings.HasPrefix(problems, "[Secret osm-system/outrigger-repository-ca: Unusable: "+folder) || !strings.Contains(problems, "delete it") {
+				if !strings.HasPrefix(problems, "[Secret osm-system/outrigger-repository-ca: Unusable: "+folder) || !strings.Contains(problems, "empty it") {
 					return fmt.Sprintf("%s: nothing says what is wrong and what to do: %s", what, problems)
 				}
 				return ""
@@ -250,7 +250,7 @@ func testRepository(t *testing.T, c *cluster) {
 	if err := c.Get(t.Context(), key, &secret); err != nil {
 		t.Fatal(err)
 	}
-	c.remove(t, &secret)
+	c.put(t, root.DefaultRepository, nil)
 	eventually(t, func() string {
 		var again corev1.Secret
 		if err := c.Get(t.Context(), key, &again); err != nil {

@@ -90,12 +90,12 @@ func parseState(secret Secret) (state, error) {
 	var s state
 	if err := json.Unmarshal(secret.Data[keyState], &s); err != nil {
 		// The error of the decoder may quote what is in it, and a key may be.
-		return state{}, errors.New(keyState + " in it is not JSON as the controller writes it; delete it to go on with what is in the other Secrets only")
+		return state{}, errors.New(keyState + " in it is not JSON as the controller writes it; empty it to go on with what is in the other Secrets only")
 	}
 	for i := range s.Roots {
 		roots, err := parseRoots([]byte(s.Roots[i].Certificate))
 		if err != nil || len(roots) != 1 {
-			return state{}, errors.New(keyState + " in it holds a root that is not the certificate of a CA; delete it to go on with what is in the other Secrets only")
+			return state{}, errors.New(keyState + " in it holds a root that is not the certificate of a CA; empty it to go on with what is in the other Secrets only")
 		}
 		s.Roots[i].root = roots[0]
 	}

@@ -23,7 +23,7 @@ const defaultPoll = 500 * time.Millisecond
 const maxSecretFile = 1 << 20
 
 // DirStore keeps each Secret as a folder with a file for each key, which only their
-// owner may read. One process at a time may update them; any number may create them.
+// owner may read. One process at a time may change them; any number may fill them first.
 type DirStore struct {
 	// Poll is how often Watch looks at the files; NewDirStore sets half a second.
 	Poll time.Duration
@@ -57,7 +57,8 @@ func (s *DirStore) folder(name string) (string, error) {
 	return filepath.Join(s.dir, name), nil
 }
 
-// Get reads a folder. Files that begin with a dot and folders are none of it.
+// Get reads a folder; one that is missing is an empty Secret. Files that begin with a dot
+// and folders are none of it.
 func (s *DirStore) Get(_ context.Context, name string) (Secret, error) {
 	folder, err := s.folder(name)
 	if err != nil {
@@ -65,7 +66,7 @@ func (s *DirStore) Get(_ context.Context, name string) (Secret, error) {
 	}
 	entries, err := os.ReadDir(folder)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Secret{}, fmt.Errorf("%w: %s", ErrNotFound, folder)
+		return Secret{empty: true}, nil
 	}
 	if err != nil {
 		return Secret{}, fmt.Errorf("reading the Secret: %w", err)
@@ -90,12 +91,8 @@ func (s *DirStore) Get(_ context.Context, name string) (Secret, error) {
 	return Secret{Data: data, version: digest(data)}, nil
 }
 
-// Create makes the folder beside its place and moves it there.
-func (s *DirStore) Create(_ context.Context, name string, data map[string][]byte) error {
-	folder, err := s.folder(name)
-	if err != nil {
-		return err
-	}
+// create makes the folder beside its place and moves it there.
+func (s *DirStore) create(folder string, data map[string][]byte) error {
 	made, err := os.MkdirTemp(s.dir, ".new-")
 	if err != nil {
 		return fmt.Errorf("making %s: %w", folder, err)
@@ -121,16 +118,20 @@ func (s *DirStore) Create(_ context.Context, name string, data map[string][]byte
 	return nil
 }
 
-// Update replaces the files, each at once. Files of other keys go last.
+// Update makes a folder that was not there as a whole, and else replaces the files, each
+// at once. Files of other keys go last.
 func (s *DirStore) Update(ctx context.Context, name string, old Secret, data map[string][]byte) error {
 	folder, err := s.folder(name)
 	if err != nil {
 		return err
 	}
+	if old.version == "" {
+		return s.create(folder, data)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, err := s.Get(ctx, name)
-	if errors.Is(err, ErrNotFound) || err == nil && now.version != old.version {
+	if err == nil && now.version != old.version {
 		return fmt.Errorf("changing %s: %w", folder, ErrConflict)
 	}
 	if err != nil {

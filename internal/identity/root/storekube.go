@@ -16,15 +16,15 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// managedBy is the label of what we make, and of the value that we put there.
+// managedByLabel is the label of the ConfigMaps that we make, and managedBy its value.
 const (
 	managedByLabel = "app.kubernetes.io/managed-by"
 	managedBy      = "outrigger-controller"
 )
 
-// KubeStore keeps Secrets in one namespace of an API server. For each of them its user
-// needs get, list, watch and update, which can be limited to their names, and create on
-// Secrets of the namespace, which cannot.
+// KubeStore keeps Secrets in one namespace of an API server. They have to be there, empty
+// at first: who may create Secrets can have a token of any service account of the
+// namespace made. Its user needs get, list, watch and update on each of them.
 type KubeStore struct {
 	client    kubernetes.Interface
 	namespace string
@@ -45,28 +45,28 @@ func (s *KubeStore) Describe(name string) string { return "Secret " + s.namespac
 func (s *KubeStore) Get(ctx context.Context, name string) (Secret, error) {
 	found, err := s.client.CoreV1().Secrets(s.namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return Secret{}, fmt.Errorf("%w: %s", ErrNotFound, s.Describe(name))
+		return Secret{}, missing(s.namespace, name)
 	}
 	if err != nil {
 		return Secret{}, s.failed("reading", name, err)
 	}
-	return Secret{Data: found.Data, version: found.ResourceVersion}, nil
+	return secretOf(found), nil
 }
 
-// Create asks the API server to make the Secret.
-func (s *KubeStore) Create(ctx context.Context, name string, data map[string][]byte) error {
-	_, err := s.client.CoreV1().Secrets(s.namespace).Create(ctx, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name, Labels: map[string]string{managedByLabel: managedBy}},
-		Type:       corev1.SecretTypeOpaque,
-		Data:       data,
-	}, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("making %s: %w", s.Describe(name), ErrConflict)
+// secretOf returns a Secret as it was read. One that was made for us has no data, or, for
+// the sake of its type, data without content.
+func secretOf(found *corev1.Secret) Secret {
+	empty := true
+	for _, value := range found.Data {
+		empty = empty && len(value) == 0
 	}
-	if err != nil {
-		return s.failed("making", name, err)
-	}
-	return nil
+	return Secret{Data: found.Data, empty: empty, version: found.ResourceVersion}
+}
+
+// missing is the error of a Secret that somebody else has to make.
+func missing(namespace, name string) error {
+	return fmt.Errorf("%w: Secret %s/%s; the controller fills it but may not create Secrets, so make it: kubectl create secret generic %[3]s --namespace %[2]s",
+		ErrNotFound, namespace, name)
 }
 
 // Update asks the API server to change the data, and leaves all else.
@@ -91,7 +91,7 @@ func (s *KubeStore) Update(ctx context.Context, name string, old Secret, data ma
 // failed says what did not work, and what to do where rights are missing.
 func (s *KubeStore) failed(doing, name string, err error) error {
 	if apierrors.IsForbidden(err) {
-		return fmt.Errorf("%s %s: %w; allow the controller's service account to get, list, watch and update that Secret, and to create Secrets in its namespace", doing, s.Describe(name), err)
+		return fmt.Errorf("%s %s: %w; allow the controller's service account to get, list, watch and update that Secret", doing, s.Describe(name), err)
 	}
 	return fmt.Errorf("%s %s: %w", doing, s.Describe(name), err)
 }

@@ -183,6 +183,9 @@ func (r *Roots) vault(ctx context.Context, found *root, now time.Time) []string 
 
 func (r *Roots) token(ctx context.Context, ref v1alpha2.SecretKeyReferenceSpec) (string, error) {
 	secret, err := r.opts.Secrets.Get(ctx, ref.Name)
+	if errors.Is(err, ErrNotFound) || err == nil && secret.version == "" {
+		return "", fmt.Errorf("there is no such Secret: %s", r.opts.Secrets.Describe(ref.Name))
+	}
 	if err != nil {
 		return "", err
 	}
@@ -255,11 +258,11 @@ func providerID(provider v1alpha2.ProviderSpec) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// own finds our own CA in a Secret, which is made if it is missing.
+// own finds our own CA in a Secret, and makes it if the Secret is empty.
 func (r *Roots) own(ctx context.Context, found *root, name, field string) {
 	secret, err := r.opts.Secrets.Get(ctx, name)
-	if errors.Is(err, ErrNotFound) {
-		secret, err = r.create(ctx, name)
+	if err == nil && secret.empty {
+		secret, err = r.fill(ctx, name, secret)
 	}
 	if err != nil {
 		found.unavailable(field, err)
@@ -271,13 +274,13 @@ func (r *Roots) own(ctx context.Context, found *root, name, field string) {
 	}
 }
 
-// create makes a new CA. Another replica may have been quicker, and then it is its.
-func (r *Roots) create(ctx context.Context, name string) (Secret, error) {
+// fill makes a new CA. Another replica may have been quicker, and then it is its.
+func (r *Roots) fill(ctx context.Context, name string, empty Secret) (Secret, error) {
 	cert, key, err := newRoot()
 	if err != nil {
 		return Secret{}, err
 	}
-	err = r.opts.Secrets.Create(ctx, name, map[string][]byte{keyCert: cert, keyKey: key})
+	err = r.opts.Secrets.Update(ctx, name, empty, map[string][]byte{keyCert: cert, keyKey: key})
 	if err != nil && !errors.Is(err, ErrConflict) {
 		return Secret{}, err
 	}

@@ -1,0 +1,53 @@
+package root_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/outrigger-mesh/outrigger/internal/identity/root"
+)
+
+// TestKubeStoreCreatesNothing: who may create Secrets can have one hold the token of
+// another service account. So those of the control plane are filled, and it is said how
+// to make one that is missing.
+func TestKubeStoreCreatesNothing(t *testing.T) {
+	client := fake.NewClientset()
+	store := root.NewKubeStore(client, "osm-system", discard())
+	r := run(t, root.Options{Secrets: store})
+	repository := keepRepository(t, store)
+	const wayOut = "so make it: kubectl create secret generic outrigger-ca-state --namespace osm-system"
+	eventually(t, func() string {
+		if fault := fmt.Sprint(r.Fault()); !strings.Contains(fault, wayOut) {
+			return "without a Secret the roots say " + fault
+		}
+		if len(repository.Problems()) == 0 {
+			return "without a Secret the repository says nothing"
+		}
+		return ""
+	})
+	for _, name := range []string{root.DefaultSecret, root.DefaultState, root.DefaultRepository} {
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "osm-system", Name: name, Labels: map[string]string{"keep": "me"}}}
+		if _, err := client.CoreV1().Secrets("osm-system").Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.Look()
+	var name string
+	eventually(t, func() string { name, _ = r.now(t); return map[bool]string{true: "nothing signs"}[name == ""] })
+	r.noProblems(t)
+	repository.first(t)
+	for _, name := range []string{root.DefaultSecret, root.DefaultState, root.DefaultRepository} {
+		secret, err := client.CoreV1().Secrets("osm-system").Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(secret.Data) == 0 || secret.Labels["keep"] != "me" {
+			t.Errorf("Secret %s has %d keys and the labels %v", name, len(secret.Data), secret.Labels)
+		}
+	}
+}
