@@ -24,15 +24,25 @@ type found struct {
 	ok           bool
 }
 
-// lookup finds an annotation on the pod, else on the namespace.
-func lookup(pod *corev1.Pod, ns *Namespace, key string) found {
-	if v, ok := pod.Annotations[key]; ok {
-		return found{v, "pod annotation " + key, true}
+// lookup finds an annotation on the pod, as ours or as one of Istio's that means the
+// same, else on the namespace.
+func (c *candidate) lookup(key string) found {
+	if f := c.onPod(key); f.ok {
+		return f
 	}
-	if v, ok := ns.Annotations[key]; ok {
-		return found{v, "annotation " + key + " of namespace " + ns.Name, true}
+	if f, ok := c.istio.equal[key]; ok {
+		return f
+	}
+	if v, ok := c.namespace.Annotations[key]; ok {
+		return found{v, "annotation " + key + " of namespace " + c.namespace.Name, true}
 	}
 	return found{}
+}
+
+// onPod finds an annotation on the pod.
+func (c *candidate) onPod(key string) found {
+	v, ok := c.pod.Annotations[key]
+	return found{v, "pod annotation " + key, ok}
 }
 
 func (f found) errorf(format string, args ...any) error {
@@ -47,6 +57,32 @@ func (f found) bool() (bool, error) {
 		return false, nil
 	}
 	return false, f.errorf("%q must be true, yes, enabled, false, no or disabled", f.value)
+}
+
+// maxConcurrency is the MeshConfig's limit too.
+const maxConcurrency = 256
+
+// concurrency returns a number of worker threads; 0 leaves the choice to the CPU limit.
+func (f found) concurrency() (int32, error) {
+	n, err := strconv.ParseUint(f.value, 10, 31)
+	if err != nil || n > maxConcurrency {
+		return 0, f.errorf("%q is not a number of worker threads; write a number from 0 to %d, where 0 means as many as the CPU limit", f.value, maxConcurrency)
+	}
+	return int32(n), nil
+}
+
+// parseConnections returns how many connections one address may have, below 0 for any
+// number.
+func parseConnections(value string) (int, error) {
+	value = strings.TrimSpace(value)
+	if value == "unlimited" {
+		return -1, nil
+	}
+	n, err := strconv.ParseInt(value, 10, 32)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("%q must be a number from 1, or unlimited", value)
+	}
+	return int(n), nil
 }
 
 func split(value string) ([]string, error) {
@@ -132,7 +168,7 @@ var resourceNames = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMem
 
 // resources puts what the annotations say over the mesh's own resources. Each
 // amount is looked for on the pod, then on the namespace, as in osm-edge.
-func resources(mesh corev1.ResourceRequirements, pod *corev1.Pod, ns *Namespace) (corev1.ResourceRequirements, error) {
+func (c *candidate) resources(mesh corev1.ResourceRequirements) (corev1.ResourceRequirements, error) {
 	out := mesh
 	for _, list := range []struct {
 		prefix string
@@ -140,7 +176,7 @@ func resources(mesh corev1.ResourceRequirements, pod *corev1.Pod, ns *Namespace)
 	}{{limitsAnnotation, &out.Limits}, {requestsAnnotation, &out.Requests}} {
 		cloned := false
 		for _, name := range resourceNames {
-			f := lookup(pod, ns, list.prefix+string(name))
+			f := c.lookup(list.prefix + string(name))
 			if !f.ok {
 				continue
 			}
@@ -175,6 +211,24 @@ func parseAmount(value string) (resource.Quantity, error) {
 		return resource.Quantity{}, resource.ErrFormatWrong
 	}
 	return resource.ParseQuantity(value)
+}
+
+// maxSeconds bounds what a pod may ask for, to what is no mistake.
+const maxSeconds = 24 * 60 * 60
+
+// seconds returns a number of seconds by an annotation, else the mesh's own, which
+// may be nil.
+func (c *candidate) seconds(key string, mesh *int32) (*int32, error) {
+	f := c.lookup(key)
+	if !f.ok {
+		return mesh, nil
+	}
+	n, err := strconv.ParseUint(f.value, 10, 31)
+	if err != nil || n > maxSeconds {
+		return nil, f.errorf("%q is not a number of seconds from 0 to %d", f.value, maxSeconds)
+	}
+	seconds := int32(n)
+	return &seconds, nil
 }
 
 // sortedSet returns the values sorted and each once; nil for none.

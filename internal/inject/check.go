@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+	"github.com/outrigger-mesh/outrigger/sidecar/podtemplate"
 )
 
 // checkPod refuses pods that cannot work with a mesh sidecar, and warns of what
@@ -39,6 +40,19 @@ func checkPod(pod *corev1.Pod) ([]Warning, error) {
 		}
 	}
 	return warnings, nil
+}
+
+// checkImages refuses a container of the sidecar's that was to get its image from
+// injection and has got none.
+func checkImages(pod *corev1.Pod) error {
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if isOurs(list[i].Name) && list[i].Image == podtemplate.AutoImage {
+				return fmt.Errorf("container %s has the image %s, and no template of the pod has a container of that name with an image", list[i].Name, list[i].Image)
+			}
+		}
+	}
+	return nil
 }
 
 // podSecurity warns where the namespace enforces a Pod Security level that

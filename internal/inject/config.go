@@ -44,7 +44,10 @@ type settings struct {
 	HoldApplicationUntilReady *bool `json:"holdApplicationUntilReady,omitempty"`
 	// ImagePullPolicy is that of the injected containers; IfNotPresent if empty.
 	ImagePullPolicy string `json:"imagePullPolicy,omitempty"`
-	Compat          struct {
+	// InitContainerImage is the init container's image where the mesh's configuration
+	// names none. It is here so that offline injection uses the same as the webhook.
+	InitContainerImage string `json:"initContainerImage,omitempty"`
+	Compat             struct {
 		// Istio understands Istio's labels and annotations.
 		Istio bool `json:"istio,omitempty"`
 	} `json:"compat,omitempty"`

@@ -7,6 +7,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+	"github.com/outrigger-mesh/outrigger/sidecar/podtemplate"
 )
 
 // candidate is what the rules look at.
@@ -15,6 +18,8 @@ type candidate struct {
 	config    *Config
 	namespace *Namespace
 	pod       *corev1.Pod
+	// istio is read once it is decided to inject.
+	istio istioSettings
 }
 
 // rule is one row of the decision table in docs/injection.md. It returns an
@@ -163,6 +168,10 @@ func sidecarExists(c *candidate) (Outcome, Reason, string) {
 	for _, list := range [][]corev1.Container{c.pod.Spec.InitContainers, c.pod.Spec.Containers} {
 		for i := range list {
 			if owner, ok := foreignSidecars[list[i].Name]; ok {
+				if image := list[i].Image; image == "" || image == podtemplate.AutoImage {
+					return Skip, "sidecar_exists", "container " + list[i].Name + " sets fields of " + owner + "'s sidecar; call it " +
+						driver.ProxyContainer + " to set those of this mesh's"
+				}
 				return Skip, "sidecar_exists", "container " + list[i].Name + " is a sidecar of " + owner
 			}
 		}

@@ -64,7 +64,12 @@ func (d *differ) moveAll(from *[]corev1.Container, fromPath string, to *[]corev1
 type differ struct{ ops []Operation }
 
 func (d *differ) add(path string, v reflect.Value) {
-	d.ops = append(d.ops, Operation{Op: "add", Path: path, Value: v.Interface()})
+	value := v.Interface()
+	// It is the one field of a user's that is written as null where it is not set.
+	if grpc, ok := value.(*corev1.GRPCAction); ok && grpc.Service == nil {
+		value = map[string]int32{"port": grpc.Port}
+	}
+	d.ops = append(d.ops, Operation{Op: "add", Path: path, Value: value})
 }
 
 func (d *differ) replace(path string, v reflect.Value) {
@@ -92,6 +97,9 @@ func (d *differ) field(path string, f field, a, b reflect.Value) {
 	case aEmpty:
 		// Also right where the JSON holds an explicit null, {} or [].
 		d.add(path+f.path, b)
+	case bEmpty && f.shape.kind == kindStringMap && !b.IsNil():
+		// It was there without an entry.
+		d.values(path, f.path, f.shape, a, b)
 	case bEmpty:
 		d.remove(path + f.path)
 	default:

@@ -124,6 +124,10 @@ func (i *Injector) patch(ctx context.Context, req *Request, c *candidate, r *Res
 			return deny("status_invalid", err)
 		}
 		before, handle = c.pod.DeepCopy(), raw.Labels[ProxyUUIDLabel]
+	} else if copied, err := undoCopy(c.pod); err != nil {
+		return deny("copy_incomplete", err)
+	} else if copied {
+		before = c.pod.DeepCopy()
 	}
 
 	p, err := i.prepare(ctx, req, c, handle)
@@ -140,6 +144,14 @@ func (i *Injector) patch(ctx context.Context, req *Request, c *candidate, r *Res
 	}
 	if err := i.apply(p); err != nil {
 		return err
+	}
+	if p.hasMesh {
+		if err := c.istio.addVolumes(c.pod); err != nil {
+			return invalid(err)
+		}
+	}
+	if err := checkImages(c.pod); err != nil {
+		return deny("image_missing", err)
 	}
 	s, err := record(before, c.pod)
 	if err != nil {
@@ -160,7 +172,7 @@ func (i *Injector) patch(ctx context.Context, req *Request, c *candidate, r *Res
 	}
 	setAnnotation(&c.pod.Annotations, StatusAnnotation, string(encoded))
 
-	r.Class, r.Templates = s.Class, s.Templates
+	r.Class, r.Redirection, r.Templates = s.Class, p.context.Redirection, s.Templates
 	for _, list := range [][]added{s.InitContainers, s.Containers} {
 		for _, a := range list {
 			r.Added = append(r.Added, a.Name)
@@ -179,8 +191,18 @@ func (i *Injector) prepareMesh(c *candidate, p *plan) ([]Warning, error) {
 		return nil, err
 	}
 	warnings = append(p.warnings, warnings...)
-	// Without redirection the kubelet still reaches the app itself.
-	if inj.PodOS != "windows" {
+	rewrite := true
+	if f := c.lookup(probesAnnotation); f.ok {
+		if rewrite, err = f.bool(); err != nil {
+			return nil, invalid(err)
+		}
+	}
+	switch {
+	case inj.PodOS == "windows":
+		// Without redirection the kubelet still reaches the app itself.
+	case !rewrite:
+		warnings = append(warnings, redirectedProbes(c.pod, &inj.Redirection)...)
+	default:
 		probes := probeRewriter{handle: inj.ProxyUUID}
 		probes.rewrite(c.pod)
 		inj.OriginalHealthProbes, inj.AppProbes = probes.originals, probes.agent
@@ -189,7 +211,7 @@ func (i *Injector) prepareMesh(c *candidate, p *plan) ([]Warning, error) {
 	if inj.ProxyUUID != uuid.Nil {
 		setAnnotation(&c.pod.Labels, ProxyUUIDLabel, inj.ProxyUUID.String())
 	}
-	if f := lookup(c.pod, c.namespace, MetricsAnnotation); f.ok {
+	if f := c.lookup(MetricsAnnotation); f.ok {
 		on, err := f.bool()
 		if err != nil {
 			return nil, invalid(err)

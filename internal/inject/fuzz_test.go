@@ -51,7 +51,7 @@ func FuzzAnnotations(f *testing.F) {
 		"openservicemesh.io/sidecar-class", "openservicemesh.io/sidecar-image", "openservicemesh.io/sidecar-log-level",
 		"openservicemesh.io/native-sidecar", "openservicemesh.io/inject-templates", inject.MetricsAnnotation, inject.StatusAnnotation,
 		"openservicemesh.io/sidecar-resource-limits-cpu", "openservicemesh.io/inbound-port-exclusion-list",
-		"openservicemesh.io/outbound-ip-range-inclusion-list", "traffic.sidecar.istio.io/includeOutboundIPRanges",
+		"openservicemesh.io/inbound-connections-per-source", "openservicemesh.io/outbound-ip-range-inclusion-list", "traffic.sidecar.istio.io/includeOutboundIPRanges",
 	}
 	for n, value := range []string{
 		"pipy", "image:1", "debug", "false", "sidecar", "enabled", `{"version":1,"revision":"default","changed":{"cart":{"env":null}}}`,

@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
@@ -38,6 +39,8 @@ type Result struct {
 	Decision Decision
 	// Class is the driver that serves the pod; empty if none does.
 	Class string
+	// Redirection says which connections of the pod go through its sidecar.
+	Redirection agentspec.Redirection
 	// Templates are the names of the templates that were applied, in order.
 	Templates []string
 	// Warnings are things that the user should know though the pod is admitted.
@@ -83,6 +86,9 @@ type Options struct {
 	TrustBundle func() []byte
 	// NativeSidecars reports whether the cluster runs native sidecars.
 	NativeSidecars func(ctx context.Context) (bool, error)
+	// InitImage is the init container's image where neither the mesh's configuration
+	// nor the injection config names one.
+	InitImage string
 	// KubeClient is handed to drivers; nil in offline injection.
 	KubeClient kubernetes.Interface
 	// Log gets what drivers and templates did wrong.

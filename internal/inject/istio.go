@@ -1,13 +1,6 @@
 package inject
 
-import (
-	"fmt"
-	"strings"
-
-	corev1 "k8s.io/api/core/v1"
-
-	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
-)
+import corev1 "k8s.io/api/core/v1"
 
 // istioMonitored reports whether Istio's labels bring the pod here: its
 // namespace is enabled or of our revision, or the pod itself asks and the
@@ -50,67 +43,4 @@ func istioNamespace(c *candidate) (Outcome, Reason, string) {
 		}
 	}
 	return "", "", "no label of Istio that asks for injection"
-}
-
-// istioRedirection adds what Istio's annotations of the pod say to r.
-func istioRedirection(pod *corev1.Pod, r *agentspec.Redirection) error {
-	a := pod.Annotations
-	for _, list := range []struct {
-		name string
-		into *[]int
-		none *bool
-	}{
-		{"includeInboundPorts", &r.IncludeInboundPorts, &r.DisableInbound},
-		{"excludeInboundPorts", &r.ExcludeInboundPorts, nil},
-		{"includeOutboundPorts", &r.IncludeOutboundPorts, nil},
-		{"excludeOutboundPorts", &r.ExcludeOutboundPorts, nil},
-	} {
-		value, ok := a[istioTrafficPrefix+list.name]
-		if !ok || value == "*" {
-			continue
-		}
-		if strings.TrimSpace(value) == "" {
-			if list.none != nil {
-				*list.none = true
-			}
-			continue
-		}
-		ports, err := parsePorts(value)
-		if err != nil {
-			return fmt.Errorf("annotation %s: %w", istioTrafficPrefix+list.name, err)
-		}
-		*list.into = append(*list.into, ports...)
-	}
-	for _, list := range []struct {
-		name string
-		into *[]string
-		none *bool
-	}{
-		{"includeOutboundIPRanges", &r.IncludeOutboundRanges, &r.DisableOutbound},
-		{"excludeOutboundIPRanges", &r.ExcludeOutboundRanges, nil},
-	} {
-		value, ok := a[istioTrafficPrefix+list.name]
-		if !ok || value == "*" {
-			continue
-		}
-		if strings.TrimSpace(value) == "" {
-			if list.none != nil {
-				*list.none = true
-			}
-			continue
-		}
-		ranges, err := parseRanges(value)
-		if err != nil {
-			return fmt.Errorf("annotation %s: %w", istioTrafficPrefix+list.name, err)
-		}
-		*list.into = append(*list.into, ranges...)
-	}
-	if value := a[istioTrafficPrefix+"excludeInterfaces"]; value != "" {
-		interfaces, err := parseInterfaces(value)
-		if err != nil {
-			return fmt.Errorf("annotation %sexcludeInterfaces: %w", istioTrafficPrefix, err)
-		}
-		r.ExcludeInterfaces = append(r.ExcludeInterfaces, interfaces...)
-	}
-	return nil
 }

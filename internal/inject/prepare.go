@@ -1,6 +1,7 @@
 package inject
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -14,7 +15,6 @@ import (
 	"github.com/outrigger-mesh/outrigger/certificate"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar"
-	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
@@ -64,6 +64,13 @@ func (i *Injector) prepare(ctx context.Context, req *Request, c *candidate, hand
 		DryRun:              req.DryRun,
 		Templates:           c.config.templates,
 	}}
+	if c.config.settings.Compat.Istio {
+		var err error
+		if c.istio, err = readIstio(c.pod); err != nil {
+			return nil, invalid(err)
+		}
+		p.warnings = append(p.warnings, c.istio.warnings...)
+	}
 	if policy := c.config.settings.ImagePullPolicy; policy != "" {
 		p.context.ContainerPullPolicy = corev1.PullPolicy(policy)
 	}
@@ -90,12 +97,12 @@ func (i *Injector) prepare(ctx context.Context, req *Request, c *candidate, hand
 // choose finds the templates of the pod, and the driver if one is among them.
 func (p *plan) choose(c *candidate, defaultClass string) (string, error) {
 	class, classFrom := defaultClass, found{where: "the mesh's sidecarClass"}
-	if f := lookup(c.pod, c.namespace, classAnnotation); f.ok {
+	if f := c.lookup(classAnnotation); f.ok {
 		class, classFrom = strings.ToLower(f.value), f
 	}
 	p.names = c.config.defaultNames
 	namesFrom := found{where: "the injection config"}
-	if f := lookup(c.pod, c.namespace, templatesAnnotation); f.ok {
+	if f := c.lookup(templatesAnnotation); f.ok {
 		names, err := split(f.value)
 		if err != nil {
 			return "", invalid(f.errorf("%v", err))
@@ -166,7 +173,7 @@ func (p *plan) sidecar(c *candidate, class string, configurator driver.Configura
 	s := &inj.Sidecar
 	s.LogLevel = configurator.GetSidecarLogLevel()
 	s.PrivilegedInit = configurator.IsPrivilegedInitContainer()
-	s.InitImage = configurator.GetInitContainerImage(class)
+	s.InitImage = cmp.Or(configurator.GetInitContainerImage(class), c.config.settings.InitContainerImage, c.opts.InitImage)
 	s.DisabledMTLS = configurator.IsMTLSDisabled(class)
 	if inj.PodOS == "windows" {
 		s.Image = configurator.GetSidecarWindowsImage(class)
@@ -174,7 +181,7 @@ func (p *plan) sidecar(c *candidate, class string, configurator driver.Configura
 		s.Image = configurator.GetSidecarImage(class)
 	}
 	var err error
-	if f := lookup(c.pod, c.namespace, imageAnnotation); f.ok {
+	if f := c.lookup(imageAnnotation); f.ok {
 		if s.Image, err = f.image(); err != nil {
 			return invalid(err)
 		}
@@ -183,14 +190,26 @@ func (p *plan) sidecar(c *candidate, class string, configurator driver.Configura
 		return deny("image_missing", fmt.Errorf("no %s image is known for class %s; set it in the MeshConfig's spec.sidecar.sidecarDrivers or by the annotation %s",
 			inj.PodOS, class, imageAnnotation))
 	}
-	if f := lookup(c.pod, c.namespace, logLevelAnnotation); f.ok {
+	if err := sidecar.CheckImage(class, s.Image); err != nil {
+		p.warnings = append(p.warnings, Warning{"image_too_old", err.Error()})
+	}
+	if f := c.lookup(logLevelAnnotation); f.ok {
 		level, ok := logLevels[strings.ToLower(f.value)]
 		if !ok {
 			return invalid(f.errorf("%q is not a log level; levels are %s", f.value, strings.Join(slices.Sorted(maps.Keys(logLevels)), ", ")))
 		}
 		s.LogLevel = level
 	}
-	if s.Resources, err = resources(spec.Resources, c.pod, c.namespace); err != nil {
+	s.Concurrency = spec.Concurrency
+	if f := c.lookup(concurrencyAnnotation); f.ok {
+		if s.Concurrency, err = f.concurrency(); err != nil {
+			return invalid(err)
+		}
+	}
+	if s.Resources, err = c.resources(spec.Resources); err != nil {
+		return invalid(err)
+	}
+	if err := p.ending(c, &spec); err != nil {
 		return invalid(err)
 	}
 	if s.DisabledMTLS {
@@ -200,17 +219,53 @@ func (p *plan) sidecar(c *candidate, class string, configurator driver.Configura
 	return nil
 }
 
+// defaultGrace is how long Kubernetes gives a pod that does not say.
+const defaultGrace = 30
+
+// ending reads how the sidecar is to end.
+func (p *plan) ending(c *candidate, spec *v1alpha2.SidecarSpec) error {
+	s := &p.context.Sidecar
+	drain, err := c.seconds(drainAnnotation, spec.DrainSeconds)
+	if err != nil {
+		return err
+	}
+	wait, err := c.seconds(preStopAnnotation, spec.PreStopSeconds)
+	if err != nil {
+		return err
+	}
+	s.DrainSeconds = drain
+	if wait != nil {
+		s.PreStopSeconds = *wait
+	}
+	grace := int64(defaultGrace)
+	if g := c.pod.Spec.TerminationGracePeriodSeconds; g != nil {
+		grace = *g
+	}
+	takes := int64(s.PreStopSeconds)
+	if drain != nil {
+		takes += int64(*drain)
+	}
+	if takes > grace {
+		p.warnings = append(p.warnings, Warning{"grace_period_short", fmt.Sprintf(
+			"the sidecar's wait of %d s and drain of %d s take longer than the pod's terminationGracePeriodSeconds, %d, after which it is killed",
+			s.PreStopSeconds, takes-int64(s.PreStopSeconds), grace)})
+	}
+	// The API server refuses a hook that takes longer.
+	s.PreStopSeconds = int32(max(0, min(int64(s.PreStopSeconds), grace)))
+	return nil
+}
+
 // native decides between a native sidecar and an ordinary container.
 func (i *Injector) native(ctx context.Context, c *candidate, p *plan) error {
 	s := &p.context.Sidecar
 	s.HoldApplication = c.config.settings.HoldApplicationUntilReady == nil || *c.config.settings.HoldApplicationUntilReady
 	var err error
-	if f := lookup(c.pod, c.namespace, holdAnnotation); f.ok {
+	if f := c.lookup(holdAnnotation); f.ok {
 		if s.HoldApplication, err = f.bool(); err != nil {
 			return invalid(err)
 		}
 	}
-	f := lookup(c.pod, c.namespace, nativeAnnotation)
+	f := c.lookup(nativeAnnotation)
 	switch setting := c.config.settings.NativeSidecars; {
 	case f.ok:
 		if s.Native, err = f.bool(); err != nil {
@@ -223,64 +278,6 @@ func (i *Injector) native(ctx context.Context, c *candidate, p *plan) error {
 			return deny("server_version", fmt.Errorf("asking the API server whether it has native sidecars: %w", err))
 		}
 	}
-	return nil
-}
-
-// redirection joins the mesh's and the pod's lists of what is not redirected.
-func (p *plan) redirection(c *candidate, traffic *v1alpha2.TrafficSpec) error {
-	var r agentspec.Redirection
-	for _, port := range traffic.InboundPortExclusionList {
-		r.ExcludeInboundPorts = append(r.ExcludeInboundPorts, int(port))
-	}
-	for _, port := range traffic.OutboundPortExclusionList {
-		r.ExcludeOutboundPorts = append(r.ExcludeOutboundPorts, int(port))
-	}
-	r.ExcludeOutboundRanges = slices.Clone(traffic.OutboundIPRangeExclusionList)
-	r.IncludeOutboundRanges = slices.Clone(traffic.OutboundIPRangeInclusionList)
-	r.ExcludeInterfaces = slices.Clone(traffic.NetworkInterfaceExclusionList)
-	if strings.EqualFold(string(traffic.InterceptionMode), "none") {
-		r.DisableInbound, r.DisableOutbound = true, true
-	}
-
-	for _, list := range []struct {
-		key  string
-		into *[]int
-	}{{inboundExclusion, &r.ExcludeInboundPorts}, {outboundExclusion, &r.ExcludeOutboundPorts}} {
-		if f := lookup(c.pod, &Namespace{}, list.key); f.ok && strings.TrimSpace(f.value) != "" {
-			ports, err := parsePorts(f.value)
-			if err != nil {
-				return invalid(f.errorf("%v", err))
-			}
-			*list.into = append(*list.into, ports...)
-		}
-	}
-	for _, list := range []struct {
-		key  string
-		into *[]string
-	}{{rangeExclusion, &r.ExcludeOutboundRanges}, {rangeInclusion, &r.IncludeOutboundRanges}} {
-		if f := lookup(c.pod, &Namespace{}, list.key); f.ok && strings.TrimSpace(f.value) != "" {
-			ranges, err := parseRanges(f.value)
-			if err != nil {
-				return invalid(f.errorf("%v", err))
-			}
-			*list.into = append(*list.into, ranges...)
-		}
-	}
-	if c.config.settings.Compat.Istio {
-		if err := istioRedirection(c.pod, &r); err != nil {
-			return invalid(err)
-		}
-	}
-	for _, ports := range []*[]int{&r.ExcludeInboundPorts, &r.ExcludeOutboundPorts, &r.IncludeInboundPorts, &r.IncludeOutboundPorts} {
-		*ports = sortedSet(*ports)
-	}
-	for _, names := range []*[]string{&r.ExcludeOutboundRanges, &r.IncludeOutboundRanges, &r.ExcludeInterfaces} {
-		*names = sortedSet(*names)
-	}
-	inj := p.context
-	inj.Redirection = r
-	inj.InboundPortExclusionList, inj.OutboundPortExclusionList = r.ExcludeInboundPorts, r.ExcludeOutboundPorts
-	inj.OutboundIPRangeExclusionList, inj.OutboundIPRangeInclusionList = r.ExcludeOutboundRanges, r.IncludeOutboundRanges
 	return nil
 }
 

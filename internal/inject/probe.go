@@ -154,3 +154,30 @@ func portNumber(c *corev1.Container, port intstr.IntOrString) (int32, bool) {
 	}
 	return 0, false
 }
+
+// redirectedProbes warns of probes that are not rewritten and that the kubelet would
+// send to ports that are redirected.
+func redirectedProbes(pod *corev1.Pod, redirection *agentspec.Redirection) []Warning {
+	var r probeRewriter
+	var warnings []Warning
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			c := &list[i]
+			for _, probe := range []struct {
+				field string
+				*corev1.Probe
+			}{{"livenessProbe", c.LivenessProbe}, {"readinessProbe", c.ReadinessProbe}, {"startupProbe", c.StartupProbe}} {
+				if isOurs(c.Name) || probe.Probe == nil {
+					continue
+				}
+				asked, _, ok := r.handler(c, probe.field, probe.HTTPGet, probe.TCPSocket, probe.GRPC)
+				if ok && redirectsInbound(redirection, int(asked.Port)) {
+					warnings = append(warnings, Warning{"probe_redirected", fmt.Sprintf(
+						"the %s of container %s is not rewritten, and its port %d is redirected: the proxy refuses the kubelet unless it takes plaintext; exclude the port from redirection",
+						probe.field, c.Name, asked.Port)})
+				}
+			}
+		}
+	}
+	return warnings
+}

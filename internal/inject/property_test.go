@@ -118,6 +118,13 @@ func TestUsersPartSurvives(t *testing.T) {
 				continue
 			}
 			delete(user.(map[string]any), "restartPolicy")
+			if user.(map[string]any)["image"] == "auto" {
+				// It stands for the sidecar's own.
+				delete(user.(map[string]any), "image")
+				if image := merged.(map[string]any)["image"]; image == "auto" || image == nil {
+					t.Errorf("the image of %s is still %v", name, image)
+				}
+			}
 			if err := contains(merged, user); err != nil {
 				t.Errorf("the user's %s is not in the one of %s: %v", name, list, err)
 			}

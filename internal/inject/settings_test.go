@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,17 +22,23 @@ import (
 // seen is what can be told of a pod's sidecar from outside.
 type seen struct {
 	Class, Image, PullPolicy, LogLevel string
-	Limits, Requests                   map[string]string
-	Native, Hold, Metrics, Privileged  bool
-	DisabledMTLS                       bool
-	Redirection                        agentspec.Redirection
-	Warnings                           []string
+	// Threads is how many threads the proxy has, or which field says so.
+	Threads                           string
+	Limits, Requests                  map[string]string
+	Native, Hold, Metrics, Privileged bool
+	DisabledMTLS                      bool
+	Redirection                       agentspec.Redirection
+	// Unprivileged says that the init container could run in any pod.
+	Unprivileged bool
+	// Drain and PreStop are in seconds.
+	Drain, PreStop int
+	Warnings       []string
 }
 
 // ofEnvoy is the sidecar of a pod that asks for nothing, in a world where nothing
 // is set.
 func ofEnvoy() seen {
-	return seen{Class: "envoy", Image: "docker.io/envoyproxy/envoy:v1.40.0", PullPolicy: "IfNotPresent", LogLevel: "error", Native: true}
+	return seen{Class: "envoy", Image: "docker.io/envoyproxy/envoy:v1.40.0", PullPolicy: "IfNotPresent", LogLevel: "error", Threads: "2", Native: true, Drain: 5}
 }
 
 // look injects the pod and looks at its sidecar.
@@ -54,7 +61,11 @@ func look(t *testing.T, w *world, pod string) seen {
 	if err := json.Unmarshal([]byte(variable(c, agentspec.EnvSpec)), &spec); err != nil {
 		t.Fatal(err)
 	}
-	s.DisabledMTLS = spec.DisabledMTLS
+	s.DisabledMTLS, s.Drain = spec.DisabledMTLS, int(spec.Drain.Seconds)
+	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil {
+		s.PreStop = int(c.Lifecycle.PreStop.Sleep.Seconds)
+	}
+	s.Threads = threads(c)
 	for i, word := range spec.Command {
 		if word == "--log-level" {
 			s.LogLevel = spec.Command[i+1]
@@ -65,11 +76,27 @@ func look(t *testing.T, w *world, pod string) seen {
 			t.Fatal(err)
 		}
 		s.Privileged = *init.SecurityContext.Privileged
+		s.Unprivileged = !s.Privileged && len(init.SecurityContext.Capabilities.Add) == 0 && *init.SecurityContext.RunAsNonRoot &&
+			*init.SecurityContext.RunAsUser == driver.ProxyUID && slices.Equal(init.Command, []string{"/outrigger-agent", "copy"})
 	}
 	for _, warning := range r.Warnings {
 		s.Warnings = append(s.Warnings, string(warning.Code))
 	}
 	return s
+}
+
+// threads returns where the number of the proxy's threads comes from.
+func threads(c *corev1.Container) string {
+	for _, e := range c.Env {
+		if e.Name != agentspec.EnvConcurrency {
+			continue
+		}
+		if e.ValueFrom != nil {
+			return e.ValueFrom.ResourceFieldRef.Resource + "/" + e.ValueFrom.ResourceFieldRef.Divisor.String() + e.Value
+		}
+		return e.Value
+	}
+	return ""
 }
 
 func amounts(list corev1.ResourceList) map[string]string {
@@ -104,12 +131,14 @@ func TestSettingsOfPods(t *testing.T) {
 		{"warn", prefix + "sidecar-log-level", "warn", func(s *seen) { s.LogLevel = "warning" }},
 		{"level in capitals", prefix + "sidecar-log-level", "DEBUG", func(s *seen) { s.LogLevel = "debug" }},
 		{"off", prefix + "sidecar-log-level", "off", func(s *seen) { s.LogLevel = "off" }},
-		{"limit of CPU", prefix + "sidecar-resource-limits-cpu", "0.5", func(s *seen) { s.Limits = map[string]string{"cpu": "500m"} }},
+		{"limit of CPU", prefix + "sidecar-resource-limits-cpu", "0.5", func(s *seen) { s.Limits, s.Threads = map[string]string{"cpu": "500m"}, "limits.cpu/1" }},
 		{"limit of memory", prefix + "sidecar-resource-limits-memory", "1e8", func(s *seen) { s.Limits = map[string]string{"memory": "100e6"} }},
 		{"limit of storage", prefix + "sidecar-resource-limits-ephemeral-storage", "1Gi", func(s *seen) { s.Limits = map[string]string{"ephemeral-storage": "1Gi"} }},
 		{"request of CPU", prefix + "sidecar-resource-requests-cpu", "10m", func(s *seen) { s.Requests = map[string]string{"cpu": "10m"} }},
 		{"request of memory", prefix + "sidecar-resource-requests-memory", "0", func(s *seen) { s.Requests = map[string]string{"memory": "0"} }},
 		{"request of storage", prefix + "sidecar-resource-requests-ephemeral-storage", "1", func(s *seen) { s.Requests = map[string]string{"ephemeral-storage": "1"} }},
+		{"threads", prefix + "sidecar-concurrency", "4", func(s *seen) { s.Threads = "4" }},
+		{"threads by the limit", prefix + "sidecar-concurrency", "0", func(*seen) {}},
 		{"not native", prefix + "native-sidecar", "false", func(s *seen) { s.Native, s.Hold = false, true }},
 		{"native", prefix + "native-sidecar", "yes", func(*seen) {}},
 		{"hold means nothing for native ones", prefix + "hold-application-until-ready", "true", func(*seen) {}},
@@ -126,6 +155,24 @@ func TestSettingsOfPods(t *testing.T) {
 		{"included ranges", prefix + "outbound-ip-range-inclusion-list", "0.0.0.0/0", func(s *seen) {
 			s.Redirection.IncludeOutboundRanges = []string{"0.0.0.0/0"}
 		}},
+		{"included inbound ports", prefix + "inbound-port-inclusion-list", "81,80", func(s *seen) { s.Redirection.IncludeInboundPorts = []int{80, 81} }},
+		{"included outbound ports", prefix + "outbound-port-inclusion-list", "443", func(s *seen) { s.Redirection.IncludeOutboundPorts = []int{443} }},
+		{"excluded interfaces", prefix + "network-interface-exclusion-list", "net1, net0", func(s *seen) { s.Redirection.ExcludeInterfaces = []string{"net0", "net1"} }},
+		{"nothing is redirected", prefix + "interception-mode", "None", func(s *seen) {
+			s.Redirection.DisableInbound, s.Redirection.DisableOutbound = true, true
+			s.Unprivileged = true
+		}},
+		{"redirected", prefix + "interception-mode", "iptables", func(*seen) {}},
+		{"drain", prefix + "sidecar-drain-seconds", "20", func(s *seen) { s.Drain = 20 }},
+		{"no drain", prefix + "sidecar-drain-seconds", "0", func(s *seen) { s.Drain = 0 }},
+		{"a long drain", prefix + "sidecar-drain-seconds", "31", func(s *seen) { s.Drain, s.Warnings = 31, []string{"grace_period_short"} }},
+		{"wait", prefix + "sidecar-pre-stop-seconds", "10", func(s *seen) { s.PreStop = 10 }},
+		{"a wait longer than the API server takes", prefix + "sidecar-pre-stop-seconds", "40", func(s *seen) { s.PreStop, s.Warnings = 30, []string{"grace_period_short"} }},
+		{"an image that is too old", prefix + "sidecar-image", "envoyproxy/envoy-distroless:v1.22.2", func(s *seen) {
+			s.Image, s.Warnings = "envoyproxy/envoy-distroless:v1.22.2", []string{"image_too_old"}
+		}},
+		{"connections", prefix + "inbound-connections-per-source", " 20000", func(s *seen) { s.Redirection.InboundConnectionsEach = 20000 }},
+		{"any number of connections", prefix + "inbound-connections-per-source", "unlimited", func(s *seen) { s.Redirection.InboundConnectionsEach = -1 }},
 		{"Istio's, which is off", "traffic.sidecar.istio.io/excludeInboundPorts", "nonsense", func(*seen) {}},
 	}
 	for _, test := range tests {
@@ -152,6 +199,7 @@ func TestIllegalSettings(t *testing.T) {
 		{"sidecar-log-level", false, []string{"", "loud", "debug ", "debug\ninfo", "0"}},
 		{"sidecar-resource-limits-cpu", false, []string{"", "lots", "-1", "1 ", "1,5", "1KiB", "1e-100000000", "1E999999999", strings.Repeat("9", 100_000)}},
 		{"sidecar-resource-requests-memory", false, []string{"64MB", "-1Mi", "{}"}},
+		{"sidecar-concurrency", false, []string{"", "many", "-1", "1.5", "257", "2 ", "99999999999999999999"}},
 		{"native-sidecar", false, []string{"", "maybe", "1", "true "}},
 		{"hold-application-until-ready", false, []string{"", "never", "null"}},
 		{"metrics", false, []string{"", "prometheus"}},
@@ -160,6 +208,14 @@ func TestIllegalSettings(t *testing.T) {
 		{"outbound-port-exclusion-list", true, []string{"80;90", "99999999999999999999"}},
 		{"outbound-ip-range-exclusion-list", true, []string{",", "10.0.0.0", "10.0.0.0/33", "10.0.0/8", "::/129", "fe80::1%eth0/64", "shop.example", "10.0.0.0/8,", long}},
 		{"outbound-ip-range-inclusion-list", true, []string{"*", "10.0.0.0/-1"}},
+		{"inbound-port-inclusion-list", true, []string{"*", "http"}},
+		{"outbound-port-inclusion-list", true, []string{"*", "0"}},
+		{"network-interface-exclusion-list", true, []string{"*/", "a name", "longer-than-linux-has-it"}},
+		{"interception-mode", false, []string{"", "tproxy", "ebpf", " none"}},
+		{"rewrite-probes", false, []string{"", "http"}},
+		{"sidecar-drain-seconds", false, []string{"", "-1", "5s", "1.5", "86401", "+5"}},
+		{"sidecar-pre-stop-seconds", false, []string{"", "-1", "99999999999"}},
+		{"inbound-connections-per-source", false, []string{"0", "-1", "many", "1.5", "99999999999"}},
 	}
 	w := ordinary()
 	i := w.injector(t)
@@ -223,6 +279,9 @@ func TestPrecedenceOfSettings(t *testing.T) {
 		prefix + "sidecar-resource-limits-cpu": "3",
 		prefix + "native-sidecar":              "true",
 		prefix + "metrics":                     "enabled",
+		prefix + "sidecar-drain-seconds":       "7",
+		prefix + "sidecar-pre-stop-seconds":    "8",
+		prefix + "interception-mode":           "none",
 	}
 	pod := map[string]string{
 		prefix + "sidecar-class":                   "pipy",
@@ -232,6 +291,9 @@ func TestPrecedenceOfSettings(t *testing.T) {
 		prefix + "native-sidecar":                  "false",
 		prefix + "hold-application-until-ready":    "true",
 		prefix + "metrics":                         "disabled",
+		prefix + "sidecar-drain-seconds":           "9",
+		prefix + "sidecar-pre-stop-seconds":        "0",
+		prefix + "interception-mode":               "iptables",
 		"openservicemesh.io/sidecar-log-level":     "critical",
 		"openservicemesh.io/unknown-to-this-build": "kept",
 	}
@@ -245,12 +307,16 @@ func TestPrecedenceOfSettings(t *testing.T) {
 	}
 	maps.Copy(w.namespace.Annotations, namespace)
 	want.Class, want.Image, want.LogLevel, want.Native, want.Metrics = "envoy", "namespace/image", "info", true, true
-	want.Limits["cpu"] = "3"
+	want.Limits["cpu"], want.Threads = "3", "limits.cpu/1"
+	want.Drain, want.PreStop, want.Unprivileged = 7, 8, true
+	want.Redirection.DisableInbound, want.Redirection.DisableOutbound = true, true
 	if d := cmp.Diff(want, look(t, w, podAnnotated(nil))); d != "" {
 		t.Errorf("what the namespace sets differs (-want +got):\n%s", d)
 	}
 	want.Class, want.Image, want.LogLevel, want.Native, want.Hold, want.Metrics = "pipy", "pod/image", "", false, true, false
 	want.Limits["cpu"], want.Requests["cpu"] = "4", "2"
+	want.Drain, want.PreStop, want.Unprivileged = 9, 0, false
+	want.Redirection = agentspec.Redirection{}
 	if d := cmp.Diff(want, look(t, w, podAnnotated(pod))); d != "" {
 		t.Errorf("what the pod sets differs (-want +got):\n%s", d)
 	}
@@ -314,6 +380,11 @@ func TestSettingsOfMesh(t *testing.T) {
 	}{
 		{"image", func(w *world) { w.configurator.images = map[string]string{"envoy": "mesh/envoy"} }, func(s *seen) { s.Image = "mesh/envoy" }},
 		{"privileged init container", func(w *world) { w.configurator.mesh.Spec.Sidecar.EnablePrivilegedInitContainer = true }, func(s *seen) { s.Privileged = true }},
+		{"drain", func(w *world) { seconds := int32(9); w.configurator.mesh.Spec.Sidecar.DrainSeconds = &seconds }, func(s *seen) { s.Drain = 9 }},
+		{"wait", func(w *world) { seconds := int32(9); w.configurator.mesh.Spec.Sidecar.PreStopSeconds = &seconds }, func(s *seen) { s.PreStop = 9 }},
+		{"no interception", func(w *world) { w.configurator.mesh.Spec.Traffic.InterceptionMode = "none" }, func(s *seen) {
+			s.Redirection.DisableInbound, s.Redirection.DisableOutbound, s.Unprivileged = true, true, true
+		}},
 		{"no mTLS", func(w *world) { w.configurator.disabledMTLS = true }, func(s *seen) { s.DisabledMTLS, s.Warnings = true, []string{"mtls_disabled"} }},
 		{"pull policy", func(w *world) { w.config = "imagePullPolicy: Never" }, func(s *seen) { s.PullPolicy = "Never" }},
 		{"a cluster without native sidecars", func(w *world) { w.classic = true }, func(s *seen) { s.Native, s.Hold = false, true }},
@@ -356,50 +427,6 @@ func TestUnknownSurroundings(t *testing.T) {
 	}
 	if d := inject.New(w.options(), nil).Inject(t.Context(), w.request(smallPod)).Decision; d.Outcome != inject.Deny || d.Reason != "not_configured" {
 		t.Errorf("without a configuration the decision is %+v", d)
-	}
-}
-
-func TestIstioTraffic(t *testing.T) {
-	type redirection = agentspec.Redirection
-	tests := []struct {
-		key, value string
-		want       redirection
-		wrong      bool
-	}{
-		{"includeInboundPorts", "*", redirection{}, false},
-		{"includeInboundPorts", "", redirection{DisableInbound: true}, false},
-		{"includeInboundPorts", "80,81", redirection{IncludeInboundPorts: []int{80, 81}}, false},
-		{"includeInboundPorts", "http", redirection{}, true},
-		{"excludeInboundPorts", "80", redirection{ExcludeInboundPorts: []int{80}}, false},
-		{"excludeInboundPorts", "", redirection{}, false},
-		{"includeOutboundPorts", "80", redirection{IncludeOutboundPorts: []int{80}}, false},
-		{"excludeOutboundPorts", "443, 80", redirection{ExcludeOutboundPorts: []int{80, 443}}, false},
-		{"excludeOutboundPorts", "0", redirection{}, true},
-		{"includeOutboundIPRanges", "*", redirection{}, false},
-		{"includeOutboundIPRanges", "", redirection{DisableOutbound: true}, false},
-		{"includeOutboundIPRanges", "10.0.0.0/8", redirection{IncludeOutboundRanges: []string{"10.0.0.0/8"}}, false},
-		{"includeOutboundIPRanges", "10.0.0.0", redirection{}, true},
-		{"excludeOutboundIPRanges", "10.0.0.1/32", redirection{ExcludeOutboundRanges: []string{"10.0.0.1/32"}}, false},
-		{"excludeInterfaces", "eth1,net0", redirection{ExcludeInterfaces: []string{"eth1", "net0"}}, false},
-		{"excludeInterfaces", "a name", redirection{}, true},
-		{"excludeInterfaces", "longer-than-linux-has-it", redirection{}, true},
-	}
-	for _, test := range tests {
-		t.Run(test.key+"="+test.value, func(t *testing.T) {
-			w := ordinary()
-			w.config = "compat: {istio: true}"
-			pod := podAnnotated(map[string]string{"traffic.sidecar.istio.io/" + test.key: test.value})
-			if test.wrong {
-				d := w.injector(t).Inject(t.Context(), w.request(pod)).Decision
-				if d.Reason != "invalid_annotation" || !strings.Contains(d.Message, "traffic.sidecar.istio.io/"+test.key) {
-					t.Errorf("the decision is %+v", d)
-				}
-				return
-			}
-			if d := cmp.Diff(test.want, look(t, w, pod).Redirection); d != "" {
-				t.Errorf("the redirection differs (-want +got):\n%s", d)
-			}
-		})
 	}
 }
 

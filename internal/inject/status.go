@@ -30,6 +30,9 @@ type status struct {
 	Annotations    []string `json:"annotations,omitempty"`
 	// Merged are containers of the user's whose lists were joined with ours.
 	Merged []added `json:"merged,omitempty"`
+	// Empty names the maps of the metadata, labels or annotations, that were there
+	// without an entry.
+	Empty []string `json:"empty,omitempty"`
 	// ReplacedLabels are labels of the user's that now have another value.
 	ReplacedLabels map[string]string `json:"replacedLabels,omitempty"`
 	// Changed holds, for containers that were the user's, the fields that are not
@@ -111,6 +114,12 @@ func record(before, after *corev1.Pod) (*status, error) {
 	}
 	slices.Sort(s.Labels)
 	slices.Sort(s.Annotations)
+	if before.Labels != nil && len(before.Labels) == 0 {
+		s.Empty = append(s.Empty, "labels")
+	}
+	if before.Annotations != nil && len(before.Annotations) == 0 {
+		s.Empty = append(s.Empty, "annotations")
+	}
 	volumes := make(map[string]bool, len(before.Spec.Volumes))
 	for i := range before.Spec.Volumes {
 		volumes[before.Spec.Volumes[i].Name] = true
@@ -306,10 +315,10 @@ func (s *status) undo(pod *corev1.Pod) error {
 	delete(pod.Annotations, StatusAnnotation)
 	// A map that injection made goes with its last entry, and so does metadata that
 	// held nothing else.
-	if len(pod.Labels) == 0 {
+	if len(pod.Labels) == 0 && !slices.Contains(s.Empty, "labels") {
 		pod.Labels = nil
 	}
-	if len(pod.Annotations) == 0 {
+	if len(pod.Annotations) == 0 && !slices.Contains(s.Empty, "annotations") {
 		pod.Annotations = nil
 	}
 	return restore(reflect.ValueOf(&pod.Spec).Elem(), s.Spec)
@@ -401,22 +410,25 @@ func fieldByJSON(v reflect.Value, name string) (reflect.Value, bool) {
 	return reflect.Value{}, false
 }
 
-// Uninject returns the operations that take an injected pod back to what it was,
-// none for a pod that was not injected. The pod is given as JSON.
+// Uninject returns the operations that take an injected pod, or a copy of one without
+// its annotations, back to what it was, none for a pod that was not injected. The pod is given as JSON.
 func Uninject(pod []byte) ([]Operation, error) {
 	before, err := decodePod(pod)
 	if err != nil {
 		return nil, err
 	}
+	after := before.DeepCopy()
 	value, ok := before.Annotations[StatusAnnotation]
 	if !ok {
-		return nil, nil
+		if _, err := undoCopy(after); err != nil {
+			return nil, err
+		}
+		return diff(before, after), nil
 	}
 	s, err := parseStatus(value)
 	if err != nil {
 		return nil, err
 	}
-	after := before.DeepCopy()
 	if err := s.undo(after); err != nil {
 		return nil, err
 	}

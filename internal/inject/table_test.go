@@ -46,7 +46,7 @@ func tables(t *testing.T) map[string][]row {
 			cells[i] = strings.TrimSpace(cells[i])
 		}
 		last := cells[len(cells)-1]
-		if !strings.HasPrefix(line, "|") || !strings.HasPrefix(last, "`") || section == "What a pod can ask for" {
+		if !strings.HasPrefix(line, "|") || !strings.HasPrefix(last, "`") || section == "What a pod can ask for" || section == "Annotations of Istio" {
 			continue
 		}
 		var r row
@@ -70,6 +70,12 @@ func tables(t *testing.T) map[string][]row {
 // and an ordinary pod, and injects.
 func decideExample(t *testing.T, examples ...example) inject.Result {
 	t.Helper()
+	return decideAs(t, "", examples...)
+}
+
+// decideAs is decideExample by the injector of a revision.
+func decideAs(t *testing.T, revision string, examples ...example) inject.Result {
+	t.Helper()
 	namespace := []byte(`{"name":"shop","labels":{"openservicemesh.io/monitored-by":"osm"}}`)
 	pod := []byte(`{"metadata":{"name":"app"},"spec":{"containers":[{"name":"app","image":"app"}]}}`)
 	config := []byte(`{}`)
@@ -79,7 +85,7 @@ func decideExample(t *testing.T, examples ...example) inject.Result {
 		config = merge(t, config, e.Config)
 	}
 	w := ordinary()
-	w.config = string(config)
+	w.config, w.revision = string(config), revision
 	var ns struct {
 		Name                string
 		Labels, Annotations map[string]string

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	jsonv2 "github.com/go-json-experiment/json"
@@ -23,10 +22,6 @@ const (
 	InjectPath    = "/inject"
 	OSMInjectPath = "/mutate-pod-creation"
 )
-
-// maxBody bounds a review. An API server's own limit for a request is 3 MiB, and
-// a review repeats the object at most twice.
-const maxBody = 8 << 20
 
 // SelfCheckUID is the uid of the reviews that the injector asks of itself. They are
 // answered like any other and are not counted.
@@ -46,11 +41,12 @@ type Webhook struct {
 	injector *Injector
 	metrics  *Metrics
 	log      *slog.Logger
+	intake   *intake
 }
 
 // NewWebhook returns the webhook of an injector.
 func NewWebhook(injector *Injector, metrics *Metrics, log *slog.Logger) *Webhook {
-	return &Webhook{injector: injector, metrics: metrics, log: log}
+	return &Webhook{injector: injector, metrics: metrics, log: log, intake: newIntake()}
 }
 
 // Mount adds the webhook to a mux, which may serve other things too.
@@ -110,20 +106,10 @@ type badRequest struct {
 
 func (b badRequest) Error() string { return b.message }
 
-var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
-
 // ServeHTTP answers one review. What is no review gets a plain error and an HTTP
 // status; every review gets an answer that says what was decided.
 func (w *Webhook) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
-	body := bodies.Get().(*bytes.Buffer)
-	defer func() {
-		// One huge review must not keep its memory for good.
-		if body.Cap() <= 1<<20 {
-			body.Reset()
-			bodies.Put(body)
-		}
-	}()
-	in, err := readReview(rw, r, body)
+	in, done, err := w.readReview(rw, r)
 	if err != nil {
 		bad := badRequest{code: http.StatusBadRequest, message: err.Error()}
 		errors.As(err, &bad)
@@ -132,6 +118,7 @@ func (w *Webhook) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		http.Error(rw, bad.message, bad.code)
 		return
 	}
+	defer done()
 	ctx, cancel := context.WithTimeout(r.Context(), timeout(r))
 	defer cancel()
 	out := review{APIVersion: in.APIVersion, Kind: in.Kind, Response: w.answer(ctx, in.Request)}
@@ -157,27 +144,40 @@ func timeout(r *http.Request) time.Duration {
 	return d - d/10
 }
 
-func readReview(rw http.ResponseWriter, r *http.Request, body *bytes.Buffer) (*review, error) {
+// readReview returns the review, whose body counts until the function is called.
+func (w *Webhook) readReview(rw http.ResponseWriter, r *http.Request) (*review, func(), error) {
 	if r.Method != http.MethodPost {
 		rw.Header().Set("Allow", http.MethodPost)
-		return nil, badRequest{http.StatusMethodNotAllowed, "an admission review is sent by POST, not " + r.Method}
+		return nil, nil, badRequest{http.StatusMethodNotAllowed, "an admission review is sent by POST, not " + r.Method}
 	}
 	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
-		return nil, badRequest{http.StatusUnsupportedMediaType, fmt.Sprintf(
+		return nil, nil, badRequest{http.StatusUnsupportedMediaType, fmt.Sprintf(
 			"content type %q is not application/json", r.Header.Get("Content-Type"))}
 	}
-	if _, err := body.ReadFrom(http.MaxBytesReader(rw, r.Body, maxBody)); err != nil {
-		var tooLarge *http.MaxBytesError
-		if errors.As(err, &tooLarge) {
-			return nil, badRequest{http.StatusRequestEntityTooLarge, fmt.Sprintf("the review is larger than %d bytes", maxBody)}
-		}
-		return nil, badRequest{http.StatusBadRequest, "reading the review: " + err.Error()}
+	body, done, err := w.intake.read(rw, r)
+	switch {
+	case errors.Is(err, errTooLarge):
+		return nil, nil, badRequest{http.StatusRequestEntityTooLarge, fmt.Sprintf("the review is larger than %d bytes", maxBody)}
+	case errors.Is(err, errNoRoom):
+		rw.Header().Set("Retry-After", "1")
+		return nil, nil, badRequest{http.StatusServiceUnavailable, err.Error()}
+	case err != nil:
+		return nil, nil, badRequest{http.StatusBadRequest, "reading the review: " + err.Error()}
 	}
-	if body.Len() == 0 {
+	in, err := parseReview(body)
+	if err != nil {
+		done()
+		return nil, nil, err
+	}
+	return in, done, nil
+}
+
+func parseReview(body []byte) (*review, error) {
+	if len(body) == 0 {
 		return nil, badRequest{http.StatusBadRequest, "the body is empty; an admission review is expected"}
 	}
 	in := &review{}
-	if err := unmarshal(body.Bytes(), in); err != nil {
+	if err := unmarshal(body, in); err != nil {
 		return nil, badRequest{http.StatusBadRequest, "reading the review: " + err.Error()}
 	}
 	switch {

@@ -1,6 +1,8 @@
 package podtemplate
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
@@ -34,10 +36,34 @@ func (d *data) LogLevel() string { return d.inj.Sidecar.LogLevel }
 // Resources are those of the sidecar container.
 func (d *data) Resources() corev1.ResourceRequirements { return d.inj.Sidecar.Resources }
 
+// Concurrency is as in driver.Sidecar. CPULimit reports whether the sidecar container
+// will have a CPU limit, its own or that of the user's container of its name: to a
+// container without one the downward API tells the size of the node.
+func (d *data) Concurrency() int32 { return d.inj.Sidecar.Concurrency }
+func (d *data) CPULimit() bool {
+	limits := []corev1.ResourceList{d.inj.Sidecar.Resources.Limits}
+	for _, containers := range [][]corev1.Container{d.inj.Pod.Spec.InitContainers, d.inj.Pod.Spec.Containers} {
+		for i := range containers {
+			if containers[i].Name == driver.ProxyContainer {
+				limits = append(limits, containers[i].Resources.Limits)
+			}
+		}
+	}
+	return slices.ContainsFunc(limits, func(l corev1.ResourceList) bool { return !l.Cpu().IsZero() })
+}
+
 // Native, HoldApplication and PrivilegedInit are as in driver.Sidecar.
 func (d *data) Native() bool          { return d.inj.Sidecar.Native }
 func (d *data) HoldApplication() bool { return d.inj.Sidecar.HoldApplication }
 func (d *data) PrivilegedInit() bool  { return d.inj.Sidecar.PrivilegedInit }
+
+// PreStopSeconds is as in driver.Sidecar.
+func (d *data) PreStopSeconds() int32 { return d.inj.Sidecar.PreStopSeconds }
+
+// Redirects reports whether any of the pod's traffic is redirected.
+func (d *data) Redirects() bool {
+	return !d.inj.Redirection.DisableInbound || !d.inj.Redirection.DisableOutbound
+}
 
 // Windows reports whether the pod is for Windows nodes.
 func (d *data) Windows() bool { return d.inj.PodOS == "windows" }
@@ -60,6 +86,13 @@ func (d *data) AgentSpec() (keptValue, error) {
 	spec := *d.agent
 	spec.Probes = d.inj.AppProbes
 	spec.DisabledMTLS = d.inj.Sidecar.DisabledMTLS
+	if seconds := d.inj.Sidecar.DrainSeconds; seconds != nil {
+		drain := agentspec.Drain{Seconds: *seconds}
+		if spec.Drain != nil {
+			drain.URL = spec.Drain.URL
+		}
+		spec.Drain = &drain
+	}
 	return d.keep(agentspec.EnvValue(spec))
 }
 

@@ -74,6 +74,8 @@ func kind(typ reflect.Type) string {
 	switch typ.Kind() {
 	case reflect.String:
 		return "text"
+	case reflect.Int32:
+		return "number"
 	case reflect.Slice:
 		return "list"
 	case reflect.Struct:

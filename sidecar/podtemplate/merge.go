@@ -12,6 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
+// AutoImage is the image of a container of the pod's that stands for that of the
+// template's container of the same name.
+const AutoImage = "auto"
+
 // Merge puts the overlay, a part of a pod, into the pod. What the pod says
 // itself wins, by Kubernetes' strategic merge:
 //
@@ -19,7 +23,8 @@ import (
 //     leaves them open;
 //   - a container of the pod with the name of one of the overlay is merged over
 //     it, and stands where the overlay's does, be it an init container or not, so
-//     its restartPolicy is the overlay's too;
+//     its restartPolicy is the overlay's too. Its image "auto" stands for the overlay's,
+//     since the API server takes no workload with a container that has none;
 //   - a container of the overlay without an image is only a part of one, so that
 //     of the pod stays where it is;
 //   - the overlay's other init containers come first if a native sidecar is
@@ -75,6 +80,9 @@ func own(pod *corev1.Pod, containers []corev1.Container) ([]corev1.Container, er
 			continue
 		}
 		user := (*list)[at]
+		if c.Image != "" && user.Image == AutoImage {
+			user.Image = ""
+		}
 		both, err := MergeContainer(c, user)
 		if err != nil {
 			return nil, err

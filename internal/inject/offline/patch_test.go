@@ -55,6 +55,30 @@ func TestPatch(t *testing.T) {
 		want       string
 	}{
 		{
+			"what takes another's place stands there",
+			"spec:\n  a: 1\n  b: 2\n  c: 3\n",
+			[]inject.Operation{add("/spec/d", 4), remove("/spec/a"), remove("/spec/b"), add("/spec/e", 5), add("/spec/f", 6)},
+			"spec:\n  d: 4\n  e: 5\n  c: 3\n  f: 6\n",
+		},
+		{
+			"a place whose neighbour goes too",
+			"spec:\n  a: 1\n  b: 2\n  c: 3\n",
+			[]inject.Operation{remove("/spec/a"), remove("/spec/b"), add("/spec/d", 4)},
+			"spec:\n  d: 4\n  c: 3\n",
+		},
+		{
+			"what is added and goes again",
+			"spec:\n  a: 1\n  b: 2\n",
+			[]inject.Operation{add("/spec/c", 3), remove("/spec/c"), remove("/spec/a"), add("/spec/d", 4)},
+			"spec:\n  d: 4\n  b: 2\n",
+		},
+		{
+			"strings stay quoted as they are",
+			"spec:\n  a: \"x\"\n  b: 'x'\n  c: x\n  d: \"x\"\n",
+			[]inject.Operation{replace("/spec/a", "z"), replace("/spec/b", "z"), replace("/spec/c", "z"), replace("/spec/d", 1)},
+			"spec:\n  a: \"z\"\n  b: 'z'\n  c: z\n  d: 1\n",
+		},
+		{
 			"add to the end, by index and by dash",
 			"spec:\n  containers:\n  - name: a\n  - name: b\n",
 			[]inject.Operation{add("/spec/containers/2", "c"), add("/spec/containers/-", "d")},

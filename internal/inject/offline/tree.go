@@ -23,6 +23,11 @@ type tree struct {
 	before map[*kyaml.Node][]*kyaml.Node
 	// touched are the nodes with a change in or below them.
 	touched map[*kyaml.Node]bool
+	// vacant says where keys of a mapping were removed: before which key, nil for its
+	// end. The next new keys go there, so that what takes another's place, and gives way
+	// to it later, leaves the order as it was. appended are new keys for which there was
+	// no such place yet.
+	vacant, appended map[*kyaml.Node][]*kyaml.Node
 	// rewritten are touched nodes that the text does not show as they are now,
 	// though it may show their children: their anchor is gone.
 	rewritten map[*kyaml.Node]bool
@@ -38,6 +43,8 @@ func newTree(text []byte) (*tree, error) {
 		root:      document.Content[0],
 		before:    make(map[*kyaml.Node][]*kyaml.Node),
 		touched:   make(map[*kyaml.Node]bool),
+		vacant:    make(map[*kyaml.Node][]*kyaml.Node),
+		appended:  make(map[*kyaml.Node][]*kyaml.Node),
 		rewritten: make(map[*kyaml.Node]bool),
 	}, nil
 }
@@ -115,13 +122,16 @@ func (t *tree) put(path string, value *kyaml.Node, mustExist bool) error {
 		return fmt.Errorf("there is no %q", name)
 	case i < 0:
 		t.change(parent)
-		parent.Content = append(parent.Content, newKey(name), value)
+		t.insert(parent, newKey(name), value)
 		return nil
 	}
 	old := parent.Content[i]
 	t.release(old)
 	if old.Kind == kyaml.ScalarNode && value.Kind == kyaml.ScalarNode {
 		value.HeadComment, value.LineComment, value.FootComment = old.HeadComment, old.LineComment, old.FootComment
+		if isString(old) && isString(value) && value.Style == 0 {
+			value.Style = old.Style & (kyaml.DoubleQuotedStyle | kyaml.SingleQuotedStyle)
+		}
 	}
 	t.change(parent)
 	parent.Content[i] = value
@@ -151,13 +161,58 @@ func (t *tree) remove(path string) (*kyaml.Node, error) {
 	value := parent.Content[i]
 	t.release(value)
 	t.change(parent)
-	first := i
 	if parent.Kind == kyaml.MappingNode {
-		first = i - 1
+		t.vacate(parent, i-1)
+	} else {
+		parent.Content = slices.Delete(parent.Content, i, i+1)
 	}
-	parent.Content = slices.Delete(parent.Content, first, i+1)
 	return value, nil
 }
+
+// insert adds a key to a mapping: where one was removed, else at the end.
+func (t *tree) insert(parent, key, value *kyaml.Node) {
+	at := len(parent.Content)
+	if places := t.vacant[parent]; len(places) > 0 {
+		if next := slices.Index(parent.Content, places[0]); next >= 0 {
+			at = next
+		}
+		t.vacant[parent] = places[1:]
+	} else {
+		t.appended[parent] = append(t.appended[parent], key)
+	}
+	parent.Content = slices.Insert(parent.Content, at, key, value)
+}
+
+// vacate removes the key at an index of a mapping's Content with its value. A new key
+// that stands at the end takes its place.
+func (t *tree) vacate(parent *kyaml.Node, at int) {
+	gone := parent.Content[at]
+	var next *kyaml.Node
+	if at+2 < len(parent.Content) {
+		next = parent.Content[at+2]
+	}
+	parent.Content = slices.Delete(parent.Content, at, at+2)
+	for i, place := range t.vacant[parent] {
+		if place == gone {
+			t.vacant[parent][i] = next
+		}
+	}
+	added := t.appended[parent]
+	if i := slices.Index(added, gone); i >= 0 {
+		t.appended[parent] = slices.Delete(added, i, i+1)
+		return
+	}
+	if len(added) == 0 {
+		t.vacant[parent] = append(t.vacant[parent], next)
+		return
+	}
+	t.appended[parent] = added[1:]
+	from := slices.Index(parent.Content, added[0])
+	key, value := parent.Content[from], parent.Content[from+1]
+	parent.Content = slices.Insert(slices.Delete(parent.Content, from, from+2), at, key, value)
+}
+
+func isString(n *kyaml.Node) bool { return n.ShortTag() == kyaml.NodeTagString }
 
 // open returns the mapping or sequence that holds the value at a path, and the
 // value's name in it. All on the way becomes the path's own: what others share

@@ -1,0 +1,270 @@
+package inject
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+	"github.com/outrigger-mesh/outrigger/sidecar/podtemplate"
+)
+
+// istioSettings are what the annotations of Istio on a pod come to.
+type istioSettings struct {
+	// equal are the values of those that mean what one of ours means, by our key.
+	equal map[string]found
+	// volumes and mounts are more of them, for the sidecar.
+	volumes []corev1.Volume
+	mounts  []corev1.VolumeMount
+	// warnings name the annotations that are not understood.
+	warnings []Warning
+}
+
+const (
+	istioProxyConfig      = "proxy.istio.io/config"
+	istioInterceptionMode = "sidecar.istio.io/interceptionMode"
+	istioUserVolume       = "sidecar.istio.io/userVolume"
+	istioUserVolumeMount  = "sidecar.istio.io/userVolumeMount"
+)
+
+// istioEqual are annotations of Istio whose values mean what they mean in ours.
+var istioEqual = map[string]string{
+	"sidecar.istio.io/logLevel":                   logLevelAnnotation,
+	"sidecar.istio.io/nativeSidecar":              nativeAnnotation,
+	"sidecar.istio.io/rewriteAppHTTPProbers":      probesAnnotation,
+	"sidecar.istio.io/proxyCPU":                   requestsAnnotation + "cpu",
+	"sidecar.istio.io/proxyMemory":                requestsAnnotation + "memory",
+	"sidecar.istio.io/proxyEphemeralStorage":      requestsAnnotation + "ephemeral-storage",
+	"sidecar.istio.io/proxyCPULimit":              limitsAnnotation + "cpu",
+	"sidecar.istio.io/proxyMemoryLimit":           limitsAnnotation + "memory",
+	"sidecar.istio.io/proxyEphemeralStorageLimit": limitsAnnotation + "ephemeral-storage",
+	"inject.istio.io/templates":                   templatesAnnotation,
+}
+
+// istioRead are annotations of Istio that are read elsewhere.
+var istioRead = []string{
+	istioInject,
+	istioTrafficPrefix + "includeInboundPorts", istioTrafficPrefix + "excludeInboundPorts",
+	istioTrafficPrefix + "includeOutboundPorts", istioTrafficPrefix + "excludeOutboundPorts",
+	istioTrafficPrefix + "includeOutboundIPRanges", istioTrafficPrefix + "excludeOutboundIPRanges",
+	istioTrafficPrefix + "excludeInterfaces",
+}
+
+// readIstio reads the annotations of Istio on a pod. The error names one whose value
+// cannot be used.
+func readIstio(pod *corev1.Pod) (istioSettings, error) {
+	s := istioSettings{equal: make(map[string]found)}
+	for _, key := range slices.Sorted(maps.Keys(pod.Annotations)) {
+		domain, _, _ := strings.Cut(key, "/")
+		if domain != "istio.io" && !strings.HasSuffix(domain, ".istio.io") || slices.Contains(istioRead, key) {
+			continue
+		}
+		f := found{pod.Annotations[key], "pod annotation " + key, true}
+		if ours, ok := istioEqual[key]; ok {
+			s.equal[ours] = f
+			continue
+		}
+		var err error
+		switch key {
+		case istioProxyConfig:
+			err = s.proxyConfig(f)
+		case istioInterceptionMode:
+			err = s.interceptionMode(f)
+		case istioUserVolume:
+			s.volumes, err = userVolumes(f)
+		case istioUserVolumeMount:
+			s.mounts, err = userMounts(f)
+		default:
+			s.ignored(key, "it has no meaning here")
+		}
+		if err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+func (s *istioSettings) ignored(what, why string) {
+	s.warnings = append(s.warnings, Warning{"istio_annotation_ignored", what + " is ignored: " + why})
+}
+
+func (s *istioSettings) interceptionMode(f found) error {
+	switch strings.ToUpper(f.value) {
+	case "REDIRECT":
+		f.value = "iptables"
+	case "NONE":
+		f.value = "none"
+	case "TPROXY":
+		f.value = "iptables"
+		s.ignored(istioInterceptionMode+": TPROXY", "the pod's traffic is redirected as with REDIRECT")
+	default:
+		return f.errorf("%q must be REDIRECT, TPROXY or NONE", f.value)
+	}
+	s.equal[interceptionAnnotation] = f
+	return nil
+}
+
+// proxyConfig reads the fields of a ProxyConfig that have an equal here.
+func (s *istioSettings) proxyConfig(f found) error {
+	if len(f.value) > maxAnnotation {
+		return f.errorf("it is longer than %d bytes", maxAnnotation)
+	}
+	var config map[string]any
+	if err := yaml.Unmarshal([]byte(f.value), &config); err != nil {
+		return f.errorf("it is not a map of YAML: %v", err)
+	}
+	for _, key := range slices.Sorted(maps.Keys(config)) {
+		field := found{fmt.Sprint(config[key]), f.where + ": " + key, true}
+		switch key {
+		case "concurrency":
+			s.equal[concurrencyAnnotation] = field
+		case "holdApplicationUntilProxyStarts":
+			s.equal[holdAnnotation] = field
+		case "terminationDrainDuration":
+			d, err := time.ParseDuration(field.value)
+			if err != nil {
+				return field.errorf("%q is not a duration such as 30s", field.value)
+			}
+			field.value = fmt.Sprint(int64(math.Ceil(d.Seconds())))
+			s.equal[drainAnnotation] = field
+		default:
+			s.ignored(istioProxyConfig+": "+key, "it has no meaning here")
+		}
+	}
+	return nil
+}
+
+// userVolumes reads volumes by their names or, as older versions of Istio took it, a
+// list of them.
+func userVolumes(f found) ([]corev1.Volume, error) {
+	return named(f, func(v *corev1.Volume) *string { return &v.Name })
+}
+
+// userMounts reads mounts by the names of their volumes, or a list of them.
+func userMounts(f found) ([]corev1.VolumeMount, error) {
+	return named(f, func(m *corev1.VolumeMount) *string { return &m.Name })
+}
+
+func named[T any](f found, nameOf func(*T) *string) ([]T, error) {
+	if len(f.value) > maxAnnotation {
+		return nil, f.errorf("it is longer than %d bytes", maxAnnotation)
+	}
+	var list []T
+	if strings.HasPrefix(strings.TrimSpace(f.value), "[") {
+		if err := unmarshal([]byte(f.value), &list); err != nil {
+			return nil, f.errorf("%v", err)
+		}
+	} else {
+		var byName map[string]T
+		if err := unmarshal([]byte(f.value), &byName); err != nil {
+			return nil, f.errorf("%v", err)
+		}
+		for _, name := range slices.Sorted(maps.Keys(byName)) {
+			entry := byName[name]
+			*nameOf(&entry) = name
+			list = append(list, entry)
+		}
+	}
+	for i := range list {
+		if *nameOf(&list[i]) == "" {
+			return nil, f.errorf("an entry has no name")
+		}
+	}
+	return list, nil
+}
+
+// addVolumes gives the sidecar, which is in the pod by now, the volumes of Istio's
+// annotations.
+func (s *istioSettings) addVolumes(pod *corev1.Pod) error {
+	if len(s.volumes) == 0 && len(s.mounts) == 0 {
+		return nil
+	}
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		if c.Name != driver.ProxyContainer {
+			continue
+		}
+		for _, own := range c.VolumeMounts {
+			for _, m := range s.mounts {
+				if own.MountPath == m.MountPath {
+					return fmt.Errorf("pod annotation %s: the sidecar has %s mounted at %s itself", istioUserVolumeMount, own.Name, own.MountPath)
+				}
+			}
+		}
+	}
+	return podtemplate.Merge(pod, &corev1.Pod{Spec: corev1.PodSpec{
+		Volumes:    s.volumes,
+		Containers: []corev1.Container{{Name: driver.ProxyContainer, VolumeMounts: s.mounts}},
+	}})
+}
+
+// istioRedirection adds what Istio's annotations of a pod say to r. They mean what
+// they mean for Istio: outbound ports are redirected beside the ranges.
+func istioRedirection(annotations map[string]string, r *agentspec.Redirection) error {
+	list := func(name string) found {
+		value, ok := annotations[istioTrafficPrefix+name]
+		return found{strings.TrimSpace(value), "pod annotation " + istioTrafficPrefix + name, ok}
+	}
+	for name, into := range map[string]*[]int{"excludeInboundPorts": &r.ExcludeInboundPorts, "excludeOutboundPorts": &r.ExcludeOutboundPorts} {
+		if err := addExcluded(list(name), parsePorts, into); err != nil {
+			return err
+		}
+	}
+	if err := addExcluded(list("excludeOutboundIPRanges"), parseRanges, &r.ExcludeOutboundRanges); err != nil {
+		return err
+	}
+	if err := addExcluded(list("excludeInterfaces"), parseInterfaces, &r.ExcludeInterfaces); err != nil {
+		return err
+	}
+	switch f := list("includeInboundPorts"); {
+	case !f.ok:
+	case f.value == "*":
+		r.IncludeInboundPorts = nil
+	case f.value == "":
+		r.DisableInbound = true
+	default:
+		if err := addList(f, parsePorts, &r.IncludeInboundPorts); err != nil {
+			return err
+		}
+	}
+	return istioIncludeOutbound(list("includeOutboundIPRanges"), list("includeOutboundPorts"), r)
+}
+
+func istioIncludeOutbound(ranges, ports found, r *agentspec.Redirection) error {
+	var portList []int
+	if ports.value != "*" {
+		if err := addList(ports, parsePorts, &portList); err != nil {
+			return err
+		}
+	}
+	switch {
+	case ranges.value == "*" || ports.value == "*":
+		r.IncludeOutboundRanges, r.IncludeOutboundPorts = nil, nil
+	case ranges.ok && ranges.value == "":
+		r.IncludeOutboundRanges = nil
+		r.IncludeOutboundPorts = append(r.IncludeOutboundPorts, portList...)
+		r.DisableOutbound = len(r.IncludeOutboundPorts) == 0
+	case ranges.ok:
+		r.IncludeOutboundPorts = append(r.IncludeOutboundPorts, portList...)
+		return addList(ranges, parseRanges, &r.IncludeOutboundRanges)
+	case len(r.IncludeOutboundRanges) > 0 || len(r.IncludeOutboundPorts) > 0:
+		r.IncludeOutboundPorts = append(r.IncludeOutboundPorts, portList...)
+	}
+	// Else all is redirected, and the ports among it.
+	return nil
+}
+
+// addExcluded is addList for what is excluded, of which all is none of Istio's
+// values either.
+func addExcluded[T any](f found, parse func(string) ([]T, error), into *[]T) error {
+	if f.value == "*" {
+		return f.errorf("%q excludes nothing in particular; to redirect nothing at all set %s: NONE", f.value, istioInterceptionMode)
+	}
+	return addList(f, parse, into)
+}

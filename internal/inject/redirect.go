@@ -1,0 +1,114 @@
+package inject
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+)
+
+// redirection joins the mesh's and the pod's lists of what is and is not
+// redirected.
+func (p *plan) redirection(c *candidate, traffic *v1alpha2.TrafficSpec) error {
+	var r agentspec.Redirection
+	for _, port := range traffic.InboundPortExclusionList {
+		r.ExcludeInboundPorts = append(r.ExcludeInboundPorts, int(port))
+	}
+	for _, port := range traffic.OutboundPortExclusionList {
+		r.ExcludeOutboundPorts = append(r.ExcludeOutboundPorts, int(port))
+	}
+	r.ExcludeOutboundRanges = slices.Clone(traffic.OutboundIPRangeExclusionList)
+	r.IncludeOutboundRanges = slices.Clone(traffic.OutboundIPRangeInclusionList)
+	r.ExcludeInterfaces = slices.Clone(traffic.NetworkInterfaceExclusionList)
+	if err := c.redirectionLists(&r); err != nil {
+		return invalid(err)
+	}
+	if f := c.lookup(connectionsEach); f.ok {
+		each, err := parseConnections(f.value)
+		if err != nil {
+			return invalid(f.errorf("%v", err))
+		}
+		r.InboundConnectionsEach = each
+	}
+	if c.config.settings.Compat.Istio {
+		if err := istioRedirection(c.pod.Annotations, &r); err != nil {
+			return invalid(err)
+		}
+	}
+	none, err := c.interceptsNothing(traffic.InterceptionMode)
+	if err != nil {
+		return invalid(err)
+	}
+	if none {
+		r.DisableInbound, r.DisableOutbound = true, true
+	}
+	for _, ports := range []*[]int{&r.ExcludeInboundPorts, &r.ExcludeOutboundPorts, &r.IncludeInboundPorts, &r.IncludeOutboundPorts} {
+		*ports = sortedSet(*ports)
+	}
+	for _, names := range []*[]string{&r.ExcludeOutboundRanges, &r.IncludeOutboundRanges, &r.ExcludeInterfaces} {
+		*names = sortedSet(*names)
+	}
+	inj := p.context
+	inj.Redirection = r
+	inj.InboundPortExclusionList, inj.OutboundPortExclusionList = r.ExcludeInboundPorts, r.ExcludeOutboundPorts
+	inj.OutboundIPRangeExclusionList, inj.OutboundIPRangeInclusionList = r.ExcludeOutboundRanges, r.IncludeOutboundRanges
+	return nil
+}
+
+// redirectionLists adds those of the pod's annotations to r.
+func (c *candidate) redirectionLists(r *agentspec.Redirection) error {
+	for _, list := range []struct {
+		key  string
+		into *[]int
+	}{
+		{inboundExclusion, &r.ExcludeInboundPorts}, {outboundExclusion, &r.ExcludeOutboundPorts},
+		{inboundInclusion, &r.IncludeInboundPorts}, {outboundInclusion, &r.IncludeOutboundPorts},
+	} {
+		if err := addList(c.onPod(list.key), parsePorts, list.into); err != nil {
+			return err
+		}
+	}
+	for _, list := range []struct {
+		key  string
+		into *[]string
+	}{{rangeExclusion, &r.ExcludeOutboundRanges}, {rangeInclusion, &r.IncludeOutboundRanges}} {
+		if err := addList(c.onPod(list.key), parseRanges, list.into); err != nil {
+			return err
+		}
+	}
+	return addList(c.onPod(interfaceExclusion), parseInterfaces, &r.ExcludeInterfaces)
+}
+
+// addList adds the entries of an annotation, which may be empty or missing.
+func addList[T any](f found, parse func(string) ([]T, error), into *[]T) error {
+	if !f.ok || strings.TrimSpace(f.value) == "" {
+		return nil
+	}
+	entries, err := parse(f.value)
+	if err != nil {
+		return f.errorf("%v", err)
+	}
+	*into = append(*into, entries...)
+	return nil
+}
+
+// interceptsNothing reports whether nothing of the pod is to be redirected.
+func (c *candidate) interceptsNothing(mesh v1alpha2.InterceptionMode) (bool, error) {
+	mode := strings.ToLower(string(mesh))
+	f := c.lookup(interceptionAnnotation)
+	if f.ok {
+		mode = strings.ToLower(f.value)
+		if mode != "iptables" && mode != "none" {
+			return false, f.errorf("%q must be iptables or none", f.value)
+		}
+	}
+	return mode == "none", nil
+}
+
+// redirectsInbound reports whether connections to a port of the pod go through the
+// proxy.
+func redirectsInbound(r *agentspec.Redirection, port int) bool {
+	return !r.DisableInbound && !slices.Contains(r.ExcludeInboundPorts, port) &&
+		(len(r.IncludeInboundPorts) == 0 || slices.Contains(r.IncludeInboundPorts, port))
+}
