@@ -136,6 +136,19 @@ func Image(name, os string) string {
 	return ""
 }
 
+// CheckImage returns what the driver of that name has against an image of its proxy, nil
+// if nothing.
+func CheckImage(name, image string) error {
+	d, err := Lookup(name)
+	if err != nil {
+		return nil
+	}
+	if checker, ok := d.(driver.ImageChecker); ok {
+		return checker.CheckImage(image)
+	}
+	return nil
+}
+
 // Features returns what the proxies of a class can do beyond what every driver must:
 // what the driver of that name declares, and nothing if it declares nothing or there is
 // no such driver. What is asked of a class beyond that is a Problem of the object that

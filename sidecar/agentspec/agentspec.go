@@ -30,6 +30,8 @@ const (
 	EnvPodUID         = "POD_UID"
 	EnvPodIP          = "POD_IP"
 	EnvServiceAccount = "SERVICE_ACCOUNT"
+	// EnvConcurrency is how many worker threads the proxy is to have, at least 1.
+	EnvConcurrency = "OUTRIGGER_CONCURRENCY"
 )
 
 // Paths in the sidecar container.
@@ -51,15 +53,21 @@ const (
 )
 
 // Spec is everything that the agent does in a pod beside identity, which is the
-// same for every proxy. In Command, in a file's Content, in ReadyURL, in Mirror.Check,
+// same for every proxy. In Command, in the Value of Env, in a file's Content, in ReadyURL, in Mirror.Check,
 // in Reload.Command and in the URLs of Drain and Mirror, ${NAME} stands for the
 // environment variable NAME of the sidecar container; a name that is not set is an error
 // of the agent.
 type Spec struct {
 	// Command is the proxy's command line, the program first. It is never empty.
 	Command []string `json:"command"`
+	// Env are environment variables of the proxy and of the commands beside it, in the
+	// place of the container's own of these names.
+	Env []EnvVar `json:"env,omitempty"`
 	// Files are written before the proxy starts.
 	Files []File `json:"files,omitempty"`
+	// Secrets, if set, has the agent serve the pod's identity and trust bundle to the
+	// proxy, which then reads none of the files in IdentityDir.
+	Secrets *Secrets `json:"secrets,omitempty"`
 	// Mirror, if set, is kept equal to the driver's repository.
 	Mirror *Mirror `json:"mirror,omitempty"`
 	// Reload says how the proxy is told that its files changed. Nil means that
@@ -76,6 +84,13 @@ type Spec struct {
 	DisabledMTLS bool `json:"disabledMTLS,omitempty"`
 }
 
+// EnvVar is an environment variable.
+type EnvVar struct {
+	// Name is not empty and holds no equals sign.
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
 // File is one file of the proxy's.
 type File struct {
 	// Path is absolute and lies on a volume that the sidecar can write to.
@@ -83,6 +98,23 @@ type File struct {
 	// Content is the whole file.
 	Content string `json:"content"`
 }
+
+// Secrets is a Unix socket on which the agent serves what is in IdentityDir by Envoy's
+// secret discovery service, envoy.service.secret.v3.SecretDiscoveryService, method
+// StreamSecrets, without TLS. It serves SecretIdentity, a TLS certificate with its key,
+// and SecretBundle, a validation context, both inline. A renewal reaches the proxy as one
+// update, without a reload. Only processes of the user that the agent runs as are served.
+type Secrets struct {
+	// Socket is the socket's absolute path, of at most 107 bytes. It belongs into
+	// IdentityDir, which no other container mounts.
+	Socket string `json:"socket"`
+}
+
+// The names of the secrets that the agent serves.
+const (
+	SecretIdentity = "identity"
+	SecretBundle   = "bundle"
+)
 
 // Mirror is a folder that the agent keeps equal to a repository of files, by the
 // protocol of package mirror. The folder is swapped as a whole, it is a link, and holds
@@ -125,6 +157,11 @@ const MirrorURL = "http://127.0.0.1:15901/mirror"
 type Reload struct {
 	// Signal is sent to the proxy's process, for example "HUP".
 	Signal string `json:"signal,omitempty"`
+	// Workers, with Signal, says that the process starts another worker process for each
+	// reload, and loses a signal that comes while it is at that. The signal is sent each
+	// second until there is a process below it that was not there before, and it is a
+	// failure if there is none after eight.
+	Workers bool `json:"workers,omitempty"`
 	// Command is run beside it and must exit with 0 within 30 seconds. ${MIRROR} in it
 	// stands for Mirror.Dir.
 	Command []string `json:"command,omitempty"`
@@ -188,18 +225,27 @@ type Redirection struct {
 	// ExcludeInboundPorts and ExcludeOutboundPorts are never redirected.
 	ExcludeInboundPorts  []int `json:"excludeInboundPorts,omitempty"`
 	ExcludeOutboundPorts []int `json:"excludeOutboundPorts,omitempty"`
-	// IncludeInboundPorts and IncludeOutboundPorts, where not empty, are the
-	// only ports that are redirected (but for the excluded ones).
-	IncludeInboundPorts  []int `json:"includeInboundPorts,omitempty"`
-	IncludeOutboundPorts []int `json:"includeOutboundPorts,omitempty"`
+	// IncludeInboundPorts, where not empty, are the only ports that are redirected
+	// (but for the excluded ones).
+	IncludeInboundPorts []int `json:"includeInboundPorts,omitempty"`
+	// IncludeOutboundRanges are CIDRs, and IncludeOutboundPorts ports at any
+	// address, to which connections are redirected (but for the excluded ones).
+	// Where both are empty, all are.
+	IncludeOutboundRanges []string `json:"includeOutboundRanges,omitempty"`
+	IncludeOutboundPorts  []int    `json:"includeOutboundPorts,omitempty"`
 	// ExcludeOutboundRanges are CIDRs to which nothing is redirected.
 	ExcludeOutboundRanges []string `json:"excludeOutboundRanges,omitempty"`
-	// IncludeOutboundRanges, where not empty, are the only CIDRs to which
-	// connections are redirected (but for the excluded ones).
-	IncludeOutboundRanges []string `json:"includeOutboundRanges,omitempty"`
 	// ExcludeInterfaces are names of network interfaces that are left alone.
 	ExcludeInterfaces []string `json:"excludeInterfaces,omitempty"`
+	// InboundConnectionsEach is how many connections to the application one address may
+	// have at a time: more are refused before the proxy hears of them. 0 means
+	// DefaultInboundConnectionsEach, and below 0 there is no limit.
+	InboundConnectionsEach int `json:"inboundConnectionsEach,omitempty"`
 }
+
+// DefaultInboundConnectionsEach is more than a busy peer has, and few enough for a proxy
+// to hold without a certificate having been shown.
+const DefaultInboundConnectionsEach = 4096
 
 // EnvValue returns v as JSON in a form that is safe as the value of a
 // container's environment variable. The kubelet replaces $(NAME) and $$ in it,

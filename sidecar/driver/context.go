@@ -89,6 +89,10 @@ type Sidecar struct {
 	LogLevel string
 	// Resources are those of the sidecar container.
 	Resources corev1.ResourceRequirements
+	// Concurrency is the number of the proxy's worker threads that somebody has asked
+	// for; 0 means as many as the container's CPU limit, and two without one. A driver
+	// need not look at it: the agent puts it in for ${OUTRIGGER_CONCURRENCY}.
+	Concurrency int32
 	// Native asks for an init container that goes on running, which Kubernetes
 	// has by default from 1.29; else the sidecar is an ordinary container.
 	Native bool
@@ -97,6 +101,12 @@ type Sidecar struct {
 	HoldApplication bool
 	// PrivilegedInit asks for a privileged init container.
 	PrivilegedInit bool
+	// DrainSeconds is how long connections may take to end when the pod is stopped, nil
+	// for the driver's own choice. Package podtemplate puts it into the agent's Spec.
+	DrainSeconds *int32
+	// PreStopSeconds is how long the sidecar goes on as before when the pod is stopped,
+	// while clients learn of it.
+	PreStopSeconds int32
 	// DisabledMTLS says that the pods of this class speak plaintext in the mesh.
 	DisabledMTLS bool
 }

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -16,7 +17,8 @@ type Peer struct {
 	Identity mesh.Identity
 	// ProxyUID is the UID of its pod, which is the proxy's key everywhere.
 	ProxyUID string
-	// NotAfter is when the certificate ends. A stream must end before.
+	// NotAfter is when the certificate ends, or one that it is verified by if that is
+	// sooner. A stream must end before.
 	NotAfter time.Time
 }
 
@@ -35,7 +37,24 @@ func PeerOf(state *tls.ConnectionState) (Peer, error) {
 	if err != nil {
 		return Peer{}, fmt.Errorf("the client's certificate is not a workload's: %w", err)
 	}
-	return Peer{Identity: identity, ProxyUID: leaf.Subject.OrganizationalUnit[0], NotAfter: leaf.NotAfter}, nil
+	return Peer{Identity: identity, ProxyUID: leaf.Subject.OrganizationalUnit[0], NotAfter: endOf(state.VerifiedChains)}, nil
+}
+
+// endOf returns until when one of the chains is good.
+func endOf(chains [][]*x509.Certificate) time.Time {
+	var last time.Time
+	for _, chain := range chains {
+		end := chain[0].NotAfter
+		for _, certificate := range chain[1:] {
+			if certificate.NotAfter.Before(end) {
+				end = certificate.NotAfter
+			}
+		}
+		if end.After(last) {
+			last = end
+		}
+	}
+	return last
 }
 
 // ProxyRegistry is where the drivers of a controller tell of the proxies that are

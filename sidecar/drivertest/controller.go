@@ -187,8 +187,9 @@ func (c *controller) RepositoryTLS() *tls.Config {
 func (c *controller) RepositoryRoot() []byte { return c.repository.pem() }
 
 // dial shows a certificate, or none, to who serves on the port. It returns an error if
-// the connection is refused or ended within the time, and nil if it is still open then.
-func (c *controller) dial(port uint16, show *tls.Certificate, within time.Duration) error {
+// the handshake fails or has not ended within its time, or if the connection ends within
+// quiet after it, and nil if it is still open then.
+func (c *controller) dial(port uint16, show *tls.Certificate, handshake, quiet time.Duration) error {
 	config := &tls.Config{
 		// Whose the server is, is asked below: a driver may show either certificate.
 		InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"},
@@ -196,7 +197,7 @@ func (c *controller) dial(port uint16, show *tls.Certificate, within time.Durati
 	if show != nil {
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return show, nil }
 	}
-	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: within}, "tcp", address(port), config)
+	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: handshake}, "tcp", address(port), config)
 	if err != nil {
 		return err
 	}
@@ -207,7 +208,7 @@ func (c *controller) dial(port uint16, show *tls.Certificate, within time.Durati
 	}
 	// In TLS 1.3 a client hears only after the handshake what the server makes of its
 	// certificate.
-	if err := conn.SetReadDeadline(time.Now().Add(within)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(quiet)); err != nil {
 		return err
 	}
 	for buffer := make([]byte, 512); ; {

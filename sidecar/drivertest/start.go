@@ -124,7 +124,7 @@ func startServes(s subject) error {
 		return fmt.Errorf("starting: %w", err)
 	}
 	defer started.end()
-	if err := started.dial(started.port, &started.workload, quiet); err != nil {
+	if err := started.dial(started.port, &started.workload, s.limit, quiet); err != nil {
 		return fmt.Errorf("a proxy of the mesh is refused at port %d: %w", started.port, err)
 	}
 	return nil
@@ -149,10 +149,10 @@ func startRefuses(s subject) error {
 		return err
 	}
 	var errs []error
-	if err := started.dial(started.port, nil, s.limit); err == nil || errors.Is(err, errOtherCertificate) {
+	if err := started.dial(started.port, nil, s.limit, s.limit); err == nil || errors.Is(err, errOtherCertificate) {
 		errs = append(errs, errors.New("a client without a certificate is not refused"))
 	}
-	if err := started.dial(started.port, &forged, s.limit); err == nil || errors.Is(err, errOtherCertificate) {
+	if err := started.dial(started.port, &forged, s.limit, s.limit); err == nil || errors.Is(err, errOtherCertificate) {
 		errs = append(errs, errors.New("a client whose certificate is of another root is not refused"))
 	}
 	return errors.Join(errs...)

@@ -173,8 +173,10 @@ func policyVariants() []variant {
 		}},
 		policy(mesh.FeatureConnectTimeouts, "", func(p *mesh.UpstreamPolicy) { p.ConnectTimeout = 3 * time.Second }),
 		policy(mesh.FeatureIdleTimeouts, "", func(p *mesh.UpstreamPolicy) { p.IdleTimeout = 90 * time.Second }),
-		policy(mesh.FeatureConnectionLimits, "", func(p *mesh.UpstreamPolicy) { p.MaxConnections = 17 }),
-		policy(mesh.FeatureRequestLimits, "", func(p *mesh.UpstreamPolicy) { p.MaxRequests, p.MaxPendingRequests, p.MaxRetries = 19, 23, 2 }),
+		policy(mesh.FeatureConnectionLimits, "", func(p *mesh.UpstreamPolicy) { p.MaxConnections = new(uint32(17)) }),
+		policy(mesh.FeatureRequestLimits, "", func(p *mesh.UpstreamPolicy) {
+			p.MaxRequests, p.MaxPendingRequests, p.MaxRetries = new(uint32(19)), new(uint32(23)), new(uint32(2))
+		}),
 		policy(mesh.FeatureRequestsPerConnection, "", func(p *mesh.UpstreamPolicy) { p.RequestsPerConnection = 29 }),
 		policy(mesh.FeatureOutlierEjection, "", func(p *mesh.UpstreamPolicy) {
 			p.Ejection = &mesh.Ejection{ConsecutiveErrors: 4, Interval: 5 * time.Second, BaseTime: 20 * time.Second, MaxPercent: 50}

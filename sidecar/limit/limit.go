@@ -1,7 +1,7 @@
 // Package limit bounds what strangers can take of a server, in all and each for
 // himself, for delivery kits, other servers of the control plane and the agent. What is one too
 // many is refused rather than made to wait: a client comes again, to another replica
-// perhaps.
+// perhaps. Where everything is taken, those who have most make room for the others.
 //
 // It imports the standard library only.
 package limit
@@ -59,16 +59,17 @@ func Address(remote string) netip.Addr {
 	return address.Addr().Unmap()
 }
 
-// Listener returns a listener that closes connections at once which are one too many,
-// counted by the address that they come from, and calls refused for each. A connection
-// counts until it is closed or its Settle is called.
-func Listener(listener net.Listener, counter *Counter[netip.Addr], refused func()) net.Listener {
-	return &limited{listener, counter, refused}
+// Listener returns a listener that bounds how many connections there are, in all and
+// from each address, as the Share says. A connection that gets no place is closed at
+// once, and one that has lost its place is closed too; refused is called for each. A
+// connection counts until it is closed or its Settle is called.
+func Listener(listener net.Listener, share *Share[netip.Addr], refused func()) net.Listener {
+	return &limited{listener, share, refused}
 }
 
 type limited struct {
 	net.Listener
-	counter *Counter[netip.Addr]
+	share   *Share[netip.Addr]
 	refused func()
 }
 
@@ -79,8 +80,12 @@ func (l *limited) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if give, ok := l.counter.Take(Address(conn.RemoteAddr().String())); ok {
-			return &Conn{Conn: conn, give: give}, nil
+		place, ok := l.share.Take(Address(conn.RemoteAddr().String()), 1, func() {
+			l.refused()
+			_ = conn.Close()
+		})
+		if ok {
+			return &Conn{Conn: conn, place: place}, nil
 		}
 		l.refused()
 		_ = conn.Close()
@@ -90,14 +95,15 @@ func (l *limited) Accept() (net.Conn, error) {
 // Conn is a connection that is counted.
 type Conn struct {
 	net.Conn
-	give func()
+	place *Place[netip.Addr]
 }
 
-// Settle ends that the connection counts, once it is known whose it is.
-func (c *Conn) Settle() { c.give() }
+// Settle ends that the connection counts, once it is known whose it is. It is then
+// nobody else's to close.
+func (c *Conn) Settle() { c.place.Give() }
 
 // Close is for net.Conn.
 func (c *Conn) Close() error {
-	defer c.give()
+	defer c.place.Give()
 	return c.Conn.Close()
 }

@@ -46,7 +46,7 @@ func TestListener(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused := make(chan struct{}, 10)
-	listener := Listener(tcp, NewCounter[netip.Addr](10, 1), func() { refused <- struct{}{} })
+	listener := Listener(tcp, NewShare[netip.Addr](10, 1), func() { refused <- struct{}{} })
 	defer listener.Close()
 	accepted := make(chan net.Conn, 10)
 	go func() {

@@ -285,6 +285,12 @@ func TestSent(t *testing.T) {
 	}
 }
 
+// statusOf returns a Status as JSON of so many bytes.
+func statusOf(size int) string {
+	const begin, end = `{"version": "x", "error": "`, `"}`
+	return begin + strings.Repeat("y", size-len(begin)-len(end)) + end
+}
+
 // TestRequests holds the codes of requests that are not those of a Client.
 func TestRequests(t *testing.T) {
 	feed := new(mirror.Feed)
@@ -302,6 +308,8 @@ func TestRequests(t *testing.T) {
 		"no tag":           {method: "GET", header: map[string]string{"If-None-Match": mirror.Version(set)}, code: 400},
 		"empty tag":        {method: "GET", header: map[string]string{"If-None-Match": `""`}, code: 400},
 		"any tag":          {method: "GET", header: map[string]string{"If-None-Match": "*"}, code: 400},
+		"eight tags":       {method: "GET", header: map[string]string{"If-None-Match": strings.Repeat(`"x",`, 7) + tag}, code: 304},
+		"nine tags":        {method: "GET", header: map[string]string{"If-None-Match": strings.Repeat(`"x",`, 8) + tag}, code: 400},
 		"many tags":        {method: "GET", header: map[string]string{"If-None-Match": strings.Repeat(`"x",`, 50) + `"x"`}, code: 400},
 		"wait is no time":  {method: "GET", header: map[string]string{"If-None-Match": tag, "Prefer": "wait=soon"}, code: 304},
 		"wait is negative": {method: "GET", header: map[string]string{"If-None-Match": tag, "Prefer": "wait=-1"}, code: 304},
@@ -313,6 +321,8 @@ func TestRequests(t *testing.T) {
 		"post no type":     {method: "POST", body: `{"version": "x", "error": "y"}`, code: 415},
 		"post no status":   {method: "POST", body: `[]`, header: map[string]string{"Content-Type": mirror.StatusType}, code: 400},
 		"post no version":  {method: "POST", body: `{}`, header: map[string]string{"Content-Type": mirror.StatusType}, code: 400},
+		"post of 64 KiB":   {method: "POST", body: statusOf(64 << 10), header: map[string]string{"Content-Type": mirror.StatusType}, code: 204},
+		"post longer":      {method: "POST", body: statusOf(64<<10 + 1), header: map[string]string{"Content-Type": mirror.StatusType}, code: 413},
 		"post too long":    {method: "POST", body: `{"version": "` + strings.Repeat("x", 1<<20) + `"}`, header: map[string]string{"Content-Type": mirror.StatusType}, code: 413},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -144,7 +144,10 @@ func TestEndOfCertificate(t *testing.T) {
 	certificate := c.ca.workload(t, proxyOf("a"), 4*time.Second)
 	ends := certificate.Leaf.NotAfter
 	client := &mirror.Client{URL: h.url("a"), HTTP: h.http(t, certificate)}
-	change, err := client.Poll(t.Context(), mirror.Version(has))
+	// A poll that outlives its certificate fails the test instead of blocking it.
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	change, err := client.Poll(ctx, mirror.Version(has))
 	if change != nil || err != nil {
 		t.Errorf("the poll ends with %v, %v", change, err)
 	}
@@ -252,7 +255,7 @@ func TestConnectionsOfOneProxy(t *testing.T) {
 func TestStrangers(t *testing.T) {
 	c := newCore(t)
 	c.set("a", testMain, "1")
-	h := c.serve(t, func(s *Server) { s.strangers = limit.NewCounter[netip.Addr](100, 5) })
+	h := c.serve(t, func(s *Server) { s.strangers = limit.NewShare[netip.Addr](100, 5) })
 	var strangers []net.Conn
 	for range 20 {
 		conn, err := net.Dial("tcp", h.address)

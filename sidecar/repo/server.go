@@ -57,7 +57,7 @@ type Server struct {
 	// grace is how long a proxy without a connection counts as connected.
 	grace time.Duration
 	// strangers counts connections that have not shown a certificate yet.
-	strangers *limit.Counter[netip.Addr]
+	strangers *limit.Share[netip.Addr]
 	stale     queue
 
 	mu sync.Mutex
@@ -77,7 +77,7 @@ func New(options Options) (*Server, error) {
 	}
 	s := &Server{
 		options: options, ctrl: ctrl, log: ctrl.Log, ready: delivery.Ready(ctrl.MeshCatalog), grace: graceTime,
-		strangers: limit.NewCounter[netip.Addr](mostStrangers, strangersEach), sessions: make(map[string]*session),
+		strangers: limit.NewShare[netip.Addr](mostStrangers, strangersEach), sessions: make(map[string]*session),
 	}
 	s.stale.filled.L = &s.stale.mu
 	if s.log == nil {
@@ -113,15 +113,12 @@ const (
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	server := &http.Server{
-		Handler:           http.HandlerFunc(s.survive),
-		ReadHeaderTimeout: headWithin,
-		IdleTimeout:       idleWithin,
-		MaxHeaderBytes:    headerBytes,
-		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ConnContext:       connContext,
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-	}
+	// Requests wait for changes for minutes.
+	server := limit.NewServer(http.HandlerFunc(s.survive), limit.Bounds{
+		Connections: -1, Request: headWithin, Answer: -1, Idle: idleWithin, Header: headerBytes, Body: longestStatus,
+	}, s.log)
+	server.HTTP.BaseContext = func(net.Listener) context.Context { return ctx }
+	server.HTTP.ConnContext = connContext
 	listener = limit.Listener(listener, s.strangers, func() {
 		s.log.Debug("a connection is one too many")
 	})
@@ -137,8 +134,8 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		<-ctx.Done()
 		shutdown, done := context.WithTimeout(context.Background(), endingWithin)
 		defer done()
-		if server.Shutdown(shutdown) != nil {
-			_ = server.Close()
+		if server.HTTP.Shutdown(shutdown) != nil {
+			_ = server.HTTP.Close()
 		}
 	})
 	s.serving.Store(true)

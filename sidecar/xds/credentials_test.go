@@ -2,10 +2,34 @@ package xds
 
 import (
 	"crypto/tls"
+	"fmt"
 	"net"
+	"sync"
 	"testing"
 	"time"
 )
+
+// TestConnectionsOfManyProxies has proxies come and go at once, for the race detector. Those
+// that are gone take no memory.
+func TestConnectionsOfManyProxies(t *testing.T) {
+	known := &connections{of: make(map[string][]net.Conn)}
+	var proxies sync.WaitGroup
+	for i := range 16 {
+		proxies.Go(func() {
+			for j := range 200 {
+				conn, other := net.Pipe()
+				forget := known.add(fmt.Sprint("proxy-", (i+j)%4), conn)
+				_ = other.Close()
+				forget()
+				forget()
+			}
+		})
+	}
+	proxies.Wait()
+	if len(known.of) > 0 {
+		t.Errorf("connections of %d proxies are remembered, want none", len(known.of))
+	}
+}
 
 // isClosed waits until the other end has closed the connection, sooner than it would
 // for its silence alone.

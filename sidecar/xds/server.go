@@ -147,7 +147,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		}
 	})
 	s.serving.Store(true)
-	err := server.Serve(limit.Listener(listener, limit.NewCounter[netip.Addr](mostStrangers, strangersEach), func() {
+	err := server.Serve(limit.Listener(listener, limit.NewShare[netip.Addr](mostStrangers, strangersEach), func() {
 		s.log.Debug("a connection is one too many")
 	}))
 	s.serving.Store(false)

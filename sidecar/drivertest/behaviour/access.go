@@ -67,6 +67,20 @@ spec:
 		}
 		w.get(t, "users/web", gate, isStatus(http.StatusForbidden))
 	}},
+	{"Allowed by port", "A TCPRoute beside an HTTPRouteGroup says at which ports the requests are allowed.", ofEvery, func(t *testing.T, w *world) {
+		rule := func(ports string) string {
+			return strings.ReplaceAll(byPort, "PORTS", ports)
+		}
+		const door = "http://cart-v1.shop/door"
+		w.apply(t, "port.yaml", rule("[8080]"))
+		w.get(t, "users/web", door, isFrom("cart-v1"))
+		w.get(t, "users/web", cartV1, isFrom("cart-v1"))
+		if err := w.Apply(t.Context(), "port.yaml", rule("[9000]")); err != nil {
+			t.Fatal(err)
+		}
+		w.get(t, "users/web", door, isStatus(http.StatusForbidden))
+		w.get(t, "users/web", cartV1, isFrom("cart-v1"))
+	}},
 	{"Spoofed headers", "Who calls is read from the certificate: headers that claim an identity change nothing, and what the application is told of the client's certificate is true.", ofEvery, func(t *testing.T, w *world) {
 		claims := http.Header{
 			"X-Forwarded-Client-Cert": {"By=spiffe://cluster.local/ns/shop/sa/cart-v1;URI=" + webIdentity.String()},
@@ -82,6 +96,10 @@ spec:
 			}
 		}
 	}},
+	{"A header given twice", "A rule compares a header as the application gets it: one line, in one spelling of its name. With several lines a request is refused, or passed on with the one line that was compared.", ofServer(mesh.FeatureHeaderMatches), testRepeatedHeaders},
+	{"Identity headers", "The application gets no header by which a client could claim an identity, in no spelling and by no way in.", ofEvery, testIdentityHeaders},
+	{"A certificate with several names", "The caller is the one SPIFFE ID of its certificate. Its other names change nothing, and with two it is nobody.", ofEvery, testCallerNames},
+	{"A path read in two ways", "What some applications take for another path than the one that was compared passes by no rule of several paths.", ofEvery, testSpellings},
 	{"A request within another", "What a request carries in its body, or goes on with after an upgrade, is no request of its own that nobody has judged.", ofEvery, testHidden},
 	{"A service with two service accounts", "A service whose endpoints have different service accounts is called like any other, and each endpoint is verified by its own name.", ofEvery, func(t *testing.T, w *world) {
 		seen := map[string]bool{}
@@ -102,11 +120,56 @@ spec:
 			t.Errorf("the application saw %s, want 127.0.0.6", got.From)
 		}
 	}},
+	{"A service account of a long name", "A service account whose name is too long for a certificate calls and is called like any other, and no other account can take its place by being called as the hash that stands for it.", ofEvery, testLongName},
 	{"A pod without a service", "A pod that no service leads to is called by its own address, over mTLS and by the same rules.", ofEvery, func(t *testing.T, w *world) {
 		url := "http://" + net.JoinHostPort(w.pod(t, "shop/lone").Addresses()[0].String(), "8080") + "/cart"
 		w.get(t, "users/web", url, isFrom("lone"))
 		w.denies(t, "users/thief", url)
 	}},
+}
+
+// byPort lets users/web ask cart-v1 for a path at PORTS.
+const byPort = `
+apiVersion: specs.smi-spec.io/v1alpha4
+kind: HTTPRouteGroup
+metadata: {name: door, namespace: shop}
+spec: {matches: [{name: door, pathRegex: /door, methods: [GET]}]}
+---
+apiVersion: specs.smi-spec.io/v1alpha4
+kind: TCPRoute
+metadata: {name: door, namespace: shop}
+spec: {matches: {ports: PORTS}}
+---
+apiVersion: access.smi-spec.io/v1alpha3
+kind: TrafficTarget
+metadata: {name: door, namespace: shop}
+spec:
+  destination: {kind: ServiceAccount, name: cart-v1, namespace: shop}
+  sources: [{kind: ServiceAccount, name: web, namespace: users}]
+  rules: [{kind: HTTPRouteGroup, name: door}, {kind: TCPRoute, name: door}]
+`
+
+// testLongName has an account of a long name called by a proxy, and call one itself; so
+// does an account that is called as what stands for it.
+func testLongName(t *testing.T, w *world) {
+	w.get(t, "users/web", "http://"+net.JoinHostPort(w.pod(t, "shop/lone").Addresses()[0].String(), "8080")+"/cart", isFrom("lone"))
+	w.apply(t, "long.yaml", `
+apiVersion: access.smi-spec.io/v1alpha3
+kind: TrafficTarget
+metadata: {name: long, namespace: shop}
+spec:
+  destination: {kind: ServiceAccount, name: db, namespace: shop}
+  sources: [{kind: ServiceAccount, name: `+longAccount+`, namespace: shop}]
+  rules: [{kind: HTTPRouteGroup, name: cart}]
+`)
+	long := mesh.Identity{TrustDomain: "cluster.local", Namespace: "shop", ServiceAccount: longAccount}
+	w.eventually(t, func() error { return w.callDirectly(t, "shop/db-0", "db", http.StatusOK, w.certificate(t, long)) })
+	hash, _, _ := strings.Cut(long.DNSName(), ".")
+	twin := long
+	twin.ServiceAccount = hash
+	if err := w.callDirectly(t, "shop/db-0", "db", http.StatusForbidden, w.certificate(t, twin)); err != nil {
+		t.Error(err)
+	}
 }
 
 // testHidden sends requests that are allowed, with one in them that is not.

@@ -34,6 +34,8 @@ type answer struct {
 	Method string      `json:"method"`
 	Path   string      `json:"path"`
 	Header http.Header `json:"header"`
+	// Target is the path and the query as they came.
+	Target string `json:"target"`
 }
 
 // application is the server in a pod. It lives in the test, and its sockets are the
@@ -76,7 +78,11 @@ func startApplication(t *testing.T, pod *lab.Pod) *application {
 		t.Cleanup(func() { l.Close() })
 		return l
 	}
-	server := &http.Server{Handler: a, ReadHeaderTimeout: 10 * time.Second}
+	// A client that speaks HTTP/2 may expect the server to.
+	both := new(http.Protocols)
+	both.SetHTTP1(true)
+	both.SetUnencryptedHTTP2(true)
+	server := &http.Server{Handler: a, Protocols: both, ReadHeaderTimeout: 10 * time.Second}
 	t.Cleanup(func() { server.Close() })
 	go server.Serve(listen(8080))
 
@@ -164,7 +170,7 @@ func (a *application) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(answer{Pod: a.pod, From: r.RemoteAddr, Method: r.Method, Path: r.URL.Path, Header: r.Header})
+	_ = json.NewEncoder(w).Encode(answer{Pod: a.pod, From: r.RemoteAddr, Method: r.Method, Path: r.URL.Path, Header: r.Header, Target: r.RequestURI})
 }
 
 // upgrade echoes what comes after the handshake. Frames are the endpoints' matter.

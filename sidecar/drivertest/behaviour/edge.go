@@ -61,7 +61,8 @@ var edge = []Row{
 		}
 		w.get(t, "users/web", "http://"+net.JoinHostPort(nodeAddress, outsidePort)+"/", isOutside)
 	}},
-	{"Egress by server name", "An Egress lets TLS out by the server's name, and passes it through as it is.", ofClient(mesh.FeatureEgressTLS), testEgressTLS},
+	{"Egress by host and address", "An Egress with hosts and addresses asks for both: its hosts may be called at its addresses only.", ofClient(mesh.FeatureEgressHTTP, mesh.FeatureEgressTCP), testEgressByBoth},
+	{"Egress by server name", "An Egress lets TLS out by the server's name, at its addresses if it names any, and passes it through as it is.", ofClient(mesh.FeatureEgressTLS, mesh.FeatureEgressTCP), testEgressTLS},
 	{"Egress for all", "With enableEgress everything outside of the mesh may be called, and what is inside is still called over mTLS.", ofClient(mesh.FeatureEgressTCP), func(t *testing.T, w *world) {
 		w.serveOutside(t)
 		if err := w.Apply(t.Context(), "mesh.yaml", strings.Replace(meshConfig("", ""), "enableEgress: false", "enableEgress: true", 1)); err != nil {
@@ -82,7 +83,7 @@ var edge = []Row{
 		w.get(t, "users/web", cartV1, isFrom("cart-v1"))
 	}},
 	{"Opened again for some only", "A port that was open to everybody, was closed, and is opened to some lets nobody else in, not for a moment.", ofServer(mesh.FeaturePermissiveTLS, mesh.FeatureIngress), testOpenedForSome},
-	{"Ingress with a client certificate", "An IngressBackend with a principal lets in who has its certificate, and nobody else.", ofServer(mesh.FeatureIngressTLS), func(t *testing.T, w *world) {
+	{"Ingress with a client certificate", "An IngressBackend with a principal lets in who has its certificate, and nobody else. Without one it lets nobody in.", ofServer(mesh.FeatureIngressTLS), func(t *testing.T, w *world) {
 		address := net.JoinHostPort(w.pod(t, "shop/cart-v1").Addresses()[0].String(), "8080")
 		w.apply(t, "ingress.yaml", ingress("cart-v1", "https", "    tls: {skipClientCertValidation: false, sniHosts: [in.example.com]}\n",
 			"{kind: AuthenticatedPrincipal, name: gateway.edge.cluster.local}"))
@@ -102,6 +103,11 @@ var edge = []Row{
 				t.Errorf("by a client that resumes sessions: %v", err)
 			}
 		}
+		if err := w.Apply(t.Context(), "ingress.yaml", ingress("cart-v1", "https", "    tls: {skipClientCertValidation: false, sniHosts: [in.example.com]}\n",
+			"{kind: IPRange, name: 0.0.0.0/0}")); err != nil {
+			t.Fatal(err)
+		}
+		w.eventually(t, func() error { return w.enter(t, address, ingressTLS(gateway), 0) })
 	}},
 	{"Ingress without a client certificate", "With skipClientCertValidation TLS is enough, from the source addresses.", ofServer(mesh.FeatureIngressTLS), func(t *testing.T, w *world) {
 		address := net.JoinHostPort(w.pod(t, "shop/cart-v1").Addresses()[0].String(), "8080")
@@ -284,4 +290,43 @@ func testEgressTLS(t *testing.T, w *world) {
 	if r, err := call("users/thief", outsideHost); err == nil {
 		t.Errorf("the thief gets %d %q", r.Status, r.Body)
 	}
+	for _, tt := range []struct {
+		ranges string
+		out    bool
+	}{{"203.0.113.0/24", false}, {nodeAddress + "/32", true}} {
+		if err := w.Apply(t.Context(), "egress.yaml", fmt.Sprintf(egressTemplate, "  hosts: ["+outsideHost+"]\n  ipAddresses: ["+tt.ranges+"]\n  ports: [{number: "+port+", protocol: https}]\n")); err != nil {
+			t.Fatal(err)
+		}
+		w.eventually(t, func() error {
+			if _, err := call("users/web", outsideHost); (err == nil) != tt.out {
+				return fmt.Errorf("with the addresses %s: %v, want that it gets out: %v", tt.ranges, err, tt.out)
+			}
+			return nil
+		})
+	}
+}
+
+// testEgressByBoth calls the outside by its name while an Egress allows the name at the
+// outside's address, and while it allows the name at other addresses only.
+func testEgressByBoth(t *testing.T, w *world) {
+	w.serveOutside(t)
+	rule := func(addresses string) string {
+		return fmt.Sprintf(egressTemplate, "  hosts: ["+outsideHost+"]\n  ipAddresses: ["+addresses+"]\n  ports: [{number: "+outsidePort+", protocol: http}]\n")
+	}
+	url := "http://" + outsideHost + ":" + outsidePort + "/"
+	const here, elsewhere = nodeAddress + "/32", "203.0.113.0/24"
+	w.apply(t, "egress.yaml", rule(here))
+	w.get(t, "users/web", url, isOutside)
+	// The row before let out by address.
+	w.eventually(t, func() error {
+		if r, err := w.send(w.pod(t, "users/web"), request{url: url, host: "other.example.com"}); err == nil && r.Status == http.StatusOK {
+			return fmt.Errorf("another host is called at the address as well: %q", r.Body)
+		}
+		return nil
+	})
+	w.get(t, "users/web", url, isOutside)
+	if err := w.Apply(t.Context(), "egress.yaml", rule(elsewhere)); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually(t, func() error { return w.notOut(t, "users/web") })
 }

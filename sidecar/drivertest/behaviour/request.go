@@ -65,6 +65,10 @@ func (w *world) sendBy(client *http.Client, r request) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
+	return readReply(response)
+}
+
+func readReply(response *http.Response) (reply, error) {
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	if err != nil {

@@ -68,6 +68,7 @@ func Chapters() []Chapter {
 	return []Chapter{
 		{"Who may call", access},
 		{"On the wire", wire},
+		{"Held up by strangers", strangers},
 		{"Protocols", protocols},
 		{"Traffic", traffic},
 		{"In and out of the mesh", edge},

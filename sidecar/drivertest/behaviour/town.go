@@ -4,7 +4,8 @@ package behaviour
 // may do what the policies say, and users/thief, which may do next to nothing. Its servers are
 // in the namespace shop. plain/outsider has no sidecar.
 //
-// %[1]s is the class of the clients' proxies, %[2]s that of the servers'.
+// %[1]s is the class of the clients' proxies, %[2]s that of the servers', and %[3]s
+// longAccount.
 const townTemplate = `
 apiVersion: v1
 kind: Namespace
@@ -102,7 +103,7 @@ apiVersion: v1
 kind: Pod
 metadata: {name: lone, namespace: shop, labels: {app: lone}}
 spec:
-  serviceAccountName: lone
+  serviceAccountName: %[3]s
   containers: [{name: app, image: in-the-test, ports: [{name: http, containerPort: 8080}]}]
 ---
 # Nobody calls it; it gives web an IPv6 address.
@@ -129,6 +130,9 @@ spec:
   serviceAccountName: db
   containers: [{name: app, image: in-the-test}]
 `
+
+// longAccount is a service account of which certificates hold a hash only.
+const longAccount = "the-service-account-of-a-pod-with-a-name-that-is-too-long-for-one-label-of-dns"
 
 // policies are those of the town that no row changes.
 const policies = `
@@ -168,9 +172,16 @@ spec:
   sources:
   - {kind: ServiceAccount, name: web, namespace: users}
   - {kind: ServiceAccount, name: cart-v1, namespace: shop}
-  rules:
-  - {kind: HTTPRouteGroup, name: cart}
-  - {kind: TCPRoute, name: cart}
+  rules: [{kind: HTTPRouteGroup, name: cart}]
+---
+# Apart, for beside requests its ports would narrow them.
+apiVersion: access.smi-spec.io/v1alpha3
+kind: TrafficTarget
+metadata: {name: cart-v1-tcp, namespace: shop}
+spec:
+  destination: {kind: ServiceAccount, name: cart-v1, namespace: shop}
+  sources: [{kind: ServiceAccount, name: web, namespace: users}, {kind: ServiceAccount, name: cart-v1, namespace: shop}]
+  rules: [{kind: TCPRoute, name: cart}]
 ---
 apiVersion: access.smi-spec.io/v1alpha3
 kind: TrafficTarget
@@ -189,7 +200,7 @@ apiVersion: access.smi-spec.io/v1alpha3
 kind: TrafficTarget
 metadata: {name: lone, namespace: shop}
 spec:
-  destination: {kind: ServiceAccount, name: lone, namespace: shop}
+  destination: {kind: ServiceAccount, name: ` + longAccount + `, namespace: shop}
   sources: [{kind: ServiceAccount, name: web, namespace: users}]
   rules: [{kind: TCPRoute, name: lone}]
 ---

@@ -80,21 +80,14 @@ var traffic = []Row{
 		l.end(t)
 	}},
 	{"Split by header", "A TrafficSplit with matches takes the requests that match, and leaves the others.", ofClient(mesh.FeatureHeaderMatches), testSplitByHeader},
-	{"Retry", "A Retry policy repeats requests that fail, for its source only.", ofClient(mesh.FeatureRetries), func(t *testing.T, w *world) {
+	{"Split by a header given twice", "A TrafficSplit with matches takes a request with several lines of a header only if the server gets the one that matches.", ofClient(mesh.FeatureHeaderMatches), testRepeatedRoutes},
+	{"Retry", "A Retry policy repeats requests that fail, for its source only, whatever namespace it is in.", ofClient(mesh.FeatureRetries), func(t *testing.T, w *world) {
 		key := func(name string) string { return cartV1 + "?times=2&fail=" + t.Name() + name }
 		w.get(t, "users/web", cartV1, ok)
 		if r, err := w.send(w.pod(t, "users/web"), request{url: key("before")}); err != nil || r.Status != http.StatusServiceUnavailable {
 			t.Fatalf("without a Retry the answer is %d, %v", r.Status, err)
 		}
-		w.apply(t, "retry.yaml", `
-apiVersion: policy.openservicemesh.io/v1alpha1
-kind: Retry
-metadata: {name: cart, namespace: users}
-spec:
-  source: {kind: ServiceAccount, name: web, namespace: users}
-  destinations: [{kind: Service, name: cart-v1, namespace: shop}]
-  retryPolicy: {retryOn: 5xx, numRetries: 4, retryBackoffBaseInterval: 10ms}
-`)
+		w.apply(t, "retry.yaml", retryOf("shop"))
 		n := 0
 		w.eventually(t, func() error {
 			n++
@@ -134,6 +127,7 @@ spec:
 			return nil
 		})
 	}},
+	{"Limits of 0", "A limit of 0 is one: no request, connection or waiting request of 0 lets a request through, and of no retries none is made.", ofClient(mesh.FeatureConnectionLimits, mesh.FeatureRequestLimits), testLimitsOfZero},
 	{"Outlier ejection", "An endpoint that fails again and again is left out for a while.", ofClient(mesh.FeatureOutlierEjection), func(t *testing.T, w *world) {
 		w.apply(t, "outlier.yaml", upstream("cart", "  outlierDetection: {consecutiveErrors: 3, interval: 1s, baseEjectionTime: 30s, maxEjectionPercent: 50}\n"))
 		w.apps["shop/cart-v1"].setBroken(http.StatusInternalServerError)
@@ -283,8 +277,8 @@ func (w *world) obeys(t *testing.T, from, url string, want func(reply) error) er
 	return want(r)
 }
 
-func testSplitByHeader(t *testing.T, w *world) {
-	w.apply(t, "testers.yaml", `
+// testers are requests with a header, which are sent to cart-v2.
+const testers = `
 apiVersion: specs.smi-spec.io/v1alpha4
 kind: HTTPRouteGroup
 metadata: {name: testers, namespace: shop}
@@ -297,7 +291,10 @@ spec:
   service: cart
   matches: [{apiGroup: specs.smi-spec.io, kind: HTTPRouteGroup, name: testers}]
   backends: [{service: cart-v2, weight: 1}]
-`)
+`
+
+func testSplitByHeader(t *testing.T, w *world) {
+	w.apply(t, "testers.yaml", testers)
 	tester := request{url: cart, header: http.Header{"X-Tester": {"yes"}}}
 	w.eventually(t, func() error {
 		for range 10 {
@@ -376,4 +373,52 @@ func testRequestsPerConnection(t *testing.T, w *world) {
 		}
 		return nil
 	})
+}
+
+// testLimitsOfZero has each limit of 0 close the service, and then opens it again.
+func testLimitsOfZero(t *testing.T, w *world) {
+	set := func(limit string) {
+		t.Helper()
+		if err := w.Apply(t.Context(), "zero.yaml", upstream("cart-v1", "  connectionSettings: {"+limit+"}\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.apply(t, "zero.yaml", upstream("cart-v1", ""))
+	for _, limit := range []string{"http: {maxRequests: 0}", "http: {maxPendingRequests: 0}", "tcp: {maxConnections: 0}"} {
+		set(limit)
+		w.get(t, "users/web", cartV1, isStatus(http.StatusServiceUnavailable))
+		set("")
+		w.get(t, "users/web", cartV1, ok)
+	}
+	w.apply(t, "retry.yaml", retryOf("users"))
+	n := 0
+	key := func() request {
+		n++
+		return request{url: fmt.Sprintf("%s?times=2&fail=%s%d", cartV1, t.Name(), n)}
+	}
+	status := func(want int) {
+		t.Helper()
+		w.eventually(t, func() error {
+			if r, err := w.send(w.pod(t, "users/web"), key()); err != nil || r.Status != want {
+				return fmt.Errorf("the answer is %d, %v, want %d", r.Status, err, want)
+			}
+			return nil
+		})
+	}
+	status(http.StatusOK)
+	set("http: {maxRetries: 0}")
+	status(http.StatusServiceUnavailable)
+}
+
+// retryOf returns a Retry in the namespace, for users/web.
+func retryOf(namespace string) string {
+	return fmt.Sprintf(`
+apiVersion: policy.openservicemesh.io/v1alpha1
+kind: Retry
+metadata: {name: cart, namespace: %s}
+spec:
+  source: {kind: ServiceAccount, name: web, namespace: users}
+  destinations: [{kind: Service, name: cart-v1, namespace: shop}]
+  retryPolicy: {retryOn: 5xx, numRetries: 4, retryBackoffBaseInterval: 10ms}
+`, namespace)
 }

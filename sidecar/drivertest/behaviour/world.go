@@ -38,7 +38,7 @@ func newWorld(t *testing.T, programs localmesh.Programs, p Pair) *world {
 	mesh, err := localmesh.New(t.Context(), localmesh.Options{
 		Dir: t.TempDir(),
 		Manifests: map[string]string{
-			"town.yaml":     fmt.Sprintf(townTemplate, p.Client, p.Server),
+			"town.yaml":     fmt.Sprintf(townTemplate, p.Client, p.Server, longAccount),
 			"policies.yaml": policies,
 			"mesh.yaml":     meshConfig("", ""),
 		},

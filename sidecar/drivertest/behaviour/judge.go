@@ -1,0 +1,337 @@
+package behaviour
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// thiefIdentity is that of users/thief.
+var thiefIdentity = mesh.Identity{TrustDomain: "cluster.local", Namespace: "users", ServiceAccount: "thief"}
+
+// gates are what testers may ask for only with a header, or below a path.
+const gates = `
+apiVersion: specs.smi-spec.io/v1alpha4
+kind: HTTPRouteGroup
+metadata: {name: gates, namespace: shop}
+spec:
+  matches:
+  - {name: exact, pathRegex: /gate/exact, methods: [GET], headers: [{x-tenant: "blue"}]}
+  - {name: regex, pathRegex: /gate/regex, methods: [GET], headers: [{x-tenant: "bl(ue|ack)"}]}
+  - {name: from, pathRegex: /gate/from, methods: [GET], headers: [{x-forwarded-for: "blue"}]}
+  - {name: cookie, pathRegex: /gate/cookie, methods: [GET], headers: [{cookie: "tenant=blue"}]}
+  - {name: host, pathRegex: /gate/host, methods: [GET], headers: [{host: "cart-v1.shop"}]}
+  - {name: public, pathRegex: "/public/.*", methods: [GET]}
+---
+apiVersion: access.smi-spec.io/v1alpha3
+kind: TrafficTarget
+metadata: {name: gates, namespace: shop}
+spec:
+  destination: {kind: ServiceAccount, name: cart-v1, namespace: shop}
+  sources: [{kind: ServiceAccount, name: web, namespace: users}]
+  rules: [{kind: HTTPRouteGroup, name: gates}]
+`
+
+// directly asks a pod's port 8080 from outside of the mesh, past any client's proxy: by
+// TLS if there is a configuration of it, and by HTTP/2 or HTTP/1.1.
+func (w *world) directly(t *testing.T, pod string, config *tls.Config, version int, target string, header http.Header) (reply, error) {
+	t.Helper()
+	address := net.JoinHostPort(w.pod(t, pod).Addresses()[0].String(), "8080")
+	protocols, scheme := new(http.Protocols), "http"
+	protocols.SetHTTP1(version == 1)
+	if config != nil {
+		scheme = "https"
+		protocols.SetHTTP2(version == 2)
+	} else {
+		protocols.SetUnencryptedHTTP2(version == 2)
+	}
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return w.pod(t, "plain/outsider").Dial(ctx, network, address)
+		},
+		DisableKeepAlives: true, TLSClientConfig: config, Protocols: protocols,
+	}}
+	defer client.CloseIdleConnections()
+	path, query, _ := strings.Cut(target, "?")
+	response, err := client.Do(&http.Request{
+		Method: http.MethodGet, Host: "cart-v1.shop", Header: header,
+		URL: &url.URL{Scheme: scheme, Host: "cart-v1.shop", Opaque: path, RawQuery: query},
+	})
+	if err != nil {
+		return reply{}, err
+	}
+	return readReply(response)
+}
+
+// meshTLSOf is mesh TLS of a client with the certificates to cart-v1.
+func (w *world) meshTLSOf(t *testing.T, certificates ...tls.Certificate) *tls.Config {
+	t.Helper()
+	return &tls.Config{RootCAs: w.roots(t), ServerName: "cart-v1.shop.sa.cluster.local", Certificates: certificates}
+}
+
+// testRepeatedHeaders sends headers that rules compare in several lines, and in one.
+func testRepeatedHeaders(t *testing.T, w *world) {
+	w.apply(t, "gates.yaml", gates)
+	config := w.meshTLSOf(t, w.certificate(t, webIdentity))
+	good := map[string]string{"X-Tenant": `blue|black`, "X-Forwarded-For": "blue", "Cookie": "tenant=blue"}
+	ask := func(version int, path, name string, values ...string) (reply, error) {
+		return w.directly(t, "shop/cart-v1", config.Clone(), version, path, http.Header{name: values})
+	}
+	for version := 1; version <= 2; version++ {
+		for path, one := range map[string][2]string{
+			"/gate/exact": {"X-Tenant", "blue"}, "/gate/regex": {"X-Tenant", "black"}, "/gate/from": {"X-Forwarded-For", "blue"}, "/gate/cookie": {"Cookie", "tenant=blue"}, "/gate/host": {"X-A", "b"},
+		} {
+			w.eventually(t, func() error {
+				r, err := ask(version, path, one[0], one[1])
+				if err != nil || r.Status != http.StatusOK {
+					return fmt.Errorf("with one %s HTTP/%d %s gives %d, %v", one[0], version, path, r.Status, err)
+				}
+				return nil
+			})
+		}
+		for _, tt := range []struct {
+			path, name string
+			values     []string
+		}{
+			{"/gate/exact", "X-Tenant", []string{"red", "blue"}},
+			{"/gate/exact", "X-Tenant", []string{"blue", "red"}},
+			{"/gate/exact", "X-Tenant", []string{"", "blue"}},
+			{"/gate/exact", "X-Tenant", []string{"red,blue"}},
+			{"/gate/exact", "X-Tenant", []string{"blue,red"}},
+			{"/gate/regex", "X-Tenant", []string{"red", "black"}},
+			{"/gate/regex", "X-Tenant", []string{"black", "red"}},
+			{"/gate/regex", "X-Tenant", []string{"red", "blue", "black"}},
+			{"/gate/regex", "X-Tenant", []string{"red, black"}},
+			{"/gate/from", "X-Forwarded-For", []string{"red", "blue"}},
+			{"/gate/from", "X-Forwarded-For", []string{"blue", "red"}},
+			{"/gate/from", "X-Forwarded-For", []string{"red,blue"}},
+			{"/gate/cookie", "Cookie", []string{"tenant=red", "tenant=blue"}},
+			{"/gate/cookie", "Cookie", []string{"tenant=blue", "tenant=red"}},
+			{"/gate/cookie", "Cookie", []string{"tenant=red; tenant=blue"}},
+		} {
+			r, err := ask(version, tt.path, tt.name, tt.values...)
+			if err != nil || r.Status != http.StatusOK {
+				continue
+			}
+			lines := r.answer.Header[tt.name]
+			if len(lines) != 1 || !regexp.MustCompile(`^(?:`+good[tt.name]+`)$`).MatchString(lines[0]) {
+				t.Errorf("by HTTP/%d %s lets %q pass, of which the application gets %q", version, tt.path, tt.values, lines)
+			}
+		}
+		r, err := w.directly(t, "shop/cart-v1", config.Clone(), version, "/gate/exact", http.Header{"X-Tenant": {"blue"}, "X_tenant": {"red"}, "X_other": {"kept"}})
+		if err != nil || r.Status != http.StatusOK {
+			t.Errorf("with another spelling beside it the answer is %d, %v", r.Status, err)
+		}
+		if r.answer.Header["X_tenant"] != nil || r.answer.Header["X_other"] == nil {
+			t.Errorf("by HTTP/%d the application gets %v", version, r.answer.Header)
+		}
+	}
+}
+
+// testIdentityHeaders claims an identity in every way in.
+func testIdentityHeaders(t *testing.T, w *world) {
+	claims := http.Header{}
+	for _, name := range mesh.IdentityHeaders() {
+		for _, separator := range []string{"-", "_"} {
+			claims.Set(strings.ReplaceAll(name, "-", separator), "forged")
+			claims.Set(strings.Replace(name, "-", separator, 1), "forged")
+		}
+	}
+	claims.Set("x-forwarded-client_cert", "forged")
+	check := func(way string, config *tls.Config) {
+		t.Helper()
+		for version := 1; version <= 2; version++ {
+			if way != "mesh TLS" && version == 2 && config != nil {
+				// What a client from outside can speak says nothing about the application.
+				continue
+			}
+			var got reply
+			w.eventually(t, func() (err error) {
+				if got, err = w.directly(t, "shop/cart-v1", config.Clone(), version, "/cart", claims.Clone()); err != nil || got.Status != http.StatusOK {
+					return fmt.Errorf("by %s and HTTP/%d the answer is %d, %v", way, version, got.Status, err)
+				}
+				return nil
+			})
+			for name, values := range got.answer.Header {
+				if strings.Contains(strings.Join(values, ","), "forged") {
+					t.Errorf("by %s and HTTP/%d the application gets %s: %s", way, version, name, values)
+				}
+			}
+		}
+	}
+	check("mesh TLS", w.meshTLSOf(t, w.certificate(t, webIdentity)))
+	outsider := w.pod(t, "plain/outsider").Addresses()[0].String()
+	if declares(w.Server, []mesh.Feature{mesh.FeatureIngress}) {
+		t.Run("ingress in plaintext", func(t *testing.T) {
+			w.apply(t, "ingress.yaml", ingress("cart-v1", "http", "", "{kind: IPRange, name: "+outsider+"/32}"))
+			check("ingress in plaintext", nil)
+		})
+	}
+	if declares(w.Server, []mesh.Feature{mesh.FeatureIngressTLS}) {
+		t.Run("ingress by TLS", func(t *testing.T) {
+			w.apply(t, "ingress.yaml", ingress("cart-v1", "https", "    tls: {skipClientCertValidation: true, sniHosts: [in.example.com]}\n", "{kind: IPRange, name: "+outsider+"/32}"))
+			check("ingress by TLS", ingressTLS())
+		})
+	}
+	if declares(w.Server, []mesh.Feature{mesh.FeaturePermissiveTLS}) {
+		t.Run("permissive", func(t *testing.T) {
+			w.configure(t, "inboundTLSMode: Permissive", "")
+			if err := w.Apply(t.Context(), "mesh.yaml", strings.Replace(meshConfig("inboundTLSMode: Permissive", ""), "PolicyMode: false", "PolicyMode: true", 1)); err != nil {
+				t.Fatal(err)
+			}
+			check("plaintext while moving in", nil)
+		})
+		// The rows after this one have rules again.
+		w.eventually(t, func() error {
+			for range 5 {
+				if r, err := w.directly(t, "shop/cart-v1", w.meshTLSOf(t, w.certificate(t, thiefIdentity)), 1, "/cart", nil); err != nil || r.Status != http.StatusForbidden {
+					return fmt.Errorf("after it the thief gets %d, %v, want 403", r.Status, err)
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// testCallerNames shows certificates of the mesh's own root that name several.
+func testCallerNames(t *testing.T, w *world) {
+	thief := thiefIdentity
+	ask := func(cn string, dns []string, uris ...string) (reply, error) {
+		return w.directly(t, "shop/cart-v1", w.meshTLSOf(t, w.named(t, cn, dns, uris...)), 1, "/cart", nil)
+	}
+	web := webIdentity
+	w.eventually(t, func() error {
+		r, err := ask(web.CommonName(), []string{web.DNSName()}, web.String())
+		if err != nil || r.Status != http.StatusOK {
+			return fmt.Errorf("with its own names web gets %d, %v", r.Status, err)
+		}
+		return nil
+	})
+	for name, call := range map[string]func() (reply, error){
+		"web's common name":         func() (reply, error) { return ask(web.CommonName(), []string{thief.DNSName()}, thief.String()) },
+		"web's DNS name":            func() (reply, error) { return ask(thief.CommonName(), []string{web.DNSName()}, thief.String()) },
+		"web's common and DNS name": func() (reply, error) { return ask(web.CommonName(), []string{web.DNSName()}, thief.String()) },
+		"both SPIFFE IDs": func() (reply, error) {
+			return ask(web.CommonName(), []string{web.DNSName()}, thief.String(), web.String())
+		},
+		"both SPIFFE IDs, web's first": func() (reply, error) {
+			return ask(web.CommonName(), []string{web.DNSName()}, web.String(), thief.String())
+		},
+		"web's names and no SPIFFE ID":   func() (reply, error) { return ask(web.CommonName(), []string{web.DNSName()}) },
+		"web's SPIFFE ID as a DNS name":  func() (reply, error) { return ask(web.CommonName(), []string{web.String()}) },
+		"web's SPIFFE ID as common name": func() (reply, error) { return ask(web.String(), nil) },
+	} {
+		if r, err := call(); err == nil && r.Status != http.StatusForbidden {
+			t.Errorf("a certificate with %s gets %d", name, r.Status)
+		}
+	}
+}
+
+// named returns a certificate of the mesh's root with the names.
+func (w *world) named(t *testing.T, cn string, dns []string, uris ...string) tls.Certificate {
+	t.Helper()
+	root, err := tls.X509KeyPair(w.caFile(t, "osm-ca-bundle/ca.crt"), w.caFile(t, "osm-ca-bundle/ca.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
+		Subject: pkix.Name{CommonName: cn}, DNSNames: dns, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	for _, text := range uris {
+		uri, err := url.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		template.URIs = append(template.URIs, uri)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, root.Leaf, key.Public(), root.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	chain := [][]byte{der}
+	for block, rest := pem.Decode(w.caFile(t, "osm-ca-bundle/ca.crt")); block != nil; block, rest = pem.Decode(rest) {
+		chain = append(chain, block.Bytes)
+	}
+	return tls.Certificate{Certificate: chain, PrivateKey: key}
+}
+
+// testSpellings asks for paths that some applications read as other ones.
+func testSpellings(t *testing.T, w *world) {
+	w.apply(t, "gates.yaml", gates)
+	config := w.meshTLSOf(t, w.certificate(t, webIdentity))
+	ask := func(target string) (reply, error) {
+		return w.directly(t, "shop/cart-v1", config.Clone(), 1, target, nil)
+	}
+	for _, target := range []string{"/public/a", "/public/a%20b;v=1", "/public/%C3%A9?x=%2f;"} {
+		w.eventually(t, func() error {
+			r, err := ask(target)
+			if err != nil || r.Status != http.StatusOK {
+				return fmt.Errorf("%s gives %d, %v", target, r.Status, err)
+			}
+			return nil
+		})
+	}
+	ambiguous := regexp.MustCompile(mesh.AmbiguousPath)
+	for _, path := range []string{
+		"../hidden", "./../hidden", "%2e%2e/hidden", "%2E./hidden", "..%2fhidden", "..%2Fhidden", "..%5chidden", "..\\hidden", "..%255chidden", "%252e%252e%252fhidden",
+		"..;/hidden", ".;/hidden", "..;a=b/hidden", "..%3b/hidden", "..%3B/hidden", "%3bhidden", "a%3fb", "a%23b", "a%25b", "a%00b", "a%0d%0ab", "a%7fb",
+		"%c0%ae%c0%ae/hidden", "%C0%AFhidden", "%e0%80%afhidden", "%f0%80%80%afhidden", "%f8%80%80%80%afhidden", "%zz", "%", "%2", "%u002fhidden", "//hidden", "a//b",
+	} {
+		r, err := ask("/public/" + path)
+		if err != nil || r.Status != http.StatusOK {
+			continue
+		}
+		if got, _, _ := strings.Cut(r.Target, "?"); !strings.HasPrefix(got, "/public/") || ambiguous.MatchString(got) {
+			t.Errorf("/public/%s passes, and the application gets %s", path, got)
+		}
+	}
+	if n := w.apps["shop/cart-v1"].count("/hidden"); n != 0 {
+		t.Errorf("the application was asked %d times for what nobody may ask for", n)
+	}
+}
+
+// testRepeatedRoutes sends headers in several lines by the client's proxy, which chooses
+// where requests go.
+func testRepeatedRoutes(t *testing.T, w *world) {
+	w.apply(t, "testers.yaml", testers)
+	tester := request{url: cart, header: http.Header{"X-Tester": {"yes"}}}
+	w.ask(t, "users/web", tester, isFrom("cart-v2"))
+	for _, values := range [][]string{{"yes", "no"}, {"no", "yes"}, {"yes,no"}, {"no,yes"}, {"", "yes"}} {
+		// Others get to either version.
+		asTester := true
+		var lines []string
+		for range 24 {
+			r, err := w.send(w.pod(t, "users/web"), request{url: cart, header: http.Header{"X-Tester": values}})
+			if err != nil || r.Status != http.StatusOK {
+				t.Fatalf("with %q the answer is %d, %v", values, r.Status, err)
+			}
+			asTester = asTester && r.Pod == "cart-v2"
+			lines = r.answer.Header["X-Tester"]
+		}
+		if asTester && (len(lines) != 1 || lines[0] != "yes") {
+			t.Errorf("with %q the request is sent as a tester's, and the server gets %q", values, lines)
+		}
+	}
+}

@@ -1,0 +1,210 @@
+package behaviour
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/outrigger-mesh/outrigger/internal/lab"
+)
+
+var strangers = []Row{
+	{"Handshakes that stop", "Two thousand connections of a stranger's that begin a TLS handshake and stop disturb neither requests to the pod nor those of its own, cost its proxy less than 256 MiB, and are closed within a minute.", ofEvery, func(t *testing.T, w *world) {
+		hello := clientHello(t, "cart-v1.shop.sa.cluster.local")
+		w.besiege(t, "8080", 2000, func(i int) []byte {
+			switch i % 4 {
+			case 0:
+				return hello[:len(hello)/2]
+			case 1:
+				return nil
+			default:
+				return hello
+			}
+		})
+	}},
+	{"Metrics that nobody reads", "A stranger who opens connections to the proxy's port for metrics, and asks half a question, disturbs no requests, and keeps nobody else from the metrics.", ofEvery, func(t *testing.T, w *world) {
+		w.besiege(t, "15010", 1000, func(int) []byte { return []byte("GET /stats/prometheus HTTP/1.1\r\nHost: a\r\n") })
+	}},
+	{"Probes with half a body", "A stranger who sends the agent requests with half a body keeps the kubelet from no answer, and is hung up on within a minute.", ofEvery, func(t *testing.T, w *world) {
+		w.besiege(t, "15901", 1000, func(int) []byte {
+			return []byte("POST /ready HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\nbeginning")
+		})
+	}},
+}
+
+// Limits of a siege.
+const (
+	siegeMemory = 256 << 20
+	siegeEnds   = time.Minute
+	siegeHands  = 32
+)
+
+// besiege has a pod outside of the mesh open connections to a port of shop/cart-v1, each
+// with its beginning, and keep them. Requests go on beside it. It fails the test if one of
+// them does not succeed, if the proxy takes too much memory, or if the connections last.
+func (w *world) besiege(t *testing.T, port string, connections int, beginning func(i int) []byte) {
+	t.Helper()
+	w.get(t, "users/web", cartV1, isFrom("cart-v1"))
+	target := w.pod(t, "shop/cart-v1")
+	before := w.memory(t, target)
+	in := w.startLoad(w.pod(t, "users/web"), cartV1, 4)
+	out := w.startLoad(target, cartV1, 2)
+	agent := w.startAsking("http://" + net.JoinHostPort(target.Addresses()[0].String(), "15901") + "/ready")
+	metrics := w.startAsking("http://" + net.JoinHostPort(target.Addresses()[0].String(), "15010") + "/stats/prometheus")
+
+	begin := time.Now()
+	ctx, cancel := context.WithDeadline(t.Context(), begin.Add(siegeEnds+limit))
+	defer cancel()
+	s := w.open(ctx, t, net.JoinHostPort(target.Addresses()[0].String(), port), connections, beginning)
+	defer s.end()
+	opened := time.Since(begin)
+	grown := w.memory(t, target) - before
+	in.more(t, 100)
+	out.more(t, 50)
+	open := s.open.Load()
+	s.closed.Wait()
+	t.Logf("%d of %d connections were refused; after %s %d were open and the proxy had %d KiB more; the last was closed after %s",
+		s.refused.Load(), connections, opened.Round(time.Millisecond), open, grown>>10, time.Since(begin).Round(time.Second))
+	for _, l := range []*load{in, out, agent, metrics} {
+		l.end(t)
+	}
+	if grown > siegeMemory {
+		t.Errorf("the proxy has taken %d MiB more, want at most %d", grown>>20, siegeMemory>>20)
+	}
+	if n := s.lasting.Load(); n > 0 {
+		t.Errorf("%d connections were open after %s", n, siegeEnds)
+	}
+}
+
+// siege is connections that do nothing.
+type siege struct {
+	closed                 sync.WaitGroup
+	open, refused, lasting atomic.Int32
+	end                    context.CancelFunc
+}
+
+// open opens the connections, and then watches when the other end closes them.
+func (w *world) open(ctx context.Context, t *testing.T, address string, connections int, beginning func(i int) []byte) *siege {
+	ctx, cancel := context.WithCancel(ctx)
+	s := &siege{end: cancel}
+	from := w.pod(t, "plain/outsider")
+	next := make(chan int)
+	var hands sync.WaitGroup
+	for range siegeHands {
+		hands.Go(func() {
+			for i := range next {
+				conn, err := from.Dial(ctx, "tcp", address)
+				if err != nil {
+					s.refused.Add(1)
+					continue
+				}
+				// It may be closed already.
+				_, _ = conn.Write(beginning(i))
+				s.open.Add(1)
+				s.closed.Go(func() {
+					defer s.open.Add(-1)
+					defer context.AfterFunc(ctx, func() { conn.Close() })()
+					defer conn.Close()
+					_ = conn.SetReadDeadline(time.Now().Add(siegeEnds))
+					if _, err := io.Copy(io.Discard, conn); os.IsTimeout(err) {
+						s.lasting.Add(1)
+					}
+				})
+			}
+		})
+	}
+	for i := range connections {
+		next <- i
+	}
+	close(next)
+	hands.Wait()
+	return s
+}
+
+// startAsking asks for a page from the node, by a new connection each time, as the
+// kubelet and Prometheus do.
+func (w *world) startAsking(url string) *load {
+	l := &load{pods: map[string]int{}, stop: make(chan struct{})}
+	l.done.Go(func() {
+		client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DialContext: w.Lab().Node().Dial, DisableKeepAlives: true}}
+		for {
+			select {
+			case <-l.stop:
+				return
+			case <-time.After(50 * time.Millisecond):
+			}
+			response, err := client.Get(url)
+			if err != nil {
+				l.add(reply{}, err)
+				continue
+			}
+			_, err = io.Copy(io.Discard, response.Body)
+			response.Body.Close()
+			l.add(reply{Status: response.StatusCode, Body: url}, err)
+		}
+	})
+	return l
+}
+
+// memory returns how much memory of their own the proxy's processes and the agent have,
+// in bytes.
+func (w *world) memory(t *testing.T, pod *lab.Pod) int64 {
+	t.Helper()
+	container := pod.Container("outrigger-proxy")
+	pids, err := container.PIDs(w.Server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sum int64
+	for _, pid := range append(slices.Clone(pids), container.PID()) {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil && !os.IsNotExist(err) && err != syscall.ESRCH {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(status)) {
+			if value, ok := strings.CutPrefix(line, "RssAnon:"); ok {
+				kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sum += kib << 10
+			}
+		}
+	}
+	return sum
+}
+
+// clientHello returns what a client of mesh TLS sends first.
+func clientHello(t *testing.T, name string) []byte {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	defer ours.Close()
+	defer theirs.Close()
+	go func() {
+		_ = tls.Client(theirs, &tls.Config{ServerName: name, NextProtos: []string{"h2", "http/1.1"}}).HandshakeContext(t.Context())
+	}()
+	r := bufio.NewReader(ours)
+	head, err := r.Peek(5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := make([]byte, 5+int(binary.BigEndian.Uint16(head[3:])))
+	if _, err := io.ReadFull(r, record); err != nil {
+		t.Fatal(err)
+	}
+	return record
+}

@@ -1,0 +1,71 @@
+package limit
+
+import "testing"
+
+// TestShare has one key take all, and others come.
+func TestShare(t *testing.T) {
+	s := NewShare[string](6, 4)
+	var yielded []string
+	take := func(key, name string, n int) *Place[string] {
+		t.Helper()
+		p, ok := s.Take(key, n, func() { yielded = append(yielded, name) })
+		if !ok {
+			t.Fatalf("%s gets nothing for %s", key, name)
+		}
+		return p
+	}
+	none := func(key string, n int) {
+		t.Helper()
+		if _, ok := s.Take(key, n, func() {}); ok {
+			t.Fatalf("%s gets another %d", key, n)
+		}
+	}
+	yields := func(want ...string) {
+		t.Helper()
+		if len(yielded) != len(want) {
+			t.Fatalf("%q have yielded, want %q", yielded, want)
+		}
+		for i := range want {
+			if yielded[i] != want[i] {
+				t.Fatalf("%q have yielded, want %q", yielded, want)
+			}
+		}
+	}
+	first := take("greedy", "greedy 1", 1)
+	take("greedy", "greedy 2", 1)
+	take("greedy", "greedy 3", 1)
+	last := take("greedy", "greedy 4", 1)
+	none("greedy", 1)
+	take("other", "other 1", 2)
+	yields()
+
+	// All is taken. What came last is taken from who has most.
+	a := take("a", "a 1", 1)
+	yields("greedy 4")
+	if last.Give(); s.Taken() != 6 {
+		t.Errorf("%d are taken after a place was given back that was gone, want 6", s.Taken())
+	}
+	if last.More(1) {
+		t.Error("a place that is gone gets more")
+	}
+	// Nobody takes from those who have less than he would.
+	none("a", 3)
+	// Who has as much as others takes turns with them.
+	b := take("b", "b 1", 1)
+	yields("greedy 4", "greedy 3")
+	if !b.More(1) {
+		t.Error("b may not have as much as the others")
+	}
+	yields("greedy 4", "greedy 3", "greedy 2")
+	if !first.More(1) || first.More(2) {
+		t.Error("greedy may have as much as the others, and no more")
+	}
+	yields("greedy 4", "greedy 3", "greedy 2", "other 1")
+	for _, p := range []*Place[string]{first, a, b} {
+		p.Give()
+		p.Give()
+	}
+	if s.Taken() != 0 || len(s.by) != 0 {
+		t.Errorf("afterwards %d are taken, by %d", s.Taken(), len(s.by))
+	}
+}
