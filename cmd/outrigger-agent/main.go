@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 
 	"github.com/outrigger-mesh/outrigger/internal/agent"
@@ -12,6 +13,6 @@ import (
 
 func main() {
 	os.Exit(agent.Main(os.Args[1:], func(redirection agentspec.Redirection) error {
-		return capture.Apply(redirection, capture.Options{})
+		return capture.Apply(redirection, capture.Options{Warn: func(err error) { fmt.Fprintln(os.Stderr, "warning:", err) }})
 	}))
 }

@@ -61,6 +61,29 @@ func bundleOf(authorities ...*authority) []byte {
 	return b
 }
 
+// intermediate returns a CA that the authority has signed and that ends soon.
+func (a *authority) intermediate(t testing.TB, life time.Duration) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "intermediate"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(life),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &authority{key, cert}
+}
+
 func certPEM(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
@@ -102,11 +125,15 @@ type signingService struct {
 	// repository is the root of the repository.
 	repository []byte
 	life       time.Duration
+	// above are the certificates that follow in the chain, as PEM.
+	above []byte
 	// refuse, if set, is the answer; change changes what is signed.
 	refuse error
 	change func(*x509.Certificate)
 	tokens []string
 	server *grpc.Server
+	// reports are what was said of the proxy.
+	reports []*identityv1.ReportRequest
 }
 
 const controllerHost = "outrigger-controller.osm-system.svc"
@@ -154,6 +181,23 @@ func (s *signingService) asked() []string {
 	return append([]string(nil), s.tokens...)
 }
 
+func (s *signingService) Report(_ context.Context, r *identityv1.ReportRequest) (*identityv1.ReportResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reports = append(s.reports, r)
+	return &identityv1.ReportResponse{}, nil
+}
+
+// lastReport returns the latest report and how many there were.
+func (s *signingService) lastReport() (*identityv1.ReportRequest, int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.reports) == 0 {
+		return nil, 0
+	}
+	return s.reports[len(s.reports)-1], len(s.reports)
+}
+
 func (s *signingService) Sign(ctx context.Context, r *identityv1.SignRequest) (*identityv1.SignResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,5 +225,5 @@ func (s *signingService) Sign(ctx context.Context, r *identityv1.SignRequest) (*
 	if err != nil {
 		return nil, status.Error(codes.Internal, err.Error())
 	}
-	return &identityv1.SignResponse{Chain: certPEM(der), Bundle: s.bundle, RepositoryRoot: s.repository}, nil
+	return &identityv1.SignResponse{Chain: append(certPEM(der), s.above...), Bundle: s.bundle, RepositoryRoot: s.repository}, nil
 }

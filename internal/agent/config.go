@@ -127,6 +127,9 @@ func expandSpec(spec *agentspec.Spec, env func(string) (string, bool)) error {
 	for i := range spec.Command {
 		in("command", &spec.Command[i])
 	}
+	for i := range spec.Env {
+		in("env "+spec.Env[i].Name, &spec.Env[i].Value)
+	}
 	for i := range spec.Files {
 		in("content of file "+spec.Files[i].Path, &spec.Files[i].Content)
 	}
@@ -188,10 +191,15 @@ func (c *config) check() error {
 		wrong("command is empty")
 	}
 	wrongCommand("command", s.Command)
+	for _, v := range s.Env {
+		if v.Name == "" || strings.ContainsAny(v.Name, "=\x00") || strings.ContainsRune(v.Value, 0) {
+			wrong("env %q cannot be an environment variable", v.Name)
+		}
+	}
 	written := make(map[string]bool)
 	for _, f := range s.Files {
 		switch {
-		case !path.IsAbs(f.Path) || path.Clean(f.Path) != f.Path || f.Path == "/" || strings.ContainsRune(f.Path, 0):
+		case !isPath(f.Path):
 			wrong("file %q: the path must be absolute and without . and ..", f.Path)
 		case isWithin(f.Path, agentspec.IdentityDir):
 			wrong("file %q: only the agent's own identity files are in that folder", f.Path)
@@ -200,12 +208,24 @@ func (c *config) check() error {
 		}
 		written[f.Path] = true
 	}
+	if secrets := s.Secrets; secrets != nil {
+		switch {
+		case !isPath(secrets.Socket):
+			wrong("secrets.socket %q must be absolute and without . and ..", secrets.Socket)
+		case len(secrets.Socket) > maxSocketPath:
+			wrong("secrets.socket %q is longer than %d bytes, which is all that a socket's path may have", secrets.Socket, maxSocketPath)
+		case written[secrets.Socket]:
+			wrong("secrets.socket %q is one of the files, too", secrets.Socket)
+		case s.Mirror != nil && isWithin(secrets.Socket, s.Mirror.Dir):
+			wrong("secrets.socket %q: only what comes from the repository is in mirror.dir", secrets.Socket)
+		}
+	}
 	if m := s.Mirror; m != nil {
 		if u, err := url.Parse(m.URL); err != nil || u.Scheme != "https" || u.Host == "" {
 			wrong("mirror.url %q is not an https URL", m.URL)
 		}
 		switch {
-		case !path.IsAbs(m.Dir) || path.Clean(m.Dir) != m.Dir || m.Dir == "/" || strings.ContainsRune(m.Dir, 0):
+		case !isPath(m.Dir):
 			wrong("mirror.dir %q must be absolute and without . and ..", m.Dir)
 		case isWithin(agentspec.IdentityDir, m.Dir) || isWithin(m.Dir, agentspec.IdentityDir):
 			wrong("mirror.dir %q: only the agent's own identity files are in %s", m.Dir, agentspec.IdentityDir)
@@ -230,6 +250,9 @@ func (c *config) check() error {
 			wrong("reload needs a signal or a command, and not both")
 		case r.Signal != "" && signalNumber(r.Signal) == 0:
 			wrong("reload.signal %q is not the name of a signal, such as HUP", r.Signal)
+		}
+		if r.Workers && r.Signal == "" {
+			wrong("reload.workers needs a signal")
 		}
 		wrongCommand("reload.command", r.Command)
 	}
@@ -279,6 +302,11 @@ func (c *config) checkProbe(p agentspec.Probe) error {
 		return fmt.Errorf("the kind %q is not HTTP, TCP or GRPC", p.Kind)
 	}
 	return nil
+}
+
+// isPath reports whether a path says by itself where something is.
+func isPath(name string) bool {
+	return path.IsAbs(name) && path.Clean(name) == name && name != "/" && !strings.ContainsRune(name, 0)
 }
 
 // isWithin reports whether a path is a folder, or in it.

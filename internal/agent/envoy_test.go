@@ -3,10 +3,14 @@ package agent
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -54,8 +58,8 @@ static_resources:
           require_client_certificate: true
           common_tls_context:
             tls_params: {tls_minimum_protocol_version: TLSv1_3}
-            tls_certificate_sds_secret_configs: [{name: identity, sds_config: {path_config_source: {path: ${DIR}/identity.sds.yaml}}}]
-            validation_context_sds_secret_config: {name: bundle, sds_config: {path_config_source: {path: ${DIR}/bundle.sds.yaml}}}
+            tls_certificate_sds_secret_configs: [{name: identity, sds_config: &agent {api_config_source: {api_type: GRPC, transport_api_version: V3, grpc_services: [{envoy_grpc: {cluster_name: agent}}]}, resource_api_version: V3}}]
+            validation_context_sds_secret_config: {name: bundle, sds_config: *agent}
       filters:
       - name: hcm
         typed_config:
@@ -63,6 +67,13 @@ static_resources:
           stat_prefix: in
           http_filters: [{name: router, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}]
           route_config: {virtual_hosts: [{name: all, domains: ["*"], routes: [{match: {prefix: /}, direct_response: {status: 200}}]}]}
+  clusters:
+  - name: agent
+    load_assignment: {cluster_name: agent, endpoints: [{lb_endpoints: [{endpoint: {address: {pipe: {path: "${SOCKET}"}}}}]}]}
+    typed_extension_protocol_options:
+      envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+        "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+        explicit_http_config: {http2_protocol_options: {}}
 `
 
 // TestEnvoy runs a real Envoy. It must show the certificate of the moment, and verify by
@@ -71,27 +82,11 @@ func TestEnvoy(t *testing.T) {
 	t.Parallel()
 	envoy := findEnvoy(t)
 	p := newPod(t)
-	p.env["DIR"] = p.path("run")
+	p.env["SOCKET"] = p.path("identity/sds.sock")
 	p.spec = agentspec.Spec{
-		Command: []string{envoy, "--config-path", p.path("run/envoy.yaml"), "--disable-hot-restart", "--log-level", "warning", "--concurrency", "1"},
-		Files: []agentspec.File{
-			{Path: p.path("run/envoy.yaml"), Content: envoyConfig},
-			{Path: p.path("run/identity.sds.yaml"), Content: `resources:
-- "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret
-  name: identity
-  tls_certificate:
-    certificate_chain: {filename: ` + p.path("identity/chain.pem") + `}
-    private_key: {filename: ` + p.path("identity/key.pem") + `}
-    watched_directory: {path: ` + p.path("identity") + `}
-`},
-			{Path: p.path("run/bundle.sds.yaml"), Content: `resources:
-- "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret
-  name: bundle
-  validation_context:
-    trusted_ca: {filename: ` + p.path("identity/bundle.pem") + `}
-    watched_directory: {path: ` + p.path("identity") + `}
-`},
-		},
+		Command:  []string{envoy, "--config-path", p.path("run/envoy.yaml"), "--disable-hot-restart", "--log-level", "warning", "--concurrency", "1"},
+		Files:    []agentspec.File{{Path: p.path("run/envoy.yaml"), Content: envoyConfig}},
+		Secrets:  &agentspec.Secrets{Socket: p.path("identity/sds.sock")},
 		ReadyURL: "http://${POD_IP}:15000/ready",
 		Drain:    &agentspec.Drain{URL: "http://${POD_IP}:15000/drain_listeners?graceful", Seconds: 1},
 	}
@@ -125,6 +120,7 @@ func TestEnvoy(t *testing.T) {
 	if _, err := shown(next); err == nil {
 		t.Error("a client of a root that is not trusted is answered")
 	}
+	p.service.set(func() { p.service.bundle = bundleOf(p.ca, next) })
 	p.write("ca.crt", string(bundleOf(p.ca, next)))
 	p.until("trusting the next root", func() bool { _, err := shown(next); return err == nil })
 
@@ -140,8 +136,54 @@ func TestEnvoy(t *testing.T) {
 	if got := p.metric("outrigger_agent_proxy_restarts_total"); got != "0" {
 		t.Errorf("Envoy was started %s times more", got)
 	}
+	// It gets its secrets again when it starts again.
+	_, page := p.ask("GET", "/metrics")
+	if strings.Contains(page, "PRIVATE KEY") {
+		t.Error("the metrics show the key")
+	}
+	if err := unix.Kill(p.childPID(), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	p.until("started again", func() bool { return p.metric("outrigger_agent_proxy_restarts_total") == "1" })
+	p.until("showing a certificate after a restart", func() bool {
+		cert, err := shown(next)
+		return err == nil && cert.CheckSignatureFrom(next.cert) == nil
+	})
+	if n := inotifyInstances(t, p.childPID()); n > 0 {
+		t.Errorf("Envoy has %d inotify instances", n)
+	}
 	p.signal(unix.SIGTERM)
 	if code := p.exit(); code != 0 {
 		t.Errorf("the agent ended with %d", code)
 	}
+}
+
+// childPID returns the process that the agent has started last, by its log.
+func (p *pod) childPID() int {
+	p.t.Helper()
+	starts := regexp.MustCompile(`"msg":"proxy started","pid":(\d+)`).FindAllStringSubmatch(p.log.String(), -1)
+	if len(starts) == 0 {
+		p.t.Fatal("no proxy was started")
+	}
+	pid, err := strconv.Atoi(starts[len(starts)-1][1])
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return pid
+}
+
+// inotifyInstances returns how many a process has open.
+func inotifyInstances(t *testing.T, pid int) int {
+	t.Helper()
+	open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	if err != nil || len(open) == 0 {
+		t.Fatalf("process %d: %v", pid, err)
+	}
+	n := 0
+	for _, fd := range open {
+		if to, err := os.Readlink(fd); err == nil && to == "anon_inode:inotify" {
+			n++
+		}
+	}
+	return n
 }

@@ -38,11 +38,10 @@ func TestHAProxy(t *testing.T) {
 	t.Parallel()
 	p := newPod(t)
 	r := mirrored(p)
-	p.spec.Command = []string{program, "-W", "-db", "-p", p.path("master"), "-f", p.path("files/haproxy.cfg")}
+	p.spec.Command = []string{program, "-W", "-db", "-f", p.path("files/haproxy.cfg")}
 	p.spec.Mirror.Live = ""
 	p.spec.Mirror.Check = []string{program, "-c", "-f", "${MIRROR}/haproxy.cfg"}
-	// HAProxy 2.6 forgets a signal that comes while it reloads.
-	p.spec.Reload = &agentspec.Reload{Command: []string{"sh", "-c", "for i in 1 2 3; do kill -USR2 $(cat " + p.path("master") + "); sleep 0.3; done"}}
+	p.spec.Reload = &agentspec.Reload{Signal: "USR2", Workers: true}
 	p.serve()
 	config := func(text string) string {
 		return strings.NewReplacer("IP", p.ip, "IDENTITY", p.path("identity"), "TEXT", text).Replace(haproxyConfig)
@@ -84,6 +83,7 @@ func TestHAProxy(t *testing.T) {
 	if text := answer(other); text == "second" {
 		t.Error("a client that nobody knows is answered")
 	}
+	p.service.set(func() { p.service.bundle = bundleOf(p.ca, other) })
 	p.write("ca.crt", string(bundleOf(p.ca, other)))
 	p.until("trusting another root", func() bool { return answer(other) == "second" })
 	if n := p.number("outrigger_agent_proxy_restarts_total"); n != 0 {

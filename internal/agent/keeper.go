@@ -19,8 +19,8 @@ import (
 	identityv1 "github.com/outrigger-mesh/outrigger/apis/identity/v1"
 )
 
-// keeper keeps the identity files: it gets a certificate, renews it, and follows the
-// trust bundle. But for the fields that say so, everything belongs to the goroutine of
+// keeper keeps the identity files: it gets a certificate and the trust bundle, and renews
+// both. But for the fields that say so, everything belongs to the goroutine of
 // run.
 type keeper struct {
 	subject    subject
@@ -41,9 +41,8 @@ type keeper struct {
 
 	trust   trust
 	mounted []byte
+	hint    hint
 	held    *held
-	// unsaved says that the trust is not yet in the files as it is.
-	unsaved bool
 	// next is when a certificate is asked for, and asking says that it was, and that no
 	// answer has come yet.
 	next     time.Time
@@ -63,7 +62,9 @@ type signed struct {
 	key    *ecdsa.PrivateKey
 	text   keyPEM
 	answer *identityv1.SignResponse
-	err    error
+	// by is which of the contacts has verified the service.
+	by  int
+	err error
 }
 
 // held is the identity that is in the files.
@@ -108,13 +109,7 @@ func (k *keeper) run(ctx context.Context) {
 		case <-time.After(wait):
 		}
 		if k.readMounted() {
-			k.unsaved = k.held != nil
-			if k.failures > 0 {
-				k.next = now()
-			}
-		}
-		if k.unsaved {
-			k.followTrust()
+			k.heed()
 		}
 	}
 }
@@ -128,7 +123,7 @@ func (k *keeper) hasten() {
 	}
 }
 
-// readMounted reads the mounted trust bundle and reports whether the trust changed. A
+// readMounted reads the mounted trust bundle and reports whether its roots changed. A
 // file that is gone, or that cannot be read, changes nothing: the last good roots stay.
 func (k *keeper) readMounted() bool {
 	text, err := os.ReadFile(k.bundleFile)
@@ -147,33 +142,63 @@ func (k *keeper) readMounted() bool {
 		k.log.Error("the mounted trust bundle is not good; the last good one stays", "file", k.bundleFile, "error", err)
 		return false
 	}
-	before := k.trust.bundle()
-	k.trust.mount(roots)
-	return !bytes.Equal(before, k.trust.bundle())
+	k.trust.mounted = roots
+	return true
 }
 
-// followTrust puts a changed trust bundle into the files, and has the certificate
-// renewed if the roots that are left do not verify it.
-func (k *keeper) followTrust() {
-	m := k.held.material
-	m.bundle = k.trust.bundle()
-	if err := k.store.write(m); err != nil {
-		k.tell(noStore, err)
+// heed has the signing service asked soon because the mounted file has changed: at once
+// if the pod has no certificate yet.
+func (k *keeper) heed() {
+	switch {
+	case k.held == nil && k.failures > 0:
+		k.next = now()
+	case k.held != nil && k.trust.differ():
+		k.hint.pause = 0
+		k.soon()
+	}
+}
+
+// soon brings the next request forward as the hint wants it.
+func (k *keeper) soon() {
+	due := k.hint.last.Add(max(k.hint.pause, k.pace.hint))
+	if due.Before(now()) {
+		due = now()
+	}
+	k.hint.given = true
+	if due = due.Add(jitter(k.pace.reuse)); due.Before(k.next) {
+		k.log.Info("the certificate is renewed before its time", "reason", "the mounted trust bundle is not that of the latest answer")
+		k.next = due
+	}
+}
+
+// hint is what comes of a mounted file that has changed. Whoever changes it again and
+// again has no more asked for than is bearable.
+type hint struct {
+	// given says that the next request is because of the file, and last is when that was
+	// so before.
+	given bool
+	last  time.Time
+	// pause is how long to wait after last if the file still differs.
+	pause time.Duration
+}
+
+// followHint asks again, ever later, as long as the file that was the reason of a request
+// has other roots than the answer: it may be that of a controller that is late.
+func (k *keeper) followHint() {
+	if !k.hint.given {
 		return
 	}
-	k.unsaved = false
-	k.held.material = m
-	k.log.Info("the trust bundle has changed")
-	if err := verify(k.held.certs, k.trust.pool()); err != nil {
-		k.log.Info("the certificate is renewed before its time", "reason", err.Error())
-		k.next = now()
+	k.hint.given, k.hint.last = false, now()
+	if k.trust.differ() {
+		k.hint.pause = min(max(2*k.hint.pause, k.pace.hint), k.pace.hintMost)
+		k.soon()
 	}
-	k.changed()
 }
 
 // reuse takes over the identity that an agent before this one has left in the folder,
 // so that the proxy of a container that was restarted has not to wait for the
-// controller. It is renewed soon all the same, since the roots may have changed.
+// controller. It is renewed soon all the same, since the roots may have changed. The
+// roots of the latest answer count even if the rest is not good any more.
 func (k *keeper) reuse() {
 	m, err := k.store.read()
 	if err != nil {
@@ -182,15 +207,17 @@ func (k *keeper) reuse() {
 		}
 		return
 	}
-	certs, roots, err := k.inspect(m)
+	roots, err := parseRoots(m.bundle)
+	if err != nil {
+		k.log.Info("the identity files are not good any more; they are replaced", "reason", "the trust bundle: "+err.Error())
+		return
+	}
+	k.trust.answered = roots
+	certs, err := k.inspect(m)
 	if err != nil {
 		k.log.Info("the identity files are not good any more; they are replaced", "reason", err.Error())
 		return
 	}
-	if len(k.trust.mounted) == 0 {
-		k.trust.answer(roots)
-	}
-	m.bundle = k.trust.bundle()
 	if err := k.store.write(m); err != nil {
 		k.log.Warn("the identity files cannot be used", "error", err)
 		return
@@ -200,47 +227,39 @@ func (k *keeper) reuse() {
 	k.hold(m, certs)
 }
 
-// inspect returns the certificates and roots of identity files if they are good now.
-func (k *keeper) inspect(m material) ([]*x509.Certificate, []root, error) {
-	roots, err := parseRoots(m.bundle)
-	if err != nil {
-		return nil, nil, fmt.Errorf("the trust bundle: %w", err)
-	}
+// inspect returns the certificates of identity files if they are good now.
+func (k *keeper) inspect(m material) ([]*x509.Certificate, error) {
 	certs, err := parseCertificates(m.chain)
 	if err != nil {
-		return nil, nil, fmt.Errorf("the certificate: %w", err)
+		return nil, fmt.Errorf("the certificate: %w", err)
 	}
 	if _, err := tls.X509KeyPair(m.chain, m.key); err != nil {
-		return nil, nil, errors.New("the key does not fit the certificate")
+		return nil, errors.New("the key does not fit the certificate")
 	}
 	if _, err := k.subject.leafOf(certs, certs[0].PublicKey); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	trust := k.trust
-	if len(trust.mounted) == 0 {
-		trust = trust.with(roots)
-	}
-	return certs, roots, verify(certs, trust.pool())
+	return certs, verify(certs, poolOf(k.trust.answered))
 }
 
-// ask has the signing service asked by a goroutine of its own, since the trust bundle
+// ask has the signing service asked by a goroutine of its own, since the mounted file
 // must be followed meanwhile.
 func (k *keeper) ask(ctx context.Context) {
-	if k.trust.empty() {
+	contacts := k.trust.contacts()
+	if len(contacts) == 0 {
 		k.fail(&failure{noBundle, fmt.Errorf("there is no trust bundle in %s yet; the controller keeps it in ConfigMap outrigger-ca of each monitored namespace", k.bundleFile)})
 		return
 	}
 	k.asking = true
-	roots := k.trust.pool()
 	go func() {
 		ctx, cancel := context.WithTimeout(ctx, k.pace.sign)
 		defer cancel()
-		k.answers <- k.request(ctx, roots)
+		k.answers <- k.request(ctx, contacts)
 	}()
 }
 
 // request asks for a certificate of a new key.
-func (k *keeper) request(ctx context.Context, roots *x509.CertPool) signed {
+func (k *keeper) request(ctx context.Context, contacts []*x509.CertPool) signed {
 	key, text, err := newKey()
 	if err != nil {
 		return signed{err: &failure{internal, err}}
@@ -249,8 +268,8 @@ func (k *keeper) request(ctx context.Context, roots *x509.CertPool) signed {
 	if err != nil {
 		return signed{err: &failure{internal, err}}
 	}
-	answer, err := k.signer.sign(ctx, request, roots)
-	return signed{key, text, answer, err}
+	answer, by, err := k.signer.sign(ctx, request, contacts)
+	return signed{key, text, answer, by, err}
 }
 
 // take puts an answer into the files and says when the next certificate is due.
@@ -269,11 +288,12 @@ func (k *keeper) take(s signed) {
 	k.metrics.renewals.Add(1)
 	k.log.Info("certificate issued", "identity", k.subject.identity.String(), "until", endOf(certs))
 	k.hold(m, certs)
+	k.followHint()
 	// TLS and gRPC leave garbage for which there is no use until hours later.
 	debug.FreeOSMemory()
 }
 
-// use checks an answer, by the trust as it is now, and puts it into the files.
+// use checks an answer, by its own roots, and puts it into the files.
 func (k *keeper) use(s signed) (material, []*x509.Certificate, error) {
 	fail := func(reason string, err error) (material, []*x509.Certificate, error) {
 		return material{}, nil, &failure{reason, err}
@@ -292,10 +312,10 @@ func (k *keeper) use(s signed) (material, []*x509.Certificate, error) {
 	if _, err := k.subject.leafOf(certs, s.key.Public()); err != nil {
 		return fail(badAnswer, err)
 	}
-	trust := k.trust.with(roots)
-	if err := verify(certs, trust.pool()); err != nil {
+	if err := verify(certs, poolOf(roots)); err != nil {
 		return fail(badAnswer, err)
 	}
+	trust := trust{answered: roots, mounted: k.trust.mounted}
 	m := material{key: s.text, chain: s.answer.GetChain(), bundle: trust.bundle(), repository: s.answer.GetRepositoryRoot()}
 	if len(m.repository) > 0 {
 		if _, err := parseRoots(m.repository); err != nil {
@@ -308,6 +328,12 @@ func (k *keeper) use(s signed) (material, []*x509.Certificate, error) {
 	if err := k.store.write(m); err != nil {
 		return fail(noStore, err)
 	}
+	if s.by > 0 {
+		k.log.Warn("the signing service was verified by the mounted trust bundle, and not by what it had answered before; its answer counts now")
+	}
+	if k.held != nil && !bytes.Equal(k.held.bundle, m.bundle) {
+		k.log.Info("the trust bundle has changed")
+	}
 	k.trust = trust
 	return m, certs, nil
 }
@@ -315,7 +341,6 @@ func (k *keeper) use(s signed) (material, []*x509.Certificate, error) {
 // hold notes what is in the files.
 func (k *keeper) hold(m material, certs []*x509.Certificate) {
 	first := k.held == nil
-	k.unsaved = false
 	k.held = &held{m, certs}
 	k.end.Store(endOf(certs).Unix())
 	if first {

@@ -168,6 +168,25 @@ func TestRenewalIsAtTwoThirds(t *testing.T) {
 	}
 }
 
+// TestIntermediateEndsFirst: a certificate of an hour is worth nothing once the
+// intermediate that has signed it ends.
+func TestIntermediateEndsFirst(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	brief := p.ca.intermediate(t, 4*time.Second)
+	p.service.signer, p.service.above = brief, certPEM(brief.cert.Raw)
+	p.serve()
+	p.start()
+	p.untilReady()
+	if got, want := p.metric("outrigger_agent_certificate_expiry_timestamp_seconds"), strconv.FormatInt(brief.cert.NotAfter.Unix(), 10); got != want {
+		t.Errorf("the certificate is said to end at %s, want %s", got, want)
+	}
+	p.until("renewed", func() bool { return len(p.service.asked()) > 1 })
+	if !time.Now().Before(brief.cert.NotAfter) {
+		t.Error("the certificate was renewed after the intermediate's end")
+	}
+}
+
 func TestRenewalsPart(t *testing.T) {
 	least, most := 24*time.Hour, time.Duration(0)
 	for range 1000 {

@@ -26,6 +26,8 @@ const (
 	asApp   = "as-app"
 	// asClient asks for a URL and prints the status.
 	asClient = "as-client"
+	// asStranger connects to a socket and prints what it reads.
+	asStranger = "as-stranger"
 )
 
 func TestMain(m *testing.M) {
@@ -43,6 +45,9 @@ func TestMain(m *testing.M) {
 				os.Exit(1)
 			}
 			fmt.Print(response.StatusCode)
+			os.Exit(0)
+		case asStranger:
+			fmt.Print(strangerMain(os.Args[2]))
 			os.Exit(0)
 		case asApp:
 			time.Sleep(time.Hour)
@@ -66,10 +71,16 @@ var hurriedPace = pace{
 	admin:        time.Second,
 	reload:       2 * time.Second,
 	reloadAgain:  20 * time.Millisecond,
+	worker:       500 * time.Millisecond,
+	workers:      3,
+	report:       20 * time.Millisecond,
+	repeat:       200 * time.Millisecond,
 	kill:         500 * time.Millisecond,
 	watch:        20 * time.Millisecond,
 	settle:       2 * time.Second,
 	hasten:       200 * time.Millisecond,
+	hint:         200 * time.Millisecond,
+	hintMost:     400 * time.Millisecond,
 	wait:         10 * time.Second,
 	followFirst:  20 * time.Millisecond,
 	followMost:   200 * time.Millisecond,

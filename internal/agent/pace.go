@@ -24,6 +24,13 @@ type pace struct {
 	// reload bounds a reload command. One that failed is tried again after reloadAgain,
 	// then after pauses that double up to restartMost.
 	reload, reloadAgain time.Duration
+	// worker is how long a process may take to start another worker before it is told
+	// again, and workers how often it is told.
+	worker  time.Duration
+	workers int
+	// report is the least time between two reports about the proxy, and after which one
+	// that failed is repeated; repeat is after what time one that holds on is.
+	report, repeat time.Duration
 	// kill is how long a proxy that was told to stop may take.
 	kill time.Duration
 	// watch is how often processes are looked for.
@@ -33,6 +40,9 @@ type pace struct {
 	// hasten is how long after a certificate that was asked for before its time another
 	// may be.
 	hasten time.Duration
+	// hint is how long after the mounted trust bundle was heeded it may be again. Pauses
+	// double up to hintMost while it stays another one than the signing service answers.
+	hint, hintMost time.Duration
 	// wait is how long the repository is asked to wait for a change.
 	wait time.Duration
 	// followFirst is the pause after a first failure to ask the repository. Pauses
@@ -65,10 +75,16 @@ var usualPace = pace{
 	admin:        time.Second,
 	reload:       30 * time.Second,
 	reloadAgain:  time.Second,
+	worker:       time.Second,
+	workers:      8,
+	report:       5 * time.Second,
+	repeat:       time.Minute,
 	kill:         5 * time.Second,
 	watch:        200 * time.Millisecond,
 	settle:       2 * time.Second,
 	hasten:       5 * time.Minute,
+	hint:         30 * time.Second,
+	hintMost:     time.Hour,
 	wait:         time.Minute,
 	followFirst:  200 * time.Millisecond,
 	followMost:   5 * time.Second,

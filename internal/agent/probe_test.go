@@ -259,11 +259,27 @@ func TestProbesAreLimited(t *testing.T) {
 	for _, from := range []string{"192.0.2.1", "[2001:db8::1]", "192.0.2.2", "192.0.2.3"} {
 		fill(from)
 	}
-	if code := ask("192.0.2.4"); code != 503 || arrive != maxProbes {
+	if arrive != maxProbes {
+		t.Fatalf("%d probes are being asked, want %d", arrive, maxProbes)
+	}
+	// Who has asked for less gets in, and one of the others' makes room.
+	kubelet := make(chan int, 1)
+	go func() { kubelet <- ask("192.0.2.4") }()
+	select {
+	case <-arrived:
+	case code := <-kubelet:
 		t.Errorf("beside %d probes another one is answered with %d", arrive, code)
+	case <-time.After(deadline):
+		t.Fatal("the kubelet's probe does not arrive")
+	}
+	if code := <-answers; code != 503 {
+		t.Errorf("the probe that makes room is answered with %d", code)
 	}
 	close(release)
-	for range maxProbes {
+	if code := <-kubelet; code != 200 {
+		t.Errorf("the kubelet's probe is answered with %d", code)
+	}
+	for range maxProbes - 1 {
 		if code := <-answers; code != 200 {
 			t.Errorf("a probe is answered with %d", code)
 		}
@@ -273,7 +289,7 @@ func TestProbesAreLimited(t *testing.T) {
 	}
 	for i := range maxProbes {
 		from := netip.AddrFrom4([4]byte{192, 0, 2, byte(i / maxProbesEach)})
-		if _, ok := s.slots.Take(from); !ok {
+		if _, ok := s.slots.Take(from, 1, func() {}); !ok {
 			t.Errorf("afterwards only %d of %d probes could be asked", i, maxProbes)
 			break
 		}

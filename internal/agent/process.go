@@ -1,14 +1,20 @@
 package agent
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
 // children are the processes that the agent has started. It waits for every process
@@ -16,8 +22,9 @@ import (
 // first process as a rule, and nobody else would.
 type children struct {
 	starts chan startRequest
-	// null is their standard input.
+	// null is their standard input, and env their environment.
 	null *os.File
+	env  []string
 
 	// mu is held while a process starts, so that one that ends at once is known when it
 	// is waited for.
@@ -32,12 +39,15 @@ type child struct {
 	// ended is closed when the process has ended; status is valid from then on.
 	ended  chan struct{}
 	status unix.WaitStatus
+	// said is the end of what it has printed as errors; nil if nobody listens.
+	said *lastWords
 }
 
 type startRequest struct {
-	argv    []string
-	output  *os.File
-	started chan<- startResult
+	argv []string
+	// output and errors are where its output goes; nil for that of the agent.
+	output, errors *os.File
+	started        chan<- startResult
 }
 
 type startResult struct {
@@ -46,8 +56,9 @@ type startResult struct {
 }
 
 // newChildren makes this process the one that waits for all below it. There can be one
-// in a program, and nothing else in it may wait for processes.
-func newChildren() (*children, error) {
+// in a program, and nothing else in it may wait for processes. They have the variables
+// beside the agent's own.
+func newChildren(env []agentspec.EnvVar) (*children, error) {
 	// As the first process of a container it is that already.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("becoming the reaper of left processes: %w", err)
@@ -56,7 +67,11 @@ func newChildren() (*children, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &children{starts: make(chan startRequest), null: null, byPID: make(map[int]*child)}
+	c := &children{starts: make(chan startRequest), null: null, env: os.Environ(), byPID: make(map[int]*child)}
+	for _, v := range env {
+		c.env = slices.DeleteFunc(c.env, func(have string) bool { return strings.HasPrefix(have, v.Name+"=") })
+		c.env = append(c.env, v.Name+"="+v.Value)
+	}
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, unix.SIGCHLD)
 	go func() {
@@ -70,13 +85,30 @@ func newChildren() (*children, error) {
 
 // start runs a command in a process group of its own, so that signals for the agent
 // reach it in the agent's order only. It is killed if the agent is. The proxy's output
-// is the agent's.
-func (c *children) start(argv []string) (*child, error) { return c.startInto(argv, nil) }
+// is the agent's, which listens to its errors.
+func (c *children) start(argv []string) (*child, error) {
+	output, into, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer into.Close()
+	child, err := c.startWith(startRequest{argv: argv, errors: into})
+	if err != nil {
+		return nil, errors.Join(err, output.Close())
+	}
+	child.said = listen(output)
+	return child, nil
+}
 
-// startInto is start with the output into a file, if it is not nil.
+// startInto runs a command with all of its output into a file.
 func (c *children) startInto(argv []string, output *os.File) (*child, error) {
+	return c.startWith(startRequest{argv: argv, output: output, errors: output})
+}
+
+func (c *children) startWith(r startRequest) (*child, error) {
 	started := make(chan startResult, 1)
-	c.starts <- startRequest{argv, output, started}
+	r.started = started
+	c.starts <- r
 	result := <-started
 	return result.child, result.err
 }
@@ -86,24 +118,21 @@ func (c *children) startInto(argv []string, output *os.File) (*child, error) {
 func (c *children) serve() {
 	runtime.LockOSThread()
 	for r := range c.starts {
-		child, err := c.fork(r.argv, r.output)
+		child, err := c.fork(r)
 		r.started <- startResult{child, err}
 	}
 }
 
-func (c *children) fork(argv []string, output *os.File) (*child, error) {
-	files := []*os.File{c.null, os.Stdout, os.Stderr}
-	if output != nil {
-		files = []*os.File{c.null, output, output}
-	}
-	program, err := exec.LookPath(argv[0])
+func (c *children) fork(r startRequest) (*child, error) {
+	files := []*os.File{c.null, cmp.Or(r.output, os.Stdout), cmp.Or(r.errors, os.Stderr)}
+	program, err := exec.LookPath(r.argv[0])
 	if err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p, err := os.StartProcess(program, argv, &os.ProcAttr{
-		Env:   os.Environ(),
+	p, err := os.StartProcess(program, r.argv, &os.ProcAttr{
+		Env:   c.env,
 		Files: files,
 		Sys:   &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL},
 	})

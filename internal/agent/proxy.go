@@ -36,6 +36,8 @@ type proxy struct {
 	// hasEnded, if set, is called when a process has ended that should not, before another
 	// is started.
 	hasEnded func(*child)
+	// reporter is told of ends that should not be, and of a process that stays up.
+	reporter *reporter
 	// starting is held while a process starts, so that who looks for it sees it.
 	starting sync.Mutex
 	// telling is held while the proxy is told, so that it is told of one change after the
@@ -51,9 +53,10 @@ type proxy struct {
 	crashing time.Time
 }
 
-func newProxy(spec *agentspec.Spec, children *children, pace pace, log *slog.Logger, metrics *metrics) *proxy {
+func newProxy(spec *agentspec.Spec, children *children, reporter *reporter, pace pace, log *slog.Logger, metrics *metrics) *proxy {
 	return &proxy{
-		command: spec.Command, readyURL: spec.ReadyURL, reloads: spec.Reload,
+		reporter: reporter,
+		command:  spec.Command, readyURL: spec.ReadyURL, reloads: spec.Reload,
 		children: children, pace: pace, log: log, metrics: metrics,
 		quit: make(chan struct{}), ended: make(chan struct{}), due: make(chan struct{}, 1),
 	}
@@ -67,12 +70,14 @@ func (p *proxy) run() {
 	for {
 		started := time.Now()
 		child, err := p.startProcess()
-		how := ""
+		how, lastWords := "", ""
 		if err == nil {
 			p.log.Info("proxy started", "pid", child.pid)
+			stable := time.AfterFunc(p.pace.stable, p.reporter.stable)
 			<-child.ended
+			stable.Stop()
 			p.set(nil)
-			how = child.how()
+			how, lastWords = child.how(), child.said.after()
 		} else {
 			how = err.Error()
 		}
@@ -89,6 +94,7 @@ func (p *proxy) run() {
 			pause = p.pace.restartFirst
 		}
 		p.crashed(started)
+		p.reporter.ended(how, lastWords, child != nil)
 		p.log.Error("the proxy has ended; it is started again", "how", how, "ran", time.Since(started).Round(time.Millisecond).String(), "after", pause.String())
 		select {
 		case <-p.quit:
@@ -283,7 +289,10 @@ func (p *proxy) settle(child *child) bool {
 }
 
 func (p *proxy) reloadNow(child *child) error {
-	if p.reloads.Signal != "" {
+	switch {
+	case p.reloads.Workers:
+		return p.renewWorkers(child)
+	case p.reloads.Signal != "":
 		if err := child.signal(signalNumber(p.reloads.Signal)); err != nil {
 			return fmt.Errorf("sending %s: %w", p.reloads.Signal, err)
 		}

@@ -388,10 +388,18 @@ func TestReload(t *testing.T) {
 	}{
 		"signal":  {agentspec.Reload{Signal: "HUP"}, func(p *pod) bool { return strings.Contains(p.read("journal"), "SIGHUP") }},
 		"command": {agentspec.Reload{Command: []string{"sh", "-c", "echo $POD_NAME >>$RELOADED"}}, func(p *pod) bool { return strings.HasPrefix(p.read("reloaded"), "bookstore-0\n") }},
+		// What the spec sets is there for commands and the proxy, in the place of the
+		// container's own.
+		"environment": {agentspec.Reload{Command: []string{"sh", "-c", "echo $OWN $SHARED >>$RELOADED"}}, func(p *pod) bool {
+			environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.proxyPID()))
+			return err == nil && strings.HasPrefix(p.read("reloaded"), "own "+podUID+"\n") &&
+				strings.Contains(string(environment), "\x00SHARED="+podUID) && strings.Count(string(environment), "SHARED=") == 1
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPod(t)
-			p.env["RELOADED"] = p.path("reloaded")
+			p.env["RELOADED"], p.env["SHARED"] = p.path("reloaded"), "the container's"
+			p.spec.Env = []agentspec.EnvVar{{Name: "OWN", Value: "own"}, {Name: "SHARED", Value: "${POD_UID}"}}
 			p.spec.Reload = &tt.reload
 			p.serve()
 			p.start()

@@ -88,11 +88,12 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 	if c.ignored != nil {
 		log.Warn("this agent does not know all of what it is told; the init image is older than the injector", "reason", c.ignored.Error())
 	}
-	children, err := newChildren()
+	children, err := newChildren(c.spec.Env)
 	if err != nil {
 		return err
 	}
-	store, err := openStore(o.identityDir)
+	secrets := newSecrets(log)
+	store, err := openStore(o.identityDir, secrets.set)
 	if err != nil {
 		return err
 	}
@@ -102,11 +103,12 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 	}
 
 	metrics := new(metrics)
-	proxy := newProxy(&c.spec, children, o.pace, log, metrics)
 	signer := signer{
 		address:    cmp.Or(o.identityAddress, net.JoinHostPort(c.controller, identityPort)),
 		serverName: c.controller, tokenFile: o.tokenFile,
 	}
+	reporter := newReporter(signer.reportWith(store), o.pace, log)
+	proxy := newProxy(&c.spec, children, reporter, o.pace, log, metrics)
 	var follower *follower
 	if c.spec.Mirror != nil {
 		if follower, err = newFollower(c, store, proxy, children, o.pace, log, metrics); err != nil {
@@ -148,10 +150,20 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 
-	served := make(chan error, 1)
+	served := make(chan error, 2)
 	go func() { served <- web.Serve(listener) }()
-	defer web.Close()
+	defer web.HTTP.Close()
+	if c.spec.Secrets != nil {
+		socket, err := listenForOwnUser(c.spec.Secrets.Socket)
+		if err != nil {
+			return err
+		}
+		discovery := secrets.server()
+		go func() { served <- discovery.Serve(socket) }()
+		defer discovery.Stop()
+	}
 	go keeper.run(ctx)
+	go reporter.run(ctx)
 	go ending.onSignals(signals)
 	if len(o.exitWith) > 0 {
 		go ending.watch(ctx, o.exitWith, o.pace.watch)

@@ -15,7 +15,8 @@ import (
 )
 
 // How many probes are asked at a time, in all and for one address. The port is open to the
-// network, and a probe that the kubelet is refused is a failed one.
+// network, and a probe that the kubelet is refused is a failed one: where there are too
+// many, those of the address with most make room.
 const (
 	maxProbes     = 64
 	maxProbesEach = 16
@@ -32,7 +33,7 @@ type server struct {
 	live    *live
 	prober  *prober
 	probes  map[string]agentspec.Probe
-	slots   *limit.Counter[netip.Addr]
+	slots   *limit.Share[netip.Addr]
 	log     *slog.Logger
 	metrics *metrics
 	// wasReady is for the log, of changes only.
@@ -41,7 +42,7 @@ type server struct {
 
 func newServer(probes []agentspec.Probe, prober *prober, log *slog.Logger, metrics *metrics) *server {
 	s := &server{
-		prober: prober, probes: make(map[string]agentspec.Probe), slots: limit.NewCounter[netip.Addr](maxProbes, maxProbesEach), log: log, metrics: metrics,
+		prober: prober, probes: make(map[string]agentspec.Probe), slots: limit.NewShare[netip.Addr](maxProbes, maxProbesEach), log: log, metrics: metrics,
 	}
 	for _, p := range probes {
 		s.probes[p.Path] = p
@@ -50,18 +51,12 @@ func newServer(probes []agentspec.Probe, prober *prober, log *slog.Logger, metri
 }
 
 // http returns the server to start.
-func (s *server) http() *http.Server {
-	server := &http.Server{
-		Handler: s,
-		// No limit for the whole request: it would cut off hooks that take longer.
-		ReadHeaderTimeout: 5 * time.Second,
-		IdleTimeout:       time.Minute,
-		MaxHeaderBytes:    16 << 10,
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-	}
+func (s *server) http() *limit.Server {
+	// Hooks may take as long as they like, and the proxy waits for changes for minutes.
+	server := limit.NewServer(s, limit.Bounds{Request: 5 * time.Second, Answer: -1}, s.log)
 	// A connection costs a goroutine and buffers, and the kubelet makes a new one for
 	// each probe anyway.
-	server.SetKeepAlivesEnabled(false)
+	server.HTTP.SetKeepAlivesEnabled(false)
 	return server
 }
 
@@ -109,13 +104,18 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *server) serveProbe(w http.ResponseWriter, r *http.Request, probe agentspec.Probe) {
-	give, ok := s.slots.Take(limit.Address(r.RemoteAddr))
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	slot, ok := s.slots.Take(limit.Address(r.RemoteAddr), 1, func() { cancel(errTooManyProbes) })
 	if !ok {
-		reply(w, http.StatusServiceUnavailable, "too many probes are being asked")
+		reply(w, http.StatusServiceUnavailable, errTooManyProbes.Error())
 		return
 	}
-	defer give()
-	a := s.prober.ask(r.Context(), probe, r.Header)
+	defer slot.Give()
+	a := s.prober.ask(ctx, probe, r.Header)
+	if context.Cause(ctx) == errTooManyProbes {
+		a = answer{http.StatusServiceUnavailable, errTooManyProbes.Error()}
+	}
 	s.metrics.probesAsked.Add(1)
 	if !a.ok() {
 		s.metrics.probesMissed.Add(1)
@@ -160,4 +160,7 @@ func reply(w http.ResponseWriter, status int, text string) {
 	}
 }
 
-var errDraining = errors.New("the proxy drains")
+var (
+	errDraining      = errors.New("the proxy drains")
+	errTooManyProbes = errors.New("too many probes are being asked")
+)

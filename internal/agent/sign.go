@@ -12,10 +12,12 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -55,33 +57,77 @@ type signer struct {
 	tokenFile string
 }
 
-// sign asks for a certificate. The connection lasts for one call: the next is hours
-// away, and an idle one would cost memory in every pod.
-func (s *signer) sign(ctx context.Context, request []byte, roots *x509.CertPool) (*identityv1.SignResponse, error) {
+// sign asks for a certificate over a connection that one of the pools verifies, each of
+// which is tried only if the ones before it do not verify the service. It returns which
+// one did.
+func (s *signer) sign(ctx context.Context, request []byte, contacts []*x509.CertPool) (answer *identityv1.SignResponse, by int, err error) {
+	for by = range contacts {
+		err = s.call(ctx, contacts[by], func(ctx context.Context, client identityv1.IdentityClient) error {
+			answer, err = client.Sign(ctx, &identityv1.SignRequest{Csr: request})
+			return err
+		})
+		if !errors.Is(err, errStranger) {
+			break
+		}
+	}
+	return answer, by, err
+}
+
+// errStranger says that the roots do not verify whoever answered. It has not seen the
+// token.
+var errStranger = errors.New("it is not verified by what is known")
+
+// call makes one call, as this pod. The connection lasts for it only: the next is hours
+// away, and an idle one would cost memory in every pod. The error wraps errStranger if the
+// roots do not verify the service.
+func (s *signer) call(ctx context.Context, roots *x509.CertPool, do func(context.Context, identityv1.IdentityClient) error) error {
 	token, err := readToken(s.tokenFile)
 	if err != nil {
-		return nil, &failure{badToken, err}
+		return &failure{badToken, err}
 	}
+	transport := &verified{TransportCredentials: credentials.NewTLS(&tls.Config{
+		RootCAs: roots, ServerName: s.serverName, MinVersion: tls.VersionTLS13,
+	})}
 	conn, err := grpc.NewClient("passthrough:///"+s.address,
-		grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
-			RootCAs: roots, ServerName: s.serverName, MinVersion: tls.VersionTLS13,
-		})),
+		grpc.WithTransportCredentials(transport),
 		// What is outside of the mesh is none of the agent's business.
 		grpc.WithNoProxy(),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxBundle)))
 	if err != nil {
-		return nil, &failure{internal, fmt.Errorf("signing service %s: %w", s.address, err)}
+		return &failure{internal, fmt.Errorf("signing service %s: %w", s.address, err)}
 	}
 	defer conn.Close()
 	ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
-	answer, err := identityv1.NewIdentityClient(conn).Sign(ctx, &identityv1.SignRequest{Csr: request})
-	if err != nil {
-		return nil, &failure{codeName(status.Code(err)), fmt.Errorf("signing service %s: %w", s.address, err)}
+	err = do(ctx, identityv1.NewIdentityClient(conn))
+	switch {
+	case err == nil:
+		return nil
+	case transport.stranger.Load():
+		return &failure{codeName(status.Code(err)), fmt.Errorf("signing service %s: %w: %w", s.address, errStranger, err)}
 	}
-	return answer, nil
+	return &failure{codeName(status.Code(err)), fmt.Errorf("signing service %s: %w", s.address, err)}
 }
+
+// verified notes that a server's certificate was not verified, which gRPC tells as text
+// only.
+type verified struct {
+	credentials.TransportCredentials
+	stranger atomic.Bool
+}
+
+// ClientHandshake is for credentials.TransportCredentials.
+func (v *verified) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	secure, info, err := v.TransportCredentials.ClientHandshake(ctx, authority, conn)
+	var unverified *tls.CertificateVerificationError
+	v.stranger.Store(errors.As(err, &unverified))
+	return secure, info, err
+}
+
+// Clone is for credentials.TransportCredentials. gRPC dials with the clone, so it is the
+// same one.
+func (v *verified) Clone() credentials.TransportCredentials { return v }
 
 // codeName returns a gRPC code as metrics word it.
 func codeName(code codes.Code) string {
@@ -192,7 +238,7 @@ func verify(chain []*x509.Certificate, roots *x509.CertPool) error {
 	return nil
 }
 
-// endOf returns when the first certificate of a chain ends.
+// endOf returns when the first certificate of a chain ends, which need not be the leaf.
 func endOf(chain []*x509.Certificate) time.Time {
 	end := chain[0].NotAfter
 	for _, cert := range chain[1:] {

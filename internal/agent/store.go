@@ -63,10 +63,14 @@ func (m material) mark() string {
 // in one step, so that a reader who follows ..data once sees a key, a chain and a
 // bundle that belong together. The generation before stays until the next swap, for
 // readers who are on their way.
-type store struct{ dir string }
+type store struct {
+	dir string
+	// written, if set, is called with what is in the files from now on.
+	written func(material)
+}
 
 // openStore makes the folder, if it is not there.
-func openStore(dir string) (*store, error) {
+func openStore(dir string, written func(material)) (*store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the identity folder: %w", err)
 	}
@@ -74,7 +78,7 @@ func openStore(dir string) (*store, error) {
 	if err := os.Chmod(dir, 0o700); err != nil && !errors.Is(err, fs.ErrPermission) {
 		return nil, fmt.Errorf("protecting the identity folder: %w", err)
 	}
-	return &store{dir}, nil
+	return &store{dir, written}, nil
 }
 
 // read returns what is in the folder. The error wraps fs.ErrNotExist if there is
@@ -100,6 +104,9 @@ func (s *store) read() (material, error) {
 func (s *store) write(m material) error {
 	if err := s.replace(m); err != nil {
 		return fmt.Errorf("writing the identity files: %w", err)
+	}
+	if s.written != nil {
+		s.written(m)
 	}
 	return nil
 }

@@ -12,58 +12,52 @@ import (
 // root is a root certificate as DER.
 type root []byte
 
-// trust is the set of roots that peers and the controller are verified against. It is
-// told from two sides: the mounted file, which follows changes within a minute or two,
-// and the signing service's answers, which are newer at their moment and then grow old.
-// So the file is the authority on what has gone, and neither can take away what the
-// other has added:
+// trust is the roots that the pod knows of, from two sides.
 //
-//   - a root of the file is trusted;
-//   - a root of the latest answer that the file has never held is trusted until the file
-//     holds it, or another answer comes;
-//   - a root that the file has dropped comes back with the file only, since an answer
-//     may be that of a controller that is late.
-type trust struct{ mounted, answered, dropped []root }
+// The latest answer of the signing service is all that peers are verified against. Such
+// an answer came over a connection that was verified by the answer before it, so nobody
+// else in the pod's namespace has a say in it.
+//
+// The mounted file can be changed by whoever may change ConfigMaps of the namespace. It
+// verifies the signing service for the first contact, and when the service can't be
+// verified by what it has answered before, as after an outage that was longer than a
+// root's life. And it is a hint: when it changes, it is time to ask for another answer.
+type trust struct{ answered, mounted []root }
 
-// mount takes over the file's roots.
-func (t *trust) mount(roots []root) {
-	before := t.mounted
-	t.mounted = roots
-	t.answered = slices.DeleteFunc(t.answered, t.isMounted)
-	t.dropped = slices.DeleteFunc(slices.Concat(t.dropped, before), t.isMounted)
-}
-
-// answer takes over an answer's roots.
-func (t *trust) answer(roots []root) {
-	t.answered = slices.DeleteFunc(slices.Clone(roots), func(r root) bool { return t.isMounted(r) || holds(t.dropped, r) })
-}
-
-// with returns the trust as it is after an answer.
-func (t trust) with(roots []root) trust {
-	t.answer(roots)
-	return t
-}
-
-func (t *trust) isMounted(r root) bool { return holds(t.mounted, r) }
-
-func holds(roots []root, r root) bool {
-	return slices.ContainsFunc(roots, func(other root) bool { return bytes.Equal(other, r) })
-}
-
-func (t *trust) empty() bool { return len(t.mounted)+len(t.answered) == 0 }
-
-// bundle returns the roots as PEM, with nothing else that the sources have held.
+// bundle returns the roots of peers as PEM, with nothing else that an answer has held.
 func (t *trust) bundle() []byte {
 	var b []byte
-	for _, r := range slices.Concat(t.mounted, t.answered) {
+	for _, r := range t.answered {
 		b = append(b, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r})...)
 	}
 	return b
 }
 
-func (t *trust) pool() *x509.CertPool {
+// contacts returns by what the signing service is verified: the first of these, and each
+// other one if those before it do not verify it. There is none as long as no root is known.
+func (t *trust) contacts() []*x509.CertPool {
+	var pools []*x509.CertPool
+	if len(t.answered) > 0 {
+		pools = append(pools, poolOf(t.answered))
+	}
+	if len(t.mounted) > 0 && t.differ() {
+		pools = append(pools, poolOf(t.mounted))
+	}
+	return pools
+}
+
+// differ reports whether the file and the latest answer do not have the same roots.
+func (t *trust) differ() bool {
+	return len(t.answered) != len(t.mounted) || slices.ContainsFunc(t.mounted, func(r root) bool { return !holds(t.answered, r) })
+}
+
+func holds(roots []root, r root) bool {
+	return slices.ContainsFunc(roots, func(other root) bool { return bytes.Equal(other, r) })
+}
+
+func poolOf(roots []root) *x509.CertPool {
 	pool := x509.NewCertPool()
-	for _, r := range slices.Concat(t.mounted, t.answered) {
+	for _, r := range roots {
 		if cert, err := x509.ParseCertificate(r); err == nil {
 			pool.AddCert(cert)
 		}

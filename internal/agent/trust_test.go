@@ -1,25 +1,25 @@
 package agent
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
 	"time"
 )
 
-func TestMountedBundleIsFollowed(t *testing.T) {
+// TestMountedBundleIsAHint: a change of the file has the signing service asked at once,
+// and its answer is what is trusted.
+func TestMountedBundleIsAHint(t *testing.T) {
 	t.Parallel()
 	p := newPod(t)
 	p.serve()
 	p.start()
 	p.untilReady()
-	before := p.mustIdentity()
 	next := newAuthority(t, "next")
+	p.service.set(func() { p.service.bundle = bundleOf(p.ca, next) })
 	p.write("ca.crt", string(bundleOf(p.ca, next)))
 	p.until("followed", func() bool { return string(p.mustIdentity().bundle) == string(bundleOf(p.ca, next)) })
-	if !p.mustIdentity().leaf.Equal(before.leaf) {
-		t.Error("a new certificate was asked for")
-	}
 
 	// What cannot be read changes nothing, and neither does a file that is gone.
 	p.write("ca.crt", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
@@ -31,7 +31,7 @@ func TestMountedBundleIsFollowed(t *testing.T) {
 		t.Errorf("the bundle is now %s", got)
 	}
 
-	// The old root goes: the certificate is worth nothing, so there is a new one at once.
+	// The old root goes.
 	p.service.set(func() { p.service.signer, p.service.bundle = next, bundleOf(next) })
 	p.service.stop()
 	p.service.start(t, next)
@@ -42,8 +42,103 @@ func TestMountedBundleIsFollowed(t *testing.T) {
 	})
 }
 
+// TestMountedBundleVouchesForNobody has somebody who may change ConfigMaps of the
+// namespace put a root of his own into the file.
+func TestMountedBundleVouchesForNobody(t *testing.T) {
+	for name, keep := range map[string]bool{"beside the mesh's": true, "in its place": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPod(t)
+			p.serve()
+			p.start()
+			p.untilReady()
+			evil := bundleOf(newAuthority(t, "evil"))
+			if keep {
+				evil = append(bundleOf(p.ca), evil...)
+			}
+			want := string(bundleOf(p.ca))
+			first := p.mustIdentity().leaf
+			p.write("ca.crt", string(evil))
+			p.until("another answer", func() bool {
+				f := p.mustIdentity()
+				if string(f.bundle) != want {
+					t.Fatalf("peers are verified by\n%s", f.bundle)
+				}
+				return !f.leaf.Equal(first)
+			})
+			// Not after a restart within the pod either.
+			if err := p.cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			p.exit()
+			again := p.mustIdentity().leaf
+			p.start()
+			p.untilReady()
+			p.until("renewed", func() bool {
+				f := p.mustIdentity()
+				if string(f.bundle) != want {
+					t.Fatalf("after a restart peers are verified by\n%s", f.bundle)
+				}
+				return !f.leaf.Equal(again)
+			})
+		})
+	}
+}
+
+// TestMountedBundleThatChangesAlways: whoever changes the file again and again has no
+// more asked for than is bearable.
+func TestMountedBundleThatChangesAlways(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	p.serve()
+	p.start()
+	p.untilReady()
+	before, began := len(p.service.asked()), time.Now()
+	for i := range 40 {
+		p.write("ca.crt", string(bundleOf(newAuthority(t, fmt.Sprint("evil", i)))))
+		time.Sleep(25 * time.Millisecond)
+	}
+	asked := len(p.service.asked()) - before
+	if most := 2 + int(time.Since(began)/hurriedPace.hint); asked == 0 || asked > most {
+		t.Errorf("in %s the signing service was asked %d times, want at least once and at most %d times", time.Since(began), asked, most)
+	}
+}
+
+// TestContactAfterLong: a pod that the roots of the mesh have left behind finds back by
+// the mounted file, and only by that.
+func TestContactAfterLong(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	p.serve()
+	p.start()
+	p.untilReady()
+	next := newAuthority(t, "next")
+	p.service.stop()
+	p.service.set(func() { p.service.signer, p.service.bundle = next, bundleOf(next) })
+	p.service.start(t, next)
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	p.exit()
+	p.start()
+	p.until("refusing", func() bool {
+		return p.metric(`outrigger_agent_certificate_failures_total{reason="unavailable"}`) != ""
+	})
+	if got := string(p.mustIdentity().bundle); got != string(bundleOf(p.ca)) {
+		t.Errorf("a controller that nothing verifies was believed: %s", got)
+	}
+	if len(p.service.asked()) != 1 {
+		t.Error("a controller that nothing verifies was shown the token")
+	}
+	p.write("ca.crt", string(bundleOf(next)))
+	p.until("renewed", func() bool { return string(p.mustIdentity().bundle) == string(bundleOf(next)) })
+	if !strings.Contains(p.log.String(), "was verified by the mounted trust bundle") {
+		t.Error("the log does not say so")
+	}
+}
+
 // TestLateController has a replica that has not heard of the rotation sign with the root
-// that is gone: its answer must not be used, for peers would refuse it for hours.
+// that is gone: peers would refuse that for hours, so it is asked again.
 func TestLateController(t *testing.T) {
 	t.Parallel()
 	p := newPod(t)
@@ -53,13 +148,20 @@ func TestLateController(t *testing.T) {
 	p.service.start(t, next)
 	p.start()
 	p.untilReady()
+	before := len(p.service.asked())
 	p.write("ca.crt", string(bundleOf(next)))
-	p.until("refusing", func() bool { return p.metric(`outrigger_agent_certificate_failures_total{reason="answer"}`) != "" })
-	p.service.set(func() { p.service.signer = next })
+	p.until("asking again", func() bool { return len(p.service.asked()) > before+1 })
+	p.service.set(func() { p.service.signer, p.service.bundle = next, bundleOf(next) })
 	p.until("renewed", func() bool {
 		f, err := p.identity()
 		return err == nil && f.leaf.CheckSignatureFrom(next.cert) == nil && string(f.bundle) == string(bundleOf(next))
 	})
+	// Then there is peace.
+	before = len(p.service.asked())
+	time.Sleep(2 * hurriedPace.hintMost)
+	if asked := len(p.service.asked()) - before; asked > 0 {
+		t.Errorf("%d certificates were asked for without need", asked)
+	}
 }
 
 // TestAnswerIsNewerThanTheFile: the kubelet takes a minute or two to bring a ConfigMap's
@@ -110,7 +212,7 @@ func TestRestartUsesWhatIsThere(t *testing.T) {
 func TestRestartRefusesWhatIsNotGood(t *testing.T) {
 	for name, prepare := range map[string]func(*pod){
 		"another pod":  func(p *pod) { p.env["POD_UID"] = "another" },
-		"another root": func(p *pod) { p.write("ca.crt", string(bundleOf(newAuthority(t, "root")))) },
+		"another root": func(p *pod) { p.write("identity/..data/bundle.pem", string(bundleOf(newAuthority(t, "root")))) },
 		"no key":       func(p *pod) { p.write("identity/..data/key.pem", "") },
 		"another key": func(p *pod) {
 			_, key, err := newKey()
@@ -141,45 +243,6 @@ func TestRestartRefusesWhatIsNotGood(t *testing.T) {
 			p.until("asking", func() bool { return p.metric(`outrigger_agent_certificate_failures_total{reason="unavailable"}`) != "" })
 			if _, text := p.ask("GET", "/ready"); text != "the pod has no certificate yet" {
 				t.Errorf("/ready: %s", text)
-			}
-		})
-	}
-}
-
-func TestTrust(t *testing.T) {
-	const mount, answer = "mount", "answer"
-	type step struct{ source, roots, want string }
-	for name, steps := range map[string][]step{
-		"the file is ahead":       {{mount, "a", "a"}, {answer, "a", "a"}, {mount, "ab", "ab"}, {mount, "b", "b"}},
-		"the answer is ahead":     {{mount, "a", "a"}, {answer, "ab", "ab"}, {mount, "ab", "ab"}, {mount, "b", "b"}},
-		"an old file comes late":  {{mount, "xa", "xa"}, {answer, "ab", "xab"}, {mount, "a", "ab"}, {mount, "ab", "ab"}, {mount, "b", "b"}},
-		"the file jumps":          {{mount, "a", "a"}, {answer, "ab", "ab"}, {mount, "b", "b"}},
-		"answers only":            {{answer, "a", "a"}, {answer, "ab", "ab"}, {answer, "b", "b"}},
-		"an answer lost a root":   {{mount, "ab", "ab"}, {answer, "b", "ab"}, {mount, "b", "b"}},
-		"a controller is late":    {{mount, "ab", "ab"}, {mount, "b", "b"}, {answer, "ab", "b"}, {answer, "abc", "bc"}},
-		"a root comes back":       {{mount, "ab", "ab"}, {mount, "b", "b"}, {answer, "ab", "b"}, {mount, "ab", "ab"}, {mount, "b", "b"}},
-		"it goes for good":        {{mount, "a", "a"}, {mount, "b", "b"}, {mount, "c", "c"}, {answer, "abc", "c"}, {mount, "ca", "ca"}, {answer, "a", "ca"}},
-		"an answer takes another": {{mount, "a", "a"}, {answer, "ab", "ab"}, {answer, "ac", "ac"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var trusted trust
-			for i, s := range steps {
-				var roots []root
-				for _, r := range s.roots {
-					roots = append(roots, root(string(r)))
-				}
-				if s.source == mount {
-					trusted.mount(roots)
-				} else {
-					trusted.answer(roots)
-				}
-				got := ""
-				for _, r := range append(append([]root(nil), trusted.mounted...), trusted.answered...) {
-					got += string(r)
-				}
-				if got != s.want {
-					t.Fatalf("after step %d, %s %s: trusted are %q, want %q", i, s.source, s.roots, got, s.want)
-				}
 			}
 		})
 	}

@@ -34,12 +34,13 @@ const (
 	// OutboundPort and InboundPort are the proxy's ports for what is redirected.
 	OutboundPort = 15001
 	InboundPort  = 15003
+	metricsPort  = 15010
 	// DefaultUID is the user that the proxy runs as.
 	DefaultUID = 1500
 )
 
 // openPorts are the proxy's and the agent's own, which are never redirected.
-var openPorts = []int{15010, 15901}
+var openPorts = []int{metricsPort, 15901}
 
 // The proxy dials the app from these addresses, by which its own connections are
 // told from those that it is to take.
@@ -62,6 +63,8 @@ type Options struct {
 	// DNS are the cluster's name servers, to which TCP connections on port 53 are not
 	// redirected. Nil means those of /etc/resolv.conf; empty means none.
 	DNS []netip.Addr
+	// Warn, if set, is told of what the kernel cannot do and traffic does not need.
+	Warn func(error)
 }
 
 // Apply writes the rules, in place of any that an earlier call wrote. What is wrong
@@ -76,22 +79,39 @@ func Apply(redirection agentspec.Redirection, options Options) error {
 		if err := addSource6(); err != nil {
 			return err
 		}
-		conn, err := connect()
-		if err != nil {
+		err := replace(p)
+		if len(p.each) == 0 || !errors.Is(err, ErrUnsupported) {
 			return err
 		}
-		table := &nftables.Table{Name: TableName, Family: nftables.TableFamilyINet}
-		// Adding first makes deleting succeed where there is none.
-		conn.AddTable(table)
-		conn.DelTable(table)
-		conn.AddTable(table)
-		w := writer{conn: conn, table: table}
-		w.write(p)
-		if w.err != nil {
-			return fmt.Errorf("encoding the rules of table %s: %w", TableName, w.err)
+		limited := err
+		p.each = nil
+		if err := replace(p); err != nil {
+			return err
 		}
-		return explain("writing table inet "+TableName, conn.Flush())
+		if options.Warn != nil {
+			options.Warn(fmt.Errorf("one address may open any number of connections, since the kernel lacks CONFIG_NFT_CONNLIMIT: %w", limited))
+		}
+		return nil
 	})
+}
+
+// replace writes the table in place of what is there.
+func replace(p *plan) error {
+	conn, err := connect()
+	if err != nil {
+		return err
+	}
+	table := &nftables.Table{Name: TableName, Family: nftables.TableFamilyINet}
+	// Adding first makes deleting succeed where there is none.
+	conn.AddTable(table)
+	conn.DelTable(table)
+	conn.AddTable(table)
+	w := writer{conn: conn, table: table}
+	w.write(p)
+	if w.err != nil {
+		return fmt.Errorf("encoding the rules of table %s: %w", TableName, w.err)
+	}
+	return explain("writing table inet "+TableName, conn.Flush())
 }
 
 // Remove takes away what Apply wrote. It is no error if there is nothing.

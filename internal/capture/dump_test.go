@@ -129,7 +129,9 @@ func dumpExpr(e expr.Any) string {
 		}
 		return "in @" + e.SetName
 	case *expr.Ct:
-		return map[expr.CtKey]string{expr.CtKeySTATUS: "ct status"}[e.Key]
+		return map[expr.CtKey]string{expr.CtKeySTATUS: "ct status", expr.CtKeySTATE: "ct state"}[e.Key]
+	case *expr.Dynset:
+		return fmt.Sprintf("added to @%s", e.SetName)
 	case *expr.Bitwise:
 		return fmt.Sprintf("& %#x", binary.NativeEndian.Uint32(e.Mask))
 	case *expr.Immediate:

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"os"
 	"slices"
@@ -22,14 +23,26 @@ type plan struct {
 	disableInbound, disableOutbound bool
 	inbound, outbound               ports
 	exclude, include                ranges
-	// includesRanges says that only the included ranges are redirected, of which
-	// there may be none of one family.
-	includesRanges bool
-	interfaces     []string
-	dns            ranges
+	// includesSome says that only the included outbound ports and ranges are
+	// redirected, of which there may be none of one family.
+	includesSome bool
+	interfaces   []string
+	dns          ranges
+	// each is how many connections one address may have, by the port where they arrive.
+	each []portLimit
 }
 
-// ports are those of one direction. An empty include means all.
+// portLimit is how many connections one address may have to a port.
+type portLimit struct {
+	port  uint16
+	limit uint32
+}
+
+// metricsEach is how many an address may have that asks for metrics.
+const metricsEach = 32
+
+// ports are those of one direction. An empty include means all inbound ports; what
+// it means outbound depends on the ranges too.
 type ports struct{ exclude, include []span }
 
 // ranges are addresses of both families.
@@ -45,7 +58,11 @@ func newPlan(r agentspec.Redirection, options Options) (*plan, error) {
 	p := &plan{
 		uid:            cmp.Or(options.UID, DefaultUID),
 		disableInbound: r.DisableInbound, disableOutbound: r.DisableOutbound,
-		includesRanges: len(r.IncludeOutboundRanges) > 0,
+		includesSome: len(r.IncludeOutboundRanges) > 0 || len(r.IncludeOutboundPorts) > 0,
+		each:         []portLimit{{metricsPort, metricsEach}},
+	}
+	if limit := cmp.Or(r.InboundConnectionsEach, agentspec.DefaultInboundConnectionsEach); limit > 0 {
+		p.each = append(p.each, portLimit{InboundPort, uint32(min(limit, math.MaxInt32))})
 	}
 	var problems []error
 	note := func(err error) { problems = append(problems, err) }

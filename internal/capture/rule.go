@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -27,7 +28,7 @@ func (w *writer) write(p *plan) {
 	if !p.disableInbound {
 		w.prerouting(p, inbound)
 	}
-	w.guard()
+	w.guard(p)
 }
 
 // output is for what leaves the pod, and what it sends to itself.
@@ -53,23 +54,21 @@ func (w *writer) output(p *plan, inbound *portFilter) {
 	}
 	w.rule4(c, w.set("dns4", nftables.TypeIPAddr, p.dns.v4), expr.CmpOpEq, port(53), leave())
 	w.rule6(c, w.set("dns6", nftables.TypeIP6Addr, p.dns.v6), expr.CmpOpEq, port(53), leave())
-	w.leaveOut(c, w.ports("outbound", p.outbound))
+	outbound := w.ports("outbound", p.outbound)
+	if outbound.exclude != nil {
+		w.rule(c, destinationPort(), lookup(outbound.exclude, expr.CmpOpEq), leave())
+	}
 	w.rule4(c, w.set("exclude4", nftables.TypeIPAddr, p.exclude.v4), expr.CmpOpEq, leave())
 	w.rule6(c, w.set("exclude6", nftables.TypeIP6Addr, p.exclude.v6), expr.CmpOpEq, leave())
-	if p.includesRanges {
-		// Where no range of a family is included, nothing of it is redirected.
-		if include := w.set("include4", nftables.TypeIPAddr, p.include.v4); include != nil {
-			w.rule4(c, include, expr.CmpOpNeq, leave())
-		} else {
-			w.rule(c, family4(), leave())
-		}
-		if include := w.set("include6", nftables.TypeIP6Addr, p.include.v6); include != nil {
-			w.rule6(c, include, expr.CmpOpNeq, leave())
-		} else {
-			w.rule(c, family6(), leave())
-		}
+	if !p.includesSome {
+		w.rule(c, redirect(OutboundPort))
+		return
 	}
-	w.rule(c, redirect(OutboundPort))
+	if outbound.include != nil {
+		w.rule(c, destinationPort(), lookup(outbound.include, expr.CmpOpEq), redirect(OutboundPort))
+	}
+	w.rule4(c, w.set("include4", nftables.TypeIPAddr, p.include.v4), expr.CmpOpEq, redirect(OutboundPort))
+	w.rule6(c, w.set("include6", nftables.TypeIP6Addr, p.include.v6), expr.CmpOpEq, redirect(OutboundPort))
 }
 
 // prerouting is for what comes into the pod. What the pod sends to itself has been
@@ -85,17 +84,39 @@ func (w *writer) prerouting(p *plan, inbound *portFilter) {
 }
 
 // guard refuses connections to the proxy's ports that were made to them: the proxy
-// would take itself for their destination, and connect to itself without end.
-func (w *writer) guard() {
+// would take itself for their destination, and connect to itself without end. And it
+// refuses those of an address that has enough.
+func (w *writer) guard(p *plan) {
 	c := w.conn.AddChain(&nftables.Chain{
 		Name: "guard", Table: w.table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookInput, Priority: nftables.ChainPriorityFilter,
 	})
 	proxy := w.set("proxy", nftables.TypeInetService, portSpans("", []int{OutboundPort, InboundPort}, func(error) {}))
+	refuse := match{&expr.Reject{Type: unix.NFT_REJECT_TCP_RST}}
 	w.rule(c, notTCP(), leave())
+	for _, each := range p.each {
+		begins := slices.Concat(notFrom("lo"), port(each.port), beginning())
+		w.rule(c, family4(), begins, sender4(), w.more(fmt.Sprintf("senders4_%d", each.port), nftables.TypeIPAddr, each.limit), refuse)
+		w.rule(c, family6(), begins, sender6(), w.more(fmt.Sprintf("senders6_%d", each.port), nftables.TypeIP6Addr, each.limit), refuse)
+	}
 	w.rule(c, destinationPort(), lookup(proxy, expr.CmpOpNeq), leave())
 	w.rule(c, redirected(), leave())
-	w.rule(c, match{&expr.Reject{Type: unix.NFT_REJECT_TCP_RST}})
+	w.rule(c, refuse)
+}
+
+// mostSenders is how many addresses are counted at a time. Those without a connection
+// make room.
+const mostSenders = 65535
+
+// more holds for what is in the register if it has more connections than the limit. The
+// kernel counts those of its own that are open.
+func (w *writer) more(name string, of nftables.SetDatatype, limit uint32) match {
+	set := &nftables.Set{Table: w.table, Name: name, KeyType: of, Dynamic: true, Size: mostSenders}
+	w.note(w.conn.AddSet(set, nil))
+	return match{&expr.Dynset{
+		SrcRegKey: register, SetName: set.Name, SetID: set.ID, Operation: unix.NFT_DYNSET_OP_ADD,
+		Exprs: []expr.Any{&expr.Connlimit{Count: limit, Flags: expr.NFT_CONNLIMIT_F_INV}},
+	}}
 }
 
 // natChain adds a chain that comes just before those of the usual priority, such as
@@ -216,13 +237,15 @@ func owner(uid uint32) match {
 	return match{&expr.Meta{Key: expr.MetaKeySKUID, Register: register}, compare(expr.CmpOpEq, binaryutil.NativeEndian.PutUint32(uid))}
 }
 
-func outOf(name string) match  { return device(expr.MetaKeyOIFNAME, name) }
-func inFrom(name string) match { return device(expr.MetaKeyIIFNAME, name) }
+func outOf(name string) match  { return device(expr.MetaKeyOIFNAME, expr.CmpOpEq, name) }
+func inFrom(name string) match { return device(expr.MetaKeyIIFNAME, expr.CmpOpEq, name) }
 
-func device(key expr.MetaKey, name string) match {
+func notFrom(name string) match { return device(expr.MetaKeyIIFNAME, expr.CmpOpNeq, name) }
+
+func device(key expr.MetaKey, op expr.CmpOp, name string) match {
 	padded := make([]byte, unix.IFNAMSIZ)
 	copy(padded, name)
-	return match{&expr.Meta{Key: key, Register: register}, compare(expr.CmpOpEq, padded)}
+	return match{&expr.Meta{Key: key, Register: register}, compare(op, padded)}
 }
 
 // source holds for packets from the address; the family must be known.
@@ -233,6 +256,9 @@ func source(addr netip.Addr) match {
 	}
 	return match{network(offset, addr.BitLen()), compare(expr.CmpOpEq, addr.AsSlice())}
 }
+
+func sender4() match { return match{network(12, 32)} }
+func sender6() match { return match{network(8, 128)} }
 
 func destination4() match { return match{network(16, 32)} }
 func destination6() match { return match{network(24, 128)} }
@@ -259,15 +285,24 @@ func port(number uint16) match {
 	return append(destinationPort(), compare(expr.CmpOpEq, binaryutil.BigEndian.PutUint16(number)))
 }
 
+// newBit is the state of a connection's first packet.
+const newBit = 1 << 3
+
+// beginning holds for the first packet of a connection.
+func beginning() match { return connection(expr.CtKeySTATE, newBit) }
+
 // dnatBit is IPS_DST_NAT of the kernel's connection tracking.
 const dnatBit = 1 << 5
 
-func redirected() match {
+func redirected() match { return connection(expr.CtKeySTATUS, dnatBit) }
+
+// connection holds for packets whose connection has one of the bits.
+func connection(key expr.CtKey, bits uint32) match {
 	return match{
-		&expr.Ct{Key: expr.CtKeySTATUS, Register: register},
+		&expr.Ct{Key: key, Register: register},
 		&expr.Bitwise{
 			SourceRegister: register, DestRegister: register, Len: 4,
-			Mask: binaryutil.NativeEndian.PutUint32(dnatBit), Xor: make([]byte, 4),
+			Mask: binaryutil.NativeEndian.PutUint32(bits), Xor: make([]byte, 4),
 		},
 		compare(expr.CmpOpNeq, make([]byte, 4)),
 	}

@@ -119,6 +119,22 @@ func TestTraffic(t *testing.T) {
 			},
 		},
 		{
+			name: "included ranges and ports",
+			redirection: agentspec.Redirection{
+				IncludeOutboundRanges: []string{"198.19.0.0/24"}, IncludeOutboundPorts: []int{81, 82},
+				ExcludeOutboundRanges: []string{"198.19.0.2/32"}, ExcludeOutboundPorts: []int{82},
+			},
+			calls: []call{
+				{what: "an included range", from: "app", to: "198.19.0.1:80", want: "outbound from 10.1.0.1 to 198.19.0.1:80"},
+				{what: "an included port elsewhere", from: "app", to: "10.1.0.2:81", want: "outbound from 10.1.0.1 to 10.1.0.2:81"},
+				{what: "an included port of another family", from: "app", to: "[fd02::1]:81", want: "outbound from fd01::1 to [fd02::1]:81"},
+				{what: "neither of the two", from: "app", to: "10.1.0.2:80", want: "neighbour from 10.1.0.1"},
+				{what: "neither of the two by IPv6", from: "app", to: "[fd02::1]:80", want: "neighbour from fd01::1"},
+				{what: "an included port in an excluded range", from: "app", to: "198.19.0.2:81", want: "neighbour from 10.1.0.1"},
+				{what: "an excluded port in an included range", from: "app", to: "198.19.0.1:82", want: "neighbour from 10.1.0.1"},
+			},
+		},
+		{
 			name:        "all ranges",
 			redirection: agentspec.Redirection{IncludeOutboundRanges: []string{"0.0.0.0/0", "::/0"}},
 			calls: []call{

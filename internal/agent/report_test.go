@@ -1,0 +1,66 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestFailingProxyIsReported has a proxy end again and again, with the controller away at
+// first, and stay up in the end.
+func TestFailingProxyIsReported(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	p.spec.Command = []string{"/bin/sh", "-c", `test -e ${GOOD} && exec sleep 600
+echo "[critical] too many\tinotify \033[31minstances" >&2
+for i in 1 2 3 4 5 6 7 8 9; do echo "#$i: [0x55d1a2b3c4d5]" >&2; done
+kill -ABRT $$`}
+	p.spec.ReadyURL = ""
+	p.env["GOOD"] = p.path("good")
+	p.serve()
+	p.start()
+	p.until("a certificate", func() bool { _, err := p.identity(); return err == nil })
+	p.service.stop()
+	p.until("many starts", func() bool { return p.number("outrigger_agent_proxy_restarts_total") > 4 })
+	p.serve()
+	p.until("reported", func() bool { r, _ := p.service.lastReport(); return r.GetFailing() })
+	r, n := p.service.lastReport()
+	if r.GetHow() != "signal: SIGABRT" || r.GetStarts() < hopelessStarts || !strings.Contains(r.GetLastWords(), "[critical] too many inotify [31minstances") || strings.ContainsAny(r.GetLastWords(), "\n\t\x1b") {
+		t.Errorf("the report is %v", r)
+	}
+	p.until("repeated", func() bool { _, now := p.service.lastReport(); return now > n })
+	if log := p.log.String(); !strings.Contains(log, "[critical] too many") {
+		t.Error("the proxy's own words are not in the log")
+	}
+	p.write("good", "")
+	p.until("over", func() bool { r, _ := p.service.lastReport(); return r != nil && !r.GetFailing() })
+}
+
+// TestMissingProgramIsReported has an image without the proxy.
+func TestMissingProgramIsReported(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	p.spec.Command = []string{"no-such-proxy"}
+	p.serve()
+	p.start()
+	p.until("reported", func() bool {
+		r, _ := p.service.lastReport()
+		return r.GetFailing() && strings.Contains(r.GetHow(), `"no-such-proxy": executable file not found`)
+	})
+}
+
+func TestReason(t *testing.T) {
+	long := strings.Repeat("x", 3*maxLine)
+	for text, want := range map[string]string{
+		"":                              "",
+		"one\ntwo\n":                    "one two",
+		"fine\n[ALERT] no port\n#0 [a]": "[ALERT] no port",
+		"\xff\x00\x1b[2Jcleared":        "[2Jcleared",
+	} {
+		if got := reason(text); got != want {
+			t.Errorf("reason(%q) = %q, want %q", text, got, want)
+		}
+	}
+	if got := reason("error: " + long); len(got) > maxLine+3 || !strings.HasPrefix(got, "...") {
+		t.Errorf("a long reason has %d bytes", len(got))
+	}
+}

@@ -1,0 +1,191 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+)
+
+// secrets serves the pod's identity and trust bundle to the proxy by the secret
+// discovery service. Both change as one: a reader sees those of one moment. Its methods
+// may be called from many goroutines.
+type secrets struct {
+	log *slog.Logger
+
+	mu sync.Mutex
+	// current are the resources by name, none before there is an identity. It is replaced
+	// as a whole, and changed is closed when it is.
+	current map[string]resource
+	changed chan struct{}
+}
+
+// resource is a secret as it is sent.
+type resource struct {
+	// version is another whenever the secret is. It is made of what is public.
+	version string
+	body    []byte
+}
+
+func newSecrets(log *slog.Logger) *secrets { return &secrets{log: log, changed: make(chan struct{})} }
+
+// set serves what is in the identity files.
+func (s *secrets) set(m material) {
+	current := map[string]resource{
+		agentspec.SecretIdentity: {mesh.DigestBytes(m.chain).String(), identitySecret(m)},
+		agentspec.SecretBundle:   {mesh.DigestBytes(m.bundle).String(), bundleSecret(m)},
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.changed)
+	s.current, s.changed = current, make(chan struct{})
+}
+
+// now returns the secrets, and what is closed when there are others.
+func (s *secrets) now() (map[string]resource, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.current, s.changed
+}
+
+// What the proxy may ask for. Its first request says all that it is made of, which is a
+// few ten KiB.
+const (
+	maxSecretRequest = 1 << 20
+	maxSecretStreams = 16
+)
+
+// server returns the server to start. Its listener decides who may ask.
+func (s *secrets) server() *grpc.Server {
+	server := grpc.NewServer(
+		grpc.ForceServerCodecV2(rawCodec{}),
+		grpc.MaxRecvMsgSize(maxSecretRequest), grpc.MaxConcurrentStreams(maxSecretStreams),
+		grpc.ReadBufferSize(4<<10), grpc.WriteBufferSize(4<<10),
+		grpc.ConnectionTimeout(10*time.Second),
+	)
+	server.RegisterService(&grpc.ServiceDesc{
+		ServiceName: "envoy.service.secret.v3.SecretDiscoveryService",
+		HandlerType: (*any)(nil),
+		Streams:     []grpc.StreamDesc{{StreamName: "StreamSecrets", Handler: s.serve, ServerStreams: true, ClientStreams: true}},
+	}, s)
+	return server
+}
+
+// serve answers one stream: what it asks for, and again whenever that has changed.
+func (s *secrets) serve(_ any, stream grpc.ServerStream) error {
+	requests := make(chan secretRequest)
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			r, err := receive(stream)
+			if err != nil {
+				ended <- err
+				return
+			}
+			select {
+			case requests <- r:
+			case <-stream.Context().Done():
+				return
+			}
+		}
+	}()
+	var asked subscription
+	for {
+		current, changed := s.now()
+		if response, ok := asked.next(current); ok {
+			if err := stream.SendMsg(&response); err != nil {
+				return err
+			}
+		}
+		select {
+		case err := <-ended:
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		case <-changed:
+		case r := <-requests:
+			if err := asked.take(r); err != nil {
+				return err
+			}
+			if r.problem != "" {
+				s.log.Error("the proxy refuses a secret", "secrets", r.names, "error", inOneLine(r.problem))
+			}
+		}
+	}
+}
+
+func receive(stream grpc.ServerStream) (secretRequest, error) {
+	var body []byte
+	if err := stream.RecvMsg(&body); err != nil {
+		return secretRequest{}, err
+	}
+	r, err := parseSecretRequest(body)
+	if err != nil {
+		return secretRequest{}, status.Errorf(codes.InvalidArgument, "the request: %v", err)
+	}
+	return r, nil
+}
+
+// subscription is what one stream asks for, and what it was sent.
+type subscription struct {
+	names []string
+	// sent are the versions of the secrets of the last response, whose number is in its
+	// nonce.
+	sent   map[string]string
+	number int
+}
+
+// take takes over what the stream asks for.
+func (s *subscription) take(r secretRequest) error {
+	if r.typeURL != secretType {
+		return status.Errorf(codes.InvalidArgument, "there are resources of type %s only, not %q", secretType, r.typeURL)
+	}
+	for _, name := range r.names {
+		if name != agentspec.SecretIdentity && name != agentspec.SecretBundle {
+			return status.Errorf(codes.NotFound, "there is no secret %q; there are %q and %q", name, agentspec.SecretIdentity, agentspec.SecretBundle)
+		}
+	}
+	// What answers an earlier response than the last says nothing about that.
+	if r.nonce == "" || r.nonce == s.nonce() {
+		s.names = r.names
+	}
+	return nil
+}
+
+// next returns the response that is due, if one is.
+func (s *subscription) next(current map[string]resource) ([]byte, bool) {
+	due := make(map[string]string)
+	for _, name := range s.names {
+		if r, ok := current[name]; ok {
+			due[name] = r.version
+		}
+	}
+	if len(due) == 0 || maps.Equal(due, s.sent) {
+		return nil, false
+	}
+	var (
+		versions []string
+		bodies   [][]byte
+	)
+	for _, name := range slices.Sorted(maps.Keys(due)) {
+		versions, bodies = append(versions, due[name]), append(bodies, current[name].body)
+	}
+	s.sent = due
+	s.number++
+	return secretResponse(strings.Join(versions, "-"), s.nonce(), bodies), true
+}
+
+func (s *subscription) nonce() string { return fmt.Sprint(s.number) }
