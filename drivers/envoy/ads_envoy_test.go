@@ -30,8 +30,9 @@ import (
 // machine is a network of its own with loopback only: what Envoy and a controller of a
 // test listen on is nobody else's.
 type machine struct {
-	t    *testing.T
-	work chan func()
+	t        *testing.T
+	work     chan func()
+	logLevel string
 }
 
 func newMachine(t *testing.T) *machine {
@@ -39,7 +40,7 @@ func newMachine(t *testing.T) *machine {
 	if os.Getuid() != 0 {
 		t.Skip("networks and mounts of its own need root")
 	}
-	m := &machine{t: t, work: make(chan func())}
+	m := &machine{t: t, work: make(chan func()), logLevel: "info"}
 	ready := make(chan error)
 	go func() {
 		// The thread ends with the goroutine, since nobody else must run in its network.
@@ -138,6 +139,7 @@ type podEnvoy struct {
 	core          *core
 	run, identity string
 	log           *lockedBuffer
+	pid           int
 	end           func()
 }
 
@@ -224,6 +226,7 @@ func (m *machine) startSidecar(p *mesh.Proxy, c *core, hosts string, changes ...
 	write(filepath.Join(dir, "hosts"), hosts)
 	write(filepath.Join(dir, "resolv.conf"), "")
 	writeIdentityLikeTheAgent(m.t, s.identity, c.ca, p.Identity, p.UID, c.ca)
+	serveSecretsLikeTheAgent(m.t, s.identity)
 
 	script := fmt.Sprintf(`set -e
 mount --make-rprivate /
@@ -233,8 +236,8 @@ mount -t tmpfs none /run
 mkdir /run/outrigger /run/outrigger-identity
 mount --bind %[1]s/run /run/outrigger
 mount --bind %[1]s/identity /run/outrigger-identity
-exec %[2]s --config-path /run/outrigger/envoy.yaml --disable-hot-restart --concurrency 1 --log-level info
-`, dir, program)
+exec %[2]s --config-path /run/outrigger/envoy.yaml --disable-hot-restart --concurrency 1 --log-level %[3]s
+`, dir, program, m.logLevel)
 	cmd := exec.Command("/bin/sh", "-c", script)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 	cmd.Env = os.Environ()
@@ -246,6 +249,7 @@ exec %[2]s --config-path /run/outrigger/envoy.yaml --disable-hot-restart --concu
 	if err != nil {
 		m.t.Fatal(err)
 	}
+	s.pid = cmd.Process.Pid
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	s.end = sync.OnceFunc(func() {
@@ -449,7 +453,7 @@ func TestRealEnvoyTakesTheStateOfTheWorld(t *testing.T) {
 	envoy := m.startSidecar(view.Proxy, c, loopbackHosts, func(content string) string { return strings.Replace(content, "DELTA_GRPC", "GRPC", 1) })
 	m.eventually("Envoy runs the View", func() bool { return envoy.ready() && c.runs(view) })
 	changed := *f.backends[0]
-	changed.Policy.MaxConnections = 7
+	changed.Policy.MaxConnections = new(uint32(7))
 	changed.Endpoints = append(changed.Endpoints, endpoint(14001, "10.244.0.99"))
 	gone := f.backends[len(f.backends)-1].Name
 	f.backends = append([]*mesh.Backend{&changed}, f.backends[1:len(f.backends)-1]...)

@@ -159,3 +159,36 @@ func TestVersion(t *testing.T) {
 		t.Errorf("the image is %s", image)
 	}
 }
+
+// TestOldest asks the oldest Envoy that the driver works with, where it is installed,
+// about every View of the goldens.
+func TestOldest(t *testing.T) {
+	cache := os.Getenv("OUTRIGGER_CACHE")
+	if user, err := os.UserCacheDir(); cache == "" && err == nil {
+		cache = filepath.Join(user, "outrigger")
+	}
+	program := filepath.Join(cache, "envoy-"+oldest+".0", "envoy")
+	if _, err := os.Stat(program); err != nil {
+		t.Skipf("SKIPPED: run ENVOY_VERSION=%s.0 test/envoy/install.sh for it: %v", oldest, err)
+	}
+	t.Setenv("ENVOY", program)
+	for name, c := range inboundCases {
+		if err := check(t, c.view()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestOldImages holds which images are said to be too old.
+func TestOldImages(t *testing.T) {
+	for image, old := range map[string]bool{
+		"envoyproxy/envoy-distroless:v1.22.2": true,
+		"envoyproxy/envoy:v1.36.4":            true,
+		"envoyproxy/envoy:v1.37.0":            false,
+		Driver{}.SidecarImage("linux"):        false,
+	} {
+		if err := (Driver{}).CheckImage(image); (err != nil) != old {
+			t.Errorf("%s: %v", image, err)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
@@ -149,7 +150,10 @@ func (m made) manager(chain *listenerv3.FilterChain) *hcmv3.HttpConnectionManage
 
 func (m made) requestsAreClosed(name string, manager *hcmv3.HttpConnectionManager) {
 	m.t.Helper()
-	base := unpack[*httprbacv3.RBAC](m.t, manager.HttpFilters[0].GetTypedConfig())
+	if first := manager.HttpFilters[0]; first.Name != mutationFilter {
+		m.t.Errorf("%s: what a client says of its identity is heard by %s", name, first.Name)
+	}
+	base := unpack[*httprbacv3.RBAC](m.t, manager.HttpFilters[1].GetTypedConfig())
 	if base.Rules == nil || base.Rules.Action != rbacv3.RBAC_ALLOW || len(base.Rules.Policies) > 0 {
 		m.t.Errorf("%s: without rules of a route it has %v", name, base.Rules)
 	}
@@ -198,7 +202,7 @@ func TestSameName(t *testing.T) {
 		rule("a/b", anyRequest, buyer), rule("a/b", anyRequest, ops))}}}})
 	var got []string
 	for _, p := range m.rules("inbound/80").Policies {
-		got = append(got, p.Principals[0].GetAuthenticated().GetPrincipalName().GetExact())
+		got = append(got, p.Principals[0].GetAndIds().GetIds()[0].GetAuthenticated().GetPrincipalName().GetExact())
 	}
 	slices.Sort(got)
 	if diff := cmp.Diff([]string{buyer.String(), ops.String()}, got); diff != "" {
@@ -252,14 +256,19 @@ func TestPlaintext(t *testing.T) {
 	}
 }
 
-// TestHelloTimeout says where connections go on that do not begin TLS.
+// TestHelloTimeout says where connections go on that do not begin TLS, and that others
+// end then.
 func TestHelloTimeout(t *testing.T) {
 	for name, want := range map[string]struct{ continues, skips bool }{
 		"strict-tcp": {}, "permissive": {continues: true}, "plaintext-class": {continues: true, skips: true}, "ingress-plaintext": {continues: true},
 	} {
 		l := makeInbound(t, inboundCases[name]).message(listenerType, inboundListener).(*listenerv3.Listener)
-		if l.ContinueOnListenerFiltersTimeout != want.continues || (l.ListenerFiltersTimeout != nil) != want.continues {
-			t.Errorf("%s: it goes on after %v: %t", name, l.ListenerFiltersTimeout, l.ContinueOnListenerFiltersTimeout)
+		within := 10 * time.Second
+		if want.continues {
+			within = helloTimeout
+		}
+		if l.ContinueOnListenerFiltersTimeout != want.continues || l.ListenerFiltersTimeout.AsDuration() != within {
+			t.Errorf("%s: it goes on after %v: %t, want %t after %s", name, l.ListenerFiltersTimeout, l.ContinueOnListenerFiltersTimeout, want.continues, within)
 		}
 		if r := l.ListenerFilters[1].FilterDisabled.GetDestinationPortRange(); (r != nil) != want.skips || want.skips && (r.Start != 3306 || r.End != 3307) {
 			t.Errorf("%s: it does not look for TLS at %v", name, r)

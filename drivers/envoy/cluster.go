@@ -27,7 +27,7 @@ import (
 func (o *outboundStyle) backend(b *mesh.Backend, zone string) []*Resource {
 	if b.ExternalName != "" {
 		return []*Resource{newResource(clusterType, b.Name, clusterDefaults, protocolOptions(b.Protocol, b.Policy),
-			policyCluster(b.Name, b.Policy), dnsCluster(b.ExternalName, b.Service.Port))}
+			policyCluster(b.Name, b.Protocol, b.Policy), dnsCluster(b.ExternalName, b.Service.Port))}
 	}
 	base := o.base(b)
 	e := newEncoder(len(base.encoding) + clusterSize)
@@ -57,7 +57,7 @@ func (o *outboundStyle) base(b *mesh.Backend) constant {
 }
 
 func (o *outboundStyle) newBase(b *mesh.Backend) constant {
-	policy := policyCluster("", b.Policy)
+	policy := policyCluster("", b.Protocol, b.Policy)
 	if b.HealthChecks {
 		policy.HealthChecks = connectChecks
 	}
@@ -155,12 +155,12 @@ func limit(n uint32) *wrapperspb.UInt32Value {
 }
 
 // policyCluster is what the name and the policy make of a cluster.
-func policyCluster(name string, p mesh.UpstreamPolicy) *clusterv3.Cluster {
+func policyCluster(name string, protocol mesh.Protocol, p mesh.UpstreamPolicy) *clusterv3.Cluster {
 	cluster := &clusterv3.Cluster{
 		Name:             name,
 		AltStatName:      altStatName(name),
 		ConnectTimeout:   defaultConnectTimeout,
-		CircuitBreakers:  circuitBreakers(p),
+		CircuitBreakers:  circuitBreakers(protocol, p),
 		LbPolicy:         balancing[p.LoadBalancing.Policy],
 		OutlierDetection: ejection(p.Ejection),
 	}
@@ -190,9 +190,17 @@ var (
 
 // circuitBreakers lifts Envoy's own limits, of 1024 and of 3 retries at a time,
 // where the policy has none.
-func circuitBreakers(p mesh.UpstreamPolicy) *clusterv3.CircuitBreakers {
-	if p.MaxConnections == 0 && p.MaxPendingRequests == 0 && p.MaxRequests == 0 && p.MaxRetries == 0 {
+func circuitBreakers(protocol mesh.Protocol, p mesh.UpstreamPolicy) *clusterv3.CircuitBreakers {
+	if !protocol.IsHTTP() {
+		// Envoy counts a connection that is being made as a request that waits.
+		p.MaxPendingRequests, p.MaxRequests, p.MaxRetries = nil, nil, nil
+	}
+	if p.MaxConnections == nil && p.MaxPendingRequests == nil && p.MaxRequests == nil && p.MaxRetries == nil {
 		return noThresholds
+	}
+	if p.Refuses(protocol) {
+		// Of no connections Envoy would make one for each endpoint.
+		p.MaxPendingRequests = new(uint32)
 	}
 	return thresholds(p)
 }
@@ -200,11 +208,11 @@ func circuitBreakers(p mesh.UpstreamPolicy) *clusterv3.CircuitBreakers {
 var noThresholds = frozen(thresholds(mesh.UpstreamPolicy{}))
 
 func thresholds(p mesh.UpstreamPolicy) *clusterv3.CircuitBreakers {
-	orMost := func(n uint32) *wrapperspb.UInt32Value {
-		if n == 0 {
-			n = math.MaxUint32
+	orMost := func(limit *uint32) *wrapperspb.UInt32Value {
+		if limit == nil {
+			return wrapperspb.UInt32(math.MaxUint32)
 		}
-		return wrapperspb.UInt32(n)
+		return wrapperspb.UInt32(*limit)
 	}
 	return &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{
 		MaxConnections:     orMost(p.MaxConnections),

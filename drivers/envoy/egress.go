@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,6 +39,7 @@ type egress struct {
 	allowAll  bool
 	chains    []*listenerv3.FilterChain
 	tlsPorts  []uint16
+	clusters  map[string]bool
 	resources []*Resource
 }
 
@@ -46,7 +48,7 @@ type egress struct {
 // host's name resolves to, not to the one that the application chose: else an
 // allowed name would be a way to any address.
 func (o *outboundStyle) egress(e *mesh.Egress, addresses []netip.Addr) []*Resource {
-	b := &egress{style: o, allowAll: e.AllowAll}
+	b := &egress{style: o, allowAll: e.AllowAll, clusters: map[string]bool{}}
 	passthrough := e.AllowAll
 	for _, port := range e.Ports {
 		ranges := len(port.Ranges) > 0 || port.Protocol == mesh.EgressTCP
@@ -59,9 +61,14 @@ func (o *outboundStyle) egress(e *mesh.Egress, addresses []netip.Addr) []*Resour
 		}
 		switch port.Protocol {
 		case mesh.EgressHTTP:
-			b.http(port)
+			for _, at := range scopesOf(port) {
+				b.http(port, at)
+			}
 		case mesh.EgressTLS:
-			b.tls(port)
+			b.tlsPorts = append(b.tlsPorts, port.Port)
+			for _, at := range scopesOf(port) {
+				b.tls(port, at)
+			}
 		}
 	}
 	b.resources = append(b.resources, newResource(clusterType, blockedCluster, clusterDefaults, &clusterv3.Cluster{
@@ -70,19 +77,20 @@ func (o *outboundStyle) egress(e *mesh.Egress, addresses []netip.Addr) []*Resour
 		ConnectTimeout:       defaultConnectTimeout,
 	}))
 	if passthrough {
-		b.cluster(passthroughCluster, mesh.HTTP, mesh.UpstreamPolicy{}, &clusterv3.Cluster{
-			ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST},
-			LbPolicy:             clusterv3.Cluster_CLUSTER_PROVIDED,
-		})
+		b.cluster(passthroughCluster, mesh.HTTP, mesh.UpstreamPolicy{}, originalCluster)
 	}
 	b.resources = append(b.resources, b.listener(addresses))
 	return b.resources
 }
 
-// cluster adds a cluster; kind says what it is, and wins over the policy.
+// cluster adds a cluster, once; kind says what it is, and wins over the policy.
 func (b *egress) cluster(name string, protocol mesh.Protocol, policy mesh.UpstreamPolicy, kind *clusterv3.Cluster) {
+	if b.clusters[name] {
+		return
+	}
+	b.clusters[name] = true
 	b.resources = append(b.resources,
-		newResource(clusterType, name, clusterDefaults, protocolOptions(protocol, policy), policyCluster(name, policy), kind))
+		newResource(clusterType, name, clusterDefaults, protocolOptions(protocol, policy), policyCluster(name, protocol, policy), kind))
 }
 
 // chain adds a filter chain for the port.
@@ -91,6 +99,12 @@ func (b *egress) chain(name string, port uint16, match *listenerv3.FilterChainMa
 	b.chains = append(b.chains, &listenerv3.FilterChain{Name: name, FilterChainMatch: match, Filters: filters})
 }
 
+// originalCluster is the address that the application connected to.
+var originalCluster = frozen(&clusterv3.Cluster{
+	ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST},
+	LbPolicy:             clusterv3.Cluster_CLUSTER_PROVIDED,
+})
+
 // ranges lets connections to addresses out.
 func (b *egress) ranges(port mesh.EgressRoutes) {
 	match := &listenerv3.FilterChainMatch{PrefixRanges: cidrs(halved(port.Ranges))}
@@ -98,18 +112,17 @@ func (b *egress) ranges(port mesh.EgressRoutes) {
 	b.chain(name, port.Port, match, b.style.tcpTo(name, passthroughCluster))
 }
 
-// http lets requests to hosts out.
-func (b *egress) http(port mesh.EgressRoutes) {
-	name := egressName(port.Port)
+// http lets requests to hosts out that go to the addresses.
+func (b *egress) http(port mesh.EgressRoutes, at scope) {
+	name := at.name(egressName(port.Port))
 	hosts := make([]*routev3.VirtualHost, 0, len(port.Hosts)+1)
 	var filters []*hcmv3.HttpFilter
 	for _, host := range port.Hosts {
-		cluster := b.hostCluster(host, port.Port, mesh.HTTP)
-		if isWildcard(host.Host) {
+		if isWildcard(host.Host) && len(host.Matches) > 0 {
 			filters = dynamicForward
 		}
 		hosts = append(hosts, &routev3.VirtualHost{
-			Name: host.Host, Domains: domains(host.Host, port.Port), Routes: egressRoutes(host, cluster),
+			Name: host.Host, Domains: domains(host.Host, port.Port), Routes: b.routes(host, port.Port, at),
 		})
 	}
 	others := &routev3.Route{Match: match(mesh.HTTPMatch{}), Action: respond(403)}
@@ -122,8 +135,8 @@ func (b *egress) http(port mesh.EgressRoutes) {
 	b.resources = append(b.resources, newResource(routeType, name, &routev3.RouteConfiguration{
 		Name: name, VirtualHosts: hosts, ValidateClusters: wrapperspb.Bool(false),
 	}))
-	b.chain(name, port.Port, new(listenerv3.FilterChainMatch), httpFilter(httpOptions{
-		StatPrefix: name, RouteName: name, Settings: b.style.settings, Filters: filters,
+	b.chain(name, port.Port, at.match(), httpFilter(httpOptions{
+		StatPrefix: name, RouteName: name, Settings: b.style.settings, Filters: filters, Compared: port.ComparedHeaders(),
 	}))
 }
 
@@ -137,31 +150,44 @@ func domains(host string, port uint16) []string {
 	return []string{host, withPort}
 }
 
-func egressRoutes(host mesh.EgressHost, cluster string) []*routev3.Route {
-	routes := make([]*routev3.Route, 0, len(host.Matches)+1)
-	for _, m := range host.Matches {
-		action := forward(host.Policy.RequestTimeout)
-		action.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: cluster}
-		routes = append(routes, &routev3.Route{Match: match(m), Action: &routev3.Route_Route{Route: action}})
+// routes are those of a host at the addresses.
+func (b *egress) routes(host mesh.EgressHost, port uint16, at scope) []*routev3.Route {
+	var routes []*routev3.Route
+	add := func(matches []mesh.HTTPMatch, cluster string) {
+		for _, m := range matches {
+			action := forward(host.Policy.RequestTimeout)
+			action.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: cluster}
+			routes = append(routes, &routev3.Route{Match: match(m), Action: &routev3.Route_Route{Route: action}})
+		}
+	}
+	for _, within := range host.Within {
+		if at.within(within) {
+			add(within.Matches, b.addressCluster(host, port, mesh.HTTP))
+		}
+	}
+	if len(host.Matches) > 0 {
+		add(host.Matches, b.hostCluster(host, port, mesh.HTTP))
 	}
 	return append(routes, &routev3.Route{Match: match(mesh.HTTPMatch{}), Action: respond(403)})
 }
 
-// tls lets connections with server names out.
-func (b *egress) tls(port mesh.EgressRoutes) {
-	b.tlsPorts = append(b.tlsPorts, port.Port)
+// tls lets connections with server names out that go to the addresses.
+func (b *egress) tls(port mesh.EgressRoutes, at scope) {
 	for _, host := range port.Hosts {
-		if len(host.Matches) == 0 {
-			continue
+		name, cluster := egressName(port.Port)+"/"+host.Host, blockedCluster
+		var filters []*listenerv3.Filter
+		switch {
+		case slices.ContainsFunc(host.Within, func(w mesh.EgressWithin) bool { return at.within(w) && len(w.Matches) > 0 }):
+			cluster = b.addressCluster(host, port.Port, mesh.TCP)
+		case len(host.Matches) > 0:
+			cluster = b.hostCluster(host, port.Port, mesh.TCP)
+			if isWildcard(host.Host) {
+				filters = append(filters, dynamicForwardSNI(port.Port))
+			}
 		}
-		cluster := b.hostCluster(host, port.Port, mesh.TCP)
-		filters := []*listenerv3.Filter{b.style.tcpTo(cluster, cluster)}
-		if isWildcard(host.Host) {
-			filters = append([]*listenerv3.Filter{dynamicForwardSNI(port.Port)}, filters...)
-		}
-		b.chain(cluster, port.Port, &listenerv3.FilterChainMatch{
-			TransportProtocol: "tls", ServerNames: []string{strings.ToLower(host.Host)},
-		}, filters...)
+		match := at.match()
+		match.TransportProtocol, match.ServerNames = "tls", []string{strings.ToLower(host.Host)}
+		b.chain(at.name(name), port.Port, match, append(filters, b.style.tcpTo(cluster, cluster))...)
 	}
 }
 
@@ -173,6 +199,14 @@ func (b *egress) hostCluster(host mesh.EgressHost, port uint16, protocol mesh.Pr
 		kind = dnsCluster(host.Host, port)
 	}
 	b.cluster(name, protocol, host.Policy, kind)
+	return name
+}
+
+// addressCluster adds the cluster of a host at the address that the application connected
+// to, and returns its name.
+func (b *egress) addressCluster(host mesh.EgressHost, port uint16, protocol mesh.Protocol) string {
+	name := egressName(port) + "/" + host.Host + "@address"
+	b.cluster(name, protocol, host.Policy, originalCluster)
 	return name
 }
 

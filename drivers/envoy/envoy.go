@@ -17,6 +17,10 @@ import (
 
 const name = "envoy"
 
+// oldest is the oldest Envoy that takes what the controller sends: 1.36 knows neither
+// max_early_data_bytes of a TCP proxy nor the keepalive of a listener.
+const oldest = "1.37"
+
 var (
 	//go:embed template.yaml
 	template string
@@ -25,13 +29,6 @@ var (
 	// variables of the container, which the agent puts in.
 	//go:embed bootstrap.yaml
 	bootstrap string
-
-	// identitySDS and bundleSDS tell Envoy which files of the agent's are its identity
-	// and what verifies its peers.
-	//go:embed identity.sds.yaml
-	identitySDS string
-	//go:embed bundle.sds.yaml
-	bundleSDS string
 )
 
 func init() { sidecar.Register(name, Driver{}) }
@@ -55,6 +52,7 @@ func (Driver) Patch(ctx context.Context) error {
 	return podtemplate.Apply(ctx, name, template, &agentspec.Spec{
 		Command: []string{
 			"envoy", "--config-path", config, "--log-level", inj.Sidecar.LogLevel,
+			"--concurrency", "${" + agentspec.EnvConcurrency + "}",
 			// Its domain sockets and shared memory are of no use in a pod.
 			"--disable-hot-restart",
 			// What is wrong now should not be in the log ten seconds later.
@@ -64,25 +62,25 @@ func (Driver) Patch(ctx context.Context) error {
 			"--drain-strategy", "immediate", "--drain-time-s", "45",
 		},
 		Files:    files(adsPort(inj)),
+		Secrets:  &agentspec.Secrets{Socket: path.Join(driver.IdentityDir, secretSocket)},
 		ReadyURL: "http://127.0.0.1:15000/ready",
 		Drain:    &agentspec.Drain{URL: "http://127.0.0.1:15000/drain_listeners?graceful", Seconds: 5},
 	})
 }
 
-// configFile is the name of the bootstrap.
-const configFile = "envoy.yaml"
+// configFile is the name of the bootstrap, and secretSocket that of the socket on which
+// the agent serves secrets, as the bootstrap has it.
+const (
+	configFile   = "envoy.yaml"
+	secretSocket = "sds.sock"
+)
 
 // files returns what Envoy starts with, where the controller serves it on the port.
 func files(port uint32) []agentspec.File {
-	var files []agentspec.File
-	for _, f := range []struct{ name, content string }{
-		{configFile, strings.Replace(bootstrap, strconv.Itoa(driver.ADSPort), strconv.Itoa(int(port)), 1)},
-		{"identity.sds.yaml", identitySDS},
-		{"bundle.sds.yaml", bundleSDS},
-	} {
-		files = append(files, agentspec.File{Path: path.Join(driver.RunDir, f.name), Content: f.content})
-	}
-	return files
+	return []agentspec.File{{
+		Path:    path.Join(driver.RunDir, configFile),
+		Content: strings.Replace(bootstrap, strconv.Itoa(driver.ADSPort), strconv.Itoa(int(port)), 1),
+	}}
 }
 
 // adsPort returns the port on which the controller serves the pod's class.
@@ -97,6 +95,9 @@ func adsPort(inj *driver.InjectorContext) uint32 {
 
 // PodTemplate returns the template of Patch.
 func (Driver) PodTemplate() string { return template }
+
+// CheckImage refuses images of older versions than the driver works with.
+func (Driver) CheckImage(image string) error { return driver.CheckImageVersion(image, name, oldest) }
 
 // SidecarImage returns the stock image of Envoy.
 func (Driver) SidecarImage(os string) string {

@@ -46,7 +46,7 @@ func TestCommand(t *testing.T) {
 	// Envoy's levels have the names of Open Service Mesh's.
 	for _, level := range []string{"trace", "debug", "info", "warning", "error", "critical", "off"} {
 		spec, _ := patched(t, level)
-		want := []string{"envoy", "--config-path", "/run/outrigger/envoy.yaml", "--log-level", level, "--disable-hot-restart",
+		want := []string{"envoy", "--config-path", "/run/outrigger/envoy.yaml", "--log-level", level, "--concurrency", "${OUTRIGGER_CONCURRENCY}", "--disable-hot-restart",
 			"--file-flush-interval-msec", "1000", "--drain-strategy", "immediate", "--drain-time-s", "45"}
 		if diff := cmp.Diff(want, spec.Command); diff != "" {
 			t.Errorf("level %s (-want +got):\n%s", level, diff)
@@ -67,7 +67,7 @@ func TestBootstrap(t *testing.T) {
 	for _, f := range spec.Files {
 		paths = append(paths, f.Path)
 	}
-	if diff := cmp.Diff([]string{"/run/outrigger/envoy.yaml", "/run/outrigger/identity.sds.yaml", "/run/outrigger/bundle.sds.yaml"}, paths); diff != "" {
+	if diff := cmp.Diff([]string{"/run/outrigger/envoy.yaml"}, paths); diff != "" {
 		t.Fatalf("files (-want +got):\n%s", diff)
 	}
 	var bootstrap struct {
@@ -108,6 +108,9 @@ func TestBootstrap(t *testing.T) {
 			return c["name"] == ads.GRPCServices[0].EnvoyGRPC.ClusterName
 		}) {
 		t.Errorf("the discovery service is %v, and the clusters %v", ads, bootstrap.StaticResources.Clusters)
+	}
+	if spec.Secrets == nil || !strings.Contains(text, "pipe: {path: "+spec.Secrets.Socket+"}") {
+		t.Errorf("the agent serves secrets at %v, which is not in:\n%s", spec.Secrets, text)
 	}
 	if want := fmt.Sprintf("address: \"10.0.0.7\", port_value: %d", driver.MetricsPort); !strings.Contains(text, want) || strings.Count(text, "path: "+driver.MetricsPath) != 1 {
 		t.Errorf("the metrics are not at %s of %q in:\n%s", driver.MetricsPath, want, text)

@@ -14,9 +14,23 @@ import (
 func settings() *mesh.Settings {
 	return mesh.Seal(&mesh.Settings{
 		TrustDomain: "cluster.local", PermissivePolicy: true, InboundTLS: mesh.Strict,
-		TLS: mesh.TLS{Min: "1.3", Max: "1.3"},
+		TLS: mesh.TLS{Min: "1.3", Max: "1.3"}, Roots: exampleRoot,
 	})
 }
+
+// exampleRoot is a root whose key nobody has.
+const exampleRoot = `-----BEGIN CERTIFICATE-----
+MIIBhTCCASugAwIBAgIUF0pYFE1A2CPhObsTLjn69uifPT4wCgYIKoZIzj0EAwIw
+FzEVMBMGA1UEAwwMRXhhbXBsZSBSb290MCAXDTI2MTEyMjEyNDk1MFoYDzIxMjYx
+MDI5MTI0OTUwWjAXMRUwEwYDVQQDDAxFeGFtcGxlIFJvb3QwWTATBgcqhkjOPQIB
+BggqhkjOPQMBBwNCAASY6AeJgcw4GnGqbc5LSnKjVNtWSyyJ0gXrnXRzGnWD1ciJ
+h2jvy9tSXFG4GW1o84rIn9A0pXjX4S8Gx/e7Pt1Go1MwUTAdBgNVHQ4EFgQUwPp7
+Dbd61X0TMkG28sR97L36+dwwHwYDVR0jBBgwFoAUwPp7Dbd61X0TMkG28sR97L36
++dwwDwYDVR0TAQH/BAUwAwEB/zAKBggqhkjOPQQDAgNIADBFAiB+ekkHltJs3HTb
+ooVjS2qgGOnhreLrc3vKZXCH4rmpngIhAOyLRCLZLgh5lhRJxN3NyXgl/UJCI6ov
+1wG7hezka8To
+-----END CERTIFICATE-----
+`
 
 // proxy is the client of the fixtures.
 func proxy() *mesh.Proxy { return mesh.Seal(newProxy()) }
@@ -221,7 +235,7 @@ func views() map[string]fixture {
 	b = backend(store, mesh.HTTP, endpoint(14001, "10.244.0.11"))
 	b.HealthChecks = true
 	b.Policy = mesh.UpstreamPolicy{
-		MaxConnections: 10, MaxRequests: 20, MaxPendingRequests: 30, MaxRetries: 4, RequestsPerConnection: 50,
+		MaxConnections: new(uint32(10)), MaxRequests: new(uint32(20)), MaxPendingRequests: new(uint32(30)), MaxRetries: new(uint32(4)), RequestsPerConnection: 50,
 		ConnectTimeout: time.Second, IdleTimeout: time.Minute,
 		Ejection: &mesh.Ejection{ConsecutiveErrors: 7, Interval: 2 * time.Second, BaseTime: 30 * time.Second, MaxPercent: 80},
 	}
@@ -246,18 +260,25 @@ func views() map[string]fixture {
 func everyEgress() mesh.Egress {
 	everything := []mesh.HTTPMatch{{}}
 	ranges := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32")}
+	// Of the range that lies in another it is said as well.
+	within := []mesh.EgressWithin{
+		{Ranges: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/25"), netip.MustParsePrefix("198.51.100.0/24")}, Matches: everything},
+		{Ranges: []netip.Prefix{netip.MustParsePrefix("198.51.0.0/16")}, Matches: []mesh.HTTPMatch{{Methods: []string{"GET"}}}},
+	}
 	return mesh.Egress{Ports: []mesh.EgressRoutes{
 		{Port: 80, Protocol: mesh.EgressHTTP, Hosts: []mesh.EgressHost{
 			{Host: "*.example.com", Matches: everything},
 			{
 				Host:    "httpbin.org",
 				Matches: []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: "/status/200"}, Methods: []string{"GET"}}},
-				Policy:  mesh.UpstreamPolicy{MaxConnections: 5, RequestTimeout: 2 * time.Second},
+				Policy:  mesh.UpstreamPolicy{MaxConnections: new(uint32(5)), RequestTimeout: 2 * time.Second},
 			},
 			{Host: "nothing.example.org"},
+			{Host: "within.example.org", Within: within, Matches: []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: "/anywhere"}}}},
 		}},
 		{Port: 443, Protocol: mesh.EgressTLS, Hosts: []mesh.EgressHost{
 			{Host: "*.example.com", Matches: everything}, {Host: "github.com", Matches: everything},
+			{Host: "within.example.org", Within: within},
 		}, Ranges: ranges},
 		{Port: 3306, Protocol: mesh.EgressTCP, Ranges: ranges[:1]},
 		{Port: 8080, Protocol: mesh.EgressHTTP, Hosts: []mesh.EgressHost{{Host: "*.example.com", Matches: everything}}, Ranges: ranges},

@@ -5,6 +5,7 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -24,6 +25,8 @@ type httpOptions struct {
 	ServiceName string
 	// Filters come before the router.
 	Filters []*hcmv3.HttpFilter
+	// Compared are headers whose values the routes compare.
+	Compared []string
 }
 
 // httpFilter returns an HTTP connection manager. It leaves requests as they are as
@@ -58,6 +61,9 @@ func httpFilter(o httpOptions) *listenerv3.Filter {
 		Http2ProtocolOptions: &corev3.Http2ProtocolOptions{AllowConnect: true},
 		// A stream may be silent for as long as both ends like.
 		StreamIdleTimeout: durationpb.New(0),
+	}
+	if len(o.Compared) > 0 {
+		proto.Merge(manager, routedOnce(o.Compared))
 	}
 	if o.Inbound {
 		// The application learns who calls from the certificate that was verified.

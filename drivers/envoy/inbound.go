@@ -32,6 +32,10 @@ const (
 // is taken for one that waits for the server to speak first.
 const helloTimeout = time.Second
 
+// handshakeTimeout is how long a client may take for its ClientHello, and again for the
+// handshake. Nobody has shown a certificate until then.
+const handshakeTimeout = 10 * time.Second
+
 // inbound returns the listener that takes what is for the proxy's own application,
 // and all that belongs to it. Of the proxy it depends on Plaintext, the families of
 // Addresses and, if spans go by OTLP, Identity.
@@ -53,6 +57,7 @@ func (b *inboundBuilder) listener(inbound *mesh.Inbound) *Resource {
 		Name:                          inboundListener,
 		TrafficDirection:              corev3.TrafficDirection_INBOUND,
 		PerConnectionBufferLimitBytes: wrapperspb.UInt32(bufferLimit),
+		ListenerFiltersTimeout:        durationpb.New(handshakeTimeout),
 		ListenerFilters: []*listenerv3.ListenerFilter{
 			listenerFilter("original_dst", &originaldstv3.OriginalDst{}),
 			inspector,
@@ -104,7 +109,7 @@ var appClusters = []*Resource{
 
 func appCluster(name string, protocol mesh.Protocol) *Resource {
 	policy := mesh.UpstreamPolicy{}
-	return newResource(clusterType, name, clusterDefaults, protocolOptions(protocol, policy), policyCluster(name, policy), &clusterv3.Cluster{
+	return newResource(clusterType, name, clusterDefaults, protocolOptions(protocol, policy), policyCluster(name, protocol, policy), &clusterv3.Cluster{
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST},
 		LbPolicy:             clusterv3.Cluster_CLUSTER_PROVIDED,
 		UpstreamBindConfig: &corev3.BindConfig{

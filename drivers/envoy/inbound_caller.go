@@ -1,7 +1,6 @@
 package envoy
 
 import (
-	"path"
 	"slices"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -9,19 +8,16 @@ import (
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
-	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// callersSecret verifies clients by the mesh's bundle and by the names, of which
-// there is at least one: a client with none of them does not get through the
-// handshake.
-func callersSecret(name string, sans []*tlsv3.SubjectAltNameMatcher) *tlsv3.Secret {
+// callersSecret verifies clients by the mesh's roots and by the names, of which there is
+// at least one: a client with none of them does not get through the handshake. The roots
+// are in it, since Envoy can't join them to names from elsewhere, and would watch a file
+// of them with an inotify instance for each secret. Without roots Envoy refuses it.
+func callersSecret(name, roots string, sans []*tlsv3.SubjectAltNameMatcher) *tlsv3.Secret {
 	return &tlsv3.Secret{Name: name, Type: &tlsv3.Secret_ValidationContext{
 		ValidationContext: &tlsv3.CertificateValidationContext{
-			TrustedCa: &corev3.DataSource{Specifier: &corev3.DataSource_Filename{
-				Filename: path.Join(driver.IdentityDir, "bundle.pem"),
-			}},
-			WatchedDirectory:          &corev3.WatchedDirectory{Path: driver.IdentityDir},
+			TrustedCa:                 &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: roots}},
 			MatchTypedSubjectAltNames: sans,
 		},
 	}}

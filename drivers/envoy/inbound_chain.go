@@ -11,6 +11,7 @@ import (
 	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -159,7 +160,7 @@ func (b *inboundBuilder) appTLS(port uint16, name string, a mesh.Access, ingress
 // could decide no sooner than when the client sends something, and by then a server
 // that speaks first would have spoken to everybody.
 func (b *inboundBuilder) callers(name string, sans []*tlsv3.SubjectAltNameMatcher) *corev3.TransportSocket {
-	b.resources = append(b.resources, newResource(secretType, name, callersSecret(name, sans)))
+	b.resources = append(b.resources, newResource(secretType, name, callersSecret(name, b.settings.Roots, sans)))
 	return downstreamTLS(b.settings, clientCert{validation: adsSecret(name), required: true}, nil)
 }
 
@@ -168,7 +169,7 @@ func (b *inboundBuilder) http(p *mesh.InboundPort, name string, match *listenerv
 	manager := httpFilter(httpOptions{
 		StatPrefix: portName(p.Port), RouteName: name, Settings: b.settings, Inbound: true,
 		ServiceName: b.proxy.Identity.CommonName(),
-		Filters:     append([]*hcmv3.HttpFilter{denyAll, noRequestLimit}, authorization(b.settings.Authorization)...),
+		Filters:     append([]*hcmv3.HttpFilter{noClaims, denyAll, noRequestLimit}, authorization(b.settings.Authorization)...),
 	})
 	b.chain(name, match, socket, append(connectionLimit(p.Limits.Connections, portName(p.Port)), manager))
 	b.resources = append(b.resources, newResource(routeType, name, inboundRoutes(name, p, allowed)))
@@ -189,7 +190,11 @@ func (b *inboundBuilder) tcp(name string, match *listenerv3.FilterChainMatch, so
 
 func (b *inboundBuilder) chain(name string, match *listenerv3.FilterChainMatch, socket *corev3.TransportSocket, filters []*listenerv3.Filter) {
 	b.plaintextChains = b.plaintextChains || match.TransportProtocol == rawBufferProtocol
-	b.chains = append(b.chains, &listenerv3.FilterChain{Name: name, FilterChainMatch: match, TransportSocket: socket, Filters: filters})
+	chain := &listenerv3.FilterChain{Name: name, FilterChainMatch: match, TransportSocket: socket, Filters: filters}
+	if socket != nil {
+		chain.TransportSocketConnectTimeout = durationpb.New(handshakeTimeout)
+	}
+	b.chains = append(b.chains, chain)
 }
 
 // inboundRoutes returns the routes of a filter chain, which all lead to the
@@ -204,6 +209,9 @@ func inboundRoutes(name string, p *mesh.InboundPort, allowed policies) *routev3.
 	host := &routev3.VirtualHost{
 		Name: name, Domains: []string{"*"},
 		TypedPerFilterConfig: map[string]*anypb.Any{rbacFilter: allowed.perRoute()},
+	}
+	if names := p.ComparedHeaders(); len(names) > 0 {
+		host.TypedPerFilterConfig[mutationFilter] = comparedOnce(names)
 	}
 	if r := p.Limits.Requests; r != nil {
 		host.TypedPerFilterConfig[requestLimitFilter] = requestLimit(*r)

@@ -238,7 +238,7 @@ func (e *inboundEnvoy) ask(port uint16, config *tls.Config, target string, heade
 		URL: &url.URL{Scheme: scheme, Host: "envoy", Opaque: path, RawQuery: query},
 	}
 	for i := 0; i < len(header); i += 2 {
-		request.Header.Set(header[i], header[i+1])
+		request.Header.Add(header[i], header[i+1])
 	}
 	response, err := (&http.Client{Transport: transport, Timeout: 20 * time.Second}).Do(request)
 	if err != nil {

@@ -157,7 +157,7 @@ var inboundCases = map[string]inboundCase{
 var httpInbound = mesh.Inbound{TLS: mesh.Strict, Ports: []mesh.InboundPort{{Port: 8080, Protocol: mesh.HTTP, Access: anyone}}}
 
 func (c inboundCase) view() *mesh.View {
-	s := &mesh.Settings{TrustDomain: "cluster.local", TLS: mesh.TLS{Min: "1.3", Max: "1.3"}}
+	s := &mesh.Settings{TrustDomain: "cluster.local", TLS: mesh.TLS{Min: "1.3", Max: "1.3"}, Roots: exampleRoot}
 	if c.settings != nil {
 		c.settings(s)
 	}

@@ -47,7 +47,7 @@ func (p policies) addIngress(r mesh.Ingress, trustDomain string) {
 	case r.AnyPrincipal || len(r.Principals) == 0:
 		all = append(all, member(trustDomain))
 	default:
-		all = append(all, anyOf(identities(r.Principals)))
+		all = append(all, peers(r.Principals, trustDomain))
 	}
 	p.add("ingress "+r.Name, []*rbacv3.Principal{allOf(all)}, permissions(r.Requests))
 }

@@ -35,7 +35,7 @@ func FuzzManifests(f *testing.F) {
 		Mapper: source.MapperOptions{MeshName: "osm", SidecarClass: func(*corev1.Pod) string { return "" }, Config: source.ConfigOptions{
 			Classes: []string{name}, BuiltinImage: func(string, string) string { return "" }, Env: func(string) string { return "" },
 		}},
-		SidecarClass: func(*corev1.Pod, *corev1.Namespace) string { return name },
+		Sidecar: func(*corev1.Pod, *corev1.Namespace) dir.Sidecar { return dir.Sidecar{Class: name} },
 	}
 	f.Fuzz(func(t *testing.T, manifests []byte) {
 		options := options

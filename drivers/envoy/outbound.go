@@ -76,6 +76,9 @@ func (o *outboundStyle) destination(d *mesh.Destination) []*Resource {
 	}
 	own.text(httpManagerStatPrefix, d.Service.String())
 	own.message(httpManagerRds, func() { own.text(rdsRouteConfigName, d.Name) })
+	if names := d.ComparedHeaders(); len(names) > 0 {
+		own.part(routedOnce(names))
+	}
 	return []*Resource{
 		o.listener(d, o.http, own),
 		routes(d),

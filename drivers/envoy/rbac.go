@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"fmt"
 	"net/netip"
 	"regexp"
 	"strconv"
@@ -47,7 +48,9 @@ func (p policies) addAccess(a mesh.Access, trustDomain string) {
 		return
 	}
 	for _, rule := range a.Rules {
-		p.add(rule.Name, identities(rule.Sources), permissions(rule.Requests))
+		if len(rule.Sources) > 0 {
+			p.add(rule.Name, []*rbacv3.Principal{peers(rule.Sources, trustDomain)}, permissions(rule.Requests))
+		}
 	}
 }
 
@@ -67,7 +70,23 @@ var (
 
 // member is whoever has a certificate of the mesh.
 func member(trustDomain string) *rbacv3.Principal {
-	return authenticated(&matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: memberPrefix(trustDomain)}})
+	anyName := &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: memberPrefix(trustDomain)}}
+	return allOf([]*rbacv3.Principal{authenticated(anyName), oneURI(trustDomain)})
+}
+
+// peers are members with one of the identities, of which there is at least one.
+func peers(ids []mesh.Identity, trustDomain string) *rbacv3.Principal {
+	return allOf([]*rbacv3.Principal{anyOf(identities(ids)), oneURI(trustDomain)})
+}
+
+// oneURI is whose certificate has one URI, which is a workload's. For Envoy's own
+// comparison one of several is enough, or a DNS name where there is none. So it is the
+// header that is asked, which tells all of them and is never the client's.
+func oneURI(trustDomain string) *rbacv3.Principal {
+	text := `(?:By=[^;]*;)*Hash=[0-9a-f]*;URI=` + regexp.QuoteMeta(memberPrefix(trustDomain)) + `[^;,"=]*`
+	return &rbacv3.Principal{Identifier: &rbacv3.Principal_Header{
+		Header: headerMatch(mesh.KeyMatch{Name: clientCertHeader, StringMatch: mesh.StringMatch{Regex: text}}),
+	}}
 }
 
 // memberPrefix begins the SPIFFE IDs of all workloads.
@@ -140,6 +159,9 @@ func permission(m mesh.HTTPMatch) *rbacv3.Permission {
 	}
 	for _, h := range m.Headers {
 		all = append(all, header(headerMatch(h)))
+		if !isComparable(h.Name) {
+			all = append(all, not(anything[0]))
+		}
 	}
 	for _, q := range m.Query {
 		all = append(all, query(q)...)
@@ -153,33 +175,48 @@ func permission(m mesh.HTTPMatch) *rbacv3.Permission {
 	return &rbacv3.Permission{Rule: &rbacv3.Permission_AndRules{AndRules: &rbacv3.Permission_Set{Rules: all}}}
 }
 
-// ambiguousPath is a path with an escaped slash or a segment that begins like a dot
-// segment. Envoy takes these for ordinary characters, and some applications do not:
-// "/public%2F..%2Fadmin" must not be allowed as something below /public.
-var ambiguousPath = urlPath(regex(`.*(%2[fF]|%5[cC]|/\.\.?;).*`))
+// ambiguousPath is a path that some applications read as another: what is left of such
+// after Envoy has resolved what it resolves.
+var ambiguousPath = urlPath(regex(`.*(?:` + mesh.AmbiguousPath + `).*`))
 
-// query holds for requests that have the parameter once: of several, the
-// application might read another than was compared. A regular expression could
-// match beyond the value, so it holds for none.
+// query holds for requests that have the parameter once, and in a query of which there is
+// one way to read it. A regular expression could match beyond the value, so it holds for
+// none.
 func query(q mesh.KeyMatch) []*rbacv3.Permission {
-	const before = `[^?]*\?(?:[^#]*&)?`
+	const before, other = `[^?]*\?(?:`, `[^&=;%+#]*(?:=[^&;#]*)?`
 	name := regexp.QuoteMeta(q.Name)
-	value := `(?:=[^&#]*)?`
+	value := `(?:=[^&;#]*)?`
 	switch {
-	case q.Exact != "":
-		value = "=" + regexp.QuoteMeta(q.Exact)
-	case q.Prefix != "":
-		value = "=" + regexp.QuoteMeta(q.Prefix) + "[^&#]*"
-	case q.Regex != "":
+	case strings.ContainsAny(q.Name, "&=;%+#"), q.Regex != "":
 		return []*rbacv3.Permission{not(anything[0])}
+	case q.Exact != "":
+		value = "=" + spelled(q.Exact)
+	case q.Prefix != "":
+		value = "=" + spelled(q.Prefix) + "(?:[^&;%#]|%[0-9A-Fa-f]{2})*"
 	}
 	target := func(pattern string) *rbacv3.Permission {
 		return header(headerMatch(mesh.KeyMatch{Name: ":path", StringMatch: mesh.StringMatch{Regex: pattern}}))
 	}
 	return []*rbacv3.Permission{
-		target(before + name + value + `(?:[&#].*)?`),
-		not(target(before + name + `(?:=[^&#]*)?&(?:[^#]*&)?` + name + `(?:[=&#].*)?`)),
+		target(before + other + `&)*` + name + value + `(?:&` + other + `)*`),
+		not(target(before + `[^#]*&)?` + name + `(?:=[^&#]*)?&(?:[^#]*&)?` + name + `(?:[=&#].*)?`)),
 	}
+}
+
+// spelled matches the text in a query, where any of its bytes may be escaped.
+func spelled(text string) string {
+	var out strings.Builder
+	for _, c := range []byte(text) {
+		fmt.Fprintf(&out, "(?:(?i:%%%02x)", c)
+		switch {
+		case c == ' ':
+			out.WriteString(`|\+`)
+		case c < 0x80 && !strings.ContainsRune("&;%+#", rune(c)):
+			out.WriteString("|" + regexp.QuoteMeta(string(rune(c))))
+		}
+		out.WriteByte(')')
+	}
+	return out.String()
 }
 
 func urlPath(m *matcherv3.StringMatcher) *rbacv3.Permission {

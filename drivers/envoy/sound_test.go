@@ -37,6 +37,7 @@ func TestDuration(t *testing.T) {
 func TestLongestDurations(t *testing.T) {
 	const longest = time.Duration(math.MaxInt64)
 	f := fixture{scope: "*", settings: mesh.Seal(&mesh.Settings{
+		Roots:       exampleRoot,
 		TrustDomain: "cluster.local", InboundTLS: mesh.Strict, TLS: mesh.TLS{Min: "1.3", Max: "1.3"},
 		Authorization: &mesh.Authorization{Host: "authz.example.com", Port: 9191, Timeout: longest},
 	})}

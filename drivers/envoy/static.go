@@ -42,7 +42,13 @@ func staticForm(config *Config, identityDir string) ([]byte, error) {
 	s.secrets["identity"] = tree{"name": "identity", "tls_certificate": tree{
 		"certificate_chain": identityFile("chain.pem"), "private_key": identityFile("key.pem"),
 	}}
-	s.secrets["bundle"] = tree{"name": "bundle", "validation_context": tree{"trusted_ca": identityFile("bundle.pem")}}
+	s.secrets["bundle"] = tree{"name": "bundle", "validation_context": tree{}}
+	// Of one pod's identity nobody but its own roots can say anything.
+	for _, secret := range s.secrets {
+		if validation, ok := secret["validation_context"].(tree); ok {
+			validation["trusted_ca"] = identityFile("bundle.pem")
+		}
+	}
 	if err := s.inline(form); err != nil {
 		return nil, fmt.Errorf("bootstrap: %w", err)
 	}

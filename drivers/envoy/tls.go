@@ -1,15 +1,16 @@
 package envoy
 
 import (
-	"path"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
-	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
 // nobody is the server name for an endpoint that has none: no certificate of the
@@ -23,7 +24,7 @@ var httpALPN = []string{"h2", "http/1.1"}
 // that the server's certificate must have, is the host name of the endpoint.
 func upstreamTLS(s *mesh.Settings) *corev3.TransportSocket {
 	return transportSocket(&tlsv3.UpstreamTlsContext{
-		CommonTlsContext:     meshTLS(s, fileSecret("bundle")),
+		CommonTlsContext:     meshTLS(s, agentSecret(agentspec.SecretBundle)),
 		Sni:                  nobody,
 		AutoHostSni:          true,
 		AutoSniSanValidation: true,
@@ -42,8 +43,8 @@ type clientCert struct {
 }
 
 var (
-	memberCert   = clientCert{validation: fileSecret("bundle"), required: true}
-	optionalCert = clientCert{validation: fileSecret("bundle")}
+	memberCert   = clientCert{validation: agentSecret(agentspec.SecretBundle), required: true}
+	optionalCert = clientCert{validation: agentSecret(agentspec.SecretBundle)}
 )
 
 // downstreamTLS returns mesh TLS as a server speaks it.
@@ -69,7 +70,7 @@ func meshTLS(s *mesh.Settings, validation *tlsv3.SdsSecretConfig) *tlsv3.CommonT
 			CipherSuites:              s.TLS.Ciphers,
 			EcdhCurves:                s.TLS.Curves,
 		},
-		TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{fileSecret("identity")},
+		TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{agentSecret(agentspec.SecretIdentity)},
 	}
 	if validation != nil {
 		common.ValidationContextType = &tlsv3.CommonTlsContext_ValidationContextSdsSecretConfig{
@@ -79,16 +80,25 @@ func meshTLS(s *mesh.Settings, validation *tlsv3.SdsSecretConfig) *tlsv3.CommonT
 	return common
 }
 
-// fileSecret reads a secret from a file of Patch's, which names those of the agent's
-// and has Envoy read them again whenever the agent swaps them.
-func fileSecret(name string) *tlsv3.SdsSecretConfig {
+// agentSecret is a secret that the agent beside serves, by the name that it has there.
+// The words are those of the bootstrap: other words are another subscription to Envoy.
+func agentSecret(name string) *tlsv3.SdsSecretConfig {
 	return &tlsv3.SdsSecretConfig{
 		Name: name,
 		SdsConfig: &corev3.ConfigSource{
-			ConfigSourceSpecifier: &corev3.ConfigSource_PathConfigSource{PathConfigSource: &corev3.PathConfigSource{
-				Path: path.Join(driver.RunDir, name+".sds.yaml"),
+			ConfigSourceSpecifier: &corev3.ConfigSource_ApiConfigSource{ApiConfigSource: &corev3.ApiConfigSource{
+				ApiType:             corev3.ApiConfigSource_GRPC,
+				TransportApiVersion: corev3.ApiVersion_V3,
+				GrpcServices: []*corev3.GrpcService{{TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{
+					ClusterName: "outrigger-agent",
+					RetryPolicy: &corev3.RetryPolicy{RetryBackOff: &corev3.BackoffStrategy{
+						BaseInterval: durationpb.New(100 * time.Millisecond), MaxInterval: durationpb.New(time.Second),
+					}},
+				}}}},
 			}},
 			ResourceApiVersion: corev3.ApiVersion_V3,
+			// What has no secret yet takes nobody's connections.
+			InitialFetchTimeout: durationpb.New(0),
 		},
 	}
 }

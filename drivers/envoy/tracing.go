@@ -44,7 +44,7 @@ func settingsClusters(s *mesh.Settings) []*Resource {
 // namedCluster calls a host by its DNS name or address, in plaintext.
 func namedCluster(name, host string, port uint16, protocol mesh.Protocol) *Resource {
 	policy := mesh.UpstreamPolicy{}
-	return newResource(clusterType, name, clusterDefaults, dnsCluster(host, port), protocolOptions(protocol, policy), policyCluster(name, policy))
+	return newResource(clusterType, name, clusterDefaults, dnsCluster(host, port), protocolOptions(protocol, policy), policyCluster(name, protocol, policy))
 }
 
 // tracing returns how requests are traced, or nil. Every proxy on a request's way

@@ -81,7 +81,7 @@ func (w *walk) step() {
 			}
 			b.Endpoints = append(b.Endpoints, e)
 		}
-		b.Policy.MaxConnections = uint32(w.random.IntN(3))
+		b.Policy.MaxConnections = new(uint32(w.random.IntN(3)))
 		b.Policy.LoadBalancing.PreferZone = w.random.IntN(2) == 0
 		if w.random.IntN(8) == 0 {
 			b.ExternalName = "www.example.com"
@@ -204,7 +204,7 @@ func TestClusterChangeRenamesEndpoints(t *testing.T) {
 	translator := NewTranslator()
 	before := translator.Config(f.view()).Endpoints.Names()
 	changed := *f.backends[0]
-	changed.Policy.MaxConnections = 3
+	changed.Policy.MaxConnections = new(uint32(3))
 	f.backends = []*mesh.Backend{&changed}
 	after := translator.Config(f.view()).Endpoints.Names()
 	if len(before) != 1 || len(after) != 1 || before[0] == after[0] {

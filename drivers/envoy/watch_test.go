@@ -11,11 +11,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestSecretsAreWatchedOnce has the bootstrap name the files of secrets in the very words
-// of what the controller sends. Envoy takes other words for another source and watches
-// the same files a second time, and the kernel's limit of watchers, 128 by default, is
-// for all sidecars of a node together.
-func TestSecretsAreWatchedOnce(t *testing.T) {
+// TestSecretsAreAskedForOnce has the bootstrap say where secrets come from in the very
+// words of what the controller sends. Envoy takes other words for another source, with a
+// subscription and a copy of its own.
+func TestSecretsAreAskedForOnce(t *testing.T) {
 	var document any
 	if err := yaml.Unmarshal([]byte(os.Expand(bootstrap, func(string) string { return "1" })), &document); err != nil {
 		t.Fatal(err)
@@ -46,7 +45,7 @@ func TestSecretsAreWatchedOnce(t *testing.T) {
 			if err := protojson.Unmarshal(text, &got); err != nil {
 				t.Fatal(err)
 			}
-			if want := fileSecret(name).SdsConfig; !proto.Equal(&got, want) {
+			if want := agentSecret(name).SdsConfig; !proto.Equal(&got, want) {
 				t.Errorf("secret %s comes from %v in the bootstrap, and from %v in what the controller sends", name, &got, want)
 			}
 		}

@@ -163,7 +163,7 @@ func outboundFixture() *fixture {
 	v1, v2 := servicePort("bookstore-v1", 80), servicePort("bookstore-v2", 80)
 	one := backend(v1, mesh.HTTP, store, "10.244.0.11:8080", "10.244.0.12:8080")
 	two := backend(v2, mesh.HTTP, store, "10.244.0.13:8080")
-	two.Policy = mesh.UpstreamPolicy{MaxConnections: 10, MaxRequests: 3, MaxPendingRequests: 2, RequestsPerConnection: 7, ConnectTimeout: time.Second, IdleTimeout: time.Minute,
+	two.Policy = mesh.UpstreamPolicy{MaxConnections: new(uint32(10)), MaxRequests: new(uint32(3)), MaxPendingRequests: new(uint32(2)), RequestsPerConnection: 7, ConnectTimeout: time.Second, IdleTimeout: time.Minute,
 		LoadBalancing: mesh.LoadBalancing{Policy: mesh.LeastRequest}}
 	two.HealthChecks = true
 	one.Endpoints[1].Draining = true
@@ -189,9 +189,11 @@ func outboundFixture() *fixture {
 	f.egress.Ports = []mesh.EgressRoutes{
 		{Port: 80, Protocol: mesh.EgressHTTP, Ranges: ranges("10.0.0.0/8"), Hosts: []mesh.EgressHost{
 			{Host: "localhost", Matches: anyRequest}, {Host: "*.example.com", Matches: []mesh.HTTPMatch{{Path: mesh.StringMatch{Prefix: "/a"}}}},
+			{Host: "within.example.com", Within: []mesh.EgressWithin{{Ranges: ranges("198.51.100.0/24", "2001:db8::/32"), Matches: anyRequest}}, Matches: []mesh.HTTPMatch{{Methods: []string{"GET"}}}},
 			{Host: "127.0.0.1", Matches: anyRequest, Policy: mesh.UpstreamPolicy{RequestTimeout: time.Second}},
 		}},
-		{Port: 443, Protocol: mesh.EgressTLS, Hosts: []mesh.EgressHost{{Host: "localhost", Matches: anyRequest}, {Host: "*.example.com", Matches: anyRequest}, {Host: "closed.example.com"}}},
+		{Port: 443, Protocol: mesh.EgressTLS, Hosts: []mesh.EgressHost{{Host: "localhost", Matches: anyRequest}, {Host: "*.example.com", Matches: anyRequest}, {Host: "closed.example.com"},
+			{Host: "within.example.com", Within: []mesh.EgressWithin{{Ranges: ranges("198.51.100.0/24"), Matches: anyRequest}}}}},
 		{Port: 5432, Protocol: mesh.EgressTCP, Ranges: ranges("192.0.2.0/24")},
 		{Port: 5433, Protocol: mesh.EgressTCP},
 	}

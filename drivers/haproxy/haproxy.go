@@ -30,10 +30,11 @@ const (
 //go:embed template.yaml
 var template string
 
-// reload is a script for the shell, which HAProxy's images have.
-//
-//go:embed reload.sh
-var reload string
+// threads says how many threads a worker has. It is not the controller's to know.
+const threads = "global\n  nbthread ${" + agentspec.EnvConcurrency + "}\n"
+
+// threadsFile is where that is in the pod.
+const threadsFile = driver.RunDir + "/threads.cfg"
 
 func init() { sidecar.Register(name, Driver{}) }
 
@@ -52,13 +53,14 @@ func (Driver) Patch(ctx context.Context) error {
 		port = inj.Configurator.GetProxyServerPort(inj.Sidecar.Class)
 	}
 	return podtemplate.Apply(ctx, name, template, &agentspec.Spec{
-		Command: []string{"haproxy", "-W", "-db", "-p", driver.RunDir + "/haproxy.pid", "-f", mirrorDir + "/" + configFile},
+		Command: []string{"haproxy", "-W", "-db", "-f", threadsFile, "-f", mirrorDir + "/" + configFile},
+		Files:   []agentspec.File{{Path: threadsFile, Content: threads}},
 		Mirror: &agentspec.Mirror{
 			URL:   fmt.Sprintf("https://${OUTRIGGER_CONTROLLER}:%d/repo/${POD_UID}/", cmp.Or(port, defaultPort)),
 			Dir:   mirrorDir,
 			Check: []string{"haproxy", "-c", "-f", "${MIRROR}/" + configFile},
 		},
-		Reload:   &agentspec.Reload{Command: []string{"sh", "-c", reload}},
+		Reload:   &agentspec.Reload{Signal: "USR2", Workers: true},
 		ReadyURL: "http://127.0.0.1:15000/ready",
 		Drain:    &agentspec.Drain{Seconds: 5},
 	})
@@ -66,6 +68,9 @@ func (Driver) Patch(ctx context.Context) error {
 
 // PodTemplate returns the template of Patch.
 func (Driver) PodTemplate() string { return template }
+
+// CheckImage refuses images of older versions than the driver works with.
+func (Driver) CheckImage(image string) error { return driver.CheckImageVersion(image, name, version) }
 
 // SidecarImage returns the stock image of HAProxy.
 func (Driver) SidecarImage(os string) string {

@@ -63,13 +63,12 @@ func (f *frontend) access(a mesh.Access, protocol mesh.Protocol, where string) {
 	}
 }
 
-// peers are the identities, which HAProxy knows by their common names. One that another
-// could have too is nobody's: a namespace has no dot, so the last one in a name begins it.
+// peers are the identities, by the URIs of their certificates.
 func (d *document) peers(ids []mesh.Identity) []string {
 	var names []string
 	for _, id := range ids {
-		if id.Validate() == nil && id.TrustDomain == d.View.Settings.TrustDomain && !strings.Contains(id.Namespace, ".") {
-			names = append(names, id.CommonName())
+		if id.Validate() == nil && id.TrustDomain == d.View.Settings.TrustDomain {
+			names = append(names, id.String())
 		}
 	}
 	return is("var(txn.peer) -m str", names)

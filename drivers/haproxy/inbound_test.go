@@ -93,7 +93,6 @@ func TestRequests(t *testing.T) {
 				"parameter twice, escaped":   {ca.as(buyer, store), "/admin?tok%65n=2&token=1%202", nil, 403},
 				"another identity":           {ca.as(ops, store), "/books/1", nil, 403},
 				"spoofed header":             {ca.as(ops, store), "/books/1", []string{"X-Forwarded-Client-Cert", "URI=" + buyer.String()}, 403},
-				"two common names":           {&tls.Config{RootCAs: ca.pool(), ServerName: store.DNSName(), Certificates: []tls.Certificate{ca.issue(buyer, "gateway.main.ops")}}, "/books/1", nil, 403},
 				"of another trust domain":    {ca.as(mesh.Identity{TrustDomain: "example.com", Namespace: buyer.Namespace, ServiceAccount: buyer.ServiceAccount}, store), "/books/1", nil, 403},
 				"no certificate":             {&tls.Config{RootCAs: ca.pool(), ServerName: store.DNSName()}, "/books/1", nil, refused},
 				"foreign certificate":        {&tls.Config{RootCAs: ca.pool(), ServerName: store.DNSName(), Certificates: []tls.Certificate{foreign.issue(buyer)}}, "/books/1", nil, refused},

@@ -85,7 +85,12 @@ func (d *document) target(of *mesh.Destination, r *mesh.Route, backend string) s
 	if r.Timeout > 0 || r.Retry != nil {
 		name += "_" + mesh.DigestOf(mesh.Route{Timeout: r.Timeout, Retry: r.Retry}).String()[:16]
 	}
-	d.Targets[name] = target{b, r.Timeout, r.Retry}
+	retry := r.Retry
+	if most := b.Policy.MaxRetries; retry != nil && most != nil && *most == 0 {
+		none := *retry
+		none.Attempts, retry = 0, &none
+	}
+	d.Targets[name] = target{b, r.Timeout, retry}
 	return name
 }
 

@@ -10,16 +10,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
-	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
 // peer is a server that speaks mesh TLS, and says of each request what it has seen.
@@ -241,35 +239,6 @@ func TestEgressHosts(t *testing.T) {
 	}
 }
 
-// TestStrangers has more silent callers than the proxy has connections: the application's
-// own calls go on.
-func TestStrangers(t *testing.T) {
-	a := newApp(t)
-	f := strict(a)
-	f.egress.AllowAll = true
-	r, _ := runInbound(t, f)
-	file := filepath.Join(r.dir, configFile)
-	config, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	smaller := strings.NewReplacer("fd-hard-limit 50000", "maxconn 40", "maxconn 10000", "maxconn 10").Replace(string(config))
-	if err := os.WriteFile(file, []byte(smaller), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r.reload()
-	for range 60 {
-		conn, err := dial(r.inbound, local(a.http))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-	}
-	if response, _, err := ask(client(r.outbound, local(a.http), nil, false), "/"); err != nil || response.StatusCode != 200 {
-		t.Errorf("the application's call gives %v, %v", response, err)
-	}
-}
-
 // TestTCPOut has a server that speaks first, and a destination without backends.
 func TestTCPOut(t *testing.T) {
 	ca := newAuthority(t)
@@ -389,13 +358,31 @@ func TestNoRequestFailsWhileReloading(t *testing.T) {
 	}
 }
 
-// reload does what the agent does.
+// reload does what the agent does: it sends the signal until there is another worker.
 func (r *running) reload() {
 	r.t.Helper()
-	script := strings.ReplaceAll(reload, driver.RunDir, r.dir)
-	if out, err := exec.Command("sh", "-c", script).CombinedOutput(); err != nil {
-		r.t.Fatalf("%v: %s", err, out)
+	workers := func() string {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", r.master.Pid))
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		return " " + string(text)
 	}
+	before := workers()
+	for range 8 {
+		if err := r.master.Signal(syscall.SIGUSR2); err != nil {
+			r.t.Fatal(err)
+		}
+		for until := time.Now().Add(time.Second); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+			for _, worker := range strings.Fields(workers()) {
+				if !strings.Contains(before, " "+worker+" ") {
+					time.Sleep(100 * time.Millisecond)
+					return
+				}
+			}
+		}
+	}
+	r.t.Fatal("HAProxy's master has no new worker")
 }
 
 var discard = log.New(io.Discard, "", 0)

@@ -3,7 +3,6 @@ package haproxy
 import (
 	"bytes"
 	_ "embed"
-	"encoding/hex"
 	"fmt"
 	"strings"
 	texttemplate "text/template"
@@ -21,9 +20,18 @@ const configFile = "haproxy.cfg"
 //go:embed haproxy.cfg.tmpl
 var configText string
 
+// callerFile is a program that finds out who calls, which the configuration loads.
+const callerFile = "caller.lua"
+
+//go:embed caller.lua
+var callerText string
+
 var configTemplate = texttemplate.Must(texttemplate.New(configFile).Funcs(texttemplate.FuncMap{
 	"byName": byName, "egressHosts": egressHosts, "hosts": hosts, "is": is, "isHeader": word.MatchString,
 	"prefixes": prefixes, "quote": quote, "replace": strings.ReplaceAll, "when": when,
+	"ambiguousPath": func() string { return mesh.AmbiguousPath }, "identityHeaders": mesh.IdentityHeaders,
+	"spellings": mesh.HeaderSpellings, "otherSpellings": mesh.OtherSpellings,
+	"append":       func(texts []string, text string) []string { return append(texts, text) },
 	"add":          func(a, b uint32) uint64 { return uint64(a) + uint64(b) },
 	"atMost":       func(n uint32) uint32 { return min(n, 1<<30) },
 	"isWildcard":   func(host string) bool { return strings.HasPrefix(host, "*.") },
@@ -38,8 +46,8 @@ type document struct {
 	View *mesh.View
 	// RunDir is where the proxy keeps its sockets, where nobody else can reach them.
 	RunDir, IdentityDir string
-	// MeshNames end the server names of the mesh, and Member is in the certificates of all
-	// workloads, as hexadecimal digits.
+	// MeshNames end the server names of the mesh, and Member begins the URI in the
+	// certificates of all workloads.
 	MeshNames, Member string
 	// TLS are the options of all mesh TLS, and Curves that of servers: HAProxy has none for
 	// clients, of whose curves the server chooses one.
@@ -65,7 +73,7 @@ func (Driver) Translate(view *mesh.View) ([]driver.File, error) {
 	doc := &document{
 		View: view, RunDir: driver.RunDir, IdentityDir: driver.IdentityDir,
 		MeshNames: ".sa." + strings.ToLower(settings.TrustDomain),
-		Member:    strings.ToUpper(hex.EncodeToString([]byte("spiffe://" + settings.TrustDomain + "/ns/"))),
+		Member:    "spiffe://" + settings.TrustDomain + "/ns/",
 		TLS:       option("ssl-min-ver TLSv", settings.TLS.Min) + option(" ssl-max-ver TLSv", settings.TLS.Max) + option(" ciphers ", settings.TLS.Ciphers...),
 		Curves:    option(" curves ", settings.TLS.Curves...),
 	}
@@ -77,6 +85,7 @@ func (Driver) Translate(view *mesh.View) ([]driver.File, error) {
 	}
 	return []driver.File{
 		{Name: configFile, Content: config.Bytes()},
+		{Name: callerFile, Content: []byte(callerText)},
 		{Name: "http.map", Content: []byte(doc.httpMap.String())},
 		{Name: "tcp.map", Content: []byte(doc.tcpMap.String())},
 	}, nil

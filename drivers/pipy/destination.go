@@ -101,7 +101,11 @@ func egress(e *mesh.Egress) egressDocument {
 	for _, p := range e.Ports {
 		document := &egressPortDocument{Protocol: string(p.Protocol), Ranges: ranges(p.Ranges)}
 		for _, h := range p.Hosts {
-			document.Hosts = append(document.Hosts, egressHostDocument{Host: h.Host, Matches: requests(h.Matches), Policy: policy(h.Policy)})
+			host := egressHostDocument{Host: h.Host, Matches: requests(h.Matches), Policy: policy(h.Policy)}
+			for _, w := range h.Within {
+				host.Within = append(host.Within, egressWithin{Ranges: ranges(w.Ranges), Matches: requests(w.Matches)})
+			}
+			document.Hosts = append(document.Hosts, host)
 		}
 		out.Ports[strconv.Itoa(int(p.Port))] = document
 	}

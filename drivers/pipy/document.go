@@ -2,7 +2,7 @@ package pipy
 
 // schema is the version of the documents. The scripts refuse another one, and a change
 // that they could not read needs a higher number.
-const schema = 1
+const schema = 2
 
 // The names of the documents in the repository. All of them begin with liveDir: the
 // scripts take up changes of them by themselves.
@@ -18,8 +18,7 @@ const (
 
 // What follows are the documents: one JSON object a file, with Go's names of fields
 // beginning in lower case. Durations are in seconds, addresses are text, and identities
-// are the DNS names of their certificates, the only names that a script sees. Absent
-// fields are zero.
+// are SPIFFE IDs. Absent fields are zero.
 
 // header begins every document.
 type header struct {
@@ -90,6 +89,9 @@ type portDocument struct {
 	HTTP2   bool              `json:"http2,omitempty"`
 	Access  accessDocument    `json:"access"`
 	Ingress []ingressDocument `json:"ingress,omitempty"`
+	// Headers are those whose values rules compare: the application gets one spelling of
+	// their names.
+	Headers []string `json:"headers,omitempty"`
 	// ConnectionLimit, RequestLimit and RouteLimits are of RateLimits. The first route
 	// whose path matches is the only limit that counts.
 	ConnectionLimit *bucketDocument     `json:"connectionLimit,omitempty"`
@@ -125,7 +127,7 @@ type accessDocument struct {
 
 type ruleDocument struct {
 	Name string `json:"name"`
-	// Sources are DNS names of identities, and Requests what they may ask for; an
+	// Sources are identities, and Requests what they may ask for; an
 	// empty object holds for everything, and no Requests for nothing.
 	Sources  []string          `json:"sources"`
 	Requests []requestDocument `json:"requests"`
@@ -236,10 +238,11 @@ type endpointDocument struct {
 }
 
 type policyDocument struct {
-	MaxConnections        uint32            `json:"maxConnections,omitempty"`
-	MaxRequests           uint32            `json:"maxRequests,omitempty"`
-	MaxPendingRequests    uint32            `json:"maxPendingRequests,omitempty"`
-	MaxRetries            uint32            `json:"maxRetries,omitempty"`
+	// Absent means no limit, and 0 is one.
+	MaxConnections        *uint32           `json:"maxConnections,omitempty"`
+	MaxRequests           *uint32           `json:"maxRequests,omitempty"`
+	MaxPendingRequests    *uint32           `json:"maxPendingRequests,omitempty"`
+	MaxRetries            *uint32           `json:"maxRetries,omitempty"`
 	RequestsPerConnection uint32            `json:"requestsPerConnection,omitempty"`
 	ConnectTimeout        float64           `json:"connectTimeout,omitempty"`
 	RequestTimeout        float64           `json:"requestTimeout,omitempty"`
@@ -273,7 +276,15 @@ type egressPortDocument struct {
 }
 
 type egressHostDocument struct {
-	Host    string            `json:"host"`
+	Host string `json:"host"`
+	// Within goes before Matches.
+	Within  []egressWithin    `json:"within,omitempty"`
 	Matches []requestDocument `json:"matches"`
 	Policy  policyDocument    `json:"policy"`
+}
+
+// egressWithin are requests to addresses in the ranges.
+type egressWithin struct {
+	Ranges  []string          `json:"ranges"`
+	Matches []requestDocument `json:"matches"`
 }

@@ -41,14 +41,14 @@ func goldenViews() map[string]*mesh.View {
 		}),
 		mesh.TableOf(map[string]*mesh.Backend{
 			cart.String(): mesh.Seal(&mesh.Backend{Name: cart.String(), Service: cart, Protocol: mesh.GRPC, Endpoints: []mesh.Endpoint{endpoint("10.0.0.1"), draining, {Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.9")}, Port: 1}},
-				Policy: mesh.UpstreamPolicy{MaxConnections: 1, MaxRequests: 2, MaxPendingRequests: 3, MaxRetries: 4, RequestsPerConnection: 5, ConnectTimeout: time.Second, RequestTimeout: time.Minute, IdleTimeout: time.Hour,
+				Policy: mesh.UpstreamPolicy{MaxConnections: new(uint32(1)), MaxRequests: new(uint32(2)), MaxPendingRequests: new(uint32(3)), MaxRetries: new(uint32(4)), RequestsPerConnection: 5, ConnectTimeout: time.Second, RequestTimeout: time.Minute, IdleTimeout: time.Hour,
 					Ejection: &mesh.Ejection{ConsecutiveErrors: 5, Interval: time.Second, BaseTime: time.Minute, MaxPercent: 50}, LoadBalancing: mesh.LoadBalancing{Policy: mesh.RingHash, PreferZone: true}}}),
 			db.String():  mesh.Seal(&mesh.Backend{Name: db.String(), Service: db, Protocol: mesh.TCPServerFirst, HealthChecks: true}),
 			far.String(): mesh.Seal(&mesh.Backend{Name: far.String(), Service: far, Protocol: mesh.HTTP, ExternalName: "far.example.com"}),
 		}))
 	client := viewOf("client", outbound)
 	egress := mesh.Seal(&mesh.Egress{AllowAll: true, Ports: []mesh.EgressRoutes{
-		{Port: 80, Protocol: mesh.EgressHTTP, Hosts: []mesh.EgressHost{{Host: "a.example.com", Matches: []mesh.HTTPMatch{{Methods: []string{"GET"}}}}, {Host: "*.example.com", Policy: mesh.UpstreamPolicy{MaxConnections: 7}}}},
+		{Port: 80, Protocol: mesh.EgressHTTP, Hosts: []mesh.EgressHost{{Host: "a.example.com", Matches: []mesh.HTTPMatch{{Methods: []string{"GET"}}}}, {Host: "in.example.com", Within: []mesh.EgressWithin{{Ranges: prefixes("198.51.100.0/24"), Matches: anyRequest}}}, {Host: "*.example.com", Policy: mesh.UpstreamPolicy{MaxConnections: new(uint32(7))}}}},
 		{Port: 443, Protocol: mesh.EgressTLS, Hosts: []mesh.EgressHost{{Host: "b.example.com", Matches: anyRequest}}, Ranges: prefixes("192.0.2.7/24")},
 	}})
 	return map[string]*mesh.View{

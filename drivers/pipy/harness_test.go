@@ -17,6 +17,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"sync"
@@ -62,15 +63,24 @@ func newAuthority(t *testing.T) *authority {
 	return &authority{certificate, key}
 }
 
-// issue returns a certificate with the names.
+// issue returns a certificate with the names: URIs, and DNS names.
 func (a *authority) issue(t *testing.T, names ...string) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
+	var dns []string
+	var uris []*url.URL
+	for _, name := range names {
+		if uri, err := url.Parse(name); err == nil && uri.Scheme != "" {
+			uris = append(uris, uri)
+		} else {
+			dns = append(dns, name)
+		}
+	}
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), DNSNames: names,
+		SerialNumber: big.NewInt(time.Now().UnixNano()), DNSNames: dns, URIs: uris,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
@@ -259,7 +269,7 @@ func (s *pipyPod) offer(t *testing.T) {
 // writeIdentity gives the proxy a new certificate of the root.
 func (s *pipyPod) writeIdentity(t *testing.T, id mesh.Identity) {
 	t.Helper()
-	certificate := s.root.issue(t, id.DNSName())
+	certificate := s.root.issue(t, id.DNSName(), id.String())
 	key, err := x509.MarshalPKCS8PrivateKey(certificate.PrivateKey)
 	if err != nil {
 		t.Fatal(err)

@@ -30,6 +30,7 @@ func port(p *mesh.InboundPort) *portDocument {
 		Protocol:        protocol(p.Protocol),
 		HTTP2:           p.Protocol == mesh.HTTP2 || p.Protocol == mesh.GRPC,
 		Access:          access(p.Access),
+		Headers:         p.ComparedHeaders(),
 		ConnectionLimit: bucket(p.Limits.Connections),
 	}
 	for _, r := range p.Ingress {
@@ -76,17 +77,16 @@ func ingress(r mesh.Ingress) ingressDocument {
 }
 
 // nobody is the name of no identity.
-const nobody = "nobody.invalid"
+const nobody = "spiffe://nobody.invalid"
 
-// identities returns the DNS names of the identities' certificates. What is none is
-// replaced and not left out: a list that became empty could mean something else. So
-// is a namespace with a dot, since its name could be another identity's.
+// identities returns the SPIFFE IDs. What is none is replaced and not left out: a list
+// that became empty could mean something else.
 func identities(ids []mesh.Identity) []string {
 	out := make([]string, len(ids))
 	for i, id := range ids {
 		out[i] = nobody
-		if id.Validate() == nil && !strings.Contains(id.Namespace, ".") {
-			out[i] = id.DNSName()
+		if id.Validate() == nil {
+			out[i] = id.String()
 		}
 	}
 	return out

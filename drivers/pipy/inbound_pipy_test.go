@@ -66,7 +66,7 @@ func TestInboundRequests(t *testing.T) {
 	outsider := &tls.Config{ServerName: "books.example.org", InsecureSkipVerify: true}
 	noCertificate := &tls.Config{RootCAs: w.root.pool(), ServerName: store.DNSName()}
 	forged := noCertificate.Clone()
-	forged.Certificates = []tls.Certificate{foreign.issue(t, buyer.DNSName())}
+	forged.Certificates = []tls.Certificate{foreign.issue(t, buyer.DNSName(), buyer.String())}
 	for name, tt := range map[string]struct {
 		port   int
 		tls    *tls.Config

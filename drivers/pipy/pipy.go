@@ -56,11 +56,15 @@ func (Driver) Patch(ctx context.Context) error {
 	}
 	repo := path.Join(driver.RunDir, "repo")
 	return podtemplate.Apply(ctx, name, template, &agentspec.Spec{
+		// It has one thread, whatever OUTRIGGER_CONCURRENCY says: with two, Pipy 1.5.18
+		// refuses connections to its listeners, and each thread would follow the mesh,
+		// and count requests, for itself.
 		// There is no admin port: whoever reaches it, as the application does, can make
 		// Pipy run other scripts.
 		Command: []string{
-			"env", "OPENSSL_CONF=" + opensslFile, "pipy", "--no-reload", "--no-graph", "--log-level=" + logLevel(inj.Sidecar.LogLevel), path.Join(repo, mainFile),
+			"pipy", "--no-reload", "--no-graph", "--log-level=" + logLevel(inj.Sidecar.LogLevel), path.Join(repo, mainFile),
 		},
+		Env:   []agentspec.EnvVar{{Name: "OPENSSL_CONF", Value: opensslFile}},
 		Files: []agentspec.File{{Path: opensslFile, Content: openssl}},
 		Mirror: &agentspec.Mirror{
 			URL: fmt.Sprintf("https://${%s}:%d/repo/${%s}/", agentspec.EnvController, repoPort(inj), agentspec.EnvPodUID),
@@ -99,6 +103,9 @@ func logLevel(level string) string {
 
 // PodTemplate returns the template of Patch.
 func (Driver) PodTemplate() string { return template }
+
+// CheckImage refuses images of older versions than the driver works with.
+func (Driver) CheckImage(image string) error { return driver.CheckImageVersion(image, name, version) }
 
 // SidecarImage returns the stock image of Pipy.
 func (Driver) SidecarImage(os string) string {

@@ -40,8 +40,9 @@ func TestAgentSpec(t *testing.T) {
 			got.Files = nil
 			if diff := cmp.Diff(agentspec.Spec{
 				Command: []string{
-					"env", "OPENSSL_CONF=/run/outrigger/openssl.cnf", "pipy", "--no-reload", "--no-graph", "--log-level=" + want, "/run/outrigger/repo/main.js",
+					"pipy", "--no-reload", "--no-graph", "--log-level=" + want, "/run/outrigger/repo/main.js",
 				},
+				Env: []agentspec.EnvVar{{Name: "OPENSSL_CONF", Value: "/run/outrigger/openssl.cnf"}},
 				Mirror: &agentspec.Mirror{
 					URL: "https://${OUTRIGGER_CONTROLLER}:6060/repo/${POD_UID}/", Dir: "/run/outrigger/repo", Live: "config/",
 				},

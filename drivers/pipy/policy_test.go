@@ -149,9 +149,12 @@ func TestLimits(t *testing.T) {
 		refused  int
 		together int64
 	}{
-		{"requests", 81, mesh.UpstreamPolicy{MaxRequests: 2}, 2, 6, 2},
-		{"connections and pending requests", 82, mesh.UpstreamPolicy{MaxConnections: 1, MaxPendingRequests: 2}, 3, 5, 1},
-		{"connections", 83, mesh.UpstreamPolicy{MaxConnections: 3}, 8, 0, 3},
+		{"requests", 81, mesh.UpstreamPolicy{MaxRequests: new(uint32(2))}, 2, 6, 2},
+		{"connections and pending requests", 82, mesh.UpstreamPolicy{MaxConnections: new(uint32(1)), MaxPendingRequests: new(uint32(2))}, 3, 5, 1},
+		{"connections", 83, mesh.UpstreamPolicy{MaxConnections: new(uint32(3))}, 8, 0, 3},
+		{"no requests", 84, mesh.UpstreamPolicy{MaxRequests: new(uint32(0))}, 0, 8, 0},
+		{"no connections", 85, mesh.UpstreamPolicy{MaxConnections: new(uint32(0))}, 0, 8, 0},
+		{"no pending requests", 86, mesh.UpstreamPolicy{MaxPendingRequests: new(uint32(0))}, 0, 8, 0},
 	} {
 		_, b := w.service("store", tt.port, mesh.HTTP, "10.96.0.1", at(s.peer(t, storeName, server), storeName))
 		b.Policy = tt.policy
@@ -306,7 +309,7 @@ func TestClientsThatLeave(t *testing.T) {
 		}
 	}}
 	_, b := w.service("store", 80, mesh.HTTP, "10.96.0.1", at(s.peer(t, storeName, server), storeName))
-	b.Policy.MaxRequests, b.Policy.MaxConnections = 1, 1
+	b.Policy.MaxRequests, b.Policy.MaxConnections = new(uint32(1)), new(uint32(1))
 	s.apply(t, w.view())
 	for i, path := range []string{"/slow", "/body", "/slow"} {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -309,6 +309,7 @@ func pageOf(sizes map[string]size, seen findings) string {
 	for _, run := range seen.runs {
 		out.WriteString("| " + strings.Join(run, " | ") + " |\n")
 	}
+	out.WriteString(pageVersions)
 	out.WriteString(pageSizes)
 	for _, name := range slices.Sorted(maps.Keys(sizes)) {
 		s := sizes[name]
@@ -371,6 +372,23 @@ with words says what the proxy does in the feature's place.
 How many rows of [the table of behaviour](behaviour.md) hold for clients of one class
 and servers of another. "no" is a row that a driver does not declare.
 
+`
+
+const pageVersions = `
+## Which versions work
+
+Every driver has a built-in image. These are the oldest versions that work, as far as
+that has been tried:
+
+| class | built in | oldest that works | what was tried |
+|---|---|---|---|
+| envoy | 1.40.0 | 1.37 | the table of behaviour between two of 1.37.0. 1.36 refuses its configuration, for it knows neither ` + "`max_early_data_bytes`" + ` of a TCP proxy nor the keepalive of a listener. OSM's ` + "`envoy-distroless:v1.22.2`" + ` is older still |
+| haproxy | 2.6 | 2.6 | the table of behaviour with 2.6.12, which is Debian's |
+| pipy | 1.5.18 | 1.5.18 | the table of behaviour. Of older versions nothing is known |
+
+An image whose tag is an older version is a Problem of the MeshConfig that names it, and
+an admission warning, ` + "`" + `image_too_old` + "`" + `, at every pod that gets it. Nothing is known of
+images with another tag, such as ` + "`" + `latest` + "`" + `, or with a digest alone.
 `
 
 const pageRuns = `

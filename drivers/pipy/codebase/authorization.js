@@ -2,6 +2,7 @@
 
 import { inbound, settings } from './config.js'
 import { holdsForAll, matchesHost, permits } from './match.js'
+import { uriOf } from './certificate.js'
 
 // Returns the document of the port of that number.
 export function portAt(number) {
@@ -18,23 +19,20 @@ export function securityOf(serverName, trustDomain) {
   return (serverName || '').toLowerCase().endsWith('.sa.' + trustDomain.toLowerCase()) ? 'mesh TLS' : 'other TLS'
 }
 
-// Reports whether a DNS name is that of an identity of the mesh.
-export function isMember(name, trustDomain) {
-  var suffix = '.sa.' + trustDomain.toLowerCase()
-  name = (name || '').toLowerCase()
-  if (!name.endsWith(suffix)) return false
-  // A service account and a namespace.
-  var rest = name.substring(0, name.length - suffix.length)
-  var dot = rest.lastIndexOf('.')
-  return dot > 0 && dot < rest.length - 1
+// Reports whether a URI is the SPIFFE ID of an identity of the mesh.
+export function isMember(uri, trustDomain) {
+  var prefix = `spiffe://${trustDomain}/ns/`
+  if (!uri.startsWith(prefix)) return false
+  var parts = uri.substring(prefix.length).split('/')
+  return parts.length === 3 && parts[0] !== '' && parts[1] === 'sa' && parts[2] !== ''
 }
 
-// Returns the name of the identity that a certificate, which has been verified, is
-// for. It returns '' where there is none or more than one.
-export function peerName(certificate, trustDomain) {
+// Returns the SPIFFE ID of who a certificate is of, which has been verified. It returns ''
+// where there is none or where the certificate has several URIs: then it is nobody's.
+export function identityOf(certificate, trustDomain) {
   if (!certificate) return ''
-  var names = (certificate.subjectAltNames || []).filter(name => isMember(name, trustDomain))
-  return names.length === 1 ? names[0] : ''
+  var uri = uriOf(certificate.toPEM().toString())
+  return isMember(uri, trustDomain) ? uri : ''
 }
 
 // Says whether what arrives may reach the application: it returns the rule that lets

@@ -190,9 +190,20 @@ export function observe(b, endpoint, failed) {
 export function acquire(user) {
   var b = user.backend
   if (b.waiting.length === 0 && give(user)) return true
-  if (b.policy.maxPendingRequests && b.waiting.length >= b.policy.maxPendingRequests) return false
+  if (reached(b.policy.maxPendingRequests, b.waiting.length)) return false
   b.waiting.push(user)
   return true
+}
+
+// reached reports whether there may be no more than the count. No limit is undefined.
+export function reached(limit, count) {
+  return limit !== undefined && count >= limit
+}
+
+// refuses reports whether a limit of 0 lets no request through: that of requests that
+// wait too, for each waits until its connection is there.
+export function refuses(policy) {
+  return [policy.maxConnections, policy.maxRequests, policy.maxPendingRequests].includes(0)
 }
 
 // withdraw takes back what was asked for and not given yet.
@@ -209,7 +220,7 @@ function give(user) {
     var session = idle.pop()
     if (session.state === 'open') return grant(user, session)
   }
-  if (b.policy.maxConnections && b.connections >= b.policy.maxConnections && !closeOneIdle(b)) return false
+  if (reached(b.policy.maxConnections, b.connections) && !closeOneIdle(b)) return false
   b.connections++
   return grant(user, newSession(b, user.endpoint, user.kind, sessionEnded))
 }

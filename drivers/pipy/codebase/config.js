@@ -5,7 +5,7 @@
 // for another. A change that can't be used is told to the agent, and what was there
 // before stays. Where there is no agent, the codebase is all there is.
 
-var SCHEMA = 1
+var SCHEMA = 2
 var DIR = 'config/'
 var DESTINATIONS = DIR + 'destinations/'
 var BACKENDS = DIR + 'backends/'

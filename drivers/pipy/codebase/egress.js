@@ -2,7 +2,7 @@
 //
 // What is named by host goes to the addresses that the host's name resolves to, not to
 // the one that the application chose: else an allowed name would be a way to any
-// address.
+// address. What is named by host and addresses goes to the one that was chosen.
 
 import { egress, onChange } from './config.js'
 import { newBackend } from './backend.js'
@@ -15,16 +15,16 @@ var nameCharacters = digits + 'abcdefghijklmnopqrstuvwxyz-_.'
 // How many hosts and addresses outside of the mesh are remembered.
 var MOST = 1000
 
-// backends are those outside of the mesh that were called, by name, and ranges the
+// backends are those outside of the mesh that were called, by name, and masks the
 // ranges of addresses as they are compared.
 var backends = new Map
-var ranges = {}
+var masks = {}
 
 onChange(
   function (names) {
     if (!names['config/egress.json']) return
     backends = new Map
-    ranges = {}
+    masks = {}
   }
 )
 
@@ -36,19 +36,20 @@ export function kindOf(to) {
   var port = document.ports && document.ports[`${to.port}`]
   if (port) {
     var within = port.ranges || []
-    if (within.length > 0 ? rangesOf(to.port, within).some(r => r.contains(to.address)) : port.protocol === 'tcp') return 'passthrough'
+    if (within.length > 0 ? isIn(within, to.address) : port.protocol === 'tcp') return 'passthrough'
     if (port.hosts && port.hosts.length > 0 && (port.protocol === 'http' || port.protocol === 'tls')) return port.protocol
   }
   return document.allowAll ? 'passthrough' : 'closed'
 }
 
-function rangesOf(port, texts) {
-  var found = ranges[`${port}`]
-  if (!found) {
-    found = texts.map(text => new IPMask(text))
-    ranges[`${port}`] = found
-  }
-  return found
+// isIn reports whether an address is in one of the ranges.
+function isIn(ranges, address) {
+  return ranges.some(
+    function (text) {
+      if (!masks[text]) masks[text] = new IPMask(text)
+      return masks[text].contains(address)
+    }
+  )
 }
 
 // passthrough returns the backend that is the address itself.
@@ -61,7 +62,7 @@ export function passthrough(to) {
 // may be '', or null.
 export function serverBackend(to, serverName) {
   var found = hostOf(to.port, serverName)
-  if (found && found.matches.length > 0) return hostBackend(found, serverName, to.port)
+  if (found) return backendTo(found, serverName, to, m => m.length > 0)
   return egress().allowAll ? passthrough(to) : null
 }
 
@@ -71,8 +72,8 @@ export function requestBackend(to, request) {
   var found = hostOf(to.port, name.host)
   // For a wildcard the request says where to connect to, and without a port that is 80.
   if (found && (name.port === to.port || (!name.port && (to.port === 80 || !isWildcard(found.host))))) {
-    if (!found.matches.some(m => matches(m, request))) return null
-    return { backend: hostBackend(found, name.host, to.port), timeout: (found.policy || {}).requestTimeout }
+    var backend = backendTo(found, name.host, to, list => list.some(m => matches(m, request)))
+    return backend ? { backend, timeout: (found.policy || {}).requestTimeout } : null
   }
   return egress().allowAll ? { backend: passthrough(to), timeout: 0 } : null
 }
@@ -109,6 +110,16 @@ function hostOf(port, name) {
 
 function isWildcard(host) {
   return host.startsWith('*')
+}
+
+// backendTo returns the backend of a host for what was sent to the address, or null if
+// none of what is said of the host holds.
+function backendTo(host, name, to, holds) {
+  if ((host.within || []).some(w => isIn(w.ranges, to.address) && holds(w.matches))) {
+    var address = hostPort(to.address, to.port)
+    return remembered(`${to.port}/${name}@${address}`, () => ({ name: `egress/${to.port}/${host.host}@address`, endpoints: [{ address }], policy: host.policy }))
+  }
+  return holds(host.matches || []) ? hostBackend(host, name, to.port) : null
 }
 
 function hostBackend(host, name, port) {

@@ -5,7 +5,7 @@
 // counts references: what a request and its tries refer to each other by is taken away
 // when they are over, or they would be kept for ever.
 
-import { backendOf, weighted, choose, acquire, withdraw, release, observe } from './backend.js'
+import { backendOf, weighted, choose, acquire, withdraw, release, observe, reached, refuses } from './backend.js'
 import { close, carry } from './session.js'
 import { isRetriable, retryDelay } from './retry.js'
 import { reply, takeTrailers } from './reply.js'
@@ -96,7 +96,7 @@ function begin(request) {
   request.endpoint = endpoint
   if (!endpoint) {
     fail(t, 'no endpoint')
-  } else if (b.policy.maxRequests && b.requests >= b.policy.maxRequests) {
+  } else if (refuses(b.policy) || reached(b.policy.maxRequests, b.requests)) {
     fail(t, 'overflow')
   } else {
     t.backend = b

@@ -2,7 +2,7 @@
 // application is told of the client.
 
 import { settings, inbound } from './config.js'
-import { clean, requestOf } from './request.js'
+import { clean, dropSpellings, requestOf } from './request.js'
 import { decide, mode, portAt } from './authorization.js'
 import { exceeded } from './ratelimit.js'
 import { newCall, exchange } from './application.js'
@@ -66,6 +66,7 @@ function take(connection, request, head) {
     return refuse(request, 400, 'bad request', 'invalid_request')
   }
   var port = portAt(connection.number)
+  dropSpellings(head, port.headers || [])
   var asked = requestOf(head)
   if (head.method === 'CONNECT' || decide(mode(), port, { ...connection, request: asked }) === null) {
     count('envoy_http_rbac_denied', prefixOf(connection))
@@ -109,7 +110,7 @@ function introduce(connection, head) {
   var headers = head.headers
   if (connection.peer) {
     var own = spiffe(settings().serverName, settings().trustDomain)
-    headers['x-forwarded-client-cert'] = `By=${own};URI=${spiffe(connection.peer, settings().trustDomain)}`
+    headers['x-forwarded-client-cert'] = `By=${own};URI=${connection.peer}`
   }
   if (!headers['x-request-id']) headers['x-request-id'] = algo.uuid()
   // The application is sent the whole request, whether or not it wants it.
@@ -149,12 +150,12 @@ function ended(connection, request) {
     request.flags = call.connected ? 'UC' : 'UF'
     if (!call.answered) request.details = 'upstream_reset_before_response_started'
   }
-  finishSpan(request.span, request.status, { peer: spiffe(connection.peer, settings().trustDomain), upstream_cluster: 'inbound', response_flags: request.flags })
+  finishSpan(request.span, request.status, { peer: connection.peer, upstream_cluster: 'inbound', response_flags: request.flags })
   log({
     authority: head.headers.host,
     bytes_received: request.received,
     bytes_sent: request.sent,
-    downstream_peer: spiffe(connection.peer, settings().trustDomain),
+    downstream_peer: connection.peer,
     downstream_remote: connection.remote,
     duration,
     method: head.method,

@@ -8,19 +8,20 @@
 import { settings, inbound, onChange } from './config.js'
 import { identity, onIdentity } from './identity.js'
 import { destinationOf, peerOf, hostPort } from './address.js'
-import { clientAuthentication, decide, mode, peerName, portAt, securityOf, takesPlaintext } from './authorization.js'
+import { clientAuthentication, decide, identityOf, mode, portAt, securityOf, takesPlaintext } from './authorization.js'
 import { newCall, stream } from './application.js'
 import { take } from './ratelimit.js'
 import { requests } from './inbound-http.js'
 import { count, change } from './metrics.js'
 import { log, timestamp } from './accesslog.js'
-import { spiffe } from './spiffe.js'
 
 var PORT = 15003
 
-// How long a client may take to begin TLS, in seconds, and how long one is waited for
-// that could be silent because the server speaks first.
-var HELLO = 15, SILENCE = 1
+// How long a client may take to begin TLS, in seconds, how long one is waited for that
+// could be silent because the server speaks first, and how long a handshake may take.
+var HELLO = 10, SILENCE = 1, HANDSHAKE_TIME = 10
+// How many connections there may be, so that what the application connects to has room.
+var MOST = 10000
 // How much a client may send before it is known what it wants.
 var LARGEST_HELLO = 64 * 1024
 
@@ -45,7 +46,7 @@ onChange(
 export function listen() {
   if (listening) return
   listening = true
-  var options = { transparent: true, idleTimeout: 0 }
+  var options = { transparent: true, idleTimeout: 0, maxConnections: MOST }
   try {
     pipy.listen(`[::]:${PORT}`, options, connections)
   } catch (error) {
@@ -74,7 +75,7 @@ function newConnection(socket) {
   return {
     address: destination ? destination.address : '', number, source: peerOf(socket), remote: hostPort(peerOf(socket), socket.remotePort),
     begun: Date.now(), hello: null, first: undefined, silent: false, classified: false,
-    security: 'plaintext', serverName: '', peer: '', secured: false, timer: null, http: false, last: false, broken: false, call: null, failure: '', refused: '', received: 0, sent: 0,
+    security: 'plaintext', serverName: '', peer: '', secured: false, gone: false, timer: null, http: false, last: false, broken: false, call: null, failure: '', refused: '', received: 0, sent: 0,
   }
 }
 
@@ -108,6 +109,10 @@ function waitFor(connection, seconds) {
 function settle(connection) {
   connection.classified = true
   connection.hello = null
+  stopWaiting(connection)
+}
+
+function stopWaiting(connection) {
   var timer = connection.timer
   connection.timer = null
   if (timer) timer.cancel()
@@ -215,7 +220,16 @@ function terminator(asked, alpn) {
       // Pipy passes on signs of flushing before the handshake is done.
       .pipe(() => afterHandshake($connection), () => [$connection])
     )
+    // From the server's first words on.
+    .insert(() => handshakeTime($connection))
   )
+}
+
+// Returns the end, if the handshake is not done in time. Nobody has shown a certificate
+// until then.
+function handshakeTime(connection) {
+  if (connection.secured) return nothing
+  return waitFor(connection, HANDSHAKE_TIME).then(() => connection.secured || connection.failure || connection.gone ? nothing : new StreamEnd('ReadTimeout'))
 }
 
 // handshake follows a TLS handshake, which is done before anything of the client's is
@@ -224,7 +238,8 @@ function handshake(connection, session, trustDomain) {
   switch (session.state) {
     case 'connected':
       connection.secured = true
-      connection.peer = peerName(session.peer, trustDomain)
+      stopWaiting(connection)
+      connection.peer = identityOf(session.peer, trustDomain)
       // Two readers of one ClientHello must have read the same.
       if ((session.hostname || '').toLowerCase() !== connection.serverName) connection.failure = 'server name'
       break
@@ -264,6 +279,7 @@ function callOf(connection) {
 
 // ended counts and logs a connection. Those with requests are logged with these.
 function ended(connection) {
+  connection.gone = true
   settle(connection)
   if (connection.counted) change('envoy_listener_downstream_cx_active', labelsOf(connection), -1)
   if (connection.failure) count('envoy_listener_ssl_connection_error', labelsOf(connection))
@@ -282,7 +298,7 @@ function ended(connection) {
     bytes_sent: call ? call.sent : 0,
     connection_close_details: connection.refused,
     downstream_failure: connection.failure,
-    downstream_peer: spiffe(connection.peer, settings()?.trustDomain || ''),
+    downstream_peer: connection.peer,
     downstream_remote: connection.remote,
     duration: Date.now() - connection.begun,
     requested_server_name: connection.serverName,

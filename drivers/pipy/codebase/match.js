@@ -13,12 +13,17 @@ export function matches(condition, request) {
 // application could read a path or a query otherwise than it is read here, none does.
 export function permits(condition, request) {
   var path = condition.path
-  if (path && (path.prefix !== undefined || path.stringPrefix !== undefined || path.regex) && isAmbiguous(request.path)) return false
-  if (condition.query) {
-    if (request.query.indexOf(';') >= 0) return false
-    if (!condition.query.every(q => parametersOf(request)[q.name]?.length === 1)) return false
-  }
+  if (path && (path.prefix !== undefined || path.stringPrefix !== undefined && path.stringPrefix !== '/' || path.regex) && isAmbiguous(request.path)) return false
+  if (condition.query && !isPlainQuery(request.query, condition.query)) return false
   return matches(condition, request)
+}
+
+// Reports whether all applications read those parameters of the query alike.
+function isPlainQuery(query, compared) {
+  if (query.indexOf(';') >= 0) return false
+  var names = query.split('&').map(part => part.split('=')[0])
+  if (names.some(name => name.indexOf('%') >= 0 || name.indexOf('+') >= 0)) return false
+  return compared.every(q => names.filter(name => name === q.name).length === 1)
 }
 
 // Reports whether a condition holds for everything: only such a one lets a connection
@@ -27,19 +32,39 @@ export function holdsForAll(condition) {
   return !condition.path && !condition.methods && !condition.headers && !condition.query
 }
 
-// An escaped slash, or a segment that begins like a dot segment, is nothing special
-// here, and is to some applications.
-function isAmbiguous(path) {
-  if (path.indexOf('/.;') >= 0 || path.indexOf('/..;') >= 0) return true
-  if (path.indexOf('%') < 0) return false
-  var lower = path.toLowerCase()
-  return lower.indexOf('%2f') >= 0 || lower.indexOf('%5c') >= 0
+// Reports whether some applications read the path as another: where Go's
+// mesh.AmbiguousPath is found.
+export function isAmbiguous(path) {
+  if (path.indexOf('\\') >= 0 || path.indexOf('#') >= 0 || path.indexOf('//') >= 0) return true
+  if (path.indexOf('/.') >= 0 && path.split('/').some((segment, i) => i > 0 && isDots(segment.split(';')[0]))) return true
+  for (var i = path.indexOf('%'); i >= 0; i = path.indexOf('%', i + 1)) {
+    if (isAmbiguousEscape(path.substring(i, i + 5).toLowerCase())) return true
+  }
+  return false
+}
+
+function isDots(segment) {
+  return segment === '.' || segment === '..'
+}
+
+var ambiguousEscapes = ['23', '25', '2e', '2f', '3b', '3f', '5c', '7f', 'c0', 'c1']
+
+// Reports whether what begins with a percent sign escapes nothing, or what is read in
+// more than one way, as overlong UTF-8 is.
+function isAmbiguousEscape(text) {
+  var first = text.charAt(1)
+  var digits = text.substring(1, 3)
+  if (digits.length < 2 || hexadecimal.indexOf(first) < 0 || hexadecimal.indexOf(digits.charAt(1)) < 0) return true
+  if (first === '0' || first === '1' || ambiguousEscapes.includes(digits)) return true
+  var next = text.substring(3)
+  return digits === 'e0' && (next === '%8' || next === '%9') || (digits === 'f0' || digits === 'f8' || digits === 'fc') && next === '%8'
 }
 
 function matchesHeader(condition, request) {
   var value = condition.name === 'host' ? request.host : request.headers[condition.name]
   if (value === undefined || condition.name === 'host' && value === '') return false
-  if (value instanceof Array) value = value.join(',')
+  // Of several lines the application may read another than would be compared.
+  if (value instanceof Array) return Boolean(condition.any || condition.present)
   return matchesText(condition, value)
 }
 

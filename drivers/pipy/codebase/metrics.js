@@ -95,9 +95,11 @@ export function listen(isReady) {
       return new Message({ status: 200, headers: { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' } }, text())
     }
   ))
+  // Whoever reaches the pod can ask, no slower than Prometheus does.
+  var options = { maxConnections: 128, idleTimeout: 20 }
   try {
-    pipy.listen(`[::]:${PORT}`, answer)
+    pipy.listen(`[::]:${PORT}`, options, answer)
   } catch (error) {
-    pipy.listen(`0.0.0.0:${PORT}`, answer)
+    pipy.listen(`0.0.0.0:${PORT}`, options, answer)
   }
 }

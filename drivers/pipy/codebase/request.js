@@ -1,8 +1,8 @@
 // Requests as they are matched and passed on: in a form that nobody can read in two
 // ways.
 
-// Headers by which a client could say who it is, or what a proxy before it found.
-var claims = ['x-forwarded-client-cert', 'serviceidentity']
+// Headers by which a client could say who it is: Go's mesh.IdentityHeaders.
+export var claims = ['serviceidentity', 'x-envoy-peer-metadata', 'x-envoy-peer-metadata-id', 'x-forwarded-client-cert']
 
 var tokenCharacters = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 var authorityCharacters = "-._~!$&'()*+,;=:[]%0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -10,10 +10,12 @@ var unreserved = '-._~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUV
 var nul = String.fromCharCode(0)
 var hexadecimal = '0123456789abcdefABCDEF'
 var decimal = '0123456789'
+var letters = '0123456789abcdefghijklmnopqrstuvwxyz'
 var largestLength = 2147483647
 
 // What was found out about names of headers and methods, which are few.
 var tokens = new Map
+var spellings = new Map
 var mostTokens = 4096
 
 // Brings the head of a request into that form, in place, and takes away what the
@@ -32,12 +34,49 @@ export function clean(head, mergeSlashes) {
   Object.entries(head.headers).forEach(
     function (entry) {
       if (!isToken(entry[0]) || !isValue(entry[1])) fine = false
-      if (entry[0].startsWith('x-envoy-')) delete head.headers[entry[0]]
+      // HTTP/2 has no capital letters in names, and not every decoder refuses them. They
+      // would get past all that is compared here.
+      if (entry[0] !== entry[0].toLowerCase()) fine = false
+      var plain = plainSpelling(entry[0])
+      if (plain.startsWith('x-envoy-') || claims.includes(plain)) delete head.headers[entry[0]]
     }
   )
   if (!fine) return false
-  claims.forEach(name => delete head.headers[name])
+  joinCookies(head)
   return true
+}
+
+// Takes away headers that some applications take for one of those names: they have an
+// underscore or the like in place of a hyphen. So the application gets one of each.
+export function dropSpellings(head, names) {
+  if (names.length === 0) return
+  Object.keys(head.headers).forEach(
+    function (name) {
+      var plain = plainSpelling(name)
+      if (plain !== name && names.includes(plain)) delete head.headers[name]
+    }
+  )
+}
+
+// Returns the name with a hyphen for all that is no letter and no digit.
+function plainSpelling(name) {
+  var plain = spellings.get(name)
+  if (plain === undefined) {
+    plain = ''
+    for (var i = 0; i < name.length; i++) {
+      var c = name.charAt(i)
+      plain += letters.indexOf(c) < 0 ? '-' : c
+    }
+    if (spellings.size >= mostTokens) spellings.clear()
+    spellings.set(name, plain)
+  }
+  return plain
+}
+
+// HTTP/2 may send a cookie in pieces, which are one.
+function joinCookies(head) {
+  var cookie = head.headers.cookie
+  if (!head.protocol && cookie instanceof Array) head.headers.cookie = cookie.join('; ')
 }
 
 // Reports whether all readers of the head find the same end of the body: who finds

@@ -1,5 +1,7 @@
 // Which requests are tried again, and when. Conditions have Envoy's names.
 
+import { reached } from './backend.js'
+
 // How often a request that no server has seen is sent again without being asked to.
 var UNSEEN = 2
 // The time before the first retry, in seconds, if the policy says nothing.
@@ -59,8 +61,7 @@ function isRepeatable(request) {
 }
 
 function mayRetry(request, t) {
-  var most = t.backend ? t.backend.policy.maxRetries : 0
-  return request.retries < request.options.retry.attempts && !(most && t.backend.retries >= most)
+  return request.retries < request.options.retry.attempts && !(t.backend && reached(t.backend.policy.maxRetries, t.backend.retries))
 }
 
 function retriesOn(retry, outcome) {

@@ -1,0 +1,88 @@
+package envoy
+
+import (
+	"regexp"
+
+	mutationrulesv3 "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	mutationv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	earlyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/http/early_header_mutation/header_mutation/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+const mutationFilter = "envoy.filters.http.header_mutation"
+
+// noClaims takes away what a client says about its identity.
+var noClaims = httpFilterOf(mutationFilter, &mutationv3.HeaderMutation{
+	Mutations: &mutationv3.Mutations{RequestMutations: removeClaims()},
+})
+
+func removeClaims() []*mutationrulesv3.HeaderMutation {
+	var out []*mutationrulesv3.HeaderMutation
+	for _, name := range mesh.IdentityHeaders() {
+		spellings := mesh.HeaderSpellings(name)
+		if name == clientCertHeader {
+			// The connection manager has replaced the client's by its own.
+			spellings = mesh.OtherSpellings(name)
+		}
+		out = append(out, remove(spellings))
+	}
+	return out
+}
+
+// clientCertHeader is where the connection manager writes whose certificate it has
+// verified.
+const clientCertHeader = "x-forwarded-client-cert"
+
+// comparedOnce leaves of headers that rules compare one line, in one spelling: Envoy
+// compares lines one by one, and one that matches would do. Several become one as RFC
+// 9110 joins them, and that is compared and passed on.
+func comparedOnce(names []string) *anypb.Any {
+	mutations := joinLines(names)
+	for _, name := range names {
+		if others := mesh.OtherSpellings(name); others != "" {
+			mutations = append(mutations, remove(others))
+		}
+	}
+	return pack(&mutationv3.HeaderMutationPerRoute{Mutations: &mutationv3.Mutations{RequestMutations: mutations}})
+}
+
+// routedOnce is comparedOnce before the route is chosen.
+func routedOnce(names []string) *hcmv3.HttpConnectionManager {
+	return &hcmv3.HttpConnectionManager{EarlyHeaderMutationExtensions: []*corev3.TypedExtensionConfig{{
+		Name: "envoy.http.early_header_mutation.header_mutation", TypedConfig: pack(&earlyv3.HeaderMutation{Mutations: joinLines(names)}),
+	}}}
+}
+
+// isComparable is of the names of headers that can be compared: those that have a place in
+// an expression.
+var isComparable = regexp.MustCompile(`^[a-z0-9_.-]+$`).MatchString
+
+func joinLines(names []string) []*mutationrulesv3.HeaderMutation {
+	var out []*mutationrulesv3.HeaderMutation
+	for _, name := range names {
+		if !isComparable(name) {
+			continue
+		}
+		out = append(out, &mutationrulesv3.HeaderMutation{Action: &mutationrulesv3.HeaderMutation_Append{Append: &corev3.HeaderValueOption{
+			Header:       &corev3.HeaderValue{Key: name, Value: "%CEL(request.headers['" + name + "'])%"},
+			AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS,
+			// Whatever Envoy makes of several lines, one of them is left.
+			KeepEmptyValue: true,
+		}}})
+	}
+	return out
+}
+
+// remove takes away headers whose whole name the expression matches.
+func remove(expression string) *mutationrulesv3.HeaderMutation {
+	return &mutationrulesv3.HeaderMutation{Action: &mutationrulesv3.HeaderMutation_RemoveOnMatch_{
+		RemoveOnMatch: &mutationrulesv3.HeaderMutation_RemoveOnMatch{KeyMatcher: &matcherv3.StringMatcher{
+			MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: expression}},
+		}},
+	}}
+}

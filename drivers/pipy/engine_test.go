@@ -1,0 +1,138 @@
+package pipy
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"path"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/dop251/goja"
+)
+
+// engine runs the scripts' pure functions where there is no Pipy. It has what they use
+// of Pipy's own: Data, IPMask, and the files of the environment's variables.
+type engine struct {
+	t       *testing.T
+	vm      *goja.Runtime
+	modules map[string]*goja.Object
+}
+
+func newEngine(t *testing.T) *engine {
+	t.Helper()
+	e := &engine{t: t, vm: goja.New(), modules: map[string]*goja.Object{}}
+	e.vm.SetFieldNameMapper(goja.UncapFieldNameMapper())
+	e.must(e.vm.Set("Data", e.data))
+	e.must(e.vm.Set("IPMask", e.mask))
+	// Documents are the input of the functions that are asked here.
+	config := e.vm.NewObject()
+	for _, name := range []string{"settings", "inbound", "onChange"} {
+		e.must(config.Set(name, func() any { return nil }))
+	}
+	e.modules["./config.js"] = config
+	return e
+}
+
+func (e *engine) must(err error) {
+	e.t.Helper()
+	if err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// bytesOf are those of a string, as UTF-8, or of an array of numbers.
+func (e *engine) bytesOf(v goja.Value) []byte {
+	if text, ok := v.Export().(string); ok {
+		return []byte(text)
+	}
+	var out []byte
+	e.must(e.vm.ExportTo(v, &out))
+	return out
+}
+
+func (e *engine) data(call goja.ConstructorCall) *goja.Object {
+	content := e.bytesOf(call.Argument(0))
+	if call.Argument(1).String() == "base64" {
+		var err error
+		content, err = base64.StdEncoding.DecodeString(string(content))
+		e.must(err)
+	}
+	numbers := make([]any, len(content))
+	for i, b := range content {
+		numbers[i] = int64(b)
+	}
+	e.must(call.This.Set("size", len(content)))
+	e.must(call.This.Set("toArray", func() goja.Value { return e.vm.NewArray(numbers...) }))
+	e.must(call.This.Set("toString", func() string { return string(content) }))
+	return nil
+}
+
+func (e *engine) mask(call goja.ConstructorCall) *goja.Object {
+	prefix, err := netip.ParsePrefix(call.Argument(0).String())
+	e.must(err)
+	e.must(call.This.Set("contains", func(address string) bool {
+		addr, err := netip.ParseAddr(address)
+		return err == nil && prefix.Contains(addr.Unmap())
+	}))
+	return nil
+}
+
+var (
+	importLine = regexp.MustCompile(`(?m)^import (\{[^}]*\}) from '([^']+)'$`)
+	exportWord = regexp.MustCompile(`(?m)^export (function|var) (\w+)`)
+)
+
+// module returns what a script of the codebase exports.
+func (e *engine) module(name string) *goja.Object {
+	e.t.Helper()
+	if found := e.modules[name]; found != nil {
+		return found
+	}
+	content, err := codebase.ReadFile(path.Join("codebase", name))
+	e.must(err)
+	text := string(content)
+	for _, found := range importLine.FindAllStringSubmatch(text, -1) {
+		e.module(found[2])
+	}
+	text = importLine.ReplaceAllString(text, "var $1 = modules['$2']")
+	var exports []string
+	for _, found := range exportWord.FindAllStringSubmatch(text, -1) {
+		exports = append(exports, found[2])
+	}
+	text = exportWord.ReplaceAllString(text, "$1 $2")
+	e.must(e.vm.Set("modules", e.modules))
+	value, err := e.vm.RunScript(name, fmt.Sprintf("(function() {%s\nreturn {%s}\n})()", text, strings.Join(exports, ", ")))
+	e.must(err)
+	e.modules[name] = value.ToObject(e.vm)
+	return e.modules[name]
+}
+
+// call calls a function of a script with arguments as JSON has them.
+func (e *engine) call(module, function string, arguments ...any) goja.Value {
+	e.t.Helper()
+	f, ok := goja.AssertFunction(e.module(module).Get(function))
+	if !ok {
+		e.t.Fatalf("%s exports no function %s", module, function)
+	}
+	values := make([]goja.Value, len(arguments))
+	for i, argument := range arguments {
+		if values[i], ok = argument.(goja.Value); !ok {
+			values[i] = e.value(argument)
+		}
+	}
+	result, err := f(goja.Undefined(), values...)
+	e.must(err)
+	return result
+}
+
+func (e *engine) value(v any) goja.Value {
+	content, err := json.Marshal(v)
+	e.must(err)
+	parse, _ := goja.AssertFunction(e.vm.Get("JSON").ToObject(e.vm).Get("parse"))
+	value, err := parse(goja.Undefined(), e.vm.ToValue(string(content)))
+	e.must(err)
+	return value
+}
