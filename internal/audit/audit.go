@@ -24,6 +24,8 @@ import (
 const (
 	// ReasonNotInjected says that a pod should have a sidecar and has none.
 	ReasonNotInjected = "NotInjected"
+	// ReasonProxyFailing says that a pod's proxy does not stay up.
+	ReasonProxyFailing = "ProxyFailing"
 	// ReasonInitializationError says that a part of the control plane has ended
 	// because it cannot go on.
 	ReasonInitializationError = "InitializationError"

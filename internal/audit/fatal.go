@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,6 +24,19 @@ func WarnFatal(ctx context.Context, config *rest.Config, namespace, meshConfig, 
 		return fmt.Errorf("making a client of %s: %w", config.Host, err)
 	}
 	return Warn(ctx, c, control(ctx, c, namespace, meshConfig, pod), ReasonInitializationError, failure.Error(), failure.Error())
+}
+
+// NewPodWarner returns a function that writes an Event about a pod, with the reason
+// ProxyFailing: one for each pod, for as long as the API server keeps it.
+func NewPodWarner(config *rest.Config) (func(ctx context.Context, namespace, pod, uid, message string) error, error) {
+	c, err := client.New(config, client.Options{Scheme: kube.Scheme(), Mapper: kube.Mapper()})
+	if err != nil {
+		return nil, fmt.Errorf("making a client of %s: %w", config.Host, err)
+	}
+	return func(ctx context.Context, namespace, pod, uid, message string) error {
+		about := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: pod, UID: types.UID(uid)}
+		return Warn(ctx, c, about, ReasonProxyFailing, "", message)
+	}, nil
 }
 
 // control finds what stands for the control plane.

@@ -75,6 +75,7 @@ func (v verdict) set(generation int64, problems []mesh.Problem) {
 
 // legacyWords tells of Problems as Open Service Mesh did, in one line.
 func legacyWords(problems []mesh.Problem) (currentStatus, reason string) {
+	problems = slices.DeleteFunc(slices.Clone(problems), mesh.Problem.IsAdvice)
 	if len(problems) == 0 {
 		return "committed", "the object is in use"
 	}

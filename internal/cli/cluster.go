@@ -19,13 +19,15 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
+	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
 // initImage is the init container's image where neither the configuration nor the
-// variable OUTRIGGER_INIT_IMAGE, which the chart sets, names one.
-const initImage = "docker.io/outriggermesh/outrigger-init:latest"
+// variable OUTRIGGER_INIT_IMAGE, which the chart sets, names one. It is the one that
+// the chart of this version has.
+const initImage = "docker.io/outriggermesh/outrigger-init:0.1.0"
 
 // kubeFlags say which cluster is meant, as kubectl's do.
 type kubeFlags struct{ kubeconfig, context string }
@@ -81,9 +83,20 @@ func env(name, otherwise string) string {
 // configOptions are those of every Config that this program makes.
 func configOptions() source.ConfigOptions {
 	return source.ConfigOptions{
-		Classes: sidecar.Drivers(), BuiltinImage: sidecar.Image, Env: os.Getenv, InitImage: env("OUTRIGGER_INIT_IMAGE", initImage),
+		Classes: sidecar.Drivers(), BuiltinImage: sidecar.Image, CheckImage: sidecar.CheckImage, Env: os.Getenv, InitImage: defaultInitImage(),
 	}
 }
+
+// injectorConfig reads a MeshConfig for an injector. The init container's image where
+// the MeshConfig names none is left to the injection config, and then to
+// defaultInitImage.
+func injectorConfig(obj *v1alpha2.MeshConfig) (*source.Config, []mesh.Problem) {
+	options := configOptions()
+	options.InitImage = ""
+	return source.NewConfig(obj, options)
+}
+
+func defaultInitImage() string { return env("OUTRIGGER_INIT_IMAGE", initImage) }
 
 // cluster reads single objects of a cluster, for commands that answer once.
 type cluster struct {
@@ -153,7 +166,7 @@ func namespaceOf(s *kube.Source) func(context.Context, string) (*inject.Namespac
 func newLiveInjector(facts *kube.Source, client kubernetes.Interface, mesh meshFlags, levels *logFlags, log *slog.Logger) *inject.Injector {
 	var current atomic.Pointer[source.Config]
 	facts.OnMeshConfig(func(obj *v1alpha2.MeshConfig) {
-		c, _ := source.NewConfig(obj, configOptions())
+		c, _ := injectorConfig(obj)
 		current.Store(c)
 		levels.follow(c)
 	})
@@ -163,6 +176,7 @@ func newLiveInjector(facts *kube.Source, client kubernetes.Interface, mesh meshF
 		Configurator:   func() driver.Configurator { return current.Load() },
 		NativeSidecars: facts.NativeSidecars,
 		KubeClient:     client,
+		InitImage:      defaultInitImage(),
 		Log:            log,
 	}, nil)
 }

@@ -100,7 +100,7 @@ port 9092, which 'outrigger proxy' reads.`,
 	flags.StringVar(&f.healthListen, "health-listen", ":9091", "address of /health/alive, /health/ready and /metrics")
 	flags.StringVar(&f.identityListen, "identity-listen", ":15129", "address of the service that signs certificates")
 	flags.StringVar(&f.debugListen, "debug-listen", ":9092", "address of the debug pages, while the MeshConfig turns them on")
-	flags.StringVar(&f.caSecret, "ca-secret", root.DefaultSecret, "Secret of the mesh's own CA, which is made if it is missing; with --source dir a folder in --ca-dir. MeshRootCertificates may name others")
+	flags.StringVar(&f.caSecret, "ca-secret", root.DefaultSecret, "Secret of the mesh's own CA, which is filled if it is empty; with --source dir a folder in --ca-dir. MeshRootCertificates may name others")
 	flags.DurationVar(&f.rootPropagation, "root-propagation", root.DefaultPropagation, "how long a new root is trusted before it signs, so that every pod has heard of it")
 	flags.StringVar(&f.clusterDomain, "cluster-domain", "cluster.local", "DNS domain of the cluster")
 	flags.StringVar(&f.templateConfigMap, "template-configmap", "", "kube: the injector's ConfigMap, whose policy says which pods should have a sidecar; empty for none (default outrigger-injector, or outrigger-injector-REVISION)")

@@ -58,7 +58,7 @@ func (f *controllerFlags) openFolder(ctx context.Context, log *slog.Logger) (*or
 			}
 			classes.begin()
 		},
-		SidecarClass: classes.of,
+		Sidecar: classes.of,
 	}
 	return &origin{
 		config: live,
@@ -169,13 +169,13 @@ func (f *controllerFlags) newLiveClasses(live *source.Live) (*liveClasses, error
 func (c *liveClasses) begin() { c.problems.set(nil) }
 
 // of is for dir.Options.
-func (c *liveClasses) of(pod *corev1.Pod, namespace *corev1.Namespace) string {
+func (c *liveClasses) of(pod *corev1.Pod, namespace *corev1.Namespace) dir.Sidecar {
 	ctx := context.WithValue(context.Background(), namespaceKey{}, namespace)
-	class, problem := decideClass(ctx, c.engine, pod)
+	sidecar, problem := decideSidecar(ctx, c.engine, pod)
 	if problem != nil {
 		c.problems.add(*problem)
 	}
-	return class
+	return sidecar
 }
 
 // logProblems logs what is wrong with objects when that changes, until changed is

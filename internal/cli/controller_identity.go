@@ -40,7 +40,7 @@ type identities struct {
 	log        *slog.Logger
 }
 
-func (f *controllerFlags) newIdentities(from *origin, metrics prometheus.Registerer, log *slog.Logger) (*identities, error) {
+func (f *controllerFlags) newIdentities(from *origin, report func(context.Context, identity.Workload, identity.ProxyReport), metrics prometheus.Registerer, log *slog.Logger) (*identities, error) {
 	const service = "outrigger-controller"
 	name := service + "." + f.mesh.namespace
 	i := &identities{names: []string{name + ".svc", name + ".svc." + f.clusterDomain, name}, log: log}
@@ -53,7 +53,7 @@ func (f *controllerFlags) newIdentities(from *origin, metrics prometheus.Registe
 		return nil, err
 	}
 	i.service, err = identity.NewService(identity.ServiceOptions{
-		Manager: i.manager, Reviewer: from.reviewer, Member: from.member, Registerer: metrics, Log: log,
+		Manager: i.manager, Reviewer: from.reviewer, Member: from.member, Report: report, Registerer: metrics, Log: log,
 	})
 	if err != nil {
 		return nil, err
@@ -88,6 +88,22 @@ func (i *identities) run(ctx context.Context) error {
 		i.manager.Run(ctx)
 	}
 	return nil
+}
+
+// follow tells of the trust bundle and its changes until ctx ends.
+func (i *identities) follow(ctx context.Context, trust func(bundle []byte)) error {
+	changed := i.manager.TrustBundleChanged(ctx.Done())
+	if !wait(ctx, i.manager.Ready()) {
+		return nil
+	}
+	for {
+		trust(i.manager.TrustBundle())
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		}
+	}
 }
 
 // newClusterRoots keeps CAs in Secrets of the control plane's namespace.

@@ -67,6 +67,10 @@ func (f *controllerFlags) openCluster(ctx context.Context, metrics prometheus.Re
 		c, _ := source.NewConfig(obj, configOptions())
 		live.Set(c)
 	})
+	warnPod, err := audit.NewPodWarner(config)
+	if err != nil {
+		return nil, err
+	}
 	read := make(chan struct{})
 	mapper := f.mapper()
 	w := writer{
@@ -111,6 +115,7 @@ func (f *controllerFlags) openCluster(ctx context.Context, metrics prometheus.Re
 			defer cancel()
 			return audit.WarnFatal(ctx, config, f.mesh.namespace, f.mesh.config, env("POD_NAME", hostname), err)
 		},
+		warnPod:  warnPod,
 		rest:     config,
 		problems: func() []mesh.Problem { return nil },
 	}, nil

@@ -4,15 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/outrigger-mesh/outrigger/health"
+	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 )
 
 // listeners are the sockets that are there from the beginning.
@@ -46,11 +47,10 @@ func (f *controllerFlags) address(of string) string {
 }
 
 // serveProbes answers with the health and the metrics.
-func serveProbes(ctx context.Context, listener net.Listener, metrics *prometheus.Registry, probes func() health.Probes) error {
+func serveProbes(ctx context.Context, listener net.Listener, metrics *prometheus.Registry, log *slog.Logger, probes func() health.Probes) error {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(prometheus.Gatherers{metrics, ctrlmetrics.Registry}, promhttp.HandlerOpts{}))
 	mux.HandleFunc("/health/alive", func(w http.ResponseWriter, r *http.Request) { health.LivenessHandler(probes()).ServeHTTP(w, r) })
 	mux.HandleFunc("/health/ready", func(w http.ResponseWriter, r *http.Request) { health.ReadinessHandler(probes()).ServeHTTP(w, r) })
-	server := &http.Server{Addr: listener.Addr().String(), Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
-	return serve(ctx, server, 0, func() error { return server.Serve(listener) })
+	return serve(ctx, limit.NewServer(mux, limit.Bounds{}, log), 0, listener)
 }

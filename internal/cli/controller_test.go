@@ -71,12 +71,15 @@ func newControllerTest(t *testing.T) *controllerTest {
 	return c
 }
 
-// allow gives the controller the rights that the chart gives it, but for the rule with
-// that resource.
+// allow gives the controller the rights and the empty Secrets that the chart gives it, but
+// for the rule with that resource.
 func (c *controllerTest) allow(t *testing.T, but string) {
 	t.Helper()
 	for _, text := range c.chart.Objects {
 		for _, obj := range decode(t, text) {
+			if obj.GetKind() == "Secret" {
+				c.apply(t, obj)
+			}
 			if obj.GetName() != "outrigger-controller" || obj.GroupVersionKind().Group != rbacv1.GroupName {
 				continue
 			}

@@ -50,6 +50,8 @@ type origin struct {
 	problems func() []mesh.Problem
 	// warn leaves an Event behind that says why something does not work.
 	warn func(ctx context.Context, err error) error
+	// warnPod leaves an Event behind about a pod's proxy; nil where there are none.
+	warnPod func(ctx context.Context, namespace, pod, uid, message string) error
 	// rest reaches the API server; nil where there is none.
 	rest *rest.Config
 }
@@ -67,15 +69,15 @@ func (f *controllerFlags) serve(ctx context.Context, from *origin, metrics *prom
 	defer end(nil)
 	group, ctx := errgroup.WithContext(ended)
 
-	f.catalog.Log, f.catalog.Find, f.catalog.Features = log, from.find, sidecar.Features
+	f.catalog.Log, f.catalog.Find, f.catalog.Features, f.catalog.Trusts = log, from.find, sidecar.Features, true
 	whole := catalog.New(f.catalog)
-	identities, err := f.newIdentities(from, metrics, log)
-	if err != nil {
-		return err
-	}
 	proxies := registry.New(registry.Options{
 		Limit: from.config.GetMaxDataPlaneConnections, Report: whole.Report, Registerer: metrics,
 	})
+	identities, err := f.newIdentities(from, failures{from, proxies, log}.take, metrics, log)
+	if err != nil {
+		return err
+	}
 	pages := debug.NewServer(f.address(f.debugListen), log)
 	drivers := newDrivers(driver.ControllerContext{
 		OsmNamespace: f.mesh.namespace,
@@ -107,13 +109,14 @@ func (f *controllerFlags) serve(ctx context.Context, from *origin, metrics *prom
 		func(ctx context.Context) error { return from.feed(ctx, whole) },
 		always(whole.Run),
 		identities.run,
+		func(ctx context.Context) error { return identities.follow(ctx, whole.Trust) },
 		func(ctx context.Context) error { return identities.service.Serve(ctx, listeners.identity) },
 		func(ctx context.Context) error { return from.tell(ctx, whole, identities) },
 		always(proxies.Run),
 		func(ctx context.Context) error { return drivers.run(ctx, whole) },
 		always(pages.Run),
 		func(ctx context.Context) error {
-			return serveProbes(ctx, listeners.health, metrics, func() health.Probes {
+			return serveProbes(ctx, listeners.health, metrics, log, func() health.Probes {
 				return health.Join("outrigger-controller", append(f.probes(from, whole, identities), drivers.probes()...)...)
 			})
 		},

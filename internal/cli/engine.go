@@ -14,7 +14,6 @@ import (
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/inject/offline"
-	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
@@ -61,6 +60,7 @@ func (f *engineFlags) build(ctx context.Context, namespaces map[string]*inject.N
 	opts := inject.Options{
 		MeshName: f.mesh.name, MeshNamespace: f.mesh.namespace, Revision: f.mesh.revision,
 		Namespace: f.assumed(namespaces),
+		InitImage: defaultInitImage(),
 		Log:       discard,
 	}
 	native, err := nativeSince129(f.kubeVersion)
@@ -107,7 +107,7 @@ func (f *engineFlags) build(ctx context.Context, namespaces map[string]*inject.N
 	if err != nil {
 		return nil, err
 	}
-	resolved, problems := source.NewConfig(meshConfig, configOptions())
+	resolved, problems := injectorConfig(meshConfig)
 	for _, problem := range problems {
 		fmt.Fprintln(f.problems, "warning:", problem)
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/servingcert"
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
+	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 )
 
 // injectorFlags are those of 'outrigger injector'.
@@ -117,7 +118,7 @@ outrigger-injector-REVISION for any other.`,
 	flags.StringVar(&f.templateConfigMap, "template-configmap", "", "ConfigMap with the keys config and values; empty for none (default NAME)")
 	flags.StringVar(&f.webhookConfig, "webhook-config", "", "MutatingWebhookConfiguration whose caBundle is kept right; empty to leave it to others (default NAME)")
 	flags.StringVar(&f.certificate, "certificate", certOwnCA, "source of the serving certificate: own-ca, secret, files or csr")
-	flags.StringVar(&f.caSecret, "ca-secret", "", "own-ca: Secret with the CA; it is made if it is missing (default NAME-ca)")
+	flags.StringVar(&f.caSecret, "ca-secret", "", "own-ca: Secret with the CA, which is filled if it is empty (default NAME-ca)")
 	flags.StringVar(&f.certificateSecret, "certificate-secret", "", "secret: Secret with tls.crt, tls.key and ca.crt, as cert-manager makes it (default NAME-tls)")
 	flags.StringVar(&f.certDir, "cert-dir", "/etc/outrigger/certs", "files: directory with tls.crt, tls.key and ca.crt")
 	flags.StringVar(&f.csrSigner, "csr-signer", "", "csr: signer of certificates.k8s.io to ask")
@@ -135,11 +136,12 @@ func (f *injectorFlags) run(ctx context.Context, log *slog.Logger) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(inject.GCPercent)
 	}
+	limitMemory()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if f.templateDir == "" && f.templateConfigMap == "" {
 		log.Info("there is neither a template directory nor a template ConfigMap, so there is no injector")
-		return f.serveHealth(ctx, registry, func(context.Context) error { return nil })
+		return f.serveHealth(ctx, registry, log, func(context.Context) error { return nil })
 	}
 
 	ctrllog.SetLogger(logr.FromSlogHandler(log.Handler()))
@@ -180,7 +182,7 @@ func (f *injectorFlags) run(ctx context.Context, log *slog.Logger) error {
 	})
 	group.Go(func() error { manager.Run(ctx); return nil })
 	group.Go(func() error { return f.serveWebhook(ctx, webhook, manager.TLSConfig(), log) })
-	group.Go(func() error { return f.serveHealth(ctx, registry, manager.Ready) })
+	group.Go(func() error { return f.serveHealth(ctx, registry, log, manager.Ready) })
 	return group.Wait()
 }
 
@@ -272,15 +274,12 @@ func (f *injectorFlags) serveWebhook(ctx context.Context, webhook *inject.Webhoo
 	if err != nil {
 		return fmt.Errorf("listening for admission reviews: %w", err)
 	}
-	server := &http.Server{
-		Handler: mux, TLSConfig: tlsConfig,
-		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 5 * time.Minute,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}
-	return serve(ctx, server, f.shutdownDelay, func() error { return server.ServeTLS(listener, "", "") })
+	server := limit.NewServer(mux, inject.Bounds, log)
+	server.HTTP.TLSConfig = tlsConfig
+	return serve(ctx, server, f.shutdownDelay, listener)
 }
 
-func (f *injectorFlags) serveHealth(ctx context.Context, registry *prometheus.Registry, ready func(context.Context) error) error {
+func (f *injectorFlags) serveHealth(ctx context.Context, registry *prometheus.Registry, log *slog.Logger, ready func(context.Context) error) error {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("/health/alive", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
@@ -295,22 +294,25 @@ func (f *injectorFlags) serveHealth(ctx context.Context, registry *prometheus.Re
 		}
 		fmt.Fprintln(w, "ok")
 	})
-	server := &http.Server{Addr: f.healthListen, Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	return serve(ctx, server, f.shutdownDelay, server.ListenAndServe)
+	listener, err := net.Listen("tcp", f.healthListen)
+	if err != nil {
+		return fmt.Errorf("listening for health checks: %w", err)
+	}
+	return serve(ctx, limit.NewServer(mux, limit.Bounds{}, log), f.shutdownDelay, listener)
 }
 
 // serve runs a server until ctx ends, then goes on for the delay and lets
 // requests under way finish.
-func serve(ctx context.Context, server *http.Server, delay time.Duration, listen func() error) error {
+func serve(ctx context.Context, server *limit.Server, delay time.Duration, listener net.Listener) error {
 	failed := make(chan error, 1)
-	go func() { failed <- listen() }()
+	go func() { failed <- server.Serve(listener) }()
 	select {
 	case err := <-failed:
-		return fmt.Errorf("serving on %s: %w", server.Addr, err)
+		return fmt.Errorf("serving on %s: %w", listener.Addr(), err)
 	case <-ctx.Done():
 	}
 	time.Sleep(delay)
 	stop, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	return server.Shutdown(stop)
+	return server.HTTP.Shutdown(stop)
 }

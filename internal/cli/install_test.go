@@ -53,7 +53,7 @@ func kinds(objects []*unstructured.Unstructured) []string {
 func TestInstallOrder(t *testing.T) {
 	// What an object needs comes before it.
 	rest := []string{
-		"Namespace", "ServiceAccount", "ConfigMap", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding",
+		"Namespace", "ServiceAccount", "Secret", "ConfigMap", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding",
 		"Service", "Deployment", "MutatingWebhookConfiguration", "MeshConfig",
 	}
 	crd := []string{"CustomResourceDefinition"}
@@ -150,7 +150,7 @@ func TestInstallRevision(t *testing.T) {
 	for _, o := range installed(t, "revision: file", "-f", "-", "--revision", "canary", "--include-crds=false") {
 		names = append(names, o.GetName())
 	}
-	want := []string{"osm-system", "outrigger-injector-canary"}
+	want := []string{"osm-system", "outrigger-injector-canary", "outrigger-injector-canary-ca", "outrigger-injector-canary"}
 	if diff := cmp.Diff(want, slices.Compact(names)); diff != "" {
 		t.Errorf("names (-want +got):\n%s", diff)
 	}

@@ -66,7 +66,8 @@ func newProxyListCommand() *cobra.Command {
 		Short: "List the proxies that are connected to the controllers",
 		Long: `List the proxies that are connected to the controllers.
 
-The state of a proxy is Current if it runs the last configuration that it was sent,
+The state of a proxy is Failing if it does not stay up, which -o yaml says more about,
+Current if it runs the last configuration that it was sent,
 Waiting if it has not said so yet, Rejected if it refuses a part of it, and Empty if
 it was sent none yet.
 
@@ -192,14 +193,30 @@ func printProxies(w io.Writer, proxies []listedProxy, wide bool, now time.Time) 
 	fmt.Fprintln(t, header)
 	for i := range proxies {
 		p := &proxies[i]
-		row := []string{p.Name.Namespace, p.Name.Name, p.Class, p.State, duration.HumanDuration(now.Sub(p.Connected))}
+		row := []string{p.Name.Namespace, p.Name.Name, cmp.Or(p.Class, "-"), p.State, connectedFor(p, now)}
 		if wide {
 			row = append(row, cmp.Or(p.Version, "-"), configurationOf(p.Sent), configurationOf(p.Acked),
 				fmt.Sprint(p.Resources), fmt.Sprint(p.Bytes), p.Address, p.Controller)
 		}
 		fmt.Fprintln(t, strings.Join(row, "\t"))
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for i := range proxies {
+		if p := &proxies[i]; p.Failure != nil {
+			fmt.Fprintf(w, "%s: %s\n", p.Name, p.Failure.Text())
+		}
+	}
+	return nil
+}
+
+// connectedFor is how long a proxy has been connected.
+func connectedFor(p *listedProxy, now time.Time) string {
+	if p.Connected.IsZero() {
+		return "-"
+	}
+	return duration.HumanDuration(now.Sub(p.Connected))
 }
 
 // configurationOf is a version's beginning, which is enough to tell it from another.
@@ -264,6 +281,9 @@ func (p *proxyPage) print(w io.Writer, pod string) error {
 		line("Identity", "%s, until %s", proxy.Identity, proxy.CertificateEnds.UTC().Format(time.RFC3339))
 		line("Connected", "since %s from %s to %s", proxy.Connected.UTC().Format(time.RFC3339), proxy.Address, p.controller)
 		line("State", "%s; sent %s, runs %s", proxy.State, configurationOf(proxy.Sent), configurationOf(proxy.Acked))
+		if proxy.Failure != nil {
+			line("Fails", "%s", proxy.Failure.Text())
+		}
 		for _, rejection := range proxy.Rejections {
 			line("Refuses", "%s: %s", strings.Join(rejection.Resources, ", "), rejection.Message)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
@@ -50,6 +51,8 @@ type reading struct {
 	facts []mesh.Fact
 	// problems are those with manifests that no Snapshot holds.
 	problems []mesh.Problem
+	// unread are the kinds of manifests that were not read, with how many there are.
+	unread []string
 }
 
 // read returns the mesh, and warns if it is none.
@@ -64,7 +67,7 @@ func (f *snapshotFlags) read(cmd *cobra.Command) (*reading, error) {
 		from = "cluster"
 		r.facts, err = f.clusterFacts(cmd)
 	case len(f.files) > 0:
-		r.facts, r.problems, err = f.manifestFacts(cmd)
+		err = f.manifestFacts(cmd, &r)
 	default:
 		err = misused("%s: name a file or a folder with -f, or - for standard input; or give --from-cluster", cmd.CommandPath())
 	}
@@ -146,13 +149,13 @@ func (f *snapshotFlags) clusterFacts(cmd *cobra.Command) ([]mesh.Fact, error) {
 // manifestFacts goes the way of the controller. What a cluster would have added,
 // pods and their sidecars among them, is added on the way; which sidecar a pod gets
 // is the injector's decision.
-func (f *snapshotFlags) manifestFacts(cmd *cobra.Command) ([]mesh.Fact, []mesh.Problem, error) {
+func (f *snapshotFlags) manifestFacts(cmd *cobra.Command, r *reading) error {
 	// Standard input is read twice: by the injector's reader and by that of the mesh.
 	var stdin []byte
 	if slices.Contains(f.files, "-") {
 		var err error
 		if stdin, err = io.ReadAll(cmd.InOrStdin()); err != nil {
-			return nil, nil, err
+			return err
 		}
 	}
 	sources, err := offline.Read(f.files, bytes.NewReader(stdin))
@@ -160,27 +163,33 @@ func (f *snapshotFlags) manifestFacts(cmd *cobra.Command) ([]mesh.Fact, []mesh.P
 		err = usageError{err}
 	}
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	options := dir.Options{Mapper: f.mapper(), Stdin: bytes.NewReader(stdin)}
+	options := dir.Options{Mapper: f.mapper(), Stdin: bytes.NewReader(stdin), OnUnread: func(kinds map[schema.GroupKind]int) {
+		for kind, n := range kinds {
+			r.unread = append(r.unread, fmt.Sprintf("%d %s", n, kind))
+		}
+		slices.Sort(r.unread)
+	}}
 	var given []mesh.Problem
 	meshConfig := findMeshConfig(sources)
 	if meshConfig == nil {
 		if meshConfig, given, err = f.assumedMeshConfig(cmd.Context(), cmd.ErrOrStderr()); err != nil {
-			return nil, nil, err
+			return err
 		}
 		options.MeshConfig = meshConfig
 	}
 	classes, err := f.newClasses(cmd.Context(), sources, meshConfig)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	options.SidecarClass = classes.of
+	options.Sidecar = classes.of
 	facts, problems, err := dir.Load(f.files, options)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	return facts, slices.Concat(given, problems, classes.problems), nil
+	r.facts, r.problems = facts, slices.Concat(given, problems, classes.problems)
+	return nil
 }
 
 // classes decides which sidecars pods get.
@@ -206,17 +215,17 @@ func (f *snapshotFlags) newClasses(ctx context.Context, sources []offline.Source
 
 // of is for dir.Options. The engine knows the namespaces of the manifests, and what
 // it has to think of others.
-func (c *classes) of(pod *corev1.Pod, _ *corev1.Namespace) string {
-	class, problem := decideClass(c.ctx, c.engine, pod)
+func (c *classes) of(pod *corev1.Pod, _ *corev1.Namespace) dir.Sidecar {
+	sidecar, problem := decideSidecar(c.ctx, c.engine, pod)
 	if problem != nil {
 		c.problems = append(c.problems, *problem)
 	}
-	return class
+	return sidecar
 }
 
-// decideClass returns the class of the sidecar that the injector would give to a pod, ""
-// for none, and a Problem if it would refuse the pod.
-func decideClass(ctx context.Context, engine *inject.Injector, pod *corev1.Pod) (string, *mesh.Problem) {
+// decideSidecar returns the sidecar that the injector would give to a pod, and a Problem
+// if it would refuse the pod.
+func decideSidecar(ctx context.Context, engine *inject.Injector, pod *corev1.Pod) (dir.Sidecar, *mesh.Problem) {
 	var result inject.Result
 	raw, err := json.Marshal(pod)
 	if err == nil {
@@ -224,13 +233,13 @@ func decideClass(ctx context.Context, engine *inject.Injector, pod *corev1.Pod) 
 	}
 	switch {
 	case err == nil && result.Decision.Outcome == inject.Inject:
-		return result.Class, nil
+		return dir.Sidecar{Class: result.Class, Redirection: result.Redirection}, nil
 	case err == nil && result.Decision.Outcome != inject.Deny:
-		return "", nil
+		return dir.Sidecar{}, nil
 	case err != nil:
 		result.Decision.Message = err.Error()
 	}
-	return "", &mesh.Problem{
+	return dir.Sidecar{}, &mesh.Problem{
 		Object: mesh.ObjectRef{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name},
 		Reason: "Denied", Message: "the injector would refuse the pod: " + result.Decision.Message,
 	}

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -27,8 +29,11 @@ objects' status in a cluster.
 
 Prints one line a problem to standard output, sorted by namespace and object.
 
-Exit codes: 0 there is no problem, 1 there are some or something failed, 2 wrong
-usage.`,
+A problem with the reason Advice is none: the object does what it says, and probably
+means something else. Which kinds of objects were not read is said on standard error.
+
+Exit codes: 0 there is no problem but advice, 1 there are some or something failed, 2
+wrong usage.`,
 		Example: `  # check a folder before it is applied
   outrigger validate -f manifests
 
@@ -58,10 +63,17 @@ usage.`,
 					fmt.Fprintln(cmd.OutOrStdout(), problem)
 				}
 			}
-			if len(problems) > 0 {
-				return errReported
+			if len(read.unread) > 0 {
+				fmt.Fprintf(cmd.ErrOrStderr(), "not read, since the mesh has no use for them: %s\n", strings.Join(read.unread, ", "))
 			}
-			fmt.Fprintln(cmd.ErrOrStderr(), "no problems")
+			switch wrong := slices.DeleteFunc(slices.Clone(problems), mesh.Problem.IsAdvice); {
+			case len(wrong) > 0:
+				return errReported
+			case len(problems) > 0:
+				fmt.Fprintln(cmd.ErrOrStderr(), "no problems, only advice")
+			default:
+				fmt.Fprintln(cmd.ErrOrStderr(), "no problems")
+			}
 			return nil
 		},
 	}

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 )
 
 // Merge returns the pages of all sets, by their whole paths. A path that is there twice
@@ -47,6 +49,9 @@ type Server struct {
 	// wake has room for one token: the switch has been turned.
 	wake chan struct{}
 }
+
+// profileWithin leaves time for a profile of some minutes.
+const profileWithin = 10 * time.Minute
 
 // retry is how long a Server waits after it could not listen.
 const retry = 5 * time.Second
@@ -116,11 +121,8 @@ func (s *Server) serve(ctx context.Context) {
 		return
 	}
 	s.log.Info("the debug pages are served; turn spec.observability.enableDebugServer of the MeshConfig off to end that", "address", listener.Addr().String())
-	server := &http.Server{
-		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.pages.Load().ServeHTTP(w, r) }),
-		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute,
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-	}
+	pages := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.pages.Load().ServeHTTP(w, r) })
+	server := limit.NewServer(pages, limit.Bounds{Answer: profileWithin}, s.log)
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
 	for s.on.Load() && ctx.Err() == nil {
@@ -133,7 +135,7 @@ func (s *Server) serve(ctx context.Context) {
 		}
 	}
 	// A profile that is under way need not be waited for.
-	if err := server.Close(); err != nil {
+	if err := server.HTTP.Close(); err != nil {
 		s.log.Warn("closing the debug pages", "error", err)
 	}
 	<-failed

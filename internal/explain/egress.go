@@ -17,6 +17,13 @@ func (x *inquiry) toHost(host string, port uint16) mesh.Departure {
 
 // leaveToHost has the caller call a host outside the mesh.
 func (x *inquiry) leaveToHost(c caller, host string, port uint16) {
+	c = x.redirectToHost(c, host, port)
+	if c.view != nil && c.workload.Redirection.HasRanges() {
+		if decision, _ := c.decideEgress(x.toHost(host, port)); !decision.Allowed {
+			x.end(Mixed, "egress", fmt.Sprintf("it depends on the address that the caller finds for %s: connections to some go past its sidecar, which does not let the others leave", host))
+			return
+		}
+	}
 	if x.mayLeave(c, x.toHost(host, port), host+", port "+strconv.Itoa(int(port))) {
 		x.end(Allowed, "destination", host+" is outside the mesh")
 	}
@@ -76,7 +83,17 @@ func (c caller) decideEgress(d mesh.Departure) (decision mesh.Decision, depends 
 	})
 	open := 0
 	for _, port := range c.view.Egress.Ports {
-		if port.Port != d.To.Port() || len(port.Ranges) == 0 {
+		if port.Port != d.To.Port() {
+			continue
+		}
+		if host, ok := port.HostOf(d); ok {
+			for _, within := range host.Within {
+				for _, r := range within.Ranges {
+					depends = depends || host.Allows(port.RequestOf(d), r.Addr())
+				}
+			}
+		}
+		if len(port.Ranges) == 0 {
 			continue
 		}
 		depends = true
@@ -113,9 +130,14 @@ func (x *inquiry) nearEgress(e *mesh.Egress, d mesh.Departure) []string {
 		if host, ok := port.HostOf(d); ok {
 			text := describeMatches(host.Matches)
 			if port.Protocol == mesh.EgressHTTP && d.Request.Method != "" {
-				text = cmp.Or(lack(host.Matches, d.Request), text)
+				text = cmp.Or(lack(host.Matches, d.Request, mesh.HTTPMatch.Mismatch), text)
 			}
-			details = append(details, host.Host+" is open for "+text)
+			if len(host.Matches) > 0 || len(host.Within) == 0 {
+				details = append(details, host.Host+" is open for "+text)
+			}
+			for _, within := range host.Within {
+				details = append(details, fmt.Sprintf("%s is open at %s for %s", host.Host, list(texts(within.Ranges), mostShown), describeMatches(within.Matches)))
+			}
 		} else if len(port.Hosts) > 0 {
 			var hosts []string
 			for _, host := range port.Hosts {

@@ -2,7 +2,10 @@ package explain
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -16,11 +19,15 @@ type surroundings struct {
 	services map[string]*mesh.Service
 	// slices are those of each service, by namespace/name.
 	slices map[string][]*mesh.EndpointSlice
+	// targets are the rules of each destination, and tcpRoutes are by namespace/name.
+	targets   map[mesh.ServiceAccount][]*mesh.AccessRule
+	tcpRoutes map[string]*mesh.TCPMatch
 }
 
 func surroundingsOf(facts []mesh.Fact) surroundings {
 	s := surroundings{
 		members: make(map[string]bool), services: make(map[string]*mesh.Service), slices: make(map[string][]*mesh.EndpointSlice),
+		targets: make(map[mesh.ServiceAccount][]*mesh.AccessRule), tcpRoutes: make(map[string]*mesh.TCPMatch),
 	}
 	last := make(map[mesh.ObjectRef]int)
 	for i, fact := range facts {
@@ -38,28 +45,45 @@ func surroundingsOf(facts []mesh.Fact) surroundings {
 		case *mesh.EndpointSlice:
 			service := mesh.Name{Namespace: content.Namespace, Name: content.Service}.String()
 			s.slices[service] = append(s.slices[service], content)
+		case *mesh.AccessRule:
+			s.targets[content.Destination] = append(s.targets[content.Destination], content)
+		case *mesh.RouteGroup:
+			if content.TCP != nil {
+				s.tcpRoutes[content.String()] = content.TCP
+			}
 		}
 	}
 	return s
 }
 
-// endpoints returns those of a service that take connections on the port of that
-// name, once each.
-func (s surroundings) endpoints(service mesh.Name, port string) []mesh.Endpoint {
-	var found []mesh.Endpoint
-	seen := make(map[netip.AddrPort]bool)
+// listedEndpoint is one that takes connections, with one of its ports.
+type listedEndpoint struct {
+	mesh.Endpoint
+	portName string
+	// hostname is the first label of its own DNS name.
+	hostname string
+}
+
+// listed returns the endpoints of a service that take connections, once for each port.
+func (s surroundings) listed(service mesh.Name) []listedEndpoint {
+	var found []listedEndpoint
+	type at struct {
+		netip.AddrPort
+		name string
+	}
+	seen := make(map[at]bool)
 	for _, slice := range s.slices[service.String()] {
 		for _, p := range slice.Ports {
 			for _, e := range slice.Endpoints {
-				if p.Name != port || len(e.Addresses) == 0 || !e.Ready && !e.Serving {
+				if len(e.Addresses) == 0 || !e.Ready && !e.Serving {
 					continue
 				}
-				at := netip.AddrPortFrom(e.Addresses[0], p.Port)
-				if seen[at] {
+				key := at{netip.AddrPortFrom(e.Addresses[0], p.Port), p.Name}
+				if seen[key] {
 					continue
 				}
-				seen[at] = true
-				one := mesh.Endpoint{Addresses: e.Addresses, Port: p.Port}
+				seen[key] = true
+				one := listedEndpoint{mesh.Endpoint{Addresses: e.Addresses, Port: p.Port}, p.Name, e.Hostname}
 				if e.Workload != "" {
 					one.Workload = mesh.Name{Namespace: service.Namespace, Name: e.Workload}.String()
 				}
@@ -68,6 +92,51 @@ func (s surroundings) endpoints(service mesh.Name, port string) []mesh.Endpoint 
 		}
 	}
 	return found
+}
+
+// endpoints returns those of a service that take connections on the port of that name.
+func (s surroundings) endpoints(service mesh.Name, port string) []mesh.Endpoint {
+	var found []mesh.Endpoint
+	for _, e := range s.listed(service) {
+		if e.portName == port {
+			found = append(found, e.Endpoint)
+		}
+	}
+	return found
+}
+
+// narrowed says of each rule that lets the peer ask for something, but at other ports,
+// which ports these are.
+func (s surroundings) narrowed(destination, peer mesh.Identity, port uint16) []string {
+	var reasons []string
+	of := mesh.ServiceAccount{Namespace: destination.Namespace, Name: destination.ServiceAccount}
+	from := mesh.ServiceAccount{Namespace: peer.Namespace, Name: peer.ServiceAccount}
+	for _, rule := range s.targets[of] {
+		if !slices.Contains(rule.Sources, from) || !slices.ContainsFunc(rule.Rules, func(r mesh.AccessRoutes) bool { return r.Kind == "HTTPRouteGroup" }) {
+			continue
+		}
+		byPort, reaches := false, false
+		var ports []string
+		for _, routes := range rule.Rules {
+			if routes.Kind != "TCPRoute" {
+				continue
+			}
+			byPort = true
+			match := s.tcpRoutes[mesh.Name{Namespace: rule.Namespace, Name: routes.Group}.String()]
+			if match == nil {
+				continue
+			}
+			reaches = reaches || len(match.Ports) == 0 || slices.Contains(match.Ports, port)
+			for _, number := range match.Ports {
+				ports = append(ports, strconv.Itoa(int(number)))
+			}
+		}
+		if byPort && !reaches {
+			reasons = append(reasons, fmt.Sprintf("TrafficTarget %s lets %s ask at the ports of its TCPRoutes only: %s",
+				rule.Name, account(peer), cmp.Or(list(ports, mostShown), "there are none")))
+		}
+	}
+	return reasons
 }
 
 // isMember reports whether the namespace is in the mesh, as far as is known.
@@ -103,6 +172,7 @@ func (x *inquiry) callElsewhere(c caller, to Target) {
 	// Two labels may be a name of the Internet as well.
 	typo := isName && !member && !known && strings.Count(to.Host, ".") != 1
 	open, named := true, false
+	c = x.redirectToHost(c, host, port)
 	if c.view != nil {
 		d := x.toHost(host, port)
 		decision, _ := c.decideEgress(d)

@@ -48,8 +48,8 @@ type Explanation struct {
 
 // Step is one thing that happens to the request.
 type Step struct {
-	// Topic is what it is about, one word: caller, destination, route, retries,
-	// backend, limits, connection, access or egress.
+	// Topic is what it is about, one word: caller, redirection, destination, route,
+	// retries, backend, limits, connection, access or egress.
 	Topic string `json:"topic"`
 	// Text says it in words.
 	Text string `json:"text"`
@@ -93,6 +93,8 @@ type inquiry struct {
 	// those whose rules should have let it pass.
 	involved   map[string]bool
 	namespaces []string
+	// aliases counts the services on the way that stand for another name.
+	aliases int
 }
 
 // asked returns the request, or nil if the question is about a connection.

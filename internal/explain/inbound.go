@@ -22,6 +22,8 @@ type arrival struct {
 	workload  string
 	port      uint16
 	addresses []netip.Addr
+	// direct says that the endpoint's sidecar does not take connections to the port.
+	direct bool
 }
 
 func arrivalOf(c caller, view *mesh.View, port uint16, r *mesh.Request) mesh.Arrival {
@@ -41,11 +43,14 @@ func (a arrival) alike(b arrival) bool {
 	case a.security != b.security, a.serverName != b.serverName, a.port != b.port, (a.view == nil) != (b.view == nil):
 		return false
 	}
-	return a.view == nil || a.view.Inbound.Digest() == b.view.Inbound.Digest()
+	return a.direct == b.direct && (a.view == nil || a.view.Inbound.Digest() == b.view.Inbound.Digest())
 }
 
 // arrive has the endpoints decide, sorted by name, and those that are alike at once.
 func (x *inquiry) arrive(calls []arrival) {
+	for i := range calls {
+		calls[i].direct = x.meetsApplication(calls[i])
+	}
 	slices.SortStableFunc(calls, func(a, b arrival) int { return strings.Compare(a.workload, b.workload) })
 	for len(calls) > 0 {
 		var alike, others []arrival
@@ -86,6 +91,10 @@ func (x *inquiry) connect(calls []arrival) {
 	x.say("connection", how+" to "+list(who, mostShown))
 	if a.view == nil {
 		x.end(Allowed, "access", "there is no sidecar in front of the endpoint, so nobody decides")
+		return
+	}
+	if a.direct {
+		x.meetApplication(a)
 		return
 	}
 	arrived := mesh.Arrival{Port: a.port, Security: a.security, ServerName: a.serverName, Peer: a.peer, Request: x.asked()}
@@ -158,7 +167,7 @@ func (x *inquiry) whyAllowed(view *mesh.View, port mesh.InboundPort, a mesh.Arri
 	what := "it"
 	for _, rule := range port.Access.Rules {
 		for _, m := range rule.Requests {
-			if what == "it" && rule.Name == d.Rule && m.Matches(a.Request) {
+			if what == "it" && rule.Name == d.Rule && m.Permits(a.Request) {
 				what = describeMatch(m)
 			}
 		}
@@ -192,7 +201,7 @@ func (x *inquiry) whyNot(view *mesh.View, number uint16, a mesh.Arrival) []strin
 		x.involve(rule.Name)
 		reason := "does not let " + a.Source.String() + " in by " + string(a.Security)
 		if rule.Admits(a) {
-			reason = "lets the caller ask only for " + lack(rule.Requests, a.Request)
+			reason = "lets the caller ask only for " + lack(rule.Requests, a.Request, mesh.HTTPMatch.Refusal)
 		}
 		reasons = append(reasons, "IngressBackend "+rule.Name+" "+reason)
 	}
@@ -206,7 +215,7 @@ func (x *inquiry) whyNot(view *mesh.View, number uint16, a mesh.Arrival) []strin
 		for i, source := range rule.Sources {
 			sources[i] = account(source)
 		}
-		name, lacks := "TrafficTarget "+rule.Name, lack(rule.Requests, a.Request)
+		name, lacks := "TrafficTarget "+rule.Name, lack(rule.Requests, a.Request, mesh.HTTPMatch.Refusal)
 		switch {
 		case rule.Names(a.Peer) && lacks != "":
 			wrongRequest = append(wrongRequest, fmt.Sprintf("%s lets %s ask only for %s", name, account(a.Peer), lacks))
@@ -217,13 +226,17 @@ func (x *inquiry) whyNot(view *mesh.View, number uint16, a mesh.Arrival) []strin
 			wrongBoth = append(wrongBoth, fmt.Sprintf("%s is for other sources, %s, which may ask only for %s", name, list(sources, mostShown), lacks))
 		}
 	}
-	reasons = slices.Concat(reasons, wrongRequest, wrongSource, wrongBoth)
-	if len(port.Access.Rules) == 0 && !port.Access.Anyone {
-		what := "HTTPRouteGroup"
+	var otherPorts []string
+	if port.Protocol.IsHTTP() {
+		otherPorts = x.surroundings.narrowed(view.Proxy.Identity, a.Peer, number)
+	}
+	reasons = slices.Concat(reasons, wrongRequest, otherPorts, wrongSource, wrongBoth)
+	if len(port.Access.Rules)+len(otherPorts) == 0 && !port.Access.Anyone {
+		what := "an HTTPRouteGroup"
 		if !port.Protocol.IsHTTP() {
-			what = "TCPRoute"
+			what = "a TCPRoute"
 		}
-		reasons = append(reasons, fmt.Sprintf("no TrafficTarget with a %s has the destination %s", what, account(view.Proxy.Identity)))
+		reasons = append(reasons, fmt.Sprintf("no TrafficTarget with %s for the port has the destination %s", what, account(view.Proxy.Identity)))
 	}
 	if len(reasons) > mostShown {
 		reasons = append(reasons[:mostShown], "and "+count(len(reasons)-mostShown, "rule")+" more that do not hold")
@@ -260,37 +273,46 @@ func describeBucket(b mesh.TokenBucket) string {
 }
 
 // lack names the matches, and what the request has otherwise than the one that comes
-// nearest. It is empty if one holds.
-func lack(matches []mesh.HTTPMatch, r *mesh.Request) string {
-	nearest, rank := mesh.HTTPMatch{}, -1
+// nearest. It is empty if one holds, of which obstacle returns nothing.
+func lack(matches []mesh.HTTPMatch, r *mesh.Request, obstacle func(mesh.HTTPMatch, *mesh.Request) string) string {
+	nearest, obstructed, rank := mesh.HTTPMatch{}, "", -1
 	for _, m := range matches {
-		part := m.Mismatch(r)
+		part := obstacle(m, r)
 		if part == "" {
 			return ""
 		}
 		if rankOf(part) > rank {
-			nearest, rank = m, rankOf(part)
+			nearest, obstructed, rank = m, part, rankOf(part)
 		}
 	}
 	if rank < 0 || r == nil {
 		return describeMatches(matches)
 	}
-	text := mismatch(nearest, r)
+	text := mismatch(obstructed, r)
 	if len(matches) > 1 && rank > rankOf("path") {
 		return fmt.Sprintf("%d things, of which %s comes nearest, but %s", len(matches), describeMatch(nearest), text)
 	}
 	return describeMatches(matches) + ": " + text
 }
 
-// mismatch says what the match asks for and the request has not.
-func mismatch(m mesh.HTTPMatch, r *mesh.Request) string {
-	if r == nil {
+// mismatch says of the first part of a match that does not hold what the request has not.
+func mismatch(part string, r *mesh.Request) string {
+	switch {
+	case r == nil:
 		return "it takes some requests only"
+	case part == "path spelling":
+		return "some applications read the path as another one"
+	case part == "query spelling":
+		return "a parameter is there twice or escaped, or the query has a semicolon"
 	}
-	part := m.Mismatch(r)
 	if name, ok := strings.CutPrefix(part, "header "); ok {
-		if name, err := strconv.Unquote(name); err == nil && name != "host" && len(r.Headers[name]) == 0 {
+		name, err := strconv.Unquote(name)
+		switch {
+		case err != nil || name == "host":
+		case len(r.Headers[name]) == 0:
 			return "the request has no " + part
+		case len(r.Headers[name]) > 1:
+			return "the request has several lines of the " + part
 		}
 	}
 	return "the " + part + " does not match"

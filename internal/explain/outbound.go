@@ -56,7 +56,7 @@ func (x *inquiry) passedOver(d *mesh.Destination, taken mesh.Route) []string {
 			break
 		}
 		if len(reasons) < mostShown {
-			reasons = append(reasons, fmt.Sprintf("not that of %s (%s): %s", route.Name, describeMatch(route.Match), mismatch(route.Match, x.asked())))
+			reasons = append(reasons, fmt.Sprintf("not that of %s (%s): %s", route.Name, describeMatch(route.Match), mismatch(route.Match.Mismatch(x.asked()), x.asked())))
 		}
 	}
 	return reasons
@@ -115,6 +115,10 @@ func (x *inquiry) send(c caller, b *mesh.Backend, text string) {
 		x.end(Unreachable, "backend", text+": the sidecar answers 503")
 		return
 	}
+	if b.Policy.Refuses(b.Protocol) {
+		x.end(Unreachable, "backend", text+": the service's UpstreamTrafficSetting has a limit of 0, which lets nothing through", policyOf(b.Policy)...)
+		return
+	}
 	x.say("backend", text, policyOf(b.Policy)...)
 	x.arrive(calls)
 }
@@ -122,16 +126,18 @@ func (x *inquiry) send(c caller, b *mesh.Backend, text string) {
 // policyOf says how the sidecar calls endpoints, where it is not left to the proxy.
 func policyOf(p mesh.UpstreamPolicy) []string {
 	var details []string
-	limit := func(n uint32, what string) {
-		if n > 0 {
-			details = append(details, fmt.Sprintf("at most %d %s", n, what))
+	limit := func(n *uint32, what string) {
+		if n != nil {
+			details = append(details, fmt.Sprintf("at most %d %s", *n, what))
 		}
 	}
 	limit(p.MaxConnections, "connections")
 	limit(p.MaxRequests, "requests at once")
 	limit(p.MaxPendingRequests, "requests that wait")
 	limit(p.MaxRetries, "retries at once")
-	limit(p.RequestsPerConnection, "requests a connection")
+	if p.RequestsPerConnection > 0 {
+		limit(&p.RequestsPerConnection, "requests a connection")
+	}
 	timeout := func(d time.Duration, what string) {
 		if d > 0 {
 			details = append(details, fmt.Sprintf("%s at most %s", what, d))

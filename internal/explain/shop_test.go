@@ -116,6 +116,12 @@ func surroundingFacts() []mesh.Fact {
 		fact("Namespace", mesh.Name{Name: "outside"}, mesh.Seal(&mesh.Namespace{Name: "outside"})),
 		fact("Service", api, mesh.Seal(&mesh.Service{Name: api, Ports: []mesh.PortSpec{{Name: "http", Port: 14001, Protocol: mesh.HTTP}}})),
 	}
+	facts = append(facts,
+		fact("TCPRoute", name("admin"), mesh.Seal(&mesh.RouteGroup{Name: name("admin"), TCP: &mesh.TCPMatch{Ports: []uint16{9901}}})),
+		fact("TrafficTarget", name("narrow"), mesh.Seal(&mesh.AccessRule{
+			Name: name("narrow"), Destination: name("cart"), Sources: []mesh.ServiceAccount{name("desk")},
+			Rules: []mesh.AccessRoutes{{Kind: "HTTPRouteGroup", Group: "all"}, {Kind: "TCPRoute", Group: "admin"}},
+		})))
 	for _, service := range []string{"bare", "bare-0"} {
 		slice := mesh.Seal(&mesh.EndpointSlice{
 			Name: name(service + "-x"), Service: service, Ports: []mesh.SlicePort{{Name: "http", Port: 8080}},
@@ -212,7 +218,7 @@ func (b *builder) outbound(permissive bool) *mesh.Outbound {
 		backends[at.String()+suffix] = mesh.Seal(&mesh.Backend{Name: at.String() + suffix, Service: at, Protocol: mesh.HTTP, Endpoints: endpoints, Policy: policy})
 	}
 	backend(port("cart-v1", 80), "", mesh.UpstreamPolicy{
-		MaxConnections: 100, ConnectTimeout: time.Second, Ejection: &mesh.Ejection{ConsecutiveErrors: 5},
+		MaxConnections: new(uint32(100)), ConnectTimeout: time.Second, Ejection: &mesh.Ejection{ConsecutiveErrors: 5},
 		LoadBalancing: mesh.LoadBalancing{Policy: mesh.LeastRequest, PreferZone: true},
 	}, draining, one, two)
 	backend(port("cart-v2", 80), "", mesh.UpstreamPolicy{}, endpoint("cart-v2-1", "cart", "10.0.0.13", 8080))

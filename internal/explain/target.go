@@ -20,11 +20,18 @@ func (x *inquiry) callTarget(c caller, to Target) {
 	}
 	if to.Host != "" {
 		x.host(&x.request, to.Host)
+		if endpoint, ok := x.endpointOfHost(to.Host, c.workload.Namespace); ok {
+			x.callEndpoint(c, endpoint, to)
+			return
+		}
 		to.Name = serviceOf(to.Host, c.workload.Namespace)
 	}
 	service, isService := x.snapshot.Services.Get(to.Name.String())
 	workload, isPod := x.snapshot.Workloads.Get(to.Name.String())
+	alias, isAlias := x.alias(to.Name)
 	switch {
+	case isAlias:
+		x.callAlias(c, alias, to)
 	case isService:
 		x.callService(c, service, to)
 	case isPod && to.Host == "":
@@ -37,28 +44,18 @@ func (x *inquiry) callTarget(c caller, to Target) {
 // host sets the request's host, unless it was given.
 func (x *inquiry) host(r *mesh.Request, host string) { r.Host = cmp.Or(r.Host, host) }
 
-// serviceOf reads a service's DNS name: name, as it is good in the namespace,
-// name.namespace, name.namespace.svc or longer. It returns the zero Name if the host
-// cannot be one.
-func serviceOf(host, namespace string) mesh.Name {
-	labels := strings.Split(host, ".")
-	switch {
-	case len(labels) == 1:
-		return mesh.Name{Namespace: namespace, Name: host}
-	case len(labels) == 2, labels[2] == "svc":
-		return mesh.Name{Namespace: labels[1], Name: labels[0]}
-	}
-	return mesh.Name{}
-}
-
 func (x *inquiry) callService(c caller, service *mesh.Service, to Target) {
 	name := service.Name
 	x.involve(name.String())
 	x.namespaces = append(x.namespaces, service.Namespace)
 	x.host(&x.request, name.Name+"."+name.Namespace)
+	if service.Headless && len(x.surroundings.slices[name.String()]) > 0 {
+		x.callHeadless(c, service, to)
+		return
+	}
 	port, ok := portOf(service, to.Port)
 	if !ok && to.number(0) == 0 && to.Port != "" {
-		x.fail("TO %s: service %s has no port called %s; its ports are %s", x.answer.To, name, to.Port, list(portsOf(service), 10))
+		x.hasNoPort(service, to)
 		return
 	}
 	if !ok {
@@ -68,12 +65,10 @@ func (x *inquiry) callService(c caller, service *mesh.Service, to Target) {
 	if to.Port == "" && len(service.Ports) > 1 {
 		x.say("destination", fmt.Sprintf("service %s has the ports %s; this is about %d", name, list(portsOf(service), 10), port.Port))
 	}
-	if service.ExternalName != "" {
-		x.say("destination", fmt.Sprintf("service %s stands for %s, outside the mesh", name, service.ExternalName))
-		x.leaveToHost(c, service.ExternalName, port.Port)
-		return
-	}
 	at := mesh.ServicePort{Name: name, Port: port.Port}
+	if len(service.Addresses) > 0 {
+		c = x.redirect(c, netip.AddrPortFrom(service.Addresses[0], port.Port))
+	}
 	if c.view == nil {
 		x.callBehind(c, at, fmt.Sprintf("%s: without a sidecar the request goes to one of its endpoints as it is", at))
 		return
@@ -97,6 +92,11 @@ func (x *inquiry) callService(c caller, service *mesh.Service, to Target) {
 		}
 		x.call(c, d)
 	}
+}
+
+// hasNoPort says that the service has no port of that name.
+func (x *inquiry) hasNoPort(service *mesh.Service, to Target) {
+	x.fail("TO %s: service %s has no port called %s; its ports are %s", x.answer.To, service.Name, to.Port, list(portsOf(service), 10))
 }
 
 // mostShown is how many of many like parts are explained.
@@ -300,6 +300,11 @@ func podPort(workload *mesh.Workload, view *mesh.View, to Target) (uint16, bool)
 // callAddress has the caller connect to an address, of a Destination, of a pod, or
 // of something outside the mesh.
 func (x *inquiry) callAddress(c caller, to netip.AddrPort) {
+	if c.ownAddress(to.Addr()) {
+		x.end(Allowed, "destination", fmt.Sprintf("%s is the caller's own address: the connection stays in the pod, and nobody decides", to))
+		return
+	}
+	c = x.redirect(c, to)
 	if c.view != nil {
 		if d, ok := c.view.Outbound.DestinationAt(to); ok {
 			x.call(c, d)

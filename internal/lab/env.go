@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,7 +37,7 @@ func (p *Pod) environment(container *corev1.Container) ([]string, error) {
 		}
 	}
 	for _, variable := range container.Env {
-		value, ok, err := p.envValue(variable, values)
+		value, ok, err := p.envValue(container, variable, values)
 		if err != nil {
 			return nil, fmt.Errorf("its variable %s: %w", variable.Name, err)
 		}
@@ -63,13 +65,20 @@ func (p *Pod) envFrom(from corev1.EnvFromSource) (map[string]string, error) {
 
 // envValue returns the value of a variable, and false for one that is optional and
 // has none.
-func (p *Pod) envValue(variable corev1.EnvVar, values map[string]string) (string, bool, error) {
+func (p *Pod) envValue(container *corev1.Container, variable corev1.EnvVar, values map[string]string) (string, bool, error) {
 	switch from := variable.ValueFrom; {
 	case from == nil:
 		return expand(variable.Value, values), true, nil
 	case from.FieldRef != nil:
 		value, err := p.field(from.FieldRef.FieldPath)
 		return value, true, err
+	case from.ResourceFieldRef != nil && from.ResourceFieldRef.Resource == "limits.cpu" && from.ResourceFieldRef.Divisor.Value() == 1:
+		// As the kubelet does it, rounded up. Without a limit it tells the size of the node.
+		limit := container.Resources.Limits.Cpu()
+		if limit.IsZero() {
+			return strconv.Itoa(runtime.NumCPU()), true, nil
+		}
+		return strconv.FormatInt(limit.Value(), 10), true, nil
 	case from.ConfigMapKeyRef != nil:
 		ref := from.ConfigMapKeyRef
 		data, _ := p.configMap(ref.Name)
@@ -81,7 +90,7 @@ func (p *Pod) envValue(variable corev1.EnvVar, values map[string]string) (string
 	case from.SecretKeyRef != nil && from.SecretKeyRef.Optional != nil && *from.SecretKeyRef.Optional:
 		return "", false, nil
 	}
-	return "", false, errors.New("the lab has values, fields and ConfigMaps only")
+	return "", false, errors.New("the lab has values, fields, CPU limits and ConfigMaps only")
 }
 
 // field returns a field of the pod, in the words of the downward API.

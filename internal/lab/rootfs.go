@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -197,11 +198,20 @@ func touch(name string) error {
 
 func (r *rootfs) mountEtc() error {
 	for name, content := range r.etc {
-		if err := os.WriteFile(newRoot+"/etc/"+name, []byte(content), 0o644); err != nil {
+		if err := writeUnshared(newRoot+"/etc/"+name, content); err != nil {
 			return err
 		}
 	}
 	return mount{from: r.hosts, to: "/etc/hosts"}.mount()
+}
+
+// writeUnshared writes a file while this program starts no process. A new one would have
+// the file open for writing until it executes its program, and the kernel makes no mount
+// read-only on which a file is open for that.
+func writeUnshared(name, content string) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(name, []byte(content), 0o644)
 }
 
 func mountDev() error {

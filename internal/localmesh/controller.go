@@ -59,8 +59,9 @@ func (m *Mesh) controllerCommand() []string {
 	return []string{
 		m.options.Programs.Outrigger, "controller", "--source", "dir", "-f", m.ManifestDir(), "--ca-dir", m.CADir(),
 		"--mesh-name", m.options.MeshName, "--mesh-namespace", m.options.MeshNamespace,
-		// Pods hear of a new root by follow, and no kubelet is in between.
-		"--root-propagation", (40 * poll).String(),
+		// Pods hear of a new root by follow, and no kubelet is in between; their agents look
+		// every two seconds, and ask the controller within five.
+		"--root-propagation", (200 * poll).String(),
 	}
 }
 

@@ -3,6 +3,7 @@ package localmesh
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -16,7 +17,8 @@ var forms = []string{"", ".svc", ".svc.cluster.local"}
 
 // hostsOf returns what the DNS of a cluster would answer: the names of services in
 // all forms that hold the namespace, and those of the pods that have one through a
-// headless service. ExternalName services are left out.
+// headless service. An ExternalName service has the addresses of the cluster's name that
+// it stands for, if it is one.
 func hostsOf(c *dir.Cluster) map[string][]netip.Addr {
 	hosts := make(map[string][]netip.Addr)
 	add := func(name, namespace string, addresses []netip.Addr) {
@@ -46,8 +48,20 @@ func hostsOf(c *dir.Cluster) map[string][]netip.Addr {
 		}
 		add(service.Name, service.Namespace, all)
 	}
+	// Of services that are other names some may stand for others of them.
+	for range mostAliases {
+		for _, service := range c.Services {
+			name := service.Name + "." + service.Namespace
+			if service.Spec.Type == corev1.ServiceTypeExternalName && hosts[name] == nil {
+				add(service.Name, service.Namespace, hosts[strings.TrimSuffix(service.Spec.ExternalName, ".")])
+			}
+		}
+	}
 	return hosts
 }
+
+// mostAliases is how many services may stand for each other in a row.
+const mostAliases = 8
 
 func selectedBy(service *corev1.Service, pods []*corev1.Pod) []*corev1.Pod {
 	if len(service.Spec.Selector) == 0 {

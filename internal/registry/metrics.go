@@ -4,7 +4,7 @@ import "github.com/prometheus/client_golang/prometheus"
 
 // metrics are those of the proxies, by class.
 type metrics struct {
-	connected, refusing                             *prometheus.GaugeVec
+	connected, refusing, failing                    *prometheus.GaugeVec
 	refused, sent, acked, rejected, resources, size *prometheus.CounterVec
 	seconds                                         *prometheus.HistogramVec
 }
@@ -20,6 +20,9 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 	m := &metrics{
 		connected: gauge("outrigger_proxies_connected", "Proxies that are connected to this controller."),
 		refusing:  gauge("outrigger_proxies_rejecting", "Connected proxies that refuse a part of their configuration."),
+		failing: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "outrigger_proxies_failing", Help: "Proxies that do not stay up, as their agents report it to this controller.",
+		}, []string{"namespace"}),
 		refused:   counter("outrigger_proxies_refused_total", "Proxies that were turned away because too many are connected."),
 		sent:      counter("outrigger_proxy_configs_sent_total", "Configurations and parts of them that proxies were sent."),
 		acked:     counter("outrigger_proxy_configs_acked_total", "Configurations that proxies have taken."),
@@ -32,7 +35,7 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 			Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}, class),
 	}
-	registerer.MustRegister(m.connected, m.refusing, m.refused, m.sent, m.acked, m.rejected, m.resources, m.size, m.seconds)
+	registerer.MustRegister(m.failing, m.connected, m.refusing, m.refused, m.sent, m.acked, m.rejected, m.resources, m.size, m.seconds)
 	return m
 }
 

@@ -48,6 +48,8 @@ type Registry struct {
 	proxies map[string]*proxy
 	// refusing are those among them that refuse something.
 	refusing map[*proxy]struct{}
+	// failing are proxies that do not stay up, by their UIDs.
+	failing map[string]Failure
 }
 
 var _ driver.ProxyRegistry = (*Registry)(nil)
@@ -63,6 +65,7 @@ func New(options Options) *Registry {
 	return &Registry{
 		options: options, metrics: newMetrics(options.Registerer), wake: make(chan struct{}, 1),
 		proxies: make(map[string]*proxy), refusing: make(map[*proxy]struct{}),
+		failing: make(map[string]Failure),
 	}
 }
 
@@ -91,7 +94,7 @@ type Proxy struct {
 	Version   string    `json:"version,omitempty"`
 	Address   string    `json:"address"`
 	Connected time.Time `json:"connected"`
-	// State is "Current" if it runs the last configuration that it was sent, "Waiting"
+	// State is "Failing" if it does not stay up, "Current" if it runs the last configuration that it was sent, "Waiting"
 	// if it has not said so yet, "Rejected" if it refuses a part of it, and "Empty" if it
 	// was sent none yet.
 	State string `json:"state"`
@@ -101,6 +104,9 @@ type Proxy struct {
 	// Resources and Bytes are how much it was sent on this connection.
 	Resources int   `json:"resources"`
 	Bytes     int64 `json:"bytes"`
+	// Failure says how it fails, nil if it does not. One that is not connected has little
+	// beside it.
+	Failure *Failure `json:"failure,omitempty"`
 	// Rejections are what it refuses now.
 	Rejections []Rejection `json:"rejections,omitempty"`
 }
@@ -147,7 +153,7 @@ func (r *Registry) Connect(connected driver.ConnectedProxy) (driver.ProxyConnect
 	return c, nil
 }
 
-// Proxies returns the connected proxies, sorted by name.
+// Proxies returns the connected proxies and those that do not stay up, sorted by name.
 func (r *Registry) Proxies() []Proxy {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -155,6 +161,7 @@ func (r *Registry) Proxies() []Proxy {
 	for _, p := range r.proxies {
 		list = append(list, p.show())
 	}
+	list = r.addFailing(list)
 	slices.SortFunc(list, func(a, b Proxy) int { return cmp.Or(a.Name.Compare(b.Name), cmp.Compare(a.UID, b.UID)) })
 	return list
 }

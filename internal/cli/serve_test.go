@@ -1,0 +1,64 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/outrigger-mesh/outrigger/health"
+)
+
+// TestUnfinishedHealthChecks has strangers send half a body to the ports for health and
+// metrics, and nothing more.
+func TestUnfinishedHealthChecks(t *testing.T) {
+	t.Parallel()
+	log := slog.New(slog.DiscardHandler)
+	for name, serve := range map[string]func(ctx context.Context, address string) error{
+		"controller": func(ctx context.Context, address string) error {
+			listener, err := net.Listen("tcp", address)
+			if err != nil {
+				return err
+			}
+			return serveProbes(ctx, listener, prometheus.NewRegistry(), log, func() health.Probes { return health.Join("none") })
+		},
+		"injector": func(ctx context.Context, address string) error {
+			f := injectorFlags{healthListen: address}
+			return f.serveHealth(ctx, prometheus.NewRegistry(), log, func(context.Context) error { return nil })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			address := freeAddress(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			served := make(chan error, 1)
+			go func() { served <- serve(ctx, address) }()
+			defer func() {
+				cancel()
+				if err := <-served; err != nil {
+					t.Error(err)
+				}
+			}()
+			var conn net.Conn
+			for begin := time.Now(); conn == nil; {
+				var err error
+				if conn, err = net.Dial("tcp", address); err != nil && time.Since(begin) > 10*time.Second {
+					t.Fatal(err)
+				}
+			}
+			defer conn.Close()
+			_ = conn.SetDeadline(time.Now().Add(15 * time.Second))
+			fmt.Fprint(conn, "POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\nbeginning")
+			content, err := io.ReadAll(conn)
+			if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+				t.Errorf("the request is open after 15 seconds; the answer was %q", content)
+			}
+		})
+	}
+}

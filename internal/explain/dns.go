@@ -1,0 +1,153 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// clusterDomain ends the DNS names of services. It is taken to be the default: no object
+// says what it is.
+const clusterDomain = ".svc.cluster.local"
+
+// serviceOf reads a service's DNS name: name, as it is good in the namespace,
+// name.namespace, name.namespace.svc or longer. It returns the zero Name if the host
+// cannot be one.
+func serviceOf(host, namespace string) mesh.Name {
+	labels := strings.Split(host, ".")
+	switch {
+	case len(labels) == 1:
+		return mesh.Name{Namespace: namespace, Name: host}
+	case len(labels) == 2, labels[2] == "svc":
+		return mesh.Name{Namespace: labels[1], Name: labels[0]}
+	}
+	return mesh.Name{}
+}
+
+// endpointOfHost returns the endpoint whose own DNS name the host is, such as that of a
+// pod of a StatefulSet: pod.service as it is good in the namespace, pod.service.namespace,
+// pod.service.namespace.svc or longer.
+func (x *inquiry) endpointOfHost(host, namespace string) (mesh.Endpoint, bool) {
+	labels := strings.Split(host, ".")
+	var service mesh.Name
+	switch {
+	case len(labels) == 2:
+		service = mesh.Name{Namespace: namespace, Name: labels[1]}
+	case len(labels) == 3, len(labels) > 3 && labels[3] == "svc":
+		service = mesh.Name{Namespace: labels[2], Name: labels[1]}
+	default:
+		return mesh.Endpoint{}, false
+	}
+	if s := x.surroundings.services[service.String()]; s == nil || !s.Headless {
+		return mesh.Endpoint{}, false
+	}
+	for _, e := range x.surroundings.listed(service) {
+		if e.hostname == labels[0] {
+			return e.Endpoint, true
+		}
+	}
+	return mesh.Endpoint{}, false
+}
+
+// callEndpoint calls an endpoint by its own DNS name. Its ports are the pod's.
+func (x *inquiry) callEndpoint(c caller, e mesh.Endpoint, to Target) {
+	workload, known := x.snapshot.Workloads.Get(e.Workload)
+	port := to.number(e.Port)
+	if known {
+		var ok bool
+		if port, ok = podPort(workload, x.viewOf(workload), to); !ok {
+			x.fail("TO %s: pod %s names no port%s; give its number", x.answer.To, e.Workload, quoted(to.Port))
+			return
+		}
+		x.namespaces = append(x.namespaces, workload.Namespace)
+	}
+	x.say("destination", fmt.Sprintf("%s is the name of one endpoint, %s", to.Host, e.Addresses[0]))
+	x.callAddress(c, netip.AddrPortFrom(e.Addresses[0], port))
+}
+
+// callHeadless calls a headless service, whose name leads to the addresses of its
+// endpoints, in the mesh or not. A number is a port of theirs.
+func (x *inquiry) callHeadless(c caller, service *mesh.Service, to Target) {
+	spec, named := portOf(service, to.Port)
+	if !named && to.number(0) == 0 {
+		x.hasNoPort(service, to)
+		return
+	}
+	var calls []netip.AddrPort
+	for _, e := range x.surroundings.listed(service.Name) {
+		port := e.Port
+		if number := to.number(0); number != 0 {
+			port = number
+		} else if e.portName != spec.Name {
+			continue
+		}
+		calls = append(calls, netip.AddrPortFrom(e.Addresses[0], port))
+	}
+	slices.SortFunc(calls, netip.AddrPort.Compare)
+	calls = slices.Compact(calls)
+	if len(calls) == 0 {
+		x.end(Unreachable, "destination", fmt.Sprintf("service %s is headless, and no endpoint takes connections: its name leads nowhere", service.Name))
+		return
+	}
+	text := fmt.Sprintf("service %s is headless: its name leads to the addresses of %s", service.Name, count(len(calls), "endpoint"))
+	if named && spec.Target != 0 && spec.Target != to.number(spec.Target) {
+		text += fmt.Sprintf(", and its port %d is not translated: theirs is %d", spec.Port, spec.Target)
+	}
+	x.say("destination", text)
+	for i, to := range calls {
+		if i == mostShown {
+			x.silently(func() {
+				for _, to := range calls[i:] {
+					x.callAddress(c, to)
+				}
+			})
+			break
+		}
+		x.callAddress(c, to)
+	}
+}
+
+// mostAliases is how many services may stand for each other in a row, as in DNS.
+const mostAliases = 8
+
+// callAlias calls a service that is another name of a host: of a service or a pod of the
+// cluster, or of something outside.
+func (x *inquiry) callAlias(c caller, service *mesh.Service, to Target) {
+	x.involve(service.String())
+	x.namespaces = append(x.namespaces, service.Namespace)
+	x.host(&x.request, service.Name.Name+"."+service.Namespace)
+	spec, ok := portOf(service, to.Port)
+	if !ok && to.Port != "" && to.number(0) == 0 {
+		x.hasNoPort(service, to)
+		return
+	}
+	port := to.number(spec.Port)
+	if port == 0 {
+		port = 80
+	}
+	host := strings.ToLower(strings.TrimSuffix(service.ExternalName, "."))
+	if !strings.HasSuffix(host, clusterDomain) {
+		x.say("destination", fmt.Sprintf("service %s stands for %s, outside the mesh", service.Name, host))
+		x.leaveToHost(c, host, port)
+		return
+	}
+	x.say("destination", fmt.Sprintf("service %s stands for %s, of the cluster", service.Name, host))
+	if x.aliases++; x.aliases > mostAliases {
+		x.end(Unreachable, "destination", "too many services stand for each other")
+		return
+	}
+	x.callTarget(c, Target{Host: host, Port: strconv.Itoa(int(port))})
+}
+
+// alias returns the service of that name, in the mesh or not, if it stands for a host.
+func (x *inquiry) alias(name mesh.Name) (*mesh.Service, bool) {
+	service, ok := x.snapshot.Services.Get(name.String())
+	if !ok {
+		service, ok = x.surroundings.services[name.String()]
+	}
+	return service, ok && service.ExternalName != ""
+}
