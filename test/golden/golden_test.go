@@ -37,11 +37,11 @@ func build(t *testing.T, manifests io.Reader) *mesh.Snapshot {
 			InitImage:    "image",
 		}},
 		Stdin: manifests,
-		SidecarClass: func(pod *corev1.Pod, _ *corev1.Namespace) string {
+		Sidecar: func(pod *corev1.Pod, _ *corev1.Namespace) dir.Sidecar {
 			if pod.Annotations["openservicemesh.io/sidecar-injection"] == "disabled" {
-				return ""
+				return dir.Sidecar{}
 			}
-			return cmp.Or(pod.Annotations["openservicemesh.io/sidecar-class"], "envoy")
+			return dir.Sidecar{Class: cmp.Or(pod.Annotations["openservicemesh.io/sidecar-class"], "envoy")}
 		},
 	})
 	if err != nil {

@@ -15,7 +15,10 @@ import (
 	"strings"
 	"time"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	secretv3 "github.com/envoyproxy/go-control-plane/envoy/service/secret/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
@@ -26,7 +29,7 @@ import (
 // pages, of which the agent has none, and with them 2 MiB.
 func build(dir string) (string, error) {
 	program := filepath.Join(dir, "outrigger-agent")
-	cmd := exec.Command("go", "build", "-trimpath", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o", program, "github.com/outrigger-mesh/outrigger/cmd/outrigger-agent")
+	cmd := exec.Command("go", "build", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o", program, "github.com/outrigger-mesh/outrigger/cmd/outrigger-agent")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building the agent: %w\n%s", err, out)
@@ -80,6 +83,7 @@ func startPod(ctx context.Context, dir, program string) (*pod, error) {
 	}
 	spec, err := agentspec.EnvValue(agentspec.Spec{
 		Command: []string{self, "-sleep"},
+		Secrets: &agentspec.Secrets{Socket: filepath.Join(dir, "sds.sock")},
 		Probes: []agentspec.Probe{
 			{Path: "/probe/0", Kind: agentspec.HTTP, Port: port(web.Listener), Host: "127.0.0.1", URL: "/", TimeoutSeconds: 5},
 			{Path: "/probe/1", Kind: agentspec.HTTP, Scheme: "HTTPS", Port: port(tls.Listener), Host: "127.0.0.1", URL: "/", TimeoutSeconds: 5},
@@ -106,12 +110,42 @@ func startPod(ctx context.Context, dir, program string) (*pod, error) {
 	}
 	for {
 		if err := p.get(ctx, "/ready"); err == nil {
-			return p, nil
+			return p, p.followSecrets(ctx, filepath.Join(dir, "sds.sock"))
 		} else if ctx.Err() != nil {
 			return nil, fmt.Errorf("the agent does not get ready: %w", err)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
+}
+
+// followSecrets follows the identity and the bundle as Envoy does, each by a stream.
+func (p *pod) followSecrets(ctx context.Context, socket string) error {
+	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	p.closers = append(p.closers, func() { conn.Close() })
+	for _, name := range []string{agentspec.SecretIdentity, agentspec.SecretBundle} {
+		stream, err := secretv3.NewSecretDiscoveryServiceClient(conn).StreamSecrets(ctx)
+		if err != nil {
+			return err
+		}
+		request := &discoveryv3.DiscoveryRequest{TypeUrl: "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret", ResourceNames: []string{name}}
+		if err := stream.Send(request); err != nil {
+			return err
+		}
+		if _, err := stream.Recv(); err != nil {
+			return err
+		}
+		go func() {
+			for {
+				if _, err := stream.Recv(); err != nil {
+					return
+				}
+			}
+		}()
+	}
+	return nil
 }
 
 func port(l net.Listener) int32 { return int32(l.Addr().(*net.TCPAddr).Port) }

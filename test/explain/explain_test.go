@@ -1,0 +1,328 @@
+package explain_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	_ "github.com/outrigger-mesh/outrigger/drivers/standard"
+	"github.com/outrigger-mesh/outrigger/internal/cli"
+	"github.com/outrigger-mesh/outrigger/internal/explain"
+	"github.com/outrigger-mesh/outrigger/internal/lab"
+	"github.com/outrigger-mesh/outrigger/internal/localmesh"
+	generated "github.com/outrigger-mesh/outrigger/test/explain"
+)
+
+var (
+	firstSeed = flag.Uint64("seed", 1, "the first seed")
+	seeds     = flag.Int("seeds", 1, "how many towns there are, one after the other, of as many seeds")
+	rounds    = flag.Int("rounds", 4, "how many policies each town gets, one after the other")
+	questions = flag.Int("questions", 40, "how many questions are asked in each round")
+	classes   = flag.String("classes", "envoy", "the classes of the sidecars, with commas between them")
+)
+
+func TestMain(m *testing.M) {
+	lab.Enter()
+	m.Run()
+}
+
+// TestExplainIsTrue asks explain and real proxies, and finds no difference.
+func TestExplainIsTrue(t *testing.T) {
+	if err := lab.Available(); errors.Is(err, lab.ErrUnavailable) {
+		t.Skip("SKIPPED: ", err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	if testing.Short() {
+		t.Skip("it compiles and starts the whole mesh")
+	}
+	programs, err := localmesh.BuildPrograms(t.Context(), t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for class := range strings.SplitSeq(*classes, ",") {
+		if programs.Proxies[class] == "" {
+			t.Skipf("SKIPPED: class %s: %v", class, programs.Missing[class])
+		}
+	}
+	for i := range *seeds {
+		seed := *firstSeed + uint64(i)
+		t.Run(fmt.Sprintf("seed-%d", seed), func(t *testing.T) { askTown(t, programs, seed) })
+	}
+}
+
+// town is a mesh that runs.
+type town struct {
+	*localmesh.Mesh
+	asked, skipped map[explain.Verdict]int
+}
+
+func askTown(t *testing.T, programs localmesh.Programs, seed uint64) {
+	g := generated.NewGenerator(seed, strings.Split(*classes, ","))
+	outside := netip.MustParseAddr(generated.OutsideAddress)
+	hosts := map[string][]netip.Addr{}
+	for _, name := range []string{generated.OutsideHost, "mail.users", "mail.users.svc", "mail.users.svc.cluster.local"} {
+		hosts[name] = []netip.Addr{outside}
+	}
+	policies := g.Policies()
+	townManifest := g.Town()
+	mesh, err := localmesh.New(t.Context(), localmesh.Options{
+		Dir:       t.TempDir(),
+		Manifests: map[string]string{"town.yaml": townManifest, "policies.yaml": policies},
+		Programs:  programs, Hosts: hosts,
+		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError})),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := mesh.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	w := &town{Mesh: mesh, asked: map[explain.Verdict]int{}, skipped: map[explain.Verdict]int{}}
+	for _, pod := range mesh.Pods() {
+		serve(t, mesh.Pod(pod), pod)
+	}
+	serveHTTP(t, mesh.Lab().Node(), net.JoinHostPort(generated.OutsideAddress, strconv.Itoa(generated.OutsidePort)), "outside")
+	if err := mesh.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for round := range *rounds {
+		if round > 0 {
+			policies = g.Policies()
+			if err := mesh.Apply(t.Context(), "policies.yaml", policies); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// What was before must not be taken for what is now.
+		time.Sleep(2 * time.Second)
+		failed := false
+		for _, q := range g.Questions(*questions, func(pod string) string { return mesh.Pod(pod).Addresses()[0].String() }) {
+			if err := w.compare(t.Context(), q); err != nil {
+				failed = true
+				t.Errorf("round %d: %s: %v", round, q, err)
+			}
+		}
+		if failed {
+			t.Logf("the policies of round %d:\n%s", round, policies)
+		}
+	}
+	if t.Failed() {
+		t.Logf("the town:\n%s", townManifest)
+	}
+	t.Logf("asked %v, not asked of the proxies %v", w.asked, w.skipped)
+	for _, verdict := range []explain.Verdict{explain.Allowed, explain.Denied} {
+		if w.asked[verdict] == 0 {
+			t.Errorf("no answer is %s, so little was asked", verdict)
+		}
+	}
+}
+
+// patience is how long proxies may take to learn of new policies.
+const patience = 15 * time.Second
+
+// compare asks both, until they agree.
+func (w *town) compare(ctx context.Context, q generated.Question) error {
+	answer, text, err := w.explain(ctx, q)
+	if err != nil {
+		return err
+	}
+	if answer.Verdict == explain.Mixed || needsNode(answer) {
+		w.skipped[answer.Verdict]++
+		return nil
+	}
+	w.asked[answer.Verdict]++
+	for deadline := time.Now().Add(patience); ; time.Sleep(300 * time.Millisecond) {
+		err := w.asExplained(ctx, q, answer)
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%w\n%s", err, text)
+		}
+	}
+}
+
+// needsNode reports whether a node's kube-proxy, which a lab has not, is on the way.
+func needsNode(answer *explain.Explanation) bool {
+	return slices.ContainsFunc(answer.Steps, func(s explain.Step) bool {
+		return strings.Contains(s.Text, "without a sidecar the request goes to one of its endpoints") || strings.Contains(s.Text, "Kubernetes takes the connection")
+	})
+}
+
+func (w *town) explain(ctx context.Context, q generated.Question) (answer *explain.Explanation, text string, err error) {
+	args := []string{"explain", "-f", w.ManifestDir(), "-o", "json", q.From, q.To}
+	if q.Method != "" {
+		args = append(args, q.Method, q.Path)
+	}
+	for _, header := range q.Headers {
+		args = append(args, "--header", header)
+	}
+	var out, warnings bytes.Buffer
+	cmd := cli.NewRootCommand()
+	cmd.SetArgs(args)
+	cmd.SetOut(&out)
+	cmd.SetErr(&warnings)
+	err = cmd.ExecuteContext(ctx)
+	answer = new(explain.Explanation)
+	if decoding := json.Unmarshal(out.Bytes(), answer); decoding != nil {
+		return nil, "", fmt.Errorf("outrigger %s: %v, %w\n%s", strings.Join(args, " "), err, decoding, warnings.String())
+	}
+	var words strings.Builder
+	if err := answer.WriteText(&words); err != nil {
+		return nil, "", err
+	}
+	return answer, words.String(), nil
+}
+
+// tries is how often a request is sent that different endpoints may answer.
+const tries = 4
+
+// asExplained asks the proxies, and returns how they do otherwise than was explained.
+func (w *town) asExplained(ctx context.Context, q generated.Question, answer *explain.Explanation) error {
+	host, port, err := net.SplitHostPort(q.To)
+	if err != nil {
+		return err
+	}
+	dials := []string{q.To}
+	if len(q.Pods) > 0 {
+		dials = nil
+		for _, pod := range q.Pods {
+			dials = append(dials, net.JoinHostPort(w.Pod(pod).Addresses()[0].String(), port))
+		}
+	} else if len(answer.Steps) > 0 && q.Method != "" {
+		dials = slices.Repeat(dials, tries)
+	}
+	for _, dial := range dials {
+		by, err := w.ask(ctx, q, net.JoinHostPort(host, port), dial)
+		if allowed := answer.Verdict == explain.Allowed; allowed != (err == nil) {
+			return fmt.Errorf("explained as %s, and the proxies give %q, %v", answer.Verdict, by, err)
+		}
+	}
+	return nil
+}
+
+// ask asks from the pod, and returns who answers.
+func (w *town) ask(ctx context.Context, q generated.Question, authority, dial string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	connect := func(ctx context.Context, _, _ string) (net.Conn, error) { return w.Pod(q.From).Dial(ctx, "tcp", dial) }
+	if q.Method == "" {
+		conn, err := connect(ctx, "", "")
+		if err != nil {
+			return "", err
+		}
+		defer conn.Close()
+		if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+			return "", err
+		}
+		if _, err := io.WriteString(conn, "hello\n"); err != nil {
+			return "", err
+		}
+		answer := make([]byte, 6)
+		if _, err := io.ReadFull(conn, answer); err != nil || string(answer) != "hello\n" {
+			return "", fmt.Errorf("it echoes %q: %w", answer, err)
+		}
+		return "", nil
+	}
+	request, err := http.NewRequestWithContext(ctx, q.Method, "http://"+authority+q.Path, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	for _, header := range q.Headers {
+		name, value, _ := strings.Cut(header, "=")
+		request.Header.Add(name, value)
+	}
+	client := &http.Client{Transport: &http.Transport{DialContext: connect, DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err == nil && (response.StatusCode != http.StatusOK || response.Header.Get("X-App") == "") {
+		err = fmt.Errorf("the status is %d: %.200s", response.StatusCode, body)
+	}
+	return string(body), err
+}
+
+// listener is a pod or the node.
+type listener interface {
+	Listen(ctx context.Context, network, address string) (net.Listener, error)
+}
+
+// serve has the pod's application answer.
+func serve(t *testing.T, pod *lab.Pod, name string) {
+	t.Helper()
+	for _, port := range generated.HTTPPorts {
+		serveHTTP(t, pod, net.JoinHostPort("::", strconv.Itoa(port)), name)
+	}
+	for _, port := range generated.TCPPorts {
+		l, err := pod.Listen(t.Context(), "tcp", net.JoinHostPort("::", strconv.Itoa(port)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		go func() {
+			for {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go func() {
+					defer conn.Close()
+					_, _ = io.Copy(conn, conn)
+				}()
+			}
+		}()
+	}
+}
+
+func serveHTTP(t *testing.T, at listener, address, name string) {
+	t.Helper()
+	l, err := at.Listen(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-App", name)
+		fmt.Fprint(w, name)
+	})}
+	t.Cleanup(func() { server.Close() })
+	go server.Serve(l)
+}
+
+// TestGeneratorIsDeterministic holds that a seed is enough to come back to a mesh.
+func TestGeneratorIsDeterministic(t *testing.T) {
+	address := func(pod string) string { return pod }
+	made := func() string {
+		g := generated.NewGenerator(7, []string{"envoy", "pipy"})
+		text := g.Policies() + g.Town()
+		for _, q := range g.Questions(20, address) {
+			text += q.String()
+		}
+		return text
+	}
+	texts := map[string]bool{}
+	for range 5 {
+		texts[made()] = true
+	}
+	if len(texts) != 1 {
+		t.Errorf("one seed makes %d different meshes", len(slices.Collect(maps.Keys(texts))))
+	}
+}

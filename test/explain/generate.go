@@ -1,0 +1,278 @@
+// Package explain asks 'outrigger explain' and real proxies the same questions over
+// generated meshes, and finds no difference. This file writes the meshes as a user
+// would, and imports nothing of Outrigger.
+package explain
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+)
+
+// The town of every mesh. Its pods are there for as long as it runs: clients and servers
+// in the namespaces users and shop, a StatefulSet shop/db behind a headless service, and
+// users/bare and plain/outsider without a sidecar, the latter in no namespace of the mesh.
+//
+// The applications of all pods answer HTTP at HTTPPorts and echo at TCPPorts. A host
+// outside answers HTTP at 8081.
+const (
+	// OutsideHost and OutsideAddress are the host that is in no mesh.
+	OutsideHost    = "out.example.com"
+	OutsideAddress = "198.18.0.1"
+	HTTPPort       = 8080
+	OutsidePort    = 8081
+)
+
+// HTTPPorts are those at which applications answer requests, and TCPPorts those at which
+// they echo. Nobody asks for others: who listens is not the mesh's to say.
+var (
+	HTTPPorts = []int{HTTPPort, 80}
+	TCPPorts  = []int{9000, 5432}
+)
+
+// Question is one that both are asked.
+type Question struct {
+	// From is a pod, namespace/name.
+	From string
+	// To is a host or an address, with a port, as a client writes it.
+	To string
+	// Pods are those to whose addresses a name leads that has several, namespace/name.
+	Pods []string
+	// Method, Path and Headers are of an HTTP request; a connection has none.
+	Method, Path string
+	Headers      []string
+}
+
+func (q Question) String() string {
+	return strings.TrimSpace(fmt.Sprintf("%s to %s %s %s %s", q.From, q.To, q.Method, q.Path, strings.Join(q.Headers, " ")))
+}
+
+// Generator makes meshes of a seed.
+type Generator struct {
+	random  *rand.Rand
+	classes []string
+}
+
+// NewGenerator returns a Generator whose pods have sidecars of the classes. Equal seeds
+// and classes give equal meshes.
+func NewGenerator(seed uint64, classes []string) *Generator {
+	return &Generator{rand.New(rand.NewPCG(seed, 11)), classes}
+}
+
+func (g *Generator) chance(percent int) bool { return g.random.IntN(100) < percent }
+
+func pick[T any](g *Generator, from ...T) T { return from[g.random.IntN(len(from))] }
+
+// some returns one or more of them, in their order.
+func some[T comparable](g *Generator, from ...T) []T {
+	chosen := pick(g, from...)
+	return slices.DeleteFunc(slices.Clone(from), func(t T) bool { return t != chosen && !g.chance(40) })
+}
+
+func (g *Generator) class() string { return pick(g, g.classes...) }
+
+// Town returns the manifests of what stays: namespaces, pods and services. What pods
+// exclude from redirection is a part of it.
+func (g *Generator) Town() string {
+	var out strings.Builder
+	write := func(format string, args ...any) { fmt.Fprintf(&out, "---\n"+format+"\n", args...) }
+	for _, namespace := range []string{"users", "shop"} {
+		write(`apiVersion: v1
+kind: Namespace
+metadata:
+  name: %s
+  labels: {openservicemesh.io/monitored-by: osm}
+  annotations: {openservicemesh.io/sidecar-injection: enabled}`, namespace)
+	}
+	write("apiVersion: v1\nkind: Namespace\nmetadata: {name: plain}")
+	pod := func(namespace, name, account, labels string, exclusions []string) {
+		annotations := append([]string{"openservicemesh.io/sidecar-class: " + g.class()}, exclusions...)
+		write(`apiVersion: v1
+kind: Pod
+metadata: {name: %s, namespace: %s, labels: {%s}, annotations: {%s}}
+spec:
+  serviceAccountName: %s
+  containers: [{name: app, image: in-the-test, ports: [{name: http, containerPort: 8080}]}]`, name, namespace, labels, strings.Join(annotations, ", "), account)
+	}
+	pod("users", "web", "web", "app: web", nil)
+	pod("users", "ops", "ops", "app: ops", g.exclusions("outbound"))
+	pod("shop", "cart-v1", "cart", "app: cart, version: v1", nil)
+	pod("shop", "cart-v2", pick(g, "cart", "cart-v2"), "app: cart, version: v2", g.exclusions("inbound"))
+	pod("users", "bare", "bare", "app: bare", []string{"openservicemesh.io/sidecar-injection: disabled"})
+	pod("plain", "outsider", "default", "app: outsider", nil)
+	write(`apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db, namespace: shop}
+spec:
+  serviceName: db
+  replicas: 2
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}, annotations: {openservicemesh.io/sidecar-class: %s}}
+    spec:
+      serviceAccountName: db
+      containers: [{name: app, image: in-the-test}]`, g.class())
+	write(`apiVersion: v1
+kind: Service
+metadata: {name: cart, namespace: shop}
+spec: {selector: {app: cart}, ports: [{name: http, port: 80, targetPort: 8080}]}`)
+	for _, version := range []string{"v1", "v2"} {
+		write(`apiVersion: v1
+kind: Service
+metadata: {name: cart-%[1]s, namespace: shop}
+spec: {selector: {app: cart, version: %[1]s}, ports: [{name: http, port: 80, targetPort: http}, {name: tcp-echo, port: 9000}]}`, version)
+	}
+	write(`apiVersion: v1
+kind: Service
+metadata: {name: db, namespace: shop}
+spec: {clusterIP: None, selector: {app: db}, ports: [{name: tcp-db, port: 5432}, {name: http-admin, port: %s, targetPort: 8080}]}`, pick(g, "80", "8080"))
+	for _, alias := range [][2]string{
+		{"alias", "cart.shop.svc.cluster.local"}, {"again", "alias.users.svc.cluster.local"}, {"first", "db-0.db.shop.svc.cluster.local"}, {"mail", OutsideHost},
+	} {
+		write(`apiVersion: v1
+kind: Service
+metadata: {name: %s, namespace: users}
+spec: {type: ExternalName, externalName: %s, ports: [{name: http, port: 80}]}`, alias[0], alias[1])
+	}
+	return out.String()
+}
+
+// exclusions are annotations that leave ports or ranges alone, sometimes.
+func (g *Generator) exclusions(direction string) []string {
+	var annotations []string
+	if g.chance(50) {
+		annotations = append(annotations, fmt.Sprintf("openservicemesh.io/%s-port-exclusion-list: %q", direction, pick(g, "9000", "5432,9000", "8080", "8081")))
+	}
+	if direction == "outbound" && g.chance(40) {
+		annotations = append(annotations, fmt.Sprintf("openservicemesh.io/outbound-ip-range-%s-list: %q", pick(g, "exclusion", "inclusion"), pick(g, OutsideAddress+"/32", "198.18.0.0/16")))
+	}
+	return annotations
+}
+
+// Policies returns the manifests of what changes: the MeshConfig and all rules.
+func (g *Generator) Policies() string {
+	var out strings.Builder
+	write := func(format string, args ...any) { fmt.Fprintf(&out, "---\n"+format+"\n", args...) }
+	write(`apiVersion: config.openservicemesh.io/v1alpha2
+kind: MeshConfig
+metadata: {name: osm-mesh-config, namespace: osm-system}
+spec:
+  traffic: {enablePermissiveTrafficPolicyMode: %t, enableEgress: %t, inboundTLSMode: %s}
+  observability: {enableDebugServer: true}
+  featureFlags: {enableEgressPolicy: true, enableIngressBackendPolicy: true}`, g.chance(25), g.chance(30), pick(g, "Strict", "Strict", "Permissive"))
+	for _, name := range []string{"reads", "writes"} {
+		var matches []string
+		for i := range 1 + g.random.IntN(2) {
+			match := []string{fmt.Sprintf("name: m%d", i), "pathRegex: " + pick(g, "/a", "/a.*", "/b/.*", "'.*'")}
+			if g.chance(60) {
+				match = append(match, "methods: ["+strings.Join(some(g, "GET", "POST"), ", ")+"]")
+			}
+			if g.chance(30) {
+				match = append(match, "headers: [{x-tenant: "+pick(g, "blue", "'.*'")+"}]")
+			}
+			matches = append(matches, "{"+strings.Join(match, ", ")+"}")
+		}
+		write(`apiVersion: specs.smi-spec.io/v1alpha4
+kind: HTTPRouteGroup
+metadata: {name: %s, namespace: shop}
+spec: {matches: [%s]}`, name, strings.Join(matches, ", "))
+	}
+	write(`apiVersion: specs.smi-spec.io/v1alpha4
+kind: TCPRoute
+metadata: {name: ports, namespace: shop}
+spec: {matches: {ports: [%s]}}`, strings.Join(some(g, "9000", "5432", "8080"), ", "))
+	for _, destination := range []string{"cart", "cart-v2", "db"} {
+		for i := range g.random.IntN(3) {
+			var sources, rules []string
+			for _, source := range some(g, "users/web", "users/ops", "shop/cart", "shop/db") {
+				namespace, name, _ := strings.Cut(source, "/")
+				sources = append(sources, fmt.Sprintf("{kind: ServiceAccount, name: %s, namespace: %s}", name, namespace))
+			}
+			for _, rule := range some(g, "HTTPRouteGroup reads", "HTTPRouteGroup writes", "TCPRoute ports") {
+				kind, name, _ := strings.Cut(rule, " ")
+				rules = append(rules, fmt.Sprintf("{kind: %s, name: %s}", kind, name))
+			}
+			write(`apiVersion: access.smi-spec.io/v1alpha3
+kind: TrafficTarget
+metadata: {name: %s-%d, namespace: shop}
+spec:
+  destination: {kind: ServiceAccount, name: %s, namespace: shop}
+  sources: [%s]
+  rules: [%s]`, destination, i, destination, strings.Join(sources, ", "), strings.Join(rules, ", "))
+		}
+	}
+	if g.chance(60) {
+		matches := ""
+		if g.chance(40) {
+			matches = "\n  matches: [{kind: HTTPRouteGroup, name: " + pick(g, "reads", "writes") + "}]"
+		}
+		write(`apiVersion: split.smi-spec.io/v1alpha4
+kind: TrafficSplit
+metadata: {name: cart, namespace: shop}
+spec:
+  service: cart
+  backends: [{service: cart-v1, weight: %d}, {service: %s, weight: %d}]%s`, g.random.IntN(2)*50, pick(g, "cart-v2", "cart-v2", "missing"), g.random.IntN(2)*50, matches)
+	}
+	for i := range g.random.IntN(3) {
+		to := pick(g, "hosts: ["+OutsideHost+"]", "ipAddresses: ["+OutsideAddress+"/32]", "hosts: [cart.shop]")
+		write(`apiVersion: policy.openservicemesh.io/v1alpha1
+kind: Egress
+metadata: {name: out-%d, namespace: users}
+spec:
+  sources: [{kind: ServiceAccount, name: %s, namespace: users}]
+  %s
+  ports: [{number: %s, protocol: %s}]`, i, pick(g, "web", "ops"), to, pick(g, "8081", "8081", "8080"), pick(g, "http", "tcp"))
+	}
+	if g.chance(40) {
+		write(`apiVersion: policy.openservicemesh.io/v1alpha1
+kind: IngressBackend
+metadata: {name: in, namespace: shop}
+spec:
+  backends: [{name: %s, port: {number: 8080, protocol: http}}]
+  sources: [{kind: IPRange, name: %s}]`, pick(g, "cart-v1", "cart", "cart-v2"), pick(g, "198.18.0.0/16", "192.0.2.0/24"))
+	}
+	return out.String()
+}
+
+// Questions returns as many questions. Address tells a pod's address.
+func (g *Generator) Questions(number int, address func(pod string) string) []Question {
+	databases := []string{"shop/db-0", "shop/db-1"}
+	suffix := func() string { return pick(g, "", ".svc", ".svc.cluster.local") }
+	all := make([]Question, 0, number)
+	for range number {
+		q := Question{From: pick(g, "users/web", "users/ops", "shop/cart-v1", "shop/db-0", "users/bare")}
+		http := true
+		port := HTTPPort
+		switch g.random.IntN(10) {
+		case 0, 1:
+			q.To, port = pick(g, "cart", "cart-v1", "cart-v2")+".shop"+suffix(), 80
+		case 2:
+			q.To, port, http = pick(g, "cart-v1", "cart-v2")+".shop"+suffix(), 9000, false
+		case 3:
+			q.To, q.Pods = "db.shop"+suffix(), databases
+			port = pick(g, HTTPPort, 5432, 80, 9000)
+		case 4, 5:
+			q.To, port = pick(g, "db-0", "db-1")+".db.shop"+suffix(), pick(g, HTTPPort, 5432, 9000)
+		case 6:
+			q.To, port = pick(g, "alias", "again")+".users"+suffix(), 80
+		case 7:
+			q.To = "first.users" + suffix()
+			port = pick(g, HTTPPort, 5432)
+		case 8:
+			q.To, port = pick(g, OutsideHost, OutsideAddress, "mail.users"+suffix()), OutsidePort
+		default:
+			q.To = address(pick(g, "shop/cart-v1", "shop/cart-v2", "shop/db-1", "users/web", "users/bare", "plain/outsider"))
+			port = pick(g, HTTPPort, 9000)
+		}
+		q.To = fmt.Sprintf("%s:%d", q.To, port)
+		if http && !slices.Contains(TCPPorts, port) {
+			q.Method, q.Path = pick(g, "GET", "POST"), pick(g, "/a", "/a/c", "/b/1", "/")
+			if g.chance(30) {
+				q.Headers = []string{"x-tenant=" + pick(g, "blue", "red")}
+			}
+		}
+		all = append(all, q)
+	}
+	return all
+}

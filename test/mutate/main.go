@@ -1,0 +1,226 @@
+// Command mutate plants faults in the rooms that decide about access, one at a time, and
+// reports those that no test finds.
+//
+//	go run ./test/mutate [-run REGEXP] [-list]
+//
+// A fault is an entry of a file in the folder faults: which text of which file is
+// replaced by what, and which tests must fail then. The working tree is not touched,
+// since the compiler reads the changed file in place of the real one (go test -overlay).
+//
+// The exit code is 0 if every fault was found; 1 if one survived, or if one no longer
+// applies because the code has changed; 2 if the tests fail without any fault.
+package main
+
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/yaml"
+)
+
+//go:embed faults/*.yaml
+var files embed.FS
+
+// fault is one that is planted.
+type fault struct {
+	// Fault says what goes wrong, in the words of the person whom it harms.
+	Fault string `json:"fault"`
+	// File is the path of the changed file from the root of the module.
+	File string `json:"file"`
+	// Old is the text that is replaced. It stands in the file exactly once, whatever its
+	// indentation there.
+	Old string `json:"old"`
+	// New is what takes its place.
+	New string `json:"new"`
+	// Test are the arguments of go test, one of which names the packages.
+	Test []string `json:"test"`
+}
+
+func main() {
+	pattern := flag.String("run", "", "plant only the faults whose description or file matches this `regexp`")
+	list := flag.Bool("list", false, "print the faults and plant none")
+	flag.Parse()
+	code, err := run(*pattern, *list)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutate:", err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+func run(pattern string, list bool) (int, error) {
+	chosen, err := regexp.Compile(pattern)
+	if err != nil {
+		return 2, err
+	}
+	faults, err := load()
+	if err != nil {
+		return 2, err
+	}
+	faults = slices.DeleteFunc(faults, func(f fault) bool { return !chosen.MatchString(f.Fault) && !chosen.MatchString(f.File) })
+	if list {
+		for _, f := range faults {
+			fmt.Printf("%s: %s\n", f.File, f.Fault)
+		}
+		return 0, nil
+	}
+	work, err := os.MkdirTemp("", "outrigger-mutate-")
+	if err != nil {
+		return 2, err
+	}
+	defer os.RemoveAll(work)
+	if err := testsPass(faults); err != nil {
+		return 2, err
+	}
+	counts := map[verdict]int{}
+	for _, f := range faults {
+		began := time.Now()
+		verdict, why := plant(f, work)
+		counts[verdict]++
+		fmt.Printf("%-9s %s: %s (%s)\n", verdict, f.File, f.Fault, time.Since(began).Round(time.Second/10))
+		if why != "" {
+			fmt.Println("          " + strings.ReplaceAll(strings.TrimSpace(why), "\n", "\n          "))
+		}
+	}
+	fmt.Printf("\n%d faults: %d found, %d survived, %d do not apply\n", len(faults), counts[found], counts[survived], counts[stale])
+	if counts[found] < len(faults) {
+		return 1, nil
+	}
+	return 0, nil
+}
+
+// verdict is what became of a fault.
+type verdict string
+
+const (
+	found    verdict = "found"
+	survived verdict = "SURVIVED"
+	// stale faults say nothing: their text is not there, or they do not compile.
+	stale verdict = "STALE"
+)
+
+// load returns the faults of all files, in their order.
+func load() ([]fault, error) {
+	names, err := fs.Glob(files, "faults/*.yaml")
+	if err != nil {
+		return nil, err
+	}
+	var all []fault
+	for _, name := range names {
+		content, err := files.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		var faults []fault
+		if err := yaml.UnmarshalStrict(content, &faults); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		for _, f := range faults {
+			if f.Fault == "" || f.File == "" || f.Old == "" || f.Old == f.New || len(f.Test) == 0 {
+				return nil, fmt.Errorf("%s: fault %q lacks one of fault, file, old, new and test", name, f.Fault)
+			}
+		}
+		all = append(all, faults...)
+	}
+	return all, nil
+}
+
+// testsPass returns an error unless the tests of all faults pass without a fault: else
+// a test that fails would not show that it finds one.
+func testsPass(faults []fault) error {
+	asked := map[string]bool{}
+	for _, f := range faults {
+		key := strings.Join(f.Test, " ")
+		if asked[key] {
+			continue
+		}
+		asked[key] = true
+		if out, err := goTest(f.Test); err != nil {
+			return fmt.Errorf("go test %s fails without a fault: %w\n%s", key, err, out)
+		} else if bytes.Contains(out, []byte("[no tests to run]")) || bytes.Contains(out, []byte("[no test files]")) {
+			return fmt.Errorf("go test %s runs no test", key)
+		}
+	}
+	return nil
+}
+
+// plant runs the tests of a fault with the fault, and says why if that tells nothing.
+func plant(f fault, work string) (verdict, string) {
+	content, err := f.changed(".")
+	if err != nil {
+		return stale, err.Error()
+	}
+	overlay, err := overlay(f, content, work)
+	if err != nil {
+		return stale, err.Error()
+	}
+	out, err := goTest(append([]string{"-overlay", overlay}, f.Test...))
+	switch {
+	case err == nil:
+		return survived, ""
+	case !errors.As(err, new(*exec.ExitError)):
+		return stale, err.Error()
+	case bytes.Contains(out, []byte("[build failed]")) || bytes.Contains(out, []byte("[setup failed]")):
+		return stale, "it does not compile:\n" + string(out)
+	}
+	return found, ""
+}
+
+// changed returns the file with the fault. It returns an error if the text to replace does
+// not stand in it exactly once. Root is the folder of the module.
+func (f fault) changed(root string) ([]byte, error) {
+	content, err := os.ReadFile(filepath.Join(root, f.File))
+	if err != nil {
+		return nil, err
+	}
+	places := f.old().FindAllIndex(content, -1)
+	if len(places) != 1 {
+		return nil, fmt.Errorf("the text to replace stands in %s %d times, want once; write the fault anew for the code as it is:\n%s", f.File, len(places), f.Old)
+	}
+	return slices.Concat(content[:places[0][0]], []byte(f.New), content[places[0][1]:]), nil
+}
+
+// old returns what matches Old.
+func (f fault) old() *regexp.Regexp {
+	lines := strings.Split(strings.TrimSpace(f.Old), "\n")
+	for i, line := range lines {
+		lines[i] = regexp.QuoteMeta(strings.TrimSpace(line))
+	}
+	return regexp.MustCompile(strings.Join(lines, `\s*\n\s*`))
+}
+
+// overlay writes the changed file and the list that has the compiler read it, and
+// returns the list's path.
+func overlay(f fault, content []byte, work string) (string, error) {
+	real, err := filepath.Abs(f.File)
+	if err != nil {
+		return "", err
+	}
+	changed := filepath.Join(work, filepath.Base(f.File))
+	if err := os.WriteFile(changed, content, 0o600); err != nil {
+		return "", err
+	}
+	list, err := json.Marshal(map[string]map[string]string{"Replace": {real: changed}})
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(work, "overlay.json")
+	return path, os.WriteFile(path, list, 0o600)
+}
+
+// goTest runs go test and returns what it prints. A test that blocks counts as failed.
+func goTest(args []string) ([]byte, error) {
+	return exec.Command("go", append([]string{"test", "-count=1", "-timeout=3m"}, args...)...).CombinedOutput()
+}
