@@ -3,18 +3,24 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
+# Everything is compiled in one way, so that nothing is compiled twice: without C, because
+# the agent runs in images that have no C library, and without gRPC's tracing pages, which
+# would make it 2 MiB larger. 'GOFLAGS=-trimpath make build' gives programs that are the
+# same wherever they are compiled.
+export CGO_ENABLED ?= 0
+export GOFLAGS := $(strip $(shell go env GOFLAGS) -tags=grpcnotrace)
+
 TOOL := go tool -modfile=tools/go.mod
 # How long each fuzz target runs: a moment in `make test`, longer by `make fuzz`.
 FUZZTIME ?= 60s
 
-.PHONY: help build apiserver proxies envoy haproxy pipy issuers test race fuzz bench demo demo-inject demo-policy generate lint clean
+.PHONY: help build apiserver proxies envoy haproxy pipy issuers test check fresh race fuzz mutate explain bench demo demo-inject demo-policy generate lint clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
 
 build: ## build the programs into bin/
-	@go build -o bin/ ./cmd/outrigger
-	@CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -ldflags='-s -w' -o bin/ ./cmd/outrigger-agent ./samples/bookstore
+	@go build -ldflags='-s -w' -o bin/ ./cmd/outrigger ./cmd/outrigger-agent ./samples/bookstore
 
 apiserver: ## compile kube-apiserver and etcd for the tests (about 6 minutes, once)
 	@test/cluster/build.sh >/dev/null
@@ -35,9 +41,21 @@ issuers: ## compile cert-manager's controllers and Vault's PKI engine for the te
 
 test: apiserver proxies issuers ## run all tests; under 10 minutes once everything is compiled
 	go test ./...
-	go test -tags meshguard ./mesh/... ./internal/catalog/... ./internal/graph/...
+	go test -tags grpcnotrace,meshguard ./mesh/... ./internal/catalog/... ./internal/graph/...
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=3s
 
+# What 'make check' tests, those that differ from BASE unless given, and arguments for go test.
+PKG ?=
+BASE ?= main
+
+check: ## run the tests of the packages that have changed, or of PKG=./drivers/haproxy/...; says what it leaves out
+	@go run ./test/check -base '$(BASE)' -test '$(ARGS)' $(PKG)
+
+fresh: ## run the tests that a new machine could fail, with an empty module cache and home folder
+	@.ci/fresh
+
+# The race detector needs C.
+race: export CGO_ENABLED := 1
 race: apiserver proxies issuers ## run the tests of what runs concurrently with the race detector
 	go test -race ./health/... ./sidecar/... ./drivers/... ./internal/...
 
@@ -48,6 +66,19 @@ fuzz: ## run every fuzz target for FUZZTIME (default 60s)
 		go test -run='^$$' -fuzz="^$$target$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=1x "$$(dirname $$file)" >/tmp/fuzz.$$$$ 2>&1 || { cat /tmp/fuzz.$$$$; rm -f /tmp/fuzz.$$$$; exit 1; }; \
 		rm -f /tmp/fuzz.$$$$; \
 	done
+
+# How many meshes 'make explain' makes, and of which classes their sidecars are.
+SEEDS ?= 10
+CLASSES ?= envoy
+
+explain: envoy ## ask 'outrigger explain' and real proxies the same questions over SEEDS generated meshes with sidecars of CLASSES=envoy,haproxy
+	go test ./test/explain -run TestExplainIsTrue -count=1 -v -timeout 60m -args -seeds $(SEEDS) -classes $(CLASSES)
+
+# The planted faults to replay: those whose description or file matches.
+FAULTS ?=
+
+mutate: ## plant faults in what decides about access, and report those that no test finds; FAULTS=haproxy plants some
+	@go run ./test/mutate -run '$(FAULTS)'
 
 bench: ## measure time, allocations, bytes and memory
 	go test -run='^$$' -bench=. -benchmem ./internal/inject/... ./internal/catalog ./internal/identity ./drivers/envoy ./sidecar/xds

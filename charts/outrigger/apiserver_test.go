@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/tools/txtar"
 	corev1 "k8s.io/api/core/v1"
@@ -43,6 +44,7 @@ func TestOnAPIServer(t *testing.T) {
 		}
 	}
 	t.Run("applies", func(t *testing.T) { testApplies(t, s) })
+	t.Run("secrets", func(t *testing.T) { testSecretsSurvive(t, s) })
 	t.Run("caBundle", func(t *testing.T) { testCABundleSurvives(t, s) })
 	t.Run("injector", func(t *testing.T) { testInjectorRights(t, s) })
 	t.Run("controller", func(t *testing.T) { testControllerRights(t, s) })
@@ -103,6 +105,40 @@ func testApplies(t *testing.T, s *server) {
 			}
 			s.apply(t, string(archive.Files[0].Data))
 		})
+	}
+}
+
+// testSecretsSurvive applies the chart again after the controller has filled a Secret, and
+// over one that was there before, with a type of its own.
+func testSecretsSurvive(t *testing.T, s *server) {
+	before := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "gateway"}, Type: corev1.SecretTypeTLS, Data: map[string][]byte{"tls.crt": nil, "tls.key": nil},
+	}
+	if _, err := s.admin.CoreV1().Secrets("shop").Create(t.Context(), before, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.apply(t, gatewayValues)
+	secrets := kubernetes.NewForConfigOrDie(s.as("outrigger-controller")).CoreV1()
+	for namespace, name := range map[string]string{namespace: "osm-ca-bundle", "shop": "gateway"} {
+		var secret *corev1.Secret
+		var err error
+		for range 100 { // Rights that were just given take a moment.
+			if secret, err = secrets.Secrets(namespace).Get(t.Context(), name, metav1.GetOptions{}); err == nil {
+				break
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		secret.Data = map[string][]byte{"tls.crt": []byte("filled"), "tls.key": []byte("filled")}
+		if _, err := secrets.Secrets(namespace).Update(t.Context(), secret, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		s.apply(t, gatewayValues)
+		if secret, err = secrets.Secrets(namespace).Get(t.Context(), name, metav1.GetOptions{}); err != nil || string(secret.Data["tls.crt"]) != "filled" {
+			t.Errorf("Secret %s/%s has %d keys after the chart was applied again: %v", namespace, name, len(secret.Data), err)
+		}
 	}
 }
 

@@ -31,8 +31,7 @@ func testInjectorRights(t *testing.T, s *server) {
 	patchCABundle := requests("get list watch patch", "MutatingWebhookConfiguration /outrigger-injector")
 	readConfig := slices.Concat(
 		requests("get", "ConfigMap osm-system/outrigger-injector"), requests("list watch", "ConfigMap osm-system/"))
-	ownCA := slices.Concat(
-		requests("create", "Secret osm-system/a"), requests("get list watch update", "Secret osm-system/outrigger-injector-ca"))
+	ownCA := requests("get list watch update", "Secret osm-system/outrigger-injector-ca")
 	readSecret := requests("get list watch", "Secret osm-system/mine")
 	askSigner := requests("create get delete", "CertificateSigningRequest /a")
 	readRootCA := requests("get list watch", "ConfigMap osm-system/kube-root-ca.crt")
@@ -41,7 +40,7 @@ func testInjectorRights(t *testing.T, s *server) {
 		requests("get list watch", "MeshConfig osm-system/osm-mesh-config"))
 	never := slices.Concat(
 		requests("get update delete", "Secret osm-system/other"), requests("list watch", "Secret osm-system/"),
-		requests("get create", "Secret shop/outrigger-injector-ca"), requests("delete", "Secret osm-system/outrigger-injector-ca"),
+		requests("create", "Secret osm-system/a"), requests("get create", "Secret shop/outrigger-injector-ca"), requests("delete", "Secret osm-system/outrigger-injector-ca"),
 		requests("create patch", "ConfigMap osm-system/outrigger-injector"), requests("list", "ConfigMap shop/"),
 		requests("get list patch", "MutatingWebhookConfiguration /other"),
 		requests("list", "MutatingWebhookConfiguration /"),
@@ -109,7 +108,7 @@ func testControllerRights(t *testing.T, s *server) {
 		requests("create patch", "Event shop/a"), requests("create get update", "Lease osm-system/outrigger-controller")))
 	// What signing takes.
 	account.can(t, slices.Concat(
-		requests("create", "TokenReview /a"), requests("create", "Secret osm-system/a"),
+		requests("create", "TokenReview /a"),
 		requests("get list watch update", "Secret osm-system/osm-ca-bundle"),
 		requests("get list watch update", "Secret osm-system/outrigger-ca-state"),
 		requests("get list watch update", "Secret osm-system/outrigger-repository-ca"),
@@ -117,7 +116,7 @@ func testControllerRights(t *testing.T, s *server) {
 		requests("create", "ConfigMap shop/outrigger-ca"), requests("list watch", "ConfigMap /outrigger-ca"),
 		requests("get list watch update delete", "ConfigMap shop/outrigger-ca")))
 	account.cannot(t, slices.Concat(
-		requests("list", "Secret osm-system/"), requests("list", "Secret /"), requests("get", "Secret osm-system/outrigger-injector-ca"),
+		requests("create", "Secret osm-system/a"), requests("list", "Secret osm-system/"), requests("list", "Secret /"), requests("get", "Secret osm-system/outrigger-injector-ca"),
 		requests("delete patch", "Secret osm-system/osm-ca-bundle"), requests("get create", "Secret shop/osm-ca-bundle"),
 		requests("get", "Secret osm-system/mine"), requests("update", "MeshRootCertificate osm-system/a"),
 		requests("list", "MeshRootCertificate shop/"), requests("create", "CertificateSigningRequest /a"),
@@ -134,8 +133,8 @@ func testControllerRights(t *testing.T, s *server) {
 	for _, name := range []string{"mesh-ca", "login", "mine"} {
 		account.can(t, requests("get list watch update", "Secret osm-system/"+name))
 	}
-	account.can(t, requests("get update delete create", "Secret shop/gateway"))
-	account.cannot(t, slices.Concat(
+	account.can(t, requests("get update", "Secret shop/gateway"))
+	account.cannot(t, slices.Concat(requests("delete create", "Secret shop/gateway"),
 		requests("get", "Secret osm-system/osm-ca-bundle"), requests("get update delete", "Secret shop/other"), requests("list", "Secret shop/")))
 }
 

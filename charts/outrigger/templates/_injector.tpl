@@ -62,6 +62,7 @@ has none: it follows the MeshConfig. */ -}}
   "alwaysInjectSelector" "injectedAnnotations" "holdApplicationUntilReady" "compat" -}}
 {{- $_ := set $config "nativeSidecars" (toString .Values.injector.nativeSidecars) -}}
 {{- $_ := set $config "imagePullPolicy" .Values.osm.image.pullPolicy -}}
+{{- $_ := set $config "initContainerImage" (include "outrigger.image" (dict "root" . "name" "outriggerInit")) -}}
 {{- toYaml $config -}}
 {{- end }}
 

@@ -6,14 +6,15 @@
 
 {{- /* What is left of a map without null, "", [], {} and 0: a field that is not in
 the MeshConfig has its default, and one that is there may be reported as one that
-has no effect. false stays, because it is not every field's default. */ -}}
+has no effect. false stays, because it is not every field's default, and so does a drain
+of 0 seconds. */ -}}
 {{- define "outrigger.onlySet" -}}
 {{- $set := dict -}}
 {{- range $key, $value := . -}}
 {{- if kindIs "map" $value -}}
 {{- $value = include "outrigger.onlySet" $value | fromYaml -}}
 {{- end -}}
-{{- if or $value (kindIs "bool" $value) -}}
+{{- if or $value (kindIs "bool" $value) (and (eq $key "drainSeconds") (not (kindIs "invalid" $value))) -}}
 {{- $_ := set $set $key $value -}}
 {{- end -}}
 {{- end -}}
@@ -31,6 +32,9 @@ sidecar:
   enablePrivilegedInitContainer: {{ toJson .enablePrivilegedInitContainer }}
   maxDataPlaneConnections: {{ toJson .maxDataPlaneConnections }}
   configResyncInterval: {{ toJson .configResyncInterval }}
+  drainSeconds: {{ toJson $.Values.sidecar.drainSeconds }}
+  preStopSeconds: {{ toJson $.Values.sidecar.preStopSeconds }}
+  concurrency: {{ toJson .sidecarConcurrency }}
   sidecarTimeout: {{ toJson .sidecarTimeout }}
   localProxyMode: {{ toJson .localProxyMode }}
   localDNSProxy: {{ toJson .localDNSProxy }}

@@ -24,10 +24,16 @@ them. A number that the values give to another class is that one's. */ -}}
 {{- toYaml $ports -}}
 {{- end }}
 
-{{- /* The Secrets of the control plane's namespace that the controller reads, and makes
-if they are missing, as a YAML list. */ -}}
+{{- /* The Secrets of the control plane's namespace that the controller fills, as a YAML
+list. */ -}}
+{{- define "outrigger.ownSecrets" -}}
+{{- list .Values.osm.caBundleSecretName "outrigger-ca-state" "outrigger-repository-ca" | toYaml -}}
+{{- end }}
+
+{{- /* The Secrets of the control plane's namespace that the controller may read, as a YAML
+list. */ -}}
 {{- define "outrigger.rootSecrets" -}}
-{{- $names := list .Values.osm.caBundleSecretName "outrigger-ca-state" "outrigger-repository-ca" -}}
+{{- $names := include "outrigger.ownSecrets" . | fromYamlArray -}}
 {{- if eq .Values.osm.certificateProvider.kind "vault" -}}
 {{- $names = append $names (include "outrigger.vaultSecretName" .) -}}
 {{- end -}}

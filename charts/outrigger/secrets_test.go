@@ -1,0 +1,190 @@
+package chart_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
+	"helm.sh/helm/v4/pkg/chart/common"
+	"helm.sh/helm/v4/pkg/chart/common/util"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	"helm.sh/helm/v4/pkg/engine"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"sigs.k8s.io/yaml"
+)
+
+const gatewayValues = `{meshConfig: {spec: {certificate: {ingressGateway: {subjectAltNames: [gateway.shop], validityDuration: 24h, secret: {namespace: shop, name: gateway}}}}}}`
+
+// values returns the values of all cases that there are, by their names.
+func values(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{"gateway": gatewayValues}
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files in testdata: %v", err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[strings.TrimSuffix(filepath.Base(file), ".txtar")] = string(txtar.Parse(text).Files[0].Data)
+	}
+	return all
+}
+
+// TestNoRoleMayCreateSecrets: a Secret of type kubernetes.io/service-account-token gets
+// the token of an account that it names, so who may create one is every account of the
+// namespace, the controller's among them.
+func TestNoRoleMayCreateSecrets(t *testing.T) {
+	for name, values := range values(t) {
+		t.Run(name, func(t *testing.T) {
+			roles := 0
+			for _, d := range documents(t, values) {
+				var rules []rbacv1.PolicyRule
+				switch role := d.object.(type) {
+				case *rbacv1.Role:
+					rules = role.Rules
+				case *rbacv1.ClusterRole:
+					rules = role.Rules
+				default:
+					continue
+				}
+				roles++
+				for _, rule := range rules {
+					if allows(rule, "", "secrets", "create", "patch", "deletecollection") || allows(rule, "", "serviceaccounts/token", "create") ||
+						allows(rule, "", "pods", "create") || allows(rule, rbacv1.GroupName, "roles", "escalate") || allows(rule, rbacv1.GroupName, "rolebindings", "create") {
+						t.Errorf("%s has the rule %v, with which its account can become another one", d.name, rule)
+					}
+					if allows(rule, "", "secrets", "get", "list", "watch", "update", "delete") && len(rule.ResourceNames) == 0 {
+						t.Errorf("%s has the rule %v for all Secrets", d.name, rule)
+					}
+				}
+			}
+			if roles == 0 {
+				t.Error("there is no role to look at")
+			}
+		})
+	}
+}
+
+// allows reports whether a rule has one of the verbs for the resource.
+func allows(rule rbacv1.PolicyRule, group, resource string, verbs ...string) bool {
+	has := func(list []string, what string) bool {
+		return slices.Contains(list, what) || slices.Contains(list, "*")
+	}
+	return has(rule.APIGroups, group) && has(rule.Resources, resource) &&
+		slices.ContainsFunc(verbs, func(verb string) bool { return has(rule.Verbs, verb) })
+}
+
+// TestSecretsAreMadeEmpty: what the control plane fills is there, and to apply it again
+// takes nothing away, since it has neither data nor a type.
+func TestSecretsAreMadeEmpty(t *testing.T) {
+	for name, values := range values(t) {
+		t.Run(name, func(t *testing.T) {
+			all := documents(t, values)
+			made := map[string]bool{}
+			for _, d := range all {
+				secret, ok := d.object.(*corev1.Secret)
+				if !ok || secret.Name == "outrigger-vault-token" {
+					continue
+				}
+				made[secret.Namespace+"/"+secret.Name] = true
+				if len(secret.Data)+len(secret.StringData) > 0 || secret.Type != "" || secret.Annotations["helm.sh/resource-policy"] != "keep" {
+					t.Errorf("%s is not as it must be:\n%s", d.name, d.text)
+				}
+			}
+			// What may be updated must be there, unless it is the user's.
+			for _, d := range all {
+				role, ok := d.object.(*rbacv1.Role)
+				if !ok {
+					continue
+				}
+				for _, rule := range role.Rules {
+					if !allows(rule, "", "secrets", "update") {
+						continue
+					}
+					for _, name := range rule.ResourceNames {
+						if !made[role.Namespace+"/"+name] && name != "outrigger-vault-token" && !strings.Contains(values, name) {
+							t.Errorf("%s may update Secret %s, which nobody makes", d.name, name)
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestHelmLeavesSecretsAlone: Helm asks the cluster, and what is there already is no part
+// of the release. So neither an upgrade by force nor a rollback empties it, and what an
+// Open Service Mesh has left is in nobody's way.
+func TestHelmLeavesSecretsAlone(t *testing.T) {
+	cluster := clusterOf{}
+	if diff := cmp.Diff([]string{"gateway", "osm-ca-bundle", "outrigger-ca-state", "outrigger-injector-ca", "outrigger-repository-ca"}, cluster.secrets(t)); diff != "" {
+		t.Errorf("on an empty cluster (-want +got):\n%s", diff)
+	}
+	cluster = clusterOf{secretAt("osm-system", "osm-ca-bundle"), secretAt("osm-system", "outrigger-injector-ca"), secretAt("shop", "gateway"), secretAt("shop", "outrigger-ca-state")}
+	if diff := cmp.Diff([]string{"outrigger-ca-state", "outrigger-repository-ca"}, cluster.secrets(t)); diff != "" {
+		t.Errorf("on one where some are there (-want +got):\n%s", diff)
+	}
+}
+
+func secretAt(namespace, name string) runtime.Object {
+	return &corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+}
+
+// clusterOf is the objects of a cluster that Helm may ask for.
+type clusterOf []runtime.Object
+
+// GetClientFor is for engine.ClientProvider.
+func (c clusterOf) GetClientFor(string, string) (dynamic.NamespaceableResourceInterface, bool, error) {
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		return nil, false, err
+	}
+	client := dynamicfake.NewSimpleDynamicClient(scheme, c...)
+	return client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}), true, nil
+}
+
+// secrets returns the names of the Secrets that Helm makes there, sorted.
+func (c clusterOf) secrets(t *testing.T) []string {
+	t.Helper()
+	folder, err := loader.LoadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v map[string]any
+	if err := yaml.Unmarshal([]byte(gatewayValues), &v); err != nil {
+		t.Fatal(err)
+	}
+	input, err := util.ToRenderValues(folder, v, common.ReleaseOptions{Name: "mesh", Namespace: namespace, Revision: 2, IsUpgrade: true}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := engine.RenderWithClientProvider(folder, input, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, text := range strings.Split(files["outrigger/templates/secrets.yaml"], "\n---\n") {
+		var secret corev1.Secret
+		if err := yaml.UnmarshalStrict([]byte(text), &secret); err != nil {
+			t.Fatalf("%v in:\n%s", err, text)
+		}
+		if secret.Name != "" {
+			names = append(names, secret.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
