@@ -14,13 +14,17 @@ TOOL := go tool -modfile=tools/go.mod
 # How long each fuzz target runs: a moment in `make test`, longer by `make fuzz`.
 FUZZTIME ?= 60s
 
-.PHONY: help build apiserver proxies envoy haproxy pipy issuers test check fresh race fuzz mutate explain bench demo demo-inject demo-policy generate lint clean
+.PHONY: help build core apiserver proxies envoy haproxy pipy issuers test check fresh race fuzz mutate explain bench demo demo-inject demo-policy generate lint clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
 
-build: ## build the programs into bin/
-	@go build -ldflags='-s -w' -o bin/ ./cmd/outrigger ./cmd/outrigger-agent ./samples/bookstore
+build: core ## build the programs into bin/
+	@go build -ldflags='-s -w' -o bin/ ./cmd/outrigger
+
+# What the demo runs, which is compiled without Helm.
+core:
+	@go build -ldflags='-s -w' -o bin/ ./cmd/outrigger-core ./cmd/outrigger-agent ./samples/bookstore
 
 apiserver: ## compile kube-apiserver and etcd for the tests (about 6 minutes, once)
 	@test/cluster/build.sh >/dev/null
@@ -89,8 +93,8 @@ bench: ## measure time, allocations, bytes and memory
 # The sidecars of the demo: envoy, pipy, haproxy, or mixed for Envoys and Pipys in one mesh.
 CLASS ?= envoy
 
-demo: $(if $(filter mixed,$(CLASS)),envoy,$(filter envoy haproxy,$(CLASS))) build ## run the bookstore in a mesh on this machine, no cluster needed; CLASS=mixed has two kinds of proxies, ARGS="--for 60s" ends it
-	@bin/outrigger demo --class $(CLASS) $(ARGS)
+demo: $(if $(filter mixed,$(CLASS)),envoy,$(filter envoy haproxy,$(CLASS))) core ## run the bookstore in a mesh on this machine, no cluster needed; CLASS=mixed has two kinds of proxies, ARGS="--for 60s" ends it
+	@bin/outrigger-core demo --class $(CLASS) $(ARGS)
 
 demo-inject: apiserver build ## show injection on a real API server
 	@go run ./test/demo

@@ -17,8 +17,9 @@ import (
 	"os"
 
 	"github.com/outrigger-mesh/outrigger/internal/cli"
+	"github.com/outrigger-mesh/outrigger/internal/cli/install"
 )
 
 // Main runs the program with the drivers that are registered, and ends the
 // process with its exit code.
-func Main() { os.Exit(cli.Main()) }
+func Main() { os.Exit(cli.Main(install.New())) }

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/inject/offline"
 )
@@ -54,7 +55,7 @@ would decide about them.`,
   outrigger check-inject -f deployment.yaml --from-cluster -o json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output != "text" && output != "json" && output != "yaml" {
-				return misused("-o %q: formats are text, json and yaml", output)
+				return usage.Errorf("-o %q: formats are text, json and yaml", output)
 			}
 			f.problems = cmd.ErrOrStderr()
 			var (
@@ -67,7 +68,7 @@ would decide about them.`,
 			case len(args) == 0 && len(files) > 0:
 				answers, err = f.explainFiles(cmd.Context(), files, cmd.InOrStdin())
 			default:
-				return misused("%s: name one POD, or a file with -f", cmd.CommandPath())
+				return usage.Errorf("%s: name one POD, or a file with -f", cmd.CommandPath())
 			}
 			if err != nil {
 				return err

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outrigger-mesh/outrigger/internal/catalog"
+	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/identity/root"
 )
 
@@ -73,7 +74,7 @@ port 9092, which 'outrigger proxy' reads.`,
 
   # A mesh without a cluster.
   outrigger controller --source dir -f manifests --ca-dir ca --bind-address 192.0.2.1`,
-		Args: noArgs,
+		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("template-configmap") {
 				f.templateConfigMap = f.mesh.injectorName()
@@ -114,26 +115,26 @@ port 9092, which 'outrigger proxy' reads.`,
 func (f *controllerFlags) check() error {
 	if f.bindAddress != "" {
 		if _, err := netip.ParseAddr(f.bindAddress); err != nil {
-			return misused("--bind-address %q: give an IP address", f.bindAddress)
+			return usage.Errorf("--bind-address %q: give an IP address", f.bindAddress)
 		}
 	}
 	switch f.source {
 	case sourceKube:
 		if len(f.files) > 0 || f.caDir != "" {
-			return misused("-f and --ca-dir go with --source dir")
+			return usage.Errorf("-f and --ca-dir go with --source dir")
 		}
 		return nil
 	case sourceDir:
 		if len(f.files) == 0 {
-			return misused("--source dir: name a file or a folder of manifests with -f")
+			return usage.Errorf("--source dir: name a file or a folder of manifests with -f")
 		}
 	default:
-		return misused("--source %q: sources are kube and dir", f.source)
+		return usage.Errorf("--source %q: sources are kube and dir", f.source)
 	}
 	if f.caDir == "" {
 		config, err := os.UserConfigDir()
 		if err != nil {
-			return misused("%v; name a folder for the CA with --ca-dir", err)
+			return usage.Errorf("%v; name a folder for the CA with --ca-dir", err)
 		}
 		f.caDir = filepath.Join(config, "outrigger", "ca")
 	}

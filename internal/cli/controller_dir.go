@@ -27,7 +27,7 @@ import (
 // them is logged and on the debug pages.
 func (f *controllerFlags) openFolder(ctx context.Context, log *slog.Logger) (*origin, error) {
 	// Manifests without a MeshConfig get the chart's, as for the offline commands.
-	preset, _, err := (&snapshotFlags{engine: engineFlags{mesh: f.mesh}}).assumedMeshConfig(ctx, io.Discard)
+	preset, _, err := (&snapshotFlags{engine: engineFlags{mesh: f.mesh}}).assumedMeshConfig(io.Discard)
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/debug"
 	"github.com/outrigger-mesh/outrigger/internal/identity"
 	"github.com/outrigger-mesh/outrigger/internal/identity/root"
@@ -461,7 +462,7 @@ func TestFolderFails(t *testing.T) {
 	} {
 		cmd := NewRootCommand()
 		cmd.SetArgs(append([]string{"controller"}, strings.Fields(args)...))
-		if err := cmd.ExecuteContext(t.Context()); !errors.As(err, &usageError{}) {
+		if err := cmd.ExecuteContext(t.Context()); !errors.As(err, &usage.Error{}) {
 			t.Errorf("%s: error %v, want one about usage", name, err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/demo"
 	"github.com/outrigger-mesh/outrigger/internal/lab"
 	"github.com/outrigger-mesh/outrigger/internal/localmesh"
@@ -51,10 +52,10 @@ touched. Everything ends with Ctrl-C or after --for, and nothing is left behind.
 
   # two kinds of proxies in one mesh
   sudo bin/outrigger demo --class mixed --proxy pipy=/opt/pipy/bin/pipy`,
-		Args: noArgs,
+		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if opts.For < 0 {
-				return misused("--for %s: give a time such as 60s, or 0 for no end", opts.For)
+				return usage.Errorf("--for %s: give a time such as 60s, or 0 for no end", opts.For)
 			}
 			if opts.Log, err = log.logger(cmd.ErrOrStderr()); err != nil {
 				return err
@@ -115,7 +116,7 @@ func findPrograms(opts *demo.Options, proxies []string) error {
 	for _, text := range proxies {
 		class, program, found := strings.Cut(text, "=")
 		if !found {
-			return misused("--proxy %q: give CLASS=PATH, for example pipy=/opt/pipy/bin/pipy", text)
+			return usage.Errorf("--proxy %q: give CLASS=PATH, for example pipy=/opt/pipy/bin/pipy", text)
 		}
 		if _, err := sidecar.Lookup(class); err != nil {
 			errs = append(errs, fmt.Errorf("--proxy %s: %w", text, err))

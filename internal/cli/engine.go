@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/inject/offline"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
@@ -134,7 +135,7 @@ func nativeSince129(kubeVersion string) (bool, error) {
 	}
 	v, err := version.ParseGeneric(kubeVersion)
 	if err != nil {
-		return false, misused("--kube-version %q: write it as 1.30", kubeVersion)
+		return false, usage.Errorf("--kube-version %q: write it as 1.30", kubeVersion)
 	}
 	return v.AtLeast(version.MajorMinor(1, 29)), nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/explain"
 	"github.com/outrigger-mesh/outrigger/internal/source/dir"
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -65,18 +66,18 @@ Exit codes: 0 Allowed, 1 there is no verdict, 2 wrong usage, 3 any other verdict
   outrigger explain -f manifests bookthief/bookthief bookstore/bookstore GET /books; test $? = 3`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 && len(args) != 4 {
-				return misused("%s: give FROM and TO, and for a request METHOD and PATH", cmd.CommandPath())
+				return usage.Errorf("%s: give FROM and TO, and for a request METHOD and PATH", cmd.CommandPath())
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output != "text" && output != "json" && output != "yaml" {
-				return misused("-o %q: formats are text, json and yaml", output)
+				return usage.Errorf("-o %q: formats are text, json and yaml", output)
 			}
 			args = append(args, "", "")
 			question, err := explain.NewQuestion(args[0], args[1], args[2], args[3], headers)
 			if err != nil {
-				return usageError{err}
+				return usage.Error{Err: err}
 			}
 			read, err := flags.read(cmd)
 			if err != nil {

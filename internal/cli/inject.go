@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/inject/offline"
 )
@@ -61,7 +62,7 @@ Exit codes: 0 all is well, 1 something was denied or failed, 2 wrong usage.`,
 
   # only say what would happen, for a program
   outrigger inject -f manifests --dry-run --report-format json`,
-		Args: noArgs,
+		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			sources, err := files.read(cmd)
 			if err != nil {
@@ -99,14 +100,14 @@ func (f *manifestFlags) add(flags *pflag.FlagSet) {
 
 func (f *manifestFlags) read(cmd *cobra.Command) ([]offline.Source, error) {
 	if len(f.files) == 0 {
-		return nil, misused("%s: name a file or a folder with -f, or - for standard input", cmd.CommandPath())
+		return nil, usage.Errorf("%s: name a file or a folder with -f, or - for standard input", cmd.CommandPath())
 	}
 	if f.reportFormat != "text" && f.reportFormat != "json" {
-		return nil, misused("--report-format %q: formats are text and json", f.reportFormat)
+		return nil, usage.Errorf("--report-format %q: formats are text and json", f.reportFormat)
 	}
 	sources, err := offline.Read(f.files, cmd.InOrStdin())
 	if errors.Is(err, offline.ErrStdinTwice) {
-		err = usageError{err}
+		err = usage.Error{Err: err}
 	}
 	return sources, err
 }
@@ -159,7 +160,7 @@ func (f *manifestFlags) write(stdout io.Writer, outputs []offline.Output) error 
 	}
 	paths, err := offline.Destinations(f.output, outputs)
 	if err != nil {
-		return usageError{err}
+		return usage.Error{Err: err}
 	}
 	data := make([][]byte, len(outputs))
 	for i := range outputs {

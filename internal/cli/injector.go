@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/servingcert"
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
@@ -81,7 +82,7 @@ outrigger-injector-REVISION for any other.`,
 
   # A second version beside the first.
   outrigger injector --revision canary`,
-		Args: noArgs,
+		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// The names follow the revision, so that two revisions share nothing.
 			name := f.mesh.injectorName()
@@ -209,11 +210,11 @@ func (f *injectorFlags) newManager(client kubernetes.Interface, registry prometh
 		err = fmt.Errorf("--certificate %q: sources are own-ca, secret, files and csr", f.certificate)
 	}
 	if err != nil {
-		return nil, usageError{err}
+		return nil, usage.Error{Err: err}
 	}
 	host, port, err := net.SplitHostPort(f.listen)
 	if err != nil {
-		return nil, misused("--listen %q: %v", f.listen, err)
+		return nil, usage.Errorf("--listen %q: %v", f.listen, err)
 	}
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "localhost"

@@ -70,7 +70,7 @@ func (s *stage) takeWarnings() []string {
 // outrigger runs the program in this process and returns its output.
 func outrigger(t *testing.T, args ...string) string {
 	t.Helper()
-	root := NewRootCommand()
+	root := allCommands()
 	var stdout, stderr bytes.Buffer
 	root.SetOut(&stdout)
 	root.SetErr(&stderr)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 )
 
@@ -26,7 +27,7 @@ func (f *logFlags) logger(w io.Writer) (*slog.Logger, error) {
 	if f.name != "" {
 		level, err := logLevel(f.name)
 		if err != nil {
-			return nil, usageError{fmt.Errorf("--log-level: %w", err)}
+			return nil, usage.Error{Err: fmt.Errorf("--log-level: %w", err)}
 		}
 		f.level.Set(level)
 	}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 	"sigs.k8s.io/yaml"
 
+	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/debug"
 	"github.com/outrigger-mesh/outrigger/internal/registry"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
@@ -49,7 +50,7 @@ func newProxyCommand() *cobra.Command {
 Reads the controllers' debug pages, which are there while
 spec.observability.enableDebugServer of the MeshConfig is on: through the API server,
 as 'kubectl port-forward' does, or directly with --debug-address.`,
-		Args: noArgs,
+		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newProxyListCommand(), newProxyGetCommand())
@@ -80,10 +81,10 @@ Exit codes: 0 all controllers have answered, 1 something failed, 2 wrong usage.`
 
   # of a controller without a cluster
   outrigger proxy list --debug-address 127.0.0.1:9092 -o wide`,
-		Args: noArgs,
+		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !slices.Contains([]string{"", "wide", "json", "yaml"}, f.output) {
-				return misused("-o %q: formats are wide, json and yaml", f.output)
+				return usage.Errorf("-o %q: formats are wide, json and yaml", f.output)
 			}
 			if err := f.check(); err != nil {
 				return err
@@ -130,13 +131,13 @@ wrong usage.`,
   outrigger proxy get shop/cart-7d9f-x2x4z -o json | jq -r '.configuration["clusters.yaml"]'`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 || strings.Count(args[0], "/") != 1 {
-				return misused("%s: name one pod as NAMESPACE/POD", cmd.CommandPath())
+				return usage.Errorf("%s: name one pod as NAMESPACE/POD", cmd.CommandPath())
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains([]string{"text", "json", "yaml"}, f.output) {
-				return misused("-o %q: formats are text, json and yaml", f.output)
+				return usage.Errorf("-o %q: formats are text, json and yaml", f.output)
 			}
 			if err := f.check(); err != nil {
 				return err

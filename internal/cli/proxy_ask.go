@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
 
+	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/debug"
 )
 
@@ -35,11 +36,11 @@ var errNoDebugPages = errors.New("are the debug pages on? They are while spec.ob
 func (f *proxyFlags) check() error {
 	if f.address != "" {
 		if _, port, err := net.SplitHostPort(f.address); err != nil || port == "" || strings.Contains(f.address, "/") {
-			return misused("--debug-address %q: give HOST:PORT, for example 127.0.0.1:%d", f.address, debugPort)
+			return usage.Errorf("--debug-address %q: give HOST:PORT, for example 127.0.0.1:%d", f.address, debugPort)
 		}
 	}
 	if f.timeout <= 0 {
-		return misused("--timeout %s: give a time such as 30s", f.timeout)
+		return usage.Errorf("--timeout %s: give a time such as 30s", f.timeout)
 	}
 	return nil
 }

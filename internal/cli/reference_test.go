@@ -14,7 +14,7 @@ func TestReference(t *testing.T) {
 	// Defaults that come from the environment must not reach the pages.
 	t.Setenv("POD_NAMESPACE", "")
 	const dir = "../../docs/reference"
-	root := NewRootCommand()
+	root := allCommands()
 	root.DisableAutoGenTag = true
 	root.InitDefaultCompletionCmd()
 	generated := t.TempDir()

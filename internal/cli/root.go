@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
+	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/sidecar"
 )
 
@@ -33,21 +34,13 @@ var errReported = errors.New("already reported")
 // errRefused ends the program with exitRefused.
 var errRefused = errors.New("refused")
 
-// usageError is a command line that cannot be carried out.
-type usageError struct{ err error }
-
-func (e usageError) Error() string { return e.err.Error() }
-func (e usageError) Unwrap() error { return e.err }
-
-func misused(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
-
-// Main runs the program and returns its exit code.
-func Main() int {
+// Main runs the program with its own commands and more, and returns its exit code.
+func Main(more ...*cobra.Command) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	// client-go's own findings go the way of ours.
 	klog.SetSlogLogger(slog.New(slog.NewJSONHandler(os.Stderr, nil)))
-	root := NewRootCommand()
+	root := NewRootCommand(more...)
 	ran, err := root.ExecuteContextC(ctx)
 	switch {
 	case err == nil:
@@ -58,36 +51,37 @@ func Main() int {
 		return exitRefused
 	}
 	fmt.Fprintln(root.ErrOrStderr(), "error:", err)
-	if errors.As(err, &usageError{}) {
+	if errors.As(err, &usage.Error{}) {
 		fmt.Fprintf(root.ErrOrStderr(), "See '%s --help'.\n", ran.CommandPath())
 		return exitMisused
 	}
 	return exitFailed
 }
 
-// NewRootCommand returns the program's command with all its subcommands.
-func NewRootCommand() *cobra.Command {
+// NewRootCommand returns the program's command with its subcommands, to which the
+// caller adds those that not every program has, such as what install.New returns.
+func NewRootCommand(more ...*cobra.Command) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "outrigger",
 		Short: "A service mesh whose sidecar is a plug-in",
 		Long: `Outrigger is a Kubernetes service mesh whose sidecar is a plug-in.
 
-Put sidecars into manifests with 'outrigger inject', find out why a pod gets one
-or not with 'outrigger check-inject', and install the mesh with 'outrigger
-install'. 'injector' and 'controller' are the control plane itself; 'outrigger proxy'
-shows what its proxies have.
+Put sidecars into manifests with 'outrigger inject', and find out why a pod gets one
+or not with 'outrigger check-inject'. 'injector' and 'controller' are the control plane
+itself, which 'outrigger install' puts into a cluster; 'outrigger proxy' shows what its
+proxies have.
 
 Check the objects of a mesh with 'outrigger validate', ask what becomes of a
 request with 'outrigger explain', and see the configuration of a proxy with
 'outrigger translate': all three work on files, without a cluster. 'outrigger
 demo' runs a whole mesh on this machine.`,
-		Args:          noArgs,
+		Args:          usage.NoArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageError{fmt.Errorf("%s: %w", cmd.CommandPath(), err)}
+		return usage.Error{Err: fmt.Errorf("%s: %w", cmd.CommandPath(), err)}
 	})
 	root.AddCommand(
 		newInjectCommand(newOfflineEngine),
@@ -96,21 +90,13 @@ demo' runs a whole mesh on this machine.`,
 		newValidateCommand(),
 		newExplainCommand(),
 		newTranslateCommand(sidecar.Lookup),
-		newInstallCommand(),
 		newDemoCommand(),
 		newInjectorCommand(),
 		newControllerCommand(),
 		newProxyCommand(),
 	)
+	root.AddCommand(more...)
 	return root
-}
-
-// noArgs refuses arguments as wrong usage.
-func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return misused("%s: unknown command or argument %q", cmd.CommandPath(), args[0])
-	}
-	return nil
 }
 
 // discard is for parts whose findings a command reports itself.

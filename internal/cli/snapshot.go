@@ -22,6 +22,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 	"github.com/outrigger-mesh/outrigger/internal/catalog"
+	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/inject/offline"
 	"github.com/outrigger-mesh/outrigger/internal/source"
@@ -62,14 +63,14 @@ func (f *snapshotFlags) read(cmd *cobra.Command) (*reading, error) {
 	from := "manifests"
 	switch {
 	case f.engine.fromCluster && len(f.files) > 0:
-		return nil, misused("%s: give -f or --from-cluster, not both", cmd.CommandPath())
+		return nil, usage.Errorf("%s: give -f or --from-cluster, not both", cmd.CommandPath())
 	case f.engine.fromCluster:
 		from = "cluster"
 		r.facts, err = f.clusterFacts(cmd)
 	case len(f.files) > 0:
 		err = f.manifestFacts(cmd, &r)
 	default:
-		err = misused("%s: name a file or a folder with -f, or - for standard input; or give --from-cluster", cmd.CommandPath())
+		err = usage.Errorf("%s: name a file or a folder with -f, or - for standard input; or give --from-cluster", cmd.CommandPath())
 	}
 	if err != nil {
 		return nil, err
@@ -160,7 +161,7 @@ func (f *snapshotFlags) manifestFacts(cmd *cobra.Command, r *reading) error {
 	}
 	sources, err := offline.Read(f.files, bytes.NewReader(stdin))
 	if errors.Is(err, offline.ErrStdinTwice) {
-		err = usageError{err}
+		err = usage.Error{Err: err}
 	}
 	if err != nil {
 		return err
@@ -174,7 +175,7 @@ func (f *snapshotFlags) manifestFacts(cmd *cobra.Command, r *reading) error {
 	var given []mesh.Problem
 	meshConfig := findMeshConfig(sources)
 	if meshConfig == nil {
-		if meshConfig, given, err = f.assumedMeshConfig(cmd.Context(), cmd.ErrOrStderr()); err != nil {
+		if meshConfig, given, err = f.assumedMeshConfig(cmd.ErrOrStderr()); err != nil {
 			return err
 		}
 		options.MeshConfig = meshConfig

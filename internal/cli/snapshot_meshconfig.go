@@ -2,8 +2,7 @@ package cli
 
 import (
 	"bytes"
-	"context"
-	"errors"
+	_ "embed" // For meshConfigFile.
 	"fmt"
 	"io"
 	"os"
@@ -12,7 +11,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
-	chart "github.com/outrigger-mesh/outrigger/charts/outrigger"
 	"github.com/outrigger-mesh/outrigger/internal/inject/offline"
 	"github.com/outrigger-mesh/outrigger/internal/source/dir"
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -21,21 +19,32 @@ import (
 // assumedMeshConfig returns the MeshConfig that counts where the manifests have none:
 // that of --mesh-config, with what is wrong with the file, or else the chart's, which
 // is said on stderr.
-func (f *snapshotFlags) assumedMeshConfig(ctx context.Context, stderr io.Writer) (*v1alpha2.MeshConfig, []mesh.Problem, error) {
+func (f *snapshotFlags) assumedMeshConfig(stderr io.Writer) (*v1alpha2.MeshConfig, []mesh.Problem, error) {
 	if f.engine.meshConfig != "" {
 		return f.givenMeshConfig()
 	}
-	release, err := chart.Render(ctx, f.engine.mesh.namespace, nil)
+	obj, err := chartMeshConfig(f.engine.mesh.namespace)
 	if err != nil {
-		return nil, nil, fmt.Errorf("rendering the chart's MeshConfig: %w", err)
+		return nil, nil, err
 	}
-	for _, object := range release.Objects {
-		if obj := findMeshConfig([]offline.Source{{Data: []byte(object)}}); obj != nil {
-			fmt.Fprintln(stderr, "no MeshConfig in the manifests: the chart's defaults count; name yours with --mesh-config")
-			return obj, nil, nil
-		}
+	fmt.Fprintln(stderr, "no MeshConfig in the manifests: the chart's defaults count; name yours with --mesh-config")
+	return obj, nil, nil
+}
+
+// meshConfigFile is the MeshConfig that the chart installs with its own values. The chart
+// is not asked at run time, because that would need Helm.
+//
+//go:embed meshconfig.yaml
+var meshConfigFile []byte
+
+// chartMeshConfig returns the MeshConfig that the chart installs in the namespace.
+func chartMeshConfig(namespace string) (*v1alpha2.MeshConfig, error) {
+	obj := new(v1alpha2.MeshConfig)
+	if err := yaml.UnmarshalStrict(meshConfigFile, obj); err != nil {
+		return nil, fmt.Errorf("the chart's MeshConfig: %w", err)
 	}
-	return nil, nil, errors.New("the chart has no MeshConfig")
+	obj.Namespace = namespace
+	return obj, nil
 }
 
 // givenMeshConfig reads the file of --mesh-config as manifests are read.

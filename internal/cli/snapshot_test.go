@@ -22,6 +22,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 	"github.com/outrigger-mesh/outrigger/health"
+	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -146,7 +147,7 @@ func TestTranslate(t *testing.T) {
 			if got := fmt.Sprint(err); got != tt.err && (err != nil || tt.err != "") {
 				t.Errorf("error %q, want %q", got, tt.err)
 			}
-			if got := errors.As(err, &usageError{}); got != tt.misuse {
+			if got := errors.As(err, &usage.Error{}); got != tt.misuse {
 				t.Errorf("it is wrong usage: %t, want %t", got, tt.misuse)
 			}
 			report := ""
@@ -196,7 +197,7 @@ func TestTranslateCheckFails(t *testing.T) {
 		"no proxy": {fmt.Errorf("%w: install it", driver.ErrNoProxy), errors.New("not checked: the proxy's program is not here: install it")},
 	} {
 		stdout, _, err := translate(t, refusing{because: tt.because}, manifests, "--proxy", "shop/cart", "--check")
-		if err == nil || err.Error() != tt.want.Error() || errors.As(err, &usageError{}) {
+		if err == nil || err.Error() != tt.want.Error() || errors.As(err, &usage.Error{}) {
 			t.Errorf("%s: error %v, want %v", name, err, tt.want)
 		}
 		if stdout == "" {

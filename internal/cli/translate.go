@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
+	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
@@ -56,13 +57,13 @@ configuration, 2 wrong usage.`,
 
   # the same pod with another proxy
   outrigger translate -f manifests --proxy shop/cart-0 --driver envoy -o json`,
-		Args: noArgs,
+		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "json" && output != "yaml" {
-				return misused("-o %q: formats are yaml and json", output)
+				return usage.Errorf("-o %q: formats are yaml and json", output)
 			}
 			if output == "json" && directory != "" {
-				return misused("-o json prints one object; leave it out with --output-dir, which writes the files as the proxy gets them")
+				return usage.Errorf("-o json prints one object; leave it out with --output-dir, which writes the files as the proxy gets them")
 			}
 			read, err := flags.read(cmd)
 			if err != nil {
@@ -136,7 +137,7 @@ func chooseView(s *mesh.Snapshot, pod string) (*mesh.View, error) {
 		list = "there are:\n  " + strings.Join(proxies, "\n  ")
 	}
 	if pod == "" {
-		return nil, misused("name a proxy with --proxy; %s", list)
+		return nil, usage.Errorf("name a proxy with --proxy; %s", list)
 	}
 	return nil, fmt.Errorf("no pod %s has a proxy; %s", pod, list)
 }

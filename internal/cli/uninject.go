@@ -3,6 +3,7 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/inject/offline"
 )
@@ -28,7 +29,7 @@ Exit codes: 0 all is well, 1 something failed, 2 wrong usage.`,
 
   # take the sidecars out of all Deployments that run
   kubectl get deployments -o yaml | outrigger uninject -f - | kubectl apply -f -`,
-		Args: noArgs,
+		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			sources, err := files.read(cmd)
 			if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -43,10 +44,10 @@ wrong usage.`,
 
   # for a program
   outrigger validate -f manifests -o json`,
-		Args: noArgs,
+		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "text" && output != "json" && output != "yaml" {
-				return misused("-o %q: formats are text, json and yaml", output)
+				return usage.Errorf("-o %q: formats are text, json and yaml", output)
 			}
 			read, err := flags.read(cmd)
 			if err != nil {

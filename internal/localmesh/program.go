@@ -71,7 +71,7 @@ func BuildPrograms(ctx context.Context, dir, own string) (Programs, error) {
 	info, err := os.Stat(own)
 	switch {
 	case own == "":
-		group.Go(func() error { return compile(ctx, root, p.Outrigger, "./cmd/outrigger", nil) })
+		group.Go(func() error { return compile(ctx, root, p.Outrigger, "./cmd/outrigger-core", nil) })
 	case err == nil && !info.IsDir():
 		if p.Outrigger, err = filepath.Abs(own); err != nil {
 			return Programs{}, errors.Join(err, group.Wait())

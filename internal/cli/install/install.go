@@ -1,4 +1,6 @@
-package cli
+// Package install is the command 'outrigger install'. It is the one part of the program
+// that needs Helm; programs that are no user's tool are made without it.
+package install
 
 import (
 	"bytes"
@@ -14,17 +16,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	chart "github.com/outrigger-mesh/outrigger/charts/outrigger"
+	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 )
 
-// installFlags are those of 'outrigger install'.
-type installFlags struct {
+// options are the flags of the command.
+type options struct {
 	values, set               []string
 	namespace, name, revision string
 	includeCRDs, crdsOnly     bool
 }
 
-func newInstallCommand() *cobra.Command {
-	var f installFlags
+// New returns the command.
+func New() *cobra.Command {
+	var o options
 	cmd := &cobra.Command{
 		Use:   "install",
 		Short: "Print the manifests that install the mesh",
@@ -49,43 +53,43 @@ The values are those of the chart, and of Open Service Mesh and osm-edge.`,
 
   # Another injector beside the first, for what has the label openservicemesh.io/rev=canary.
   outrigger install --revision canary --set osm.image.tag=0.2.0`,
-		Args: noArgs,
+		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return o.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVarP(&f.values, "values", "f", nil, "YAML file with values of the chart, - for stdin; a later one wins over an earlier one")
-	flags.StringArrayVar(&f.set, "set", nil, "values as key=value,key.key=value; they win over files")
-	flags.StringVarP(&f.namespace, "namespace", "n", "osm-system", "namespace of the control plane, unless the values have osm.osmNamespace")
-	flags.StringVar(&f.name, "name", "", "name of the mesh, in place of the value osm.meshName")
-	flags.StringVar(&f.revision, "revision", "", "revision of the injector, in place of the value revision")
-	flags.BoolVar(&f.includeCRDs, "include-crds", true, "print the CRDs too")
-	flags.BoolVar(&f.crdsOnly, "crds-only", false, "print nothing but the CRDs")
+	flags.StringArrayVarP(&o.values, "values", "f", nil, "YAML file with values of the chart, - for stdin; a later one wins over an earlier one")
+	flags.StringArrayVar(&o.set, "set", nil, "values as key=value,key.key=value; they win over files")
+	flags.StringVarP(&o.namespace, "namespace", "n", "osm-system", "namespace of the control plane, unless the values have osm.osmNamespace")
+	flags.StringVar(&o.name, "name", "", "name of the mesh, in place of the value osm.meshName")
+	flags.StringVar(&o.revision, "revision", "", "revision of the injector, in place of the value revision")
+	flags.BoolVar(&o.includeCRDs, "include-crds", true, "print the CRDs too")
+	flags.BoolVar(&o.crdsOnly, "crds-only", false, "print nothing but the CRDs")
 	return cmd
 }
 
-func (f *installFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) error {
-	if f.crdsOnly && !f.includeCRDs {
-		return misused("--crds-only and --include-crds=false leave nothing to print")
+func (o *options) run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) error {
+	if o.crdsOnly && !o.includeCRDs {
+		return usage.Errorf("--crds-only and --include-crds=false leave nothing to print")
 	}
-	if problems := validation.IsDNS1123Label(f.namespace); len(problems) > 0 {
-		return misused("--namespace %q: %s", f.namespace, strings.Join(problems, "; "))
+	if problems := validation.IsDNS1123Label(o.namespace); len(problems) > 0 {
+		return usage.Errorf("--namespace %q: %s", o.namespace, strings.Join(problems, "; "))
 	}
-	values, err := f.readValues(stdin)
+	values, err := o.readValues(stdin)
 	if err != nil {
 		return err
 	}
-	release, err := chart.Render(ctx, f.namespace, values)
+	release, err := chart.Render(ctx, o.namespace, values)
 	if err != nil {
 		return err
 	}
 
 	var documents []string
-	if f.includeCRDs {
+	if o.includeCRDs {
 		documents = append(documents, release.CRDs...)
 	}
-	if !f.crdsOnly {
+	if !o.crdsOnly {
 		documents = append(documents, fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: %q\n", release.Namespace))
 		documents = append(documents, release.Objects...)
 		if _, err := io.WriteString(stderr, release.Notes); err != nil {
@@ -101,26 +105,26 @@ func (f *installFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr 
 }
 
 // readValues returns what the user wants in place of the chart's own values.
-func (f *installFlags) readValues(stdin io.Reader) (map[string]any, error) {
+func (o *options) readValues(stdin io.Reader) (map[string]any, error) {
 	values := map[string]any{}
-	for _, name := range f.values {
+	for _, name := range o.values {
 		file, err := readValuesFile(name, stdin)
 		if err != nil {
 			return nil, err
 		}
 		values = loader.MergeMaps(values, file)
 	}
-	for _, assignments := range f.set {
+	for _, assignments := range o.set {
 		if err := strvals.ParseInto(assignments, values); err != nil {
-			return nil, misused("--set %q: %v", assignments, err)
+			return nil, usage.Errorf("--set %q: %v", assignments, err)
 		}
 	}
 	overrides := map[string]any{}
-	if f.name != "" {
-		overrides["osm"] = map[string]any{"meshName": f.name}
+	if o.name != "" {
+		overrides["osm"] = map[string]any{"meshName": o.name}
 	}
-	if f.revision != "" {
-		overrides["revision"] = f.revision
+	if o.revision != "" {
+		overrides["revision"] = o.revision
 	}
 	return loader.MergeMaps(values, overrides), nil
 }

@@ -1,4 +1,4 @@
-package cli
+package install_test
 
 import (
 	"bytes"
@@ -12,13 +12,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/outrigger-mesh/outrigger/internal/cli"
+	"github.com/outrigger-mesh/outrigger/internal/cli/install"
+	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/test/apiserver"
 )
 
-// install runs 'outrigger install' and returns what it prints.
-func install(t *testing.T, stdin string, args ...string) (stdout, stderr string, err error) {
+// run runs 'outrigger install' and returns what it prints.
+func run(t *testing.T, stdin string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
-	root := NewRootCommand()
+	root := cli.NewRootCommand(install.New())
 	var out, errs bytes.Buffer
 	root.SetIn(strings.NewReader(stdin))
 	root.SetOut(&out)
@@ -28,10 +31,10 @@ func install(t *testing.T, stdin string, args ...string) (stdout, stderr string,
 	return out.String(), errs.String(), err
 }
 
-// installed is install for a command line that works, with its output decoded.
+// installed is run for a command line that works, with its output decoded.
 func installed(t *testing.T, stdin string, args ...string) []*unstructured.Unstructured {
 	t.Helper()
-	stdout, _, err := install(t, stdin, args...)
+	stdout, _, err := run(t, stdin, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +160,7 @@ func TestInstallRevision(t *testing.T) {
 }
 
 func TestInstallTellsOnStderr(t *testing.T) {
-	stdout, stderr, err := install(t, "", "--set", "osm.deployGrafana=true")
+	stdout, stderr, err := run(t, "", "--set", "osm.deployGrafana=true")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,11 +187,11 @@ func TestInstallFails(t *testing.T) {
 		{[]string{"--set", "injector.certificate.mode=csr"}, "injector.certificate.csr.signerName", false},
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
-			stdout, _, err := install(t, "no: [yaml", test.args...)
+			stdout, _, err := run(t, "no: [yaml", test.args...)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Fatalf("got error %v, want one with %q", err, test.want)
 			}
-			if got := errors.As(err, &usageError{}); got != test.misused {
+			if got := errors.As(err, &usage.Error{}); got != test.misused {
 				t.Errorf("wrong usage: got %t, want %t", got, test.misused)
 			}
 			if stdout != "" {
@@ -224,7 +227,7 @@ func TestInstallRunsCommands(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				command, flags, err := NewRootCommand().Find(args)
+				command, flags, err := cli.NewRootCommand().Find(args)
 				if err != nil || "outrigger-"+command.Name() != strings.TrimSuffix(o.GetName(), "-canary") {
 					t.Fatalf("Deployment %s runs %q: %v", o.GetName(), args, err)
 				}
