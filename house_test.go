@@ -133,6 +133,8 @@ var rooms = []room{
 		"it is the whole mesh on one machine: the parts as they are, with a lab in place of the cluster"},
 	{"internal/demo", "internal/lab internal/localmesh samples",
 		"it shows the mesh from outside, and changes it as a user would, by its manifests"},
+	{"internal/version", "",
+		"every program has it"},
 	{"internal/cli/usage", "github.com/spf13/cobra",
 		"all commands share it, whatever they need"},
 	{"internal/cli/install", "charts/outrigger internal/cli/usage github.com/spf13/cobra helm.sh/helm/v4/... k8s.io/apimachinery/...",

@@ -10,6 +10,7 @@ import (
 
 	chart "github.com/outrigger-mesh/outrigger/charts/outrigger"
 	"github.com/outrigger-mesh/outrigger/internal/cli/install"
+	"github.com/outrigger-mesh/outrigger/internal/version"
 )
 
 // allCommands returns the whole program, with the commands that need Helm.
@@ -22,7 +23,7 @@ func TestInitImageIsTheChartsOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, what := range []string{"initContainerImage: " + initImage + "\n", "value: \"" + initImage + "\"\n"} {
+	for _, what := range []string{"initContainerImage: " + version.InitImage() + "\n", "value: \"" + version.InitImage() + "\"\n"} {
 		if !strings.Contains(strings.Join(release.Objects, "\n"), what) {
 			t.Errorf("nothing of the chart's says %s", what)
 		}

@@ -19,15 +19,11 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
+	"github.com/outrigger-mesh/outrigger/internal/version"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
-
-// initImage is the init container's image where neither the configuration nor the
-// variable OUTRIGGER_INIT_IMAGE, which the chart sets, names one. It is the one that
-// the chart of this version has.
-const initImage = "docker.io/outriggermesh/outrigger-init:0.1.0"
 
 // kubeFlags say which cluster is meant, as kubectl's do.
 type kubeFlags struct{ kubeconfig, context string }
@@ -96,7 +92,9 @@ func injectorConfig(obj *v1alpha2.MeshConfig) (*source.Config, []mesh.Problem) {
 	return source.NewConfig(obj, options)
 }
 
-func defaultInitImage() string { return env("OUTRIGGER_INIT_IMAGE", initImage) }
+// defaultInitImage is the init container's image where the configuration names none: that
+// of the variable, which the chart sets, or this version's.
+func defaultInitImage() string { return env("OUTRIGGER_INIT_IMAGE", version.InitImage()) }
 
 // cluster reads single objects of a cluster, for commands that answer once.
 type cluster struct {

@@ -13,6 +13,7 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/outrigger-mesh/outrigger/health"
+	"github.com/outrigger-mesh/outrigger/internal/version"
 	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 )
 
@@ -46,9 +47,10 @@ func (f *controllerFlags) address(of string) string {
 	return net.JoinHostPort(f.bindAddress, port)
 }
 
-// serveProbes answers with the health and the metrics.
+// serveProbes answers with the health, the metrics and the version.
 func serveProbes(ctx context.Context, listener net.Listener, metrics *prometheus.Registry, log *slog.Logger, probes func() health.Probes) error {
 	mux := http.NewServeMux()
+	mux.Handle("/version", version.Handler())
 	mux.Handle("/metrics", promhttp.HandlerFor(prometheus.Gatherers{metrics, ctrlmetrics.Registry}, promhttp.HandlerOpts{}))
 	mux.HandleFunc("/health/alive", func(w http.ResponseWriter, r *http.Request) { health.LivenessHandler(probes()).ServeHTTP(w, r) })
 	mux.HandleFunc("/health/ready", func(w http.ResponseWriter, r *http.Request) { health.ReadinessHandler(probes()).ServeHTTP(w, r) })

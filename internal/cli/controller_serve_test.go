@@ -2,9 +2,11 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -58,9 +60,10 @@ type replica struct {
 
 func (c *controllerTest) startReplica(t *testing.T) *replica {
 	t.Helper()
-	address := freeAddress(t)
+	host := ownAddress()
+	address := net.JoinHostPort(host, "9091")
 	f := c.flags(address)
-	f.identityListen, f.debugListen = ":15129", ":9092"
+	f.bindAddress, f.identityListen, f.debugListen = host, ":15129", ":9092"
 	r := &replica{begin(t, address, f), f.bindAddress}
 	eventually(t, "the controller is ready", func() error {
 		_, err := r.get("/health/ready")
@@ -327,7 +330,7 @@ func (c *controllerTest) testForward(t *testing.T, replicas ...*replica) {
 	}
 	for i, r := range replicas {
 		pod := c.createPod(t, controlPlane, fmt.Sprintf("outrigger-controller-%d", i), func(p *corev1.Pod) {
-			p.Labels = map[string]string{"app": "outrigger-controller"}
+			p.Labels = map[string]string{"app": "outrigger-controller", "app.kubernetes.io/name": "outrigger"}
 			p.Spec.NodeName = "node"
 		})
 		pod.Status.Phase = corev1.PodRunning
@@ -353,6 +356,19 @@ func (c *controllerTest) testForward(t *testing.T, replicas ...*replica) {
 	text := runCommand(t, "proxy", "get", "shop/two", "--kubeconfig", kubeconfig)
 	if !strings.Contains(text, "to outrigger-controller-1\n") || !strings.Contains(text, "State:      Current") {
 		t.Errorf("'proxy get' asks the wrong one:\n%s", text)
+	}
+
+	// Who sees pods may ask for versions.
+	var found versions
+	if err := json.Unmarshal([]byte(runCommand(t, "version", "--kubeconfig", kubeconfig, "-o", "json")), &found); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, pod := range found.ControlPlane {
+		names = append(names, pod.Pod+" "+pod.Version)
+	}
+	if want := "outrigger-controller-0 0.1.0, outrigger-controller-1 0.1.0"; strings.Join(names, ", ") != want {
+		t.Errorf("versions of the control plane: %s, want %s", names, want)
 	}
 
 	// A controller that does not answer keeps nobody from seeing the others.

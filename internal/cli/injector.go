@@ -27,6 +27,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/servingcert"
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
+	"github.com/outrigger-mesh/outrigger/internal/version"
 	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 )
 
@@ -282,6 +283,7 @@ func (f *injectorFlags) serveWebhook(ctx context.Context, webhook *inject.Webhoo
 
 func (f *injectorFlags) serveHealth(ctx context.Context, registry *prometheus.Registry, log *slog.Logger, ready func(context.Context) error) error {
 	mux := http.NewServeMux()
+	mux.Handle("/version", version.Handler())
 	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("/health/alive", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("/health/ready", func(w http.ResponseWriter, r *http.Request) {

@@ -68,7 +68,7 @@ func (f *proxyFlags) ask(ctx context.Context, path string, take func(controller 
 	}
 	var failed []error
 	for _, pod := range pods {
-		answer, err := forward(ctx, config, pod, path)
+		answer, err := forward(ctx, config, pod, debugPort, path)
 		if err == nil {
 			err = take(pod.Name, answer)
 		} else {
@@ -96,7 +96,7 @@ func controllers(ctx context.Context, config *rest.Config, namespace string) ([]
 }
 
 // forward gets a page of a pod by way of the API server and the pod's kubelet.
-func forward(ctx context.Context, config *rest.Config, pod corev1.Pod, path string) ([]byte, error) {
+func forward(ctx context.Context, config *rest.Config, pod corev1.Pod, port int, path string) ([]byte, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	transport, upgrader, err := spdy.RoundTripperFor(config)
@@ -112,7 +112,7 @@ func forward(ctx context.Context, config *rest.Config, pod corev1.Pod, path stri
 	ready := make(chan struct{})
 	// What goes wrong on a connection is only written.
 	var said lockedBuffer
-	forwarder, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, []string{fmt.Sprintf("0:%d", debugPort)}, ctx.Done(), ready, io.Discard, &said)
+	forwarder, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, []string{fmt.Sprintf("0:%d", port)}, ctx.Done(), ready, io.Discard, &said)
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
+	"github.com/outrigger-mesh/outrigger/internal/version"
 	"github.com/outrigger-mesh/outrigger/sidecar"
 )
 
@@ -76,6 +77,7 @@ request with 'outrigger explain', and see the configuration of a proxy with
 'outrigger translate': all three work on files, without a cluster. 'outrigger
 demo' runs a whole mesh on this machine.`,
 		Args:          usage.NoArgs,
+		Version:       version.Get().String(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -94,6 +96,7 @@ demo' runs a whole mesh on this machine.`,
 		newInjectorCommand(),
 		newControllerCommand(),
 		newProxyCommand(),
+		newVersionCommand(),
 	)
 	root.AddCommand(more...)
 	return root

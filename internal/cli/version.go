@@ -1,0 +1,194 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
+	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/version"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+)
+
+// healthPort is where the controller and the injector answer probes, and say their version.
+const healthPort = 9091
+
+// versions is what 'outrigger version' prints with -o json and yaml.
+type versions struct {
+	Client version.Info `json:"client"`
+	// ControlPlane is empty without a cluster.
+	ControlPlane []podVersion   `json:"controlPlane,omitempty"`
+	DataPlane    []agentVersion `json:"dataPlane,omitempty"`
+}
+
+// podVersion is the version of a pod of the control plane, by its own word.
+type podVersion struct {
+	Namespace    string `json:"namespace"`
+	Pod          string `json:"pod"`
+	version.Info `json:",inline"`
+}
+
+// agentVersion is the version of the agents of some pods: the tag or the digest of the
+// image that they have it from.
+type agentVersion struct {
+	Version string `json:"version"`
+	Pods    int    `json:"pods"`
+}
+
+func newVersionCommand() *cobra.Command {
+	var (
+		kube       kubeFlags
+		namespace  string
+		output     string
+		clientOnly bool
+		timeout    time.Duration
+	)
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Show the version of this program, the control plane and the data plane",
+		Long: `Show the version of this program, the control plane and the data plane.
+
+The pods of the control plane are asked through the API server, as 'kubectl
+port-forward' does. The version of the data plane is that of the agents in the
+pods that have a sidecar, by the image of their init container. Without a
+kubeconfig file only the version of this program is shown.
+
+Exit codes: 0 all who were asked have answered, 1 something failed, 2 wrong usage.`,
+		Example: `  # everything
+  outrigger version
+
+  # this program's alone, without asking a cluster
+  outrigger version --client -o json`,
+		Args: usage.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !slices.Contains([]string{"", "json", "yaml"}, output) {
+				return usage.Errorf("-o %q: formats are json and yaml", output)
+			}
+			if timeout <= 0 {
+				return usage.Errorf("--timeout %s: give a time such as 30s", timeout)
+			}
+			found := versions{Client: version.Get()}
+			var failed error
+			if !clientOnly {
+				ctx, cancel := context.WithTimeoutCause(cmd.Context(), timeout, fmt.Errorf("no answer in %s", timeout))
+				defer cancel()
+				failed = found.ask(ctx, kube, namespace)
+			}
+			if clientcmd.IsEmptyConfig(errors.Unwrap(failed)) {
+				fmt.Fprintln(cmd.ErrOrStderr(), "no cluster is configured: only this program's version is shown; give --kubeconfig")
+				failed = nil
+			}
+			var err error
+			if output != "" {
+				err = printAs(cmd.OutOrStdout(), output, found)
+			} else {
+				err = found.print(cmd.OutOrStdout())
+			}
+			return errors.Join(err, failed)
+		},
+	}
+	flags := cmd.Flags()
+	kube.add(flags)
+	flags.StringVar(&namespace, "mesh-namespace", env("POD_NAMESPACE", "osm-system"), "namespace of the control plane")
+	flags.BoolVar(&clientOnly, "client", false, "show only the version of this program")
+	flags.DurationVar(&timeout, "timeout", 30*time.Second, "how long asking may take")
+	flags.StringVarP(&output, "output", "o", "", "format: json or yaml; the default is a table")
+	return cmd
+}
+
+// ask adds what the cluster has. What one pod does not answer is in the error, and the
+// others are added.
+func (v *versions) ask(ctx context.Context, kube kubeFlags, namespace string) error {
+	config, err := kube.config()
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("making a client of %s: %w", config.Host, err)
+	}
+	control, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=outrigger", FieldSelector: "status.phase=Running"})
+	if err != nil {
+		return fmt.Errorf("listing the control plane's pods in %s: %w", namespace, err)
+	}
+	var failed []error
+	if len(control.Items) == 0 {
+		failed = append(failed, fmt.Errorf("no pod of the control plane runs in namespace %s; name its namespace with --mesh-namespace", namespace))
+	}
+	for _, pod := range control.Items {
+		of := podVersion{Namespace: pod.Namespace, Pod: pod.Name}
+		answer, err := forward(ctx, config, pod, healthPort, "/version")
+		if err == nil && answer == nil {
+			err = errors.New("it is older than 0.1.0, which has no /version")
+		}
+		if err == nil {
+			err = json.Unmarshal(answer, &of.Info)
+		}
+		if err != nil {
+			failed = append(failed, fmt.Errorf("version of pod %s/%s: %w", pod.Namespace, pod.Name, err))
+			continue
+		}
+		v.ControlPlane = append(v.ControlPlane, of)
+	}
+	pods, err := client.CoreV1().Pods("").List(ctx, metav1.ListOptions{LabelSelector: inject.ProxyUUIDLabel})
+	if err != nil {
+		return errors.Join(append(failed, fmt.Errorf("listing the pods that have a sidecar: %w", err))...)
+	}
+	v.DataPlane = agentVersions(pods.Items)
+	return errors.Join(failed...)
+}
+
+// agentVersions counts the pods by the version of their agent.
+func agentVersions(pods []corev1.Pod) []agentVersion {
+	count := make(map[string]int)
+	for _, pod := range pods {
+		at := slices.IndexFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == driver.InitContainer })
+		if at >= 0 && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
+			count[imageVersion(pod.Spec.InitContainers[at].Image)]++
+		}
+	}
+	var all []agentVersion
+	for _, number := range slices.Sorted(maps.Keys(count)) {
+		all = append(all, agentVersion{number, count[number]})
+	}
+	return all
+}
+
+// imageVersion returns the tag of an image, or its digest if it has no tag.
+func imageVersion(image string) string {
+	name, digest, _ := strings.Cut(image, "@")
+	_, tag, _ := strings.Cut(name[strings.LastIndex(name, "/")+1:], ":")
+	return cmp.Or(tag, digest, "latest")
+}
+
+// print writes a table: who, which version, and where that is.
+func (v *versions) print(w io.Writer) error {
+	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintf(table, "Client\t%s\n", v.Client)
+	for _, pod := range v.ControlPlane {
+		fmt.Fprintf(table, "Control plane\t%s\t%s/%s\n", pod.Version, pod.Namespace, pod.Pod)
+	}
+	for _, agents := range v.DataPlane {
+		pods := "pods"
+		if agents.Pods == 1 {
+			pods = "pod"
+		}
+		fmt.Fprintf(table, "Data plane\t%s\t%d %s\n", agents.Version, agents.Pods, pods)
+	}
+	return table.Flush()
+}

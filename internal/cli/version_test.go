@@ -1,0 +1,55 @@
+package cli
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/outrigger-mesh/outrigger/internal/version"
+)
+
+// TestVersionWithoutACluster holds that a machine without a cluster is told this program's
+// version, by both ways of asking for it.
+func TestVersionWithoutACluster(t *testing.T) {
+	t.Setenv("KUBECONFIG", "/dev/null")
+	t.Setenv("HOME", t.TempDir())
+	var got map[string]map[string]string
+	if err := json.Unmarshal([]byte(runCommand(t, "version", "-o", "json")), &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 1 || got["client"]["version"] != version.Number {
+		t.Errorf("'version -o json' prints %v, want the client's version %s only", got, version.Number)
+	}
+	for _, args := range [][]string{{"version"}, {"--version"}} {
+		if text := runCommand(t, args...); !strings.Contains(text, version.Number+" (") || strings.Count(text, "\n") != 1 {
+			t.Errorf("outrigger %s prints %q", args[0], text)
+		}
+	}
+}
+
+// TestAgentVersions counts pods as they are in a mesh: with the chart's image, another
+// registry with a port, an image by digest, and pods that have ended or have no agent.
+func TestAgentVersions(t *testing.T) {
+	pod := func(name, image string, phase corev1.PodPhase) corev1.Pod {
+		return corev1.Pod{
+			Spec:   corev1.PodSpec{InitContainers: []corev1.Container{{Name: "setup", Image: "setup:9"}, {Name: name, Image: image}}},
+			Status: corev1.PodStatus{Phase: phase},
+		}
+	}
+	got := agentVersions([]corev1.Pod{
+		pod("outrigger-init", version.InitImage(), corev1.PodRunning),
+		pod("outrigger-init", "localhost:5000/mesh/outrigger-init:0.1.0", corev1.PodPending),
+		pod("outrigger-init", "localhost:5000/outrigger-init", corev1.PodRunning),
+		pod("outrigger-init", "docker.io/outriggermesh/outrigger-init@sha256:abc", corev1.PodRunning),
+		pod("outrigger-init", "docker.io/outriggermesh/outrigger-init:0.0.9@sha256:abc", corev1.PodRunning),
+		pod("outrigger-init", "docker.io/outriggermesh/outrigger-init:0.0.8", corev1.PodSucceeded),
+		pod("other", "docker.io/outriggermesh/other:0.0.7", corev1.PodRunning),
+	})
+	want := []agentVersion{{"0.0.9", 1}, {"0.1.0", 2}, {"latest", 1}, {"sha256:abc", 1}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("versions of agents (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,78 @@
+// Package version says which version of Outrigger a program is.
+package version
+
+import (
+	"encoding/json"
+	"net/http"
+	"runtime"
+	"runtime/debug"
+)
+
+// Number is the version of this source, by semantic versioning and without a leading v.
+// The chart and the images have the same.
+const Number = "0.1.0"
+
+// initDigest is the digest of the init container's image, sha256:..., in programs of a
+// release. The linker sets it.
+var initDigest string
+
+// InitImage returns the init container's image that belongs to this version. In a release
+// it is named by digest.
+func InitImage() string {
+	const name = "docker.io/outriggermesh/outrigger-init"
+	if initDigest != "" {
+		return name + "@" + initDigest
+	}
+	return name + ":" + Number
+}
+
+// Info is what a program knows of itself.
+type Info struct {
+	// Version is Number.
+	Version string `json:"version"`
+	// Commit is the revision of the source, with -dirty after it where files had been
+	// changed; "" where it was compiled outside of a repository.
+	Commit string `json:"commit,omitempty"`
+	// Date is that of the commit, by RFC 3339.
+	Date string `json:"date,omitempty"`
+	// Go is the version of the compiler, such as go1.26.0.
+	Go string `json:"go"`
+	// Platform is the operating system and the architecture, such as linux/amd64.
+	Platform string `json:"platform"`
+}
+
+// Get returns the Info of the program that calls it.
+func Get() Info {
+	info := Info{Version: Number, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	build, ok := debug.ReadBuildInfo()
+	if !ok {
+		return info
+	}
+	settings := make(map[string]string)
+	for _, s := range build.Settings {
+		settings[s.Key] = s.Value
+	}
+	info.Commit, info.Date = settings["vcs.revision"], settings["vcs.time"]
+	if settings["vcs.modified"] == "true" {
+		info.Commit += "-dirty"
+	}
+	return info
+}
+
+// String returns the version and, in brackets, where it comes from.
+func (i Info) String() string {
+	from := i.Go + ", " + i.Platform
+	if i.Commit != "" {
+		from = "commit " + i.Commit + ", " + from
+	}
+	return i.Version + " (" + from + ")"
+}
+
+// Handler answers every request with the program's Info in JSON.
+func Handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		// Who asked has gone if this fails.
+		_ = json.NewEncoder(w).Encode(Get())
+	})
+}
