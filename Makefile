@@ -14,7 +14,7 @@ TOOL := go tool -modfile=tools/go.mod
 # How long each fuzz target runs: a moment in `make test`, longer by `make fuzz`.
 FUZZTIME ?= 60s
 
-.PHONY: help build core apiserver proxies envoy haproxy pipy issuers test check fresh race fuzz mutate explain bench demo demo-inject demo-policy generate lint clean
+.PHONY: help build core images image-archive release apiserver proxies envoy haproxy pipy issuers test check fresh race fuzz mutate explain bench demo demo-inject demo-policy generate lint clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -25,6 +25,18 @@ build: core ## build the programs into bin/
 # What the demo runs, which is compiled without Helm.
 core:
 	@go build -ldflags='-s -w' -o bin/ ./cmd/outrigger-core ./cmd/outrigger-agent ./samples/bookstore
+
+images: ## make the images as a folder of the OCI image layout in dist/images
+	@go run -C tools/release . -C "$(CURDIR)" $(RELEASE) images
+
+image-archive: ## make the images and an archive of them for nodes without a registry
+	@go run -C tools/release . -C "$(CURDIR)" $(RELEASE) archive
+
+release: ## make all that users download in dist/: images, programs, chart, krew manifest, checksums
+	@go run -C tools/release . -C "$(CURDIR)" $(RELEASE) all
+
+# More flags of tools/release, such as "-registry ghcr.io/me -push".
+RELEASE ?=
 
 apiserver: ## compile kube-apiserver and etcd for the tests (about 6 minutes, once)
 	@test/cluster/build.sh >/dev/null
@@ -45,6 +57,7 @@ issuers: ## compile cert-manager's controllers and Vault's PKI engine for the te
 
 test: apiserver proxies issuers ## run all tests; under 10 minutes once everything is compiled
 	go test ./...
+	go -C tools/release test ./...
 	go test -tags grpcnotrace,meshguard ./mesh/... ./internal/catalog/... ./internal/graph/...
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=3s
 
@@ -123,4 +136,4 @@ lint: ## vet, staticcheck, formatting, generated files, known vulnerabilities
 	@.ci/govulncheck
 
 clean: ## remove what was built here (the compiled API server stays in its cache)
-	rm -rf bin
+	rm -rf bin dist

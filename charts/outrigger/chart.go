@@ -27,6 +27,10 @@ import (
 //go:embed Chart.yaml values.yaml values.schema.json crds all:templates
 var FS embed.FS
 
+// releasedDigests are the digests of the images in programs of a release, as
+// name=digest,name=digest with the names of osm.image.digest. The linker sets it.
+var releasedDigests string
+
 // Release is what the chart comes to with some values. Each object is one YAML
 // document without a separator.
 type Release struct {
@@ -49,6 +53,7 @@ func Render(ctx context.Context, namespace string, values map[string]any) (*Rele
 	if err != nil {
 		return nil, fmt.Errorf("loading the embedded chart: %w", err)
 	}
+	chart.Metadata.Annotations = digestAnnotations(releasedDigests)
 	options := common.ReleaseOptions{Name: chart.Name(), Namespace: namespace, Revision: 1, IsInstall: true}
 	input, err := util.ToRenderValues(chart, values, options, nil)
 	if err != nil {
@@ -78,6 +83,17 @@ func Render(ctx context.Context, namespace string, values map[string]any) (*Rele
 		release.Objects = append(release.Objects, m.Content)
 	}
 	return release, nil
+}
+
+// digestAnnotations returns the annotations by which the templates know the digests.
+func digestAnnotations(digests string) map[string]string {
+	annotations := make(map[string]string)
+	for pair := range strings.SplitSeq(digests, ",") {
+		if name, digest, found := strings.Cut(pair, "="); found {
+			annotations["digest."+name] = digest
+		}
+	}
+	return annotations
 }
 
 func load() (*chartv2.Chart, error) {

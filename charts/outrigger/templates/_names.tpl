@@ -31,8 +31,18 @@ app.kubernetes.io/instance: {{ .Values.osm.meshName | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- end }}
 
+{{- /* An image of ours, of a dict: root is the chart's context and name is that of the value
+osm.image.name. A released chart has the digests of its images among its annotations; they
+hold unless the image is another one, by its name or its tag. */ -}}
 {{- define "outrigger.image" -}}
 {{- $image := .root.Values.osm.image -}}
+{{- $digest := get $image.digest .name -}}
+{{- $ours := dict "outrigger" "outrigger" "outriggerInit" "outrigger-init" -}}
+{{- if and (not $digest) (not $image.tag) (eq (get $image.name .name) (get $ours .name)) -}}
+{{- with .root.Chart.Annotations -}}
+{{- $digest = index . (printf "digest.%s" $.name) -}}
+{{- end -}}
+{{- end -}}
 {{ $image.registry }}/{{ get $image.name .name }}
-{{- with get $image.digest .name }}@{{ . }}{{ else }}:{{ $image.tag | default .root.Chart.AppVersion }}{{ end }}
+{{- with $digest }}@{{ . }}{{ else }}:{{ $image.tag | default .root.Chart.AppVersion }}{{ end }}
 {{- end }}

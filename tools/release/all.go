@@ -1,0 +1,239 @@
+package main
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// userPlatforms are those of users' own machines.
+var userPlatforms = []platform{
+	{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}, {"windows", "amd64"}, {"windows", "arm64"},
+}
+
+// all makes a whole release: whatever names an image names it by its digest.
+func (r *release) all(ctx context.Context) error {
+	if r.source.Dirty {
+		return errors.New("files differ from the commit, so what is made could not be made again: commit them first")
+	}
+	if err := os.RemoveAll(r.out); err != nil {
+		return err
+	}
+	r.pin = true
+	images, err := r.images(ctx)
+	if err != nil {
+		return err
+	}
+	if err := r.writeArchive(); err != nil {
+		return err
+	}
+	digests := make(map[string]string)
+	for _, i := range images {
+		digests[i.image] = i.digest.String()
+	}
+	archives, err := r.programs(ctx, digests)
+	if err != nil {
+		return err
+	}
+	if err := r.chart(os.DirFS(filepath.Join("charts", "outrigger")), digests); err != nil {
+		return err
+	}
+	if err := r.krew(archives); err != nil {
+		return err
+	}
+	return r.checksums()
+}
+
+// archived is the program for users of one platform.
+type archived struct {
+	platform platform
+	// name is the archive's, and bin that of the program in it.
+	name, bin string
+	sha256    string
+}
+
+// programs makes the archives of the program outrigger.
+func (r *release) programs(ctx context.Context, digests map[string]string) ([]archived, error) {
+	set := map[string]string{
+		"internal/version.initDigest":      digests[initProgram.image],
+		"charts/outrigger.releasedDigests": "outrigger=" + digests[coreProgram.image] + ",outriggerInit=" + digests[initProgram.image],
+	}
+	dir, err := os.MkdirTemp("", "outrigger-release-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	var all []archived
+	for _, p := range userPlatforms {
+		a := archived{platform: p, bin: "outrigger", name: fmt.Sprintf("outrigger_%s_%s_%s.tar.gz", r.source.Version, p.os, p.arch)}
+		pack := packTarGz
+		if p.os == "windows" {
+			a.bin, a.name, pack = "outrigger.exe", strings.TrimSuffix(a.name, ".tar.gz")+".zip", packZip
+		}
+		file := filepath.Join(dir, a.bin)
+		if err := r.compile(ctx, "./cmd/outrigger", p, file, set); err != nil {
+			return nil, err
+		}
+		files := []packed{{name: a.bin, mode: 0o755}, {name: "LICENSE", mode: 0o644}, {name: "README.md", mode: 0o644}}
+		for i, from := range []string{file, "LICENSE", "README.md"} {
+			if files[i].text, err = os.ReadFile(from); err != nil {
+				return nil, err
+			}
+		}
+		text, err := pack(files, r.source)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", a.name, err)
+		}
+		a.sha256 = fmt.Sprintf("%x", sha256.Sum256(text))
+		if err := r.write(a.name, text); err != nil {
+			return nil, err
+		}
+		all = append(all, a)
+	}
+	return all, nil
+}
+
+// chart packs the chart as Helm does, with the images' digests among its annotations.
+func (r *release) chart(dir fs.FS, digests map[string]string) error {
+	var files []packed
+	for _, root := range []string{"Chart.yaml", "values.yaml", "values.schema.json", "crds", "templates"} {
+		err := fs.WalkDir(dir, root, func(name string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			text, err := fs.ReadFile(dir, name)
+			files = append(files, packed{path.Join("outrigger", name), 0o644, text})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	metadata := &files[0]
+	metadata.text = fmt.Appendf(metadata.text, "annotations:\n  digest.outrigger: %q\n  digest.outriggerInit: %q\n", digests[coreProgram.image], digests[initProgram.image])
+	archive, err := packTarGz(files, r.source)
+	if err != nil {
+		return err
+	}
+	return r.write(fmt.Sprintf("outrigger-%s.tgz", r.source.Version), archive)
+}
+
+// krew writes the manifest by which 'kubectl krew install outrigger' finds the archives,
+// so that 'kubectl outrigger' is the program.
+func (r *release) krew(archives []archived) error {
+	type labels map[string]string
+	type selected struct {
+		Selector struct {
+			MatchLabels labels `json:"matchLabels"`
+		} `json:"selector"`
+		URI    string `json:"uri"`
+		SHA256 string `json:"sha256"`
+		Bin    string `json:"bin"`
+	}
+	var platforms []selected
+	for _, a := range archives {
+		s := selected{URI: fmt.Sprintf("https://%s/releases/download/v%s/%s", modulePath, r.source.Version, a.name), SHA256: a.sha256, Bin: a.bin}
+		s.Selector.MatchLabels = labels{"os": a.platform.os, "arch": a.platform.arch}
+		platforms = append(platforms, s)
+	}
+	text, err := yaml.Marshal(map[string]any{
+		"apiVersion": "krew.googlecontainertools.github.com/v1alpha2",
+		"kind":       "Plugin",
+		"metadata":   map[string]any{"name": "outrigger"},
+		"spec": map[string]any{
+			"version":          "v" + r.source.Version,
+			"homepage":         "https://" + modulePath,
+			"shortDescription": "Operate a service mesh whose sidecar is a plug-in",
+			"description": "Installs Outrigger, puts sidecars into manifests, finds mistakes in the objects of\n" +
+				"a mesh, explains what becomes of a request, and shows what proxies have.\n",
+			"platforms": platforms,
+		},
+	})
+	if err != nil {
+		return err
+	}
+	return r.write("outrigger.yaml", text)
+}
+
+// checksums writes the SHA-256 sums of all files as sha256sum does.
+func (r *release) checksums() error {
+	entries, err := os.ReadDir(r.out)
+	if err != nil {
+		return err
+	}
+	var sums bytes.Buffer
+	for _, e := range entries {
+		if e.IsDir() {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(r.out, e.Name()))
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(text), e.Name())
+	}
+	return r.write(fmt.Sprintf("outrigger_%s_checksums.txt", r.source.Version), sums.Bytes())
+}
+
+func (r *release) write(name string, text []byte) error {
+	file := filepath.Join(r.out, name)
+	if err := os.WriteFile(file, text, 0o644); err != nil {
+		return err
+	}
+	fmt.Println(file)
+	return nil
+}
+
+// packed is a file of an archive.
+type packed struct {
+	name string
+	mode int64
+	text []byte
+}
+
+func packTarGz(files []packed, s source) ([]byte, error) {
+	var archive bytes.Buffer
+	compressed := gzip.NewWriter(&archive)
+	w := tar.NewWriter(compressed)
+	for _, f := range files {
+		header := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.text)), ModTime: s.Date, Typeflag: tar.TypeReg, Format: tar.FormatPAX}
+		if err := w.WriteHeader(header); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(f.text); err != nil {
+			return nil, err
+		}
+	}
+	err := errors.Join(w.Close(), compressed.Close())
+	return archive.Bytes(), err
+}
+
+func packZip(files []packed, s source) ([]byte, error) {
+	var archive bytes.Buffer
+	w := zip.NewWriter(&archive)
+	for _, f := range files {
+		header := &zip.FileHeader{Name: f.name, Method: zip.Deflate, Modified: s.Date}
+		header.SetMode(fs.FileMode(f.mode))
+		file, err := w.CreateHeader(header)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := file.Write(f.text); err != nil {
+			return nil, err
+		}
+	}
+	err := w.Close()
+	return archive.Bytes(), err
+}
