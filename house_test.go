@@ -147,7 +147,7 @@ var rooms = []room{
 		"it is the door for a vendor's program, which brings its drivers itself"},
 	{"cmd/outrigger", "app drivers/standard",
 		"a vendor copies this main package"},
-	{"cmd/outrigger-core", "internal/cli drivers/standard",
+	{"cmd/outrigger-core", "internal/cli drivers/standard golang.org/x/crypto/x509roots/fallback",
 		"the control plane, which installs nothing"},
 	{"cmd/outrigger-agent", "internal/agent internal/capture sidecar/agentspec",
 		"the agent's binary must not grow with the control plane"},

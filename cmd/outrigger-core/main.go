@@ -5,6 +5,10 @@ package main
 import (
 	"os"
 
+	// An image made from nothing has no certificates of public CAs, by which a Vault or a
+	// collector outside of the cluster is verified.
+	_ "golang.org/x/crypto/x509roots/fallback"
+
 	_ "github.com/outrigger-mesh/outrigger/drivers/standard"
 	"github.com/outrigger-mesh/outrigger/internal/cli"
 )
