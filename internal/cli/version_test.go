@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 
@@ -51,5 +52,18 @@ func TestAgentVersions(t *testing.T) {
 	want := []agentVersion{{"0.0.9", 1}, {"0.1.0", 2}, {"latest", 1}, {"sha256:abc", 1}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("versions of agents (-want +got):\n%s", diff)
+	}
+}
+
+// TestChartHasThisVersion holds that a chart and a program that were made together say so.
+func TestChartHasThisVersion(t *testing.T) {
+	text, err := os.ReadFile("../../charts/outrigger/Chart.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"\nversion: " + version.Number + "\n", "\nappVersion: " + version.Number + "\n"} {
+		if !strings.Contains(string(text), line) {
+			t.Errorf("Chart.yaml has no line %q", strings.TrimSpace(line))
+		}
 	}
 }
