@@ -378,6 +378,8 @@ func TestReviewWithOddAnswers(t *testing.T) {
 		{"a pod of another service account", nil, func(p *corev1.Pod) { p.Spec.ServiceAccountName = "bank" }, "runs as bank"},
 		{"a pod of the default service account", nil, func(p *corev1.Pod) { p.Spec.ServiceAccountName = "" }, "runs as default"},
 		{"no such pod", nil, func(p *corev1.Pod) { p.Name = "other" }, "is no more"},
+		{"a pod that has succeeded", nil, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, "has finished"},
+		{"a pod that has failed", nil, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, "has finished"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			status, live := good(), pod()
@@ -396,11 +398,15 @@ func TestReviewWithOddAnswers(t *testing.T) {
 				return true, &authenticationv1.TokenReview{Status: status}, nil
 			})
 			w, err := identity.KubeReviewer{Client: client}.Review(context.Background(), "token")
+			wrapped := identity.ErrToken
+			if tt.want == "has finished" {
+				wrapped = identity.ErrNotMember
+			}
 			switch {
 			case tt.want == "" && (err != nil || w != shopper):
 				t.Errorf("Review = %v, %v, want %v", w, err, shopper)
-			case tt.want != "" && (!errors.Is(err, identity.ErrToken) || !strings.Contains(err.Error(), tt.want)):
-				t.Errorf("Review = %v, %v, want ErrToken with %q", w, err, tt.want)
+			case tt.want != "" && (!errors.Is(err, wrapped) || !strings.Contains(err.Error(), tt.want)):
+				t.Errorf("Review = %v, %v, want %v with %q", w, err, wrapped, tt.want)
 			}
 		})
 	}

@@ -64,6 +64,7 @@ func TestRefusedPeers(t *testing.T) {
 	other := *proxyOf("other-class")
 	other.Class = "another"
 	c.put(&other, setOf(t, testMain, "1"))
+	c.views["mistaken"] = c.views["a"]
 	h := c.serve(t)
 
 	thief := *proxyOf("a")
@@ -74,6 +75,7 @@ func TestRefusedPeers(t *testing.T) {
 		certificate tls.Certificate
 		want        string
 	}{
+		"another's View":   {"mistaken", c.ca.workload(t, proxyOf("mistaken"), time.Hour), `pod UID "a", and its certificate of "mistaken"`},
 		"unknown pod":      {"unknown", c.ca.workload(t, proxyOf("unknown"), time.Hour), "no such proxy in the mesh"},
 		"another class":    {"other-class", c.ca.workload(t, &other, time.Hour), `class "another", and this port serves class "test"`},
 		"another identity": {"a", c.ca.workload(t, &thief, time.Hour), "/sa/cart, and the proxy's certificate says"},
