@@ -42,10 +42,12 @@ type fault struct {
 	// Old is the text that is replaced. It stands in the file exactly once, whatever its
 	// indentation there.
 	Old string `json:"old"`
-	// New is what takes its place.
+	// New is what takes its place, without space around it.
 	New string `json:"new"`
 	// Test are the arguments of go test, one of which names the packages.
 	Test []string `json:"test"`
+	// Race has the tests run with the race detector, which needs a C compiler.
+	Race bool `json:"race"`
 }
 
 func main() {
@@ -84,18 +86,23 @@ func run(pattern string, list bool) (int, error) {
 	if err := testsPass(faults); err != nil {
 		return 2, err
 	}
-	counts := map[verdict]int{}
-	for _, f := range faults {
+	became := map[verdict][]fault{}
+	for i, f := range faults {
 		began := time.Now()
 		verdict, why := plant(f, work)
-		counts[verdict]++
-		fmt.Printf("%-9s %s: %s (%s)\n", verdict, f.File, f.Fault, time.Since(began).Round(time.Second/10))
+		became[verdict] = append(became[verdict], f)
+		fmt.Printf("%d/%d %-8s %s: %s (%s)\n", i+1, len(faults), verdict, f.File, f.Fault, time.Since(began).Round(time.Second/10))
 		if why != "" {
-			fmt.Println("          " + strings.ReplaceAll(strings.TrimSpace(why), "\n", "\n          "))
+			fmt.Println("      " + strings.ReplaceAll(strings.TrimSpace(why), "\n", "\n      "))
 		}
 	}
-	fmt.Printf("\n%d faults: %d found, %d survived, %d do not apply\n", len(faults), counts[found], counts[survived], counts[stale])
-	if counts[found] < len(faults) {
+	fmt.Printf("\n%d faults: %d found, %d survived, %d tell nothing\n", len(faults), len(became[found]), len(became[survived]), len(became[stale]))
+	for _, bad := range []verdict{survived, stale} {
+		for _, f := range became[bad] {
+			fmt.Printf("%s %s: %s\n", bad, f.File, f.Fault)
+		}
+	}
+	if len(became[found]) < len(faults) {
 		return 1, nil
 	}
 	return 0, nil
@@ -107,7 +114,8 @@ type verdict string
 const (
 	found    verdict = "found"
 	survived verdict = "SURVIVED"
-	// stale faults say nothing: their text is not there, or they do not compile.
+	// stale faults tell nothing: their text is not there, they do not compile, or no test
+	// has failed although go test has.
 	stale verdict = "STALE"
 )
 
@@ -142,21 +150,32 @@ func load() ([]fault, error) {
 func testsPass(faults []fault) error {
 	asked := map[string]bool{}
 	for _, f := range faults {
-		key := strings.Join(f.Test, " ")
+		key := strings.Join(f.args(), " ")
 		if asked[key] {
 			continue
 		}
 		asked[key] = true
-		if out, err := goTest(f.Test); err != nil {
+		began := time.Now()
+		if out, err := goTest(f); err != nil {
 			return fmt.Errorf("go test %s fails without a fault: %w\n%s", key, err, out)
 		} else if bytes.Contains(out, []byte("[no tests to run]")) || bytes.Contains(out, []byte("[no test files]")) {
 			return fmt.Errorf("go test %s runs no test", key)
 		}
+		fmt.Printf("passes without a fault: go test %s (%s)\n", key, time.Since(began).Round(time.Second/10))
 	}
 	return nil
 }
 
-// plant runs the tests of a fault with the fault, and says why if that tells nothing.
+var (
+	// failedTests and skippedTests match what go test says of a test that is no subtest.
+	failedTests  = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
+	skippedTests = regexp.MustCompile(`(?m)^--- SKIP: (\S+)`)
+	// died matches what ends a test program: what a test has run into, a test that blocks too.
+	died = regexp.MustCompile(`(?m)^(?:panic|fatal error): .*`)
+)
+
+// plant runs the tests of a fault with the fault. It says which test has found it, or why
+// none has.
 func plant(f fault, work string) (verdict, string) {
 	content, err := f.changed(".")
 	if err != nil {
@@ -166,16 +185,25 @@ func plant(f fault, work string) (verdict, string) {
 	if err != nil {
 		return stale, err.Error()
 	}
-	out, err := goTest(append([]string{"-overlay", overlay}, f.Test...))
+	out, err := goTest(f, "-overlay", overlay)
+	failed := failedTests.FindSubmatch(out)
 	switch {
 	case err == nil:
-		return survived, ""
+		why := ""
+		for _, skipped := range skippedTests.FindAllSubmatch(out, -1) {
+			why += fmt.Sprintf("%s was skipped\n", skipped[1])
+		}
+		return survived, why
 	case !errors.As(err, new(*exec.ExitError)):
 		return stale, err.Error()
 	case bytes.Contains(out, []byte("[build failed]")) || bytes.Contains(out, []byte("[setup failed]")):
 		return stale, "it does not compile:\n" + string(out)
+	case failed != nil:
+		return found, "by " + string(failed[1])
+	case died.Match(out):
+		return found, "by " + string(died.Find(out))
 	}
-	return found, ""
+	return stale, "go test fails, but no test does:\n" + string(out)
 }
 
 // changed returns the file with the fault. It returns an error if the text to replace does
@@ -189,7 +217,7 @@ func (f fault) changed(root string) ([]byte, error) {
 	if len(places) != 1 {
 		return nil, fmt.Errorf("the text to replace stands in %s %d times, want once; write the fault anew for the code as it is:\n%s", f.File, len(places), f.Old)
 	}
-	return slices.Concat(content[:places[0][0]], []byte(f.New), content[places[0][1]:]), nil
+	return slices.Concat(content[:places[0][0]], []byte(strings.TrimSpace(f.New)), content[places[0][1]:]), nil
 }
 
 // old returns what matches Old.
@@ -220,7 +248,21 @@ func overlay(f fault, content []byte, work string) (string, error) {
 	return path, os.WriteFile(path, list, 0o600)
 }
 
-// goTest runs go test and returns what it prints. A test that blocks counts as failed.
-func goTest(args []string) ([]byte, error) {
-	return exec.Command("go", append([]string{"test", "-count=1", "-timeout=3m"}, args...)...).CombinedOutput()
+// args returns the arguments of go test that are the fault's own.
+func (f fault) args() []string {
+	if f.Race {
+		return append([]string{"-race"}, f.Test...)
+	}
+	return f.Test
+}
+
+// goTest runs the tests of the fault until one fails, and returns what they print. A test
+// that blocks counts as failed.
+func goTest(f fault, args ...string) ([]byte, error) {
+	args = slices.Concat([]string{"test", "-count=1", "-v", "-failfast", "-vet=off", "-timeout=3m"}, args, f.args())
+	cmd := exec.Command("go", args...)
+	if f.Race {
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+	}
+	return cmd.CombinedOutput()
 }
