@@ -7,13 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +26,7 @@ import (
 
 	identityv1 "github.com/outrigger-mesh/outrigger/apis/identity/v1"
 	"github.com/outrigger-mesh/outrigger/internal/identity"
+	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
 )
 
 // webToken returns a JSON Web Token with these claims that nobody has signed.
@@ -165,4 +169,56 @@ func (s *service) clientFrom(t testing.TB, address net.IP) identityv1.IdentityCl
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	return identityv1.NewIdentityClient(conn)
+}
+
+// TestOutageIsForgiven has one address ask again and again while the API server is away,
+// as the agents of a node do: the address has not spent what it may when it is back.
+func TestOutageIsForgiven(t *testing.T) {
+	t.Parallel()
+	key := loadTokenKey(t, t.TempDir())
+	var away, waits atomic.Bool
+	s := serve(t, identity.ServiceOptions{
+		Manager: run(t, identity.Options{}, newIssuer(t, "a")),
+		Reviewer: reviewFunc(func(ctx context.Context, token string) (identity.Workload, error) {
+			if waits.Load() {
+				<-ctx.Done()
+			}
+			if away.Load() {
+				return identity.Workload{}, fmt.Errorf("%w: the API server does not answer", issuer.ErrUnavailable)
+			}
+			return key.Review(ctx, token)
+		}),
+	})
+	client := s.client(t)
+	csr, _ := request(t, shopper)
+	ctx := bearer(t.Context(), mint(t, key, claims(shopper)))
+	away.Store(true)
+	for i := range 200 {
+		_, err := client.Sign(ctx, &identityv1.SignRequest{Csr: csr})
+		if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "the API server does not answer") {
+			t.Fatalf("request %d ends with %v", i, err)
+		}
+	}
+	for i := range 200 {
+		if _, err := client.Report(ctx, &identityv1.ReportRequest{}); !strings.Contains(fmt.Sprint(err), "the API server does not answer") {
+			t.Fatalf("report %d ends with %v", i, err)
+		}
+	}
+	away.Store(false)
+	if _, err := client.Sign(ctx, &identityv1.SignRequest{Csr: csr}); err != nil {
+		t.Errorf("when the API server is back: %v", err)
+	}
+
+	// A caller who leaves makes any answer come too late.
+	away.Store(true)
+	waits.Store(true)
+	for range 40 {
+		brief, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		_, _ = client.Sign(brief, &identityv1.SignRequest{Csr: csr})
+		cancel()
+	}
+	waits.Store(false)
+	if _, err := client.Sign(ctx, &identityv1.SignRequest{Csr: csr}); err == nil || !strings.Contains(err.Error(), "this address has made too many requests") {
+		t.Errorf("after 40 requests that the caller did not wait for: %v", err)
+	}
 }

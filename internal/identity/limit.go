@@ -76,7 +76,7 @@ func (r *rate) take(from netip.Addr, now time.Time) bool {
 	return true
 }
 
-// refund gives back what a request that was granted did not cost.
+// refund gives back what a request did not cost that was granted, or might have been.
 func (r *rate) refund(from netip.Addr) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,11 +106,11 @@ func (s spent) left(now time.Time) float64 {
 	return max(s.cost-now.Sub(s.at).Seconds()*refusalsPerSecond, 0)
 }
 
-// caller returns the address that a call comes from.
+// caller returns the address that a call comes from, as it is counted.
 func caller(ctx context.Context) netip.Addr {
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil {
 		return netip.Addr{}
 	}
-	return limit.Address(p.Addr.String())
+	return limit.Host(p.Addr.String())
 }

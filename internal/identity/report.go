@@ -32,7 +32,7 @@ const (
 
 // Report is for identityv1.IdentityServer.
 func (s *Service) Report(ctx context.Context, request *identityv1.ReportRequest) (*identityv1.ReportResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errSlow)
 	defer cancel()
 	w, err := s.report(ctx, request)
 	if err != nil {
@@ -80,6 +80,7 @@ func (s *Service) admit(ctx context.Context) (Workload, func(), error) {
 	}
 	w, err := s.whose(ctx, token)
 	if err != nil {
+		s.forgive(ctx, err)
 		done()
 		return w, nil, err
 	}

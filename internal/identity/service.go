@@ -29,7 +29,7 @@ import (
 // address may have a sixteenth. Each costs the API server a TokenReview, so one address
 // may have maxRefusals of them refused at any time, and refusalsPerSecond more as time
 // goes by; one that is granted counts as a sixteenth, for there may be many pods behind
-// one address.
+// one address, and so does one that failed since others are not available.
 const (
 	maxMessage    = 64 << 10
 	maxHeaders    = 32 << 10
@@ -158,7 +158,7 @@ func (s *Service) Serve(ctx context.Context, listener net.Listener) error {
 
 // Sign is for identityv1.IdentityServer.
 func (s *Service) Sign(ctx context.Context, request *identityv1.SignRequest) (*identityv1.SignResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errSlow)
 	defer cancel()
 	response, w, err := s.sign(ctx, request)
 	if err != nil {
@@ -176,14 +176,27 @@ func (s *Service) sign(ctx context.Context, request *identityv1.SignRequest) (*i
 	repositoryRoot := s.options.Manager.RepositoryRoot()
 	if len(repositoryRoot) == 0 {
 		// The agent would not ask for it again before two thirds of its certificate's life.
+		s.forgive(ctx, errNoRepository)
 		return nil, w, errNoRepository
 	}
 	chain, bundle, err := s.options.Manager.Sign(ctx, request.GetCsr(), w)
 	if err != nil {
+		s.forgive(ctx, err)
 		return nil, w, err
 	}
 	s.rate.refund(caller(ctx))
 	return &identityv1.SignResponse{Chain: chain, Bundle: bundle, RepositoryRoot: repositoryRoot}, w, nil
+}
+
+// errSlow is the cause where a call took longer than a call may.
+var errSlow = fmt.Errorf("%w: no answer within %v", context.DeadlineExceeded, callTimeout)
+
+// forgive has the caller's address refunded if it was others that failed, the API server
+// or the issuer. A caller that has not waited for them may be the reason why.
+func (s *Service) forgive(ctx context.Context, err error) {
+	if context.Cause(ctx) == errSlow || ctx.Err() == nil && errors.Is(err, issuer.ErrUnavailable) {
+		s.rate.refund(caller(ctx))
+	}
 }
 
 var errNoRepository = fmt.Errorf("%w: the repository of configuration files has no certificate yet", issuer.ErrUnavailable)

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/sidecar/limit"
@@ -56,10 +55,17 @@ func newIntake() *intake {
 func (in *intake) read(w http.ResponseWriter, r *http.Request) (content []byte, done func(), err error) {
 	control := http.NewResponseController(w)
 	// decided is set by whichever is first: the end of the body, or that others need the
-	// room. A review that has arrived is answered.
-	var decided atomic.Bool
-	place, ok := in.share.Take(limit.Address(r.RemoteAddr), firstBytes, func() {
-		if decided.CompareAndSwap(false, true) {
+	// room. A review that has arrived is answered. It is held while the reading is ended,
+	// or that could come after the answer and end the connection's next request.
+	var decided struct {
+		sync.Mutex
+		is bool
+	}
+	place, ok := in.share.Take(limit.Host(r.RemoteAddr), firstBytes, func() {
+		decided.Lock()
+		defer decided.Unlock()
+		if !decided.is {
+			decided.is = true
 			_ = control.SetReadDeadline(time.Now())
 		}
 	})
@@ -74,9 +80,12 @@ func (in *intake) read(w http.ResponseWriter, r *http.Request) (content []byte, 
 		}
 	}
 	*buffer, err = readInto((*buffer)[:0], r.Body, place)
-	if !decided.CompareAndSwap(false, true) {
+	decided.Lock()
+	if decided.is {
 		err = errNoRoom
 	}
+	decided.is = true
+	decided.Unlock()
 	if err != nil {
 		done()
 		return nil, nil, err

@@ -122,8 +122,8 @@ func (s *Share[K]) remove(p *Place[K]) {
 }
 
 // makeRoom takes from others until n more can be taken for the key, and returns whether
-// they can and what is to be called for those that it took from. It is called with mu
-// held.
+// they can and what is to be called for those that it took from. Where they can't, it
+// takes from nobody. It is called with mu held.
 func (s *Share[K]) makeRoom(key K, n int) (yields []func(), ok bool) {
 	mine := n
 	if h := s.by[key]; h != nil {
@@ -132,32 +132,54 @@ func (s *Share[K]) makeRoom(key K, n int) (yields []func(), ok bool) {
 	if mine > s.each {
 		return nil, false
 	}
-	for s.taken+n > s.all {
-		most := s.most(key)
-		if most == nil || most.taken < mine {
-			return yields, false
+	var leaving []*Place[K]
+	var kept map[*holding[K]]rest
+	for free := s.all - s.taken; free < n; {
+		most, has := s.most(key, kept)
+		if most == nil || has.taken < mine {
+			return nil, false
 		}
 		// What came last has got least far.
-		last := most.places.Back().Value.(*Place[K])
-		s.remove(last)
-		yields = append(yields, last.yield)
+		last := has.last.Value.(*Place[K])
+		leaving = append(leaving, last)
+		free += last.taken
+		if kept == nil {
+			kept = make(map[*holding[K]]rest)
+		}
+		kept[most] = rest{has.taken - last.taken, has.last.Prev()}
+	}
+	for _, place := range leaving {
+		s.remove(place)
+		yields = append(yields, place.yield)
 	}
 	return yields, true
 }
 
-// most returns what the key has that has most, leaving one out. Of several it is the one
-// whose last place is the oldest, so that they take turns.
-func (s *Share[K]) most(except K) *holding[K] {
-	var most *holding[K]
+// rest is what a key would have left, and the last of its places.
+type rest struct {
+	taken int
+	last  *list.Element
+}
+
+// most returns what the key has, or would have left, that has most, leaving one out. Of
+// several it is the one whose last place is the oldest, so that they take turns.
+func (s *Share[K]) most(except K, kept map[*holding[K]]rest) (most *holding[K], has rest) {
 	for key, h := range s.by {
 		if key == except {
 			continue
 		}
-		if most == nil || h.taken > most.taken || h.taken == most.taken && h.last() < most.last() {
-			most = h
+		left, ok := kept[h]
+		if !ok {
+			left = rest{h.taken, h.places.Back()}
+		}
+		if left.last == nil {
+			continue
+		}
+		if most == nil || left.taken > has.taken || left.taken == has.taken && turnOf[K](left.last) < turnOf[K](has.last) {
+			most, has = h, left
 		}
 	}
-	return most
+	return most, has
 }
 
-func (h *holding[K]) last() uint64 { return h.places.Back().Value.(*Place[K]).turn }
+func turnOf[K comparable](place *list.Element) uint64 { return place.Value.(*Place[K]).turn }

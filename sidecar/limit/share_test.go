@@ -69,3 +69,31 @@ func TestShare(t *testing.T) {
 		t.Errorf("afterwards %d are taken, by %d", s.Taken(), len(s.by))
 	}
 }
+
+// TestNobodyYieldsInVain has a key ask for more than others would make room for.
+func TestNobodyYieldsInVain(t *testing.T) {
+	s := NewShare[string](10, 10)
+	yielded := 0
+	for _, n := range []int{6, 2} {
+		if _, ok := s.Take("greedy", n, func() { yielded++ }); !ok {
+			t.Fatalf("there is no room for %d", n)
+		}
+	}
+	// For all of it the older place would have to go, which is smaller than what is asked.
+	if _, ok := s.Take("other", 7, func() {}); ok {
+		t.Error("another key gets more than the greedy one would keep")
+	}
+	other, ok := s.Take("other", 2, func() {})
+	if !ok {
+		t.Fatal("there is no room for 2")
+	}
+	if other.More(5) {
+		t.Error("a place gets more than the greedy key would keep")
+	}
+	if yielded != 0 || s.Taken() != 10 {
+		t.Errorf("%d places have yielded for nothing, and %d are taken, want 10", yielded, s.Taken())
+	}
+	if !other.More(2) || yielded != 1 || s.Taken() != 10 {
+		t.Errorf("%d places have yielded, and %d are taken, want 1 and 10", yielded, s.Taken())
+	}
+}

@@ -1,0 +1,64 @@
+package inject
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/outrigger-mesh/outrigger/sidecar/limit"
+)
+
+// slowDeadline is a ResponseWriter whose read deadline takes a while to be set.
+type slowDeadline struct {
+	http.ResponseWriter
+	begun chan struct{}
+	set   atomic.Bool
+}
+
+func (w *slowDeadline) SetReadDeadline(time.Time) error {
+	close(w.begun)
+	time.Sleep(50 * time.Millisecond)
+	w.set.Store(true)
+	return nil
+}
+
+// readFunc is a body.
+type readFunc func([]byte) (int, error)
+
+func (f readFunc) Read(b []byte) (int, error) { return f(b) }
+
+// TestReadingEndsBeforeTheAnswer has others need the room of a review just as its body
+// ends. What ends the reading must not come later than the answer: the connection's next
+// request would be the one that is not read.
+func TestReadingEndsBeforeTheAnswer(t *testing.T) {
+	in := &intake{limit.NewShare[netip.Addr](2*firstBytes, 2*firstBytes)}
+	w := &slowDeadline{httptest.NewRecorder(), make(chan struct{}), atomic.Bool{}}
+	taken := make(chan bool, 1)
+	body := readFunc(func([]byte) (int, error) {
+		go func() {
+			_, ok := in.share.Take(netip.MustParseAddr("198.18.0.3"), firstBytes, func() {})
+			taken <- ok
+		}()
+		<-w.begun
+		return 0, io.EOF
+	})
+	// Another of the same address, so that it has as much as is asked for.
+	if _, ok := in.share.Take(netip.MustParseAddr("198.18.0.2"), firstBytes, func() {}); !ok {
+		t.Fatal("there is no room")
+	}
+	r := httptest.NewRequest(http.MethodPost, "/", io.MultiReader(strings.NewReader("{"), body))
+	r.RemoteAddr = "198.18.0.2:1000"
+	_, _, err := in.read(w, r)
+	if !w.set.Load() {
+		t.Error("the review is answered before its reading was ended")
+	}
+	if !errors.Is(err, errNoRoom) || !<-taken {
+		t.Errorf("the review is read, %v, and the other has no room", err)
+	}
+}
