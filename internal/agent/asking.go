@@ -117,7 +117,6 @@ func (f *follower) answered(ctx context.Context, a answered) {
 		return
 	}
 	if err := f.place(ctx, v); err != nil {
-		err = fmt.Errorf("writing version %s: %w", v.name, err)
 		if !f.ask.told[failureFiles] {
 			f.report(v, err)
 		}

@@ -13,6 +13,13 @@ import (
 // maxCheckOutput is how much of the end of a command's output is told.
 const maxCheckOutput = 4 << 10
 
+// notStartedError is that of a command that could not be started, which says nothing
+// about what it would have looked at.
+type notStartedError struct{ error }
+
+// Unwrap is for package errors.
+func (e *notStartedError) Unwrap() error { return e.error }
+
 // run runs a command and waits for its end. The error of one that does not end well, or
 // not in time, holds the end of what it has printed.
 func (c *children) run(ctx context.Context, argv []string, within time.Duration) error {
@@ -24,7 +31,7 @@ func (c *children) run(ctx context.Context, argv []string, within time.Duration)
 	child, err := c.startInto(argv, into)
 	into.Close()
 	if err != nil {
-		return err
+		return &notStartedError{err}
 	}
 	printed := make(chan string, 1)
 	go func() {

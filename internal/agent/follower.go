@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -201,17 +202,26 @@ func (f *follower) place(ctx context.Context, v *version) error {
 	if first || v.code || len(f.spec.Check) > 0 {
 		staged, err := f.folder.stage(v.set)
 		if err != nil {
-			return err
+			return fmt.Errorf("writing version %s: %w", v.name, err)
 		}
 		if err := f.check(ctx, staged); err != nil {
 			f.folder.clean(f.folder.name)
-			if ctx.Err() == nil {
+			var notStarted *notStartedError
+			switch {
+			case ctx.Err() != nil:
+			case errors.As(err, &notStarted):
+				if first {
+					// The command is the proxy's own as a rule, and it won't start either.
+					f.proxy.reporter.ended(err.Error(), "", false)
+				}
+				return fmt.Errorf("checking version %s: %w", v.name, err)
+			default:
 				f.refuse(v, err)
 			}
 			return nil
 		}
 		if err := f.swap(staged, v.set); err != nil {
-			return err
+			return fmt.Errorf("writing version %s: %w", v.name, err)
 		}
 	}
 	f.log.Info("the proxy's files have changed", "version", v.name)

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"os"
 	"strings"
 	"testing"
 )
@@ -46,6 +47,32 @@ func TestMissingProgramIsReported(t *testing.T) {
 		r, _ := p.service.lastReport()
 		return r.GetFailing() && strings.Contains(r.GetHow(), `"no-such-proxy": executable file not found`)
 	})
+}
+
+// TestMissingCheckIsReported has the check be the proxy's program, which is not there at
+// first: no version is refused for that, and the controller knows why the proxy has none.
+func TestMissingCheckIsReported(t *testing.T) {
+	t.Parallel()
+	p, r := followed(t)
+	program := p.path("proxy-that-checks")
+	p.spec.Mirror.Check = []string{program}
+	p.serve()
+	first := r.set("code", "1")
+	r.serve()
+	p.start()
+	p.until("reported", func() bool {
+		report, _ := p.service.lastReport()
+		return report.GetFailing() && strings.Contains(report.GetHow(), program)
+	})
+	p.until("told", func() bool { return len(r.refused()) > 0 })
+	if told := r.refused()[0]; told.Version != first || !strings.Contains(told.Error, "checking version "+first) {
+		t.Errorf("the repository was told %v", told)
+	}
+	if err := os.WriteFile(program, []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p.until("using the version", func() bool { return r.isAcked(first) && p.says("code 1 <nil>") })
+	p.until("over", func() bool { report, _ := p.service.lastReport(); return report != nil && !report.GetFailing() })
 }
 
 func TestReason(t *testing.T) {

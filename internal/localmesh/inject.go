@@ -150,6 +150,10 @@ func (m *Mesh) images() (map[string]lab.Image, error) {
 	}
 	images[initImage] = lab.Image{Files: map[string]string{"/outrigger-agent": m.options.Programs.Agent}}
 	for class, program := range m.options.Programs.Proxies {
+		if image, ok := m.options.ProxyImages[class]; ok {
+			images[proxyImage+class] = image
+			continue
+		}
 		folder, err := m.folderOf(class, program)
 		if err != nil {
 			return nil, fmt.Errorf("the program of sidecar class %s, %s: %w", class, program, err)

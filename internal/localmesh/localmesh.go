@@ -45,6 +45,9 @@ type Options struct {
 	// Images are those of the applications. A container whose image is not here is not
 	// started: its application lives in this program, by Pod.Listen and Pod.Dial.
 	Images map[string]lab.Image
+	// ProxyImages are what sidecars of a class have as their files, in the place of this
+	// machine's own and the folder of the program.
+	ProxyImages map[string]lab.Image
 	// Controller is the command line of the controller. Nil means the default:
 	// 'outrigger controller --source dir' with the folders of this mesh.
 	Controller []string
