@@ -43,9 +43,10 @@ func init() { sidecar.Register(name, Driver{}) }
 type Driver struct{}
 
 var (
-	_ driver.Driver    = Driver{}
-	_ driver.Templater = Driver{}
-	_ driver.Imager    = Driver{}
+	_ driver.Driver             = Driver{}
+	_ driver.Templater          = Driver{}
+	_ driver.Imager             = Driver{}
+	_ driver.ConcurrencyChecker = Driver{}
 )
 
 // Patch puts Pipy into the pod.
@@ -56,9 +57,11 @@ func (Driver) Patch(ctx context.Context) error {
 	}
 	repo := path.Join(driver.RunDir, "repo")
 	return podtemplate.Apply(ctx, name, template, &agentspec.Spec{
-		// It has one thread, whatever OUTRIGGER_CONCURRENCY says: with two, Pipy 1.5.18
-		// refuses connections to its listeners, and each thread would follow the mesh,
-		// and count requests, for itself.
+		// It has one thread, whatever OUTRIGGER_CONCURRENCY says. Each thread of Pipy runs
+		// all of the program for itself. With --threads alone the second one cannot listen
+		// at the ports of the first, and the process hangs with none open; with
+		// --reuse-port it can, but then limits, ejection and metrics are a thread's own,
+		// and a change is in use before all threads have it.
 		// There is no admin port: whoever reaches it, as the application does, can make
 		// Pipy run other scripts.
 		Command: []string{
@@ -106,6 +109,14 @@ func (Driver) PodTemplate() string { return template }
 
 // CheckImage refuses images of older versions than the driver works with.
 func (Driver) CheckImage(image string) error { return driver.CheckImageVersion(image, name, version) }
+
+// CheckConcurrency refuses more than the one worker thread that Pipy has.
+func (Driver) CheckConcurrency(threads int32) error {
+	if threads == 1 {
+		return nil
+	}
+	return fmt.Errorf("a Pipy sidecar has one worker thread, so the %d asked for are not there; leave the number out, or choose class envoy or haproxy where one thread is too slow", threads)
+}
 
 // SidecarImage returns the stock image of Pipy.
 func (Driver) SidecarImage(os string) string {

@@ -79,7 +79,7 @@ func env(name, otherwise string) string {
 // configOptions are those of every Config that this program makes.
 func configOptions() source.ConfigOptions {
 	return source.ConfigOptions{
-		Classes: sidecar.Drivers(), BuiltinImage: sidecar.Image, CheckImage: sidecar.CheckImage, Env: os.Getenv, InitImage: defaultInitImage(),
+		Classes: sidecar.Drivers(), BuiltinImage: sidecar.Image, CheckImage: sidecar.CheckImage, CheckConcurrency: sidecar.CheckConcurrency, Env: os.Getenv, InitImage: defaultInitImage(),
 	}
 }
 

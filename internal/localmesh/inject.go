@@ -87,7 +87,7 @@ func (m *Mesh) read() (*wanted, error) {
 }
 
 func configOptions() source.ConfigOptions {
-	return source.ConfigOptions{Classes: sidecar.Drivers(), BuiltinImage: sidecar.Image, CheckImage: sidecar.CheckImage, Env: os.Getenv, InitImage: initImage}
+	return source.ConfigOptions{Classes: sidecar.Drivers(), BuiltinImage: sidecar.Image, CheckImage: sidecar.CheckImage, CheckConcurrency: sidecar.CheckConcurrency, Env: os.Getenv, InitImage: initImage}
 }
 
 // newEngine returns the injector as the webhook has it.
