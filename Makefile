@@ -88,7 +88,7 @@ fuzz: ## run every fuzz target for FUZZTIME (default 60s)
 SEEDS ?= 10
 CLASSES ?= envoy
 
-explain: envoy ## ask 'outrigger explain' and real proxies the same questions over SEEDS generated meshes with sidecars of CLASSES=envoy,haproxy
+explain: envoy ## ask 'outrigger explain' and real proxies the same questions over SEEDS generated meshes with sidecars of CLASSES=envoy,haproxy,pipy
 	go test ./test/explain -run TestExplainIsTrue -count=1 -v -timeout 60m -args -seeds $(SEEDS) -classes $(CLASSES)
 
 # The planted faults to replay: those whose description or file matches.

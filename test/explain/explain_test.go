@@ -3,6 +3,7 @@ package explain_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -12,6 +13,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -69,7 +71,12 @@ func TestExplainIsTrue(t *testing.T) {
 type town struct {
 	*localmesh.Mesh
 	asked, skipped map[explain.Verdict]int
+	// met is how many of the answers that were compared name what.
+	met map[string]int
 }
+
+// landmarks are what an answer may name, beside who may call whom.
+var landmarks = []string{"IngressBackend shop/in lets", "IngressBackend shop/in-by-name lets", "tried again", "each endpoint limits"}
 
 func askTown(t *testing.T, programs localmesh.Programs, seed uint64) {
 	g := generated.NewGenerator(seed, strings.Split(*classes, ","))
@@ -94,11 +101,12 @@ func askTown(t *testing.T, programs localmesh.Programs, seed uint64) {
 			t.Error(err)
 		}
 	})
-	w := &town{Mesh: mesh, asked: map[explain.Verdict]int{}, skipped: map[explain.Verdict]int{}}
+	w := &town{Mesh: mesh, asked: map[explain.Verdict]int{}, skipped: map[explain.Verdict]int{}, met: map[string]int{}}
 	for _, pod := range mesh.Pods() {
 		serve(t, mesh.Pod(pod), pod)
 	}
 	serveHTTP(t, mesh.Lab().Node(), net.JoinHostPort(generated.OutsideAddress, strconv.Itoa(generated.OutsidePort)), "outside")
+	serveTLS(t, mesh.Lab().Node(), net.JoinHostPort(generated.OutsideAddress, strconv.Itoa(generated.OutsideTLSPort)))
 	if err := mesh.WaitReady(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +133,7 @@ func askTown(t *testing.T, programs localmesh.Programs, seed uint64) {
 	if t.Failed() {
 		t.Logf("the town:\n%s", townManifest)
 	}
-	t.Logf("asked %v, not asked of the proxies %v", w.asked, w.skipped)
+	t.Logf("asked %v, not asked of the proxies %v; of what was asked %v", w.asked, w.skipped, w.met)
 	for _, verdict := range []explain.Verdict{explain.Allowed, explain.Denied} {
 		if w.asked[verdict] == 0 {
 			t.Errorf("no answer is %s, so little was asked", verdict)
@@ -147,6 +155,14 @@ func (w *town) compare(ctx context.Context, q generated.Question) error {
 		return nil
 	}
 	w.asked[answer.Verdict]++
+	if q.TLS {
+		w.met["in TLS, "+string(answer.Verdict)]++
+	}
+	for _, landmark := range landmarks {
+		if strings.Contains(text, landmark) {
+			w.met[landmark]++
+		}
+	}
 	for deadline := time.Now().Add(patience); ; time.Sleep(300 * time.Millisecond) {
 		err := w.asExplained(ctx, q, answer)
 		if err == nil {
@@ -231,6 +247,14 @@ func (w *town) ask(ctx context.Context, q generated.Question, authority, dial st
 		if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
 			return "", err
 		}
+		if q.TLS {
+			host, _, err := net.SplitHostPort(authority)
+			if err != nil {
+				return "", err
+			}
+			// Who answers is not the question.
+			conn = tls.Client(conn, &tls.Config{ServerName: host, InsecureSkipVerify: true})
+		}
 		if _, err := io.WriteString(conn, "hello\n"); err != nil {
 			return "", err
 		}
@@ -277,20 +301,37 @@ func serve(t *testing.T, pod *lab.Pod, name string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { l.Close() })
-		go func() {
-			for {
-				conn, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go func() {
-					defer conn.Close()
-					_, _ = io.Copy(conn, conn)
-				}()
-			}
-		}()
+		serveEcho(t, l)
 	}
+}
+
+func serveEcho(t *testing.T, l net.Listener) {
+	t.Helper()
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				_, _ = io.Copy(conn, conn)
+			}()
+		}
+	}()
+}
+
+// serveTLS echoes within TLS.
+func serveTLS(t *testing.T, at listener, address string) {
+	t.Helper()
+	l, err := at.Listen(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := httptest.NewTLSServer(nil)
+	known.Close()
+	serveEcho(t, tls.NewListener(l, &tls.Config{Certificates: known.TLS.Certificates}))
 }
 
 func serveHTTP(t *testing.T, at listener, address, name string) {
@@ -305,6 +346,28 @@ func serveHTTP(t *testing.T, at listener, address, name string) {
 	})}
 	t.Cleanup(func() { server.Close() })
 	go server.Serve(l)
+}
+
+// TestGeneratorMakesEverything holds that twenty meshes have all that there is to ask
+// about, and that their policies name it.
+func TestGeneratorMakesEverything(t *testing.T) {
+	var all strings.Builder
+	for seed := range uint64(20) {
+		g := generated.NewGenerator(seed, []string{"envoy"})
+		all.WriteString(g.Policies() + g.Town())
+		for _, q := range g.Questions(40, func(pod string) string { return pod }) {
+			fmt.Fprintln(&all, q)
+		}
+	}
+	for _, what := range []string{
+		"kind: TrafficTarget", "kind: TrafficSplit", "kind: Retry", "kind: UpstreamTrafficSetting", "rateLimit:", "kind: IPRange",
+		"kind: AuthenticatedPrincipal", "name: '*'", "skipClientCertValidation: true", "protocol: tcp", "protocol: http}", "number: 8443, protocol: https",
+		generated.OutsideHost + ":8443 in TLS", generated.OutsideAddress + ":8443 in TLS",
+	} {
+		if !strings.Contains(all.String(), what) {
+			t.Errorf("no mesh has %q", what)
+		}
+	}
 }
 
 // TestGeneratorIsDeterministic holds that a seed is enough to come back to a mesh.

@@ -15,13 +15,14 @@ import (
 // users/bare and plain/outsider without a sidecar, the latter in no namespace of the mesh.
 //
 // The applications of all pods answer HTTP at HTTPPorts and echo at TCPPorts. A host
-// outside answers HTTP at 8081.
+// outside answers HTTP at 8081 and echoes within TLS at 8443.
 const (
 	// OutsideHost and OutsideAddress are the host that is in no mesh.
 	OutsideHost    = "out.example.com"
 	OutsideAddress = "198.18.0.1"
 	HTTPPort       = 8080
 	OutsidePort    = 8081
+	OutsideTLSPort = 8443
 )
 
 // HTTPPorts are those at which applications answer requests, and TCPPorts those at which
@@ -42,9 +43,14 @@ type Question struct {
 	// Method, Path and Headers are of an HTTP request; a connection has none.
 	Method, Path string
 	Headers      []string
+	// TLS says that the client begins TLS of its own, to the host by its name.
+	TLS bool
 }
 
 func (q Question) String() string {
+	if q.TLS {
+		return fmt.Sprintf("%s to %s in TLS", q.From, q.To)
+	}
 	return strings.TrimSpace(fmt.Sprintf("%s to %s %s %s %s", q.From, q.To, q.Method, q.Path, strings.Join(q.Headers, " ")))
 }
 
@@ -160,7 +166,7 @@ metadata: {name: osm-mesh-config, namespace: osm-system}
 spec:
   traffic: {enablePermissiveTrafficPolicyMode: %t, enableEgress: %t, inboundTLSMode: %s}
   observability: {enableDebugServer: true}
-  featureFlags: {enableEgressPolicy: true, enableIngressBackendPolicy: true}`, g.chance(25), g.chance(30), pick(g, "Strict", "Strict", "Permissive"))
+  featureFlags: {enableEgressPolicy: true, enableIngressBackendPolicy: true, enableRetryPolicy: true}`, g.chance(25), g.chance(30), pick(g, "Strict", "Strict", "Permissive"))
 	for _, name := range []string{"reads", "writes"} {
 		var matches []string
 		for i := range 1 + g.random.IntN(2) {
@@ -216,13 +222,15 @@ spec:
 	}
 	for i := range g.random.IntN(3) {
 		to := pick(g, "hosts: ["+OutsideHost+"]", "ipAddresses: ["+OutsideAddress+"/32]", "hosts: [cart.shop]")
+		port := pick(g, "number: 8081, protocol: http", "number: 8081, protocol: tcp", "number: 8080, protocol: http",
+			"number: 8443, protocol: https", "number: 8443, protocol: https", "number: 8443, protocol: tcp")
 		write(`apiVersion: policy.openservicemesh.io/v1alpha1
 kind: Egress
 metadata: {name: out-%d, namespace: users}
 spec:
   sources: [{kind: ServiceAccount, name: %s, namespace: users}]
   %s
-  ports: [{number: %s, protocol: %s}]`, i, pick(g, "web", "ops"), to, pick(g, "8081", "8081", "8080"), pick(g, "http", "tcp"))
+  ports: [{%s}]`, i, pick(g, "web", "ops"), to, port)
 	}
 	if g.chance(40) {
 		write(`apiVersion: policy.openservicemesh.io/v1alpha1
@@ -232,7 +240,66 @@ spec:
   backends: [{name: %s, port: {number: 8080, protocol: http}}]
   sources: [{kind: IPRange, name: %s}]`, pick(g, "cart-v1", "cart", "cart-v2"), pick(g, "198.18.0.0/16", "192.0.2.0/24"))
 	}
+	if g.chance(40) {
+		var sources []string
+		for _, principal := range some(g, "web.users.cluster.local", "ops.users.cluster.local", "db.shop.cluster.local", "'*'") {
+			sources = append(sources, "{kind: AuthenticatedPrincipal, name: "+principal+"}")
+		}
+		if g.chance(30) {
+			sources = append(sources, "{kind: IPRange, name: "+pick(g, "198.18.0.0/16", "192.0.2.0/24")+"}")
+		}
+		tls := pick(g, "", "", ", tls: {skipClientCertValidation: false}", ", tls: {skipClientCertValidation: true, sniHosts: [cart.example.com]}")
+		matches := ""
+		if g.chance(40) {
+			matches = "\n  matches: [{kind: HTTPRouteGroup, name: " + pick(g, "reads", "writes") + "}]"
+		}
+		write(`apiVersion: policy.openservicemesh.io/v1alpha1
+kind: IngressBackend
+metadata: {name: in-by-name, namespace: shop}
+spec:
+  backends: [{name: %s, port: {number: 8080, protocol: https}%s}]
+  sources: [%s]%s`, pick(g, "cart-v1", "cart", "cart-v2"), tls, strings.Join(sources, ", "), matches)
+	}
+	g.bystanders(write)
 	return out.String()
+}
+
+// bystanders writes what says how services are called, and must not change who may call:
+// no limit of theirs is reached.
+func (g *Generator) bystanders(write func(format string, args ...any)) {
+	for _, account := range []string{"users/web", "users/ops", "shop/cart", "shop/db"} {
+		if !g.chance(30) {
+			continue
+		}
+		namespace, name, _ := strings.Cut(account, "/")
+		var destinations []string
+		for _, service := range some(g, "cart", "cart-v1", "cart-v2", "db") {
+			destinations = append(destinations, "{kind: Service, name: "+service+", namespace: shop}")
+		}
+		write(`apiVersion: policy.openservicemesh.io/v1alpha1
+kind: Retry
+metadata: {name: %[2]s, namespace: %[1]s}
+spec:
+  source: {kind: ServiceAccount, name: %[2]s, namespace: %[1]s}
+  destinations: [%[3]s]
+  retryPolicy: {retryOn: %[4]s, numRetries: %[5]d, perTryTimeout: 2s, retryBackoffBaseInterval: 20ms}`,
+			namespace, name, strings.Join(destinations, ", "), pick(g, "5xx", "'5xx,connect-failure,retriable-4xx'", "reset"), 1+g.random.IntN(3))
+	}
+	for _, service := range []string{"cart", "cart-v1", "cart-v2", "db"} {
+		if !g.chance(40) {
+			continue
+		}
+		settings := some(g,
+			"connectionSettings: {tcp: {maxConnections: 100, connectTimeout: 2s}, http: {maxRequests: 100, maxPendingRequests: 100, maxRetries: 10, maxRequestsPerConnection: 1}}",
+			"rateLimit: {local: {tcp: {connections: 10000, unit: second}, http: {requests: 10000, unit: second}}}",
+			"httpRoutes: [{path: /a.*, rateLimit: {local: {requests: 10000, unit: second}}}]")
+		write(`apiVersion: policy.openservicemesh.io/v1alpha1
+kind: UpstreamTrafficSetting
+metadata: {name: %[1]s, namespace: shop}
+spec:
+  host: %[1]s.shop.svc.cluster.local
+  %[2]s`, service, strings.Join(settings, "\n  "))
+	}
 }
 
 // Questions returns as many questions. Address tells a pod's address.
@@ -244,7 +311,7 @@ func (g *Generator) Questions(number int, address func(pod string) string) []Que
 		q := Question{From: pick(g, "users/web", "users/ops", "shop/cart-v1", "shop/db-0", "users/bare")}
 		http := true
 		port := HTTPPort
-		switch g.random.IntN(10) {
+		switch g.random.IntN(11) {
 		case 0, 1:
 			q.To, port = pick(g, "cart", "cart-v1", "cart-v2")+".shop"+suffix(), 80
 		case 2:
@@ -261,6 +328,9 @@ func (g *Generator) Questions(number int, address func(pod string) string) []Que
 			port = pick(g, HTTPPort, 5432)
 		case 8:
 			q.To, port = pick(g, OutsideHost, OutsideAddress, "mail.users"+suffix()), OutsidePort
+		case 9:
+			q.To, q.From = pick(g, OutsideHost, OutsideAddress), pick(g, "users/web", "users/ops", q.From)
+			port, http, q.TLS = OutsideTLSPort, false, true
 		default:
 			q.To = address(pick(g, "shop/cart-v1", "shop/cart-v2", "shop/db-1", "users/web", "users/bare", "plain/outsider"))
 			port = pick(g, HTTPPort, 9000)
