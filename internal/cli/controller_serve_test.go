@@ -49,6 +49,7 @@ func TestControllerServes(t *testing.T) {
 	t.Run("configuration", func(t *testing.T) { c.testConfiguration(t, whole, first, second) })
 	t.Run("a pod that is not known yet", c.testFindPod)
 	t.Run("forwarded", func(t *testing.T) { c.testForward(t, first, second) })
+	t.Run("a proxy that fails", func(t *testing.T) { c.testFailing(t, first, second) })
 	t.Run("leader", func(t *testing.T) { c.testLeader(t, first, second) })
 }
 
