@@ -174,7 +174,7 @@ func TestGoneProxy(t *testing.T) {
 func TestGrace(t *testing.T) {
 	c := newCore(t)
 	has := c.set("a", testMain, "1")
-	h := c.serve(t, func(s *Server) { s.grace = 50 * time.Millisecond })
+	h := c.serve(t, func(s *Server) { s.grace = 3 * time.Second })
 	client := h.client(t, "a")
 	client.Wait = -1
 	for range 3 {

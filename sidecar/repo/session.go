@@ -114,8 +114,10 @@ func (s *Server) enter(c *conn, peer driver.Peer) (*session, bool) {
 	session.conns = append(session.conns, c)
 	if len(session.conns) > connectionsPerProxy {
 		i := max(slices.IndexFunc(session.conns, func(c *conn) bool { return !c.busy.Load() }), 0)
+		// It does not count from now on, or the next one that comes would choose it again.
 		// Close comes back to leave.
 		go session.conns[i].Close()
+		session.conns = slices.Delete(session.conns, i, i+1)
 	}
 	return session, !known
 }
