@@ -240,15 +240,19 @@ spec:
   backends: [{name: %s, port: {number: 8080, protocol: http}}]
   sources: [{kind: IPRange, name: %s}]`, pick(g, "cart-v1", "cart", "cart-v2"), pick(g, "198.18.0.0/16", "192.0.2.0/24"))
 	}
-	if g.chance(40) {
+	if g.chance(60) {
+		principals := some(g, "web.users.cluster.local", "ops.users.cluster.local", "db.shop.cluster.local")
+		if g.chance(20) {
+			principals = []string{"'*'"}
+		}
 		var sources []string
-		for _, principal := range some(g, "web.users.cluster.local", "ops.users.cluster.local", "db.shop.cluster.local", "'*'") {
+		for _, principal := range principals {
 			sources = append(sources, "{kind: AuthenticatedPrincipal, name: "+principal+"}")
 		}
 		if g.chance(30) {
 			sources = append(sources, "{kind: IPRange, name: "+pick(g, "198.18.0.0/16", "192.0.2.0/24")+"}")
 		}
-		tls := pick(g, "", "", ", tls: {skipClientCertValidation: false}", ", tls: {skipClientCertValidation: true, sniHosts: [cart.example.com]}")
+		tls := pick(g, "", "", "", ", tls: {skipClientCertValidation: false}", ", tls: {skipClientCertValidation: true, sniHosts: [cart.example.com]}")
 		matches := ""
 		if g.chance(40) {
 			matches = "\n  matches: [{kind: HTTPRouteGroup, name: " + pick(g, "reads", "writes") + "}]"
@@ -311,7 +315,7 @@ func (g *Generator) Questions(number int, address func(pod string) string) []Que
 		q := Question{From: pick(g, "users/web", "users/ops", "shop/cart-v1", "shop/db-0", "users/bare")}
 		http := true
 		port := HTTPPort
-		switch g.random.IntN(11) {
+		switch g.random.IntN(14) {
 		case 0, 1:
 			q.To, port = pick(g, "cart", "cart-v1", "cart-v2")+".shop"+suffix(), 80
 		case 2:
@@ -331,6 +335,9 @@ func (g *Generator) Questions(number int, address func(pod string) string) []Que
 		case 9:
 			q.To, q.From = pick(g, OutsideHost, OutsideAddress), pick(g, "users/web", "users/ops", q.From)
 			port, http, q.TLS = OutsideTLSPort, false, true
+		case 10, 11, 12:
+			q.From = pick(g, "users/web", "users/ops", "shop/db-0")
+			q.To, port = pick(g, "cart-v1", "cart-v2")+".shop"+suffix(), 80
 		default:
 			q.To = address(pick(g, "shop/cart-v1", "shop/cart-v2", "shop/db-1", "users/web", "users/bare", "plain/outsider"))
 			port = pick(g, HTTPPort, 9000)
