@@ -106,7 +106,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *server) serveProbe(w http.ResponseWriter, r *http.Request, probe agentspec.Probe) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	slot, ok := s.slots.Take(limit.Host(r.RemoteAddr), 1, func() { cancel(errTooManyProbes) })
+	slot, ok := s.slots.Take(limit.Address(r.RemoteAddr), 1, func() { cancel(errTooManyProbes) })
 	if !ok {
 		reply(w, http.StatusServiceUnavailable, errTooManyProbes.Error())
 		return

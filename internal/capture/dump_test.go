@@ -133,9 +133,6 @@ func dumpExpr(e expr.Any) string {
 	case *expr.Dynset:
 		return fmt.Sprintf("added to @%s", e.SetName)
 	case *expr.Bitwise:
-		if len(e.Mask) > 4 {
-			return fmt.Sprintf("& %x", e.Mask)
-		}
 		return fmt.Sprintf("& %#x", binary.NativeEndian.Uint32(e.Mask))
 	case *expr.Immediate:
 		return dumpBytes(e.Data)

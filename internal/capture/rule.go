@@ -258,15 +258,7 @@ func source(addr netip.Addr) match {
 }
 
 func sender4() match { return match{network(12, 32)} }
-
-// sender6 is the /64 that the sender is in, since one host may have all of that.
-func sender6() match {
-	const bytes, ours = 16, 8
-	mask := slices.Concat(slices.Repeat([]byte{0xff}, ours), make([]byte, bytes-ours))
-	return match{network(8, 8*bytes), &expr.Bitwise{
-		SourceRegister: register, DestRegister: register, Len: bytes, Mask: mask, Xor: make([]byte, bytes),
-	}}
-}
+func sender6() match { return match{network(8, 128)} }
 
 func destination4() match { return match{network(16, 32)} }
 func destination6() match { return match{network(24, 128)} }

@@ -112,5 +112,5 @@ func caller(ctx context.Context) netip.Addr {
 	if !ok || p.Addr == nil {
 		return netip.Addr{}
 	}
-	return limit.Host(p.Addr.String())
+	return limit.Address(p.Addr.String())
 }

@@ -61,7 +61,7 @@ func (in *intake) read(w http.ResponseWriter, r *http.Request) (content []byte, 
 		sync.Mutex
 		is bool
 	}
-	place, ok := in.share.Take(limit.Host(r.RemoteAddr), firstBytes, func() {
+	place, ok := in.share.Take(limit.Address(r.RemoteAddr), firstBytes, func() {
 		decided.Lock()
 		defer decided.Unlock()
 		if !decided.is {

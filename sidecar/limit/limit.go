@@ -59,22 +59,8 @@ func Address(remote string) netip.Addr {
 	return address.Addr().Unmap()
 }
 
-// hostBits is how long the prefix is of which a host may use every IPv6 address.
-const hostBits = 64
-
-// Host returns by what a connection is counted, whose remote end is given as in Address:
-// its IPv4 address, or the /64 of its IPv6 address, since one host may have all of that.
-func Host(remote string) netip.Addr {
-	address := Address(remote)
-	if !address.Is6() {
-		return address
-	}
-	network, _ := address.Prefix(hostBits)
-	return network.Addr()
-}
-
 // Listener returns a listener that bounds how many connections there are, in all and
-// from each Host, as the Share says. A connection that gets no place is closed at
+// from each address, as the Share says. A connection that gets no place is closed at
 // once, and one that has lost its place is closed too; refused is called for each. A
 // connection counts until it is closed or its Settle is called.
 func Listener(listener net.Listener, share *Share[netip.Addr], refused func()) net.Listener {
@@ -94,7 +80,7 @@ func (l *limited) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		place, ok := l.share.Take(Host(conn.RemoteAddr().String()), 1, func() {
+		place, ok := l.share.Take(Address(conn.RemoteAddr().String()), 1, func() {
 			l.refused()
 			_ = conn.Close()
 		})

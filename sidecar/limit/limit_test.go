@@ -39,30 +39,6 @@ func TestCounter(t *testing.T) {
 	}
 }
 
-// TestHost has addresses that one host may have count as one.
-func TestHost(t *testing.T) {
-	for remote, want := range map[string]string{
-		"198.18.0.7:443":             "198.18.0.7",
-		"[::ffff:198.18.0.7]:443":    "198.18.0.7",
-		"[2001:db8:1:2:3:4:5:6]:443": "2001:db8:1:2::",
-		"[2001:db8:1:2:ffff::1]:80":  "2001:db8:1:2::",
-		"[2001:db8:1:3::1]:80":       "2001:db8:1:3::",
-		"[fe80::1:2:3:4%eth0]:80":    "fe80::",
-		"[fe80::1:2:3:5%eth1]:80":    "fe80::",
-		"[::1]:80":                   "::",
-	} {
-		if got := Host(remote); got != netip.MustParseAddr(want) {
-			t.Errorf("Host(%q) = %s, want %s", remote, got, want)
-		}
-	}
-	if got := Host("@"); got.IsValid() {
-		t.Errorf("what has no address is %s", got)
-	}
-	if got := Address("[2001:db8:1:2:3:4:5:6]:443"); got != netip.MustParseAddr("2001:db8:1:2:3:4:5:6") {
-		t.Errorf("Address gives %s", got)
-	}
-}
-
 // TestListener has one address ask for more than there is for it.
 func TestListener(t *testing.T) {
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
