@@ -3,6 +3,8 @@ package cli
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -55,8 +57,9 @@ func TestAgentVersions(t *testing.T) {
 	}
 }
 
-// TestChartHasThisVersion holds that a chart and a program that were made together say so.
-func TestChartHasThisVersion(t *testing.T) {
+// TestOneVersion holds that a program, its chart and the samples that were made together
+// say so.
+func TestOneVersion(t *testing.T) {
 	text, err := os.ReadFile("../../charts/outrigger/Chart.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -64,6 +67,21 @@ func TestChartHasThisVersion(t *testing.T) {
 	for _, line := range []string{"\nversion: " + version.Number + "\n", "\nappVersion: " + version.Number + "\n"} {
 		if !strings.Contains(string(text), line) {
 			t.Errorf("Chart.yaml has no line %q", strings.TrimSpace(line))
+		}
+	}
+	samples, err := filepath.Glob("../../samples/*/*.yaml")
+	if err != nil || len(samples) == 0 {
+		t.Fatalf("no samples: %v", err)
+	}
+	for _, file := range append(samples, "../../samples/bookstore.yaml") {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`outriggermesh/bookstore:(\S+)`).FindAllStringSubmatch(string(text), -1) {
+			if m[1] != version.Number {
+				t.Errorf("%s names the image %s, want version %s", file, m[0], version.Number)
+			}
 		}
 	}
 }

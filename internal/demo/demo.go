@@ -57,7 +57,7 @@ func Run(ctx context.Context, opts Options) error {
 		Dir:       opts.Dir,
 		Manifests: manifests,
 		Programs:  opts.Programs,
-		Images:    map[string]lab.Image{"outriggermesh/bookstore:latest": application, "mysql:8": stock},
+		Images:    map[string]lab.Image{"outriggermesh/bookstore:0.1.0": application, "mysql:8": stock},
 		Output:    s.tally.writer,
 		Progress:  s.say,
 		Log:       opts.Log,

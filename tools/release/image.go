@@ -36,7 +36,7 @@ type program struct {
 var (
 	initProgram = program{"outrigger-init", "outrigger-agent", "./cmd/outrigger-agent", "What Outrigger runs in a pod: it redirects traffic, gets the identity and runs the proxy"}
 	coreProgram = program{"outrigger", "outrigger", "./cmd/outrigger-core", "The control plane of Outrigger, a service mesh whose sidecar is a plug-in"}
-	bookstore   = program{"outrigger-bookstore", "bookstore", "./samples/bookstore", "The sample application of Outrigger"}
+	bookstore   = program{"bookstore", "bookstore", "./samples/bookstore", "The sample application of Outrigger"}
 )
 
 // release makes what is released.
