@@ -110,7 +110,7 @@ func assetsDir() (string, error) {
 	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
 		return dir, nil
 	}
-	out, err := exec.Command(filepath.Join(root(), "test", "cluster", "build.sh"), "--where").Output()
+	out, err := exec.Command(filepath.Join(root(), "test", "cluster", "build.sh"), "--where", "apiserver").Output()
 	if err != nil {
 		return "", fmt.Errorf("asking test/cluster/build.sh where the programs are: %w", err)
 	}

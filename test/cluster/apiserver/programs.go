@@ -1,8 +1,8 @@
-// Package cluster holds the programs of a real Kubernetes that the tests and
+// Package apiserver holds the API server of a real Kubernetes that the tests and
 // the demo run, compiled from Go modules at the versions of this module's
 // go.sum. It is a module of its own, so that nothing of it reaches the product.
 // build.sh compiles them.
-package cluster
+package apiserver
 
 import (
 	// Named here so that go.mod requires it; build.sh compiles it by its path.
