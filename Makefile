@@ -14,7 +14,7 @@ TOOL := go tool -modfile=tools/go.mod
 # How long each fuzz target runs: a moment in `make test`, longer by `make fuzz`.
 FUZZTIME ?= 60s
 
-.PHONY: help build core images image-archive release apiserver proxies envoy haproxy pipy issuers test check fresh race fuzz mutate explain bench demo demo-inject demo-policy generate lint clean
+.PHONY: help build core images image-archive release apiserver proxies envoy haproxy pipy issuers test check fresh race cluster cluster-down e2e fuzz mutate explain bench demo demo-inject demo-policy generate lint clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -39,7 +39,7 @@ release: ## make all that users download in dist/: images, programs, chart, krew
 RELEASE ?=
 
 apiserver: ## compile kube-apiserver and etcd for the tests (about 6 minutes, once)
-	@test/cluster/build.sh >/dev/null
+	@test/cluster/build.sh apiserver >/dev/null
 
 envoy: ## install the Envoy that the tests ask (once)
 	@test/envoy/install.sh >/dev/null || echo 'SKIPPED: the tests that ask Envoy, which is not here' >&2
@@ -75,6 +75,15 @@ fresh: ## run the tests that a new machine could fail, with an empty module cach
 race: export CGO_ENABLED := 1
 race: apiserver proxies issuers ## run the tests of what runs concurrently with the race detector
 	go test -race ./health/... ./sidecar/... ./drivers/... ./internal/...
+
+cluster: ## start a Kubernetes of one node on this machine and print its kubeconfig; needs root
+	@cd test/cluster && go run . up
+
+cluster-down: ## end that cluster and remove everything that belongs to it
+	@cd test/cluster && go run . down
+
+e2e: ## run the end-to-end tests on a Kubernetes that is started for them, or on that of KUBECONFIG
+	@test/e2e/run.sh
 
 fuzz: ## run every fuzz target for FUZZTIME (default 60s)
 	@grep -rEo --include='*_test.go' '^func Fuzz[A-Za-z0-9]+' . | sort | while IFS=: read -r file func; do \
@@ -129,6 +138,9 @@ generate: ## write the generated files: deep copies, CRDs, gRPC, reference pages
 lint: ## vet, staticcheck, formatting, generated files, known vulnerabilities
 	@out=$$(gofmt -l .); test -z "$$out" || { echo "run gofmt -w on: $$out"; exit 1; }
 	go vet ./...
+	go -C test/cluster vet ./...
+	go -C tools/release vet ./...
+	go vet -tags grpcnotrace,e2e ./test/e2e
 	$(TOOL) staticcheck ./...
 	@$(MAKE) --no-print-directory generate
 	@out=$$(git status --porcelain -- apis charts docs); test -z "$$out" || { echo "generated files were out of date, commit what make generate wrote: $$out"; exit 1; }

@@ -1,0 +1,274 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestMesh installs the mesh on an empty cluster, runs the bookstore with each sidecar
+// class, and takes everything away again. The steps build on each other.
+func TestMesh(t *testing.T) {
+	c := newCluster(t)
+	t.Run("install", c.testInstall)
+	classes := c.classes(t)
+	for _, class := range classes {
+		t.Run("bookstore/"+class, func(t *testing.T) { c.testBookstore(t, []string{class}) })
+	}
+	if len(classes) > 1 {
+		t.Run("bookstore/mixed", func(t *testing.T) { c.testBookstore(t, classes) })
+	}
+}
+
+// cluster is the one that KUBECONFIG names, asked by kubectl and outrigger as a user does.
+type cluster struct {
+	root, outrigger, kubectl string
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	if os.Getenv("KUBECONFIG") == "" {
+		t.Fatal("KUBECONFIG names no cluster; run 'make e2e', which makes one, or name one that may be changed")
+	}
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cluster{root: root, outrigger: filepath.Join(root, "bin", "outrigger"), kubectl: os.Getenv("KUBECTL")}
+	if c.kubectl == "" {
+		c.kubectl = "kubectl"
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			for _, args := range []string{"get pods -A -o wide", "get events -A --field-selector type=Warning", "logs -n osm-system -l app=outrigger-controller --tail=50", "logs -n osm-system -l app=outrigger-injector --tail=50"} {
+				out, _ := exec.Command(c.kubectl, strings.Fields(args)...).CombinedOutput()
+				t.Logf("kubectl %s:\n%s", args, out)
+			}
+		}
+	})
+	return c
+}
+
+// classes are the sidecar classes whose images the cluster has, from E2E_CLASSES.
+func (c *cluster) classes(t *testing.T) []string {
+	t.Helper()
+	classes := strings.Split(os.Getenv("E2E_CLASSES"), ",")
+	if classes[0] == "" {
+		classes = []string{"envoy"}
+	}
+	return classes
+}
+
+// output runs a program and returns what it prints to standard output.
+func (c *cluster) output(ctx context.Context, stdin, program string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, program, args...)
+	var stderr bytes.Buffer
+	cmd.Stdin, cmd.Stderr = strings.NewReader(stdin), &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return string(out), fmt.Errorf("%s %s: %w: %s", filepath.Base(program), strings.Join(args, " "), err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return string(out), nil
+}
+
+// must is output for a program that has to succeed.
+func (c *cluster) must(t *testing.T, stdin, program string, args ...string) string {
+	t.Helper()
+	out, err := c.output(t.Context(), stdin, program, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// testInstall does what README says, and asks for the version that runs then.
+func (c *cluster) testInstall(t *testing.T) {
+	began := time.Now()
+	crds := c.must(t, "", c.outrigger, "install", "--crds-only")
+	c.must(t, crds, c.kubectl, "apply", "--server-side", "-f", "-")
+	all := c.must(t, "", c.outrigger, "install", "--set", "osm.enablePermissiveTrafficPolicy=false", "--set", "osm.enableDebugServer=true")
+	c.must(t, all, c.kubectl, "apply", "--server-side", "-f", "-")
+	for _, deployment := range []string{"outrigger-controller", "outrigger-injector"} {
+		c.must(t, "", c.kubectl, "rollout", "status", "-n", "osm-system", "deployment/"+deployment, "--timeout=120s")
+	}
+	t.Logf("installed and ready after %s", time.Since(began).Round(100*time.Millisecond))
+
+	var found struct{ Client, ControlPlane any }
+	if err := json.Unmarshal([]byte(c.must(t, "", c.outrigger, "version", "-o", "json")), &found); err != nil {
+		t.Fatal(err)
+	}
+	if pods, _ := found.ControlPlane.([]any); len(pods) < 2 {
+		t.Errorf("'outrigger version' knows the control plane's pods %v, want those of controller and injector", found.ControlPlane)
+	}
+}
+
+// testBookstore runs the sample with sidecars of the classes, each namespace with another:
+// the buyer buys, the thief is denied, and a policy by kubectl changes that and takes effect.
+// Then everything is replaced under the buyer's load, and Jobs end.
+func (c *cluster) testBookstore(t *testing.T, classes []string) {
+	c.must(t, namespaces, c.kubectl, "apply", "-f", "-")
+	t.Cleanup(func() {
+		// The test's context has ended.
+		_, err := c.output(context.Background(), namespaces, c.kubectl, "delete", "-f", "-", "--wait", "--timeout=120s")
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	of := make(map[string]string)
+	for i, namespace := range []string{"bookbuyer", "bookstore", "bookwarehouse", "bookthief"} {
+		of[namespace] = classes[i%len(classes)]
+		c.must(t, "", c.kubectl, "annotate", "namespace", namespace, "openservicemesh.io/sidecar-class="+of[namespace])
+	}
+	manifests := []string{"apply", "--server-side"}
+	for _, file := range []string{"bookstore", "bookwarehouse", "clients", "policies"} {
+		manifests = append(manifests, "-f", filepath.Join(c.root, "samples", "bookstore-smi", file+".yaml"))
+	}
+	began := time.Now()
+	c.must(t, "", c.kubectl, manifests...)
+	for _, name := range []string{"bookstore/bookstore-v1", "bookstore/bookstore-v2", "bookwarehouse/bookwarehouse", "bookbuyer/bookbuyer", "bookthief/bookthief"} {
+		c.rolledOut(t, name)
+	}
+	t.Logf("all pods are ready after %s", time.Since(began).Round(100*time.Millisecond))
+	for namespace, class := range of {
+		image := c.must(t, "", c.kubectl, "get", "pods", "-n", namespace, "-o", `jsonpath={.items[0].spec.initContainers[?(@.name=="outrigger-proxy")].image}`)
+		if !strings.Contains(image, "/"+class+":") {
+			t.Fatalf("a sidecar of namespace %s is %q, want one of class %s", namespace, image, class)
+		}
+	}
+	c.eventually(t, time.Minute, "the buyer buys", func(ctx context.Context) error { return c.gets(ctx, "bookbuyer", 200) })
+	c.eventually(t, time.Minute, "the thief is denied", func(ctx context.Context) error { return c.gets(ctx, "bookthief", denied) })
+
+	began = time.Now()
+	c.must(t, thiefMayBuy, c.kubectl, "apply", "-f", "-")
+	c.eventually(t, 30*time.Second, "the thief buys once it may", func(ctx context.Context) error { return c.gets(ctx, "bookthief", 200) })
+	t.Logf("three purchases of the thief were seen %s after its TrafficTarget was applied", time.Since(began).Round(100*time.Millisecond))
+	began = time.Now()
+	c.must(t, thiefMayBuy, c.kubectl, "delete", "-f", "-")
+	c.eventually(t, 30*time.Second, "the thief is denied again", func(ctx context.Context) error { return c.gets(ctx, "bookthief", denied) })
+	t.Logf("three refusals were seen %s after its deletion", time.Since(began).Round(100*time.Millisecond))
+
+	t.Run("rollout", c.testRollout)
+	t.Run("jobs", c.testJobs)
+}
+
+// rolledOut waits until a Deployment, NAMESPACE/NAME, is as it should be.
+func (c *cluster) rolledOut(t *testing.T, name string) {
+	t.Helper()
+	namespace, deployment, _ := strings.Cut(name, "/")
+	c.must(t, "", c.kubectl, "rollout", "status", "-n", namespace, "deployment/"+deployment, "--timeout=180s")
+}
+
+// testRollout replaces the stores, the warehouse and the control plane, one after the
+// other, while the buyer buys five books a second.
+func (c *cluster) testRollout(t *testing.T) {
+	since := time.Now().UTC()
+	for _, name := range []string{"bookstore/bookstore-v1", "bookstore/bookstore-v2", "bookwarehouse/bookwarehouse", "osm-system/outrigger-controller", "osm-system/outrigger-injector"} {
+		namespace, deployment, _ := strings.Cut(name, "/")
+		c.must(t, "", c.kubectl, "rollout", "restart", "-n", namespace, "deployment/"+deployment)
+		c.rolledOut(t, name)
+	}
+	// What the last old pods still had to answer is answered.
+	time.Sleep(2 * time.Second)
+	pods := c.must(t, "", c.kubectl, "get", "pods", "-n", "bookbuyer", "-o", "name")
+	requests := 0
+	for pod := range strings.FieldsSeq(pods) {
+		tried, err := c.purchases(t.Context(), "bookbuyer", pod, "--since-time="+since.Format(time.RFC3339))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range tried {
+			requests++
+			if p.Status != 200 {
+				t.Errorf("%s got %d %s", pod, p.Status, p.Error)
+			}
+		}
+	}
+	t.Logf("%d requests while everything was replaced", requests)
+	if requests < 20 {
+		t.Errorf("the buyers made %d requests, too few to tell anything", requests)
+	}
+}
+
+// testJobs runs a Job that succeeds and one that fails, each with a sidecar.
+func (c *cluster) testJobs(t *testing.T) {
+	c.must(t, jobs, c.kubectl, "apply", "-f", "-")
+	for _, want := range []struct{ job, condition string }{{"succeeds", "complete"}, {"fails", "failed"}} {
+		c.must(t, "", c.kubectl, "wait", "-n", "bookbuyer", "job/"+want.job, "--for=condition="+want.condition, "--timeout=90s")
+		containers := c.must(t, "", c.kubectl, "get", "pods", "-n", "bookbuyer", "-l", "job-name="+want.job, "-o", "jsonpath={.items[0].spec.initContainers[*].name}")
+		if !strings.Contains(containers, "outrigger-proxy") {
+			t.Errorf("the pod of Job %s has no sidecar, but %s", want.job, containers)
+		}
+	}
+}
+
+// purchase is what a client of the bookstore wrote of one request.
+type purchase struct {
+	Status int
+	Error  string
+}
+
+// purchases reads what a client has written.
+func (c *cluster) purchases(ctx context.Context, namespace, of string, which ...string) ([]purchase, error) {
+	text, err := c.output(ctx, "", c.kubectl, append([]string{"logs", "-n", namespace, of, "-c", namespace}, which...)...)
+	if err != nil {
+		return nil, err
+	}
+	var all []purchase
+	for line := range strings.Lines(text) {
+		var p purchase
+		if err := json.Unmarshal([]byte(line), &p); err != nil {
+			return nil, fmt.Errorf("%s wrote %q: %w", of, line, err)
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+// denied is what a client gets that may not: a connection that is closed, or on one that
+// it has kept, a refusal.
+const denied = 0
+
+// gets reports whether a client's last three answers had a status.
+func (c *cluster) gets(ctx context.Context, who string, status int) error {
+	last, err := c.purchases(ctx, who, "deployment/"+who, "--tail=3")
+	if err != nil {
+		return err
+	}
+	for _, p := range last {
+		refused := p.Status == 0 || p.Status == 403 || p.Status == 503
+		if p.Status != status && (status != denied || !refused) {
+			return fmt.Errorf("%s got %d %s, want %d", who, p.Status, p.Error, status)
+		}
+	}
+	if len(last) < 3 {
+		return fmt.Errorf("%s has made %d requests", who, len(last))
+	}
+	return nil
+}
+
+// eventually tries until what is expected holds, or the time is over.
+func (c *cluster) eventually(t *testing.T, within time.Duration, what string, try func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	for {
+		err := try(ctx)
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s: not within %s: %v", what, within, err)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}

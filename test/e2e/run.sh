@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Runs the end-to-end tests: on the cluster that KUBECONFIG names, whose nodes must have the
+# images, or else on one that is started for them and removed afterwards. CLUSTER names that
+# one and KEEP=1 leaves it running; RUN chooses tests as 'go test -run' does.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+make --no-print-directory build
+if [ -z "${KUBECONFIG:-}" ]; then
+	name=${CLUSTER:-e2e}
+	go build -C test/cluster -o "$PWD/bin/cluster" .
+	cluster() { (cd test/cluster && ../../bin/cluster -name "$name" "$@"); }
+	[ -n "${KEEP:-}" ] || trap 'cluster down' EXIT
+	KUBECONFIG=$(cluster up)
+	export KUBECONFIG
+	export KUBECTL=${KUBECONFIG%/*}/bin/kubectl
+
+	make --no-print-directory images RELEASE="-local -platforms linux/$(go env GOARCH)"
+	cluster load "$PWD/dist/images"
+	# The vendors' images, made of the proxies at hand and laid out like theirs.
+	E2E_CLASSES=
+	add() { # CLASS PATH FILE
+		local image
+		image=$(printf 'apiVersion: v1\nkind: Pod\nmetadata: {name: a, annotations: {openservicemesh.io/sidecar-class: %s}}\nspec: {containers: [{name: a, image: a}]}\n' "$1" |
+			bin/outrigger inject -f - 2>/dev/null | grep -oE "docker.io/[a-z/]+/$1:[a-z0-9.]+")
+		cluster image "$image" "$2=$3"
+		E2E_CLASSES=${E2E_CLASSES:+$E2E_CLASSES,}$1
+	}
+	if program=$(test/envoy/install.sh); then add envoy /usr/local/bin/envoy "$program"; else echo 'SKIPPED: Envoy, which is not here' >&2; fi
+	if program=$(test/haproxy/install.sh); then add haproxy /usr/local/sbin/haproxy "$program"; else echo 'SKIPPED: HAProxy, which is not here' >&2; fi
+	if program=$(test/pipy/find.sh); then add pipy /usr/local/bin/pipy "$program"; else echo 'SKIPPED: Pipy, which is not here' >&2; fi
+	export E2E_CLASSES
+fi
+go test -tags grpcnotrace,e2e -count=1 -v -timeout "${TIMEOUT:-30m}" -run "${RUN:-.}" ./test/e2e
