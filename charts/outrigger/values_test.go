@@ -184,6 +184,9 @@ func TestWarnings(t *testing.T) {
 	for _, test := range []struct{ values, want string }{
 		{"", ""},
 		{"{osm: {deployGrafana: true, deployJaeger: false}}", "osm.deployGrafana: no effect"},
+		{"{osm: {prometheus: {port: 7070}}}", "osm.prometheus: no effect"},
+		{"{osm: {grafana: {enableRemoteRendering: true}, fluentBit: {name: fluentbit-logger}}}", "osm.grafana, osm.fluentBit: no effect"},
+		{"{osm: {tracing: {enable: true, image: jaegertracing/all-in-one}}}", "osm.tracing.image: no effect"},
 		{"{osm: {deployGrafana: false, osmBootstrap: {podLabels: {}}, validatorWebhook: {webhookConfigurationName: ''}}}", ""},
 		{"{osm: {validatorWebhook: {webhookConfigurationName: a}}}", "osm.validatorWebhook: no effect"},
 		{"{osm: {image: {name: {osmInjector: a}, digest: {osmInjector: ''}}}}", "osm.image.name.osmInjector: no effect"},

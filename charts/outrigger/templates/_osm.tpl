@@ -1,7 +1,17 @@
 {{- /* Values of Open Service Mesh and osm-edge that have no effect, with the reason. */ -}}
 {{- define "outrigger.inertValues" -}}
 - why: Outrigger brings no such program along; install it on its own
-  values: [osm.deployPrometheus, osm.deployGrafana, osm.deployJaeger, osm.enableFluentbit, contour.enabled, fsm.enabled]
+  values:
+    - osm.deployPrometheus
+    - osm.prometheus
+    - osm.deployGrafana
+    - osm.grafana
+    - osm.deployJaeger
+    - osm.tracing.image
+    - osm.enableFluentbit
+    - osm.fluentBit
+    - contour.enabled
+    - fsm.enabled
 - why: the images of Open Service Mesh and osm-edge do not run Outrigger; its own are osm.image.name.outrigger and osm.image.name.outriggerInit
   values:
     {{- range $part := list "name" "digest" }}
