@@ -74,7 +74,7 @@ fresh: ## run the tests that a new machine could fail, with an empty module cach
 # The race detector needs C.
 race: export CGO_ENABLED := 1
 race: apiserver proxies issuers ## run the tests of what runs concurrently with the race detector
-	go test -race ./health/... ./sidecar/... ./drivers/... ./internal/...
+	go test -race -timeout 20m ./health/... ./sidecar/... ./drivers/... ./internal/...
 
 cluster: ## start a Kubernetes of one node on this machine and print its kubeconfig; needs root
 	@cd test/cluster && go run . up

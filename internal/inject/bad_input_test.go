@@ -239,7 +239,8 @@ func TestHostileSizes(t *testing.T) {
 			pod := fmt.Sprintf(`{"metadata":{"name":"a","annotations":%s},"spec":{%s}}`, annotations, test.spec)
 			start := cpuTime(t)
 			r := i.Inject(t.Context(), w.request(pod))
-			if used := cpuTime(t) - start; used > 3*time.Second {
+			// The race detector's own time is no part of what is bounded.
+			if used := cpuTime(t) - start; used > 3*time.Second && !raceDetector {
 				t.Errorf("it takes %v of CPU time", used)
 			} else {
 				t.Logf("%d bytes take %v of CPU time", len(pod), used)
