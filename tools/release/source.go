@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -78,8 +80,9 @@ func parsePlatform(name string) (platform, error) {
 func (r *release) compile(ctx context.Context, pkg string, p platform, file string, set map[string]string) error {
 	fmt.Fprintf(os.Stderr, "compiling %s for %s\n", pkg, p)
 	ldflags := "-s -w"
-	for name, value := range set {
-		ldflags += " -X " + modulePath + "/" + name + "=" + value
+	// In one order, since the program's build ID depends on it.
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		ldflags += " -X " + modulePath + "/" + name + "=" + set[name]
 	}
 	args := []string{"build", "-o", file, "-tags", "grpcnotrace", "-ldflags", ldflags}
 	if !r.local {
