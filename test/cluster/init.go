@@ -61,10 +61,8 @@ func (c *cluster) init() error {
 	if err := c.prepare(); err != nil {
 		return err
 	}
-	ended := make(chan struct{})
 	terminate := make(chan os.Signal, 1)
 	signal.Notify(terminate, syscall.SIGTERM)
-	go func() { <-terminate; close(ended) }()
 
 	s := &supervisor{dir: c.dir, running: make(map[int]service)}
 	for _, service := range c.services() {
@@ -73,7 +71,7 @@ func (c *cluster) init() error {
 		}
 	}
 	go s.reap()
-	<-ended
+	<-terminate
 	return nil
 }
 

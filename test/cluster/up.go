@@ -162,22 +162,23 @@ func startTime(pid int) (string, error) {
 	return fields[19], nil
 }
 
+// hash tells the clusters' networks apart.
+func (c *cluster) hash() uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(c.name))
+	return h.Sum32()
+}
+
 // network returns the addresses of the two ends of the pair between the machine and the
 // node, which depend on the cluster's name.
 func (c *cluster) network() (machine, node netip.Addr) {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(c.name))
 	// 198.18.0.0/15 is for benchmarks between networks, and in no network that routes.
-	base := netip.AddrFrom4([4]byte{198, 18, byte(h.Sum32() >> 8), byte(h.Sum32()) &^ 3})
+	base := netip.AddrFrom4([4]byte{198, 18, byte(c.hash() >> 8), byte(c.hash()) &^ 3})
 	return base.Next(), base.Next().Next()
 }
 
 // link is the name of the machine's end of the pair, of at most 15 bytes.
-func (c *cluster) link() string {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(c.name))
-	return fmt.Sprintf("outr-%08x", h.Sum32())
-}
+func (c *cluster) link() string { return fmt.Sprintf("outr-%08x", c.hash()) }
 
 // connect makes the pair; the node's end is called eth0.
 func (c *cluster) connect(ctx context.Context) error {
