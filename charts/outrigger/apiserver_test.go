@@ -63,6 +63,9 @@ func (s *server) apply(t *testing.T, values string) {
 			t.Fatal(err)
 		}
 		kind := object.GroupVersionKind()
+		if kind.Group == "monitoring.coreos.com" {
+			continue // The CRDs are those of Prometheus' operator, which is not here.
+		}
 		mapping, err := s.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 		if err != nil {
 			t.Fatal(err)
@@ -119,7 +122,7 @@ func testSecretsSurvive(t *testing.T, s *server) {
 	}
 	s.apply(t, gatewayValues)
 	secrets := kubernetes.NewForConfigOrDie(s.as("outrigger-controller")).CoreV1()
-	for namespace, name := range map[string]string{namespace: "osm-ca-bundle", "shop": "gateway"} {
+	for namespace, name := range map[string]string{namespace: "outrigger-ca-bundle", "shop": "gateway"} {
 		var secret *corev1.Secret
 		var err error
 		for range 100 { // Rights that were just given take a moment.

@@ -24,7 +24,7 @@ import (
 
 // FS holds the chart's files, with Chart.yaml at its root.
 //
-//go:embed Chart.yaml values.yaml values.schema.json crds all:templates
+//go:embed Chart.yaml README.md values.yaml values-ha.yaml values.schema.json crds all:templates
 var FS embed.FS
 
 // releasedDigests are the digests of the images in programs of a release, as

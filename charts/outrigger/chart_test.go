@@ -2,6 +2,7 @@ package chart_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
@@ -17,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -69,6 +71,9 @@ func documents(t *testing.T, values string) []document {
 	seen := map[string]bool{}
 	for _, text := range append(release.CRDs, release.Objects...) {
 		object, kind, err := decoder.Decode([]byte(text), nil, nil)
+		if runtime.IsNotRegisteredError(err) && strings.Contains(text, "apiVersion: monitoring.coreos.com/v1\n") {
+			object, kind, err = unstructured.UnstructuredJSONScheme.Decode(toJSON(t, text), nil, nil)
+		}
 		if err != nil {
 			t.Fatalf("%v in:\n%s", err, text)
 		}
@@ -84,6 +89,35 @@ func documents(t *testing.T, values string) []document {
 		all = append(all, d)
 	}
 	return all
+}
+
+// TestHighAvailabilityIsTested holds that the golden file has the values that users get.
+func TestHighAvailabilityIsTested(t *testing.T) {
+	golden, err := txtar.ParseFile("testdata/ha.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	values, err := chart.FS.ReadFile("values-ha.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(values), string(golden.Files[0].Data)); diff != "" {
+		t.Errorf("testdata/ha.txtar has other values (-chart +testdata):\n%s", diff)
+	}
+}
+
+// toJSON converts YAML, in which no key may be there twice.
+func toJSON(t *testing.T, text string) []byte {
+	t.Helper()
+	var object map[string]any
+	if err := yaml.UnmarshalStrict([]byte(text), &object); err != nil {
+		t.Fatal(err)
+	}
+	data, err := json.Marshal(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }
 
 // find returns the object of that name, and the zero value where there is none.

@@ -109,7 +109,7 @@ func testControllerRights(t *testing.T, s *server) {
 	// What signing takes.
 	account.can(t, slices.Concat(
 		requests("create", "TokenReview /a"),
-		requests("get list watch update", "Secret osm-system/osm-ca-bundle"),
+		requests("get list watch update", "Secret osm-system/outrigger-ca-bundle"),
 		requests("get list watch update", "Secret osm-system/outrigger-ca-state"),
 		requests("get list watch update", "Secret osm-system/outrigger-repository-ca"),
 		requests("list watch", "MeshRootCertificate osm-system/"), requests("update", "MeshRootCertificate/status osm-system/a"),
@@ -117,7 +117,7 @@ func testControllerRights(t *testing.T, s *server) {
 		requests("get list watch update delete", "ConfigMap shop/outrigger-ca")))
 	account.cannot(t, slices.Concat(
 		requests("create", "Secret osm-system/a"), requests("list", "Secret osm-system/"), requests("list", "Secret /"), requests("get", "Secret osm-system/outrigger-injector-ca"),
-		requests("delete patch", "Secret osm-system/osm-ca-bundle"), requests("get create", "Secret shop/osm-ca-bundle"),
+		requests("delete patch", "Secret osm-system/outrigger-ca-bundle"), requests("get create", "Secret shop/outrigger-ca-bundle"),
 		requests("get", "Secret osm-system/mine"), requests("update", "MeshRootCertificate osm-system/a"),
 		requests("list", "MeshRootCertificate shop/"), requests("create", "CertificateSigningRequest /a"),
 		requests("update patch", "MeshConfig osm-system/osm-mesh-config"), requests("list", "MeshConfig shop/"),
@@ -135,7 +135,7 @@ func testControllerRights(t *testing.T, s *server) {
 	}
 	account.can(t, requests("get update", "Secret shop/gateway"))
 	account.cannot(t, slices.Concat(requests("delete create", "Secret shop/gateway"),
-		requests("get", "Secret osm-system/osm-ca-bundle"), requests("get update delete", "Secret shop/other"), requests("list", "Secret shop/")))
+		requests("get", "Secret osm-system/outrigger-ca-bundle"), requests("get update delete", "Secret shop/other"), requests("list", "Secret shop/")))
 }
 
 // requests joins verbs with an object.

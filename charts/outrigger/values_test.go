@@ -128,10 +128,11 @@ func TestProxyPorts(t *testing.T) {
 			for _, p := range find[*appsv1.Deployment](all, "Deployment/outrigger-controller").Spec.Template.Spec.Containers[0].Ports {
 				container[p.Name] = p.ContainerPort
 			}
-			test.want["identity"] = 15129
+			test.want["identity"], test.want["metrics"] = 15129, 9091
 			if diff := cmp.Diff(test.want, service); diff != "" {
 				t.Errorf("ports of the Service (-want +got):\n%s", diff)
 			}
+			delete(test.want, "metrics")
 			test.want["health"], test.want["debug"] = 9091, 9092
 			if diff := cmp.Diff(test.want, container); diff != "" {
 				t.Errorf("ports of the container (-want +got):\n%s", diff)
@@ -144,7 +145,9 @@ func TestProxyPorts(t *testing.T) {
 func TestRefusedValues(t *testing.T) {
 	for _, test := range []struct{ values, want string }{
 		{"{osm: {sidecarClas: envoy}}", "sidecarClas"},
-		{"{OpenServiceMesh: {meshName: osm}}", "OpenServiceMesh"},
+		{"{OpenServiceMesh: {meshNam: osm}}", "/OpenServiceMesh'"},
+		{"{openServiceMesh: {meshName: osm}}", "openServiceMesh"},
+		{"{monitoring: {podMonitor: {interval: often}}}", "/monitoring/podMonitor/interval"},
 		{"{injector: {compat: {istio: sometimes}}}", "/injector/compat/istio"},
 		{"{revision: Canary}", "/revision"},
 		{"{osm: {meshName: a b}}", "/osm/meshName"},
@@ -193,6 +196,13 @@ func TestWarnings(t *testing.T) {
 		{"{osm: {certificateProvider: {kind: tresor}}}", ""},
 		{"{osm: {certificateProvider: {kind: cert-manager}, caBundleSecretName: mesh-ca, featureFlags: {enableMeshRootCertificate: true}}}", ""},
 		{"{contour: {enabled: true}}", "contour.enabled: no effect"},
+		{"{osm: {localProxyMode: Localhost}}", "osm.localProxyMode: no effect"},
+		{"{osm: {webhookConfigNamePrefix: osm-webhook}}", "osm.webhookConfigNamePrefix: no effect"},
+		{"{osm: {featureFlags: {enableSPIFFE: true}}}", "osm.featureFlags.enableSPIFFE: no effect"},
+		{"{osm: {featureFlags: {enableSPIFFE: false}}}", ""},
+		{"{OpenServiceMesh: {deployJaeger: true}}", "osm.deployJaeger: no effect"},
+		{"{OpenServiceMesh: {useHTTPSIngress: true}}", "osm.useHTTPSIngress: no effect"},
+		{"{OpenServiceMesh: {certificateManager: vault}}", "osm.certificateManager: no effect, because it is osm.certificateProvider.kind"},
 		{"{injector: {patchCABundle: false}}", "caBundle"},
 	} {
 		t.Run(test.values, func(t *testing.T) {

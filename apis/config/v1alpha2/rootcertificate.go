@@ -163,7 +163,7 @@ type TresorProviderSpec struct {
 type TresorCASpec struct {
 	// SecretRef names a Secret with ca.crt and ca.key, or private.key as Open Service
 	// Mesh calls it, in the control plane's namespace. One that is not there is made,
-	// with a new CA. Without a name it is osm-ca-bundle.
+	// with a new CA. Without a name it is outrigger-ca-bundle.
 	// +optional
 	SecretRef corev1.SecretReference `json:"secretRef,omitzero"`
 }

@@ -30,8 +30,7 @@ spec:
         {{- $own := include "outrigger.labels" .root | fromYaml | merge (dict "app" .name) }}
         {{- merge $own .values.podLabels | toYaml | nindent 8 }}
       annotations:
-        prometheus.io/scrape: "true"
-        prometheus.io/port: "9091"
+        {{- merge (dict "prometheus.io/scrape" "true" "prometheus.io/port" "9091") .values.podAnnotations | toYaml | nindent 8 }}
     spec:
       serviceAccountName: {{ .name }}
       automountServiceAccountToken: true
@@ -51,9 +50,19 @@ spec:
       tolerations:
         {{- toYaml . | nindent 8 }}
       {{- end }}
+      {{- with .values.priorityClassName }}
+      priorityClassName: {{ . }}
+      {{- end }}
+      {{- with .values.topologySpreadConstraints }}
+      topologySpreadConstraints:
+        {{- range . }}
+        - {{ merge (dict) . (dict "labelSelector" (dict "matchLabels" (dict "app" $.name))) | toYaml | nindent 10 | trim }}
+        {{- end }}
+      {{- end }}
       affinity:
         {{- with .values.affinity }}
-        {{- toYaml . | nindent 8 }}
+        {{- /* Open Service Mesh's values file names its own pods here. */}}
+        {{- regexReplaceAll "\\bosm-(controller|injector)\\b" (toYaml .) "outrigger-${1}" | nindent 8 }}
         {{- else }}
         podAntiAffinity:
           preferredDuringSchedulingIgnoredDuringExecution:

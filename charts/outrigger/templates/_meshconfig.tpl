@@ -35,6 +35,7 @@ sidecar:
   drainSeconds: {{ toJson $.Values.sidecar.drainSeconds }}
   preStopSeconds: {{ toJson $.Values.sidecar.preStopSeconds }}
   concurrency: {{ toJson .sidecarConcurrency }}
+  resources: {{ toJson $.Values.sidecar.resources }}
   sidecarTimeout: {{ toJson .sidecarTimeout }}
   localProxyMode: {{ toJson .localProxyMode }}
   localDNSProxy: {{ toJson .localDNSProxy }}

@@ -18,11 +18,7 @@ take each other's objects. A mesh's name may hold what theirs may not. */ -}}
 {{- end }}
 
 {{- define "outrigger.webhookConfigName" -}}
-{{- with .Values.osm.webhookConfigNamePrefix -}}
-{{ . }}-{{ $.Values.osm.meshName | lower | replace "_" "-" }}{{ if not (include "outrigger.isDefault" $) }}-{{ $.Values.revision }}{{ end }}
-{{- else -}}
 {{ include "outrigger.injectorName" . }}{{ include "outrigger.meshSuffix" . }}
-{{- end }}
 {{- end }}
 
 {{- define "outrigger.labels" -}}

@@ -1,3 +1,16 @@
+{{- /* Up to v0.11 Open Service Mesh's values were under OpenServiceMesh, and a scaler had one
+target. Every template begins with this, so that the others read but one form. What a file
+leaves empty there is not set. */ -}}
+{{- define "outrigger.oldValues" -}}
+{{- $_ := include "outrigger.onlySet" (.Values.OpenServiceMesh | default dict) | fromYaml | mergeOverwrite .Values.osm -}}
+{{- range $scale := list .Values.osm.injector.autoScale .Values.osm.osmController.autoScale -}}
+{{- with $scale.targetAverageUtilization -}}
+{{- $_ := set $scale.cpu "targetAverageUtilization" . -}}
+{{- $_ := set $scale.memory "targetAverageUtilization" . -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
 {{- /* Values of Open Service Mesh and osm-edge that have no effect, with the reason. */ -}}
 {{- define "outrigger.inertValues" -}}
 - why: Outrigger brings no such program along; install it on its own
@@ -24,15 +37,31 @@
 - why: the Pipy repository is part of the controller
   values: [osm.pipyRepoImage, osm.repoServer.image, osm.repoServer.standalone]
 - why: there is no validating webhook; the API server validates by the schemas of the CRDs
-  values: [osm.validatorWebhook, smi.validateTrafficTarget]
+  values: [osm.validatorWebhook, osm.featureFlags.enableValidatingWebhook, smi.validateTrafficTarget]
 - why: the injector keeps the caBundle of its own webhook configuration right, and nothing else is reconciled
   values: [osm.enableReconciler]
 - why: meshes of different names share a cluster
   values: [osm.enforceSingleMesh]
 - why: Outrigger does not join meshes of several clusters
   values: [osm.multicluster]
-- why: nodes are chosen by osm.injector.nodeSelector
+- why: nodes are chosen by osm.injector.nodeSelector and osm.osmController.nodeSelector
   values: [osm.nodeSelector]
+- why: the webhook configuration has a name of Outrigger's own, so that Open Service Mesh's can stay beside it
+  values: [osm.webhookConfigNamePrefix]
+- why: a sidecar reaches its application at the pod's address in either mode, and nothing that only loopback serves
+  values: [osm.localProxyMode]
+- why: every certificate carries a SPIFFE ID
+  values: [osm.featureFlags.enableSPIFFE]
+- why: IngressBackends say for each backend whether it is HTTPS
+  values: [osm.useHTTPSIngress]
+- why: Kubernetes has no PodSecurityPolicies any more
+  values: [osm.pspEnabled]
+- why: a class speaks mTLS unless its entry of osm.sidecarDrivers says otherwise
+  values: [osm.sidecarDisabledMTLS]
+- why: it is osm.certificateProvider.serviceCertValidityDuration since Open Service Mesh v0.10
+  values: [osm.serviceCertValidityDuration]
+- why: it is osm.certificateProvider.kind since Open Service Mesh v0.10
+  values: [osm.certificateManager]
 {{- end }}
 
 {{- /* One line for each thing that the user should know, as a YAML list. */ -}}

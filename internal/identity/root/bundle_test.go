@@ -44,7 +44,7 @@ func testOpenServiceMesh(t *testing.T, c *cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.put(t, "osm-ca-bundle", map[string][]byte{
+	c.put(t, "outrigger-ca-bundle", map[string][]byte{
 		"ca.crt":      pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		"private.key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}),
 		"expiration":  []byte("2032-10-01T00:00:00Z"),
@@ -102,7 +102,7 @@ func (c *cluster) wantBundle(t *testing.T, namespace string, names ...string) {
 }
 
 func testBundle(t *testing.T, c *cluster) {
-	c.put(t, "osm-ca-bundle", goodCA(t, "one").data())
+	c.put(t, "outrigger-ca-bundle", goodCA(t, "one").data())
 	shop := c.namespace(t, "shop", "osm")
 	other := c.namespace(t, "other-mesh", "other")
 	foreign := c.namespace(t, "foreign", "osm")
@@ -161,7 +161,7 @@ func testBundle(t *testing.T, c *cluster) {
 	c.wantBundle(t, "foreign", "one")
 
 	// It follows the roots, and namespaces.
-	c.put(t, "osm-ca-bundle", goodCA(t, "two").data())
+	c.put(t, "outrigger-ca-bundle", goodCA(t, "two").data())
 	c.wantBundle(t, "shop", "one", "two")
 	c.wantBundle(t, "foreign", "one", "two")
 	c.namespace(t, "late", "osm")
@@ -191,7 +191,7 @@ func testBundle(t *testing.T, c *cluster) {
 // TestBundleFile: without a cluster the bundle is a file.
 func TestBundleFile(t *testing.T) {
 	store, dir := dirStore(t)
-	put(t, dir, "osm-ca-bundle", goodCA(t, "one").data())
+	put(t, dir, "outrigger-ca-bundle", goodCA(t, "one").data())
 	ids, err := identity.NewManager(identity.Options{
 		DNSNames: []string{"a"}, TrustDomain: func() string { return "cluster.local" }, Log: discard(),
 	})
@@ -223,7 +223,7 @@ func TestBundleFile(t *testing.T) {
 		})
 	}
 	want("one")
-	put(t, dir, "osm-ca-bundle", goodCA(t, "two").data())
+	put(t, dir, "outrigger-ca-bundle", goodCA(t, "two").data())
 	want("one", "two")
 	if err := os.WriteFile(path, []byte("?"), 0o600); err != nil {
 		t.Fatal(err)

@@ -46,7 +46,7 @@ func TestOwnCAIsMade(t *testing.T) {
 		r.noProblems(t)
 		<-r.Ready()
 	}
-	for path, want := range map[string]os.FileMode{"": 0o700, "osm-ca-bundle": 0o700, "osm-ca-bundle/ca.key": 0o600, "osm-ca-bundle/ca.crt": 0o600, "outrigger-ca-state/state.json": 0o600} {
+	for path, want := range map[string]os.FileMode{"": 0o700, "outrigger-ca-bundle": 0o700, "outrigger-ca-bundle/ca.key": 0o600, "outrigger-ca-bundle/ca.crt": 0o600, "outrigger-ca-state/state.json": 0o600} {
 		info, err := os.Stat(filepath.Join(dir, path))
 		if err != nil {
 			t.Fatal(err)

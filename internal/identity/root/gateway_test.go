@@ -121,7 +121,7 @@ func (c *cluster) wantGatewayCondition(t *testing.T, want string) {
 }
 
 func testGateway(t *testing.T, c *cluster) {
-	c.put(t, "osm-ca-bundle", goodCA(t, "one").data())
+	c.put(t, "outrigger-ca-bundle", goodCA(t, "one").data())
 	config := &v1alpha2.MeshConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "osm-system", Name: "osm-mesh-config"}}
 	config.Spec.Certificate.IngressGateway = &v1alpha2.IngressGatewayCertSpec{
 		SubjectAltNames: []string{"ingress.ingress.cluster.local", "10.0.0.1"}, ValidityDuration: "1h",
@@ -162,7 +162,7 @@ func testGateway(t *testing.T, c *cluster) {
 	}
 
 	// Another root that signs is a reason, and the bundle has both.
-	c.put(t, "osm-ca-bundle", goodCA(t, "two").data())
+	c.put(t, "outrigger-ca-bundle", goodCA(t, "two").data())
 	c.wantLeaf(t, "gateway", signedBy("two"))
 	eventually(t, func() string {
 		return cmp.Diff(2, len(parse(t, c.secretIn(t, "gateway").Data["ca.crt"])))
@@ -250,7 +250,7 @@ func (l *lines) forget() {
 // TestGatewayDir: without a cluster the certificate is in a folder.
 func TestGatewayDir(t *testing.T) {
 	store, dir := dirStore(t)
-	put(t, dir, "osm-ca-bundle", goodCA(t, "one").data())
+	put(t, dir, "outrigger-ca-bundle", goodCA(t, "one").data())
 	r := run(t, root.Options{Secrets: store})
 	var mu sync.Mutex
 	spec := &v1alpha2.IngressGatewayCertSpec{SubjectAltNames: []string{"a.example.com"}, Secret: corev1.SecretReference{Namespace: "x", Name: "gateway"}}
@@ -262,7 +262,7 @@ func TestGatewayDir(t *testing.T) {
 			return spec, true
 		},
 		Bundle: func() []byte {
-			text, err := os.ReadFile(filepath.Join(dir, "osm-ca-bundle", "ca.crt"))
+			text, err := os.ReadFile(filepath.Join(dir, "outrigger-ca-bundle", "ca.crt"))
 			if err != nil {
 				t.Error(err)
 			}

@@ -142,7 +142,7 @@ func (c *cluster) reset(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"osm-ca-bundle", "outrigger-ca-state", root.DefaultRepository} {
+	for _, name := range []string{"outrigger-ca-bundle", "outrigger-ca-state", root.DefaultRepository} {
 		c.put(t, name, nil)
 	}
 	for _, name := range []string{"gateway", "unallowed"} {
@@ -281,20 +281,20 @@ func testReplicas(t *testing.T, c *cluster) {
 		}
 	}
 	var secret corev1.Secret
-	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "osm-system", Name: "osm-ca-bundle"}, &secret); err != nil {
+	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "osm-system", Name: "outrigger-ca-bundle"}, &secret); err != nil {
 		t.Fatal(err)
 	}
 	if got := parse(t, secret.Data["ca.crt"])[0].Subject.CommonName; got != first || secret.Type != corev1.SecretTypeOpaque {
 		t.Errorf("the Secret of type %s holds %q, want Opaque and %q", secret.Type, got, first)
 	}
-	c.put(t, "osm-ca-bundle", goodCA(t, "two").data())
+	c.put(t, "outrigger-ca-bundle", goodCA(t, "two").data())
 	for _, r := range all {
 		r.want(t, "two", "two", first)
 		r.noProblems(t)
 	}
-	c.put(t, "osm-ca-bundle", map[string][]byte{"ca.crt": []byte("?"), "ca.key": []byte("?")})
+	c.put(t, "outrigger-ca-bundle", map[string][]byte{"ca.crt": []byte("?"), "ca.key": []byte("?")})
 	for _, r := range all {
-		r.problem(t, "Secret osm-system/osm-ca-bundle: Unusable: Secret osm-system/osm-ca-bundle: own CA")
+		r.problem(t, "Secret osm-system/outrigger-ca-bundle: Unusable: Secret osm-system/outrigger-ca-bundle: own CA")
 		r.want(t, "two", "two", first)
 	}
 	run(t, opts).want(t, "two", "two", first)
@@ -311,7 +311,7 @@ func object(t *testing.T, c *cluster, name string, intent v1alpha2.MeshRootCerti
 func testObjects(t *testing.T, c *cluster) {
 	opts := c.options(t)
 	opts.Propagation = time.Second
-	c.put(t, "osm-ca-bundle", goodCA(t, "one").data())
+	c.put(t, "outrigger-ca-bundle", goodCA(t, "one").data())
 	r := run(t, opts)
 	r.want(t, "one", "one")
 	c.put(t, "new", goodCA(t, "two").data())
@@ -349,7 +349,7 @@ func testNoKind(t *testing.T, c *cluster) {
 		t.Fatal(err)
 	}
 	store, dir := dirStore(t)
-	put(t, dir, "osm-ca-bundle", goodCA(t, "one").data())
+	put(t, dir, "outrigger-ca-bundle", goodCA(t, "one").data())
 	r := run(t, root.Options{Secrets: store, Objects: root.NewKubeObjects(objects, "osm-system", discard())})
 	r.want(t, "one", "one")
 	r.stop()
@@ -358,7 +358,7 @@ func testNoKind(t *testing.T, c *cluster) {
 // testStatus: the status of objects says what has become of them, and Events what is
 // wrong.
 func testStatus(t *testing.T, c *cluster) {
-	c.put(t, "osm-ca-bundle", goodCA(t, "one").data())
+	c.put(t, "outrigger-ca-bundle", goodCA(t, "one").data())
 	opts := c.options(t)
 	opts.Propagation = time.Second
 	p := c.start(t, opts)
@@ -375,8 +375,8 @@ func testStatus(t *testing.T, c *cluster) {
 	wantEvent(t, c, "MeshRootCertificate new OtherNamespace: spec.provider.tresor.ca.secretRef.namespace: Secrets are read")
 	c.remove(t, o)
 	p.want(t, "one", "one", "two")
-	c.put(t, "osm-ca-bundle", map[string][]byte{"ca.crt": []byte("?"), "ca.key": []byte("?")})
-	wantEvent(t, c, "Secret osm-ca-bundle Unusable: Secret osm-system/osm-ca-bundle: own CA")
+	c.put(t, "outrigger-ca-bundle", map[string][]byte{"ca.crt": []byte("?"), "ca.key": []byte("?")})
+	wantEvent(t, c, "Secret outrigger-ca-bundle Unusable: Secret osm-system/outrigger-ca-bundle: own CA")
 	c.put(t, root.DefaultRepository, map[string][]byte{"ca.crt": []byte("?"), "ca.key": []byte("?")})
 	wantEvent(t, c, "Secret outrigger-repository-ca Unusable: Secret osm-system/outrigger-repository-ca: the root of the repository of configuration files cannot be used")
 	p.want(t, "one", "one", "two")
@@ -422,7 +422,7 @@ func wantEvent(t *testing.T, c *cluster, want string) {
 // testMissingRights: what may not be read is said with the way out, and comes right
 // by itself.
 func testMissingRights(t *testing.T, c *cluster) {
-	c.put(t, "osm-ca-bundle", goodCA(t, "one").data())
+	c.put(t, "outrigger-ca-bundle", goodCA(t, "one").data())
 	r := run(t, c.options(t))
 	r.want(t, "one", "one")
 	c.put(t, "forbidden", goodCA(t, "two").data())
@@ -440,8 +440,8 @@ func testMissingRights(t *testing.T, c *cluster) {
 	set := func(names ...string) {
 		change(t, c, role, func(r *rbacv1.Role) { r.Rules[len(r.Rules)-1].ResourceNames = names })
 	}
-	set("osm-ca-bundle", "outrigger-ca-state", root.DefaultRepository, "new", "forbidden")
-	defer set("osm-ca-bundle", "outrigger-ca-state", root.DefaultRepository, "new")
+	set("outrigger-ca-bundle", "outrigger-ca-state", root.DefaultRepository, "new", "forbidden")
+	defer set("outrigger-ca-bundle", "outrigger-ca-state", root.DefaultRepository, "new")
 	r.want(t, "one", "one", "two")
 }
 

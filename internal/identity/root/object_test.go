@@ -328,7 +328,7 @@ func TestBadObjects(t *testing.T) {
 // TestManifests: objects in files are followed, and a file that breaks is as it was.
 func TestManifests(t *testing.T) {
 	store, dir := dirStore(t)
-	put(t, dir, "osm-ca-bundle", goodCA(t, "one").data())
+	put(t, dir, "outrigger-ca-bundle", goodCA(t, "one").data())
 	put(t, dir, "a", goodCA(t, "two").data())
 	put(t, dir, "b", goodCA(t, "three").data())
 	manifests := t.TempDir()

@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	// DefaultSecret is the Secret of the mesh's own CA, as Open Service Mesh calls it.
-	DefaultSecret = "osm-ca-bundle"
+	// DefaultSecret is the Secret of the mesh's own CA. Open Service Mesh's is osm-ca-bundle.
+	DefaultSecret = "outrigger-ca-bundle"
 	// DefaultState is the Secret in which replicas and restarts see what is in use.
 	DefaultState = "outrigger-ca-state"
 	// DefaultPropagation is how long a root is trusted before it signs: the time that a

@@ -133,13 +133,13 @@ func newRemote(t *testing.T, name string) *remote {
 	return &remote{Issuer: made}
 }
 
-// inWorld runs a test in a bubble, in which the CA "one" of osm-ca-bundle signs.
+// inWorld runs a test in a bubble, in which the CA "one" of outrigger-ca-bundle signs.
 func inWorld(t *testing.T, test func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, objects: &objects{}, token: "sesame", elsewhere: map[string]*remote{}}
 		w.store, w.dir = dirStore(t)
 		w.store.Poll = 5 * time.Second // Of a time that flies.
-		w.put("osm-ca-bundle", "one")
+		w.put("outrigger-ca-bundle", "one")
 		w.opts = root.Options{
 			Secrets: w.store, Objects: w.objects, Propagation: root.DefaultPropagation,
 			TrustDomain: func() string { return "cluster.local" },
@@ -192,7 +192,7 @@ func (w *world) after(d time.Duration, signing string, trusted ...string) {
 func TestReplacedSecret(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.want("one", "one")
-		w.put("osm-ca-bundle", "two")
+		w.put("outrigger-ca-bundle", "two")
 		w.want("one", "one", "two")
 		w.after(2*time.Minute, "one", "one", "two")
 		w.restart()
@@ -218,17 +218,17 @@ func TestReplacedSecret(t *testing.T) {
 func TestReplacedBack(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.want("one", "one")
-		one, err := os.ReadFile(filepath.Join(w.dir, "osm-ca-bundle", "ca.crt"))
+		one, err := os.ReadFile(filepath.Join(w.dir, "outrigger-ca-bundle", "ca.crt"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		key, err := os.ReadFile(filepath.Join(w.dir, "osm-ca-bundle", "ca.key"))
+		key, err := os.ReadFile(filepath.Join(w.dir, "outrigger-ca-bundle", "ca.key"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.put("osm-ca-bundle", "two")
+		w.put("outrigger-ca-bundle", "two")
 		w.want("one", "one", "two")
-		put(t, w.dir, "osm-ca-bundle", map[string][]byte{"ca.crt": one, "ca.key": key})
+		put(t, w.dir, "outrigger-ca-bundle", map[string][]byte{"ca.crt": one, "ca.key": key})
 		w.want("one", "one")
 		w.after(time.Hour, "one", "one")
 	})
@@ -239,7 +239,7 @@ func TestReplacedBack(t *testing.T) {
 func TestDeletedSecret(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.want("one", "one")
-		if err := os.RemoveAll(filepath.Join(w.dir, "osm-ca-bundle")); err != nil {
+		if err := os.RemoveAll(filepath.Join(w.dir, "outrigger-ca-bundle")); err != nil {
 			t.Fatal(err)
 		}
 		var name string
@@ -275,7 +275,7 @@ func TestLongerLife(t *testing.T) {
 		life = time.Hour
 		mu.Unlock()
 		w.after(2*time.Minute, "one", "one")
-		w.put("osm-ca-bundle", "two")
+		w.put("outrigger-ca-bundle", "two")
 		w.after(71*time.Hour, "two", "one", "two")
 		w.after(2*time.Hour, "two", "two")
 	})
@@ -299,13 +299,13 @@ func TestBroken(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
 				w.want("one", "one")
-				put(t, w.dir, "osm-ca-bundle", tt.data(t))
+				put(t, w.dir, "outrigger-ca-bundle", tt.data(t))
 				for range 2 {
-					w.problem(t, "Secret osm-system/osm-ca-bundle: Unusable: "+filepath.Join(w.dir, "osm-ca-bundle")+": "+tt.want)
+					w.problem(t, "Secret osm-system/outrigger-ca-bundle: Unusable: "+filepath.Join(w.dir, "outrigger-ca-bundle")+": "+tt.want)
 					w.after(time.Hour, "one", "one")
 					w.restart()
 				}
-				w.put("osm-ca-bundle", "three")
+				w.put("outrigger-ca-bundle", "three")
 				w.want("one", "one", "three")
 				w.noProblems(t)
 				w.after(5*time.Minute, "three", "one", "three")
@@ -322,9 +322,9 @@ func TestBrokenFromTheStart(t *testing.T) {
 		if err := os.RemoveAll(w.dir); err != nil {
 			t.Fatal(err)
 		}
-		put(t, w.dir, "osm-ca-bundle", newCA(t, "old", time.Now().Add(-time.Hour)).data())
+		put(t, w.dir, "outrigger-ca-bundle", newCA(t, "old", time.Now().Add(-time.Hour)).data())
 		w.start()
-		w.problem(t, "Secret osm-system/osm-ca-bundle: Unusable")
+		w.problem(t, "Secret osm-system/outrigger-ca-bundle: Unusable")
 		time.Sleep(time.Hour)
 		if w.count() > 0 {
 			t.Error("a root that is expired is used")
@@ -337,7 +337,7 @@ func TestBrokenFromTheStart(t *testing.T) {
 			t.Error("it is ready")
 		default:
 		}
-		w.put("osm-ca-bundle", "one")
+		w.put("outrigger-ca-bundle", "one")
 		w.want("one", "one")
 	})
 }
@@ -347,7 +347,7 @@ func TestBrokenState(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.want("one", "one")
 		put(t, w.dir, "outrigger-ca-state", map[string][]byte{"state.json": []byte("{")})
-		w.put("osm-ca-bundle", "two")
+		w.put("outrigger-ca-bundle", "two")
 		w.after(time.Hour, "one", "one")
 		if err := w.Fault(); err == nil || !strings.Contains(err.Error(), "outrigger-ca-state: state.json in it is not JSON") {
 			t.Errorf("the fault is %v", err)
@@ -368,19 +368,19 @@ func TestRootEnds(t *testing.T) {
 		if err := os.RemoveAll(w.dir); err != nil {
 			t.Fatal(err)
 		}
-		put(t, w.dir, "osm-ca-bundle", newCA(t, "brief", time.Now().Add(30*24*time.Hour+time.Hour)).data())
+		put(t, w.dir, "outrigger-ca-bundle", newCA(t, "brief", time.Now().Add(30*24*time.Hour+time.Hour)).data())
 		w.start()
 		w.want("brief", "brief")
 		w.noProblems(t)
 		time.Sleep(2 * time.Hour)
-		w.problem(t, `Secret osm-system/osm-ca-bundle: Expiring: the root "CN=brief" ends at`)
+		w.problem(t, `Secret osm-system/outrigger-ca-bundle: Expiring: the root "CN=brief" ends at`)
 	})
 	inWorld(t, func(w *world) {
 		w.want("one", "one")
-		put(t, w.dir, "osm-ca-bundle", newCA(t, "brief", time.Now().Add(time.Hour)).data())
+		put(t, w.dir, "outrigger-ca-bundle", newCA(t, "brief", time.Now().Add(time.Hour)).data())
 		w.after(50*time.Minute, "brief", "one", "brief")
 		w.after(11*time.Minute, `own CA "brief": it is expired since 2000-01-01T01:00:00Z; give it a new certificate`, "brief", "one")
-		w.put("osm-ca-bundle", "new")
+		w.put("outrigger-ca-bundle", "new")
 		// Nobody can be kept waiting by a root that is over.
 		w.want("new", "new", "one")
 	})

@@ -246,7 +246,7 @@ func testCallerNames(t *testing.T, w *world) {
 // named returns a certificate of the mesh's root with the names.
 func (w *world) named(t *testing.T, cn string, dns []string, uris ...string) tls.Certificate {
 	t.Helper()
-	root, err := tls.X509KeyPair(w.caFile(t, "osm-ca-bundle/ca.crt"), w.caFile(t, "osm-ca-bundle/ca.key"))
+	root, err := tls.X509KeyPair(w.caFile(t, "outrigger-ca-bundle/ca.crt"), w.caFile(t, "outrigger-ca-bundle/ca.key"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -271,7 +271,7 @@ func (w *world) named(t *testing.T, cn string, dns []string, uris ...string) tls
 		t.Fatal(err)
 	}
 	chain := [][]byte{der}
-	for block, rest := pem.Decode(w.caFile(t, "osm-ca-bundle/ca.crt")); block != nil; block, rest = pem.Decode(rest) {
+	for block, rest := pem.Decode(w.caFile(t, "outrigger-ca-bundle/ca.crt")); block != nil; block, rest = pem.Decode(rest) {
 		chain = append(chain, block.Bytes)
 	}
 	return tls.Certificate{Certificate: chain, PrivateKey: key}

@@ -33,7 +33,7 @@ spec:
 // then is the only one. It is the last row, since the town is on another root then.
 func testRotation(t *testing.T, w *world) {
 	w.shortLives(t)
-	const former, next = "osm-ca-bundle", "next-root"
+	const former, next = "outrigger-ca-bundle", "next-root"
 	certificate, key, err := issuer.NewRoot("cluster.local", 24*time.Hour)
 	if err != nil {
 		t.Fatal(err)
@@ -113,7 +113,7 @@ func (w *world) roots(t *testing.T) *x509.CertPool {
 // certificate issues one, as the mesh would.
 func (w *world) certificate(t *testing.T, id mesh.Identity) tls.Certificate {
 	t.Helper()
-	return issue(t, w.caFile(t, "osm-ca-bundle/ca.crt"), w.caFile(t, "osm-ca-bundle/ca.key"), id)
+	return issue(t, w.caFile(t, "outrigger-ca-bundle/ca.crt"), w.caFile(t, "outrigger-ca-bundle/ca.key"), id)
 }
 
 // foreignCertificate is of the same name, by another root of that name.
