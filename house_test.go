@@ -137,7 +137,7 @@ var rooms = []room{
 		"every program has it"},
 	{"internal/cli/usage", "github.com/spf13/cobra",
 		"all commands share it, whatever they need"},
-	{"internal/cli/install", "charts/outrigger internal/cli/usage github.com/spf13/cobra helm.sh/helm/v4/... k8s.io/apimachinery/...",
+	{"internal/cli/install", "charts/outrigger internal/cli/usage internal/inject github.com/spf13/... helm.sh/helm/v4/... k8s.io/apiextensions-apiserver/pkg/apis/... k8s.io/client-go/... sigs.k8s.io/yaml " + kubernetes,
 		"it is the one command that needs Helm, which neither the control plane nor the demo compiles"},
 	{"internal/cli", "apis/... certificate health mesh sidecar sidecar/driver sidecar/limit internal/... github.com/go-logr/logr github.com/prometheus/client_golang/... github.com/spf13/... golang.org/x/sync/... k8s.io/client-go/... k8s.io/klog/v2 sigs.k8s.io/... " + kubernetes,
 		"commands wire the inside; which drivers there are is for the program's main package to say"},

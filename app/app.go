@@ -22,4 +22,4 @@ import (
 
 // Main runs the program with the drivers that are registered, and ends the
 // process with its exit code.
-func Main() { os.Exit(cli.Main(install.New())) }
+func Main() { os.Exit(cli.Main(install.Commands()...)) }

@@ -31,6 +31,10 @@ var FS embed.FS
 // name=digest,name=digest with the names of osm.image.digest. The linker sets it.
 var releasedDigests string
 
+// releasedVersion is the version of a program that was made as another one than its
+// source's, such as for a test of upgrades. The linker sets it.
+var releasedVersion string
+
 // Release is what the chart comes to with some values. Each object is one YAML
 // document without a separator.
 type Release struct {
@@ -49,11 +53,10 @@ type Release struct {
 // own; osm.osmNamespace among them wins over the namespace. The error says which
 // values the chart refuses. The map is not changed.
 func Render(ctx context.Context, namespace string, values map[string]any) (*Release, error) {
-	chart, err := load()
+	chart, err := Load()
 	if err != nil {
-		return nil, fmt.Errorf("loading the embedded chart: %w", err)
+		return nil, err
 	}
-	chart.Metadata.Annotations = digestAnnotations(releasedDigests)
 	options := common.ReleaseOptions{Name: chart.Name(), Namespace: namespace, Revision: 1, IsInstall: true}
 	input, err := util.ToRenderValues(chart, values, options, nil)
 	if err != nil {
@@ -94,6 +97,20 @@ func digestAnnotations(digests string) map[string]string {
 		}
 	}
 	return annotations
+}
+
+// Load returns the chart as Helm takes it, with the digests of the released images. Each
+// call returns a chart of its own.
+func Load() (*chartv2.Chart, error) {
+	chart, err := load()
+	if err != nil {
+		return nil, fmt.Errorf("loading the embedded chart: %w", err)
+	}
+	chart.Metadata.Annotations = digestAnnotations(releasedDigests)
+	if releasedVersion != "" {
+		chart.Metadata.Version, chart.Metadata.AppVersion = releasedVersion, releasedVersion
+	}
+	return chart, nil
 }
 
 func load() (*chartv2.Chart, error) {

@@ -14,7 +14,7 @@ import (
 )
 
 // allCommands returns the whole program, with the commands that need Helm.
-func allCommands() *cobra.Command { return NewRootCommand(install.New()) }
+func allCommands() *cobra.Command { return NewRootCommand(install.Commands()...) }
 
 // TestInitImageIsTheChartsOwn holds that what is injected offline, with no word about
 // images, has the init image of the chart's injector.

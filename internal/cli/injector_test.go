@@ -81,11 +81,11 @@ func outrigger(t *testing.T, args ...string) string {
 	return stdout.String()
 }
 
-// install applies what 'outrigger install' prints, with the webhook called at the
+// install applies what 'outrigger manifests' prints, with the webhook called at the
 // address.
 func (s *stage) install(address string, args ...string) {
 	s.t.Helper()
-	objects, err := apiserver.Decode([]byte(outrigger(s.t, append([]string{"install"}, args...)...)))
+	objects, err := apiserver.Decode([]byte(outrigger(s.t, append([]string{"manifests"}, args...)...)))
 	if err != nil {
 		s.t.Fatal(err)
 	}

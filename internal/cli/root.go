@@ -52,6 +52,9 @@ func Main(more ...*cobra.Command) int {
 		return exitRefused
 	}
 	fmt.Fprintln(root.ErrOrStderr(), "error:", err)
+	if errors.As(err, &usage.Refusal{}) {
+		return exitRefused
+	}
 	if errors.As(err, &usage.Error{}) {
 		fmt.Fprintf(root.ErrOrStderr(), "See '%s --help'.\n", ran.CommandPath())
 		return exitMisused
@@ -60,17 +63,17 @@ func Main(more ...*cobra.Command) int {
 }
 
 // NewRootCommand returns the program's command with its subcommands, to which the
-// caller adds those that not every program has, such as what install.New returns.
+// caller adds those that not every program has, such as what install.Commands returns.
 func NewRootCommand(more ...*cobra.Command) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "outrigger",
 		Short: "A service mesh whose sidecar is a plug-in",
 		Long: `Outrigger is a Kubernetes service mesh whose sidecar is a plug-in.
 
-Put sidecars into manifests with 'outrigger inject', and find out why a pod gets one
+Put the mesh into a cluster with 'outrigger install', change it with 'upgrade' and take it
+away with 'uninstall'. Put sidecars into manifests with 'outrigger inject', and find out why a pod gets one
 or not with 'outrigger check-inject'. 'injector' and 'controller' are the control plane
-itself, which 'outrigger install' puts into a cluster; 'outrigger proxy' shows what its
-proxies have.
+itself; 'outrigger proxy' shows what its proxies have.
 
 Check the objects of a mesh with 'outrigger validate', ask what becomes of a
 request with 'outrigger explain', and see the configuration of a proxy with

@@ -9,8 +9,9 @@ import (
 )
 
 // Number is the version of this source, by semantic versioning and without a leading v.
-// The chart and the images have the same.
-const Number = "0.1.0"
+// The chart and the images have the same. The linker may set another, as tools/release does
+// for -version.
+var Number = "0.1.0"
 
 // initDigest is the digest of the init container's image, sha256:..., in programs of a
 // release. The linker sets it.

@@ -94,11 +94,11 @@ func (d *demo) stop() error {
 
 func (d *demo) kubeconfig() string { return filepath.Join(d.dir, "kubeconfig") }
 
-// install applies what 'outrigger install' prints. The one change: the webhook
+// install applies what 'outrigger manifests' prints. The one change: the webhook
 // is called by URL, for there is no network of a cluster.
 func (d *demo) install(ctx context.Context) error {
-	say("installing CRDs, MeshConfig, RBAC and the webhook: outrigger install")
-	out, err := d.outrigger(ctx, "install", "--set", "osm.sidecarClass=envoy")
+	say("installing CRDs, MeshConfig, RBAC and the webhook: outrigger manifests")
+	out, err := d.outrigger(ctx, "manifests", "--set", "osm.sidecarClass=envoy")
 	if err != nil {
 		return err
 	}

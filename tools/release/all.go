@@ -122,6 +122,7 @@ func (r *release) chart(dir fs.FS, digests map[string]string) error {
 		}
 	}
 	metadata := &files[0]
+	metadata.text = bytes.ReplaceAll(metadata.text, []byte("ersion: "+r.of+"\n"), []byte("ersion: "+r.source.Version+"\n"))
 	metadata.text = fmt.Appendf(metadata.text, "annotations:\n  digest.outrigger: %q\n  digest.outriggerInit: %q\n", digests[coreProgram.image], digests[initProgram.image])
 	archive, err := packTarGz(files, r.source)
 	if err != nil {

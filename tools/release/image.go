@@ -41,6 +41,8 @@ var (
 
 // release makes what is released.
 type release struct {
+	// of is the version of the source, which source.Version is unless another is wanted.
+	of        string
 	source    source
 	out       string
 	registry  string

@@ -51,6 +51,7 @@ func run(ctx context.Context, args []string) error {
 	registry := flags.String("registry", "docker.io/outriggermesh", "what comes before the images' names")
 	push := flags.Bool("push", false, "push the images too, with the credentials of 'docker login'")
 	platforms := flags.String("platforms", "linux/amd64,linux/arm64", "platforms of the images")
+	number := flags.String("version", "", "version of what is made, in place of the chart's; for tests of upgrades")
 	local := flags.Bool("local", false, "compile as 'make build' does, which shares its build cache; the images are then of this machine only")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -66,7 +67,10 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	r := &release{source: source, out: *out, registry: *registry, push: *push, local: *local}
+	r := &release{of: source.Version, source: source, out: *out, registry: *registry, push: *push, local: *local}
+	if *number != "" {
+		r.source.Version = *number
+	}
 	for name := range strings.SplitSeq(*platforms, ",") {
 		p, err := parsePlatform(name)
 		if err != nil {

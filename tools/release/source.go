@@ -80,6 +80,10 @@ func parsePlatform(name string) (platform, error) {
 func (r *release) compile(ctx context.Context, pkg string, p platform, file string, set map[string]string) error {
 	fmt.Fprintf(os.Stderr, "compiling %s for %s\n", pkg, p)
 	ldflags := "-s -w"
+	if r.of != "" && r.source.Version != r.of {
+		set = maps.Clone(set)
+		set["internal/version.Number"], set["charts/outrigger.releasedVersion"] = r.source.Version, r.source.Version
+	}
 	// In one order, since the program's build ID depends on it.
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		ldflags += " -X " + modulePath + "/" + name + "=" + set[name]

@@ -1,55 +1,52 @@
-// Package install is the command 'outrigger install'. It is the one part of the program
-// that needs Helm; programs that are no user's tool are made without it.
+// Package install is the commands that put the mesh into a cluster, change it there and
+// take it away. It is the one part of the program that needs Helm; programs that are no
+// user's tool are made without it.
 package install
 
 import (
-	"bytes"
-	"context"
-	"fmt"
-	"io"
-	"os"
-	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
-	"helm.sh/helm/v4/pkg/chart/v2/loader"
-	"helm.sh/helm/v4/pkg/strvals"
-	"k8s.io/apimachinery/pkg/util/validation"
 
-	chart "github.com/outrigger-mesh/outrigger/charts/outrigger"
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 )
 
-// options are the flags of the command.
-type options struct {
-	values, set               []string
-	namespace, name, revision string
-	includeCRDs, crdsOnly     bool
+// Commands returns the commands.
+func Commands() []*cobra.Command {
+	return []*cobra.Command{
+		newInstallCommand(), newUpgradeCommand(), newUninstallCommand(), newManifestsCommand(),
+	}
 }
 
-// New returns the command.
-func New() *cobra.Command {
-	var o options
+func newInstallCommand() *cobra.Command {
+	var o applyOptions
 	cmd := &cobra.Command{
 		Use:   "install",
-		Short: "Print the manifests that install the mesh",
-		Long: `Print the manifests that install the mesh.
+		Short: "Install the mesh, and wait until it is ready",
+		Long: `Install the mesh, and wait until it is ready.
 
-They are what 'helm install' makes of the chart charts/outrigger, which this
-program brings along, in the order in which they can be applied. Nothing is asked
-of a cluster and nothing is changed in one: that is left to kubectl. What the user
-should know, such as values that have no effect, goes to stderr.
+What is installed is what 'outrigger manifests' prints: the CRDs, which this program
+applies itself, and a release of Helm's with the name outrigger, so that 'helm list',
+'helm upgrade' and 'helm rollback' know it too. CRDs that are there already, such as Open
+Service Mesh's, are taken over with all their objects, and the command says so.
 
-kubectl refuses objects of kinds that are not there when it starts, so the first
-time the CRDs go before. Where somebody else has changed a field since, kubectl
-names it and stops; --force-conflicts takes it back.
+A revision other than the default is one more injector beside the mesh, and a release of
+its own with the name outrigger-REVISION.
 
-The values are those of the chart, and of Open Service Mesh and osm-edge.`,
-		Example: `  # The first time: the CRDs, then the rest.
-  outrigger install --crds-only | kubectl apply --server-side -f -
-  outrigger install | kubectl apply --server-side -f -
+Before anything is changed, the server's version, the rights and the values are looked
+at. What is waited for, and why it is not ready, goes to stderr. An installation that has
+failed is repaired by the same command once its cause is gone.
+
+Exit codes: 0 installed and ready, 1 something failed, 2 wrong usage, 3 refused: what
+is there would come to harm, and the message says what to do instead.`,
+		Example: `  # The mesh, with a value.
+  outrigger install --set osm.enablePermissiveTrafficPolicy=false
+
+  # What that would do.
+  outrigger install --set osm.enablePermissiveTrafficPolicy=false --dry-run
 
   # With the values of an Open Service Mesh, whose MeshConfig stays.
-  outrigger install -f osm-values.yaml --set meshConfig.create=false
+  outrigger install -f osm-values.yaml
 
   # Another injector beside the first, for what has the label openservicemesh.io/rev=canary.
   outrigger install --revision canary --set osm.image.tag=0.2.0`,
@@ -58,90 +55,60 @@ The values are those of the chart, and of Open Service Mesh and osm-edge.`,
 			return o.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	flags := cmd.Flags()
-	flags.StringArrayVarP(&o.values, "values", "f", nil, "YAML file with values of the chart, - for stdin; a later one wins over an earlier one")
-	flags.StringArrayVar(&o.set, "set", nil, "values as key=value,key.key=value; they win over files")
-	flags.StringVarP(&o.namespace, "namespace", "n", "osm-system", "namespace of the control plane, unless the values have osm.osmNamespace")
-	flags.StringVar(&o.name, "name", "", "name of the mesh, in place of the value osm.meshName")
-	flags.StringVar(&o.revision, "revision", "", "revision of the injector, in place of the value revision")
-	flags.BoolVar(&o.includeCRDs, "include-crds", true, "print the CRDs too")
-	flags.BoolVar(&o.crdsOnly, "crds-only", false, "print nothing but the CRDs")
+	o.add(cmd)
+	cmd.Flags().BoolVar(&o.takeOwnership, "take-ownership", false, "make objects that 'outrigger manifests | kubectl apply' has made part of the release")
+	cmd.Flags().BoolVar(&o.force, "force", false, "go on although another installation has not ended, such as one that was killed")
 	return cmd
 }
 
-func (o *options) run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) error {
-	if o.crdsOnly && !o.includeCRDs {
-		return usage.Errorf("--crds-only and --include-crds=false leave nothing to print")
-	}
-	if problems := validation.IsDNS1123Label(o.namespace); len(problems) > 0 {
-		return usage.Errorf("--namespace %q: %s", o.namespace, strings.Join(problems, "; "))
-	}
-	values, err := o.readValues(stdin)
-	if err != nil {
-		return err
-	}
-	release, err := chart.Render(ctx, o.namespace, values)
-	if err != nil {
-		return err
-	}
+func newUpgradeCommand() *cobra.Command {
+	o := applyOptions{upgrade: true}
+	cmd := &cobra.Command{
+		Use:   "upgrade",
+		Short: "Change the mesh to this program's version or to other values",
+		Long: `Change the mesh to this program's version or to other values, and wait until it is ready.
 
-	var documents []string
-	if o.includeCRDs {
-		documents = append(documents, release.CRDs...)
+The CRDs go first, which Helm never changes; then the release is upgraded. The values of
+the release stay and those that are given win over them; --reset-values begins with the
+chart's own. Of the MeshConfig, what others have changed in the cluster stays as well,
+unless --force-conflicts is given.
+
+The program's version may be one minor version before or after the release's. Pods keep
+the sidecar that they have until they are replaced, and go on while the control plane
+changes. Where the upgrade fails, the release is rolled back, unless --atomic=false is
+given. CRDs are not: what is stored in them may need them, and they go with both versions.
+
+Exit codes: 0 upgraded and ready, 1 something failed, 2 wrong usage, 3 refused.`,
+		Example: `  # To the version of this program, with the values that the mesh has.
+  outrigger upgrade
+
+  # Which objects would change, and how.
+  outrigger upgrade --dry-run
+
+  # One value, and nothing else.
+  outrigger upgrade --set osm.sidecarClass=haproxy`,
+		Args: usage.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
 	}
-	if !o.crdsOnly {
-		documents = append(documents, fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: %q\n", release.Namespace))
-		documents = append(documents, release.Objects...)
-		if _, err := io.WriteString(stderr, release.Notes); err != nil {
-			return err
-		}
-	}
-	var manifests bytes.Buffer
-	for _, document := range documents {
-		fmt.Fprintf(&manifests, "---\n%s\n", strings.TrimSpace(document))
-	}
-	_, err = manifests.WriteTo(stdout)
-	return err
+	o.add(cmd)
+	flags := cmd.Flags()
+	flags.BoolVar(&o.resetValues, "reset-values", false, "begin with the chart's values, not with those of the release")
+	flags.BoolVar(&o.reuseValues, "reuse-values", true, "begin with the values of the release, which the given ones win over")
+	flags.BoolVar(&o.atomic, "atomic", true, "roll the release back where it does not become ready")
+	flags.BoolVar(&o.force, "force", false, "allow a jump of more than one minor version, and go on although another upgrade has not ended")
+	cmd.MarkFlagsMutuallyExclusive("reset-values", "reuse-values")
+	return cmd
 }
 
-// readValues returns what the user wants in place of the chart's own values.
-func (o *options) readValues(stdin io.Reader) (map[string]any, error) {
-	values := map[string]any{}
-	for _, name := range o.values {
-		file, err := readValuesFile(name, stdin)
-		if err != nil {
-			return nil, err
-		}
-		values = loader.MergeMaps(values, file)
-	}
-	for _, assignments := range o.set {
-		if err := strvals.ParseInto(assignments, values); err != nil {
-			return nil, usage.Errorf("--set %q: %v", assignments, err)
-		}
-	}
-	overrides := map[string]any{}
-	if o.name != "" {
-		overrides["osm"] = map[string]any{"meshName": o.name}
-	}
-	if o.revision != "" {
-		overrides["revision"] = o.revision
-	}
-	return loader.MergeMaps(values, overrides), nil
-}
-
-func readValuesFile(name string, stdin io.Reader) (map[string]any, error) {
-	in := stdin
-	if name != "-" {
-		file, err := os.Open(name)
-		if err != nil {
-			return nil, fmt.Errorf("reading values: %w", err)
-		}
-		defer file.Close()
-		in = file
-	}
-	values, err := loader.LoadValues(in)
-	if err != nil {
-		return nil, fmt.Errorf("values in %s: %w", name, err)
-	}
-	return values, nil
+func (o *applyOptions) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	o.valueFlags.add(flags)
+	o.clusterFlags.add(flags)
+	flags.BoolVar(&o.wait, "wait", true, "wait until everything is ready")
+	flags.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long to wait")
+	flags.BoolVar(&o.dryRun, "dry-run", false, "show what would change, by the API server's own word, and change nothing")
+	flags.BoolVar(&o.forceConflicts, "force-conflicts", false, "take back fields that others have changed in the cluster")
+	flags.StringVarP(&o.output, "output", "o", "", "format of the result: name, json or yaml; the default is the notes for people")
 }

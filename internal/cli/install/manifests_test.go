@@ -18,15 +18,15 @@ import (
 	"github.com/outrigger-mesh/outrigger/test/apiserver"
 )
 
-// run runs 'outrigger install' and returns what it prints.
+// run runs 'outrigger manifests' and returns what it prints.
 func run(t *testing.T, stdin string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
-	root := cli.NewRootCommand(install.New())
+	root := cli.NewRootCommand(install.Commands()...)
 	var out, errs bytes.Buffer
 	root.SetIn(strings.NewReader(stdin))
 	root.SetOut(&out)
 	root.SetErr(&errs)
-	root.SetArgs(append([]string{"install"}, args...))
+	root.SetArgs(append([]string{"manifests"}, args...))
 	err = root.ExecuteContext(t.Context())
 	return out.String(), errs.String(), err
 }
@@ -53,7 +53,7 @@ func kinds(objects []*unstructured.Unstructured) []string {
 	return slices.Compact(all)
 }
 
-func TestInstallOrder(t *testing.T) {
+func TestManifestsOrder(t *testing.T) {
 	// What an object needs comes before it.
 	rest := []string{
 		"Namespace", "ServiceAccount", "Secret", "ConfigMap", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding",
@@ -78,7 +78,7 @@ func TestInstallOrder(t *testing.T) {
 
 // TestInstallNamespace looks at every object that is in a namespace, and at the
 // Namespace itself.
-func TestInstallNamespace(t *testing.T) {
+func TestManifestsNamespace(t *testing.T) {
 	for _, test := range []struct {
 		args []string
 		want string
@@ -109,7 +109,7 @@ func TestInstallNamespace(t *testing.T) {
 
 // TestInstallValues sets the name of the mesh in several ways, of which the last
 // one wins.
-func TestInstallValues(t *testing.T) {
+func TestManifestsValues(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string {
 		path := filepath.Join(dir, name)
@@ -148,7 +148,7 @@ func TestInstallValues(t *testing.T) {
 	}
 }
 
-func TestInstallRevision(t *testing.T) {
+func TestManifestsRevision(t *testing.T) {
 	var names []string
 	for _, o := range installed(t, "revision: file", "-f", "-", "--revision", "canary", "--include-crds=false") {
 		names = append(names, o.GetName())
@@ -159,7 +159,7 @@ func TestInstallRevision(t *testing.T) {
 	}
 }
 
-func TestInstallTellsOnStderr(t *testing.T) {
+func TestManifestsTellsOnStderr(t *testing.T) {
 	stdout, stderr, err := run(t, "", "--set", "osm.deployGrafana=true")
 	if err != nil {
 		t.Fatal(err)
@@ -170,7 +170,7 @@ func TestInstallTellsOnStderr(t *testing.T) {
 	}
 }
 
-func TestInstallFails(t *testing.T) {
+func TestManifestsFails(t *testing.T) {
 	for _, test := range []struct {
 		args    []string
 		want    string
@@ -203,7 +203,7 @@ func TestInstallFails(t *testing.T) {
 
 // TestInstallRunsCommands holds that the containers are started with commands and
 // flags that this program has.
-func TestInstallRunsCommands(t *testing.T) {
+func TestManifestsRunsCommands(t *testing.T) {
 	const volume = "{secret: {secretName: a}}"
 	for _, values := range []string{
 		"",

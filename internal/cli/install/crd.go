@@ -1,0 +1,243 @@
+package install
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	semver "k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
+	"sigs.k8s.io/yaml"
+)
+
+var crdResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+
+const (
+	// crdManager owns the fields of the CRDs, which are no part of the Helm release.
+	crdManager   = "outrigger"
+	versionLabel = "app.kubernetes.io/version"
+	// establishing is how long the API server may take to serve a new kind.
+	establishing = 30 * time.Second
+)
+
+// crdWork applies CRDs and counts what came of it.
+type crdWork struct {
+	t       *target
+	crds    dynamic.ResourceInterface
+	version string
+	dryRun  bool
+
+	created, changed, same int
+}
+
+// applyCRDs applies CRDs, given as YAML, and waits until their kinds are served. No version
+// in which objects may be stored is taken away, and CRDs of a newer version stay.
+func (t *target) applyCRDs(ctx context.Context, crds []string, version string, dryRun bool) error {
+	w := crdWork{t: t, crds: t.objects.Resource(crdResource), version: version, dryRun: dryRun}
+	var names []string
+	for _, text := range crds {
+		var crd unstructured.Unstructured
+		if err := yaml.Unmarshal([]byte(text), &crd.Object); err != nil {
+			return fmt.Errorf("reading a CRD of the chart: %w", err)
+		}
+		names = append(names, crd.GetName())
+		if err := w.apply(ctx, &crd); err != nil {
+			return fmt.Errorf("CRD %s: %w", crd.GetName(), err)
+		}
+	}
+	would := ""
+	if dryRun {
+		would = "would be "
+	}
+	t.say("CRDs: %s%d created, %d changed, %d as they should be", would, w.created, w.changed, w.same)
+	if dryRun {
+		return nil
+	}
+	for _, name := range names {
+		if err := w.established(ctx, name); err != nil {
+			return err
+		}
+	}
+	t.mapper.Reset()
+	return nil
+}
+
+func (w *crdWork) apply(ctx context.Context, crd *unstructured.Unstructured) error {
+	labels := crd.GetLabels()
+	if labels == nil {
+		labels = make(map[string]string)
+	}
+	labels["app.kubernetes.io/name"], labels[versionLabel] = "outrigger", w.version
+	crd.SetLabels(labels)
+
+	live, err := w.crds.Get(ctx, crd.GetName(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		w.created++
+		_, err := w.patch(ctx, crd, false)
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	if newer(live.GetLabels()[versionLabel], w.version) && live.GetLabels()["app.kubernetes.io/name"] == "outrigger" {
+		w.t.say("CRD %s: it is of version %s and stays, as what it stores may need it", crd.GetName(), live.GetLabels()[versionLabel])
+		w.same++
+		return nil
+	}
+	for _, field := range [][]string{{"spec", "group"}, {"spec", "scope"}, {"spec", "names", "kind"}, {"spec", "names", "plural"}} {
+		want, _, _ := unstructured.NestedString(crd.Object, field...)
+		if got, _, _ := unstructured.NestedString(live.Object, field...); got != want {
+			return usage.Refusalf("its %s is %q, not %q, so it is somebody else's; see whose it is and delete it first, with all its objects", strings.Join(field, "."), got, want)
+		}
+	}
+	if err := keepStored(crd, live); err != nil {
+		return err
+	}
+	if err := w.unhook(ctx, live); err != nil {
+		return err
+	}
+	after, err := w.patch(ctx, crd, false)
+	if owners := conflicting(err); len(owners) > 0 {
+		w.t.say("CRD %s: taking it over from %s; its objects stay", crd.GetName(), strings.Join(owners, ", "))
+		after, err = w.patch(ctx, crd, true)
+	}
+	if err != nil {
+		return err
+	}
+	before, _, _ := unstructured.NestedMap(live.Object, "spec")
+	now, _, _ := unstructured.NestedMap(after.Object, "spec")
+	if fmt.Sprint(before) == fmt.Sprint(now) {
+		w.same++
+	} else {
+		w.changed++
+	}
+	return nil
+}
+
+func (w *crdWork) patch(ctx context.Context, crd *unstructured.Unstructured, force bool) (*unstructured.Unstructured, error) {
+	options := metav1.ApplyOptions{FieldManager: crdManager, Force: force}
+	if w.dryRun {
+		options.DryRun = []string{metav1.DryRunAll}
+	}
+	return w.crds.Apply(ctx, crd.GetName(), crd, options)
+}
+
+// keepStored adds the versions of the live CRD in which objects are stored and that the
+// new one does not have.
+func keepStored(crd, live *unstructured.Unstructured) error {
+	stored, _, err := unstructured.NestedStringSlice(live.Object, "status", "storedVersions")
+	if err != nil {
+		return err
+	}
+	versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	if err != nil {
+		return err
+	}
+	has, _, err := unstructured.NestedSlice(live.Object, "spec", "versions")
+	if err != nil {
+		return err
+	}
+	named := func(name string) func(any) bool {
+		return func(version any) bool {
+			of, ok := version.(map[string]any)
+			return ok && of["name"] == name
+		}
+	}
+	for _, name := range stored {
+		at := slices.IndexFunc(has, named(name))
+		if at < 0 || slices.ContainsFunc(versions, named(name)) {
+			continue
+		}
+		version := has[at].(map[string]any)
+		version["storage"] = false
+		versions = append(versions, version)
+	}
+	return unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions")
+}
+
+// unhook ends the conversion of a CRD by a webhook, such as that of OSM's bootstrap: once
+// that is gone no object of the kind could be read. What is stored stays as it is.
+func (w *crdWork) unhook(ctx context.Context, live *unstructured.Unstructured) error {
+	strategy, _, _ := unstructured.NestedString(live.Object, "spec", "conversion", "strategy")
+	if strategy != string(apiextensionsv1.WebhookConverter) {
+		return nil
+	}
+	service, _, _ := unstructured.NestedString(live.Object, "spec", "conversion", "webhook", "clientConfig", "service", "name")
+	w.t.say("CRD %s: its versions are no longer converted by the webhook %s", live.GetName(), service)
+	if w.dryRun {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"conversion": map[string]any{"strategy": "None", "webhook": nil}}})
+	if err != nil {
+		return err
+	}
+	_, err = w.crds.Patch(ctx, live.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: crdManager})
+	return err
+}
+
+// established waits until the kind of a CRD is served.
+func (w *crdWork) established(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, establishing, fmt.Errorf("CRD %s: the API server did not serve it within %s", name, establishing))
+	defer cancel()
+	for {
+		live, err := w.crds.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return fmt.Errorf("CRD %s: %w", name, errors.Join(err, context.Cause(ctx)))
+		}
+		conditions, _, _ := unstructured.NestedSlice(live.Object, "status", "conditions")
+		for _, c := range conditions {
+			condition, _ := c.(map[string]any)
+			switch {
+			case condition["type"] == "Established" && condition["status"] == "True":
+				return nil
+			case condition["type"] == "NamesAccepted" && condition["status"] == "False":
+				return fmt.Errorf("CRD %s: %v", name, condition["message"])
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+var managerName = regexp.MustCompile(`conflict with "([^"]*)"`)
+
+// conflicting returns who owns the fields because of which an object could not be applied.
+func conflicting(err error) []string {
+	var status apierrors.APIStatus
+	if !apierrors.IsConflict(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return nil
+	}
+	var owners []string
+	for _, cause := range status.Status().Details.Causes {
+		if m := managerName.FindStringSubmatch(cause.Message); m != nil && !slices.Contains(owners, m[1]) {
+			owners = append(owners, m[1])
+		}
+	}
+	return owners
+}
+
+// newer reports whether a version is newer than another. What is no version is not.
+func newer(a, b string) bool {
+	left, err := semver.ParseSemantic(a)
+	if err != nil {
+		return false
+	}
+	right, err := semver.ParseSemantic(b)
+	return err == nil && right.LessThan(left)
+}

@@ -1,0 +1,357 @@
+package install
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	chart "github.com/outrigger-mesh/outrigger/charts/outrigger"
+	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
+	"github.com/outrigger-mesh/outrigger/internal/inject"
+)
+
+const crdKind = "CustomResourceDefinition"
+
+// podOf is short for what lists of pods hold.
+type podOf = corev1.Pod
+
+// ownKinds are the kinds of the chart's objects. A test holds that none is missing.
+var ownKinds = []schema.GroupVersionKind{
+	{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "MutatingWebhookConfiguration"},
+	{Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"},
+	{Group: "policy", Version: "v1", Kind: "PodDisruptionBudget"},
+	{Group: "apps", Version: "v1", Kind: "Deployment"},
+	{Version: "v1", Kind: "Service"},
+	{Version: "v1", Kind: "ConfigMap"},
+	{Version: "v1", Kind: "Secret"},
+	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"},
+	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role"},
+	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRoleBinding"},
+	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"},
+	{Version: "v1", Kind: "ServiceAccount"},
+	{Group: "config.openservicemesh.io", Version: "v1alpha2", Kind: "MeshConfig"},
+	{Group: "config.openservicemesh.io", Version: "v1alpha2", Kind: "MeshRootCertificate"},
+}
+
+// selector is that of the objects of the mesh.
+func (r *removal) selector() string {
+	return "app.kubernetes.io/name=outrigger,app.kubernetes.io/instance=" + r.name
+}
+
+// list returns the objects of a kind in all namespaces, or none where the kind is not served.
+func (t *target) list(ctx context.Context, kind schema.GroupVersionKind, options metav1.ListOptions) ([]unstructured.Unstructured, error) {
+	mapping, err := t.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if meta.IsNoMatchError(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("finding the kind %s: %w", kind.Kind, err)
+	}
+	found, err := t.objects.Resource(mapping.Resource).List(ctx, options)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listing objects of kind %s: %w", kind.Kind, err)
+	}
+	return found.Items, nil
+}
+
+// take finds what there is, and decides what of it goes.
+func (r *removal) take(ctx context.Context) error {
+	all, err := r.target.releases()
+	if err != nil {
+		return err
+	}
+	of := make(map[string]bool)
+	for _, rel := range all {
+		if meshOf(rel.Config) != r.name || r.revision != "" && revisionOf(rel.Config) != r.revision {
+			continue
+		}
+		r.releases = append(r.releases, rel)
+		for _, obj := range manifestObjects(rel) {
+			of[title(obj)] = true
+		}
+	}
+	for _, kind := range ownKinds {
+		found, err := r.target.list(ctx, kind, metav1.ListOptions{LabelSelector: r.selector()})
+		if err != nil {
+			return err
+		}
+		for i := range found {
+			obj := &found[i]
+			obj.SetGroupVersionKind(kind)
+			elsewhere := obj.GetNamespace() != "" && obj.GetNamespace() != r.target.namespace
+			gateway := slices.Contains([]string{"Role", "RoleBinding", "Secret"}, kind.Kind)
+			if elsewhere && !gateway || r.revision != "" && !r.ofRevision(obj, of) {
+				continue
+			}
+			r.sort(obj)
+		}
+	}
+	if r.revision != "" {
+		return nil
+	}
+	if err := r.takeLeft(ctx); err != nil {
+		return err
+	}
+	return r.takeCRDs(ctx)
+}
+
+// ofRevision reports whether an object belongs to the revision that is removed.
+func (r *removal) ofRevision(obj *unstructured.Unstructured, released map[string]bool) bool {
+	name := injectorName(r.revision)
+	return released[title(obj)] || obj.GetName() == name || obj.GetName() == name+"-ca" || strings.HasPrefix(obj.GetName(), name+".")
+}
+
+// sort decides when an object goes, or that it stays.
+func (r *removal) sort(obj *unstructured.Unstructured) {
+	lasting := obj.GetAnnotations()["helm.sh/resource-policy"] == "keep"
+	switch kind := obj.GetKind(); {
+	case kind == "MutatingWebhookConfiguration":
+		r.webhooks = append(r.webhooks, obj)
+	case kind == "Deployment" || kind == "HorizontalPodAutoscaler" || kind == "PodDisruptionBudget":
+		r.workloads = append(r.workloads, obj)
+	case kind == "MeshConfig" || kind == "MeshRootCertificate" || kind == "Secret" && lasting && !strings.HasPrefix(obj.GetName(), "outrigger-injector"):
+		if r.purge {
+			r.secrets = append(r.secrets, obj)
+			return
+		}
+		r.kept = append(r.kept, title(obj))
+	default:
+		r.objects = append(r.objects, obj)
+	}
+}
+
+// takeLeft finds what the controller has made at run time.
+func (r *removal) takeLeft(ctx context.Context) error {
+	if r.revision != "" {
+		return nil
+	}
+	r.left = nil
+	bundles, err := r.target.list(ctx, schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, metav1.ListOptions{
+		FieldSelector: "metadata.name=outrigger-ca",
+		LabelSelector: madeByLabel + "=outrigger-controller," + inject.MonitoredByLabel + "=" + r.name,
+	})
+	if err != nil {
+		return err
+	}
+	for i := range bundles {
+		r.left = append(r.left, &bundles[i])
+	}
+	lease, err := r.exists(ctx, named("coordination.k8s.io/v1", "Lease", r.target.namespace, "outrigger-controller"))
+	if err != nil {
+		return err
+	}
+	if lease != nil {
+		r.left = append(r.left, lease)
+	}
+	return nil
+}
+
+// takeCRDs finds the CRDs, and whether somebody else needs them.
+func (r *removal) takeCRDs(ctx context.Context) error {
+	release, err := chart.Render(ctx, r.target.namespace, nil)
+	if err != nil {
+		return err
+	}
+	for _, text := range release.CRDs {
+		var crd unstructured.Unstructured
+		if err := yaml.Unmarshal([]byte(text), &crd.Object); err != nil {
+			return fmt.Errorf("reading a CRD of the chart: %w", err)
+		}
+		found, err := r.exists(ctx, named("apiextensions.k8s.io/v1", crdKind, "", crd.GetName()))
+		if err != nil {
+			return err
+		}
+		if found != nil {
+			r.crds = append(r.crds, found)
+		}
+	}
+	if len(r.crds) == 0 {
+		return nil
+	}
+	other, err := r.otherMesh(ctx)
+	if err != nil {
+		return err
+	}
+	switch {
+	case !r.purge:
+		r.kept = append(r.kept, fmt.Sprintf("%d CRDs, and all objects of these kinds", len(r.crds)))
+		r.crds = nil
+	case other != "":
+		r.kept = append(r.kept, fmt.Sprintf("%d CRDs, and all objects of these kinds, for another mesh uses them: %s", len(r.crds), other))
+		r.crds = nil
+	}
+	return nil
+}
+
+// otherMesh returns an object of another mesh in the cluster, or "".
+func (r *removal) otherMesh(ctx context.Context) (string, error) {
+	found, err := r.target.list(ctx, schema.GroupVersionKind{Group: "config.openservicemesh.io", Version: "v1alpha2", Kind: "MeshConfig"}, metav1.ListOptions{})
+	if err != nil {
+		return "", err
+	}
+	for i := range found {
+		if found[i].GetNamespace() != r.target.namespace {
+			return title(&found[i]), nil
+		}
+	}
+	return "", nil
+}
+
+// count returns how many objects of a CRD's kind there are.
+func (r *removal) count(ctx context.Context, crd *unstructured.Unstructured) (int, error) {
+	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
+	plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural")
+	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	for _, v := range versions {
+		version, _ := v.(map[string]any)
+		if version["served"] != true {
+			continue
+		}
+		name, _ := version["name"].(string)
+		found, err := r.target.objects.Resource(schema.GroupVersionResource{Group: group, Version: name, Resource: plural}).List(ctx, metav1.ListOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return 0, fmt.Errorf("%s: %w", title(crd), err)
+		}
+		if found != nil {
+			return len(found.Items), nil
+		}
+	}
+	return 0, nil
+}
+
+// listPods says what becomes of the pods that have a sidecar.
+func (r *removal) listPods(ctx context.Context, stdout io.Writer) error {
+	pods, err := r.kube.CoreV1().Pods("").List(ctx, metav1.ListOptions{LabelSelector: inject.ProxyUUIDLabel})
+	if err != nil {
+		return fmt.Errorf("listing the pods that have a sidecar: %w", err)
+	}
+	namespaces := make(map[string]bool)
+	count := 0
+	for _, pod := range pods.Items {
+		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		var status struct{ Revision string }
+		_ = json.Unmarshal([]byte(pod.Annotations[inject.StatusAnnotation]), &status)
+		if r.revision != "" && status.Revision != r.revision {
+			continue
+		}
+		count++
+		namespaces[pod.Namespace] = true
+	}
+	switch {
+	case count == 0:
+		fmt.Fprintln(stdout, "No pod that runs has a sidecar of it.")
+		return nil
+	case r.revision != "":
+		fmt.Fprintf(stdout, "%d pods in %d namespaces have a sidecar that this injector has put in. They go on as they are, served by the mesh's controller.\n", count, len(namespaces))
+		return nil
+	}
+	fmt.Fprintf(stdout, "%d pods in %d namespaces have a sidecar. They go on with their last configuration, which no longer follows services, endpoints and policies, until their certificates end, at most %s after they were issued; then they no longer reach each other. New pods get no sidecar, and a pod with one accepts nothing from them unless it is permissive. Restart them to be without: kubectl rollout restart deployment -n NAMESPACE\n",
+		count, len(namespaces), r.certificateLife(ctx))
+	return nil
+}
+
+// certificateLife is the MeshConfig's word on how long certificates are valid.
+func (r *removal) certificateLife(ctx context.Context) string {
+	config, err := r.exists(ctx, named("config.openservicemesh.io/v1alpha2", "MeshConfig", r.target.namespace, meshConfigName))
+	if err != nil || config == nil {
+		return "24h"
+	}
+	life, _, _ := unstructured.NestedString(config.Object, "spec", "certificate", "serviceCertValidityDuration")
+	return cmp.Or(life, "24h")
+}
+
+// unused fails where namespaces choose the revision, by its name or by a tag of it.
+func (r *removal) unused(ctx context.Context) error {
+	names := []string{r.revision}
+	namespaces, err := r.kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing namespaces: %w", err)
+	}
+	var using []string
+	for _, namespace := range namespaces.Items {
+		if slices.Contains(names, namespace.Labels[inject.RevisionLabel]) {
+			using = append(using, namespace.Name)
+		}
+	}
+	if len(using) == 0 {
+		return nil
+	}
+	if r.force {
+		r.say("namespaces %s choose revision %s: their new pods get no sidecar from now on", strings.Join(using, ", "), r.revision)
+		return nil
+	}
+	return usage.Refusalf("namespaces %s choose revision %s by the label %s: their new pods would get no sidecar. Move them to another first, or say --force", strings.Join(using, ", "), r.revision, inject.RevisionLabel)
+}
+
+// removeNamespace removes the control plane's namespace if 'outrigger install' has made it
+// and nothing is in it but what Kubernetes puts into each.
+func (r *removal) removeNamespace(ctx context.Context) error {
+	namespace, err := r.kube.CoreV1().Namespaces().Get(ctx, r.target.namespace, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("Namespace %s: %w", r.target.namespace, err)
+	}
+	if namespace.Labels[madeByLabel] != madeBy {
+		r.say("Namespace %s stays, as 'outrigger install' has not made it", r.target.namespace)
+		return nil
+	}
+	r.cached.Invalidate()
+	lists, err := r.cached.ServerPreferredNamespacedResources()
+	if err != nil {
+		return fmt.Errorf("asking for the kinds of objects: %w", err)
+	}
+	for _, list := range lists {
+		version, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			return err
+		}
+		for _, kind := range list.APIResources {
+			if kind.Kind == "Event" || kind.Kind == "PodMetrics" || !slices.Contains(kind.Verbs, "list") || !slices.Contains(kind.Verbs, "delete") {
+				continue
+			}
+			found, err := r.target.objects.Resource(version.WithResource(kind.Name)).Namespace(r.target.namespace).List(ctx, metav1.ListOptions{})
+			if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
+				continue
+			}
+			if err != nil {
+				return fmt.Errorf("looking for %s in namespace %s: %w", kind.Name, r.target.namespace, err)
+			}
+			for i := range found.Items {
+				obj := &found.Items[i]
+				if obj.GetName() == "kube-root-ca.crt" || kind.Kind == "ServiceAccount" && obj.GetName() == "default" || obj.GetDeletionTimestamp() != nil {
+					continue
+				}
+				r.say("Namespace %s stays, as there is more in it: %s %s", r.target.namespace, kind.Kind, obj.GetName())
+				return nil
+			}
+		}
+	}
+	background := metav1.DeletePropagationBackground
+	if err := r.kube.CoreV1().Namespaces().Delete(ctx, r.target.namespace, metav1.DeleteOptions{PropagationPolicy: &background}); err != nil {
+		return fmt.Errorf("deleting Namespace %s: %w", r.target.namespace, err)
+	}
+	if err := r.namespaceGone(ctx); err != nil {
+		return err
+	}
+	r.say("removed Namespace %s", r.target.namespace)
+	return nil
+}

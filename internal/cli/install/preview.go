@@ -1,0 +1,225 @@
+package install
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	release "helm.sh/helm/v4/pkg/release/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
+)
+
+// preview prints what applying would change, by the word of the API server, which checks
+// every object as if it were applied.
+func (a *application) preview(ctx context.Context, stdout io.Writer) error {
+	if err := a.applyCRDs(ctx, a.rendered.CRDs, a.chart.AppVersion(), true); err != nil {
+		return err
+	}
+	if !a.forceConflicts {
+		if err := a.keepChanges(ctx); err != nil {
+			return err
+		}
+	}
+	var failed []error
+	count := make(map[string]int)
+	wanted := make(map[string]bool)
+	for _, obj := range a.objects {
+		wanted[title(obj)] = true
+		change, lines, err := a.compare(ctx, obj)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", title(obj), err))
+			continue
+		}
+		count[change]++
+		if change != "unchanged" {
+			fmt.Fprintf(stdout, "%s: %s\n", title(obj), change)
+		}
+		for _, line := range lines {
+			fmt.Fprintf(stdout, "    %s\n", line)
+		}
+	}
+	for _, obj := range manifestObjects(a.last) {
+		if wanted[title(obj)] || obj.GetAnnotations()["helm.sh/resource-policy"] == "keep" {
+			continue
+		}
+		count["removed"]++
+		fmt.Fprintf(stdout, "%s: removed\n", title(obj))
+	}
+	a.say("dry run: %d objects would be created, %d changed, %d removed, and %d are as they should be; nothing was changed",
+		count["created"], count["changed"], count["removed"], count["unchanged"])
+	return errors.Join(failed...)
+}
+
+// manifestObjects returns the objects of a release.
+func manifestObjects(rel *release.Release) []*unstructured.Unstructured {
+	if rel == nil {
+		return nil
+	}
+	var objects []*unstructured.Unstructured
+	for text := range strings.SplitSeq("\n"+rel.Manifest, "\n---\n") {
+		obj := &unstructured.Unstructured{}
+		if yaml.Unmarshal([]byte(text), &obj.Object) == nil && obj.GetKind() != "" {
+			objects = append(objects, obj)
+		}
+	}
+	return objects
+}
+
+// compare returns what applying an object would do to it.
+func (a *application) compare(ctx context.Context, obj *unstructured.Unstructured) (change string, lines []string, err error) {
+	live, err := a.exists(ctx, obj)
+	if err != nil {
+		return "", nil, err
+	}
+	after, err := a.tryApply(ctx, obj, true)
+	switch {
+	case live == nil && (meta.IsNoMatchError(err) || apierrors.IsNotFound(err)):
+		// Its namespace or its kind comes with the installation.
+		return "created", nil, nil
+	case err != nil:
+		return "", nil, err
+	case live == nil:
+		return "created", nil, nil
+	}
+	lines = differences("", plain(live), plain(after))
+	if len(lines) == 0 {
+		return "unchanged", nil, nil
+	}
+	if obj.GetKind() == "Secret" {
+		lines = nil
+	}
+	return "changed", lines, nil
+}
+
+// tryApply has the API server apply an object as Helm does, without keeping the result.
+func (a *application) tryApply(ctx context.Context, obj *unstructured.Unstructured, force bool) (*unstructured.Unstructured, error) {
+	resource, err := a.resource(obj)
+	if err != nil {
+		return nil, err
+	}
+	owned := obj.DeepCopy()
+	labels, annotations := owned.GetLabels(), owned.GetAnnotations()
+	if labels == nil {
+		labels = make(map[string]string)
+	}
+	if annotations == nil {
+		annotations = make(map[string]string)
+	}
+	labels["app.kubernetes.io/managed-by"] = "Helm"
+	annotations["meta.helm.sh/release-name"], annotations["meta.helm.sh/release-namespace"] = a.release, a.namespace
+	owned.SetLabels(labels)
+	owned.SetAnnotations(annotations)
+	return resource.Apply(ctx, obj.GetName(), owned, metav1.ApplyOptions{FieldManager: helmManager, Force: force, DryRun: []string{metav1.DryRunAll}})
+}
+
+// plain is an object without what the API server keeps about it.
+func plain(obj *unstructured.Unstructured) map[string]any {
+	plain := obj.DeepCopy()
+	for _, field := range []string{"managedFields", "resourceVersion", "generation", "uid", "creationTimestamp"} {
+		unstructured.RemoveNestedField(plain.Object, "metadata", field)
+	}
+	unstructured.RemoveNestedField(plain.Object, "status")
+	return plain.Object
+}
+
+// differences returns a line for each field that differs.
+func differences(path string, before, after any) []string {
+	left, isMap := before.(map[string]any)
+	right, areMaps := after.(map[string]any)
+	if isMap && areMaps {
+		keys := slices.Collect(maps.Keys(left))
+		for key := range right {
+			if _, both := left[key]; !both {
+				keys = append(keys, key)
+			}
+		}
+		slices.Sort(keys)
+		var lines []string
+		for _, key := range keys {
+			lines = append(lines, differences(strings.TrimPrefix(path+"."+key, "."), left[key], right[key])...)
+		}
+		return lines
+	}
+	from, isList := before.([]any)
+	to, areLists := after.([]any)
+	if isList && areLists && len(from) == len(to) {
+		var lines []string
+		for i := range from {
+			lines = append(lines, differences(fmt.Sprintf("%s[%d]", path, i), from[i], to[i])...)
+		}
+		return lines
+	}
+	was, is := short(before), short(after)
+	if was == is {
+		return nil
+	}
+	return []string{path + ": " + was + " -> " + is}
+}
+
+// short is a value in one line.
+func short(value any) string {
+	if value == nil {
+		return "none"
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Sprint(value)
+	}
+	return string(text)
+}
+
+// keepChanges finds the fields of the MeshConfig that others have changed in the cluster
+// since it was installed, and makes them values of the release: the MeshConfig is what
+// users change while the mesh runs. The same fields of another object are refused, before
+// anything is changed.
+func (a *application) keepChanges(ctx context.Context) error {
+	if a.takeOwnership {
+		return nil
+	}
+	spec := make(map[string]any)
+	var refused []string
+	for _, obj := range a.objects {
+		_, err := a.tryApply(ctx, obj, false)
+		var status apierrors.APIStatus
+		if !apierrors.IsConflict(err) || !errors.As(err, &status) || status.Status().Details == nil {
+			// Whatever else is wrong shows when the object is applied.
+			continue
+		}
+		live, err := a.exists(ctx, obj)
+		if err != nil || live == nil {
+			return err
+		}
+		for _, cause := range status.Status().Details.Causes {
+			path := strings.Split(strings.TrimPrefix(cause.Field, "."), ".")
+			value, found, _ := unstructured.NestedFieldCopy(live.Object, path...)
+			if obj.GetKind() != "MeshConfig" || path[0] != "spec" || !found {
+				refused = append(refused, fmt.Sprintf("%s, field %s: %s", title(obj), cause.Field, cause.Message))
+				continue
+			}
+			if err := unstructured.SetNestedField(spec, value, path[1:]...); err != nil {
+				return fmt.Errorf("%s, field %s: %w", title(obj), cause.Field, err)
+			}
+			a.say("%s: %s stays %s, as it was changed in the cluster (%s)", title(obj), cause.Field, short(value), cause.Message)
+		}
+	}
+	if len(refused) > 0 {
+		return usage.Refusalf("others have changed what the release sets:\n  %s\nset values that say the same, or take the fields back with --force-conflicts", strings.Join(refused, "\n  "))
+	}
+	if len(spec) == 0 {
+		return nil
+	}
+	a.values = loader.MergeMaps(a.values, map[string]any{"meshConfig": map[string]any{"spec": spec}})
+	return a.render(ctx)
+}

@@ -1,0 +1,63 @@
+package install
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	release "helm.sh/helm/v4/pkg/release/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// result is what is printed with -o json and yaml.
+type result struct {
+	Release   string   `json:"release"`
+	Namespace string   `json:"namespace"`
+	Revision  string   `json:"revision"`
+	Version   string   `json:"version"`
+	State     int      `json:"state"`
+	Status    string   `json:"status"`
+	Objects   []string `json:"objects"`
+}
+
+// report prints the notes, or the result in the format that was asked for.
+func (a *application) report(stdout io.Writer, done *release.Release) error {
+	r := result{
+		Release: a.release, Namespace: a.namespace, Revision: a.revision, Version: a.chart.AppVersion(),
+		State: done.Version, Status: done.Info.Status.String(),
+	}
+	for _, obj := range a.objects {
+		r.Objects = append(r.Objects, resourceName(obj.GroupVersionKind().Group, obj.GetKind(), obj.GetName()))
+	}
+	switch a.output {
+	case "name":
+		_, err := fmt.Fprintln(stdout, strings.Join(r.Objects, "\n"))
+		return err
+	case "json":
+		text, err := json.MarshalIndent(r, "", "  ")
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(stdout, "%s\n", text)
+		return err
+	case "yaml":
+		text, err := yaml.Marshal(r)
+		if err != nil {
+			return err
+		}
+		_, err = stdout.Write(text)
+		return err
+	}
+	_, err := fmt.Fprintf(stdout, "\n%s\n", strings.TrimSpace(a.rendered.Notes))
+	return err
+}
+
+// resourceName is what kubectl prints with -o name.
+func resourceName(group, kind, name string) string {
+	kind = strings.ToLower(kind)
+	if group != "" {
+		kind += "." + group
+	}
+	return kind + "/" + name
+}

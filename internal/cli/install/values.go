@@ -1,0 +1,80 @@
+package install
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	"helm.sh/helm/v4/pkg/strvals"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
+)
+
+// defaultNamespace is the control plane's where nothing says another.
+const defaultNamespace = "osm-system"
+
+// defaultRevision is the value revision of the release that is the whole control plane.
+const defaultRevision = "default"
+
+// valueFlags say what the chart is rendered with.
+type valueFlags struct {
+	values, set               []string
+	namespace, name, revision string
+}
+
+func (f *valueFlags) add(flags *pflag.FlagSet) {
+	flags.StringArrayVarP(&f.values, "values", "f", nil, "YAML file with values of the chart, - for stdin; a later one wins over an earlier one")
+	flags.StringArrayVar(&f.set, "set", nil, "values as key=value,key.key=value; they win over files")
+	flags.StringVarP(&f.namespace, "namespace", "n", defaultNamespace, "namespace of the control plane, unless the values have osm.osmNamespace")
+	flags.StringVar(&f.name, "name", "", "name of the mesh, in place of the value osm.meshName")
+	flags.StringVar(&f.revision, "revision", "", "revision of the injector, in place of the value revision")
+}
+
+// read returns what the user wants in place of the chart's own values.
+func (f *valueFlags) read(stdin io.Reader) (map[string]any, error) {
+	if problems := validation.IsDNS1123Label(f.namespace); len(problems) > 0 {
+		return nil, usage.Errorf("--namespace %q: %s", f.namespace, strings.Join(problems, "; "))
+	}
+	values := map[string]any{}
+	for _, name := range f.values {
+		file, err := readValuesFile(name, stdin)
+		if err != nil {
+			return nil, err
+		}
+		values = loader.MergeMaps(values, file)
+	}
+	for _, assignments := range f.set {
+		if err := strvals.ParseInto(assignments, values); err != nil {
+			return nil, usage.Errorf("--set %q: %v", assignments, err)
+		}
+	}
+	overrides := map[string]any{}
+	if f.name != "" {
+		overrides["osm"] = map[string]any{"meshName": f.name}
+	}
+	if f.revision != "" {
+		overrides["revision"] = f.revision
+	}
+	return loader.MergeMaps(values, overrides), nil
+}
+
+func readValuesFile(name string, stdin io.Reader) (map[string]any, error) {
+	in := stdin
+	if name != "-" {
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, fmt.Errorf("reading values: %w", err)
+		}
+		defer file.Close()
+		in = file
+	}
+	values, err := loader.LoadValues(in)
+	if err != nil {
+		return nil, fmt.Errorf("values in %s: %w", name, err)
+	}
+	return values, nil
+}
