@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -30,6 +31,8 @@ type DirStore struct {
 
 	dir string
 	mu  sync.Mutex
+	// updates counts what was written here.
+	updates atomic.Int64
 }
 
 var _ SecretStore = (*DirStore)(nil)
@@ -125,6 +128,7 @@ func (s *DirStore) Update(ctx context.Context, name string, old Secret, data map
 	if err != nil {
 		return err
 	}
+	defer s.updates.Add(1)
 	if old.version == "" {
 		return s.create(folder, data)
 	}
@@ -152,14 +156,15 @@ func (s *DirStore) Update(ctx context.Context, name string, old Secret, data map
 	return nil
 }
 
-// Watch looks at the files again and again.
+// Watch looks at the files again and again. What is written here and taken away at once
+// is a change too, though the files are as they were.
 func (s *DirStore) Watch(ctx context.Context, name string, changed func()) {
 	poll(ctx, s.Poll, func() string {
 		secret, err := s.Get(ctx, name)
 		if err != nil {
 			return err.Error()
 		}
-		return secret.version
+		return fmt.Sprint(s.updates.Load(), secret.version)
 	}, changed)
 }
 
