@@ -57,6 +57,11 @@ func Render(ctx context.Context, namespace string, values map[string]any) (*Rele
 	if err != nil {
 		return nil, err
 	}
+	return RenderChart(ctx, chart, namespace, values)
+}
+
+// RenderChart is Render for a chart as it was released, perhaps of another version.
+func RenderChart(ctx context.Context, chart *chartv2.Chart, namespace string, values map[string]any) (*Release, error) {
 	options := common.ReleaseOptions{Name: chart.Name(), Namespace: namespace, Revision: 1, IsInstall: true}
 	input, err := util.ToRenderValues(chart, values, options, nil)
 	if err != nil {

@@ -43,7 +43,7 @@ func product(values map[string][]string) []labels.Set {
 // labels that say who is asked. A revision's injector must be asked once about the
 // pods that its decision table takes for its own, and never about others.
 func TestWebhookSelectors(t *testing.T) {
-	revisions := []string{absent, "default", "canary", "other"}
+	revisions := []string{absent, "default", "canary", "prod", "other"}
 	namespaces := product(map[string][]string{
 		corev1.LabelMetadataName:          {"shop", "kube-system", namespace},
 		"openservicemesh.io/monitored-by": {absent, "osm", "another"},
@@ -58,9 +58,10 @@ func TestWebhookSelectors(t *testing.T) {
 		"sidecar.istio.io/inject": {absent, "true", "false"},
 	})
 	for _, istio := range []bool{false, true} {
-		for _, revision := range []string{"default", "canary"} {
-			t.Run(fmt.Sprintf("istio=%t,revision=%s", istio, revision), func(t *testing.T) {
-				all := documents(t, fmt.Sprintf("{revision: %s, injector: {compat: {istio: %t}}}", revision, istio))
+		for _, names := range []struct{ revision, tags string }{{"default", ""}, {"canary", ""}, {"default", "prod"}, {"canary", "prod, stable"}} {
+			revision := names.revision
+			t.Run(fmt.Sprintf("istio=%t,revision=%s,tags=%s", istio, revision, names.tags), func(t *testing.T) {
+				all := documents(t, fmt.Sprintf("{revision: %s, revisionTags: [%s], injector: {compat: {istio: %t}}}", revision, names.tags, istio))
 				entries := selectors(t, all)
 				injector := newInjector(t, all, revision)
 				asked, failed := 0, 0

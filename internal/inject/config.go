@@ -26,6 +26,8 @@ type Config struct {
 
 // settings is the form of the file "config". docs/templates.md describes it.
 type settings struct {
+	// RevisionTags are further names of the injector's revision.
+	RevisionTags []string `json:"revisionTags,omitempty"`
 	// Policy decides where nothing else does: "enabled" or "disabled".
 	Policy string `json:"policy,omitempty"`
 	// DefaultTemplates are applied to pods that name none.

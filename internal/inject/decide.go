@@ -121,10 +121,15 @@ func otherRevision(c *candidate) (Outcome, Reason, string) {
 	if r, ok := c.revision(c.pod.Labels); ok {
 		revision, from = r, "the pod chooses revision "+r
 	}
-	if revision != c.opts.Revision {
+	if !c.own(revision) {
 		return Skip, "other_revision", from + "; this is revision " + c.opts.Revision
 	}
 	return "", "", from
+}
+
+// own reports whether a name of a revision is that of the injector's or a tag of it.
+func (c *candidate) own(revision string) bool {
+	return revision == c.opts.Revision || slices.Contains(c.config.settings.RevisionTags, revision)
 }
 
 // revision returns the revision that the labels choose.

@@ -13,10 +13,10 @@ func istioMonitored(c *candidate) bool {
 	if labelled {
 		return injection == "enabled"
 	}
-	if c.namespace.Labels[istioRevisionLabel] == c.opts.Revision {
+	if c.own(c.namespace.Labels[istioRevisionLabel]) {
 		return true
 	}
-	return c.pod.Labels[istioInject] == "true" || c.pod.Labels[istioRevisionLabel] == c.opts.Revision
+	return c.pod.Labels[istioInject] == "true" || c.own(c.pod.Labels[istioRevisionLabel])
 }
 
 // istioPod is the rule for sidecar.istio.io/inject on a pod.
@@ -38,7 +38,7 @@ func istioNamespace(c *candidate) (Outcome, Reason, string) {
 	}
 	// What asked for this revision by Istio's label asked for injection.
 	for _, l := range []map[string]string{c.pod.Labels, c.namespace.Labels} {
-		if r, ok := l[istioRevisionLabel]; ok && r == c.opts.Revision {
+		if r, ok := l[istioRevisionLabel]; ok && c.own(r) {
 			return Inject, "istio_namespace_enabled", "the label " + istioRevisionLabel + "=" + r + " chooses this revision"
 		}
 	}

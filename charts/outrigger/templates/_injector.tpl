@@ -63,11 +63,18 @@ has none: it follows the MeshConfig. */ -}}
 {{- $_ := set $config "nativeSidecars" (toString .Values.injector.nativeSidecars) -}}
 {{- $_ := set $config "imagePullPolicy" .Values.osm.image.pullPolicy -}}
 {{- $_ := set $config "initContainerImage" (include "outrigger.image" (dict "root" . "name" "outriggerInit")) -}}
+{{- /* An injector older than tags refuses a config that has them, so it has none of them. */ -}}
+{{- with .Values.revisionTags -}}
+{{- $_ := set $config "revisionTags" . -}}
+{{- end -}}
 {{- toYaml $config -}}
 {{- end }}
 
 {{- /* Refuses values of which one makes the other wrong. */ -}}
 {{- define "outrigger.checkInjector" -}}
+{{- if has "default" .Values.revisionTags -}}
+{{- fail "revisionTags: default is the name of a revision; choose another" -}}
+{{- end -}}
 {{- with .Values.injector -}}
 {{- if and .patchCABundle (or .caBundle .injectCAFrom) -}}
 {{- fail "injector.caBundle and injector.injectCAFrom are for injector.patchCABundle: false, or the injector would overwrite what they say" -}}

@@ -1,6 +1,6 @@
 {{- /* The terms of the selectors below. */ -}}
 {{- define "outrigger.webhookTerms" -}}
-{{- $revision := list .Values.revision | toJson -}}
+{{- $revision := concat (list .Values.revision) .Values.revisionTags | toJson -}}
 {{- $mesh := list .Values.osm.meshName | toJson -}}
 monitored: {key: openservicemesh.io/monitored-by, operator: In, values: {{ $mesh }}}
 notMonitored: {key: openservicemesh.io/monitored-by, operator: NotIn, values: {{ $mesh }}}

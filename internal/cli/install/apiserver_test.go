@@ -158,6 +158,7 @@ func TestOnAPIServer(t *testing.T) {
 	s := newStage(t)
 	t.Run("install", s.testInstall)
 	t.Run("upgrade", s.testUpgrade)
+	t.Run("tags", s.testTags)
 	t.Run("uninstall", s.testUninstall)
 }
 
@@ -367,7 +368,7 @@ func (s *stage) testUninstall(t *testing.T) {
 		t.Errorf("without a terminal and without --yes: %v", err)
 	}
 	stdout, _ := s.must(t, "uninstall", "--dry-run", "--purge")
-	for _, want := range []string{"egresses.policy.openservicemesh.io with 1 objects", "ConfigMap shop/outrigger-ca", "Secret osm-system/osm-ca-bundle", "1 pods in 1 namespaces have a sidecar"} {
+	for _, want := range []string{"egresses.policy.openservicemesh.io with 1 objects", "ConfigMap shop/outrigger-ca", "Secret osm-system/outrigger-ca-bundle", "1 pods in 1 namespaces have a sidecar"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("'uninstall --dry-run --purge' does not list %q:\n%s", want, stdout)
 		}
@@ -375,7 +376,7 @@ func (s *stage) testUninstall(t *testing.T) {
 
 	// Without --purge the user's policies and the CA stay, and what is installed again has them.
 	stdout, _ = s.must(t, "uninstall", "--yes")
-	for _, want := range []string{"10 CRDs, and all objects", "Secret osm-system/osm-ca-bundle", "MeshConfig osm-system/osm-mesh-config"} {
+	for _, want := range []string{"10 CRDs, and all objects", "Secret osm-system/outrigger-ca-bundle", "MeshConfig osm-system/osm-mesh-config"} {
 		if _, kept, _ := strings.Cut(stdout, "Kept:"); !strings.Contains(kept, want) {
 			t.Errorf("'uninstall' does not say that it keeps %q:\n%s", want, stdout)
 		}
@@ -383,12 +384,12 @@ func (s *stage) testUninstall(t *testing.T) {
 	if _, err := egresses.Get(t.Context(), "out", metav1.GetOptions{}); err != nil {
 		t.Errorf("the policy: %v", err)
 	}
-	ca, err := s.kube.CoreV1().Secrets("osm-system").Get(t.Context(), "osm-ca-bundle", metav1.GetOptions{})
+	ca, err := s.kube.CoreV1().Secrets("osm-system").Get(t.Context(), "outrigger-ca-bundle", metav1.GetOptions{})
 	if err != nil || len(ca.Data) == 0 {
 		t.Fatalf("the CA after an uninstallation: %v", err)
 	}
 	s.must(t, "install")
-	again, err := s.kube.CoreV1().Secrets("osm-system").Get(t.Context(), "osm-ca-bundle", metav1.GetOptions{})
+	again, err := s.kube.CoreV1().Secrets("osm-system").Get(t.Context(), "outrigger-ca-bundle", metav1.GetOptions{})
 	if err != nil || !cmp.Equal(ca.Data, again.Data) {
 		t.Errorf("the CA after it was installed again is another: %v", err)
 	}
@@ -399,4 +400,66 @@ func (s *stage) testUninstall(t *testing.T) {
 		t.Errorf("objects (-before the installation +after its end):\n%s", diff)
 	}
 	s.must(t, "uninstall", "--purge", "--yes")
+}
+
+// testTags moves a namespace from the default revision to another by a tag, and asks their
+// injectors' configurations and webhooks.
+func (s *stage) testTags(t *testing.T) {
+	defer s.play(t)()
+	s.must(t, "install", "--revision", "canary")
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "tagged", Labels: map[string]string{"openservicemesh.io/rev": "prod"}}}
+	if _, err := s.kube.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	takes := func(want map[string]bool) {
+		t.Helper()
+		for name, has := range want {
+			config, err := s.kube.CoreV1().ConfigMaps("osm-system").Get(t.Context(), name, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			webhook, err := s.kube.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(), name, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Contains(config.Data["config"], "revisionTags:\n- prod\n"); got != has {
+				t.Errorf("the config of %s has the tag: %t, want %t", name, got, has)
+			}
+			if got := strings.Contains(webhook.String(), "prod"); got != has {
+				t.Errorf("the webhook %s has the tag: %t, want %t", name, got, has)
+			}
+		}
+	}
+	s.refused(t, "no revision green", "tag", "set", "prod", "--revision", "green")
+	s.refused(t, "the name of a revision", "tag", "set", "canary")
+	s.must(t, "tag", "set", "prod")
+	takes(map[string]bool{"outrigger-injector": true, "outrigger-injector-canary": false})
+	s.refused(t, "--overwrite", "tag", "set", "prod", "--revision", "canary")
+	s.must(t, "tag", "set", "prod", "--revision", "canary", "--overwrite")
+	takes(map[string]bool{"outrigger-injector": false, "outrigger-injector-canary": true})
+	stdout, _ := s.must(t, "tag", "list")
+	if want := "prod   canary     0.1.0     tagged\n"; !strings.Contains(stdout, want) {
+		t.Errorf("'tag list' prints no line %q:\n%s", want, stdout)
+	}
+	s.refused(t, "namespaces tagged have the label", "tag", "remove", "prod")
+	s.refused(t, "namespaces tagged choose revision canary", "uninstall", "--revision", "canary", "--yes")
+	// An upgrade keeps the tag.
+	s.must(t, "upgrade", "--revision", "canary")
+	takes(map[string]bool{"outrigger-injector-canary": true})
+
+	namespace.Labels = nil
+	if _, err := s.kube.CoreV1().Namespaces().Update(t.Context(), namespace, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.must(t, "tag", "remove", "prod")
+	takes(map[string]bool{"outrigger-injector-canary": false})
+	before := s.everything(t)
+	s.must(t, "uninstall", "--revision", "canary", "--yes")
+	after := s.everything(t)
+	for name := range before {
+		// An IPAddress has no name of anybody's.
+		if !strings.HasPrefix(name, "ipaddresses.") && strings.Contains(name, "canary") == after[name] {
+			t.Errorf("%s: it is there: %t", name, after[name])
+		}
+	}
 }

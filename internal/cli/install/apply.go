@@ -239,7 +239,7 @@ func supported(from, to string) error {
 // anything is changed.
 func (a *application) render(ctx context.Context) error {
 	var err error
-	if a.rendered, err = chart.Render(ctx, a.namespace, a.values); err != nil {
+	if a.rendered, err = chart.RenderChart(ctx, a.chart, a.namespace, a.values); err != nil {
 		return err
 	}
 	a.objects = nil
@@ -338,7 +338,7 @@ func (a *application) runHelm(ctx context.Context) (*release.Release, error) {
 func asRelease(found any, err error) (*release.Release, error) {
 	rel, _ := found.(*release.Release)
 	if err == nil && rel == nil {
-		err = errors.New("Helm returns no release")
+		err = errors.New("no release came of it")
 	}
 	return rel, err
 }

@@ -14,7 +14,7 @@ import (
 // Commands returns the commands.
 func Commands() []*cobra.Command {
 	return []*cobra.Command{
-		newInstallCommand(), newUpgradeCommand(), newUninstallCommand(), newManifestsCommand(),
+		newInstallCommand(), newUpgradeCommand(), newUninstallCommand(), newTagCommand(), newManifestsCommand(),
 	}
 }
 

@@ -32,6 +32,9 @@ var ownKinds = []schema.GroupVersionKind{
 	{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "MutatingWebhookConfiguration"},
 	{Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"},
 	{Group: "policy", Version: "v1", Kind: "PodDisruptionBudget"},
+	{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy"},
+	{Group: "monitoring.coreos.com", Version: "v1", Kind: "ServiceMonitor"},
+	{Group: "monitoring.coreos.com", Version: "v1", Kind: "PodMonitor"},
 	{Group: "apps", Version: "v1", Kind: "Deployment"},
 	{Version: "v1", Kind: "Service"},
 	{Version: "v1", Kind: "ConfigMap"},
@@ -280,6 +283,9 @@ func (r *removal) certificateLife(ctx context.Context) string {
 // unused fails where namespaces choose the revision, by its name or by a tag of it.
 func (r *removal) unused(ctx context.Context) error {
 	names := []string{r.revision}
+	for _, rel := range r.releases {
+		names = append(names, tagsOf(rel.Config)...)
+	}
 	namespaces, err := r.kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("listing namespaces: %w", err)
@@ -297,7 +303,7 @@ func (r *removal) unused(ctx context.Context) error {
 		r.say("namespaces %s choose revision %s: their new pods get no sidecar from now on", strings.Join(using, ", "), r.revision)
 		return nil
 	}
-	return usage.Refusalf("namespaces %s choose revision %s by the label %s: their new pods would get no sidecar. Move them to another first, or say --force", strings.Join(using, ", "), r.revision, inject.RevisionLabel)
+	return usage.Refusalf("namespaces %s choose revision %s by the label %s, or a tag of it: their new pods would get no sidecar. Move them to another first, or say --force", strings.Join(using, ", "), r.revision, inject.RevisionLabel)
 }
 
 // removeNamespace removes the control plane's namespace if 'outrigger install' has made it
@@ -308,7 +314,7 @@ func (r *removal) removeNamespace(ctx context.Context) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("Namespace %s: %w", r.target.namespace, err)
+		return fmt.Errorf("reading namespace %s: %w", r.target.namespace, err)
 	}
 	if namespace.Labels[madeByLabel] != madeBy {
 		r.say("Namespace %s stays, as 'outrigger install' has not made it", r.target.namespace)
@@ -347,7 +353,7 @@ func (r *removal) removeNamespace(ctx context.Context) error {
 	}
 	background := metav1.DeletePropagationBackground
 	if err := r.kube.CoreV1().Namespaces().Delete(ctx, r.target.namespace, metav1.DeleteOptions{PropagationPolicy: &background}); err != nil {
-		return fmt.Errorf("deleting Namespace %s: %w", r.target.namespace, err)
+		return fmt.Errorf("deleting namespace %s: %w", r.target.namespace, err)
 	}
 	if err := r.namespaceGone(ctx); err != nil {
 		return err

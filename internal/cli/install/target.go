@@ -312,7 +312,7 @@ func (t *target) namespaceGone(ctx context.Context) error {
 			if err == nil && len(found.Status.Conditions) > 0 {
 				pauseErr = fmt.Errorf("%s", found.Status.Conditions[len(found.Status.Conditions)-1].Message)
 			}
-			return fmt.Errorf("Namespace %s is still being deleted: %w", t.namespace, pauseErr)
+			return fmt.Errorf("namespace %s is still being deleted: %w", t.namespace, pauseErr)
 		}
 	}
 }

@@ -1,0 +1,360 @@
+package install
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	release "helm.sh/helm/v4/pkg/release/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/yaml"
+
+	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
+	"github.com/outrigger-mesh/outrigger/internal/inject"
+)
+
+const (
+	// taken is how long an injector may take to follow its ConfigMap, and takenFromVolume
+	// how long where the ConfigMap comes to it as a volume.
+	taken           = 2 * time.Second
+	takenFromVolume = 90 * time.Second
+)
+
+// tagFlags are what all subcommands of 'outrigger tag' have.
+type tagFlags struct {
+	clusterFlags
+	namespace, name string
+	timeout         time.Duration
+}
+
+func (f *tagFlags) add(flags *pflag.FlagSet) {
+	f.clusterFlags.add(flags)
+	flags.StringVarP(&f.namespace, "namespace", "n", defaultNamespace, "namespace of the control plane")
+	flags.StringVar(&f.name, "name", "osm", "name of the mesh")
+	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "how long to wait for a release")
+}
+
+func newTagCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "tag",
+		Short: "Give revisions names that can move, and namespaces with them",
+		Long: `Give revisions names that can move, and namespaces with them.
+
+A namespace with the label openservicemesh.io/rev=TAG gets its sidecars from the injector
+of the revision that the tag points to. When the tag moves, so do all namespaces that have
+it, without a change of any of them: their next pods are injected by the other revision,
+and pods that run stay as they are.
+
+A tag is an entry of the value revisionTags of the revision's Helm release, so it stays
+when that is upgraded. A mesh that was installed without Helm has its tags in its values.`,
+		Args: usage.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newTagSetCommand(), newTagListCommand(), newTagRemoveCommand())
+	return cmd
+}
+
+// oneTag takes the name of a tag as the only argument.
+func oneTag(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return usage.Errorf("%s: name one tag", cmd.CommandPath())
+	}
+	if problems := validation.IsDNS1123Label(args[0]); len(problems) > 0 {
+		return usage.Errorf("%s %q: %s", cmd.CommandPath(), args[0], strings.Join(problems, "; "))
+	}
+	return nil
+}
+
+func newTagSetCommand() *cobra.Command {
+	var (
+		f         tagFlags
+		revision  string
+		overwrite bool
+	)
+	cmd := &cobra.Command{
+		Use:   "set TAG",
+		Short: "Point a tag to a revision",
+		Long: `Point a tag to a revision.
+
+A tag that moves points to both revisions for a moment, so that no pod is created without
+a sidecar; a pod that is created then gets it from one of them.
+
+Exit codes: 0 it points there, 1 something failed, 2 wrong usage, 3 refused.`,
+		Example: `  # Namespaces with openservicemesh.io/rev=prod are the default revision's.
+  outrigger tag set prod --revision default
+
+  # They are the canary's from now on.
+  outrigger tag set prod --revision canary --overwrite`,
+		Args: oneTag,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.set(cmd.Context(), cmd.ErrOrStderr(), args[0], revision, overwrite)
+		},
+	}
+	f.add(cmd.Flags())
+	cmd.Flags().StringVar(&revision, "revision", defaultRevision, "revision that the tag points to")
+	cmd.Flags().BoolVar(&overwrite, "overwrite", false, "move a tag that points to another revision")
+	return cmd
+}
+
+func newTagListCommand() *cobra.Command {
+	var (
+		f      tagFlags
+		output string
+	)
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the tags, and which namespaces have them",
+		Args:  usage.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !slices.Contains([]string{"", "json", "yaml"}, output) {
+				return usage.Errorf("-o %q: formats are json and yaml", output)
+			}
+			return f.list(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), output)
+		},
+	}
+	f.add(cmd.Flags())
+	cmd.Flags().StringVarP(&output, "output", "o", "", "format: json or yaml; the default is a table")
+	return cmd
+}
+
+func newTagRemoveCommand() *cobra.Command {
+	var (
+		f     tagFlags
+		force bool
+	)
+	cmd := &cobra.Command{
+		Use:   "remove TAG",
+		Short: "Remove a tag that no namespace has any more",
+		Long: `Remove a tag that no namespace has any more.
+
+Exit codes: 0 it is not there any more, 1 something failed, 2 wrong usage, 3 refused.`,
+		Args: oneTag,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.remove(cmd.Context(), cmd.ErrOrStderr(), args[0], force)
+		},
+	}
+	f.add(cmd.Flags())
+	cmd.Flags().BoolVar(&force, "force", false, "remove it although namespaces have it, whose new pods then get no sidecar")
+	return cmd
+}
+
+// tagsOf are the tags in the values of a release.
+func tagsOf(config map[string]any) []string {
+	tags, _, _ := unstructured.NestedStringSlice(config, "revisionTags")
+	return tags
+}
+
+// open returns the target and the releases of the mesh.
+func (f *tagFlags) open(stderr io.Writer) (*target, []*release.Release, error) {
+	if f.timeout <= 0 {
+		return nil, nil, usage.Errorf("--timeout %s: give a time such as 5m", f.timeout)
+	}
+	t, err := newTarget(f.clusterFlags, f.namespace, stderr)
+	if err != nil {
+		return nil, nil, err
+	}
+	all, err := t.releases()
+	if err != nil {
+		return nil, nil, err
+	}
+	all = slices.DeleteFunc(all, func(rel *release.Release) bool { return meshOf(rel.Config) != f.name })
+	if len(all) == 0 {
+		return nil, nil, usage.Refusalf("there is no Helm release of mesh %s in namespace %s: name its namespace with -n, or set the value revisionTags where the mesh comes from", f.name, f.namespace)
+	}
+	return t, all, nil
+}
+
+func (f *tagFlags) set(ctx context.Context, stderr io.Writer, tag, revision string, overwrite bool) error {
+	t, all, err := f.open(stderr)
+	if err != nil {
+		return err
+	}
+	var to *release.Release
+	var from []*release.Release
+	for _, rel := range all {
+		of := revisionOf(rel.Config)
+		if of == tag {
+			return usage.Refusalf("%s is the name of a revision; choose another for the tag", tag)
+		}
+		switch {
+		case of == revision:
+			to = rel
+		case slices.Contains(tagsOf(rel.Config), tag):
+			from = append(from, rel)
+		}
+	}
+	if to == nil {
+		return usage.Refusalf("there is no revision %s in namespace %s: install it first with 'outrigger install --revision %s'", revision, f.namespace, revision)
+	}
+	if len(from) > 0 && !overwrite {
+		return usage.Refusalf("tag %s points to revision %s; --overwrite moves it", tag, revisionOf(from[0].Config))
+	}
+	if tags := tagsOf(to.Config); !slices.Contains(tags, tag) {
+		if err := f.change(ctx, t, to, append(slices.Clone(tags), tag)); err != nil {
+			return err
+		}
+	}
+	if len(from) > 0 {
+		// From now on both take the pods, and the one that is asked first injects.
+		if err := settle(ctx, to); err != nil {
+			return err
+		}
+	}
+	for _, rel := range from {
+		if err := f.change(ctx, t, rel, slices.DeleteFunc(tagsOf(rel.Config), func(s string) bool { return s == tag })); err != nil {
+			return fmt.Errorf("tag %s points to revision %s, and still to %s: %w; the same command goes on", tag, revision, revisionOf(rel.Config), err)
+		}
+	}
+	having, err := t.labelled(ctx, tag)
+	if err != nil {
+		return err
+	}
+	t.say("tag %s points to revision %s; namespaces with it: %s", tag, revision, orNone(having))
+	return nil
+}
+
+// settle waits until the injectors of a release have heard of its tags.
+func settle(ctx context.Context, rel *release.Release) error {
+	delay := taken
+	if mounted, _, _ := unstructured.NestedBool(rel.Config, "injector", "mountConfig"); mounted {
+		delay = takenFromVolume
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(delay):
+		return nil
+	}
+}
+
+// change upgrades a release to other tags, and nothing else of it: its chart and its other
+// values stay.
+func (f *tagFlags) change(ctx context.Context, t *target, rel *release.Release, tags []string) error {
+	if rel.Info.Status.IsPending() {
+		return usage.Refusalf("the release %s is %s: wait until that has ended", rel.Name, rel.Info.Status)
+	}
+	values := loader.MergeMaps(rel.Config, nil)
+	list := make([]any, len(tags))
+	for i, tag := range tags {
+		list[i] = tag
+	}
+	values["revisionTags"] = list
+	a := &application{
+		applyOptions: &applyOptions{upgrade: true, wait: true, atomic: true, timeout: f.timeout},
+		target:       t, revision: revisionOf(rel.Config), release: rel.Name, values: values, chart: rel.Chart, last: rel,
+	}
+	err := a.render(ctx)
+	if err == nil {
+		err = a.keepChanges(ctx)
+	}
+	if err == nil {
+		_, err = a.runHelm(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("the release %s with the tags %s: %w", rel.Name, orNone(tags), err)
+	}
+	return nil
+}
+
+// labelled returns the namespaces that choose a tag or a revision.
+func (t *target) labelled(ctx context.Context, name string) ([]string, error) {
+	found, err := t.kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: inject.RevisionLabel + "=" + name})
+	if err != nil {
+		return nil, fmt.Errorf("listing namespaces: %w", err)
+	}
+	var names []string
+	for _, namespace := range found.Items {
+		names = append(names, namespace.Name)
+	}
+	return names, nil
+}
+
+func orNone(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}
+
+// tagOf is a tag as it is listed.
+type tagOf struct {
+	Tag        string   `json:"tag"`
+	Revision   string   `json:"revision"`
+	Version    string   `json:"version"`
+	Namespaces []string `json:"namespaces"`
+}
+
+func (f *tagFlags) list(ctx context.Context, stdout, stderr io.Writer, output string) error {
+	t, all, err := f.open(stderr)
+	if err != nil {
+		return err
+	}
+	tags := []tagOf{}
+	for _, rel := range all {
+		for _, tag := range tagsOf(rel.Config) {
+			having, err := t.labelled(ctx, tag)
+			if err != nil {
+				return err
+			}
+			tags = append(tags, tagOf{tag, revisionOf(rel.Config), rel.Chart.AppVersion(), having})
+		}
+	}
+	slices.SortFunc(tags, func(a, b tagOf) int { return strings.Compare(a.Tag, b.Tag) })
+	var text []byte
+	switch output {
+	case "json":
+		if text, err = json.MarshalIndent(tags, "", "  "); err == nil {
+			text = append(text, '\n')
+		}
+	case "yaml":
+		text, err = yaml.Marshal(tags)
+	default:
+		table := tabwriter.NewWriter(stdout, 0, 0, 3, ' ', 0)
+		fmt.Fprintln(table, "TAG\tREVISION\tVERSION\tNAMESPACES")
+		for _, tag := range tags {
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", tag.Tag, tag.Revision, tag.Version, orNone(tag.Namespaces))
+		}
+		return table.Flush()
+	}
+	if err != nil {
+		return err
+	}
+	_, err = stdout.Write(text)
+	return err
+}
+
+func (f *tagFlags) remove(ctx context.Context, stderr io.Writer, tag string, force bool) error {
+	t, all, err := f.open(stderr)
+	if err != nil {
+		return err
+	}
+	having, err := t.labelled(ctx, tag)
+	if err != nil {
+		return err
+	}
+	all = slices.DeleteFunc(all, func(rel *release.Release) bool { return !slices.Contains(tagsOf(rel.Config), tag) })
+	if len(all) == 0 {
+		t.say("there is no tag %s", tag)
+		return nil
+	}
+	if len(having) > 0 && !force {
+		return usage.Refusalf("namespaces %s have the label %s=%s: their new pods would get no sidecar. Change their label first, or say --force", orNone(having), inject.RevisionLabel, tag)
+	}
+	for _, rel := range all {
+		if err := f.change(ctx, t, rel, slices.DeleteFunc(tagsOf(rel.Config), func(s string) bool { return s == tag })); err != nil {
+			return err
+		}
+	}
+	t.say("removed tag %s", tag)
+	return nil
+}
