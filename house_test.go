@@ -121,7 +121,7 @@ var rooms = []room{
 		"it chooses issuers and tells of them as the audit does; who may have a certificate is not its business"},
 	{"internal/registry", "mesh sidecar/driver github.com/prometheus/client_golang/prometheus/...",
 		"it knows which proxies are connected, and not what they are sent"},
-	{"internal/debug", "apis/... health mesh internal/identity internal/registry internal/source sidecar sidecar/driver sidecar/limit " + kubernetes,
+	{"internal/debug", "apis/... health mesh internal/identity internal/registry internal/source sidecar sidecar/driver sidecar/limit k8s.io/client-go/kubernetes " + kubernetes,
 		"it shows what others know, and changes nothing"},
 	{"internal/agent", "apis/identity/v1 certificate mesh sidecar/agentspec sidecar/limit sidecar/mirror golang.org/x/sys/unix google.golang.org/grpc/... google.golang.org/protobuf/encoding/protowire",
 		"it is in every pod: small, without a client of Kubernetes, and it knows no driver"},
@@ -139,7 +139,7 @@ var rooms = []room{
 		"all commands share it, whatever they need"},
 	{"internal/cli/install", "charts/outrigger internal/cli/usage internal/inject github.com/spf13/... helm.sh/helm/v4/... k8s.io/apiextensions-apiserver/pkg/apis/... k8s.io/client-go/... sigs.k8s.io/yaml " + kubernetes,
 		"it is the one command that needs Helm, which neither the control plane nor the demo compiles"},
-	{"internal/cli", "apis/... certificate health mesh sidecar sidecar/driver sidecar/limit internal/... github.com/go-logr/logr github.com/prometheus/client_golang/... github.com/spf13/... golang.org/x/sync/... k8s.io/client-go/... k8s.io/klog/v2 sigs.k8s.io/... " + kubernetes,
+	{"internal/cli", "apis/... certificate health mesh sidecar sidecar/driver sidecar/limit internal/... github.com/go-logr/logr github.com/prometheus/client_golang/... github.com/spf13/... golang.org/x/sync/... k8s.io/client-go/... k8s.io/klog/v2 k8s.io/streaming/... sigs.k8s.io/... " + kubernetes,
 		"commands wire the inside; which drivers there are is for the program's main package to say"},
 
 	// The programs.

@@ -108,7 +108,7 @@ func testControllerRights(t *testing.T, s *server) {
 		requests("create patch", "Event shop/a"), requests("create get update", "Lease osm-system/outrigger-controller")))
 	// What signing takes.
 	account.can(t, slices.Concat(
-		requests("create", "TokenReview /a"),
+		requests("create", "TokenReview /a"), requests("create", "SubjectAccessReview /a"),
 		requests("get list watch update", "Secret osm-system/outrigger-ca-bundle"),
 		requests("get list watch update", "Secret osm-system/outrigger-ca-state"),
 		requests("get list watch update", "Secret osm-system/outrigger-repository-ca"),
@@ -127,6 +127,9 @@ func testControllerRights(t *testing.T, s *server) {
 		requests("create patch delete", "Pod shop/a"), requests("update", "Pod/status shop/a"),
 		requests("update", "Service/status shop/a"), requests("patch", "Namespace /shop")))
 
+	viewer := s.account(t, "outrigger-viewer")
+	viewer.cannot(t, slices.Concat(requests("list", "Pod /"), requests("list", "Pod osm-system/"), requests("get", "ConfigMap osm-system/outrigger-injector"),
+		requests("list", "Secret osm-system/"), requests("create", "SubjectAccessReview /a")))
 	s.apply(t, `{
   osm: {caBundleSecretName: mesh-ca, certificateProvider: {kind: vault, secretNames: [mine]}, vault: {host: vault, secret: {name: login}}},
   meshConfig: {spec: {certificate: {ingressGateway: {subjectAltNames: [gateway.shop], validityDuration: 24h, secret: {namespace: shop, name: gateway}}}}}}`)
@@ -214,6 +217,7 @@ var kinds = map[string]schema.GroupVersionResource{
 	"Service":                      {Version: "v1", Resource: "services"},
 	"ServiceAccount":               {Version: "v1", Resource: "serviceaccounts"},
 	"TCPRoute":                     {Group: "specs.smi-spec.io", Version: "v1alpha4", Resource: "tcproutes"},
+	"SubjectAccessReview":          {Group: "authorization.k8s.io", Version: "v1", Resource: "subjectaccessreviews"},
 	"TokenReview":                  {Group: "authentication.k8s.io", Version: "v1", Resource: "tokenreviews"},
 	"TrafficSplit":                 {Group: "split.smi-spec.io", Version: "v1alpha4", Resource: "trafficsplits"},
 	"TrafficTarget":                {Group: "access.smi-spec.io", Version: "v1alpha3", Resource: "traffictargets"},

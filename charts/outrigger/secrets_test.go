@@ -3,6 +3,7 @@ package chart_test
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -62,6 +63,9 @@ func TestNoRoleMayCreateSecrets(t *testing.T) {
 				}
 				roles++
 				for _, rule := range rules {
+					if d.name == viewerRole && slices.Equal(rule.ResourceNames, []string{"outrigger-viewer"}) && slices.Equal(rule.Resources, []string{"serviceaccounts/token"}) {
+						continue // TestViewer
+					}
 					if allows(rule, "", "secrets", "create", "patch", "deletecollection") || allows(rule, "", "serviceaccounts/token", "create") ||
 						allows(rule, "", "pods", "create") || allows(rule, rbacv1.GroupName, "roles", "escalate") || allows(rule, rbacv1.GroupName, "rolebindings", "create") {
 						t.Errorf("%s has the rule %v, with which its account can become another one", d.name, rule)
@@ -73,6 +77,38 @@ func TestNoRoleMayCreateSecrets(t *testing.T) {
 			}
 			if roles == 0 {
 				t.Error("there is no role to look at")
+			}
+		})
+	}
+}
+
+// viewerRole is for people.
+const viewerRole = "Role/outrigger-viewer"
+
+// TestViewer: the Role with which people become the viewer is bound to nobody, and the viewer
+// itself may do nothing but look.
+func TestViewer(t *testing.T) {
+	for name, values := range values(t) {
+		t.Run(name, func(t *testing.T) {
+			for _, d := range documents(t, values) {
+				switch object := d.object.(type) {
+				case *rbacv1.RoleBinding:
+					if object.RoleRef.Name == "outrigger-viewer" || strings.Contains(d.text, "outrigger-viewer") {
+						t.Errorf("%s is about the viewer", d.name)
+					}
+				case *rbacv1.ClusterRoleBinding:
+					if strings.Contains(d.text, "name: outrigger-viewer,") && !strings.HasPrefix(object.RoleRef.Name, "outrigger-viewer") {
+						t.Errorf("%s gives the viewer the rights of %s", d.name, object.RoleRef.Name)
+					}
+				case *rbacv1.ClusterRole:
+					if !strings.HasPrefix(object.Name, "outrigger-viewer") {
+						continue
+					}
+					want := []rbacv1.PolicyRule{{Verbs: []string{"get"}, NonResourceURLs: []string{"/debug/proxy"}}}
+					if !reflect.DeepEqual(object.Rules, want) {
+						t.Errorf("%s has the rules %v, want %v", d.name, object.Rules, want)
+					}
+				}
 			}
 		})
 	}

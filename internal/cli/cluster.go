@@ -39,6 +39,28 @@ func (f *kubeFlags) loader() clientcmd.ClientConfig {
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.context})
 }
 
+// client returns a client of the cluster.
+func (f *kubeFlags) client() (kubernetes.Interface, error) {
+	config, err := f.config()
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client of %s: %w", config.Host, err)
+	}
+	return client, nil
+}
+
+// namespace returns that of the kubeconfig's context.
+func (f *kubeFlags) namespace() (string, error) {
+	namespace, _, err := f.loader().Namespace()
+	if err != nil {
+		return "", fmt.Errorf("finding the namespace: %w; give --namespace", err)
+	}
+	return namespace, nil
+}
+
 func (f *kubeFlags) config() (*rest.Config, error) {
 	config, err := f.loader().ClientConfig()
 	if err != nil {

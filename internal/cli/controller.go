@@ -33,11 +33,11 @@ type controllerFlags struct {
 	source, caDir string
 	files         []string
 
-	bindAddress, healthListen, identityListen, debugListen string
-	clusterDomain, templateConfigMap, caSecret             string
-	rootPropagation                                        time.Duration
-	leaderElect                                            bool
-	catalog                                                catalog.Options
+	bindAddress, healthListen, identityListen, debugListen, proxyListen string
+	clusterDomain, templateConfigMap, caSecret                          string
+	rootPropagation                                                     time.Duration
+	leaderElect                                                         bool
+	catalog                                                             catalog.Options
 }
 
 func newControllerCommand() *cobra.Command {
@@ -64,8 +64,9 @@ them counts at once. Problems are logged. Certificates are signed by a CA in the
 --ca-dir, for tokens that are minted with the key there; the trust bundle is the file
 bundle.crt in it.
 
-If the MeshConfig's observability.enableDebugServer is on, there are debug pages on
-port 9092, which 'outrigger proxy' reads.`,
+Who may get /debug/proxy, by RBAC, sees the proxies with 'outrigger proxy'. If the
+MeshConfig's observability.enableDebugServer is on, there are more pages for everybody,
+the debug pages on port 9092.`,
 		Example: `  # In a pod.
   outrigger controller --mesh-name osm --mesh-namespace osm-system
 
@@ -101,6 +102,7 @@ port 9092, which 'outrigger proxy' reads.`,
 	flags.StringVar(&f.healthListen, "health-listen", ":9091", "address of /health/alive, /health/ready and /metrics")
 	flags.StringVar(&f.identityListen, "identity-listen", ":15129", "address of the service that signs certificates")
 	flags.StringVar(&f.debugListen, "debug-listen", ":9092", "address of the debug pages, while the MeshConfig turns them on")
+	flags.StringVar(&f.proxyListen, "proxy-listen", fmt.Sprintf("127.0.0.1:%d", proxyPort), "kube: address where 'outrigger proxy' asks, by a forwarded port, with a token that is reviewed")
 	flags.StringVar(&f.caSecret, "ca-secret", root.DefaultSecret, "Secret of the mesh's own CA, which is filled if it is empty; with --source dir a folder in --ca-dir. MeshRootCertificates may name others")
 	flags.DurationVar(&f.rootPropagation, "root-propagation", root.DefaultPropagation, "how long a new root is trusted before it signs, so that every pod has heard of it")
 	flags.StringVar(&f.clusterDomain, "cluster-domain", "cluster.local", "DNS domain of the cluster")

@@ -28,6 +28,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/health"
 	"github.com/outrigger-mesh/outrigger/internal/audit"
 	"github.com/outrigger-mesh/outrigger/internal/catalog"
+	"github.com/outrigger-mesh/outrigger/internal/debug"
 	"github.com/outrigger-mesh/outrigger/internal/identity"
 	"github.com/outrigger-mesh/outrigger/internal/identity/root"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
@@ -103,6 +104,7 @@ func (f *controllerFlags) openCluster(ctx context.Context, metrics prometheus.Re
 			},
 		},
 		reviewer: identity.KubeReviewer{Client: client},
+		review:   debug.KubeReview(client),
 		member: func(ctx context.Context, w identity.Workload) error {
 			return memberOf(ctx, facts, mapper, w)
 		},

@@ -71,7 +71,7 @@ func (c *controllerTest) flags(address string) *controllerFlags {
 	return &controllerFlags{
 		kube:   kubeFlags{kubeconfig: c.kubeconfig},
 		mesh:   meshFlags{name: "osm", namespace: controlPlane, config: "osm-mesh-config", revision: "default"},
-		source: sourceKube, bindAddress: ownAddress(), healthListen: address, identityListen: ":0", debugListen: ":0",
+		source: sourceKube, bindAddress: ownAddress(), healthListen: address, identityListen: ":0", debugListen: ":0", proxyListen: ":0",
 		clusterDomain: "cluster.local", templateConfigMap: "outrigger-injector", leaderElect: true,
 	}
 }

@@ -13,12 +13,17 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/outrigger-mesh/outrigger/health"
+	"github.com/outrigger-mesh/outrigger/internal/debug"
 	"github.com/outrigger-mesh/outrigger/internal/version"
 	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 )
 
 // listeners are the sockets that are there from the beginning.
-type listeners struct{ health, identity net.Listener }
+type listeners struct {
+	health, identity net.Listener
+	// proxies is nil where nobody could say who may look.
+	proxies net.Listener
+}
 
 func (f *controllerFlags) listen() (*listeners, error) {
 	var l listeners
@@ -29,6 +34,12 @@ func (f *controllerFlags) listen() (*listeners, error) {
 	if l.identity, err = net.Listen("tcp", f.address(f.identityListen)); err != nil {
 		return nil, errors.Join(fmt.Errorf("listening for certificate requests: %w; choose another address with --identity-listen", err), l.health.Close())
 	}
+	if f.source != sourceKube {
+		return &l, nil
+	}
+	if l.proxies, err = net.Listen("tcp", f.address(f.proxyListen)); err != nil {
+		return nil, errors.Join(fmt.Errorf("listening for 'outrigger proxy': %w; choose another address with --proxy-listen", err), l.health.Close(), l.identity.Close())
+	}
 	return &l, nil
 }
 
@@ -36,6 +47,9 @@ func (f *controllerFlags) listen() (*listeners, error) {
 func (l *listeners) close() {
 	_ = l.health.Close()
 	_ = l.identity.Close()
+	if l.proxies != nil {
+		_ = l.proxies.Close()
+	}
 }
 
 // address puts --bind-address before an address that is a port only.
@@ -55,4 +69,15 @@ func serveProbes(ctx context.Context, listener net.Listener, metrics *prometheus
 	mux.HandleFunc("/health/alive", func(w http.ResponseWriter, r *http.Request) { health.LivenessHandler(probes()).ServeHTTP(w, r) })
 	mux.HandleFunc("/health/ready", func(w http.ResponseWriter, r *http.Request) { health.ReadinessHandler(probes()).ServeHTTP(w, r) })
 	return serve(ctx, limit.NewServer(mux, limit.Bounds{}, log), 0, listener)
+}
+
+// serveProxies shows proxies to those who may see them, whether or not the debug pages are
+// on. There is nobody to ask who may without a listener.
+func serveProxies(ctx context.Context, listener net.Listener, shown debug.Sources, review debug.Review, log *slog.Logger) error {
+	if listener == nil {
+		<-ctx.Done()
+		return nil
+	}
+	handler := debug.Guard(debug.ProxyPath, debug.Pages(shown)[debug.ProxyPath], review, log)
+	return serve(ctx, limit.NewServer(handler, limit.Bounds{}, log), 0, listener)
 }

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/internal/debug"
 	"github.com/outrigger-mesh/outrigger/internal/identity"
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -64,7 +65,7 @@ func (c *controllerTest) startReplica(t *testing.T) *replica {
 	host := ownAddress()
 	address := net.JoinHostPort(host, "9091")
 	f := c.flags(address)
-	f.bindAddress, f.identityListen, f.debugListen = host, ":15129", ":9092"
+	f.bindAddress, f.identityListen, f.debugListen, f.proxyListen = host, ":15129", ":9092", ":9093"
 	r := &replica{begin(t, address, f), f.bindAddress}
 	eventually(t, "the controller is ready", func() error {
 		_, err := r.get("/health/ready")
@@ -318,8 +319,8 @@ func (c *controllerTest) userWith(t *testing.T, user string, rules ...rbacv1.Pol
 	return name
 }
 
-// testForward reads the debug pages of both replicas by way of the API server, with a
-// stand-in for the kubelet, and with the rights of somebody who may forward ports.
+// testForward looks at the proxies of both replicas by way of the API server, with a
+// stand-in for the kubelet, and with the rights of the Role that the chart has for that.
 func (c *controllerTest) testForward(t *testing.T, replicas ...*replica) {
 	kubelet := startKubelet(t)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
@@ -342,6 +343,20 @@ func (c *controllerTest) testForward(t *testing.T, replicas ...*replica) {
 	}
 	kubeconfig := c.userWith(t, "operator", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}},
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods/portforward"}, Verbs: []string{"create"}})
+	stranger := kubeconfig
+	viewer := c.userWith(t, "viewer", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}})
+	kubeconfig = viewer
+	bind := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: controlPlane, Name: "viewer"}, Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "viewer"}},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "outrigger-viewer"},
+	}
+	rights, err := client.New(c.server.Config, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := rights.Create(t.Context(), bind); err != nil {
+		t.Fatal(err)
+	}
 	list := func() string {
 		var rows []string
 		for line := range strings.Lines(runCommand(t, "proxy", "list", "--kubeconfig", kubeconfig, "-o", "wide")) {
@@ -359,7 +374,26 @@ func (c *controllerTest) testForward(t *testing.T, replicas ...*replica) {
 		t.Errorf("'proxy get' asks the wrong one:\n%s", text)
 	}
 
+	// Who may forward ports, but has no right to look, gets no further than the port.
+	if err := tryCommand(t, "proxy", "list", "--kubeconfig", stranger); err == nil || !strings.Contains(err.Error(), "Role outrigger-viewer") {
+		t.Errorf("somebody without the right lists proxies: error %v", err)
+	}
+	for name, tt := range map[string]struct{ token, want string }{
+		"no token":                {"", "401"},
+		"a token of another kind": {"x", "401"},
+		"another audience":        {c.tokenOf(t, "outrigger-viewer", "https://kubernetes.default.svc"), "401"},
+		"another service account": {c.tokenOf(t, "outrigger-controller", debug.Audience), "403"},
+	} {
+		if _, err := getPage(t.Context(), replicas[0].host+":9093", debug.ProxyPath, tt.token); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: error %v, want %s", name, err, tt.want)
+		}
+	}
+	if _, err := getPage(t.Context(), replicas[0].host+":9093", debug.ConfigPath, c.tokenOf(t, "outrigger-viewer", debug.Audience)); err == nil || !strings.Contains(err.Error(), "404") {
+		t.Errorf("another page than that of proxies is there: %v", err)
+	}
+
 	// Who sees pods may ask for versions.
+	kubeconfig = stranger
 	var found versions
 	if err := json.Unmarshal([]byte(runCommand(t, "version", "--kubeconfig", kubeconfig, "-o", "json")), &found); err != nil {
 		t.Fatal(err)
@@ -373,15 +407,40 @@ func (c *controllerTest) testForward(t *testing.T, replicas ...*replica) {
 	}
 
 	// A controller that does not answer keeps nobody from seeing the others.
+	kubeconfig = viewer
 	kubelet.pods.Delete("outrigger-controller-1")
 	cmd, out := NewRootCommand(), &syncBuffer{}
 	cmd.SetArgs([]string{"proxy", "list", "--kubeconfig", kubeconfig})
 	cmd.SetOut(out)
-	err := cmd.ExecuteContext(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "controller osm-system/outrigger-controller-1: ") || !strings.Contains(err.Error(), "enableDebugServer") {
+	err = cmd.ExecuteContext(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "controller osm-system/outrigger-controller-1: ") {
 		t.Errorf("one does not answer: error %v", err)
 	}
 	if !strings.Contains(out.String(), "one") || strings.Contains(out.String(), "two") {
 		t.Errorf("one does not answer: %s", out)
 	}
+}
+
+// tryCommand returns the error of a command.
+func tryCommand(t *testing.T, args ...string) error {
+	t.Helper()
+	cmd := NewRootCommand()
+	cmd.SetArgs(args)
+	cmd.SetOut(t.Output())
+	cmd.SetErr(t.Output())
+	return cmd.ExecuteContext(t.Context())
+}
+
+// tokenOf returns a token of a service account of the control plane.
+func (c *controllerTest) tokenOf(t *testing.T, name, audience string) string {
+	t.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: controlPlane, Name: name}}
+	if err := c.Create(t.Context(), account); client.IgnoreAlreadyExists(err) != nil {
+		t.Fatal(err)
+	}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{audience}}}
+	if err := c.SubResource("token").Create(t.Context(), account, request); err != nil {
+		t.Fatal(err)
+	}
+	return request.Status.Token
 }

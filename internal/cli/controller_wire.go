@@ -52,6 +52,8 @@ type origin struct {
 	warn func(ctx context.Context, err error) error
 	// warnPod leaves an Event behind about a pod's proxy; nil where there are none.
 	warnPod func(ctx context.Context, namespace, pod, uid, message string) error
+	// review says who may look at proxies; nil where there is no API server.
+	review debug.Review
 	// rest reaches the API server; nil where there is none.
 	rest *rest.Config
 }
@@ -78,6 +80,10 @@ func (f *controllerFlags) serve(ctx context.Context, from *origin, metrics *prom
 	if err != nil {
 		return err
 	}
+	shown := debug.Sources{
+		Catalog: whole, Config: from.config, Proxies: proxies.Proxies, Problems: func() []mesh.Problem { return append(from.problems(), identities.problems()...) },
+		Certificates: func() any { return identities.manager.Certificates() },
+	}
 	pages := debug.NewServer(f.address(f.debugListen), log)
 	drivers := newDrivers(driver.ControllerContext{
 		OsmNamespace: f.mesh.namespace,
@@ -91,10 +97,7 @@ func (f *controllerFlags) serve(ctx context.Context, from *origin, metrics *prom
 		Log:          log,
 	}, from, identities.names, end)
 	drivers.show = func(sets ...map[string]http.Handler) error {
-		all, err := debug.Merge(append(sets, debug.Pages(debug.Sources{
-			Catalog: whole, Config: from.config, Proxies: proxies.Proxies, Problems: func() []mesh.Problem { return append(from.problems(), identities.problems()...) },
-			Certificates: func() any { return identities.manager.Certificates() },
-		}))...)
+		all, err := debug.Merge(append(sets, debug.Pages(shown))...)
 		if err == nil {
 			pages.Show(all)
 		}
@@ -115,6 +118,7 @@ func (f *controllerFlags) serve(ctx context.Context, from *origin, metrics *prom
 		always(proxies.Run),
 		func(ctx context.Context) error { return drivers.run(ctx, whole) },
 		always(pages.Run),
+		func(ctx context.Context) error { return serveProxies(ctx, listeners.proxies, shown, from.review, log) },
 		func(ctx context.Context) error {
 			return serveProbes(ctx, listeners.health, metrics, log, func() health.Probes {
 				return health.Join("outrigger-controller", append(f.probes(from, whole, identities), drivers.probes()...)...)

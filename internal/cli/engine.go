@@ -171,9 +171,5 @@ func (f *engineFlags) podNamespace() (string, error) {
 	if f.namespace != "" {
 		return f.namespace, nil
 	}
-	namespace, _, err := f.kube.loader().Namespace()
-	if err != nil {
-		return "", fmt.Errorf("finding the namespace: %w; give --namespace", err)
-	}
-	return namespace, nil
+	return f.kube.namespace()
 }

@@ -14,13 +14,14 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"sigs.k8s.io/yaml"
 
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/debug"
 	"github.com/outrigger-mesh/outrigger/internal/registry"
+	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
@@ -31,39 +32,48 @@ type proxyFlags struct {
 	address string
 	timeout time.Duration
 	output  string
+	// namespace is that of -n, and all says -A.
+	namespace string
+	all       bool
 }
 
-func (f *proxyFlags) add(flags *pflag.FlagSet) {
+func (f *proxyFlags) add(cmd *cobra.Command, formats ...string) {
+	flags := cmd.Flags()
 	f.kube.add(flags)
+	flags.StringVarP(&f.namespace, "namespace", "n", "", "namespace of the pods; the default for named ones is that of the kubeconfig's context")
 	flags.StringVar(&f.mesh.namespace, "mesh-namespace", env("POD_NAMESPACE", "osm-system"), "namespace of the control plane")
 	flags.StringVar(&f.address, "debug-address", "", "HOST:PORT of a controller's debug pages, for one that is not in a cluster; else the controller's pods are asked")
 	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "how long asking may take")
+	f.kube.complete(cmd)
+	completeValues(cmd, "output", formats...)
 }
 
 // newProxyCommand returns the command proxy.
 func newProxyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "proxy",
-		Short: "Look at the proxies that are connected to the controllers",
-		Long: `Look at the proxies that are connected to the controllers.
+		Short: "Look at the proxies of the mesh",
+		Long: `Look at the proxies of the mesh.
 
-Reads the controllers' debug pages, which are there while
-spec.observability.enableDebugServer of the MeshConfig is on: through the API server,
-as 'kubectl port-forward' does, or directly with --debug-address.`,
+The controllers are asked through the API server, as 'kubectl port-forward' does, with a
+token of the service account outrigger-viewer. Who may look is so a matter of RBAC: the
+Role outrigger-viewer in the control plane's namespace is to be bound to them. Pods are
+named as for kubectl: POD with -n, pod/POD, deploy/NAME, svc/NAME and the like, or
+NAMESPACE/POD.
+
+A controller that is not in a cluster is asked with --debug-address, while
+spec.observability.enableDebugServer of its MeshConfig is on.`,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newProxyListCommand(), newProxyGetCommand())
+	cmd.AddCommand(newProxyListCommand(), newProxyGetCommand(), newProxyLogsCommand())
 	return cmd
 }
 
 func newProxyListCommand() *cobra.Command {
-	var (
-		f         proxyFlags
-		namespace string
-	)
+	var f proxyFlags
 	cmd := &cobra.Command{
-		Use:   "list",
+		Use:   "list [TYPE/NAME...]",
 		Short: "List the proxies that are connected to the controllers",
 		Long: `List the proxies that are connected to the controllers.
 
@@ -72,6 +82,9 @@ Current if it runs the last configuration that it was sent,
 Waiting if it has not said so yet, Rejected if it refuses a part of it, and Empty if
 it was sent none yet.
 
+Without arguments and without -n all proxies of the mesh are listed; a pod that is not
+connected is in no list.
+
 Exit codes: 0 all controllers have answered, 1 something failed, 2 wrong usage.`,
 		Example: `  # all proxies of the mesh
   outrigger proxy list
@@ -79,22 +92,35 @@ Exit codes: 0 all controllers have answered, 1 something failed, 2 wrong usage.`
   # what do those of a namespace refuse?
   outrigger proxy list -n shop -o yaml
 
+  # those of a Deployment, with what they were sent
+  outrigger proxy list deploy/web -n shop -o wide
+
   # of a controller without a cluster
   outrigger proxy list --debug-address 127.0.0.1:9092 -o wide`,
-		Args: usage.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !slices.Contains([]string{"", "wide", "json", "yaml"}, f.output) {
-				return usage.Errorf("-o %q: formats are wide, json and yaml", f.output)
+		ValidArgsFunction: f.completeTargets,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !slices.Contains([]string{"", "name", "wide", "json", "yaml"}, f.output) {
+				return usage.Errorf("-o %q: formats are name, wide, json and yaml", f.output)
 			}
 			if err := f.check(); err != nil {
 				return err
 			}
-			proxies, failed := f.list(cmd.Context())
-			if namespace != "" {
-				proxies = slices.DeleteFunc(proxies, func(p listedProxy) bool { return p.Name.Namespace != namespace })
+			if f.all && (f.namespace != "" || len(args) > 0) {
+				return usage.Errorf("-A is for all namespaces: neither -n nor a name goes with it")
 			}
-			var err error
+			of, err := f.named(cmd.Context(), args)
+			if err != nil {
+				return err
+			}
+			proxies, failed := f.list(cmd.Context())
+			proxies = slices.DeleteFunc(proxies, func(p listedProxy) bool {
+				return f.namespace != "" && p.Name.Namespace != f.namespace || of != nil && !of[p.Name]
+			})
 			switch {
+			case f.output == "name":
+				for i := range proxies {
+					fmt.Fprintln(cmd.OutOrStdout(), proxies[i].Name)
+				}
 			case f.output == "json" || f.output == "yaml":
 				// An empty list, not null.
 				err = printAs(cmd.OutOrStdout(), f.output, append([]listedProxy{}, proxies...))
@@ -106,35 +132,88 @@ Exit codes: 0 all controllers have answered, 1 something failed, 2 wrong usage.`
 			return errors.Join(err, failed)
 		},
 	}
-	f.add(cmd.Flags())
-	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "namespace of the pods; empty for all")
-	cmd.Flags().StringVarP(&f.output, "output", "o", "", "format: wide, json or yaml; the default is a table")
+	cmd.Flags().StringVarP(&f.output, "output", "o", "", "format: name (NAMESPACE/POD), wide, json or yaml; the default is a table")
+	cmd.Flags().BoolVarP(&f.all, "all-namespaces", "A", false, "all namespaces, as without -n")
+	f.add(cmd, "name", "wide", "json", "yaml")
 	return cmd
+}
+
+// named returns the names of the pods that the arguments stand for, or nil without any.
+func (f *proxyFlags) named(ctx context.Context, args []string) (map[mesh.Name]bool, error) {
+	if len(args) == 0 {
+		return nil, nil
+	}
+	names := make(map[mesh.Name]bool)
+	for _, arg := range args {
+		target, err := f.target(arg)
+		if err != nil {
+			return nil, err
+		}
+		if target.kind == "pod" {
+			names[mesh.Name{Namespace: target.namespace, Name: target.name}] = true
+			continue
+		}
+		pods, err := f.podsOf(ctx, target)
+		if err != nil {
+			return nil, err
+		}
+		for i := range pods {
+			names[mesh.Name{Namespace: pods[i].Namespace, Name: pods[i].Name}] = true
+		}
+	}
+	return names, nil
+}
+
+// target reads an argument. Its namespace is that of -n, or of the kubeconfig's context.
+func (f *proxyFlags) target(arg string) (podTarget, error) {
+	target, err := parseTarget(arg, f.namespace)
+	if err != nil || target.namespace != "" {
+		return target, err
+	}
+	if f.address != "" {
+		return target, usage.Errorf("%q: with --debug-address name a pod as NAMESPACE/POD, or its namespace with -n", arg)
+	}
+	target.namespace, err = f.kube.namespace()
+	return target, err
+}
+
+// podsOf asks the cluster for the pods of a target.
+func (f *proxyFlags) podsOf(ctx context.Context, target podTarget) ([]corev1.Pod, error) {
+	if f.address != "" {
+		return nil, usage.Errorf("%s: with --debug-address there is no cluster to ask for its pods; name a pod as NAMESPACE/POD", target)
+	}
+	client, err := f.kube.client()
+	if err != nil {
+		return nil, err
+	}
+	return target.pods(ctx, client)
 }
 
 func newProxyGetCommand() *cobra.Command {
 	var f proxyFlags
 	cmd := &cobra.Command{
-		Use:   "get NAMESPACE/POD",
+		Use:   "get POD | TYPE/NAME | NAMESPACE/POD",
 		Short: "Show what a proxy may see of the mesh, and its configuration",
 		Long: `Show what a proxy may see of the mesh, and its configuration.
 
 Prints whether the proxy is connected and what it refuses, its View of the mesh, and
 what its driver makes of that, each part after a comment line with its name. 'outrigger
-translate' shows the same for manifests.
+translate' shows the same for manifests. Of several pods one is shown that runs.
 
 Exit codes: 0 the pod has a proxy in the mesh, 1 it has none or something failed, 2
 wrong usage.`,
-		Example: `  outrigger proxy get shop/cart-7d9f-x2x4z
+		Example: `  outrigger proxy get deploy/cart -n shop
+  outrigger proxy get shop/cart-7d9f-x2x4z
 
   # which clusters does it have?
   outrigger proxy get shop/cart-7d9f-x2x4z -o json | jq -r '.configuration["clusters.yaml"]'`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 || strings.Count(args[0], "/") != 1 {
-				return usage.Errorf("%s: name one pod as NAMESPACE/POD", cmd.CommandPath())
+			if len(args) != 1 {
+				return usage.Errorf("%s: name one pod or workload, as POD, TYPE/NAME or NAMESPACE/POD", cmd.CommandPath())
 			}
 			return nil
 		},
+		ValidArgsFunction: f.completeTargets,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains([]string{"text", "json", "yaml"}, f.output) {
 				return usage.Errorf("-o %q: formats are text, json and yaml", f.output)
@@ -142,18 +221,37 @@ wrong usage.`,
 			if err := f.check(); err != nil {
 				return err
 			}
-			page, err := f.get(cmd.Context(), args[0])
+			target, err := f.target(args[0])
+			if err != nil {
+				return err
+			}
+			pod := target.namespace + "/" + target.name
+			if target.kind != "pod" {
+				pods, err := f.podsOf(cmd.Context(), target)
+				if err != nil {
+					return err
+				}
+				chosen, err := target.chosen(pods)
+				if err != nil {
+					return err
+				}
+				pod = chosen.Namespace + "/" + chosen.Name
+				if len(pods) > 1 {
+					fmt.Fprintf(cmd.ErrOrStderr(), "%s has %d pods; this is %s\n", target, len(pods), pod)
+				}
+			}
+			page, err := f.get(cmd.Context(), pod)
 			if err != nil {
 				return err
 			}
 			if f.output != "text" {
 				return printRaw(cmd.OutOrStdout(), f.output, page.raw)
 			}
-			return page.print(cmd.OutOrStdout(), args[0])
+			return page.print(cmd.OutOrStdout(), pod)
 		},
 	}
-	f.add(cmd.Flags())
 	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "format: text, json or yaml")
+	f.add(cmd, "text", "json", "yaml")
 	return cmd
 }
 

@@ -132,7 +132,7 @@ func (v *versions) ask(ctx context.Context, kube kubeFlags, namespace string) er
 	}
 	for _, pod := range control.Items {
 		of := podVersion{Namespace: pod.Namespace, Pod: pod.Name}
-		answer, err := forward(ctx, config, pod, healthPort, "/version")
+		answer, err := forward(ctx, config, pod, healthPort, "/version", "")
 		if err == nil && answer == nil {
 			err = errors.New("it is older than 0.1.0, which has no /version")
 		}

@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/outrigger-mesh/outrigger/sidecar"
+)
+
+const (
+	// completeWithin is how long a shell waits for names of a cluster.
+	completeWithin = 2 * time.Second
+	// completeMost is how many names are asked for.
+	completeMost = 500
+)
+
+// completion is what cobra wants of a function that completes.
+type completion = func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective)
+
+// completeValues has the shell complete a flag whose values are known.
+func completeValues(cmd *cobra.Command, flag string, values ...string) {
+	completeFlag(cmd, flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return values, cobra.ShellCompDirectiveNoFileComp
+	})
+}
+
+func completeFlag(cmd *cobra.Command, flag string, complete completion) {
+	// It fails where there is no such flag, or it is completed already.
+	if err := cmd.RegisterFlagCompletionFunc(flag, complete); err != nil {
+		panic(err)
+	}
+}
+
+// complete has the shell complete the flags for a cluster, and those for a namespace and a
+// class where the command has them.
+func (f *kubeFlags) complete(cmd *cobra.Command) {
+	completeFlag(cmd, "context", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		raw, err := f.loader().RawConfig()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var names []string
+		for name := range raw.Contexts {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		return names, cobra.ShellCompDirectiveNoFileComp
+	})
+	for _, flag := range []string{"namespace", "mesh-namespace"} {
+		if cmd.Flags().Lookup(flag) != nil {
+			completeFlag(cmd, flag, f.completeNamespaces)
+		}
+	}
+	if cmd.Flags().Lookup("class") != nil {
+		completeValues(cmd, "class", sidecar.Drivers()...)
+	}
+}
+
+// completeNamespaces lists those of the cluster that no argument names yet.
+func (f *kubeFlags) completeNamespaces(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	return f.names(begun, args, func(ctx context.Context) ([]string, error) {
+		client, err := f.client()
+		if err != nil {
+			return nil, err
+		}
+		list, err := client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{Limit: completeMost})
+		if err != nil {
+			return nil, err
+		}
+		var names []string
+		for i := range list.Items {
+			names = append(names, list.Items[i].Name)
+		}
+		return names, nil
+	})
+}
+
+// names asks a cluster, which may not be there, for a short time.
+func (f *kubeFlags) names(begun string, but []string, ask func(context.Context) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(context.Background(), completeWithin)
+	defer cancel()
+	all, err := ask(ctx)
+	if err != nil {
+		cobra.CompDebugln(err.Error(), false)
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	all = slices.DeleteFunc(all, func(name string) bool { return !strings.HasPrefix(name, begun) || slices.Contains(but, name) })
+	return all, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeTargets lists pods that have a sidecar, and after deploy/ Deployments.
+func (f *proxyFlags) completeTargets(_ *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	return f.kube.names(begun, args, func(ctx context.Context) ([]string, error) {
+		namespace := f.namespace
+		if namespace == "" {
+			var err error
+			if namespace, err = f.kube.namespace(); err != nil {
+				return nil, err
+			}
+		}
+		client, err := f.kube.client()
+		if err != nil {
+			return nil, err
+		}
+		var names []string
+		if kind, _, found := strings.Cut(begun, "/"); found && podKinds[kind] == "deployment" {
+			list, err := client.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{Limit: completeMost})
+			if err != nil {
+				return nil, err
+			}
+			for i := range list.Items {
+				names = append(names, kind+"/"+list.Items[i].Name)
+			}
+			return names, nil
+		}
+		list, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{Limit: completeMost})
+		if err != nil {
+			return nil, err
+		}
+		prefix := ""
+		if kind, _, found := strings.Cut(begun, "/"); found && podKinds[kind] == "pod" {
+			prefix = kind + "/"
+		}
+		for i := range list.Items {
+			if hasSidecar(&list.Items[i]) {
+				names = append(names, prefix+list.Items[i].Name)
+			}
+		}
+		return names, nil
+	})
+}

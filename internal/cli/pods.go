@@ -1,0 +1,191 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
+	"github.com/outrigger-mesh/outrigger/internal/inject"
+)
+
+// podKinds are the kinds that pods can be named by, with kubectl's short names.
+var podKinds = map[string]string{
+	"po": "pod", "pod": "pod", "pods": "pod",
+	"deploy": "deployment", "deployment": "deployment", "deployments": "deployment",
+	"sts": "statefulset", "statefulset": "statefulset", "statefulsets": "statefulset",
+	"ds": "daemonset", "daemonset": "daemonset", "daemonsets": "daemonset",
+	"rs": "replicaset", "replicaset": "replicaset", "replicasets": "replicaset",
+	"job": "job", "jobs": "job",
+	"svc": "service", "service": "service", "services": "service",
+}
+
+// podTarget is what a user means by deploy/web, svc/web, pod/web-0, web-0, or by shop/web-0:
+// NAMESPACE/POD, as this program prints it.
+type podTarget struct{ kind, namespace, name string }
+
+// parseTarget reads one. The namespace is that of the others; it may be empty.
+func parseTarget(text, namespace string) (podTarget, error) {
+	before, after, found := strings.Cut(text, "/")
+	switch kind, ok := podKinds[strings.ToLower(before)]; {
+	case strings.Contains(after, "/") || found && (before == "" || after == "") || text == "":
+		return podTarget{}, usage.Errorf("%q: name a pod or a workload as TYPE/NAME, POD or NAMESPACE/POD", text)
+	case !found:
+		return podTarget{"pod", namespace, text}, nil
+	case ok:
+		return podTarget{kind, namespace, after}, nil
+	case namespace != "" && namespace != before:
+		return podTarget{}, usage.Errorf("%q: there is no type %q%s; or it is the pod of another namespace than -n %s", text, before, suggestion(before, slices.Collect(maps.Keys(podKinds))), namespace)
+	}
+	return podTarget{"pod", before, after}, nil
+}
+
+// String returns it as a user would write it.
+func (t podTarget) String() string { return t.kind + "/" + t.name }
+
+// pods returns those that the target stands for, sorted by name. One of another kind stands
+// for those that its selector matches, as for 'kubectl logs'.
+func (t podTarget) pods(ctx context.Context, client kubernetes.Interface) ([]corev1.Pod, error) {
+	selector, err := t.selector(ctx, client)
+	if err != nil {
+		return nil, fmt.Errorf("%s in namespace %s: %w", t, t.namespace, err)
+	}
+	if t.kind == "pod" {
+		pod, err := client.CoreV1().Pods(t.namespace).Get(ctx, t.name, metav1.GetOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("%s in namespace %s: %w", t, t.namespace, err)
+		}
+		return []corev1.Pod{*pod}, nil
+	}
+	if selector.Empty() {
+		return nil, fmt.Errorf("%s in namespace %s selects no pods", t, t.namespace)
+	}
+	list, err := client.CoreV1().Pods(t.namespace).List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
+	if err != nil {
+		return nil, fmt.Errorf("the pods of %s in namespace %s: %w", t, t.namespace, err)
+	}
+	return list.Items, nil
+}
+
+// selector is that of the target; it is empty for a pod.
+func (t podTarget) selector(ctx context.Context, client kubernetes.Interface) (labels.Selector, error) {
+	var (
+		of  *metav1.LabelSelector
+		err error
+	)
+	get := metav1.GetOptions{}
+	switch t.kind {
+	case "deployment":
+		obj, failed := client.AppsV1().Deployments(t.namespace).Get(ctx, t.name, get)
+		of, err = obj.Spec.Selector, failed
+	case "statefulset":
+		obj, failed := client.AppsV1().StatefulSets(t.namespace).Get(ctx, t.name, get)
+		of, err = obj.Spec.Selector, failed
+	case "daemonset":
+		obj, failed := client.AppsV1().DaemonSets(t.namespace).Get(ctx, t.name, get)
+		of, err = obj.Spec.Selector, failed
+	case "replicaset":
+		obj, failed := client.AppsV1().ReplicaSets(t.namespace).Get(ctx, t.name, get)
+		of, err = obj.Spec.Selector, failed
+	case "job":
+		obj, failed := client.BatchV1().Jobs(t.namespace).Get(ctx, t.name, get)
+		of, err = obj.Spec.Selector, failed
+	case "service":
+		obj, failed := client.CoreV1().Services(t.namespace).Get(ctx, t.name, get)
+		return labels.SelectorFromSet(obj.Spec.Selector), failed
+	}
+	if err != nil || of == nil {
+		return labels.Nothing(), err
+	}
+	return metav1.LabelSelectorAsSelector(of)
+}
+
+// chosen returns the pod with a sidecar that is the best to look at: one that runs before one
+// that does not, and else the first.
+func (t podTarget) chosen(pods []corev1.Pod) (*corev1.Pod, error) {
+	var best *corev1.Pod
+	for i := range pods {
+		pod := &pods[i]
+		if hasSidecar(pod) && (best == nil || pod.Status.Phase == corev1.PodRunning && best.Status.Phase != corev1.PodRunning) {
+			best = pod
+		}
+	}
+	switch {
+	case best != nil:
+		return best, nil
+	case len(pods) == 0:
+		return nil, fmt.Errorf("%s in namespace %s has no pods", t, t.namespace)
+	}
+	return nil, fmt.Errorf("%s in namespace %s has no sidecar; 'outrigger check-inject %s -n %s' says why", t, t.namespace, pods[0].Name, t.namespace)
+}
+
+// hasSidecar reports whether the injector, or 'outrigger inject', has put a sidecar in.
+func hasSidecar(pod *corev1.Pod) bool {
+	_, ok := pod.Annotations[inject.StatusAnnotation]
+	return ok
+}
+
+// ended reports whether a pod does not run any more.
+func ended(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// workload is what has to be restarted to have a pod made anew, as kubectl names it.
+func workload(pod *corev1.Pod) string {
+	for _, owner := range pod.OwnerReferences {
+		if owner.Controller == nil || !*owner.Controller {
+			continue
+		}
+		kind, name := strings.ToLower(owner.Kind), owner.Name
+		if hash := pod.Labels["pod-template-hash"]; kind == "replicaset" && hash != "" {
+			if of, ok := strings.CutSuffix(name, "-"+hash); ok {
+				kind, name = "deployment", of
+			}
+		}
+		return kind + "/" + name
+	}
+	return "pod/" + pod.Name
+}
+
+// suggestion is how a message goes on if one of the names is nearly the one that is not
+// there, else "".
+func suggestion(wrong string, names []string) string {
+	best, least := "", 3
+	for _, name := range slices.Sorted(slices.Values(names)) {
+		if d := distance(strings.ToLower(wrong), strings.ToLower(name)); d < least && d < len(name) {
+			best, least = name, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean %q?", best)
+}
+
+// distance is that of Levenshtein.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
