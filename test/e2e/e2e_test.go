@@ -27,6 +27,8 @@ func TestMesh(t *testing.T) {
 	if len(classes) > 1 {
 		t.Run("bookstore/mixed", func(t *testing.T) { c.testBookstore(t, classes) })
 	}
+	// The last one, since it takes the mesh away.
+	t.Run("lifecycle", c.testLifecycle)
 }
 
 // cluster is the one that KUBECONFIG names, asked by kubectl and outrigger as a user does.

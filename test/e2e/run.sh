@@ -16,7 +16,11 @@ if [ -z "${KUBECONFIG:-}" ]; then
 	export KUBECTL=${KUBECONFIG%/*}/bin/kubectl
 
 	make --no-print-directory images RELEASE="-local -platforms linux/$(go env GOARCH)"
-	cluster load "$PWD/dist/images"
+	# The release before, which upgrades begin with: the same but for its version.
+	module=$(go list -m)
+	go build -ldflags="-s -w -X $module/internal/version.Number=0.0.9 -X $module/charts/outrigger.releasedVersion=0.0.9" -o bin/outrigger-before ./cmd/outrigger
+	make --no-print-directory images RELEASE="-local -platforms linux/$(go env GOARCH) -version 0.0.9 -o dist/before"
+	cluster load "$PWD/dist/images" "$PWD/dist/before/images"
 	# The vendors' images, made of the proxies at hand and laid out like theirs.
 	E2E_CLASSES=
 	add() { # CLASS PATH FILE
