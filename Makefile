@@ -24,7 +24,7 @@ build: core ## build the programs into bin/
 
 # What the demo runs, which is compiled without Helm.
 core:
-	@go build -ldflags='-s -w' -o bin/ ./cmd/outrigger-core ./cmd/outrigger-agent ./samples/bookstore
+	@go build -ldflags='-s -w' -o bin/ ./cmd/outrigger-core ./cmd/outrigger-agent ./cmd/outrigger-cni ./samples/bookstore
 
 images: ## make the images as a folder of the OCI image layout in dist/images
 	@go run -C tools/release . -C "$(CURDIR)" $(RELEASE) images

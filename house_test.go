@@ -127,6 +127,8 @@ var rooms = []room{
 		"it is in every pod: small, without a client of Kubernetes, and it knows no driver"},
 	{"internal/capture", "sidecar/agentspec github.com/google/nftables/... github.com/mdlayher/netlink github.com/vishvananda/netlink golang.org/x/sys/unix",
 		"a CNI plugin must be able to call it, so it has no pod and no agent around it"},
+	{"internal/cni", "internal/capture sidecar/agentspec github.com/containernetworking/cni/...",
+		"it runs as root on every node: small, without a client of Kubernetes, and it decides nothing about pods"},
 	{"internal/lab", "github.com/vishvananda/netlink github.com/vishvananda/netns golang.org/x/sync/... golang.org/x/sys/unix " + kubernetes,
 		"it is a machine with pods, whatever mesh runs on it"},
 	{"internal/localmesh", "apis/... mesh internal/identity internal/inject internal/inject/offline internal/lab internal/source internal/source/dir sidecar sidecar/driver golang.org/x/sync/... sigs.k8s.io/yaml " + kubernetes,
@@ -151,6 +153,8 @@ var rooms = []room{
 		"the control plane, which installs nothing"},
 	{"cmd/outrigger-agent", "internal/agent internal/capture sidecar/agentspec",
 		"the agent's binary must not grow with the control plane"},
+	{"cmd/outrigger-cni", "internal/cni",
+		"what runs on every node must not grow with the control plane"},
 	{"charts/outrigger", "helm.sh/helm/v4/...",
 		"a chart is files; what renders them is Helm's"},
 

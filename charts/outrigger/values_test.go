@@ -169,6 +169,10 @@ func TestRefusedValues(t *testing.T) {
 		{"{osm: {certificateProvider: {kind: vault}, vault: {token: t}}}", "osm.vault.host"},
 		{"{osm: {certificateProvider: {kind: vault}, vault: {host: vault}}}", "osm.vault.token"},
 		{"{osm: {certificateProvider: {kind: vault}, vault: {host: vault, token: t, secret: {name: a}}}}", "set one"},
+		{"{cni: {binDir: opt/cni/bin}}", "/cni/binDir"},
+		{"{cni: {confName: ../10-pods.conflist}}", "/cni/confName"},
+		{"{cni: {repair: restart}}", "/cni/repair"},
+		{"{cni: {maxUnavailable: some}}", "/cni/maxUnavailable"},
 		{"{osm: {vault: {port: 0}}}", "/osm/vault/port"},
 		{"{osm: {sidecarDrivers: [{sidecarName: Pipy, proxyServerPort: 7000}, {sidecarName: mine, proxyServerPort: 7000}]}}", "pipy and mine both have the proxyServerPort 7000"},
 	} {

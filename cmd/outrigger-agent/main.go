@@ -12,7 +12,10 @@ import (
 )
 
 func main() {
-	os.Exit(agent.Main(os.Args[1:], func(redirection agentspec.Redirection) error {
-		return capture.Apply(redirection, capture.Options{Warn: func(err error) { fmt.Fprintln(os.Stderr, "warning:", err) }})
+	os.Exit(agent.Main(os.Args[1:], agent.Rules{
+		Apply: func(redirection agentspec.Redirection) error {
+			return capture.Apply(redirection, capture.Options{Warn: func(err error) { fmt.Fprintln(os.Stderr, "warning:", err) }})
+		},
+		There: capture.Redirected,
 	}))
 }

@@ -47,7 +47,7 @@ func (r refusal) Unwrap() error { return r.err }
 type program struct {
 	stdout, stderr io.Writer
 	env            func(string) (string, bool)
-	redirect       func(agentspec.Redirection) error
+	rules          Rules
 	pace           pace
 }
 
@@ -62,10 +62,18 @@ type command struct {
 
 func commands() []command { return []command{initCommand, runCommand, waitCommand, copyCommand} }
 
+// Rules are what 'init' does about the pod's traffic.
+type Rules struct {
+	// Apply writes the redirection's rules.
+	Apply func(agentspec.Redirection) error
+	// There reports whether somebody has written them.
+	There func() (bool, error)
+}
+
 // Main carries out the command line, without the program's name, and returns the exit
-// code. Redirect writes the pod's redirection rules; it is called by 'init' only.
-func Main(args []string, redirect func(agentspec.Redirection) error) int {
-	p := &program{stdout: os.Stdout, stderr: os.Stderr, env: os.LookupEnv, redirect: redirect, pace: usualPace}
+// code.
+func Main(args []string, rules Rules) int {
+	p := &program{stdout: os.Stdout, stderr: os.Stderr, env: os.LookupEnv, rules: rules, pace: usualPace}
 	return p.main(args)
 }
 
@@ -135,7 +143,8 @@ Commands:
 	}
 	b.WriteString(`
 Exit codes: 0 done, 1 failed, 2 a command line or an environment that cannot be
-carried out, 3 not ready in time ('wait').
+carried out, 3 not ready in time ('wait'), or traffic that is not redirected
+('init --verify').
 
 See 'outrigger-agent COMMAND --help'.
 `)

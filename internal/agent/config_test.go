@@ -196,12 +196,12 @@ func TestCommandLine(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		p := &program{stdout: &out, stderr: &out, env: lookup(tt.env), pace: hurriedPace, redirect: func(r agentspec.Redirection) error {
+		p := &program{stdout: &out, stderr: &out, env: lookup(tt.env), pace: hurriedPace, rules: Rules{Apply: func(r agentspec.Redirection) error {
 			if !r.DisableInbound {
 				t.Error("the redirection is not what the environment says")
 			}
 			return errors.New("no netfilter here")
-		}}
+		}}}
 		if code := p.main(tt.args); code != tt.code || !strings.Contains(out.String(), tt.output) {
 			t.Errorf("%q: exit code %d, want %d, and output with %q:\n%s", tt.args, code, tt.code, tt.output, out.String())
 		}
@@ -246,13 +246,13 @@ func TestCopy(t *testing.T) {
 func TestInit(t *testing.T) {
 	to := filepath.Join(t.TempDir(), "bin/agent")
 	var got []agentspec.Redirection
-	p := &program{stdout: os.Stdout, stderr: os.Stderr, redirect: func(r agentspec.Redirection) error {
+	p := &program{stdout: os.Stdout, stderr: os.Stderr, rules: Rules{Apply: func(r agentspec.Redirection) error {
 		if _, err := os.Stat(to); err == nil {
 			t.Error("the agent is there before the rules are")
 		}
 		got = append(got, r)
 		return nil
-	}, env: lookup(map[string]string{agentspec.EnvRedirection: `{"excludeInboundPorts":[9000],"excludeOutboundRanges":["10.0.0.0/8"]}`})}
+	}}, env: lookup(map[string]string{agentspec.EnvRedirection: `{"excludeInboundPorts":[9000],"excludeOutboundRanges":["10.0.0.0/8"]}`})}
 	if code := p.main([]string{"init", "--to", to}); code != 0 {
 		t.Fatalf("init ended with %d", code)
 	}

@@ -25,9 +25,16 @@ var initCommand = command{
 OUTRIGGER_REDIRECTION says, and copies the agent to ` + agentspec.BinDir + `, where the
 sidecar container finds it. It needs the capability NET_ADMIN.
 
-  OUTRIGGER_REDIRECTION='{"excludeInboundPorts":[9000]}' outrigger-agent init`,
+With --verify it writes no rules and needs no capability: Outrigger's CNI plug-in has
+written them on the node, and init waits until they are there. It ends with 3 if they
+are not after --timeout, and then no container of the pod's own starts.
+
+  OUTRIGGER_REDIRECTION='{"excludeInboundPorts":[9000]}' outrigger-agent init
+  OUTRIGGER_REDIRECTION='{}' outrigger-agent init --verify`,
 	prepare: func(p *program, flags *flag.FlagSet) func([]string) error {
 		to := flags.String("to", agentspec.BinDir+"/", "`DEST` of the copy, a folder if it ends in a slash")
+		verify := flags.Bool("verify", false, "write no rules, and wait for those of the CNI plug-in")
+		timeout := flags.Duration("timeout", 30*time.Second, "how `LONG` to wait with --verify")
 		return func(args []string) error {
 			if err := noArgs(args); err != nil {
 				return err
@@ -45,15 +52,44 @@ sidecar container finds it. It needs the capability NET_ADMIN.
 				// What is not redirected as it should be is worse than a pod that waits.
 				return misuse{fmt.Errorf("%s: %w; the init image is older than the injector", agentspec.EnvRedirection, ignored)}
 			}
-			if p.redirect == nil {
+			if *verify {
+				if err := p.awaitRules(*timeout); err != nil {
+					return err
+				}
+				return copySelf(*to)
+			}
+			if p.rules.Apply == nil {
 				return errors.New("this program cannot redirect traffic")
 			}
-			if err := p.redirect(redirection); err != nil {
+			if err := p.rules.Apply(redirection); err != nil {
 				return err
 			}
 			return copySelf(*to)
 		}
 	},
+}
+
+// betweenLooks is how often rules are looked for that somebody else writes.
+const betweenLooks = 200 * time.Millisecond
+
+// awaitRules returns when the pod's traffic is redirected.
+func (p *program) awaitRules(timeout time.Duration) error {
+	if p.rules.There == nil {
+		return errors.New("this program cannot find out whether traffic is redirected")
+	}
+	for began := time.Now(); ; time.Sleep(betweenLooks) {
+		there, err := p.rules.There()
+		switch {
+		case err != nil:
+			return fmt.Errorf("finding out whether the pod's traffic is redirected: %w", err)
+		case there:
+			return nil
+		case time.Since(began) >= timeout:
+			return refusal{fmt.Errorf("after %v the pod's traffic is still not redirected: its network was made without Outrigger's CNI plug-in. "+
+				"See whether the DaemonSet outrigger-cni runs on this node, which then repairs the pod, and what it logs; "+
+				"until then no other container of the pod starts", timeout)}
+		}
+	}
 }
 
 var copyCommand = command{

@@ -49,7 +49,10 @@ type settings struct {
 	// InitContainerImage is the init container's image where the mesh's configuration
 	// names none. It is here so that offline injection uses the same as the webhook.
 	InitContainerImage string `json:"initContainerImage,omitempty"`
-	Compat             struct {
+	// CNI says that the nodes have Outrigger's CNI plug-in, which redirects the pods'
+	// traffic, so that no init container needs a right to.
+	CNI    bool `json:"cni,omitempty"`
+	Compat struct {
 		// Istio understands Istio's labels and annotations.
 		Istio bool `json:"istio,omitempty"`
 	} `json:"compat,omitempty"`
@@ -99,7 +102,9 @@ func NewConfig(config, values string) (*Config, error) {
 func (c *Config) tryTemplates() error {
 	for _, native := range []bool{true, false} {
 		for _, name := range c.templates.Names() {
-			if err := c.templates.Apply(sampleContext(native), name, sampleSpec); err != nil {
+			sample := sampleContext(native)
+			sample.Sidecar.CNI = c.settings.CNI
+			if err := c.templates.Apply(sample, name, sampleSpec); err != nil {
 				return fmt.Errorf("injection config: %w", err)
 			}
 		}

@@ -43,6 +43,7 @@ func undoCopy(pod *corev1.Pod) (bool, error) {
 	if sidecar == nil {
 		return false, nil
 	}
+	delete(pod.Annotations, agentspec.RedirectionAnnotation)
 	ours := func(c corev1.Container) bool { return isOurs(c.Name) }
 	pod.Spec.InitContainers = slices.DeleteFunc(pod.Spec.InitContainers, ours)
 	pod.Spec.Containers = slices.DeleteFunc(pod.Spec.Containers, ours)

@@ -208,6 +208,9 @@ func (i *Injector) prepareMesh(c *candidate, p *plan) ([]Warning, error) {
 		inj.OriginalHealthProbes, inj.AppProbes = probes.originals, probes.agent
 		warnings = append(warnings, probes.warnings...)
 	}
+	if err := tellPlugin(c.pod, inj); err != nil {
+		return nil, err
+	}
 	if inj.ProxyUUID != uuid.Nil {
 		setAnnotation(&c.pod.Labels, ProxyUUIDLabel, inj.ProxyUUID.String())
 	}

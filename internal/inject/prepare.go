@@ -173,6 +173,7 @@ func (p *plan) sidecar(c *candidate, class string, configurator driver.Configura
 	s := &inj.Sidecar
 	s.LogLevel = configurator.GetSidecarLogLevel()
 	s.PrivilegedInit = configurator.IsPrivilegedInitContainer()
+	s.CNI = c.config.settings.CNI && inj.PodOS != "windows"
 	s.InitImage = cmp.Or(configurator.GetInitContainerImage(class), c.config.settings.InitContainerImage, c.opts.InitImage)
 	s.DisabledMTLS = configurator.IsMTLSDisabled(class)
 	if inj.PodOS == "windows" {

@@ -1,11 +1,16 @@
 package inject
 
 import (
+	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
 // redirection joins the mesh's and the pod's lists of what is and is not
@@ -53,6 +58,24 @@ func (p *plan) redirection(c *candidate, traffic *v1alpha2.TrafficSpec) error {
 	inj.Redirection = r
 	inj.InboundPortExclusionList, inj.OutboundPortExclusionList = r.ExcludeInboundPorts, r.ExcludeOutboundPorts
 	inj.OutboundIPRangeExclusionList, inj.OutboundIPRangeInclusionList = r.ExcludeOutboundRanges, r.IncludeOutboundRanges
+	return nil
+}
+
+// tellPlugin writes on the pod what the CNI plug-in is to redirect. A pod that comes with
+// such an annotation would decide that by itself.
+func tellPlugin(pod *corev1.Pod, inj *driver.InjectorContext) error {
+	if !inj.Sidecar.CNI || inj.Redirection.DisableInbound && inj.Redirection.DisableOutbound {
+		return nil
+	}
+	if _, ok := pod.Annotations[agentspec.RedirectionAnnotation]; ok {
+		return invalid(fmt.Errorf("the pod has the annotation %s, which the injector writes; remove it, and use annotations such as %s for what is not to be redirected",
+			agentspec.RedirectionAnnotation, inboundExclusion))
+	}
+	value, err := json.Marshal(inj.Redirection)
+	if err != nil {
+		return deny("internal_error", err)
+	}
+	setAnnotation(&pod.Annotations, agentspec.RedirectionAnnotation, string(value))
 	return nil
 }
 

@@ -19,6 +19,9 @@ const (
 	EnvSpec = "OUTRIGGER_AGENT"
 	// EnvRedirection holds a Redirection as JSON, in the init container.
 	EnvRedirection = "OUTRIGGER_REDIRECTION"
+	// RedirectionAnnotation holds a Redirection as JSON, on pods whose traffic the CNI
+	// plug-in redirects. The injector writes it, and refuses pods that come with one.
+	RedirectionAnnotation = "openservicemesh.io/redirection"
 
 	// EnvController is the host name of the controller, which its certificate is
 	// made out to, and EnvTrustDomain the trust domain of the pod's identity.

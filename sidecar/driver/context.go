@@ -101,6 +101,10 @@ type Sidecar struct {
 	HoldApplication bool
 	// PrivilegedInit asks for a privileged init container.
 	PrivilegedInit bool
+	// CNI says that Outrigger's CNI plug-in redirects the pod's traffic on the node. The
+	// init container then gets no right to, whatever PrivilegedInit says, and only
+	// verifies that it was done.
+	CNI bool
 	// DrainSeconds is how long connections may take to end when the pod is stopped, nil
 	// for the driver's own choice. Package podtemplate puts it into the agent's Spec.
 	DrainSeconds *int32

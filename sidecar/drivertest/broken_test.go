@@ -295,6 +295,11 @@ func brokenDrivers() map[string][]brokenDriver {
 					caps.Add = append(caps.Add, "NET_RAW")
 				}
 			}), "NET_RAW"},
+			{"NET_ADMIN where the node redirects", pod(func(p *corev1.Pod) {
+				if caps := initOf(p).SecurityContext.Capabilities; caps != nil {
+					caps.Add = []corev1.Capability{"NET_ADMIN"}
+				}
+			}), "NET_ADMIN"},
 			{"privileged init container unasked", pod(func(p *corev1.Pod) { initOf(p).SecurityContext.Privileged = new(true) }), "privileged"},
 			{"host path", pod(func(p *corev1.Pod) {
 				p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "h", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}})

@@ -147,7 +147,7 @@ var patchRules = []rule{
 	},
 	{
 		name:  "restricted",
-		why:   "Every container that Patch adds satisfies the Pod Security level restricted by its own securityContext, so that a mesh does not lower the level of a namespace. The one exception is an init container that prepares the pod: it may run as root and add NET_ADMIN, and be privileged where Sidecar.PrivilegedInit asks for that.",
+		why:   "Every container that Patch adds satisfies the Pod Security level restricted by its own securityContext, so that a mesh does not lower the level of a namespace. The one exception is an init container that prepares the pod: it may run as root and add NET_ADMIN, and be privileged where Sidecar.PrivilegedInit asks for that. With Sidecar.CNI it has no such need.",
 		check: patchRestricted,
 	},
 	{

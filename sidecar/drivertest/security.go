@@ -32,7 +32,7 @@ func patchRestricted(s subject) error {
 		spec.InitContainers, spec.Containers, spec.Volumes = nil, containers, volumes
 		for _, c := range inits {
 			switch {
-			case runsOn(&c):
+			case runsOn(&c), inj.Sidecar.CNI:
 				spec.InitContainers = append(spec.InitContainers, c)
 			case !inj.Sidecar.PrivilegedInit:
 				spec.InitContainers = append(spec.InitContainers, *preparing(&c))

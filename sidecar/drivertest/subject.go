@@ -110,6 +110,9 @@ func forms(name string, pod *corev1.Pod) []situation {
 		{name + ", native with a privileged init container", pod, func(inj *driver.InjectorContext) {
 			inj.Sidecar.Native, inj.Sidecar.PrivilegedInit = true, true
 		}},
+		{name + ", native on nodes with the CNI plug-in", pod, func(inj *driver.InjectorContext) {
+			inj.Sidecar.Native, inj.Sidecar.CNI = true, true
+		}},
 	}
 }
 

@@ -65,6 +65,9 @@ func (d *data) Redirects() bool {
 	return !d.inj.Redirection.DisableInbound || !d.inj.Redirection.DisableOutbound
 }
 
+// CNI is as in driver.Sidecar.
+func (d *data) CNI() bool { return d.inj.Sidecar.CNI }
+
 // Windows reports whether the pod is for Windows nodes.
 func (d *data) Windows() bool { return d.inj.PodOS == "windows" }
 

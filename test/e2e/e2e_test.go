@@ -20,6 +20,7 @@ import (
 func TestMesh(t *testing.T) {
 	c := newCluster(t)
 	t.Run("install", c.testInstall)
+	t.Run("cni", c.testCNI)
 	classes := c.classes(t)
 	for _, class := range classes {
 		t.Run("bookstore/"+class, func(t *testing.T) { c.testBookstore(t, []string{class}) })
@@ -105,6 +106,12 @@ func (c *cluster) testInstall(t *testing.T) {
 	if pods, _ := found.ControlPlane.([]any); len(pods) < 2 {
 		t.Errorf("'outrigger version' knows the control plane's pods %v, want those of controller and injector", found.ControlPlane)
 	}
+}
+
+// upgrade changes values of the chart.
+func (c *cluster) upgrade(t *testing.T, flags ...string) {
+	t.Helper()
+	c.must(t, "", c.outrigger, append([]string{"upgrade"}, flags...)...)
 }
 
 // testBookstore runs the sample with sidecars of the classes, each namespace with another:

@@ -15,6 +15,8 @@ if [ -z "${KUBECONFIG:-}" ]; then
 	export KUBECONFIG
 	export KUBECTL=${KUBECONFIG%/*}/bin/kubectl
 
+	export E2E_CNI_CONF=${KUBECONFIG%/*}/config/cni E2E_CNI_BIN=${KUBECONFIG%/*}/bin
+
 	make --no-print-directory images RELEASE="-local -platforms linux/$(go env GOARCH)"
 	# The release before, which upgrades begin with: the same but for its version.
 	module=$(go list -m)

@@ -68,7 +68,7 @@ type archived struct {
 func (r *release) programs(ctx context.Context, digests map[string]string) ([]archived, error) {
 	set := map[string]string{
 		"internal/version.initDigest":      digests[initProgram.image],
-		"charts/outrigger.releasedDigests": "outrigger=" + digests[coreProgram.image] + ",outriggerInit=" + digests[initProgram.image],
+		"charts/outrigger.releasedDigests": "outrigger=" + digests[coreProgram.image] + ",outriggerInit=" + digests[initProgram.image] + ",outriggerCNI=" + digests[cniProgram.image],
 	}
 	dir, err := os.MkdirTemp("", "outrigger-release-")
 	if err != nil {
@@ -123,7 +123,8 @@ func (r *release) chart(dir fs.FS, digests map[string]string) error {
 	}
 	metadata := &files[0]
 	metadata.text = bytes.ReplaceAll(metadata.text, []byte("ersion: "+r.of+"\n"), []byte("ersion: "+r.source.Version+"\n"))
-	metadata.text = fmt.Appendf(metadata.text, "annotations:\n  digest.outrigger: %q\n  digest.outriggerInit: %q\n", digests[coreProgram.image], digests[initProgram.image])
+	metadata.text = fmt.Appendf(metadata.text, "annotations:\n  digest.outrigger: %q\n  digest.outriggerInit: %q\n  digest.outriggerCNI: %q\n",
+		digests[coreProgram.image], digests[initProgram.image], digests[cniProgram.image])
 	archive, err := packTarGz(files, r.source)
 	if err != nil {
 		return err

@@ -36,6 +36,7 @@ type program struct {
 var (
 	initProgram = program{"outrigger-init", "outrigger-agent", "./cmd/outrigger-agent", "What Outrigger runs in a pod: it redirects traffic, gets the identity and runs the proxy"}
 	coreProgram = program{"outrigger", "outrigger", "./cmd/outrigger-core", "The control plane of Outrigger, a service mesh whose sidecar is a plug-in"}
+	cniProgram  = program{"outrigger-cni", "outrigger-cni", "./cmd/outrigger-cni", "Outrigger's CNI plug-in, which redirects pods' traffic on the node, and what installs it there"}
 	bookstore   = program{"bookstore", "bookstore", "./samples/bookstore", "The sample application of Outrigger"}
 )
 
@@ -76,7 +77,7 @@ type sbom struct {
 func (r *release) images(ctx context.Context) ([]image, error) {
 	set := make(map[string]string)
 	var all []image
-	for _, p := range []program{initProgram, coreProgram, bookstore} {
+	for _, p := range []program{initProgram, coreProgram, cniProgram, bookstore} {
 		made, err := r.image(ctx, p, set)
 		if err != nil {
 			return nil, fmt.Errorf("image %s: %w", p.image, err)

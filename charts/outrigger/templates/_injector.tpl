@@ -67,6 +67,9 @@ has none: it follows the MeshConfig. */ -}}
 {{- with .Values.revisionTags -}}
 {{- $_ := set $config "revisionTags" . -}}
 {{- end -}}
+{{- if .Values.cni.enabled -}}
+{{- $_ := set $config "cni" true -}}
+{{- end -}}
 {{- toYaml $config -}}
 {{- end }}
 

@@ -33,7 +33,7 @@ hold unless the image is another one, by its name or its tag. */ -}}
 {{- define "outrigger.image" -}}
 {{- $image := .root.Values.osm.image -}}
 {{- $digest := get $image.digest .name -}}
-{{- $ours := dict "outrigger" "outrigger" "outriggerInit" "outrigger-init" -}}
+{{- $ours := dict "outrigger" "outrigger" "outriggerInit" "outrigger-init" "outriggerCNI" "outrigger-cni" -}}
 {{- if and (not $digest) (not $image.tag) (eq (get $image.name .name) (get $ours .name)) -}}
 {{- with .root.Chart.Annotations -}}
 {{- $digest = index . (printf "digest.%s" $.name) -}}

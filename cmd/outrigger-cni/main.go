@@ -1,0 +1,11 @@
+// Command outrigger-cni redirects pods' traffic on the node, so that no pod needs
+// NET_ADMIN: it is a CNI plug-in, and what installs it on a node.
+package main
+
+import (
+	"os"
+
+	"github.com/outrigger-mesh/outrigger/internal/cni"
+)
+
+func main() { os.Exit(cni.Main(os.Args[1:])) }
