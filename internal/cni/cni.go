@@ -73,7 +73,10 @@ func command(ctx context.Context, name string, args []string, stdout, stderr io.
 		fmt.Fprintf(stderr, "error: unknown command %q\n\n%s", name, overview)
 		return exitMisused
 	}
-	n := &node{program: "/proc/self/exe", every: time.Second, log: slog.New(slog.NewTextHandler(stderr, nil))}
+	n := &node{
+		program: "/proc/self/exe", accountDir: "/var/run/secrets/kubernetes.io/serviceaccount",
+		every: time.Second, leaveTime: 15 * time.Second, log: slog.New(slog.NewTextHandler(stderr, nil)),
+	}
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&n.binDir, "bin-dir", "/host/bin", "`FOLDER` of the node's CNI plug-ins")

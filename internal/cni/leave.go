@@ -17,16 +17,11 @@ import (
 )
 
 const (
-	// askTime is how long the API server may take to answer, and leaveTime how long it is
-	// asked again: less than a pod has to end.
-	askTime   = 5 * time.Second
-	leaveTime = 15 * time.Second
+	// askTime is how long the API server may take to answer.
+	askTime = 5 * time.Second
 	// maxAnswer bounds what is read of an answer.
 	maxAnswer = 4 << 20
 )
-
-// accountDir is where a pod finds its service account.
-const accountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 // leave takes the plug-in off the node if the DaemonSet is gone. In an upgrade, and when a
 // node restarts, it is there, and pods go on starting with the plug-in as it is.
@@ -35,7 +30,7 @@ func (n *node) leave() error {
 		return nil
 	}
 	namespace, name, _ := strings.Cut(n.daemonSet, "/")
-	api, err := newAPI(accountDir, os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"))
+	api, err := newAPI(n.accountDir, os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"))
 	if err != nil {
 		return fmt.Errorf("the plug-in stays on the node, since nobody can be asked whether it is still wanted: %w", err)
 	}
@@ -47,7 +42,7 @@ func (n *node) leave() error {
 		case err == nil:
 			n.log.Info("the plug-in stays on the node, for the DaemonSet is still there", "daemonSet", n.daemonSet)
 			return nil
-		case time.Since(began) > leaveTime:
+		case time.Since(began) > n.leaveTime:
 			return fmt.Errorf("the plug-in stays on the node, since the API server does not say whether the DaemonSet %s is still there: %w", n.daemonSet, err)
 		}
 	}

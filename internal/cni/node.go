@@ -25,8 +25,12 @@ type node struct {
 	repair   bool
 	// daemonSet is NAMESPACE/NAME, or empty.
 	daemonSet string
-	every     time.Duration
-	log       *slog.Logger
+	// accountDir is where a pod finds its service account.
+	accountDir string
+	// every is how often the node is looked at, and leaveTime how long the API server is
+	// asked when the program is to end: less than a pod has for it.
+	every, leaveTime time.Duration
+	log              *slog.Logger
 
 	// written is what is known about the program on the node.
 	written fs.FileInfo
