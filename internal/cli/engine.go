@@ -28,6 +28,8 @@ type engineFlags struct {
 	kubeVersion                      string
 	// found is the MeshConfig of the manifests, before that of a file.
 	found *v1alpha2.MeshConfig
+	// known are namespaces that have been read already, which --from-cluster then does not.
+	known map[string]*inject.Namespace
 	// namespace is where objects are that name none.
 	namespace string
 	// problems takes what is wrong with the MeshConfig, a line each.
@@ -79,7 +81,12 @@ func (f *engineFlags) build(ctx context.Context, namespaces map[string]*inject.N
 		if err != nil {
 			return nil, err
 		}
-		opts.Namespace = c.namespace
+		opts.Namespace = func(ctx context.Context, name string) (*inject.Namespace, error) {
+			if ns := f.known[name]; ns != nil {
+				return ns, nil
+			}
+			return c.namespace(ctx, name)
+		}
 		if f.kubeVersion == "" {
 			opts.NativeSidecars = c.source.NativeSidecars
 		}

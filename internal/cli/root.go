@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -42,6 +44,10 @@ func Main(more ...*cobra.Command) int {
 	// client-go's own findings go the way of ours.
 	klog.SetSlogLogger(slog.New(slog.NewJSONHandler(os.Stderr, nil)))
 	root := NewRootCommand(more...)
+	if strings.HasPrefix(filepath.Base(os.Args[0]), "kubectl-") {
+		// As kubectl's plug-in it is called by two words.
+		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl outrigger"}
+	}
 	ran, err := root.ExecuteContextC(ctx)
 	switch {
 	case err == nil:
@@ -75,6 +81,9 @@ away with 'uninstall'. Put sidecars into manifests with 'outrigger inject', and 
 or not with 'outrigger check-inject'. 'injector' and 'controller' are the control plane
 itself; 'outrigger proxy' shows what its proxies have.
 
+'outrigger check' says whether a mesh is well, and 'outrigger namespace' what is in it.
+A program of the name kubectl-outrigger is kubectl's plug-in 'kubectl outrigger'.
+
 Check the objects of a mesh with 'outrigger validate', ask what becomes of a
 request with 'outrigger explain', and see the configuration of a proxy with
 'outrigger translate': all three work on files, without a cluster. 'outrigger
@@ -92,6 +101,8 @@ demo' runs a whole mesh on this machine.`,
 		newInjectCommand(newOfflineEngine),
 		newUninjectCommand(),
 		newCheckInjectCommand(),
+		newCheckCommand(),
+		newNamespaceCommand(),
 		newValidateCommand(),
 		newExplainCommand(),
 		newTranslateCommand(sidecar.Lookup),

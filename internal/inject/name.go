@@ -18,8 +18,10 @@ const (
 	ProxyUUIDLabel = "osm-proxy-uuid"
 	// StatusAnnotation, on an injected pod, lists what injection did.
 	StatusAnnotation = "openservicemesh.io/sidecar-status"
+	// ClassAnnotation, on a namespace or a pod, chooses the sidecar class.
+	ClassAnnotation = "openservicemesh.io/sidecar-class"
 
-	classAnnotation        = "openservicemesh.io/sidecar-class"
+	classAnnotation        = ClassAnnotation
 	imageAnnotation        = "openservicemesh.io/sidecar-image"
 	logLevelAnnotation     = "openservicemesh.io/sidecar-log-level"
 	concurrencyAnnotation  = "openservicemesh.io/sidecar-concurrency"

@@ -26,6 +26,12 @@ func Errorf(format string, args ...any) error { return Error{fmt.Errorf(format, 
 // NoArgs is a [cobra.PositionalArgs] that returns an Error where there is an argument.
 func NoArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
+		if cmd.SuggestionsMinimumDistance <= 0 {
+			cmd.SuggestionsMinimumDistance = 2
+		}
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			return Errorf("%s: unknown command %q; did you mean %q?", cmd.CommandPath(), args[0], near[0])
+		}
 		return Errorf("%s: unknown command or argument %q", cmd.CommandPath(), args[0])
 	}
 	return nil

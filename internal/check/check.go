@@ -1,0 +1,137 @@
+// Package check finds out whether a mesh in a cluster is well, and what to do where it is
+// not. A check is a row of a table; all of them look at the same Facts, which are fetched
+// once.
+package check
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Level says how bad a Finding is.
+type Level string
+
+// The levels. An Error keeps something from working now.
+const (
+	OK      Level = "ok"
+	Warning Level = "warning"
+	Error   Level = "error"
+)
+
+// Finding is what a check has to say of one object.
+type Finding struct {
+	Check   string `json:"check"`
+	Level   Level  `json:"level"`
+	Object  string `json:"object,omitempty"`
+	Message string `json:"message"`
+	// Fix is what to do; it is empty where all is well.
+	Fix string `json:"fix,omitempty"`
+}
+
+// Check is one question about a mesh.
+type Check struct {
+	// Name is SECTION/QUESTION.
+	Name string
+	// Meaning says what is looked at, for people.
+	Meaning string
+	run     func(f *Facts, r *report)
+}
+
+// report gathers what a check finds.
+type report struct {
+	name     string
+	findings []Finding
+}
+
+func (r *report) add(level Level, object, fix, format string, args ...any) {
+	r.findings = append(r.findings, Finding{Check: r.name, Level: level, Object: object, Message: fmt.Sprintf(format, args...), Fix: fix})
+}
+
+func (r *report) ok(format string, args ...any) { r.add(OK, "", "", format, args...) }
+
+// lost is for what could not be read, of which nothing is known to be well.
+func (r *report) lost(what string, err error) {
+	r.add(Error, "", "have the right to read it, or ask somebody who has", "%s cannot be read: %v", what, err)
+}
+
+// most is how many objects one check names; a mesh may have thousands.
+const most = 20
+
+// each reports up to most objects, and how many more there are.
+func (r *report) each(level Level, objects []string, fix func(object string) string, message func(object string) string) {
+	for i, object := range objects {
+		if i == most {
+			r.add(level, "", fix(object), "and %d more", len(objects)-most)
+			return
+		}
+		r.add(level, object, fix(object), "%s", message(object))
+	}
+}
+
+// Run asks all questions of a table, in their order.
+func Run(checks []Check, f *Facts) []Finding {
+	var all []Finding
+	for _, c := range checks {
+		r := &report{name: c.Name}
+		c.run(f, r)
+		all = append(all, r.findings...)
+	}
+	return all
+}
+
+// Worst returns the worst level of all.
+func Worst(findings []Finding) Level {
+	worst := OK
+	for _, f := range findings {
+		if f.Level == Error || worst == OK {
+			worst = f.Level
+		}
+		if worst == Error {
+			break
+		}
+	}
+	return worst
+}
+
+// Before are the checks before an installation.
+func Before() []Check {
+	return []Check{
+		{"kubernetes/version", "The API server's version is one that is supported: 1.30 or newer.", version},
+		{"kubernetes/clock", "This machine's clock and the API server's agree.", clock},
+		{"nodes/kernel", "Nodes run Linux 5.2 or newer on amd64 or arm64, whose nftables redirect both address families.", kernels},
+		{"install/rights", "You may create each kind of object that an installation consists of.", rights},
+		{"install/pod-security", "The control plane's namespace admits the control plane's pods.", targetSecurity},
+		{"install/other-meshes", "No other mesh's webhook puts sidecars into the same pods.", otherMeshes},
+		{"install/crds", "CRDs that are there already, such as Open Service Mesh's, store no version that this mesh does not serve.", storedVersions},
+	}
+}
+
+// After are the checks of a mesh that is installed.
+func After() []Check {
+	return []Check{
+		{"kubernetes/version", "The API server's version is one that is supported: 1.30 or newer.", version},
+		{"kubernetes/clock", "The clocks of this machine, the API server and the controller agree. Certificates and tokens begin and end by them.", clocks},
+		{"nodes/kernel", "Nodes run Linux 5.2 or newer on amd64 or arm64, whose nftables redirect both address families.", kernels},
+		{"nodes/limits", "No node is short of memory, of process numbers or of room for pods: a sidecar takes some of each, and is the first to notice.", limits},
+		{"control-plane/crds", "The API server serves the CRDs of the mesh.", crds},
+		{"control-plane/rbac", "The controller's service account has the rights that it needs.", rbac},
+		{"control-plane/deployments", "All replicas of the controller and the injector are ready.", deployments},
+		{"control-plane/drivers", "Each controller says of itself that it is ready, with every driver.", drivers},
+		{"control-plane/versions", "Client, control plane and agents have one version.", versions},
+		{"control-plane/mesh-config", "There is a MeshConfig, and its conditions say that it is accepted.", meshConfig},
+		{"webhook/ca", "The CA that API servers verify the webhook by is there, can be read and has not ended.", webhookCA},
+		{"webhook/answers", "A pod that is created for trial, as a dry run, comes back with a sidecar.", answers},
+		{"certificates/trust-bundle", "Each namespace of the mesh has the trust bundle, and its roots do not end soon.", bundles},
+		{"certificates/proxies", "No connected proxy's certificate has ended.", proxyCertificates},
+		{"proxies/connected", "Each running pod that has a sidecar is connected to a controller.", connected},
+		{"proxies/state", "Proxies stay up, take what they are sent, and are up to date.", states},
+		{"pods/sidecar", "Each running pod that should have a sidecar has one: the decision is the injector's own.", sidecars},
+		{"pods/security", "The Pod Security level of no namespace refuses the sidecar.", security},
+	}
+}
+
+// live reports whether a pod has neither ended nor is about to.
+func live(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp == nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+}

@@ -1,0 +1,294 @@
+package check
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	semver "k8s.io/apimachinery/pkg/util/version"
+)
+
+func version(f *Facts, r *report) {
+	v, err := semver.ParseGeneric(f.version.value)
+	switch {
+	case err != nil:
+		r.add(Warning, "", "look whether it is 1.30 or newer", "the API server's version %q cannot be read", f.version.value)
+	case v.LessThan(semver.MajorMinor(1, 30)):
+		r.add(Error, "", "upgrade Kubernetes to 1.30 or newer", "the API server's version is %s", f.version.value)
+	default:
+		r.ok("the API server's version is %s", f.version.value)
+	}
+}
+
+// Clocks may be apart by this much before somebody should look, and before certificates and
+// tokens fail.
+const (
+	skewWarn = 10 * time.Second
+	skewFail = 2 * time.Minute
+)
+
+func clock(f *Facts, r *report) {
+	if f.skew.err != nil {
+		r.add(Warning, "", "", "the API server does not tell its time")
+		return
+	}
+	apart(r, "this machine", f.skew.value)
+}
+
+func apart(r *report, who string, ahead time.Duration) {
+	level, fix := OK, ""
+	if ahead.Abs() > skewWarn {
+		level, fix = Warning, "have both clocks set by NTP"
+	}
+	if ahead.Abs() > skewFail {
+		level = Error
+	}
+	switch {
+	case level == OK:
+		r.ok("the clock of %s agrees with the API server's", who)
+	case ahead > 0:
+		r.add(level, "", fix, "the clock of %s is %s ahead of the API server's", who, ahead.Round(time.Second))
+	default:
+		r.add(level, "", fix, "the clock of %s is %s behind the API server's", who, (-ahead).Round(time.Second))
+	}
+}
+
+// clocks has the controller's from its lease, which it renews every few seconds with the
+// time that it has.
+func clocks(f *Facts, r *report) {
+	clock(f, r)
+	if f.renewed.err != nil {
+		r.add(Warning, "Lease/"+f.options.Namespace+"/outrigger-controller", "look whether the controller runs", "the controller's clock is not known, as nobody leads: %v", f.renewed.err)
+		return
+	}
+	const renewal = 30 * time.Second
+	ahead := f.renewed.value.Sub(f.now.Add(-f.skew.value))
+	if ahead < 0 {
+		ahead = min(ahead+renewal, 0)
+	}
+	apart(r, "the controller", ahead)
+}
+
+var kernelVersion = regexp.MustCompile(`^(\d+)\.(\d+)`)
+
+func kernels(f *Facts, r *report) {
+	if f.nodes.err != nil {
+		r.lost("the list of nodes", f.nodes.err)
+		return
+	}
+	var wrong []string
+	why := make(map[string]string)
+	for i := range f.nodes.value {
+		node := &f.nodes.value[i]
+		info := node.Status.NodeInfo
+		name := "Node/" + node.Name
+		var major, minor int
+		if m := kernelVersion.FindString(info.KernelVersion); m != "" {
+			_, _ = fmt.Sscanf(m, "%d.%d", &major, &minor)
+		}
+		switch {
+		case info.OperatingSystem != "" && info.OperatingSystem != "linux":
+			why[name] = "it runs " + info.OperatingSystem + ", where pods get no working sidecar"
+		case info.Architecture != "" && info.Architecture != "amd64" && info.Architecture != "arm64":
+			why[name] = "its architecture is " + info.Architecture + ", for which there are no images"
+		case major > 0 && (major < 5 || major == 5 && minor < 2):
+			why[name] = "its kernel is " + info.KernelVersion + ", older than 5.2"
+		default:
+			continue
+		}
+		wrong = append(wrong, name)
+	}
+	r.each(Warning, wrong, func(string) string { return "keep pods of the mesh off this node, or upgrade it" }, func(o string) string { return why[o] })
+	if len(wrong) == 0 {
+		r.ok("%s can run sidecars", count(len(f.nodes.value), "node"))
+	}
+}
+
+func limits(f *Facts, r *report) {
+	if f.nodes.err != nil {
+		r.lost("the list of nodes", f.nodes.err)
+		return
+	}
+	on := make(map[string]int64)
+	for i := range f.pods.value {
+		on[f.pods.value[i].Spec.NodeName]++
+	}
+	wrong := 0
+	for i := range f.nodes.value {
+		node := &f.nodes.value[i]
+		for _, c := range node.Status.Conditions {
+			switch {
+			case c.Status != corev1.ConditionTrue:
+			case c.Type == corev1.NodeMemoryPressure || c.Type == corev1.NodePIDPressure || c.Type == corev1.NodeDiskPressure:
+				wrong++
+				r.add(Warning, "Node/"+node.Name, "free some, or move pods away; sidecars are evicted with their pods", "it has %s: %s", c.Type, c.Message)
+			}
+		}
+		if most := node.Status.Allocatable.Pods().Value(); most > 0 && on[node.Name] > most*9/10 {
+			wrong++
+			r.add(Warning, "Node/"+node.Name, "raise the kubelet's maxPods, or add nodes", "%d pods of the mesh alone run there, and it takes %d", on[node.Name], most)
+		}
+	}
+	if wrong == 0 {
+		r.ok("no node is short of memory, processes, disk or pods")
+	}
+}
+
+func rights(f *Facts, r *report) {
+	switch {
+	case f.refused.err != nil:
+		r.lost("your rights", f.refused.err)
+	case len(f.refused.value) > 0:
+		r.add(Error, "", "have an administrator install the mesh, or give you these rights", "you may not %s", strings.Join(f.refused.value, ", "))
+	default:
+		r.ok("you may create all that an installation consists of")
+	}
+}
+
+func targetSecurity(f *Facts, r *report) {
+	if f.home.err != nil {
+		r.lost("the namespaces", f.home.err)
+		return
+	}
+	// The control plane needs no privilege, so every level admits it. What is wrong is a
+	// namespace that is a member of a mesh.
+	ns := f.home.value
+	if ns == nil {
+		r.ok("namespace %s is not there yet, and is made", f.options.Namespace)
+		return
+	}
+	if mesh, ok := ns.Labels["openservicemesh.io/monitored-by"]; ok {
+		r.add(Error, "Namespace/"+ns.Name, "outrigger namespace remove "+ns.Name, "it is to be the control plane's, but is in mesh %s, whose webhook would hold up the control plane's own pods", mesh)
+		return
+	}
+	r.ok("namespace %s admits the control plane's pods", ns.Name)
+}
+
+// meshes are others that put sidecars into pods, by the names of their webhooks.
+var meshes = []struct{ part, name string }{
+	{"istio", "Istio"}, {"linkerd", "Linkerd"}, {"kuma", "Kuma"}, {"consul", "Consul"}, {"osm-", "Open Service Mesh"}, {"cilium", "Cilium"},
+}
+
+func otherMeshes(f *Facts, r *report) {
+	if f.hooks.err != nil {
+		r.lost("the webhook configurations", f.hooks.err)
+		return
+	}
+	found := 0
+	for _, hook := range f.hooks.value {
+		if hook.Name == f.options.Webhook || hook.Labels["app.kubernetes.io/name"] == "outrigger" {
+			continue
+		}
+		for _, mesh := range meshes {
+			if strings.Contains(hook.Name, mesh.part) {
+				found++
+				level, fix := Warning, "keep the namespaces of the two meshes apart; a pod gets one sidecar"
+				if mesh.part == "osm-" {
+					level, fix = Error, "remove Open Service Mesh's injector first: both go by the same labels (docs/migration.md)"
+				}
+				r.add(level, "MutatingWebhookConfiguration/"+hook.Name, fix, "%s puts sidecars into pods too", mesh.name)
+				break
+			}
+		}
+	}
+	if found == 0 {
+		r.ok("no other mesh's webhook is there")
+	}
+}
+
+// kinds are the CRDs of the mesh with the versions that it serves.
+var kinds = map[string][]string{
+	"meshconfigs.config.openservicemesh.io":             {"v1alpha1", "v1alpha2"},
+	"meshrootcertificates.config.openservicemesh.io":    {"v1alpha2"},
+	"egresses.policy.openservicemesh.io":                {"v1alpha1"},
+	"ingressbackends.policy.openservicemesh.io":         {"v1alpha1"},
+	"retries.policy.openservicemesh.io":                 {"v1alpha1"},
+	"upstreamtrafficsettings.policy.openservicemesh.io": {"v1alpha1"},
+	"traffictargets.access.smi-spec.io":                 {"v1alpha3"},
+	"httproutegroups.specs.smi-spec.io":                 {"v1alpha4"},
+	"tcproutes.specs.smi-spec.io":                       {"v1alpha4"},
+	"trafficsplits.split.smi-spec.io":                   {"v1alpha4"},
+}
+
+func storedVersions(f *Facts, r *report) {
+	if f.crds.err != nil {
+		r.lost("the CRDs", f.crds.err)
+		return
+	}
+	wrong, there := 0, 0
+	for i := range f.crds.value {
+		crd := &f.crds.value[i]
+		serves, ours := kinds[crd.GetName()]
+		if !ours {
+			continue
+		}
+		there++
+		stored, _, _ := unstructured.NestedStringSlice(crd.Object, "status", "storedVersions")
+		for _, v := range stored {
+			if !slices.Contains(servedVersions(crd, serves), v) {
+				wrong++
+				r.add(Error, "CustomResourceDefinition/"+crd.GetName(), "have its objects stored anew in a newer version, and take "+v+" out of its status.storedVersions (docs/migration.md)", "objects are stored as %s, which this mesh does not have", v)
+			}
+		}
+	}
+	if wrong == 0 {
+		r.ok("%s of the mesh %s there already, with no version that it does not have", count(there, "CRD"), are(there))
+	}
+}
+
+// servedVersions are those that a CRD of the mesh has: those that it is used by, and older
+// ones that its schema still names.
+func servedVersions(crd *unstructured.Unstructured, used []string) []string {
+	all := slices.Clone(used)
+	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	for _, v := range versions {
+		if m, ok := v.(map[string]any); ok && m["served"] == true {
+			all = append(all, fmt.Sprint(m["name"]))
+		}
+	}
+	return all
+}
+
+func crds(f *Facts, r *report) {
+	if f.crds.err != nil {
+		r.lost("the CRDs", f.crds.err)
+		return
+	}
+	served := make(map[string][]string)
+	for i := range f.crds.value {
+		crd := &f.crds.value[i]
+		if _, ours := kinds[crd.GetName()]; ours {
+			served[crd.GetName()] = servedVersions(crd, nil)
+		}
+	}
+	wrong := 0
+	for _, name := range sorted(kinds) {
+		newest := kinds[name][len(kinds[name])-1]
+		if !slices.Contains(served[name], newest) {
+			wrong++
+			r.add(Error, "CustomResourceDefinition/"+name, "outrigger manifests --crds-only | kubectl apply --server-side -f -", "its version %s is not served", newest)
+		}
+	}
+	if wrong == 0 {
+		r.ok("all %d CRDs are served", len(kinds))
+	}
+}
+
+// count writes a number of things.
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func are(n int) string {
+	if n == 1 {
+		return "is"
+	}
+	return "are"
+}

@@ -1,0 +1,244 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/registry"
+)
+
+// Options say which mesh is meant, and how its parts are asked.
+type Options struct {
+	Config *rest.Config
+	// Mesh is the mesh's name, Namespace the control plane's, MeshConfig the name of that
+	// object, Webhook the name of the webhook configuration and Revision the injector's.
+	Mesh, Namespace, MeshConfig, Webhook, Revision string
+	// Version is this program's.
+	Version string
+	// Pre is set before an installation, when there is nothing to ask.
+	Pre bool
+	// Decide returns what the injector would do with a pod. It may look at the namespaces
+	// that it is given only.
+	Decide func(ctx context.Context, namespaces map[string]*inject.Namespace) (func(pod *corev1.Pod) inject.Result, error)
+	// Proxies returns the proxies of all controllers, and Ask a page of a pod's.
+	Proxies func(ctx context.Context) ([]registry.Proxy, error)
+	Ask     func(ctx context.Context, pod corev1.Pod, path string) ([]byte, error)
+}
+
+// fact is something that was read, or why it was not.
+type fact[T any] struct {
+	value T
+	err   error
+}
+
+func read[T any](value T, err error) fact[T] { return fact[T]{value, err} }
+
+// Facts are what the checks look at.
+type Facts struct {
+	options Options
+	now     time.Time
+
+	version fact[string]
+	// skew is how far this machine's clock is ahead of the API server's.
+	skew  fact[time.Duration]
+	nodes fact[[]corev1.Node]
+	crds  fact[[]unstructured.Unstructured]
+	hooks fact[[]admissionv1.MutatingWebhookConfiguration]
+	// home is the control plane's namespace, nil if it is not there yet.
+	home fact[*corev1.Namespace]
+	// refused are the rights that are missing, as VERB RESOURCE.
+	refused fact[[]string]
+
+	deployments fact[[]appsv1.Deployment]
+	control     fact[[]corev1.Pod]
+	renewed     fact[time.Time]
+	ready       map[string]error
+	versions    map[string]fact[string]
+	meshConfig  fact[*unstructured.Unstructured]
+	// members are the namespaces of the mesh, and pods theirs.
+	members fact[[]corev1.Namespace]
+	pods    fact[[]corev1.Pod]
+	bundles map[string]fact[string]
+	proxies fact[[]registry.Proxy]
+	decide  fact[func(*corev1.Pod) inject.Result]
+	trial   fact[*corev1.Pod]
+	tried   string
+}
+
+// page is how many objects are asked for at a time.
+const page = 500
+
+// list reads all pages of a list.
+func list[T any](each func(options metav1.ListOptions) ([]T, string, error)) fact[[]T] {
+	var all []T
+	options := metav1.ListOptions{Limit: page}
+	for {
+		items, next, err := each(options)
+		if err != nil {
+			return fact[[]T]{err: err}
+		}
+		all = append(all, items...)
+		if next == "" {
+			return fact[[]T]{value: all}
+		}
+		options.Continue = next
+	}
+}
+
+// Gather reads what there is to know. The error is that the API server cannot be asked at
+// all; what else cannot be read is a finding.
+func Gather(ctx context.Context, options Options) (*Facts, error) {
+	client, err := kubernetes.NewForConfig(options.Config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client of %s: %w", options.Config.Host, err)
+	}
+	objects, err := dynamic.NewForConfig(options.Config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client of %s: %w", options.Config.Host, err)
+	}
+	f := &Facts{options: options, now: time.Now()}
+	if f.version, f.skew, err = server(ctx, options.Config, client); err != nil {
+		return nil, err
+	}
+	f.nodes = list(func(o metav1.ListOptions) ([]corev1.Node, string, error) {
+		l, err := client.CoreV1().Nodes().List(ctx, o)
+		return l.Items, l.Continue, err
+	})
+	f.crds = list(func(o metav1.ListOptions) ([]unstructured.Unstructured, string, error) {
+		l, err := objects.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}).List(ctx, o)
+		if err != nil {
+			return nil, "", err
+		}
+		return l.Items, l.GetContinue(), nil
+	})
+	f.hooks = list(func(o metav1.ListOptions) ([]admissionv1.MutatingWebhookConfiguration, string, error) {
+		l, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, o)
+		return l.Items, l.Continue, err
+	})
+	namespaces := list(func(o metav1.ListOptions) ([]corev1.Namespace, string, error) {
+		l, err := client.CoreV1().Namespaces().List(ctx, o)
+		return l.Items, l.Continue, err
+	})
+	f.home.err, f.members.err = namespaces.err, namespaces.err
+	for i := range namespaces.value {
+		if namespaces.value[i].Name == options.Namespace {
+			f.home.value = &namespaces.value[i]
+		}
+	}
+	if options.Pre {
+		f.refused = ownRights(ctx, client, options.Namespace)
+		return f, nil
+	}
+	f.gatherMesh(ctx, client, objects, namespaces.value)
+	return f, nil
+}
+
+// server asks for the version, and takes the time from the answer.
+func server(ctx context.Context, config *rest.Config, client kubernetes.Interface) (version fact[string], skew fact[time.Duration], err error) {
+	http1, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return version, skew, err
+	}
+	host, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return version, skew, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, host.JoinPath("version").String(), nil)
+	if err != nil {
+		return version, skew, err
+	}
+	before := time.Now()
+	response, err := http1.Do(request)
+	if err != nil {
+		return version, skew, fmt.Errorf("asking the API server %s: %w", host.Host, err)
+	}
+	defer response.Body.Close()
+	date, failed := http.ParseTime(response.Header.Get("Date"))
+	// The header has whole seconds.
+	half := time.Since(before) / 2
+	skew = read(before.Add(half).Sub(date.Add(time.Second/2)), failed)
+	info, failed := client.Discovery().ServerVersion()
+	if failed != nil {
+		return version, skew, fmt.Errorf("asking the API server %s for its version: %w", host.Host, failed)
+	}
+	return read(info.GitVersion, nil), skew, nil
+}
+
+// ownRights returns what the user may not create of an installation.
+func ownRights(ctx context.Context, client kubernetes.Interface, namespace string) fact[[]string] {
+	var refused []string
+	for _, r := range []authorizationv1.ResourceAttributes{
+		{Resource: "namespaces"},
+		{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"},
+		{Group: "rbac.authorization.k8s.io", Resource: "clusterroles"},
+		{Group: "rbac.authorization.k8s.io", Resource: "clusterrolebindings"},
+		{Group: "admissionregistration.k8s.io", Resource: "mutatingwebhookconfigurations"},
+		{Namespace: namespace, Resource: "serviceaccounts"},
+		{Namespace: namespace, Resource: "services"},
+		{Namespace: namespace, Resource: "configmaps"},
+		{Namespace: namespace, Resource: "secrets"},
+		{Namespace: namespace, Group: "apps", Resource: "deployments"},
+		{Namespace: namespace, Group: "rbac.authorization.k8s.io", Resource: "roles"},
+		{Namespace: namespace, Group: "rbac.authorization.k8s.io", Resource: "rolebindings"},
+	} {
+		r.Verb = "create"
+		answer, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &r},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return fact[[]string]{err: err}
+		}
+		if !answer.Status.Allowed {
+			refused = append(refused, "create "+r.Resource)
+		}
+	}
+	return fact[[]string]{value: refused}
+}
+
+// accountRights returns what the controller's service account may not do of what it must.
+func accountRights(ctx context.Context, client kubernetes.Interface, namespace string) fact[[]string] {
+	var refused []string
+	for _, r := range []authorizationv1.ResourceAttributes{
+		{Verb: "watch", Resource: "namespaces"}, {Verb: "watch", Resource: "pods"}, {Verb: "watch", Resource: "services"},
+		{Verb: "watch", Group: "discovery.k8s.io", Resource: "endpointslices"},
+		{Verb: "watch", Group: "access.smi-spec.io", Resource: "traffictargets"},
+		{Verb: "watch", Group: "specs.smi-spec.io", Resource: "httproutegroups"},
+		{Verb: "watch", Group: "specs.smi-spec.io", Resource: "tcproutes"},
+		{Verb: "watch", Group: "split.smi-spec.io", Resource: "trafficsplits"},
+		{Verb: "watch", Group: "policy.openservicemesh.io", Resource: "egresses"},
+		{Verb: "watch", Group: "policy.openservicemesh.io", Resource: "ingressbackends"},
+		{Verb: "create", Group: "authentication.k8s.io", Resource: "tokenreviews"},
+		{Verb: "create", Group: "authorization.k8s.io", Resource: "subjectaccessreviews"},
+		{Verb: "create", Resource: "configmaps"}, {Verb: "create", Resource: "events"},
+		{Verb: "create", Group: "coordination.k8s.io", Resource: "leases", Namespace: namespace},
+	} {
+		answer, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{
+				User:               "system:serviceaccount:" + namespace + ":outrigger-controller",
+				Groups:             []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
+				ResourceAttributes: &r,
+			},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return fact[[]string]{err: err}
+		}
+		if !answer.Status.Allowed {
+			refused = append(refused, r.Verb+" "+r.Resource)
+		}
+	}
+	return fact[[]string]{value: refused}
+}

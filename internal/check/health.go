@@ -1,0 +1,407 @@
+package check
+
+import (
+	"cmp"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+)
+
+func rbac(f *Facts, r *report) {
+	const fix = "apply the chart again: outrigger upgrade"
+	switch {
+	case f.refused.err != nil:
+		r.add(Warning, "", "ask somebody who may create subjectaccessreviews", "the controller's rights are not known: %v", f.refused.err)
+	case len(f.refused.value) > 0:
+		r.add(Error, "ServiceAccount/"+f.options.Namespace+"/"+controllerName, fix, "it may not %s", strings.Join(f.refused.value, ", "))
+	default:
+		r.ok("the controller has its rights")
+	}
+}
+
+func deployments(f *Facts, r *report) {
+	if f.deployments.err != nil {
+		r.lost("the control plane's Deployments", f.deployments.err)
+		return
+	}
+	found := make(map[string]bool)
+	for i := range f.deployments.value {
+		d := &f.deployments.value[i]
+		found[d.Labels["app"]] = true
+		want := int32(1)
+		if d.Spec.Replicas != nil {
+			want = *d.Spec.Replicas
+		}
+		object := "Deployment/" + d.Namespace + "/" + d.Name
+		switch {
+		case want == 0:
+			r.add(Error, object, fmt.Sprintf("kubectl scale -n %s deployment/%s --replicas=2", d.Namespace, d.Name), "it is scaled to 0")
+		case d.Status.ReadyReplicas == 0:
+			r.add(Error, object, fmt.Sprintf("kubectl describe pods -n %s -l app=%s", d.Namespace, d.Labels["app"]), "none of %s is ready", count(int(want), "replica"))
+		case d.Status.ReadyReplicas < want:
+			r.add(Warning, object, fmt.Sprintf("kubectl describe pods -n %s -l app=%s", d.Namespace, d.Labels["app"]), "%d of %d replicas are ready", d.Status.ReadyReplicas, want)
+		default:
+			r.add(OK, object, "", "%s %s ready", count(int(want), "replica"), are(int(want)))
+		}
+	}
+	if !found[controllerName] {
+		r.add(Error, "Deployment/"+f.options.Namespace+"/"+controllerName, "outrigger install, or name the control plane's namespace with --mesh-namespace", "there is none")
+	}
+}
+
+func drivers(f *Facts, r *report) {
+	for _, name := range sorted(f.ready) {
+		if err := f.ready[name]; err != nil {
+			r.add(Error, "Pod/"+f.options.Namespace+"/"+name, "docs/debug.md says what each line waits for; the controller's log says why", "it is not ready: %v", err)
+		} else {
+			r.add(OK, "Pod/"+f.options.Namespace+"/"+name, "", "it is ready, with all drivers")
+		}
+	}
+	if len(f.ready) == 0 {
+		r.add(Error, "", "look at control-plane/deployments", "no controller runs")
+	}
+}
+
+func versions(f *Facts, r *report) {
+	numbers := make(map[string]bool)
+	for _, name := range sorted(f.versions) {
+		object := "Pod/" + f.options.Namespace + "/" + name
+		said := f.versions[name]
+		if said.err != nil {
+			r.add(Warning, object, "the pod's log says whether it serves", "it does not tell its version: %v", said.err)
+			continue
+		}
+		numbers[said.value] = true
+		if said.value != f.options.Version {
+			r.add(Warning, object, "use the outrigger of version "+said.value+", or upgrade the control plane", "its version is %s, and this program's %s", said.value, f.options.Version)
+		}
+	}
+	if len(numbers) > 1 {
+		r.add(Warning, "", "wait for the end of the roll-out, or look at it", "the control plane has the versions %s", strings.Join(sorted(numbers), ", "))
+	}
+	agents := make(map[string]int)
+	var sample = make(map[string]*corev1.Pod)
+	for i := range f.pods.value {
+		pod := &f.pods.value[i]
+		for _, c := range pod.Spec.InitContainers {
+			if c.Name == driver.InitContainer {
+				agents[c.Image]++
+				sample[c.Image] = pod
+			}
+		}
+	}
+	if trial := f.trial.value; trial != nil && f.trial.err == nil {
+		for _, c := range trial.Spec.InitContainers {
+			if c.Name != driver.InitContainer {
+				continue
+			}
+			for _, image := range sorted(agents) {
+				if image != c.Image {
+					r.add(Warning, "", "restart these pods, so that they get the present one: kubectl rollout restart", "%s %s the agent %s, for example %s/%s, and new ones get %s",
+						count(agents[image], "pod"), has(agents[image]), image, sample[image].Namespace, sample[image].Name, c.Image)
+				}
+			}
+		}
+	}
+	if len(r.findings) == 0 {
+		r.ok("client, control plane and %s have version %s", count(len(f.pods.value), "pod"), f.options.Version)
+	}
+}
+
+func has(n int) string {
+	if n == 1 {
+		return "has"
+	}
+	return "have"
+}
+
+func meshConfig(f *Facts, r *report) {
+	object := "MeshConfig/" + f.options.Namespace + "/" + f.options.MeshConfig
+	switch {
+	case apierrors.IsNotFound(f.meshConfig.err):
+		r.add(Error, object, "outrigger upgrade, which makes it", "it is not there")
+		return
+	case f.meshConfig.err != nil:
+		r.lost("the MeshConfig", f.meshConfig.err)
+		return
+	}
+	conditions, _, _ := unstructured.NestedSlice(f.meshConfig.value.Object, "status", "conditions")
+	for _, c := range conditions {
+		condition, _ := c.(map[string]any)
+		bad := condition["type"] == "Accepted" && condition["status"] == "False"
+		doubtful := condition["status"] == "True" && (condition["type"] == "Degraded" || condition["type"] == "NoEffect")
+		if bad || doubtful {
+			level := Warning
+			if bad {
+				level = Error
+			}
+			r.add(level, object, "change the fields that the message names", "%v: %v", condition["reason"], condition["message"])
+		}
+	}
+	if len(r.findings) == 0 {
+		r.add(OK, object, "", "it is accepted")
+	}
+}
+
+// soon is how long before its end a CA that nobody renews by hand should have been renewed.
+const soon = 7 * 24 * time.Hour
+
+// ends looks at the certificates of a PEM text. It returns the latest end.
+func ends(text []byte) (time.Time, error) {
+	var latest time.Time
+	for {
+		block, rest := pem.Decode(text)
+		if block == nil {
+			break
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return latest, err
+		}
+		if cert.NotAfter.After(latest) {
+			latest = cert.NotAfter
+		}
+		text = rest
+	}
+	if latest.IsZero() {
+		return latest, errors.New("it holds no certificate")
+	}
+	return latest, nil
+}
+
+func webhookCA(f *Facts, r *report) {
+	if f.hooks.err != nil {
+		r.lost("the webhook configurations", f.hooks.err)
+		return
+	}
+	object := "MutatingWebhookConfiguration/" + f.options.Webhook
+	for _, hook := range f.hooks.value {
+		if hook.Name != f.options.Webhook {
+			continue
+		}
+		for _, w := range hook.Webhooks {
+			end, err := ends(w.ClientConfig.CABundle)
+			const fix = "look at the injector's log; it keeps the caBundle, unless injector.patchCABundle is false"
+			switch {
+			case len(w.ClientConfig.CABundle) == 0:
+				r.add(Error, object, fix, "webhook %s has no caBundle, so no pod can be created that it is asked about", w.Name)
+			case err != nil:
+				r.add(Error, object, fix, "the caBundle of webhook %s cannot be read: %v", w.Name, err)
+			case end.Before(f.now):
+				r.add(Error, object, fix, "the CA of webhook %s ended at %s", w.Name, end.UTC().Format(time.RFC3339))
+			case end.Before(f.now.Add(soon)):
+				r.add(Warning, object, fix, "the CA of webhook %s ends at %s", w.Name, end.UTC().Format(time.RFC3339))
+			}
+		}
+		if len(r.findings) == 0 {
+			r.add(OK, object, "", "the CA of %s is there", count(len(hook.Webhooks), "webhook"))
+		}
+		return
+	}
+	r.add(Error, object, "outrigger upgrade; or inject offline, if the injector is not installed on purpose", "it is not there, so no pod gets a sidecar")
+}
+
+func answers(f *Facts, r *report) {
+	object := "Namespace/" + f.tried
+	switch {
+	case f.members.err != nil:
+		r.lost("the namespaces", f.members.err)
+	case f.tried == "":
+		r.add(Warning, "", "outrigger namespace add NAMESPACE", "no namespace of the mesh admits a pod for trial, so nobody asks the webhook")
+	case apierrors.IsForbidden(f.trial.err) && !strings.Contains(f.trial.err.Error(), "webhook"):
+		r.add(Warning, object, "try as somebody who may create pods there, and look at its quota", "a pod for trial is refused before the webhook is asked: %v", f.trial.err)
+	case f.trial.err != nil:
+		r.add(Error, object, "look at webhook/ca and control-plane/deployments, and whether the API server reaches port 9090 of the injector", "no pod can be created: %v", f.trial.err)
+	case !slices.ContainsFunc(slices.Concat(f.trial.value.Spec.InitContainers, f.trial.value.Spec.Containers), func(c corev1.Container) bool { return c.Name == driver.ProxyContainer }):
+		r.add(Error, object, "look at webhook/ca, and at the selectors of the webhook configuration", "a pod that asks for a sidecar is created without one")
+	default:
+		r.add(OK, object, "", "a pod for trial comes back with a sidecar")
+	}
+}
+
+func bundles(f *Facts, r *report) {
+	if f.members.err != nil {
+		r.lost("the namespaces", f.members.err)
+		return
+	}
+	const fix = "look at the log of the controller that leads, which keeps it"
+	for _, name := range sorted(f.bundles) {
+		object := "ConfigMap/" + name + "/outrigger-ca"
+		bundle := f.bundles[name]
+		if bundle.err != nil {
+			r.add(Error, object, fix, "new pods cannot verify the controller: %v", bundle.err)
+			continue
+		}
+		switch end, err := ends([]byte(bundle.value)); {
+		case err != nil:
+			r.add(Error, object, fix, "its ca.crt: %v", err)
+		case end.Before(f.now):
+			r.add(Error, object, "docs/certificates.md, rotating roots", "the last root ended at %s", end.UTC().Format(time.RFC3339))
+		case end.Before(f.now.Add(soon)):
+			r.add(Warning, object, "docs/certificates.md, rotating roots", "the last root ends at %s", end.UTC().Format(time.RFC3339))
+		}
+	}
+	if len(r.findings) == 0 {
+		r.ok("%s %s the trust bundle", count(len(f.bundles), "namespace"), has(len(f.bundles)))
+	}
+}
+
+func proxyCertificates(f *Facts, r *report) {
+	if f.proxies.err != nil {
+		r.lost("the list of proxies", f.proxies.err)
+		return
+	}
+	var over []string
+	when := make(map[string]time.Time)
+	for _, p := range f.proxies.value {
+		if !p.CertificateEnds.IsZero() && p.CertificateEnds.Before(f.now) {
+			name := "Pod/" + p.Name.String()
+			over = append(over, name)
+			when[name] = p.CertificateEnds
+		}
+	}
+	r.each(Error, over, func(string) string { return "its agent's log says why it gets no other: outrigger proxy logs" },
+		func(o string) string { return "its certificate ended at " + when[o].UTC().Format(time.RFC3339) })
+	if len(over) == 0 {
+		r.ok("%s %s a certificate that holds", count(len(f.proxies.value), "proxy connection"), has(len(f.proxies.value)))
+	}
+}
+
+// settle is how long a pod or a proxy may take before it counts as not getting there.
+const settle = time.Minute
+
+func connected(f *Facts, r *report) {
+	if err := cmp.Or(f.proxies.err, f.pods.err); err != nil {
+		r.lost("the list of proxies and pods", err)
+		return
+	}
+	there := make(map[string]bool)
+	for _, p := range f.proxies.value {
+		there[p.UID] = p.State != "Failing" || !p.Connected.IsZero()
+	}
+	var away []string
+	classes := make(map[string]int)
+	for i := range f.pods.value {
+		pod := &f.pods.value[i]
+		if _, injected := pod.Annotations[inject.StatusAnnotation]; !injected || f.now.Sub(pod.CreationTimestamp.Time) < settle {
+			continue
+		}
+		if !there[string(pod.UID)] {
+			away = append(away, "Pod/"+pod.Namespace+"/"+pod.Name)
+		}
+	}
+	for _, p := range f.proxies.value {
+		classes[p.Class]++
+	}
+	r.each(Error, away, func(o string) string {
+		return "what its agent waits for: outrigger proxy logs " + strings.TrimPrefix(o, "Pod/")
+	}, func(string) string { return "it has a sidecar that is connected to no controller" })
+	if len(away) == 0 {
+		var by []string
+		for _, class := range slices.Sorted(maps.Keys(classes)) {
+			by = append(by, fmt.Sprintf("%d of class %s", classes[class], cmp.Or(class, "unknown")))
+		}
+		r.ok("all proxies are connected: %s", cmp.Or(strings.Join(by, ", "), "there are none"))
+	}
+}
+
+func states(f *Facts, r *report) {
+	if f.proxies.err != nil {
+		r.lost("the list of proxies", f.proxies.err)
+		return
+	}
+	var failing, refusing, behind []string
+	says := make(map[string]string)
+	for i := range f.proxies.value {
+		p := &f.proxies.value[i]
+		name := "Pod/" + p.Name.String()
+		switch {
+		case p.Failure != nil:
+			failing = append(failing, name)
+			says[name] = p.Failure.Text()
+		case len(p.Rejections) > 0:
+			refusing = append(refusing, name)
+			says[name] = fmt.Sprintf("it refuses %s: %s", strings.Join(p.Rejections[0].Resources, ", "), p.Rejections[0].Message)
+		case p.State == "Waiting" && f.now.Sub(p.Sent.Time) > settle || p.State == "Empty" && f.now.Sub(p.Connected) > settle:
+			behind = append(behind, name)
+			says[name] = "it has not taken its configuration since " + cmp.Or(p.Sent.Time, p.Connected).UTC().Format(time.RFC3339)
+		}
+	}
+	message := func(o string) string { return says[o] }
+	logs := func(o string) string { return "outrigger proxy logs --previous " + strings.TrimPrefix(o, "Pod/") }
+	r.each(Error, failing, logs, message)
+	r.each(Error, refusing, func(o string) string {
+		return "the object that it came of has a condition: outrigger proxy get " + strings.TrimPrefix(o, "Pod/")
+	}, message)
+	r.each(Warning, behind, logs, message)
+	if len(r.findings) == 0 {
+		r.ok("%s up to date", count(len(f.proxies.value), "proxy connection"))
+	}
+}
+
+func sidecars(f *Facts, r *report) {
+	if err := cmp.Or(f.pods.err, f.decide.err); err != nil {
+		r.lost("what the injector decides by", err)
+		return
+	}
+	var without []string
+	why := make(map[string]string)
+	injected := 0
+	for i := range f.pods.value {
+		pod := &f.pods.value[i]
+		if _, ok := pod.Annotations[inject.StatusAnnotation]; ok {
+			injected++
+			continue
+		}
+		d := f.decide.value(pod).Decision
+		if d.Outcome == inject.Skip {
+			continue
+		}
+		name := "Pod/" + pod.Namespace + "/" + pod.Name
+		without = append(without, name)
+		why[name] = fmt.Sprintf("it runs without the sidecar that it should have: %s: %s", d.Reason, d.Message)
+	}
+	r.each(Error, without, func(string) string { return "make it anew, so that the injector is asked: kubectl rollout restart" }, func(o string) string { return why[o] })
+	if len(without) == 0 {
+		r.ok("%s %s a sidecar, and no other should have one", count(injected, "pod"), has(injected))
+	}
+}
+
+// security asks the injector about a pod in each namespace that has a level: it warns of
+// what the level refuses.
+func security(f *Facts, r *report) {
+	if err := cmp.Or(f.members.err, f.decide.err); err != nil {
+		r.lost("what the injector decides by", err)
+		return
+	}
+	for i := range f.members.value {
+		ns := &f.members.value[i]
+		if ns.Labels["pod-security.kubernetes.io/enforce"] == "" {
+			continue
+		}
+		pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "check", Image: "outrigger.dev/check"}}}}
+		pod.Namespace, pod.Name = ns.Name, "check"
+		pod.Labels = map[string]string{inject.RevisionLabel: f.options.Revision}
+		pod.Annotations = map[string]string{inject.InjectionKey: "enabled"}
+		for _, w := range f.decide.value(pod).Warnings {
+			if w.Code == "pod_security" {
+				r.add(Error, "Namespace/"+ns.Name, "kubectl label namespace "+ns.Name+" pod-security.kubernetes.io/enforce=privileged --overwrite", "%s", w.Message)
+			}
+		}
+	}
+	if len(r.findings) == 0 {
+		r.ok("%s of the mesh %s its sidecars", count(len(f.members.value), "namespace"), map[bool]string{true: "admits", false: "admit"}[len(f.members.value) == 1])
+	}
+}

@@ -1,0 +1,119 @@
+package check
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/outrigger-mesh/outrigger/internal/inject"
+)
+
+// gatherMesh reads what there is once a mesh is installed.
+func (f *Facts) gatherMesh(ctx context.Context, client kubernetes.Interface, objects dynamic.Interface, namespaces []corev1.Namespace) {
+	home := f.options.Namespace
+	f.refused = accountRights(ctx, client, home)
+	f.deployments = list(func(o metav1.ListOptions) ([]appsv1.Deployment, string, error) {
+		o.LabelSelector = ours
+		l, err := client.AppsV1().Deployments(home).List(ctx, o)
+		return l.Items, l.Continue, err
+	})
+	f.control = list(func(o metav1.ListOptions) ([]corev1.Pod, string, error) {
+		o.LabelSelector, o.FieldSelector = ours, "status.phase=Running"
+		l, err := client.CoreV1().Pods(home).List(ctx, o)
+		return l.Items, l.Continue, err
+	})
+	lease, err := client.CoordinationV1().Leases(home).Get(ctx, "outrigger-controller", metav1.GetOptions{})
+	if err == nil && lease.Spec.RenewTime == nil {
+		err = errors.New("it was never renewed")
+	}
+	if f.renewed.err = err; err == nil {
+		f.renewed.value = lease.Spec.RenewTime.Time
+	}
+	f.meshConfig = read(objects.Resource(schema.GroupVersionResource{Group: "config.openservicemesh.io", Version: "v1alpha2", Resource: "meshconfigs"}).
+		Namespace(home).Get(ctx, f.options.MeshConfig, metav1.GetOptions{}))
+	f.ready, f.versions = make(map[string]error), make(map[string]fact[string])
+	for _, pod := range f.control.value {
+		answer, err := f.options.Ask(ctx, pod, "/version")
+		var said struct{ Version string }
+		if err == nil {
+			err = json.Unmarshal(answer, &said)
+		}
+		f.versions[pod.Name] = read(said.Version, err)
+		if pod.Labels["app"] == controllerName {
+			_, f.ready[pod.Name] = f.options.Ask(ctx, pod, "/health/ready")
+		}
+	}
+	f.gatherMembers(ctx, client, namespaces)
+	f.proxies = read(f.options.Proxies(ctx))
+	known := make(map[string]*inject.Namespace)
+	for i := range namespaces {
+		ns := &namespaces[i]
+		known[ns.Name] = &inject.Namespace{Name: ns.Name, Labels: ns.Labels, Annotations: ns.Annotations}
+	}
+	f.decide = read(f.options.Decide(ctx, known))
+	f.try(ctx, client)
+}
+
+// ours selects what belongs to the control plane.
+const (
+	ours           = "app.kubernetes.io/name=outrigger"
+	controllerName = "outrigger-controller"
+)
+
+func (f *Facts) gatherMembers(ctx context.Context, client kubernetes.Interface, namespaces []corev1.Namespace) {
+	f.bundles = make(map[string]fact[string])
+	for _, ns := range namespaces {
+		if _, ignored := ns.Labels[inject.IgnoreLabel]; ignored || ns.Labels[inject.MonitoredByLabel] != f.options.Mesh || ns.DeletionTimestamp != nil {
+			continue
+		}
+		f.members.value = append(f.members.value, ns)
+		pods := list(func(o metav1.ListOptions) ([]corev1.Pod, string, error) {
+			l, err := client.CoreV1().Pods(ns.Name).List(ctx, o)
+			return l.Items, l.Continue, err
+		})
+		f.pods.err = errors.Join(f.pods.err, pods.err)
+		f.pods.value = append(f.pods.value, slices.DeleteFunc(pods.value, func(p corev1.Pod) bool { return !live(&p) })...)
+		bundle, err := client.CoreV1().ConfigMaps(ns.Name).Get(ctx, "outrigger-ca", metav1.GetOptions{})
+		text := ""
+		if err == nil {
+			text = bundle.Data["ca.crt"]
+		}
+		f.bundles[ns.Name] = read(text, err)
+	}
+}
+
+// try has the API server create a pod as a dry run, which the webhook is to put a sidecar
+// into. It is tried in a namespace whose Pod Security level does not refuse it.
+func (f *Facts) try(ctx context.Context, client kubernetes.Interface) {
+	for _, ns := range f.members.value {
+		level := ns.Labels["pod-security.kubernetes.io/enforce"]
+		if level != "" && level != "privileged" {
+			continue
+		}
+		f.tried = ns.Name
+		ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+		defer cancel()
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				GenerateName: "outrigger-check-", Namespace: ns.Name,
+				Labels:      map[string]string{inject.RevisionLabel: f.options.Revision},
+				Annotations: map[string]string{inject.InjectionKey: "enabled"},
+			},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "check", Image: "outrigger.dev/check"}}},
+		}
+		f.trial = read(client.CoreV1().Pods(ns.Name).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}))
+		return
+	}
+}
+
+func sorted[T any](of map[string]T) []string { return slices.Sorted(maps.Keys(of)) }

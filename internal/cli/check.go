@@ -1,0 +1,209 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/outrigger-mesh/outrigger/internal/check"
+	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
+	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/registry"
+	"github.com/outrigger-mesh/outrigger/internal/version"
+)
+
+// checkFlags are those of 'outrigger check'.
+type checkFlags struct {
+	kube    kubeFlags
+	mesh    meshFlags
+	pre     bool
+	wait    time.Duration
+	timeout time.Duration
+	output  string
+}
+
+// checkAgain is how long --wait lets things go on before it looks again.
+const checkAgain = 2 * time.Second
+
+func newCheckCommand() *cobra.Command {
+	var f checkFlags
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Find out whether the mesh is well, and what to do where it is not",
+		Long: `Find out whether the mesh is well, and what to do where it is not.
+
+With --pre it is the cluster that is looked at, before an installation; else the mesh that
+is installed. Each finding is one line with its object, and below it a fix. Nothing is
+changed: the pod that the webhook is tried with is a dry run.
+
+Exit codes: 0 there is no error (there may be warnings), 1 there is one or the cluster
+cannot be asked, 2 wrong usage.`,
+		Example: `  # may the mesh be installed?
+  outrigger check --pre
+
+  # wait until all is well after an installation
+  outrigger check --wait 2m
+
+  # only what is wrong, for a program
+  outrigger check -o json | jq '.findings[] | select(.level != "ok")'`,
+		Args: usage.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !slices.Contains([]string{"", "json", "yaml"}, f.output) {
+				return usage.Errorf("-o %q: formats are json and yaml", f.output)
+			}
+			if f.timeout <= 0 || f.wait < 0 {
+				return usage.Errorf("--timeout and --wait are times such as 30s")
+			}
+			findings, err := f.run(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if f.output != "" {
+				err = printAs(cmd.OutOrStdout(), f.output, map[string]any{"level": check.Worst(findings), "findings": findings})
+			} else {
+				err = printFindings(cmd.OutOrStdout(), findings)
+			}
+			if err == nil && check.Worst(findings) == check.Error {
+				return errReported
+			}
+			return err
+		},
+	}
+	flags := cmd.Flags()
+	f.kube.add(flags)
+	f.mesh.add(flags)
+	f.mesh.addConfig(flags)
+	flags.BoolVar(&f.pre, "pre", false, "look at the cluster before an installation")
+	flags.DurationVar(&f.wait, "wait", 0, "look again until there is no error, for at most this long")
+	flags.DurationVar(&f.timeout, "timeout", time.Minute, "how long looking once may take")
+	flags.StringVarP(&f.output, "output", "o", "", "format: json or yaml; the default is a line a finding")
+	f.kube.complete(cmd)
+	completeValues(cmd, "output", "json", "yaml")
+	return cmd
+}
+
+// run looks once, or until there is no error or the time is over.
+func (f *checkFlags) run(ctx context.Context) ([]check.Finding, error) {
+	config, err := f.kube.config()
+	if err != nil {
+		return nil, err
+	}
+	// The defaults are for programs that run all the time.
+	config.QPS, config.Burst = 50, 100
+	config.WarningHandler = rest.NoWarnings{}
+	over := time.Now().Add(f.wait)
+	for {
+		findings, err := f.once(ctx, config)
+		if err == nil && check.Worst(findings) != check.Error || time.Now().Add(checkAgain).After(over) {
+			return findings, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(checkAgain):
+		}
+	}
+}
+
+func (f *checkFlags) once(ctx context.Context, config *rest.Config) ([]check.Finding, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, f.timeout, fmt.Errorf("no answer in %s", f.timeout))
+	defer cancel()
+	facts, err := check.Gather(ctx, check.Options{
+		Config: config, Mesh: f.mesh.name, Namespace: f.mesh.namespace, MeshConfig: f.mesh.config,
+		Webhook: f.webhook(), Revision: f.mesh.revision, Version: version.Number, Pre: f.pre,
+		Decide:  f.decider,
+		Proxies: f.proxies,
+		Ask: func(ctx context.Context, pod corev1.Pod, path string) ([]byte, error) {
+			ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+			defer cancel()
+			return forward(ctx, config, pod, healthPort, path, "")
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	checks := check.After()
+	if f.pre {
+		checks = check.Before()
+	}
+	return check.Run(checks, facts), nil
+}
+
+// webhook is the name of the webhook configuration, as the chart has it.
+func (f *checkFlags) webhook() string {
+	name := f.mesh.injectorName()
+	if f.mesh.name != "osm" {
+		name += "." + strings.ReplaceAll(strings.ToLower(f.mesh.name), "_", "-")
+	}
+	return name
+}
+
+// decider returns the injector's decision, with the configuration that the cluster has.
+func (f *checkFlags) decider(ctx context.Context, namespaces map[string]*inject.Namespace) (func(*corev1.Pod) inject.Result, error) {
+	return newDecider(ctx, f.kube, f.mesh, namespaces)
+}
+
+func newDecider(ctx context.Context, kube kubeFlags, mesh meshFlags, namespaces map[string]*inject.Namespace) (func(*corev1.Pod) inject.Result, error) {
+	if mesh.config == "" {
+		mesh.config = "osm-mesh-config"
+	}
+	flags := engineFlags{kube: kube, mesh: mesh, fromCluster: true, problems: io.Discard, known: namespaces}
+	engine, err := flags.build(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	return func(pod *corev1.Pod) inject.Result {
+		raw, err := json.Marshal(pod)
+		if err != nil {
+			return inject.Result{Decision: inject.Decision{Outcome: inject.Deny, Message: err.Error()}}
+		}
+		return engine.Inject(ctx, inject.Request{Namespace: pod.Namespace, Pod: raw, DryRun: true})
+	}, nil
+}
+
+func (f *checkFlags) proxies(ctx context.Context) ([]registry.Proxy, error) {
+	flags := proxyFlags{kube: f.kube, mesh: f.mesh, timeout: f.timeout}
+	listed, err := flags.list(ctx)
+	proxies := make([]registry.Proxy, 0, len(listed))
+	for i := range listed {
+		proxies = append(proxies, listed[i].Proxy)
+	}
+	return proxies, err
+}
+
+// printFindings writes them by section, a line each and the fix below it.
+func printFindings(w io.Writer, findings []check.Finding) error {
+	marks := map[check.Level]string{check.OK: "ok     ", check.Warning: "warning", check.Error: "error  "}
+	var b strings.Builder
+	section, counts := "", make(map[check.Level]int)
+	for _, f := range findings {
+		of, question, _ := strings.Cut(f.Check, "/")
+		if of != section {
+			if section != "" {
+				b.WriteString("\n")
+			}
+			section = of
+			b.WriteString(of + "\n")
+		}
+		counts[f.Level]++
+		object := f.Object
+		if object != "" {
+			object += ": "
+		}
+		fmt.Fprintf(&b, "  %s  %s: %s%s\n", marks[f.Level], question, object, f.Message)
+		if f.Fix != "" {
+			fmt.Fprintf(&b, "           fix: %s\n", f.Fix)
+		}
+	}
+	fmt.Fprintf(&b, "\n%d ok, %d warnings, %d errors\n", counts[check.OK], counts[check.Warning], counts[check.Error])
+	_, err := io.WriteString(w, b.String())
+	return err
+}

@@ -1,0 +1,386 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
+	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/sidecar"
+)
+
+// namespaceFlags are those of all commands about namespaces.
+type namespaceFlags struct {
+	kube kubeFlags
+	mesh meshFlags
+}
+
+func (f *namespaceFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	f.kube.add(flags)
+	flags.StringVar(&f.mesh.name, "mesh-name", "osm", "name of the mesh, the value of the label "+inject.MonitoredByLabel)
+	flags.StringVar(&f.mesh.namespace, "mesh-namespace", env("POD_NAMESPACE", "osm-system"), "namespace of the control plane")
+}
+
+func newNamespaceCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "namespace",
+		Aliases: []string{"ns"},
+		Short:   "Bring namespaces into the mesh, take them out, list them",
+		Long: `Bring namespaces into the mesh, take them out, list them.
+
+What these commands change are labels and annotations of namespaces, as kubectl would. Pods
+that run already stay as they are; the commands say which have to be made anew.`,
+		Args: usage.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newNamespaceAddCommand(), newNamespaceRemoveCommand(), newNamespaceIgnoreCommand(), newNamespaceListCommand())
+	return cmd
+}
+
+// change is what is to become of a namespace's labels and annotations; nil takes one away.
+type change struct{ labels, annotations map[string]*string }
+
+func newNamespaceAddCommand() *cobra.Command {
+	var (
+		f               namespaceFlags
+		class, revision string
+		noInjection     bool
+	)
+	cmd := &cobra.Command{
+		Use:   "add NAMESPACE...",
+		Short: "Bring namespaces into the mesh",
+		Long: `Bring namespaces into the mesh.
+
+New pods of these namespaces get a sidecar, unless --disable-sidecar-injection is given;
+then they are known to the mesh only. Flags that are left out change nothing.
+
+Exit codes: 0 all were added, 1 something failed, 2 wrong usage.`,
+		Example: `  outrigger namespace add shop cart
+
+  # with another proxy than the mesh's own
+  outrigger namespace add legacy --class haproxy`,
+		Args:              someNamespaces,
+		ValidArgsFunction: f.kube.completeNamespaces,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if class != "" && !slices.Contains(sidecar.Drivers(), strings.ToLower(class)) {
+				return usage.Errorf("--class %q: there is no such class%s; classes are %s", class, suggestion(class, sidecar.Drivers()), strings.Join(sidecar.Drivers(), ", "))
+			}
+			injection := "enabled"
+			if noInjection {
+				injection = "disabled"
+			}
+			c := change{
+				labels:      map[string]*string{inject.MonitoredByLabel: &f.mesh.name, inject.IgnoreLabel: nil},
+				annotations: map[string]*string{inject.InjectionKey: &injection},
+			}
+			if class != "" {
+				c.annotations[inject.ClassAnnotation] = &class
+			}
+			if revision != "" {
+				c.labels[inject.RevisionLabel] = &revision
+			}
+			return f.each(cmd, args, func(client kubernetes.Interface, ns *corev1.Namespace) error {
+				if of, ok := ns.Labels[inject.MonitoredByLabel]; ok && of != f.mesh.name {
+					return fmt.Errorf("namespace %s is in mesh %s; take it out first: outrigger namespace remove %s --mesh-name %s", ns.Name, of, ns.Name, of)
+				}
+				if err := c.apply(cmd.Context(), client, ns.Name); err != nil {
+					return err
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "namespace/%s added to mesh %s\n", ns.Name, f.mesh.name)
+				if noInjection {
+					return nil
+				}
+				return f.tellRestarts(cmd, client, ns.Name, "without a sidecar", func(p *corev1.Pod) bool { return !hasSidecar(p) && !p.Spec.HostNetwork })
+			})
+		},
+	}
+	f.add(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&class, "class", "", "sidecar class of the namespace's pods; the default is the mesh's")
+	flags.StringVar(&revision, "revision", "", "revision of the injector that is asked")
+	flags.BoolVar(&noInjection, "disable-sidecar-injection", false, "put no sidecars into pods, unless they ask themselves")
+	f.kube.complete(cmd)
+	return cmd
+}
+
+func newNamespaceRemoveCommand() *cobra.Command {
+	var f namespaceFlags
+	cmd := &cobra.Command{
+		Use:   "remove NAMESPACE...",
+		Short: "Take namespaces out of the mesh",
+		Long: `Take namespaces out of the mesh.
+
+Pods that run keep their sidecars, which the controller does not serve any more, until they
+are made anew.
+
+Exit codes: 0 all were removed, 1 something failed, 2 wrong usage.`,
+		Example:           `  outrigger namespace remove shop`,
+		Args:              someNamespaces,
+		ValidArgsFunction: f.kube.completeNamespaces,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c := change{
+				labels:      map[string]*string{inject.MonitoredByLabel: nil, inject.RevisionLabel: nil},
+				annotations: map[string]*string{inject.InjectionKey: nil, inject.ClassAnnotation: nil},
+			}
+			return f.each(cmd, args, func(client kubernetes.Interface, ns *corev1.Namespace) error {
+				of, ok := ns.Labels[inject.MonitoredByLabel]
+				switch {
+				case !ok:
+					fmt.Fprintf(cmd.OutOrStdout(), "namespace/%s is in no mesh\n", ns.Name)
+					return nil
+				case of != f.mesh.name:
+					return fmt.Errorf("namespace %s is in mesh %s, not in %s; name it with --mesh-name", ns.Name, of, f.mesh.name)
+				}
+				if err := c.apply(cmd.Context(), client, ns.Name); err != nil {
+					return err
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "namespace/%s removed from mesh %s\n", ns.Name, f.mesh.name)
+				return f.tellRestarts(cmd, client, ns.Name, "with a sidecar", hasSidecar)
+			})
+		},
+	}
+	f.add(cmd)
+	f.kube.complete(cmd)
+	return cmd
+}
+
+func newNamespaceIgnoreCommand() *cobra.Command {
+	var f namespaceFlags
+	cmd := &cobra.Command{
+		Use:   "ignore NAMESPACE...",
+		Short: "Keep namespaces out of every mesh",
+		Long: `Keep namespaces out of every mesh.
+
+The label ` + inject.IgnoreLabel + ` is stronger than all others. 'outrigger namespace add'
+takes it away.
+
+Exit codes: 0 all are ignored, 1 something failed, 2 wrong usage.`,
+		Example:           `  outrigger namespace ignore monitoring`,
+		Args:              someNamespaces,
+		ValidArgsFunction: f.kube.completeNamespaces,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c := change{labels: map[string]*string{inject.IgnoreLabel: new("true")}}
+			return f.each(cmd, args, func(client kubernetes.Interface, ns *corev1.Namespace) error {
+				if err := c.apply(cmd.Context(), client, ns.Name); err != nil {
+					return err
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "namespace/%s ignored\n", ns.Name)
+				return f.tellRestarts(cmd, client, ns.Name, "with a sidecar", hasSidecar)
+			})
+		},
+	}
+	f.add(cmd)
+	f.kube.complete(cmd)
+	return cmd
+}
+
+func someNamespaces(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return usage.Errorf("%s: name one or more namespaces", cmd.CommandPath())
+	}
+	return nil
+}
+
+// each does something with each namespace. One that fails keeps nobody from the others.
+func (f *namespaceFlags) each(cmd *cobra.Command, names []string, do func(kubernetes.Interface, *corev1.Namespace) error) error {
+	client, err := f.kube.client()
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for _, name := range names {
+		name = strings.TrimPrefix(strings.TrimPrefix(name, "namespace/"), "ns/")
+		if slices.Contains([]string{"kube-system", "kube-public", "kube-node-lease", f.mesh.namespace}, name) {
+			failed = append(failed, usage.Errorf("namespace %s is Kubernetes' or the control plane's own, and is in no mesh", name))
+			continue
+		}
+		ns, err := client.CoreV1().Namespaces().Get(cmd.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			failed = append(failed, fmt.Errorf("namespace %s: %w", name, err))
+			continue
+		}
+		failed = append(failed, do(client, ns))
+	}
+	return errors.Join(failed...)
+}
+
+// apply changes a namespace.
+func (c change) apply(ctx context.Context, client kubernetes.Interface, name string) error {
+	metadata := map[string]any{"labels": c.labels}
+	if len(c.annotations) > 0 {
+		metadata["annotations"] = c.annotations
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err == nil {
+		_, err = client.CoreV1().Namespaces().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("changing namespace %s: %w", name, err)
+	}
+	return nil
+}
+
+// tellRestarts names the workloads whose pods were made before.
+func (f *namespaceFlags) tellRestarts(cmd *cobra.Command, client kubernetes.Interface, namespace, how string, old func(*corev1.Pod) bool) error {
+	list, err := client.CoreV1().Pods(namespace).List(cmd.Context(), metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("looking which pods of namespace %s run already: %w", namespace, err)
+	}
+	counts := make(map[string]int)
+	for i := range list.Items {
+		if pod := &list.Items[i]; !ended(pod) && old(pod) {
+			counts[workload(pod)]++
+		}
+	}
+	var names []string
+	for name := range counts {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		kind, _, _ := strings.Cut(name, "/")
+		what := fmt.Sprintf("kubectl rollout restart -n %s %s", namespace, name)
+		if !slices.Contains([]string{"deployment", "statefulset", "daemonset"}, kind) {
+			what = fmt.Sprintf("kubectl delete -n %s %s, and make it anew", namespace, name)
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "  %s: %d running %s stay so until: %s\n", name, counts[name], how, what)
+	}
+	return nil
+}
+
+// listedNamespace is what 'namespace list' tells of one.
+type listedNamespace struct {
+	Name      string `json:"name"`
+	Mesh      string `json:"mesh,omitempty"`
+	Injection string `json:"injection"`
+	Class     string `json:"class,omitempty"`
+	Revision  string `json:"revision,omitempty"`
+	// With and Without are how many of its pods that run have a sidecar.
+	With    int `json:"podsWithSidecar"`
+	Without int `json:"podsWithoutSidecar"`
+}
+
+func newNamespaceListCommand() *cobra.Command {
+	var (
+		f      namespaceFlags
+		output string
+		all    bool
+	)
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the namespaces of the mesh",
+		Long: `List the namespaces of the mesh.
+
+Of pods those count that have not ended.
+
+Exit codes: 0 they were listed, 1 something failed, 2 wrong usage.`,
+		Example: `  outrigger namespace list
+
+  # those of other meshes and of none too
+  outrigger namespace list --all -o wide`,
+		Args: usage.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !slices.Contains([]string{"", "name", "wide", "json", "yaml"}, output) {
+				return usage.Errorf("-o %q: formats are name, wide, json and yaml", output)
+			}
+			client, err := f.kube.client()
+			if err != nil {
+				return err
+			}
+			listed, err := f.list(cmd.Context(), client, all)
+			if err != nil {
+				return err
+			}
+			if output == "json" || output == "yaml" {
+				return printAs(cmd.OutOrStdout(), output, listed)
+			}
+			if len(listed) == 0 {
+				fmt.Fprintf(cmd.ErrOrStderr(), "no namespace is in mesh %s; outrigger namespace add brings one in\n", f.mesh.name)
+				return nil
+			}
+			return printNamespaces(cmd.OutOrStdout(), listed, output)
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().StringVarP(&output, "output", "o", "", "format: name, wide, json or yaml; the default is a table")
+	cmd.Flags().BoolVar(&all, "all", false, "namespaces of other meshes and of none too")
+	f.kube.complete(cmd)
+	completeValues(cmd, "output", "name", "wide", "json", "yaml")
+	return cmd
+}
+
+func (f *namespaceFlags) list(ctx context.Context, client kubernetes.Interface, all bool) ([]listedNamespace, error) {
+	options := metav1.ListOptions{}
+	if !all {
+		options.LabelSelector = inject.MonitoredByLabel + "=" + f.mesh.name
+	}
+	namespaces, err := client.CoreV1().Namespaces().List(ctx, options)
+	if err != nil {
+		return nil, fmt.Errorf("listing namespaces: %w", err)
+	}
+	listed := []listedNamespace{}
+	for i := range namespaces.Items {
+		ns := &namespaces.Items[i]
+		l := listedNamespace{
+			Name: ns.Name, Mesh: ns.Labels[inject.MonitoredByLabel], Class: ns.Annotations[inject.ClassAnnotation], Revision: ns.Labels[inject.RevisionLabel],
+			Injection: cmp.Or(ns.Labels[inject.InjectionKey], ns.Annotations[inject.InjectionKey], "by policy"),
+		}
+		if _, ignored := ns.Labels[inject.IgnoreLabel]; ignored {
+			l.Injection = "ignored"
+		}
+		if l.Mesh != "" {
+			pods, err := client.CoreV1().Pods(ns.Name).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return nil, fmt.Errorf("listing the pods of namespace %s: %w", ns.Name, err)
+			}
+			for i := range pods.Items {
+				switch pod := &pods.Items[i]; {
+				case ended(pod):
+				case hasSidecar(pod):
+					l.With++
+				default:
+					l.Without++
+				}
+			}
+		}
+		listed = append(listed, l)
+	}
+	return listed, nil
+}
+
+func printNamespaces(w io.Writer, listed []listedNamespace, format string) error {
+	if format == "name" {
+		for _, l := range listed {
+			fmt.Fprintln(w, "namespace/"+l.Name)
+		}
+		return nil
+	}
+	t := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
+	header := "NAME\tMESH\tINJECTION\tWITH\tWITHOUT"
+	if format == "wide" {
+		header += "\tCLASS\tREVISION"
+	}
+	fmt.Fprintln(t, header)
+	for _, l := range listed {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d", l.Name, cmp.Or(l.Mesh, "-"), l.Injection, l.With, l.Without)
+		if format == "wide" {
+			fmt.Fprintf(t, "\t%s\t%s", cmp.Or(l.Class, "-"), cmp.Or(l.Revision, "-"))
+		}
+		fmt.Fprintln(t)
+	}
+	return t.Flush()
+}
