@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	_ "github.com/outrigger-mesh/outrigger/drivers/standard"
@@ -28,7 +29,7 @@ const manifests = `
 apiVersion: config.openservicemesh.io/v1alpha2
 kind: MeshConfig
 metadata: {name: osm-mesh-config, namespace: osm-system}
-spec: {sidecar: {sidecarClass: %s}, traffic: {enablePermissiveTrafficPolicyMode: true}}
+spec: {sidecar: {sidecarClass: %s, concurrency: %d}, traffic: {enablePermissiveTrafficPolicyMode: true}}
 ---
 apiVersion: v1
 kind: Namespace
@@ -71,9 +72,11 @@ func main() {
 	requests := flag.Int("n", 2000, "requests a round")
 	rounds := flag.Int("rounds", 5, "rounds of each kind")
 	class := flag.String("class", "envoy", "the sidecars' class")
+	threads := flag.Int("threads", 1, "worker threads of each sidecar")
+	clients := flag.Int("clients", 1, "connections that ask at a time")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, *class, *requests, *rounds)
+	err := run(ctx, *class, *threads, *clients, *requests, *rounds)
 	stop()
 	if errors.Is(err, lab.ErrUnavailable) || errors.Is(err, errNoProxy) {
 		fmt.Println("SKIPPED:", err)
@@ -87,8 +90,9 @@ func main() {
 
 // side is one of the two ways that are compared.
 type side struct {
-	name    string
-	client  *http.Client
+	name string
+	// clients have a connection each.
+	clients []*http.Client
 	url     string
 	times   []time.Duration
 	elapsed time.Duration
@@ -99,7 +103,7 @@ type side struct {
 // errNoProxy says that there is nothing to measure on this machine.
 var errNoProxy = errors.New("there is no such proxy")
 
-func run(ctx context.Context, class string, requests, rounds int) (err error) {
+func run(ctx context.Context, class string, threads, clients, requests, rounds int) (err error) {
 	dir, err := os.MkdirTemp("", "outrigger-hop-")
 	if err != nil {
 		return err
@@ -113,7 +117,7 @@ func run(ctx context.Context, class string, requests, rounds int) (err error) {
 		return fmt.Errorf("%w: %w", errNoProxy, err)
 	}
 	mesh, err := localmesh.New(ctx, localmesh.Options{
-		Dir: filepath.Join(dir, "mesh"), Manifests: map[string]string{"bench.yaml": fmt.Sprintf(manifests, class)}, Programs: programs,
+		Dir: filepath.Join(dir, "mesh"), Manifests: map[string]string{"bench.yaml": fmt.Sprintf(manifests, class, threads)}, Programs: programs,
 	})
 	if err != nil {
 		return err
@@ -134,8 +138,8 @@ func run(ctx context.Context, class string, requests, rounds int) (err error) {
 		return err
 	}
 	sides := []*side{
-		newSide("without a mesh", mesh.Pod("plain/client"), "http://"+net.JoinHostPort(mesh.Pod("plain/server").Addresses()[0].String(), "8080")),
-		newSide("through both sidecars", mesh.Pod("bench/client"), "http://server.bench"),
+		newSide("without a mesh", clients, mesh.Pod("plain/client"), "http://"+net.JoinHostPort(mesh.Pod("plain/server").Addresses()[0].String(), "8080")),
+		newSide("through both sidecars", clients, mesh.Pod("bench/client"), "http://server.bench"),
 	}
 	sidecars := []*lab.Container{mesh.Pod("bench/client").Container("outrigger-proxy"), mesh.Pod("bench/server").Container("outrigger-proxy")}
 	for _, s := range sides {
@@ -152,49 +156,66 @@ func run(ctx context.Context, class string, requests, rounds int) (err error) {
 			}
 		}
 	}
-	fmt.Printf("one request at a time over one connection, %d requests each\n", requests*rounds)
+	fmt.Printf("one request at a time over each of %d connections, %d requests each way, %d threads a sidecar\n", clients, requests*rounds, threads)
 	for _, s := range sides {
-		fmt.Printf("  %-22s p50 %8v  p99 %8v  CPU of the sidecars %6v a request\n", s.name,
-			s.percentile(50), s.percentile(99), (s.cpu / time.Duration(len(s.times))).Round(time.Microsecond))
+		fmt.Printf("  %-22s p50 %8v  p99 %8v  %6.0f a second  CPU of the sidecars %6v a request\n", s.name,
+			s.percentile(50), s.percentile(99), float64(len(s.times))/s.elapsed.Seconds(), (s.cpu / time.Duration(len(s.times))).Round(time.Microsecond))
 	}
 	fmt.Printf("  added                  p50 %8v  p99 %8v\n", sides[1].percentile(50)-sides[0].percentile(50), sides[1].percentile(99)-sides[0].percentile(99))
 	return nil
 }
 
-func newSide(name string, client *lab.Pod, url string) *side {
-	return &side{name: name, url: url, client: &http.Client{
-		Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: client.Dial},
-	}}
+func newSide(name string, clients int, client *lab.Pod, url string) *side {
+	s := &side{name: name, url: url}
+	for range clients {
+		s.clients = append(s.clients, &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: client.Dial}})
+	}
+	return s
 }
 
-// round asks so many times, one after the other.
+// round asks so many times, each client one after the other.
 func (s *side) round(ctx context.Context, requests int, class string, sidecars []*lab.Container) error {
 	before, err := cpuOf(class, sidecars)
 	if err != nil {
 		return err
 	}
+	begin := time.Now()
+	times, errs := make([][]time.Duration, len(s.clients)), make([]error, len(s.clients))
+	var group sync.WaitGroup
+	for i, client := range s.clients {
+		group.Go(func() { times[i], errs[i] = s.ask(ctx, client, requests/len(s.clients)) })
+	}
+	group.Wait()
+	s.elapsed += time.Since(begin)
+	after, err := cpuOf(class, sidecars)
+	s.cpu += after - before
+	s.times = append(s.times, slices.Concat(times...)...)
+	return errors.Join(append(errs, err)...)
+}
+
+// ask returns what each request took.
+func (s *side) ask(ctx context.Context, client *http.Client, requests int) ([]time.Duration, error) {
+	times := make([]time.Duration, 0, requests)
 	for range requests {
 		begin := time.Now()
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		response, err := s.client.Do(request)
+		response, err := client.Do(request)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		_, err = io.Copy(io.Discard, response.Body)
 		if err = errors.Join(err, response.Body.Close()); err != nil {
-			return err
+			return nil, err
 		}
 		if response.StatusCode != http.StatusOK {
-			return fmt.Errorf("%s answers %s", s.url, response.Status)
+			return nil, fmt.Errorf("%s answers %s", s.url, response.Status)
 		}
-		s.times = append(s.times, time.Since(begin))
+		times = append(times, time.Since(begin))
 	}
-	after, err := cpuOf(class, sidecars)
-	s.cpu += after - before
-	return err
+	return times, nil
 }
 
 func (s *side) percentile(p int) time.Duration {
