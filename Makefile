@@ -14,7 +14,7 @@ TOOL := go tool -modfile=tools/go.mod
 # How long each fuzz target runs: a moment in `make test`, longer by `make fuzz`.
 FUZZTIME ?= 60s
 
-.PHONY: help build core images image-archive release apiserver proxies envoy haproxy pipy issuers test check fresh race cluster cluster-down e2e fuzz mutate explain bench demo demo-inject demo-policy generate lint clean
+.PHONY: help build core images image-archive release apiserver proxies envoy haproxy pipy issuers test check fresh race cluster cluster-down e2e soak fuzz mutate explain bench demo demo-inject demo-policy generate lint clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -84,6 +84,14 @@ cluster-down: ## end that cluster and remove everything that belongs to it
 
 e2e: ## run the end-to-end tests on a Kubernetes that is started for them, or on that of KUBECONFIG
 	@test/e2e/run.sh
+
+# How long 'make soak' takes.
+SOAK ?= 1h
+
+soak: export E2E_SOAK := $(SOAK)
+soak: export TIMEOUT := 3h
+soak: ## roll, scale and change policies under load for SOAK (default 1h), and look at the controller's memory
+	@RUN='TestMesh/^(install|soak)$$' test/e2e/run.sh
 
 fuzz: ## run every fuzz target for FUZZTIME (default 60s)
 	@grep -rEo --include='*_test.go' '^func Fuzz[A-Za-z0-9]+' . | sort | while IFS=: read -r file func; do \

@@ -183,10 +183,22 @@ func (s *supervisor) reap() {
 			continue
 		}
 		log.Printf("%s has ended (exit status %d, signal %d); it is started again", of.name, status.ExitStatus(), status.Signal())
-		time.AfterFunc(time.Second, func() {
-			if err := s.start(of); err != nil {
-				log.Print(err)
-			}
-		})
+		go s.startAgain(of)
 	}
 }
+
+// startAgain starts a service after a second, or once nobody holds it any more.
+func (s *supervisor) startAgain(of service) {
+	for {
+		time.Sleep(time.Second)
+		if _, err := os.Stat(held(s.dir, of.name)); err != nil {
+			break
+		}
+	}
+	if err := s.start(of); err != nil {
+		log.Print(err)
+	}
+}
+
+// held is the file that keeps a service from being started again.
+func held(dir, name string) string { return filepath.Join(dir, "pids", name+".held") }

@@ -30,7 +30,9 @@ Commands:
   load FILE|FOLDER...       give it images: archives, or folders of the OCI image layout
   image NAME PATH=FILE...   make an image of programs of this machine, with the libraries that
                             they need, and give it to the cluster
+  kill CONTAINER PROGRAM    end a program of a container by SIGKILL, given the container's id
   restart PROGRAM           end a program of the cluster, such as kubelet, which starts it anew
+  stop PROGRAM              end it until 'start PROGRAM'
 
 Flags:
 `
@@ -94,11 +96,16 @@ func run(ctx context.Context, args []string) error {
 			return errors.New("image: give a name and at least one PATH=FILE")
 		}
 		return c.addImage(ctx, rest[0], rest[1:])
-	case "restart":
-		if len(rest) != 1 {
-			return errors.New("restart: give the name of one program")
+	case "kill":
+		if len(rest) != 2 {
+			return errors.New("kill: give the id of a container and the name of a program in it")
 		}
-		return c.restart(rest[0])
+		return c.kill(rest[0], rest[1])
+	case "restart", "stop", "start":
+		if len(rest) != 1 {
+			return fmt.Errorf("%s: give the name of one program", command)
+		}
+		return map[string]func(string) error{"restart": c.restart, "stop": c.stop, "start": c.start}[command](rest[0])
 	case "init":
 		return c.init()
 	}

@@ -249,7 +249,10 @@ func (c *cluster) kubectl(ctx context.Context, args ...string) error {
 }
 
 // restart ends a program, which the cluster's first process starts anew.
-func (c *cluster) restart(program string) error {
+func (c *cluster) restart(program string) error { return c.signal(program, "-TERM") }
+
+// signal sends a signal to a program of the cluster.
+func (c *cluster) signal(program, signal string) error {
 	text, err := os.ReadFile(c.path("pids", program))
 	if err != nil {
 		return fmt.Errorf("%s is no program of the cluster, or does not run: %w", program, err)
@@ -263,11 +266,28 @@ func (c *cluster) restart(program string) error {
 		return err
 	}
 	// The number is that of the cluster's own process namespace.
-	out, err := exec.Command("nsenter", "-t", strconv.Itoa(initPID), "-p", "-m", "kill", "-TERM", strconv.Itoa(inside)).CombinedOutput()
+	out, err := exec.Command("nsenter", "-t", strconv.Itoa(initPID), "-p", "-m", "kill", signal, strconv.Itoa(inside)).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("ending %s: %w: %s", program, err, bytes.TrimSpace(out))
 	}
 	return nil
+}
+
+// stop ends a program until start is called.
+func (c *cluster) stop(program string) error {
+	if err := os.WriteFile(held(c.dir, program), nil, 0o644); err != nil {
+		return err
+	}
+	return c.signal(program, "-KILL")
+}
+
+// start lets a program run again that was stopped.
+func (c *cluster) start(program string) error {
+	err := os.Remove(held(c.dir, program))
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%s was not stopped", program)
+	}
+	return err
 }
 
 // down ends the cluster and removes its files and its cgroups. What is not there is no

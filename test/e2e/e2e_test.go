@@ -28,6 +28,19 @@ func TestMesh(t *testing.T) {
 	if len(classes) > 1 {
 		t.Run("bookstore/mixed", func(t *testing.T) { c.testBookstore(t, classes) })
 	}
+	c.permissive(t, true)
+	t.Run("pods", func(t *testing.T) {
+		// They wait more than they work.
+		for name, test := range map[string]func(*testing.T){"probes": c.testProbes, "tools": c.testTools, "order": c.testOrder, "cronjob": c.testCronJob} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(t)
+			})
+		}
+	})
+	t.Run("full node", c.testFullNode)
+	t.Run("killed", c.testKilled)
+	t.Run("away", c.testAway)
 	// The last one, since it takes the mesh away.
 	t.Run("lifecycle", c.testLifecycle)
 }

@@ -36,5 +36,9 @@ if [ -z "${KUBECONFIG:-}" ]; then
 	if program=$(test/haproxy/install.sh); then add haproxy /usr/local/sbin/haproxy "$program"; else echo 'SKIPPED: HAProxy, which is not here' >&2; fi
 	if program=$(test/pipy/find.sh); then add pipy /usr/local/bin/pipy "$program"; else echo 'SKIPPED: Pipy, which is not here' >&2; fi
 	export E2E_CLASSES
+	# What the pods of the tests run, with what 'kubectl cp' needs.
+	go build -o bin/e2e-app ./test/e2e/app
+	cluster image docker.io/outriggermesh/e2e-app:0.1.0 /app="$PWD/bin/e2e-app" /bin/tar="$(command -v tar)"
+	export E2E_NODE=$PWD/bin/cluster CLUSTER=$name
 fi
 go test -tags grpcnotrace,e2e -count=1 -v -timeout "${TIMEOUT:-30m}" -run "${RUN:-.}" ./test/e2e

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// get makes one request. An answer that breaks off is an error.
+func get(ctx context.Context, url string) line {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return line{Error: err.Error()}
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return line{Error: err.Error()}
+	}
+	defer response.Body.Close()
+	if _, err := io.Copy(io.Discard, response.Body); err != nil {
+		return line{Status: response.StatusCode, Error: fmt.Sprintf("reading the answer: %v", err)}
+	}
+	return line{Status: response.StatusCode}
+}
+
+// load makes requests, and says of each that failed, and once a second how many there were.
+func load(stopped context.Context, url string, every time.Duration, workers int) {
+	var mu sync.Mutex
+	var all line
+	var working sync.WaitGroup
+	for range workers {
+		working.Go(func() {
+			for stopped.Err() == nil {
+				// Being told to stop is no reason for a request to fail.
+				result := get(context.WithoutCancel(stopped), url)
+				mu.Lock()
+				all.Requests++
+				if result.Status != http.StatusOK || result.Error != "" {
+					all.Failures++
+					say(result)
+				}
+				mu.Unlock()
+				select {
+				case <-stopped.Done():
+				case <-time.After(every):
+				}
+			}
+		})
+	}
+	report := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		say(all)
+	}
+	second := time.NewTicker(time.Second)
+	defer second.Stop()
+	for stopped.Err() == nil {
+		select {
+		case <-stopped.Done():
+		case <-second.C:
+			report()
+		}
+	}
+	working.Wait()
+	report()
+}
