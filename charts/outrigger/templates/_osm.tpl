@@ -21,6 +21,9 @@ leaves empty there is not set. */ -}}
     - osm.grafana
     - osm.deployJaeger
     - osm.tracing.image
+    - osm.tracing.affinity
+    - osm.tracing.nodeSelector
+    - osm.tracing.tolerations
     - osm.enableFluentbit
     - osm.fluentBit
     - contour.enabled
