@@ -221,7 +221,9 @@ spec:
 			return err
 		}
 		var jobs struct {
-			Items []struct{ Status struct{ Succeeded, Failed int } }
+			Items []struct {
+				Status struct{ Succeeded, Failed int }
+			}
 		}
 		if err := json.Unmarshal([]byte(text), &jobs); err != nil {
 			return err
