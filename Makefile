@@ -77,7 +77,7 @@ race: apiserver proxies issuers ## run the tests of what runs concurrently with 
 	go test -race -timeout 20m ./health/... ./sidecar/... ./drivers/... ./internal/...
 
 cluster: ## start a Kubernetes of one node on this machine and print its kubeconfig; needs root
-	@cd test/cluster && go run . up
+	@test/cluster/install.sh && cd test/cluster && go run . up
 
 cluster-down: ## end that cluster and remove everything that belongs to it
 	@cd test/cluster && go run . down

@@ -173,6 +173,12 @@ func proxyMain(args []string) int {
 				if strings.Contains(text, "crash") {
 					return 9
 				}
+				if spared := *journal + ".spared"; strings.Contains(text, "killed once") {
+					if _, err := os.Stat(spared); err != nil {
+						_ = os.WriteFile(spared, nil, 0o644)
+						_ = unix.Kill(os.Getpid(), unix.SIGKILL)
+					}
+				}
 				follower.stop()
 				follower = liveFollower{tolerant: strings.Contains(text, "tolerant"), fussy: strings.Contains(text, "fussy")}
 				follower.start(*follow, note)

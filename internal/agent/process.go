@@ -186,6 +186,12 @@ func (p *child) kill() {
 	}
 }
 
+// killed reports whether somebody else has ended the process, such as a kernel without
+// memory. One that ends with its worker says so by its exit code.
+func (p *child) killed() bool {
+	return p.status.Signaled() && p.status.Signal() == unix.SIGKILL || p.status.ExitStatus() == 128+int(unix.SIGKILL)
+}
+
 // how says in words how the process ended.
 func (p *child) how() string {
 	if p.status.Signaled() {

@@ -131,6 +131,25 @@ func TestReloadAtWhichTheProxyEnds(t *testing.T) {
 	p.until("using the last version", func() bool { return r.isAcked(last) && p.says("code 3 <nil>") && p.says("live live/a=3") })
 }
 
+// TestReloadAtWhichTheProxyIsKilled has the code before come back, and the new one tried
+// again: it is not the code's fault that somebody ended the proxy just then.
+func TestReloadAtWhichTheProxyIsKilled(t *testing.T) {
+	t.Parallel()
+	p, r := followed(t)
+	p.serve()
+	first := r.set("code", "1", "live/a", "1")
+	r.serve()
+	p.start()
+	p.until("using the first version", func() bool { return r.isAcked(first) })
+	next := r.set("code", "killed once", "live/a", "1")
+	p.until("refused", func() bool { return len(r.refused()) == 1 })
+	if diff := cmp.Diff([]mirror.Status{{Version: next, Error: "the proxy has ended after it took them up: signal: SIGKILL"}}, r.refused()); diff != "" {
+		t.Errorf("what the repository was told (-want +got):\n%s", diff)
+	}
+	p.until("using the version at which it was killed", func() bool { return r.isAcked(next) && p.read("files/code") == "killed once" })
+	p.untilReady()
+}
+
 // TestReloadThatFails has the version refused for which the driver's command fails.
 func TestReloadThatFails(t *testing.T) {
 	t.Parallel()

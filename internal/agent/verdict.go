@@ -40,8 +40,8 @@ func (f *follower) onTrial(v *version) bool {
 	return t != nil && t.version == v && t.before != nil && now().Before(t.until)
 }
 
-// pardonLater has a refused version tried again after a while: the proxy could not be
-// told of it, for which it may have had other reasons.
+// pardonLater has a refused version tried again after a while: there may be other reasons
+// for which the proxy could not be told of it, or has ended.
 func (f *follower) pardonLater(v *version) {
 	f.mercy = min(max(2*f.mercy, f.pace.mercyFirst), f.pace.mercyMost)
 	f.convict, f.pardon = v.name, now().Add(f.mercy)
@@ -68,6 +68,9 @@ func (f *follower) judge(child *child) {
 	// What came after it was made of it.
 	f.taking = nil
 	f.refuse(t.version, fmt.Errorf("the proxy has ended after it took them up: %s", child.how()))
+	if child.killed() {
+		f.pardonLater(t.version)
+	}
 }
 
 // refuse gives up a version: the repository is told, and the proxy gets back the one

@@ -7,6 +7,7 @@ cd "$(dirname "$0")/../.."
 
 make --no-print-directory build
 if [ -z "${KUBECONFIG:-}" ]; then
+	test/cluster/install.sh
 	name=${CLUSTER:-e2e}
 	go build -C test/cluster -o "$PWD/bin/cluster" .
 	cluster() { (cd test/cluster && ../../bin/cluster -name "$name" "$@"); }
