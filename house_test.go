@@ -189,6 +189,8 @@ var rooms = []room{
 		"it holds tests only"},
 	{"test/e2e", "test/apiserver k8s.io/client-go/... sigs.k8s.io/controller-runtime/... " + kubernetes,
 		"it tests the programs as a user runs them, from outside"},
+	{"test/e2e/app", "google.golang.org/grpc/...",
+		"what the pods of the end-to-end tests run; gRPC for its health service"},
 	{".", "",
 		"the root holds tests only"},
 }

@@ -68,6 +68,7 @@ kind: Pod
 metadata: {name: load, namespace: {{.Namespace}}, labels: {app: load}}
 spec:
   restartPolicy: Never
+  dnsConfig: {options: [{name: ndots, value: "1"}]}
   containers:
   - {name: app, image: {{image}}, args: [load, -url, "{{.URL}}"]}
 {{end}}
@@ -142,10 +143,12 @@ func lines(text string) ([]said, error) {
 	return all, nil
 }
 
-// load has a pod make requests until the test ends, and fails the test if one of them fails.
+// load has a pod make requests to the namespace's service web until the test ends, and fails the test if one of them fails.
 // The function that it returns waits until requests are made and returns how many there were.
-func (c *cluster) load(t *testing.T, namespace, url string) (requests func(atLeast int) int) {
+func (c *cluster) load(t *testing.T, namespace string) (requests func(atLeast int) int) {
 	t.Helper()
+	// The whole name is one question to the cluster's DNS, which the mesh has no part in.
+	url := "http://web." + namespace + ".svc.cluster.local/"
 	c.apply(t, manifest(t, values{Namespace: namespace, URL: url}, "load"))
 	c.waitReady(t, namespace, "app=load")
 	counted := func(ctx context.Context, atLeast int) (last said, err error) {

@@ -119,7 +119,9 @@ func (c *cluster) runs(ctx context.Context, version string) error {
 	if err != nil {
 		return err
 	}
-	var found struct{ ControlPlane []struct{ Pod, Version string } }
+	var found struct {
+		ControlPlane []struct{ Pod, Version string }
+	}
 	if err := json.Unmarshal([]byte(out), &found); err != nil {
 		return err
 	}

@@ -17,16 +17,13 @@ import (
 func (c *cluster) testFullNode(t *testing.T) {
 	const replicas = 50
 	class := c.classes(t)[0]
-	load := func(namespace string) func(int) int {
-		return c.load(t, namespace, "http://web."+namespace+"/")
-	}
 	c.apply(t, manifest(t, values{Namespace: "many", Class: class, Replicas: replicas}, "namespace", "service", "server"))
 	c.apply(t, manifest(t, values{Namespace: "stateful", Class: class, Replicas: 9, Kind: "StatefulSet"}, "namespace", "service", "server"))
 	began := time.Now()
 	c.must(t, "", c.kubectl, "rollout", "status", "-n", "many", "deployment/web", "--timeout=300s")
 	c.must(t, "", c.kubectl, "rollout", "status", "-n", "stateful", "statefulset/web", "--timeout=300s")
 	t.Logf("59 pods with sidecars of class %s were ready after %s", class, time.Since(began).Round(time.Second))
-	many, stateful := load("many"), load("stateful")
+	many, stateful := c.load(t, "many"), c.load(t, "stateful")
 	nodes := strings.Fields(c.must(t, "", c.kubectl, "get", "pods", "-A", "-l", "osm-proxy-uuid", "-o", `jsonpath={range .items[*]}{.spec.nodeName}{"\n"}{end}`))
 	if text, err := os.ReadFile("/proc/sys/fs/inotify/max_user_instances"); err == nil {
 		t.Logf("%d pods with sidecars; one user of this machine may have %s inotify instances", len(nodes), strings.TrimSpace(string(text)))
@@ -115,7 +112,7 @@ func (c *cluster) testAway(t *testing.T) {
 		namespace := "away-" + class
 		c.apply(t, manifest(t, values{Namespace: namespace, Class: class, Replicas: 2}, "namespace", "service", "server"))
 		c.rolledOut(t, namespace+"/web")
-		requests = append(requests, c.load(t, namespace, "http://web."+namespace+"/"))
+		requests = append(requests, c.load(t, namespace))
 	}
 	first := "away-" + c.classes(t)[0]
 	made := func(t *testing.T) {

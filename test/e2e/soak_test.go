@@ -32,7 +32,7 @@ func (c *cluster) testSoak(t *testing.T) {
 	}
 	for _, namespace := range namespaces {
 		c.rolledOut(t, namespace+"/web")
-		c.load(t, namespace, "http://web."+namespace+"/")
+		c.load(t, namespace)
 	}
 	var heap []float64
 	changes := map[string]int{}

@@ -11,7 +11,8 @@ import (
 
 // get makes one request. An answer that breaks off is an error.
 func get(ctx context.Context, url string) line {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	// A question to the DNS that gets lost is asked again after five seconds.
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
