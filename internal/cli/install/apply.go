@@ -263,6 +263,11 @@ func (a *application) apply(ctx context.Context) (*release.Release, error) {
 	if err := a.makeNamespace(ctx); err != nil {
 		return nil, err
 	}
+	if a.takeOwnership {
+		if err := a.disown(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if !a.forceConflicts {
 		if err := a.keepChanges(ctx); err != nil {
 			return nil, err

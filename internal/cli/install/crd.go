@@ -47,14 +47,21 @@ type crdWork struct {
 // in which objects may be stored is taken away, and CRDs of a newer version stay.
 func (t *target) applyCRDs(ctx context.Context, crds []string, version string, dryRun bool) error {
 	w := crdWork{t: t, crds: t.objects.Resource(crdResource), version: version, dryRun: dryRun}
-	var names []string
+	var wanted, there []*unstructured.Unstructured
+	// Before any is changed, all are looked at.
 	for _, text := range crds {
-		var crd unstructured.Unstructured
+		crd := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal([]byte(text), &crd.Object); err != nil {
 			return fmt.Errorf("reading a CRD of the chart: %w", err)
 		}
-		names = append(names, crd.GetName())
-		if err := w.apply(ctx, &crd); err != nil {
+		live, err := w.recognise(ctx, crd)
+		if err != nil {
+			return fmt.Errorf("CRD %s: %w", crd.GetName(), err)
+		}
+		wanted, there = append(wanted, crd), append(there, live)
+	}
+	for i, crd := range wanted {
+		if err := w.apply(ctx, crd, there[i]); err != nil {
 			return fmt.Errorf("CRD %s: %w", crd.GetName(), err)
 		}
 	}
@@ -66,8 +73,8 @@ func (t *target) applyCRDs(ctx context.Context, crds []string, version string, d
 	if dryRun {
 		return nil
 	}
-	for _, name := range names {
-		if err := w.established(ctx, name); err != nil {
+	for _, crd := range wanted {
+		if err := w.established(ctx, crd.GetName()); err != nil {
 			return err
 		}
 	}
@@ -75,7 +82,25 @@ func (t *target) applyCRDs(ctx context.Context, crds []string, version string, d
 	return nil
 }
 
-func (w *crdWork) apply(ctx context.Context, crd *unstructured.Unstructured) error {
+// recognise returns the CRD as it is, or nil, and refuses one that is somebody else's.
+func (w *crdWork) recognise(ctx context.Context, crd *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	live, err := w.crds.Get(ctx, crd.GetName(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, field := range [][]string{{"spec", "group"}, {"spec", "scope"}, {"spec", "names", "kind"}, {"spec", "names", "plural"}} {
+		want, _, _ := unstructured.NestedString(crd.Object, field...)
+		if got, _, _ := unstructured.NestedString(live.Object, field...); got != want {
+			return nil, usage.Refusalf("its %s is %q, not %q, so it is somebody else's; see whose it is and delete it first, with all its objects", strings.Join(field, "."), got, want)
+		}
+	}
+	return live, nil
+}
+
+func (w *crdWork) apply(ctx context.Context, crd, live *unstructured.Unstructured) error {
 	labels := crd.GetLabels()
 	if labels == nil {
 		labels = make(map[string]string)
@@ -83,25 +108,15 @@ func (w *crdWork) apply(ctx context.Context, crd *unstructured.Unstructured) err
 	labels["app.kubernetes.io/name"], labels[versionLabel] = "outrigger", w.version
 	crd.SetLabels(labels)
 
-	live, err := w.crds.Get(ctx, crd.GetName(), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	if live == nil {
 		w.created++
 		_, err := w.patch(ctx, crd, false)
-		return err
-	}
-	if err != nil {
 		return err
 	}
 	if newer(live.GetLabels()[versionLabel], w.version) && live.GetLabels()["app.kubernetes.io/name"] == "outrigger" {
 		w.t.say("CRD %s: it is of version %s and stays, as what it stores may need it", crd.GetName(), live.GetLabels()[versionLabel])
 		w.same++
 		return nil
-	}
-	for _, field := range [][]string{{"spec", "group"}, {"spec", "scope"}, {"spec", "names", "kind"}, {"spec", "names", "plural"}} {
-		want, _, _ := unstructured.NestedString(crd.Object, field...)
-		if got, _, _ := unstructured.NestedString(live.Object, field...); got != want {
-			return usage.Refusalf("its %s is %q, not %q, so it is somebody else's; see whose it is and delete it first, with all its objects", strings.Join(field, "."), got, want)
-		}
 	}
 	if err := keepStored(crd, live); err != nil {
 		return err
@@ -198,14 +213,19 @@ func (w *crdWork) established(ctx context.Context, name string) error {
 			return fmt.Errorf("CRD %s: %w", name, errors.Join(err, context.Cause(ctx)))
 		}
 		conditions, _, _ := unstructured.NestedSlice(live.Object, "status", "conditions")
+		refused := ""
 		for _, c := range conditions {
 			condition, _ := c.(map[string]any)
 			switch {
 			case condition["type"] == "Established" && condition["status"] == "True":
+				// Also if a short name that is new to it has been refused.
 				return nil
 			case condition["type"] == "NamesAccepted" && condition["status"] == "False":
-				return fmt.Errorf("CRD %s: %v", name, condition["message"])
+				refused, _ = condition["message"].(string)
 			}
+		}
+		if refused != "" {
+			return fmt.Errorf("CRD %s: %s", name, refused)
 		}
 		select {
 		case <-ctx.Done():

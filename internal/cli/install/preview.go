@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
@@ -180,13 +181,70 @@ func short(value any) string {
 	return string(text)
 }
 
+// wished reports whether a field is to become another than the release has it: then the
+// user has asked for it.
+func wished(before, obj *unstructured.Unstructured, path []string) bool {
+	if before == nil {
+		return false
+	}
+	was, _, _ := unstructured.NestedFieldNoCopy(before.Object, path...)
+	wanted, _, _ := unstructured.NestedFieldNoCopy(obj.Object, path...)
+	return short(was) != short(wanted)
+}
+
+// disown ends the claims on fields of those who applied the objects before: the release is to
+// change them from now on.
+func (a *application) disown(ctx context.Context) error {
+	for _, obj := range a.objects {
+		live, err := a.exists(ctx, obj)
+		if err != nil {
+			return err
+		}
+		if live == nil {
+			continue
+		}
+		var kept []metav1.ManagedFieldsEntry
+		helms := false
+		for _, f := range live.GetManagedFields() {
+			if f.Subresource == "" && (f.Operation == metav1.ManagedFieldsOperationApply || strings.HasPrefix(f.Manager, "kubectl")) {
+				// Fields that nobody claims would be claimed for whoever was before the next
+				// apply, so one of the claims becomes the release's.
+				if helms {
+					continue
+				}
+				helms, f.Manager, f.Operation = true, helmManager, metav1.ManagedFieldsOperationApply
+			}
+			kept = append(kept, f)
+		}
+		if !helms {
+			continue
+		}
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"managedFields": kept, "resourceVersion": live.GetResourceVersion()}})
+		if err != nil {
+			return err
+		}
+		resource, err := a.resource(obj)
+		if err != nil {
+			return err
+		}
+		if _, err := resource.Patch(ctx, obj.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: helmManager}); err != nil {
+			return fmt.Errorf("taking %s over: %w", title(obj), err)
+		}
+	}
+	return nil
+}
+
 // keepChanges finds the fields of the MeshConfig that others have changed in the cluster
 // since it was installed, and makes them values of the release: the MeshConfig is what
-// users change while the mesh runs. The same fields of another object are refused, before
-// anything is changed.
+// users change while the mesh runs. A field that this upgrade is to change, and one of another
+// object, is refused, before anything is changed.
 func (a *application) keepChanges(ctx context.Context) error {
 	if a.takeOwnership {
 		return nil
+	}
+	before := make(map[string]*unstructured.Unstructured)
+	for _, obj := range manifestObjects(a.last) {
+		before[title(obj)] = obj
 	}
 	spec := make(map[string]any)
 	var refused []string
@@ -204,7 +262,7 @@ func (a *application) keepChanges(ctx context.Context) error {
 		for _, cause := range status.Status().Details.Causes {
 			path := strings.Split(strings.TrimPrefix(cause.Field, "."), ".")
 			value, found, _ := unstructured.NestedFieldCopy(live.Object, path...)
-			if obj.GetKind() != "MeshConfig" || path[0] != "spec" || !found {
+			if obj.GetKind() != "MeshConfig" || path[0] != "spec" || !found || wished(before[title(obj)], obj, path) {
 				refused = append(refused, fmt.Sprintf("%s, field %s: %s", title(obj), cause.Field, cause.Message))
 				continue
 			}
