@@ -37,7 +37,6 @@ var ownKinds = []schema.GroupVersionKind{
 	{Group: "monitoring.coreos.com", Version: "v1", Kind: "PodMonitor"},
 	{Group: "apps", Version: "v1", Kind: "Deployment"},
 	{Group: "apps", Version: "v1", Kind: "DaemonSet"},
-	{Group: "apps", Version: "v1", Kind: "DaemonSet"},
 	{Version: "v1", Kind: "Service"},
 	{Version: "v1", Kind: "ConfigMap"},
 	{Version: "v1", Kind: "Secret"},
@@ -127,7 +126,7 @@ func (r *removal) sort(obj *unstructured.Unstructured) {
 	switch kind := obj.GetKind(); {
 	case kind == "MutatingWebhookConfiguration":
 		r.webhooks = append(r.webhooks, obj)
-	case kind == "Deployment" || kind == "DaemonSet" || kind == "DaemonSet" || kind == "HorizontalPodAutoscaler" || kind == "PodDisruptionBudget":
+	case kind == "Deployment" || kind == "DaemonSet" || kind == "HorizontalPodAutoscaler" || kind == "PodDisruptionBudget":
 		r.workloads = append(r.workloads, obj)
 	case kind == "MeshConfig" || kind == "MeshRootCertificate" || kind == "Secret" && lasting && !strings.HasPrefix(obj.GetName(), "outrigger-injector"):
 		if r.purge {
