@@ -148,6 +148,20 @@ func TestManifestsValues(t *testing.T) {
 	}
 }
 
+// TestManifestsHighAvailability holds that --ha comes before what the user gives.
+func TestManifestsHighAvailability(t *testing.T) {
+	replicas := map[string]int64{}
+	for _, o := range installed(t, "osm: {osmController: {autoScale: {minReplicas: 3}}}", "-f", "-", "--ha") {
+		if o.GetKind() == "HorizontalPodAutoscaler" {
+			replicas[o.GetName()], _, _ = unstructured.NestedInt64(o.Object, "spec", "minReplicas")
+		}
+	}
+	want := map[string]int64{"outrigger-controller": 3, "outrigger-injector": 2}
+	if diff := cmp.Diff(want, replicas); diff != "" {
+		t.Errorf("fewest replicas (-want +got):\n%s", diff)
+	}
+}
+
 func TestManifestsRevision(t *testing.T) {
 	var names []string
 	for _, o := range installed(t, "revision: file", "-f", "-", "--revision", "canary", "--include-crds=false") {

@@ -1,6 +1,7 @@
 package install
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"helm.sh/helm/v4/pkg/strvals"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	chart "github.com/outrigger-mesh/outrigger/charts/outrigger"
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 )
 
@@ -24,11 +26,13 @@ const defaultRevision = "default"
 type valueFlags struct {
 	values, set               []string
 	namespace, name, revision string
+	highAvailability          bool
 }
 
 func (f *valueFlags) add(flags *pflag.FlagSet) {
 	flags.StringArrayVarP(&f.values, "values", "f", nil, "YAML file with values of the chart, - for stdin; a later one wins over an earlier one")
 	flags.StringArrayVar(&f.set, "set", nil, "values as key=value,key.key=value; they win over files")
+	flags.BoolVar(&f.highAvailability, "ha", false, "begin with the chart's values-ha.yaml: several replicas on different nodes, scaled by their load")
 	flags.StringVarP(&f.namespace, "namespace", "n", defaultNamespace, "namespace of the control plane, unless the values have osm.osmNamespace")
 	flags.StringVar(&f.name, "name", "", "name of the mesh, in place of the value osm.meshName")
 	flags.StringVar(&f.revision, "revision", "", "revision of the injector, in place of the value revision")
@@ -40,6 +44,15 @@ func (f *valueFlags) read(stdin io.Reader) (map[string]any, error) {
 		return nil, usage.Errorf("--namespace %q: %s", f.namespace, strings.Join(problems, "; "))
 	}
 	values := map[string]any{}
+	if f.highAvailability {
+		text, err := chart.FS.ReadFile("values-ha.yaml")
+		if err != nil {
+			return nil, err
+		}
+		if values, err = loader.LoadValues(bytes.NewReader(text)); err != nil {
+			return nil, err
+		}
+	}
 	for _, name := range f.values {
 		file, err := readValuesFile(name, stdin)
 		if err != nil {
