@@ -20,6 +20,7 @@ import (
 func TestMesh(t *testing.T) {
 	c := newCluster(t)
 	t.Run("install", c.testInstall)
+	t.Run("operate", c.testOperate)
 	t.Run("cni", c.testCNI)
 	classes := c.classes(t)
 	for _, class := range classes {
