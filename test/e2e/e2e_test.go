@@ -32,8 +32,8 @@ func TestMesh(t *testing.T) {
 	if len(classes) > 1 {
 		t.Run("bookstore/mixed", func(t *testing.T) { c.testBookstore(t, classes) })
 	}
-	c.permissive(t, true)
 	t.Run("pods", func(t *testing.T) {
+		c.permissive(t, true)
 		// They wait more than they work.
 		for name, test := range map[string]func(*testing.T){"probes": c.testProbes, "tools": c.testTools, "order": c.testOrder, "cronjob": c.testCronJob} {
 			t.Run(name, func(t *testing.T) {
@@ -45,8 +45,11 @@ func TestMesh(t *testing.T) {
 	t.Run("full node", c.testFullNode)
 	t.Run("killed", c.testKilled)
 	t.Run("away", c.testAway)
+	t.Run("soak", c.testSoak)
 	// The last one, since it takes the mesh away.
 	t.Run("lifecycle", c.testLifecycle)
+	// That one needs a cluster without the mesh.
+	t.Run("migration", c.testMigration)
 }
 
 // cluster is the one that KUBECONFIG names, asked by kubectl and outrigger as a user does.

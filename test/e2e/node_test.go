@@ -15,6 +15,7 @@ import (
 // testFullNode runs 60 pods on one node, and rolls a Deployment of 50 and a StatefulSet of 9 at
 // once, under load. The proxies of a node share a user, who may have 128 inotify instances.
 func (c *cluster) testFullNode(t *testing.T) {
+	c.permissive(t, true)
 	const replicas = 50
 	class := c.classes(t)[0]
 	c.apply(t, manifest(t, values{Namespace: "many", Class: class, Replicas: replicas}, "namespace", "service", "server"))
@@ -55,6 +56,7 @@ func (c *cluster) testFullNode(t *testing.T) {
 // as a kernel without memory does. Each is there again by itself.
 func (c *cluster) testKilled(t *testing.T) {
 	c.needsNode(t)
+	c.permissive(t, true)
 	for _, class := range c.classes(t) {
 		t.Run(class, func(t *testing.T) {
 			namespace := "killed-" + class
@@ -107,6 +109,7 @@ func processOf(program string) string {
 
 // testAway takes parts of Kubernetes and of the control plane away while requests are made.
 func (c *cluster) testAway(t *testing.T) {
+	c.permissive(t, true)
 	var requests []func(int) int
 	for _, class := range c.classes(t) {
 		namespace := "away-" + class

@@ -36,7 +36,8 @@ func main() {
 
 func run(stopped context.Context, args []string) error {
 	if len(args) == 0 {
-		return errors.New(usage)
+		fmt.Fprint(os.Stderr, usage)
+		return errors.New("give a command")
 	}
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	url := flags.String("url", "", "what is asked for")
@@ -67,7 +68,8 @@ func run(stopped context.Context, args []string) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("there is no command %q\n%s", args[0], usage)
+	fmt.Fprint(os.Stderr, usage)
+	return fmt.Errorf("there is no command %q", args[0])
 }
 
 // line is what a client says. A line of one request has a status or an error, one of many

@@ -1,0 +1,277 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// testMigration walks docs/migration.md: on a cluster with what Open Service Mesh leaves there,
+// Outrigger is installed beside it, takes its namespaces over one by one with their policies,
+// and gives them back. What was there stays as it was. The cluster has no CRDs of the mesh.
+func (c *cluster) testMigration(t *testing.T) {
+	crds := openServiceMeshCRDs()
+	c.apply(t, crds)
+	c.must(t, "", c.kubectl, "wait", "crd", "--all", "--for=condition=Established", "--timeout=60s")
+	c.apply(t, openServiceMesh)
+	for _, namespace := range []string{"shop", "front"} {
+		c.apply(t, manifest(t, values{Namespace: namespace}, "namespace"))
+	}
+	c.apply(t, manifest(t, values{Namespace: "shop", Replicas: 2}, "service", "server")+openServiceMeshPolicies)
+	before := c.openServiceMeshIs(t)
+	c.rolledOut(t, "shop/web")
+	// The clients of the test's own, as workloads that a rollout replaces.
+	c.apply(t, fmt.Sprintf(migrationClients, appImage()))
+	for _, client := range []string{"buyer", "thief"} {
+		c.rolledOut(t, "front/"+client)
+	}
+	asks := func(client string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			out, err := c.output(ctx, "", c.kubectl, "exec", "-n", "front", "deploy/"+client, "-c", "app", "--", "/app", "once", "-url", "http://web.shop.svc.cluster.local/")
+			if err != nil {
+				return fmt.Errorf("%w: %s", err, out)
+			}
+			return nil
+		}
+	}
+	denied := func(client string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			if asks(client)(ctx) == nil {
+				return fmt.Errorf("%s may call the shop", client)
+			}
+			return nil
+		}
+	}
+	sidecars := func(namespace string) int {
+		t.Helper()
+		return len(strings.Fields(c.must(t, "", c.kubectl, "get", "pods", "-n", namespace, "-l", "osm-proxy-uuid", "-o", "name")))
+	}
+
+	t.Cleanup(func() {
+		// The test's context has ended.
+		if _, err := c.output(context.Background(), "", c.outrigger, "uninstall", "-n", "outrigger-system", "--name", "outrigger", "--yes"); err != nil {
+			t.Error(err)
+		}
+		if after, err := c.openServiceMesh(context.Background()); err != nil || after != before {
+			t.Errorf("after 'outrigger uninstall' what Open Service Mesh had is not as it was: %v\nbefore:\n%s\nafter:\n%s", err, before, after)
+		}
+	})
+	c.timed(t, "install beside Open Service Mesh", func() {
+		c.must(t, "", c.outrigger, "install", "-n", "outrigger-system", "--name", "outrigger", "--set",
+			"osm.enablePermissiveTrafficPolicy=false,meshConfig.spec.traffic.inboundTLSMode=Permissive")
+	})
+	if after := c.openServiceMeshIs(t); after != before {
+		t.Errorf("the installation changed what Open Service Mesh has\nbefore:\n%s\nafter:\n%s", before, after)
+	}
+	add := func(namespace string) {
+		t.Helper()
+		c.must(t, "", c.outrigger, "namespace", "add", namespace, "--mesh-name", "outrigger", "--mesh-namespace", "outrigger-system", "--class", c.classes(t)[0])
+	}
+	c.eventually(t, time.Minute, "before anything has moved everybody calls", asks("buyer"))
+
+	// What is called moves first, and takes plaintext.
+	add("shop")
+	c.restart(t, "shop/web")
+	if n := sidecars("shop"); n < 2 {
+		t.Errorf("%d pods of the shop have a sidecar, want 2", n)
+	}
+	c.eventually(t, time.Minute, "a client that has not moved calls the shop that has", asks("buyer"))
+
+	// Then who calls. The policies that were there decide from now on.
+	add("front")
+	for _, client := range []string{"buyer", "thief"} {
+		c.restart(t, "front/"+client)
+	}
+	c.eventually(t, time.Minute, "the buyer calls by its TrafficTarget", asks("buyer"))
+	c.eventually(t, time.Minute, "the thief, which has none, is denied", denied("thief"))
+	c.must(t, "", c.kubectl, "patch", "meshconfig", "-n", "outrigger-system", "osm-mesh-config", "--type=merge", "-p", `{"spec": {"traffic": {"inboundTLSMode": "Strict"}}}`)
+	c.eventually(t, time.Minute, "the buyer calls without plaintext", asks("buyer"))
+
+	// And back: who calls first.
+	c.must(t, "", c.kubectl, "patch", "meshconfig", "-n", "outrigger-system", "osm-mesh-config", "--type=merge", "-p", `{"spec": {"traffic": {"inboundTLSMode": "Permissive"}}}`)
+	for _, namespace := range []string{"front", "shop"} {
+		c.must(t, "", c.kubectl, "label", "namespace", namespace, "openservicemesh.io/monitored-by=osm", "--overwrite")
+	}
+	for _, name := range []string{"front/buyer", "front/thief", "shop/web"} {
+		c.restart(t, name)
+	}
+	c.eventually(t, time.Minute, "the pods without sidecar are the only ones", func(context.Context) error {
+		if n := sidecars("shop") + sidecars("front"); n > 0 {
+			return fmt.Errorf("%d pods still have one of Outrigger's", n)
+		}
+		return nil
+	})
+	c.eventually(t, time.Minute, "everybody calls as before", asks("thief"))
+}
+
+// openServiceMeshIs returns what there is of Open Service Mesh and of its users' policies,
+// without what the API server adds.
+func (c *cluster) openServiceMeshIs(t *testing.T) string {
+	t.Helper()
+	text, err := c.openServiceMesh(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func (c *cluster) openServiceMesh(ctx context.Context) (string, error) {
+	var all strings.Builder
+	for _, what := range []string{"meshconfig osm-mesh-config", "secret osm-ca-bundle", "configmap preset-mesh-config", "deployment osm-controller", "mutatingwebhookconfiguration osm-webhook-osm", "traffictarget -n shop buyer", "httproutegroup -n shop shop"} {
+		args := append([]string{"get", "-o", "json"}, strings.Fields(what)...)
+		if !strings.Contains(what, "-n ") && !strings.HasPrefix(what, "mutating") {
+			args = append(args, "-n", "osm-system")
+		}
+		text, err := c.output(ctx, "", c.kubectl, args...)
+		if err != nil {
+			return "", err
+		}
+		var object map[string]any
+		if err := json.Unmarshal([]byte(text), &object); err != nil {
+			return "", err
+		}
+		metadata, _ := object["metadata"].(map[string]any)
+		for _, own := range []string{"resourceVersion", "managedFields", "generation", "uid", "creationTimestamp"} {
+			delete(metadata, own)
+		}
+		delete(object, "status")
+		// The version in which it is asked for is the newest one, which an installation may add.
+		delete(object, "apiVersion")
+		written, err := json.Marshal(object)
+		if err != nil {
+			return "", err
+		}
+		all.Write(append(written, '\n'))
+	}
+	return all.String(), nil
+}
+
+// openServiceMeshCRDs are CRDs of the names, versions and conversion of Open Service Mesh's, and
+// with a schema that takes everything.
+func openServiceMeshCRDs() string {
+	var all strings.Builder
+	for _, kind := range []struct{ group, kind, plural, versions string }{
+		{"config.openservicemesh.io", "MeshConfig", "meshconfigs", "v1alpha1 v1alpha2"},
+		{"access.smi-spec.io", "TrafficTarget", "traffictargets", "v1alpha1 v1alpha2 v1alpha3"},
+		{"specs.smi-spec.io", "HTTPRouteGroup", "httproutegroups", "v1alpha1 v1alpha2 v1alpha3 v1alpha4"},
+	} {
+		versions := strings.Fields(kind.versions)
+		fmt.Fprintf(&all, `---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: %[3]s.%[1]s, labels: {app.kubernetes.io/name: openservicemesh.io}}
+spec:
+  group: %[1]s
+  scope: Namespaced
+  names: {kind: %[2]s, listKind: %[2]sList, plural: %[3]s, singular: %[4]s}
+  conversion:
+    strategy: Webhook
+    webhook:
+      conversionReviewVersions: [v1]
+      clientConfig: {service: {namespace: osm-system, name: osm-bootstrap, port: 9443, path: /convert}}
+  versions:
+`, kind.group, kind.kind, kind.plural, strings.ToLower(kind.kind))
+		for i, version := range versions {
+			fmt.Fprintf(&all, "  - {name: %s, served: true, storage: %v, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}\n", version, i == len(versions)-1)
+		}
+	}
+	return all.String()
+}
+
+// openServiceMesh is what an installation of it has made.
+const openServiceMesh = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: osm-system}
+---
+apiVersion: config.openservicemesh.io/v1alpha2
+kind: MeshConfig
+metadata: {name: osm-mesh-config, namespace: osm-system}
+spec:
+  sidecar: {logLevel: error, sidecarImage: "envoyproxy/envoy-distroless:v1.22.2", localProxyMode: Localhost, configResyncInterval: 0s}
+  traffic: {enableEgress: true, enablePermissiveTrafficPolicyMode: false}
+  observability: {enableDebugServer: false, osmLogLevel: info, tracing: {enable: false}}
+  certificate: {serviceCertValidityDuration: 24h, certKeyBitSize: 2048}
+  featureFlags: {enableEgressPolicy: true, enableWASMStats: true}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: preset-mesh-config, namespace: osm-system}
+data: {preset-mesh-config.json: "{}"}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: osm-ca-bundle, namespace: osm-system}
+stringData: {ca.crt: theirs, private.key: theirs, expiration: theirs}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: osm-controller, namespace: osm-system, labels: {app: osm-controller, meshName: osm}}
+spec:
+  replicas: 0
+  selector: {matchLabels: {app: osm-controller}}
+  template:
+    metadata: {labels: {app: osm-controller}}
+    spec: {containers: [{name: osm-controller, image: "openservicemesh/osm-controller:v1.2.4"}]}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingWebhookConfiguration
+metadata: {name: osm-webhook-osm, labels: {app: osm-injector}}
+webhooks:
+- name: osm-inject.k8s.io
+  clientConfig: {service: {name: osm-injector, namespace: osm-system, path: /mutate-pod-creation, port: 9090}}
+  rules: [{operations: [CREATE], apiGroups: [""], apiVersions: [v1], resources: [pods]}]
+  namespaceSelector: {matchLabels: {openservicemesh.io/monitored-by: osm}}
+  failurePolicy: Ignore
+  timeoutSeconds: 1
+  sideEffects: None
+  admissionReviewVersions: [v1]
+`
+
+// openServiceMeshPolicies are those of its users.
+const openServiceMeshPolicies = `
+---
+apiVersion: specs.smi-spec.io/v1alpha4
+kind: HTTPRouteGroup
+metadata: {name: shop, namespace: shop}
+spec:
+  matches: [{name: buy, pathRegex: "/", methods: [GET]}]
+---
+apiVersion: access.smi-spec.io/v1alpha3
+kind: TrafficTarget
+metadata: {name: buyer, namespace: shop}
+spec:
+  destination: {kind: ServiceAccount, name: default, namespace: shop}
+  sources: [{kind: ServiceAccount, name: buyer, namespace: front}]
+  rules: [{kind: HTTPRouteGroup, name: shop, matches: [buy]}]
+`
+
+// migrationClients are one that may call and one that may not.
+const migrationClients = `
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: buyer, namespace: front}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: buyer, namespace: front}
+spec:
+  selector: {matchLabels: {app: buyer}}
+  template:
+    metadata: {labels: {app: buyer}}
+    spec: {serviceAccountName: buyer, containers: [{name: app, image: "%[1]s", args: [serve, -end-after, 0s]}]}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: thief, namespace: front}
+spec:
+  selector: {matchLabels: {app: thief}}
+  template:
+    metadata: {labels: {app: thief}}
+    spec: {containers: [{name: app, image: "%[1]s", args: [serve, -end-after, 0s]}]}
+`
