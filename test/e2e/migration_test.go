@@ -6,6 +6,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -57,19 +60,20 @@ func (c *cluster) testMigration(t *testing.T) {
 		if _, err := c.output(context.Background(), "", c.outrigger, "uninstall", "-n", "outrigger-system", "--name", "outrigger", "--yes"); err != nil {
 			t.Error(err)
 		}
-		if after, err := c.openServiceMesh(context.Background()); err != nil || after != before {
-			t.Errorf("after 'outrigger uninstall' what Open Service Mesh had is not as it was: %v\nbefore:\n%s\nafter:\n%s", err, before, after)
+		after, err := c.openServiceMesh(context.Background())
+		if err != nil {
+			t.Error(err)
 		}
+		kept(t, "uninstall", before, after)
 	})
 	c.timed(t, "install beside Open Service Mesh", func() {
 		c.must(t, "", c.outrigger, "install", "-n", "outrigger-system", "--name", "outrigger", "--set",
 			"osm.enablePermissiveTrafficPolicy=false,meshConfig.spec.traffic.inboundTLSMode=Permissive")
 	})
-	if after := c.openServiceMeshIs(t); after != before {
-		t.Errorf("the installation changed what Open Service Mesh has\nbefore:\n%s\nafter:\n%s", before, after)
-	}
+	kept(t, "install", before, c.openServiceMeshIs(t))
 	add := func(namespace string) {
 		t.Helper()
+		c.must(t, "", c.outrigger, "namespace", "remove", namespace, "--mesh-name", "osm")
 		c.must(t, "", c.outrigger, "namespace", "add", namespace, "--mesh-name", "outrigger", "--mesh-namespace", "outrigger-system", "--class", c.classes(t)[0])
 	}
 	c.eventually(t, time.Minute, "before anything has moved everybody calls", asks("buyer"))
@@ -95,7 +99,9 @@ func (c *cluster) testMigration(t *testing.T) {
 	// And back: who calls first.
 	c.must(t, "", c.kubectl, "patch", "meshconfig", "-n", "outrigger-system", "osm-mesh-config", "--type=merge", "-p", `{"spec": {"traffic": {"inboundTLSMode": "Permissive"}}}`)
 	for _, namespace := range []string{"front", "shop"} {
-		c.must(t, "", c.kubectl, "label", "namespace", namespace, "openservicemesh.io/monitored-by=osm", "--overwrite")
+		c.must(t, "", c.outrigger, "namespace", "remove", namespace, "--mesh-name", "outrigger", "--mesh-namespace", "outrigger-system")
+		c.must(t, "", c.kubectl, "label", "namespace", namespace, "openservicemesh.io/monitored-by=osm")
+		c.must(t, "", c.kubectl, "annotate", "namespace", namespace, "openservicemesh.io/sidecar-injection=enabled")
 	}
 	for _, name := range []string{"front/buyer", "front/thief", "shop/web"} {
 		c.restart(t, name)
@@ -111,17 +117,44 @@ func (c *cluster) testMigration(t *testing.T) {
 
 // openServiceMeshIs returns what there is of Open Service Mesh and of its users' policies,
 // without what the API server adds.
-func (c *cluster) openServiceMeshIs(t *testing.T) string {
+func (c *cluster) openServiceMeshIs(t *testing.T) map[string]any {
 	t.Helper()
-	text, err := c.openServiceMesh(t.Context())
+	all, err := c.openServiceMesh(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return text
+	return all
 }
 
-func (c *cluster) openServiceMesh(ctx context.Context) (string, error) {
-	var all strings.Builder
+// kept fails the test unless all fields of before are as they were. A CRD of a newer version
+// may add fields with their defaults to what is read.
+func kept(t *testing.T, what string, before, after any) {
+	t.Helper()
+	if path := differs("", before, after); path != "" {
+		t.Errorf("after 'outrigger %s' this of Open Service Mesh's is not as it was: %s", what, path)
+	}
+}
+
+// differs returns the first field of before that is another one in after, and "" if none is.
+func differs(path string, before, after any) string {
+	fields, isMap := before.(map[string]any)
+	if !isMap {
+		if reflect.DeepEqual(before, after) {
+			return ""
+		}
+		return fmt.Sprintf("%s was %v and is %v", path, before, after)
+	}
+	now, _ := after.(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if found := differs(path+"."+name, fields[name], now[name]); found != "" {
+			return found
+		}
+	}
+	return ""
+}
+
+func (c *cluster) openServiceMesh(ctx context.Context) (map[string]any, error) {
+	all := map[string]any{}
 	for _, what := range []string{"meshconfig osm-mesh-config", "secret osm-ca-bundle", "configmap preset-mesh-config", "deployment osm-controller", "mutatingwebhookconfiguration osm-webhook-osm", "traffictarget -n shop buyer", "httproutegroup -n shop shop"} {
 		args := append([]string{"get", "-o", "json"}, strings.Fields(what)...)
 		if !strings.Contains(what, "-n ") && !strings.HasPrefix(what, "mutating") {
@@ -129,11 +162,11 @@ func (c *cluster) openServiceMesh(ctx context.Context) (string, error) {
 		}
 		text, err := c.output(ctx, "", c.kubectl, args...)
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		var object map[string]any
 		if err := json.Unmarshal([]byte(text), &object); err != nil {
-			return "", err
+			return nil, err
 		}
 		metadata, _ := object["metadata"].(map[string]any)
 		for _, own := range []string{"resourceVersion", "managedFields", "generation", "uid", "creationTimestamp"} {
@@ -142,13 +175,9 @@ func (c *cluster) openServiceMesh(ctx context.Context) (string, error) {
 		delete(object, "status")
 		// The version in which it is asked for is the newest one, which an installation may add.
 		delete(object, "apiVersion")
-		written, err := json.Marshal(object)
-		if err != nil {
-			return "", err
-		}
-		all.Write(append(written, '\n'))
+		all[what] = object
 	}
-	return all.String(), nil
+	return all, nil
 }
 
 // openServiceMeshCRDs are CRDs of the names, versions and conversion of Open Service Mesh's, and
