@@ -48,7 +48,8 @@ func TestMesh(t *testing.T) {
 	t.Run("soak", c.testSoak)
 	// The last one, since it takes the mesh away.
 	t.Run("lifecycle", c.testLifecycle)
-	// That one needs a cluster without the mesh.
+	// These need a cluster without the mesh.
+	t.Run("quick start", c.testQuickStart)
 	t.Run("migration", c.testMigration)
 }
 

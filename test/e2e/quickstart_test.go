@@ -1,0 +1,67 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// testQuickStart runs the commands of docs/quickstart.md one after the other, on a cluster
+// without the mesh. Nodes of a test have no registry, so images and what they run are others.
+func (c *cluster) testQuickStart(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(c.root, "docs", "quickstart.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := strings.ReplaceAll(string(text), "\\\n", "")
+	here := strings.NewReplacer(
+		"--image=nginx --port=80", "--image="+appImage()+" --port=8080 -- /app serve",
+		"expose deployment web -n hello --port=80", "expose deployment web -n hello --port=80 --target-port=8080",
+		"--image=curlimages/curl -- sleep infinity", "--image="+appImage()+" -- /app serve",
+		"-- curl -s http://web/", "-- /app once -url http://web/",
+	)
+	t.Cleanup(func() {
+		// The test's context has ended. If all is well nothing is there any more.
+		_, _ = c.output(context.Background(), "", c.kubectl, "delete", "namespace", "hello", "--ignore-not-found", "--timeout=60s")
+		_, _ = c.output(context.Background(), "", c.outrigger, "uninstall", "--purge", "--yes")
+	})
+	began := time.Now()
+	for line := range strings.Lines(page) {
+		command, found := strings.CutPrefix(line, "    ")
+		if !found {
+			continue
+		}
+		command = here.Replace(strings.TrimSpace(command))
+		if command == "outrigger uninstall --purge" {
+			command += " --yes" // There is nobody to ask.
+		}
+		want := 0
+		if strings.HasPrefix(command, "outrigger explain") {
+			want = 3 // The page says that the request is refused.
+		}
+		// A pod of a Deployment that has just been made is not served the next moment.
+		c.eventually(t, 2*time.Minute, command, func(ctx context.Context) error {
+			cmd := exec.CommandContext(ctx, "bash", "-c", `set -e; outrigger() { "$OUTRIGGER" "$@"; }; kubectl() { "$KUBECTL" "$@"; }; `+command)
+			cmd.Env = append(os.Environ(), "OUTRIGGER="+c.outrigger, "KUBECTL="+c.kubectl)
+			out, err := cmd.CombinedOutput()
+			var exit *exec.ExitError
+			if errors.As(err, &exit) && exit.ExitCode() == want {
+				return nil
+			}
+			if err != nil || want != 0 {
+				return errors.New(string(out))
+			}
+			return nil
+		})
+		if strings.Contains(command, "outrigger check") && !strings.Contains(command, "--pre") {
+			t.Logf("the first request with mTLS was made and the mesh was checked after %s", time.Since(began).Round(time.Second))
+		}
+	}
+}
