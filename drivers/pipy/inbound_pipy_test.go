@@ -67,6 +67,10 @@ func TestInboundRequests(t *testing.T) {
 	noCertificate := &tls.Config{RootCAs: w.root.pool(), ServerName: store.DNSName()}
 	forged := noCertificate.Clone()
 	forged.Certificates = []tls.Certificate{foreign.issue(t, buyer.DNSName(), buyer.String())}
+	// What the first client from outside can speak is not what peers are offered then.
+	if _, _, err := w.ask(ingressPort, gateway, "/health"); err != nil {
+		t.Fatal(err)
+	}
 	for name, tt := range map[string]struct {
 		port   int
 		tls    *tls.Config

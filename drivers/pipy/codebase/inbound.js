@@ -197,7 +197,8 @@ var closing = pipeline($=>$
 function terminator(asked, alpn) {
   var present = identity()
   if (!present) return null
-  var key = `${asked} ${alpn}`
+  // The text of an array says nothing of what is in it.
+  var key = `${asked} ${alpn ? alpn.join() : ''}`
   if (terminators[key]) return terminators[key]
   var tls = settings().tls
   var trustDomain = settings().trustDomain
