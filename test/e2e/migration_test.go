@@ -68,7 +68,7 @@ func (c *cluster) testMigration(t *testing.T) {
 	})
 	c.timed(t, "install beside Open Service Mesh", func() {
 		c.must(t, "", c.outrigger, "install", "-n", "outrigger-system", "--name", "outrigger", "--set",
-			"osm.enablePermissiveTrafficPolicy=false,meshConfig.spec.traffic.inboundTLSMode=Permissive")
+			"osm.enablePermissiveTrafficPolicy=true,meshConfig.spec.traffic.inboundTLSMode=Permissive")
 	})
 	kept(t, "install", before, c.openServiceMeshIs(t))
 	add := func(namespace string) {
@@ -86,18 +86,23 @@ func (c *cluster) testMigration(t *testing.T) {
 	}
 	c.eventually(t, time.Minute, "a client that has not moved calls the shop that has", asks("buyer"))
 
-	// Then who calls. The policies that were there decide from now on.
+	// Then who calls. Once all have moved the policies that were there decide.
 	add("front")
 	for _, client := range []string{"buyer", "thief"} {
 		c.restart(t, "front/"+client)
 	}
+	c.eventually(t, time.Minute, "both have moved", asks("buyer"))
+	traffic := func(mode, permissive string) {
+		t.Helper()
+		c.must(t, "", c.kubectl, "patch", "meshconfig", "-n", "outrigger-system", "osm-mesh-config", "--type=merge",
+			"-p", `{"spec": {"traffic": {"inboundTLSMode": "`+mode+`", "enablePermissiveTrafficPolicyMode": `+permissive+`}}}`)
+	}
+	traffic("Strict", "false")
 	c.eventually(t, time.Minute, "the buyer calls by its TrafficTarget", asks("buyer"))
 	c.eventually(t, time.Minute, "the thief, which has none, is denied", denied("thief"))
-	c.must(t, "", c.kubectl, "patch", "meshconfig", "-n", "outrigger-system", "osm-mesh-config", "--type=merge", "-p", `{"spec": {"traffic": {"inboundTLSMode": "Strict"}}}`)
-	c.eventually(t, time.Minute, "the buyer calls without plaintext", asks("buyer"))
 
 	// And back: who calls first.
-	c.must(t, "", c.kubectl, "patch", "meshconfig", "-n", "outrigger-system", "osm-mesh-config", "--type=merge", "-p", `{"spec": {"traffic": {"inboundTLSMode": "Permissive"}}}`)
+	traffic("Permissive", "true")
 	for _, namespace := range []string{"front", "shop"} {
 		c.must(t, "", c.outrigger, "namespace", "remove", namespace, "--mesh-name", "outrigger", "--mesh-namespace", "outrigger-system")
 		c.must(t, "", c.kubectl, "label", "namespace", namespace, "openservicemesh.io/monitored-by=osm")
