@@ -187,6 +187,9 @@ func (c *CertManager) wait(ctx context.Context, requests dynamic.ResourceInterfa
 		if ctx.Err() != nil {
 			return certificateRequestStatus{}, timeout()
 		}
+		if apierrors.IsNotFound(err) {
+			return certificateRequestStatus{}, deleted(name) // It was there when it was made.
+		}
 		if err != nil {
 			return certificateRequestStatus{}, c.apiError(ctx, "getting the CertificateRequest "+name, err)
 		}
@@ -214,6 +217,10 @@ func (c *CertManager) wait(ctx context.Context, requests dynamic.ResourceInterfa
 	}
 }
 
+func deleted(name string) error {
+	return fmt.Errorf("%w: somebody deleted the CertificateRequest %s before it was signed", ErrUnavailable, name)
+}
+
 // follow looks at what a watch tells until the request is decided or the watch ends.
 func (c *CertManager) follow(ctx context.Context, w watch.Interface,
 	look func(*unstructured.Unstructured) (certificateRequestStatus, bool, error)) (certificateRequestStatus, bool, error) {
@@ -227,7 +234,7 @@ func (c *CertManager) follow(ctx context.Context, w watch.Interface,
 				return certificateRequestStatus{}, false, nil
 			}
 			if event.Type == watch.Deleted {
-				return certificateRequestStatus{}, false, fmt.Errorf("%w: somebody deleted the CertificateRequest %s before it was signed", ErrUnavailable, object.GetName())
+				return certificateRequestStatus{}, false, deleted(object.GetName())
 			}
 			if status, done, err := look(object); done || err != nil {
 				return status, done, err
