@@ -123,6 +123,8 @@ var rooms = []room{
 		"it knows which proxies are connected, and not what they are sent"},
 	{"internal/debug", "apis/... health mesh internal/identity internal/registry internal/source sidecar sidecar/driver sidecar/limit k8s.io/client-go/kubernetes " + kubernetes,
 		"it shows what others know, and changes nothing"},
+	{"internal/redact", "",
+		"what takes secrets out must be seen at a glance to do nothing else"},
 	{"internal/check", "internal/inject internal/registry sidecar/driver k8s.io/client-go/... " + kubernetes,
 		"it reads a cluster and says what is wrong; how its parts are reached is for the command to say"},
 	{"internal/agent", "apis/identity/v1 certificate mesh sidecar/agentspec sidecar/limit sidecar/mirror golang.org/x/sys/unix google.golang.org/grpc/... google.golang.org/protobuf/encoding/protowire",

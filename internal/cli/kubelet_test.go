@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"path"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -16,9 +17,11 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// kubelet forwards ports of pods, as that of a node does, and nothing else.
+// kubelet forwards ports of pods and has logs, as that of a node does, and nothing else.
 type kubelet struct {
 	port int
+	// logs are texts by NAMESPACE/POD/CONTAINER, and with /previous those before.
+	logs sync.Map
 	// pods are the addresses of pods by their names. Others are not there.
 	pods sync.Map
 }
@@ -38,8 +41,20 @@ func startKubelet(t *testing.T) *kubelet {
 	return k
 }
 
-// forward serves /portForward/NAMESPACE/POD.
+// forward serves /portForward/NAMESPACE/POD and /containerLogs/NAMESPACE/POD/CONTAINER.
 func (k *kubelet) forward(w http.ResponseWriter, r *http.Request) {
+	if of, ok := strings.CutPrefix(r.URL.Path, "/containerLogs/"); ok {
+		if r.URL.Query().Get("previous") == "true" {
+			of += "/previous"
+		}
+		text, ok := k.logs.Load(of)
+		if !ok {
+			http.Error(w, "no such container", http.StatusNotFound)
+			return
+		}
+		_, _ = fmt.Fprint(w, text)
+		return
+	}
 	address, ok := k.pods.Load(path.Base(r.URL.Path))
 	if !ok {
 		http.Error(w, "no such pod", http.StatusNotFound)

@@ -111,6 +111,7 @@ demo' runs a whole mesh on this machine.`,
 		newControllerCommand(),
 		newProxyCommand(),
 		newVersionCommand(),
+		newBugReportCommand(),
 	)
 	root.AddCommand(more...)
 	return root

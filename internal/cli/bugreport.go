@@ -1,0 +1,270 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
+	"github.com/outrigger-mesh/outrigger/internal/redact"
+)
+
+// reportFlags are those of 'outrigger bug-report'.
+type reportFlags struct {
+	kube      kubeFlags
+	mesh      meshFlags
+	namespace string
+	pod       string
+	output    string
+	since     time.Duration
+	timeout   time.Duration
+	dryRun    bool
+}
+
+func newBugReportCommand() *cobra.Command {
+	var f reportFlags
+	cmd := &cobra.Command{
+		Use:   "bug-report",
+		Short: "Write an archive about the mesh for a report of a fault, without secrets",
+		Long: `Write an archive about the mesh for a report of a fault, without secrets.
+
+It has versions, the findings of 'outrigger check', nodes, the objects of the mesh and of
+its control plane, their Events and logs, and the connected proxies; and with --pod a pod,
+its Events, its sidecar's logs and what 'outrigger proxy get' shows.
+
+Secrets and ConfigMaps are not read. What is taken out of the rest is named in
+docs/troubleshooting.md: among it are tokens, passwords, private keys, and the commands and
+values of environment variables of applications. It has names, addresses and policies yet,
+so look into it before you send it.
+
+What cannot be read is in errors.txt of the archive and is no failure.
+
+Exit codes: 0 the archive is written, 1 it is not, 2 wrong usage.`,
+		Example: `  # the mesh, to outrigger-bug-report-TIME.tar.gz
+  outrigger bug-report
+
+  # with one pod, and the logs of the last hour only
+  outrigger bug-report --pod shop/cart-7d9f-x2x4z --since 1h -o cart.tar.gz
+
+  # with a pod of a Deployment; only see what would be in the archive
+  outrigger bug-report --pod deploy/cart -n shop --dry-run`,
+		Args: usage.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	flags := cmd.Flags()
+	f.kube.add(flags)
+	f.mesh.add(flags)
+	f.mesh.addConfig(flags)
+	flags.StringVarP(&f.namespace, "namespace", "n", "", "namespace of --pod; the default is that of the kubeconfig's context")
+	flags.StringVar(&f.pod, "pod", "", "a pod with a fault, as POD, TYPE/NAME or NAMESPACE/POD")
+	flags.StringVarP(&f.output, "output", "o", "", "file to write, which must not be there yet; the default is outrigger-bug-report-TIME.tar.gz")
+	flags.DurationVar(&f.since, "since", 0, "only lines of logs that are younger, for example 1h")
+	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "how long asking for one thing may take")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "ask for everything, list what would be in the archive, and write none")
+	f.kube.complete(cmd)
+	of := &proxyFlags{}
+	completeFlag(cmd, "pod", func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+		of.kube, of.namespace = f.kube, f.namespace
+		return of.completeTargets(cmd, args, begun)
+	})
+	return cmd
+}
+
+func (f *reportFlags) run(cmd *cobra.Command) error {
+	if f.since < 0 || f.timeout <= 0 {
+		return usage.Errorf("--since and --timeout are times such as 1h")
+	}
+	if f.namespace != "" && f.pod == "" {
+		return usage.Errorf("-n is the namespace of --pod, which is missing; the control plane's is --mesh-namespace")
+	}
+	if f.output == "" {
+		f.output = "outrigger-bug-report-" + time.Now().UTC().Format("20060102T150405Z") + ".tar.gz"
+	}
+	if !f.dryRun {
+		if err := absent(f.output); err != nil {
+			return err
+		}
+	}
+	ctx := cmd.Context()
+	r, err := f.newReport(ctx, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	r.gather(ctx)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	r.finish()
+	if f.dryRun {
+		for _, file := range r.files {
+			fmt.Fprintf(cmd.OutOrStdout(), "%9d  %s\n", len(file.content), file.name)
+		}
+		return nil
+	}
+	size, err := writeArchive(f.output, r.files, r.began)
+	if err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	fmt.Fprintf(out, "%s is written: %d files, %d bytes", f.output, len(r.files), size)
+	if r.failed > 0 {
+		fmt.Fprintf(out, "; %d things could not be read, see errors.txt in it", r.failed)
+	}
+	fmt.Fprintf(out, "\nSecrets were taken out as far as they are known by their looks or their place.\nLook into it before you send it: tar -xzf %s\n", f.output)
+	return nil
+}
+
+// absent returns an error if there is a file of that name.
+func absent(name string) error {
+	_, err := os.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err == nil:
+		return fmt.Errorf("%s is there already, and is not overwritten; remove it or name another file with -o", name)
+	}
+	return err
+}
+
+// writeArchive writes the files, so that a file of that name is a whole one.
+func writeArchive(name string, files []reportFile, at time.Time) (size int64, err error) {
+	// It is made for its owner only.
+	temporary, err := os.CreateTemp(filepath.Dir(name), ".outrigger-bug-report-*")
+	if err != nil {
+		return 0, fmt.Errorf("%w; name a file that can be written with -o", err)
+	}
+	defer func() { err = errors.Join(err, ignoreAbsent(os.Remove(temporary.Name()))) }()
+	err = archive(temporary, strings.TrimSuffix(filepath.Base(name), ".tar.gz"), files, at)
+	if err == nil {
+		err = temporary.Sync()
+	}
+	if info, failed := temporary.Stat(); err == nil {
+		size, err = info.Size(), failed
+	}
+	if err = errors.Join(err, temporary.Close()); err != nil {
+		return 0, fmt.Errorf("writing %s: %w", name, err)
+	}
+	// Other than a rename, a link does not replace what somebody has put there meanwhile. Not
+	// every file system has links.
+	switch err := os.Link(temporary.Name(), name); {
+	case err == nil:
+		return size, nil
+	case errors.Is(err, fs.ErrExist):
+		return 0, fmt.Errorf("writing %s: %w", name, err)
+	}
+	if err := absent(name); err != nil {
+		return 0, err
+	}
+	return size, os.Rename(temporary.Name(), name)
+}
+
+func ignoreAbsent(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// newReport finds the cluster, and the pod if one is named. Without these there is nothing
+// to report.
+func (f *reportFlags) newReport(ctx context.Context, errorsTo io.Writer) (*report, error) {
+	r := &report{flags: f, to: errorsTo, began: time.Now().UTC()}
+	var err error
+	if r.config, err = f.kube.config(); err != nil {
+		return nil, err
+	}
+	// The defaults are for programs that run all the time.
+	r.config.QPS, r.config.Burst = 50, 100
+	r.config.WarningHandler = rest.NoWarnings{}
+	if r.client, err = kubernetes.NewForConfig(r.config); err != nil {
+		return nil, fmt.Errorf("making a client of %s: %w", r.config.Host, err)
+	}
+	if r.objects, err = dynamic.NewForConfig(r.config); err != nil {
+		return nil, fmt.Errorf("making a client of %s: %w", r.config.Host, err)
+	}
+	asked, cancel := r.limited(ctx)
+	defer cancel()
+	if _, err := r.client.Discovery().RESTClient().Get().AbsPath("/version").DoRaw(asked); err != nil {
+		return nil, fmt.Errorf("asking the API server %s: %w", r.config.Host, err)
+	}
+	if f.pod == "" {
+		return r, nil
+	}
+	named := proxyFlags{kube: f.kube, namespace: f.namespace}
+	target, err := named.target(f.pod)
+	if err != nil {
+		return nil, err
+	}
+	pods, err := target.pods(asked, r.client)
+	switch {
+	case apierrors.IsForbidden(err):
+		r.fail("the pod of --pod", err)
+	case err != nil:
+		return nil, err
+	case len(pods) == 0:
+		return nil, fmt.Errorf("%s in namespace %s has no pods", target, target.namespace)
+	default:
+		r.pod = &pods[0]
+		if chosen, err := target.chosen(pods); err == nil {
+			r.pod = chosen
+		}
+	}
+	return r, nil
+}
+
+// limited is a context for asking for one thing.
+func (r *report) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, r.flags.timeout, fmt.Errorf("no answer in %s", r.flags.timeout))
+}
+
+// reportFile is a file of the archive, and has no secrets.
+type reportFile struct {
+	name    string
+	content []byte
+}
+
+// report is what is gathered.
+type report struct {
+	flags   *reportFlags
+	config  *rest.Config
+	client  kubernetes.Interface
+	objects dynamic.Interface
+	// pod is that of --pod, or nil.
+	pod    *corev1.Pod
+	began  time.Time
+	files  []reportFile
+	to     io.Writer
+	errors strings.Builder
+	failed int
+}
+
+// fail notes what cannot be read.
+func (r *report) fail(what string, err error) {
+	if err == nil {
+		return
+	}
+	r.failed++
+	text := redact.Text(what + ": " + strings.ReplaceAll(err.Error(), "\n", "\n  "))
+	fmt.Fprintln(r.to, text)
+	fmt.Fprintln(&r.errors, text)
+}
+
+// finish adds what could not be read.
+func (r *report) finish() {
+	if r.failed > 0 {
+		r.files = append(r.files, reportFile{"errors.txt", []byte(r.errors.String())})
+	}
+}

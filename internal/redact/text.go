@@ -1,0 +1,295 @@
+// Package redact takes secrets out of objects and of logs that are shown to strangers. It
+// takes too much rather than too little.
+package redact
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Mark is what stands where something was taken out.
+const Mark = "REDACTED"
+
+var (
+	// secretWord is what makes a key one whose value nobody is to see.
+	secretWord = regexp.MustCompile(`(?i)authorization|auth\b|cookie|passw(?:or)?d|passphrase|pwd\b|secret|token|credential|api[-_.]?key|access[-_.]?key|private[-_.]?key|client[-_.]?key|session[-_.]?id`)
+	// wholeLine are those whose values have spaces.
+	wholeLine = regexp.MustCompile(`(?i)auth|cookie|passw|passphrase|credential`)
+	scheme    = regexp.MustCompile(`(?i)\b(?:bearer|basic|digest|negotiate|apikey)(?:[\s:=,"'\\+]|%20)+`)
+	query     = regexp.MustCompile(`\?[^\s"'<>\\]*=[^\s"'<>]*`)
+	// known are tokens that are known by how they look.
+	known = []*regexp.Regexp{
+		regexp.MustCompile(`eyJ[A-Za-z0-9_\-+/=.%]{6,}`),
+		regexp.MustCompile(`(?:AKIA|ASIA)[A-Z0-9]{12,}`),
+		regexp.MustCompile(`(?:gh[pousr]_|github_pat_|glpat-|xox[abprs]-|hv[sbr]\.|sk-)[A-Za-z0-9_\-.]{8,}`),
+	}
+	block   = regexp.MustCompile(`(?s)-----BEGIN ([A-Z0-9 ]+)-----.*?-----END ([A-Z0-9 ]+)-----`)
+	begins  = regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]+-----.*`)
+	ends    = regexp.MustCompile(`(?:[A-Za-z0-9+/=]{16,}(?:\r?\n|\\n|\s)+)*[A-Za-z0-9+/=]*(?:\r?\n|\\n|\s)*-----END [A-Z0-9 ]+-----`)
+	encoded = regexp.MustCompile(`[A-Za-z0-9+/_\-]{60,}={0,2}`)
+)
+
+// span is a part of a text.
+type span struct{ from, to int }
+
+// Text returns a log, a message or another text without what looks like a secret. A
+// certificate becomes its subject, issuer, end and fingerprint.
+func Text(text string) string {
+	if len(text) < 4 {
+		return text
+	}
+	text = block.ReplaceAllStringFunc(text, func(found string) string {
+		return certificate([]byte(strings.ReplaceAll(found, `\n`, "\n")))
+	})
+	// The rules look at one text, so that none can hide from another what it has to find.
+	var out []span
+	for _, rule := range append([]*regexp.Regexp{begins, ends}, known...) {
+		for _, at := range rule.FindAllStringIndex(text, -1) {
+			out = append(out, span{at[0], at[1]})
+		}
+	}
+	for _, at := range query.FindAllStringIndex(text, -1) {
+		out = append(out, span{at[0] + 1, at[1]})
+	}
+	for _, at := range encoded.FindAllStringIndex(text, -1) {
+		// Names and hashes have letters of one case.
+		if found := text[at[0]:at[1]]; strings.ToLower(found) != found && strings.ToUpper(found) != found && strings.ContainsAny(found, "0123456789") {
+			out = append(out, span{at[0], at[1]})
+		}
+	}
+	for _, at := range scheme.FindAllStringIndex(text, -1) {
+		out = append(out, span{at[1], word(text, at[1])})
+	}
+	for _, at := range secretWord.FindAllStringIndex(text, -1) {
+		out = append(out, pair(text, at[0], at[1])...)
+	}
+	for at := 0; ; {
+		next := strings.Index(text[at:], "://")
+		if next < 0 {
+			break
+		}
+		at += next + len("://")
+		if to := user(text[at:]); to > 0 {
+			out = append(out, span{at, at + to})
+		}
+	}
+	return without(text, out)
+}
+
+// without puts marks where the spans are.
+func without(text string, out []span) string {
+	slices.SortFunc(out, func(a, b span) int { return a.from - b.from })
+	var b strings.Builder
+	at := 0
+	for i := 0; i < len(out); {
+		s := out[i]
+		for i++; i < len(out) && out[i].from <= s.to; i++ {
+			s.to = max(s.to, out[i].to)
+		}
+		if s.to > s.from {
+			b.WriteString(text[at:s.from])
+			b.WriteString(Mark)
+			at = s.to
+		}
+	}
+	b.WriteString(text[at:])
+	return b.String()
+}
+
+// user returns how long the part of a URL before its host is: a name and a password.
+func user(url string) int {
+	end := strings.IndexAny(url, " \t\r\n\"'<>`")
+	if end < 0 {
+		end = len(url)
+	}
+	host := strings.IndexAny(url[:end], "/?#")
+	at := strings.LastIndex(url[:end], "@")
+	if at < 0 || host >= 0 && host < at && !strings.Contains(url[:host], ":") && !strings.Contains(url[:host], "@") {
+		return 0
+	}
+	return at
+}
+
+// word returns where the word at a place ends.
+func word(text string, at int) int {
+	for at < len(text) && !space(text[at]) {
+		at++
+	}
+	return at
+}
+
+func space(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
+
+func line(text string, at int) int {
+	if end := strings.IndexByte(text[at:], '\n'); end >= 0 {
+		return at + end
+	}
+	return len(text)
+}
+
+func named(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' || c == '.'
+}
+
+// pair returns where the value is of a key that has a secret word in it.
+func pair(text string, from, to int) []span {
+	begin := from
+	for begin > 0 && named(text[begin-1]) {
+		begin--
+	}
+	at := to
+	for at < len(text) && named(text[at]) {
+		at++
+	}
+	before, after := text[max(0, begin-16):begin], at
+	// A proxy's own languages: hdr(cookie) -m str VALUE, set-header authorization VALUE.
+	if strings.HasSuffix(before, "-header ") || strings.HasSuffix(before, "hdr(") || strings.HasSuffix(before, "cook(") {
+		return []span{{at, line(text, at)}}
+	}
+	for at < len(text) && strings.IndexByte(" \t\\\"'`])", text[at]) >= 0 {
+		at++
+	}
+	quoted := strings.ContainsAny(text[after:at], "\"'`")
+	flag := text[begin] == '-'
+	switch {
+	case at >= len(text):
+		return nil
+	case text[at] == ':' || text[at] == '=':
+		for at < len(text) && strings.IndexByte(":=>~ \t", text[at]) >= 0 {
+			at++
+		}
+	case quoted && text[at] == ',':
+		// A header as Envoy logs it, and a flag in a list.
+		at++
+	case flag && at > after:
+		at = after
+	default:
+		return nil
+	}
+	return value(text, begin, at, wholeLine.MatchString(text[begin:after]))
+}
+
+// value returns where the value is that begins at a place.
+func value(text string, key, at int, whole bool) []span {
+	for at < len(text) && (text[at] == ' ' || text[at] == '\t') {
+		at++
+	}
+	end := line(text, at)
+	switch rest := strings.TrimSpace(text[at:end]); {
+	case rest == "" || rest[0] == '|' || rest[0] == '>':
+		return []span{{at, indented(text, key, end)}}
+	case rest[0] == '[' || rest[0] == '{' || rest[0] == '(' || rest[0] == '&' || rest[0] == '!':
+		return []span{{at, indented(text, key, end)}}
+	}
+	to, quoted := quote(text, at)
+	switch {
+	case quoted:
+		// What follows is a value yet if this was a key.
+		next := to
+		for next < len(text) && space(text[next]) {
+			next++
+		}
+		if next < len(text) && (text[next] == ':' || text[next] == '=') {
+			return append(value(text, key, next+1, whole), span{at, to})
+		}
+		// The string ends here and the word does not: 'it''s', "a"b.
+		if to < len(text) && strings.IndexByte(",}]);:", text[to]) < 0 {
+			to = max(to, word(text, to))
+		}
+	case whole:
+		to = end
+	default:
+		to = word(text, at)
+	}
+	return []span{{at, to}}
+}
+
+// quote returns where a string ends that begins at a place, which may be in another string:
+// then its quotes have backslashes.
+func quote(text string, at int) (int, bool) {
+	begin := at
+	for at < len(text) && text[at] == '\\' {
+		at++
+	}
+	level := at - begin
+	if at >= len(text) || text[at] != '"' && text[at] != '\'' && text[at] != '`' {
+		return 0, false
+	}
+	mark, slashes := text[at], 0
+	const longest = 64 << 10
+	for i := at + 1; i < min(len(text), at+longest); i++ {
+		switch {
+		case text[i] == '\\':
+			slashes++
+			continue
+		case text[i] == mark && slashes%(2*(level+1)) == level:
+			if mark == '\'' && i+1 < len(text) && text[i+1] == mark {
+				i++
+				break
+			}
+			return i + 1, true
+		}
+		slashes = 0
+	}
+	// It does not end: whatever it is, it is not shown.
+	return min(len(text), at+longest), true
+}
+
+// indented returns where the lines end that belong to a key by being further in.
+func indented(text string, key, end int) int {
+	begin := strings.LastIndexByte(text[:key], '\n') + 1
+	depth := indentation(text[begin:])
+	for end < len(text) {
+		next := text[end+1:]
+		to := line(next, 0)
+		if strings.TrimSpace(next[:to]) != "" && indentation(next) <= depth {
+			break
+		}
+		end = end + 1 + to
+	}
+	return end
+}
+
+func indentation(text string) int { return len(text) - len(strings.TrimLeft(text, " \t-")) }
+
+// Certificates returns what is public of the certificates in PEM, a line each.
+func Certificates(text []byte) string {
+	var lines []string
+	for {
+		var found *pem.Block
+		if found, text = pem.Decode(text); found == nil {
+			break
+		}
+		lines = append(lines, describe(found))
+	}
+	if len(bytes.TrimSpace(text)) > 0 || len(lines) == 0 {
+		lines = append(lines, Mark)
+	}
+	return strings.Join(lines, "\n")
+}
+
+func certificate(text []byte) string {
+	if found, rest := pem.Decode(text); found != nil && len(bytes.TrimSpace(rest)) == 0 {
+		return describe(found)
+	}
+	return Mark
+}
+
+func describe(found *pem.Block) string {
+	if found.Type != "CERTIFICATE" {
+		return Mark
+	}
+	c, err := x509.ParseCertificate(found.Bytes)
+	if err != nil {
+		return Mark
+	}
+	sum := sha256.Sum256(c.Raw)
+	return fmt.Sprintf("certificate of %q by %q until %s, SHA-256 %x", c.Subject, c.Issuer, c.NotAfter.UTC().Format(time.RFC3339), sum)
+}
