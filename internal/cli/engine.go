@@ -104,6 +104,11 @@ func (f *engineFlags) build(ctx context.Context, namespaces map[string]*inject.N
 		if meshConfig, err = readMeshConfig(f.meshConfig); err != nil {
 			return nil, err
 		}
+	case !f.fromCluster:
+		// What a webhook of the chart would do.
+		if meshConfig, err = chartMeshConfig(f.mesh.namespace); err != nil {
+			return nil, err
+		}
 	}
 	if config, err = readOr(f.injectConfig, config); err != nil {
 		return nil, err
