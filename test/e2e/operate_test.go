@@ -36,9 +36,14 @@ func (c *cluster) testOperate(t *testing.T) {
 	if page := c.must(t, "", c.outrigger, "proxy", "get", "deploy/web", "-n", "operate"); !strings.Contains(page, "/ns/operate/sa/default") {
 		t.Errorf("'proxy get' prints %s", page)
 	}
-	if log := c.must(t, "", c.outrigger, "proxy", "logs", "deploy/web", "-n", "operate"); !strings.Contains(log, "proxy ready") {
-		t.Errorf("'proxy logs' prints %s", log)
-	}
+	// The agent writes this after the proxy has reported its configuration as current.
+	c.eventually(t, time.Minute, "'proxy logs' prints that the proxy is ready", func(ctx context.Context) error {
+		log, err := c.output(ctx, "", c.outrigger, "proxy", "logs", "deploy/web", "-n", "operate")
+		if err == nil && !strings.Contains(log, "proxy ready") {
+			err = errors.New(log)
+		}
+		return err
+	})
 
 	finds := func(check, object string) {
 		t.Helper()
