@@ -110,7 +110,7 @@ func (p *pods) suspect(ctx context.Context, name types.NamespacedName) (pod *cor
 	if err := p.client.Get(ctx, name, &cached); err != nil {
 		return nil, apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 	}
-	if injected(&cached) {
+	if inject.Injected(&cached) {
 		return nil, false, nil
 	}
 	namespace, err := p.facts.Namespace(ctx, name.Namespace)
@@ -125,15 +125,10 @@ func (p *pods) suspect(ctx context.Context, name types.NamespacedName) (pod *cor
 		return nil, apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 	}
 	ended := pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-	if ended || injected(pod) {
+	if ended || inject.Injected(pod) {
 		return nil, false, nil
 	}
 	return pod, false, nil
-}
-
-func injected(pod client.Object) bool {
-	_, ok := pod.GetAnnotations()[inject.StatusAnnotation]
-	return ok
 }
 
 func (p *pods) setMissing(name types.NamespacedName, missing bool) {

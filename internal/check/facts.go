@@ -180,8 +180,7 @@ func server(ctx context.Context, config *rest.Config, client kubernetes.Interfac
 
 // ownRights returns what the user may not create of an installation.
 func ownRights(ctx context.Context, client kubernetes.Interface, namespace string) fact[[]string] {
-	var refused []string
-	for _, r := range []authorizationv1.ResourceAttributes{
+	return refusedOf([]authorizationv1.ResourceAttributes{
 		{Resource: "namespaces"},
 		{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"},
 		{Group: "rbac.authorization.k8s.io", Resource: "clusterroles"},
@@ -194,25 +193,18 @@ func ownRights(ctx context.Context, client kubernetes.Interface, namespace strin
 		{Namespace: namespace, Group: "apps", Resource: "deployments"},
 		{Namespace: namespace, Group: "rbac.authorization.k8s.io", Resource: "roles"},
 		{Namespace: namespace, Group: "rbac.authorization.k8s.io", Resource: "rolebindings"},
-	} {
+	}, func(r *authorizationv1.ResourceAttributes) (bool, error) {
 		r.Verb = "create"
 		answer, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
-			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &r},
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: r},
 		}, metav1.CreateOptions{})
-		if err != nil {
-			return fact[[]string]{err: err}
-		}
-		if !answer.Status.Allowed {
-			refused = append(refused, "create "+r.Resource)
-		}
-	}
-	return fact[[]string]{value: refused}
+		return err == nil && answer.Status.Allowed, err
+	})
 }
 
 // accountRights returns what the controller's service account may not do of what it must.
 func accountRights(ctx context.Context, client kubernetes.Interface, namespace string) fact[[]string] {
-	var refused []string
-	for _, r := range []authorizationv1.ResourceAttributes{
+	return refusedOf([]authorizationv1.ResourceAttributes{
 		{Verb: "watch", Resource: "namespaces"}, {Verb: "watch", Resource: "pods"}, {Verb: "watch", Resource: "services"},
 		{Verb: "watch", Group: "discovery.k8s.io", Resource: "endpointslices"},
 		{Verb: "watch", Group: "access.smi-spec.io", Resource: "traffictargets"},
@@ -221,23 +213,35 @@ func accountRights(ctx context.Context, client kubernetes.Interface, namespace s
 		{Verb: "watch", Group: "split.smi-spec.io", Resource: "trafficsplits"},
 		{Verb: "watch", Group: "policy.openservicemesh.io", Resource: "egresses"},
 		{Verb: "watch", Group: "policy.openservicemesh.io", Resource: "ingressbackends"},
+		{Verb: "watch", Group: "policy.openservicemesh.io", Resource: "retries"},
+		{Verb: "watch", Group: "policy.openservicemesh.io", Resource: "upstreamtrafficsettings"},
+		{Verb: "watch", Group: "config.openservicemesh.io", Resource: "meshconfigs"},
+		{Verb: "watch", Group: "config.openservicemesh.io", Resource: "meshrootcertificates"},
 		{Verb: "create", Group: "authentication.k8s.io", Resource: "tokenreviews"},
 		{Verb: "create", Group: "authorization.k8s.io", Resource: "subjectaccessreviews"},
 		{Verb: "create", Resource: "configmaps"}, {Verb: "create", Resource: "events"},
 		{Verb: "create", Group: "coordination.k8s.io", Resource: "leases", Namespace: namespace},
-	} {
+	}, func(r *authorizationv1.ResourceAttributes) (bool, error) {
 		answer, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
 			Spec: authorizationv1.SubjectAccessReviewSpec{
 				User:               "system:serviceaccount:" + namespace + ":outrigger-controller",
 				Groups:             []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
-				ResourceAttributes: &r,
+				ResourceAttributes: r,
 			},
 		}, metav1.CreateOptions{})
-		if err != nil {
+		return err == nil && answer.Status.Allowed, err
+	})
+}
+
+// refusedOf returns those of the rights that are not allowed.
+func refusedOf(rights []authorizationv1.ResourceAttributes, allowed func(*authorizationv1.ResourceAttributes) (bool, error)) fact[[]string] {
+	var refused []string
+	for i := range rights {
+		switch ok, err := allowed(&rights[i]); {
+		case err != nil:
 			return fact[[]string]{err: err}
-		}
-		if !answer.Status.Allowed {
-			refused = append(refused, r.Verb+" "+r.Resource)
+		case !ok:
+			refused = append(refused, rights[i].Verb+" "+rights[i].Resource)
 		}
 	}
 	return fact[[]string]{value: refused}

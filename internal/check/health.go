@@ -295,7 +295,7 @@ func connected(f *Facts, r *report) {
 	classes := make(map[string]int)
 	for i := range f.pods.value {
 		pod := &f.pods.value[i]
-		if _, injected := pod.Annotations[inject.StatusAnnotation]; !injected || f.now.Sub(pod.CreationTimestamp.Time) < settle {
+		if !inject.Injected(pod) || f.now.Sub(pod.CreationTimestamp.Time) < settle {
 			continue
 		}
 		if !there[string(pod.UID)] {
@@ -361,7 +361,7 @@ func sidecars(f *Facts, r *report) {
 	injected := 0
 	for i := range f.pods.value {
 		pod := &f.pods.value[i]
-		if _, ok := pod.Annotations[inject.StatusAnnotation]; ok {
+		if inject.Injected(pod) {
 			injected++
 			continue
 		}

@@ -183,12 +183,9 @@ func ignoreAbsent(err error) error {
 func (f *reportFlags) newReport(ctx context.Context, errorsTo io.Writer) (*report, error) {
 	r := &report{flags: f, to: errorsTo, began: time.Now().UTC()}
 	var err error
-	if r.config, err = f.kube.config(); err != nil {
+	if r.config, err = f.kube.burstConfig(); err != nil {
 		return nil, err
 	}
-	// The defaults are for programs that run all the time.
-	r.config.QPS, r.config.Burst = 50, 100
-	r.config.WarningHandler = rest.NoWarnings{}
 	if r.client, err = kubernetes.NewForConfig(r.config); err != nil {
 		return nil, fmt.Errorf("making a client of %s: %w", r.config.Host, err)
 	}

@@ -92,13 +92,10 @@ cannot be asked, 2 wrong usage.`,
 
 // run looks once, or until there is no error or the time is over.
 func (f *checkFlags) run(ctx context.Context) ([]check.Finding, error) {
-	config, err := f.kube.config()
+	config, err := f.kube.burstConfig()
 	if err != nil {
 		return nil, err
 	}
-	// The defaults are for programs that run all the time.
-	config.QPS, config.Burst = 50, 100
-	config.WarningHandler = rest.NoWarnings{}
 	over := time.Now().Add(f.wait)
 	for {
 		findings, err := f.once(ctx, config)
@@ -118,7 +115,7 @@ func (f *checkFlags) once(ctx context.Context, config *rest.Config) ([]check.Fin
 	defer cancel()
 	facts, err := check.Gather(ctx, check.Options{
 		Config: config, Mesh: f.mesh.name, Namespace: f.mesh.namespace, MeshConfig: f.mesh.config,
-		Webhook: f.webhook(), Revision: f.mesh.revision, Version: version.Number, Pre: f.pre,
+		Webhook: inject.WebhookName(f.mesh.revision, f.mesh.name), Revision: f.mesh.revision, Version: version.Number, Pre: f.pre,
 		Decide:  f.decider,
 		Proxies: f.proxies,
 		Ask: func(ctx context.Context, pod corev1.Pod, path string) ([]byte, error) {
@@ -137,25 +134,9 @@ func (f *checkFlags) once(ctx context.Context, config *rest.Config) ([]check.Fin
 	return check.Run(checks, facts), nil
 }
 
-// webhook is the name of the webhook configuration, as the chart has it.
-func (f *checkFlags) webhook() string {
-	name := f.mesh.injectorName()
-	if f.mesh.name != "osm" {
-		name += "." + strings.ReplaceAll(strings.ToLower(f.mesh.name), "_", "-")
-	}
-	return name
-}
-
 // decider returns the injector's decision, with the configuration that the cluster has.
 func (f *checkFlags) decider(ctx context.Context, namespaces map[string]*inject.Namespace) (func(*corev1.Pod) inject.Result, error) {
-	return newDecider(ctx, f.kube, f.mesh, namespaces)
-}
-
-func newDecider(ctx context.Context, kube kubeFlags, mesh meshFlags, namespaces map[string]*inject.Namespace) (func(*corev1.Pod) inject.Result, error) {
-	if mesh.config == "" {
-		mesh.config = "osm-mesh-config"
-	}
-	flags := engineFlags{kube: kube, mesh: mesh, fromCluster: true, problems: io.Discard, known: namespaces}
+	flags := engineFlags{kube: f.kube, mesh: f.mesh, fromCluster: true, problems: io.Discard, known: namespaces}
 	engine, err := flags.build(ctx, nil)
 	if err != nil {
 		return nil, err

@@ -70,6 +70,19 @@ func (f *kubeFlags) config() (*rest.Config, error) {
 	return config, nil
 }
 
+// burstConfig is config for a command that asks many questions at once and prints an answer
+// of its own, without the API server's warnings.
+func (f *kubeFlags) burstConfig() (*rest.Config, error) {
+	config, err := f.config()
+	if err != nil {
+		return nil, err
+	}
+	// The defaults are for programs that run all the time.
+	config.QPS, config.Burst = 50, 100
+	config.WarningHandler = rest.NoWarnings{}
+	return config, nil
+}
+
 // meshFlags name the mesh and its objects.
 type meshFlags struct{ name, namespace, config, revision string }
 
@@ -81,14 +94,6 @@ func (f *meshFlags) add(flags *pflag.FlagSet) {
 
 func (f *meshFlags) addConfig(flags *pflag.FlagSet) {
 	flags.StringVar(&f.config, "mesh-config", "osm-mesh-config", "name of the MeshConfig in the control plane's namespace")
-}
-
-// injectorName is the name of the injector's ConfigMap and webhook configuration.
-func (f *meshFlags) injectorName() string {
-	if f.revision == "default" {
-		return "outrigger-injector"
-	}
-	return "outrigger-injector-" + f.revision
 }
 
 func env(name, otherwise string) string {
@@ -163,7 +168,7 @@ func (c *cluster) meshConfig(ctx context.Context) (*v1alpha2.MeshConfig, error) 
 // where there is no ConfigMap.
 func (c *cluster) injection(ctx context.Context) (config, values string, err error) {
 	var cm corev1.ConfigMap
-	key := client.ObjectKey{Namespace: c.mesh.namespace, Name: c.mesh.injectorName()}
+	key := client.ObjectKey{Namespace: c.mesh.namespace, Name: inject.ObjectName(c.mesh.revision)}
 	if err := client.IgnoreNotFound(c.client.Get(ctx, key, &cm)); err != nil {
 		return "", "", fmt.Errorf("ConfigMap %s: %w", key, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/sidecar"
 )
 
@@ -127,7 +128,7 @@ func (f *proxyFlags) completeTargets(_ *cobra.Command, args []string, begun stri
 			prefix = kind + "/"
 		}
 		for i := range list.Items {
-			if hasSidecar(&list.Items[i]) {
+			if inject.Injected(&list.Items[i]) {
 				names = append(names, prefix+list.Items[i].Name)
 			}
 		}

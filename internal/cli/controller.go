@@ -16,6 +16,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/catalog"
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/identity/root"
+	"github.com/outrigger-mesh/outrigger/internal/inject"
 )
 
 // The places that a mesh can be read from.
@@ -78,7 +79,7 @@ the debug pages on port 9092.`,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("template-configmap") {
-				f.templateConfigMap = f.mesh.injectorName()
+				f.templateConfigMap = inject.ObjectName(f.mesh.revision)
 			}
 			if err := f.check(); err != nil {
 				return err

@@ -86,7 +86,7 @@ outrigger-injector-REVISION for any other.`,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// The names follow the revision, so that two revisions share nothing.
-			name := f.mesh.injectorName()
+			name := inject.ObjectName(f.mesh.revision)
 			for flag, value := range map[string]struct {
 				into *string
 				name string

@@ -104,7 +104,7 @@ Exit codes: 0 all were added, 1 something failed, 2 wrong usage.`,
 				if noInjection {
 					return nil
 				}
-				return f.tellRestarts(cmd, client, ns.Name, "without a sidecar", func(p *corev1.Pod) bool { return !hasSidecar(p) && !p.Spec.HostNetwork })
+				return f.tellRestarts(cmd, client, ns.Name, "without a sidecar", func(p *corev1.Pod) bool { return !inject.Injected(p) && !p.Spec.HostNetwork })
 			})
 		},
 	}
@@ -149,7 +149,7 @@ Exit codes: 0 all were removed, 1 something failed, 2 wrong usage.`,
 					return err
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "namespace/%s removed from mesh %s\n", ns.Name, f.mesh.name)
-				return f.tellRestarts(cmd, client, ns.Name, "with a sidecar", hasSidecar)
+				return f.tellRestarts(cmd, client, ns.Name, "with a sidecar", func(p *corev1.Pod) bool { return inject.Injected(p) })
 			})
 		},
 	}
@@ -179,7 +179,7 @@ Exit codes: 0 all are ignored, 1 something failed, 2 wrong usage.`,
 					return err
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "namespace/%s ignored\n", ns.Name)
-				return f.tellRestarts(cmd, client, ns.Name, "with a sidecar", hasSidecar)
+				return f.tellRestarts(cmd, client, ns.Name, "with a sidecar", func(p *corev1.Pod) bool { return inject.Injected(p) })
 			})
 		},
 	}
@@ -204,7 +204,7 @@ func (f *namespaceFlags) each(cmd *cobra.Command, names []string, do func(kubern
 	var failed []error
 	for _, name := range names {
 		name = strings.TrimPrefix(strings.TrimPrefix(name, "namespace/"), "ns/")
-		if slices.Contains([]string{"kube-system", "kube-public", "kube-node-lease", f.mesh.namespace}, name) {
+		if inject.NamespaceExempt(name, f.mesh.namespace) {
 			failed = append(failed, usage.Errorf("namespace %s is Kubernetes' or the control plane's own, and is in no mesh", name))
 			continue
 		}
@@ -350,7 +350,7 @@ func (f *namespaceFlags) list(ctx context.Context, client kubernetes.Interface, 
 			for i := range pods.Items {
 				switch pod := &pods.Items[i]; {
 				case ended(pod):
-				case hasSidecar(pod):
+				case inject.Injected(pod):
 					l.With++
 				default:
 					l.Without++

@@ -53,16 +53,16 @@ func (t podTarget) String() string { return t.kind + "/" + t.name }
 // pods returns those that the target stands for, sorted by name. One of another kind stands
 // for those that its selector matches, as for 'kubectl logs'.
 func (t podTarget) pods(ctx context.Context, client kubernetes.Interface) ([]corev1.Pod, error) {
-	selector, err := t.selector(ctx, client)
-	if err != nil {
-		return nil, fmt.Errorf("%s in namespace %s: %w", t, t.namespace, err)
-	}
 	if t.kind == "pod" {
 		pod, err := client.CoreV1().Pods(t.namespace).Get(ctx, t.name, metav1.GetOptions{})
 		if err != nil {
 			return nil, fmt.Errorf("%s in namespace %s: %w", t, t.namespace, err)
 		}
 		return []corev1.Pod{*pod}, nil
+	}
+	selector, err := t.selector(ctx, client)
+	if err != nil {
+		return nil, fmt.Errorf("%s in namespace %s: %w", t, t.namespace, err)
 	}
 	if selector.Empty() {
 		return nil, fmt.Errorf("%s in namespace %s selects no pods", t, t.namespace)
@@ -74,7 +74,7 @@ func (t podTarget) pods(ctx context.Context, client kubernetes.Interface) ([]cor
 	return list.Items, nil
 }
 
-// selector is that of the target; it is empty for a pod.
+// selector is that of a target that is not a pod.
 func (t podTarget) selector(ctx context.Context, client kubernetes.Interface) (labels.Selector, error) {
 	var (
 		of  *metav1.LabelSelector
@@ -113,7 +113,7 @@ func (t podTarget) chosen(pods []corev1.Pod) (*corev1.Pod, error) {
 	var best *corev1.Pod
 	for i := range pods {
 		pod := &pods[i]
-		if hasSidecar(pod) && (best == nil || pod.Status.Phase == corev1.PodRunning && best.Status.Phase != corev1.PodRunning) {
+		if inject.Injected(pod) && (best == nil || pod.Status.Phase == corev1.PodRunning && best.Status.Phase != corev1.PodRunning) {
 			best = pod
 		}
 	}
@@ -124,12 +124,6 @@ func (t podTarget) chosen(pods []corev1.Pod) (*corev1.Pod, error) {
 		return nil, fmt.Errorf("%s in namespace %s has no pods", t, t.namespace)
 	}
 	return nil, fmt.Errorf("%s in namespace %s has no sidecar; 'outrigger check-inject %s -n %s' says why", t, t.namespace, pods[0].Name, t.namespace)
-}
-
-// hasSidecar reports whether the injector, or 'outrigger inject', has put a sidecar in.
-func hasSidecar(pod *corev1.Pod) bool {
-	_, ok := pod.Annotations[inject.StatusAnnotation]
-	return ok
 }
 
 // ended reports whether a pod does not run any more.

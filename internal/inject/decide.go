@@ -80,6 +80,12 @@ func decide(c *candidate, steps bool) Decision {
 
 var exemptNamespaces = []string{"kube-system", "kube-public", "kube-node-lease"}
 
+// NamespaceExempt reports whether a namespace is Kubernetes' own or that of the control plane,
+// whose pods never get a sidecar.
+func NamespaceExempt(name, meshNamespace string) bool {
+	return name == meshNamespace || slices.Contains(exemptNamespaces, name)
+}
+
 func namespaceExempt(c *candidate) (Outcome, Reason, string) {
 	name := c.namespace.Name
 	switch {

@@ -1,5 +1,7 @@
 package inject
 
+import "strings"
+
 // Labels and annotations of the mesh's users. Those of Open Service Mesh and
 // osm-edge keep their names.
 const (
@@ -57,3 +59,23 @@ const (
 	lifecyclePathPrefix    = "/app-lifecycle/"
 	defaultServiceAccount  = "default"
 )
+
+// ObjectName is the name of the objects of a revision's injector in the control plane's
+// namespace: its Deployment, its Service and the ConfigMap of its injection config. The chart
+// gives them the same name.
+func ObjectName(revision string) string {
+	if revision == "" || revision == "default" {
+		return "outrigger-injector"
+	}
+	return "outrigger-injector-" + revision
+}
+
+// WebhookName is the name of the MutatingWebhookConfiguration of a revision's injector, which
+// has no namespace and so carries the name of its mesh. The chart gives it the same name.
+func WebhookName(revision, mesh string) string {
+	name := ObjectName(revision)
+	if mesh != "osm" {
+		name += "." + strings.ReplaceAll(strings.ToLower(mesh), "_", "-")
+	}
+	return name
+}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // status is the value of the annotation StatusAnnotation: exactly what injection
@@ -43,6 +44,13 @@ type status struct {
 	// Spec is for the other fields of the pod's spec what Changed is for those of
 	// containers.
 	Spec map[string]json.RawMessage `json:"spec,omitempty"`
+}
+
+// Injected reports whether a pod, or the template of one, has gone through injection by the
+// webhook or offline.
+func Injected(pod metav1.Object) bool {
+	_, ok := pod.GetAnnotations()[StatusAnnotation]
+	return ok
 }
 
 const (

@@ -29,25 +29,7 @@ func (c *cluster) testLifecycle(t *testing.T) {
 	c.timed(t, "install the release before", func() {
 		c.must(t, "", before, "install", "--set", "osm.enablePermissiveTrafficPolicy=false")
 	})
-	c.must(t, namespaces, c.kubectl, "apply", "-f", "-")
-	t.Cleanup(func() {
-		// The test's context has ended.
-		if _, err := c.output(context.Background(), namespaces, c.kubectl, "delete", "-f", "-", "--ignore-not-found", "--wait", "--timeout=120s"); err != nil {
-			t.Error(err)
-		}
-	})
-	for _, namespace := range []string{"bookbuyer", "bookstore", "bookwarehouse", "bookthief"} {
-		c.must(t, "", c.kubectl, "annotate", "namespace", namespace, "openservicemesh.io/sidecar-class="+c.classes(t)[0])
-	}
-	manifests := []string{"apply", "--server-side"}
-	for _, file := range []string{"bookstore", "bookwarehouse", "clients", "policies"} {
-		manifests = append(manifests, "-f", filepath.Join(c.root, "samples", "bookstore-smi", file+".yaml"))
-	}
-	c.must(t, "", c.kubectl, manifests...)
-	for _, name := range []string{"bookstore/bookstore-v1", "bookstore/bookstore-v2", "bookwarehouse/bookwarehouse", "bookbuyer/bookbuyer"} {
-		c.rolledOut(t, name)
-	}
-	c.eventually(t, time.Minute, "the buyer buys", func(ctx context.Context) error { return c.gets(ctx, "bookbuyer", 200) })
+	c.startBookstore(t, c.classes(t)[:1])
 
 	t.Run("upgrade", func(t *testing.T) {
 		since := time.Now().UTC()

@@ -24,6 +24,7 @@ import (
 
 	chart "github.com/outrigger-mesh/outrigger/charts/outrigger"
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
+	"github.com/outrigger-mesh/outrigger/internal/inject"
 )
 
 // madeByLabel is on the namespace that 'outrigger install' has made, which it may delete
@@ -159,7 +160,7 @@ func (a *application) mayInstall(ctx context.Context) error {
 			return usage.Refusalf("revision %s is one more injector beside a mesh, and there is none in namespace %s: run 'outrigger install' without --revision first, or name its namespace with -n", a.revision, a.namespace)
 		}
 	}
-	there, err := a.exists(ctx, named("apps/v1", "Deployment", a.namespace, injectorName(a.revision)))
+	there, err := a.exists(ctx, named("apps/v1", "Deployment", a.namespace, inject.ObjectName(a.revision)))
 	if err != nil {
 		return err
 	}
@@ -189,7 +190,7 @@ func (a *application) keepForeignMeshConfig(ctx context.Context) error {
 
 func (a *application) mayUpgrade(ctx context.Context) error {
 	if a.last == nil {
-		there, err := a.exists(ctx, named("apps/v1", "Deployment", a.namespace, injectorName(a.revision)))
+		there, err := a.exists(ctx, named("apps/v1", "Deployment", a.namespace, inject.ObjectName(a.revision)))
 		if err != nil {
 			return err
 		}

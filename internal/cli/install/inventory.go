@@ -24,9 +24,6 @@ import (
 
 const crdKind = "CustomResourceDefinition"
 
-// podOf is short for what lists of pods hold.
-type podOf = corev1.Pod
-
 // ownKinds are the kinds of the chart's objects. A test holds that none is missing.
 var ownKinds = []schema.GroupVersionKind{
 	{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "MutatingWebhookConfiguration"},
@@ -116,7 +113,7 @@ func (r *removal) take(ctx context.Context) error {
 
 // ofRevision reports whether an object belongs to the revision that is removed.
 func (r *removal) ofRevision(obj *unstructured.Unstructured, released map[string]bool) bool {
-	name := injectorName(r.revision)
+	name := inject.ObjectName(r.revision)
 	return released[title(obj)] || obj.GetName() == name || obj.GetName() == name+"-ca" || strings.HasPrefix(obj.GetName(), name+".")
 }
 

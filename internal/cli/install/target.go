@@ -204,14 +204,6 @@ func releaseName(revision string) string {
 	return "outrigger-" + revision
 }
 
-// injectorName is the name of a revision's injector, as the chart has it.
-func injectorName(revision string) string {
-	if revision == "" || revision == defaultRevision {
-		return "outrigger-injector"
-	}
-	return "outrigger-injector-" + revision
-}
-
 // last returns the last state of a Helm release, or nil where there is none.
 func (t *target) last(name string) (*release.Release, error) {
 	found, err := t.helm.Releases.Last(name)

@@ -13,11 +13,13 @@ import (
 
 	"github.com/spf13/cobra"
 	release "helm.sh/helm/v4/pkg/release/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
+	"github.com/outrigger-mesh/outrigger/internal/inject"
 )
 
 // uninstallOptions are the flags of 'outrigger uninstall'.
@@ -284,7 +286,7 @@ func (r *removal) podsGone(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("listing the control plane's pods: %w", err)
 		}
-		left := slices.DeleteFunc(pods.Items, func(p podOf) bool { return r.revision != "" && p.Labels["app"] != injectorName(r.revision) })
+		left := slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return r.revision != "" && p.Labels["app"] != inject.ObjectName(r.revision) })
 		if len(left) == 0 {
 			return nil
 		}
