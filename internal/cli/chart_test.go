@@ -1,11 +1,9 @@
 package cli
 
 import (
-	"os"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
 	chart "github.com/outrigger-mesh/outrigger/charts/outrigger"
@@ -27,36 +25,5 @@ func TestInitImageIsTheChartsOwn(t *testing.T) {
 		if !strings.Contains(strings.Join(release.Objects, "\n"), what) {
 			t.Errorf("nothing of the chart's says %s", what)
 		}
-	}
-}
-
-// TestMeshConfigIsTheChartsOwn holds that manifests without a MeshConfig are read with the
-// one that the chart installs. UPDATE=1 writes its file.
-func TestMeshConfigIsTheChartsOwn(t *testing.T) {
-	release, err := chart.Render(t.Context(), "osm-system", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var installed string
-	for _, object := range release.Objects {
-		if strings.Contains(object, "\nkind: MeshConfig\n") {
-			installed = strings.TrimSpace(object) + "\n"
-		}
-	}
-	if os.Getenv("UPDATE") != "" {
-		if err := os.WriteFile("meshconfig.yaml", []byte(installed), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		meshConfigFile = []byte(installed)
-	}
-	if diff := cmp.Diff(installed, string(meshConfigFile)); diff != "" {
-		t.Errorf("meshconfig.yaml is not the chart's MeshConfig; run UPDATE=1 go test ./internal/cli -run %s (-chart +file):\n%s", t.Name(), diff)
-	}
-	obj, err := chartMeshConfig("mesh-system")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if obj.Namespace != "mesh-system" || obj.Spec.Sidecar.SidecarClass != "envoy" {
-		t.Errorf("the MeshConfig is in namespace %s with class %q, want mesh-system and envoy", obj.Namespace, obj.Spec.Sidecar.SidecarClass)
 	}
 }

@@ -3,9 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
-	"sync/atomic"
 
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
@@ -17,12 +15,9 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
-	"github.com/outrigger-mesh/outrigger/internal/source"
+	"github.com/outrigger-mesh/outrigger/internal/injector"
+	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
-	"github.com/outrigger-mesh/outrigger/internal/version"
-	"github.com/outrigger-mesh/outrigger/mesh"
-	"github.com/outrigger-mesh/outrigger/sidecar"
-	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
 // kubeFlags say which cluster is meant, as kubectl's do.
@@ -96,32 +91,17 @@ func (f *meshFlags) addConfig(flags *pflag.FlagSet) {
 	flags.StringVar(&f.config, "mesh-config", "osm-mesh-config", "name of the MeshConfig in the control plane's namespace")
 }
 
+// names are the same for packages that are not about flags.
+func (f *meshFlags) names() meshconfig.Mesh {
+	return meshconfig.Mesh{Name: f.name, Namespace: f.namespace, Config: f.config, Revision: f.revision}
+}
+
 func env(name, otherwise string) string {
 	if value := os.Getenv(name); value != "" {
 		return value
 	}
 	return otherwise
 }
-
-// configOptions are those of every Config that this program makes.
-func configOptions() source.ConfigOptions {
-	return source.ConfigOptions{
-		Classes: sidecar.Drivers(), BuiltinImage: sidecar.Image, CheckImage: sidecar.CheckImage, CheckConcurrency: sidecar.CheckConcurrency, Env: os.Getenv, InitImage: defaultInitImage(),
-	}
-}
-
-// injectorConfig reads a MeshConfig for an injector. The init container's image where
-// the MeshConfig names none is left to the injection config, and then to
-// defaultInitImage.
-func injectorConfig(obj *v1alpha2.MeshConfig) (*source.Config, []mesh.Problem) {
-	options := configOptions()
-	options.InitImage = ""
-	return source.NewConfig(obj, options)
-}
-
-// defaultInitImage is the init container's image where the configuration names none: that
-// of the variable, which the chart sets, or this version's.
-func defaultInitImage() string { return env("OUTRIGGER_INIT_IMAGE", version.InitImage()) }
 
 // cluster reads single objects of a cluster, for commands that answer once.
 type cluster struct {
@@ -148,7 +128,7 @@ func newCluster(flags kubeFlags, mesh meshFlags) (*cluster, error) {
 
 // namespace returns what the decision needs of a namespace.
 func (c *cluster) namespace(ctx context.Context, name string) (*inject.Namespace, error) {
-	return namespaceOf(c.source)(ctx, name)
+	return injector.Namespaces(c.source)(ctx, name)
 }
 
 // meshConfig returns the MeshConfig, or nil where there is none.
@@ -173,35 +153,4 @@ func (c *cluster) injection(ctx context.Context) (config, values string, err err
 		return "", "", fmt.Errorf("ConfigMap %s: %w", key, err)
 	}
 	return cm.Data[inject.ConfigKey], cm.Data[inject.ValuesKey], nil
-}
-
-// namespaceOf reads namespaces from a source.
-func namespaceOf(s *kube.Source) func(context.Context, string) (*inject.Namespace, error) {
-	return func(ctx context.Context, name string) (*inject.Namespace, error) {
-		ns, err := s.Namespace(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		return &inject.Namespace{Name: ns.Name, Labels: ns.Labels, Annotations: ns.Annotations}, nil
-	}
-}
-
-// newLiveInjector returns an Injector that follows the MeshConfig, as the log level
-// does. It has no injection config yet.
-func newLiveInjector(facts *kube.Source, client kubernetes.Interface, mesh meshFlags, levels *logFlags, log *slog.Logger) *inject.Injector {
-	var current atomic.Pointer[source.Config]
-	facts.OnMeshConfig(func(obj *v1alpha2.MeshConfig) {
-		c, _ := injectorConfig(obj)
-		current.Store(c)
-		levels.follow(c)
-	})
-	return inject.New(inject.Options{
-		MeshName: mesh.name, MeshNamespace: mesh.namespace, Revision: mesh.revision,
-		Namespace:      namespaceOf(facts),
-		Configurator:   func() driver.Configurator { return current.Load() },
-		NativeSidecars: facts.NativeSidecars,
-		KubeClient:     client,
-		InitImage:      defaultInitImage(),
-		Log:            log,
-	}, nil)
 }

@@ -17,10 +17,11 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/identity"
 	"github.com/outrigger-mesh/outrigger/internal/identity/root"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/injector"
+	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/source/dir"
 	"github.com/outrigger-mesh/outrigger/mesh"
-	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
 // openFolder reads the mesh from manifests, without an API server. What is wrong with
@@ -49,11 +50,11 @@ func (f *controllerFlags) openFolder(ctx context.Context, log *slog.Logger) (*or
 	read := make(chan struct{})
 	began := sync.OnceFunc(func() { close(read) })
 	options := dir.Options{
-		Mapper:     source.MapperOptions{MeshName: f.mesh.name, Config: configOptions(), SidecarClass: inject.ClassOf},
+		Mapper:     source.MapperOptions{MeshName: f.mesh.name, Config: meshconfig.Options(), SidecarClass: inject.ClassOf},
 		MeshConfig: preset,
 		OnMeshConfig: func(obj *v1alpha2.MeshConfig) {
 			if obj != live.GetMeshConfig() {
-				c, _ := source.NewConfig(obj, configOptions())
+				c, _ := source.NewConfig(obj, meshconfig.Options())
 				live.Set(c)
 			}
 			classes.begin()
@@ -104,7 +105,7 @@ func (f *controllerFlags) openFolder(ctx context.Context, log *slog.Logger) (*or
 
 // newLive returns the configuration of a mesh without a MeshConfig.
 func (f *controllerFlags) newLive() *source.Live {
-	c, _ := source.NewConfig(nil, configOptions())
+	c, _ := source.NewConfig(nil, meshconfig.Options())
 	live := source.NewLive(c)
 	live.OnChange(f.log.follow)
 	return live
@@ -150,8 +151,9 @@ func (f *controllerFlags) newLiveClasses(live *source.Live) (*liveClasses, error
 	if err != nil {
 		return nil, err
 	}
-	return &liveClasses{engine: inject.New(inject.Options{
-		MeshName: f.mesh.name, MeshNamespace: f.mesh.namespace, Revision: f.mesh.revision,
+	engine := injector.New(injector.Assembly{
+		Mesh:   f.mesh.names(),
+		Config: live,
 		Namespace: func(ctx context.Context, name string) (*inject.Namespace, error) {
 			found, ok := ctx.Value(namespaceKey{}).(*corev1.Namespace)
 			if !ok || found == nil {
@@ -159,10 +161,11 @@ func (f *controllerFlags) newLiveClasses(live *source.Live) (*liveClasses, error
 			}
 			return &inject.Namespace{Name: found.Name, Labels: found.Labels, Annotations: found.Annotations}, nil
 		},
-		Configurator:   func() driver.Configurator { return live.Current() },
 		NativeSidecars: func(context.Context) (bool, error) { return true, nil },
 		Log:            discard,
-	}, config)}, nil
+	})
+	engine.Use(config)
+	return &liveClasses{engine: engine}, nil
 }
 
 // begin forgets what was found when the manifests were read before.

@@ -32,6 +32,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/identity"
 	"github.com/outrigger-mesh/outrigger/internal/identity/root"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/injector"
+	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
 	"github.com/outrigger-mesh/outrigger/internal/registry"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
@@ -63,11 +65,8 @@ func (f *controllerFlags) openCluster(ctx context.Context, metrics prometheus.Re
 	if err != nil {
 		return nil, err
 	}
-	live := f.newLive()
-	facts.OnMeshConfig(func(obj *v1alpha2.MeshConfig) {
-		c, _ := source.NewConfig(obj, configOptions())
-		live.Set(c)
-	})
+	live := meshconfig.Follow(facts, meshconfig.Resolve)
+	live.OnChange(f.log.follow)
 	warnPod, err := audit.NewPodWarner(config)
 	if err != nil {
 		return nil, err
@@ -76,7 +75,7 @@ func (f *controllerFlags) openCluster(ctx context.Context, metrics prometheus.Re
 	mapper := f.mapper()
 	w := writer{
 		flags: f, config: config, cache: made, facts: facts, mapper: mapper,
-		missed: f.newMissed(client, facts, read, log), metrics: audit.NewMetrics(metrics), log: log,
+		missed: f.newMissed(client, facts, live, read, log), metrics: audit.NewMetrics(metrics), log: log,
 	}
 	return &origin{
 		config: live,
@@ -163,7 +162,7 @@ func (w *writer) turn(ctx context.Context, whole *catalog.Catalog, identities *i
 		return err
 	}
 	err = errors.Join(
-		audit.AddMeshConfig(ctx, mgr, w.facts, configOptions(), whole, catalog.ReasonNotSupportedByProxy, w.metrics),
+		audit.AddMeshConfig(ctx, mgr, w.facts, meshconfig.Options(), whole, catalog.ReasonNotSupportedByProxy, w.metrics),
 		audit.AddPods(mgr, w.facts, w.flags.mesh.name, w.missed, w.metrics),
 		audit.AddPolicies(ctx, mgr, whole, w.mapper, w.metrics),
 		audit.AddRejections(mgr, whole, registry.ReasonRejected),
@@ -192,7 +191,7 @@ func memberOf(ctx context.Context, facts *kube.Source, mapper *source.Mapper, w 
 }
 
 func (f *controllerFlags) mapper() *source.Mapper {
-	return source.NewMapper(source.MapperOptions{MeshName: f.mesh.name, Config: configOptions(), SidecarClass: inject.ClassOf})
+	return source.NewMapper(source.MapperOptions{MeshName: f.mesh.name, Config: meshconfig.Options(), SidecarClass: inject.ClassOf})
 }
 
 // newManager returns a manager that is to run until ctx ends, over a cache that goes on.
@@ -254,11 +253,13 @@ func (c sharedCache) WaitForCacheSync(ctx context.Context) bool {
 
 // newMissed returns a function that tells what the injector would say of a pod, had it
 // been asked. It has no answer before all that there is has been read.
-func (f *controllerFlags) newMissed(client kubernetes.Interface, facts *kube.Source, read <-chan struct{}, log *slog.Logger) audit.Missed {
-	injector := newLiveInjector(facts, client, f.mesh, &f.log, log)
+func (f *controllerFlags) newMissed(client kubernetes.Interface, facts *kube.Source, live *source.Live, read <-chan struct{}, log *slog.Logger) audit.Missed {
+	engine := injector.New(injector.Assembly{
+		Mesh: f.mesh.names(), Config: live, Namespace: injector.Namespaces(facts), NativeSidecars: facts.NativeSidecars, Client: client, Log: log,
+	})
 	// The metrics of an injector would count decisions about pods that are there
 	// already, so nobody sees these.
-	reloader := inject.NewReloader(injector, "", inject.NewMetrics(prometheus.NewRegistry()), log)
+	reloader := inject.NewReloader(engine, "", inject.NewMetrics(prometheus.NewRegistry()), log)
 	if f.templateConfigMap != "" {
 		facts.OnConfigMap(f.templateConfigMap, reloader.ConfigMap)
 	}
@@ -267,7 +268,7 @@ func (f *controllerFlags) newMissed(client kubernetes.Interface, facts *kube.Sou
 		select {
 		case <-read:
 			look()
-			return missed(ctx, injector, pod, log)
+			return missed(ctx, engine, pod, log)
 		case <-ctx.Done():
 			return false, "", ""
 		}
@@ -275,13 +276,13 @@ func (f *controllerFlags) newMissed(client kubernetes.Interface, facts *kube.Sou
 }
 
 // missed asks an injector about a pod that is there already.
-func missed(ctx context.Context, injector *inject.Injector, pod *corev1.Pod, log *slog.Logger) (bool, string, string) {
+func missed(ctx context.Context, engine *inject.Injector, pod *corev1.Pod, log *slog.Logger) (bool, string, string) {
 	raw, err := json.Marshal(pod)
 	if err != nil {
 		log.Error("a pod is not audited", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
 		return false, "", ""
 	}
-	d := injector.Inject(ctx, inject.Request{Namespace: pod.Namespace, Pod: raw, DryRun: true}).Decision
+	d := engine.Inject(ctx, inject.Request{Namespace: pod.Namespace, Pod: raw, DryRun: true}).Decision
 	switch {
 	case d.Outcome == inject.Skip:
 		return false, "", ""

@@ -68,7 +68,7 @@ func serveProbes(ctx context.Context, listener net.Listener, metrics *prometheus
 	mux.Handle("/metrics", promhttp.HandlerFor(prometheus.Gatherers{metrics, ctrlmetrics.Registry}, promhttp.HandlerOpts{}))
 	mux.HandleFunc("/health/alive", func(w http.ResponseWriter, r *http.Request) { health.LivenessHandler(probes()).ServeHTTP(w, r) })
 	mux.HandleFunc("/health/ready", func(w http.ResponseWriter, r *http.Request) { health.ReadinessHandler(probes()).ServeHTTP(w, r) })
-	return serve(ctx, limit.NewServer(mux, limit.Bounds{}, log), 0, listener)
+	return limit.NewServer(mux, limit.Bounds{}, log).Run(ctx, listener, 0)
 }
 
 // serveProxies shows proxies to those who may see them, whether or not the debug pages are
@@ -79,5 +79,5 @@ func serveProxies(ctx context.Context, listener net.Listener, shown debug.Source
 		return nil
 	}
 	handler := debug.Guard(debug.ProxyPath, debug.Pages(shown)[debug.ProxyPath], review, log)
-	return serve(ctx, limit.NewServer(handler, limit.Bounds{}, log), 0, listener)
+	return limit.NewServer(handler, limit.Bounds{}, log).Run(ctx, listener, 0)
 }

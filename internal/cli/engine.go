@@ -5,17 +5,17 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/version"
-	"sigs.k8s.io/yaml"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/inject/offline"
-	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+	"github.com/outrigger-mesh/outrigger/internal/injector"
+	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
+	"github.com/outrigger-mesh/outrigger/internal/source"
 )
 
 // engineFlags say with which configuration a command injects: files, or the
@@ -60,17 +60,12 @@ const offlineVersion = "1.30"
 // build returns an engine that finds namespaces in the given ones or, with
 // --from-cluster, in the cluster.
 func (f *engineFlags) build(ctx context.Context, namespaces map[string]*inject.Namespace) (*inject.Injector, error) {
-	opts := inject.Options{
-		MeshName: f.mesh.name, MeshNamespace: f.mesh.namespace, Revision: f.mesh.revision,
-		Namespace: f.assumed(namespaces),
-		InitImage: defaultInitImage(),
-		Log:       discard,
-	}
+	parts := injector.Assembly{Mesh: f.mesh.names(), Namespace: f.assumed(namespaces), Log: discard}
 	native, err := nativeSince129(f.kubeVersion)
 	if err != nil {
 		return nil, err
 	}
-	opts.NativeSidecars = func(context.Context) (bool, error) { return native, nil }
+	parts.NativeSidecars = func(context.Context) (bool, error) { return native, nil }
 
 	var (
 		meshConfig     *v1alpha2.MeshConfig
@@ -81,14 +76,14 @@ func (f *engineFlags) build(ctx context.Context, namespaces map[string]*inject.N
 		if err != nil {
 			return nil, err
 		}
-		opts.Namespace = func(ctx context.Context, name string) (*inject.Namespace, error) {
+		parts.Namespace = func(ctx context.Context, name string) (*inject.Namespace, error) {
 			if ns := f.known[name]; ns != nil {
 				return ns, nil
 			}
 			return c.namespace(ctx, name)
 		}
 		if f.kubeVersion == "" {
-			opts.NativeSidecars = c.source.NativeSidecars
+			parts.NativeSidecars = c.source.NativeSidecars
 		}
 		if meshConfig, err = c.meshConfig(ctx); err != nil {
 			return nil, err
@@ -101,12 +96,12 @@ func (f *engineFlags) build(ctx context.Context, namespaces map[string]*inject.N
 	case f.found != nil:
 		meshConfig = f.found
 	case f.meshConfig != "":
-		if meshConfig, err = readMeshConfig(f.meshConfig); err != nil {
+		if meshConfig, err = meshconfig.ReadFile(f.meshConfig); err != nil {
 			return nil, err
 		}
 	case !f.fromCluster:
 		// What a webhook of the chart would do.
-		if meshConfig, err = chartMeshConfig(f.mesh.namespace); err != nil {
+		if meshConfig, err = meshconfig.OfChart(f.mesh.namespace); err != nil {
 			return nil, err
 		}
 	}
@@ -120,12 +115,14 @@ func (f *engineFlags) build(ctx context.Context, namespaces map[string]*inject.N
 	if err != nil {
 		return nil, err
 	}
-	resolved, problems := injectorConfig(meshConfig)
+	resolved, problems := meshconfig.ResolveForInjection(meshConfig)
 	for _, problem := range problems {
 		fmt.Fprintln(f.problems, "warning:", problem)
 	}
-	opts.Configurator = func() driver.Configurator { return resolved }
-	return inject.New(opts, loaded), nil
+	parts.Config = source.NewLive(resolved)
+	engine := injector.New(parts)
+	engine.Use(loaded)
+	return engine, nil
 }
 
 // assumed finds namespaces in the given ones. Any other counts as monitored and
@@ -158,23 +155,6 @@ func readOr(file, otherwise string) (string, error) {
 	}
 	b, err := os.ReadFile(file)
 	return string(b), err
-}
-
-// readMeshConfig reads a MeshConfig of either version from a file.
-func readMeshConfig(file string) (*v1alpha2.MeshConfig, error) {
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	var obj v1alpha2.MeshConfig
-	if err := yaml.UnmarshalStrict(b, &obj); err != nil {
-		return nil, fmt.Errorf("MeshConfig in %s: %w", file, err)
-	}
-	group, _, _ := strings.Cut(obj.APIVersion, "/")
-	if obj.Kind != "MeshConfig" || group != v1alpha2.GroupName {
-		return nil, fmt.Errorf("%s holds kind %q of apiVersion %q, not a MeshConfig of %s", file, obj.Kind, obj.APIVersion, v1alpha2.GroupName)
-	}
-	return &obj, nil
 }
 
 // podNamespace returns the namespace of --namespace or of the kubeconfig's

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/outrigger-mesh/outrigger/health"
+	"github.com/outrigger-mesh/outrigger/internal/injector"
 )
 
 // TestUnfinishedHealthChecks has strangers send half a body to the ports for health and
@@ -29,8 +30,8 @@ func TestUnfinishedHealthChecks(t *testing.T) {
 			return serveProbes(ctx, listener, prometheus.NewRegistry(), log, func() health.Probes { return health.Join("none") })
 		},
 		"injector": func(ctx context.Context, address string) error {
-			f := injectorFlags{healthListen: address}
-			return f.serveHealth(ctx, prometheus.NewRegistry(), log, func(context.Context) error { return nil })
+			// Without templates it serves nothing else.
+			return injector.Run(ctx, injector.Options{HealthListen: address, Log: log})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

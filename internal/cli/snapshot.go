@@ -25,6 +25,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/inject/offline"
+	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/source/dir"
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
@@ -92,7 +93,7 @@ func (f *snapshotFlags) read(cmd *cobra.Command) (*reading, error) {
 }
 
 func (f *snapshotFlags) mapper() source.MapperOptions {
-	return source.MapperOptions{MeshName: f.engine.mesh.name, Config: configOptions(), SidecarClass: inject.ClassOf}
+	return source.MapperOptions{MeshName: f.engine.mesh.name, Config: meshconfig.Options(), SidecarClass: inject.ClassOf}
 }
 
 // clusterFacts reads everything once.

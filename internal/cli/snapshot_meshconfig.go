@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	_ "embed" // For meshConfigFile.
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 	"github.com/outrigger-mesh/outrigger/internal/inject/offline"
+	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
 	"github.com/outrigger-mesh/outrigger/internal/source/dir"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
@@ -23,28 +23,12 @@ func (f *snapshotFlags) assumedMeshConfig(stderr io.Writer) (*v1alpha2.MeshConfi
 	if f.engine.meshConfig != "" {
 		return f.givenMeshConfig()
 	}
-	obj, err := chartMeshConfig(f.engine.mesh.namespace)
+	obj, err := meshconfig.OfChart(f.engine.mesh.namespace)
 	if err != nil {
 		return nil, nil, err
 	}
 	fmt.Fprintln(stderr, "no MeshConfig in the manifests: the chart's defaults count; name yours with --mesh-config")
 	return obj, nil, nil
-}
-
-// meshConfigFile is the MeshConfig that the chart installs with its own values. The chart
-// is not asked at run time, because that would need Helm.
-//
-//go:embed meshconfig.yaml
-var meshConfigFile []byte
-
-// chartMeshConfig returns the MeshConfig that the chart installs in the namespace.
-func chartMeshConfig(namespace string) (*v1alpha2.MeshConfig, error) {
-	obj := new(v1alpha2.MeshConfig)
-	if err := yaml.UnmarshalStrict(meshConfigFile, obj); err != nil {
-		return nil, fmt.Errorf("the chart's MeshConfig: %w", err)
-	}
-	obj.Namespace = namespace
-	return obj, nil
 }
 
 // givenMeshConfig reads the file of --mesh-config as manifests are read.

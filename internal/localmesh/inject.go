@@ -20,11 +20,11 @@ import (
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/inject/offline"
+	"github.com/outrigger-mesh/outrigger/internal/injector"
 	"github.com/outrigger-mesh/outrigger/internal/lab"
+	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/source/dir"
-	"github.com/outrigger-mesh/outrigger/sidecar"
-	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
 // wanted is what the manifests say.
@@ -86,8 +86,11 @@ func (m *Mesh) read() (*wanted, error) {
 	return w, nil
 }
 
+// configOptions have the lab's own image, by which it knows what the mesh adds to pods.
 func configOptions() source.ConfigOptions {
-	return source.ConfigOptions{Classes: sidecar.Drivers(), BuiltinImage: sidecar.Image, CheckImage: sidecar.CheckImage, CheckConcurrency: sidecar.CheckConcurrency, Env: os.Getenv, InitImage: initImage}
+	options := meshconfig.Options()
+	options.InitImage = initImage
+	return options
 }
 
 // newEngine returns the injector as the webhook has it.
@@ -104,18 +107,20 @@ func (m *Mesh) newEngine(config *v1alpha2.MeshConfig, namespaces []*corev1.Names
 	for _, p := range problems {
 		m.log.Warn("something is wrong with the MeshConfig", "problem", p.String())
 	}
-	return inject.New(inject.Options{
-		MeshName: m.options.MeshName, MeshNamespace: m.options.MeshNamespace, Revision: "default",
+	engine := injector.New(injector.Assembly{
+		Mesh:   meshconfig.Mesh{Name: m.options.MeshName, Namespace: m.options.MeshNamespace, Revision: "default"},
+		Config: source.NewLive(resolved),
 		Namespace: func(_ context.Context, name string) (*inject.Namespace, error) {
 			if ns := known[name]; ns != nil {
 				return ns, nil
 			}
 			return nil, fmt.Errorf("namespace %q is not known", name)
 		},
-		Configurator:   func() driver.Configurator { return resolved },
 		NativeSidecars: func(context.Context) (bool, error) { return !m.options.ClassicSidecars, nil },
 		Log:            m.log,
-	}, loaded), nil
+	})
+	engine.Use(loaded)
+	return engine, nil
 }
 
 // inject returns the pod as it is started: with a sidecar, if it gets one.

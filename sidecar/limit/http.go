@@ -1,6 +1,8 @@
 package limit
 
 import (
+	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -111,6 +113,22 @@ func (s *Server) Serve(listener net.Listener) error {
 		return s.HTTP.ServeTLS(listener, "", "")
 	}
 	return s.HTTP.Serve(listener)
+}
+
+// Run serves until ctx ends, then for the delay, in which callers learn that it ends, and then
+// for at most ten seconds until requests under way are answered. It closes the listener.
+func (s *Server) Run(ctx context.Context, listener net.Listener, delay time.Duration) error {
+	failed := make(chan error, 1)
+	go func() { failed <- s.Serve(listener) }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serving on %s: %w", listener.Addr(), err)
+	case <-ctx.Done():
+	}
+	time.Sleep(delay)
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	return s.HTTP.Shutdown(stop)
 }
 
 // bounded bounds the body of each request, and waits for none that the handler has not

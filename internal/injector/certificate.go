@@ -1,0 +1,121 @@
+package injector
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/servingcert"
+)
+
+// The values of Certificate.Source.
+const (
+	OwnCA      = "own-ca"
+	FromSecret = "secret"
+	FromFiles  = "files"
+	FromCSR    = "csr"
+)
+
+// Certificate says where the webhook's certificate comes from. Of the fields below those
+// count that belong to the Source.
+type Certificate struct {
+	Source string
+	// Service is the webhook's, and ClusterDomain, "cluster.local" if it is empty, the end of
+	// its DNS names. ExtraNames are others that it is called by.
+	Service, ClusterDomain string
+	ExtraNames             []string
+	// CASecret is OwnCA's, CertificateSecret FromSecret's, and CertDir FromFiles'.
+	CASecret, CertificateSecret, CertDir string
+	// CSRSigner, CSRApprove and CAFile are FromCSR's.
+	CSRSigner  string
+	CSRApprove bool
+	CAFile     string
+}
+
+func (o *Options) newManager(client kubernetes.Interface, registry prometheus.Registerer) (*servingcert.Manager, error) {
+	names := servingcert.Names{Service: o.Service, Namespace: o.Mesh.Namespace, ClusterDomain: o.ClusterDomain, Extra: o.ExtraNames}
+	var (
+		issuer servingcert.Issuer
+		err    error
+	)
+	switch o.Source {
+	case OwnCA:
+		issuer, err = servingcert.NewOwnCA(servingcert.OwnCAOptions{Client: client, Namespace: o.Mesh.Namespace, Name: o.CASecret, Names: names})
+	case FromSecret:
+		issuer = servingcert.NewSecretIssuer(client, o.Mesh.Namespace, o.CertificateSecret)
+	case FromFiles:
+		issuer = servingcert.NewFileIssuer(servingcert.Files{
+			Certificate: filepath.Join(o.CertDir, "tls.crt"), Key: filepath.Join(o.CertDir, "tls.key"), CA: filepath.Join(o.CertDir, "ca.crt"),
+		})
+	case FromCSR:
+		issuer, err = servingcert.NewCSRIssuer(servingcert.CSROptions{
+			Client: client, Names: names, SignerName: o.CSRSigner, Approve: o.CSRApprove, CAFile: o.CAFile, Logger: o.Log,
+		})
+	default:
+		err = fmt.Errorf("--certificate %q: sources are own-ca, secret, files and csr", o.Source)
+	}
+	if err != nil {
+		return nil, OptionError{err}
+	}
+	host, port, err := net.SplitHostPort(o.Listen)
+	if err != nil {
+		return nil, OptionError{fmt.Errorf("--listen %q: %w", o.Listen, err)}
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	return servingcert.New(issuer, servingcert.Options{
+		ServerName:           names.ServerName(),
+		WebhookConfiguration: o.WebhookConfig,
+		Client:               client,
+		SelfCheck: servingcert.SelfCheck{
+			Address: net.JoinHostPort(host, port), Review: o.sampleReview(), Accept: acceptReview,
+		},
+		Registerer: registry,
+		Logger:     o.Log,
+	})
+}
+
+// sampleReview is what the injector asks itself. The pod is in a namespace that
+// is never injected, so the answer shows that decisions are made and no more.
+func (o *Options) sampleReview() []byte {
+	review, err := json.Marshal(map[string]any{
+		"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+		"request": map[string]any{
+			"uid": inject.SelfCheckUID, "operation": "CREATE", "dryRun": true, "namespace": o.Mesh.Namespace,
+			"kind":   map[string]any{"version": "v1", "kind": "Pod"},
+			"object": map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "self-check"}},
+		},
+	})
+	if err != nil {
+		panic(err) // It holds nothing but strings.
+	}
+	return review
+}
+
+func acceptReview(answer []byte) error {
+	var review struct {
+		Response *struct {
+			Allowed bool
+			Status  struct{ Message string }
+		}
+	}
+	if err := json.Unmarshal(answer, &review); err != nil {
+		return fmt.Errorf("the webhook's answer to itself is no admission review: %w", err)
+	}
+	if review.Response == nil || !review.Response.Allowed {
+		message := "no response"
+		if review.Response != nil {
+			message = review.Response.Status.Message
+		}
+		return errors.New("the webhook denies its own review: " + message)
+	}
+	return nil
+}
+

@@ -1,0 +1,161 @@
+// Package injector is the wiring of the process that puts sidecars into pods: from the objects
+// of a cluster to an inject.Injector, from that to an admission webhook, and beside it the
+// webhook's certificate.
+package injector
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
+	"github.com/outrigger-mesh/outrigger/internal/source"
+	"github.com/outrigger-mesh/outrigger/internal/source/kube"
+	"github.com/outrigger-mesh/outrigger/internal/version"
+	"github.com/outrigger-mesh/outrigger/sidecar/limit"
+)
+
+// Options are what an injector is run with. The command's flags, whose names they have,
+// describe them.
+type Options struct {
+	Mesh meshconfig.Mesh
+	// Connect says how the cluster is reached. It is not called where there are no templates.
+	Connect func() (*rest.Config, error)
+	// OnConfig is called with the mesh's configuration: with the first one and after each
+	// change. It must not block.
+	OnConfig func(*source.Config)
+	Log      *slog.Logger
+
+	// Listen and HealthListen are addresses of TCP.
+	Listen, HealthListen string
+	// ShutdownDelay is how long serving goes on after the end of the context.
+	ShutdownDelay time.Duration
+
+	// TemplateDir and TemplateConfigMap are empty for none. With neither nothing is injected.
+	TemplateDir, TemplateConfigMap string
+	// WebhookConfig is the MutatingWebhookConfiguration whose caBundle is kept right, or empty.
+	WebhookConfig string
+
+	Certificate
+}
+
+// OptionError is Run's error for options that cannot be used.
+type OptionError struct{ Err error }
+
+// Error is that of the option.
+func (e OptionError) Error() string { return e.Err.Error() }
+
+// Unwrap is for package errors.
+func (e OptionError) Unwrap() error { return e.Err }
+
+// Run serves until ctx ends, and then for the ShutdownDelay. It changes the garbage
+// collector's settings, so a process runs one injector.
+func Run(ctx context.Context, o Options) error {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(inject.GCPercent)
+	}
+	limitMemory()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if o.TemplateDir == "" && o.TemplateConfigMap == "" {
+		o.Log.Info("there is neither a template directory nor a template ConfigMap, so there is no injector")
+		return o.serveHealth(ctx, registry, func(context.Context) error { return nil })
+	}
+
+	ctrllog.SetLogger(logr.FromSlogHandler(o.Log.Handler()))
+	config, err := o.Connect()
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("making a client of %s: %w", config.Host, err)
+	}
+	facts, err := kube.New(config, kube.Options{Namespace: o.Mesh.Namespace, MeshConfigName: o.Mesh.Config, Log: o.Log})
+	if err != nil {
+		return err
+	}
+	live := meshconfig.Follow(facts, meshconfig.ResolveForInjection)
+	live.OnChange(o.OnConfig)
+	injector := New(Assembly{
+		Mesh: o.Mesh, Config: live, Namespace: Namespaces(facts), NativeSidecars: facts.NativeSidecars, Client: client, Log: o.Log,
+	})
+	metrics := inject.NewMetrics(registry)
+	reloader := inject.NewReloader(injector, o.TemplateDir, metrics, o.Log)
+	if o.TemplateConfigMap != "" {
+		facts.OnConfigMap(o.TemplateConfigMap, reloader.ConfigMap)
+	}
+	certificate, err := o.newManager(client, registry)
+	if err != nil {
+		return err
+	}
+	webhook := inject.NewWebhook(injector, metrics, o.Log)
+
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return facts.Start(ctx) })
+	group.Go(func() error {
+		// MeshConfig and ConfigMap may say that nothing is to be injected, so
+		// nothing is before they have been read.
+		if facts.WaitForSync(ctx) != nil {
+			return nil
+		}
+		return reloader.Run(ctx)
+	})
+	group.Go(func() error { certificate.Run(ctx); return nil })
+	group.Go(func() error { return o.serveWebhook(ctx, webhook, certificate.TLSConfig()) })
+	group.Go(func() error { return o.serveHealth(ctx, registry, certificate.Ready) })
+	return group.Wait()
+}
+
+func (o *Options) serveWebhook(ctx context.Context, webhook *inject.Webhook, tlsConfig *tls.Config) error {
+	mux := http.NewServeMux()
+	webhook.Mount(mux)
+	listener, err := net.Listen("tcp", o.Listen)
+	if err != nil {
+		return fmt.Errorf("listening for admission reviews: %w", err)
+	}
+	server := limit.NewServer(mux, inject.Bounds, o.Log)
+	server.HTTP.TLSConfig = tlsConfig
+	return server.Run(ctx, listener, o.ShutdownDelay)
+}
+
+func (o *Options) serveHealth(ctx context.Context, registry *prometheus.Registry, ready func(context.Context) error) error {
+	mux := http.NewServeMux()
+	mux.Handle("/version", version.Handler())
+	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("/health/alive", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("/health/ready", func(w http.ResponseWriter, r *http.Request) {
+		err := ready(r.Context())
+		if ctx.Err() != nil {
+			err = errors.New("the injector is stopping")
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
+	listener, err := net.Listen("tcp", o.HealthListen)
+	if err != nil {
+		return fmt.Errorf("listening for health checks: %w", err)
+	}
+	return limit.NewServer(mux, limit.Bounds{}, o.Log).Run(ctx, listener, o.ShutdownDelay)
+}
+
