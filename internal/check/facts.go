@@ -215,7 +215,6 @@ func accountRights(ctx context.Context, client kubernetes.Interface, namespace s
 		{Verb: "watch", Group: "policy.openservicemesh.io", Resource: "ingressbackends"},
 		{Verb: "watch", Group: "policy.openservicemesh.io", Resource: "retries"},
 		{Verb: "watch", Group: "policy.openservicemesh.io", Resource: "upstreamtrafficsettings"},
-		{Verb: "watch", Group: "config.openservicemesh.io", Resource: "meshconfigs", Namespace: namespace},
 		{Verb: "watch", Group: "config.openservicemesh.io", Resource: "meshrootcertificates", Namespace: namespace},
 		{Verb: "create", Group: "authentication.k8s.io", Resource: "tokenreviews"},
 		{Verb: "create", Group: "authorization.k8s.io", Resource: "subjectaccessreviews"},
