@@ -2,19 +2,17 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"github.com/outrigger-mesh/outrigger/internal/catalog"
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
+	"github.com/outrigger-mesh/outrigger/internal/controller"
 	"github.com/outrigger-mesh/outrigger/internal/identity/root"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 )
@@ -31,14 +29,11 @@ type controllerFlags struct {
 	mesh meshFlags
 	log  logFlags
 
-	source, caDir string
-	files         []string
-
-	bindAddress, healthListen, identityListen, debugListen, proxyListen string
-	clusterDomain, templateConfigMap, caSecret                          string
-	rootPropagation                                                     time.Duration
-	leaderElect                                                         bool
-	catalog                                                             catalog.Options
+	source            string
+	files             []string
+	caDir             string
+	templateConfigMap string
+	controller.Options
 }
 
 func newControllerCommand() *cobra.Command {
@@ -99,26 +94,26 @@ the debug pages on port 9092.`,
 	flags.StringVar(&f.source, "source", sourceKube, "where the mesh is read from: kube, a cluster, or dir, manifests")
 	flags.StringArrayVarP(&f.files, "filename", "f", nil, "dir: file or folder of manifests (*.yaml, *.yml, *.json at any depth); may be given several times")
 	flags.StringVar(&f.caDir, "ca-dir", "", "dir: folder of the CA and of the key for tokens, which are made if they are missing (default outrigger/ca in the user's configuration folder)")
-	flags.StringVar(&f.bindAddress, "bind-address", "", "IP address to listen on; empty for all")
-	flags.StringVar(&f.healthListen, "health-listen", ":9091", "address of /health/alive, /health/ready and /metrics")
-	flags.StringVar(&f.identityListen, "identity-listen", ":15129", "address of the service that signs certificates")
-	flags.StringVar(&f.debugListen, "debug-listen", ":9092", "address of the debug pages, while the MeshConfig turns them on")
-	flags.StringVar(&f.proxyListen, "proxy-listen", fmt.Sprintf("127.0.0.1:%d", proxyPort), "kube: address where 'outrigger proxy' asks, by a forwarded port, with a token that is reviewed")
-	flags.StringVar(&f.caSecret, "ca-secret", root.DefaultSecret, "Secret of the mesh's own CA, which is filled if it is empty; with --source dir a folder in --ca-dir. MeshRootCertificates may name others")
-	flags.DurationVar(&f.rootPropagation, "root-propagation", root.DefaultPropagation, "how long a new root is trusted before it signs, so that every pod has heard of it")
-	flags.StringVar(&f.clusterDomain, "cluster-domain", "cluster.local", "DNS domain of the cluster")
+	flags.StringVar(&f.BindAddress, "bind-address", "", "IP address to listen on; empty for all")
+	flags.StringVar(&f.HealthListen, "health-listen", ":9091", "address of /health/alive, /health/ready and /metrics")
+	flags.StringVar(&f.IdentityListen, "identity-listen", ":15129", "address of the service that signs certificates")
+	flags.StringVar(&f.DebugListen, "debug-listen", ":9092", "address of the debug pages, while the MeshConfig turns them on")
+	flags.StringVar(&f.ProxyListen, "proxy-listen", fmt.Sprintf("127.0.0.1:%d", proxyPort), "kube: address where 'outrigger proxy' asks, by a forwarded port, with a token that is reviewed")
+	flags.StringVar(&f.CASecret, "ca-secret", root.DefaultSecret, "Secret of the mesh's own CA, which is filled if it is empty; with --source dir a folder in --ca-dir. MeshRootCertificates may name others")
+	flags.DurationVar(&f.RootPropagation, "root-propagation", root.DefaultPropagation, "how long a new root is trusted before it signs, so that every pod has heard of it")
+	flags.StringVar(&f.ClusterDomain, "cluster-domain", "cluster.local", "DNS domain of the cluster")
 	flags.StringVar(&f.templateConfigMap, "template-configmap", "", "kube: the injector's ConfigMap, whose policy says which pods should have a sidecar; empty for none (default outrigger-injector, or outrigger-injector-REVISION)")
-	flags.DurationVar(&f.catalog.HoldOff, "hold-off", catalog.DefaultHoldOff, "how long the objects must be quiet before changes are worked in")
-	flags.DurationVar(&f.catalog.MaxHoldOff, "max-hold-off", catalog.DefaultMaxHoldOff, "how long a change waits at most to be worked in")
-	flags.BoolVar(&f.leaderElect, "leader-elect", true, "kube: let one of several replicas be the one that writes")
+	flags.DurationVar(&f.Catalog.HoldOff, "hold-off", catalog.DefaultHoldOff, "how long the objects must be quiet before changes are worked in")
+	flags.DurationVar(&f.Catalog.MaxHoldOff, "max-hold-off", catalog.DefaultMaxHoldOff, "how long a change waits at most to be worked in")
+	flags.BoolVar(&f.LeaderElect, "leader-elect", true, "kube: let one of several replicas be the one that writes")
 	return cmd
 }
 
 // check refuses flags that do not go together, and fills in what is left out.
 func (f *controllerFlags) check() error {
-	if f.bindAddress != "" {
-		if _, err := netip.ParseAddr(f.bindAddress); err != nil {
-			return usage.Errorf("--bind-address %q: give an IP address", f.bindAddress)
+	if f.BindAddress != "" {
+		if _, err := netip.ParseAddr(f.BindAddress); err != nil {
+			return usage.Errorf("--bind-address %q: give an IP address", f.BindAddress)
 		}
 	}
 	switch f.source {
@@ -144,29 +139,16 @@ func (f *controllerFlags) check() error {
 	return nil
 }
 
-// run serves, and leaves an Event behind if that fails.
+// run runs the controller until ctx ends.
 func (f *controllerFlags) run(ctx context.Context, log *slog.Logger) error {
-	metrics := prometheus.NewRegistry()
-	// What reads must end with what is served, also if that fails.
-	serving, stop := context.WithCancel(ctx)
-	defer stop()
-	from, err := f.open(serving, metrics, log)
-	if err != nil {
-		return err
-	}
-	err = f.serve(serving, from, metrics, log)
-	if err == nil || ctx.Err() != nil {
-		return err
-	}
-	if lost := from.warn(ctx, err); lost != nil {
-		return errors.Join(err, fmt.Errorf("no Event tells of it: %w", lost))
-	}
-	return err
-}
-
-func (f *controllerFlags) open(ctx context.Context, metrics prometheus.Registerer, log *slog.Logger) (*origin, error) {
+	o := f.Options
+	o.Mesh, o.OnConfig, o.Log = f.mesh.names(), f.log.follow, log
 	if f.source == sourceDir {
-		return f.openFolder(ctx, log)
+		o.Folder = &controller.Folder{Files: f.files, CADir: f.caDir}
+		// Nobody could say who may ask.
+		o.ProxyListen = ""
+	} else {
+		o.Cluster = &controller.Cluster{Connect: f.kube.config, TemplateConfigMap: f.templateConfigMap}
 	}
-	return f.openCluster(ctx, metrics, log)
+	return controller.Run(ctx, o)
 }

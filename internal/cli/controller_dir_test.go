@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
+	"github.com/outrigger-mesh/outrigger/internal/controller"
 	"github.com/outrigger-mesh/outrigger/internal/debug"
 	"github.com/outrigger-mesh/outrigger/internal/identity"
 	"github.com/outrigger-mesh/outrigger/internal/identity/root"
@@ -95,7 +96,7 @@ func (f *folder) flags() *controllerFlags {
 	return &controllerFlags{
 		mesh:   meshFlags{name: "osm", namespace: controlPlane, config: "osm-mesh-config", revision: "default"},
 		source: sourceDir, files: []string{f.manifests}, caDir: f.ca,
-		bindAddress: f.host, healthListen: ":9091", identityListen: ":15129", debugListen: ":9092", clusterDomain: "cluster.local",
+		Options: controller.Options{BindAddress: f.host, HealthListen: ":9091", IdentityListen: ":15129", DebugListen: ":9092", ClusterDomain: "cluster.local"},
 	}
 }
 
@@ -431,7 +432,7 @@ func TestFolderFails(t *testing.T) {
 		"unknown class": {strings.Replace(folderMesh, "sidecar: {", "sidecar: {sidecarClass: nginx, ", 1), nil, `Error creating sidecar driver: sidecar: unknown driver "nginx"`},
 		"taken port": {strings.Replace(folderMesh, "sidecar: {", "sidecar: {sidecarDrivers: [{sidecarName: envoy, proxyServerPort: 9091}], ", 1), nil,
 			"Error initializing proxy control server: driver envoy: "},
-		"taken port of health": {folderMesh, func(f *controllerFlags) { f.healthListen = ":15129" }, "listening for certificate requests: "},
+		"taken port of health": {folderMesh, func(f *controllerFlags) { f.HealthListen = ":15129" }, "listening for certificate requests: "},
 		"no folder for the CA": {folderMesh, func(f *controllerFlags) { f.caDir = filepath.Join(f.files[0], "mesh.yaml") }, "--ca-dir"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -446,7 +447,7 @@ func TestFolderFails(t *testing.T) {
 				t.Errorf("error %v, want one with %q", err, tt.want)
 			}
 			for _, port := range []string{"9091", "15129", "15128"} {
-				if listener, err := net.Listen("tcp", net.JoinHostPort(flags.bindAddress, port)); err != nil {
+				if listener, err := net.Listen("tcp", net.JoinHostPort(flags.BindAddress, port)); err != nil {
 					t.Errorf("afterwards: %v", err)
 				} else if err := listener.Close(); err != nil {
 					t.Error(err)

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/outrigger-mesh/outrigger/internal/controller"
 )
 
 // running is a controller that runs.
@@ -71,8 +73,11 @@ func (c *controllerTest) flags(address string) *controllerFlags {
 	return &controllerFlags{
 		kube:   kubeFlags{kubeconfig: c.kubeconfig},
 		mesh:   meshFlags{name: "osm", namespace: controlPlane, config: "osm-mesh-config", revision: "default"},
-		source: sourceKube, bindAddress: ownAddress(), healthListen: address, identityListen: ":0", debugListen: ":0", proxyListen: ":0",
-		clusterDomain: "cluster.local", templateConfigMap: "outrigger-injector", leaderElect: true,
+		source: sourceKube, templateConfigMap: "outrigger-injector",
+		Options: controller.Options{
+			BindAddress: ownAddress(), HealthListen: address, IdentityListen: ":0", DebugListen: ":0", ProxyListen: ":0",
+			ClusterDomain: "cluster.local", LeaderElect: true,
+		},
 	}
 }
 

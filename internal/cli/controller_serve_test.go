@@ -65,8 +65,8 @@ func (c *controllerTest) startReplica(t *testing.T) *replica {
 	host := ownAddress()
 	address := net.JoinHostPort(host, "9091")
 	f := c.flags(address)
-	f.bindAddress, f.identityListen, f.debugListen, f.proxyListen = host, ":15129", ":9092", ":9093"
-	r := &replica{begin(t, address, f), f.bindAddress}
+	f.BindAddress, f.IdentityListen, f.DebugListen, f.ProxyListen = host, ":15129", ":9092", ":9093"
+	r := &replica{begin(t, address, f), f.BindAddress}
 	eventually(t, "the controller is ready", func() error {
 		_, err := r.get("/health/ready")
 		return err

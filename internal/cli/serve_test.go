@@ -7,13 +7,14 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/outrigger-mesh/outrigger/health"
+	"github.com/outrigger-mesh/outrigger/internal/controller"
 	"github.com/outrigger-mesh/outrigger/internal/injector"
+	"github.com/outrigger-mesh/outrigger/internal/source"
 )
 
 // TestUnfinishedHealthChecks has strangers send half a body to the ports for health and
@@ -23,11 +24,11 @@ func TestUnfinishedHealthChecks(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	for name, serve := range map[string]func(ctx context.Context, address string) error{
 		"controller": func(ctx context.Context, address string) error {
-			listener, err := net.Listen("tcp", address)
-			if err != nil {
-				return err
-			}
-			return serveProbes(ctx, listener, prometheus.NewRegistry(), log, func() health.Probes { return health.Join("none") })
+			return controller.Run(ctx, controller.Options{
+				Folder:       &controller.Folder{Files: []string{t.TempDir()}, CADir: filepath.Join(t.TempDir(), "ca")},
+				HealthListen: address, IdentityListen: "127.0.0.1:0", DebugListen: "127.0.0.1:0", BindAddress: ownAddress(),
+				OnConfig: func(*source.Config) {}, Log: log,
+			})
 		},
 		"injector": func(ctx context.Context, address string) error {
 			// Without templates it serves nothing else.

@@ -25,6 +25,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/inject/offline"
+	"github.com/outrigger-mesh/outrigger/internal/injector"
 	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/source/dir"
@@ -218,33 +219,11 @@ func (f *snapshotFlags) newClasses(ctx context.Context, sources []offline.Source
 // of is for dir.Options. The engine knows the namespaces of the manifests, and what
 // it has to think of others.
 func (c *classes) of(pod *corev1.Pod, _ *corev1.Namespace) dir.Sidecar {
-	sidecar, problem := decideSidecar(c.ctx, c.engine, pod)
+	sidecar, problem := injector.Decide(c.ctx, c.engine, pod)
 	if problem != nil {
 		c.problems = append(c.problems, *problem)
 	}
 	return sidecar
-}
-
-// decideSidecar returns the sidecar that the injector would give to a pod, and a Problem
-// if it would refuse the pod.
-func decideSidecar(ctx context.Context, engine *inject.Injector, pod *corev1.Pod) (dir.Sidecar, *mesh.Problem) {
-	var result inject.Result
-	raw, err := json.Marshal(pod)
-	if err == nil {
-		result = engine.Inject(ctx, inject.Request{Namespace: pod.Namespace, Pod: raw})
-	}
-	switch {
-	case err == nil && result.Decision.Outcome == inject.Inject:
-		return dir.Sidecar{Class: result.Class, Redirection: result.Redirection}, nil
-	case err == nil && result.Decision.Outcome != inject.Deny:
-		return dir.Sidecar{}, nil
-	case err != nil:
-		result.Decision.Message = err.Error()
-	}
-	return dir.Sidecar{}, &mesh.Problem{
-		Object: mesh.ObjectRef{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name},
-		Reason: "Denied", Message: "the injector would refuse the pod: " + result.Decision.Message,
-	}
 }
 
 // allProblems are those of the Snapshot and the others, sorted.

@@ -2,14 +2,18 @@ package injector
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
 	"github.com/outrigger-mesh/outrigger/internal/source"
+	"github.com/outrigger-mesh/outrigger/internal/source/dir"
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
+	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
@@ -49,5 +53,27 @@ func Namespaces(s *kube.Source) func(context.Context, string) (*inject.Namespace
 			return nil, err
 		}
 		return &inject.Namespace{Name: ns.Name, Labels: ns.Labels, Annotations: ns.Annotations}, nil
+	}
+}
+
+// Decide returns the sidecar that the injector would give to a pod, and a Problem
+// if it would refuse the pod.
+func Decide(ctx context.Context, engine *inject.Injector, pod *corev1.Pod) (dir.Sidecar, *mesh.Problem) {
+	var result inject.Result
+	raw, err := json.Marshal(pod)
+	if err == nil {
+		result = engine.Inject(ctx, inject.Request{Namespace: pod.Namespace, Pod: raw})
+	}
+	switch {
+	case err == nil && result.Decision.Outcome == inject.Inject:
+		return dir.Sidecar{Class: result.Class, Redirection: result.Redirection}, nil
+	case err == nil && result.Decision.Outcome != inject.Deny:
+		return dir.Sidecar{}, nil
+	case err != nil:
+		result.Decision.Message = err.Error()
+	}
+	return dir.Sidecar{}, &mesh.Problem{
+		Object: mesh.ObjectRef{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name},
+		Reason: "Denied", Message: "the injector would refuse the pod: " + result.Decision.Message,
 	}
 }

@@ -1,4 +1,4 @@
-package cli
+package controller
 
 import (
 	"context"
@@ -25,19 +25,19 @@ type listeners struct {
 	proxies net.Listener
 }
 
-func (f *controllerFlags) listen() (*listeners, error) {
+func (o *Options) listen() (*listeners, error) {
 	var l listeners
 	var err error
-	if l.health, err = net.Listen("tcp", f.address(f.healthListen)); err != nil {
+	if l.health, err = net.Listen("tcp", o.address(o.HealthListen)); err != nil {
 		return nil, fmt.Errorf("listening for health checks: %w; choose another address with --health-listen", err)
 	}
-	if l.identity, err = net.Listen("tcp", f.address(f.identityListen)); err != nil {
+	if l.identity, err = net.Listen("tcp", o.address(o.IdentityListen)); err != nil {
 		return nil, errors.Join(fmt.Errorf("listening for certificate requests: %w; choose another address with --identity-listen", err), l.health.Close())
 	}
-	if f.source != sourceKube {
+	if o.ProxyListen == "" {
 		return &l, nil
 	}
-	if l.proxies, err = net.Listen("tcp", f.address(f.proxyListen)); err != nil {
+	if l.proxies, err = net.Listen("tcp", o.address(o.ProxyListen)); err != nil {
 		return nil, errors.Join(fmt.Errorf("listening for 'outrigger proxy': %w; choose another address with --proxy-listen", err), l.health.Close(), l.identity.Close())
 	}
 	return &l, nil
@@ -53,12 +53,12 @@ func (l *listeners) close() {
 }
 
 // address puts --bind-address before an address that is a port only.
-func (f *controllerFlags) address(of string) string {
+func (o *Options) address(of string) string {
 	host, port, err := net.SplitHostPort(of)
 	if err != nil || host != "" {
 		return of
 	}
-	return net.JoinHostPort(f.bindAddress, port)
+	return net.JoinHostPort(o.BindAddress, port)
 }
 
 // serveProbes answers with the health, the metrics and the version.

@@ -1,4 +1,4 @@
-package cli
+package controller
 
 import (
 	"context"
@@ -26,7 +26,7 @@ import (
 // another mesh, so their failure is told and the rest goes on.
 type drivers struct {
 	arguments driver.ControllerContext
-	from      *origin
+	from      origin
 	names     []string
 	end       context.CancelCauseFunc
 	// show shows the debug pages of all drivers.
@@ -42,7 +42,7 @@ type drivers struct {
 	pages   []map[string]http.Handler
 }
 
-func newDrivers(arguments driver.ControllerContext, from *origin, names []string, end context.CancelCauseFunc) *drivers {
+func newDrivers(arguments driver.ControllerContext, from origin, names []string, end context.CancelCauseFunc) *drivers {
 	return &drivers{arguments: arguments, from: from, names: names, end: end, wake: make(chan struct{}, 1), started: make(map[string]health.Probes)}
 }
 
@@ -58,10 +58,10 @@ func (e initializationError) Unwrap() error { return e.err }
 
 // run starts drivers until ctx ends. Its error ends the controller.
 func (d *drivers) run(ctx context.Context, whole *catalog.Catalog) error {
-	if !wait(ctx, d.from.read) {
+	if !wait(ctx, d.from.read()) {
 		return nil
 	}
-	if err := sidecar.InstallDriver(d.from.config.GetSidecarClass()); err != nil {
+	if err := sidecar.InstallDriver(d.from.settings().GetSidecarClass()); err != nil {
 		return initializationError{"Error creating sidecar driver", err}
 	}
 	// Whoever is served before all is known would lose what it has.
@@ -70,13 +70,13 @@ func (d *drivers) run(ctx context.Context, whole *catalog.Catalog) error {
 		return nil
 	}
 	changed := whole.Subscribe(ctx.Done())
-	d.from.config.OnChange(func(*source.Config) {
+	d.from.settings().OnChange(func(*source.Config) {
 		select {
 		case d.wake <- struct{}{}:
 		default:
 		}
 	})
-	if err := d.start(ctx, d.from.config.GetSidecarClass()); err != nil {
+	if err := d.start(ctx, d.from.settings().GetSidecarClass()); err != nil {
 		return initializationError{"Error initializing proxy control server", err}
 	}
 	for _, class := range d.configured() {
@@ -118,8 +118,8 @@ func wait(ctx context.Context, closed <-chan struct{}) bool {
 // configured returns the classes that the MeshConfig names and that have a driver, the
 // default first. That others have none is a Problem of the MeshConfig.
 func (d *drivers) configured() []string {
-	classes := []string{d.from.config.GetSidecarClass()}
-	for _, entry := range d.from.config.GetMeshConfig().Spec.Sidecar.SidecarDrivers {
+	classes := []string{d.from.settings().GetSidecarClass()}
+	for _, entry := range d.from.settings().GetMeshConfig().Spec.Sidecar.SidecarDrivers {
 		classes = append(classes, strings.ToLower(entry.SidecarName))
 	}
 	return slices.DeleteFunc(classes, func(class string) bool { return !slices.Contains(sidecar.Drivers(), class) })
@@ -155,7 +155,7 @@ func (d *drivers) start(ctx context.Context, class string) error {
 	arguments.Context = ctx
 	arguments.SidecarClass = class
 	// 0 has the driver choose, as it does for the pods that it patches.
-	arguments.ProxyServerPort = d.from.config.GetProxyServerPort(class)
+	arguments.ProxyServerPort = d.from.settings().GetProxyServerPort(class)
 	arguments.ProxyServiceCert = &certificate.Certificate{
 		CommonName: certificate.CommonName(d.names[0]), DNSNames: d.names, TrustBundle: arguments.CertManager.TrustBundle(),
 	}

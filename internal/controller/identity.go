@@ -1,4 +1,4 @@
-package cli
+package controller
 
 import (
 	"cmp"
@@ -40,36 +40,36 @@ type identities struct {
 	log        *slog.Logger
 }
 
-func (f *controllerFlags) newIdentities(from *origin, report func(context.Context, identity.Workload, identity.ProxyReport), metrics prometheus.Registerer, log *slog.Logger) (*identities, error) {
+func (o *Options) newIdentities(from origin, report func(context.Context, identity.Workload, identity.ProxyReport), metrics prometheus.Registerer, log *slog.Logger) (*identities, error) {
 	const service = "outrigger-controller"
-	name := service + "." + f.mesh.namespace
-	i := &identities{names: []string{name + ".svc", name + ".svc." + f.clusterDomain, name}, log: log}
+	name := service + "." + o.Mesh.Namespace
+	i := &identities{names: []string{name + ".svc", name + ".svc." + o.ClusterDomain, name}, log: log}
 	var err error
 	i.manager, err = identity.NewManager(identity.Options{
-		DNSNames: i.names, TrustDomain: from.config.GetTrustDomain, Life: from.config.GetServiceCertValidityPeriod,
+		DNSNames: i.names, TrustDomain: from.settings().GetTrustDomain, Life: from.settings().GetServiceCertValidityPeriod,
 		Registerer: metrics, Log: log,
 	})
 	if err != nil {
 		return nil, err
 	}
 	i.service, err = identity.NewService(identity.ServiceOptions{
-		Manager: i.manager, Reviewer: from.reviewer, Member: from.member, Report: report, Registerer: metrics, Log: log,
+		Manager: i.manager, Reviewer: from.reviewer(), Member: from.member, Report: report, Registerer: metrics, Log: log,
 	})
 	if err != nil {
 		return nil, err
 	}
 	i.roots, err = root.New(root.Options{
-		Manager: i.manager, Secrets: from.roots.secrets, Objects: from.roots.objects, Namespace: f.mesh.namespace, Secret: f.caSecret,
-		Providers: from.roots.providers, Propagation: f.rootPropagation,
-		Life: from.config.GetServiceCertValidityPeriod, TrustDomain: from.config.GetTrustDomain, Log: log,
+		Manager: i.manager, Secrets: from.roots().secrets, Objects: from.roots().objects, Namespace: o.Mesh.Namespace, Secret: o.CASecret,
+		Providers: from.roots().providers, Propagation: o.RootPropagation,
+		Life: from.settings().GetServiceCertValidityPeriod, TrustDomain: from.settings().GetTrustDomain, Log: log,
 	})
 	if err != nil {
 		return nil, err
 	}
 	i.repository = root.NewRepository(root.RepositoryOptions{
-		Manager: i.manager, Secrets: from.roots.secrets, Namespace: f.mesh.namespace, Log: log,
+		Manager: i.manager, Secrets: from.roots().secrets, Namespace: o.Mesh.Namespace, Log: log,
 	})
-	from.config.OnChange(func(*source.Config) { i.roots.Look() })
+	from.settings().OnChange(func(*source.Config) { i.roots.Look() })
 	return i, nil
 }
 
@@ -107,20 +107,20 @@ func (i *identities) follow(ctx context.Context, trust func(bundle []byte)) erro
 }
 
 // newClusterRoots keeps CAs in Secrets of the control plane's namespace.
-func (f *controllerFlags) newClusterRoots(config *rest.Config, client kubernetes.Interface, log *slog.Logger) (rootSources, error) {
+func newClusterRoots(config *rest.Config, client kubernetes.Interface, o *Options) (rootSources, error) {
 	objects, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return rootSources{}, fmt.Errorf("making a client of %s: %w", config.Host, err)
 	}
 	return rootSources{
-		secrets: root.NewKubeStore(client, f.mesh.namespace, log),
-		objects: root.NewKubeObjects(objects, f.mesh.namespace, log),
+		secrets: root.NewKubeStore(client, o.Mesh.Namespace, o.Log),
+		objects: root.NewKubeObjects(objects, o.Mesh.Namespace, o.Log),
 		providers: root.Providers{
 			Vault: newVault,
 			CertManager: func(spec v1alpha2.CertManagerProviderSpec) (issuer.Issuer, error) {
 				return issuer.NewCertManager(issuer.CertManagerOptions{
-					Client: objects, Namespace: f.mesh.namespace,
-					IssuerName: spec.IssuerName, IssuerKind: spec.IssuerKind, IssuerGroup: spec.IssuerGroup, Log: log,
+					Client: objects, Namespace: o.Mesh.Namespace,
+					IssuerName: spec.IssuerName, IssuerKind: spec.IssuerKind, IssuerGroup: spec.IssuerGroup, Log: o.Log,
 				})
 			},
 		},
@@ -128,13 +128,13 @@ func (f *controllerFlags) newClusterRoots(config *rest.Config, client kubernetes
 }
 
 // newFolderRoots keeps CAs in a folder.
-func (f *controllerFlags) newFolderRoots(log *slog.Logger) (rootSources, error) {
-	store, err := root.NewDirStore(f.caDir)
+func newFolderRoots(from Folder, log *slog.Logger) (rootSources, error) {
+	store, err := root.NewDirStore(from.CADir)
 	if err != nil {
 		return rootSources{}, fmt.Errorf("%w; choose another folder with --ca-dir", err)
 	}
 	return rootSources{
-		secrets: store, objects: root.NewDirObjects(f.files, log), providers: root.Providers{Vault: newVault},
+		secrets: store, objects: root.NewDirObjects(from.Files, log), providers: root.Providers{Vault: newVault},
 	}, nil
 }
 

@@ -1,4 +1,4 @@
-package cli
+package controller
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 // failures passes on what agents say of proxies that do not stay up: to the registry, for
 // lists and metrics, and as Events to whoever looks at the pod.
 type failures struct {
-	from    *origin
+	from    origin
 	proxies *registry.Registry
 	log     *slog.Logger
 }
@@ -25,14 +25,11 @@ func (f failures) take(ctx context.Context, w identity.Workload, r identity.Prox
 	}
 	failure := registry.Failure{
 		Pod: mesh.Name{Namespace: w.Namespace, Name: w.Pod}, UID: w.PodUID,
-		Identity: mesh.Identity{TrustDomain: f.from.config.GetTrustDomain(), Namespace: w.Namespace, ServiceAccount: w.ServiceAccount}.String(),
+		Identity: mesh.Identity{TrustDomain: f.from.settings().GetTrustDomain(), Namespace: w.Namespace, ServiceAccount: w.ServiceAccount}.String(),
 		Starts:   r.Starts, How: r.How, LastWords: r.LastWords,
 	}
 	if f.proxies.Failed(failure) {
 		f.log.Warn("a proxy does not stay up", "namespace", w.Namespace, "pod", w.Pod, "how", r.How, "lastWords", r.LastWords)
-	}
-	if f.from.warnPod == nil {
-		return
 	}
 	// Each report tries again: an Event that is there already is not written anew.
 	if err := f.from.warnPod(ctx, w.Namespace, w.Pod, w.PodUID, failure.Text()); err != nil {

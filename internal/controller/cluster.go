@@ -1,0 +1,303 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	controllerconfig "sigs.k8s.io/controller-runtime/pkg/config"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/health"
+	"github.com/outrigger-mesh/outrigger/internal/audit"
+	"github.com/outrigger-mesh/outrigger/internal/catalog"
+	"github.com/outrigger-mesh/outrigger/internal/debug"
+	"github.com/outrigger-mesh/outrigger/internal/identity"
+	"github.com/outrigger-mesh/outrigger/internal/identity/root"
+	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/injector"
+	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
+	"github.com/outrigger-mesh/outrigger/internal/registry"
+	"github.com/outrigger-mesh/outrigger/internal/source"
+	"github.com/outrigger-mesh/outrigger/internal/source/kube"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// cluster is the origin of a mesh whose objects an API server has.
+type cluster struct {
+	options *Options
+	config  *rest.Config
+	cache   cache.Cache
+	facts   *kube.Source
+	mapper  *source.Mapper
+	client  kubernetes.Interface
+	live    *source.Live
+	// known is closed when all that there was at first has been read.
+	known   chan struct{}
+	keeps   rootSources
+	missed  audit.Missed
+	metrics *audit.Metrics
+	podWarn func(ctx context.Context, namespace, pod, uid, message string) error
+}
+
+func newCluster(from Cluster, o *Options, metrics prometheus.Registerer) (*cluster, error) {
+	config, err := from.Connect()
+	if err != nil {
+		return nil, err
+	}
+	// The API server's own priority and fairness bounds what we ask of it.
+	config.QPS = -1
+	ctrllog.SetLogger(logr.FromSlogHandler(o.Log.Handler()))
+	c := &cluster{
+		options: o, config: config, known: make(chan struct{}), metrics: audit.NewMetrics(metrics),
+		mapper: source.NewMapper(source.MapperOptions{MeshName: o.Mesh.Name, Config: meshconfig.Options(), SidecarClass: inject.ClassOf}),
+	}
+	if c.cache, err = cache.New(config, kube.CacheOptions(o.Mesh.Namespace, o.Mesh.Config, o.Log)); err != nil {
+		return nil, fmt.Errorf("making a cache of %s: %w", config.Host, err)
+	}
+	if c.facts, err = kube.New(config, kube.Options{Namespace: o.Mesh.Namespace, MeshConfigName: o.Mesh.Config, Cache: c.cache, Log: o.Log}); err != nil {
+		return nil, err
+	}
+	if c.client, err = kubernetes.NewForConfig(config); err != nil {
+		return nil, fmt.Errorf("making a client of %s: %w", config.Host, err)
+	}
+	if c.keeps, err = newClusterRoots(config, c.client, o); err != nil {
+		return nil, err
+	}
+	if c.podWarn, err = audit.NewPodWarner(config); err != nil {
+		return nil, err
+	}
+	c.live = meshconfig.Follow(c.facts, meshconfig.Resolve)
+	c.missed = c.newMissed(from.TemplateConfigMap)
+	return c, nil
+}
+
+func (c *cluster) settings() *source.Live { return c.live }
+
+func (c *cluster) read() <-chan struct{} { return c.known }
+
+func (c *cluster) feed(ctx context.Context, to *catalog.Catalog) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return c.cache.Start(ctx) })
+	group.Go(func() error { return c.facts.Start(ctx) })
+	group.Go(func() error { return c.facts.Feed(ctx, c.mapper, to.Apply, to.Synced) })
+	group.Go(func() error {
+		if c.facts.WaitForSync(ctx) == nil {
+			close(c.known)
+		}
+		return nil
+	})
+	return group.Wait()
+}
+
+func (c *cluster) find() catalog.Find {
+	return func(ctx context.Context, id mesh.Identity, uid string) (mesh.Fact, bool, error) {
+		pod, err := c.facts.FindPod(ctx, id.Namespace, id.ServiceAccount, types.UID(uid))
+		if err != nil || pod == nil {
+			return mesh.Fact{}, false, err
+		}
+		fact, ok := c.mapper.Fact(pod)
+		return fact, ok, nil
+	}
+}
+
+func (c *cluster) reviewer() identity.TokenReviewer { return identity.KubeReviewer{Client: c.client} }
+
+// member refuses workloads whose namespace is not of the mesh. That there is such a pod has
+// been asked of the API server before.
+func (c *cluster) member(ctx context.Context, w identity.Workload) error {
+	namespace, err := c.facts.Namespace(ctx, w.Namespace)
+	if err != nil {
+		return err
+	}
+	fact, _ := c.mapper.Fact(namespace)
+	if content, ok := fact.Content.(*mesh.Namespace); !ok || !content.Member {
+		return fmt.Errorf("%w: its namespace %s is not of this mesh; label it %s=NAME with the mesh's name", identity.ErrNotMember, w.Namespace, inject.MonitoredByLabel)
+	}
+	return nil
+}
+
+func (c *cluster) roots() rootSources { return c.keeps }
+
+// problems are none: what is wrong with objects is in the Snapshot.
+func (c *cluster) problems() []mesh.Problem { return nil }
+
+func (c *cluster) warn(ctx context.Context, err error) error {
+	// Without a name the pod of this process is the one of its host name.
+	hostname, _ := os.Hostname()
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return audit.WarnFatal(ctx, c.config, c.options.Mesh.Namespace, c.options.Mesh.Config, cmp.Or(os.Getenv("POD_NAME"), hostname), err)
+}
+
+func (c *cluster) warnPod(ctx context.Context, namespace, pod, uid, message string) error {
+	return c.podWarn(ctx, namespace, pod, uid, message)
+}
+
+func (c *cluster) api() api {
+	return api{
+		config: c.config, review: debug.KubeReview(c.client),
+		probes: []health.Probes{health.Func{ID: "CRD meshconfigs." + v1alpha2.GroupName, Ready: c.facts.ServesMeshConfigs}},
+	}
+}
+
+// report writes what is found until ctx ends, and what pods need, while this replica is the leader.
+// A replica that has lost its turn goes on serving and waits
+// for the next one: proxies must not lose theirs because the API server is away.
+func (c *cluster) report(ctx context.Context, whole *catalog.Catalog, identities *identities) error {
+	for {
+		err := c.turn(ctx, whole, identities)
+		c.metrics.Forget()
+		if ctx.Err() != nil {
+			return nil
+		}
+		c.options.Log.Warn("this replica does not write any more, and waits for its next turn", "error", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// turn writes until ctx ends or another replica does.
+func (c *cluster) turn(ctx context.Context, whole *catalog.Catalog, identities *identities) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	mgr, err := c.newManager(ctx)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(
+		audit.AddMeshConfig(ctx, mgr, c.facts, meshconfig.Options(), whole, catalog.ReasonNotSupportedByProxy, c.metrics),
+		audit.AddPods(mgr, c.facts, c.options.Mesh.Name, c.missed, c.metrics),
+		audit.AddPolicies(ctx, mgr, whole, c.mapper, c.metrics),
+		audit.AddRejections(mgr, whole, registry.ReasonRejected),
+		root.AddBundle(mgr, identities.manager, c.options.Mesh.Name, c.options.Log),
+		root.AddStatus(mgr, identities.roots, identities.repository),
+		root.AddGateway(mgr, identities.roots, identities.manager, c.facts, c.options.Log),
+	)
+	if err != nil {
+		return err
+	}
+	return mgr.Start(ctx)
+}
+
+// newManager returns a manager that is to run until ctx ends, over a cache that goes on.
+func (c *cluster) newManager(ctx context.Context) (manager.Manager, error) {
+	// The names of controllers are labels of metrics; one process may run several
+	// managers one after the other.
+	skipNameValidation := true
+	mgr, err := manager.New(c.config, manager.Options{
+		Scheme:                        kube.Scheme(),
+		MapperProvider:                func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return kube.Mapper(), nil },
+		NewCache:                      func(*rest.Config, cache.Options) (cache.Cache, error) { return sharedCache{c.cache, ctx.Done()}, nil },
+		Logger:                        logr.FromSlogHandler(c.options.Log.Handler()),
+		LeaderElection:                c.options.LeaderElect,
+		LeaderElectionID:              "outrigger-controller",
+		LeaderElectionNamespace:       c.options.Mesh.Namespace,
+		LeaderElectionReleaseOnCancel: true,
+		Metrics:                       metricsserver.Options{BindAddress: "0"},
+		Controller:                    controllerconfig.Controller{SkipNameValidation: &skipNameValidation},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making a manager of %s: %w", c.config.Host, err)
+	}
+	return mgr, nil
+}
+
+// sharedCache is a cache that somebody else has started and that outlives the manager. It
+// is not waited for any more once the manager is to end: one that may not read some kind
+// would else wait for it for ever, in a loop that never rests.
+type sharedCache struct {
+	cache.Cache
+	end <-chan struct{}
+}
+
+// Start waits for the manager's end.
+func (c sharedCache) Start(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+// WaitForCacheSync returns true when all has been read or the manager is to end.
+func (c sharedCache) WaitForCacheSync(ctx context.Context) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-c.end:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	synced := c.Cache.WaitForCacheSync(ctx)
+	select {
+	case <-c.end:
+		return true
+	default:
+		return synced
+	}
+}
+
+// newMissed returns a function that tells what the injector would say of a pod, had it
+// been asked. It has no answer before all that there is has been read.
+func (c *cluster) newMissed(templateConfigMap string) audit.Missed {
+	engine := injector.New(injector.Assembly{
+		Mesh: c.options.Mesh, Config: c.live, Namespace: injector.Namespaces(c.facts), NativeSidecars: c.facts.NativeSidecars, Client: c.client, Log: c.options.Log,
+	})
+	// The metrics of an injector would count decisions about pods that are there
+	// already, so nobody sees these.
+	reloader := inject.NewReloader(engine, "", inject.NewMetrics(prometheus.NewRegistry()), c.options.Log)
+	if templateConfigMap != "" {
+		c.facts.OnConfigMap(templateConfigMap, reloader.ConfigMap)
+	}
+	look := sync.OnceFunc(reloader.Look)
+	return func(ctx context.Context, pod *corev1.Pod) (bool, string, string) {
+		select {
+		case <-c.known:
+			look()
+			return missed(ctx, engine, pod, c.options.Log)
+		case <-ctx.Done():
+			return false, "", ""
+		}
+	}
+}
+
+// missed asks an injector about a pod that is there already.
+func missed(ctx context.Context, engine *inject.Injector, pod *corev1.Pod, log *slog.Logger) (bool, string, string) {
+	raw, err := json.Marshal(pod)
+	if err != nil {
+		log.Error("a pod is not audited", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
+		return false, "", ""
+	}
+	d := engine.Inject(ctx, inject.Request{Namespace: pod.Namespace, Pod: raw, DryRun: true}).Decision
+	switch {
+	case d.Outcome == inject.Skip:
+		return false, "", ""
+	case d.Reason == "not_configured" || d.Reason == "namespace_unknown":
+		// These say that there was no decision, so nothing is known of the pod.
+		log.Warn("a pod is not audited", "namespace", pod.Namespace, "pod", pod.Name, "reason", d.Reason, "message", d.Message)
+		return false, "", ""
+	}
+	return true, string(d.Reason), d.Message
+}

@@ -1,0 +1,230 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/internal/catalog"
+	"github.com/outrigger-mesh/outrigger/internal/identity"
+	"github.com/outrigger-mesh/outrigger/internal/identity/root"
+	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/injector"
+	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
+	"github.com/outrigger-mesh/outrigger/internal/source"
+	"github.com/outrigger-mesh/outrigger/internal/source/dir"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// folder is the origin of a mesh whose objects are in manifests, without an API server.
+type folder struct {
+	options *Options
+	from    Folder
+	live    *source.Live
+	classes *liveClasses
+	// preset is the MeshConfig that counts while the manifests have none.
+	preset *v1alpha2.MeshConfig
+	tokens identity.TokenKey
+	keeps  rootSources
+	// known is closed when the manifests have been read for the first time, and whole is
+	// where their facts go.
+	known chan struct{}
+	whole atomic.Pointer[catalog.Catalog]
+	// reading are the Problems that no Snapshot holds.
+	reading problemList
+}
+
+func newFolder(from Folder, o *Options) (*folder, error) {
+	f := &folder{options: o, from: from, known: make(chan struct{})}
+	var err error
+	// Manifests without a MeshConfig get the chart's, as for the offline commands.
+	if f.preset, err = meshconfig.OfChart(o.Mesh.Namespace); err != nil {
+		return nil, err
+	}
+	if f.tokens, err = identity.LoadTokenKey(from.CADir); err != nil {
+		return nil, fmt.Errorf("%w; choose another folder with --ca-dir", err)
+	}
+	if f.keeps, err = newFolderRoots(from, o.Log); err != nil {
+		return nil, err
+	}
+	config, _ := meshconfig.Resolve(nil)
+	f.live = source.NewLive(config)
+	if f.classes, err = newLiveClasses(o.Mesh, f.live); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+func (f *folder) settings() *source.Live { return f.live }
+
+func (f *folder) read() <-chan struct{} { return f.known }
+
+func (f *folder) feed(ctx context.Context, to *catalog.Catalog) error {
+	f.whole.Store(to)
+	known := sync.OnceFunc(func() { close(f.known) })
+	apply := func(facts ...mesh.Fact) {
+		to.Apply(facts...)
+		to.Synced()
+		known()
+	}
+	report := func(problems []mesh.Problem) {
+		logChanges(f.options.Log, f.reading.get(), problems)
+		f.reading.set(problems)
+	}
+	return dir.Watch(ctx, f.from.Files, dir.Options{
+		Mapper:     source.MapperOptions{MeshName: f.options.Mesh.Name, Config: meshconfig.Options(), SidecarClass: inject.ClassOf},
+		MeshConfig: f.preset,
+		OnMeshConfig: func(obj *v1alpha2.MeshConfig) {
+			if obj != f.live.GetMeshConfig() {
+				config, _ := meshconfig.Resolve(obj)
+				f.live.Set(config)
+			}
+			f.classes.begin()
+		},
+		Sidecar: f.classes.of,
+	}, apply, report)
+}
+
+// find is nil: no workload comes before its fact.
+func (f *folder) find() catalog.Find { return nil }
+
+func (f *folder) reviewer() identity.TokenReviewer { return f.tokens }
+
+func (f *folder) member(ctx context.Context, w identity.Workload) error {
+	id := mesh.Identity{TrustDomain: f.live.GetTrustDomain(), Namespace: w.Namespace, ServiceAccount: w.ServiceAccount}
+	whole := f.whole.Load()
+	if whole == nil {
+		return errors.New("the manifests have not been read yet")
+	}
+	_, err := whole.AwaitView(ctx, id, w.PodUID)
+	if errors.Is(err, catalog.ErrNoProxy) {
+		return fmt.Errorf("%w: %w", identity.ErrNotMember, err)
+	}
+	return err
+}
+
+func (f *folder) roots() rootSources { return f.keeps }
+
+// report logs what is wrong with objects, and writes the trust bundle to a file.
+func (f *folder) report(ctx context.Context, of *catalog.Catalog, identities *identities) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() { root.PublishFile(ctx, identities.manager, f.from.CADir, f.options.Log) })
+	logProblems(of, of.SubscribeObjects(ctx.Done()), f.options.Log)
+	return nil
+}
+
+func (f *folder) problems() []mesh.Problem {
+	return append(f.reading.get(), f.classes.problems.get()...)
+}
+
+// warn and warnPod have nobody to write to.
+func (f *folder) warn(context.Context, error) error { return nil }
+
+func (f *folder) warnPod(context.Context, string, string, string, string) error { return nil }
+
+func (f *folder) api() api { return api{} }
+
+// problemList is Problems that change.
+type problemList struct {
+	mu   sync.Mutex
+	list []mesh.Problem
+}
+
+func (l *problemList) set(list []mesh.Problem) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.list = list
+}
+
+func (l *problemList) add(p mesh.Problem) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.list = append(l.list, p)
+}
+
+func (l *problemList) get() []mesh.Problem {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.list)
+}
+
+// liveClasses decides which sidecars pods of manifests get, by the MeshConfig of the
+// same manifests.
+type liveClasses struct {
+	engine *inject.Injector
+	// problems are the pods that the injector would deny.
+	problems problemList
+}
+
+// namespaceKey finds the namespace of the pod that is asked about.
+type namespaceKey struct{}
+
+func newLiveClasses(names meshconfig.Mesh, live *source.Live) (*liveClasses, error) {
+	config, err := inject.NewConfig("", "")
+	if err != nil {
+		return nil, err
+	}
+	engine := injector.New(injector.Assembly{
+		Mesh:   names,
+		Config: live,
+		Namespace: func(ctx context.Context, name string) (*inject.Namespace, error) {
+			found, ok := ctx.Value(namespaceKey{}).(*corev1.Namespace)
+			if !ok || found == nil {
+				return nil, fmt.Errorf("namespace %q is not known", name)
+			}
+			return &inject.Namespace{Name: found.Name, Labels: found.Labels, Annotations: found.Annotations}, nil
+		},
+		NativeSidecars: func(context.Context) (bool, error) { return true, nil },
+		Log:            slog.New(slog.DiscardHandler),
+	})
+	engine.Use(config)
+	return &liveClasses{engine: engine}, nil
+}
+
+// begin forgets what was found when the manifests were read before.
+func (c *liveClasses) begin() { c.problems.set(nil) }
+
+// of is for dir.Options.
+func (c *liveClasses) of(pod *corev1.Pod, namespace *corev1.Namespace) dir.Sidecar {
+	ctx := context.WithValue(context.Background(), namespaceKey{}, namespace)
+	sidecar, problem := injector.Decide(ctx, c.engine, pod)
+	if problem != nil {
+		c.problems.add(*problem)
+	}
+	return sidecar
+}
+
+// logProblems logs what is wrong with objects when that changes, until changed is
+// closed.
+func logProblems(of *catalog.Catalog, changed <-chan mesh.ObjectRef, log *slog.Logger) {
+	logged := make(map[mesh.ObjectRef][]mesh.Problem)
+	for object := range changed {
+		now := of.Problems(object)
+		logChanges(log, logged[object], now)
+		if logged[object] = now; len(now) == 0 {
+			delete(logged, object)
+		}
+	}
+}
+
+// logChanges logs those that are new, and those that are solved.
+func logChanges(log *slog.Logger, former, now []mesh.Problem) {
+	for _, p := range now {
+		if !slices.Contains(former, p) {
+			log.Warn("something is wrong", "object", p.Object.String(), "reason", p.Reason, "field", p.Field, "message", p.Message)
+		}
+	}
+	for _, p := range former {
+		if !slices.Contains(now, p) {
+			log.Info("something is not wrong any more", "object", p.Object.String(), "reason", p.Reason, "field", p.Field)
+		}
+	}
+}
