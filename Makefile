@@ -127,7 +127,7 @@ demo: $(if $(filter mixed,$(CLASS)),envoy,$(filter envoy haproxy,$(CLASS))) core
 	@bin/outrigger-core demo --class $(CLASS) $(ARGS)
 
 demo-inject: apiserver build ## show injection on a real API server
-	@go run ./test/demo
+	@go run ./test/admission
 
 demo-policy: envoy build ## what may call what in the bookstore, and Envoy's word on what its proxies get
 	@echo; echo "== who may call whom in samples/bookstore-smi"

@@ -171,7 +171,7 @@ var rooms = []room{
 	// What tests stand on.
 	{"test/apiserver", "k8s.io/client-go/... sigs.k8s.io/controller-runtime/... " + kubernetes,
 		"it starts programs that are not ours, and must not know ours"},
-	{"test/demo", "test/apiserver github.com/google/go-cmp/cmp k8s.io/client-go/... sigs.k8s.io/controller-runtime/... " + kubernetes,
+	{"test/admission", "test/apiserver github.com/google/go-cmp/cmp k8s.io/client-go/... sigs.k8s.io/controller-runtime/... " + kubernetes,
 		"it shows the programs as a user runs them, from outside"},
 	{"test/bench", "drivers/standard internal/inject internal/source sidecar sidecar/driver github.com/prometheus/client_golang/prometheus/... golang.org/x/sync/... " + kubernetes,
 		"it measures the webhook by its own door, and adds no other way in"},
@@ -304,7 +304,7 @@ func TestImportsCatches(t *testing.T) {
 		{"app", module + "internal/clip", false},
 		{"apis/config/v1alpha1", module + "apis/config/v1alpha2", true},
 		{"apis/config/v1alpha1", module + "mesh", false},
-		{"test/demo", module + "internal/inject", false},
+		{"test/admission", module + "internal/inject", false},
 	} {
 		r, err := roomOf(rooms, tt.pkg)
 		if err != nil {

@@ -1,4 +1,4 @@
-// Command demo shows injection on a real API server, without a cluster: it
+// Command admission shows injection on a real API server, without a cluster: it
 // starts kube-apiserver and etcd, installs the mesh, runs the injector, creates
 // the bookstore and prints what became of each pod. It then injects the same file
 // offline and compares the results.
