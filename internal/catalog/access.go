@@ -86,7 +86,7 @@ func (j *join) httpRoutes(r *graph.Reader, rule *mesh.AccessRule, routes mesh.Ac
 	if routes.Kind != kindHTTPRouteGroup {
 		return nil
 	}
-	group, _ := j.httpGroups.Get(r, mesh.Name{Namespace: rule.Namespace, Name: routes.Group}.String())
+	group, _ := j.httpGroups.Get(r, mesh.Name{Namespace: rule.Namespace, Name: routes.Group})
 	if group == nil {
 		return nil
 	}
@@ -103,7 +103,7 @@ func (j *join) tcpRoutes(r *graph.Reader, rule *mesh.AccessRule, routes mesh.Acc
 	if routes.Kind != kindTCPRoute {
 		return nil
 	}
-	group, _ := j.tcpGroups.Get(r, mesh.Name{Namespace: rule.Namespace, Name: routes.Group}.String())
+	group, _ := j.tcpGroups.Get(r, mesh.Name{Namespace: rule.Namespace, Name: routes.Group})
 	return group
 }
 

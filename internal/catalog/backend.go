@@ -49,7 +49,7 @@ type peer struct {
 	addresses [2]netip.Addr
 }
 
-func (j *join) peer(r *graph.Reader, key string) peer {
+func (j *join) peer(r *graph.Reader, key mesh.Name) peer {
 	w, ok := j.workloads.Get(r, key)
 	if !ok || w.Class == "" || !j.member(r, w.Namespace) {
 		return peer{known: ok}
@@ -74,7 +74,7 @@ type policy struct {
 	Limits   mesh.RateLimits     `json:"limits,omitzero"`
 }
 
-func (j *join) policy(r *graph.Reader, service string) *policy {
+func (j *join) policy(r *graph.Reader, service mesh.Name) *policy {
 	p := &policy{}
 	if settings := j.upstreamsOf.Get(r, service); len(settings) > 0 {
 		setting, _ := j.upstreams.Get(r, settings[0].key)
@@ -108,7 +108,7 @@ func (j *join) makeBackends(r *graph.Reader, port mesh.ServicePort) *backends {
 	made := &backends{}
 	base := mesh.Backend{
 		Service: port, Protocol: spec.Protocol,
-		Policy: j.policies.Get(r, port.Name.String()).Upstream, HealthChecks: settings.HealthChecks,
+		Policy: j.policies.Get(r, port.Name).Upstream, HealthChecks: settings.HealthChecks,
 	}
 	if svc.ExternalName != "" {
 		if _, ok := j.standsFor(r, svc); ok {
@@ -129,7 +129,7 @@ func (j *join) makeBackends(r *graph.Reader, port mesh.ServicePort) *backends {
 		// known may have a sidecar, so nothing goes to it in plaintext.
 		p := peer{known: true}
 		if e.Workload != "" {
-			p = j.peers.Get(r, e.Workload)
+			p = j.peers.Get(r, workloadOf(e.Endpoint))
 		}
 		switch {
 		case p.member:
@@ -163,7 +163,7 @@ func (j *join) makeBackends(r *graph.Reader, port mesh.ServicePort) *backends {
 	for _, e := range endpoints {
 		one := base
 		one.Endpoints = []mesh.Endpoint{e}
-		made.list = append(made.list, named(one, port.String()+"@"+cmp.Or(workloadName(e.Workload), e.Addresses[0].String())))
+		made.list = append(made.list, named(one, port.String()+"@"+cmp.Or(workloadOf(e).Name, e.Addresses[0].String())))
 	}
 	return made.done()
 }
@@ -173,7 +173,11 @@ func named(b mesh.Backend, name string) *mesh.Backend {
 	return mesh.Seal(&b)
 }
 
-func workloadName(key string) string { return parseName(key).Name }
+// workloadOf returns the workload that an endpoint names, namespace/name, or nothing.
+func workloadOf(e mesh.Endpoint) mesh.Name {
+	namespace, name, _ := strings.Cut(e.Workload, "/")
+	return mesh.Name{Namespace: namespace, Name: name}
+}
 
 func portOf(svc *mesh.Service, port uint16) (mesh.PortSpec, bool) {
 	if svc != nil {
@@ -192,7 +196,7 @@ func portOf(svc *mesh.Service, port uint16) (mesh.PortSpec, bool) {
 func (j *join) endpoints(r *graph.Reader, svc *mesh.Service, spec mesh.PortSpec) []found {
 	var all []found
 	ready := false
-	for _, key := range j.slicesOf.Get(r, svc.String()) {
+	for _, key := range j.slicesOf.Get(r, svc.Name) {
 		slice, _ := j.slices.Get(r, key)
 		i := slices.IndexFunc(slice.Ports, func(p mesh.SlicePort) bool { return p.Name == spec.Name })
 		if i < 0 {

@@ -303,9 +303,9 @@ func (j *join) snapshot() *mesh.Snapshot {
 	}
 	return &mesh.Snapshot{
 		Settings:  settings,
-		Views:     j.views.Current(only),
-		Services:  j.servicesTable.Current(only),
-		Workloads: j.workloadsTable.Current(only),
-		Problems:  j.problems.Current(only),
+		Views:     j.views.Current(),
+		Services:  j.servicesTable.Current(),
+		Workloads: j.workloadsTable.Current(),
+		Problems:  j.problems.Current(),
 	}
 }

@@ -50,7 +50,7 @@ func (j *join) makeDestinations(r *graph.Reader, port mesh.ServicePort) *destina
 		Name: port.String(), Service: port, Addresses: addresses, Port: port.Port, Protocol: spec.Protocol,
 	}
 	if spec.Protocol.IsHTTP() {
-		timeout := j.policies.Get(r, svc.String()).Upstream.RequestTimeout
+		timeout := j.policies.Get(r, svc.Name).Upstream.RequestTimeout
 		rest := mesh.Route{Backends: own, Timeout: timeout}
 		for _, split := range j.splitsInForce(r, svc, spec.Protocol) {
 			route := mesh.Route{Name: split.String(), Timeout: timeout, Backends: j.shares(r, split, port, made)}
@@ -73,7 +73,7 @@ func (j *join) makeDestinations(r *graph.Reader, port mesh.ServicePort) *destina
 	slices.SortFunc(made.uses, mesh.ServicePort.Compare)
 	made.uses = slices.Compact(made.uses)
 	for _, used := range made.uses {
-		d.HashOn = appendHash(d.HashOn, j.policies.Get(r, used.Name.String()).Upstream.LoadBalancing)
+		d.HashOn = appendHash(d.HashOn, j.policies.Get(r, used.Name).Upstream.LoadBalancing)
 	}
 	made.list = []*mesh.Destination{mesh.Seal(d)}
 	return made.done()
@@ -82,10 +82,10 @@ func (j *join) makeDestinations(r *graph.Reader, port mesh.ServicePort) *destina
 // headless makes one Destination of each endpoint, at its own address.
 func (j *join) headless(r *graph.Reader, port mesh.ServicePort, spec mesh.PortSpec) *destinations {
 	made := &destinations{uses: []mesh.ServicePort{port}}
-	policy := j.policies.Get(r, port.Name.String()).Upstream
+	policy := j.policies.Get(r, port.Name).Upstream
 	for _, b := range j.backends.Get(r, port).list {
 		e := b.Endpoints[0]
-		addresses := j.workloadAddresses(r, e.Workload, e.Addresses, e.Port)
+		addresses := j.workloadAddresses(r, workloadOf(e), e.Addresses, e.Port)
 		if len(addresses) == 0 || j.taken(r, port, e) {
 			continue
 		}
@@ -129,7 +129,7 @@ func (j *join) ownerOf(r *graph.Reader, at netip.AddrPort) mesh.Name {
 
 // workloadAddresses returns those of the addresses that are the workload's own at a
 // port.
-func (j *join) workloadAddresses(r *graph.Reader, workload string, addresses []netip.Addr, port uint16) []netip.Addr {
+func (j *join) workloadAddresses(r *graph.Reader, workload mesh.Name, addresses []netip.Addr, port uint16) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(addresses), func(a netip.Addr) bool {
 		if (j.ownerOf(r, netip.AddrPortFrom(a, port)) != mesh.Name{}) {
 			return true
@@ -146,7 +146,7 @@ func (j *join) workloadAddresses(r *graph.Reader, workload string, addresses []n
 // taken reports whether another headless service, or another port of this one, has
 // the endpoint's address and port already: the first by name and number has it.
 func (j *join) taken(r *graph.Reader, port mesh.ServicePort, e mesh.Endpoint) bool {
-	for _, name := range j.servicesOf.Get(r, parseName(e.Workload)) {
+	for _, name := range j.servicesOf.Get(r, workloadOf(e)) {
 		other := j.service(r, name)
 		if other == nil || !other.Headless {
 			continue
@@ -189,7 +189,7 @@ func targetOf(w *mesh.Workload, spec mesh.PortSpec) uint16 {
 // asked: those with matches by age, then the oldest of those without.
 func (j *join) splitsInForce(r *graph.Reader, svc *mesh.Service, protocol mesh.Protocol) []*mesh.Split {
 	var matching, whole []*mesh.Split
-	for _, a := range j.splitsOf.Get(r, svc.String()) {
+	for _, a := range j.splitsOf.Get(r, svc.Name) {
 		split, _ := j.splits.Get(r, a.key)
 		switch {
 		case len(split.Matches) == 0:
@@ -249,7 +249,7 @@ func (j *join) splitPort(r *graph.Reader, split *mesh.Split, backend mesh.SplitB
 func (j *join) matchesOf(r *graph.Reader, namespace string, groups []string) []mesh.HTTPMatch {
 	var matches []mesh.HTTPMatch
 	for _, name := range groups {
-		group, _ := j.httpGroups.Get(r, mesh.Name{Namespace: namespace, Name: name}.String())
+		group, _ := j.httpGroups.Get(r, mesh.Name{Namespace: namespace, Name: name})
 		if group == nil {
 			continue
 		}

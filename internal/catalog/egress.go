@@ -50,7 +50,7 @@ func (j *join) egressRules(r *graph.Reader, account mesh.ServiceAccount) []*mesh
 // let out what they are to limit.
 func (j *join) hasSettings(r *graph.Reader, rule *mesh.EgressRule) bool {
 	for _, name := range rule.Settings {
-		if _, ok := j.upstreams.Get(r, mesh.Name{Namespace: rule.Namespace, Name: name}.String()); !ok {
+		if _, ok := j.upstreams.Get(r, mesh.Name{Namespace: rule.Namespace, Name: name}); !ok {
 			return false
 		}
 	}
@@ -131,7 +131,7 @@ func (j *join) addHost(p *mesh.EgressRoutes, host mesh.EgressHost) {
 // egressPolicy returns how the rule has a host called.
 func (j *join) egressPolicy(r *graph.Reader, rule *mesh.EgressRule, host string) mesh.UpstreamPolicy {
 	for _, name := range rule.Settings {
-		setting, _ := j.upstreams.Get(r, mesh.Name{Namespace: rule.Namespace, Name: name}.String())
+		setting, _ := j.upstreams.Get(r, mesh.Name{Namespace: rule.Namespace, Name: name})
 		if setting != nil && strings.EqualFold(setting.Host, host) {
 			return setting.Policy
 		}

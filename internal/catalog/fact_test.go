@@ -385,3 +385,9 @@ func unindented(text string) []string {
 	}
 	return lines
 }
+
+// parseName reads namespace/name.
+func parseName(text string) mesh.Name {
+	namespace, name, _ := strings.Cut(text, "/")
+	return mesh.Name{Namespace: namespace, Name: name}
+}

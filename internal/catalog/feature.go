@@ -45,24 +45,24 @@ const wholeMesh = ""
 
 func (j *join) indexClasses() {
 	runs := func(w *mesh.Workload) bool { return w.Class != "" && !w.Ended }
-	j.runningIn = graph.NewIndex(j.workloads, compareClassAt, func(_ string, w *mesh.Workload) iter.Seq2[string, classAt] {
+	j.runningIn = graph.NewIndex(j.workloads, compareClassAt, func(_ mesh.Name, w *mesh.Workload) iter.Seq2[string, classAt] {
 		return func(yield func(string, classAt) bool) {
 			if at := (classAt{w.Class, accountOf(w)}); runs(w) && yield(wholeMesh, at) {
 				yield(w.Namespace, at)
 			}
 		}
 	})
-	j.runningAs = graph.NewIndex(j.workloads, strings.Compare, func(_ string, w *mesh.Workload) iter.Seq2[mesh.ServiceAccount, string] {
+	j.runningAs = graph.NewIndex(j.workloads, strings.Compare, func(_ mesh.Name, w *mesh.Workload) iter.Seq2[mesh.ServiceAccount, string] {
 		return func(yield func(mesh.ServiceAccount, string) bool) {
 			if runs(w) {
 				yield(accountOf(w), w.Class)
 			}
 		}
 	})
-	j.splitsTo = graph.NewIndex(j.splits, strings.Compare, func(key string, s *mesh.Split) iter.Seq2[string, string] {
-		return func(yield func(string, string) bool) {
+	j.splitsTo = graph.NewIndex(j.splits, mesh.Name.Compare, func(key mesh.Name, s *mesh.Split) iter.Seq2[mesh.Name, mesh.Name] {
+		return func(yield func(mesh.Name, mesh.Name) bool) {
 			for _, backend := range s.Backends {
-				if !yield(mesh.Name{Namespace: s.Namespace, Name: backend.Service}.String(), key) {
+				if !yield(mesh.Name{Namespace: s.Namespace, Name: backend.Service}, key) {
 					return
 				}
 			}
@@ -128,7 +128,7 @@ func (j *join) makeCallers(r *graph.Reader, port mesh.ServicePort) *classes {
 		return classesOf(nil)
 	}
 	roots := []mesh.Name{port.Name}
-	for _, key := range j.splitsTo.Get(r, port.Name.String()) {
+	for _, key := range j.splitsTo.Get(r, port.Name) {
 		split, _ := j.splits.Get(r, key)
 		roots = append(roots, mesh.Name{Namespace: split.Namespace, Name: split.Root})
 	}
@@ -161,13 +161,13 @@ func (j *join) makeCallers(r *graph.Reader, port mesh.ServicePort) *classes {
 func (j *join) servers(r *graph.Reader, service mesh.Name, takes func(mesh.InboundPort) bool) *classes {
 	limited := j.limited.Get(r, wholeMesh).List
 	var found []classAt
-	for _, key := range j.slicesOf.Get(r, service.String()) {
+	for _, key := range j.slicesOf.Get(r, service) {
 		slice, _ := j.slices.Get(r, key)
 		for _, e := range slice.Endpoints {
 			if e.Workload == "" {
 				continue
 			}
-			workload := mesh.Name{Namespace: slice.Namespace, Name: e.Workload}.String()
+			workload := mesh.Name{Namespace: slice.Namespace, Name: e.Workload}
 			w, _ := j.workloads.Get(r, workload)
 			if w == nil || !j.hasProxy(r, w) || !slices.ContainsFunc(limited, func(l classAt) bool { return l.Class == w.Class }) {
 				continue

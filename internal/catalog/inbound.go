@@ -2,27 +2,34 @@ package catalog
 
 import (
 	"cmp"
-	"encoding/json"
 	"net/netip"
 	"slices"
 	"strings"
+	"unique"
 
 	"github.com/outrigger-mesh/outrigger/internal/graph"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
 // inboundKey is all of a workload that matters for what it takes. Workloads with
-// equal keys, such as replicas, share an Inbound. As JSON it is a key of a Memo.
+// equal keys, such as replicas, share an Inbound.
 type inboundKey struct {
-	Account mesh.ServiceAccount `json:"account"`
-	TLS     mesh.TLSMode        `json:"tls"`
-	Targets []target            `json:"targets,omitempty"`
+	account mesh.ServiceAccount
+	tls     mesh.TLSMode
+	// targets are sorted by port. The zero Handle stands for none.
+	targets unique.Handle[targets]
+}
+
+// targets are a list that can be compared: a target and those after it.
+type targets struct {
+	target
+	rest unique.Handle[targets]
 }
 
 // target is a port of the workload that a service port leads to.
 type target struct {
-	Port    uint16           `json:"port"`
-	Service mesh.ServicePort `json:"service"`
+	port    uint16
+	service mesh.ServicePort
 }
 
 func compareIdentity(a, b mesh.Identity) int {
@@ -30,9 +37,10 @@ func compareIdentity(a, b mesh.Identity) int {
 }
 
 // inbound returns what a workload takes.
-func (j *join) inbound(r *graph.Reader, workload string) *mesh.Inbound {
+func (j *join) inbound(r *graph.Reader, workload mesh.Name) *mesh.Inbound {
 	w, _ := j.workloads.Get(r, workload)
-	key := inboundKey{Account: accountOf(w), TLS: j.tlsMode(r, w)}
+	key := inboundKey{account: accountOf(w), tls: j.tlsMode(r, w)}
+	var all []target
 	for _, name := range j.servicesOf.Get(r, w.Name) {
 		svc := j.service(r, name)
 		if svc == nil {
@@ -40,24 +48,23 @@ func (j *join) inbound(r *graph.Reader, workload string) *mesh.Inbound {
 		}
 		for _, spec := range svc.Ports {
 			if port := targetOf(w, spec); port != 0 {
-				key.Targets = append(key.Targets, target{Port: port, Service: mesh.ServicePort{Name: name, Port: spec.Port}})
+				all = append(all, target{port, mesh.ServicePort{Name: name, Port: spec.Port}})
 			}
 		}
 	}
-	slices.SortFunc(key.Targets, func(a, b target) int {
-		return cmp.Or(cmp.Compare(a.Port, b.Port), a.Service.Compare(b.Service))
+	slices.SortFunc(all, func(a, b target) int {
+		return cmp.Or(cmp.Compare(a.port, b.port), a.service.Compare(b.service))
 	})
-	content, err := json.Marshal(key)
-	if err != nil {
-		panic(err) // It is names and numbers.
+	for _, t := range slices.Backward(all) {
+		key.targets = unique.Make(targets{t, key.targets})
 	}
-	return j.inbounds.Get(r, string(content))
+	return j.inbounds.Get(r, key)
 }
 
 // tlsMode returns the mode of a workload. One whose class speaks no mesh TLS can take
 // nothing but plaintext.
 func (j *join) tlsMode(r *graph.Reader, w *mesh.Workload) mesh.TLSMode {
-	ns, _ := j.namespaces.Get(r, w.Namespace)
+	ns, _ := j.namespaces.Get(r, mesh.Name{Name: w.Namespace})
 	settings := j.mustSettings(r)
 	if slices.Contains(settings.PlaintextClasses, w.Class) {
 		return mesh.Permissive
@@ -65,33 +72,30 @@ func (j *join) tlsMode(r *graph.Reader, w *mesh.Workload) mesh.TLSMode {
 	return cmp.Or(w.InboundTLS, ns.InboundTLS, settings.InboundTLS, mesh.Strict)
 }
 
-func (j *join) makeInbound(r *graph.Reader, content string) *mesh.Inbound {
-	var key inboundKey
-	if err := json.Unmarshal([]byte(content), &key); err != nil {
-		panic(err) // inbound has written it.
-	}
-	made := &mesh.Inbound{TLS: key.TLS, Others: j.access(r, key.Account, 0, mesh.TCP)}
-	for _, t := range key.Targets {
-		spec, _ := portOf(j.service(r, t.Service.Name), t.Service.Port)
+func (j *join) makeInbound(r *graph.Reader, key inboundKey) *mesh.Inbound {
+	made := &mesh.Inbound{TLS: key.tls, Others: j.access(r, key.account, 0, mesh.TCP)}
+	for at := key.targets; at != (unique.Handle[targets]{}); at = at.Value().rest {
+		t := at.Value().target
+		spec, _ := portOf(j.service(r, t.service.Name), t.service.Port)
 		last := len(made.Ports) - 1
-		if last < 0 || made.Ports[last].Port != t.Port {
-			made.Ports = append(made.Ports, mesh.InboundPort{Port: t.Port, Protocol: spec.Protocol})
+		if last < 0 || made.Ports[last].Port != t.port {
+			made.Ports = append(made.Ports, mesh.InboundPort{Port: t.port, Protocol: spec.Protocol})
 			last++
 		}
 		p := &made.Ports[last]
-		p.Services = append(p.Services, t.Service)
-		limits := j.policies.Get(r, t.Service.Name.String()).Limits
+		p.Services = append(p.Services, t.service)
+		limits := j.policies.Get(r, t.service.Name).Limits
 		if isZeroLimits(p.Limits) {
 			p.Limits = limits
 		}
 		p.Ingress = append(p.Ingress, j.ingressOf(r, t)...)
 	}
 	if !j.mustSettings(r).PermissivePolicy {
-		made.Ports = j.tcpPorts(r, key.Account, made.Ports)
+		made.Ports = j.tcpPorts(r, key.account, made.Ports)
 	}
 	for i := range made.Ports {
 		p := &made.Ports[i]
-		p.Access = j.access(r, key.Account, p.Port, p.Protocol)
+		p.Access = j.access(r, key.account, p.Port, p.Protocol)
 	}
 	return mesh.Seal(made)
 }
@@ -122,7 +126,7 @@ func (j *join) ingressOf(r *graph.Reader, t target) []mesh.Ingress {
 		return nil
 	}
 	var made []mesh.Ingress
-	for _, a := range j.ingressesOf.Get(r, t.Service.Name.String()) {
+	for _, a := range j.ingressesOf.Get(r, t.service.Name) {
 		rule, _ := j.ingresses.Get(r, a.key)
 		requests := []mesh.HTTPMatch{{}}
 		if len(rule.Groups) > 0 {
@@ -153,7 +157,7 @@ func (j *join) ingressOf(r *graph.Reader, t target) []mesh.Ingress {
 		}
 		for _, backend := range rule.Backends {
 			// No caller in plaintext has a principal.
-			if backend.Service != t.Service.Name.Name || backend.Port != t.Port || principals && !backend.TLS {
+			if backend.Service != t.service.Name.Name || backend.Port != t.port || principals && !backend.TLS {
 				continue
 			}
 			in := in
@@ -191,7 +195,7 @@ func parsePrincipal(settings *mesh.Settings, principal string) (mesh.Identity, b
 // not.
 func (j *join) addressesOf(r *graph.Reader, service mesh.Name) []netip.Prefix {
 	var ranges []netip.Prefix
-	for _, key := range j.slicesOf.Get(r, service.String()) {
+	for _, key := range j.slicesOf.Get(r, service) {
 		slice, _ := j.slices.Get(r, key)
 		for _, e := range slice.Endpoints {
 			for _, address := range e.Addresses {

@@ -11,47 +11,61 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// only is the key of inputs and groups that there is one of.
-const only = ""
+// only is the key of an input that there is one of.
+var only struct{}
 
-// join is the facts and everything that is made of them. Keys of objects are
-// namespace/name.
+// objectKey tells the objects of all kinds apart.
+type objectKey struct {
+	kind string
+	mesh.Name
+}
+
+func keyOf(object mesh.ObjectRef) objectKey {
+	return objectKey{object.Kind, mesh.Name{Namespace: object.Namespace, Name: object.Name}}
+}
+
+func (k objectKey) compare(other objectKey) int {
+	return cmp.Or(strings.Compare(k.kind, other.kind), k.Name.Compare(other.Name))
+}
+
+// join is the facts and everything that is made of them. Keys of objects of one kind
+// are their names.
 type join struct {
 	graph graph.Graph
 
 	// settings are what the MeshConfig says, told, with the roots.
-	settings   *graph.Input[string, *mesh.Settings]
+	settings   *graph.Input[struct{}, *mesh.Settings]
 	told       *mesh.Settings
 	roots      string
-	namespaces *graph.Input[string, *mesh.Namespace]
-	workloads  *graph.Input[string, *mesh.Workload]
-	services   *graph.Input[string, *mesh.Service]
-	slices     *graph.Input[string, *mesh.EndpointSlice]
-	accesses   *graph.Input[string, *mesh.AccessRule]
-	httpGroups *graph.Input[string, *mesh.RouteGroup]
-	tcpGroups  *graph.Input[string, *mesh.RouteGroup]
-	splits     *graph.Input[string, *mesh.Split]
-	egresses   *graph.Input[string, *mesh.EgressRule]
-	ingresses  *graph.Input[string, *mesh.IngressRule]
-	retries    *graph.Input[string, *mesh.RetryRule]
-	upstreams  *graph.Input[string, *mesh.UpstreamSetting]
+	namespaces *graph.Input[mesh.Name, *mesh.Namespace]
+	workloads  *graph.Input[mesh.Name, *mesh.Workload]
+	services   *graph.Input[mesh.Name, *mesh.Service]
+	slices     *graph.Input[mesh.Name, *mesh.EndpointSlice]
+	accesses   *graph.Input[mesh.Name, *mesh.AccessRule]
+	httpGroups *graph.Input[mesh.Name, *mesh.RouteGroup]
+	tcpGroups  *graph.Input[mesh.Name, *mesh.RouteGroup]
+	splits     *graph.Input[mesh.Name, *mesh.Split]
+	egresses   *graph.Input[mesh.Name, *mesh.EgressRule]
+	ingresses  *graph.Input[mesh.Name, *mesh.IngressRule]
+	retries    *graph.Input[mesh.Name, *mesh.RetryRule]
+	upstreams  *graph.Input[mesh.Name, *mesh.UpstreamSetting]
 	// faults are what is wrong with objects by themselves, by kind and key. Of kinds
 	// that have an inspector each object has an entry.
-	faults *graph.Input[string, *mesh.Problems]
+	faults *graph.Input[objectKey, *mesh.Problems]
 	// said is what objects say, by kind and key, in the order of their apiVersions: of
 	// an object that comes in several the last counts.
-	said map[string][]mesh.Fact
+	said map[objectKey][]mesh.Fact
 	// reported is what others have to say of objects, by kind and key.
-	reported map[string][]mesh.Problem
+	reported map[objectKey][]mesh.Problem
 	// inspectors find what is wrong with an object among others, by its kind.
 	inspectors map[string]inspector
 
 	// Of a service: its slices, splits of which it is the root, rules that open it,
 	// settings of it.
-	slicesOf    *graph.Index[string, string]
-	splitsOf    *graph.Index[string, aged]
-	ingressesOf *graph.Index[string, aged]
-	upstreamsOf *graph.Index[string, aged]
+	slicesOf    *graph.Index[mesh.Name, mesh.Name]
+	splitsOf    *graph.Index[mesh.Name, aged]
+	ingressesOf *graph.Index[mesh.Name, aged]
+	upstreamsOf *graph.Index[mesh.Name, aged]
 	// Of a workload: the services that it serves.
 	servicesOf *graph.Index[mesh.Name, mesh.Name]
 	// Of a service account: rules that let others call it, that let it out, that retry
@@ -63,82 +77,82 @@ type join struct {
 	// Of a virtual address and port: the services that have it; of an address: the
 	// workloads.
 	servicesAt  *graph.Index[netip.AddrPort, mesh.Name]
-	workloadsAt *graph.Index[netip.Addr, string]
+	workloadsAt *graph.Index[netip.Addr, mesh.Name]
 	// Of a DNS name outside the mesh: the services that stand for it.
 	aliasesOf *graph.Index[string, mesh.Name]
 	// Of an UpstreamSetting: the EgressRules that name it.
-	egressesUsing *graph.Index[string, string]
+	egressesUsing *graph.Index[mesh.Name, mesh.Name]
 	// Of a namespace, or of the whole mesh: the classes that run, and whose they are; of
 	// a service account: the classes of its pods. Of a service: splits that send to it.
 	runningIn *graph.Index[string, classAt]
 	runningAs *graph.Index[mesh.ServiceAccount, string]
-	splitsTo  *graph.Index[string, string]
+	splitsTo  *graph.Index[mesh.Name, mesh.Name]
 	// featuresOf says what classes can do, and declared is what it has said; if it is
 	// nil all can do everything.
 	featuresOf FeaturesOf
 	declared   map[string][]mesh.Feature
 
-	peers        *graph.Memo[string, peer]
-	policies     *graph.Memo[string, *policy]
+	peers        *graph.Memo[mesh.Name, peer]
+	policies     *graph.Memo[mesh.Name, *policy]
 	backends     *graph.Memo[mesh.ServicePort, *backends]
 	filtered     *graph.Memo[filter, *backends]
 	destinations *graph.Memo[mesh.ServicePort, *destinations]
 	grants       *graph.Memo[mesh.ServiceAccount, *grants]
-	inboundOf    *graph.Memo[string, *mesh.Inbound]
-	inbounds     *graph.Memo[string, *mesh.Inbound]
+	inboundOf    *graph.Memo[mesh.Name, *mesh.Inbound]
+	inbounds     *graph.Memo[inboundKey, *mesh.Inbound]
 	egress       *graph.Memo[mesh.ServiceAccount, *mesh.Egress]
 	outbounds    *graph.Memo[mesh.ServiceAccount, *mesh.Outbound]
-	proxies      *graph.Memo[string, *mesh.Proxy]
+	proxies      *graph.Memo[mesh.Name, *mesh.Proxy]
 	// Classes that lack a feature: of a namespace or the whole mesh, and of those who call
 	// a service port.
 	limited *graph.Memo[string, *classes]
 	callers *graph.Memo[mesh.ServicePort, *classes]
 
-	// By scope.
-	destinationTables *graph.Tables[*mesh.Destination]
-	backendTables     *graph.Tables[*mesh.Backend]
-	// retried are the Destinations that a service account sees otherwise, by its name.
-	retried *graph.Tables[*mesh.Destination]
+	// By the service account that may call them, or everyone.
+	destinationTables *graph.Tables[mesh.ServiceAccount, *mesh.Destination]
+	backendTables     *graph.Tables[mesh.ServiceAccount, *mesh.Backend]
+	// retried are the Destinations that a service account sees otherwise.
+	retried *graph.Tables[mesh.ServiceAccount, *mesh.Destination]
 	// taking are what the workloads of a service account take while rules say who may
-	// call, by its name.
-	taking *graph.Tables[*mesh.Inbound]
-	// There is one group of each.
-	views          *graph.Tables[*mesh.View]
-	servicesTable  *graph.Tables[*mesh.Service]
-	workloadsTable *graph.Tables[*mesh.Workload]
-	problems       *graph.Tables[*mesh.Problems]
+	// call.
+	taking *graph.Tables[mesh.ServiceAccount, *mesh.Inbound]
+
+	views          *graph.Table[*mesh.View]
+	servicesTable  *graph.Table[*mesh.Service]
+	workloadsTable *graph.Table[*mesh.Workload]
+	problems       *graph.Table[*mesh.Problems]
 }
 
 // aged is a key in the order of age.
 type aged struct {
 	created int64
-	key     string
+	key     mesh.Name
 }
 
 func compareAged(a, b aged) int {
-	return cmp.Or(cmp.Compare(a.created, b.created), cmp.Compare(a.key, b.key))
+	return cmp.Or(cmp.Compare(a.created, b.created), a.key.Compare(b.key))
 }
 
 func newJoin(features FeaturesOf) *join {
 	j := &join{
-		said: map[string][]mesh.Fact{}, reported: map[string][]mesh.Problem{},
+		said: map[objectKey][]mesh.Fact{}, reported: map[objectKey][]mesh.Problem{},
 		featuresOf: features, declared: map[string][]mesh.Feature{},
 	}
 	g := &j.graph
-	j.settings = graph.NewInput[string, *mesh.Settings](g)
-	j.namespaces = graph.NewInput[string, *mesh.Namespace](g)
-	j.workloads = graph.NewInput[string, *mesh.Workload](g)
-	j.services = graph.NewInput[string, *mesh.Service](g)
-	j.slices = graph.NewInput[string, *mesh.EndpointSlice](g)
-	j.accesses = graph.NewInput[string, *mesh.AccessRule](g)
-	j.httpGroups = graph.NewInput[string, *mesh.RouteGroup](g)
-	j.tcpGroups = graph.NewInput[string, *mesh.RouteGroup](g)
-	j.splits = graph.NewInput[string, *mesh.Split](g)
-	j.egresses = graph.NewInput[string, *mesh.EgressRule](g)
-	j.ingresses = graph.NewInput[string, *mesh.IngressRule](g)
-	j.retries = graph.NewInput[string, *mesh.RetryRule](g)
-	j.upstreams = graph.NewInput[string, *mesh.UpstreamSetting](g)
-	j.faults = graph.NewInput[string, *mesh.Problems](g)
+	j.settings = graph.NewInput[struct{}, *mesh.Settings](g)
+	j.namespaces = graph.NewInput[mesh.Name, *mesh.Namespace](g)
+	j.workloads = graph.NewInput[mesh.Name, *mesh.Workload](g)
+	j.services = graph.NewInput[mesh.Name, *mesh.Service](g)
+	j.slices = graph.NewInput[mesh.Name, *mesh.EndpointSlice](g)
+	j.accesses = graph.NewInput[mesh.Name, *mesh.AccessRule](g)
+	j.httpGroups = graph.NewInput[mesh.Name, *mesh.RouteGroup](g)
+	j.tcpGroups = graph.NewInput[mesh.Name, *mesh.RouteGroup](g)
+	j.splits = graph.NewInput[mesh.Name, *mesh.Split](g)
+	j.egresses = graph.NewInput[mesh.Name, *mesh.EgressRule](g)
+	j.ingresses = graph.NewInput[mesh.Name, *mesh.IngressRule](g)
+	j.retries = graph.NewInput[mesh.Name, *mesh.RetryRule](g)
+	j.upstreams = graph.NewInput[mesh.Name, *mesh.UpstreamSetting](g)
+	j.faults = graph.NewInput[objectKey, *mesh.Problems](g)
 	j.index()
 	j.indexClasses()
 
@@ -156,14 +170,14 @@ func newJoin(features FeaturesOf) *join {
 	j.limited = graph.NewMemo(g, j.makeLimited)
 	j.callers = graph.NewMemo(g, j.makeCallers)
 
-	j.destinationTables = graph.NewTables[*mesh.Destination](g)
-	j.backendTables = graph.NewTables[*mesh.Backend](g)
-	j.retried = graph.NewTables[*mesh.Destination](g)
-	j.taking = graph.NewTables[*mesh.Inbound](g)
-	j.views = graph.NewTables[*mesh.View](g)
-	j.servicesTable = graph.NewTables[*mesh.Service](g)
-	j.workloadsTable = graph.NewTables[*mesh.Workload](g)
-	j.problems = graph.NewTables[*mesh.Problems](g)
+	j.destinationTables = graph.NewTables[mesh.ServiceAccount, *mesh.Destination](g)
+	j.backendTables = graph.NewTables[mesh.ServiceAccount, *mesh.Backend](g)
+	j.retried = graph.NewTables[mesh.ServiceAccount, *mesh.Destination](g)
+	j.taking = graph.NewTables[mesh.ServiceAccount, *mesh.Inbound](g)
+	j.views = graph.NewTable[*mesh.View](g)
+	j.servicesTable = graph.NewTable[*mesh.Service](g)
+	j.workloadsTable = graph.NewTable[*mesh.Workload](g)
+	j.problems = graph.NewTable[*mesh.Problems](g)
 
 	// What a later one reads of tables, an earlier one has put there.
 	graph.NewRule(j.services, j.offer)
@@ -177,10 +191,10 @@ func newJoin(features FeaturesOf) *join {
 
 func (j *join) index() {
 	byAge := compareAged
-	j.slicesOf = graph.NewIndex(j.slices, strings.Compare, func(key string, s *mesh.EndpointSlice) iter.Seq2[string, string] {
-		return one(mesh.Name{Namespace: s.Namespace, Name: s.Service}.String(), key)
+	j.slicesOf = graph.NewIndex(j.slices, mesh.Name.Compare, func(key mesh.Name, s *mesh.EndpointSlice) iter.Seq2[mesh.Name, mesh.Name] {
+		return one(mesh.Name{Namespace: s.Namespace, Name: s.Service}, key)
 	})
-	j.servicesOf = graph.NewIndex(j.slices, mesh.Name.Compare, func(_ string, s *mesh.EndpointSlice) iter.Seq2[mesh.Name, mesh.Name] {
+	j.servicesOf = graph.NewIndex(j.slices, mesh.Name.Compare, func(_ mesh.Name, s *mesh.EndpointSlice) iter.Seq2[mesh.Name, mesh.Name] {
 		return func(yield func(workload, service mesh.Name) bool) {
 			for _, endpoint := range s.Endpoints {
 				workload := mesh.Name{Namespace: s.Namespace, Name: endpoint.Workload}
@@ -190,25 +204,25 @@ func (j *join) index() {
 			}
 		}
 	})
-	j.splitsOf = graph.NewIndex(j.splits, byAge, func(key string, s *mesh.Split) iter.Seq2[string, aged] {
-		return one(mesh.Name{Namespace: s.Namespace, Name: s.Root}.String(), aged{s.Created, key})
+	j.splitsOf = graph.NewIndex(j.splits, byAge, func(key mesh.Name, s *mesh.Split) iter.Seq2[mesh.Name, aged] {
+		return one(mesh.Name{Namespace: s.Namespace, Name: s.Root}, aged{s.Created, key})
 	})
-	j.ingressesOf = graph.NewIndex(j.ingresses, byAge, func(key string, rule *mesh.IngressRule) iter.Seq2[string, aged] {
-		return func(yield func(string, aged) bool) {
+	j.ingressesOf = graph.NewIndex(j.ingresses, byAge, func(key mesh.Name, rule *mesh.IngressRule) iter.Seq2[mesh.Name, aged] {
+		return func(yield func(mesh.Name, aged) bool) {
 			for _, backend := range rule.Backends {
-				if !yield(mesh.Name{Namespace: rule.Namespace, Name: backend.Service}.String(), aged{rule.Created, key}) {
+				if !yield(mesh.Name{Namespace: rule.Namespace, Name: backend.Service}, aged{rule.Created, key}) {
 					return
 				}
 			}
 		}
 	})
-	j.upstreamsOf = graph.NewIndex(j.upstreams, byAge, func(key string, s *mesh.UpstreamSetting) iter.Seq2[string, aged] {
-		return one(serviceOfHost(s).String(), aged{s.Created, key})
+	j.upstreamsOf = graph.NewIndex(j.upstreams, byAge, func(key mesh.Name, s *mesh.UpstreamSetting) iter.Seq2[mesh.Name, aged] {
+		return one(serviceOfHost(s), aged{s.Created, key})
 	})
-	j.accessesOf = graph.NewIndex(j.accesses, byAge, func(key string, rule *mesh.AccessRule) iter.Seq2[mesh.ServiceAccount, aged] {
+	j.accessesOf = graph.NewIndex(j.accesses, byAge, func(key mesh.Name, rule *mesh.AccessRule) iter.Seq2[mesh.ServiceAccount, aged] {
 		return one(rule.Destination, aged{rule.Created, key})
 	})
-	j.egressesOf = graph.NewIndex(j.egresses, byAge, func(key string, rule *mesh.EgressRule) iter.Seq2[mesh.ServiceAccount, aged] {
+	j.egressesOf = graph.NewIndex(j.egresses, byAge, func(key mesh.Name, rule *mesh.EgressRule) iter.Seq2[mesh.ServiceAccount, aged] {
 		return func(yield func(mesh.ServiceAccount, aged) bool) {
 			for _, source := range rule.Sources {
 				if !yield(source, aged{rule.Created, key}) {
@@ -217,22 +231,22 @@ func (j *join) index() {
 			}
 		}
 	})
-	j.egressesUsing = graph.NewIndex(j.egresses, strings.Compare, func(key string, rule *mesh.EgressRule) iter.Seq2[string, string] {
-		return func(yield func(string, string) bool) {
+	j.egressesUsing = graph.NewIndex(j.egresses, mesh.Name.Compare, func(key mesh.Name, rule *mesh.EgressRule) iter.Seq2[mesh.Name, mesh.Name] {
+		return func(yield func(mesh.Name, mesh.Name) bool) {
 			for _, setting := range rule.Settings {
-				if !yield(mesh.Name{Namespace: rule.Namespace, Name: setting}.String(), key) {
+				if !yield(mesh.Name{Namespace: rule.Namespace, Name: setting}, key) {
 					return
 				}
 			}
 		}
 	})
-	j.retriesOf = graph.NewIndex(j.retries, byAge, func(key string, rule *mesh.RetryRule) iter.Seq2[mesh.ServiceAccount, aged] {
+	j.retriesOf = graph.NewIndex(j.retries, byAge, func(key mesh.Name, rule *mesh.RetryRule) iter.Seq2[mesh.ServiceAccount, aged] {
 		return one(rule.Source, aged{rule.Created, key})
 	})
-	j.used = graph.NewIndex(j.workloads, func(_, _ struct{}) int { return 0 }, func(_ string, w *mesh.Workload) iter.Seq2[mesh.ServiceAccount, struct{}] {
+	j.used = graph.NewIndex(j.workloads, func(_, _ struct{}) int { return 0 }, func(_ mesh.Name, w *mesh.Workload) iter.Seq2[mesh.ServiceAccount, struct{}] {
 		return one(accountOf(w), struct{}{})
 	})
-	j.servicesAt = graph.NewIndex(j.services, mesh.Name.Compare, func(_ string, s *mesh.Service) iter.Seq2[netip.AddrPort, mesh.Name] {
+	j.servicesAt = graph.NewIndex(j.services, mesh.Name.Compare, func(_ mesh.Name, s *mesh.Service) iter.Seq2[netip.AddrPort, mesh.Name] {
 		return func(yield func(netip.AddrPort, mesh.Name) bool) {
 			for _, address := range s.Addresses {
 				for _, port := range s.Ports {
@@ -243,8 +257,8 @@ func (j *join) index() {
 			}
 		}
 	})
-	j.workloadsAt = graph.NewIndex(j.workloads, strings.Compare, func(key string, w *mesh.Workload) iter.Seq2[netip.Addr, string] {
-		return func(yield func(netip.Addr, string) bool) {
+	j.workloadsAt = graph.NewIndex(j.workloads, mesh.Name.Compare, func(key mesh.Name, w *mesh.Workload) iter.Seq2[netip.Addr, mesh.Name] {
+		return func(yield func(netip.Addr, mesh.Name) bool) {
 			for _, address := range w.Addresses {
 				if !w.Ended && !yield(address, key) {
 					return
@@ -252,7 +266,7 @@ func (j *join) index() {
 			}
 		}
 	})
-	j.aliasesOf = graph.NewIndex(j.services, mesh.Name.Compare, func(_ string, s *mesh.Service) iter.Seq2[string, mesh.Name] {
+	j.aliasesOf = graph.NewIndex(j.services, mesh.Name.Compare, func(_ mesh.Name, s *mesh.Service) iter.Seq2[string, mesh.Name] {
 		if s.ExternalName == "" {
 			return func(func(string, mesh.Name) bool) {}
 		}
@@ -266,7 +280,7 @@ func one[K, V any](key K, value V) iter.Seq2[K, V] {
 
 // set takes in what an object says, or that it is gone.
 func (j *join) set(fact mesh.Fact) {
-	name, key := keysOf(fact.Object)
+	key := keyOf(fact.Object)
 	facts := j.said[key]
 	former := lastOf(facts)
 	i, found := slices.BinarySearchFunc(facts, fact, func(a, b mesh.Fact) int {
@@ -283,22 +297,16 @@ func (j *join) set(fact mesh.Fact) {
 	}
 	next := lastOf(facts)
 	if next.Content != nil {
-		j.put(name, next.Content, true)
+		j.put(key.Name, next.Content, true)
 	} else {
-		j.put(name, former.Content, false)
+		j.put(key.Name, former.Content, false)
 	}
 	j.blame(key)
 }
 
-// keysOf returns the key of an object among its kind, and among all.
-func keysOf(object mesh.ObjectRef) (name, key string) {
-	name = mesh.Name{Namespace: object.Namespace, Name: object.Name}.String()
-	return name, object.Kind + " " + name
-}
-
 // report takes in what others have to say of an object.
 func (j *join) report(object mesh.ObjectRef, problems []mesh.Problem) {
-	_, key := keysOf(object)
+	key := keyOf(object)
 	if j.reported[key] = problems; len(problems) == 0 {
 		delete(j.reported, key)
 	}
@@ -306,7 +314,7 @@ func (j *join) report(object mesh.ObjectRef, problems []mesh.Problem) {
 }
 
 // blame notes what is wrong with an object without regard to others.
-func (j *join) blame(key string) {
+func (j *join) blame(key objectKey) {
 	said := lastOf(j.said[key])
 	problems := slices.Clip(said.Problems)
 	if len(j.said[key]) > 0 {
@@ -324,13 +332,13 @@ func (j *join) blame(key string) {
 
 // facts returns what objects of the kinds say, in the order of their keys.
 func (j *join) facts(kinds []string) []mesh.Fact {
-	var keys []string
+	var keys []objectKey
 	for key := range j.said {
-		if kind, _, _ := strings.Cut(key, " "); slices.Contains(kinds, kind) {
+		if slices.Contains(kinds, key.kind) {
 			keys = append(keys, key)
 		}
 	}
-	slices.Sort(keys)
+	slices.SortFunc(keys, objectKey.compare)
 	facts := make([]mesh.Fact, 0, len(keys))
 	for _, key := range keys {
 		facts = append(facts, lastOf(j.said[key]))
@@ -346,7 +354,7 @@ func lastOf(facts []mesh.Fact) mesh.Fact {
 }
 
 // put gives a key its content, or takes the content away. There may be none.
-func (j *join) put(key string, content mesh.Content, has bool) {
+func (j *join) put(key mesh.Name, content mesh.Content, has bool) {
 	switch c := content.(type) {
 	case *mesh.Settings:
 		j.told = nil
@@ -355,7 +363,7 @@ func (j *join) put(key string, content mesh.Content, has bool) {
 		}
 		j.putSettings()
 	case *mesh.Namespace:
-		put(j.namespaces, c.Name, c, has)
+		put(j.namespaces, key, c, has)
 	case *mesh.Workload:
 		put(j.workloads, key, c, has)
 	case *mesh.Service:
@@ -402,7 +410,7 @@ func (j *join) putSettings() {
 	put(j.settings, only, settings, settings != nil)
 }
 
-func put[V mesh.Digester](in *graph.Input[string, V], key string, value V, has bool) {
+func put[K comparable, V mesh.Digester](in *graph.Input[K, V], key K, value V, has bool) {
 	if has {
 		in.Set(key, value)
 	} else {
@@ -412,7 +420,7 @@ func put[V mesh.Digester](in *graph.Input[string, V], key string, value V, has b
 
 // member reports whether what is in the namespace belongs to the mesh.
 func (j *join) member(r *graph.Reader, namespace string) bool {
-	ns, ok := j.namespaces.Get(r, namespace)
+	ns, ok := j.namespaces.Get(r, mesh.Name{Name: namespace})
 	return ok && ns.Member
 }
 
@@ -421,7 +429,7 @@ func (j *join) service(r *graph.Reader, name mesh.Name) *mesh.Service {
 	if !j.member(r, name.Namespace) {
 		return nil
 	}
-	s, _ := j.services.Get(r, name.String())
+	s, _ := j.services.Get(r, name)
 	return s
 }
 
@@ -443,10 +451,4 @@ var defaultSettings = mesh.Seal(&mesh.Settings{
 
 func accountOf(w *mesh.Workload) mesh.ServiceAccount {
 	return mesh.ServiceAccount{Namespace: w.Namespace, Name: w.ServiceAccount}
-}
-
-// parseName reads namespace/name.
-func parseName(key string) mesh.Name {
-	namespace, name, _ := strings.Cut(key, "/")
-	return mesh.Name{Namespace: namespace, Name: name}
 }

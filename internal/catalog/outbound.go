@@ -8,44 +8,43 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// everybody is the scope of what all proxies may call.
-const everybody = "*"
+// everyone is the key of what all proxies may call.
+var everyone mesh.ServiceAccount
 
 // offer puts what a service offers where those find it who may call it.
-func (j *join) offer(r *graph.Reader, key string, out *graph.Output) {
-	svc := j.service(r, parseName(key))
+func (j *join) offer(r *graph.Reader, name mesh.Name, out *graph.Output) {
+	svc := j.service(r, name)
 	if svc == nil {
 		return
 	}
-	graph.Put(out, j.servicesTable, only, key, svc)
+	graph.Put(out, j.servicesTable, name.String(), svc)
 	permissive := j.mustSettings(r).PermissivePolicy
 	for _, spec := range svc.Ports {
 		port := mesh.ServicePort{Name: svc.Name, Port: spec.Port}
 		destinations := j.destinations.Get(r, port)
 		if permissive {
 			for _, d := range destinations.list {
-				graph.Put(out, j.destinationTables, everybody, d.Name, d)
+				graph.Put(out, j.destinationTables.Of(everyone), d.Name, d)
 			}
 			for _, used := range destinations.uses {
 				for _, b := range j.backends.Get(r, used).list {
-					graph.Put(out, j.backendTables, everybody, b.Name, b)
+					graph.Put(out, j.backendTables.Of(everyone), b.Name, b)
 				}
 			}
 			continue
 		}
 		for _, source := range j.sourcesOf(r, destinations) {
-			scope := source.String()
 			offered := map[string]bool{}
 			for _, used := range destinations.uses {
 				for _, b := range j.filtered.Get(r, filter{port: used, source: source}).list {
 					offered[b.Name] = true
-					graph.Put(out, j.backendTables, scope, b.Name, b)
+					graph.Put(out, j.backendTables.Of(source), b.Name, b)
 				}
 			}
 			for _, d := range destinations.list {
 				// An endpoint of a headless service that refuses the source is no destination.
 				if !svc.Headless || offered[d.Name] {
-					graph.Put(out, j.destinationTables, scope, d.Name, d)
+					graph.Put(out, j.destinationTables.Of(source), d.Name, d)
 				}
 			}
 		}
@@ -54,24 +53,21 @@ func (j *join) offer(r *graph.Reader, key string, out *graph.Output) {
 
 // offerWorkload puts a workload, what it takes, and, if no service leads to it, its
 // ports where those find them who may call it.
-func (j *join) offerWorkload(r *graph.Reader, key string, out *graph.Output) {
+func (j *join) offerWorkload(r *graph.Reader, key mesh.Name, out *graph.Output) {
 	w, _ := j.workloads.Get(r, key)
 	if !j.member(r, w.Namespace) {
 		return
 	}
-	graph.Put(out, j.workloadsTable, only, key, w)
+	graph.Put(out, j.workloadsTable, key.String(), w)
 	if !j.hasProxy(r, w) {
 		return
 	}
 	p := j.peers.Get(r, key)
-	scopes := []string{everybody}
+	callers := []mesh.ServiceAccount{everyone}
 	if !j.mustSettings(r).PermissivePolicy {
 		in := j.inboundOf.Get(r, key)
-		graph.Put(out, j.taking, p.account.String(), in.Digest().String(), in)
-		scopes = nil
-		for _, source := range j.grants.Get(r, p.account).sources {
-			scopes = append(scopes, source.String())
-		}
+		graph.Put(out, j.taking.Of(p.account), in.Digest().String(), in)
+		callers = j.grants.Get(r, p.account).sources
 	}
 	if len(w.Addresses) == 0 || len(j.servicesOf.Get(r, w.Name)) > 0 {
 		return
@@ -84,15 +80,15 @@ func (j *join) offerWorkload(r *graph.Reader, key string, out *graph.Output) {
 		name := fmt.Sprintf("pod/%s:%d", key, port.Number)
 		at := mesh.ServicePort{Name: w.Name, Port: port.Number}
 		b := mesh.Seal(&mesh.Backend{Name: name, Service: at, Protocol: mesh.TCP, Endpoints: []mesh.Endpoint{{
-			Addresses: addresses, Port: port.Number, ServerName: p.serverName, Workload: key, Zone: w.Zone,
+			Addresses: addresses, Port: port.Number, ServerName: p.serverName, Workload: key.String(), Zone: w.Zone,
 		}}})
 		d := mesh.Seal(&mesh.Destination{
 			Name: name, Service: at, Addresses: addresses, Port: port.Number, Protocol: mesh.TCP,
 			Backends: []mesh.WeightedBackend{{Backend: name, Weight: 1}},
 		})
-		for _, scope := range scopes {
-			graph.Put(out, j.destinationTables, scope, name, d)
-			graph.Put(out, j.backendTables, scope, name, b)
+		for _, caller := range callers {
+			graph.Put(out, j.destinationTables.Of(caller), name, d)
+			graph.Put(out, j.backendTables.Of(caller), name, b)
 		}
 	}
 }
@@ -111,7 +107,7 @@ func (j *join) sourcesOf(r *graph.Reader, destinations *destinations) []mesh.Ser
 }
 
 // retry puts the destinations of a retry rule as its source sees them.
-func (j *join) retry(r *graph.Reader, key string, out *graph.Output) {
+func (j *join) retry(r *graph.Reader, key mesh.Name, out *graph.Output) {
 	rule, _ := j.retries.Get(r, key)
 	if !j.mustSettings(r).RetryPolicy || !j.member(r, rule.Namespace) {
 		return
@@ -126,7 +122,7 @@ func (j *join) retry(r *graph.Reader, key string, out *graph.Output) {
 				continue
 			}
 			for _, d := range j.destinations.Get(r, mesh.ServicePort{Name: name, Port: spec.Port}).list {
-				graph.Put(out, j.retried, rule.Source.String(), d.Name, withRetry(d, rule.Retry))
+				graph.Put(out, j.retried.Of(rule.Source), d.Name, withRetry(d, rule.Retry))
 			}
 		}
 	}
@@ -154,20 +150,18 @@ func withRetry(d *mesh.Destination, retry mesh.Retry) *mesh.Destination {
 
 // makeOutbound returns what a service account may call.
 func (j *join) makeOutbound(r *graph.Reader, account mesh.ServiceAccount) *mesh.Outbound {
-	scope := account.String()
-	retried := j.retried.Get(r, scope)
-	everyone := mesh.ServiceAccount{}
+	retried := j.retried.Of(account).Get(r)
+	scope, offered := account.String(), account
 	if j.mustSettings(r).PermissivePolicy {
 		if account != everyone && retried.Len() == 0 {
 			return j.outbounds.Get(r, everyone)
 		}
-		destinations := j.destinationTables.Get(r, everybody)
-		if account == everyone {
-			scope = everybody
-		}
-		return mesh.NewOutbound(scope, overlaid(destinations, retried), j.backendTables.Get(r, everybody))
+		offered = everyone
 	}
-	return mesh.NewOutbound(scope, overlaid(j.destinationTables.Get(r, scope), retried), j.backendTables.Get(r, scope))
+	if account == everyone {
+		scope = "*"
+	}
+	return mesh.NewOutbound(scope, overlaid(j.destinationTables.Of(offered).Get(r), retried), j.backendTables.Of(offered).Get(r))
 }
 
 // overlaid returns the base with what the overlay has otherwise. What the base does

@@ -77,7 +77,7 @@ func (f *fault) once(reason, field, format string, args ...any) {
 
 // inspector finds what is wrong with an object of the mesh among others: what
 // contradicts or leads nowhere. The key is the object's.
-type inspector func(r *graph.Reader, key string, f *fault)
+type inspector func(r *graph.Reader, key mesh.Name, f *fault)
 
 func (j *join) makeInspectors() map[string]inspector {
 	return map[string]inspector{
@@ -110,8 +110,8 @@ func (j *join) inspects(said mesh.Fact) bool {
 
 // inspectorOf returns the inspector of the objects of an Input, which count if their
 // namespace belongs to the mesh.
-func inspectorOf[V mesh.Digester](j *join, in *graph.Input[string, V], inspects ...func(*graph.Reader, V, *fault)) inspector {
-	return func(r *graph.Reader, key string, f *fault) {
+func inspectorOf[V mesh.Digester](j *join, in *graph.Input[mesh.Name, V], inspects ...func(*graph.Reader, V, *fault)) inspector {
+	return func(r *graph.Reader, key mesh.Name, f *fault) {
 		value, ok := in.Get(r, key)
 		if !ok || !j.member(r, f.object.Namespace) {
 			return
@@ -123,15 +123,15 @@ func inspectorOf[V mesh.Digester](j *join, in *graph.Input[string, V], inspects 
 }
 
 // inspect puts all that is wrong with an object.
-func (j *join) inspect(r *graph.Reader, key string, out *graph.Output) {
+func (j *join) inspect(r *graph.Reader, key objectKey, out *graph.Output) {
 	own, _ := j.faults.Get(r, key)
 	object := own.Object
 	found := &fault{object: object, list: slices.Clip(own.List)}
-	if inspector := j.inspectors[object.Kind]; inspector != nil {
-		inspector(r, mesh.Name{Namespace: object.Namespace, Name: object.Name}.String(), found)
+	if inspector := j.inspectors[key.kind]; inspector != nil {
+		inspector(r, key.Name, found)
 	}
 	if len(found.list) > 0 {
-		graph.Put(out, j.problems, only, object.String(), problemsOf(object, found.list))
+		graph.Put(out, j.problems, object.String(), problemsOf(object, found.list))
 	}
 }
 
@@ -179,7 +179,7 @@ func (j *join) portsBefore(r *graph.Reader, port mesh.ServicePort) []shared {
 	if len(list) == 0 || len(list[0].Endpoints) == 0 || list[0].Endpoints[0].Workload == "" {
 		return nil
 	}
-	w, ok := j.workloads.Get(r, list[0].Endpoints[0].Workload)
+	w, ok := j.workloads.Get(r, workloadOf(list[0].Endpoints[0]))
 	if !ok {
 		return nil
 	}
@@ -224,13 +224,13 @@ func (j *join) inspectRetry(r *graph.Reader, rule *mesh.RetryRule, f *fault) {
 func (j *join) inspectUpstream(r *graph.Reader, setting *mesh.UpstreamSetting, f *fault) {
 	name := serviceOfHost(setting)
 	if j.service(r, name) == nil {
-		if len(j.egressesUsing.Get(r, setting.String())) == 0 {
+		if len(j.egressesUsing.Get(r, setting.Name)) == 0 {
 			f.add(ReasonNotFound, "spec.host", "%q is no Service of namespace %s, and no Egress names this object; write <service>.%s.svc.cluster.local", setting.Host, setting.Namespace, setting.Namespace)
 		}
 		return
 	}
 	// The setting itself is among them.
-	if oldest, _ := j.upstreams.Get(r, j.upstreamsOf.Get(r, name.String())[0].key); oldest != setting {
+	if oldest, _ := j.upstreams.Get(r, j.upstreamsOf.Get(r, name)[0].key); oldest != setting {
 		f.add(ReasonConflict, "spec.host", "UpstreamTrafficSetting %s is older and for the same service; delete one of them", oldest)
 		return
 	}
@@ -239,7 +239,7 @@ func (j *join) inspectUpstream(r *graph.Reader, setting *mesh.UpstreamSetting, f
 	}
 	for _, spec := range j.service(r, name).Ports {
 		for _, before := range j.portsBefore(r, mesh.ServicePort{Name: name, Port: spec.Port}) {
-			if before.port.Name != name && !isZeroLimits(j.policies.Get(r, before.port.Name.String()).Limits) {
+			if before.port.Name != name && !isZeroLimits(j.policies.Get(r, before.port.Name).Limits) {
 				f.add(ReasonConflict, "spec.rateLimit", "the pods of port %d are those of Service port %s too, which comes first and has limits of its own, so these do not count there; set limits for one of the two", spec.Port, before.port)
 				break
 			}

@@ -32,12 +32,12 @@ func (j *join) inspectEgress(r *graph.Reader, rule *mesh.EgressRule, f *fault) {
 	}
 	j.inspectEgressPorts(rule, f)
 	for i, name := range rule.Groups {
-		if _, ok := j.httpGroups.Get(r, mesh.Name{Namespace: rule.Namespace, Name: name}.String()); !ok {
+		if _, ok := j.httpGroups.Get(r, mesh.Name{Namespace: rule.Namespace, Name: name}); !ok {
 			f.add(ReasonNotFound, fmt.Sprintf("spec.matches[%d]", i), "there is no HTTPRouteGroup %s/%s; it allows nothing until there is", rule.Namespace, name)
 		}
 	}
 	for _, name := range rule.Settings {
-		setting, ok := j.upstreams.Get(r, mesh.Name{Namespace: rule.Namespace, Name: name}.String())
+		setting, ok := j.upstreams.Get(r, mesh.Name{Namespace: rule.Namespace, Name: name})
 		switch {
 		case !ok:
 			f.add(ReasonNotFound, "spec.matches", "there is no UpstreamTrafficSetting %s/%s that can be used; nothing is let out until there is", rule.Namespace, name)
@@ -79,7 +79,7 @@ func (j *join) inspectIngress(r *graph.Reader, rule *mesh.IngressRule, f *fault)
 		if !backend.TLS && namesPrincipal(rule) {
 			f.add(ReasonNoEffect, field+".port.protocol", "callers show no certificate in http, so none is the principal that spec.sources asks for, and nothing is let in; use https, or remove the principals")
 		}
-		for _, a := range j.ingressesOf.Get(r, name.String()) {
+		for _, a := range j.ingressesOf.Get(r, name) {
 			older, _ := j.ingresses.Get(r, a.key)
 			if older == rule {
 				break
@@ -105,7 +105,7 @@ func (j *join) inspectIngress(r *graph.Reader, rule *mesh.IngressRule, f *fault)
 		}
 	}
 	for i, name := range rule.Groups {
-		if _, ok := j.httpGroups.Get(r, mesh.Name{Namespace: rule.Namespace, Name: name}.String()); !ok {
+		if _, ok := j.httpGroups.Get(r, mesh.Name{Namespace: rule.Namespace, Name: name}); !ok {
 			f.add(ReasonNotFound, fmt.Sprintf("spec.matches[%d]", i), "there is no HTTPRouteGroup %s/%s; it lets nothing in until there is", rule.Namespace, name)
 		}
 	}

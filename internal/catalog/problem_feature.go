@@ -36,7 +36,7 @@ func (j *join) encrypted(r *graph.Reader, of *classes) *classes {
 	return &classes{List: slices.DeleteFunc(slices.Clone(of.List), func(at classAt) bool { return slices.Contains(plaintext, at.Class) })}
 }
 
-func (j *join) askSettings(r *graph.Reader, _ string, f *fault) {
+func (j *join) askSettings(r *graph.Reader, _ mesh.Name, f *fault) {
 	settings, ok := j.settings.Get(r, only)
 	all := j.all(r)
 	if !ok || len(all.List) == 0 {
@@ -67,8 +67,8 @@ func (j *join) askSettings(r *graph.Reader, _ string, f *fault) {
 	}
 }
 
-func (j *join) askNamespace(r *graph.Reader, _ string, f *fault) {
-	ns, ok := j.namespaces.Get(r, f.object.Name)
+func (j *join) askNamespace(r *graph.Reader, key mesh.Name, f *fault) {
+	ns, ok := j.namespaces.Get(r, key)
 	if ok && ns.Member && ns.InboundTLS == mesh.Permissive && len(j.all(r).List) > 0 {
 		j.ask(f, fieldInboundTLS, j.encrypted(r, j.limited.Get(r, ns.Name)), mesh.FeaturePermissiveTLS)
 	}
@@ -112,7 +112,7 @@ func (j *join) askService(r *graph.Reader, svc *mesh.Service, f *fault) {
 
 // balancingOf returns what the UpstreamSetting of a service says of load balancing.
 func (j *join) balancingOf(r *graph.Reader, svc *mesh.Service) mesh.LoadBalancing {
-	if settings := j.upstreamsOf.Get(r, svc.String()); len(settings) > 0 {
+	if settings := j.upstreamsOf.Get(r, svc.Name); len(settings) > 0 {
 		setting, _ := j.upstreams.Get(r, settings[0].key)
 		return setting.Policy.LoadBalancing
 	}
@@ -132,7 +132,7 @@ func (j *join) askUpstream(r *graph.Reader, setting *mesh.UpstreamSetting, f *fa
 		return
 	}
 	if svc := j.service(r, serviceOfHost(setting)); svc != nil {
-		if oldest, _ := j.upstreams.Get(r, j.upstreamsOf.Get(r, svc.String())[0].key); oldest == setting {
+		if oldest, _ := j.upstreams.Get(r, j.upstreamsOf.Get(r, svc.Name)[0].key); oldest == setting {
 			for _, port := range portsOf(svc) {
 				j.askPolicy(f, setting.Policy, j.callers.Get(r, port))
 			}
@@ -140,7 +140,7 @@ func (j *join) askUpstream(r *graph.Reader, setting *mesh.UpstreamSetting, f *fa
 		}
 	}
 	var sources []mesh.ServiceAccount
-	for _, key := range j.egressesUsing.Get(r, setting.String()) {
+	for _, key := range j.egressesUsing.Get(r, setting.Name) {
 		rule, _ := j.egresses.Get(r, key)
 		if !j.member(r, rule.Namespace) || !slices.ContainsFunc(rule.Hosts, func(h string) bool { return strings.EqualFold(h, setting.Host) }) {
 			continue
@@ -164,7 +164,7 @@ func (j *join) askLimits(r *graph.Reader, setting *mesh.UpstreamSetting, svc *me
 		return
 	}
 	servers := j.servers(r, svc.Name, func(p mesh.InboundPort) bool {
-		i := slices.IndexFunc(p.Services, func(s mesh.ServicePort) bool { return !isZeroLimits(j.policies.Get(r, s.Name.String()).Limits) })
+		i := slices.IndexFunc(p.Services, func(s mesh.ServicePort) bool { return !isZeroLimits(j.policies.Get(r, s.Name).Limits) })
 		return i >= 0 && p.Services[i].Name == svc.Name
 	})
 	for _, feature := range needs {
@@ -239,7 +239,7 @@ func (j *join) askAccess(r *graph.Reader, rule *mesh.AccessRule, f *fault) {
 	// Without a port where they are allowed no proxy is told of requests.
 	g := j.grant(r, rule)
 	requests := false
-	for _, in := range j.taking.Get(r, rule.Destination.String()).All() {
+	for _, in := range j.taking.Of(rule.Destination).Get(r).All() {
 		requests = requests || slices.ContainsFunc(in.Ports, func(p mesh.InboundPort) bool {
 			return p.Protocol.IsHTTP() && g.requests(p.Port, p.Protocol) != nil
 		})

@@ -21,7 +21,7 @@ func (j *join) inspectAccess(r *graph.Reader, rule *mesh.AccessRule, f *fault) {
 		if routes.Kind == kindTCPRoute {
 			in = j.tcpGroups
 		}
-		group, ok := in.Get(r, mesh.Name{Namespace: rule.Namespace, Name: routes.Group}.String())
+		group, ok := in.Get(r, mesh.Name{Namespace: rule.Namespace, Name: routes.Group})
 		if !ok {
 			f.add(ReasonNotFound, field+".name", "there is no %s %s/%s; it allows nothing until there is", routes.Kind, rule.Namespace, routes.Group)
 			continue
@@ -92,7 +92,7 @@ type ports struct {
 // httpPorts returns nil if no workload runs as the account, or if there is nothing to
 // allow, because everybody may do everything.
 func (j *join) httpPorts(r *graph.Reader, account mesh.ServiceAccount) *ports {
-	taking := j.taking.Get(r, account.String())
+	taking := j.taking.Of(account).Get(r)
 	if taking.Len() == 0 {
 		return nil
 	}
@@ -144,7 +144,7 @@ func (j *join) inspectSplit(r *graph.Reader, split *mesh.Split, f *fault) {
 		f.add(ReasonNoEffect, "spec.service", "Service %s is only another name, so clients do not connect to it; give it a cluster IP to split its traffic", root)
 	}
 	if len(split.Matches) == 0 {
-		for _, a := range j.splitsOf.Get(r, root.String()) {
+		for _, a := range j.splitsOf.Get(r, root.Name) {
 			other, _ := j.splits.Get(r, a.key)
 			if other == split {
 				break
@@ -158,7 +158,7 @@ func (j *join) inspectSplit(r *graph.Reader, split *mesh.Split, f *fault) {
 		f.add(ReasonNoEffect, "spec.matches", "Service %s has no port whose requests can be matched; name a port http or leave the matches out", root)
 	}
 	for i, name := range split.Matches {
-		if _, ok := j.httpGroups.Get(r, mesh.Name{Namespace: split.Namespace, Name: name}.String()); !ok {
+		if _, ok := j.httpGroups.Get(r, mesh.Name{Namespace: split.Namespace, Name: name}); !ok {
 			f.add(ReasonNotFound, fmt.Sprintf("spec.matches[%d]", i), "there is no HTTPRouteGroup %s/%s; nothing is split by it until there is", split.Namespace, name)
 		}
 	}
@@ -172,7 +172,7 @@ func (j *join) inspectSplit(r *graph.Reader, split *mesh.Split, f *fault) {
 		field := fmt.Sprintf("spec.backends[%d].service", i)
 		j.inspectShare(r, split, root, backend, field, f)
 		name := mesh.Name{Namespace: split.Namespace, Name: backend.Service}
-		if circle == "" && backend.Service != split.Root && len(j.splitsOf.Get(r, name.String())) > 0 {
+		if circle == "" && backend.Service != split.Root && len(j.splitsOf.Get(r, name)) > 0 {
 			f.add(ReasonNoEffect, field, "Service %s is the root of a split itself, which does not apply here: its share goes to its own endpoints", name)
 		}
 	}
@@ -207,7 +207,7 @@ func (j *join) cycle(r *graph.Reader, split *mesh.Split) string {
 	seen := map[string]bool{}
 	var walk func(service, path string) string
 	walk = func(service, path string) string {
-		for _, a := range j.splitsOf.Get(r, mesh.Name{Namespace: split.Namespace, Name: service}.String()) {
+		for _, a := range j.splitsOf.Get(r, mesh.Name{Namespace: split.Namespace, Name: service}) {
 			next, _ := j.splits.Get(r, a.key)
 			for _, backend := range next.Backends {
 				// A split that keeps a share for its root's own endpoints is no circle.

@@ -8,13 +8,13 @@ import (
 )
 
 // view puts the View of a workload that has a proxy.
-func (j *join) view(r *graph.Reader, key string, out *graph.Output) {
+func (j *join) view(r *graph.Reader, key mesh.Name, out *graph.Output) {
 	w, _ := j.workloads.Get(r, key)
 	if !j.hasProxy(r, w) {
 		return
 	}
 	account := accountOf(w)
-	graph.Put(out, j.views, only, w.UID, mesh.NewView(
+	graph.Put(out, j.views, w.UID, mesh.NewView(
 		j.proxies.Get(r, key),
 		j.mustSettings(r),
 		j.inboundOf.Get(r, key),
@@ -27,7 +27,7 @@ func (j *join) hasProxy(r *graph.Reader, w *mesh.Workload) bool {
 	return j.member(r, w.Namespace) && w.Class != "" && !w.Ended
 }
 
-func (j *join) makeProxy(r *graph.Reader, key string) *mesh.Proxy {
+func (j *join) makeProxy(r *graph.Reader, key mesh.Name) *mesh.Proxy {
 	w, _ := j.workloads.Get(r, key)
 	settings := j.mustSettings(r)
 	return mesh.Seal(&mesh.Proxy{

@@ -25,6 +25,7 @@ func TestWorkOfOneEndpoint(t *testing.T) {
 			}
 			var runs [2]uint64
 			var allocs, bytes [2]float64
+			changed := 0
 			for i, services := range []int{100, tt.large} {
 				j, change := builtCity(services, tt.policies, !tt.policies)
 				former, before := j.snapshot(), j.graph.Runs()
@@ -33,7 +34,7 @@ func TestWorkOfOneEndpoint(t *testing.T) {
 				}
 				change()
 				runs[i] = j.graph.Runs() - before
-				changed := 0
+				changed = 0
 				for range j.snapshot().Views.Diff(former.Views) {
 					changed++
 				}
@@ -47,8 +48,9 @@ func TestWorkOfOneEndpoint(t *testing.T) {
 			if runs[0] != runs[1] {
 				t.Errorf("%d functions run with 100 services, and %d with %d", runs[0], runs[1], tt.large)
 			}
-			// The race detector has pools lose a few things at random, which many runs even out.
-			if allocs[1] > allocs[0]*1.05 {
+			// A Table of more Views is a level deeper. The race detector has pools lose a few
+			// things at random, which many runs even out.
+			if allocs[1] > allocs[0]+1.2*float64(changed)+4 {
 				t.Errorf("there are %v allocations with 100 services, and %v with %d", allocs[0], allocs[1], tt.large)
 			}
 			if bytes[1] > bytes[0]*1.2 {

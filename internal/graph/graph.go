@@ -11,11 +11,7 @@
 // and must be immutable.
 package graph
 
-import (
-	"cmp"
-
-	"github.com/outrigger-mesh/outrigger/mesh"
-)
+import "github.com/outrigger-mesh/outrigger/mesh"
 
 // Graph holds what depends on each other. The zero Graph is empty.
 type Graph struct {
@@ -195,7 +191,7 @@ func (r *Reader) read(n *node) {
 }
 
 // Input is values by their keys that are set from outside.
-type Input[K cmp.Ordered, V mesh.Digester] struct {
+type Input[K comparable, V mesh.Digester] struct {
 	graph  *Graph
 	slots  map[K]*slot[V]
 	follow []func(key K, was, is V, had, has bool)
@@ -208,7 +204,7 @@ type slot[V any] struct {
 }
 
 // NewInput returns an empty Input.
-func NewInput[K cmp.Ordered, V mesh.Digester](g *Graph) *Input[K, V] {
+func NewInput[K comparable, V mesh.Digester](g *Graph) *Input[K, V] {
 	return &Input[K, V]{graph: g, slots: map[K]*slot[V]{}}
 }
 

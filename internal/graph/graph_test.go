@@ -44,14 +44,14 @@ func contents(t mesh.Table[*text]) map[string]string {
 type bench struct {
 	Graph
 	in  *Input[string, *text]
-	out *Tables[*text]
+	out *Table[*text]
 	ran []string
 }
 
 func newBench() *bench {
 	b := &bench{}
 	b.in = NewInput[string, *text](&b.Graph)
-	b.out = NewTables[*text](&b.Graph)
+	b.out = NewTable[*text](&b.Graph)
 	return b
 }
 
@@ -69,7 +69,7 @@ func (b *bench) want(t *testing.T, what string, ran []string, table map[string]s
 	if got := b.update(); !slices.Equal(got, ran) {
 		t.Errorf("%s: ran %q, want %q", what, got, ran)
 	}
-	if diff := gocmp.Diff(table, contents(b.out.Current(""))); diff != "" {
+	if diff := gocmp.Diff(table, contents(b.out.Current())); diff != "" {
 		t.Errorf("%s: the table (-want +got):\n%s", what, diff)
 	}
 }
@@ -81,7 +81,7 @@ func TestInput(t *testing.T) {
 		value, ok := b.in.Get(r, key)
 		b.ran = append(b.ran, key)
 		if ok {
-			Put(out, b.out, "", key, value)
+			Put(out, b.out, key, value)
 		}
 	})
 	watched.Set("a", of(""))
@@ -132,7 +132,7 @@ func TestIndex(t *testing.T) {
 		if len(key) == 1 {
 			found = letters.Get(r, key)
 		}
-		Put(out, b.out, "", key, of(strings.Join(found, " ")))
+		Put(out, b.out, key, of(strings.Join(found, " ")))
 	})
 	watched.Set("red", of(""))
 	watched.Set("r", of(""))
@@ -196,7 +196,7 @@ func TestMemo(t *testing.T) {
 		b.ran = append(b.ran, "rule "+key)
 		value, _ := watched.Get(r, key)
 		for name := range strings.FieldsSeq(value.content) {
-			Put(out, b.out, "", key+name, even.Get(r, name))
+			Put(out, b.out, key+name, even.Get(r, name))
 		}
 	})
 	b.in.Set("a", of("xx"))
@@ -205,7 +205,7 @@ func TestMemo(t *testing.T) {
 	watched.Set("2", of("a a"))
 	b.want(t, "each is computed once", []string{"even a", "even b", "even none", "length a", "length b", "length none", "rule 1", "rule 2"},
 		map[string]string{"1a": "true", "1b": "false", "1none": "false", "2a": "true"})
-	former := b.out.Current("")
+	former := b.out.Current()
 	b.in.Set("c", of("x"))
 	b.want(t, "what nobody read", nil, contents(former))
 	b.in.Set("a", of("yy"))
@@ -252,7 +252,7 @@ func TestMemoInOrder(t *testing.T) {
 				return
 			}
 		}
-		Put(out, b.out, "", key, of(first.Get(r, key)))
+		Put(out, b.out, key, of(first.Get(r, key)))
 	})
 	watched.Set("a", of("careful"))
 	b.in.Set("a", of("red blue"))
@@ -274,7 +274,7 @@ func TestRule(t *testing.T) {
 		b.ran = append(b.ran, key)
 		value, _ := b.in.Get(r, key)
 		for word := range strings.FieldsSeq(value.content) {
-			Put(out, b.out, "", word, of(word))
+			Put(out, b.out, word, of(word))
 		}
 	})
 	b.in.Set("1", of("red blue"))
@@ -306,18 +306,18 @@ func TestRule(t *testing.T) {
 
 func TestTables(t *testing.T) {
 	b := newBench()
-	counts := NewTables[*text](&b.Graph)
+	counts := NewTables[string, *text](&b.Graph)
 	watched := NewInput[string, *text](&b.Graph)
 	NewRule(b.in, func(r *Reader, key string, out *Output) {
 		value, _ := b.in.Get(r, key)
 		for word := range strings.FieldsSeq(value.content) {
-			Put(out, counts, word, key, value)
+			Put(out, counts.Of(word), key, value)
 		}
 	})
-	// A later rule reads the groups.
+	// A later rule reads the tables.
 	NewRule(watched, func(r *Reader, key string, out *Output) {
 		b.ran = append(b.ran, key)
-		Put(out, b.out, "", key, of(strings.Join(counts.Get(r, key).Names(), " ")))
+		Put(out, b.out, key, of(strings.Join(counts.Of(key).Get(r).Names(), " ")))
 	})
 	watched.Set("red", of(""))
 	watched.Set("blue", of(""))
@@ -325,7 +325,7 @@ func TestTables(t *testing.T) {
 	b.in.Set("1", of("red"))
 	b.in.Set("2", of("red green"))
 	b.want(t, "in one update", []string{"red"}, map[string]string{"red": "1 2", "blue": ""})
-	if got := contents(counts.Current("green")); !gocmp.Equal(got, map[string]string{"2": "red green"}) {
+	if got := contents(counts.Of("green").Current()); !gocmp.Equal(got, map[string]string{"2": "red green"}) {
 		t.Errorf("the group green is %v", got)
 	}
 	b.in.Set("1", of("red"))
@@ -340,10 +340,10 @@ func TestTables(t *testing.T) {
 		b.in.Delete(key)
 	}
 	b.want(t, "all go", []string{"blue", "red"}, map[string]string{"red": "", "blue": ""})
-	if len(counts.groups) != 2 {
-		t.Errorf("there are %d groups, and two are read", len(counts.groups))
+	if len(counts.byKey) != 2 {
+		t.Errorf("there are %d tables, and two are read", len(counts.byKey))
 	}
-	if !counts.Current("green").IsZero() {
+	if !counts.Of("green").Current().IsZero() {
 		t.Error("a group that nobody puts into has something")
 	}
 }
@@ -352,19 +352,19 @@ func TestTables(t *testing.T) {
 // update, also by way of a memo.
 func TestRulesRunInOrder(t *testing.T) {
 	b := newBench()
-	stages := make([]*Tables[*text], 4)
+	stages := make([]*Table[*text], 4)
 	for i := range stages {
-		stages[i] = NewTables[*text](&b.Graph)
+		stages[i] = NewTable[*text](&b.Graph)
 	}
-	sizes := NewMemo(&b.Graph, func(r *Reader, stage int) int { return stages[stage].Get(r, "").Len() })
+	sizes := NewMemo(&b.Graph, func(r *Reader, stage int) int { return stages[stage].Get(r).Len() })
 	for i := range stages {
 		NewRule(b.in, func(r *Reader, key string, out *Output) {
 			before := 0
 			if i > 0 {
 				before = sizes.Get(r, i-1)
 			}
-			Put(out, stages[i], "", key, of(fmt.Sprint(before)))
-			Put(out, stages[i], "", fmt.Sprint("size ", before), of(""))
+			Put(out, stages[i], key, of(fmt.Sprint(before)))
+			Put(out, stages[i], fmt.Sprint("size ", before), of(""))
 		})
 	}
 	for count := 1; count <= 5; count++ {
@@ -372,8 +372,8 @@ func TestRulesRunInOrder(t *testing.T) {
 		b.Update()
 		// The first stage has one more than there are keys, and so has each after it.
 		for i, stage := range stages {
-			if got := stage.Current("").Len(); got != count+1 {
-				t.Errorf("with %d keys stage %d has %d entries: %v", count, i, got, contents(stage.Current("")))
+			if got := stage.Current().Len(); got != count+1 {
+				t.Errorf("with %d keys stage %d has %d entries: %v", count, i, got, contents(stage.Current()))
 			}
 		}
 	}
@@ -383,11 +383,11 @@ func TestRulesRunInOrder(t *testing.T) {
 // in the next update, not never.
 func TestRuleBeforeItsTable(t *testing.T) {
 	b := newBench()
-	later := NewTables[*text](&b.Graph)
+	later := NewTable[*text](&b.Graph)
 	NewRule(b.in, func(r *Reader, key string, out *Output) {
-		Put(out, b.out, "", key, of(fmt.Sprint(later.Get(r, "").Len())))
+		Put(out, b.out, key, of(fmt.Sprint(later.Get(r).Len())))
 	})
-	NewRule(b.in, func(_ *Reader, key string, out *Output) { Put(out, later, "", key, of("")) })
+	NewRule(b.in, func(_ *Reader, key string, out *Output) { Put(out, later, key, of("")) })
 	b.in.Set("a", of(""))
 	b.want(t, "late", nil, map[string]string{"a": "0"})
 	b.want(t, "an update after", nil, map[string]string{"a": "1"})

@@ -1,7 +1,6 @@
 package graph
 
 import (
-	"cmp"
 	"iter"
 	"slices"
 
@@ -25,7 +24,7 @@ type listing[E any] struct {
 
 // NewIndex returns an Index of the Input, of what entries yields of each of its
 // values. Entries that compare as equal are one.
-func NewIndex[K cmp.Ordered, V mesh.Digester, IK comparable, E any](in *Input[K, V], compare func(a, b E) int, entries func(key K, value V) iter.Seq2[IK, E]) *Index[IK, E] {
+func NewIndex[K comparable, V mesh.Digester, IK comparable, E any](in *Input[K, V], compare func(a, b E) int, entries func(key K, value V) iter.Seq2[IK, E]) *Index[IK, E] {
 	x := &Index[IK, E]{graph: in.graph, compare: compare, slots: map[IK]*listing[E]{}}
 	in.follow = append(in.follow, func(key K, was, is V, had, has bool) {
 		// The new ones are added first, so that an entry of both does not go and come.

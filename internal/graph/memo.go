@@ -7,11 +7,12 @@ import "github.com/outrigger-mesh/outrigger/mesh"
 type Memo[K, V comparable] struct {
 	graph *Graph
 	f     func(r *Reader, key K) V
-	cells map[K]*memoCell[V]
+	cells map[K]*memoCell[K, V]
 }
 
-type memoCell[V any] struct {
+type memoCell[K, V any] struct {
 	cell
+	key   K
 	value V
 }
 
@@ -19,22 +20,22 @@ type memoCell[V any] struct {
 // reads through r, and must not read its own result. Results are compared by their
 // digests if they have one, else with ==.
 func NewMemo[K, V comparable](g *Graph, f func(r *Reader, key K) V) *Memo[K, V] {
-	return &Memo[K, V]{graph: g, f: f, cells: map[K]*memoCell[V]{}}
+	return &Memo[K, V]{graph: g, f: f, cells: map[K]*memoCell[K, V]{}}
 }
 
 // Get returns the result for the key.
 func (m *Memo[K, V]) Get(r *Reader, key K) V {
 	c := m.cells[key]
 	if c == nil {
-		c = &memoCell[V]{}
+		c = &memoCell[K, V]{key: key}
 		c.cell = cell{graph: m.graph, stale: true}
 		c.node.cell = &c.cell
 		c.drop = func() {
-			delete(m.cells, key)
+			delete(m.cells, c.key)
 			c.end()
 		}
 		c.compute = func(r *Reader) bool {
-			is := m.f(r, key)
+			is := m.f(r, c.key)
 			if same(c.value, is) {
 				return false
 			}

@@ -16,13 +16,13 @@ type garden struct {
 	naming *Index[string, string]
 	// size is a memo of itself: that of a text and of all before it that it names.
 	size  *Memo[string, int]
-	sizes *Tables[*text]
+	sizes *Tables[string, *text]
 }
 
 func newGarden() *garden {
 	g := &garden{bench: newBench()}
 	g.naming = NewIndex(g.in, byLength, words)
-	g.sizes = NewTables[*text](&g.Graph)
+	g.sizes = NewTables[string, *text](&g.Graph)
 	g.size = NewMemo(&g.Graph, func(r *Reader, key string) int {
 		value, ok := g.in.Get(r, key)
 		if !ok {
@@ -38,12 +38,12 @@ func newGarden() *garden {
 	})
 	NewRule(g.in, func(r *Reader, key string, out *Output) {
 		size := fmt.Sprint(g.size.Get(r, key))
-		Put(out, g.sizes, size, key, of(key))
-		Put(out, g.out, "", "there is "+size, of(size))
+		Put(out, g.sizes.Of(size), key, of(key))
+		Put(out, g.out, "there is "+size, of(size))
 	})
 	NewRule(g.in, func(r *Reader, key string, out *Output) {
-		same := g.sizes.Get(r, fmt.Sprint(g.size.Get(r, key))).Names()
-		Put(out, g.out, "", key, of(fmt.Sprint(same, g.naming.Get(r, key))))
+		same := g.sizes.Of(fmt.Sprint(g.size.Get(r, key))).Get(r).Names()
+		Put(out, g.out, key, of(fmt.Sprint(same, g.naming.Get(r, key))))
 	})
 	return g
 }
@@ -106,7 +106,7 @@ func TestRandom(t *testing.T) {
 				g.in.Set(key, of(texts[key]))
 			}
 			g.Update()
-			if got, want := contents(g.out.Current("")), grown(texts); !maps.Equal(got, want) {
+			if got, want := contents(g.out.Current()), grown(texts); !maps.Equal(got, want) {
 				t.Fatalf("seed %d, step %d: of %v came\n%v, want\n%v", seed, step, texts, got, want)
 			}
 			before := g.Runs()
@@ -148,8 +148,8 @@ func TestNothingGrows(t *testing.T) {
 	}
 	g.Update()
 	left := map[string]int{
-		"values": len(g.in.slots), "listings": len(g.naming.slots), "results": len(g.size.cells), "groups": len(g.sizes.groups), "output": len(g.out.groups),
-		"pending": len(g.sizes.pending) + len(g.out.pending), "orphans": len(g.orphans), "reading": len(g.reading),
+		"values": len(g.in.slots), "listings": len(g.naming.slots), "results": len(g.size.cells), "tables": len(g.sizes.byKey), "output": len(g.out.shares),
+		"pending": len(g.out.pending), "orphans": len(g.orphans), "reading": len(g.reading),
 	}
 	for i, rule := range g.rules {
 		rule := rule.(*Rule[string])

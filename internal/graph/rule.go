@@ -1,13 +1,9 @@
 package graph
 
-import (
-	"cmp"
-
-	"github.com/outrigger-mesh/outrigger/mesh"
-)
+import "github.com/outrigger-mesh/outrigger/mesh"
 
 // Rule runs a function for each key of an Input.
-type Rule[K cmp.Ordered] struct {
+type Rule[K comparable] struct {
 	graph *Graph
 	f     func(r *Reader, key K, out *Output)
 	cells map[K]*ruleCell[K]
@@ -16,7 +12,7 @@ type Rule[K cmp.Ordered] struct {
 	outputs map[store]struct{}
 }
 
-type ruleCell[K cmp.Ordered] struct {
+type ruleCell[K comparable] struct {
 	cell
 	key  K
 	gone bool
@@ -26,7 +22,7 @@ type ruleCell[K cmp.Ordered] struct {
 // NewRule makes a Rule that runs f for each key of the Input that has a value. What
 // f put into tables for a key is taken out again when the key goes. The function
 // must depend on nothing but its key and what it reads through r.
-func NewRule[K cmp.Ordered, V mesh.Digester](in *Input[K, V], f func(r *Reader, key K, out *Output)) {
+func NewRule[K comparable, V mesh.Digester](in *Input[K, V], f func(r *Reader, key K, out *Output)) {
 	rule := &Rule[K]{graph: in.graph, f: f, cells: map[K]*ruleCell[K]{}, outputs: map[store]struct{}{}}
 	in.graph.rules = append(in.graph.rules, rule)
 	in.follow = append(in.follow, func(key K, _, _ V, had, has bool) {
@@ -51,7 +47,7 @@ func (rule *Rule[K]) add(key K) {
 	c.compute = func(r *Reader) bool {
 		var out Output
 		if !c.gone {
-			rule.f(r, key, &out)
+			rule.f(r, c.key, &out)
 		}
 		out.replace(&c.out, rule.outputs)
 		c.out = out

@@ -2,19 +2,13 @@ package graph
 
 import "github.com/outrigger-mesh/outrigger/mesh"
 
-// Tables are mesh.Tables by the names of groups, which rules put values into.
-type Tables[V mesh.Digester] struct {
-	graph  *Graph
-	groups map[string]*group[V]
-	// pending are the groups with something put or taken since the last flush.
-	pending []*group[V]
-}
-
-type group[V mesh.Digester] struct {
+// Table is a mesh.Table that rules put values into.
+type Table[V mesh.Digester] struct {
 	node
+	graph *Graph
 	table mesh.Table[V]
-	// put counts who put the value of each name.
-	put map[string]*share[V]
+	// shares count who put the value of each name.
+	shares map[string]*share[V]
 	// pending are the names of what was put or taken since the last flush.
 	pending []string
 }
@@ -24,77 +18,79 @@ type share[V mesh.Digester] struct {
 	count int
 }
 
+// NewTable returns an empty Table.
+func NewTable[V mesh.Digester](g *Graph) *Table[V] {
+	return &Table[V]{graph: g, shares: map[string]*share[V]{}}
+}
+
+// Get returns the values, as the rules before the one that reads have left them.
+func (t *Table[V]) Get(r *Reader) mesh.Table[V] {
+	r.read(&t.node)
+	return t.table
+}
+
+// Current returns the values after an Update.
+func (t *Table[V]) Current() mesh.Table[V] { return t.table }
+
+// Tables are Tables by a key, each remembered as long as it has values or readers.
+type Tables[K comparable, V mesh.Digester] struct {
+	graph *Graph
+	byKey map[K]*Table[V]
+}
+
 // NewTables returns Tables that are all empty.
-func NewTables[V mesh.Digester](g *Graph) *Tables[V] {
-	return &Tables[V]{graph: g, groups: map[string]*group[V]{}}
+func NewTables[K comparable, V mesh.Digester](g *Graph) *Tables[K, V] {
+	return &Tables[K, V]{graph: g, byKey: map[K]*Table[V]{}}
 }
 
-// Get returns the Table of the group, as the rules before the one that reads have
-// left it.
-func (t *Tables[V]) Get(r *Reader, name string) mesh.Table[V] {
-	g := t.group(name)
-	r.read(&g.node)
-	return g.table
-}
-
-// Current returns the Table of the group after an Update.
-func (t *Tables[V]) Current(name string) mesh.Table[V] {
-	if g := t.groups[name]; g != nil {
-		return g.table
-	}
-	return mesh.Table[V]{}
-}
-
-func (t *Tables[V]) group(name string) *group[V] {
-	g := t.groups[name]
-	if g == nil {
-		g = &group[V]{put: map[string]*share[V]{}}
-		g.drop = func() {
-			if len(g.put) == 0 {
-				delete(t.groups, name)
+// Of returns the Table of the key. The caller must not keep it.
+func (t *Tables[K, V]) Of(key K) *Table[V] {
+	table := t.byKey[key]
+	if table == nil {
+		table = NewTable[V](t.graph)
+		table.drop = func() {
+			if len(table.shares) == 0 {
+				delete(t.byKey, key)
 			}
 		}
-		t.groups[name] = g
+		t.byKey[key] = table
 	}
-	return g
+	return table
 }
 
-// flush makes the Tables hold what has been put.
-func (t *Tables[V]) flush() {
-	for _, g := range t.pending {
-		changes := make([]mesh.Change[V], 0, len(g.pending))
-		for _, key := range g.pending {
-			if s := g.put[key]; s != nil {
-				changes = append(changes, mesh.Change[V]{Name: key, Value: s.value})
-			} else {
-				changes = append(changes, mesh.Change[V]{Name: key, Delete: true})
-			}
-		}
-		g.pending = nil
-		if next := g.table.With(changes...); next.Digest() != g.table.Digest() {
-			g.table = next
-			// What was verified before this moment has not seen it.
-			t.graph.revision++
-			t.graph.touch(&g.node)
-		}
-		if len(g.put) == 0 {
-			t.graph.orphans = append(t.graph.orphans, &g.node)
+// flush makes the Table hold what has been put.
+func (t *Table[V]) flush() {
+	changes := make([]mesh.Change[V], 0, len(t.pending))
+	for _, name := range t.pending {
+		if s := t.shares[name]; s != nil {
+			changes = append(changes, mesh.Change[V]{Name: name, Value: s.value})
+		} else {
+			changes = append(changes, mesh.Change[V]{Name: name, Delete: true})
 		}
 	}
 	t.pending = nil
+	if next := t.table.With(changes...); next.Digest() != t.table.Digest() {
+		t.table = next
+		// What was verified before this moment has not seen it.
+		t.graph.revision++
+		t.graph.touch(&t.node)
+	}
+	if len(t.shares) == 0 {
+		t.graph.orphans = append(t.graph.orphans, &t.node)
+	}
 }
 
-// store is Tables of any values.
+// store is a Table of any values.
 type store interface {
-	put(at place, value mesh.Digester)
-	take(at place)
+	put(name string, value mesh.Digester)
+	take(name string)
 	flush()
 }
 
 // place says where a value is.
 type place struct {
-	tables     store
-	group, key string
+	table store
+	name  string
 }
 
 // Output takes the results of one run of a Rule's function.
@@ -105,10 +101,10 @@ type result struct {
 	value mesh.Digester
 }
 
-// Put puts a value under a key into a group of Tables. Several keys of rules may put
-// the same value; it stays as long as one of them does.
-func Put[V mesh.Digester](out *Output, t *Tables[V], group, key string, value V) {
-	out.results = append(out.results, result{place{t, group, key}, value})
+// Put puts a value under a name into a Table. Several keys of rules may put the same
+// value; it stays as long as one of them does.
+func Put[V mesh.Digester](out *Output, t *Table[V], name string, value V) {
+	out.results = append(out.results, result{place{t, name}, value})
 }
 
 // replace puts what is in out and takes back what was in former.
@@ -122,45 +118,40 @@ func (out *Output) replace(former *Output, outputs map[store]struct{}) {
 		if i < same && is.value == former.results[i].value {
 			continue
 		}
-		is.tables.put(is.place, is.value)
-		outputs[is.tables] = struct{}{}
+		is.table.put(is.name, is.value)
+		outputs[is.table] = struct{}{}
 		if i < same {
-			is.tables.take(is.place)
+			is.table.take(is.name)
 		}
 	}
 	for _, was := range former.results[same:] {
-		was.tables.take(was.place)
-		outputs[was.tables] = struct{}{}
+		was.table.take(was.name)
+		outputs[was.table] = struct{}{}
 	}
 }
 
-func (t *Tables[V]) put(at place, value mesh.Digester) {
-	g := t.group(at.group)
-	s := g.put[at.key]
+func (t *Table[V]) put(name string, value mesh.Digester) {
+	s := t.shares[name]
 	if s == nil {
 		s = &share[V]{}
-		g.put[at.key] = s
+		t.shares[name] = s
 	}
 	s.value = value.(V)
 	s.count++
-	t.note(g, at.key)
+	t.note(name)
 }
 
-func (t *Tables[V]) take(at place) {
-	g := t.group(at.group)
-	if s := g.put[at.key]; s != nil {
+func (t *Table[V]) take(name string) {
+	if s := t.shares[name]; s != nil {
 		if s.count--; s.count == 0 {
-			delete(g.put, at.key)
+			delete(t.shares, name)
 		}
 	}
-	t.note(g, at.key)
+	t.note(name)
 }
 
-func (t *Tables[V]) note(g *group[V], key string) {
-	if len(g.pending) == 0 {
-		t.pending = append(t.pending, g)
-	}
-	if last := len(g.pending) - 1; last < 0 || g.pending[last] != key {
-		g.pending = append(g.pending, key)
+func (t *Table[V]) note(name string) {
+	if last := len(t.pending) - 1; last < 0 || t.pending[last] != name {
+		t.pending = append(t.pending, name)
 	}
 }
