@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -115,17 +116,25 @@ func (f *snapshotFlags) clusterFacts(cmd *cobra.Command) ([]mesh.Fact, error) {
 	defer cancel()
 	read, done := context.WithCancel(ctx)
 	defer done()
+	var mu sync.Mutex
 	var facts []mesh.Fact
 	complete := false
 	group, groupCtx := errgroup.WithContext(read)
 	group.Go(func() error { return s.Start(groupCtx) })
 	group.Go(func() error {
 		apply := func(some ...mesh.Fact) {
+			mu.Lock()
+			defer mu.Unlock()
 			if !complete {
 				facts = append(facts, some...)
 			}
 		}
-		return s.Feed(groupCtx, source.NewMapper(f.mapper()), apply, func() { complete = true; done() })
+		return s.Feed(groupCtx, source.NewMapper(f.mapper()), apply, func() {
+			mu.Lock()
+			defer mu.Unlock()
+			complete = true
+			done()
+		})
 	})
 	ended := make(chan error, 1)
 	go func() { ended <- group.Wait() }()
