@@ -131,7 +131,7 @@ var rooms = []room{
 		"it shows what others know, and changes nothing"},
 	{"internal/redact", "",
 		"what takes secrets out must be seen at a glance to do nothing else"},
-	{"internal/check", "internal/inject internal/registry sidecar/driver k8s.io/client-go/... " + kubernetes,
+	{"internal/check", "internal/inject internal/registry internal/source sidecar/driver k8s.io/client-go/... " + kubernetes,
 		"it reads a cluster and says what is wrong; how its parts are reached is for the command to say"},
 	{"internal/agent", "apis/identity/v1 certificate mesh sidecar/agentspec sidecar/limit sidecar/mirror golang.org/x/sys/unix google.golang.org/grpc/... google.golang.org/protobuf/encoding/protowire",
 		"it is in every pod: small, without a client of Kubernetes, and it knows no driver"},

@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/outrigger-mesh/outrigger/internal/source"
 )
 
 // The requests below are "verb kind namespace/name". A list or a watch with a name
@@ -88,10 +90,7 @@ func testInjectorRights(t *testing.T, s *server) {
 func testControllerRights(t *testing.T, s *server) {
 	s.apply(t, "{}")
 	account := s.account(t, "outrigger-controller")
-	for _, kind := range []string{
-		"Service", "EndpointSlice", "TrafficTarget", "HTTPRouteGroup", "TCPRoute", "TrafficSplit",
-		"Egress", "IngressBackend", "Retry", "UpstreamTrafficSetting",
-	} {
+	for _, kind := range append(source.Policies(), "Service", "EndpointSlice") {
 		account.can(t, slices.Concat(requests("list watch", kind+" /"), requests("get", kind+" shop/a")))
 		account.cannot(t, requests("create update patch delete", kind+" shop/a"))
 		if kind == "Service" || kind == "EndpointSlice" {
@@ -198,31 +197,24 @@ func (a *account) expect(t *testing.T, requests []string, forbidden bool, otherw
 	}
 }
 
-var kinds = map[string]schema.GroupVersionResource{
-	"CertificateSigningRequest":    {Group: "certificates.k8s.io", Version: "v1", Resource: "certificatesigningrequests"},
-	"ConfigMap":                    {Version: "v1", Resource: "configmaps"},
-	"Egress":                       {Group: "policy.openservicemesh.io", Version: "v1alpha1", Resource: "egresses"},
-	"EndpointSlice":                {Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"},
-	"Event":                        {Version: "v1", Resource: "events"},
-	"HTTPRouteGroup":               {Group: "specs.smi-spec.io", Version: "v1alpha4", Resource: "httproutegroups"},
-	"IngressBackend":               {Group: "policy.openservicemesh.io", Version: "v1alpha1", Resource: "ingressbackends"},
-	"Lease":                        {Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
-	"MeshRootCertificate":          {Group: "config.openservicemesh.io", Version: "v1alpha2", Resource: "meshrootcertificates"},
-	"MeshConfig":                   {Group: "config.openservicemesh.io", Version: "v1alpha2", Resource: "meshconfigs"},
-	"MutatingWebhookConfiguration": {Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations"},
-	"Namespace":                    {Version: "v1", Resource: "namespaces"},
-	"Pod":                          {Version: "v1", Resource: "pods"},
-	"Retry":                        {Group: "policy.openservicemesh.io", Version: "v1alpha1", Resource: "retries"},
-	"Secret":                       {Version: "v1", Resource: "secrets"},
-	"Service":                      {Version: "v1", Resource: "services"},
-	"ServiceAccount":               {Version: "v1", Resource: "serviceaccounts"},
-	"TCPRoute":                     {Group: "specs.smi-spec.io", Version: "v1alpha4", Resource: "tcproutes"},
-	"SubjectAccessReview":          {Group: "authorization.k8s.io", Version: "v1", Resource: "subjectaccessreviews"},
-	"TokenReview":                  {Group: "authentication.k8s.io", Version: "v1", Resource: "tokenreviews"},
-	"TrafficSplit":                 {Group: "split.smi-spec.io", Version: "v1alpha4", Resource: "trafficsplits"},
-	"TrafficTarget":                {Group: "access.smi-spec.io", Version: "v1alpha3", Resource: "traffictargets"},
-	"UpstreamTrafficSetting":       {Group: "policy.openservicemesh.io", Version: "v1alpha1", Resource: "upstreamtrafficsettings"},
-}
+// kinds are those of the mesh and others that the control plane has to do with.
+var kinds = func() map[string]schema.GroupVersionResource {
+	all := map[string]schema.GroupVersionResource{
+		"CertificateSigningRequest":    {Group: "certificates.k8s.io", Version: "v1", Resource: "certificatesigningrequests"},
+		"ConfigMap":                    {Version: "v1", Resource: "configmaps"},
+		"Event":                        {Version: "v1", Resource: "events"},
+		"Lease":                        {Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
+		"MutatingWebhookConfiguration": {Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations"},
+		"Secret":                       {Version: "v1", Resource: "secrets"},
+		"ServiceAccount":               {Version: "v1", Resource: "serviceaccounts"},
+		"SubjectAccessReview":          {Group: "authorization.k8s.io", Version: "v1", Resource: "subjectaccessreviews"},
+		"TokenReview":                  {Group: "authentication.k8s.io", Version: "v1", Resource: "tokenreviews"},
+	}
+	for _, kind := range source.Kinds() {
+		all[kind.Kind] = kind.Resource().WithVersion(kind.Version)
+	}
+	return all
+}()
 
 // do makes a request, as a dry run if it would change something.
 func (a *account) do(t *testing.T, request string) error {

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
 )
 
@@ -43,7 +44,8 @@ func NewPodWarner(config *rest.Config) (func(ctx context.Context, namespace, pod
 func control(ctx context.Context, c client.Client, namespace, meshConfig, pod string) corev1.ObjectReference {
 	var config v1alpha2.MeshConfig
 	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: meshConfig}, &config); err == nil {
-		return referenceTo(&config)
+		ref, _ := source.Ref(&config)
+		return referenceTo(ref, config.UID)
 	}
 	found := metav1.PartialObjectMetadata{}
 	found.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))

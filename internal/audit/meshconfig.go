@@ -25,7 +25,7 @@ import (
 // Event for each Problem that the status did not name before, and count Problems: those
 // of the object by itself, as it is now, and those with the reason, which the catalog
 // finds from now on until ctx ends.
-func AddMeshConfig(ctx context.Context, mgr manager.Manager, facts *kube.Source, opts source.ConfigOptions, catalog WholeCatalog, reason string, metrics *Metrics) error {
+func AddMeshConfig(ctx context.Context, mgr manager.Manager, facts *kube.Source, opts source.ConfigOptions, catalog ReadyCatalog, reason string, metrics *Metrics) error {
 	// One place is enough, because what is looked at is the newest MeshConfig.
 	changes := make(chan event.GenericEvent, 1)
 	changed := func() {
@@ -53,11 +53,11 @@ func AddMeshConfig(ctx context.Context, mgr manager.Manager, facts *kube.Source,
 	return nil
 }
 
-// WholeCatalog is a Catalog that says when it knows everything.
-type WholeCatalog interface {
+// ReadyCatalog is a Catalog that says when it knows everything.
+type ReadyCatalog interface {
 	Catalog
-	// Ready returns a channel that is closed when there is the first whole Snapshot. Its
-	// objects are told by SubscribeObjects then.
+	// Ready returns a channel that is closed when there is the first Snapshot. Its
+	// objects have been sent to subscribers then.
 	Ready() <-chan struct{}
 }
 
@@ -69,14 +69,14 @@ type meshConfigs struct {
 		MeshConfig() *v1alpha2.MeshConfig
 	}
 	opts    source.ConfigOptions
-	catalog WholeCatalog
+	catalog ReadyCatalog
 	reason  string
 	metrics *Metrics
 	// counted is the MeshConfig whose Problems the metrics count.
 	counted mesh.ObjectRef
 }
 
-// Reconcile tells what is wrong with the MeshConfig as it is now, whatever the
+// Reconcile reports what is wrong with the MeshConfig as it is now, whatever the
 // request says.
 func (m *meshConfigs) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	obj := m.facts.MeshConfig()
@@ -84,7 +84,7 @@ func (m *meshConfigs) Reconcile(ctx context.Context, _ reconcile.Request) (recon
 	m.metrics.plaintext(config.MTLSDisabledClasses())
 	ref, _ := source.Ref(config.GetMeshConfig())
 	if obj != nil && !m.ready() && m.named(obj) {
-		// It would be taken away now and told again in a moment.
+		// It would be taken away now and reported again in a moment.
 		return reconcile.Result{}, nil
 	}
 	for _, problem := range m.catalog.Problems(ref) {
@@ -100,7 +100,7 @@ func (m *meshConfigs) Reconcile(ctx context.Context, _ reconcile.Request) (recon
 	if obj == nil {
 		return reconcile.Result{}, nil
 	}
-	return reconcile.Result{}, tell(ctx, m.client, obj, problems)
+	return reconcile.Result{}, writeStatus(ctx, m.client, source.MeshConfig(), ref, obj, problems)
 }
 
 func (m *meshConfigs) ready() bool {

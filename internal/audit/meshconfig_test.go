@@ -18,7 +18,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// whole is a WholeCatalog.
+// whole is a ReadyCatalog.
 type whole struct {
 	found
 	ready chan struct{}

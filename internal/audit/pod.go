@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
 )
 
@@ -95,7 +96,8 @@ func (p *pods) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.
 		return reconcile.Result{}, nil
 	}
 	text := fmt.Sprintf("the pod runs without the sidecar that it should have: %s: %s; delete the pod, so that it is made anew by way of the injector", reason, message)
-	if err := Warn(ctx, p.client, referenceTo(pod), ReasonNotInjected, "", text); err != nil {
+	ref, _ := source.Ref(pod)
+	if err := Warn(ctx, p.client, referenceTo(ref, pod.UID), ReasonNotInjected, "", text); err != nil {
 		return reconcile.Result{}, err
 	}
 	p.told[req.NamespacedName] = pod.UID

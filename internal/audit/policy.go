@@ -6,8 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -25,7 +23,7 @@ const (
 	kindNamespace  = "Namespace"
 )
 
-// Catalog tells what is wrong with objects.
+// Catalog knows what is wrong with objects.
 type Catalog interface {
 	// SubscribeObjects returns a channel of the objects that have been looked at anew
 	// or whose Problems changed, until stop is closed.
@@ -35,7 +33,7 @@ type Catalog interface {
 }
 
 // AddPolicies has a manager keep the status of traffic policies right, write an
-// Event for each Problem of an object that was not told before, and count Problems:
+// Event for each Problem of an object that was not reported before, and count Problems:
 // of the objects in the namespaces of the mesh, which the mapper knows, because what
 // is in another mesh is for its own controller to judge. Objects without such a
 // status, as Services and Pods, get Events only.
@@ -75,10 +73,10 @@ type policies struct {
 	known map[string]map[mesh.ObjectRef]*record
 }
 
-// record remembers what has been told of an object whose status does not.
+// record remembers what has been reported of an object whose status does not.
 type record struct {
-	uid  types.UID
-	told map[topic]bool
+	uid      types.UID
+	reported map[topic]bool
 }
 
 // topic is what a Problem is about. Its message may name what comes and goes, such
@@ -95,14 +93,18 @@ func (p *policies) begin(_ context.Context, queue workqueue.TypedRateLimitingInt
 	return nil
 }
 
-// Reconcile tells what is wrong with an object. The MeshConfig has a controller of
+// Reconcile reports what is wrong with an object. The MeshConfig has a controller of
 // its own, which knows more about it.
 func (p *policies) Reconcile(ctx context.Context, ref mesh.ObjectRef) (reconcile.Result, error) {
 	if ref.Kind == kindMeshConfig {
 		return reconcile.Result{}, nil
 	}
+	kind, ok := p.mapper.KindOf(ref)
+	if !ok {
+		return reconcile.Result{}, reconcile.TerminalError(fmt.Errorf("%s of %s is of no kind that the mesh reads", ref, ref.APIVersion))
+	}
 	problems := p.catalog.Problems(ref)
-	obj, err := p.get(ctx, ref, len(problems) > 0)
+	obj, err := p.get(ctx, kind, ref, len(problems) > 0)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -120,40 +122,24 @@ func (p *policies) Reconcile(ctx context.Context, ref mesh.ObjectRef) (reconcile
 		return reconcile.Result{}, nil
 	}
 	p.metrics.count(ref, problems)
-	if _, ok := verdictOf(obj); ok {
-		return reconcile.Result{}, tell(ctx, p.client, obj, problems)
+	if kind.HasStatus {
+		return reconcile.Result{}, writeStatus(ctx, p.client, kind, ref, obj, problems)
 	}
-	return reconcile.Result{}, p.warn(ctx, obj, kept, problems)
+	return reconcile.Result{}, p.warn(ctx, referenceTo(ref, obj.GetUID()), kept, problems)
 }
 
 // get returns an object, or nil if there is nothing to do about it: it is gone, or
 // it has neither a status nor Problems.
-func (p *policies) get(ctx context.Context, ref mesh.ObjectRef, problems bool) (client.Object, error) {
-	obj, err := newObject(p.client.Scheme(), ref)
-	if err != nil {
-		return nil, err
-	}
-	if _, status := verdictOf(obj); !status && !problems && ref.Kind != kindNamespace {
+func (p *policies) get(ctx context.Context, kind source.Kind, ref mesh.ObjectRef, problems bool) (client.Object, error) {
+	if !kind.HasStatus && !problems && ref.Kind != kindNamespace {
 		return nil, nil
 	}
+	obj := kind.New()
 	switch err := p.client.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, obj); {
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", ref, err)
-	}
-	return obj, nil
-}
-
-// newObject returns an empty object of the kind.
-func newObject(scheme *runtime.Scheme, ref mesh.ObjectRef) (client.Object, error) {
-	made, err := scheme.New(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", ref, err)
-	}
-	obj, ok := made.(client.Object)
-	if !ok {
-		return nil, fmt.Errorf("%s: %T is no object", ref, made)
 	}
 	return obj, nil
 }
@@ -164,8 +150,8 @@ func (p *policies) join(obj client.Object, name string) {
 	member := false
 	if namespace, ok := obj.(*corev1.Namespace); ok {
 		fact, _ := p.mapper.Fact(namespace)
-		said, _ := fact.Content.(*mesh.Namespace)
-		member = said != nil && said.Member
+		content, _ := fact.Content.(*mesh.Namespace)
+		member = content != nil && content.Member
 	}
 	if member == p.members[name] {
 		return
@@ -200,19 +186,19 @@ func (p *policies) forget(ref mesh.ObjectRef) {
 }
 
 // warn writes an Event for each Problem of an object whose status cannot say what
-// has been told. A Problem that is solved and comes back is told again, once its
+// has been reported. A Problem that is solved and comes back is reported again, once its
 // first Event has expired.
-func (p *policies) warn(ctx context.Context, obj client.Object, kept *record, problems []mesh.Problem) error {
-	told := make(map[topic]bool)
+func (p *policies) warn(ctx context.Context, object corev1.ObjectReference, kept *record, problems []mesh.Problem) error {
+	reported := make(map[topic]bool)
 	for _, problem := range problems[:min(len(problems), maxEvents)] {
 		about := topic{problem.Reason, problem.Field}
-		if !kept.told[about] {
-			if err := Warn(ctx, p.client, referenceTo(obj), problem.Reason, problem.Field, textOf(problem)); err != nil {
+		if !kept.reported[about] {
+			if err := Warn(ctx, p.client, object, problem.Reason, problem.Field, textOf(problem)); err != nil {
 				return err
 			}
 		}
-		told[about] = true
+		reported[about] = true
 	}
-	kept.told = told
+	kept.reported = reported
 	return nil
 }

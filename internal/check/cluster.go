@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	semver "k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/outrigger-mesh/outrigger/internal/source"
 )
 
 func version(f *Facts, r *report) {
@@ -200,18 +202,15 @@ func otherMeshes(f *Facts, r *report) {
 	}
 }
 
-// kinds are the CRDs of the mesh with the versions that it serves.
-var kinds = map[string][]string{
-	"meshconfigs.config.openservicemesh.io":             {"v1alpha1", "v1alpha2"},
-	"meshrootcertificates.config.openservicemesh.io":    {"v1alpha2"},
-	"egresses.policy.openservicemesh.io":                {"v1alpha1"},
-	"ingressbackends.policy.openservicemesh.io":         {"v1alpha1"},
-	"retries.policy.openservicemesh.io":                 {"v1alpha1"},
-	"upstreamtrafficsettings.policy.openservicemesh.io": {"v1alpha1"},
-	"traffictargets.access.smi-spec.io":                 {"v1alpha3"},
-	"httproutegroups.specs.smi-spec.io":                 {"v1alpha4"},
-	"tcproutes.specs.smi-spec.io":                       {"v1alpha4"},
-	"trafficsplits.split.smi-spec.io":                   {"v1alpha4"},
+// kinds returns the CRDs of the mesh with their versions, the newest first.
+func kinds() map[string][]string {
+	versions := make(map[string][]string)
+	for _, kind := range source.Kinds() {
+		if kind.Role != source.Cluster {
+			versions[kind.Resource().String()] = kind.Versions
+		}
+	}
+	return versions
 }
 
 func storedVersions(f *Facts, r *report) {
@@ -219,7 +218,7 @@ func storedVersions(f *Facts, r *report) {
 		r.lost("the CRDs", f.crds.err)
 		return
 	}
-	wrong, there := 0, 0
+	kinds, wrong, there := kinds(), 0, 0
 	for i := range f.crds.value {
 		crd := &f.crds.value[i]
 		serves, ours := kinds[crd.GetName()]
@@ -258,7 +257,7 @@ func crds(f *Facts, r *report) {
 		r.lost("the CRDs", f.crds.err)
 		return
 	}
-	served := make(map[string][]string)
+	kinds, served := kinds(), make(map[string][]string)
 	for i := range f.crds.value {
 		crd := &f.crds.value[i]
 		if _, ours := kinds[crd.GetName()]; ours {
@@ -267,7 +266,7 @@ func crds(f *Facts, r *report) {
 	}
 	wrong := 0
 	for _, name := range sorted(kinds) {
-		newest := kinds[name][len(kinds[name])-1]
+		newest := kinds[name][0]
 		if !slices.Contains(served[name], newest) {
 			wrong++
 			r.add(Error, "CustomResourceDefinition/"+name, "outrigger manifests --crds-only | kubectl apply --server-side -f -", "its version %s is not served", newest)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/registry"
+	"github.com/outrigger-mesh/outrigger/internal/source"
 )
 
 // Options say which mesh is meant, and how its parts are asked.
@@ -204,23 +205,23 @@ func ownRights(ctx context.Context, client kubernetes.Interface, namespace strin
 
 // accountRights returns what the controller's service account may not do of what it must.
 func accountRights(ctx context.Context, client kubernetes.Interface, namespace string) fact[[]string] {
-	return refusedOf([]authorizationv1.ResourceAttributes{
-		{Verb: "watch", Resource: "namespaces"}, {Verb: "watch", Resource: "pods"}, {Verb: "watch", Resource: "services"},
-		{Verb: "watch", Group: "discovery.k8s.io", Resource: "endpointslices"},
-		{Verb: "watch", Group: "access.smi-spec.io", Resource: "traffictargets"},
-		{Verb: "watch", Group: "specs.smi-spec.io", Resource: "httproutegroups"},
-		{Verb: "watch", Group: "specs.smi-spec.io", Resource: "tcproutes"},
-		{Verb: "watch", Group: "split.smi-spec.io", Resource: "trafficsplits"},
-		{Verb: "watch", Group: "policy.openservicemesh.io", Resource: "egresses"},
-		{Verb: "watch", Group: "policy.openservicemesh.io", Resource: "ingressbackends"},
-		{Verb: "watch", Group: "policy.openservicemesh.io", Resource: "retries"},
-		{Verb: "watch", Group: "policy.openservicemesh.io", Resource: "upstreamtrafficsettings"},
-		{Verb: "watch", Group: "config.openservicemesh.io", Resource: "meshrootcertificates", Namespace: namespace},
+	var rights []authorizationv1.ResourceAttributes
+	for _, kind := range source.Kinds() {
+		right := authorizationv1.ResourceAttributes{Verb: "watch", Group: kind.Group, Resource: kind.Resource().Resource}
+		if kind.Role == source.Configuration {
+			right.Namespace = namespace
+		}
+		// It may watch the one MeshConfig that is its own, which a review without a name refuses.
+		if kind.GroupVersionKind != source.MeshConfig().GroupVersionKind {
+			rights = append(rights, right)
+		}
+	}
+	return refusedOf(append(rights, []authorizationv1.ResourceAttributes{
 		{Verb: "create", Group: "authentication.k8s.io", Resource: "tokenreviews"},
 		{Verb: "create", Group: "authorization.k8s.io", Resource: "subjectaccessreviews"},
 		{Verb: "create", Resource: "configmaps"}, {Verb: "create", Resource: "events"},
 		{Verb: "create", Group: "coordination.k8s.io", Resource: "leases", Namespace: namespace},
-	}, func(r *authorizationv1.ResourceAttributes) (bool, error) {
+	}...), func(r *authorizationv1.ResourceAttributes) (bool, error) {
 		answer, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
 			Spec: authorizationv1.SubjectAccessReviewSpec{
 				User:               "system:serviceaccount:" + namespace + ":outrigger-controller",

@@ -27,6 +27,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/check"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/redact"
+	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/version"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
@@ -41,8 +42,6 @@ const (
 )
 
 var (
-	// reportGroups are those of the mesh's kinds.
-	reportGroups = []string{"config.openservicemesh.io", "policy.openservicemesh.io", "access.smi-spec.io", "specs.smi-spec.io", "split.smi-spec.io"}
 	// sidecarContainers are those that the injector adds, and controlContainers the chart's.
 	sidecarContainers = []string{driver.InitContainer, driver.ProxyContainer}
 	controlContainers = []string{"outrigger", "outrigger-cni"}
@@ -127,7 +126,13 @@ func (r *report) gatherNodes(ctx context.Context) {
 // gatherMesh adds the objects that the mesh is made of.
 func (r *report) gatherMesh(ctx context.Context) {
 	r.addList(ctx, "mesh/namespaces.yaml", schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, "", metav1.ListOptions{LabelSelector: inject.MonitoredByLabel})
-	for _, group := range reportGroups {
+	seen := make(map[string]bool)
+	for _, kind := range source.Kinds() {
+		group := kind.Group
+		if kind.Role == source.Cluster || seen[group] {
+			continue
+		}
+		seen[group] = true
 		resources, err := r.resources(group)
 		r.fail("the kinds of "+group, err)
 		for _, resource := range resources {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/explain"
+	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/source/dir"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
@@ -90,7 +91,7 @@ Exit codes: 0 Allowed, 1 there is no verdict, 2 wrong usage, 3 any other verdict
 			if slices.ContainsFunc(read.problems, unreadable) {
 				return errors.New("there is no answer, because what cannot be read may change it; correct the manifests or leave them out")
 			}
-			answer, err := explain.Explain(read.Snapshot, read.facts, question)
+			answer, err := explain.Explain(read.Snapshot, read.facts, source.Policies(), question)
 			if err != nil {
 				return err
 			}

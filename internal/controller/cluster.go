@@ -191,7 +191,7 @@ func (c *cluster) turn(ctx context.Context, whole *catalog.Catalog, identities *
 		audit.AddMeshConfig(ctx, mgr, c.facts, meshconfig.Options(), whole, catalog.ReasonNotSupportedByProxy, c.metrics),
 		audit.AddPods(mgr, c.facts, c.options.Mesh.Name, c.missed, c.metrics),
 		audit.AddPolicies(ctx, mgr, whole, c.mapper, c.metrics),
-		audit.AddRejections(mgr, whole, registry.ReasonRejected),
+		audit.AddRejections(mgr, whole, c.mapper, registry.ReasonRejected),
 		root.AddBundle(mgr, identities.manager, c.options.Mesh.Name, c.options.Log),
 		root.AddStatus(mgr, identities.roots, identities.repository),
 		root.AddGateway(mgr, identities.roots, identities.manager, c.facts, c.options.Log),

@@ -11,6 +11,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 	"github.com/outrigger-mesh/outrigger/internal/registry"
+	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
@@ -220,7 +221,7 @@ func (s Sources) objects(kinds ...string) []object {
 
 // policies shows all traffic policies.
 func (s Sources) policies(*http.Request) (any, error) {
-	return s.objects("TrafficTarget", "HTTPRouteGroup", "TCPRoute", "TrafficSplit", "Egress", "IngressBackend", "Retry", "UpstreamTrafficSetting"), nil
+	return s.objects(source.Policies()...), nil
 }
 
 // namespaces shows those of the mesh.

@@ -131,7 +131,7 @@ func TestNames(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			answer, err := explain.Explain(snapshot, facts, q)
+			answer, err := explain.Explain(snapshot, facts, source.Policies(), q)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -167,7 +167,7 @@ func TestDisabledRedirection(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		answer, err := explain.Explain(snapshot, facts, q)
+		answer, err := explain.Explain(snapshot, facts, source.Policies(), q)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -61,9 +61,10 @@ type Step struct {
 
 // Explain answers the question. The facts are those that the Snapshot was made of,
 // for what it leaves out: namespaces and services outside the mesh, and endpoints
-// without a sidecar; without them less is known. An error means that the question
+// without a sidecar; without them less is known. Policies are the kinds of traffic
+// policies, of which a wrong one may be why a request is not allowed. An error means that the question
 // names a caller, a target or a port that is not there, and says what is.
-func Explain(s *mesh.Snapshot, facts []mesh.Fact, q Question) (*Explanation, error) {
+func Explain(s *mesh.Snapshot, facts []mesh.Fact, policies []string, q Question) (*Explanation, error) {
 	x := &inquiry{
 		snapshot: s, surroundings: surroundingsOf(facts), request: q.Request, involved: make(map[string]bool),
 		answer: &Explanation{From: q.From.String(), To: q.To.String(), Request: strings.TrimSpace(q.Request.Method + " " + q.Request.Path)},
@@ -75,7 +76,7 @@ func Explain(s *mesh.Snapshot, facts []mesh.Fact, q Question) (*Explanation, err
 		return nil, x.err
 	}
 	x.answer.Verdict = x.verdict()
-	x.findProblems()
+	x.findProblems(policies)
 	return x.answer, nil
 }
 
@@ -136,17 +137,12 @@ func (x *inquiry) verdict() Verdict {
 	return x.verdicts[0]
 }
 
-// policyKinds are the kinds whose wrong objects may be why a request is not allowed.
-var policyKinds = []string{
-	"TrafficTarget", "HTTPRouteGroup", "TCPRoute", "TrafficSplit", "Egress", "IngressBackend", "Retry", "UpstreamTrafficSetting",
-}
-
-func (x *inquiry) findProblems() {
+func (x *inquiry) findProblems(policies []string) {
 	for _, key := range x.snapshot.Problems.Names() {
 		problems, _ := x.snapshot.Problems.Get(key)
 		object := problems.Object
 		concerned := x.involved[object.Namespace+"/"+object.Name] ||
-			x.answer.Verdict != Allowed && slices.Contains(x.namespaces, object.Namespace) && slices.Contains(policyKinds, object.Kind)
+			x.answer.Verdict != Allowed && slices.Contains(x.namespaces, object.Namespace) && slices.Contains(policies, object.Kind)
 		if concerned {
 			x.answer.Problems = append(x.answer.Problems, problems.List...)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
+	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -95,7 +96,7 @@ func TestExplain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			answer, err := Explain(shop(tt.permissive), surroundingFacts(), q)
+			answer, err := Explain(shop(tt.permissive), surroundingFacts(), source.Policies(), q)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -127,7 +128,7 @@ func TestExplainNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := Explain(empty, nil, q); err == nil {
+		if got, err := Explain(empty, nil, nil, q); err == nil {
 			t.Errorf("%s: %+v", to, got)
 		}
 	}
@@ -155,7 +156,7 @@ func TestExplainNoAnswer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := Explain(shop(false), surroundingFacts(), q); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+		if got, err := Explain(shop(false), surroundingFacts(), source.Policies(), q); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
 			t.Errorf("%s to %s: %+v, error %v, want %s", tt.from, tt.to, got, err, tt.want)
 		}
 	}
@@ -228,7 +229,7 @@ func FuzzNewQuestion(f *testing.F) {
 		}
 		for _, s := range snapshots {
 			// The error says what is not there.
-			_, _ = Explain(s, surroundingFacts(), q)
+			_, _ = Explain(s, surroundingFacts(), source.Policies(), q)
 		}
 	})
 }

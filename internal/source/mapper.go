@@ -5,28 +5,24 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	access "github.com/outrigger-mesh/outrigger/apis/access/v1alpha3"
-	configv1alpha1 "github.com/outrigger-mesh/outrigger/apis/config/v1alpha1"
 	config "github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
-	policy "github.com/outrigger-mesh/outrigger/apis/policy/v1alpha1"
-	specs "github.com/outrigger-mesh/outrigger/apis/specs/v1alpha4"
-	splitv1alpha2 "github.com/outrigger-mesh/outrigger/apis/split/v1alpha2"
-	split "github.com/outrigger-mesh/outrigger/apis/split/v1alpha4"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
 // MapperOptions are what a Mapper needs to know besides the objects. All but
-// Redirection are required.
+// Kinds and Redirection are required.
 type MapperOptions struct {
 	// MeshName is the value of the label openservicemesh.io/monitored-by on the
 	// namespaces of the mesh.
 	MeshName string
+	// Kinds are those whose objects are read; nil stands for the table that function
+	// Kinds returns.
+	Kinds []Kind
 	// Config is for reading MeshConfigs.
 	Config ConfigOptions
 	// SidecarClass returns the class of the sidecar that a pod has, in lower case, or
@@ -43,20 +39,21 @@ type Mapper struct{ opts MapperOptions }
 
 // NewMapper returns a Mapper.
 func NewMapper(opts MapperOptions) *Mapper {
+	if opts.Kinds == nil {
+		opts.Kinds = Kinds()
+	}
 	if opts.Redirection == nil {
 		opts.Redirection = RedirectionOf
 	}
 	return &Mapper{opts: opts}
 }
 
-// Fact returns what an object says, and whether the mesh reads objects of its kind.
-// The object is not changed, and nothing of it is kept but strings. Equal objects
+// Kinds returns the kinds whose objects are read. The caller must not change them.
+func (m *Mapper) Kinds() []Kind { return m.opts.Kinds }
+
+// Fact returns what an object says, and whether there are facts about objects of its
+// kind. The object is not changed, and nothing of it is kept but strings. Equal objects
 // give equal Facts.
-//
-// The kinds are Pod, Service and Namespace of v1, EndpointSlice of
-// discovery.k8s.io/v1, MeshConfig of both versions, TrafficTarget, HTTPRouteGroup,
-// TCPRoute, TrafficSplit of v1alpha2 and v1alpha4, Egress, IngressBackend, Retry and
-// UpstreamTrafficSetting, as the Go types of this module and of Kubernetes.
 //
 // Of metadata the name, the namespace, the UID of Pods, the labels, the annotations
 // and the time of creation are read, and all of the spec but for Pods: there only
@@ -65,14 +62,14 @@ func NewMapper(opts MapperOptions) *Mapper {
 // container that says what is redirected. Of a status only a Pod's phase and
 // addresses are read. A source that keeps objects may drop the rest.
 func (m *Mapper) Fact(obj runtime.Object) (mesh.Fact, bool) {
-	ref, ok := Ref(obj)
+	kind, ref, ok := m.find(obj)
 	if !ok {
 		return mesh.Fact{}, false
 	}
 	n := &notes{object: ref}
 	fact := mesh.Fact{Object: ref}
-	if n.named(obj) {
-		fact.Content = m.content(obj, n)
+	if n.named(kind) {
+		fact.Content = kind.fact(m, obj, n)
 	}
 	fact.Problems = n.sorted()
 	return fact, true
@@ -81,93 +78,40 @@ func (m *Mapper) Fact(obj runtime.Object) (mesh.Fact, bool) {
 // Gone returns the Fact that there is no such object any more.
 func Gone(ref mesh.ObjectRef) mesh.Fact { return mesh.Fact{Object: ref} }
 
-// Ref returns the reference of an object of a kind that Fact knows, and false for
-// others. The kind is that of the Go type, because objects from an API server come
+// Ref returns the reference of an object of a kind that there are facts about, and false
+// for others. The kind is that of the Go type, because objects from an API server come
 // without one.
-func Ref(obj runtime.Object) (mesh.ObjectRef, bool) {
-	gvk, ok := kindOf(obj)
-	meta, isObject := obj.(metav1.Object)
-	if !ok || !isObject {
-		return mesh.ObjectRef{}, false
-	}
-	return mesh.ObjectRef{
-		APIVersion: gvk.GroupVersion().String(),
-		Kind:       gvk.Kind,
-		Namespace:  meta.GetNamespace(),
-		Name:       meta.GetName(),
-	}, true
+func (m *Mapper) Ref(obj runtime.Object) (mesh.ObjectRef, bool) {
+	_, ref, ok := m.find(obj)
+	return ref, ok
 }
 
-func kindOf(obj runtime.Object) (gvk schema.GroupVersionKind, ok bool) {
-	switch obj.(type) {
-	case *corev1.Pod:
-		return corev1.SchemeGroupVersion.WithKind("Pod"), true
-	case *corev1.Service:
-		return corev1.SchemeGroupVersion.WithKind("Service"), true
-	case *corev1.Namespace:
-		return corev1.SchemeGroupVersion.WithKind("Namespace"), true
-	case *discoveryv1.EndpointSlice:
-		return discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"), true
-	case *config.MeshConfig:
-		return config.SchemeGroupVersion.WithKind("MeshConfig"), true
-	case *configv1alpha1.MeshConfig:
-		return configv1alpha1.SchemeGroupVersion.WithKind("MeshConfig"), true
-	case *access.TrafficTarget:
-		return access.SchemeGroupVersion.WithKind("TrafficTarget"), true
-	case *specs.HTTPRouteGroup:
-		return specs.SchemeGroupVersion.WithKind(kindHTTPRouteGroup), true
-	case *specs.TCPRoute:
-		return specs.SchemeGroupVersion.WithKind("TCPRoute"), true
-	case *split.TrafficSplit:
-		return split.SchemeGroupVersion.WithKind("TrafficSplit"), true
-	case *splitv1alpha2.TrafficSplit:
-		return splitv1alpha2.SchemeGroupVersion.WithKind("TrafficSplit"), true
-	case *policy.Egress:
-		return policy.SchemeGroupVersion.WithKind("Egress"), true
-	case *policy.IngressBackend:
-		return policy.SchemeGroupVersion.WithKind("IngressBackend"), true
-	case *policy.Retry:
-		return policy.SchemeGroupVersion.WithKind("Retry"), true
-	case *policy.UpstreamTrafficSetting:
-		return policy.SchemeGroupVersion.WithKind(kindUpstreamTrafficSetting), true
+// Ref is Mapper.Ref with the kinds of the table.
+func Ref(obj runtime.Object) (mesh.ObjectRef, bool) { return NewMapper(MapperOptions{}).Ref(obj) }
+
+// KindOf returns the kind of an object that a fact is about.
+func (m *Mapper) KindOf(ref mesh.ObjectRef) (Kind, bool) {
+	for _, kind := range m.opts.Kinds {
+		if kind.Kind == ref.Kind && kind.GroupVersion().String() == ref.APIVersion {
+			return kind, true
+		}
 	}
-	return schema.GroupVersionKind{}, false
+	return Kind{}, false
 }
 
-func (m *Mapper) content(obj runtime.Object, n *notes) mesh.Content {
-	switch obj := obj.(type) {
-	case *corev1.Pod:
-		return m.workload(obj, n)
-	case *corev1.Service:
-		return service(obj, n)
-	case *corev1.Namespace:
-		return m.namespace(obj, n)
-	case *discoveryv1.EndpointSlice:
-		return endpointSlice(obj, n)
-	case *config.MeshConfig:
-		return m.meshConfig(obj, n)
-	case *configv1alpha1.MeshConfig:
-		return m.meshConfig(&config.MeshConfig{ObjectMeta: obj.ObjectMeta, Spec: obj.Spec}, n)
-	case *access.TrafficTarget:
-		return accessRule(obj, n)
-	case *specs.HTTPRouteGroup:
-		return httpRouteGroup(obj, n)
-	case *specs.TCPRoute:
-		return tcpRoute(obj, n)
-	case *split.TrafficSplit:
-		return trafficSplit(obj.ObjectMeta, &obj.Spec, n)
-	case *splitv1alpha2.TrafficSplit:
-		return trafficSplit(obj.ObjectMeta, &obj.Spec, n)
-	case *policy.Egress:
-		return egressRule(obj, n)
-	case *policy.IngressBackend:
-		return ingressRule(obj, n)
-	case *policy.Retry:
-		return retryRule(obj, n)
-	case *policy.UpstreamTrafficSetting:
-		return upstreamSetting(obj, n)
+func (m *Mapper) find(obj runtime.Object) (*Kind, mesh.ObjectRef, bool) {
+	for i := range m.opts.Kinds {
+		kind := &m.opts.Kinds[i]
+		if object, ok := obj.(metav1.Object); ok && kind.holds(obj) {
+			return kind, mesh.ObjectRef{
+				APIVersion: kind.GroupVersion().String(),
+				Kind:       kind.Kind,
+				Namespace:  object.GetNamespace(),
+				Name:       object.GetName(),
+			}, true
+		}
 	}
-	return nil
+	return nil, mesh.ObjectRef{}, false
 }
 
 func (m *Mapper) meshConfig(obj *config.MeshConfig, n *notes) mesh.Content {
@@ -182,16 +126,13 @@ func (m *Mapper) meshConfig(obj *config.MeshConfig, n *notes) mesh.Content {
 // named reports whether an object has the names that an API server would have asked
 // for: one from a file may have any, and would pass for another one. The MeshConfig
 // is the only one of its kind, whatever its name.
-func (n *notes) named(obj runtime.Object) bool {
-	switch obj.(type) {
-	case *config.MeshConfig, *configv1alpha1.MeshConfig:
+func (n *notes) named(kind *Kind) bool {
+	if kind.Role == Configuration {
 		return true
-	case *corev1.Namespace:
-	default:
-		if !isObjectLabel(n.object.Namespace) {
-			n.add(ReasonInvalid, "metadata.namespace", "%q is not the name of a namespace, so the object is not read; use lower case letters, digits and -", n.object.Namespace)
-			return false
-		}
+	}
+	if kind.Scope() == meta.RESTScopeNamespace && !isObjectLabel(n.object.Namespace) {
+		n.add(ReasonInvalid, "metadata.namespace", "%q is not the name of a namespace, so the object is not read; use lower case letters, digits and -", n.object.Namespace)
+		return false
 	}
 	if !isObjectName(n.object.Name) {
 		n.add(ReasonInvalid, "metadata.name", "%q is not a name of Kubernetes, so the object is not read; use lower case letters, digits, - and .", n.object.Name)

@@ -79,7 +79,7 @@ func NewConfig(obj *v1alpha2.MeshConfig, opts ConfigOptions) (*Config, []mesh.Pr
 	}
 	r := &reader{spec: &obj.Spec, opts: opts, notes: notes{object: mesh.ObjectRef{
 		APIVersion: v1alpha2.SchemeGroupVersion.String(),
-		Kind:       "MeshConfig",
+		Kind:       kindMeshConfig,
 		Namespace:  obj.Namespace,
 		Name:       obj.Name,
 	}}}

@@ -13,6 +13,7 @@ import (
 )
 
 const (
+	kindMeshConfig             = "MeshConfig"
 	kindHTTPRouteGroup         = "HTTPRouteGroup"
 	kindUpstreamTrafficSetting = "UpstreamTrafficSetting"
 )

@@ -3,19 +3,18 @@ package source
 import (
 	"math"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	split "github.com/outrigger-mesh/outrigger/apis/split/v1alpha4"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
 // trafficSplit returns nothing for a split that cannot be carried out; the root's
 // traffic stays with the root then.
-func trafficSplit(meta metav1.ObjectMeta, spec *split.TrafficSplitSpec, n *notes) mesh.Content {
-	s := &mesh.Split{Name: nameOf(&meta), Age: ageOf(&meta)}
-	root, ok := n.ownService("spec.service", meta.Namespace, spec.Service, "traffic is not split")
+func trafficSplit(obj *split.TrafficSplit, n *notes) mesh.Content {
+	spec := &obj.Spec
+	s := &mesh.Split{Name: nameOf(&obj.ObjectMeta), Age: ageOf(&obj.ObjectMeta)}
+	root, ok := n.ownService("spec.service", obj.Namespace, spec.Service, "traffic is not split")
 	s.Root = root
-	s.Backends = n.splitBackends(meta.Namespace, spec.Backends)
+	s.Backends = n.splitBackends(obj.Namespace, spec.Backends)
 	refs := n.references("spec.matches", spec.Matches, kindHTTPRouteGroup)
 	s.Matches = refs.groups
 	if n.noGroup("spec.matches", refs) || !ok || len(s.Backends) == 0 {

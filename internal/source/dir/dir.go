@@ -75,7 +75,7 @@ const (
 // are those of reading; what is wrong with objects by themselves is in their facts.
 // An error means that a path is not there, or that there are no manifests in any.
 func Load(paths []string, opts Options) ([]mesh.Fact, []mesh.Problem, error) {
-	r := newReader(paths, opts.Stdin)
+	r := newReader(paths, opts)
 	objects, problems := r.read()
 	if len(r.missing) > 0 {
 		return nil, nil, r.missing[0].err
@@ -102,7 +102,7 @@ type Cluster struct {
 
 // ReadCluster reads the manifests as Load does, and returns the objects themselves.
 func ReadCluster(paths []string, opts Options) (*Cluster, []mesh.Problem, error) {
-	r := newReader(paths, opts.Stdin)
+	r := newReader(paths, opts)
 	objects, problems := r.read()
 	if len(r.missing) > 0 {
 		return nil, nil, r.missing[0].err
@@ -124,9 +124,8 @@ func ReadCluster(paths []string, opts Options) (*Cluster, []mesh.Problem, error)
 // factsOf returns the facts in the objects and in what a cluster would add.
 func factsOf(objects []object, opts Options) ([]mesh.Fact, []mesh.Problem) {
 	c := complete(objects, opts)
-	mapper := source.NewMapper(source.MapperOptions{
-		MeshName: opts.Mapper.MeshName, Config: opts.Mapper.Config, SidecarClass: c.sidecarClass, Redirection: c.redirection,
-	})
+	opts.Mapper.SidecarClass, opts.Mapper.Redirection = c.sidecarClass, c.redirection
+	mapper := source.NewMapper(opts.Mapper)
 	all := c.all()
 	facts := make([]mesh.Fact, 0, len(all))
 	for _, obj := range all {

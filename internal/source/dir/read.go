@@ -52,8 +52,8 @@ type file struct {
 	broken bool
 }
 
-func newReader(paths []string, stdin io.Reader) *reader {
-	r := &reader{codec: newCodec(), stdin: stdin, names: make(map[string][]string)}
+func newReader(paths []string, opts Options) *reader {
+	r := &reader{codec: newCodec(opts.Mapper.Kinds), stdin: opts.Stdin, names: make(map[string][]string)}
 	for _, path := range paths {
 		if path != "-" {
 			path = filepath.Clean(path)

@@ -39,7 +39,8 @@ func Watch(ctx context.Context, paths []string, opts Options, apply func(...mesh
 	if slices.Contains(paths, "-") {
 		return errStdin
 	}
-	r := newReader(paths, nil)
+	opts.Stdin = nil
+	r := newReader(paths, opts)
 	out := &output{apply: apply, report: report}
 	for {
 		// The folders are watched before they are read, so that no change is missed,
@@ -55,7 +56,7 @@ func Watch(ctx context.Context, paths []string, opts Options, apply func(...mesh
 		for _, m := range r.missing {
 			problems = append(problems, mesh.Problem{Object: fileRef(m.path), Reason: ReasonUnreadable, Message: plain(m.err)})
 		}
-		out.tell(facts, sorted(problems), len(r.missing) == 0)
+		out.send(facts, sorted(problems), len(r.missing) == 0)
 		changed := events.wait(ctx)
 		if err := events.Close(); err != nil {
 			return fmt.Errorf("closing the watch of files: %w", err)
@@ -66,7 +67,7 @@ func Watch(ctx context.Context, paths []string, opts Options, apply func(...mesh
 	}
 }
 
-// output remembers what it has told.
+// output remembers what it has passed on.
 type output struct {
 	apply  func(...mesh.Fact)
 	report func([]mesh.Problem)
@@ -76,8 +77,8 @@ type output struct {
 	problems        []mesh.Problem
 }
 
-// tell passes on what is new. Nothing is applied before the facts are complete once.
-func (o *output) tell(facts []mesh.Fact, problems []mesh.Problem, complete bool) {
+// send passes on what is new. Nothing is applied before the facts are complete once.
+func (o *output) send(facts []mesh.Fact, problems []mesh.Problem, complete bool) {
 	if o.began || complete {
 		if changed := o.changed(facts); len(changed) > 0 || !o.began {
 			o.apply(changed...)

@@ -2,12 +2,11 @@ package kube
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -34,9 +33,10 @@ func (s *Source) Feed(ctx context.Context, mapper *source.Mapper, apply func(...
 	f := feed{mapper, apply}
 	s.OnMeshConfig(f.meshConfig())
 
-	core := []client.Object{&corev1.Namespace{}, &corev1.Pod{}, &corev1.Service{}, &discoveryv1.EndpointSlice{}}
+	// The MeshConfig is known to the Source already.
+	kinds := slices.DeleteFunc(slices.Clone(mapper.Kinds()), func(k source.Kind) bool { return k.Role == source.Configuration })
 	var unread atomic.Int64
-	unread.Store(int64(1 + len(core) + len(policies())))
+	unread.Store(int64(1 + len(kinds)))
 	read := func() {
 		if unread.Add(-1) == 0 {
 			synced()
@@ -50,16 +50,13 @@ func (s *Source) Feed(ctx context.Context, mapper *source.Mapper, apply func(...
 		}
 		return nil
 	})
-	for _, kind := range core {
-		group.Go(func() error { return s.watch(ctx, kind, f.events(), read) })
-	}
-	for _, kind := range policies() {
+	for _, kind := range kinds {
 		group.Go(func() error {
 			known := sync.OnceFunc(read)
-			if !s.waitForCRD(ctx, kind, known) {
+			if kind.Role != source.Cluster && !s.waitForCRD(ctx, kind, known) {
 				return nil
 			}
-			return s.watch(ctx, kind.object, f.events(), known)
+			return s.watch(ctx, kind.New(), f.events(), known)
 		})
 	}
 	return group.Wait()
@@ -83,7 +80,7 @@ func (f feed) put(obj any) {
 // remove passes on that an object is gone.
 func (f feed) remove(obj any) {
 	if object, ok := obj.(client.Object); ok {
-		if ref, ok := source.Ref(object); ok {
+		if ref, ok := f.mapper.Ref(object); ok {
 			f.apply(source.Gone(ref))
 		}
 	}

@@ -1,7 +1,7 @@
 // Package kube reads objects from the API server. A Source keeps the mesh's own ones
-// in a cache, the MeshConfig, Namespaces and the control plane's ConfigMaps, and tells
-// who wants to know of a change. Its Feed passes on the facts in all objects that a
-// mesh is made of, as internal/source finds them. The package writes nothing.
+// in a cache, the MeshConfig, Namespaces and the control plane's ConfigMaps, and reports
+// their changes. Its Feed passes on the facts in all objects that a mesh is made of, as
+// internal/source finds them. The package writes nothing.
 package kube
 
 import (
@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/internal/source"
 )
 
 // Options say what a Source reads.
@@ -123,7 +124,7 @@ func (s *Source) Start(ctx context.Context) error {
 	})
 	group.Go(func() error {
 		known := sync.OnceFunc(func() { s.meshConfig.settle(); close(s.meshConfigRead) })
-		if s.waitForCRD(ctx, meshConfigs(), known) {
+		if s.waitForCRD(ctx, source.MeshConfig(), known) {
 			s.served.Store(true)
 		}
 		return s.watch(ctx, &v1alpha2.MeshConfig{}, s.meshConfigEvents(), known)

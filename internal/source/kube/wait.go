@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/outrigger-mesh/outrigger/internal/source"
 )
 
 // crdPeriod is how often the API server is asked for a CRD that it does not have.
@@ -19,27 +21,31 @@ const crdPeriod = 3 * time.Second
 // waitForCRD returns true when the API server serves a kind or does not let us ask,
 // and false when ctx ends before. It calls missing if it does not serve it yet, and
 // asks again every few seconds.
-func (s *Source) waitForCRD(ctx context.Context, kind crd, missing func()) bool {
-	said := false
+func (s *Source) waitForCRD(ctx context.Context, kind source.Kind, missing func()) bool {
+	resource, logged := kind.Resource(), false
+	without := "every setting has its default"
+	if kind.Role == source.Policy {
+		without = "none is in force"
+	}
 	served := func(ctx context.Context) (bool, error) {
-		list, err := s.discovery.ServerResourcesForGroupVersionWithContext(ctx, kind.gvk.GroupVersion().String())
-		has := err == nil && serves(list, kind)
+		list, err := s.discovery.ServerResourcesForGroupVersionWithContext(ctx, kind.GroupVersion().String())
+		has := err == nil && serves(list, resource.Resource)
 		if has {
 			// Discovery still names a kind for a while whose CRD has just been deleted.
-			err = s.discovery.RESTClient().Get().AbsPath("apis", kind.gvk.Group, kind.gvk.Version, kind.resource.Resource).Param("limit", "1").Do(ctx).Error()
+			err = s.discovery.RESTClient().Get().AbsPath("apis", kind.Group, kind.Version, resource.Resource).Param("limit", "1").Do(ctx).Error()
 		}
 		switch {
 		case apierrors.IsNotFound(err) || err == nil && !has:
 			missing()
-			if !said {
-				said = true
-				s.log.Info("the API server has no "+kind.gvk.Kind+" objects yet, so "+kind.without+"; to change that, install the CRD",
-					"crd", kind.resource.String(), "version", kind.gvk.Version)
+			if !logged {
+				logged = true
+				s.log.Info("the API server has no "+kind.Kind+" objects yet, so "+without+"; to change that, install the CRD",
+					"crd", resource.String(), "version", kind.Version)
 			}
 			return false, nil
 		case err != nil && !apierrors.IsForbidden(err):
 			if ctx.Err() == nil {
-				s.log.Warn("the API server does not say whether it has "+kind.gvk.Kind+" objects; asking again", "error", err)
+				s.log.Warn("the API server does not say whether it has "+kind.Kind+" objects; asking again", "error", err)
 			}
 			return false, nil
 		default:
@@ -49,8 +55,8 @@ func (s *Source) waitForCRD(ctx context.Context, kind crd, missing func()) bool 
 	return wait.PollUntilContextCancel(ctx, crdPeriod, true, served) == nil
 }
 
-func serves(list *metav1.APIResourceList, kind crd) bool {
-	return slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == kind.resource.Resource })
+func serves(list *metav1.APIResourceList, name string) bool {
+	return slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == name })
 }
 
 // watchErrors logs why objects cannot be read, each time that the API server is

@@ -1,0 +1,16 @@
+package source
+
+import (
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/outrigger-mesh/outrigger/apis/status"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// NewPolicy makes a row of a kind that there is in a test only.
+func NewPolicy[T any, P object[T]](gvk schema.GroupVersionKind, types func(*runtime.Scheme) error,
+	fact func(obj P, add func(reason, field, format string, args ...any)) mesh.Content, field func(P) *status.Status,
+) Kind {
+	return kind(Policy, gvk, types, plain(func(obj P, n *notes) mesh.Content { return fact(obj, n.add) }), smi(field))
+}

@@ -1,0 +1,174 @@
+package source
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	access "github.com/outrigger-mesh/outrigger/apis/access/v1alpha3"
+	config "github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	policy "github.com/outrigger-mesh/outrigger/apis/policy/v1alpha1"
+	specs "github.com/outrigger-mesh/outrigger/apis/specs/v1alpha4"
+	split "github.com/outrigger-mesh/outrigger/apis/split/v1alpha4"
+	"github.com/outrigger-mesh/outrigger/apis/status"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// Kinds returns the table of the kinds that the mesh reads. All that depends on the kind
+// of an object comes from here: what is watched and read from files, what is listed and
+// checked, and where Problems are written. A new kind is a row here, with its function
+// from an object to its fact, and an input of the catalog where its facts are of a new
+// type.
+func Kinds() []Kind {
+	return []Kind{
+		kind(Cluster, corev1.SchemeGroupVersion.WithKind("Namespace"), corev1.AddToScheme, (*Mapper).namespace, nil),
+		kind(Cluster, corev1.SchemeGroupVersion.WithKind("Pod"), corev1.AddToScheme, (*Mapper).workload, nil),
+		kind(Cluster, corev1.SchemeGroupVersion.WithKind("Service"), corev1.AddToScheme, plain(service), nil),
+		kind(Cluster, discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"), discoveryv1.AddToScheme, plain(endpointSlice), nil),
+
+		kind(Policy, access.SchemeGroupVersion.WithKind("TrafficTarget"), access.AddToScheme, plain(accessRule),
+			smi(func(o *access.TrafficTarget) *status.Status { return &o.Status })),
+		kind(Policy, specs.SchemeGroupVersion.WithKind(kindHTTPRouteGroup), specs.AddToScheme, plain(httpRouteGroup),
+			smi(func(o *specs.HTTPRouteGroup) *status.Status { return &o.Status })),
+		kind(Policy, specs.SchemeGroupVersion.WithKind("TCPRoute"), specs.AddToScheme, plain(tcpRoute),
+			smi(func(o *specs.TCPRoute) *status.Status { return &o.Status })),
+		kind(Policy, split.SchemeGroupVersion.WithKind("TrafficSplit"), split.AddToScheme, plain(trafficSplit),
+			smi(func(o *split.TrafficSplit) *status.Status { return &o.Status }), "v1alpha2"),
+		kind(Policy, policy.SchemeGroupVersion.WithKind("Egress"), policy.AddToScheme, plain(egressRule),
+			osm(func(o *policy.Egress) *policy.PolicyStatus { return &o.Status })),
+		kind(Policy, policy.SchemeGroupVersion.WithKind("IngressBackend"), policy.AddToScheme, plain(ingressRule),
+			osm(func(o *policy.IngressBackend) *policy.PolicyStatus { return &o.Status })),
+		kind(Policy, policy.SchemeGroupVersion.WithKind("Retry"), policy.AddToScheme, plain(retryRule),
+			osm(func(o *policy.Retry) *policy.PolicyStatus { return &o.Status })),
+		kind(Policy, policy.SchemeGroupVersion.WithKind(kindUpstreamTrafficSetting), policy.AddToScheme, plain(upstreamSetting),
+			osm(func(o *policy.UpstreamTrafficSetting) *policy.PolicyStatus { return &o.Status })),
+
+		MeshConfig(),
+		// internal/identity/root reads what it says.
+		kind[config.MeshRootCertificate](Configuration, config.SchemeGroupVersion.WithKind("MeshRootCertificate"), config.AddToScheme, nil, nil),
+	}
+}
+
+// MeshConfig returns the row of the MeshConfig.
+func MeshConfig() Kind {
+	return kind(Configuration, config.SchemeGroupVersion.WithKind(kindMeshConfig), config.AddToScheme, (*Mapper).meshConfig,
+		func(o *config.MeshConfig) Status {
+			return Status{&o.Status.ObservedGeneration, &o.Status.Conditions, nil}
+		}, "v1alpha1")
+}
+
+// Kind is a kind of objects that the mesh reads: a row of the table that Kinds returns.
+type Kind struct {
+	// GroupVersionKind is that of the Go type, of the newest version.
+	schema.GroupVersionKind
+	// Versions are those that API servers and manifests may have, the newest first. All
+	// have the same fields, so that one Go type stands for all.
+	Versions []string
+	Role     Role
+	// HasStatus says that Problems are written into the objects' status.
+	HasStatus bool
+
+	types  func(*runtime.Scheme) error
+	create func() client.Object
+	holds  func(runtime.Object) bool
+	fact   func(*Mapper, runtime.Object, *notes) mesh.Content
+	status func(client.Object) Status
+}
+
+// Role is what the objects of a kind are to the mesh.
+type Role int
+
+const (
+	// Cluster objects are Kubernetes' own, which every API server has.
+	Cluster Role = iota
+	// Policy objects are traffic policies. Theirs is a CRD that may not be installed yet,
+	// and so is that of Configuration objects.
+	Policy
+	// Configuration objects are in the control plane's namespace.
+	Configuration
+)
+
+// Status points to what the status of an object says of its Problems.
+type Status struct {
+	ObservedGeneration *int64
+	Conditions         *[]metav1.Condition
+	// Legacy is nil for kinds to which Open Service Mesh gave no status.
+	Legacy *policy.PolicyStatus
+}
+
+// object is a pointer to the Go type of a kind.
+type object[T any] interface {
+	*T
+	client.Object
+}
+
+// kind makes a row. Without fact no fact is about the objects, and without status they
+// have none for Problems. Older are the versions before that of the Go type.
+func kind[T any, P object[T]](role Role, gvk schema.GroupVersionKind, types func(*runtime.Scheme) error,
+	fact func(*Mapper, P, *notes) mesh.Content, status func(P) Status, older ...string,
+) Kind {
+	return Kind{
+		GroupVersionKind: gvk, Versions: append([]string{gvk.Version}, older...), Role: role, HasStatus: status != nil, types: types,
+		create: func() client.Object { return P(new(T)) },
+		holds:  func(obj runtime.Object) bool { _, ok := obj.(P); return ok && fact != nil },
+		fact:   func(m *Mapper, obj runtime.Object, n *notes) mesh.Content { return fact(m, obj.(P), n) },
+		status: func(obj client.Object) Status { return status(obj.(P)) },
+	}
+}
+
+// plain is for functions that depend on nothing but the object.
+func plain[P any](fact func(P, *notes) mesh.Content) func(*Mapper, P, *notes) mesh.Content {
+	return func(_ *Mapper, obj P, n *notes) mesh.Content { return fact(obj, n) }
+}
+
+func smi[P any](field func(P) *status.Status) func(P) Status {
+	return func(obj P) Status { s := field(obj); return Status{&s.ObservedGeneration, &s.Conditions, nil} }
+}
+
+func osm[P any](field func(P) *policy.PolicyStatus) func(P) Status {
+	return func(obj P) Status { s := field(obj); return Status{&s.ObservedGeneration, &s.Conditions, s} }
+}
+
+// New returns an empty object of the kind.
+func (k Kind) New() client.Object { return k.create() }
+
+// Status returns where an object of the kind has its status, which HasStatus says.
+func (k Kind) Status(obj client.Object) Status { return k.status(obj) }
+
+// Resource returns the kind's name in paths and roles, such as "egresses".
+func (k Kind) Resource() schema.GroupResource {
+	plural, _ := meta.UnsafeGuessKindToResource(k.GroupVersionKind)
+	return plural.GroupResource()
+}
+
+// Scope says whether the objects are in namespaces.
+func (k Kind) Scope() meta.RESTScope {
+	if k.GroupKind() == (schema.GroupKind{Kind: "Namespace"}) {
+		return meta.RESTScopeRoot
+	}
+	return meta.RESTScopeNamespace
+}
+
+// AddToScheme makes the Go type known to a scheme.
+func (k Kind) AddToScheme(scheme *runtime.Scheme) {
+	if !scheme.Recognizes(k.GroupVersionKind) {
+		if err := k.types(scheme); err != nil {
+			panic(err) // The kinds are compiled in, so it fails always or never.
+		}
+	}
+}
+
+// Policies returns the names of the kinds of traffic policies.
+func Policies() []string {
+	var names []string
+	for _, kind := range Kinds() {
+		if kind.Role == Policy {
+			names = append(names, kind.Kind)
+		}
+	}
+	return names
+}
