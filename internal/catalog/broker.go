@@ -2,14 +2,14 @@ package catalog
 
 import "sync"
 
-// broker tells subscribers of things by their names. It is safe for use by many
+// broker sends subscribers the names of things. It is safe for use by many
 // goroutines.
 type broker[T comparable] struct {
 	mu          sync.Mutex
 	subscribers map[*subscriber[T]]struct{}
 }
 
-// subscriber holds what it has not been told yet, each name once, in the order in
+// subscriber holds what it has not been sent yet, each name once, in the order in
 // which they came.
 type subscriber[T comparable] struct {
 	mu    sync.Mutex
@@ -18,7 +18,7 @@ type subscriber[T comparable] struct {
 	wake  chan struct{}
 }
 
-func (b *broker[T]) tell(name T) {
+func (b *broker[T]) send(name T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for s := range b.subscribers {
@@ -82,7 +82,7 @@ func (s *subscriber[T]) deliver(out chan<- T, stop <-chan struct{}) {
 	}
 }
 
-// first takes the first name out. Told again while it is being delivered, it is
+// first takes the first name out. Sent again while it is being delivered, it is
 // delivered again.
 func (s *subscriber[T]) first() (T, bool) {
 	s.mu.Lock()
@@ -105,13 +105,13 @@ type waiters struct {
 
 // waiting is those who wait for one name.
 type waiting struct {
-	told  chan struct{}
+	woken chan struct{}
 	count int
 }
 
-// enter returns a channel that is closed when the name is told of next. Leave is to be
+// enter returns a channel that is closed when the name is woken next. Leave is to be
 // called once afterwards.
-func (w *waiters) enter(name string) (told <-chan struct{}, leave func()) {
+func (w *waiters) enter(name string) (woken <-chan struct{}, leave func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.byName == nil {
@@ -119,11 +119,11 @@ func (w *waiters) enter(name string) (told <-chan struct{}, leave func()) {
 	}
 	of := w.byName[name]
 	if of == nil {
-		of = &waiting{told: make(chan struct{})}
+		of = &waiting{woken: make(chan struct{})}
 		w.byName[name] = of
 	}
 	of.count++
-	return of.told, func() {
+	return of.woken, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if of.count--; of.count == 0 && w.byName[name] == of {
@@ -132,11 +132,11 @@ func (w *waiters) enter(name string) (told <-chan struct{}, leave func()) {
 	}
 }
 
-func (w *waiters) tell(name string) {
+func (w *waiters) wake(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if of := w.byName[name]; of != nil {
-		close(of.told)
+		close(of.woken)
 		delete(w.byName, name)
 	}
 }

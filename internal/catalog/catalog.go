@@ -34,7 +34,7 @@ type Options struct {
 	Features FeaturesOf
 	// Trusts says that Trust will be called: no Snapshot is made before.
 	Trusts bool
-	// Log is told of each Snapshot, at debug level; nil means slog.Default().
+	// Log gets a line about each Snapshot, at debug level; nil means slog.Default().
 	Log *slog.Logger
 }
 
@@ -42,7 +42,7 @@ type Options struct {
 // called from many goroutines.
 type Catalog struct {
 	options Options
-	// proxies and objects tell of what changed.
+	// proxies and objects broadcast what changed.
 	proxies broker[string]
 	objects broker[mesh.ObjectRef]
 	// awaited are the proxies that somebody waits for.
@@ -152,7 +152,7 @@ func (c *Catalog) notify() {
 	}
 }
 
-// Ready returns a channel that is closed when there is the first whole Snapshot.
+// Ready returns a channel that is closed when there is the first Snapshot.
 func (c *Catalog) Ready() <-chan struct{} { return c.ready }
 
 // Snapshot returns the whole mesh, or an empty one before Ready. It is never nil.
@@ -177,18 +177,18 @@ func (c *Catalog) Problems(object mesh.ObjectRef) []mesh.Problem {
 func (c *Catalog) Facts(kinds ...string) []mesh.Fact {
 	c.joinedMu.RLock()
 	defer c.joinedMu.RUnlock()
-	return c.joined.facts(kinds)
+	return c.joined.factsOf(kinds)
 }
 
 // SubscribeObjects returns a channel of the objects that there are, and from then on of
 // those that have come, changed or gone, or whose Problems have, until stop is closed.
-// An object that changes again before it was received is told once.
+// An object that changes again before it was received is sent once.
 func (c *Catalog) SubscribeObjects(stop <-chan struct{}) <-chan mesh.ObjectRef {
-	// What is joined in between is told twice, and nothing is missed.
+	// What is joined in between is sent twice, and nothing is missed.
 	changed, s := c.objects.subscribe(stop)
 	c.joinedMu.RLock()
 	defer c.joinedMu.RUnlock()
-	for _, facts := range c.joined.said {
+	for _, facts := range c.joined.facts {
 		s.add(lastOf(facts).Object)
 	}
 	return changed
@@ -196,7 +196,7 @@ func (c *Catalog) SubscribeObjects(stop <-chan struct{}) <-chan mesh.ObjectRef {
 
 // Subscribe returns a channel of the UIDs of proxies whose View is new, changed or
 // gone, until stop is closed. A proxy that changes again before it was received is
-// told once.
+// sent once.
 func (c *Catalog) Subscribe(stop <-chan struct{}) <-chan string {
 	changed, _ := c.proxies.subscribe(stop)
 	return changed
@@ -250,11 +250,11 @@ func (c *Catalog) publish() {
 	c.joinedMu.Unlock()
 	former, next := c.Snapshot(), c.joined.snapshot()
 	c.snapshot.Store(next)
-	c.tellObjects(facts, former.Problems, next.Problems)
+	c.broadcast(facts, former.Problems, next.Problems)
 	changed := 0
 	for change := range next.Views.Diff(former.Views) {
-		c.proxies.tell(change.Name)
-		c.awaited.tell(change.Name)
+		c.proxies.send(change.Name)
+		c.awaited.wake(change.Name)
 		changed++
 	}
 	close(joining)
@@ -266,17 +266,17 @@ func (c *Catalog) publish() {
 	c.options.Log.Debug("joined the mesh", "facts", len(facts), "runs", c.joined.graph.Runs()-ran, "changed_views", changed, "duration", time.Since(begin))
 }
 
-// tellObjects tells of the objects of facts and of those whose Problems changed.
-func (c *Catalog) tellObjects(facts map[mesh.ObjectRef]mesh.Fact, former, next mesh.Table[*mesh.Problems]) {
+// broadcast sends subscribers the objects of facts and of those whose Problems changed.
+func (c *Catalog) broadcast(facts map[mesh.ObjectRef]mesh.Fact, former, next mesh.Table[*mesh.Problems]) {
 	for object := range facts {
-		c.objects.tell(object)
+		c.objects.send(object)
 	}
 	for change := range next.Diff(former) {
 		problems := change.Value
 		if change.Delete {
 			problems, _ = former.Get(change.Name)
 		}
-		c.objects.tell(problems.Object)
+		c.objects.send(problems.Object)
 	}
 }
 

@@ -377,3 +377,21 @@ func TestManyAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// TestOtherMeshConfig has another MeshConfig take the place of one, as when a file is
+// renamed, and its facts come in either order.
+func TestOtherMeshConfig(t *testing.T) {
+	other := settings(permissive)
+	other.Object.Name = "other"
+	for name, facts := range map[string][]mesh.Fact{
+		"gone first": {settings(), gone(settings()), other},
+		"gone last":  {settings(), other, gone(settings())},
+	} {
+		if !Build(facts).Settings.PermissivePolicy {
+			t.Errorf("%s: the other MeshConfig does not count", name)
+		}
+	}
+	if Build([]mesh.Fact{other, gone(other)}).Settings.PermissivePolicy {
+		t.Error("a MeshConfig that is gone counts")
+	}
+}

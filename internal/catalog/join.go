@@ -33,9 +33,12 @@ func (k objectKey) compare(other objectKey) int {
 type join struct {
 	graph graph.Graph
 
-	// settings are what the MeshConfig says, told, with the roots.
+	// inputs take in what an object of a kind says; nil says that it says nothing any more.
+	inputs map[string]func(mesh.Name, mesh.Content)
+	// settings are what the MeshConfig of that name says, configured, with the roots.
 	settings   *graph.Input[struct{}, *mesh.Settings]
-	told       *mesh.Settings
+	configured *mesh.Settings
+	meshConfig mesh.Name
 	roots      string
 	namespaces *graph.Input[mesh.Name, *mesh.Namespace]
 	workloads  *graph.Input[mesh.Name, *mesh.Workload]
@@ -49,13 +52,13 @@ type join struct {
 	ingresses  *graph.Input[mesh.Name, *mesh.IngressRule]
 	retries    *graph.Input[mesh.Name, *mesh.RetryRule]
 	upstreams  *graph.Input[mesh.Name, *mesh.UpstreamSetting]
-	// faults are what is wrong with objects by themselves, by kind and key. Of kinds
-	// that have an inspector each object has an entry.
+	// faults are what is wrong with objects by themselves. Of kinds that have an inspector
+	// each object has an entry.
 	faults *graph.Input[objectKey, *mesh.Problems]
-	// said is what objects say, by kind and key, in the order of their apiVersions: of
-	// an object that comes in several the last counts.
-	said map[objectKey][]mesh.Fact
-	// reported is what others have to say of objects, by kind and key.
+	// facts are what objects say, in the order of their apiVersions: of an object that
+	// comes in several the last counts.
+	facts map[objectKey][]mesh.Fact
+	// reported is what others have to say of objects.
 	reported map[objectKey][]mesh.Problem
 	// inspectors find what is wrong with an object among others, by its kind.
 	inspectors map[string]inspector
@@ -135,23 +138,26 @@ func compareAged(a, b aged) int {
 
 func newJoin(features FeaturesOf) *join {
 	j := &join{
-		said: map[objectKey][]mesh.Fact{}, reported: map[objectKey][]mesh.Problem{},
+		facts: map[objectKey][]mesh.Fact{}, reported: map[objectKey][]mesh.Problem{},
+		inputs: map[string]func(mesh.Name, mesh.Content){}, inspectors: map[string]inspector{},
 		featuresOf: features, declared: map[string][]mesh.Feature{},
 	}
 	g := &j.graph
+	j.namespaces = input[*mesh.Namespace](j, "Namespace")
+	j.workloads = input(j, "Pod", j.askWorkload)
+	j.services = input(j, "Service", j.inspectService, j.askService)
+	j.slices = input[*mesh.EndpointSlice](j, "EndpointSlice")
+	j.accesses = input(j, "TrafficTarget", j.inspectAccess, j.askAccess)
+	j.httpGroups = input[*mesh.RouteGroup](j, kindHTTPRouteGroup)
+	j.tcpGroups = input[*mesh.RouteGroup](j, kindTCPRoute)
+	j.splits = input(j, "TrafficSplit", j.inspectSplit, j.askSplit)
+	j.egresses = input(j, "Egress", j.inspectEgress, j.askEgress)
+	j.ingresses = input(j, "IngressBackend", j.inspectIngress, j.askIngress)
+	j.retries = input(j, "Retry", j.inspectRetry, j.askRetry)
+	j.upstreams = input(j, "UpstreamTrafficSetting", j.inspectUpstream, j.askUpstream)
+	j.inspectors["Namespace"] = j.askNamespace
 	j.settings = graph.NewInput[struct{}, *mesh.Settings](g)
-	j.namespaces = graph.NewInput[mesh.Name, *mesh.Namespace](g)
-	j.workloads = graph.NewInput[mesh.Name, *mesh.Workload](g)
-	j.services = graph.NewInput[mesh.Name, *mesh.Service](g)
-	j.slices = graph.NewInput[mesh.Name, *mesh.EndpointSlice](g)
-	j.accesses = graph.NewInput[mesh.Name, *mesh.AccessRule](g)
-	j.httpGroups = graph.NewInput[mesh.Name, *mesh.RouteGroup](g)
-	j.tcpGroups = graph.NewInput[mesh.Name, *mesh.RouteGroup](g)
-	j.splits = graph.NewInput[mesh.Name, *mesh.Split](g)
-	j.egresses = graph.NewInput[mesh.Name, *mesh.EgressRule](g)
-	j.ingresses = graph.NewInput[mesh.Name, *mesh.IngressRule](g)
-	j.retries = graph.NewInput[mesh.Name, *mesh.RetryRule](g)
-	j.upstreams = graph.NewInput[mesh.Name, *mesh.UpstreamSetting](g)
+	j.inputs["MeshConfig"], j.inspectors["MeshConfig"] = j.configure, j.askSettings
 	j.faults = graph.NewInput[objectKey, *mesh.Problems](g)
 	j.index()
 	j.indexClasses()
@@ -184,7 +190,6 @@ func newJoin(features FeaturesOf) *join {
 	graph.NewRule(j.workloads, j.offerWorkload)
 	graph.NewRule(j.retries, j.retry)
 	graph.NewRule(j.workloads, j.view)
-	j.inspectors = j.makeInspectors()
 	graph.NewRule(j.faults, j.inspect)
 	return j
 }
@@ -278,11 +283,35 @@ func one[K, V any](key K, value V) iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) { yield(key, value) }
 }
 
+// input makes the Input of what the objects of a kind say, with what finds out what is
+// wrong with one of them among others, if its namespace belongs to the mesh.
+func input[V mesh.Content](j *join, kind string, inspects ...func(*graph.Reader, V, *fault)) *graph.Input[mesh.Name, V] {
+	in := graph.NewInput[mesh.Name, V](&j.graph)
+	j.inputs[kind] = func(name mesh.Name, content mesh.Content) {
+		if c, ok := content.(V); ok {
+			in.Set(name, c)
+		} else {
+			in.Delete(name)
+		}
+	}
+	if len(inspects) > 0 {
+		j.inspectors[kind] = func(r *graph.Reader, name mesh.Name, f *fault) {
+			value, ok := in.Get(r, name)
+			if !ok || !j.member(r, name.Namespace) {
+				return
+			}
+			for _, inspect := range inspects {
+				inspect(r, value, f)
+			}
+		}
+	}
+	return in
+}
+
 // set takes in what an object says, or that it is gone.
 func (j *join) set(fact mesh.Fact) {
 	key := keyOf(fact.Object)
-	facts := j.said[key]
-	former := lastOf(facts)
+	facts := j.facts[key]
 	i, found := slices.BinarySearchFunc(facts, fact, func(a, b mesh.Fact) int {
 		return strings.Compare(a.Object.APIVersion, b.Object.APIVersion)
 	})
@@ -292,16 +321,13 @@ func (j *join) set(fact mesh.Fact) {
 	if fact.Content != nil || len(fact.Problems) > 0 {
 		facts = slices.Insert(facts, i, fact)
 	}
-	if j.said[key] = facts; len(facts) == 0 {
-		delete(j.said, key)
+	if j.facts[key] = facts; len(facts) == 0 {
+		delete(j.facts, key)
 	}
-	next := lastOf(facts)
-	if next.Content != nil {
-		j.put(key.Name, next.Content, true)
-	} else {
-		j.put(key.Name, former.Content, false)
+	if put := j.inputs[key.kind]; put != nil {
+		put(key.Name, lastOf(facts).Content)
 	}
-	j.blame(key)
+	j.setFault(key)
 }
 
 // report takes in what others have to say of an object.
@@ -310,30 +336,30 @@ func (j *join) report(object mesh.ObjectRef, problems []mesh.Problem) {
 	if j.reported[key] = problems; len(problems) == 0 {
 		delete(j.reported, key)
 	}
-	j.blame(key)
+	j.setFault(key)
 }
 
-// blame notes what is wrong with an object without regard to others.
-func (j *join) blame(key objectKey) {
-	said := lastOf(j.said[key])
-	problems := slices.Clip(said.Problems)
-	if len(j.said[key]) > 0 {
+// setFault notes what is wrong with an object without regard to others.
+func (j *join) setFault(key objectKey) {
+	fact := lastOf(j.facts[key])
+	problems := slices.Clip(fact.Problems)
+	if len(j.facts[key]) > 0 {
 		for _, p := range j.reported[key] {
-			p.Object = said.Object
+			p.Object = fact.Object
 			problems = append(problems, p)
 		}
 	}
-	if len(problems) > 0 || j.inspects(said) {
-		j.faults.Set(key, problemsOf(said.Object, problems))
+	if len(problems) > 0 || j.inspects(fact) {
+		j.faults.Set(key, problemsOf(fact.Object, problems))
 	} else {
 		j.faults.Delete(key)
 	}
 }
 
 // facts returns what objects of the kinds say, in the order of their keys.
-func (j *join) facts(kinds []string) []mesh.Fact {
+func (j *join) factsOf(kinds []string) []mesh.Fact {
 	var keys []objectKey
-	for key := range j.said {
+	for key := range j.facts {
 		if slices.Contains(kinds, key.kind) {
 			keys = append(keys, key)
 		}
@@ -341,7 +367,7 @@ func (j *join) facts(kinds []string) []mesh.Fact {
 	slices.SortFunc(keys, objectKey.compare)
 	facts := make([]mesh.Fact, 0, len(keys))
 	for _, key := range keys {
-		facts = append(facts, lastOf(j.said[key]))
+		facts = append(facts, lastOf(j.facts[key]))
 	}
 	return facts
 }
@@ -353,41 +379,13 @@ func lastOf(facts []mesh.Fact) mesh.Fact {
 	return facts[len(facts)-1]
 }
 
-// put gives a key its content, or takes the content away. There may be none.
-func (j *join) put(key mesh.Name, content mesh.Content, has bool) {
-	switch c := content.(type) {
-	case *mesh.Settings:
-		j.told = nil
-		if has {
-			j.told = c
-		}
+// configure takes in what a MeshConfig says. The end of one that another has replaced
+// changes nothing.
+func (j *join) configure(name mesh.Name, content mesh.Content) {
+	settings, ok := content.(*mesh.Settings)
+	if ok || name == j.meshConfig {
+		j.configured, j.meshConfig = settings, name
 		j.putSettings()
-	case *mesh.Namespace:
-		put(j.namespaces, key, c, has)
-	case *mesh.Workload:
-		put(j.workloads, key, c, has)
-	case *mesh.Service:
-		put(j.services, key, c, has)
-	case *mesh.EndpointSlice:
-		put(j.slices, key, c, has)
-	case *mesh.AccessRule:
-		put(j.accesses, key, c, has)
-	case *mesh.RouteGroup:
-		if c.TCP != nil {
-			put(j.tcpGroups, key, c, has)
-		} else {
-			put(j.httpGroups, key, c, has)
-		}
-	case *mesh.Split:
-		put(j.splits, key, c, has)
-	case *mesh.EgressRule:
-		put(j.egresses, key, c, has)
-	case *mesh.IngressRule:
-		put(j.ingresses, key, c, has)
-	case *mesh.RetryRule:
-		put(j.retries, key, c, has)
-	case *mesh.UpstreamSetting:
-		put(j.upstreams, key, c, has)
 	}
 }
 
@@ -401,20 +399,16 @@ func (j *join) trust(roots string) {
 
 // putSettings joins what the MeshConfig says with the roots.
 func (j *join) putSettings() {
-	settings := j.told
+	settings := j.configured
 	if settings != nil && j.roots != "" {
 		with := *settings
 		with.Sealed, with.Roots = mesh.Sealed{}, j.roots
 		settings = mesh.Seal(&with)
 	}
-	put(j.settings, only, settings, settings != nil)
-}
-
-func put[K comparable, V mesh.Digester](in *graph.Input[K, V], key K, value V, has bool) {
-	if has {
-		in.Set(key, value)
+	if settings == nil {
+		j.settings.Delete(only)
 	} else {
-		in.Delete(key)
+		j.settings.Set(only, settings)
 	}
 }
 

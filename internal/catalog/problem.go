@@ -11,20 +11,10 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// The kinds of the objects that rules are, as users know them.
+// The kinds of routes that rules name.
 const (
-	kindMeshConfig      = "MeshConfig"
-	kindNamespace       = "Namespace"
-	kindPod             = "Pod"
-	kindService         = "Service"
-	kindTrafficTarget   = "TrafficTarget"
-	kindHTTPRouteGroup  = "HTTPRouteGroup"
-	kindTCPRoute        = "TCPRoute"
-	kindTrafficSplit    = "TrafficSplit"
-	kindEgress          = "Egress"
-	kindIngressBackend  = "IngressBackend"
-	kindRetry           = "Retry"
-	kindUpstreamSetting = "UpstreamTrafficSetting"
+	kindHTTPRouteGroup = "HTTPRouteGroup"
+	kindTCPRoute       = "TCPRoute"
 )
 
 // The reasons of the Problems of objects that do not fit together.
@@ -76,28 +66,13 @@ func (f *fault) once(reason, field, format string, args ...any) {
 }
 
 // inspector finds what is wrong with an object of the mesh among others: what
-// contradicts or leads nowhere. The key is the object's.
-type inspector func(r *graph.Reader, key mesh.Name, f *fault)
-
-func (j *join) makeInspectors() map[string]inspector {
-	return map[string]inspector{
-		kindService:         inspectorOf(j, j.services, j.inspectService, j.askService),
-		kindTrafficTarget:   inspectorOf(j, j.accesses, j.inspectAccess, j.askAccess),
-		kindTrafficSplit:    inspectorOf(j, j.splits, j.inspectSplit, j.askSplit),
-		kindEgress:          inspectorOf(j, j.egresses, j.inspectEgress, j.askEgress),
-		kindIngressBackend:  inspectorOf(j, j.ingresses, j.inspectIngress, j.askIngress),
-		kindRetry:           inspectorOf(j, j.retries, j.inspectRetry, j.askRetry),
-		kindUpstreamSetting: inspectorOf(j, j.upstreams, j.inspectUpstream, j.askUpstream),
-		kindPod:             inspectorOf(j, j.workloads, j.askWorkload),
-		kindNamespace:       j.askNamespace,
-		kindMeshConfig:      j.askSettings,
-	}
-}
+// contradicts or leads nowhere.
+type inspector func(r *graph.Reader, name mesh.Name, f *fault)
 
 // inspects reports whether there may be something wrong with an object among others.
 // Of most pods and namespaces there is nothing to look at.
-func (j *join) inspects(said mesh.Fact) bool {
-	switch content := said.Content.(type) {
+func (j *join) inspects(fact mesh.Fact) bool {
+	switch content := fact.Content.(type) {
 	case nil:
 		return false
 	case *mesh.Workload:
@@ -105,21 +80,7 @@ func (j *join) inspects(said mesh.Fact) bool {
 	case *mesh.Namespace:
 		return content.InboundTLS == mesh.Permissive
 	}
-	return j.inspectors[said.Object.Kind] != nil
-}
-
-// inspectorOf returns the inspector of the objects of an Input, which count if their
-// namespace belongs to the mesh.
-func inspectorOf[V mesh.Digester](j *join, in *graph.Input[mesh.Name, V], inspects ...func(*graph.Reader, V, *fault)) inspector {
-	return func(r *graph.Reader, key mesh.Name, f *fault) {
-		value, ok := in.Get(r, key)
-		if !ok || !j.member(r, f.object.Namespace) {
-			return
-		}
-		for _, inspect := range inspects {
-			inspect(r, value, f)
-		}
-	}
+	return j.inspectors[fact.Object.Kind] != nil
 }
 
 // inspect puts all that is wrong with an object.
