@@ -52,11 +52,4 @@ type Manager interface {
 	// it is, driver.PeerOf tells. Every call returns a new one, of which the caller may
 	// change NextProtos.
 	ServerTLS() *tls.Config
-	// RepositoryTLS is ServerTLS with a certificate that a root of its own has signed,
-	// which signs nothing else, for proxies that verify no name: what such a root
-	// signed can only be the controller. It takes clients of TLS 1.2 too.
-	RepositoryTLS() *tls.Config
-	// RepositoryRoot returns the PEM of that root, which replicas have in common. It is
-	// never empty once the controller has started its drivers.
-	RepositoryRoot() []byte
 }

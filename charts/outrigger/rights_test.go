@@ -110,7 +110,6 @@ func testControllerRights(t *testing.T, s *server) {
 		requests("create", "TokenReview /a"), requests("create", "SubjectAccessReview /a"),
 		requests("get list watch update", "Secret osm-system/outrigger-ca-bundle"),
 		requests("get list watch update", "Secret osm-system/outrigger-ca-state"),
-		requests("get list watch update", "Secret osm-system/outrigger-repository-ca"),
 		requests("list watch", "MeshRootCertificate osm-system/"), requests("update", "MeshRootCertificate/status osm-system/a"),
 		requests("create", "ConfigMap shop/outrigger-ca"), requests("list watch", "ConfigMap /outrigger-ca"),
 		requests("get list watch update delete", "ConfigMap shop/outrigger-ca")))

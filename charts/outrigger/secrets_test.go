@@ -166,11 +166,11 @@ func TestSecretsAreMadeEmpty(t *testing.T) {
 // Open Service Mesh has left is in nobody's way.
 func TestHelmLeavesSecretsAlone(t *testing.T) {
 	cluster := clusterOf{}
-	if diff := cmp.Diff([]string{"gateway", "outrigger-ca-bundle", "outrigger-ca-state", "outrigger-injector-ca", "outrigger-repository-ca"}, cluster.secrets(t)); diff != "" {
+	if diff := cmp.Diff([]string{"gateway", "outrigger-ca-bundle", "outrigger-ca-state", "outrigger-injector-ca"}, cluster.secrets(t)); diff != "" {
 		t.Errorf("on an empty cluster (-want +got):\n%s", diff)
 	}
 	cluster = clusterOf{secretAt("osm-system", "outrigger-ca-bundle"), secretAt("osm-system", "outrigger-injector-ca"), secretAt("shop", "gateway"), secretAt("shop", "outrigger-ca-state")}
-	if diff := cmp.Diff([]string{"outrigger-ca-state", "outrigger-repository-ca"}, cluster.secrets(t)); diff != "" {
+	if diff := cmp.Diff([]string{"outrigger-ca-state"}, cluster.secrets(t)); diff != "" {
 		t.Errorf("on one where some are there (-want +got):\n%s", diff)
 	}
 }

@@ -203,7 +203,3 @@ func (configuration) GetConfigResyncInterval() time.Duration      { return 0 }
 func (configuration) GetServiceCertValidityPeriod() time.Duration { return 24 * time.Hour }
 func (configuration) IsDebugServerEnabled() bool                  { return true }
 func (configuration) GetTrustDomain() string                      { return "cluster.local" }
-
-func (c *core) RepositoryTLS() *tls.Config { return c.ServerTLS() }
-
-func (c *core) RepositoryRoot() []byte { return nil }

@@ -143,7 +143,3 @@ func TestRealEnvoyRefusesAnImpostor(t *testing.T) {
 		t.Errorf("it was not the name that Envoy refuses: %s", stats)
 	}
 }
-
-func (i impostor) RepositoryTLS() *tls.Config { return i.ServerTLS() }
-
-func (i impostor) RepositoryRoot() []byte { return nil }

@@ -24,7 +24,6 @@ func (Driver) Start(ctx context.Context) (health.Probes, error) {
 	return repo.Start(ctx, repo.Service{Name: name, Port: driver.RepoPort, DebugPath: debugPath}, repo.Options{
 		Translate: newTranslator().set,
 		Objects:   objects,
-		Main:      mainFile,
 	})
 }
 

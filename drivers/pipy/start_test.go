@@ -33,9 +33,9 @@ type served struct {
 	certificate.Manager
 	driver.Configurator
 	t testing.TB
-	// repository is the server's certificate, which is its own root, and agent that of
+	// controller is the server's certificate, which is its own root, and agent that of
 	// the proxy, likewise.
-	repository, agent tls.Certificate
+	controller, agent tls.Certificate
 	changes           chan string
 
 	mu    sync.Mutex
@@ -77,7 +77,7 @@ func newServed(t testing.TB) *served {
 	}
 	return &served{
 		t: t, changes: make(chan string, 10), view: servedView("10.0.0.1"),
-		repository: signed(t, &x509.Certificate{DNSNames: []string{"controller"}}),
+		controller: signed(t, &x509.Certificate{DNSNames: []string{"controller"}}),
 		agent:      signed(t, &x509.Certificate{Subject: pkix.Name{OrganizationalUnit: []string{proxy.UID}}, URIs: []*url.URL{uri}}),
 	}
 }
@@ -137,10 +137,10 @@ func (s *served) Subscribe(<-chan struct{}) <-chan string { return s.changes }
 
 func (s *served) GetConfigResyncInterval() time.Duration { return 0 }
 
-func (s *served) RepositoryTLS() *tls.Config {
+func (s *served) ServerTLS() *tls.Config {
 	return &tls.Config{
-		MinVersion: tls.VersionTLS12, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: poolOf(s.agent),
-		Certificates: []tls.Certificate{s.repository},
+		MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: poolOf(s.agent),
+		Certificates: []tls.Certificate{s.controller},
 	}
 }
 
@@ -188,7 +188,7 @@ func TestStart(t *testing.T) {
 		t.Errorf("%q is alive: %t", probes.GetID(), probes.Liveness())
 	}
 
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: poolOf(s.repository), ServerName: "controller", Certificates: []tls.Certificate{s.agent}}}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: poolOf(s.controller), ServerName: "controller", Certificates: []tls.Certificate{s.agent}}}
 	defer transport.CloseIdleConnections()
 	client := &mirror.Client{URL: fmt.Sprintf("https://%s/repo/uid-1/", listener.Addr()), HTTP: &http.Client{Transport: transport}}
 	change, err := client.Poll(t.Context(), "")

@@ -122,9 +122,7 @@ type signingService struct {
 	// signer signs workloads, and bundle is what is answered with the certificate.
 	signer *authority
 	bundle []byte
-	// repository is the root of the repository.
-	repository []byte
-	life       time.Duration
+	life   time.Duration
 	// above are the certificates that follow in the chain, as PEM.
 	above []byte
 	// refuse, if set, is the answer; change changes what is signed.
@@ -225,5 +223,5 @@ func (s *signingService) Sign(ctx context.Context, r *identityv1.SignRequest) (*
 	if err != nil {
 		return nil, status.Error(codes.Internal, err.Error())
 	}
-	return &identityv1.SignResponse{Chain: append(certPEM(der), s.above...), Bundle: s.bundle, RepositoryRoot: s.repository}, nil
+	return &identityv1.SignResponse{Chain: append(certPEM(der), s.above...), Bundle: s.bundle}, nil
 }

@@ -191,16 +191,14 @@ func TestRepositoryComesBack(t *testing.T) {
 // no certificate shown to it.
 func TestRepositoryIsVerified(t *testing.T) {
 	for name, prepare := range map[string]func(*pod, *repositoryServer){
-		"foreign root": func(p *pod, r *repositoryServer) { r.root = newAuthority(t, "repository") },
-		// The mesh's own root signs every pod's certificate, and no repository's.
-		"root of the mesh": func(p *pod, r *repositoryServer) { r.root = p.ca },
-		"another host":     func(p *pod, r *repositoryServer) { r.host = "outrigger-controller.elsewhere.svc" },
-		"no root":          func(p *pod, r *repositoryServer) { p.service.repository = nil },
+		"unknown root": func(p *pod, r *repositoryServer) { r.root = newAuthority(t, "unknown") },
+		"another host": func(p *pod, r *repositoryServer) { r.host = "outrigger-controller.elsewhere.svc" },
+		// The trust bundle verifies every pod's certificate too.
+		"a pod": func(p *pod, r *repositoryServer) { r.host = podIdentity.DNSName() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p, r := followed(t)
-			root := p.service.repository
 			prepare(p, r)
 			p.serve()
 			r.set("code", "1")
@@ -213,9 +211,9 @@ func TestRepositoryIsVerified(t *testing.T) {
 			if !strings.Contains(p.log.String(), `"kind":"repository unverified"`) {
 				t.Error("the log does not say why")
 			}
-			// The root comes with a certificate, which is asked for before its time.
-			if name == "no root" {
-				p.service.set(func() { p.service.repository = root })
+			// Its root comes with a certificate, which is asked for before its time.
+			if name == "unknown root" {
+				p.service.set(func() { p.service.bundle = append(p.service.bundle, bundleOf(r.root)...) })
 				p.untilReady()
 			}
 		})

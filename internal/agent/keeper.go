@@ -316,15 +316,7 @@ func (k *keeper) use(s signed) (material, []*x509.Certificate, error) {
 		return fail(badAnswer, err)
 	}
 	trust := trust{answered: roots, mounted: k.trust.mounted}
-	m := material{key: s.text, chain: s.answer.GetChain(), bundle: trust.bundle(), repository: s.answer.GetRepositoryRoot()}
-	if len(m.repository) > 0 {
-		if _, err := parseRoots(m.repository); err != nil {
-			return fail(badAnswer, fmt.Errorf("the answer's root of the repository: %w", err))
-		}
-	} else if k.held != nil {
-		// A replica of an earlier release says nothing about it.
-		m.repository = k.held.repository
-	}
+	m := material{key: s.text, chain: s.answer.GetChain(), bundle: trust.bundle()}
 	if err := k.store.write(m); err != nil {
 		return fail(noStore, err)
 	}

@@ -25,8 +25,6 @@ import (
 func TestIdentityFiles(t *testing.T) {
 	t.Parallel()
 	p := newPod(t)
-	root := bundleOf(newAuthority(t, "repository"))
-	p.service.repository = root
 	p.serve()
 	p.start()
 	p.untilReady()
@@ -48,7 +46,7 @@ func TestIdentityFiles(t *testing.T) {
 		t.Errorf("tokens shown (-want +got):\n%s", diff)
 	}
 	for name, mode := range map[string]os.FileMode{
-		"": 0o700, "..data": 0o700, "key.pem": 0o600, "chain.pem": 0o644, "bundle.pem": 0o644, "identity.pem": 0o600, "repository.pem": 0o644,
+		"": 0o700, "..data": 0o700, "key.pem": 0o600, "chain.pem": 0o644, "bundle.pem": 0o644, "identity.pem": 0o600,
 	} {
 		info, err := os.Stat(p.path("identity/" + name))
 		if err != nil || info.Mode().Perm() != mode {
@@ -58,44 +56,13 @@ func TestIdentityFiles(t *testing.T) {
 	if p.read("identity/identity.pem") != p.read("identity/key.pem")+p.read("identity/chain.pem") {
 		t.Error("identity.pem is not key and chain")
 	}
-	if p.read("identity/repository.pem") != string(root) {
-		t.Error("repository.pem is not the answer's")
-	}
-	for _, name := range []string{"key.pem", "chain.pem", "bundle.pem", "identity.pem", "repository.pem"} {
+	for _, name := range []string{"key.pem", "chain.pem", "bundle.pem", "identity.pem"} {
 		if to, err := os.Readlink(p.path("identity/" + name)); err != nil || to != "..data/"+name {
 			t.Errorf("%s leads to %q, %v", name, to, err)
 		}
 	}
 	if got, want := p.metric("outrigger_agent_certificate_expiry_timestamp_seconds"), leaf.NotAfter.Unix(); got != strconv.FormatInt(want, 10) {
 		t.Errorf("the metric says that the certificate ends at %s, want %d", got, want)
-	}
-}
-
-// TestRepositoryRoot has it come, stay and change as the answers say.
-func TestRepositoryRoot(t *testing.T) {
-	t.Parallel()
-	p := newPod(t)
-	p.service.life = time.Second
-	p.serve()
-	p.start()
-	p.untilReady()
-	if _, err := os.Lstat(p.path("identity/repository.pem")); !os.IsNotExist(err) {
-		t.Errorf("repository.pem without a root: %v", err)
-	}
-	for _, name := range []string{"first", "second"} {
-		root := bundleOf(newAuthority(t, name))
-		p.service.set(func() { p.service.repository = root })
-		p.until("the root's file", func() bool { return p.read("identity/repository.pem") == string(root) })
-	}
-	// A controller of an earlier release tells none, and takes none away.
-	last := p.read("identity/repository.pem")
-	p.service.set(func() { p.service.repository = nil })
-	before := p.mustIdentity().leaf
-	p.until("renewed", func() bool { now, err := p.identity(); return err == nil && !now.leaf.Equal(before) })
-	p.kill()
-	p.service.stop()
-	if p.read("identity/repository.pem") != last {
-		t.Error("repository.pem is not the last that there was")
 	}
 }
 
@@ -336,7 +303,6 @@ func TestAnswerIsVerified(t *testing.T) {
 		"over already":     {func(s *signingService) { s.life = -time.Second }, "answer"},
 		"foreign CA":       {func(s *signingService) { s.signer = foreign }, "answer"},
 		"no bundle":        {func(s *signingService) { s.bundle = nil }, "answer"},
-		"repository root":  {func(s *signingService) { s.repository = []byte("nonsense") }, "answer"},
 		"bundle and more":  {func(s *signingService) { s.bundle = append(s.bundle, "-----BEGIN X-----\n-----END X-----\n"...) }, "answer"},
 		"refused":          {func(s *signingService) { s.refuse = status.Error(codes.PermissionDenied, "not in the mesh") }, "permission_denied"},
 	} {
@@ -355,7 +321,6 @@ func TestAnswerIsVerified(t *testing.T) {
 			// A good answer ends it, without a new start.
 			good := newSigningService(t, "", p.ca)
 			p.service.set(func() {
-				p.service.repository = nil
 				p.service.refuse, p.service.change, p.service.life, p.service.signer, p.service.bundle = nil, nil, time.Hour, p.ca, good.bundle
 			})
 			p.untilReady()

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -12,9 +11,6 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
-
-// errNoRoot says that the identity files hold no root of the repository.
-var errNoRoot = errors.New("the controller has told no root of its repository; is it of an earlier release?")
 
 // repository is the driver's repository of files, as this pod asks it.
 type repository struct {
@@ -54,26 +50,24 @@ func (r *repository) dial(ctx context.Context, network, address string) (net.Con
 	return dialer.DialContext(ctx, network, address)
 }
 
-// config returns how TLS is spoken: the server is verified by the repository's root and
-// by the controller's name, and is shown the pod's certificate.
+// config returns how TLS is spoken: the server is verified by the trust bundle and by the
+// controller's name, since the mesh's roots sign for every pod, and is shown the pod's
+// certificate.
 func (r *repository) config() (*tls.Config, error) {
 	m, err := r.store.read()
 	if err != nil {
 		return nil, fmt.Errorf("reading the identity files: %w", err)
 	}
-	if len(m.repository) == 0 {
-		return nil, errNoRoot
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(m.repository) {
-		return nil, fmt.Errorf("there is no root in %s", repositoryFile)
+	roots, err := parseRoots(m.bundle)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", bundleFile, err)
 	}
 	pair, err := tls.X509KeyPair(m.chain, m.key)
 	if err != nil {
 		return nil, errors.New("the key does not fit the certificate")
 	}
 	return &tls.Config{
-		MinVersion: tls.VersionTLS13, RootCAs: roots, ServerName: r.serverName,
+		MinVersion: tls.VersionTLS13, RootCAs: poolOf(roots), ServerName: r.serverName,
 		Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"},
 	}, nil
 }
@@ -82,5 +76,5 @@ func (r *repository) config() (*tls.Config, error) {
 // identity files know, so that newer files may help.
 func isStranger(err error) bool {
 	var unverified *tls.CertificateVerificationError
-	return errors.Is(err, errNoRoot) || errors.As(err, &unverified)
+	return errors.As(err, &unverified)
 }

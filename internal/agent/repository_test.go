@@ -35,8 +35,7 @@ type repositoryServer struct {
 // "files" whose live files begin with "live/".
 func mirrored(p *pod) *repositoryServer {
 	p.t.Helper()
-	r := &repositoryServer{t: p.t, address: p.ip + ":6060", root: newAuthority(p.t, "repository"), host: controllerHost, clients: p.ca}
-	p.service.repository = bundleOf(r.root)
+	r := &repositoryServer{t: p.t, address: p.ip + ":6060", root: p.ca, host: controllerHost, clients: p.ca}
 	p.spec.Mirror = &agentspec.Mirror{URL: "https://" + r.address + "/repo/" + podUID + "/", Dir: p.path("files"), Live: "live/"}
 	p.spec.Reload = &agentspec.Reload{Signal: "HUP"}
 	r.feed.Acked = func(version string) {

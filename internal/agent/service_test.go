@@ -37,8 +37,6 @@ func TestWithTheController(t *testing.T) {
 		t.Fatal(err)
 	}
 	manager.Use(first)
-	repository, repositoryRoot := authority("repository")
-	manager.UseRepository(repository, repositoryRoot)
 	tokens, err := identity.LoadTokenKey(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

@@ -18,10 +18,8 @@ const (
 	keyFile    = "key.pem"
 	chainFile  = "chain.pem"
 	bundleFile = "bundle.pem"
-	// identityFile is key and chain in one, for proxies that read them from one file, and
-	// repositoryFile the root of the controller's repository, which may not be there.
-	identityFile   = "identity.pem"
-	repositoryFile = "repository.pem"
+	// identityFile is key and chain in one, for proxies that read them from one file.
+	identityFile = "identity.pem"
 
 	// dataLink is the link that is swapped, and generationPrefix begins the names of
 	// the folders that it leads to.
@@ -41,13 +39,11 @@ const hiddenKey = "(private key)"
 type material struct {
 	key           keyPEM
 	chain, bundle []byte
-	// repository is empty if the controller has told no root of its repository.
-	repository []byte
 }
 
 // Format hides the key from whoever prints the whole.
 func (m material) Format(f fmt.State, _ rune) {
-	fmt.Fprintf(f, "%s%s%s%s", m.key, m.chain, m.bundle, m.repository)
+	fmt.Fprintf(f, "%s%s%s", m.key, m.chain, m.bundle)
 }
 
 // identity returns key and chain as one text, which is as secret as the key.
@@ -94,9 +90,6 @@ func (s *store) read() (material, error) {
 			return material{}, err
 		}
 	}
-	if m.repository, err = os.ReadFile(filepath.Join(s.dir, generation, repositoryFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return material{}, err
-	}
 	return m, nil
 }
 
@@ -128,13 +121,7 @@ func (s *store) replace(m material) error {
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(generation))
 	}
-	for _, name := range []string{keyFile, chainFile, bundleFile, identityFile, repositoryFile} {
-		if name == repositoryFile && len(m.repository) == 0 {
-			if err := os.Remove(filepath.Join(s.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
-			}
-			continue
-		}
+	for _, name := range []string{keyFile, chainFile, bundleFile, identityFile} {
 		target := filepath.Join(dataLink, name)
 		if is, err := os.Readlink(filepath.Join(s.dir, name)); err == nil && is == target {
 			continue
@@ -153,11 +140,8 @@ func (s *store) fill(generation string, m material) error {
 		mode    fs.FileMode
 	}{
 		{keyFile, m.key, 0o600}, {chainFile, m.chain, 0o644}, {bundleFile, m.bundle, 0o644},
-		{identityFile, m.identity(), 0o600}, {repositoryFile, m.repository, 0o644},
+		{identityFile, m.identity(), 0o600},
 	} {
-		if f.name == repositoryFile && len(f.content) == 0 {
-			continue
-		}
 		if err := os.WriteFile(filepath.Join(generation, f.name), f.content, f.mode); err != nil {
 			return err
 		}

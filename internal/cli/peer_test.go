@@ -33,10 +33,8 @@ import (
 type peer struct {
 	host, token, uid string
 	bundle           []byte
-	// repositoryRoot came with the certificate.
-	repositoryRoot []byte
-	identity       mesh.Identity
-	certificate    *tls.Certificate
+	identity         mesh.Identity
+	certificate      *tls.Certificate
 }
 
 func (c *peer) tls(t *testing.T) *tls.Config {
@@ -90,7 +88,7 @@ func (c *peer) trySign(t *testing.T) error {
 	if string(answer.GetBundle()) != string(c.bundle) {
 		t.Errorf("the bundle of the answer is %s, and the published one %s", answer.GetBundle(), c.bundle)
 	}
-	c.certificate, c.repositoryRoot = &tls.Certificate{PrivateKey: key}, answer.GetRepositoryRoot()
+	c.certificate = &tls.Certificate{PrivateKey: key}
 	for rest := answer.GetChain(); ; {
 		var block *pem.Block
 		if block, rest = pem.Decode(rest); block == nil {

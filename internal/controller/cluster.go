@@ -193,7 +193,7 @@ func (c *cluster) turn(ctx context.Context, whole *catalog.Catalog, identities *
 		audit.AddPolicies(ctx, mgr, whole, c.mapper, c.metrics),
 		audit.AddRejections(mgr, whole, c.mapper, registry.ReasonRejected),
 		root.AddBundle(mgr, identities.manager, c.options.Mesh.Name, c.options.Log),
-		root.AddStatus(mgr, identities.roots, identities.repository),
+		root.AddStatus(mgr, identities.roots),
 		root.AddGateway(mgr, identities.roots, identities.manager, c.facts, c.options.Log),
 	)
 	if err != nil {

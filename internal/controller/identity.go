@@ -32,12 +32,11 @@ type rootSources struct {
 
 // identities are who signs certificates of the mesh, and for whom.
 type identities struct {
-	names      []string
-	manager    *identity.Manager
-	service    *identity.Service
-	roots      *root.Roots
-	repository *root.Repository
-	log        *slog.Logger
+	names   []string
+	manager *identity.Manager
+	service *identity.Service
+	roots   *root.Roots
+	log     *slog.Logger
 }
 
 func (o *Options) newIdentities(from origin, report func(context.Context, identity.Workload, identity.ProxyReport), metrics prometheus.Registerer, log *slog.Logger) (*identities, error) {
@@ -66,16 +65,13 @@ func (o *Options) newIdentities(from origin, report func(context.Context, identi
 	if err != nil {
 		return nil, err
 	}
-	i.repository = root.NewRepository(root.RepositoryOptions{
-		Manager: i.manager, Secrets: from.roots().secrets, Namespace: o.Mesh.Namespace, Log: log,
-	})
 	from.settings().OnChange(func(*source.Config) { i.roots.Look() })
 	return i, nil
 }
 
 // problems are those of the Secrets and objects that roots are in.
 func (i *identities) problems() []mesh.Problem {
-	return append(i.roots.Problems(), i.repository.Problems()...)
+	return i.roots.Problems()
 }
 
 // run keeps certificates and roots until ctx ends.
@@ -83,7 +79,6 @@ func (i *identities) run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	running.Go(func() { i.roots.Run(ctx) })
-	running.Go(func() { i.repository.Run(ctx) })
 	if wait(ctx, i.roots.Ready()) {
 		i.manager.Run(ctx)
 	}

@@ -143,8 +143,6 @@ func begin(t testing.TB, options identity.Options, signing issuer.Issuer, truste
 		t.Fatal(err)
 	}
 	m.Use(signing, trusted...)
-	repository := newIssuer(t, "repository")
-	m.UseRepository(repository, repository.roots(t))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {

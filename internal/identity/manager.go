@@ -67,11 +67,9 @@ type Manager struct {
 
 	// present is what is in force; nil before all issuers have told their roots once.
 	present atomic.Pointer[present]
-	// repository is that of the repository's certificate; nil before there is one.
-	repository atomic.Pointer[repository]
-	ready      chan struct{}
-	ended      chan struct{}
-	wake       chan struct{}
+	ready   chan struct{}
+	ended   chan struct{}
+	wake    chan struct{}
 
 	mu          sync.Mutex
 	wanted      choice
@@ -84,8 +82,7 @@ type Manager struct {
 type choice struct {
 	signing issuer.Issuer
 	// all are those whose roots are trusted, signing among them.
-	all        []issuer.Issuer
-	repository repositoryRoot
+	all []issuer.Issuer
 }
 
 // present is what is in force at one moment. It is not changed once it is made.
@@ -145,7 +142,7 @@ func (m *Manager) Use(signing issuer.Issuer, trusted ...issuer.Issuer) {
 		}
 	}
 	m.mu.Lock()
-	m.wanted.signing, m.wanted.all = signing, all
+	m.wanted = choice{signing, all}
 	m.mu.Unlock()
 	notify(m.wake)
 }
@@ -171,7 +168,7 @@ func (m *Manager) Refresh(ctx context.Context) error {
 }
 
 // Ready returns a channel that is closed once there is a trust bundle with the roots of
-// all issuers, and the controller has its certificate and that of the repository.
+// all issuers, and the controller has its certificate.
 func (m *Manager) Ready() <-chan struct{} { return m.ready }
 
 // Fault returns what is wrong now: which issuer can't be reached, or does not issue the
@@ -213,30 +210,21 @@ func (m *Manager) TrustBundleChanged(stop <-chan struct{}) <-chan struct{} {
 // says. Every handshake takes the certificate and the bundle of its moment, and no
 // session is resumed, so a root that is gone lets nobody in.
 func (m *Manager) ServerTLS() *tls.Config {
-	return m.serverTLS(tls.VersionTLS13, tls.RequireAndVerifyClientCert, m.shown)
+	return m.serverTLS(tls.RequireAndVerifyClientCert)
 }
 
-// shown returns the controller's own certificate; nil before there is one.
-func (m *Manager) shown() *own {
-	if now := m.present.Load(); now != nil {
-		return now.own
-	}
-	return nil
-}
-
-// serverTLS shows the certificate that shown returns at each handshake.
-func (m *Manager) serverTLS(least uint16, auth tls.ClientAuthType, shown func() *own) *tls.Config {
-	base := &tls.Config{MinVersion: least, ClientAuth: auth, SessionTicketsDisabled: true}
+func (m *Manager) serverTLS(auth tls.ClientAuthType) *tls.Config {
+	base := &tls.Config{MinVersion: tls.VersionTLS13, ClientAuth: auth, SessionTicketsDisabled: true}
 	base.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		now, mine := m.present.Load(), shown()
-		if now == nil || mine == nil {
+		now := m.present.Load()
+		if now == nil || now.own == nil {
 			return nil, errors.New("the controller has no certificate yet")
 		}
 		return &tls.Config{
 			MinVersion:             base.MinVersion,
 			ClientAuth:             auth,
 			ClientCAs:              now.pool,
-			Certificates:           []tls.Certificate{mine.Certificate},
+			Certificates:           []tls.Certificate{now.own.Certificate},
 			NextProtos:             base.NextProtos,
 			SessionTicketsDisabled: true,
 		}, nil
@@ -250,10 +238,6 @@ type Certificates struct {
 	Bundle []Root `json:"bundle"`
 	// Controller is the controller's own certificate; nil before there is one.
 	Controller *Issued `json:"controller,omitempty"`
-	// Repository is the one that it serves configuration files with, and RepositoryRoots
-	// are what verifies that; nil and empty before there is one.
-	Repository      *Issued `json:"repository,omitempty"`
-	RepositoryRoots []Root  `json:"repositoryRoots,omitempty"`
 	// Issued are those of workloads that this controller has issued and that have not
 	// expired, the oldest first. The oldest are left out where there are very many.
 	Issued []Issued `json:"issued"`
@@ -268,12 +252,6 @@ func (m *Manager) Certificates() Certificates {
 		}
 		if now.own != nil {
 			c.Controller = new(describe(now.own.Leaf))
-		}
-	}
-	if now := m.repository.Load(); now != nil {
-		c.Repository = new(describe(now.own.Leaf))
-		for _, root := range now.roots {
-			c.RepositoryRoots = append(c.RepositoryRoots, describeRoot(root))
 		}
 	}
 	c.Issued = m.issued.list()

@@ -11,7 +11,6 @@ import (
 const (
 	purposeWorkload   = "workload"
 	purposeController = "controller"
-	purposeRepository = "repository"
 )
 
 // metrics count what a Manager does.
@@ -37,7 +36,7 @@ func newMetrics(registerer prometheus.Registerer, m *Manager) (*metrics, error) 
 			Help: "How often an issuer was asked for its roots: answered (success) or not (error).",
 		}, []string{"result"}),
 	}
-	for _, purpose := range []string{purposeWorkload, purposeController, purposeRepository} {
+	for _, purpose := range []string{purposeWorkload, purposeController} {
 		metrics.issued.WithLabelValues(purpose)
 	}
 	for _, result := range []string{"success", "error"} {
@@ -78,18 +77,13 @@ var (
 	rootExpiry = prometheus.NewDesc("outrigger_identity_root_expiry_timestamp_seconds",
 		"When a root of the trust bundle expires, in seconds since 1970. The label is the beginning of its SHA-256.",
 		[]string{"root"}, nil)
-	repositoryRootExpiry = prometheus.NewDesc("outrigger_identity_repository_root_expiry_timestamp_seconds",
-		"When a root of the repository of configuration files expires, in seconds since 1970. The label is the beginning of its SHA-256.",
-		[]string{"root"}, nil)
-	repositoryExpiry = prometheus.NewDesc("outrigger_identity_repository_certificate_expiry_timestamp_seconds",
-		"When the certificate expires that the repository of configuration files is served with, in seconds since 1970.", nil, nil)
 	ownExpiry = prometheus.NewDesc("outrigger_identity_controller_certificate_expiry_timestamp_seconds",
 		"When the controller's own certificate expires, in seconds since 1970.", nil, nil)
 )
 
 // Describe is for prometheus.Collector.
 func (e expiries) Describe(ch chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{rootExpiry, ownExpiry, repositoryRootExpiry, repositoryExpiry} {
+	for _, desc := range []*prometheus.Desc{rootExpiry, ownExpiry} {
 		ch <- desc
 	}
 }
@@ -106,11 +100,5 @@ func (e expiries) Collect(ch chan<- prometheus.Metric) {
 		if now.own != nil {
 			tell(ownExpiry, now.own.Leaf)
 		}
-	}
-	if now := e.manager.repository.Load(); now != nil {
-		for _, root := range now.roots {
-			tell(repositoryRootExpiry, root, describeRoot(root).Fingerprint[:16])
-		}
-		tell(repositoryExpiry, now.own.Leaf)
 	}
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
 )
 
-// Run keeps the bundle and the controller's certificates until ctx ends. It is called
+// Run keeps the bundle and the controller's certificate until ctx ends. It is called
 // once.
 //
 // These things can happen: other issuers are chosen or somebody asks for a refresh; it
-// is time to ask for roots again, to renew a certificate of the controller's or to try
+// is time to ask for roots again, to renew the controller's certificate or to try
 // again what has failed; the end.
 func (m *Manager) Run(ctx context.Context) {
 	defer close(m.ended)
@@ -28,7 +28,7 @@ func (m *Manager) Run(ctx context.Context) {
 		m.waiting = nil
 		m.mu.Unlock()
 
-		err := errors.Join(k.round(ctx, wanted), k.keepRepository(ctx, wanted.repository))
+		err := k.round(ctx, wanted)
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		} else {
@@ -52,7 +52,7 @@ func (m *Manager) Run(ctx context.Context) {
 
 // announce closes ready once there is all that makes the manager ready.
 func (m *Manager) announce() {
-	if now := m.present.Load(); now == nil || now.own == nil || m.repository.Load() == nil {
+	if now := m.present.Load(); now == nil || now.own == nil {
 		return
 	}
 	select {
@@ -205,18 +205,9 @@ func (k *keeper) rest(err error) time.Duration {
 	}
 	k.retry = 0
 	rest := jitter(k.options.RefreshInterval)
-	var certificates []*own
-	if now := k.present.Load(); now != nil {
-		certificates = append(certificates, now.own)
-	}
-	if now := k.repository.Load(); now != nil {
-		certificates = append(certificates, now.own)
-	}
-	for _, c := range certificates {
-		if c != nil {
-			// Without its monotonic reading the time is compared with the wall clock.
-			rest = min(rest, max(time.Until(c.due.Round(0)), 100*time.Millisecond))
-		}
+	if now := k.present.Load(); now != nil && now.own != nil {
+		// Without its monotonic reading the time is compared with the wall clock.
+		rest = min(rest, max(time.Until(now.own.due.Round(0)), 100*time.Millisecond))
 	}
 	return rest
 }

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	identityv1 "github.com/outrigger-mesh/outrigger/apis/identity/v1"
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
@@ -123,7 +124,7 @@ func NewService(options ServiceOptions) (*Service, error) {
 func (s *Service) Serve(ctx context.Context, listener net.Listener) error {
 	server := grpc.NewServer(
 		// The token says who calls, so nobody needs a certificate to get the first one.
-		grpc.Creds(credentials.NewTLS(s.options.Manager.serverTLS(tls.VersionTLS13, tls.NoClientCert, s.options.Manager.shown))),
+		grpc.Creds(credentials.NewTLS(s.options.Manager.serverTLS(tls.NoClientCert))),
 		grpc.ConnectionTimeout(setUpTimeout),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxHeaderListSize(maxHeaders),
@@ -173,19 +174,25 @@ func (s *Service) sign(ctx context.Context, request *identityv1.SignRequest) (*i
 		return nil, w, err
 	}
 	defer done()
-	repositoryRoot := s.options.Manager.RepositoryRoot()
-	if len(repositoryRoot) == 0 {
-		// The agent would not ask for it again before two thirds of its certificate's life.
-		s.forgive(ctx, errNoRepository)
-		return nil, w, errNoRepository
-	}
 	chain, bundle, err := s.options.Manager.Sign(ctx, request.GetCsr(), w)
 	if err != nil {
 		s.forgive(ctx, err)
 		return nil, w, err
 	}
 	s.rate.refund(caller(ctx))
-	return &identityv1.SignResponse{Chain: chain, Bundle: bundle, RepositoryRoot: repositoryRoot}, w, nil
+	response := &identityv1.SignResponse{Chain: chain, Bundle: bundle}
+	addRepositoryRoot(response)
+	return response, w, nil
+}
+
+// addRepositoryRoot adds the trust bundle to an answer as field 3, which is reserved now.
+// Agents of release 0.1.0 and before verify the repository of configuration files, and
+// the controller's name, by that field alone. They ask for another certificate as soon as
+// they cannot verify it, and so go on with this controller.
+func addRepositoryRoot(response *identityv1.SignResponse) {
+	const repositoryRoot = 3
+	field := protowire.AppendTag(nil, repositoryRoot, protowire.BytesType)
+	response.ProtoReflect().SetUnknown(protowire.AppendBytes(field, response.GetBundle()))
 }
 
 // errSlow is the cause where a call took longer than a call may.
@@ -198,8 +205,6 @@ func (s *Service) forgive(ctx context.Context, err error) {
 		s.rate.refund(caller(ctx))
 	}
 }
-
-var errNoRepository = fmt.Errorf("%w: the repository of configuration files has no certificate yet", issuer.ErrUnavailable)
 
 var (
 	errBusy  = errors.New("too many requests of this address are under way; try again")

@@ -43,10 +43,9 @@ const (
 	BinDir = "/outrigger/bin"
 	// RunDir is where the proxy's files belong; it can be written to.
 	RunDir = "/run/outrigger"
-	// IdentityDir holds key.pem, chain.pem, bundle.pem, identity.pem, which is key and
-	// chain in one, and, where there is one, repository.pem, the root that verifies the
-	// controller's repository. They are replaced as one: they are links through ..data,
-	// a link that is swapped, as the kubelet does it.
+	// IdentityDir holds key.pem, chain.pem, bundle.pem, and identity.pem, which is key and
+	// chain in one. They are replaced as one: they are links through ..data, a link that
+	// is swapped, as the kubelet does it.
 	IdentityDir = "/run/outrigger-identity"
 	// TokenFile is the token of the pod's service account for the signing service.
 	TokenFile = "/run/outrigger-token/token"

@@ -38,7 +38,7 @@ const (
 	BinDir = agentspec.BinDir
 	// RunDir is where the proxy's files belong; it can be written to.
 	RunDir = agentspec.RunDir
-	// IdentityDir holds key.pem, chain.pem, bundle.pem, identity.pem, which is key and
-	// chain, and repository.pem, replaced as one.
+	// IdentityDir holds key.pem, chain.pem, bundle.pem, and identity.pem, which is key and
+	// chain, replaced as one.
 	IdentityDir = agentspec.IdentityDir
 )

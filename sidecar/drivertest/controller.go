@@ -85,10 +85,9 @@ func (a *authority) serverTLS(server tls.Certificate, clients *authority) *tls.C
 
 // controller is a control plane with one proxy, as a driver sees it.
 type controller struct {
-	view *mesh.View
-	// root signs for the mesh, and repository what CertManager's RepositoryTLS shows.
-	root, repository                   *authority
-	server, repositoryServer, workload tls.Certificate
+	view             *mesh.View
+	root             *authority
+	server, workload tls.Certificate
 }
 
 var (
@@ -105,14 +104,8 @@ func newController() (*controller, error) {
 	if c.root, err = newAuthority(); err != nil {
 		return nil, err
 	}
-	if c.repository, err = newAuthority(); err != nil {
-		return nil, err
-	}
 	name := []string{"outrigger-controller.osm-system.svc"}
 	if c.server, err = c.root.sign(&x509.Certificate{DNSNames: name}); err != nil {
-		return nil, err
-	}
-	if c.repositoryServer, err = c.repository.sign(&x509.Certificate{DNSNames: name}); err != nil {
 		return nil, err
 	}
 	c.workload, err = c.root.workload(c.view.Proxy)
@@ -180,18 +173,12 @@ func (c *controller) ServerTLS() *tls.Config {
 	return config
 }
 
-func (c *controller) RepositoryTLS() *tls.Config {
-	return c.repository.serverTLS(c.repositoryServer, c.root)
-}
-
-func (c *controller) RepositoryRoot() []byte { return c.repository.pem() }
-
 // dial shows a certificate, or none, to who serves on the port. It returns an error if
 // the handshake fails or has not ended within its time, or if the connection ends within
 // quiet after it, and nil if it is still open then.
 func (c *controller) dial(port uint16, show *tls.Certificate, handshake, quiet time.Duration) error {
 	config := &tls.Config{
-		// Whose the server is, is asked below: a driver may show either certificate.
+		// The certificate is compared below.
 		InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"},
 	}
 	if show != nil {
@@ -203,7 +190,7 @@ func (c *controller) dial(port uint16, show *tls.Certificate, handshake, quiet t
 	}
 	defer conn.Close()
 	shown := conn.ConnectionState().PeerCertificates[0].Raw
-	if !bytes.Equal(shown, c.server.Certificate[0]) && !bytes.Equal(shown, c.repositoryServer.Certificate[0]) {
+	if !bytes.Equal(shown, c.server.Certificate[0]) {
 		return fmt.Errorf("%w", errOtherCertificate)
 	}
 	// In TLS 1.3 a client hears only after the handshake what the server makes of its

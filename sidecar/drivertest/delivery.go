@@ -179,7 +179,7 @@ func writeIdentity(dir string) error {
 	err = os.MkdirAll(dir, 0o700)
 	for name, content := range map[string][]byte{
 		"key.pem": secret, "chain.pem": chain, "identity.pem": append(bytes.Clone(secret), chain...),
-		"bundle.pem": c.TrustBundle(), "repository.pem": c.RepositoryRoot(),
+		"bundle.pem": c.TrustBundle(),
 	} {
 		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), content, 0o600))
 	}

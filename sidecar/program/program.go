@@ -74,7 +74,7 @@ func WriteIdentity(dir string, identity mesh.Identity) error {
 		return os.WriteFile(filepath.Join(dir, name), content, 0o600)
 	}
 	return errors.Join(
-		write("key.pem", private), write("chain.pem", chain), write("bundle.pem", chain), write("repository.pem", chain),
+		write("key.pem", private), write("chain.pem", chain), write("bundle.pem", chain),
 		write("identity.pem", append(private, chain...)),
 	)
 }

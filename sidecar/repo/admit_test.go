@@ -30,8 +30,8 @@ func TestOwnFilesOnly(t *testing.T) {
 	c.set("b", testMain, "other's", "secret-of-b.js", "")
 	h := c.serve(t)
 	client := h.http(t, c.ca.workload(t, proxyOf("a"), time.Hour))
-	if got := ask(t, client, "GET", h.url("a")+testMain, ""); got.code != 200 || got.body != "mine" {
-		t.Fatalf("its own file is answered %d %s", got.code, got.body)
+	if got := ask(t, client, "GET", h.url("a"), ""); got.code != 200 || !strings.Contains(got.body, "mine") {
+		t.Fatalf("its own files are answered %d %s", got.code, got.body)
 	}
 	absent := ask(t, client, "GET", h.url("nobody"), "")
 	if absent.code != http.StatusNotFound {
@@ -41,7 +41,7 @@ func TestOwnFilesOnly(t *testing.T) {
 		Prefix + "b/", Prefix + "b/" + testMain, Prefix + "b/secret-of-b.js", Prefix + "b", Prefix, "/", "", "/debug/repo",
 		Prefix + "a/../b/" + testMain, Prefix + "a/%2e%2e/b/" + testMain, Prefix + "a%2f..%2fb/" + testMain, Prefix + "a/..%2fb/" + testMain,
 		Prefix + "a//../b/" + testMain, "//repo/b/" + testMain, Prefix + "A/", Prefix + "a", Prefix + "a/%00", Prefix + "a/nothing",
-		Prefix + "a/etc/passwd", Prefix + "a//etc/passwd", Prefix + "a/" + testMain + "/",
+		Prefix + "a/" + testMain, Prefix + "a/etc/passwd", Prefix + "a//etc/passwd", Prefix + "a/" + testMain + "/",
 	} {
 		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "DELETE"} {
 			for _, accept := range []string{"*/*", mirror.ChangeType} {
@@ -172,7 +172,7 @@ func TestIdleConnectionEndsWithItsCertificate(t *testing.T) {
 	h := c.serve(t)
 	ends := time.Now().Add(2 * time.Second)
 	conn := h.dial(t, c.ca.workload(t, proxyOf("a"), time.Until(ends)))
-	if got := conn.ask(t, "GET /repo/a/main.js HTTP/1.1\r\nHost: x\r\n\r\n"); got.StatusCode != 200 {
+	if got := conn.ask(t, "GET /repo/a/ HTTP/1.1\r\nHost: x\r\n\r\n"); got.StatusCode != 200 {
 		t.Fatalf("the answer is %d", got.StatusCode)
 	}
 	_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
@@ -342,7 +342,7 @@ func TestLongRequests(t *testing.T) {
 	if got := ask(t, client, "GET", h.url("a"), "", "X", strings.Repeat("x", 64<<10)); got.code != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("a long header is answered %d %s", got.code, got.body)
 	}
-	for _, kind := range []string{"application/json", mirror.StatusType} {
+	for kind, want := range map[string]int{"application/json": http.StatusUnsupportedMediaType, mirror.StatusType: http.StatusRequestEntityTooLarge} {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.url("a"), io.LimitReader(endless{}, 64<<20))
 		if err != nil {
 			t.Fatal(err)
@@ -353,7 +353,7 @@ func TestLongRequests(t *testing.T) {
 			continue // It is cut off, which is as good.
 		}
 		response.Body.Close()
-		if response.StatusCode != http.StatusRequestEntityTooLarge {
+		if response.StatusCode != want {
 			t.Errorf("a long body of %s is answered %d", kind, response.StatusCode)
 		}
 	}

@@ -23,8 +23,6 @@ type sessionPage struct {
 	Acked   string `json:"acked,omitempty"`
 	Files   int    `json:"files"`
 	View    string `json:"view,omitempty"`
-	// Loads is the version that a Pipy without an agent has loaded last.
-	Loads string `json:"loads,omitempty"`
 	// Refused is why the proxy can't use Version.
 	Refused string `json:"refused,omitempty"`
 }
@@ -38,7 +36,6 @@ func (s *session) page() sessionPage {
 	s.server.mu.Lock()
 	p.Connections = len(s.conns)
 	s.server.mu.Unlock()
-	_, p.Loads = s.stock.watch()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.view != nil {

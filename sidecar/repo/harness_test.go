@@ -8,7 +8,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"log/slog"
@@ -149,19 +148,15 @@ func (c *core) TrustBundle() []byte { return nil }
 
 func (c *core) TrustBundleChanged(<-chan struct{}) <-chan struct{} { return nil }
 
-func (c *core) ServerTLS() *tls.Config { panic("the repository has a certificate of its own") }
-
-func (c *core) RepositoryTLS() *tls.Config {
+func (c *core) ServerTLS() *tls.Config {
 	server := c.ca.issue(c.t, &x509.Certificate{DNSNames: []string{"controller"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}, time.Hour)
 	config := &tls.Config{
-		MinVersion: tls.VersionTLS12, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: c.ca.pool(), Certificates: []tls.Certificate{server},
+		MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: c.ca.pool(), Certificates: []tls.Certificate{server},
 	}
 	chosen := config.Clone()
 	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return chosen, nil }
 	return config
 }
-
-func (c *core) RepositoryRoot() []byte { return c.ca.pem() }
 
 func (c *core) Connect(p driver.ConnectedProxy) (driver.ProxyConnection, error) {
 	c.mu.Lock()
@@ -283,10 +278,6 @@ func (a authority) pool() *x509.CertPool {
 	return pool
 }
 
-func (a authority) pem() []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.Certificate.Certificate[0]})
-}
-
 // workload returns the certificate of the proxy.
 func (a authority) workload(t testing.TB, proxy *mesh.Proxy, life time.Duration) tls.Certificate {
 	uri, err := url.Parse(proxy.Identity.String())
@@ -326,7 +317,7 @@ func (c *core) serveAt(t testing.TB, address string, change ...func(*Server)) *h
 			Context: ctx, Configurator: configurator{core: c}, MeshCatalog: c, CertManager: c, MsgBroker: c, Proxies: c,
 			Log: quietLog,
 		},
-		Translate: c.translate, Main: testMain,
+		Translate: c.translate,
 		Objects: func(view *mesh.View, file string) []mesh.ObjectRef {
 			return []mesh.ObjectRef{{Kind: "Service", Namespace: view.Proxy.Namespace, Name: file}}
 		},
@@ -362,7 +353,7 @@ func (h *harness) url(uid string) string { return "https://" + h.address + Prefi
 func (h *harness) http(t testing.TB, certificate tls.Certificate) *http.Client {
 	transport := &http.Transport{
 		TLSClientConfig: &tls.Config{
-			MinVersion: tls.VersionTLS12, RootCAs: h.ca.pool(), Certificates: []tls.Certificate{certificate}, ServerName: "controller",
+			MinVersion: tls.VersionTLS13, RootCAs: h.ca.pool(), Certificates: []tls.Certificate{certificate}, ServerName: "controller",
 		},
 	}
 	t.Cleanup(transport.CloseIdleConnections)

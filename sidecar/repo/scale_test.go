@@ -131,7 +131,9 @@ func TestThousandAgents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(file, slices.Concat(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}), c.ca.pem()), 0o600); err != nil {
+	if err := os.WriteFile(file, slices.Concat(
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}),
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.ca.Certificate.Certificate[0]})), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	fleet := exec.Command(os.Args[0])

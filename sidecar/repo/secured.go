@@ -1,11 +1,9 @@
 package repo
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"net"
-	"slices"
 	"time"
 )
 
@@ -33,9 +31,8 @@ func (l *listening) Accept() (net.Conn, error) {
 type secured struct {
 	*conn
 	tls *tls.Conn
-	// begun says that something was read, and ahead is what was read too much.
+	// begun says that something was read.
 	begun bool
-	ahead []byte
 }
 
 type connKey struct{}
@@ -51,12 +48,6 @@ func connOf(ctx context.Context) *secured {
 
 // Read is for net.Conn. The HTTP server reads from one goroutine at a time.
 func (c *secured) Read(p []byte) (int, error) {
-	if len(c.ahead) > 0 {
-		n := copy(p, c.ahead)
-		c.ahead = c.ahead[n:]
-		return n, nil
-	}
-	c.ahead = nil
 	if c.begun {
 		return c.tls.Read(p)
 	}
@@ -67,37 +58,7 @@ func (c *secured) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	_ = c.tls.SetWriteDeadline(time.Time{})
-	n, err := c.tls.Read(p)
-	if completed := withHost(p[:n]); completed != nil {
-		n = copy(p, completed)
-		c.ahead = completed[n:]
-	}
-	return n, err
-}
-
-// withHost returns the beginning of a connection with a Host in its request, or nil if
-// there is no need for that: Pipy asks for a WebSocket by HTTP/1.1 without one, which
-// the HTTP server does not take.
-func withHost(begin []byte) []byte {
-	head, _, whole := bytes.Cut(begin, []byte("\r\n\r\n"))
-	line, rest, _ := bytes.Cut(head, []byte("\r\n"))
-	if !whole || !bytes.HasSuffix(line, []byte(" HTTP/1.1")) {
-		return nil
-	}
-	upgrade := false
-	for field := range bytes.SplitSeq(rest, []byte("\r\n")) {
-		name, value, _ := bytes.Cut(field, []byte(":"))
-		if bytes.EqualFold(name, []byte("Host")) {
-			return nil
-		}
-		if bytes.EqualFold(name, []byte("Upgrade")) && bytes.EqualFold(bytes.TrimSpace(value), []byte("websocket")) {
-			upgrade = true
-		}
-	}
-	if !upgrade {
-		return nil
-	}
-	return slices.Concat(line, []byte("\r\nHost: repository"), begin[len(line):])
+	return c.tls.Read(p)
 }
 
 // Write is for net.Conn.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"mime"
 	"net/http"
 	"net/netip"
 	"strconv"
@@ -79,7 +78,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, c *secured) {
 		s.refuse(w, r, peer, errors.New("too many requests"))
 		return
 	}
-	session.serve(w, r.WithContext(ctx), name)
+	if name != "" {
+		http.Error(w, "only all files together are served, by "+mirror.ChangeType, http.StatusNotFound)
+		return
+	}
+	session.feed.ServeHTTP(w, r.WithContext(ctx))
 }
 
 // refuse answers with an error and ends the connection, so that it does not count.
@@ -95,35 +98,6 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, peer driver.Peer
 	}
 	w.Header().Set("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))
 	http.Error(w, err.Error(), http.StatusServiceUnavailable)
-}
-
-// serve answers a request for the proxy's files. The name is what is asked for of them,
-// empty for the whole.
-func (s *session) serve(w http.ResponseWriter, r *http.Request, name string) {
-	switch {
-	case name == "" && (s.server.options.Main == "" || mirrors(r)):
-		s.feed.ServeHTTP(w, r)
-	case s.server.options.Main == "":
-		http.Error(w, "only the whole is served, by "+mirror.ChangeType, http.StatusNotFound)
-	default:
-		s.serveStock(w, r, name)
-	}
-}
-
-// mirrors reports whether the request is one of the protocol of package mirror.
-func mirrors(r *http.Request) bool {
-	if r.Method == http.MethodPost {
-		kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-		return err == nil && kind == mirror.StatusType
-	}
-	for _, line := range r.Header.Values("Accept") {
-		for accepted := range strings.SplitSeq(line, ",") {
-			if kind, _, err := mime.ParseMediaType(accepted); err == nil && kind == mirror.ChangeType {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // pace holds requests up that come faster than anybody has reason to send them, and

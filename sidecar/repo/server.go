@@ -41,9 +41,6 @@ type Options struct {
 	// Objects, if set, returns the objects of the user's that a file came of, to tell
 	// whose fault it is that a proxy refuses it.
 	Objects func(view *mesh.View, file string) []mesh.ObjectRef
-	// Main is the name of the file that a Pipy without an agent runs. Empty means that
-	// only the protocol of package mirror is served.
-	Main string
 }
 
 // Server serves the proxies of one class. It is safe for use by many goroutines.
@@ -89,8 +86,7 @@ func New(options Options) (*Server, error) {
 // Log returns the logger that the Server uses.
 func (s *Server) Log() *slog.Logger { return s.log }
 
-// Limits of what connections may take. An agent has one, and one more for a moment; a
-// Pipy without an agent has up to four.
+// Limits of what connections may take. An agent has one, and one more for a moment.
 const (
 	headWithin          = 10 * time.Second
 	idleWithin          = 90 * time.Second
@@ -104,7 +100,6 @@ const (
 	graceTime           = 15 * time.Second
 	requestsSecond      = 200
 	requestsAtOnce      = 4000
-	longestStatus       = 4 << 20
 	retryAfter          = time.Second
 )
 
@@ -115,7 +110,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	defer cancel()
 	// Requests wait for changes for minutes.
 	server := limit.NewServer(http.HandlerFunc(s.survive), limit.Bounds{
-		Connections: -1, Request: headWithin, Answer: -1, Idle: idleWithin, Header: headerBytes, Body: longestStatus,
+		Connections: -1, Request: headWithin, Answer: -1, Idle: idleWithin, Header: headerBytes,
 	}, s.log)
 	server.HTTP.BaseContext = func(net.Listener) context.Context { return ctx }
 	server.HTTP.ConnContext = connContext
@@ -139,7 +134,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		}
 	})
 	s.serving.Store(true)
-	config := delivery.Speak(s.ctrl.CertManager.RepositoryTLS(), http1, func(c *tls.Config) { c.SessionTicketsDisabled = true })
+	config := delivery.Speak(s.ctrl.CertManager.ServerTLS(), http1, func(c *tls.Config) { c.SessionTicketsDisabled = true })
 	err := server.Serve(&listening{listener, s, config})
 	s.serving.Store(false)
 	ended := ctx.Err() != nil

@@ -52,7 +52,6 @@ type session struct {
 	good     mirror.Set
 	rejected mirror.Status
 	bucket   limit.Bucket
-	stock    stock
 }
 
 func newSession(server *Server, peer driver.Peer) *session {
@@ -222,7 +221,6 @@ func (s *session) take(view *mesh.View, since time.Time) error {
 	s.mu.Unlock()
 	if changed {
 		s.feed.Set(set)
-		s.stock.tell()
 	}
 	return nil
 }

@@ -442,7 +442,3 @@ func eventually(t testing.TB, what string, ok func() bool) {
 }
 
 var _ discoveryv3.AggregatedDiscoveryServiceServer = service{}
-
-func (c *core) RepositoryTLS() *tls.Config { return c.ServerTLS() }
-
-func (c *core) RepositoryRoot() []byte { return nil }

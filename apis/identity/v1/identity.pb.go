@@ -183,12 +183,9 @@ type SignResponse struct {
 	// chain is the certificate and its intermediates as PEM, the leaf first.
 	Chain []byte `protobuf:"bytes,1,opt,name=chain,proto3" json:"chain,omitempty"`
 	// bundle is every root that peers are verified against now, as PEM.
-	Bundle []byte `protobuf:"bytes,2,opt,name=bundle,proto3" json:"bundle,omitempty"`
-	// repository_root verifies the controller's repository of configuration files, as
-	// PEM. It signs nothing else.
-	RepositoryRoot []byte `protobuf:"bytes,3,opt,name=repository_root,json=repositoryRoot,proto3" json:"repository_root,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	Bundle        []byte `protobuf:"bytes,2,opt,name=bundle,proto3" json:"bundle,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SignResponse) Reset() {
@@ -235,13 +232,6 @@ func (x *SignResponse) GetBundle() []byte {
 	return nil
 }
 
-func (x *SignResponse) GetRepositoryRoot() []byte {
-	if x != nil {
-		return x.RepositoryRoot
-	}
-	return nil
-}
-
 var File_apis_identity_v1_identity_proto protoreflect.FileDescriptor
 
 const file_apis_identity_v1_identity_proto_rawDesc = "" +
@@ -255,11 +245,10 @@ const file_apis_identity_v1_identity_proto_rawDesc = "" +
 	"\x06starts\x18\x04 \x01(\rR\x06starts\"\x10\n" +
 	"\x0eReportResponse\"\x1f\n" +
 	"\vSignRequest\x12\x10\n" +
-	"\x03csr\x18\x01 \x01(\fR\x03csr\"e\n" +
+	"\x03csr\x18\x01 \x01(\fR\x03csr\"S\n" +
 	"\fSignResponse\x12\x14\n" +
 	"\x05chain\x18\x01 \x01(\fR\x05chain\x12\x16\n" +
-	"\x06bundle\x18\x02 \x01(\fR\x06bundle\x12'\n" +
-	"\x0frepository_root\x18\x03 \x01(\fR\x0erepositoryRoot2\xb2\x01\n" +
+	"\x06bundle\x18\x02 \x01(\fR\x06bundleJ\x04\b\x03\x10\x04R\x0frepository_root2\xb2\x01\n" +
 	"\bIdentity\x12O\n" +
 	"\x04Sign\x12\".outrigger.identity.v1.SignRequest\x1a#.outrigger.identity.v1.SignResponse\x12U\n" +
 	"\x06Report\x12$.outrigger.identity.v1.ReportRequest\x1a%.outrigger.identity.v1.ReportResponseBAZ?github.com/outrigger-mesh/outrigger/apis/identity/v1;identityv1b\x06proto3"

@@ -27,7 +27,7 @@ them. A number that the values give to another class is that one's. */ -}}
 {{- /* The Secrets of the control plane's namespace that the controller fills, as a YAML
 list. */ -}}
 {{- define "outrigger.ownSecrets" -}}
-{{- list .Values.osm.caBundleSecretName "outrigger-ca-state" "outrigger-repository-ca" | toYaml -}}
+{{- list .Values.osm.caBundleSecretName "outrigger-ca-state" | toYaml -}}
 {{- end }}
 
 {{- /* The Secrets of the control plane's namespace that the controller may read, as a YAML

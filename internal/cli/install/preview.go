@@ -58,6 +58,14 @@ func (a *application) preview(ctx context.Context, stdout io.Writer) error {
 		count["removed"]++
 		fmt.Fprintf(stdout, "%s: removed\n", title(obj))
 	}
+	retired, err := a.retired(ctx)
+	if err != nil {
+		failed = append(failed, err)
+	}
+	if retired != nil {
+		count["removed"]++
+		fmt.Fprintf(stdout, "%s: removed\n", title(retired))
+	}
 	a.say("dry run: %d objects would be created, %d changed, %d removed, and %d are as they should be; nothing was changed",
 		count["created"], count["changed"], count["removed"], count["unchanged"])
 	return errors.Join(failed...)

@@ -142,7 +142,7 @@ func (c *cluster) reset(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"outrigger-ca-bundle", "outrigger-ca-state", root.DefaultRepository} {
+	for _, name := range []string{"outrigger-ca-bundle", "outrigger-ca-state"} {
 		c.put(t, name, nil)
 	}
 	for _, name := range []string{"gateway", "unallowed"} {
@@ -153,9 +153,8 @@ func (c *cluster) reset(t *testing.T) {
 // plane is a control plane on the cluster, with as few rights as it needs.
 type plane struct {
 	*running
-	repository *repository
-	identity   *identity.Manager
-	stop       func()
+	identity *identity.Manager
+	stop     func()
 }
 
 // options are those of a Roots on the cluster.
@@ -185,7 +184,7 @@ func (c *cluster) start(t *testing.T, opts root.Options) *plane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &plane{running: run(t, opts), repository: keepRepository(t, opts.Secrets), identity: ids}
+	p := &plane{running: run(t, opts), identity: ids}
 	skip := true
 	log := slog.New(slog.NewTextHandler(p.log, nil))
 	mgr, err := manager.New(c.user(), manager.Options{
@@ -204,7 +203,7 @@ func (c *cluster) start(t *testing.T, opts root.Options) *plane {
 		t.Fatal(err)
 	}
 	for _, err := range []error{
-		root.AddStatus(mgr, p.Roots, p.repository.Repository),
+		root.AddStatus(mgr, p.Roots),
 		root.AddBundle(mgr, ids, "osm", log),
 		root.AddGateway(mgr, p.Roots, ids, facts, log),
 	} {
@@ -243,7 +242,6 @@ func TestCluster(t *testing.T) {
 	c := startCluster(t)
 	for name, test := range map[string]func(*testing.T, *cluster){
 		"replicas":           testReplicas,
-		"repository":         testRepository,
 		"objects":            testObjects,
 		"open service mesh":  testOpenServiceMesh,
 		"bundle":             testBundle,
@@ -377,8 +375,6 @@ func testStatus(t *testing.T, c *cluster) {
 	p.want(t, "one", "one", "two")
 	c.put(t, "outrigger-ca-bundle", map[string][]byte{"ca.crt": []byte("?"), "ca.key": []byte("?")})
 	wantEvent(t, c, "Secret outrigger-ca-bundle Unusable: Secret osm-system/outrigger-ca-bundle: own CA")
-	c.put(t, root.DefaultRepository, map[string][]byte{"ca.crt": []byte("?"), "ca.key": []byte("?")})
-	wantEvent(t, c, "Secret outrigger-repository-ca Unusable: Secret osm-system/outrigger-repository-ca: the root of the repository of configuration files cannot be used")
 	p.want(t, "one", "one", "two")
 }
 
@@ -440,8 +436,8 @@ func testMissingRights(t *testing.T, c *cluster) {
 	set := func(names ...string) {
 		change(t, c, role, func(r *rbacv1.Role) { r.Rules[len(r.Rules)-1].ResourceNames = names })
 	}
-	set("outrigger-ca-bundle", "outrigger-ca-state", root.DefaultRepository, "new", "forbidden")
-	defer set("outrigger-ca-bundle", "outrigger-ca-state", root.DefaultRepository, "new")
+	set("outrigger-ca-bundle", "outrigger-ca-state", "new", "forbidden")
+	defer set("outrigger-ca-bundle", "outrigger-ca-state", "new")
 	r.want(t, "one", "one", "two")
 }
 

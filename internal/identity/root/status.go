@@ -26,11 +26,10 @@ import (
 )
 
 // AddStatus has a manager write what a Roots finds into the status of
-// MeshRootCertificates, and a Warning Event for each Problem that was not told before,
-// those of the repository's root too.
+// MeshRootCertificates, and a Warning Event for each Problem that is new.
 // Its user needs get on MeshRootCertificates, update on their status and create on
 // Events, in the control plane's namespace.
-func AddStatus(mgr manager.Manager, roots *Roots, repository *Repository) error {
+func AddStatus(mgr manager.Manager, roots *Roots) error {
 	c, err := client.New(mgr.GetConfig(), client.Options{Scheme: kube.Scheme(), Mapper: rootMapper()})
 	if err != nil {
 		return fmt.Errorf("making a client for the status of MeshRootCertificates: %w", err)
@@ -44,11 +43,10 @@ func AddStatus(mgr manager.Manager, roots *Roots, repository *Repository) error 
 		}
 	}
 	roots.OnReport(func(Report) { changed() })
-	repository.OnProblems(changed)
 	err = builder.ControllerManagedBy(mgr).
 		Named("mesh-root-certificate").
 		WatchesRawSource(crsource.Channel(changes, &handler.EnqueueRequestForObject{})).
-		Complete(&statuses{client: c, events: mgr.GetClient(), roots: roots, repository: repository})
+		Complete(&statuses{client: c, events: mgr.GetClient(), roots: roots})
 	if err != nil {
 		return fmt.Errorf("adding the controller of MeshRootCertificates: %w", err)
 	}
@@ -68,7 +66,6 @@ func rootMapper() meta.RESTMapper {
 type statuses struct {
 	client, events client.Client
 	roots          *Roots
-	repository     *Repository
 }
 
 // Reconcile tells all that was found last, whatever the request says.
@@ -79,7 +76,7 @@ func (s *statuses) Reconcile(ctx context.Context, _ reconcile.Request) (reconcil
 			return reconcile.Result{}, err
 		}
 	}
-	for _, p := range append(s.repository.Problems(), report.Problems...) {
+	for _, p := range report.Problems {
 		about := corev1.ObjectReference{APIVersion: p.Object.APIVersion, Kind: p.Object.Kind, Namespace: p.Object.Namespace, Name: p.Object.Name}
 		if err := audit.Warn(ctx, s.events, about, p.Reason, p.Message, p.Message); err != nil {
 			return reconcile.Result{}, err

@@ -17,20 +17,15 @@ import (
 // to make one that is missing.
 func TestKubeStoreCreatesNothing(t *testing.T) {
 	client := fake.NewClientset()
-	store := root.NewKubeStore(client, "osm-system", discard())
-	r := run(t, root.Options{Secrets: store})
-	repository := keepRepository(t, store)
+	r := run(t, root.Options{Secrets: root.NewKubeStore(client, "osm-system", discard())})
 	const wayOut = "so make it: kubectl create secret generic outrigger-ca-state --namespace osm-system"
 	eventually(t, func() string {
 		if fault := fmt.Sprint(r.Fault()); !strings.Contains(fault, wayOut) {
 			return "without a Secret the roots say " + fault
 		}
-		if len(repository.Problems()) == 0 {
-			return "without a Secret the repository says nothing"
-		}
 		return ""
 	})
-	for _, name := range []string{root.DefaultSecret, root.DefaultState, root.DefaultRepository} {
+	for _, name := range []string{root.DefaultSecret, root.DefaultState} {
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "osm-system", Name: name, Labels: map[string]string{"keep": "me"}}}
 		if _, err := client.CoreV1().Secrets("osm-system").Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -40,8 +35,7 @@ func TestKubeStoreCreatesNothing(t *testing.T) {
 	var name string
 	eventually(t, func() string { name, _ = r.now(t); return map[bool]string{true: "nothing signs"}[name == ""] })
 	r.noProblems(t)
-	repository.first(t)
-	for _, name := range []string{root.DefaultSecret, root.DefaultState, root.DefaultRepository} {
+	for _, name := range []string{root.DefaultSecret, root.DefaultState} {
 		secret, err := client.CoreV1().Secrets("osm-system").Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)

@@ -1,0 +1,34 @@
+package install
+
+import (
+	"context"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// retired returns the Secret that a release up to 0.1.0 has left, or nil: it holds the key
+// of a CA that nothing trusts any more. Helm keeps it, by the annotation that it has.
+func (a *application) retired(ctx context.Context) (*unstructured.Unstructured, error) {
+	if a.revision != defaultRevision {
+		return nil, nil
+	}
+	return a.exists(ctx, named("v1", "Secret", a.namespace, "outrigger-repository-ca"))
+}
+
+// removeRetired removes what retired returns. What was asked for is done by then, so an
+// error is a warning.
+func (a *application) removeRetired(ctx context.Context) {
+	obj, err := a.retired(ctx)
+	if err == nil && obj != nil {
+		err = a.kube.CoreV1().Secrets(obj.GetNamespace()).Delete(ctx, obj.GetName(), metav1.DeleteOptions{})
+	}
+	switch {
+	case obj == nil && err == nil || apierrors.IsNotFound(err):
+	case err != nil:
+		a.say("Secret %s/outrigger-repository-ca: the CA of an older release, which nothing uses any more, could not be removed: %v", a.namespace, err)
+	default:
+		a.say("%s: removed; it held the CA of an older release, which nothing uses any more", title(obj))
+	}
+}
