@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"net"
 	"testing"
 	"time"
@@ -31,12 +32,12 @@ func TestWithTheController(t *testing.T) {
 	second, secondRoot := authority("second")
 	manager, err := identity.NewManager(identity.Options{
 		DNSNames: []string{controllerHost}, TrustDomain: func() string { return podIdentity.TrustDomain },
-		Life: func() time.Duration { return 24 * time.Hour }, RefreshInterval: 20 * time.Millisecond, Log: discard,
+		Life: func() time.Duration { return 24 * time.Hour }, Log: discard,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	manager.Use(first)
+	manager.SetTrust(&issuer.Trust{Signing: first, Roots: certificates(t, firstRoot)})
 	tokens, err := identity.LoadTokenKey(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -100,10 +101,10 @@ func TestWithTheController(t *testing.T) {
 			return true
 		}
 	}
-	manager.Use(first, second)
+	manager.SetTrust(&issuer.Trust{Signing: first, Roots: certificates(t, firstRoot, secondRoot)})
 	p.write("ca.crt", string(firstRoot)+string(secondRoot))
 	p.until("trusting both", trusts(firstRoot, secondRoot))
-	manager.Use(second)
+	manager.SetTrust(&issuer.Trust{Signing: second, Roots: certificates(t, secondRoot)})
 	p.until("a controller with one root", func() bool { return bytes.Equal(manager.TrustBundle(), secondRoot) })
 	p.write("ca.crt", string(secondRoot))
 	p.until("a certificate of the new root", func() bool {
@@ -113,4 +114,14 @@ func TestWithTheController(t *testing.T) {
 	if !p.isReady() {
 		t.Error("not ready after the rotation")
 	}
+}
+
+// certificates reads PEM.
+func certificates(t *testing.T, texts ...[]byte) []*x509.Certificate {
+	t.Helper()
+	certs, err := parseCertificates(bytes.Join(texts, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certs
 }

@@ -46,6 +46,7 @@ func (o *Options) newIdentities(from origin, report func(context.Context, identi
 	var err error
 	i.manager, err = identity.NewManager(identity.Options{
 		DNSNames: i.names, TrustDomain: from.settings().GetTrustDomain, Life: from.settings().GetServiceCertValidityPeriod,
+		Refresh:    func(ctx context.Context) error { return i.roots.Refresh(ctx) },
 		Registerer: metrics, Log: log,
 	})
 	if err != nil {
@@ -60,7 +61,7 @@ func (o *Options) newIdentities(from origin, report func(context.Context, identi
 	i.roots, err = root.New(root.Options{
 		Manager: i.manager, Secrets: from.roots().secrets, Objects: from.roots().objects, Namespace: o.Mesh.Namespace, Secret: o.CASecret,
 		Providers: from.roots().providers, Propagation: o.RootPropagation,
-		Life: from.settings().GetServiceCertValidityPeriod, TrustDomain: from.settings().GetTrustDomain, Log: log,
+		Life: from.settings().GetServiceCertValidityPeriod, TrustDomain: from.settings().GetTrustDomain, Registerer: metrics, Log: log,
 	})
 	if err != nil {
 		return nil, err

@@ -84,7 +84,7 @@ func (b *brief) Roots(ctx context.Context) ([]byte, error) { return b.root.Roots
 // TestOwnCertificateOfABriefIntermediate: the chain ends with its first certificate.
 func TestOwnCertificateOfABriefIntermediate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := run(t, identity.Options{Life: func() time.Duration { return 24 * time.Hour }, RefreshInterval: 12 * time.Hour}, newBrief(t, time.Hour))
+		m := run(t, identity.Options{Life: func() time.Duration { return 24 * time.Hour }}, newBrief(t, time.Hour))
 		first := own(t, m)
 		time.Sleep(50 * time.Minute)
 		if own(t, m).Equal(first) {

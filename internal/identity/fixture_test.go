@@ -142,7 +142,7 @@ func begin(t testing.TB, options identity.Options, signing issuer.Issuer, truste
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Use(signing, trusted...)
+	m.SetTrust(trust(t, signing, trusted...))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
@@ -154,6 +154,26 @@ func begin(t testing.TB, options identity.Options, signing issuer.Issuer, truste
 		<-ended
 	})
 	return m
+}
+
+// trust is the trust in the roots that issuers tell now, of which the first signs.
+func trust(t testing.TB, signing issuer.Issuer, others ...issuer.Issuer) *issuer.Trust {
+	t.Helper()
+	decided := &issuer.Trust{Signing: signing}
+	for _, i := range append([]issuer.Issuer{signing}, others...) {
+		text, err := i.Roots(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+			root, err := x509.ParseCertificate(block.Bytes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			decided.Roots = append(decided.Roots, root)
+		}
+	}
+	return decided
 }
 
 // request returns a CSR for exactly what is due to a workload, and its key.

@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,21 +18,22 @@ import (
 )
 
 const (
-	defaultRefreshInterval = 30 * time.Second
-	defaultLife            = 24 * time.Hour
+	defaultLife = 24 * time.Hour
 
 	// minLife is the shortest life of a certificate. Below it, agents would do nothing
 	// but renew.
 	minLife = 10 * time.Second
 
-	// rootsTimeout and issueTimeout bound one call of an issuer.
-	rootsTimeout = 10 * time.Second
+	// issueTimeout bounds one call of an issuer.
 	issueTimeout = 30 * time.Second
 
-	firstRetry = time.Second
+	// firstRetry is when what has failed is tried again first, and longestRest bounds how
+	// long nothing is looked at.
+	firstRetry  = time.Second
+	longestRest = 30 * time.Second
 )
 
-var errNoIssuer = fmt.Errorf("%w: none has been chosen or has told its roots yet", issuer.ErrUnavailable)
+var errNoIssuer = fmt.Errorf("%w: none has been chosen yet", issuer.ErrUnavailable)
 
 // Options configure a Manager.
 type Options struct {
@@ -46,8 +45,10 @@ type Options struct {
 	// Life returns how long a certificate is to be valid; nil, 0 and less mean 24 h,
 	// and less than 10 s means 10 s. It may change.
 	Life func() time.Duration
-	// RefreshInterval is how often issuers are asked for their roots; 0 means 30 s.
-	RefreshInterval time.Duration
+	// Refresh, if set, has the roots decided anew and returns once that is in force by
+	// SetTrust. Sign calls it, from many goroutines, before it refuses a chain whose root
+	// is not trusted: an issuer's roots may have changed.
+	Refresh func(ctx context.Context) error
 	// MaxRecords is how many issued certificates are remembered for Certificates; 0
 	// means 10,000.
 	MaxRecords int
@@ -58,31 +59,23 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Manager keeps the trust bundle and the controller's own certificate, and signs for
-// workloads. It is a certificate.Manager, and safe for use by many goroutines.
+// Manager signs for workloads and serves the trust bundle, by what SetTrust says, and
+// renews the controller's own certificate. It is a certificate.Manager, and safe for use by many goroutines.
 type Manager struct {
 	options Options
 	metrics *metrics
 	issued  record
 
-	// present is what is in force; nil before all issuers have told their roots once.
+	// present is what is in force; nil before SetTrust. It is replaced with mu held.
 	present atomic.Pointer[present]
 	ready   chan struct{}
-	ended   chan struct{}
-	wake    chan struct{}
+	// announce closes ready.
+	announce func()
+	wake     chan struct{}
 
 	mu          sync.Mutex
-	wanted      choice
 	fault       error
-	waiting     []chan<- error
 	subscribers map[chan struct{}]bool
-}
-
-// choice is which issuers are to be used.
-type choice struct {
-	signing issuer.Issuer
-	// all are those whose roots are trusted, signing among them.
-	all []issuer.Issuer
 }
 
 // present is what is in force at one moment. It is not changed once it is made.
@@ -95,7 +88,7 @@ type present struct {
 
 var _ certificate.Manager = (*Manager)(nil)
 
-// NewManager returns a Manager that has nothing before Use and Run. The error says
+// NewManager returns a Manager that has nothing before SetTrust and Run. The error says
 // which option is wrong.
 func NewManager(options Options) (*Manager, error) {
 	if len(options.DNSNames) == 0 {
@@ -103,9 +96,6 @@ func NewManager(options Options) (*Manager, error) {
 	}
 	if options.TrustDomain == nil {
 		return nil, errors.New("the identity manager needs a trust domain")
-	}
-	if options.RefreshInterval <= 0 {
-		options.RefreshInterval = defaultRefreshInterval
 	}
 	if options.MaxRecords <= 0 {
 		options.MaxRecords = defaultMaxRecords
@@ -117,10 +107,10 @@ func NewManager(options Options) (*Manager, error) {
 		options:     options,
 		issued:      record{max: options.MaxRecords},
 		ready:       make(chan struct{}),
-		ended:       make(chan struct{}),
 		wake:        make(chan struct{}, 1),
 		subscribers: map[chan struct{}]bool{},
 	}
+	m.announce = sync.OnceFunc(func() { close(m.ready) })
 	metrics, err := newMetrics(options.Registerer, m)
 	if err != nil {
 		return nil, fmt.Errorf("registering the metrics of the identity manager: %w", err)
@@ -129,50 +119,10 @@ func NewManager(options Options) (*Manager, error) {
 	return m, nil
 }
 
-// Use chooses the issuer that signs from now on, and others whose roots are trusted
-// beside its own. It returns at once. An issuer signs as soon as its roots are in the
-// bundle; until then the former one goes on. Roots of issuers that were in use before
-// and are no more leave the bundle once all that are have told theirs at least once.
-// Issuers are compared with ==, so they are pointers.
-func (m *Manager) Use(signing issuer.Issuer, trusted ...issuer.Issuer) {
-	var all []issuer.Issuer
-	for _, i := range append([]issuer.Issuer{signing}, trusted...) {
-		if i != nil && !slices.Contains(all, i) {
-			all = append(all, i)
-		}
-	}
-	m.mu.Lock()
-	m.wanted = choice{signing, all}
-	m.mu.Unlock()
-	notify(m.wake)
-}
-
-// Refresh asks all issuers for their roots now and waits until what they say, and the
-// last Use, is in force. The error says which of them could not be asked, whether the
-// controller's own certificate could not be renewed, or is that of ctx. Before Run it
-// waits for Run.
-func (m *Manager) Refresh(ctx context.Context) error {
-	done := make(chan error, 1)
-	m.mu.Lock()
-	m.waiting = append(m.waiting, done)
-	m.mu.Unlock()
-	notify(m.wake)
-	select {
-	case err := <-done:
-		return err
-	case <-m.ended:
-		return errors.New("the identity manager has ended")
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// Ready returns a channel that is closed once there is a trust bundle with the roots of
-// all issuers, and the controller has its certificate.
+// Ready returns a channel that is closed once the controller has its certificate.
 func (m *Manager) Ready() <-chan struct{} { return m.ready }
 
-// Fault returns what is wrong now: which issuer can't be reached, or does not issue the
-// controller's own certificates. It returns nil if all is well.
+// Fault returns why the controller's own certificate is not as it should be, or nil.
 func (m *Manager) Fault() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -180,7 +130,7 @@ func (m *Manager) Fault() error {
 }
 
 // TrustBundle returns the PEM of the roots that are trusted now, each once and in an
-// order that is always the same. It is empty before Ready only.
+// order that is always the same. It is empty before SetTrust only.
 func (m *Manager) TrustBundle() []byte {
 	if now := m.present.Load(); now != nil {
 		return bytes.Clone(now.pem)
@@ -274,10 +224,4 @@ func notify(channel chan<- struct{}) {
 	case channel <- struct{}{}:
 	default:
 	}
-}
-
-// known is an issuer and the roots that it told last.
-type known struct {
-	issuer issuer.Issuer
-	roots  []*x509.Certificate
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,17 +51,17 @@ func TestBundleIsTheUnion(t *testing.T) {
 
 func TestNothingBeforeReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		signing, trusted := newIssuer(t, "signing"), newIssuer(t, "trusted")
-		trusted.fail(errDown)
-		m := begin(t, identity.Options{}, signing, trusted)
-		if err := m.Refresh(t.Context()); !errors.Is(err, issuer.ErrUnavailable) || !strings.Contains(err.Error(), "trusted") {
-			t.Errorf("Refresh says %v, want that the issuer is not available", err)
+		m, err := identity.NewManager(identity.Options{
+			DNSNames: []string{serverName}, TrustDomain: func() string { return trustDomain }, Log: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
-		select {
-		case <-m.Ready():
-			t.Error("it is ready without the roots of an issuer that pods may have certificates of")
-		default:
-		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); m.Run(ctx) }()
+		defer func() { cancel(); <-ended }()
+		synctest.Wait()
 		if m.Fault() == nil || len(m.TrustBundle()) > 0 {
 			t.Errorf("there is no fault or a bundle: %v, %q", m.Fault(), m.TrustBundle())
 		}
@@ -70,10 +69,23 @@ func TestNothingBeforeReady(t *testing.T) {
 		if _, _, err := m.Sign(t.Context(), csr, shopper); !errors.Is(err, issuer.ErrUnavailable) {
 			t.Errorf("Sign says %v, want that it is worth another try", err)
 		}
-		if _, _, err := handshake(m.ServerTLS(), &tls.Config{ServerName: serverName, RootCAs: pool(t, signing.roots(t))}); err == nil {
+		a := newIssuer(t, "a")
+		decided := trust(t, a)
+		a.fail(errDown)
+		m.SetTrust(decided)
+		synctest.Wait()
+		select {
+		case <-m.Ready():
+			t.Error("it is ready without a certificate of its own")
+		default:
+		}
+		if m.Fault() == nil {
+			t.Error("nothing says that the issuer is away")
+		}
+		if _, _, err := handshake(m.ServerTLS(), &tls.Config{ServerName: serverName, RootCAs: pool(t, m.TrustBundle())}); err == nil {
 			t.Error("a client got through before there is a certificate")
 		}
-		trusted.fail(nil)
+		a.fail(nil)
 		select {
 		case <-m.Ready():
 		case <-time.After(10 * time.Second):
@@ -85,137 +97,51 @@ func TestNothingBeforeReady(t *testing.T) {
 	})
 }
 
-func TestLastGoodBundleIsKept(t *testing.T) {
+// The bundle is what was decided, at once and whatever becomes of issuers.
+func TestTrustIsInForceAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		signing, trusted, next := newIssuer(t, "signing"), newIssuer(t, "trusted"), newIssuer(t, "next")
-		m := run(t, identity.Options{}, signing, trusted)
-		changed := m.TrustBundleChanged(t.Context().Done())
-		want := m.TrustBundle()
-		signing.fail(errDown)
-		trusted.fail(errors.New("nonsense"))
-		for range 3 {
-			if err := m.Refresh(t.Context()); err == nil {
-				t.Error("Refresh says nothing of issuers that fail")
-			}
-			time.Sleep(time.Hour)
-		}
-		if got := m.TrustBundle(); !bytes.Equal(got, want) {
-			t.Errorf("the bundle is now of %q", subjects(t, got))
-		}
-		select {
-		case <-changed:
-			t.Error("a change was told, and there was none")
-		default:
-		}
-
-		// Nothing leaves the bundle while somebody's roots are not known.
-		trusted.fail(nil)
-		next.fail(errDown)
-		m.Use(next, trusted)
-		if err := m.Refresh(t.Context()); err == nil {
-			t.Error("Refresh says nothing of an issuer that fails")
-		}
-		if got := m.TrustBundle(); !bytes.Equal(got, want) {
-			t.Errorf("the bundle is now of %q, want what it was before", subjects(t, got))
-		}
-		signing.fail(nil)
-		if leaf := credential(t, m, shopper).Leaf; leaf.Issuer.CommonName != "signing" {
-			t.Errorf("%s signs, want the former issuer as long as the roots of the next are not known", leaf.Issuer)
-		}
-		next.fail(nil)
-		if err := m.Refresh(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if got := slices.Sorted(slices.Values(subjects(t, m.TrustBundle()))); !slices.Equal(got, []string{"next", "trusted"}) {
-			t.Errorf("the bundle is of %q, want the issuers in use", got)
-		}
-		<-changed
-		if leaf := credential(t, m, shopper).Leaf; leaf.Issuer.CommonName != "next" {
-			t.Errorf("%s signs, want the next", leaf.Issuer)
-		}
-	})
-}
-
-// An issuer that is away keeps its own roots in the bundle, and nobody else's.
-func TestRootsLeaveWhileAnotherIssuerIsAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		signing, away := newIssuer(t, "signing"), newIssuer(t, "away")
-		m := run(t, identity.Options{}, signing, away)
-		away.fail(errDown)
-		signing.replace(newCA(t, "next"))
-		if err := m.Refresh(t.Context()); err == nil {
-			t.Error("Refresh says nothing of an issuer that fails")
-		}
-		if got := slices.Sorted(slices.Values(subjects(t, m.TrustBundle()))); !slices.Equal(got, []string{"away", "next"}) {
-			t.Errorf("the bundle is of %q, want the new root and that of the issuer that is away", got)
-		}
-	})
-}
-
-func TestWhatIsNoCAIsNotTrusted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := newIssuer(t, "a")
-		m := run(t, identity.Options{}, a)
-		want := m.TrustBundle()
-		csr, _ := request(t, shopper)
-		leaf, _, err := m.Sign(t.Context(), csr, shopper)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for name, text := range map[string][]byte{
-			"empty": nil, "not PEM": []byte("roots"), "a leaf": leaf,
-			"a leaf beside a root": append(a.roots(t), leaf...),
-			"something after it":   append(a.roots(t), "more"...),
-		} {
-			m.Use(&fixedRoots{a, text})
-			if err := m.Refresh(t.Context()); err == nil {
-				t.Errorf("%s was taken for roots", name)
-			}
-			if !bytes.Equal(m.TrustBundle(), want) {
-				t.Errorf("%s changed the bundle", name)
-			}
-		}
-	})
-}
-
-// fixedRoots tells other roots than its issuer.
-type fixedRoots struct {
-	issuer.Issuer
-	text []byte
-}
-
-func (f *fixedRoots) Roots(context.Context) ([]byte, error) { return f.text, nil }
-
-func TestRootsAreAskedForRegularly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := newIssuer(t, "a")
+		a, b := newIssuer(t, "a"), newIssuer(t, "b")
 		m := run(t, identity.Options{}, a)
 		stop := make(chan struct{})
 		changed, stopped := m.TrustBundleChanged(t.Context().Done()), m.TrustBundleChanged(stop)
 		close(stop)
 		synctest.Wait()
-		a.replace(newCA(t, "b"))
-		begin := time.Now()
-		<-changed
-		if waited := time.Since(begin); waited > 30*time.Second {
-			t.Errorf("it took %s to see other roots", waited)
+		m.SetTrust(trust(t, a))
+		select {
+		case <-changed:
+			t.Error("a change was announced, and there was none")
+		default:
 		}
-		if got := subjects(t, m.TrustBundle()); !slices.Equal(got, []string{"b"}) {
-			t.Errorf("the bundle is of %q, want b", got)
+		m.SetTrust(trust(t, a, b))
+		<-changed
+		if got := slices.Sorted(slices.Values(subjects(t, m.TrustBundle()))); !slices.Equal(got, []string{"a", "b"}) {
+			t.Errorf("the bundle is of %q, want a and b", got)
+		}
+		a.fail(errDown)
+		b.fail(errDown)
+		time.Sleep(10 * time.Hour)
+		if got := slices.Sorted(slices.Values(subjects(t, m.TrustBundle()))); !slices.Equal(got, []string{"a", "b"}) {
+			t.Errorf("with the issuers away the bundle is of %q, want a and b", got)
 		}
 		select {
 		case <-stopped:
-			t.Error("somebody who wanted to know no more was told")
+			t.Error("somebody who wanted to know no more was notified")
 		default:
 		}
 	})
 }
 
-// A CA that was replaced between two looks signs with a root that is not trusted yet.
+// A CA that was replaced since the roots were decided signs with one that is not trusted.
 func TestSignWithRootsThatChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newIssuer(t, "a")
-		m := run(t, identity.Options{}, a)
+		var m *identity.Manager
+		failing := errors.New("nothing could be decided")
+		refresh := func(context.Context) error {
+			m.SetTrust(trust(t, a))
+			return nil
+		}
+		m = run(t, identity.Options{Refresh: func(ctx context.Context) error { return refresh(ctx) }}, a)
 		a.replace(newCA(t, "b"))
 		csr, _ := request(t, shopper)
 		chain, bundle, err := m.Sign(t.Context(), csr, shopper)
@@ -229,12 +155,10 @@ func TestSignWithRootsThatChanged(t *testing.T) {
 		if _, err := leaf.Verify(x509.VerifyOptions{Roots: pool(t, bundle)}); err != nil {
 			t.Errorf("the bundle of the answer does not verify its chain: %v", err)
 		}
-		m.Use(&fixedRoots{a, newIssuer(t, "c").roots(t)})
-		if err := m.Refresh(t.Context()); err == nil {
-			t.Error("nothing tells that the controller's own certificate can't be verified")
-		}
-		if _, _, err := m.Sign(t.Context(), csr, shopper); !errors.Is(err, issuer.ErrUnavailable) {
-			t.Errorf("a certificate that nobody can verify was issued: %v", err)
+		a.replace(newCA(t, "c"))
+		refresh = func(context.Context) error { return failing }
+		if _, _, err := m.Sign(t.Context(), csr, shopper); !errors.Is(err, issuer.ErrUnavailable) || !errors.Is(err, failing) {
+			t.Errorf("of a certificate that nobody can verify Sign says %v", err)
 		}
 	})
 }
@@ -306,18 +230,15 @@ func TestOwnCertificateFollowsTheIssuer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := newIssuer(t, "a"), newIssuer(t, "b")
 		m := run(t, identity.Options{}, a)
-		m.Use(b, a)
-		if err := m.Refresh(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		m.SetTrust(trust(t, b, a))
+		synctest.Wait()
 		if got := own(t, m).Issuer.CommonName; got != "b" {
 			t.Errorf("the controller's certificate is of %s, want b", got)
 		}
 		// The same issuer with another CA.
 		b.replace(newCA(t, "c"))
-		if err := m.Refresh(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		m.SetTrust(trust(t, b))
+		synctest.Wait()
 		if got := own(t, m).Issuer.CommonName; got != "c" {
 			t.Errorf("the controller's certificate is of %s, want c", got)
 		}
@@ -347,10 +268,8 @@ func TestRootRotationOnTheServer(t *testing.T) {
 			{"the next issuer signs", b, []issuer.Issuer{a}, false},
 			{"the old root is gone", b, nil, true},
 		} {
-			m.Use(step.signing, step.trusted...)
-			if err := m.Refresh(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			m.SetTrust(trust(t, step.signing, step.trusted...))
+			synctest.Wait()
 			seen, by, err := handshake(server, client)
 			if refused := err != nil; refused != step.refused {
 				t.Errorf("%s: the proxy was refused: %v, want %t", step.what, err, step.refused)
@@ -456,33 +375,6 @@ func TestCertificatesAreRecorded(t *testing.T) {
 		time.Sleep(61 * time.Minute)
 		if issued := m.Certificates().Issued; len(issued) > 0 {
 			t.Errorf("%d expired certificates are remembered", len(issued))
-		}
-	})
-}
-
-func TestRefreshDoesNotWaitForEver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, err := identity.NewManager(identity.Options{
-			DNSNames: []string{serverName}, TrustDomain: func() string { return trustDomain }, Log: slog.New(slog.DiscardHandler),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		gone, cancel := context.WithCancel(t.Context())
-		cancel()
-		if err := m.Refresh(gone); !errors.Is(err, context.Canceled) {
-			t.Errorf("Refresh of a caller that has gone = %v", err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() { defer close(ended); m.Run(ctx) }()
-		if err := m.Refresh(t.Context()); err == nil {
-			t.Error("Refresh says nothing of having no issuer")
-		}
-		cancel()
-		<-ended
-		if err := m.Refresh(t.Context()); err == nil {
-			t.Error("Refresh after the end says nothing")
 		}
 	})
 }

@@ -15,9 +15,8 @@ const (
 
 // metrics count what a Manager does.
 type metrics struct {
-	issued    *prometheus.CounterVec
-	seconds   prometheus.Histogram
-	refreshes *prometheus.CounterVec
+	issued  *prometheus.CounterVec
+	seconds prometheus.Histogram
 }
 
 func newMetrics(registerer prometheus.Registerer, m *Manager) (*metrics, error) {
@@ -31,18 +30,11 @@ func newMetrics(registerer prometheus.Registerer, m *Manager) (*metrics, error) 
 			Help:    "How long it took to check a request of a workload and to issue its certificate, where that succeeded.",
 			Buckets: []float64{.0002, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}),
-		refreshes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "outrigger_identity_root_refreshes_total",
-			Help: "How often an issuer was asked for its roots: answered (success) or not (error).",
-		}, []string{"result"}),
 	}
 	for _, purpose := range []string{purposeWorkload, purposeController} {
 		metrics.issued.WithLabelValues(purpose)
 	}
-	for _, result := range []string{"success", "error"} {
-		metrics.refreshes.WithLabelValues(result)
-	}
-	return metrics, register(registerer, metrics.issued, metrics.seconds, metrics.refreshes, expiries{m})
+	return metrics, register(registerer, metrics.issued, metrics.seconds, expiries{m})
 }
 
 func register(registerer prometheus.Registerer, collectors ...prometheus.Collector) error {
@@ -55,14 +47,6 @@ func register(registerer prometheus.Registerer, collectors ...prometheus.Collect
 		}
 	}
 	return nil
-}
-
-func (m *metrics) refresh(ok bool) {
-	result := "success"
-	if !ok {
-		result = "error"
-	}
-	m.refreshes.WithLabelValues(result).Inc()
 }
 
 func (m *metrics) signed(begin time.Time) {

@@ -33,18 +33,6 @@ func (o *own) isDue(signing issuer.Issuer, trusted *bundle) bool {
 	return o == nil || o.issuer != signing || !time.Now().Before(o.due) || trusted.verify(o.chain) != nil
 }
 
-// renewOwn puts another certificate of the controller into force.
-func (m *Manager) renewOwn(ctx context.Context, now *present) error {
-	next, err := m.issueOwn(ctx, now.signing, now.bundle)
-	if err != nil {
-		return fmt.Errorf("the controller's own certificate: %w", err)
-	}
-	m.metrics.issued.WithLabelValues(purposeController).Inc()
-	m.options.Log.Info("obtained a certificate of the controller", "certificate", describe(next.Leaf))
-	m.present.Store(&present{signing: now.signing, bundle: now.bundle, own: next})
-	return nil
-}
-
 // endOf returns when the first certificate of a chain ends, which need not be the leaf.
 func endOf(chain []*x509.Certificate) time.Time {
 	end := chain[0].NotAfter

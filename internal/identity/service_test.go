@@ -296,10 +296,8 @@ func TestServiceFollowsTheIssuer(t *testing.T) {
 	a, b := newIssuer(t, "a"), newIssuer(t, "b")
 	m := run(t, identity.Options{}, a)
 	s := serve(t, identity.ServiceOptions{Manager: m, Reviewer: key})
-	m.Use(b, a)
-	if err := m.Refresh(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	m.SetTrust(trust(t, b, a))
+	eventually(t, "a certificate of b", func() bool { return m.Certificates().Controller.Issuer == "CN=b" })
 	for root, want := range map[*testIssuer]bool{a: false, b: true} {
 		conn, err := tls.Dial("tcp", s.address, &tls.Config{ServerName: serverName, RootCAs: pool(t, root.roots(t)), NextProtos: []string{"h2"}})
 		if (err == nil) != want {

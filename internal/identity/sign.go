@@ -58,17 +58,19 @@ func (m *Manager) Sign(ctx context.Context, csr []byte, w Workload) (chain, trus
 }
 
 // trusted tells whether the bundle has the root of a chain, which it must have before a
-// pod shows the chain to others. An issuer's roots may have changed since it was asked
-// for them, so they are asked for again before the chain is refused. It returns what is
-// in force then.
+// pod shows the chain to others. An issuer's roots may have changed, so they are decided
+// anew before the chain is refused. It returns what is in force then.
 func (m *Manager) trusted(ctx context.Context, chain []*x509.Certificate, now *present) (*present, error) {
 	if now.knows(chain) {
 		return now, nil
 	}
-	fault := m.Refresh(ctx)
+	var fault error
+	if m.options.Refresh != nil {
+		fault = m.options.Refresh(ctx)
+	}
 	now = m.present.Load()
 	if err := now.verify(chain); err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: the roots that %s tells do not verify what it issues: %w", issuer.ErrUnavailable, name(now.signing), err), fault)
+		return nil, errors.Join(fmt.Errorf("%w: no root that is trusted verifies what %s issues: %w", issuer.ErrUnavailable, name(now.signing), err), fault)
 	}
 	return now, nil
 }

@@ -40,5 +40,13 @@ type Request struct {
 	Life time.Duration
 }
 
+// Trust is who signs and which roots are trusted at one moment. Nobody changes it once it
+// is made.
+type Trust struct {
+	Signing Issuer
+	// Roots are all that are trusted, those that verify what Signing issues among them.
+	Roots []*x509.Certificate
+}
+
 // ErrUnavailable says that an issuer could not be reached or was not ready.
 var ErrUnavailable = errors.New("the issuer is not available")

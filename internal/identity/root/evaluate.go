@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/x509"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -36,14 +36,10 @@ func (r *Roots) evaluate(ctx context.Context, running *sync.WaitGroup) (time.Dur
 		r.tell(roots, after, now)
 		return soon, fmt.Errorf("there is nothing that could sign: %s", firstProblem(roots))
 	}
-	err = r.save(limited, secret, after)
-	if errors.Is(err, ErrConflict) {
-		return lost, nil // Another replica was quicker. Its state counts.
-	}
-	if err != nil {
+	if err := r.save(limited, secret, after); err != nil {
 		return soon, err
 	}
-	if err := r.use(limited, w, after); err != nil {
+	if err := r.publish(limited, w, after); err != nil {
 		r.tell(roots, after, now)
 		return soon, err
 	}
@@ -113,28 +109,40 @@ func (r *Roots) save(ctx context.Context, secret Secret, s state) error {
 	return r.opts.Secrets.Update(ctx, r.opts.State, secret, data)
 }
 
-// use tells the manager, if there is something new.
-func (r *Roots) use(ctx context.Context, w wish, s state) error {
+// publish hands the manager what was decided, if it is something new.
+func (r *Roots) publish(ctx context.Context, w wish, s state) error {
 	signing, key, err := r.issuer(ctx, w, s.Signer)
 	if err != nil {
 		return fmt.Errorf("%s cannot go on signing: %w", s.Signer.Source, err)
 	}
-	bundle := s.bundle()
-	if used := key + "\x00" + string(bundle); used != r.used {
-		r.used = used
-		r.opts.Manager.Use(signing, &fixed{bundle})
-		r.opts.Log.Info("the roots of the mesh", "signing", s.Signer.Source, "trusted", len(s.Roots))
+	trust := &issuer.Trust{Signing: signing}
+	var signers []*x509.Certificate
+	next := key
+	for _, t := range s.Roots {
+		print := fingerprint(t.root)
+		next += "\x00" + print
+		trust.Roots = append(trust.Roots, t.root)
+		if slices.Contains(s.Signer.Roots, print) {
+			signers = append(signers, t.root)
+		}
 	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.signing == nil {
+	first, changed := r.trust == nil, r.published != next
+	if changed {
+		r.trust, r.published, r.signers = trust, next, signers
+	}
+	r.mu.Unlock()
+	if changed {
+		r.opts.Manager.SetTrust(trust)
+		r.opts.Log.Info("the roots of the mesh", "signing", s.Signer.Source, "trusted", len(s.Roots))
+	}
+	if first {
 		close(r.ready)
 	}
-	r.signing = signing
 	return nil
 }
 
-// issuer returns what signs, and a word that is another one for another issuer.
+// issuer returns what signs, and a key that differs for another issuer.
 func (r *Roots) issuer(ctx context.Context, w wish, s signer) (issuer.Issuer, string, error) {
 	for _, c := range w.trusted {
 		if c.ID == s.ID {
@@ -185,17 +193,6 @@ func firstProblem(roots []*root) string {
 	}
 	return "no Secret and no MeshRootCertificate says what"
 }
-
-// fixed is roots that are trusted and sign nothing.
-type fixed struct{ bundle []byte }
-
-// Issue refuses.
-func (*fixed) Issue(context.Context, issuer.Request) ([]byte, error) {
-	return nil, errors.New("these roots are trusted and do not sign")
-}
-
-// Roots returns them.
-func (f *fixed) Roots(context.Context) ([]byte, error) { return f.bundle, nil }
 
 func randomName() string {
 	var b [4]byte

@@ -42,21 +42,20 @@ func eventually(t *testing.T, missing func() string) {
 
 // recorder is a Manager that remembers what it was told.
 type recorder struct {
-	mu      sync.Mutex
-	signing issuer.Issuer
-	trusted []issuer.Issuer
-	uses    int
+	mu    sync.Mutex
+	trust *issuer.Trust
+	uses  int
 	// next is told the same.
 	next root.Manager
 }
 
-func (m *recorder) Use(signing issuer.Issuer, trusted ...issuer.Issuer) {
+func (m *recorder) SetTrust(trust *issuer.Trust) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.signing, m.trusted = signing, trusted
+	m.trust = trust
 	m.uses++
 	if m.next != nil {
-		m.next.Use(signing, trusted...)
+		m.next.SetTrust(trust)
 	}
 }
 
@@ -65,8 +64,8 @@ func (m *recorder) pass(next root.Manager) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.next = next
-	if m.signing != nil {
-		next.Use(m.signing, m.trusted...)
+	if m.trust != nil {
+		next.SetTrust(m.trust)
 	}
 }
 
@@ -75,24 +74,14 @@ func (m *recorder) now(t *testing.T) (signing string, trusted []string) {
 	t.Helper()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.signing == nil {
+	if m.trust == nil {
 		return "", nil
 	}
-	seen := make(map[string]bool)
-	for _, i := range append([]issuer.Issuer{m.signing}, m.trusted...) {
-		text, err := i.Roots(t.Context())
-		if err != nil {
-			continue // It is away. What it last said is among the trusted.
-		}
-		for _, c := range parse(t, text) {
-			seen[c.Subject.CommonName] = true
-		}
-	}
-	for name := range seen {
-		trusted = append(trusted, name)
+	for _, c := range m.trust.Roots {
+		trusted = append(trusted, c.Subject.CommonName)
 	}
 	slices.Sort(trusted)
-	leaf := issue(t, m.signing)
+	leaf := issue(t, m.trust.Signing)
 	return leaf.Issuer.CommonName, trusted
 }
 

@@ -214,16 +214,13 @@ func (g *Gateway) forget(ctx context.Context, want *gatewayWish) error {
 
 // keep puts the Secret right if it is not, and returns when it is to be renewed.
 func (g *Gateway) keep(ctx context.Context, want *gatewayWish) (time.Time, error) {
-	signing, err := g.opts.Roots.Signing()
-	if err != nil {
-		return time.Time{}, err
-	}
-	signers, err := signing.Roots(ctx)
+	signing, signers, err := g.opts.Roots.Signing()
 	if err != nil {
 		return time.Time{}, err
 	}
 	bundle := g.opts.Bundle()
-	if len(bundle) == 0 {
+	trusted, err := parseRoots(bundle)
+	if err != nil {
 		return time.Time{}, fmt.Errorf("%w: there is no trust bundle yet", issuer.ErrUnavailable)
 	}
 	// Whatever is filled is written down before, so that it is found again.
@@ -235,7 +232,7 @@ func (g *Gateway) keep(ctx context.Context, want *gatewayWish) (time.Time, error
 	if err != nil {
 		return time.Time{}, err
 	}
-	if !ours && !secret.empty && verified(secret.Data, bundle, now.Add(-skew)) == nil {
+	if !ours && !secret.empty && verified(secret.Data, trusted, now.Add(-skew)) == nil {
 		return time.Time{}, fmt.Errorf("secret: Secret %s/%s holds something else than a certificate of the mesh; empty it, or name another one", want.ref.Namespace, want.ref.Name)
 	}
 	leaf := verified(secret.Data, signers, now)
@@ -313,13 +310,15 @@ func (w *gatewayWish) fits(leaf *x509.Certificate) bool {
 
 // verified returns the leaf of a Secret if it leads to one of the roots and its key
 // fits, else nil.
-func verified(data map[string][]byte, roots []byte, now time.Time) *x509.Certificate {
+func verified(data map[string][]byte, roots []*x509.Certificate, now time.Time) *x509.Certificate {
 	pair, err := tls.X509KeyPair(data[keyTLSCert], data[keyTLSKey])
 	if err != nil {
 		return nil
 	}
 	pool, between := x509.NewCertPool(), x509.NewCertPool()
-	pool.AppendCertsFromPEM(roots)
+	for _, root := range roots {
+		pool.AddCert(root)
+	}
 	for _, der := range pair.Certificate[1:] {
 		if c, err := x509.ParseCertificate(der); err == nil {
 			between.AddCert(c)

@@ -1,10 +1,12 @@
 package root_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -248,6 +250,36 @@ func TestElsewhere(t *testing.T) {
 		w.restart()
 		w.after(2*time.Minute, "vault", "cm", "vault", "other")
 		w.after(2*time.Minute, "other", "cm", "vault", "other")
+	})
+}
+
+// TestRefresh: whoever has seen a root that nobody trusts has the issuers asked at once.
+func TestRefresh(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.elsewhere["issuer"] = newRemote(t, "cm")
+		w.objects.set(certManager("issuer", active))
+		w.want("one", "one", "cm")
+		w.after(4*time.Minute, "cm", "one", "cm")
+		w.elsewhere["issuer"].set(nil, goodCA(t, "cm2").cert...)
+		if err := w.Refresh(w.t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, trusted := w.now(t); !slices.Equal(trusted, []string{"cm", "cm2", "one"}) {
+			t.Errorf("%q are trusted, want the issuer's other root too", trusted)
+		}
+		w.objects.fail(errors.New("the API server is away"))
+		if err := w.Refresh(w.t.Context()); err == nil {
+			t.Error("Refresh says nothing of objects that cannot be read")
+		}
+		gone, cancel := context.WithCancel(w.t.Context())
+		cancel()
+		if err := w.Refresh(gone); err == nil {
+			t.Error("Refresh of a caller that has gone says nothing")
+		}
+		w.stop()
+		if err := w.Refresh(w.t.Context()); err == nil {
+			t.Error("Refresh after the end says nothing")
+		}
 	})
 }
 

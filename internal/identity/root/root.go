@@ -1,9 +1,9 @@
 // Package root decides which roots the mesh has: which one signs, which others are
 // trusted, and when one takes over from another, so that no certificate that is alive
-// is ever signed by a root that somebody does not trust. It reads MeshRootCertificates
-// or, without any, a CA of Outrigger's own in a Secret that it makes; it tells package
-// identity which issuers to use, and publishes the trust bundle and the certificate of
-// an ingress gateway.
+// is ever signed by a root that somebody does not trust. It is the one owner of trust: it
+// reads MeshRootCertificates or, without any, a CA of Outrigger's own in a Secret, asks
+// issuers elsewhere for their roots, and hands package identity an issuer.Trust. It also
+// publishes the trust bundle and the certificate of an ingress gateway.
 //
 // Who may have a certificate is not decided here, and nothing is known of proxies.
 package root
@@ -11,11 +11,14 @@ package root
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
@@ -37,17 +40,17 @@ const (
 	// again is when everything is looked at anew without a reason, for the roots of an
 	// issuer elsewhere; soon is when something did not work, lost when another replica was
 	// quicker.
-	again = time.Minute
+	again = 30 * time.Second
 	soon  = 5 * time.Second
 	lost  = 50 * time.Millisecond
 	// requestTimeout bounds what an evaluation asks of others, all together.
 	requestTimeout = 30 * time.Second
 )
 
-// Manager is told what signs and what is trusted. The trust bundle is the roots of all
-// of them. Use does not block, and is called from one goroutine.
+// Manager is who signs and serves by what is decided here. SetTrust does not block, is
+// called from one goroutine, and only with something new.
 type Manager interface {
-	Use(signing issuer.Issuer, trusted ...issuer.Issuer)
+	SetTrust(*issuer.Trust)
 }
 
 // Objects is where MeshRootCertificates are. Its methods are safe for use by many
@@ -88,7 +91,9 @@ type Options struct {
 	// Propagation is how long a root is trusted before it signs; 0 means
 	// DefaultPropagation.
 	Propagation time.Duration
-	Log         *slog.Logger
+	// Registerer takes the metrics; nil leaves them unregistered.
+	Registerer prometheus.Registerer
+	Log        *slog.Logger
 }
 
 // Roots decides which roots a mesh has. All its methods are safe for use by many
@@ -97,18 +102,25 @@ type Roots struct {
 	opts    Options
 	changed chan struct{}
 	ready   chan struct{}
+	ended   chan struct{}
 
-	// The rest belongs to the goroutine of Run.
+	// These belong to the goroutine of Run.
 	watches map[string]context.CancelFunc
 	// issuers are those elsewhere, and inUse those that this evaluation has asked for.
 	issuers, inUse map[string]issuer.Issuer
-	used           string
+	// refreshes counts how often a source of roots was asked, by result.
+	refreshes *prometheus.CounterVec
 
-	mu      sync.Mutex
-	report  Report
-	told    []func(Report)
-	signing issuer.Issuer
-	fault   error
+	mu     sync.Mutex
+	report Report
+	told   []func(Report)
+	// trust is what was published last, and published says what of, so that something new
+	// is seen; signers are the roots of what signs.
+	trust     *issuer.Trust
+	published string
+	signers   []*x509.Certificate
+	fault     error
+	waiting   []chan<- error
 }
 
 // New returns a Roots that does nothing before Run.
@@ -118,19 +130,34 @@ func New(opts Options) (*Roots, error) {
 	}
 	opts.Secret, opts.State = cmp.Or(opts.Secret, DefaultSecret), cmp.Or(opts.State, DefaultState)
 	opts.Propagation = cmp.Or(opts.Propagation, DefaultPropagation)
-	return &Roots{
+	r := &Roots{
 		opts:    opts,
 		changed: make(chan struct{}, 1),
 		ready:   make(chan struct{}),
+		ended:   make(chan struct{}),
 		watches: make(map[string]context.CancelFunc),
 		issuers: make(map[string]issuer.Issuer),
-	}, nil
+		refreshes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "outrigger_identity_root_refreshes_total",
+			Help: "How often an issuer was asked for its roots: answered (success) or not (error).",
+		}, []string{"result"}),
+	}
+	for _, result := range []string{"success", "error"} {
+		r.refreshes.WithLabelValues(result)
+	}
+	if opts.Registerer != nil {
+		if err := opts.Registerer.Register(r.refreshes); err != nil {
+			return nil, fmt.Errorf("registering the metrics of the mesh's roots: %w", err)
+		}
+	}
+	return r, nil
 }
 
 // Run decides, and again after each change of Secrets and objects, until ctx ends. It
 // is called once and returns when all that it started has ended. What cannot be read
 // or used leaves what was decided before.
 func (r *Roots) Run(ctx context.Context) {
+	defer close(r.ended)
 	var running sync.WaitGroup
 	defer running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -138,20 +165,32 @@ func (r *Roots) Run(ctx context.Context) {
 	if r.opts.Objects != nil {
 		running.Go(func() { r.opts.Objects.Watch(ctx, r.Look) })
 	}
-	var told string
+	var logged string
 	for {
+		r.mu.Lock()
+		waiting := r.waiting
+		r.waiting = nil
+		r.mu.Unlock()
 		wake, err := r.evaluate(ctx, &running)
 		if ctx.Err() != nil {
 			return
 		}
 		r.mu.Lock()
+		if errors.Is(err, ErrConflict) {
+			// Another replica was quicker. Its state counts, which the next round reads.
+			wake, err = lost, nil
+			r.waiting, waiting = append(r.waiting, waiting...), nil
+		}
 		r.fault = err
 		r.mu.Unlock()
-		if text := fmt.Sprint(err); err != nil && text != told {
+		for _, done := range waiting {
+			done <- err
+		}
+		if text := fmt.Sprint(err); err != nil && text != logged {
 			r.opts.Log.Error("the roots of the mesh stay as they are", "error", err)
-			told = text
+			logged = text
 		} else if err == nil {
-			told = ""
+			logged = ""
 		}
 		timer := time.NewTimer(wake)
 		select {
@@ -183,7 +222,25 @@ func (r *Roots) Look() {
 	}
 }
 
-// Ready returns a channel that is closed once the Manager has been told what to use.
+// Refresh has everything looked at now and waits until what comes of it is published. The
+// error says why there is no decision, or is that of ctx.
+func (r *Roots) Refresh(ctx context.Context) error {
+	done := make(chan error, 1)
+	r.mu.Lock()
+	r.waiting = append(r.waiting, done)
+	r.mu.Unlock()
+	r.Look()
+	select {
+	case err := <-done:
+		return err
+	case <-r.ended:
+		return errors.New("nothing decides about the roots of the mesh any more")
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Ready returns a channel that is closed once the first decision is published.
 func (r *Roots) Ready() <-chan struct{} { return r.ready }
 
 // Fault returns why the last evaluation came to no decision, or nil.
@@ -214,16 +271,16 @@ func (r *Roots) Problems() []mesh.Problem {
 	return r.Report().all()
 }
 
-// Signing returns the issuer that signs now, or an error that wraps
-// issuer.ErrUnavailable before there is one.
-func (r *Roots) Signing() (issuer.Issuer, error) {
+// Signing returns the issuer that signs now and the roots that verify what it issues, or
+// an error that wraps issuer.ErrUnavailable before there is one.
+func (r *Roots) Signing() (issuer.Issuer, []*x509.Certificate, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.signing != nil {
-		return r.signing, nil
+	if r.trust != nil {
+		return r.trust.Signing, r.signers, nil
 	}
 	if r.fault != nil {
-		return nil, fmt.Errorf("%w: no root signs yet: %w", issuer.ErrUnavailable, r.fault)
+		return nil, nil, fmt.Errorf("%w: no root signs yet: %w", issuer.ErrUnavailable, r.fault)
 	}
-	return nil, fmt.Errorf("%w: no root signs yet", issuer.ErrUnavailable)
+	return nil, nil, fmt.Errorf("%w: no root signs yet", issuer.ErrUnavailable)
 }

@@ -226,15 +226,6 @@ func (s signer) usable(now time.Time) bool {
 	return err == nil && !slices.ContainsFunc(roots, func(c *x509.Certificate) bool { return now.After(c.NotAfter) })
 }
 
-// bundle returns the PEM of all roots.
-func (s state) bundle() []byte {
-	var b strings.Builder
-	for _, t := range s.Roots {
-		b.WriteString(t.Certificate)
-	}
-	return []byte(b.String())
-}
-
 func latest(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a

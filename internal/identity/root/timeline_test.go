@@ -329,7 +329,7 @@ func TestBrokenFromTheStart(t *testing.T) {
 		if w.count() > 0 {
 			t.Error("a root that is expired is used")
 		}
-		if _, err := w.Signing(); !errors.Is(err, issuer.ErrUnavailable) || !strings.Contains(err.Error(), "is expired") {
+		if _, _, err := w.Signing(); !errors.Is(err, issuer.ErrUnavailable) || !strings.Contains(err.Error(), "is expired") {
 			t.Errorf("Signing: %v, want that the root is expired", err)
 		}
 		select {

@@ -101,6 +101,11 @@ func (r *Roots) wish(ctx context.Context, now time.Time) (roots []*root, names [
 		roots = append(roots, own)
 	}
 	for _, found := range roots {
+		result := "success"
+		if found.candidate == nil {
+			result = "error"
+		}
+		r.refreshes.WithLabelValues(result).Inc()
 		found.check(now)
 	}
 	return roots, names, nil
