@@ -102,22 +102,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, peer driver.Peer
 
 // pace holds requests up that come faster than anybody has reason to send them, and
 // reports whether the request is still there.
-func (s *session) pace(ctx context.Context) bool {
-	s.mu.Lock()
-	wait := s.bucket.Take(time.Now())
-	s.mu.Unlock()
-	if wait <= 0 {
-		return true
-	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
+func (s *session) pace(ctx context.Context) bool { return s.requests.Wait(ctx) == nil }
 
 // shortened returns the beginning of what a stranger has sent, for a log.
 func shortened(text string) string {

@@ -11,9 +11,10 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
-	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
@@ -51,13 +52,13 @@ type session struct {
 	acked    string
 	good     mirror.Set
 	rejected mirror.Status
-	bucket   limit.Bucket
+	requests *rate.Limiter
 }
 
 func newSession(server *Server, peer driver.Peer) *session {
 	s := &session{
 		server: server, peer: peer, began: time.Now(), opened: make(chan struct{}),
-		bucket: limit.Bucket{PerSecond: requestsSecond, AtOnce: requestsAtOnce},
+		requests: rate.NewLimiter(requestsSecond, requestsAtOnce),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.feed.Acked, s.feed.Rejected = s.ack, s.reject

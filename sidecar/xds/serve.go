@@ -8,6 +8,7 @@ import (
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
@@ -15,7 +16,6 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/sidecar/delivery"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
-	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 )
 
 // service is the aggregated discovery service.
@@ -116,21 +116,16 @@ func (s *Server) reader(ctx context.Context, receive func() (request, error)) (<
 				failed <- status.Error(codes.Internal, "the request could not be read")
 			}
 		}()
-		bucket := limit.Bucket{PerSecond: requestsPerSecond, AtOnce: requestsAtOnce}
+		limiter := rate.NewLimiter(requestsPerSecond, requestsAtOnce)
 		for {
 			r, err := receive()
 			if err != nil {
 				failed <- err
 				return
 			}
-			if wait := bucket.Take(time.Now()); wait > 0 {
-				timer := time.NewTimer(wait)
-				select {
-				case <-timer.C:
-				case <-ctx.Done():
-					timer.Stop()
-					return
-				}
+			// Its only error is that the stream ends.
+			if limiter.Wait(ctx) != nil {
+				return
 			}
 			select {
 			case requests <- r:
