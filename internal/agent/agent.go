@@ -32,16 +32,14 @@ const (
 )
 
 // misuse is an error that ends the program with exitMisused.
-type misuse struct{ err error }
+type misuse struct{ error }
 
-func (m misuse) Error() string { return m.err.Error() }
-func (m misuse) Unwrap() error { return m.err }
+func (m misuse) Unwrap() error { return m.error }
 
 // refusal is an error that ends the program with exitRefused.
-type refusal struct{ err error }
+type refusal struct{ error }
 
-func (r refusal) Error() string { return r.err.Error() }
-func (r refusal) Unwrap() error { return r.err }
+func (r refusal) Unwrap() error { return r.error }
 
 // program is one run of the command line.
 type program struct {
@@ -55,7 +53,8 @@ type program struct {
 type command struct {
 	name, usage, summary string
 	// long is the help text, with examples.
-	long string
+	long    string
+	maxArgs int // how many arguments there may be beside flags
 	// prepare adds the command's flags and returns what carries it out.
 	prepare func(p *program, flags *flag.FlagSet) func(args []string) error
 }
@@ -111,6 +110,8 @@ func (p *program) carryOut(c command, args []string) int {
 		return exitOK
 	case err != nil:
 		err = misuse{err}
+	case flags.NArg() > c.maxArgs:
+		err = misuse{fmt.Errorf("unknown argument %q", flags.Arg(c.maxArgs))}
 	default:
 		err = run(flags.Args())
 	}
@@ -170,32 +171,20 @@ func (c command) help(flags *flag.FlagSet) string {
 	return b.String()
 }
 
-// noArgs refuses arguments beside the flags.
-func noArgs(args []string) error {
-	if len(args) > 0 {
-		return misuse{fmt.Errorf("unknown argument %q", args[0])}
-	}
-	return nil
-}
-
 // logLevel is a flag's value. The words are those of the MeshConfig.
 type logLevel slog.Level
 
 func (l *logLevel) String() string { return strings.ToLower(slog.Level(*l).String()) }
 
 func (l *logLevel) Set(name string) error {
-	switch strings.ToLower(name) {
-	case "trace", "debug":
-		*l = logLevel(slog.LevelDebug)
-	case "info":
-		*l = logLevel(slog.LevelInfo)
-	case "warn", "warning":
-		*l = logLevel(slog.LevelWarn)
-	case "error":
-		*l = logLevel(slog.LevelError)
-	default:
+	level, ok := map[string]slog.Level{
+		"trace": slog.LevelDebug, "debug": slog.LevelDebug, "info": slog.LevelInfo,
+		"warn": slog.LevelWarn, "warning": slog.LevelWarn, "error": slog.LevelError,
+	}[strings.ToLower(name)]
+	if !ok {
 		return errors.New("levels are debug, info, warn and error")
 	}
+	*l = logLevel(level)
 	return nil
 }
 

@@ -19,18 +19,14 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
-// config is what the environment says.
+// config is read from the environment.
 type config struct {
-	spec agentspec.Spec
-	// identity and podUID are who the pod is.
-	identity mesh.Identity
-	podUID   string
-	// podIP is where the app is asked; it may be empty if no probe needs it.
-	podIP string
-	// controller is the host name of the signing service.
-	controller string
-	// ignored says which part of the Spec this agent is too old for.
-	ignored error
+	spec       agentspec.Spec
+	identity   mesh.Identity
+	podUID     string
+	podIP      string // where the app is probed; it may be empty if no probe needs it
+	controller string // host name of the signing service
+	ignored    error  // the part of the Spec that this agent is too old for
 }
 
 // readConfig reads the environment of the sidecar container. All that is wrong with
@@ -72,7 +68,7 @@ func readConfig(env func(string) (string, bool)) (*config, error) {
 }
 
 // decode reads one JSON value. A field that this agent does not know is no error, for
-// an injector that is newer than the init image, but it is told as ignored.
+// an injector that is newer than the init image, but it is returned as ignored.
 func decode(text string, into any) (ignored, err error) {
 	read := func(strict bool) error {
 		d := json.NewDecoder(bytes.NewReader([]byte(text)))

@@ -293,20 +293,20 @@ func TestPrivateKeysHideThemselves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var said bytes.Buffer
+	var printed bytes.Buffer
 	m := material{key: key}
-	slog.New(slog.NewJSONHandler(&said, nil)).Info("x", "key", key, "material", m)
-	slog.New(slog.NewTextHandler(&said, nil)).Info("x", "key", key, "material", m)
+	slog.New(slog.NewJSONHandler(&printed, nil)).Info("x", "key", key, "material", m)
+	slog.New(slog.NewTextHandler(&printed, nil)).Info("x", "key", key, "material", m)
 	text, err := json.Marshal(key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	said.Write(text)
-	fmt.Fprintf(&said, "%v %+v %#v %s %q %x %v", key, m, key, key, m, key, struct{ a any }{&m})
+	printed.Write(text)
+	fmt.Fprintf(&printed, "%v %+v %#v %s %q %x %v", key, m, key, key, m, key, struct{ a any }{&m})
 	secrets := append(strings.Split(strings.TrimSpace(string([]byte(key))), "\n"), fmt.Sprint([]byte(key))[1:50], hex.EncodeToString(key)[:50])
 	for _, secret := range secrets {
-		if strings.Contains(said.String(), secret) {
-			t.Errorf("%q is shown: %s", secret, said.String())
+		if strings.Contains(printed.String(), secret) {
+			t.Errorf("%q is shown: %s", secret, printed.String())
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -15,7 +16,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
-// folder is a folder of files that is swapped as a whole: a link to one of the folders
+// folder is a folder of files that is swapped in one step: a link to one of the folders
 // beside it, each of which holds one version. Their names say which, and a version is a
 // digest, so what was written half, or was changed later, is not taken for it. The
 // version before stays until the next swap, for readers who are on their way.
@@ -219,11 +220,7 @@ func (f *folder) clean(keep ...string) {
 		return
 	}
 	for _, e := range entries {
-		_, ok := f.versionOf(e.Name())
-		for _, name := range keep {
-			ok = ok && e.Name() != name
-		}
-		if ok {
+		if _, ok := f.versionOf(e.Name()); ok && !slices.Contains(keep, e.Name()) {
 			_ = os.RemoveAll(f.beside(e.Name()))
 		}
 	}

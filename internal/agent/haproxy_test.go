@@ -29,7 +29,7 @@ frontend inbound
 `
 
 // TestHAProxy has the real program run from a mirrored folder: it takes up files and
-// identities as its master is told, and never what it would refuse.
+// identities with a reload of its master, and never what it would reject.
 func TestHAProxy(t *testing.T) {
 	program, err := exec.LookPath("haproxy")
 	if err != nil {
@@ -72,8 +72,8 @@ func TestHAProxy(t *testing.T) {
 	p.until("serving the second version", func() bool { return answer(p.ca) == "second" && r.isAcked(next) })
 	bad := r.set("haproxy.cfg", config("third")+"  nonsense\n")
 	p.until("refused", func() bool { return len(r.refused()) == 1 })
-	if told := r.refused()[0]; told.Version != bad || !strings.Contains(told.Error, "unknown keyword 'nonsense'") {
-		t.Errorf("the repository was told %+v", told)
+	if report := r.refused()[0]; report.Version != bad || !strings.Contains(report.Error, "unknown keyword 'nonsense'") {
+		t.Errorf("the repository got %+v", report)
 	}
 	if text := answer(p.ca); text != "second" {
 		t.Errorf("the proxy answers %q after a version that it refuses", text)

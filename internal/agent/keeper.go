@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"math/rand/v2"
 	"os"
 	"runtime/debug"
 	"sync/atomic"
@@ -45,15 +44,15 @@ type keeper struct {
 	held    *held
 	// next is when a certificate is asked for, and asking says that it was, and that no
 	// answer has come yet.
-	next     time.Time
-	asking   bool
-	answers  chan signed
-	failures int
+	next    time.Time
+	asking  bool
+	answers chan signed
+	retry   backoff
 	// told are the reasons of failures that were logged since the last success.
 	told map[string]bool
-	// early holds a value when somebody needs newer files than these, and hastened is when
-	// that was last heeded.
-	early    chan struct{}
+	// early rings when somebody needs newer files than these, and hastened is when that was
+	// last heeded.
+	early    bell
 	hastened time.Time
 }
 
@@ -77,7 +76,7 @@ func newKeeper(subject subject, signer signer, store *store, bundleFile string, 
 	return &keeper{
 		subject: subject, signer: signer, store: store, bundleFile: bundleFile, pace: pace, log: log, metrics: metrics, changed: changed,
 		got: make(chan struct{}), answers: make(chan signed, 1), told: make(map[string]bool),
-		early: make(chan struct{}, 1),
+		early: newBell(), retry: pace.retry, hint: hint{backoff: pace.hint},
 	}
 }
 
@@ -116,12 +115,7 @@ func (k *keeper) run(ctx context.Context) {
 
 // hasten has a certificate asked for soon, for what the answer says beside, though not
 // again and again. Any goroutine may call it.
-func (k *keeper) hasten() {
-	select {
-	case k.early <- struct{}{}:
-	default:
-	}
-}
+func (k *keeper) hasten() { k.early.ring() }
 
 // readMounted reads the mounted trust bundle and reports whether its roots changed. A
 // file that is gone, or that cannot be read, changes nothing: the last good roots stay.
@@ -150,17 +144,18 @@ func (k *keeper) readMounted() bool {
 // if the pod has no certificate yet.
 func (k *keeper) heed() {
 	switch {
-	case k.held == nil && k.failures > 0:
+	case k.held == nil && k.retry.failures > 0:
 		k.next = now()
 	case k.held != nil && k.trust.differ():
-		k.hint.pause = 0
-		k.soon()
+		k.hint.backoff.reset()
+		k.soon(k.pace.hint.first)
 	}
 }
 
-// soon brings the next request forward as the hint wants it.
-func (k *keeper) soon() {
-	due := k.hint.last.Add(max(k.hint.pause, k.pace.hint))
+// soon brings the next request forward, though not to less than the pause after the last
+// that the hint caused.
+func (k *keeper) soon(pause time.Duration) {
+	due := k.hint.last.Add(pause)
 	if due.Before(now()) {
 		due = now()
 	}
@@ -178,8 +173,8 @@ type hint struct {
 	// so before.
 	given bool
 	last  time.Time
-	// pause is how long to wait after last if the file still differs.
-	pause time.Duration
+	// backoff is how long to wait after last if the file still differs.
+	backoff backoff
 }
 
 // followHint asks again, ever later, as long as the file that was the reason of a request
@@ -190,8 +185,7 @@ func (k *keeper) followHint() {
 	}
 	k.hint.given, k.hint.last = false, now()
 	if k.trust.differ() {
-		k.hint.pause = min(max(2*k.hint.pause, k.pace.hint), k.pace.hintMost)
-		k.soon()
+		k.soon(k.hint.backoff.next())
 	}
 }
 
@@ -279,10 +273,10 @@ func (k *keeper) take(s signed) {
 		k.fail(err)
 		return
 	}
-	if k.failures > 0 {
-		k.log.Info("there is a certificate again", "attempts", k.failures+1)
+	if k.retry.failures > 0 {
+		k.log.Info("there is a certificate again", "attempts", k.retry.failures+1)
 	}
-	k.failures = 0
+	k.retry.reset()
 	clear(k.told)
 	k.next = now().Add(dueAfter(endOf(certs).Sub(now())))
 	k.metrics.renewals.Add(1)
@@ -350,19 +344,12 @@ func (k *keeper) fail(err error) {
 	}
 	k.metrics.failed(reason)
 	k.tell(reason, fmt.Errorf("no certificate: %w", err))
-	pause := k.pace.retryFirst << min(k.failures, 20)
-	most := k.pace.retryMost
-	if left := k.left(); left <= 0 {
-		most = k.pace.retryUrgent
-	} else {
+	k.retry.most = k.pace.retryUrgent
+	if left := k.left(); left > 0 {
 		// What is left of a short life must do for several attempts.
-		most = min(most, max(left/10, k.pace.retryFirst))
+		k.retry.most = min(k.pace.retry.most, max(left/10, k.pace.retry.first))
 	}
-	if pause <= 0 || pause > most {
-		pause = most
-	}
-	k.failures++
-	k.next = now().Add(pause/2 + jitter(pause/2))
+	k.next = now().Add(spread(k.retry.next()))
 }
 
 // left returns how long the certificate is still good for.
@@ -389,11 +376,3 @@ func (k *keeper) tell(kind string, err error) {
 // dueAfter returns when to renew a certificate that is good for that long: a little
 // before two thirds, so that pods that started together part.
 func dueAfter(life time.Duration) time.Duration { return life*2/3 - jitter(life/15) }
-
-// jitter returns a random duration below d.
-func jitter(d time.Duration) time.Duration {
-	if d <= 0 {
-		return 0
-	}
-	return rand.N(d)
-}

@@ -30,48 +30,34 @@ const muchGarbage = 256 << 10
 // live serves files to the proxy beside, which follows them by itself. Its methods may
 // be called from many goroutines.
 type live struct {
-	// prefix is how the names of live files begin; there are none if it is empty.
-	prefix string
+	prefix livePrefix
 	feed   mirror.Feed
 	polls  chan struct{}
-	// wake holds a value when the proxy has said something new.
-	wake chan struct{}
+	wake   bell // rings when take returns something
 
 	mu sync.Mutex
 	// from is the version whose live part is served, and files what is served.
 	from, files mirror.Set
-	// served are the versions of files since serve, and said is what the proxy has said
-	// of them since it was last asked for. Open says that it is not known yet whether it
-	// uses them.
-	served []string
-	open   bool
-	said   said
+	// served are the versions of files since serve; acknowledged and rejection are the
+	// proxy's verdict on them since the last take. Open means that an acknowledgement is
+	// still awaited.
+	served       []string
+	open         bool
+	acknowledged bool
+	rejection    *mirror.Status
 }
 
-// said is what a proxy says about the files that it is served.
-type said struct {
-	acked    bool
-	rejected *mirror.Status
-}
+// livePrefix is how the names of live files begin; there are none if it is empty.
+type livePrefix string
 
-func newLive(prefix string) *live {
-	l := &live{prefix: prefix, polls: make(chan struct{}, maxPolls), wake: make(chan struct{}, 1)}
-	l.feed.Acked, l.feed.Rejected = l.acked, l.rejected
-	l.feed.Sent = func(_ string, _, bytes int) {
-		if bytes > muchGarbage {
-			time.AfterFunc(time.Second, debug.FreeOSMemory)
-		}
-	}
-	return l
-}
+// matches reports whether a file is a live one.
+func (p livePrefix) matches(name string) bool { return p != "" && strings.HasPrefix(name, string(p)) }
 
-// is reports whether a file is one of the live ones.
-func (l *live) is(name string) bool { return l.prefix != "" && strings.HasPrefix(name, l.prefix) }
-
-// differ reports whether two sets differ in live files, and whether in others.
-func (l *live) differ(one, other mirror.Set) (live, others bool) {
-	for change := range one.Diff(other) {
-		if l.is(change.Name) {
+// differ reports whether two versions differ in live files, and whether in others. Nil is
+// a version without files.
+func (p livePrefix) differ(one, other *version) (live, others bool) {
+	for change := range one.files().Diff(other.files()) {
+		if p.matches(change.Name) {
 			live = true
 		} else {
 			others = true
@@ -80,22 +66,34 @@ func (l *live) differ(one, other mirror.Set) (live, others bool) {
 	return live, others
 }
 
-// serve has the live files of a version served, with a mark of the identity files. What
-// the proxy says of others is nothing new from then on.
+func newLive(prefix string) *live {
+	l := &live{prefix: livePrefix(prefix), polls: make(chan struct{}, maxPolls), wake: newBell()}
+	l.feed.Acked = func(version string) { l.note(version, nil) }
+	l.feed.Rejected = func(status mirror.Status) { l.note(status.Version, &status) }
+	l.feed.Sent = func(_ string, _, bytes int) {
+		if bytes > muchGarbage {
+			time.AfterFunc(time.Second, debug.FreeOSMemory)
+		}
+	}
+	return l
+}
+
+// serve serves the live files of a version, with a mark of the identity files. Verdicts
+// on other versions are ignored from then on.
 func (l *live) serve(set mirror.Set, mark string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var changes []changeOfFile
 	for change := range set.Diff(l.from) {
-		if l.is(change.Name) {
+		if l.prefix.matches(change.Name) {
 			changes = append(changes, change)
 		}
 	}
-	l.from, l.served, l.open, l.said = set, nil, true, said{}
+	l.from, l.served, l.open, l.acknowledged, l.rejection = set, nil, true, false, nil
 	return l.change(mark, changes)
 }
 
-// mark tells that the identity files have changed.
+// mark changes the file that shows that the identity files have changed.
 func (l *live) mark(mark string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,70 +113,58 @@ func (l *live) change(mark string, changes []changeOfFile) error {
 	return nil
 }
 
-// take returns what the proxy has said about what is served since the last call.
-func (l *live) take() said {
+// take returns the proxy's verdict on what is served, if it came since the last call.
+func (l *live) take() (acknowledged bool, rejection *mirror.Status) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := l.said
-	l.said = said{}
-	return s
+	acknowledged, rejection = l.acknowledged, l.rejection
+	l.acknowledged, l.rejection = false, nil
+	return acknowledged, rejection
 }
 
-func (l *live) acked(version string) {
-	l.hear(version, func() bool {
-		news := l.open && !l.said.acked
-		l.said.acked = l.open
-		return news
-	})
-}
-
-func (l *live) rejected(status mirror.Status) {
-	l.hear(status.Version, func() bool {
-		l.said.rejected = &status
-		return true
-	})
-}
-
-// hear notes something about a version that is served, if that is news.
-func (l *live) hear(version string, note func() bool) {
+// note notes the proxy's verdict on a version, if that is served: a rejection, or without
+// one an acknowledgement, if that is awaited.
+func (l *live) note(version string, rejection *mirror.Status) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !slices.Contains(l.served, version) || !note() {
+	switch {
+	case !slices.Contains(l.served, version), rejection == nil && (!l.open || l.acknowledged):
 		return
-	}
-	select {
-	case l.wake <- struct{}{}:
+	case rejection == nil:
+		l.acknowledged = true
 	default:
+		l.rejection = rejection
 	}
+	l.wake.ring()
 }
 
-// isOpen reports whether it would be news that the version is in use.
+// isOpen reports whether an acknowledgement of the version is awaited.
 func (l *live) isOpen(version string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.open && slices.Contains(l.served, version)
 }
 
-// settle says that it is known what the proxy makes of what is served.
+// settle ends the wait for an acknowledgement.
 func (l *live) settle() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.open = false
 }
 
-// ServeHTTP answers the pod's own processes. All of them may read; what becomes of a
-// version is for those to say that run as the user of the agent, and of the proxy.
+// ServeHTTP answers the pod's own processes. All of them may read; only those that run
+// as the user of the agent, who is the proxy's, may acknowledge and reject.
 func (l *live) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !isLocal(r.RemoteAddr) {
 		reply(w, http.StatusForbidden, "only the pod's own containers may, over 127.0.0.1 or ::1")
 		return
 	}
 	if r.Method == http.MethodPost && !isOwnUser(r) {
-		reply(w, http.StatusForbidden, "only the proxy may say what becomes of its files")
+		reply(w, http.StatusForbidden, "only the proxy may report on its files")
 		return
 	}
 	if versions, err := mirror.Versions(r); err == nil && len(versions) > 0 && r.Method == http.MethodGet && l.isOpen(versions[0]) && !isOwnUser(r) {
-		// It is answered as anybody else, but the version does not come into use by it.
+		// It is answered like any other request, but does not acknowledge the version.
 		r.Header["If-None-Match"] = append([]string{`"` + mirror.Version(mirror.Set{}) + `"`}, r.Header["If-None-Match"]...)
 	}
 	select {

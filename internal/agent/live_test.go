@@ -55,13 +55,13 @@ func TestLiveIsForThePod(t *testing.T) {
 	}
 }
 
-// TestLiveIsDecidedByTheProxy has a process of another user ask and refuse.
+// TestLiveIsDecidedByTheProxy has a process of another user ask and reject.
 func TestLiveIsDecidedByTheProxy(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can be another user")
 	}
 	t.Parallel()
-	// Nobody but the stranger asks.
+	// Only the process of another user asks.
 	p := newPod(t)
 	r := mirrored(p)
 	p.serve()
@@ -96,7 +96,7 @@ func TestLiveIsDecidedByTheProxy(t *testing.T) {
 	next := r.set("code", "1", "live/a", "2")
 	p.until("asking with what nobody uses", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return r.asked > 1 })
 	if r.isAcked(first) || len(r.refused()) != 0 {
-		t.Error("a stranger decided about the proxy's files")
+		t.Error("another user's process decided about the proxy's files")
 	}
 	p.until("serving the next version", func() bool {
 		served, err = client.Poll(t.Context(), "")
@@ -108,8 +108,8 @@ func TestLiveIsDecidedByTheProxy(t *testing.T) {
 	p.until("using the next version", func() bool { return r.isAcked(next) })
 }
 
-// TestLiveTellsOfTheIdentity wants the file to change when the identity files do.
-func TestLiveTellsOfTheIdentity(t *testing.T) {
+// TestLiveIdentity wants the file to change when the identity files do.
+func TestLiveIdentity(t *testing.T) {
 	t.Parallel()
 	p, r := followed(t)
 	p.serve()

@@ -26,8 +26,8 @@ const (
 	asApp   = "as-app"
 	// asClient asks for a URL and prints the status.
 	asClient = "as-client"
-	// asStranger connects to a socket and prints what it reads.
-	asStranger = "as-stranger"
+	// asDialer connects to a socket and prints what it reads.
+	asDialer = "as-dialer"
 )
 
 func TestMain(m *testing.M) {
@@ -46,8 +46,8 @@ func TestMain(m *testing.M) {
 			}
 			fmt.Print(response.StatusCode)
 			os.Exit(0)
-		case asStranger:
-			fmt.Print(strangerMain(os.Args[2]))
+		case asDialer:
+			fmt.Print(dialerMain(os.Args[2]))
 			os.Exit(0)
 		case asApp:
 			time.Sleep(time.Hour)
@@ -58,38 +58,33 @@ func TestMain(m *testing.M) {
 
 // hurriedPace is what the agents of tests keep.
 var hurriedPace = pace{
-	poll:         20 * time.Millisecond,
-	sign:         2 * time.Second,
-	retryFirst:   20 * time.Millisecond,
-	retryUrgent:  100 * time.Millisecond,
-	retryMost:    200 * time.Millisecond,
-	reuse:        time.Millisecond,
-	restartFirst: 20 * time.Millisecond,
-	restartMost:  200 * time.Millisecond,
-	stable:       time.Second,
-	hopeless:     500 * time.Millisecond,
-	admin:        time.Second,
-	reload:       2 * time.Second,
-	reloadAgain:  20 * time.Millisecond,
-	worker:       500 * time.Millisecond,
-	workers:      3,
-	report:       20 * time.Millisecond,
-	repeat:       200 * time.Millisecond,
-	kill:         500 * time.Millisecond,
-	watch:        20 * time.Millisecond,
-	settle:       2 * time.Second,
-	hasten:       200 * time.Millisecond,
-	hint:         200 * time.Millisecond,
-	hintMost:     400 * time.Millisecond,
-	wait:         10 * time.Second,
-	followFirst:  20 * time.Millisecond,
-	followMost:   200 * time.Millisecond,
-	take:         time.Second,
-	trial:        time.Second,
-	check:        2 * time.Second,
-	mercyFirst:   200 * time.Millisecond,
-	mercyMost:    time.Second,
-	keep:         50 * time.Millisecond,
+	poll:        20 * time.Millisecond,
+	sign:        2 * time.Second,
+	retry:       backoff{first: 20 * time.Millisecond, most: 200 * time.Millisecond},
+	retryUrgent: 100 * time.Millisecond,
+	reuse:       time.Millisecond,
+	restart:     backoff{first: 20 * time.Millisecond, most: 200 * time.Millisecond},
+	stable:      time.Second,
+	hopeless:    500 * time.Millisecond,
+	admin:       time.Second,
+	reload:      2 * time.Second,
+	reloadAgain: backoff{first: 20 * time.Millisecond, most: 200 * time.Millisecond},
+	worker:      500 * time.Millisecond,
+	workers:     3,
+	report:      20 * time.Millisecond,
+	repeat:      200 * time.Millisecond,
+	kill:        500 * time.Millisecond,
+	watch:       20 * time.Millisecond,
+	settle:      2 * time.Second,
+	hasten:      200 * time.Millisecond,
+	hint:        backoff{first: 200 * time.Millisecond, most: 400 * time.Millisecond},
+	wait:        10 * time.Second,
+	follow:      backoff{first: 20 * time.Millisecond, most: 200 * time.Millisecond},
+	take:        time.Second,
+	probation:   time.Second,
+	check:       2 * time.Second,
+	quarantine:  backoff{first: 200 * time.Millisecond, most: time.Second},
+	keep:        50 * time.Millisecond,
 }
 
 // proxyMain is a proxy: it says what happens to it in a journal, and serves /ready,

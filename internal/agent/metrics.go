@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 )
 
-// metrics are the agent's own numbers; the proxy has its own on another port.
+// metrics are the agent's own; the proxy serves its metrics on another port.
 type metrics struct {
 	renewals                  atomic.Int64
 	restarts                  atomic.Int64
@@ -53,16 +53,12 @@ func (m *metrics) write(w io.Writer, expiry int64, ready bool) {
 	m.mu.Unlock()
 	metric("certificate_failures_total", "counter", "Attempts that brought no certificate, by reason.", failures...)
 	metric("proxy_restarts_total", "counter", "Times that the proxy ended and was started again.", value(m.restarts.Load()))
-	metric("proxy_reloads_total", "counter", "Times that the proxy was told of changed files, by result.",
+	metric("proxy_reloads_total", "counter", "Reloads of the proxy, by result.",
 		labelled("result", "error", m.reloadsFailed.Load()), labelled("result", "success", m.reloads.Load()))
 	metric("mirror_versions_total", "counter", "Versions of the driver's files that the proxy was given, and those that it could not use, by result.",
 		labelled("result", "given", m.versions.Load()), labelled("result", "refused", m.versionsRefused.Load()))
 	metric("mirror_failures_total", "counter", "Attempts to follow the driver's files that came to nothing.", value(m.followFailures.Load()))
 	metric("probes_total", "counter", "Probes and hooks of the app that were asked, by result.",
 		labelled("result", "failure", m.probesMissed.Load()), labelled("result", "success", m.probesAsked.Load()-m.probesMissed.Load()))
-	up := int64(0)
-	if ready {
-		up = 1
-	}
-	metric("ready", "gauge", "Whether the agent reports the pod as ready.", value(up))
+	metric("ready", "gauge", "Whether the agent reports the pod as ready.", value(map[bool]int64{true: 1}[ready]))
 }

@@ -1,12 +1,22 @@
 package agent
 
 import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
+	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,7 +25,7 @@ import (
 const maxSocketPath = 107
 
 // listenForOwnUser listens on a Unix socket to which only the agent's own user, and so
-// the proxy, can connect: the file's mode says so, and the kernel is asked about each
+// the proxy, can connect: the file's mode allows no other, and the kernel is asked about each
 // connection, since a mode can be changed.
 func listenForOwnUser(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -58,10 +68,8 @@ func peerUser(conn *net.UnixConn) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	var (
-		peer    *unix.Ucred
-		peerErr error
-	)
+	var peer *unix.Ucred
+	var peerErr error
 	if err := raw.Control(func(fd uintptr) { peer, peerErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
 		return 0, err
 	}
@@ -69,4 +77,157 @@ func peerUser(conn *net.UnixConn) (int, error) {
 		return 0, peerErr
 	}
 	return int(peer.Uid), nil
+}
+
+// isOwnUser reports whether a request from this machine comes from a process of the
+// agent's own user. The kernel knows whose a socket is. Where it does not answer, nobody is.
+func isOwnUser(r *http.Request) bool {
+	server, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if !ok {
+		return false
+	}
+	here, hereErr := netip.ParseAddrPort(server.String())
+	there, thereErr := netip.ParseAddrPort(r.RemoteAddr)
+	if hereErr != nil || thereErr != nil {
+		return false
+	}
+	uid, err := askForUser(there, here)
+	if err != nil {
+		uid, err = lookForUser(there, here)
+	}
+	return err == nil && uid == os.Getuid()
+}
+
+// errNoSocket is returned if the kernel has no such socket.
+var errNoSocket = errors.New("there is no such socket")
+
+// askForUser returns the user of this machine's TCP socket with the addresses, by one
+// question to the kernel (sock_diag(7)).
+func askForUser(local, remote netip.AddrPort) (int, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_INET_DIAG)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	if err := unix.Sendto(fd, diagRequest(local, remote), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return 0, err
+	}
+	// The answer is there when Sendto returns; waiting would be for one that never comes.
+	answer := make([]byte, 4<<10)
+	n, _, err := unix.Recvfrom(fd, answer, unix.MSG_DONTWAIT)
+	if err != nil {
+		return 0, err
+	}
+	return diagUser(answer[:n])
+}
+
+// The layout of the kernel's messages (linux/netlink.h, linux/inet_diag.h).
+const (
+	sockDiagByFamily = 20
+	netlinkHeader    = 16
+	diagRequestSize  = netlinkHeader + 56
+	// diagUID is where the user stands in an answer, after a header, four bytes, the
+	// socket's addresses and three numbers.
+	diagUID = netlinkHeader + 4 + 48 + 12
+)
+
+// diagRequest asks for one socket.
+func diagRequest(local, remote netip.AddrPort) []byte {
+	b := make([]byte, diagRequestSize)
+	binary.NativeEndian.PutUint32(b[0:], diagRequestSize)
+	binary.NativeEndian.PutUint16(b[4:], sockDiagByFamily)
+	binary.NativeEndian.PutUint16(b[6:], unix.NLM_F_REQUEST)
+	from, to := local.Addr().Unmap(), remote.Addr().Unmap()
+	body := b[netlinkHeader:]
+	body[0], body[1] = unix.AF_INET, unix.IPPROTO_TCP
+	if from.Is6() {
+		body[0] = unix.AF_INET6
+	}
+	binary.NativeEndian.PutUint32(body[4:], ^uint32(0))
+	binary.BigEndian.PutUint16(body[8:], local.Port())
+	binary.BigEndian.PutUint16(body[10:], remote.Port())
+	copy(body[12:28], from.AsSlice())
+	copy(body[28:44], to.AsSlice())
+	// Any interface, and no cookie, which would be that of a socket seen before.
+	binary.NativeEndian.PutUint64(body[48:], ^uint64(0))
+	return b
+}
+
+// diagUser returns the user in an answer.
+func diagUser(b []byte) (int, error) {
+	if len(b) < netlinkHeader {
+		return 0, io.ErrUnexpectedEOF
+	}
+	switch kind := binary.NativeEndian.Uint16(b[4:]); {
+	case kind == unix.NLMSG_ERROR && len(b) >= netlinkHeader+4:
+		if code := -int32(binary.NativeEndian.Uint32(b[netlinkHeader:])); code > 0 {
+			return 0, unix.Errno(code)
+		}
+		return 0, errNoSocket
+	case kind != sockDiagByFamily:
+		return 0, fmt.Errorf("an answer of kind %d", kind)
+	case len(b) < diagUID+4:
+		return 0, io.ErrUnexpectedEOF
+	}
+	uid := binary.NativeEndian.Uint32(b[diagUID:])
+	if uid > 1<<31-1 {
+		return 0, fmt.Errorf("%d is no user", uid)
+	}
+	return int(uid), nil
+}
+
+// lookForUser is askForUser by the kernel's list of all sockets, for machines that answer
+// no questions. With many connections it takes its time.
+func lookForUser(local, remote netip.AddrPort) (int, error) {
+	// The list of the thread, not of the process, which means its first thread: that one
+	// may be in another network.
+	for _, table := range []string{"/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"} {
+		file, err := os.Open(table)
+		if err != nil {
+			continue
+		}
+		uid, err := userOf(file, local, remote)
+		file.Close()
+		if err == nil {
+			return uid, nil
+		}
+	}
+	return 0, errNoSocket
+}
+
+// userOf returns the user of the socket with these addresses in a list as the kernel
+// writes /proc/net/tcp.
+func userOf(table io.Reader, local, remote netip.AddrPort) (int, error) {
+	port := fmt.Appendf(nil, ":%04X ", local.Port())
+	lines := bufio.NewScanner(table)
+	for lines.Scan() {
+		if !bytes.Contains(lines.Bytes(), port) {
+			continue
+		}
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 8 || !isSocket(fields[1], local) || !isSocket(fields[2], remote) {
+			continue
+		}
+		uid, err := strconv.ParseUint(fields[7], 10, 31)
+		return int(uid), err
+	}
+	return 0, errNoSocket
+}
+
+// isSocket reports whether a field of the kernel's list is an address: its words in the
+// order of the machine, and the port.
+func isSocket(field string, address netip.AddrPort) bool {
+	words, port, ok := strings.Cut(field, ":")
+	if !ok || port != fmt.Sprintf("%04X", address.Port()) {
+		return false
+	}
+	b, err := hex.DecodeString(words)
+	if err != nil || len(b)%4 != 0 {
+		return false
+	}
+	for word := range slices.Chunk(b, 4) {
+		binary.BigEndian.PutUint32(word, binary.NativeEndian.Uint32(word))
+	}
+	is, ok := netip.AddrFromSlice(b)
+	return ok && is.Unmap() == address.Addr().Unmap()
 }

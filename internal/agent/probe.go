@@ -57,10 +57,7 @@ func (a answer) ok() bool { return a.status >= 200 && a.status < 400 }
 func (p *prober) ask(ctx context.Context, probe agentspec.Probe, from http.Header) answer {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(probe.TimeoutSeconds)*time.Second)
 	defer cancel()
-	var (
-		code = http.StatusOK
-		err  error
-	)
+	code, err := http.StatusOK, error(nil)
 	switch probe.Kind {
 	case agentspec.HTTP:
 		code, err = p.askHTTP(ctx, probe, from)
@@ -107,8 +104,8 @@ func (p *prober) askHTTP(ctx context.Context, probe agentspec.Probe, from http.H
 	for _, h := range probe.Headers {
 		request.Header.Add(h.Name, h.Value)
 	}
-	// An app may tell probes from other requests by what the kubelet sends; an empty
-	// header of the probe's takes it away.
+	// An app may recognize probes by the headers that the kubelet sends; an empty header of
+	// the probe's removes one.
 	for _, name := range []string{"User-Agent", "Accept"} {
 		if _, ok := request.Header[name]; !ok {
 			request.Header[name] = from[name]

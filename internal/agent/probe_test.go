@@ -157,7 +157,7 @@ func TestProbes(t *testing.T) {
 				t.Errorf("the agent answers %d %s, want %d", status, text, tt.want)
 			}
 			if strings.Contains(text, "own words") {
-				t.Errorf("what the app says is told to the network: %s", text)
+				t.Errorf("the app's text is passed on to the network: %s", text)
 			}
 		})
 	}

@@ -1,9 +1,10 @@
 package agent
 
 import (
-	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,10 +23,9 @@ import (
 // below it, also for those that others have left behind: in a container it is the
 // first process as a rule, and nobody else would.
 type children struct {
-	starts chan startRequest
-	// null is their standard input, and env their environment.
-	null *os.File
-	env  []string
+	forks chan func()
+	null  *os.File // their standard input
+	env   []string
 
 	// mu is held while a process starts, so that one that ends at once is known when it
 	// is waited for.
@@ -39,20 +40,7 @@ type child struct {
 	// ended is closed when the process has ended; status is valid from then on.
 	ended  chan struct{}
 	status unix.WaitStatus
-	// said is the end of what it has printed as errors; nil if nobody listens.
-	said *lastWords
-}
-
-type startRequest struct {
-	argv []string
-	// output and errors are where its output goes; nil for that of the agent.
-	output, errors *os.File
-	started        chan<- startResult
-}
-
-type startResult struct {
-	child *child
-	err   error
+	output *output
 }
 
 // newChildren makes this process the one that waits for all below it. There can be one
@@ -67,7 +55,7 @@ func newChildren(env []agentspec.EnvVar) (*children, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &children{starts: make(chan startRequest), null: null, env: os.Environ(), byPID: make(map[int]*child)}
+	c := &children{forks: make(chan func()), null: null, env: os.Environ(), byPID: make(map[int]*child)}
 	for _, v := range env {
 		c.env = slices.DeleteFunc(c.env, func(have string) bool { return strings.HasPrefix(have, v.Name+"=") })
 		c.env = append(c.env, v.Name+"="+v.Value)
@@ -79,59 +67,51 @@ func newChildren(env []agentspec.EnvVar) (*children, error) {
 			c.reap()
 		}
 	}()
-	go c.serve()
+	go func() {
+		// A process's parent, for the signal that kills it, is the thread.
+		runtime.LockOSThread()
+		for fork := range c.forks {
+			fork()
+		}
+	}()
 	return c, nil
 }
 
 // start runs a command in a process group of its own, so that signals for the agent
-// reach it in the agent's order only. It is killed if the agent is. The proxy's output
-// is the agent's, which listens to its errors.
-func (c *children) start(argv []string) (*child, error) {
-	output, into, err := os.Pipe()
+// reach it in the agent's order only. It is killed if the agent is. It prints to where the
+// agent does, and what it prints as errors is kept; of a quiet one all is kept instead.
+func (c *children) start(argv []string, quiet bool) (*child, error) {
+	program, err := exec.LookPath(argv[0])
+	if err != nil {
+		return nil, err
+	}
+	pipe, into, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	defer into.Close()
-	child, err := c.startWith(startRequest{argv: argv, errors: into})
-	if err != nil {
-		return nil, errors.Join(err, output.Close())
+	stdout, copied := os.Stdout, io.Writer(os.Stderr)
+	if quiet {
+		stdout, copied = into, io.Discard
 	}
-	child.said = listen(output)
+	var child *child
+	done := make(chan struct{})
+	c.forks <- func() {
+		child, err = c.fork(program, argv, c.null, stdout, into)
+		close(done)
+	}
+	<-done
+	if err != nil {
+		return nil, errors.Join(err, pipe.Close())
+	}
+	child.output = readOutput(pipe, copied)
 	return child, nil
 }
 
-// startInto runs a command with all of its output into a file.
-func (c *children) startInto(argv []string, output *os.File) (*child, error) {
-	return c.startWith(startRequest{argv: argv, output: output, errors: output})
-}
-
-func (c *children) startWith(r startRequest) (*child, error) {
-	started := make(chan startResult, 1)
-	r.started = started
-	c.starts <- r
-	result := <-started
-	return result.child, result.err
-}
-
-// serve starts processes from one thread for good: a process's parent, for the signal
-// that kills it, is the thread.
-func (c *children) serve() {
-	runtime.LockOSThread()
-	for r := range c.starts {
-		child, err := c.fork(r)
-		r.started <- startResult{child, err}
-	}
-}
-
-func (c *children) fork(r startRequest) (*child, error) {
-	files := []*os.File{c.null, cmp.Or(r.output, os.Stdout), cmp.Or(r.errors, os.Stderr)}
-	program, err := exec.LookPath(r.argv[0])
-	if err != nil {
-		return nil, err
-	}
+func (c *children) fork(program string, argv []string, files ...*os.File) (*child, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p, err := os.StartProcess(program, r.argv, &os.ProcAttr{
+	p, err := os.StartProcess(program, argv, &os.ProcAttr{
 		Env:   c.env,
 		Files: files,
 		Sys:   &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL},
@@ -186,16 +166,55 @@ func (p *child) kill() {
 	}
 }
 
-// killed reports whether somebody else has ended the process, such as a kernel without
-// memory. One that ends with its worker says so by its exit code.
+// killed reports whether somebody else has killed the process, such as a kernel without
+// memory. A master that ends with its worker shows that by its exit code.
 func (p *child) killed() bool {
 	return p.status.Signaled() && p.status.Signal() == unix.SIGKILL || p.status.ExitStatus() == 128+int(unix.SIGKILL)
 }
 
-// how says in words how the process ended.
+// how describes how the process ended.
 func (p *child) how() string {
 	if p.status.Signaled() {
 		return "signal: " + unix.SignalName(p.status.Signal())
 	}
 	return fmt.Sprintf("exit code %d", p.status.ExitStatus())
+}
+
+// notStartedError is that of a command that could not be started. The files that it would
+// have checked may be good.
+type notStartedError struct{ error }
+
+// Unwrap is for package errors.
+func (e *notStartedError) Unwrap() error { return e.error }
+
+// run runs a command and waits for its end. The error of one that fails, or does not end
+// in time, holds the end of its output.
+func (c *children) run(ctx context.Context, argv []string, within time.Duration) error {
+	child, err := c.start(argv, true)
+	if err != nil {
+		return &notStartedError{err}
+	}
+	limit := time.NewTimer(within)
+	defer limit.Stop()
+	how := ""
+	select {
+	case <-child.ended:
+		if child.status != 0 {
+			how = child.how()
+		}
+	case <-limit.C:
+		how = fmt.Sprintf("it has not ended within %v", within)
+	case <-ctx.Done():
+		how = "the agent ends"
+	}
+	child.kill()
+	_ = child.output.pipe.SetReadDeadline(time.Now().Add(time.Second))
+	switch text := child.output.text(); {
+	case how == "":
+		return nil
+	case text == "":
+		return fmt.Errorf("%s: %s", argv[0], how)
+	default:
+		return fmt.Errorf("%s: %s: %s", argv[0], how, text)
+	}
 }

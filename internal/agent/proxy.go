@@ -1,12 +1,17 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -15,8 +20,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
-// proxy runs the proxy's process: it starts it again when it ends, tells it of changed
-// files, asks it whether it is ready, and stops it. Its methods may be called from many
+// proxy runs the proxy's process: it restarts it when it ends, reloads it when files have
+// changed, asks it whether it is ready, and stops it. Its methods may be called from many
 // goroutines.
 type proxy struct {
 	command  []string
@@ -27,30 +32,21 @@ type proxy struct {
 	log      *slog.Logger
 	metrics  *metrics
 
-	// quit is closed when the proxy is not to be started again, and ended when it has
-	// ended for good.
-	quit, ended chan struct{}
-	quitOnce    sync.Once
-	// due holds a value when the proxy is to be told of changed files.
-	due chan struct{}
-	// hasEnded, if set, is called when a process has ended that should not, before another
-	// is started.
-	hasEnded func(*child)
-	// reporter is told of ends that should not be, and of a process that stays up.
-	reporter *reporter
-	// starting is held while a process starts, so that who looks for it sees it.
-	starting sync.Mutex
-	// telling is held while the proxy is told, so that it is told of one change after the
-	// other.
-	telling sync.Mutex
+	quit     chan struct{} // closed when the proxy is not to be started again
+	quitOnce sync.Once
+	ended    chan struct{} // closed when the proxy has ended for good
+	due      bell          // rings when the proxy is to reload
+	hasEnded func(*child)  // called after a crash, before the next start, if set
+	reporter *reporter     // learns of crashes, and of a process that stays up
 
-	mu    sync.Mutex
-	child *child
-	since time.Time
-	// ready is the process that has answered that it is ready.
-	ready *child
-	// crashing is when the proxy ended the first time, since it last was stable.
-	crashing time.Time
+	starting  sync.Mutex // held while a process starts
+	reloading sync.Mutex // held during a reload, so that there is one at a time
+
+	mu       sync.Mutex
+	child    *child
+	since    time.Time
+	ready    *child    // the process that has answered that it is ready
+	crashing time.Time // when the proxy ended the first time, since it last was stable
 }
 
 func newProxy(spec *agentspec.Spec, children *children, reporter *reporter, pace pace, log *slog.Logger, metrics *metrics) *proxy {
@@ -58,7 +54,7 @@ func newProxy(spec *agentspec.Spec, children *children, reporter *reporter, pace
 		reporter: reporter,
 		command:  spec.Command, readyURL: spec.ReadyURL, reloads: spec.Reload,
 		children: children, pace: pace, log: log, metrics: metrics,
-		quit: make(chan struct{}), ended: make(chan struct{}), due: make(chan struct{}, 1),
+		quit: make(chan struct{}), ended: make(chan struct{}), due: newBell(),
 	}
 }
 
@@ -66,7 +62,7 @@ func newProxy(spec *agentspec.Spec, children *children, reporter *reporter, pace
 func (p *proxy) run() {
 	defer close(p.ended)
 	go p.reloadWhenDue()
-	pause := p.pace.restartFirst
+	restart := p.pace.restart
 	for {
 		started := time.Now()
 		child, err := p.startProcess()
@@ -77,22 +73,21 @@ func (p *proxy) run() {
 			<-child.ended
 			stable.Stop()
 			p.set(nil)
-			how, lastWords = child.how(), child.said.after()
+			how, lastWords = child.how(), reason(child.output.text())
 		} else {
 			how = err.Error()
 		}
-		select {
-		case <-p.quit:
+		if isClosed(p.quit) {
 			p.log.Info("proxy ended", "how", how)
 			return
-		default:
 		}
 		if child != nil && p.hasEnded != nil {
 			p.hasEnded(child)
 		}
 		if time.Since(started) >= p.pace.stable {
-			pause = p.pace.restartFirst
+			restart.reset()
 		}
+		pause := restart.next()
 		p.crashed(started)
 		p.reporter.ended(how, lastWords, child != nil)
 		p.log.Error("the proxy has ended; it is started again", "how", how, "ran", time.Since(started).Round(time.Millisecond).String(), "after", pause.String())
@@ -101,7 +96,6 @@ func (p *proxy) run() {
 			return
 		case <-time.After(pause):
 		}
-		pause = min(2*pause, p.pace.restartMost)
 		p.metrics.restarts.Add(1)
 	}
 }
@@ -109,7 +103,7 @@ func (p *proxy) run() {
 func (p *proxy) startProcess() (*child, error) {
 	p.starting.Lock()
 	defer p.starting.Unlock()
-	child, err := p.children.start(p.command)
+	child, err := p.children.start(p.command, false)
 	if err == nil {
 		p.set(child)
 	}
@@ -200,44 +194,36 @@ func ask(ctx context.Context, method, url string) error {
 	return nil
 }
 
-// reload has the proxy take up changed files, soon.
-func (p *proxy) reload() {
-	select {
-	case p.due <- struct{}{}:
-	default:
-	}
-}
+// reloadSoon has the proxy reload without waiting for it.
+func (p *proxy) reloadSoon() { p.due.ring() }
 
-// reloadWhenDue has the proxy told until that was well: it was told of files that are in
-// place, and nothing else would have it take them up.
+// reloadWhenDue reloads until that succeeds: the files are in place, and nothing else
+// would make the proxy read them.
 func (p *proxy) reloadWhenDue() {
-	pause := time.Duration(0)
+	retry := p.pace.reloadAgain
+	var again <-chan time.Time
 	for {
-		var again <-chan time.Time
-		if pause > 0 {
-			again = time.After(pause)
-		}
 		select {
 		case <-p.ended:
 			return
 		case <-p.quit:
 			return
 		case <-p.due:
-			pause = 0
+			retry.reset()
 		case <-again:
 		}
-		if _, err := p.tell(); err != nil {
-			pause = min(max(2*pause, p.pace.reloadAgain), p.pace.restartMost)
-			p.log.Error("the proxy could not be told of changed files; it is tried again", "error", err, "after", pause.String())
-		} else {
-			pause = 0
+		again = nil
+		if _, err := p.reload(); err != nil {
+			pause := retry.next()
+			p.log.Error("the proxy did not reload changed files; trying again", "error", err, "after", pause.String())
+			again = time.After(pause)
 		}
 	}
 }
 
-// tell has the proxy take up changed files now. It returns the process that does, if
-// that had proved itself before, so that its end would be the files' fault.
-func (p *proxy) tell() (*child, error) {
+// reload has the proxy read changed files. It returns the process that does, if that was
+// known to be ready before: should it end now, the files are the likely reason.
+func (p *proxy) reload() (*child, error) {
 	p.starting.Lock()
 	child := p.current()
 	p.starting.Unlock()
@@ -245,18 +231,18 @@ func (p *proxy) tell() (*child, error) {
 		// It reads them when it starts.
 		return nil, nil
 	}
-	proved := p.settle(child)
+	ready := p.settle(child)
 	if p.reloads != nil {
-		p.telling.Lock()
-		defer p.telling.Unlock()
+		p.reloading.Lock()
+		defer p.reloading.Unlock()
 		if err := p.reloadNow(child); err != nil {
 			p.metrics.reloadsFailed.Add(1)
 			return nil, err
 		}
 		p.metrics.reloads.Add(1)
-		p.log.Info("proxy told of changed files")
+		p.log.Info("proxy reloaded")
 	}
-	if !proved {
+	if !ready {
 		return nil, nil
 	}
 	return child, nil
@@ -304,10 +290,10 @@ func (p *proxy) reloadNow(child *child) error {
 	return nil
 }
 
-// leave says that the proxy is not to be started again.
+// leave keeps the proxy from being started again.
 func (p *proxy) leave() { p.quitOnce.Do(func() { close(p.quit) }) }
 
-// stop ends the process after leave: it drains, is told to stop, and is killed. Once
+// stop ends the process after leave: it drains, gets SIGTERM, and is killed. Once
 // hurry is closed it is killed at once.
 func (p *proxy) stop(drain *agentspec.Drain, hurry <-chan struct{}) {
 	// wait reports whether that is all that there is to do.
@@ -330,12 +316,10 @@ func (p *proxy) stop(drain *agentspec.Drain, hurry <-chan struct{}) {
 			return
 		}
 	}
-	select {
-	case <-hurry:
-	default:
+	if !isClosed(hurry) {
 		if child := p.current(); child != nil {
 			if err := child.signal(unix.SIGTERM); err != nil {
-				p.log.Warn("the proxy could not be told to stop", "error", err)
+				p.log.Warn("the proxy could not be asked to stop", "error", err)
 			}
 		}
 		if wait(p.pace.kill) {
@@ -371,4 +355,50 @@ func (p *proxy) askToDrain(url string, hurry <-chan struct{}) {
 		return
 	}
 	p.log.Info("proxy drains")
+}
+
+// accepts is how long a worker that was just started may take to accept connections.
+const accepts = 100 * time.Millisecond
+
+// renewWorkers sends the signal until the process has another worker.
+func (p *proxy) renewWorkers(child *child) error {
+	before := processesBelow(child.pid)
+	isNew := func(pid int) bool { return !slices.Contains(before, pid) }
+	for range p.pace.workers {
+		if err := child.signal(signalNumber(p.reloads.Signal)); err != nil {
+			return fmt.Errorf("sending %s: %w", p.reloads.Signal, err)
+		}
+		for until := time.Now().Add(p.pace.worker); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+			if isClosed(child.ended) {
+				return fmt.Errorf("the proxy has ended after %s: %s", p.reloads.Signal, child.how())
+			}
+			if slices.ContainsFunc(processesBelow(child.pid), isNew) {
+				time.Sleep(accepts)
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("the proxy has started no other worker after %s", p.reloads.Signal)
+}
+
+// processesBelow returns the processes whose parent is the process.
+func processesBelow(parent int) []int {
+	// What has ended in between is not below.
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	var below []int
+	for _, stat := range stats {
+		text, err := os.ReadFile(stat)
+		if err != nil {
+			continue
+		}
+		// The name, in parentheses, may hold anything; state and parent follow it.
+		fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
+		if len(fields) < 2 || string(fields[1]) != strconv.Itoa(parent) {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(stat))); err == nil {
+			below = append(below, pid)
+		}
+	}
+	return below
 }

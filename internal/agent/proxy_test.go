@@ -118,7 +118,7 @@ func TestProxyThatIsNotThere(t *testing.T) {
 	p.spec.Command[0] = "/no/such/proxy"
 	p.serve()
 	p.start()
-	p.until("told", func() bool { return strings.Contains(p.log.String(), "no such file") })
+	p.until("logged", func() bool { return strings.Contains(p.log.String(), "no such file") })
 	if _, text := p.ask("GET", "/ready"); text != "the proxy is not running" {
 		t.Errorf("/ready: %s", text)
 	}
@@ -428,7 +428,7 @@ func TestReloadFails(t *testing.T) {
 	p.write("good", "")
 	p.until("tried again", func() bool { return p.metric(`outrigger_agent_proxy_reloads_total{result="success"}`) == "1" })
 	if !p.isReady() || !strings.Contains(p.log.String(), "exit code 4") {
-		t.Error("a failed reload ends the proxy, or is not told of")
+		t.Error("a failed reload ends the proxy, or is not logged")
 	}
 }
 

@@ -10,19 +10,18 @@ import (
 	identityv1 "github.com/outrigger-mesh/outrigger/apis/identity/v1"
 )
 
-// hopelessStarts is after how many ends in a row, none of them of a proxy that was
-// stable, the controller is told.
+// hopelessStarts is how many ends in a row, none of them of a proxy that was stable, make
+// a report.
 const hopelessStarts = 3
 
-// reporter tells the controller of a proxy that does not stay up, and that it does
+// reporter reports to the controller that the proxy does not stay up, and that it does
 // again. While the controller is away it goes on trying. Its methods may be called from
 // many goroutines.
 type reporter struct {
 	send func(context.Context, *identityv1.ReportRequest) error
 	pace pace
 	log  *slog.Logger
-	// wake holds a value when there is news.
-	wake chan struct{}
+	wake bell // rings when there is something to report
 
 	mu sync.Mutex
 	// starts are those since the proxy was stable the last time, and now is what the
@@ -32,7 +31,7 @@ type reporter struct {
 }
 
 func newReporter(send func(context.Context, *identityv1.ReportRequest) error, pace pace, log *slog.Logger) *reporter {
-	return &reporter{send: send, pace: pace, log: log, wake: make(chan struct{}, 1)}
+	return &reporter{send: send, pace: pace, log: log, wake: newBell()}
 }
 
 // ended notes that a proxy has ended that should not, or could not be started, which no
@@ -45,7 +44,7 @@ func (r *reporter) ended(how, lastWords string, started bool) {
 		return
 	}
 	r.now = &identityv1.ReportRequest{Failing: true, How: inOneLine(how), LastWords: lastWords, Starts: r.starts}
-	r.notify()
+	r.wake.ring()
 }
 
 // stable notes that a proxy has stayed up.
@@ -55,14 +54,7 @@ func (r *reporter) stable() {
 	r.starts = 0
 	if r.now.GetFailing() {
 		r.now = &identityv1.ReportRequest{}
-		r.notify()
-	}
-}
-
-func (r *reporter) notify() {
-	select {
-	case r.wake <- struct{}{}:
-	default:
+		r.wake.ring()
 	}
 }
 
@@ -87,7 +79,7 @@ func (r *reporter) run(ctx context.Context) {
 		err := r.send(ctx, now)
 		switch {
 		case err != nil:
-			r.log.Debug("the controller was not told how the proxy fares", "error", err)
+			r.log.Debug("the state of the proxy was not reported to the controller", "error", err)
 			wait = r.pace.report
 		case now.GetFailing():
 			wait = r.pace.repeat

@@ -64,9 +64,9 @@ func TestMissingCheckIsReported(t *testing.T) {
 		report, _ := p.service.lastReport()
 		return report.GetFailing() && strings.Contains(report.GetHow(), program)
 	})
-	p.until("told", func() bool { return len(r.refused()) > 0 })
-	if told := r.refused()[0]; told.Version != first || !strings.Contains(told.Error, "checking version "+first) {
-		t.Errorf("the repository was told %v", told)
+	p.until("reported", func() bool { return len(r.refused()) > 0 })
+	if report := r.refused()[0]; report.Version != first || !strings.Contains(report.Error, "checking version "+first) {
+		t.Errorf("the repository got %v", report)
 	}
 	if err := os.WriteFile(program, []byte("#!/bin/sh\n"), 0o755); err != nil {
 		t.Fatal(err)

@@ -57,10 +57,7 @@ without native sidecars, whose pods would never end otherwise:
 		flags.StringVar(&o.bundleFile, "bundle-file", agentspec.BundleFile, "`FILE` with the trust bundle, which may come later")
 		flags.Var(&o.exitWith, "exit-with", "end when the process with this `NAME` has been seen and has ended; may be given several times, for all of them")
 		flags.Var(&o.level, "log-level", "debug, info, warn or error, as the `LEVEL` of the agent's own log")
-		return func(args []string) error {
-			if err := noArgs(args); err != nil {
-				return err
-			}
+		return func([]string) error {
 			config, err := readConfig(p.env)
 			if err != nil {
 				return err
@@ -86,7 +83,7 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
 	if c.ignored != nil {
-		log.Warn("this agent does not know all of what it is told; the init image is older than the injector", "reason", c.ignored.Error())
+		log.Warn("this agent does not know all of its configuration; the init image is older than the injector", "reason", c.ignored.Error())
 	}
 	children, err := newChildren(c.spec.Env)
 	if err != nil {
@@ -117,10 +114,10 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 	}
 	keeper := newKeeper(subject{c.identity, c.podUID}, signer, store, o.bundleFile, o.pace, log, metrics, func() {
 		if follower != nil {
-			follower.renew()
+			follower.renewed.ring()
 		}
 		if c.spec.Mirror == nil || c.spec.Mirror.Live == "" {
-			proxy.reload()
+			proxy.reloadSoon()
 		}
 	})
 	ending := newEnding(log)
@@ -144,7 +141,7 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 	server.expiry = keeper.end.Load
 	server.quit = func() { ending.begin("quitquitquit") }
 	if follower != nil {
-		server.live, follower.hasten = follower.live, keeper.hasten
+		server.live, follower.poller.hasten = follower.live, keeper.hasten
 	}
 	web := server.http()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -240,14 +237,13 @@ func (e *ending) begin(reason string) {
 
 func (e *ending) onSignals(signals <-chan os.Signal) {
 	for s := range signals {
-		select {
-		case <-e.begun:
-			e.hurryOnce.Do(func() {
-				e.log.Info("ending at once", "reason", s.String())
-				close(e.hurry)
-			})
-		default:
+		if !isClosed(e.begun) {
 			e.begin(s.String())
+			continue
 		}
+		e.hurryOnce.Do(func() {
+			e.log.Info("ending at once", "reason", s.String())
+			close(e.hurry)
+		})
 	}
 }

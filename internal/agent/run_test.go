@@ -41,6 +41,6 @@ func TestRun(t *testing.T) {
 		t.Errorf("the agent ended with %d", code)
 	}
 	if !strings.HasSuffix(p.read("journal"), "SIGTERM\n") {
-		t.Error("the proxy was not told to stop")
+		t.Error("the proxy did not get SIGTERM")
 	}
 }

@@ -34,8 +34,7 @@ type secrets struct {
 
 // resource is a secret as it is sent.
 type resource struct {
-	// version is another whenever the secret is. It is made of what is public.
-	version string
+	version string // differs whenever the secret does; it is made of what is public
 	body    []byte
 }
 
@@ -141,11 +140,9 @@ func receive(stream grpc.ServerStream) (secretRequest, error) {
 
 // subscription is what one stream asks for, and what it was sent.
 type subscription struct {
-	names []string
-	// sent are the versions of the secrets of the last response, whose number is in its
-	// nonce.
-	sent   map[string]string
-	number int
+	names  []string
+	sent   map[string]string // versions of the secrets in the last response
+	number int               // of the last response, in its nonce
 }
 
 // take takes over what the stream asks for.
@@ -176,10 +173,8 @@ func (s *subscription) next(current map[string]resource) ([]byte, bool) {
 	if len(due) == 0 || maps.Equal(due, s.sent) {
 		return nil, false
 	}
-	var (
-		versions []string
-		bodies   [][]byte
-	)
+	var versions []string
+	var bodies [][]byte
 	for _, name := range slices.Sorted(maps.Keys(due)) {
 		versions, bodies = append(versions, due[name]), append(bodies, current[name].body)
 	}

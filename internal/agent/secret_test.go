@@ -126,9 +126,9 @@ func TestSecrets(t *testing.T) {
 		t.Errorf("the secrets after a renewal are not what is in the files")
 	}
 	if was, is := first["bundle"].String(), second["bundle"].String(); was == is {
-		t.Error("the identity came without the root that was told with it")
+		t.Error("the identity came without the root that was answered with it")
 	}
-	// A stream of one secret hears of that one only, and one that refuses is not told again.
+	// A stream of one secret gets that one only, and one that refuses gets it no second time.
 	p.service.set(func() { p.service.life = time.Hour })
 	alone := secretsOf(p)
 	alone.ask("", "bundle")
@@ -188,7 +188,7 @@ func TestSecretsAreTheProxysOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(p.path("stranger"), program, 0o755); err != nil {
+	if err := os.WriteFile(p.path("dialer"), program, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	open := func() {
@@ -205,7 +205,7 @@ func TestSecretsAreTheProxysOnly(t *testing.T) {
 		{"with the mode changed", open, "nothing"},
 	} {
 		tt.do()
-		cmd := exec.Command(p.path("stranger"), asStranger, socket)
+		cmd := exec.Command(p.path("dialer"), asDialer, socket)
 		asUser(cmd, 65534)
 		out, err := cmd.CombinedOutput()
 		if err != nil || !strings.Contains(string(out), tt.want) {
@@ -215,8 +215,8 @@ func TestSecretsAreTheProxysOnly(t *testing.T) {
 	secretsOf(p).ask("", "identity")
 }
 
-// strangerMain connects to a socket and says what comes of it.
-func strangerMain(socket string) (said string) {
+// dialerMain connects to a socket and returns what comes of it.
+func dialerMain(socket string) (result string) {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {
 		return err.Error()

@@ -24,20 +24,17 @@ const (
 
 // server answers the kubelet, the app's quitquitquit, and the proxy.
 type server struct {
-	// ready and alive return nil, or why not.
-	ready, alive func(context.Context) error
-	// expiry returns when the certificate ends, in Unix seconds.
-	expiry func() int64
-	quit   func()
-	// live serves the proxy; nil if it has no files that it follows.
-	live    *live
-	prober  *prober
-	probes  map[string]agentspec.Probe
-	slots   *limit.Share[netip.Addr]
-	log     *slog.Logger
-	metrics *metrics
-	// wasReady is for the log, of changes only.
-	wasReady atomic.Bool
+	ready    func(context.Context) error // nil, or why not
+	alive    func(context.Context) error
+	expiry   func() int64 // when the certificate ends, in Unix seconds
+	quit     func()
+	live     *live // serves the proxy; nil if it follows no files
+	prober   *prober
+	probes   map[string]agentspec.Probe
+	slots    *limit.Share[netip.Addr]
+	log      *slog.Logger
+	metrics  *metrics
+	wasReady atomic.Bool // for the log, of changes only
 }
 
 func newServer(probes []agentspec.Probe, prober *prober, log *slog.Logger, metrics *metrics) *server {

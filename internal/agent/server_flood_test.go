@@ -13,9 +13,9 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
-// TestUnfinishedBodies has strangers open connections from several addresses and send
+// TestUnfinishedBodies has clients open connections from several addresses and send
 // the beginning of requests with a body. The kubelet is answered meanwhile, and what the
-// strangers have is bounded in number, in memory and in time.
+// clients have is bounded in number, in memory and in time.
 func TestUnfinishedBodies(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -52,17 +52,17 @@ func TestUnfinishedBodies(t *testing.T) {
 	for range 50 {
 		response, err := client.Get("http://" + listener.Addr().String() + "/probe")
 		if err != nil {
-			t.Fatalf("a probe beside %d strangers: %v", len(conns), err)
+			t.Fatalf("a probe beside %d clients: %v", len(conns), err)
 		}
 		response.Body.Close()
 		if response.StatusCode != http.StatusOK {
-			t.Fatalf("a probe beside %d strangers is answered with %s", len(conns), response.Status)
+			t.Fatalf("a probe beside %d clients is answered with %s", len(conns), response.Status)
 		}
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&m)
 	if grown := int64(m.HeapAlloc+m.StackInuse) - int64(before); grown > 8<<20 {
-		t.Errorf("%d strangers keep %d KiB, want at most 8 MiB", len(conns), grown>>10)
+		t.Errorf("%d clients keep %d KiB, want at most 8 MiB", len(conns), grown>>10)
 	}
 	for _, conn := range conns {
 		_, err := io.Copy(io.Discard, conn)

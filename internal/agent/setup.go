@@ -35,10 +35,7 @@ are not after --timeout, and then no container of the pod's own starts.
 		to := flags.String("to", agentspec.BinDir+"/", "`DEST` of the copy, a folder if it ends in a slash")
 		verify := flags.Bool("verify", false, "write no rules, and wait for those of the CNI plug-in")
 		timeout := flags.Duration("timeout", 30*time.Second, "how `LONG` to wait with --verify")
-		return func(args []string) error {
-			if err := noArgs(args); err != nil {
-				return err
-			}
+		return func([]string) error {
 			text, ok := p.env(agentspec.EnvRedirection)
 			if !ok {
 				return misuse{fmt.Errorf("environment variable %s is not set; the injector sets it", agentspec.EnvRedirection)}
@@ -52,16 +49,15 @@ are not after --timeout, and then no container of the pod's own starts.
 				// What is not redirected as it should be is worse than a pod that waits.
 				return misuse{fmt.Errorf("%s: %w; the init image is older than the injector", agentspec.EnvRedirection, ignored)}
 			}
-			if *verify {
-				if err := p.awaitRules(*timeout); err != nil {
-					return err
-				}
-				return copySelf(*to)
+			switch {
+			case *verify:
+				err = p.awaitRules(*timeout)
+			case p.rules.Apply == nil:
+				err = errors.New("this program cannot redirect traffic")
+			default:
+				err = p.rules.Apply(redirection)
 			}
-			if p.rules.Apply == nil {
-				return errors.New("this program cannot redirect traffic")
-			}
-			if err := p.rules.Apply(redirection); err != nil {
+			if err != nil {
 				return err
 			}
 			return copySelf(*to)
@@ -96,8 +92,9 @@ var copyCommand = command{
 	name:    "copy",
 	usage:   "copy [DEST]",
 	summary: "bring the agent only",
+	maxArgs: 1,
 	long: `Copy copies the agent to DEST, or into it if it is a folder or ends in a slash. The
-default is ` + agentspec.BinDir + `/. The file is there as a whole or not at all.
+default is ` + agentspec.BinDir + `/. The file is there completely or not at all.
 
   outrigger-agent copy
   outrigger-agent copy /shared/bin/`,
@@ -105,9 +102,6 @@ default is ` + agentspec.BinDir + `/. The file is there as a whole or not at all
 		return func(args []string) error {
 			if len(args) == 0 {
 				args = []string{agentspec.BinDir + "/"}
-			}
-			if err := noArgs(args[1:]); err != nil {
-				return err
 			}
 			return copySelf(args[0])
 		}
@@ -142,10 +136,7 @@ with 3 if that takes longer than --timeout.
 	prepare: func(p *program, flags *flag.FlagSet) func([]string) error {
 		url := flags.String("url", "http://127.0.0.1:15901/ready", "`URL` that is asked")
 		timeout := flags.Duration("timeout", 5*time.Minute, "how `LONG` to wait, for example 30s")
-		return func(args []string) error {
-			if err := noArgs(args); err != nil {
-				return err
-			}
+		return func([]string) error {
 			if !isHTTP(*url) {
 				return misuse{fmt.Errorf("--url: %q is not an http URL", *url)}
 			}

@@ -23,7 +23,7 @@ func TestMountedBundleIsAHint(t *testing.T) {
 
 	// What cannot be read changes nothing, and neither does a file that is gone.
 	p.write("ca.crt", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
-	p.until("told", func() bool { return strings.Contains(p.log.String(), "the mounted trust bundle is not good") })
+	p.until("logged", func() bool { return strings.Contains(p.log.String(), "the mounted trust bundle is not good") })
 	if err := os.Remove(p.path("ca.crt")); err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestMountedBundleThatChangesAlways(t *testing.T) {
 		time.Sleep(25 * time.Millisecond)
 	}
 	asked := len(p.service.asked()) - before
-	if most := 2 + int(time.Since(began)/hurriedPace.hint); asked == 0 || asked > most {
+	if most := 2 + int(time.Since(began)/hurriedPace.hint.first); asked == 0 || asked > most {
 		t.Errorf("in %s the signing service was asked %d times, want at least once and at most %d times", time.Since(began), asked, most)
 	}
 }
@@ -156,7 +156,7 @@ func TestLateController(t *testing.T) {
 	})
 	// Then there is peace.
 	before = len(p.service.asked())
-	time.Sleep(2 * hurriedPace.hintMost)
+	time.Sleep(2 * hurriedPace.hint.most)
 	if asked := len(p.service.asked()) - before; asked > 0 {
 		t.Errorf("%d certificates were asked for without need", asked)
 	}

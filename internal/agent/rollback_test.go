@@ -12,8 +12,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
-// TestCheckRefuses has a version refused that the driver's command finds bad.
-func TestCheckRefuses(t *testing.T) {
+// TestCheckRejects has the driver's command reject a version.
+func TestCheckRejects(t *testing.T) {
 	t.Parallel()
 	p, r := followed(t)
 	p.spec.Mirror.Check = []string{"sh", "-c", "echo $1 >>" + p.path("checked") + "; ls $1; if grep bad $1/code; then echo the code is bad >&2; exit 3; fi", "sh", "${MIRROR}"}
@@ -38,12 +38,12 @@ func TestCheckRefuses(t *testing.T) {
 		{Version: next, Error: "sh: exit code 3: code\nbad 2\nthe code is bad"},
 	}
 	if diff := cmp.Diff(want, r.refused()); diff != "" {
-		t.Errorf("what the repository was told (-want +got):\n%s", diff)
+		t.Errorf("reports to the repository (-want +got):\n%s", diff)
 	}
 	last := r.set("code", "3")
 	p.until("using the last version", func() bool { return r.isAcked(last) && p.says("code 3 <nil>") })
 	if n := len(r.refused()); n != 2 {
-		t.Errorf("the repository was told %d times", n)
+		t.Errorf("the repository got %d reports", n)
 	}
 	folders := strings.Fields(p.read("checked"))
 	if len(folders) != 4 {
@@ -56,7 +56,7 @@ func TestCheckRefuses(t *testing.T) {
 	}
 }
 
-// TestCheckThatHangs has a command that does not end be no reason to wait for ever.
+// TestCheckThatHangs has a command that does not end.
 func TestCheckThatHangs(t *testing.T) {
 	t.Parallel()
 	p, r := followed(t)
@@ -68,14 +68,14 @@ func TestCheckThatHangs(t *testing.T) {
 	p.until("refused", func() bool { return len(r.refused()) == 1 })
 	want := []mirror.Status{{Version: bad, Error: "sh: it has not ended within 2s: thinking"}}
 	if diff := cmp.Diff(want, r.refused()); diff != "" {
-		t.Errorf("what the repository was told (-want +got):\n%s", diff)
+		t.Errorf("reports to the repository (-want +got):\n%s", diff)
 	}
 	r.set("code", "1")
 	p.untilReady()
 }
 
-// TestProxyRefuses has the proxy say that it cannot use live files.
-func TestProxyRefuses(t *testing.T) {
+// TestProxyRejects has the proxy reject live files.
+func TestProxyRejects(t *testing.T) {
 	t.Parallel()
 	p, r := followed(t)
 	p.serve()
@@ -86,9 +86,9 @@ func TestProxyRefuses(t *testing.T) {
 	bad := r.set("code", "1", "live/a", "bad")
 	p.until("refused", func() bool { return len(r.refused()) == 1 })
 	if diff := cmp.Diff([]mirror.Status{{Version: bad, Error: "it says live/a=bad"}}, r.refused()); diff != "" {
-		t.Errorf("what the repository was told (-want +got):\n%s", diff)
+		t.Errorf("reports to the repository (-want +got):\n%s", diff)
 	}
-	// Who asks anew is served what is good.
+	// A client without files is served the good version.
 	client := mirror.Client{URL: "http://" + p.ip + ":15901/mirror"}
 	p.until("serving the first version", func() bool {
 		change, err := client.Poll(t.Context(), "")
@@ -100,7 +100,7 @@ func TestProxyRefuses(t *testing.T) {
 	defer r.mu.Unlock()
 	for _, version := range r.acked {
 		if version == bad {
-			t.Error("the bad version was said to be in use")
+			t.Error("the bad version was acknowledged")
 		}
 	}
 	if n := strings.Count(p.read("journal"), "refuse"); n != 1 {
@@ -108,8 +108,8 @@ func TestProxyRefuses(t *testing.T) {
 	}
 }
 
-// TestReloadAtWhichTheProxyEnds has the code before come back, and the proxy with it.
-func TestReloadAtWhichTheProxyEnds(t *testing.T) {
+// TestProcessEndsOnProbation has the proxy end after a reload: the code before comes back.
+func TestProcessEndsOnProbation(t *testing.T) {
 	t.Parallel()
 	p, r := followed(t)
 	p.serve()
@@ -120,7 +120,7 @@ func TestReloadAtWhichTheProxyEnds(t *testing.T) {
 	bad := r.set("code", "crash", "live/a", "1")
 	p.until("refused", func() bool { return len(r.refused()) == 1 })
 	if diff := cmp.Diff([]mirror.Status{{Version: bad, Error: "the proxy has ended after it took them up: exit code 9"}}, r.refused()); diff != "" {
-		t.Errorf("what the repository was told (-want +got):\n%s", diff)
+		t.Errorf("reports to the repository (-want +got):\n%s", diff)
 	}
 	p.untilReady()
 	p.until("using the first version", func() bool { return r.isAcked(first) && p.read("files/code") == "1" })
@@ -131,9 +131,9 @@ func TestReloadAtWhichTheProxyEnds(t *testing.T) {
 	p.until("using the last version", func() bool { return r.isAcked(last) && p.says("code 3 <nil>") && p.says("live live/a=3") })
 }
 
-// TestReloadAtWhichTheProxyIsKilled has the code before come back, and the new one tried
-// again: it is not the code's fault that somebody ended the proxy just then.
-func TestReloadAtWhichTheProxyIsKilled(t *testing.T) {
+// TestProcessKilledOnProbation has the proxy killed after a reload, which need not be the
+// code's fault: the code before comes back, and the new one is tried again.
+func TestProcessKilledOnProbation(t *testing.T) {
 	t.Parallel()
 	p, r := followed(t)
 	p.serve()
@@ -144,13 +144,13 @@ func TestReloadAtWhichTheProxyIsKilled(t *testing.T) {
 	next := r.set("code", "killed once", "live/a", "1")
 	p.until("refused", func() bool { return len(r.refused()) == 1 })
 	if diff := cmp.Diff([]mirror.Status{{Version: next, Error: "the proxy has ended after it took them up: signal: SIGKILL"}}, r.refused()); diff != "" {
-		t.Errorf("what the repository was told (-want +got):\n%s", diff)
+		t.Errorf("reports to the repository (-want +got):\n%s", diff)
 	}
 	p.until("using the version at which it was killed", func() bool { return r.isAcked(next) && p.read("files/code") == "killed once" })
 	p.untilReady()
 }
 
-// TestReloadThatFails has the version refused for which the driver's command fails.
+// TestReloadThatFails has the driver's reload command fail: the version is quarantined.
 func TestReloadThatFails(t *testing.T) {
 	t.Parallel()
 	p, r := followed(t)
@@ -164,16 +164,16 @@ func TestReloadThatFails(t *testing.T) {
 	bad := r.set("code", "bad")
 	p.until("refused", func() bool { return len(r.refused()) > 0 })
 	if diff := cmp.Diff([]mirror.Status{{Version: bad, Error: "reload command sh: exit code 4: bad"}}, r.refused()[:1]); diff != "" {
-		t.Errorf("what the repository was told (-want +got):\n%s", diff)
+		t.Errorf("reports to the repository (-want +got):\n%s", diff)
 	}
 	p.until("using the first version", func() bool { return r.isAcked(first) && p.read("files/code") == "1" })
-	// It may have had other reasons, and is tried again.
+	// The command may fail for other reasons, so the version is tried again.
 	p.write("good", "")
 	p.until("using the version that was refused", func() bool { return r.isAcked(bad) && p.read("files/code") == "bad" })
 }
 
-// TestNewCodeRefuses has code and live files of one version refused together.
-func TestNewCodeRefuses(t *testing.T) {
+// TestNewCodeRejects has the proxy reject a version of new code and new live files.
+func TestNewCodeRejects(t *testing.T) {
 	t.Parallel()
 	p, r := followed(t)
 	p.serve()
@@ -184,16 +184,16 @@ func TestNewCodeRefuses(t *testing.T) {
 	bad := r.set("code", "2", "live/a", "bad")
 	p.until("refused", func() bool { return len(r.refused()) == 1 })
 	if diff := cmp.Diff([]mirror.Status{{Version: bad, Error: "it says live/a=bad"}}, r.refused()); diff != "" {
-		t.Errorf("what the repository was told (-want +got):\n%s", diff)
+		t.Errorf("reports to the repository (-want +got):\n%s", diff)
 	}
 	p.until("using the first version", func() bool {
 		return r.isAcked(first) && p.read("files/code") == "1" && strings.Count(p.read("journal"), "SIGHUP") == 2
 	})
 }
 
-// TestNewCodeRefusesWhatIsThere has code taken back that cannot use the live files which
-// the code before could.
-func TestNewCodeRefusesWhatIsThere(t *testing.T) {
+// TestNewCodeRejectsSameLiveFiles has code rolled back that rejects the live files which
+// the code before could use.
+func TestNewCodeRejectsSameLiveFiles(t *testing.T) {
 	t.Parallel()
 	p, r := followed(t)
 	p.serve()
@@ -204,15 +204,15 @@ func TestNewCodeRefusesWhatIsThere(t *testing.T) {
 	bad := r.set("code", "fussy", "live/a", "1")
 	p.until("refused", func() bool { return len(r.refused()) == 1 })
 	if diff := cmp.Diff([]mirror.Status{{Version: bad, Error: "it says live/a=1"}}, r.refused()); diff != "" {
-		t.Errorf("what the repository was told (-want +got):\n%s", diff)
+		t.Errorf("reports to the repository (-want +got):\n%s", diff)
 	}
 	p.until("using the first version", func() bool { return r.isAcked(first) && p.read("files/code") == "1" })
 	last := r.set("code", "3", "live/a", "3")
 	p.until("using the last version", func() bool { return r.isAcked(last) && p.says("code 3 <nil>") && p.says("live live/a=3") })
 }
 
-// TestOldCodeRefuses has the program before refuse files that are for the next.
-func TestOldCodeRefuses(t *testing.T) {
+// TestOldCodeRejects has the program before the reload reject files for the next.
+func TestOldCodeRejects(t *testing.T) {
 	t.Parallel()
 	p, r := followed(t)
 	p.serve()
@@ -223,10 +223,10 @@ func TestOldCodeRefuses(t *testing.T) {
 	next := r.set("code", "late and tolerant", "live/a", "bad")
 	p.until("using the next version", func() bool { return r.isAcked(next) && p.says("live live/a=bad") })
 	if !p.says("refuse live/a=bad") {
-		t.Error("the program before has not refused anything")
+		t.Error("the program before has not rejected anything")
 	}
-	if told := r.refused(); len(told) != 0 || p.read("files/code") != "late and tolerant" {
-		t.Errorf("the repository was told %v", told)
+	if reports := r.refused(); len(reports) != 0 || p.read("files/code") != "late and tolerant" {
+		t.Errorf("the repository got %v", reports)
 	}
 }
 
@@ -243,10 +243,10 @@ func TestEndIsNoCrash(t *testing.T) {
 	p.until("using the next version", func() bool { return r.isAcked(next) && p.says("code 2 <nil>") })
 	p.signal(unix.SIGTERM)
 	if code := p.exit(); code != 0 || len(r.refused()) != 0 {
-		t.Errorf("the agent ended with %d, and told %v", code, r.refused())
+		t.Errorf("the agent ended with %d, and reported %v", code, r.refused())
 	}
 	if strings.Contains(p.log.String(), "cannot be used") {
-		t.Error("the files are said to be bad since the pod ends")
+		t.Error("the files are rejected because the pod ends")
 	}
 }
 
@@ -260,9 +260,9 @@ func TestFilesThatClash(t *testing.T) {
 	p.start()
 	p.until("using the first version", func() bool { return r.isAcked(first) })
 	bad := r.set("code", "2", "a", "", "a/b", "")
-	p.until("told", func() bool { return len(r.refused()) > 0 && r.refused()[0].Version == bad })
+	p.until("reported", func() bool { return len(r.refused()) > 0 && r.refused()[0].Version == bad })
 	if !strings.Contains(r.refused()[0].Error, "writing version "+bad) || p.read("files/code") != "1" {
-		t.Errorf("the repository was told %v", r.refused())
+		t.Errorf("the repository got %v", r.refused())
 	}
 	last := r.set("code", "3")
 	p.until("using the last version", func() bool { return r.isAcked(last) && p.says("code 3 <nil>") })

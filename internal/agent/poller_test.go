@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -10,28 +9,30 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
-// newAsker returns a follower that asks nobody.
-func newAsker() *follower {
-	return &follower{pace: usualPace, log: discard, metrics: new(metrics), hasten: func() {}, ask: asking{told: make(map[string]bool)}}
+// newTestPoller returns a poller whose request has just been answered.
+func newTestPoller() *poller {
+	p := newPoller(nil, usualPace, discard, new(metrics))
+	p.cancel = func() {}
+	return p
 }
 
-func TestPausesOfAsking(t *testing.T) {
-	f := newAsker()
-	pause := func() time.Duration { return time.Until(f.ask.next) }
+func TestPollBackoff(t *testing.T) {
+	p := newTestPoller()
+	pause := func() time.Duration { return time.Until(p.next) }
 	for i, most := range []time.Duration{200, 400, 800, 1600, 3200, 5000, 5000} {
 		most *= time.Millisecond
-		f.failRequest(errors.New("nobody is there"))
+		p.failRequest(errors.New("nobody is there"))
 		if got := pause(); got > most || got < most/2-100*time.Millisecond {
 			t.Errorf("the pause after failure %d is %v, want one up to %v", i+1, got, most)
 		}
 	}
-	f.succeeded()
-	f.failRequest(errors.New("nobody is there"))
+	p.succeeded()
+	p.failRequest(errors.New("nobody is there"))
 	if got := pause(); got > 200*time.Millisecond {
 		t.Errorf("the pause after a success and a failure is %v", got)
 	}
 	for after, least := range map[time.Duration]time.Duration{time.Second: time.Second, time.Hour: 5 * time.Second} {
-		f.failRequest(fmt.Errorf("asking: %w", &mirror.Error{Code: 503, RetryAfter: after}))
+		p.failRequest(fmt.Errorf("asking: %w", &mirror.Error{Code: 503, RetryAfter: after}))
 		if got := pause(); got < least-100*time.Millisecond || got > least*3/2 {
 			t.Errorf("the pause is %v where the repository wants %v", got, after)
 		}
@@ -40,29 +41,29 @@ func TestPausesOfAsking(t *testing.T) {
 
 // TestRepositoryThatDoesNotWait is not asked all the time.
 func TestRepositoryThatDoesNotWait(t *testing.T) {
-	f := newAsker()
+	p := newTestPoller()
 	for i := range 10 {
-		f.ask.cancel = func() {}
-		f.answered(context.Background(), answered{took: time.Millisecond})
-		if soon := time.Until(f.ask.next) < time.Second; soon != (i < 2) {
-			t.Errorf("after answer %d it is asked after %v", i+1, time.Until(f.ask.next))
+		p.cancel = func() {}
+		p.accept(pollResult{took: time.Millisecond}, rollout{})
+		if soon := time.Until(p.next) < time.Second; soon != (i < 2) {
+			t.Errorf("after answer %d it is asked after %v", i+1, time.Until(p.next))
 		}
 	}
-	f.ask.cancel = func() {}
-	f.answered(context.Background(), answered{took: time.Minute})
-	if pause := time.Until(f.ask.next); pause > 0 {
+	p.cancel = func() {}
+	p.accept(pollResult{took: time.Minute}, rollout{})
+	if pause := time.Until(p.next); pause > 0 {
 		t.Errorf("after an answer that took its time it is asked after %v", pause)
 	}
 }
 
-// TestAnswersThatAreNone leave everything as it is.
-func TestAnswersThatAreNone(t *testing.T) {
+// TestUnusableAnswers has answers that hold no version.
+func TestUnusableAnswers(t *testing.T) {
 	good := setOf(t, "a", "1")
 	next := setOf(t, "a", "2")
 	file, _ := next.Get("a")
 	for name, change := range map[string]mirror.Change{
 		"made to another":     {Version: mirror.Version(next), Base: mirror.Version(next), Files: []*mirror.File{file}},
-		"not what it says":    {Version: mirror.Version(good), Base: mirror.Version(good), Files: []*mirror.File{file}},
+		"another digest":      {Version: mirror.Version(good), Base: mirror.Version(good), Files: []*mirror.File{file}},
 		"a file of no name":   {Version: mirror.Version(next), Files: []*mirror.File{{Text: "2"}}},
 		"outside":             {Version: mirror.Version(next), Files: []*mirror.File{{Name: "../a", Text: "2"}}},
 		"null":                {Version: mirror.Version(next), Files: []*mirror.File{nil}},
@@ -70,13 +71,11 @@ func TestAnswersThatAreNone(t *testing.T) {
 		"what is not wanted":  {Version: mirror.Version(next), Base: mirror.Version(good), Files: []*mirror.File{file}},
 		"what is not wanted2": {Version: mirror.Version(next), Files: []*mirror.File{file}},
 	} {
-		f := newAsker()
-		f.good = &version{name: mirror.Version(good), set: good}
-		f.refused = []string{mirror.Version(next)}
-		f.ask.cancel = func() {}
-		f.answered(context.Background(), answered{have: f.good, change: &change})
-		if f.good.name != mirror.Version(good) || f.taking != nil || f.ask.failures != 1 || len(f.reports) != 0 {
-			t.Errorf("%s: %+v", name, f)
+		p := newTestPoller()
+		s := rollout{good: &version{name: mirror.Version(good), set: good}, refused: []refusedVersion{{name: mirror.Version(next)}}}
+		v := p.accept(pollResult{good: s.good, change: &change}, s)
+		if v != nil || p.backoff.failures != 1 || len(p.reports) != 0 || p.next.IsZero() {
+			t.Errorf("%s: %+v, %+v", name, v, p)
 		}
 	}
 }
