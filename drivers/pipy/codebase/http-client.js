@@ -215,7 +215,10 @@ function answerEnded(t, end) {
   return t.trailers ? new MessageEnd({ headers: t.trailers }) : end
 }
 
+// exchangeEnded gives a dead connection's place back at once. Pipy may keep the pipeline of a
+// client that has left in the middle of an answer, and its end may not come for a long time.
 function exchangeEnded(t, end) {
+  if (t.head && t.session.state === 'ended') leave(t)
   if (t.over) return
   t.over = true
   fail(t, 'reset')
