@@ -158,4 +158,3 @@ func (o *Options) serveHealth(ctx context.Context, registry *prometheus.Registry
 	}
 	return limit.NewServer(mux, limit.Bounds{}, o.Log).Run(ctx, listener, o.ShutdownDelay)
 }
-
