@@ -96,4 +96,3 @@ outrigger-injector-REVISION for any other.`,
 	flags.StringSliceVar(&o.ExtraNames, "extra-names", nil, "further DNS names and addresses for the certificate, for a webhook that is called by URL")
 	return cmd
 }
-

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/outrigger-mesh/outrigger/internal/controller"
 	"github.com/outrigger-mesh/outrigger/internal/injector"
 	"github.com/outrigger-mesh/outrigger/internal/source"

@@ -118,4 +118,3 @@ func acceptReview(answer []byte) error {
 	}
 	return nil
 }
-
