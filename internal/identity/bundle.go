@@ -60,20 +60,6 @@ func (b *bundle) knows(chain []*x509.Certificate) bool {
 	return b.verify(chain) == nil
 }
 
-// parseRoots reads the PEM of at least one CA's certificate.
-func parseRoots(text []byte) ([]*x509.Certificate, error) {
-	roots, err := parseCertificates(text)
-	if err != nil {
-		return nil, err
-	}
-	for _, root := range roots {
-		if !root.BasicConstraintsValid || !root.IsCA {
-			return nil, fmt.Errorf("%q is not the certificate of a CA", root.Subject)
-		}
-	}
-	return roots, nil
-}
-
 // parseCertificates reads PEM that holds certificates, at least one, and nothing else.
 func parseCertificates(text []byte) ([]*x509.Certificate, error) {
 	var certificates []*x509.Certificate
