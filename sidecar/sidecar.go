@@ -149,20 +149,6 @@ func CheckImage(name, image string) error {
 	return nil
 }
 
-// CheckConcurrency returns what the driver of that name has against so many worker
-// threads of its proxy, nil if nothing. 0, which leaves the number to the CPU limit, is
-// always fine.
-func CheckConcurrency(name string, threads int32) error {
-	d, err := Lookup(name)
-	if err != nil || threads == 0 {
-		return nil
-	}
-	if checker, ok := d.(driver.ConcurrencyChecker); ok {
-		return checker.CheckConcurrency(threads)
-	}
-	return nil
-}
-
 // Features returns what the proxies of a class can do beyond what every driver must:
 // what the driver of that name declares, and nothing if it declares nothing or there is
 // no such driver. What is asked of a class beyond that is a Problem of the object that

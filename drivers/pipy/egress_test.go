@@ -118,6 +118,29 @@ func TestEgress(t *testing.T) {
 	}
 }
 
+// TestEgressChanges has what may be called change while each thread remembers what was
+// called.
+func TestEgressChanges(t *testing.T) {
+	w := newTown()
+	s := startPod(t, w.view())
+	named := s.outside(t, "named", false)
+	for i := range 4 {
+		w.egress.Ports = []mesh.EgressRoutes{{Port: named.Port(), Protocol: mesh.EgressHTTP, Hosts: []mesh.EgressHost{{
+			Host: "outside.example", Matches: []mesh.HTTPMatch{{Path: mesh.StringMatch{Prefix: fmt.Sprint("/", i)}}},
+			Policy: mesh.UpstreamPolicy{MaxConnections: new(uint32(5)), MaxRequests: new(uint32(5))},
+		}}}}
+		s.apply(t, w.view())
+		for range 12 {
+			if status, body := s.ask(t, named.String(), fmt.Sprint("http://outside.example/", i)); status != 200 {
+				t.Fatalf("after change %d a request gets %d %s", i, status, body)
+			}
+		}
+	}
+	if strings.Contains(s.log.String(), "taking up a change") {
+		t.Error("a change is not taken up whole")
+	}
+}
+
 // greeter is a server outside of the mesh that speaks first.
 func (s *pipyPod) greeter(t *testing.T) netip.AddrPort {
 	t.Helper()

@@ -20,6 +20,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -112,6 +113,8 @@ type pipyPod struct {
 	root        *authority
 	feed        mirror.Feed
 	identityDir string
+	// repo is the folder of its codebase.
+	repo string
 
 	mu       sync.Mutex
 	identity string
@@ -155,25 +158,18 @@ func startPod(t *testing.T, view *mesh.View) *pipyPod {
 		t.Skip(err)
 	}
 	dir := t.TempDir()
-	s := &pipyPod{root: newAuthority(t), identityDir: filepath.Join(dir, "identity"), acked: make(chan string, 100), log: new(lockedBuffer)}
-	repo := filepath.Join(dir, "repo")
-	for _, d := range []string{dir, filepath.Dir(dir), s.identityDir, repo} {
+	s := &pipyPod{root: newAuthority(t), identityDir: filepath.Join(dir, "identity"), repo: filepath.Join(dir, "repo"), acked: make(chan string, 100), log: new(lockedBuffer)}
+	for _, d := range []string{dir, filepath.Dir(dir), s.identityDir, s.repo} {
 		if err := errors.Join(os.MkdirAll(d, 0o755), os.Chmod(d, 0o755)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s.writeIdentity(t, view.Proxy.Identity)
-	set := newTranslator().set(view)
-	for _, file := range set.All() {
-		path := filepath.Join(repo, filepath.FromSlash(file.Name))
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(file.Text), 0o644)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	s.keep(t, view)
 	s.feed.Acked = func(version string) { s.acked <- version }
 	s.lab, err = lab.New(lab.Options{
 		Images: map[string]lab.Image{"pipy": {HostRoot: true, Files: map[string]string{
-			"/pipy/pipy": program, "/run/outrigger/repo": repo, agentspec.IdentityDir: s.identityDir,
+			"/pipy/pipy": program, "/run/outrigger/repo": s.repo, agentspec.IdentityDir: s.identityDir,
 		}}},
 		Output: func(_, _ string) io.Writer { return s.log },
 		Hosts: func() map[string][]netip.Addr {
@@ -190,7 +186,7 @@ func startPod(t *testing.T, view *mesh.View) *pipyPod {
 		ObjectMeta: metav1.ObjectMeta{Namespace: view.Proxy.Namespace, Name: view.Proxy.Name.Name},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{
 			Name: "pipy", Image: "pipy",
-			Command:         []string{"/pipy/pipy", "--no-reload", "--no-graph", "--log-level=warn", "/run/outrigger/repo/main.js"},
+			Command:         []string{"/pipy/pipy", threadsFlag + strconv.Itoa(threads), "--reuse-port", "--no-reload", "--no-graph", "--log-level=warn", "/run/outrigger/repo/main.js"},
 			SecurityContext: &corev1.SecurityContext{RunAsUser: &uid},
 		}}},
 		Status: corev1.PodStatus{PodIPs: podIPs(view.Proxy.Addresses)},
@@ -225,6 +221,17 @@ func podIPs(addresses []netip.Addr) []corev1.PodIP {
 		out = append(out, corev1.PodIP{IP: a.String()})
 	}
 	return out
+}
+
+// keep has the proxy's codebase be the View's, as the agent keeps it.
+func (s *pipyPod) keep(t *testing.T, view *mesh.View) {
+	t.Helper()
+	for _, file := range newTranslator().set(view).All() {
+		path := filepath.Join(s.repo, filepath.FromSlash(file.Name))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(file.Text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // apply gives the proxy the View's documents and waits until they are in use.

@@ -154,8 +154,8 @@ func TestOutboundKeepsNothing(t *testing.T) {
 				}
 				group.Wait()
 			}
-			// What is kept for good, pools and the like, is there after some.
-			run(tt.n / 4)
+			// What is kept for good, pools and the like, is there after some, of each thread.
+			run(threads * tt.n / 2)
 			before := s.resident(t)
 			run(tt.n)
 			after := s.resident(t)

@@ -19,6 +19,9 @@ const name = "pipy"
 // version is the Pipy that the scripts are made for.
 const version = "1.5.18"
 
+// threadsFlag is before the number of threads.
+const threadsFlag = "--threads="
+
 //go:embed template.yaml
 var template string
 
@@ -43,10 +46,9 @@ func init() { sidecar.Register(name, Driver{}) }
 type Driver struct{}
 
 var (
-	_ driver.Driver             = Driver{}
-	_ driver.Templater          = Driver{}
-	_ driver.Imager             = Driver{}
-	_ driver.ConcurrencyChecker = Driver{}
+	_ driver.Driver    = Driver{}
+	_ driver.Templater = Driver{}
+	_ driver.Imager    = Driver{}
 )
 
 // Patch puts Pipy into the pod.
@@ -57,15 +59,12 @@ func (Driver) Patch(ctx context.Context) error {
 	}
 	repo := path.Join(driver.RunDir, "repo")
 	return podtemplate.Apply(ctx, name, template, &agentspec.Spec{
-		// It has one thread, whatever OUTRIGGER_CONCURRENCY says. Each thread of Pipy runs
-		// all of the program for itself. With --threads alone the second one cannot listen
-		// at the ports of the first, and the process hangs with none open; with
-		// --reuse-port it can, but then limits, ejection and metrics are a thread's own,
-		// and a change is in use before all threads have it.
+		// Each thread runs all of the program and listens for itself, for which the ports
+		// must be shared; shared.js has what they know together.
 		// There is no admin port: whoever reaches it, as the application does, can make
 		// Pipy run other scripts.
 		Command: []string{
-			"pipy", "--no-reload", "--no-graph", "--log-level=" + logLevel(inj.Sidecar.LogLevel), path.Join(repo, mainFile),
+			"pipy", threadsFlag + "${" + agentspec.EnvConcurrency + "}", "--reuse-port", "--no-reload", "--no-graph", "--log-level=" + logLevel(inj.Sidecar.LogLevel), path.Join(repo, mainFile),
 		},
 		Env:   []agentspec.EnvVar{{Name: "OPENSSL_CONF", Value: opensslFile}},
 		Files: []agentspec.File{{Path: opensslFile, Content: openssl}},
@@ -109,14 +108,6 @@ func (Driver) PodTemplate() string { return template }
 
 // CheckImage refuses images of older versions than the driver works with.
 func (Driver) CheckImage(image string) error { return driver.CheckImageVersion(image, name, version) }
-
-// CheckConcurrency refuses more than the one worker thread that Pipy has.
-func (Driver) CheckConcurrency(threads int32) error {
-	if threads == 1 {
-		return nil
-	}
-	return fmt.Errorf("a Pipy sidecar has one worker thread, so the %d asked for are not there; leave the number out, or choose class envoy or haproxy where one thread is too slow", threads)
-}
 
 // SidecarImage returns the stock image of Pipy.
 func (Driver) SidecarImage(os string) string {

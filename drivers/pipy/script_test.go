@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,13 @@ const written = "the output is written"
 // the input as the variable input, and leaves what it found in the variable output.
 func runScript(t *testing.T, script string, input, output any) {
 	t.Helper()
+	runThreads(t, 1, script+"\nfinish(output)\n", input, output)
+}
+
+// runThreads has so many threads of a real Pipy run a script that calls finish, once, with
+// the output.
+func runThreads(t *testing.T, threads int, script string, input, output any) {
+	t.Helper()
 	program, err := Driver{}.FindProxy()
 	if errors.Is(err, driver.ErrNoProxy) {
 		t.Skip(err)
@@ -34,9 +42,11 @@ func runScript(t *testing.T, script string, input, output any) {
 	}
 	dir := t.TempDir()
 	files := map[string]string{"input.json": string(content), "test.js": script + `
-os.writeFile(` + "`${os.env.TEST_DIR}/output.json`" + `, JSON.stringify(output))
-console.log('` + written + `')
-pipy.exit(0)
+function finish(output) {
+  os.writeFile(` + "`${os.env.TEST_DIR}/output.json`" + `, JSON.stringify(output))
+  console.log('` + written + `')
+  pipy.exit(0)
+}
 `}
 	for _, file := range scripts {
 		files[file.Name] = file.Text
@@ -48,7 +58,7 @@ pipy.exit(0)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, "--no-reload", "--no-graph", filepath.Join(dir, "test.js"))
+	cmd := exec.CommandContext(ctx, program, threadsFlag+strconv.Itoa(threads), "--no-reload", "--no-graph", filepath.Join(dir, "test.js"))
 	cmd.Env = append(os.Environ(), "TEST_DIR="+dir)
 	said, err := cmd.StdoutPipe()
 	if err != nil {

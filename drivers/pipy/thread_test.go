@@ -2,143 +2,419 @@ package pipy
 
 import (
 	"bufio"
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
+	"golang.org/x/sys/unix"
 
-	"github.com/outrigger-mesh/outrigger/sidecar"
-	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
-	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// TestOneThread holds that Pipy has one thread, whatever is asked for, and that it is
-// said.
-func TestOneThread(t *testing.T) {
-	for _, threads := range []int32{0, 1, 4} {
-		inj := &driver.InjectorContext{
-			Pod:     &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web"}}}},
-			PodOS:   "linux",
-			Sidecar: driver.Sidecar{Image: "pipy", InitImage: "init", Concurrency: threads},
+// threads is how many the tests' Pipys have: as many as a pod's without a CPU limit.
+var threads = min(2, runtime.NumCPU())
+
+// gate is a server whose requests wait until they are let through, and that knows how
+// many are there.
+type gate struct {
+	now  atomic.Int64
+	open chan struct{}
+}
+
+func newGate() *gate { return &gate{open: make(chan struct{})} }
+
+func (g *gate) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
+	g.now.Add(1)
+	defer g.now.Add(-1)
+	select {
+	case <-g.open:
+	case <-r.Context().Done():
+	}
+}
+
+func (g *gate) want(t *testing.T, n int64) {
+	t.Helper()
+	eventually(t, func() error {
+		if now := g.now.Load(); now != n {
+			return fmt.Errorf("%d requests are at the server, want %d", now, n)
 		}
-		if err := (Driver{}).Patch(inj); err != nil {
-			t.Fatal(err)
-		}
-		var spec agentspec.Spec
-		for _, e := range inj.Pod.Spec.Containers[1].Env {
-			if e.Name == agentspec.EnvSpec {
-				if err := json.Unmarshal([]byte(e.Value), &spec); err != nil {
-					t.Fatal(err)
-				}
+		return nil
+	})
+}
+
+// askTogether sends so many requests at a time, each on a connection of its own, which
+// the kernel gives to any thread.
+func (s *pipyPod) askTogether(t *testing.T, n int, url string) <-chan int {
+	statuses := make(chan int, n)
+	for range n {
+		go func() {
+			status, _ := s.get(t, url)
+			statuses <- status
+		}()
+	}
+	return statuses
+}
+
+// wantStatus takes so many answers.
+func wantStatus(t *testing.T, statuses <-chan int, n, want int) {
+	t.Helper()
+	for i := range n {
+		select {
+		case status := <-statuses:
+			if status != want {
+				t.Fatalf("answer %d is %d, want %d", i, status, want)
 			}
-		}
-		command := strings.Join(spec.Command, " ")
-		if command == "" || strings.Contains(command, "threads") || strings.Contains(command, "reuse-port") || strings.Contains(command, agentspec.EnvConcurrency) {
-			t.Errorf("for %d threads the command is %q, want one thread, which is Pipy's default", threads, command)
-		}
-		if err := sidecar.CheckConcurrency(name, threads); (err != nil) != (threads > 1) {
-			t.Errorf("for %d threads it says %v", threads, err)
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%d of %d answers came", i, n)
 		}
 	}
 }
 
-// TestWhyOneThread holds what keeps Pipy from having more threads. Once it fails, there
-// is a Pipy that may have them.
-func TestWhyOneThread(t *testing.T) {
-	program, err := Driver{}.FindProxy()
-	if errors.Is(err, driver.ErrNoProxy) {
-		t.Skip(err)
-	} else if err != nil {
-		t.Fatal(err)
+// TestThreadsCountTogether holds that requests on connections that several threads have
+// are all in the numbers, whichever thread is asked for them.
+func TestThreadsCountTogether(t *testing.T) {
+	w := newTown()
+	s := startPod(t, w.view())
+	if got := strings.Count(s.log.String(), "Listening on TCP port 15001"); got != threads {
+		t.Fatalf("%d threads listen, want %d", got, threads)
 	}
-	if runtime.NumCPU() < 2 {
-		t.Skip("Pipy refuses more threads than there are processors")
-	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := free.Addr().String()
-	free.Close()
-	script := filepath.Join(t.TempDir(), "main.js")
-	if err := os.WriteFile(script, []byte(fmt.Sprintf(`
-var asked = 0
-pipy.listen(%q, $=>$.serveHTTP(() => new Message(`+"`${__thread.id} ${++asked}`"+`)))
-`, address)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	start := func(flags ...string) *bufio.Scanner {
-		cmd := exec.Command(program, append(flags, "--threads=2", "--no-reload", "--no-graph", script)...)
-		output, err := cmd.StderrPipe()
-		if err != nil {
-			t.Fatal(err)
+	w.service("store", 80, mesh.HTTP, "10.96.0.1", at(s.peer(t, storeName, http.HandlerFunc(tell)), storeName))
+	s.apply(t, w.view())
+	const requests = 60
+	for range requests {
+		if status, _ := s.get(t, "http://10.96.0.1/"); status != 200 {
+			t.Fatalf("a request gets %d", status)
 		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		// It may hang, and does not say the next thing then.
-		limit := time.AfterFunc(20*time.Second, func() { cmd.Process.Kill() })
-		t.Cleanup(func() {
-			limit.Stop()
-			cmd.Process.Kill()
-			cmd.Wait()
-		})
-		return bufio.NewScanner(output)
 	}
-	says := func(lines *bufio.Scanner, text string, times int) bool {
-		for lines.Scan() {
-			if strings.Contains(lines.Text(), text) {
-				if times--; times == 0 {
-					return true
+	s.wantCounted(t, requests)
+}
+
+// wantCounted asks for the numbers several times, so that several threads are asked.
+func (s *pipyPod) wantCounted(t *testing.T, requests int) {
+	t.Helper()
+	total := fmt.Sprintf("envoy_http_downstream_rq_total{envoy_http_conn_manager_prefix=\"outbound\"} %d\n", requests)
+	times := fmt.Sprintf("envoy_cluster_upstream_rq_time_bucket{envoy_cluster_name=\"bookstore/store:80\",le=\"+Inf\"} %d\n", requests)
+	for range 10 {
+		_, body := s.get(t, "http://127.0.0.1:15010/stats/prometheus")
+		for _, want := range []string{total, times} {
+			if !strings.Contains(body, want) {
+				t.Fatalf("there is no %q in\n%s", want, body)
+			}
+		}
+	}
+}
+
+// TestThreadsWaitForEachOther holds that who waits for a connection gets one that another
+// thread has: while it is in use, and while it is idle.
+func TestThreadsWaitForEachOther(t *testing.T) {
+	w := newTown()
+	s := startPod(t, w.view())
+	var most, now atomic.Int64
+	_, b := w.service("store", 80, mesh.HTTP, "10.96.0.1", at(s.peer(t, storeName, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		if n := now.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		time.Sleep(5 * time.Millisecond)
+		now.Add(-1)
+	})), storeName))
+	b.Policy.MaxConnections = new(uint32(1))
+	s.apply(t, w.view())
+	wantStatus(t, s.askTogether(t, 40, "http://10.96.0.1/"), 40, 200)
+	if most.Load() != 1 {
+		t.Errorf("%d requests were served at a time by one connection", most.Load())
+	}
+	for range 20 {
+		begun := time.Now()
+		if status, _ := s.get(t, "http://10.96.0.1/"); status != 200 || time.Since(begun) > 3*time.Second {
+			t.Fatalf("a request gets %d after %s, while the connection is idle", status, time.Since(begun))
+		}
+	}
+}
+
+// TestLimitsOfAllThreads holds that a limit is of the proxy, and not of each thread.
+func TestLimitsOfAllThreads(t *testing.T) {
+	w := newTown()
+	s := startPod(t, w.view())
+	g := newGate()
+	_, b := w.service("store", 80, mesh.HTTP, "10.96.0.1", at(s.peer(t, storeName, g), storeName))
+	b.Policy.MaxRequests = new(uint32(7))
+	_, tcp := w.service("tcp", 81, mesh.TCP, "10.96.0.1", at(s.listenTLS(t, storeName, greet), storeName))
+	tcp.Policy.MaxConnections = new(uint32(5))
+	s.apply(t, w.view())
+	t.Run("requests", func(t *testing.T) {
+		for range 3 {
+			statuses := s.askTogether(t, 40, "http://10.96.0.1/")
+			wantStatus(t, statuses, 33, 503)
+			g.want(t, 7)
+			for range 7 {
+				g.open <- struct{}{}
+			}
+			wantStatus(t, statuses, 7, 200)
+		}
+	})
+	t.Run("connections", func(t *testing.T) {
+		for range 3 {
+			var open []net.Conn
+			for range 30 {
+				conn, err := s.Dial(context.Background(), "tcp", "10.96.0.1:81")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				if _, err := bufio.NewReader(conn).ReadString('\n'); err == nil {
+					open = append(open, conn)
 				}
 			}
+			if len(open) != 5 {
+				t.Fatalf("%d connections are there at a time, want 5", len(open))
+			}
+			for _, conn := range open {
+				conn.Close()
+			}
+			eventually(t, func() error {
+				conn, err := s.Dial(context.Background(), "tcp", "10.96.0.1:81")
+				if err != nil {
+					return err
+				}
+				defer conn.Close()
+				_, err = bufio.NewReader(conn).ReadString('\n')
+				return err
+			})
+			time.Sleep(200 * time.Millisecond)
 		}
-		return false
+	})
+	t.Run("a limit that comes later", func(t *testing.T) {
+		b.Policy.MaxRequests = nil
+		s.apply(t, w.view())
+		statuses := s.askTogether(t, 20, "http://10.96.0.1/")
+		g.want(t, 20)
+		b.Policy.MaxRequests = new(uint32(20))
+		s.apply(t, w.view())
+		wantStatus(t, s.askTogether(t, 10, "http://10.96.0.1/"), 10, 503)
+		for range 10 {
+			g.open <- struct{}{}
+		}
+		wantStatus(t, statuses, 10, 200)
+		more := s.askTogether(t, 20, "http://10.96.0.1/")
+		wantStatus(t, more, 10, 503)
+		g.want(t, 20)
+		for range 20 {
+			g.open <- struct{}{}
+		}
+		wantStatus(t, statuses, 10, 200)
+		wantStatus(t, more, 10, 200)
+	})
+}
+
+// TestRateOfAllThreads holds that a bucket is of the proxy, and not of each thread.
+func TestRateOfAllThreads(t *testing.T) {
+	w := startWorkload(t, inboundView(&mesh.Inbound{TLS: mesh.Strict, Ports: []mesh.InboundPort{
+		{Port: httpPort, Protocol: mesh.HTTP, Access: anyone, Limits: mesh.RateLimits{
+			Requests: &mesh.RequestLimit{TokenBucket: mesh.TokenBucket{Tokens: 9, Interval: time.Hour}},
+		}},
+		{Port: helloPort, Protocol: mesh.TCPServerFirst, Access: anyone, Limits: mesh.RateLimits{
+			Connections: &mesh.TokenBucket{Tokens: 9, Interval: time.Hour},
+		}},
+	}}))
+	config := w.as(t, ops)
+	var passed, greeted atomic.Int64
+	var group sync.WaitGroup
+	for range 40 {
+		group.Go(func() {
+			if response, _, err := w.ask(httpPort, config, "/"); err == nil && response.StatusCode == 200 {
+				passed.Add(1)
+			}
+			if _, err := w.hello(helloPort, config); err == nil {
+				greeted.Add(1)
+			}
+		})
 	}
-	t.Run("the second thread cannot listen", func(t *testing.T) {
-		lines := start()
-		if !says(lines, "bind: Address already in use", 1) || !says(lines, "Stopped listening", 1) {
-			t.Error("two threads listen at one port without more ado")
+	group.Wait()
+	if passed.Load() != 9 || greeted.Load() != 9 {
+		t.Errorf("%d requests and %d connections pass, want 9", passed.Load(), greeted.Load())
+	}
+}
+
+// TestReloadOfAllThreads has Pipy load its scripts anew under load, as the agent has it
+// do: nothing is lost, and the threads know the same again.
+func TestReloadOfAllThreads(t *testing.T) {
+	w := newTown()
+	s := startPod(t, w.view())
+	g := newGate()
+	w.service("store", 80, mesh.HTTP, "10.96.0.1", at(s.peer(t, storeName, http.HandlerFunc(tell)), storeName))
+	_, b := w.service("limited", 81, mesh.HTTP, "10.96.0.1", at(s.peer(t, storeName, g), storeName))
+	b.Policy.MaxRequests = new(uint32(3))
+	s.apply(t, w.view())
+	s.keep(t, w.view())
+	stop := s.load(t, 8, "http://10.96.0.1/")
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			for ctx.Err() == nil {
+				if status, _ := s.get(t, "http://10.96.0.1/"); status != 200 {
+					t.Errorf("a request on a new connection gets %d", status)
+				}
+			}
+		})
+	}
+	for range 3 {
+		s.reload(t)
+		// One that fails is none.
+		broken := filepath.Join(s.repo, "egress.js")
+		text, err := os.ReadFile(broken)
+		if err := errors.Join(err, os.WriteFile(broken, []byte("no script"), 0o644)); err != nil {
+			t.Fatal(err)
 		}
+		failures := strings.Count(s.log.String(), "Failed reloading")
+		s.hup(t)
+		eventually(t, func() error {
+			if strings.Count(s.log.String(), "Failed reloading") < failures+threads {
+				return errors.New("what is no script is loaded")
+			}
+			return nil
+		})
+		if err := os.WriteFile(broken, text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.reload(t)
+	cancel()
+	group.Wait()
+	if made, failed := stop(); failed > 0 || made < 100 {
+		t.Errorf("%d of %d requests failed", failed, made)
+	}
+	statuses := s.askTogether(t, 20, "http://10.96.0.1:81/")
+	wantStatus(t, statuses, 17, 503)
+	g.want(t, 3)
+	for range 3 {
+		g.open <- struct{}{}
+	}
+	wantStatus(t, statuses, 3, 200)
+}
+
+// hup tells Pipy to load its scripts anew.
+func (s *pipyPod) hup(t *testing.T) {
+	t.Helper()
+	pids, err := s.Container("pipy").PIDs("pipy")
+	if err != nil || len(pids) != 1 {
+		t.Fatal(pids, err)
+	}
+	if err := unix.Kill(pids[0], unix.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reload has Pipy load its scripts anew, and waits until all threads have.
+func (s *pipyPod) reload(t *testing.T) {
+	t.Helper()
+	for len(s.acked) > 0 {
+		<-s.acked
+	}
+	s.hup(t)
+	select {
+	case <-s.acked:
+	case <-time.After(20 * time.Second):
+		t.Fatalf("Pipy has not loaded its scripts anew:\n%s", s.log)
+	}
+}
+
+// TestLogOfAllThreads holds that threads do not write into each other's lines.
+func TestLogOfAllThreads(t *testing.T) {
+	w := newTown()
+	w.settings.AccessLog.Enabled = true
+	s := startPod(t, w.view())
+	w.service("store", 80, mesh.HTTP, "10.96.0.1", at(s.peer(t, storeName, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })), storeName))
+	s.apply(t, w.view())
+	stop := s.load(t, 16, "http://10.96.0.1/"+strings.Repeat("long/", 200))
+	time.Sleep(2 * time.Second)
+	made, failed := stop()
+	if failed > 0 {
+		t.Fatalf("%d of %d requests failed", failed, made)
+	}
+	eventually(t, func() error {
+		whole := 0
+		for line := range strings.Lines(s.log.String()) {
+			if strings.HasPrefix(line, `{"authority":"10.96.0.1"`) && strings.HasSuffix(line, "}\n") && strings.Count(line, "authority") == 1 {
+				whole++
+			}
+		}
+		if whole != made {
+			return fmt.Errorf("%d of %d lines are whole", whole, made)
+		}
+		return nil
 	})
-	t.Run("threads share nothing", func(t *testing.T) {
-		if !says(start("--reuse-port"), "Listening on", 2) {
-			t.Fatal("not both threads listen")
-		}
-		client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-		const requests = 100
-		highest := map[string]string{}
-		for range requests {
-			response, err := client.Get("http://" + address)
-			if err != nil {
-				t.Fatal(err)
-			}
-			body, err := io.ReadAll(response.Body)
-			response.Body.Close()
-			if err != nil {
-				t.Fatal(err)
-			}
-			thread, count, _ := strings.Cut(string(body), " ")
-			highest[thread] = count
-		}
-		if len(highest) != 2 {
-			t.Fatalf("threads that have answered, and how often: %v, want two", highest)
-		}
-		for thread, count := range highest {
-			if count == fmt.Sprint(requests) {
-				t.Errorf("thread %s counts %s of %d requests: a variable is both threads'", thread, count, requests)
-			}
-		}
-	})
+}
+
+// TestNothingIsLeftBehind holds that what threads shared of what is gone is gone too.
+func TestNothingIsLeftBehind(t *testing.T) {
+	if threads < 2 {
+		t.Skip("with one thread nothing is shared")
+	}
+	var found struct{ Threads, Before, Most, Backends, After int }
+	runThreads(t, threads, `
+import { newBackend, forget, observe, choose } from './backend.js'
+import { add, reserve, threads } from './shared.js'
+var map = new algo.SharedMap('program/1')
+function documentOf(i) {
+  return {
+    name: 'backend' + i, endpoints: [1, 2, 3].map(e => ({ address: '10.0.0.' + e + ':80' })),
+    policy: { maxConnections: 3, maxRequests: 3, maxRetries: 3, maxPendingRequests: 3, ejection: { consecutiveErrors: 2, maxPercent: 50 } },
+  }
+}
+function count() {
+  var output = { threads, before: map.size }
+  var all = []
+  for (var i = 0; i < 100; i++) {
+    var b = newBackend(documentOf(i))
+    reserve(b.requests, 3)
+    for (var n = 0; n < 3; n++) observe(b, choose(b), true)
+    all.push(b)
+  }
+  output.most = map.size
+  output.backends = all.length
+  all.forEach(forget)
+  all.forEach(b => add(b.requests, -1))
+  output.after = map.size
+  finish(output)
+}
+new Timeout(1).wait().then(() => pipy.thread.id === 0 ? count() : null)
+`, nil, &found)
+	if found.Threads != threads || found.Most < found.Before+found.Backends || found.After != found.Before {
+		t.Errorf("%+v: want of %d threads no value for a backend left", found, threads)
+	}
+}
+
+// TestExclusive has threads do at a time what only one may do at a time.
+func TestExclusive(t *testing.T) {
+	const times = 5_000
+	var found struct{ Count, Threads int }
+	runThreads(t, threads, `
+import { exclusive, get, set, tell, told, threads } from './shared.js'
+function work() {
+  for (var i = 0; i < input; i++) exclusive(() => set('n', (get('n') || 0) + 1))
+  tell('done', true)
+  if (pipy.thread.id === 0) look()
+}
+function look() {
+  if (told('done').every(done => done)) finish({ count: get('n'), threads })
+  else new Timeout(0.1).wait().then(look)
+}
+var input = JSON.parse(os.readFile(os.env.TEST_DIR + '/input.json').toString())
+new Timeout(1).wait().then(work)
+`, times, &found)
+	if found.Threads != threads || found.Count != threads*times {
+		t.Errorf("%d threads counted to %d, want %d", found.Threads, found.Count, threads*times)
+	}
 }

@@ -10,7 +10,9 @@ import (
 	"net/url"
 	"path"
 	"regexp"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -54,7 +56,7 @@ func readConfig(env func(string) (string, bool)) (*config, error) {
 		var err error
 		if c.ignored, err = decode(text, &c.spec); err != nil {
 			problems = append(problems, fmt.Errorf("%s: %w", agentspec.EnvSpec, err))
-		} else if err := errors.Join(expandSpec(&c.spec, env), c.check()); err != nil {
+		} else if err := errors.Join(expandSpec(&c.spec, limitThreads(env, runtime.NumCPU())), c.check()); err != nil {
 			problems = append(problems, err)
 		}
 	}
@@ -107,6 +109,20 @@ func expand(text string, env func(string) (string, bool)) (string, error) {
 		return "", fmt.Errorf("it refers to %s, which the container's environment does not set", strings.Join(slices.Sorted(maps.Keys(missing)), ", "))
 	}
 	return text, nil
+}
+
+// limitThreads returns the environment with no more worker threads than processors: a
+// proxy gains nothing from more, and Pipy refuses to start with them.
+func limitThreads(env func(string) (string, bool), processors int) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		value, ok := env(name)
+		if name == agentspec.EnvConcurrency {
+			if n, err := strconv.Atoi(value); err == nil && n > processors {
+				value = strconv.Itoa(processors)
+			}
+		}
+		return value, ok
+	}
 }
 
 // expandSpec expands the fields for which package agentspec promises it.

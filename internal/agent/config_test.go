@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -308,5 +310,31 @@ func TestPrivateKeysHideThemselves(t *testing.T) {
 		if strings.Contains(printed.String(), secret) {
 			t.Errorf("%q is shown: %s", secret, printed.String())
 		}
+	}
+}
+
+// TestNoMoreThreadsThanProcessors holds that a proxy is not asked for more worker threads
+// than it can run at a time.
+func TestNoMoreThreadsThanProcessors(t *testing.T) {
+	for asked, want := range map[string]string{"1": "1", "2": "2", "4": "4", "5": "4", "256": "4", "many": "many"} {
+		env := limitThreads(lookup(map[string]string{agentspec.EnvConcurrency: asked, agentspec.EnvPodUID: "99"}), 4)
+		for text, want := range map[string]string{"--threads=${OUTRIGGER_CONCURRENCY}": "--threads=" + want, "${POD_UID}": "99"} {
+			if got, err := expand(text, env); err != nil || got != want {
+				t.Errorf("%s threads asked for: %s becomes %q, %v; want %q", asked, text, got, err, want)
+			}
+		}
+	}
+	spec, err := json.Marshal(agentspec.Spec{Command: []string{"proxy", "${OUTRIGGER_CONCURRENCY}"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := environment(string(spec))
+	env[agentspec.EnvConcurrency] = "1000000"
+	c, err := readConfig(lookup(env))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := strconv.Itoa(runtime.NumCPU()); c.spec.Command[1] != want {
+		t.Errorf("the proxy is given %s threads, want %s", c.spec.Command[1], want)
 	}
 }

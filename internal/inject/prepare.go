@@ -207,9 +207,6 @@ func (p *plan) sidecar(c *candidate, class string, configurator driver.Configura
 			return invalid(err)
 		}
 	}
-	if err := sidecar.CheckConcurrency(class, s.Concurrency); err != nil {
-		p.warnings = append(p.warnings, Warning{"concurrency_ignored", err.Error()})
-	}
 	if s.Resources, err = c.resources(spec.Resources); err != nil {
 		return invalid(err)
 	}

@@ -34,7 +34,7 @@ type Mesh struct {
 // later are not among its classes.
 func Options() source.ConfigOptions {
 	return source.ConfigOptions{
-		Classes: sidecar.Drivers(), BuiltinImage: sidecar.Image, CheckImage: sidecar.CheckImage, CheckConcurrency: sidecar.CheckConcurrency, Env: os.Getenv, InitImage: InitImage(),
+		Classes: sidecar.Drivers(), BuiltinImage: sidecar.Image, CheckImage: sidecar.CheckImage, Env: os.Getenv, InitImage: InitImage(),
 	}
 }
 

@@ -124,25 +124,6 @@ func (r *reader) checkTraffic() {
 	ranges("spec.traffic.outboundIPRangeInclusionList", traffic.OutboundIPRangeInclusionList)
 }
 
-// checkConcurrency tells of classes whose proxies do not have the worker threads that the
-// mesh asks for: of the default one, and of those that the MeshConfig itself names.
-func (r *reader) checkConcurrency(defaultClass string) {
-	sidecar := &r.spec.Sidecar
-	if r.opts.CheckConcurrency == nil || sidecar.Concurrency == 0 {
-		return
-	}
-	classes := []string{defaultClass}
-	for i := range sidecar.SidecarDrivers {
-		classes = append(classes, strings.ToLower(sidecar.SidecarDrivers[i].SidecarName))
-	}
-	slices.Sort(classes)
-	for _, class := range slices.Compact(classes) {
-		if err := r.opts.CheckConcurrency(class, sidecar.Concurrency); err != nil {
-			r.add(ReasonNotSupported, "spec.sidecar.concurrency", "class %s: %v", class, err)
-		}
-	}
-}
-
 // checkResources finds what would make the API server refuse every injected pod.
 func (r *reader) checkResources() {
 	resources := &r.spec.Sidecar.Resources

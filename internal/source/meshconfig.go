@@ -23,7 +23,7 @@ const (
 )
 
 // ConfigOptions are what a Config needs to know besides the MeshConfig. All of
-// them but CheckImage and CheckConcurrency are required.
+// them but CheckImage are required.
 type ConfigOptions struct {
 	// Classes are the names of the registered drivers, in lower case.
 	Classes []string
@@ -33,9 +33,6 @@ type ConfigOptions struct {
 	// CheckImage returns what the driver of a class has against an image, or nil. Nil
 	// means that no image is checked.
 	CheckImage func(class, image string) error
-	// CheckConcurrency returns what the driver of a class has against so many worker
-	// threads, or nil. Nil means that no number is checked.
-	CheckConcurrency func(class string, threads int32) error
 	// Env returns the value of an environment variable, or "".
 	Env func(name string) string
 	// InitImage is the init container's image where nothing else names one.
@@ -99,7 +96,6 @@ func NewConfig(obj *v1alpha2.MeshConfig, opts ConfigOptions) (*Config, []mesh.Pr
 	c.settings = mesh.Seal(r.settings(c, obj.Namespace))
 	r.checkTraffic()
 	r.checkResources()
-	r.checkConcurrency(c.class)
 	r.checkDurations()
 	r.checkInert()
 	return c, r.sorted()

@@ -2,7 +2,6 @@ package source_test
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"math"
 	"os"
@@ -383,35 +382,6 @@ func TestExports(t *testing.T) {
 				t.Errorf("Problems (-want +got):\n%s", diff)
 			}
 		})
-	}
-}
-
-// TestThreadsThatThereAreNot holds that a number of worker threads that the proxies of a
-// class do not have is a Problem, if it is the default class or the MeshConfig names it.
-func TestThreadsThatThereAreNot(t *testing.T) {
-	opts := options(nil)
-	opts.CheckConcurrency = func(class string, threads int32) error {
-		if class == "pipy" && threads > 1 {
-			return fmt.Errorf("not %d", threads)
-		}
-		return nil
-	}
-	for spec, want := range map[string][]string{
-		`{concurrency: 4}`:                     nil,
-		`{sidecarClass: pipy}`:                 nil,
-		`{sidecarClass: pipy, concurrency: 1}`: nil,
-		`{sidecarClass: Pipy, concurrency: 4}`: {"NotSupported spec.sidecar.concurrency: class pipy: not 4"},
-		`{concurrency: 4, sidecarDrivers: [{sidecarName: PIPY, sidecarImage: a/pipy}]}`:                         {"NotSupported spec.sidecar.concurrency: class pipy: not 4"},
-		`{concurrency: 4, sidecarClass: pipy, sidecarDrivers: [{sidecarName: pipy, sidecarImage: "a/pipy:1"}]}`: {"NotSupported spec.sidecar.concurrency: class pipy: not 4"},
-	} {
-		_, problems := source.NewConfig(parse(t, "sidecar: "+spec), opts)
-		var got []string
-		for _, p := range problems {
-			got = append(got, p.Reason+" "+p.Field+": "+p.Message)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s: problems (-want +got):\n%s", spec, diff)
-		}
 	}
 }
 

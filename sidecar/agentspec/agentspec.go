@@ -33,7 +33,8 @@ const (
 	EnvPodUID         = "POD_UID"
 	EnvPodIP          = "POD_IP"
 	EnvServiceAccount = "SERVICE_ACCOUNT"
-	// EnvConcurrency is how many worker threads the proxy is to have, at least 1.
+	// EnvConcurrency is how many worker threads the proxy is to have, at least 1. Where a
+	// Spec refers to it, it is no more than the processors that the agent may use.
 	EnvConcurrency = "OUTRIGGER_CONCURRENCY"
 )
 

@@ -4,11 +4,24 @@
 import { backend, settings, onChange } from './config.js'
 import { hostPort } from './address.js'
 import { newSession, close } from './session.js'
+import { TICK, newCount, newNote, share, add, reserve, valueOf, write, exclusive, regularly, hurry } from './shared.js'
 
 var EJECTION_TIME = 30
 
+// NEVER is how long an endpoint is out that has not failed yet.
+var NEVER = { times: 0, until: 0 }
+
 // backends are by name, as they are first asked for.
 var backends = {}
+
+// How many wait for a connection on all threads, and the thread's own backends that have
+// something to give to other threads or to get from them.
+var pending = newCount('pending')
+var crowd = []
+
+share(pending, true)
+
+regularly(shareConnections)
 
 onChange(
   function (names) {
@@ -31,12 +44,15 @@ export function backendOf(name) {
   return backends[name]
 }
 
-// newBackend returns a backend that is used as the document has it.
-export function newBackend(document) {
+// newBackend returns a backend that is used as the document has it. Under the key threads
+// share what its limits are of; without it, it is the document's name.
+export function newBackend(document, key) {
+  key = key || `backend/${document.name}`
   var b = {
-    name: document.name, document: null, policy: {},
-    endpoints: [], usable: null, usableUntil: 0, next: Math.floor(Math.random() * 1000),
-    connections: 0, requests: 0, retries: 0, waiting: [],
+    name: document.name, key, document: null, policy: {},
+    endpoints: [], usable: null, usableUntil: 0, usableSince: 0, next: newNote(`${key} next`, Math.floor(Math.random() * 1000)),
+    connections: newCount(`${key} connections`), requests: newCount(`${key} requests`), retries: newCount(`${key} retries`),
+    pending: newCount(`${key} pending`), ejections: newCount(`${key} ejections`), waiting: [], crowded: false, yieldedUntil: 0,
   }
   update(b, document)
   return b
@@ -52,14 +68,14 @@ function update(b, document) {
     function (e) {
       var key = `${e.address} ${e.serverName || ''}`
       var known = old[key]
-      if (!known) known = { key, idle: { http1: [], http2: [], tcp: [] }, requests: 0, errors: 0, ejections: 0, ejectedUntil: 0 }
+      if (!known) known = newEndpoint(b, key)
       delete old[key]
       known.address = e.address
       known.serverName = e.serverName || ''
       known.zone = e.zone || ''
       known.draining = !!e.draining
       known.workload = e.workload || ''
-      if (!b.policy.ejection) known.ejectedUntil = 0
+      shareHealth(known, b.policy.ejection)
       return known
     }
   )
@@ -67,9 +83,35 @@ function update(b, document) {
   Object.values(old).forEach(
     function (e) {
       e.gone = true
+      shareHealth(e, false)
       closeIdle(e)
     }
   )
+  // What nothing limits is nobody else's business.
+  var policy = b.policy
+  share(b.next, isRoundRobin(policy) && b.endpoints.length > 1)
+  share(b.connections, policy.maxConnections !== undefined)
+  share(b.pending, policy.maxConnections !== undefined || policy.maxPendingRequests !== undefined)
+  share(b.requests, policy.maxRequests !== undefined)
+  share(b.retries, policy.maxRetries !== undefined)
+  share(b.ejections, policy.ejection)
+}
+
+// forget has other threads not know of the backend any more, which only those go on with
+// that have it.
+export function forget(b) {
+  [b.next, b.connections, b.pending, b.requests, b.retries, b.ejections].forEach(what => share(what, false))
+  b.endpoints.forEach(e => shareHealth(e, false))
+}
+
+function newEndpoint(b, key) {
+  var health = `${b.key} health ${key}`
+  return { key, idle: { http1: [], http2: [], tcp: [] }, requests: 0, errors: newNote(`${health} errors`, 0), out: newNote(`${health} out`, NEVER) }
+}
+
+function shareHealth(endpoint, shared) {
+  share(endpoint.errors, shared)
+  share(endpoint.out, shared)
 }
 
 function endpointsOf(document) {
@@ -114,8 +156,11 @@ export function choose(b, hash, tried) {
     case 'Maglev':
       return hash === undefined ? candidates[random(n)] : highest(candidates, hash)
   }
-  b.next = (b.next + 1) % n
-  return candidates[b.next]
+  return candidates[add(b.next, 1) % n]
+}
+
+function isRoundRobin(policy) {
+  return !policy.loadBalancing || policy.loadBalancing === 'RoundRobin'
 }
 
 function random(n) {
@@ -143,43 +188,57 @@ function highest(candidates, hash) {
 // taken when there are no others.
 function usable(b) {
   var now = Date.now()
-  if (b.usable && now < b.usableUntil) return b.usable
+  var ejections = valueOf(b.ejections)
+  if (b.usable && now < b.usableUntil && b.usableSince === ejections) return b.usable
   var all = b.endpoints.filter(e => !e.draining)
   if (all.length === 0) all = b.endpoints
-  var fine = all.filter(e => e.ejectedUntil <= now)
+  var until = b.policy.ejection ? all.map(e => valueOf(e.out).until) : []
+  var fine = b.policy.ejection ? all.filter((e, i) => until[i] <= now) : all
   if (fine.length === 0) fine = all
   if (b.policy.preferZone && settings().zone) {
     var near = fine.filter(e => e.zone === settings().zone)
     if (near.length > 0) fine = near
   }
   b.usable = fine
-  b.usableUntil = all.reduce((until, e) => e.ejectedUntil > now ? Math.min(until, e.ejectedUntil) : until, now + 3600000)
+  b.usableSince = ejections
+  b.usableUntil = until.reduce((first, time) => time > now ? Math.min(first, time) : first, now + 3600000)
   return fine
 }
 
 // observe notes how an endpoint answered, and ejects it when it fails too often in a
 // row.
 export function observe(b, endpoint, failed) {
-  var ejection = b.policy.ejection
+  if (!b.policy.ejection || endpoint.gone) return
   if (!failed) {
-    endpoint.errors = 0
-    return
+    if (valueOf(endpoint.errors) > 0) write(endpoint.errors, 0)
+  } else if (exclusive(() => isOneTooMany(b, endpoint) && eject(b, endpoint))) {
+    add(b.ejections, 1)
   }
-  endpoint.errors++
-  if (!ejection || endpoint.errors < ejection.consecutiveErrors) return
-  endpoint.errors = 0
+}
+
+// isOneTooMany counts a failure.
+function isOneTooMany(b, endpoint) {
+  var errors = valueOf(endpoint.errors) + 1
+  var tooMany = errors >= b.policy.ejection.consecutiveErrors
+  write(endpoint.errors, tooMany ? 0 : errors)
+  return tooMany
+}
+
+// eject takes an endpoint out of use, and returns whether it does.
+function eject(b, endpoint) {
+  var ejection = b.policy.ejection
   var now = Date.now()
-  if (endpoint.ejectedUntil > now) return
-  var out = b.endpoints.filter(e => e.ejectedUntil > now).length
+  var before = valueOf(endpoint.out)
+  if (before.until > now) return false
+  var out = b.endpoints.filter(e => valueOf(e.out).until > now).length
   var most = b.endpoints.length * (ejection.maxPercent || 10) / 100
   // A share of few endpoints is none, and then there would be no ejection.
-  if (out > 0 && out + 1 > most) return
+  if (out > 0 && out + 1 > most) return false
   // Who failed again soon after it came back stays away for longer.
   var base = (ejection.baseTime || EJECTION_TIME) * 1000
-  if (now - endpoint.ejectedUntil > base * (endpoint.ejections + 1)) endpoint.ejections = 0
-  endpoint.ejections++
-  endpoint.ejectedUntil = now + Math.min(base * endpoint.ejections, Math.max(base, 300000))
-  b.usable = null
+  var times = now - before.until > base * (before.times + 1) ? 1 : before.times + 1
+  write(endpoint.out, { times, until: now + Math.min(base * times, Math.max(base, 300000)) })
+  return true
 }
 
 // acquire asks for a session with the endpoint for a user: one that is idle, or a new
@@ -189,9 +248,11 @@ export function observe(b, endpoint, failed) {
 // acquire returns false if too many wait.
 export function acquire(user) {
   var b = user.backend
-  if (b.waiting.length === 0 && give(user)) return true
-  if (reached(b.policy.maxPendingRequests, b.waiting.length)) return false
+  if (b.waiting.length === 0 && !othersWait(b) && give(user)) return true
+  if (!reserve(b.pending, b.policy.maxPendingRequests)) return false
+  add(pending, 1)
   b.waiting.push(user)
+  crowded(b)
   return true
 }
 
@@ -208,9 +269,54 @@ export function refuses(policy) {
 
 // withdraw takes back what was asked for and not given yet.
 export function withdraw(user) {
-  var waiting = user.backend.waiting
-  var i = waiting.indexOf(user)
-  if (i >= 0) waiting.splice(i, 1)
+  var b = user.backend
+  var i = b.waiting.indexOf(user)
+  if (i < 0) return
+  b.waiting.splice(i, 1)
+  waitsNoMore(b)
+}
+
+function waitsNoMore(b) {
+  add(b.pending, -1)
+  add(pending, -1)
+}
+
+// othersWait reports whether other threads wait for a connection.
+function othersWait(b) {
+  return b.connections.shared && valueOf(b.pending) > b.waiting.length
+}
+
+function crowded(b) {
+  if (b.crowded || !b.connections.shared) return
+  b.crowded = true
+  crowd.push(b)
+  hurry()
+}
+
+// yields reports whether a free connection is left to another thread: if nobody waits
+// here, and from time to time if somebody does.
+function yields(b) {
+  if (!othersWait(b)) return false
+  var now = Date.now()
+  if (b.waiting.length > 0 && now < b.yieldedUntil + 5000 * TICK) return false
+  b.yieldedUntil = now + 2000 * TICK
+  return true
+}
+
+// shareConnections has those who wait here get what other threads have left, and the
+// other way round. It returns whether there is anything to share.
+function shareConnections() {
+  if (crowd.length === 0) return false
+  if (valueOf(pending) === 0) return true
+  crowd = crowd.filter(
+    function (b) {
+      if (yields(b)) closeOneIdle(b)
+      serveWaiting(b)
+      b.crowded = b.waiting.length > 0 || b.endpoints.some(e => e.idle.http1.length + e.idle.http2.length > 0)
+      return b.crowded
+    }
+  )
+  return crowd.length > 0
 }
 
 function give(user) {
@@ -220,8 +326,8 @@ function give(user) {
     var session = idle.pop()
     if (session.state === 'open') return grant(user, session)
   }
-  if (reached(b.policy.maxConnections, b.connections) && !closeOneIdle(b)) return false
-  b.connections++
+  var most = b.policy.maxConnections
+  if (!reserve(b.connections, most) && !(closeOneIdle(b) && reserve(b.connections, most))) return false
   return grant(user, newSession(b, user.endpoint, user.kind, sessionEnded))
 }
 
@@ -233,7 +339,7 @@ function grant(user, session) {
 
 function sessionEnded(session) {
   var b = session.backend
-  b.connections--
+  add(b.connections, -1)
   var idle = session.endpoint.idle[session.kind]
   var i = idle.indexOf(session)
   if (i >= 0) idle.splice(i, 1)
@@ -243,13 +349,13 @@ function sessionEnded(session) {
   serveWaiting(b)
 }
 
-// closeOneIdle makes room for another connection.
+// closeOneIdle makes room for another connection. It returns false if none is idle.
 function closeOneIdle(b) {
   var endpoint = b.endpoints.find(e => e.idle.http1.length + e.idle.http2.length > 0)
   if (!endpoint) return false
   var idle = endpoint.idle.http1.length > 0 ? endpoint.idle.http1 : endpoint.idle.http2
   close(idle.shift())
-  return b.connections < b.policy.maxConnections
+  return true
 }
 
 // release takes a session back that is good for another exchange.
@@ -258,20 +364,24 @@ export function release(session) {
   var most = b.policy.requestsPerConnection
   session.user = null
   if (session.state === 'ended') return
-  if (session.endpoint.gone || (most && session.uses >= most)) {
+  if (session.endpoint.gone || (most && session.uses >= most) || yields(b)) {
     close(session)
     return
   }
   session.endpoint.idle[session.kind].push(session)
+  crowded(b)
   serveWaiting(b)
 }
 
 function serveWaiting(b) {
+  if (b.waiting.length === 0 || Date.now() < b.yieldedUntil) return
   for (var go = b.waiting.length > 0; go; go = go && b.waiting.length > 0) {
     var user = b.waiting.shift()
     if (!give(user)) {
       b.waiting.unshift(user)
       go = false
+    } else {
+      waitsNoMore(b)
     }
   }
 }

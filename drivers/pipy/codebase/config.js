@@ -4,12 +4,19 @@
 // changes, by Outrigger's mirror protocol: a GET says which version is in use and waits
 // for another. A change that can't be used is told to the agent, and what was there
 // before stays. Where there is no agent, the codebase is all there is.
+//
+// The first thread asks, and hands changes to the others. What is told to the agent
+// holds of all of them.
+
+import { thread, get, set, drop, tell, told, regularly } from './shared.js'
 
 var SCHEMA = 2
 var DIR = 'config/'
 var DESTINATIONS = DIR + 'destinations/'
 var BACKENDS = DIR + 'backends/'
 var WAIT = 240
+// How often, in seconds, a thread looks for what others do about a change.
+var SOON = 0.002
 // The version of no files at all.
 var NOTHING = '0'.repeat(32)
 
@@ -26,6 +33,9 @@ var listeners = []
 // not be used.
 var version = null
 var refused = null
+
+// changes is how many the first thread has handed on, or another has taken up.
+var changes = 0
 
 export function settings() {
   return documents[DIR + 'settings.json'] || null
@@ -70,8 +80,14 @@ export function load() {
   }
 }
 
-// follow asks the agent for changes, for ever.
+// follow takes up changes, for ever.
 export function follow() {
+  if (thread === 0) ask()
+  else regularly(takeOver)
+}
+
+// ask asks the agent for changes.
+function ask() {
   var headers = { 'accept': 'application/vnd.outrigger.mirror+json', 'prefer': `wait=${WAIT}` }
   if (version || refused) {
     headers['if-none-match'] = [version || NOTHING, refused].filter(v => v !== null).map(v => `"${v}"`).join(', ')
@@ -80,8 +96,7 @@ export function follow() {
     function (response) {
       switch (response.head.status) {
         case 200:
-          apply(response.body.toString())
-          return 0
+          return apply(response.body.toString())
         case 304:
           return 0
         default:
@@ -89,32 +104,110 @@ export function follow() {
       }
     }
   ).catch(() => 1).then(
-    delay => new Timeout(delay).wait().then(follow)
+    delay => new Timeout(delay).wait().then(ask)
   )
 }
 
-// apply takes up a change of the agent's.
+// apply takes up a change of the agent's, on all threads. It returns how long to wait for
+// the next one.
 function apply(text) {
   var change = null
+  var files = null
   try {
     change = JSON.parse(text)
     if (change.base && change.base !== version) {
       // It is made to something else. Without a version the next one is whole.
       version = null
       refused = null
-      return
+      return 0
     }
-    take(parse(change.files || []), change.gone || [], !change.base)
-    version = change.version
-    refused = null
+    files = prepare(change)
   } catch (error) {
-    console.error('configuration cannot be used:', reason(error))
-    if (!change || !change.version) return
-    refused = change.version
-    agent.request('POST', '/mirror', { 'content-type': 'application/vnd.outrigger.status+json' },
-      JSON.stringify({ version: change.version, error: reason(error) })
-    ).catch(() => undefined)
+    refuse(change, reason(error))
+    return 0
   }
+  changes++
+  set('change', text)
+  set('changes', changes)
+  tell('prepared', changes)
+  return allHave('prepared').then(
+    function () {
+      var why = told('refusal').find(why => why)
+      set('decided', why ? -changes : changes)
+      drop('change')
+      if (why) return why
+      take(files, change.gone || [], !change.base)
+      tell('taken', changes)
+      return allHave('taken').then(() => '')
+    }
+  ).then(
+    function (why) {
+      if (why) {
+        refuse(change, why)
+      } else {
+        version = change.version
+        refused = null
+      }
+      return 0
+    }
+  )
+}
+
+function refuse(change, why) {
+  console.error('configuration cannot be used:', why)
+  if (!change || !change.version) return
+  refused = change.version
+  agent.request('POST', '/mirror', { 'content-type': 'application/vnd.outrigger.status+json' },
+    JSON.stringify({ version: change.version, error: why })
+  ).catch(() => undefined)
+}
+
+// allHave settles when all threads have told of the present change.
+function allHave(what) {
+  if (told(what).every(n => n === changes)) return Promise.resolve(true)
+  return new Timeout(SOON).wait().then(() => allHave(what))
+}
+
+// takeOver takes up what the first thread has handed on, when all threads can: so they do
+// it within a moment.
+function takeOver() {
+  var last = get('changes') || 0
+  if (last === changes) return
+  changes = last
+  var change = null
+  var files = null
+  var why = ''
+  try {
+    change = JSON.parse(get('change'))
+    files = prepare(change)
+  } catch (error) {
+    why = reason(error)
+  }
+  tell('refusal', why)
+  tell('prepared', changes)
+  whenDecided().then(
+    function (go) {
+      if (go) take(files, change.gone || [], !change.base)
+      tell('taken', changes)
+    }
+  )
+}
+
+// whenDecided settles with whether the present change is to be taken up.
+function whenDecided() {
+  var decided = get('decided')
+  if (decided === changes || decided === -changes) return Promise.resolve(decided > 0)
+  return new Timeout(SOON).wait().then(whenDecided)
+}
+
+// prepare returns the documents of a change by name. It throws what is wrong with it, and
+// then nothing has changed.
+function prepare(change) {
+  var settings = DIR + 'settings.json'
+  var files = parse(change.files || [])
+  var there = name => name in files || change.base && name in documents && !(change.gone || []).includes(name)
+  if (!there(settings)) throw `there is no ${settings}`
+  return files
 }
 
 // parse returns the documents of files by name. It throws what is wrong with one.

@@ -5,7 +5,7 @@
 // address. What is named by host and addresses goes to the one that was chosen.
 
 import { egress, onChange } from './config.js'
-import { newBackend } from './backend.js'
+import { newBackend, forget } from './backend.js'
 import { hostPort } from './address.js'
 import { matches, matchesHost } from './match.js'
 
@@ -23,7 +23,7 @@ var masks = {}
 onChange(
   function (names) {
     if (!names['config/egress.json']) return
-    backends = new Map
+    forgetAll()
     masks = {}
   }
 )
@@ -129,9 +129,15 @@ function hostBackend(host, name, port) {
 function remembered(key, make) {
   var found = backends.get(key)
   if (!found) {
-    if (backends.size >= MOST) backends = new Map
-    found = newBackend(make())
+    if (backends.size >= MOST) forgetAll()
+    found = newBackend(make(), `egress/${key}`)
     backends.set(key, found)
   }
   return found
+}
+
+function forgetAll() {
+  // Pipy's Map gives the key first.
+  backends.forEach((_, b) => forget(b))
+  backends = new Map
 }

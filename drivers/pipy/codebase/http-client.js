@@ -5,8 +5,9 @@
 // counts references: what a request and its tries refer to each other by is taken away
 // when they are over, or they would be kept for ever.
 
-import { backendOf, weighted, choose, acquire, withdraw, release, observe, reached, refuses } from './backend.js'
+import { backendOf, weighted, choose, acquire, withdraw, release, observe, refuses } from './backend.js'
 import { close, carry } from './session.js'
+import { add, reserve } from './shared.js'
 import { isRetriable, retryDelay } from './retry.js'
 import { reply, takeTrailers } from './reply.js'
 
@@ -96,7 +97,7 @@ function begin(request) {
   request.endpoint = endpoint
   if (!endpoint) {
     fail(t, 'no endpoint')
-  } else if (refuses(b.policy) || reached(b.policy.maxRequests, b.requests)) {
+  } else if (refuses(b.policy) || !reserve(b.requests, b.policy.maxRequests)) {
     fail(t, 'overflow')
   } else {
     t.backend = b
@@ -123,11 +124,13 @@ function newTry(request) {
   }
 }
 
+// count counts a try whose place among the backend's requests is reserved, or takes it
+// back with that place.
 function count(t, n) {
   t.counted = n > 0
-  t.backend.requests += n
   t.endpoint.requests += n
-  if (t.isRetry) t.backend.retries += n
+  if (n < 0) add(t.backend.requests, n)
+  if (t.isRetry) add(t.backend.retries, n)
 }
 
 function granted(t, session) {

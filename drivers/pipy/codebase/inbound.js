@@ -11,6 +11,7 @@ import { destinationOf, peerOf, hostPort } from './address.js'
 import { clientAuthentication, decide, identityOf, mode, portAt, securityOf, takesPlaintext } from './authorization.js'
 import { newCall, stream } from './application.js'
 import { take } from './ratelimit.js'
+import { threads } from './shared.js'
 import { requests } from './inbound-http.js'
 import { count, change } from './metrics.js'
 import { log, timestamp } from './accesslog.js'
@@ -21,6 +22,7 @@ var PORT = 15003
 // could be silent because the server speaks first, and how long a handshake may take.
 var HELLO = 10, SILENCE = 1, HANDSHAKE_TIME = 10
 // How many connections there may be, so that what the application connects to has room.
+// Each thread takes its part.
 var MOST = 10000
 // How much a client may send before it is known what it wants.
 var LARGEST_HELLO = 64 * 1024
@@ -46,7 +48,7 @@ onChange(
 export function listen() {
   if (listening) return
   listening = true
-  var options = { transparent: true, idleTimeout: 0, maxConnections: MOST }
+  var options = { transparent: true, idleTimeout: 0, maxConnections: Math.ceil(MOST / threads) }
   try {
     pipy.listen(`[::]:${PORT}`, options, connections)
   } catch (error) {

@@ -1,18 +1,21 @@
 // Limits of connections and requests, which each proxy keeps for itself.
 
+import { exclusive, get, set } from './shared.js'
 import { matches } from './match.js'
 
 // Buckets by what they limit. One whose limit has not changed is kept when documents
 // change: else each change would let a burst pass.
-var buckets = {}
 
 // Takes a token of the bucket. It returns false if there is none.
 export function take(name, limit) {
+  return exclusive(() => takeOf(`bucket/${name}`, limit))
+}
+
+function takeOf(key, limit) {
   var now = Date.now() / 1000
-  var bucket = buckets[name]
+  var bucket = get(key)
   if (!bucket || bucket.size !== limit.size || bucket.tokens !== limit.tokens || bucket.interval !== limit.interval) {
     bucket = { size: limit.size, tokens: limit.tokens, interval: limit.interval, left: limit.size, filled: now }
-    buckets[name] = bucket
   }
   var fills = Math.floor((now - bucket.filled) / bucket.interval)
   if (fills > 0) {
@@ -22,9 +25,10 @@ export function take(name, limit) {
     // The clock was set back.
     bucket.filled = now
   }
-  if (bucket.left < 1) return false
-  bucket.left--
-  return true
+  var some = bucket.left >= 1
+  if (some) bucket.left--
+  set(key, bucket)
+  return some
 }
 
 // Returns the limit of a port that the request exceeds, or null. The first route whose

@@ -1,6 +1,7 @@
 // Which requests are tried again, and when. Conditions have Envoy's names.
 
 import { reached } from './backend.js'
+import { valueOf } from './shared.js'
 
 // How often a request that no server has seen is sent again without being asked to.
 var UNSEEN = 2
@@ -61,7 +62,7 @@ function isRepeatable(request) {
 }
 
 function mayRetry(request, t) {
-  return request.retries < request.options.retry.attempts && !(t.backend && reached(t.backend.policy.maxRetries, t.backend.retries))
+  return request.retries < request.options.retry.attempts && !(t.backend && reached(t.backend.policy.maxRetries, valueOf(t.backend.retries)))
 }
 
 function retriesOn(retry, outcome) {
