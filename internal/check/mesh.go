@@ -58,7 +58,7 @@ func (f *Facts) gatherMesh(ctx context.Context, client kubernetes.Interface, obj
 	known := make(map[string]*inject.Namespace)
 	for i := range namespaces {
 		ns := &namespaces[i]
-		known[ns.Name] = &inject.Namespace{Name: ns.Name, Labels: ns.Labels, Annotations: ns.Annotations}
+		known[ns.Name] = inject.NamespaceOf(ns)
 	}
 	f.decide = read(f.options.Decide(ctx, known))
 	f.try(ctx, client)

@@ -130,7 +130,7 @@ func (o *Options) serve(ctx context.Context, from origin, metrics *prometheus.Re
 
 	// Certificates, for the controller and for the pods that ask; the catalog publishes what
 	// they are trusted by.
-	identities, err := o.newIdentities(from, failures{from, proxies, o.Log}.take, metrics, o.Log)
+	identities, err := o.newIdentities(from, failures{from, proxies, o.Log}.take, metrics)
 	if err != nil {
 		return fail(err)
 	}
@@ -141,7 +141,7 @@ func (o *Options) serve(ctx context.Context, from origin, metrics *prometheus.Re
 	// Drivers turn Views into what their proxies are served.
 	pages := debug.NewServer(o.address(o.DebugListen), o.Log)
 	shown := debug.Sources{
-		Catalog: whole, Config: from.settings(), Proxies: proxies.Proxies, Problems: func() []mesh.Problem { return append(from.problems(), identities.problems()...) },
+		Catalog: whole, Config: from.settings(), Proxies: proxies.Proxies, Problems: func() []mesh.Problem { return append(from.problems(), identities.roots.Problems()...) },
 		Certificates: func() any { return identities.manager.Certificates() },
 	}
 	drivers := newDrivers(driver.ControllerContext{

@@ -23,7 +23,7 @@ import (
 //
 // If the default does not start, the controller ends. With others that would let anybody
 // who may make a pod end it, and a list of drivers that somebody brings along from
-// another mesh, so their failure is told and the rest goes on.
+// another mesh, so their failure is reported and the rest goes on.
 type drivers struct {
 	arguments driver.ControllerContext
 	from      origin

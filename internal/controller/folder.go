@@ -180,7 +180,7 @@ func newLiveClasses(names meshconfig.Mesh, live *source.Live) (*liveClasses, err
 			if !ok || found == nil {
 				return nil, fmt.Errorf("namespace %q is not known", name)
 			}
-			return &inject.Namespace{Name: found.Name, Labels: found.Labels, Annotations: found.Annotations}, nil
+			return inject.NamespaceOf(found), nil
 		},
 		NativeSidecars: func(context.Context) (bool, error) { return true, nil },
 		Log:            slog.New(slog.DiscardHandler),

@@ -20,10 +20,9 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
 	"github.com/outrigger-mesh/outrigger/internal/identity/root"
 	"github.com/outrigger-mesh/outrigger/internal/source"
-	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// rootSources are where the CAs of the mesh are kept and told, and who else may sign.
+// rootSources are where the CAs of the mesh are kept and published, and who else may sign.
 type rootSources struct {
 	secrets   root.SecretStore
 	objects   root.Objects
@@ -36,24 +35,23 @@ type identities struct {
 	manager *identity.Manager
 	service *identity.Service
 	roots   *root.Roots
-	log     *slog.Logger
 }
 
-func (o *Options) newIdentities(from origin, report func(context.Context, identity.Workload, identity.ProxyReport), metrics prometheus.Registerer, log *slog.Logger) (*identities, error) {
+func (o *Options) newIdentities(from origin, report func(context.Context, identity.Workload, identity.ProxyReport), metrics prometheus.Registerer) (*identities, error) {
 	const service = "outrigger-controller"
 	name := service + "." + o.Mesh.Namespace
-	i := &identities{names: []string{name + ".svc", name + ".svc." + o.ClusterDomain, name}, log: log}
+	i := &identities{names: []string{name + ".svc", name + ".svc." + o.ClusterDomain, name}}
 	var err error
 	i.manager, err = identity.NewManager(identity.Options{
 		DNSNames: i.names, TrustDomain: from.settings().GetTrustDomain, Life: from.settings().GetServiceCertValidityPeriod,
 		Refresh:    func(ctx context.Context) error { return i.roots.Refresh(ctx) },
-		Registerer: metrics, Log: log,
+		Registerer: metrics, Log: o.Log,
 	})
 	if err != nil {
 		return nil, err
 	}
 	i.service, err = identity.NewService(identity.ServiceOptions{
-		Manager: i.manager, Reviewer: from.reviewer(), Member: from.member, Report: report, Registerer: metrics, Log: log,
+		Manager: i.manager, Reviewer: from.reviewer(), Member: from.member, Report: report, Registerer: metrics, Log: o.Log,
 	})
 	if err != nil {
 		return nil, err
@@ -61,18 +59,13 @@ func (o *Options) newIdentities(from origin, report func(context.Context, identi
 	i.roots, err = root.New(root.Options{
 		Manager: i.manager, Secrets: from.roots().secrets, Objects: from.roots().objects, Namespace: o.Mesh.Namespace, Secret: o.CASecret,
 		Providers: from.roots().providers, Propagation: o.RootPropagation,
-		Life: from.settings().GetServiceCertValidityPeriod, TrustDomain: from.settings().GetTrustDomain, Registerer: metrics, Log: log,
+		Life: from.settings().GetServiceCertValidityPeriod, TrustDomain: from.settings().GetTrustDomain, Registerer: metrics, Log: o.Log,
 	})
 	if err != nil {
 		return nil, err
 	}
 	from.settings().OnChange(func(*source.Config) { i.roots.Look() })
 	return i, nil
-}
-
-// problems are those of the Secrets and objects that roots are in.
-func (i *identities) problems() []mesh.Problem {
-	return i.roots.Problems()
 }
 
 // run keeps certificates and roots until ctx ends.

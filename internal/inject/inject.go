@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"sync/atomic"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
@@ -66,6 +67,11 @@ type Operation struct {
 type Namespace struct {
 	Name                string
 	Labels, Annotations map[string]string
+}
+
+// NamespaceOf returns what decisions need of a namespace. It shares the maps.
+func NamespaceOf(ns *corev1.Namespace) *Namespace {
+	return &Namespace{Name: ns.Name, Labels: ns.Labels, Annotations: ns.Annotations}
 }
 
 // Options are what an Injector needs from its surroundings. The functions are

@@ -52,7 +52,7 @@ func Namespaces(s *kube.Source) func(context.Context, string) (*inject.Namespace
 		if err != nil {
 			return nil, err
 		}
-		return &inject.Namespace{Name: ns.Name, Labels: ns.Labels, Annotations: ns.Annotations}, nil
+		return inject.NamespaceOf(ns), nil
 	}
 }
 

@@ -101,7 +101,7 @@ func (m *Mesh) newEngine(config *v1alpha2.MeshConfig, namespaces []*corev1.Names
 	}
 	known := make(map[string]*inject.Namespace, len(namespaces))
 	for _, ns := range namespaces {
-		known[ns.Name] = &inject.Namespace{Name: ns.Name, Labels: ns.Labels, Annotations: ns.Annotations}
+		known[ns.Name] = inject.NamespaceOf(ns)
 	}
 	resolved, problems := source.NewConfig(config, configOptions())
 	for _, p := range problems {
