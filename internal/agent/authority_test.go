@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	identityv1 "github.com/outrigger-mesh/outrigger/apis/identity/v1"
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
 // authority is a CA of the tests.
@@ -224,4 +225,13 @@ func (s *signingService) Sign(ctx context.Context, r *identityv1.SignRequest) (*
 		return nil, status.Error(codes.Internal, err.Error())
 	}
 	return &identityv1.SignResponse{Chain: append(certPEM(der), s.above...), Bundle: s.bundle}, nil
+}
+
+// newKeyPEM returns a private key as the files hold it.
+func newKeyPEM() (keyPEM, error) {
+	key, err := pki.NewKey()
+	if err != nil {
+		return nil, err
+	}
+	return pki.EncodeKey(key)
 }

@@ -291,7 +291,7 @@ func TestWait(t *testing.T) {
 }
 
 func TestPrivateKeysHideThemselves(t *testing.T) {
-	_, key, err := newKey()
+	key, err := newKeyPEM()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	identityv1 "github.com/outrigger-mesh/outrigger/apis/identity/v1"
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
 // keeper keeps the identity files: it gets a certificate and the trust bundle, and renews
@@ -216,14 +217,14 @@ func (k *keeper) reuse() {
 		k.log.Warn("the identity files cannot be used", "error", err)
 		return
 	}
-	k.log.Info("the identity files of an earlier start are used until they are renewed", "until", endOf(certs))
+	k.log.Info("the identity files of an earlier start are used until they are renewed", "until", pki.End(certs))
 	k.next = now().Add(jitter(k.pace.reuse))
 	k.hold(m, certs)
 }
 
 // inspect returns the certificates of identity files if they are good now.
 func (k *keeper) inspect(m material) ([]*x509.Certificate, error) {
-	certs, err := parseCertificates(m.chain)
+	certs, err := pki.Parse(m.chain)
 	if err != nil {
 		return nil, fmt.Errorf("the certificate: %w", err)
 	}
@@ -233,7 +234,7 @@ func (k *keeper) inspect(m material) ([]*x509.Certificate, error) {
 	if _, err := k.subject.leafOf(certs, certs[0].PublicKey); err != nil {
 		return nil, err
 	}
-	return certs, verify(certs, poolOf(k.trust.answered))
+	return certs, verify(certs, k.trust.answered)
 }
 
 // ask has the signing service asked by a goroutine of its own, since the mounted file
@@ -254,7 +255,11 @@ func (k *keeper) ask(ctx context.Context) {
 
 // request asks for a certificate of a new key.
 func (k *keeper) request(ctx context.Context, contacts []*x509.CertPool) signed {
-	key, text, err := newKey()
+	key, err := pki.NewKey()
+	if err != nil {
+		return signed{err: &failure{internal, err}}
+	}
+	text, err := pki.EncodeKey(key)
 	if err != nil {
 		return signed{err: &failure{internal, err}}
 	}
@@ -278,9 +283,9 @@ func (k *keeper) take(s signed) {
 	}
 	k.retry.reset()
 	clear(k.told)
-	k.next = now().Add(dueAfter(endOf(certs).Sub(now())))
+	k.next = pki.Renewal(now(), pki.End(certs))
 	k.metrics.renewals.Add(1)
-	k.log.Info("certificate issued", "identity", k.subject.identity.String(), "until", endOf(certs))
+	k.log.Info("certificate issued", "identity", k.subject.identity.String(), "until", pki.End(certs))
 	k.hold(m, certs)
 	k.followHint()
 	// TLS and gRPC leave garbage for which there is no use until hours later.
@@ -299,18 +304,18 @@ func (k *keeper) use(s signed) (material, []*x509.Certificate, error) {
 	if err != nil {
 		return fail(badAnswer, fmt.Errorf("the answer's trust bundle: %w", err))
 	}
-	certs, err := parseCertificates(s.answer.GetChain())
+	certs, err := pki.Parse(s.answer.GetChain())
 	if err != nil {
 		return fail(badAnswer, fmt.Errorf("the answer's certificate: %w", err))
 	}
 	if _, err := k.subject.leafOf(certs, s.key.Public()); err != nil {
 		return fail(badAnswer, err)
 	}
-	if err := verify(certs, poolOf(roots)); err != nil {
+	if err := verify(certs, roots); err != nil {
 		return fail(badAnswer, err)
 	}
 	trust := trust{answered: roots, mounted: k.trust.mounted}
-	m := material{key: s.text, chain: s.answer.GetChain(), bundle: trust.bundle()}
+	m := material{key: s.text, chain: s.answer.GetChain(), bundle: roots.Encode()}
 	if err := k.store.write(m); err != nil {
 		return fail(noStore, err)
 	}
@@ -328,7 +333,7 @@ func (k *keeper) use(s signed) (material, []*x509.Certificate, error) {
 func (k *keeper) hold(m material, certs []*x509.Certificate) {
 	first := k.held == nil
 	k.held = &held{m, certs}
-	k.end.Store(endOf(certs).Unix())
+	k.end.Store(pki.End(certs).Unix())
 	if first {
 		close(k.got)
 	} else {
@@ -357,7 +362,7 @@ func (k *keeper) left() time.Duration {
 	if k.held == nil {
 		return 0
 	}
-	return endOf(k.held.certs).Sub(now())
+	return pki.End(k.held.certs).Sub(now())
 }
 
 // tell logs the first failure of each kind, and the others where details are wanted.
@@ -372,7 +377,3 @@ func (k *keeper) tell(kind string, err error) {
 	k.told[kind] = true
 	k.log.Log(context.Background(), level, err.Error(), "kind", kind, "valid", k.left().Round(time.Second).String())
 }
-
-// dueAfter returns when to renew a certificate that is good for that long: a little
-// before two thirds, so that pods that started together part.
-func dueAfter(life time.Duration) time.Duration { return life*2/3 - jitter(life/15) }

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -151,20 +152,6 @@ func TestIntermediateEndsFirst(t *testing.T) {
 	p.until("renewed", func() bool { return len(p.service.asked()) > 1 })
 	if !time.Now().Before(brief.cert.NotAfter) {
 		t.Error("the certificate was renewed after the intermediate's end")
-	}
-}
-
-func TestRenewalsPart(t *testing.T) {
-	least, most := 24*time.Hour, time.Duration(0)
-	for range 1000 {
-		due := dueAfter(24 * time.Hour)
-		least, most = min(least, due), max(most, due)
-	}
-	if least < 14*time.Hour || most > 16*time.Hour || most-least < time.Hour {
-		t.Errorf("certificates of 24 h are renewed after %v to %v", least, most)
-	}
-	if due := dueAfter(-time.Second); due > 0 {
-		t.Errorf("a certificate that has ended is renewed after %v", due)
 	}
 }
 
@@ -363,7 +350,7 @@ func TestSubject(t *testing.T) {
 		{TrustDomain: "cluster.local", Namespace: "a", ServiceAccount: strings.Repeat("long", 40)},
 		{TrustDomain: "a.example", Namespace: "a", ServiceAccount: "b..c"},
 	} {
-		key, _, err := newKey()
+		key, err := pki.NewKey()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -67,7 +67,7 @@ func (r *repository) config() (*tls.Config, error) {
 		return nil, errors.New("the key does not fit the certificate")
 	}
 	return &tls.Config{
-		MinVersion: tls.VersionTLS13, RootCAs: poolOf(roots), ServerName: r.serverName,
+		MinVersion: tls.VersionTLS13, RootCAs: roots.Pool(), ServerName: r.serverName,
 		Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"},
 	}, nil
 }

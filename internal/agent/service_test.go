@@ -10,6 +10,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/internal/identity"
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
@@ -94,7 +95,7 @@ func TestWithTheController(t *testing.T) {
 			}
 			for _, text := range want {
 				r, err := parseRoots(text)
-				if err != nil || !holds(roots, r[0]) {
+				if err != nil || !roots.Has(r[0]) {
 					return false
 				}
 			}
@@ -119,7 +120,7 @@ func TestWithTheController(t *testing.T) {
 // certificates reads PEM.
 func certificates(t *testing.T, texts ...[]byte) []*x509.Certificate {
 	t.Helper()
-	certs, err := parseCertificates(bytes.Join(texts, nil))
+	certs, err := pki.Parse(bytes.Join(texts, nil))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,22 +3,17 @@ package agent
 import (
 	"context"
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
 	"os"
-	"slices"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -27,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	identityv1 "github.com/outrigger-mesh/outrigger/apis/identity/v1"
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -162,19 +158,6 @@ type subject struct {
 	podUID   string
 }
 
-// newKey returns a private key, and as PEM.
-func newKey() (*ecdsa.PrivateKey, keyPEM, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, nil, fmt.Errorf("making a key: %w", err)
-	}
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return nil, nil, fmt.Errorf("encoding the key: %w", err)
-	}
-	return key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
-}
-
 // request returns a certificate request for exactly the names that are due, as DER.
 func (s *subject) request(key crypto.Signer) ([]byte, error) {
 	uri, err := url.Parse(s.identity.String())
@@ -196,55 +179,27 @@ func (s *subject) request(key crypto.Signer) ([]byte, error) {
 // to nobody else, and is for the key.
 func (s *subject) leafOf(chain []*x509.Certificate, key crypto.PublicKey) (*x509.Certificate, error) {
 	leaf := chain[0]
-	public, ok := leaf.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
-	if !ok || !public.Equal(key) {
+	if !pki.SameKey(leaf.PublicKey, key) {
 		return nil, errors.New("the certificate is for another key than the pod's")
 	}
-	var uris []string
-	for _, u := range leaf.URIs {
-		uris = append(uris, u.String())
+	names, err := pki.NamesOf(leaf)
+	if err != nil {
+		return nil, fmt.Errorf("the certificate is not for the pod's names: %w", err)
 	}
-	for _, name := range []struct {
-		what      string
-		got, want []string
-	}{
-		{"URI", uris, []string{s.identity.String()}},
-		{"DNS name", leaf.DNSNames, []string{s.identity.DNSName()}},
-		{"common name", []string{leaf.Subject.CommonName}, []string{s.identity.CommonName()}},
-		{"organizational unit", leaf.Subject.OrganizationalUnit, []string{s.podUID}},
-	} {
-		if !slices.Equal(name.got, name.want) {
-			return nil, fmt.Errorf("the certificate has the %s %q, want %q", name.what, name.got, name.want)
-		}
+	want := pki.Names{CommonName: s.identity.CommonName(), Unit: s.podUID, URIs: []string{s.identity.String()}, DNS: []string{s.identity.DNSName()}}
+	if d := names.Differ(want); d != "" {
+		return nil, fmt.Errorf("the certificate is not for the pod's names: it has %s", d)
 	}
-	if len(leaf.IPAddresses)+len(leaf.EmailAddresses) > 0 || leaf.IsCA {
-		return nil, errors.New("the certificate is good for more than the pod's identity")
+	if leaf.IsCA {
+		return nil, errors.New("the certificate is a CA's")
 	}
 	return leaf, nil
 }
 
 // verify returns an error if peers who trust the roots would refuse the chain now.
-func verify(chain []*x509.Certificate, roots *x509.CertPool) error {
-	options := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool()}
-	for _, cert := range chain[1:] {
-		options.Intermediates.AddCert(cert)
-	}
-	for _, use := range []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth} {
-		options.KeyUsages = []x509.ExtKeyUsage{use}
-		if _, err := chain[0].Verify(options); err != nil {
-			return fmt.Errorf("the trust bundle does not verify the certificate: %w", err)
-		}
+func verify(chain []*x509.Certificate, roots pki.Bundle) error {
+	if err := roots.Verify(chain, x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth); err != nil {
+		return fmt.Errorf("the trust bundle does not verify the certificate: %w", err)
 	}
 	return nil
-}
-
-// endOf returns when the first certificate of a chain ends, which need not be the leaf.
-func endOf(chain []*x509.Certificate) time.Time {
-	end := chain[0].NotAfter
-	for _, cert := range chain[1:] {
-		if cert.NotAfter.Before(end) {
-			end = cert.NotAfter
-		}
-	}
-	return end
 }

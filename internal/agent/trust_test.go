@@ -213,7 +213,7 @@ func TestRestartRefusesWhatIsNotGood(t *testing.T) {
 		"another root": func(p *pod) { p.write("identity/..data/bundle.pem", string(bundleOf(newAuthority(t, "root")))) },
 		"no key":       func(p *pod) { p.write("identity/..data/key.pem", "") },
 		"another key": func(p *pod) {
-			_, key, err := newKey()
+			key, err := newKeyPEM()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -2,8 +2,6 @@ package identity
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
@@ -12,6 +10,7 @@ import (
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
 // own is a certificate of the controller's own. Its key is in memory only.
@@ -33,21 +32,10 @@ func (o *own) isDue(signing issuer.Issuer, trusted *bundle) bool {
 	return o == nil || o.issuer != signing || !time.Now().Before(o.due) || trusted.verify(o.chain) != nil
 }
 
-// endOf returns when the first certificate of a chain ends, which need not be the leaf.
-func endOf(chain []*x509.Certificate) time.Time {
-	end := chain[0].NotAfter
-	for _, certificate := range chain[1:] {
-		if certificate.NotAfter.Before(end) {
-			end = certificate.NotAfter
-		}
-	}
-	return end
-}
-
 func (m *Manager) issueOwn(ctx context.Context, signing issuer.Issuer, trusted *bundle) (*own, error) {
 	ctx, cancel := context.WithTimeout(ctx, issueTimeout)
 	defer cancel()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, err := pki.NewKey()
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +58,7 @@ func (m *Manager) issueOwn(ctx context.Context, signing issuer.Issuer, trusted *
 	if err != nil {
 		return nil, err
 	}
-	chain, err := parseCertificates(text)
+	chain, err := pki.Parse(text)
 	if err != nil {
 		return nil, fmt.Errorf("what %s issued: %w", name(signing), err)
 	}
@@ -80,7 +68,7 @@ func (m *Manager) issueOwn(ctx context.Context, signing issuer.Issuer, trusted *
 	}
 	// Issuers let a certificate begin a little before now, which is no part of the life
 	// that it has left.
-	next.due = since.Add(jitter(endOf(chain).Sub(since) * 2 / 3))
+	next.due = pki.Renewal(since, pki.End(chain))
 	if err := trusted.verify(chain); err != nil {
 		return nil, fmt.Errorf("what %s issued: %w", name(signing), err)
 	}

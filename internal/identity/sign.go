@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
 // Sign checks a certificate request in DER and issues the certificate that it asks for.
@@ -42,7 +43,7 @@ func (m *Manager) Sign(ctx context.Context, csr []byte, w Workload) (chain, trus
 	if err != nil {
 		return nil, nil, err
 	}
-	certificates, err := parseCertificates(chain)
+	certificates, err := pki.Parse(chain)
 	if err != nil {
 		return nil, nil, fmt.Errorf("what %s issued: %w", name(now.signing), err)
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,6 +20,8 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
 const (
@@ -96,7 +97,7 @@ func (c *CSRIssuer) Issue(ctx context.Context) (Material, error) {
 	if err != nil {
 		return Material{}, err
 	}
-	key, err := newKey()
+	key, err := pki.NewKey()
 	if err != nil {
 		return Material{}, err
 	}
@@ -113,11 +114,11 @@ func (c *CSRIssuer) Issue(ctx context.Context) (Material, error) {
 	if err != nil {
 		return Material{}, err
 	}
-	der, err := x509.MarshalPKCS8PrivateKey(key)
+	text, err := pki.EncodeKey(key)
 	if err != nil {
-		return Material{}, fmt.Errorf("encoding a key: %w", err)
+		return Material{}, err
 	}
-	material, err := newMaterial(chain, pem.EncodeToMemory(&pem.Block{Type: blockPrivateKey, Bytes: der}), ca)
+	material, err := newMaterial(chain, text, ca)
 	if err != nil {
 		return Material{}, fmt.Errorf("what signer %s and %s gave cannot be used: %w", c.options.SignerName, c.caSource(), err)
 	}
@@ -180,7 +181,7 @@ func (c *CSRIssuer) sign(ctx context.Context, request []byte) ([]byte, error) {
 		// process is for a key that no longer exists.
 		ObjectMeta: metav1.ObjectMeta{Name: names.Service + "." + names.Namespace + "-" + strings.ToLower(rand.Text())},
 		Spec: certificatesv1.CertificateSigningRequestSpec{
-			Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request}),
+			Request:    pki.EncodeRequest(request),
 			SignerName: c.options.SignerName,
 			Usages: []certificatesv1.KeyUsage{
 				certificatesv1.UsageDigitalSignature,

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
 // Issuer is a source of serving certificates. The Manager calls Issue from one
@@ -61,19 +63,19 @@ func newMaterial(chain, key, ca []byte) (Material, error) {
 	if err != nil {
 		return Material{}, fmt.Errorf("certificate and key: %w", err)
 	}
-	roots, err := parseBundle(ca)
+	roots, err := pki.ParseBundle(ca)
 	if err != nil {
 		return Material{}, fmt.Errorf("CA bundle: %w", err)
 	}
-	return Material{Certificate: pair, CABundle: roots.encode()}, nil
+	return Material{Certificate: pair, CABundle: roots.Encode()}, nil
 }
 
 // credential is Material that a client of serverName would accept.
 type credential struct {
 	Material
-	roots bundle
+	roots pki.Bundle
 	// anchors are the roots that the certificate chains to.
-	anchors bundle
+	anchors pki.Bundle
 	// expiry is when the last of the chains to an anchor ends.
 	expiry time.Time
 	// since is when the credential was obtained.
@@ -86,7 +88,7 @@ func (m Material) check(serverName string) (*credential, error) {
 	if leaf == nil {
 		return nil, errors.New("the issuer gave no certificate")
 	}
-	roots, err := parseBundle(m.CABundle)
+	roots, err := pki.ParseBundle(m.CABundle)
 	if err != nil {
 		return nil, fmt.Errorf("the CA bundle of the serving certificate: %w", err)
 	}
@@ -100,7 +102,7 @@ func (m Material) check(serverName string) (*credential, error) {
 	}
 	chains, err := leaf.Verify(x509.VerifyOptions{
 		DNSName:       serverName,
-		Roots:         roots.pool(),
+		Roots:         roots.Pool(),
 		Intermediates: intermediates,
 		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	})
@@ -110,17 +112,11 @@ func (m Material) check(serverName string) (*credential, error) {
 	checked := &credential{Material: m, roots: roots, since: time.Now()}
 	var anchors []*x509.Certificate
 	for _, chain := range chains {
-		end := chain[0].NotAfter
-		for _, cert := range chain {
-			if cert.NotAfter.Before(end) {
-				end = cert.NotAfter
-			}
-		}
-		if end.After(checked.expiry) {
+		if end := pki.End(chain); end.After(checked.expiry) {
 			checked.expiry = end
 		}
 		anchors = append(anchors, chain[len(chain)-1])
 	}
-	checked.anchors = newBundle(anchors...)
+	checked.anchors = pki.NewBundle(anchors...)
 	return checked, nil
 }

@@ -6,13 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
 const (
@@ -125,7 +126,7 @@ func (m *Manager) renew(ctx context.Context, offers chan<- *credential) {
 			}
 			last = next
 			backoff = newBackoff()
-			due = renewalTime(next)
+			due = pki.Renewal(next.since, next.expiry)
 			select {
 			case offers <- next:
 			case <-ctx.Done():
@@ -170,15 +171,6 @@ func (m *Manager) sleep(ctx context.Context, due time.Time) bool {
 	}
 }
 
-// renewalTime returns when two thirds of the life have gone that the certificate
-// had left when it was obtained, and up to a twentieth of it earlier, so that
-// replicas that were started together drift apart.
-func renewalTime(c *credential) time.Time {
-	life := c.expiry.Sub(c.since)
-	jitter := time.Duration(rand.Int64N(int64(life/20) + 1))
-	return c.since.Add(max(life*2/3-jitter, time.Second))
-}
-
 func newBackoff() wait.Backoff {
 	return wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 16, Cap: time.Minute}
 }
@@ -214,7 +206,7 @@ func (m *Manager) CABundle() []byte {
 	if wanted == nil {
 		return nil
 	}
-	return wanted.encode()
+	return wanted.Encode()
 }
 
 // Expiry returns when the certificate that is served ceases to be valid, or the

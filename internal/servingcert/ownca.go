@@ -102,7 +102,7 @@ func (o *OwnCA) authority(ctx context.Context, now time.Time) (*authority, error
 		return nil, err
 	}
 	if isEmpty(secret) {
-		ca, err := newAuthority(now, o.options.CALife)
+		ca, err := newAuthority(o.options.CALife)
 		if err != nil {
 			return nil, err
 		}

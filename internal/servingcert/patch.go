@@ -12,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
 // fieldManager owns the caBundle fields in the configuration's managedFields.
@@ -26,7 +28,7 @@ type operation struct {
 
 // publish writes the caBundle of each webhook of the configuration that has not
 // the one that it should have. It returns when to look again.
-func (p *publisher) publish(ctx context.Context, config *admissionv1.MutatingWebhookConfiguration, wanted bundle, now time.Time) time.Time {
+func (p *publisher) publish(ctx context.Context, config *admissionv1.MutatingWebhookConfiguration, wanted pki.Bundle, now time.Time) time.Time {
 	wake := now.Add(longestSleep)
 	if config == p.replaced {
 		return wake
@@ -34,8 +36,8 @@ func (p *publisher) publish(ctx context.Context, config *admissionv1.MutatingWeb
 	strangers := map[fingerprint]time.Time{}
 	var operations []operation
 	for i, webhook := range config.Webhooks {
-		kept := readableBundle(webhook.ClientConfig.CABundle).only(func(ca *x509.Certificate) bool {
-			if wanted.has(ca) || now.After(ca.NotAfter) {
+		kept := pki.Readable(webhook.ClientConfig.CABundle).Only(func(ca *x509.Certificate) bool {
+			if wanted.Has(ca) || now.After(ca.NotAfter) {
 				return false
 			}
 			first := since(p.strangers, ca, now)
@@ -46,7 +48,7 @@ func (p *publisher) publish(ctx context.Context, config *admissionv1.MutatingWeb
 			}
 			return leaves.After(now)
 		})
-		due := wanted.with(kept).encode()
+		due := wanted.With(kept).Encode()
 		if !bytes.Equal(due, webhook.ClientConfig.CABundle) {
 			operations = append(operations, operation{
 				Op:    "add", // RFC 6902: replaces what is there

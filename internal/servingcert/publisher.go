@@ -13,6 +13,8 @@ import (
 	admissioninformers "k8s.io/client-go/informers/admissionregistration/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
 // strangerFactor times the propagation delay is how long a CA that is not ours
@@ -47,10 +49,10 @@ type publisher struct {
 	// serving is current, for the handshakes.
 	serving atomic.Pointer[credential]
 	// wanted is the bundle that the caBundle must hold.
-	wanted atomic.Pointer[bundle]
+	wanted atomic.Pointer[pki.Bundle]
 	// trusted is what all webhooks of the configuration trust; nil while that is
 	// not known or there are none.
-	trusted atomic.Pointer[bundle]
+	trusted atomic.Pointer[pki.Bundle]
 }
 
 func newPublisher(options Options, metrics *metrics) *publisher {
@@ -118,7 +120,7 @@ func (p *publisher) step(ctx context.Context) time.Time {
 	}
 	wanted := p.current.roots
 	if p.next != nil {
-		wanted = wanted.with(p.next.roots)
+		wanted = wanted.With(p.next.roots)
 	}
 	p.wanted.Store(&wanted)
 	if config == nil {
@@ -156,9 +158,9 @@ func (p *publisher) observe(config *admissionv1.MutatingWebhookConfiguration, kn
 		return
 	}
 	p.missing = false
-	trusted := readableBundle(config.Webhooks[0].ClientConfig.CABundle)
+	trusted := pki.Readable(config.Webhooks[0].ClientConfig.CABundle)
 	for _, webhook := range config.Webhooks[1:] {
-		trusted = trusted.only(readableBundle(webhook.ClientConfig.CABundle).has)
+		trusted = trusted.Only(pki.Readable(webhook.ClientConfig.CABundle).Has)
 	}
 	seen := map[fingerprint]time.Time{}
 	for _, ca := range trusted {
@@ -178,7 +180,7 @@ func (p *publisher) ripeAt(config *admissionv1.MutatingWebhookConfiguration, kno
 	}
 	ripe := p.current.expiry
 	for _, ca := range p.next.anchors {
-		if p.current.anchors.has(ca) {
+		if p.current.anchors.Has(ca) {
 			return p.next.since
 		}
 		if at, ok := p.seen[fingerprintOf(ca)]; ok {

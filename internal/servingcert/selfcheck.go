@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
 const (
@@ -89,7 +91,7 @@ func (m *Manager) callWebhook(ctx context.Context) error {
 	return nil
 }
 
-func (m *Manager) post(ctx context.Context, roots bundle) ([]byte, error) {
+func (m *Manager) post(ctx context.Context, roots pki.Bundle) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	check := m.options.SelfCheck
@@ -100,7 +102,7 @@ func (m *Manager) post(ctx context.Context, roots bundle) ([]byte, error) {
 			},
 			TLSClientConfig: &tls.Config{
 				MinVersion: tls.VersionTLS12,
-				RootCAs:    roots.pool(),
+				RootCAs:    roots.Pool(),
 				ServerName: m.options.ServerName,
 			},
 			// Each check is to be a handshake.

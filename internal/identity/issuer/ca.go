@@ -5,7 +5,6 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
@@ -13,12 +12,13 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"net"
 	"net/netip"
 	"net/url"
 	"slices"
 	"time"
+
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
 // RootLife is how long a root that Outrigger makes is valid, as OSM's is: ten years.
@@ -52,30 +52,12 @@ func NewRoot(commonName string, life time.Duration) (certPEM, keyPEM []byte, err
 	if commonName == "" || life <= 0 {
 		return nil, nil, fmt.Errorf("a root needs a common name and a life above zero, not %q and %s", commonName, life)
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	certificate, key, err := pki.NewCA(commonName, life)
 	if err != nil {
-		return nil, nil, fmt.Errorf("making a root's key: %w", err)
+		return nil, nil, err
 	}
-	now := time.Now()
-	template := &x509.Certificate{
-		SerialNumber:          serial(),
-		Subject:               pkix.Name{CommonName: commonName},
-		NotBefore:             now.Add(-skew),
-		NotAfter:              now.Add(life),
-		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
-		BasicConstraintsValid: true,
-		IsCA:                  true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return nil, nil, fmt.Errorf("signing the root %q: %w", commonName, err)
-	}
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return nil, nil, fmt.Errorf("writing a root's key: %w", err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}), nil
+	keyPEM, err = pki.EncodeKey(key)
+	return pki.Encode(certificate), keyPEM, err
 }
 
 // FromPEM returns the CA that a certificate and its key make. The certificates are a
@@ -97,11 +79,11 @@ func fromPEM(certPEM, keyPEM []byte) (*CA, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := parseCertificates(certPEM)
+	all, err := pki.Parse(certPEM)
 	if err != nil {
 		return nil, fmt.Errorf("reading its certificates: %w", err)
 	}
-	at := slices.IndexFunc(all, func(c *x509.Certificate) bool { return samePublicKey(c.PublicKey, key.Public()) })
+	at := slices.IndexFunc(all, func(c *x509.Certificate) bool { return pki.SameKey(c.PublicKey, key.Public()) })
 	if at < 0 {
 		return nil, fmt.Errorf("the key fits none of its %d certificates", len(all))
 	}
@@ -118,7 +100,7 @@ func fromPEM(certPEM, keyPEM []byte) (*CA, error) {
 		} else if forbidsTLS(c) {
 			return nil, fmt.Errorf("the certificate %q has extended key usages, and not those of TLS servers and clients", name)
 		}
-		if selfSigned(c) {
+		if pki.SelfSigned(c) {
 			ca.roots.AddCert(c)
 		} else {
 			intermediates.AddCert(c)
@@ -137,7 +119,7 @@ func fromPEM(certPEM, keyPEM []byte) (*CA, error) {
 		}
 	}
 	ca.root, ca.intermediates = chain[len(chain)-1], chain[:len(chain)-1]
-	ca.notAfter = firstEnd(chain)
+	ca.notAfter = pki.End(chain)
 	return ca, nil
 }
 
@@ -183,7 +165,7 @@ func (ca *CA) NotAfter() time.Time { return ca.notAfter }
 
 // Roots returns the one root. It never fails.
 func (ca *CA) Roots(context.Context) ([]byte, error) {
-	return encodeCertificates([]*x509.Certificate{ca.root}), nil
+	return pki.Encode(ca.root), nil
 }
 
 // Issue signs in this process; nothing is kept of it.
@@ -208,17 +190,17 @@ func (ca *CA) issue(ctx context.Context, req Request) ([]byte, error) {
 		return nil, fmt.Errorf("it is expired since %s; give it a new certificate", ca.notAfter.UTC().Format(time.RFC3339))
 	}
 	template := &x509.Certificate{
-		SerialNumber:          serial(),
-		Subject:               pkix.Name{CommonName: want.commonName},
-		NotBefore:             now.Add(-skew),
+		SerialNumber:          pki.Serial(),
+		Subject:               pkix.Name{CommonName: want.CommonName},
+		NotBefore:             now.Add(-pki.Skew),
 		NotAfter:              now.Add(req.Life),
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		BasicConstraintsValid: true,
 		DNSNames:              req.DNSNames,
 	}
-	if want.unit != "" {
-		template.Subject.OrganizationalUnit = []string{want.unit}
+	if want.Unit != "" {
+		template.Subject.OrganizationalUnit = []string{want.Unit}
 	}
 	if _, ok := req.CSR.PublicKey.(*rsa.PublicKey); ok {
 		template.KeyUsage |= x509.KeyUsageKeyEncipherment
@@ -226,13 +208,13 @@ func (ca *CA) issue(ctx context.Context, req Request) ([]byte, error) {
 	if template.NotAfter.After(ca.notAfter) {
 		template.NotAfter = ca.notAfter
 	}
-	for _, text := range want.uris {
+	for _, text := range want.URIs {
 		// names has read it before.
 		if u, err := url.Parse(text); err == nil {
 			template.URIs = append(template.URIs, u)
 		}
 	}
-	for _, text := range want.ips {
+	for _, text := range want.IPs {
 		template.IPAddresses = append(template.IPAddresses, net.IP(netip.MustParseAddr(text).AsSlice()))
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, ca.certificate, req.CSR.PublicKey, ca.key)
@@ -249,13 +231,4 @@ func (ca *CA) issue(ctx context.Context, req Request) ([]byte, error) {
 		return nil, err
 	}
 	return v.chain, nil
-}
-
-// serial returns a random positive number of 127 to 128 bits; certificates may hold
-// up to 159.
-func serial() *big.Int {
-	var b [16]byte
-	rand.Read(b[:])
-	b[0] |= 0x80
-	return new(big.Int).SetBytes(b[:])
 }

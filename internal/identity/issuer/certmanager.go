@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rsa"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
 // CertManagerGroup is the API group of cert-manager and of its own issuers.
@@ -138,7 +139,7 @@ func (c *CertManager) object(req Request) (*unstructured.Unstructured, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&certificateRequest{Spec: certificateRequestSpec{
 		Duration:  req.Life.String(),
 		IssuerRef: issuerRef{c.options.IssuerName, c.options.IssuerKind, c.options.IssuerGroup},
-		Request:   pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: req.CSR.Raw}),
+		Request:   pki.EncodeRequest(req.CSR.Raw),
 		Usages:    usages,
 	}})
 	if err != nil {

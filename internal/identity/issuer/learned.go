@@ -3,8 +3,6 @@ package issuer
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -12,6 +10,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
 const (
@@ -90,7 +90,7 @@ func (l *learned) known() (rootsPEM []byte, fresh bool) {
 	}
 	// In one order, so that who issued last does not look like a change.
 	slices.SortFunc(valid, func(a, b *x509.Certificate) int { return bytes.Compare(a.Raw, b.Raw) })
-	return encodeCertificates(valid), len(valid) > 0 && now.Sub(l.at) < learnEvery
+	return pki.Encode(valid...), len(valid) > 0 && now.Sub(l.at) < learnEvery
 }
 
 // get returns the roots. Where they have not been heard of of late it has issue sign a
@@ -129,7 +129,7 @@ func rootsOr(rootsPEM []byte, err error) ([]byte, error) {
 
 // probe returns a request whose key nobody keeps.
 func probe() (Request, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, err := pki.NewKey()
 	if err != nil {
 		return Request{}, err
 	}

@@ -1,11 +1,14 @@
 package issuer
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
 // remote is what is common to issuers elsewhere, which are not trusted to have signed
@@ -77,12 +80,12 @@ func (r *remote) request(ctx context.Context, req Request) ([]byte, error) {
 }
 
 // verified has a request signed and looks at the answer.
-func (r *remote) verified(ctx context.Context, req Request, want names) (verified, error) {
+func (r *remote) verified(ctx context.Context, req Request, want pki.Names) (verified, error) {
 	a, err := r.sign(ctx, req)
 	if err != nil {
 		return verified{}, err
 	}
-	certificates, err := parseCertificates(a.certificates)
+	certificates, err := parseAnswer(a.certificates)
 	if err != nil {
 		return verified{}, fmt.Errorf("reading the certificate that it answered with: %w", err)
 	}
@@ -98,16 +101,24 @@ func (r *remote) verified(ctx context.Context, req Request, want names) (verifie
 	return v, nil
 }
 
+// parseAnswer is pki.Parse, but an empty text gives no certificate.
+func parseAnswer(text []byte) ([]*x509.Certificate, error) {
+	if len(bytes.TrimSpace(text)) == 0 {
+		return nil, nil
+	}
+	return pki.Parse(text)
+}
+
 // rootsOf returns the roots among an issuer's CA certificates. There must be one:
 // proxies verify to the end.
 func rootsOf(caPEM []byte) (*x509.CertPool, error) {
-	all, err := parseCertificates(caPEM)
+	all, err := parseAnswer(caPEM)
 	if err != nil {
 		return nil, err
 	}
 	roots, found := x509.NewCertPool(), false
 	for _, certificate := range all {
-		if certificate.IsCA && selfSigned(certificate) {
+		if certificate.IsCA && pki.SelfSigned(certificate) {
 			roots.AddCert(certificate)
 			found = true
 		}

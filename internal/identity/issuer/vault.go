@@ -8,7 +8,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +16,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
 const (
@@ -125,7 +126,7 @@ type vaultAnswer struct {
 // sign has one request signed, if need be with a new token.
 func (v *Vault) sign(ctx context.Context, req Request) (answer, error) {
 	body := vaultRequest{
-		CSR:         string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: req.CSR.Raw})),
+		CSR:         string(pki.EncodeRequest(req.CSR.Raw)),
 		TTL:         fmt.Sprintf("%ds", max(1, int64(req.Life/time.Second))),
 		Format:      "pem",
 		KeyUsage:    []string{"DigitalSignature"},

@@ -1,18 +1,14 @@
 package issuer
 
 import (
-	"bytes"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
-)
 
-// skew is how far clocks of one mesh may be apart: certificates begin this much
-// before they are made, and an issuer's answer may end this much later than was asked.
-const skew = 5 * time.Minute
+	"github.com/outrigger-mesh/outrigger/internal/pki"
+)
 
 // verified is an issuer's answer that has been looked at.
 type verified struct {
@@ -26,7 +22,7 @@ type verified struct {
 
 // verify checks that what an issuer answered is what was wanted, with a chain to one
 // of the roots. Certificates of the answer that the chain does not need are dropped.
-func verify(req Request, want names, answer []*x509.Certificate, roots *x509.CertPool) (verified, error) {
+func verify(req Request, want pki.Names, answer []*x509.Certificate, roots *x509.CertPool) (verified, error) {
 	if len(answer) == 0 {
 		return verified{}, errors.New("it answered without a certificate")
 	}
@@ -34,14 +30,14 @@ func verify(req Request, want names, answer []*x509.Certificate, roots *x509.Cer
 	if leaf.IsCA {
 		return verified{}, errors.New("it answered with the certificate of a CA")
 	}
-	if !samePublicKey(leaf.PublicKey, req.CSR.PublicKey) {
+	if !pki.SameKey(leaf.PublicKey, req.CSR.PublicKey) {
 		return verified{}, errors.New("the certificate that it answered with is for another key than the CSR")
 	}
-	got, err := readNames(leaf.Subject, leaf.Extensions, len(leaf.EmailAddresses), leaf.URIs, leaf.DNSNames, leaf.IPAddresses)
+	got, err := pki.NamesOf(leaf)
 	if err != nil {
 		return verified{}, fmt.Errorf("the certificate that it answered with is not for the names that are due: %w", err)
 	}
-	if d := got.differ(want); d != "" {
+	if d := got.Differ(want); d != "" {
 		return verified{}, fmt.Errorf("the certificate that it answered with is not for the names that are due: it has %s", d)
 	}
 	if !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageServerAuth) || !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageClientAuth) ||
@@ -49,7 +45,7 @@ func verify(req Request, want names, answer []*x509.Certificate, roots *x509.Cer
 		return verified{}, errors.New("the certificate that it answered with is not good for servers and clients of TLS")
 	}
 	now := time.Now()
-	if end := now.Add(req.Life + skew); leaf.NotAfter.After(end) {
+	if end := now.Add(req.Life + pki.Skew); leaf.NotAfter.After(end) {
 		return verified{}, fmt.Errorf("the certificate that it answered with ends at %s, and %s were asked for", leaf.NotAfter.UTC().Format(time.RFC3339), req.Life)
 	}
 	// An issuer whose clock is a little ahead is no reason to be without certificates.
@@ -71,7 +67,7 @@ func verify(req Request, want names, answer []*x509.Certificate, roots *x509.Cer
 		if slices.ContainsFunc(chain, forbidsTLS) {
 			continue
 		}
-		return verified{leaf: leaf, chain: encodeCertificates(chain[:len(chain)-1]), root: chain[len(chain)-1], end: firstEnd(chain[1:])}, nil
+		return verified{leaf: leaf, chain: pki.Encode(chain[:len(chain)-1]...), root: chain[len(chain)-1], end: pki.End(chain[1:])}, nil
 	}
 	return verified{}, errors.New("a certificate of the chain that it answered with forbids servers or clients of TLS")
 }
@@ -83,45 +79,4 @@ func forbidsTLS(c *x509.Certificate) bool {
 		return false
 	}
 	return !slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageServerAuth) || !slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageClientAuth)
-}
-
-// firstEnd returns when the first of some certificates ends.
-func firstEnd(all []*x509.Certificate) time.Time {
-	return slices.MinFunc(all, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) }).NotAfter
-}
-
-// selfSigned says whether a certificate is a root.
-func selfSigned(c *x509.Certificate) bool {
-	return bytes.Equal(c.RawSubject, c.RawIssuer) && c.CheckSignatureFrom(c) == nil
-}
-
-// parseCertificates reads PEM that holds certificates and nothing else. An empty text
-// gives none.
-func parseCertificates(text []byte) ([]*x509.Certificate, error) {
-	var all []*x509.Certificate
-	for rest := text; ; {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			if len(bytes.TrimSpace(rest)) > 0 {
-				return nil, errors.New("there is something that is not PEM")
-			}
-			return all, nil
-		}
-		if block.Type != "CERTIFICATE" {
-			return nil, fmt.Errorf("there is a PEM block %q among the certificates", block.Type)
-		}
-		c, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, c)
-	}
-}
-
-func encodeCertificates(all []*x509.Certificate) []byte {
-	var b []byte
-	for _, c := range all {
-		b = append(b, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
-	}
-	return b
 }

@@ -5,11 +5,9 @@ import (
 	"cmp"
 	"context"
 	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,6 +19,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
 const (
@@ -219,7 +218,7 @@ func (g *Gateway) keep(ctx context.Context, want *gatewayWish) (time.Time, error
 		return time.Time{}, err
 	}
 	bundle := g.opts.Bundle()
-	trusted, err := parseRoots(bundle)
+	trusted, err := pki.ParseRoots(bundle)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("%w: there is no trust bundle yet", issuer.ErrUnavailable)
 	}
@@ -250,9 +249,9 @@ func (g *Gateway) keep(ctx context.Context, want *gatewayWish) (time.Time, error
 
 // issue makes a key and has its certificate signed.
 func (g *Gateway) issue(ctx context.Context, want *gatewayWish, signing issuer.Issuer, old Secret, bundle []byte) (time.Time, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, err := pki.NewKey()
 	if err != nil {
-		return time.Time{}, fmt.Errorf("making a key: %w", err)
+		return time.Time{}, err
 	}
 	csr, err := want.request(key)
 	if err != nil {
@@ -262,12 +261,12 @@ func (g *Gateway) issue(ctx context.Context, want *gatewayWish, signing issuer.I
 	if err != nil {
 		return time.Time{}, err
 	}
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
+	text, err := pki.EncodeKey(key)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("writing a key: %w", err)
+		return time.Time{}, err
 	}
 	data := map[string][]byte{
-		keyTLSCert: chain, keyTLSKey: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}), keyCert: bundle,
+		keyTLSCert: chain, keyTLSKey: text, keyCert: bundle,
 	}
 	if err := g.opts.Secrets.Put(ctx, want.ref.Namespace, want.ref.Name, old, data); err != nil {
 		return time.Time{}, err
@@ -297,14 +296,8 @@ func (w *gatewayWish) request(key *ecdsa.PrivateKey) (*x509.CertificateRequest, 
 // fits reports whether a certificate is as wanted. An issuer may give a shorter life,
 // and a little longer one.
 func (w *gatewayWish) fits(leaf *x509.Certificate) bool {
-	var ips []string
-	for _, ip := range leaf.IPAddresses {
-		if addr, ok := netip.AddrFromSlice(ip); ok {
-			ips = append(ips, addr.Unmap().String())
-		}
-	}
-	slices.Sort(ips)
-	return slices.Equal(slices.Sorted(slices.Values(leaf.DNSNames)), w.dns) && slices.Equal(ips, w.ips) &&
+	names, err := pki.NamesOf(leaf)
+	return err == nil && slices.Equal(names.DNS, w.dns) && slices.Equal(names.IPs, w.ips) &&
 		leaf.NotAfter.Sub(leaf.NotBefore) <= w.life+2*skew
 }
 

@@ -6,15 +6,14 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
 // state is what is in use, which replicas and restarts share. Objects and Secrets say
@@ -93,7 +92,7 @@ func parseState(secret Secret) (state, error) {
 		return state{}, errors.New(keyState + " in it is not JSON as the controller writes it; empty it to go on with what is in the other Secrets only")
 	}
 	for i := range s.Roots {
-		roots, err := parseRoots([]byte(s.Roots[i].Certificate))
+		roots, err := pki.ParseRoots([]byte(s.Roots[i].Certificate))
 		if err != nil || len(roots) != 1 {
 			return state{}, errors.New(keyState + " in it holds a root that is not the certificate of a CA; empty it to go on with what is in the other Secrets only")
 		}
@@ -167,7 +166,7 @@ func (s *state) trust(c *candidate, now time.Time, first bool, propagation time.
 			if first {
 				since = now.Add(-propagation)
 			}
-			s.Roots = append(s.Roots, trusted{Certificate: encodeRoots(root), Since: since.UTC().Truncate(time.Second), root: root})
+			s.Roots = append(s.Roots, trusted{Certificate: string(pki.Encode(root)), Since: since.UTC().Truncate(time.Second), root: root})
 			at = len(s.Roots) - 1
 		}
 		s.Roots[at].Source = c.Source
@@ -222,7 +221,7 @@ func (s signer) usable(now time.Time) bool {
 	if s.Provider != nil {
 		return true
 	}
-	roots, err := parseRoots([]byte(s.Certificate))
+	roots, err := pki.ParseRoots([]byte(s.Certificate))
 	return err == nil && !slices.ContainsFunc(roots, func(c *x509.Certificate) bool { return now.After(c.NotAfter) })
 }
 
@@ -254,36 +253,4 @@ func fingerprints(roots []*x509.Certificate) []string {
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
-}
-
-func encodeRoots(roots ...*x509.Certificate) string {
-	var b strings.Builder
-	for _, root := range roots {
-		_ = pem.Encode(&b, &pem.Block{Type: "CERTIFICATE", Bytes: root.Raw}) // A Builder takes all.
-	}
-	return b.String()
-}
-
-// parseRoots reads PEM of CAs' certificates, at least one, and nothing else.
-func parseRoots(text []byte) ([]*x509.Certificate, error) {
-	var roots []*x509.Certificate
-	for {
-		block, rest := pem.Decode(text)
-		if block == nil {
-			break
-		}
-		text = rest
-		root, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, fmt.Errorf("a certificate cannot be read: %w", err)
-		}
-		if block.Type != "CERTIFICATE" || !root.BasicConstraintsValid || !root.IsCA {
-			return nil, fmt.Errorf("%q is not the certificate of a CA", root.Subject)
-		}
-		roots = append(roots, root)
-	}
-	if len(roots) == 0 || len(bytes.TrimSpace(text)) > 0 {
-		return nil, errors.New("it is not PEM of certificates and nothing else")
-	}
-	return roots, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
@@ -215,7 +216,7 @@ func (r *Roots) external(ctx context.Context, found *root, field string, now tim
 		found.unavailable(field, err)
 		return
 	}
-	roots, err := parseRoots(text)
+	roots, err := pki.ParseRoots(text)
 	if err == nil {
 		// One of several may be over.
 		roots = slices.DeleteFunc(roots, func(c *x509.Certificate) bool { return now.After(c.NotAfter) })
@@ -317,7 +318,7 @@ func ownCandidate(source string, cert, key []byte) (*candidate, error) {
 	if err != nil {
 		return nil, err
 	}
-	roots, err := parseRoots(text)
+	roots, err := pki.ParseRoots(text)
 	if err != nil {
 		return nil, err
 	}

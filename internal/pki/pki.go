@@ -1,0 +1,183 @@
+// Package pki is what the controller, the injector and the agent know of X.509 in common:
+// PEM to certificates and back, bundles of roots, keys and CAs, which names a certificate
+// holds, and when it is to be renewed. Who may have which certificate is decided elsewhere.
+//
+// It imports the standard library only, since the agent in every pod links it.
+package pki
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	mathrand "math/rand/v2"
+	"time"
+)
+
+// The types of PEM blocks.
+const (
+	blockCertificate = "CERTIFICATE"
+	blockRequest     = "CERTIFICATE REQUEST"
+	blockKey         = "PRIVATE KEY"
+)
+
+// Skew is how far clocks of one mesh may be apart.
+const Skew = 5 * time.Minute
+
+// Parse reads PEM that holds certificates, at least one, and no other blocks. Text before
+// a block is passed over, as in the bundles of distributions. Text after the last one is
+// an error, for it may be a certificate that was cut off.
+func Parse(text []byte) ([]*x509.Certificate, error) {
+	var certificates []*x509.Certificate
+	for {
+		var block *pem.Block
+		block, text = pem.Decode(text)
+		if block == nil {
+			break
+		}
+		if block.Type != blockCertificate {
+			return nil, fmt.Errorf("there is a PEM block of type %q among the certificates", block.Type)
+		}
+		certificate, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("certificate %d: %w", len(certificates)+1, err)
+		}
+		certificates = append(certificates, certificate)
+	}
+	if len(certificates) == 0 {
+		return nil, errors.New("there is no certificate in PEM")
+	}
+	if len(bytes.TrimSpace(text)) > 0 {
+		return nil, errors.New("there is something else than PEM after the certificates")
+	}
+	return certificates, nil
+}
+
+// ParseRoots is Parse for certificates of CAs only.
+func ParseRoots(text []byte) ([]*x509.Certificate, error) {
+	roots, err := Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	for _, root := range roots {
+		if !root.BasicConstraintsValid || !root.IsCA {
+			return nil, fmt.Errorf("%q is not the certificate of a CA", root.Subject)
+		}
+	}
+	return roots, nil
+}
+
+// Encode returns certificates as PEM, in their order.
+func Encode(certificates ...*x509.Certificate) []byte {
+	var text []byte
+	for _, certificate := range certificates {
+		text = append(text, pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: certificate.Raw})...)
+	}
+	return text
+}
+
+// EncodeRequest returns a certificate request in DER as PEM.
+func EncodeRequest(der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: blockRequest, Bytes: der})
+}
+
+// NewKey returns an ECDSA P-256 key.
+func NewKey() (*ecdsa.PrivateKey, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("making a key: %w", err)
+	}
+	return key, nil
+}
+
+// EncodeKey returns a private key as PEM of PKCS #8.
+func EncodeKey(key crypto.PrivateKey) ([]byte, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("encoding a key: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: blockKey, Bytes: der}), nil
+}
+
+// NewCA makes a self-signed root of that common name with an ECDSA P-256 key, valid for
+// life from a little before now on.
+func NewCA(commonName string, life time.Duration) (*x509.Certificate, *ecdsa.PrivateKey, error) {
+	key, err := NewKey()
+	if err != nil {
+		return nil, nil, err
+	}
+	now := time.Now()
+	template := &x509.Certificate{
+		SerialNumber:          Serial(),
+		Subject:               pkix.Name{CommonName: commonName},
+		NotBefore:             Backdated(now, life),
+		NotAfter:              now.Add(life),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("signing the root %q: %w", commonName, err)
+	}
+	certificate, err := x509.ParseCertificate(der)
+	return certificate, key, err
+}
+
+// Serial returns a random positive number of 127 to 128 bits; certificates may hold up to
+// 159.
+func Serial() *big.Int {
+	var b [16]byte
+	rand.Read(b[:])
+	b[0] |= 0x80
+	return new(big.Int).SetBytes(b[:])
+}
+
+// Backdated returns a beginning of validity that a verifier whose clock is a little behind
+// accepts too.
+func Backdated(now time.Time, life time.Duration) time.Time {
+	return now.Add(-min(life/10, Skew))
+}
+
+// End returns when the first of some certificates ends, which need not be the leaf. There
+// is at least one.
+func End(chain []*x509.Certificate) time.Time {
+	end := chain[0].NotAfter
+	for _, certificate := range chain[1:] {
+		if certificate.NotAfter.Before(end) {
+			end = certificate.NotAfter
+		}
+	}
+	return end
+}
+
+// Renewal returns when to renew what is obtained now and ends at that time: at two thirds
+// of what is left, and up to a fifteenth of it sooner, so that those that were started
+// together drift apart.
+func Renewal(now, end time.Time) time.Time {
+	life := end.Sub(now)
+	due := now.Add(life * 2 / 3)
+	if life >= 15 {
+		due = due.Add(-mathrand.N(life / 15))
+	}
+	return due
+}
+
+// SameKey compares public keys of any kind that crypto/x509 reads.
+func SameKey(a, b any) bool {
+	x, err1 := x509.MarshalPKIXPublicKey(a)
+	y, err2 := x509.MarshalPKIXPublicKey(b)
+	return err1 == nil && err2 == nil && bytes.Equal(x, y)
+}
+
+// SelfSigned reports whether a certificate is a root.
+func SelfSigned(c *x509.Certificate) bool {
+	return bytes.Equal(c.RawSubject, c.RawIssuer) && c.CheckSignatureFrom(c) == nil
+}
