@@ -53,13 +53,13 @@ func newAuthority(t testing.TB, name string) *authority {
 	return &authority{key, cert}
 }
 
-// pem returns the bundle of authorities.
+// bundleOf returns the trust bundle of authorities as PEM.
 func bundleOf(authorities ...*authority) []byte {
-	var b []byte
+	var roots []*x509.Certificate
 	for _, a := range authorities {
-		b = append(b, certPEM(a.cert.Raw)...)
+		roots = append(roots, a.cert)
 	}
-	return b
+	return pki.NewBundle(roots...).Encode()
 }
 
 // intermediate returns a CA that the authority has signed and that ends soon.
