@@ -6,45 +6,45 @@ import (
 	"strings"
 )
 
-// Decision is whether something may pass, and why. The zero Decision lets nothing
-// pass.
+// Decision says whether traffic is allowed, and why. The zero Decision denies it.
 type Decision struct {
 	Allowed bool   `json:"allowed"`
 	Reason  Reason `json:"reason"`
-	// Rule is the object that allows it, namespace/name, or the host of an Egress;
-	// empty if it takes none or none does.
+	// Rule is the object that allows it, namespace/name, or the host of an Egress. It is
+	// empty if no rule was needed or none matched.
 	Rule string `json:"rule,omitempty"`
 }
 
-// Reason is why something may pass or not.
+// Reason says why traffic is allowed or denied.
 type Reason string
 
 const (
-	// AllowedToAnyone is what every identity of the mesh may do.
+	// AllowedToAnyone: every mesh identity is allowed.
 	AllowedToAnyone Reason = "AllowedToAnyone"
-	// AllowedByRule is what a rule allows, AllowedByIngress what one for callers from
-	// outside the mesh does, and NoRule what none does.
+	// AllowedByRule: an access rule matches. AllowedByIngress: an ingress rule matches.
+	// NoRule: no rule matches.
 	AllowedByRule    Reason = "AllowedByRule"
 	AllowedByIngress Reason = "AllowedByIngress"
 	NoRule           Reason = "NoRule"
-	// AllowedByMode is a call without an identity that the mode Permissive takes.
+	// AllowedByMode: the caller has no identity, and the mode Permissive accepts it.
 	AllowedByMode Reason = "AllowedByMode"
-	// MeshTLSOnly is a call without mesh TLS that the mode Strict does not take, nor
-	// an ingress rule. IdentityNeeded is one where rules say who may call.
+	// MeshTLSOnly: the call does not use mesh TLS, and neither the mode Strict nor an
+	// ingress rule accepts it. IdentityNeeded: the caller has no identity, and the port
+	// has access rules.
 	MeshTLSOnly    Reason = "MeshTLSOnly"
 	IdentityNeeded Reason = "IdentityNeeded"
-	// EgressOpen is a call out of the mesh that nothing names, while everything may
-	// leave, and EgressClosed one while nothing may.
+	// EgressOpen and EgressClosed: no egress rule matches, and all other egress is
+	// allowed, or denied.
 	EgressOpen   Reason = "EgressOpen"
 	EgressClosed Reason = "EgressClosed"
-	// RequestRefused is a request to a host outside the mesh that none of the host's
-	// matches holds for.
+	// RequestRefused: the request is to a listed egress host, but none of the host's
+	// matches holds.
 	RequestRefused Reason = "RequestRefused"
 )
 
-// Decide says whether the peer may send the request, or open a connection if r is
-// nil. The peer is who the certificate of mesh TLS names; one that lacks a part is
-// nobody.
+// Decide decides whether the peer may send the request, or open a connection if r is nil.
+// The peer is the identity in the client certificate of mesh TLS. An incomplete identity
+// is always denied.
 func (a Access) Decide(peer Identity, r *Request) Decision {
 	if peer.Validate() != nil {
 		return Decision{Reason: IdentityNeeded}
@@ -71,11 +71,11 @@ func matchesAny(matches []HTTPMatch, r *Request) bool {
 	return slices.ContainsFunc(matches, func(m HTTPMatch) bool { return m.Matches(r) })
 }
 
-// Security is in what a connection arrives.
+// Security is the transport security of a connection.
 type Security string
 
 const (
-	// Plaintext is no TLS at all.
+	// Plaintext is no TLS.
 	Plaintext Security = "plaintext"
 	// MeshTLS is TLS to a server name that ends in ".sa." and the trust domain.
 	MeshTLS Security = "mesh TLS"
@@ -83,24 +83,23 @@ const (
 	OtherTLS Security = "other TLS"
 )
 
-// Arrival is a connection, or a request of one, that arrives at a proxy for its
-// application.
+// Arrival is a connection, or a request on one, that reaches a proxy for its application.
 type Arrival struct {
 	// Port is the port that the client connected to.
 	Port uint16
-	// Source is the address that the connection comes from.
+	// Source is the client's address.
 	Source     netip.Addr
 	Security   Security
 	ServerName string
-	// Peer is who the client's certificate names. It is zero if there is none or if
-	// it does not lead to the mesh's root.
+	// Peer is the identity in the client certificate. It is zero without a certificate, or
+	// if the certificate does not chain to the mesh's root.
 	Peer Identity
-	// Request is nil for a connection. It is not looked at on ports whose protocol
-	// has none.
+	// Request is nil for a connection. It is ignored on ports with a non-HTTP protocol.
 	Request *Request
 }
 
-// PortOf returns the port of that number, and false if it is among the others.
+// PortOf returns the port with the number. If it is not listed, PortOf returns a TCP port
+// with the access of Others, and false.
 func (in *Inbound) PortOf(number uint16) (InboundPort, bool) {
 	for _, port := range in.Ports {
 		if port.Port == number {
@@ -110,7 +109,7 @@ func (in *Inbound) PortOf(number uint16) (InboundPort, bool) {
 	return InboundPort{Port: number, Protocol: TCP, Access: in.Others}, false
 }
 
-// Decide says whether what arrives may reach the application.
+// Decide decides whether the arrival may reach the application.
 func (in *Inbound) Decide(a Arrival) Decision {
 	port, _ := in.PortOf(a.Port)
 	if !port.Protocol.IsHTTP() {
@@ -138,9 +137,9 @@ func (in *Inbound) Decide(a Arrival) Decision {
 	return Decision{Allowed: true, Reason: AllowedByMode}
 }
 
-// Admits reports whether the rule takes the caller, whatever the requests. A caller
-// from outside may have a certificate of the mesh and call by mesh TLS, as peers do:
-// a rule for TLS takes it if it asks for a certificate and names no server names.
+// Admits reports whether the rule accepts the caller, regardless of the request. Callers
+// from outside may have a mesh certificate and use mesh TLS like peers: a TLS rule
+// accepts them if it requires a certificate and has no SNIHosts.
 func (i Ingress) Admits(a Arrival) bool {
 	principals := i.AnyPrincipal || len(i.Principals) > 0
 	inRange := slices.ContainsFunc(i.Ranges, func(p netip.Prefix) bool { return contains(p, a.Source) })
@@ -162,8 +161,8 @@ func (i Ingress) Admits(a Arrival) bool {
 	return i.AnyPrincipal || len(i.Principals) == 0 || slices.Contains(i.Principals, a.Peer)
 }
 
-// DestinationAt returns the Destination that takes connections to the address and
-// port, and false if there is none: the connection leaves the mesh.
+// DestinationAt returns the Destination for connections to the address and port, and
+// false if there is none and the connection leaves the mesh.
 func (o *Outbound) DestinationAt(to netip.AddrPort) (*Destination, bool) {
 	for _, d := range o.Destinations.All() {
 		if d.Port == to.Port() && slices.Contains(d.Addresses, to.Addr().Unmap()) {
@@ -173,9 +172,9 @@ func (o *Outbound) DestinationAt(to netip.AddrPort) (*Destination, bool) {
 	return nil, false
 }
 
-// RouteOf returns the route that takes the request. A protocol without requests has
-// one route, with the Destination's Backends. It returns false if no route takes
-// it, and then the answer is 404.
+// RouteOf returns the route for the request. A non-HTTP protocol has a single route to
+// the Destination's Backends. RouteOf returns false if no route matches; the response is
+// then 404.
 func (d *Destination) RouteOf(r *Request) (Route, bool) {
 	if !d.Protocol.IsHTTP() {
 		return Route{Backends: d.Backends}, true
@@ -188,9 +187,8 @@ func (d *Destination) RouteOf(r *Request) (Route, bool) {
 	return Route{}, false
 }
 
-// LimitOf returns the limit that counts the request: of the Routes the first whose
-// Path the request's path matches, else that of all requests, which is nil if there
-// is none.
+// LimitOf returns the limit that counts the request: the first of Routes whose Path
+// matches, otherwise Requests, which may be nil.
 func (l RateLimits) LimitOf(r *Request) *RequestLimit {
 	for i := range l.Routes {
 		if r != nil && (HTTPMatch{Path: StringMatch{Regex: l.Routes[i].Path}}).Matches(r) {
@@ -200,17 +198,17 @@ func (l RateLimits) LimitOf(r *Request) *RequestLimit {
 	return l.Requests
 }
 
-// Departure is a connection, or a request of one, to outside the mesh.
+// Departure is a connection, or a request on one, to a destination outside the mesh.
 type Departure struct {
-	// To is what the application connected to.
+	// To is the address that the application connected to.
 	To netip.AddrPort
-	// ServerName is that of the application's own TLS; empty if it speaks none.
+	// ServerName is the SNI of the application's own TLS, empty without TLS.
 	ServerName string
 	// Request is nil for a connection.
 	Request *Request
 }
 
-// Decide says whether the departure may leave the mesh.
+// Decide decides whether the departure may leave the mesh.
 func (e *Egress) Decide(d Departure) Decision {
 	for _, port := range e.Ports {
 		if port.Port != d.To.Port() {
@@ -239,8 +237,8 @@ func (e *Egress) Decide(d Departure) Decision {
 	return Decision{Reason: EgressClosed}
 }
 
-// HostOf returns the host that the departure is to, by its request's host or its
-// server name.
+// HostOf returns the entry for the departure's host, found by the request's host or the
+// TLS server name.
 func (p EgressRoutes) HostOf(d Departure) (EgressHost, bool) {
 	var name string
 	switch {
@@ -251,7 +249,7 @@ func (p EgressRoutes) HostOf(d Departure) (EgressHost, bool) {
 	}
 	best := -1
 	for i, host := range p.Hosts {
-		if MatchesHost(host.Host, name) && (best < 0 || moreExact(host.Host, p.Hosts[best].Host)) {
+		if MatchesHost(host.Host, name) && (best < 0 || moreSpecific(host.Host, p.Hosts[best].Host)) {
 			best = i
 		}
 	}
@@ -261,15 +259,15 @@ func (p EgressRoutes) HostOf(d Departure) (EgressHost, bool) {
 	return p.Hosts[best], true
 }
 
-// Allows reports whether a request, or a connection if r is nil, to the host may pass that
-// the application made to the address.
+// Allows reports whether the request, or a connection if r is nil, may pass to the host.
+// The address is the one that the application connected to.
 func (h EgressHost) Allows(r *Request, address netip.Addr) bool {
 	return matchesAny(h.Matches, r) || slices.ContainsFunc(h.Within, func(w EgressWithin) bool {
 		return w.Contains(address) && matchesAny(w.Matches, r)
 	})
 }
 
-// RequestOf is what the matches of a host are asked about, nil for a connection.
+// RequestOf returns the request to compare with the host's matches, nil for a connection.
 func (p EgressRoutes) RequestOf(d Departure) *Request {
 	if p.Protocol == EgressHTTP {
 		return d.Request
@@ -277,9 +275,9 @@ func (p EgressRoutes) RequestOf(d Departure) *Request {
 	return nil
 }
 
-// MatchesHost reports whether a host without a port is meant by a pattern, which is
-// exact or begins with "*." for one or more labels. Upper and lower case are the
-// same. An empty host is never meant.
+// MatchesHost reports whether the pattern matches the host, which has no port. Patterns
+// are exact or start with "*." for one or more labels. Case is ignored. An empty host
+// never matches.
 func MatchesHost(pattern, host string) bool {
 	pattern, host = strings.ToLower(pattern), strings.ToLower(host)
 	if suffix, ok := strings.CutPrefix(pattern, "*"); ok {
@@ -288,8 +286,9 @@ func MatchesHost(pattern, host string) bool {
 	return host != "" && host == pattern
 }
 
-// moreExact orders patterns that both mean a host.
-func moreExact(a, b string) bool {
+// moreSpecific reports whether pattern a takes precedence over b, where both match a
+// host.
+func moreSpecific(a, b string) bool {
 	aWild, bWild := strings.HasPrefix(a, "*"), strings.HasPrefix(b, "*")
 	if aWild != bWild {
 		return bWild
@@ -297,7 +296,7 @@ func moreExact(a, b string) bool {
 	return len(a) > len(b)
 }
 
-// hostOnly returns an authority without its port.
+// hostOnly strips the port from an authority.
 func hostOnly(authority string) string {
 	if addr, err := netip.ParseAddrPort(authority); err == nil {
 		return addr.Addr().String()
@@ -308,5 +307,5 @@ func hostOnly(authority string) string {
 	return authority
 }
 
-// contains is that of the prefix, for IPv4 addresses written as IPv6 too.
+// contains is p.Contains, but also accepts IPv4 addresses in IPv6 form.
 func contains(p netip.Prefix, addr netip.Addr) bool { return p.Contains(addr.Unmap()) }

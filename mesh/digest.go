@@ -15,19 +15,19 @@ type Digest [16]byte
 // String returns the digest as 32 hexadecimal digits.
 func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 
-// MarshalText returns what String does.
+// MarshalText returns the same text as String.
 func (d Digest) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// IsZero reports whether it is the digest of nothing: no content has it.
+// IsZero reports whether d is the zero Digest, which no content has.
 func (d Digest) IsZero() bool { return d == Digest{} }
 
-// Digester is a part with a digest of its content.
+// Digester has a digest of its content.
 type Digester interface {
 	Digest() Digest
 }
 
-// DigestOf returns the digest of the exported fields of v, by way of its JSON. It
-// panics on a value that has no JSON form, which no type of this package is.
+// DigestOf returns the digest of the JSON form of v, thus of its exported fields. It
+// panics if v can't be marshaled, which does not happen for the types of this package.
 func DigestOf(v any) Digest {
 	content, err := json.Marshal(v)
 	if err != nil {
@@ -42,7 +42,7 @@ func DigestBytes(content []byte) Digest {
 	return Digest(sum[:16])
 }
 
-// JoinDigests returns a digest of the digests in their order.
+// JoinDigests returns one digest of several, which depends on their order.
 func JoinDigests(digests ...Digest) Digest {
 	content := make([]byte, 0, 256)
 	for _, d := range digests {
@@ -51,8 +51,8 @@ func JoinDigests(digests ...Digest) Digest {
 	return DigestBytes(content)
 }
 
-// appendKeyed appends a key, with its length so that no two lists of keys look
-// alike, and a digest.
+// appendKeyed appends a key and a digest. The key's length goes first, so that different
+// lists of keys never give the same bytes.
 func appendKeyed(content []byte, key string, d Digest) []byte {
 	content = binary.AppendUvarint(content, uint64(len(key)))
 	content = append(content, key...)

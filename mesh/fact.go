@@ -2,69 +2,67 @@ package mesh
 
 import "net/netip"
 
-// Fact is what one object of the user's says, or that there is no such object any
-// more.
+// Fact is the content of one of the user's objects, or the news that it was deleted.
 type Fact struct {
-	// Object names the object. Facts of one APIVersion, Kind, namespace and name
-	// replace each other, and of an object that comes in several APIVersions the last
-	// in their order counts.
+	// Object identifies the object. A Fact replaces the former one with the same
+	// APIVersion, Kind, namespace and name. If an object comes in several APIVersions, the
+	// last one in sort order counts.
 	Object ObjectRef
-	// Content is one of *Settings, *Namespace, *Workload, *Service,
-	// *EndpointSlice, *AccessRule, *RouteGroup, *Split, *EgressRule, *IngressRule,
-	// *RetryRule and *UpstreamSetting, sealed; nil if the object is gone or so wrong
-	// that it says nothing.
+	// Content is one of *Settings, *Namespace, *Workload, *Service, *EndpointSlice,
+	// *AccessRule, *RouteGroup, *Split, *EgressRule, *IngressRule, *RetryRule and
+	// *UpstreamSetting, sealed. It is nil if the object was deleted or is unusable.
 	Content Content
-	// Problems are what is wrong with the object by itself.
+	// Problems are the errors found in the object alone.
 	Problems []Problem
 }
 
-// Content is what a Fact may hold.
+// Content is the payload of a Fact.
 type Content interface {
 	Digester
 	content()
 }
 
-// Namespace is a namespace of the mesh.
+// Namespace is a Kubernetes namespace.
 type Namespace struct {
 	Sealed
 	Name string `json:"name"`
-	// Member says whether its workloads and objects belong to the mesh.
+	// Member reports whether the namespace's workloads and objects belong to the mesh.
 	Member bool `json:"member"`
-	// InboundTLS is the namespace's own mode; empty means the mesh's.
+	// InboundTLS is the namespace's own mode. If empty, the mesh-wide mode applies.
 	InboundTLS TLSMode `json:"inboundTLS,omitempty"`
 }
 
-// TLSMode says what a workload takes besides mesh TLS.
+// TLSMode says which traffic a workload accepts besides mesh TLS.
 type TLSMode string
 
 const (
-	// Strict takes mesh TLS and nothing else.
+	// Strict accepts only mesh TLS.
 	Strict TLSMode = "Strict"
-	// Permissive also takes plaintext and an application's own TLS.
+	// Permissive also accepts plaintext and the application's own TLS.
 	Permissive TLSMode = "Permissive"
 )
 
-// Workload is a pod, or what stands for pods where there are none.
+// Workload is a pod or, where there are no pods, its equivalent.
 type Workload struct {
 	Sealed
 	Name
-	// UID is the pod's, the key of its proxy.
+	// UID is the pod's UID and the key of its proxy.
 	UID            string `json:"uid"`
 	ServiceAccount string `json:"serviceAccount"`
-	// Addresses are the pod's own, of either family, none if it has none yet or
-	// shares its node's network.
+	// Addresses are the pod's own IPv4 and IPv6 addresses. It is empty while the pod has
+	// none and for pods in the host network.
 	Addresses []netip.Addr `json:"addresses,omitempty"`
-	// Class is the name of the driver of its sidecar, empty if it has none.
+	// Class is the name of the sidecar's driver. It is empty if there is no sidecar.
 	Class string `json:"class,omitempty"`
-	// Ports are the ports that its containers name or number, sorted.
+	// Ports are the ports declared by the containers, sorted.
 	Ports []WorkloadPort `json:"ports,omitempty"`
-	// Zone is the zone of its node; empty if that is not known.
+	// Zone is the zone of the pod's node, empty if unknown.
 	Zone string `json:"zone,omitempty"`
-	// InboundTLS is the pod's own mode; empty means its namespace's.
+	// InboundTLS is the pod's own mode. If empty, the namespace's mode applies.
 	InboundTLS TLSMode `json:"inboundTLS,omitempty"`
-	// Redirection is of a workload with a sidecar.
+	// Redirection is set only for workloads with a sidecar.
 	Redirection Redirection `json:"redirection,omitzero"`
-	// Ended says that all its containers have ended for good.
+	// Ended is true when all containers have terminated and will not restart.
 	Ended bool `json:"ended,omitempty"`
 }
 
@@ -75,66 +73,67 @@ type WorkloadPort struct {
 	Number uint16 `json:"number"`
 }
 
-// Service is a name and addresses for some workloads.
+// Service is a named group of workloads.
 type Service struct {
 	Sealed
 	Name
-	// Addresses are the virtual ones, sorted. There are none for a headless service
-	// and for one that is only another name.
+	// Addresses are the virtual IPs, sorted. Headless and ExternalName services have none.
 	Addresses []netip.Addr `json:"addresses,omitempty"`
-	// Headless says that clients get the addresses of the endpoints.
+	// Headless services resolve to the addresses of their endpoints.
 	Headless bool `json:"headless,omitempty"`
-	// ExternalName is the DNS name that the service stands for, empty for others.
+	// ExternalName is the DNS name that an ExternalName service resolves to, otherwise
+	// empty.
 	ExternalName string `json:"externalName,omitempty"`
 	// Ports are the TCP ports, sorted by number.
 	Ports []PortSpec `json:"ports,omitempty"`
-	// StickyClients says that one client address gets one endpoint.
+	// StickyClients sends all connections of a client address to one endpoint (session
+	// affinity ClientIP).
 	StickyClients bool `json:"stickyClients,omitempty"`
-	// PreferZone says that endpoints of the client's zone are preferred.
+	// PreferZone prefers endpoints in the client's zone.
 	PreferZone bool `json:"preferZone,omitempty"`
 }
 
 // PortSpec is a port of a Service.
 type PortSpec struct {
-	// Name is empty only if it is the only port.
+	// Name may be empty only if the service has a single port.
 	Name string `json:"name,omitempty"`
 	Port uint16 `json:"port"`
-	// Target is the workloads' port; 0 if TargetName says which.
+	// Target is the workloads' port number, or 0 if TargetName names the port.
 	Target     uint16   `json:"target,omitempty"`
 	TargetName string   `json:"targetName,omitempty"`
 	Protocol   Protocol `json:"protocol"`
 }
 
-// EndpointSlice is some of the endpoints of a service. Several slices may name
-// one endpoint.
+// EndpointSlice is a part of a service's endpoints. An endpoint may be in several slices.
 type EndpointSlice struct {
 	Sealed
 	Name
-	// Service is the name of the service, in the same namespace.
+	// Service is the name of the service in the slice's namespace.
 	Service string `json:"service"`
 	// Ports are the endpoints' ports, by the names of the service's ports.
 	Ports     []SlicePort     `json:"ports,omitempty"`
 	Endpoints []SliceEndpoint `json:"endpoints,omitempty"`
 }
 
-// SlicePort is the port that all endpoints of a slice have for a service's port.
+// SlicePort is the port number of all endpoints of a slice for one named service port.
 type SlicePort struct {
 	Name string `json:"name,omitempty"`
 	Port uint16 `json:"port"`
 }
 
-// SliceEndpoint is an endpoint of a slice.
+// SliceEndpoint is one endpoint of an EndpointSlice.
 type SliceEndpoint struct {
 	Addresses []netip.Addr `json:"addresses"`
-	// Workload is the name of the workload in the same namespace, empty if the
-	// endpoint is none.
+	// Workload is the name of the workload in the slice's namespace, empty if the endpoint
+	// is not a workload.
 	Workload string `json:"workload,omitempty"`
-	// Hostname is the first label of the endpoint's own DNS name, as pods of a
-	// StatefulSet have one; else empty.
+	// Hostname is the first label of the endpoint's own DNS name, as pods of a StatefulSet
+	// have. It is empty for other endpoints.
 	Hostname string `json:"hostname,omitempty"`
 	Zone     string `json:"zone,omitempty"`
-	// Ready says that it takes new connections. Serving says the same but that it
-	// may be Terminating.
+	// Ready, Serving and Terminating are the conditions of the Kubernetes EndpointSlice: a
+	// Serving endpoint accepts connections even while Terminating, a Ready one is not
+	// Terminating.
 	Ready       bool `json:"ready,omitempty"`
 	Serving     bool `json:"serving,omitempty"`
 	Terminating bool `json:"terminating,omitempty"`

@@ -2,7 +2,7 @@
 
 package mesh
 
-// guard is nothing in an ordinary build. See the one with the tag meshguard.
+// guard does nothing unless the program is built with the tag meshguard.
 type guard struct{}
 
 func (guard) watch(any)    {}

@@ -10,7 +10,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// TestGuard changes sealed parts, as no program may.
+// TestGuard changes sealed parts, which programs must not do.
 func TestGuard(t *testing.T) {
 	service := mesh.Seal(&mesh.Service{Name: mesh.Name{Namespace: "shop", Name: "cart"}, Ports: []mesh.PortSpec{{Port: 80}}})
 	table := mesh.TableOf(map[string]*mesh.Service{"shop/cart": service})
@@ -23,7 +23,7 @@ func TestGuard(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			defer func() {
-				if v := fmt.Sprint(recover()); !strings.Contains(v, "a *mesh.Service was changed after it was sealed") || !strings.Contains(v, "cart") {
+				if v := fmt.Sprint(recover()); !strings.Contains(v, "*mesh.Service was changed after it was sealed") || !strings.Contains(v, "cart") {
 					t.Errorf("it panicked with %v", v)
 				}
 			}()

@@ -6,23 +6,24 @@ import (
 	"strings"
 )
 
-// IdentityHeaders returns the headers, in lower case and sorted, by which a request could
-// claim to come from somebody. A server's proxy takes them away in whatever spelling, and
-// then says by x-forwarded-client-cert itself whose certificate it has verified.
+// IdentityHeaders returns the request headers that could be used to claim an identity, in
+// lower case and sorted. A server's proxy removes them in every spelling and then sets
+// x-forwarded-client-cert to the identity in the verified client certificate.
 func IdentityHeaders() []string {
 	return []string{"serviceidentity", "x-envoy-peer-metadata", "x-envoy-peer-metadata-id", "x-forwarded-client-cert"}
 }
 
 const (
-	// separator is what may stand for a hyphen in a header's name: gateways of the kind of
-	// CGI make the same underscore of all of these.
+	// separator matches the characters that can replace a hyphen in a header name:
+	// CGI-like gateways map all of them to an underscore.
 	separator      = `[^a-z0-9]`
 	otherSeparator = `[^a-z0-9-]`
 )
 
-// HeaderSpellings returns an expression of RE2 and PCRE2, without anchors, for the names
-// in lower case that some applications take for that of the header, itself among them.
-// They have an underscore or the like in place of a hyphen. The name is in lower case.
+// HeaderSpellings returns an unanchored RE2 and PCRE2 expression for the header names, in
+// lower case, that some applications treat as equal to the given one. It matches the name
+// itself and the spellings with an underscore or another separator in place of a hyphen.
+// The name must be in lower case.
 func HeaderSpellings(name string) string {
 	words := strings.FieldsFunc(name, isSeparator)
 	for i, word := range words {
@@ -31,9 +32,9 @@ func HeaderSpellings(name string) string {
 	return strings.Join(words, separator)
 }
 
-// OtherSpellings returns the expression of HeaderSpellings without the name itself, for a
-// name of letters, digits and hyphens. It is empty if there are no others, as it is for a
-// name that has other characters.
+// OtherSpellings returns the expression of HeaderSpellings without the name itself. It is
+// empty if the name has no hyphen, or has characters other than letters, digits and
+// hyphens.
 func OtherSpellings(name string) string {
 	if strings.ContainsFunc(name, func(r rune) bool { return isSeparator(r) && r != '-' }) {
 		return ""
@@ -41,7 +42,7 @@ func OtherSpellings(name string) string {
 	words := strings.Split(name, "-")
 	var first []string
 	for i := 1; i < len(words); i++ {
-		// The first separator that is no hyphen is that before this word.
+		// In this alternative, the first separator other than a hyphen precedes word i.
 		first = append(first, strings.Join(words[:i], "-")+otherSeparator+strings.Join(words[i:], separator))
 	}
 	return strings.Join(first, "|")
@@ -49,8 +50,8 @@ func OtherSpellings(name string) string {
 
 func isSeparator(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') }
 
-// ComparedHeaders returns the headers, without "host", whose values rules for what
-// arrives at the port compare, each once and sorted.
+// ComparedHeaders returns the headers, except "host", whose values are compared by the
+// port's rules, sorted and without duplicates.
 func (p *InboundPort) ComparedHeaders() []string {
 	var names []string
 	for _, rule := range p.Access.Rules {
@@ -62,8 +63,8 @@ func (p *InboundPort) ComparedHeaders() []string {
 	return once(names)
 }
 
-// ComparedHeaders returns the headers, without "host", whose values the routes compare,
-// each once and sorted.
+// ComparedHeaders returns the headers, except "host", whose values are compared by the
+// routes, sorted and without duplicates.
 func (d *Destination) ComparedHeaders() []string {
 	var names []string
 	for i := range d.Routes {
@@ -72,8 +73,8 @@ func (d *Destination) ComparedHeaders() []string {
 	return once(names)
 }
 
-// ComparedHeaders returns the headers, without "host", whose values the hosts' matches
-// compare, each once and sorted.
+// ComparedHeaders returns the headers, except "host", whose values are compared by the
+// matches of the hosts, sorted and without duplicates.
 func (r *EgressRoutes) ComparedHeaders() []string {
 	var names []string
 	for i := range r.Hosts {

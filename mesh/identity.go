@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Identity is who a workload is: a service account of a namespace in a trust
-// domain. Two workloads with equal identities are the same peer to everyone.
+// Identity is the identity of a workload: a service account of a namespace in a trust
+// domain. Workloads with equal identities are indistinguishable to their peers.
 type Identity struct {
 	// TrustDomain is the SPIFFE trust domain, for example "cluster.local".
 	TrustDomain string `json:"trustDomain"`
@@ -24,9 +24,9 @@ func (id Identity) String() string {
 	return "spiffe://" + id.TrustDomain + "/ns/" + id.Namespace + "/sa/" + id.ServiceAccount
 }
 
-// ParseIdentity reads a SPIFFE ID of the form that String writes. Service
-// account names may hold dots; a trust domain, namespace or service account
-// that is empty or holds a slash is an error.
+// ParseIdentity parses a SPIFFE ID in the form written by String. Service account names
+// may contain dots. A trust domain, namespace or service account that is empty or
+// contains a slash is an error.
 func ParseIdentity(spiffeID string) (Identity, error) {
 	rest, ok := strings.CutPrefix(spiffeID, "spiffe://")
 	parts := strings.Split(rest, "/")
@@ -40,16 +40,15 @@ func ParseIdentity(spiffeID string) (Identity, error) {
 const (
 	maxDNSLabel = 63
 	maxDNSName  = 253
-	// maxCommonName is the limit of X.520 for a common name, in bytes.
+	// maxCommonName is X.520's limit for a common name, in bytes.
 	maxCommonName = 64
 )
 
-// DNSName returns the DNS SAN, <sa>.<ns>.sa.<trust domain>. It is what a client
-// sends as SNI and verifies. Where that is no host name in lower case, or is
-// longer than the 253 bytes that one may have, it is <hash>.sa.<trust domain>:
-// the hash is one label of 52 bytes, the SHA-256 of namespace and service account in
-// base32. The names of all others have two labels or more in its place, so
-// two identities of a trust domain never share a name.
+// DNSName returns the DNS SAN, <sa>.<ns>.sa.<trust domain>, which clients send as SNI and
+// verify. If that is not a host name in lower case or exceeds 253 bytes, the DNSName is
+// <hash>.sa.<trust domain>. The hash is one label of 52 bytes, the SHA-256 of namespace
+// and service account in base32. All other names have at least two labels in this place,
+// so two identities of a trust domain never share a name.
 func (id Identity) DNSName() string {
 	suffix := ".sa." + id.TrustDomain
 	if name := id.account(); name != "" && len(name)+len(suffix) <= maxDNSName {
@@ -58,10 +57,9 @@ func (id Identity) DNSName() string {
 	return id.hash() + suffix
 }
 
-// CommonName returns the subject's common name, <sa>.<ns>, for proxies that see
-// nothing else of a peer. Where that is no host name in lower case, or is longer
-// than the 64 bytes that a common name may have, it is the hash of DNSName, in which
-// there is no dot.
+// CommonName returns the subject's common name, <sa>.<ns>, for proxies that see no other
+// part of a peer's certificate. If that is not a host name in lower case or exceeds 64
+// bytes, the CommonName is the hash described at DNSName, which contains no dot.
 func (id Identity) CommonName() string {
 	if name := id.account(); name != "" && len(name) <= maxCommonName {
 		return name
@@ -69,8 +67,8 @@ func (id Identity) CommonName() string {
 	return id.hash()
 }
 
-// account returns <sa>.<ns>, or "" if that is no host name or could be the one of
-// another account: a namespace has no dots, so the last one tells the two apart.
+// account returns <sa>.<ns>, or "" if that is not a host name or would be ambiguous. A
+// namespace has no dots, so the last dot separates the two parts.
 func (id Identity) account() string {
 	if !isDNSLabel(id.Namespace) {
 		return ""
@@ -83,8 +81,8 @@ func (id Identity) account() string {
 	return id.ServiceAccount + "." + id.Namespace
 }
 
-// hash stands for an account that has no name of its own. Because of the length, what
-// is hashed is one account's only.
+// hash replaces the name of an account that has no valid one. The length prefix makes the
+// hashed text unique to the account.
 func (id Identity) hash() string {
 	sum := sha256.Sum256([]byte(strconv.Itoa(len(id.Namespace)) + "/" + id.Namespace + "/" + id.ServiceAccount))
 	return lowerBase32.EncodeToString(sum[:])
@@ -100,8 +98,7 @@ func (id Identity) Validate() error {
 	return nil
 }
 
-// isDNSLabel reports whether a text is a label of a host name in lower case, as
-// RFC 1123 has it.
+// isDNSLabel reports whether a text is an RFC 1123 host name label in lower case.
 func isDNSLabel(text string) bool {
 	if text == "" || len(text) > maxDNSLabel || text[0] == '-' || text[len(text)-1] == '-' {
 		return false

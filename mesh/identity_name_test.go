@@ -14,8 +14,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// TestHashIsNoName takes what stands for an account of a long name, and has an account
-// of the same or another namespace with just that as its name.
+// TestHashIsNoName compares an account whose name is hashed with accounts that are called
+// like parts of that hash.
 func TestHashIsNoName(t *testing.T) {
 	long := mesh.Identity{TrustDomain: "cluster.local", Namespace: "shop", ServiceAccount: strings.Repeat("long", 40)}
 	for name, of := range map[string]func(mesh.Identity) string{"DNS name": mesh.Identity.DNSName, "common name": mesh.Identity.CommonName} {
@@ -34,8 +34,8 @@ func TestHashIsNoName(t *testing.T) {
 	}
 }
 
-// TestNamesOfStrangeParts has names that a folder of manifests may hold, though no
-// cluster does.
+// TestNamesOfStrangeParts uses names that occur in a folder of manifests but not in a
+// cluster.
 func TestNamesOfStrangeParts(t *testing.T) {
 	seen := make(map[string]mesh.Identity)
 	for _, parts := range [][2]string{
@@ -54,8 +54,8 @@ func TestNamesOfStrangeParts(t *testing.T) {
 	}
 }
 
-// TestNamesAreVerified has a certificate of each form verified as a host name by
-// package x509, which other TLS stacks are not stricter than.
+// TestNamesAreVerified verifies certificates of each form as a host name with package
+// x509, which is at least as strict as other TLS stacks.
 func TestNamesAreVerified(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -78,7 +78,7 @@ func TestNamesAreVerified(t *testing.T) {
 	}
 }
 
-// FuzzNames has two service accounts that are not the same never share a name.
+// FuzzNames checks that two different service accounts never share a name.
 func FuzzNames(f *testing.F) {
 	f.Add("shop", "cart", "shop", "cart.v2")
 	f.Add("c", "a.b", "b.c", "a")
@@ -103,7 +103,7 @@ func FuzzNames(f *testing.F) {
 
 var hostName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*$`)
 
-// checkNames has the names be such as every TLS stack and proxy takes.
+// checkNames checks that every TLS stack and proxy accepts the names.
 func checkNames(t *testing.T, id mesh.Identity) {
 	t.Helper()
 	dns, cn := id.DNSName(), id.CommonName()

@@ -1,40 +1,39 @@
 package mesh
 
-// StringMatch is how a string is compared. Exactly one field is set; the zero
-// StringMatch matches any string. Upper and lower case differ.
+// StringMatch is a case-sensitive condition on a string. At most one field is set; the
+// zero StringMatch matches any string.
 type StringMatch struct {
-	// Exact is the whole string.
+	// Exact must equal the string.
 	Exact string `json:"exact,omitempty"`
-	// Prefix is the string's beginning. Of a path it is whole elements: "/a" and "/a/"
-	// are both a prefix of "/a" and "/a/b", and not of "/ab".
+	// Prefix must be a prefix of the string. For paths it matches whole elements: "/a" and
+	// "/a/" both match "/a" and "/a/b" but not "/ab".
 	Prefix string `json:"prefix,omitempty"`
-	// Regex is an RE2 expression that the whole string must match. What is no
-	// expression matches nothing.
+	// Regex is an RE2 expression that must match the whole string. An invalid expression
+	// matches nothing.
 	Regex string `json:"regex,omitempty"`
-	// Present, for headers and query parameters, asks only that there is one.
+	// Present, for headers and query parameters, matches any value.
 	Present bool `json:"present,omitempty"`
 }
 
-// KeyMatch is a match of one header or query parameter. It holds for none that is
-// not there. A value is compared as a whole, with the commas in it. If a header has
-// several lines, no match of its value holds. Of a query parameter that is there several
-// times the first value counts where requests are sent, and none where they are allowed.
+// KeyMatch is a condition on one header or query parameter, which must be present. The
+// whole value is compared, including commas. A condition on the value never holds for a
+// header with several lines. If a query parameter is repeated, routing compares its first
+// value, while access rules never match.
 type KeyMatch struct {
 	// Name is in lower case for headers. "host" means the request's authority.
 	Name string `json:"name"`
 	StringMatch
 }
 
-// HTTPMatch is a condition on a request: all that it names must hold. The zero
-// HTTPMatch holds for every request, and is the only one that holds for a
-// connection that carries none. It has the meaning of Gateway API's
-// HTTPRouteMatch, but that a path may be a regular expression and that there may be
-// several methods. Request and Matches define it, and Permits where it is a rule of
-// access.
+// HTTPMatch is a condition on a request: all its parts must hold. The zero HTTPMatch
+// matches every request, and is the only one that matches a connection without requests.
+// It has the semantics of Gateway API's HTTPRouteMatch, except that the path may be a
+// regular expression and several methods may be listed. Matches defines it for routing,
+// Permits for access rules.
 type HTTPMatch struct {
 	// Path is matched without the query.
 	Path StringMatch `json:"path,omitzero"`
-	// Methods are those allowed, sorted; none means any.
+	// Methods are the allowed methods, sorted. Empty means any.
 	Methods []string   `json:"methods,omitempty"`
 	Headers []KeyMatch `json:"headers,omitempty"`
 	Query   []KeyMatch `json:"query,omitempty"`

@@ -25,7 +25,7 @@ type ServicePort struct {
 	Port uint16 `json:"port"`
 }
 
-// String returns namespace/name:port, which is the name of the port in a Table.
+// String returns namespace/name:port, the port's key in a Table.
 func (p ServicePort) String() string {
 	return p.Namespace + "/" + p.Name.Name + ":" + strconv.Itoa(int(p.Port))
 }
@@ -35,30 +35,29 @@ func (p ServicePort) Compare(other ServicePort) int {
 	return cmp.Or(p.Name.Compare(other.Name), cmp.Compare(p.Port, other.Port))
 }
 
-// Protocol is what is spoken on a port.
+// Protocol is the protocol spoken on a port.
 type Protocol string
 
 const (
-	// HTTP is HTTP/1.1 and HTTP/2 with prior knowledge, and what goes over it.
+	// HTTP is HTTP/1.1, HTTP/2 with prior knowledge, and protocols on top of them.
 	HTTP Protocol = "http"
 	// HTTP2 is HTTP/2 with prior knowledge only.
 	HTTP2 Protocol = "http2"
 	// GRPC is gRPC over HTTP/2.
 	GRPC Protocol = "grpc"
-	// TCP is any bytes of which the client sends the first. An application's own
-	// TLS is TCP.
+	// TCP is any byte stream in which the client speaks first, including an application's
+	// own TLS.
 	TCP Protocol = "tcp"
-	// TCPServerFirst is any bytes of which the server sends the first.
+	// TCPServerFirst is any byte stream in which the server speaks first.
 	TCPServerFirst Protocol = "tcp-server-first"
 )
 
-// IsHTTP reports whether requests can be told apart.
+// IsHTTP reports whether the proxy sees single requests.
 func (p Protocol) IsHTTP() bool { return p == HTTP || p == HTTP2 || p == GRPC }
 
-// Age orders objects that contradict each other: the oldest wins, then the one
-// whose namespace and name come first.
+// Age decides between conflicting objects: the oldest wins, and among equals the first by
+// namespace and name.
 type Age struct {
-	// Created is when the object was created, in seconds since 1970; 0 where that
-	// is not known.
+	// Created is the creation time in seconds since 1970, 0 if unknown.
 	Created int64 `json:"created,omitempty"`
 }

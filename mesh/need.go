@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Needs returns what the View asks for beyond what every proxy can do, in the order of
-// Features. It is what a Feature means: a proxy that has all that is returned can do all
-// that the View says. FeatureWebSocket is never among it, because applications ask for
-// it and no View does. It looks at the whole View.
+// Needs returns the features that the View requires, in the order of Features. It defines
+// what each Feature means: a proxy with all of them can implement the whole View.
+// FeatureWebSocket is never returned, since applications require it and Views do not. The
+// cost is linear in the size of the View.
 func (v *View) Needs() []Feature {
 	var n needs
 	n.add(v.Settings.Needs(v.Proxy.Plaintext)...)
@@ -31,7 +31,7 @@ func (v *View) Needs() []Feature {
 	return n.inOrder()
 }
 
-// needs are features, each once.
+// needs is a set of features.
 type needs map[Feature]bool
 
 func (n *needs) add(features ...Feature) {
@@ -43,7 +43,7 @@ func (n *needs) add(features ...Feature) {
 	}
 }
 
-// addIf adds those features whose condition holds.
+// addIf adds the features whose condition is true.
 func (n *needs) addIf(conditions map[Feature]bool) {
 	for f, holds := range conditions {
 		if holds {
@@ -64,11 +64,10 @@ func (n needs) inOrder() []Feature {
 
 func isIPv6(a netip.Addr) bool { return a.Is6() && !a.Is4In6() }
 
-// isIPv6Range leaves out the range of all addresses, which stands for any.
+// isIPv6Range is false for ::/0, which stands for any address.
 func isIPv6Range(p netip.Prefix) bool { return isIPv6(p.Addr()) && p.Bits() > 0 }
 
-// Needs returns what the settings ask of a proxy, or of one that is Plaintext. Access
-// logs are among it.
+// Needs returns the features that the settings require of a proxy, including access logs.
 func (s *Settings) Needs(plaintext bool) []Feature {
 	var n needs
 	n.addIf(map[Feature]bool{
@@ -83,8 +82,8 @@ func (s *Settings) Needs(plaintext bool) []Feature {
 	return n.inOrder()
 }
 
-// Needs returns FeatureTLSSettings unless it is TLS 1.3 alone with the proxy's own
-// choices, which is what a proxy without that feature speaks.
+// Needs returns FeatureTLSSettings, unless the settings are TLS 1.3 only with default
+// ciphers and curves, which proxies without that feature use.
 func (t TLS) Needs() []Feature {
 	if t.Min == "1.3" && t.Max == "1.3" && len(t.Ciphers)+len(t.Curves) == 0 {
 		return nil
@@ -92,7 +91,7 @@ func (t TLS) Needs() []Feature {
 	return []Feature{FeatureTLSSettings}
 }
 
-// Needs returns what a port of this protocol asks for, on both sides.
+// Needs returns the features that a port with this protocol requires, on both sides.
 func (p Protocol) Needs() []Feature {
 	switch p {
 	case HTTP2, GRPC:
@@ -103,20 +102,20 @@ func (p Protocol) Needs() []Feature {
 	return nil
 }
 
-// Needs returns what a match asks for beyond paths and methods.
+// Needs returns the features that the match requires, other than paths and methods.
 func (m HTTPMatch) Needs() []Feature {
 	var n needs
 	n.addIf(map[Feature]bool{FeatureHeaderMatches: len(m.Headers) > 0, FeatureQueryMatches: len(m.Query) > 0})
 	return n.inOrder()
 }
 
-// Needs returns what a retry asks for.
+// Needs returns the features that the retry requires.
 func (r Retry) Needs() []Feature {
 	n := needs{FeatureRetries: true, FeatureTimeouts: r.PerTry > 0}
 	return n.inOrder()
 }
 
-// Needs returns what the policy asks of a client's proxy.
+// Needs returns the features that the policy requires of a client's proxy.
 func (p UpstreamPolicy) Needs() []Feature {
 	var n needs
 	n.addIf(map[Feature]bool{
@@ -135,7 +134,7 @@ func (p UpstreamPolicy) Needs() []Feature {
 	return n.inOrder()
 }
 
-// Needs returns what the limits ask of a server's proxy.
+// Needs returns the features that the limits require of a server's proxy.
 func (l RateLimits) Needs() []Feature {
 	var n needs
 	n.addIf(map[Feature]bool{
@@ -145,7 +144,8 @@ func (l RateLimits) Needs() []Feature {
 	return n.inOrder()
 }
 
-// Needs returns what the destination asks of a client's proxy, without its Backends.
+// Needs returns the features that the destination requires of a client's proxy, without
+// those of its Backends.
 func (d *Destination) Needs() []Feature {
 	var n needs
 	n.add(d.Protocol.Needs()...)
@@ -165,7 +165,7 @@ func (d *Destination) Needs() []Feature {
 	return n.inOrder()
 }
 
-// Needs returns what the Backend asks of a client's proxy.
+// Needs returns the features that the Backend requires of a client's proxy.
 func (b *Backend) Needs() []Feature {
 	var n needs
 	n.add(b.Protocol.Needs()...)
@@ -179,7 +179,7 @@ func (b *Backend) Needs() []Feature {
 	return n.inOrder()
 }
 
-// Needs returns what the port asks of a server's proxy.
+// Needs returns the features that the port requires of a server's proxy.
 func (p *InboundPort) Needs() []Feature {
 	var n needs
 	n.add(p.Protocol.Needs()...)
@@ -195,7 +195,7 @@ func (p *InboundPort) Needs() []Feature {
 	return n.inOrder()
 }
 
-// Needs returns what the way in asks of a server's proxy.
+// Needs returns the features that the ingress rule requires of a server's proxy.
 func (i *Ingress) Needs() []Feature {
 	n := needs{FeatureIngress: !i.TLS, FeatureIngressTLS: i.TLS, FeatureIPv6: slices.ContainsFunc(i.Ranges, isIPv6Range)}
 	for _, match := range i.Requests {
@@ -204,7 +204,7 @@ func (i *Ingress) Needs() []Feature {
 	return n.inOrder()
 }
 
-// Needs returns what the ways out ask of a client's proxy.
+// Needs returns the features that egress requires of a client's proxy.
 func (e *Egress) Needs() []Feature {
 	var n needs
 	if e.AllowAll {
@@ -216,8 +216,8 @@ func (e *Egress) Needs() []Feature {
 	return n.inOrder()
 }
 
-// Needs returns what the ways out by a port ask of a client's proxy. To let by address
-// is one feature for all protocols: what such connections carry is not looked at.
+// Needs returns the features that the port's routes require of a client's proxy. Routing
+// by address is the same feature for all protocols, as it does not inspect the content.
 func (r *EgressRoutes) Needs() []Feature {
 	var n needs
 	if r.Protocol == EgressTCP || len(r.Ranges) > 0 {
@@ -239,7 +239,7 @@ func (r *EgressRoutes) Needs() []Feature {
 	return n.inOrder()
 }
 
-// Needs returns what a way to a host by address asks of a client's proxy.
+// Needs returns the features that the routes by address require of a client's proxy.
 func (w EgressWithin) Needs() []Feature {
 	n := needs{FeatureEgressTCP: true, FeatureIPv6: slices.ContainsFunc(w.Ranges, isIPv6Range)}
 	for _, match := range w.Matches {
@@ -248,8 +248,7 @@ func (w EgressWithin) Needs() []Feature {
 	return n.inOrder()
 }
 
-// Needs returns what a port outside the mesh asks for that is matched in the protocol's
-// own way.
+// Needs returns the feature that matching a port of this protocol requires.
 func (p EgressProtocol) Needs() []Feature {
 	switch p {
 	case EgressHTTP:

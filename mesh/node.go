@@ -7,19 +7,18 @@ import (
 )
 
 const (
-	// digitBits of a name's hash choose the child of a branch.
+	// digitBits is the number of hash bits that select a branch's child.
 	digitBits = 4
 	children  = 1 << digitBits
-	// leafSize is how many entries a leaf has at most. Only names that share their whole
-	// hash make a larger one.
+	// leafSize is the maximum number of entries in a leaf. Only a leaf at maxDepth, whose
+	// names share the whole hash, may have more.
 	leafSize = 16
 	maxDepth = 64 / digitBits
 )
 
-// node is a part of a Table: a leaf, which has entries, or a branch, which has a child
-// for each next digit of their hashes. What it looks like depends on its entries only:
-// it is a leaf if they are leafSize or fewer. A node is never changed; none has no
-// entries but nil.
+// node is a node of a Table: a leaf with entries, or a branch with a child for each next
+// digit of the entries' hashes. Its shape depends only on the entries: it is a leaf if
+// there are at most leafSize. Nodes are immutable. The empty node is nil.
 type node[V Digester] struct {
 	size   int
 	digest Digest
@@ -38,8 +37,8 @@ func (e entry[V]) compare(hash uint64, name string) int {
 	return cmp.Or(cmp.Compare(e.hash, hash), strings.Compare(e.name, name))
 }
 
-// hashOf is FNV-1a, mixed so that the first digits differ too. It is the same in every
-// process.
+// hashOf is FNV-1a with a final mix that makes the first digits differ too. The result is
+// the same in every process.
 func hashOf(name string) uint64 {
 	h := uint64(14695981039346656037)
 	for i := range len(name) {
@@ -50,7 +49,7 @@ func hashOf(name string) uint64 {
 	return h ^ h>>33
 }
 
-// digitOf returns the digit of the hash that a branch of that depth goes by.
+// digitOf returns the digit of the hash that selects the child of a branch at that depth.
 func digitOf(hash uint64, depth int) int {
 	return int(hash >> (64 - digitBits*(depth+1)) & (children - 1))
 }
@@ -59,15 +58,15 @@ func newLeaf[V Digester](entries []entry[V]) *node[V] {
 	if len(entries) == 0 {
 		return nil
 	}
-	var room [1024]byte
-	content := room[:0]
+	var buffer [1024]byte
+	content := buffer[:0]
 	for _, e := range entries {
 		content = appendKeyed(content, e.name, e.value.Digest())
 	}
 	return &node[V]{size: len(entries), digest: DigestBytes(content), entries: entries}
 }
 
-// newBranch returns the node with the children: a leaf if they have few entries.
+// newBranch returns the node with the children, as a leaf if they have few entries.
 func newBranch[V Digester](kids [children]*node[V]) *node[V] {
 	size := 0
 	var content [children * len(Digest{})]byte
@@ -83,7 +82,7 @@ func newBranch[V Digester](kids [children]*node[V]) *node[V] {
 		}
 		return newLeaf(entries)
 	}
-	// Both are one piece of memory.
+	// Allocate the node and its children together.
 	made := &struct {
 		node     node[V]
 		children [children]*node[V]
@@ -92,7 +91,7 @@ func newBranch[V Digester](kids [children]*node[V]) *node[V] {
 	return &made.node
 }
 
-// split returns the node of entries that are too many for a leaf.
+// split returns the node of entries that exceed a leaf.
 func split[V Digester](depth int, entries []entry[V]) *node[V] {
 	var kids [children]*node[V]
 	for len(entries) > 0 {
@@ -101,7 +100,7 @@ func split[V Digester](depth int, entries []entry[V]) *node[V] {
 			n++
 		}
 		if n <= leafSize || depth+1 == maxDepth {
-			// A leaf does not hold on to its neighbours.
+			// Cloned, so that the leaf does not keep its neighbours in memory.
 			kids[digit] = newLeaf(slices.Clone(entries[:n]))
 		} else {
 			kids[digit] = split(depth+1, entries[:n])
@@ -162,8 +161,7 @@ func (n *node[V]) all(yield func(string, V) bool) bool {
 	return true
 }
 
-// list returns the entries in the order of their hashes. The caller must not change
-// them.
+// list returns the entries in the order of their hashes. The result must not be changed.
 func (n *node[V]) list() []entry[V] {
 	switch {
 	case n == nil:
@@ -184,7 +182,7 @@ type change[V Digester] struct {
 	Change[V]
 }
 
-// sorted returns the changes in the order of entries, the last of each name.
+// sorted returns the changes in the order of entries, keeping the last of each name.
 func sorted[V Digester](changes []Change[V]) []change[V] {
 	all := make([]change[V], 0, len(changes))
 	for _, c := range changes {
@@ -202,8 +200,8 @@ func sorted[V Digester](changes []Change[V]) []change[V] {
 	return last
 }
 
-// with returns the node with the changes, which are sorted and all belong below it: the
-// same if they change nothing.
+// with returns the node with the changes applied, or n itself if nothing changes. The
+// changes are sorted and all belong below n.
 func (n *node[V]) with(depth int, changes []change[V]) *node[V] {
 	if !n.isBranch() {
 		return n.merge(depth, changes)
@@ -225,7 +223,7 @@ func (n *node[V]) with(depth int, changes []change[V]) *node[V] {
 	return newBranch(kids)
 }
 
-// merge is with of a leaf.
+// merge implements with for leaves.
 func (n *node[V]) merge(depth int, changes []change[V]) *node[V] {
 	former := n.list()
 	merged, same := make([]entry[V], 0, len(former)+len(changes)), true
@@ -256,8 +254,8 @@ func (n *node[V]) merge(depth int, changes []change[V]) *node[V] {
 	return split(depth, merged)
 }
 
-// diff yields the changes that make n of the former, until yield returns false. Nodes
-// with one digest are not looked into, so that it costs what differs.
+// diff yields the changes from former to n, until yield returns false. It skips nodes
+// with equal digests, so its cost is proportional to the difference.
 func (n *node[V]) diff(former *node[V], yield func(Change[V]) bool) bool {
 	if n == former || n.sum() == former.sum() {
 		return true
@@ -270,7 +268,7 @@ func (n *node[V]) diff(former *node[V], yield func(Change[V]) bool) bool {
 		}
 		return true
 	}
-	// A branch has many entries and a leaf few, so that nearly all of them differ.
+	// One is a branch with many entries, the other a leaf with few: nearly all differ.
 	return diffEntries(n.list(), former.list(), yield)
 }
 

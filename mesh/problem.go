@@ -1,17 +1,17 @@
 package mesh
 
-// ObjectRef names an object of the user's.
+// ObjectRef identifies one of the user's objects.
 type ObjectRef struct {
-	// APIVersion and Kind are as the object itself gives them, for example
+	// APIVersion and Kind are those of the object, for example
 	// "config.openservicemesh.io/v1alpha2" and "MeshConfig".
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	// Namespace is empty for objects without one.
+	// Namespace is empty for cluster-scoped objects.
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
 }
 
-// String returns Kind namespace/name, or Kind name without a namespace.
+// String returns "Kind namespace/name", or "Kind name" for cluster-scoped objects.
 func (r ObjectRef) String() string {
 	if r.Namespace == "" {
 		return r.Kind + " " + r.Name
@@ -19,30 +19,29 @@ func (r ObjectRef) String() string {
 	return r.Kind + " " + r.Namespace + "/" + r.Name
 }
 
-// Problem is something wrong with an object of the user's, or a field of it
-// that was accepted and has no effect. It is data, never a failure of ours: it
-// ends in the object's status, an Event and a metric, and the rest of the mesh
-// goes on.
+// Problem is an error in one of the user's objects, or a field that is valid but has no
+// effect. It is data, not a Go error: it is published in the object's status, as an Event
+// and as a metric, and does not affect the rest of the mesh.
 type Problem struct {
-	// Object is what is wrong.
+	// Object is the object with the problem.
 	Object ObjectRef `json:"object"`
-	// Reason is one CamelCase word for programs, for example "UnknownClass".
+	// Reason is a CamelCase word for programs, for example "UnknownClass".
 	Reason string `json:"reason"`
-	// Field is the path of the field, for example "spec.sidecar.sidecarClass";
-	// empty if the problem is not one field's.
+	// Field is the path of the field, for example "spec.sidecar.sidecarClass". It is empty
+	// if the problem is not about one field.
 	Field string `json:"field,omitempty"`
-	// Message says in a sentence what is wrong and what would be right.
+	// Message is a sentence that says what is wrong and what would be right.
 	Message string `json:"message"`
 }
 
-// ReasonAdvice is the reason of a Problem that nothing is wrong for: the object is carried
-// out as it stands, and probably means something else.
+// ReasonAdvice is the reason of a Problem that is not an error: the object takes effect
+// unchanged but probably does not do what its author meant.
 const ReasonAdvice = "Advice"
 
-// IsAdvice reports whether the object is carried out as it stands.
+// IsAdvice reports whether the object takes effect in spite of the problem.
 func (p Problem) IsAdvice() bool { return p.Reason == ReasonAdvice }
 
-// String returns the problem as one line for a person.
+// String returns the problem as one line of text.
 func (p Problem) String() string {
 	if p.Field == "" {
 		return p.Object.String() + ": " + p.Reason + ": " + p.Message

@@ -6,49 +6,49 @@ import (
 )
 
 // Redirection says which TCP connections of a workload go through its proxy. The zero
-// Redirection has all do so.
+// Redirection redirects all of them.
 type Redirection struct {
-	// DisableInbound and DisableOutbound leave a whole direction alone.
+	// DisableInbound and DisableOutbound disable redirection for a whole direction.
 	DisableInbound  bool `json:"disableInbound,omitempty"`
 	DisableOutbound bool `json:"disableOutbound,omitempty"`
-	// ExcludeInbound are ports of the workload that are left alone. IncludeInbound, where
-	// not empty, are the only ones that are not.
+	// ExcludeInbound lists ports of the workload that are not redirected. If
+	// IncludeInbound is not empty, only its ports are.
 	ExcludeInbound []uint16 `json:"excludeInbound,omitempty"`
 	IncludeInbound []uint16 `json:"includeInbound,omitempty"`
-	// ExcludeOutbound are ports, and ExcludeRanges addresses, to which connections are
-	// left alone. IncludeOutbound and IncludeRanges, where not both are empty, are the
-	// only ones to which they are not: a port at any address, and an address at any port.
+	// ExcludeOutbound lists destination ports, and ExcludeRanges destination addresses,
+	// that are not redirected. If IncludeOutbound or IncludeRanges is not empty, only
+	// connections to those ports (at any address) or addresses (at any port) are.
 	ExcludeOutbound []uint16       `json:"excludeOutbound,omitempty"`
 	IncludeOutbound []uint16       `json:"includeOutbound,omitempty"`
 	ExcludeRanges   []netip.Prefix `json:"excludeRanges,omitempty"`
 	IncludeRanges   []netip.Prefix `json:"includeRanges,omitempty"`
 }
 
-// IsZero reports whether every connection goes through the proxy.
+// IsZero reports whether all connections are redirected.
 func (r Redirection) IsZero() bool {
 	return !r.DisableInbound && !r.DisableOutbound && !r.HasRanges() &&
 		len(r.ExcludeInbound)+len(r.IncludeInbound)+len(r.ExcludeOutbound)+len(r.IncludeOutbound) == 0
 }
 
-// HasRanges reports whether it depends on the address that is called.
+// HasRanges reports whether redirection depends on the destination address.
 func (r Redirection) HasRanges() bool { return len(r.ExcludeRanges)+len(r.IncludeRanges) > 0 }
 
-// TakesInbound reports whether connections to a port of the workload go through its
+// TakesInbound reports whether connections to the workload's port are redirected to its
 // proxy.
 func (r Redirection) TakesInbound(port uint16) bool {
 	return !r.DisableInbound && !slices.Contains(r.ExcludeInbound, port) &&
 		(len(r.IncludeInbound) == 0 || slices.Contains(r.IncludeInbound, port))
 }
 
-// TakesOutboundPort reports whether connections of the workload to a port go through
-// its proxy, whatever their address or at some addresses.
+// TakesOutboundPort reports whether the workload's connections to a port are redirected
+// to its proxy, for all addresses or for some.
 func (r Redirection) TakesOutboundPort(port uint16) bool {
 	return !r.DisableOutbound && !slices.Contains(r.ExcludeOutbound, port) &&
 		(len(r.IncludeOutbound) == 0 || slices.Contains(r.IncludeOutbound, port) || len(r.IncludeRanges) > 0)
 }
 
-// TakesOutbound reports whether the workload's connections to an address and port go
-// through its proxy.
+// TakesOutbound reports whether the workload's connections to the address and port are
+// redirected to its proxy.
 func (r Redirection) TakesOutbound(to netip.AddrPort) bool {
 	in := func(ranges []netip.Prefix) bool {
 		return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return contains(p, to.Addr()) })

@@ -7,28 +7,28 @@ import (
 	"strings"
 )
 
-// Request is what a proxy sees of an HTTP request. It stands for no real one: it is
-// what the meaning of matches and rules is defined with.
+// Request has the parts of an HTTP request that a proxy can match. It serves to define
+// the semantics of matches and rules.
 type Request struct {
 	// Method is in upper case, for example "GET".
 	Method string
 	// Host is the authority, with or without a port.
 	Host string
-	// Path begins with a slash and may end with a query. It is the path that is
-	// passed on: a proxy that normalizes paths does so before it matches.
+	// Path begins with a slash and may have a query. It is the path that is forwarded:
+	// proxies that normalize paths do so before matching.
 	Path string
-	// Headers are the lines, by names in lower case, that are passed on: a proxy that
-	// joins or drops lines does so before it matches. A match of "host" is of Host.
+	// Headers has the forwarded header lines by lower-case name: proxies that join or drop
+	// lines do so before matching. Matches of "host" use Host instead.
 	Headers map[string][]string
 }
 
-// Matches reports whether all that m names holds for r. A nil Request stands for a
-// connection whose requests nobody sees: only the zero HTTPMatch holds for it.
+// Matches reports whether all conditions of m hold for r. A nil Request is a connection
+// whose requests are not visible: only the zero HTTPMatch matches it.
 func (m HTTPMatch) Matches(r *Request) bool { return m.Mismatch(r) == "" }
 
-// Mismatch returns the first part of m that does not hold for r, in words: "path",
-// "method", `header "x"` or `query parameter "x"`, and "requests" if r is nil and m
-// names anything. It returns "" if m holds.
+// Mismatch names the first part of m that does not hold for r: "path", "method", `header
+// "x"` or `query parameter "x"`. It returns "requests" if r is nil and m is not zero, and
+// "" if m matches.
 func (m HTTPMatch) Mismatch(r *Request) string {
 	if r == nil {
 		if m.isZero() {
@@ -48,7 +48,7 @@ func (m HTTPMatch) Mismatch(r *Request) string {
 			return `header "` + header.Name + `"`
 		}
 	}
-	// A part of a query that cannot be read is no parameter.
+	// Malformed parts of the query are ignored.
 	parameters, _ := url.ParseQuery(query)
 	for _, parameter := range m.Query {
 		values := parameters[parameter.Name]
@@ -63,7 +63,7 @@ func (m HTTPMatch) isZero() bool {
 	return m.Path == StringMatch{} && len(m.Methods)+len(m.Headers)+len(m.Query) == 0
 }
 
-// Matches reports whether m holds for s. A Regex that is none matches nothing.
+// Matches reports whether m matches s. An invalid Regex matches nothing.
 func (m StringMatch) Matches(s string) bool {
 	switch {
 	case m.Exact != "":
@@ -71,7 +71,7 @@ func (m StringMatch) Matches(s string) bool {
 	case m.Prefix != "":
 		return strings.HasPrefix(s, m.Prefix)
 	case m.Regex != "":
-		// First by itself: "a)(b" is only an expression with brackets around it.
+		// Compile it alone first: "a)(b" is valid only inside the group below.
 		if _, err := regexp.Compile(m.Regex); err != nil {
 			return false
 		}
@@ -81,7 +81,7 @@ func (m StringMatch) Matches(s string) bool {
 	return true
 }
 
-// matchesPath is Matches, but that a prefix ends where an element of the path does.
+// matchesPath is Matches, except that a prefix must end at a path element.
 func (m StringMatch) matchesPath(path string) bool {
 	if m.Exact != "" || m.Prefix == "" {
 		return m.Matches(path)
@@ -90,18 +90,18 @@ func (m StringMatch) matchesPath(path string) bool {
 	return path == prefix || strings.HasPrefix(path, prefix+"/")
 }
 
-// matches asks for the header or parameter to be there, whatever its value.
+// matches requires the header or parameter to be present.
 func (m KeyMatch) matches(value string, present bool) bool {
 	return present && m.StringMatch.Matches(value)
 }
 
-// matchesLines asks for one line if the value matters: of several an application may read
-// another than was compared.
+// matchesLines requires a single line if the value matters: of several lines, the
+// application might read one that was not compared.
 func (m KeyMatch) matchesLines(lines []string) bool {
 	return m.matches(first(lines), len(lines) > 0) && (len(lines) == 1 || !m.comparesValue())
 }
 
-// comparesValue reports whether not every value will do.
+// comparesValue reports whether m depends on the value.
 func (m KeyMatch) comparesValue() bool { return m.Exact != "" || m.Prefix != "" || m.Regex != "" }
 
 // header returns the lines of a header.

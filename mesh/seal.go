@@ -1,18 +1,17 @@
 package mesh
 
-// Sealed is embedded in the parts that are shared between Snapshots and Views. A
-// part is filled, sealed, and from then on never changed.
+// Sealed is embedded in parts that Snapshots and Views share. A part is filled, then
+// sealed, and never changed afterwards.
 type Sealed struct {
 	digest Digest
 	guard  guard
 }
 
-// Digest returns the digest that the part was sealed with. It panics if the part
-// was not sealed, and, in a program built with the tag meshguard, if it was changed
-// since.
+// Digest returns the digest computed by Seal. It panics if the part was not sealed. In
+// programs built with the tag meshguard, it also panics if the part was changed since.
 func (s *Sealed) Digest() Digest {
 	if s.digest.IsZero() {
-		panic("mesh: a part is used that was not sealed; call mesh.Seal when it is filled")
+		panic("mesh: part is not sealed; call mesh.Seal once it is filled")
 	}
 	s.guard.check(s.digest)
 	return s.digest
@@ -23,8 +22,8 @@ func (s *Sealed) seal(part any) {
 	s.guard.watch(part)
 }
 
-// Seal computes the digest of the part and returns the part, which must not be
-// changed any more. The part is a pointer to a struct that embeds Sealed.
+// Seal computes the digest of the part and returns the part, which must not be changed
+// afterwards. The part is a pointer to a struct that embeds Sealed.
 func Seal[P interface{ seal(any) }](part P) P {
 	part.seal(part)
 	return part

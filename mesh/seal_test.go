@@ -96,7 +96,7 @@ func TestUnsealed(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			defer func() {
-				if v := recover(); v != "mesh: a part is used that was not sealed; call mesh.Seal when it is filled" {
+				if v := recover(); v != "mesh: part is not sealed; call mesh.Seal once it is filled" {
 					t.Errorf("it panicked with %v", v)
 				}
 			}()

@@ -8,25 +8,24 @@ import (
 	"slices"
 )
 
-// Table is an immutable map from names to sealed parts. A changed Table shares with
-// the one that it was made from whatever did not change: a change costs the nodes on
-// the way to what it changes, of which there is one more for each sixteenfold size, and
-// the difference of two is found in the time that the difference takes. Its digest
-// depends on its content only, not on how it came about. The zero Table is empty. All
-// methods may be called from many goroutines.
+// Table is an immutable map from names to sealed parts. A changed Table shares all
+// unchanged nodes with the Table it was made from: a change copies only the path to the
+// changed entry, whose depth is logarithmic (base 16) in the size. The cost of Diff is
+// proportional to the difference. The digest depends only on the content, not on the
+// history. The zero Table is empty. All methods are safe for concurrent use.
 type Table[V Digester] struct{ root *node[V] }
 
 // Len returns the number of entries.
 func (t Table[V]) Len() int { return t.root.len() }
 
-// Digest returns a digest of all names and parts. That of an empty Table is zero.
+// Digest returns a digest of all names and parts, which is zero for an empty Table.
 func (t Table[V]) Digest() Digest { return t.root.sum() }
 
-// Get returns the part of that name and whether there is one.
+// Get returns the part with the name and whether it exists.
 func (t Table[V]) Get(name string) (V, bool) { return t.root.get(hashOf(name), name) }
 
-// All yields the entries in an order that is the same for equal Tables, and is not
-// that of the names.
+// All yields the entries in an order that is the same for equal Tables but not sorted by
+// name.
 func (t Table[V]) All() iter.Seq2[string, V] {
 	return func(yield func(string, V) bool) { t.root.all(yield) }
 }
@@ -41,20 +40,20 @@ func (t Table[V]) Names() []string {
 	return names
 }
 
-// Change is a new part of that name, or the end of the one there is.
+// Change sets or deletes the part with a name.
 type Change[V Digester] struct {
 	Name   string
 	Value  V
 	Delete bool
 }
 
-// With returns a Table with the changes, of which the last of each name counts. It
-// returns the same Table if they change nothing.
+// With returns a Table with the changes applied. The last change of each name counts. It
+// returns the same Table if nothing changes.
 func (t Table[V]) With(changes ...Change[V]) Table[V] {
 	return Table[V]{t.root.with(0, sorted(changes))}
 }
 
-// TableOf returns a Table of the parts by their names.
+// TableOf returns a Table of the parts, keyed by their names.
 func TableOf[V Digester](parts map[string]V) Table[V] {
 	changes := make([]Change[V], 0, len(parts))
 	for _, name := range slices.Sorted(maps.Keys(parts)) {
@@ -63,13 +62,13 @@ func TableOf[V Digester](parts map[string]V) Table[V] {
 	return Table[V]{}.With(changes...)
 }
 
-// Diff yields the changes that make t of former: t.Diff(former) applied to former
-// is t. Parts of one name with equal digests are no change.
+// Diff yields the changes from former to t: applied to former, they give t. Parts with
+// equal digests count as unchanged.
 func (t Table[V]) Diff(former Table[V]) iter.Seq[Change[V]] {
 	return func(yield func(Change[V]) bool) { t.root.diff(former.root, yield) }
 }
 
-// MarshalJSON returns an object of the parts, sorted by name.
+// MarshalJSON returns a JSON object of the parts, sorted by name.
 func (t Table[V]) MarshalJSON() ([]byte, error) {
 	var out bytes.Buffer
 	out.WriteByte('{')
@@ -94,5 +93,5 @@ func (t Table[V]) MarshalJSON() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// IsZero reports whether the Table is empty, so that JSON can leave it out.
+// IsZero reports whether the Table is empty. It makes the JSON option omitzero work.
 func (t Table[V]) IsZero() bool { return t.root == nil }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// View is all that one proxy may see of the mesh, and all that a driver sees. It is
-// immutable. Its parts are shared with the Views of other proxies.
+// View is the part of the mesh that one proxy may see. Drivers see nothing else. It is
+// immutable, and its parts are shared with the Views of other proxies.
 type View struct {
 	Proxy    *Proxy    `json:"proxy"`
 	Settings *Settings `json:"settings"`
@@ -32,32 +32,32 @@ func (v *View) Digest() Digest { return v.digest }
 // Proxy is one sidecar.
 type Proxy struct {
 	Sealed
-	// Name is that of its pod.
+	// Name is the name of its pod.
 	Name
-	// UID is the UID of its pod, which is the proxy's key everywhere.
+	// UID is the UID of its pod, used as the proxy's key everywhere.
 	UID string `json:"uid"`
-	// Class is the name of the driver that serves it.
+	// Class is the name of its driver.
 	Class string `json:"class"`
-	// Identity is what its certificate says.
+	// Identity is the identity in its certificate.
 	Identity Identity `json:"identity"`
-	// Zone is the zone of its node; empty if that is not known.
+	// Zone is the zone of its node, empty if unknown.
 	Zone string `json:"zone,omitempty"`
-	// Addresses are its pod's.
+	// Addresses are the addresses of its pod.
 	Addresses []netip.Addr `json:"addresses,omitempty"`
-	// Plaintext says that its class speaks no mesh TLS: it calls in plaintext, and
-	// knows nobody who calls it.
+	// Plaintext reports that its class does not use mesh TLS: it calls in plaintext and
+	// can't authenticate callers.
 	Plaintext bool `json:"plaintext,omitempty"`
 }
 
-// Outbound is what a proxy calls inside the mesh. Proxies that may call the same
-// share one.
+// Outbound has everything that a proxy calls inside the mesh. Proxies with the same
+// permissions share one.
 type Outbound struct {
-	// Scope names whose it is: "*" for what everybody may call, or a service account.
-	// Two Outbounds of one Scope are two states of the same thing.
+	// Scope is "*" for the destinations that every proxy may call, otherwise a service
+	// account. Outbounds with the same Scope are versions of the same thing.
 	Scope string `json:"scope"`
-	// Destinations are what an application can connect to, by their names.
+	// Destinations are the addresses and ports that applications connect to, by name.
 	Destinations Table[*Destination] `json:"destinations,omitzero"`
-	// Backends are where Destinations send to, by their names.
+	// Backends are the targets of Destinations, by name.
 	Backends Table[*Backend] `json:"backends,omitzero"`
 
 	digest Digest
@@ -74,54 +74,54 @@ func NewOutbound(scope string, destinations Table[*Destination], backends Table[
 // Digest returns a digest of all parts.
 func (o *Outbound) Digest() Digest { return o.digest }
 
-// Destination is addresses and a port that an application connects to: a port of a
-// service at its virtual addresses, or a port of one endpoint of a headless service
-// at the endpoint's own. No two Destinations of an Outbound have an address and a
-// port in common.
+// Destination is a port and addresses that an application connects to: a service port at
+// the service's virtual IPs, or the port of one endpoint of a headless service at the
+// endpoint's own addresses. Destinations of an Outbound never share an address and port.
 type Destination struct {
 	Sealed
-	// Name is its name in the Table: that of the service port, and for an endpoint of
-	// a headless service that, "@" and the workload's name or the address.
+	// Name is its key in the Table: the name of the service port. For an endpoint of a
+	// headless service, "@" and the workload's name or address are appended.
 	Name string `json:"name"`
-	// Service is the service's port.
+	// Service is the service port.
 	Service ServicePort `json:"service"`
-	// Addresses, of either family and sorted, and Port are what is connected to.
+	// Addresses (IPv4 and IPv6, sorted) and Port are what applications connect to.
 	Addresses []netip.Addr `json:"addresses"`
 	Port      uint16       `json:"port"`
 	Protocol  Protocol     `json:"protocol"`
-	// Routes are for HTTP protocols. The first whose match holds is taken, and the
-	// last one holds for every request.
+	// Routes are for HTTP protocols. The first route that matches is used; the last one
+	// matches every request.
 	Routes []Route `json:"routes,omitempty"`
 	// Backends are for other protocols.
 	Backends []WeightedBackend `json:"backends,omitempty"`
-	// HashOn is what the backends' LoadBalancing needs to know of a request.
+	// HashOn has the request properties that the backends' LoadBalancing hashes.
 	HashOn []HashOn `json:"hashOn,omitempty"`
 }
 
-// Route is where requests go that match.
+// Route says where matching requests go.
 type Route struct {
-	// Name is for people, the object that it comes from; empty for the service's own.
+	// Name is the object that the route comes from, for display. It is empty for the
+	// service's default route.
 	Name  string    `json:"name,omitempty"`
 	Match HTTPMatch `json:"match,omitzero"`
-	// Backends have at least one weight that is not 0. A Route with none answers
-	// 503: there is nothing to send to.
+	// At least one of the Backends has a weight other than 0. A Route without Backends
+	// answers 503.
 	Backends []WeightedBackend `json:"backends,omitempty"`
-	// Timeout limits a request with its retries; 0 means no limit.
+	// Timeout limits a request including retries. 0 means no limit.
 	Timeout time.Duration `json:"timeout,omitempty"`
 	Retry   *Retry        `json:"retry,omitempty"`
 }
 
-// WeightedBackend is a Backend's share.
+// WeightedBackend is the share of one Backend.
 type WeightedBackend struct {
-	// Backend is its name in the Outbound's Table.
+	// Backend is its key in the Outbound's Table.
 	Backend string `json:"backend"`
 	Weight  uint32 `json:"weight"`
 }
 
-// Backend is endpoints that are called in one way.
+// Backend is a group of endpoints that are called in the same way.
 type Backend struct {
 	Sealed
-	// Name is its name in the Table, made like a Destination's.
+	// Name is its key in the Table, formed like that of a Destination.
 	Name     string      `json:"name"`
 	Service  ServicePort `json:"service"`
 	Protocol Protocol    `json:"protocol"`
@@ -130,9 +130,8 @@ type Backend struct {
 	Policy    UpstreamPolicy `json:"policy,omitzero"`
 	// HealthChecks makes the proxy probe the endpoints by connecting to them.
 	HealthChecks bool `json:"healthChecks,omitempty"`
-	// ExternalName is the DNS name to call, in plaintext and at the service's port,
-	// instead of endpoints. It is empty but for a service that stands for a name
-	// outside the mesh.
+	// ExternalName is the DNS name that is called instead of endpoints, in plaintext and
+	// at the service's port. Only services of type ExternalName have it.
 	ExternalName string `json:"externalName,omitempty"`
 }
 
@@ -141,141 +140,140 @@ type Endpoint struct {
 	// Addresses has one address, or one of each family, IPv4 first.
 	Addresses []netip.Addr `json:"addresses"`
 	Port      uint16       `json:"port"`
-	// ServerName is the DNS name of the endpoint's identity: what a client sends as
-	// SNI and verifies. It is empty for an endpoint that is called in plaintext.
+	// ServerName is the DNS name of the endpoint's identity. Clients send it as SNI and
+	// verify it. It is empty for endpoints that are called in plaintext.
 	ServerName string `json:"serverName,omitempty"`
-	// Workload is the workload's name, namespace/name, for people.
+	// Workload is namespace/name of the workload, for display.
 	Workload string `json:"workload,omitempty"`
 	Zone     string `json:"zone,omitempty"`
-	// Draining says that it takes no new clients, but goes on for those it has.
+	// Draining endpoints get no new clients but keep serving those they have.
 	Draining bool `json:"draining,omitempty"`
 }
 
-// Egress is what a proxy may call outside the mesh.
+// Egress has everything that a proxy may call outside the mesh.
 type Egress struct {
 	Sealed
-	// AllowAll lets everything out that Ports do not name. Otherwise it is closed.
+	// AllowAll allows all traffic that Ports don't mention. Otherwise it is denied.
 	AllowAll bool `json:"allowAll,omitempty"`
-	// Ports are sorted by number, and each has its own.
+	// Ports are sorted by number, without duplicates.
 	Ports []EgressRoutes `json:"ports,omitempty"`
 }
 
-// EgressRoutes are where connections to a port outside the mesh may go.
+// EgressRoutes are the allowed destinations at one port outside the mesh.
 type EgressRoutes struct {
 	Port     uint16         `json:"port"`
 	Protocol EgressProtocol `json:"protocol"`
-	// Hosts, for HTTP and TLS, are sorted by host, each once. Requests to other hosts
-	// are as if the port were not named.
+	// Hosts, for HTTP and TLS, are sorted and unique. Requests to other hosts are treated
+	// as if the port were not listed.
 	Hosts []EgressHost `json:"hosts,omitempty"`
-	// Ranges, for any protocol, are where connections go whatever their host, sorted;
-	// what they carry is then not looked at. For TCP, no Ranges means any address.
+	// Ranges, for any protocol, are addresses to which connections are allowed regardless
+	// of host; their content is not inspected. For TCP, empty Ranges allow any address.
+	// Sorted.
 	Ranges []netip.Prefix `json:"ranges,omitempty"`
 }
 
 // EgressHost is a host outside the mesh.
 type EgressHost struct {
-	// Host is exact or begins with "*.", which stands for one or more labels. An
-	// exact host goes before the others, and a longer one before a shorter one.
+	// Host is exact or starts with "*.", which matches one or more labels. Exact hosts
+	// take precedence over wildcards, and longer wildcards over shorter ones.
 	Host string `json:"host"`
-	// Within are the requests that may pass to addresses, and go before Matches. Matches
-	// are those that may pass to the addresses that the host's name resolves to, whatever
-	// address the application connected to. Any of them is enough, and none lets nothing
-	// pass. TLS has those that hold for everything.
+	// Within allows requests to the address the application connected to, and is checked
+	// before Matches. Matches allows requests to the addresses that the host name resolves
+	// to, whatever address the application connected to. One match is enough; without
+	// matches nothing passes. For TLS, matches are the zero HTTPMatch.
 	Within  []EgressWithin `json:"within,omitempty"`
 	Matches []HTTPMatch    `json:"matches"`
 	Policy  UpstreamPolicy `json:"policy,omitzero"`
 }
 
-// EgressWithin lets requests pass to the address that the application connected to, if
-// it is in one of the Ranges.
+// EgressWithin allows requests to the address that the application connected to, if it is
+// in one of the Ranges.
 type EgressWithin struct {
-	// Ranges are sorted. None is no address.
+	// Ranges are sorted. Empty means no address.
 	Ranges  []netip.Prefix `json:"ranges"`
 	Matches []HTTPMatch    `json:"matches"`
 }
 
-// Contains reports whether an address is in one of the Ranges.
+// Contains reports whether the address is in one of the Ranges.
 func (w EgressWithin) Contains(address netip.Addr) bool {
 	return slices.ContainsFunc(w.Ranges, func(r netip.Prefix) bool { return contains(r, address) })
 }
 
-// Inbound is what a proxy takes for its application. Workloads that differ in
-// nothing that matters share one.
+// Inbound has everything that a proxy accepts for its application. Workloads with equal
+// rules share one.
 type Inbound struct {
 	Sealed
-	// TLS says whether mesh TLS is all that is taken. Permissive also takes what
-	// comes in plaintext or in an application's own TLS, but only where Access is for
-	// Anyone: a caller without an identity never gets past rules. A proxy that is
-	// Plaintext is always Permissive.
+	// TLS is the mode. Permissive also accepts plaintext and the application's own TLS,
+	// but only on ports whose Access allows Anyone: callers without an identity never
+	// satisfy rules. Plaintext proxies are always Permissive.
 	TLS TLSMode `json:"tls"`
-	// Ports are the ports that a service, a rule or the workload itself names,
-	// sorted by number.
+	// Ports are the ports named by a service, a rule or the workload itself, sorted by
+	// number.
 	Ports []InboundPort `json:"ports,omitempty"`
-	// Others is who may connect to ports that are not among Ports. Their protocol is
-	// TCP.
+	// Others is the access to all other ports. Their protocol is TCP.
 	Others Access `json:"others"`
 }
 
-// InboundPort is a port of the application.
+// InboundPort is one port of the application.
 type InboundPort struct {
 	Port     uint16   `json:"port"`
 	Protocol Protocol `json:"protocol"`
-	// Services are the service ports that lead here, sorted; there may be none.
+	// Services are the service ports that target this port, sorted. It may be empty.
 	Services []ServicePort `json:"services,omitempty"`
 	Access   Access        `json:"access"`
-	// Ingress is what may come from outside the mesh.
+	// Ingress has the traffic allowed from outside the mesh.
 	Ingress []Ingress  `json:"ingress,omitempty"`
 	Limits  RateLimits `json:"limits,omitzero"`
 }
 
-// Access says which peers of the mesh may call. The zero Access lets nobody.
+// Access says which mesh peers may call. The zero Access denies everything.
 type Access struct {
-	// Anyone lets every identity of the mesh call.
+	// Anyone allows every mesh identity.
 	Anyone bool `json:"anyone,omitempty"`
-	// Rules are who may call otherwise: any of them is enough.
+	// Rules apply unless Anyone is set. One rule that matches is enough.
 	Rules []Permission `json:"rules,omitempty"`
 }
 
-// Permission lets its sources do something.
+// Permission allows its sources to send certain requests.
 type Permission struct {
-	// Name is the rule's object, namespace/name, for people and metrics.
+	// Name is namespace/name of the rule, for display and metrics.
 	Name string `json:"name"`
-	// Sources are sorted. None means nobody.
+	// Sources are sorted. Empty means nobody.
 	Sources []Identity `json:"sources"`
-	// Requests are what may be asked, any of them is enough; for protocols without
-	// requests there is one that holds for everything. None allows nothing.
+	// Requests are the allowed requests; one match is enough, and empty allows nothing.
+	// For non-HTTP protocols it is the zero HTTPMatch.
 	Requests []HTTPMatch `json:"requests"`
 }
 
-// Ingress lets callers from outside the mesh send to a port.
+// Ingress allows callers from outside the mesh to send to a port.
 type Ingress struct {
-	// Name is the rule's object, namespace/name.
+	// Name is namespace/name of the rule.
 	Name string `json:"name"`
 	// TLS, SNIHosts and SkipClientCert are as in IngressBackend.
 	TLS            bool     `json:"tls,omitempty"`
 	SNIHosts       []string `json:"sniHosts,omitempty"`
 	SkipClientCert bool     `json:"skipClientCert,omitempty"`
-	// Ranges are the addresses that may call, sorted. None means any only if there
-	// are Principals or AnyPrincipal.
+	// Ranges are the caller's allowed addresses, sorted. Empty means any, but only if
+	// AnyPrincipal or Principals is set.
 	Ranges []netip.Prefix `json:"ranges,omitempty"`
-	// AnyPrincipal asks for any certificate of the mesh, Principals for one of them.
-	// Either asks for TLS: nothing in plaintext has a principal.
+	// AnyPrincipal requires a mesh certificate, Principals one of these identities. Both
+	// require TLS.
 	AnyPrincipal bool       `json:"anyPrincipal,omitempty"`
 	Principals   []Identity `json:"principals,omitempty"`
-	// Requests are what may be asked, as in a Permission.
+	// Requests are the allowed requests, as in Permission.
 	Requests []HTTPMatch `json:"requests"`
 }
 
-// Snapshot is the whole mesh at one moment. It is immutable: whoever holds one may
-// read it from any goroutine for as long as it likes.
+// Snapshot is the state of the mesh at one moment. It is immutable and safe for
+// concurrent use.
 type Snapshot struct {
 	Settings *Settings
-	// Views are those of all proxies, by the UIDs of their pods.
+	// Views has the View of every proxy, by pod UID.
 	Views Table[*View]
-	// Services are those of the mesh, by namespace/name, and Workloads likewise.
+	// Services and Workloads are those of the mesh, by namespace/name.
 	Services  Table[*Service]
 	Workloads Table[*Workload]
-	// Problems are what is wrong, by the objects' String and how it was found.
+	// Problems are keyed by the object's String and the step that found them.
 	Problems Table[*Problems]
 }
 
@@ -284,7 +282,7 @@ func (s *Snapshot) Digest() Digest {
 	return JoinDigests(s.Settings.Digest(), s.Views.Digest(), s.Services.Digest(), s.Workloads.Digest(), s.Problems.Digest())
 }
 
-// Problems are what is wrong with one object, sorted by field and reason.
+// Problems are the errors of one object, sorted by field and reason.
 type Problems struct {
 	Sealed
 	Object ObjectRef `json:"object"`
