@@ -64,6 +64,10 @@ type Workload struct {
 	Redirection Redirection `json:"redirection,omitzero"`
 	// Ended is true when all containers have terminated and will not restart.
 	Ended bool `json:"ended,omitempty"`
+	// Ready says that all its containers are ready and its readiness gates hold, as its
+	// node last reported. Unlike an endpoint's it stays true while Kubernetes counts the
+	// pods of a node as not ready because the node does not report.
+	Ready bool `json:"ready,omitempty"`
 }
 
 // WorkloadPort is a TCP port of a container.

@@ -192,9 +192,12 @@ func portOf(svc *mesh.Service, port uint16) (mesh.PortSpec, bool) {
 
 // endpoints returns those that take connections, sorted by address: the ready ones,
 // with those that end after them as Draining; if none is ready, those that still
-// serve while they end. Whose they are is left open.
+// serve while they end; if there are none of these either, those of workloads whose nodes
+// last reported them as ready. Kubernetes counts all pods as not ready when it has not
+// heard of their nodes, as after an outage of the API server, and they still serve.
+// Whose they are is left open.
 func (j *join) endpoints(r *graph.Reader, svc *mesh.Service, spec mesh.PortSpec) []found {
-	var all []found
+	var all, reported []found
 	ready := false
 	for _, key := range j.slicesOf.Get(r, svc.Name) {
 		slice, _ := j.slices.Get(r, key)
@@ -204,7 +207,7 @@ func (j *join) endpoints(r *graph.Reader, svc *mesh.Service, spec mesh.PortSpec)
 		}
 		all = slices.Grow(all, len(slice.Endpoints))
 		for _, e := range slice.Endpoints {
-			if len(e.Addresses) == 0 || !e.Ready && !e.Serving {
+			if len(e.Addresses) == 0 {
 				continue
 			}
 			f := found{ready: e.Ready, Endpoint: mesh.Endpoint{
@@ -213,9 +216,19 @@ func (j *join) endpoints(r *graph.Reader, svc *mesh.Service, spec mesh.PortSpec)
 			if e.Workload != "" {
 				f.Workload = mesh.Name{Namespace: svc.Namespace, Name: e.Workload}.String()
 			}
-			ready = ready || e.Ready
-			all = append(all, f)
+			switch {
+			case e.Ready || e.Serving:
+				ready = ready || e.Ready
+				all = append(all, f)
+			case e.Workload != "" && !e.Terminating:
+				if w, ok := j.workloads.Get(r, workloadOf(f.Endpoint)); ok && w.Ready {
+					reported = append(reported, f)
+				}
+			}
 		}
+	}
+	if len(all) == 0 {
+		all = reported
 	}
 	all = merged(all)
 	for i := range all {

@@ -22,6 +22,10 @@ func TestEndpoints(t *testing.T) {
 	}
 	const first = head + " [10.1.0.2]:8080/cart.shop.sa.td"
 	outside := func(w *mesh.Workload) { w.Class = "" }
+	reported := func(w *mesh.Workload) { w.Ready = true }
+	unready := func(workload, address string) mesh.SliceEndpoint {
+		return mesh.SliceEndpoint{Workload: workload, Addresses: addresses(address)}
+	}
 	runJoinCases(t, town(), []joinCase{
 		{name: "ready", facts: [][]mesh.Fact{two, one(ready("cart-2", "10.1.0.3"))}, outbound: first + " [10.1.0.3]:8080/cart.shop.sa.td"},
 		{name: "not ready", facts: [][]mesh.Fact{two, one(mesh.SliceEndpoint{Workload: "cart-2", Addresses: addresses("10.1.0.3")})}, outbound: first},
@@ -38,6 +42,29 @@ func TestEndpoints(t *testing.T) {
 			// As Kubernetes has it where a service publishes addresses that are not ready.
 			name: "published as ready while it ends", outbound: first + " [10.1.0.3]:8080/cart.shop.sa.td",
 			facts: [][]mesh.Fact{two, one(mesh.SliceEndpoint{Workload: "cart-2", Addresses: addresses("10.1.0.3"), Ready: true, Terminating: true})},
+		},
+		{
+			name: "of nodes that do not report", outbound: first + " [10.1.0.3]:8080/cart.shop.sa.td",
+			facts: [][]mesh.Fact{two, list(pod("shop/cart-1", "cart", "10.1.0.2", reported), pod("shop/cart-2", "cart", "10.1.0.3", reported),
+				slice("shop/cart", web, unready("cart-1", "10.1.0.2"), unready("cart-2", "10.1.0.3")))},
+		},
+		{
+			name: "of a node that does not report", outbound: first,
+			facts: [][]mesh.Fact{two, list(pod("shop/cart-2", "cart", "10.1.0.3", reported)), one(unready("cart-2", "10.1.0.3"))},
+		},
+		{
+			name: "of a node that does not report, beside one that ends", outbound: first,
+			facts: [][]mesh.Fact{two, list(pod("shop/cart-2", "cart", "10.1.0.3", reported),
+				slice("shop/cart", web, ending("cart-1", "10.1.0.2"), unready("cart-2", "10.1.0.3")))},
+		},
+		{
+			name: "not ready, and its node says so", outbound: head,
+			facts: [][]mesh.Fact{two, list(slice("shop/cart", web, unready("cart-1", "10.1.0.2")))},
+		},
+		{
+			name: "ended, and its node does not report", outbound: head,
+			facts: [][]mesh.Fact{two, list(pod("shop/cart-1", "cart", "10.1.0.2", reported),
+				slice("shop/cart", web, mesh.SliceEndpoint{Workload: "cart-1", Addresses: addresses("10.1.0.2"), Terminating: true}))},
 		},
 		{name: "no address", facts: [][]mesh.Fact{two, one(mesh.SliceEndpoint{Workload: "cart-2", Ready: true})}, outbound: first},
 		{name: "nobody", facts: [][]mesh.Fact{two, list(slice("shop/cart", web))}, outbound: head},

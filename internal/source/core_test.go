@@ -37,6 +37,22 @@ func TestWorkload(t *testing.T) {
 		},
 		{row: row{"ended well", `{}`, `{"uid":"","serviceAccount":"default","ended":true}`, nil}, status: `{phase: Succeeded}`},
 		{row: row{"ended badly", `{}`, `{"uid":"","serviceAccount":"default","ended":true}`, nil}, status: `{phase: Failed}`},
+		{
+			row:    row{"ready, on a node that does not report", `{}`, `{"uid":"","serviceAccount":"default","ready":true}`, nil},
+			status: `{conditions: [{type: Ready, status: "False"}, {type: ContainersReady, status: "True"}]}`,
+		},
+		{
+			row:    row{"with containers that are not ready", `{}`, `{"uid":"","serviceAccount":"default"}`, nil},
+			status: `{conditions: [{type: Ready, status: "False"}, {type: ContainersReady, status: "False"}]}`,
+		},
+		{
+			row:    row{"with a readiness gate that does not hold", `{readinessGates: [{conditionType: a}, {conditionType: b}]}`, `{"uid":"","serviceAccount":"default"}`, nil},
+			status: `{conditions: [{type: a, status: "True"}, {type: b, status: "False"}, {type: ContainersReady, status: "True"}]}`,
+		},
+		{
+			row:    row{"with a readiness gate that holds", `{readinessGates: [{conditionType: a}]}`, `{"uid":"","serviceAccount":"default","ready":true}`, nil},
+			status: `{conditions: [{type: a, status: "True"}, {type: ContainersReady, status: "True"}]}`,
+		},
 		{row: row{"not ended", `{}`, `{"uid":"","serviceAccount":"default"}`, nil}, status: `{phase: Unknown}`},
 		{row: row{"ports", `
   containers:

@@ -3,6 +3,7 @@ package source
 import (
 	"cmp"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -23,6 +24,7 @@ func (m *Mapper) workload(pod *corev1.Pod, n *notes) mesh.Content {
 		Zone:           pod.Labels[corev1.LabelTopologyZone],
 		InboundTLS:     n.inboundTLS(pod.Annotations),
 		Ended:          pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
+		Ready:          isReported(pod),
 	}
 	if !isObjectName(w.ServiceAccount) {
 		n.add(ReasonInvalid, "spec.serviceAccountName", "%q is not the name of a service account, so the pod has no identity and is not read", w.ServiceAccount)
@@ -35,6 +37,18 @@ func (m *Mapper) workload(pod *corev1.Pod, n *notes) mesh.Content {
 		w.Addresses = podAddresses(&pod.Status)
 	}
 	return mesh.Seal(w)
+}
+
+// isReported reports whether the pod's node says that it is ready. The condition Ready is
+// no answer: the node lifecycle controller sets it to False if the node does not report.
+func isReported(pod *corev1.Pod) bool {
+	holds := func(condition corev1.PodConditionType) bool {
+		return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == condition && c.Status == corev1.ConditionTrue
+		})
+	}
+	return holds(corev1.ContainersReady) &&
+		!slices.ContainsFunc(pod.Spec.ReadinessGates, func(g corev1.PodReadinessGate) bool { return !holds(g.ConditionType) })
 }
 
 func podAddresses(status *corev1.PodStatus) []netip.Addr {
