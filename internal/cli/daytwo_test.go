@@ -9,11 +9,13 @@ import (
 	"testing"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-mesh/outrigger/internal/check"
+	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 )
 
@@ -31,6 +33,7 @@ func TestDayTwo(t *testing.T) {
 	t.Setenv("KUBECONFIG", kubeconfig)
 	t.Run("check before", c.testCheckBefore)
 	t.Run("namespace", c.testNamespace)
+	t.Run("completion", c.testCompletion)
 	t.Run("check after", c.testCheckAfter)
 }
 
@@ -160,6 +163,65 @@ func (c *controllerTest) testNamespace(t *testing.T) {
 		t.Errorf("what is left of the mesh is %v %v", ns.Labels, ns.Annotations)
 	}
 	runCommand(t, "namespace", "add", "store")
+}
+
+// testCompletion has a shell complete names of the cluster and values of flags.
+func (c *controllerTest) testCompletion(t *testing.T) {
+	c.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shelf"}})
+	for name, annotations := range map[string]map[string]string{"cart": {inject.StatusAnnotation: "{}"}, "bare": nil} {
+		c.createPod(t, "shelf", name, func(p *corev1.Pod) { p.Annotations = annotations })
+	}
+	labels := map[string]string{"app": "shop"}
+	c.create(t, &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shelf", Name: "shop"},
+		Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "a"}}},
+		}},
+	})
+	for args, want := range map[string]string{
+		"namespace add she|":           "shelf",
+		"namespace add shelf she|":     "",
+		"namespace add s --class h|":   "haproxy",
+		"proxy get -n she|":            "shelf",
+		"proxy get -n shelf |":         "cart",
+		"proxy get -n shelf pod/|":     "pod/cart",
+		"proxy logs -n shelf deploy/|": "deploy/shop",
+		"proxy list -o js|":            "json",
+		"namespace rem|":               "remove",
+	} {
+		words := strings.Fields(strings.TrimSuffix(args, "|"))
+		if strings.HasSuffix(args, " |") {
+			words = append(words, "")
+		}
+		var got []string
+		for line := range strings.Lines(runCommand(t, append([]string{"__complete"}, words...)...)) {
+			if value, _, _ := strings.Cut(strings.TrimSpace(line), "\t"); value != "" && value[0] != ':' {
+				got = append(got, value)
+			}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%q completes to %q, want %q", args, got, want)
+		}
+	}
+}
+
+// TestSuggestions answers what was mistyped with what is nearly the same.
+func TestSuggestions(t *testing.T) {
+	for args, want := range map[string]string{
+		"chekc":                       `unknown command "chekc"; did you mean "check"?`,
+		"proxy gett cart":             `did you mean "get"?`,
+		"proxy list --namespcae shop": `unknown flag: --namespcae; did you mean "--namespace"?`,
+		"check --outptu json":         `did you mean "--output"?`,
+		"check --zzz":                 "unknown flag: --zzz",
+	} {
+		err := tryCommand(t, strings.Fields(args)...)
+		if wrong := (usage.Error{}); !errors.As(err, &wrong) || !strings.Contains(err.Error(), want) {
+			t.Errorf("outrigger %s: error %v, want one of usage with %q", args, err, want)
+		}
+		if want == "unknown flag: --zzz" && strings.Contains(err.Error(), "did you mean") {
+			t.Errorf("outrigger %s: %v", args, err)
+		}
+	}
 }
 
 // testCheckAfter looks at a mesh in which everything is broken.

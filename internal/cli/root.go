@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
@@ -95,7 +96,13 @@ demo' runs a whole mesh on this machine.`,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usage.Error{Err: fmt.Errorf("%s: %w", cmd.CommandPath(), err)}
+		near := ""
+		if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+			var names []string
+			cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
+			near = suggestion("--"+unknown.GetSpecifiedName(), names)
+		}
+		return usage.Error{Err: fmt.Errorf("%s: %w%s", cmd.CommandPath(), err, near)}
 	})
 	root.AddCommand(
 		newInjectCommand(newOfflineEngine),

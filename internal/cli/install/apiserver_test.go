@@ -100,7 +100,7 @@ func (s *stage) refused(t *testing.T, want string, args ...string) {
 	}
 }
 
-// play has all Deployments become ready and namespaces that are deleted go, until the
+// play has all Deployments of one or two replicas become ready and namespaces that are deleted go, until the
 // returned function is called.
 func (s *stage) play(t *testing.T) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
@@ -115,6 +115,9 @@ func (s *stage) play(t *testing.T) (stop func()) {
 						continue
 					}
 					replicas := *d.Spec.Replicas
+					if replicas > 2 {
+						continue // There is no room for more.
+					}
 					d.Status = appsv1.DeploymentStatus{
 						ObservedGeneration: d.Generation, Replicas: replicas, UpdatedReplicas: replicas, ReadyReplicas: replicas, AvailableReplicas: replicas,
 						Conditions: []appsv1.DeploymentCondition{
@@ -159,6 +162,7 @@ func TestOnAPIServer(t *testing.T) {
 	s := newStage(t)
 	t.Run("install", s.testInstall)
 	t.Run("upgrade", s.testUpgrade)
+	t.Run("rollback", s.testRollback)
 	t.Run("tags", s.testTags)
 	t.Run("uninstall", s.testUninstall)
 	t.Run("Open Service Mesh", s.testOSM)
