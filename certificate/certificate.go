@@ -39,8 +39,11 @@ type Certificate struct {
 // Manager is what drivers may ask of the mesh's certificate authority.
 // Implementations are safe for use by many goroutines.
 type Manager interface {
-	// TrustBundle returns the PEM of the roots that are trusted now. It is
-	// never empty once the controller has started its drivers.
+	// Ready returns a channel that is closed once there is a trust bundle and a
+	// certificate to serve with. The controller starts drivers after that.
+	Ready() <-chan struct{}
+	// TrustBundle returns the PEM of the roots that are trusted now. It is not empty
+	// once Ready's channel is closed.
 	TrustBundle() []byte
 	// TrustBundleChanged returns a channel that receives a value after each
 	// change of the bundle, until stop is closed. Changes that come in quick

@@ -20,10 +20,16 @@ import (
 var (
 	driversMutex sync.RWMutex
 	// drivers is keyed by the name in lower case.
-	drivers = make(map[string]driver.Driver)
+	drivers = make(map[string]*Driver)
 	// engineDriver is the installed default.
-	engineDriver driver.Driver
+	engineDriver *Driver
 )
+
+// Driver is a registered driver with the optional interfaces that it implements.
+type Driver struct {
+	driver.Driver
+	driver.Capabilities
+}
 
 // Register makes a driver available by a name, in which upper and lower case
 // are the same. It panics if the driver is nil or the name is taken.
@@ -37,7 +43,7 @@ func Register(name string, d driver.Driver) {
 	if _, dup := drivers[key]; dup {
 		panic("sidecar: Register called twice for driver " + name)
 	}
-	drivers[key] = d
+	drivers[key] = &Driver{d, driver.CapabilitiesOf(d)}
 }
 
 // Drivers returns the names of the registered drivers, in lower case and sorted.
@@ -54,7 +60,7 @@ func Drivers() []string {
 
 // Lookup returns the driver of that name. The error of an unknown name lists
 // the names that there are.
-func Lookup(name string) (driver.Driver, error) {
+func Lookup(name string) (*Driver, error) {
 	driversMutex.RLock()
 	d, ok := drivers[strings.ToLower(name)]
 	driversMutex.RUnlock()
@@ -111,7 +117,7 @@ func Start(ctx context.Context) (health.Probes, error) {
 	return d.Start(ctx)
 }
 
-func choose(class string) (driver.Driver, error) {
+func choose(class string) (*Driver, error) {
 	if class != "" {
 		return Lookup(class)
 	}
@@ -127,26 +133,20 @@ func choose(class string) (driver.Driver, error) {
 // the operating system, "linux" or "windows", or "" if it has none.
 func Image(name, os string) string {
 	d, err := Lookup(name)
-	if err != nil {
+	if err != nil || d.Imager == nil {
 		return ""
 	}
-	if imager, ok := d.(driver.Imager); ok {
-		return imager.SidecarImage(os)
-	}
-	return ""
+	return d.Imager.SidecarImage(os)
 }
 
 // CheckImage returns what the driver of that name has against an image of its proxy, nil
 // if nothing.
 func CheckImage(name, image string) error {
 	d, err := Lookup(name)
-	if err != nil {
+	if err != nil || d.ImageChecker == nil {
 		return nil
 	}
-	if checker, ok := d.(driver.ImageChecker); ok {
-		return checker.CheckImage(image)
-	}
-	return nil
+	return d.ImageChecker.CheckImage(image)
 }
 
 // Features returns what the proxies of a class can do beyond what every driver must:
@@ -155,13 +155,10 @@ func CheckImage(name, image string) error {
 // asks.
 func Features(class string) []mesh.Feature {
 	d, err := Lookup(class)
-	if err != nil {
+	if err != nil || d.Featurer == nil {
 		return nil
 	}
-	if featurer, ok := d.(driver.Featurer); ok {
-		return featurer.Features()
-	}
-	return nil
+	return d.Featurer.Features()
 }
 
 // PodTemplates returns the pod templates that the registered drivers ship, by
@@ -171,8 +168,8 @@ func PodTemplates() map[string]string {
 	defer driversMutex.RUnlock()
 	templates := make(map[string]string)
 	for name, d := range drivers {
-		if t, ok := d.(driver.Templater); ok {
-			templates[name] = t.PodTemplate()
+		if d.Templater != nil {
+			templates[name] = d.Templater.PodTemplate()
 		}
 	}
 	return templates

@@ -25,6 +25,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
 // machine is a network of its own with loopback only: what Envoy and a controller of a
@@ -210,7 +211,7 @@ func (m *machine) startSidecar(p *mesh.Proxy, c *core, hosts string, changes ...
 	}
 	variables := map[string]string{
 		"POD_UID": p.UID, "POD_IP": "127.0.0.1", "POD_NAMESPACE": p.Namespace, "POD_NAME": p.Name.Name,
-		"SERVICE_ACCOUNT": p.Identity.ServiceAccount, "OUTRIGGER_CONTROLLER": controllerName,
+		"SERVICE_ACCOUNT": p.Identity.ServiceAccount, "OUTRIGGER_CONTROLLER": drivertest.ControllerName,
 	}
 	write := func(path, content string) {
 		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
@@ -274,7 +275,7 @@ func (s *podEnvoy) admin(path string) string {
 
 func (s *podEnvoy) ready() bool { return strings.HasPrefix(s.admin("/ready"), "LIVE") }
 
-const loopbackHosts = "127.0.0.1 localhost\n127.0.0.1 " + controllerName + "\n"
+const loopbackHosts = "127.0.0.1 localhost\n127.0.0.1 " + drivertest.ControllerName + "\n"
 
 func TestRealEnvoyIsServed(t *testing.T) {
 	m, c := newMachine(t), newCore(t)
@@ -297,9 +298,9 @@ func TestRealEnvoyFindsTheController(t *testing.T) {
 	c.set(view)
 	m.startController(c)
 	for name, hosts := range map[string]string{
-		"IPv6 first": "::1 " + controllerName + "\n127.0.0.1 " + controllerName + "\n",
-		"IPv4 first": "127.0.0.1 " + controllerName + "\n::1 " + controllerName + "\n",
-		"IPv4 only":  "127.0.0.1 " + controllerName + "\n",
+		"IPv6 first": "::1 " + drivertest.ControllerName + "\n127.0.0.1 " + drivertest.ControllerName + "\n",
+		"IPv4 first": "127.0.0.1 " + drivertest.ControllerName + "\n::1 " + drivertest.ControllerName + "\n",
+		"IPv4 only":  "127.0.0.1 " + drivertest.ControllerName + "\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			envoy := m.startSidecar(view.Proxy, c, hosts)
@@ -433,9 +434,7 @@ func TestRealEnvoyTakesNewRoots(t *testing.T) {
 	former, next := c.ca, newAuthority(t)
 	writeIdentityLikeTheAgent(t, envoy.identity, next, view.Proxy.Identity, view.Proxy.UID, former, next)
 	stop()
-	c.mu.Lock()
-	c.ca, c.trusted = next, []*authority{next}
-	c.mu.Unlock()
+	c.trust(next)
 	before := len(c.noted())
 	m.startController(c)
 	m.eventually("Envoy shows its new certificate and trusts the new root", func() bool {

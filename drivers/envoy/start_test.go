@@ -14,10 +14,11 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
 // freePort returns a port that was free a moment ago, and a listener on another.
-func freePort(t *testing.T) (free uint32, taken net.Listener) {
+func freePort(t *testing.T) (free uint16, taken net.Listener) {
 	t.Helper()
 	var listeners [2]net.Listener
 	for i := range listeners {
@@ -29,7 +30,7 @@ func freePort(t *testing.T) (free uint32, taken net.Listener) {
 	}
 	listeners[0].Close()
 	t.Cleanup(func() { listeners[1].Close() })
-	return uint32(listeners[0].Addr().(*net.TCPAddr).Port), listeners[1]
+	return uint16(listeners[0].Addr().(*net.TCPAddr).Port), listeners[1]
 }
 
 // TestStart serves on the port, shows its debug page and ends with the context.
@@ -41,7 +42,7 @@ func TestStart(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 
-	if _, err := (Driver{}).Start(c.context(ctx, uint32(taken.Addr().(*net.TCPAddr).Port))); err == nil || !strings.HasPrefix(err.Error(), "envoy: listening for proxies: ") {
+	if _, err := (Driver{}).Start(c.context(ctx, uint16(taken.Addr().(*net.TCPAddr).Port))); err == nil || !strings.HasPrefix(err.Error(), "envoy: listening for proxies: ") {
 		t.Errorf("on a port that is taken Start returned %v", err)
 	}
 
@@ -79,7 +80,7 @@ func TestStart(t *testing.T) {
 func TestPort(t *testing.T) {
 	inj := &driver.InjectorContext{
 		Pod:   &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web"}}}},
-		PodOS: "linux", OsmNamespace: "osm-system", Configurator: otherPort{},
+		PodOS: "linux", OsmNamespace: "osm-system", Configurator: otherPort{newCore(t).Controller},
 		Sidecar: driver.Sidecar{Class: "proxies", Image: "envoy", InitImage: "init", LogLevel: "error"},
 	}
 	if err := (Driver{}).Patch(inj); err != nil {
@@ -92,7 +93,7 @@ func TestPort(t *testing.T) {
 	}
 }
 
-type otherPort struct{ configuration }
+type otherPort struct{ *drivertest.Controller }
 
 func (otherPort) GetProxyServerPort(class string) uint32 {
 	if class == "proxies" {

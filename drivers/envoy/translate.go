@@ -5,16 +5,17 @@ import (
 	"sync"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/delivery"
 )
 
 // Translator makes Configs of Views. What it returns is a pure function of the View.
 // It remembers what it made, so that a View costs what differs from the one before,
 // and proxies that see the same share it. It is safe for use by many goroutines.
 type Translator struct {
-	styles    cache[styleKey, styleState]
-	outbounds cache[outboundKey, outboundState]
-	parts     cache[partKey, partState]
-	proxies   cache[proxyKey, proxyState]
+	styles    *delivery.Cache[styleKey, styleState]
+	outbounds *delivery.Outbounds[outboundKey, *Config]
+	parts     *delivery.Cache[partKey, partState]
+	proxies   *delivery.Cache[proxyKey, proxyState]
 }
 
 // How many are remembered at least: states of Settings, Outbounds, parts of Views,
@@ -28,9 +29,12 @@ const (
 
 // NewTranslator returns a Translator that remembers nothing yet.
 func NewTranslator() *Translator {
-	t := new(Translator)
-	t.styles.limit, t.outbounds.limit, t.parts.limit, t.proxies.limit = manyStyles, manyOutbounds, manyParts, manyProxies
-	return t
+	return &Translator{
+		styles:    delivery.NewCache[styleKey, styleState](manyStyles),
+		outbounds: delivery.NewOutbounds[outboundKey, *Config](manyOutbounds),
+		parts:     delivery.NewCache[partKey, partState](manyParts),
+		proxies:   delivery.NewCache[proxyKey, proxyState](manyProxies),
+	}
 }
 
 type styleKey struct {
@@ -48,12 +52,6 @@ type styleState struct {
 type outboundKey struct {
 	style       *outboundStyle
 	scope, zone string
-}
-
-type outboundState struct {
-	sync.Mutex
-	from *mesh.Outbound
-	made *Config
 }
 
 // partKey names a part of a View. Parts of one key are states of the same thing.
@@ -110,7 +108,7 @@ func (t *Translator) Config(view *mesh.View) *Config {
 	}
 	outbound := t.outbound(key.outboundKey, view.Outbound)
 
-	state := t.proxies.get(key)
+	state := t.proxies.Get(key)
 	state.Lock()
 	defer state.Unlock()
 	if state.own == nil {
@@ -124,7 +122,7 @@ func (t *Translator) Config(view *mesh.View) *Config {
 }
 
 func (t *Translator) style(settings *mesh.Settings, plaintext bool) *outboundStyle {
-	state := t.styles.get(styleKey{settings.Digest(), plaintext})
+	state := t.styles.Get(styleKey{settings.Digest(), plaintext})
 	state.Lock()
 	defer state.Unlock()
 	if state.style == nil {
@@ -135,39 +133,35 @@ func (t *Translator) style(settings *mesh.Settings, plaintext bool) *outboundSty
 
 // outbound returns what is made of the Outbound.
 func (t *Translator) outbound(key outboundKey, outbound *mesh.Outbound) *Config {
-	state := t.outbounds.get(key)
-	state.Lock()
-	defer state.Unlock()
-	if state.made == nil {
-		state.from, state.made = new(mesh.Outbound), new(Config)
-	} else if state.from.Digest() == outbound.Digest() {
-		return state.made
-	}
-	var changed changes
-	for change := range outbound.Destinations.Diff(state.from.Destinations) {
-		var made []*Resource
-		if !change.Delete {
-			made = t.part(partKey{style: key.style, kind: destinationPart, name: change.Name}, change.Value.Digest(),
-				func() []*Resource { return key.style.destination(change.Value) })
+	return t.outbounds.Update(key, outbound, func(former *mesh.Outbound, config *Config) *Config {
+		if config == nil {
+			config = new(Config)
 		}
-		changed.replace(change.Name, made, listenerType, routeType)
-	}
-	for change := range outbound.Backends.Diff(state.from.Backends) {
-		if former, ok := state.made.Clusters.Get(change.Name); ok && former.Asks != "" {
-			changed.remove(endpointType, former.Asks)
-		}
-		var made []*Resource
-		if !change.Delete {
-			name := partKey{style: key.style, kind: backendPart, name: change.Name}
-			if prefersZone(change.Value, key.zone) {
-				name.zone = key.zone
+		var changed changes
+		for change := range outbound.Destinations.Diff(former.Destinations) {
+			var made []*Resource
+			if !change.Delete {
+				made = t.part(partKey{style: key.style, kind: destinationPart, name: change.Name}, change.Value.Digest(),
+					func() []*Resource { return key.style.destination(change.Value) })
 			}
-			made = t.part(name, change.Value.Digest(), func() []*Resource { return key.style.backend(change.Value, key.zone) })
+			changed.replace(change.Name, made, listenerType, routeType)
 		}
-		changed.replace(change.Name, made, clusterType)
-	}
-	state.from, state.made = outbound, state.made.with(changed)
-	return state.made
+		for change := range outbound.Backends.Diff(former.Backends) {
+			if cluster, ok := config.Clusters.Get(change.Name); ok && cluster.Asks != "" {
+				changed.remove(endpointType, cluster.Asks)
+			}
+			var made []*Resource
+			if !change.Delete {
+				name := partKey{style: key.style, kind: backendPart, name: change.Name}
+				if prefersZone(change.Value, key.zone) {
+					name.zone = key.zone
+				}
+				made = t.part(name, change.Value.Digest(), func() []*Resource { return key.style.backend(change.Value, key.zone) })
+			}
+			changed.replace(change.Name, made, clusterType)
+		}
+		return config.with(changed)
+	})
 }
 
 // own returns what the proxy gets besides what is made of its Outbound.
@@ -184,7 +178,7 @@ func (t *Translator) own(key proxyKey, view *mesh.View) *changes {
 
 // part returns what the function makes of the part with the digest.
 func (t *Translator) part(key partKey, from mesh.Digest, make func() []*Resource) []*Resource {
-	state := t.parts.get(key)
+	state := t.parts.Get(key)
 	state.Lock()
 	defer state.Unlock()
 	if state.from != from {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/delivery"
 )
 
 // bodies returns all that a Config says.
@@ -114,7 +115,8 @@ func TestRandomWalk(t *testing.T) {
 		w := newWalk(seed)
 		translator := NewTranslator()
 		// So few that much is forgotten on the way.
-		translator.parts.limit, translator.proxies.limit, translator.outbounds.limit, translator.styles.limit = 10, 5, 3, 2
+		translator.parts, translator.proxies = delivery.NewCache[partKey, partState](10), delivery.NewCache[proxyKey, proxyState](5)
+		translator.outbounds, translator.styles = delivery.NewOutbounds[outboundKey, *Config](3), delivery.NewCache[styleKey, styleState](2)
 		for step := range 100 {
 			w.step()
 			view := w.view()

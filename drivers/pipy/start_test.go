@@ -2,85 +2,24 @@ package pipy
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
 	"fmt"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/outrigger-mesh/outrigger/certificate"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
-
-// served is a controller with one proxy, as Start finds it.
-type served struct {
-	certificate.Manager
-	driver.Configurator
-	t testing.TB
-	// controller is the server's certificate, which is its own root, and agent that of
-	// the proxy, likewise.
-	controller, agent tls.Certificate
-	changes           chan string
-
-	mu    sync.Mutex
-	view  *mesh.View
-	acked []string
-}
-
-// signed returns a certificate that has signed itself.
-func signed(t testing.TB, template *x509.Certificate) tls.Certificate {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template.SerialNumber, template.IsCA, template.BasicConstraintsValid = big.NewInt(1), true, true
-	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
-}
-
-func poolOf(c tls.Certificate) *x509.CertPool {
-	pool := x509.NewCertPool()
-	pool.AddCert(c.Leaf)
-	return pool
-}
-
-func newServed(t testing.TB) *served {
-	proxy := servedView("10.0.0.1").Proxy
-	uri, err := url.Parse(proxy.Identity.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &served{
-		t: t, changes: make(chan string, 10), view: servedView("10.0.0.1"),
-		controller: signed(t, &x509.Certificate{DNSNames: []string{"controller"}}),
-		agent:      signed(t, &x509.Certificate{Subject: pkix.Name{OrganizationalUnit: []string{proxy.UID}}, URIs: []*url.URL{uri}}),
-	}
-}
 
 // servedView is that of a proxy that may call three services, one of which has an
 // endpoint at the address.
@@ -103,57 +42,6 @@ func servedView(endpoint string) *mesh.View {
 		mesh.NewOutbound("*", mesh.TableOf(destinations), mesh.TableOf(backends)), mesh.Seal(&mesh.Egress{}))
 }
 
-func (s *served) context(ctx context.Context, port uint32) *driver.ControllerContext {
-	return &driver.ControllerContext{
-		Context: ctx, ProxyServerPort: port, BindAddress: "127.0.0.1", SidecarClass: name,
-		Configurator: s, MeshCatalog: s, CertManager: s, MsgBroker: s, Proxies: s,
-		CancelFunc: func() { s.t.Error("the driver ends the controller") },
-	}
-}
-
-func (s *served) set(view *mesh.View) {
-	s.mu.Lock()
-	s.view = view
-	s.mu.Unlock()
-	s.changes <- view.Proxy.UID
-}
-
-func (s *served) Snapshot() *mesh.Snapshot { return new(mesh.Snapshot) }
-
-func (s *served) View(uid string) (*mesh.View, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.view, uid == s.view.Proxy.UID
-}
-
-func (s *served) AwaitView(_ context.Context, peer driver.Peer) (*mesh.View, error) {
-	if view, ok := s.View(peer.ProxyUID); ok {
-		return view, nil
-	}
-	return nil, driver.ErrUnknownProxy
-}
-
-func (s *served) Subscribe(<-chan struct{}) <-chan string { return s.changes }
-
-func (s *served) GetConfigResyncInterval() time.Duration { return 0 }
-
-func (s *served) ServerTLS() *tls.Config {
-	return &tls.Config{
-		MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: poolOf(s.agent),
-		Certificates: []tls.Certificate{s.controller},
-	}
-}
-
-func (s *served) Connect(driver.ConnectedProxy) (driver.ProxyConnection, error) { return s, nil }
-func (s *served) Sent(string, int, int)                                         {}
-func (s *served) Rejected(driver.Rejection)                                     {}
-func (s *served) Close()                                                        {}
-func (s *served) Acked(version string, _ time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.acked = append(s.acked, version)
-}
-
 func await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
@@ -166,19 +54,37 @@ func await(t testing.TB, what string, ok func() bool) {
 // TestStart serves the scripts and documents of a proxy on the port, of a change only
 // the document that it changes, shows its debug page and ends with the context.
 func TestStart(t *testing.T) {
-	s := newServed(t)
+	var mu sync.Mutex
+	var acked []string
+	view := servedView("10.0.0.1")
+	c, err := drivertest.NewController(name, func(r drivertest.Report) {
+		mu.Lock()
+		defer mu.Unlock()
+		if r.Kind == drivertest.Acked {
+			acked = append(acked, r.Version)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.SetView(view.Proxy.UID, view)
+	agent, err := c.Authority().IssueTo(view.Proxy, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := uint32(listener.Addr().(*net.TCPAddr).Port)
+	port := uint16(listener.Addr().(*net.TCPAddr).Port)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	if _, err := (Driver{}).Start(s.context(ctx, port)); err == nil || !strings.HasPrefix(err.Error(), "pipy: listening for proxies: ") {
+	if _, err := (Driver{}).Start(c.Context(ctx, port)); err == nil || !strings.HasPrefix(err.Error(), "pipy: listening for proxies: ") {
 		t.Errorf("on a port that is taken Start returned %v", err)
 	}
 	listener.Close()
-	arguments := s.context(ctx, port)
+	arguments := c.Context(ctx, port)
+	arguments.CancelFunc = func() { t.Error("the driver ends the controller") }
 	probes, err := Driver{}.Start(arguments)
 	if err != nil {
 		t.Fatal(err)
@@ -188,7 +94,7 @@ func TestStart(t *testing.T) {
 		t.Errorf("%q is alive: %t", probes.GetID(), probes.Liveness())
 	}
 
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: poolOf(s.controller), ServerName: "controller", Certificates: []tls.Certificate{s.agent}}}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: c.Authority().Pool(), ServerName: drivertest.ControllerName, Certificates: []tls.Certificate{agent}}}
 	defer transport.CloseIdleConnections()
 	client := &mirror.Client{URL: fmt.Sprintf("https://%s/repo/uid-1/", listener.Addr()), HTTP: &http.Client{Transport: transport}}
 	change, err := client.Poll(t.Context(), "")
@@ -210,11 +116,11 @@ func TestStart(t *testing.T) {
 		change, err = client.Poll(t.Context(), mirror.Version(set))
 	}()
 	await(t, "the first version is acknowledged", func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return slices.Contains(s.acked, mirror.Version(set))
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Contains(acked, mirror.Version(set))
 	})
-	s.set(servedView("10.0.0.2"))
+	c.SetView(view.Proxy.UID, servedView("10.0.0.2"))
 	<-answered
 	if err != nil || change == nil || len(change.Files) != 1 || change.Files[0].Name != "config/backends/shop/service-1:80.json" || len(change.Gone) != 0 {
 		t.Errorf("a changed endpoint is told as %+v, %v", change, err)

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/delivery"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
@@ -56,8 +57,8 @@ func (Driver) Translate(view *mesh.View) ([]driver.File, error) {
 // before, and proxies that see the same share it. It is safe for use by many
 // goroutines.
 type translator struct {
-	outbounds generations[string, outboundState]
-	documents generations[documentKey, documentState]
+	outbounds *delivery.Outbounds[string, mirror.Set]
+	documents *delivery.Cache[documentKey, documentState]
 }
 
 // How many states of Outbounds and how many documents are remembered at least. What
@@ -69,16 +70,10 @@ const (
 
 // newTranslator returns a translator that remembers nothing yet.
 func newTranslator() *translator {
-	t := new(translator)
-	t.outbounds.limit, t.documents.limit = manyOutbounds, manyDocuments
-	return t
-}
-
-// outboundState is the last Outbound of a scope, and the documents made of it.
-type outboundState struct {
-	sync.Mutex
-	from *mesh.Outbound
-	made mirror.Set
+	return &translator{
+		outbounds: delivery.NewOutbounds[string, mirror.Set](manyOutbounds),
+		documents: delivery.NewCache[documentKey, documentState](manyDocuments),
+	}
 }
 
 // documentKey is a part of a View: its digest says all of it but which kind it is.
@@ -111,21 +106,16 @@ func (t *translator) set(view *mesh.View) mirror.Set {
 
 // outbound returns the documents of the Outbound's destinations and backends.
 func (t *translator) outbound(outbound *mesh.Outbound) mirror.Set {
-	state := t.outbounds.get(outbound.Scope)
-	state.Lock()
-	defer state.Unlock()
-	if state.from == nil {
-		state.from = new(mesh.Outbound)
-	}
-	var changes []mesh.Change[*mirror.File]
-	for change := range outbound.Destinations.Diff(state.from.Destinations) {
-		changes = append(changes, documentChange(t, destinationsDir, change, func(d *mesh.Destination) any { return destination(d) }))
-	}
-	for change := range outbound.Backends.Diff(state.from.Backends) {
-		changes = append(changes, documentChange(t, backendsDir, change, func(b *mesh.Backend) any { return backend(b) }))
-	}
-	state.from, state.made = outbound, state.made.With(changes...)
-	return state.made
+	return t.outbounds.Update(outbound.Scope, outbound, func(former *mesh.Outbound, documents mirror.Set) mirror.Set {
+		var changes []mesh.Change[*mirror.File]
+		for change := range outbound.Destinations.Diff(former.Destinations) {
+			changes = append(changes, documentChange(t, destinationsDir, change, func(d *mesh.Destination) any { return destination(d) }))
+		}
+		for change := range outbound.Backends.Diff(former.Backends) {
+			changes = append(changes, documentChange(t, backendsDir, change, func(b *mesh.Backend) any { return backend(b) }))
+		}
+		return documents.With(changes...)
+	})
 }
 
 // documentChange returns the change of a document that a change of a part is.
@@ -141,7 +131,7 @@ func documentChange[P mesh.Digester](t *translator, dir string, change mesh.Chan
 // document returns the document of a part, which the function makes if it is not
 // remembered.
 func (t *translator) document(key documentKey, name string, content func() any) *mirror.File {
-	state := t.documents.get(key)
+	state := t.documents.Get(key)
 	state.Lock()
 	defer state.Unlock()
 	if state.file == nil {
@@ -183,32 +173,4 @@ func documentName(dir, name string) string {
 // character.
 func unusual(r rune) bool {
 	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-._:@", r)
-}
-
-// generations remembers what was used lately. Once limit keys have been used, those
-// that were not used since the last time are forgotten, and a key that is new or was
-// forgotten has the zero value of V, which guards itself. It is safe for use by many
-// goroutines.
-type generations[K comparable, V any] struct {
-	limit int
-
-	mu         sync.Mutex
-	young, old map[K]*V
-}
-
-func (g *generations[K, V]) get(key K) *V {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if v, ok := g.young[key]; ok {
-		return v
-	}
-	v, ok := g.old[key]
-	if !ok {
-		v = new(V)
-	}
-	if g.young == nil || len(g.young) >= g.limit {
-		g.young, g.old = make(map[K]*V), g.young
-	}
-	g.young[key] = v
-	return v
 }

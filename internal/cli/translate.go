@@ -17,12 +17,13 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
 // newTranslateCommand returns the command translate, with the drivers that lookup
 // finds.
-func newTranslateCommand(lookup func(class string) (driver.Driver, error)) *cobra.Command {
+func newTranslateCommand(lookup func(class string) (*sidecar.Driver, error)) *cobra.Command {
 	var (
 		flags                           snapshotFlags
 		proxy, class, output, directory string
@@ -79,11 +80,10 @@ configuration, 2 wrong usage.`,
 			if err != nil {
 				return err
 			}
-			translator, ok := d.(driver.Translator)
-			if !ok {
+			if d.Translator == nil {
 				return fmt.Errorf("driver %s cannot say what a proxy gets; name another with --driver", view.Proxy.Class)
 			}
-			files, err := translator.Translate(view)
+			files, err := d.Translator.Translate(view)
 			if err != nil {
 				return fmt.Errorf("translating for %s: %w", view.Proxy.Name, err)
 			}
@@ -154,12 +154,11 @@ func ofClass(view *mesh.View, class string) *mesh.View {
 	return mesh.NewView(mesh.Seal(&proxy), view.Settings, view.Inbound, view.Outbound, view.Egress)
 }
 
-func checkConfiguration(ctx context.Context, report io.Writer, d driver.Driver, view *mesh.View) error {
-	checker, ok := d.(driver.Checker)
-	if !ok {
+func checkConfiguration(ctx context.Context, report io.Writer, d *sidecar.Driver, view *mesh.View) error {
+	if d.Checker == nil {
 		return fmt.Errorf("driver %s cannot ask its proxy; leave out --check", view.Proxy.Class)
 	}
-	if err := checker.Check(ctx, view); err != nil {
+	if err := d.Checker.Check(ctx, view); err != nil {
 		if errors.Is(err, driver.ErrNoProxy) {
 			return fmt.Errorf("not checked: %w", err)
 		}

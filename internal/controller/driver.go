@@ -65,8 +65,7 @@ func (d *drivers) run(ctx context.Context, whole *catalog.Catalog) error {
 		return initializationError{"Error creating sidecar driver", err}
 	}
 	// Whoever is served before all is known would lose what it has.
-	certified := d.arguments.CertManager.(interface{ Ready() <-chan struct{} })
-	if !wait(ctx, whole.Ready()) || !wait(ctx, certified.Ready()) {
+	if !wait(ctx, whole.Ready()) || !wait(ctx, d.arguments.CertManager.Ready()) {
 		return nil
 	}
 	changed := whole.Subscribe(ctx.Done())

@@ -152,11 +152,10 @@ func configuration(view *mesh.View) (files map[string]string, note string) {
 	if err != nil {
 		return nil, err.Error()
 	}
-	translator, ok := d.(driver.Translator)
-	if !ok {
+	if d.Translator == nil {
 		return nil, "driver " + view.Proxy.Class + " cannot say what a proxy gets"
 	}
-	translated, err := translator.Translate(view)
+	translated, err := d.Translator.Translate(view)
 	if err != nil {
 		return nil, err.Error()
 	}

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outrigger-mesh/outrigger/sidecar"
-	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
 // Programs are the paths of programs on this machine.
@@ -35,15 +34,13 @@ func FindProxies() (proxies map[string]string, missing map[string]error) {
 	proxies, missing = make(map[string]string), make(map[string]error)
 	for _, class := range sidecar.Drivers() {
 		registered, err := sidecar.Lookup(class)
-		if err != nil {
+		if err != nil || registered.Finder == nil {
 			continue
 		}
-		if finder, ok := registered.(driver.Finder); ok {
-			if program, err := finder.FindProxy(); err != nil {
-				missing[class] = err
-			} else {
-				proxies[class] = program
-			}
+		if program, err := registered.Finder.FindProxy(); err != nil {
+			missing[class] = err
+		} else {
+			proxies[class] = program
 		}
 	}
 	return proxies, missing

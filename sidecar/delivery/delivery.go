@@ -32,16 +32,6 @@ func Complete(ctrl *driver.ControllerContext) error {
 	return nil
 }
 
-// Ready returns a channel that is closed when there is the first whole Snapshot, or nil
-// if that is so. A catalog that is empty at first says when it is not; proxies would take
-// what it has before for the whole.
-func Ready(catalog driver.MeshCataloger) <-chan struct{} {
-	if catalog, ok := catalog.(interface{ Ready() <-chan struct{} }); ok {
-		return catalog.Ready()
-	}
-	return nil
-}
-
 // Class returns the class that is served.
 func Class(ctrl *driver.ControllerContext) string {
 	if ctrl.SidecarClass != "" {

@@ -48,11 +48,13 @@ type Configurator interface {
 	GetTrustDomain() string
 }
 
-// MeshCataloger gives what the mesh is now. It is safe for use by many
+// MeshCataloger gives what proxies may see now. It is safe for use by many
 // goroutines.
 type MeshCataloger interface {
-	// Snapshot returns the whole mesh. It is never nil.
-	Snapshot() *mesh.Snapshot
+	// Ready returns a channel that is closed once every object of the mesh has been
+	// read. A delivery kit serves no proxy before: it would take the little that is
+	// known for all.
+	Ready() <-chan struct{}
 	// View returns what the proxy may see, or false if no such proxy is known.
 	View(proxyUID string) (*mesh.View, bool)
 	// AwaitView is View for a proxy that has just connected, whose pod may not have

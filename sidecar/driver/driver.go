@@ -4,7 +4,17 @@
 //
 // A driver sees the types of this package and of the packages that it names,
 // nothing of Outrigger's inside. The contract grows by small optional
-// interfaces, which core asks for once, when the driver is registered.
+// interfaces, which are looked up once, when the driver is registered:
+//
+//   - Featurer: policies that need more than the basic features reach the proxy.
+//     Without it each of them becomes a Problem.
+//   - Translator: 'outrigger translate', the debug page and the conformance suite
+//     show the proxy's configuration. A driver without it runs, but is not conformant.
+//   - Templater: users replace the pod template by one of their own.
+//   - Imager: pods get an image without one in the MeshConfig.
+//   - ImageChecker: an image that is too old is refused before a pod runs it.
+//   - Checker: 'outrigger translate --check' asks the real proxy.
+//   - Finder: the mesh without a cluster finds the proxy's program.
 package driver
 
 import (

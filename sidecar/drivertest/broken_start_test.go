@@ -18,6 +18,7 @@ func brokenStarts() map[string][]brokenDriver {
 		return starts(func(ctx context.Context) (health.Probes, error) {
 			return serve(ctx, func(ctrl *driver.ControllerContext) *tls.Config {
 				config := goodTLS(ctrl)
+				config.GetConfigForClient = nil
 				change(ctrl, config)
 				return config
 			})
@@ -57,13 +58,13 @@ func brokenStarts() map[string][]brokenDriver {
 			{"not alive", idle(health.Func{ID: "dead", Live: func() bool { return false }}), "is not alive"},
 			{"does not listen", idle(health.Func{ID: "idle"}), "is refused at port"},
 			{"a certificate of its own", listens(func(ctrl *driver.ControllerContext, config *tls.Config) {
-				other, err := newController()
+				other, err := newMeshOfOne()
 				if err == nil {
 					config.Certificates = []tls.Certificate{other.server}
 				}
 			}), errOtherCertificate.Error()},
 			{"trusts other roots", listens(func(_ *driver.ControllerContext, config *tls.Config) {
-				other, err := newController()
+				other, err := newMeshOfOne()
 				if err == nil {
 					config.ClientCAs = other.ServerTLS().ClientCAs
 				}

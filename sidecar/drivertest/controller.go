@@ -1,21 +1,15 @@
 package drivertest
 
 import (
-	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
+	"errors"
 	"fmt"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
-	"net/url"
+	"sync"
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/certificate"
@@ -23,160 +17,294 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// authority is a root and what it has signed.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
+// ControllerName is the DNS name in the certificate of a Controller, which is valid for
+// 127.0.0.1 too.
+const ControllerName = "outrigger-controller.osm-system.svc"
 
-// newAuthority returns a root of its own.
-func newAuthority() (*authority, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "conformance"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return nil, err
-	}
-	cert, err := x509.ParseCertificate(der)
-	return &authority{cert, key}, err
-}
+// Controller is the control plane that a driver's Start or a delivery kit meets in a test:
+// the test says which Views there are, and hears what is reported about proxies. It
+// stands in memory, and its own CA signs for it and for proxies. It is safe for use by many
+// goroutines.
+type Controller struct {
+	configuration
+	class  string
+	report func(Report)
 
-// sign returns a certificate with its key.
-func (a *authority) sign(template *x509.Certificate) (tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	template.SerialNumber = big.NewInt(time.Now().UnixNano())
-	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
-	return tls.Certificate{Certificate: [][]byte{der, a.cert.Raw}, PrivateKey: key}, err
-}
-
-// workload returns the certificate of a pod.
-func (a *authority) workload(proxy *mesh.Proxy) (tls.Certificate, error) {
-	uri, err := url.Parse(proxy.Identity.String())
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	return a.sign(&x509.Certificate{
-		Subject:  pkix.Name{CommonName: proxy.Identity.CommonName(), OrganizationalUnit: []string{proxy.UID}},
-		DNSNames: []string{proxy.Identity.DNSName()}, URIs: []*url.URL{uri},
-	})
-}
-
-func (a *authority) pem() []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
-}
-
-func (a *authority) serverTLS(server tls.Certificate, clients *authority) *tls.Config {
-	roots := x509.NewCertPool()
-	roots.AddCert(clients.cert)
-	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{server}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: roots}
-}
-
-// controller is a control plane with one proxy, as a driver sees it.
-type controller struct {
-	view             *mesh.View
-	root             *authority
-	server, workload tls.Certificate
+	mu          sync.Mutex
+	views       map[string]*mesh.View
+	subscribers []chan string
+	ready       chan struct{}
+	refusal     error
+	resync      time.Duration
+	signer      *Authority
+	trusted     []*Authority
+	server      tls.Certificate
 }
 
 var (
-	_ driver.MeshCataloger   = (*controller)(nil)
-	_ driver.Broker          = (*controller)(nil)
-	_ driver.ProxyRegistry   = (*controller)(nil)
-	_ driver.ProxyConnection = connection{}
-	_ certificate.Manager    = (*controller)(nil)
+	_ driver.MeshCataloger = (*Controller)(nil)
+	_ driver.Broker        = (*Controller)(nil)
+	_ driver.ProxyRegistry = (*Controller)(nil)
+	_ driver.Configurator  = (*Controller)(nil)
+	_ certificate.Manager  = (*Controller)(nil)
 )
 
-func newController() (*controller, error) {
-	c := &controller{view: plain().view()}
-	var err error
-	if c.root, err = newAuthority(); err != nil {
-		return nil, err
-	}
-	name := []string{"outrigger-controller.osm-system.svc"}
-	if c.server, err = c.root.sign(&x509.Certificate{DNSNames: name}); err != nil {
-		return nil, err
-	}
-	c.workload, err = c.root.workload(c.view.Proxy)
-	return c, err
+// Report is one call of a driver.ProxyRegistry or a driver.ProxyConnection.
+type Report struct {
+	Kind ReportKind
+	// Proxy is the proxy as it was given to Connect.
+	Proxy driver.ConnectedProxy
+	// Version is that of Sent, Acked and Rejected, Resources and Bytes are of Sent, and
+	// Since is of Acked.
+	Version          string
+	Resources, Bytes int
+	Since            time.Time
+	// Rejection is that of Rejected.
+	Rejection driver.Rejection
 }
 
-// context returns the arguments of a Start that serves on a port of loopback.
-func (c *controller) context(ctx context.Context, port uint16) *driver.ControllerContext {
+// ReportKind says which method was called.
+type ReportKind string
+
+// The kinds of Reports.
+const (
+	Connected ReportKind = "connected"
+	Sent      ReportKind = "sent"
+	Acked     ReportKind = "acked"
+	Rejected  ReportKind = "rejected"
+	Closed    ReportKind = "closed"
+)
+
+// NewController returns a Controller that serves a sidecar class and has no Views yet. It
+// calls report, unless that is nil, with each Report, from the goroutine that reports.
+func NewController(class string, report func(Report)) (*Controller, error) {
+	authority, err := NewAuthority()
+	if err != nil {
+		return nil, err
+	}
+	ready := make(chan struct{})
+	close(ready)
+	c := &Controller{class: class, report: report, views: make(map[string]*mesh.View), ready: ready}
+	return c, c.Trust(authority)
+}
+
+// Context returns the arguments of a Start that serves on a port of 127.0.0.1.
+func (c *Controller) Context(ctx context.Context, port uint16) *driver.ControllerContext {
 	return &driver.ControllerContext{
 		Context: ctx, ProxyServerPort: uint32(port), BindAddress: "127.0.0.1", OsmNamespace: "osm-system",
 		ProxyServiceCert: &certificate.Certificate{CommonName: "outrigger-controller"},
-		Configurator:     configuration{}, MeshCatalog: c, CertManager: c, MsgBroker: c, Proxies: c,
+		Configurator:     c, MeshCatalog: c, CertManager: c, MsgBroker: c, Proxies: c,
 		DebugHandlers: map[string]http.Handler{}, CancelFunc: func() {}, Stop: make(chan struct{}),
-		SidecarClass: c.view.Proxy.Class, Log: slog.New(slog.DiscardHandler),
+		SidecarClass: c.class, Log: slog.New(slog.DiscardHandler),
 	}
 }
 
-// Snapshot returns a mesh of one proxy.
-func (c *controller) Snapshot() *mesh.Snapshot {
-	return &mesh.Snapshot{Settings: c.view.Settings, Views: mesh.TableOf(map[string]*mesh.View{c.view.Proxy.UID: c.view})}
+// SetView makes the View that of the pod with the UID, or removes that pod if the View is
+// nil, and notifies subscribers.
+func (c *Controller) SetView(uid string, view *mesh.View) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if view == nil {
+		delete(c.views, uid)
+	} else {
+		c.views[uid] = view
+	}
+	for _, subscriber := range c.subscribers {
+		subscriber <- uid
+	}
 }
 
-// View returns that of the one proxy.
-func (c *controller) View(uid string) (*mesh.View, bool) { return c.view, uid == c.view.Proxy.UID }
+// Silence drops all subscribers, as if notifications were lost.
+func (c *Controller) Silence() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.subscribers = nil
+}
 
-// AwaitView does not wait.
-func (c *controller) AwaitView(_ context.Context, peer driver.Peer) (*mesh.View, error) {
+// NotReady makes Ready wait until the function that it returns is called.
+func (c *Controller) NotReady() (ready func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	waiting := make(chan struct{})
+	c.ready = waiting
+	return func() { close(waiting) }
+}
+
+// Refuse makes Connect return the error; nil admits proxies again.
+func (c *Controller) Refuse(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refusal = err
+}
+
+// SetResyncInterval changes GetConfigResyncInterval, which is 0 at first.
+func (c *Controller) SetResyncInterval(interval time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.resync = interval
+}
+
+// Trust replaces the CA that signs, and makes it and the others the roots of clients.
+func (c *Controller) Trust(signer *Authority, others ...*Authority) error {
+	server, err := signer.Issue(&x509.Certificate{
+		KeyUsage: x509.KeyUsageDigitalSignature, DNSNames: []string{ControllerName, "controller"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}, time.Hour)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.signer, c.trusted, c.server = signer, append([]*Authority{signer}, others...), server
+	return nil
+}
+
+// Authority returns the CA that signs.
+func (c *Controller) Authority() *Authority {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.signer
+}
+
+// Ready returns a closed channel, except after NotReady.
+func (c *Controller) Ready() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ready
+}
+
+// View returns the View that was set for the pod.
+func (c *Controller) View(uid string) (*mesh.View, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	view, ok := c.views[uid]
+	return view, ok
+}
+
+// AwaitView is View, and does not wait.
+func (c *Controller) AwaitView(_ context.Context, peer driver.Peer) (*mesh.View, error) {
 	if view, ok := c.View(peer.ProxyUID); ok {
 		return view, nil
 	}
-	return nil, fmt.Errorf("%w: %s", driver.ErrUnknownProxy, peer.ProxyUID)
+	return nil, fmt.Errorf("pod UID %q: %w", peer.ProxyUID, driver.ErrUnknownProxy)
 }
 
-// Subscribe tells of nothing.
-func (c *controller) Subscribe(stop <-chan struct{}) <-chan string {
-	out := make(chan string)
-	go func() {
-		<-stop
-		close(out)
-	}()
-	return out
+// Subscribe returns a channel of the UIDs that SetView is called with.
+func (c *Controller) Subscribe(<-chan struct{}) <-chan string {
+	const many = 1 << 16 // more than any test sets before they are received
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	subscriber := make(chan string, many)
+	c.subscribers = append(c.subscribers, subscriber)
+	return subscriber
 }
 
-// Connect takes everybody.
-func (c *controller) Connect(driver.ConnectedProxy) (driver.ProxyConnection, error) {
-	return connection{}, nil
+// TrustBundle returns the roots of clients as PEM.
+func (c *Controller) TrustBundle() []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var bundle []byte
+	for _, authority := range c.trusted {
+		bundle = append(bundle, authority.PEM()...)
+	}
+	return bundle
 }
 
-// connection hears nothing.
-type connection struct{}
+// TrustBundleChanged returns nil: changes are not announced.
+func (c *Controller) TrustBundleChanged(<-chan struct{}) <-chan struct{} { return nil }
 
-func (connection) Sent(string, int, int)     {}
-func (connection) Acked(string, time.Time)   {}
-func (connection) Rejected(driver.Rejection) {}
-func (connection) Close()                    {}
-
-func (c *controller) TrustBundle() []byte { return c.root.pem() }
-
-// TrustBundleChanged tells of no change.
-func (c *controller) TrustBundleChanged(<-chan struct{}) <-chan struct{} { return nil }
-
-func (c *controller) ServerTLS() *tls.Config {
-	config := c.root.serverTLS(c.server, c.root)
-	config.MinVersion = tls.VersionTLS13
+// ServerTLS returns a configuration that uses what Trust has set at each handshake.
+func (c *Controller) ServerTLS() *tls.Config {
+	config := c.tlsConfig()
+	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.tlsConfig(), nil }
 	return config
 }
 
-// dial shows a certificate, or none, to who serves on the port. It returns an error if
+func (c *Controller) tlsConfig() *tls.Config {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	roots := x509.NewCertPool()
+	for _, authority := range c.trusted {
+		roots.AddCert(authority.Leaf)
+	}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{c.server}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: roots,
+	}
+}
+
+// GetSidecarClass returns the class that is served.
+func (c *Controller) GetSidecarClass() string { return c.class }
+
+// GetConfigResyncInterval returns what SetResyncInterval has set.
+func (c *Controller) GetConfigResyncInterval() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.resync
+}
+
+// Connect reports the proxy, unless Refuse has set an error.
+func (c *Controller) Connect(proxy driver.ConnectedProxy) (driver.ProxyConnection, error) {
+	c.mu.Lock()
+	refusal := c.refusal
+	c.mu.Unlock()
+	if refusal != nil {
+		return nil, refusal
+	}
+	connection := &connection{report: c.report, proxy: proxy}
+	connection.send(Report{Kind: Connected})
+	return connection, nil
+}
+
+// connection reports what is said of one connected proxy.
+type connection struct {
+	report func(Report)
+	proxy  driver.ConnectedProxy
+	closed sync.Once
+}
+
+func (c *connection) send(r Report) {
+	if c.report != nil {
+		r.Proxy = c.proxy
+		c.report(r)
+	}
+}
+
+func (c *connection) Sent(version string, resources, bytes int) {
+	c.send(Report{Kind: Sent, Version: version, Resources: resources, Bytes: bytes})
+}
+
+func (c *connection) Acked(version string, since time.Time) {
+	c.send(Report{Kind: Acked, Version: version, Since: since})
+}
+
+func (c *connection) Rejected(r driver.Rejection) {
+	c.send(Report{Kind: Rejected, Version: r.Version, Rejection: r})
+}
+
+func (c *connection) Close() { c.closed.Do(func() { c.send(Report{Kind: Closed}) }) }
+
+// meshOfOne is a Controller with one proxy, for the cases of the suite.
+type meshOfOne struct {
+	*Controller
+	view             *mesh.View
+	server, workload tls.Certificate
+}
+
+func newMeshOfOne() (*meshOfOne, error) {
+	m := &meshOfOne{view: plain().view()}
+	var err error
+	if m.Controller, err = NewController(m.view.Proxy.Class, nil); err != nil {
+		return nil, err
+	}
+	m.SetView(m.view.Proxy.UID, m.view)
+	m.server = m.Controller.server
+	m.workload, err = m.Authority().IssueTo(m.view.Proxy, time.Hour)
+	return m, err
+}
+
+// dial shows a certificate, or none, to the server on the port. It returns an error if
 // the handshake fails or has not ended within its time, or if the connection ends within
 // quiet after it, and nil if it is still open then.
-func (c *controller) dial(port uint16, show *tls.Certificate, handshake, quiet time.Duration) error {
+func (m *meshOfOne) dial(port uint16, show *tls.Certificate, handshake, quiet time.Duration) error {
 	config := &tls.Config{
 		// The certificate is compared below.
 		InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"},
@@ -189,8 +317,7 @@ func (c *controller) dial(port uint16, show *tls.Certificate, handshake, quiet t
 		return err
 	}
 	defer conn.Close()
-	shown := conn.ConnectionState().PeerCertificates[0].Raw
-	if !bytes.Equal(shown, c.server.Certificate[0]) {
+	if !conn.ConnectionState().PeerCertificates[0].Equal(m.server.Leaf) {
 		return fmt.Errorf("%w", errOtherCertificate)
 	}
 	// In TLS 1.3 a client hears only after the handshake what the server makes of its
@@ -200,7 +327,7 @@ func (c *controller) dial(port uint16, show *tls.Certificate, handshake, quiet t
 	}
 	for buffer := make([]byte, 512); ; {
 		if _, err := conn.Read(buffer); err != nil {
-			if timeout, ok := err.(net.Error); ok && timeout.Timeout() {
+			if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
 				return nil
 			}
 			return err

@@ -166,7 +166,7 @@ func (s subject) checkVersion(spec *agentspec.Spec, program string, files []driv
 
 // writeIdentity writes the files that the agent keeps, of an identity of nobody's.
 func writeIdentity(dir string) error {
-	c, err := newController()
+	c, err := newMeshOfOne()
 	if err != nil {
 		return err
 	}

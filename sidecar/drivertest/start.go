@@ -55,7 +55,7 @@ const quiet = 500 * time.Millisecond
 
 // started is a driver that serves.
 type started struct {
-	*controller
+	*meshOfOne
 	port  uint16
 	pages map[string]http.Handler
 	// end ends its ctx.
@@ -72,7 +72,7 @@ func (s subject) servesNothing() bool {
 // start calls Start for a port that is free, unless one is given. If there is no error,
 // the caller must call end.
 func (s subject) start(port uint16) (*started, error) {
-	world, err := newController()
+	mesh, err := newMeshOfOne()
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (s subject) start(port uint16) (*started, error) {
 		}
 	}
 	ctx, end := context.WithCancel(context.Background())
-	ctrl := world.context(ctx, port)
+	ctrl := mesh.Context(ctx, port)
 	err = s.call("Start", func() error {
 		probes, err := s.driver.Start(ctrl)
 		switch {
@@ -101,7 +101,7 @@ func (s subject) start(port uint16) (*started, error) {
 		end()
 		return nil, err
 	}
-	return &started{world, port, ctrl.DebugHandlers, end}, nil
+	return &started{mesh, port, ctrl.DebugHandlers, end}, nil
 }
 
 func freePort() (uint16, error) {
@@ -139,12 +139,12 @@ func startRefuses(s subject) error {
 		return fmt.Errorf("starting: %w", err)
 	}
 	defer started.end()
-	stranger, err := newAuthority()
+	other, err := NewAuthority()
 	if err != nil {
 		return err
 	}
 	// It claims to be the proxy.
-	forged, err := stranger.workload(started.view.Proxy)
+	forged, err := other.IssueTo(started.view.Proxy, time.Hour)
 	if err != nil {
 		return err
 	}

@@ -1,5 +1,6 @@
 // Package program is what a driver's FindProxy and Check need to meet the proxy's
-// program on this machine.
+// program on this machine. It is public because vendors' drivers implement
+// driver.Finder and driver.Checker with it, as ours do.
 package program
 
 import (

@@ -64,7 +64,8 @@ func TestRefusedPeers(t *testing.T) {
 	other := *proxyOf("other-class")
 	other.Class = "another"
 	c.put(&other, setOf(t, testMain, "1"))
-	c.views["mistaken"] = c.views["a"]
+	view, _ := c.View("a")
+	c.SetView("mistaken", view)
 	h := c.serve(t)
 
 	thief := *proxyOf("a")
@@ -123,16 +124,12 @@ func TestRegistryRefuses(t *testing.T) {
 	h := c.serve(t)
 	client := h.client(t, "a")
 	client.Wait = -1
-	c.mu.Lock()
-	c.connect = fmt.Errorf("%w: there are 7", driver.ErrTooManyProxies)
-	c.mu.Unlock()
+	c.Refuse(fmt.Errorf("%w: there are 7", driver.ErrTooManyProxies))
 	_, err := client.Poll(t.Context(), "")
 	if refused, ok := errors.AsType[*mirror.Error](err); !ok || refused.Code != 503 || refused.RetryAfter == 0 || !strings.Contains(refused.Message, "there are 7") {
 		t.Errorf("the answer is %v", err)
 	}
-	c.mu.Lock()
-	c.connect = nil
-	c.mu.Unlock()
+	c.Refuse(nil)
 	poll(t, client, mirror.Set{})
 }
 
@@ -159,7 +156,7 @@ func TestEndOfCertificate(t *testing.T) {
 	if change, err = h.client(t, "a").Poll(t.Context(), ""); err != nil || change == nil {
 		t.Errorf("with the next certificate: %v, %v", change, err)
 	}
-	if n := c.told("connect shop/pod-a a"); n != 1 {
+	if n := c.reported("connect shop/pod-a a"); n != 1 {
 		t.Errorf("the proxy has connected %d times", n)
 	}
 }
@@ -192,7 +189,7 @@ type rawConn struct {
 
 func (h *harness) dial(t testing.TB, certificate tls.Certificate) *rawConn {
 	t.Helper()
-	conn, err := tls.Dial("tcp", h.address, &tls.Config{RootCAs: h.ca.pool(), Certificates: []tls.Certificate{certificate}, ServerName: "controller"})
+	conn, err := tls.Dial("tcp", h.address, &tls.Config{RootCAs: h.ca.Pool(), Certificates: []tls.Certificate{certificate}, ServerName: "controller"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +226,7 @@ func TestConnectionsOfOneProxy(t *testing.T) {
 		}
 		answered <- change
 	}()
-	eventually(t, "the agent waits", func() bool { return c.told("acked "+mirror.Version(has)) == 1 })
+	eventually(t, "the agent waits", func() bool { return c.reported("acked "+mirror.Version(has)) == 1 })
 	var conns []*rawConn
 	for range 3 * connectionsPerProxy {
 		conn := h.dial(t, certificate)
@@ -385,7 +382,7 @@ func TestShutdown(t *testing.T) {
 		}
 		answered <- err
 	}()
-	eventually(t, "the agent waits", func() bool { return c.told("acked "+mirror.Version(has)) == 1 })
+	eventually(t, "the agent waits", func() bool { return c.reported("acked "+mirror.Version(has)) == 1 })
 	began := time.Now()
 	h.end()
 	if err := <-answered; err != nil {
@@ -394,7 +391,7 @@ func TestShutdown(t *testing.T) {
 	if took := time.Since(began); took > endingWithin {
 		t.Errorf("the end takes %s", took)
 	}
-	if probes.Readiness() || c.told("close") != 1 {
+	if probes.Readiness() || c.reported("close") != 1 {
 		t.Errorf("it is ready: %t; the registry is told %q", probes.Readiness(), c.events)
 	}
 }

@@ -25,7 +25,7 @@ func TestAnotherIdentityJoins(t *testing.T) {
 		}
 		answered <- change
 	}()
-	eventually(t, "the agent waits", func() bool { return c.told("acked "+mirror.Version(has)) == 1 })
+	eventually(t, "the agent waits", func() bool { return c.reported("acked "+mirror.Version(has)) == 1 })
 
 	thief := *proxyOf("a")
 	thief.Identity.ServiceAccount = "thief"
@@ -62,7 +62,7 @@ func TestPodBecomesAnother(t *testing.T) {
 				}
 				answered <- err
 			}()
-			eventually(t, "the agent waits", func() bool { return c.told("acked "+mirror.Version(has)) == 1 })
+			eventually(t, "the agent waits", func() bool { return c.reported("acked "+mirror.Version(has)) == 1 })
 			other := *proxyOf("a")
 			change(&other)
 			c.put(&other, setOf(t, testMain, "of the other"))

@@ -2,45 +2,35 @@ package repo
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	configv1alpha2 "github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
-// core is what a controller gives a driver, for a test that says what each proxy gets.
+// core is a Controller, for a test that says what each proxy gets.
 type core struct {
-	t     testing.TB
-	ca    authority
-	ready chan struct{}
+	*drivertest.Controller
+	t  testing.TB
+	ca authority
 
-	mu       sync.Mutex
-	count    int
-	views    map[string]*mesh.View
-	sets     map[mesh.Digest]mirror.Set
-	watchers []chan string
-	resync   time.Duration
-	connect  error
-	// events are what the registry is told, but for what was sent.
+	mu    sync.Mutex
+	count int
+	sets  map[mesh.Digest]mirror.Set
+	// events are the reports but those of kind Sent, as text.
 	events   []string
 	sent     int
 	size     int
@@ -49,9 +39,38 @@ type core struct {
 }
 
 func newCore(t testing.TB) *core {
-	ready := make(chan struct{})
-	close(ready)
-	return &core{t: t, ca: newAuthority(t), views: map[string]*mesh.View{}, sets: map[mesh.Digest]mirror.Set{}, ready: ready}
+	t.Helper()
+	c := &core{t: t, sets: map[mesh.Digest]mirror.Set{}}
+	var err error
+	if c.Controller, err = drivertest.NewController("test", c.report); err != nil {
+		t.Fatal(err)
+	}
+	c.ca = authority{c.Authority()}
+	return c
+}
+
+func (c *core) report(r drivertest.Report) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch r.Kind {
+	case drivertest.Connected:
+		c.events = append(c.events, fmt.Sprintf("connect %s %s", r.Proxy.Name, r.Proxy.ProxyUID))
+	case drivertest.Sent:
+		c.sent += r.Resources
+		c.size += r.Bytes
+	case drivertest.Acked:
+		timed := ""
+		if !r.Since.IsZero() {
+			timed = " timed"
+		}
+		c.acks++
+		c.events = append(c.events, "acked "+r.Version+timed)
+	case drivertest.Rejected:
+		c.rejected = append(c.rejected, r.Rejection)
+		c.events = append(c.events, "rejected "+r.Version)
+	case drivertest.Closed:
+		c.events = append(c.events, "close")
+	}
 }
 
 // proxyOf returns a proxy by its UID.
@@ -68,17 +87,15 @@ var (
 	testEgress   = mesh.Seal(&mesh.Egress{})
 )
 
-// put has the proxy get the files, and tells the brokers.
+// put has the proxy get the files.
 func (c *core) put(proxy *mesh.Proxy, set mirror.Set) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.count++
 	outbound := mesh.NewOutbound(fmt.Sprint(c.count), mesh.Table[*mesh.Destination]{}, mesh.Table[*mesh.Backend]{})
 	view := mesh.NewView(mesh.Seal(proxy), testSettings, testInbound, outbound, testEgress)
-	c.views[proxy.UID], c.sets[view.Digest()] = view, set
-	for _, watcher := range c.watchers {
-		watcher <- proxy.UID
-	}
+	c.sets[view.Digest()] = set
+	c.mu.Unlock()
+	c.SetView(proxy.UID, view)
 }
 
 // set has the proxy get the files, given as names and texts in turn.
@@ -101,109 +118,10 @@ func setOf(t testing.TB, files ...string) mirror.Set {
 	return mirror.NewSet(all...)
 }
 
-// drop has the proxy's pod go away.
-func (c *core) drop(uid string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.views, uid)
-	for _, watcher := range c.watchers {
-		watcher <- uid
-	}
-}
-
 func (c *core) translate(view *mesh.View) mirror.Set {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.sets[view.Digest()]
-}
-
-func (c *core) Ready() <-chan struct{} { return c.ready }
-
-func (c *core) Snapshot() *mesh.Snapshot { return &mesh.Snapshot{Settings: testSettings} }
-
-func (c *core) View(uid string) (*mesh.View, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	view, ok := c.views[uid]
-	return view, ok
-}
-
-func (c *core) AwaitView(_ context.Context, peer driver.Peer) (*mesh.View, error) {
-	view, ok := c.View(peer.ProxyUID)
-	if !ok {
-		return nil, fmt.Errorf("pod UID %q: %w", peer.ProxyUID, driver.ErrUnknownProxy)
-	}
-	return view, nil
-}
-
-func (c *core) Subscribe(<-chan struct{}) <-chan string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	watcher := make(chan string, 1<<16)
-	c.watchers = append(c.watchers, watcher)
-	return watcher
-}
-
-func (c *core) TrustBundle() []byte { return nil }
-
-func (c *core) TrustBundleChanged(<-chan struct{}) <-chan struct{} { return nil }
-
-func (c *core) ServerTLS() *tls.Config {
-	server := c.ca.issue(c.t, &x509.Certificate{DNSNames: []string{"controller"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}, time.Hour)
-	config := &tls.Config{
-		MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: c.ca.pool(), Certificates: []tls.Certificate{server},
-	}
-	chosen := config.Clone()
-	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return chosen, nil }
-	return config
-}
-
-func (c *core) Connect(p driver.ConnectedProxy) (driver.ProxyConnection, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.connect != nil {
-		return nil, c.connect
-	}
-	c.events = append(c.events, fmt.Sprintf("connect %s %s", p.Name, p.ProxyUID))
-	return &proxyConnection{core: c}, nil
-}
-
-type proxyConnection struct {
-	core *core
-	once sync.Once
-}
-
-func (c *proxyConnection) Sent(_ string, resources, bytes int) {
-	c.core.mu.Lock()
-	defer c.core.mu.Unlock()
-	c.core.sent += resources
-	c.core.size += bytes
-}
-
-func (c *proxyConnection) Acked(version string, since time.Time) {
-	timed := ""
-	if !since.IsZero() {
-		timed = " timed"
-	}
-	c.core.note("acked %s%s", version, timed)
-	c.core.mu.Lock()
-	defer c.core.mu.Unlock()
-	c.core.acks++
-}
-
-func (c *proxyConnection) Rejected(r driver.Rejection) {
-	c.core.mu.Lock()
-	defer c.core.mu.Unlock()
-	c.core.rejected = append(c.core.rejected, r)
-	c.core.events = append(c.core.events, "rejected "+r.Version)
-}
-
-func (c *proxyConnection) Close() { c.once.Do(func() { c.core.note("close") }) }
-
-func (c *core) note(format string, args ...any) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.events = append(c.events, fmt.Sprintf(format, args...))
 }
 
 func (c *core) refusals() []driver.Rejection {
@@ -212,8 +130,8 @@ func (c *core) refusals() []driver.Rejection {
 	return slices.Clone(c.rejected)
 }
 
-// told reports how often the registry was told.
-func (c *core) told(event string) int {
+// reported returns how many such reports there were.
+func (c *core) reported(event string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	count := 0
@@ -225,69 +143,35 @@ func (c *core) told(event string) int {
 	return count
 }
 
-// configurator is a MeshConfig's, of which only the class and the interval count.
-type configurator struct {
-	driver.Configurator
-	core *core
-}
-
-func (configurator) GetMeshConfig() *configv1alpha2.MeshConfig { return new(configv1alpha2.MeshConfig) }
-func (configurator) GetSidecarClass() string                   { return "test" }
-func (c configurator) GetConfigResyncInterval() time.Duration {
-	c.core.mu.Lock()
-	defer c.core.mu.Unlock()
-	return c.core.resync
-}
-
-// authority signs certificates.
-type authority struct{ tls.Certificate }
+// authority is a CA whose failures end the test.
+type authority struct{ *drivertest.Authority }
 
 func newAuthority(t testing.TB) authority {
-	a := authority{}
-	a.Certificate = a.issue(t, &x509.Certificate{
-		Subject: pkix.Name{CommonName: "test"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}, 24*time.Hour)
-	return a
+	t.Helper()
+	a, err := drivertest.NewAuthority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return authority{a}
 }
 
 func (a authority) issue(t testing.TB, template *x509.Certificate, life time.Duration) tls.Certificate {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	issued, err := a.Issue(template, life)
 	if err != nil {
 		t.Fatal(err)
 	}
-	template.SerialNumber, template.NotBefore, template.NotAfter = big.NewInt(1), time.Now().Add(-time.Hour), time.Now().Add(life)
-	parent, signer := template, any(key)
-	if a.Leaf != nil {
-		parent, signer = a.Leaf, a.PrivateKey
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
-}
-
-func (a authority) pool() *x509.CertPool {
-	pool := x509.NewCertPool()
-	pool.AddCert(a.Leaf)
-	return pool
+	return issued
 }
 
 // workload returns the certificate of the proxy.
 func (a authority) workload(t testing.TB, proxy *mesh.Proxy, life time.Duration) tls.Certificate {
-	uri, err := url.Parse(proxy.Identity.String())
+	t.Helper()
+	issued, err := a.IssueTo(proxy, life)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return a.issue(t, &x509.Certificate{
-		Subject: pkix.Name{OrganizationalUnit: []string{proxy.UID}}, URIs: []*url.URL{uri},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}, life)
+	return issued
 }
 
 var quietLog = slog.New(slog.DiscardHandler)
@@ -314,7 +198,7 @@ func (c *core) serveAt(t testing.TB, address string, change ...func(*Server)) *h
 	ctx, cancel := context.WithCancel(context.Background())
 	server, err := New(Options{
 		Controller: &driver.ControllerContext{
-			Context: ctx, Configurator: configurator{core: c}, MeshCatalog: c, CertManager: c, MsgBroker: c, Proxies: c,
+			Context: ctx, Configurator: c, MeshCatalog: c, CertManager: c, MsgBroker: c, Proxies: c,
 			Log: quietLog,
 		},
 		Translate: c.translate,
@@ -353,7 +237,7 @@ func (h *harness) url(uid string) string { return "https://" + h.address + Prefi
 func (h *harness) http(t testing.TB, certificate tls.Certificate) *http.Client {
 	transport := &http.Transport{
 		TLSClientConfig: &tls.Config{
-			MinVersion: tls.VersionTLS13, RootCAs: h.ca.pool(), Certificates: []tls.Certificate{certificate}, ServerName: "controller",
+			MinVersion: tls.VersionTLS13, RootCAs: h.ca.Pool(), Certificates: []tls.Certificate{certificate}, ServerName: "controller",
 		},
 	}
 	t.Cleanup(transport.CloseIdleConnections)

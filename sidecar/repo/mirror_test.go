@@ -35,7 +35,7 @@ func TestChangeReachesAWaitingAgent(t *testing.T) {
 		change, err := client.Poll(t.Context(), mirror.Version(has))
 		answered <- result{change, err}
 	}()
-	eventually(t, "the first version is acknowledged", func() bool { return c.told("acked "+mirror.Version(first)) == 1 })
+	eventually(t, "the first version is acknowledged", func() bool { return c.reported("acked "+mirror.Version(first)) == 1 })
 	second := c.set("a", testMain, "1", "config/x.json", `{"changed": true}`)
 	got := <-answered
 	if got.err != nil || got.change == nil {
@@ -48,7 +48,7 @@ func TestChangeReachesAWaitingAgent(t *testing.T) {
 	if change, err := client.Poll(t.Context(), got.change.Version); change != nil || err != nil {
 		t.Errorf("there is another change: %v, %v", change, err)
 	}
-	if c.told("acked "+mirror.Version(second)+" timed") != 1 {
+	if c.reported("acked "+mirror.Version(second)+" timed") != 1 {
 		t.Errorf("the registry is told %q", c.events)
 	}
 }
@@ -97,13 +97,16 @@ func TestRefusedVersion(t *testing.T) {
 		if change, err := client.Poll(t.Context(), mirror.Version(has), bad); change != nil || err != nil {
 			t.Fatal(change, err)
 		}
-		return c.told(acked)+c.told(acked+" timed") == 2
+		return c.reported(acked)+c.reported(acked+" timed") == 2
 	})
 }
 
 // TestReplicasAgree has an agent go from one replica to another.
 func TestReplicasAgree(t *testing.T) {
 	one, other := newCore(t), newCore(t)
+	if err := other.Trust(one.ca.Authority); err != nil {
+		t.Fatal(err)
+	}
 	other.ca = one.ca
 	files := []string{testMain, "1", "config/x.json", "{}"}
 	has := one.set("a", files...)
@@ -115,7 +118,7 @@ func TestReplicasAgree(t *testing.T) {
 		if change, err := client.Poll(t.Context(), mirror.Version(has)); change != nil || err != nil {
 			t.Errorf("a replica has another version: %v, %v", change, err)
 		}
-		if c.told("acked "+mirror.Version(has)) != 1 {
+		if c.reported("acked "+mirror.Version(has)) != 1 {
 			t.Errorf("a replica does not know what runs: %q", c.events)
 		}
 	}
@@ -124,7 +127,7 @@ func TestReplicasAgree(t *testing.T) {
 // TestNothingBeforeTheSnapshot has an agent ask before the controller knows the mesh.
 func TestNothingBeforeTheSnapshot(t *testing.T) {
 	c := newCore(t)
-	c.ready = make(chan struct{})
+	ready := c.NotReady()
 	c.set("a", testMain, "1")
 	h := c.serve(t)
 	client := h.client(t, "a")
@@ -136,7 +139,7 @@ func TestNothingBeforeTheSnapshot(t *testing.T) {
 	if len(c.events) != 0 {
 		t.Errorf("the registry is told %q", c.events)
 	}
-	close(c.ready)
+	ready()
 	poll(t, client, mirror.Set{})
 }
 
@@ -152,8 +155,8 @@ func TestGoneProxy(t *testing.T) {
 		_, err := client.Poll(t.Context(), mirror.Version(has))
 		ended <- err
 	}()
-	eventually(t, "the agent waits", func() bool { return c.told("acked "+mirror.Version(has)) == 1 })
-	c.drop("a")
+	eventually(t, "the agent waits", func() bool { return c.reported("acked "+mirror.Version(has)) == 1 })
+	c.SetView("a", nil)
 	dropped := time.Now()
 	if err := <-ended; err != nil {
 		t.Errorf("the poll ended with %v", err)
@@ -165,7 +168,7 @@ func TestGoneProxy(t *testing.T) {
 	if refused, ok := errors.AsType[*mirror.Error](err); !ok || refused.Code != http.StatusForbidden {
 		t.Errorf("a pod that is gone is answered %v", err)
 	}
-	if c.told("close") != 1 {
+	if c.reported("close") != 1 {
 		t.Errorf("the registry is told %q", c.events)
 	}
 }
@@ -184,14 +187,14 @@ func TestGrace(t *testing.T) {
 		// Another connection, at once.
 		client.HTTP.CloseIdleConnections()
 	}
-	if n := c.told("connect shop/pod-a a"); n != 1 {
+	if n := c.reported("connect shop/pod-a a"); n != 1 {
 		t.Errorf("it has connected %d times", n)
 	}
-	eventually(t, "its end is told", func() bool { return c.told("close") == 1 })
+	eventually(t, "its end is reported", func() bool { return c.reported("close") == 1 })
 	if _, err := client.Poll(t.Context(), mirror.Version(has)); err != nil {
 		t.Fatal(err)
 	}
-	if n := c.told("connect shop/pod-a a"); n != 2 {
+	if n := c.reported("connect shop/pod-a a"); n != 2 {
 		t.Errorf("it has connected %d times", n)
 	}
 }
@@ -210,10 +213,9 @@ func TestResync(t *testing.T) {
 		}
 		answered <- change
 	}()
-	eventually(t, "the agent waits", func() bool { return c.told("acked "+mirror.Version(has)) == 1 })
-	c.mu.Lock()
-	c.watchers, c.resync = nil, time.Millisecond
-	c.mu.Unlock()
+	eventually(t, "the agent waits", func() bool { return c.reported("acked "+mirror.Version(has)) == 1 })
+	c.Silence()
+	c.SetResyncInterval(time.Millisecond)
 	next := c.set("a", testMain, "2")
 	if change := <-answered; change == nil || change.Version != mirror.Version(next) {
 		t.Errorf("the change is %v", change)

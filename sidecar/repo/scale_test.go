@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
@@ -50,7 +51,7 @@ func runFleet(address string) error {
 	if err != nil {
 		return err
 	}
-	ca, t := authority{pair}, new(testing.T)
+	ca, t := authority{&drivertest.Authority{Certificate: pair}}, new(testing.T)
 	slots := make(chan struct{}, 8)
 	for i := range fleetSize {
 		slots <- struct{}{}
@@ -59,7 +60,7 @@ func runFleet(address string) error {
 			client := mirror.Client{
 				URL: "https://" + address + Prefix + proxy.UID + "/",
 				HTTP: &http.Client{Transport: &http.Transport{ReadBufferSize: 1 << 10, WriteBufferSize: 1 << 10, TLSClientConfig: &tls.Config{
-					RootCAs: ca.pool(), Certificates: []tls.Certificate{ca.workload(t, proxy, time.Hour)}, ServerName: "controller",
+					RootCAs: ca.Pool(), Certificates: []tls.Certificate{ca.workload(t, proxy, time.Hour)}, ServerName: "controller",
 				}}},
 			}
 			has := ""

@@ -53,13 +53,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, c *secured) {
 		http.Error(w, "there is nothing for this proxy here; its files are at "+Prefix+"<its pod's UID>/", http.StatusNotFound)
 		return
 	}
-	if s.ready != nil {
-		select {
-		case <-s.ready:
-		default:
-			s.refuse(w, r, peer, errors.New("the controller does not know the whole mesh yet"))
-			return
-		}
+	select {
+	case <-s.ctrl.MeshCatalog.Ready():
+	default:
+		s.refuse(w, r, peer, errors.New("the controller does not know the whole mesh yet"))
+		return
 	}
 	remote, _ := netip.ParseAddrPort(r.RemoteAddr)
 	session, err := s.join(r.Context(), c.conn, peer, netip.AddrPortFrom(remote.Addr().Unmap(), remote.Port()))

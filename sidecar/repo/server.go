@@ -48,8 +48,6 @@ type Server struct {
 	options Options
 	ctrl    *driver.ControllerContext
 	log     *slog.Logger
-	// ready is closed when there is the first whole Snapshot; nil if that is so.
-	ready   <-chan struct{}
 	serving atomic.Bool
 	// grace is how long a proxy without a connection counts as connected.
 	grace time.Duration
@@ -73,7 +71,7 @@ func New(options Options) (*Server, error) {
 		return nil, errors.New("repo: the options lack Translate or Translator")
 	}
 	s := &Server{
-		options: options, ctrl: ctrl, log: ctrl.Log, ready: delivery.Ready(ctrl.MeshCatalog), grace: graceTime,
+		options: options, ctrl: ctrl, log: ctrl.Log, grace: graceTime,
 		strangers: limit.NewShare[netip.Addr](mostStrangers, strangersEach), sessions: make(map[string]*session),
 	}
 	s.stale.filled.L = &s.stale.mu

@@ -39,13 +39,13 @@ func TestStrangers(t *testing.T) {
 	}{
 		"node id of another pod":     {node: "q", code: codes.PermissionDenied, why: `the node's id is "q"`},
 		"no node id":                 {node: "", code: codes.PermissionDenied, why: `the node's id is ""`},
-		"unknown pod":                {node: "p", core: func(c *core) { c.drop("p") }, code: codes.PermissionDenied, why: "no such proxy"},
+		"unknown pod":                {node: "p", core: func(c *core) { c.SetView("p", nil) }, code: codes.PermissionDenied, why: "no such proxy"},
 		"pod of another identity":    {node: "p", change: func(p *mesh.Proxy) { p.Identity = other }, code: codes.PermissionDenied, why: other.String()},
 		"pod of another class":       {node: "p", change: func(p *mesh.Proxy) { p.Class = "pipy" }, code: codes.PermissionDenied, why: `"pipy"`},
 		"class in upper case":        {node: "p", change: func(p *mesh.Proxy) { p.Class = "TEST" }, code: codes.Unavailable, why: "controller ends"},
-		"View of another proxy":      {node: "p", core: func(c *core) { c.views["p"] = c.views["q"] }, code: codes.PermissionDenied, why: `"q"`},
-		"too many proxies":           {node: "p", core: func(c *core) { c.connect = fmt.Errorf("1 is the most: %w", driver.ErrTooManyProxies) }, code: codes.ResourceExhausted, why: "1 is the most"},
-		"a registry that has failed": {node: "p", core: func(c *core) { c.connect = fmt.Errorf("no memory") }, code: codes.Unavailable, why: "no memory"},
+		"View of another proxy":      {node: "p", core: func(c *core) { view, _ := c.View("q"); c.SetView("p", view) }, code: codes.PermissionDenied, why: `"q"`},
+		"too many proxies":           {node: "p", core: func(c *core) { c.Refuse(fmt.Errorf("1 is the most: %w", driver.ErrTooManyProxies)) }, code: codes.ResourceExhausted, why: "1 is the most"},
+		"a registry that has failed": {node: "p", core: func(c *core) { c.Refuse(fmt.Errorf("no memory")) }, code: codes.Unavailable, why: "no memory"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newCore(t).serve(t, forever)
@@ -127,9 +127,9 @@ func TestViewGoesAway(t *testing.T) {
 				h.set("p", shop.with(clusters, "a", "2"))
 				c.want("Cluster a=2")
 			}
-			h.drop("p")
+			h.SetView("p", nil)
 			wantEnd(t, c.ends(), codes.PermissionDenied, "not in the mesh any more")
-			eventually(t, "the registry is told", func() bool { return h.told("close") })
+			eventually(t, "the registry is told", func() bool { return h.reported("close") })
 
 			c = connected(t, h)
 			proxy := proxyOf("p")
@@ -143,7 +143,7 @@ func TestViewGoesAway(t *testing.T) {
 // TestNotBeforeTheSnapshot has a proxy wait for a Snapshot that is whole.
 func TestNotBeforeTheSnapshot(t *testing.T) {
 	c := newCore(t)
-	c.ready = make(chan struct{})
+	ready := c.NotReady()
 	h := c.serve(t, forever)
 	h.set("p", state{})
 	client := h.delta(t, "p")
@@ -154,14 +154,14 @@ func TestNotBeforeTheSnapshot(t *testing.T) {
 	case <-time.After(50 * time.Millisecond):
 	}
 	h.set("p", shop)
-	close(c.ready)
+	ready()
 	client.take("Cluster a=1 b=1")
 }
 
 // TestServerEnds ends streams that wait for anything.
 func TestServerEnds(t *testing.T) {
 	c := newCore(t)
-	c.ready = make(chan struct{})
+	c.NotReady()
 	h := c.serve(t, forever)
 	h.set("p", shop)
 	waiting := h.delta(t, "p")
@@ -335,5 +335,5 @@ func TestStuckClient(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "its stream ends", func() bool { return h.told("close") && len(h.server.of("stuck")) == 0 })
+	eventually(t, "its stream ends", func() bool { return h.reported("close") && len(h.server.of("stuck")) == 0 })
 }

@@ -73,7 +73,7 @@ func TestOldestConnectionEnds(t *testing.T) {
 	h := newCore(t).serve(t, forever)
 	h.set("p", shop)
 	config := &tls.Config{
-		MinVersion: tls.VersionTLS13, RootCAs: h.ca.pool(), ServerName: "controller", NextProtos: []string{http2},
+		MinVersion: tls.VersionTLS13, RootCAs: h.ca.Pool(), ServerName: "controller", NextProtos: []string{http2},
 		Certificates: []tls.Certificate{h.ca.workload(t, proxyOf("p"), time.Hour)},
 	}
 	var all []*tls.Conn

@@ -159,6 +159,9 @@ func TestDeltaReconnect(t *testing.T) {
 
 	// Another replica, or the same one after a restart, calls everything the same.
 	other := newCore(t)
+	if err := other.Trust(h.ca.Authority); err != nil {
+		t.Fatal(err)
+	}
 	other.ca = h.ca
 	view := other.set("p", shop)
 	h = other.serve(t, forever)
@@ -325,7 +328,7 @@ func TestDeltaNackIsOver(t *testing.T) {
 	h.set("p", shop.with(listeners, "l", "bad"))
 	c.refuse("Listener l=bad", "?")
 	c.quiet()
-	h.back(before)
+	h.SetView(before.Proxy.UID, before)
 	c.quiet()
 	eventually(t, "the View is acknowledged again", h.runs(before))
 	next := h.set("p", shop.with(routes, "r", "bad"))
@@ -341,13 +344,9 @@ func TestResync(t *testing.T) {
 	h.set("p", shop.with(clusters, "b", "bad"))
 	c.refuse("Cluster b=bad", "?")
 	c.quiet()
-	h.mu.Lock()
-	h.resync = time.Millisecond
-	h.mu.Unlock()
+	h.SetResyncInterval(time.Millisecond)
 	c.want("Secret s=1")
 	c.want("Cluster a=1")
 	c.want("Endpoint a@1=1 b@1=1")
-	h.mu.Lock()
-	h.resync = 0
-	h.mu.Unlock()
+	h.SetResyncInterval(0)
 }

@@ -8,7 +8,6 @@ import (
 
 	"google.golang.org/genproto/googleapis/rpc/status"
 
-	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
@@ -22,11 +21,11 @@ func FuzzRequests(f *testing.F) {
 		if len(script) > 512 {
 			script = script[:512]
 		}
-		core := &core{t: t, views: map[string]*mesh.View{}, configs: map[mesh.Digest]Config{}}
+		core := newCore(t)
 		target := shop
 		core.set("p", target)
 		s := newStream(core.server(t, t.Context(), time.Minute), world, driver.Peer{ProxyUID: "p", Identity: proxyOf("p").Identity}, "", time.Now())
-		s.conn = &proxyConnection{core: core}
+		s.conn = core.connection()
 		view, _ := core.View("p")
 		s.retarget(view, core.translate(view), time.Time{})
 		types := []string{clusters, endpoints, listeners, routes, secrets, "", "type.googleapis.com/test.Other"}

@@ -2,18 +2,12 @@ package xds
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"fmt"
 	"log/slog"
 	"maps"
-	"math/big"
 	"net"
-	"net/url"
 	"slices"
 	"sync"
 	"testing"
@@ -26,9 +20,9 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
-	configv1alpha2 "github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
 // The types of the tests, in their order. What is in a resource is nobody's business
@@ -102,23 +96,19 @@ func (s state) config(former Config) Config {
 	return config
 }
 
-// core is what a controller gives a driver, for a test that says what each proxy gets.
+// core is a Controller, for a test that says what each proxy gets.
 type core struct {
+	*drivertest.Controller
 	t  testing.TB
 	ca authority
 	// types are those that are served; nil means testTypes.
-	types []Type
-
-	mu       sync.Mutex
-	count    int
-	views    map[string]*mesh.View
-	configs  map[mesh.Digest]Config
-	watchers []chan string
-	ready    chan struct{}
+	types    []Type
 	notAfter time.Duration
-	resync   time.Duration
-	connect  error
-	// events are what the registry is told, but for what was sent.
+
+	mu      sync.Mutex
+	count   int
+	configs map[mesh.Digest]Config
+	// events are the reports but those of kind Sent, as text.
 	events                     []string
 	responses, resources, size int
 	acks                       int
@@ -126,9 +116,35 @@ type core struct {
 }
 
 func newCore(t testing.TB) *core {
-	ready := make(chan struct{})
-	close(ready)
-	return &core{t: t, ca: newAuthority(t), views: map[string]*mesh.View{}, configs: map[mesh.Digest]Config{}, ready: ready, notAfter: time.Hour}
+	t.Helper()
+	c := &core{t: t, configs: map[mesh.Digest]Config{}, notAfter: time.Hour}
+	var err error
+	if c.Controller, err = drivertest.NewController("test", c.report); err != nil {
+		t.Fatal(err)
+	}
+	c.ca = authority{c.Authority()}
+	return c
+}
+
+func (c *core) report(r drivertest.Report) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch r.Kind {
+	case drivertest.Connected:
+		c.events = append(c.events, fmt.Sprintf("connect %s %s %q", r.Proxy.Name, r.Proxy.ProxyUID, r.Proxy.Version))
+	case drivertest.Sent:
+		c.responses++
+		c.resources += r.Resources
+		c.size += r.Bytes
+	case drivertest.Acked:
+		c.acks++
+		c.events = append(c.events, "acked "+r.Version)
+	case drivertest.Rejected:
+		c.rejected = append(c.rejected, r.Rejection)
+		c.events = append(c.events, fmt.Sprintf("rejected %q", r.Rejection.Resources))
+	case drivertest.Closed:
+		c.events = append(c.events, "close")
+	}
 }
 
 // proxyOf returns a proxy by its UID.
@@ -148,46 +164,32 @@ var (
 // put has the proxy get the Config, and returns its View.
 func (c *core) put(proxy *mesh.Proxy, config Config) *mesh.View {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.count++
 	outbound := mesh.NewOutbound(fmt.Sprint(c.count), mesh.Table[*mesh.Destination]{}, mesh.Table[*mesh.Backend]{})
 	view := mesh.NewView(mesh.Seal(proxy), testSettings, testInbound, outbound, testEgress)
-	c.views[proxy.UID], c.configs[view.Digest()] = view, config
-	for _, watcher := range c.watchers {
-		watcher <- proxy.UID
-	}
+	c.configs[view.Digest()] = config
+	c.mu.Unlock()
+	c.SetView(proxy.UID, view)
 	return view
 }
 
 // set has the proxy get what the state says.
 func (c *core) set(uid string, s state) *mesh.View {
-	c.mu.Lock()
 	var former Config
-	if view := c.views[uid]; view != nil {
-		former = c.configs[view.Digest()]
+	if view, ok := c.View(uid); ok {
+		former = c.translate(view)
 	}
-	c.mu.Unlock()
 	return c.put(proxyOf(uid), s.config(former))
 }
 
-// back has the proxy get a View that there was.
-func (c *core) back(view *mesh.View) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.views[view.Proxy.UID] = view
-	for _, watcher := range c.watchers {
-		watcher <- view.Proxy.UID
+// connection returns what a stream of a test reports to.
+func (c *core) connection() driver.ProxyConnection {
+	c.t.Helper()
+	connection, err := c.Connect(driver.ConnectedProxy{})
+	if err != nil {
+		c.t.Fatal(err)
 	}
-}
-
-// drop has the proxy's pod go away.
-func (c *core) drop(uid string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.views, uid)
-	for _, watcher := range c.watchers {
-		watcher <- uid
-	}
+	return connection
 }
 
 func (c *core) translate(view *mesh.View) Config {
@@ -196,106 +198,20 @@ func (c *core) translate(view *mesh.View) Config {
 	return c.configs[view.Digest()]
 }
 
-func (c *core) Ready() <-chan struct{} { return c.ready }
-
-func (c *core) Snapshot() *mesh.Snapshot { return &mesh.Snapshot{Settings: testSettings} }
-
-func (c *core) View(uid string) (*mesh.View, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	view, ok := c.views[uid]
-	return view, ok
-}
-
-func (c *core) AwaitView(_ context.Context, peer driver.Peer) (*mesh.View, error) {
-	view, ok := c.View(peer.ProxyUID)
-	if !ok {
-		return nil, fmt.Errorf("pod UID %q: %w", peer.ProxyUID, driver.ErrUnknownProxy)
-	}
-	return view, nil
-}
-
-func (c *core) Subscribe(<-chan struct{}) <-chan string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	watcher := make(chan string, 1<<16)
-	c.watchers = append(c.watchers, watcher)
-	return watcher
-}
-
-func (c *core) TrustBundle() []byte { return nil }
-
-func (c *core) TrustBundleChanged(<-chan struct{}) <-chan struct{} { return nil }
-
-func (c *core) ServerTLS() *tls.Config {
-	server := c.ca.issue(c.t, &x509.Certificate{DNSNames: []string{"controller"}}, time.Hour)
-	config := &tls.Config{
-		MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: c.ca.pool(), Certificates: []tls.Certificate{server},
-	}
-	chosen := config.Clone()
-	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return chosen, nil }
-	return config
-}
-
-func (c *core) Connect(p driver.ConnectedProxy) (driver.ProxyConnection, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.connect != nil {
-		return nil, c.connect
-	}
-	c.events = append(c.events, fmt.Sprintf("connect %s %s %q", p.Name, p.ProxyUID, p.Version))
-	return &proxyConnection{core: c}, nil
-}
-
-type proxyConnection struct {
-	core *core
-	once sync.Once
-}
-
-func (c *proxyConnection) Sent(_ string, resources, bytes int) {
-	c.core.mu.Lock()
-	defer c.core.mu.Unlock()
-	c.core.responses++
-	c.core.resources += resources
-	c.core.size += bytes
-}
-
-func (c *proxyConnection) Acked(version string, since time.Time) {
-	c.core.note("acked %s", version)
-	c.core.mu.Lock()
-	defer c.core.mu.Unlock()
-	c.core.acks++
-}
-
-func (c *proxyConnection) Rejected(r driver.Rejection) {
-	c.core.mu.Lock()
-	defer c.core.mu.Unlock()
-	c.core.rejected = append(c.core.rejected, r)
-	c.core.events = append(c.core.events, fmt.Sprintf("rejected %q", r.Resources))
-}
-
-func (c *proxyConnection) Close() { c.once.Do(func() { c.core.note("close") }) }
-
-func (c *core) note(format string, args ...any) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.events = append(c.events, fmt.Sprintf(format, args...))
-}
-
 func (c *core) rejections() []driver.Rejection {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.rejected)
 }
 
-// told reports whether the registry was told.
-func (c *core) told(event string) bool {
+// reported reports whether there was such a report.
+func (c *core) reported(event string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Contains(c.events, event)
 }
 
-// runs reports whether the registry was last told that the View runs.
+// runs reports whether the last report is that the View runs.
 func (c *core) runs(view *mesh.View) func() bool {
 	return func() bool {
 		c.mu.Lock()
@@ -304,67 +220,35 @@ func (c *core) runs(view *mesh.View) func() bool {
 	}
 }
 
-// configurator is a MeshConfig's, of which only the class and the interval count.
-type configurator struct {
-	driver.Configurator
-	core *core
-}
-
-func (configurator) GetMeshConfig() *configv1alpha2.MeshConfig { return new(configv1alpha2.MeshConfig) }
-func (configurator) GetSidecarClass() string                   { return "test" }
-func (c configurator) GetConfigResyncInterval() time.Duration {
-	c.core.mu.Lock()
-	defer c.core.mu.Unlock()
-	return c.core.resync
-}
-
-// authority signs certificates.
-type authority struct{ tls.Certificate }
+// authority is a CA whose failures end the test.
+type authority struct{ *drivertest.Authority }
 
 func newAuthority(t testing.TB) authority {
-	a := authority{}
-	a.Certificate = a.issue(t, &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, 24*time.Hour)
-	return a
+	t.Helper()
+	a, err := drivertest.NewAuthority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return authority{a}
 }
 
 func (a authority) issue(t testing.TB, template *x509.Certificate, life time.Duration) tls.Certificate {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	issued, err := a.Issue(template, life)
 	if err != nil {
 		t.Fatal(err)
 	}
-	template.SerialNumber, template.NotBefore, template.NotAfter = big.NewInt(1), time.Now().Add(-time.Hour), time.Now().Add(life)
-	parent, signer := template, any(key)
-	if a.Leaf != nil {
-		parent, signer = a.Leaf, a.PrivateKey
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
-}
-
-func (a authority) pool() *x509.CertPool {
-	pool := x509.NewCertPool()
-	pool.AddCert(a.Leaf)
-	return pool
+	return issued
 }
 
 // workload returns the certificate of the proxy.
 func (a authority) workload(t testing.TB, proxy *mesh.Proxy, life time.Duration) tls.Certificate {
-	uri, err := url.Parse(proxy.Identity.String())
+	t.Helper()
+	issued, err := a.IssueTo(proxy, life)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return a.issue(t, &x509.Certificate{
-		Subject: pkix.Name{OrganizationalUnit: []string{proxy.UID}}, URIs: []*url.URL{uri},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}, life)
+	return issued
 }
 
 var quietLog = slog.New(slog.DiscardHandler)
@@ -386,7 +270,7 @@ func (c *core) server(t testing.TB, ctx context.Context, patience time.Duration)
 	}
 	server, err := New(Options{
 		Controller: &driver.ControllerContext{
-			Context: ctx, Configurator: configurator{core: c}, MeshCatalog: c, CertManager: c, MsgBroker: c, Proxies: c,
+			Context: ctx, Configurator: c, MeshCatalog: c, CertManager: c, MsgBroker: c, Proxies: c,
 			Log: quietLog,
 		},
 		Types: types, Translate: c.translate, Patience: patience,
@@ -423,7 +307,7 @@ func (h *harness) dial(t testing.TB, certificate tls.Certificate) *grpc.ClientCo
 	conn, err := grpc.NewClient("passthrough:controller", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 		return h.listener.DialContext(ctx)
 	}), grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
-		MinVersion: tls.VersionTLS13, RootCAs: h.ca.pool(), Certificates: []tls.Certificate{certificate}, ServerName: "controller",
+		MinVersion: tls.VersionTLS13, RootCAs: h.ca.Pool(), Certificates: []tls.Certificate{certificate}, ServerName: "controller",
 	})), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
 	if err != nil {
 		t.Fatal(err)

@@ -25,6 +25,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
 // fleetVariable makes the test program a fleet of proxies: the address to connect to.
@@ -54,14 +55,14 @@ func runFleet(address string) error {
 	if err != nil {
 		return err
 	}
-	ca, t := authority{pair}, new(testing.T)
+	ca, t := authority{&drivertest.Authority{Certificate: pair}}, new(testing.T)
 	slots := make(chan struct{}, 8)
 	for i := range fleetSize {
 		slots <- struct{}{}
 		go func() {
 			proxy := proxyOf(fmt.Sprint("p", i))
 			conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
-				RootCAs: ca.pool(), Certificates: []tls.Certificate{ca.workload(t, proxy, time.Hour)}, ServerName: "controller",
+				RootCAs: ca.Pool(), Certificates: []tls.Certificate{ca.workload(t, proxy, time.Hour)}, ServerName: "controller",
 			})))
 			if err != nil {
 				panic(err)
@@ -243,7 +244,7 @@ func TestThousandStreams(t *testing.T) {
 func BenchmarkChange(b *testing.B) {
 	for _, n := range []int{100, 3000} {
 		b.Run(fmt.Sprintf("services-%d", n), func(b *testing.B) {
-			c := &core{t: b, views: map[string]*mesh.View{}, configs: map[mesh.Digest]Config{}}
+			c := newCore(b)
 			server := c.server(b, b.Context(), time.Minute)
 			config := services(n)
 			var streams []*stream
@@ -298,9 +299,7 @@ func BenchmarkChange(b *testing.B) {
 			b.ReportAllocs()
 			for round := 0; b.Loop(); round++ {
 				for i, s := range streams {
-					c.mu.Lock()
-					c.views[s.peer.ProxyUID] = views[round%2][i]
-					c.mu.Unlock()
+					c.SetView(s.peer.ProxyUID, views[round%2][i])
 					s.notice(false, time.Now())
 					pump(s)
 				}

@@ -170,12 +170,10 @@ func (s *Server) await(ctx context.Context, stream *stream) error {
 		case <-ended:
 		}
 	}()
-	if s.ready != nil {
-		select {
-		case <-s.ready:
-		case <-ctx.Done():
-			return errEnding
-		}
+	select {
+	case <-s.ctrl.MeshCatalog.Ready():
+	case <-ctx.Done():
+		return errEnding
 	}
 	view, err := s.ctrl.MeshCatalog.AwaitView(ctx, stream.peer)
 	if err != nil {

@@ -49,8 +49,6 @@ type Server struct {
 	options Options
 	ctrl    *driver.ControllerContext
 	log     *slog.Logger
-	// ready is closed when there is the first whole Snapshot; nil if that is so.
-	ready <-chan struct{}
 	// ending is closed when Serve ends.
 	ending chan struct{}
 	// sendWithin is how long a client may take to read a response.
@@ -76,7 +74,7 @@ func New(options Options) (*Server, error) {
 		options.Patience = 5 * time.Second
 	}
 	s := &Server{
-		options: options, ctrl: ctrl, log: ctrl.Log, ready: delivery.Ready(ctrl.MeshCatalog),
+		options: options, ctrl: ctrl, log: ctrl.Log,
 		ending: make(chan struct{}), sendWithin: time.Minute, streams: make(map[string][]*stream),
 	}
 	if s.log == nil {

@@ -42,12 +42,12 @@ func TestPanicEndsOneStream(t *testing.T) {
 	second := h.delta(t, "bad")
 	second.subscribe(clusters)
 	second.take("Cluster a=1 b=1")
-	h.mu.Lock()
-	h.views["bad"] = mesh.NewView(mesh.Seal(proxyOf("bad")), testSettings, testInbound,
+	view := mesh.NewView(mesh.Seal(proxyOf("bad")), testSettings, testInbound,
 		mesh.NewOutbound("bad", mesh.Table[*mesh.Destination]{}, mesh.Table[*mesh.Backend]{}), testEgress)
-	bad[h.views["bad"].Digest()] = true
+	h.mu.Lock()
+	bad[view.Digest()] = true
 	h.mu.Unlock()
-	h.back(h.views["bad"])
+	h.SetView("bad", view)
 	wantEnd(t, second.ends(), codes.Internal, "failed")
 
 	h.set("p", shop.with(endpoints, "a@1", "2"))
@@ -70,7 +70,7 @@ func TestNothingIsLeftOfPods(t *testing.T) {
 			all = append(all, c)
 		}
 		for i, c := range all {
-			h.drop(fmt.Sprintf("pod-%d-%d", n, i))
+			h.SetView(fmt.Sprintf("pod-%d-%d", n, i), nil)
 			wantEnd(t, c.ends(), codes.PermissionDenied, "not in the mesh any more")
 		}
 		eventually(t, "no stream is left", func() bool { return len(h.server.each()) == 0 })

@@ -100,7 +100,7 @@ func newWalker(t *testing.T, seed uint64, world bool) *walker {
 // connect begins a stream with what there is.
 func (w *walker) connect() {
 	w.stream = newStream(w.server, w.world, driver.Peer{ProxyUID: "p", Identity: proxyOf("p").Identity}, "", time.Now())
-	w.stream.conn = &proxyConnection{core: w.core}
+	w.stream.conn = w.core.connection()
 	view, _ := w.core.View("p")
 	w.stream.retarget(view, w.core.translate(view), time.Time{})
 	w.unsure = map[string]bool{}

@@ -18,7 +18,6 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/outrigger-mesh/outrigger/sidecar"
-	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 	"github.com/outrigger-mesh/outrigger/sidecar/drivertest/behaviour"
 )
 
@@ -106,11 +105,10 @@ func (p page) learn(result behaviour.Result, date string) {
 func ask(class string) string {
 	flag := map[string]string{"haproxy": "-v", "pipy": "--version"}[class]
 	registered, err := sidecar.Lookup(class)
-	finder, ok := registered.(driver.Finder)
-	if flag == "" || err != nil || !ok {
+	if flag == "" || err != nil || registered.Finder == nil {
 		return ""
 	}
-	program, err := finder.FindProxy()
+	program, err := registered.Finder.FindProxy()
 	if err != nil {
 		return ""
 	}

@@ -70,8 +70,8 @@ func viewOf(t *testing.T, snapshot *mesh.Snapshot, pod string) *mesh.View {
 // check has the real proxy read the configuration, where its driver can ask it.
 func check(t *testing.T, view *mesh.View) {
 	t.Helper()
-	checker, ok := driverOf(t, view).(driver.Checker)
-	if !ok {
+	checker := driverOf(t, view).Checker
+	if checker == nil {
 		return
 	}
 	err := checker.Check(t.Context(), view)
@@ -83,7 +83,7 @@ func check(t *testing.T, view *mesh.View) {
 	}
 }
 
-func driverOf(t *testing.T, view *mesh.View) driver.Driver {
+func driverOf(t *testing.T, view *mesh.View) *sidecar.Driver {
 	t.Helper()
 	d, err := sidecar.Lookup(view.Proxy.Class)
 	if err != nil {
@@ -96,8 +96,8 @@ func driverOf(t *testing.T, view *mesh.View) driver.Driver {
 // driver does not say.
 func translate(t *testing.T, view *mesh.View) []driver.File {
 	t.Helper()
-	translator, ok := driverOf(t, view).(driver.Translator)
-	if !ok {
+	translator := driverOf(t, view).Translator
+	if translator == nil {
 		return nil
 	}
 	files, err := translator.Translate(view)

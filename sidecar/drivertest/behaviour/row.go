@@ -6,7 +6,6 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar"
-	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
 // Row is a sentence about the mesh that is true of a pair of classes, or that a driver
@@ -42,18 +41,7 @@ func (n Needs) MetBy(p Pair) bool {
 
 // declares reports whether the driver of a class declares all of the features.
 func declares(class string, features []mesh.Feature) bool {
-	if len(features) == 0 {
-		return true
-	}
-	registered, err := sidecar.Lookup(class)
-	if err != nil {
-		return false
-	}
-	featurer, ok := registered.(driver.Featurer)
-	if !ok {
-		return false
-	}
-	declared := featurer.Features()
+	declared := sidecar.Features(class)
 	return !slices.ContainsFunc(features, func(f mesh.Feature) bool { return !slices.Contains(declared, f) })
 }
 

@@ -1,0 +1,77 @@
+package drivertest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net/url"
+	"time"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// Authority is a CA for tests: its certificate, with Leaf set, and its key. It is safe for
+// use by many goroutines.
+type Authority struct{ tls.Certificate }
+
+// NewAuthority returns a CA that nobody else has, valid for a day.
+func NewAuthority() (*Authority, error) {
+	a := new(Authority)
+	var err error
+	a.Certificate, err = a.Issue(&x509.Certificate{
+		// A verifier that knows several CAs tells them apart by their names.
+		Subject: pkix.Name{CommonName: "root " + rand.Text()}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}, 24*time.Hour)
+	return a, err
+}
+
+// Issue returns a certificate with a new key, valid since an hour ago and from now on for
+// life, which may be negative. It fills in the template's serial number and validity.
+func (a *Authority) Issue(template *x509.Certificate, life time.Duration) (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	now := time.Now()
+	template.SerialNumber, template.NotBefore, template.NotAfter = big.NewInt(now.UnixNano()), now.Add(-time.Hour), now.Add(life)
+	parent, signer := template, any(key)
+	if a.Leaf != nil {
+		parent, signer = a.Leaf, a.PrivateKey
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	leaf, err := x509.ParseCertificate(der)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, err
+}
+
+// IssueTo returns the certificate of a proxy's pod, as the mesh's signing service issues it.
+func (a *Authority) IssueTo(proxy *mesh.Proxy, life time.Duration) (tls.Certificate, error) {
+	uri, err := url.Parse(proxy.Identity.String())
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return a.Issue(&x509.Certificate{
+		Subject:  pkix.Name{CommonName: proxy.Identity.CommonName(), OrganizationalUnit: []string{proxy.UID}},
+		DNSNames: []string{proxy.Identity.DNSName()}, URIs: []*url.URL{uri}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+	}, life)
+}
+
+// Pool returns the CA's certificate as roots.
+func (a *Authority) Pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.Leaf)
+	return pool
+}
+
+// PEM returns the CA's certificate.
+func (a *Authority) PEM() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.Leaf.Raw})
+}
