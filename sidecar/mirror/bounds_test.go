@@ -15,8 +15,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
-// pipes is a listener whose connections are in memory, so that their deadlines follow
-// the clock of a synctest bubble.
+// pipes is a listener of in-memory connections, whose deadlines use the clock of a synctest
+// bubble.
 type pipes struct {
 	accepted chan net.Conn
 	closed   chan struct{}
@@ -35,8 +35,8 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error   { p.close(); return nil }
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
 
-// connect serves the Feed by a server without any deadlines of its own, and returns a
-// function that opens a connection to it.
+// connect serves the Feed with a server that has no timeouts, and returns a function that
+// opens a connection to it.
 func connect(t *testing.T, feed *mirror.Feed) func() net.Conn {
 	listener := &pipes{accepted: make(chan net.Conn), closed: make(chan struct{})}
 	listener.close = sync.OnceFunc(func() { close(listener.closed) })
@@ -47,13 +47,13 @@ func connect(t *testing.T, feed *mirror.Feed) func() net.Conn {
 		near, far := net.Pipe()
 		t.Cleanup(func() { _ = near.Close() })
 		listener.accepted <- far
-		// A server that never answers fails the test instead of blocking it.
+		// If the server never answers, the test fails instead of blocking.
 		_ = near.SetDeadline(time.Now().Add(time.Hour))
 		return near
 	}
 }
 
-// send writes a request as it is.
+// send writes a raw request.
 func send(t *testing.T, conn net.Conn, format string, args ...any) {
 	t.Helper()
 	if _, err := fmt.Fprintf(conn, format, args...); err != nil {
@@ -61,7 +61,8 @@ func send(t *testing.T, conn net.Conn, format string, args ...any) {
 	}
 }
 
-// TestStatusThatNeverEnds sends a part of a Status: the server gives up after 10 seconds.
+// TestStatusThatNeverEnds sends part of a Status: the server closes the connection after 10
+// seconds.
 func TestStatusThatNeverEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn := connect(t, new(mirror.Feed))()
@@ -76,8 +77,8 @@ func TestStatusThatNeverEnds(t *testing.T) {
 	})
 }
 
-// TestChangeThatIsNotRead has clients that are slow to read what they asked for: the
-// server sends for a minute and no longer.
+// TestChangeThatIsNotRead lets clients read a change slowly: the server sends it for at most
+// a minute.
 func TestChangeThatIsNotRead(t *testing.T) {
 	for pause, whole := range map[time.Duration]bool{59 * time.Second: true, 61 * time.Second: false} {
 		t.Run(pause.String(), func(t *testing.T) {
@@ -96,7 +97,7 @@ func TestChangeThatIsNotRead(t *testing.T) {
 	}
 }
 
-// TestLongestWait asks to wait for longer than a server does.
+// TestLongestWait requests a wait that is longer than MaxWait.
 func TestLongestWait(t *testing.T) {
 	for _, wait := range []string{"301", "100000", "2147483647"} {
 		t.Run(wait, func(t *testing.T) {

@@ -7,44 +7,41 @@ import (
 	"time"
 )
 
-// remembered is how many former versions a Feed knows, to send what changed since: those
-// that somebody has asked with last.
-const remembered = 2
+// maxFormer is how many former versions a Feed keeps, to send only the difference: those
+// that clients have used last.
+const maxFormer = 2
 
 // Feed serves one set of files. The zero Feed has none yet and answers with 503. It is
-// safe for use by many goroutines; its fields are set before it is used.
+// safe for use by many goroutines; its fields must be set before it is used.
 type Feed struct {
-	// Acked, if set, is called with the version that a request says is in use, with
-	// each request anew and before it waits. It is a version that the Feed has or has had
-	// lately.
+	// Acked, if set, is called for each request that names a current or kept version as
+	// the one in use, before the request waits.
 	Acked func(version string)
-	// Rejected, if set, is called with each Status about a version that the Feed has or
-	// has had lately.
+	// Rejected, if set, is called with each Status about a current or kept version.
 	Rejected func(Status)
-	// Sent, if set, is called after a Change was sent: to which version, of how many
-	// files, and how long it was in bytes.
+	// Sent, if set, is called after a Change was sent, with its version, the number of its
+	// files, and its length.
 	Sent func(version string, files, bytes int)
 
 	mu sync.Mutex
-	// set is nil before the first Set.
+	// set is nil before the first call of Set.
 	set     *Set
 	version string
-	// used says that somebody has the version, so that it is worth remembering.
+	// used says that a client has the version, so that it should be kept.
 	used bool
-	// former are the versions that there were, those that were asked with last at the end.
+	// former are the kept versions, the most recently used last.
 	former []former
-	// changed is closed at the next Set; nil if nobody waits for it.
+	// changed is closed by the next Set; nil if no request waits for it.
 	changed chan struct{}
 }
 
-// former is a version that there was.
+// former is a former version.
 type former struct {
 	version string
 	set     Set
 }
 
-// Set has the Feed serve the files from now on. It wakes those who wait for a change,
-// unless these are the files that it has.
+// Set replaces the files and wakes the waiting requests, unless the files are the same.
 func (f *Feed) Set(set Set) {
 	version := Version(set)
 	f.mu.Lock()
@@ -55,7 +52,7 @@ func (f *Feed) Set(set Set) {
 	f.former = slices.DeleteFunc(f.former, func(was former) bool { return was.version == version })
 	if f.set != nil && f.used {
 		f.former = append(f.former, former{f.version, *f.set})
-		f.former = slices.Delete(f.former, 0, max(len(f.former)-remembered, 0))
+		f.former = slices.Delete(f.former, 0, max(len(f.former)-maxFormer, 0))
 	}
 	f.set, f.version, f.used = &set, version, false
 	if f.changed != nil {
@@ -74,9 +71,8 @@ func (f *Feed) Current() (Set, string, bool) {
 	return *f.set, f.version, true
 }
 
-// ServeHTTP serves the protocol at whatever path it is asked. A request that waits ends
-// with 304, or 503 before the first Set, when its context does, and the connection with
-// it.
+// ServeHTTP serves the protocol at every path. When the context of a waiting request is
+// done, the answer is 304, or 503 before the first Set, and the connection is closed.
 func (f *Feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	switch r.Method {
@@ -88,13 +84,13 @@ func (f *Feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.post(w, r)
 	default:
 		w.Header().Set("Allow", "GET, HEAD, POST")
-		http.Error(w, "only GET, HEAD and POST are answered", http.StatusMethodNotAllowed)
+		http.Error(w, "only GET, HEAD and POST are allowed", http.StatusMethodNotAllowed)
 	}
 }
 
-// since returns what makes the current version of another; of one that is not known, of
-// no files. It returns false if there is no current version or it is one of the
-// unwanted; then a value comes of the channel as soon as there is another.
+// since returns the Change from the base version, or from no files if the base is unknown,
+// to the current one. It returns false if there is no current version or it is unwanted;
+// then the channel is closed when there is another.
 func (f *Feed) since(base string, unwanted []string) (Change, bool, <-chan struct{}) {
 	f.mu.Lock()
 	if f.set == nil || slices.Contains(unwanted, f.version) {
@@ -116,8 +112,7 @@ func (f *Feed) since(base string, unwanted []string) (Change, bool, <-chan struc
 	return changeOf(version, set, base, was), true, nil
 }
 
-// knows reports whether the version is or was lately that of the files, and notes that
-// it is used.
+// knows reports whether the version is the current or a kept one, and marks it as used.
 func (f *Feed) knows(version string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -129,17 +124,17 @@ func (f *Feed) knows(version string) bool {
 	if i < 0 {
 		return false
 	}
-	asked := f.former[i]
-	f.former = append(slices.Delete(f.former, i, i+1), asked)
+	used := f.former[i]
+	f.former = append(slices.Delete(f.former, i, i+1), used)
 	return true
 }
 
-// find returns where a former version is, or -1.
+// find returns the index of a former version, or -1.
 func (f *Feed) find(version string) int {
 	return slices.IndexFunc(f.former, func(was former) bool { return was.version == version })
 }
 
-// changeOf returns what makes the set of the other.
+// changeOf returns the Change from one Set to another.
 func changeOf(version string, set Set, base string, was Set) Change {
 	change := Change{Version: version, Base: base}
 	for c := range set.Diff(was) {
@@ -154,7 +149,7 @@ func changeOf(version string, set Set, base string, was Set) Change {
 	return change
 }
 
-// awaited waits until something happens, and reports whether it is the change.
+// awaited waits for a change and reports whether it came in time.
 func awaited(r *http.Request, changed <-chan struct{}, until <-chan time.Time) bool {
 	select {
 	case <-changed:

@@ -17,7 +17,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
-// setOf returns a Set of files, given as names and texts in turn.
+// setOf returns a Set of files, given as alternating names and texts.
 func setOf(t testing.TB, files ...string) mirror.Set {
 	t.Helper()
 	var all []*mirror.File
@@ -48,7 +48,7 @@ func serve(t testing.TB, feed *mirror.Feed) *mirror.Client {
 	return &mirror.Client{URL: server.URL, Wait: -1}
 }
 
-// follow asks once and returns what the client has then.
+// follow polls once and returns the resulting Set.
 func follow(t testing.TB, client *mirror.Client, has mirror.Set, others ...string) (mirror.Set, *mirror.Change) {
 	t.Helper()
 	have := ""
@@ -69,7 +69,7 @@ func follow(t testing.TB, client *mirror.Client, has mirror.Set, others ...strin
 	return next, change
 }
 
-// TestFollow has a client keep up with changes, of which it gets what changed.
+// TestFollow checks that a client gets only the differences.
 func TestFollow(t *testing.T) {
 	feed := new(mirror.Feed)
 	client := serve(t, feed)
@@ -107,8 +107,8 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestFormerVersions has a client come with versions of all ages: it always gets what
-// is right, and what changed if the Feed still knows.
+// TestFormerVersions polls with versions of all ages: the result is always right, and it is
+// a difference if the Feed still knows the version.
 func TestFormerVersions(t *testing.T) {
 	feed := new(mirror.Feed)
 	client := serve(t, feed)
@@ -122,27 +122,27 @@ func TestFormerVersions(t *testing.T) {
 	for i, set := range sets {
 		got, change := follow(t, client, set)
 		if mirror.Version(got) != mirror.Version(sets[last]) {
-			t.Errorf("who has version %d gets %v", i, texts(got))
+			t.Errorf("a client with version %d gets %v", i, texts(got))
 		}
 		if i == last-1 && change.Base == "" {
-			t.Error("who has the version before gets all files")
+			t.Error("a client with the former version gets all files")
 		}
 	}
 	if _, change := follow(t, client, setOf(t, "of another server", "")); change == nil || change.Base != "" {
-		t.Errorf("a version that is not known: %+v", change)
+		t.Errorf("an unknown version: %+v", change)
 	}
-	// A version that is asked with again and again is not forgotten for newer ones.
+	// A version that is used again and again is kept.
 	feed = new(mirror.Feed)
 	client = serve(t, feed)
 	for i, set := range sets {
 		feed.Set(set)
 		if _, change := follow(t, client, sets[0]); change != nil && change.Base == "" {
-			t.Errorf("at version %d the one in use is forgotten", i)
+			t.Errorf("at version %d the one in use is not kept", i)
 		}
 	}
 }
 
-// TestWait has clients wait for a change, of whom all are told at once.
+// TestWait lets several clients wait for a change, which all get at once.
 func TestWait(t *testing.T) {
 	acked := make(chan string, 100)
 	feed := &mirror.Feed{Acked: func(version string) { acked <- version }}
@@ -169,7 +169,7 @@ func TestWait(t *testing.T) {
 	group.Wait()
 }
 
-// TestWaitForTheFirst has a client come before there are files.
+// TestWaitForTheFirst polls before there are files.
 func TestWaitForTheFirst(t *testing.T) {
 	feed := new(mirror.Feed)
 	client := serve(t, feed)
@@ -193,7 +193,7 @@ func TestWaitForTheFirst(t *testing.T) {
 	}
 }
 
-// TestOthers has a client refuse versions, be about to take one, and go back.
+// TestOthers lets a client refuse versions, apply one, and go back.
 func TestOthers(t *testing.T) {
 	var mu sync.Mutex
 	var acked []string
@@ -205,7 +205,7 @@ func TestOthers(t *testing.T) {
 	client := serve(t, feed)
 	good, bad := setOf(t, "a", "1"), setOf(t, "a", "bad")
 
-	// The first version there is can't be used.
+	// The first version can't be used.
 	feed.Set(bad)
 	if _, change := follow(t, client, mirror.Set{}, mirror.Version(bad)); change != nil {
 		t.Errorf("the refused version is sent: %+v", change)
@@ -236,7 +236,7 @@ func TestOthers(t *testing.T) {
 		t.Errorf("the refused version is sent: %+v", change)
 	}
 
-	// The one in use comes back while the client waits: it is to say so again.
+	// The Feed returns to the version in use while the client waits: the client must confirm it.
 	client.Wait = mirror.MaxWait
 	mu.Lock()
 	before := len(acked)
@@ -259,11 +259,11 @@ func TestOthers(t *testing.T) {
 	}
 	feed.Set(good)
 	if err := <-answered; err != nil {
-		t.Errorf("when the version in use is back: %v", err)
+		t.Errorf("after the return to the version in use: %v", err)
 	}
 }
 
-// TestSent tells how much was sent.
+// TestSent checks the numbers that Sent reports.
 func TestSent(t *testing.T) {
 	type sent struct {
 		version      string
@@ -285,13 +285,13 @@ func TestSent(t *testing.T) {
 	}
 }
 
-// statusOf returns a Status as JSON of so many bytes.
+// statusOf returns a Status as JSON with that many bytes.
 func statusOf(size int) string {
 	const begin, end = `{"version": "x", "error": "`, `"}`
 	return begin + strings.Repeat("y", size-len(begin)-len(end)) + end
 }
 
-// TestRequests holds the codes of requests that are not those of a Client.
+// TestRequests checks the answers to requests that a Client does not send.
 func TestRequests(t *testing.T) {
 	feed := new(mirror.Feed)
 	set := setOf(t, "a", "1")
@@ -345,7 +345,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestEndOfContext ends a wait when the server wants it to.
+// TestEndOfContext ends a wait with the request's context.
 func TestEndOfContext(t *testing.T) {
 	waits := make(chan struct{})
 	feed := &mirror.Feed{Acked: func(string) { close(waits) }}
@@ -366,7 +366,7 @@ func TestEndOfContext(t *testing.T) {
 	}
 }
 
-// TestClientBounds has servers answer with what no server should.
+// TestClientBounds sends invalid answers to clients.
 func TestClientBounds(t *testing.T) {
 	for name, test := range map[string]struct {
 		handler http.HandlerFunc
@@ -375,8 +375,8 @@ func TestClientBounds(t *testing.T) {
 		"said to be too long": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", fmt.Sprint(mirror.MaxChange+1))
 		}, "more than 64 MiB"},
-		"no JSON": {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }, "what is no change"},
-		"cut off": {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"version": "x"`) }, "what is no change"},
+		"no JSON": {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }, "an invalid change"},
+		"cut off": {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"version": "x"`) }, "an invalid change"},
 		"teapot": {func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "no\n\tcoffee"+strings.Repeat("x", 10000), http.StatusTeapot)
 		}, "the server answers 418: no coffeexxx"},
@@ -399,7 +399,7 @@ func TestClientBounds(t *testing.T) {
 	}
 }
 
-// TestReport sends the end of a long error.
+// TestReport checks that the end of a long error is sent.
 func TestReport(t *testing.T) {
 	var got mirror.Status
 	feed := &mirror.Feed{Rejected: func(status mirror.Status) { got = status }}

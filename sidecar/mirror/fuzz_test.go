@@ -14,8 +14,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
-// FuzzApply applies what somebody has sent: what comes out is what it says, and nothing
-// that could not be a folder of files.
+// FuzzApply applies arbitrary changes: the result has the stated version and only valid
+// files.
 func FuzzApply(f *testing.F) {
 	base := setOf(f, "a", "1", "b/c", "2")
 	next := setOf(f, "a", "1", "d", "3")
@@ -38,7 +38,7 @@ func FuzzApply(f *testing.F) {
 		if json.Unmarshal(content, &change) != nil {
 			return
 		}
-		// The version of what the change says, so that the rest is reached too.
+		// With the right version, so that the remaining checks are reached too.
 		for _, version := range []string{change.Version, honest(base, change)} {
 			change.Version = version
 			got, err := change.Apply(base)
@@ -46,7 +46,7 @@ func FuzzApply(f *testing.F) {
 				continue
 			}
 			if mirror.Version(got) != version {
-				t.Errorf("what comes out is %s, not %s", mirror.Version(got), version)
+				t.Errorf("the result is %s, not %s", mirror.Version(got), version)
 			}
 			for name, file := range got.All() {
 				if !filepath.IsLocal(name) || path.Clean(name) != name || strings.HasPrefix(path.Base(name), ".") || name != file.Name || !utf8.ValidString(file.Text) {
@@ -57,7 +57,7 @@ func FuzzApply(f *testing.F) {
 	})
 }
 
-// honest returns the version of what the change makes, whatever it says.
+// honest returns the version that results from the change.
 func honest(base mirror.Set, change mirror.Change) string {
 	files := make(map[string]*mirror.File)
 	if change.Base != "" {
@@ -77,8 +77,8 @@ func honest(base mirror.Set, change mirror.Change) string {
 	return mirror.Version(mesh.TableOf(files))
 }
 
-// FuzzFeed has a client follow a Feed through random sets: it has what the Feed has,
-// whatever it refuses on the way.
+// FuzzFeed lets a client follow a Feed through random sets: both have the same files,
+// whatever the client refuses in between.
 func FuzzFeed(f *testing.F) {
 	f.Add([]byte("abcabd"))
 	f.Add([]byte{0, 255, 7, 7, 128, 3, 3, 3, 9})
@@ -91,7 +91,7 @@ func FuzzFeed(f *testing.F) {
 		var has, now mirror.Set
 		var refused []string
 		for _, step := range steps {
-			// A set of which each bit is a file, changed by the two highest.
+			// Each bit stands for a file, and the two highest change their texts.
 			var files []string
 			for bit := range 6 {
 				if step&(1<<bit) != 0 {
@@ -104,7 +104,7 @@ func FuzzFeed(f *testing.F) {
 			switch {
 			case change == nil:
 				if v := mirror.Version(now); v != mirror.Version(has) && !slices.Contains(refused, v) {
-					t.Fatalf("the client is not told of %s", v)
+					t.Fatalf("the client does not get %s", v)
 				}
 			case mirror.Version(next) != mirror.Version(now):
 				t.Fatalf("the client has %v, not %v", texts(next), texts(now))

@@ -1,32 +1,32 @@
-// Package mirror is the protocol by which a set of text files is kept equal in
-// another place: from the controller's repository to the agent, and from the agent to
-// the proxy beside it.
+// Package mirror is the protocol that copies a set of text files to another place and
+// keeps the copy up to date: from the controller's repository to the agent, and from the
+// agent to the proxy beside it.
 //
-// Who has a version asks for the next one with
+// A client asks for the next version with
 //
 //	GET URL
 //	Accept: application/vnd.outrigger.mirror+json
 //	If-None-Match: "VERSION"
 //	Prefer: wait=SECONDS
 //
-// and gets 200 and a Change as JSON as soon as there is another version, or 304 when
-// the time is up (RFC 9110, RFC 7240). Without If-None-Match the Change holds all
-// files. To ask with a version says that it is in use. If-None-Match may name others
-// after it, which the client knows and does not want: it can't use them, or is about to.
-// A Change is made to the first or to no files. That a version can't be used is told
-// with
+// and gets 200 and a Change as JSON as soon as there is another version, or 304 after the
+// wait (RFC 9110, RFC 7240). The first version of If-None-Match is the one in use. Others
+// may follow that the client does not want: it can't use them, or is applying them. A
+// Change is relative to the first version or to no files; without If-None-Match it contains
+// all files. The client reports a version that it can't use with
 //
 //	POST URL
 //	Content-Type: application/vnd.outrigger.status+json
 //
-// and a Status, which is answered with 204. 503 means that nothing is known yet, and
-// that it is worth asking again after Retry-After seconds.
+// and a Status, which is answered with 204. 503 means that there are no files yet, and that
+// the client should retry after Retry-After seconds.
 //
 // A version is a digest of the files' names and content, so it is the same on every
 // replica and after every restart.
 //
-// Feed is the server's side, Client the other. They know neither who asks nor what is
-// in a file: the server around a Feed decides who may ask.
+// Feed implements the server and Client the client. Neither interprets the files, and the
+// server around a Feed must authenticate clients. The package imports only package mesh of
+// this module, since the agent uses it too.
 package mirror
 
 import (
@@ -46,7 +46,7 @@ const (
 	StatusType = "application/vnd.outrigger.status+json"
 )
 
-// MaxWait is the longest that a server waits for a change.
+// MaxWait bounds how long a server waits for a change.
 const MaxWait = 5 * time.Minute
 
 // File is a file of a Set. It is immutable.
@@ -54,7 +54,7 @@ type File struct {
 	// Name is a relative path with slashes, without ".", ".." and elements that begin
 	// with a dot.
 	Name string `json:"name"`
-	// Text is its whole content, UTF-8.
+	// Text is the content, in UTF-8.
 	Text string `json:"text"`
 
 	digest mesh.Digest
@@ -83,10 +83,10 @@ func checkName(name string) error {
 	return nil
 }
 
-// Set is files by their names.
+// Set is a set of files by name.
 type Set = mesh.Table[*File]
 
-// NewSet returns a Set of the files. Of several of one name the last counts.
+// NewSet returns a Set of the files. Of several files with one name it has the last.
 func NewSet(files ...*File) Set {
 	changes := make([]mesh.Change[*File], len(files))
 	for i, f := range files {
@@ -95,36 +95,36 @@ func NewSet(files ...*File) Set {
 	return Set{}.With(changes...)
 }
 
-// Version returns what the Set is called. It is never empty.
+// Version returns the version of the Set. It is never empty.
 func Version(s Set) string { return s.Digest().String() }
 
-// Change is what makes one Set of another.
+// Change is the difference between two Sets.
 type Change struct {
-	// Version is that of the Set that comes out.
+	// Version is the version of the resulting Set.
 	Version string `json:"version"`
-	// Base is the version that the change is made to; empty means that of no files.
+	// Base is the version that the change applies to; empty means no files.
 	Base string `json:"base,omitempty"`
-	// Files are those that are new or changed, and Gone the names of those that are
-	// not there any more, both sorted by name.
+	// Files are the new and changed files, and Gone the names of the removed ones, both
+	// sorted by name.
 	Files []*File  `json:"files,omitempty"`
 	Gone  []string `json:"gone,omitempty"`
 }
 
-// Status says what became of a version.
+// Status reports that a version can't be used.
 type Status struct {
-	// Version is the one that could not be used.
+	// Version is the version that can't be used.
 	Version string `json:"version"`
-	// Error says why, in the proxy's own words.
+	// Error is the reason, in the proxy's words.
 	Error string `json:"error"`
 }
 
-// ErrBase says that a Change is made to another version than the one that is there.
-// Asking without If-None-Match gives one that fits.
-var ErrBase = errors.New("the change is made to another version")
+// ErrBase is returned if a Change does not apply to the version at hand. A request
+// without If-None-Match returns one that does.
+var ErrBase = errors.New("the change applies to another version")
 
-// Apply returns the Set that the change makes of another. It returns ErrBase, wrapped,
-// if that is not what the change was made to, and an error if a file is none or what
-// comes out is not the Version: then nothing must be used of it.
+// Apply returns the Set that results from applying the change. It returns ErrBase,
+// wrapped, if the change applies to another version, and an error if a file is invalid or
+// the result does not have the Version: then no part of it may be used.
 func (c Change) Apply(to Set) (Set, error) {
 	switch {
 	case c.Base == "":
@@ -135,7 +135,7 @@ func (c Change) Apply(to Set) (Set, error) {
 	changes := make([]mesh.Change[*File], 0, len(c.Files)+len(c.Gone))
 	for _, f := range c.Files {
 		if f == nil {
-			return Set{}, errors.New("the change holds a file that is null")
+			return Set{}, errors.New("a file of the change is null")
 		}
 		file, err := NewFile(f.Name, f.Text)
 		if err != nil {
@@ -148,7 +148,7 @@ func (c Change) Apply(to Set) (Set, error) {
 	}
 	next := to.With(changes...)
 	if got := Version(next); got != c.Version {
-		return Set{}, fmt.Errorf("the change makes version %s, not %s as it says", got, c.Version)
+		return Set{}, fmt.Errorf("the change results in version %s, not in %s", got, c.Version)
 	}
 	return next, nil
 }

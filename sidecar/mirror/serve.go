@@ -13,20 +13,20 @@ import (
 	"time"
 )
 
-// Limits of what a client may take.
+// Limits for clients.
 const (
-	// longestStatus is how long a Status may be, as JSON.
-	longestStatus = 64 << 10
-	// mostVersions is how many versions If-None-Match may name.
-	mostVersions = 8
-	// readWithin and writeWithin are how long a body may take.
+	// maxStatus is the maximum length of a Status as JSON, in bytes.
+	maxStatus = 64 << 10
+	// maxVersions is how many versions If-None-Match may have.
+	maxVersions = 8
+	// readWithin and writeWithin are the timeouts for bodies.
 	readWithin  = 10 * time.Second
 	writeWithin = time.Minute
-	// retryAfter is when to ask again if there is nothing yet.
+	// retryAfter is the Retry-After if there are no files yet.
 	retryAfter = time.Second
 )
 
-// get answers with a Change, or that there is none.
+// get answers with a Change or with 304.
 func (f *Feed) get(w http.ResponseWriter, r *http.Request) {
 	versions, err := Versions(r)
 	if err != nil {
@@ -52,7 +52,7 @@ func (f *Feed) get(w http.ResponseWriter, r *http.Request) {
 			break
 		}
 		if _, version, _ := f.Current(); version == base && base != "" {
-			// It is in use again, which the next request says.
+			// The Feed is back at the version in use, which the next request confirms.
 			break
 		}
 	}
@@ -60,14 +60,14 @@ func (f *Feed) get(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
 	}
 	if _, version, ok := f.Current(); !ok {
-		unknown(w)
+		unavailable(w)
 	} else {
 		w.Header().Set("ETag", quoted(version))
 		w.WriteHeader(http.StatusNotModified)
 	}
 }
 
-// head answers with the current version. To ask for it says nothing of one in use.
+// head answers with the current version. The request does not acknowledge a version.
 func (f *Feed) head(w http.ResponseWriter, r *http.Request) {
 	versions, err := Versions(r)
 	_, version, ok := f.Current()
@@ -75,7 +75,7 @@ func (f *Feed) head(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		w.WriteHeader(http.StatusBadRequest)
 	case !ok:
-		unknown(w)
+		unavailable(w)
 	default:
 		w.Header().Set("Content-Type", ChangeType)
 		w.Header().Set("ETag", quoted(version))
@@ -85,10 +85,10 @@ func (f *Feed) head(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// unknown answers that there is nothing yet.
-func unknown(w http.ResponseWriter) {
+// unavailable answers that there are no files yet.
+func unavailable(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))
-	http.Error(w, "nothing is known yet; ask again in a moment", http.StatusServiceUnavailable)
+	http.Error(w, "there are no files yet; retry in a moment", http.StatusServiceUnavailable)
 }
 
 // send answers with the Change.
@@ -96,7 +96,7 @@ func (f *Feed) send(w http.ResponseWriter, change Change) {
 	header := w.Header()
 	header.Set("Content-Type", ChangeType)
 	header.Set("ETag", quoted(change.Version))
-	// A server that has no deadlines writes for as long as the client lets it.
+	// The server around the Feed may have no write timeout.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeWithin))
 	counted := &counter{w: w}
 	if writeChange(counted, change) == nil && f.Sent != nil {
@@ -104,27 +104,27 @@ func (f *Feed) send(w http.ResponseWriter, change Change) {
 	}
 }
 
-// counter counts what is written.
+// counter counts the bytes written to it.
 type counter struct {
 	w     io.Writer
 	bytes int
 }
 
-// Write is for io.Writer.
+// Write implements io.Writer.
 func (c *counter) Write(p []byte) (int, error) {
 	n, err := c.w.Write(p)
 	c.bytes += n
 	return n, err
 }
 
-// post takes a Status.
+// post receives a Status.
 func (f *Feed) post(w http.ResponseWriter, r *http.Request) {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != StatusType {
-		http.Error(w, "only "+StatusType+" is taken", http.StatusUnsupportedMediaType)
+		http.Error(w, "the content type must be "+StatusType, http.StatusUnsupportedMediaType)
 		return
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(readWithin))
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, longestStatus))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxStatus))
 	if err != nil {
 		code := http.StatusBadRequest
 		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
@@ -145,9 +145,8 @@ func (f *Feed) post(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// Versions returns the versions in a request's If-None-Match: the first is in use, and
-// the others are known and not wanted. It returns an error if they are not entity tags, or too
-// many.
+// Versions returns the versions in a request's If-None-Match: the first is in use, and the
+// others are not wanted. It returns an error if they are not entity tags, or too many.
 func Versions(r *http.Request) ([]string, error) {
 	var versions []string
 	for _, line := range r.Header.Values("If-None-Match") {
@@ -156,8 +155,8 @@ func Versions(r *http.Request) ([]string, error) {
 			if len(tag) < 3 || tag[0] != '"' || tag[len(tag)-1] != '"' || strings.Contains(tag[1:len(tag)-1], `"`) {
 				return nil, errors.New("If-None-Match is not a list of versions in quotes")
 			}
-			if versions = append(versions, tag[1:len(tag)-1]); len(versions) > mostVersions {
-				return nil, fmt.Errorf("If-None-Match holds more than %d versions", mostVersions)
+			if versions = append(versions, tag[1:len(tag)-1]); len(versions) > maxVersions {
+				return nil, fmt.Errorf("If-None-Match has more than %d versions", maxVersions)
 			}
 		}
 	}
@@ -173,7 +172,7 @@ func wait(header http.Header) time.Duration {
 			if !strings.EqualFold(strings.TrimSpace(name), "wait") {
 				continue
 			}
-			// Only the first one of a name counts (RFC 7240, section 2).
+			// Only the first preference with a name counts (RFC 7240, section 2).
 			seconds, err := strconv.ParseUint(strings.Trim(strings.TrimSpace(value), `"`), 10, 31)
 			if err != nil {
 				return 0
@@ -186,14 +185,14 @@ func wait(header http.Header) time.Duration {
 
 func quoted(version string) string { return `"` + version + `"` }
 
-// longestError is how much of an error is told, in bytes.
-const longestError = 8 << 10
+// maxError bounds the error of a Status, in bytes.
+const maxError = 8 << 10
 
-// shortened returns the end of a long message, which is where programs say why, as
+// shortened returns the end of a long message, where programs usually give the reason, as
 // valid UTF-8.
 func shortened(message string) string {
-	if len(message) > longestError {
-		message = "..." + message[len(message)-longestError:]
+	if len(message) > maxError {
+		message = "..." + message[len(message)-maxError:]
 	}
 	return strings.ToValidUTF8(message, "")
 }

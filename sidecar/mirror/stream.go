@@ -6,11 +6,11 @@ import (
 	"io"
 )
 
-// writeChange writes the Change as JSON, one file after the other: many clients may be
-// sent long Changes at the same time.
+// writeChange writes the Change as JSON, file by file to save memory: many long Changes may
+// be sent at the same time.
 func writeChange(w io.Writer, change Change) error {
 	encoder := json.NewEncoder(w)
-	// The files are for programs that read JSON, not for browsers.
+	// No browser reads the JSON.
 	encoder.SetEscapeHTML(false)
 	write := func(before string, value any) error {
 		if _, err := io.WriteString(w, before); err != nil {
@@ -47,7 +47,7 @@ func writeChange(w io.Writer, change Change) error {
 	return err
 }
 
-// readChange reads a Change, and holds little more than its files meanwhile.
+// readChange reads a Change, with little more memory than its files need.
 func readChange(r io.Reader) (*Change, error) {
 	decoder := json.NewDecoder(r)
 	if err := expect(decoder, '{'); err != nil {
@@ -69,7 +69,7 @@ func readChange(r io.Reader) (*Change, error) {
 		case "gone":
 			err = decoder.Decode(&change.Gone)
 		default:
-			// What a later server adds.
+			// Later servers may add fields.
 			var unknown json.RawMessage
 			err = decoder.Decode(&unknown)
 		}
@@ -101,7 +101,7 @@ func readFiles(decoder *json.Decoder) ([]*File, error) {
 func expect(decoder *json.Decoder, delimiter json.Delim) error {
 	token, err := decoder.Token()
 	if err == nil && token != delimiter {
-		err = errors.New("it has another form")
+		err = errors.New("unexpected JSON structure")
 	}
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF

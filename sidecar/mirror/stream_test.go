@@ -15,8 +15,8 @@ import (
 
 var sameChange = []cmp.Option{cmpopts.IgnoreUnexported(File{}), cmpopts.EquateEmpty()}
 
-// FuzzReadChange reads what somebody has sent: as encoding/json reads it, whatever is
-// in it, and what is written of it is read as the same.
+// FuzzReadChange reads arbitrary bytes: with the same result as encoding/json, and a result
+// that is written and read again does not change.
 func FuzzReadChange(f *testing.F) {
 	for _, text := range []string{
 		`{"version": "v"}`, `{"version": "v", "base": "b", "files": [{"name": "a", "text": "<\u2028>"}, null], "gone": ["x"]}`,
@@ -35,7 +35,7 @@ func FuzzReadChange(f *testing.F) {
 		}
 		var plain Change
 		if err := json.Unmarshal(written.Bytes(), &plain); err != nil {
-			t.Fatalf("%s is no JSON: %v", &written, err)
+			t.Fatalf("%s is not JSON: %v", &written, err)
 		}
 		if diff := cmp.Diff(*got, plain, sameChange...); diff != "" {
 			t.Errorf("%s (-written +read by encoding/json):\n%s", &written, diff)
@@ -50,7 +50,7 @@ func FuzzReadChange(f *testing.F) {
 	})
 }
 
-// TestTooLong has a server send files without end.
+// TestTooLong lets a server send files without end.
 func TestTooLong(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, err := io.WriteString(w, `{"files": [{}`)
@@ -59,8 +59,8 @@ func TestTooLong(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	client := Client{URL: server.URL, Wait: -1, most: 1 << 20}
-	if _, err := client.Poll(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "which is not taken") {
+	client := Client{URL: server.URL, Wait: -1, maxChange: 1 << 20}
+	if _, err := client.Poll(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "which is refused") {
 		t.Errorf("the error is %v", err)
 	}
 }

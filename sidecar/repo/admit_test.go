@@ -23,7 +23,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
-// TestOwnFilesOnly asks for what is another's, by all names that it may have.
+// TestOwnFilesOnly requests another proxy's files by all possible paths.
 func TestOwnFilesOnly(t *testing.T) {
 	c := newCore(t)
 	c.set("a", testMain, "mine", "secret-of-a.js", "")
@@ -31,11 +31,11 @@ func TestOwnFilesOnly(t *testing.T) {
 	h := c.serve(t)
 	client := h.http(t, c.ca.workload(t, proxyOf("a"), time.Hour))
 	if got := ask(t, client, "GET", h.url("a"), ""); got.code != 200 || !strings.Contains(got.body, "mine") {
-		t.Fatalf("its own files are answered %d %s", got.code, got.body)
+		t.Fatalf("a request for its own files gets %d %s", got.code, got.body)
 	}
 	absent := ask(t, client, "GET", h.url("nobody"), "")
 	if absent.code != http.StatusNotFound {
-		t.Errorf("what there is not is answered %d", absent.code)
+		t.Errorf("a request for nothing gets %d", absent.code)
 	}
 	for _, path := range []string{
 		Prefix + "b/", Prefix + "b/" + testMain, Prefix + "b/secret-of-b.js", Prefix + "b", Prefix, "/", "", "/debug/repo",
@@ -47,17 +47,17 @@ func TestOwnFilesOnly(t *testing.T) {
 			for _, accept := range []string{"*/*", mirror.ChangeType} {
 				got := ask(t, client, method, "https://"+h.address+path, "", "Accept", accept)
 				if got.code < 400 || strings.Contains(got.body, "other's") || strings.Contains(got.body, "secret-of-b") {
-					t.Errorf("%s %s is answered %d %s", method, path, got.code, got.body)
+					t.Errorf("%s %s gets %d %s", method, path, got.code, got.body)
 				}
 				if strings.HasPrefix(path, Prefix+"b") && (got.code != absent.code || method == "GET" && got.body != absent.body) {
-					t.Errorf("%s %s is answered %d %q, and what there is not %d %q", method, path, got.code, got.body, absent.code, absent.body)
+					t.Errorf("%s %s gets %d %q, and a request for nothing %d %q", method, path, got.code, got.body, absent.code, absent.body)
 				}
 			}
 		}
 	}
 }
 
-// TestRefusedPeers has proxies ask that are not who they should be.
+// TestRefusedPeers sends requests of proxies with a wrong identity.
 func TestRefusedPeers(t *testing.T) {
 	c := newCore(t)
 	c.set("a", testMain, "1")
@@ -96,10 +96,10 @@ func TestRefusedPeers(t *testing.T) {
 		})
 	}
 	if len(c.events) != 0 {
-		t.Errorf("the registry is told %q", c.events)
+		t.Errorf("the registry gets %q", c.events)
 	}
 
-	// Who shows no certificate of the mesh does not get as far as that.
+	// Clients without a certificate of the mesh fail in the handshake.
 	for name, certificates := range map[string][]tls.Certificate{
 		"none": nil, "of another authority": {newAuthority(t).workload(t, proxyOf("a"), time.Hour)}, "ended": {c.ca.workload(t, proxyOf("a"), -time.Minute)},
 	} {
@@ -113,11 +113,11 @@ func TestRefusedPeers(t *testing.T) {
 		})
 	}
 	if got := ask(t, h.http(t, c.ca.workload(t, proxyOf("a"), time.Hour)), "GET", h.url("a"), ""); got.code != 200 {
-		t.Errorf("after all that the proxy itself is answered %d %s", got.code, got.body)
+		t.Errorf("afterwards the proxy itself gets %d %s", got.code, got.body)
 	}
 }
 
-// TestRegistryRefuses has the registry take no more proxies.
+// TestRegistryRefuses lets the registry refuse further proxies.
 func TestRegistryRefuses(t *testing.T) {
 	c := newCore(t)
 	c.set("a", testMain, "1")
@@ -133,8 +133,8 @@ func TestRegistryRefuses(t *testing.T) {
 	poll(t, client, mirror.Set{})
 }
 
-// TestEndOfCertificate has a poll end before its certificate does, and come back with
-// the next one.
+// TestEndOfCertificate checks that a poll ends before its certificate does, and that the
+// agent can return with the next one.
 func TestEndOfCertificate(t *testing.T) {
 	t.Parallel()
 	c := newCore(t)
@@ -143,7 +143,7 @@ func TestEndOfCertificate(t *testing.T) {
 	certificate := c.ca.workload(t, proxyOf("a"), 4*time.Second)
 	ends := certificate.Leaf.NotAfter
 	client := &mirror.Client{URL: h.url("a"), HTTP: h.http(t, certificate)}
-	// A poll that outlives its certificate fails the test instead of blocking it.
+	// If a poll outlives its certificate, the test fails instead of blocking.
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	change, err := client.Poll(ctx, mirror.Version(has))
@@ -181,7 +181,7 @@ func TestIdleConnectionEndsWithItsCertificate(t *testing.T) {
 	}
 }
 
-// rawConn is a connection of a proxy's for requests that a client would not make.
+// rawConn is a connection of a proxy for requests that a client would not send.
 type rawConn struct {
 	net.Conn
 	reader *bufio.Reader
@@ -197,7 +197,7 @@ func (h *harness) dial(t testing.TB, certificate tls.Certificate) *rawConn {
 	return &rawConn{conn, bufio.NewReader(conn)}
 }
 
-// ask sends a request as it is.
+// ask sends a raw request.
 func (c *rawConn) ask(t testing.TB, request string) *http.Response {
 	t.Helper()
 	if _, err := io.WriteString(c, request); err != nil {
@@ -211,7 +211,7 @@ func (c *rawConn) ask(t testing.TB, request string) *http.Response {
 	return response
 }
 
-// TestConnectionsOfOneProxy opens more than a proxy needs: those that are in use stay.
+// TestConnectionsOfOneProxy opens too many connections: those in use must stay.
 func TestConnectionsOfOneProxy(t *testing.T) {
 	c := newCore(t)
 	has := c.set("a", testMain, "1")
@@ -235,46 +235,46 @@ func TestConnectionsOfOneProxy(t *testing.T) {
 		}
 		conns = append(conns, conn)
 	}
-	eventually(t, "there are no more than allowed", func() bool {
+	eventually(t, "the number of connections is bounded", func() bool {
 		h.server.mu.Lock()
 		defer h.server.mu.Unlock()
 		return len(h.server.sessions["a"].conns) == connectionsPerProxy
 	})
 	_ = conns[0].SetReadDeadline(time.Now().Add(time.Minute))
 	if _, err := conns[0].reader.ReadByte(); err != io.EOF && !strings.Contains(fmt.Sprint(err), "reset") {
-		t.Errorf("the oldest unused connection is read as %v", err)
+		t.Errorf("reading from the oldest unused connection gives %v", err)
 	}
 	next := c.set("a", testMain, "2")
 	if change := <-answered; change == nil || change.Version != mirror.Version(next) {
-		t.Errorf("the agent that waited is told %v", change)
+		t.Errorf("the waiting agent gets %v", change)
 	}
 }
 
-// TestStrangers has connections come that never say who they are.
+// TestStrangers opens connections that never authenticate.
 func TestStrangers(t *testing.T) {
 	c := newCore(t)
 	c.set("a", testMain, "1")
-	h := c.serve(t, func(s *Server) { s.strangers = limit.NewShare[netip.Addr](100, 5) })
-	var strangers []net.Conn
+	h := c.serve(t, func(s *Server) { s.unauthenticated = limit.NewShare[netip.Addr](100, 5) })
+	var clients []net.Conn
 	for range 20 {
 		conn, err := net.Dial("tcp", h.address)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		strangers = append(strangers, conn)
+		clients = append(clients, conn)
 	}
-	// The sixth is closed at once, the first not before its time.
-	_ = strangers[19].SetReadDeadline(time.Now().Add(time.Minute))
-	if _, err := strangers[19].Read(make([]byte, 1)); err == nil || strings.Contains(err.Error(), "timeout") {
-		t.Errorf("one too many is read as %v", err)
+	// The sixth is closed at once, the first only by its timeout.
+	_ = clients[19].SetReadDeadline(time.Now().Add(time.Minute))
+	if _, err := clients[19].Read(make([]byte, 1)); err == nil || strings.Contains(err.Error(), "timeout") {
+		t.Errorf("reading from one too many gives %v", err)
 	}
-	for _, conn := range strangers {
+	for _, conn := range clients {
 		conn.Close()
 	}
-	// Who has said so does not count.
+	// Authenticated connections do not count.
 	certificate := c.ca.workload(t, proxyOf("a"), time.Hour)
-	eventually(t, "the strangers are forgotten", func() bool {
+	eventually(t, "unauthenticated connections are released", func() bool {
 		response, err := h.http(t, certificate).Get(h.url("a"))
 		if err != nil {
 			return false
@@ -289,7 +289,7 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestSlowClients has connections that begin something and do not end it.
+// TestSlowClients opens connections that begin a handshake or a request and stop.
 func TestSlowClients(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it waits for deadlines")
@@ -330,14 +330,14 @@ func TestSlowClients(t *testing.T) {
 	})
 }
 
-// TestLongRequests has requests that are longer than any should be.
+// TestLongRequests sends requests that are too long.
 func TestLongRequests(t *testing.T) {
 	c := newCore(t)
 	c.set("a", testMain, "1")
 	h := c.serve(t)
 	client := h.http(t, c.ca.workload(t, proxyOf("a"), time.Hour))
 	if got := ask(t, client, "GET", h.url("a"), "", "X", strings.Repeat("x", 64<<10)); got.code != http.StatusRequestHeaderFieldsTooLarge {
-		t.Errorf("a long header is answered %d %s", got.code, got.body)
+		t.Errorf("a long header gets %d %s", got.code, got.body)
 	}
 	for kind, want := range map[string]int{"application/json": http.StatusUnsupportedMediaType, mirror.StatusType: http.StatusRequestEntityTooLarge} {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.url("a"), io.LimitReader(endless{}, 64<<20))
@@ -351,12 +351,12 @@ func TestLongRequests(t *testing.T) {
 		}
 		response.Body.Close()
 		if response.StatusCode != want {
-			t.Errorf("a long body of %s is answered %d", kind, response.StatusCode)
+			t.Errorf("a long body of %s gets %d", kind, response.StatusCode)
 		}
 	}
 }
 
-// endless is a string that does not end.
+// endless is a reader without an end.
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) {
@@ -366,7 +366,8 @@ func (endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestShutdown ends the controller: who waits is answered, and nobody is held.
+// TestShutdown stops the controller: waiting requests are answered, and nothing delays the
+// end.
 func TestShutdown(t *testing.T) {
 	c := newCore(t)
 	has := c.set("a", testMain, "1")
@@ -388,15 +389,15 @@ func TestShutdown(t *testing.T) {
 	if err := <-answered; err != nil {
 		t.Errorf("the poll ends with %v", err)
 	}
-	if took := time.Since(began); took > endingWithin {
-		t.Errorf("the end takes %s", took)
+	if took := time.Since(began); took > shutdownWithin {
+		t.Errorf("the shutdown takes %s", took)
 	}
 	if probes.Readiness() || c.reported("close") != 1 {
-		t.Errorf("it is ready: %t; the registry is told %q", probes.Readiness(), c.events)
+		t.Errorf("ready: %t; the registry gets %q", probes.Readiness(), c.events)
 	}
 }
 
-// TestPanic has the driver fail for one proxy.
+// TestPanic lets the driver panic for one proxy.
 func TestPanic(t *testing.T) {
 	c := newCore(t)
 	c.set("a", testMain, "1")
@@ -417,7 +418,7 @@ func TestPanic(t *testing.T) {
 	c.set("a", testMain, "1", "panic", "")
 	c.set("b", "panic", "")
 	if _, err := h.client(t, "b").Poll(t.Context(), ""); err == nil {
-		t.Error("there are files that could not be made")
+		t.Error("files are served although the driver panicked")
 	}
 	if change, err := client.Poll(t.Context(), mirror.Version(has)); change != nil || err != nil {
 		t.Errorf("the proxy gets %v, %v", change, err)
@@ -428,7 +429,7 @@ func TestPanic(t *testing.T) {
 		return err == nil && change != nil && change.Version == mirror.Version(next)
 	})
 	c.set("b", testMain, "1")
-	eventually(t, "the other one too", func() bool {
+	eventually(t, "the next View of the other proxy is served", func() bool {
 		_, err := h.client(t, "b").Poll(t.Context(), "")
 		return err == nil
 	})

@@ -11,7 +11,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
-// TestAnotherIdentityJoins has a pod's UID named by the certificate of another identity
+// TestAnotherIdentityJoins connects with a pod's UID and the certificate of another identity
 // while the pod itself is connected.
 func TestAnotherIdentityJoins(t *testing.T) {
 	c := newCore(t)
@@ -33,17 +33,17 @@ func TestAnotherIdentityJoins(t *testing.T) {
 	for _, accept := range []string{"*/*", mirror.ChangeType} {
 		got := ask(t, client, "GET", h.url("a"), "", "Accept", accept)
 		if got.code != http.StatusForbidden || !strings.Contains(got.body, "/sa/cart, and the proxy's certificate says") {
-			t.Errorf("the other identity is answered %d %s", got.code, got.body)
+			t.Errorf("the other identity gets %d %s", got.code, got.body)
 		}
 	}
 	next := c.set("a", testMain, "2")
 	if change := <-answered; change == nil || change.Version != mirror.Version(next) {
-		t.Errorf("the pod itself is told %v", change)
+		t.Errorf("the pod itself gets %v", change)
 	}
 }
 
-// TestPodBecomesAnother has a connected pod change into one that the certificate or the
-// port is not for: it gets no more files.
+// TestPodBecomesAnother changes the identity or the class of a connected pod: it gets no
+// more files.
 func TestPodBecomesAnother(t *testing.T) {
 	for name, change := range map[string]func(*mesh.Proxy){
 		"identity": func(p *mesh.Proxy) { p.Identity.ServiceAccount = "other" },
@@ -74,7 +74,7 @@ func TestPodBecomesAnother(t *testing.T) {
 			}
 			client.Wait = -1
 			if _, err := client.Poll(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "403") {
-				t.Errorf("the next request is answered %v", err)
+				t.Errorf("the next request gets %v", err)
 			}
 		})
 	}

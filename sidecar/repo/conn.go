@@ -10,48 +10,48 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 )
 
-// conn is a connection, below TLS.
+// conn is a connection below TLS.
 type conn struct {
 	net.Conn
 	server *Server
-	// busy says that a request is answered.
+	// busy says that a request is being answered.
 	busy atomic.Bool
 
 	mu     sync.Mutex
 	closed bool
-	// session is nil until the first request that is let in.
+	// session is nil until the first request is admitted.
 	session *session
-	// until is when the connection must take no more requests, and expiry ends it for
-	// good.
+	// After until the connection accepts no more requests; expiry closes it.
 	until  time.Time
 	expiry *time.Timer
 }
 
-// settle notes whose the connection is, which it is until it is closed.
+// settle assigns the connection to the session, until it is closed.
 func (c *conn) settle(s *session, notAfter time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		// The request that came over it finds out.
+		// The request on it fails when it writes.
 		s.server.leave(s, c)
 		return
 	}
-	if stranger, ok := c.Conn.(*limit.Conn); ok {
-		stranger.Settle()
+	if unauthenticated, ok := c.Conn.(*limit.Conn); ok {
+		unauthenticated.Settle()
 	}
 	left := time.Until(notAfter)
 	c.session, c.until = s, time.Now().Add(delivery.Lifetime(left))
 	c.expiry = time.AfterFunc(left, func() { _ = c.Close() })
 }
 
-// of returns the session of the connection, if it is known, and until when it lasts.
-func (c *conn) of() (*session, time.Time) {
+// assigned returns the session of the connection, nil if there is none yet, and until when
+// the connection accepts requests.
+func (c *conn) assigned() (*session, time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.session, c.until
 }
 
-// Close is for net.Conn.
+// Close implements net.Conn.
 func (c *conn) Close() error {
 	c.mu.Lock()
 	session, first := c.session, !c.closed

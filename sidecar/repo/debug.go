@@ -10,24 +10,24 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/delivery"
 )
 
-// sessionPage is what a debug page shows of a proxy.
+// sessionPage is a connected proxy on the debug page.
 type sessionPage struct {
 	Proxy       string        `json:"proxy,omitempty"`
 	UID         string        `json:"uid"`
 	Identity    mesh.Identity `json:"identity"`
 	Since       time.Time     `json:"since"`
 	Connections int           `json:"connections"`
-	// Version is that of the files that it should have, and Acked the one that it is
-	// known to run.
+	// Version is the version of the current files, and Acked the last one that the proxy
+	// has acknowledged.
 	Version string `json:"version,omitempty"`
 	Acked   string `json:"acked,omitempty"`
 	Files   int    `json:"files"`
 	View    string `json:"view,omitempty"`
-	// Refused is why the proxy can't use Version.
+	// Refused is the proxy's reason for refusing Version.
 	Refused string `json:"refused,omitempty"`
 }
 
-// Names is for delivery.Debug.
+// Names implements delivery.Page.
 func (p sessionPage) Names() (pod, uid string) { return p.Proxy, p.UID }
 
 func (s *session) page() sessionPage {
@@ -45,13 +45,13 @@ func (s *session) page() sessionPage {
 	return p
 }
 
-// Debug returns a page of the proxies that are connected, and what they have; with
-// ?proxy=UID one of the files of that proxy, connected or not. No file holds a secret: a
-// View does not. It answers GET with JSON.
+// Debug returns a handler that answers GET with JSON: the connected proxies and their
+// versions, or with ?proxy=UID the files of that proxy, connected or not. Files contain no
+// secrets, since Views have none.
 func (s *Server) Debug() http.Handler {
 	connected := func() []sessionPage {
 		pages := []sessionPage{}
-		for _, session := range s.each() {
+		for _, session := range s.all() {
 			pages = append(pages, session.page())
 		}
 		return pages
@@ -69,7 +69,7 @@ func (s *Server) Debug() http.Handler {
 	})
 }
 
-// readable returns a file as JSON if it is that, else its lines.
+// readable returns a text as it is if it is a JSON object, otherwise as a list of lines.
 func readable(text string) any {
 	if strings.HasPrefix(strings.TrimSpace(text), "{") && json.Valid([]byte(text)) {
 		return json.RawMessage(text)

@@ -1,12 +1,14 @@
-// Package repo is the delivery kit for proxies that take their configuration as files:
-// it serves each proxy its own files over mutual TLS, tells it of changes, and owns the
-// socket for it.
+// Package repo is the delivery kit for proxies that read their configuration from files:
+// it owns the listening socket, serves each proxy its own files over mutual TLS, and
+// pushes changes.
 //
-// A driver makes the set of files of a View. The kit finds out who connects and serves
-// the set at /repo/<pod UID>/ to the agent in the pod, by the protocol of package mirror:
-// an agent is sent what has changed as soon as it has changed. A proxy without an agent
-// is not served.
+// The driver translates a View into a set of files. The kit authenticates the agent in the
+// pod and serves the set at /repo/<pod UID>/ with the protocol of package mirror, so that
+// the agent gets each change at once. Proxies without an agent are not supported.
 //
-// Versions are digests of the content, so all replicas agree on them and an agent may go
-// from one to another at any time.
+// Versions are digests of the content, so all replicas agree on them and an agent may
+// switch replicas at any time.
+//
+// Drivers in other repositories use this package: it must not import packages below
+// internal.
 package repo

@@ -21,7 +21,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
-// core is a Controller, for a test that says what each proxy gets.
+// core is a Controller for tests that set each proxy's files.
 type core struct {
 	*drivertest.Controller
 	t  testing.TB
@@ -30,7 +30,7 @@ type core struct {
 	mu    sync.Mutex
 	count int
 	sets  map[mesh.Digest]mirror.Set
-	// events are the reports but those of kind Sent, as text.
+	// events are the reports as text, except those of kind Sent.
 	events   []string
 	sent     int
 	size     int
@@ -73,7 +73,7 @@ func (c *core) report(r drivertest.Report) {
 	}
 }
 
-// proxyOf returns a proxy by its UID.
+// proxyOf returns the proxy with the UID.
 func proxyOf(uid string) *mesh.Proxy {
 	return &mesh.Proxy{
 		Name: mesh.Name{Namespace: "shop", Name: "pod-" + uid}, UID: uid, Class: "test",
@@ -87,7 +87,7 @@ var (
 	testEgress   = mesh.Seal(&mesh.Egress{})
 )
 
-// put has the proxy get the files.
+// put sets the proxy's files.
 func (c *core) put(proxy *mesh.Proxy, set mirror.Set) {
 	c.mu.Lock()
 	c.count++
@@ -98,7 +98,7 @@ func (c *core) put(proxy *mesh.Proxy, set mirror.Set) {
 	c.SetView(proxy.UID, view)
 }
 
-// set has the proxy get the files, given as names and texts in turn.
+// set sets the proxy's files, given as alternating names and texts.
 func (c *core) set(uid string, files ...string) mirror.Set {
 	set := setOf(c.t, files...)
 	c.put(proxyOf(uid), set)
@@ -130,7 +130,7 @@ func (c *core) refusals() []driver.Rejection {
 	return slices.Clone(c.rejected)
 }
 
-// reported returns how many such reports there were.
+// reported returns how often there was a report.
 func (c *core) reported(event string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,7 +164,7 @@ func (a authority) issue(t testing.TB, template *x509.Certificate, life time.Dur
 	return issued
 }
 
-// workload returns the certificate of the proxy.
+// workload returns a certificate of the proxy.
 func (a authority) workload(t testing.TB, proxy *mesh.Proxy, life time.Duration) tls.Certificate {
 	t.Helper()
 	issued, err := a.IssueTo(proxy, life)
@@ -176,7 +176,7 @@ func (a authority) workload(t testing.TB, proxy *mesh.Proxy, life time.Duration)
 
 var quietLog = slog.New(slog.DiscardHandler)
 
-// harness is a Server of a core, on a port of loopback.
+// harness is a Server of a core, on a loopback port.
 type harness struct {
 	*core
 	server  *Server
@@ -186,7 +186,7 @@ type harness struct {
 
 const testMain = "main.js"
 
-// serve begins to serve. Change, if given, may change the server before that.
+// serve starts a Server. Change, if given, may change it before.
 func (c *core) serve(t testing.TB, change ...func(*Server)) *harness {
 	t.Helper()
 	return c.serveAt(t, "127.0.0.1:0", change...)
@@ -229,11 +229,11 @@ func (c *core) serveAt(t testing.TB, address string, change ...func(*Server)) *h
 	return h
 }
 
-// url returns the address of the proxy's files.
+// url returns the URL of the proxy's files.
 func (h *harness) url(uid string) string { return "https://" + h.address + Prefix + uid + "/" }
 
-// http returns a client with the certificate, of which every request may have a
-// connection of its own.
+// http returns a client with the certificate. Concurrent requests have different
+// connections.
 func (h *harness) http(t testing.TB, certificate tls.Certificate) *http.Client {
 	transport := &http.Transport{
 		TLSClientConfig: &tls.Config{
@@ -249,7 +249,7 @@ func (h *harness) client(t testing.TB, uid string) *mirror.Client {
 	return &mirror.Client{URL: h.url(uid), HTTP: h.http(t, h.ca.workload(t, proxyOf(uid), time.Hour))}
 }
 
-// poll asks once and expects a change.
+// poll polls once and expects a change.
 func poll(t testing.TB, client *mirror.Client, has mirror.Set, others ...string) mirror.Set {
 	t.Helper()
 	have := ""
@@ -270,14 +270,14 @@ func poll(t testing.TB, client *mirror.Client, has mirror.Set, others ...string)
 	return next
 }
 
-// answer is what a request was answered with.
+// answer is the answer to a request.
 type answer struct {
 	code   int
 	body   string
 	header http.Header
 }
 
-// ask makes a request.
+// ask sends a request.
 func ask(t testing.TB, client *http.Client, method, address, body string, header ...string) answer {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(body))
@@ -303,7 +303,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("it does not happen that %s", what)
+			t.Fatalf("timeout: %s", what)
 		}
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
-// TestChangeReachesAWaitingAgent is the whole way of a change: seen, sent as what
-// changed, and acknowledged by the next request.
+// TestChangeReachesAWaitingAgent follows a change: it is noticed, sent as a difference, and
+// acknowledged by the next request.
 func TestChangeReachesAWaitingAgent(t *testing.T) {
 	c := newCore(t)
 	first := c.set("a", testMain, "1", "config/x.json", "{}")
@@ -42,18 +42,18 @@ func TestChangeReachesAWaitingAgent(t *testing.T) {
 		t.Fatalf("the change is %v, %v", got.change, got.err)
 	}
 	if len(got.change.Files) != 1 || got.change.Files[0].Name != "config/x.json" || got.change.Base != mirror.Version(first) {
-		t.Errorf("more or less is sent than what changed: %+v", got.change)
+		t.Errorf("the difference is wrong: %+v", got.change)
 	}
 	client.Wait = -1
 	if change, err := client.Poll(t.Context(), got.change.Version); change != nil || err != nil {
 		t.Errorf("there is another change: %v, %v", change, err)
 	}
 	if c.reported("acked "+mirror.Version(second)+" timed") != 1 {
-		t.Errorf("the registry is told %q", c.events)
+		t.Errorf("the registry gets %q", c.events)
 	}
 }
 
-// TestRefusedVersion has a proxy refuse a version, and the user mend it.
+// TestRefusedVersion lets a proxy refuse a version, which the user then repairs.
 func TestRefusedVersion(t *testing.T) {
 	c := newCore(t)
 	good := c.set("a", testMain, "1", "config/x.json", "{}", "config/y.json", "{}")
@@ -101,7 +101,7 @@ func TestRefusedVersion(t *testing.T) {
 	})
 }
 
-// TestReplicasAgree has an agent go from one replica to another.
+// TestReplicasAgree lets an agent switch replicas.
 func TestReplicasAgree(t *testing.T) {
 	one, other := newCore(t), newCore(t)
 	if err := other.Trust(one.ca.Authority); err != nil {
@@ -119,12 +119,12 @@ func TestReplicasAgree(t *testing.T) {
 			t.Errorf("a replica has another version: %v, %v", change, err)
 		}
 		if c.reported("acked "+mirror.Version(has)) != 1 {
-			t.Errorf("a replica does not know what runs: %q", c.events)
+			t.Errorf("a replica does not know the version in use: %q", c.events)
 		}
 	}
 }
 
-// TestNothingBeforeTheSnapshot has an agent ask before the controller knows the mesh.
+// TestNothingBeforeTheSnapshot polls before the controller has loaded the mesh.
 func TestNothingBeforeTheSnapshot(t *testing.T) {
 	c := newCore(t)
 	ready := c.NotReady()
@@ -137,13 +137,13 @@ func TestNothingBeforeTheSnapshot(t *testing.T) {
 		t.Fatalf("the answer is %v", err)
 	}
 	if len(c.events) != 0 {
-		t.Errorf("the registry is told %q", c.events)
+		t.Errorf("the registry gets %q", c.events)
 	}
 	ready()
 	poll(t, client, mirror.Set{})
 }
 
-// TestGoneProxy has the pod go away while its agent waits, and another come.
+// TestGoneProxy removes the pod while its agent waits, and adds another.
 func TestGoneProxy(t *testing.T) {
 	c := newCore(t)
 	has := c.set("a", testMain, "1")
@@ -166,14 +166,14 @@ func TestGoneProxy(t *testing.T) {
 	}
 	_, err := client.Poll(t.Context(), mirror.Version(has))
 	if refused, ok := errors.AsType[*mirror.Error](err); !ok || refused.Code != http.StatusForbidden {
-		t.Errorf("a pod that is gone is answered %v", err)
+		t.Errorf("a removed pod gets %v", err)
 	}
 	if c.reported("close") != 1 {
-		t.Errorf("the registry is told %q", c.events)
+		t.Errorf("the registry gets %q", c.events)
 	}
 }
 
-// TestGrace has an agent go away: it counts as connected for a while.
+// TestGrace disconnects an agent: it counts as connected for a while.
 func TestGrace(t *testing.T) {
 	c := newCore(t)
 	has := c.set("a", testMain, "1")
@@ -199,7 +199,7 @@ func TestGrace(t *testing.T) {
 	}
 }
 
-// TestResync finds a change that nobody told of.
+// TestResync checks that a change is found without a message.
 func TestResync(t *testing.T) {
 	c := newCore(t)
 	has := c.set("a", testMain, "1")
@@ -222,7 +222,8 @@ func TestResync(t *testing.T) {
 	}
 }
 
-// translator makes the files of a core's Views, but for a file "error".
+// translator returns the files of a core's Views, or an error with the text of a file
+// "error".
 type translator struct{ *core }
 
 func (c translator) Translate(view *mesh.View) ([]driver.File, error) {
@@ -236,8 +237,8 @@ func (c translator) Translate(view *mesh.View) ([]driver.File, error) {
 	return files, nil
 }
 
-// TestTranslator has a driver's Translator make the files, and fail: a proxy keeps what
-// it has, and one that has nothing is served nothing.
+// TestTranslator lets a driver's Translator succeed and fail: a proxy keeps its files, and
+// one without files gets none.
 func TestTranslator(t *testing.T) {
 	c := newCore(t)
 	c.set("a", testMain, "1")

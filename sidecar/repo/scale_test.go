@@ -24,7 +24,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
-// fleetVariable makes the test program a fleet of agents: the address to connect to.
+// fleetVariable turns the test program into a fleet of agents; its value is the address to
+// connect to.
 const fleetVariable = "OUTRIGGER_TEST_FLEET"
 
 const fleetSize = 1000
@@ -40,8 +41,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// runFleet connects agents that take all they are sent, until the input ends. The
-// variable's file has the key and the certificate of the authority.
+// runFleet connects agents that accept every change, until the input ends. The variable's
+// file has the key and the certificate of the authority.
 func runFleet(address string) error {
 	pemKey, err := os.ReadFile(os.Getenv(fleetVariable + "_CA"))
 	if err != nil {
@@ -82,7 +83,7 @@ func runFleet(address string) error {
 	return err
 }
 
-// documents returns files for some services, as those of a proxy.
+// documents returns a proxy's files for some services.
 func documents(t testing.TB, services int) mirror.Set {
 	var files []string
 	for i := range services {
@@ -98,7 +99,7 @@ func cpu() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// memory returns how many bytes live objects and stacks take.
+// memory returns the bytes of live objects and stacks.
 func memory() uint64 {
 	var m runtime.MemStats
 	for range 3 {
@@ -108,11 +109,11 @@ func memory() uint64 {
 	return m.HeapAlloc + m.StackInuse
 }
 
-// TestThousandAgents holds what a change of one endpoint costs that a thousand proxies
-// see, and what they cost that do nothing. The agents are another process.
+// TestThousandAgents bounds the cost of a change of one endpoint that concerns a thousand
+// proxies, and the cost of idle proxies. The agents run in another process.
 func TestThousandAgents(t *testing.T) {
 	if testing.Short() || raceEnabled {
-		t.Skip("it measures")
+		t.Skip("it is a measurement")
 	}
 	c := newCore(t)
 	h := c.serve(t)

@@ -7,31 +7,31 @@ import (
 	"time"
 )
 
-// http1 is the only protocol that is served: a long poll of HTTP/2 costs more memory.
+// http1 is the only protocol that is served: a long poll with HTTP/2 needs more memory.
 const http1 = "http/1.1"
 
-// listening is a listener of secured connections.
-type listening struct {
+// tlsListener accepts secured connections.
+type tlsListener struct {
 	net.Listener
 	server *Server
 	config *tls.Config
 }
 
-// Accept is for net.Listener. The handshake is left to the first Read.
-func (l *listening) Accept() (net.Conn, error) {
+// Accept implements net.Listener. The handshake happens with the first Read.
+func (l *tlsListener) Accept() (net.Conn, error) {
 	raw, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
 	below := &conn{Conn: raw, server: l.server}
-	return &secured{tls: tls.Server(below, l.config), conn: below}, nil
+	return &secured{Conn: tls.Server(below, l.config), below: below}, nil
 }
 
-// secured is a connection with TLS, as the HTTP server has it.
+// secured is the TLS connection that the HTTP server uses.
 type secured struct {
-	*conn
-	tls *tls.Conn
-	// begun says that something was read.
+	*tls.Conn
+	below *conn
+	// begun says that Read was called.
 	begun bool
 }
 
@@ -46,32 +46,17 @@ func connOf(ctx context.Context) *secured {
 	return c
 }
 
-// Read is for net.Conn. The HTTP server reads from one goroutine at a time.
+// Read implements net.Conn. The HTTP server reads from one goroutine at a time.
 func (c *secured) Read(p []byte) (int, error) {
 	if c.begun {
-		return c.tls.Read(p)
+		return c.Conn.Read(p)
 	}
 	c.begun = true
-	// The deadline for reading is the HTTP server's.
-	_ = c.tls.SetWriteDeadline(time.Now().Add(headWithin))
-	if err := c.tls.Handshake(); err != nil {
+	// The HTTP server sets the read deadline.
+	_ = c.SetWriteDeadline(time.Now().Add(headWithin))
+	if err := c.Handshake(); err != nil {
 		return 0, err
 	}
-	_ = c.tls.SetWriteDeadline(time.Time{})
-	return c.tls.Read(p)
+	_ = c.SetWriteDeadline(time.Time{})
+	return c.Conn.Read(p)
 }
-
-// Write is for net.Conn.
-func (c *secured) Write(p []byte) (int, error) { return c.tls.Write(p) }
-
-// Close is for net.Conn.
-func (c *secured) Close() error { return c.tls.Close() }
-
-// SetDeadline is for net.Conn.
-func (c *secured) SetDeadline(t time.Time) error { return c.tls.SetDeadline(t) }
-
-// SetReadDeadline is for net.Conn.
-func (c *secured) SetReadDeadline(t time.Time) error { return c.tls.SetReadDeadline(t) }
-
-// SetWriteDeadline is for net.Conn.
-func (c *secured) SetWriteDeadline(t time.Time) error { return c.tls.SetWriteDeadline(t) }

@@ -22,24 +22,23 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
-// Prefix is how the path of every proxy's files begins. Its pod's UID and a slash
-// follow.
+// Prefix begins the path of every proxy's files. The pod's UID and a slash follow.
 const Prefix = "/repo/"
 
-// Options are what a driver tells the kit.
+// Options configure a Server for a driver.
 type Options struct {
-	// Controller is what Start was given. Its MeshCatalog, MsgBroker, CertManager,
-	// Proxies and Configurator must be set.
+	// Controller is the context that the driver's Start got. Its MeshCatalog, MsgBroker,
+	// CertManager, Proxies and Configurator must be set.
 	Controller *driver.ControllerContext
-	// Translate makes the files of a View. It is a pure function of it and is called
-	// from many goroutines. Files that did not change should be shared with former Sets,
-	// and those that are the same for several proxies among them.
+	// Translate returns the files of a View. It must be a pure function, and is called
+	// from many goroutines. Unchanged files should be shared with earlier Sets, and equal
+	// files among proxies.
 	Translate func(view *mesh.View) mirror.Set
-	// Translator makes the files of a View where Translate is nil, all anew each time. If
-	// it returns an error the proxy keeps the files that it has.
+	// Translator is used if Translate is nil. It returns new files each time. If it
+	// returns an error, the proxy keeps its current files.
 	Translator driver.Translator
-	// Objects, if set, returns the objects of the user's that a file came of, to tell
-	// whose fault it is that a proxy refuses it.
+	// Objects, if set, returns the user's objects that a file was generated from, so that
+	// a refusal can be reported on them.
 	Objects func(view *mesh.View, file string) []mesh.ObjectRef
 }
 
@@ -51,17 +50,17 @@ type Server struct {
 	serving atomic.Bool
 	// grace is how long a proxy without a connection counts as connected.
 	grace time.Duration
-	// strangers counts connections that have not shown a certificate yet.
-	strangers *limit.Share[netip.Addr]
-	stale     queue
+	// unauthenticated counts the connections that have not presented a certificate yet.
+	unauthenticated *limit.Share[netip.Addr]
+	stale           queue
 
 	mu sync.Mutex
-	// sessions are those of the proxies, by their UIDs.
+	// sessions are keyed by the pod's UID.
 	sessions map[string]*session
 }
 
-// New returns a Server that does nothing before Serve. It returns an error if the
-// options lack something.
+// New returns a Server, which starts with Serve. It returns an error if a required option
+// is missing.
 func New(options Options) (*Server, error) {
 	ctrl := options.Controller
 	if err := delivery.Complete(ctrl); err != nil {
@@ -72,7 +71,7 @@ func New(options Options) (*Server, error) {
 	}
 	s := &Server{
 		options: options, ctrl: ctrl, log: ctrl.Log, grace: graceTime,
-		strangers: limit.NewShare[netip.Addr](mostStrangers, strangersEach), sessions: make(map[string]*session),
+		unauthenticated: limit.NewShare[netip.Addr](maxUnauthenticated, maxUnauthenticatedEach), sessions: make(map[string]*session),
 	}
 	s.stale.filled.L = &s.stale.mu
 	if s.log == nil {
@@ -81,43 +80,43 @@ func New(options Options) (*Server, error) {
 	return s, nil
 }
 
-// Log returns the logger that the Server uses.
+// Log returns the Server's logger.
 func (s *Server) Log() *slog.Logger { return s.log }
 
-// Limits of what connections may take. An agent has one, and one more for a moment.
+// Limits of connections and requests. An agent has one connection, and a second one for a
+// moment.
 const (
-	headWithin          = 10 * time.Second
-	idleWithin          = 90 * time.Second
-	writeWithin         = time.Minute
-	headerBytes         = 8 << 10
-	connectionsPerProxy = 8
-	mostStrangers       = 4096
-	strangersEach       = 512
-	endingWithin        = 2 * time.Second
-	lookInterval        = time.Second
-	graceTime           = 15 * time.Second
-	requestsSecond      = 200
-	requestsAtOnce      = 4000
-	retryAfter          = time.Second
+	headWithin             = 10 * time.Second
+	idleWithin             = 90 * time.Second
+	headerBytes            = 8 << 10
+	connectionsPerProxy    = 8
+	maxUnauthenticated     = 4096
+	maxUnauthenticatedEach = 512
+	shutdownWithin         = 2 * time.Second
+	resyncCheckInterval    = time.Second
+	graceTime              = 15 * time.Second
+	requestsPerSecond      = 200
+	requestBurst           = 4000
+	retryAfter             = time.Second
 )
 
-// Serve serves on the listener until ctx ends, and closes it. It is called once. It
-// returns nil if ctx ended.
+// Serve serves on the listener until ctx is done, and closes it. It is called once. It
+// returns nil if ctx is done.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// Requests wait for changes for minutes.
-	server := limit.NewServer(http.HandlerFunc(s.survive), limit.Bounds{
+	// A request waits for a change for minutes, so there is no bound on answers.
+	server := limit.NewServer(http.HandlerFunc(s.handle), limit.Bounds{
 		Connections: -1, Request: headWithin, Answer: -1, Idle: idleWithin, Header: headerBytes,
 	}, s.log)
 	server.HTTP.BaseContext = func(net.Listener) context.Context { return ctx }
 	server.HTTP.ConnContext = connContext
-	listener = limit.Listener(listener, s.strangers, func() {
-		s.log.Debug("a connection is one too many")
+	listener = limit.Listener(listener, s.unauthenticated, func() {
+		s.log.Debug("connection rejected: too many unauthenticated ones")
 	})
 	stop := make(chan struct{})
 	var group sync.WaitGroup
-	// Before anybody connects, so that no change is missed.
+	// Subscribe before the first connection, so that no change is missed.
 	changes := s.ctrl.MsgBroker.Subscribe(stop)
 	group.Go(func() { s.watch(changes, stop) })
 	for range runtime.GOMAXPROCS(0) {
@@ -125,7 +124,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	}
 	group.Go(func() {
 		<-ctx.Done()
-		shutdown, done := context.WithTimeout(context.Background(), endingWithin)
+		shutdown, done := context.WithTimeout(context.Background(), shutdownWithin)
 		defer done()
 		if server.HTTP.Shutdown(shutdown) != nil {
 			_ = server.HTTP.Close()
@@ -133,15 +132,15 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	})
 	s.serving.Store(true)
 	config := delivery.Speak(s.ctrl.CertManager.ServerTLS(), http1, func(c *tls.Config) { c.SessionTicketsDisabled = true })
-	err := server.Serve(&listening{listener, s, config})
+	err := server.Serve(&tlsListener{listener, s, config})
 	s.serving.Store(false)
 	ended := ctx.Err() != nil
 	cancel()
 	close(stop)
 	s.stale.close()
 	group.Wait()
-	for _, session := range s.each() {
-		session.end(errEnding)
+	for _, session := range s.all() {
+		session.end(errShutdown)
 	}
 	if ended {
 		return nil
@@ -149,7 +148,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	return fmt.Errorf("repo: serving on %s: %w", listener.Addr(), err)
 }
 
-// Probes returns the health of the Server: alive and ready while it serves.
+// Probes returns the Server's health: it is ready while it serves.
 func (s *Server) Probes(id string) health.Probes {
 	return health.Func{ID: id, Ready: s.serving.Load}
 }
@@ -172,7 +171,8 @@ func (s *Server) files(view *mesh.View) (mirror.Set, error) {
 	return mirror.NewSet(files...), nil
 }
 
-// check returns an error unless the View is that of the peer, and of a proxy of ours.
+// check returns an error unless the View belongs to the peer and to the class that is
+// served.
 func (s *Server) check(peer driver.Peer, view *mesh.View) error {
 	if err := delivery.Admit(s.ctrl, peer, view); err != nil {
 		return denied("%s", err)

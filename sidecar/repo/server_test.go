@@ -15,28 +15,28 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
-// TestAgentsOnly serves nothing but the whole, by the agent's protocol: a proxy without an
-// agent asks for one file after the other, and over a WebSocket.
+// TestAgentsOnly checks that only the complete set is served, by the agent's protocol.
+// Proxies without an agent would request single files, and a WebSocket.
 func TestAgentsOnly(t *testing.T) {
 	c := newCore(t)
 	c.set("a", "haproxy.cfg", "global")
 	h := c.serve(t)
 	client := h.http(t, c.ca.workload(t, proxyOf("a"), time.Hour))
 	if got := ask(t, client, "GET", h.url("a"), ""); got.code != 200 || got.header.Get("Content-Type") != mirror.ChangeType {
-		t.Errorf("the whole is answered %d %v", got.code, got.header)
+		t.Errorf("the complete set gets %d %v", got.code, got.header)
 	}
 	for _, name := range []string{"haproxy.cfg", "_etags", "uuid"} {
 		if got := ask(t, client, "GET", h.url("a")+name, "", "Upgrade", "websocket"); got.code != http.StatusNotFound {
-			t.Errorf("%s is answered %d", name, got.code)
+			t.Errorf("%s gets %d", name, got.code)
 		}
 	}
 	if got := ask(t, client, "POST", h.url("a"), "{}", "Content-Type", "application/json"); got.code != http.StatusUnsupportedMediaType {
-		t.Errorf("a status of Pipy's is answered %d", got.code)
+		t.Errorf("a status of Pipy gets %d", got.code)
 	}
 	poll(t, h.client(t, "a"), mirror.Set{})
 }
 
-// TestDebug shows the proxies and their files.
+// TestDebug checks the pages of the proxies and their files.
 func TestDebug(t *testing.T) {
 	c := newCore(t)
 	set := c.set("a", testMain, "one\ntwo\n", "config/x.json", `{"k": "v"}`)
@@ -75,12 +75,12 @@ func TestDebug(t *testing.T) {
 	}
 	for _, uid := range []string{"nobody", "other-class"} {
 		if code := show("?proxy="+uid, &files); code != http.StatusNotFound {
-			t.Errorf("%s is answered %d", uid, code)
+			t.Errorf("%s gets %d", uid, code)
 		}
 	}
 }
 
-// TestNew refuses options that lack something.
+// TestNew checks that incomplete options are refused.
 func TestNew(t *testing.T) {
 	for name, options := range map[string]Options{
 		"nothing":       {},

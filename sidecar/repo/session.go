@@ -18,37 +18,38 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
-// session is what is known of a proxy while it is connected: as long as it has a
-// connection, and for a grace after that.
+// session is the state of a connected proxy. It lives as long as the proxy has a
+// connection, and for a grace period after that.
 type session struct {
 	server *Server
 	peer   driver.Peer
 	began  time.Time
-	// ctx ends with the session, or before if its files are nobody's any more.
+	// ctx is done when the session ends.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	feed   mirror.Feed
-	// opened is closed when it is known whether there are files; err says why not.
+	// opened is closed when the first files are there, or err says why there are none.
 	opened chan struct{}
 	err    error
 	conn   driver.ProxyConnection
-	// work is held while files are made.
+	// work is held while the files are generated.
 	work sync.Mutex
 
-	// Of Server.mu: the connections, the oldest first, and what ends the grace.
+	// Guarded by Server.mu: the connections, oldest first, and the timer of the grace
+	// period.
 	conns []*conn
 	last  *time.Timer
 
 	mu sync.Mutex
-	// noticed is when the first change was seen that is not taken up yet, and refreshed
-	// when the View was last looked at.
+	// noticed is the time of the first change that is not applied yet, and refreshed that
+	// of the last look at the View.
 	noticed, refreshed time.Time
 	queued             bool
 	view               *mesh.View
-	// version is that of the files, and since when the change was seen that led to it.
+	// version is the version of the files, and since the time of the change that led to it.
 	version string
 	since   time.Time
-	// acked is the version that the proxy is known to run, and good are its files.
+	// acked is the last version that the proxy has acknowledged, and good are its files.
 	acked    string
 	good     mirror.Set
 	rejected mirror.Status
@@ -58,7 +59,7 @@ type session struct {
 func newSession(server *Server, peer driver.Peer) *session {
 	s := &session{
 		server: server, peer: peer, began: time.Now(), opened: make(chan struct{}),
-		requests: rate.NewLimiter(requestsSecond, requestsAtOnce),
+		requests: rate.NewLimiter(requestsPerSecond, requestBurst),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.feed.Acked, s.feed.Rejected = s.ack, s.reject
@@ -66,12 +67,12 @@ func newSession(server *Server, peer driver.Peer) *session {
 	return s
 }
 
-// errEnding is why sessions end when the controller does.
-var errEnding = errors.New("the controller ends")
+// errShutdown ends the sessions when the controller shuts down.
+var errShutdown = errors.New("the controller is shutting down")
 
-// join returns the session of the peer, to which the connection belongs from then on.
+// join returns the session of the peer and assigns the connection to it.
 func (s *Server) join(ctx context.Context, c *conn, peer driver.Peer, remote netip.AddrPort) (*session, error) {
-	if session, _ := c.of(); session != nil {
+	if session, _ := c.assigned(); session != nil {
 		return session, context.Cause(session.ctx)
 	}
 	session, first := s.enter(c, peer)
@@ -96,9 +97,9 @@ func (s *Server) join(ctx context.Context, c *conn, peer driver.Peer, remote net
 	return session, nil
 }
 
-// enter returns the session of the peer, and whether it is new. Of too many connections
-// the oldest that is not used is closed: its proxy has most likely gone away without a
-// word.
+// enter adds the connection to the session of the peer, and returns the session and whether
+// it is new. If there are too many connections, it closes the oldest idle one, whose client
+// has most likely vanished.
 func (s *Server) enter(c *conn, peer driver.Peer) (*session, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,15 +115,15 @@ func (s *Server) enter(c *conn, peer driver.Peer) (*session, bool) {
 	session.conns = append(session.conns, c)
 	if len(session.conns) > connectionsPerProxy {
 		i := max(slices.IndexFunc(session.conns, func(c *conn) bool { return !c.busy.Load() }), 0)
-		// It does not count from now on, or the next one that comes would choose it again.
-		// Close comes back to leave.
+		// Remove it here, or the next connection would choose it again. Close calls leave.
 		go session.conns[i].Close()
 		session.conns = slices.Delete(session.conns, i, i+1)
 	}
 	return session, !known
 }
 
-// leave forgets the connection, and the session after a grace if it was the last.
+// leave removes the connection, and if it was the last one, the session after a grace
+// period.
 func (s *Server) leave(session *session, gone *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,12 +139,12 @@ func (s *Server) leave(session *session, gone *conn) {
 		}
 		s.mu.Unlock()
 		if unused {
-			session.end(errors.New("the proxy has gone away"))
+			session.end(errors.New("the proxy has disconnected"))
 		}
 	})
 }
 
-// end ends the session: whoever waits is answered, and the proxy must connect again.
+// end ends the session: waiting requests are answered, and the proxy must reconnect.
 func (s *session) end(cause error) {
 	s.server.mu.Lock()
 	if s.server.sessions[s.peer.ProxyUID] == s {
@@ -166,7 +167,7 @@ func (s *session) end(cause error) {
 	}
 }
 
-// open gives the session its first files. It is called once.
+// open provides the first files of the session. It is called once.
 func (s *session) open(ctx context.Context, remote netip.AddrPort) {
 	err := s.begin(ctx, remote)
 	s.mu.Lock()
@@ -185,8 +186,8 @@ func (s *session) open(ctx context.Context, remote netip.AddrPort) {
 func (s *session) begin(ctx context.Context, remote netip.AddrPort) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			s.server.log.Error("the files of a proxy can't be made", "uid", s.peer.ProxyUID, "panic", r)
-			err = errors.New("the files can't be made")
+			s.server.log.Error("generating the files of a proxy panicked", "uid", s.peer.ProxyUID, "panic", r)
+			err = errors.New("the controller can't generate the files")
 		}
 	}()
 	view, err := s.server.ctrl.MeshCatalog.AwaitView(ctx, s.peer)
@@ -203,11 +204,11 @@ func (s *session) begin(ctx context.Context, remote netip.AddrPort) (err error) 
 		return err
 	}
 	s.conn = conn
-	return s.take(view, time.Time{})
+	return s.serveView(view, time.Time{})
 }
 
-// take has the files of the View be served.
-func (s *session) take(view *mesh.View, since time.Time) error {
+// serveView starts serving the files of the View.
+func (s *session) serveView(view *mesh.View, since time.Time) error {
 	set, err := s.server.files(view)
 	if err != nil {
 		return err
@@ -226,7 +227,7 @@ func (s *session) take(view *mesh.View, since time.Time) error {
 	return nil
 }
 
-// notice notes that the View may have changed.
+// notice queues the session, because its View may have changed.
 func (s *session) notice(now time.Time) {
 	s.mu.Lock()
 	if s.noticed.IsZero() {
@@ -240,12 +241,12 @@ func (s *session) notice(now time.Time) {
 	}
 }
 
-// update looks at the View and takes it up if it is another one.
+// update serves the current View if it differs from the last one.
 func (s *session) update() {
 	select {
 	case <-s.opened:
 	default:
-		// open comes back to it.
+		// open queues the session again.
 		s.mu.Lock()
 		s.queued = false
 		s.mu.Unlock()
@@ -272,16 +273,16 @@ func (s *session) update() {
 	if view.Digest() == former.Digest() {
 		return
 	}
-	if err := s.take(view, since); err != nil {
-		s.server.log.Error("a proxy keeps its former files", "uid", s.peer.ProxyUID, "error", err)
+	if err := s.serveView(view, since); err != nil {
+		s.server.log.Error("the files of a proxy are not updated", "uid", s.peer.ProxyUID, "error", err)
 	}
 }
 
-// ack notes that the proxy runs the version.
+// ack records that the proxy runs the version.
 func (s *session) ack(version string) {
 	set, current, _ := s.feed.Current()
 	s.mu.Lock()
-	// The files of another version are not worth telling: they will be replaced.
+	// Other versions need no report: they will be replaced.
 	if version != s.version || version == s.acked {
 		s.mu.Unlock()
 		return
@@ -295,10 +296,11 @@ func (s *session) ack(version string) {
 	s.conn.Acked(version, since)
 }
 
-// mostResources is how many files of a refused version are told.
-const mostResources = 16
+// maxResources bounds the files of a refused version that are reported.
+const maxResources = 16
 
-// reject notes that the proxy can't use a version, and whose fault that may be.
+// reject records that the proxy can't use a version, and reports the files and objects
+// that may be the cause.
 func (s *session) reject(status mirror.Status) {
 	set, current, _ := s.feed.Current()
 	s.mu.Lock()
@@ -307,7 +309,7 @@ func (s *session) reject(status mirror.Status) {
 		s.mu.Unlock()
 		return
 	}
-	// A return to the version that is in use now is to be told as well.
+	// Clear acked, so that a return to the version in use is reported as well.
 	s.rejected, s.acked = status, ""
 	s.mu.Unlock()
 	files := suspects(set, good, status.Error)
@@ -325,8 +327,8 @@ func (s *session) reject(status mirror.Status) {
 	})
 }
 
-// suspects returns the files that a proxy may have refused: of those that differ from
-// what it runs the ones that it names, or all of them if it names none.
+// suspects returns the files that may have caused a refusal: of those that differ from the
+// files in use the ones that the message names, or all of them if it names none.
 func suspects(set, good mirror.Set, message string) []string {
 	var changed, named []string
 	for change := range set.Diff(good) {
@@ -342,5 +344,5 @@ func suspects(set, good mirror.Set, message string) []string {
 		changed = named
 	}
 	slices.Sort(changed)
-	return changed[:min(len(changed), mostResources)]
+	return changed[:min(len(changed), maxResources)]
 }

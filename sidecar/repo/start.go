@@ -8,11 +8,11 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// Service is how a driver's repository is known, for Start.
+// Service names a driver's repository, for Start.
 type Service = delivery.Service
 
-// Start is the whole of a driver's Start, as delivery.Start has it. The Controller of the
-// options is that which ctx carries.
+// Start implements a driver's Start with delivery.Start. It sets the options' Controller
+// from ctx.
 func Start(ctx context.Context, service Service, options Options) (health.Probes, error) {
 	return delivery.Start(ctx, service, func(ctrl *driver.ControllerContext) (*Server, error) {
 		options.Controller = ctrl

@@ -1,13 +1,14 @@
 package repo
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
 )
 
-// queue holds sessions whose View may have changed. However many proxies a change
-// concerns, only as many are worked on at once as there are processors.
+// queue holds the sessions whose View may have changed. One worker per processor empties
+// it, however many proxies a change concerns.
 type queue struct {
 	mu     sync.Mutex
 	filled sync.Cond
@@ -22,7 +23,7 @@ func (q *queue) put(s *session) {
 	q.filled.Signal()
 }
 
-// take returns the next one, or false if there will be none.
+// take waits for a session and returns it, or false once the queue is closed.
 func (q *queue) take() (*session, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -52,24 +53,24 @@ func (s *Server) refresh() {
 		if !ok {
 			return
 		}
-		s.attempt(session)
+		s.updateSafely(session)
 	}
 }
 
-// attempt updates the session. What it makes panic is its own, and no other's.
-func (s *Server) attempt(session *session) {
+// updateSafely updates the session. A panic does not affect other sessions.
+func (s *Server) updateSafely(session *session) {
 	defer func() {
 		if r := recover(); r != nil {
-			s.log.Error("the files of a proxy can't be made", "uid", session.peer.ProxyUID, "panic", r)
+			s.log.Error("generating the files of a proxy panicked", "uid", session.peer.ProxyUID, "panic", r)
 		}
 	}()
 	session.update()
 }
 
-// watch tells sessions of what happened, until stop is closed.
+// watch queues the sessions of changed proxies until stop is closed.
 func (s *Server) watch(changes <-chan string, stop <-chan struct{}) {
-	look := time.NewTicker(lookInterval)
-	defer look.Stop()
+	ticker := time.NewTicker(resyncCheckInterval)
+	defer ticker.Stop()
 	for {
 		select {
 		case <-stop:
@@ -85,7 +86,7 @@ func (s *Server) watch(changes <-chan string, stop <-chan struct{}) {
 			if session != nil {
 				session.notice(time.Now())
 			}
-		case now := <-look.C:
+		case now := <-ticker.C:
 			if interval := s.ctrl.Configurator.GetConfigResyncInterval(); interval > 0 {
 				s.resync(now.Add(-interval))
 			}
@@ -93,10 +94,10 @@ func (s *Server) watch(changes <-chan string, stop <-chan struct{}) {
 	}
 }
 
-// resync looks at the Views that were not looked at since. What a proxy has is never in
-// doubt, it is named by its digest.
+// resync queues the sessions whose View was not checked since. Only those whose View has
+// changed are sent anything.
 func (s *Server) resync(since time.Time) {
-	for _, session := range s.each() {
+	for _, session := range s.all() {
 		session.mu.Lock()
 		due := session.refreshed.Before(since)
 		session.mu.Unlock()
@@ -106,13 +107,9 @@ func (s *Server) resync(since time.Time) {
 	}
 }
 
-// each returns all sessions.
-func (s *Server) each() []*session {
+// all returns all sessions.
+func (s *Server) all() []*session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]*session, 0, len(s.sessions))
-	for _, session := range s.sessions {
-		all = append(all, session)
-	}
-	return slices.Clip(all)
+	return slices.Collect(maps.Values(s.sessions))
 }
