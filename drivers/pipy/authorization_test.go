@@ -14,11 +14,11 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// TestDecideWithoutPipy compares what the scripts decide with the mesh's own decision,
-// as TestDecide does with a real Pipy.
+// TestDecideWithoutPipy compares the scripts' decisions with those of package mesh, like
+// TestDecide but without Pipy.
 func TestDecideWithoutPipy(t *testing.T) {
 	e := newEngine(t)
-	w := world{rand.New(rand.NewPCG(5, 6))}
+	w := generator{rand.New(rand.NewPCG(5, 6))}
 	allowed := 0
 	for range 60 {
 		in := w.inbound()
@@ -27,7 +27,7 @@ func TestDecideWithoutPipy(t *testing.T) {
 			asked, a := w.arrival()
 			head := e.value(asked.Head).ToObject(e.vm)
 			if !e.call("./request.js", "clean", head, true).ToBoolean() {
-				t.Fatalf("%+v is refused as no request", asked.Head)
+				t.Fatalf("the request %+v is refused as invalid", asked.Head)
 			}
 			port := document.Get("ports").ToObject(e.vm).Get(strconv.Itoa(int(a.Port)))
 			if port == nil {
@@ -52,7 +52,7 @@ func TestDecideWithoutPipy(t *testing.T) {
 	}
 }
 
-// requestOf is what the mesh decides about, with the path as it is passed on.
+// requestOf returns the request for package mesh, with the path as the proxy forwards it.
 func requestOf(head requestHead, path string) *mesh.Request {
 	r := &mesh.Request{Method: head.Method, Path: path, Host: head.Headers["host"], Headers: map[string][]string{}}
 	for name, value := range head.Headers {
@@ -61,8 +61,7 @@ func requestOf(head requestHead, path string) *mesh.Request {
 	return r
 }
 
-// TestAmbiguousPaths compares the scripts' paths that are read in several ways with
-// the mesh's.
+// TestAmbiguousPaths compares which paths are ambiguous in the scripts and in package mesh.
 func TestAmbiguousPaths(t *testing.T) {
 	e := newEngine(t)
 	ambiguous := regexp.MustCompile(mesh.AmbiguousPath)
@@ -85,7 +84,7 @@ func TestAmbiguousPaths(t *testing.T) {
 	}
 }
 
-// TestRefusedSpellings: each of these alone keeps a path from a rule of several paths.
+// TestRefusedSpellings checks that a rule with a prefix matches none of these paths.
 func TestRefusedSpellings(t *testing.T) {
 	e := newEngine(t)
 	condition := map[string]any{"path": map[string]any{"prefix": "/public"}}
@@ -103,7 +102,7 @@ func TestRefusedSpellings(t *testing.T) {
 	}
 }
 
-// TestCallers: the caller is the one SPIFFE ID of its certificate.
+// TestCallers checks that the caller is the only SPIFFE ID of its certificate.
 func TestCallers(t *testing.T) {
 	e := newEngine(t)
 	root := newAuthority(t)
@@ -145,8 +144,8 @@ func TestCallers(t *testing.T) {
 	}
 }
 
-// FuzzCertificate reads anything as a certificate: a URI is found only where Go finds it
-// too, and nothing fails.
+// FuzzCertificate parses arbitrary bytes as a certificate: a URI must be part of them, and
+// nothing may fail.
 func FuzzCertificate(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{0x30, 0x84, 1, 1, 1, 1})
@@ -160,8 +159,8 @@ func FuzzCertificate(f *testing.F) {
 	})
 }
 
-// TestMeshTLSByServerName: who calls by mesh TLS is a peer, and no ingress rule for
-// server names takes it.
+// TestMeshTLSByServerName checks that a caller by mesh TLS is a peer, and that no ingress
+// rule for server names admits it.
 func TestMeshTLSByServerName(t *testing.T) {
 	e := newEngine(t)
 	for name, tt := range map[string]struct {
@@ -177,19 +176,19 @@ func TestMeshTLSByServerName(t *testing.T) {
 		arrival := map[string]any{"security": "mesh TLS", "serverName": store.DNSName(), "source": "10.1.2.3", "peer": buyer.String(), "request": map[string]any{"path": "/", "query": "", "headers": map[string]any{}}}
 		port := e.value(inbound(in)).ToObject(e.vm).Get("ports").ToObject(e.vm).Get("80")
 		if got := !goja.IsNull(e.call("./authorization.js", "decide", map[string]any{}, port, arrival)); got != tt.want {
-			t.Errorf("%s: the caller is let in: %t", name, got)
+			t.Errorf("%s: the caller is admitted: %t", name, got)
 		}
 	}
 }
 
-// TestCleanHeaders: no header by which a client could claim an identity is left, in no
-// spelling, and one spelling of those that rules compare.
+// TestCleanHeaders checks that headers by which a client could claim an identity are
+// removed in every spelling, and that one spelling is left of those that rules compare.
 func TestCleanHeaders(t *testing.T) {
 	e := newEngine(t)
 	var claims []string
 	e.must(e.vm.ExportTo(e.module("./request.js").Get("claims"), &claims))
 	if !slices.Equal(claims, mesh.IdentityHeaders()) {
-		t.Errorf("the scripts take away %q, and the mesh says %q", claims, mesh.IdentityHeaders())
+		t.Errorf("the scripts remove %q, want %q", claims, mesh.IdentityHeaders())
 	}
 	headers := map[string]any{"host": "a", "x-tenant": "kept", "x_tenant": "forged", "x.tenant": "forged", "x_other": "kept", "xtenant": "kept", "x_envoy_internal": "forged"}
 	for _, name := range claims {
@@ -207,25 +206,25 @@ func TestCleanHeaders(t *testing.T) {
 		content, err := json.Marshal(head.Get("headers"))
 		e.must(err)
 		if text := string(content); strings.Contains(text, "forged") || strings.Count(text, "kept") != 3 {
-			t.Errorf("what is left is %s", text)
+			t.Errorf("the remaining headers are %s", text)
 		}
 	}
 }
 
-// TestCapitalLetters: HTTP/2 has none in the names of headers, and a decoder that takes
-// them would have names get past all that is compared.
+// TestCapitalLetters checks that header names with capital letters are refused: HTTP/2
+// forbids them, and they would bypass all comparisons.
 func TestCapitalLetters(t *testing.T) {
 	e := newEngine(t)
 	for _, name := range []string{"X-Forwarded-Client-Cert", "X-Tenant", "Transfer-Encoding", "x-tenanT"} {
 		head := e.value(map[string]any{"method": "GET", "path": "/", "headers": map[string]any{"host": "a", name: "forged"}}).ToObject(e.vm)
 		if e.call("./request.js", "clean", head, true).ToBoolean() {
-			t.Errorf("a request with the header %s is taken", name)
+			t.Errorf("a request with the header %s is accepted", name)
 		}
 	}
 }
 
-// TestSeveralLines: Pipy keeps several lines of cookies only. By HTTP/2 they are one
-// cookie in pieces.
+// TestSeveralLines checks conditions on several lines of a header, which Pipy keeps only
+// for cookies. With HTTP/2 these are one cookie.
 func TestSeveralLines(t *testing.T) {
 	e := newEngine(t)
 	for protocol, want := range map[string]bool{"HTTP/1.1": false, "": true} {
@@ -233,16 +232,16 @@ func TestSeveralLines(t *testing.T) {
 		if !e.call("./request.js", "clean", head, true).ToBoolean() {
 			t.Fatal("the request is refused")
 		}
-		request := e.call("./request.js", "requestOf", head)
+		asked := e.call("./request.js", "requestOf", head)
 		for _, m := range []mesh.StringMatch{{Exact: "a=1; b=2"}, {Regex: "a=.*"}, {Prefix: "a"}} {
-			condition := requests([]mesh.HTTPMatch{{Headers: []mesh.KeyMatch{{Name: "cookie", StringMatch: m}}}})[0]
-			if got := e.call("./match.js", "permits", condition, request).ToBoolean(); got != want {
+			condition := request(mesh.HTTPMatch{Headers: []mesh.KeyMatch{{Name: "cookie", StringMatch: m}}})
+			if got := e.call("./match.js", "permits", condition, asked).ToBoolean(); got != want {
 				t.Errorf("%+v permits cookies by %q: %t", m, protocol, got)
 			}
 		}
-		present := requests([]mesh.HTTPMatch{{Headers: []mesh.KeyMatch{{Name: "cookie", StringMatch: mesh.StringMatch{Present: true}}}}})[0]
-		if !e.call("./match.js", "permits", present, request).ToBoolean() {
-			t.Errorf("by %q the cookies are not there", protocol)
+		present := request(mesh.HTTPMatch{Headers: []mesh.KeyMatch{{Name: "cookie", StringMatch: mesh.StringMatch{Present: true}}}})
+		if !e.call("./match.js", "permits", present, asked).ToBoolean() {
+			t.Errorf("with %q the cookies are missing", protocol)
 		}
 	}
 }

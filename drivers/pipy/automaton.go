@@ -10,37 +10,38 @@ import (
 	"unicode"
 )
 
-// automaton is an RE2 expression that a whole string must match, as a table: a script
-// walks it in a time that only the string's length decides. Pipy's own expressions are
-// another language, and some of them take it forever, or all of its stack.
+// automaton is a deterministic automaton, as a table, for an RE2 expression that must
+// match the whole string: a script runs it in time linear in the string's length. Pipy's
+// own expressions are another dialect, and some of them never end or exhaust the stack.
 type automaton struct {
-	// Starts are the characters where ranges begin, ascending, the first of them 0, and
-	// Classes the class of each range. Characters of a class are never told apart.
+	// Starts are the first characters of the ranges, ascending from 0, and Classes the
+	// equivalence class of each range. The table does not distinguish characters of one
+	// class.
 	Starts  []rune `json:"starts"`
 	Classes []int  `json:"classes"`
 	// Width is the number of classes.
 	Width int `json:"width"`
-	// Next has Width entries for each state, the state after a character of that class;
-	// -1 means that the string does not match, whatever follows. The first state is 0.
+	// Next has Width entries for each state: the state after a character of that class,
+	// or -1 if the string can no longer match. The first state is 0.
 	Next []int `json:"next"`
-	// Accept says, for each state, with 1 that a string that ends there matches.
+	// Accept is 1 for each state in which a string that ends there matches.
 	Accept []int `json:"accept"`
 }
 
-// How large an automaton gets, and how much work it may be: entries of its table, tests
-// of characters to find the classes, and instructions that are looked at to find states.
+// Bounds of an automaton and of the work to build it: entries of the table, character
+// tests to find the classes, and instructions visited to find the states.
 const (
-	mostEntries = 1 << 16
-	mostTests   = 1 << 22
-	mostSteps   = 1 << 25
+	maxEntries = 1 << 16
+	maxTests   = 1 << 22
+	maxSteps   = 1 << 25
 )
 
-// errTooLarge says that an expression is one but takes too large a table.
+// errTooLarge is returned for a valid expression that exceeds these bounds.
 var errTooLarge = errors.New("the expression has too many states")
 
 // newAutomaton returns the automaton of an expression.
 func newAutomaton(expression string) (*automaton, error) {
-	// This one bounds the size of what is repeated.
+	// Only Compile bounds the size of repetitions.
 	if _, err := regexp.Compile(expression); err != nil {
 		return nil, err
 	}
@@ -52,42 +53,40 @@ func newAutomaton(expression string) (*automaton, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := automatonBuilder{prog: prog, states: make(map[string]int)}
-	for i := range prog.Inst {
-		b.looksAround = b.looksAround || prog.Inst[i].Op == syntax.InstEmptyWidth
-	}
+	b := automatonBuilder{prog: prog, numbers: make(map[string]int)}
+	b.looksAround = slices.ContainsFunc(prog.Inst, func(inst syntax.Inst) bool { return inst.Op == syntax.InstEmptyWidth })
 	if err := b.classify(); err != nil {
 		return nil, fmt.Errorf("%q: %w", expression, err)
 	}
 	if err := b.build(); err != nil {
 		return nil, fmt.Errorf("%q: %w", expression, err)
 	}
-	return &b.made, nil
+	return &b.result, nil
 }
 
-// automatonBuilder makes an automaton by following all ways through a program at a
-// time.
+// automatonBuilder converts a program into an automaton by the subset construction.
 type automatonBuilder struct {
 	prog *syntax.Prog
-	// looksAround says that the program asks what stands before and after a place.
+	// looksAround says that the program has assertions, such as \b or ^, about the
+	// characters around a position.
 	looksAround bool
-	// examples has a character of each class.
+	// examples has one character of each class.
 	examples []rune
-	// states are the numbers of the states, and places what they are.
-	states map[string]int
-	places []place
-	made   automaton
+	// numbers are the indices in states, by key.
+	numbers map[string]int
+	states  []state
+	result  automaton
 }
 
-// place is where one can be in the program: the instructions, sorted, from which one
-// has not gone on yet, and the character that was read, of which only counts what the
-// program could ask for; -1 is none.
-type place struct {
+// state is a state of the automaton: the sorted instructions that are active, before
+// those that read no character are followed, and the kind of the character before the
+// position, -1 at the beginning.
+type state struct {
 	insts  []uint32
 	before rune
 }
 
-// classify divides all characters into classes that no instruction tells apart.
+// classify divides all characters into classes that no instruction distinguishes.
 func (b *automatonBuilder) classify() error {
 	starts := []rune{0}
 	if b.looksAround {
@@ -110,7 +109,7 @@ func (b *automatonBuilder) classify() error {
 	}
 	slices.Sort(starts)
 	starts = slices.Compact(starts)
-	if len(starts)*len(readers) > mostTests {
+	if len(starts)*len(readers) > maxTests {
 		return errTooLarge
 	}
 	classes := make(map[string]int)
@@ -132,16 +131,16 @@ func (b *automatonBuilder) classify() error {
 			classes[string(signature)] = class
 			b.examples = append(b.examples, r)
 		}
-		if n := len(b.made.Classes); n == 0 || b.made.Classes[n-1] != class {
-			b.made.Starts, b.made.Classes = append(b.made.Starts, r), append(b.made.Classes, class)
+		if n := len(b.result.Classes); n == 0 || b.result.Classes[n-1] != class {
+			b.result.Starts, b.result.Classes = append(b.result.Starts, r), append(b.result.Classes, class)
 		}
 	}
-	b.made.Width = len(classes)
+	b.result.Width = len(classes)
 	return nil
 }
 
-// boundaries returns where the ranges of an instruction begin and where they have
-// ended.
+// boundaries returns the first character of each range of an instruction, and the first
+// one after it.
 func boundaries(inst *syntax.Inst) []rune {
 	var out []rune
 	if len(inst.Rune) == 1 {
@@ -160,8 +159,7 @@ func boundaries(inst *syntax.Inst) []rune {
 	return out
 }
 
-// kind returns a character that stands for r where a program asks what is beside a
-// place.
+// kind returns the character that represents r in assertions.
 func (b *automatonBuilder) kind(r rune) rune {
 	switch {
 	case !b.looksAround:
@@ -175,59 +173,59 @@ func (b *automatonBuilder) kind(r rune) rune {
 }
 
 func (b *automatonBuilder) build() error {
-	b.state(place{insts: []uint32{uint32(b.prog.Start)}, before: -1})
+	b.number(state{insts: []uint32{uint32(b.prog.Start)}, before: -1})
 	steps := 0
-	for at := 0; at < len(b.places); at++ {
-		from := b.places[at]
-		steps += (b.made.Width + 1) * len(b.prog.Inst)
-		if steps > mostSteps {
+	for i := 0; i < len(b.states); i++ {
+		from := b.states[i]
+		steps += (b.result.Width + 1) * len(b.prog.Inst)
+		if steps > maxSteps {
 			return errTooLarge
 		}
-		b.made.Accept = append(b.made.Accept, 0)
+		b.result.Accept = append(b.result.Accept, 0)
 		if b.follow(from, -1, func(uint32) {}) {
-			b.made.Accept[at] = 1
+			b.result.Accept[i] = 1
 		}
 		for _, r := range b.examples {
 			var next []uint32
 			b.follow(from, r, func(pc uint32) { next = append(next, pc) })
 			if len(next) == 0 {
-				b.made.Next = append(b.made.Next, -1)
+				b.result.Next = append(b.result.Next, -1)
 				continue
 			}
 			slices.Sort(next)
-			b.made.Next = append(b.made.Next, b.state(place{insts: slices.Compact(next), before: b.kind(r)}))
+			b.result.Next = append(b.result.Next, b.number(state{insts: slices.Compact(next), before: b.kind(r)}))
 		}
-		if len(b.places)*b.made.Width > mostEntries {
+		if len(b.states)*b.result.Width > maxEntries {
 			return errTooLarge
 		}
 	}
 	return nil
 }
 
-// state returns the number of the place.
-func (b *automatonBuilder) state(p place) int {
-	bytes := binary.LittleEndian.AppendUint32(make([]byte, 0, 4*(len(p.insts)+1)), uint32(p.before))
-	for _, inst := range p.insts {
+// number returns the index of the state, which it adds if it is new.
+func (b *automatonBuilder) number(s state) int {
+	bytes := binary.LittleEndian.AppendUint32(make([]byte, 0, 4*(len(s.insts)+1)), uint32(s.before))
+	for _, inst := range s.insts {
 		bytes = binary.LittleEndian.AppendUint32(bytes, inst)
 	}
 	key := string(bytes)
-	number, known := b.states[key]
+	number, known := b.numbers[key]
 	if !known {
-		number = len(b.places)
-		b.states[key] = number
-		b.places = append(b.places, p)
+		number = len(b.states)
+		b.numbers[key] = number
+		b.states = append(b.states, s)
 	}
 	return number
 }
 
-// follow goes on from the place as far as that takes no character, where r is the
-// next one and -1 means that there is none, and then reads it: reached is called with
-// each instruction after. It returns whether the program can end before r.
-func (b *automatonBuilder) follow(from place, r rune, reached func(pc uint32)) bool {
+// follow reads the character r in the state, or the end of the string if r is -1: it
+// follows the instructions that read nothing, and calls reached with each instruction
+// after one that reads r. It returns whether the string may end before r.
+func (b *automatonBuilder) follow(from state, r rune, reached func(pc uint32)) bool {
 	around := syntax.EmptyOpContext(from.before, r)
 	seen := make([]bool, len(b.prog.Inst))
 	todo := slices.Clone(from.insts)
-	ends := false
+	matched := false
 	for len(todo) > 0 {
 		pc := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
@@ -245,7 +243,7 @@ func (b *automatonBuilder) follow(from place, r rune, reached func(pc uint32)) b
 				todo = append(todo, inst.Out)
 			}
 		case syntax.InstMatch:
-			ends = true
+			matched = true
 		case syntax.InstFail:
 		default:
 			if r >= 0 && inst.MatchRune(r) {
@@ -253,5 +251,5 @@ func (b *automatonBuilder) follow(from place, r rune, reached func(pc uint32)) b
 			}
 		}
 	}
-	return ends
+	return matched
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// expressions are some that people write, and some that only test the walker.
+// expressions are some that users write, and some that only test the automaton.
 var expressions = []string{
 	"", ".*", "/books/.*", "/books", "/books/[0-9]+", "/api/v[12]/(users|groups)/[^/]+", "/a(/.*)?", "(?i)/Books/[a-z]+", "/x|/y|/z.*",
 	".*Firefox.*", "^/anchored$", "/a$", "$^", "^", "a**", "(a|b)*abb", "(a*)*b", "(a|aa)+", "[^a-z]*", `\d{3}-\d{4}`, `\bword\b`, `\Bx\B`, `.*\bid=[0-9]+\b.*`,
@@ -21,8 +21,8 @@ var expressions = []string{
 	"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", `(?U)a+b*`, `(a)(b)?(c)?`, `a|b|`, `(|a)b`, `\Qa.b\E`, `\z`, `\A/x`, `[\w.-]+@[\w.-]+`, ".{0,20}x", "[^/]*/[^/]*",
 }
 
-// texts returns strings that may or may not match, made of what the expression itself
-// is made of and of what could be mistaken.
+// texts returns strings that may match: made of parts of the expression and of characters
+// that are easily confused.
 func texts(random *rand.Rand, expression string, n int) []string {
 	alphabet := append([]rune(expression), []rune("/ab01xZ _-.\n\té€😀KkſS")...)
 	out := []string{"", "/", "\n", "a", expression}
@@ -90,7 +90,7 @@ var input = JSON.parse(os.readFile(os.env.TEST_DIR + '/input.json').toString())
 var output = input.map(c => c.Texts.map(text => matches({ headers: [{ name: 'x', ...c.Match }] }, { headers: { x: text } }) ? 1 : 0).join(''))
 `
 
-// TestAutomata compares the walk of tables with RE2 over many strings.
+// TestAutomata compares the scripts' automata with RE2 over many strings.
 func TestAutomata(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	type group struct {
@@ -119,7 +119,7 @@ func TestAutomata(t *testing.T) {
 			continue
 		}
 		for j, text := range input[i].Texts {
-			// An expression that is empty is none.
+			// An empty expression means no match.
 			want := mesh.StringMatch{Regex: expression, Present: true}.Matches(text) && (expression != "" || text == "")
 			if got := output[i][j] == '1'; got != want {
 				t.Errorf("%q matches %q: %v, RE2 says %v", expression, text, got, want)
@@ -133,7 +133,7 @@ func TestAutomata(t *testing.T) {
 	t.Logf("%d expressions, %d strings, of which %d match", len(kept), compared, matched)
 }
 
-// randomExpression returns something like an expression.
+// randomExpression returns a text that resembles an expression.
 func randomExpression(random *rand.Rand, depth int) string {
 	if depth == 0 {
 		return []string{"a", "b", "/", ".", `\d`, `\w`, "[a-c]", "[^a]", "x", `\b`, "^", "$", "é", `\s`, "[[:upper:]]"}[random.IntN(15)]
@@ -156,12 +156,12 @@ func randomExpression(random *rand.Rand, depth int) string {
 	}
 }
 
-// TestAutomataAreBounded has expressions that other matchers take forever for.
+// TestAutomataAreBounded uses expressions for which other matchers take very long.
 func TestAutomataAreBounded(t *testing.T) {
 	for _, expression := range []string{".*a.{20}", "(.*a){8}.{16}", `[\pL\pN]{900}`, "(", "a)(b", `(?:(?:a{1,100}){1,10})`, strings.Repeat("(a|b|c|d)?", 200), strings.Repeat("(x?y?z?w?)", 1000), "(?:.*[a-f]x){200}", `\pL.*\p{Greek}.{14}`} {
 		started := time.Now()
 		a, err := newAutomaton(expression)
-		if err == nil && len(a.Next) > mostEntries+a.Width {
+		if err == nil && len(a.Next) > maxEntries+a.Width {
 			t.Errorf("%.60q has a table of %d entries", expression, len(a.Next))
 		}
 		if took := time.Since(started); took > 10*time.Second {

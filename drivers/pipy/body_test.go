@@ -16,8 +16,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// pieces gives a content in parts of any length, of which the first ones wait a little: so
-// they are in a segment of TCP of their own.
+// pieces reads a content in parts of random length. It pauses before the first ones, so
+// that these get their own TCP segments.
 type pieces struct {
 	content []byte
 	pauses  int
@@ -36,7 +36,7 @@ func (p *pieces) Read(to []byte) (int, error) {
 	return n, nil
 }
 
-// sendBack answers with what it was sent, once that is all there, in pieces.
+// sendBack reads the complete body and returns it in pieces.
 func sendBack(w http.ResponseWriter, r *http.Request) {
 	content, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -50,8 +50,8 @@ func sendBack(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// wantBodies has clients send bodies of all kinds at a time, and wants them back as they
-// were.
+// wantBodies sends many kinds of bodies concurrently, and checks that they come back
+// unchanged.
 func wantBodies(t *testing.T, url string, transports []*http.Transport) {
 	t.Helper()
 	var group sync.WaitGroup
@@ -94,10 +94,10 @@ func wantBodies(t *testing.T, url string, transports []*http.Transport) {
 	t.Logf("%d requests with %d KiB", made.Load(), size.Load()>>10)
 }
 
-// TestBodiesOutbound holds that bodies arrive as they were sent, whichever threads have
-// the connections and however they come in.
+// TestBodiesOutbound checks that bodies arrive unchanged, whichever threads have the
+// connections and however the bodies are split.
 func TestBodiesOutbound(t *testing.T) {
-	w := newTown()
+	w := newViewBuilder()
 	s := startPod(t, w.view())
 	w.service("store", 80, mesh.HTTP, "10.96.0.1", at(s.peer(t, storeName, http.HandlerFunc(sendBack)), storeName), at(s.peer(t, storeName, http.HandlerFunc(sendBack)), storeName))
 	s.apply(t, w.view())
@@ -108,8 +108,7 @@ func TestBodiesOutbound(t *testing.T) {
 	wantBodies(t, "http://10.96.0.1/", transports)
 }
 
-// TestBodiesInbound is the same for what the pod's application is called by, by HTTP/1.1
-// and HTTP/2.
+// TestBodiesInbound does the same for calls to the application, by HTTP/1.1 and HTTP/2.
 func TestBodiesInbound(t *testing.T) {
 	w := startWorkload(t, inboundView(strictInbound()))
 	app := &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(sendBack)}

@@ -10,7 +10,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// arrivalInput is an arrival as a script is asked about it.
+// arrivalInput is an arrival in the form of the scripts.
 type arrivalInput struct {
 	Port       uint16      `json:"port"`
 	Source     string      `json:"source"`
@@ -41,12 +41,12 @@ var output = input.map(c => c.Arrivals.map(
 ))
 `
 
-// world makes Inbounds and arrivals of few words, so that they meet.
-type world struct{ *rand.Rand }
+// generator generates Inbounds and arrivals from a small vocabulary, so that many match.
+type generator struct{ *rand.Rand }
 
-func pick[T any](w world, of ...T) T { return of[w.IntN(len(of))] }
+func pick[T any](w generator, of ...T) T { return of[w.IntN(len(of))] }
 
-func some[T any](w world, most int, one func() T) []T {
+func some[T any](w generator, most int, one func() T) []T {
 	out := make([]T, 0, most)
 	for range w.IntN(most + 1) {
 		out = append(out, one())
@@ -54,19 +54,19 @@ func some[T any](w world, most int, one func() T) []T {
 	return out
 }
 
-func (w world) identity() mesh.Identity {
+func (w generator) identity() mesh.Identity {
 	return pick(w, buyer, ops, store, account("ops", "admin.x"), account("", "nobody"))
 }
 
-func (w world) text() mesh.StringMatch {
+func (w generator) text() mesh.StringMatch {
 	return pick(w, mesh.StringMatch{Exact: "a"}, mesh.StringMatch{Prefix: "a"}, mesh.StringMatch{Regex: "[ab]+"}, mesh.StringMatch{Present: true}, mesh.StringMatch{}, mesh.StringMatch{Regex: "("})
 }
 
-func (w world) key(names ...string) func() mesh.KeyMatch {
+func (w generator) key(names ...string) func() mesh.KeyMatch {
 	return func() mesh.KeyMatch { return mesh.KeyMatch{Name: pick(w, names...), StringMatch: w.text()} }
 }
 
-func (w world) match() mesh.HTTPMatch {
+func (w generator) match() mesh.HTTPMatch {
 	if w.IntN(4) == 0 {
 		return mesh.HTTPMatch{}
 	}
@@ -79,7 +79,7 @@ func (w world) match() mesh.HTTPMatch {
 	}
 }
 
-func (w world) ingress() mesh.Ingress {
+func (w generator) ingress() mesh.Ingress {
 	return mesh.Ingress{
 		Name: "ingress", TLS: w.IntN(2) == 0, SkipClientCert: w.IntN(2) == 0,
 		SNIHosts:     pick(w, nil, []string{"a.example.com"}, []string{"*.example.com"}, []string{"B.example.com", "a.test"}, []string{"*.sa.cluster.local"}),
@@ -88,13 +88,13 @@ func (w world) ingress() mesh.Ingress {
 	}
 }
 
-func (w world) access() mesh.Access {
+func (w generator) access() mesh.Access {
 	return mesh.Access{Anyone: w.IntN(4) == 0, Rules: some(w, 3, func() mesh.Permission {
 		return mesh.Permission{Name: "rule", Sources: some(w, 2, w.identity), Requests: some(w, 2, w.match)}
 	})}
 }
 
-func (w world) inbound() *mesh.Inbound {
+func (w generator) inbound() *mesh.Inbound {
 	in := &mesh.Inbound{TLS: pick(w, mesh.Strict, mesh.Permissive), Others: w.access()}
 	for i, protocol := range []mesh.Protocol{mesh.HTTP, mesh.GRPC, mesh.TCP, mesh.TCPServerFirst} {
 		in.Ports = append(in.Ports, mesh.InboundPort{Port: uint16(i + 1), Protocol: protocol, Access: w.access(), Ingress: some(w, 2, w.ingress)})
@@ -103,7 +103,7 @@ func (w world) inbound() *mesh.Inbound {
 }
 
 // arrival returns an arrival for the script and for Decide.
-func (w world) arrival() (arrivalInput, mesh.Arrival) {
+func (w generator) arrival() (arrivalInput, mesh.Arrival) {
 	a := mesh.Arrival{
 		Port: uint16(1 + w.IntN(5)), Source: pick(w, netip.MustParseAddr("10.1.2.3"), netip.MustParseAddr("10.2.2.3"), netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")),
 		Security: pick(w, mesh.Plaintext, mesh.MeshTLS, mesh.OtherTLS),
@@ -134,10 +134,10 @@ func (w world) arrival() (arrivalInput, mesh.Arrival) {
 	return in, a
 }
 
-// TestDecide has the real scripts decide about arrivals and compares them with the
-// mesh's own decision.
+// TestDecide compares the decisions of the scripts in a real Pipy with those of package
+// mesh.
 func TestDecide(t *testing.T) {
-	w := world{rand.New(rand.NewPCG(3, 4))}
+	w := generator{rand.New(rand.NewPCG(3, 4))}
 	type group struct {
 		Document json.RawMessage
 		Arrivals []arrivalInput
@@ -169,7 +169,7 @@ func TestDecide(t *testing.T) {
 		for j, a := range arrivals[i] {
 			head, got := input[i].Arrivals[j].Head, output[i][j]
 			if got.Bad {
-				t.Fatalf("%+v is refused as no request", head)
+				t.Fatalf("the request %+v is refused as invalid", head)
 			}
 			a.Request = &mesh.Request{Method: head.Method, Path: got.Path, Host: head.Headers["host"], Headers: map[string][]string{}}
 			for name, value := range head.Headers {

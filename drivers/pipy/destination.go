@@ -8,48 +8,34 @@ import (
 )
 
 func destination(d *mesh.Destination) destinationDocument {
-	out := destinationDocument{
+	return destinationDocument{
 		header:    header{schema},
 		Name:      d.Name,
 		Service:   d.Service.String(),
-		Addresses: make([]string, len(d.Addresses)),
+		Addresses: each(d.Addresses, netip.Addr.String),
 		Port:      d.Port,
 		Protocol:  protocol(d.Protocol),
 		HTTP2:     d.Protocol == mesh.HTTP2 || d.Protocol == mesh.GRPC,
-		Backends:  weights(d.Backends),
-		HashOn:    hashes(d.HashOn),
+		Routes:    each(d.Routes, route),
+		Backends:  each(d.Backends, weight),
+		HashOn:    each(d.HashOn, hash),
 	}
-	for i, address := range d.Addresses {
-		out.Addresses[i] = address.String()
-	}
-	for _, r := range d.Routes {
-		out.Routes = append(out.Routes, route(r))
-	}
-	return out
 }
 
 func route(r mesh.Route) routeDocument {
-	out := routeDocument{Name: r.Name, Match: request(r.Match), Backends: weights(r.Backends), Timeout: r.Timeout.Seconds()}
+	out := routeDocument{Name: r.Name, Match: request(r.Match), Backends: each(r.Backends, weight), Timeout: r.Timeout.Seconds()}
 	if retry := r.Retry; retry != nil {
 		out.Retry = &retryDocument{On: retry.On, Attempts: retry.Attempts, PerTry: retry.PerTry.Seconds(), Backoff: retry.Backoff.Seconds()}
 	}
 	return out
 }
 
-func weights(backends []mesh.WeightedBackend) []weightDocument {
-	out := make([]weightDocument, len(backends))
-	for i, b := range backends {
-		out[i] = weightDocument{Backend: b.Backend, Weight: b.Weight}
-	}
-	return out
+func weight(b mesh.WeightedBackend) weightDocument {
+	return weightDocument{Backend: b.Backend, Weight: b.Weight}
 }
 
-func hashes(on []mesh.HashOn) []hashDocument {
-	out := make([]hashDocument, len(on))
-	for i, h := range on {
-		out[i] = hashDocument{Header: h.Header, Cookie: h.Cookie, CookieTTL: h.CookieTTL.Seconds(), SourceIP: h.SourceIP}
-	}
-	return out
+func hash(on mesh.HashOn) hashDocument {
+	return hashDocument{Header: on.Header, Cookie: on.Cookie, CookieTTL: on.CookieTTL.Seconds(), SourceIP: on.SourceIP}
 }
 
 func backend(b *mesh.Backend) backendDocument {
@@ -99,15 +85,17 @@ func policy(p mesh.UpstreamPolicy) policyDocument {
 func egress(e *mesh.Egress) egressDocument {
 	out := egressDocument{header: header{schema}, AllowAll: e.AllowAll, Ports: make(map[string]*egressPortDocument, len(e.Ports))}
 	for _, p := range e.Ports {
-		document := &egressPortDocument{Protocol: string(p.Protocol), Ranges: ranges(p.Ranges)}
-		for _, h := range p.Hosts {
-			host := egressHostDocument{Host: h.Host, Matches: requests(h.Matches), Policy: policy(h.Policy)}
-			for _, w := range h.Within {
-				host.Within = append(host.Within, egressWithin{Ranges: ranges(w.Ranges), Matches: requests(w.Matches)})
-			}
-			document.Hosts = append(document.Hosts, host)
+		out.Ports[strconv.Itoa(int(p.Port))] = &egressPortDocument{
+			Protocol: string(p.Protocol), Hosts: each(p.Hosts, egressHost), Ranges: each(p.Ranges, cidr),
 		}
-		out.Ports[strconv.Itoa(int(p.Port))] = document
+	}
+	return out
+}
+
+func egressHost(h mesh.EgressHost) egressHostDocument {
+	out := egressHostDocument{Host: h.Host, Matches: each(h.Matches, request), Policy: policy(h.Policy)}
+	for _, w := range h.Within {
+		out.Within = append(out.Within, egressWithin{Ranges: each(w.Ranges, cidr), Matches: each(w.Matches, request)})
 	}
 	return out
 }

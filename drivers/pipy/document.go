@@ -1,11 +1,11 @@
 package pipy
 
-// schema is the version of the documents. The scripts refuse another one, and a change
-// that they could not read needs a higher number.
+// schema is the version of the documents' format. The scripts refuse all others, so an
+// incompatible change needs a higher number.
 const schema = 2
 
-// The names of the documents in the repository. All of them begin with liveDir: the
-// scripts take up changes of them by themselves.
+// Names of the documents in the repository. All begin with liveDir: Pipy applies changes
+// of them without a reload.
 const (
 	liveDir          = "config/"
 	settingsFile     = liveDir + "settings.json"
@@ -16,19 +16,19 @@ const (
 	documentFileType = ".json"
 )
 
-// What follows are the documents: one JSON object a file, with Go's names of fields
-// beginning in lower case. Durations are in seconds, addresses are text, and identities
-// are SPIFFE IDs. Absent fields are zero.
+// The types below are the documents: one JSON object a file, whose keys are the names of
+// the Go fields with a lower-case initial. Durations are in seconds, addresses are text,
+// and identities are SPIFFE IDs. Absent fields are zero.
 
-// header begins every document.
+// header is part of every document.
 type header struct {
 	Schema int `json:"schema"`
 }
 
-// settingsDocument is what the proxy is and what holds for the whole mesh.
+// settingsDocument describes the proxy and the settings of the whole mesh.
 type settingsDocument struct {
 	header
-	// Pod is namespace/name, and Namespace, Name and ServiceAccount are the pod's.
+	// Pod is namespace/name; Namespace, Name and ServiceAccount are the pod's.
 	Pod            string   `json:"pod"`
 	Namespace      string   `json:"namespace"`
 	Name           string   `json:"name"`
@@ -38,33 +38,32 @@ type settingsDocument struct {
 	Addresses      []string `json:"addresses,omitempty"`
 	// ServerName is the DNS name of the pod's own identity.
 	ServerName string `json:"serverName"`
-	// TrustDomain ends mesh server names: ".sa.<trust domain>" is what an SNI of the
-	// mesh ends in.
+	// TrustDomain is the mesh's: the SNI of mesh TLS ends in ".sa.<trust domain>".
 	TrustDomain string `json:"trustDomain"`
-	// Plaintext says that the pod speaks no mesh TLS.
+	// Plaintext says that the pod does not use mesh TLS.
 	Plaintext bool             `json:"plaintext,omitempty"`
 	TLS       tlsDocument      `json:"tls"`
 	AccessLog bool             `json:"accessLog,omitempty"`
 	Tracing   *tracingDocument `json:"tracing,omitempty"`
-	// Authorization is set where a service must be asked about each inbound request,
-	// which Pipy can't: every inbound HTTP request is then answered with 403, or passes
-	// if AllowOnFailure says so.
+	// Authorization is set if the mesh has an external authorization service, which Pipy
+	// can't call: inbound HTTP requests are then answered with 403, unless AllowOnFailure
+	// lets them pass.
 	Authorization *authorizationDocument `json:"authorization,omitempty"`
 }
 
 type tlsDocument struct {
-	// Min and Max are "TLS1.2" or "TLS1.3", Pipy's names.
+	// Min and Max are "TLS1.2" or "TLS1.3", as Pipy names them.
 	Min string `json:"min"`
 	Max string `json:"max"`
-	// Ciphers are those of TLS 1.2 as in OpenSSL's list, joined by colons.
+	// Ciphers is an OpenSSL cipher list for TLS 1.2: names joined by colons.
 	Ciphers string `json:"ciphers,omitempty"`
 }
 
 type tracingDocument struct {
-	// Address is host:port, and Path the URL's.
+	// Address is host:port, and Path is the path of the URL.
 	Address string `json:"address"`
 	Path    string `json:"path"`
-	// Sampled is the share of requests that begin a trace, from 0 to 1.
+	// Sampled is the fraction of requests that start a trace, from 0 to 1.
 	Sampled float64 `json:"sampled"`
 }
 
@@ -72,34 +71,34 @@ type authorizationDocument struct {
 	AllowOnFailure bool `json:"allowOnFailure,omitempty"`
 }
 
-// inboundDocument is what is taken for the application.
+// inboundDocument is the policy for connections to the application.
 type inboundDocument struct {
 	header
 	Permissive bool `json:"permissive,omitempty"`
-	// Ports are by number, as text.
+	// Ports are keyed by their decimal number.
 	Ports map[string]*portDocument `json:"ports"`
-	// Others is who may connect to other ports, by TCP.
+	// Others says who may open TCP connections to all other ports.
 	Others accessDocument `json:"others"`
 }
 
 type portDocument struct {
 	// Protocol is "http" (HTTP/1.1 and HTTP/2), "tcp" or "server-first".
 	Protocol string `json:"protocol"`
-	// HTTP2 says of http that the application understands HTTP/2 and nothing else.
+	// HTTP2 says that the application behind an "http" port speaks only HTTP/2.
 	HTTP2   bool              `json:"http2,omitempty"`
 	Access  accessDocument    `json:"access"`
 	Ingress []ingressDocument `json:"ingress,omitempty"`
-	// Headers are those whose values rules compare: the application gets one spelling of
-	// their names.
+	// Headers are the headers that rules compare. Other spellings of their names are
+	// removed from requests.
 	Headers []string `json:"headers,omitempty"`
-	// ConnectionLimit, RequestLimit and RouteLimits are of RateLimits. The first route
-	// whose path matches is the only limit that counts.
+	// ConnectionLimit, RequestLimit and RouteLimits are mesh.RateLimits: only the first
+	// route whose path matches is applied.
 	ConnectionLimit *bucketDocument     `json:"connectionLimit,omitempty"`
 	RequestLimit    *requestLimit       `json:"requestLimit,omitempty"`
 	RouteLimits     []routeLimitElement `json:"routeLimits,omitempty"`
 }
 
-// bucketDocument is a token bucket of Size tokens, which gets Tokens more every
+// bucketDocument is a token bucket that holds up to Size tokens and gains Tokens every
 // Interval.
 type bucketDocument struct {
 	Size     uint32  `json:"size"`
@@ -109,7 +108,7 @@ type bucketDocument struct {
 
 type requestLimit struct {
 	bucketDocument
-	// Status is that of the answer, at least 400.
+	// Status is the status of the response, at least 400.
 	Status  uint32            `json:"status"`
 	Headers map[string]string `json:"headers,omitempty"`
 }
@@ -119,7 +118,7 @@ type routeLimitElement struct {
 	Limit requestLimit  `json:"limit"`
 }
 
-// accessDocument lets Anyone of the mesh call, or who a rule names.
+// accessDocument admits either every workload of the mesh or the sources of its rules.
 type accessDocument struct {
 	Anyone bool           `json:"anyone,omitempty"`
 	Rules  []ruleDocument `json:"rules,omitempty"`
@@ -127,8 +126,8 @@ type accessDocument struct {
 
 type ruleDocument struct {
 	Name string `json:"name"`
-	// Sources are identities, and Requests what they may ask for; an
-	// empty object holds for everything, and no Requests for nothing.
+	// Sources are the identities that the rule admits, and Requests the requests that
+	// they may send: an empty object matches every request, an empty list none.
 	Sources  []string          `json:"sources"`
 	Requests []requestDocument `json:"requests"`
 }
@@ -144,7 +143,7 @@ type ingressDocument struct {
 	Requests       []requestDocument `json:"requests"`
 }
 
-// requestDocument is an HTTPMatch.
+// requestDocument is a mesh.HTTPMatch.
 type requestDocument struct {
 	Path    *matchDocument     `json:"path,omitempty"`
 	Methods []string           `json:"methods,omitempty"`
@@ -152,18 +151,18 @@ type requestDocument struct {
 	Query   []keyMatchDocument `json:"query,omitempty"`
 }
 
-// matchDocument is a StringMatch: one of the fields is set.
+// matchDocument is a mesh.StringMatch: exactly one of its fields is set.
 type matchDocument struct {
 	Exact string `json:"exact,omitempty"`
-	// Prefix is whole elements of a path, without a slash at its end.
+	// Prefix is a prefix of complete path elements, without a trailing slash.
 	Prefix string `json:"prefix,omitempty"`
-	// StringPrefix is the beginning of another string than a path.
+	// StringPrefix is a prefix that may end within a path element.
 	StringPrefix string `json:"stringPrefix,omitempty"`
 	Present      bool   `json:"present,omitempty"`
-	// Any holds for every string, and Never for none.
+	// Any matches every string, and Never matches none.
 	Any   bool `json:"any,omitempty"`
 	Never bool `json:"never,omitempty"`
-	// Regex is an expression that the whole string must match.
+	// Regex must match the whole string.
 	Regex *automaton `json:"regex,omitempty"`
 }
 
@@ -172,7 +171,7 @@ type keyMatchDocument struct {
 	matchDocument
 }
 
-// destinationDocument is what an application can connect to.
+// destinationDocument is a service port that the application may call.
 type destinationDocument struct {
 	header
 	Name      string   `json:"name"`
@@ -181,7 +180,7 @@ type destinationDocument struct {
 	Port      uint16   `json:"port"`
 	Protocol  string   `json:"protocol"`
 	HTTP2     bool     `json:"http2,omitempty"`
-	// Routes are for protocol http, Backends for the others.
+	// Routes are used with protocol "http", Backends with the others.
 	Routes   []routeDocument  `json:"routes,omitempty"`
 	Backends []weightDocument `json:"backends,omitempty"`
 	HashOn   []hashDocument   `json:"hashOn,omitempty"`
@@ -214,7 +213,7 @@ type hashDocument struct {
 	SourceIP  bool    `json:"sourceIP,omitempty"`
 }
 
-// backendDocument is endpoints that are called in one way.
+// backendDocument is a set of endpoints with one policy.
 type backendDocument struct {
 	header
 	Name         string             `json:"name"`
@@ -228,9 +227,9 @@ type backendDocument struct {
 }
 
 type endpointDocument struct {
-	// Address is host:port, of IPv4 where the endpoint has one.
+	// Address is host:port, the IPv4 address if the endpoint has one.
 	Address string `json:"address"`
-	// ServerName is what is sent as SNI and verified; empty means plaintext.
+	// ServerName is sent as SNI and verified; empty means plaintext.
 	ServerName string `json:"serverName,omitempty"`
 	Workload   string `json:"workload,omitempty"`
 	Zone       string `json:"zone,omitempty"`
@@ -238,7 +237,7 @@ type endpointDocument struct {
 }
 
 type policyDocument struct {
-	// Absent means no limit, and 0 is one.
+	// An absent limit means no limit; 0 is a limit.
 	MaxConnections        *uint32           `json:"maxConnections,omitempty"`
 	MaxRequests           *uint32           `json:"maxRequests,omitempty"`
 	MaxPendingRequests    *uint32           `json:"maxPendingRequests,omitempty"`
@@ -248,7 +247,7 @@ type policyDocument struct {
 	RequestTimeout        float64           `json:"requestTimeout,omitempty"`
 	IdleTimeout           float64           `json:"idleTimeout,omitempty"`
 	Ejection              *ejectionDocument `json:"ejection,omitempty"`
-	// LoadBalancing is a name of package mesh, and PreferZone goes with any.
+	// LoadBalancing is a policy of package mesh; PreferZone can be combined with each.
 	LoadBalancing string `json:"loadBalancing,omitempty"`
 	PreferZone    bool   `json:"preferZone,omitempty"`
 }
@@ -260,11 +259,11 @@ type ejectionDocument struct {
 	MaxPercent        uint32  `json:"maxPercent,omitempty"`
 }
 
-// egressDocument is what may be called outside the mesh.
+// egressDocument lists the hosts and addresses outside the mesh that may be called.
 type egressDocument struct {
 	header
 	AllowAll bool `json:"allowAll,omitempty"`
-	// Ports are by number, as text.
+	// Ports are keyed by their decimal number.
 	Ports map[string]*egressPortDocument `json:"ports,omitempty"`
 }
 
@@ -277,13 +276,13 @@ type egressPortDocument struct {
 
 type egressHostDocument struct {
 	Host string `json:"host"`
-	// Within goes before Matches.
+	// Within takes precedence over Matches.
 	Within  []egressWithin    `json:"within,omitempty"`
 	Matches []requestDocument `json:"matches"`
 	Policy  policyDocument    `json:"policy"`
 }
 
-// egressWithin are requests to addresses in the ranges.
+// egressWithin allows requests to addresses in the ranges.
 type egressWithin struct {
 	Ranges  []string          `json:"ranges"`
 	Matches []requestDocument `json:"matches"`

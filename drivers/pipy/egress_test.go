@@ -18,7 +18,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// outside is a server outside of the mesh that says its name, in plaintext or TLS.
+// outside starts a server outside the mesh that answers with its name, in plaintext or TLS.
 func (s *pipyPod) outside(t *testing.T, name string, secure bool) netip.AddrPort {
 	t.Helper()
 	listener, err := s.lab.Node().Listen(context.Background(), "tcp", "198.18.0.1:0")
@@ -37,7 +37,7 @@ func (s *pipyPod) outside(t *testing.T, name string, secure bool) netip.AddrPort
 	return listener.Addr().(*net.TCPAddr).AddrPort()
 }
 
-// ask sends the request over a connection to the address.
+// ask sends a request for the URL over a connection to the address.
 func (s *pipyPod) ask(t *testing.T, address, url string) (int, string) {
 	t.Helper()
 	client := s.client()
@@ -55,7 +55,7 @@ func (s *pipyPod) ask(t *testing.T, address, url string) (int, string) {
 }
 
 func TestEgress(t *testing.T) {
-	w := newTown()
+	w := newViewBuilder()
 	s := startPod(t, w.view())
 	named, secure, wild := s.outside(t, "named", false), s.outside(t, "secure", true), s.outside(t, "wild", true)
 	ranged := s.outside(t, "ranged", false)
@@ -118,10 +118,9 @@ func TestEgress(t *testing.T) {
 	}
 }
 
-// TestEgressChanges has what may be called change while each thread remembers what was
-// called.
+// TestEgressChanges changes the egress policy while each thread has cached backends.
 func TestEgressChanges(t *testing.T) {
-	w := newTown()
+	w := newViewBuilder()
 	s := startPod(t, w.view())
 	named := s.outside(t, "named", false)
 	for i := range 4 {
@@ -136,12 +135,12 @@ func TestEgressChanges(t *testing.T) {
 			}
 		}
 	}
-	if strings.Contains(s.log.String(), "taking up a change") {
-		t.Error("a change is not taken up whole")
+	if strings.Contains(s.log.String(), "applying a change") {
+		t.Error("a change is not applied completely")
 	}
 }
 
-// greeter is a server outside of the mesh that speaks first.
+// greeter starts a server outside the mesh that speaks first.
 func (s *pipyPod) greeter(t *testing.T) netip.AddrPort {
 	t.Helper()
 	listener, err := s.lab.Node().Listen(context.Background(), "tcp", "198.18.0.1:0")
@@ -161,10 +160,10 @@ func (s *pipyPod) greeter(t *testing.T) netip.AddrPort {
 	return listener.Addr().(*net.TCPAddr).AddrPort()
 }
 
-// TestEgressByOddNames has nothing leave the mesh by a name that is compared as one
-// thing and resolved as another.
+// TestEgressByOddNames checks that no name that is compared in one form and resolved in
+// another gives access to hosts outside the mesh.
 func TestEgressByOddNames(t *testing.T) {
-	w := newTown()
+	w := newViewBuilder()
 	s := startPod(t, w.view())
 	wild := s.greeter(t)
 	named := s.outside(t, "named", false)
@@ -187,8 +186,7 @@ func TestEgressByOddNames(t *testing.T) {
 	}
 }
 
-// clientHello returns the beginning of TLS with a server name that crypto/tls would not
-// send.
+// clientHello returns a ClientHello with a server name that crypto/tls would not send.
 func clientHello(t *testing.T, name string) []byte {
 	t.Helper()
 	placeholder := strings.Repeat("x", len(name)-2) + ".y"

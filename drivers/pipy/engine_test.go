@@ -13,8 +13,8 @@ import (
 	"github.com/dop251/goja"
 )
 
-// engine runs the scripts' pure functions where there is no Pipy. It has what they use
-// of Pipy's own: Data, IPMask, and the files of the environment's variables.
+// engine runs the scripts' pure functions without Pipy. It provides the parts of Pipy's API
+// that they use: Data and IPMask.
 type engine struct {
 	t       *testing.T
 	vm      *goja.Runtime
@@ -27,7 +27,7 @@ func newEngine(t *testing.T) *engine {
 	e.vm.SetFieldNameMapper(goja.UncapFieldNameMapper())
 	e.must(e.vm.Set("Data", e.data))
 	e.must(e.vm.Set("IPMask", e.mask))
-	// Documents are the input of the functions that are asked here.
+	// The tested functions get documents as arguments.
 	config := e.vm.NewObject()
 	for _, name := range []string{"settings", "inbound", "onChange"} {
 		e.must(config.Set(name, func() any { return nil }))
@@ -43,7 +43,7 @@ func (e *engine) must(err error) {
 	}
 }
 
-// bytesOf are those of a string, as UTF-8, or of an array of numbers.
+// bytesOf returns the bytes of a string, as UTF-8, or of an array of numbers.
 func (e *engine) bytesOf(v goja.Value) []byte {
 	if text, ok := v.Export().(string); ok {
 		return []byte(text)
@@ -85,7 +85,7 @@ var (
 	exportWord = regexp.MustCompile(`(?m)^export (function|var) (\w+)`)
 )
 
-// module returns what a script of the codebase exports.
+// module returns the exports of a script of the codebase.
 func (e *engine) module(name string) *goja.Object {
 	e.t.Helper()
 	if found := e.modules[name]; found != nil {
@@ -110,7 +110,7 @@ func (e *engine) module(name string) *goja.Object {
 	return e.modules[name]
 }
 
-// call calls a function of a script with arguments as JSON has them.
+// call calls a function of a script with arguments in their JSON form.
 func (e *engine) call(module, function string, arguments ...any) goja.Value {
 	e.t.Helper()
 	f, ok := goja.AssertFunction(e.module(module).Get(function))

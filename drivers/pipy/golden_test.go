@@ -16,7 +16,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// goldenViews are Views with something of everything that documents hold.
+// goldenViews are Views that use every part of the documents.
 func goldenViews() map[string]*mesh.View {
 	cart, next := mesh.ServicePort{Name: mesh.Name{Namespace: "shop", Name: "cart"}, Port: 80}, mesh.ServicePort{Name: mesh.Name{Namespace: "shop", Name: "cart-v2"}, Port: 80}
 	db, far := mesh.ServicePort{Name: mesh.Name{Namespace: "shop", Name: "db"}, Port: 5432}, mesh.ServicePort{Name: mesh.Name{Namespace: "shop", Name: "far"}, Port: 443}
@@ -58,8 +58,8 @@ func goldenViews() map[string]*mesh.View {
 	}
 }
 
-// TestGoldenDocuments holds the documents, which the scripts of this version and those
-// of the version before must both understand: what they could not is a new schema.
+// TestGoldenDocuments compares the documents with golden files. The scripts of this version
+// and of the former one must both understand them; otherwise the schema needs a new number.
 func TestGoldenDocuments(t *testing.T) {
 	for name, view := range goldenViews() {
 		t.Run(name, func(t *testing.T) {

@@ -36,7 +36,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
-// authority is a root of a mesh.
+// authority is the root CA of a mesh.
 type authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
@@ -64,7 +64,7 @@ func newAuthority(t *testing.T) *authority {
 	return &authority{certificate, key}
 }
 
-// issue returns a certificate with the names: URIs, and DNS names.
+// issue returns a certificate with the names, which are URIs or DNS names.
 func (a *authority) issue(t *testing.T, names ...string) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -123,7 +123,7 @@ type pipyPod struct {
 	log      *lockedBuffer
 }
 
-// lockedBuffer is written by one goroutine and read by another.
+// lockedBuffer is a buffer for concurrent use.
 type lockedBuffer struct {
 	mu  sync.Mutex
 	all bytes.Buffer
@@ -141,12 +141,11 @@ func (b *lockedBuffer) String() string {
 	return b.all.String()
 }
 
-// startPod runs Pipy with the View's configuration in a pod of its own, with an
-// agent that serves its configuration.
+// startPod runs Pipy in a pod with the View's configuration, and an agent that serves it.
 func startPod(t *testing.T, view *mesh.View) *pipyPod {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("it runs a Pipy")
+		t.Skip("it runs Pipy")
 	}
 	program, err := Driver{}.FindProxy()
 	if errors.Is(err, driver.ErrNoProxy) {
@@ -196,7 +195,7 @@ func startPod(t *testing.T, view *mesh.View) *pipyPod {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("Pipy says:\n%s", s.log)
+			t.Logf("the log of Pipy:\n%s", s.log)
 		}
 	})
 	if err := s.Do(func() error { return capture.Apply(agentspec.Redirection{}, capture.Options{DNS: []netip.Addr{}}) }); err != nil {
@@ -223,7 +222,7 @@ func podIPs(addresses []netip.Addr) []corev1.PodIP {
 	return out
 }
 
-// keep has the proxy's codebase be the View's, as the agent keeps it.
+// keep writes the View's files into the proxy's codebase, like the agent.
 func (s *pipyPod) keep(t *testing.T, view *mesh.View) {
 	t.Helper()
 	for _, file := range newTranslator().set(view).All() {
@@ -234,7 +233,7 @@ func (s *pipyPod) keep(t *testing.T, view *mesh.View) {
 	}
 }
 
-// apply gives the proxy the View's documents and waits until they are in use.
+// apply sends the View's documents to the proxy and waits until they are in use.
 func (s *pipyPod) apply(t *testing.T, view *mesh.View) {
 	t.Helper()
 	s.mu.Lock()
@@ -268,7 +267,7 @@ func (s *pipyPod) offer(t *testing.T) {
 				return
 			}
 		case <-deadline:
-			t.Fatalf("Pipy has not taken up its configuration:\n%s", s.log)
+			t.Fatalf("Pipy has not applied its configuration:\n%s", s.log)
 		}
 	}
 }
@@ -296,7 +295,7 @@ func (s *pipyPod) writeIdentity(t *testing.T, id mesh.Identity) {
 	s.identity = time.Now().Format(time.RFC3339Nano)
 }
 
-// client asks as the pod's application does.
+// client returns a client that calls like the pod's application.
 func (s *pipyPod) client() *http.Client {
 	return &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DialContext: s.Dial, DisableKeepAlives: true}}
 }
@@ -318,7 +317,7 @@ func (s *pipyPod) get(t *testing.T, url string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-// peer is a server of the mesh outside of the pod, with the identity.
+// peer starts a server of the mesh outside the pod, with the identity.
 func (s *pipyPod) peer(t *testing.T, serverName string, handler http.Handler) netip.AddrPort {
 	t.Helper()
 	listener, err := s.lab.Node().Listen(context.Background(), "tcp", "198.18.0.1:0")

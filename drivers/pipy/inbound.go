@@ -30,23 +30,21 @@ func port(p *mesh.InboundPort) *portDocument {
 		Protocol:        protocol(p.Protocol),
 		HTTP2:           p.Protocol == mesh.HTTP2 || p.Protocol == mesh.GRPC,
 		Access:          access(p.Access),
+		Ingress:         each(p.Ingress, ingress),
 		Headers:         p.ComparedHeaders(),
 		ConnectionLimit: bucket(p.Limits.Connections),
 	}
-	for _, r := range p.Ingress {
-		out.Ingress = append(out.Ingress, ingress(r))
-	}
 	if r := p.Limits.Requests; r != nil {
-		limit := limitOf(*r)
+		limit := newRequestLimit(*r)
 		out.RequestLimit = &limit
 	}
 	for _, r := range p.Limits.Routes {
-		out.RouteLimits = append(out.RouteLimits, routeLimitElement{Path: regexMatch(r.Path), Limit: limitOf(r.Limit)})
+		out.RouteLimits = append(out.RouteLimits, routeLimitElement{Path: regexMatch(r.Path), Limit: newRequestLimit(r.Limit)})
 	}
 	return out
 }
 
-// protocol returns the scripts' word for a protocol.
+// protocol returns the scripts' name of a protocol.
 func protocol(p mesh.Protocol) string {
 	switch {
 	case p.IsHTTP():
@@ -60,48 +58,34 @@ func protocol(p mesh.Protocol) string {
 func access(a mesh.Access) accessDocument {
 	out := accessDocument{Anyone: a.Anyone}
 	for _, rule := range a.Rules {
-		out.Rules = append(out.Rules, ruleDocument{Name: rule.Name, Sources: identities(rule.Sources), Requests: requests(rule.Requests)})
+		out.Rules = append(out.Rules, ruleDocument{Name: rule.Name, Sources: each(rule.Sources, spiffeID), Requests: each(rule.Requests, request)})
 	}
 	return out
 }
 
 func ingress(r mesh.Ingress) ingressDocument {
-	out := ingressDocument{
-		Name: r.Name, TLS: r.TLS, SkipClientCert: r.SkipClientCert, Ranges: ranges(r.Ranges),
-		AnyPrincipal: r.AnyPrincipal, Principals: identities(r.Principals), Requests: requests(r.Requests),
+	return ingressDocument{
+		Name: r.Name, TLS: r.TLS, SNIHosts: each(r.SNIHosts, strings.ToLower), SkipClientCert: r.SkipClientCert, Ranges: each(r.Ranges, cidr),
+		AnyPrincipal: r.AnyPrincipal, Principals: each(r.Principals, spiffeID), Requests: each(r.Requests, request),
 	}
-	for _, host := range r.SNIHosts {
-		out.SNIHosts = append(out.SNIHosts, strings.ToLower(host))
-	}
-	return out
 }
 
-// nobody is the name of no identity.
+// nobody is a SPIFFE ID that no workload has.
 const nobody = "spiffe://nobody.invalid"
 
-// identities returns the SPIFFE IDs. What is none is replaced and not left out: a list
-// that became empty could mean something else.
-func identities(ids []mesh.Identity) []string {
-	out := make([]string, len(ids))
-	for i, id := range ids {
-		out[i] = nobody
-		if id.Validate() == nil {
-			out[i] = id.String()
-		}
+// spiffeID returns the SPIFFE ID of an identity. An invalid one is replaced and not left
+// out: an empty list could mean something else.
+func spiffeID(id mesh.Identity) string {
+	if id.Validate() != nil {
+		return nobody
 	}
-	return out
+	return id.String()
 }
 
-func ranges(prefixes []netip.Prefix) []string {
-	out := make([]string, len(prefixes))
-	for i, p := range prefixes {
-		out[i] = p.Masked().String()
-	}
-	return out
-}
+func cidr(p netip.Prefix) string { return p.Masked().String() }
 
-// bucket returns a bucket of at least one token, as Envoy has, whose limits are what
-// users know.
+// bucket returns a token bucket with at least one token and Envoy's shortest interval,
+// since users know Envoy's limits.
 func bucket(b *mesh.TokenBucket) *bucketDocument {
 	if b == nil {
 		return nil
@@ -116,7 +100,7 @@ func bucket(b *mesh.TokenBucket) *bucketDocument {
 
 const shortestInterval = 50 * time.Millisecond
 
-func limitOf(l mesh.RequestLimit) requestLimit {
+func newRequestLimit(l mesh.RequestLimit) requestLimit {
 	out := requestLimit{bucketDocument: *bucket(&l.TokenBucket), Status: cmp.Or(l.Status, http.StatusTooManyRequests)}
 	if out.Status < 400 || http.StatusText(int(out.Status)) == "" {
 		out.Status = http.StatusTooManyRequests
@@ -133,7 +117,7 @@ func limitOf(l mesh.RequestLimit) requestLimit {
 	return out
 }
 
-// isToken reports whether a header can have the name (RFC 9110).
+// isToken reports whether name is a valid header name (RFC 9110).
 func isToken(name string) bool {
 	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)

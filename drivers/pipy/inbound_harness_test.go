@@ -33,7 +33,7 @@ var (
 	storeAddress = netip.MustParseAddr("198.18.0.10")
 )
 
-// inboundView is the View of a bookstore that takes what the Inbound says.
+// inboundView returns the View of a bookstore with the Inbound.
 func inboundView(in *mesh.Inbound, change ...func(*mesh.Proxy, *mesh.Settings)) *mesh.View {
 	proxy := &mesh.Proxy{
 		Name: mesh.Name{Namespace: "bookstore", Name: "bookstore-1"}, UID: "uid-store", Class: name,
@@ -77,15 +77,15 @@ type workload struct {
 	connections atomic.Int32
 }
 
-// seen is what the application saw of a request.
+// seen is a request as the application received it.
 type seen struct {
 	Proto, Path, Host, From, Body string
 	ContentLength                 int64
 	Header                        http.Header
 }
 
-// startWorkload runs a sidecar and an application whose HTTP ports answer what they
-// see, whose TCP port echoes, and whose others say hello to whomever connects.
+// startWorkload runs a sidecar and an application: its HTTP ports answer with the request
+// that they received, its TCP port echoes, and its other ports greet every client.
 func startWorkload(t *testing.T, view *mesh.View) *workload {
 	t.Helper()
 	w := &workload{pipyPod: startPod(t, view)}
@@ -163,7 +163,7 @@ func (w *workload) greet(t *testing.T, port int, first bool) {
 	}()
 }
 
-// call connects from outside of the pod, which need not be one of the mesh.
+// call connects to the pod from outside.
 func (w *workload) call(ctx context.Context, port int) (net.Conn, error) {
 	conn, err := w.lab.Node().Dial(ctx, "tcp", netip.AddrPortFrom(storeAddress, uint16(port)).String())
 	if err != nil {
@@ -172,7 +172,7 @@ func (w *workload) call(ctx context.Context, port int) (net.Conn, error) {
 	return conn, conn.SetDeadline(time.Now().Add(20 * time.Second))
 }
 
-// as returns how a peer speaks mesh TLS.
+// as returns the TLS configuration of a peer.
 func (w *workload) as(t *testing.T, id mesh.Identity, alpn ...string) *tls.Config {
 	t.Helper()
 	return &tls.Config{
@@ -180,7 +180,7 @@ func (w *workload) as(t *testing.T, id mesh.Identity, alpn ...string) *tls.Confi
 	}
 }
 
-// ask asks for the target, over TLS if there is a configuration of it.
+// ask sends a request for the target, with TLS if there is a configuration for it.
 func (w *workload) ask(port int, config *tls.Config, target string, header ...string) (*http.Response, seen, error) {
 	return w.do(port, config, http.MethodGet, target, nil, header...)
 }
@@ -219,7 +219,7 @@ func (w *workload) do(port int, config *tls.Config, method, target string, body 
 	return response, s, err
 }
 
-// hello connects and returns what the application says.
+// hello connects and returns the application's greeting.
 func (w *workload) hello(port int, config *tls.Config) (string, error) {
 	conn, err := w.call(context.Background(), port)
 	if err != nil {

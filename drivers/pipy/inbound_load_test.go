@@ -16,8 +16,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// TestInboundLoad has many clients ask at a time, while documents change and clients
-// go away in the middle. Nobody else's request fails, and nothing is left behind.
+// TestInboundLoad sends requests of many clients at a time, while documents change and
+// other clients disconnect. No other request may fail, and no connection may be left.
 func TestInboundLoad(t *testing.T) {
 	w := startWorkload(t, inboundView(strictInbound()))
 	tail := strings.Repeat("x", 1000)
@@ -29,8 +29,8 @@ func TestInboundLoad(t *testing.T) {
 			case <-time.After(20 * time.Second):
 			}
 		default:
-			// All of it first: a Go server that begins to answer by HTTP/1.1 throws away what
-			// it has not read.
+			// Read everything first: a Go server that starts an HTTP/1.1 answer discards the
+			// rest of the body.
 			text, err := io.ReadAll(r.Body)
 			if err != nil {
 				panic(http.ErrAbortHandler)
@@ -93,7 +93,7 @@ func TestInboundLoad(t *testing.T) {
 			}
 		})
 	}
-	// Who begins and says no more is not waited for.
+	// The proxy must not wait for clients that stop in the middle.
 	for range 50 {
 		conn, err := w.call(t.Context(), 9200)
 		if err != nil {
@@ -111,14 +111,14 @@ func TestInboundLoad(t *testing.T) {
 		}
 	}
 	group.Wait()
-	t.Logf("%d requests and %d that were given up", made.Load(), aborted.Load())
+	t.Logf("%d requests, %d aborted", made.Load(), aborted.Load())
 	if made.Load() == 0 || failed.Load() > 0 {
 		t.Errorf("%d of %d requests failed", failed.Load(), made.Load())
 	}
 	eventually(t, func() error {
 		_, body := w.metrics(t, "/stats/prometheus")
 		if want := `envoy_listener_downstream_cx_active{envoy_listener_address="inbound",envoy_port="9200"} 0` + "\n"; !strings.Contains(body, want) {
-			return fmt.Errorf("connections are left: %.3000s", body)
+			return fmt.Errorf("connections remain: %.3000s", body)
 		}
 		return nil
 	})

@@ -15,7 +15,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// permissiveInbound also takes plaintext where anyone may call.
+// permissiveInbound also accepts plaintext on ports with access for everyone.
 func permissiveInbound() *mesh.Inbound {
 	return &mesh.Inbound{
 		TLS: mesh.Permissive,
@@ -53,7 +53,7 @@ func TestInboundPermissive(t *testing.T) {
 				t.Fatalf("it gives %d (%v), want %d", status, err, tt.want)
 			}
 			if claim := got.Header.Get("X-Forwarded-Client-Cert"); status == 200 && (claim != "") != (tt.tls != nil) {
-				t.Errorf("the application is told of %q", claim)
+				t.Errorf("the application receives %q", claim)
 			}
 		})
 	}
@@ -81,7 +81,7 @@ func TestInboundPermissive(t *testing.T) {
 	})
 }
 
-// TestInboundPlaintextClass runs a pod that speaks no mesh TLS.
+// TestInboundPlaintextClass runs a pod without mesh TLS.
 func TestInboundPlaintextClass(t *testing.T) {
 	in := permissiveInbound()
 	w := startWorkload(t, inboundView(in, func(p *mesh.Proxy, _ *mesh.Settings) { p.Plaintext = true }))
@@ -89,7 +89,7 @@ func TestInboundPlaintextClass(t *testing.T) {
 		t.Error(response, err)
 	}
 	if _, _, err := w.ask(limitedPort, nil, "/"); err == nil {
-		t.Error("a caller that nobody knows is let in where there are rules")
+		t.Error("an anonymous caller is admitted to a port with rules")
 	}
 	started := time.Now()
 	conn, err := w.call(t.Context(), helloPort)
@@ -124,8 +124,8 @@ func TestInboundIPv6(t *testing.T) {
 	}
 }
 
-// TestInboundPolicyIsData changes who may call while connections are open, and then
-// the root of the mesh.
+// TestInboundPolicyIsData changes the policy while connections are open, and then the root
+// of the mesh.
 func TestInboundPolicyIsData(t *testing.T) {
 	w := startWorkload(t, inboundView(strictInbound()))
 	transport := &http.Transport{
@@ -166,7 +166,7 @@ func TestInboundPolicyIsData(t *testing.T) {
 	closed.Ports[0].Access = rules(rule("ops", anyRequest, ops))
 	w.apply(t, inboundView(closed))
 	if got := get(); got != 403 {
-		t.Errorf("after the rule has gone the answer is %d", got)
+		t.Errorf("without the rule the answer is %d", got)
 	}
 	echo("after a change of policy")
 	w.apply(t, inboundView(strictInbound()))
@@ -191,7 +191,7 @@ func TestInboundPolicyIsData(t *testing.T) {
 	}
 }
 
-// TestInboundAnswersThatEndEarly has the application hang up in the middle.
+// TestInboundAnswersThatEndEarly lets the application close connections during an answer.
 func TestInboundAnswersThatEndEarly(t *testing.T) {
 	w := startWorkload(t, inboundView(publicInbound()))
 	sockets := w.listen(t, 9200)

@@ -15,7 +15,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// metrics asks the proxy for its numbers.
+// metrics returns the proxy's metrics.
 func (s *pipyPod) metrics(t *testing.T, path string) (int, string) {
 	t.Helper()
 	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DialContext: s.lab.Node().Dial, DisableKeepAlives: true}}
@@ -81,7 +81,7 @@ func TestInboundMetrics(t *testing.T) {
 			`envoy_listener_downstream_cx_active{envoy_listener_address="inbound",envoy_port="9001"} 0`,
 		} {
 			if !strings.Contains(body, want+"\n") {
-				return fmt.Errorf("there is no %s in\n%s", want, body)
+				return fmt.Errorf("no %s in\n%s", want, body)
 			}
 		}
 		return nil
@@ -100,7 +100,7 @@ func TestInboundAccessLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := w.hello(helloPort, w.as(t, ops)); err == nil {
-		t.Fatal("it says hello to anybody")
+		t.Fatal("it greets a caller without authorization")
 	}
 	wants := []map[string]any{
 		{"path": `/books/1?x="1`, "method": "GET", "response_code": 200.0, "downstream_peer": buyer.String(), "authority": "books.example.com", "user_agent": `a "tester"`,
@@ -137,7 +137,7 @@ func TestInboundAccessLog(t *testing.T) {
 	})
 }
 
-// span is one of Zipkin's.
+// span is a Zipkin span.
 type span struct {
 	TraceID, ID, ParentID, Kind, Name string
 	Shared                            bool
@@ -176,7 +176,7 @@ func TestInboundTracing(t *testing.T) {
 		case s := <-spans:
 			return s
 		case <-time.After(20 * time.Second):
-			t.Fatal("no span has come")
+			t.Fatal("no span was sent")
 			return span{}
 		}
 	}
@@ -187,7 +187,7 @@ func TestInboundTracing(t *testing.T) {
 	s := next()
 	if s.Kind != "SERVER" || s.TraceID != seen.Header.Get("X-B3-Traceid") || s.ID != seen.Header.Get("X-B3-Spanid") || seen.Header.Get("X-B3-Sampled") != "1" ||
 		len(s.TraceID) != 32 || s.LocalEndpoint.ServiceName != "bookstore.bookstore" || s.Tags["http.status_code"] != "200" || s.Duration <= 0 || s.ParentID != "" {
-		t.Errorf("the first span is %+v, and the application sees %v", s, seen.Header)
+		t.Errorf("the first span is %+v, and the application receives %v", s, seen.Header)
 	}
 	const trace, parent, id = "0af7651916cd43dd8448eb211c80319c", "00f067aa0ba902b7", "b7ad6b7169203331"
 	_, seen, err = w.ask(httpPort, w.as(t, buyer), "/books/2", "X-B3-Traceid", trace, "X-B3-Spanid", id, "X-B3-Parentspanid", parent, "X-B3-Sampled", "1")
@@ -204,7 +204,7 @@ func TestInboundTracing(t *testing.T) {
 	if s := next(); s.TraceID != trace || seen.Header.Get("Traceparent") != "00-"+trace+"-"+s.ID+"-01" {
 		t.Errorf("the span of a client's is %+v, and the application sees %v", s, seen.Header)
 	}
-	// What the client has decided holds, whatever share is sampled.
+	// The client's sampling decision takes precedence over the sampling rate.
 	_, seen, err = w.ask(httpPort, w.as(t, buyer), "/books/4", "B3", trace+"-"+id+"-0")
 	if err != nil || seen.Header.Get("X-B3-Sampled") != "0" {
 		t.Errorf("the application sees %v, %v", seen.Header, err)
@@ -215,6 +215,6 @@ func TestInboundTracing(t *testing.T) {
 	}
 	_, _, err = w.ask(httpPort, w.as(t, buyer), "/books/6", "X-B3-Traceid", trace, "X-B3-Spanid", id, "X-B3-Sampled", "1")
 	if s := next(); err != nil || s.Tags["http.url"] != "http://books.example.com/books/6" {
-		t.Errorf("another span than the last was sent: %+v, %v", s, err)
+		t.Errorf("a span other than the last was sent: %+v, %v", s, err)
 	}
 }

@@ -55,7 +55,7 @@ func strictInbound() *mesh.Inbound {
 
 const refused = 0
 
-// TestInboundRequests has a real Pipy decide about requests.
+// TestInboundRequests checks the authorization of requests by a real Pipy.
 func TestInboundRequests(t *testing.T) {
 	w := startWorkload(t, inboundView(strictInbound()))
 	foreign := newAuthority(t)
@@ -67,7 +67,7 @@ func TestInboundRequests(t *testing.T) {
 	noCertificate := &tls.Config{RootCAs: w.root.pool(), ServerName: store.DNSName()}
 	forged := noCertificate.Clone()
 	forged.Certificates = []tls.Certificate{foreign.issue(t, buyer.DNSName(), buyer.String())}
-	// What the first client from outside can speak is not what peers are offered then.
+	// The protocols of the first client from outside must not determine those for peers.
 	if _, _, err := w.ask(ingressPort, gateway, "/health"); err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func TestInboundRequests(t *testing.T) {
 	}
 }
 
-// TestInboundLimits counts what passes.
+// TestInboundLimits counts the requests and connections that pass the limits.
 func TestInboundLimits(t *testing.T) {
 	w := startWorkload(t, inboundView(strictInbound()))
 	for _, tt := range []struct {
@@ -141,7 +141,8 @@ func TestInboundLimits(t *testing.T) {
 	}
 }
 
-// TestInboundTransparency compares what the application sees with what was sent.
+// TestInboundTransparency compares the request that the application receives with the one
+// that was sent.
 func TestInboundTransparency(t *testing.T) {
 	w := startWorkload(t, inboundView(strictInbound()))
 	long := strings.Repeat("0123456789", 300_000)
@@ -192,7 +193,7 @@ func TestInboundTransparency(t *testing.T) {
 				got.Header.Del(name)
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("the application sees (-want +got):\n%s", diff)
+				t.Errorf("the application receives (-want +got):\n%s", diff)
 			}
 			for _, name := range []string{"Server", "X-Envoy-Upstream-Service-Time", "Via"} {
 				if value := response.Header.Get(name); value != "" {
@@ -236,7 +237,7 @@ func TestInboundTCP(t *testing.T) {
 				t.Errorf("it says %q, %v; it should hang up", got, err)
 			}
 			if after := w.connections.Load(); after != before {
-				t.Errorf("the application was connected to %d times", after-before)
+				t.Errorf("the application got %d connections", after-before)
 			}
 		})
 	}
@@ -250,7 +251,7 @@ func TestInboundTCP(t *testing.T) {
 		sent := bytes.Repeat([]byte("0123456789"), 100_000)
 		go func() {
 			conn.Write(sent)
-			// Pipy takes the end of TLS for the end of both directions.
+			// Pipy ends both directions when one side ends TLS.
 			conn.NetConn().(*net.TCPConn).CloseWrite()
 		}()
 		got := make([]byte, len(sent))
@@ -263,7 +264,7 @@ func TestInboundTCP(t *testing.T) {
 	})
 }
 
-// TestInboundStreams has both ends of a request speak at a time.
+// TestInboundStreams sends data in both directions of a request at a time.
 func TestInboundStreams(t *testing.T) {
 	w := startWorkload(t, inboundView(strictInbound()))
 	server := &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
@@ -342,9 +343,9 @@ func TestInboundWebSocket(t *testing.T) {
 		}
 	}
 	conn.Close()
-	// One that is refused goes on with nothing.
+	// A refused one continues with no data.
 	if response, _, err := w.ask(httpPort, w.as(t, ops), "/books/1", "Connection", "Upgrade", "Upgrade", "websocket"); err != nil || response.StatusCode != 403 || !response.Close {
-		t.Errorf("a WebSocket that is refused gives %v, %v", response, err)
+		t.Errorf("a refused WebSocket gives %v, %v", response, err)
 	}
 	if response, _, err := w.ask(ingressPort, w.as(t, buyer), "/other"); err != nil || response.StatusCode != 200 {
 		t.Errorf("after it, a request gives %v, %v", response, err)
@@ -353,14 +354,14 @@ func TestInboundWebSocket(t *testing.T) {
 		_, body := w.metrics(t, "/stats/prometheus")
 		for _, port := range []int{httpPort, ingressPort} {
 			if want := fmt.Sprintf(`envoy_listener_downstream_cx_active{envoy_listener_address="inbound",envoy_port="%d"} 0`+"\n", port); !strings.Contains(body, want) {
-				return fmt.Errorf("a connection is left: %s", body)
+				return fmt.Errorf("a connection remains: %s", body)
 			}
 		}
 		return nil
 	})
 }
 
-// TestInboundRefusesGRPC answers as gRPC's clients understand it.
+// TestInboundRefusesGRPC checks that gRPC clients get a gRPC status.
 func TestInboundRefusesGRPC(t *testing.T) {
 	in := strictInbound()
 	in.Ports[0].Protocol = mesh.GRPC

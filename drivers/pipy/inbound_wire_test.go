@@ -20,8 +20,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// reader is an application that reads requests as the specification has it, one
-// connection after the other, and keeps what it read.
+// reader is an application that reads requests according to the specification, one
+// connection after the other, and records them.
 type reader struct {
 	mu       sync.Mutex
 	requests []*http.Request
@@ -65,27 +65,27 @@ func (w *workload) record(t *testing.T, port int) *reader {
 	return r
 }
 
-// take returns what was read since the last time, and an error if some of it is not
-// what the rules allow.
+// take returns the requests since the last call, and an error if the rules do not allow one
+// of them.
 func (r *reader) take() (paths []string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, request := range r.requests {
 		if request.Method == "PRI" {
-			// It is HTTP/2, of which this reader knows nothing.
+			// The preface of HTTP/2, which this reader does not support.
 			r.wrong = nil
 			continue
 		}
 		paths = append(paths, request.Method+" "+request.RequestURI)
 		if !strings.HasPrefix(request.RequestURI, "/public") {
-			err = fmt.Errorf("it was asked for %s", request.RequestURI)
+			err = fmt.Errorf("it received a request for %s", request.RequestURI)
 		}
 		if got := request.Header.Values("X-Forwarded-Client-Cert"); len(got) != 1 || !strings.HasSuffix(got[0], ";URI="+buyer.String()) {
-			err = fmt.Errorf("it is told that the client is %q", got)
+			err = fmt.Errorf("it received the client identity %q", got)
 		}
 		for name := range request.Header {
 			if strings.Contains(name, " ") {
-				err = fmt.Errorf("it is sent a header %q", name)
+				err = fmt.Errorf("it received a header %q", name)
 			}
 		}
 	}
@@ -94,16 +94,15 @@ func (r *reader) take() (paths []string, err error) {
 	return paths, err
 }
 
-// publicInbound lets anyone ask for /public, and nothing else.
+// publicInbound allows everyone to request only /public.
 func publicInbound() *mesh.Inbound {
 	return &mesh.Inbound{TLS: mesh.Strict, Ports: []mesh.InboundPort{{
 		Port: 9200, Protocol: mesh.HTTP, Access: rules(rule("public", []mesh.HTTPMatch{{Path: mesh.StringMatch{Prefix: "/public"}}}, buyer)),
 	}}}
 }
 
-// TestNothingIsSmuggled sends what two readers could take for different requests. The
-// application must not get to see "/secret" in any way, nor a header that tells it who
-// the client is.
+// TestNothingIsSmuggled sends bytes that two readers could parse as different requests. The
+// application must never receive "/secret", nor a header with a client's identity.
 func TestNothingIsSmuggled(t *testing.T) {
 	w := startWorkload(t, inboundView(publicInbound()))
 	app := w.record(t, 9200)
@@ -158,7 +157,7 @@ func TestNothingIsSmuggled(t *testing.T) {
 			if err != nil {
 				t.Errorf("the application: %v", err)
 			}
-			t.Logf("the application was asked for %q, the client was answered %v", paths, got)
+			t.Logf("the application received %q, the answers are %v", paths, got)
 			if tt.want != nil && !slices.Equal(got, tt.want) {
 				t.Errorf("the answers are %v, want %v", got, tt.want)
 			}
@@ -166,8 +165,8 @@ func TestNothingIsSmuggled(t *testing.T) {
 	}
 }
 
-// TestNothingIsSmuggledByHTTP2 sends fields that would be the beginning of another
-// request if they were written as HTTP/1.1.
+// TestNothingIsSmuggledByHTTP2 sends fields that, written as HTTP/1.1, would start another
+// request.
 func TestNothingIsSmuggledByHTTP2(t *testing.T) {
 	w := startWorkload(t, inboundView(publicInbound()))
 	app := w.record(t, 9200)
@@ -201,19 +200,19 @@ func TestNothingIsSmuggledByHTTP2(t *testing.T) {
 				return
 			}
 			if len(paths) > 0 || status != "400" && status != "403" && status != "reset" {
-				t.Errorf("the application was asked for %q (%v), the client was answered %s", paths, err, status)
+				t.Errorf("the application received %q (%v), the answer is %s", paths, err, status)
 			}
 		})
 	}
 }
 
-// askFrames sends a request of HTTP/2 whose fields no client would send, with a body if
-// wanted, and returns the answer's status, or "reset" if there is none.
+// askFrames sends an HTTP/2 request with arbitrary fields, optionally with a body, and
+// returns the status of the answer, or "reset" if there is none.
 func askFrames(conn io.ReadWriter, fields [][2]string, body bool) string {
 	const data, headers, settings = 0, 1, 4
 	const endStream, endHeaders = 1, 4
 	text := func(s string) []byte {
-		// An integer of seven bits (RFC 7541, 5.1), without Huffman's code.
+		// An integer with a seven-bit prefix (RFC 7541, 5.1), without Huffman coding.
 		if len(s) < 127 {
 			return append([]byte{byte(len(s))}, s...)
 		}
@@ -258,9 +257,9 @@ func askFrames(conn io.ReadWriter, fields [][2]string, body bool) string {
 	}
 }
 
-// TestConnectionsAreApart has clients send more behind a request that is never
-// upgraded, and go away. Pipy uses its pipelines again, and what was not read yet must
-// not become a request of whoever comes next.
+// TestConnectionsAreApart lets clients send data after a request that is never upgraded,
+// and disconnect. Pipy reuses its pipelines, and the unread data must not become a request
+// of the next client.
 func TestConnectionsAreApart(t *testing.T) {
 	w := startWorkload(t, inboundView(strictInbound()))
 	for i := range 20 {
@@ -275,11 +274,11 @@ func TestConnectionsAreApart(t *testing.T) {
 		}
 		conn.Close()
 		if response, got, err := w.ask(httpPort, w.as(t, buyer), "/books/fresh"); err != nil || response.StatusCode != 200 || got.Path != "/books/fresh" {
-			t.Fatalf("after %d others a client is answered %v, %+v, %v", i+1, response, got, err)
+			t.Fatalf("after %d others a client gets %v, %+v, %v", i+1, response, got, err)
 		}
-		// Who may ask for nothing is told so, whatever another one asked for.
+		// A client without authorization is refused, whatever another one has requested.
 		if response, _, err := w.ask(httpPort, w.as(t, ops), "/books/fresh"); err != nil || response.StatusCode != http.StatusForbidden {
-			t.Fatalf("after %d others a client that may not is answered %v, %v", i+1, response, err)
+			t.Fatalf("after %d others a client without authorization gets %v, %v", i+1, response, err)
 		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// resident returns how much memory the proxy has, in bytes.
+// resident returns the proxy's resident memory in bytes.
 func (s *pipyPod) resident(t *testing.T) int {
 	t.Helper()
 	pids, err := s.Container("pipy").PIDs("pipy")
@@ -42,7 +42,8 @@ func (s *pipyPod) resident(t *testing.T) int {
 	return 0
 }
 
-// TestInboundKeepsNothing has the proxy's memory not grow with what has passed.
+// TestInboundKeepsNothing checks that the proxy's memory does not grow with the number of
+// requests and connections.
 func TestInboundKeepsNothing(t *testing.T) {
 	w := startWorkload(t, inboundView(strictInbound(), func(_ *mesh.Proxy, s *mesh.Settings) {
 		s.Tracing = &mesh.Tracing{Protocol: "zipkin", Host: "198.18.0.1", Port: 9411, Sampled: 1000}
@@ -107,7 +108,7 @@ func TestInboundKeepsNothing(t *testing.T) {
 				defer conn.Close()
 				fmt.Fprint(conn, "x")
 				if n, _ := conn.Read(make([]byte, 1)); n > 0 {
-					return fmt.Errorf("it says something")
+					return fmt.Errorf("it sends data")
 				}
 				return nil
 			}
@@ -130,15 +131,15 @@ func TestInboundKeepsNothing(t *testing.T) {
 				}
 				group.Wait()
 			}
-			// What is kept for good, pools and the like, is there after some.
+			// The first requests fill pools and caches, which are kept.
 			run(tt.n / 4)
 			before := w.resident(t)
 			started := time.Now()
 			run(tt.n)
 			after := w.resident(t)
-			t.Logf("after %d in %s there are %d KiB, and before %d KiB: %d bytes each", tt.n, time.Since(started).Round(time.Millisecond), after>>10, before>>10, (after-before)/tt.n)
+			t.Logf("%d took %s: %d KiB, before %d KiB, %d bytes each", tt.n, time.Since(started).Round(time.Millisecond), after>>10, before>>10, (after-before)/tt.n)
 			if grown := after - before; grown > most {
-				t.Errorf("%d of them leave %d bytes", tt.n, grown)
+				t.Errorf("%d of them leak %d bytes", tt.n, grown)
 			}
 		})
 	}

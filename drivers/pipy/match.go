@@ -6,17 +6,18 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// requests returns the matches. None stays none: it holds for nothing.
-func requests(matches []mesh.HTTPMatch) []requestDocument {
-	out := make([]requestDocument, len(matches))
-	for i, m := range matches {
-		out[i] = request(m)
+// each returns f of every element. The result is never nil: an empty list of conditions
+// matches nothing and must not be mistaken for an absent one.
+func each[A, B any](list []A, f func(A) B) []B {
+	out := make([]B, len(list))
+	for i, a := range list {
+		out[i] = f(a)
 	}
 	return out
 }
 
 func request(m mesh.HTTPMatch) requestDocument {
-	out := requestDocument{Methods: m.Methods, Headers: keys(m.Headers), Query: keys(m.Query)}
+	out := requestDocument{Methods: m.Methods, Headers: each(m.Headers, keyMatch), Query: each(m.Query, keyMatch)}
 	if m.Path != (mesh.StringMatch{}) {
 		path := pathMatch(m.Path)
 		out.Path = &path
@@ -24,12 +25,8 @@ func request(m mesh.HTTPMatch) requestDocument {
 	return out
 }
 
-func keys(matches []mesh.KeyMatch) []keyMatchDocument {
-	out := make([]keyMatchDocument, len(matches))
-	for i, m := range matches {
-		out[i] = keyMatchDocument{Name: m.Name, matchDocument: stringMatch(m.StringMatch)}
-	}
-	return out
+func keyMatch(m mesh.KeyMatch) keyMatchDocument {
+	return keyMatchDocument{Name: m.Name, matchDocument: stringMatch(m.StringMatch)}
 }
 
 // stringMatch returns the match of a header or a query parameter.
@@ -59,8 +56,8 @@ func pathMatch(m mesh.StringMatch) matchDocument {
 	return matchDocument{Prefix: prefix}
 }
 
-// regexMatch returns the match of an expression, and one that holds for nothing if
-// it is none or is too large: nothing may pass that RE2 would not let pass.
+// regexMatch returns the match of an expression. An invalid or too large one matches
+// nothing, so that nothing passes that RE2 would reject.
 func regexMatch(expression string) matchDocument {
 	regex, err := newAutomaton(expression)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// listenTLS serves each connection of the mesh by the function.
+// listenTLS starts a server of the mesh that handles each connection with the function.
 func (s *pipyPod) listenTLS(t *testing.T, serverName string, serve func(net.Conn)) netip.AddrPort {
 	t.Helper()
 	listener, err := s.lab.Node().Listen(context.Background(), "tcp", "198.18.0.1:0")
@@ -46,7 +46,7 @@ func (s *pipyPod) listenTLS(t *testing.T, serverName string, serve func(net.Conn
 	return listener.Addr().(*net.TCPAddr).AddrPort()
 }
 
-// dial connects as the pod's application does.
+// dial connects like the pod's application.
 func (s *pipyPod) dial(t *testing.T, address string) net.Conn {
 	t.Helper()
 	conn, err := s.Dial(t.Context(), "tcp", address)
@@ -66,7 +66,7 @@ func greet(conn net.Conn) {
 }
 
 func TestOutboundTCP(t *testing.T) {
-	w := newTown()
+	w := newViewBuilder()
 	s := startPod(t, w.view())
 	w.service("echo", 7, mesh.TCP, "10.96.0.1", at(s.listenTLS(t, storeName, echo), storeName))
 	w.service("db", 3306, mesh.TCPServerFirst, "10.96.0.2", at(s.listenTLS(t, storeName, greet), storeName))
@@ -98,7 +98,7 @@ func TestOutboundTCP(t *testing.T) {
 }
 
 func TestOutboundHTTP2(t *testing.T) {
-	w := newTown()
+	w := newViewBuilder()
 	s := startPod(t, w.view())
 	store := s.peer(t, storeName, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Trailer", "X-End")
@@ -127,7 +127,7 @@ func TestOutboundHTTP2(t *testing.T) {
 			t.Fatal(err)
 		}
 		if response.Header.Get("X-Proto") != "HTTP/2.0" {
-			t.Errorf("the server was asked by %s", response.Header.Get("X-Proto"))
+			t.Errorf("the server received %s", response.Header.Get("X-Proto"))
 		}
 		answers := bufio.NewReader(response.Body)
 		for _, word := range []string{"one", "two"} {
@@ -147,7 +147,7 @@ func TestOutboundHTTP2(t *testing.T) {
 }
 
 func TestOutboundWebSocket(t *testing.T) {
-	w := newTown()
+	w := newViewBuilder()
 	s := startPod(t, w.view())
 	store := s.peer(t, storeName, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "websocket" || !strings.EqualFold(r.Header.Get("Connection"), "upgrade") {
@@ -185,10 +185,9 @@ func TestOutboundWebSocket(t *testing.T) {
 	}
 }
 
-// TestAnswerBeforeTheEnd has a server answer a request of which it wants to know no
-// more.
+// TestAnswerBeforeTheEnd lets a server answer before the request has ended.
 func TestAnswerBeforeTheEnd(t *testing.T) {
-	w := newTown()
+	w := newViewBuilder()
 	s := startPod(t, w.view())
 	store := s.peer(t, storeName, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(403)
@@ -215,9 +214,9 @@ func TestAnswerBeforeTheEnd(t *testing.T) {
 	}
 }
 
-// TestHeadWithABody has no request be read as a part of another.
+// TestHeadWithABody checks that the body of a HEAD request is not read as another request.
 func TestHeadWithABody(t *testing.T) {
-	w := newTown()
+	w := newViewBuilder()
 	s := startPod(t, w.view())
 	var mu sync.Mutex
 	var seen []string

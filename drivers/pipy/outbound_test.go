@@ -11,8 +11,8 @@ import (
 
 const storeName = "bookstore.bookstore.sa.cluster.local"
 
-// town is a View that is still being made.
-type town struct {
+// viewBuilder builds a View.
+type viewBuilder struct {
 	settings     mesh.Settings
 	proxy        mesh.Proxy
 	destinations []*mesh.Destination
@@ -20,8 +20,8 @@ type town struct {
 	egress       mesh.Egress
 }
 
-func newTown() *town {
-	return &town{
+func newViewBuilder() *viewBuilder {
+	return &viewBuilder{
 		settings: mesh.Settings{TrustDomain: "cluster.local", InboundTLS: mesh.Strict, TLS: mesh.TLS{Min: "1.3", Max: "1.3"}},
 		proxy: mesh.Proxy{
 			Name: mesh.Name{Namespace: "bookbuyer", Name: "bookbuyer"}, UID: "uid-1", Class: name,
@@ -31,7 +31,7 @@ func newTown() *town {
 	}
 }
 
-func (w *town) view() *mesh.View {
+func (w *viewBuilder) view() *mesh.View {
 	destinations, backends := map[string]*mesh.Destination{}, map[string]*mesh.Backend{}
 	for _, d := range w.destinations {
 		c := *d
@@ -46,8 +46,8 @@ func (w *town) view() *mesh.View {
 		mesh.NewOutbound("*", mesh.TableOf(destinations), mesh.TableOf(backends)), mesh.Seal(&egress))
 }
 
-// service adds a service at the addresses, with one backend of the endpoints.
-func (w *town) service(name string, port uint16, protocol mesh.Protocol, virtual string, endpoints ...mesh.Endpoint) (*mesh.Destination, *mesh.Backend) {
+// service adds a service at the address, with one backend that has the endpoints.
+func (w *viewBuilder) service(name string, port uint16, protocol mesh.Protocol, virtual string, endpoints ...mesh.Endpoint) (*mesh.Destination, *mesh.Backend) {
 	service := mesh.ServicePort{Name: mesh.Name{Namespace: "bookstore", Name: name}, Port: port}
 	b := &mesh.Backend{Name: service.String(), Service: service, Protocol: protocol, Endpoints: endpoints}
 	d := &mesh.Destination{
@@ -67,15 +67,15 @@ func at(address netip.AddrPort, serverName string) mesh.Endpoint {
 	return mesh.Endpoint{Addresses: []netip.Addr{address.Addr()}, Port: address.Port(), ServerName: serverName}
 }
 
-// tell answers with how it was asked.
-func tell(w http.ResponseWriter, r *http.Request) {
+// describe answers with a description of the request and its sender.
+func describe(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "%s %s at %s by %s", r.Proto, r.URL, r.TLS.ServerName, r.TLS.PeerCertificates[0].DNSNames[0])
 }
 
 func TestOutboundHTTP(t *testing.T) {
-	w := newTown()
+	w := newViewBuilder()
 	s := startPod(t, w.view())
-	store := s.peer(t, storeName, http.HandlerFunc(tell))
+	store := s.peer(t, storeName, http.HandlerFunc(describe))
 	w.service("store", 80, mesh.HTTP, "10.96.0.1", at(store, storeName))
 	w.service("wrong", 80, mesh.HTTP, "10.96.0.2", at(store, "other.bookstore.sa.cluster.local"))
 	s.apply(t, w.view())
@@ -86,9 +86,9 @@ func TestOutboundHTTP(t *testing.T) {
 		}
 	}
 	if status, body := s.get(t, "http://10.96.0.2/"); status != 503 {
-		t.Errorf("a peer that is not who it should be: %d %q", status, body)
+		t.Errorf("a peer with another identity: %d %q", status, body)
 	}
 	if status, _ := s.get(t, "http://10.96.0.9/"); status != 0 {
-		t.Errorf("what nothing allows gets %d", status)
+		t.Errorf("a call that nothing allows gets %d", status)
 	}
 }

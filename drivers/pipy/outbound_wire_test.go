@@ -24,8 +24,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// recorder is a server outside of the mesh that keeps the requests that it reads, as
-// the specification has them.
+// recorder is a server outside the mesh that records the requests that it reads according
+// to the specification.
 type recorder struct {
 	address netip.AddrPort
 	mu      sync.Mutex
@@ -40,7 +40,7 @@ func (s *pipyPod) recorder(t *testing.T) *recorder {
 	}
 	r := &recorder{address: listener.Addr().(*net.TCPAddr).AddrPort()}
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		// The body first: what has begun to be read as one is not read as a request.
+		// Read the body first, so that no part of it is read as a request.
 		body, err := io.ReadAll(request.Body)
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -59,10 +59,10 @@ func (r *recorder) take() []string {
 	return asked
 }
 
-// TestLengthsOfRequests sends lengths of a body that not all who read them read alike,
-// over a connection to the server that others use after it.
+// TestLengthsOfRequests sends body lengths that readers interpret differently, over a
+// connection to the server that later requests reuse.
 func TestLengthsOfRequests(t *testing.T) {
-	w := newTown()
+	w := newViewBuilder()
 	s := startPod(t, w.view())
 	r := s.recorder(t)
 	w.egress.Ports = []mesh.EgressRoutes{{
@@ -104,20 +104,19 @@ func TestLengthsOfRequests(t *testing.T) {
 				t.Errorf("the answer is %d, want %d", got, tt.want)
 			}
 			if got := ask(t, "GET /second HTTP/1.1\r\n"+host+"\r\n"); got != 200 {
-				t.Errorf("the next request is answered %d", got)
+				t.Errorf("the next request gets %d", got)
 			}
 			if got, want := r.take(), append(tt.asked, `GET /second "" <nil>`); !slices.Equal(got, want) {
-				t.Errorf("the server was asked for %q, want %q", got, want)
+				t.Errorf("the server received %q, want %q", got, want)
 			}
 		})
 	}
 }
 
-// TestOutboundConnectionsAreApart has clients send more behind a request for an upgrade
-// that is not answered, and go away. It must not become the request of whoever comes
-// next.
+// TestOutboundConnectionsAreApart lets clients send data after an upgrade request that is
+// not answered, and disconnect. The data must not become a request of the next client.
 func TestOutboundConnectionsAreApart(t *testing.T) {
-	w := newTown()
+	w := newViewBuilder()
 	s := startPod(t, w.view())
 	waiting := make(chan bool)
 	store := s.peer(t, storeName, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -135,23 +134,23 @@ func TestOutboundConnectionsAreApart(t *testing.T) {
 		select {
 		case <-waiting:
 		case <-time.After(20 * time.Second):
-			t.Fatal("the server is not asked")
+			t.Fatal("the server receives no request")
 		}
 		conn.Close()
 		conn = s.dial(t, "10.96.0.1:80")
 		io.WriteString(conn, "GET /fresh HTTP/1.1\r\nHost: store\r\n\r\n")
 		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil || response.Header.Get("X-Path") != "/fresh" {
-			t.Fatalf("after %d others a client is answered %v, %v", i+1, response, err)
+			t.Fatalf("after %d others a client gets %v, %v", i+1, response, err)
 		}
 		conn.Close()
 	}
 }
 
-// TestStreamsThatAreGivenUp has gRPC clients be refused while they still send, and leave
-// in the middle. Everybody else goes on, each with answers of its own.
+// TestStreamsThatAreGivenUp lets gRPC clients be refused while they still send, and
+// disconnect during a stream. Other requests must succeed and get their own answers.
 func TestStreamsThatAreGivenUp(t *testing.T) {
-	w := newTown()
+	w := newViewBuilder()
 	s := startPod(t, w.view())
 	var denied atomic.Bool
 	rpc := grpc.NewServer(grpc.ForceServerCodec(rawCodec{}), grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
@@ -186,7 +185,7 @@ func TestStreamsThatAreGivenUp(t *testing.T) {
 			return err
 		}
 		defer conn.Close()
-		stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/town.Cart/Echo")
+		stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/viewBuilder.Cart/Echo")
 		if err != nil {
 			return err
 		}
@@ -220,13 +219,13 @@ func TestStreamsThatAreGivenUp(t *testing.T) {
 			}
 			response.Body.Close()
 			if got := response.Header.Get("X-Path"); got != path {
-				t.Errorf("after %d streams %s is answered with %d as %q", i+1, path, response.StatusCode, got)
+				t.Errorf("after %d streams %s gets %d and %q", i+1, path, response.StatusCode, got)
 			}
 		}
 	}
 }
 
-// rawCodec passes messages on as they are.
+// rawCodec does not encode messages.
 type rawCodec struct{}
 
 func (rawCodec) Name() string                  { return "raw" }

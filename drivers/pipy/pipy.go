@@ -1,5 +1,7 @@
-// Package pipy is the driver for Pipy, which runs scripts from the controller's
-// repository.
+// Package pipy is the sidecar driver for Pipy. It translates Views into the JSON
+// documents that the PipyJS program in codebase/ reads, and serves both from the
+// controller's repository; the agent mirrors them into the pod and starts Pipy there.
+// Like every driver it must not import packages below internal or other drivers.
 package pipy
 
 import (
@@ -16,17 +18,17 @@ import (
 
 const name = "pipy"
 
-// version is the Pipy that the scripts are made for.
+// version is the Pipy release that the scripts are written for.
 const version = "1.5.18"
 
-// threadsFlag is before the number of threads.
+// threadsFlag precedes the number of threads.
 const threadsFlag = "--threads="
 
 //go:embed template.yaml
 var template string
 
-// openssl keeps Pipy's OpenSSL from handing out session tickets: Pipy cuts off clients
-// that come back with one.
+// openssl disables session tickets in Pipy's OpenSSL: Pipy resets clients that resume
+// a session with one.
 const openssl = `openssl_conf = pipy
 [pipy]
 ssl_conf = ssl
@@ -37,7 +39,7 @@ NumTickets = 0
 Options = -SessionTicket
 `
 
-// opensslFile is where that is in the pod.
+// opensslFile is the path of that configuration in the pod.
 var opensslFile = path.Join(driver.RunDir, "openssl.cnf")
 
 func init() { sidecar.Register(name, Driver{}) }
@@ -51,7 +53,7 @@ var (
 	_ driver.Imager    = Driver{}
 )
 
-// Patch puts Pipy into the pod.
+// Patch adds the Pipy sidecar to the pod.
 func (Driver) Patch(ctx context.Context) error {
 	inj, err := driver.InjectorFrom(ctx)
 	if err != nil {
@@ -59,10 +61,10 @@ func (Driver) Patch(ctx context.Context) error {
 	}
 	repo := path.Join(driver.RunDir, "repo")
 	return podtemplate.Apply(ctx, name, template, &agentspec.Spec{
-		// Each thread runs all of the program and listens for itself, for which the ports
-		// must be shared; shared.js has what they know together.
-		// There is no admin port: whoever reaches it, as the application does, can make
-		// Pipy run other scripts.
+		// Each thread runs the whole program with its own listeners, which requires
+		// --reuse-port; shared.js holds the state that threads share.
+		// There is no admin port: the application could reach it and make Pipy run other
+		// scripts.
 		Command: []string{
 			"pipy", threadsFlag + "${" + agentspec.EnvConcurrency + "}", "--reuse-port", "--no-reload", "--no-graph", "--log-level=" + logLevel(inj.Sidecar.LogLevel), path.Join(repo, mainFile),
 		},
@@ -72,14 +74,14 @@ func (Driver) Patch(ctx context.Context) error {
 			URL: fmt.Sprintf("https://${%s}:%d/repo/${%s}/", agentspec.EnvController, repoPort(inj), agentspec.EnvPodUID),
 			Dir: repo, Live: liveDir,
 		},
-		// Other scripts are loaded anew, by the same process; connections live on.
+		// When the scripts change the same process reloads them; connections survive.
 		Reload:   &agentspec.Reload{Signal: "HUP"},
 		ReadyURL: "http://127.0.0.1:15010/ready",
 		Drain:    &agentspec.Drain{Seconds: 5},
 	})
 }
 
-// repoPort returns the port on which the controller serves the pod's class.
+// repoPort returns the port of the controller's repository for the pod's class.
 func repoPort(inj *driver.InjectorContext) uint32 {
 	if inj.Configurator != nil {
 		if port := inj.Configurator.GetProxyServerPort(inj.Sidecar.Class); port != 0 {
@@ -89,7 +91,7 @@ func repoPort(inj *driver.InjectorContext) uint32 {
 	return driver.RepoPort
 }
 
-// logLevel returns Pipy's word for one of OSM's levels.
+// logLevel translates one of OSM's log levels into Pipy's.
 func logLevel(level string) string {
 	switch level {
 	case "trace", "debug":
@@ -103,10 +105,10 @@ func logLevel(level string) string {
 	}
 }
 
-// PodTemplate returns the template of Patch.
+// PodTemplate returns the template that Patch applies.
 func (Driver) PodTemplate() string { return template }
 
-// CheckImage refuses images of older versions than the driver works with.
+// CheckImage refuses images of Pipy versions that are too old for the driver.
 func (Driver) CheckImage(image string) error { return driver.CheckImageVersion(image, name, version) }
 
 // SidecarImage returns the stock image of Pipy.

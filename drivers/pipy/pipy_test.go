@@ -50,7 +50,7 @@ func TestAgentSpec(t *testing.T) {
 				ReadyURL: "http://127.0.0.1:15010/ready",
 				Drain:    &agentspec.Drain{Seconds: 5},
 			}, got); diff != "" {
-				t.Errorf("the agent's orders (-want +got):\n%s", diff)
+				t.Errorf("the agent's specification (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -61,6 +61,6 @@ func TestSidecarImage(t *testing.T) {
 		t.Errorf("the image for Linux is %q", got)
 	}
 	if got := (pipy.Driver{}).SidecarImage("windows"); got != "" {
-		t.Errorf("the image for Windows is %q, and there is no current one", got)
+		t.Errorf("the image for Windows is %q, want none", got)
 	}
 }

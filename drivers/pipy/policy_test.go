@@ -16,7 +16,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// counted is a server that counts its requests and answers as it is told.
+// counted is a server that counts its requests.
 type counted struct {
 	requests atomic.Int64
 	answer   func(n int64, w http.ResponseWriter, r *http.Request)
@@ -40,7 +40,7 @@ func fails(times int64, status int) *counted {
 }
 
 func TestRetries(t *testing.T) {
-	w := newTown()
+	w := newViewBuilder()
 	s := startPod(t, w.view())
 	nobody := at(netip.MustParseAddrPort("198.18.0.1:9"), storeName)
 	hung := &counted{answer: func(n int64, w http.ResponseWriter, r *http.Request) {
@@ -94,7 +94,7 @@ func TestRetries(t *testing.T) {
 }
 
 func TestTimeout(t *testing.T) {
-	w := newTown()
+	w := newViewBuilder()
 	s := startPod(t, w.view())
 	ended := make(chan struct{}, 10)
 	slow := &counted{answer: func(_ int64, w http.ResponseWriter, r *http.Request) {
@@ -117,7 +117,7 @@ func TestTimeout(t *testing.T) {
 		select {
 		case <-ended:
 		case <-time.After(10 * time.Second):
-			t.Error("the server is not told that nobody waits any more")
+			t.Error("the server's request is not cancelled")
 		}
 		if status, _ := s.get(t, "http://10.96.0.1/fast"); status != 200 {
 			t.Errorf("the next answer is %d", status)
@@ -130,7 +130,7 @@ func TestTimeout(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	w := newTown()
+	w := newViewBuilder()
 	s := startPod(t, w.view())
 	var most, now atomic.Int64
 	gate := make(chan struct{})
@@ -196,7 +196,7 @@ func TestLimits(t *testing.T) {
 }
 
 func TestEjection(t *testing.T) {
-	w := newTown()
+	w := newViewBuilder()
 	s := startPod(t, w.view())
 	good, bad := fails(0, 0), fails(1000, 500)
 	_, b := w.service("store", 80, mesh.HTTP, "10.96.0.1", at(s.peer(t, storeName, good), storeName), at(s.peer(t, storeName, bad), storeName))
@@ -209,12 +209,12 @@ func TestEjection(t *testing.T) {
 		}
 	}
 	if failed != 3 {
-		t.Errorf("%d requests failed, want the 3 that it takes", failed)
+		t.Errorf("%d requests failed, want the 3 before the ejection", failed)
 	}
 }
 
 func TestLoadBalancing(t *testing.T) {
-	w := newTown()
+	w := newViewBuilder()
 	w.proxy.Zone = "here"
 	s := startPod(t, w.view())
 	var names []string
@@ -259,14 +259,14 @@ func TestLoadBalancing(t *testing.T) {
 	}
 	for _, port := range []uint16{82, 83} {
 		if seen := ask(t, port, 60, nil); len(seen) != 3 {
-			t.Errorf("port %d: only %v are asked", port, seen)
+			t.Errorf("port %d: only %v get requests", port, seen)
 		}
 	}
 	if seen := ask(t, 85, 6, nil); seen[names[1]] != 6 {
-		t.Errorf("with a preferred zone %v are asked", seen)
+		t.Errorf("with a preferred zone %v get requests", seen)
 	}
 	if seen := ask(t, 86, 9, nil); seen[names[0]] != 0 {
-		t.Errorf("an endpoint that drains is asked: %v", seen)
+		t.Errorf("a draining endpoint gets requests: %v", seen)
 	}
 	for user := range 10 {
 		if seen := ask(t, 84, 5, func(_ int, r *http.Request) { r.Header.Set("X-User", fmt.Sprint("user", user)) }); len(seen) != 1 {
@@ -274,7 +274,7 @@ func TestLoadBalancing(t *testing.T) {
 		}
 	}
 	if seen := ask(t, 84, 60, func(i int, r *http.Request) { r.Header.Set("X-User", fmt.Sprint("user", i)) }); len(seen) != 3 {
-		t.Errorf("60 users are sent to %v only", seen)
+		t.Errorf("60 users are sent only to %v", seen)
 	}
 	response, err := s.client().Get("http://10.96.0.1:84/")
 	if err != nil {
@@ -286,14 +286,14 @@ func TestLoadBalancing(t *testing.T) {
 		t.Fatalf("a client without a cookie is given %v", cookies)
 	}
 	if seen := ask(t, 84, 9, func(_ int, r *http.Request) { r.AddCookie(cookies[0]) }); seen[string(first)] != 9 {
-		t.Errorf("with the cookie of %s %v are asked", first, seen)
+		t.Errorf("with the cookie of %s %v get requests", first, seen)
 	}
 }
 
-// TestClientsThatLeave has clients leave in the middle of requests, which then must not
-// be counted for ever.
+// TestClientsThatLeave lets clients disconnect during requests, which then must no longer
+// count against limits.
 func TestClientsThatLeave(t *testing.T) {
-	w := newTown()
+	w := newViewBuilder()
 	s := startPod(t, w.view())
 	left := make(chan struct{}, 100)
 	server := &counted{answer: func(_ int64, w http.ResponseWriter, r *http.Request) {
@@ -327,7 +327,7 @@ func TestClientsThatLeave(t *testing.T) {
 		select {
 		case <-left:
 		case <-time.After(10 * time.Second):
-			t.Errorf("the server of request %d, %s, is not told that the client has left", i, path)
+			t.Errorf("the server of request %d, %s, does not notice that the client has left", i, path)
 		}
 		server.requests.Store(int64(i + 1))
 	}

@@ -19,15 +19,15 @@ import (
 
 const written = "the output is written"
 
-// runScript has a real Pipy run a script beside those of the codebase: the script finds
-// the input as the variable input, and leaves what it found in the variable output.
+// runScript runs a script beside those of the codebase in a real Pipy. The script has the
+// input in the variable input, and leaves its result in the variable output.
 func runScript(t *testing.T, script string, input, output any) {
 	t.Helper()
 	runThreads(t, 1, script+"\nfinish(output)\n", input, output)
 }
 
-// runThreads has so many threads of a real Pipy run a script that calls finish, once, with
-// the output.
+// runThreads runs a script in that many threads of a real Pipy. The script calls finish
+// once with the output.
 func runThreads(t *testing.T, threads int, script string, input, output any) {
 	t.Helper()
 	program, err := Driver{}.FindProxy()
@@ -71,14 +71,14 @@ function finish(output) {
 	var all strings.Builder
 	for lines := bufio.NewScanner(said); lines.Scan(); fmt.Fprintln(&all, lines.Text()) {
 		if strings.HasSuffix(lines.Text(), written) || strings.Contains(lines.Text(), "[ERR]") {
-			// Pipy does not always end when it is asked to.
+			// Pipy does not always exit when it is told to.
 			time.AfterFunc(time.Second, cancel)
 		}
 	}
 	_ = cmd.Wait()
 	found, err := os.ReadFile(filepath.Join(dir, "output.json"))
 	if err != nil {
-		t.Fatalf("%v; Pipy says:\n%s", err, all.String())
+		t.Fatalf("%v; the log of Pipy:\n%s", err, all.String())
 	}
 	if err := json.Unmarshal(found, output); err != nil {
 		t.Fatalf("%v in %.300s", err, found)

@@ -40,7 +40,7 @@ func settings(p *mesh.Proxy, s *mesh.Settings) settingsDocument {
 	return out
 }
 
-// tlsVersion takes what it does not know for the newest.
+// tlsVersion returns Pipy's name of a TLS version; unknown ones become the newest.
 func tlsVersion(version string) string {
 	if version == "1.2" {
 		return "TLS1.2"

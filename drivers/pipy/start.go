@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// debugPath shows what is served.
+	// debugPath is the debug page of the files that are served.
 	debugPath = "/debug/repo"
 	// mainFile is the script that Pipy runs.
 	mainFile = "main.js"
 )
 
-// Start serves the repository on the ControllerContext's port, 6060 if it has none,
-// until ctx ends.
+// Start serves the repository on the ControllerContext's port, by default 6060, until
+// ctx is done.
 func (Driver) Start(ctx context.Context) (health.Probes, error) {
 	return repo.Start(ctx, repo.Service{Name: name, Port: driver.RepoPort, DebugPath: debugPath}, repo.Options{
 		Translate: newTranslator().set,
@@ -27,9 +27,9 @@ func (Driver) Start(ctx context.Context) (health.Probes, error) {
 	})
 }
 
-// objects returns the objects of the user's that a file came of: the service whose port
-// a document of a destination or a backend is for. Of others, which are made of many
-// objects, it returns the proxy's own pod.
+// objects returns the user's object that a file was generated from: for the document of
+// a destination or a backend the Service, and for all others, which have many sources,
+// the proxy's own pod.
 func objects(view *mesh.View, file string) []mesh.ObjectRef {
 	switch {
 	case strings.HasPrefix(file, destinationsDir):

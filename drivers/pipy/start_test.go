@@ -21,7 +21,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
-// servedView is that of a proxy that may call three services, one of which has an
+// servedView returns the View of a proxy that may call three services, one of which has an
 // endpoint at the address.
 func servedView(endpoint string) *mesh.View {
 	destinations, backends := make(map[string]*mesh.Destination), make(map[string]*mesh.Backend)
@@ -46,13 +46,13 @@ func await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("it does not happen that %s", what)
+			t.Fatalf("timeout: %s", what)
 		}
 	}
 }
 
-// TestStart serves the scripts and documents of a proxy on the port, of a change only
-// the document that it changes, shows its debug page and ends with the context.
+// TestStart checks that Start serves the scripts and documents of a proxy on the port,
+// sends only changed documents, shows its debug page and ends with the context.
 func TestStart(t *testing.T) {
 	var mu sync.Mutex
 	var acked []string
@@ -80,7 +80,7 @@ func TestStart(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	if _, err := (Driver{}).Start(c.Context(ctx, port)); err == nil || !strings.HasPrefix(err.Error(), "pipy: listening for proxies: ") {
-		t.Errorf("on a port that is taken Start returned %v", err)
+		t.Errorf("on a port in use Start returned %v", err)
 	}
 	listener.Close()
 	arguments := c.Context(ctx, port)
@@ -107,7 +107,7 @@ func TestStart(t *testing.T) {
 	}
 	for _, name := range []string{mainFile, settingsFile, inboundFile, egressFile, "config/backends/shop/service-1:80.json"} {
 		if _, ok := set.Get(name); !ok {
-			t.Errorf("there is no %s among %q", name, set.Names())
+			t.Errorf("%s is missing among %q", name, set.Names())
 		}
 	}
 	answered := make(chan struct{})
@@ -123,7 +123,7 @@ func TestStart(t *testing.T) {
 	c.SetView(view.Proxy.UID, servedView("10.0.0.2"))
 	<-answered
 	if err != nil || change == nil || len(change.Files) != 1 || change.Files[0].Name != "config/backends/shop/service-1:80.json" || len(change.Gone) != 0 {
-		t.Errorf("a changed endpoint is told as %+v, %v", change, err)
+		t.Errorf("a changed endpoint is sent as %+v, %v", change, err)
 	}
 
 	page := arguments.DebugHandlers["/debug/repo"]
@@ -146,7 +146,7 @@ func TestStart(t *testing.T) {
 	})
 }
 
-// TestStartLacks refuses a context that lacks something.
+// TestStartLacks checks that Start refuses an incomplete context.
 func TestStartLacks(t *testing.T) {
 	if _, err := (Driver{}).Start(t.Context()); err == nil || err.Error() != "missing Controller Context" {
 		t.Errorf("without a ControllerContext Start returned %v", err)
@@ -156,7 +156,7 @@ func TestStartLacks(t *testing.T) {
 	}
 }
 
-// TestObjects names the service that a document is for.
+// TestObjects checks that the object of a document is its service.
 func TestObjects(t *testing.T) {
 	view := servedView("10.0.0.1")
 	for name := range newTranslator().set(view).All() {
@@ -167,7 +167,7 @@ func TestObjects(t *testing.T) {
 			}
 		}
 		if got := objects(view, name); len(got) != 1 || got[0].String() != want {
-			t.Errorf("%s came of %v, not of %s", name, got, want)
+			t.Errorf("%s has the objects %v, want %s", name, got, want)
 		}
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestHalfHandshakes has clients stop in the middle of a handshake: with nothing of a
-// ClientHello, with half of it, and with all.
+// TestHalfHandshakes lets clients stop during a handshake: before the ClientHello, in the
+// middle of it, and after it.
 func TestHalfHandshakes(t *testing.T) {
 	w := startWorkload(t, inboundView(strictInbound()))
 	hello := make(chan []byte, 1)
@@ -32,7 +32,7 @@ func TestHalfHandshakes(t *testing.T) {
 	for name, conn := range conns {
 		_, err := io.Copy(io.Discard, conn)
 		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
-			t.Errorf("a client that has sent %s is connected after %s", name, time.Since(begin).Round(time.Second))
+			t.Errorf("a client that has sent %s is still connected after %s", name, time.Since(begin).Round(time.Second))
 		}
 	}
 	if response, _, err := w.ask(httpPort, w.as(t, buyer), "/books/1"); err != nil || response.StatusCode != 200 {
@@ -40,7 +40,7 @@ func TestHalfHandshakes(t *testing.T) {
 	}
 }
 
-// taken takes what is written first, and ends.
+// taken records the first bytes that are written, and ends.
 type taken struct{ first chan<- []byte }
 
 func (c taken) Write(p []byte) (int, error) {

@@ -22,11 +22,12 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// threads is how many the tests' Pipys have: as many as a pod's without a CPU limit.
+// threads is the number of Pipy's threads in tests, the same as in a pod without a CPU
+// limit.
 var threads = min(2, runtime.NumCPU())
 
-// gate is a server whose requests wait until they are let through, and that knows how
-// many are there.
+// gate is a server whose requests wait until they are released, and that counts the waiting
+// ones.
 type gate struct {
 	now  atomic.Int64
 	open chan struct{}
@@ -47,14 +48,14 @@ func (g *gate) want(t *testing.T, n int64) {
 	t.Helper()
 	eventually(t, func() error {
 		if now := g.now.Load(); now != n {
-			return fmt.Errorf("%d requests are at the server, want %d", now, n)
+			return fmt.Errorf("%d requests wait at the server, want %d", now, n)
 		}
 		return nil
 	})
 }
 
-// askTogether sends so many requests at a time, each on a connection of its own, which
-// the kernel gives to any thread.
+// askTogether sends that many requests at a time, each on its own connection, which the
+// kernel assigns to any thread.
 func (s *pipyPod) askTogether(t *testing.T, n int, url string) <-chan int {
 	statuses := make(chan int, n)
 	for range n {
@@ -66,7 +67,7 @@ func (s *pipyPod) askTogether(t *testing.T, n int, url string) <-chan int {
 	return statuses
 }
 
-// wantStatus takes so many answers.
+// wantStatus receives n answers, which must have the status want.
 func wantStatus(t *testing.T, statuses <-chan int, n, want int) {
 	t.Helper()
 	for i := range n {
@@ -76,20 +77,20 @@ func wantStatus(t *testing.T, statuses <-chan int, n, want int) {
 				t.Fatalf("answer %d is %d, want %d", i, status, want)
 			}
 		case <-time.After(30 * time.Second):
-			t.Fatalf("%d of %d answers came", i, n)
+			t.Fatalf("only %d of %d answers came", i, n)
 		}
 	}
 }
 
-// TestThreadsCountTogether holds that requests on connections that several threads have
-// are all in the numbers, whichever thread is asked for them.
+// TestThreadsCountTogether checks that the metrics include the requests of all threads,
+// whichever thread answers.
 func TestThreadsCountTogether(t *testing.T) {
-	w := newTown()
+	w := newViewBuilder()
 	s := startPod(t, w.view())
 	if got := strings.Count(s.log.String(), "Listening on TCP port 15001"); got != threads {
 		t.Fatalf("%d threads listen, want %d", got, threads)
 	}
-	w.service("store", 80, mesh.HTTP, "10.96.0.1", at(s.peer(t, storeName, http.HandlerFunc(tell)), storeName))
+	w.service("store", 80, mesh.HTTP, "10.96.0.1", at(s.peer(t, storeName, http.HandlerFunc(describe)), storeName))
 	s.apply(t, w.view())
 	const requests = 60
 	for range requests {
@@ -100,7 +101,7 @@ func TestThreadsCountTogether(t *testing.T) {
 	s.wantCounted(t, requests)
 }
 
-// wantCounted asks for the numbers several times, so that several threads are asked.
+// wantCounted gets the metrics several times, so that several threads answer.
 func (s *pipyPod) wantCounted(t *testing.T, requests int) {
 	t.Helper()
 	total := fmt.Sprintf("envoy_http_downstream_rq_total{envoy_http_conn_manager_prefix=\"outbound\"} %d\n", requests)
@@ -115,10 +116,10 @@ func (s *pipyPod) wantCounted(t *testing.T, requests int) {
 	}
 }
 
-// TestThreadsWaitForEachOther holds that who waits for a connection gets one that another
-// thread has: while it is in use, and while it is idle.
+// TestThreadsWaitForEachOther checks that a request that waits for a connection gets one
+// that another thread has in use, or keeps idle.
 func TestThreadsWaitForEachOther(t *testing.T) {
-	w := newTown()
+	w := newViewBuilder()
 	s := startPod(t, w.view())
 	var most, now atomic.Int64
 	_, b := w.service("store", 80, mesh.HTTP, "10.96.0.1", at(s.peer(t, storeName, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -142,9 +143,9 @@ func TestThreadsWaitForEachOther(t *testing.T) {
 	}
 }
 
-// TestLimitsOfAllThreads holds that a limit is of the proxy, and not of each thread.
+// TestLimitsOfAllThreads checks that limits apply to the proxy, not to each thread.
 func TestLimitsOfAllThreads(t *testing.T) {
-	w := newTown()
+	w := newViewBuilder()
 	s := startPod(t, w.view())
 	g := newGate()
 	_, b := w.service("store", 80, mesh.HTTP, "10.96.0.1", at(s.peer(t, storeName, g), storeName))
@@ -177,7 +178,7 @@ func TestLimitsOfAllThreads(t *testing.T) {
 				}
 			}
 			if len(open) != 5 {
-				t.Fatalf("%d connections are there at a time, want 5", len(open))
+				t.Fatalf("there are %d connections at a time, want 5", len(open))
 			}
 			for _, conn := range open {
 				conn.Close()
@@ -217,7 +218,7 @@ func TestLimitsOfAllThreads(t *testing.T) {
 	})
 }
 
-// TestRateOfAllThreads holds that a bucket is of the proxy, and not of each thread.
+// TestRateOfAllThreads checks that rate limits apply to the proxy, not to each thread.
 func TestRateOfAllThreads(t *testing.T) {
 	w := startWorkload(t, inboundView(&mesh.Inbound{TLS: mesh.Strict, Ports: []mesh.InboundPort{
 		{Port: httpPort, Protocol: mesh.HTTP, Access: anyone, Limits: mesh.RateLimits{
@@ -246,13 +247,13 @@ func TestRateOfAllThreads(t *testing.T) {
 	}
 }
 
-// TestReloadOfAllThreads has Pipy load its scripts anew under load, as the agent has it
-// do: nothing is lost, and the threads know the same again.
+// TestReloadOfAllThreads reloads Pipy's scripts under load, like the agent: no request is
+// lost, and the threads share their state afterwards.
 func TestReloadOfAllThreads(t *testing.T) {
-	w := newTown()
+	w := newViewBuilder()
 	s := startPod(t, w.view())
 	g := newGate()
-	w.service("store", 80, mesh.HTTP, "10.96.0.1", at(s.peer(t, storeName, http.HandlerFunc(tell)), storeName))
+	w.service("store", 80, mesh.HTTP, "10.96.0.1", at(s.peer(t, storeName, http.HandlerFunc(describe)), storeName))
 	_, b := w.service("limited", 81, mesh.HTTP, "10.96.0.1", at(s.peer(t, storeName, g), storeName))
 	b.Policy.MaxRequests = new(uint32(3))
 	s.apply(t, w.view())
@@ -271,7 +272,7 @@ func TestReloadOfAllThreads(t *testing.T) {
 	}
 	for range 3 {
 		s.reload(t)
-		// One that fails is none.
+		// A failed reload has no effect.
 		broken := filepath.Join(s.repo, "egress.js")
 		text, err := os.ReadFile(broken)
 		if err := errors.Join(err, os.WriteFile(broken, []byte("no script"), 0o644)); err != nil {
@@ -281,7 +282,7 @@ func TestReloadOfAllThreads(t *testing.T) {
 		s.hup(t)
 		eventually(t, func() error {
 			if strings.Count(s.log.String(), "Failed reloading") < failures+threads {
-				return errors.New("what is no script is loaded")
+				return errors.New("an invalid script is loaded")
 			}
 			return nil
 		})
@@ -304,7 +305,7 @@ func TestReloadOfAllThreads(t *testing.T) {
 	wantStatus(t, statuses, 3, 200)
 }
 
-// hup tells Pipy to load its scripts anew.
+// hup signals Pipy to reload its scripts.
 func (s *pipyPod) hup(t *testing.T) {
 	t.Helper()
 	pids, err := s.Container("pipy").PIDs("pipy")
@@ -316,7 +317,7 @@ func (s *pipyPod) hup(t *testing.T) {
 	}
 }
 
-// reload has Pipy load its scripts anew, and waits until all threads have.
+// reload reloads Pipy's scripts, and waits until all threads have.
 func (s *pipyPod) reload(t *testing.T) {
 	t.Helper()
 	for len(s.acked) > 0 {
@@ -326,13 +327,13 @@ func (s *pipyPod) reload(t *testing.T) {
 	select {
 	case <-s.acked:
 	case <-time.After(20 * time.Second):
-		t.Fatalf("Pipy has not loaded its scripts anew:\n%s", s.log)
+		t.Fatalf("Pipy has not reloaded its scripts:\n%s", s.log)
 	}
 }
 
-// TestLogOfAllThreads holds that threads do not write into each other's lines.
+// TestLogOfAllThreads checks that threads do not write into each other's lines.
 func TestLogOfAllThreads(t *testing.T) {
-	w := newTown()
+	w := newViewBuilder()
 	w.settings.AccessLog.Enabled = true
 	s := startPod(t, w.view())
 	w.service("store", 80, mesh.HTTP, "10.96.0.1", at(s.peer(t, storeName, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })), storeName))
@@ -351,13 +352,13 @@ func TestLogOfAllThreads(t *testing.T) {
 			}
 		}
 		if whole != made {
-			return fmt.Errorf("%d of %d lines are whole", whole, made)
+			return fmt.Errorf("%d of %d lines are complete", whole, made)
 		}
 		return nil
 	})
 }
 
-// TestNothingIsLeftBehind holds that what threads shared of what is gone is gone too.
+// TestNothingIsLeftBehind checks that no shared state of deleted backends remains.
 func TestNothingIsLeftBehind(t *testing.T) {
 	if threads < 2 {
 		t.Skip("with one thread nothing is shared")
@@ -392,23 +393,23 @@ function count() {
 new Timeout(1).wait().then(() => pipy.thread.id === 0 ? count() : null)
 `, nil, &found)
 	if found.Threads != threads || found.Most < found.Before+found.Backends || found.After != found.Before {
-		t.Errorf("%+v: want of %d threads no value for a backend left", found, threads)
+		t.Errorf("%+v: want %d threads, and no value of a backend left", found, threads)
 	}
 }
 
-// TestExclusive has threads do at a time what only one may do at a time.
+// TestExclusive calls exclusive in all threads at a time.
 func TestExclusive(t *testing.T) {
 	const times = 5_000
 	var found struct{ Count, Threads int }
 	runThreads(t, threads, `
-import { exclusive, get, set, tell, told, threads } from './shared.js'
+import { exclusive, get, set, publish, published, threads } from './shared.js'
 function work() {
   for (var i = 0; i < input; i++) exclusive(() => set('n', (get('n') || 0) + 1))
-  tell('done', true)
+  publish('done', true)
   if (pipy.thread.id === 0) look()
 }
 function look() {
-  if (told('done').every(done => done)) finish({ count: get('n'), threads })
+  if (published('done').every(done => done)) finish({ count: get('n'), threads })
   else new Timeout(0.1).wait().then(look)
 }
 var input = JSON.parse(os.readFile(os.env.TEST_DIR + '/input.json').toString())

@@ -17,7 +17,7 @@ import (
 //go:embed codebase/*.js
 var codebase embed.FS
 
-// scripts are the program, which is the same for every proxy.
+// scripts are the files of the PipyJS program, which is the same for every proxy.
 var scripts = mustReadScripts()
 
 func mustReadScripts() []*mirror.File {
@@ -41,7 +41,7 @@ func mustReadScripts() []*mirror.File {
 
 var _ driver.Translator = Driver{}
 
-// Translate returns the scripts and the documents of the proxy that the View is of.
+// Translate returns the scripts and the documents of the View's proxy.
 func (Driver) Translate(view *mesh.View) ([]driver.File, error) {
 	set := newTranslator().set(view)
 	files := make([]driver.File, 0, set.Len())
@@ -52,31 +52,23 @@ func (Driver) Translate(view *mesh.View) ([]driver.File, error) {
 	return files, nil
 }
 
-// translator makes documents of Views. What it returns is a pure function of the
-// View. It remembers what it made, so that a View costs what differs from the one
-// before, and proxies that see the same share it. It is safe for use by many
-// goroutines.
+// translator translates Views into documents. Its results are a pure function of the
+// View, but cached: a new View costs only what differs from the one before, and equal
+// parts share their documents across proxies. It is safe for use by many goroutines.
 type translator struct {
 	outbounds *delivery.Outbounds[string, mirror.Set]
 	documents *delivery.Cache[documentKey, documentState]
 }
 
-// How many states of Outbounds and how many documents are remembered at least. What
-// is forgotten is made again.
-const (
-	manyOutbounds = 4096
-	manyDocuments = 1 << 15
-)
-
-// newTranslator returns a translator that remembers nothing yet.
+// newTranslator returns a translator with empty caches.
 func newTranslator() *translator {
 	return &translator{
-		outbounds: delivery.NewOutbounds[string, mirror.Set](manyOutbounds),
-		documents: delivery.NewCache[documentKey, documentState](manyDocuments),
+		outbounds: delivery.NewOutbounds[string, mirror.Set](4096),
+		documents: delivery.NewCache[documentKey, documentState](1 << 15),
 	}
 }
 
-// documentKey is a part of a View: its digest says all of it but which kind it is.
+// documentKey identifies a part of a View by its kind and content.
 type documentKey struct {
 	kind string
 	part mesh.Digest
@@ -87,8 +79,7 @@ type documentState struct {
 	file *mirror.File
 }
 
-// set returns the files of the proxy that the View is of: the scripts and the
-// documents.
+// set returns the files of the View's proxy: the scripts and the documents.
 func (t *translator) set(view *mesh.View) mirror.Set {
 	own := []*mirror.File{
 		newDocument(settingsFile, settings(view.Proxy, view.Settings)),
@@ -118,7 +109,7 @@ func (t *translator) outbound(outbound *mesh.Outbound) mirror.Set {
 	})
 }
 
-// documentChange returns the change of a document that a change of a part is.
+// documentChange translates the change of a part into the change of its document.
 func documentChange[P mesh.Digester](t *translator, dir string, change mesh.Change[P], content func(P) any) mesh.Change[*mirror.File] {
 	name := documentName(dir, change.Name)
 	if change.Delete {
@@ -128,20 +119,19 @@ func documentChange[P mesh.Digester](t *translator, dir string, change mesh.Chan
 	return mesh.Change[*mirror.File]{Name: name, Value: file}
 }
 
-// document returns the document of a part, which the function makes if it is not
-// remembered.
+// document returns the document of a part from the cache, or builds it.
 func (t *translator) document(key documentKey, name string, content func() any) *mirror.File {
-	state := t.documents.Get(key)
-	state.Lock()
-	defer state.Unlock()
-	if state.file == nil {
-		state.file = newDocument(name, content())
+	cached := t.documents.Get(key)
+	cached.Lock()
+	defer cached.Unlock()
+	if cached.file == nil {
+		cached.file = newDocument(name, content())
 	}
-	return state.file
+	return cached.file
 }
 
-// newDocument returns a document. The name is one of documentName or a constant, and
-// the content has no value without a JSON form, so nothing of a View can make it fail.
+// newDocument returns a document. It can't fail, whatever the View: names are constants
+// or come from documentName, and every content has a JSON form.
 func newDocument(name string, content any) *mirror.File {
 	text, err := json.Marshal(content)
 	if err != nil {
@@ -154,23 +144,21 @@ func newDocument(name string, content any) *mirror.File {
 	return file
 }
 
-// longestElement is how long an element of a document's name can be before it is
-// replaced: file systems take 255 bytes.
-const longestElement = 200
+// maxElement bounds the elements of a document's path, in bytes: file systems allow 255.
+const maxElement = 200
 
-// documentName returns the name of the file of what has the name, which the document
-// itself has in full. A name that is no path is replaced by its digest.
+// documentName returns the path of the document of the named part. A name that is not
+// usable as a path is replaced by its digest; the document itself has the full name.
 func documentName(dir, name string) string {
 	for element := range strings.SplitSeq(name, "/") {
-		if element == "" || len(element) > longestElement || element[0] == '.' || strings.ContainsFunc(element, unusual) {
+		if element == "" || len(element) > maxElement || element[0] == '.' || strings.ContainsFunc(element, unsafeInPath) {
 			return dir + "by-digest/" + mesh.DigestBytes([]byte(name)).String() + documentFileType
 		}
 	}
 	return dir + name + documentFileType
 }
 
-// unusual reports whether names of files and paths of URLs had better not hold the
-// character.
-func unusual(r rune) bool {
+// unsafeInPath reports whether a character is avoided in file names and URL paths.
+func unsafeInPath(r rune) bool {
 	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-._:@", r)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
-// manyServices returns an Outbound of so many services, whose endpoints are of the
+// manyServices returns an Outbound with that many services, whose endpoints depend on the
 // generation.
 func manyServices(n, changed, generation int) *mesh.Outbound {
 	destinations, backends := map[string]*mesh.Destination{}, map[string]*mesh.Backend{}
@@ -41,8 +41,8 @@ func viewOf(proxy string, outbound *mesh.Outbound) *mesh.View {
 	return mesh.NewView(mesh.Seal(p), mesh.Seal(s), mesh.Seal(&mesh.Inbound{TLS: mesh.Strict}), outbound, mesh.Seal(&mesh.Egress{}))
 }
 
-// TestDocumentsAreShared changes one endpoint: one document is new, and proxies that
-// see the same have the same one.
+// TestDocumentsAreShared changes one endpoint: only one document is new, and proxies with
+// equal parts share it.
 func TestDocumentsAreShared(t *testing.T) {
 	tr := newTranslator()
 	before := tr.set(viewOf("a", manyServices(500, 7, 1)))
@@ -52,29 +52,29 @@ func TestDocumentsAreShared(t *testing.T) {
 		changed = append(changed, change.Name)
 	}
 	if diff := cmp.Diff([]string{"config/backends/shop/s7:80.json"}, changed); diff != "" {
-		t.Errorf("what has changed (-want +got):\n%s", diff)
+		t.Errorf("the changed documents (-want +got):\n%s", diff)
 	}
 	other := tr.set(viewOf("b", manyServices(500, 7, 2)))
 	for change := range other.Diff(after) {
 		if change.Name != settingsFile {
-			t.Errorf("%s differs between proxies that see the same", change.Name)
+			t.Errorf("%s differs between proxies with equal parts", change.Name)
 		}
 	}
 	one, _ := after.Get("config/backends/shop/s7:80.json")
 	two, _ := other.Get("config/backends/shop/s7:80.json")
 	if one == nil || one != two {
-		t.Error("the document is there twice")
+		t.Error("the document is not shared")
 	}
 	if got, want := mirror.Version(after), mirror.Version(newTranslator().set(viewOf("a", manyServices(500, 7, 2)))); got != want {
-		t.Errorf("a translator that knows the past says %s, and one that does not %s", got, want)
+		t.Errorf("a translator with a cache returns %s, and one without %s", got, want)
 	}
 	gone := tr.set(viewOf("a", manyServices(499, 7, 2)))
 	if _, there := gone.Get("config/backends/shop/s499:80.json"); there {
-		t.Error("a service that is gone still has a document")
+		t.Error("a removed service still has a document")
 	}
 }
 
-// TestTranslatorIsForMany has many goroutines use one translator.
+// TestTranslatorIsForMany uses one translator from many goroutines.
 func TestTranslatorIsForMany(t *testing.T) {
 	tr := newTranslator()
 	var group sync.WaitGroup
@@ -91,7 +91,7 @@ func TestTranslatorIsForMany(t *testing.T) {
 	group.Wait()
 }
 
-// TestDocumentNames has names that are no paths.
+// TestDocumentNames uses names that are no valid paths.
 func TestDocumentNames(t *testing.T) {
 	seen := map[string]string{}
 	for _, name := range []string{
@@ -100,7 +100,7 @@ func TestDocumentNames(t *testing.T) {
 	} {
 		file := newDocument(documentName(backendsDir, name), backendDocument{Name: name})
 		if former, there := seen[file.Name]; there {
-			t.Errorf("%q and %q have one file, %s", name, former, file.Name)
+			t.Errorf("%q and %q have the same file, %s", name, former, file.Name)
 		}
 		seen[file.Name] = name
 		if !strings.HasPrefix(file.Name, backendsDir) {
@@ -132,9 +132,9 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// TestIdentitiesStayClosed has names that are no identity.
+// TestIdentitiesStayClosed uses invalid identities.
 func TestIdentitiesStayClosed(t *testing.T) {
-	got := identities([]mesh.Identity{buyer, {}, account("a.b", "c"), account("b", "c.a"), {Namespace: "x", ServiceAccount: "y"}})
+	got := each([]mesh.Identity{buyer, {}, account("a.b", "c"), account("b", "c.a"), {Namespace: "x", ServiceAccount: "y"}}, spiffeID)
 	want := []string{buyer.String(), nobody, "spiffe://cluster.local/ns/a.b/sa/c", "spiffe://cluster.local/ns/b/sa/c.a", nobody}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the names (-want +got):\n%s", diff)
@@ -153,7 +153,7 @@ func TestRequestLimits(t *testing.T) {
 			requestLimit{bucketDocument{1, 1, 1}, 503, map[string]string{"x-a": "b"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, limitOf(tt.limit), cmp.AllowUnexported(requestLimit{}, bucketDocument{})); diff != "" {
+			if diff := cmp.Diff(tt.want, newRequestLimit(tt.limit), cmp.AllowUnexported(requestLimit{}, bucketDocument{})); diff != "" {
 				t.Errorf("the limit (-want +got):\n%s", diff)
 			}
 		})

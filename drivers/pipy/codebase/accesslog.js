@@ -1,5 +1,5 @@
-// One line of JSON on standard output for each request and connection, with the names
-// of fields that users of Open Service Mesh search for.
+// The access log: one line of JSON on standard output for each request and connection,
+// with Open Service Mesh's field names.
 
 import { settings } from './config.js'
 
@@ -12,7 +12,7 @@ var names = [
   'upstream_failure', 'upstream_host', 'upstream_peer', 'upstream_service_time', 'user_agent', 'x_forwarded_for',
 ]
 
-// Writes a line of the fields, of which those that are not given are null.
+// Writes a line with the fields. Those that are not given are null.
 export function log(fields) {
   if (!settings()?.accessLog) return
   var line = {}
@@ -25,7 +25,7 @@ export function log(fields) {
   logger.log(line)
 }
 
-// Returns the time in milliseconds since 1970 as RFC 3339 has it.
+// Returns a time in milliseconds since 1970 as text in the format of RFC 3339.
 export function timestamp(milliseconds) {
   return new Date(milliseconds).toISOString()
 }

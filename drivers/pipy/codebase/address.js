@@ -1,13 +1,13 @@
 // Addresses of connections.
 //
 // Pipy's own inbound.destinationAddress is missing for the first connection to a
-// listener, whose socket is made before its options are set, and for IPv6. So the
-// kernel is asked.
+// listener, whose socket is created before its options are set, and for IPv6. So this
+// asks the kernel.
 
 var SOL_IP = 0, SOL_IPV6 = 41, SO_ORIGINAL_DST = 80
 
-// destinationOf returns the {address, port} that a redirected connection was made to,
-// or null if there is none.
+// destinationOf returns the original destination of a redirected connection as
+// {address, port}, or null if there is none.
 export function destinationOf(inbound) {
   var v4 = new Data
   if (inbound.socket.getRawOption(SOL_IP, SO_ORIGINAL_DST, v4) === 0) {
@@ -22,7 +22,7 @@ export function destinationOf(inbound) {
   return null
 }
 
-// peerOf returns the address of the other end, in the form of the documents.
+// peerOf returns the address of the other end, as documents spell it.
 export function peerOf(inbound) {
   var address = inbound.remoteAddress
   return address.startsWith('::ffff:') && address.indexOf('.') > 0 ? address.substring(7) : address
@@ -33,7 +33,7 @@ export function hostPort(address, port) {
   return address.indexOf(':') >= 0 ? `[${address}]:${port}` : `${address}:${port}`
 }
 
-// formatIPv6 returns the text of 16 bytes as RFC 5952 has it.
+// formatIPv6 formats 16 bytes according to RFC 5952.
 function formatIPv6(bytes) {
   var groups = Array(8).fill(0).map((_, i) => bytes[2 * i] * 256 + bytes[2 * i + 1])
   var start = -1, length = 1

@@ -1,7 +1,7 @@
-// What tells clients apart where the same client is to reach the same endpoint.
+// Session affinity: the keys that send the same client to the same endpoint.
 
-// hashOf returns a text for the first thing that the request, or with null for one the
-// connection, has of those that tell clients apart, or undefined.
+// hashOf returns the first value that the request has of those to hash on, or undefined.
+// With null as the head only those of the connection are considered.
 export function hashOf(hashOn, head, peer) {
   if (!hashOn || hashOn.length === 0) return undefined
   var found = hashOn.map(
@@ -15,8 +15,8 @@ export function hashOf(hashOn, head, peer) {
   return found
 }
 
-// cookieFor returns the cookie that a client is to be told apart by and does not have
-// yet, as {name, value, header}, or null.
+// cookieFor returns the affinity cookie for a client that has no value to hash on, as
+// {value, header}, or null if none is needed.
 export function cookieFor(hashOn, head, peer) {
   if (!hashOn || hashOf(hashOn, head, peer) !== undefined) return null
   var on = hashOn.find(on => on.cookie)

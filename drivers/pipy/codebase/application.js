@@ -1,20 +1,20 @@
-// Calls of the application, at the address and port that the client has called. They
-// come from addresses whose connections are not redirected again.
+// Connections to the pod's application, at the address and port that the client called.
+// They are made from source addresses that are exempt from redirection.
 
 import { hostPort } from './address.js'
 import { reply, takeTrailers } from './reply.js'
 
-// Bodies of a known length up to this one are kept whole, and so keep their length;
-// others are passed on as they come, in chunks.
-var WHOLE = 1024 * 1024
+// Bodies of a known length up to this one are buffered, which keeps their content-length;
+// others are streamed in chunks.
+var BUFFERED = 1024 * 1024
 var CHUNKED = 1
 
 var SOL_IP = 0, IP_BIND_ADDRESS_NO_PORT = 24
 
 var $call
 
-// newCall returns a call of the address and port. A call with a request has its head,
-// and is broken when an answer that has begun can't be completed.
+// newCall returns a call to the address and port. The head is that of the request, if
+// there is one. The call is broken if an answer that has begun can't be completed.
 export function newCall(address, port, head, http2) {
   return { address, port, head, http2, outbound: null, connected: false, failure: '', host: hostPort(address, port), received: 0, sent: 0, body: 0, skipped: false, answered: false, ended: false, broken: false, status: 0, answerHead: null, trailers: null }
 }
@@ -25,12 +25,12 @@ var connectOptions = {
   onState: outbound => follow($call, outbound),
 }
 
-// follow notes what becomes of the connection.
+// follow handles the connection's state changes.
 function follow(call, outbound) {
   switch (outbound.state) {
     case 'open':
-      // The port is chosen when it is known whom to connect to, or there would be no
-      // more ports than one address has.
+      // The kernel must choose the port at connect time: then one port can serve several
+      // destinations.
       outbound.socket.setRawOption(SOL_IP, IP_BIND_ADDRESS_NO_PORT, new Data([1, 0, 0, 0]))
       outbound.socket.bind(call.address.indexOf(':') >= 0 ? '::6' : '127.0.0.6', 0)
       break
@@ -45,12 +45,12 @@ function follow(call, outbound) {
   }
 }
 
-// stream carries a connection. It is started with a call.
+// stream forwards a connection. It is started with a call.
 export var stream = pipeline($=>$
   .onStart(
     function (call) {
       $call = call
-      // The application may be the one who speaks first.
+      // The application may speak first.
       return new Data
     }
   )
@@ -59,8 +59,8 @@ export var stream = pipeline($=>$
   .handleData(data => void ($call.sent += data.size))
 )
 
-// exchange carries a request and its answer. It is started with a call. An answer that
-// the application did not complete is not completed here either.
+// exchange forwards a request and its answer. It is started with a call. An answer that
+// the application leaves incomplete stays incomplete.
 export var exchange = pipeline($=>$
   .onStart(call => void ($call = call))
   .handleData(data => void ($call.received += data.size))
@@ -69,7 +69,7 @@ export var exchange = pipeline($=>$
       if (!(evt instanceof MessageStart)) return
       if ($call.http2 || evt.head.headers.upgrade) return multiplexed
       var length = evt.head.headers['content-length']
-      return length === undefined && evt.head.headers['transfer-encoding'] || length > WHOLE ? chunked : whole
+      return length === undefined && evt.head.headers['transfer-encoding'] || length > BUFFERED ? chunked : buffered
     }
   )
   .replaceMessageStart(evt => answer($call, evt))
@@ -78,8 +78,8 @@ export var exchange = pipeline($=>$
   .replaceStreamEnd(evt => abandon($call, evt))
 )
 
-var whole = pipeline($=>$
-  .encodeHTTPRequest({ bufferSize: WHOLE })
+var buffered = pipeline($=>$
+  .encodeHTTPRequest({ bufferSize: BUFFERED })
   .connect(() => $call.host, connectOptions)
   .decodeHTTPResponse(() => $call.head)
 )
@@ -90,16 +90,16 @@ var chunked = pipeline($=>$
   .decodeHTTPResponse(() => $call.head)
 )
 
-// HTTP/2, and HTTP/1.1 that may become something else. Each call has a connection of
-// its own: one that the application ends takes no other call with it.
+// For HTTP/2, and HTTP/1.1 with an upgrade. Each call has its own connection, so that
+// closing it affects no other call.
 var multiplexed = pipeline($=>$
   .muxHTTP(() => $call, { version: () => $call.http2 ? 2 : 1, maxHeaderSize: '64k' }).to($=>$
     .connect(() => $call.host, connectOptions)
   )
 )
 
-// answer returns the beginning of the answer, unless it is not the last one or one that
-// Pipy made up for want of another.
+// answer passes the start of the answer on, but drops informational answers and those
+// that Pipy itself generates when the connection fails.
 function answer(call, start) {
   var head = start.head
   if (head.status < 200 && head.status !== 101) {
@@ -117,7 +117,7 @@ function answer(call, start) {
   if (call.http2) call.trailers = takeTrailers(head)
   if (head.status === 101) head.headers.connection = 'upgrade'
   if (head.status === 204 || head.status === 304) {
-    // Such an answer has no body, whatever length it tells.
+    // Such an answer has no body, whatever its content-length.
     call.ended = true
     hangUp(call)
     return [start, new MessageEnd]
@@ -145,7 +145,7 @@ function finish(call, end) {
   return call.trailers ? new MessageEnd({ headers: call.trailers }) : end
 }
 
-// hangUp closes the connection, but not before Pipy has done with what it gave.
+// hangUp closes the connection, after Pipy has processed the current event.
 function hangUp(call) {
   new Timeout(0).wait().then(
     function () {
@@ -154,13 +154,14 @@ function hangUp(call) {
   )
 }
 
-// isShort says whether the answer is less than it promised to be.
+// isShort reports whether the body is shorter than its content-length.
 function isShort(call) {
-  var promised = call.answerHead.headers['content-length']
-  return promised !== undefined && call.head.method !== 'HEAD' && call.body < Number.parseInt(promised)
+  var length = call.answerHead.headers['content-length']
+  return length !== undefined && call.head.method !== 'HEAD' && call.body < Number.parseInt(length)
 }
 
-// abandon returns what comes of an exchange whose connection has ended.
+// abandon ends an exchange whose connection has ended, with an error answer if none has
+// begun.
 function abandon(call, end) {
   if (call.ended || call.status === 101) return end
   if (!call.answered) {
@@ -171,7 +172,7 @@ function abandon(call, end) {
   call.ended = true
   var headers = call.answerHead.headers
   if (headers['content-length'] === undefined && headers['transfer-encoding'] === undefined && !call.http2) {
-    // The end of the connection is the end of such an answer.
+    // Such an answer ends with the connection.
     return [new MessageEnd, end]
   }
   call.failure = 'connection termination'
@@ -179,7 +180,7 @@ function abandon(call, end) {
   return new StreamEnd('ConnectionReset')
 }
 
-// unavailable is the answer when the application gives none.
+// unavailable is the answer if the application gives none.
 function unavailable(call) {
   return reply(call.head, 503, `upstream connect error or disconnect/reset before headers. reset reason: ${call.failure}`, {})
 }

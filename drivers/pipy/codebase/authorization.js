@@ -1,25 +1,25 @@
-// Who may come in: what mesh.Inbound's Decide says, for the documents.
+// Authorization of inbound connections and requests: mesh.Inbound's Decide, on documents.
 
 import { inbound, settings } from './config.js'
 import { holdsForAll, matchesHost, permits } from './match.js'
 import { uriOf } from './certificate.js'
 
-// Returns the document of the port of that number.
+// Returns the document of the port with the number.
 export function portAt(number) {
   return inbound().ports[`${number}`] || { protocol: 'tcp', access: inbound().others }
 }
 
-// Returns what holds for all ports.
+// Returns the settings that apply to all ports.
 export function mode() {
   return { permissive: inbound().permissive || settings().plaintext }
 }
 
-// In what a connection arrives.
+// Classifies a TLS connection by its server name.
 export function securityOf(serverName, trustDomain) {
   return (serverName || '').toLowerCase().endsWith('.sa.' + trustDomain.toLowerCase()) ? 'mesh TLS' : 'other TLS'
 }
 
-// Reports whether a URI is the SPIFFE ID of an identity of the mesh.
+// Reports whether a URI is the SPIFFE ID of a workload of the mesh.
 export function isMember(uri, trustDomain) {
   var prefix = `spiffe://${trustDomain}/ns/`
   if (!uri.startsWith(prefix)) return false
@@ -27,17 +27,17 @@ export function isMember(uri, trustDomain) {
   return parts.length === 3 && parts[0] !== '' && parts[1] === 'sa' && parts[2] !== ''
 }
 
-// Returns the SPIFFE ID of who a certificate is of, which has been verified. It returns ''
-// where there is none or where the certificate has several URIs: then it is nobody's.
+// Returns the SPIFFE ID of a certificate that has been verified, or '' if it has none or
+// has several URIs.
 export function identityOf(certificate, trustDomain) {
   if (!certificate) return ''
   var uri = uriOf(certificate.toPEM().toString())
   return isMember(uri, trustDomain) ? uri : ''
 }
 
-// Says whether what arrives may reach the application: it returns the rule that lets
-// it, or null. The arrival has the fields security, serverName, source, peer and
-// request, which is undefined for a connection.
+// Decides whether an arrival may reach the application: it returns the name of the rule
+// that admits it, or null. An arrival has the fields security, serverName, source, peer
+// and request, which is undefined for a connection.
 export function decide(mode, port, arrival) {
   var request = port.protocol === 'http' ? arrival.request : undefined
   var isMesh = arrival.security === 'mesh TLS'
@@ -51,28 +51,28 @@ export function decide(mode, port, arrival) {
   return !isMesh && mode.permissive && port.access.anyone ? 'permissive' : null
 }
 
-// Reports whether one of the conditions holds for the request, or for a connection if
-// there is none.
+// Reports whether one of the conditions holds for the request, or without a request for
+// the connection.
 function holds(conditions, request) {
   return conditions.some(c => request ? permits(c, request) : holdsForAll(c))
 }
 
-// Reports whether a connection in plaintext is taken at all. Requests are denied one by
-// one, so that a caller from the wrong address is told.
+// Reports whether a plaintext connection is accepted at all. For HTTP the source address
+// is checked with each request, so that a caller from the wrong address gets a 403.
 export function takesPlaintext(mode, port, source) {
   if (mode.permissive && port.access.anyone) return true
   var arrival = { security: 'plaintext', source }
-  return (port.ingress || []).some(r => letsPlaintext(r) && (port.protocol === 'http' || admits(r, arrival)))
+  return (port.ingress || []).some(r => admitsPlaintext(r) && (port.protocol === 'http' || admits(r, arrival)))
 }
 
-function letsPlaintext(rule) {
-  return !rule.tls && !asksPrincipal(rule) && (rule.ranges || []).length > 0 && rule.requests.length > 0
+function admitsPlaintext(rule) {
+  return !rule.tls && !needsPrincipal(rule) && (rule.ranges || []).length > 0 && rule.requests.length > 0
 }
 
-// Says what is asked of a client that speaks other TLS than the mesh's: 'certificate',
-// 'nothing', or undefined if it is not for the proxy to answer. Pipy can't take a
-// certificate without asking everybody for one, so the rules that name the server name
-// decide before the others, and one that takes clients without before its like.
+// Returns what a client of TLS other than mesh TLS must present: 'certificate',
+// 'nothing', or undefined if the proxy does not terminate the connection. Pipy can't
+// request a certificate and do without one, so rules that name the server name take
+// precedence over others, and among those a rule that skips the certificate wins.
 export function clientAuthentication(port, arrival) {
   var rules = (port.ingress || []).filter(r => r.tls && r.requests.length > 0 && isFor(r, arrival))
   if (rules.length === 0) return undefined
@@ -81,32 +81,32 @@ export function clientAuthentication(port, arrival) {
   return rules.some(r => !asksCertificate(r)) ? 'nothing' : 'certificate'
 }
 
-// Reports whether an ingress rule takes the caller, whatever the requests.
+// Reports whether an ingress rule admits the caller, regardless of the request.
 export function admits(rule, arrival) {
   if (!isFor(rule, arrival)) return false
-  if (!rule.tls) return arrival.security === 'plaintext' && !asksPrincipal(rule)
+  if (!rule.tls) return arrival.security === 'plaintext' && !needsPrincipal(rule)
   if (arrival.security === 'plaintext') return false
   if (arrival.security === 'mesh TLS' && (!asksCertificate(rule) || (rule.sniHosts || []).length > 0)) return false
   if (asksCertificate(rule) && !arrival.peer) return false
-  return Boolean(rule.anyPrincipal || !asksPrincipal(rule) || rule.principals.includes(arrival.peer))
+  return Boolean(rule.anyPrincipal || !needsPrincipal(rule) || rule.principals.includes(arrival.peer))
 }
 
-// Reports whether a rule is about callers from the address and to the server name.
+// Reports whether a rule applies to the source address and the server name.
 function isFor(rule, arrival) {
   var ranges = rule.ranges || []
-  if (ranges.length === 0 && !asksPrincipal(rule)) return false
+  if (ranges.length === 0 && !needsPrincipal(rule)) return false
   if (ranges.length > 0 && !masks(rule).some(mask => mask.contains(arrival.source))) return false
   var hosts = rule.tls && rule.sniHosts || []
   return hosts.length === 0 || hosts.some(host => matchesHost(host, arrival.serverName))
 }
 
-function asksPrincipal(rule) {
+function needsPrincipal(rule) {
   return Boolean(rule.anyPrincipal || rule.principals && rule.principals.length > 0)
 }
 
-// Reports whether an ingress rule takes nobody without a certificate of the mesh.
+// Reports whether an ingress rule requires a client certificate of the mesh.
 export function asksCertificate(rule) {
-  return asksPrincipal(rule) || !rule.skipClientCert
+  return needsPrincipal(rule) || !rule.skipClientCert
 }
 
 function masks(rule) {

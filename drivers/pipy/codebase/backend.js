@@ -1,5 +1,5 @@
-// Backends: their endpoints, which of them work, and what may be asked of them at a
-// time. What is known of an endpoint outlives changes of the document.
+// Backends: load balancing over their endpoints, outlier ejection, and limits of
+// connections and requests. The state of an endpoint survives changes of the document.
 
 import { backend, settings, onChange } from './config.js'
 import { hostPort } from './address.js'
@@ -8,14 +8,15 @@ import { TICK, newCount, newNote, share, add, reserve, valueOf, write, exclusive
 
 var EJECTION_TIME = 30
 
-// NEVER is how long an endpoint is out that has not failed yet.
+// NEVER is the ejection state of an endpoint that was never ejected.
 var NEVER = { times: 0, until: 0 }
 
-// backends are by name, as they are first asked for.
+// backends are keyed by name and created on first use.
 var backends = {}
 
-// How many wait for a connection on all threads, and the thread's own backends that have
-// something to give to other threads or to get from them.
+// pending counts the users that wait for a connection on all threads. crowd lists this
+// thread's backends that have idle connections or waiting users, which may concern other
+// threads.
 var pending = newCount('pending')
 var crowd = []
 
@@ -34,7 +35,7 @@ onChange(
   }
 )
 
-// backendOf returns the backend of the name, or null if there is none.
+// backendOf returns the named backend, or null if there is none.
 export function backendOf(name) {
   var b = backends[name]
   if (b) return b
@@ -44,8 +45,8 @@ export function backendOf(name) {
   return backends[name]
 }
 
-// newBackend returns a backend that is used as the document has it. Under the key threads
-// share what its limits are of; without it, it is the document's name.
+// newBackend returns the backend of a document. Threads share its limits under the key,
+// by default one made of the document's name.
 export function newBackend(document, key) {
   key = key || `backend/${document.name}`
   var b = {
@@ -58,7 +59,7 @@ export function newBackend(document, key) {
   return b
 }
 
-// update takes up the document; undefined means that the backend is gone.
+// update applies a new document; undefined means that the backend is gone.
 function update(b, document) {
   var old = Object.fromEntries(b.endpoints.map(e => [e.key, e]))
   if (!document) delete backends[b.name]
@@ -87,7 +88,7 @@ function update(b, document) {
       closeIdle(e)
     }
   )
-  // What nothing limits is nobody else's business.
+  // State that no limit refers to need not be shared.
   var policy = b.policy
   share(b.next, isRoundRobin(policy) && b.endpoints.length > 1)
   share(b.connections, policy.maxConnections !== undefined)
@@ -97,8 +98,7 @@ function update(b, document) {
   share(b.ejections, policy.ejection)
 }
 
-// forget has other threads not know of the backend any more, which only those go on with
-// that have it.
+// forget stops sharing the state of a backend. Its current users go on with it.
 export function forget(b) {
   [b.next, b.connections, b.pending, b.requests, b.retries, b.ejections].forEach(what => share(what, false))
   b.endpoints.forEach(e => shareHealth(e, false))
@@ -118,7 +118,7 @@ function endpointsOf(document) {
   if (!document) return []
   if (document.externalName) return [{ address: hostPort(document.externalName, document.port) }]
   var endpoints = document.endpoints || []
-  // A pod that speaks no mesh TLS is not understood by those who ask for it.
+  // A pod without mesh TLS can't reach endpoints by it.
   return settings()?.plaintext ? endpoints.map(e => ({ ...e, serverName: '' })) : endpoints
 }
 
@@ -126,7 +126,7 @@ function closeIdle(endpoint) {
   Object.values(endpoint.idle).forEach(sessions => sessions.splice(0, sessions.length).forEach(close))
 }
 
-// weighted returns the name of one of the backends by their weights, or ''.
+// weighted picks one of the backends at random by weight and returns its name, or ''.
 export function weighted(backends) {
   var total = (backends || []).reduce((sum, b) => sum + b.weight, 0)
   var r = Math.random() * total
@@ -134,9 +134,9 @@ export function weighted(backends) {
   return found ? found.backend : ''
 }
 
-// choose returns the endpoint for a request or connection, or null if there is none.
-// Hash, if it is not undefined, tells clients apart, and tried are the endpoints not to
-// take again if there are others.
+// choose returns the endpoint for a request or connection, or null if there is none. Hash
+// is the affinity key, or undefined; endpoints in tried are chosen only if there are no
+// others.
 export function choose(b, hash, tried) {
   var candidates = usable(b)
   if (tried && tried.length > 0) {
@@ -167,8 +167,8 @@ function random(n) {
   return Math.min(Math.floor(Math.random() * n), n - 1)
 }
 
-// highest chooses by rendezvous hashing: when an endpoint comes or goes, only those
-// who are sent to it, or were, have another than before.
+// highest chooses by rendezvous hashing: when an endpoint is added or removed, only the
+// clients of that endpoint are sent elsewhere.
 function highest(candidates, hash) {
   var best = null, most = -1
   candidates.forEach(
@@ -183,9 +183,9 @@ function highest(candidates, hash) {
   return best
 }
 
-// usable returns the endpoints that take new clients: those that work if there are
-// any, and of these those in the own zone if they are preferred. Those that drain are
-// taken when there are no others.
+// usable returns the endpoints for new clients: those that are not ejected, if there are
+// any, and of these those in the pod's own zone if it is preferred. Draining endpoints are
+// used only if there are no others.
 function usable(b) {
   var now = Date.now()
   var ejections = valueOf(b.ejections)
@@ -193,38 +193,38 @@ function usable(b) {
   var all = b.endpoints.filter(e => !e.draining)
   if (all.length === 0) all = b.endpoints
   var until = b.policy.ejection ? all.map(e => valueOf(e.out).until) : []
-  var fine = b.policy.ejection ? all.filter((e, i) => until[i] <= now) : all
-  if (fine.length === 0) fine = all
+  var healthy = b.policy.ejection ? all.filter((e, i) => until[i] <= now) : all
+  if (healthy.length === 0) healthy = all
   if (b.policy.preferZone && settings().zone) {
-    var near = fine.filter(e => e.zone === settings().zone)
-    if (near.length > 0) fine = near
+    var near = healthy.filter(e => e.zone === settings().zone)
+    if (near.length > 0) healthy = near
   }
-  b.usable = fine
+  b.usable = healthy
   b.usableSince = ejections
   b.usableUntil = until.reduce((first, time) => time > now ? Math.min(first, time) : first, now + 3600000)
-  return fine
+  return healthy
 }
 
-// observe notes how an endpoint answered, and ejects it when it fails too often in a
-// row.
+// observe records the outcome of a call to an endpoint, and ejects it after too many
+// consecutive failures.
 export function observe(b, endpoint, failed) {
   if (!b.policy.ejection || endpoint.gone) return
   if (!failed) {
     if (valueOf(endpoint.errors) > 0) write(endpoint.errors, 0)
-  } else if (exclusive(() => isOneTooMany(b, endpoint) && eject(b, endpoint))) {
+  } else if (exclusive(() => countFailure(b, endpoint) && eject(b, endpoint))) {
     add(b.ejections, 1)
   }
 }
 
-// isOneTooMany counts a failure.
-function isOneTooMany(b, endpoint) {
+// countFailure counts a failure, and returns whether it is one too many.
+function countFailure(b, endpoint) {
   var errors = valueOf(endpoint.errors) + 1
   var tooMany = errors >= b.policy.ejection.consecutiveErrors
   write(endpoint.errors, tooMany ? 0 : errors)
   return tooMany
 }
 
-// eject takes an endpoint out of use, and returns whether it does.
+// eject ejects an endpoint unless the limits forbid it, and returns whether it did.
 function eject(b, endpoint) {
   var ejection = b.policy.ejection
   var now = Date.now()
@@ -232,69 +232,69 @@ function eject(b, endpoint) {
   if (before.until > now) return false
   var out = b.endpoints.filter(e => valueOf(e.out).until > now).length
   var most = b.endpoints.length * (ejection.maxPercent || 10) / 100
-  // A share of few endpoints is none, and then there would be no ejection.
+  // One ejection is always allowed: a percentage of few endpoints may be less than one.
   if (out > 0 && out + 1 > most) return false
-  // Who failed again soon after it came back stays away for longer.
+  // An endpoint that fails again soon after its return stays ejected for longer.
   var base = (ejection.baseTime || EJECTION_TIME) * 1000
   var times = now - before.until > base * (before.times + 1) ? 1 : before.times + 1
   write(endpoint.out, { times, until: now + Math.min(base * times, Math.max(base, 300000)) })
   return true
 }
 
-// acquire asks for a session with the endpoint for a user: one that is idle, or a new
-// one. The user is {backend, endpoint, kind, granted, ended}: granted(user, session) is
-// called with the session, and ended(user, session) when it ends while the user has it.
-// If the backend may have no more connections, that is put off until one is free.
-// acquire returns false if too many wait.
+// acquire requests an idle or new session with an endpoint for a user, which has the form
+// {backend, endpoint, kind, granted, ended}: granted(user, session) is called with the
+// session, and ended(user, session) if it ends while the user has it. If the backend may
+// have no more connections, the user waits until one is free. acquire returns false if too
+// many wait.
 export function acquire(user) {
   var b = user.backend
   if (b.waiting.length === 0 && !othersWait(b) && give(user)) return true
   if (!reserve(b.pending, b.policy.maxPendingRequests)) return false
   add(pending, 1)
   b.waiting.push(user)
-  crowded(b)
+  joinCrowd(b)
   return true
 }
 
-// reached reports whether there may be no more than the count. No limit is undefined.
+// reached reports whether the count has reached the limit. An undefined limit is none.
 export function reached(limit, count) {
   return limit !== undefined && count >= limit
 }
 
-// refuses reports whether a limit of 0 lets no request through: that of requests that
-// wait too, for each waits until its connection is there.
+// refuses reports whether a limit of 0 rejects every request. That includes the limit of
+// pending requests: each request is pending until it has its connection.
 export function refuses(policy) {
   return [policy.maxConnections, policy.maxRequests, policy.maxPendingRequests].includes(0)
 }
 
-// withdraw takes back what was asked for and not given yet.
+// withdraw cancels the request of a user that is still waiting.
 export function withdraw(user) {
   var b = user.backend
   var i = b.waiting.indexOf(user)
   if (i < 0) return
   b.waiting.splice(i, 1)
-  waitsNoMore(b)
+  endWait(b)
 }
 
-function waitsNoMore(b) {
+function endWait(b) {
   add(b.pending, -1)
   add(pending, -1)
 }
 
-// othersWait reports whether other threads wait for a connection.
+// othersWait reports whether users on other threads wait for a connection.
 function othersWait(b) {
   return b.connections.shared && valueOf(b.pending) > b.waiting.length
 }
 
-function crowded(b) {
+function joinCrowd(b) {
   if (b.crowded || !b.connections.shared) return
   b.crowded = true
   crowd.push(b)
   hurry()
 }
 
-// yields reports whether a free connection is left to another thread: if nobody waits
-// here, and from time to time if somebody does.
+// yields reports whether to leave a free connection to another thread: always if no user
+// waits on this thread, otherwise from time to time.
 function yields(b) {
   if (!othersWait(b)) return false
   var now = Date.now()
@@ -303,8 +303,9 @@ function yields(b) {
   return true
 }
 
-// shareConnections has those who wait here get what other threads have left, and the
-// other way round. It returns whether there is anything to share.
+// shareConnections exchanges connections with other threads: it gives up idle ones that
+// they wait for, and serves the users that wait here. It returns whether there is anything
+// to share.
 function shareConnections() {
   if (crowd.length === 0) return false
   if (valueOf(pending) === 0) return true
@@ -349,7 +350,8 @@ function sessionEnded(session) {
   serveWaiting(b)
 }
 
-// closeOneIdle makes room for another connection. It returns false if none is idle.
+// closeOneIdle closes an idle session to make room for another. It returns false if none
+// is idle.
 function closeOneIdle(b) {
   var endpoint = b.endpoints.find(e => e.idle.http1.length + e.idle.http2.length > 0)
   if (!endpoint) return false
@@ -358,7 +360,7 @@ function closeOneIdle(b) {
   return true
 }
 
-// release takes a session back that is good for another exchange.
+// release returns a session that can carry another exchange.
 export function release(session) {
   var b = session.backend
   var most = b.policy.requestsPerConnection
@@ -369,7 +371,7 @@ export function release(session) {
     return
   }
   session.endpoint.idle[session.kind].push(session)
-  crowded(b)
+  joinCrowd(b)
   serveWaiting(b)
 }
 
@@ -381,7 +383,7 @@ function serveWaiting(b) {
       b.waiting.unshift(user)
       go = false
     } else {
-      waitsNoMore(b)
+      endWait(b)
     }
   }
 }

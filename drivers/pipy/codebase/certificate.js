@@ -1,7 +1,7 @@
-// Who a certificate is of: the one URI among its names.
+// The identity in a certificate: the only URI among its subject alternative names.
 //
-// Pipy shows the DNS names of a certificate and no URIs, so the certificate is read here.
-// Whatever is not as it should be has no URI: who has none, or several, is nobody.
+// Pipy exposes a certificate's DNS names but not its URIs, so this parses the DER. A
+// malformed certificate, or one with several URIs, counts as one without a URI.
 
 var SEQUENCE = 0x30, OBJECT = 0x06, OCTETS = 0x04, EXTENSIONS = 0xa3, URI = 0x86
 var SUBJECT_ALT_NAME = [0x55, 0x1d, 0x11]
@@ -16,27 +16,27 @@ export function uriOf(pem) {
 
 function uriIn(der) {
   var found = null
-  var fine = true
+  var valid = true
   extensions(der).forEach(
     function (extension) {
       var parts = elements(der, extension.first, extension.end) || []
       if (parts.length < 2 || !isSubjectAltName(der, parts[0])) return
       var value = parts[parts.length - 1]
       var names = value.tag === OCTETS ? within(der, value.first, value.end, SEQUENCE) : null
-      if (!names) fine = false
+      if (!names) valid = false
       else names.filter(name => name.tag === URI).forEach(
         function (name) {
-          if (found) fine = false
+          if (found) valid = false
           found = name
         }
       )
     }
   )
-  if (!fine || !found) return ''
+  if (!valid || !found) return ''
   var uri = ''
   for (var i = found.first; i < found.end; i++) {
     var character = String.fromCharCode(der[i])
-    // What is written into headers and logs has nothing in it that could end them.
+    // The URI goes into headers and logs, and must not contain their delimiters.
     if (der[i] === 0 || uriCharacters.indexOf(character) < 0) return ''
     uri += character
   }
@@ -55,13 +55,14 @@ function extensions(der) {
   return field && within(der, field.first, field.end, SEQUENCE) || []
 }
 
-// Returns the elements in the only element from at to end, or null.
+// Returns the elements inside the only element between at and end, which must have the
+// tag, or null.
 function within(der, at, end, tag) {
   var all = elements(der, at, end)
   return all && all.length === 1 && all[0].tag === tag ? elements(der, all[0].first, all[0].end) : null
 }
 
-// Returns the elements of DER from a place to the end, or null if they do not end there.
+// Returns the DER elements between start and end, or null if they do not end there.
 function elements(der, start, end) {
   var all = []
   var next = start

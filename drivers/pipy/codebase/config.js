@@ -1,40 +1,41 @@
-// The documents that the proxy goes by, and how it follows them.
+// The proxy's configuration documents and their updates.
 //
-// They begin as they lie in the codebase. Then the agent beside the proxy is asked for
-// changes, by Outrigger's mirror protocol: a GET says which version is in use and waits
-// for another. A change that can't be used is told to the agent, and what was there
-// before stays. Where there is no agent, the codebase is all there is.
+// The documents of the codebase are loaded first. Then the proxy polls the agent for
+// changes with Outrigger's mirror protocol: a GET names the version in use and waits for
+// another. A change that can't be used is reported to the agent, and the former documents
+// stay in use. Without an agent the documents of the codebase are never updated.
 //
-// The first thread asks, and hands changes to the others. What is told to the agent
-// holds of all of them.
+// The first thread polls and passes changes on to the others. A version is acknowledged
+// when all threads use it, and refused if one of them can't.
 
-import { thread, get, set, drop, tell, told, regularly } from './shared.js'
+import { thread, get, set, drop, publish, published, regularly } from './shared.js'
 
 var SCHEMA = 2
 var DIR = 'config/'
 var DESTINATIONS = DIR + 'destinations/'
 var BACKENDS = DIR + 'backends/'
 var WAIT = 240
-// How often, in seconds, a thread looks for what others do about a change.
+// How often, in seconds, a thread checks the other threads' progress with a change.
 var SOON = 0.002
-// The version of no files at all.
+// The version of an empty set of files.
 var NOTHING = '0'.repeat(32)
 
 var agent = new http.Agent(os.env.OUTRIGGER_MIRROR || '127.0.0.1:15901', { connectTimeout: 5, idleTimeout: WAIT + 30 })
 
-// documents are by the names of their files, as they were parsed.
+// documents are the parsed documents by file name.
 var documents = {}
-// destinations are by "address port", and backends by their own names.
+// destinations are keyed by "address port", backends by name.
 var destinations = {}
 var backends = {}
 var listeners = []
 
-// version is that of the documents, if the agent gave it, and refused is one that could
-// not be used.
+// version is the version of the documents, if they came from the agent; refused is the
+// last version that could not be used.
 var version = null
 var refused = null
 
-// changes is how many the first thread has handed on, or another has taken up.
+// changes counts the changes that the first thread has passed on, or that another thread
+// has processed.
 var changes = 0
 
 export function settings() {
@@ -49,18 +50,19 @@ export function egress() {
   return documents[DIR + 'egress.json'] || null
 }
 
-// destinationAt returns the document of what an application connects to, or undefined.
+// destinationAt returns the document of the destination at an address and port, or
+// undefined.
 export function destinationAt(address, port) {
   return destinations[`${address} ${port}`]
 }
 
-// backend returns the document of the name, or undefined.
+// backend returns the document of the named backend, or undefined.
 export function backend(name) {
   return backends[name]
 }
 
-// onChange has the function called after each change, with an object whose keys are the
-// names of the files that changed or are gone.
+// onChange calls the function after each change, with an object whose keys are the names
+// of the files that were changed or removed.
 export function onChange(f) {
   listeners.push(f)
 }
@@ -72,22 +74,22 @@ export function load() {
   )
   if (found.length === 0) return false
   try {
-    take(parse(found), [], true)
+    replace(parse(found), [], true)
     return settings() !== null
   } catch (error) {
-    console.error('the configuration of the codebase cannot be used:', reason(error))
+    console.error('cannot use the configuration of the codebase:', reason(error))
     return false
   }
 }
 
-// follow takes up changes, for ever.
+// follow starts applying changes, and never stops.
 export function follow() {
-  if (thread === 0) ask()
-  else regularly(takeOver)
+  if (thread === 0) poll()
+  else regularly(applyShared)
 }
 
-// ask asks the agent for changes.
-function ask() {
+// poll asks the agent for changes, again and again.
+function poll() {
   var headers = { 'accept': 'application/vnd.outrigger.mirror+json', 'prefer': `wait=${WAIT}` }
   if (version || refused) {
     headers['if-none-match'] = [version || NOTHING, refused].filter(v => v !== null).map(v => `"${v}"`).join(', ')
@@ -104,19 +106,19 @@ function ask() {
       }
     }
   ).catch(() => 1).then(
-    delay => new Timeout(delay).wait().then(ask)
+    delay => new Timeout(delay).wait().then(poll)
   )
 }
 
-// apply takes up a change of the agent's, on all threads. It returns how long to wait for
-// the next one.
+// apply applies a change from the agent on all threads. It returns after how many seconds
+// to poll for the next one.
 function apply(text) {
   var change = null
   var files = null
   try {
     change = JSON.parse(text)
     if (change.base && change.base !== version) {
-      // It is made to something else. Without a version the next one is whole.
+      // It does not fit the documents. Polling without a version returns all of them.
       version = null
       refused = null
       return 0
@@ -129,15 +131,15 @@ function apply(text) {
   changes++
   set('change', text)
   set('changes', changes)
-  tell('prepared', changes)
+  publish('prepared', changes)
   return allHave('prepared').then(
     function () {
-      var why = told('refusal').find(why => why)
+      var why = published('refusal').find(why => why)
       set('decided', why ? -changes : changes)
       drop('change')
       if (why) return why
-      take(files, change.gone || [], !change.base)
-      tell('taken', changes)
+      replace(files, change.gone || [], !change.base)
+      publish('taken', changes)
       return allHave('taken').then(() => '')
     }
   ).then(
@@ -154,7 +156,7 @@ function apply(text) {
 }
 
 function refuse(change, why) {
-  console.error('configuration cannot be used:', why)
+  console.error('cannot use the configuration:', why)
   if (!change || !change.version) return
   refused = change.version
   agent.request('POST', '/mirror', { 'content-type': 'application/vnd.outrigger.status+json' },
@@ -162,15 +164,15 @@ function refuse(change, why) {
   ).catch(() => undefined)
 }
 
-// allHave settles when all threads have told of the present change.
+// allHave resolves when all threads have published the number of the current change.
 function allHave(what) {
-  if (told(what).every(n => n === changes)) return Promise.resolve(true)
+  if (published(what).every(n => n === changes)) return Promise.resolve(true)
   return new Timeout(SOON).wait().then(() => allHave(what))
 }
 
-// takeOver takes up what the first thread has handed on, when all threads can: so they do
-// it within a moment.
-function takeOver() {
+// applyShared applies a change that the first thread has passed on, once all threads have
+// prepared it: so all of them switch at nearly the same time.
+function applyShared() {
   var last = get('changes') || 0
   if (last === changes) return
   changes = last
@@ -183,25 +185,24 @@ function takeOver() {
   } catch (error) {
     why = reason(error)
   }
-  tell('refusal', why)
-  tell('prepared', changes)
+  publish('refusal', why)
+  publish('prepared', changes)
   whenDecided().then(
     function (go) {
-      if (go) take(files, change.gone || [], !change.base)
-      tell('taken', changes)
+      if (go) replace(files, change.gone || [], !change.base)
+      publish('taken', changes)
     }
   )
 }
 
-// whenDecided settles with whether the present change is to be taken up.
+// whenDecided resolves to whether the current change is to be applied.
 function whenDecided() {
   var decided = get('decided')
   if (decided === changes || decided === -changes) return Promise.resolve(decided > 0)
   return new Timeout(SOON).wait().then(whenDecided)
 }
 
-// prepare returns the documents of a change by name. It throws what is wrong with it, and
-// then nothing has changed.
+// prepare returns the documents of a change by file name, or throws why it can't be used.
 function prepare(change) {
   var settings = DIR + 'settings.json'
   var files = parse(change.files || [])
@@ -210,7 +211,7 @@ function prepare(change) {
   return files
 }
 
-// parse returns the documents of files by name. It throws what is wrong with one.
+// parse returns the documents of files by name, or throws why one can't be used.
 function parse(files) {
   return Object.fromEntries(files.map(
     function (file) {
@@ -222,30 +223,31 @@ function parse(files) {
         throw `${file.name} is not JSON: ${reason(error)}`
       }
       if (!document || document.schema !== SCHEMA) {
-        throw `${file.name} has schema ${document && document.schema}, and these scripts understand ${SCHEMA} only`
+        throw `${file.name} has schema ${document && document.schema}; these scripts support only ${SCHEMA}`
       }
       return [file.name, document]
     }
   ))
 }
 
-// take puts documents in the place of those of the same names, or of all. It throws
-// before anything has changed.
-function take(changed, gone, whole) {
+// replace replaces the changed documents and removes those that are gone; with all set,
+// it removes every document that is not among the changed ones. If it throws, nothing has
+// changed.
+function replace(changed, gone, all) {
   var settings = DIR + 'settings.json'
-  if (whole) gone = Object.keys(documents).filter(name => !(name in changed))
+  if (all) gone = Object.keys(documents).filter(name => !(name in changed))
   if (gone.includes(settings) || !(settings in changed || settings in documents)) throw `there is no ${settings}`
   var names = Object.keys(changed)
   gone.forEach(remove)
   names.forEach(remove)
   names.forEach(name => add(name, changed[name]))
-  var all = Object.fromEntries(gone.concat(names).map(name => [name, true]))
+  var touched = Object.fromEntries(gone.concat(names).map(name => [name, true]))
   listeners.forEach(
     function (f) {
       try {
-        f(all)
+        f(touched)
       } catch (error) {
-        console.error('taking up a change:', reason(error))
+        console.error('applying a change:', reason(error))
       }
     }
   )

@@ -1,8 +1,9 @@
-// What may be called outside of the mesh: by host, by server name, or by address.
+// Calls to destinations outside the mesh: by host, by server name, or by address.
 //
-// What is named by host goes to the addresses that the host's name resolves to, not to
-// the one that the application chose: else an allowed name would be a way to any
-// address. What is named by host and addresses goes to the one that was chosen.
+// A connection that is allowed by host goes to the addresses that the host's name resolves
+// to, not to the one that the application chose: otherwise an allowed name would give
+// access to any address. One that is allowed by host and address range goes to the chosen
+// address.
 
 import { egress, onChange } from './config.js'
 import { newBackend, forget } from './backend.js'
@@ -12,11 +13,11 @@ import { matches, matchesHost } from './match.js'
 var digits = '0123456789'
 var nameCharacters = digits + 'abcdefghijklmnopqrstuvwxyz-_.'
 
-// How many hosts and addresses outside of the mesh are remembered.
+// How many backends outside the mesh are cached.
 var MOST = 1000
 
-// backends are those outside of the mesh that were called, by name, and masks the
-// ranges of addresses as they are compared.
+// backends caches the backends outside the mesh by key, and masks the parsed address
+// ranges.
 var backends = new Map
 var masks = {}
 
@@ -28,8 +29,8 @@ onChange(
   }
 )
 
-// kindOf says what is done with a connection to a port outside of the mesh: "http" and
-// "tls" look at what comes, "passthrough" goes to the address, and "closed" nowhere.
+// kindOf returns how a connection to an address outside the mesh is handled: "http" and
+// "tls" inspect it, "passthrough" connects to the address, and "closed" closes it.
 export function kindOf(to) {
   var document = egress()
   if (!document) return 'closed'
@@ -52,14 +53,14 @@ function isIn(ranges, address) {
   )
 }
 
-// passthrough returns the backend that is the address itself.
+// passthrough returns the backend of an original destination.
 export function passthrough(to) {
   var address = hostPort(to.address, to.port)
-  return remembered(`passthrough/${address}`, () => ({ name: 'passthrough', endpoints: [{ address }] }))
+  return cached(`passthrough/${address}`, () => ({ name: 'passthrough', endpoints: [{ address }] }))
 }
 
-// serverBackend returns the backend for a connection in TLS with the server name, which
-// may be '', or null.
+// serverBackend returns the backend for a TLS connection with the server name, which may
+// be '', or null if it is not allowed.
 export function serverBackend(to, serverName) {
   var found = hostOf(to.port, serverName)
   if (found) return backendTo(found, serverName, to, m => m.length > 0)
@@ -70,7 +71,7 @@ export function serverBackend(to, serverName) {
 export function requestBackend(to, request) {
   var name = nameOf(request.host)
   var found = hostOf(to.port, name.host)
-  // For a wildcard the request says where to connect to, and without a port that is 80.
+  // With a wildcard the request determines the host to connect to, by default at port 80.
   if (found && (name.port === to.port || (!name.port && (to.port === 80 || !isWildcard(found.host))))) {
     var backend = backendTo(found, name.host, to, list => list.some(m => matches(m, request)))
     return backend ? { backend, timeout: (found.policy || {}).requestTimeout } : null
@@ -85,9 +86,9 @@ function nameOf(host) {
   return { host: hostName(host.substring(0, at)), port: Number.parseInt(host.substring(at + 1)) }
 }
 
-// hostName returns a name that can be resolved, in lower case, or '' for anything else.
-// An address is no name, and Pipy's resolver reads one only up to a NUL: what is
-// compared must be what is resolved.
+// hostName returns a host name that can be resolved, in lower case, or '' for anything
+// else, also for an IP address. Pipy's resolver stops at a NUL: the name that is compared
+// must be the one that is resolved.
 export function hostName(text) {
   var name = `${text || ''}`.toLowerCase()
   if (name.length === 0 || name.length > 253) return ''
@@ -97,8 +98,8 @@ export function hostName(text) {
   return digits.indexOf(name.charAt(name.lastIndexOf('.') + 1)) >= 0 ? '' : name
 }
 
-// hostOf returns what is said of a host at a port: an exact name goes before a wildcard,
-// and a longer one before a shorter one.
+// hostOf returns the entry for a host name at a port, or null. Exact names take precedence
+// over wildcards, and longer wildcards over shorter ones.
 function hostOf(port, name) {
   if (name === '') return null
   var found = (egress().ports || {})[`${port}`]
@@ -112,21 +113,21 @@ function isWildcard(host) {
   return host.startsWith('*')
 }
 
-// backendTo returns the backend of a host for what was sent to the address, or null if
-// none of what is said of the host holds.
+// backendTo returns the backend of a host for the original destination, or null if none of
+// the host's matches applies.
 function backendTo(host, name, to, holds) {
   if ((host.within || []).some(w => isIn(w.ranges, to.address) && holds(w.matches))) {
     var address = hostPort(to.address, to.port)
-    return remembered(`${to.port}/${name}@${address}`, () => ({ name: `egress/${to.port}/${host.host}@address`, endpoints: [{ address }], policy: host.policy }))
+    return cached(`${to.port}/${name}@${address}`, () => ({ name: `egress/${to.port}/${host.host}@address`, endpoints: [{ address }], policy: host.policy }))
   }
   return holds(host.matches || []) ? hostBackend(host, name, to.port) : null
 }
 
 function hostBackend(host, name, port) {
-  return remembered(`${port}/${name}`, () => ({ name: `egress/${port}/${host.host}`, externalName: name, port, policy: host.policy }))
+  return cached(`${port}/${name}`, () => ({ name: `egress/${port}/${host.host}`, externalName: name, port, policy: host.policy }))
 }
 
-function remembered(key, make) {
+function cached(key, make) {
   var found = backends.get(key)
   if (!found) {
     if (backends.size >= MOST) forgetAll()
@@ -137,7 +138,7 @@ function remembered(key, make) {
 }
 
 function forgetAll() {
-  // Pipy's Map gives the key first.
+  // Pipy's Map passes the key first.
   backends.forEach((_, b) => forget(b))
   backends = new Map
 }

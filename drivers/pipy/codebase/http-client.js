@@ -1,9 +1,9 @@
-// HTTP requests to backends: tried, and tried again where that is allowed.
+// HTTP requests to backends, with retries.
 //
-// Each try takes a connection for itself until the answer is complete. HTTP/1.1 goes
-// on as HTTP/1.1 and HTTP/2 as HTTP/2, as the server's application is used to. PipyJS
-// counts references: what a request and its tries refer to each other by is taken away
-// when they are over, or they would be kept for ever.
+// Each try has a connection to itself until the answer is complete. HTTP/1.1 is forwarded
+// as HTTP/1.1 and HTTP/2 as HTTP/2, which is what the server expects. PipyJS counts
+// references: the references between a request and its tries are cleared when they are
+// over, or they would never be freed.
 
 import { backendOf, weighted, choose, acquire, withdraw, release, observe, refuses } from './backend.js'
 import { close, carry } from './session.js'
@@ -11,34 +11,33 @@ import { add, reserve } from './shared.js'
 import { isRetriable, retryDelay } from './retry.js'
 import { reply, takeTrailers } from './reply.js'
 
-// How much of a request is kept to be sent again.
+// How many bytes of a request body are kept for retries.
 var KEPT = 256 * 1024
-// After how many idle seconds connections are closed if the policy says nothing.
+// After how many idle seconds connections are closed by default.
 var IDLE = 300
 
 var $request
 var $try
 var $exchanging
 
-// newRequest returns a request with the head, to be sent to backends by their weights.
-// Options are {backends: [{backend, weight}]} or {to: backend}, timeout and retry as in
-// a route, hash, http2, and connection, whose "broken" is set when an answer that has
-// begun can't be completed.
+// newRequest returns a request with the head. Options are {backends: [{backend, weight}]}
+// or {to: backend}, timeout and retry as in a route, hash, http2, and connection, whose
+// "broken" is set if an answer that has begun can't be completed.
 export function newRequest(head, options) {
   return {
     head, options, body: new Data, kept: true, complete: false, end: null, onComplete: null,
     tries: 0, retries: 0, unseen: 0, tried: [], current: null, again: false, expired: false, ended: false, timer: null,
-    // A request that asks for another protocol is sent once.
+    // A request to upgrade the protocol is not retried.
     upgrade: !!head.headers.upgrade,
-    // What is known of the answer: where it comes from, and why there is none.
+    // The answer: its status and origin, or why there is none.
     status: 0, failure: '', transportFailure: '', backend: null, endpoint: null,
   }
 }
 
-// send takes the request's message and answers it. It is started with the request.
+// send answers the request's message. It is started with the request.
 export var send = pipeline($=>$
   .onStart(request => void ($request = request))
-  // The body of a HEAD that tells no length must not go on by HTTP/1.1.
+  // The body of a HEAD request without a length must not be forwarded by HTTP/1.1.
   .replaceData(data => $request.head.method === 'HEAD' ? undefined : data)
   .handleData(data => keep($request, data))
   .handleMessageEnd(end => completed($request, end))
@@ -49,7 +48,7 @@ export var send = pipeline($=>$
 var attempt = pipeline($=>$
   .onStart(() => void ($try = begin($request)))
   .forkRace([true, false]).to($=>$
-    // With its own context: the next try does not change what this one goes by.
+    // Each try has its own context, which the next one does not change.
     .onStart(exchanging => void ($exchanging = exchanging))
     .pipe(() => $exchanging ? exchange : watch)
   )
@@ -59,7 +58,7 @@ var attempt = pipeline($=>$
 
 var pass = pipeline($=>$)
 
-// watch ends the try when it has failed without a word of the server's.
+// watch ends the try when it has failed without an answer.
 var watch = pipeline($=>$
   .replaceData(() => undefined)
   .replaceMessageEnd(() => undefined)
@@ -71,7 +70,7 @@ var watch = pipeline($=>$
 var exchange = pipeline($=>$
   .wait(() => $try.acquired)
   .muxHTTP(
-    // A number, since Pipy takes an object for another that had its place in memory.
+    // A number: Pipy mistakes an object for another one that had the same memory address.
     () => $try.session.id,
     () => ({ version: $try.session.version, maxIdle: $try.backend.policy.idleTimeout || IDLE, maxHeaderSize: '64k', bufferSize: 0 })
   ).to($=>$
@@ -85,7 +84,7 @@ var exchange = pipeline($=>$
   .onEnd(() => leave($try))
 )
 
-// begin chooses where the next try goes.
+// begin starts the next try: it chooses the endpoint.
 function begin(request) {
   var t = newTry(request)
   request.again = false
@@ -119,13 +118,13 @@ function newTry(request) {
     request, backend: null, endpoint: null, kind: '', granted, ended: sessionEnded, session: null, timer: null,
     head: null, trailers: null, interim: false, upgraded: false, finished: false, outcome: '', over: false, left: false,
     counted: false, isRetry: request.retries > 0,
-    // A promise ends when nobody is left who could settle it.
+    // Pipy rejects a promise that can't be settled any more.
     acquired, failed, settleAcquired, settleFailed,
   }
 }
 
-// count counts a try whose place among the backend's requests is reserved, or takes it
-// back with that place.
+// count counts a try (1), for which the backend's requests counter is reserved already, or
+// uncounts it (-1) everywhere.
 function count(t, n) {
   t.counted = n > 0
   t.endpoint.requests += n
@@ -143,14 +142,14 @@ function granted(t, session) {
   t.settleAcquired()
 }
 
-// sessionEnded fails the try if its answer has not begun. Whether the server has seen
-// anything decides what may be tried again.
+// sessionEnded fails the try if its answer has not begun. The outcome depends on whether
+// the server can have seen the request, which decides about retries.
 function sessionEnded(t, session) {
   t.request.transportFailure = session.failure
   fail(t, session.uses > 1 ? 'stale' : session.opened ? 'reset' : 'unreachable')
 }
 
-// limitTry begins the time of the try, when all of the request is there to be sent.
+// limitTry starts the timeout of the try, once the request is complete.
 function limitTry(t) {
   var retry = t.request.options.retry
   if (retry && retry.perTry && !t.head && !t.outcome && !t.timer) t.timer = after(retry.perTry, fail, t, 'timeout')
@@ -163,7 +162,7 @@ function fail(t, outcome) {
   t.settleFailed()
 }
 
-// answered looks at the beginning of an answer.
+// answered handles the start of an answer: it is passed on, or the request is retried.
 function answered(t, start) {
   if (t.over) return
   var head = start.head
@@ -172,7 +171,7 @@ function answered(t, start) {
     return
   }
   if (t.outcome || t.session.state === 'ended') {
-    // It is one that Pipy has made up for a connection that ended.
+    // Pipy has generated this answer for a connection that ended.
     t.over = true
     fail(t, 'reset')
     return new StreamEnd
@@ -194,7 +193,7 @@ function answered(t, start) {
   return start
 }
 
-// answerEnded tells a complete answer from one that was cut off, which Pipy would make
+// answerEnded distinguishes complete answers from truncated ones, which Pipy would make
 // look complete.
 function answerEnded(t, end) {
   if (t.interim) {
@@ -218,8 +217,8 @@ function answerEnded(t, end) {
   return t.trailers ? new MessageEnd({ headers: t.trailers }) : end
 }
 
-// exchangeEnded gives a dead connection's place back at once. Pipy may keep the pipeline of a
-// client that has left in the middle of an answer, and its end may not come for a long time.
+// exchangeEnded releases a dead connection at once: after a client has left in the middle
+// of an answer, Pipy may keep the pipeline for a long time before it calls onEnd.
 function exchangeEnded(t, end) {
   if (t.head && t.session.state === 'ended') leave(t)
   if (t.over) return
@@ -228,8 +227,8 @@ function exchangeEnded(t, end) {
   return end
 }
 
-// leave gives back what a try holds, once. What is not finished can't go on: the
-// connection is closed.
+// leave releases what a try holds, once. The connection of an unfinished exchange is
+// closed.
 function leave(t) {
   if (t.left) return
   t.left = true
@@ -250,7 +249,7 @@ function stop(t) {
   t.timer = null
 }
 
-// proceed returns what comes of a try that has failed: the request again, or the last
+// proceed returns what follows a failed try: the request for the next try, or the final
 // answer.
 function proceed(request, t) {
   leave(t)
@@ -294,7 +293,7 @@ export function abort(request) {
   stopRequest(request, 'client left')
 }
 
-// expire ends a request whose time is up.
+// expire ends a request that has timed out.
 function expire(request) {
   stopRequest(request, 'timeout')
 }
@@ -332,7 +331,7 @@ function completed(request, end) {
   request.onComplete = null
 }
 
-// end is called when the request is over, whoever ended it.
+// end is called when the request is over, for whatever reason.
 function end(request) {
   request.ended = true
   if (request.timer) request.timer.cancel()
@@ -341,8 +340,8 @@ function end(request) {
   request.onComplete = null
 }
 
-// after calls the function with the arguments in so many seconds, unless what it returns
-// is cancelled.
+// after calls the function with the arguments after that many seconds, unless the returned
+// timeout is cancelled.
 function after(seconds, f, a, b) {
   var timeout = new Timeout(seconds)
   timeout.wait().then(() => f(a, b), () => undefined)

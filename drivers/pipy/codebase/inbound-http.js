@@ -1,5 +1,5 @@
-// Requests to the pod's application: who may ask for what and how often, and what the
-// application is told of the client.
+// Requests to the pod's application: authorization, rate limits, and the headers that
+// identify the client to the application.
 
 import { settings, inbound } from './config.js'
 import { clean, dropSpellings, requestOf } from './request.js'
@@ -15,9 +15,10 @@ import { spiffe } from './spiffe.js'
 var $connection
 var $request
 
-// requests returns a pipeline that answers all requests of a connection, and is started
-// with it. Each connection needs one of its own: Pipy uses pipelines again, and what a
-// client had sent behind a request for an upgrade would be taken for the next one's.
+// requests returns a pipeline that answers all requests of a connection. It is started
+// with the connection. Each connection needs its own pipeline: Pipy reuses pipelines, and
+// data that one client had sent after an upgrade request would be read as the next
+// client's.
 export function requests() {
   return pipeline($=>$
     .onStart(connection => void ($connection = connection))
@@ -37,14 +38,14 @@ export function requests() {
       .handleStreamEnd(() => void (isCutOff($request) && ($connection.broken = true)))
       .onEnd(() => ended($connection, $request))
     )
-    // An answer that was cut off must not look complete.
+    // A truncated answer must not look complete.
     .replaceData(data => $connection.broken ? new StreamEnd('ConnectionReset') : $connection.last ? [data, new StreamEnd('ConnectionReset')] : data)
   )
 }
 
 var dropped = pipeline($=>$)
 
-// refusal answers with the proxy's own answer as soon as the request begins.
+// refusal sends the proxy's own answer as soon as the request begins.
 var refusal = pipeline($=>$
   .replaceData(() => undefined)
   .replaceMessageEnd(() => undefined)
@@ -84,14 +85,14 @@ function take(connection, request, head) {
     request.flags = 'UAEX'
     return refuse(request, 403, 'external authorization is not available', 'ext_authz_error')
   }
-  introduce(connection, head)
+  identifyCaller(connection, head)
   request.span = startSpan('SERVER', head)
   request.call = newCall(connection.address, connection.number, head, port.http2 || !head.protocol)
   return exchange
 }
 
-// isCutOff says whether the client would take an answer that was cut off for a whole
-// one. Pipy resets no stream of HTTP/2: it is the connection that has to end then.
+// isCutOff reports whether the client would take a truncated answer for a complete one.
+// Pipy can't reset a stream of HTTP/2, so the connection must end.
 function isCutOff(request) {
   var call = request.call
   if (!call || !call.broken) return false
@@ -105,15 +106,15 @@ function refuse(request, status, text, details, headers) {
   return refusal
 }
 
-// introduce tells the application who calls, from the certificate that was verified.
-function introduce(connection, head) {
+// identifyCaller adds the caller's identity, from its verified certificate, to the headers.
+function identifyCaller(connection, head) {
   var headers = head.headers
   if (connection.peer) {
     var own = spiffe(settings().serverName, settings().trustDomain)
     headers['x-forwarded-client-cert'] = `By=${own};URI=${connection.peer}`
   }
   if (!headers['x-request-id']) headers['x-request-id'] = algo.uuid()
-  // The application is sent the whole request, whether or not it wants it.
+  // The application gets the complete request in any case.
   delete headers.expect
   if (headers.upgrade === 'websocket') {
     headers.connection = 'upgrade'
@@ -130,8 +131,7 @@ function prefixOf(connection) {
 function began(request, head) {
   request.status = head.status
   request.firstByte = Date.now()
-  // Where something else than HTTP could have followed and does not, Pipy would not
-  // notice that the client has gone.
+  // After a failed upgrade or CONNECT Pipy would not notice that the client has gone.
   if (request.tunnel && head.status !== 101) {
     request.closes = true
     head.headers.connection = 'close'

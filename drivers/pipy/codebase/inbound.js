@@ -1,9 +1,9 @@
 // Connections to the pod's application, which are redirected to port 15003.
 //
-// A connection is mesh TLS, which its server name tells, the application's own TLS or
-// that of a caller from outside the mesh, or plaintext. The handshake of mesh TLS
-// verifies the chain; who the client is, and what it may do, is decided afterwards by
-// the documents, so that a change of them disturbs no connection.
+// A connection is mesh TLS, which is recognized by its server name, other TLS (the
+// application's own or that of a caller outside the mesh), or plaintext. The handshake of
+// mesh TLS verifies only the chain; authorization follows afterwards, by the documents, so
+// that a change of them disturbs no connection.
 
 import { settings, inbound, onChange } from './config.js'
 import { identity, onIdentity } from './identity.js'
@@ -18,22 +18,21 @@ import { log, timestamp } from './accesslog.js'
 
 var PORT = 15003
 
-// How long a client may take to begin TLS, in seconds, how long one is waited for that
-// could be silent because the server speaks first, and how long a handshake may take.
+// Timeouts in seconds: for the first bytes of a client; for those of one that may be
+// silent because the server speaks first; and for the TLS handshake.
 var HELLO = 10, SILENCE = 1, HANDSHAKE_TIME = 10
-// How many connections there may be, so that what the application connects to has room.
-// Each thread takes its part.
+// How many inbound connections there may be, on all threads together, so that outbound
+// ones have enough file descriptors.
 var MOST = 10000
-// How much a client may send before it is known what it wants.
+// How many bytes a client may send before its ClientHello is complete.
 var LARGEST_HELLO = 64 * 1024
 
 var HANDSHAKE = 0x16
 
 var $connection
 
-// Pipelines that depend on the identity and the settings of TLS: they are fixed when a
-// pipeline is made, so these are made anew with each change. Connections go on with
-// what they began with.
+// Pipelines that terminate TLS. Identity and TLS settings are fixed when a pipeline is
+// created, so each change discards these; existing connections keep theirs.
 var terminators = {}
 var listening = false
 
@@ -44,7 +43,7 @@ onChange(
   }
 )
 
-// listen takes connections from now on.
+// listen starts accepting connections.
 export function listen() {
   if (listening) return
   listening = true
@@ -65,7 +64,7 @@ var connections = pipeline($=>$
   )
   .handleData(data => void ($connection.received += data.size))
   .handleTLSClientHello(hello => void ($connection.hello = hello))
-  .insert(() => patience($connection))
+  .insert(() => awaitFirstBytes($connection))
   .pipe(evt => classify($connection, evt), () => [$connection])
   .handleData(data => void ($connection.sent += data.size))
   .onEnd(() => ended($connection))
@@ -81,9 +80,9 @@ function newConnection(socket) {
   }
 }
 
-// Returns what comes when the client has said nothing for a while: a sign to go on, or
-// the end.
-function patience(connection) {
+// Returns an event after a client has been silent for too long: either an empty one, which
+// starts a plaintext connection, or the end.
+function awaitFirstBytes(connection) {
   if (connection.classified) return nothing
   var brief = inbound() && connection.number && mayBePlaintext(connection)
   return waitFor(connection, brief ? SILENCE : HELLO).then(
@@ -101,13 +100,14 @@ function patience(connection) {
 
 var nothing = []
 
-// waitFor waits so many seconds, or until the connection is known.
+// waitFor waits that many seconds, or until the connection is classified.
 function waitFor(connection, seconds) {
   connection.timer = new Timeout(seconds)
   return connection.timer.wait().catch(() => undefined)
 }
 
-// settle notes that the connection is known. What waits for it would keep it.
+// settle marks the connection as classified. Its timer must stop, since it would keep the
+// connection in memory.
 function settle(connection) {
   connection.classified = true
   connection.hello = null
@@ -124,7 +124,7 @@ function mayBePlaintext(connection) {
   return takesPlaintext(mode(), portAt(connection.number), connection.source)
 }
 
-// Returns the pipeline for the connection, or nothing as long as it is not known.
+// Returns the pipeline for the connection, or nothing as long as more bytes are needed.
 function classify(connection, evt) {
   if (connection.classified) return
   if (evt instanceof StreamEnd) return refuse(connection, 'closed before a request')
@@ -144,8 +144,8 @@ function classify(connection, evt) {
   return accept(connection, port, admission)
 }
 
-// Reports whether nobody speaks before the application does: neither peers, which know
-// that this pod speaks no mesh TLS, nor callers from outside.
+// Reports whether no client speaks before the application does: neither peers, which know
+// that this pod has no mesh TLS, nor callers outside the mesh.
 function isSilent(port) {
   return settings().plaintext && port.protocol === 'server-first' && !(port.ingress || []).some(r => r.tls)
 }
@@ -158,13 +158,13 @@ function classifyTLS(connection, port) {
     return accept(connection, port, terminator(true, http ? ['h2', 'http/1.1'] : null))
   }
   var asked = clientAuthentication(port, connection)
-  // What a client from outside can speak says nothing about the application.
+  // Clients outside the mesh may offer h2 although the application does not support it.
   if (asked) return accept(connection, port, terminator(asked === 'certificate', !http ? null : port.http2 ? ['h2', 'http/1.1'] : ['http/1.1']))
   if (mode().permissive && port.access.anyone) return accept(connection, port, admission)
   return refuse(connection, 'other TLS')
 }
 
-// Takes the connection, unless there are too many new ones.
+// Accepts the connection, unless the rate limit of new connections is exceeded.
 function accept(connection, port, pipeline) {
   if (port.connectionLimit && !take(`${connection.number}/connections`, port.connectionLimit)) {
     count('envoy_rate_limit_rate_limited', {})
@@ -194,12 +194,12 @@ var closing = pipeline($=>$
   .replaceData(() => undefined)
 )
 
-// Returns the pipeline that ends TLS, or null if there is no identity. It asks for a
-// certificate of the mesh, or for none.
+// Returns the pipeline that terminates TLS, or null if there is no identity. It requires a
+// client certificate of the mesh, or requests none.
 function terminator(asked, alpn) {
   var present = identity()
   if (!present) return null
-  // The text of an array says nothing of what is in it.
+  // Pipy's text form of an array does not contain the elements.
   var key = `${asked} ${alpn ? alpn.join() : ''}`
   if (terminators[key]) return terminators[key]
   var tls = settings().tls
@@ -208,7 +208,7 @@ function terminator(asked, alpn) {
     minVersion: tls.min,
     maxVersion: tls.max,
     ciphers: tls.ciphers || undefined,
-    // Pipy asks before it knows the server name, and again when it does.
+    // Pipy calls this before it knows the server name, and again afterwards.
     certificate: name => name || !$connection.serverName ? present.certificate : undefined,
     onState: session => handshake($connection, session, trustDomain),
   }
@@ -220,30 +220,30 @@ function terminator(asked, alpn) {
   return terminators[key] = pipeline($=>$
     .onStart(connection => void ($connection = connection))
     .acceptTLS(options).to($=>$
-      // Pipy passes on signs of flushing before the handshake is done.
+      // Pipy forwards flush events before the handshake is done.
       .pipe(() => afterHandshake($connection), () => [$connection])
     )
-    // From the server's first words on.
+    // The timeout starts with the server's first bytes.
     .insert(() => handshakeTime($connection))
   )
 }
 
-// Returns the end, if the handshake is not done in time. Nobody has shown a certificate
-// until then.
+// Returns the end if the handshake is not done in time: until then the client is
+// unauthenticated.
 function handshakeTime(connection) {
   if (connection.secured) return nothing
   return waitFor(connection, HANDSHAKE_TIME).then(() => connection.secured || connection.failure || connection.gone ? nothing : new StreamEnd('ReadTimeout'))
 }
 
-// handshake follows a TLS handshake, which is done before anything of the client's is
-// passed on.
+// handshake handles the state changes of a TLS session. No data of the client is forwarded
+// before the handshake is done.
 function handshake(connection, session, trustDomain) {
   switch (session.state) {
     case 'connected':
       connection.secured = true
       stopWaiting(connection)
       connection.peer = identityOf(session.peer, trustDomain)
-      // Two readers of one ClientHello must have read the same.
+      // Pipy's two parsers must have read the same server name from the ClientHello.
       if ((session.hostname || '').toLowerCase() !== connection.serverName) connection.failure = 'server name'
       break
     case 'closed':
@@ -258,7 +258,7 @@ function afterHandshake(connection) {
   return connection.http ? requests() : admission
 }
 
-// admission passes a connection on to the application if its client may connect.
+// admission forwards a connection to the application if its client is authorized.
 var admission = pipeline($=>$
   .onStart(
     function (connection) {
@@ -280,7 +280,7 @@ function callOf(connection) {
   return connection.call
 }
 
-// ended counts and logs a connection. Those with requests are logged with these.
+// ended counts and logs a connection. Connections with requests are logged by request.
 function ended(connection) {
   connection.gone = true
   settle(connection)

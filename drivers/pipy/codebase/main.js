@@ -1,26 +1,26 @@
-// The program of a pod's sidecar.
+// The entry point of a pod's sidecar program.
 
 import { load, follow, inbound, onChange } from './config.js'
 import { identity, read } from './identity.js'
 import { listen as listenInbound } from './inbound.js'
 import { listen as listenMetrics } from './metrics.js'
 import { listen as listenOutbound } from './outbound.js'
-import { tell, told } from './shared.js'
+import { publish, published } from './shared.js'
 
-function noteReady() {
-  tell('ready', inbound() !== null && identity() !== null)
+function publishReady() {
+  publish('ready', inbound() !== null && identity() !== null)
 }
 
 load()
 read()
-noteReady()
+publishReady()
 onChange(
   function (names) {
     if (names.identity) read()
-    noteReady()
+    publishReady()
   }
 )
 follow()
 listenOutbound()
 listenInbound()
-listenMetrics(() => told('ready').every(ready => ready))
+listenMetrics(() => published('ready').every(ready => ready))

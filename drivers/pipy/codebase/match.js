@@ -1,6 +1,6 @@
-// Conditions on requests, with the meaning of HTTPMatch in Go's package mesh.
+// Conditions on requests, with the semantics of HTTPMatch in the Go package mesh.
 
-// Reports whether a condition of a document holds for what requestOf returned.
+// Reports whether a condition of a document holds for a result of requestOf.
 export function matches(condition, request) {
   if (condition.path && !matchesText(condition.path, request.path)) return false
   if (condition.methods && !condition.methods.includes(request.method)) return false
@@ -9,8 +9,8 @@ export function matches(condition, request) {
   return true
 }
 
-// Reports whether a condition holds for a request that may pass only then. Where the
-// application could read a path or a query otherwise than it is read here, none does.
+// Reports whether a condition holds for a request that needs it for authorization. It does
+// not hold if the application could interpret the path or the query differently.
 export function permits(condition, request) {
   var path = condition.path
   if (path && (path.prefix !== undefined || path.stringPrefix !== undefined && path.stringPrefix !== '/' || path.regex) && isAmbiguous(request.path)) return false
@@ -18,7 +18,7 @@ export function permits(condition, request) {
   return matches(condition, request)
 }
 
-// Reports whether all applications read those parameters of the query alike.
+// Reports whether all applications interpret the compared parameters of the query alike.
 function isPlainQuery(query, compared) {
   if (query.indexOf(';') >= 0) return false
   var names = query.split('&').map(part => part.split('=')[0])
@@ -26,14 +26,14 @@ function isPlainQuery(query, compared) {
   return compared.every(q => names.filter(name => name === q.name).length === 1)
 }
 
-// Reports whether a condition holds for everything: only such a one lets a connection
-// pass whose requests are not known.
+// Reports whether a condition holds for every request: only such a one admits a connection
+// whose requests are not known.
 export function holdsForAll(condition) {
   return !condition.path && !condition.methods && !condition.headers && !condition.query
 }
 
-// Reports whether some applications read the path as another: where Go's
-// mesh.AmbiguousPath is found.
+// Reports whether some applications interpret the path as a different one: it matches Go's
+// mesh.AmbiguousPath.
 export function isAmbiguous(path) {
   if (path.indexOf('\\') >= 0 || path.indexOf('#') >= 0 || path.indexOf('//') >= 0) return true
   if (path.indexOf('/.') >= 0 && path.split('/').some((segment, i) => i > 0 && isDots(segment.split(';')[0]))) return true
@@ -49,8 +49,8 @@ function isDots(segment) {
 
 var ambiguousEscapes = ['23', '25', '2e', '2f', '3b', '3f', '5c', '7f', 'c0', 'c1']
 
-// Reports whether what begins with a percent sign escapes nothing, or what is read in
-// more than one way, as overlong UTF-8 is.
+// Reports whether text that begins with a percent sign is no escape, or one that is
+// interpreted in several ways, such as overlong UTF-8.
 function isAmbiguousEscape(text) {
   var first = text.charAt(1)
   var digits = text.substring(1, 3)
@@ -63,7 +63,7 @@ function isAmbiguousEscape(text) {
 function matchesHeader(condition, request) {
   var value = condition.name === 'host' ? request.host : request.headers[condition.name]
   if (value === undefined || condition.name === 'host' && value === '') return false
-  // Of several lines the application may read another than would be compared.
+  // Of several lines the application may use a different one than is compared.
   if (value instanceof Array) return Boolean(condition.any || condition.present)
   return matchesText(condition, value)
 }
@@ -74,7 +74,7 @@ function matchesParameter(condition, request) {
 }
 
 // Returns the parameters of the query, lists of values by name, as Go's url.ParseQuery
-// does: parts that cannot be read are left out.
+// does: malformed parts are left out.
 function parametersOf(request) {
   var parameters = request.parameters
   if (!parameters) {
@@ -97,7 +97,7 @@ function parametersOf(request) {
 
 var hexadecimal = '0123456789abcdefABCDEF'
 
-// Decodes a part of a query, or returns undefined if it is not well formed.
+// Decodes a part of a query, or returns undefined if it is malformed.
 function unescape(text) {
   if (text.indexOf('+') >= 0) text = text.replaceAll('+', ' ')
   if (text.indexOf('%') < 0) return text
@@ -117,7 +117,7 @@ function unescape(text) {
   return new Data(decoded).toString()
 }
 
-// Compares a string. What is no comparison holds for nothing.
+// Reports whether the text matches. An empty condition matches nothing.
 function matchesText(condition, text) {
   if (condition.never) return false
   if (condition.exact !== undefined) return text === condition.exact
@@ -127,7 +127,7 @@ function matchesText(condition, text) {
   return Boolean(condition.any || condition.present)
 }
 
-// Walks the table of an expression, of which automaton.go says what it holds.
+// Runs the automaton of an expression. Its table is documented in automaton.go.
 function accepts(automaton, text) {
   var ascii = automaton.ascii || (automaton.ascii = asciiClasses(automaton))
   var width = automaton.width
@@ -158,8 +158,8 @@ function classOf(automaton, c) {
   return automaton.classes[low]
 }
 
-// Reports whether a host without a port is meant by a pattern, which is exact or begins
-// with "*." for one or more labels.
+// Reports whether a host without a port matches a pattern, which is exact or begins with
+// "*." for one or more labels.
 export function matchesHost(pattern, host) {
   pattern = pattern.toLowerCase()
   host = (host || '').toLowerCase()

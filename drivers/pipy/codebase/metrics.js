@@ -1,21 +1,21 @@
-// Numbers for Prometheus, under the names that Envoy gives them, and whether the proxy
-// is ready, on port 15010.
+// Metrics for Prometheus, under Envoy's names, and the readiness of the proxy, on port
+// 15010.
 
-import { threads, TICK, add, newCount, share, valueOf, tell, told, regularly } from './shared.js'
+import { threads, TICK, add, newCount, share, valueOf, publish, published, regularly } from './shared.js'
 
 var PORT = 15010
-// How long the other threads' numbers are waited for, in seconds. Those of before are
-// shown if one has none then.
+// How long to wait for the other threads' metrics, in seconds. After that the last ones
+// that a thread has published are used.
 var PATIENCE = 2
 
-// What times are counted in, in milliseconds, as Envoy does.
+// The upper bounds of the histogram buckets, in milliseconds, as Envoy has them.
 var buckets = [0.5, 1, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000, 60000, 300000, 600000, 1800000, 3600000]
 
-// The thread's own families by name, each with its series by their labels as text.
+// The thread's own metric families by name, each with its series by their labels as text.
 var families = {}
 
-// How often somebody has asked for the numbers of all threads, and what of that the
-// thread has answered.
+// asked counts the requests for the metrics of all threads; answered is the last one that
+// this thread has answered.
 var asked = newCount('asked')
 var answered = 0
 
@@ -28,31 +28,31 @@ function series(name, type, labels) {
   return family.series[key] || (family.series[key] = { value: 0, sum: 0, counts: type === 'histogram' ? buckets.map(() => 0) : null })
 }
 
-// answerOthers shows the numbers to the thread that was asked for those of all.
+// answerOthers publishes this thread's metrics if another thread collects them.
 function answerOthers() {
   var now = valueOf(asked)
   if (now === answered) return false
-  tell('numbers', JSON.stringify(families))
-  tell('answered', now)
+  publish('numbers', JSON.stringify(families))
+  publish('answered', now)
   answered = now
   return false
 }
 
-// everybodys returns the families of all threads, once these have shown them.
-function everybodys() {
+// collect resolves to the families of all threads, once these have published them.
+function collect() {
   var number = add(asked, 1)
   var until = Date.now() + PATIENCE * 1000
   answerOthers()
   function look() {
-    if (told('answered').every(n => n >= number) || Date.now() >= until) {
-      return Promise.resolve(sum(told('numbers').filter(text => text).map(text => JSON.parse(text))))
+    if (published('answered').every(n => n >= number) || Date.now() >= until) {
+      return Promise.resolve(sum(published('numbers').filter(text => text).map(text => JSON.parse(text))))
     }
     return new Timeout(TICK / 2).wait().then(look)
   }
   return look()
 }
 
-// sum returns families of the same series with what these come to.
+// sum adds up the families of all threads, series by series.
 function sum(all) {
   var total = {}
   all.forEach(
@@ -74,12 +74,12 @@ function escape(value) {
   return `${value}`.replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll('\n', '\\n')
 }
 
-// Adds to a counter, by 1 unless n says otherwise.
+// Adds n to a counter, by default 1.
 export function count(name, labels, n) {
   series(name, 'counter', labels).value += n === undefined ? 1 : n
 }
 
-// Adds to a number that also falls.
+// Adds n, which may be negative, to a gauge.
 export function change(name, labels, n) {
   series(name, 'gauge', labels).value += n
 }
@@ -96,7 +96,7 @@ export function observe(name, labels, milliseconds) {
   )
 }
 
-// Counts a request that was answered: to whom it was sent and what came back.
+// Counts an answered request to a cluster, with its status and duration.
 export function countRequest(cluster, status, milliseconds) {
   var labels = { envoy_cluster_name: cluster }
   count('envoy_cluster_upstream_rq_total', labels)
@@ -105,13 +105,13 @@ export function countRequest(cluster, status, milliseconds) {
   observe('envoy_cluster_upstream_rq_time', labels, milliseconds)
 }
 
-// Counts a request that was taken, by the listener's own name.
+// Counts a request that a listener has received.
 export function countDownstream(prefix, status) {
   count('envoy_http_downstream_rq_total', { envoy_http_conn_manager_prefix: prefix })
   count('envoy_http_downstream_rq_xx', { envoy_response_code_class: Math.floor(status / 100), envoy_http_conn_manager_prefix: prefix })
 }
 
-// Returns the numbers in the text format.
+// Returns the families in Prometheus' text format.
 function text(families) {
   var lines = []
   Object.keys(families).forEach(
@@ -137,11 +137,11 @@ function text(families) {
   return lines.join('\n') + '\n'
 }
 
-function numbers(families) {
+function metricsAnswer(families) {
   return new Message({ status: 200, headers: { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' } }, text(families))
 }
 
-// Serves the numbers, and whether the function says that the proxy is ready.
+// Serves the metrics, and the readiness that the function returns.
 export function listen(isReady) {
   var answer = pipeline($=>$.serveHTTP(
     function (request) {
@@ -151,10 +151,10 @@ export function listen(isReady) {
       }
       if (path !== '/stats/prometheus') return new Message({ status: 404 }, 'not found\n')
       if (request.head.method !== 'GET') return new Message({ status: 405 })
-      return threads === 1 ? numbers(families) : everybodys().then(numbers)
+      return threads === 1 ? metricsAnswer(families) : collect().then(metricsAnswer)
     }
   ))
-  // Whoever reaches the pod can ask, no slower than Prometheus does.
+  // Every client that reaches the pod can connect. Prometheus stays within these bounds.
   var options = { maxConnections: 128, idleTimeout: 20 }
   try {
     pipy.listen(`[::]:${PORT}`, options, answer)

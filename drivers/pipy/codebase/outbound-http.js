@@ -1,4 +1,4 @@
-// The requests that the application sends.
+// Requests of the application: routing, and the connection's request pipeline.
 
 import { destinationAt } from './config.js'
 import { clean, requestOf } from './request.js'
@@ -14,8 +14,8 @@ var $connection
 var $exchange
 
 // takeRequests returns the pipeline that answers all requests of one connection. It is
-// started with the connection. Each connection has one of its own: Pipy keeps pipelines
-// for later, and gives the next connection what another had sent behind an upgrade.
+// started with the connection. Each connection needs its own pipeline: Pipy reuses
+// pipelines, and would pass data that followed an upgrade request to the next connection.
 export function takeRequests() {
   return pipeline($=>$
     .onStart(connection => void ($connection = connection))
@@ -34,21 +34,21 @@ export function takeRequests() {
       .handleData(data => void ($exchange.received += data.size))
       .onEnd(() => ended($connection, $exchange))
     )
-    // An answer that was cut off must not look complete.
+    // A truncated answer must not look complete.
     .replaceData(data => $connection.broken ? new StreamEnd('ConnectionReset') : data)
   )
 }
 
 var dropped = pipeline($=>$)
 
-// refusal answers with the proxy's own answer as soon as the request begins.
+// refusal sends the proxy's own answer as soon as the request begins.
 var refusal = pipeline($=>$
   .replaceData(() => undefined)
   .replaceMessageEnd(() => undefined)
   .replaceMessageStart(() => $exchange.answer)
 )
 
-// left ends the requests of a client that is not there any more.
+// left aborts the requests of a client that has gone.
 function left(connection) {
   connection.requests.forEach(request => abort(request))
 }
@@ -72,13 +72,14 @@ function refuse(exchange, status, text, details, flags) {
   return false
 }
 
-// route decides where a request goes. It returns false if it is answered here.
+// route decides where a request goes. It returns false if the proxy answers it itself.
 function route(connection, exchange, head) {
   exchange.head = head
   exchange.path = head.path
   if (!clean(head, false) || head.method === 'CONNECT') return refuse(exchange, 400, 'bad request', 'invalid_request')
   var asked = requestOf(head)
-  // What holds now counts, and not when the connection was made.
+  // Look up the destination for each request: it may have changed since the connection was
+  // made.
   var destination = destinationAt(connection.to.address, connection.to.port)
   var options = destination ? within(connection, exchange, destination, asked) : outside(connection, exchange, asked)
   if (!options) return false
@@ -91,7 +92,7 @@ function route(connection, exchange, head) {
     delete head.headers.upgrade
     delete head.headers.connection
   }
-  // The server gets the whole request, whether or not it wants it.
+  // The server gets the complete request in any case.
   delete head.headers.expect
   exchange.span = startSpan('CLIENT', head)
   exchange.request = newRequest(head, options)
@@ -99,9 +100,9 @@ function route(connection, exchange, head) {
   return true
 }
 
-// within finds the route of a request inside the mesh.
+// within finds the route of a request to a destination inside the mesh.
 function within(connection, exchange, destination, asked) {
-  if (destination.protocol !== 'http') return refuse(exchange, 503, 'the service does not speak HTTP any more', 'no_http', 'NR')
+  if (destination.protocol !== 'http') return refuse(exchange, 503, 'the service no longer speaks HTTP', 'no_http', 'NR')
   var found = (destination.routes || []).find(r => matches(r.match, asked))
   if (!found) return refuse(exchange, 404, '', 'route_not_found', 'NR')
   if (!found.backends || found.backends.length === 0) return refuse(exchange, 503, 'no healthy upstream', 'no_healthy_upstream', 'UH')
@@ -115,7 +116,7 @@ function within(connection, exchange, destination, asked) {
   }
 }
 
-// outside finds where a request goes that leaves the mesh.
+// outside finds the backend of a request to a destination outside the mesh.
 function outside(connection, exchange, asked) {
   var found = requestBackend(connection.to, asked)
   if (!found) return refuse(exchange, 403, 'access denied', 'egress_denied')

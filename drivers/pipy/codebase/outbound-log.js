@@ -1,4 +1,4 @@
-// What is counted, logged and traced of the application's requests and connections.
+// Metrics, access log and tracing of the application's requests and connections.
 
 import { settings } from './config.js'
 import { count, countDownstream, countRequest } from './metrics.js'
@@ -6,7 +6,7 @@ import { log, timestamp } from './accesslog.js'
 import { finishSpan } from './tracing.js'
 import { spiffe } from './spiffe.js'
 
-// Envoy's short words for what went wrong.
+// Envoy's response flags by failure.
 var flags = { 'no endpoint': 'UH', 'overflow': 'UO', 'unreachable': 'UF', 'reset': 'UC', 'stale': 'UC', 'cut off': 'UC', 'timeout': 'UT' }
 
 // requestEnded is called when an exchange is over.
@@ -49,8 +49,8 @@ export function requestEnded(connection, exchange) {
   })
 }
 
-// connectionEnded is called when a connection is over. Those with requests are logged
-// with these.
+// connectionEnded is called when a connection is over. Connections with requests are
+// logged by request.
 export function connectionEnded(connection) {
   if (connection.kind === 'http') return
   var t = connection.tunnel

@@ -1,7 +1,7 @@
-// What the application sends: port 15001 takes all its connections.
+// Connections of the application, all of which are redirected to port 15001.
 //
-// A connection goes by the address that it was made to: to a destination of the mesh,
-// or out of it as far as that is allowed. All else is closed.
+// The original destination decides: a connection goes to a destination of the mesh, or
+// outside the mesh if that is allowed. All others are closed.
 
 import { destinationAt, settings } from './config.js'
 import { destinationOf, peerOf, hostPort } from './address.js'
@@ -13,13 +13,13 @@ import { takeRequests } from './outbound-http.js'
 import { connectionEnded } from './outbound-log.js'
 
 var PORT = 15001
-// How long a client of a port that is named by server names may take to name one.
+// How many seconds a client may take to send a server name, on ports where it decides.
 var HELLO = 5
 var HANDSHAKE = 22
 
 var $connection
 
-// listen takes connections from now on, by IPv6 where the machine has it.
+// listen starts accepting connections, by IPv6 where the machine has it.
 export function listen() {
   var options = { transparent: true, idleTimeout: 0 }
   try {
@@ -45,7 +45,7 @@ var connections = pipeline($=>$
   .onEnd(() => connectionEnded($connection))
 )
 
-// accept decides what becomes of a connection.
+// accept decides how a connection is handled.
 function accept(inbound) {
   var to = destinationOf(inbound)
   var peer = peerOf(inbound)
@@ -82,8 +82,8 @@ function into(connection, t) {
   connection.kind = 'tcp'
 }
 
-// inspect waits for the server name that a client asks for. Who says none in time, or
-// does not speak TLS, goes where connections without a name go.
+// inspect waits for the server name in the ClientHello. A client that sends none in time,
+// or does not speak TLS, is treated as one without a server name.
 var inspect = pipeline($=>$
   .handleData(data => look($connection, data))
   .handleTLSClientHello(hello => named($connection, (hello.serverNames || [])[0]))

@@ -1,12 +1,10 @@
-// Limits of connections and requests, which each proxy keeps for itself.
+// Rate limits of connections and requests. Each proxy has its own.
 
 import { exclusive, get, set } from './shared.js'
 import { matches } from './match.js'
 
-// Buckets by what they limit. One whose limit has not changed is kept when documents
-// change: else each change would let a burst pass.
-
-// Takes a token of the bucket. It returns false if there is none.
+// Takes a token from the bucket. It returns false if there is none. When documents change,
+// a bucket with the same limit keeps its tokens: otherwise each change would allow a burst.
 export function take(name, limit) {
   return exclusive(() => takeOf(`bucket/${name}`, limit))
 }
@@ -25,14 +23,14 @@ function takeOf(key, limit) {
     // The clock was set back.
     bucket.filled = now
   }
-  var some = bucket.left >= 1
-  if (some) bucket.left--
+  var taken = bucket.left >= 1
+  if (taken) bucket.left--
   set(key, bucket)
-  return some
+  return taken
 }
 
-// Returns the limit of a port that the request exceeds, or null. The first route whose
-// path matches is the only limit that counts.
+// Returns the limit of a port that the request exceeds, or null. Only the limit of the
+// first route whose path matches is applied.
 export function exceeded(number, port, request) {
   var routes = port.routeLimits || []
   var i = routes.findIndex(route => matches({ path: route.path }, request))

@@ -1,6 +1,6 @@
-// Answers of the proxy's own, and what gRPC says of the end of a call.
+// The proxy's own answers, and gRPC trailers.
 
-// reply returns an answer, which gRPC clients are given as they understand it.
+// reply returns an answer to a request with the head. For gRPC clients it is a gRPC status.
 export function reply(head, status, text, headers) {
   var type = head.headers['content-type']
   if (type && `${type}`.startsWith('application/grpc')) {
@@ -13,8 +13,9 @@ export function reply(head, status, text, headers) {
   return new Message({ status, headers: { ...headers, 'content-type': 'text/plain' } }, text)
 }
 
-// takeTrailers moves what gRPC says of the end of a call out of a head: Pipy sends no
-// head that ends the stream, and without that clients look for it in trailers only.
+// takeTrailers moves the gRPC status out of a head and returns it as trailers, or null:
+// Pipy can't send headers that end the stream, and otherwise clients read the status only
+// from trailers.
 export function takeTrailers(head) {
   if (head.headers['grpc-status'] === undefined) return null
   var names = ['grpc-status', 'grpc-message', 'grpc-status-details-bin'].filter(name => head.headers[name] !== undefined)

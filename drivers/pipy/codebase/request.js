@@ -1,7 +1,7 @@
-// Requests as they are matched and passed on: in a form that nobody can read in two
-// ways.
+// Requests in a canonical form, in which they are matched and forwarded: all readers
+// interpret it alike.
 
-// Headers by which a client could say who it is: Go's mesh.IdentityHeaders.
+// Headers by which a client could claim an identity: Go's mesh.IdentityHeaders.
 export var claims = ['serviceidentity', 'x-envoy-peer-metadata', 'x-envoy-peer-metadata-id', 'x-forwarded-client-cert']
 
 var tokenCharacters = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -13,15 +13,15 @@ var decimal = '0123456789'
 var letters = '0123456789abcdefghijklmnopqrstuvwxyz'
 var largestLength = 2147483647
 
-// What was found out about names of headers and methods, which are few.
+// Caches of results for names of headers and methods, which are few.
 var tokens = new Map
 var spellings = new Map
 var mostTokens = 4096
 
-// Brings the head of a request into that form, in place, and takes away what the
-// client must not say. It returns false if there is none: the answer is 400. The
-// HTTP/2 decoder takes line ends in any field, which the HTTP/1 encoder would write
-// out as the beginning of another request.
+// Brings the head of a request into canonical form, in place, and removes headers that
+// clients must not send. It returns false if the request is invalid: the answer is 400.
+// The HTTP/2 decoder accepts line breaks in any field, which the HTTP/1 encoder would write
+// as the beginning of another request.
 export function clean(head, mergeSlashes) {
   if (!isToken(head.method)) return false
   if (!moveAuthority(head)) return false
@@ -30,24 +30,24 @@ export function clean(head, mergeSlashes) {
   var path = cleanPath(head.path, mergeSlashes)
   if (path === undefined || path.charAt(0) !== '/' && !(path === '*' && head.method === 'OPTIONS')) return false
   if (path !== head.path) head.path = path
-  var fine = true
+  var valid = true
   Object.entries(head.headers).forEach(
     function (entry) {
-      if (!isToken(entry[0]) || !isValue(entry[1])) fine = false
-      // HTTP/2 has no capital letters in names, and not every decoder refuses them. They
-      // would get past all that is compared here.
-      if (entry[0] !== entry[0].toLowerCase()) fine = false
+      if (!isToken(entry[0]) || !isValue(entry[1])) valid = false
+      // HTTP/2 forbids capital letters in names, but not every decoder rejects them. Such
+      // names would bypass all comparisons here.
+      if (entry[0] !== entry[0].toLowerCase()) valid = false
       var plain = plainSpelling(entry[0])
       if (plain.startsWith('x-envoy-') || claims.includes(plain)) delete head.headers[entry[0]]
     }
   )
-  if (!fine) return false
+  if (!valid) return false
   joinCookies(head)
   return true
 }
 
-// Takes away headers that some applications take for one of those names: they have an
-// underscore or the like in place of a hyphen. So the application gets one of each.
+// Removes headers that some applications mistake for one of the names, because they have
+// an underscore or the like in place of a hyphen.
 export function dropSpellings(head, names) {
   if (names.length === 0) return
   Object.keys(head.headers).forEach(
@@ -58,7 +58,7 @@ export function dropSpellings(head, names) {
   )
 }
 
-// Returns the name with a hyphen for all that is no letter and no digit.
+// Returns the name with a hyphen in place of everything but letters and digits.
 function plainSpelling(name) {
   var plain = spellings.get(name)
   if (plain === undefined) {
@@ -73,16 +73,16 @@ function plainSpelling(name) {
   return plain
 }
 
-// HTTP/2 may send a cookie in pieces, which are one.
+// Joins the cookie header, which HTTP/2 clients may split.
 function joinCookies(head) {
   var cookie = head.headers.cookie
   if (!head.protocol && cookie instanceof Array) head.headers.cookie = cookie.join('; ')
 }
 
-// Reports whether all readers of the head find the same end of the body: who finds
-// another one reads another request after it. The HTTP/1 decoder takes a number's
-// beginning for the number, and no more than 31 bits of it. The encoder sends the length
-// of a HEAD's body, but not the body.
+// Reports whether all readers of the head agree on the end of the body: otherwise one could
+// read a smuggled request after it. The HTTP/1 decoder ignores what follows a number, and
+// reads only 31 bits of it. The encoder sends the content-length of a HEAD request, but not
+// its body.
 function hasOneLength(head) {
   var encoding = head.headers['transfer-encoding']
   var length = head.headers['content-length']
@@ -92,7 +92,7 @@ function hasOneLength(head) {
   return head.method === 'HEAD' ? length === '0' : !head.protocol || Number.parseInt(length) <= largestLength
 }
 
-// Puts the host, of which there can be three, into all places.
+// Makes the up to three places that name the host agree.
 function moveAuthority(head) {
   var path = head.path
   if (typeof path !== 'string') return false
@@ -141,9 +141,8 @@ function consistsOf(text, characters) {
   return true
 }
 
-// Returns the path as Envoy's would be: without dot segments, whatever is written with
-// percent signs without need decoded, and what needs them encoded. It returns
-// undefined for what is no path.
+// Returns the path normalized as by Envoy: without dot segments, with unnecessary percent
+// encoding decoded and necessary one added. It returns undefined if the path is invalid.
 export function cleanPath(path, mergeSlashes) {
   if (
     path.indexOf('\r') >= 0 || path.indexOf('\n') >= 0 || path.indexOf(nul) >= 0 ||
@@ -165,7 +164,6 @@ export function cleanPath(path, mergeSlashes) {
   }
   return path + query
 }
-
 
 function decodePath(path) {
   var bytes = new Data(path).toArray()
@@ -213,7 +211,7 @@ function removeDotSegments(path) {
   return '/' + kept.join('/')
 }
 
-// Returns what matches are asked about. The head is clean.
+// Returns the request that conditions are checked against. The head must be clean.
 export function requestOf(head) {
   var path = head.path
   var end = path.indexOf('?')

@@ -1,17 +1,17 @@
-// Which requests are tried again, and when. Conditions have Envoy's names.
+// Retries: which requests are sent again, and when. Conditions have Envoy's names.
 
 import { reached } from './backend.js'
 import { valueOf } from './shared.js'
 
-// How often a request that no server has seen is sent again without being asked to.
+// How often a request that no server has seen is sent again without a retry policy.
 var UNSEEN = 2
-// The time before the first retry, in seconds, if the policy says nothing.
+// The default base interval between retries, in seconds.
 var BACKOFF = 0.025
 
 var idempotent = ['GET', 'HEAD', 'OPTIONS', 'TRACE', 'PUT', 'DELETE']
 
-// What a try without an answer is tried again for. It is "stale" if a connection that
-// had been used before ended without an answer.
+// The retry conditions that apply to the outcome of a try without an answer. It is "stale"
+// if a reused connection ended without an answer.
 var conditions = {
   unreachable: ['5xx', 'gateway-error', 'reset', 'connect-failure'],
   stale: ['5xx', 'gateway-error', 'reset'],
@@ -21,7 +21,7 @@ var conditions = {
 
 var grpcStatuses = { '1': 'cancelled', '4': 'deadline-exceeded', '8': 'resource-exhausted', '13': 'internal', '14': 'unavailable' }
 
-// isRetriable reports whether an answer with the head is not wanted yet.
+// isRetriable reports whether to retry instead of passing on an answer with the head.
 export function isRetriable(request, t, head) {
   var retry = request.options.retry
   if (!retry || !isRepeatable(request) || !mayRetry(request, t)) return false
@@ -41,8 +41,8 @@ export function isRetriable(request, t, head) {
   )
 }
 
-// retryDelay returns after how many seconds a request whose try has failed is tried
-// again, or -1 if it is not.
+// retryDelay returns after how many seconds to retry a request whose try has failed, or -1
+// if it is not retried.
 export function retryDelay(request, t) {
   if (!isRepeatable(request)) return -1
   var retry = request.options.retry

@@ -1,15 +1,14 @@
-// Connections to endpoints: in mutual TLS, or in plaintext where an endpoint has no
-// server name.
+// Connections to endpoints: with mutual TLS, or in plaintext if an endpoint has no server
+// name.
 //
-// A session is a connection as an object. It is "new", "connecting", "open" and at last
-// "ended". Sessions for HTTP are opened by the muxHTTP filter, those for TCP by the
-// connection that they carry on, and nothing of a request or a connection goes out
-// before the other end has proved that it is who it should be.
+// A session is the object of a connection. Its state is "new", "connecting", "open" and
+// finally "ended". HTTP sessions are opened by the muxHTTP filter, TCP sessions by the
+// connection that they carry. No data is sent before the peer has proved its identity.
 
 import { settings, onChange } from './config.js'
 import { identity, onIdentity } from './identity.js'
 
-// What is offered by ALPN.
+// The ALPN protocols that are offered.
 var protocols = {
   http1: ['http/1.1'],
   http2: ['h2', 'http/1.1'],
@@ -20,12 +19,11 @@ var CONNECT_TIMEOUT = 5
 
 var $session
 
-// sessions is how many there have been.
+// sessions counts the sessions, for their ids.
 var sessions = 0
 
-// secured are the pipelines that speak mutual TLS, by kind. The roots of a pipeline
-// can't be changed, so they are made anew with each identity; those who are connected
-// go on with what they have.
+// secured are the pipelines with mutual TLS, by kind. The roots of a pipeline can't be
+// changed, so each new identity discards these; existing connections keep theirs.
 var secured = {}
 
 onIdentity(() => secured = {})
@@ -36,12 +34,12 @@ onChange(
 )
 
 // newSession returns a session with the endpoint. Kind is "http1", "http2" or "tcp". The
-// function is called with the session once when it has ended. It must not be a closure
-// over the session: PipyJS counts references, and what refers to itself is never freed.
+// function is called once, with the session, when it has ended. It must not be a closure
+// over the session: PipyJS counts references and never frees a cycle.
 //
-// Pipy could leave the version of HTTP open until ALPN has chosen, but crashes if the
-// request ends before: so an endpoint that does not speak HTTP/2 ends the session, which
-// then is noted in endpoint.http1.
+// Pipy could leave the HTTP version open until ALPN has chosen one, but crashes if the
+// request ends before that. So a session with an endpoint that does not speak HTTP/2 is
+// ended, and endpoint.http1 is set for the next one.
 export function newSession(backend, endpoint, kind, onEnd) {
   return {
     id: ++sessions, backend, endpoint, kind, connectTimeout: backend.policy.connectTimeout || CONNECT_TIMEOUT, onEnd, user: null,
@@ -54,9 +52,9 @@ function open(session) {
   session.opened = true
 }
 
-// close ends the session in both directions. It does so a moment later: within an event
-// of its own the filters would be reset that are just at work, and while a pipeline ends
-// an event for it would have Pipy free it twice, and give it to two connections.
+// close ends the session in both directions, after the current event: closing within an
+// event of the same connection would reset filters that are running, and an event for a
+// pipeline that is ending makes Pipy free it twice and give it to two connections.
 export function close(session) {
   var outbound = session.outbound
   end(session, 'closed')
@@ -74,7 +72,7 @@ function closeLater(outbound) {
   new Timeout(0).wait().then(() => outbound.close())
 }
 
-// end is called with why a session ended, once or more often: the first reason counts.
+// end marks a session as ended. Of several calls the first reason counts.
 function end(session, failure) {
   if (session.state === 'ended') return
   session.failure = session.failure || failure
@@ -85,7 +83,7 @@ function end(session, failure) {
   if (onEnd) onEnd(session)
 }
 
-// carry is the session's connection. It is started with the session.
+// carry is the pipeline of the session's connection. It is started with the session.
 export var carry = pipeline($=>$
   .onStart(
     function (session) {
@@ -128,7 +126,7 @@ function connected(session, outbound) {
   }
 }
 
-// secure returns the pipeline that speaks mutual TLS with the present identity.
+// secure returns the pipeline for mutual TLS with the current identity.
 function secure(kind) {
   if (secured[kind]) return secured[kind]
   var present = identity()
@@ -151,8 +149,8 @@ function secure(kind) {
   return secured[kind]
 }
 
-// isExpected reports whether the certificate has the name. If that can't be told it has
-// not: Pipy would go on after an error.
+// isExpected reports whether the certificate has the endpoint's server name. An error
+// counts as no: Pipy would continue after it.
 function isExpected(session, peer) {
   try {
     return peer.subjectAltNames.includes(session.endpoint.serverName)
@@ -161,16 +159,16 @@ function isExpected(session, peer) {
   }
 }
 
-// handshake follows a TLS handshake, in which the chain is verified. When it is done the
-// peer's own certificate must have exactly the expected name, or nothing is sent: this
-// is called before anything could be. (A function "verify" would be asked about each
-// certificate of the chain without being told which one is the peer's, and each look at
-// the names of one leaves some bytes behind in Pipy.)
+// handshake handles the state changes of a TLS session, whose chain OpenSSL verifies. When
+// the handshake is done, the peer's own certificate must have exactly the expected name;
+// this runs before any data can be sent. (The option "verify" is called for each
+// certificate of the chain without saying which one is the peer's, and each access to a
+// certificate's names leaks some bytes in Pipy.)
 function handshake(session, tls) {
   switch (tls.state) {
     case 'connected':
       if (!isExpected(session, tls.peer)) {
-        refuseTo(session, 'the peer is somebody else')
+        refuseTo(session, 'the peer has another identity')
       } else if (session.state === 'connecting') {
         if (session.kind === 'http2' && tls.protocol !== 'h2') {
           session.endpoint.http1 = true

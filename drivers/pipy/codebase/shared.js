@@ -1,26 +1,25 @@
-// What the threads of the process know together. Each thread runs all of the program,
-// with variables of its own and connections that the kernel gives it.
+// State that the threads of the process share. Each thread runs the whole program, with
+// its own variables and the connections that the kernel assigns to it.
 //
-// A thread looks regularly for what others have left for it: nothing wakes it. With one
-// thread nothing here costs more than a variable.
+// A thread polls for what others have published, since nothing can wake it. With a single
+// thread everything here costs no more than a variable.
 
 export var thread = pipy.thread.id
 export var threads = pipy.thread.concurrency
 
-// How often, in seconds, a thread looks for what others have left for it, in a hurry and
-// otherwise.
+// The polling intervals in seconds: in a hurry, and otherwise.
 export var TICK = 0.02
 var IDLE_TICK = 0.1
 
 var process = threads > 1 ? new algo.SharedMap('process') : new Map
-// A program that is loaded anew begins anew, and does not meet the one before it, whose
-// connections live on. Either all threads go on with what they have loaded or none does,
-// and it is counted only then: what a thread of several could not load is the same
-// number's next attempt.
+// Each reload of the program starts with new state, separate from its predecessor's, whose
+// connections live on. Either all threads switch to what they have loaded or none does,
+// and the number counts only successful reloads: after a failed one the next attempt gets
+// the same number.
 var program = (process.get(`program/${thread}`) || 0) + 1
-// The first thread is there before the others are started.
+// The first thread runs before the others are started.
 if (thread === 0 && program === 1) process.set('lock', true)
-// This is done when Pipy runs the program.
+// This runs only if Pipy switches to the program.
 Promise.resolve().then(() => process.set(`program/${thread}`, program))
 var map = threads > 1 ? new algo.SharedMap(`program/${program}`) : new Map
 
@@ -40,11 +39,11 @@ export function drop(key) {
   map.delete(key)
 }
 
-// exclusive calls the function while no other thread is within exclusive, and returns
-// what it returns. The function must be short, and not call what calls exclusive.
+// exclusive calls the function while it holds a lock of all threads, and returns its
+// result. The function must be short, and nothing in it may call exclusive.
 export function exclusive(f) {
   if (threads === 1) return f()
-  // Only one thread finds the lock there to be deleted.
+  // Only one thread succeeds in deleting the lock.
   for (var held = process.delete('lock'); !held; held = process.delete('lock')) void 0
   var result = undefined
   try {
@@ -57,21 +56,21 @@ export function exclusive(f) {
   return result
 }
 
-// newCount returns a number that threads may add to together. It is the thread's own
-// until share says otherwise.
+// newCount returns a counter. It belongs to the thread until it is shared.
 export function newCount(key) {
   return { key, own: 0, shared: false }
 }
 
-// newNote returns a value that threads may have together, which is an initial one until
-// one of them writes another. It is the thread's own until share says otherwise.
+// newNote returns a variable with an initial value. It belongs to the thread until it is
+// shared.
 export function newNote(key, initial) {
   return { key, own: initial, initial, shared: false, isNote: true }
 }
 
-// share has a count or a note be what all threads that share it have, or the thread's
-// own again. A count comes with what the thread has added, and goes with it; a note that
-// goes is the initial one. When the last thread goes, nothing is left.
+// share turns sharing of a counter or a variable on or off. A shared counter is the sum of
+// what each sharing thread has added; a thread that stops sharing takes its part away. A
+// variable that is no longer shared has its initial value. When the last thread stops
+// sharing, no shared state remains.
 export function share(what, shared) {
   if (what.isNote && !shared) what.own = what.initial
   shared = Boolean(shared) && threads > 1
@@ -103,14 +102,14 @@ function part(what) {
   }
 }
 
-// add adds to a count, or to a note that is a number, and returns what it comes to.
+// add adds to a counter or a numeric variable and returns the sum.
 export function add(count, n) {
   count.own += n
   return count.shared ? map.add(count.key, n) : count.own
 }
 
-// reserve adds one to the count, unless that is more than the limit. No limit is
-// undefined.
+// reserve increments the counter and returns true, unless that would exceed the limit.
+// An undefined limit is no limit.
 export function reserve(count, limit) {
   if (add(count, 1) > limit) {
     add(count, -1)
@@ -119,37 +118,38 @@ export function reserve(count, limit) {
   return true
 }
 
-// valueOf returns the value of a count or a note.
+// valueOf returns the value of a counter or a variable.
 export function valueOf(what) {
   return what.shared ? map.get(what.key) : what.own
 }
 
-// write puts a value in the place of a note's.
+// write sets the value of a variable.
 export function write(note, value) {
   if (note.shared) map.set(note.key, value)
   else note.own = value
 }
 
-// tell leaves a value for the other threads, and told returns those of all.
-export function tell(name, value) {
+// publish publishes a value of this thread, and published returns the values of all
+// threads.
+export function publish(name, value) {
   map.set(`${name}/${thread}`, value)
 }
 
-export function told(name) {
+export function published(name) {
   var all = []
   for (var i = 0; i < threads; i++) all.push(map.get(`${name}/${i}`))
   return all
 }
 
-// regularly has the function called again and again, if there are other threads. While
-// it returns true there is hurry.
+// regularly calls the function at intervals, if there are other threads. After it has
+// returned true, the next interval is short.
 export function regularly(f) {
   if (threads === 1) return
   tasks.push(f)
   if (tasks.length === 1) tick()
 }
 
-// hurry has what is done regularly be done soon.
+// hurry makes the next interval a short one.
 export function hurry() {
   if (!pause || hurried) return
   hurried = true
@@ -166,7 +166,7 @@ function tick() {
           try {
             if (f()) hurried = true
           } catch (error) {
-            console.error('what is done regularly:', (error && error.message) || `${error}`)
+            console.error('a periodic task failed:', (error && error.message) || `${error}`)
           }
         }
       )

@@ -1,8 +1,7 @@
 // SPIFFE IDs, which Pipy does not read from certificates.
 
-// Returns the SPIFFE ID of the identity whose DNS name this is, or ''. A service
-// account whose name fits no DNS name stands there as a hash, of which nothing is
-// known.
+// Returns the SPIFFE ID of the identity with the DNS name, or ''. A service account whose
+// name is no DNS label appears there as a hash, which can't be reversed.
 export function spiffe(name, trustDomain) {
   var suffix = '.sa.' + trustDomain
   if (!name.endsWith(suffix)) return ''

@@ -8,8 +8,8 @@ import { close, carry } from './session.js'
 
 var $tunnel
 
-// newTunnel returns a connection to an endpoint of the backend, which may be null. Hash,
-// if it is not undefined, tells clients apart.
+// newTunnel returns a connection to an endpoint of the backend, which may be null. Hash is
+// the affinity key, or undefined.
 export function newTunnel(b, hash) {
   var endpoint = b && choose(b, hash)
   var t = {
@@ -19,7 +19,7 @@ export function newTunnel(b, hash) {
   if (!endpoint) return t
   acquire(t)
   if (!t.session) {
-    // A connection does not wait until another ends.
+    // A TCP connection does not wait until another one ends.
     withdraw(t)
     t.failure = 'overflow'
     return t
@@ -35,7 +35,7 @@ function granted(t, session) {
 function ended() {
 }
 
-// tunnel passes a connection on. It is started with what newTunnel returned.
+// tunnel forwards a connection. It is started with a result of newTunnel.
 export var tunnel = pipeline($=>$
   .onStart(t => void ($tunnel = t))
   .handleData(data => void ($tunnel.sent += data.size))

@@ -1,12 +1,12 @@
 // Spans of requests, sent to a collector as Zipkin's JSON (version 2).
 //
-// A proxy adds a span to the trace of the request, which the headers x-b3-* or
-// traceparent name, or begins one. The span of a server is that of its client's, as
-// Zipkin's tracers share it.
+// A proxy adds a span to the request's trace, which the headers x-b3-* or traceparent
+// identify, or starts a trace. A server shares the span of its client, as is usual with
+// Zipkin.
 
 import { settings, onChange } from './config.js'
 
-// How many spans wait at most, and how many are sent in one request.
+// How many spans are queued at most, and how many are sent in one request.
 var MOST = 1000, BATCH = 100
 
 var pending = []
@@ -24,8 +24,8 @@ onChange(
   }
 )
 
-// Begins a span of the request, of kind CLIENT or SERVER, and writes into the head what
-// the next one needs to know. It returns null if there is no tracing.
+// Starts a span of the request, of kind CLIENT or SERVER, and writes its context into the
+// headers. It returns null if tracing is off.
 export function startSpan(kind, head) {
   var tracing = settings()?.tracing
   if (!tracing) return null
@@ -60,7 +60,7 @@ export function startSpan(kind, head) {
   return span
 }
 
-// Ends a span, with the answer's status, and sends it.
+// Ends a span with the answer's status, and queues it.
 export function finishSpan(span, status, tags) {
   if (!span || !span.sampled || !collector) return
   var s = settings()
@@ -113,7 +113,7 @@ function flush() {
   }
 }
 
-// Returns what the headers say of the trace, or undefined.
+// Returns the trace context of the headers, or undefined.
 function contextOf(headers) {
   var sampled = headers['x-b3-flags'] === '1' ? '1' : headers['x-b3-sampled']
   if (isHex(headers['x-b3-traceid']) && isHex(headers['x-b3-spanid'])) {
@@ -125,7 +125,7 @@ function contextOf(headers) {
   if (w3c.length >= 4 && isHex(w3c[1]) && isHex(w3c[2]) && w3c[1].length === 32 && isHex(w3c[3])) {
     return contextFrom(w3c[1], w3c[2], undefined, Number.parseInt(w3c[3], 16) & 1 ? '1' : '0')
   }
-  // Somebody has decided about a trace that has not begun.
+  // A sampling decision without a trace is ignored.
   return undefined
 }
 
