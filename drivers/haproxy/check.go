@@ -15,7 +15,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/program"
 )
 
-// Check has HAProxy read the configuration of the View, which opens no port.
+// Check lets HAProxy validate the configuration of the View, without opening ports.
 func (d Driver) Check(ctx context.Context, view *mesh.View) error {
 	path, err := d.FindProxy()
 	if err != nil {
@@ -36,15 +36,15 @@ func (d Driver) Check(ctx context.Context, view *mesh.View) error {
 	return nil
 }
 
-// FindProxy returns the path of the program: that which the variable HAPROXY names, or
-// the one in PATH, or Debian's.
+// FindProxy returns the path of HAProxy: the value of the environment variable HAPROXY,
+// the haproxy in PATH, or Debian's.
 func (Driver) FindProxy() (string, error) {
 	return program.Find("HAPROXY", "install the package haproxy, as 'make haproxy' does, or set HAPROXY to the path of an HAProxy of "+version+" or later",
 		name, "/usr/sbin/haproxy")
 }
 
-// writeConfig writes the configuration of a proxy that has its identity and its sockets
-// in the folder.
+// writeConfig writes the configuration of a proxy whose identity and sockets are in the
+// same folder.
 func writeConfig(dir string, view *mesh.View) error {
 	files, err := Driver{}.Translate(view)
 	here := strings.NewReplacer(driver.IdentityDir, dir, driver.RunDir, dir)

@@ -10,7 +10,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// The parts of the contract that the driver has.
+// The optional interfaces that the driver implements.
 var _ interface {
 	driver.Driver
 	driver.Templater
@@ -21,7 +21,7 @@ var _ interface {
 	driver.Featurer
 } = Driver{}
 
-// check asks a real HAProxy about the View, and skips the test where there is none.
+// check validates the View with a real HAProxy, and skips the test if there is none.
 func check(t *testing.T, view *mesh.View) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -33,7 +33,7 @@ func check(t *testing.T, view *mesh.View) error {
 	return err
 }
 
-// TestCheck asks a real HAProxy about the Views of this package.
+// TestCheck validates the Views of this package with a real HAProxy.
 func TestCheck(t *testing.T) {
 	for name, f := range fixtures() {
 		t.Run(name, func(t *testing.T) {

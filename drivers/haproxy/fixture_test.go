@@ -34,7 +34,7 @@ func ranges(texts ...string) []netip.Prefix {
 	return out
 }
 
-// fixture is a View that is still being made.
+// fixture builds a View.
 type fixture struct {
 	settings     mesh.Settings
 	proxy        mesh.Proxy
@@ -68,8 +68,8 @@ func (f *fixture) view() *mesh.View {
 		mesh.NewOutbound("*", mesh.TableOf(destinations), mesh.TableOf(backends)), mesh.Seal(&egress))
 }
 
-// service adds a destination at the address with routes to the backends, and an endpoint
-// of each.
+// service adds a destination at the address with routes to the backends, each of which gets
+// an endpoint.
 func (f *fixture) service(service mesh.ServicePort, protocol mesh.Protocol, address string, backends ...*mesh.Backend) *mesh.Destination {
 	d := &mesh.Destination{
 		Name: service.String(), Service: service, Addresses: []netip.Addr{netip.MustParseAddr(address)}, Port: service.Port, Protocol: protocol,
@@ -100,7 +100,7 @@ func backend(service mesh.ServicePort, protocol mesh.Protocol, id mesh.Identity,
 	return b
 }
 
-// fixtures are the Views that a real HAProxy is asked about, by name.
+// fixtures are the Views for a real HAProxy, by name.
 func fixtures() map[string]*fixture {
 	out := map[string]*fixture{"empty": newFixture(store)}
 
@@ -145,7 +145,7 @@ func fixtures() map[string]*fixture {
 
 	out["outbound"] = outboundFixture()
 
-	// Hosts that a careless name would take for one another.
+	// Hosts whose section names must not collide.
 	alike := newFixture(buyer)
 	for port, protocol := range map[uint16]mesh.EgressProtocol{80: mesh.EgressHTTP, 443: mesh.EgressTLS} {
 		routes := mesh.EgressRoutes{Port: port, Protocol: protocol}

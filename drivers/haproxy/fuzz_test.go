@@ -9,8 +9,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// FuzzTranslate holds that no text of a user's breaks out of the configuration: a real
-// HAProxy takes whatever comes out.
+// FuzzTranslate checks that no text of a user breaks the configuration: a real HAProxy
+// accepts every result.
 func FuzzTranslate(f *testing.F) {
 	for _, text := range []string{
 		"a", "a b", `it's "a" $HOME # \ %[src] %`, "'", `'\''`, "a\nbind :1", "{ always_true }", "/a'; http-request allow", "-f /etc/passwd", "--", "é", "\x00", "${HOME}",
@@ -25,7 +25,7 @@ func FuzzTranslate(f *testing.F) {
 	})
 }
 
-// hostile is a View with the text wherever a user has a say.
+// hostile returns a View with the text in every place that users control.
 func hostile(text string) *fixture {
 	every := func() mesh.HTTPMatch {
 		keys := []mesh.KeyMatch{

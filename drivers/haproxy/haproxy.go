@@ -1,6 +1,8 @@
-// Package haproxy is the driver for HAProxy, which takes its configuration as a file that
-// the agent keeps equal to the controller's and tells it to reload. It was written by
-// following docs/add-a-driver.md.
+// Package haproxy is the sidecar driver for HAProxy. It translates a View into
+// configuration files and serves them from the controller's repository; the agent mirrors
+// them into the pod and reloads HAProxy after each change. It was written by following
+// docs/add-a-driver.md. Like every driver it must not import packages below internal or
+// other drivers.
 package haproxy
 
 import (
@@ -19,21 +21,22 @@ import (
 
 const (
 	name = "haproxy"
-	// version is the oldest HAProxy that the driver is made for.
+	// version is the oldest HAProxy that the driver supports.
 	version = "2.6"
-	// defaultPort is the controller's if the MeshConfig names none.
+	// defaultPort is the port of the repository if the MeshConfig has none.
 	defaultPort = 6061
-	// mirrorDir is the folder that the agent keeps equal to the repository.
+	// mirrorDir is the folder into which the agent mirrors the repository.
 	mirrorDir = driver.RunDir + "/haproxy"
 )
 
 //go:embed template.yaml
 var template string
 
-// threads says how many threads a worker has. It is not the controller's to know.
+// threads is the part of the configuration with the number of threads, which depends on
+// the pod's CPU limit and so can't come from the controller.
 const threads = "global\n  nbthread ${" + agentspec.EnvConcurrency + "}\n"
 
-// threadsFile is where that is in the pod.
+// threadsFile is the path of that part in the pod.
 const threadsFile = driver.RunDir + "/threads.cfg"
 
 func init() { sidecar.Register(name, Driver{}) }
@@ -41,8 +44,8 @@ func init() { sidecar.Register(name, Driver{}) }
 // Driver implements driver.Driver.
 type Driver struct{}
 
-// Patch puts HAProxy into the pod. The process that the agent starts is the master, which
-// starts another worker for each reload and lets the former one finish.
+// Patch adds the HAProxy sidecar to the pod. The agent starts the master process, which
+// starts a new worker for each reload and lets the former one finish.
 func (Driver) Patch(ctx context.Context) error {
 	inj, err := driver.InjectorFrom(ctx)
 	if err != nil {
@@ -66,10 +69,10 @@ func (Driver) Patch(ctx context.Context) error {
 	})
 }
 
-// PodTemplate returns the template of Patch.
+// PodTemplate returns the template that Patch applies.
 func (Driver) PodTemplate() string { return template }
 
-// CheckImage refuses images of older versions than the driver works with.
+// CheckImage refuses images of HAProxy versions that are too old for the driver.
 func (Driver) CheckImage(image string) error { return driver.CheckImageVersion(image, name, version) }
 
 // SidecarImage returns the stock image of HAProxy.
@@ -77,21 +80,21 @@ func (Driver) SidecarImage(os string) string {
 	return map[string]string{"linux": "docker.io/library/haproxy:" + version}[os]
 }
 
-// Features returns what HAProxy can do. README.md says what is different.
+// Features returns the features that HAProxy supports. README.md lists the differences.
 func (d Driver) Features() []mesh.Feature {
 	return slices.DeleteFunc(mesh.Features(), func(f mesh.Feature) bool { return d.Lacks()[f] != "" })
 }
 
-// Lacks returns what HAProxy can't do, with what happens instead.
+// Lacks returns the features that HAProxy does not support, with what happens instead.
 func (Driver) Lacks() map[mesh.Feature]string {
 	return map[mesh.Feature]string{
-		mesh.FeatureIPv6:                  "nothing is listened to by IPv6, so such connections are refused",
-		mesh.FeatureRequestsPerConnection: "connections are used again",
-		mesh.FeatureOutlierEjection:       "endpoints stay in use",
-		mesh.FeatureConsistentHash:        "endpoints are called in turn",
-		mesh.FeatureZonePreference:        "endpoints of all zones are called",
+		mesh.FeatureIPv6:                  "there are no IPv6 listeners, so such connections are refused",
+		mesh.FeatureRequestsPerConnection: "connections are reused without a limit",
+		mesh.FeatureOutlierEjection:       "failing endpoints stay in use",
+		mesh.FeatureConsistentHash:        "endpoints are called round robin",
+		mesh.FeatureZonePreference:        "endpoints of all zones are used",
 		mesh.FeatureExternalAuthorization: "every inbound HTTP request is answered with 403",
-		mesh.FeatureZipkinTracing:         "there are no spans",
-		mesh.FeatureOTLPTracing:           "there are no spans",
+		mesh.FeatureZipkinTracing:         "no spans are sent",
+		mesh.FeatureOTLPTracing:           "no spans are sent",
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// frontend is what may pass of what arrives for the application.
+// frontend has the rules of one frontend for connections to the application.
 type frontend struct {
 	*document
 	Rules []rule
@@ -16,7 +16,8 @@ type frontend struct {
 
 var anything = []mesh.HTTPMatch{{}}
 
-// addInbound makes the rules. What none lets pass is refused by the template.
+// addInbound adds the rules of the inbound frontends. The template refuses everything that
+// no rule allows.
 func (d *document) addInbound() {
 	in := d.View.Inbound
 	d.Mesh, d.Ingress, d.Entry = &frontend{document: d}, &frontend{document: d}, &frontend{document: d}
@@ -40,10 +41,11 @@ func (d *document) addInbound() {
 	}
 }
 
-// allow lets pass what is asked for, where all of the parts hold.
+// allow adds rules that allow the requests under the conditions where and parts, all of
+// which must hold.
 func (f *frontend) allow(protocol mesh.Protocol, requests []mesh.HTTPMatch, where string, parts ...[]string) {
 	for _, m := range requests {
-		// Nothing but what holds for all can let a connection in whose requests are not known.
+		// Only a match of all requests can allow a connection whose requests are not known.
 		if protocol.IsHTTP() || m.Matches(nil) {
 			r := when(fmt.Sprintf("r%d", len(f.Rules)), where, m, parts...)
 			r.HTTP = protocol.IsHTTP()
@@ -52,7 +54,7 @@ func (f *frontend) allow(protocol mesh.Protocol, requests []mesh.HTTPMatch, wher
 	}
 }
 
-// access lets peers pass. A workload of the mesh is a member.
+// access adds the rules for peers in mesh TLS. A workload of the mesh is a member.
 func (f *frontend) access(a mesh.Access, protocol mesh.Protocol, where string) {
 	if a.Anyone {
 		f.allow(protocol, anything, where+" member")
@@ -63,7 +65,8 @@ func (f *frontend) access(a mesh.Access, protocol mesh.Protocol, where string) {
 	}
 }
 
-// peers are the identities, by the URIs of their certificates.
+// peers returns the condition that the peer has one of the identities, by the URI of its
+// certificate.
 func (d *document) peers(ids []mesh.Identity) []string {
 	var names []string
 	for _, id := range ids {
@@ -74,10 +77,10 @@ func (d *document) peers(ids []mesh.Identity) []string {
 	return is("var(txn.peer) -m str", names)
 }
 
-// ingress lets callers from outside the mesh pass.
+// ingress adds the rules for callers outside the mesh.
 func (d *document) ingress(protocol mesh.Protocol, rule mesh.Ingress, at string) {
 	named := rule.AnyPrincipal || len(rule.Principals) > 0
-	asked := named || !rule.SkipClientCert
+	authenticated := named || !rule.SkipClientCert
 	var from [][]string
 	switch {
 	case len(rule.Ranges) > 0:
@@ -93,18 +96,19 @@ func (d *document) ingress(protocol mesh.Protocol, rule mesh.Ingress, at string)
 		return
 	case len(rule.Principals) > 0 && !rule.AnyPrincipal:
 		from = append(from, d.peers(rule.Principals))
-	case asked:
+	case authenticated:
 		at += " member"
 	}
 	if len(rule.SNIHosts) > 0 {
 		from = append(from, hosts("var(sess.name)", rule.SNIHosts))
-	} else if asked {
+	} else if authenticated {
 		d.Mesh.allow(protocol, rule.Requests, at, from...)
 	}
 	d.Ingress.allow(protocol, rule.Requests, at, from...)
 }
 
-// hosts is that what is fetched, in lower case, is one of the hosts.
+// hosts returns the condition that the fetched name, in lower case, matches one of the
+// hosts.
 func hosts(fetch string, hosts []string) []string {
 	var part []string
 	for _, host := range hosts {

@@ -11,7 +11,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// strict is a workload with rules and callers from outside.
+// strict is a workload with rules and callers outside the mesh.
 func strict(a *app) *fixture {
 	f := newFixture(store)
 	f.inbound.Ports = []mesh.InboundPort{
@@ -36,7 +36,7 @@ func strict(a *app) *fixture {
 	return f
 }
 
-// withIngress opens a port to callers from outside the mesh.
+// withIngress opens a port to callers outside the mesh.
 func withIngress(a *app) *fixture {
 	f := strict(a)
 	f.inbound.Ports[1].Limits = mesh.RateLimits{}
@@ -57,7 +57,7 @@ func runInbound(t *testing.T, f *fixture) (*running, *authority) {
 	return start(t, dir, f.view()).awaitReady(), ca
 }
 
-// TestRequests has a real HAProxy decide about requests.
+// TestRequests checks the authorization of requests by a real HAProxy.
 func TestRequests(t *testing.T) {
 	for name, make := range map[string]func(*app) *fixture{"strict": strict, "with ingress": withIngress} {
 		t.Run(name, func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestRequests(t *testing.T) {
 						got = response.StatusCode
 					}
 					if name == "plaintext" && got == 403 {
-						// Where there is plaintext from somebody it is answered.
+						// With a rule for plaintext, refused requests get an answer.
 						got = refused
 					}
 					if got != tt.want {
@@ -121,7 +121,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestIngress has callers from outside the mesh.
+// TestIngress checks callers outside the mesh.
 func TestIngress(t *testing.T) {
 	a := newApp(t)
 	r, ca := runInbound(t, withIngress(a))
@@ -134,7 +134,7 @@ func TestIngress(t *testing.T) {
 	}{{gateway, 200}, {&tls.Config{ServerName: "books.example.com", InsecureSkipVerify: true}, 0}} {
 		response, _, err := ask(client(r.inbound, local(a.http), tt.tls, false), "/gateway")
 		if (err == nil) != (tt.want != 0) || err == nil && response.StatusCode != tt.want {
-			t.Errorf("where every rule asks for a certificate the answer is %v, %v, want %d", response, err, tt.want)
+			t.Errorf("without an optional certificate the answer is %v, %v, want %d", response, err, tt.want)
 		}
 	}
 	for name, tt := range map[string]struct {
@@ -165,7 +165,7 @@ func TestIngress(t *testing.T) {
 	}
 }
 
-// TestLimits counts what passes.
+// TestLimits counts the requests that pass the limits.
 func TestLimits(t *testing.T) {
 	a := newApp(t)
 	r, ca := runInbound(t, strict(a))
@@ -183,7 +183,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestLimitsThatCannotBeSaid has a limit of a path that is too long for PCRE2.
+// TestLimitsThatCannotBeSaid has the limit of a path that is too long for PCRE2.
 func TestLimitsThatCannotBeSaid(t *testing.T) {
 	a := newApp(t)
 	f := strict(a)
@@ -198,7 +198,8 @@ func TestLimitsThatCannotBeSaid(t *testing.T) {
 	}
 }
 
-// TestTransparency compares what the application sees with what was sent.
+// TestTransparency compares the request that the application receives with the one that
+// was sent.
 func TestTransparency(t *testing.T) {
 	a := newApp(t)
 	r, ca := runInbound(t, strict(a))
@@ -214,14 +215,14 @@ func TestTransparency(t *testing.T) {
 					t.Fatal(response, err)
 				}
 				if response.Proto != proto || got.Proto != proto || got.Path != "/books/1?a=%2F" || got.Host != "books.example.com" || got.From != "127.0.0.6" {
-					t.Errorf("the answer is %s and the application saw %+v", response.Proto, got)
+					t.Errorf("the answer is %s and the application received %+v", response.Proto, got)
 				}
 				if cert := got.Header["X-Forwarded-Client-Cert"]; len(cert) != 1 || cert[0] != "URI="+buyer.String() {
-					t.Errorf("the application is told of the certificate %q", cert)
+					t.Errorf("the application receives the certificate %q", cert)
 				}
 				for name := range got.Header {
 					if strings.HasPrefix(strings.ReplaceAll(name, "_", "-"), "X-Envoy-") || strings.Contains(strings.ToLower(name), "cert") && name != "X-Forwarded-Client-Cert" {
-						t.Errorf("the application is told %q", name)
+						t.Errorf("the application receives %q", name)
 					}
 				}
 				if got.Header.Get("X-Forwarded-For") != "192.0.2.1" || got.Header.Get("X-Envoy-Internal") != "" {
@@ -234,23 +235,23 @@ func TestTransparency(t *testing.T) {
 	r.awaitLog(`"path":"/books/1?a=%2F"`)
 }
 
-// TestTCP has a server that speaks first.
+// TestTCP checks a server that speaks first.
 func TestTCP(t *testing.T) {
 	a := newApp(t)
 	r, ca := runInbound(t, strict(a))
 	if got, err := hello(r.inbound, local(a.tcp), ca.as(buyer, store)); err != nil || got != "hello\n" {
-		t.Errorf("the buyer hears %q, %v", got, err)
+		t.Errorf("the buyer gets %q, %v", got, err)
 	}
 	before := a.connections.Load()
 	if got, err := hello(r.inbound, local(a.tcp), ca.as(ops, store)); err == nil {
-		t.Errorf("another hears %q", got)
+		t.Errorf("another caller gets %q", got)
 	}
 	if now := a.connections.Load(); now != before {
-		t.Error("the application heard of connections that were refused")
+		t.Error("the application got connections that were refused")
 	}
 }
 
-// TestPermissive takes plaintext where anybody of the mesh may call, and only there.
+// TestPermissive checks that plaintext is accepted only on ports with access for everyone.
 func TestPermissive(t *testing.T) {
 	for name, plain := range map[string]bool{"permissive": false, "plaintext class": true} {
 		t.Run(name, func(t *testing.T) {
@@ -278,7 +279,7 @@ func TestPermissive(t *testing.T) {
 	}
 }
 
-// TestExpressionsEnd has an expression that takes PCRE2 for ever by itself.
+// TestExpressionsEnd uses an expression on which PCRE2 alone would never end.
 func TestExpressionsEnd(t *testing.T) {
 	a := newApp(t)
 	f := strict(a)
@@ -296,7 +297,7 @@ func TestExpressionsEnd(t *testing.T) {
 	}
 }
 
-// TestWebSocket has bytes go both ways after an upgrade.
+// TestWebSocket sends bytes in both directions after an upgrade.
 func TestWebSocket(t *testing.T) {
 	a := newApp(t)
 	r, ca := runInbound(t, strict(a))

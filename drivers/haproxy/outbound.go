@@ -11,23 +11,25 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// draw is a target that is taken if a number that was drawn of a million is Below.
+// draw is a weighted target: it is chosen if a random number from 0 to 999,999 is less than
+// Below and not less than that of the draw before.
 type draw struct {
 	Target string
 	Below  uint64
 }
 
-// nowhere is the target that answers 503, or closes connections.
+// nowhere is the target that answers 503 or closes connections.
 const nowhere = "nowhere"
 
-// target is one of HAProxy's backends: endpoints of the mesh that are called in one way.
+// target is an HAProxy backend: a backend of the mesh with a route's timeout and retries.
 type target struct {
 	*mesh.Backend
 	Timeout time.Duration
 	Retry   *mesh.Retry
 }
 
-// addOutbound makes maps and routes. The template closes what nothing is known of.
+// addOutbound adds the maps of destinations, the routes and the targets. The template
+// closes connections to unknown destinations.
 func (d *document) addOutbound() {
 	d.Targets = make(map[string]target)
 	for _, name := range d.View.Outbound.Destinations.Names() {
@@ -40,7 +42,7 @@ func (d *document) addOutbound() {
 		for i := range routes {
 			choice := d.draw(of, &routes[i])
 			if len(routes) == 1 && len(choice) == 1 && routes[i].Match.Matches(nil) {
-				// Then the map is enough.
+				// A single target without conditions goes into the map itself.
 				to = choice[0].Target
 				break
 			}
@@ -75,7 +77,7 @@ func (d *document) draw(of *mesh.Destination, r *mesh.Route) []draw {
 	return out
 }
 
-// target returns the name of the target for a backend, called as the route says.
+// target returns the name of the target for a backend with the route's timeout and retries.
 func (d *document) target(of *mesh.Destination, r *mesh.Route, backend string) string {
 	b, ok := d.View.Outbound.Backends.Get(backend)
 	if !ok || b.Protocol.IsHTTP() != of.Protocol.IsHTTP() {
@@ -94,11 +96,11 @@ func (d *document) target(of *mesh.Destination, r *mesh.Route, backend string) s
 	return name
 }
 
-// usable addresses are those of IPv4 that are somebody's: HAProxy finds the original
-// destination of no others, and takes 0.0.0.0 for whatever the client has asked for.
+// usable reports whether an address can be used: HAProxy finds original destinations only
+// for IPv4, and takes 0.0.0.0 for the client's original destination.
 func usable(a netip.Addr) bool { return a.Is4() && !a.IsUnspecified() }
 
-// Address returns where an endpoint is called, or "" if it can't be.
+// Address returns the address and port of an endpoint, or "" if it can't be called.
 func (target) Address(e mesh.Endpoint) string {
 	i := slices.IndexFunc(e.Addresses, usable)
 	if i < 0 || e.Port == 0 || e.ServerName != "" && !word.MatchString(e.ServerName) {
@@ -107,8 +109,8 @@ func (target) Address(e mesh.Endpoint) string {
 	return netip.AddrPortFrom(e.Addresses[i], e.Port).String()
 }
 
-// byName returns the server of a host outside the mesh. It is looked up by the system when
-// the proxy starts, and by the proxy from then on.
+// byName returns the server line of a host outside the mesh. The system resolves the name
+// when HAProxy starts, and HAProxy itself from then on.
 func byName(host string, port uint16) string {
 	address, err := netip.ParseAddr(host)
 	switch {
@@ -120,13 +122,13 @@ func byName(host string, port uint16) string {
 	return fmt.Sprintf("%s:%d resolvers dns init-addr libc,none resolve-prefer ipv4", host, port)
 }
 
-// egressHosts returns the hosts of a port that can be called, the most exact first.
+// egressHosts returns the valid hosts of a port, the most specific first.
 func egressHosts(port mesh.EgressRoutes) []mesh.EgressHost {
 	out := slices.DeleteFunc(slices.Clone(port.Hosts), func(h mesh.EgressHost) bool {
 		return len(h.Host) > 253 || !word.MatchString(strings.TrimPrefix(h.Host, "*."))
 	})
 	slices.SortStableFunc(out, func(a, b mesh.EgressHost) int {
-		// An exact host has its asterisk at -1.
+		// Exact hosts come first: their index of an asterisk is -1.
 		return cmp.Or(strings.Index(a.Host, "*")-strings.Index(b.Host, "*"), len(b.Host)-len(a.Host), strings.Compare(a.Host, b.Host))
 	})
 	return slices.CompactFunc(out, func(a, b mesh.EgressHost) bool { return a.Host == b.Host })

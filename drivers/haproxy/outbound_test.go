@@ -20,7 +20,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// peer is a server that speaks mesh TLS, and says of each request what it has seen.
+// peer is a server with mesh TLS that answers with a description of each request.
 type peer struct {
 	address  string
 	requests atomic.Int32
@@ -67,7 +67,7 @@ func newPeer(t *testing.T, ca *authority, id mesh.Identity) *peer {
 	return p
 }
 
-// runOutbound runs a client's HAProxy.
+// runOutbound runs the HAProxy of a client.
 func runOutbound(t *testing.T, ca *authority, f *fixture) *running {
 	t.Helper()
 	dir := t.TempDir()
@@ -77,12 +77,12 @@ func runOutbound(t *testing.T, ca *authority, f *fixture) *running {
 
 const storeAddress = "10.96.0.10:80"
 
-// TestCallsByMeshTLS has a server look at what comes.
+// TestCallsByMeshTLS checks the connections and requests that a server gets.
 func TestCallsByMeshTLS(t *testing.T) {
 	ca := newAuthority(t)
 	p := newPeer(t, ca, store)
 	p.answer = func(w http.ResponseWriter, r *http.Request) bool {
-		// So that there are several connections.
+		// For several connections.
 		w.Header().Set("Connection", "close")
 		return false
 	}
@@ -112,8 +112,7 @@ func TestCallsByMeshTLS(t *testing.T) {
 	}
 }
 
-// TestWrongServer has an endpoint with the certificate of another identity, and one of
-// another mesh.
+// TestWrongServer calls endpoints with the certificate of another identity or another mesh.
 func TestWrongServer(t *testing.T) {
 	ca, other := newAuthority(t), newAuthority(t)
 	f := newFixture(buyer)
@@ -130,7 +129,7 @@ func TestWrongServer(t *testing.T) {
 	r.awaitLog("verif")
 }
 
-// TestRoutes divides requests.
+// TestRoutes checks matches and weights of routes.
 func TestRoutes(t *testing.T) {
 	ca := newAuthority(t)
 	one, two := newPeer(t, ca, store), newPeer(t, ca, ops)
@@ -179,7 +178,7 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// TestEgress has destinations outside the mesh.
+// TestEgress checks destinations outside the mesh.
 func TestEgress(t *testing.T) {
 	a := newApp(t)
 	f := newFixture(buyer)
@@ -206,14 +205,14 @@ func TestEgress(t *testing.T) {
 			}
 			_, _, err := ask(client(r.outbound, local(a.other), nil, false), "/")
 			if (err == nil) != all {
-				t.Errorf("what nothing names ends with %v", err)
+				t.Errorf("a call that nothing allows ends with %v", err)
 			}
 		})
 	}
 }
 
-// TestEgressHosts has hosts that are read in several ways. HAProxy has resolved a host
-// that was let out where the answer is 503, as there is no such name, or 200.
+// TestEgressHosts uses hosts that can be read in several ways. With 200, or with 503 for an
+// unknown name, HAProxy has allowed and resolved the host.
 func TestEgressHosts(t *testing.T) {
 	a := newApp(t)
 	f := newFixture(buyer)
@@ -232,14 +231,14 @@ func TestEgressHosts(t *testing.T) {
 		fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", host)
 		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		conn.Close()
-		// What is no host at all is refused before.
+		// Invalid hosts are refused earlier.
 		if err != nil || response.StatusCode != want && (want != 403 || response.StatusCode != 400) {
 			t.Errorf("%s answers %v, %v, want %d", host, response, err, want)
 		}
 	}
 }
 
-// TestTCPOut has a server that speaks first, and a destination without backends.
+// TestTCPOut calls a server that speaks first, and a destination without backends.
 func TestTCPOut(t *testing.T) {
 	ca := newAuthority(t)
 	config := serverTLS(ca, store, nil)
@@ -276,8 +275,8 @@ func TestTCPOut(t *testing.T) {
 	}
 }
 
-// TestReload has a client keep its connection while the rules change: no request fails,
-// and none is treated by the rules of before.
+// TestReload changes the rules while a client keeps its connection: no request may fail, and
+// the current rules must apply to each.
 func TestReload(t *testing.T) {
 	a := newApp(t)
 	f := strict(a)
@@ -306,7 +305,7 @@ func TestReload(t *testing.T) {
 				t.Fatalf("round %d by %s: %v, %v, want %d", i, name, response, err, want)
 			}
 		}
-		// Another certificate as well, and the other rules.
+		// Also replace the certificate.
 		ca.writeTo(r.dir, store)
 		next := *f
 		next.inbound.Ports = append([]mesh.InboundPort(nil), f.inbound.Ports...)
@@ -318,11 +317,11 @@ func TestReload(t *testing.T) {
 	}
 	fmt.Fprintln(secure, "still there")
 	if got, err := lines.ReadString('\n'); err != nil || got != "still there\n" {
-		t.Errorf("the connection of before says %q, %v", got, err)
+		t.Errorf("the earlier connection says %q, %v", got, err)
 	}
 }
 
-// TestNoRequestFailsWhileReloading has load during reloads.
+// TestNoRequestFailsWhileReloading reloads HAProxy under load.
 func TestNoRequestFailsWhileReloading(t *testing.T) {
 	a := newApp(t)
 	f := strict(a)
@@ -358,7 +357,7 @@ func TestNoRequestFailsWhileReloading(t *testing.T) {
 	}
 }
 
-// reload does what the agent does: it sends the signal until there is another worker.
+// reload reloads like the agent: it sends the signal until there is another worker.
 func (r *running) reload() {
 	r.t.Helper()
 	workers := func() string {

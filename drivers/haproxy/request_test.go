@@ -31,8 +31,8 @@ func (a *authority) named(cn string, dns []string, uris ...string) tls.Certifica
 	return a.sign(template)
 }
 
-// TestCallerNames: the caller is the one SPIFFE ID of its certificate, whatever else the
-// certificate names.
+// TestCallerNames checks that the caller is the only SPIFFE ID of its certificate, whatever
+// other names it has.
 func TestCallerNames(t *testing.T) {
 	a := newApp(t)
 	r, ca := runInbound(t, strict(a))
@@ -69,8 +69,8 @@ func TestCallerNames(t *testing.T) {
 	}
 }
 
-// TestIdentityHeaders: the application gets no header by which a client could say who it
-// is, and one spelling of those that rules compare.
+// TestIdentityHeaders checks that the application gets no header by which a client could
+// claim an identity, and one spelling of those that rules compare.
 func TestIdentityHeaders(t *testing.T) {
 	a := newApp(t)
 	r, ca := runInbound(t, strict(a))
@@ -96,8 +96,8 @@ func TestIdentityHeaders(t *testing.T) {
 	}
 }
 
-// TestSpellings: what applications could read in another way than it is compared does not
-// pass by a rule that it could get around.
+// TestSpellings checks that requests that applications could interpret differently can't
+// bypass a rule.
 func TestSpellings(t *testing.T) {
 	a := newApp(t)
 	r, ca := runInbound(t, strict(a))

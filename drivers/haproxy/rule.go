@@ -10,19 +10,19 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/pcre"
 )
 
-// rule is for what Where names and all of its parts hold for. A part is lines of the
-// configuration, of which one is enough.
+// rule applies if Where and all of its parts hold. A part is a list of ACL lines, of which
+// one must hold.
 type rule struct {
 	Name, Where string
 	Parts       [][]string
-	// HTTP says that it is for requests, not for connections.
+	// HTTP says that the rule is for requests, not for connections.
 	HTTP bool
-	// To are the targets of a route. What the rules for what arrives hold for may pass.
+	// To are the targets of a route. Inbound rules have none: what they match is allowed.
 	To []draw
 }
 
-// If returns the condition as the configuration has it, where the parts are named after
-// the rule.
+// If returns the condition in HAProxy's syntax. The ACLs of the parts are named after the
+// rule.
 func (r rule) If() string {
 	words := []string{r.Where}
 	for i := range r.Parts {
@@ -31,11 +31,11 @@ func (r rule) If() string {
 	return strings.Join(words, " ")
 }
 
-// never is a part that does not hold, and plain one for paths that are read in one way.
+// never is a part that does not hold, and plain one that holds for unambiguous paths.
 var never, plain = []string{"always_false"}, []string{"var(txn.plain) -m bool"}
 
-// is returns a part that holds if what is fetched is one of the values. A value that can't
-// be written is never met.
+// is returns a part that holds if the fetched value is one of the values. Those that can't
+// be quoted are left out.
 func is(fetch string, values []string) []string {
 	var lines, words []string
 	for _, value := range values {
@@ -53,8 +53,8 @@ func is(fetch string, values []string) []string {
 	return lines
 }
 
-// quote returns a value as one word of the configuration, and "" for what is too long or
-// not printable ASCII: a line break would end the rule, and no request has one.
+// quote returns a value as one word of the configuration, or "" if it is too long or not
+// printable ASCII: a line break would end the rule.
 func quote(value string) string {
 	if value == "" || len(value) > 4<<10 || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }) {
 		return ""
@@ -62,11 +62,13 @@ func quote(value string) string {
 	return "'" + strings.ReplaceAll(value, "'", `'\''`) + "'"
 }
 
-// word is what a host, a header or a parameter can be called in the configuration.
+// word matches names of hosts, headers and parameters that the configuration can contain,
+// and noWord the characters that it can't.
 var word, noWord = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`), regexp.MustCompile(`[^A-Za-z0-9_.-]`)
 
-// when returns a rule for the requests that m holds for, unless the application could read
-// their path or query otherwise. What can't be said holds for nothing.
+// when returns a rule for the requests that m matches, except those whose path or query
+// the application could interpret differently. A match that HAProxy can't express never
+// holds.
 func when(name, where string, m mesh.HTTPMatch, parts ...[]string) rule {
 	prefix := strings.TrimSuffix(m.Path.Prefix, "/")
 	switch {
@@ -86,7 +88,7 @@ func when(name, where string, m mesh.HTTPMatch, parts ...[]string) rule {
 		if h.Present || h.StringMatch == (mesh.StringMatch{}) {
 			parts = append(parts, is("req.fhdr_cnt("+h.Name+") -m int", []string{"1:"}))
 		} else {
-			// Of several lines HAProxy would compare the last, and the application reads all.
+			// Of several lines HAProxy would compare only the last.
 			parts = append(parts, is("req.fhdr_cnt("+h.Name+") -m int", []string{"1"}), value("req.fhdr("+h.Name+")", h.StringMatch))
 		}
 	}
@@ -97,7 +99,7 @@ func when(name, where string, m mesh.HTTPMatch, parts ...[]string) rule {
 			parts = append(parts, value("url_param("+q.Name+"),url_dec(1)", q.StringMatch))
 		}
 	}
-	// A line has room for so many names.
+	// A line of the configuration has at most 64 words.
 	if !known || len(parts) > 45 {
 		parts = [][]string{never}
 	}

@@ -77,7 +77,7 @@ func (a *authority) sign(template *x509.Certificate) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
-// issue makes a workload's certificate, with further common names.
+// issue returns a workload's certificate, with further names.
 func (a *authority) issue(id mesh.Identity, names ...string) tls.Certificate {
 	a.t.Helper()
 	uri, err := url.Parse(id.String())
@@ -86,7 +86,7 @@ func (a *authority) issue(id mesh.Identity, names ...string) tls.Certificate {
 	}
 	subject := pkix.Name{CommonName: id.CommonName(), OrganizationalUnit: []string{"uid"}}
 	if len(names) > 0 {
-		// Where there are extra names of a kind, they are all of it.
+		// Extra names of a kind replace the workload's own.
 		names = append([]string{id.CommonName()}, names...)
 	}
 	for _, name := range names {
@@ -105,12 +105,12 @@ func (a *authority) pool() *x509.CertPool {
 	return pool
 }
 
-// as returns how a peer calls a workload by mesh TLS.
+// as returns the TLS configuration of a peer that calls a workload.
 func (a *authority) as(id, server mesh.Identity, alpn ...string) *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{a.issue(id)}, RootCAs: a.pool(), ServerName: server.DNSName(), NextProtos: alpn}
 }
 
-// writeTo writes the files of the agent's.
+// writeTo writes the identity's files like the agent.
 func (a *authority) writeTo(dir string, id mesh.Identity) {
 	a.t.Helper()
 	pair := a.issue(id)
@@ -127,8 +127,8 @@ func (a *authority) writeTo(dir string, id mesh.Identity) {
 	}
 }
 
-// app is an application: what it sees of a request is in the answer, and whomever connects
-// for TCP it greets.
+// app is an application: it answers with the request that it received, and greets TCP
+// clients.
 type app struct {
 	http, other, tcp, greeter uint16
 	connections               atomic.Int32
@@ -136,7 +136,7 @@ type app struct {
 	answer func(http.ResponseWriter, *http.Request) bool
 }
 
-// seen is what the application saw of a request.
+// seen is a request as the application received it.
 type seen struct {
 	Proto, Path, Host, From, Port string
 	Header                        http.Header
@@ -208,7 +208,7 @@ func (a *app) serve(t *testing.T) uint16 {
 
 func portOf(l net.Listener) uint16 { return uint16(l.Addr().(*net.TCPAddr).Port) }
 
-// output is what a process writes.
+// output is the output of a process.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -226,8 +226,8 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// running is an HAProxy that runs. Its listeners take the PROXY protocol, which says what
-// the client has connected to, in place of the redirection of a pod.
+// running is a running HAProxy. Its listeners accept the PROXY protocol for the original
+// destination, in place of the redirection of a pod.
 type running struct {
 	t                                 *testing.T
 	dir                               string
@@ -236,7 +236,7 @@ type running struct {
 	log                               *output
 }
 
-// start runs an HAProxy until the test ends, with an identity that is in the folder.
+// start runs an HAProxy until the test ends, with the identity in the folder.
 func start(t *testing.T, dir string, view *mesh.View) *running {
 	t.Helper()
 	program, err := Driver{}.FindProxy()
@@ -258,7 +258,7 @@ func start(t *testing.T, dir string, view *mesh.View) *running {
 	cmd := exec.Command(program, "-W", "-db", "-p", filepath.Join(dir, "haproxy.pid"), "-f", filepath.Join(dir, configFile))
 	cmd.Stdout, cmd.Stderr = r.log, r.log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	// Reserved until here.
+	// Release the reserved ports.
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -299,7 +299,7 @@ func (r *running) configure(view *mesh.View) {
 	}
 }
 
-// awaitReady waits until the proxy answers that it is ready.
+// awaitReady waits until the proxy is ready.
 func (r *running) awaitReady() *running {
 	r.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; {
@@ -316,17 +316,17 @@ func (r *running) awaitReady() *running {
 	}
 }
 
-// awaitLog waits until the proxy has written the text.
+// awaitLog waits until the proxy has logged the text.
 func (r *running) awaitLog(text string) {
 	r.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(r.log.String(), text); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			r.t.Fatalf("the log does not say %q", text)
+			r.t.Fatalf("the log does not contain %q", text)
 		}
 	}
 }
 
-// dial connects to a listener as a client does that has called the address.
+// dial connects to a listener like a client that has called the address.
 func dial(listener uint16, to string) (net.Conn, error) {
 	address, err := netip.ParseAddrPort(to)
 	if err != nil {
@@ -340,7 +340,7 @@ func dial(listener uint16, to string) (net.Conn, error) {
 	return conn, conn.SetDeadline(time.Now().Add(20 * time.Second))
 }
 
-// client returns one whose connections go to the listener as if to the address.
+// client returns a client whose connections to the address go to the listener.
 func client(listener uint16, to string, config *tls.Config, h2 bool) *http.Client {
 	transport := &http.Transport{
 		DialContext:     func(context.Context, string, string) (net.Conn, error) { return dial(listener, to) },
@@ -352,13 +352,13 @@ func client(listener uint16, to string, config *tls.Config, h2 bool) *http.Clien
 	return &http.Client{Transport: transport, Timeout: 20 * time.Second}
 }
 
-// ask asks for a target, by a connection of its own.
+// ask requests a target over a new connection.
 func ask(c *http.Client, target string, header ...string) (*http.Response, seen, error) {
 	defer c.CloseIdleConnections()
 	return keepAsking(c, http.MethodGet, target, header...)
 }
 
-// keepAsking is ask with a connection that is kept.
+// keepAsking is like ask with a persistent connection.
 func keepAsking(c *http.Client, method, target string, header ...string) (*http.Response, seen, error) {
 	scheme := "http"
 	if t := c.Transport.(*http.Transport); t.TLSClientConfig != nil && !t.Protocols.UnencryptedHTTP2() {
@@ -388,7 +388,7 @@ func keepAsking(c *http.Client, method, target string, header ...string) (*http.
 	return response, s, err
 }
 
-// hello connects and returns what the application says.
+// hello connects and returns the application's greeting.
 func hello(listener uint16, to string, config *tls.Config) (string, error) {
 	conn, err := dial(listener, to)
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestSocketsAreTheProxysOwn holds that whatever HAProxy listens to by a Unix socket can
-// be opened by its own user only: the admin socket takes orders, and what comes by the
-// others counts as a connection that has been looked at.
+// TestSocketsAreTheProxysOwn checks that only HAProxy's own user can open its Unix sockets:
+// the admin socket accepts commands, and the others accept connections that count as
+// authorized.
 func TestSocketsAreTheProxysOwn(t *testing.T) {
 	kinds := map[string]bool{}
 	for name, f := range fixtures() {
@@ -41,7 +41,7 @@ func TestSocketsAreTheProxysOwn(t *testing.T) {
 	}
 }
 
-// TestRealSocketsAreTheProxysOwn looks at what a real HAProxy has made of it.
+// TestRealSocketsAreTheProxysOwn checks the modes of a real HAProxy's sockets.
 func TestRealSocketsAreTheProxysOwn(t *testing.T) {
 	f := fixtures()["inbound"]
 	dir := t.TempDir()

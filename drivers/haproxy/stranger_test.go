@@ -19,8 +19,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// TestStrangers has more silent callers than the proxy has connections, at each port that
-// they reach: the application's own calls go on.
+// TestStrangers opens more silent connections than the proxy allows, at each port that
+// clients can reach: the application's own calls must still work.
 func TestStrangers(t *testing.T) {
 	a := newApp(t)
 	f := strict(a)
@@ -53,11 +53,11 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// handshakeTime is longer than a handshake may take.
+// handshakeTime is longer than the timeout of handshakes.
 const handshakeTime = 11 * time.Second
 
-// TestHalfHandshakes has clients stop in the middle of a handshake, and others that have
-// shown their certificate and then say nothing for longer.
+// TestHalfHandshakes lets clients stop during a handshake, and others be silent for longer
+// after it.
 func TestHalfHandshakes(t *testing.T) {
 	a := newApp(t)
 	a.answer = func(w http.ResponseWriter, r *http.Request) bool {
@@ -73,7 +73,7 @@ func TestHalfHandshakes(t *testing.T) {
 	}
 	strictly, ca := runInbound(t, strict(a))
 	ingress, ingressCA := runInbound(t, withIngress(a))
-	// They wait more than they compute.
+	// The subtests mostly wait.
 	var group sync.WaitGroup
 	defer group.Wait()
 	beside := func(name string, test func(*testing.T)) { group.Go(func() { t.Run(name, test) }) }
@@ -96,7 +96,7 @@ func TestHalfHandshakes(t *testing.T) {
 			go half.Handshake()
 			_, err = io.Copy(io.Discard, conn)
 			if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
-				t.Errorf("half a handshake is open after %s", time.Since(begin))
+				t.Errorf("half a handshake is still open after %s", time.Since(begin))
 			}
 		})
 	}
@@ -113,7 +113,7 @@ func TestHalfHandshakes(t *testing.T) {
 			}
 			_, err = io.Copy(io.Discard, conn)
 			if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
-				t.Errorf("a connection with %s is open after %s", name, time.Since(begin))
+				t.Errorf("a connection with %s is still open after %s", name, time.Since(begin))
 			}
 		})
 	}
@@ -164,7 +164,7 @@ func TestHalfHandshakes(t *testing.T) {
 	}
 }
 
-// patient is dial without a deadline.
+// patient is like dial without a deadline.
 func patient(listener uint16, to string) func(context.Context, string, string) (net.Conn, error) {
 	return func(context.Context, string, string) (net.Conn, error) {
 		conn, err := dial(listener, to)
@@ -175,12 +175,12 @@ func patient(listener uint16, to string) func(context.Context, string, string) (
 	}
 }
 
-// onlyFirst sends what a client of TLS begins with, and lets somebody else read.
+// onlyFirst lets a TLS client only write. Its reads block: the test itself reads.
 type onlyFirst struct{ net.Conn }
 
 func (onlyFirst) Read([]byte) (int, error) { select {} }
 
-// TestLongNames has callers whose names are too long for the PROXY protocol.
+// TestLongNames checks callers whose names are too long for the PROXY protocol.
 func TestLongNames(t *testing.T) {
 	long := mesh.Identity{TrustDomain: buyer.TrustDomain, Namespace: strings.Repeat("n", 63), ServiceAccount: strings.Repeat("a", 200)}
 	a := newApp(t)
@@ -194,7 +194,7 @@ func TestLongNames(t *testing.T) {
 			continue
 		}
 		if got, want := saw.Header.Get("x-forwarded-client-cert"), "URI="+long.String(); got != want {
-			t.Errorf("HTTP/2 %t: the application is told of %q, want %q", h2, got, want)
+			t.Errorf("HTTP/2 %t: the application receives %q, want %q", h2, got, want)
 		}
 		long := long
 		long.ServiceAccount += "b"

@@ -13,14 +13,14 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/pcre"
 )
 
-// configFile is the configuration. It reads http.map and tcp.map, which say what
-// destination an address and a port are, for those that speak HTTP and for the others.
+// configFile is the configuration. It reads http.map and tcp.map, which map an address and
+// a port to a destination, for HTTP and for other protocols.
 const configFile = "haproxy.cfg"
 
 //go:embed haproxy.cfg.tmpl
 var configText string
 
-// callerFile is a program that finds out who calls, which the configuration loads.
+// callerFile is a Lua script that reads the caller's identity from its certificate.
 const callerFile = "caller.lua"
 
 //go:embed caller.lua
@@ -41,21 +41,21 @@ var configTemplate = texttemplate.Must(texttemplate.New(configFile).Funcs(textte
 	"share":        func(n uint32, of int) uint32 { return max(1, min(n, 1<<30)/uint32(max(1, of))) },
 }).Parse(configText))
 
-// document is what the template shows.
+// document is the data of the template.
 type document struct {
 	View *mesh.View
-	// RunDir is where the proxy keeps its sockets, where nobody else can reach them.
+	// RunDir holds the proxy's sockets, which no other process can open.
 	RunDir, IdentityDir string
-	// MeshNames end the server names of the mesh, and Member begins the URI in the
-	// certificates of all workloads.
+	// MeshNames is the suffix of the mesh's server names, and Member the prefix of the URI
+	// in the certificates of all workloads.
 	MeshNames, Member string
-	// TLS are the options of all mesh TLS, and Curves that of servers: HAProxy has none for
-	// clients, of whose curves the server chooses one.
+	// TLS are the options of all mesh TLS, and Curves that of listeners: HAProxy 2.6 has no
+	// such option for servers.
 	TLS, Curves string
 
-	// Mesh takes mesh TLS, Ingress the TLS of callers from outside the mesh, and Entry,
-	// where there is something else than mesh TLS, all connections: it Peeks to find out
-	// what they are, and passes the plaintext on itself.
+	// Mesh accepts mesh TLS, Ingress the TLS of callers outside the mesh, and Entry every
+	// connection if there is more than mesh TLS: it Peeks at the first bytes, and handles
+	// plaintext itself.
 	Mesh, Ingress, Entry *frontend
 	Peeks                bool
 	Routes               []rule
@@ -91,8 +91,8 @@ func (Driver) Translate(view *mesh.View) ([]driver.File, error) {
 	}, nil
 }
 
-// limitedPath returns the requests that a limit of a path counts: all, if there is no
-// saying which have the path.
+// limitedPath returns the match of the requests that the rate limit of a path counts: all
+// requests if HAProxy can't express the path.
 func limitedPath(expression string) (m mesh.HTTPMatch) {
 	if quote(pcre.WholeString(expression)) != "" {
 		m.Path.Regex = expression
@@ -100,10 +100,10 @@ func limitedPath(expression string) (m mesh.HTTPMatch) {
 	return m
 }
 
-// sectionName returns the name of what is made of a part of that name.
+// sectionName returns the name of a part with the characters that a section can have.
 func sectionName(name string) string { return noWord.ReplaceAllString(name, ":") }
 
-// option returns an option with names, or nothing if there are none.
+// option returns an option with names, or "" if there are none or one of them is invalid.
 func option(option string, names ...string) string {
 	if joined := strings.Join(names, ":"); !noWord.MatchString(strings.ReplaceAll(joined, ":", "")) && joined != "" {
 		return option + joined

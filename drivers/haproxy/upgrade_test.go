@@ -16,7 +16,7 @@ import (
 )
 
 // switcher is an application that answers each connection's first request with 101, and
-// keeps what it reads.
+// records what it reads.
 type switcher struct {
 	port uint16
 	mu   sync.Mutex
@@ -49,7 +49,7 @@ func (s *switcher) Write(p []byte) (int, error) {
 	return s.read.Write(p)
 }
 
-// take returns what was read since the last time.
+// take returns the bytes read since the last call.
 func (s *switcher) take() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,8 +78,8 @@ func (s *switcher) serve(conn net.Conn) {
 	}
 }
 
-// upgrades are requests with headers, and whether what follows their answer may go on as
-// bytes that nobody looks at.
+// upgrades are requests with headers, and whether their connection may become an
+// uninspected tunnel.
 var upgrades = map[string]struct {
 	request string
 	tunnel  bool
@@ -96,7 +96,7 @@ var upgrades = map[string]struct {
 	"CONNECT":                       {"CONNECT a:80 HTTP/1.1\r\n", false},
 }
 
-// tunnels says whether bytes go through after the request.
+// tunnels reports whether bytes are forwarded after the request.
 func tunnels(t *testing.T, conn net.Conn, host, request string) bool {
 	t.Helper()
 	defer conn.Close()
@@ -112,13 +112,13 @@ func tunnels(t *testing.T, conn net.Conn, host, request string) bool {
 	if response.StatusCode >= 400 {
 		return false
 	}
-	// What is no tunnel takes it for a request that is refused.
+	// Without a tunnel this is a request that is refused.
 	fmt.Fprint(conn, "GET /admin HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
 	line, _ := reader.ReadString('\n')
 	return strings.HasPrefix(line, "tunnelled")
 }
 
-// TestUpgrades has callers that may ask for one path turn their connections into tunnels.
+// TestUpgrades lets callers with access to one path try to turn connections into tunnels.
 func TestUpgrades(t *testing.T) {
 	a := newSwitcher(t)
 	books := []mesh.HTTPMatch{{Path: mesh.StringMatch{Prefix: "/books"}}}
@@ -159,18 +159,18 @@ func TestUpgrades(t *testing.T) {
 				}
 				head := strings.ToLower(read)
 				if strings.Contains(head, "settings") || strings.Contains(head, "h2c") || strings.Contains(head, "connection: close, x-") {
-					t.Errorf("the application was asked for what nobody looks at: %q", read)
+					t.Errorf("the application received an uninspected request: %q", read)
 				}
 				if tt.tunnel && strings.Count(head, "upgrade: websocket\r\nconnection: upgrade\r\n") != 1 {
-					t.Errorf("the application was not asked for a WebSocket: %q", read)
+					t.Errorf("the application received no WebSocket request: %q", read)
 				}
 			})
 		}
 	}
 }
 
-// TestUpgradesOut has the application turn its calls into tunnels, which only what is let
-// out without looking at it may be.
+// TestUpgradesOut lets the application try to turn its calls into tunnels, which is possible
+// only for uninspected egress.
 func TestUpgradesOut(t *testing.T) {
 	a := newSwitcher(t)
 	f := newFixture(buyer)
