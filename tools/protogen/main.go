@@ -1,6 +1,6 @@
-// Command protogen ROOT FILE... writes the Go code of .proto files of the folder ROOT
-// beside them, with the plugins of the go.mod of tools. It is protoc, which is no Go
-// program, for our few files.
+// Command protogen ROOT FILE... generates the Go code of .proto files in the folder ROOT
+// beside them, with the plugins of tools/go.mod. It replaces protoc, which can't be
+// installed with the go command.
 package main
 
 import (
@@ -23,15 +23,15 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: protogen ROOT FILE...")
 		os.Exit(2)
 	}
-	if err := os.Chdir(os.Args[1]); err != nil {
+	err := os.Chdir(os.Args[1])
+	for _, file := range os.Args[2:] {
+		if err == nil {
+			err = generate(file)
+		}
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "protogen:", err)
 		os.Exit(1)
-	}
-	for _, file := range os.Args[2:] {
-		if err := generate(file); err != nil {
-			fmt.Fprintln(os.Stderr, "protogen:", err)
-			os.Exit(1)
-		}
 	}
 }
 

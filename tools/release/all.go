@@ -1,10 +1,7 @@
 package main
 
 import (
-	"archive/tar"
-	"archive/zip"
 	"bytes"
-	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -18,15 +15,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// userPlatforms are those of users' own machines.
+// userPlatforms are the platforms of the command-line program.
 var userPlatforms = []platform{
 	{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}, {"windows", "amd64"}, {"windows", "arm64"},
 }
 
-// all makes a whole release: whatever names an image names it by its digest.
+// all builds a complete release, in which images are referenced by digest.
 func (r *release) all(ctx context.Context) error {
 	if r.source.Dirty {
-		return errors.New("files differ from the commit, so what is made could not be made again: commit them first")
+		return errors.New("files differ from the commit, so the release would not be reproducible: commit them first")
 	}
 	if err := os.RemoveAll(r.out); err != nil {
 		return err
@@ -56,15 +53,15 @@ func (r *release) all(ctx context.Context) error {
 	return r.checksums()
 }
 
-// archived is the program for users of one platform.
+// archived is the archive of the command-line program for one platform.
 type archived struct {
 	platform platform
-	// name is the archive's, and bin that of the program in it.
+	// name is the archive's file name, and bin the program's name in it.
 	name, bin string
 	sha256    string
 }
 
-// programs makes the archives of the program outrigger.
+// programs builds the archives of the command-line program.
 func (r *release) programs(ctx context.Context, digests map[string]string) ([]archived, error) {
 	set := map[string]string{
 		"internal/version.initDigest":      digests[initProgram.image],
@@ -105,7 +102,7 @@ func (r *release) programs(ctx context.Context, digests map[string]string) ([]ar
 	return all, nil
 }
 
-// chart packs the chart as Helm does, with the images' digests among its annotations.
+// chart packs the chart as Helm does, with the images' digests as annotations.
 func (r *release) chart(dir fs.FS, digests map[string]string) error {
 	var files []packed
 	for _, root := range []string{"Chart.yaml", "values.yaml", "values.schema.json", "crds", "templates"} {
@@ -122,7 +119,7 @@ func (r *release) chart(dir fs.FS, digests map[string]string) error {
 		}
 	}
 	metadata := &files[0]
-	metadata.text = bytes.ReplaceAll(metadata.text, []byte("ersion: "+r.of+"\n"), []byte("ersion: "+r.source.Version+"\n"))
+	metadata.text = bytes.ReplaceAll(metadata.text, []byte("ersion: "+r.chartVersion+"\n"), []byte("ersion: "+r.source.Version+"\n"))
 	metadata.text = fmt.Appendf(metadata.text, "annotations:\n  digest.outrigger: %q\n  digest.outriggerInit: %q\n  digest.outriggerCNI: %q\n",
 		digests[coreProgram.image], digests[initProgram.image], digests[cniProgram.image])
 	archive, err := packTarGz(files, r.source)
@@ -132,8 +129,8 @@ func (r *release) chart(dir fs.FS, digests map[string]string) error {
 	return r.write(fmt.Sprintf("outrigger-%s.tgz", r.source.Version), archive)
 }
 
-// krew writes the manifest by which 'kubectl krew install outrigger' finds the archives,
-// so that 'kubectl outrigger' is the program.
+// krew writes the manifest for 'kubectl krew install outrigger', which makes the program
+// available as 'kubectl outrigger'.
 func (r *release) krew(archives []archived) error {
 	type labels map[string]string
 	type selected struct {
@@ -158,8 +155,8 @@ func (r *release) krew(archives []archived) error {
 			"version":          "v" + r.source.Version,
 			"homepage":         "https://" + modulePath,
 			"shortDescription": "Operate a service mesh whose sidecar is a plug-in",
-			"description": "Installs Outrigger, puts sidecars into manifests, finds mistakes in the objects of\n" +
-				"a mesh, explains what becomes of a request, and shows what proxies have.\n",
+			"description": "Installs Outrigger, injects sidecars into manifests, finds mistakes in the objects\n" +
+				"of a mesh, explains how a request is handled, and shows the state of proxies.\n",
 			"platforms": platforms,
 		},
 	})
@@ -169,7 +166,7 @@ func (r *release) krew(archives []archived) error {
 	return r.write("outrigger.yaml", text)
 }
 
-// checksums writes the SHA-256 sums of all files as sha256sum does.
+// checksums writes the SHA-256 sums of all files in the format of sha256sum.
 func (r *release) checksums() error {
 	entries, err := os.ReadDir(r.out)
 	if err != nil {
@@ -196,46 +193,4 @@ func (r *release) write(name string, text []byte) error {
 	}
 	fmt.Println(file)
 	return nil
-}
-
-// packed is a file of an archive.
-type packed struct {
-	name string
-	mode int64
-	text []byte
-}
-
-func packTarGz(files []packed, s source) ([]byte, error) {
-	var archive bytes.Buffer
-	compressed := gzip.NewWriter(&archive)
-	w := tar.NewWriter(compressed)
-	for _, f := range files {
-		header := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.text)), ModTime: s.Date, Typeflag: tar.TypeReg, Format: tar.FormatPAX}
-		if err := w.WriteHeader(header); err != nil {
-			return nil, err
-		}
-		if _, err := w.Write(f.text); err != nil {
-			return nil, err
-		}
-	}
-	err := errors.Join(w.Close(), compressed.Close())
-	return archive.Bytes(), err
-}
-
-func packZip(files []packed, s source) ([]byte, error) {
-	var archive bytes.Buffer
-	w := zip.NewWriter(&archive)
-	for _, f := range files {
-		header := &zip.FileHeader{Name: f.name, Method: zip.Deflate, Modified: s.Date}
-		header.SetMode(fs.FileMode(f.mode))
-		file, err := w.CreateHeader(header)
-		if err != nil {
-			return nil, err
-		}
-		if _, err := file.Write(f.text); err != nil {
-			return nil, err
-		}
-	}
-	err := w.Close()
-	return archive.Bytes(), err
 }

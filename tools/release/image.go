@@ -1,7 +1,6 @@
 package main
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
 	"fmt"
@@ -22,7 +21,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// nonroot is the user and the group of the images, as the chart's pods have it.
+// nonroot is the user and group of the images, the same as in the chart's pods.
 const nonroot = "65532:65532"
 
 // program is a main package that has an image.
@@ -34,33 +33,33 @@ type program struct {
 }
 
 var (
-	initProgram = program{"outrigger-init", "outrigger-agent", "./cmd/outrigger-agent", "What Outrigger runs in a pod: it redirects traffic, gets the identity and runs the proxy"}
+	initProgram = program{"outrigger-init", "outrigger-agent", "./cmd/outrigger-agent", "Outrigger's agent in a pod: it redirects traffic, gets the identity and runs the proxy"}
 	coreProgram = program{"outrigger", "outrigger", "./cmd/outrigger-core", "The control plane of Outrigger, a service mesh whose sidecar is a plug-in"}
-	cniProgram  = program{"outrigger-cni", "outrigger-cni", "./cmd/outrigger-cni", "Outrigger's CNI plug-in, which redirects pods' traffic on the node, and what installs it there"}
+	cniProgram  = program{"outrigger-cni", "outrigger-cni", "./cmd/outrigger-cni", "Outrigger's CNI plug-in, which redirects pods' traffic on the node, and its installer"}
 	bookstore   = program{"bookstore", "bookstore", "./samples/bookstore", "The sample application of Outrigger"}
 )
 
-// release makes what is released.
+// release builds a release.
 type release struct {
-	// of is the version of the source, which source.Version is unless another is wanted.
-	of        string
-	source    source
-	out       string
-	registry  string
-	platforms []platform
-	push      bool
-	local     bool
-	// pin has the programs name the init container's image by its digest.
+	// chartVersion is the version in the source; source.Version may be overridden.
+	chartVersion string
+	source       source
+	out          string
+	registry     string
+	platforms    []platform
+	push         bool
+	local        bool
+	// pin makes the programs refer to the init container's image by digest.
 	pin bool
 }
 
-// image is one that was made, for all platforms.
+// image is a built image for all platforms.
 type image struct {
 	program
 	index v1.ImageIndex
-	// digest is that of the index.
+	// digest is the digest of the index.
 	digest v1.Hash
-	// sboms are the documents by platform, each about that platform's image.
+	// sboms has one document for each platform's image.
 	sboms []sbom
 }
 
@@ -68,12 +67,12 @@ type image struct {
 type sbom struct {
 	platform platform
 	text     []byte
-	// artifact refers to the image whose materials it lists.
+	// artifact carries the text and refers to the image.
 	artifact v1.Image
 }
 
-// images makes all images, and pushes them if that is wanted. The init container's comes
-// first, since the others may name it by its digest.
+// images builds all images, and pushes them with the option push. The init container's
+// comes first, since the others may refer to it by digest.
 func (r *release) images(ctx context.Context) ([]image, error) {
 	set := make(map[string]string)
 	var all []image
@@ -103,7 +102,7 @@ func (r *release) images(ctx context.Context) ([]image, error) {
 
 func (r *release) tag(p program) string { return r.registry + "/" + p.image + ":" + r.source.Version }
 
-// image makes one program's image for all platforms.
+// image builds one program's image for all platforms.
 func (r *release) image(ctx context.Context, p program, set map[string]string) (image, error) {
 	made := image{program: p, index: mutate.IndexMediaType(empty.Index, types.OCIImageIndex)}
 	dir, err := os.MkdirTemp("", "outrigger-release-")
@@ -142,9 +141,9 @@ func (r *release) image(ctx context.Context, p program, set map[string]string) (
 	return made, err
 }
 
-// assemble makes the image of one platform: one layer with the program and a user.
+// assemble builds the image of one platform: one layer with the program and a user.
 func assemble(p program, on platform, binary []byte, s source) (v1.Image, error) {
-	archive, err := layer(p.file, binary, s.Date)
+	archive, err := layer(p.file, binary, s)
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +175,7 @@ func assemble(p program, on platform, binary []byte, s source) (v1.Image, error)
 	return mutate.Annotations(img, labels(p, s)).(v1.Image), nil
 }
 
-// labels are those that the OCI image specification names.
+// labels returns the labels that the OCI image specification defines.
 func labels(p program, s source) map[string]string {
 	return map[string]string{
 		"org.opencontainers.image.title":       p.image,
@@ -189,38 +188,21 @@ func labels(p program, s source) map[string]string {
 	}
 }
 
-// layer is the archive of an image's files: the program, the name of its user, and a
+// layer returns the archive of an image's files: the program, the name of its user, and a
 // folder for temporary files.
-func layer(file string, binary []byte, date time.Time) ([]byte, error) {
+func layer(file string, binary []byte, s source) ([]byte, error) {
 	var archive bytes.Buffer
-	w := tar.NewWriter(&archive)
-	for _, f := range []struct {
-		name string
-		mode int64
-		text []byte
-	}{
+	err := packTar(&archive, []packed{
 		{"etc/", 0o755, nil},
 		{"etc/group", 0o644, []byte("root:x:0:\nnonroot:x:65532:\n")},
 		{"etc/passwd", 0o644, []byte("root:x:0:0:root:/:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/:/sbin/nologin\n")},
 		{file, 0o755, binary},
 		{"tmp/", 0o1777, nil},
-	} {
-		header := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.text)), ModTime: date, Typeflag: tar.TypeReg, Format: tar.FormatPAX}
-		if f.text == nil {
-			header.Typeflag = tar.TypeDir
-		}
-		if err := w.WriteHeader(header); err != nil {
-			return nil, err
-		}
-		if _, err := w.Write(f.text); err != nil {
-			return nil, err
-		}
-	}
-	err := w.Close()
+	}, s)
 	return archive.Bytes(), err
 }
 
-// attach makes the artifact that carries a bill of materials beside its image.
+// attach builds the artifact that carries the bill of materials of an image.
 func attach(img v1.Image, text []byte, s source) (v1.Image, error) {
 	subject, err := partial.Descriptor(img)
 	if err != nil {
@@ -234,8 +216,8 @@ func attach(img v1.Image, text []byte, s source) (v1.Image, error) {
 	return mutate.Subject(artifact, *subject).(v1.Image), nil
 }
 
-// writeLayout writes the images as a folder of the OCI image layout, with the names by
-// which containerd knows them. What was there is replaced.
+// writeLayout writes the images as a folder in the OCI image layout, with containerd's
+// annotations for their names. It replaces an existing folder.
 func (r *release) writeLayout(all []image) error {
 	dir := filepath.Join(r.out, "images")
 	if err := os.RemoveAll(dir); err != nil {
@@ -269,7 +251,7 @@ func (r *release) writeLayout(all []image) error {
 	return nil
 }
 
-// pushImages pushes the images, each with the bills of materials that refer to it.
+// pushImages pushes the images with their bills of materials.
 func (r *release) pushImages(ctx context.Context, all []image) error {
 	options := []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)}
 	for _, i := range all {

@@ -1,10 +1,10 @@
-// Command release makes what users of Outrigger download: the images of the control plane,
-// of the init container and of the sample application, archives of them for machines
-// without a registry, the program for users' own machines, the chart and the manifest for
-// kubectl's plug-in manager krew.
+// Command release builds what users of Outrigger download: the images of the control plane,
+// the init container, the CNI plug-in and the sample application, an archive of them for
+// machines without a registry, the command-line program, the chart, and the manifest for
+// krew, kubectl's plug-in manager.
 //
-// What it makes depends on the commit and on the version of Go only, and not on the machine:
-// the same commit gives the same digests everywhere.
+// Builds are reproducible: the output depends only on the commit and the version of Go, so
+// the same commit gives the same digests on every machine.
 package main
 
 import (
@@ -20,9 +20,9 @@ import (
 const usage = `usage: release [flags] COMMAND
 
 Commands:
-  images   make the images as a folder of the OCI image layout, and with -push in a registry
-  archive  make the images, and an archive of them for 'ctr images import'
-  all      make the images pinned by digest, their archive, the programs, the chart, the
+  images   build the images as a folder in the OCI image layout, and with -push in a registry
+  archive  build the images, and an archive of them for 'ctr images import'
+  all      build the images pinned by digest, their archive, the programs, the chart, the
            krew manifest and the checksums
 
 Flags:
@@ -47,12 +47,12 @@ func run(ctx context.Context, args []string) error {
 		flags.PrintDefaults()
 	}
 	root := flags.String("C", ".", "root of the repository")
-	out := flags.String("o", "dist", "folder to write to, seen from the root of the repository")
-	registry := flags.String("registry", "docker.io/outriggermesh", "what comes before the images' names")
-	push := flags.Bool("push", false, "push the images too, with the credentials of 'docker login'")
+	out := flags.String("o", "dist", "output folder, relative to the root of the repository")
+	registry := flags.String("registry", "docker.io/outriggermesh", "registry and repository of the images")
+	push := flags.Bool("push", false, "also push the images, with the credentials of 'docker login'")
 	platforms := flags.String("platforms", "linux/amd64,linux/arm64", "platforms of the images")
-	number := flags.String("version", "", "version of what is made, in place of the chart's; for tests of upgrades")
-	local := flags.Bool("local", false, "compile as 'make build' does, which shares its build cache; the images are then of this machine only")
+	number := flags.String("version", "", "version to build instead of the chart's; for tests of upgrades")
+	local := flags.Bool("local", false, "compile as 'make build' does, with its build cache; the images are not reproducible on other machines")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	r := &release{of: source.Version, source: source, out: *out, registry: *registry, push: *push, local: *local}
+	r := &release{chartVersion: source.Version, source: source, out: *out, registry: *registry, push: *push, local: *local}
 	if *number != "" {
 		r.source.Version = *number
 	}
@@ -86,7 +86,7 @@ func run(ctx context.Context, args []string) error {
 	case "all":
 		err = r.all(ctx)
 	default:
-		return fmt.Errorf("there is no command %q; commands are images, archive and all", command)
+		return fmt.Errorf("unknown command %q; the commands are images, archive and all", command)
 	}
 	return err
 }

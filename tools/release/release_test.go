@@ -146,7 +146,7 @@ func TestLayoutAndArchive(t *testing.T) {
 	}
 	var archives [2]bytes.Buffer
 	for n := range archives {
-		if err := writeTar(&archives[n], os.DirFS(filepath.Join(r.out, "images")), testSource); err != nil {
+		if err := packDir(&archives[n], os.DirFS(filepath.Join(r.out, "images")), testSource); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -20,7 +20,7 @@ const spdxType = types.MediaType("application/spdx+json")
 
 func newStaticLayer(text []byte) v1.Layer { return static.NewLayer(text, spdxType) }
 
-// The parts of an SPDX 2.3 document that a program compiled from modules has.
+// The parts of an SPDX 2.3 document that are needed for a Go program.
 type (
 	spdxDocument struct {
 		Version       string             `json:"spdxVersion"`
@@ -66,12 +66,11 @@ type (
 )
 
 // newSBOM returns the bill of materials of a program as an SPDX 2.3 document: the program,
-// Go's standard library, and every module that is compiled into it, as the program itself
-// says.
+// Go's standard library, and every module in the program's own build information.
 func newSBOM(name string, on platform, binary []byte, s source) ([]byte, error) {
 	build, err := buildinfo.Read(bytes.NewReader(binary))
 	if err != nil {
-		return nil, fmt.Errorf("reading which modules are in it: %w", err)
+		return nil, fmt.Errorf("reading the program's modules: %w", err)
 	}
 	sum := sha256.Sum256(binary)
 	const root = "SPDXRef-Program"

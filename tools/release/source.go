@@ -21,17 +21,16 @@ const modulePath = "github.com/outrigger-mesh/outrigger"
 
 // source is the commit that is released.
 type source struct {
-	// Version is the chart's, and the program's.
+	// Version is the version of the chart and the programs.
 	Version string
 	Commit  string
-	// Date is the commit's. Everything that is made has it, so that making it again gives
-	// the same.
+	// Date is the commit's date. All output has it, so that builds are reproducible.
 	Date time.Time
-	// Dirty is whether files differ from the commit.
+	// Dirty says that files differ from the commit.
 	Dirty bool
 }
 
-// readSource reads the commit of the current folder.
+// readSource returns the commit that is checked out in the current folder.
 func readSource(ctx context.Context) (source, error) {
 	var s source
 	text, err := os.ReadFile(filepath.Join("charts", "outrigger", "Chart.yaml"))
@@ -62,7 +61,7 @@ func readSource(ctx context.Context) (source, error) {
 	return s, err
 }
 
-// platform is an operating system and an architecture, by Go's names.
+// platform is an operating system and an architecture, with Go's names.
 type platform struct{ os, arch string }
 
 func (p platform) String() string { return p.os + "/" + p.arch }
@@ -75,16 +74,16 @@ func parsePlatform(name string) (platform, error) {
 	return platform{system, arch}, nil
 }
 
-// compile compiles a main package for a platform into a file. Set are values of string
-// variables, by import path and name.
+// compile compiles a main package for a platform into a file. Set has the values of string
+// variables to set, keyed by import path and name.
 func (r *release) compile(ctx context.Context, pkg string, p platform, file string, set map[string]string) error {
 	fmt.Fprintf(os.Stderr, "compiling %s for %s\n", pkg, p)
 	ldflags := "-s -w"
-	if r.of != "" && r.source.Version != r.of {
+	if r.chartVersion != "" && r.source.Version != r.chartVersion {
 		set = maps.Clone(set)
 		set["internal/version.Number"], set["charts/outrigger.releasedVersion"] = r.source.Version, r.source.Version
 	}
-	// In one order, since the program's build ID depends on it.
+	// Sorted, since the program's build ID depends on the order.
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		ldflags += " -X " + modulePath + "/" + name + "=" + set[name]
 	}
@@ -94,14 +93,14 @@ func (r *release) compile(ctx context.Context, pkg string, p platform, file stri
 	}
 	env := []string{"CGO_ENABLED=0", "GOOS=" + p.os, "GOARCH=" + p.arch, "GOAMD64=v1", "GOARM64=v8.0"}
 	if !r.local {
-		// What a developer has set here must not be in what others download.
+		// The developer's own settings must not influence releases.
 		env = append(env, "GOFLAGS=", "GOEXPERIMENT=", "GOWORK=off")
 	}
 	_, err := output(ctx, env, "go", append(args, pkg)...)
 	return err
 }
 
-// output returns what a program prints, without white space around it.
+// output runs a program and returns its output without surrounding white space.
 func output(ctx context.Context, env []string, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	var stderr bytes.Buffer
