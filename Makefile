@@ -3,15 +3,15 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-# Everything is compiled in one way, so that nothing is compiled twice: without C, because
-# the agent runs in images that have no C library, and without gRPC's tracing pages, which
-# would make it 2 MiB larger. 'GOFLAGS=-trimpath make build' gives programs that are the
-# same wherever they are compiled.
+# Everything is compiled with the same flags, so that nothing is compiled twice: without
+# cgo, because the agent runs in images that have no C library, and without gRPC's tracing
+# pages, which would make it 2 MiB larger. 'GOFLAGS=-trimpath make build' gives programs
+# that do not depend on the folder.
 export CGO_ENABLED ?= 0
 export GOFLAGS := $(strip $(shell go env GOFLAGS) -tags=grpcnotrace)
 
 TOOL := go tool -modfile=tools/go.mod
-# How long each fuzz target runs: a moment in `make test`, longer by `make fuzz`.
+# How long each fuzz target runs in `make fuzz`; `make test` runs each for a few seconds.
 FUZZTIME ?= 60s
 
 .PHONY: help build core images image-archive release apiserver proxies envoy haproxy pipy issuers test check fresh race cluster cluster-down e2e soak fuzz mutate explain bench demo demo-inject demo-policy generate lint clean
@@ -22,17 +22,17 @@ help: ## list the targets
 build: core ## build the programs into bin/
 	@go build -ldflags='-s -w' -o bin/ ./cmd/outrigger
 
-# What the demo runs, which is compiled without Helm.
+# The programs of the demo, which do not contain Helm.
 core:
 	@go build -ldflags='-s -w' -o bin/ ./cmd/outrigger-core ./cmd/outrigger-agent ./cmd/outrigger-cni ./samples/bookstore
 
-images: ## make the images as a folder of the OCI image layout in dist/images
+images: ## build the images as a folder in the OCI image layout, dist/images
 	@go run -C tools/release . -C "$(CURDIR)" $(RELEASE) images
 
-image-archive: ## make the images and an archive of them for nodes without a registry
+image-archive: ## build the images and an archive of them for nodes without a registry
 	@go run -C tools/release . -C "$(CURDIR)" $(RELEASE) archive
 
-release: ## make all that users download in dist/: images, programs, chart, krew manifest, checksums
+release: ## build everything that users download in dist/: images, programs, chart, krew manifest, checksums
 	@go run -C tools/release . -C "$(CURDIR)" $(RELEASE) all
 
 # More flags of tools/release, such as "-registry ghcr.io/me -push".
@@ -41,19 +41,19 @@ RELEASE ?=
 apiserver: ## compile kube-apiserver and etcd for the tests (about 6 minutes, once)
 	@test/cluster/build.sh apiserver >/dev/null
 
-envoy: ## install the Envoy that the tests ask (once)
-	@test/envoy/install.sh >/dev/null || echo 'SKIPPED: the tests that ask Envoy, which is not here' >&2
+envoy: ## install Envoy for the tests (once)
+	@test/envoy/install.sh >/dev/null || echo 'SKIPPED: the tests with Envoy, which is not installed' >&2
 
-haproxy: ## install the HAProxy that the tests run (once)
-	@test/haproxy/install.sh >/dev/null || echo 'SKIPPED: the tests that run HAProxy, which is not here' >&2
+haproxy: ## install HAProxy for the tests (once)
+	@test/haproxy/install.sh >/dev/null || echo 'SKIPPED: the tests with HAProxy, which is not installed' >&2
 
-pipy: ## look for the Pipy that the tests run, which nothing installs
-	@test/pipy/find.sh >/dev/null || echo 'SKIPPED: the tests that run Pipy, which is not here; docs/behaviour.md and docs/drivers.md keep what the last run with it found' >&2
+pipy: ## look for the Pipy of the tests, which must be installed by hand
+	@test/pipy/find.sh >/dev/null || echo 'SKIPPED: the tests with Pipy, which is not installed; docs/behaviour.md and docs/drivers.md keep the results of the last run with it' >&2
 
-proxies: envoy haproxy pipy ## all proxies that the tests run
+proxies: envoy haproxy pipy ## all proxies of the tests
 
 issuers: ## compile cert-manager's controllers and Vault's PKI engine for the tests (a few minutes, once)
-	@for program in certmanager vault; do test/issuers/build.sh $$program >/dev/null || echo "SKIPPED: the tests on a real $$program, which can't be compiled here" >&2; done
+	@for program in certmanager vault; do test/issuers/build.sh $$program >/dev/null || echo "SKIPPED: the tests with $$program, which can't be compiled here" >&2; done
 
 test: apiserver proxies issuers ## run all tests; under 10 minutes once everything is compiled
 	go test -timeout 25m ./...
@@ -61,28 +61,29 @@ test: apiserver proxies issuers ## run all tests; under 10 minutes once everythi
 	go test -tags grpcnotrace,meshguard ./mesh/... ./internal/catalog/... ./internal/graph/...
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=3s
 
-# What 'make check' tests, those that differ from BASE unless given, and arguments for go test.
+# The packages that 'make check' tests, by default those that differ from BASE. ARGS has
+# arguments for go test.
 PKG ?=
 BASE ?= main
 
-check: ## run the tests of the packages that have changed, or of PKG=./drivers/haproxy/...; says what it leaves out
+check: ## run the tests of the packages that have changed, or of PKG=./drivers/haproxy/..., and list those it omits
 	@go run ./test/check -base '$(BASE)' -test '$(ARGS)' $(PKG)
 
-fresh: ## run the tests that a new machine could fail, with an empty module cache and home folder
+fresh: ## run the tests that could fail on a new machine, with an empty module cache and home folder
 	@.ci/fresh
 
-# The race detector needs C.
+# The race detector needs cgo.
 race: export CGO_ENABLED := 1
-race: apiserver proxies issuers ## run the tests of what runs concurrently with the race detector
+race: apiserver proxies issuers ## run the tests of the concurrent packages with the race detector
 	go test -race -timeout 20m ./health/... ./sidecar/... ./drivers/... ./internal/...
 
-cluster: ## start a Kubernetes of one node on this machine and print its kubeconfig; needs root
+cluster: ## start a one-node Kubernetes cluster on this machine and print its kubeconfig; needs root
 	@test/cluster/install.sh && cd test/cluster && go run . up
 
-cluster-down: ## end that cluster and remove everything that belongs to it
+cluster-down: ## stop that cluster and remove everything that belongs to it
 	@cd test/cluster && go run . down
 
-e2e: ## run the end-to-end tests on a Kubernetes that is started for them, or on that of KUBECONFIG
+e2e: ## run the end-to-end tests on a new cluster, or on the one of KUBECONFIG
 	@test/e2e/run.sh
 
 # How long 'make soak' takes.
@@ -90,7 +91,7 @@ SOAK ?= 1h
 
 soak: export E2E_SOAK := $(SOAK)
 soak: export TIMEOUT := 3h
-soak: ## roll, scale and change policies under load for SOAK (default 1h), and look at the controller's memory
+soak: ## roll, scale and change policies under load for SOAK (default 1h), and check the controller's memory
 	@RUN='TestMesh/^(install|soak)$$' test/e2e/run.sh
 
 fuzz: ## run every fuzz target for FUZZTIME (default 60s)
@@ -101,17 +102,17 @@ fuzz: ## run every fuzz target for FUZZTIME (default 60s)
 		rm -f /tmp/fuzz.$$$$; \
 	done
 
-# How many meshes 'make explain' makes, and of which classes their sidecars are.
+# How many meshes 'make explain' generates, and the classes of their sidecars.
 SEEDS ?= 10
 CLASSES ?= envoy
 
-explain: envoy ## ask 'outrigger explain' and real proxies the same questions over SEEDS generated meshes with sidecars of CLASSES=envoy,haproxy,pipy
+explain: envoy ## compare 'outrigger explain' with real proxies over SEEDS generated meshes with sidecars of CLASSES=envoy,haproxy,pipy
 	go test ./test/explain -run TestExplainIsTrue -count=1 -v -timeout 60m -args -seeds $(SEEDS) -classes $(CLASSES)
 
-# The planted faults to replay: those whose description or file matches.
+# Selects the faults whose description or file matches.
 FAULTS ?=
 
-mutate: ## plant faults in what decides about access, and report those that no test finds; FAULTS=haproxy plants some
+mutate: ## plant faults in the code that decides about access, and report those that no test finds; FAULTS=haproxy selects some
 	@go run ./test/mutate -run '$(FAULTS)'
 
 bench: ## measure time, allocations, bytes and memory
@@ -129,7 +130,7 @@ demo: $(if $(filter mixed,$(CLASS)),envoy,$(filter envoy haproxy,$(CLASS))) core
 demo-inject: apiserver build ## show injection on a real API server
 	@go run ./test/admission
 
-demo-policy: envoy build ## what may call what in the bookstore, and Envoy's word on what its proxies get
+demo-policy: envoy build ## show what may call what in the bookstore, and check the proxies' configuration with Envoy
 	@echo; echo "== who may call whom in samples/bookstore-smi"
 	@bin/outrigger validate -f samples/bookstore-smi
 	@bin/outrigger explain -f samples/bookstore-smi bookbuyer/bookbuyer bookstore/bookstore:80 GET /books
@@ -155,5 +156,5 @@ lint: ## vet, staticcheck, formatting, generated files, known vulnerabilities
 	@go mod tidy -diff >/dev/null || { echo 'go.mod is not tidy: run go mod tidy'; exit 1; }
 	@.ci/govulncheck
 
-clean: ## remove what was built here (the compiled API server stays in its cache)
+clean: ## remove build output (the compiled API server stays in its cache)
 	rm -rf bin dist

@@ -35,7 +35,7 @@ type demo struct {
 	address  string
 }
 
-// pod is one pod of the demo and what became of it.
+// pod is a pod of the demo; denied is why the API server refused it.
 type pod struct {
 	from    string
 	created *corev1.Pod
@@ -77,7 +77,7 @@ func (d *demo) run(ctx context.Context) error {
 	return d.compareOffline(ctx, pods)
 }
 
-// stop ends what the demo started.
+// stop stops everything that the demo started.
 func (d *demo) stop() error {
 	if d.injector != nil && d.injector.Process != nil {
 		_ = d.injector.Process.Signal(syscall.SIGTERM)
@@ -94,8 +94,8 @@ func (d *demo) stop() error {
 
 func (d *demo) kubeconfig() string { return filepath.Join(d.dir, "kubeconfig") }
 
-// install applies what 'outrigger manifests' prints. The one change: the webhook
-// is called by URL, for there is no network of a cluster.
+// install applies the output of 'outrigger manifests'. The only change is that the
+// webhook is called by URL, since there is no cluster network.
 func (d *demo) install(ctx context.Context) error {
 	say("installing CRDs, MeshConfig, RBAC and the webhook: outrigger manifests")
 	out, err := d.outrigger(ctx, "manifests", "--set", "osm.sidecarClass=envoy")
@@ -158,7 +158,7 @@ func (d *demo) startInjector(ctx context.Context) error {
 	if err := d.injector.Start(); err != nil {
 		return err
 	}
-	say("the injector makes its certificate, writes the caBundle and calls its own /inject")
+	say("the injector creates its certificate, writes the caBundle and calls its own /inject")
 	begin := time.Now()
 	var last string
 	for time.Since(begin) < 60*time.Second {
@@ -180,10 +180,10 @@ func (d *demo) startInjector(ctx context.Context) error {
 		}
 	}
 	text, _ := os.ReadFile(log.Name())
-	return fmt.Errorf("it is not ready after a minute: %s\n%s", last, text)
+	return fmt.Errorf("not ready after a minute: %s\n%s", last, text)
 }
 
-// createPods applies the manifests and makes the pods of the workloads.
+// createPods applies the manifests and creates the pods of the workloads.
 func (d *demo) createPods(ctx context.Context) ([]pod, error) {
 	say("creating %s", d.file)
 	text, err := os.ReadFile(d.file)
@@ -244,9 +244,8 @@ func (d *demo) print(ctx context.Context, pods []pod) error {
 	return w.Flush()
 }
 
-// compareOffline injects the file offline and asks the API server, in a namespace
-// that no webhook watches and by dry run, what pods of the result would be. They
-// must be those that the webhook made.
+// compareOffline injects the file offline and creates the resulting pods by dry run,
+// in a namespace without the webhook. They must equal those that the webhook made.
 func (d *demo) compareOffline(ctx context.Context, pods []pod) error {
 	fmt.Println()
 	say("injecting the same file offline: outrigger inject -f %s", d.file)
@@ -278,7 +277,7 @@ func (d *demo) compareOffline(ctx context.Context, pods []pod) error {
 			return fmt.Errorf("%s: the webhook's pod (-) and the offline one (+) differ:\n%s", p.from, diff)
 		}
 	}
-	say("all %d pod specs are identical to those that the webhook made", len(pods))
+	say("all %d pod specs are identical to those from the webhook", len(pods))
 	return nil
 }
 

@@ -1,10 +1,10 @@
 // Command admission shows injection on a real API server, without a cluster: it
 // starts kube-apiserver and etcd, installs the mesh, runs the injector, creates
-// the bookstore and prints what became of each pod. It then injects the same file
-// offline and compares the results.
+// the bookstore and prints the decision about each pod. It then injects the same
+// file offline and compares the results.
 //
-// There are no controllers beside the API server, so the demo makes the pods of
-// Deployments, Jobs and CronJobs itself, from their templates.
+// No controllers run beside the API server, so the demo itself creates the pods of
+// Deployments, Jobs and CronJobs from their templates.
 package main
 
 import (
@@ -38,6 +38,6 @@ func main() {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	default:
-		fmt.Printf("\nAll was as it should be, in %s. Nothing is left running.\n", time.Since(start).Round(100*time.Millisecond))
+		fmt.Printf("\nAll checks passed in %s. Nothing is left running.\n", time.Since(start).Round(100*time.Millisecond))
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// podsOf makes the pods that Kubernetes' controllers would make of a workload.
+// podsOf returns the pods that Kubernetes' controllers would create for a workload.
 func podsOf(obj *unstructured.Unstructured) ([]pod, error) {
 	from := obj.GetKind() + "/" + obj.GetName()
 	path := []string{"spec", "template"}

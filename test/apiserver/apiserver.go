@@ -1,8 +1,7 @@
 // Package apiserver starts a real kube-apiserver and etcd for tests and for the
 // demo. The programs are compiled from Go modules by test/cluster/build.sh.
 //
-// There is no kubelet, no scheduler and no controller manager beside them: what
-// those would do, the caller does.
+// There is no kubelet, scheduler or controller manager: callers must do their work.
 package apiserver
 
 import (
@@ -20,19 +19,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// ErrNotBuilt says that the programs have not been compiled on this machine.
+// ErrNotBuilt is returned if the programs have not been compiled on this machine.
 var ErrNotBuilt = errors.New("kube-apiserver and etcd are not compiled; run 'make apiserver'")
 
 // Server is a running API server.
 type Server struct {
 	env *envtest.Environment
-	// Config is for a cluster administrator of the server.
+	// Config has the rights of a cluster administrator.
 	Config *rest.Config
 }
 
 // Run starts etcd and kube-apiserver on free loopback ports and waits until
-// they serve. crdDirs are folders of CustomResourceDefinitions to install. The
-// error is ErrNotBuilt where the programs are missing.
+// they serve. crdDirs are folders with CustomResourceDefinitions to install. The
+// error is ErrNotBuilt if the programs are missing.
 func Run(crdDirs ...string) (*Server, error) {
 	assets, err := assetsDir()
 	if err != nil {
@@ -47,7 +46,7 @@ func Run(crdDirs ...string) (*Server, error) {
 	}
 	config, err := env.Start()
 	if err != nil {
-		// What started before the failure must not outlive it.
+		// One of the two programs may have started.
 		return nil, errors.Join(fmt.Errorf("starting kube-apiserver and etcd from %s: %w", assets, err), env.Stop())
 	}
 	// The default of 5 requests a second is for clients that share a server.
@@ -55,8 +54,7 @@ func Run(crdDirs ...string) (*Server, error) {
 	return &Server{env: env, Config: config}, nil
 }
 
-// Kubeconfig returns a kubeconfig file's content for a new user of the server
-// that is in the groups.
+// Kubeconfig returns the content of a kubeconfig file for a new user in the groups.
 func (s *Server) Kubeconfig(user string, groups ...string) ([]byte, error) {
 	u, err := s.env.AddUser(envtest.User{Name: user, Groups: groups}, nil)
 	if err != nil {
@@ -65,8 +63,7 @@ func (s *Server) Kubeconfig(user string, groups ...string) ([]byte, error) {
 	return u.KubeConfig()
 }
 
-// ServiceAccountKey returns the PEM of the key that the server signs the tokens of
-// service accounts with.
+// ServiceAccountKey returns the key that signs the tokens of service accounts, as PEM.
 func (s *Server) ServiceAccountKey() ([]byte, error) {
 	return os.ReadFile(filepath.Join(s.env.ControlPlane.GetAPIServer().CertDir, "sa-signer.key"))
 }
@@ -75,14 +72,14 @@ func (s *Server) ServiceAccountKey() ([]byte, error) {
 func (s *Server) Stop() error { return s.env.Stop() }
 
 // Start runs an API server with the CRDs of Outrigger for one test and stops it
-// when the test ends. Where the programs are missing, the test is skipped and
-// says so, unless the environment variable CI is set: then it fails.
+// when the test ends. If the programs are missing, the test is skipped, or fails if
+// the environment variable CI is set.
 func Start(t testing.TB) *rest.Config {
 	t.Helper()
 	return StartServer(t).Config
 }
 
-// StartServer is Start for tests that need more than the configuration.
+// StartServer is like Start but returns the Server.
 func StartServer(t testing.TB) *Server {
 	t.Helper()
 	server, err := Run(filepath.Join(root(), "charts", "outrigger", "crds"))
@@ -100,7 +97,7 @@ func StartServer(t testing.TB) *Server {
 	return server
 }
 
-// root is the repository's folder.
+// root returns the repository's folder.
 func root() string {
 	_, file, _, _ := runtime.Caller(0)
 	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
@@ -112,7 +109,7 @@ func assetsDir() (string, error) {
 	}
 	out, err := exec.Command(filepath.Join(root(), "test", "cluster", "build.sh"), "--where", "apiserver").Output()
 	if err != nil {
-		return "", fmt.Errorf("asking test/cluster/build.sh where the programs are: %w", err)
+		return "", fmt.Errorf("running test/cluster/build.sh --where: %w", err)
 	}
 	dir := strings.TrimSpace(string(out))
 	if _, err := os.Stat(filepath.Join(dir, "done")); err != nil {

@@ -37,10 +37,10 @@ func Decode(text []byte) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// kindTimeout is how long Apply waits for a kind whose CRD is new.
+// kindTimeout is how long Apply waits for the kind of a new CRD.
 const kindTimeout = 20 * time.Second
 
-// Apply creates or changes an object, as kubectl apply --server-side does.
+// Apply creates or changes an object like kubectl apply --server-side.
 func Apply(ctx context.Context, c client.Client, obj *unstructured.Unstructured) error {
 	deadline := time.Now().Add(kindTimeout)
 	for {

@@ -18,14 +18,14 @@ import (
 
 const path = "/inject?timeout=10s"
 
-// client sends one request at a time over a connection that stays, and returns
-// the answer's body, which is valid until the next one.
+// client sends one request at a time over a persistent connection, and returns the
+// body of the answer, which is valid until the next request.
 type client interface {
 	post(body []byte) ([]byte, error)
 	get(path string) ([]byte, error)
 }
 
-// load lets the clients send reviews for that time and prints what it saw.
+// load sends reviews from several clients for the duration and prints the results.
 func load(name string, s *server, duration time.Duration, clients int, dial func(*server) (client, error)) error {
 	list := make([]client, clients)
 	for i := range list {
@@ -34,7 +34,7 @@ func load(name string, s *server, duration time.Duration, clients int, dial func
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	// Bodies are made before, so that only sending them is measured.
+	// The bodies are generated before the measurement.
 	bodies := make([][]byte, 100)
 	for i := range bodies {
 		bodies[i] = review(i)
@@ -106,8 +106,8 @@ func serverCPU(c client) (time.Duration, error) {
 	return time.Duration(n), err
 }
 
-// http1 speaks HTTP/1.1 with as little work as possible: the client shares the
-// processors with what is measured.
+// http1 is a minimal HTTP/1.1 client: it shares the processors with the server that is
+// measured.
 type http1 struct {
 	connection *tls.Conn
 	reader     *bufio.Reader
@@ -168,7 +168,7 @@ func (c *http1) send() ([]byte, error) {
 	return c.answer, err
 }
 
-// http2 speaks HTTP/2 by the standard library, as an API server does.
+// http2 is an HTTP/2 client of the standard library, like an API server's.
 type http2 struct {
 	client *http.Client
 	url    string

@@ -1,7 +1,6 @@
-// Command bench measures the admission webhook as an API server meets it: over
-// HTTPS with keep-alive, the client beside it on the same machine, by HTTP/1.1
-// and by HTTP/2; and the memory that it holds while it answers reviews for long.
-// It uses nothing but loopback and ends by itself.
+// Command bench measures the admission webhook as an API server uses it: over HTTPS
+// with keep-alive, by HTTP/1.1 and by HTTP/2, from a client on the same machine; and
+// its memory over many reviews. It uses only the loopback interface and ends by itself.
 package main
 
 import (
@@ -14,10 +13,10 @@ import (
 )
 
 func main() {
-	reviews := flag.Int("n", 1_000_000, "reviews to answer in process while memory is watched")
+	reviews := flag.Int("n", 1_000_000, "reviews to answer in this process for the measurement of memory")
 	duration := flag.Duration("duration", 5*time.Second, "time for each protocol over HTTPS")
-	clients := flag.Int("clients", 4, "clients that wait for an answer at a time")
-	serve := flag.Bool("serve", false, "be the server of another bench, until the standard input ends")
+	clients := flag.Int("clients", 4, "number of concurrent clients")
+	serve := flag.Bool("serve", false, "be the server for another bench process, until the standard input ends")
 	flag.Parse()
 	run := func() error { return measure(*duration, *clients, *reviews) }
 	if *serve {
@@ -46,11 +45,11 @@ func measure(duration time.Duration, clients, reviews int) error {
 	return watchMemory(reviews, clients)
 }
 
-// cpuTime returns what this process has used of the processors.
+// cpuTime returns the CPU time that this process has used.
 func cpuTime() (time.Duration, error) {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0, fmt.Errorf("asking for the CPU time: %w", err)
+		return 0, fmt.Errorf("reading the CPU time: %w", err)
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
 }

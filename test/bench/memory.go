@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// watchMemory answers reviews in this process, no two of them alike, and prints
-// the resident memory after the first few and after the last.
+// watchMemory answers reviews of different pods in this process, and prints the
+// resident memory after the first few and after the last.
 func watchMemory(reviews, clients int) error {
 	if reviews <= 0 {
 		return nil
@@ -102,14 +102,14 @@ func residentMemory() (string, error) {
 			return string(bytes.TrimSpace(value)), nil
 		}
 	}
-	return "", fmt.Errorf("/proc/self/status does not say VmRSS")
+	return "", fmt.Errorf("/proc/self/status has no VmRSS")
 }
 
 type body struct{ *bytes.Reader }
 
 func (body) Close() error { return nil }
 
-// sink is a response that is counted and dropped.
+// sink is a response whose length is counted.
 type sink struct {
 	header        http.Header
 	code, written int

@@ -25,10 +25,10 @@ type hello struct {
 	Certificate []byte
 }
 
-// cpuPath answers with the CPU time of the server in nanoseconds.
+// cpuPath is the path that returns the server's CPU time in nanoseconds.
 const cpuPath = "/cpu"
 
-// serveReviews serves the webhook on a free port of loopback.
+// serveReviews serves the webhook on a free loopback port.
 func serveReviews() error {
 	webhook, err := newWebhook()
 	if err != nil {
@@ -83,7 +83,7 @@ func selfSigned() (tls.Certificate, error) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }
 
-// server is a server in a process of its own.
+// server is a server in another process.
 type server struct {
 	address string
 	roots   *x509.CertPool
@@ -126,7 +126,7 @@ func startServer() (*server, error) {
 	return s, nil
 }
 
-// stop ends the server, which ends with its standard input.
+// stop stops the server by closing its standard input.
 func (s *server) stop() error {
 	return errors.Join(s.stdin.Close(), s.process.Wait())
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// newWebhook returns the webhook of a mesh at its defaults, and sets up the process
-// as the injector does.
+// newWebhook returns the webhook of a mesh with default settings, and configures the
+// process like the injector.
 func newWebhook() (*inject.Webhook, error) {
 	debug.SetGCPercent(inject.GCPercent)
 	config, err := inject.NewConfig("", "")
@@ -43,8 +43,8 @@ func newWebhook() (*inject.Webhook, error) {
 	return inject.NewWebhook(injector, inject.NewMetrics(prometheus.NewRegistry()), log), nil
 }
 
-// review returns the body of a review of a small pod. No two numbers give the
-// same pod, and every hundred numbers the pod asks for resources of its own.
+// review returns the body of a review of a small pod. Each number gives another pod, and
+// one pod in a hundred requests its own sidecar resources.
 func review(n int) []byte {
 	annotations := ""
 	if n%100 == 99 {

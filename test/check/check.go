@@ -13,21 +13,21 @@ import (
 	"time"
 )
 
-// check runs tests in the folder of a module that is also that of its repository.
+// check runs tests in the folder of a module, which must be the root of its repository.
 type check struct {
 	dir, base string
 	out       io.Writer
 }
 
-// run tests the packages that the patterns mean, or those that have changed, and returns
+// run tests the packages that match the patterns, or those that have changed, and returns
 // whether all tests passed.
 func (c check) run(ctx context.Context, patterns, args []string) (bool, error) {
 	began := time.Now()
-	whole, err := c.module(ctx)
+	module, err := c.module(ctx)
 	if err != nil {
 		return false, err
 	}
-	chosen, err := c.choose(ctx, whole, patterns)
+	chosen, err := c.choose(ctx, module, patterns)
 	if err != nil {
 		return false, err
 	}
@@ -40,12 +40,12 @@ func (c check) run(ctx context.Context, patterns, args []string) (bool, error) {
 		return false, err
 	}
 	fmt.Fprintf(c.out, "\n%s; %.0f s\n", results, time.Since(began).Seconds())
-	c.leftOut(results.skipped, whole.importersOf(chosen))
+	c.printOmitted(results.skipped, module.importersOf(chosen))
 	return results.broken == 0, nil
 }
 
 // choose returns the import paths of the packages to test.
-func (c check) choose(ctx context.Context, whole graph, patterns []string) ([]string, error) {
+func (c check) choose(ctx context.Context, module graph, patterns []string) ([]string, error) {
 	if len(patterns) > 0 {
 		out, err := c.command(ctx, "go", append([]string{"list"}, patterns...)...)
 		if err != nil {
@@ -63,25 +63,25 @@ func (c check) choose(ctx context.Context, whole graph, patterns []string) ([]st
 	}
 	var chosen []string
 	for _, file := range files {
-		chosen = append(chosen, whole.packageOf(file))
+		chosen = append(chosen, module.packageOf(file))
 	}
 	slices.Sort(chosen)
 	chosen = slices.Compact(chosen)
 	if len(chosen) > 0 {
 		fmt.Fprintf(c.out, "Packages with files that differ from %s:\n", c.base)
 		for _, p := range chosen {
-			fmt.Fprintln(c.out, "  "+whole.short(p))
+			fmt.Fprintln(c.out, "  "+module.short(p))
 		}
 	}
 	return chosen, nil
 }
 
-// changed returns the files that differ from the base, by their paths in the repository:
-// those of the branch, and those that are not committed yet.
+// changed returns the paths, relative to the repository, of the files that differ from the
+// base: those of the branch, and those that are not committed yet.
 func (c check) changed(ctx context.Context) ([]string, error) {
 	since, err := c.command(ctx, "git", "merge-base", "HEAD", c.base)
 	if err != nil {
-		return nil, fmt.Errorf("what has changed since %s is not known; name packages, for example PKG=./drivers/haproxy/..., or another commit with BASE=HEAD~1: %w", c.base, err)
+		return nil, fmt.Errorf("can't compare with %s; name packages, for example PKG=./drivers/haproxy/..., or another commit with BASE=HEAD~1: %w", c.base, err)
 	}
 	differing, err := c.command(ctx, "git", "diff", "--name-only", "--no-renames", strings.TrimSpace(since))
 	if err != nil {
@@ -91,8 +91,8 @@ func (c check) changed(ctx context.Context) ([]string, error) {
 	return strings.FieldsFunc(differing+added, func(r rune) bool { return r == '\n' }), err
 }
 
-// leftOut says what 'make test' and its like do and this has not done.
-func (c check) leftOut(skipped []skip, importers []string) {
+// printOmitted lists what 'make test' and the other targets check in addition.
+func (c check) printOmitted(skipped []skip, importers []string) {
 	fmt.Fprintln(c.out, "\nLeft out:")
 	for _, s := range skipped {
 		fmt.Fprintf(c.out, "- %s, which skipped: %s\n", strings.Join(s.tests, ", "), s.reason)
@@ -100,14 +100,14 @@ func (c check) leftOut(skipped []skip, importers []string) {
 	if len(importers) > 0 {
 		fmt.Fprintf(c.out, "- the tests of packages that import these: %s\n", strings.Join(importers, ", "))
 	}
-	fmt.Fprintln(c.out, `- programs that tests start and that take long to compile, unless they are there already:
+	fmt.Fprintln(c.out, `- tests with programs that take long to compile, unless they are compiled already:
   kube-apiserver and etcd (make apiserver), cert-manager and Vault (make issuers)
 - fuzzing, and tests with -tags meshguard (make test)
 - the race detector (make race), the linters (make lint), the demo (make demo)
 'make test' runs all tests. Before a change is done, 'bash .ci/run' must pass.`)
 }
 
-// command runs a program in the folder and returns what it prints.
+// command runs a program in the folder and returns its output.
 func (c check) command(ctx context.Context, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	var stderr bytes.Buffer

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// repository makes a repository with a module of three packages: b imports a, and c
-// stands alone. Its branch main has one commit.
+// repository creates a repository with a module of three packages: b imports a, and c is
+// independent. Its branch main has one commit.
 func repository(t *testing.T) check {
 	t.Helper()
 	c := check{dir: t.TempDir(), base: "main"}
@@ -57,10 +57,10 @@ func TestCheck(t *testing.T) {
 		change   map[string]string
 		packages []string
 		base     string
-		// ok is what run returns, and wrong part of its error.
+		// ok is the result of run, and wrong a part of its error.
 		ok    bool
 		wrong string
-		// says are in the output, and not is not.
+		// The output contains says, and does not contain not.
 		says []string
 		not  string
 	}{

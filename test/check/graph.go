@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// listed is what is needed of a package from the output of go list.
+// listed is a package in the output of go list.
 type listed struct {
 	ImportPath                         string
 	Imports, TestImports, XTestImports []string
 	Module                             struct{ Path string }
 }
 
-// graph is the packages of a module, by their import paths.
+// graph holds the packages of a module by import path.
 type graph struct {
 	module   string
 	packages map[string]listed
@@ -41,8 +41,8 @@ func (c check) module(ctx context.Context) (graph, error) {
 	}
 }
 
-// packageOf returns the package whose tests may read a file: that of the nearest folder
-// above it that has one, or else the module's root.
+// packageOf returns the package whose tests may read a file: the package of the nearest
+// folder above it, or the module's root.
 func (g graph) packageOf(file string) string {
 	for dir := path.Dir(file); dir != "."; dir = path.Dir(dir) {
 		if _, ok := g.packages[path.Join(g.module, dir)]; ok {
@@ -52,8 +52,8 @@ func (g graph) packageOf(file string) string {
 	return g.module
 }
 
-// importersOf returns the packages, in short, whose tests depend on one of the chosen and
-// that are not chosen themselves.
+// importersOf returns the short names of the packages that are not chosen but whose tests
+// depend on a chosen one.
 func (g graph) importersOf(chosen []string) []string {
 	reaches := make(map[string]bool)
 	for _, p := range chosen {
@@ -79,7 +79,7 @@ func (g graph) importersOf(chosen []string) []string {
 	return importers
 }
 
-// short returns an import path as it is named in the module's folder.
+// short returns an import path relative to the module, such as ./mesh.
 func (g graph) short(importPath string) string {
 	if importPath == g.module {
 		return "."

@@ -1,11 +1,11 @@
-// Command check runs the tests of the packages that somebody works on, and says what it
-// leaves out. It is what 'make check' runs:
+// Command check runs the tests of the packages that a contributor has changed, and lists
+// what it omits. 'make check' runs it:
 //
 //	go run ./test/check [-base main] [-test "-run TestX"] [packages]
 //
 // Without packages it takes those whose files differ from the branch main, committed or
-// not. It compiles no program that tests start, such as an API server: tests that miss
-// one are skipped, and named.
+// not. It does not compile programs that tests start, such as an API server: tests that
+// need one are skipped, and listed.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 )
 
 func main() {
-	base := flag.String("base", "main", "branch or commit that changes are counted from")
+	base := flag.String("base", "main", "branch or commit to compare with")
 	args := flag.String("test", "", "arguments for go test")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)

@@ -13,15 +13,15 @@ import (
 	"strings"
 )
 
-// results are what the tests came to.
+// results sums up a run of tests.
 type results struct {
-	// packages were tested, and in broken of them something failed.
+	// packages counts the packages tested, and broken those with a failure.
 	packages, broken int
 	passed, failed   int
 	skipped          []skip
 }
 
-// skip is why tests were skipped.
+// skip is a reason for skipping tests, and the tests.
 type skip struct {
 	reason string
 	tests  []string
@@ -44,7 +44,8 @@ type event struct {
 	Action, Package, Test, Output, ImportPath string
 }
 
-// test runs the tests of the packages. What fails is printed, and a line for each package.
+// test runs the tests of the packages. It prints the output of failed tests, and a line for
+// each package.
 func (c check) test(ctx context.Context, packages, args []string) (results, error) {
 	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"test", "-json"}, args, packages)...)
 	cmd.Dir, cmd.Stderr = c.dir, os.Stderr
@@ -57,14 +58,14 @@ func (c check) test(ctx context.Context, packages, args []string) (results, erro
 	}
 	found, err := c.read(stdout)
 	ended := cmd.Wait()
-	// That tests fail is a result and no error.
+	// Failing tests are a result, not an error.
 	if exit := (*exec.ExitError)(nil); err == nil && ended != nil && (!errors.As(ended, &exit) || found.broken == 0) {
 		err = fmt.Errorf("go test: %w", ended)
 	}
 	return found, err
 }
 
-// location is where a test said that it skips.
+// location matches the position at which a test logs why it is skipped.
 var location = regexp.MustCompile(`^\s*[\w.-]+\.go:\d+: `)
 
 // read reads the output of 'go test -json'.
@@ -76,7 +77,7 @@ func (c check) read(from io.Reader) (results, error) {
 		if err := d.Decode(&e); errors.Is(err, io.EOF) {
 			return found, nil
 		} else if err != nil {
-			return found, fmt.Errorf("reading what go test prints: %w", err)
+			return found, fmt.Errorf("reading the output of go test: %w", err)
 		}
 		of := e.Package + " " + e.Test
 		if output[of] == nil {
@@ -114,17 +115,17 @@ func (r *results) skip(test, reason string) {
 	r.skipped[at].tests = append(r.skipped[at].tests, test)
 }
 
-// reason returns what a test said before it was skipped.
+// reason returns the message with which a test was skipped.
 func reason(output string) string {
 	for line := range strings.Lines(output) {
-		if said := location.FindString(line); said != "" {
-			return strings.TrimPrefix(strings.TrimSpace(strings.TrimPrefix(line, said)), "SKIPPED: ")
+		if position := location.FindString(line); position != "" {
+			return strings.TrimPrefix(strings.TrimSpace(strings.TrimPrefix(line, position)), "SKIPPED: ")
 		}
 	}
 	return "it gave no reason"
 }
 
-// lastLine is how go test ends what it prints of a package.
+// lastLine returns the summary with which go test ends the output of a package.
 func lastLine(output string) string {
 	lines := strings.Split(strings.TrimSpace(output), "\n")
 	return lines[len(lines)-1]

@@ -1,7 +1,7 @@
-// Package city writes the manifests of a mesh of any size, for tests and
-// measurements of what a large mesh costs. Equal arguments give equal manifests.
+// Package city generates the manifests of a mesh of any size, for tests and
+// benchmarks of large meshes. Equal arguments give equal manifests.
 //
-// It writes text as a user would and imports nothing of the mesh.
+// It writes text as a user would and must not import other packages of the module.
 package city
 
 import (
@@ -10,14 +10,13 @@ import (
 	"strings"
 )
 
-// Options say how large a mesh is.
+// Options describe the size of a mesh.
 type Options struct {
-	// Services is how many there are, in namespaces of ten.
+	// Services is the number of services, of which ten share a namespace.
 	Services int
-	// Replicas is how many pods each service has.
+	// Replicas is the number of pods of each service.
 	Replicas int
-	// Permissive lets everybody call everybody. Otherwise each service may be called by
-	// the next ten.
+	// Permissive allows all calls. Otherwise each service may be called by the next ten.
 	Permissive bool
 }
 
@@ -42,13 +41,13 @@ spec:
   ports: [%s]`, name, namespace, name, port)
 }
 
-// Name returns the name of the service of that number, which is also that of its
+// Name returns the name of a service by its number, which is also the name of its
 // Deployment and its service account. Its namespace is ns-<number / 10>.
 func Name(i int) string { return fmt.Sprintf("svc-%d", i) }
 
 // Write writes the manifests: a MeshConfig and, for each service, a Deployment and a
 // Service, a split for one in ten, an UpstreamTrafficSetting for one in five, and a
-// TrafficTarget if not all is permitted.
+// TrafficTarget unless the mesh is permissive.
 func Write(w io.Writer, o Options) error {
 	out := &errorWriter{to: w}
 	document(out, `
@@ -139,7 +138,7 @@ func document(w io.Writer, format string, args ...any) {
 	fmt.Fprintf(w, "---"+format+"\n", args...)
 }
 
-// errorWriter keeps the first error, after which nothing is written any more.
+// errorWriter keeps the first error and writes nothing after it.
 type errorWriter struct {
 	to  io.Writer
 	err error

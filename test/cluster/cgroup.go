@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// cgroup is the name of the group that holds all pods.
+// cgroup returns the name of the cgroup of all pods.
 func (c *cluster) cgroup() string { return "/outrigger-cluster-" + c.name }
 
-// cgroupRoots returns the cluster's groups: one for each controller with cgroup v1, one
-// for all with v2.
+// cgroupRoots returns the cluster's cgroups: one per controller with cgroup v1, one in all
+// with v2.
 func (c *cluster) cgroupRoots() ([]string, error) {
 	const root = "/sys/fs/cgroup"
 	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); err == nil {
@@ -42,7 +42,7 @@ func (c *cluster) makeCgroups() error {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
-		// A new cpuset has neither processors nor memory, and then nothing can be in it.
+		// Nothing can run in a new cpuset before it has processors and memory.
 		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 			all, err := os.ReadFile(filepath.Join(filepath.Dir(dir), file))
 			if err != nil {
@@ -56,8 +56,8 @@ func (c *cluster) makeCgroups() error {
 	return nil
 }
 
-// removeCgroups removes the cluster's groups, the innermost first. A group is in use until
-// the kernel has done away with its last process.
+// removeCgroups removes the cluster's cgroups, the innermost first. It retries, since the
+// kernel releases a cgroup some time after its last process.
 func (c *cluster) removeCgroups() error {
 	roots, err := c.cgroupRoots()
 	if err != nil {

@@ -19,18 +19,18 @@ const (
 	dnsImage    = "docker.io/outrigger-test/coredns:1"
 )
 
-// templates are the configuration files of the programs. They see a settings.
+// templates are the configuration files of the programs, with settings as their data.
 //
 //go:embed config
 var templates embed.FS
 
-// settings are what the configuration files say of a cluster.
+// settings are the data of the configuration files.
 type settings struct {
 	Dir, Node, Cgroup, PodRange, DNS, PauseImage, DNSImage string
 }
 
-// writeConfig writes everything that the programs read: keys and certificates, kubeconfigs
-// and configuration files.
+// writeConfig writes the programs' keys and certificates, kubeconfigs and configuration
+// files.
 func (c *cluster) writeConfig() error {
 	for _, dir := range []string{"config/cni", "log", "pids", "pki"} {
 		if err := os.MkdirAll(c.path(dir), 0o755); err != nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// load gives images to the cluster: archives, or folders of the OCI image layout.
+// load loads images into the cluster: archives, or folders in the OCI image layout.
 func (c *cluster) load(ctx context.Context, paths []string) error {
 	if len(paths) == 0 {
 		return errors.New("load: give at least one archive or folder")
@@ -53,7 +53,7 @@ func (c *cluster) load(ctx context.Context, paths []string) error {
 	return nil
 }
 
-// importImages passes an archive on to containerd.
+// importImages imports an archive, which write writes, into containerd.
 func (c *cluster) importImages(ctx context.Context, write func(io.Writer) error) error {
 	cmd := exec.CommandContext(ctx, c.path("bin", "ctr"), "--address", c.path("containerd.sock"), "--namespace", "k8s.io",
 		"images", "import", "--all-platforms=false", "-")
@@ -73,7 +73,7 @@ func (c *cluster) importImages(ctx context.Context, write func(io.Writer) error)
 	return written
 }
 
-// loadOwn makes the images that every cluster needs.
+// loadOwn loads the images that every cluster needs.
 func (c *cluster) loadOwn(ctx context.Context) error {
 	for name, program := range map[string]string{pauseImage: "pause", dnsImage: "coredns"} {
 		if err := c.addImage(ctx, name, []string{"/" + program + "=" + c.path("bin", program)}); err != nil {
@@ -83,15 +83,16 @@ func (c *cluster) loadOwn(ctx context.Context) error {
 	return nil
 }
 
-// addImage makes an image of programs of this machine. The first is its entrypoint. The
-// libraries that they are linked with, and what loads these, come along at their paths.
+// addImage builds an image of programs of this machine and loads it. The first program is
+// the entrypoint. The image includes the dynamic linker and the libraries that the programs
+// need, at their paths.
 func (c *cluster) addImage(ctx context.Context, of string, programs []string) error {
 	files := make(map[string]string)
 	var entrypoint string
 	for _, text := range programs {
 		inside, file, found := strings.Cut(text, "=")
 		if !found || !path.IsAbs(inside) {
-			return fmt.Errorf("image %s: %q: give PATH=FILE with a whole PATH", of, text)
+			return fmt.Errorf("image %s: %q: give PATH=FILE with an absolute PATH", of, text)
 		}
 		if entrypoint == "" {
 			entrypoint = inside
@@ -134,7 +135,7 @@ func (c *cluster) addImage(ctx context.Context, of string, programs []string) er
 	return c.importImages(ctx, func(w io.Writer) error { return tarball.Write(tag, img, w) })
 }
 
-// linkedWith returns the paths of the libraries of a program, none for a static one.
+// linkedWith returns the paths of the libraries of a program, none for a static program.
 func linkedWith(program string) ([]string, error) {
 	out, err := exec.Command("ldd", program).CombinedOutput()
 	if err != nil {
@@ -144,7 +145,7 @@ func linkedWith(program string) ([]string, error) {
 		return nil, fmt.Errorf("ldd %s: %w: %s", program, err, bytes.TrimSpace(out))
 	}
 	if missing := regexp.MustCompile(`(\S+) => not found`).FindSubmatch(out); missing != nil {
-		return nil, fmt.Errorf("%s needs %s, which is not here", program, missing[1])
+		return nil, fmt.Errorf("%s needs %s, which is not installed", program, missing[1])
 	}
 	var libraries []string
 	for _, m := range regexp.MustCompile(`(/\S+) \(0x`).FindAllSubmatch(out, -1) {
@@ -153,7 +154,7 @@ func linkedWith(program string) ([]string, error) {
 	return libraries, nil
 }
 
-// packFiles makes a layer of the files, with the folders above them.
+// packFiles returns a layer with the files and the folders above them.
 func packFiles(files map[string]string) ([]byte, error) {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)

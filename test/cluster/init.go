@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// service is a program that runs as long as the cluster does.
+// service is a program that runs as long as the cluster.
 type service struct {
 	name string
 	args []string
@@ -53,10 +53,10 @@ func (c *cluster) services() []service {
 }
 
 // init is the first process of the cluster's namespaces: it prepares them, starts the
-// programs, starts anew those that end, and reaps what containers leave behind.
+// programs, restarts those that end, and reaps orphaned processes of containers.
 func (c *cluster) init() error {
 	if os.Getpid() != 1 {
-		return fmt.Errorf("init is what 'up' starts in namespaces of its own")
+		return fmt.Errorf("'up' runs init in new namespaces; it can't be run by hand")
 	}
 	if err := c.prepare(); err != nil {
 		return err
@@ -75,20 +75,20 @@ func (c *cluster) init() error {
 	return nil
 }
 
-// prepare makes the namespaces a machine of their own.
+// prepare sets up the mounts, host name, network and cgroups of the namespaces.
 func (c *cluster) prepare() error {
 	const recursive = syscall.MS_REC
 	if err := syscall.Mount("", "/", "", recursive|syscall.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("making the mounts private: %w", err)
 	}
-	// A kubelet wants mounts that containers can share.
+	// The kubelet needs mounts that containers can share.
 	if err := syscall.Mount("", "/", "", recursive|syscall.MS_SHARED, ""); err != nil {
 		return fmt.Errorf("making the mounts shared: %w", err)
 	}
 	if err := syscall.Mount("proc", "/proc", "proc", 0, ""); err != nil {
 		return fmt.Errorf("mounting /proc: %w", err)
 	}
-	// What programs keep at paths that cannot be chosen.
+	// Folders with state of programs whose path can't be configured.
 	for _, dir := range []string{"/var/lib/kubelet", "/var/lib/cni", "/var/log", "/run/containerd", "/run/netns"} {
 		own := c.path("root", dir)
 		for _, d := range []string{own, dir} {
@@ -109,7 +109,7 @@ func (c *cluster) prepare() error {
 	return c.makeCgroups()
 }
 
-// prepareNetwork waits for the pair that 'up' makes.
+// prepareNetwork waits for the veth pair that 'up' creates, and configures the network.
 func (c *cluster) prepareNetwork() error {
 	for began := time.Now(); ; {
 		if exec.Command("ip", "link", "show", "eth0").Run() == nil {
@@ -142,7 +142,7 @@ type supervisor struct {
 	running map[int]service
 }
 
-// start starts a service, whose output goes to a file.
+// start starts a service with its output in a file.
 func (s *supervisor) start(of service) error {
 	out, err := os.OpenFile(filepath.Join(s.dir, "log", of.name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -166,7 +166,7 @@ func (s *supervisor) start(of service) error {
 	return os.WriteFile(filepath.Join(s.dir, "pids", of.name), []byte(strconv.Itoa(process.Pid)), 0o644)
 }
 
-// reap waits for every process that ends, of which only some are services.
+// reap waits for processes to end, and restarts those that are services.
 func (s *supervisor) reap() {
 	for {
 		var status syscall.WaitStatus
@@ -182,13 +182,13 @@ func (s *supervisor) reap() {
 		if !found {
 			continue
 		}
-		log.Printf("%s has ended (exit status %d, signal %d); it is started again", of.name, status.ExitStatus(), status.Signal())
-		go s.startAgain(of)
+		log.Printf("%s has ended (exit status %d, signal %d) and is restarted", of.name, status.ExitStatus(), status.Signal())
+		go s.restart(of)
 	}
 }
 
-// startAgain starts a service after a second, or once nobody holds it any more.
-func (s *supervisor) startAgain(of service) {
+// restart starts a service after a second, or when it is no longer held.
+func (s *supervisor) restart(of service) {
 	for {
 		time.Sleep(time.Second)
 		if _, err := os.Stat(held(s.dir, of.name)); err != nil {
@@ -200,5 +200,5 @@ func (s *supervisor) startAgain(of service) {
 	}
 }
 
-// held is the file that keeps a service from being started again.
+// held returns the path of the file that prevents the restart of a service.
 func held(dir, name string) string { return filepath.Join(dir, "pids", name+".held") }

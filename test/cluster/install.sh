@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Installs the programs of Debian that a node needs beside those that are compiled, where they
-# are missing and this is root.
+# Installs the Debian packages that a node needs and that are missing. It needs root.
 set -euo pipefail
 
 missing=()
@@ -15,7 +14,7 @@ if [ ${#missing[@]} = 0 ]; then
 	exit 0
 fi
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-	echo "a cluster on this machine needs the packages ${missing[*]}: install them, or give the tests another cluster by KUBECONFIG" >&2
+	echo "a cluster on this machine needs the packages ${missing[*]}: install them, or set KUBECONFIG to use another cluster" >&2
 	exit 1
 fi
 echo "installing Debian's ${missing[*]}" >&2

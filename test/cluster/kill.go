@@ -10,11 +10,11 @@ import (
 	"syscall"
 )
 
-// kill ends a program of a container at once, as the kernel does where memory runs out. No
-// pod can do that to the first process of another container.
+// kill kills a program of a container, as the kernel does when memory runs out. No pod could
+// do that to the first process of another container.
 func (c *cluster) kill(container, program string) error {
 	if len(container) < 12 {
-		return fmt.Errorf("%q is not the whole id of a container", container)
+		return fmt.Errorf("%q is not the complete id of a container", container)
 	}
 	files, err := filepath.Glob("/proc/[0-9]*/cgroup")
 	if err != nil {

@@ -2,10 +2,10 @@
 // tests: kube-apiserver, etcd, kube-controller-manager, kube-scheduler, kubelet, containerd,
 // kube-proxy and CoreDNS, compiled from Go modules.
 //
-// Everything runs in network, mount, process and host name namespaces of its own. Nothing of
-// the machine's network is changed but for one veth pair, by which the machine reaches the
-// API server, and when the first process of the namespaces ends, whatever the reason, the
-// kernel ends all others and takes their mounts, bridges and rules away.
+// Everything runs in its own network, mount, process and host name namespaces. The machine's
+// network gets only one veth pair, through which the machine reaches the API server. When the
+// first process of the namespaces ends, for whatever reason, the kernel kills all others and
+// removes their mounts, bridges and rules.
 package main
 
 import (
@@ -24,24 +24,24 @@ const usage = `usage: cluster [flags] COMMAND [arguments]
 
 Commands:
   up                        start the cluster, or do nothing if it runs, and print its kubeconfig
-  down                      end it and remove everything that belongs to it
+  down                      stop it and remove everything that belongs to it
   kubeconfig                print the path of its kubeconfig
   kubectl ARGUMENTS         run its kubectl
-  load FILE|FOLDER...       give it images: archives, or folders of the OCI image layout
-  image NAME PATH=FILE...   make an image of programs of this machine, with the libraries that
-                            they need, and give it to the cluster
-  kill CONTAINER PROGRAM    end a program of a container by SIGKILL, given the container's id
-  restart PROGRAM           end a program of the cluster, such as kubelet, which starts it anew
-  stop PROGRAM              end it until 'start PROGRAM'
+  load FILE|FOLDER...       load images: archives, or folders in the OCI image layout
+  image NAME PATH=FILE...   build an image of programs of this machine, with the libraries that
+                            they need, and load it
+  kill CONTAINER PROGRAM    kill a program of a container with SIGKILL, given the container's id
+  restart PROGRAM           restart a program of the cluster, such as kubelet
+  stop PROGRAM              kill it and do not restart it until 'start PROGRAM'
 
 Flags:
 `
 
-// cluster is one that runs or may run.
+// cluster is a cluster, running or not.
 type cluster struct {
-	// name tells several clusters of one machine apart.
+	// name distinguishes the clusters of one machine.
 	name string
-	// dir holds all of its files.
+	// dir is the folder of all its files.
 	dir string
 }
 
@@ -63,8 +63,8 @@ func run(ctx context.Context, args []string) error {
 		fmt.Fprint(flags.Output(), usage)
 		flags.PrintDefaults()
 	}
-	name := flags.String("name", "e2e", "name of the cluster, by which several run at once")
-	timeout := flags.Duration("timeout", 5*time.Minute, "how long starting may take, without compiling")
+	name := flags.String("name", "e2e", "name of the cluster; clusters with different names can run at once")
+	timeout := flags.Duration("timeout", 5*time.Minute, "timeout for the start, without compiling")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func run(ctx context.Context, args []string) error {
 		return flag.ErrHelp
 	}
 	if os.Getuid() != 0 {
-		return errors.New("a kubelet needs root: run this as root, or give the tests another cluster by KUBECONFIG")
+		return errors.New("the kubelet needs root: run this as root, or set KUBECONFIG to test on another cluster")
 	}
 	c := &cluster{name: *name, dir: filepath.Join("/var/tmp/outrigger-cluster", *name)}
 	command, rest := flags.Arg(0), flags.Args()[1:]
@@ -109,7 +109,7 @@ func run(ctx context.Context, args []string) error {
 	case "init":
 		return c.init()
 	}
-	return fmt.Errorf("there is no command %q; -h lists them", command)
+	return fmt.Errorf("unknown command %q; -h lists the commands", command)
 }
 
 // path returns the path of a file of the cluster.

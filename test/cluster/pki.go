@@ -15,14 +15,14 @@ import (
 	"time"
 )
 
-// authority signs the certificates of the cluster, which live as long as it may.
+// authority signs the certificates of the cluster.
 type authority struct {
 	dir         string
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
 }
 
-// newAuthority makes a CA, and its files ca.crt and ca.key in the folder.
+// newAuthority creates a CA with its files ca.crt and ca.key in the folder.
 func newAuthority(dir string) (*authority, error) {
 	a := &authority{dir: dir}
 	template := newTemplate("cluster", nil)
@@ -31,8 +31,8 @@ func newAuthority(dir string) (*authority, error) {
 	return a, a.issue("ca", template)
 }
 
-// issue makes a key and its certificate, as NAME.crt and NAME.key. The first is the CA's
-// own.
+// issue creates a certificate and its key as NAME.crt and NAME.key. The first one is the
+// CA's own.
 func (a *authority) issue(name string, template *x509.Certificate) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -62,8 +62,8 @@ func (a *authority) issue(name string, template *x509.Certificate) error {
 	return os.WriteFile(filepath.Join(a.dir, name+".key"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600)
 }
 
-// newTemplate describes a certificate for a user of the API server, or a server of these
-// names and addresses.
+// newTemplate returns the template of a certificate for a user of the API server, or a
+// server with these names and addresses.
 func newTemplate(user string, groups []string, names ...string) *x509.Certificate {
 	t := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()),

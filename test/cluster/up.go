@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// up starts the cluster. What an earlier one of that name left behind is removed before.
+// up starts the cluster, after it has removed the remains of an earlier one with that name.
 func (c *cluster) up(ctx context.Context) error {
 	if _, running := c.pid(); running {
 		if err := c.wait(ctx); err != nil {
@@ -27,7 +27,7 @@ func (c *cluster) up(ctx context.Context) error {
 	}
 	for _, program := range []string{"runc", "nft", "ip", "mount"} {
 		if _, err := exec.LookPath(program); err != nil {
-			return fmt.Errorf("there is no program %s: on Debian, 'apt-get install runc nftables iproute2 mount'", program)
+			return fmt.Errorf("the program %s is not installed: on Debian, 'apt-get install runc nftables iproute2 mount'", program)
 		}
 	}
 	if err := c.down(); err != nil {
@@ -47,7 +47,7 @@ func (c *cluster) up(ctx context.Context) error {
 		return errors.Join(err, c.down())
 	}
 	if err := c.wait(ctx); err != nil {
-		// It is left as it is, so that its logs and its objects can be looked at.
+		// Keep it running, so that its logs and objects can be inspected.
 		return err
 	}
 	fmt.Fprintf(os.Stderr, "the cluster %s is ready after %s\n", c.name, time.Since(began).Round(time.Second))
@@ -55,7 +55,7 @@ func (c *cluster) up(ctx context.Context) error {
 	return nil
 }
 
-// collectPrograms compiles what is not compiled yet and puts all programs into one folder.
+// collectPrograms compiles the programs if necessary and links all of them into one folder.
 func (c *cluster) collectPrograms(ctx context.Context) error {
 	source, err := sourceDir()
 	if err != nil {
@@ -85,7 +85,7 @@ func (c *cluster) collectPrograms(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// sourceDir is the folder of this program's source, where 'go run' was started.
+// sourceDir returns the folder of this program's source, in which it must be started.
 func sourceDir() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -97,7 +97,7 @@ func sourceDir() (string, error) {
 	return dir, nil
 }
 
-// startInit starts this program anew as the first process of new namespaces.
+// startInit starts this program again as the first process of new namespaces.
 func (c *cluster) startInit() error {
 	log, err := os.Create(c.path("log", "cluster.log"))
 	if err != nil {
@@ -124,7 +124,7 @@ func (c *cluster) startInit() error {
 		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC,
 	}
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("making namespaces: %w", err)
+		return fmt.Errorf("creating namespaces: %w", err)
 	}
 	start, err := startTime(cmd.Process.Pid)
 	if err != nil {
@@ -133,8 +133,8 @@ func (c *cluster) startInit() error {
 	return os.WriteFile(c.path("pid"), fmt.Appendf(nil, "%d %s\n", cmd.Process.Pid, start), 0o644)
 }
 
-// pid returns the first process of the cluster's namespaces, and whether it runs. A process
-// that has the number by chance is not it.
+// pid returns the first process of the cluster's namespaces, and whether it runs. Its start
+// time distinguishes it from another process with the same number.
 func (c *cluster) pid() (pid int, running bool) {
 	text, err := os.ReadFile(c.path("pid"))
 	if err != nil {
@@ -148,13 +148,13 @@ func (c *cluster) pid() (pid int, running bool) {
 	return pid, err == nil && now == start
 }
 
-// startTime returns when a process started, in ticks since the machine did.
+// startTime returns when a process started, in clock ticks since the machine's start.
 func startTime(pid int) (string, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return "", err
 	}
-	// The program's name may hold blanks and brackets; what comes after does not.
+	// The program's name may contain blanks and parentheses; later fields do not.
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	if len(fields) < 20 || fields[0] == "Z" {
 		return "", fmt.Errorf("process %d has ended", pid)
@@ -162,25 +162,25 @@ func startTime(pid int) (string, error) {
 	return fields[19], nil
 }
 
-// hash tells the clusters' networks apart.
+// hash distinguishes the clusters' networks.
 func (c *cluster) hash() uint32 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(c.name))
 	return h.Sum32()
 }
 
-// network returns the addresses of the two ends of the pair between the machine and the
+// network returns the addresses of the two ends of the veth pair between the machine and the
 // node, which depend on the cluster's name.
 func (c *cluster) network() (machine, node netip.Addr) {
-	// 198.18.0.0/15 is for benchmarks between networks, and in no network that routes.
+	// 198.18.0.0/15 is reserved for benchmarks, and not routed.
 	base := netip.AddrFrom4([4]byte{198, 18, byte(c.hash() >> 8), byte(c.hash()) &^ 3})
 	return base.Next(), base.Next().Next()
 }
 
-// link is the name of the machine's end of the pair, of at most 15 bytes.
+// link returns the name of the machine's end of the veth pair, of at most 15 bytes.
 func (c *cluster) link() string { return fmt.Sprintf("outr-%08x", c.hash()) }
 
-// connect makes the pair; the node's end is called eth0.
+// connect creates the veth pair; the node's end is called eth0.
 func (c *cluster) connect(ctx context.Context) error {
 	pid, running := c.pid()
 	if !running {
@@ -199,17 +199,17 @@ func (c *cluster) connect(ctx context.Context) error {
 	return nil
 }
 
-// wait returns when the node is ready and names are resolved.
+// wait returns when the node is ready and DNS works.
 func (c *cluster) wait(ctx context.Context) error {
 	steps := []struct {
 		what string
 		args []string
 	}{
 		{"the API server answers", []string{"get", "--raw", "/readyz"}},
-		{"there is a service account", []string{"get", "serviceaccount", "default", "-n", "default"}},
-		{"the node is there", []string{"get", "node", nodeName}},
+		{"the default service account exists", []string{"get", "serviceaccount", "default", "-n", "default"}},
+		{"the node is registered", []string{"get", "node", nodeName}},
 		{"the node is ready", []string{"wait", "node", nodeName, "--for=condition=Ready", "--timeout=5s"}},
-		{"the node's own images are there", nil},
+		{"the cluster's own images are loaded", nil},
 		{"CoreDNS is installed", []string{"apply", "-f", c.path("config", "coredns.yaml")}},
 		{"CoreDNS serves", []string{"rollout", "status", "deployment/coredns", "-n", "kube-system", "--timeout=5s"}},
 	}
@@ -248,24 +248,24 @@ func (c *cluster) kubectl(ctx context.Context, args ...string) error {
 	return cmd.Run()
 }
 
-// restart ends a program, which the cluster's first process starts anew.
+// restart terminates a program, which the cluster's first process then starts again.
 func (c *cluster) restart(program string) error { return c.signal(program, "-TERM") }
 
 // signal sends a signal to a program of the cluster.
 func (c *cluster) signal(program, signal string) error {
 	text, err := os.ReadFile(c.path("pids", program))
 	if err != nil {
-		return fmt.Errorf("%s is no program of the cluster, or does not run: %w", program, err)
+		return fmt.Errorf("%s is not a running program of the cluster: %w", program, err)
 	}
 	initPID, running := c.pid()
 	if !running {
-		return errors.New("the cluster does not run")
+		return errors.New("the cluster is not running")
 	}
 	inside, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil {
 		return err
 	}
-	// The number is that of the cluster's own process namespace.
+	// The number is from the cluster's process namespace.
 	out, err := exec.Command("nsenter", "-t", strconv.Itoa(initPID), "-p", "-m", "kill", signal, strconv.Itoa(inside)).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("ending %s: %w: %s", program, err, bytes.TrimSpace(out))
@@ -273,7 +273,7 @@ func (c *cluster) signal(program, signal string) error {
 	return nil
 }
 
-// stop ends a program until start is called.
+// stop kills a program, which is not restarted before start.
 func (c *cluster) stop(program string) error {
 	if err := os.WriteFile(held(c.dir, program), nil, 0o644); err != nil {
 		return err
@@ -281,7 +281,7 @@ func (c *cluster) stop(program string) error {
 	return c.signal(program, "-KILL")
 }
 
-// start lets a program run again that was stopped.
+// start starts a program that was stopped.
 func (c *cluster) start(program string) error {
 	err := os.Remove(held(c.dir, program))
 	if errors.Is(err, os.ErrNotExist) {
@@ -290,8 +290,7 @@ func (c *cluster) start(program string) error {
 	return err
 }
 
-// down ends the cluster and removes its files and its cgroups. What is not there is no
-// error.
+// down stops the cluster and removes its files and cgroups, as far as they exist.
 func (c *cluster) down() error {
 	if pid, running := c.pid(); running {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
@@ -307,7 +306,7 @@ func (c *cluster) down() error {
 			time.Sleep(50 * time.Millisecond)
 		}
 	}
-	// The pair went with the namespace, but for one whose namespace never was.
+	// The pair is removed with the namespace, unless the start failed before.
 	_ = exec.Command("ip", "link", "delete", c.link()).Run()
 	if err := c.removeCgroups(); err != nil {
 		return err
@@ -317,7 +316,7 @@ func (c *cluster) down() error {
 		if err == nil || time.Now().After(deadline) {
 			return err
 		}
-		// Mounts of processes that are just ending keep their files for a moment.
+		// Mounts of ending processes keep their files in use for a moment.
 		time.Sleep(100 * time.Millisecond)
 	}
 }

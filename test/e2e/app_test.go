@@ -22,8 +22,8 @@ func appImage() string {
 	return "docker.io/outriggermesh/e2e-app:0.1.0"
 }
 
-// manifests is what the pods of the tests are made from. Namespaces of the mesh have their
-// label and annotation, as 'outrigger namespace add' sets them.
+// manifests are templates of the tests' objects. Namespaces of the mesh have the label and
+// annotation that 'outrigger namespace add' sets.
 var manifests = template.Must(template.New("").Funcs(template.FuncMap{"image": appImage}).Parse(`
 {{define "namespace"}}
 apiVersion: v1
@@ -74,13 +74,13 @@ spec:
 {{end}}
 `))
 
-// values are what a manifest is made with. Those that a manifest does not name are unused.
+// values are the data of a manifest's template.
 type values struct {
 	Namespace, Class, Kind, URL string
 	Replicas                    int
 }
 
-// manifest returns some of the manifests above.
+// manifest returns one of the manifests above.
 func manifest(t *testing.T, v values, names ...string) string {
 	t.Helper()
 	var all bytes.Buffer
@@ -93,7 +93,7 @@ func manifest(t *testing.T, v values, names ...string) string {
 	return all.String()
 }
 
-// apply creates objects, and has them deleted when the test ends.
+// apply creates objects, and deletes them when the test ends.
 func (c *cluster) apply(t *testing.T, objects string) {
 	t.Helper()
 	c.must(t, objects, c.kubectl, "apply", "-f", "-")
@@ -114,7 +114,7 @@ func (c *cluster) waitReady(t *testing.T, namespace, selector string) {
 	c.must(t, "", c.kubectl, "wait", "-n", namespace, "pod", "-l", selector, "--for=condition=Ready", "--timeout=180s")
 }
 
-// said is a line of test/e2e/app.
+// said is a line of output of test/e2e/app.
 type said struct {
 	Time               time.Time
 	Status             int
@@ -122,7 +122,7 @@ type said struct {
 	Requests, Failures int
 }
 
-// logs returns what a container of test/e2e/app has said so far.
+// logs returns the output of a container of test/e2e/app so far.
 func (c *cluster) logs(ctx context.Context, namespace, pod string) ([]said, error) {
 	text, err := c.output(ctx, "", c.kubectl, "logs", "-n", namespace, pod, "-c", "app")
 	if err != nil {
@@ -143,11 +143,12 @@ func lines(text string) ([]said, error) {
 	return all, nil
 }
 
-// load has a pod make requests to the namespace's service web until the test ends, and fails the test if one of them fails.
-// The function that it returns waits until requests are made and returns how many there were.
+// load starts a pod that sends requests to the namespace's service web until the test ends,
+// and fails the test if one of them fails. The returned function waits until at least that
+// many requests were made, and returns their number.
 func (c *cluster) load(t *testing.T, namespace string) (requests func(atLeast int) int) {
 	t.Helper()
-	// The whole name is one question to the cluster's DNS, which the mesh has no part in.
+	// The full name needs only one query to the cluster's DNS, which is not part of the test.
 	url := "http://web." + namespace + ".svc.cluster.local/"
 	c.apply(t, manifest(t, values{Namespace: namespace, URL: url}, "load"))
 	c.waitReady(t, namespace, "app=load")
@@ -166,7 +167,7 @@ func (c *cluster) load(t *testing.T, namespace string) (requests func(atLeast in
 		}
 		return last, nil
 	}
-	// Before that the first requests may ask for what the mesh does not know yet.
+	// The first requests may come before the mesh knows the service.
 	c.eventually(t, time.Minute, "requests are answered", func(ctx context.Context) error {
 		_, err := counted(ctx, 10)
 		return err
@@ -202,25 +203,25 @@ func (c *cluster) load(t *testing.T, namespace string) (requests func(atLeast in
 	}
 }
 
-// permissive lets everybody in the mesh call everybody, or not.
+// permissive turns the permissive mode on or off.
 func (c *cluster) permissive(t *testing.T, on bool) {
 	t.Helper()
 	c.must(t, "", c.kubectl, "patch", "meshconfig", "-n", "osm-system", "osm-mesh-config", "--type=merge",
 		"-p", fmt.Sprintf(`{"spec": {"traffic": {"enablePermissiveTrafficPolicyMode": %v}}}`, on))
 }
 
-// node asks the program that runs the test's own cluster for something that is done to the
-// node. Other clusters have none.
+// node runs a command of the program that runs the test's own cluster. Other clusters have
+// no such program.
 func (c *cluster) node(t *testing.T, args ...string) {
 	t.Helper()
 	c.needsNode(t)
 	c.must(t, "", os.Getenv("E2E_NODE"), append([]string{"-name", os.Getenv("CLUSTER")}, args...)...)
 }
 
-// needsNode skips a test on a cluster whose node cannot be reached.
+// needsNode skips a test on a cluster other than the test's own.
 func (c *cluster) needsNode(t *testing.T) {
 	t.Helper()
 	if os.Getenv("E2E_NODE") == "" {
-		t.Skip("this cluster's nodes cannot be reached, only those of 'make cluster'")
+		t.Skip("this needs a cluster of 'make cluster'")
 	}
 }

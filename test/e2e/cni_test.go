@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// restrictedNamespaces are those of the bookstore, enforcing Pod Security's strictest level.
+// restrictedNamespaces are the bookstore's namespaces, with Pod Security's strictest level.
 var restrictedNamespaces = strings.ReplaceAll(namespaces, "openservicemesh.io/monitored-by: osm", "openservicemesh.io/monitored-by: osm, pod-security.kubernetes.io/enforce: restricted")
 
-// restrictedContainer is what a container of that level says of itself.
+// restrictedContainer is the security context of a container for that level.
 const restrictedContainer = `
         securityContext:
           runAsNonRoot: true
@@ -25,10 +25,10 @@ const restrictedContainer = `
           seccompProfile: {type: RuntimeDefault}
 `
 
-// bookstoreImage is how the sample's manifests name its image.
+// bookstoreImage is the image in the sample's manifests.
 const bookstoreImage = "        image: outriggermesh/bookstore:0.1.0\n"
 
-// plainPod is one outside of the mesh.
+// plainPod is a pod outside the mesh.
 const plainPod = `
 apiVersion: v1
 kind: Pod
@@ -38,8 +38,8 @@ spec:
 `
 
 // testCNI redirects traffic on the node: the bookstore runs in namespaces that enforce
-// restricted, also when its pods start before the plug-in is there, while the DaemonSet is
-// replaced, and when it is away. Then the node is left as it was.
+// restricted, also if its pods start before the plug-in is installed, while the DaemonSet is
+// replaced, and without the DaemonSet. Afterwards the node must be unchanged.
 func (c *cluster) testCNI(t *testing.T) {
 	confDir, binDir := os.Getenv("E2E_CNI_CONF"), os.Getenv("E2E_CNI_BIN")
 	if confDir == "" || binDir == "" {
@@ -73,12 +73,12 @@ func (c *cluster) testCNI(t *testing.T) {
 	c.must(t, restrictedNamespaces, c.kubectl, "apply", "-f", "-")
 	step("a namespace with Pod Security restricted refuses a sidecar without the plug-in")
 	if out, err := c.output(t.Context(), restrictedPod, c.kubectl, "apply", "-f", "-"); err == nil || !strings.Contains(err.Error(), "violates PodSecurity") {
-		t.Fatalf("the pod is not refused: %s, %v", out, err)
+		t.Fatalf("the pod is accepted: %s, %v", out, err)
 	}
 
 	step("pods that start before the plug-in wait, and are repaired")
 	c.upgrade(t, nowhere...)
-	c.eventually(t, time.Minute, "the injector knows of the plug-in", func(ctx context.Context) error {
+	c.eventually(t, time.Minute, "the injector uses the plug-in", func(ctx context.Context) error {
 		_, err := c.output(ctx, restrictedPod, c.kubectl, "apply", "--dry-run=server", "-f", "-")
 		return err
 	})
@@ -122,10 +122,10 @@ func (c *cluster) testCNI(t *testing.T) {
 	c.eventually(t, time.Minute, "the buyer buys", func(ctx context.Context) error { return c.gets(ctx, "bookbuyer", 200) })
 	c.eventually(t, time.Minute, "the thief is denied", func(ctx context.Context) error { return c.gets(ctx, "bookthief", denied) })
 	if changed := files(t, confDir); equal(changed, before) {
-		t.Error("the node's configuration is as it was")
+		t.Error("the node's configuration is unchanged")
 	}
 
-	// replace starts pods anew that call others, one that may and one that may not.
+	// replace replaces the calling pods, one with and one without access.
 	replace := func() {
 		for _, name := range deployments[3:] {
 			namespace, deployment, _ := strings.Cut(name, "/")
@@ -154,7 +154,7 @@ func (c *cluster) testCNI(t *testing.T) {
 	c.must(t, plainPod+"---"+badPod, c.kubectl, "apply", "-f", "-")
 	replace()
 	c.must(t, "", c.kubectl, "wait", "-n", "default", "pod/plain", "--for=condition=Ready", "--timeout=60s")
-	c.eventually(t, time.Minute, "an event tells of the bad annotation", func(ctx context.Context) error {
+	c.eventually(t, time.Minute, "an event reports the bad annotation", func(ctx context.Context) error {
 		out, err := c.output(ctx, "", c.kubectl, "get", "events", "-n", "default", "--field-selector", "involvedObject.name=bad", "-o", "jsonpath={.items[*].message}")
 		if err == nil && !strings.Contains(out, "only the injector writes it") {
 			err = fmt.Errorf("the events are: %s", out)
@@ -163,23 +163,23 @@ func (c *cluster) testCNI(t *testing.T) {
 	})
 	c.runOn(t, runtime.GOARCH)
 	c.daemonSetReady(t)
-	// They take a while to end.
+	// The pods take a while to end.
 	c.must(t, restrictedNamespaces, c.kubectl, "delete", "-f", "-", "--wait=false")
 
 	step("the node is as it was once the plug-in is uninstalled")
 	c.upgrade(t, "--set", "cni.enabled=false")
-	c.eventually(t, time.Minute, "the node is as it was", func(context.Context) error {
+	c.eventually(t, time.Minute, "the node is restored", func(context.Context) error {
 		if now := files(t, confDir); !equal(now, before) {
-			return fmt.Errorf("its configuration is %v, and was %v", now, before)
+			return fmt.Errorf("its configuration is %v, want %v", now, before)
 		}
 		if _, err := os.Stat(filepath.Join(binDir, "outrigger-cni")); !os.IsNotExist(err) {
-			return fmt.Errorf("the program is still there: %v", err)
+			return fmt.Errorf("the program still exists: %v", err)
 		}
 		return nil
 	})
 }
 
-// restrictedPod fits into a namespace with Pod Security restricted, if its sidecar does.
+// restrictedPod is accepted by a namespace with Pod Security restricted, if its sidecar is.
 const restrictedPod = `
 apiVersion: v1
 kind: Pod
@@ -190,7 +190,7 @@ spec:
         image: docker.io/outriggermesh/bookstore:0.1.0
         args: [-help]` + restrictedContainer
 
-// badPod asks the plug-in for something that it does not know.
+// badPod has an annotation that the plug-in refuses.
 const badPod = `
 apiVersion: v1
 kind: Pod
@@ -199,7 +199,7 @@ spec:
   containers: [{name: bad, image: "docker.io/outriggermesh/bookstore:0.1.0", args: [bookwarehouse]}]
 `
 
-// runOn has the plug-in's DaemonSet run on nodes of that architecture only.
+// runOn restricts the plug-in's DaemonSet to nodes of that architecture.
 func (c *cluster) runOn(t *testing.T, arch string) {
 	t.Helper()
 	c.must(t, "", c.kubectl, "patch", "-n", "osm-system", "daemonset/outrigger-cni", "--type=merge",
@@ -212,7 +212,7 @@ func (c *cluster) daemonSetReady(t *testing.T) {
 	c.must(t, "", c.kubectl, "rollout", "status", "-n", "osm-system", "daemonset/outrigger-cni", "--timeout=60s")
 }
 
-// files returns what a folder's files hold.
+// files returns the contents of a folder's files.
 func files(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

@@ -16,7 +16,7 @@ import (
 )
 
 // TestMesh installs the mesh on an empty cluster, runs the bookstore with each sidecar
-// class, and takes everything away again. The steps build on each other.
+// class, and uninstalls everything. The steps build on each other.
 func TestMesh(t *testing.T) {
 	c := newCluster(t)
 	t.Run("install", c.testInstall)
@@ -34,7 +34,7 @@ func TestMesh(t *testing.T) {
 	}
 	t.Run("pods", func(t *testing.T) {
 		c.permissive(t, true)
-		// They wait more than they work.
+		// These mostly wait.
 		for name, test := range map[string]func(*testing.T){"probes": c.testProbes, "tools": c.testTools, "order": c.testOrder, "cronjob": c.testCronJob} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -46,14 +46,14 @@ func TestMesh(t *testing.T) {
 	t.Run("killed", c.testKilled)
 	t.Run("away", c.testAway)
 	t.Run("soak", c.testSoak)
-	// The last one, since it takes the mesh away.
+	// Last, since it uninstalls the mesh.
 	t.Run("lifecycle", c.testLifecycle)
 	// These need a cluster without the mesh.
 	t.Run("quick start", c.testQuickStart)
 	t.Run("migration", c.testMigration)
 }
 
-// cluster is the one that KUBECONFIG names, asked by kubectl and outrigger as a user does.
+// cluster is the cluster of KUBECONFIG, used with kubectl and outrigger.
 type cluster struct {
 	root, outrigger, kubectl string
 }
@@ -61,7 +61,7 @@ type cluster struct {
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	if os.Getenv("KUBECONFIG") == "" {
-		t.Fatal("KUBECONFIG names no cluster; run 'make e2e', which makes one, or name one that may be changed")
+		t.Fatal("KUBECONFIG names no cluster; run 'make e2e', which starts one, or name one that may be changed")
 	}
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -92,7 +92,7 @@ func (c *cluster) classes(t *testing.T) []string {
 	return classes
 }
 
-// output runs a program and returns what it prints to standard output.
+// output runs a program and returns its standard output.
 func (c *cluster) output(ctx context.Context, stdin, program string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	var stderr bytes.Buffer
@@ -104,7 +104,7 @@ func (c *cluster) output(ctx context.Context, stdin, program string, args ...str
 	return string(out), nil
 }
 
-// must is output for a program that has to succeed.
+// must is like output, but fails the test if the program fails.
 func (c *cluster) must(t *testing.T, stdin, program string, args ...string) string {
 	t.Helper()
 	out, err := c.output(t.Context(), stdin, program, args...)
@@ -114,7 +114,7 @@ func (c *cluster) must(t *testing.T, stdin, program string, args ...string) stri
 	return out
 }
 
-// testInstall does what README says, and asks for the version that runs then.
+// testInstall installs the mesh like the README, and checks the running version.
 func (c *cluster) testInstall(t *testing.T) {
 	began := time.Now()
 	c.must(t, "", c.outrigger, "install", "--set", "osm.enablePermissiveTrafficPolicy=false", "--set", "osm.enableDebugServer=true")
@@ -125,7 +125,7 @@ func (c *cluster) testInstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	if pods, _ := found.ControlPlane.([]any); len(pods) < 2 {
-		t.Errorf("'outrigger version' knows the control plane's pods %v, want those of controller and injector", found.ControlPlane)
+		t.Errorf("'outrigger version' lists the control plane's pods %v, want those of controller and injector", found.ControlPlane)
 	}
 }
 
@@ -135,9 +135,9 @@ func (c *cluster) upgrade(t *testing.T, flags ...string) {
 	c.must(t, "", c.outrigger, append([]string{"upgrade"}, flags...)...)
 }
 
-// testBookstore runs the sample with sidecars of the classes, each namespace with another:
-// the buyer buys, the thief is denied, and a policy by kubectl changes that and takes effect.
-// Then everything is replaced under the buyer's load, and Jobs end.
+// testBookstore runs the sample with sidecars of the classes, a different one in each
+// namespace: the buyer buys, the thief is denied, and a policy that kubectl applies and
+// deletes changes that. Then everything is replaced under the buyer's load, and Jobs end.
 func (c *cluster) testBookstore(t *testing.T, classes []string) {
 	c.startBookstore(t, classes)
 	c.eventually(t, time.Minute, "the thief is denied", func(ctx context.Context) error { return c.gets(ctx, "bookthief", denied) })
@@ -145,18 +145,18 @@ func (c *cluster) testBookstore(t *testing.T, classes []string) {
 	began := time.Now()
 	c.must(t, thiefMayBuy, c.kubectl, "apply", "-f", "-")
 	c.eventually(t, 30*time.Second, "the thief buys once it may", func(ctx context.Context) error { return c.gets(ctx, "bookthief", 200) })
-	t.Logf("three purchases of the thief were seen %s after its TrafficTarget was applied", time.Since(began).Round(100*time.Millisecond))
+	t.Logf("three purchases of the thief %s after its TrafficTarget was applied", time.Since(began).Round(100*time.Millisecond))
 	began = time.Now()
 	c.must(t, thiefMayBuy, c.kubectl, "delete", "-f", "-")
 	c.eventually(t, 30*time.Second, "the thief is denied again", func(ctx context.Context) error { return c.gets(ctx, "bookthief", denied) })
-	t.Logf("three refusals were seen %s after its deletion", time.Since(began).Round(100*time.Millisecond))
+	t.Logf("three refusals %s after its deletion", time.Since(began).Round(100*time.Millisecond))
 
 	t.Run("rollout", c.testRollout)
 	t.Run("jobs", c.testJobs)
 }
 
-// startBookstore runs the sample until the buyer buys, with sidecars of the classes, each
-// namespace with another. It is taken away at the end of the test.
+// startBookstore starts the sample with sidecars of the classes, a different one in each
+// namespace, and waits until the buyer buys. The end of the test removes the sample.
 func (c *cluster) startBookstore(t *testing.T, classes []string) {
 	t.Helper()
 	c.must(t, namespaces, c.kubectl, "apply", "-f", "-")
@@ -191,7 +191,7 @@ func (c *cluster) startBookstore(t *testing.T, classes []string) {
 	c.eventually(t, time.Minute, "the buyer buys", func(ctx context.Context) error { return c.gets(ctx, "bookbuyer", 200) })
 }
 
-// rolledOut waits until a Deployment, NAMESPACE/NAME, is as it should be.
+// rolledOut waits until the rollout of a Deployment, NAMESPACE/NAME, is complete.
 func (c *cluster) rolledOut(t *testing.T, name string) {
 	t.Helper()
 	namespace, deployment, _ := strings.Cut(name, "/")
@@ -220,13 +220,13 @@ func (c *cluster) testJobs(t *testing.T) {
 	}
 }
 
-// purchase is what a client of the bookstore wrote of one request.
+// purchase is a client's log line about a request to the bookstore.
 type purchase struct {
 	Status int
 	Error  string
 }
 
-// purchases reads what a client has written.
+// purchases parses the log of a client.
 func (c *cluster) purchases(ctx context.Context, namespace, of string, which ...string) ([]purchase, error) {
 	text, err := c.output(ctx, "", c.kubectl, append([]string{"logs", "-n", namespace, of, "-c", namespace}, which...)...)
 	if err != nil {
@@ -243,8 +243,8 @@ func (c *cluster) purchases(ctx context.Context, namespace, of string, which ...
 	return all, nil
 }
 
-// denied is what a client gets that may not: a connection that is closed, or on one that
-// it has kept, a refusal.
+// denied is the status of a client without access: its connection is closed, or an existing
+// one gets a refusal.
 const denied = 0
 
 // gets reports whether a client's last three answers had a status.
@@ -265,7 +265,7 @@ func (c *cluster) gets(ctx context.Context, who string, status int) error {
 	return nil
 }
 
-// eventually tries until what is expected holds, or the time is over.
+// eventually retries until try succeeds, or fails the test when the time is over.
 func (c *cluster) eventually(t *testing.T, within time.Duration, what string, try func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)

@@ -15,14 +15,14 @@ import (
 	"time"
 )
 
-// testLifecycle takes what is installed away, and then goes through the life of a mesh while
-// the buyers of the bookstore buy: the release before is installed, upgraded, taken back and
-// upgraded again, its namespaces move to a canary and back by a tag, and it is uninstalled.
-// No request may fail, and nothing may be left.
+// testLifecycle uninstalls the mesh, and then goes through its life while the bookstore's
+// buyers buy: the former release is installed, upgraded, rolled back and upgraded again, its
+// namespaces move to a canary and back with a tag, and it is uninstalled. No request may
+// fail, and nothing may be left.
 func (c *cluster) testLifecycle(t *testing.T) {
 	before := filepath.Join(c.root, "bin", "outrigger-before")
 	if _, err := os.Stat(before); err != nil {
-		t.Skip("SKIPPED: there is no program of the release before; test/e2e/run.sh makes it, and its images")
+		t.Skip("SKIPPED: the former release is missing; test/e2e/run.sh builds it")
 	}
 	c.must(t, "", c.outrigger, "uninstall", "--purge", "--yes")
 	empty := c.everything(t)
@@ -35,9 +35,9 @@ func (c *cluster) testLifecycle(t *testing.T) {
 		since := time.Now().UTC()
 		for _, step := range []struct{ program, version string }{{c.outrigger, "0.1.0"}, {before, "0.0.9"}, {c.outrigger, "0.1.0"}} {
 			c.timed(t, "upgrade to "+step.version, func() { c.must(t, "", step.program, "upgrade") })
-			// The old pods still end.
+			// The old pods are still ending.
 			c.eventually(t, time.Minute, "the control plane has the version", func(ctx context.Context) error { return c.runs(ctx, step.version) })
-			// A pod of one version meets those of the other.
+			// Pods of both versions call each other.
 			c.restart(t, "bookstore/bookstore-v1")
 		}
 		c.noneFailed(t, since, 200)
@@ -62,7 +62,7 @@ func (c *cluster) testLifecycle(t *testing.T) {
 	t.Run("uninstall", func(t *testing.T) {
 		since := time.Now().UTC()
 		c.timed(t, "uninstall", func() { t.Log(c.must(t, "", c.outrigger, "uninstall", "--purge", "--yes")) })
-		// Proxies that were to lose their policies would have lost them by now.
+		// Proxies that lose their policies would have lost them by now.
 		time.Sleep(5 * time.Second)
 		c.noneFailed(t, since, 10)
 		c.must(t, namespaces, c.kubectl, "delete", "-f", "-", "--wait", "--timeout=120s")
@@ -80,14 +80,14 @@ func (c *cluster) testLifecycle(t *testing.T) {
 				}
 			}
 			if len(differ) > 0 {
-				return fmt.Errorf("objects that were there before the installation (-) or are there after its end (+):\n%s", strings.Join(differ, "\n"))
+				return fmt.Errorf("objects before the installation (-) and after its end (+):\n%s", strings.Join(differ, "\n"))
 			}
 			return nil
 		})
 	})
 }
 
-// timed does something and says how long it took.
+// timed calls a function and logs its duration.
 func (c *cluster) timed(t *testing.T, what string, do func()) {
 	t.Helper()
 	began := time.Now()
@@ -95,7 +95,7 @@ func (c *cluster) timed(t *testing.T, what string, do func()) {
 	t.Logf("%s: %s", what, time.Since(began).Round(100*time.Millisecond))
 }
 
-// runs reports whether all pods of the control plane are of a version, by their own word.
+// runs reports whether all pods of the control plane report the version.
 func (c *cluster) runs(ctx context.Context, version string) error {
 	out, err := c.output(ctx, "", c.outrigger, "version", "-o", "json")
 	if err != nil {
@@ -121,7 +121,7 @@ func (c *cluster) restart(t *testing.T, name string) {
 	namespace, deployment, _ := strings.Cut(name, "/")
 	c.must(t, "", c.kubectl, "rollout", "restart", "-n", namespace, "deployment/"+deployment)
 	c.rolledOut(t, name)
-	// Old pods that still end are not what is asked for next.
+	// Later steps must not use old pods that are still ending.
 	c.eventually(t, time.Minute, "the old pods are gone", func(ctx context.Context) error {
 		out, err := c.output(ctx, "", c.kubectl, "get", "pods", "-n", namespace, "-o", "jsonpath={.items[?(@.metadata.deletionTimestamp)].metadata.name}")
 		if err == nil && out != "" {
@@ -131,7 +131,8 @@ func (c *cluster) restart(t *testing.T, name string) {
 	})
 }
 
-// noneFailed fails if a buyer's request has failed since then, or there were fewer than least.
+// noneFailed fails the test if a buyer's request has failed since then, or if there were too
+// few.
 func (c *cluster) noneFailed(t *testing.T, since time.Time, least int) {
 	t.Helper()
 	requests := 0
@@ -149,12 +150,12 @@ func (c *cluster) noneFailed(t *testing.T, since time.Time, least int) {
 	}
 	t.Logf("%d requests in %s", requests, time.Since(since).Round(time.Second))
 	if requests < least {
-		t.Errorf("the buyers made %d requests, too few to tell anything", requests)
+		t.Errorf("the buyers made only %d requests", requests)
 	}
 }
 
-// everything returns the objects of the cluster, without those that Kubernetes itself makes
-// and takes away all the time.
+// everything returns the objects of the cluster, without those that Kubernetes itself
+// creates and deletes all the time.
 func (c *cluster) everything(t *testing.T) map[string]bool {
 	t.Helper()
 	kinds := slices.DeleteFunc(strings.Fields(c.must(t, "", c.kubectl, "api-resources", "--verbs=list", "-o", "name")), func(name string) bool {

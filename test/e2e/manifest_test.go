@@ -2,7 +2,7 @@
 
 package e2e
 
-// namespaces are those of samples/bookstore-smi, whose MeshConfig is the installed one here.
+// namespaces are the namespaces of samples/bookstore-smi, without its MeshConfig.
 const namespaces = `
 apiVersion: v1
 kind: List
@@ -14,7 +14,7 @@ items:
 - {apiVersion: v1, kind: Namespace, metadata: {name: edge}}
 `
 
-// thiefMayBuy makes the thief a customer.
+// thiefMayBuy gives the thief access to the bookstore.
 const thiefMayBuy = `
 apiVersion: v1
 kind: List
@@ -35,7 +35,7 @@ items:
     rules: [{kind: HTTPRouteGroup, name: bookstore, matches: [buy]}]
 `
 
-// jobs are one that succeeds and one that fails.
+// jobs are a Job that succeeds and one that fails.
 const jobs = `
 apiVersion: v1
 kind: List

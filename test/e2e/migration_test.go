@@ -14,9 +14,10 @@ import (
 	"time"
 )
 
-// testMigration walks docs/migration.md: on a cluster with what Open Service Mesh leaves there,
-// Outrigger is installed beside it, takes its namespaces over one by one with their policies,
-// and gives them back. What was there stays as it was. The cluster has no CRDs of the mesh.
+// testMigration follows docs/migration.md: on a cluster with the objects of Open Service
+// Mesh, Outrigger is installed beside it, takes over its namespaces one by one with their
+// policies, and gives them back. Existing objects must not change. The cluster must have no
+// CRDs of the mesh before.
 func (c *cluster) testMigration(t *testing.T) {
 	crds := openServiceMeshCRDs()
 	c.apply(t, crds)
@@ -28,7 +29,7 @@ func (c *cluster) testMigration(t *testing.T) {
 	c.apply(t, manifest(t, values{Namespace: "shop", Replicas: 2}, "service", "server")+openServiceMeshPolicies)
 	before := c.openServiceMeshIs(t)
 	c.rolledOut(t, "shop/web")
-	// The clients of the test's own, as workloads that a rollout replaces.
+	// The test's own clients, as workloads for rollouts.
 	c.apply(t, fmt.Sprintf(migrationClients, appImage()))
 	for _, client := range []string{"buyer", "thief"} {
 		c.rolledOut(t, "front/"+client)
@@ -76,17 +77,17 @@ func (c *cluster) testMigration(t *testing.T) {
 		c.must(t, "", c.outrigger, "namespace", "remove", namespace, "--mesh-name", "osm")
 		c.must(t, "", c.outrigger, "namespace", "add", namespace, "--mesh-name", "outrigger", "--mesh-namespace", "outrigger-system", "--class", c.classes(t)[0])
 	}
-	c.eventually(t, time.Minute, "before anything has moved everybody calls", asks("buyer"))
+	c.eventually(t, time.Minute, "before the migration everybody calls", asks("buyer"))
 
-	// What is called moves first, and takes plaintext.
+	// Servers move first, and accept plaintext.
 	add("shop")
 	c.restart(t, "shop/web")
 	if n := sidecars("shop"); n < 2 {
 		t.Errorf("%d pods of the shop have a sidecar, want 2", n)
 	}
-	c.eventually(t, time.Minute, "a client that has not moved calls the shop that has", asks("buyer"))
+	c.eventually(t, time.Minute, "a client without a sidecar calls the shop with one", asks("buyer"))
 
-	// Then who calls. Once all have moved the policies that were there decide.
+	// Then the clients. When all have moved, the existing policies apply.
 	add("front")
 	for _, client := range []string{"buyer", "thief"} {
 		c.restart(t, "front/"+client)
@@ -98,10 +99,10 @@ func (c *cluster) testMigration(t *testing.T) {
 			"-p", `{"spec": {"traffic": {"inboundTLSMode": "`+mode+`", "enablePermissiveTrafficPolicyMode": `+permissive+`}}}`)
 	}
 	traffic("Strict", "false")
-	c.eventually(t, time.Minute, "the buyer calls by its TrafficTarget", asks("buyer"))
-	c.eventually(t, time.Minute, "the thief, which has none, is denied", denied("thief"))
+	c.eventually(t, time.Minute, "the buyer calls with its TrafficTarget", asks("buyer"))
+	c.eventually(t, time.Minute, "the thief without one is denied", denied("thief"))
 
-	// And back: who calls first.
+	// Back again, clients first.
 	traffic("Permissive", "true")
 	for _, namespace := range []string{"front", "shop"} {
 		c.must(t, "", c.outrigger, "namespace", "remove", namespace, "--mesh-name", "outrigger", "--mesh-namespace", "outrigger-system")
@@ -111,17 +112,17 @@ func (c *cluster) testMigration(t *testing.T) {
 	for _, name := range []string{"front/buyer", "front/thief", "shop/web"} {
 		c.restart(t, name)
 	}
-	c.eventually(t, time.Minute, "the pods without sidecar are the only ones", func(context.Context) error {
+	c.eventually(t, time.Minute, "no pod has a sidecar", func(context.Context) error {
 		if n := sidecars("shop") + sidecars("front"); n > 0 {
-			return fmt.Errorf("%d pods still have one of Outrigger's", n)
+			return fmt.Errorf("%d pods still have Outrigger's sidecar", n)
 		}
 		return nil
 	})
 	c.eventually(t, time.Minute, "everybody calls as before", asks("thief"))
 }
 
-// openServiceMeshIs returns what there is of Open Service Mesh and of its users' policies,
-// without what the API server adds.
+// openServiceMeshIs returns the objects of Open Service Mesh and its users' policies, without
+// the API server's metadata.
 func (c *cluster) openServiceMeshIs(t *testing.T) map[string]any {
 	t.Helper()
 	all, err := c.openServiceMesh(t.Context())
@@ -131,16 +132,16 @@ func (c *cluster) openServiceMeshIs(t *testing.T) map[string]any {
 	return all
 }
 
-// kept fails the test unless all fields of before are as they were. A CRD of a newer version
-// may add fields with their defaults to what is read.
+// kept fails the test if a field of before has changed. A CRD of a newer version may add
+// fields with defaults.
 func kept(t *testing.T, what string, before, after any) {
 	t.Helper()
 	if path := differs("", before, after); path != "" {
-		t.Errorf("after 'outrigger %s' this of Open Service Mesh's is not as it was: %s", what, path)
+		t.Errorf("'outrigger %s' changed an object of Open Service Mesh: %s", what, path)
 	}
 }
 
-// differs returns the first field of before that is another one in after, and "" if none is.
+// differs returns the first field of before that differs in after, or "".
 func differs(path string, before, after any) string {
 	fields, isMap := before.(map[string]any)
 	if !isMap {
@@ -178,15 +179,15 @@ func (c *cluster) openServiceMesh(ctx context.Context) (map[string]any, error) {
 			delete(metadata, own)
 		}
 		delete(object, "status")
-		// The version in which it is asked for is the newest one, which an installation may add.
+		// kubectl reads the newest version, which an installation may add.
 		delete(object, "apiVersion")
 		all[what] = object
 	}
 	return all, nil
 }
 
-// openServiceMeshCRDs are CRDs of the names, versions and conversion of Open Service Mesh's, and
-// with a schema that takes everything.
+// openServiceMeshCRDs are CRDs with the names, versions and conversion of Open Service
+// Mesh's, and a schema that accepts everything.
 func openServiceMeshCRDs() string {
 	var all strings.Builder
 	for _, kind := range []struct{ group, kind, plural, versions string }{
@@ -217,7 +218,7 @@ spec:
 	return all.String()
 }
 
-// openServiceMesh is what an installation of it has made.
+// openServiceMesh has the objects of its installation.
 const openServiceMesh = `
 apiVersion: v1
 kind: Namespace
@@ -267,7 +268,7 @@ webhooks:
   admissionReviewVersions: [v1]
 `
 
-// openServiceMeshPolicies are those of its users.
+// openServiceMeshPolicies are policies of its users.
 const openServiceMeshPolicies = `
 ---
 apiVersion: specs.smi-spec.io/v1alpha4
@@ -285,7 +286,7 @@ spec:
   rules: [{kind: HTTPRouteGroup, name: shop, matches: [buy]}]
 `
 
-// migrationClients are one that may call and one that may not.
+// migrationClients are a client with access and one without.
 const migrationClients = `
 apiVersion: v1
 kind: ServiceAccount

@@ -13,7 +13,7 @@ import (
 )
 
 // testFullNode runs 60 pods on one node, and rolls a Deployment of 50 and a StatefulSet of 9 at
-// once, under load. The proxies of a node share a user, who may have 128 inotify instances.
+// once, under load. The proxies of a node share a user, which may have 128 inotify instances.
 func (c *cluster) testFullNode(t *testing.T) {
 	c.permissive(t, true)
 	const replicas = 50
@@ -39,7 +39,7 @@ func (c *cluster) testFullNode(t *testing.T) {
 	c.must(t, "", c.kubectl, "rollout", "status", "-n", "many", "deployment/web", "--timeout=400s")
 	c.must(t, "", c.kubectl, "rollout", "status", "-n", "stateful", "statefulset/web", "--timeout=400s")
 	t.Logf("50 pods of a Deployment and 9 of a StatefulSet, one by one, were replaced in %s", time.Since(began).Round(time.Second))
-	// The last old pods end some seconds later.
+	// The last old pods end a few seconds later.
 	time.Sleep(8 * time.Second)
 	t.Logf("%d and %d requests meanwhile", many(100), stateful(100))
 	for _, pod := range strings.Split(strings.TrimSpace(c.must(t, "", c.kubectl, "get", "pods", "-n", "many", "-o",
@@ -52,8 +52,8 @@ func (c *cluster) testFullNode(t *testing.T) {
 	}
 }
 
-// testKilled ends the proxy, then the agent, of a client and of a server, and the controller,
-// as a kernel without memory does. Each is there again by itself.
+// testKilled kills the proxy, then the agent, of a client and of a server, and the controller,
+// like a kernel without memory. Each must recover by itself.
 func (c *cluster) testKilled(t *testing.T) {
 	c.needsNode(t)
 	c.permissive(t, true)
@@ -99,7 +99,7 @@ func (c *cluster) testKilled(t *testing.T) {
 	})
 }
 
-// processOf is the name under which the kernel knows a program of the sidecar.
+// processOf returns the kernel's name of a program of the sidecar.
 func processOf(program string) string {
 	if program == "agent" {
 		return "outrigger-agent"[:15]
@@ -107,7 +107,7 @@ func processOf(program string) string {
 	return program
 }
 
-// testAway takes parts of Kubernetes and of the control plane away while requests are made.
+// testAway stops parts of Kubernetes and of the control plane under load.
 func (c *cluster) testAway(t *testing.T) {
 	c.permissive(t, true)
 	var requests []func(int) int
@@ -143,7 +143,7 @@ func (c *cluster) testAway(t *testing.T) {
 		for _, name := range []string{"controller", "injector"} {
 			c.rolledOut(t, "osm-system/outrigger-"+name)
 		}
-		// What changed meanwhile and what changes now is served.
+		// Changes during the outage and new ones must be served.
 		c.must(t, "", c.kubectl, "rollout", "restart", "-n", first, "deployment/web")
 		c.rolledOut(t, first+"/web")
 	})
@@ -157,7 +157,7 @@ func (c *cluster) testAway(t *testing.T) {
 		}
 		leader := holder()
 		pod, _, _ := strings.Cut(leader, "_")
-		// The one that writes goes; the other serves on, and writes once the lease is its own.
+		// The leader stops; the other one continues to serve, and writes once it has the lease.
 		c.must(t, "", c.kubectl, "delete", "pod", "-n", "osm-system", pod, "--wait=false")
 		injector := strings.TrimSpace(c.must(t, "", c.kubectl, "get", "pods", "-n", "osm-system", "-l", "app=outrigger-injector", "-o", "jsonpath={.items[0].metadata.name}"))
 		c.must(t, "", c.kubectl, "delete", "pod", "-n", "osm-system", injector, "--wait=false")
@@ -200,7 +200,7 @@ func (c *cluster) testAway(t *testing.T) {
 	})
 }
 
-// long is how long something takes: short where E2E_SHORT is set, else as long as it should.
+// long returns the full duration, or the short one if E2E_SHORT is set.
 func (c *cluster) long(short, long time.Duration) time.Duration {
 	if os.Getenv("E2E_SHORT") != "" {
 		return short

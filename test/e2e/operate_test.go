@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// testOperate looks after the mesh as an operator does, without the debug pages, and breaks
-// what 'outrigger check' is to find.
+// testOperate inspects the mesh like an operator, without the debug pages, and breaks things
+// that 'outrigger check' must find.
 func (c *cluster) testOperate(t *testing.T) {
 	debug := func(on string) {
 		c.must(t, "", c.kubectl, "patch", "meshconfig", "osm-mesh-config", "-n", "osm-system", "--type=merge", "-p", `{"spec":{"observability":{"enableDebugServer":`+on+`}}}`)
@@ -36,7 +36,7 @@ func (c *cluster) testOperate(t *testing.T) {
 	if page := c.must(t, "", c.outrigger, "proxy", "get", "deploy/web", "-n", "operate"); !strings.Contains(page, "/ns/operate/sa/default") {
 		t.Errorf("'proxy get' prints %s", page)
 	}
-	// The agent writes this after the proxy has reported its configuration as current.
+	// The agent logs this after the proxy has acknowledged its configuration.
 	c.eventually(t, time.Minute, "'proxy logs' prints that the proxy is ready", func(ctx context.Context) error {
 		log, err := c.output(ctx, "", c.outrigger, "proxy", "logs", "deploy/web", "-n", "operate")
 		if err == nil && !strings.Contains(log, "proxy ready") {
@@ -52,7 +52,7 @@ func (c *cluster) testOperate(t *testing.T) {
 			for line := range strings.Lines(out) {
 				if strings.Contains(line, "error    "+check+": "+object) {
 					if err == nil {
-						return errors.New("the check finds it and succeeds")
+						return errors.New("the check finds it but succeeds")
 					}
 					return nil
 				}

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// testProbes runs pods that kubelets probe in every way, each as all three probes.
+// testProbes runs pods with every kind of probe, each as all three probes.
 func (c *cluster) testProbes(t *testing.T) {
 	const namespace = "probes"
 	objects := manifest(t, values{Namespace: namespace}, "namespace")
@@ -43,7 +43,7 @@ spec:
     livenessProbe: {%[4]s, periodSeconds: 1, failureThreshold: 2}
 `, kind, namespace, appImage(), probe)
 	}
-	// Its own port is the wrong one, so its probe must fail: the agent passes on what it sees.
+	// The probe's port is wrong, so it must fail: the agent reports the real result.
 	objects += fmt.Sprintf(`---
 apiVersion: v1
 kind: Pod
@@ -58,7 +58,7 @@ spec:
 `, namespace, appImage())
 	c.apply(t, objects)
 	c.waitReady(t, namespace, "probed=true")
-	// Two failures of a liveness probe, a second each, would have ended a container by then.
+	// By then two failed liveness probes would have restarted a container.
 	time.Sleep(5 * time.Second)
 	for kind := range kinds {
 		restarts := c.must(t, "", c.kubectl, "get", "pod", "-n", namespace, kind, "-o", "jsonpath={.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].ready}")
@@ -71,7 +71,7 @@ spec:
 	}
 }
 
-// testTools does to a pod with a sidecar what people do by kubectl.
+// testTools uses kubectl's tools on a pod with a sidecar.
 func (c *cluster) testTools(t *testing.T) {
 	const namespace = "tools"
 	c.apply(t, manifest(t, values{Namespace: namespace}, "namespace", "service", "server"))
@@ -79,7 +79,7 @@ func (c *cluster) testTools(t *testing.T) {
 	pod := strings.TrimSpace(c.must(t, "", c.kubectl, "get", "pods", "-n", namespace, "-l", "app=web", "-o", "jsonpath={.items[0].metadata.name}"))
 
 	t.Run("exec", func(t *testing.T) {
-		// Without -c kubectl takes the application's container.
+		// Without -c kubectl chooses the application's container.
 		out := c.must(t, "", c.kubectl, "exec", "-n", namespace, pod, "--", "/app", "once", "-url", "http://web."+namespace+"/")
 		if !strings.Contains(out, `"status":200`) {
 			t.Errorf("a request from the pod got %s", out)
@@ -123,7 +123,7 @@ func (c *cluster) testTools(t *testing.T) {
 		}
 	})
 	t.Run("debug", func(t *testing.T) {
-		// A container beside the others sees the mesh as they do.
+		// An ephemeral container uses the mesh like the others.
 		c.must(t, "", c.kubectl, "debug", "-n", namespace, pod, "--image="+appImage(), "--container=beside", "--", "/app", "once", "-url", "http://web."+namespace+"/")
 		c.eventually(t, time.Minute, "an ephemeral container makes a request", func(ctx context.Context) error {
 			out, err := c.output(ctx, "", c.kubectl, "logs", "-n", namespace, pod, "-c", "beside")
@@ -132,14 +132,14 @@ func (c *cluster) testTools(t *testing.T) {
 			}
 			return err
 		})
-		// A copy has containers and volumes of the sidecar, but not its labels.
+		// A copy has the sidecar's containers and volumes, but not its labels.
 		c.must(t, "", c.kubectl, "debug", "-n", namespace, pod, "--copy-to=copy", "--container=app", "--image="+appImage(), "--", "/app", "serve")
 		c.must(t, "", c.kubectl, "wait", "-n", namespace, "pod/copy", "--for=condition=Ready", "--timeout=120s")
 	})
 }
 
-// testOrder holds that a sidecar, of either form, serves the application from its first
-// moment to its last, also when that takes its time to end.
+// testOrder checks that a sidecar of either form serves the application from its first moment
+// to its last, also if the application ends slowly.
 func (c *cluster) testOrder(t *testing.T) {
 	const namespace = "order"
 	c.apply(t, manifest(t, values{Namespace: namespace}, "namespace", "service", "server"))
@@ -165,7 +165,7 @@ spec:
 			c.eventually(t, time.Minute, "the first request is made", func(ctx context.Context) error {
 				all, err := c.logs(ctx, namespace, name)
 				if err == nil && len(all) == 0 {
-					err = fmt.Errorf("it has said nothing yet")
+					err = fmt.Errorf("it has no output yet")
 				}
 				return err
 			})
@@ -195,7 +195,7 @@ spec:
 	}
 }
 
-// testCronJob waits for a Job that a CronJob has made, with a sidecar of either form.
+// testCronJob waits for a Job of a CronJob, with a sidecar of either form.
 func (c *cluster) testCronJob(t *testing.T) {
 	const namespace = "cron"
 	c.apply(t, manifest(t, values{Namespace: namespace}, "namespace", "service", "server")+fmt.Sprintf(`

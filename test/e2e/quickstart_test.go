@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// testQuickStart runs the commands of docs/quickstart.md one after the other, on a cluster
-// without the mesh. Nodes of a test have no registry, so images and what they run are others.
+// testQuickStart runs the commands of docs/quickstart.md on a cluster without the mesh. The
+// test's nodes have no registry, so it replaces the images and their commands.
 func (c *cluster) testQuickStart(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(c.root, "docs", "quickstart.md"))
 	if err != nil {
@@ -28,7 +28,7 @@ func (c *cluster) testQuickStart(t *testing.T) {
 		"-- curl -s http://web/", "-- /app once -url http://web/",
 	)
 	t.Cleanup(func() {
-		// The test's context has ended. If all is well nothing is there any more.
+		// The test's context has ended. After a success there is nothing left to delete.
 		_, _ = c.output(context.Background(), "", c.kubectl, "delete", "namespace", "hello", "--ignore-not-found", "--timeout=60s")
 		_, _ = c.output(context.Background(), "", c.outrigger, "uninstall", "--purge", "--yes")
 	})
@@ -46,7 +46,7 @@ func (c *cluster) testQuickStart(t *testing.T) {
 		if strings.HasPrefix(command, "outrigger explain") {
 			want = 3 // The page says that the request is refused.
 		}
-		// A pod of a Deployment that has just been made is not served the next moment.
+		// A pod of a new Deployment is not ready at once.
 		c.eventually(t, 2*time.Minute, command, func(ctx context.Context) error {
 			cmd := exec.CommandContext(ctx, "bash", "-c", `set -e; outrigger() { "$OUTRIGGER" "$@"; }; kubectl() { "$KUBECTL" "$@"; }; `+command)
 			cmd.Env = append(os.Environ(), "OUTRIGGER="+c.outrigger, "KUBECTL="+c.kubectl)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the end-to-end tests: on the cluster that KUBECONFIG names, whose nodes must have the
-# images, or else on one that is started for them and removed afterwards. CLUSTER names that
-# one and KEEP=1 leaves it running; RUN chooses tests as 'go test -run' does.
+# Runs the end-to-end tests: on the cluster of KUBECONFIG, whose nodes must have the images,
+# or on a new one that is removed afterwards. CLUSTER is the new cluster's name and KEEP=1
+# leaves it running; RUN selects tests as 'go test -run' does.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -19,12 +19,12 @@ if [ -z "${KUBECONFIG:-}" ]; then
 	export E2E_CNI_CONF=${KUBECONFIG%/*}/config/cni E2E_CNI_BIN=${KUBECONFIG%/*}/bin
 
 	make --no-print-directory images RELEASE="-local -platforms linux/$(go env GOARCH)"
-	# The release before, which upgrades begin with: the same but for its version.
+	# The release that upgrades start from: it differs only in its version.
 	module=$(go list -m)
 	go build -ldflags="-s -w -X $module/internal/version.Number=0.0.9 -X $module/charts/outrigger.releasedVersion=0.0.9" -o bin/outrigger-before ./cmd/outrigger
 	make --no-print-directory images RELEASE="-local -platforms linux/$(go env GOARCH) -version 0.0.9 -o dist/before"
 	cluster load "$PWD/dist/images" "$PWD/dist/before/images"
-	# The vendors' images, made of the proxies at hand and laid out like theirs.
+	# Images of the proxies installed here, with the vendors' names and paths.
 	E2E_CLASSES=
 	add() { # CLASS PATH FILE
 		local image
@@ -33,11 +33,11 @@ if [ -z "${KUBECONFIG:-}" ]; then
 		cluster image "$image" "$2=$3"
 		E2E_CLASSES=${E2E_CLASSES:+$E2E_CLASSES,}$1
 	}
-	if program=$(test/envoy/install.sh); then add envoy /usr/local/bin/envoy "$program"; else echo 'SKIPPED: Envoy, which is not here' >&2; fi
-	if program=$(test/haproxy/install.sh); then add haproxy /usr/local/sbin/haproxy "$program"; else echo 'SKIPPED: HAProxy, which is not here' >&2; fi
-	if program=$(test/pipy/find.sh); then add pipy /usr/local/bin/pipy "$program"; else echo 'SKIPPED: Pipy, which is not here' >&2; fi
+	if program=$(test/envoy/install.sh); then add envoy /usr/local/bin/envoy "$program"; else echo 'SKIPPED: Envoy, which is not installed' >&2; fi
+	if program=$(test/haproxy/install.sh); then add haproxy /usr/local/sbin/haproxy "$program"; else echo 'SKIPPED: HAProxy, which is not installed' >&2; fi
+	if program=$(test/pipy/find.sh); then add pipy /usr/local/bin/pipy "$program"; else echo 'SKIPPED: Pipy, which is not installed' >&2; fi
 	export E2E_CLASSES
-	# What the pods of the tests run, with what 'kubectl cp' needs.
+	# The image of the tests' pods, with tar for 'kubectl cp'.
 	go build -o bin/e2e-app ./test/e2e/app
 	cluster image docker.io/outriggermesh/e2e-app:0.1.0 /app="$PWD/bin/e2e-app" /bin/tar="$(command -v tar)"
 	export E2E_NODE=$PWD/bin/cluster CLUSTER=$name

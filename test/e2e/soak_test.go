@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// testSoak rolls and scales workloads and changes policies for as long as E2E_SOAK says, a
-// minute by default. No request may fail, and the controller's memory may not grow.
+// testSoak rolls and scales workloads and changes policies for the duration E2E_SOAK, by
+// default a minute. No request may fail, and the controller's memory must not grow.
 func (c *cluster) testSoak(t *testing.T) {
 	c.permissive(t, true)
 	length := time.Minute
@@ -50,7 +50,7 @@ func (c *cluster) testSoak(t *testing.T) {
 			c.rolledOut(t, namespace+"/web")
 		default:
 			changes["policies"]++
-			// Something that is allowed anyway comes and goes.
+			// A policy that allows nothing new comes and goes.
 			policy := fmt.Sprintf(soakPolicy, namespace, rand.IntN(1000))
 			c.must(t, policy, c.kubectl, "apply", "-f", "-")
 			time.Sleep(time.Second)
@@ -59,7 +59,7 @@ func (c *cluster) testSoak(t *testing.T) {
 		heap = append(heap, c.controllerMetric(t, "go_memstats_heap_inuse_bytes"))
 	}
 	t.Logf("%v in %s", changes, length)
-	// A heap goes up and down between collections; what stays is its lowest.
+	// The heap grows until a collection; the minimum shows what is kept.
 	third := max(len(heap)/3, 1)
 	first, last := slices.Min(heap[:third]), slices.Min(heap[len(heap)-third:])
 	t.Logf("the controller's heap was at least %.1f MiB in the first third and %.1f MiB in the last", first/(1<<20), last/(1<<20))

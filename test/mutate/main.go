@@ -1,14 +1,14 @@
-// Command mutate plants faults in the rooms that decide about access, one at a time, and
-// reports those that no test finds.
+// Command mutate plants faults in the packages that decide about access, one at a time,
+// and reports those that no test finds.
 //
 //	go run ./test/mutate [-run REGEXP] [-list]
 //
-// A fault is an entry of a file in the folder faults: which text of which file is
-// replaced by what, and which tests must fail then. The working tree is not touched,
-// since the compiler reads the changed file in place of the real one (go test -overlay).
+// A fault is an entry of a file in the folder faults: a text of a file, its replacement,
+// and the tests that must fail with it. The working tree is not changed: the compiler
+// reads the changed file instead of the real one (go test -overlay).
 //
-// The exit code is 0 if every fault was found; 1 if one survived, or if one no longer
-// applies because the code has changed; 2 if the tests fail without any fault.
+// The exit code is 0 if every fault was found; 1 if one survived, or no longer applies
+// because the code has changed; 2 if the tests fail without a fault.
 package main
 
 import (
@@ -33,20 +33,20 @@ import (
 //go:embed faults/*.yaml
 var files embed.FS
 
-// fault is one that is planted.
+// fault is a fault to plant.
 type fault struct {
-	// Fault says what goes wrong, in the words of the person whom it harms.
+	// Fault describes what goes wrong, from a user's point of view.
 	Fault string `json:"fault"`
-	// File is the path of the changed file from the root of the module.
+	// File is the path of the changed file, relative to the root of the module.
 	File string `json:"file"`
-	// Old is the text that is replaced. It stands in the file exactly once, whatever its
-	// indentation there.
+	// Old is the text to replace. It must occur in the file exactly once, with any
+	// indentation.
 	Old string `json:"old"`
-	// New is what takes its place, without space around it.
+	// New is the replacement, without surrounding space.
 	New string `json:"new"`
-	// Test are the arguments of go test, one of which names the packages.
+	// Test has the arguments of go test, including the packages.
 	Test []string `json:"test"`
-	// Race has the tests run with the race detector, which needs a C compiler.
+	// Race runs the tests with the race detector, which needs a C compiler.
 	Race bool `json:"race"`
 }
 
@@ -86,36 +86,36 @@ func run(pattern string, list bool) (int, error) {
 	if err := testsPass(faults); err != nil {
 		return 2, err
 	}
-	became := map[verdict][]fault{}
+	byVerdict := map[verdict][]fault{}
 	for i, f := range faults {
 		began := time.Now()
 		verdict, why := plant(f, work)
-		became[verdict] = append(became[verdict], f)
+		byVerdict[verdict] = append(byVerdict[verdict], f)
 		fmt.Printf("%d/%d %-8s %s: %s (%s)\n", i+1, len(faults), verdict, f.File, f.Fault, time.Since(began).Round(time.Second/10))
 		if why != "" {
 			fmt.Println("      " + strings.ReplaceAll(strings.TrimSpace(why), "\n", "\n      "))
 		}
 	}
-	fmt.Printf("\n%d faults: %d found, %d survived, %d tell nothing\n", len(faults), len(became[found]), len(became[survived]), len(became[stale]))
+	fmt.Printf("\n%d faults: %d found, %d survived, %d stale\n", len(faults), len(byVerdict[found]), len(byVerdict[survived]), len(byVerdict[stale]))
 	for _, bad := range []verdict{survived, stale} {
-		for _, f := range became[bad] {
+		for _, f := range byVerdict[bad] {
 			fmt.Printf("%s %s: %s\n", bad, f.File, f.Fault)
 		}
 	}
-	if len(became[found]) < len(faults) {
+	if len(byVerdict[found]) < len(faults) {
 		return 1, nil
 	}
 	return 0, nil
 }
 
-// verdict is what became of a fault.
+// verdict is the result of planting a fault.
 type verdict string
 
 const (
 	found    verdict = "found"
 	survived verdict = "SURVIVED"
-	// stale faults tell nothing: their text is not there, they do not compile, or no test
-	// has failed although go test has.
+	// stale faults have no result: their text was not found, they do not compile, or go test
+	// failed although no test did.
 	stale verdict = "STALE"
 )
 
@@ -145,16 +145,16 @@ func load() ([]fault, error) {
 	return all, nil
 }
 
-// testsPass returns an error unless the tests of all faults pass without a fault: else
-// a test that fails would not show that it finds one.
+// testsPass returns an error unless the tests of all faults pass without a fault:
+// otherwise a failing test would prove nothing.
 func testsPass(faults []fault) error {
-	asked := map[string]bool{}
+	tested := map[string]bool{}
 	for _, f := range faults {
 		key := strings.Join(f.args(), " ")
-		if asked[key] {
+		if tested[key] {
 			continue
 		}
-		asked[key] = true
+		tested[key] = true
 		began := time.Now()
 		if out, err := goTest(f); err != nil {
 			return fmt.Errorf("go test %s fails without a fault: %w\n%s", key, err, out)
@@ -167,15 +167,15 @@ func testsPass(faults []fault) error {
 }
 
 var (
-	// failedTests and skippedTests match what go test says of a test that is no subtest.
+	// failedTests and skippedTests match go test's lines about tests that are no subtests.
 	failedTests  = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
 	skippedTests = regexp.MustCompile(`(?m)^--- SKIP: (\S+)`)
-	// died matches what ends a test program: what a test has run into, a test that blocks too.
+	// died matches the message of a test program that crashed or timed out.
 	died = regexp.MustCompile(`(?m)^(?:panic|fatal error): .*`)
 )
 
-// plant runs the tests of a fault with the fault. It says which test has found it, or why
-// none has.
+// plant runs the tests of a fault with the fault. It returns the test that has found it, or
+// why none has.
 func plant(f fault, work string) (verdict, string) {
 	content, err := f.changed(".")
 	if err != nil {
@@ -197,7 +197,7 @@ func plant(f fault, work string) (verdict, string) {
 	case !errors.As(err, new(*exec.ExitError)):
 		return stale, err.Error()
 	case bytes.Contains(out, []byte("[build failed]")) || bytes.Contains(out, []byte("[setup failed]")):
-		return stale, "it does not compile:\n" + string(out)
+		return stale, "does not compile:\n" + string(out)
 	case failed != nil:
 		return found, "by " + string(failed[1])
 	case died.Match(out):
@@ -207,7 +207,7 @@ func plant(f fault, work string) (verdict, string) {
 }
 
 // changed returns the file with the fault. It returns an error if the text to replace does
-// not stand in it exactly once. Root is the folder of the module.
+// not occur in it exactly once. Root is the folder of the module.
 func (f fault) changed(root string) ([]byte, error) {
 	content, err := os.ReadFile(filepath.Join(root, f.File))
 	if err != nil {
@@ -215,12 +215,12 @@ func (f fault) changed(root string) ([]byte, error) {
 	}
 	places := f.old().FindAllIndex(content, -1)
 	if len(places) != 1 {
-		return nil, fmt.Errorf("the text to replace stands in %s %d times, want once; write the fault anew for the code as it is:\n%s", f.File, len(places), f.Old)
+		return nil, fmt.Errorf("the text to replace occurs in %s %d times, want once; adapt the fault to the current code:\n%s", f.File, len(places), f.Old)
 	}
 	return slices.Concat(content[:places[0][0]], []byte(strings.TrimSpace(f.New)), content[places[0][1]:]), nil
 }
 
-// old returns what matches Old.
+// old returns an expression that matches Old.
 func (f fault) old() *regexp.Regexp {
 	lines := strings.Split(strings.TrimSpace(f.Old), "\n")
 	for i, line := range lines {
@@ -229,8 +229,8 @@ func (f fault) old() *regexp.Regexp {
 	return regexp.MustCompile(strings.Join(lines, `\s*\n\s*`))
 }
 
-// overlay writes the changed file and the list that has the compiler read it, and
-// returns the list's path.
+// overlay writes the changed file and the overlay list for the compiler, and returns the
+// list's path.
 func overlay(f fault, content []byte, work string) (string, error) {
 	real, err := filepath.Abs(f.File)
 	if err != nil {
@@ -248,7 +248,7 @@ func overlay(f fault, content []byte, work string) (string, error) {
 	return path, os.WriteFile(path, list, 0o600)
 }
 
-// args returns the arguments of go test that are the fault's own.
+// args returns the fault's own arguments of go test.
 func (f fault) args() []string {
 	if f.Race {
 		return append([]string{"-race"}, f.Test...)
@@ -256,8 +256,8 @@ func (f fault) args() []string {
 	return f.Test
 }
 
-// goTest runs the tests of the fault until one fails, and returns what they print. A test
-// that blocks counts as failed.
+// goTest runs the tests of the fault until one fails, and returns their output. A test that
+// blocks counts as failed.
 func goTest(f fault, args ...string) ([]byte, error) {
 	args = slices.Concat([]string{"test", "-count=1", "-v", "-failfast", "-vet=off", "-timeout=3m"}, args, f.args())
 	cmd := exec.Command("go", args...)

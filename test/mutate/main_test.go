@@ -2,8 +2,8 @@ package main
 
 import "testing"
 
-// TestFaultsApply holds that every fault can be planted in the code as it is. Whether a
-// test finds it is for `make mutate`.
+// TestFaultsApply checks that every fault can be planted in the current code. Whether a
+// test finds it is checked by `make mutate`.
 func TestFaultsApply(t *testing.T) {
 	faults, err := load()
 	if err != nil {

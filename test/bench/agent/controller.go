@@ -23,10 +23,10 @@ import (
 // host is the controller's name.
 const host = "outrigger-controller.osm-system.svc"
 
-// life is how long certificates are good for here.
+// life is the validity of certificates.
 const life = 3 * time.Second
 
-// controller signs whatever it is asked for.
+// controller is a signing service that signs every request.
 type controller struct {
 	identityv1.UnimplementedIdentityServer
 	address string

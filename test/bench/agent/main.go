@@ -1,7 +1,7 @@
-// Command agent measures what the agent costs each pod: the size of its program, as it
-// is built for the image, and its resident memory while nothing happens, after
-// certificates were renewed and after probes of every kind were answered. It ends with
-// 1 if a bar is missed. It uses nothing but loopback.
+// Command agent measures the cost of the agent in each pod: the size of its program, as
+// built for the image, and its resident memory when idle, after certificate renewals and
+// after probes of every kind. Its exit code is 1 if a limit is exceeded. It uses only the
+// loopback interface.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// The bars.
+// The limits in bytes.
 const (
 	maxSize     = 20 << 20
 	maxResident = 20 << 20
@@ -23,7 +23,7 @@ func main() {
 	renewals := flag.Int("renewals", 20, "certificates to renew")
 	probes := flag.Int("probes", 1000, "probes of each kind to answer")
 	program := flag.String("agent", "", "the agent's program; the default is to build it")
-	idle := flag.Bool("sleep", false, "be the proxy, which does nothing")
+	idle := flag.Bool("sleep", false, "be the proxy, which only sleeps")
 	flag.Parse()
 	if *idle {
 		time.Sleep(time.Hour)
@@ -84,7 +84,7 @@ func measure(program string, renewals, probes int) error {
 		}
 	}
 	if missed {
-		return errors.New("the agent is larger than it may be")
+		return errors.New("the agent exceeds a limit")
 	}
 	return nil
 }

@@ -25,8 +25,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
-// build builds the agent as it is built for the image. The tag leaves out gRPC's tracing
-// pages, of which the agent has none, and with them 2 MiB.
+// build builds the agent as for the image. The tag omits gRPC's tracing pages, which saves
+// 2 MiB.
 func build(dir string) (string, error) {
 	program := filepath.Join(dir, "outrigger-agent")
 	cmd := exec.Command("go", "build", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o", program, "github.com/outrigger-mesh/outrigger/cmd/outrigger-agent")
@@ -37,7 +37,7 @@ func build(dir string) (string, error) {
 	return program, nil
 }
 
-// pod is an agent at work, with a controller and an app in this process.
+// pod is a running agent, with a controller and an application in this process.
 type pod struct {
 	cmd        *exec.Cmd
 	address    string
@@ -70,7 +70,7 @@ func startPod(ctx context.Context, dir, program string) (*pod, error) {
 	go service.Serve(listener)
 	p.closers = append(p.closers, web.Close, tls.Close, service.Stop)
 
-	// The port is the next that is free; nobody else is told of it.
+	// Reserve a free port for the agent.
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -112,13 +112,13 @@ func startPod(ctx context.Context, dir, program string) (*pod, error) {
 		if err := p.get(ctx, "/ready"); err == nil {
 			return p, p.followSecrets(ctx, filepath.Join(dir, "sds.sock"))
 		} else if ctx.Err() != nil {
-			return nil, fmt.Errorf("the agent does not get ready: %w", err)
+			return nil, fmt.Errorf("the agent does not become ready: %w", err)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 }
 
-// followSecrets follows the identity and the bundle as Envoy does, each by a stream.
+// followSecrets subscribes to the identity and the bundle like Envoy, each with a stream.
 func (p *pod) followSecrets(ctx context.Context, socket string) error {
 	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -166,18 +166,18 @@ func (p *pod) get(ctx context.Context, path string) error {
 	return nil
 }
 
-// certificates waits until the agent has had so many.
+// certificates waits until the agent has requested n certificates.
 func (p *pod) certificates(ctx context.Context, n int) error {
 	for p.controller.issued.Load() < int64(n) {
 		if ctx.Err() != nil {
-			return fmt.Errorf("the agent asked for %d certificates only", p.controller.issued.Load())
+			return fmt.Errorf("the agent has requested only %d certificates", p.controller.issued.Load())
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 	return nil
 }
 
-// probe has every probe answered n times.
+// probe sends every probe n times.
 func (p *pod) probe(ctx context.Context, n int) error {
 	for range n {
 		for i := range 4 {
@@ -189,11 +189,11 @@ func (p *pod) probe(ctx context.Context, n int) error {
 	return nil
 }
 
-// memory is what a process holds, in bytes.
+// memory is the memory of a process in bytes.
 type memory struct{ resident, anonymous int64 }
 
-// settled returns the memory after the agent was left alone for a moment, in which it is
-// probed as the kubelet does.
+// settled returns the agent's memory after a few idle seconds with readiness probes, as in
+// a pod.
 func (p *pod) settled(ctx context.Context) (memory, error) {
 	for range 3 {
 		if err := p.get(ctx, "/ready"); err != nil {
@@ -220,7 +220,7 @@ func (p *pod) settled(ctx context.Context) (memory, error) {
 		}
 	}
 	if m.resident == 0 {
-		return memory{}, errors.New("/proc does not say what the agent holds")
+		return memory{}, errors.New("/proc has no VmRSS of the agent")
 	}
 	return m, nil
 }

@@ -1,6 +1,6 @@
-// Command hop measures what the mesh adds to one request: an application that calls
-// another through both sidecars, beside the same two without a mesh. Both run in turns
-// on one lab, so that noise meets both, and it ends by itself.
+// Command hop measures the latency that the mesh adds to a request: one application calls
+// another through both sidecars, and the same without a mesh. Both run alternately in one
+// lab, so that noise affects both alike.
 package main
 
 import (
@@ -69,11 +69,11 @@ spec: {containers: [{name: app, image: in-the-bench}]}
 `
 
 func main() {
-	requests := flag.Int("n", 2000, "requests a round")
+	requests := flag.Int("n", 2000, "requests per round")
 	rounds := flag.Int("rounds", 5, "rounds of each kind")
 	class := flag.String("class", "envoy", "the sidecars' class")
 	threads := flag.Int("threads", 1, "worker threads of each sidecar")
-	clients := flag.Int("clients", 1, "connections that ask at a time")
+	clients := flag.Int("clients", 1, "number of concurrent connections")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, *class, *threads, *clients, *requests, *rounds)
@@ -88,7 +88,7 @@ func main() {
 	}
 }
 
-// side is one of the two ways that are compared.
+// side is one of the two paths that are compared.
 type side struct {
 	name string
 	// clients have a connection each.
@@ -96,12 +96,12 @@ type side struct {
 	url     string
 	times   []time.Duration
 	elapsed time.Duration
-	// cpu is what the sidecars have used.
+	// cpu is the CPU time of the sidecars.
 	cpu time.Duration
 }
 
-// errNoProxy says that there is nothing to measure on this machine.
-var errNoProxy = errors.New("there is no such proxy")
+// errNoProxy is returned if the proxy is not installed on this machine.
+var errNoProxy = errors.New("the proxy is not installed")
 
 func run(ctx context.Context, class string, threads, clients, requests, rounds int) (err error) {
 	dir, err := os.MkdirTemp("", "outrigger-hop-")
@@ -143,7 +143,7 @@ func run(ctx context.Context, class string, threads, clients, requests, rounds i
 	}
 	sidecars := []*lab.Container{mesh.Pod("bench/client").Container("outrigger-proxy"), mesh.Pod("bench/server").Container("outrigger-proxy")}
 	for _, s := range sides {
-		// The first requests are on their way to warm.
+		// Warm up.
 		if err := s.round(ctx, requests/4, class, nil); err != nil {
 			return err
 		}
@@ -156,9 +156,9 @@ func run(ctx context.Context, class string, threads, clients, requests, rounds i
 			}
 		}
 	}
-	fmt.Printf("one request at a time over each of %d connections, %d requests each way, %d threads a sidecar\n", clients, requests*rounds, threads)
+	fmt.Printf("one request at a time over each of %d connections, %d requests on each path, %d threads per sidecar\n", clients, requests*rounds, threads)
 	for _, s := range sides {
-		fmt.Printf("  %-22s p50 %8v  p99 %8v  %6.0f a second  CPU of the sidecars %6v a request\n", s.name,
+		fmt.Printf("  %-22s p50 %8v  p99 %8v  %6.0f requests/s  CPU of the sidecars per request %6v\n", s.name,
 			s.percentile(50), s.percentile(99), float64(len(s.times))/s.elapsed.Seconds(), (s.cpu / time.Duration(len(s.times))).Round(time.Microsecond))
 	}
 	fmt.Printf("  added                  p50 %8v  p99 %8v\n", sides[1].percentile(50)-sides[0].percentile(50), sides[1].percentile(99)-sides[0].percentile(99))
@@ -173,7 +173,7 @@ func newSide(name string, clients int, client *lab.Pod, url string) *side {
 	return s
 }
 
-// round asks so many times, each client one after the other.
+// round sends the requests, divided among the clients, each one request at a time.
 func (s *side) round(ctx context.Context, requests int, class string, sidecars []*lab.Container) error {
 	before, err := cpuOf(class, sidecars)
 	if err != nil {
@@ -193,7 +193,7 @@ func (s *side) round(ctx context.Context, requests int, class string, sidecars [
 	return errors.Join(append(errs, err)...)
 }
 
-// ask returns what each request took.
+// ask sends the requests and returns the duration of each.
 func (s *side) ask(ctx context.Context, client *http.Client, requests int) ([]time.Duration, error) {
 	times := make([]time.Duration, 0, requests)
 	for range requests {
@@ -223,8 +223,8 @@ func (s *side) percentile(p int) time.Duration {
 	return s.times[len(s.times)*p/100].Round(time.Microsecond)
 }
 
-// cpuOf returns what the processes of sidecars have used of the processors. In a lab a
-// proxy's program is named as its class.
+// cpuOf returns the CPU time of the sidecars' processes. In a lab a proxy's program has the
+// name of its class.
 func cpuOf(class string, sidecars []*lab.Container) (time.Duration, error) {
 	var total time.Duration
 	for _, sidecar := range sidecars {
@@ -245,8 +245,9 @@ func cpuOf(class string, sidecars []*lab.Container) (time.Duration, error) {
 	return total, nil
 }
 
-// cpuOfOne reads user and system time, which proc(5) gives in hundredths of a second
-// as the fields 14 and 15, counted from the process's name in brackets.
+// cpuOfOne returns the user and system time of a process: fields 14 and 15 of its stat file
+// in hundredths of a second (proc(5)). Fields are counted after the name in parentheses,
+// which may contain blanks.
 func cpuOfOne(pid int) (time.Duration, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// get makes one request. An answer that breaks off is an error.
+// get sends one request. A truncated answer is an error.
 func get(ctx context.Context, url string) line {
-	// A question to the DNS that gets lost is asked again after five seconds.
+	// A lost DNS query is repeated after five seconds.
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -29,7 +29,7 @@ func get(ctx context.Context, url string) line {
 	return line{Status: response.StatusCode}
 }
 
-// load makes requests, and says of each that failed, and once a second how many there were.
+// load sends requests, and logs each failure, and once a second the number of requests.
 func load(stopped context.Context, url string, every time.Duration, workers int) {
 	var mu sync.Mutex
 	var all line
@@ -37,7 +37,7 @@ func load(stopped context.Context, url string, every time.Duration, workers int)
 	for range workers {
 		working.Go(func() {
 			for stopped.Err() == nil {
-				// Being told to stop is no reason for a request to fail.
+				// Stopping must not make a request fail.
 				result := get(context.WithoutCancel(stopped), url)
 				mu.Lock()
 				all.Requests++

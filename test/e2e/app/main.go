@@ -1,5 +1,5 @@
-// Command app is what the pods of the end-to-end tests run: a server of every protocol that
-// a kubelet can probe, and clients that say what they saw, as lines of JSON.
+// Command app is the program in the pods of the end-to-end tests: a server for every protocol
+// that a kubelet can probe, and clients that log their results as lines of JSON.
 package main
 
 import (
@@ -25,7 +25,7 @@ Commands:
 `
 
 func main() {
-	// The signal is waited for from the first moment, as whoever sends it counts on that.
+	// Handle the signal from the start: it may come at any time.
 	stopped, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer cancel()
 	if err := run(stopped, os.Args[1:]); err != nil {
@@ -69,11 +69,11 @@ func run(stopped context.Context, args []string) error {
 		return nil
 	}
 	fmt.Fprint(os.Stderr, usage)
-	return fmt.Errorf("there is no command %q", args[0])
+	return fmt.Errorf("unknown command %q", args[0])
 }
 
-// line is what a client says. A line of one request has a status or an error, one of many
-// has how many there were.
+// line is a client's log line. A line about one request has a status or an error, a line
+// about many has their number.
 type line struct {
 	Time     time.Time `json:"time"`
 	Status   int       `json:"status,omitempty"`
@@ -88,6 +88,6 @@ func say(l line) {
 	stdout.Lock()
 	defer stdout.Unlock()
 	l.Time = time.Now().UTC()
-	// A line that nobody reads is no reason to stop.
+	// Continue although nobody reads the output.
 	_ = json.NewEncoder(os.Stdout).Encode(l)
 }

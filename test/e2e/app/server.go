@@ -19,8 +19,8 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// serve serves every protocol of a probe, and goes on for a while once it is told to stop:
-// until then others may not know that it ends.
+// serve serves every protocol of a probe. It continues for a while after the signal to stop,
+// since others may not know yet that it ends.
 func serve(stopped context.Context, begin, end time.Duration) error {
 	select {
 	case <-stopped.Done():
@@ -76,7 +76,7 @@ func serve(stopped context.Context, begin, end time.Duration) error {
 	return plain.Shutdown(ending)
 }
 
-// selfSigned makes a certificate that kubelets do not look at.
+// selfSigned returns a certificate, which kubelets do not verify.
 func selfSigned() (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
