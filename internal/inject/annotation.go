@@ -14,18 +14,17 @@ import (
 // maxList bounds the entries of a list in an annotation.
 const maxList = 1024
 
-// maxAnnotation bounds a value of ours in bytes; longer ones are nonsense.
+// maxAnnotation bounds the value of an annotation, in bytes.
 const maxAnnotation = 16 << 10
 
-// found is the value of a key that may stand on the pod or on its namespace,
-// with the place where it stood.
+// found is the value of an annotation and where it was found, for error messages.
 type found struct {
 	value, where string
 	ok           bool
 }
 
-// lookup finds an annotation on the pod, as ours or as one of Istio's that means the
-// same, else on the namespace.
+// lookup finds an annotation: on the pod, as an equivalent Istio annotation of the
+// pod, or on the namespace, in this order.
 func (c *candidate) lookup(key string) found {
 	if f := c.onPod(key); f.ok {
 		return f
@@ -62,7 +61,7 @@ func (f found) bool() (bool, error) {
 // maxConcurrency is the MeshConfig's limit too.
 const maxConcurrency = 256
 
-// concurrency returns a number of worker threads; 0 leaves the choice to the CPU limit.
+// concurrency returns a number of worker threads; 0 means as many as the CPU limit.
 func (f found) concurrency() (int32, error) {
 	n, err := strconv.ParseUint(f.value, 10, 31)
 	if err != nil || n > maxConcurrency {
@@ -71,8 +70,8 @@ func (f found) concurrency() (int32, error) {
 	return int32(n), nil
 }
 
-// parseConnections returns how many connections one address may have, below 0 for any
-// number.
+// parseConnections returns how many connections one address may have; -1 means
+// unlimited.
 func parseConnections(value string) (int, error) {
 	value = strings.TrimSpace(value)
 	if value == "unlimited" {
@@ -140,7 +139,7 @@ func parseInterfaces(value string) ([]string, error) {
 		return nil, err
 	}
 	for _, item := range items {
-		// The limit of Linux, IFNAMSIZ less the final zero.
+		// Linux's IFNAMSIZ without the terminating zero byte.
 		if len(item) > 15 || strings.ContainsAny(item, "/ \t\n\"") {
 			return nil, fmt.Errorf("%q is not the name of a network interface", item)
 		}
@@ -153,8 +152,8 @@ var logLevels = map[string]string{
 	"error": "error", "critical": "critical", "off": "off",
 }
 
-// parseImage refuses what cannot be an image reference. The registry has the
-// last word on what is one.
+// image rejects values that cannot be an image reference; the full syntax is left to
+// the container runtime.
 func (f found) image() (string, error) {
 	if f.value == "" || len(f.value) > 512 || strings.ContainsFunc(f.value, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._-/:@", r)
@@ -166,8 +165,8 @@ func (f found) image() (string, error) {
 
 var resourceNames = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
 
-// resources puts what the annotations say over the mesh's own resources. Each
-// amount is looked for on the pod, then on the namespace, as in osm-edge.
+// resources overrides the mesh's resources by the annotations. Each amount is looked
+// up on the pod, then on the namespace, as in osm-edge.
 func (c *candidate) resources(mesh corev1.ResourceRequirements) (corev1.ResourceRequirements, error) {
 	out := mesh
 	for _, list := range []struct {
@@ -203,8 +202,8 @@ func (c *candidate) resources(mesh corev1.ResourceRequirements) (corev1.Resource
 	return out, nil
 }
 
-// parseAmount is resource.ParseQuantity for what a person would write: that
-// function takes most of a minute for 1e-100000000.
+// parseAmount is resource.ParseQuantity with bounded input: for 1e-100000000 that
+// function takes most of a minute.
 func parseAmount(value string) (resource.Quantity, error) {
 	exponent := strings.TrimLeft(value[strings.LastIndexAny(value, "eE")+1:], "+-")
 	if len(value) > 32 || len(exponent) > 2 && strings.ContainsAny(value, "eE") {
@@ -213,10 +212,10 @@ func parseAmount(value string) (resource.Quantity, error) {
 	return resource.ParseQuantity(value)
 }
 
-// maxSeconds bounds what a pod may ask for, to what is no mistake.
+// maxSeconds is one day; longer times are taken for mistakes.
 const maxSeconds = 24 * 60 * 60
 
-// seconds returns a number of seconds by an annotation, else the mesh's own, which
+// seconds returns the number of seconds in an annotation, or the mesh's setting, which
 // may be nil.
 func (c *candidate) seconds(key string, mesh *int32) (*int32, error) {
 	f := c.lookup(key)
@@ -231,7 +230,7 @@ func (c *candidate) seconds(key string, mesh *int32) (*int32, error) {
 	return &seconds, nil
 }
 
-// sortedSet returns the values sorted and each once; nil for none.
+// sortedSet sorts the values and removes duplicates; nil for none.
 func sortedSet[T int | string](values []T) []T {
 	if len(values) == 0 {
 		return nil

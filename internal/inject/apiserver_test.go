@@ -61,8 +61,8 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// dryRun returns what the API server would make of the pod. It fills in the
-// service account as an admission plug-in does that envtest switches off.
+// dryRun returns the pod as the API server would store it. It sets the service account
+// like an admission plug-in that envtest disables.
 func (c *cluster) dryRun(t *testing.T, pod []byte) ([]byte, error) {
 	t.Helper()
 	more := `{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"shop"}}`
@@ -81,7 +81,7 @@ func (c *cluster) dryRun(t *testing.T, pod []byte) ([]byte, error) {
 	return result.Raw()
 }
 
-// TestAgainstAPIServer starts one API server for all that needs one.
+// TestAgainstAPIServer runs the tests that need an API server.
 func TestAgainstAPIServer(t *testing.T) {
 	c := newCluster(t)
 	t.Run("takes injected pods", c.takesInjectedPods)
@@ -107,9 +107,9 @@ type hooks struct {
 	mu sync.Mutex
 	// ours is the webhook that answers on /inject.
 	ours http.Handler
-	// again are our answers about pods that we had injected before.
+	// again are our answers for pods that were already injected.
 	again []*admissionv1.AdmissionResponse
-	// change is what the other webhook does to a pod.
+	// change is the other webhook's change of a pod.
 	change func(*corev1.Pod)
 }
 
@@ -187,8 +187,7 @@ func (h *hooks) configuration(policy admissionregistrationv1.ReinvocationPolicyT
 	}
 }
 
-// install puts the configuration in place and waits until the API server goes by
-// it.
+// install creates the configuration and waits until the API server uses it.
 func (c *cluster) install(t *testing.T, h *hooks, policy admissionregistrationv1.ReinvocationPolicyType) {
 	t.Helper()
 	api := c.client.AdmissionregistrationV1().MutatingWebhookConfigurations()
@@ -272,7 +271,7 @@ func (c *cluster) reinvokes(t *testing.T) {
 			t.Errorf("its readiness probe is %+v", probe)
 		}
 		if !strings.Contains(variable(proxy(t, pod), "OUTRIGGER_AGENT"), `"path":"/app-health/cart/readyz"`) {
-			t.Error("the agent is not told of its probe")
+			t.Error("the agent does not get the probe")
 		}
 	})
 	t.Run("what the client hears", func(t *testing.T) {
@@ -289,14 +288,14 @@ func (c *cluster) reinvokes(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), `outrigger: invalid_annotation: pod annotation openservicemesh.io/native-sidecar: "maybe" must be`) {
 			t.Errorf("the denial is %v", err)
 		}
-		taken, err := c.dryRun(t, []byte(trialPod("")))
-		if err != nil || decode(t, taken).Annotations["trial/dry-run"] != "true" {
+		taken, err := c.dryRun(t, []byte(scriptedPod("")))
+		if err != nil || decode(t, taken).Annotations["scripted/dry-run"] != "true" {
 			t.Errorf("of a dry run the driver sees %v, %s", err, taken)
 		}
 	})
 }
 
-// comparable returns the pod without what differs from one request to another.
+// comparable returns the pod without fields that differ between requests.
 func comparable(t *testing.T, raw []byte) any {
 	t.Helper()
 	pod := decode(t, raw)

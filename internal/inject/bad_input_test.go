@@ -15,8 +15,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 )
 
-// TestNoReview sends what is no admission review to a server, over one
-// connection, which each time must answer.
+// TestNoReview sends requests that are no admission reviews over one connection. The
+// server must answer each of them.
 func TestNoReview(t *testing.T) {
 	server := httptest.NewServer(ordinary().door(t).mux)
 	defer server.Close()
@@ -108,12 +108,12 @@ func send(t *testing.T, client *http.Client, url, method, contentType string, bo
 	return response.StatusCode, response.Header, string(text)
 }
 
-// TestHugeReviewIsAnswered sends far more than is read, with and without telling
-// how much, over HTTP/1.1 and HTTP/2.
+// TestHugeReviewIsAnswered sends far more than the webhook reads, with and without a
+// Content-Length, over HTTP/1.1 and HTTP/2.
 func TestHugeReviewIsAnswered(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
-		for _, told := range []bool{false, true} {
-			t.Run(fmt.Sprintf("http2=%t told=%t", http2, told), func(t *testing.T) {
+		for _, declared := range []bool{false, true} {
+			t.Run(fmt.Sprintf("http2=%t declared=%t", http2, declared), func(t *testing.T) {
 				server := httptest.NewUnstartedServer(ordinary().door(t).mux)
 				server.EnableHTTP2 = http2
 				server.StartTLS()
@@ -125,7 +125,7 @@ func TestHugeReviewIsAnswered(t *testing.T) {
 				}
 				for range 5 {
 					var body io.Reader = bytes.NewReader(make([]byte, 32<<20))
-					if !told {
+					if !declared {
 						body = io.MultiReader(body)
 					}
 					code, _, text := send(t, client, server.URL+inject.InjectPath, "POST", "application/json", body)
@@ -187,9 +187,8 @@ func TestBadPods(t *testing.T) {
 	}
 }
 
-// TestHostileSizes injects pods of about the size that an API server still
-// takes, made of as many parts as possible. Work that grows with the square of
-// their number would take minutes.
+// TestHostileSizes injects pods of about the maximal size that an API server accepts, with
+// as many parts as possible. Quadratic work would take minutes.
 func TestHostileSizes(t *testing.T) {
 	list := func(n int, format string) string {
 		var b strings.Builder
@@ -202,7 +201,7 @@ func TestHostileSizes(t *testing.T) {
 		return b.String()
 	}
 	spec := func(format string) string { return list(20_000, format) }
-	// All annotations together have 256 KiB.
+	// The limit of all annotations together is 256 KiB.
 	status := func(start, format, end string) string {
 		return `{"version":1,"revision":"default","class":"envoy","templates":["envoy"],` + start + list(8_000, format) + end + `}`
 	}
@@ -239,7 +238,7 @@ func TestHostileSizes(t *testing.T) {
 			pod := fmt.Sprintf(`{"metadata":{"name":"a","annotations":%s},"spec":{%s}}`, annotations, test.spec)
 			start := cpuTime(t)
 			r := i.Inject(t.Context(), w.request(pod))
-			// The race detector's own time is no part of what is bounded.
+			// The limit does not apply with the race detector.
 			if used := cpuTime(t) - start; used > 3*time.Second && !raceDetector {
 				t.Errorf("it takes %v of CPU time", used)
 			} else {

@@ -17,8 +17,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 )
 
-// podWith returns a pod of some containers with some variables of some bytes
-// each in all.
+// podWith returns a pod with the given number of containers, and of variables with values
+// of the given length.
 func podWith(containers, variables, bytes int) []byte {
 	var b strings.Builder
 	b.WriteString(`{"apiVersion":"v1","kind":"Pod","metadata":{"generateName":"cart-7d9f-","labels":{"app":"cart"}},"spec":{"serviceAccountName":"cart","containers":[`)
@@ -52,8 +52,8 @@ var benchPods = []struct {
 	{"1MiB", podWith(10, 1000, 1<<10)},
 }
 
-// benchmark runs f and reports its CPU time, which other programs on the machine
-// do not change, beside the rest.
+// benchmark runs f and also reports its CPU time, which does not depend on other programs
+// on the machine.
 func benchmark(b *testing.B, bytes int, f func(n int)) {
 	b.ReportAllocs()
 	b.SetBytes(int64(bytes))
@@ -101,7 +101,7 @@ func BenchmarkInject(b *testing.B) {
 		i, req := w.injector(b), w.request(smallPod)
 		benchmark(b, len(req.Pod), func(int) { mustInject(b, i, req) })
 	})
-	// No two of these pods give the same template text.
+	// Each of these pods renders a different template text.
 	b.Run("cold", func(b *testing.B) {
 		const annotation = `"annotations":{"openservicemesh.io/sidecar-resource-requests-memory":"%d",`
 		benchmark(b, len(smallPod), func(n int) {

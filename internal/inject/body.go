@@ -12,9 +12,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 )
 
-// Bounds are those of the webhook's server, which takes whoever reaches it for an API
-// server. An API server has one connection or a few, and a new one for each review where
-// it speaks HTTP/1.1.
+// Bounds are the limits of the webhook's server, which does not authenticate its clients.
+// An API server opens a few connections, or one for each review if it uses HTTP/1.1.
 var Bounds = limit.Bounds{
 	Connections: 1024, Each: 512,
 	Request: 10 * time.Second, Answer: 30 * time.Second, Idle: 2 * time.Minute,
@@ -25,52 +24,52 @@ const (
 	// maxBody bounds a review. An API server's own limit for a request is 3 MiB, and
 	// a review repeats the object at most twice.
 	maxBody = 8 << 20
-	// bytesInFlight is how much all reviews together may take that have not been
-	// answered, in bytes, and firstBytes what each takes from the beginning.
+	// bytesInFlight is the memory for the bodies of all unanswered reviews, and
+	// firstBytes the share that each reserves at its start, in bytes.
 	bytesInFlight = 32 << 20
 	firstBytes    = 16 << 10
 )
 
 var (
 	errTooLarge = errors.New("the review is too large")
-	errNoRoom   = errors.New("too many reviews are under way; ask again")
+	errBusy     = errors.New("too many reviews are in progress; try again")
 )
 
-// bodies keeps buffers of bodies that were answered. One huge review must not keep its
-// memory for good.
+// bodies reuses the buffers of answered reviews. Buffers above largestKept are dropped, so
+// that a huge review does not hold its memory forever.
 var bodies = sync.Pool{New: func() any { return new([]byte) }}
 
 const largestKept = 64 << 10
 
-// intake takes the bodies of reviews into memory, within bytesInFlight. Where that is
-// not enough, whoever sends most at a time makes room for the others.
+// intake reads the bodies of reviews within bytesInFlight. When the limit is reached, the
+// client with the largest share is cut off in favour of the others.
 type intake struct{ share *limit.Share[netip.Addr] }
 
 func newIntake() *intake {
 	return &intake{limit.NewShare[netip.Addr](bytesInFlight, bytesInFlight)}
 }
 
-// read reads the body of a request, which counts until the function is called. The
-// error is errTooLarge, errNoRoom or that of the connection.
+// read reads the body of a request, which counts against the limit until done is called.
+// The error is errTooLarge, errBusy or that of the connection.
 func (in *intake) read(w http.ResponseWriter, r *http.Request) (content []byte, done func(), err error) {
 	control := http.NewResponseController(w)
-	// decided is set by whichever is first: the end of the body, or that others need the
-	// room. A review that has arrived is answered. It is held while the reading is ended,
-	// or that could come after the answer and end the connection's next request.
-	var decided struct {
+	// closed is set by the end of the body or by the eviction of this request, whichever
+	// comes first: a body that has arrived completely is still answered. The lock is held
+	// while the deadline is set, which otherwise could hit the connection's next request.
+	var reading struct {
 		sync.Mutex
-		is bool
+		closed bool
 	}
 	place, ok := in.share.Take(limit.Address(r.RemoteAddr), firstBytes, func() {
-		decided.Lock()
-		defer decided.Unlock()
-		if !decided.is {
-			decided.is = true
+		reading.Lock()
+		defer reading.Unlock()
+		if !reading.closed {
+			reading.closed = true
 			_ = control.SetReadDeadline(time.Now())
 		}
 	})
 	if !ok {
-		return nil, nil, errNoRoom
+		return nil, nil, errBusy
 	}
 	buffer := bodies.Get().(*[]byte)
 	done = func() {
@@ -80,12 +79,12 @@ func (in *intake) read(w http.ResponseWriter, r *http.Request) (content []byte, 
 		}
 	}
 	*buffer, err = readInto((*buffer)[:0], r.Body, place)
-	decided.Lock()
-	if decided.is {
-		err = errNoRoom
+	reading.Lock()
+	if reading.closed {
+		err = errBusy
 	}
-	decided.is = true
-	decided.Unlock()
+	reading.closed = true
+	reading.Unlock()
 	if err != nil {
 		done()
 		return nil, nil, err
@@ -93,18 +92,18 @@ func (in *intake) read(w http.ResponseWriter, r *http.Request) (content []byte, 
 	return *buffer, done, nil
 }
 
-// readInto reads to the end, and allocates nothing that the place has no room for.
+// readInto reads to the end. It reserves memory in the share before it allocates it.
 func readInto(b []byte, from io.Reader, place *limit.Place[netip.Addr]) ([]byte, error) {
-	room := firstBytes
+	reserved := firstBytes
 	for {
-		if size := cap(b); len(b) == size || size > room {
+		if size := cap(b); len(b) == size || size > reserved {
 			if len(b) == size {
 				size = min(max(2*size, firstBytes), maxBody+1)
 			}
-			if size > room && !place.More(size-room) {
-				return b, errNoRoom
+			if size > reserved && !place.More(size-reserved) {
+				return b, errBusy
 			}
-			room = max(room, size)
+			reserved = max(reserved, size)
 			b = slices.Grow(b, size-len(b))
 		}
 		n, err := from.Read(b[len(b):cap(b)])

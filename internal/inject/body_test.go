@@ -14,7 +14,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 )
 
-// slowDeadline is a ResponseWriter whose read deadline takes a while to be set.
+// slowDeadline is a ResponseWriter that sets the read deadline slowly.
 type slowDeadline struct {
 	http.ResponseWriter
 	begun chan struct{}
@@ -28,14 +28,13 @@ func (w *slowDeadline) SetReadDeadline(time.Time) error {
 	return nil
 }
 
-// readFunc is a body.
+// readFunc implements io.Reader for a body.
 type readFunc func([]byte) (int, error)
 
 func (f readFunc) Read(b []byte) (int, error) { return f(b) }
 
-// TestReadingEndsBeforeTheAnswer has others need the room of a review just as its body
-// ends. What ends the reading must not come later than the answer: the connection's next
-// request would be the one that is not read.
+// TestReadingEndsBeforeTheAnswer evicts a review just as its body ends. The read deadline
+// must not be set after the answer, or it would end the connection's next request.
 func TestReadingEndsBeforeTheAnswer(t *testing.T) {
 	in := &intake{limit.NewShare[netip.Addr](2*firstBytes, 2*firstBytes)}
 	w := &slowDeadline{httptest.NewRecorder(), make(chan struct{}), atomic.Bool{}}
@@ -48,9 +47,9 @@ func TestReadingEndsBeforeTheAnswer(t *testing.T) {
 		<-w.begun
 		return 0, io.EOF
 	})
-	// Another of the same address, so that it has as much as is asked for.
+	// Another request from the same address, so that it has the largest share.
 	if _, ok := in.share.Take(netip.MustParseAddr("198.18.0.2"), firstBytes, func() {}); !ok {
-		t.Fatal("there is no room")
+		t.Fatal("there is no memory left")
 	}
 	r := httptest.NewRequest(http.MethodPost, "/", io.MultiReader(strings.NewReader("{"), body))
 	r.RemoteAddr = "198.18.0.2:1000"
@@ -58,7 +57,7 @@ func TestReadingEndsBeforeTheAnswer(t *testing.T) {
 	if !w.set.Load() {
 		t.Error("the review is answered before its reading was ended")
 	}
-	if !errors.Is(err, errNoRoom) || !<-taken {
-		t.Errorf("the review is read, %v, and the other has no room", err)
+	if !errors.Is(err, errBusy) || !<-taken {
+		t.Errorf("the review is read, %v, and the other gets no memory", err)
 	}
 }

@@ -1,6 +1,7 @@
 package inject
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -10,53 +11,44 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/podtemplate"
 )
 
-// checkPod refuses pods that cannot work with a mesh sidecar, and warns of what
-// will hardly be meant.
+// checkPod rejects pods that cannot work with a mesh sidecar, and warns of settings
+// that are probably mistakes.
 func checkPod(pod *corev1.Pod) ([]Warning, error) {
 	var warnings []Warning
-	for _, list := range []struct {
-		init       bool
-		containers []corev1.Container
-	}{{true, pod.Spec.InitContainers}, {false, pod.Spec.Containers}} {
-		for i := range list.containers {
-			c := &list.containers[i]
-			if isOurs(c.Name) {
-				continue
+	for c, init := range containersOf(pod) {
+		if isOurs(c.Name) {
+			continue
+		}
+		if runsAs(pod, c) == driver.ProxyUID {
+			native := c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+			message := fmt.Sprintf("container %s runs as user %d, which is the proxy's: its traffic would bypass the mesh; choose another runAsUser", c.Name, driver.ProxyUID)
+			if !init || native {
+				return nil, deny("uid_conflict", errors.New(message))
 			}
-			if runsAs(pod, c) == driver.ProxyUID {
-				goesOn := c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
-				message := fmt.Sprintf("container %s runs as user %d, which is the proxy's: its traffic would go round the mesh; choose another runAsUser", c.Name, driver.ProxyUID)
-				if !list.init || goesOn {
-					return nil, deny("uid_conflict", fmt.Errorf("%s", message))
-				}
-				warnings = append(warnings, Warning{"uid_conflict", "init " + message})
-			}
-			for _, port := range c.Ports {
-				if reservedPorts[port.ContainerPort] {
-					warnings = append(warnings, Warning{"port_conflict", fmt.Sprintf(
-						"container %s declares port %d, which the sidecar listens on", c.Name, port.ContainerPort)})
-				}
+			warnings = append(warnings, Warning{"uid_conflict", "init " + message})
+		}
+		for _, port := range c.Ports {
+			if reservedPorts[port.ContainerPort] {
+				warnings = append(warnings, Warning{"port_conflict", fmt.Sprintf(
+					"container %s declares port %d, which the sidecar listens on", c.Name, port.ContainerPort)})
 			}
 		}
 	}
 	return warnings, nil
 }
 
-// checkImages refuses a container of the sidecar's that was to get its image from
-// injection and has got none.
+// checkImages rejects sidecar containers that no template gave an image.
 func checkImages(pod *corev1.Pod) error {
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if isOurs(list[i].Name) && list[i].Image == podtemplate.AutoImage {
-				return fmt.Errorf("container %s has the image %s, and no template of the pod has a container of that name with an image", list[i].Name, list[i].Image)
-			}
+	for c := range containersOf(pod) {
+		if isOurs(c.Name) && c.Image == podtemplate.AutoImage {
+			return fmt.Errorf("container %s has the image %s, and no template of the pod has a container of that name with an image", c.Name, c.Image)
 		}
 	}
 	return nil
 }
 
-// podSecurity warns where the namespace enforces a Pod Security level that
-// refuses what the init container may do.
+// podSecurity warns if the namespace enforces a Pod Security level that forbids the
+// init container's privileges.
 func podSecurity(ns *Namespace, pod *corev1.Pod, s *status) []Warning {
 	level := ns.Labels[enforceLabel]
 	if level != "baseline" && level != "restricted" {
@@ -73,7 +65,7 @@ func podSecurity(ns *Namespace, pod *corev1.Pod, s *status) []Warning {
 		admin := c.SecurityContext.Capabilities != nil && slices.Contains(c.SecurityContext.Capabilities.Add, "NET_ADMIN")
 		if privileged || admin {
 			return []Warning{{"pod_security", fmt.Sprintf(
-				"namespace %s enforces the Pod Security level %s, which refuses the container %s, for it needs NET_ADMIN; the namespace needs the level privileged, or an exemption",
+				"namespace %s enforces the Pod Security level %s, which rejects container %s because it needs NET_ADMIN; the namespace needs the level privileged, or an exemption",
 				ns.Name, level, c.Name)}}
 		}
 	}
@@ -85,7 +77,7 @@ var reservedPorts = map[int32]bool{
 	driver.MetricsPort: true, driver.AgentPort: true,
 }
 
-// runsAs returns the user of a container, or -1 where the image decides.
+// runsAs returns the user of a container, or -1 if the image decides.
 func runsAs(pod *corev1.Pod, c *corev1.Container) int64 {
 	if c.SecurityContext != nil && c.SecurityContext.RunAsUser != nil {
 		return *c.SecurityContext.RunAsUser

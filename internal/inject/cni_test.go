@@ -15,7 +15,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// strict changes a pod so that Pod Security has the least to say against it.
+// strict changes a pod to satisfy Pod Security as far as possible.
 func strict(pod *corev1.Pod) {
 	pod.Spec.HostNetwork, pod.Spec.HostPID, pod.Spec.HostIPC = false, false, false
 	pod.Spec.SecurityContext = nil
@@ -42,8 +42,8 @@ func ours(c *corev1.Container) bool {
 	return c.Name == driver.ProxyContainer || c.Name == driver.InitContainer
 }
 
-// apart returns the pod without containers that only say how its sidecar is to be, unless
-// they say so of its rights.
+// apart returns the pod without containers that only set fields of the sidecar, unless
+// they set its security context.
 func apart(pod *corev1.Pod) *corev1.Pod {
 	pod = pod.DeepCopy()
 	for _, list := range []*[]corev1.Container{&pod.Spec.InitContainers, &pod.Spec.Containers} {
@@ -52,8 +52,8 @@ func apart(pod *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-// TestPodSecurity injects every sample, as it is and made strict, with the CNI plug-in:
-// whatever level of Pod Security the pod satisfied before, it satisfies with a sidecar.
+// TestPodSecurity injects every sample, unchanged and made strict, with the CNI plug-in:
+// the injected pod must satisfy the level of Pod Security that the pod satisfied before.
 func TestPodSecurity(t *testing.T) {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
@@ -77,7 +77,7 @@ func TestPodSecurity(t *testing.T) {
 			i := w.injector(t)
 			for _, s := range samples(t) {
 				own := decode(t, s.raw)
-				// What Windows refuses cannot be set where Pod Security does not know of it.
+				// Windows rejects fields that Pod Security requires of pods without an OS.
 				if s.denied() || s.refused() || own.Spec.NodeSelector[corev1.LabelOSStable] == "windows" && own.Spec.OS == nil {
 					continue
 				}
@@ -114,12 +114,12 @@ func TestPodSecurity(t *testing.T) {
 		t.Logf("CNI %v: of pods that satisfied the level before, these do with a sidecar: baseline %d of %d, restricted %d of %d",
 			cni, passed[psaapi.LevelBaseline], all[psaapi.LevelBaseline], passed[psaapi.LevelRestricted], all[psaapi.LevelRestricted])
 		if all[psaapi.LevelRestricted] < 100 {
-			t.Errorf("only %d pods satisfy restricted, too few to tell anything", all[psaapi.LevelRestricted])
+			t.Errorf("only %d pods satisfy restricted, too few for this test", all[psaapi.LevelRestricted])
 		}
 	}
 }
 
-// TestCNI holds what the plug-in is told and what the pod does in its place.
+// TestCNI checks the plug-in's annotation and the pod's init container.
 func TestCNI(t *testing.T) {
 	const pod = `{"metadata":{"annotations":{"openservicemesh.io/outbound-port-exclusion-list":"5432"}},"spec":{"containers":[{"name":"app","image":"app"}]}}`
 	w := ordinary()
@@ -128,12 +128,12 @@ func TestCNI(t *testing.T) {
 	r := i.Inject(t.Context(), w.request(pod))
 	raw := patched(t, []byte(pod), r.Patch)
 	injected := decode(t, raw)
-	var told agentspec.Redirection
-	if err := json.Unmarshal([]byte(injected.Annotations[agentspec.RedirectionAnnotation]), &told); err != nil {
+	var redirection agentspec.Redirection
+	if err := json.Unmarshal([]byte(injected.Annotations[agentspec.RedirectionAnnotation]), &redirection); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(told.ExcludeOutboundPorts, []int{5432}) {
-		t.Errorf("the plug-in is told %+v", told)
+	if !slices.Equal(redirection.ExcludeOutboundPorts, []int{5432}) {
+		t.Errorf("the plug-in's redirection is %+v", redirection)
 	}
 	init := container(injected, driver.InitContainer)
 	if !slices.Equal(init.Command, []string{"/outrigger-agent", "init", "--verify"}) {
@@ -152,7 +152,7 @@ func TestCNI(t *testing.T) {
 
 	const own = `{"metadata":{"annotations":{"openservicemesh.io/redirection":"{\"disableInbound\":true}"}},"spec":{"containers":[{"name":"app","image":"app"}]}}`
 	if r := i.Inject(t.Context(), w.request(own)); r.Decision.Outcome != inject.Deny || r.Decision.Reason != "invalid_annotation" || !strings.Contains(r.Decision.Message, agentspec.RedirectionAnnotation) {
-		t.Errorf("a pod that tells the plug-in itself: %s %s: %s", r.Decision.Outcome, r.Decision.Reason, r.Decision.Message)
+		t.Errorf("a pod with its own annotation for the plug-in: %s %s: %s", r.Decision.Outcome, r.Decision.Reason, r.Decision.Message)
 	}
 
 	for name, pod := range map[string]string{
@@ -165,7 +165,7 @@ func TestCNI(t *testing.T) {
 		}
 		injected := decode(t, patched(t, []byte(pod), r.Patch))
 		if value, ok := injected.Annotations[agentspec.RedirectionAnnotation]; ok {
-			t.Errorf("%s: the plug-in is told %s", name, value)
+			t.Errorf("%s: the plug-in's redirection is %s", name, value)
 		}
 		if init := container(injected, driver.InitContainer); init != nil && slices.Contains(init.Command, "--verify") {
 			t.Errorf("%s: the init container waits for rules", name)

@@ -13,9 +13,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/podtemplate"
 )
 
-// Config is one generation of the injector's configuration: the files "config"
-// and "values" as a pair, with the templates that the drivers ship. It is
-// immutable.
+// Config is one version of the injector's configuration: the files "config" and
+// "values", and the drivers' templates. It is immutable.
 type Config struct {
 	settings     settings
 	never        []labels.Selector
@@ -24,18 +23,18 @@ type Config struct {
 	defaultNames []string
 }
 
-// settings is the form of the file "config". docs/templates.md describes it.
+// settings is the content of the file "config". docs/templates.md describes it.
 type settings struct {
-	// RevisionTags are further names of the injector's revision.
+	// RevisionTags are additional names of the injector's revision.
 	RevisionTags []string `json:"revisionTags,omitempty"`
-	// Policy decides where nothing else does: "enabled" or "disabled".
+	// Policy applies if no other rule decides: "enabled" or "disabled".
 	Policy string `json:"policy,omitempty"`
 	// DefaultTemplates are applied to pods that name none.
 	DefaultTemplates []string `json:"defaultTemplates,omitempty"`
-	// Templates are added to the drivers', or replace them.
+	// Templates add to or replace the drivers' templates.
 	Templates map[string]string `json:"templates,omitempty"`
-	// NeverInjectSelector and AlwaysInjectSelector decide for pods that say
-	// nothing themselves.
+	// NeverInjectSelector and AlwaysInjectSelector decide for pods without a label
+	// or annotation that does.
 	NeverInjectSelector  []metav1.LabelSelector `json:"neverInjectSelector,omitempty"`
 	AlwaysInjectSelector []metav1.LabelSelector `json:"alwaysInjectSelector,omitempty"`
 	// InjectedAnnotations are put on every injected pod.
@@ -44,23 +43,22 @@ type settings struct {
 	NativeSidecars string `json:"nativeSidecars,omitempty"`
 	// HoldApplicationUntilReady is true unless it is set to false.
 	HoldApplicationUntilReady *bool `json:"holdApplicationUntilReady,omitempty"`
-	// ImagePullPolicy is that of the injected containers; IfNotPresent if empty.
+	// ImagePullPolicy applies to the injected containers; IfNotPresent if empty.
 	ImagePullPolicy string `json:"imagePullPolicy,omitempty"`
-	// InitContainerImage is the init container's image where the mesh's configuration
-	// names none. It is here so that offline injection uses the same as the webhook.
+	// InitContainerImage is the init container's image if the mesh's configuration
+	// names none. It is set here so that offline injection uses the webhook's image.
 	InitContainerImage string `json:"initContainerImage,omitempty"`
-	// CNI says that the nodes have Outrigger's CNI plug-in, which redirects the pods'
-	// traffic, so that no init container needs a right to.
+	// CNI says that Outrigger's CNI plug-in on the nodes redirects the pods' traffic,
+	// so that no init container needs the privileges to do it.
 	CNI    bool `json:"cni,omitempty"`
 	Compat struct {
-		// Istio understands Istio's labels and annotations.
+		// Istio enables support of Istio's labels and annotations.
 		Istio bool `json:"istio,omitempty"`
 	} `json:"compat,omitempty"`
 }
 
-// NewConfig reads the texts of the files "config" and "values"; either may be
-// empty. An error means that neither is used: a configuration is whole or not
-// there.
+// NewConfig parses the files "config" and "values"; either may be empty. After an
+// error neither may be used.
 func NewConfig(config, values string) (*Config, error) {
 	c := &Config{}
 	if err := yaml.UnmarshalStrict([]byte(config), &c.settings); err != nil {
@@ -94,12 +92,12 @@ func NewConfig(config, values string) (*Config, error) {
 			return nil, fmt.Errorf("injection config: defaultTemplates: there is no template or driver %q", name)
 		}
 	}
-	return c, c.tryTemplates()
+	return c, c.checkTemplates()
 }
 
-// tryTemplates renders every template for a sample pod, so that a template that
-// cannot work is refused when it is loaded and not when a pod comes.
-func (c *Config) tryTemplates() error {
+// checkTemplates renders every template for a sample pod, so that a broken template is
+// rejected when the configuration is loaded.
+func (c *Config) checkTemplates() error {
 	for _, native := range []bool{true, false} {
 		for _, name := range c.templates.Names() {
 			sample := sampleContext(native)

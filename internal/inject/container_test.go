@@ -8,7 +8,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// TestProbesAsTheyAre switches the rewriting of probes off.
+// TestProbesAsTheyAre disables the rewriting of probes.
 func TestProbesAsTheyAre(t *testing.T) {
 	const pod = `{"metadata":{"name":"app","annotations":%s},"spec":{"containers":[{"name":"app","image":"app",
 		"livenessProbe":{"tcpSocket":{"port":80}},"readinessProbe":{"exec":{"command":["ready"]}},"lifecycle":{"preStop":{"httpGet":{"port":80}}}}]}}`
@@ -43,7 +43,7 @@ func TestProbesAsTheyAre(t *testing.T) {
 	}
 }
 
-// TestInitContainerImage holds who says which image the init container has: the mesh's
+// TestInitContainerImage checks the precedence of the init container's image: the mesh's
 // configuration, then the injection config, then the program.
 func TestInitContainerImage(t *testing.T) {
 	image := func(mesh, config string) string {
@@ -76,7 +76,7 @@ type withInitImage struct {
 
 func (c withInitImage) GetInitContainerImage(string) string { return c.image }
 
-// TestAutoImage holds that the image auto of a container stands for the sidecar's.
+// TestAutoImage checks that the image auto is replaced by the sidecar's image.
 func TestAutoImage(t *testing.T) {
 	const pod = `{"metadata":{"name":"app","annotations":%s},"spec":{"initContainers":[{"name":"outrigger-init","image":"auto"}],
 		"containers":[{"name":"app","image":"auto"},{"name":"outrigger-proxy","image":"auto","env":[{"name":"A","value":"b"}]}]}}`

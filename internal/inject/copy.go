@@ -13,13 +13,13 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// sidecarVolumes are those of the injected containers.
+// sidecarVolumes are the names of the volumes that injection adds.
 var sidecarVolumes = []string{"outrigger-bin", "outrigger-run", "outrigger-identity", "outrigger-token", "outrigger-ca"}
 
-// undoCopy takes an injection back of which the pod has the containers and not the
-// status, as copies by kubectl debug and pods from an export have it. It reports
-// whether there was one. The error is for a pod that still asks the agent for what no
-// container of it knows.
+// undoCopy removes an injection from a pod that has its containers but not its status
+// annotation, such as a copy by kubectl debug or an exported pod. It reports whether
+// there was one. It fails if a probe or hook points at the agent and the sidecar that
+// records the original is missing.
 func undoCopy(pod *corev1.Pod) (bool, error) {
 	sidecar := injectedSidecar(pod)
 	var spec agentspec.Spec
@@ -33,11 +33,9 @@ func undoCopy(pod *corev1.Pod) (bool, error) {
 	for i := range spec.Probes {
 		original[spec.Probes[i].Path] = &spec.Probes[i]
 	}
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if err := undoProbes(&list[i], original); err != nil {
-				return false, err
-			}
+	for c := range containersOf(pod) {
+		if err := undoProbes(c, original); err != nil {
+			return false, err
 		}
 	}
 	if sidecar == nil {
@@ -48,7 +46,7 @@ func undoCopy(pod *corev1.Pod) (bool, error) {
 	pod.Spec.InitContainers = slices.DeleteFunc(pod.Spec.InitContainers, ours)
 	pod.Spec.Containers = slices.DeleteFunc(pod.Spec.Containers, ours)
 	mounted := make(map[string]bool)
-	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+	for c := range containersOf(pod) {
 		for _, m := range c.VolumeMounts {
 			mounted[m.Name] = true
 		}
@@ -59,16 +57,13 @@ func undoCopy(pod *corev1.Pod) (bool, error) {
 	return true, nil
 }
 
-// injectedSidecar returns the container that an injection has made, or nil. One of the
-// user's that only sets fields has neither the variable nor the mount.
+// injectedSidecar returns the pod's injected sidecar, or nil. A container of the same
+// name by which the user only sets fields has neither the variable nor the mount.
 func injectedSidecar(pod *corev1.Pod) *corev1.Container {
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			c := &list[i]
-			if c.Name == driver.ProxyContainer && environment(c, agentspec.EnvSpec) != "" &&
-				slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == agentspec.IdentityDir }) {
-				return c
-			}
+	for c := range containersOf(pod) {
+		if c.Name == driver.ProxyContainer && environment(c, agentspec.EnvSpec) != "" &&
+			slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == agentspec.IdentityDir }) {
+			return c
 		}
 	}
 	return nil
@@ -83,8 +78,7 @@ func environment(c *corev1.Container, name string) string {
 	return ""
 }
 
-// undoProbes gives the probes and hooks of a container that go to the agent back what
-// they were.
+// undoProbes restores the probes and hooks of a container that point at the agent.
 func undoProbes(c *corev1.Container, original map[string]*agentspec.Probe) error {
 	find := func(field string, get *corev1.HTTPGetAction) (*agentspec.Probe, error) {
 		if isOurs(c.Name) || get == nil || get.Port != intstr.FromInt32(driver.AgentPort) ||
@@ -94,17 +88,11 @@ func undoProbes(c *corev1.Container, original map[string]*agentspec.Probe) error
 		if p, ok := original[get.Path]; ok {
 			return p, nil
 		}
-		return nil, fmt.Errorf("the %s of container %s asks the mesh's agent for %s, as in an injected pod of which this is a copy, and no container here knows what that was; write it as it was before injection",
+		return nil, fmt.Errorf("the %s of container %s asks the mesh's agent for %s: the pod is a copy of an injected one, without the sidecar that records the original; write it as it was before injection",
 			field, c.Name, get.Path)
 	}
-	for _, probe := range []struct {
-		field string
-		*corev1.Probe
-	}{{"livenessProbe", c.LivenessProbe}, {"readinessProbe", c.ReadinessProbe}, {"startupProbe", c.StartupProbe}} {
-		if probe.Probe == nil {
-			continue
-		}
-		was, err := find(probe.field, probe.HTTPGet)
+	for field, probe := range probesOf(c) {
+		was, err := find(field, probe.HTTPGet)
 		if err != nil {
 			return err
 		}
@@ -133,7 +121,7 @@ func undoProbes(c *corev1.Container, original map[string]*agentspec.Probe) error
 	return nil
 }
 
-// handlerOf is the probe as Kubernetes was told of it.
+// handlerOf returns the original Kubernetes probe of an agent probe.
 func handlerOf(p *agentspec.Probe) corev1.ProbeHandler {
 	port := intstr.FromInt32(p.Port)
 	switch p.Kind {

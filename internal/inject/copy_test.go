@@ -17,8 +17,8 @@ const hooked = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"cart","label
 "livenessProbe":{"tcpSocket":{"port":"http"}},"readinessProbe":{"grpc":{"port":9000}},"startupProbe":{"grpc":{"port":9000,"service":"all"},"periodSeconds":2},
 "lifecycle":{"preStop":{"httpGet":{"path":"/stop?now","port":"http","host":"127.0.0.1","scheme":"HTTPS","httpHeaders":[{"name":"X","value":"$y"}]}}}}]}}`
 
-// debugCopy does what kubectl debug --copy-to --profile=general does: the spec is
-// kept, labels, annotations and probes are not, and a container is added.
+// debugCopy copies a pod like kubectl debug --copy-to --profile=general: without labels,
+// annotations and probes, and with an additional container.
 func debugCopy(pod *corev1.Pod, probes bool) *corev1.Pod {
 	copied := &corev1.Pod{TypeMeta: pod.TypeMeta, Spec: *pod.Spec.DeepCopy()}
 	copied.Name, copied.Namespace = pod.Name+"-debug", pod.Namespace
@@ -33,8 +33,8 @@ func debugCopy(pod *corev1.Pod, probes bool) *corev1.Pod {
 	return copied
 }
 
-// TestCopies injects copies of an injected pod that have its containers and not its
-// status. They end as if the pod that was copied had never been injected.
+// TestCopies injects copies of an injected pod that have its containers but not its
+// status. The result must be that of injecting the original pod.
 func TestCopies(t *testing.T) {
 	for _, s := range shapes {
 		for name, probes := range map[string]bool{"without probes": false, "with probes": true} {
@@ -43,7 +43,7 @@ func TestCopies(t *testing.T) {
 				i := w.injector(t)
 				injected := defaulted(decode(t, once(t, i, w, []byte(hooked))))
 				copied := encode(t, debugCopy(injected, probes))
-				// It is another review, with another handle.
+				// Another review, with another handle.
 				request := w.request(string(copied))
 				request.UID = "0b8f28a6-2c25-4e5a-a4e5-4dd2f7b6f3a7"
 				r := i.Inject(t.Context(), request)
@@ -60,7 +60,7 @@ func TestCopies(t *testing.T) {
 					return strings.ReplaceAll(variable(proxy(t, decode(t, raw)), agentspec.EnvSpec), "\\", "")
 				}
 				if d := cmp.Diff(spec(want), spec(got)); d != "" {
-					t.Errorf("the agent is told otherwise than for a pod that is no copy (-want +got):\n%s", d)
+					t.Errorf("the agent's spec differs from that of the original pod (-want +got):\n%s", d)
 				}
 				if d := cmp.Diff(container(decode(t, want), "cart").Lifecycle, container(decode(t, got), "cart").Lifecycle); d != "" {
 					t.Errorf("the hooks differ (-want +got):\n%s", d)
@@ -94,7 +94,7 @@ func TestUninjectCopy(t *testing.T) {
 	}
 }
 
-// TestBrokenCopies denies copies of which it cannot be known what they were.
+// TestBrokenCopies checks that copies are denied if the original cannot be restored.
 func TestBrokenCopies(t *testing.T) {
 	w := ordinary()
 	i := w.injector(t)

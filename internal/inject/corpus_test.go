@@ -20,10 +20,10 @@ type sample struct {
 	raw  []byte
 }
 
-// refused says that an API server does not take the pod, injected or not.
+// refused says that an API server rejects the pod, injected or not.
 func (s sample) refused() bool { return strings.HasPrefix(s.name, "refused-") }
 
-// denied says that the injector does not take the pod.
+// denied says that the injector denies the pod.
 func (s sample) denied() bool { return strings.HasPrefix(s.name, "denied-") }
 
 // samples returns every pod of testdata/pods.txtar as JSON.
@@ -44,7 +44,7 @@ func samples(t testing.TB) []sample {
 	return list
 }
 
-// shape is how a sidecar may be put into a pod.
+// shape is a way to inject a sidecar.
 type shape struct {
 	class   string
 	classic bool
@@ -66,7 +66,7 @@ var shapes = []shape{
 	{"null", true},
 }
 
-// world returns an ordinary world for sidecars of that shape, on Windows too.
+// world returns an ordinary world for sidecars of that shape, including Windows.
 func (s shape) world() *world {
 	w := ordinary()
 	w.classic = s.classic
@@ -109,7 +109,7 @@ func encode(t testing.TB, v any) []byte {
 	return raw
 }
 
-// generic reads JSON and leaves out what says nothing: null, {} and [].
+// generic decodes JSON without null, {} and [].
 func generic(t testing.TB, raw []byte) any {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(raw))
@@ -145,7 +145,7 @@ func withoutEmpty(v any) any {
 	return v
 }
 
-// container returns the container of that name, wherever it stands.
+// container returns the container or init container of that name.
 func container(pod *corev1.Pod, name string) *corev1.Container {
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {

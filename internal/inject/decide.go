@@ -12,18 +12,18 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/podtemplate"
 )
 
-// candidate is what the rules look at.
+// candidate is the input of the rules: a pod, its namespace and the configuration.
 type candidate struct {
 	opts      *Options
 	config    *Config
 	namespace *Namespace
 	pod       *corev1.Pod
-	// istio is read once it is decided to inject.
+	// istio is set after the decision to inject.
 	istio istioSettings
 }
 
-// rule is one row of the decision table in docs/injection.md. It returns an
-// empty outcome when it does not decide, and what it saw in any case.
+// rule is one row of the decision table in docs/injection.md. It returns an empty
+// outcome if it does not decide, and always a text on what it saw.
 type rule struct {
 	name  string
 	apply func(c *candidate) (outcome Outcome, reason Reason, saw string)
@@ -61,7 +61,7 @@ var rules = []rule{
 	{"policy", policy},
 }
 
-// decide walks the table. With steps it records what each rule saw.
+// decide applies the rules in order. With steps it records what each rule saw.
 func decide(c *candidate, steps bool) Decision {
 	var d Decision
 	for _, r := range rules {
@@ -80,8 +80,8 @@ func decide(c *candidate, steps bool) Decision {
 
 var exemptNamespaces = []string{"kube-system", "kube-public", "kube-node-lease"}
 
-// NamespaceExempt reports whether a namespace is Kubernetes' own or that of the control plane,
-// whose pods never get a sidecar.
+// NamespaceExempt reports whether a namespace belongs to Kubernetes or the control plane, so
+// that its pods never get a sidecar.
 func NamespaceExempt(name, meshNamespace string) bool {
 	return name == meshNamespace || slices.Contains(exemptNamespaces, name)
 }
@@ -133,7 +133,7 @@ func otherRevision(c *candidate) (Outcome, Reason, string) {
 	return "", "", from
 }
 
-// own reports whether a name of a revision is that of the injector's or a tag of it.
+// own reports whether the name is the injector's revision or one of its tags.
 func (c *candidate) own(revision string) bool {
 	return revision == c.opts.Revision || slices.Contains(c.config.settings.RevisionTags, revision)
 }
@@ -160,8 +160,7 @@ func hostNetwork(c *candidate) (Outcome, Reason, string) {
 	return "", "", "the pod has a network of its own"
 }
 
-// foreignSidecars are container names by which sidecars of other meshes, and of
-// Open Service Mesh before, are known.
+// foreignSidecars are the container names of other meshes' sidecars, with the meshes.
 var foreignSidecars = map[string]string{
 	"istio-proxy": "Istio", "linkerd-proxy": "Linkerd", "kuma-sidecar": "Kuma", "osm-init": "Open Service Mesh",
 }
@@ -176,21 +175,22 @@ func sidecarExists(c *candidate) (Outcome, Reason, string) {
 			return Skip, "sidecar_exists", "revision " + status.Revision + " has injected the pod already"
 		}
 	}
-	for _, list := range [][]corev1.Container{c.pod.Spec.InitContainers, c.pod.Spec.Containers} {
-		for i := range list {
-			if owner, ok := foreignSidecars[list[i].Name]; ok {
-				if image := list[i].Image; image == "" || image == podtemplate.AutoImage {
-					return Skip, "sidecar_exists", "container " + list[i].Name + " sets fields of " + owner + "'s sidecar; call it " +
-						driver.ProxyContainer + " to set those of this mesh's"
-				}
-				return Skip, "sidecar_exists", "container " + list[i].Name + " is a sidecar of " + owner
-			}
+	for container := range containersOf(c.pod) {
+		owner, ok := foreignSidecars[container.Name]
+		if !ok {
+			continue
 		}
+		if image := container.Image; image == "" || image == podtemplate.AutoImage {
+			return Skip, "sidecar_exists", "container " + container.Name + " sets fields of " + owner + "'s sidecar; call it " +
+				driver.ProxyContainer + " to set those of this mesh's"
+		}
+		return Skip, "sidecar_exists", "container " + container.Name + " is a sidecar of " + owner
 	}
 	return "", "", "no sidecar of another mesh or revision"
 }
 
-// switched reads a switch of the user's. The values are OSM's.
+// switched reads an injection label or annotation. It accepts the values of Open
+// Service Mesh.
 func switched(rule Reason, what string, in map[string]string, key string) (Outcome, Reason, string) {
 	value, ok := in[key]
 	if !ok {

@@ -9,18 +9,18 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 )
 
-// decision is one row of TestDecide: what is said about a pod, and what comes of it.
+// decision is one row of TestDecide: settings for a pod, and the expected decision.
 type decision struct {
 	name string
 	// namespace, labels and annotations are YAML maps; spec is that of the pod.
-	// The namespace is called shop and monitored unless it says otherwise.
+	// By default the namespace is called shop and monitored.
 	namespace, labels, annotations, spec string
 	// config is the injection config, revision the injector's; "default" if empty.
 	config, revision string
 
 	outcome inject.Outcome
 	reason  inject.Reason
-	// message is a part of the decision's.
+	// message is a part of the decision's message.
 	message string
 }
 
@@ -31,12 +31,12 @@ func statusOf(revision string) string {
 	return `{openservicemesh.io/sidecar-status: '{"version":1,"revision":"` + revision + `","templates":["envoy"]}'}`
 }
 
-// TestDecide holds every rule of the decision table by all that it looks at, where
+// TestDecide checks every rule of the decision table with all of its inputs;
 // docs/injection.md has one example for each reason.
 func TestDecide(t *testing.T) {
 	on := "{annotations: {openservicemesh.io/sidecar-injection: enabled}}"
 	rows := []decision{
-		// Namespaces that are exempt, whatever else they say.
+		// Namespaces that are exempt, whatever their labels.
 		{name: "kube-system", namespace: "{name: kube-system}", outcome: inject.Skip, reason: "namespace_exempt", message: "kube-system is Kubernetes' own"},
 		{name: "kube-public", namespace: "{name: kube-public}", outcome: inject.Skip, reason: "namespace_exempt", message: "kube-public is Kubernetes' own"},
 		{name: "kube-node-lease", namespace: "{name: kube-node-lease}", outcome: inject.Skip, reason: "namespace_exempt", message: "kube-node-lease is Kubernetes' own"},
@@ -44,7 +44,7 @@ func TestDecide(t *testing.T) {
 		{name: "exempt although the pod asks", namespace: "{name: kube-system}", labels: "{openservicemesh.io/sidecar-injection: enabled}", outcome: inject.Skip, reason: "namespace_exempt"},
 		{name: "a name that only begins so", namespace: "{name: kube-system-2, annotations: {openservicemesh.io/sidecar-injection: enabled}}", outcome: inject.Inject, reason: "namespace_annotation_enabled"},
 
-		// Ignored: the label counts whatever its value is.
+		// Ignored: the value of the label does not matter.
 		{name: "ignored", namespace: `{labels: {openservicemesh.io/ignore: "true"}}`, outcome: inject.Skip, reason: "namespace_ignored"},
 		{name: "ignored with an empty value", namespace: `{labels: {openservicemesh.io/ignore: ""}}`, outcome: inject.Skip, reason: "namespace_ignored"},
 		{name: "ignored with the value false", namespace: `{labels: {openservicemesh.io/ignore: "false"}}`, outcome: inject.Skip, reason: "namespace_ignored"},
@@ -67,7 +67,7 @@ func TestDecide(t *testing.T) {
 		{name: "Istio's revision of the pod", config: istioOn, revision: "canary", namespace: "{labels: {openservicemesh.io/monitored-by: null}}", labels: "{istio.io/rev: canary}", outcome: inject.Inject, reason: "istio_namespace_enabled"},
 		{name: "another revision of Istio's", config: istioOn, namespace: "{labels: {openservicemesh.io/monitored-by: null, istio.io/rev: canary}}", outcome: inject.Skip, reason: "namespace_not_monitored"},
 
-		// The revision: the pod's, else the namespace's, else default.
+		// The revision: the pod's, the namespace's, or the default.
 		{name: "no revision, default injector", namespace: on, outcome: inject.Inject, reason: "namespace_annotation_enabled"},
 		{name: "no revision, another injector", namespace: on, revision: "canary", outcome: inject.Skip, reason: "other_revision", message: "neither pod nor namespace chooses a revision; this is revision canary"},
 		{name: "the namespace's revision", namespace: "{labels: {openservicemesh.io/rev: canary}}", outcome: inject.Skip, reason: "other_revision", message: "namespace shop chooses revision canary; this is revision default"},
@@ -87,7 +87,7 @@ func TestDecide(t *testing.T) {
 		{name: "the host's network although the pod asks", labels: "{openservicemesh.io/sidecar-injection: enabled}", spec: "{hostNetwork: true}", outcome: inject.Skip, reason: "host_network"},
 		{name: "the host's PIDs do not matter", namespace: on, spec: "{hostPID: true}", outcome: inject.Inject, reason: "namespace_annotation_enabled"},
 
-		// Sidecars that are there: each of the other meshes', in either list.
+		// Existing sidecars: each of the other meshes', in either list.
 		{name: "Istio's container", namespace: on, spec: "{containers: [{name: istio-proxy, image: a}]}", outcome: inject.Skip, reason: "sidecar_exists", message: "container istio-proxy is a sidecar of Istio"},
 		{name: "Istio's native sidecar", namespace: on, spec: "{initContainers: [{name: istio-proxy, image: a}]}", outcome: inject.Skip, reason: "sidecar_exists", message: "container istio-proxy is a sidecar of Istio"},
 		{name: "Linkerd's container", namespace: on, spec: "{containers: [{name: linkerd-proxy, image: a}]}", outcome: inject.Skip, reason: "sidecar_exists", message: "container linkerd-proxy is a sidecar of Linkerd"},
@@ -97,7 +97,7 @@ func TestDecide(t *testing.T) {
 		{name: "Open Service Mesh's, although the pod asks", labels: "{openservicemesh.io/sidecar-injection: enabled}", spec: "{initContainers: [{name: osm-init, image: a}]}", outcome: inject.Skip, reason: "sidecar_exists"},
 		{name: "a name that only begins so", namespace: on, spec: "{containers: [{name: istio-proxy-2, image: a}]}", outcome: inject.Inject, reason: "namespace_annotation_enabled"},
 
-		// Injected already: by this revision again, by another not.
+		// Already injected: again by this revision, but not by another.
 		{name: "injected by this revision", namespace: on, annotations: statusOf("default"), outcome: inject.Inject, reason: "namespace_annotation_enabled"},
 		{name: "injected by another revision", namespace: on, annotations: statusOf("canary"), outcome: inject.Skip, reason: "sidecar_exists", message: "revision canary has injected the pod already"},
 		{name: "injected by another revision although the pod asks", labels: "{openservicemesh.io/sidecar-injection: enabled}", annotations: statusOf("canary"), outcome: inject.Skip, reason: "sidecar_exists", message: "revision canary"},
@@ -125,7 +125,7 @@ func TestDecide(t *testing.T) {
 		{name: "no policy", outcome: inject.Skip, reason: "policy_disabled"},
 	}
 	// Switches: ours and Istio's, on pod and namespace, by label and annotation, with
-	// every value. Each stands against the opposite of all that comes after it.
+	// every value, against the opposite of all switches of lower precedence.
 	for _, s := range []struct {
 		rule   inject.Reason
 		put    func(d *decision, value string)

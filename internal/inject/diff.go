@@ -1,6 +1,7 @@
 package inject
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -11,10 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// diff returns the JSON patch that turns the JSON of which before was read into
-// one of which after would be read. It goes down to single fields, so that what
-// this program's Kubernetes types do not know stays as it is; for the same
-// reason it works on the types and never on a generic form of the whole.
+// diff returns the JSON patch that turns the JSON from which before was decoded into
+// JSON that decodes to after. It changes single fields, so that fields unknown to this
+// program's Kubernetes types are preserved; for the same reason it compares typed
+// values and not maps.
 func diff(before, after *corev1.Pod) []Operation {
 	var d differ
 	before = d.between(before, after)
@@ -22,9 +23,8 @@ func diff(before, after *corev1.Pod) []Operation {
 	return d.ops
 }
 
-// between moves containers that change from one list of the pod to the other,
-// and returns the pod with them there. Removed and added they would lose what
-// the types do not know.
+// between moves the containers that change from one list of the pod to the other, and
+// returns the pod with them moved. Removing and adding them would lose unknown fields.
 func (d *differ) between(before, after *corev1.Pod) *corev1.Pod {
 	goal := locate(after)
 	changes := func(init bool) func(corev1.Container) bool {
@@ -65,7 +65,7 @@ type differ struct{ ops []Operation }
 
 func (d *differ) add(path string, v reflect.Value) {
 	value := v.Interface()
-	// It is the one field of a user's that is written as null where it is not set.
+	// GRPCAction.Service has no omitempty: unset it would be written as null.
 	if grpc, ok := value.(*corev1.GRPCAction); ok && grpc.Service == nil {
 		value = map[string]int32{"port": grpc.Port}
 	}
@@ -95,10 +95,10 @@ func (d *differ) field(path string, f field, a, b reflect.Value) {
 	switch {
 	case aEmpty && bEmpty:
 	case aEmpty:
-		// Also right where the JSON holds an explicit null, {} or [].
+		// Adding also replaces an explicit null, {} or [].
 		d.add(path+f.path, b)
 	case bEmpty && f.shape.kind == kindStringMap && !b.IsNil():
-		// It was there without an entry.
+		// The map stays in the JSON and loses all entries.
 		d.values(path, f.path, f.shape, a, b)
 	case bEmpty:
 		d.remove(path + f.path)
@@ -107,8 +107,8 @@ func (d *differ) field(path string, f field, a, b reflect.Value) {
 	}
 }
 
-// values compares two values that are both there. The path comes in two parts so
-// that it is built only where it is needed.
+// values compares two values that are both set. The path is passed in two parts so
+// that it is joined only if needed.
 func (d *differ) values(parent, name string, s *shape, a, b reflect.Value) {
 	switch s.kind {
 	case kindPointer:
@@ -128,16 +128,8 @@ func (d *differ) values(parent, name string, s *shape, a, b reflect.Value) {
 
 func (d *differ) stringMap(path string, a, b reflect.Value) {
 	before, after := a.Interface().(map[string]string), b.Interface().(map[string]string)
-	keys := make([]string, 0, len(before)+len(after))
-	for key := range before {
-		keys = append(keys, key)
-	}
-	for key := range after {
-		if _, ok := before[key]; !ok {
-			keys = append(keys, key)
-		}
-	}
-	slices.Sort(keys)
+	keys := slices.AppendSeq(make([]string, 0, len(before)+len(after)), maps.Keys(before))
+	keys = sortedSet(slices.AppendSeq(keys, maps.Keys(after)))
 	for _, key := range keys {
 		old, had := before[key]
 		value, has := after[key]
@@ -152,8 +144,8 @@ func (d *differ) stringMap(path string, a, b reflect.Value) {
 	}
 }
 
-// list compares lists whose elements have names. It removes, moves and adds
-// whole elements until the names agree, then compares those that were there.
+// list compares lists of named elements. It removes, moves and adds whole elements
+// until the names agree, and compares the elements that are in both.
 func (d *differ) list(path string, s *shape, a, b reflect.Value) {
 	elem, nameOf := s.elem, s.nameOf
 	if s.sameNames(a, b) {
@@ -199,7 +191,7 @@ func (d *differ) list(path string, s *shape, a, b reflect.Value) {
 }
 
 func (d *differ) element(path string, i int, elem *shape, a, b reflect.Value) {
-	// Most elements of long lists are the same; their path is never needed.
+	// Most elements of long lists are equal: their path is never built.
 	var e differ
 	e.structs("", elem, a, b)
 	for _, op := range e.ops {
@@ -235,23 +227,16 @@ func (s *shape) names(list reflect.Value) (map[string]bool, bool) {
 	return set, len(set) == list.Len()
 }
 
-// escape writes a key as a part of a JSON pointer (RFC 6901).
+// escape returns a key as a token of a JSON pointer (RFC 6901).
 func escape(key string) string {
-	if !strings.ContainsAny(key, "~/") {
-		return key
-	}
 	return strings.ReplaceAll(strings.ReplaceAll(key, "~", "~0"), "/", "~1")
 }
 
-// empty reports whether the JSON of the value may be left out.
+// empty reports whether the value may be omitted from JSON.
 func empty(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Slice, reflect.Map:
 		return v.Len() == 0
-	case reflect.Struct:
-		return v.IsZero()
-	case reflect.Pointer, reflect.Interface:
-		return v.IsNil()
 	default:
 		return v.IsZero()
 	}
@@ -284,12 +269,12 @@ func equal(a, b reflect.Value) bool {
 	return reflect.DeepEqual(a.Interface(), b.Interface())
 }
 
-// shape is what the differ knows of a type, found once.
+// shape describes a type for the differ. Each is computed once.
 type shape struct {
 	kind   shapeKind
 	fields []field
 	elem   *shape
-	// name is where the elements of a list have their names.
+	// name is the index of the name field of a list's elements.
 	name []int
 }
 
@@ -310,7 +295,8 @@ type field struct {
 	shape  *shape
 }
 
-// shapes are those of a pod and of all that is in one; they never change.
+// shapes are those of corev1.Pod and the types in it. The map never changes after
+// initialization.
 var shapes = make(map[reflect.Type]*shape)
 
 var podShape = shapeOf(reflect.TypeFor[corev1.Pod](), shapes)

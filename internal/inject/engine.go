@@ -17,8 +17,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/podtemplate"
 )
 
-// Inject decides about a pod and makes its patch. It never panics, and whatever
-// goes wrong is a denial with a reason.
+// Inject decides whether a pod is injected and builds its patch. It never panics;
+// every failure is a denial with a reason.
 func (i *Injector) Inject(ctx context.Context, req Request) Result {
 	return i.inject(ctx, req, false)
 }
@@ -66,8 +66,8 @@ func denied(err error) Result {
 	return Result{Decision: Decision{Outcome: Deny, Reason: d.reason, Message: err.Error()}}
 }
 
-// decodePod reads a pod as an API server would: field names in their own case,
-// and unknown fields left alone.
+// decodePod reads a pod as an API server would: field names are case-sensitive and
+// unknown fields are ignored.
 func decodePod(raw []byte) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}
 	if err := unmarshal(raw, pod); err != nil {
@@ -82,17 +82,15 @@ func decodePod(raw []byte) (*corev1.Pod, error) {
 	return pod, nil
 }
 
-// checkNames refuses pods in which a name stands twice: what was done to one of
-// the two could not be told from what was done to the other.
+// checkNames rejects pods with duplicate container or volume names: the status
+// identifies both by name.
 func checkNames(pod *corev1.Pod) error {
 	containers := make(map[string]bool, len(pod.Spec.InitContainers)+len(pod.Spec.Containers))
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if name := list[i].Name; containers[name] {
-				return fmt.Errorf("two containers of the pod are called %q", name)
-			}
-			containers[list[i].Name] = true
+	for c := range containersOf(pod) {
+		if containers[c.Name] {
+			return fmt.Errorf("two containers of the pod are called %q", c.Name)
 		}
+		containers[c.Name] = true
 	}
 	volumes := make(map[string]bool, len(pod.Spec.Volumes))
 	for i := range pod.Spec.Volumes {
@@ -104,14 +102,14 @@ func checkNames(pod *corev1.Pod) error {
 	return nil
 }
 
-// patch fills in the result of a pod that is to be injected.
+// patch injects the sidecar and fills in the rest of the result.
 func (i *Injector) patch(ctx context.Context, req *Request, c *candidate, r *Result) error {
 	raw := c.pod
 	if err := checkNames(raw); err != nil {
 		return deny("pod_invalid", err)
 	}
-	// What an earlier injection did is taken back first: a second one then finds
-	// what the first one found.
+	// An earlier injection is undone first, so that this one starts from the
+	// original pod.
 	c.pod = raw.DeepCopy()
 	before, handle := raw, ""
 	var earlier *status
@@ -183,7 +181,8 @@ func (i *Injector) patch(ctx context.Context, req *Request, c *candidate, r *Res
 	return nil
 }
 
-// prepareMesh does what every mesh sidecar needs before the driver's turn.
+// prepareMesh makes the changes that every mesh sidecar needs, before the driver is
+// called.
 func (i *Injector) prepareMesh(c *candidate, p *plan) ([]Warning, error) {
 	inj := p.context
 	warnings, err := checkPod(c.pod)
@@ -208,7 +207,7 @@ func (i *Injector) prepareMesh(c *candidate, p *plan) ([]Warning, error) {
 		inj.OriginalHealthProbes, inj.AppProbes = probes.originals, probes.agent
 		warnings = append(warnings, probes.warnings...)
 	}
-	if err := tellPlugin(c.pod, inj); err != nil {
+	if err := annotateRedirection(c.pod, inj); err != nil {
 		return nil, err
 	}
 	if inj.ProxyUUID != uuid.Nil {
@@ -219,7 +218,7 @@ func (i *Injector) prepareMesh(c *candidate, p *plan) ([]Warning, error) {
 		if err != nil {
 			return nil, invalid(err)
 		}
-		// The three belong together: a pod that has one of its own keeps its own.
+		// The three annotations belong together: if the pod sets one, none is added.
 		_, scrape := c.pod.Annotations[prometheusScrape]
 		_, port := c.pod.Annotations[prometheusPort]
 		_, path := c.pod.Annotations[prometheusPath]
@@ -232,7 +231,7 @@ func (i *Injector) prepareMesh(c *candidate, p *plan) ([]Warning, error) {
 	return warnings, nil
 }
 
-// apply calls the driver and the templates in their order.
+// apply calls the driver and renders the templates, in the order of p.names.
 func (i *Injector) apply(p *plan) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -261,8 +260,8 @@ func (i *Injector) apply(p *plan) (err error) {
 	return nil
 }
 
-// showDefaultContainer makes kubectl go on choosing the app's container where
-// the sidecar now stands before it.
+// showDefaultContainer keeps the app's container kubectl's default when the
+// sidecar is the pod's first container.
 func showDefaultContainer(before, after *corev1.Pod, s *status) {
 	app := slices.IndexFunc(before.Spec.Containers, func(c corev1.Container) bool { return !isOurs(c.Name) })
 	if app < 0 || len(after.Spec.Containers) == 0 || after.Spec.Containers[0].Name == before.Spec.Containers[app].Name {
@@ -276,47 +275,39 @@ func showDefaultContainer(before, after *corev1.Pod, s *status) {
 // isOurs reports whether a container's name is one of the sidecar's.
 func isOurs(name string) bool { return name == driver.ProxyContainer || name == driver.InitContainer }
 
-// keepForeign merges what others added to containers and volumes of an earlier
-// injection into those of this one: other webhooks are called between two calls
-// of ours, and the API server fills in defaults. What the earlier injection
-// brought and this one does not is dropped.
+// keepForeign keeps third-party changes to the containers and volumes of an earlier
+// injection: other webhooks run between two calls of this one, and the API server
+// sets defaults. Entries of the earlier injection that this one does not add are
+// dropped.
 func keepForeign(raw, pod *corev1.Pod, earlier, now *status) error {
 	then := earlier.byName()
 	ours := now.byName()
 	were := locate(raw)
-	for _, list := range []struct {
-		init       bool
-		containers []corev1.Container
-	}{{true, pod.Spec.InitContainers}, {false, pod.Spec.Containers}} {
-		for i := range list.containers {
-			c := &list.containers[i]
-			was, ok := were[c.Name]
-			if !ok || was.at.Init != list.init || then[c.Name] == nil || ours[c.Name] == nil {
-				continue
-			}
-			foreign := *was.container
-			foreign.RestartPolicy = c.RestartPolicy
-			foreign.Env = slices.Clone(foreign.Env)
-			stale := without(then[c.Name].Env, ours[c.Name].Env)
-			foreign.Env = slices.DeleteFunc(foreign.Env, func(e corev1.EnvVar) bool { return stale[e.Name] })
-			foreign.VolumeMounts = slices.Clone(foreign.VolumeMounts)
-			stale = without(then[c.Name].VolumeMounts, ours[c.Name].VolumeMounts)
-			foreign.VolumeMounts = slices.DeleteFunc(foreign.VolumeMounts, func(m corev1.VolumeMount) bool { return stale[m.MountPath] })
-			merged, err := podtemplate.MergeContainer(foreign, *c)
-			if err != nil {
-				return err
-			}
-			*c = merged
+	for c, init := range containersOf(pod) {
+		was, ok := were[c.Name]
+		if !ok || was.at.Init != init || then[c.Name] == nil || ours[c.Name] == nil {
+			continue
 		}
+		foreign := *was.container
+		foreign.RestartPolicy = c.RestartPolicy
+		stale := setOf(then[c.Name].Env, ours[c.Name].Env)
+		foreign.Env = slices.DeleteFunc(slices.Clone(foreign.Env), func(e corev1.EnvVar) bool { return stale[e.Name] })
+		stale = setOf(then[c.Name].VolumeMounts, ours[c.Name].VolumeMounts)
+		foreign.VolumeMounts = slices.DeleteFunc(slices.Clone(foreign.VolumeMounts), func(m corev1.VolumeMount) bool { return stale[m.MountPath] })
+		merged, err := podtemplate.MergeContainer(foreign, *c)
+		if err != nil {
+			return err
+		}
+		*c = merged
 	}
-	stale := without(earlier.Volumes, nil)
+	stale := setOf(earlier.Volumes, nil)
 	foreign := make(map[string]*corev1.Volume, len(now.Volumes))
 	for i := range raw.Spec.Volumes {
 		if name := raw.Spec.Volumes[i].Name; stale[name] {
 			foreign[name] = &raw.Spec.Volumes[i]
 		}
 	}
-	added := without(now.Volumes, nil)
+	added := setOf(now.Volumes, nil)
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		if !added[v.Name] || foreign[v.Name] == nil {
@@ -331,13 +322,13 @@ func keepForeign(raw, pod *corev1.Pod, earlier, now *status) error {
 	return nil
 }
 
-// without returns the set of those names that are not among the others.
-func without(names, others []string) map[string]bool {
+// setOf returns the names as a set, without the excluded ones.
+func setOf(names, excluded []string) map[string]bool {
 	set := make(map[string]bool, len(names))
 	for _, name := range names {
 		set[name] = true
 	}
-	for _, name := range others {
+	for _, name := range excluded {
 		delete(set, name)
 	}
 	return set

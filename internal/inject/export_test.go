@@ -1,6 +1,6 @@
 package inject
 
-// RuleNames are the names of the decision table's rules, in order.
+// RuleNames returns the names of the decision table's rules, in order.
 func RuleNames() []string {
 	var names []string
 	for _, r := range rules {

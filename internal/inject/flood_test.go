@@ -21,7 +21,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 )
 
-// flooded is a webhook as it is served, with certificates of httptest's.
+// flooded is a webhook with its production server, and httptest's certificates.
 type flooded struct {
 	address string
 	client  *tls.Config
@@ -58,8 +58,8 @@ func (f *flooded) dial(ctx context.Context, from string, protocols ...string) (*
 	return conn.(*tls.Conn), nil
 }
 
-// asking asks for reviews like an API server until the function is called, which fails
-// the test if one was not answered.
+// asking sends reviews like an API server until the returned function is called, which
+// fails the test if one was not answered.
 func (f *flooded) asking(t *testing.T) (stop func()) {
 	transport := &http.Transport{
 		ForceAttemptHTTP2: true,
@@ -107,7 +107,7 @@ func (f *flooded) asking(t *testing.T) (stop func()) {
 // attackers are addresses of the loopback's.
 var attackers = []string{"127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"}
 
-// heap returns what lives, in bytes.
+// heap returns the size of the live heap, in bytes.
 func heap() uint64 {
 	runtime.GC()
 	runtime.GC()
@@ -116,9 +116,9 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// TestUnfinishedReviews has strangers send almost all of the largest bodies, and no more.
-// Reviews go on, memory stays under what docs/security.md says, and the strangers are
-// cut off.
+// TestUnfinishedReviews has unauthenticated clients send the largest bodies without their
+// ends. Other reviews must be answered, memory must stay below the limit in
+// docs/security.md, and the clients must be cut off.
 func TestUnfinishedReviews(t *testing.T) {
 	f := newFlooded(t)
 	stop := f.asking(t)
@@ -154,7 +154,7 @@ func TestUnfinishedReviews(t *testing.T) {
 	}
 }
 
-// TestTooLongReview has a review end at a byte too many.
+// TestTooLongReview sends a review that is one byte too long.
 func TestTooLongReview(t *testing.T) {
 	f := newFlooded(t)
 	conn, err := f.dial(t.Context(), attackers[0])

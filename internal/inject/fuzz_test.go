@@ -34,8 +34,8 @@ func FuzzReview(f *testing.F) {
 	})
 }
 
-// FuzzPod injects any pod: what is injected once does not change again, and can be
-// taken back.
+// FuzzPod injects any pod: a second injection must change nothing, and uninjection must
+// restore the pod.
 func FuzzPod(f *testing.F) {
 	for _, s := range samples(f) {
 		f.Add(s.raw)
@@ -45,7 +45,7 @@ func FuzzPod(f *testing.F) {
 	f.Fuzz(func(t *testing.T, pod []byte) { injectAny(t, w, i, pod) })
 }
 
-// FuzzAnnotations injects a pod with any value in any annotation of ours.
+// FuzzAnnotations injects a pod with any value in any of our annotations.
 func FuzzAnnotations(f *testing.F) {
 	keys := []string{
 		"openservicemesh.io/sidecar-class", "openservicemesh.io/sidecar-image", "openservicemesh.io/sidecar-log-level",
@@ -71,7 +71,7 @@ func FuzzAnnotations(f *testing.F) {
 	})
 }
 
-// injectAny asserts what holds for every pod, good or bad.
+// injectAny asserts the properties of every pod, valid or not.
 func injectAny(t *testing.T, w *world, i *inject.Injector, pod []byte) {
 	t.Helper()
 	r := i.Inject(t.Context(), w.request(string(pod)))

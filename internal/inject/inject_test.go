@@ -47,7 +47,7 @@ func (c *configurator) GetServiceCertValidityPeriod() time.Duration { return 24 
 func (c *configurator) IsDebugServerEnabled() bool                  { return false }
 func (c *configurator) GetTrustDomain() string                      { return "cluster.local" }
 
-// world is what an injector under test sees.
+// world is the environment of an injector under test.
 type world struct {
 	config       string
 	values       string
@@ -57,7 +57,7 @@ type world struct {
 	configurator *configurator
 }
 
-// ordinary is a monitored namespace with injection switched on.
+// ordinary is a monitored namespace with injection enabled.
 func ordinary() *world {
 	return &world{
 		namespace: inject.Namespace{
@@ -155,8 +155,8 @@ func TestInjectSmallPod(t *testing.T) {
 	}
 }
 
-// TestHooksAreNotForEverybody holds that who reaches the agent's port, and may not read
-// the pod, cannot have the app's hooks carried out.
+// TestHooksAreNotForEverybody checks that clients which reach the agent's port but may not
+// read the pod cannot trigger the app's hooks.
 func TestHooksAreNotForEverybody(t *testing.T) {
 	const pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"cart"},"spec":{"containers":[{"name":"cart","image":"shop/cart:1",
 "lifecycle":{"preStop":{"httpGet":{"path":"/shutdown","port":8080}},"postStart":{"httpGet":{"path":"/begin","port":8080}}}}]}}`
@@ -167,8 +167,8 @@ func TestHooksAreNotForEverybody(t *testing.T) {
 		hooks := container(injected, "cart").Lifecycle
 		paths := [2]string{hooks.PostStart.HTTPGet.Path, hooks.PreStop.HTTPGet.Path}
 		for _, path := range paths {
-			if told := variable(proxy(t, injected), "OUTRIGGER_AGENT"); !strings.Contains(told, `"path":"`+path+`"`) {
-				t.Errorf("the agent is not told of the hook %s: %s", path, told)
+			if spec := variable(proxy(t, injected), "OUTRIGGER_AGENT"); !strings.Contains(spec, `"path":"`+path+`"`) {
+				t.Errorf("the agent does not get the hook %s: %s", path, spec)
 			}
 		}
 		return paths

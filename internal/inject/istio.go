@@ -2,9 +2,9 @@ package inject
 
 import corev1 "k8s.io/api/core/v1"
 
-// istioMonitored reports whether Istio's labels bring the pod here: its
-// namespace is enabled or of our revision, or the pod itself asks and the
-// namespace does not forbid.
+// istioMonitored reports whether Istio's labels request injection: the namespace is
+// enabled or chooses this revision, or the pod requests it and the namespace does not
+// forbid it.
 func istioMonitored(c *candidate) bool {
 	if !c.config.settings.Compat.Istio {
 		return false
@@ -36,7 +36,7 @@ func istioNamespace(c *candidate) (Outcome, Reason, string) {
 	if c.namespace.Labels[istioInjectionLabel] == "enabled" {
 		return Inject, "istio_namespace_enabled", "namespace " + c.namespace.Name + " has the label " + istioInjectionLabel + "=enabled"
 	}
-	// What asked for this revision by Istio's label asked for injection.
+	// Choosing this revision by Istio's label also requests injection.
 	for _, l := range []map[string]string{c.pod.Labels, c.namespace.Labels} {
 		if r, ok := l[istioRevisionLabel]; ok && c.own(r) {
 			return Inject, "istio_namespace_enabled", "the label " + istioRevisionLabel + "=" + r + " chooses this revision"

@@ -16,14 +16,15 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/podtemplate"
 )
 
-// istioSettings are what the annotations of Istio on a pod come to.
+// istioSettings are the settings in a pod's Istio annotations.
 type istioSettings struct {
-	// equal are the values of those that mean what one of ours means, by our key.
+	// equal holds the values of annotations that are equivalent to one of this mesh,
+	// by this mesh's key.
 	equal map[string]found
-	// volumes and mounts are more of them, for the sidecar.
+	// volumes and mounts are added to the sidecar.
 	volumes []corev1.Volume
 	mounts  []corev1.VolumeMount
-	// warnings name the annotations that are not understood.
+	// warnings name the annotations that are ignored.
 	warnings []Warning
 }
 
@@ -34,7 +35,7 @@ const (
 	istioUserVolumeMount  = "sidecar.istio.io/userVolumeMount"
 )
 
-// istioEqual are annotations of Istio whose values mean what they mean in ours.
+// istioEqual maps annotations of Istio to the equivalent ones of this mesh.
 var istioEqual = map[string]string{
 	"sidecar.istio.io/logLevel":                   logLevelAnnotation,
 	"sidecar.istio.io/nativeSidecar":              nativeAnnotation,
@@ -48,7 +49,7 @@ var istioEqual = map[string]string{
 	"inject.istio.io/templates":                   templatesAnnotation,
 }
 
-// istioRead are annotations of Istio that are read elsewhere.
+// istioRead are the annotations of Istio that other functions read.
 var istioRead = []string{
 	istioInject,
 	istioTrafficPrefix + "includeInboundPorts", istioTrafficPrefix + "excludeInboundPorts",
@@ -57,8 +58,8 @@ var istioRead = []string{
 	istioTrafficPrefix + "excludeInterfaces",
 }
 
-// readIstio reads the annotations of Istio on a pod. The error names one whose value
-// cannot be used.
+// readIstio reads the Istio annotations of a pod. The error names an annotation whose
+// value is invalid.
 func readIstio(pod *corev1.Pod) (istioSettings, error) {
 	s := istioSettings{equal: make(map[string]found)}
 	for _, key := range slices.Sorted(maps.Keys(pod.Annotations)) {
@@ -78,9 +79,9 @@ func readIstio(pod *corev1.Pod) (istioSettings, error) {
 		case istioInterceptionMode:
 			err = s.interceptionMode(f)
 		case istioUserVolume:
-			s.volumes, err = userVolumes(f)
+			s.volumes, err = named(f, func(v *corev1.Volume) *string { return &v.Name })
 		case istioUserVolumeMount:
-			s.mounts, err = userMounts(f)
+			s.mounts, err = named(f, func(m *corev1.VolumeMount) *string { return &m.Name })
 		default:
 			s.ignored(key, "it has no meaning here")
 		}
@@ -111,14 +112,14 @@ func (s *istioSettings) interceptionMode(f found) error {
 	return nil
 }
 
-// proxyConfig reads the fields of a ProxyConfig that have an equal here.
+// proxyConfig reads the fields of a ProxyConfig that this mesh supports.
 func (s *istioSettings) proxyConfig(f found) error {
 	if len(f.value) > maxAnnotation {
 		return f.errorf("it is longer than %d bytes", maxAnnotation)
 	}
 	var config map[string]any
 	if err := yaml.Unmarshal([]byte(f.value), &config); err != nil {
-		return f.errorf("it is not a map of YAML: %v", err)
+		return f.errorf("it is not a YAML mapping: %v", err)
 	}
 	for _, key := range slices.Sorted(maps.Keys(config)) {
 		field := found{fmt.Sprint(config[key]), f.where + ": " + key, true}
@@ -141,17 +142,7 @@ func (s *istioSettings) proxyConfig(f found) error {
 	return nil
 }
 
-// userVolumes reads volumes by their names or, as older versions of Istio took it, a
-// list of them.
-func userVolumes(f found) ([]corev1.Volume, error) {
-	return named(f, func(v *corev1.Volume) *string { return &v.Name })
-}
-
-// userMounts reads mounts by the names of their volumes, or a list of them.
-func userMounts(f found) ([]corev1.VolumeMount, error) {
-	return named(f, func(m *corev1.VolumeMount) *string { return &m.Name })
-}
-
+// named reads entries by their names or, as in older versions of Istio, a list of them.
 func named[T any](f found, nameOf func(*T) *string) ([]T, error) {
 	if len(f.value) > maxAnnotation {
 		return nil, f.errorf("it is longer than %d bytes", maxAnnotation)
@@ -180,13 +171,13 @@ func named[T any](f found, nameOf func(*T) *string) ([]T, error) {
 	return list, nil
 }
 
-// addVolumes gives the sidecar, which is in the pod by now, the volumes of Istio's
-// annotations.
+// addVolumes adds the volumes and mounts of Istio's annotations to the sidecar, which
+// must be in the pod.
 func (s *istioSettings) addVolumes(pod *corev1.Pod) error {
 	if len(s.volumes) == 0 && len(s.mounts) == 0 {
 		return nil
 	}
-	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+	for c := range containersOf(pod) {
 		if c.Name != driver.ProxyContainer {
 			continue
 		}
@@ -204,8 +195,8 @@ func (s *istioSettings) addVolumes(pod *corev1.Pod) error {
 	}})
 }
 
-// istioRedirection adds what Istio's annotations of a pod say to r. They mean what
-// they mean for Istio: outbound ports are redirected beside the ranges.
+// istioRedirection adds Istio's traffic annotations to r, with Istio's semantics:
+// outbound ports are redirected in addition to the ranges.
 func istioRedirection(annotations map[string]string, r *agentspec.Redirection) error {
 	list := func(name string) found {
 		value, ok := annotations[istioTrafficPrefix+name]
@@ -256,12 +247,11 @@ func istioIncludeOutbound(ranges, ports found, r *agentspec.Redirection) error {
 	case len(r.IncludeOutboundRanges) > 0 || len(r.IncludeOutboundPorts) > 0:
 		r.IncludeOutboundPorts = append(r.IncludeOutboundPorts, portList...)
 	}
-	// Else all is redirected, and the ports among it.
+	// Otherwise everything is redirected, including the ports.
 	return nil
 }
 
-// addExcluded is addList for what is excluded, of which all is none of Istio's
-// values either.
+// addExcluded is addList for exclusions. As in Istio, "*" is not allowed for them.
 func addExcluded[T any](f found, parse func(string) ([]T, error), into *[]T) error {
 	if f.value == "*" {
 		return f.errorf("%q excludes nothing in particular; to redirect nothing at all set %s: NONE", f.value, istioInterceptionMode)

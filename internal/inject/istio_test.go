@@ -15,7 +15,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// ofIstio is a world that understands Istio's annotations.
+// ofIstio is a world with support of Istio's annotations.
 func ofIstio() *world {
 	w := ordinary()
 	w.config = istioOn
@@ -95,7 +95,7 @@ func TestIstioTraffic(t *testing.T) {
 	}
 }
 
-// TestIstioAnnotations holds those that have an equal here.
+// TestIstioAnnotations checks the annotations that this mesh supports.
 func TestIstioAnnotations(t *testing.T) {
 	none := func(s *seen) {
 		s.Redirection.DisableInbound, s.Redirection.DisableOutbound, s.Unprivileged = true, true, true
@@ -175,7 +175,7 @@ func TestIstioAnnotationsThatAreWrong(t *testing.T) {
 	deniedFor(t, w.injector(t), w.request(taken), "pod annotation sidecar.istio.io/userVolumeMount")
 }
 
-// TestIstioAgainstOurs shows that our annotation of the pod beats Istio's, and Istio's
+// TestIstioAgainstOurs checks that the pod's own annotation overrides Istio's, and Istio's
 // the namespace's.
 func TestIstioAgainstOurs(t *testing.T) {
 	w := ofIstio()
@@ -223,7 +223,7 @@ func TestIstioVolumes(t *testing.T) {
 	}
 }
 
-// restored fails unless uninject gives the pod back.
+// restored fails unless uninject restores the pod.
 func restored(t *testing.T, raw, injected []byte) {
 	t.Helper()
 	back, err := inject.Uninject(injected)
@@ -235,7 +235,7 @@ func restored(t *testing.T, raw, injected []byte) {
 	}
 }
 
-// TestIstioOverride holds the hint for those who set fields of Istio's sidecar.
+// TestIstioOverride checks the hint for pods that set fields of Istio's sidecar.
 func TestIstioOverride(t *testing.T) {
 	w := ofIstio()
 	for image, hint := range map[string]bool{"auto": true, "": true, "istio/proxyv2:1.2": false} {

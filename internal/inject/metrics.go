@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics are the injector's own. They are safe for use by many goroutines.
+// Metrics are the injector's metrics. They are safe for concurrent use.
 type Metrics struct {
 	requests *prometheus.CounterVec
 	duration prometheus.Histogram

@@ -2,12 +2,12 @@ package inject
 
 import "strings"
 
-// Labels and annotations of the mesh's users. Those of Open Service Mesh and
-// osm-edge keep their names.
+// Labels and annotations that users set. Open Service Mesh and osm-edge use the same
+// names.
 const (
 	// MonitoredByLabel, on a namespace, holds the name of its mesh.
 	MonitoredByLabel = "openservicemesh.io/monitored-by"
-	// IgnoreLabel, on a namespace, keeps it out of every mesh.
+	// IgnoreLabel, on a namespace, excludes it from every mesh.
 	IgnoreLabel = "openservicemesh.io/ignore"
 	// RevisionLabel, on a namespace or a pod, chooses the injector's revision.
 	RevisionLabel = "openservicemesh.io/rev"
@@ -16,14 +16,13 @@ const (
 	InjectionKey = "openservicemesh.io/sidecar-injection"
 	// MetricsAnnotation, on a namespace or a pod, asks for metrics annotations.
 	MetricsAnnotation = "openservicemesh.io/metrics"
-	// ProxyUUIDLabel shows a pod's ProxyUUID to people.
+	// ProxyUUIDLabel, on an injected pod, shows its ProxyUUID.
 	ProxyUUIDLabel = "osm-proxy-uuid"
-	// StatusAnnotation, on an injected pod, lists what injection did.
+	// StatusAnnotation, on an injected pod, records the changes of injection.
 	StatusAnnotation = "openservicemesh.io/sidecar-status"
 	// ClassAnnotation, on a namespace or a pod, chooses the sidecar class.
 	ClassAnnotation = "openservicemesh.io/sidecar-class"
 
-	classAnnotation        = ClassAnnotation
 	imageAnnotation        = "openservicemesh.io/sidecar-image"
 	logLevelAnnotation     = "openservicemesh.io/sidecar-log-level"
 	concurrencyAnnotation  = "openservicemesh.io/sidecar-concurrency"
@@ -62,7 +61,7 @@ const (
 
 // ObjectName is the name of the objects of a revision's injector in the control plane's
 // namespace: its Deployment, its Service and the ConfigMap of its injection config. The chart
-// gives them the same name.
+// uses the same name.
 func ObjectName(revision string) string {
 	if revision == "" || revision == "default" {
 		return "outrigger-injector"
@@ -70,8 +69,9 @@ func ObjectName(revision string) string {
 	return "outrigger-injector-" + revision
 }
 
-// WebhookName is the name of the MutatingWebhookConfiguration of a revision's injector, which
-// has no namespace and so carries the name of its mesh. The chart gives it the same name.
+// WebhookName is the name of the MutatingWebhookConfiguration of a revision's injector. It
+// is cluster-scoped, so its name includes the mesh's unless that is "osm". The chart uses the
+// same name.
 func WebhookName(revision, mesh string) string {
 	name := ObjectName(revision)
 	if mesh != "osm" {

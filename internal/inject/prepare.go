@@ -18,7 +18,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// denial is an error with the reason code of a denied pod.
+// denial is the error that denies a pod, with its reason code.
 type denial struct {
 	reason Reason
 	err    error
@@ -34,11 +34,10 @@ func deny(reason Reason, err error) error {
 	return denial{reason, err}
 }
 
-// invalid is the denial for a value of the user's that cannot be used.
+// invalid is the denial for an annotation value that cannot be used.
 func invalid(err error) error { return deny("invalid_annotation", err) }
 
-// plan is everything that is known about one injection before a driver is
-// called.
+// plan is the input of one injection, collected before the driver is called.
 type plan struct {
 	names    []string
 	hasMesh  bool
@@ -46,9 +45,8 @@ type plan struct {
 	warnings []Warning
 }
 
-// prepare reads what mesh, namespace and pod say about the sidecar. The pod is
-// not changed. The handle is the ProxyUUID that an earlier injection gave, or
-// empty.
+// prepare reads the sidecar's settings from mesh, namespace and pod. It does not
+// change the pod. The handle is the ProxyUUID of an earlier injection, or empty.
 func (i *Injector) prepare(ctx context.Context, req *Request, c *candidate, handle string) (*plan, error) {
 	configurator := i.opts.Configurator()
 	p := &plan{context: &driver.InjectorContext{
@@ -94,10 +92,11 @@ func (i *Injector) prepare(ctx context.Context, req *Request, c *candidate, hand
 	return p, i.native(ctx, c, p)
 }
 
-// choose finds the templates of the pod, and the driver if one is among them.
+// choose resolves the names of the pod's templates and returns the driver's class, or
+// "" if none of them is a driver.
 func (p *plan) choose(c *candidate, defaultClass string) (string, error) {
 	class, classFrom := defaultClass, found{where: "the mesh's sidecarClass"}
-	if f := c.lookup(classAnnotation); f.ok {
+	if f := c.lookup(ClassAnnotation); f.ok {
 		class, classFrom = strings.ToLower(f.value), f
 	}
 	p.names = c.config.defaultNames
@@ -136,7 +135,7 @@ func (p *plan) choose(c *candidate, defaultClass string) (string, error) {
 	return p.context.Sidecar.Class, nil
 }
 
-// identify says who the pod will be.
+// identify sets the pod's identity, ProxyUUID and bootstrap certificate.
 func (p *plan) identify(i *Injector, req *Request, c *candidate, handle string, configurator driver.Configurator) error {
 	inj := p.context
 	account := c.pod.Spec.ServiceAccountName
@@ -151,7 +150,7 @@ func (p *plan) identify(i *Injector, req *Request, c *candidate, handle string, 
 		}
 		inj.ProxyUUID = id
 	}
-	// A second call for the same pod has another UID; the handle stays.
+	// A second call for the same pod has another UID but keeps its handle.
 	if id, err := uuid.Parse(handle); err == nil {
 		inj.ProxyUUID = id
 	}
@@ -167,7 +166,7 @@ func (p *plan) identify(i *Injector, req *Request, c *candidate, handle string, 
 	return nil
 }
 
-// sidecar reads how the sidecar is to be.
+// sidecar reads the sidecar's image, resources and other settings.
 func (p *plan) sidecar(c *candidate, class string, configurator driver.Configurator) error {
 	inj, spec := p.context, configurator.GetMeshConfig().Spec.Sidecar
 	s := &inj.Sidecar
@@ -220,10 +219,10 @@ func (p *plan) sidecar(c *candidate, class string, configurator driver.Configura
 	return nil
 }
 
-// defaultGrace is how long Kubernetes gives a pod that does not say.
+// defaultGrace is Kubernetes' default for terminationGracePeriodSeconds.
 const defaultGrace = 30
 
-// ending reads how the sidecar is to end.
+// ending reads the sidecar's preStop wait and drain time.
 func (p *plan) ending(c *candidate, spec *v1alpha2.SidecarSpec) error {
 	s := &p.context.Sidecar
 	drain, err := c.seconds(drainAnnotation, spec.DrainSeconds)
@@ -251,7 +250,7 @@ func (p *plan) ending(c *candidate, spec *v1alpha2.SidecarSpec) error {
 			"the sidecar's wait of %d s and drain of %d s take longer than the pod's terminationGracePeriodSeconds, %d, after which it is killed",
 			s.PreStopSeconds, takes-int64(s.PreStopSeconds), grace)})
 	}
-	// The API server refuses a hook that takes longer.
+	// The API server rejects a hook that takes longer.
 	s.PreStopSeconds = int32(max(0, min(int64(s.PreStopSeconds), grace)))
 	return nil
 }
@@ -282,7 +281,7 @@ func (i *Injector) native(ctx context.Context, c *candidate, p *plan) error {
 	return nil
 }
 
-// podOS returns the operating system that the pod is for.
+// podOS returns the pod's operating system; "linux" if it names none.
 func podOS(pod *corev1.Pod) string {
 	if pod.Spec.OS != nil && pod.Spec.OS.Name != "" {
 		return strings.ToLower(string(pod.Spec.OS.Name))

@@ -2,6 +2,7 @@ package inject
 
 import (
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/google/uuid"
@@ -12,26 +13,38 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// probeRewriter points the app's probes and lifecycle hooks at the agent: the
-// kubelet is no mesh peer and could not speak to a port that is redirected.
+// probeRewriter points the app's probes and lifecycle hooks at the agent: the kubelet
+// is not in the mesh and cannot reach redirected ports.
 type probeRewriter struct {
-	// handle is in the paths of hooks, which do something and are not for everybody:
-	// the agent's port is open to the network, and who may not read the pod can't know
-	// it. Without one it is left out.
+	// handle is part of the paths of hooks, which have side effects while the agent's
+	// port is open to the network: only clients that may read the pod know it. The
+	// zero value is left out.
 	handle    uuid.UUID
 	originals map[string]driver.HealthProbes
 	agent     []agentspec.Probe
 	warnings  []Warning
 }
 
-// rewrite changes the probes of every container of the pod, sidecars of the
-// user's own among the init containers included.
-func (r *probeRewriter) rewrite(pod *corev1.Pod) {
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if !isOurs(list[i].Name) {
-				r.container(&list[i])
+// probesOf visits the probes that a container has, with their field names.
+func probesOf(c *corev1.Container) iter.Seq2[string, *corev1.Probe] {
+	return func(yield func(string, *corev1.Probe) bool) {
+		for _, p := range []struct {
+			field string
+			*corev1.Probe
+		}{{"livenessProbe", c.LivenessProbe}, {"readinessProbe", c.ReadinessProbe}, {"startupProbe", c.StartupProbe}} {
+			if p.Probe != nil && !yield(p.field, p.Probe) {
+				return
 			}
+		}
+	}
+}
+
+// rewrite changes the probes of every container of the pod, including the user's own
+// native sidecars.
+func (r *probeRewriter) rewrite(pod *corev1.Pod) {
+	for c := range containersOf(pod) {
+		if !isOurs(c.Name) {
+			r.container(c)
 		}
 	}
 }
@@ -70,8 +83,8 @@ func (r *probeRewriter) probe(c *corev1.Container, field, name string, p *corev1
 	return &original
 }
 
-// hookTimeout bounds a hook that is asked through the agent, which unlike a
-// probe has no limit of its own.
+// hookTimeout bounds a hook that goes through the agent, in seconds. Kubernetes sets no
+// timeout for hooks.
 const hookTimeout = 30
 
 func (r *probeRewriter) hook(c *corev1.Container, field string, h *corev1.LifecycleHandler) {
@@ -82,24 +95,21 @@ func (r *probeRewriter) hook(c *corev1.Container, field string, h *corev1.Lifecy
 	if !ok {
 		return
 	}
-	probe.Path, probe.TimeoutSeconds = lifecyclePathPrefix+r.secret()+c.Name+"/"+field, hookTimeout
+	prefix := lifecyclePathPrefix
+	if r.handle != uuid.Nil {
+		prefix += r.handle.String() + "/"
+	}
+	probe.Path, probe.TimeoutSeconds = prefix+c.Name+"/"+field, hookTimeout
 	r.agent = append(r.agent, probe)
 	h.HTTPGet = agentGet(probe.Path)
-}
-
-func (r *probeRewriter) secret() string {
-	if r.handle == uuid.Nil {
-		return ""
-	}
-	return r.handle.String() + "/"
 }
 
 func agentGet(path string) *corev1.HTTPGetAction {
 	return &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt32(driver.AgentPort), Scheme: corev1.URISchemeHTTP}
 }
 
-// handler translates what a probe or hook asks for. It returns false for
-// commands, which run in the container, and for ports that cannot be known.
+// handler translates the action of a probe or hook. It returns false for commands,
+// which run in the container, and for port names that cannot be resolved.
 func (r *probeRewriter) handler(c *corev1.Container, field string, http *corev1.HTTPGetAction, tcp *corev1.TCPSocketAction, grpc *corev1.GRPCAction) (agentspec.Probe, driver.HealthProbe, bool) {
 	var (
 		probe    agentspec.Probe
@@ -135,7 +145,7 @@ func (r *probeRewriter) handler(c *corev1.Container, field string, http *corev1.
 	number, ok := portNumber(c, port)
 	if !ok {
 		r.warnings = append(r.warnings, Warning{"probe_port_unresolved", fmt.Sprintf(
-			"the %s of container %s names the port %q, which the container does not declare; it is left as it is and will fail",
+			"the %s of container %s names the port %q, which the container does not declare; it is left unchanged and will fail",
 			field, c.Name, port.StrVal)})
 		return probe, original, false
 	}
@@ -155,27 +165,21 @@ func portNumber(c *corev1.Container, port intstr.IntOrString) (int32, bool) {
 	return 0, false
 }
 
-// redirectedProbes warns of probes that are not rewritten and that the kubelet would
-// send to ports that are redirected.
+// redirectedProbes warns of probes to redirected ports in a pod whose probes are not
+// rewritten.
 func redirectedProbes(pod *corev1.Pod, redirection *agentspec.Redirection) []Warning {
 	var r probeRewriter
 	var warnings []Warning
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			c := &list[i]
-			for _, probe := range []struct {
-				field string
-				*corev1.Probe
-			}{{"livenessProbe", c.LivenessProbe}, {"readinessProbe", c.ReadinessProbe}, {"startupProbe", c.StartupProbe}} {
-				if isOurs(c.Name) || probe.Probe == nil {
-					continue
-				}
-				asked, _, ok := r.handler(c, probe.field, probe.HTTPGet, probe.TCPSocket, probe.GRPC)
-				if ok && redirectsInbound(redirection, int(asked.Port)) {
-					warnings = append(warnings, Warning{"probe_redirected", fmt.Sprintf(
-						"the %s of container %s is not rewritten, and its port %d is redirected: the proxy refuses the kubelet unless it takes plaintext; exclude the port from redirection",
-						probe.field, c.Name, asked.Port)})
-				}
+	for c := range containersOf(pod) {
+		if isOurs(c.Name) {
+			continue
+		}
+		for field, probe := range probesOf(c) {
+			asked, _, ok := r.handler(c, field, probe.HTTPGet, probe.TCPSocket, probe.GRPC)
+			if ok && redirectsInbound(redirection, int(asked.Port)) {
+				warnings = append(warnings, Warning{"probe_redirected", fmt.Sprintf(
+					"the %s of container %s is not rewritten, and its port %d is redirected: the proxy rejects the kubelet unless it accepts plaintext; exclude the port from redirection",
+					field, c.Name, asked.Port)})
 			}
 		}
 	}

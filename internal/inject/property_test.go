@@ -47,7 +47,7 @@ func TestResultDecodesStrictly(t *testing.T) {
 	})
 }
 
-// strictly returns what a strict decoder has against a pod.
+// strictly returns a strict decoder's error for a pod.
 func strictly(raw []byte) []string {
 	serializer := k8sjson.NewSerializerWithOptions(k8sjson.DefaultMetaFactory, scheme.Scheme, scheme.Scheme, k8sjson.SerializerOptions{Strict: true})
 	_, _, err := serializer.Decode(raw, nil, &corev1.Pod{})
@@ -60,7 +60,7 @@ func strictly(raw []byte) []string {
 	}
 	var faults []string
 	for _, fault := range strict.Errors() {
-		// A container may stand elsewhere after injection.
+		// Injection may move a container.
 		faults = append(faults, fault.Error()[strings.LastIndex(fault.Error(), ".")+1:])
 	}
 	slices.Sort(faults)
@@ -105,8 +105,8 @@ func TestUninjectRestores(t *testing.T) {
 	})
 }
 
-// TestUsersPartSurvives takes what injection may change out of the pod before
-// and after, and finds the rest equal.
+// TestUsersPartSurvives compares the pod before and after injection without the fields
+// that injection may change.
 func TestUsersPartSurvives(t *testing.T) {
 	everySample(t, func(t *testing.T, w *world, i *inject.Injector, s sample) {
 		injected := once(t, i, w, s.raw)
@@ -119,7 +119,7 @@ func TestUsersPartSurvives(t *testing.T) {
 			}
 			delete(user.(map[string]any), "restartPolicy")
 			if user.(map[string]any)["image"] == "auto" {
-				// It stands for the sidecar's own.
+				// A container that sets fields of the sidecar.
 				delete(user.(map[string]any), "image")
 				if image := merged.(map[string]any)["image"]; image == "auto" || image == nil {
 					t.Errorf("the image of %s is still %v", name, image)
@@ -156,8 +156,8 @@ func takeNamed(pod map[string]any, name string) (any, string) {
 	return nil, ""
 }
 
-// keepOnly drops the labels, annotations and volumes that the pod before does
-// not have, and the values of the label that injection sets.
+// keepOnly removes the labels, annotations and volumes that the original pod does not
+// have, and the values of the label that injection sets.
 func keepOnly(before, after map[string]any) {
 	at := func(pod map[string]any, path ...string) map[string]any {
 		for _, key := range path {
@@ -182,7 +182,7 @@ func keepOnly(before, after map[string]any) {
 	}
 }
 
-// dropHandlers removes what probes and hooks ask for; the rest of a probe stays.
+// dropHandlers removes the actions of probes and hooks.
 func dropHandlers(pod map[string]any) {
 	spec := pod["spec"].(map[string]any)
 	for _, list := range []string{"initContainers", "containers"} {
@@ -200,8 +200,8 @@ func dropHandlers(pod map[string]any) {
 	}
 }
 
-// contains reports what of part is not in whole. Elements of lists are found by
-// their names or, where they have none, in any place.
+// contains returns an error for a part that is not in whole. Elements of lists are matched
+// by their names, or in any order if they have none.
 func contains(whole, part any) error {
 	switch part := part.(type) {
 	case map[string]any:
@@ -272,7 +272,7 @@ func TestSkipIsNoPatch(t *testing.T) {
 }
 
 func TestInjectionIsDeterministic(t *testing.T) {
-	// One that has read none of the templates' results before.
+	// An injector with empty template caches.
 	others := make(map[shape]*inject.Injector)
 	for _, shape := range shapes {
 		others[shape] = shape.world().injector(t)
@@ -292,8 +292,8 @@ func TestInjectionIsDeterministic(t *testing.T) {
 	})
 }
 
-// TestInjectionDuringReload shows that an injection uses one configuration from
-// its beginning to its end, however many are swapped beside it.
+// TestInjectionDuringReload checks that an injection uses one configuration from beginning
+// to end while others are loaded.
 func TestInjectionDuringReload(t *testing.T) {
 	w := ordinary()
 	const text = "injectedAnnotations: {a: %[1]q, b: %[1]q}\nimagePullPolicy: %[2]s"

@@ -2,5 +2,5 @@
 
 package inject_test
 
-// raceDetector makes everything take many times as long, and not by one factor.
+// raceDetector slows everything down by varying factors.
 const raceDetector = true

@@ -2,11 +2,11 @@ package inject
 
 import "fmt"
 
-// Reason is the code of a decision: the same word in the admission warning, the
-// metric's label, the log, the offline report and docs/injection.md.
+// Reason is the code of a decision. Admission warnings, metrics, logs, offline reports
+// and docs/injection.md use the same codes.
 type Reason string
 
-// Outcome is what a decision comes to.
+// Outcome is the result of a decision.
 type Outcome string
 
 // The outcomes.
@@ -16,32 +16,31 @@ const (
 	Deny   Outcome = "deny"
 )
 
-// Decision says what happens to a pod and why.
+// Decision is the outcome for a pod and the reason for it.
 type Decision struct {
 	Outcome Outcome
 	Reason  Reason
-	// Message is the reason in a sentence, with the names and values that
-	// decided.
+	// Message is the reason as a sentence, with the names and values that decided.
 	Message string
-	// Steps are the rules that were looked at, in order; the last one decided.
+	// Steps are the rules that were evaluated, in order; the last one decided.
 	Steps []Step
 }
 
-// Step is one rule of the decision table as it applied to a pod.
+// Step is the evaluation of one rule of the decision table for a pod.
 type Step struct {
 	// Rule is the rule's name in docs/injection.md.
 	Rule string `json:"rule"`
-	// Saw is what the rule looked at and found.
+	// Saw is what the rule found.
 	Saw string `json:"saw"`
-	// Decided says that this rule ended the search.
+	// Decided says that this rule decided.
 	Decided bool `json:"decided"`
 }
 
-// Warning is something that the user should know.
+// Warning is a message to the user about a pod that is admitted.
 type Warning struct {
 	Code    Reason `json:"code"`
 	Message string `json:"message"`
 }
 
-// String returns the warning as it stands in an admission answer.
+// String returns the warning as in an admission response.
 func (w Warning) String() string { return fmt.Sprintf("outrigger: %s: %s", w.Code, w.Message) }

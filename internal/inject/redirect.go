@@ -13,7 +13,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// redirection joins the mesh's and the pod's lists of what is and is not
+// redirection merges the mesh's and the pod's settings of which traffic is
 // redirected.
 func (p *plan) redirection(c *candidate, traffic *v1alpha2.TrafficSpec) error {
 	var r agentspec.Redirection
@@ -61,14 +61,14 @@ func (p *plan) redirection(c *candidate, traffic *v1alpha2.TrafficSpec) error {
 	return nil
 }
 
-// tellPlugin writes on the pod what the CNI plug-in is to redirect. A pod that comes with
-// such an annotation would decide that by itself.
-func tellPlugin(pod *corev1.Pod, inj *driver.InjectorContext) error {
+// annotateRedirection sets the annotation that tells the CNI plug-in what to redirect. It
+// rejects pods that already have it: the pod must not choose its own redirection.
+func annotateRedirection(pod *corev1.Pod, inj *driver.InjectorContext) error {
 	if !inj.Sidecar.CNI || inj.Redirection.DisableInbound && inj.Redirection.DisableOutbound {
 		return nil
 	}
 	if _, ok := pod.Annotations[agentspec.RedirectionAnnotation]; ok {
-		return invalid(fmt.Errorf("the pod has the annotation %s, which the injector writes; remove it, and use annotations such as %s for what is not to be redirected",
+		return invalid(fmt.Errorf("the pod has the annotation %s, which only the injector may set; remove it, and use annotations such as %s to exclude traffic from redirection",
 			agentspec.RedirectionAnnotation, inboundExclusion))
 	}
 	value, err := json.Marshal(inj.Redirection)
@@ -79,7 +79,7 @@ func tellPlugin(pod *corev1.Pod, inj *driver.InjectorContext) error {
 	return nil
 }
 
-// redirectionLists adds those of the pod's annotations to r.
+// redirectionLists adds the lists in the pod's annotations to r.
 func (c *candidate) redirectionLists(r *agentspec.Redirection) error {
 	for _, list := range []struct {
 		key  string
@@ -116,7 +116,7 @@ func addList[T any](f found, parse func(string) ([]T, error), into *[]T) error {
 	return nil
 }
 
-// interceptsNothing reports whether nothing of the pod is to be redirected.
+// interceptsNothing reports whether redirection is off for the pod.
 func (c *candidate) interceptsNothing(mesh v1alpha2.InterceptionMode) (bool, error) {
 	mode := strings.ToLower(string(mesh))
 	f := c.lookup(interceptionAnnotation)

@@ -13,7 +13,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// defaulted fills in what an API server fills in between two webhooks.
+// defaulted sets the defaults that an API server sets between two webhooks.
 func defaulted(pod *corev1.Pod) *corev1.Pod {
 	spec := &pod.Spec
 	spec.RestartPolicy = cmp.Or(spec.RestartPolicy, corev1.RestartPolicyAlways)
@@ -100,9 +100,9 @@ func fill[T any](p **T, value T) {
 	}
 }
 
-// another does what other webhooks are known to do: it gives every container
-// variables and a mount, first and last, and the pod a volume, a label and an
-// annotation. As the API server it knows only the fields of its version.
+// another makes typical changes of other webhooks: it adds variables and a mount to every
+// container, at both ends, and a volume, a label and an annotation to the pod. Like the
+// API server it drops unknown fields.
 func another(pod *corev1.Pod) *corev1.Pod {
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
@@ -129,10 +129,10 @@ func setKey(m *map[string]string, key, value string) {
 
 func TestReinvocationAfterDefaults(t *testing.T) {
 	everySample(t, func(t *testing.T, w *world, i *inject.Injector, s sample) {
-		// The API server fills in defaults before the first webhook too.
+		// The API server sets defaults before the first webhook too.
 		first := encode(t, defaulted(decode(t, s.raw)))
 		unchanged(t, i, w, encode(t, defaulted(decode(t, once(t, i, w, first)))))
-		// What was injected offline had none.
+		// Offline injection sets no defaults.
 		offline := encode(t, defaulted(decode(t, once(t, i, w, s.raw))))
 		again := decode(t, once(t, i, w, offline))
 		if d := gocmp.Diff(decode(t, offline), defaulted(again)); d != "" {
@@ -148,8 +148,8 @@ func TestReinvocationKeepsWhatOthersAdd(t *testing.T) {
 	})
 }
 
-// TestReinvocationAfterChangedSettings shows that a second call with another
-// configuration takes back what it no longer wants, and nothing of others.
+// TestReinvocationAfterChangedSettings checks that a second call with another configuration
+// removes only the first call's additions.
 func TestReinvocationAfterChangedSettings(t *testing.T) {
 	everySample(t, func(t *testing.T, w *world, i *inject.Injector, s sample) {
 		changed := shape{w.configurator.class, w.classic}.world()
@@ -170,8 +170,8 @@ func TestReinvocationAfterChangedSettings(t *testing.T) {
 	})
 }
 
-// TestReinvocationSeesNewContainers shows that a container that another webhook
-// adds between two calls ends up as one that was there from the start.
+// TestReinvocationSeesNewContainers checks that a container that another webhook adds
+// between two calls is treated as if it had been in the pod from the start.
 func TestReinvocationSeesNewContainers(t *testing.T) {
 	everySample(t, func(t *testing.T, w *world, i *inject.Injector, s sample) {
 		agent := corev1.Container{
@@ -192,7 +192,7 @@ func TestReinvocationSeesNewContainers(t *testing.T) {
 			t.Errorf("the new container differs from one that was there before (-) by (+):\n%s", d)
 		}
 		if d := gocmp.Diff(variable(proxy(t, want), "OUTRIGGER_AGENT"), variable(proxy(t, got), "OUTRIGGER_AGENT")); d != "" {
-			t.Errorf("the agent is told otherwise than if the container had been there before (-):\n%s", d)
+			t.Errorf("the agent's spec differs from that of a pod with the container from the start (-):\n%s", d)
 		}
 		if names(got.Spec.Containers) != names(want.Spec.Containers) || names(got.Spec.InitContainers) != names(want.Spec.InitContainers) {
 			t.Errorf("the containers are %s and %s, want %s and %s", names(got.Spec.InitContainers), names(got.Spec.Containers),

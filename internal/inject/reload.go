@@ -19,15 +19,14 @@ const (
 	ValuesKey = "values"
 )
 
-// pollInterval is how often the template directory is read. Reading sees every
-// kind of change, also those that come by a new mount or a swapped link.
+// pollInterval is how often the template directory is read. Polling also sees new
+// mounts and swapped links.
 const pollInterval = time.Second
 
-// Reloader keeps an injector's configuration equal to a template directory or,
-// while that is not there, to a ConfigMap; without either the drivers' own
-// templates serve. Nothing is used before the first look at the directory, and a
-// pair that cannot be used leaves the last good one in place. Its methods may be
-// called from many goroutines.
+// Reloader loads an injector's configuration from a template directory or, if that
+// does not exist, from a ConfigMap; without either the drivers' templates are used. It
+// applies nothing before it has read the directory once, and keeps the last good
+// configuration if a new one is invalid. Its methods are safe for concurrent use.
 type Reloader struct {
 	injector *Injector
 	metrics  *Metrics
@@ -42,10 +41,10 @@ type Reloader struct {
 	lastBad   *pair
 }
 
-// pair is the texts of one configuration and where they came from.
+// pair holds the files of one configuration and their origin.
 type pair struct{ config, values, origin string }
 
-// builtin is what serves where no configuration is.
+// builtin is used without a configuration.
 var builtin = pair{origin: "the drivers' own templates"}
 
 // NewReloader returns a Reloader for the directory, or for none if it is empty.
@@ -53,8 +52,7 @@ func NewReloader(injector *Injector, dir string, metrics *Metrics, log *slog.Log
 	return &Reloader{injector: injector, dir: dir, metrics: metrics, log: log}
 }
 
-// Run watches the directory until ctx ends. The first look happens before it
-// waits.
+// Run polls the directory until ctx ends. It reads it once at the start.
 func (r *Reloader) Run(ctx context.Context) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
@@ -74,7 +72,7 @@ func (r *Reloader) Look() {
 	if r.dir != "" {
 		var err error
 		if p, err = readPair(r.dir); err != nil {
-			r.log.Error("the template directory cannot be read; what is in use stays", "directory", r.dir, "error", err)
+			r.log.Error("the template directory cannot be read; the current configuration is kept", "directory", r.dir, "error", err)
 			return
 		}
 	}
@@ -84,7 +82,7 @@ func (r *Reloader) Look() {
 	r.choose()
 }
 
-// ConfigMap takes up a new state of the ConfigMap; nil means that there is none.
+// ConfigMap sets the current ConfigMap; nil means that there is none.
 func (r *Reloader) ConfigMap(cm *corev1.ConfigMap) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,7 +93,7 @@ func (r *Reloader) ConfigMap(cm *corev1.ConfigMap) {
 	r.choose()
 }
 
-// choose uses the pair that counts now, if it can be used.
+// choose applies the pair with the highest precedence, if it changed and is valid.
 func (r *Reloader) choose() {
 	if !r.looked {
 		return
@@ -119,17 +117,17 @@ func (r *Reloader) choose() {
 	r.metrics.reloaded(err)
 	if err != nil {
 		r.lastBad = &p
-		r.log.Error("an injection config cannot be used; the last good one stays", "origin", p.origin, "error", err)
+		r.log.Error("the injection config is invalid; the last good one is kept", "origin", p.origin, "error", err)
 		return
 	}
 	r.injector.Use(config)
 	r.inUse, r.lastBad = &p, nil
-	r.log.Info("an injection config is in use", "origin", p.origin)
+	r.log.Info("loaded the injection config", "origin", p.origin)
 }
 
-// readPair returns the directory's pair, or nil if it has no file "config". It
-// reads until two readings agree, so that a swap between the two files is not
-// taken for a pair.
+// readPair returns the directory's pair, or nil if it has no file "config". It reads
+// until two reads agree, so that a change between the two files does not yield a
+// mixed pair.
 func readPair(dir string) (*pair, error) {
 	var last *pair
 	for range 10 {

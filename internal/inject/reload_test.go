@@ -60,7 +60,7 @@ func (r *reloading) configMap(config string) {
 	})
 }
 
-// want asserts which containers a pod gets now, with their images.
+// want asserts the containers that a pod currently gets, with their images.
 func (r *reloading) want(containers ...string) {
 	r.t.Helper()
 	pod := []byte(`{"metadata":{"name":"app"},"spec":{"containers":[{"name":"app","image":"app"}]}}`)
@@ -146,8 +146,8 @@ func TestReloadOfSwappedLink(t *testing.T) {
 	r := newReloading(t)
 	r.write(nil)
 	swap := func(version string) {
-		// As the kubelet does it: the files are links through ..data, which is
-		// replaced by a rename.
+		// Like the kubelet: the files are links through ..data, which is replaced by a
+		// rename.
 		data := filepath.Join(r.dir, version)
 		if err := os.Mkdir(data, 0o755); err != nil {
 			t.Fatal(err)

@@ -9,11 +9,11 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// sampleSpec is what templates are tried with.
+// sampleSpec is the agent spec with which templates are checked.
 var sampleSpec = &agentspec.Spec{Command: []string{"/proxy"}}
 
-// sampleContext returns the arguments that a template is tried with. The pod is
-// an ordinary one, so a template that needs an annotation must do without it.
+// sampleContext returns the arguments with which a template is checked. The pod has no
+// annotations, so templates must work without them.
 func sampleContext(native bool) *driver.InjectorContext {
 	return &driver.InjectorContext{
 		Pod: &corev1.Pod{

@@ -19,29 +19,28 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// seen is what can be told of a pod's sidecar from outside.
+// seen are the visible properties of a pod's sidecar.
 type seen struct {
 	Class, Image, PullPolicy, LogLevel string
-	// Threads is how many threads the proxy has, or which field says so.
+	// Threads is the number of the proxy's threads, or the field that holds it.
 	Threads                           string
 	Limits, Requests                  map[string]string
 	Native, Hold, Metrics, Privileged bool
 	DisabledMTLS                      bool
 	Redirection                       agentspec.Redirection
-	// Unprivileged says that the init container could run in any pod.
+	// Unprivileged says that the init container needs no privileges.
 	Unprivileged bool
 	// Drain and PreStop are in seconds.
 	Drain, PreStop int
 	Warnings       []string
 }
 
-// ofEnvoy is the sidecar of a pod that asks for nothing, in a world where nothing
-// is set.
+// ofEnvoy is the sidecar of a pod without annotations in a world without settings.
 func ofEnvoy() seen {
 	return seen{Class: "envoy", Image: "docker.io/envoyproxy/envoy:v1.40.0", PullPolicy: "IfNotPresent", LogLevel: "error", Threads: "2", Native: true, Drain: 5}
 }
 
-// look injects the pod and looks at its sidecar.
+// look injects the pod and returns the properties of its sidecar.
 func look(t *testing.T, w *world, pod string) seen {
 	t.Helper()
 	r := w.injector(t).Inject(t.Context(), w.request(pod))
@@ -85,7 +84,7 @@ func look(t *testing.T, w *world, pod string) seen {
 	return s
 }
 
-// threads returns where the number of the proxy's threads comes from.
+// threads returns the source of the number of the proxy's threads.
 func threads(c *corev1.Container) string {
 	for _, e := range c.Env {
 		if e.Name != agentspec.EnvConcurrency {
@@ -186,8 +185,8 @@ func TestSettingsOfPods(t *testing.T) {
 	}
 }
 
-// TestIllegalSettings gives annotations values that cannot be used: on the pod
-// and, where it counts there too, on the namespace. The denial names both.
+// TestIllegalSettings sets annotations to invalid values, on the pod and, if supported
+// there, on the namespace. The denial must name the annotation and where it is.
 func TestIllegalSettings(t *testing.T) {
 	long := strings.Repeat("1,", 2000) + "1"
 	tests := []struct {
@@ -418,7 +417,7 @@ func TestUnknownSurroundings(t *testing.T) {
 		t.Errorf("without the server's version the decision is %+v", d)
 	}
 	if d := i.Inject(t.Context(), w.request(podAnnotated(map[string]string{prefix + "native-sidecar": "true"}))).Decision; d.Outcome != inject.Inject {
-		t.Errorf("a pod that says which sidecar it wants makes the decision %+v", d)
+		t.Errorf("the decision for a pod that chooses its sidecar is %+v", d)
 	}
 	opts.Namespace = func(context.Context, string) (*inject.Namespace, error) { return nil, errors.New("no route") }
 	if d := inject.New(opts, config).Inject(t.Context(), w.request(smallPod)).Decision; d.Outcome != inject.Deny || d.Reason != "namespace_unknown" ||

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"reflect"
 	"slices"
@@ -14,12 +15,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// status is the value of the annotation StatusAnnotation: exactly what injection
-// added and changed, so that it can be taken back.
+// status is the value of StatusAnnotation. It records what injection added and
+// changed, so that undo can restore the original pod.
 type status struct {
-	// Version is of this format.
+	// Version is the version of this format.
 	Version int `json:"version"`
-	// Revision is of the injector.
+	// Revision is the injector's revision.
 	Revision  string   `json:"revision"`
 	Class     string   `json:"class,omitempty"`
 	Templates []string `json:"templates"`
@@ -29,25 +30,27 @@ type status struct {
 	Volumes        []string `json:"volumes,omitempty"`
 	Labels         []string `json:"labels,omitempty"`
 	Annotations    []string `json:"annotations,omitempty"`
-	// Merged are containers of the user's whose lists were joined with ours.
+	// Merged are the user's containers to whose env or volumeMounts injection added
+	// entries.
 	Merged []added `json:"merged,omitempty"`
-	// Empty names the maps of the metadata, labels or annotations, that were there
-	// without an entry.
+	// Empty names the maps of the metadata, labels or annotations, that were present
+	// but empty.
 	Empty []string `json:"empty,omitempty"`
-	// ReplacedLabels are labels of the user's that now have another value.
+	// ReplacedLabels holds the original values of the user's labels that were
+	// replaced.
 	ReplacedLabels map[string]string `json:"replacedLabels,omitempty"`
-	// Changed holds, for containers that were the user's, the fields that are not
-	// as they were: null for one that was not there.
+	// Changed holds the original values of changed fields of the user's containers,
+	// by container name and field; null for a field that was not set.
 	Changed map[string]map[string]json.RawMessage `json:"changed,omitempty"`
-	// Moved says where containers of the user's stood that now stand elsewhere.
+	// Moved holds the original positions of the user's containers that were moved.
 	Moved map[string]place `json:"moved,omitempty"`
-	// Spec is for the other fields of the pod's spec what Changed is for those of
-	// containers.
+	// Spec holds the original values of the other changed fields of the pod's spec,
+	// as Changed does for containers.
 	Spec map[string]json.RawMessage `json:"spec,omitempty"`
 }
 
-// Injected reports whether a pod, or the template of one, has gone through injection by the
-// webhook or offline.
+// Injected reports whether a pod or pod template has been injected, by the webhook or
+// offline.
 func Injected(pod metav1.Object) bool {
 	_, ok := pod.GetAnnotations()[StatusAnnotation]
 	return ok
@@ -55,31 +58,33 @@ func Injected(pod metav1.Object) bool {
 
 const (
 	statusVersion = 1
-	// maxStatus is Kubernetes' limit for all annotations of an object together.
+	// maxStatus is Kubernetes' limit on the total size of an object's annotations,
+	// in bytes.
 	maxStatus = 256 << 10
-	// maxMoved is far beyond the containers of any pod that runs; putting them in
-	// order takes time that grows with the square of their number.
+	// maxMoved is far above the number of containers of a real pod. It bounds
+	// reordering them, which takes quadratic time.
 	maxMoved = 1000
 )
 
-// added is a container with the entries that injection left in it: others may add
-// theirs later.
+// added is a container and the entries that injection put into it. Others may add
+// entries later.
 type added struct {
 	Name         string   `json:"name"`
 	Env          []string `json:"env,omitempty"`
 	VolumeMounts []string `json:"volumeMounts,omitempty"`
 }
 
+// place is a container's position in the pod's spec.
 type place struct {
-	// Init says that it stood among the init containers.
+	// Init says that the index is one of spec.initContainers.
 	Init  bool `json:"init,omitempty"`
 	Index int  `json:"index"`
 }
 
-// ClassOf returns the class of the sidecar that injection has put into a pod, or ""
-// if it has put in none or its annotation cannot be read.
+// ClassOf returns the class of a pod's injected sidecar, or "" if it has none or its
+// status annotation cannot be read.
 func ClassOf(pod *corev1.Pod) string {
-	// Of pods in a cache there may be no more than this left.
+	// Caches may strip the annotation down to this field.
 	var s struct {
 		Class string `json:"class"`
 	}
@@ -104,7 +109,7 @@ func parseStatus(value string) (*status, error) {
 	return &s, nil
 }
 
-// record compares the pod before and after and returns the status.
+// record compares the pod before and after injection and returns the status.
 func record(before, after *corev1.Pod) (*status, error) {
 	s := &status{Version: statusVersion}
 	for key, value := range after.Labels {
@@ -152,8 +157,8 @@ func record(before, after *corev1.Pod) (*status, error) {
 	return s, err
 }
 
-// containers records what happened to one list of containers. It takes those
-// that it finds out of was.
+// containers records the changes to one list of containers, and returns those that
+// were added. It deletes the others from was.
 func (s *status) containers(was map[string]located, after []corev1.Container, init bool) ([]added, error) {
 	var list []added
 	last := -1
@@ -165,8 +170,8 @@ func (s *status) containers(was map[string]located, after []corev1.Container, in
 			continue
 		}
 		delete(was, c.Name)
-		// Those that stay are in their old order, among which the others are put
-		// back.
+		// Containers that did not move keep their relative order; undo inserts the
+		// moved ones between them.
 		if old.at.Init == init && old.at.Index > last {
 			last = old.at.Index
 		} else {
@@ -211,13 +216,13 @@ func newAdded(c *corev1.Container) added {
 	return a
 }
 
-// located is a container and where it stands.
+// located is a container and its position.
 type located struct {
 	container *corev1.Container
 	at        place
 }
 
-// byName returns the containers that were added or merged.
+// byName returns the added and merged containers by their names.
 func (s *status) byName() map[string]*added {
 	all := make(map[string]*added)
 	for _, list := range [][]added{s.InitContainers, s.Containers, s.Merged} {
@@ -226,6 +231,23 @@ func (s *status) byName() map[string]*added {
 		}
 	}
 	return all
+}
+
+// containersOf visits the pod's init containers, then its containers. The second value
+// says that it is an init container.
+func containersOf(pod *corev1.Pod) iter.Seq2[*corev1.Container, bool] {
+	return func(yield func(*corev1.Container, bool) bool) {
+		for i := range pod.Spec.InitContainers {
+			if !yield(&pod.Spec.InitContainers[i], true) {
+				return
+			}
+		}
+		for i := range pod.Spec.Containers {
+			if !yield(&pod.Spec.Containers[i], false) {
+				return
+			}
+		}
+	}
 }
 
 // locate returns the containers of the pod by their names.
@@ -240,12 +262,12 @@ func locate(pod *corev1.Pod) map[string]located {
 	return all
 }
 
-// changed returns the JSON of the fields of before that are different in after,
-// by their path of one or two names: fields of a field stand for themselves, so
-// that what others do to its other fields stays. It is nil if none are.
-func changed(before, after reflect.Value, but ...string) (map[string]json.RawMessage, error) {
+// changed returns the original JSON of the fields that differ in after, by their path
+// of one or two names; nil if none do. Subfields of a struct are recorded one by one,
+// so that undo leaves changes by others to its other subfields in place.
+func changed(before, after reflect.Value, except ...string) (map[string]json.RawMessage, error) {
 	fields := make(map[string]json.RawMessage)
-	if err := addChanged(fields, "", shapes[before.Type()], before, after, but); err != nil {
+	if err := addChanged(fields, "", shapes[before.Type()], before, after, except); err != nil {
 		return nil, err
 	}
 	if len(fields) == 0 {
@@ -254,7 +276,7 @@ func changed(before, after reflect.Value, but ...string) (map[string]json.RawMes
 	return fields, nil
 }
 
-func addChanged(fields map[string]json.RawMessage, prefix string, s *shape, before, after reflect.Value, but []string) error {
+func addChanged(fields map[string]json.RawMessage, prefix string, s *shape, before, after reflect.Value, except []string) error {
 	for _, f := range s.fields {
 		was, is := before.Field(f.index), after.Field(f.index)
 		if f.inline {
@@ -264,7 +286,7 @@ func addChanged(fields map[string]json.RawMessage, prefix string, s *shape, befo
 			continue
 		}
 		name := prefix + f.path[1:]
-		if slices.Contains(but, name) {
+		if slices.Contains(except, name) {
 			continue
 		}
 		var d differ
@@ -295,12 +317,9 @@ func addChanged(fields map[string]json.RawMessage, prefix string, s *shape, befo
 	return nil
 }
 
-// undo takes an injected pod back to what it was. The pod is changed in place.
+// undo removes the injection from a pod, which is changed in place.
 func (s *status) undo(pod *corev1.Pod) error {
-	volumes := make(map[string]bool, len(s.Volumes))
-	for _, name := range s.Volumes {
-		volumes[name] = true
-	}
+	volumes := setOf(s.Volumes, nil)
 	pod.Spec.Volumes = slices.DeleteFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return volumes[v.Name] })
 	all := locate(pod)
 	for _, name := range slices.Sorted(maps.Keys(s.Changed)) {
@@ -321,8 +340,7 @@ func (s *status) undo(pod *corev1.Pod) error {
 		delete(pod.Annotations, key)
 	}
 	delete(pod.Annotations, StatusAnnotation)
-	// A map that injection made goes with its last entry, and so does metadata that
-	// held nothing else.
+	// A map that injection created is removed together with its last entry.
 	if len(pod.Labels) == 0 && !slices.Contains(s.Empty, "labels") {
 		pod.Labels = nil
 	}
@@ -332,8 +350,8 @@ func (s *status) undo(pod *corev1.Pod) error {
 	return restore(reflect.ValueOf(&pod.Spec).Elem(), s.Spec)
 }
 
-// rearrange drops the containers that were added and puts those that were moved
-// back where they stood.
+// rearrange removes the added containers and returns the moved ones to their original
+// positions.
 func (s *status) rearrange(pod *corev1.Pod) {
 	type move struct {
 		container corev1.Container
@@ -372,8 +390,7 @@ func (s *status) rearrange(pod *corev1.Pod) {
 	}
 }
 
-// restore sets fields by the paths of their JSON names. A status that names
-// other fields was not written by this program.
+// restore sets fields by the paths of their JSON names. Unknown fields are an error.
 func restore(v reflect.Value, fields map[string]json.RawMessage) error {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		outer, inner, deep := strings.Cut(name, "/")
@@ -381,7 +398,7 @@ func restore(v reflect.Value, fields map[string]json.RawMessage) error {
 		if ok && deep {
 			if field.Kind() == reflect.Pointer {
 				if field.IsNil() {
-					// Somebody has removed the whole of it since.
+					// Something else has removed the struct since.
 					continue
 				}
 				field = field.Elem()
@@ -400,7 +417,7 @@ func restore(v reflect.Value, fields map[string]json.RawMessage) error {
 	return nil
 }
 
-// fieldByJSON returns the field of that JSON name of a struct.
+// fieldByJSON returns the field of a struct with the given JSON name.
 func fieldByJSON(v reflect.Value, name string) (reflect.Value, bool) {
 	s := shapes[v.Type()]
 	if s == nil || s.kind != kindStruct {
@@ -418,8 +435,9 @@ func fieldByJSON(v reflect.Value, name string) (reflect.Value, bool) {
 	return reflect.Value{}, false
 }
 
-// Uninject returns the operations that take an injected pod, or a copy of one without
-// its annotations, back to what it was, none for a pod that was not injected. The pod is given as JSON.
+// Uninject returns the operations that remove the injection from a pod, given as JSON;
+// none for a pod that was not injected. The pod may be a copy of an injected one that
+// has lost its annotations.
 func Uninject(pod []byte) ([]Operation, error) {
 	before, err := decodePod(pod)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 )
 
-// example is what a row of docs/injection.md gives as its example.
+// example is the example in a row of docs/injection.md.
 type example struct {
 	Namespace map[string]any `json:"namespace,omitempty"`
 	Pod       map[string]any `json:"pod,omitempty"`
@@ -152,7 +152,7 @@ func TestDecisionTable(t *testing.T) {
 	}
 }
 
-// asked switches injection on for examples that do not.
+// asked enables injection for examples that do not.
 var asked = example{Namespace: map[string]any{"annotations": map[string]any{inject.InjectionKey: "enabled"}}}
 
 func TestDenials(t *testing.T) {

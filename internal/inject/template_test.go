@@ -12,7 +12,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// twoTemplates are sidecars that have nothing to do with the mesh.
+// twoTemplates are sidecars that are not the mesh's.
 const twoTemplates = `
 templates:
   logger: |
@@ -133,22 +133,22 @@ func TestBrokenConfigs(t *testing.T) {
 				t.Errorf("the error is %v, want one with %q", err, test.want)
 			}
 			if config != nil && err == nil {
-				t.Error("there is a configuration all the same")
+				t.Error("there is a configuration nevertheless")
 			}
 		})
 	}
 }
 
-// hostile are texts that mean something in YAML, in a template, in a shell or in
-// the substitution of values.
+// hostile are texts with a meaning in YAML, in a template, in a shell or in the
+// substitution of values.
 var hostile = []string{
 	"a\nb: c", "a: b", "- a", "}]", "{{ .Image }}", `"`, "'", "a #", "&a", "*a", "!!binary aGk=", "|", "%YAML 1.2", "---\nkind: Pod",
 	"x\n  - name: evil\n    image: evil\n", "x\"\n  securityContext: {privileged: true}\n  #", "OUTRIGGERv0v", "OUTRIGGERv61v", "OUTRIGGERvk0v", "OUTRIGGERv",
 	"$(POD_NAME)", "${POD_UID}", "$$", "`id`", "null", "true", "1e3", "0x10", "2026-01-01", "~", " ", "\t", "\x00", "\u2028", "\uFEFF", "\x7f", "ä", strings.Repeat("a", 5000),
 }
 
-// TestValuesStayValues puts hostile texts wherever a user may write: each pod is
-// denied, or has the structure that it has with harmless ones.
+// TestValuesStayValues uses hostile texts in all of the user's fields: each pod must be
+// denied, or have the same structure as with harmless texts.
 func TestValuesStayValues(t *testing.T) {
 	w := ordinary()
 	w.config = `

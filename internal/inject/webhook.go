@@ -17,22 +17,22 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// The paths of the webhook. The second is Open Service Mesh's.
+// The paths of the webhook. OSMInjectPath is the one that Open Service Mesh uses.
 const (
 	InjectPath    = "/inject"
 	OSMInjectPath = "/mutate-pod-creation"
 )
 
-// SelfCheckUID is the uid of the reviews that the injector asks of itself. They are
-// answered like any other and are not counted.
+// SelfCheckUID is the uid of the reviews that the injector sends to itself. They are
+// answered like any other but do not count in the metrics.
 const SelfCheckUID = "00000000-0000-4000-8000-000000000000"
 
-// GCPercent is the garbage collector's target that suits a process which answers
-// reviews: what lives is small and what each review leaves behind is much, so the
-// usual 100 would collect every few dozen reviews.
+// GCPercent is a suitable GOGC for a process that answers reviews: the live heap is
+// small and each review allocates much, so the default of 100 would collect every few
+// dozen reviews.
 const GCPercent = 400
 
-// defaultTimeout is used where the API server does not tell its own.
+// defaultTimeout is used if the API server sends no timeout.
 const defaultTimeout = 10 * time.Second
 
 // Webhook answers admission reviews of pods. It is safe for use by many
@@ -55,8 +55,8 @@ func (w *Webhook) Mount(mux *http.ServeMux) {
 	mux.Handle(OSMInjectPath, w)
 }
 
-// review is an AdmissionReview of v1 or v1beta1, which do not differ in what is
-// used here. The pod stays as it came.
+// review is an AdmissionReview of v1 or v1beta1, which agree in the fields used here.
+// The pod stays undecoded.
 type review struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
@@ -98,7 +98,7 @@ type responseStatus struct {
 	Code    int32  `json:"code"`
 }
 
-// badRequest is a request that is no review of this webhook's.
+// badRequest is the error for a request that is not a valid admission review.
 type badRequest struct {
 	code    int
 	message string
@@ -106,8 +106,8 @@ type badRequest struct {
 
 func (b badRequest) Error() string { return b.message }
 
-// ServeHTTP answers one review. What is no review gets a plain error and an HTTP
-// status; every review gets an answer that says what was decided.
+// ServeHTTP answers one review with its decision. Any other request gets a plain error
+// with an HTTP status.
 func (w *Webhook) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	in, done, err := w.readReview(rw, r)
 	if err != nil {
@@ -135,7 +135,8 @@ func (w *Webhook) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// timeout returns how long the API server waits, less a little for the way back.
+// timeout returns nine tenths of the time that the API server waits; the rest is for
+// sending the answer.
 func timeout(r *http.Request) time.Duration {
 	d, err := time.ParseDuration(r.URL.Query().Get("timeout"))
 	if err != nil || d <= 0 || d > time.Minute {
@@ -144,7 +145,8 @@ func timeout(r *http.Request) time.Duration {
 	return d - d/10
 }
 
-// readReview returns the review, whose body counts until the function is called.
+// readReview returns the review and a function that releases its body's share of the
+// memory limit.
 func (w *Webhook) readReview(rw http.ResponseWriter, r *http.Request) (*review, func(), error) {
 	if r.Method != http.MethodPost {
 		rw.Header().Set("Allow", http.MethodPost)
@@ -158,7 +160,7 @@ func (w *Webhook) readReview(rw http.ResponseWriter, r *http.Request) (*review, 
 	switch {
 	case errors.Is(err, errTooLarge):
 		return nil, nil, badRequest{http.StatusRequestEntityTooLarge, fmt.Sprintf("the review is larger than %d bytes", maxBody)}
-	case errors.Is(err, errNoRoom):
+	case errors.Is(err, errBusy):
 		rw.Header().Set("Retry-After", "1")
 		return nil, nil, badRequest{http.StatusServiceUnavailable, err.Error()}
 	case err != nil:
@@ -193,7 +195,7 @@ func parseReview(body []byte) (*review, error) {
 }
 
 const (
-	// maxWarning is what the API server shows of a warning, in bytes.
+	// maxWarning is the length that the API server shows of a warning, in bytes.
 	maxWarning = 256
 	// maxMessage bounds the message of a denial, which may quote an annotation.
 	maxMessage = 1024
@@ -207,7 +209,7 @@ func (w *Webhook) answer(ctx context.Context, req *reviewRequest) *reviewRespons
 	var patch []byte
 	if len(r.Patch) > 0 {
 		var err error
-		if patch, err = marshalPatch(r.Patch); err != nil {
+		if patch, err = MarshalPatch(r.Patch); err != nil {
 			r = denied(deny("internal_error", err))
 		}
 	}
@@ -248,7 +250,7 @@ func verb(o Outcome) string {
 	return "not injected: "
 }
 
-// decide answers what is not the creation of a pod without asking the injector.
+// decide asks the injector about pod creations and answers all other reviews itself.
 func (w *Webhook) decide(ctx context.Context, req *reviewRequest) Result {
 	skip := func(reason Reason, message string) Result {
 		return Result{Decision: Decision{Outcome: Skip, Reason: reason, Message: message}}
@@ -277,7 +279,8 @@ func shorten(s string, limit int) string {
 	return strings.ToValidUTF8(s[:limit-3], "") + "..."
 }
 
-func marshalPatch(ops []Operation) ([]byte, error) {
+// MarshalPatch returns the operations as a JSON patch document.
+func MarshalPatch(ops []Operation) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)

@@ -25,7 +25,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// door is a webhook under test, mounted on a mux that serves something else too.
+// door is a webhook under test, on a mux with another handler.
 type door struct {
 	mux      *http.ServeMux
 	registry *prometheus.Registry
@@ -83,9 +83,9 @@ func creation(pod string) *admissionv1.AdmissionReview {
 	}
 }
 
-// trialPod is served by the driver trial, which behaves as it is told.
-func trialPod(behaviour string) string {
-	return fmt.Sprintf(`{"metadata":{"name":"app","annotations":{"openservicemesh.io/sidecar-class":"trial","trial":%q}},
+// scriptedPod is injected by the scripted driver with the behaviour.
+func scriptedPod(behaviour string) string {
+	return fmt.Sprintf(`{"metadata":{"name":"app","annotations":{"openservicemesh.io/sidecar-class":"scripted","behaviour":%q}},
 		"spec":{"containers":[{"name":"app","image":"app"},{"name":"second","image":"app"}]}}`, behaviour)
 }
 
@@ -130,7 +130,7 @@ func TestWebhookAnswersBothVersions(t *testing.T) {
 		}
 	}
 	if rw := d.do(http.MethodGet, "/other", "", nil); rw.Body.String() != "other" {
-		t.Errorf("what else is on the mux answers %d %s", rw.Code, rw.Body)
+		t.Errorf("the mux's other handler answers %d %s", rw.Code, rw.Body)
 	}
 }
 
@@ -192,11 +192,11 @@ func TestWebhookSkipsAndDenies(t *testing.T) {
 			`outrigger: review_invalid: denied: the review's uid "../../etc" is not a UUID`},
 		{"no UID", with(func(r *admissionv1.AdmissionRequest) { r.UID = "" }), false, "deny: review_invalid",
 			"outrigger: review_invalid: denied: the review has no uid"},
-		{"a driver that fails", creation(trialPod("error")), false, "deny: driver_error",
-			"outrigger: driver_error: denied: driver trial: trial failed"},
-		{"a driver that panics", creation(trialPod("panic")), false, "deny: driver_error",
-			"outrigger: driver_error: denied: driver trial panicked: trial and error"},
-		{"a driver that drops containers", creation(trialPod("drop")), false, "deny: driver_error",
+		{"a driver that fails", creation(scriptedPod("error")), false, "deny: driver_error",
+			"outrigger: driver_error: denied: driver scripted: scripted failed"},
+		{"a driver that panics", creation(scriptedPod("panic")), false, "deny: driver_error",
+			"outrigger: driver_error: denied: driver scripted panicked: scripted panic"},
+		{"a driver that drops containers", creation(scriptedPod("drop")), false, "deny: driver_error",
 			"outrigger: driver_error: denied: containers of the pod are gone after injection: app, second"},
 	}
 	for _, test := range tests {
@@ -227,14 +227,14 @@ func TestWebhookSkipsAndDenies(t *testing.T) {
 	}
 }
 
-// TestBadDriversLeaveNothing covers drivers that do what the contract forbids.
+// TestBadDriversLeaveNothing covers drivers that break their contract.
 func TestBadDriversLeaveNothing(t *testing.T) {
 	w := ordinary()
 	i := w.injector(t)
-	if r := i.Inject(t.Context(), w.request(trialPod("nil"))); r.Decision.Outcome != inject.Inject {
+	if r := i.Inject(t.Context(), w.request(scriptedPod("nil"))); r.Decision.Outcome != inject.Inject {
 		t.Errorf("a driver that forgets the pod makes %+v", r.Decision)
 	}
-	shuffled := once(t, i, w, []byte(trialPod("shuffle")))
+	shuffled := once(t, i, w, []byte(scriptedPod("shuffle")))
 	if got := names(decode(t, shuffled).Spec.Containers); got != "second app outrigger-proxy " {
 		t.Errorf("the containers are %s", got)
 	}
@@ -251,12 +251,12 @@ func TestWebhookDryRun(t *testing.T) {
 	d := ordinary().door(t)
 	yes, no := true, false
 	for _, dryRun := range []*bool{&yes, &no, nil} {
-		review := creation(trialPod(""))
+		review := creation(scriptedPod(""))
 		review.Request.DryRun = dryRun
 		patch := string(d.ask(t, inject.InjectPath, review).Patch)
-		want := fmt.Sprintf(`"path":"/metadata/annotations/trial~1dry-run","value":"%t"`, dryRun == &yes)
+		want := fmt.Sprintf(`"path":"/metadata/annotations/scripted~1dry-run","value":"%t"`, dryRun == &yes)
 		if !strings.Contains(patch, want) {
-			t.Errorf("the driver was told otherwise: %s", patch)
+			t.Errorf("the driver got another value of DryRun: %s", patch)
 		}
 	}
 }
@@ -267,14 +267,14 @@ func TestWebhookTimeout(t *testing.T) {
 		"": "9s", "?timeout=10s": "9s", "?timeout=30s": "27s", "?timeout=1s": "900ms",
 		"?timeout=0s": "9s", "?timeout=-5s": "9s", "?timeout=2h": "9s", "?timeout=soon": "9s", "?timeout=%zz": "9s",
 	} {
-		r := d.ask(t, inject.InjectPath+query, creation(trialPod("deadline")))
-		if got := "outrigger: driver_error: driver trial: " + want + " are left"; r.Result.Message != got {
+		r := d.ask(t, inject.InjectPath+query, creation(scriptedPod("deadline")))
+		if got := "outrigger: driver_error: driver scripted: " + want + " are left"; r.Result.Message != got {
 			t.Errorf("with %q: %q, want %q", query, r.Result.Message, got)
 		}
 	}
 	start := time.Now()
-	r := d.ask(t, inject.InjectPath+"?timeout=100ms", creation(trialPod("wait")))
-	if want := "outrigger: timeout: driver trial: context deadline exceeded"; r.Allowed || r.Result.Message != want {
+	r := d.ask(t, inject.InjectPath+"?timeout=100ms", creation(scriptedPod("wait")))
+	if want := "outrigger: timeout: driver scripted: context deadline exceeded"; r.Allowed || r.Result.Message != want {
 		t.Errorf("a driver that is slow makes %q, want %q", r.Result.Message, want)
 	}
 	if took := time.Since(start); took > 5*time.Second {
@@ -305,8 +305,8 @@ func TestWebhookMetrics(t *testing.T) {
 	d := ordinary().door(t)
 	d.ask(t, inject.InjectPath, creation(smallPod))
 	d.ask(t, inject.OSMInjectPath, creation(smallPod))
-	d.ask(t, inject.InjectPath, creation(trialPod("")))
-	d.ask(t, inject.InjectPath, creation(trialPod("error")))
+	d.ask(t, inject.InjectPath, creation(scriptedPod("")))
+	d.ask(t, inject.InjectPath, creation(scriptedPod("error")))
 	d.ask(t, inject.InjectPath, creation(`{"spec":{"hostNetwork":true}}`))
 	d.do(http.MethodGet, inject.InjectPath, "", nil)
 	d.do(http.MethodPost, inject.InjectPath, "application/json", strings.NewReader("{"))
@@ -321,7 +321,7 @@ outrigger_injector_bad_requests_total{code="405"} 1
 outrigger_injector_decisions_total{class="",outcome="deny",reason="driver_error"} 1
 outrigger_injector_decisions_total{class="",outcome="skip",reason="host_network"} 1
 outrigger_injector_decisions_total{class="envoy",outcome="inject",reason="namespace_annotation_enabled"} 2
-outrigger_injector_decisions_total{class="trial",outcome="inject",reason="namespace_annotation_enabled"} 1
+outrigger_injector_decisions_total{class="scripted",outcome="inject",reason="namespace_annotation_enabled"} 1
 `
 	if err := testutil.GatherAndCompare(d.registry, strings.NewReader(want),
 		"outrigger_injector_decisions_total", "outrigger_injector_bad_requests_total"); err != nil {
@@ -332,16 +332,16 @@ outrigger_injector_decisions_total{class="trial",outcome="inject",reason="namesp
 	}
 }
 
-// TestWebhookLogsNoPod shows that what is in a pod, which may be a secret of its
-// owner's, stays out of the log.
+// TestWebhookLogsNoPod checks that the content of a pod, which may be secret, is not
+// logged.
 func TestWebhookLogsNoPod(t *testing.T) {
 	d := ordinary().door(t)
 	for _, behaviour := range []string{"", "error", "panic"} {
-		pod := strings.Replace(trialPod(behaviour), `"image":"app"`, `"image":"app","env":[{"name":"PASSWORD","value":"hunter2"}]`, 1)
+		pod := strings.Replace(scriptedPod(behaviour), `"image":"app"`, `"image":"app","env":[{"name":"PASSWORD","value":"hunter2"}]`, 1)
 		d.ask(t, inject.InjectPath, creation(pod))
 	}
 	log := d.log.String()
-	for _, want := range []string{"reason=driver_error", "reason=namespace_annotation_enabled", "uid=" + uid, "class=trial", "namespace=shop"} {
+	for _, want := range []string{"reason=driver_error", "reason=namespace_annotation_enabled", "uid=" + uid, "class=scripted", "namespace=shop"} {
 		if !strings.Contains(log, want) {
 			t.Errorf("the log lacks %s: %s", want, log)
 		}

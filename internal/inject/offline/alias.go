@@ -7,7 +7,7 @@ import (
 	kyaml "sigs.k8s.io/kustomize/kyaml/yaml"
 )
 
-// release prepares a value, and all in it, to be replaced or removed.
+// release prepares a value and its descendants to be replaced or removed.
 func (t *tree) release(gone *kyaml.Node) {
 	leaving := make(map[*kyaml.Node]bool)
 	if gone.Anchor != "" {
@@ -22,14 +22,14 @@ func (t *tree) release(gone *kyaml.Node) {
 	t.handOver(leaving, gone)
 }
 
-// handOver lets anchored values change or go without a change to what refers to
-// them: the first alias of each becomes the anchored value for the others.
-// Aliases within gone are not asked.
+// handOver detaches the aliases of anchored values that are about to change or
+// leave: the first alias of each value is replaced by an anchored copy, to which its
+// other aliases then refer. Aliases within gone are ignored.
 func (t *tree) handOver(leaving map[*kyaml.Node]bool, gone *kyaml.Node) {
 	if len(leaving) == 0 {
 		return
 	}
-	heirs := make(map[*kyaml.Node]*kyaml.Node)
+	copies := make(map[*kyaml.Node]*kyaml.Node)
 	t.walk(t.root, nil, func(parents []*kyaml.Node, i int) bool {
 		parent := parents[len(parents)-1]
 		alias := parent.Content[i]
@@ -38,34 +38,30 @@ func (t *tree) handOver(leaving map[*kyaml.Node]bool, gone *kyaml.Node) {
 			return false
 		case alias.Kind != kyaml.AliasNode || !leaving[alias.Alias]:
 			return true
-		case heirs[alias.Alias] != nil:
-			alias.Alias = heirs[alias.Alias]
+		case copies[alias.Alias] != nil:
+			alias.Alias = copies[alias.Alias]
 			return true
 		}
-		heir := copyOf(alias.Alias)
-		heir.Anchor = alias.Alias.Anchor
-		heirs[alias.Alias] = heir
-		t.touch(parents)
+		anchored := copyOf(alias.Alias)
+		anchored.Anchor = alias.Alias.Anchor
+		copies[alias.Alias] = anchored
+		for _, n := range parents {
+			t.touched[n] = true
+		}
 		t.change(parent)
-		parent.Content[i] = heir
-		// What leaves may hold aliases to what leaves.
+		parent.Content[i] = anchored
+		// The copy may contain aliases to leaving values too.
 		return true
 	})
-	for n := range heirs {
+	for n := range copies {
 		n.Anchor = ""
 		t.rewritten[n] = true
 	}
 }
 
-func (t *tree) touch(nodes []*kyaml.Node) {
-	for _, n := range nodes {
-		t.touched[n] = true
-	}
-}
-
-// walk visits all below a node in the document's order, and goes on below what
-// the function returns true for. The function gets the parents, from the outermost,
-// and the place in the innermost one's Content.
+// walk visits the descendants of a node in document order, and descends into those
+// for which visit returns true. Visit gets the parents, outermost first, and the index
+// of the node in the Content of the innermost one.
 func (t *tree) walk(n *kyaml.Node, parents []*kyaml.Node, visit func(parents []*kyaml.Node, i int) bool) {
 	parents = append(parents, n)
 	for i := range n.Content {
@@ -75,8 +71,8 @@ func (t *tree) walk(n *kyaml.Node, parents []*kyaml.Node, visit func(parents []*
 	}
 }
 
-// copyOf returns a copy of a node and all in it as new nodes, without anchors:
-// those stay where they were, and so aliases go on to refer to them.
+// copyOf returns a deep copy of a node without anchors: aliases still refer to the
+// originals.
 func copyOf(n *kyaml.Node) *kyaml.Node {
 	c := *n
 	c.Line, c.Column, c.Anchor = 0, 0, ""
@@ -87,9 +83,8 @@ func copyOf(n *kyaml.Node) *kyaml.Node {
 	return &c
 }
 
-// expandMerge replaces the merge key of a mapping by what it stands for, in the
-// order in which Kubernetes reads it: the later of two keys wins, be it merged or
-// not.
+// expandMerge replaces the merge key of a mapping by the merged pairs. As in
+// Kubernetes, the later of two equal keys wins, whether merged or not.
 func (t *tree) expandMerge(n *kyaml.Node) error {
 	if n.Kind != kyaml.MappingNode {
 		return nil
@@ -111,7 +106,7 @@ func isMerge(n *kyaml.Node) bool {
 	return n.Kind == kyaml.ScalarNode && n.Value == "<<" && (n.Tag == "" || n.ShortTag() == kyaml.MergeTag)
 }
 
-// maxMergeDepth bounds mappings that are merged into each other.
+// maxMergeDepth bounds the nesting of merge keys.
 const maxMergeDepth = 100
 
 func expanded(n *kyaml.Node, depth int) ([]*kyaml.Node, error) {

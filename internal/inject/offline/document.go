@@ -16,7 +16,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 )
 
-// read finds the document's objects.
+// read parses the document and finds its objects.
 func (d *document) read() {
 	switch d.format {
 	case formatNone:
@@ -31,8 +31,8 @@ func (d *document) read() {
 	d.objects = objectsOf(d.json, "", schema.GroupVersionKind{}, 0)
 }
 
-// yamlToJSON returns the JSON that kubectl would send for the text; nil for a text
-// that is just null.
+// yamlToJSON returns the JSON that kubectl would send for the text; nil if the text is
+// null.
 func yamlToJSON(text []byte) ([]byte, error) {
 	parsed, err := parseYAML(text)
 	if err != nil {
@@ -48,12 +48,12 @@ func yamlToJSON(text []byte) ([]byte, error) {
 	if err := checkKeys(root); err != nil {
 		return nil, err
 	}
-	// Kubernetes reads YAML 1.1 ("yes" is a boolean), as this library does; it
-	// also bounds what aliases may grow to.
+	// Like Kubernetes this library reads YAML 1.1 ("yes" is a boolean). It also
+	// bounds the expansion of aliases.
 	return kubectlyaml.YAMLToJSON(text)
 }
 
-// parseYAML returns the one document of the text.
+// parseYAML parses a text with exactly one document.
 func parseYAML(text []byte) (*kyaml.Node, error) {
 	decoder := kyaml.NewDecoder(bytes.NewReader(text))
 	var document, next kyaml.Node
@@ -61,13 +61,13 @@ func parseYAML(text []byte) (*kyaml.Node, error) {
 		return nil, err
 	}
 	if err := decoder.Decode(&next); err != io.EOF {
-		return nil, errors.New("there is more after the end of the document; separate documents by lines of three dashes")
+		return nil, errors.New("there is content after the end of the document; separate documents by lines of three dashes")
 	}
 	return &document, nil
 }
 
-// checkKeys refuses mappings that have a key twice: which of the two counts
-// depends on who reads them.
+// checkKeys rejects mappings with duplicate keys: parsers disagree on which one
+// counts.
 func checkKeys(n *kyaml.Node) error {
 	if n.Kind == kyaml.MappingNode {
 		lines := make(map[string]int, len(n.Content)/2)
@@ -93,8 +93,8 @@ func checkKeys(n *kyaml.Node) error {
 	return nil
 }
 
-// patch returns the document's text after the operations. What it returns is
-// proved to mean what the operations on the JSON would give.
+// patch applies the operations to the document's text. It verifies that the result
+// decodes to the same value as the operations applied to the JSON.
 func (d *document) patch(operations []inject.Operation) ([]byte, error) {
 	want, err := patchJSON(d.json, operations)
 	if err != nil {
@@ -125,13 +125,11 @@ func (d *document) patch(operations []inject.Operation) ([]byte, error) {
 }
 
 func patchJSON(document []byte, operations []inject.Operation) ([]byte, error) {
-	var encoded bytes.Buffer
-	encoder := json.NewEncoder(&encoded)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(operations); err != nil {
-		return nil, fmt.Errorf("encoding the patch: %w", err)
+	encoded, err := inject.MarshalPatch(operations)
+	if err != nil {
+		return nil, err
 	}
-	patch, err := jsonpatch.DecodePatch(encoded.Bytes())
+	patch, err := jsonpatch.DecodePatch(encoded)
 	if err != nil {
 		return nil, err
 	}
@@ -141,14 +139,14 @@ func patchJSON(document []byte, operations []inject.Operation) ([]byte, error) {
 	return patch.ApplyWithOptions(document, options)
 }
 
-// sameJSON reports whether two texts mean the same.
+// sameJSON reports whether two JSON texts decode to the same value.
 func sameJSON(a, b []byte) bool {
 	var x, y any
 	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
 }
 
-// indentLike lays JSON out as the original is: on one line, or indented by what
-// the original's first member is indented by.
+// indentLike formats JSON like the original: on one line, or with the indentation of
+// the original's first member.
 func indentLike(compact, original []byte) []byte {
 	_, rest, multiline := bytes.Cut(original, newline)
 	if !multiline {
@@ -162,7 +160,7 @@ func indentLike(compact, original []byte) []byte {
 	return likeLineEnds(b.Bytes(), original)
 }
 
-// likeLineEnds gives the text the line ends of the original.
+// likeLineEnds converts the text to the original's line endings.
 func likeLineEnds(text, original []byte) []byte {
 	if i := bytes.IndexByte(original, '\n'); i > 0 && original[i-1] == '\r' {
 		return bytes.ReplaceAll(text, newline, []byte("\r\n"))

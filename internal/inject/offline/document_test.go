@@ -80,8 +80,8 @@ func TestTextRefused(t *testing.T) {
 		{"key that is a mapping", "{a: b}: c\n", "not a scalar"},
 		{"scalar", "text\n", "not a mapping"},
 		{"list", "- " + strings.ReplaceAll(smallPod, "\n", "\n  "), "not a mapping"},
-		{"old Macintosh line ends", strings.ReplaceAll(smallPod+"---\n"+smallPod, "\n", "\r"), "more after the end"},
-		{"separator after an exotic line end", smallPod + "c: d\u2028---\u2028" + smallPod, "more after the end"},
+		{"old Macintosh line ends", strings.ReplaceAll(smallPod+"---\n"+smallPod, "\n", "\r"), "content after the end"},
+		{"separator after an exotic line end", smallPod + "c: d\u2028---\u2028" + smallPod, "content after the end"},
 		{"alias bomb", bomb, "excessive aliasing"},
 		{"merge bomb", merges, "excessive aliasing"},
 		{"deep flow", smallPod + "c: " + strings.Repeat("[", 20000) + strings.Repeat("]", 20000), "depth"},
@@ -89,7 +89,7 @@ func TestTextRefused(t *testing.T) {
 		{"deep JSON", `{"kind":"Pod","apiVersion":"v1","spec":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + "}", "depth"},
 		{"unclosed JSON", `{"kind":"Pod","apiVersion":"v1","spec":`, "document 1"},
 		{"JSON list", `[{"kind":"Pod"}]`, "not a mapping"},
-		{"Lists in Lists", strings.Repeat(`{"apiVersion":"v1","kind":"List","items":[`, 20) + strings.Repeat("]}", 20), "Lists within each other"},
+		{"Lists in Lists", strings.Repeat(`{"apiVersion":"v1","kind":"List","items":[`, 20) + strings.Repeat("]}", 20), "more than 10 nested Lists"},
 		{"item that is null", `{"apiVersion":"v1","kind":"List","items":[null]}`, "/items/0: null"},
 		{"huge file", smallPod + strings.Repeat("#", offline.MaxFileSize), "MiB"},
 	}
@@ -112,7 +112,7 @@ func TestTextRefused(t *testing.T) {
 	}
 }
 
-// TestLarge checks that the work grows with the size of the file and no faster.
+// TestLarge checks that the cost is linear in the size of the file.
 func TestLarge(t *testing.T) {
 	var list, shared strings.Builder
 	list.WriteString("apiVersion: v1\nkind: List\nitems:\n")
@@ -144,7 +144,7 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// TestSkipped checks that a document that does not change is the same bytes.
+// TestSkipped checks that an unchanged document is written byte for byte.
 func TestSkipped(t *testing.T) {
 	for _, text := range []string{
 		"kind:   Pod\napiVersion: 'v1'\n\n\nspec:   {a:   b}\n",
@@ -224,8 +224,8 @@ metadata: {name: foreign, labels: {x: y}}
 	}
 }
 
-// TestNamespaceOfRequest checks in which namespace an object's pods are decided
-// about, and that the pod does not learn the workload's name.
+// TestNamespaceOfRequest checks the namespace of an object's pods in the request, and that
+// the pod does not get the workload's name.
 func TestNamespaceOfRequest(t *testing.T) {
 	const deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d%s}\nspec: {template: {metadata: {labels: {a: b}, namespace: wrong}, spec: {}, extra: 1}}\n"
 	tests := []struct{ name, flag, written, want string }{

@@ -11,8 +11,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/inject/offline"
 )
 
-// FuzzYAML feeds files to injection. It must not panic, must keep the number of
-// documents, must write what it can read again, and must find nothing to do then.
+// FuzzYAML injects files. Injection must not panic, must preserve the number of documents,
+// and must be able to read its output and change nothing in it.
 func FuzzYAML(f *testing.F) {
 	cases, err := filepath.Glob("testdata/*.txtar")
 	if err != nil {
@@ -59,8 +59,8 @@ func FuzzYAML(f *testing.F) {
 	})
 }
 
-// countDocuments counts as the YAML library does; -1 where it cannot, as with
-// several JSON values in a row.
+// countDocuments counts documents like the YAML library; -1 if it cannot, as for a
+// sequence of JSON values.
 func countDocuments(text []byte) int {
 	decoder := kyaml.NewDecoder(bytes.NewReader(text))
 	for n := 0; ; n++ {

@@ -10,8 +10,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 )
 
-// Manifests are files taken apart into documents, and documents into objects. A
-// text that cannot be read is kept as such: Inject and Uninject report it.
+// Manifests are files parsed into documents and objects. Inject and Uninject report
+// the files and documents that could not be parsed.
 type Manifests struct {
 	files      []file
 	namespaces map[string]*inject.Namespace
@@ -19,13 +19,13 @@ type Manifests struct {
 
 type file struct {
 	source *Source
-	// err says why the file was not taken apart at all.
+	// err says why the file was not parsed at all.
 	err       error
 	documents []document
 }
 
-// Parse takes the sources apart. What is wrong with them is reported by Inject
-// and Uninject, with the file and the document.
+// Parse parses the sources. Inject and Uninject report the errors, with the file and
+// the document.
 func Parse(sources []Source) *Manifests {
 	m := &Manifests{files: make([]file, len(sources)), namespaces: make(map[string]*inject.Namespace)}
 	for i := range sources {
@@ -47,7 +47,7 @@ func Parse(sources []Source) *Manifests {
 	return m
 }
 
-// check refuses a source that is no text that this package can take apart.
+// check rejects a source that is too large or not UTF-8.
 func (s *Source) check() error {
 	if len(s.Data) > MaxFileSize {
 		return fmt.Errorf("the file is larger than %d MiB; split it", MaxFileSize>>20)
@@ -58,15 +58,15 @@ func (s *Source) check() error {
 	return nil
 }
 
-// Namespaces returns the namespaces that the manifests declare, by name, wherever
-// they stand. Of two with one name the last wins, as it would when both are
-// applied. The map is the caller's.
+// Namespaces returns the namespaces that the manifests declare, by name. Of two with
+// the same name the last wins, as it would if both were applied. The caller owns the
+// map.
 func (m *Manifests) Namespaces() map[string]*inject.Namespace { return maps.Clone(m.namespaces) }
 
-// NamespaceLookup returns a function for inject.Options.Namespace: a namespace of
-// the given ones is as it was written, any other one counts as monitored by the
-// mesh and enabled. Every namespace bears the label kubernetes.io/metadata.name,
-// which the API server would give it.
+// NamespaceLookup returns a function for inject.Options.Namespace. Namespaces missing
+// from the input are treated as monitored by the mesh and enabled for injection. Every
+// namespace gets the label kubernetes.io/metadata.name, which the API server would
+// set.
 func NamespaceLookup(namespaces map[string]*inject.Namespace, meshName string) func(context.Context, string) (*inject.Namespace, error) {
 	return func(_ context.Context, name string) (*inject.Namespace, error) {
 		ns := &inject.Namespace{
@@ -85,8 +85,8 @@ func NamespaceLookup(namespaces map[string]*inject.Namespace, meshName string) f
 	}
 }
 
-// edit asks for the operations on every pod and applies them.
-func (m *Manifests) edit(ctx context.Context, ask func(*object, *Row) []inject.Operation) (*Result, error) {
+// edit applies the operations that decide returns for each pod.
+func (m *Manifests) edit(ctx context.Context, decide func(*object, *Row) []inject.Operation) (*Result, error) {
 	r := &Result{}
 	outputs := make([]Output, len(m.files))
 	for i := range m.files {
@@ -105,7 +105,7 @@ func (m *Manifests) edit(ctx context.Context, ask func(*object, *Row) []inject.O
 				return r, err
 			}
 			d := &f.documents[n]
-			text, rows := f.edit(d, ask)
+			text, rows := f.edit(d, decide)
 			r.Rows = append(r.Rows, rows...)
 			out.Data = append(append(append(out.Data, d.before...), text...), d.after...)
 			out.values = append(out.values, text)
@@ -117,14 +117,14 @@ func (m *Manifests) edit(ctx context.Context, ask func(*object, *Row) []inject.O
 	}
 	refused := func(row Row) bool { return row.Outcome == Denied || row.Outcome == Failed }
 	if first := slices.IndexFunc(r.Rows, refused); first >= 0 {
-		return r, fmt.Errorf("nothing is written: %d denied, %d failed; the first: %s", r.Count(Denied), r.Count(Failed), &r.Rows[first])
+		return r, fmt.Errorf("nothing written: %d denied, %d failed; the first: %s", r.Count(Denied), r.Count(Failed), &r.Rows[first])
 	}
 	r.Outputs = outputs
 	return r, nil
 }
 
-// edit returns a document's new text, and the rows of its objects.
-func (f *file) edit(d *document, ask func(*object, *Row) []inject.Operation) ([]byte, []Row) {
+// edit returns a document's new text and the rows of its objects.
+func (f *file) edit(d *document, decide func(*object, *Row) []inject.Operation) ([]byte, []Row) {
 	var rows []Row
 	var operations []inject.Operation
 	fail := func(row Row, reason inject.Reason, err error) {
@@ -146,8 +146,8 @@ func (f *file) edit(d *document, ask func(*object, *Row) []inject.Operation) ([]
 		case o.pod == nil:
 			row.Outcome, row.Reason, row.Message = Unchanged, ReasonUnsupportedKind, o.message
 		default:
-			for _, op := range ask(o, &row) {
-				operations = append(operations, o.place(op))
+			for _, op := range decide(o, &row) {
+				operations = append(operations, o.inDocument(op))
 			}
 		}
 		rows = append(rows, row)
@@ -162,8 +162,8 @@ func (f *file) edit(d *document, ask func(*object, *Row) []inject.Operation) ([]
 	return text, rows
 }
 
-// place turns an operation on the object's pod into one on the document.
-func (o *object) place(op inject.Operation) inject.Operation {
+// inDocument converts an operation on the object's pod to one on the document.
+func (o *object) inDocument(op inject.Operation) inject.Operation {
 	op.Path = o.path + op.Path
 	if op.Op == "move" {
 		op.From = o.path + op.From

@@ -18,21 +18,20 @@ import (
 type object struct {
 	kind, namespace, name string
 
-	// path is the JSON pointer from the document to what pod was made of.
+	// path is the JSON pointer from the document to the pod or pod template.
 	path string
 	// pod is the object's pod as JSON; nil if it has none.
 	pod []byte
 	// declares is set for a Namespace.
 	declares *inject.Namespace
-	// message says why there is no pod.
+	// message says why the object has no pod.
 	message string
 
 	reason inject.Reason
 	err    error
 }
 
-// podPaths says where kinds hold a pod or a pod template. A kind of another group
-// is another kind, though it may have the same name.
+// podPaths maps kinds to the JSON pointer of their pod or pod template.
 var podPaths = map[schema.GroupKind]string{
 	{Kind: "Pod"}:                        "",
 	{Kind: "PodTemplate"}:                "/template",
@@ -47,11 +46,10 @@ var podPaths = map[schema.GroupKind]string{
 
 var namespaceKind = schema.GroupKind{Kind: "Namespace"}
 
-// maxListDepth bounds Lists within Lists, which kubectl takes apart too.
+// maxListDepth bounds Lists nested in Lists, which kubectl also accepts.
 const maxListDepth = 10
 
-// fields is a JSON object. Its names keep their case, as they do for the API
-// server.
+// fields is a JSON object. As for the API server, its names are case-sensitive.
 type fields map[string]json.RawMessage
 
 func (o fields) text(name string) (string, error) {
@@ -70,19 +68,19 @@ func (o fields) object(name string) (fields, error) {
 	return f, nil
 }
 
-// decode reads a value that may be absent.
+// decode decodes a value that may be absent.
 func decode(raw json.RawMessage, into any) error {
 	if raw == nil {
 		return nil
 	}
 	err := json.Unmarshal(raw, into)
 	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
-		return fmt.Errorf("%s where a %s must be", plain(wrong.Value), plain(wrong.Type.Kind().String()))
+		return fmt.Errorf("%s instead of a %s", plain(wrong.Value), plain(wrong.Type.Kind().String()))
 	}
 	return err
 }
 
-// plain returns the word of YAML for a type of JSON or Go.
+// plain returns YAML's name for a type of JSON or Go.
 func plain(kind string) string {
 	switch kind {
 	case "object", "map":
@@ -93,14 +91,14 @@ func plain(kind string) string {
 	return kind
 }
 
-// objectsOf returns the objects of a JSON value: an object, or the items of a List
-// at any depth. The path is where the value stands in the document; a List of a
-// known kind gives its items their kind where they name none.
+// objectsOf returns the objects in a JSON value: the value itself, or the items of a
+// List at any depth. The path points at the value in the document. Listed is the kind
+// of items that name none, from the kind of their List.
 func objectsOf(raw json.RawMessage, path string, listed schema.GroupVersionKind, depth int) []object {
 	var o fields
 	err := decode(raw, &o)
 	if err == nil && o == nil {
-		err = errors.New("null where a mapping must be")
+		err = errors.New("null instead of a mapping")
 	}
 	if err != nil {
 		return []object{{path: path, reason: ReasonInvalid, err: at(path, err)}}
@@ -113,7 +111,7 @@ func objectsOf(raw json.RawMessage, path string, listed schema.GroupVersionKind,
 		var items []json.RawMessage
 		err := decode(o["items"], &items)
 		if depth == maxListDepth {
-			err = fmt.Errorf("more than %d Lists within each other", maxListDepth)
+			err = fmt.Errorf("more than %d nested Lists", maxListDepth)
 		}
 		if err != nil {
 			return []object{{kind: gvk.Kind, path: path, reason: ReasonInvalid, err: at(path+"/items", err)}}
@@ -127,7 +125,7 @@ func objectsOf(raw json.RawMessage, path string, listed schema.GroupVersionKind,
 	return []object{objectOf(o, gvk, path, raw)}
 }
 
-// at names the place in a document where an error is.
+// at prefixes an error with its path in the document.
 func at(path string, err error) error {
 	if path == "" {
 		return err
@@ -154,8 +152,8 @@ func kindOf(o fields, listed schema.GroupVersionKind) (schema.GroupVersionKind, 
 	return gv.WithKind(kind), nil
 }
 
-// itemKind returns the kind of a List's items, empty where each has its own, and
-// whether the kind is a List that is looked into.
+// itemKind returns the kind of a List's items, empty if each has its own, and whether
+// the kind is a List whose items are read.
 func itemKind(gvk schema.GroupVersionKind) (schema.GroupVersionKind, bool) {
 	kind, isList := strings.CutSuffix(gvk.Kind, "List")
 	if !isList {
@@ -186,7 +184,7 @@ func objectOf(o fields, gvk schema.GroupVersionKind, path string, raw json.RawMe
 		return invalid(ReasonInvalid, path+"/metadata", err)
 	}
 	if result.name == "" {
-		// What the API server will append is not known.
+		// The API server appends a random suffix.
 		if prefix, err := metadata.text("generateName"); err == nil && prefix != "" {
 			result.name = prefix + "*"
 		}
@@ -207,7 +205,7 @@ func objectOf(o fields, gvk schema.GroupVersionKind, path string, raw json.RawMe
 		result.message = "it lacks kind or apiVersion"
 		return result
 	case !known:
-		result.message = "no pod is known in kind " + gvk.GroupKind().String()
+		result.message = "kind " + gvk.GroupKind().String() + " has no pod template"
 		return result
 	}
 	result.path = path + podPath
@@ -239,5 +237,5 @@ func objectOf(o fields, gvk schema.GroupVersionKind, path string, raw json.RawMe
 	return result
 }
 
-// namespaceOr returns the namespace in which the object's pods will be.
+// namespaceOr returns the namespace in which the object's pods will run.
 func (o *object) namespaceOr(other string) string { return cmp.Or(o.namespace, other, "default") }

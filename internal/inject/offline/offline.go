@@ -1,11 +1,10 @@
-// Package offline injects sidecars into manifests: files of YAML and JSON
-// documents go in, the same files with injected pod templates come out. It asks
-// the same engine as the admission webhook and applies the engine's JSON patch to
-// the text, so that comments, order, unknown fields and formatting of everything
-// else stay as they are.
+// Package offline injects sidecars into manifests, files of YAML and JSON documents.
+// It uses the admission webhook's engine and applies the engine's JSON patch to the
+// text, so that comments, order, unknown fields and formatting of everything else are
+// preserved.
 //
-// It talks to no cluster and reads no clock; package cli wires it to files and to
-// an engine.
+// It contacts no cluster and reads no clock; package cli connects it to files and to an
+// engine.
 package offline
 
 import (
@@ -15,27 +14,25 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 )
 
-// Engine decides about one pod and makes its patch. *inject.Injector is one.
+// Engine decides about one pod and builds its patch. *inject.Injector implements it.
 type Engine interface {
 	Inject(ctx context.Context, req inject.Request) inject.Result
 }
 
-// UninjectFunc returns the operations that take an injected pod, given as JSON,
-// back to what it was; none for a pod that was never injected. inject.Uninject is
-// one.
+// UninjectFunc returns the operations that remove the injection from a pod, given as
+// JSON; none for a pod that was never injected. inject.Uninject is one.
 type UninjectFunc func(pod []byte) ([]inject.Operation, error)
 
-// Options are what injection needs beside the engine.
+// Options are the settings of an injection.
 type Options struct {
-	// Namespace is where objects that name no namespace belong; "default" if
-	// empty.
+	// Namespace is the namespace of objects that name none; "default" if empty.
 	Namespace string
 }
 
-// Outcome is what happened to one object.
+// Outcome is the result for one object.
 type Outcome string
 
-// The outcomes. Denied and Failed mean that nothing at all is written.
+// The outcomes. After Denied or Failed no file is written.
 const (
 	Injected   Outcome = "inject"
 	Uninjected Outcome = "uninject"
@@ -45,7 +42,7 @@ const (
 	Failed     Outcome = "error"
 )
 
-// Reasons of this package's own; all others are the engine's.
+// The reasons that this package adds to the engine's.
 const (
 	ReasonUnsupportedKind = inject.Reason("unsupported_kind")
 	ReasonAlreadyInjected = inject.Reason("already_injected")
@@ -61,11 +58,11 @@ const (
 type Row struct {
 	// File is the Source's name.
 	File string `json:"file"`
-	// Document counts the documents of the file from 1, without empty ones; 0
-	// where the whole file could not be read.
+	// Document is the number of the document in the file, from 1, without empty
+	// documents; 0 if the file could not be read.
 	Document int `json:"document,omitempty"`
-	// Kind, Namespace and Name are the object's; Namespace is the one that was
-	// decided with, or empty for a kind that has no pod.
+	// Kind, Namespace and Name are the object's. Namespace is the one used for the
+	// decision, or empty for a kind without a pod.
 	Kind      string `json:"kind,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
@@ -73,35 +70,28 @@ type Row struct {
 	Outcome Outcome       `json:"outcome"`
 	Reason  inject.Reason `json:"reason"`
 	Message string        `json:"message,omitempty"`
-	// Added are the names of the containers that the object gets.
-	Added    []string  `json:"added,omitempty"`
-	Warnings []Warning `json:"warnings,omitempty"`
+	// Added are the names of the added containers.
+	Added    []string         `json:"added,omitempty"`
+	Warnings []inject.Warning `json:"warnings,omitempty"`
 }
 
-// Warning is something that the user should know though the object is injected.
-type Warning struct {
-	Code    inject.Reason `json:"code"`
-	Message string        `json:"message"`
-}
-
-// Output is one file as it is to be written.
+// Output is one file to write.
 type Output struct {
-	// Source is what it was made of.
+	// Source is the file's input.
 	Source *Source
-	// Data is the whole text; equal to the source's where nothing changed.
+	// Data is the whole text; equal to the source's if nothing changed.
 	Data []byte
 
 	// values are the documents if all are JSON.
 	values [][]byte
 }
 
-// Result is what became of a set of files.
+// Result is the outcome for a set of files.
 type Result struct {
-	// Outputs has one entry a source, in order; none if anything was denied or
+	// Outputs has one entry per source, in order; none if anything was denied or
 	// failed.
 	Outputs []Output
-	// Rows has one entry an object, in the order of the input. Namespaces have
-	// none.
+	// Rows has one entry per object except namespaces, in the order of the input.
 	Rows []Row
 }
 
@@ -116,26 +106,23 @@ func (r *Result) Count(outcome Outcome) int {
 	return n
 }
 
-// Inject puts sidecars into all pods of the manifests. It is all or nothing: if
-// any object is denied or cannot be read, the error says so, the result has the
-// rows of all objects and no outputs.
+// Inject injects sidecars into all pods of the manifests. It is all or nothing: if an
+// object is denied or cannot be read, it returns an error and a result with the rows
+// of all objects but no outputs.
 func (m *Manifests) Inject(ctx context.Context, engine Engine, opts Options) (*Result, error) {
 	return m.edit(ctx, func(o *object, row *Row) []inject.Operation {
 		row.Namespace = o.namespaceOr(opts.Namespace)
 		r := engine.Inject(ctx, inject.Request{Namespace: row.Namespace, Pod: o.pod})
-		row.Reason, row.Message = r.Decision.Reason, r.Decision.Message
-		for _, w := range r.Warnings {
-			row.Warnings = append(row.Warnings, Warning(w))
-		}
+		row.Reason, row.Message, row.Warnings = r.Decision.Reason, r.Decision.Message, r.Warnings
 		switch {
 		case r.Decision.Outcome == inject.Deny:
 			row.Outcome = Denied
 		case r.Decision.Outcome == inject.Skip:
 			row.Outcome = Skipped
 		case r.Decision.Outcome != inject.Inject:
-			row.fail(ReasonPatch, fmt.Errorf("the engine answered with the unknown outcome %q", r.Decision.Outcome))
+			row.fail(ReasonPatch, fmt.Errorf("the engine returned the unknown outcome %q", r.Decision.Outcome))
 		case len(r.Patch) == 0:
-			row.Outcome, row.Reason, row.Message = Unchanged, ReasonAlreadyInjected, "the pod is as injection would make it"
+			row.Outcome, row.Reason, row.Message = Unchanged, ReasonAlreadyInjected, "the pod is injected and up to date"
 		default:
 			row.Outcome, row.Added = Injected, r.Added
 			return r.Patch
@@ -144,8 +131,8 @@ func (m *Manifests) Inject(ctx context.Context, engine Engine, opts Options) (*R
 	})
 }
 
-// Uninject takes what injection added out of all pods of the manifests. It is all
-// or nothing, as Inject is.
+// Uninject removes the injection from all pods of the manifests. Like Inject it is all
+// or nothing.
 func (m *Manifests) Uninject(ctx context.Context, uninject UninjectFunc) (*Result, error) {
 	return m.edit(ctx, func(o *object, row *Row) []inject.Operation {
 		row.Namespace = o.namespace
@@ -154,7 +141,7 @@ func (m *Manifests) Uninject(ctx context.Context, uninject UninjectFunc) (*Resul
 		case err != nil:
 			row.fail(ReasonStatus, err)
 		case len(operations) == 0:
-			row.Outcome, row.Reason, row.Message = Unchanged, ReasonNotInjected, "the pod has nothing of an injection"
+			row.Outcome, row.Reason, row.Message = Unchanged, ReasonNotInjected, "the pod is not injected"
 		default:
 			row.Outcome, row.Reason = Uninjected, ReasonUninjected
 			return operations

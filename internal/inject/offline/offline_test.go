@@ -20,8 +20,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/inject/offline"
 )
 
-// fakeEngine makes the kinds of operations that the real one makes, but short
-// ones. A pod's annotation "fake" tells it to do otherwise.
+// fakeEngine returns short operations of the kinds that the real engine returns. A pod's
+// annotation "fake" selects another behaviour.
 type fakeEngine struct{}
 
 const fakeStatus = "fake/status"
@@ -70,7 +70,7 @@ func (fakeEngine) Inject(_ context.Context, req inject.Request) inject.Result {
 	return r
 }
 
-// fakeUninject undoes what fakeEngine does; the port that probes had was 8080.
+// fakeUninject reverts fakeEngine. The original port of probes is 8080.
 func fakeUninject(raw []byte) ([]inject.Operation, error) {
 	var pod corev1.Pod
 	if err := json.Unmarshal(raw, &pod); err != nil {
@@ -156,8 +156,8 @@ func golden(t *testing.T, name string) {
 	}
 }
 
-// checkRoundTrip checks that injecting twice is injecting once, and that
-// uninjecting gives the documents back.
+// checkRoundTrip checks that injection is idempotent and that uninjection restores the
+// documents.
 func checkRoundTrip(t *testing.T, engine offline.Engine, uninject offline.UninjectFunc, sources []offline.Source, sameBytes bool) {
 	t.Helper()
 	opts := offline.Options{Namespace: "shop"}
@@ -195,7 +195,7 @@ func sourcesOf(r *offline.Result) []offline.Source {
 	return sources
 }
 
-// meaning returns what a stream of documents says, whatever its formatting.
+// meaning returns the decoded content of a stream of documents.
 func meaning(t testing.TB, text []byte) []any {
 	t.Helper()
 	var all []any

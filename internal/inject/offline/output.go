@@ -13,7 +13,7 @@ import (
 )
 
 // Join returns the outputs as one stream of documents, which kubectl can read. A
-// single output is returned as it is.
+// single output is returned unchanged.
 func Join(outputs []Output) []byte {
 	if len(outputs) == 1 {
 		return outputs[0].Data
@@ -31,7 +31,8 @@ func Join(outputs []Output) []byte {
 		if n := b.Len(); n > 0 && b.Bytes()[n-1] != '\n' {
 			b.WriteByte('\n')
 		}
-		// Before the first one too: if it is JSON, kubectl would take all for JSON.
+		// The first document needs a marker too if it is JSON: otherwise kubectl reads
+		// the whole stream as JSON.
 		if !allJSON && !isMarker(data[:lineEnd(data, 0)], "---") && (b.Len() > 0 || data[0] == '{') {
 			b.WriteString("---\n")
 		}
@@ -40,16 +41,16 @@ func Join(outputs []Output) []byte {
 	return b.Bytes()
 }
 
-// Destinations returns the path of each output below a folder: that which it has
-// below the folder that was read, or its base name. Two outputs with the same path
-// are an error, and so is one that was read from standard input.
+// Destinations returns the path of each output below a folder: the source's path
+// relative to the folder that was read, or its base name. Two outputs with the same
+// path are an error, and so is one from standard input.
 func Destinations(folder string, outputs []Output) ([]string, error) {
 	paths := make([]string, len(outputs))
 	from := make(map[string]string)
 	for i := range outputs {
 		source := outputs[i].Source
 		if source.Name == StdinName {
-			return nil, errors.New("standard input has no file name to be written by below folder " + folder)
+			return nil, errors.New("standard input has no file name, so it cannot be written to folder " + folder)
 		}
 		paths[i] = filepath.Join(folder, cmp.Or(source.Relative, filepath.Base(source.Name)))
 		if other, taken := from[paths[i]]; taken {
@@ -60,11 +61,10 @@ func Destinations(folder string, outputs []Output) ([]string, error) {
 	return paths, nil
 }
 
-// WriteFiles writes all files or, as far as it can be told before the end, none:
-// each is written beside its path under another name, and when all are complete
-// they are renamed. So a file may be the one that was read. Missing folders are
-// made; a file that was there keeps its mode; a link, a pipe and a device stay what
-// they are.
+// WriteFiles writes all files or, where possible, none: it writes each to a temporary
+// file beside its path and renames them when all are complete. A path may be that of a
+// source. Missing folders are created, and existing files keep their mode. Links are
+// followed; pipes and devices are written to directly.
 func WriteFiles(paths []string, data [][]byte) (err error) {
 	type pending struct{ temporary, path string }
 	var written []pending
@@ -101,8 +101,8 @@ func WriteFiles(paths []string, data [][]byte) (err error) {
 	return nil
 }
 
-// target follows links and makes the folder. The info is nil if there is no file
-// yet.
+// target follows links and creates the folder. The info is nil if the file does not
+// exist yet.
 func target(path string) (string, fs.FileInfo, error) {
 	if resolved, err := filepath.EvalSymlinks(path); err == nil {
 		path = resolved
@@ -127,8 +127,8 @@ func writeThrough(path string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// writeTemporary writes a new file beside the path and returns its name, empty if
-// it was not made.
+// writeTemporary writes a new file beside the path and returns its name, empty if it
+// was not created.
 func writeTemporary(path string, info fs.FileInfo, data []byte) (string, error) {
 	f, err := createBeside(path)
 	if err != nil {
@@ -144,8 +144,8 @@ func writeTemporary(path string, info fs.FileInfo, data []byte) (string, error) 
 	return f.Name(), errors.Join(err, f.Close())
 }
 
-// createBeside makes a file as a shell would make the path itself, so that the
-// user's umask decides who may read it.
+// createBeside creates a temporary file. Unlike os.CreateTemp it leaves the file's mode
+// to the user's umask, as for a file created by the shell.
 func createBeside(path string) (*os.File, error) {
 	folder, base := filepath.Split(path)
 	for n := 0; ; n++ {

@@ -11,7 +11,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/inject/offline"
 )
 
-// patchEngine answers every pod with the same operations.
+// patchEngine returns the same operations for every pod.
 type patchEngine []inject.Operation
 
 func (e patchEngine) Inject(context.Context, inject.Request) inject.Result {

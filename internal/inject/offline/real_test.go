@@ -23,8 +23,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// realEngine returns an injector with the standard drivers, for namespaces of the
-// manifests and, as offline injection has it, any other.
+// realEngine returns an injector with the standard drivers and the namespaces of the
+// manifests; like offline injection it also accepts any other namespace.
 func realEngine(t testing.TB, manifests *offline.Manifests) *inject.Injector {
 	t.Helper()
 	config, err := inject.NewConfig("", "")
@@ -43,8 +43,7 @@ func realEngine(t testing.TB, manifests *offline.Manifests) *inject.Injector {
 	}, config)
 }
 
-// TestRealRoundTrip injects the golden cases with the real engine and takes them
-// back.
+// TestRealRoundTrip injects and uninjects the golden cases with the real engine.
 func TestRealRoundTrip(t *testing.T) {
 	cases, err := filepath.Glob("testdata/*.txtar")
 	if err != nil {
@@ -66,16 +65,16 @@ func TestRealRoundTrip(t *testing.T) {
 				}
 			}
 			engine := realEngine(t, offline.Parse(sources))
-			// A template that had no metadata comes back with empty metadata, which
-			// is the same to Kubernetes but not to the text.
+			// A template without metadata is restored with empty metadata, which is
+			// equal for Kubernetes but not as text.
 			sameBytes := strings.Contains(string(archive.Comment), "byte for byte") && !bytes.Contains(archive.Files[0].Data, []byte("  template:\n    spec:"))
 			checkRoundTrip(t, engine, inject.Uninject, sources, sameBytes)
 		})
 	}
 }
 
-// TestSameAsWebhook checks object by object that what stands in the injected
-// manifest is what the webhook makes of the pod.
+// TestSameAsWebhook checks for each object that offline injection and the webhook return
+// the same pod.
 func TestSameAsWebhook(t *testing.T) {
 	archive, err := txtar.ParseFile("testdata/kinds.txtar")
 	if err != nil {

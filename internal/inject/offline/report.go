@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// words are how the text report names outcomes, in the order of its summary.
+// words are the text report's names for the outcomes, in the order of its summary.
 var words = []struct {
 	outcome Outcome
 	word    string
@@ -16,7 +16,7 @@ var words = []struct {
 	{Unchanged, "unchanged"}, {Denied, "denied"}, {Failed, "failed"},
 }
 
-// String returns the row as lines of the text report, without the last line end.
+// String returns the row as lines of the text report, without a final newline.
 func (r *Row) String() string {
 	var b strings.Builder
 	if r.Kind == "" {
@@ -55,8 +55,8 @@ func (r *Row) String() string {
 	return b.String()
 }
 
-// oneLine keeps a name or a message of the user's from looking like other lines of
-// the report, or from steering a terminal.
+// oneLine replaces control characters in the user's names and messages, so that they
+// cannot fake lines of the report or control the terminal.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r >= 0x7f && r < 0xa0 || r == '\u2028' || r == '\u2029' {
@@ -66,7 +66,7 @@ func oneLine(s string) string {
 	}, s)
 }
 
-// WriteText writes the report for people: a line an object, and a summary.
+// WriteText writes the report for people: one line per object, and a summary.
 func (r *Result) WriteText(w io.Writer) error {
 	var b strings.Builder
 	for i := range r.Rows {
@@ -89,8 +89,8 @@ func (r *Result) WriteText(w io.Writer) error {
 	return err
 }
 
-// WriteJSON writes the report for programs: an object with the rows as "objects"
-// and the number of each outcome as "summary".
+// WriteJSON writes the report for programs: an object with the rows as "objects" and
+// the count of each outcome as "summary".
 func (r *Result) WriteJSON(w io.Writer) error {
 	report := struct {
 		Objects []Row           `json:"objects"`

@@ -9,8 +9,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/inject/offline"
 )
 
-// TestProbesComeBack takes an injection back from a text in which each probe is
-// written as no program would: all of it is as it was.
+// TestProbesComeBack injects and uninjects a text with unusually formatted probes, which
+// must be restored exactly.
 func TestProbesComeBack(t *testing.T) {
 	const text = `apiVersion: apps/v1
 kind: Deployment

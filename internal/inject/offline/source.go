@@ -14,27 +14,27 @@ import (
 // MaxFileSize bounds a file, in bytes.
 const MaxFileSize = 32 << 20
 
-// StdinName is the Name of the Source that was read from standard input.
+// StdinName is the Name of the Source read from standard input.
 const StdinName = "<stdin>"
 
 // Source is one file of manifests.
 type Source struct {
-	// Name is what the user calls the file; it stands in the report.
+	// Name is the path that the user gave, for the report.
 	Name string
-	// Relative is the file's path below the folder that was read; empty for a file
-	// that was named itself and for standard input.
+	// Relative is the file's path below the folder that was read; empty for standard
+	// input and for files given by name.
 	Relative string
 	// Data is the whole text.
 	Data []byte
 }
 
-// ErrStdinTwice says that "-" was given to Read more than once.
+// ErrStdinTwice is returned if "-" is given to Read more than once.
 var ErrStdinTwice = errors.New("standard input (-) can be read only once")
 
-// extensions are those of the files that are read from a folder.
+// extensions of the files that are read from a folder.
 var extensions = []string{".yaml", ".yml", ".json"}
 
-// Read reads files, folders and, for "-", standard input, in the order given. Of a
+// Read reads files, folders and, for "-", standard input, in the order given. From a
 // folder it reads all .yaml, .yml and .json files at any depth, sorted by path.
 func Read(names []string, stdin io.Reader) ([]Source, error) {
 	var sources []Source
@@ -80,7 +80,7 @@ func readFolder(folder string) ([]Source, error) {
 		if entry.IsDir() || !slices.Contains(extensions, filepath.Ext(path)) {
 			return nil
 		}
-		// A link counts as what it leads to; a pipe or a device is left alone.
+		// Links are followed; pipes and devices are skipped.
 		info, err := os.Stat(path)
 		if err != nil || !info.Mode().IsRegular() {
 			return err
@@ -112,8 +112,8 @@ func readFile(name, relative string) (Source, error) {
 	return Source{Name: name, Relative: relative, Data: data}, nil
 }
 
-// readAll reads one byte more than is allowed at most; Parse refuses what is too
-// large, in the report.
+// readAll reads at most one byte more than is allowed: Parse reports files that are
+// too large.
 func readAll(r io.Reader) ([]byte, error) {
 	var b bytes.Buffer
 	_, err := b.ReadFrom(io.LimitReader(r, MaxFileSize+1))

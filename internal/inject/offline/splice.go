@@ -9,32 +9,32 @@ import (
 	kyaml "sigs.k8s.io/kustomize/kyaml/yaml"
 )
 
-// errUnplaceable is for YAML whose parts cannot be told apart by lines: the whole
-// document is then written anew.
+// errUnplaceable is for YAML whose entries do not start on their own lines: the whole
+// document is encoded anew.
 var errUnplaceable = errors.New("the document cannot be changed in place")
 
-// splicer writes a changed tree by copying the text of all that did not change,
-// with the comments and blank lines around it, and encoding only what is new.
+// splicer writes a changed tree: it copies the text of unchanged parts, with the
+// comments and blank lines around them, and encodes only new parts.
 type splicer struct {
 	*tree
 	style style
 	text  []byte
-	// lines are the offsets where lines begin, and the end of the text.
+	// lines are the offsets of the beginnings of lines, and of the end of the text.
 	lines []int
 	out   bytes.Buffer
 }
 
-// entry is a mapping's key and value, or a sequence's item, in the text:
-// comments, blank lines and indentation from lead, itself from start to end.
+// entry is a mapping's key and value, or a sequence's item, in the text: its comments,
+// blank lines and indentation from lead to start, the entry itself from start to end.
 type entry struct {
 	nodes            []*kyaml.Node
 	lead, start, end int
-	// own says that it does not stand behind a dash in its line.
+	// own says that only spaces precede the entry in its line, and no dash.
 	own bool
 }
 
-// splice returns the text of the changed tree, of which the given one is the text
-// before.
+// splice returns the text of the changed tree; original is the text before the
+// changes.
 func (t *tree) splice(original []byte) ([]byte, error) {
 	text := bytes.ReplaceAll(original, []byte("\r\n"), newline)
 	complete := bytes.HasSuffix(text, newline)
@@ -65,16 +65,16 @@ func (t *tree) splice(original []byte) ([]byte, error) {
 	return likeLineEnds(result, original), nil
 }
 
-// placeable reports whether a changed node can be written entry by entry: it stood
-// in the text in block style, has its anchor still, and is not empty now.
+// placeable reports whether a changed node can be written entry by entry: it was in
+// the text in block style, still has its anchor, and is not empty.
 func (s *splicer) placeable(n *kyaml.Node) bool {
 	return (n.Kind == kyaml.MappingNode || n.Kind == kyaml.SequenceNode) && n.Line > 0 &&
 		n.Style&kyaml.FlowStyle == 0 && !s.rewritten[n] && len(n.Content) > 0
 }
 
-// entries returns where the children that a node had stand in the text. None
-// begins before floor, and the last ends at end, or before the comments that
-// belong to what follows.
+// entries returns the positions in the text of the children that a node had before
+// the changes. None begins before floor. The last ends at end or before the comments
+// that belong to the following node.
 func (s *splicer) entries(n *kyaml.Node, floor, end int) ([]entry, error) {
 	children, changed := s.before[n]
 	if !changed {
@@ -105,7 +105,7 @@ func (s *splicer) entries(n *kyaml.Node, floor, end int) ([]entry, error) {
 			e.lead = s.upward(e.start-column, floor, column)
 		}
 		if len(entries) > 0 {
-			// All but the first stand on lines of their own, below each other.
+			// All but the first must begin their own lines, in the same column.
 			if !e.own || s.columnOf(e.start) != column {
 				return nil, errUnplaceable
 			}
@@ -131,7 +131,7 @@ func (s *splicer) columnOf(offset int) int {
 	return offset - (bytes.LastIndexByte(s.text[:offset], '\n') + 1)
 }
 
-// dash returns where the dash of a sequence's item stands.
+// dash returns the offset of the dash of a sequence's item.
 func (s *splicer) dash(n, item *kyaml.Node, first bool) (int, bool) {
 	line := item.Line
 	if first {
@@ -150,13 +150,13 @@ func (s *splicer) dash(n, item *kyaml.Node, first bool) (int, bool) {
 	return 0, false
 }
 
-// ownLine reports whether nothing but spaces stands before an offset in its line.
+// ownLine reports whether only spaces precede an offset in its line.
 func (s *splicer) ownLine(offset int) bool {
 	return len(bytes.TrimLeft(s.text[offset-s.columnOf(offset):offset], " ")) == 0
 }
 
-// upward returns where the blank lines and comments before a line begin. A comment
-// that is indented more than the column belongs to what is above it.
+// upward returns the start of the blank lines and comments before a line. A comment
+// that is indented by more than the column belongs to the entry above.
 func (s *splicer) upward(line, floor, column int) int {
 	for line > floor {
 		above := bytes.LastIndexByte(s.text[:line-1], '\n') + 1
@@ -171,12 +171,12 @@ func (s *splicer) upward(line, floor, column int) int {
 	return line
 }
 
-// collection writes the entries that a node has now. What comes before its first
-// entry has been written.
+// collection writes the current entries of a node. The caller has written the text
+// before the first one.
 func (s *splicer) collection(n *kyaml.Node, entries []entry) error {
 	size := len(entries[0].nodes)
 	column := s.columnOf(entries[0].start)
-	behind := !entries[0].own
+	afterDash := !entries[0].own
 	indentation := strings.Repeat(" ", column)
 	known := make(map[*kyaml.Node]*entry, len(entries))
 	for i := range entries {
@@ -185,7 +185,7 @@ func (s *splicer) collection(n *kyaml.Node, entries []entry) error {
 	for i, nodes := range slices.Collect(slices.Chunk(n.Content, size)) {
 		e := known[nodes[0]]
 		switch {
-		case i == 0 && behind:
+		case i == 0 && afterDash:
 			if e != nil {
 				s.out.Write(bytes.TrimLeft(s.text[e.lead:e.start], " \n"))
 			}
@@ -201,7 +201,7 @@ func (s *splicer) collection(n *kyaml.Node, entries []entry) error {
 	return nil
 }
 
-// entry writes one entry, of which nil or e is what the text has.
+// entry writes one entry; e is its position in the text, or nil for a new one.
 func (s *splicer) entry(kind kyaml.Kind, nodes []*kyaml.Node, e *entry, indentation string) error {
 	value := nodes[len(nodes)-1]
 	if e == nil || e.nodes[len(e.nodes)-1] != value {
@@ -230,8 +230,8 @@ func (s *splicer) entry(kind kyaml.Kind, nodes []*kyaml.Node, e *entry, indentat
 	return nil
 }
 
-// encoded writes an entry anew. The comments above it are in the text already if
-// it was there before.
+// encoded writes an entry by encoding it. Commented says that the comments above it
+// are already written.
 func (s *splicer) encoded(kind kyaml.Kind, nodes []*kyaml.Node, commented bool, indentation string) error {
 	nodes = slices.Clone(nodes)
 	if commented {
@@ -252,8 +252,7 @@ func (s *splicer) encoded(kind kyaml.Kind, nodes []*kyaml.Node, commented bool, 
 	return nil
 }
 
-// withoutComments returns a copy of a node, or a list's item, without the comments
-// above and below it.
+// withoutComments returns a copy of a node without the comments above and below it.
 func withoutComments(n *kyaml.Node) *kyaml.Node {
 	c := *n
 	c.HeadComment, c.FootComment = "", ""
@@ -266,15 +265,15 @@ func withoutComments(n *kyaml.Node) *kyaml.Node {
 	return &c
 }
 
-// style is how a document is laid out.
+// style is the indentation of a document, in spaces; wide means that sequences are
+// indented too.
 type style struct {
 	indent int
 	wide   bool
 }
 
-// styleOf finds how a document is laid out: what its first nested mapping and its
-// first sequence are indented by. Two spaces and sequences below their key, as
-// kubectl does, if there is neither.
+// styleOf detects the indentation of a document from its first nested mapping and its
+// first sequence. The default is kubectl's: two spaces, sequences not indented.
 func styleOf(root *kyaml.Node, text []byte) style {
 	st := style{indent: 2, wide: kyaml.DeriveSeqIndentStyle(string(text)) == string(kyaml.WideSequenceStyle)}
 	for _, child := range root.Content {
@@ -304,7 +303,7 @@ func (st style) encode(n *kyaml.Node) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// encode returns the whole tree anew.
+// encode returns the text of the whole tree, without the original's layout.
 func (t *tree) encode(original []byte) ([]byte, error) {
 	text, err := styleOf(t.root, original).encode(t.document)
 	if err != nil {

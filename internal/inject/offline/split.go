@@ -11,31 +11,31 @@ import (
 type format int
 
 const (
-	// formatNone is text without a document: blank lines and comments.
+	// formatNone is text without a document: only blank lines and comments.
 	formatNone format = iota
 	formatYAML
 	formatJSON
 )
 
-// document is one document of a file: what comes before it (separators, comments
-// and blank lines), its own text, and what comes after. The three of all
-// documents, joined, are the file.
+// document is one document of a file: the separators, comments and blank lines before
+// it, its text, and the rest after it. The three parts of all documents, joined, are
+// the file.
 type document struct {
 	before, text, after []byte
 	format              format
-	// number counts the documents of a file from 1, without empty ones.
+	// number is the document's number in the file, from 1, without empty documents.
 	number int
 	// line is the line of the file on which text begins, from 1.
 	line int
 
-	// What read finds out.
+	// Set by read.
 	json    []byte
 	objects []object
 	err     error
 }
 
-// split takes a file apart. A line that begins with --- separates documents
-// wherever it stands (YAML allows it within no scalar), a line ... ends one.
+// split splits a file into documents. A line that begins with --- always separates
+// documents (YAML allows it in no scalar); a line ... ends one.
 func split(data []byte) []document {
 	var documents []document
 	number, line := 0, 1
@@ -53,8 +53,8 @@ func split(data []byte) []document {
 		}
 	}
 
-	// The current document is data[start:text] before its text, which goes on to
-	// the current line.
+	// data[start:text] precedes the current document, whose text extends from there
+	// to the current line.
 	start, text, content := 0, 0, false
 	if bytes.HasPrefix(data, byteOrderMark) {
 		text = len(byteOrderMark)
@@ -68,7 +68,7 @@ func split(data []byte) []document {
 				emit(data[start:text], data[text:at], nil, true)
 				start, content = at, false
 			}
-			// What follows in the line, but for blanks, belongs to the document.
+			// The rest of the line belongs to the document.
 			rest := bytes.TrimLeft(current[len("---"):], " \t\r\n")
 			text = end - len(rest)
 			content = len(rest) > 0 && isContent(rest)
@@ -107,15 +107,15 @@ func isMarker(line []byte, marker string) bool {
 	return ok && (len(rest) == 0 || bytes.IndexByte([]byte(" \t\r\n"), rest[0]) >= 0)
 }
 
-// isContent reports whether the line can be a part of a document, and is not a
-// comment, a directive or blank.
+// isContent reports whether the line is part of a document: not a comment, a directive
+// or blank.
 func isContent(line []byte) bool {
 	trimmed := bytes.TrimSpace(line)
 	return len(trimmed) > 0 && trimmed[0] != '#' && line[0] != '%'
 }
 
-// splitJSON takes the text apart if it is one JSON object or several in a row;
-// any other text is one YAML document.
+// splitJSON splits a text that is a sequence of JSON objects; any other text is one
+// YAML document.
 func splitJSON(d document) []document {
 	d.format = formatYAML
 	if trimmed := bytes.TrimSpace(d.text); len(trimmed) == 0 || trimmed[0] != '{' {

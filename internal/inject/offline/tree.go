@@ -14,22 +14,22 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 )
 
-// tree is a YAML document under change. It remembers what was changed, so that
-// the rest can be taken from the text as it stands there.
+// tree is a YAML document that is being changed. It tracks the changes, so that the
+// rest can be copied from the text.
 type tree struct {
 	document, root *kyaml.Node
-	// before holds the children that a mapping or sequence had, for those whose
-	// own children changed.
+	// before holds the original children of mappings and sequences whose children
+	// changed.
 	before map[*kyaml.Node][]*kyaml.Node
 	// touched are the nodes with a change in or below them.
 	touched map[*kyaml.Node]bool
-	// vacant says where keys of a mapping were removed: before which key, nil for its
-	// end. The next new keys go there, so that what takes another's place, and gives way
-	// to it later, leaves the order as it was. appended are new keys for which there was
-	// no such place yet.
+	// vacant holds, by mapping, the keys that follow a removed key, nil for the end of
+	// the mapping. New keys are inserted there first, so that replacing a key and later
+	// undoing it restores the order. appended are the new keys that found no such
+	// place.
 	vacant, appended map[*kyaml.Node][]*kyaml.Node
-	// rewritten are touched nodes that the text does not show as they are now,
-	// though it may show their children: their anchor is gone.
+	// rewritten are nodes that must be encoded because they lost their anchor; the
+	// text of their children may still be usable.
 	rewritten map[*kyaml.Node]bool
 }
 
@@ -74,8 +74,8 @@ func (t *tree) apply(op inject.Operation) error {
 	return fmt.Errorf("unknown operation %q", op.Op)
 }
 
-// newNode returns a value's YAML, with its keys in kubectl's order and its
-// strings quoted as YAML 1.1 needs it.
+// newNode returns a value as YAML, with its keys in kubectl's order and its strings
+// quoted as YAML 1.1 requires.
 func newNode(value any) (*kyaml.Node, error) {
 	encoded, err := json.Marshal(value)
 	if err != nil {
@@ -89,16 +89,8 @@ func newNode(value any) (*kyaml.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	forgetPlaces(document.Content[0])
-	return document.Content[0], nil
-}
-
-// forgetPlaces marks a node and all below it as new, which is to have no line.
-func forgetPlaces(n *kyaml.Node) {
-	n.Line, n.Column = 0, 0
-	for _, child := range n.Content {
-		forgetPlaces(child)
-	}
+	// Copies have no line, which marks them as new.
+	return copyOf(document.Content[0]), nil
 }
 
 // put adds or replaces the value at a path.
@@ -140,7 +132,7 @@ func (t *tree) put(path string, value *kyaml.Node, mustExist bool) error {
 
 // newKey returns the node of a new mapping key.
 func newKey(name string) *kyaml.Node {
-	// A string's YAML is that of a value: it is quoted where it must be.
+	// A key is quoted like a string value.
 	key, err := newNode(name)
 	if err != nil || key.Style&(kyaml.LiteralStyle|kyaml.FoldedStyle) != 0 {
 		return &kyaml.Node{Kind: kyaml.ScalarNode, Tag: kyaml.NodeTagString, Value: name, Style: kyaml.DoubleQuotedStyle}
@@ -148,7 +140,7 @@ func newKey(name string) *kyaml.Node {
 	return key
 }
 
-// remove takes the value at a path out and returns it.
+// remove removes the value at a path and returns it.
 func (t *tree) remove(path string) (*kyaml.Node, error) {
 	parent, name, err := t.open(path)
 	if err != nil {
@@ -169,7 +161,7 @@ func (t *tree) remove(path string) (*kyaml.Node, error) {
 	return value, nil
 }
 
-// insert adds a key to a mapping: where one was removed, else at the end.
+// insert adds a key to a mapping: in the place of a removed one, or at the end.
 func (t *tree) insert(parent, key, value *kyaml.Node) {
 	at := len(parent.Content)
 	if places := t.vacant[parent]; len(places) > 0 {
@@ -184,7 +176,7 @@ func (t *tree) insert(parent, key, value *kyaml.Node) {
 }
 
 // vacate removes the key at an index of a mapping's Content with its value. A new key
-// that stands at the end takes its place.
+// appended earlier takes its place.
 func (t *tree) vacate(parent *kyaml.Node, at int) {
 	gone := parent.Content[at]
 	var next *kyaml.Node
@@ -214,12 +206,11 @@ func (t *tree) vacate(parent *kyaml.Node, at int) {
 
 func isString(n *kyaml.Node) bool { return n.ShortTag() == kyaml.NodeTagString }
 
-// open returns the mapping or sequence that holds the value at a path, and the
-// value's name in it. All on the way becomes the path's own: what others share
-// by aliases is copied first.
+// open returns the mapping or sequence that holds the value at a path, and the value's
+// name in it. Nodes on the path that are shared by aliases are copied first.
 func (t *tree) open(path string) (*kyaml.Node, string, error) {
 	if !strings.HasPrefix(path, "/") {
-		return nil, "", fmt.Errorf("%q is no path to a part of the document", path)
+		return nil, "", fmt.Errorf("%q is not a path in the document", path)
 	}
 	names := strings.Split(path[1:], "/")
 	for i, name := range names {
@@ -259,14 +250,14 @@ func (t *tree) own(n *kyaml.Node) error {
 	return t.expandMerge(n)
 }
 
-// change remembers a mapping or sequence as it was before its first change.
+// change records the children of a mapping or sequence before their first change.
 func (t *tree) change(n *kyaml.Node) {
 	if _, ok := t.before[n]; !ok {
 		t.before[n] = slices.Clone(n.Content)
 	}
 }
 
-// child returns the place of a value in its parent's Content, or -1.
+// child returns the index of a value in its parent's Content, or -1.
 func child(parent *kyaml.Node, name string) int {
 	if parent.Kind == kyaml.SequenceNode {
 		i, err := index(name, len(parent.Content)-1)

@@ -13,22 +13,22 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-func init() { sidecar.Register("trial", trial{}) }
+func init() { sidecar.Register("scripted", scripted{}) }
 
-// trial is a driver of which tests ask by the pod's annotation "trial" that it
-// behaves badly. Without the annotation it puts a container into the pod.
-type trial struct{}
+// scripted is a driver that misbehaves as the pod's annotation "behaviour" says.
+// Without the annotation it adds a container to the pod.
+type scripted struct{}
 
-func (trial) Patch(ctx context.Context) error {
+func (scripted) Patch(ctx context.Context) error {
 	inj, err := driver.InjectorFrom(ctx)
 	if err != nil {
 		return err
 	}
-	switch inj.Pod.Annotations["trial"] {
+	switch inj.Pod.Annotations["behaviour"] {
 	case "panic":
-		panic("trial and error")
+		panic("scripted panic")
 	case "error":
-		return errors.New("trial failed")
+		return errors.New("scripted failed")
 	case "wait":
 		<-ctx.Done()
 		return ctx.Err()
@@ -45,7 +45,7 @@ func (trial) Patch(ctx context.Context) error {
 			inj.Pod.Spec.Containers[i], inj.Pod.Spec.Containers[j] = inj.Pod.Spec.Containers[j], inj.Pod.Spec.Containers[i]
 		}
 	}
-	setKey(&inj.Pod.Annotations, "trial/dry-run", fmt.Sprint(inj.DryRun))
+	setKey(&inj.Pod.Annotations, "scripted/dry-run", fmt.Sprint(inj.DryRun))
 	for i := range inj.Pod.Spec.Containers {
 		if inj.Pod.Spec.Containers[i].Name == driver.ProxyContainer {
 			return nil
@@ -55,6 +55,8 @@ func (trial) Patch(ctx context.Context) error {
 	return nil
 }
 
-func (trial) Start(context.Context) (health.Probes, error) { return health.Func{ID: "trial"}, nil }
+func (scripted) Start(context.Context) (health.Probes, error) {
+	return health.Func{ID: "scripted"}, nil
+}
 
-func (trial) SidecarImage(string) string { return "trial/proxy:1" }
+func (scripted) SidecarImage(string) string { return "scripted/proxy:1" }
