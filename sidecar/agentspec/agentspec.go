@@ -1,10 +1,10 @@
-// Package agentspec is what the injector tells the agent in a pod, as data: how
-// to run the proxy, which probes to answer for the app, what to redirect. A
-// driver's Patch emits it and the agent carries it out, so that a vendor never
-// rebuilds the agent.
+// Package agentspec defines the instructions of the injector for the agent in a pod: how
+// to run the proxy, which probes to answer for the app, which traffic to redirect. A
+// driver's Patch emits them and the agent executes them, so that a new driver needs no
+// new agent.
 //
-// It travels as JSON in environment variables of the injected containers and
-// imports the standard library only.
+// They are passed as JSON in environment variables of the injected containers. This
+// package imports only the standard library.
 package agentspec
 
 import (
@@ -20,95 +20,94 @@ const (
 	// EnvRedirection holds a Redirection as JSON, in the init container.
 	EnvRedirection = "OUTRIGGER_REDIRECTION"
 	// RedirectionAnnotation holds a Redirection as JSON, on pods whose traffic the CNI
-	// plug-in redirects. The injector writes it, and refuses pods that come with one.
+	// plug-in redirects. The injector sets it, and rejects pods that already have it.
 	RedirectionAnnotation = "openservicemesh.io/redirection"
 
-	// EnvController is the host name of the controller, which its certificate is
-	// made out to, and EnvTrustDomain the trust domain of the pod's identity.
+	// EnvController is the controller's host name, as in its certificate, and
+	// EnvTrustDomain the trust domain of the pod's identity.
 	EnvController  = "OUTRIGGER_CONTROLLER"
 	EnvTrustDomain = "OUTRIGGER_TRUST_DOMAIN"
-	// EnvPodName and the others are those of the pod.
+	// EnvPodName and the following variables describe the pod.
 	EnvPodName        = "POD_NAME"
 	EnvPodNamespace   = "POD_NAMESPACE"
 	EnvPodUID         = "POD_UID"
 	EnvPodIP          = "POD_IP"
 	EnvServiceAccount = "SERVICE_ACCOUNT"
-	// EnvConcurrency is how many worker threads the proxy is to have, at least 1. Where a
-	// Spec refers to it, it is no more than the processors that the agent may use.
+	// EnvConcurrency is the number of worker threads of the proxy, at least 1. In a Spec
+	// it is limited to the number of CPUs that the agent may use.
 	EnvConcurrency = "OUTRIGGER_CONCURRENCY"
 )
 
 // Paths in the sidecar container.
 const (
-	// BinDir holds the agent, which the init container has copied there.
+	// BinDir holds the agent, copied there by the init container.
 	BinDir = "/outrigger/bin"
-	// RunDir is where the proxy's files belong; it can be written to.
+	// RunDir is the writable folder for the proxy's files.
 	RunDir = "/run/outrigger"
 	// IdentityDir holds key.pem, chain.pem, bundle.pem, and identity.pem, which is key and
-	// chain in one. They are replaced as one: they are links through ..data, a link that
-	// is swapped, as the kubelet does it.
+	// chain in one file. They are replaced atomically: as in the kubelet's volumes they
+	// are links through ..data, a link that is swapped.
 	IdentityDir = "/run/outrigger-identity"
-	// TokenFile is the token of the pod's service account for the signing service.
+	// TokenFile is the pod's service account token for the signing service.
 	TokenFile = "/run/outrigger-token/token"
-	// BundleFile is the trust bundle of the ConfigMap outrigger-ca, which may not be
-	// there.
+	// BundleFile is the trust bundle from the ConfigMap outrigger-ca, which may be
+	// missing.
 	BundleFile = "/run/outrigger-ca/ca.crt"
 )
 
-// Spec is everything that the agent does in a pod beside identity, which is the
-// same for every proxy. In Command, in the Value of Env, in a file's Content, in ReadyURL, in Mirror.Check,
-// in Reload.Command and in the URLs of Drain and Mirror, ${NAME} stands for the
-// environment variable NAME of the sidecar container; a name that is not set is an error
-// of the agent.
+// Spec tells the agent everything except the handling of identity, which is the same for
+// every proxy. In Command, in the Value of Env, in a file's Content, in ReadyURL, in
+// Mirror.Check, in Reload.Command and in the URLs of Drain and Mirror, ${NAME} is replaced
+// by the environment variable NAME of the sidecar container; the agent fails if it is not
+// set.
 type Spec struct {
 	// Command is the proxy's command line, the program first. It is never empty.
 	Command []string `json:"command"`
-	// Env are environment variables of the proxy and of the commands beside it, in the
-	// place of the container's own of these names.
+	// Env are environment variables of the proxy and of the other commands. They override
+	// those of the container.
 	Env []EnvVar `json:"env,omitempty"`
 	// Files are written before the proxy starts.
 	Files []File `json:"files,omitempty"`
-	// Secrets, if set, has the agent serve the pod's identity and trust bundle to the
-	// proxy, which then reads none of the files in IdentityDir.
+	// Secrets, if set, makes the agent serve the pod's identity and trust bundle to the
+	// proxy, which then does not read the files in IdentityDir.
 	Secrets *Secrets `json:"secrets,omitempty"`
 	// Mirror, if set, is kept equal to the driver's repository.
 	Mirror *Mirror `json:"mirror,omitempty"`
-	// Reload says how the proxy is told that its files changed. Nil means that
-	// it notices by itself.
+	// Reload makes the proxy reload changed files. Nil means that it watches them itself.
 	Reload *Reload `json:"reload,omitempty"`
 	// ReadyURL answers 2xx once the proxy has its first configuration.
 	ReadyURL string `json:"readyURL,omitempty"`
-	// Drain, if set, is carried out on SIGTERM before the proxy is stopped.
+	// Drain, if set, runs on SIGTERM before the proxy is stopped.
 	Drain *Drain `json:"drain,omitempty"`
 	// Probes are the app's own probes and hooks, which the agent answers.
 	Probes []Probe `json:"probes,omitempty"`
-	// DisabledMTLS says that the pod's traffic in the mesh is plaintext. The
-	// agent still needs its identity to talk to the controller.
+	// DisabledMTLS says that the pod's traffic in the mesh is plaintext. The agent still
+	// needs its identity for the connection to the controller.
 	DisabledMTLS bool `json:"disabledMTLS,omitempty"`
 }
 
 // EnvVar is an environment variable.
 type EnvVar struct {
-	// Name is not empty and holds no equals sign.
+	// Name is not empty and contains no equals sign.
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 
-// File is one file of the proxy's.
+// File is one of the proxy's files.
 type File struct {
-	// Path is absolute and lies on a volume that the sidecar can write to.
+	// Path is absolute and on a volume that the sidecar can write to.
 	Path string `json:"path"`
 	// Content is the whole file.
 	Content string `json:"content"`
 }
 
-// Secrets is a Unix socket on which the agent serves what is in IdentityDir by Envoy's
+// Secrets is a Unix socket on which the agent serves the content of IdentityDir by Envoy's
 // secret discovery service, envoy.service.secret.v3.SecretDiscoveryService, method
 // StreamSecrets, without TLS. It serves SecretIdentity, a TLS certificate with its key,
 // and SecretBundle, a validation context, both inline. A renewal reaches the proxy as one
-// update, without a reload. Only processes of the user that the agent runs as are served.
+// update, without a reload. Only processes with the agent's user ID are served.
 type Secrets struct {
-	// Socket is the socket's absolute path, of at most 107 bytes. It belongs into
+	// Socket is the socket's absolute path, of at most 107 bytes. It should be in
 	// IdentityDir, which no other container mounts.
 	Socket string `json:"socket"`
 }
@@ -119,91 +118,88 @@ const (
 	SecretBundle   = "bundle"
 )
 
-// Mirror is a folder that the agent keeps equal to a repository of files, by the
-// protocol of package mirror. The folder is swapped as a whole, it is a link, and holds
-// the last version that was good. The proxy is not started before there is one. A
-// version at whose Reload the proxy ends, or whose Reload.Command fails, is rejected as
-// one that fails the Check is, and the one before comes back; after a failed command it
-// is tried again later.
+// Mirror is a folder that the agent keeps equal to a repository of files, by the protocol
+// of package mirror. The folder is a link that is swapped atomically and holds the last
+// good version. The proxy is started once there is one. A version is rejected if it fails
+// the Check, if the proxy exits on its Reload or if its Reload.Command fails; the agent
+// then restores the previous version. It retries a version whose command failed later.
 type Mirror struct {
-	// URL is the repository's address; only https is accepted. Whatever its host is, its
-	// certificate must be made out to the controller and be signed by the root of the
-	// repository.
+	// URL is the repository's address; only https is accepted. The server's certificate
+	// must be issued for the controller's name, whatever the URL's host, and be signed by
+	// the repository's root.
 	URL string `json:"url"`
-	// Dir is the folder's absolute path, where nothing else is. Its parent can be written
-	// to.
+	// Dir is the folder's absolute path. Nothing else may be there, and its parent must
+	// be writable.
 	Dir string `json:"dir"`
-	// Live is how the names of those files begin that the proxy follows by itself, by
-	// asking the agent at MirrorURL. When only such files have changed, the proxy is not
-	// told by Reload, and neither is it when the identity files have changed, which it
-	// follows in the same way. A version is in use once the proxy has asked with it. Live
-	// files reach the proxy first and the folder within a second or two. Empty means that
-	// there are none.
+	// Live is the name prefix of the files whose changes the proxy polls itself, from the
+	// agent at MirrorURL. If only such files or the identity files change, which the
+	// proxy polls too, there is no Reload. A version is in use once the proxy has named it
+	// in a request. Live files reach the proxy first and the folder within a second or
+	// two. Empty means that there are none.
 	Live string `json:"live,omitempty"`
-	// Check, if set, is run before a version replaces another, and must exit with 0, or
-	// the version is rejected with the end of what it printed: the folder stays as it
-	// is, and the repository is told. It may take 30 seconds. ${MIRROR} in it stands for
-	// the folder of the version that is checked, whose files should name each other by
-	// relative paths.
+	// Check, if set, runs before a version is put into use and must exit with 0 within 30
+	// seconds. Otherwise the version is rejected: the folder is unchanged, and the end of
+	// the command's output is reported to the repository. ${MIRROR} is replaced by the
+	// folder of the checked version, whose files should refer to each other by relative
+	// paths.
 	Check []string `json:"check,omitempty"`
 }
 
-// MirrorURL is where the agent serves the live files of a Mirror to the pod's own
-// processes, by the protocol of package mirror, names with Mirror.Live. A file
-// "identity" is among them, whose text changes whenever the files in IdentityDir do;
-// it holds nothing of them. Any of them may read. Only processes of the user that the
-// agent runs as can say that a version is in use, or reject it.
+// MirrorURL is where the agent serves the live files of a Mirror to the pod's processes,
+// by the protocol of package mirror, with names that include Mirror.Live. The additional
+// file "identity" changes whenever the files in IdentityDir do; it contains nothing of
+// them. Any process of the pod may read. Only processes with the agent's user ID can
+// report a version as in use, or reject it.
 const MirrorURL = "http://127.0.0.1:15901/mirror"
 
-// Reload is how the proxy takes up changed files: by exactly one of its fields. It is
-// told once it is ready, or a few seconds after its start.
+// Reload makes the proxy load changed files, by exactly one of Signal and Command. The
+// agent runs it once the proxy is ready, or a few seconds after its start.
 type Reload struct {
 	// Signal is sent to the proxy's process, for example "HUP".
 	Signal string `json:"signal,omitempty"`
-	// Workers, with Signal, says that the process starts another worker process for each
-	// reload, and loses a signal that comes while it is at that. The signal is sent each
-	// second until there is a process below it that was not there before, and it is a
-	// failure if there is none after eight.
+	// Workers, with Signal, says that the process starts a new worker process for each
+	// reload and may lose a signal that arrives meanwhile. The signal is repeated every
+	// second until there is a new child process; without one after eight seconds the
+	// reload has failed.
 	Workers bool `json:"workers,omitempty"`
-	// Command is run beside it and must exit with 0 within 30 seconds. ${MIRROR} in it
-	// stands for Mirror.Dir.
+	// Command is run and must exit with 0 within 30 seconds. ${MIRROR} is replaced by
+	// Mirror.Dir.
 	Command []string `json:"command,omitempty"`
 }
 
-// Drain asks the proxy to finish what it does.
+// Drain lets the proxy finish its connections before it is stopped.
 type Drain struct {
 	// URL gets a POST; empty means that none is sent.
 	URL string `json:"url,omitempty"`
-	// Seconds is how long connections may take to end before the proxy is
-	// stopped.
+	// Seconds is how long connections may take to end before the proxy is stopped.
 	Seconds int32 `json:"seconds"`
 }
 
-// Probe is one probe or lifecycle hook of an app's container. The agent answers
-// GET <Path> with the result of asking the app itself.
+// Probe is one probe or lifecycle hook of an app's container. The agent probes the app
+// and answers GET <Path> with the result.
 type Probe struct {
-	// Path is where the agent answers, for example "/app-health/web/readyz".
+	// Path is the path on the agent, for example "/app-health/web/readyz".
 	Path string `json:"path"`
 	// Kind is HTTP, TCP or GRPC.
 	Kind ProbeKind `json:"kind"`
-	// Port is the app's.
+	// Port is the app's port.
 	Port int32 `json:"port"`
-	// Host is where the app is asked; empty means the pod's own address.
+	// Host is the address to probe; empty means the pod's own.
 	Host string `json:"host,omitempty"`
-	// Scheme is "HTTP" or "HTTPS", whose certificate is not verified, as the
-	// kubelet does not; HTTP probes only.
+	// Scheme is "HTTP" or "HTTPS"; like the kubelet, the agent does not verify the
+	// certificate. HTTP probes only.
 	Scheme string `json:"scheme,omitempty"`
-	// URL is the path and query to ask for; HTTP probes only.
+	// URL is the path and query of the request; HTTP probes only.
 	URL string `json:"url,omitempty"`
 	// Headers are sent with the request; HTTP probes only.
 	Headers []Header `json:"headers,omitempty"`
-	// Service is the gRPC health service asked for; GRPC probes only.
+	// Service is the gRPC health service to check; GRPC probes only.
 	Service string `json:"service,omitempty"`
-	// TimeoutSeconds is the app's own limit, at least 1.
+	// TimeoutSeconds is the timeout of the original probe, at least 1.
 	TimeoutSeconds int32 `json:"timeoutSeconds"`
 }
 
-// ProbeKind is the protocol that a probe speaks with the app.
+// ProbeKind is the protocol of a probe.
 type ProbeKind string
 
 // The kinds of probes.
@@ -219,41 +215,42 @@ type Header struct {
 	Value string `json:"value"`
 }
 
-// Redirection says which TCP connections of the pod go through the proxy: all
-// but these.
+// Redirection selects the TCP connections of the pod that go through the proxy: by
+// default all of them.
 type Redirection struct {
-	// DisableInbound and DisableOutbound leave a whole direction alone.
+	// DisableInbound and DisableOutbound switch off redirection in one direction.
 	DisableInbound  bool `json:"disableInbound,omitempty"`
 	DisableOutbound bool `json:"disableOutbound,omitempty"`
 	// ExcludeInboundPorts and ExcludeOutboundPorts are never redirected.
 	ExcludeInboundPorts  []int `json:"excludeInboundPorts,omitempty"`
 	ExcludeOutboundPorts []int `json:"excludeOutboundPorts,omitempty"`
-	// IncludeInboundPorts, where not empty, are the only ports that are redirected
-	// (but for the excluded ones).
+	// IncludeInboundPorts, if not empty, are the only ports that are redirected, except
+	// for the excluded ones.
 	IncludeInboundPorts []int `json:"includeInboundPorts,omitempty"`
-	// IncludeOutboundRanges are CIDRs, and IncludeOutboundPorts ports at any
-	// address, to which connections are redirected (but for the excluded ones).
-	// Where both are empty, all are.
+	// IncludeOutboundRanges are CIDRs, and IncludeOutboundPorts ports at any address, to
+	// which connections are redirected, except for the excluded ones. If both are empty,
+	// all connections are.
 	IncludeOutboundRanges []string `json:"includeOutboundRanges,omitempty"`
 	IncludeOutboundPorts  []int    `json:"includeOutboundPorts,omitempty"`
-	// ExcludeOutboundRanges are CIDRs to which nothing is redirected.
+	// ExcludeOutboundRanges are CIDRs to which connections are never redirected.
 	ExcludeOutboundRanges []string `json:"excludeOutboundRanges,omitempty"`
-	// ExcludeInterfaces are names of network interfaces that are left alone.
+	// ExcludeInterfaces are names of network interfaces whose traffic is never
+	// redirected.
 	ExcludeInterfaces []string `json:"excludeInterfaces,omitempty"`
 	// InboundConnectionsEach is how many connections to the application one address may
-	// have at a time: more are refused before the proxy hears of them. 0 means
-	// DefaultInboundConnectionsEach, and below 0 there is no limit.
+	// have at a time; the kernel refuses more before they reach the proxy. 0 means
+	// DefaultInboundConnectionsEach, negative means no limit.
 	InboundConnectionsEach int `json:"inboundConnectionsEach,omitempty"`
 }
 
-// DefaultInboundConnectionsEach is more than a busy peer has, and few enough for a proxy
-// to hold without a certificate having been shown.
+// DefaultInboundConnectionsEach is more than a busy peer opens, and few enough for a
+// proxy to hold before its clients have shown a certificate.
 const DefaultInboundConnectionsEach = 4096
 
-// EnvValue returns v as JSON in a form that is safe as the value of a
-// container's environment variable. The kubelet replaces $(NAME) and $$ in it,
-// which an app's probe path may well hold, so a dollar sign is written as
-// \u0024; only ${, which the kubelet leaves alone, stays as it is to be read.
+// EnvValue returns v as JSON in a form that is safe as the value of a container's
+// environment variable. The kubelet expands $(NAME) and $$ in it, which an app's probe
+// path may contain, so dollar signs are escaped as \u0024. Only ${, which the kubelet
+// does not expand, is kept for readability.
 func EnvValue(v any) (string, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -262,6 +259,5 @@ func EnvValue(v any) (string, error) {
 	return dollars.Replace(string(b)), nil
 }
 
-// dollars can replace in the whole of a JSON text, since a dollar sign stands
-// nowhere but in its strings.
+// dollars can be applied to a whole JSON text: dollar signs occur only in its strings.
 var dollars = strings.NewReplacer("${", "${", "$", `\u0024`)

@@ -10,8 +10,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
-// expand is what the kubelet does with an env var's value: $(NAME) becomes the
-// variable, $$ a single dollar sign, and any other dollar sign stays.
+// expand expands a value like the kubelet: $(NAME) becomes the variable, $$ a single dollar
+// sign, and any other dollar sign stays.
 func expand(value string, env map[string]string) string {
 	var b strings.Builder
 	for i := 0; i < len(value); i++ {
@@ -86,7 +86,7 @@ func FuzzEnvValue(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		// JSON has no bytes that are not UTF-8, and neither have pods.
+		// JSON and pods contain only valid UTF-8.
 		checkEnvValue(t, strings.ToValidUTF8(text, "?"))
 	})
 }

@@ -9,14 +9,14 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// data is what a template sees as its dot. docs/templates.md lists it.
+// data is the dot of a template. docs/templates.md lists its fields and methods.
 type data struct {
 	inj   *driver.InjectorContext
 	agent *agentspec.Spec
-	// kept are the values that keptValue counts.
+	// kept holds the values to which a keptValue is an index.
 	kept []string
 
-	// Values are those of the operator's values file.
+	// Values is the content of the operator's values file.
 	Values map[string]any
 }
 
@@ -27,18 +27,18 @@ func (d *data) Class() string { return d.inj.Sidecar.Class }
 func (d *data) Image() Value     { return Value(d.inj.Sidecar.Image) }
 func (d *data) InitImage() Value { return Value(d.inj.Sidecar.InitImage) }
 
-// PullPolicy is that of both.
+// PullPolicy is the pull policy of both images.
 func (d *data) PullPolicy() string { return string(d.inj.ContainerPullPolicy) }
 
-// LogLevel is one of OSM's levels.
+// LogLevel is one of Open Service Mesh's log levels.
 func (d *data) LogLevel() string { return d.inj.Sidecar.LogLevel }
 
 // Resources are those of the sidecar container.
 func (d *data) Resources() corev1.ResourceRequirements { return d.inj.Sidecar.Resources }
 
 // Concurrency is as in driver.Sidecar. CPULimit reports whether the sidecar container
-// will have a CPU limit, its own or that of the user's container of its name: to a
-// container without one the downward API tells the size of the node.
+// will have a CPU limit, from the mesh or from the user's container of the same name:
+// without one the downward API returns the node's CPUs.
 func (d *data) Concurrency() int32 { return d.inj.Sidecar.Concurrency }
 func (d *data) CPULimit() bool {
 	limits := []corev1.ResourceList{d.inj.Sidecar.Resources.Limits}
@@ -101,23 +101,22 @@ func (d *data) AgentSpec() (keptValue, error) {
 
 func (d *data) Redirection() (keptValue, error) { return d.keep(agentspec.EnvValue(d.inj.Redirection)) }
 
-// keep returns the value in a form that can only be printed, as a short
-// placeholder.
+// keep returns the value in a form that can only be printed, as a short placeholder.
 func (d *data) keep(value string, err error) (keptValue, error) {
 	d.kept = append(d.kept, value)
 	return keptValue{len(d.kept) - 1}, err
 }
 
-// Pod is the pod as it was before the template.
+// Pod is the pod before this template is applied.
 func (d *data) Pod() pod { return pod{d.inj.Pod} }
 
 type pod struct{ pod *corev1.Pod }
 
-// Name may be empty; GenerateName is then set.
+// Name may be empty if GenerateName is set.
 func (p pod) Name() Value         { return Value(p.pod.Name) }
 func (p pod) GenerateName() Value { return Value(p.pod.GenerateName) }
 
-// Label and Annotation return "" where the pod has none of that name.
+// Label and Annotation return "" if the pod has none of that name.
 func (p pod) Label(name string) Value      { return Value(p.pod.Labels[name]) }
 func (p pod) Annotation(name string) Value { return Value(p.pod.Annotations[name]) }
 

@@ -25,7 +25,7 @@ func document(t *testing.T) string {
 	return string(b)
 }
 
-// section is the document's text between two others.
+// section returns the document's text between two others.
 func section(t *testing.T, from, to string) string {
 	t.Helper()
 	_, rest, ok := strings.Cut(document(t), from)
@@ -36,7 +36,7 @@ func section(t *testing.T, from, to string) string {
 	return text
 }
 
-// TestDocumentedData compares the tables with the methods that templates see.
+// TestDocumentedData compares the tables with the methods that templates can use.
 func TestDocumentedData(t *testing.T) {
 	row := regexp.MustCompile("(?m)^\\| `([.A-Za-z]+)(?: \"NAME\")?` \\| (\\w+) \\|")
 	documented := func(from, to string) map[string]string {
@@ -66,7 +66,7 @@ func methods(prefix string, typ reflect.Type) map[string]string {
 	return kinds
 }
 
-// kind is the document's word for a type.
+// kind returns the document's name for a type.
 func kind(typ reflect.Type) string {
 	if typ == reflect.TypeFor[Value]() || typ == reflect.TypeFor[keptValue]() {
 		return "value"
@@ -154,7 +154,7 @@ func TestDocumentedChange(t *testing.T) {
 	for _, native := range []bool{true, false} {
 		inj := arguments("")
 		inj.Sidecar.Native = native
-		// What is in a pod by the second call must not matter.
+		// The result must not depend on the pod's earlier injection.
 		for range 2 {
 			if err := set.Apply(inj, "tuned", nil); err != nil {
 				t.Fatal(err)

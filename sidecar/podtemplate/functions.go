@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// functions are sprig's that give the same for the same arguments, and those
-// that users of other injectors know.
+// functions returns sprig's deterministic functions, and others that users know from
+// other injectors.
 func functions() template.FuncMap {
 	f := template.FuncMap(sprig.HermeticTxtFuncMap())
 	for _, name := range unrepeatable {
@@ -29,9 +29,9 @@ func functions() template.FuncMap {
 	toString, join := f["toString"].(func(any) string), f["join"].(func(string, any) string)
 	f["toString"] = func(v any) any { return guard(toString(v)) }
 	f["join"] = func(separator string, list any) any { return guard(join(separator, list)) }
-	// Taking plain strings, these refuse values; the ones of text/template do not.
+	// These take strings and so reject a Value, unlike the ones of text/template.
 	f["html"], f["js"], f["urlquery"] = template.HTMLEscapeString, template.JSEscapeString, url.QueryEscape
-	// A number or a truth cannot carry a value's text on.
+	// Numbers and booleans cannot leak a value's text.
 	toInt, toInt64, toFloat64 := f["int"].(func(any) int), f["int64"].(func(any) int64), f["float64"].(func(any) float64)
 	f["int"] = func(v any) int { return toInt(bare(v)) }
 	f["int64"] = func(v any) int64 { return toInt64(bare(v)) }
@@ -56,15 +56,15 @@ func functions() template.FuncMap {
 	return f
 }
 
-// unrepeatable are functions that sprig counts among the repeatable ones and
-// that are not; most of them make keys, which have no place in a pod anyway.
+// unrepeatable are functions that sprig lists as hermetic although their results vary.
+// Most of them generate keys, which do not belong in a pod anyway.
 var unrepeatable = []string{
 	"ago", "bcrypt", "encryptAES", "genCA", "genCAWithKey", "genPrivateKey", "genSelfSignedCert",
 	"genSelfSignedCertWithKey", "genSignedCert", "genSignedCertWithKey", "htpasswd", "randInt", "shuffle",
 }
 
-// printed is text with placeholders in it. It can be printed and nothing else:
-// cut, changed or compared, its values would not be there yet.
+// printed is text that contains placeholders. It can only be printed: functions that
+// cut, change or compare it would see the placeholders and not the values.
 type printed struct{ text string }
 
 // String returns the text with its placeholders.
@@ -73,7 +73,7 @@ func (p printed) String() string { return p.text }
 // MarshalJSON returns the text with its placeholders as a JSON string.
 func (p printed) MarshalJSON() ([]byte, error) { return json.Marshal(p.text) }
 
-// guard returns text that a template function has made of any arguments.
+// guard returns the text, as printed if it contains placeholders.
 func guard(text string) any {
 	if strings.Contains(text, placeholderStart) {
 		return printed{text}
@@ -81,7 +81,7 @@ func guard(text string) any {
 	return text
 }
 
-// bare returns a Value as a string, and anything else as it is.
+// bare returns a Value as a string, and anything else unchanged.
 func bare(v any) any {
 	if s, ok := v.(Value); ok {
 		return string(s)
@@ -89,8 +89,8 @@ func bare(v any) any {
 	return v
 }
 
-// printf refuses a verb that does not fit its argument: package fmt then prints
-// the argument's own bytes, for a Value too.
+// printf rejects verbs that do not fit their arguments: package fmt would print the
+// bytes of the argument, even of a Value.
 func printf(format string, args ...any) (any, error) {
 	s := fmt.Sprintf(format, args...)
 	if strings.Contains(s, "%!") {
@@ -99,14 +99,14 @@ func printf(format string, args ...any) (any, error) {
 	return guard(s), nil
 }
 
-// plain is the template function that makes a string of a Value whose
-// characters mean nothing in YAML.
+// plain is the template function that converts a Value to a string if its characters
+// have no meaning in YAML.
 func plain(v any) (string, error) {
 	s, ok := v.(Value)
 	if !ok {
 		text := fmt.Sprint(v)
 		if strings.Contains(text, placeholderStart) {
-			return "", errors.New("plain: it must be given a value itself, not what was printed with one")
+			return "", errors.New("plain: the argument must be a value, not text printed with one")
 		}
 		return text, nil
 	}

@@ -12,37 +12,37 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
-// AutoImage is the image of a container of the pod's that stands for that of the
-// template's container of the same name.
+// AutoImage, as the image of a container in the pod, means the image of the template's
+// container of the same name.
 const AutoImage = "auto"
 
-// Merge puts the overlay, a part of a pod, into the pod. What the pod says
-// itself wins, by Kubernetes' strategic merge:
+// Merge merges the overlay, a partial pod, into the pod by Kubernetes' strategic merge.
+// The pod's own fields win:
 //
-//   - labels, annotations and other fields of the spec are set where the pod
-//     leaves them open;
-//   - a container of the pod with the name of one of the overlay is merged over
-//     it, and stands where the overlay's does, be it an init container or not, so
-//     its restartPolicy is the overlay's too. Its image "auto" stands for the overlay's,
-//     since the API server takes no workload with a container that has none;
-//   - a container of the overlay without an image is only a part of one, so that
-//     of the pod stays where it is;
-//   - the overlay's other init containers come first if a native sidecar is
-//     among them, so that the app's have a proxy; else last, so that the app's
-//     run before traffic is redirected;
-//   - the overlay's other containers come first if one of them has a postStart
-//     hook, which holds the app back; else last;
-//   - a volume of the pod with the name of one of the overlay must be equal to
-//     it, else Merge returns an error.
+//   - labels, annotations and other fields of the spec are set unless the pod sets
+//     them;
+//   - a container of the pod with the name of one of the overlay is merged over it and
+//     takes its position, as an init container or not, and its restartPolicy. The image
+//     "auto" is replaced by the overlay's: the API server rejects workloads with a
+//     container that has no image;
+//   - a container of the overlay without an image only adds fields: the pod's container
+//     keeps its position;
+//   - the overlay's other init containers come first if one of them is a native sidecar,
+//     so that the app's init containers have a proxy; otherwise they come last, so that
+//     the app's run before traffic is redirected;
+//   - the overlay's other containers come first if one of them has a postStart hook,
+//     which delays the app; otherwise they come last;
+//   - a volume of the pod with the name of one of the overlay must be equal to it;
+//     otherwise Merge returns an error.
 //
-// Merging twice is merging once.
+// Merge is idempotent.
 func Merge(pod *corev1.Pod, overlay *corev1.Pod) error {
 	for _, v := range overlay.Spec.Volumes {
 		at := slices.IndexFunc(pod.Spec.Volumes, func(u corev1.Volume) bool { return u.Name == v.Name })
 		if at < 0 {
 			pod.Spec.Volumes = append(pod.Spec.Volumes, v)
 		} else if !equality.Semantic.DeepEqual(pod.Spec.Volumes[at], v) {
-			return fmt.Errorf("volume %q is the pod's own; rename it, the sidecar needs a volume of that name", v.Name)
+			return fmt.Errorf("the pod has its own volume %q; rename it, the sidecar needs a volume of that name", v.Name)
 		}
 	}
 
@@ -69,8 +69,8 @@ func Merge(pod *corev1.Pod, overlay *corev1.Pod) error {
 	return mergeRest(&pod.Spec, overlay.Spec)
 }
 
-// own merges the pod's containers of the same names over the given ones. It
-// returns those that have to be placed, which it takes from the pod.
+// own merges the pod's containers over those of the same names. It returns the
+// containers that must be placed, and removes them from the pod.
 func own(pod *corev1.Pod, containers []corev1.Container) ([]corev1.Container, error) {
 	placed := make([]corev1.Container, 0, len(containers))
 	for _, c := range containers {
@@ -99,7 +99,7 @@ func own(pod *corev1.Pod, containers []corev1.Container) ([]corev1.Container, er
 	return placed, nil
 }
 
-// find returns the list that has the container, and where; or nil.
+// find returns the list that has the container and its index, or nil.
 func find(pod *corev1.Pod, name string) (*[]corev1.Container, int) {
 	for _, list := range []*[]corev1.Container{&pod.Spec.InitContainers, &pod.Spec.Containers} {
 		if at := slices.IndexFunc(*list, func(c corev1.Container) bool { return c.Name == name }); at >= 0 {
@@ -120,13 +120,13 @@ func place(list *[]corev1.Container, containers []corev1.Container, first bool) 
 	}
 }
 
-// MergeContainer returns base with over merged over it, by Kubernetes' strategic
-// merge: lists such as env and volumeMounts are joined by their keys, those of
-// over first; other fields of over replace those of base. Where Kubernetes wants
-// one of several fields, as in a probe, that of over replaces any of base.
+// MergeContainer returns base with over merged over it by Kubernetes' strategic merge:
+// lists such as env and volumeMounts are merged by their keys, with the elements of over
+// first; other fields of over replace those of base. Where Kubernetes allows only one of
+// several fields, as in a probe, that of over replaces any of base.
 func MergeContainer(base, over corev1.Container) (corev1.Container, error) {
-	// The time of a strategic merge grows with the square of a list's length, and
-	// it takes port 53 of TCP and of UDP for one.
+	// A strategic merge takes quadratic time for lists, and merges port 53 of TCP with
+	// that of UDP.
 	env := mergeList(base.Env, over.Env, func(e *corev1.EnvVar) string { return e.Name })
 	mounts := mergeList(base.VolumeMounts, over.VolumeMounts, func(m *corev1.VolumeMount) string { return m.MountPath })
 	ports := mergePorts(base.Ports, over.Ports)
@@ -173,7 +173,7 @@ func mergePorts(base, over []corev1.ContainerPort) []corev1.ContainerPort {
 	}
 	for _, p := range over {
 		if i, ok := at[keyOf(p)]; ok {
-			// A protocol that is left out is the one of the other.
+			// A missing protocol is taken from the other port.
 			p.Protocol = cmp.Or(p.Protocol, merged[i].Protocol)
 			merged[i] = p
 			continue
@@ -184,11 +184,10 @@ func mergePorts(base, over []corev1.ContainerPort) []corev1.ContainerPort {
 	return merged
 }
 
-// mergeList joins two lists by the keys of their elements; of those that are in
-// both it takes over's. As in Kubernetes' strategic merge, the elements of over
-// are in their order, and those of base alone are before the ones that they are
-// before in base. Where a key stands several times, the first stands for the
-// first, the second for the second.
+// mergeList merges two lists by the keys of their elements; elements of over replace
+// those of base. As in Kubernetes' strategic merge, the elements of over keep their
+// order, and elements only in base come before those that they precede in base. Equal
+// keys within a list are matched in order: the first with the first, and so on.
 func mergeList[E any, K comparable](base, over []E, keyOf func(*E) K) []E {
 	if len(over) == 0 {
 		return base
@@ -219,7 +218,7 @@ func mergeList[E any, K comparable](base, over []E, keyOf func(*E) K) []E {
 	return merged
 }
 
-// numberedKey is a key and how often it stood in the list before.
+// numberedKey is a key and the number of its earlier occurrences in the list.
 type numberedKey[K comparable] struct {
 	key    K
 	number int
@@ -270,7 +269,7 @@ func strategicMerge(base, over, merged any) error {
 	return json.Unmarshal(mergedJSON, merged)
 }
 
-// fill returns base with those entries of more whose keys it lacks.
+// fill adds the entries of more whose keys are missing in base.
 func fill(base, more map[string]string) map[string]string {
 	for key, value := range more {
 		if _, ok := base[key]; ok {
@@ -284,8 +283,8 @@ func fill(base, more map[string]string) map[string]string {
 	return base
 }
 
-// mergeRest merges the fields of the spec that are not lists of containers or
-// volumes. Few templates have any.
+// mergeRest merges the fields of the spec other than containers and volumes. Few
+// templates set any.
 func mergeRest(spec *corev1.PodSpec, overlay corev1.PodSpec) error {
 	overlay.InitContainers, overlay.Containers, overlay.Volumes = nil, nil, nil
 	if reflect.ValueOf(overlay).IsZero() {

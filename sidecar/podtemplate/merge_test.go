@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// podOf reads a part of a pod.
+// podOf decodes a partial pod.
 func podOf(t *testing.T, text string) *corev1.Pod {
 	t.Helper()
 	pod := &corev1.Pod{}
@@ -148,7 +148,7 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// diffPods compares by what an API server would see.
+// diffPods compares the JSON that an API server would get.
 func diffPods(want, got *corev1.Pod) string {
 	text := func(pod *corev1.Pod) string {
 		b, err := yaml.Marshal(pod)
@@ -163,7 +163,7 @@ func diffPods(want, got *corev1.Pod) string {
 func TestMergeRefusesVolume(t *testing.T) {
 	pod := podOf(t, `{spec: {volumes: [{name: v, hostPath: {path: /}}]}}`)
 	err := Merge(pod, podOf(t, `{spec: {volumes: [{name: v, emptyDir: {}}]}}`))
-	if err == nil || !strings.Contains(err.Error(), `volume "v" is the pod's own; rename it`) {
+	if err == nil || !strings.Contains(err.Error(), `the pod has its own volume "v"; rename it`) {
 		t.Errorf("Merge returned %v", err)
 	}
 }
@@ -199,8 +199,8 @@ func TestMergeSeveralTemplates(t *testing.T) {
 	}
 }
 
-// TestMergeOrder has three that set one field: the user wins over a template, and
-// that over the driver's, which comes after it.
+// TestMergeOrder sets one field in three places: the user's value overrides a template's,
+// and that overrides the value of the driver's template, which is applied later.
 func TestMergeOrder(t *testing.T) {
 	pod := podOf(t, `{spec: {containers: [{name: app}, {name: s, env: [{name: A, value: user}]}]}}`)
 	for range 2 {

@@ -10,8 +10,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// Set is the templates and values of one configuration. It is immutable and safe
-// for use by many goroutines.
+// Set holds the templates and values of one configuration. It is immutable and safe for
+// concurrent use.
 type Set struct {
 	templates map[string]*Template
 	values    map[string]any
@@ -19,8 +19,7 @@ type Set struct {
 
 var _ driver.Templates = (*Set)(nil)
 
-// NewSet parses the templates, whose texts are given by their names. Templates
-// see the values as .Values.
+// NewSet parses the templates, given by name. Templates access the values as .Values.
 func NewSet(texts map[string]string, values map[string]any) (*Set, error) {
 	s := &Set{templates: make(map[string]*Template, len(texts)), values: values}
 	if s.values == nil {
@@ -51,11 +50,11 @@ func (s *Set) Apply(inj *driver.InjectorContext, name string, spec *agentspec.Sp
 	if !ok {
 		return fmt.Errorf("there is no template %q; there are: %v", name, s.Names())
 	}
-	// Functions such as set change what they are given.
+	// Functions such as set change their arguments.
 	return t.apply(inj, spec, clone(s.values).(map[string]any))
 }
 
-// clone copies what was read from YAML.
+// clone returns a deep copy of a decoded YAML value.
 func clone(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -75,10 +74,10 @@ func clone(v any) any {
 	}
 }
 
-// Apply puts a driver's sidecar into the pod of the InjectorContext in ctx: it
-// renders the driver's template, or the one of the same name that the user has
-// put in its place, and merges the result into the pod. It returns the error of
-// a ctx that has ended, or that has no InjectorContext.
+// Apply injects a driver's sidecar into the pod of the InjectorContext in ctx: it
+// renders the driver's template, or the user's template of the same name that replaces
+// it, and merges the result into the pod. It returns an error if ctx has ended or has
+// no InjectorContext.
 func Apply(ctx context.Context, name, text string, spec *agentspec.Spec) error {
 	inj, err := driver.InjectorFrom(ctx)
 	if err != nil {

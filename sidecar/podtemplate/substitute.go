@@ -7,8 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// putAllValues puts the values in for their placeholders in every string of the
-// pod.
+// putAllValues replaces the placeholders in every string of the pod by their values.
 func putAllValues(pod *corev1.Pod, values []string) error {
 	if len(values) == 0 {
 		return nil
@@ -48,8 +47,8 @@ func putIn(v reflect.Value, values []string) error {
 	return nil
 }
 
-// putInMap rebuilds maps of strings. Pods have no other maps that a value could
-// be in: a quantity is read as a number.
+// putInMap rebuilds maps of strings. A pod's other maps hold quantities, which cannot
+// contain values.
 func putInMap(v reflect.Value, values []string) error {
 	m, ok := v.Interface().(map[string]string)
 	if !ok || len(m) == 0 {
@@ -59,7 +58,7 @@ func putInMap(v reflect.Value, values []string) error {
 	for key, value := range m {
 		key = putValues(key, values)
 		if _, twice := with[key]; twice {
-			return fmt.Errorf("it gives the key %q twice", key)
+			return fmt.Errorf("it renders the key %q twice", key)
 		}
 		with[key] = putValues(value, values)
 	}

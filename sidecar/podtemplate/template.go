@@ -1,8 +1,8 @@
 // Package podtemplate renders pod templates and merges the result into a pod. A
 // driver's Patch is usually one call of Apply.
 //
-// A template is a Go text template with sprig's functions that gives a part of a
-// pod as YAML. The user's values get into it only through Value.
+// A template is a Go text template with sprig's functions that renders a partial pod as
+// YAML. User input enters it only as Value.
 package podtemplate
 
 import (
@@ -23,29 +23,29 @@ import (
 //go:embed blocks.yaml
 var blocks string
 
-// Template is one parsed template. It is safe for use by many goroutines.
+// Template is one parsed template. It is safe for concurrent use.
 type Template struct {
 	name   string
 	parsed *template.Template
 
 	mu sync.Mutex
-	// read holds what rendered texts say, by the text without its values: pods
-	// that differ in values only are read from YAML once.
+	// read caches decoded pods by their rendered text without values: the YAML of pods
+	// that differ only in values is decoded once.
 	read map[string]*corev1.Pod
 
-	// work holds workspaces that are not in use.
+	// work holds idle workspaces.
 	work sync.Pool
 }
 
-// maxRead bounds the memory of Template.read. Texts differ by structure only, so
-// this many is far beyond what one mesh has.
+// maxRead bounds the size of Template.read. Texts differ only by structure, so a mesh
+// has far fewer.
 const maxRead = 256
 
-// maxRendered bounds what one template may give, in bytes.
+// maxRendered bounds the output of a template, in bytes.
 const maxRendered = 1 << 20
 
-// Parse reads the text of a template. The blocks "outrigger.init",
-// "outrigger.sidecar" and "outrigger.volumes" can be used in it.
+// Parse parses a template. It may use the blocks "outrigger.pod", "outrigger.init",
+// "outrigger.sidecar" and "outrigger.volumes".
 func Parse(name, text string) (*Template, error) {
 	t, err := template.New(name).Funcs(functions()).Option("missingkey=error").Parse(blocks)
 	if err != nil {
@@ -57,8 +57,8 @@ func Parse(name, text string) (*Template, error) {
 	return &Template{name: name, parsed: t, read: make(map[string]*corev1.Pod)}, nil
 }
 
-// render returns the part of a pod that the template gives for the data. The
-// result is the caller's own.
+// render returns the partial pod that the template renders for the data. The caller
+// owns the result.
 func (t *Template) render(d *data) (*corev1.Pod, error) {
 	work, ok := t.work.Get().(*workspace)
 	if !ok {
@@ -96,13 +96,13 @@ func (t *Template) readPod(rendered []byte) (*corev1.Pod, error) {
 		return pod, nil
 	}
 	text := string(rendered)
-	// The parser would read the first one and leave out the others.
+	// The parser would read only the first document.
 	if !oneDocument(text) {
-		return nil, errors.New("what it gives is several YAML documents, not one")
+		return nil, errors.New("it renders several YAML documents, not one")
 	}
 	pod = &corev1.Pod{}
 	if err := yaml.UnmarshalStrict([]byte(text), pod); err != nil {
-		return nil, fmt.Errorf("what it gives is not a part of a pod: %w", err)
+		return nil, fmt.Errorf("it does not render a partial pod: %w", err)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -125,7 +125,7 @@ func oneDocument(text string) bool {
 	return true
 }
 
-// check refuses what cannot be merged, and what a merge would drop.
+// check rejects a partial pod with parts that cannot be merged or would be dropped.
 func check(pod *corev1.Pod) error {
 	var names []string
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
@@ -146,7 +146,7 @@ func check(pod *corev1.Pod) error {
 	meta := pod.ObjectMeta
 	meta.Labels, meta.Annotations = nil, nil
 	if !reflect.ValueOf(meta).IsZero() || !reflect.ValueOf(pod.Status).IsZero() || len(pod.Spec.EphemeralContainers) > 0 {
-		return errors.New("it gives more than labels, annotations and a spec without ephemeral containers, and nothing else can be merged into a pod")
+		return errors.New("it renders more than labels, annotations and a spec without ephemeral containers; nothing else can be merged into a pod")
 	}
 	return nil
 }
@@ -157,13 +157,13 @@ func checkNames(what string, names []string) error {
 			return fmt.Errorf("a %s in it has no name", what)
 		}
 		if slices.Contains(names[:i], name) {
-			return fmt.Errorf("it gives the %s %q twice", what, name)
+			return fmt.Errorf("it renders the %s %q twice", what, name)
 		}
 	}
 	return nil
 }
 
-// workspace is what one rendering writes to.
+// workspace holds the buffers of one rendering.
 type workspace struct {
 	rendered limitedBuffer
 	text     bytes.Buffer
@@ -173,7 +173,7 @@ type limitedBuffer struct{ bytes.Buffer }
 
 func (b *limitedBuffer) Write(p []byte) (int, error) {
 	if b.Len()+len(p) > maxRendered {
-		return 0, fmt.Errorf("it gives more than %d bytes", maxRendered)
+		return 0, fmt.Errorf("it renders more than %d bytes", maxRendered)
 	}
 	return b.Buffer.Write(p)
 }

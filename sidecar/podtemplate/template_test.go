@@ -33,22 +33,22 @@ func TestRenderRefuses(t *testing.T) {
 		{"missing value", "{{ .Values.none }}", `map has no entry for key "none"`},
 		{"unknown block", `{{ template "outrigger.none" . }}`, `template "outrigger.none" not defined`},
 		{"block that calls itself", `{{ define "a" }}{{ template "a" . }}{{ end }}{{ template "a" . }}`, "exceeded maximum template depth"},
-		{"not YAML", "spec: [", "what it gives is not a part of a pod"},
+		{"not YAML", "spec: [", "it does not render a partial pod"},
 		{"not a pod", "spec: {containers: [{nam: x}]}", `unknown field "nam"`},
-		{"a list", "- a", "what it gives is not a part of a pod"},
+		{"a list", "- a", "it does not render a partial pod"},
 		{"key twice", "spec: {hostname: a}\nspec: {hostname: b}", `key "spec" already set`},
-		{"two documents", "spec: {hostname: a}\n---\nspec: {hostNetwork: true}", "what it gives is several YAML documents, not one"},
+		{"two documents", "spec: {hostname: a}\n---\nspec: {hostNetwork: true}", "it renders several YAML documents, not one"},
 		{"container without a name", "spec: {containers: [{image: x}]}", "a container in it has no name"},
 		{"container with an empty value as its name", `spec: {containers: [{name: {{ .Pod.Annotation "value" }}}]}`, "a container in it has no name"},
 		{"volume without a name", "spec: {volumes: [{emptyDir: {}}]}", "a volume in it has no name"},
-		{"container twice", "spec: {containers: [{name: a}], initContainers: [{name: a}]}", `it gives the container "a" twice`},
-		{"container twice by a value", `spec: {containers: [{name: shop}, {name: {{ .Namespace }}}]}`, `it gives the container "shop" twice`},
-		{"volume twice", "spec: {volumes: [{name: a}, {name: a}]}", `it gives the volume "a" twice`},
-		{"name of the pod", "metadata: {name: x}", "it gives more than labels, annotations and a spec"},
-		{"status", "status: {phase: Running}", "it gives more than labels, annotations and a spec"},
-		{"ephemeral container", "spec: {ephemeralContainers: [{name: x}]}", "it gives more than labels, annotations and a spec"},
-		{"too much", `metadata: {annotations: {a: {{ repeat 1048576 "x" }}}}`, "it gives more than 1048576 bytes"},
-		{"too much in parts", `{{ range until 1000 }}# {{ repeat 2000 "x" }}` + "\n{{ end }}", "it gives more than 1048576 bytes"},
+		{"container twice", "spec: {containers: [{name: a}], initContainers: [{name: a}]}", `it renders the container "a" twice`},
+		{"container twice by a value", `spec: {containers: [{name: shop}, {name: {{ .Namespace }}}]}`, `it renders the container "shop" twice`},
+		{"volume twice", "spec: {volumes: [{name: a}, {name: a}]}", `it renders the volume "a" twice`},
+		{"name of the pod", "metadata: {name: x}", "it renders more than labels, annotations and a spec"},
+		{"status", "status: {phase: Running}", "it renders more than labels, annotations and a spec"},
+		{"ephemeral container", "spec: {ephemeralContainers: [{name: x}]}", "it renders more than labels, annotations and a spec"},
+		{"too much", `metadata: {annotations: {a: {{ repeat 1048576 "x" }}}}`, "it renders more than 1048576 bytes"},
+		{"too much in parts", `{{ range until 1000 }}# {{ repeat 2000 "x" }}` + "\n{{ end }}", "it renders more than 1048576 bytes"},
 		{"its own error", `{{ fail "name a region" }}`, "name a region"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -75,8 +75,8 @@ func TestRenderNothing(t *testing.T) {
 	}
 }
 
-// TestSetIsSharedSafely renders one template from many goroutines, for pods with
-// different values and different forms.
+// TestSetIsSharedSafely renders one template from many goroutines, for pods with different
+// values and structures.
 func TestSetIsSharedSafely(t *testing.T) {
 	set, err := NewSet(map[string]string{
 		"t": `metadata: {annotations: {own: {{ .Pod.Annotation "value" }}, before: "{{ len .Values }}{{ len .Values.deep }}"}}
@@ -89,7 +89,7 @@ spec: {containers: [{name: s, image: {{ .Image }}, env: [{name: N, value: "{{ pl
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
-			// More forms than a template remembers.
+			// More structures than a template caches.
 			for j := range maxRead {
 				inj := arguments(fmt.Sprintf("%d-%d", i, j))
 				inj.Sidecar.Image = fmt.Sprintf("image-%d", j)
@@ -150,7 +150,7 @@ func TestApply(t *testing.T) {
 		t.Errorf("the driver's spec was changed:\n%s", diff)
 	}
 
-	// The user's template of the driver's name is used in its place.
+	// The user's template with the driver's name replaces the driver's.
 	set, err := NewSet(map[string]string{"test": `metadata: {annotations: {from: {{ .Values.who }}}}`}, map[string]any{"who": "user"})
 	if err != nil {
 		t.Fatal(err)
@@ -183,7 +183,7 @@ func TestApply(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = Apply(volume, "test", "spec: {volumes: [{name: a, configMap: {name: c}}]}", spec)
-	if err == nil || !strings.Contains(err.Error(), `template test: volume "a" is the pod's own`) {
+	if err == nil || !strings.Contains(err.Error(), `template test: the pod has its own volume "a"`) {
 		t.Errorf("Apply with a clash of volumes returned %v", err)
 	}
 }
@@ -225,7 +225,7 @@ func TestBlocks(t *testing.T) {
 	}
 }
 
-// BenchmarkSetApply is the part of an injection that is the template's.
+// BenchmarkSetApply measures the templates' part of an injection.
 func BenchmarkSetApply(b *testing.B) {
 	set, err := NewSet(map[string]string{"t": `{{ template "outrigger.pod" . }}`}, nil)
 	if err != nil {

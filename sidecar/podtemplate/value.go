@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// Value is a string that is not the operator's: it comes from a pod, a
-// namespace or an annotation. In a template it can be compared, tested and
-// printed like any other string. What is printed is a placeholder, for which the
-// value is put in only after the YAML has been read: so no value can become
-// anything but the text of one scalar, however the template quotes it.
+// Value is an untrusted string: it comes from a pod, a namespace or an annotation, and
+// not from the operator. A template can compare, test and print it like any other
+// string. It prints as a placeholder, which is replaced only after the YAML has been
+// decoded, so that a value always stays within one scalar, however the template quotes
+// it.
 //
-// A function that takes a plain string refuses a Value; plain converts one whose
-// characters are harmless.
+// Functions that take a string reject a Value; plain converts one whose characters are
+// harmless.
 type Value string
 
 const (
@@ -34,7 +34,7 @@ func (v Value) String() string {
 // toYaml are as safe as printing.
 func (v Value) MarshalJSON() ([]byte, error) { return json.Marshal(v.String()) }
 
-// Format prints the placeholder, whatever the verb.
+// Format prints the placeholder for every verb.
 func (v Value) Format(f fmt.State, verb rune) {
 	s := v.String()
 	if verb == 'q' {
@@ -43,8 +43,8 @@ func (v Value) Format(f fmt.State, verb rune) {
 	_, _ = f.Write([]byte(s))
 }
 
-// keptValue is a Value that is too long to be worth a placeholder which holds it;
-// its placeholder is the number under which it is kept for one rendering.
+// keptValue stands for a long value, which its placeholder does not contain: the
+// placeholder holds an index of data.kept instead.
 type keptValue struct{ number int }
 
 const keptMark = 'k'
@@ -57,9 +57,8 @@ func (v keptValue) String() string {
 // MarshalJSON returns the placeholder as a JSON string.
 func (v keptValue) MarshalJSON() ([]byte, error) { return json.Marshal(v.String()) }
 
-// takePlaceholders writes the text to out with each placeholder replaced by one
-// that holds only a number, and returns the values by that number. Texts that
-// differ in nothing but values become equal.
+// takePlaceholders writes the text to out with numbers as placeholders, and returns the
+// values by their numbers. Texts that differ only in values become equal.
 func takePlaceholders(out *bytes.Buffer, text []byte, kept []string) ([]string, error) {
 	var values []string
 	for at := bytes.Index(text, start); at >= 0; at = bytes.Index(text, start) {
@@ -85,7 +84,7 @@ func takePlaceholders(out *bytes.Buffer, text []byte, kept []string) ([]string, 
 
 var start = []byte(placeholderStart)
 
-// placed returns the value that a placeholder stands for.
+// placed returns the value of a placeholder.
 func placed(inside []byte, kept []string) (string, error) {
 	if len(inside) == 0 || inside[0] != keptMark {
 		value, err := hex.DecodeString(string(inside))
@@ -93,13 +92,13 @@ func placed(inside []byte, kept []string) (string, error) {
 	}
 	number, err := strconv.Atoi(string(inside[1:]))
 	if err != nil || number < 0 || number >= len(kept) {
-		return "", fmt.Errorf("%q is the number of no value", inside[1:])
+		return "", fmt.Errorf("there is no value with number %q", inside[1:])
 	}
 	return kept[number], nil
 }
 
-// putValues is the other half of takePlaceholders, for one string of what was
-// read from the text.
+// putValues replaces the placeholders of takePlaceholders in one decoded string by
+// their values.
 func putValues(s string, values []string) string {
 	at := strings.Index(s, placeholderStart)
 	if at < 0 {

@@ -31,7 +31,7 @@ func arguments(value string) *driver.InjectorContext {
 	}
 }
 
-// renderText returns what a template gives for the arguments.
+// renderText returns the output of a template for the arguments.
 func renderText(t testing.TB, text string, inj *driver.InjectorContext) (*corev1.Pod, error) {
 	t.Helper()
 	parsed, err := Parse("test", text)
@@ -41,8 +41,8 @@ func renderText(t testing.TB, text string, inj *driver.InjectorContext) (*corev1
 	return parsed.render(&data{inj: inj, Values: map[string]any{"list": []any{"shop", "bank"}, "map": map[string]any{"shop": "yes"}}})
 }
 
-// everyContext prints a value in every place that YAML has for one, and with
-// every function that prints. Each env var's name says how.
+// everyContext prints a value in every context of YAML and with every function that
+// prints. The names of the environment variables say how.
 const everyContext = `{{ $v := .Pod.Annotation "value" -}}
 metadata:
   annotations:
@@ -97,7 +97,7 @@ spec:
     # {{ $v }}
 `
 
-// wantEverywhere is what everyContext gives for a value.
+// wantEverywhere is the expected output of everyContext for a value.
 func wantEverywhere(v string) *corev1.Pod {
 	env := []corev1.EnvVar{}
 	for _, name := range []string{
@@ -130,8 +130,7 @@ func wantEverywhere(v string) *corev1.Pod {
 	}
 }
 
-// hostileValues mean something to YAML, to templates, to the kubelet or to this
-// package.
+// hostileValues have a meaning in YAML, in templates, for the kubelet or for this package.
 var hostileValues = []string{
 	"", "plain", "a\nb: c", "a\n  - name: evil\n    image: evil\n", `"`, `'`, `a"b'c`, `", value: "x`, "'}, {name: evil", "a: b", "a #b",
 	"- a", "|", ">-", "&a", "*a", "!!int 5", "{{ .Image }}", "}}", "null", "true", "5", "0x5", "~", " a ", "\t", `\`, `\n`, "---\n", "...",
@@ -160,8 +159,8 @@ func FuzzValue(f *testing.F) {
 	f.Fuzz(func(t *testing.T, v string) { checkEverywhere(t, parsed, v) })
 }
 
-// checkEverywhere uses one template for many values, so that it also shows that
-// none is left behind in what the template remembers.
+// checkEverywhere uses one template for many values, which also checks that the template's
+// cache contains none of them.
 func checkEverywhere(t *testing.T, parsed *Template, v string) {
 	t.Helper()
 	got, err := parsed.render(&data{inj: arguments(v)})
@@ -173,11 +172,11 @@ func checkEverywhere(t *testing.T, parsed *Template, v string) {
 	}
 }
 
-// TestValueInFunctions has the functions that take a value for its text.
+// TestValueInFunctions calls functions with values as arguments.
 func TestValueInFunctions(t *testing.T) {
 	for _, tt := range []struct {
 		template, value string
-		// want is the text that it gives, or the error if wantErr is set.
+		// want is the output, or the error if wantErr is set.
 		want    string
 		wantErr bool
 	}{
@@ -193,8 +192,8 @@ func TestValueInFunctions(t *testing.T) {
 		{template: `{{ .Pod.Annotation "value" | plain | upper }}`, value: "reg.io/a_b@sha256+c=1-2", want: "REG.IO/A_B@SHA256+C=1-2"},
 		{template: `{{ plain 5 }}`, want: "5"},
 		{template: `{{ .Pod.Annotation "value" | plain }}`, value: "a b", want: `plain: value "a b" holds ' '`, wantErr: true},
-		{template: `{{ plain (print .Namespace) }}`, want: "plain: it must be given a value itself", wantErr: true},
-		{template: `{{ plain .Redirection }}`, want: "plain: it must be given a value itself", wantErr: true},
+		{template: `{{ plain (print .Namespace) }}`, want: "plain: the argument must be a value", wantErr: true},
+		{template: `{{ plain .Redirection }}`, want: "plain: the argument must be a value", wantErr: true},
 		{template: `{{ .Pod.Annotation "value" | plain }}`, value: "a,b", want: "holds ','", wantErr: true},
 		{template: `{{ .Pod.Annotation "value" | plain }}`, value: "a:b", want: "holds ':'", wantErr: true},
 		{template: `{{ .Pod.Annotation "value" | upper }}`, value: "a", want: "wrong type for value; expected string; got podtemplate.Value", wantErr: true},
@@ -249,10 +248,10 @@ func TestValueCannotBeAnotherType(t *testing.T) {
 
 func TestKeyTwice(t *testing.T) {
 	const text = `metadata: {annotations: {a: one, {{ .Pod.Annotation "value" }}: two}}`
-	if _, err := renderText(t, text, arguments("a")); err == nil || !strings.Contains(err.Error(), `it gives the key "a" twice`) {
+	if _, err := renderText(t, text, arguments("a")); err == nil || !strings.Contains(err.Error(), `it renders the key "a" twice`) {
 		t.Errorf("a key that is there twice gives the error %v", err)
 	}
-	// A key that looks like a placeholder is not taken for one.
+	// A key that looks like a placeholder is not replaced.
 	got, err := renderText(t, `metadata: {annotations: { {{ .Pod.Annotation "value" }}: one, {{ .Namespace }}: two}}`, arguments("OUTRIGGERv1v"))
 	if err != nil {
 		t.Fatal(err)
