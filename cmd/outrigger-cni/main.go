@@ -1,5 +1,5 @@
 // Command outrigger-cni redirects pods' traffic on the node, so that no pod needs
-// NET_ADMIN: it is a CNI plug-in, and what installs it on a node.
+// NET_ADMIN. It is a CNI plug-in and its installer.
 package main
 
 import (

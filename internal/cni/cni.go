@@ -1,11 +1,11 @@
 // Package cni redirects pods' traffic on the node, so that no pod needs NET_ADMIN. One
 // program has two roles: the container runtime runs it as the last plug-in of the
-// network's chain, and a DaemonSet runs it to put it there and to keep it there.
+// network's chain, and a DaemonSet runs it to install it and keep it installed.
 //
-// The plug-in asks nobody. The runtime tells it the pod's annotations, and the injector
-// has written there what to redirect. So it needs no API server, no credentials and no
-// process that runs, and it holds up no pod when one of them is away. A pod whose network
-// was made without it does not start: its init container looks for the rules.
+// The plug-in gets the pod's annotations from the runtime, including the redirection that
+// the injector set. So it depends on no API server, credentials or daemon, and no pod
+// waits for one. A pod whose network was created without the plug-in does not start: its
+// init container checks for the rules.
 package cni
 
 import (
@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// Name is the name of the program, of its file on the node, and of the plug-in's type.
+// Name is the name of the program and of its file on the node, and the plug-in's type.
 const Name = "outrigger-cni"
 
 // The program's exit codes.
@@ -37,13 +37,13 @@ CNI plug-in, without arguments; the DaemonSet outrigger-cni runs it to install i
 Usage:
   outrigger-cni run [FLAGS]     install the plug-in, keep it installed, repair pods
   outrigger-cni ready [FLAGS]   succeed if the plug-in is installed (a readiness probe)
-  outrigger-cni remove [FLAGS]  take the plug-in off the node
+  outrigger-cni remove [FLAGS]  remove the plug-in from the node
 
 See 'outrigger-cni COMMAND --help'.
 `
 
-// Main carries out the command line, without the program's name, or what the container
-// runtime asks for in the environment. It returns the exit code.
+// Main runs a command, given without the program's name, or the plug-in if the container
+// runtime has set its environment variables. It returns the exit code.
 func Main(args []string) int {
 	if len(args) == 0 && os.Getenv("CNI_COMMAND") != "" {
 		return plugin()
@@ -81,10 +81,10 @@ func command(ctx context.Context, name string, args []string, stdout, stderr io.
 	flags.SetOutput(stderr)
 	flags.StringVar(&n.binDir, "bin-dir", "/host/bin", "`FOLDER` of the node's CNI plug-ins")
 	flags.StringVar(&n.confDir, "conf-dir", "/host/conf", "`FOLDER` of the node's CNI configuration")
-	flags.StringVar(&n.confName, "conf-name", "", "`FILE` of that folder to add the plug-in to; empty means the one that the container runtime takes, the first")
-	flags.StringVar(&n.resultsDir, "results-dir", "/host/results", "`FOLDER` where the container runtime notes the pods' networks")
-	flags.BoolVar(&n.repair, "repair", true, "redirect the traffic of pods whose network was made without the plug-in")
-	flags.StringVar(&n.daemonSet, "daemonset", "", "`NAMESPACE/NAME` of the DaemonSet that runs this: if it is gone when the program is told to end, the plug-in is taken off the node; empty leaves it there")
+	flags.StringVar(&n.confName, "conf-name", "", "`FILE` of that folder to add the plug-in to; empty means the first one, which the container runtime uses")
+	flags.StringVar(&n.resultsDir, "results-dir", "/host/results", "`FOLDER` where the container runtime records the pods' networks")
+	flags.BoolVar(&n.repair, "repair", true, "redirect the traffic of pods whose network was created without the plug-in")
+	flags.StringVar(&n.daemonSet, "daemonset", "", "`NAMESPACE/NAME` of the DaemonSet that runs this: if it is gone when the program is stopped, the plug-in is removed from the node; empty leaves it there")
 	if err := flags.Parse(args); err != nil {
 		return exitMisused
 	}

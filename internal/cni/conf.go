@@ -10,18 +10,18 @@ import (
 	"slices"
 )
 
-// entry is what a network's list of plug-ins has for ours.
+// entry is this plug-in's entry in a network's list of plug-ins.
 const entry = `{"type": "` + Name + `", "capabilities": {"` + podAnnotations + `": true, "dns": true}}`
 
-// element is a plug-in in the text of a list.
+// element is the position of a plug-in in the text of a list.
 type element struct {
 	start, end int
-	// before is where what separates it from the one before begins.
+	// before is the end of the previous element, where the separator begins.
 	before int
 	ours   bool
 }
 
-// elements finds the plug-ins of a network's list.
+// elements finds the plug-ins in a network's list.
 func elements(text []byte) ([]element, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	if err := expect(d, json.Delim('{')); err != nil {
@@ -42,7 +42,7 @@ func elements(text []byte) ([]element, error) {
 			continue
 		}
 		if found {
-			return nil, errors.New(`"plugins" is there twice`)
+			return nil, errors.New(`"plugins" occurs twice`)
 		}
 		found = true
 		if err := expect(d, json.Delim('[')); err != nil {
@@ -70,10 +70,10 @@ func elements(text []byte) ([]element, error) {
 		return nil, err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("there is something after the list")
+		return nil, errors.New("there is content after the list")
 	}
 	if !slices.ContainsFunc(list, func(e element) bool { return !e.ours }) {
-		return nil, errors.New(`"plugins" has no plug-in that makes a network`)
+		return nil, errors.New(`"plugins" has no plug-in that creates a network`)
 	}
 	return list, nil
 }
@@ -84,13 +84,13 @@ func expect(d *json.Decoder, want json.Delim) error {
 		return err
 	}
 	if got != want {
-		return fmt.Errorf("%v is where %v should be", got, want)
+		return fmt.Errorf("%v instead of %v", got, want)
 	}
 	return nil
 }
 
-// withEntry returns the list with our entry once and as it should be, at its end where it
-// had none. All else of the text stays as it is.
+// withEntry returns the list with exactly one, correct entry of this plug-in; a new one is
+// added at the end. The rest of the text is unchanged.
 func withEntry(text []byte) ([]byte, error) {
 	list, err := elements(text)
 	if err != nil {
@@ -117,7 +117,7 @@ func withEntry(text []byte) ([]byte, error) {
 	return slices.Concat(text[:last.end], []byte(","), space, []byte(entry), text[last.end:]), nil
 }
 
-// withoutEntry returns the list without our entry: the text as it was before withEntry.
+// withoutEntry returns the list without this plug-in's entries. It reverts withEntry.
 func withoutEntry(text []byte) ([]byte, error) {
 	for {
 		list, err := elements(text)
@@ -141,7 +141,7 @@ func same(a, b []byte) bool {
 	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
 }
 
-// listOf returns a list of plug-ins that has the one of a file for a single plug-in.
+// listOf converts the configuration of a single plug-in to a list.
 func listOf(text []byte) ([]byte, error) {
 	var single struct {
 		CNIVersion string `json:"cniVersion,omitempty"`

@@ -45,8 +45,8 @@ func TestEntry(t *testing.T) {
 	}
 }
 
-// TestEntryOfAnotherVersion holds that an entry is brought up to date, that of several one
-// stays, and that what others added after it stays where it is.
+// TestEntryOfAnotherVersion checks that an old entry is updated, that duplicates are
+// removed, and that plug-ins which others added after it keep their places.
 func TestEntryOfAnotherVersion(t *testing.T) {
 	for name, test := range map[string]struct{ before, after string }{
 		"an older one": {

@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// askTime is how long the API server may take to answer.
-	askTime = 5 * time.Second
-	// maxAnswer bounds what is read of an answer.
+	// requestTimeout bounds a request to the API server.
+	requestTimeout = 5 * time.Second
+	// maxAnswer bounds an answer of the API server, in bytes.
 	maxAnswer = 4 << 20
 )
 
-// leave takes the plug-in off the node if the DaemonSet is gone. In an upgrade, and when a
-// node restarts, it is there, and pods go on starting with the plug-in as it is.
+// leave removes the plug-in from the node if the DaemonSet is gone. During an upgrade or a
+// restart of the node the DaemonSet exists, and the plug-in stays for new pods.
 func (n *node) leave() error {
 	if n.daemonSet == "" {
 		return nil
@@ -32,7 +32,7 @@ func (n *node) leave() error {
 	namespace, name, _ := strings.Cut(n.daemonSet, "/")
 	api, err := newAPI(n.accountDir, os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"))
 	if err != nil {
-		return fmt.Errorf("the plug-in stays on the node, since nobody can be asked whether it is still wanted: %w", err)
+		return fmt.Errorf("the plug-in stays on the node: the API server cannot be asked for the DaemonSet: %w", err)
 	}
 	for began := time.Now(); ; time.Sleep(n.every) {
 		gone, err := api.gone(namespace, name)
@@ -40,15 +40,15 @@ func (n *node) leave() error {
 		case err == nil && gone:
 			return n.remove()
 		case err == nil:
-			n.log.Info("the plug-in stays on the node, for the DaemonSet is still there", "daemonSet", n.daemonSet)
+			n.log.Info("the plug-in stays on the node: the DaemonSet still exists", "daemonSet", n.daemonSet)
 			return nil
 		case time.Since(began) > n.leaveTime:
-			return fmt.Errorf("the plug-in stays on the node, since the API server does not say whether the DaemonSet %s is still there: %w", n.daemonSet, err)
+			return fmt.Errorf("the plug-in stays on the node: it is unknown whether the DaemonSet %s still exists: %w", n.daemonSet, err)
 		}
 	}
 }
 
-// api is the API server, as far as it is needed.
+// api is a minimal client of the API server.
 type api struct {
 	url    string
 	token  string
@@ -73,12 +73,12 @@ func newAPI(dir, host, port string) (*api, error) {
 	}
 	return &api{
 		url: "https://" + net.JoinHostPort(host, port), token: strings.TrimSpace(string(token)),
-		client: &http.Client{Timeout: askTime, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}},
+		client: &http.Client{Timeout: requestTimeout, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}},
 	}, nil
 }
 
-// gone reports whether the DaemonSet is gone or on its way. So it is when we have lost the
-// right to ask: the chart takes both away together, the right before the pods.
+// gone reports whether the DaemonSet is deleted or being deleted. So does an authorization
+// error: uninstalling the chart deletes the RBAC objects before the pods.
 func (a *api) gone(namespace, name string) (bool, error) {
 	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet,
 		a.url+"/apis/apps/v1/namespaces/"+namespace+"/daemonsets/"+name, nil)

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestGone holds what answers of the API server mean: only those after which nobody wants
-// the plug-in take it off the node.
+// TestGone checks which answers of the API server mean that the plug-in must be removed
+// from the node.
 func TestGone(t *testing.T) {
 	status, body := 0, ""
 	var asked string
@@ -71,8 +71,8 @@ func account(t *testing.T, server *httptest.Server) (dir, host, port string) {
 	return dir, u.Hostname(), u.Port()
 }
 
-// TestRun holds that the plug-in comes and comes back while the program runs, and that when
-// it ends, the plug-in goes only with its DaemonSet.
+// TestRun checks that the plug-in is installed and reinstalled while the program runs, and
+// removed at its end only if the DaemonSet is gone.
 func TestRun(t *testing.T) {
 	for name, test := range map[string]struct {
 		status    int
@@ -99,7 +99,7 @@ func TestRun(t *testing.T) {
 			n.accountDir, host, port = account(t, server)
 			t.Setenv("KUBERNETES_SERVICE_HOST", host)
 			t.Setenv("KUBERNETES_SERVICE_PORT", port)
-			// What a probe asks runs beside it.
+			// The readiness probe runs concurrently.
 			probe := &node{binDir: n.binDir, confDir: n.confDir}
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 1)
@@ -134,7 +134,7 @@ func becomesReady(t *testing.T, n *node) {
 	}
 }
 
-// TestCommand holds what the command line refuses.
+// TestCommand checks that invalid command lines are rejected.
 func TestCommand(t *testing.T) {
 	for _, test := range []struct {
 		args []string

@@ -14,44 +14,45 @@ import (
 	"time"
 )
 
-// node is a node on which the plug-in is installed.
+// node installs the plug-in on a node.
 type node struct {
 	// program is the file to install.
 	program string
 	// The folders of the node.
 	binDir, confDir, resultsDir string
-	// confName is the file of confDir to change; empty means the runtime's choice.
+	// confName is the file of confDir to change; empty means the one that the runtime
+	// uses.
 	confName string
 	repair   bool
 	// daemonSet is NAMESPACE/NAME, or empty.
 	daemonSet string
-	// accountDir is where a pod finds its service account.
+	// accountDir holds the pod's service account token and CA certificate.
 	accountDir string
-	// every is how often the node is looked at, and leaveTime how long the API server is
-	// asked when the program is to end: less than a pod has for it.
+	// every is the interval between checks of the node, and leaveTime how long to retry
+	// the API server on shutdown, less than the pod's grace period.
 	every, leaveTime time.Duration
 	log              *slog.Logger
 
-	// written is what is known about the program on the node.
+	// written describes the program's file on the node.
 	written fs.FileInfo
-	// seen are notes of the runtime's that need no second look.
+	// seen holds the modification times of the runtime's records that are done.
 	seen map[string]time.Time
-	// said are the problems that have been logged, by what they are about.
-	said map[string]string
+	// logged are the current problems, by subject.
+	logged map[string]string
 }
 
-// savedSuffix is what the name of a file ends in whose place a list has taken.
+// savedSuffix is appended to the name of a file that a list replaces.
 const savedSuffix = "." + Name + "-saved"
 
-// run installs the plug-in, looks after it until the context ends, and takes it away if
-// it is no longer wanted then. Others write to the folder too, and their last word is
-// not ours: the runtime must find the entry in whatever file it takes.
+// run installs the plug-in, keeps it installed until the context ends, and then removes it
+// if the DaemonSet is gone. It checks repeatedly, since other programs change the folder
+// too.
 func (n *node) run(ctx context.Context) error {
-	n.log.Info("looking after the plug-in", "binDir", n.binDir, "confDir", n.confDir, "repair", n.repair)
+	n.log.Info("keeping the plug-in installed", "binDir", n.binDir, "confDir", n.confDir, "repair", n.repair)
 	tick := time.NewTicker(n.every)
 	defer tick.Stop()
 	for {
-		n.say("installing", n.install())
+		n.logChange("installing", n.install())
 		if n.repair {
 			n.repairAll()
 		}
@@ -63,23 +64,23 @@ func (n *node) run(ctx context.Context) error {
 	}
 }
 
-// say logs a problem when it is new, and when it is over.
-func (n *node) say(what string, err error) {
-	if n.said == nil {
-		n.said = make(map[string]string)
+// logChange logs a problem once when it begins or changes, and once when it ends.
+func (n *node) logChange(what string, err error) {
+	if n.logged == nil {
+		n.logged = make(map[string]string)
 	}
-	switch before, was := n.said[what]; {
+	switch before, was := n.logged[what]; {
 	case err != nil && before != err.Error():
-		n.said[what] = err.Error()
+		n.logged[what] = err.Error()
 		n.log.Error(what, "error", err)
 	case err == nil && was:
-		delete(n.said, what)
+		delete(n.logged, what)
 		n.log.Info(what + " works again")
 	}
 }
 
-// install puts the program and the entry on the node where they are missing. The program
-// comes first: an entry without one would hold up every pod.
+// install installs the program and the entry if they are missing. The program comes first:
+// an entry without it would keep every pod from starting.
 func (n *node) install() error {
 	if err := n.installProgram(); err != nil {
 		return err
@@ -111,11 +112,11 @@ func (n *node) install() error {
 	if err := replaceFile(filepath.Join(n.confDir, listName), list, modeOf(path)); err != nil {
 		return err
 	}
-	// The runtime would go on taking it, since its name comes first.
+	// Otherwise the runtime would keep using it, since its name sorts first.
 	if err := os.Rename(path, path+savedSuffix); err != nil {
 		return err
 	}
-	n.log.Info("put a list with the plug-in in the place of a single plug-in", "file", name, "list", listName)
+	n.log.Info("replaced a single plug-in by a list with the plug-in", "file", name, "list", listName)
 	return nil
 }
 
@@ -139,8 +140,7 @@ func (n *node) installProgram() error {
 	return err
 }
 
-// active returns the file that the container runtime takes: the first by name of those
-// that it can read.
+// active returns the file that the container runtime uses: the first valid one by name.
 func (n *node) active() (name string, text []byte, err error) {
 	files, err := n.confFiles()
 	if err != nil {
@@ -169,10 +169,10 @@ func (n *node) active() (name string, text []byte, err error) {
 	if n.confName != "" {
 		wanted = n.confName
 	}
-	return "", nil, fmt.Errorf("there is no CNI configuration %s in %s yet, to which the plug-in could be added; the cluster's network plug-in writes it", wanted, n.confDir)
+	return "", nil, fmt.Errorf("there is no CNI configuration %s in %s yet to add the plug-in to; the cluster's network plug-in writes it", wanted, n.confDir)
 }
 
-// confFiles returns the names of the files that a container runtime looks at, in its order.
+// confFiles returns the names of the files that a container runtime reads, in its order.
 func (n *node) confFiles() ([]string, error) {
 	all, err := os.ReadDir(n.confDir)
 	if err != nil {
@@ -185,7 +185,7 @@ func (n *node) confFiles() ([]string, error) {
 		}
 	}
 	slices.Sort(names)
-	// A single plug-in that was replaced by a list is named by its old name.
+	// confName may be the old name of a single plug-in that a list replaced.
 	if n.confName != "" && !isList(n.confName) && !slices.Contains(names, n.confName) {
 		n.confName = strings.TrimSuffix(n.confName, filepath.Ext(n.confName)) + ".conflist"
 	}
@@ -194,7 +194,7 @@ func (n *node) confFiles() ([]string, error) {
 
 func isList(name string) bool { return filepath.Ext(name) == ".conflist" }
 
-// ready returns an error unless the next pod's network is made with the plug-in.
+// ready returns an error unless the plug-in is installed for the networks of new pods.
 func (n *node) ready() error {
 	if _, err := os.Stat(filepath.Join(n.binDir, Name)); err != nil {
 		return err
@@ -208,15 +208,15 @@ func (n *node) ready() error {
 	}
 	want, err := withEntry(text)
 	if err == nil && !bytes.Equal(want, text) {
-		err = fmt.Errorf("%s is without the plug-in", name)
+		err = fmt.Errorf("%s does not contain the plug-in", name)
 	}
 	return err
 }
 
-// settle is how long a container runtime may take to read its configuration again.
+// settle is how long a container runtime may take to reload its configuration.
 const settle = time.Second
 
-// remove leaves the node as it was before install.
+// remove reverts install.
 func (n *node) remove() error {
 	all, err := os.ReadDir(n.confDir)
 	if err != nil {
@@ -243,7 +243,7 @@ func (n *node) remove() error {
 	if err := os.Remove(filepath.Join(n.binDir, Name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	n.log.Info("took the plug-in off the node")
+	n.log.Info("removed the plug-in from the node")
 	return nil
 }
 
@@ -266,13 +266,13 @@ func (n *node) removeEntry(name string) error {
 	return replaceFile(path, without, modeOf(path))
 }
 
-// restore gives a single plug-in its place back.
+// restore restores the configuration of a single plug-in.
 func (n *node) restore(saved string) error {
 	name := strings.TrimSuffix(saved, savedSuffix)
 	path := filepath.Join(n.confDir, name)
 	list := strings.TrimSuffix(path, filepath.Ext(path)) + ".conflist"
 	if _, err := os.Stat(path); err == nil {
-		// Somebody has written it anew.
+		// Another program has written it again.
 		return os.Remove(path + savedSuffix)
 	}
 	if err := os.Rename(path+savedSuffix, path); err != nil {
@@ -291,7 +291,7 @@ func modeOf(path string) fs.FileMode {
 	return 0o644
 }
 
-// replaceFile writes a file that is there as a whole or as it was.
+// replaceFile writes a file atomically.
 func replaceFile(path string, content []byte, mode fs.FileMode) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+Name+"-*.tmp")
 	if err != nil {

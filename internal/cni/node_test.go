@@ -118,8 +118,8 @@ func TestInstallAndRemove(t *testing.T) {
 	}
 }
 
-// TestOthersWrite holds that the plug-in comes back when another agent writes the
-// configuration anew, puts another file first, or takes the program away.
+// TestOthersWrite checks that the plug-in is reinstalled when another program rewrites the
+// configuration, adds a file that sorts first, or removes the program.
 func TestOthersWrite(t *testing.T) {
 	n := newNode(t, map[string]string{"10-pods.conflist": ptp})
 	for name, change := range map[string]func(){
@@ -142,8 +142,8 @@ func TestOthersWrite(t *testing.T) {
 	}
 }
 
-// TestInstallNothing holds that without a network to add to nothing is written, since a
-// list of ours alone would have the runtime take pods.
+// TestInstallNothing checks that nothing is written without an existing network: with a
+// list that has only this plug-in the runtime would start pods.
 func TestInstallNothing(t *testing.T) {
 	n := newNode(t, nil)
 	if err := n.install(); err == nil || !strings.Contains(err.Error(), "no CNI configuration") {

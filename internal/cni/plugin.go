@@ -17,24 +17,24 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
-// podAnnotations is the capability by which containerd and CRI-O tell a plug-in the pod's
-// annotations, and the key under which they do.
+// podAnnotations is the capability, and the key, by which containerd and CRI-O pass the
+// pod's annotations to a plug-in.
 const podAnnotations = "io.kubernetes.cri.pod-annotations"
 
-// The codes of errors, of which those below 100 are CNI's own.
+// Error codes. CNI reserves those below 100.
 const (
 	codeNoRules = 100
 	codeDecode  = types.ErrDecodingFailure
 )
 
-// netConf is what the runtime gives the plug-in on standard input.
+// netConf is the plug-in's standard input.
 type netConf struct {
 	types.NetConf
 	RuntimeConfig podConf        `json:"runtimeConfig"`
 	PrevResult    map[string]any `json:"prevResult"`
 }
 
-// podConf is what the runtime tells of a pod, to plug-ins and in its notes.
+// podConf is the runtime's description of a pod, for plug-ins and in its records.
 type podConf struct {
 	Annotations map[string]string `json:"io.kubernetes.cri.pod-annotations"`
 	DNS         struct {
@@ -42,7 +42,7 @@ type podConf struct {
 	} `json:"dns"`
 }
 
-// plugin does what the container runtime asks for, and returns the exit code.
+// plugin runs as a CNI plug-in and returns the exit code.
 func plugin() int {
 	nothing := func(*skel.CmdArgs) error { return nil }
 	err := skel.PluginMainFuncsWithError(skel.CNIFuncs{
@@ -50,7 +50,7 @@ func plugin() int {
 		Check:  check,
 		Del:    nothing, // The rules end with the pod's network namespace.
 		GC:     nothing,
-		Status: nothing, // There is nothing that the plug-in waits for.
+		Status: nothing, // The plug-in is always ready.
 	}, version.All, Name+": redirects the traffic of pods in the mesh")
 	if err == nil {
 		return exitOK
@@ -61,8 +61,8 @@ func plugin() int {
 	return exitFailed
 }
 
-// add redirects the traffic of a pod that the injector has marked, and leaves others as
-// they are. What it prints is the result of the plug-ins before it, as it came.
+// add redirects the traffic of pods with the injector's annotation. It prints the result
+// of the previous plug-ins unchanged.
 func add(args *skel.CmdArgs, stdout io.Writer) error {
 	conf, err := decodeConf(args.StdinData)
 	if err != nil {
@@ -70,7 +70,7 @@ func add(args *skel.CmdArgs, stdout io.Writer) error {
 	}
 	if conf.PrevResult == nil {
 		return types.NewError(types.ErrInvalidNetworkConfig, Name+" has no network to work on",
-			"it must come after the plug-in that makes the pod's network; see docs/cni.md")
+			"it must come after the plug-in that creates the pod's network; see docs/cni.md")
 	}
 	if _, err := conf.RuntimeConfig.redirect(args.Netns); err != nil {
 		return types.NewError(codeNoRules, "redirecting the pod's traffic for Outrigger", err.Error())
@@ -87,7 +87,7 @@ func add(args *skel.CmdArgs, stdout io.Writer) error {
 	return nil
 }
 
-// check fails if the rules of a pod that add redirected are gone.
+// check fails if the rules of a redirected pod are gone.
 func check(args *skel.CmdArgs) error {
 	conf, err := decodeConf(args.StdinData)
 	if err != nil {
@@ -114,9 +114,9 @@ func decodeConf(text []byte) (*netConf, error) {
 	return conf, nil
 }
 
-// redirect writes the rules of a pod into its network namespace, and reports whether it
-// is one whose traffic is redirected. What it cannot carry out to the letter is an error,
-// so that the pod does not start half redirected.
+// redirect writes the pod's rules into its network namespace, and reports whether its
+// traffic is to be redirected. A redirection that it cannot implement completely is an
+// error, so that the pod does not start.
 func (p *podConf) redirect(netns string) (bool, error) {
 	text, ok := p.Annotations[agentspec.RedirectionAnnotation]
 	if !ok {
@@ -127,9 +127,9 @@ func (p *podConf) redirect(netns string) (bool, error) {
 		return true, fmt.Errorf("the pod's annotation %s: %w", agentspec.RedirectionAnnotation, err)
 	}
 	if netns == "" {
-		return true, errors.New("the container runtime names no network namespace")
+		return true, errors.New("the container runtime gave no network namespace")
 	}
-	// Without name servers of the pod's there are none, and never the node's.
+	// Not nil, which would mean the node's name servers.
 	options := capture.Options{NetNS: netns, DNS: []netip.Addr{}}
 	for _, server := range p.DNS.Servers {
 		if addr, err := netip.ParseAddr(server); err == nil {
@@ -144,10 +144,10 @@ func parseRedirection(text string) (agentspec.Redirection, error) {
 	d := json.NewDecoder(bytes.NewReader([]byte(text)))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&r); err != nil {
-		return r, fmt.Errorf("%w; only the injector writes it, and this node's outrigger-cni must be as new as the injector", err)
+		return r, fmt.Errorf("%w; only the injector may set it, and this node's outrigger-cni must be as new as the injector", err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return r, errors.New("there is something after the JSON value; only the injector writes it")
+		return r, errors.New("there is content after the JSON value; only the injector may set it")
 	}
 	return r, nil
 }

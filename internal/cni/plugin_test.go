@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// newNetNS returns the path of a network namespace that has a way out, or skips the test.
+// newNetNS returns the path of a network namespace with a default route, or skips the test.
 func newNetNS(t *testing.T) string {
 	t.Helper()
 	var file *os.File
@@ -100,8 +100,8 @@ func in(t *testing.T, netns string, f func() error) error {
 	return <-done
 }
 
-// reaches says who answers a connection to somewhere that is not there: the proxy, if the
-// pod's traffic is redirected.
+// reaches returns the server that answers a connection to a nonexistent address: the proxy,
+// if the pod's traffic is redirected.
 func reaches(t *testing.T, netns string) (proxy bool) {
 	t.Helper()
 	err := in(t, netns, func() error {
@@ -167,7 +167,7 @@ func TestPlugin(t *testing.T) {
 		}
 	}
 	for name, config := range map[string]map[string]any{
-		"a runtime that tells no annotations": nil,
+		"a runtime that passes no annotations": nil,
 		"a pod outside the mesh":              {podAnnotations: map[string]string{"a": "b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -234,7 +234,7 @@ func TestPlugin(t *testing.T) {
 	})
 }
 
-// TestNoRules holds that a pod can tell that it has no rules, whoever listens.
+// TestNoRules checks that a pod can detect missing rules, whether the proxy listens or not.
 func TestNoRules(t *testing.T) {
 	netns := newNetNS(t)
 	err := in(t, netns, func() error {
@@ -257,8 +257,8 @@ func TestNoRules(t *testing.T) {
 	}
 }
 
-// TestRepair redirects a pod whose network was made without the plug-in, by the runtime's
-// notes, in the forms that versions of libcni give them.
+// TestRepair redirects a pod whose network was created without the plug-in, by the
+// runtime's records in the formats of several versions of libcni.
 func TestRepair(t *testing.T) {
 	for name, form := range map[string]string{
 		"since 1.1": `{"kind": "cniCacheV1", "netns": %[1]q, "cniArgs": [["K8S_POD_NAMESPACE", "shop"], ["K8S_POD_NAME", "cart"]], "capabilityArgs": {"dns": {"Servers": ["10.96.0.10"]}, %[2]q: %[3]s}}`,
@@ -282,10 +282,10 @@ func TestRepair(t *testing.T) {
 			if reaches(t, other) {
 				t.Error("the other pod is redirected")
 			}
-			if len(n.said) != 1 || n.said[aboutNote+"pods-d-eth0"] == "" {
-				t.Errorf("the problems are %q", n.said)
+			if len(n.logged) != 1 || n.logged[repairing+"pods-d-eth0"] == "" {
+				t.Errorf("the problems are %q", n.logged)
 			}
-			// What was repaired is looked at once.
+			// A repaired pod is not checked again.
 			if err := capture.Remove(capture.Options{NetNS: meshed}); err != nil {
 				t.Fatal(err)
 			}
@@ -293,11 +293,11 @@ func TestRepair(t *testing.T) {
 			if reaches(t, meshed) {
 				t.Error("a pod was repaired that had been redirected before")
 			}
-			// A container of the same name is another one.
+			// A new record of the same name is another container's.
 			os.Remove(filepath.Join(n.resultsDir, "pods-d-eth0"))
 			n.repairAll()
-			if len(n.said) != 0 {
-				t.Errorf("the problems are still %q", n.said)
+			if len(n.logged) != 0 {
+				t.Errorf("the problems are still %q", n.logged)
 			}
 		})
 	}

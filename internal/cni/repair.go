@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,8 +15,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
-// note is what libcni, in the container runtime, writes about a network that it made.
-type note struct {
+// record is libcni's record, in the container runtime, of a pod's network.
+type record struct {
 	NetNS          string      `json:"netns"`
 	CNIArgs        [][2]string `json:"cniArgs"`
 	CapabilityArgs podConf     `json:"capabilityArgs"`
@@ -26,11 +27,11 @@ type note struct {
 	} `json:"result"`
 }
 
-func (n *note) netns() string {
-	if n.NetNS != "" {
-		return n.NetNS
+func (r *record) netns() string {
+	if r.NetNS != "" {
+		return r.NetNS
 	}
-	for _, i := range n.Result.Interfaces {
+	for _, i := range r.Result.Interfaces {
 		if i.Sandbox != "" {
 			return i.Sandbox
 		}
@@ -38,9 +39,9 @@ func (n *note) netns() string {
 	return ""
 }
 
-func (n *note) pod() string {
+func (r *record) pod() string {
 	var namespace, name string
-	for _, arg := range n.CNIArgs {
+	for _, arg := range r.CNIArgs {
 		switch arg[0] {
 		case "K8S_POD_NAMESPACE":
 			namespace = arg[1]
@@ -51,15 +52,15 @@ func (n *note) pod() string {
 	return namespace + "/" + name
 }
 
-// repairAll redirects the traffic of pods whose network was made without the plug-in:
-// before it was installed, or while another agent had the configuration changed. Nothing
-// of theirs has run yet, since their init container waits for the rules.
+// repairAll redirects the traffic of pods whose network was created without the plug-in:
+// before it was installed, or while another program had removed its entry. The app has
+// not started yet, since the init container waits for the rules.
 func (n *node) repairAll() {
 	files, err := os.ReadDir(n.resultsDir)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	n.say("reading the container runtime's notes", err)
+	n.logChange("reading the container runtime's records", err)
 	if n.seen == nil {
 		n.seen = make(map[string]time.Time)
 	}
@@ -71,25 +72,20 @@ func (n *node) repairAll() {
 			continue
 		}
 		err = n.repairOne(file.Name())
-		n.say(aboutNote+file.Name(), err)
+		n.logChange(repairing+file.Name(), err)
 		if err == nil {
 			n.seen[file.Name()] = info.ModTime()
 		}
 	}
-	for name := range n.seen {
-		if !there[name] {
-			delete(n.seen, name)
-		}
-	}
-	for what := range n.said {
-		if name, ok := strings.CutPrefix(what, aboutNote); ok && !there[name] {
-			delete(n.said, what)
-		}
-	}
+	maps.DeleteFunc(n.seen, func(name string, _ time.Time) bool { return !there[name] })
+	maps.DeleteFunc(n.logged, func(what, _ string) bool {
+		name, ok := strings.CutPrefix(what, repairing)
+		return ok && !there[name]
+	})
 }
 
-// aboutNote begins what is said about a note.
-const aboutNote = "repairing the pod of note "
+// repairing is the prefix of a record's key in node.logged.
+const repairing = "repairing the pod of record "
 
 func (n *node) repairOne(name string) error {
 	text, err := os.ReadFile(filepath.Join(n.resultsDir, name))
@@ -99,25 +95,25 @@ func (n *node) repairOne(name string) error {
 	if err != nil {
 		return err
 	}
-	var note note
-	if err := json.Unmarshal(text, &note); err != nil {
+	var r record
+	if err := json.Unmarshal(text, &r); err != nil {
 		return err
 	}
-	if _, ok := note.CapabilityArgs.Annotations[agentspec.RedirectionAnnotation]; !ok {
+	if _, ok := r.CapabilityArgs.Annotations[agentspec.RedirectionAnnotation]; !ok {
 		return nil
 	}
-	netns := note.netns()
+	netns := r.netns()
 	if _, err := os.Stat(netns); errors.Is(err, fs.ErrNotExist) {
 		// The pod has ended.
 		return nil
 	}
-	there, err := capture.Present(capture.Options{NetNS: netns})
-	if err != nil || there {
+	present, err := capture.Present(capture.Options{NetNS: netns})
+	if err != nil || present {
 		return err
 	}
-	if _, err := note.CapabilityArgs.redirect(netns); err != nil {
-		return fmt.Errorf("pod %s: %w", note.pod(), err)
+	if _, err := r.CapabilityArgs.redirect(netns); err != nil {
+		return fmt.Errorf("pod %s: %w", r.pod(), err)
 	}
-	n.log.Info("repaired a pod whose network was made without the plug-in", "pod", note.pod())
+	n.log.Info("repaired a pod whose network was created without the plug-in", "pod", r.pod())
 	return nil
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/localmesh"
 )
 
-// Mixed is the word for a mesh of two classes of sidecars.
+// Mixed selects a mesh with two classes of sidecars.
 const Mixed = "mixed"
 
-// mixture says which class each workload has in a mixed mesh, so that either is client
-// and server of either.
+// mixture assigns the classes of a mixed mesh to the workloads, so that each class is
+// client and server of the other.
 var mixture = []struct{ workload, labels, class string }{
 	{"bookbuyer", "{app: bookbuyer}", "envoy"},
 	{"bookthief", "{app: bookthief}", "pipy"},
@@ -24,8 +24,8 @@ var mixture = []struct{ workload, labels, class string }{
 	{"stock", "{app: stock}", "envoy"},
 }
 
-// CheckClass returns an error that says what to do if there can be no demo of a sidecar
-// class, or of Mixed, with these programs.
+// CheckClass returns an error that says what to do if the programs for a demo of the
+// sidecar class, or of Mixed, are missing.
 func CheckClass(class string, programs localmesh.Programs) error {
 	classes := []string{class}
 	if class == Mixed {
@@ -53,8 +53,8 @@ func CheckClass(class string, programs localmesh.Programs) error {
 	return errors.Join(missing...)
 }
 
-// ofClass changes the sample's manifests so that its pods have sidecars of the class.
-func ofClass(class string, manifests map[string]string) error {
+// setClass changes the sample's manifests so that its pods have sidecars of the class.
+func setClass(class string, manifests map[string]string) error {
 	change := func(old, now string) error {
 		for file, text := range manifests {
 			if strings.Count(text, old) == 1 {
@@ -62,7 +62,7 @@ func ofClass(class string, manifests map[string]string) error {
 				return nil
 			}
 		}
-		return fmt.Errorf("the sample's manifests do not hold %q", old)
+		return fmt.Errorf("the sample's manifests do not contain %q", old)
 	}
 	if class != Mixed {
 		return change("sidecarClass: envoy", "sidecarClass: "+class)

@@ -16,8 +16,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// chosen returns the class that each workload of the manifests chooses, and that of the
-// MeshConfig as "".
+// chosen returns the class that each workload of the manifests chooses, and the
+// MeshConfig's class under "".
 func chosen(t *testing.T, manifests map[string]string) map[string]string {
 	t.Helper()
 	classes := map[string]string{}
@@ -44,7 +44,7 @@ func chosen(t *testing.T, manifests map[string]string) map[string]string {
 	return classes
 }
 
-func TestOfClass(t *testing.T) {
+func TestSetClass(t *testing.T) {
 	for class, want := range map[string]map[string]string{
 		"envoy": {"": "envoy"},
 		"pipy":  {"": "pipy"},
@@ -58,7 +58,7 @@ func TestOfClass(t *testing.T) {
 			t.Fatal(err)
 		}
 		original := maps.Clone(manifests)
-		if err := ofClass(class, manifests); err != nil {
+		if err := setClass(class, manifests); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, chosen(t, manifests)); diff != "" {
@@ -70,8 +70,8 @@ func TestOfClass(t *testing.T) {
 			}
 		}
 	}
-	if err := ofClass("pipy", map[string]string{"a.yaml": "kind: MeshConfig"}); err == nil {
-		t.Error("manifests without a class were taken for changed")
+	if err := setClass("pipy", map[string]string{"a.yaml": "kind: MeshConfig"}); err == nil {
+		t.Error("manifests without a class are accepted")
 	}
 }
 

@@ -1,6 +1,6 @@
-// Package demo shows the mesh of the bookstore on one machine, without a cluster, and
-// says what it does: real proxies, real certificates, and policies that change while
-// requests run.
+// Package demo runs the bookstore's mesh on one machine, without a cluster, and reports
+// what happens: real proxies, real certificates, and policies that change while requests
+// run.
 package demo
 
 import (
@@ -21,32 +21,32 @@ import (
 	"github.com/outrigger-mesh/outrigger/samples"
 )
 
-// Options are what the demo needs.
+// Options are the settings of the demo.
 type Options struct {
-	// Programs are those of the mesh, and Bookstore is the application's.
+	// Programs are the mesh's programs, and Bookstore is the application's.
 	Programs  localmesh.Programs
 	Bookstore string
-	// Class is the sidecar class of all pods, or Mixed; CheckClass says whether it can be.
+	// Class is the sidecar class of all pods, or Mixed. It must pass CheckClass.
 	Class string
-	// Dir is an empty folder for everything that is written.
+	// Dir is an empty folder for all files.
 	Dir string
 	// For is how long the mesh runs once it is set up; 0 means until ctx ends.
 	For time.Duration
-	// Out gets what a person reads.
+	// Out receives the report for people.
 	Out io.Writer
 	Log *slog.Logger
 }
 
-// Run shows the demo. It ends without an error when its time is over or ctx ends, and
-// leaves nothing behind but what is in Dir.
+// Run runs the demo. It returns without an error when its time is over or ctx ends, and
+// leaves nothing behind except in Dir.
 func Run(ctx context.Context, opts Options) error {
 	s := &stage{opts: opts, tally: newTally(), began: time.Now(), known: map[peer]bool{}}
-	s.say("The bookstore on this machine: a pod is a network namespace with a sidecar of its own.")
+	s.say("The bookstore on this machine: each pod is a network namespace with its own sidecar.")
 	manifests, err := manifests()
 	if err != nil {
 		return err
 	}
-	if err := ofClass(opts.Class, manifests); err != nil {
+	if err := setClass(opts.Class, manifests); err != nil {
 		return err
 	}
 	s.say(classes(opts.Class))
@@ -67,11 +67,11 @@ func Run(ctx context.Context, opts Options) error {
 	}
 	s.mesh = mesh
 	err = s.play(ctx)
-	s.say("Ending: every pod, proxy and network goes.")
+	s.say("Stopping: removing all pods, proxies and networks.")
 	return errors.Join(s.ended(ctx, err), mesh.Close())
 }
 
-// manifests returns those of the sample, by their names.
+// manifests returns the sample's manifests by file name.
 func manifests() (map[string]string, error) {
 	files, err := fs.Glob(samples.Bookstore, "bookstore-smi/*.yaml")
 	if err != nil {
@@ -88,13 +88,13 @@ func manifests() (map[string]string, error) {
 	return out, nil
 }
 
-// stage is where the demo is shown.
+// stage is the state of a running demo.
 type stage struct {
 	opts  Options
 	mesh  *localmesh.Mesh
 	tally *tally
 	began time.Time
-	// known are the peers that were shown.
+	// known are the peers that were reported.
 	known map[peer]bool
 }
 
@@ -103,7 +103,7 @@ func (s *stage) say(line string) {
 	fmt.Fprintf(s.opts.Out, "%4.0fs  %s\n", time.Since(s.began).Seconds(), line)
 }
 
-// classes says which sidecars there are.
+// classes describes the sidecars of the demo.
 func classes(class string) string {
 	if class != Mixed {
 		return "All sidecars are of class " + class + "."
@@ -119,7 +119,7 @@ func classes(class string) string {
 	return "Two classes of sidecars in one mesh: " + strings.Join(kinds, "; ") + "."
 }
 
-// ended drops the error of a demo that was told to end.
+// ended drops the error of a demo that was stopped.
 func (s *stage) ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -127,20 +127,20 @@ func (s *stage) ended(ctx context.Context, err error) error {
 	return err
 }
 
-// scene is a part of the demo.
+// scene is one step of the demo.
 type scene struct {
-	says string
-	// does changes something; nil for a scene that only looks.
-	does func(ctx context.Context) error
+	text string
+	// change changes the mesh; nil for a scene without a change.
+	change func(ctx context.Context) error
 }
 
-// act is how long a scene is shown at least, and look how often requests are.
+// sceneTime is the minimal duration of a scene, and reportEvery the interval of reports.
 const (
-	act  = 9 * time.Second
-	look = 3 * time.Second
+	sceneTime   = 9 * time.Second
+	reportEvery = 3 * time.Second
 )
 
-// play shows the scenes until the time is over, and then goes on looking.
+// play runs the scenes, and then reports requests until the time is over.
 func (s *stage) play(ctx context.Context) error {
 	if s.opts.For > 0 {
 		var cancel context.CancelFunc
@@ -152,13 +152,13 @@ func (s *stage) play(ctx context.Context) error {
 	}
 	s.tally.reset()
 	for _, scene := range s.scenes() {
-		s.say(scene.says)
-		if scene.does != nil {
-			if err := scene.does(ctx); err != nil {
+		s.say(scene.text)
+		if scene.change != nil {
+			if err := scene.change(ctx); err != nil {
 				return s.ended(ctx, err)
 			}
 		}
-		for end := time.Now().Add(act); time.Now().Before(end); {
+		for end := time.Now().Add(sceneTime); time.Now().Before(end); {
 			if !s.watch(ctx) {
 				return nil
 			}
@@ -168,18 +168,18 @@ func (s *stage) play(ctx context.Context) error {
 	if s.opts.For > 0 {
 		until = "the time is over"
 	}
-	s.say("That was all. Requests go on until " + until + ".")
+	s.say("The demo is complete. Requests continue until " + until + ".")
 	for s.watch(ctx) {
 	}
 	return nil
 }
 
-// watch shows the requests of a while, and reports whether to go on.
+// watch reports the requests of an interval. It returns false when ctx has ended.
 func (s *stage) watch(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-time.After(look):
+	case <-time.After(reportEvery):
 	}
 	s.say("requests of the last 3 seconds:")
 	show(s.opts.Out, s.tally.reset())
@@ -187,20 +187,20 @@ func (s *stage) watch(ctx context.Context) bool {
 	return true
 }
 
-// identities shows who is connected to the controller with which certificate.
+// identities reports the proxies that are connected to the controller.
 func (s *stage) identities(ctx context.Context) error {
 	proxies, err := s.mesh.Proxies(ctx)
 	if err != nil {
 		return fmt.Errorf("asking the controller which proxies are connected: %w", err)
 	}
-	s.say(fmt.Sprintf("%d proxies have their configuration. Each has a certificate for its own identity, whose key was made in its pod:", len(proxies)))
+	s.say(fmt.Sprintf("%d proxies have their configuration. Each has a certificate for its identity, with a key that was generated in its pod:", len(proxies)))
 	for _, p := range proxies {
 		fmt.Fprintf(s.opts.Out, "      %-32s %-8s %s\n", p.Name, p.Class, p.Identity)
 	}
 	return nil
 }
 
-// newPeers shows whom the sidecars have verified since it was last asked.
+// newPeers reports the peers that sidecars have verified since the last call.
 func (s *stage) newPeers() {
 	for _, p := range s.tally.verified() {
 		if !s.known[p] {
@@ -212,11 +212,11 @@ func (s *stage) newPeers() {
 
 func (s *stage) scenes() []scene {
 	return []scene{
-		{says: "Nine in ten purchases go to bookstore-v1, one to v2. bookthief is in no TrafficTarget: its sidecar knows no way, and the server's would deny it."},
+		{text: "Nine in ten purchases go to bookstore-v1, one to v2. bookthief is in no TrafficTarget: its sidecar has no route, and the server's would deny it."},
 		{"The split is shifted to 50:50 while requests run.", s.split(50, 50)},
-		{"bookstore-v2 gets everything.", s.split(0, 100)},
-		{"The controller is killed. Requests go on without it.", func(context.Context) error { return s.mesh.KillController() }},
-		{"The controller is back, and sends nobody what it has. A TrafficTarget lets bookthief in.", func(ctx context.Context) error {
+		{"bookstore-v2 gets all requests.", s.split(0, 100)},
+		{"The controller is killed. Requests continue without it.", func(context.Context) error { return s.mesh.KillController() }},
+		{"The controller is back; proxies are up to date, so nothing is resent. A TrafficTarget lets bookthief in.", func(ctx context.Context) error {
 			if err := s.mesh.StartController(ctx); err != nil {
 				return err
 			}
@@ -239,7 +239,7 @@ func (s *stage) split(v1, v2 int) func(context.Context) error {
 	}
 }
 
-// thief lets bookthief buy.
+// thief is a TrafficTarget that allows bookthief's requests.
 const thief = `
 apiVersion: access.smi-spec.io/v1alpha3
 kind: TrafficTarget

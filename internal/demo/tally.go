@@ -12,7 +12,7 @@ import (
 	"sync"
 )
 
-// tally counts what clients say of their requests, and keeps whom the sidecars have
+// tally counts the requests that clients log, and collects the peers that sidecars have
 // verified.
 type tally struct {
 	mu    sync.Mutex
@@ -20,17 +20,18 @@ type tally struct {
 	peers map[peer]bool
 }
 
-// call is one kind of end that a client's requests have.
+// call is one result of a client's requests.
 type call struct {
 	client string
 	status int
-	// store is the version that has answered, and err why nobody has.
+	// store is the version that answered, and err the error without an answer.
 	store, err string
 }
 
-// peer is somebody whom a sidecar has verified.
+// peer is a peer that a sidecar has verified.
 type peer struct {
-	// sidecar is where, and role what the other is to it, "client" or "server".
+	// sidecar is the namespace of the sidecar, and role that of the peer, "client" or
+	// "server".
 	sidecar, role, identity string
 }
 
@@ -38,7 +39,8 @@ func newTally() *tally {
 	return &tally{calls: map[call]int{}, peers: map[peer]bool{}}
 }
 
-// writer takes the output of a container of a pod, namespace/name.
+// writer returns a writer for the output of a container of a pod, given as
+// namespace/name.
 func (t *tally) writer(pod, container string) io.Writer {
 	namespace, _, _ := strings.Cut(pod, "/")
 	if container == "outrigger-proxy" {
@@ -47,7 +49,7 @@ func (t *tally) writer(pod, container string) io.Writer {
 	return &lines{take: func(line []byte) { t.takePurchase(namespace, line) }}
 }
 
-// takePurchase counts a line of a client.
+// takePurchase counts a request from a line of a client's log.
 func (t *tally) takePurchase(client string, line []byte) {
 	var p struct {
 		Path         string
@@ -62,7 +64,7 @@ func (t *tally) takePurchase(client string, line []byte) {
 	t.calls[call{client, p.Status, p.Store, p.Error}]++
 }
 
-// takeAccess looks at a line of a sidecar's access log for identities.
+// takeAccess collects the identities in a line of a sidecar's access log.
 func (t *tally) takeAccess(sidecar string, line []byte) {
 	var e struct {
 		Upstream   string `json:"upstream_peer"`
@@ -81,10 +83,10 @@ func (t *tally) takeAccess(sidecar string, line []byte) {
 	}
 }
 
-// isIdentity is false for what sidecars log of a peer without one, "" or "-".
+// isIdentity is false for "" and "-", which sidecars log for a peer without an identity.
 func isIdentity(peer string) bool { return strings.HasPrefix(peer, "spiffe://") }
 
-// reset forgets the requests so far, and returns them.
+// reset returns the counts and sets them to zero.
 func (t *tally) reset() map[call]int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -93,7 +95,7 @@ func (t *tally) reset() map[call]int {
 	return calls
 }
 
-// verified returns whom the sidecars have verified.
+// verified returns the peers that sidecars have verified, sorted.
 func (t *tally) verified() []peer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -102,7 +104,7 @@ func (t *tally) verified() []peer {
 	})
 }
 
-// show writes a line for each client.
+// show writes one line per client.
 func show(out io.Writer, calls map[call]int) {
 	clients := map[string][]string{}
 	totals := map[string]int{}
@@ -113,7 +115,7 @@ func show(out io.Writer, calls map[call]int) {
 	for _, c := range order {
 		totals[c.client] += calls[c]
 		if c.status == 0 {
-			// How a connection is closed differs, and says nothing more.
+			// The errors of closed connections vary and carry no information.
 			denied[c.client] += calls[c]
 			continue
 		}
@@ -130,7 +132,7 @@ func show(out io.Writer, calls map[call]int) {
 	}
 }
 
-// describe says how a request ended.
+// describe returns the result of a request for people.
 func describe(c call) string {
 	switch {
 	case c.status == 403:
@@ -141,13 +143,13 @@ func describe(c call) string {
 	return fmt.Sprint(c.status)
 }
 
-// lines cuts what is written into lines.
+// lines splits its input into lines.
 type lines struct {
 	take func(line []byte)
 	rest []byte
 }
 
-// maxLine is how long a line may be that is looked at.
+// maxLine bounds the length of a line; longer ones are dropped.
 const maxLine = 64 << 10
 
 func (l *lines) Write(p []byte) (int, error) {

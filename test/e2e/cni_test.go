@@ -156,7 +156,7 @@ func (c *cluster) testCNI(t *testing.T) {
 	c.must(t, "", c.kubectl, "wait", "-n", "default", "pod/plain", "--for=condition=Ready", "--timeout=60s")
 	c.eventually(t, time.Minute, "an event reports the bad annotation", func(ctx context.Context) error {
 		out, err := c.output(ctx, "", c.kubectl, "get", "events", "-n", "default", "--field-selector", "involvedObject.name=bad", "-o", "jsonpath={.items[*].message}")
-		if err == nil && !strings.Contains(out, "only the injector writes it") {
+		if err == nil && !strings.Contains(out, "only the injector may set it") {
 			err = fmt.Errorf("the events are: %s", out)
 		}
 		return err
