@@ -1,9 +1,9 @@
-// Package samples holds the samples for programs that show them.
+// Package samples embeds the samples for programs that run them.
 package samples
 
 import "embed"
 
-// Bookstore is the folder bookstore-smi: the bookstore with traffic policies.
+// Bookstore contains the folder bookstore-smi, the bookstore with traffic policies.
 //
 //go:embed bookstore-smi/*.yaml
 var Bookstore embed.FS

@@ -23,7 +23,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/test/apiserver"
 )
 
-// server is a real API server, with authorisation by RBAC.
+// server is a real API server with RBAC authorization.
 type server struct {
 	config  *rest.Config
 	admin   kubernetes.Interface
@@ -31,7 +31,7 @@ type server struct {
 	mapper  *restmapper.DeferredDiscoveryRESTMapper
 }
 
-// TestOnAPIServer is one test for the sake of the one server that it starts.
+// TestOnAPIServer runs the tests that share one API server.
 func TestOnAPIServer(t *testing.T) {
 	s := &server{config: apiserver.Start(t)}
 	s.admin = kubernetes.NewForConfigOrDie(s.config)
@@ -83,8 +83,7 @@ func (s *server) apply(t *testing.T, values string) {
 	}
 }
 
-// as returns the configuration of a client that is a service account of the control
-// plane.
+// as returns the configuration of a client with a service account of the control plane.
 func (s *server) as(name string) *rest.Config {
 	config := rest.CopyConfig(s.config)
 	config.Impersonate = rest.ImpersonationConfig{
@@ -112,7 +111,7 @@ func testApplies(t *testing.T, s *server) {
 }
 
 // testSecretsSurvive applies the chart again after the controller has filled a Secret, and
-// over one that was there before, with a type of its own.
+// over an existing one with another type.
 func testSecretsSurvive(t *testing.T, s *server) {
 	before := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "gateway"}, Type: corev1.SecretTypeTLS, Data: map[string][]byte{"tls.crt": nil, "tls.key": nil},

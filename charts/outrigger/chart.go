@@ -1,8 +1,8 @@
-// Package chart is the Helm chart of Outrigger inside the program: its files, and
-// how they are rendered without Helm and without a cluster.
+// Package chart embeds Outrigger's Helm chart in the program and renders it without Helm
+// and without a cluster.
 //
-// The folder is an ordinary chart, and Helm ignores the Go files in it. The package
-// imports nothing else of this module.
+// The folder is an ordinary chart; Helm ignores the Go files in it. The package imports no
+// other package of this module.
 package chart
 
 import (
@@ -27,31 +27,30 @@ import (
 //go:embed Chart.yaml README.md values.yaml values-ha.yaml values.schema.json crds all:templates
 var FS embed.FS
 
-// releasedDigests are the digests of the images in programs of a release, as
-// name=digest,name=digest with the names of osm.image.digest. The linker sets it.
+// releasedDigests holds the digests of a release's images, as name=digest,name=digest with
+// the names of osm.image.digest. The linker sets it in released programs.
 var releasedDigests string
 
-// releasedVersion is the version of a program that was made as another one than its
-// source's, such as for a test of upgrades. The linker sets it.
+// releasedVersion overrides the version in the source, for example to test upgrades. The
+// linker sets it.
 var releasedVersion string
 
-// Release is what the chart comes to with some values. Each object is one YAML
-// document without a separator.
+// Release is the rendered chart. Each object is one YAML document without a separator.
 type Release struct {
 	// Namespace is the control plane's. The objects name it themselves.
 	Namespace string
 	// CRDs are the CustomResourceDefinitions, which do not depend on the values.
 	CRDs []string
-	// Objects are all other objects, in the order in which Helm installs them. The
-	// Namespace itself is not among them, as Helm wants it to be there before.
+	// Objects are all other objects, in the order in which Helm installs them. They do
+	// not include the Namespace itself, which Helm expects to exist.
 	Objects []string
-	// Notes are what the user should read, warnings about values included.
+	// Notes are the notes for the user, including warnings about values.
 	Notes string
 }
 
-// Render renders the chart for a namespace, with values merged over the chart's
-// own; osm.osmNamespace among them wins over the namespace. The error says which
-// values the chart refuses. The map is not changed.
+// Render renders the chart for a namespace, with values merged over the chart's own;
+// osm.osmNamespace takes precedence over the namespace. It does not change the map. The
+// error names the values that the chart rejects.
 func Render(ctx context.Context, namespace string, values map[string]any) (*Release, error) {
 	chart, err := Load()
 	if err != nil {
@@ -60,7 +59,7 @@ func Render(ctx context.Context, namespace string, values map[string]any) (*Rele
 	return RenderChart(ctx, chart, namespace, values)
 }
 
-// RenderChart is Render for a chart as it was released, perhaps of another version.
+// RenderChart is Render for another version of the chart.
 func RenderChart(ctx context.Context, chart *chartv2.Chart, namespace string, values map[string]any) (*Release, error) {
 	options := common.ReleaseOptions{Name: chart.Name(), Namespace: namespace, Revision: 1, IsInstall: true}
 	input, err := util.ToRenderValues(chart, values, options, nil)
@@ -74,7 +73,7 @@ func RenderChart(ctx context.Context, chart *chartv2.Chart, namespace string, va
 
 	release := &Release{Namespace: namespace}
 	if own, err := input.PathValue("Values.osm.osmNamespace"); err == nil && own != "" {
-		// The schema lets nothing else than a string pass.
+		// The schema allows only a string.
 		release.Namespace = own.(string)
 	}
 	for _, crd := range chart.CRDObjects() {
@@ -93,7 +92,7 @@ func RenderChart(ctx context.Context, chart *chartv2.Chart, namespace string, va
 	return release, nil
 }
 
-// digestAnnotations returns the annotations by which the templates know the digests.
+// digestAnnotations returns the annotations in which the templates look up the digests.
 func digestAnnotations(digests string) map[string]string {
 	annotations := make(map[string]string)
 	for pair := range strings.SplitSeq(digests, ",") {
@@ -104,8 +103,7 @@ func digestAnnotations(digests string) map[string]string {
 	return annotations
 }
 
-// Load returns the chart as Helm takes it, with the digests of the released images. Each
-// call returns a chart of its own.
+// Load returns a new copy of the chart for Helm, with the digests of the released images.
 func Load() (*chartv2.Chart, error) {
 	chart, err := load()
 	if err != nil {

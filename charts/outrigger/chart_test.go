@@ -43,15 +43,15 @@ func render(t *testing.T, values string) (*chart.Release, error) {
 	return chart.Render(t.Context(), namespace, v)
 }
 
-// document is one object, as its text and as what the text means. Its name is like
+// document is one object, as text and decoded. Its name is like
 // "Role/outrigger-injector".
 type document struct {
 	name, text string
 	object     runtime.Object
 }
 
-// documents renders the chart and decodes its objects as strictly as an API server
-// can, which finds fields that a kind does not have and keys that are there twice.
+// documents renders the chart and decodes its objects as strictly as an API server can:
+// unknown fields and duplicate keys are errors.
 func documents(t *testing.T, values string) []document {
 	t.Helper()
 	release, err := render(t, values)
@@ -83,7 +83,7 @@ func documents(t *testing.T, values string) []document {
 		}
 		d := document{kind.Kind + "/" + accessor.GetName(), text, object}
 		if seen[d.name] {
-			t.Errorf("%s is there twice", d.name)
+			t.Errorf("%s occurs twice", d.name)
 		}
 		seen[d.name] = true
 		all = append(all, d)
@@ -91,7 +91,7 @@ func documents(t *testing.T, values string) []document {
 	return all
 }
 
-// TestHighAvailabilityIsTested holds that the golden file has the values that users get.
+// TestHighAvailabilityIsTested checks that the golden file uses the values that users get.
 func TestHighAvailabilityIsTested(t *testing.T) {
 	golden, err := txtar.ParseFile("testdata/ha.txtar")
 	if err != nil {
@@ -106,7 +106,7 @@ func TestHighAvailabilityIsTested(t *testing.T) {
 	}
 }
 
-// toJSON converts YAML, in which no key may be there twice.
+// toJSON converts YAML without duplicate keys.
 func toJSON(t *testing.T, text string) []byte {
 	t.Helper()
 	var object map[string]any
@@ -120,7 +120,7 @@ func toJSON(t *testing.T, text string) []byte {
 	return data
 }
 
-// find returns the object of that name, and the zero value where there is none.
+// find returns the object of that name, or the zero value.
 func find[T runtime.Object](all []document, name string) (object T) {
 	for _, d := range all {
 		if d.name == name {
@@ -130,8 +130,8 @@ func find[T runtime.Object](all []document, name string) (object T) {
 	return object
 }
 
-// TestGolden renders the values of each file in testdata. The file of the defaults
-// holds all objects, the others those that differ from the defaults.
+// TestGolden renders the values of each file in testdata. The file of the defaults contains
+// all objects, the others those that differ from the defaults.
 func TestGolden(t *testing.T) {
 	defaults := map[string]string{}
 	for _, d := range documents(t, "") {
@@ -178,8 +178,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// difference returns the documents that common does not have like that, CRDs left
-// out, after the names of those that only common has.
+// difference returns the names of the documents that only common has, followed by the
+// documents that differ from common, without CRDs.
 func difference(all []document, common map[string]string) []byte {
 	var missing []string
 	for name := range common {
@@ -198,8 +198,7 @@ func difference(all []document, common map[string]string) []byte {
 	return out.Bytes()
 }
 
-// checkPods checks that all pods are fit for namespaces that enforce the Pod
-// Security level "restricted".
+// checkPods checks that all pods satisfy the Pod Security level "restricted".
 func checkPods(t *testing.T, all []document) {
 	t.Helper()
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
@@ -221,7 +220,7 @@ func checkPods(t *testing.T, all []document) {
 	}
 }
 
-// checkInjectionConfig checks that the injector would take its configuration.
+// checkInjectionConfig checks that the injector accepts its configuration.
 func checkInjectionConfig(t *testing.T, all []document) {
 	t.Helper()
 	for _, d := range all {

@@ -7,8 +7,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestReleasedDigests holds that a released chart names its own images by digest, also
-// from a mirror, and that whoever names another image gets that one.
+// TestReleasedDigests checks that a released chart refers to its images by digest, even in
+// a mirror, unless the values set another image.
 func TestReleasedDigests(t *testing.T) {
 	before := releasedDigests
 	t.Cleanup(func() { releasedDigests = before })

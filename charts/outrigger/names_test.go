@@ -9,8 +9,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 )
 
-// TestInjectorNames holds that the commands look for the injector under the names that the
-// chart gives it.
+// TestInjectorNames checks that the commands and the chart use the same names for the
+// injector.
 func TestInjectorNames(t *testing.T) {
 	for _, mesh := range []string{"osm", "Other_Mesh"} {
 		for _, revision := range []string{"default", "canary"} {

@@ -13,24 +13,24 @@ import (
 
 const readme = `# The chart outrigger
 
-The control plane of Outrigger, a service mesh whose sidecar is a plug-in. It is part of the
-program: ` + "`outrigger install`" + ` installs it, and ` + "`outrigger manifests`" + ` prints what it makes.
+The control plane of Outrigger, a service mesh whose sidecar is a plug-in. The chart is embedded in
+the program: ` + "`outrigger install`" + ` installs it, and ` + "`outrigger manifests`" + ` prints its manifests.
 
     helm install outrigger oci://ghcr.io/outrigger-mesh/charts/outrigger --namespace osm-system --create-namespace
 
-[values-ha.yaml](values-ha.yaml) has values for high availability. What is under ` + "`osm`" + ` has
-the names of Open Service Mesh and osm-edge; up to Open Service Mesh v0.11 these were under
-` + "`OpenServiceMesh`" + `, which is understood too and wins where both are set. The notes after
-an installation name the values that have no effect.
+[values-ha.yaml](values-ha.yaml) has values for high availability. The values under ` + "`osm`" + ` have
+the names of Open Service Mesh and osm-edge. Up to Open Service Mesh v0.11 these were under
+` + "`OpenServiceMesh`" + `, which is supported too and takes precedence. The notes after an
+installation list the values that have no effect.
 
-This page is written from values.yaml by ` + "`UPDATE=1 go test ./charts/outrigger -run TestReadme`" + `.
+This page is generated from values.yaml by ` + "`UPDATE=1 go test ./charts/outrigger -run TestReadme`" + `.
 
 | value | default | what it does |
 |---|---|---|
 `
 
-// TestReadme holds that the chart's README names every value with its default and what
-// values.yaml says of it, and that values.yaml says something of each.
+// TestReadme checks that the chart's README lists every value with its default and its
+// comment in values.yaml, and that every value has a comment.
 func TestReadme(t *testing.T) {
 	text, err := os.ReadFile("values.yaml")
 	if err != nil {
@@ -55,12 +55,12 @@ func TestReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(page.String(), string(written)); diff != "" {
-		t.Errorf("README.md is not what values.yaml says; write it with UPDATE=1 (-values +README):\n%s", diff)
+		t.Errorf("README.md is out of date; write it with UPDATE=1 (-values +README):\n%s", diff)
 	}
 }
 
-// rows are the lines of a mapping's values. One with a description is a line as it is,
-// one without is the values in it.
+// rows returns the table's rows for the values in a mapping. A mapping with a description
+// is one row; otherwise each value in it is.
 func rows(t *testing.T, prefix string, mapping *yaml.Node) (all []string) {
 	for i := 0; i < len(mapping.Content); i += 2 {
 		key, value := mapping.Content[i], mapping.Content[i+1]
@@ -68,7 +68,7 @@ func rows(t *testing.T, prefix string, mapping *yaml.Node) (all []string) {
 		_, description, found := strings.Cut(strings.ReplaceAll("\n"+key.HeadComment, "\n# ", "\n"), "\n-- ")
 		if !found {
 			if value.Kind != yaml.MappingNode || len(value.Content) == 0 {
-				t.Errorf("values.yaml does not say what %s does", name)
+				t.Errorf("values.yaml does not describe %s", name)
 			}
 			all = append(all, rows(t, name+".", value)...)
 			continue

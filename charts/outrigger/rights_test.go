@@ -24,11 +24,11 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/source"
 )
 
-// The requests below are "verb kind namespace/name". A list or a watch with a name
-// asks for that one object, and "approve" is for a request to that signer.
+// The requests below are "verb kind namespace/name". A list or a watch with a name is for
+// that object, and "approve" for a request to that signer.
 
-// testInjectorRights has the injector's service account try what it needs with some
-// values, and what it does not need.
+// testInjectorRights checks that the injector's service account has the permissions that it
+// needs with some values, and no others.
 func testInjectorRights(t *testing.T, s *server) {
 	patchCABundle := requests("get list watch patch", "MutatingWebhookConfiguration /outrigger-injector")
 	readConfig := slices.Concat(
@@ -105,7 +105,7 @@ func testControllerRights(t *testing.T, s *server) {
 		requests("get list watch", "MeshConfig osm-system/osm-mesh-config"),
 		requests("update", "MeshConfig/status osm-system/osm-mesh-config"),
 		requests("create patch", "Event shop/a"), requests("create get update", "Lease osm-system/outrigger-controller")))
-	// What signing takes.
+	// Required for signing.
 	account.can(t, slices.Concat(
 		requests("create", "TokenReview /a"), requests("create", "SubjectAccessReview /a"),
 		requests("get list watch update", "Secret osm-system/outrigger-ca-bundle"),
@@ -179,9 +179,9 @@ func (a *account) cannot(t *testing.T, requests []string) {
 	a.expect(t, requests, true, "is not forbidden")
 }
 
-// expect waits until the requests are forbidden or not, as the API server takes a
-// moment to notice that rights have changed. Other errors come after rights have
-// been looked at.
+// expect waits until the requests are forbidden or allowed, since the API server notices
+// changed permissions with a delay. Other errors mean allowed: the API server checks
+// permissions first.
 func (a *account) expect(t *testing.T, requests []string, forbidden bool, otherwise string) {
 	t.Helper()
 	for _, request := range requests {
@@ -196,7 +196,7 @@ func (a *account) expect(t *testing.T, requests []string, forbidden bool, otherw
 	}
 }
 
-// kinds are those of the mesh and others that the control plane has to do with.
+// kinds are the kinds that the control plane uses.
 var kinds = func() map[string]schema.GroupVersionResource {
 	all := map[string]schema.GroupVersionResource{
 		"CertificateSigningRequest":    {Group: "certificates.k8s.io", Version: "v1", Resource: "certificatesigningrequests"},
@@ -272,7 +272,7 @@ func watch(ctx context.Context, client dynamic.ResourceInterface, options metav1
 	return err
 }
 
-// approve approves a request of somebody else's to the signer.
+// approve approves another client's request to the signer.
 func (a *account) approve(t *testing.T, signer string) error {
 	t.Helper()
 	_, key, err := ed25519.GenerateKey(rand.Reader)

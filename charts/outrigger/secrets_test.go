@@ -26,7 +26,7 @@ import (
 
 const gatewayValues = `{meshConfig: {spec: {certificate: {ingressGateway: {subjectAltNames: [gateway.shop], validityDuration: 24h, secret: {namespace: shop, name: gateway}}}}}}`
 
-// values returns the values of all cases that there are, by their names.
+// values returns the values of all cases by their names.
 func values(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{"gateway": gatewayValues}
@@ -44,9 +44,9 @@ func values(t *testing.T) map[string]string {
 	return all
 }
 
-// TestNoRoleMayCreateSecrets: a Secret of type kubernetes.io/service-account-token gets
-// the token of an account that it names, so who may create one is every account of the
-// namespace, the controller's among them.
+// TestNoRoleMayCreateSecrets: a Secret of type kubernetes.io/service-account-token gets the
+// token of the account that it names, so the permission to create Secrets includes those of
+// every account in the namespace.
 func TestNoRoleMayCreateSecrets(t *testing.T) {
 	for name, values := range values(t) {
 		t.Run(name, func(t *testing.T) {
@@ -85,8 +85,8 @@ func TestNoRoleMayCreateSecrets(t *testing.T) {
 // viewerRole is for people.
 const viewerRole = "Role/outrigger-viewer"
 
-// TestViewer: the Role with which people become the viewer is bound to nobody, and the viewer
-// itself may do nothing but look.
+// TestViewer checks that the Role for becoming the viewer is not bound, and that the viewer
+// may only read proxies.
 func TestViewer(t *testing.T) {
 	for name, values := range values(t) {
 		t.Run(name, func(t *testing.T) {
@@ -123,8 +123,8 @@ func allows(rule rbacv1.PolicyRule, group, resource string, verbs ...string) boo
 		slices.ContainsFunc(verbs, func(verb string) bool { return has(rule.Verbs, verb) })
 }
 
-// TestSecretsAreMadeEmpty: what the control plane fills is there, and to apply it again
-// takes nothing away, since it has neither data nor a type.
+// TestSecretsAreMadeEmpty checks that the Secrets which the control plane fills are created
+// without data and type, so that applying them again changes nothing.
 func TestSecretsAreMadeEmpty(t *testing.T) {
 	for name, values := range values(t) {
 		t.Run(name, func(t *testing.T) {
@@ -140,7 +140,7 @@ func TestSecretsAreMadeEmpty(t *testing.T) {
 					t.Errorf("%s is not as it must be:\n%s", d.name, d.text)
 				}
 			}
-			// What may be updated must be there, unless it is the user's.
+			// Secrets that may be updated must exist, unless they are the user's.
 			for _, d := range all {
 				role, ok := d.object.(*rbacv1.Role)
 				if !ok {
@@ -161,9 +161,9 @@ func TestSecretsAreMadeEmpty(t *testing.T) {
 	}
 }
 
-// TestHelmLeavesSecretsAlone: Helm asks the cluster, and what is there already is no part
-// of the release. So neither an upgrade by force nor a rollback empties it, and what an
-// Open Service Mesh has left is in nobody's way.
+// TestHelmLeavesSecretsAlone: existing Secrets in the cluster are not part of the release.
+// So neither a forced upgrade nor a rollback empties them, and those of Open Service Mesh
+// cause no conflict.
 func TestHelmLeavesSecretsAlone(t *testing.T) {
 	cluster := clusterOf{}
 	if diff := cmp.Diff([]string{"gateway", "outrigger-ca-bundle", "outrigger-ca-state", "outrigger-injector-ca"}, cluster.secrets(t)); diff != "" {
@@ -179,10 +179,10 @@ func secretAt(namespace, name string) runtime.Object {
 	return &corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 }
 
-// clusterOf is the objects of a cluster that Helm may ask for.
+// clusterOf contains the objects of a cluster that Helm may look up.
 type clusterOf []runtime.Object
 
-// GetClientFor is for engine.ClientProvider.
+// GetClientFor implements engine.ClientProvider.
 func (c clusterOf) GetClientFor(string, string) (dynamic.NamespaceableResourceInterface, bool, error) {
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
@@ -192,7 +192,7 @@ func (c clusterOf) GetClientFor(string, string) (dynamic.NamespaceableResourceIn
 	return client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}), true, nil
 }
 
-// secrets returns the names of the Secrets that Helm makes there, sorted.
+// secrets returns the names of the Secrets that Helm creates, sorted.
 func (c clusterOf) secrets(t *testing.T) []string {
 	t.Helper()
 	folder, err := loader.LoadDir(".")

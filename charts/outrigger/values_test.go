@@ -14,8 +14,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/source"
 )
 
-// TestValuesReachMeshConfig sets values of Open Service Mesh and osm-edge one by one
-// to something that is no default and looks for it in the MeshConfig.
+// TestValuesReachMeshConfig sets values of Open Service Mesh and osm-edge one by one to
+// something other than the default and looks for it in the MeshConfig.
 func TestValuesReachMeshConfig(t *testing.T) {
 	for _, test := range []struct{ values, field, want string }{
 		{"{osm: {sidecarClass: pipy}}", "sidecar.sidecarClass", "pipy"},
@@ -86,8 +86,8 @@ func TestValuesReachMeshConfig(t *testing.T) {
 	}
 }
 
-// TestDefaultMeshConfigIsQuiet holds that an installation with the defaults reports
-// nothing that its user could have done better.
+// TestDefaultMeshConfigIsQuiet checks that an installation with the defaults reports no
+// problems.
 func TestDefaultMeshConfigIsQuiet(t *testing.T) {
 	object := find[*v1alpha2.MeshConfig](documents(t, ""), "MeshConfig/osm-mesh-config")
 	_, problems := source.NewConfig(object, source.ConfigOptions{
@@ -101,8 +101,8 @@ func TestDefaultMeshConfigIsQuiet(t *testing.T) {
 	}
 }
 
-// TestProxyPorts: the controller can be reached on the port of every class that a pod may
-// choose, and on that only.
+// TestProxyPorts checks that the controller can be reached exactly on the ports of the
+// classes that a pod may choose.
 func TestProxyPorts(t *testing.T) {
 	for _, test := range []struct {
 		values string
@@ -141,7 +141,7 @@ func TestProxyPorts(t *testing.T) {
 	}
 }
 
-// TestRefusedValues holds that values which cannot be meant are named in an error.
+// TestRefusedValues checks that errors name invalid values.
 func TestRefusedValues(t *testing.T) {
 	for _, test := range []struct{ values, want string }{
 		{"{osm: {sidecarClas: envoy}}", "sidecarClas"},
@@ -185,8 +185,7 @@ func TestRefusedValues(t *testing.T) {
 	}
 }
 
-// TestWarnings holds that a value without effect is named, and that one which asks
-// for nothing is not.
+// TestWarnings checks that the warnings name values without an effect, but not empty ones.
 func TestWarnings(t *testing.T) {
 	for _, test := range []struct{ values, want string }{
 		{"", ""},
@@ -206,7 +205,7 @@ func TestWarnings(t *testing.T) {
 		{"{osm: {featureFlags: {enableSPIFFE: false}}}", ""},
 		{"{OpenServiceMesh: {deployJaeger: true}}", "osm.deployJaeger: no effect"},
 		{"{OpenServiceMesh: {useHTTPSIngress: true}}", "osm.useHTTPSIngress: no effect"},
-		{"{OpenServiceMesh: {certificateManager: vault}}", "osm.certificateManager: no effect, because it is osm.certificateProvider.kind"},
+		{"{OpenServiceMesh: {certificateManager: vault}}", "osm.certificateManager: no effect, because Open Service Mesh v0.10 renamed it to osm.certificateProvider.kind"},
 		{"{injector: {patchCABundle: false}}", "caBundle"},
 	} {
 		t.Run(test.values, func(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 )
 
-// absent stands for a label that is not there.
+// absent means that the label is not set.
 const absent = ""
 
 // product returns all sets of labels that take one value for each key.
@@ -39,9 +39,9 @@ func product(values map[string][]string) []labels.Set {
 	return sets
 }
 
-// TestWebhookSelectors goes through namespaces and pods with every mix of the
-// labels that say who is asked. A revision's injector must be asked once about the
-// pods that its decision table takes for its own, and never about others.
+// TestWebhookSelectors tests namespaces and pods with every combination of the labels in
+// the selectors. A revision's injector must be called once for the pods that its decision
+// table accepts, and never for others.
 func TestWebhookSelectors(t *testing.T) {
 	revisions := []string{absent, "default", "canary", "prod", "other"}
 	namespaces := product(map[string][]string{
@@ -128,7 +128,7 @@ func selectors(t *testing.T, all []document) []entry {
 	return entries
 }
 
-// injector is an injector with the configuration that the chart gives it.
+// injector is an injector with the chart's configuration.
 type injector struct {
 	*inject.Injector
 	namespace *inject.Namespace
@@ -157,8 +157,8 @@ func newInjector(t *testing.T, all []document, revision string) *injector {
 	return i
 }
 
-// takes reports whether the injector takes the pod for its own. The pod uses the
-// host's network, which is looked at right after that is settled.
+// takes reports whether the injector accepts the pod as one of its own. The pod uses the
+// host's network, which is the next rule.
 func (i *injector) takes(ns, pod labels.Set) bool {
 	i.namespace = &inject.Namespace{Name: ns[corev1.LabelMetadataName], Labels: ns}
 	raw, err := json.Marshal(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: pod}, Spec: corev1.PodSpec{HostNetwork: true}})

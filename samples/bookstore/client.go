@@ -10,24 +10,24 @@ import (
 	"time"
 )
 
-// buyer buys a book again and again and writes a line for each try.
+// buyer repeatedly buys a book and writes a line for each request.
 func buyer(ctx context.Context, s *settings) error {
 	return shop(ctx, s, "/buy-a-book", http.Header{"Client-App": {"bookbuyer"}})
 }
 
-// thief says that it is a buyer, which it is not.
+// thief claims to be the buyer.
 func thief(ctx context.Context, s *settings) error {
 	return shop(ctx, s, "/buy-a-book", http.Header{"Client-App": {"bookbuyer"}})
 }
 
-// purchase is a line of what a client writes.
+// purchase is a line of a client's output.
 type purchase struct {
 	Path   string `json:"path"`
 	Status int    `json:"status,omitempty"`
 	// Store is the version that answered.
 	Store string `json:"store,omitempty"`
 	Error string `json:"error,omitempty"`
-	// Milliseconds is how long it took.
+	// Milliseconds is the duration of the request.
 	Milliseconds float64 `json:"milliseconds"`
 }
 
@@ -38,7 +38,7 @@ func shop(ctx context.Context, s *settings, path string, header http.Header) err
 	defer tick.Stop()
 	for {
 		if err := lines.Encode(try(ctx, client, cmp.Or(s.upstream, "http://bookstore.bookstore"), path, header)); err != nil {
-			return fmt.Errorf("writing what was bought: %w", err)
+			return fmt.Errorf("writing a purchase: %w", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -1,6 +1,6 @@
-// Command bookstore is the application of the samples, all of its parts in one
-// program: a store, a warehouse with its stock, a gateway, a buyer and a thief. It
-// knows nothing of a mesh.
+// Command bookstore is the application of the samples, with all of its roles in one
+// program: a store, a warehouse with its stock, a gateway, a buyer and a thief. It does
+// not know about the mesh.
 package main
 
 import (
@@ -17,13 +17,13 @@ import (
 	"time"
 )
 
-// role is a part that the program can play.
+// role is a part of the application.
 type role struct {
 	name, about string
 	run         func(ctx context.Context, s *settings) error
 }
 
-// settings are what a role may be told by flags.
+// settings are the flags of a role.
 type settings struct {
 	listen, reviews, upstream, version string
 	every                              time.Duration
@@ -35,9 +35,9 @@ func roles() []role {
 		{"bookbuyer", "buys a book again and again", buyer},
 		{"bookstore", "sells books and restocks from the warehouse", store},
 		{"bookthief", "takes books without paying, again and again", thief},
-		{"bookwarehouse", "hands out books of its stock", warehouse},
-		{"gateway", "passes requests from outside on to the store", gateway},
-		{"stock", "a database that speaks first", stock},
+		{"bookwarehouse", "delivers books from its stock", warehouse},
+		{"gateway", "forwards requests from outside to the store", gateway},
+		{"stock", "a server-first database", stock},
 	}
 }
 
@@ -57,7 +57,7 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&s.listen, "listen", "", "address to serve on (default that of the role)")
 	flags.StringVar(&s.reviews, "listen-reviews", "", "bookstore: address of the gRPC service (default the one after --listen)")
 	flags.StringVar(&s.upstream, "upstream", "", "address to call (default that of the role)")
-	flags.StringVar(&s.version, "version", os.Getenv("VERSION"), "bookstore: what it says that it is (default $VERSION, else the host's name)")
+	flags.StringVar(&s.version, "version", os.Getenv("VERSION"), "bookstore: version that it reports (default $VERSION, or the host name)")
 	flags.DurationVar(&s.every, "every", 200*time.Millisecond, "bookbuyer, bookthief: time between two requests")
 	flags.Usage = func() {
 		fmt.Fprintf(flags.Output(), "Usage: bookstore [flags] ROLE\n\nRoles:\n")
@@ -75,7 +75,7 @@ func run(ctx context.Context, args []string) error {
 	all := roles()
 	at := slices.IndexFunc(all, func(r role) bool { return r.name == flags.Arg(0) })
 	if at < 0 || flags.NArg() != 1 {
-		return fmt.Errorf("%q is no role; see bookstore -help", strings.Join(flags.Args(), " "))
+		return fmt.Errorf("%q is not a role; see bookstore -help", strings.Join(flags.Args(), " "))
 	}
 	return all[at].run(ctx, s)
 }

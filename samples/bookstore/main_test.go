@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// freeAddress returns an address that nobody listens on now.
+// freeAddress returns an address that is not in use.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -91,7 +91,7 @@ func TestUnknownRole(t *testing.T) {
 	}
 }
 
-// get asks until there is an answer.
+// get repeats a request until there is an answer.
 func get(t *testing.T, url string) string {
 	t.Helper()
 	deadline := time.Now().Add(10 * time.Second)

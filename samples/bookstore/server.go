@@ -19,8 +19,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// store sells books. It answers with who it is and who has called, as the header says
-// that its sidecar adds.
+// store sells books. It answers with its version and the caller's identity, from the
+// header that its sidecar adds.
 func store(ctx context.Context, s *settings) error {
 	listen := cmp.Or(s.listen, ":14001")
 	version := cmp.Or(s.version, hostname())
@@ -48,7 +48,7 @@ func store(ctx context.Context, s *settings) error {
 	buy := func(w http.ResponseWriter, r *http.Request) {
 		n := sold.Add(1)
 		fields := map[string]any{"sold": n}
-		// Shelves are filled now and then, and a sale does not wait for that.
+		// Restocking happens occasionally and does not delay the answer.
 		if n%10 == 0 {
 			if err := restock(r.Context(), warehouse); err != nil {
 				fields["restock"] = err.Error()
@@ -82,8 +82,8 @@ func restock(ctx context.Context, warehouse string) error {
 	return nil
 }
 
-// serveReviews serves the gRPC service bookstore.Reviews, any method of which answers
-// an empty message, with the version in the header "bookstore-version".
+// serveReviews serves the gRPC service bookstore.Reviews. Every method returns an empty
+// message, with the version in the header "bookstore-version".
 func serveReviews(ctx context.Context, address, version string) error {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
@@ -100,17 +100,17 @@ func serveReviews(ctx context.Context, address, version string) error {
 	return nil
 }
 
-// grpcEmpty is a message without fields, which is no bytes.
+// grpcEmpty is a message without fields, encoded as no bytes.
 type grpcEmpty struct{}
 
-// emptyCodec knows one message only.
+// emptyCodec supports only grpcEmpty.
 type emptyCodec struct{}
 
 func (emptyCodec) Marshal(any) ([]byte, error) { return nil, nil }
 func (emptyCodec) Unmarshal([]byte, any) error { return nil }
 func (emptyCodec) Name() string                { return "proto" }
 
-// warehouse hands out books after a look at its stock.
+// warehouse delivers books after checking its stock.
 func warehouse(ctx context.Context, s *settings) error {
 	database := cmp.Or(s.upstream, "stock-0.stock.bookwarehouse:3306")
 	mux := http.NewServeMux()
@@ -125,7 +125,7 @@ func warehouse(ctx context.Context, s *settings) error {
 	return serve(ctx, cmp.Or(s.listen, ":14001"), mux)
 }
 
-// greetingOf returns what a server says first.
+// greetingOf returns the first line that a server sends.
 func greetingOf(ctx context.Context, address string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
@@ -146,7 +146,7 @@ func greetingOf(ctx context.Context, address string) (string, error) {
 	return string(greeting[:n]), nil
 }
 
-// stock speaks first and then listens until the client goes.
+// stock sends a greeting and then reads until the client disconnects.
 func stock(ctx context.Context, s *settings) error {
 	listener, err := net.Listen("tcp", cmp.Or(s.listen, ":3306"))
 	if err != nil {
@@ -168,7 +168,7 @@ func stock(ctx context.Context, s *settings) error {
 	}
 }
 
-// gateway passes requests on as they are.
+// gateway forwards requests unchanged.
 func gateway(ctx context.Context, s *settings) error {
 	upstream, err := url.Parse(cmp.Or(s.upstream, "http://bookstore-v1.bookstore"))
 	if err != nil {
@@ -195,7 +195,7 @@ func serve(ctx context.Context, address string, handler http.Handler) error {
 	return ended(ctx, err)
 }
 
-// ended drops the error of a server that was told to end.
+// ended drops the error of a server that was stopped.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil

@@ -5,7 +5,7 @@
   args     of the program
   ports    more ports of the container, a map of names to numbers
   volumes  a map of paths to volume sources, mounted read-only
-The image's entrypoint is the program, whatever a vendor calls it. */ -}}
+The program is the image's entrypoint, whose name vendors may choose. */ -}}
 {{- define "outrigger.deployment" -}}
 apiVersion: apps/v1
 kind: Deployment
@@ -114,7 +114,7 @@ spec:
       {{- end }}
 {{- end }}
 
-{{- /* What keeps the right number of replicas; the same dict. */ -}}
+{{- /* The PodDisruptionBudget and the autoscaler, for the same dict. */ -}}
 {{- define "outrigger.scaling" -}}
 {{- if .values.enablePodDisruptionBudget }}
 ---

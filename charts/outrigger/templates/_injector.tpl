@@ -2,8 +2,8 @@
 {{ .Values.injector.certificate.caSecretName | default (print (include "outrigger.injectorName" .) "-ca") }}
 {{- end }}
 
-{{- /* A flag that is empty here would else have a default that is not. The log level
-has none: it follows the MeshConfig. */ -}}
+{{- /* Empty flags are set explicitly, since their defaults are not empty. The log level
+has no flag: it follows the MeshConfig. */ -}}
 {{- define "outrigger.injectorArgs" -}}
 {{- $name := include "outrigger.injectorName" . -}}
 {{- $injector := .Values.injector -}}
@@ -63,7 +63,7 @@ has none: it follows the MeshConfig. */ -}}
 {{- $_ := set $config "nativeSidecars" (toString .Values.injector.nativeSidecars) -}}
 {{- $_ := set $config "imagePullPolicy" .Values.osm.image.pullPolicy -}}
 {{- $_ := set $config "initContainerImage" (include "outrigger.image" (dict "root" . "name" "outriggerInit")) -}}
-{{- /* An injector older than tags refuses a config that has them, so it has none of them. */ -}}
+{{- /* Left out if empty: injectors older than revision tags reject the field. */ -}}
 {{- with .Values.revisionTags -}}
 {{- $_ := set $config "revisionTags" . -}}
 {{- end -}}
@@ -73,14 +73,14 @@ has none: it follows the MeshConfig. */ -}}
 {{- toYaml $config -}}
 {{- end }}
 
-{{- /* Refuses values of which one makes the other wrong. */ -}}
+{{- /* Rejects contradictory values. */ -}}
 {{- define "outrigger.checkInjector" -}}
 {{- if has "default" .Values.revisionTags -}}
 {{- fail "revisionTags: default is the name of a revision; choose another" -}}
 {{- end -}}
 {{- with .Values.injector -}}
 {{- if and .patchCABundle (or .caBundle .injectCAFrom) -}}
-{{- fail "injector.caBundle and injector.injectCAFrom are for injector.patchCABundle: false, or the injector would overwrite what they say" -}}
+{{- fail "injector.caBundle and injector.injectCAFrom are for injector.patchCABundle: false, or the injector would overwrite them" -}}
 {{- end -}}
 {{- if and .caBundle .injectCAFrom -}}
 {{- fail "injector.caBundle and injector.injectCAFrom both name the webhook's CA; set one" -}}

@@ -4,10 +4,9 @@
 {{- include "outrigger.onlySet" (mergeOverwrite $spec .Values.meshConfig.spec) -}}
 {{- end }}
 
-{{- /* What is left of a map without null, "", [], {} and 0: a field that is not in
-the MeshConfig has its default, and one that is there may be reported as one that
-has no effect. false stays, because it is not every field's default, and so does a drain
-of 0 seconds. */ -}}
+{{- /* Removes null, "", [], {} and 0 from a map: fields that are not in the MeshConfig
+have their defaults, while fields that are may be reported as having no effect. false
+stays, because it is not the default of every field, and so does a drain of 0 seconds. */ -}}
 {{- define "outrigger.onlySet" -}}
 {{- $set := dict -}}
 {{- range $key, $value := . -}}

@@ -2,7 +2,7 @@
 {{ .Values.osm.osmNamespace | default .Release.Namespace }}
 {{- end }}
 
-{{- /* "true" for the release that is the whole control plane, else "". */ -}}
+{{- /* "true" for the release with the complete control plane, otherwise "". */ -}}
 {{- define "outrigger.isDefault" -}}
 {{ if eq .Values.revision "default" }}true{{ end }}
 {{- end }}
@@ -11,8 +11,8 @@
 outrigger-injector{{ if not (include "outrigger.isDefault" .) }}-{{ .Values.revision }}{{ end }}
 {{- end }}
 
-{{- /* The suffix of what has no namespace, so that meshes of one cluster do not
-take each other's objects. A mesh's name may hold what theirs may not. */ -}}
+{{- /* The suffix of the names of cluster-scoped objects, which separates the meshes of one
+cluster. A mesh's name may contain characters that the names of objects may not. */ -}}
 {{- define "outrigger.meshSuffix" -}}
 {{ if ne .Values.osm.meshName "osm" }}.{{ .Values.osm.meshName | lower | replace "_" "-" }}{{ end }}
 {{- end }}
@@ -27,9 +27,9 @@ app.kubernetes.io/instance: {{ .Values.osm.meshName | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- end }}
 
-{{- /* An image of ours, of a dict: root is the chart's context and name is that of the value
-osm.image.name. A released chart has the digests of its images among its annotations; they
-hold unless the image is another one, by its name or its tag. */ -}}
+{{- /* One of Outrigger's images. It is given a dict: root is the chart's context, and name
+the key below osm.image.name. A released chart has the digests of its images in its
+annotations; they are used unless the values set another name or tag. */ -}}
 {{- define "outrigger.image" -}}
 {{- $image := .root.Values.osm.image -}}
 {{- $digest := get $image.digest .name -}}

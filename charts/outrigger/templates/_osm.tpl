@@ -1,6 +1,6 @@
-{{- /* Up to v0.11 Open Service Mesh's values were under OpenServiceMesh, and a scaler had one
-target. Every template begins with this, so that the others read but one form. What a file
-leaves empty there is not set. */ -}}
+{{- /* Converts values of Open Service Mesh up to v0.11, which were under OpenServiceMesh and
+had one target per autoscaler. Every template includes this first, so that the rest reads
+only the new form. Empty values are ignored. */ -}}
 {{- define "outrigger.oldValues" -}}
 {{- $_ := include "outrigger.onlySet" (.Values.OpenServiceMesh | default dict) | fromYaml | mergeOverwrite .Values.osm -}}
 {{- range $scale := list .Values.osm.injector.autoScale .Values.osm.osmController.autoScale -}}
@@ -11,9 +11,9 @@ leaves empty there is not set. */ -}}
 {{- end -}}
 {{- end }}
 
-{{- /* Values of Open Service Mesh and osm-edge that have no effect, with the reason. */ -}}
+{{- /* Values of Open Service Mesh and osm-edge that have no effect, with the reasons. */ -}}
 {{- define "outrigger.inertValues" -}}
-- why: Outrigger brings no such program along; install it on its own
+- why: Outrigger does not include this program; install it separately
   values:
     - osm.deployPrometheus
     - osm.prometheus
@@ -28,7 +28,7 @@ leaves empty there is not set. */ -}}
     - osm.fluentBit
     - contour.enabled
     - fsm.enabled
-- why: the images of Open Service Mesh and osm-edge do not run Outrigger; its own are osm.image.name.outrigger and osm.image.name.outriggerInit
+- why: images of Open Service Mesh and osm-edge do not contain Outrigger; its images are osm.image.name.outrigger and osm.image.name.outriggerInit
   values:
     {{- range $part := list "name" "digest" }}
     {{- range $image := list "osmBootstrap" "osmCRDs" "osmController" "osmHealthcheck" "osmInjector" "osmInterceptor" "osmPreinstall" "osmSidecarInit" }}
@@ -41,33 +41,33 @@ leaves empty there is not set. */ -}}
   values: [osm.pipyRepoImage, osm.repoServer.image, osm.repoServer.standalone]
 - why: there is no validating webhook; the API server validates by the schemas of the CRDs
   values: [osm.validatorWebhook, osm.featureFlags.enableValidatingWebhook, smi.validateTrafficTarget]
-- why: the injector keeps the caBundle of its own webhook configuration right, and nothing else is reconciled
+- why: the injector maintains the caBundle of its webhook configuration, and nothing else is reconciled
   values: [osm.enableReconciler]
-- why: meshes of different names share a cluster
+- why: meshes with different names can share a cluster
   values: [osm.enforceSingleMesh]
 - why: Outrigger does not join meshes of several clusters
   values: [osm.multicluster]
-- why: nodes are chosen by osm.injector.nodeSelector and osm.osmController.nodeSelector
+- why: nodes are selected by osm.injector.nodeSelector and osm.osmController.nodeSelector
   values: [osm.nodeSelector]
-- why: the webhook configuration has a name of Outrigger's own, so that Open Service Mesh's can stay beside it
+- why: the webhook configuration has Outrigger's own name, so that Open Service Mesh's can exist beside it
   values: [osm.webhookConfigNamePrefix]
-- why: a sidecar reaches its application at the pod's address in either mode, and nothing that only loopback serves
+- why: a sidecar connects to its application at the pod's address in either mode, and cannot reach a port that is open only on loopback
   values: [osm.localProxyMode]
 - why: every certificate carries a SPIFFE ID
   values: [osm.featureFlags.enableSPIFFE]
-- why: IngressBackends say for each backend whether it is HTTPS
+- why: IngressBackends select HTTPS for each backend
   values: [osm.useHTTPSIngress]
 - why: Kubernetes has no PodSecurityPolicies any more
   values: [osm.pspEnabled]
 - why: a class speaks mTLS unless its entry of osm.sidecarDrivers says otherwise
   values: [osm.sidecarDisabledMTLS]
-- why: it is osm.certificateProvider.serviceCertValidityDuration since Open Service Mesh v0.10
+- why: Open Service Mesh v0.10 renamed it to osm.certificateProvider.serviceCertValidityDuration
   values: [osm.serviceCertValidityDuration]
-- why: it is osm.certificateProvider.kind since Open Service Mesh v0.10
+- why: Open Service Mesh v0.10 renamed it to osm.certificateProvider.kind
   values: [osm.certificateManager]
 {{- end }}
 
-{{- /* One line for each thing that the user should know, as a YAML list. */ -}}
+{{- /* The warnings for the user, one line each, as a YAML list. */ -}}
 {{- define "outrigger.warnings" -}}
 {{- range include "outrigger.inertValues" . | fromYamlArray }}
 {{- $set := list }}
@@ -88,14 +88,14 @@ leaves empty there is not set. */ -}}
 {{- end }}
 {{- end }}
 {{- if has .Values.osm.image.registry (list "openservicemesh" "flomesh") }}
-- {{ printf "osm.image.registry is %s, where there are no images of Outrigger; leave it and osm.image.tag out, or name your own" .Values.osm.image.registry | quote }}
+- {{ printf "osm.image.registry is %s, which has no images of Outrigger; remove it and osm.image.tag, or set your own" .Values.osm.image.registry | quote }}
 {{- end }}
 {{- if not .Values.meshConfig.create }}
-- "meshConfig.create is false: the values that make up the MeshConfig have no effect; edit the MeshConfig osm-mesh-config"
+- "meshConfig.create is false: the values for the MeshConfig have no effect; edit the MeshConfig osm-mesh-config"
 {{- end }}
 {{- with .Values.injector }}
 {{- if and .enabled (not (or .patchCABundle .caBundle .injectCAFrom)) }}
-- "nothing sets the webhook's caBundle: until somebody does, no pod can be created in monitored namespaces"
+- "the webhook's caBundle is not set: until it is, no pod can be created in monitored namespaces"
 {{- end }}
 {{- end }}
 {{- end }}

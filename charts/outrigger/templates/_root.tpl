@@ -1,6 +1,6 @@
-{{- /* The ports that serve proxies, as a map of names to numbers: those that the values
-name, and those of our own drivers where the values do not, for a pod may choose any of
-them. A number that the values give to another class is that one's. */ -}}
+{{- /* The ports for proxies, as a map of names to numbers: those in the values and the
+defaults of Outrigger's drivers, since a pod may choose any of them. A default port that the
+values give to another class is left out. */ -}}
 {{- define "outrigger.proxyPorts" -}}
 {{- $names := dict "envoy" "ads" "pipy" "pipy" "haproxy" "haproxy" -}}
 {{- $ports := dict -}}
@@ -24,13 +24,13 @@ them. A number that the values give to another class is that one's. */ -}}
 {{- toYaml $ports -}}
 {{- end }}
 
-{{- /* The Secrets of the control plane's namespace that the controller fills, as a YAML
+{{- /* The Secrets in the control plane's namespace that the controller fills, as a YAML
 list. */ -}}
 {{- define "outrigger.ownSecrets" -}}
 {{- list .Values.osm.caBundleSecretName "outrigger-ca-state" | toYaml -}}
 {{- end }}
 
-{{- /* The Secrets of the control plane's namespace that the controller may read, as a YAML
+{{- /* The Secrets in the control plane's namespace that the controller may read, as a YAML
 list. */ -}}
 {{- define "outrigger.rootSecrets" -}}
 {{- $names := include "outrigger.ownSecrets" . | fromYamlArray -}}
@@ -44,13 +44,13 @@ list. */ -}}
 {{ .Values.osm.vault.secret.name | default "outrigger-vault-token" }}
 {{- end }}
 
-{{- /* Whether cert-manager may be asked to sign: by the values, or by a
-MeshRootCertificate of the user's own. */ -}}
+{{- /* "true" if cert-manager may sign: by the values or by the user's own
+MeshRootCertificates. */ -}}
 {{- define "outrigger.usesCertManager" -}}
 {{ if or (eq .Values.osm.certificateProvider.kind "cert-manager") .Values.osm.featureFlags.enableMeshRootCertificate }}true{{ end }}
 {{- end }}
 
-{{- /* Refuses values that name a provider without what it needs. */ -}}
+{{- /* Rejects a provider without the values that it requires. */ -}}
 {{- define "outrigger.checkRoot" -}}
 {{- with .Values.osm -}}
 {{- if eq .certificateProvider.kind "vault" -}}
@@ -58,7 +58,7 @@ MeshRootCertificate of the user's own. */ -}}
 {{- fail "osm.certificateProvider.kind: vault needs osm.vault.host" -}}
 {{- end -}}
 {{- if not (or .vault.token .vault.secret.name) -}}
-{{- fail "osm.certificateProvider.kind: vault needs osm.vault.token, or the Secret that holds it in osm.vault.secret" -}}
+{{- fail "osm.certificateProvider.kind: vault needs osm.vault.token, or its Secret in osm.vault.secret" -}}
 {{- end -}}
 {{- if and .vault.token .vault.secret.name -}}
 {{- fail "osm.vault.token and osm.vault.secret both name the token; set one" -}}

@@ -16,11 +16,11 @@ inject: {key: sidecar.istio.io/inject, operator: In, values: ["true"]}
 noInject: {key: sidecar.istio.io/inject, operator: NotIn, values: ["true"]}
 {{- end }}
 
-{{- /* Which pods the injector is asked about: those whose namespace this mesh
-monitors and whose revision, the pod's own before the namespace's, is this one.
-docs/injection.md words it as the rules namespace_not_monitored and other_revision.
-A selector knows no "or", so it takes several; no pod matches two of them, or the
-injector would be asked twice. */ -}}
+{{- /* Selects the pods for which the API server calls the injector: those in namespaces of
+this mesh whose revision, from the pod or else the namespace, is this one. They are the
+rules namespace_not_monitored and other_revision of docs/injection.md. A selector has no
+"or", so there are several; no pod matches two of them, which would call the injector
+twice. */ -}}
 {{- define "outrigger.webhookSelectors" -}}
 {{- $default := include "outrigger.isDefault" . -}}
 - {name: pod-revision, namespace: [monitored], pod: [revision]}
@@ -37,20 +37,20 @@ injector would be asked twice. */ -}}
 - {name: namespace, namespace: [monitored, noRevision, noInjection, noIstioRevision], pod: [noRevision, noIstioRevision]}
 - {name: namespace-injection, namespace: [monitored, noRevision, injection], pod: [noRevision, noIstioRevision]}
 {{- end }}
-{{- /* Namespaces that Istio's istio-injection=enabled brings here. */}}
+{{- /* Namespaces with Istio's istio-injection=enabled. */}}
 - {name: pod-revision.enabled, namespace: [notMonitored, injectionEnabled], pod: [revision]}
 - {name: pod-istio-revision.enabled, namespace: [notMonitored, injectionEnabled], pod: [noRevision, istioRevision]}
 - {name: namespace-revision.enabled, namespace: [notMonitored, injectionEnabled, revision], pod: [noRevision, noIstioRevision]}
 {{- if $default }}
 - {name: namespace.enabled, namespace: [notMonitored, injectionEnabled, noRevision], pod: [noRevision, noIstioRevision]}
 {{- end }}
-{{- /* Namespaces and pods that Istio's istio.io/rev brings here. */}}
+{{- /* Namespaces and pods that choose this revision by Istio's istio.io/rev. */}}
 - {name: pod-istio-revision.istio, namespace: [notMonitored, noInjection], pod: [noRevision, istioRevision]}
 - {name: pod-both-revisions.istio, namespace: [notMonitored, noInjection, otherIstioRevision], pod: [revision, noInject, istioRevision]}
 - {name: pod-revision.istio, namespace: [notMonitored, noInjection, istioRevision], pod: [revision]}
 - {name: namespace-both-revisions.istio, namespace: [notMonitored, noInjection, istioRevision, revision], pod: [noRevision, noIstioRevision]}
 - {name: namespace-istio-revision.istio, namespace: [notMonitored, noInjection, istioRevision, noRevision], pod: [noRevision, noIstioRevision]}
-{{- /* Pods that ask by Istio's sidecar.istio.io/inject=true. */}}
+{{- /* Pods with Istio's sidecar.istio.io/inject=true. */}}
 - {name: pod-revision.asked, namespace: [notMonitored, noInjection, otherIstioRevision], pod: [revision, inject]}
 - {name: namespace-revision.asked, namespace: [notMonitored, noInjection, otherIstioRevision, revision], pod: [noRevision, noIstioRevision, inject]}
 {{- if $default }}
