@@ -121,7 +121,7 @@ func After() []Check {
 		{"control-plane/versions", "Client, control plane and agents have one version.", versions},
 		{"control-plane/mesh-config", "There is a MeshConfig, and its conditions say that it is accepted.", meshConfig},
 		{"webhook/ca", "The CA that API servers verify the webhook by is there, can be read and has not ended.", webhookCA},
-		{"webhook/answers", "A pod that is created for trial, as a dry run, comes back with a sidecar.", answers},
+		{"webhook/answers", "A pod created by a dry run comes back with a sidecar.", answers},
 		{"certificates/trust-bundle", "Each namespace of the mesh has the trust bundle, and its roots do not end soon.", bundles},
 		{"certificates/proxies", "No connected proxy's certificate has ended.", proxyCertificates},
 		{"proxies/connected", "Each running pod that has a sidecar is connected to a controller.", connected},

@@ -35,7 +35,7 @@ const (
 
 func clock(f *Facts, r *report) {
 	if f.skew.err != nil {
-		r.add(Warning, "", "", "the API server does not tell its time")
+		r.add(Warning, "", "", "the API server does not send its time")
 		return
 	}
 	apart(r, "this machine", f.skew.value)

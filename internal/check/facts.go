@@ -76,7 +76,7 @@ type Facts struct {
 	bundles map[string]fact[string]
 	proxies fact[[]registry.Proxy]
 	decide  fact[func(*corev1.Pod) inject.Result]
-	trial   fact[*corev1.Pod]
+	dryRun  fact[*corev1.Pod]
 	tried   string
 }
 

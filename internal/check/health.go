@@ -78,14 +78,14 @@ func versions(f *Facts, r *report) {
 	numbers := make(map[string]bool)
 	for _, name := range sorted(f.versions) {
 		object := "Pod/" + f.options.Namespace + "/" + name
-		said := f.versions[name]
-		if said.err != nil {
-			r.add(Warning, object, "the pod's log says whether it serves", "it does not tell its version: %v", said.err)
+		version := f.versions[name]
+		if version.err != nil {
+			r.add(Warning, object, "the pod's log says whether it serves", "it does not report its version: %v", version.err)
 			continue
 		}
-		numbers[said.value] = true
-		if said.value != f.options.Version {
-			r.add(Warning, object, "use the outrigger of version "+said.value+", or upgrade the control plane", "its version is %s, and this program's %s", said.value, f.options.Version)
+		numbers[version.value] = true
+		if version.value != f.options.Version {
+			r.add(Warning, object, "use the outrigger of version "+version.value+", or upgrade the control plane", "its version is %s, and this program's %s", version.value, f.options.Version)
 		}
 	}
 	if len(numbers) > 1 {
@@ -102,8 +102,8 @@ func versions(f *Facts, r *report) {
 			}
 		}
 	}
-	if trial := f.trial.value; trial != nil && f.trial.err == nil {
-		for _, c := range trial.Spec.InitContainers {
+	if created := f.dryRun.value; created != nil && f.dryRun.err == nil {
+		for _, c := range created.Spec.InitContainers {
 			if c.Name != driver.InitContainer {
 				continue
 			}
@@ -219,15 +219,15 @@ func answers(f *Facts, r *report) {
 	case f.members.err != nil:
 		r.lost("the namespaces", f.members.err)
 	case f.tried == "":
-		r.add(Warning, "", "outrigger namespace add NAMESPACE", "no namespace of the mesh admits a pod for trial, so nobody asks the webhook")
-	case apierrors.IsForbidden(f.trial.err) && !strings.Contains(f.trial.err.Error(), "webhook"):
-		r.add(Warning, object, "try as somebody who may create pods there, and look at its quota", "a pod for trial is refused before the webhook is asked: %v", f.trial.err)
-	case f.trial.err != nil:
-		r.add(Error, object, "look at webhook/ca and control-plane/deployments, and whether the API server reaches port 9090 of the injector", "no pod can be created: %v", f.trial.err)
-	case !slices.ContainsFunc(slices.Concat(f.trial.value.Spec.InitContainers, f.trial.value.Spec.Containers), func(c corev1.Container) bool { return c.Name == driver.ProxyContainer }):
+		r.add(Warning, "", "outrigger namespace add NAMESPACE", "no namespace of the mesh admits a dry-run pod, so the webhook is not called")
+	case apierrors.IsForbidden(f.dryRun.err) && !strings.Contains(f.dryRun.err.Error(), "webhook"):
+		r.add(Warning, object, "try as somebody who may create pods there, and look at its quota", "a dry-run pod is refused before the webhook is asked: %v", f.dryRun.err)
+	case f.dryRun.err != nil:
+		r.add(Error, object, "look at webhook/ca and control-plane/deployments, and whether the API server reaches port 9090 of the injector", "no pod can be created: %v", f.dryRun.err)
+	case !slices.ContainsFunc(slices.Concat(f.dryRun.value.Spec.InitContainers, f.dryRun.value.Spec.Containers), func(c corev1.Container) bool { return c.Name == driver.ProxyContainer }):
 		r.add(Error, object, "look at webhook/ca, and at the selectors of the webhook configuration", "a pod that asks for a sidecar is created without one")
 	default:
-		r.add(OK, object, "", "a pod for trial comes back with a sidecar")
+		r.add(OK, object, "", "a dry-run pod comes back with a sidecar")
 	}
 }
 

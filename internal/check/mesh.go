@@ -44,11 +44,11 @@ func (f *Facts) gatherMesh(ctx context.Context, client kubernetes.Interface, obj
 	f.ready, f.versions = make(map[string]error), make(map[string]fact[string])
 	for _, pod := range f.control.value {
 		answer, err := f.options.Ask(ctx, pod, "/version")
-		var said struct{ Version string }
+		var answered struct{ Version string }
 		if err == nil {
-			err = json.Unmarshal(answer, &said)
+			err = json.Unmarshal(answer, &answered)
 		}
-		f.versions[pod.Name] = read(said.Version, err)
+		f.versions[pod.Name] = read(answered.Version, err)
 		if pod.Labels["app"] == controllerName {
 			_, f.ready[pod.Name] = f.options.Ask(ctx, pod, "/health/ready")
 		}
@@ -111,7 +111,7 @@ func (f *Facts) try(ctx context.Context, client kubernetes.Interface) {
 			},
 			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "check", Image: "outrigger.dev/check"}}},
 		}
-		f.trial = read(client.CoreV1().Pods(ns.Name).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}))
+		f.dryRun = read(client.CoreV1().Pods(ns.Name).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}))
 		return
 	}
 }

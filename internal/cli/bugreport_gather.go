@@ -246,12 +246,12 @@ func (r *report) gatherPod(ctx context.Context) {
 
 // addPage adds what 'outrigger proxy get' shows, a file each.
 func (r *report) addPage(page *proxyPage) {
-	r.addJSON("pod/proxy/state.json", map[string]any{"controller": page.controller, "proxy": page.said.Proxy, "note": page.said.Note})
-	if len(page.said.View) > 0 && string(page.said.View) != "null" {
-		r.addJSON("pod/proxy/view.json", page.said.View)
+	r.addJSON("pod/proxy/state.json", map[string]any{"controller": page.controller, "proxy": page.answer.Proxy, "note": page.answer.Note})
+	if len(page.answer.View) > 0 && string(page.answer.View) != "null" {
+		r.addJSON("pod/proxy/view.json", page.answer.View)
 	}
-	for _, name := range slices.Sorted(maps.Keys(page.said.Configuration)) {
-		r.add("pod/proxy/configuration"+path.Clean("/"+name), redactDocument(page.said.Configuration[name]))
+	for _, name := range slices.Sorted(maps.Keys(page.answer.Configuration)) {
+		r.add("pod/proxy/configuration"+path.Clean("/"+name), redactDocument(page.answer.Configuration[name]))
 	}
 }
 

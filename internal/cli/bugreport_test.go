@@ -260,9 +260,9 @@ spec:
 func TestBugReportPage(t *testing.T) {
 	r := &report{}
 	page := &proxyPage{controller: "a"}
-	page.said.Proxy = &registry.Proxy{Class: "KEEP-class"}
-	page.said.View = []byte(`{"inbound":[{"headers":[{"name":"authorization","exact":"` + plantedSecret + `"},{"name":"x-version","exact":"KEEP-version"}]}]}`)
-	page.said.Configuration = map[string]string{
+	page.answer.Proxy = &registry.Proxy{Class: "KEEP-class"}
+	page.answer.View = []byte(`{"inbound":[{"headers":[{"name":"authorization","exact":"` + plantedSecret + `"},{"name":"x-version","exact":"KEEP-version"}]}]}`)
+	page.answer.Configuration = map[string]string{
 		"clusters.yaml":       "a:\n  name: cookie\n  string_match:\n    exact: " + plantedSecret + "\nb: KEEP-yaml\n---\ntoken: " + plantedSecret + "\n",
 		"haproxy.cfg":         "backend KEEP-haproxy\n  http-request deny if { req.hdr(cookie) -m str " + plantedSecret + " }\n",
 		"../../../etc/x.json": `{"password":"` + plantedSecret + `","a":"KEEP-json"}`,

@@ -17,7 +17,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/inject/offline"
 )
 
-// explainer is an engine that tells the steps of its decisions.
+// explainer is an engine that reports the steps of its decisions.
 type explainer interface {
 	Explain(ctx context.Context, req inject.Request) inject.Result
 }

@@ -46,14 +46,14 @@ func newControllerCommand() *cobra.Command {
 The controller reads the objects that a mesh is made of and has the driver of each
 sidecar class serve the proxies of its pods what comes of them: Envoy on port 15128,
 Pipy on 6060, HAProxy on 6061, unless sidecarDrivers of the MeshConfig say otherwise.
-On port 15129 it signs the certificates of workloads, for the service accounts that
-their pods' tokens are of. Several replicas may run, and all of them serve.
+On port 15129 it signs the certificates of workloads, each for the service account of
+the pod's token. Several replicas may run, and all of them serve.
 
-It tells what is wrong: values that cannot be used, names that lead to nothing, objects
-that contradict each other, fields that do nothing, what a proxy refuses, pods that run
-without the sidecar that they should have. With --source kube all of it ends in the
-status of objects, Warning Events and metrics; one of several replicas, the leader,
-writes.
+It reports what is wrong: values that cannot be used, references to objects that do not
+exist, objects that contradict each other, fields without effect, configuration that a
+proxy rejects, and pods that should have a sidecar and have none. With --source kube the
+reports go to the status of the objects, to Warning Events and to metrics. Only the
+leader of several replicas writes them.
 
 With --source dir the mesh is that of manifests, without an API server. A change of
 them counts at once. Problems are logged. Certificates are signed by a CA in the folder

@@ -53,7 +53,7 @@ func (f *engineFlags) addConfig(flags *pflag.FlagSet) {
 	flags.StringVar(&f.kubeVersion, "kube-version", "", "Kubernetes version of the cluster, which decides on native sidecars (default 1.30)")
 }
 
-// offlineVersion is assumed where neither a flag nor a cluster tells; it is the
+// offlineVersion is assumed where neither a flag nor a cluster says which; it is the
 // oldest that is supported.
 const offlineVersion = "1.30"
 

@@ -32,8 +32,8 @@ func forward(ctx context.Context, config *rest.Config, pod corev1.Pod, port int,
 	}
 	ready := make(chan struct{})
 	// What goes wrong on a connection is only written.
-	var said lockedBuffer
-	forwarder, err := portforward.NewOnAddressesForStreaming(dialer, []string{"127.0.0.1"}, []string{fmt.Sprintf("0:%d", port)}, ctx.Done(), ready, io.Discard, &said)
+	var output lockedBuffer
+	forwarder, err := portforward.NewOnAddressesForStreaming(dialer, []string{"127.0.0.1"}, []string{fmt.Sprintf("0:%d", port)}, ctx.Done(), ready, io.Discard, &output)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func forward(ctx context.Context, config *rest.Config, pod corev1.Pod, port int,
 	}
 	answer, err := getPage(ctx, fmt.Sprintf("127.0.0.1:%d", ports[0].Local), path, token)
 	if err != nil {
-		if text := strings.TrimSpace(said.String()); text != "" {
+		if text := strings.TrimSpace(output.String()); text != "" {
 			err = fmt.Errorf("%w: %s", err, text)
 		}
 		return nil, err

@@ -118,7 +118,7 @@ func (f *manifestFlags) finish(cmd *cobra.Command, result *offline.Result, err e
 		return ctxErr
 	}
 	if err == nil && !f.dryRun {
-		// Before the report, which would else tell of what was not written.
+		// Before the report, which must not list what was not written.
 		if err := f.write(cmd.OutOrStdout(), result.Outputs); err != nil {
 			return err
 		}

@@ -79,7 +79,7 @@ outrigger-injector-REVISION for any other.`,
 	mesh.addConfig(flags)
 	flags.StringVar(&o.Listen, "listen", ":9090", "address of the webhook")
 	flags.StringVar(&o.HealthListen, "health-listen", ":9091", "address of /health/alive, /health/ready and /metrics")
-	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay", 5*time.Second, "how long to go on serving after being told to stop, while the API server notices")
+	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay", 5*time.Second, "how long to keep serving after the signal to stop, while the API server notices")
 	logs.add(flags)
 	flags.StringVar(&o.TemplateDir, "template-dir", "/var/lib/outrigger/inject", "directory with the files config and values; empty for none")
 	flags.StringVar(&o.TemplateConfigMap, "template-configmap", "", "ConfigMap with the keys config and values; empty for none (default NAME)")

@@ -262,7 +262,7 @@ func (f *namespaceFlags) tellRestarts(cmd *cobra.Command, client kubernetes.Inte
 	return nil
 }
 
-// listedNamespace is what 'namespace list' tells of one.
+// listedNamespace is a namespace as 'namespace list' prints it.
 type listedNamespace struct {
 	Name      string `json:"name"`
 	Mesh      string `json:"mesh,omitempty"`

@@ -79,7 +79,7 @@ func newProxyListCommand() *cobra.Command {
 
 The state of a proxy is Failing if it does not stay up, which -o yaml says more about,
 Current if it runs the last configuration that it was sent,
-Waiting if it has not said so yet, Rejected if it refuses a part of it, and Empty if
+Waiting if it has not acknowledged it yet, Rejected if it refuses a part of it, and Empty if
 it was sent none yet.
 
 Without arguments and without -n all proxies of the mesh are listed; a pod that is not
@@ -318,7 +318,7 @@ func connectedFor(p *listedProxy, now time.Time) string {
 	return duration.HumanDuration(now.Sub(p.Connected))
 }
 
-// configurationOf is a version's beginning, which is enough to tell it from another.
+// configurationOf is a version's beginning, which is enough to distinguish it from others.
 func configurationOf(c registry.Configuration) string {
 	const enough = 12
 	if c.Version == "" {
@@ -332,7 +332,7 @@ type proxyPage struct {
 	controller string
 	raw        []byte
 	// The View is a type that is written and not read.
-	said struct {
+	answer struct {
 		Proxy         *registry.Proxy   `json:"proxy"`
 		View          json.RawMessage   `json:"view"`
 		Configuration map[string]string `json:"configuration"`
@@ -351,10 +351,10 @@ func (f *proxyFlags) get(ctx context.Context, pod string) (*proxyPage, error) {
 			return nil
 		}
 		page := &proxyPage{controller: controller, raw: answer}
-		if err := json.Unmarshal(answer, &page.said); err != nil {
+		if err := json.Unmarshal(answer, &page.answer); err != nil {
 			return fmt.Errorf("controller %s: %w", controller, err)
 		}
-		if found == nil || page.said.Proxy != nil {
+		if found == nil || page.answer.Proxy != nil {
 			found = page
 		}
 		return nil
@@ -373,7 +373,7 @@ func (p *proxyPage) print(w io.Writer, pod string) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	line := func(name, format string, args ...any) { fmt.Fprintf(t, "# "+name+":\t"+format+"\n", args...) }
 	line("Pod", "%s", pod)
-	if proxy := p.said.Proxy; proxy == nil {
+	if proxy := p.answer.Proxy; proxy == nil {
 		line("State", "not connected")
 	} else {
 		line("Class", "%s %s", proxy.Class, proxy.Version)
@@ -387,27 +387,27 @@ func (p *proxyPage) print(w io.Writer, pod string) error {
 			line("Refuses", "%s: %s", strings.Join(rejection.Resources, ", "), rejection.Message)
 		}
 	}
-	if p.said.Note != "" {
-		line("Note", "%s", p.said.Note)
+	if p.answer.Note != "" {
+		line("Note", "%s", p.answer.Note)
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
 	var files []driver.File
-	if len(p.said.View) > 0 && string(p.said.View) != "null" {
-		view, err := yaml.JSONToYAML(p.said.View)
+	if len(p.answer.View) > 0 && string(p.answer.View) != "null" {
+		view, err := yaml.JSONToYAML(p.answer.View)
 		if err != nil {
 			return err
 		}
 		files = append(files, driver.File{Name: "view.yaml", Content: view})
 	}
-	names := make([]string, 0, len(p.said.Configuration))
-	for name := range p.said.Configuration {
+	names := make([]string, 0, len(p.answer.Configuration))
+	for name := range p.answer.Configuration {
 		names = append(names, name)
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		files = append(files, driver.File{Name: name, Content: []byte(p.said.Configuration[name])})
+		files = append(files, driver.File{Name: name, Content: []byte(p.answer.Configuration[name])})
 	}
 	return printConfiguration(w, "yaml", files)
 }

@@ -33,7 +33,7 @@ that is a native sidecar or an ordinary container. Of several pods one is read t
 Exit codes: 0 the log was read, 1 there is no sidecar or something failed, 2 wrong usage.`,
 		Example: `  outrigger proxy logs deploy/web -n shop -f
 
-  # what has a sidecar said before it was started anew?
+  # What did a sidecar log before its last restart?
   outrigger proxy logs web-0 --previous --tail 50`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {

@@ -17,8 +17,8 @@ import (
 )
 
 // assumedMeshConfig returns the MeshConfig that counts where the manifests have none:
-// that of --mesh-config, with what is wrong with the file, or else the chart's, which
-// is said on stderr.
+// that of --mesh-config, with what is wrong with the file, or the chart's, which it
+// reports on stderr.
 func (f *snapshotFlags) assumedMeshConfig(stderr io.Writer) (*v1alpha2.MeshConfig, []mesh.Problem, error) {
 	if f.engine.meshConfig != "" {
 		return f.givenMeshConfig()

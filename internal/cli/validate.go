@@ -30,8 +30,8 @@ objects' status in a cluster.
 
 Prints one line a problem to standard output, sorted by namespace and object.
 
-A problem with the reason Advice is none: the object does what it says, and probably
-means something else. Which kinds of objects were not read is said on standard error.
+Problems with the reason Advice do not count: the object does what it says, but
+probably not what was meant. Kinds that were not read are listed on standard error.
 
 Exit codes: 0 there is no problem but advice, 1 there are some or something failed, 2
 wrong usage.`,

@@ -259,8 +259,8 @@ func (c sharedCache) WaitForCacheSync(ctx context.Context) bool {
 	}
 }
 
-// newMissed returns a function that tells what the injector would say of a pod, had it
-// been asked. It has no answer before all that there is has been read.
+// newMissed returns a function that decides what the injector would have done with a pod
+// that it did not see. It returns no answer until all objects have been read.
 func (c *cluster) newMissed(templateConfigMap string) audit.Missed {
 	engine := injector.New(injector.Assembly{
 		Mesh: c.options.Mesh, Config: c.live, Namespace: injector.Namespaces(c.facts), NativeSidecars: c.facts.NativeSidecars, Client: c.client, Log: c.options.Log,

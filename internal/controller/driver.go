@@ -139,7 +139,7 @@ func (d *drivers) startLate(ctx context.Context, class string) {
 	err = initializationError{"Error initializing proxy control server", fmt.Errorf("the pods of class %s get no configuration until the controller is started anew: %w", class, err)}
 	d.arguments.Log.Error("a driver does not start", "class", class, "error", err)
 	if err := d.from.warn(ctx, err); err != nil {
-		d.arguments.Log.Warn("no Event tells of a driver that does not start", "class", class, "error", err)
+		d.arguments.Log.Warn("no Event was recorded for a driver that does not start", "class", class, "error", err)
 	}
 }
 

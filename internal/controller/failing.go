@@ -33,6 +33,6 @@ func (f failures) take(ctx context.Context, w identity.Workload, r identity.Prox
 	}
 	// Each report tries again: an Event that is there already is not written anew.
 	if err := f.from.warnPod(ctx, w.Namespace, w.Pod, w.PodUID, failure.Text()); err != nil {
-		f.log.Warn("no Event tells of a proxy that does not stay up", "namespace", w.Namespace, "pod", w.Pod, "error", err)
+		f.log.Warn("no Event was recorded for a proxy that keeps ending", "namespace", w.Namespace, "pod", w.Pod, "error", err)
 	}
 }

@@ -37,7 +37,7 @@ func TestFailuresAreReported(t *testing.T) {
 	reports := failures{from, proxies, slog.New(slog.DiscardHandler)}
 	cart := identity.Workload{Namespace: "shop", ServiceAccount: "cart", Pod: "cart-1", PodUID: "uid-1"}
 	reports.take(t.Context(), cart, identity.ProxyReport{Failing: true, How: "signal: SIGABRT", LastWords: "too many open files", Starts: 3})
-	const says = "the proxy does not stay up: signal: SIGABRT; it last said: too many open files"
+	const says = "the proxy does not stay up: signal: SIGABRT; it last printed: too many open files"
 	if len(from.events) != 1 || from.events[0] != "shop cart-1 uid-1 "+says {
 		t.Errorf("the Events are %q", from.events)
 	}

@@ -79,7 +79,7 @@ func (i *identities) run(ctx context.Context) error {
 	return nil
 }
 
-// follow tells of the trust bundle and its changes until ctx ends.
+// follow publishes the trust bundle and its changes until ctx ends.
 func (i *identities) follow(ctx context.Context, trust func(bundle []byte)) error {
 	changed := i.manager.TrustBundleChanged(ctx.Done())
 	if !wait(ctx, i.manager.Ready()) {

@@ -20,7 +20,7 @@ type Failure struct {
 	// Starts is how often it was started since it last was stable.
 	Starts int `json:"starts"`
 	// How is how it ended, and LastWords the end of what it has printed. Both are one
-	// line of a stranger's text.
+	// line that the proxy controls.
 	How       string `json:"how"`
 	LastWords string `json:"lastWords,omitempty"`
 }
@@ -29,7 +29,7 @@ type Failure struct {
 func (f *Failure) Text() string {
 	text := "the proxy does not stay up: " + cmp.Or(f.How, "it ended")
 	if f.LastWords != "" {
-		text += "; it last said: " + f.LastWords
+		text += "; it last printed: " + f.LastWords
 	}
 	return text
 }

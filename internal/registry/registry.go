@@ -1,5 +1,5 @@
 // Package registry knows the proxies that are connected to this controller: who they
-// are, what they were sent, and what they refuse. Drivers tell it, and it makes metrics,
+// are, what they were sent, and what they refuse. Drivers report to it, and it makes metrics,
 // lists and Problems of that.
 //
 // A Problem is the user's object that a refused configuration came of. However many
@@ -25,9 +25,9 @@ type Options struct {
 	// for each that connects; nil means any number. Proxies that are connected stay if
 	// it shrinks.
 	Limit func() int
-	// Report is told of what is wrong with an object because proxies refuse what came
-	// of it, in the place of what it was told of that object before; none ends it. It is
-	// called from the goroutine of Run. Nil means that nobody is told.
+	// Report receives the problems of an object whose translation proxies refuse. They
+	// replace those of an earlier call for the object; none clears them. It is called
+	// from the goroutine of Run, and may be nil.
 	Report func(object mesh.ObjectRef, problems []mesh.Problem)
 	// Settle is how long refusals gather before they are reported; 0 means a second.
 	Settle time.Duration
@@ -95,7 +95,7 @@ type Proxy struct {
 	Address   string    `json:"address"`
 	Connected time.Time `json:"connected"`
 	// State is "Failing" if it does not stay up, "Current" if it runs the last configuration that it was sent, "Waiting"
-	// if it has not said so yet, "Rejected" if it refuses a part of it, and "Empty" if it
+	// if it has not acknowledged it yet, "Rejected" if it refuses a part of it, and "Empty" if it
 	// was sent none yet.
 	State string `json:"state"`
 	// Sent and Acked are the last configurations that it was sent and that it runs.

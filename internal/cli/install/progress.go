@@ -34,7 +34,7 @@ func (p progress) String() string {
 
 // watch says what is waited for until ctx ends, each thing once.
 func (a *application) watch(ctx context.Context) {
-	said := make(map[string]string)
+	printed := make(map[string]string)
 	for {
 		select {
 		case <-ctx.Done():
@@ -42,8 +42,8 @@ func (a *application) watch(ctx context.Context) {
 		case <-time.After(time.Second):
 		}
 		for _, p := range a.progress(ctx) {
-			if line := p.String(); line != said[p.name] && ctx.Err() == nil {
-				said[p.name] = line
+			if line := p.String(); line != printed[p.name] && ctx.Err() == nil {
+				printed[p.name] = line
 				a.say("%s", line)
 			}
 		}
