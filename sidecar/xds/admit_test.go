@@ -19,7 +19,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// wantEnd holds that the stream ends with the code and that the message says why.
+// wantEnd checks that the stream ended with the code and that the message has the
+// reason.
 func wantEnd(t *testing.T, err error, code codes.Code, why string) {
 	t.Helper()
 	if s := status.Convert(err); s.Code() != code || !strings.Contains(s.Message(), why) {
@@ -27,8 +28,8 @@ func wantEnd(t *testing.T, err error, code codes.Code, why string) {
 	}
 }
 
-// TestStrangers has proxies connect that are not who they should be.
-func TestStrangers(t *testing.T) {
+// TestUnauthorizedProxies connects proxies that do not match their certificate or View.
+func TestUnauthorizedProxies(t *testing.T) {
 	other := mesh.Identity{TrustDomain: "cluster.local", Namespace: "shop", ServiceAccount: "thief"}
 	for name, tt := range map[string]struct {
 		node   string
@@ -37,12 +38,12 @@ func TestStrangers(t *testing.T) {
 		code   codes.Code
 		why    string
 	}{
-		"node id of another pod":     {node: "q", code: codes.PermissionDenied, why: `the node's id is "q"`},
-		"no node id":                 {node: "", code: codes.PermissionDenied, why: `the node's id is ""`},
+		"node id of another pod":     {node: "q", code: codes.PermissionDenied, why: `node id "q"`},
+		"no node id":                 {node: "", code: codes.PermissionDenied, why: `node id ""`},
 		"unknown pod":                {node: "p", core: func(c *core) { c.SetView("p", nil) }, code: codes.PermissionDenied, why: "no such proxy"},
 		"pod of another identity":    {node: "p", change: func(p *mesh.Proxy) { p.Identity = other }, code: codes.PermissionDenied, why: other.String()},
 		"pod of another class":       {node: "p", change: func(p *mesh.Proxy) { p.Class = "pipy" }, code: codes.PermissionDenied, why: `"pipy"`},
-		"class in upper case":        {node: "p", change: func(p *mesh.Proxy) { p.Class = "TEST" }, code: codes.Unavailable, why: "controller ends"},
+		"class in upper case":        {node: "p", change: func(p *mesh.Proxy) { p.Class = "TEST" }, code: codes.Unavailable, why: "shutting down"},
 		"View of another proxy":      {node: "p", core: func(c *core) { view, _ := c.View("q"); c.SetView("p", view) }, code: codes.PermissionDenied, why: `"q"`},
 		"too many proxies":           {node: "p", core: func(c *core) { c.Refuse(fmt.Errorf("1 is the most: %w", driver.ErrTooManyProxies)) }, code: codes.ResourceExhausted, why: "1 is the most"},
 		"a registry that has failed": {node: "p", core: func(c *core) { c.Refuse(fmt.Errorf("no memory")) }, code: codes.Unavailable, why: "no memory"},
@@ -66,13 +67,13 @@ func TestStrangers(t *testing.T) {
 			}
 			wantEnd(t, c.ends(), tt.code, tt.why)
 			if tt.code == codes.PermissionDenied && len(h.events) > 0 {
-				t.Errorf("the registry was told %v", h.events)
+				t.Errorf("the registry has events %v", h.events)
 			}
 		})
 	}
 }
 
-// TestCertificates has clients connect with certificates that are not a workload's.
+// TestCertificates connects with certificates that are not a workload's.
 func TestCertificates(t *testing.T) {
 	c := newCore(t)
 	h := c.serve(t, forever)
@@ -100,7 +101,7 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// TestCertificateEnds has the stream end before the certificate does.
+// TestCertificateEnds checks that the stream ends before the certificate expires.
 func TestCertificateEnds(t *testing.T) {
 	c := newCore(t)
 	c.notAfter = 2 * time.Second
@@ -110,14 +111,14 @@ func TestCertificateEnds(t *testing.T) {
 	begin := time.Now()
 	client.subscribe(clusters)
 	client.take("Cluster a=1 b=1")
-	wantEnd(t, client.ends(), codes.Unavailable, "certificate ends soon")
+	wantEnd(t, client.ends(), codes.Unavailable, "certificate expires soon")
 	if took := time.Since(begin); took > 2*time.Second {
 		t.Errorf("the stream ended after %s", took)
 	}
 }
 
-// TestViewGoesAway ends the streams of a pod that is gone or is another now, also if
-// the proxy is busy.
+// TestViewGoesAway ends the streams of a pod that was deleted or changed its identity,
+// even if the proxy is busy.
 func TestViewGoesAway(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		t.Run(fmt.Sprintf("busy=%t", busy), func(t *testing.T) {
@@ -129,7 +130,7 @@ func TestViewGoesAway(t *testing.T) {
 			}
 			h.SetView("p", nil)
 			wantEnd(t, c.ends(), codes.PermissionDenied, "not in the mesh any more")
-			eventually(t, "the registry is told", func() bool { return h.reported("close") })
+			eventually(t, "the registry hears of it", func() bool { return h.reported("close") })
 
 			c = connected(t, h)
 			proxy := proxyOf("p")
@@ -140,7 +141,7 @@ func TestViewGoesAway(t *testing.T) {
 	}
 }
 
-// TestNotBeforeTheSnapshot has a proxy wait for a Snapshot that is whole.
+// TestNotBeforeTheSnapshot has a proxy wait for the first complete Snapshot.
 func TestNotBeforeTheSnapshot(t *testing.T) {
 	c := newCore(t)
 	ready := c.NotReady()
@@ -158,7 +159,7 @@ func TestNotBeforeTheSnapshot(t *testing.T) {
 	client.take("Cluster a=1 b=1")
 }
 
-// TestServerEnds ends streams that wait for anything.
+// TestServerEnds shuts the Server down while streams wait for something.
 func TestServerEnds(t *testing.T) {
 	c := newCore(t)
 	c.NotReady()
@@ -167,20 +168,20 @@ func TestServerEnds(t *testing.T) {
 	waiting := h.delta(t, "p")
 	waiting.subscribe(clusters)
 	silent := h.delta(t, "p")
-	eventually(t, "the first has entered", func() bool { return len(h.server.of("p")) == 1 })
+	eventually(t, "the first has entered", func() bool { return len(h.server.streamsOf("p")) == 1 })
 	begin := time.Now()
 	h.end()
-	wantEnd(t, waiting.ends(), codes.Unavailable, "controller ends")
+	wantEnd(t, waiting.ends(), codes.Unavailable, "shutting down")
 	wantEnd(t, silent.ends(), codes.Unavailable, "")
 	if took := time.Since(begin); took > 10*time.Second {
 		t.Errorf("it took %s", took)
 	}
 	if h.server.Probes("x").Readiness() {
-		t.Error("it says that it is ready")
+		t.Error("the Server reports that it is ready")
 	}
 }
 
-// TestConnectsAgain ends the oldest of many streams of one proxy.
+// TestConnectsAgain opens too many streams of one proxy: the oldest ends.
 func TestConnectsAgain(t *testing.T) {
 	h := newCore(t).serve(t, forever)
 	h.set("p", shop)
@@ -197,8 +198,8 @@ func TestConnectsAgain(t *testing.T) {
 	}
 }
 
-// TestConnectsAgainWhileStuck has the oldest stream of a proxy not come to its end:
-// those after it end all the same.
+// TestConnectsAgainWhileStuck blocks the oldest stream of a proxy: newer streams above
+// the limit end all the same.
 func TestConnectsAgainWhileStuck(t *testing.T) {
 	h := newCore(t).serve(t, forever)
 	big := state{}
@@ -219,9 +220,9 @@ func TestConnectsAgainWhileStuck(t *testing.T) {
 		}
 	}
 	var newest *stream
-	// Who has entered last is told apart, since those before end whenever they like.
+	// Only the newest stream is compared, since the older ones may end at any time.
 	entered := func() bool {
-		all := h.server.of("p")
+		all := h.server.streamsOf("p")
 		if len(all) == 0 || all[len(all)-1] == newest {
 			return false
 		}
@@ -236,13 +237,14 @@ func TestConnectsAgainWhileStuck(t *testing.T) {
 		all = append(all, c)
 		eventually(t, "it has entered", entered)
 		if i >= streamsPerProxy {
-			// Before its connection is one too many as well, and closed without a word.
+			// Checked before its connection exceeds the limit too and is closed without a
+			// status.
 			wantEnd(t, all[i-streamsPerProxy].ends(), codes.Unavailable, "connected again")
 		}
 	}
 }
 
-// TestLimits has clients ask for too much, which ends their stream and nothing else.
+// TestLimits exceeds limits, which ends only the client's own stream.
 func TestLimits(t *testing.T) {
 	h := newCore(t).serve(t, forever)
 	h.set("q", shop)
@@ -260,8 +262,8 @@ func TestLimits(t *testing.T) {
 		ask  func(*deltaClient)
 		code codes.Code
 	}{
-		"a long name":    {func(c *deltaClient) { c.subscribe(endpoints, strings.Repeat("x", longestName+1)) }, codes.InvalidArgument},
-		"names at once":  {func(c *deltaClient) { c.subscribe(endpoints, names(mostNames+1, 8)...) }, codes.ResourceExhausted},
+		"a long name":    {func(c *deltaClient) { c.subscribe(endpoints, strings.Repeat("x", maxNameBytes+1)) }, codes.InvalidArgument},
+		"names at once":  {func(c *deltaClient) { c.subscribe(endpoints, names(maxNames+1, 8)...) }, codes.ResourceExhausted},
 		"a long request": {func(c *deltaClient) { c.subscribe(endpoints, names(8000, 1000)...) }, codes.ResourceExhausted},
 		"names": {func(c *deltaClient) {
 			for i := range 12 {
@@ -273,7 +275,7 @@ func TestLimits(t *testing.T) {
 			}
 		}, codes.ResourceExhausted},
 		"types": {func(c *deltaClient) {
-			for i := range mostTypes + 1 {
+			for i := range maxTypes + 1 {
 				c.subscribe(fmt.Sprint("type.googleapis.com/t", i), "x")
 			}
 		}, codes.InvalidArgument},
@@ -288,7 +290,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestSlowClient has a client not read what it is sent: others get theirs.
+// TestSlowClient has a client that does not read: other clients are served.
 func TestSlowClient(t *testing.T) {
 	h := newCore(t).serve(t, forever)
 	big := state{}
@@ -306,7 +308,7 @@ func TestSlowClient(t *testing.T) {
 	if err := slow.Send(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: "slow"}, TypeUrl: clusters}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the slow one has entered", func() bool { return len(h.server.of("slow")) == 1 })
+	eventually(t, "the slow one has entered", func() bool { return len(h.server.streamsOf("slow")) == 1 })
 	c := connected(t, h)
 	for _, content := range []string{"2", "3", "4"} {
 		h.put(proxyOf("slow"), nil)
@@ -315,10 +317,10 @@ func TestSlowClient(t *testing.T) {
 	}
 }
 
-// TestStuckClient ends the connection of a client that reads nothing for too long.
+// TestStuckClient closes the connection of a client that has not read for too long.
 func TestStuckClient(t *testing.T) {
 	h := newCore(t).serve(t, forever)
-	h.server.sendWithin = 50 * time.Millisecond
+	h.server.sendTimeout = 50 * time.Millisecond
 	big := state{}
 	for i := range 40 {
 		big = big.with(clusters, fmt.Sprint("c", i), strings.Repeat("x", 60_000))
@@ -335,5 +337,5 @@ func TestStuckClient(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "its stream ends", func() bool { return h.reported("close") && len(h.server.of("stuck")) == 0 })
+	eventually(t, "its stream ends", func() bool { return h.reported("close") && len(h.server.streamsOf("stuck")) == 0 })
 }

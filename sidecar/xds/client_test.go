@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// deltaClient is a proxy that speaks the delta protocol.
+// deltaClient is a proxy that uses the delta protocol.
 type deltaClient struct {
 	t         testing.TB
 	stream    discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
@@ -22,7 +22,7 @@ type deltaClient struct {
 	responses chan *discoveryv3.DeltaDiscoveryResponse
 	err       chan error
 	fences    int
-	// versions are those that it has taken, by type and name.
+	// versions are the accepted versions by type and name.
 	versions map[string]map[string]string
 }
 
@@ -32,7 +32,7 @@ func (h *harness) delta(t testing.TB, uid string) *deltaClient {
 	return h.deltaOf(t, uid, proxyOf(uid).UID)
 }
 
-// deltaOf connects with the certificate of a proxy and the node id of another.
+// deltaOf connects with the certificate of one proxy and the node id of another.
 func (h *harness) deltaOf(t testing.TB, uid, node string) *deltaClient {
 	t.Helper()
 	conn := h.dial(t, h.ca.workload(t, proxyOf(uid), h.notAfter))
@@ -67,7 +67,7 @@ func (c *deltaClient) ask(r *discoveryv3.DeltaDiscoveryRequest) {
 	}
 }
 
-// subscribe asks for names, or for all if there are none.
+// subscribe subscribes to the names, or to everything if there are none.
 func (c *deltaClient) subscribe(typeURL string, names ...string) {
 	c.t.Helper()
 	c.ask(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResourceNamesSubscribe: names})
@@ -87,7 +87,7 @@ func (c *deltaClient) next() *discoveryv3.DeltaDiscoveryResponse {
 	return nil
 }
 
-// ends returns why the stream ended.
+// ends waits for the stream's end and returns its error.
 func (c *deltaClient) ends() error {
 	c.t.Helper()
 	for {
@@ -101,9 +101,9 @@ func (c *deltaClient) ends() error {
 	}
 }
 
-// text writes a response as "Cluster a=1 b=2 -c".
+// text formats a response as "Cluster a=1 b=2 -c".
 func text(r *discoveryv3.DeltaDiscoveryResponse) string {
-	words := []string{kindOf(r.TypeUrl)}
+	words := []string{shortType(r.TypeUrl)}
 	for _, resource := range r.Resources {
 		words = append(words, resource.Name+"="+contentOf(resource.Resource.Value))
 	}
@@ -121,7 +121,7 @@ func contentOf(body []byte) string {
 	return c.AltStatName
 }
 
-// want expects the next response, and answers it if there is an answer.
+// want expects the next response.
 func (c *deltaClient) want(want string) *discoveryv3.DeltaDiscoveryResponse {
 	c.t.Helper()
 	r := c.next()
@@ -153,7 +153,7 @@ func (c *deltaClient) ack(r *discoveryv3.DeltaDiscoveryResponse) {
 	c.ask(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: r.TypeUrl, ResponseNonce: r.Nonce})
 }
 
-// refuse expects the next response and refuses it.
+// refuse expects the next response and rejects it.
 func (c *deltaClient) refuse(want, message string) {
 	c.t.Helper()
 	c.nack(c.want(want), message)
@@ -164,7 +164,8 @@ func (c *deltaClient) nack(r *discoveryv3.DeltaDiscoveryResponse, message string
 	c.ask(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: r.TypeUrl, ResponseNonce: r.Nonce, ErrorDetail: &status.Status{Code: int32(codes.Internal), Message: message}})
 }
 
-// quiet holds that nothing more is sent: what is asked for last is answered first.
+// quiet checks that nothing more is sent: the next response answers the request made
+// here.
 func (c *deltaClient) quiet() {
 	c.t.Helper()
 	c.fences++

@@ -1,7 +1,6 @@
 package xds
 
 import (
-	"context"
 	"crypto/tls"
 	"net"
 	"slices"
@@ -14,45 +13,45 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 )
 
-type tlsState = tls.ConnectionState
-
-// serverCredentials are gRPC's for TLS, which also tell of the connection below and
-// bound how many a proxy has.
+// serverCredentials are gRPC's TLS credentials. They also expose the underlying
+// connection and limit the number of connections per proxy.
 type serverCredentials struct {
 	credentials.TransportCredentials
 	known *connections
 }
 
-// connections are those of each proxy, by its UID, the oldest first.
+// connections holds the open connections of each proxy by its UID, oldest first.
 type connections struct {
-	mu sync.Mutex
-	of map[string][]net.Conn
+	mu      sync.Mutex
+	byProxy map[string][]net.Conn
 }
 
-// add notes a connection of the proxy's, and closes the oldest if there are too many:
-// a proxy that comes again has lost what it had. The function forgets the connection.
+// add registers a connection of the proxy and closes the oldest ones above the limit: a
+// proxy that reconnects has lost its former connections. The returned function
+// unregisters the connection.
 func (c *connections) add(uid string, raw net.Conn) func() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := append(c.of[uid], raw)
+	all := append(c.byProxy[uid], raw)
 	for ; len(all) > connectionsPerProxy; all = all[1:] {
 		_ = all[0].Close()
 	}
-	c.of[uid] = all
+	c.byProxy[uid] = all
 	return sync.OnceFunc(func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		rest := slices.DeleteFunc(slices.Clone(c.of[uid]), func(other net.Conn) bool { return other == raw })
-		if c.of[uid] = rest; len(rest) == 0 {
-			delete(c.of, uid)
+		rest := slices.DeleteFunc(slices.Clone(c.byProxy[uid]), func(other net.Conn) bool { return other == raw })
+		if c.byProxy[uid] = rest; len(rest) == 0 {
+			delete(c.byProxy, uid)
 		}
 	})
 }
 
-// authInfo is what is known of a connection.
+// authInfo describes an authenticated connection.
 type authInfo struct {
 	credentials.TLSInfo
-	// raw is the connection below TLS, to be closed when nothing else helps.
+	// raw is the connection below TLS. Closing it is the last resort against a stuck
+	// client.
 	raw net.Conn
 }
 
@@ -60,7 +59,7 @@ const http2 = "h2"
 
 func newCredentials(config *tls.Config) serverCredentials {
 	config = delivery.Speak(config, http2, nil)
-	return serverCredentials{credentials.NewTLS(config), &connections{of: make(map[string][]net.Conn)}}
+	return serverCredentials{credentials.NewTLS(config), &connections{byProxy: make(map[string][]net.Conn)}}
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
@@ -72,24 +71,24 @@ func (c serverCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.
 	state, _ := info.(credentials.TLSInfo)
 	peer, err := driver.PeerOf(&state.State)
 	if err != nil {
-		// Its stream is told why it is refused, and it stays a stranger.
+		// Its stream reports the reason. Until then it counts as unauthenticated.
 		return conn, authInfo{TLSInfo: state, raw: raw}, nil
 	}
-	if stranger, ok := raw.(*limit.Conn); ok {
-		stranger.Settle()
+	if limited, ok := raw.(*limit.Conn); ok {
+		limited.Settle()
 	}
 	return &proxyConn{conn, c.known.add(peer.ProxyUID, raw)}, authInfo{TLSInfo: state, raw: raw}, nil
 }
 
-// proxyConn tells when it is closed.
+// proxyConn unregisters itself when it is closed.
 type proxyConn struct {
 	net.Conn
-	forget func()
+	unregister func()
 }
 
-// Close is for net.Conn.
+// Close implements net.Conn.
 func (c *proxyConn) Close() error {
-	defer c.forget()
+	defer c.unregister()
 	return c.Conn.Close()
 }
 
@@ -98,7 +97,4 @@ func (c serverCredentials) Clone() credentials.TransportCredentials {
 	return serverCredentials{c.TransportCredentials.Clone(), c.known}
 }
 
-var _ interface {
-	ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error)
-	ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error)
-} = serverCredentials{}
+var _ credentials.TransportCredentials = serverCredentials{}

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// TestConnectionsOfManyProxies has proxies come and go at once, for the race detector. Those
-// that are gone take no memory.
+// TestConnectionsOfManyProxies connects and disconnects proxies concurrently, for the
+// race detector. Disconnected proxies must leave nothing behind.
 func TestConnectionsOfManyProxies(t *testing.T) {
-	known := &connections{of: make(map[string][]net.Conn)}
+	known := &connections{byProxy: make(map[string][]net.Conn)}
 	var proxies sync.WaitGroup
 	for i := range 16 {
 		proxies.Go(func() {
@@ -26,17 +26,17 @@ func TestConnectionsOfManyProxies(t *testing.T) {
 		})
 	}
 	proxies.Wait()
-	if len(known.of) > 0 {
-		t.Errorf("connections of %d proxies are remembered, want none", len(known.of))
+	if len(known.byProxy) > 0 {
+		t.Errorf("connections of %d proxies are remembered, want none", len(known.byProxy))
 	}
 }
 
-// isClosed waits until the other end has closed the connection, sooner than it would
-// for its silence alone.
+// isClosed waits until the server has closed the connection, and fails if it takes as
+// long as the handshake timeout.
 func isClosed(t *testing.T, conn net.Conn) {
 	t.Helper()
 	_ = conn.SetDeadline(time.Now().Add(handshakeTimeout / 2))
-	// An HTTP/2 server speaks first.
+	// HTTP/2 servers send first.
 	for buffer := make([]byte, 1024); ; {
 		if _, err := conn.Read(buffer); err != nil {
 			if timeout, ok := err.(net.Error); ok && timeout.Timeout() {
@@ -47,8 +47,8 @@ func isClosed(t *testing.T, conn net.Conn) {
 	}
 }
 
-// TestStrangersAreLimited has somebody connect again and again and say nothing.
-func TestStrangersAreLimited(t *testing.T) {
+// TestUnauthenticatedAreLimited opens many connections that send nothing.
+func TestUnauthenticatedAreLimited(t *testing.T) {
 	h := newCore(t).serve(t, forever)
 	served := connected(t, h)
 	dial := func() net.Conn {
@@ -60,7 +60,7 @@ func TestStrangersAreLimited(t *testing.T) {
 		t.Cleanup(func() { conn.Close() })
 		return conn
 	}
-	for range strangersEach {
+	for range unauthenticatedPerAddress {
 		dial()
 	}
 	isClosed(t, dial())
@@ -68,7 +68,7 @@ func TestStrangersAreLimited(t *testing.T) {
 	served.take("Endpoint b@1=2")
 }
 
-// TestOldestConnectionEnds has one proxy open connections that it does nothing with.
+// TestOldestConnectionEnds opens too many idle connections of one proxy.
 func TestOldestConnectionEnds(t *testing.T) {
 	h := newCore(t).serve(t, forever)
 	h.set("p", shop)
@@ -87,7 +87,7 @@ func TestOldestConnectionEnds(t *testing.T) {
 		if err := conn.Handshake(); err != nil {
 			t.Fatal(err)
 		}
-		// What the server says first shows that it has seen the certificate.
+		// The server's first bytes show that it has verified the certificate.
 		if _, err := conn.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")); err != nil {
 			t.Fatal(err)
 		}

@@ -16,7 +16,7 @@ import (
 // Log returns the logger that the Server uses.
 func (s *Server) Log() *slog.Logger { return s.log }
 
-// streamPage is what a debug page shows of a stream.
+// streamPage describes a stream on a debug page.
 type streamPage struct {
 	Proxy    string        `json:"proxy"`
 	UID      string        `json:"uid"`
@@ -24,10 +24,11 @@ type streamPage struct {
 	Client   string        `json:"client,omitempty"`
 	Protocol string        `json:"protocol"`
 	Since    time.Time     `json:"since"`
-	// View is what the proxy is sent, and Acked what it is known to run.
+	// View is the digest of the View that the proxy is sent, and Acked of the last View
+	// that it is known to run.
 	View  string `json:"view"`
 	Acked string `json:"acked,omitempty"`
-	// Busy says that something is not sent or not answered yet.
+	// Busy is set while something is unsent or unacknowledged.
 	Busy    bool              `json:"busy"`
 	Types   []typePage        `json:"types,omitempty"`
 	Refused map[string]string `json:"refused,omitempty"`
@@ -35,23 +36,25 @@ type streamPage struct {
 
 type typePage struct {
 	Type string `json:"type"`
-	// Wildcard says that all are asked for, and Names how many are by name.
+	// Wildcard is set if the client subscribes to all resources. Names is the number of
+	// names that it subscribes to explicitly.
 	Wildcard bool `json:"wildcard,omitempty"`
 	Names    int  `json:"names,omitempty"`
-	// Unknown are how many of the names there are not.
+	// Unknown is the number of subscribed names without a resource.
 	Unknown int `json:"unknown,omitempty"`
-	// Resources are how many there are for the proxy, and Version names them all.
+	// Resources is the number of the proxy's resources. Version is the digest of all of
+	// them.
 	Resources int    `json:"resources"`
 	Version   string `json:"version,omitempty"`
-	// Pending are how many it has not, or not as they should be.
+	// Pending is the number of resources that the proxy lacks or has in another version.
 	Pending int `json:"pending,omitempty"`
-	// Unanswered is the nonce of the response that it has not answered.
+	// Unanswered is the nonce of the unacknowledged response.
 	Unanswered string `json:"unanswered,omitempty"`
-	// Awaited are names that it is expected to ask for.
+	// Awaited is the number of names that the client is expected to subscribe to.
 	Awaited int `json:"awaited,omitempty"`
 }
 
-// Names is for delivery.Debug.
+// Names returns the pod and its UID, for delivery.Debug.
 func (p streamPage) Names() (pod, uid string) { return p.Proxy, p.UID }
 
 func (s *stream) page() streamPage {
@@ -60,7 +63,7 @@ func (s *stream) page() streamPage {
 	p := streamPage{
 		UID: s.peer.ProxyUID, Identity: s.peer.Identity, Client: s.build, Protocol: "delta", Since: s.began, Busy: !s.finished(),
 	}
-	if s.world {
+	if s.sotw {
 		p.Protocol = "state of the world"
 	}
 	if s.view != nil {
@@ -75,7 +78,7 @@ func (s *stream) page() streamPage {
 		}
 		names, unknown := t.all(t.table)
 		page := typePage{
-			Type: kindOf(t.URL), Wildcard: t.wildcard, Names: len(names) + unknown, Unknown: unknown,
+			Type: shortType(t.URL), Wildcard: t.wildcard, Names: len(names) + unknown, Unknown: unknown,
 			Resources: t.table.Len(), Pending: len(t.exceptions), Awaited: len(t.expected),
 		}
 		if t.table.Len() > 0 {
@@ -86,22 +89,20 @@ func (s *stream) page() streamPage {
 		}
 		p.Types = append(p.Types, page)
 	}
+	p.Refused = make(map[string]string, len(s.refusals))
 	for ref, message := range s.refusals {
-		if p.Refused == nil {
-			p.Refused = make(map[string]string)
-		}
 		p.Refused[ref.String()] = message
 	}
 	return p
 }
 
-// Debug returns a page of the streams, what each has asked for and been sent; with
-// ?proxy=UID one of the resources of that proxy, connected or not, with nothing that is
-// secret. It answers GET with JSON.
+// Debug returns a handler that answers GET with JSON: by default a list of the streams,
+// each with what the client subscribes to and was sent; with ?proxy=UID the resources
+// of that proxy, connected or not. Secrets are redacted.
 func (s *Server) Debug() http.Handler {
 	connected := func() []streamPage {
 		pages := []streamPage{}
-		for _, stream := range s.each() {
+		for _, stream := range s.allStreams() {
 			pages = append(pages, stream.page())
 		}
 		return pages
@@ -111,7 +112,7 @@ func (s *Server) Debug() http.Handler {
 	})
 }
 
-// resources returns the resources by their types and names.
+// resources returns the resources by type and name.
 func (s *Server) resources(config Config) map[string]map[string]any {
 	page := make(map[string]map[string]any)
 	for i, t := range s.options.Types {
@@ -122,43 +123,43 @@ func (s *Server) resources(config Config) map[string]map[string]any {
 		for name, r := range config[i].All() {
 			all[name] = readable(r)
 		}
-		page[kindOf(t.URL)] = all
+		page[shortType(t.URL)] = all
 	}
 	return page
 }
 
-// readable returns the resource as JSON has it, or why it can't be read.
+// readable returns the resource as a JSON value with its secrets redacted, or the error
+// of decoding it.
 func readable(r *Resource) any {
+	var content []byte
 	message, err := r.Message()
-	if err != nil {
-		return map[string]string{"error": err.Error()}
-	}
-	content, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(message)
-	if err != nil {
-		return map[string]string{"error": err.Error()}
+	if err == nil {
+		content, err = protojson.MarshalOptions{UseProtoNames: true}.Marshal(message)
 	}
 	var page any
-	if err := json.Unmarshal(content, &page); err != nil {
+	if err == nil {
+		err = json.Unmarshal(content, &page)
+	}
+	if err != nil {
 		return map[string]string{"error": err.Error()}
 	}
-	return public(page)
+	return redact(page)
 }
 
-// secretFields are the fields of Envoy's messages that hold something secret, in
-// whatever form.
+// secretFields are the fields of Envoy's messages that hold secrets in any form.
 var secretFields = []string{"private_key", "password", "session_ticket_keys", "private_key_provider", "generic_secret", "pkcs12"}
 
-// public returns the page without what is secret, but for the names of files.
-func public(page any) any {
+// redact returns the page with secrets replaced, except for the names of files.
+func redact(page any) any {
 	switch page := page.(type) {
 	case []any:
 		for i := range page {
-			page[i] = public(page[i])
+			page[i] = redact(page[i])
 		}
 	case map[string]any:
 		for field, value := range page {
 			if !slices.Contains(secretFields, field) {
-				page[field] = public(value)
+				page[field] = redact(value)
 			} else if source, ok := value.(map[string]any); !ok || source["filename"] == nil {
 				page[field] = "not shown"
 			}

@@ -53,7 +53,7 @@ func TestDebugStreams(t *testing.T) {
 	}
 }
 
-// TestDebugResources shows resources, and no key.
+// TestDebugResources shows resources without their secrets.
 func TestDebugResources(t *testing.T) {
 	const secretType = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
 	source := func(text string) *corev3.DataSource {
@@ -74,10 +74,10 @@ func TestDebugResources(t *testing.T) {
 		t.Errorf("the page is %d\n%s", code, page)
 	}
 	if strings.Contains(page, "the key") || strings.Contains(page, "the word") {
-		t.Errorf("the page shows what is secret:\n%s", page)
+		t.Errorf("the page shows a secret:\n%s", page)
 	}
 	if code, _ := h.page("/debug/xds?proxy=nobody"); code != http.StatusNotFound {
-		t.Errorf("a proxy that there is not is answered by %d", code)
+		t.Errorf("status for an unknown proxy is %d", code)
 	}
 	w := httptest.NewRecorder()
 	h.server.Debug().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/debug/xds", nil))

@@ -1,31 +1,33 @@
 package xds
 
 import (
-	"fmt"
 	"slices"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
-// Limits on what a client may ask for. A proxy of a mesh of thousands of services is
-// well below.
+// Limits on the subscriptions of a client. Proxies of a mesh with thousands of services
+// stay well below.
 const (
-	mostTypes      = 32
-	mostNames      = 50_000
-	longestName    = 1024
-	mostOddBytes   = 4 << 20
-	longestMessage = 4096
+	maxTypes = 32
+	// maxNames limits the names in one request, and those stored for one type.
+	maxNames     = 50_000
+	maxNameBytes = 1024
+	// maxUnknownBytes limits the total length of the names stored for one stream.
+	maxUnknownBytes = 4 << 20
+	// maxMessageBytes truncates the error message of a rejected response.
+	maxMessageBytes = 4096
 )
 
-// receiveDelta works in which resources the client asks for.
+// receiveDelta updates the subscription of a delta client.
 func (s *stream) receiveDelta(t *typeState, r request, first bool) error {
 	if err := s.checkNames(r.subscribe, r.unsubscribe); err != nil {
 		return err
 	}
 	if first {
 		if !t.Named && (len(r.subscribe) == 0 || slices.Contains(r.subscribe, "*")) {
-			s.everything(t, len(r.initial) == 0, func(name string, e *exception) {
+			s.subscribeAll(t, len(r.initial) == 0, func(name string, e *exception) {
 				if version, ok := r.initial[name]; ok {
 					e.has = digestOf(version)
 				}
@@ -33,7 +35,7 @@ func (s *stream) receiveDelta(t *typeState, r request, first bool) error {
 		}
 		for name, version := range r.initial {
 			if _, ok := t.table.Get(name); !ok && t.wildcard {
-				t.except(name).has = digestOf(version)
+				t.exceptionFor(name).has = digestOf(version)
 			}
 		}
 	}
@@ -44,54 +46,54 @@ func (s *stream) receiveDelta(t *typeState, r request, first bool) error {
 		switch version, ok := r.initial[name]; {
 		case name == "*" && !t.Named:
 			if !t.wildcard {
-				s.everything(t, true, nil)
+				s.subscribeAll(t, true, nil)
 			}
 		case first && ok:
 			s.subscribe(t, name, false)
-			_, there := t.table.Get(name)
-			if !there && t.Quiet {
-				// It keeps this for something that is ending, and that is its own matter.
+			_, exists := t.table.Get(name)
+			if !exists && t.Quiet {
+				// The client keeps it for something that is draining.
 				continue
 			}
-			e := t.except(name)
-			e.has, e.asked = digestOf(version), !there
-			t.settle(name, e)
+			e := t.exceptionFor(name)
+			e.has, e.awaited = digestOf(version), !exists
+			t.prune(name, e)
 		default:
 			s.subscribe(t, name, true)
 		}
 	}
-	return s.weigh(t)
+	return s.limitNames(t)
 }
 
-// everything has the client get all there are. The function says what it has already.
-func (s *stream) everything(t *typeState, greet bool, has func(string, *exception)) {
-	t.wildcard, t.greet = true, greet
+// subscribeAll starts a wildcard subscription. The function, if not nil, records the
+// version that the client already has.
+func (s *stream) subscribeAll(t *typeState, mustRespond bool, has func(string, *exception)) {
+	t.wildcard, t.mustRespond = true, mustRespond
 	for name := range t.table.All() {
-		e := t.except(name)
+		e := t.exceptionFor(name)
 		if has != nil {
 			has(name, e)
 		}
-		t.settle(name, e)
+		t.prune(name, e)
 	}
 }
 
-// subscribe has the client get the resource, if it waits for it even though it has it,
-// or even to hear that there is none.
-func (s *stream) subscribe(t *typeState, name string, waits bool) {
+// subscribe adds the name to the subscription. With wait the client expects an answer,
+// even if it already has the resource or the resource does not exist.
+func (s *stream) subscribe(t *typeState, name string, wait bool) {
 	if !t.named(t.table, name) {
 		t.toggle(name)
-		s.oddBytes += len(name)
+		s.unknownBytes += len(name)
 	}
 	delete(t.expected, name)
-	if !waits {
-		return
+	if wait {
+		t.exceptionFor(name).awaited = true
 	}
-	t.except(name).asked = true
 }
 
 func (s *stream) unsubscribe(t *typeState, name string) {
 	if name == "*" && !t.Named {
-		t.wildcard, t.greet = false, false
+		t.wildcard, t.mustRespond = false, false
 		for name := range t.exceptions {
 			if !t.named(t.table, name) {
 				t.forget(name)
@@ -104,8 +106,8 @@ func (s *stream) unsubscribe(t *typeState, name string) {
 	}
 	if e := t.exceptions[name]; e != nil {
 		if t.wildcard {
-			e.asked = false
-			t.settle(name, e)
+			e.awaited = false
+			t.prune(name, e)
 		} else {
 			t.forget(name)
 		}
@@ -114,31 +116,31 @@ func (s *stream) unsubscribe(t *typeState, name string) {
 
 func (s *stream) checkNames(lists ...[]string) error {
 	for _, names := range lists {
-		if len(names) > mostNames {
-			return status.Errorf(codes.ResourceExhausted, "%d names at once are more than the %d that are served", len(names), mostNames)
+		if len(names) > maxNames {
+			return status.Errorf(codes.ResourceExhausted, "%d resource names in one request, more than the limit of %d", len(names), maxNames)
 		}
 		for _, name := range names {
-			if len(name) > longestName {
-				return status.Errorf(codes.InvalidArgument, "a name of a resource has %d bytes, and at most %d are served", len(name), longestName)
+			if len(name) > maxNameBytes {
+				return status.Errorf(codes.InvalidArgument, "a resource name has %d bytes, more than the limit of %d", len(name), maxNameBytes)
 			}
 		}
 	}
 	return nil
 }
 
-// weigh bounds what is kept of the names that the client asks for.
-func (s *stream) weigh(t *typeState) error {
-	t.subscription.weigh(t.table)
-	if s.oddBytes > mostOddBytes {
-		s.oddBytes = 0
+// limitNames bounds the memory for the names that the client subscribes to.
+func (s *stream) limitNames(t *typeState) error {
+	t.subscription.compact(t.table)
+	if s.unknownBytes > maxUnknownBytes {
+		s.unknownBytes = 0
 		for t := range s.all {
-			for name := range t.odd {
-				s.oddBytes += len(name)
+			for name := range t.diff {
+				s.unknownBytes += len(name)
 			}
 		}
 	}
-	if len(t.odd) > mostNames || s.oddBytes > mostOddBytes {
-		return status.Error(codes.ResourceExhausted, fmt.Sprintf("too many resources of type %s are asked for that there are not", shortened(kindOf(t.URL))))
+	if len(t.diff) > maxNames || s.unknownBytes > maxUnknownBytes {
+		return status.Errorf(codes.ResourceExhausted, "too many subscriptions to nonexistent resources of type %s", truncate(shortType(t.URL)))
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 
 const forever = time.Hour
 
-// shop is a state of two services.
+// shop is the configuration of two services.
 var shop = state{
 	secrets:   {"s": "1"},
 	clusters:  {"a": "1", "b": "1"},
@@ -23,7 +23,7 @@ var shop = state{
 	routes:    {"r": "1"},
 }
 
-// connected is a proxy that has all of the shop.
+// connected returns a proxy that runs all of shop.
 func connected(t testing.TB, h *harness) *deltaClient {
 	t.Helper()
 	view := h.set("p", shop)
@@ -55,7 +55,7 @@ func TestDeltaSendsChanges(t *testing.T) {
 	c.quiet()
 }
 
-// TestDeltaOrder changes everything at once.
+// TestDeltaOrder changes all types at once.
 func TestDeltaOrder(t *testing.T) {
 	h := newCore(t).serve(t, forever)
 	c := connected(t, h)
@@ -87,7 +87,8 @@ func TestDeltaOrder(t *testing.T) {
 	eventually(t, "the change is acknowledged", h.runs(view))
 }
 
-// TestDeltaPatience has a proxy that asks for no endpoints, and does not answer.
+// TestDeltaPatience has a proxy that neither subscribes to new endpoints nor
+// acknowledges its listener.
 func TestDeltaPatience(t *testing.T) {
 	h := newCore(t).serve(t, 30*time.Millisecond)
 	c := connected(t, h)
@@ -97,7 +98,7 @@ func TestDeltaPatience(t *testing.T) {
 	h.set("p", shop.with(listeners, "l", "3"))
 	r := c.want("Listener l=3")
 	c.take("Cluster -c")
-	// That the listener is never answered holds nothing for good.
+	// A listener that is never acknowledged does not block the rest forever.
 	h.set("p", shop.with(listeners, "l", "4").with(endpoints, "a@1", "2"))
 	c.take("Endpoint a@1=2")
 	c.ack(r)
@@ -105,7 +106,8 @@ func TestDeltaPatience(t *testing.T) {
 	c.quiet()
 }
 
-// TestDeltaCoalesces has a proxy that is slow.
+// TestDeltaCoalesces changes resources while the proxy has not yet acknowledged a
+// response.
 func TestDeltaCoalesces(t *testing.T) {
 	h := newCore(t).serve(t, forever)
 	c := connected(t, h)
@@ -120,8 +122,8 @@ func TestDeltaCoalesces(t *testing.T) {
 	c.quiet()
 }
 
-// TestDeltaEndsWhatItBegan has clusters change faster than the proxy asks for their
-// endpoints: listeners get their turn.
+// TestDeltaEndsWhatItBegan adds clusters faster than the proxy subscribes to their
+// endpoints: listeners are still sent.
 func TestDeltaEndsWhatItBegan(t *testing.T) {
 	h := newCore(t).serve(t, forever)
 	c := connected(t, h)
@@ -137,7 +139,7 @@ func TestDeltaEndsWhatItBegan(t *testing.T) {
 	c.take("Cluster d=1")
 }
 
-// TestDeltaReconnect connects again with what the proxy has.
+// TestDeltaReconnect reconnects with the versions that the proxy has.
 func TestDeltaReconnect(t *testing.T) {
 	h := newCore(t).serve(t, forever)
 	former := connected(t, h)
@@ -157,7 +159,7 @@ func TestDeltaReconnect(t *testing.T) {
 	c := again()
 	c.quiet()
 
-	// Another replica, or the same one after a restart, calls everything the same.
+	// Versions are the same on another replica, and after a restart.
 	other := newCore(t)
 	if err := other.Trust(h.ca.Authority); err != nil {
 		t.Fatal(err)
@@ -169,7 +171,7 @@ func TestDeltaReconnect(t *testing.T) {
 	c.quiet()
 	eventually(t, "the View is acknowledged", h.runs(view))
 
-	// What changed in the meantime is sent, and nothing else.
+	// Only what changed in the meantime is sent.
 	h.set("p", shop.with(clusters, "a", "").with(endpoints, "a@1", "").with(endpoints, "b@1", "2"))
 	c.take("Endpoint b@1=2")
 	c.take("Cluster -a")
@@ -181,8 +183,8 @@ func TestDeltaReconnect(t *testing.T) {
 	c.quiet()
 }
 
-// TestDeltaReconnectForWhatHasEnded asks for routes that have ended, for the sake of a
-// listener that is still draining.
+// TestDeltaReconnectForWhatHasEnded subscribes to removed routes that a draining
+// listener still uses.
 func TestDeltaReconnectForWhatHasEnded(t *testing.T) {
 	core := newCore(t)
 	core.types = slices.Clone(testTypes)
@@ -199,12 +201,12 @@ func TestDeltaReconnectForWhatHasEnded(t *testing.T) {
 		TypeUrl: routes, InitialResourceVersions: former.versions[routes], ResourceNamesSubscribe: []string{"r"},
 	})
 	c.quiet()
-	// It is there again, and what the proxy has of it is not what it should have.
+	// The route is back in another version than the proxy's.
 	h.set("p", shop.with(routes, "r", "2"))
 	c.take("Route r=2")
 }
 
-// TestDeltaNames asks for names that there are not, and no longer for others.
+// TestDeltaNames subscribes to nonexistent names and unsubscribes from others.
 func TestDeltaNames(t *testing.T) {
 	h := newCore(t).serve(t, forever)
 	c := connected(t, h)
@@ -212,7 +214,7 @@ func TestDeltaNames(t *testing.T) {
 	c.take("Endpoint -nowhere")
 	h.set("p", shop.with(endpoints, "nowhere", "1"))
 	c.take("Endpoint nowhere=1")
-	// A proxy that asks again has forgotten.
+	// A proxy that subscribes again has lost the resource.
 	c.subscribe(endpoints, "nowhere")
 	c.take("Endpoint nowhere=1")
 	c.ask(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpoints, ResourceNamesUnsubscribe: []string{"nowhere", "a@1"}})
@@ -229,7 +231,7 @@ func TestDeltaWildcard(t *testing.T) {
 	h := newCore(t).serve(t, forever)
 	h.set("p", state{})
 	c := h.delta(t, "p")
-	// A proxy waits for its first response even if there is nothing.
+	// A proxy awaits its first response even if it is empty.
 	c.subscribe(clusters, "*")
 	c.take("Cluster")
 	c.subscribe(clusters, "x")
@@ -243,13 +245,13 @@ func TestDeltaWildcard(t *testing.T) {
 	c.quiet()
 }
 
-// TestDeltaNack refuses one resource.
+// TestDeltaNack rejects one resource.
 func TestDeltaNack(t *testing.T) {
 	h := newCore(t).serve(t, forever)
 	c := connected(t, h)
 	bad := h.set("p", shop.with(clusters, "a", "bad").with(endpoints, "a@bad", "1").with(listeners, "l", "2"))
 	c.refuse("Cluster a=bad", "no such thing")
-	// The rest goes on.
+	// Everything else is still sent.
 	c.take("Listener l=2")
 	c.quiet()
 	want := []driver.Rejection{{
@@ -260,19 +262,19 @@ func TestDeltaNack(t *testing.T) {
 		t.Errorf("rejections (-want +got):\n%s", diff)
 	}
 	if h.runs(bad)() {
-		t.Error("a View is told to run of which a part is refused")
+		t.Error("a partly rejected View is reported as running")
 	}
-	// It is not sent again whatever else changes.
+	// It is not sent again when something else changes.
 	h.set("p", shop.with(clusters, "a", "bad").with(endpoints, "b@1", "2"))
 	c.take("Endpoint b@1=2")
 	c.take("Listener l=1")
 	c.quiet()
-	// The proxy still has the good one, which needs not be sent.
+	// The proxy still has the good version.
 	good := h.set("p", shop)
 	c.take("Endpoint b@1=1")
 	c.quiet()
 	eventually(t, "the View is acknowledged", h.runs(good))
-	// The same bytes after others are another try.
+	// The same version may be tried again after another one.
 	h.set("p", shop.with(clusters, "a", "bad"))
 	c.refuse("Cluster a=bad", "no such thing")
 	h.set("p", shop.with(clusters, "a", "better"))
@@ -280,7 +282,7 @@ func TestDeltaNack(t *testing.T) {
 	c.quiet()
 }
 
-// TestDeltaNackOfMany refuses responses with several resources, of which one is bad.
+// TestDeltaNackOfMany rejects responses in which one of several resources is bad.
 func TestDeltaNackOfMany(t *testing.T) {
 	h := newCore(t).serve(t, forever)
 	c := connected(t, h)
@@ -289,7 +291,7 @@ func TestDeltaNackOfMany(t *testing.T) {
 		next = next.with(clusters, name, "1")
 	}
 	view := h.set("p", next)
-	// Envoy names those that it refuses.
+	// Envoy names the bad clusters.
 	c.refuse("Cluster c:1=1 d:1=1 e:1=1 f:1=1", "Error adding/updating cluster(s) e:1: no such thing")
 	c.take("Cluster c:1=1 d:1=1 f:1=1")
 	c.refuse("Cluster e:1=1", "Error adding/updating cluster(s) e:1: no such thing")
@@ -300,9 +302,9 @@ func TestDeltaNackOfMany(t *testing.T) {
 		}
 	}
 	if h.runs(view)() {
-		t.Error("a View is told to run of which a part is refused")
+		t.Error("a partly rejected View is reported as running")
 	}
-	// Or it says nothing that helps.
+	// The message may also name nothing.
 	for _, name := range []string{"c:1", "d:1", "f:1"} {
 		next = next.with(clusters, name, "2")
 	}
@@ -319,8 +321,8 @@ func TestDeltaNackOfMany(t *testing.T) {
 	}
 }
 
-// TestDeltaNackIsOver tells that a View runs that ran before something was refused, and
-// one of which what was refused is not asked for any more.
+// TestDeltaNackIsOver checks that a View is reported as running when it replaces a
+// rejected one, and when the client unsubscribes from the rejected resource.
 func TestDeltaNackIsOver(t *testing.T) {
 	h := newCore(t).serve(t, forever)
 	c := connected(t, h)
@@ -337,7 +339,7 @@ func TestDeltaNackIsOver(t *testing.T) {
 	eventually(t, "the View is acknowledged", h.runs(next))
 }
 
-// TestResync sends everything again.
+// TestResync sends everything again except for what was rejected.
 func TestResync(t *testing.T) {
 	h := newCore(t).serve(t, forever)
 	c := connected(t, h)

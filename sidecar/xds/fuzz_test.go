@@ -11,25 +11,25 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// FuzzRequests has a client say anything in any order, while what it should have
-// changes: a stream never fails, and sends no more than there is to say.
+// FuzzRequests sends arbitrary requests in arbitrary order while the configuration
+// changes: a stream never panics, and does not send without end.
 func FuzzRequests(f *testing.F) {
 	f.Add(false, []byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16})
 	f.Add(true, []byte("state of the world, and more of it than anybody asked for"))
 	f.Add(false, []byte("\x00\x00\x01\x40\x00\x01\x80\x01\x01\xc0\x02\x02"))
-	f.Fuzz(func(t *testing.T, world bool, script []byte) {
+	f.Fuzz(func(t *testing.T, sotw bool, script []byte) {
 		if len(script) > 512 {
 			script = script[:512]
 		}
 		core := newCore(t)
 		target := shop
 		core.set("p", target)
-		s := newStream(core.server(t, t.Context(), time.Minute), world, driver.Peer{ProxyUID: "p", Identity: proxyOf("p").Identity}, "", time.Now())
+		s := newStream(core.server(t, t.Context(), time.Minute), sotw, driver.Peer{ProxyUID: "p", Identity: proxyOf("p").Identity}, "", time.Now())
 		s.conn = core.connection()
 		view, _ := core.View("p")
 		s.retarget(view, core.translate(view), time.Time{})
 		types := []string{clusters, endpoints, listeners, routes, secrets, "", "type.googleapis.com/test.Other"}
-		names := []string{"a", "b", "a@1", "b@1", "l", "r", "s", "*", "", "x", "\xff", strings.Repeat("y", longestName)}
+		names := []string{"a", "b", "a@1", "b@1", "l", "r", "s", "*", "", "x", "\xff", strings.Repeat("y", maxNameBytes)}
 		var nonces []string
 		next := func() int {
 			if len(script) == 0 {
@@ -51,11 +51,11 @@ func FuzzRequests(f *testing.F) {
 			case 0:
 				target = target.with(testTypes[next()%len(testTypes)].URL, names[next()%7], []string{"", "1", "2", "3"}[next()%4])
 				core.set("p", target)
-				s.notice(false, time.Now())
+				s.notify(false, time.Now())
 			case 1:
-				s.notice(true, time.Now())
+				s.notify(true, time.Now())
 			case 2:
-				s.hurry(time.Now().Add(time.Hour))
+				s.stopWaiting(time.Now().Add(time.Hour))
 			default:
 				r := request{typeURL: types[next()%len(types)], subscribe: some(), unsubscribe: some(), names: some()}
 				if n := next(); len(nonces) > 0 && n%4 > 0 {
@@ -67,13 +67,13 @@ func FuzzRequests(f *testing.F) {
 				if n := next(); n%2 == 0 {
 					r.version, r.initial = fmt.Sprint(n), map[string]string{names[n%len(names)]: resourceOf(clusters, "a", "1").version()}
 				}
-				if s.hear(r) != nil {
+				if s.handle(r) != nil {
 					return
 				}
 			}
 			sent := 0
-			if _, err := s.work(func(r *response) error {
-				m := decode(t, world, r)
+			if _, err := s.sendPending(func(r *response) error {
+				m := decode(t, sotw, r)
 				nonces = append(nonces, m.nonce)
 				if sent++; sent > 100 {
 					t.Fatal("it does not stop sending")

@@ -25,8 +25,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
-// The types of the tests, in their order. What is in a resource is nobody's business
-// but that of the page that shows it, so all are clusters.
+// The resource types of the tests in sending order. All resources are encoded as
+// clusters, since only the debug page decodes them.
 const (
 	prefix    = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 	secrets   = "type.googleapis.com/test.Secret"
@@ -47,7 +47,7 @@ var testTypes = []Type{
 // state is the content of resources by type and name: "clusters" to "a" to "1".
 type state map[string]map[string]string
 
-// with returns a copy with the resource changed, or without it if there is no content.
+// with returns a copy with the resource set, or removed if content is empty.
 func (s state) with(typeURL, name, content string) state {
 	next := state{}
 	for t, resources := range s {
@@ -62,7 +62,7 @@ func (s state) with(typeURL, name, content string) state {
 	return next
 }
 
-// resourceOf returns a resource. A cluster "a" asks for the endpoints "a@<content>".
+// resourceOf returns a resource. Cluster "a" refers to the endpoints "a@<content>".
 func resourceOf(typeURL, name, content string) *Resource {
 	body, err := proto.MarshalOptions{Deterministic: true}.Marshal(&clusterv3.Cluster{Name: name, AltStatName: content})
 	if err != nil {
@@ -75,7 +75,7 @@ func resourceOf(typeURL, name, content string) *Resource {
 	return r
 }
 
-// config returns what is made of the state after another, as a translator does.
+// config returns the Config of the state. Unchanged parts are shared with former.
 func (s state) config(former Config) Config {
 	if former == nil {
 		former = make(Config, len(testTypes))
@@ -96,7 +96,8 @@ func (s state) config(former Config) Config {
 	return config
 }
 
-// core is a Controller, for a test that says what each proxy gets.
+// core implements a controller for a driver. The test sets the configuration of each
+// proxy.
 type core struct {
 	*drivertest.Controller
 	t  testing.TB
@@ -108,7 +109,7 @@ type core struct {
 	mu      sync.Mutex
 	count   int
 	configs map[mesh.Digest]Config
-	// events are the reports but those of kind Sent, as text.
+	// events are the calls that the registry received, except for Sent.
 	events                     []string
 	responses, resources, size int
 	acks                       int
@@ -161,7 +162,7 @@ var (
 	testEgress   = mesh.Seal(&mesh.Egress{})
 )
 
-// put has the proxy get the Config, and returns its View.
+// put sets the Config of the proxy and returns its View.
 func (c *core) put(proxy *mesh.Proxy, config Config) *mesh.View {
 	c.mu.Lock()
 	c.count++
@@ -173,7 +174,7 @@ func (c *core) put(proxy *mesh.Proxy, config Config) *mesh.View {
 	return view
 }
 
-// set has the proxy get what the state says.
+// set sets the configuration of the proxy to the state.
 func (c *core) set(uid string, s state) *mesh.View {
 	var former Config
 	if view, ok := c.View(uid); ok {
@@ -204,14 +205,14 @@ func (c *core) rejections() []driver.Rejection {
 	return slices.Clone(c.rejected)
 }
 
-// reported reports whether there was such a report.
+// reported reports whether the registry received the event.
 func (c *core) reported(event string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Contains(c.events, event)
 }
 
-// runs reports whether the last report is that the View runs.
+// runs reports whether the registry was last informed that the proxy runs the View.
 func (c *core) runs(view *mesh.View) func() bool {
 	return func() bool {
 		c.mu.Lock()
@@ -241,7 +242,7 @@ func (a authority) issue(t testing.TB, template *x509.Certificate, life time.Dur
 	return issued
 }
 
-// workload returns the certificate of the proxy.
+// workload issues a certificate of the proxy.
 func (a authority) workload(t testing.TB, proxy *mesh.Proxy, life time.Duration) tls.Certificate {
 	t.Helper()
 	issued, err := a.IssueTo(proxy, life)
@@ -253,7 +254,7 @@ func (a authority) workload(t testing.TB, proxy *mesh.Proxy, life time.Duration)
 
 var quietLog = slog.New(slog.DiscardHandler)
 
-// harness is a Server of a core, in memory.
+// harness is a Server of a core, with an in-memory listener.
 type harness struct {
 	*core
 	server   *Server
@@ -320,7 +321,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("it does not happen that %s", what)
+			t.Fatalf("condition not reached: %s", what)
 		}
 	}
 }

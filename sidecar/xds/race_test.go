@@ -2,5 +2,5 @@
 
 package xds
 
-// raceEnabled says that the race detector slows everything down.
+// raceEnabled is set if the race detector slows everything down.
 const raceEnabled = true

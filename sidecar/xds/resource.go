@@ -11,66 +11,66 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// Resource is a resource, encoded once for all proxies that get it. Its fields must
-// not be changed once it is in a Config. It is safe for use by many goroutines.
+// Resource is an xDS resource, encoded once for all proxies that get it. Its fields
+// must not be changed once it is in a Config. It is safe for concurrent use.
 type Resource struct {
 	// TypeURL is the resource's type, such as
 	// "type.googleapis.com/envoy.config.cluster.v3.Cluster".
 	TypeURL string
-	// Name is its name, unique among those of its type.
+	// Name is unique among the resources of the type.
 	Name string
-	// Body is its encoding, the value of an Any of TypeURL.
+	// Body is the encoded message, the value of an Any of TypeURL.
 	Body []byte
-	// Asks is the name of the resource of the type Type.Asks that the proxy asks for
-	// when it gets this one, as a cluster asks for its endpoints; empty if none.
+	// Asks is the name of the resource of type Type.Asks to which the proxy subscribes
+	// when it gets this one, as a cluster subscribes to its endpoints; empty if none.
 	Asks string
 
 	digest mesh.Digest
-	// entry is what precedes Body in a delta response, nil until it is first sent.
+	// entry is the part of a delta response before Body; nil until first sent.
 	entry atomic.Pointer[[]byte]
 }
 
-// NewResource returns a resource of which the digest says what it is: resources of
-// one type and name with equal digests are never told apart, on any replica and after
-// any restart.
+// NewResource returns a resource. The digest identifies its content: resources with
+// equal type, name and digest are considered the same, on any replica and after any
+// restart.
 func NewResource(typeURL, name string, body []byte, digest mesh.Digest) *Resource {
 	return &Resource{TypeURL: typeURL, Name: name, Body: body, digest: digest}
 }
 
-// Digest returns the digest.
+// Digest returns the digest of the content.
 func (r *Resource) Digest() mesh.Digest { return r.digest }
 
 // Message decodes the resource. It returns an error if the type is not linked into
-// the program or the Body is not an encoding of it.
+// the program or the Body is not a valid encoding of it.
 func (r *Resource) Message() (proto.Message, error) {
 	return anypb.UnmarshalNew(&anypb.Any{TypeUrl: r.TypeURL, Value: r.Body}, proto.UnmarshalOptions{})
 }
 
-// kindOf returns the last word of a type's URL, for people.
-func kindOf(typeURL string) string { return typeURL[strings.LastIndexAny(typeURL, "./")+1:] }
+// shortType returns the last element of a type URL, for logs and debug pages.
+func shortType(typeURL string) string { return typeURL[strings.LastIndexAny(typeURL, "./")+1:] }
 
 // Type is a type of resources.
 type Type struct {
-	// URL is its type URL.
+	// URL is the type URL.
 	URL string
-	// Named says that clients ask for these resources by name only. Of others a client
-	// gets all that there are.
+	// Named is set if clients subscribe to these resources by name only. By default a
+	// client gets all of them.
 	Named bool
-	// Held says that these resources are sent only when what was sent of all types
-	// before has been acknowledged, as what they refer to must be there first.
+	// Held delays these resources until everything sent of the types before has been
+	// acknowledged, since they refer to it.
 	Held bool
-	// Quiet says that a client is not told of the end of a resource that it has asked
-	// for by name: it stops asking by itself once nothing of its own needs it.
+	// Quiet suppresses removals of resources that a client subscribes to by name: it
+	// unsubscribes by itself once nothing refers to them.
 	Quiet bool
-	// Asks is the type URL of the resources that Resource.Asks names.
+	// Asks is the type URL of the resources that Resource.Asks refers to.
 	Asks string
 }
 
-// Config is all that one proxy gets: a table of resources for each of Options.Types,
-// in the same order.
+// Config is the complete configuration of one proxy: a table of resources for each of
+// Options.Types, in the same order.
 type Config []mesh.Table[*Resource]
 
-// The numbers of fields, from Envoy's and Google's proto files.
+// Field numbers from Envoy's and Google's proto files.
 const (
 	anyTypeURL = 1
 	anyValue   = 2
@@ -86,10 +86,10 @@ const (
 	responseRemoved   = 6
 )
 
-// version returns what the resource's state is called in delta responses.
+// version returns the resource's version in delta responses.
 func (r *Resource) version() string { return r.digest.String() }
 
-// appendAny appends the field of an Any of the resource but for the Body at its end.
+// appendAny appends an Any field with the resource, up to but not including Body.
 func (r *Resource) appendAny(b []byte, field protowire.Number) []byte {
 	b = protowire.AppendTag(b, field, protowire.BytesType)
 	b = protowire.AppendVarint(b, uint64(r.anySize()))
@@ -103,8 +103,8 @@ func (r *Resource) anySize() int {
 	return 2 + protowire.SizeBytes(len(r.TypeURL)) + protowire.SizeBytes(len(r.Body))
 }
 
-// deltaEntry returns the field of a delta response that holds the resource but for
-// the Body at its end.
+// deltaEntry returns the field of a delta response that holds the resource, up to but
+// not including Body.
 func (r *Resource) deltaEntry() []byte {
 	if entry := r.entry.Load(); entry != nil {
 		return *entry

@@ -12,29 +12,30 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// means is what a stream is worked on with.
-type means struct {
+// transport connects a stream to its client.
+type transport struct {
 	first    request
 	requests <-chan request
 	failed   <-chan error
-	// expiry tells that the certificate ends soon.
+	// expiry fires shortly before the client's certificate expires.
 	expiry <-chan time.Time
 	send   func(*response) error
 }
 
 // run serves the stream until it ends.
 //
-// These things can happen: the client says something; its View may have changed, or all
-// is to be sent again; it has done nothing for so long that what is held is sent; and
-// the stream ends, because the client, its certificate, its pod or the controller does.
-func (s *stream) run(ctx context.Context, r means) error {
-	if err := s.hear(r.first); err != nil {
+// It reacts to four kinds of events: a request arrives; the View may have changed or a
+// resync is due; the client has been inactive for so long that held resources are sent
+// anyway; and the stream ends with the client, its certificate, its pod or the
+// controller.
+func (s *stream) run(ctx context.Context, r transport) error {
+	if err := s.handle(r.first); err != nil {
 		return err
 	}
 	patience := time.NewTimer(time.Hour)
 	defer patience.Stop()
 	for {
-		waiting, err := s.work(r.send)
+		waiting, err := s.sendPending(r.send)
 		if err != nil {
 			return err
 		}
@@ -45,15 +46,15 @@ func (s *stream) run(ctx context.Context, r means) error {
 		}
 		select {
 		case request := <-r.requests:
-			err = s.hear(request)
+			err = s.handle(request)
 		case <-s.wake:
 		case now := <-patience.C:
-			s.hurry(now)
+			s.stopWaiting(now)
 		case <-r.expiry:
-			err = status.Error(codes.Unavailable, "the client's certificate ends soon; connect again with its successor")
+			err = status.Error(codes.Unavailable, "the client's certificate expires soon; reconnect with a renewed one")
 		case err = <-s.end:
-		case <-s.server.ending:
-			err = errEnding
+		case <-s.server.stopping:
+			err = errStopping
 		case err = <-r.failed:
 			if errors.Is(err, io.EOF) {
 				return nil
@@ -67,41 +68,42 @@ func (s *stream) run(ctx context.Context, r means) error {
 	}
 }
 
-func (s *stream) hear(r request) error {
+func (s *stream) handle(r request) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.receive(r, time.Now())
 }
 
-// hurry has what is held wait no longer if nothing happens.
-func (s *stream) hurry(now time.Time) {
+// stopWaiting releases what is held once the client has been inactive for
+// Options.Patience.
+func (s *stream) stopWaiting(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.finished() || now.Sub(s.moved) < s.server.options.Patience {
+	if s.finished() || now.Sub(s.lastActivity) < s.server.options.Patience {
 		return
 	}
-	s.hurried = true
+	s.timedOut = true
 	for t := range s.all {
 		t.expected = nil
 	}
 }
 
-// work sends what can be sent. It returns how long to wait for the client; 0 means that
-// there is nothing to wait for.
-func (s *stream) work(send func(*response) error) (time.Duration, error) {
+// sendPending sends everything that may be sent now. It returns how long to wait for
+// the client; 0 means that there is nothing to wait for.
+func (s *stream) sendPending(send func(*response) error) (time.Duration, error) {
 	for {
-		if err := s.look(); err != nil {
+		if err := s.refresh(); err != nil {
 			return 0, err
 		}
 		s.mu.Lock()
 		b := s.next()
 		if b == nil {
 			defer s.mu.Unlock()
-			return s.rest(), nil
+			return s.reportAcked(), nil
 		}
 		encoded, resources := s.encode(b)
 		version := s.view.Digest().String()
-		s.moved = time.Now()
+		s.lastActivity = time.Now()
 		s.mu.Unlock()
 		if err := send(encoded); err != nil {
 			return 0, err
@@ -110,28 +112,29 @@ func (s *stream) work(send func(*response) error) (time.Duration, error) {
 	}
 }
 
-// rest tells of a View that the client runs. It returns how long to wait for the client.
-func (s *stream) rest() time.Duration {
+// reportAcked reports the View as acknowledged once the client runs all of it. It
+// returns how long to wait for the client.
+func (s *stream) reportAcked() time.Duration {
 	if !s.finished() {
-		if s.hurried {
+		if s.timedOut {
 			return 0
 		}
-		return max(s.server.options.Patience-time.Since(s.moved), time.Millisecond)
+		return max(s.server.options.Patience-time.Since(s.lastActivity), time.Millisecond)
 	}
-	if digest := s.view.Digest(); digest != s.acked && s.complete() && !s.refuses() {
+	if digest := s.view.Digest(); digest != s.acked && s.subscribedToAll() && !s.hasRefusals() {
 		s.acked = digest
 		s.conn.Acked(digest.String(), s.changed)
 	}
 	return 0
 }
 
-// look takes up another View, or begins to send all again, unless the client is still
-// busy with the one it has: what comes in the meantime is taken as one.
-func (s *stream) look() error {
+// refresh adopts the latest View, or starts a resync, unless the client is still busy:
+// changes in the meantime are coalesced.
+func (s *stream) refresh() error {
 	s.mu.Lock()
-	busy := !s.finished() && !s.hurried
+	busy := !s.finished() && !s.timedOut
 	s.mu.Unlock()
-	stale, resync, since := s.noticed(!busy)
+	stale, resync, since := s.takeNotices(!busy)
 	var view *mesh.View
 	if stale {
 		var ok bool
@@ -157,7 +160,7 @@ func (s *stream) look() error {
 	}
 	if resync {
 		s.lastSync = time.Now()
-		s.again()
+		s.resendAll()
 	}
 	return nil
 }

@@ -28,7 +28,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
-// fleetVariable makes the test program a fleet of proxies: the address to connect to.
+// fleetVariable is the address of the server. If it is set, the test binary simulates a
+// fleet of proxies.
 const fleetVariable = "OUTRIGGER_TEST_FLEET"
 
 const fleetSize = 1000
@@ -44,8 +45,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// runFleet connects proxies that take all they are sent, until the input ends. The
-// input begins with the key and the certificate of the authority.
+// runFleet connects proxies that accept everything until stdin is closed. A file has
+// the key and the certificate of the authority.
 func runFleet(address string) error {
 	pemKey, err := os.ReadFile(os.Getenv(fleetVariable + "_CA"))
 	if err != nil {
@@ -95,7 +96,7 @@ func runFleet(address string) error {
 	return err
 }
 
-// services returns a Config of some services that all proxies share.
+// services returns a Config of n services that all proxies share.
 func services(n int) Config {
 	s := state{clusters: {}, endpoints: {}, listeners: {}}
 	for i := range n {
@@ -119,7 +120,7 @@ func cpu() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// memory returns how many bytes live objects and stacks take.
+// memory returns the size of live objects and stacks in bytes.
 func memory() uint64 {
 	var m runtime.MemStats
 	for range 3 {
@@ -129,8 +130,8 @@ func memory() uint64 {
 	return m.HeapAlloc + m.StackInuse
 }
 
-// TestThousandStreams holds what a change of one endpoint costs that a thousand proxies
-// see, and what they cost that do nothing. The proxies are another process.
+// TestThousandStreams limits the cost of a changed endpoint that a thousand proxies
+// see, and the memory of idle proxies. The proxies run in another process.
 func TestThousandStreams(t *testing.T) {
 	if testing.Short() || raceEnabled {
 		t.Skip("it measures")
@@ -248,15 +249,15 @@ func BenchmarkChange(b *testing.B) {
 			server := c.server(b, b.Context(), time.Minute)
 			config := services(n)
 			var streams []*stream
-			say := func(s *stream, r request) {
-				if err := s.hear(r); err != nil {
+			send := func(s *stream, r request) {
+				if err := s.handle(r); err != nil {
 					b.Fatal(err)
 				}
 			}
 			pump := func(s *stream) {
 				var unanswered []request
 				for {
-					if _, err := s.work(func(*response) error {
+					if _, err := s.sendPending(func(*response) error {
 						for t := range s.all {
 							if t.flight != nil {
 								unanswered = append(unanswered, request{typeURL: t.URL, nonce: t.flight.nonce})
@@ -270,7 +271,7 @@ func BenchmarkChange(b *testing.B) {
 						return
 					}
 					for _, r := range unanswered {
-						say(s, r)
+						send(s, r)
 					}
 					unanswered = unanswered[:0]
 				}
@@ -291,7 +292,7 @@ func BenchmarkChange(b *testing.B) {
 					if t.Named {
 						r.subscribe = names
 					}
-					say(s, r)
+					send(s, r)
 				}
 				pump(s)
 				streams = append(streams, s)
@@ -300,7 +301,7 @@ func BenchmarkChange(b *testing.B) {
 			for round := 0; b.Loop(); round++ {
 				for i, s := range streams {
 					c.SetView(s.peer.ProxyUID, views[round%2][i])
-					s.notice(false, time.Now())
+					s.notify(false, time.Now())
 					pump(s)
 				}
 			}

@@ -2,6 +2,7 @@ package xds
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/netip"
@@ -42,55 +43,56 @@ func (s service) StreamAggregatedResources(stream discoveryv3.AggregatedDiscover
 		if err != nil {
 			return request{}, err
 		}
-		return worldRequest(r), nil
+		return sotwRequest(r), nil
 	})
 }
 
 // stream serves one stream until it ends.
-func (s *Server) stream(ss grpc.ServerStream, world bool, receive func() (request, error)) error {
+func (s *Server) stream(ss grpc.ServerStream, sotw bool, receive func() (request, error)) error {
 	ctx := ss.Context()
-	remote, state, raw := connection(ctx)
-	who, err := driver.PeerOf(state)
+	remote, state, raw := connectionOf(ctx)
+	client, err := driver.PeerOf(state)
 	if err != nil {
 		return status.Error(codes.PermissionDenied, err.Error())
 	}
-	expiry := time.NewTimer(delivery.Lifetime(time.Until(who.NotAfter)))
+	expiry := time.NewTimer(delivery.Lifetime(time.Until(client.NotAfter)))
 	defer expiry.Stop()
 	requests, failed := s.reader(ctx, receive)
 	first, err := s.first(ctx, requests, failed)
 	if err != nil {
 		return err
 	}
-	if first.nodeID != who.ProxyUID {
-		return status.Errorf(codes.PermissionDenied, "the node's id is %q, and the certificate is of the pod with UID %q", shortened(first.nodeID), who.ProxyUID)
+	if first.nodeID != client.ProxyUID {
+		return status.Errorf(codes.PermissionDenied, "node id %q does not match the certificate, which is for pod UID %q", truncate(first.nodeID), client.ProxyUID)
 	}
-	stream := newStream(s, world, who, first.build, time.Now())
-	// Before the View is looked at, so that no change of it is missed.
-	s.enter(stream)
-	defer s.leave(stream)
+	stream := newStream(s, sotw, client, first.build, time.Now())
+	// Registered before the View is read, so that no change is missed.
+	s.register(stream)
+	defer s.unregister(stream)
 	if err := s.await(ctx, stream); err != nil {
 		return err
 	}
 	stream.conn, err = s.ctrl.Proxies.Connect(driver.ConnectedProxy{
-		Peer: who, Name: stream.view.Proxy.Name, Class: stream.view.Proxy.Class, Version: first.build, Address: remote,
+		Peer: client, Name: stream.view.Proxy.Name, Class: stream.view.Proxy.Class, Version: first.build, Address: remote,
 	})
 	if err != nil {
 		return denied(err)
 	}
 	defer stream.conn.Close()
-	return stream.run(ctx, means{
+	return stream.run(ctx, transport{
 		first: first, requests: requests, failed: failed, expiry: expiry.C,
 		send: func(r *response) error {
-			// A client that does not read must not keep the stream from ending.
-			stuck := time.AfterFunc(s.sendWithin, func() { raw.Close() })
+			// A client that does not read must not block the end of the stream.
+			stuck := time.AfterFunc(s.sendTimeout, func() { raw.Close() })
 			defer stuck.Stop()
 			return ss.SendMsg(r)
 		},
 	})
 }
 
-// connection returns what is known of the connection.
-func connection(ctx context.Context) (netip.AddrPort, *tlsState, net.Conn) {
+// connectionOf returns the connection's remote address, its TLS state, nil if there is
+// none, and the underlying connection.
+func connectionOf(ctx context.Context) (netip.AddrPort, *tls.ConnectionState, net.Conn) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
 		return netip.AddrPort{}, nil, nil
@@ -106,7 +108,8 @@ func connection(ctx context.Context) (netip.AddrPort, *tlsState, net.Conn) {
 	return remote, &info.State, info.raw
 }
 
-// reader reads requests until ctx ends, no faster than anybody has reason to send them.
+// reader reads requests until ctx ends. It limits their rate to what a legitimate
+// client may need.
 func (s *Server) reader(ctx context.Context, receive func() (request, error)) (<-chan request, <-chan error) {
 	requests, failed := make(chan request), make(chan error, 1)
 	go func() {
@@ -116,14 +119,14 @@ func (s *Server) reader(ctx context.Context, receive func() (request, error)) (<
 				failed <- status.Error(codes.Internal, "the request could not be read")
 			}
 		}()
-		limiter := rate.NewLimiter(requestsPerSecond, requestsAtOnce)
+		limiter := rate.NewLimiter(requestsPerSecond, requestBurst)
 		for {
 			r, err := receive()
 			if err != nil {
 				failed <- err
 				return
 			}
-			// Its only error is that the stream ends.
+			// Wait fails only when the stream ends.
 			if limiter.Wait(ctx) != nil {
 				return
 			}
@@ -139,25 +142,25 @@ func (s *Server) reader(ctx context.Context, receive func() (request, error)) (<
 
 // first returns the first request.
 func (s *Server) first(ctx context.Context, requests <-chan request, failed <-chan error) (request, error) {
-	patience := time.NewTimer(firstWithin)
+	patience := time.NewTimer(firstRequestTimeout)
 	defer patience.Stop()
 	select {
 	case r := <-requests:
 		return r, nil
 	case err := <-failed:
 		return request{}, err
-	case <-s.ending:
-		return request{}, errEnding
+	case <-s.stopping:
+		return request{}, errStopping
 	case <-patience.C:
-		return request{}, status.Errorf(codes.DeadlineExceeded, "no request came within %s", firstWithin)
+		return request{}, status.Errorf(codes.DeadlineExceeded, "no request received within %s", firstRequestTimeout)
 	case <-ctx.Done():
 		return request{}, status.FromContextError(ctx.Err()).Err()
 	}
 }
 
-var errEnding = status.Error(codes.Unavailable, "the controller ends")
+var errStopping = status.Error(codes.Unavailable, "the controller is shutting down")
 
-// await gives the stream its first View, once there is a whole Snapshot.
+// await waits for the first complete Snapshot and gives the stream its first View.
 func (s *Server) await(ctx context.Context, stream *stream) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -165,7 +168,7 @@ func (s *Server) await(ctx context.Context, stream *stream) error {
 	defer close(ended)
 	go func() {
 		select {
-		case <-s.ending:
+		case <-s.stopping:
 			cancel()
 		case <-ended:
 		}
@@ -173,7 +176,7 @@ func (s *Server) await(ctx context.Context, stream *stream) error {
 	select {
 	case <-s.ctrl.MeshCatalog.Ready():
 	case <-ctx.Done():
-		return errEnding
+		return errStopping
 	}
 	view, err := s.ctrl.MeshCatalog.AwaitView(ctx, stream.peer)
 	if err != nil {
@@ -189,7 +192,7 @@ func (s *Server) await(ctx context.Context, stream *stream) error {
 	return nil
 }
 
-// denied returns the status of an error of core's.
+// denied converts an error of the core to a status.
 func denied(err error) error {
 	switch {
 	case errors.Is(err, driver.ErrUnknownProxy):

@@ -25,57 +25,56 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 )
 
-// Options are what a driver tells the kit.
+// Options configure a Server.
 type Options struct {
-	// Controller is what Start was given. Its MeshCatalog, MsgBroker, CertManager,
-	// Proxies and Configurator must be set.
+	// Controller is the ControllerContext that Start was given. Its MeshCatalog,
+	// MsgBroker, CertManager, Proxies and Configurator must be set.
 	Controller *driver.ControllerContext
-	// Types are the types of resources in the order in which they are sent: what others
-	// refer to first. What is gone is removed the other way round.
+	// Types are the resource types in the order in which they are sent: referenced types
+	// first. Resources are removed in reverse order.
 	Types []Type
-	// Translate makes the Config of a View. It is a pure function of it and is called
-	// from many goroutines. What did not change should be shared with former Configs.
+	// Translate makes the Config of a View. It must be a pure function, is called
+	// concurrently, and should share unchanged parts with former Configs.
 	Translate func(view *mesh.View) Config
-	// Objects, if set, returns the objects of the user's that a resource came of, to
-	// tell whose fault it is that a proxy refuses it.
+	// Objects, if set, returns the user's objects from which a resource was made. They are
+	// reported when a proxy rejects the resource.
 	Objects func(view *mesh.View, typeURL, name string) []mesh.ObjectRef
-	// Patience is how long what is held waits for a proxy that does nothing: 0 means 5
-	// seconds.
+	// Patience is how long held resources wait for an inactive proxy: 0 means 5 seconds.
 	Patience time.Duration
 }
 
-// Server serves the proxies of one class. It is safe for use by many goroutines.
+// Server serves the proxies of one class. It is safe for concurrent use.
 type Server struct {
 	options Options
 	ctrl    *driver.ControllerContext
 	log     *slog.Logger
-	// ending is closed when Serve ends.
-	ending chan struct{}
-	// sendWithin is how long a client may take to read a response.
-	sendWithin time.Duration
-	serving    atomic.Bool
+	// stopping is closed when Serve begins to shut down.
+	stopping chan struct{}
+	// sendTimeout limits how long a client may take to read a response.
+	sendTimeout time.Duration
+	serving     atomic.Bool
 
 	mu sync.Mutex
-	// streams are those of each proxy, the oldest first.
+	// streams are the streams of each proxy by its UID, oldest first.
 	streams map[string][]*stream
 }
 
-// New returns a Server that does nothing before Serve. It returns an error if the
-// options lack something.
+// New returns a Server, which does nothing before Serve. It returns an error if a
+// required option is missing.
 func New(options Options) (*Server, error) {
 	ctrl := options.Controller
 	if err := delivery.Complete(ctrl); err != nil {
 		return nil, fmt.Errorf("xds: %w", err)
 	}
 	if options.Translate == nil || len(options.Types) == 0 {
-		return nil, errors.New("xds: the options lack Types or Translate")
+		return nil, errors.New("xds: Options.Types and Options.Translate are required")
 	}
 	if options.Patience == 0 {
 		options.Patience = 5 * time.Second
 	}
 	s := &Server{
 		options: options, ctrl: ctrl, log: ctrl.Log,
-		ending: make(chan struct{}), sendWithin: time.Minute, streams: make(map[string][]*stream),
+		stopping: make(chan struct{}), sendTimeout: time.Minute, streams: make(map[string][]*stream),
 	}
 	if s.log == nil {
 		s.log = slog.Default()
@@ -83,30 +82,30 @@ func New(options Options) (*Server, error) {
 	return s, nil
 }
 
-// Limits of what connections may take, of which each proxy has one or two.
+// Limits on connections. A proxy normally has one or two.
 const (
-	handshakeTimeout = 10 * time.Second
-	firstWithin      = 10 * time.Second
-	longestRequest   = 4 << 20
-	streamsEach      = 4
-	streamsPerProxy  = 2
-	// connectionsPerProxy leaves room for those that are about to end. Strangers are
-	// connections that have not shown a certificate yet.
+	handshakeTimeout     = 10 * time.Second
+	firstRequestTimeout  = 10 * time.Second
+	maxRequestBytes      = 4 << 20
+	streamsPerConnection = 4
+	streamsPerProxy      = 2
+	// connectionsPerProxy leaves room for connections that are about to end.
 	connectionsPerProxy = 4
-	mostStrangers       = 4096
-	strangersEach       = 512
-	readBuffer          = 1 << 10
-	writeBuffer         = 4 << 10
-	windowSize          = 128 << 10
-	headerBytes         = 16 << 10
-	endingWithin        = 2 * time.Second
-	lookInterval        = time.Second
-	requestsPerSecond   = 200
-	requestsAtOnce      = 2000
+	// maxUnauthenticated limits connections whose client has not shown a certificate yet.
+	maxUnauthenticated        = 4096
+	unauthenticatedPerAddress = 512
+	readBuffer                = 1 << 10
+	writeBuffer               = 4 << 10
+	windowSize                = 128 << 10
+	headerBytes               = 16 << 10
+	shutdownTimeout           = 2 * time.Second
+	resyncCheckInterval       = time.Second
+	requestsPerSecond         = 200
+	requestBurst              = 2000
 )
 
-// Serve serves on the listener until ctx ends, and closes it. It is called once. It
-// returns nil if ctx ended.
+// Serve serves on the listener until ctx ends, and closes it. It returns nil if ctx
+// ended. It must be called only once.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -114,8 +113,8 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		grpc.Creds(newCredentials(s.ctrl.CertManager.ServerTLS())),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.ConnectionTimeout(handshakeTimeout),
-		grpc.MaxRecvMsgSize(longestRequest),
-		grpc.MaxConcurrentStreams(streamsEach),
+		grpc.MaxRecvMsgSize(maxRequestBytes),
+		grpc.MaxConcurrentStreams(streamsPerConnection),
 		grpc.MaxHeaderListSize(headerBytes),
 		grpc.ReadBufferSize(readBuffer),
 		grpc.WriteBufferSize(writeBuffer),
@@ -123,7 +122,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		grpc.StaticConnWindowSize(windowSize),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: time.Minute, Time: 30 * time.Second, Timeout: 10 * time.Second}),
-		grpc.StreamInterceptor(s.survive),
+		grpc.StreamInterceptor(s.intercept),
 	)
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(server, service{server: s})
 
@@ -132,7 +131,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	group.Go(func() { s.watch(stop) })
 	group.Go(func() {
 		<-ctx.Done()
-		close(s.ending)
+		close(s.stopping)
 		ended := make(chan struct{})
 		go func() {
 			server.GracefulStop()
@@ -140,13 +139,13 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		}()
 		select {
 		case <-ended:
-		case <-time.After(endingWithin):
+		case <-time.After(shutdownTimeout):
 			server.Stop()
 		}
 	})
 	s.serving.Store(true)
-	err := server.Serve(limit.Listener(listener, limit.NewShare[netip.Addr](mostStrangers, strangersEach), func() {
-		s.log.Debug("a connection is one too many")
+	err := server.Serve(limit.Listener(listener, limit.NewShare[netip.Addr](maxUnauthenticated, unauthenticatedPerAddress), func() {
+		s.log.Debug("too many unauthenticated connections; closing one")
 	}))
 	s.serving.Store(false)
 	ended := ctx.Err() != nil
@@ -159,13 +158,14 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	return fmt.Errorf("xds: serving on %s: %w", listener.Addr(), err)
 }
 
-// Probes returns the health of the Server: alive and ready while it serves.
+// Probes returns the Server's probes: it is alive and ready while it serves.
 func (s *Server) Probes(id string) health.Probes {
 	return health.Func{ID: id, Ready: s.serving.Load}
 }
 
-// survive turns a panic in a stream into its end, and tells of streams that are refused.
-func (s *Server) survive(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+// intercept turns a panic in a stream into an error of that stream, and logs refused
+// proxies.
+func (s *Server) intercept(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			s.log.Error("a stream failed", "method", info.FullMethod, "panic", r)
@@ -175,18 +175,18 @@ func (s *Server) survive(srv any, ss grpc.ServerStream, info *grpc.StreamServerI
 	err = handler(srv, ss)
 	switch status.Code(err) {
 	case codes.PermissionDenied, codes.ResourceExhausted, codes.InvalidArgument:
-		remote, state, _ := connection(ss.Context())
-		who, _ := driver.PeerOf(state)
-		s.log.Warn("a proxy is refused", "uid", who.ProxyUID, "identity", who.Identity.String(), "address", remote.String(), "error", err)
+		remote, state, _ := connectionOf(ss.Context())
+		client, _ := driver.PeerOf(state)
+		s.log.Warn("proxy refused", "uid", client.ProxyUID, "identity", client.Identity.String(), "address", remote.String(), "error", err)
 	}
 	return err
 }
 
-// watch tells streams of what happened, until stop is closed.
+// watch notifies streams of changed Views and due resyncs until stop is closed.
 func (s *Server) watch(stop <-chan struct{}) {
 	changes := s.ctrl.MsgBroker.Subscribe(stop)
-	look := time.NewTicker(lookInterval)
-	defer look.Stop()
+	ticker := time.NewTicker(resyncCheckInterval)
+	defer ticker.Stop()
 	for {
 		select {
 		case <-stop:
@@ -197,10 +197,10 @@ func (s *Server) watch(stop <-chan struct{}) {
 				continue
 			}
 			now := time.Now()
-			for _, stream := range s.of(uid) {
-				stream.notice(false, now)
+			for _, stream := range s.streamsOf(uid) {
+				stream.notify(false, now)
 			}
-		case now := <-look.C:
+		case now := <-ticker.C:
 			if interval := s.ctrl.Configurator.GetConfigResyncInterval(); interval > 0 {
 				s.resync(now.Add(-interval))
 			}
@@ -208,15 +208,15 @@ func (s *Server) watch(stop <-chan struct{}) {
 	}
 }
 
-// of returns the streams of the proxy.
-func (s *Server) of(uid string) []*stream {
+// streamsOf returns the streams of the proxy.
+func (s *Server) streamsOf(uid string) []*stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.streams[uid])
 }
 
-// each returns all streams.
-func (s *Server) each() []*stream {
+// allStreams returns all streams.
+func (s *Server) allStreams() []*stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []*stream
@@ -226,21 +226,21 @@ func (s *Server) each() []*stream {
 	return all
 }
 
-// resync has the streams send their whole state again that have not done so since.
+// resync notifies the streams whose last full sync was before the given time.
 func (s *Server) resync(since time.Time) {
-	for _, stream := range s.each() {
+	for _, stream := range s.allStreams() {
 		stream.mu.Lock()
 		due := stream.lastSync.Before(since)
 		stream.mu.Unlock()
 		if due {
-			stream.notice(true, time.Now())
+			stream.notify(true, time.Now())
 		}
 	}
 }
 
-// enter has the stream hear of changes. Of too many streams of one proxy the oldest
-// end: their proxy has most likely gone away without a word.
-func (s *Server) enter(stream *stream) {
+// register subscribes the stream to changes. If a proxy has too many streams, the
+// oldest are ended: their connections are most likely dead.
+func (s *Server) register(stream *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	uid := stream.peer.ProxyUID
@@ -250,7 +250,7 @@ func (s *Server) enter(stream *stream) {
 	}
 }
 
-func (s *Server) leave(gone *stream) {
+func (s *Server) unregister(gone *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	uid := gone.peer.ProxyUID
@@ -262,7 +262,8 @@ func (s *Server) leave(gone *stream) {
 	}
 }
 
-// check returns an error unless the View is that of the peer, and of a proxy of ours.
+// check returns an error unless the View belongs to the peer and its proxy is of this
+// driver's class.
 func (s *Server) check(peer driver.Peer, view *mesh.View) error {
 	if err := delivery.Admit(s.ctrl, peer, view); err != nil {
 		return status.Error(codes.PermissionDenied, err.Error())

@@ -8,11 +8,11 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// Service is how what a driver serves is known, for Start.
+// Service names a driver's server and its port, for Start.
 type Service = delivery.Service
 
-// Start is the whole of a driver's Start, as delivery.Start has it. The Controller of the
-// options is that which ctx carries.
+// Start implements a driver's Start; see delivery.Start. It sets options.Controller to
+// the ControllerContext that ctx carries.
 func Start(ctx context.Context, service Service, options Options) (health.Probes, error) {
 	return delivery.Start(ctx, service, func(ctrl *driver.ControllerContext) (*Server, error) {
 		options.Controller = ctrl

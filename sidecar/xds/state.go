@@ -7,57 +7,59 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// typeState is what a client has of one type, what it should have and what it asks
-// for. What it has is the table, but for the exceptions.
+// typeState tracks one resource type of a client: what it should have, what it has and
+// what it subscribes to. The client has what the table says, except for the exceptions.
 type typeState struct {
 	Type
-	// active says that the client has asked for the type.
+	// active is set once the client has sent a request for the type.
 	active bool
 	subscription
-	// table is what it should have.
+	// table holds the resources that the client should have.
 	table mesh.Table[*Resource]
-	// exceptions are the resources, of those that the client asks for, of which it has
-	// something else than the table, or which it waits for.
+	// exceptions are the subscribed resources whose version is stale or unsent, or for
+	// which the client awaits an answer.
 	exceptions map[string]*exception
-	// retries are names to be sent in one response each time, ahead of others.
+	// retries are groups of names, each to be sent in a response of its own before
+	// anything else.
 	retries [][]string
-	// flight is the response that the client has not answered yet.
+	// flight is the unacknowledged response.
 	flight *flight
-	// nonce is that of the last response, and accepted the version of the last one that
-	// was not refused.
+	// nonce is that of the last response.
 	nonce string
-	// expected are the names that the client is to ask for soon.
+	// expected are names that the client should subscribe to soon.
 	expected map[string]struct{}
-	// greet says that the client waits for a response even if there is nothing in it.
-	greet bool
+	// mustRespond is set if the client awaits a response even if it is empty.
+	mustRespond bool
 }
 
-// exception is one resource of which a client has not what the table has.
+// exception is the state of one resource of which a client's version differs from the
+// table's.
 type exception struct {
-	// has is the digest of what it has, zero if it has nothing, and was is that if it
-	// came by this stream.
+	// has is the digest of the client's version, zero if it has none; was is that resource
+	// if it was sent on this stream.
 	has mesh.Digest
 	was *Resource
-	// unsure says that what it has is not known, as it refused this and others together,
-	// and before what it had until then.
-	unsure bool
-	before mesh.Digest
-	// refused is the digest of what it has refused, which is not sent again.
+	// uncertain is set if the client's version is unknown, since the client rejected the
+	// resource together with others; before is its last known version.
+	uncertain bool
+	before    mesh.Digest
+	// refused is the digest of the rejected version, which is not sent again.
 	refused mesh.Digest
-	// asked says that it waits to be told, and again that it is to be sent what it has.
-	asked, again bool
-	// flying says that it is in the response that is not answered yet, and retry that
-	// it is in one of the retries.
-	flying, retry bool
+	// awaited is set if the client awaits an answer, and resend if the resource is to be
+	// sent again although it is up to date.
+	awaited, resend bool
+	// inFlight is set if it is in the unacknowledged response, and retry if it is in one
+	// of the retries.
+	inFlight, retry bool
 }
 
-// flight is a response that is not answered yet.
+// flight is an unacknowledged response.
 type flight struct {
 	nonce string
 	items []item
 }
 
-// item is a resource of a response; without a resource, the end of one.
+// item is a resource in a response; a nil resource is a removal.
 type item struct {
 	name     string
 	resource *Resource
@@ -70,12 +72,12 @@ func (i item) digest() mesh.Digest {
 	return i.resource.digest
 }
 
-// asksFor reports whether the client is to have the resource of that name.
+// asksFor reports whether the client subscribes to the name.
 func (t *typeState) asksFor(name string) bool {
 	return t.active && (t.wildcard || t.named(t.table, name))
 }
 
-func (t *typeState) except(name string) *exception {
+func (t *typeState) exceptionFor(name string) *exception {
 	e := t.exceptions[name]
 	if e == nil {
 		e = new(exception)
@@ -87,10 +89,10 @@ func (t *typeState) except(name string) *exception {
 	return e
 }
 
-// settle forgets the exception if there is nothing left of it.
-func (t *typeState) settle(name string, e *exception) {
+// prune drops the exception if it no longer differs from the table.
+func (t *typeState) prune(name string, e *exception) {
 	r, ok := t.table.Get(name)
-	if !e.asked && !e.again && !e.flying && (ok && e.has == r.digest || !ok && e.has.IsZero()) {
+	if !e.awaited && !e.resend && !e.inFlight && (ok && e.has == r.digest || !ok && e.has.IsZero()) {
 		t.forget(name)
 	}
 }
@@ -98,44 +100,44 @@ func (t *typeState) settle(name string, e *exception) {
 func (t *typeState) forget(name string) {
 	delete(t.exceptions, name)
 	if len(t.exceptions) == 0 {
-		// A map does not shrink by itself.
+		// Maps do not shrink.
 		t.exceptions = nil
 	}
 }
 
-// retarget makes another table what the client should have.
+// retarget makes next the table that the client should have.
 func (t *typeState) retarget(next mesh.Table[*Resource]) {
 	former := t.table
 	for change := range next.Diff(former) {
 		was, had := former.Get(change.Name)
 		asked := t.asksFor(change.Name)
 		if had == change.Delete {
-			t.moved(change.Name)
+			t.tableChanged(change.Name)
 		}
 		e := t.exceptions[change.Name]
 		switch {
 		case !asked:
 			continue
 		case e != nil:
-			e.refused, e.retry, e.unsure = mesh.Digest{}, false, false
+			e.refused, e.retry, e.uncertain = mesh.Digest{}, false, false
 		case change.Delete && t.Quiet && !t.wildcard:
 			continue
 		case had:
-			t.except(change.Name).has, t.except(change.Name).was = was.digest, was
+			t.exceptionFor(change.Name).has, t.exceptionFor(change.Name).was = was.digest, was
 		case t.Quiet && !t.wildcard:
-			// It may still have what it was not told the end of.
-			t.except(change.Name).has = foreign
+			// It may still have a version whose removal was suppressed.
+			t.exceptionFor(change.Name).has = unknownDigest
 		default:
-			t.except(change.Name)
+			t.exceptionFor(change.Name)
 		}
 	}
 	t.table, t.retries = next, nil
 	for name, e := range t.exceptions {
 		e.retry = false
-		if r, ok := next.Get(name); !ok && t.Quiet && !t.wildcard && !e.asked && !e.flying {
+		if r, ok := next.Get(name); !ok && t.Quiet && !t.wildcard && !e.awaited && !e.inFlight {
 			t.forget(name)
 		} else if !ok || r.digest != e.refused {
-			t.settle(name, e)
+			t.prune(name, e)
 		}
 	}
 	for name := range t.expected {
@@ -143,40 +145,39 @@ func (t *typeState) retarget(next mesh.Table[*Resource]) {
 			delete(t.expected, name)
 		}
 	}
-	t.weigh(next)
+	t.compact(next)
 }
 
-// due is what is to be done about an exception.
-type due int
+// action is what an exception requires.
+type action int
 
 const (
-	nothing due = iota
+	nothing action = iota
 	send
 	remove
 )
 
-func (t *typeState) due(name string, e *exception) due {
+func (t *typeState) action(name string, e *exception) action {
 	r, ok := t.table.Get(name)
 	switch {
-	case e.flying:
+	case e.inFlight:
 		return nothing
 	case ok && r.digest == e.refused:
 		return nothing
-	case ok && (e.has != r.digest || e.asked || e.again):
+	case ok && (e.has != r.digest || e.awaited || e.resend):
 		return send
-	case !ok && (e.asked || !e.has.IsZero()):
+	case !ok && (e.awaited || !e.has.IsZero()):
 		return remove
 	}
 	return nothing
 }
 
-// most is about how many bytes of resources are sent in one response.
-const most = 1 << 20
+// maxResponseBytes limits the resources of one response, except for the first.
+const maxResponseBytes = 1 << 20
 
-// additions returns what is to be sent in the next response: resources that are new or
-// changed, and the names that the client waits for and there are not. The limit holds
-// but for the first resource.
-func (t *typeState) additions(limit int) []item {
+// additions returns the items of the next response: new and changed resources, and
+// removals that the client awaits.
+func (t *typeState) additions() []item {
 	for len(t.retries) > 0 {
 		group := t.retries[0]
 		t.retries = t.retries[1:]
@@ -184,7 +185,7 @@ func (t *typeState) additions(limit int) []item {
 		for _, name := range group {
 			if e := t.exceptions[name]; e != nil && e.retry {
 				e.retry = false
-				if r, ok := t.table.Get(name); ok && t.due(name, e) == send {
+				if r, ok := t.table.Get(name); ok && t.action(name, e) == send {
 					items = append(items, item{name, r})
 				}
 			}
@@ -193,30 +194,30 @@ func (t *typeState) additions(limit int) []item {
 			return items
 		}
 	}
-	// By itself, so that what is wrong with a resource does not stand in its way.
-	if items := t.listed(func(name string, e *exception) bool { return e.asked && t.due(name, e) == remove }); len(items) > 0 {
+	// Removals are sent alone, so that a bad resource cannot block them.
+	if items := t.selected(func(name string, e *exception) bool { return e.awaited && t.action(name, e) == remove }); len(items) > 0 {
 		return items
 	}
-	items := t.listed(func(name string, e *exception) bool { return t.due(name, e) == send })
+	items := t.selected(func(name string, e *exception) bool { return t.action(name, e) == send })
 	size := 0
 	for i, item := range items {
 		if item.resource != nil {
 			size += len(item.resource.Body)
 		}
-		if i > 0 && size > limit {
+		if i > 0 && size > maxResponseBytes {
 			return items[:i]
 		}
 	}
 	return items
 }
 
-// removals returns the ends that are to be told in the next response.
+// removals returns the removals of the next response.
 func (t *typeState) removals() []item {
-	return t.listed(func(name string, e *exception) bool { return t.due(name, e) == remove })
+	return t.selected(func(name string, e *exception) bool { return t.action(name, e) == remove })
 }
 
-// listed returns the exceptions that are chosen, sorted by name.
-func (t *typeState) listed(choose func(string, *exception) bool) []item {
+// selected returns items for the chosen exceptions, sorted by name.
+func (t *typeState) selected(choose func(string, *exception) bool) []item {
 	var items []item
 	for name, e := range t.exceptions {
 		if choose(name, e) {
@@ -228,110 +229,99 @@ func (t *typeState) listed(choose func(string, *exception) bool) []item {
 	return items
 }
 
-// waits reports whether additions are not sent or not answered yet.
-func (t *typeState) waits() bool {
-	if t.flight != nil || t.greet || len(t.expected) > 0 {
+// pending reports whether anything is unsent or unacknowledged. Removals that nobody
+// awaits count only with removals set.
+func (t *typeState) pending(removals bool) bool {
+	if t.flight != nil || t.mustRespond || len(t.expected) > 0 {
 		return true
 	}
 	for name, e := range t.exceptions {
-		if d := t.due(name, e); d == send || d == remove && e.asked {
+		if a := t.action(name, e); a == send || a == remove && (removals || e.awaited) {
 			return true
 		}
 	}
 	return false
 }
 
-// unfinished reports whether anything is not sent or not answered yet.
-func (t *typeState) unfinished() bool {
-	if t.waits() {
-		return true
-	}
-	for name, e := range t.exceptions {
-		if t.due(name, e) == remove {
-			return true
-		}
-	}
-	return false
-}
-
-// take notes that the items are sent under the nonce.
-func (t *typeState) take(nonce string, items []item) {
-	t.nonce, t.greet = nonce, false
+// markSent records that the items are sent under the nonce.
+func (t *typeState) markSent(nonce string, items []item) {
+	t.nonce, t.mustRespond = nonce, false
 	t.flight = &flight{nonce: nonce, items: items}
 	for _, i := range items {
-		e := t.except(i.name)
-		e.flying, e.asked, e.again = true, false, false
+		e := t.exceptionFor(i.name)
+		e.inFlight, e.awaited, e.resend = true, false, false
 	}
 }
 
-// ack notes that the client has what is in flight.
+// ack records that the client has accepted the response in flight, and returns its
+// items.
 func (t *typeState) ack() []item {
 	items := t.flight.items
 	t.flight = nil
 	for _, i := range items {
-		t.land(i)
+		t.delivered(i)
 	}
 	return items
 }
 
-// land notes that the client has the item.
-func (t *typeState) land(i item) {
+// delivered records that the client has the item.
+func (t *typeState) delivered(i item) {
 	e := t.exceptions[i.name]
-	if e == nil || !e.flying {
+	if e == nil || !e.inFlight {
 		return
 	}
-	e.flying, e.unsure, e.has, e.was = false, false, i.digest(), i.resource
-	t.settle(i.name, e)
+	e.inFlight, e.uncertain, e.has, e.was = false, false, i.digest(), i.resource
+	t.prune(i.name, e)
 }
 
-// nack notes that the client has refused what is in flight. A resource that is refused
-// alone is not sent again before it changes. Of several any may be at fault, so they are
-// sent again in parts: those apart that the client's message names, or else in halves.
+// nack records that the client has rejected the response in flight. A resource that was
+// rejected alone is not sent again before it changes. If several were rejected, any of
+// them may be bad, so they are sent again in parts: those named in the client's message
+// one by one, or otherwise in halves.
 //
-// Envoy refuses a response as a whole and remembers none of its versions. Of clusters
-// and listeners it still takes the good ones, and names the others in its message; of
-// routes, endpoints and secrets it takes those before the first bad one, and of a
-// response that it can't decode nothing. What it took already it knows when it gets it
-// again, and does nothing.
+// Envoy rejects a response as a whole and remembers none of its versions. It still
+// applies the good clusters and listeners and names the bad ones in its message. It
+// applies routes, endpoints and secrets up to the first bad one, and nothing of a
+// response that it cannot decode. It ignores resources that it has already applied when
+// they are sent again.
 func (t *typeState) nack(message string) {
 	items := t.flight.items
 	t.flight = nil
-	var names []string
+	var refused []item
 	for _, i := range items {
 		e := t.exceptions[i.name]
 		switch {
 		case i.resource == nil:
-			// There is no other way to say that something is gone.
-			t.land(i)
-		case e != nil && e.flying:
-			names = append(names, i.name)
+			// There is no other way to send a removal.
+			t.delivered(i)
+		case e != nil && e.inFlight:
+			refused = append(refused, i)
 		}
 	}
-	if len(names) == 1 {
-		for _, i := range items {
-			if i.name == names[0] {
-				e := t.exceptions[i.name]
-				e.flying, e.refused = false, i.digest()
-				if e.unsure {
-					e.unsure, e.has = false, e.before
-				}
-				t.settle(i.name, e)
-			}
+	if len(refused) == 1 {
+		i := refused[0]
+		e := t.exceptions[i.name]
+		e.inFlight, e.refused = false, i.digest()
+		if e.uncertain {
+			e.uncertain, e.has = false, e.before
 		}
+		t.prune(i.name, e)
 		return
 	}
-	for _, name := range names {
-		// Envoy takes some of a response that it refuses.
-		e := t.exceptions[name]
-		if !e.unsure {
-			e.unsure, e.before = true, e.has
+	names := make([]string, len(refused))
+	for n, i := range refused {
+		names[n] = i.name
+		// Envoy may have applied some of the rejected resources.
+		e := t.exceptions[i.name]
+		if !e.uncertain {
+			e.uncertain, e.before = true, e.has
 		}
-		e.flying, e.retry, e.has = false, true, foreign
+		e.inFlight, e.retry, e.has = false, true, unknownDigest
 	}
 	t.retries = append(split(names, message), t.retries...)
 }
 
-// split returns names in at least two parts if there are two.
+// split returns the names in groups, at least two if there are two names.
 func split(names []string, message string) [][]string {
 	var suspects [][]string
 	var others []string

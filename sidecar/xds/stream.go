@@ -13,24 +13,24 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// stream is what one connected proxy has and asks for. One goroutine works on it; mu is
-// for those who look.
+// stream is the state of one connected proxy. One goroutine works on it; mu lets others
+// read it.
 type stream struct {
 	server *Server
-	world  bool
+	sotw   bool
 	peer   driver.Peer
 	build  string
 	began  time.Time
 	conn   driver.ProxyConnection
 
-	// wake has room for one token: the View may have changed.
+	// wake holds at most one token: there may be notices.
 	wake chan struct{}
-	// end takes the first reason to end the stream.
+	// end takes the first error that ends the stream.
 	end chan error
 
-	// noticeMu guards what others leave for the stream to find.
-	noticeMu sync.Mutex
-	// stale says that there may be another View, and since when.
+	// notifyMu guards the notices that other goroutines leave for the stream.
+	notifyMu sync.Mutex
+	// stale is set if the View may have changed; since is the time of the first change.
 	stale  bool
 	since  time.Time
 	resync bool
@@ -38,54 +38,56 @@ type stream struct {
 	mu     sync.Mutex
 	view   *mesh.View
 	config Config
-	// changed is since when the View is other than the one before; zero for the first.
+	// changed is the time at which the View replaced the one before; zero for the first.
 	changed time.Time
-	// acked is the View that the proxy was last known to run.
+	// acked is the digest of the last View that the proxy was known to run.
 	acked mesh.Digest
-	// types are the states of Options.Types, and others those of types that nobody has.
-	types  []*typeState
-	others map[string]*typeState
-	// nonces counts the responses, and oddBytes the bytes of names that are kept and
-	// may be the client's own.
-	nonces   uint64
-	oddBytes int
-	// moved is when something last happened, and hurried says that what waits for the
-	// client does not wait any more.
-	moved   time.Time
-	hurried bool
-	// refusals are what the client said of what it refused, by type and name.
+	// types are the states of Options.Types, and unknown those of other types that the
+	// client requests.
+	types   []*typeState
+	unknown map[string]*typeState
+	// nonces counts the responses. unknownBytes is an upper bound of the length of names
+	// that are stored but not in a table.
+	nonces       uint64
+	unknownBytes int
+	// lastActivity is the time of the last request or response. timedOut is set once the
+	// stream no longer waits for the client.
+	lastActivity time.Time
+	timedOut     bool
+	// refusals are the client's error messages by rejected resource.
 	refusals map[reference]string
-	// lastSync is when the whole state was last sent, or begun with.
+	// lastSync is when the last full sync was started.
 	lastSync time.Time
 }
 
-// reference names a resource.
+// reference identifies a resource.
 type reference struct{ typeURL, name string }
 
-func (r reference) String() string { return kindOf(r.typeURL) + " " + r.name }
+func (r reference) String() string { return shortType(r.typeURL) + " " + r.name }
 
-func newStream(server *Server, world bool, peer driver.Peer, build string, now time.Time) *stream {
+func newStream(server *Server, sotw bool, peer driver.Peer, build string, now time.Time) *stream {
 	s := &stream{
-		server: server, world: world, peer: peer, build: build, began: now,
-		wake: make(chan struct{}, 1), end: make(chan error, 1), moved: now, lastSync: now,
+		server: server, sotw: sotw, peer: peer, build: build, began: now,
+		wake: make(chan struct{}, 1), end: make(chan error, 1), lastActivity: now, lastSync: now,
 	}
 	for _, t := range server.options.Types {
-		// That protocol has no words for the end of what is asked for by name.
-		t.Quiet = t.Quiet || world && t.Named
+		// SotW has no way to remove resources that are subscribed to by name.
+		t.Quiet = t.Quiet || sotw && t.Named
 		s.types = append(s.types, &typeState{Type: t})
 	}
 	return s
 }
 
-// notice has the stream look for another View, or send its whole state again.
-func (s *stream) notice(resync bool, now time.Time) {
-	s.noticeMu.Lock()
+// notify asks the stream to check for a new View or, with resync, to send everything
+// again.
+func (s *stream) notify(resync bool, now time.Time) {
+	s.notifyMu.Lock()
 	if resync {
 		s.resync = true
 	} else if !s.stale {
 		s.stale, s.since = true, now
 	}
-	s.noticeMu.Unlock()
+	s.notifyMu.Unlock()
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -100,18 +102,18 @@ func (s *stream) stop(err error) {
 	}
 }
 
-// noticed returns what was left for the stream, and forgets it if it is taken.
-func (s *stream) noticed(taken bool) (stale, resync bool, since time.Time) {
-	s.noticeMu.Lock()
-	defer s.noticeMu.Unlock()
+// takeNotices returns the notices, and clears them if clear is set.
+func (s *stream) takeNotices(clear bool) (stale, resync bool, since time.Time) {
+	s.notifyMu.Lock()
+	defer s.notifyMu.Unlock()
 	stale, resync, since = s.stale, s.resync, s.since
-	if taken {
+	if clear {
 		s.stale, s.resync = false, false
 	}
 	return stale, resync, since
 }
 
-// retarget makes the Config of the View what the client should have.
+// retarget makes the Config of the View the desired state of the client.
 func (s *stream) retarget(view *mesh.View, config Config, since time.Time) {
 	s.view, s.config, s.changed = view, config, since
 	for i, t := range s.types {
@@ -121,11 +123,11 @@ func (s *stream) retarget(view *mesh.View, config Config, since time.Time) {
 		}
 		t.retarget(next)
 	}
-	s.hurried = false
+	s.timedOut = false
 }
 
-// refuses reports whether the client goes on refusing something.
-func (s *stream) refuses() bool {
+// hasRefusals drops obsolete refusals and reports whether any are left.
+func (s *stream) hasRefusals() bool {
 	for ref := range s.refusals {
 		if e := s.state(ref.typeURL).exceptions[ref.name]; e == nil || e.refused.IsZero() {
 			delete(s.refusals, ref)
@@ -134,73 +136,74 @@ func (s *stream) refuses() bool {
 	return len(s.refusals) > 0
 }
 
-// again has all that the client has sent again, but for what it refuses.
-func (s *stream) again() {
+// resendAll marks everything that the client subscribes to for sending again, except
+// for rejected resources.
+func (s *stream) resendAll() {
 	for _, t := range s.types {
 		if !t.active {
 			continue
 		}
 		for name := range t.table.All() {
 			if t.asksFor(name) {
-				t.except(name).again = true
+				t.exceptionFor(name).resend = true
 			}
 		}
 	}
 }
 
-// state returns the state of the type, or nil if there are too many types.
+// state returns the state of the type, or nil if the client requests too many types.
 func (s *stream) state(typeURL string) *typeState {
 	for _, t := range s.types {
 		if t.URL == typeURL {
 			return t
 		}
 	}
-	if t := s.others[typeURL]; t != nil || len(s.others) >= mostTypes || len(typeURL) > longestName {
+	if t := s.unknown[typeURL]; t != nil || len(s.unknown) >= maxTypes || len(typeURL) > maxNameBytes {
 		return t
 	}
-	if s.others == nil {
-		s.others = make(map[string]*typeState)
+	if s.unknown == nil {
+		s.unknown = make(map[string]*typeState)
 	}
-	s.others[typeURL] = &typeState{Type: Type{URL: typeURL}}
-	return s.others[typeURL]
+	s.unknown[typeURL] = &typeState{Type: Type{URL: typeURL}}
+	return s.unknown[typeURL]
 }
 
-// all yields the states in the order in which they are sent.
+// all yields the states in sending order.
 func (s *stream) all(yield func(*typeState) bool) {
 	for _, t := range s.types {
 		if !yield(t) {
 			return
 		}
 	}
-	for _, t := range s.others {
+	for _, t := range s.unknown {
 		if !yield(t) {
 			return
 		}
 	}
 }
 
-// batch is what is sent next.
+// batch is the content of the next response.
 type batch struct {
 	state *typeState
 	nonce string
 	items []item
 }
 
-// next takes what can be sent now, or returns nil. Nothing that is held is sent before
-// all that comes first has arrived, and nothing is removed before everything has, which
-// is not known before the client has asked for everything.
+// next returns what can be sent now, or nil. Held types are not sent before all types
+// before them are acknowledged. Nothing is removed before everything is acknowledged,
+// which requires that the client has subscribed to all types.
 func (s *stream) next() *batch {
 	settled := true
 	for t := range s.all {
 		if t.Held && !settled {
 			continue
 		}
-		if b := s.take(t, (*typeState).nextAdditions); b != nil {
+		if b := s.takeBatch(t, (*typeState).additions); b != nil {
 			return b
 		}
-		settled = settled && (!t.waits() || s.hurried)
+		settled = settled && (s.timedOut || !t.pending(false))
 	}
-	if !settled || !s.complete() && !s.hurried {
+	if !settled || !s.subscribedToAll() && !s.timedOut {
 		return nil
 	}
 	for _, named := range []bool{false, true} {
@@ -208,7 +211,7 @@ func (s *stream) next() *batch {
 			if t.Named != named {
 				continue
 			}
-			if b := s.take(t, (*typeState).removals); b != nil {
+			if b := s.takeBatch(t, (*typeState).removals); b != nil {
 				return b
 			}
 		}
@@ -216,23 +219,21 @@ func (s *stream) next() *batch {
 	return nil
 }
 
-func (t *typeState) nextAdditions() []item { return t.additions(most) }
-
-func (s *stream) take(t *typeState, items func(*typeState) []item) *batch {
+func (s *stream) takeBatch(t *typeState, items func(*typeState) []item) *batch {
 	if !t.active || t.flight != nil {
 		return nil
 	}
 	taken := items(t)
-	if len(taken) == 0 && !t.greet {
+	if len(taken) == 0 && !t.mustRespond {
 		return nil
 	}
 	s.nonces++
 	b := &batch{state: t, nonce: strconv.FormatUint(s.nonces, 10), items: taken}
-	t.take(b.nonce, taken)
+	t.markSent(b.nonce, taken)
 	return b
 }
 
-// encode returns the batch as a response, and how many resources are in it.
+// encode returns the batch as a response, and the number of resources in it.
 func (s *stream) encode(b *batch) (*response, int) {
 	var resources []*Resource
 	var removed []string
@@ -243,83 +244,81 @@ func (s *stream) encode(b *batch) (*response, int) {
 			removed = append(removed, i.name)
 		}
 	}
-	if !s.world {
+	if !s.sotw {
 		return deltaResponse(b.state.URL, b.nonce, resources, removed), len(b.items)
 	}
-	return s.encodeWorld(b, resources)
+	return s.encodeSotW(b, resources)
 }
 
-// finished reports whether the client has all that it should have, but for what it
-// refuses.
+// finished reports whether the client has everything that it should have, except for
+// what it rejected.
 func (s *stream) finished() bool {
 	for t := range s.all {
-		if t.active && t.unfinished() {
+		if t.active && t.pending(true) {
 			return false
 		}
 	}
 	return true
 }
 
-// complete reports whether the client has asked for all that there is to ask for
-// without knowing names.
-func (s *stream) complete() bool {
+// subscribedToAll reports whether the client has subscribed to every type that is not
+// Named.
+func (s *stream) subscribedToAll() bool {
 	return !slices.ContainsFunc(s.types, func(t *typeState) bool { return !t.Named && !t.active })
 }
 
-// receive works in what the client says. The error ends the stream.
+// receive processes a request. An error ends the stream.
 func (s *stream) receive(r request, now time.Time) error {
-	s.moved = now
+	s.lastActivity = now
 	t := s.state(r.typeURL)
 	if t == nil {
-		return status.Errorf(codes.InvalidArgument, "no more types are served on one stream; %q is one too many", shortened(r.typeURL))
+		return status.Errorf(codes.InvalidArgument, "too many resource types on one stream: %q", truncate(r.typeURL))
 	}
 	if r.nonce != "" && t.flight != nil && t.flight.nonce == r.nonce {
-		s.answered(t, r)
+		s.handleAnswer(t, r)
 	}
 	first := !t.active
 	t.active = true
-	if s.world {
-		return s.receiveWorld(t, r, first)
+	if s.sotw {
+		return s.receiveSotW(t, r, first)
 	}
 	return s.receiveDelta(t, r, first)
 }
 
-// answered notes whether the client took the response in flight.
-func (s *stream) answered(t *typeState, r request) {
+// handleAnswer records whether the client accepted the response in flight.
+func (s *stream) handleAnswer(t *typeState, r request) {
 	if r.refusal == nil {
 		for _, i := range t.ack() {
 			delete(s.refusals, reference{t.URL, i.name})
 			if i.resource != nil && i.resource.Asks != "" {
-				s.expect(t.Asks, i.resource.Asks)
+				s.expectRequest(t.Asks, i.resource.Asks)
 			}
 		}
 		return
 	}
 	message := r.refusal.GetMessage()
-	if len(message) > longestMessage {
-		message = message[:longestMessage]
-	}
+	message = message[:min(len(message), maxMessageBytes)]
 	items := t.flight.items
 	t.nack(message)
-	told := false
+	reported := false
 	for _, i := range items {
 		if e := t.exceptions[i.name]; e != nil && i.resource != nil && e.refused == i.resource.digest {
 			if s.refusals == nil {
 				s.refusals = make(map[reference]string)
 			}
 			s.refusals[reference{t.URL, i.name}] = message
-			told = true
+			reported = true
 		}
 	}
-	s.server.log.Warn("a proxy refuses a part of its configuration", "proxy", s.view.Proxy.Name.String(), "uid", s.peer.ProxyUID,
-		"type", kindOf(t.URL), "resources", len(items), "message", message)
-	if told {
-		s.reject(message)
+	s.server.log.Warn("proxy rejected part of its configuration", "proxy", s.view.Proxy.Name.String(), "uid", s.peer.ProxyUID,
+		"type", shortType(t.URL), "resources", len(items), "message", message)
+	if reported {
+		s.reportRejection(message)
 	}
 }
 
-// expect has what is held wait until the client has asked for the resource.
-func (s *stream) expect(typeURL, name string) {
+// expectRequest delays held types until the client has subscribed to the resource.
+func (s *stream) expectRequest(typeURL, name string) {
 	for _, t := range s.types {
 		if t.URL != typeURL || t.asksFor(name) {
 			continue
@@ -333,9 +332,9 @@ func (s *stream) expect(typeURL, name string) {
 	}
 }
 
-// reject tells of all that the client refuses.
-func (s *stream) reject(message string) {
-	s.refuses()
+// reportRejection reports all resources that the client rejects.
+func (s *stream) reportRejection(message string) {
+	s.hasRefusals()
 	rejection := driver.Rejection{Version: s.view.Digest().String(), Message: message}
 	refs := make([]reference, 0, len(s.refusals))
 	for ref := range s.refusals {
@@ -357,8 +356,8 @@ func (s *stream) reject(message string) {
 			}
 		}
 	}
-	// The View that ran before runs only in part now, and is told again when all of it
-	// does.
+	// The former View now runs only in part. It is reported again once it runs
+	// completely.
 	s.acked = mesh.Digest{}
 	s.conn.Rejected(rejection)
 }

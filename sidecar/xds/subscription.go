@@ -2,100 +2,102 @@ package xds
 
 import "github.com/outrigger-mesh/outrigger/mesh"
 
-// subscription is what a client asks for of one type. A client that asks for each
-// resource of a table by its name, as most do for endpoints, costs no more than one
-// that asks for none: kept is how its names differ from those of the table.
+// subscription is the set of resources of one type that a client subscribes to. Only
+// its difference from the table is stored, so a client that subscribes to every
+// resource by name, as most do for endpoints, costs no more than one that subscribes
+// to none.
 type subscription struct {
-	// wildcard says that all there are are asked for.
+	// wildcard subscribes to all resources.
 	wildcard bool
-	// inverse says that the names of the table are asked for but for the odd ones, and
-	// odd ones that it has not. Otherwise the odd ones are asked for.
+	// diff holds the subscribed names or, if inverse is set, the names in which the
+	// subscription differs from the table: table names that are not subscribed to, and
+	// subscribed names that are not in the table.
+	diff    map[string]struct{}
 	inverse bool
-	odd     map[string]struct{}
-	// weighed is how many odd ones there were when it was last looked for fewer.
-	weighed int
+	// compactedAt is the size of diff after the last attempt to compact it.
+	compactedAt int
 }
 
-// oddities is how many odd names are left as they are.
-const oddities = 16
+// minCompact is the size of diff up to which it is not compacted.
+const minCompact = 16
 
-// named reports whether the name is asked for by itself.
+// named reports whether the client subscribes to the name explicitly.
 func (s *subscription) named(table mesh.Table[*Resource], name string) bool {
-	_, odd := s.odd[name]
+	_, differs := s.diff[name]
 	if !s.inverse {
-		return odd
+		return differs
 	}
-	_, there := table.Get(name)
-	return there != odd
+	_, exists := table.Get(name)
+	return exists != differs
 }
 
-// toggle has the name be asked for if it was not, and the other way round.
+// toggle subscribes to the name or, if it is subscribed to, unsubscribes from it.
 func (s *subscription) toggle(name string) {
-	if _, odd := s.odd[name]; odd {
-		delete(s.odd, name)
+	if _, ok := s.diff[name]; ok {
+		delete(s.diff, name)
 		return
 	}
-	if s.odd == nil {
-		s.odd = make(map[string]struct{})
+	if s.diff == nil {
+		s.diff = make(map[string]struct{})
 	}
-	s.odd[name] = struct{}{}
+	s.diff[name] = struct{}{}
 }
 
-// moved keeps what is asked for as it is when a name comes into the table or goes.
-func (s *subscription) moved(name string) {
+// tableChanged preserves the subscription when the name enters or leaves the table.
+func (s *subscription) tableChanged(name string) {
 	if s.inverse {
 		s.toggle(name)
 	}
 }
 
-// all returns the names that are asked for by themselves and are in the table, and how
-// many others are.
+// all returns the explicitly subscribed names that are in the table, and the number of
+// those that are not.
 func (s *subscription) all(table mesh.Table[*Resource]) (names []string, others int) {
 	for name := range table.All() {
 		if s.named(table, name) {
 			names = append(names, name)
 		}
 	}
-	for name := range s.odd {
-		if _, there := table.Get(name); !there {
+	for name := range s.diff {
+		if _, ok := table.Get(name); !ok {
 			others++
 		}
 	}
 	return names, others
 }
 
-// weigh writes down the same with fewer odd names if it can.
-func (s *subscription) weigh(table mesh.Table[*Resource]) {
-	n := len(s.odd)
+// compact inverts the representation if that makes diff smaller.
+func (s *subscription) compact(table mesh.Table[*Resource]) {
+	n := len(s.diff)
 	if n == 0 {
-		s.odd = nil
+		s.diff = nil
 	}
-	s.weighed = min(s.weighed, n)
-	if n <= oddities || n < 2*s.weighed {
+	s.compactedAt = min(s.compactedAt, n)
+	if n <= minCompact || n < 2*s.compactedAt {
 		return
 	}
-	there := 0
-	for name := range s.odd {
+	existing := 0
+	for name := range s.diff {
 		if _, ok := table.Get(name); ok {
-			there++
+			existing++
 		}
 	}
-	if fewer := table.Len() + len(s.odd) - 2*there; fewer < len(s.odd) {
-		odd := make(map[string]struct{}, fewer)
+	if fewer := table.Len() + n - 2*existing; fewer < n {
+		diff := make(map[string]struct{}, fewer)
 		for name := range table.All() {
-			if _, ok := s.odd[name]; !ok {
-				odd[name] = struct{}{}
+			if _, ok := s.diff[name]; !ok {
+				diff[name] = struct{}{}
 			}
 		}
-		for name := range s.odd {
+		for name := range s.diff {
 			if _, ok := table.Get(name); !ok {
-				odd[name] = struct{}{}
+				diff[name] = struct{}{}
 			}
 		}
-		s.inverse, s.odd = !s.inverse, odd
+		s.inverse, s.diff = !s.inverse, diff
 	}
-	s.weighed = len(s.odd)
-	if len(s.odd) == 0 {
-		s.odd = nil
+	s.compactedAt = len(s.diff)
+	if len(s.diff) == 0 {
+		s.diff = nil
 	}
 }

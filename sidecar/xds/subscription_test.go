@@ -8,8 +8,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// TestSubscription compares what is kept of names with the names, while tables and
-// names change by a few or by many.
+// TestSubscription compares a subscription with a plain set of names while tables and
+// names change a little or a lot.
 func TestSubscription(t *testing.T) {
 	inverse := 0
 	for seed := range uint64(50) {
@@ -29,7 +29,7 @@ func TestSubscription(t *testing.T) {
 			for range random.IntN(many + 1) {
 				name := fmt.Sprint("n", random.IntN(150))
 				if state.named(state.table, name) != want[name] {
-					t.Fatalf("seed %d: %s is asked for: %t", seed, name, !want[name])
+					t.Fatalf("seed %d: %s is subscribed: %t", seed, name, !want[name])
 				}
 				state.toggle(name)
 				want[name] = !want[name]
@@ -42,7 +42,7 @@ func TestSubscription(t *testing.T) {
 					}
 				}
 			}
-			state.weigh(state.table)
+			state.compact(state.table)
 			if state.inverse {
 				inverse++
 			}
@@ -50,23 +50,23 @@ func TestSubscription(t *testing.T) {
 			for i := range 150 {
 				name := fmt.Sprint("n", i)
 				if state.named(state.table, name) != want[name] {
-					t.Fatalf("seed %d: %s is asked for: %t", seed, name, !want[name])
+					t.Fatalf("seed %d: %s is subscribed: %t", seed, name, !want[name])
 				}
 				if want[name] {
 					count++
 				}
 			}
 			if names, others := state.all(state.table); len(names)+others != count {
-				t.Fatalf("seed %d: %d names and %d others are asked for, want %d", seed, len(names), others, count)
+				t.Fatalf("seed %d: %d names and %d others are subscribed, want %d", seed, len(names), others, count)
 			}
 		}
 	}
 	if inverse < 500 || inverse > 4500 {
-		t.Errorf("of 5000 times it was inverse %d", inverse)
+		t.Errorf("the subscription was inverse %d of 5000 times", inverse)
 	}
 }
 
-// TestSubscriptionIsSmall asks for each resource of a table by its name.
+// TestSubscriptionIsSmall subscribes to each resource of a table by name.
 func TestSubscriptionIsSmall(t *testing.T) {
 	config := services(1000)
 	state := &typeState{Type: Type{URL: endpoints, Named: true}, active: true, table: config[2]}
@@ -74,8 +74,8 @@ func TestSubscriptionIsSmall(t *testing.T) {
 		state.toggle(name)
 	}
 	state.toggle("another")
-	state.weigh(state.table)
-	if len(state.odd) != 1 || !state.inverse {
-		t.Errorf("%d names are kept", len(state.odd))
+	state.compact(state.table)
+	if len(state.diff) != 1 || !state.inverse {
+		t.Errorf("%d names are kept", len(state.diff))
 	}
 }

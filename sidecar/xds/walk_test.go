@@ -17,27 +17,27 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// message is a response of either protocol. In that of the state of the world whole
-// says that what it has not is gone.
+// message is a response of either protocol. A full SotW response removes the resources
+// that it lacks.
 type message struct {
 	typeURL, nonce, version string
 	contents, versions      map[string]string
 	removed                 []string
-	whole                   bool
+	full                    bool
 }
 
-func decode(t testing.TB, world bool, r *response) message {
+func decode(t testing.TB, sotw bool, r *response) message {
 	t.Helper()
 	m := message{contents: map[string]string{}, versions: map[string]string{}}
 	bytes := r.parts.Materialize()
-	if world {
+	if sotw {
 		var d discoveryv3.DiscoveryResponse
 		if err := proto.Unmarshal(bytes, &d); err != nil {
 			t.Fatal(err)
 		}
 		m.typeURL, m.nonce, m.version = d.TypeUrl, d.Nonce, d.VersionInfo
-		m.whole = d.TypeUrl == clusters || d.TypeUrl == listeners
-		for word := range strings.FieldsSeq(worldText(&d)) {
+		m.full = d.TypeUrl == clusters || d.TypeUrl == listeners
+		for word := range strings.FieldsSeq(sotwText(&d)) {
 			if name, content, ok := strings.Cut(word, "="); ok {
 				m.contents[name], m.versions[name] = content, "?"
 			}
@@ -55,36 +55,34 @@ func decode(t testing.TB, world bool, r *response) message {
 	return m
 }
 
-// walker is a proxy that does at random what a proxy may do, and looks whether what it
-// is sent makes sense.
+// walker is a proxy that randomly does what a proxy may do, and checks what it is sent.
 type walker struct {
 	t      *testing.T
 	random *rand.Rand
 	core   *core
 	server *Server
-	world  bool
+	sotw   bool
 	stream *stream
 
-	// has and versions are what it runs.
+	// has and versions are the contents and versions that it runs.
 	has, versions map[string]map[string]string
 	asked         map[string]map[string]bool
 	accepted      map[string]string
 	nonces        map[string]string
-	// unanswered are responses, one of each type at most.
+	// unanswered are the unacknowledged responses, at most one of each type.
 	unanswered map[string]message
-	// refused are the contents that were refused alone on this stream and not followed
-	// by others.
+	// refused are contents that were rejected alone on this stream and not replaced since.
 	refused map[string]string
-	// unsure are the resources that were refused beside others.
-	unsure map[string]bool
-	target state
+	// uncertain are resources that were rejected together with others.
+	uncertain map[string]bool
+	target    state
 }
 
 var walkTypes = []string{clusters, endpoints, listeners, routes}
 
-func newWalker(t *testing.T, seed uint64, world bool) *walker {
+func newWalker(t *testing.T, seed uint64, sotw bool) *walker {
 	w := &walker{
-		t: t, random: rand.New(rand.NewPCG(seed, 1)), core: newCore(t), world: world,
+		t: t, random: rand.New(rand.NewPCG(seed, 1)), core: newCore(t), sotw: sotw,
 		has: map[string]map[string]string{}, versions: map[string]map[string]string{}, target: state{},
 	}
 	for _, typeURL := range walkTypes {
@@ -97,13 +95,13 @@ func newWalker(t *testing.T, seed uint64, world bool) *walker {
 	return w
 }
 
-// connect begins a stream with what there is.
+// connect opens a stream with the current View.
 func (w *walker) connect() {
-	w.stream = newStream(w.server, w.world, driver.Peer{ProxyUID: "p", Identity: proxyOf("p").Identity}, "", time.Now())
+	w.stream = newStream(w.server, w.sotw, driver.Peer{ProxyUID: "p", Identity: proxyOf("p").Identity}, "", time.Now())
 	w.stream.conn = w.core.connection()
 	view, _ := w.core.View("p")
 	w.stream.retarget(view, w.core.translate(view), time.Time{})
-	w.unsure = map[string]bool{}
+	w.uncertain = map[string]bool{}
 	w.unanswered, w.refused, w.nonces, w.asked = map[string]message{}, map[string]string{}, map[string]string{}, map[string]map[string]bool{}
 	for _, typeURL := range walkTypes {
 		w.asked[typeURL] = map[string]bool{}
@@ -112,8 +110,8 @@ func (w *walker) connect() {
 		w.accepted = map[string]string{}
 	}
 	for _, typeURL := range walkTypes {
-		// Nobody can know of what it took of responses that it refused.
-		maps.DeleteFunc(w.has[typeURL], func(name, _ string) bool { return !w.world && w.versions[typeURL][name] == "" })
+		// Resources applied from rejected responses have no known version.
+		maps.DeleteFunc(w.has[typeURL], func(name, _ string) bool { return !w.sotw && w.versions[typeURL][name] == "" })
 		names := w.wanted(typeURL)
 		if typeURL == endpoints || typeURL == routes {
 			unwanted := func(name, _ string) bool { return !slices.Contains(names, name) }
@@ -127,12 +125,12 @@ func (w *walker) connect() {
 		for _, name := range names {
 			w.asked[typeURL][name] = true
 		}
-		w.say(r)
+		w.send(r)
 	}
 }
 
-// wanted returns the names that the proxy asks for: the endpoints of its clusters, and
-// the routes of its listeners.
+// wanted returns the names to which the proxy subscribes: the endpoints of its clusters
+// and the routes of its listeners.
 func (w *walker) wanted(typeURL string) []string {
 	names := map[string]bool{}
 	switch typeURL {
@@ -148,7 +146,7 @@ func (w *walker) wanted(typeURL string) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-func (w *walker) say(r request) {
+func (w *walker) send(r request) {
 	w.t.Helper()
 	if err := w.stream.receive(r, time.Now()); err != nil {
 		w.t.Fatal(err)
@@ -158,13 +156,13 @@ func (w *walker) say(r request) {
 
 func (w *walker) pump() {
 	w.t.Helper()
-	if _, err := w.stream.work(func(r *response) error {
-		w.sent(decode(w.t, w.world, r))
+	if _, err := w.stream.sendPending(func(r *response) error {
+		w.sent(decode(w.t, w.sotw, r))
 		return nil
 	}); err != nil {
 		w.t.Fatal(err)
 	}
-	// What was followed by others may be tried again.
+	// Replaced versions may be tried again.
 	for key, content := range w.refused {
 		for i, typeURL := range []string{clusters, endpoints, listeners, routes} {
 			if name, ok := strings.CutPrefix(key, typeURL); ok {
@@ -176,46 +174,46 @@ func (w *walker) pump() {
 	}
 }
 
-// sent looks at a response.
+// sent checks a response.
 func (w *walker) sent(m message) {
 	w.t.Helper()
 	if _, ok := w.unanswered[m.typeURL]; ok {
-		w.t.Fatalf("%s is sent again before it is answered", kindOf(m.typeURL))
+		w.t.Fatalf("%s is sent again before the answer", shortType(m.typeURL))
 	}
 	w.unanswered[m.typeURL] = m
-	if len(m.contents) == 1 && !w.world {
+	if len(m.contents) == 1 && !w.sotw {
 		for name, content := range m.contents {
 			if w.refused[m.typeURL+name] == content {
-				w.t.Fatalf("%s %s is sent again that was refused", kindOf(m.typeURL), name)
+				w.t.Fatalf("rejected %s %s is sent again", shortType(m.typeURL), name)
 			}
 		}
 	}
-	if w.world {
+	if w.sotw {
 		return
 	}
 	for name, version := range m.versions {
-		if w.versions[m.typeURL][name] == version && !w.unsure[m.typeURL+name] {
-			w.t.Fatalf("%s %s is sent again that has not changed", kindOf(m.typeURL), name)
+		if w.versions[m.typeURL][name] == version && !w.uncertain[m.typeURL+name] {
+			w.t.Fatalf("unchanged %s %s is sent again", shortType(m.typeURL), name)
 		}
 	}
 	if m.typeURL == listeners && len(w.stream.refusals) == 0 && len(m.contents) > 0 {
 		for name := range w.stream.config[1].All() {
 			content, ok := w.has[clusters][name]
 			if !ok || w.has[endpoints][name+"@"+content] == "" {
-				w.t.Fatalf("listeners are sent before cluster %s=%s and its endpoints were taken", name, content)
+				w.t.Fatalf("listeners are sent before cluster %s=%s and its endpoints were accepted", name, content)
 			}
 		}
 	}
 }
 
-// asks reports whether the proxy takes notice of the resource.
+// asks reports whether the proxy subscribes to the resource.
 func (w *walker) asks(typeURL, name string) bool {
 	return typeURL == clusters || typeURL == listeners || w.asked[typeURL][name]
 }
 
 func bad(content string) bool { return strings.HasPrefix(content, "bad") }
 
-// answer takes or refuses the response of the type.
+// answer accepts or rejects the response of the type.
 func (w *walker) answer(typeURL string) {
 	m, ok := w.unanswered[typeURL]
 	if !ok {
@@ -235,14 +233,14 @@ func (w *walker) answer(typeURL string) {
 		if w.random.IntN(2) == 0 {
 			r.refusal.Message = "Error: " + strings.Join(wrong, ", ")
 		}
-		if !w.world && len(m.contents) == 1 {
+		if !w.sotw && len(m.contents) == 1 {
 			w.refused[typeURL+wrong[0]] = m.contents[wrong[0]]
 		}
 		for name := range m.contents {
-			w.unsure[typeURL+name] = w.unsure[typeURL+name] || len(m.contents) > 1
+			w.uncertain[typeURL+name] = w.uncertain[typeURL+name] || len(m.contents) > 1
 		}
 		if w.random.IntN(2) == 0 {
-			// What is good of it is taken, but not remembered.
+			// Good resources are applied, but their versions are not kept.
 			for name, content := range m.contents {
 				if !bad(content) && w.asks(typeURL, name) {
 					w.has[typeURL][name] = content
@@ -253,7 +251,7 @@ func (w *walker) answer(typeURL string) {
 		}
 	} else {
 		w.accepted[typeURL] = m.version
-		if m.whole {
+		if m.full {
 			w.has[typeURL] = map[string]string{}
 		}
 		for name, content := range m.contents {
@@ -262,7 +260,7 @@ func (w *walker) answer(typeURL string) {
 			}
 			w.has[typeURL][name], w.versions[typeURL][name] = content, m.versions[name]
 			delete(w.refused, typeURL+name)
-			delete(w.unsure, typeURL+name)
+			delete(w.uncertain, typeURL+name)
 		}
 		for _, name := range m.removed {
 			delete(w.has[typeURL], name)
@@ -270,14 +268,14 @@ func (w *walker) answer(typeURL string) {
 		}
 	}
 	r.version, r.names = w.accepted[typeURL], slices.Sorted(maps.Keys(w.asked[typeURL]))
-	w.say(r)
+	w.send(r)
 }
 
-// follow asks for what there is to ask for, and no longer for what is needed no more.
+// follow subscribes to the names now needed, and unsubscribes from the others.
 func (w *walker) follow(typeURL string) {
 	wanted := w.wanted(typeURL)
 	r := request{typeURL: typeURL, nonce: w.nonces[typeURL], names: wanted, version: w.accepted[typeURL]}
-	if !w.world {
+	if !w.sotw {
 		r.nonce = ""
 	}
 	for _, name := range wanted {
@@ -300,11 +298,11 @@ func (w *walker) follow(typeURL string) {
 	for _, name := range wanted {
 		w.asked[typeURL][name] = true
 	}
-	w.say(r)
+	w.send(r)
 }
 
-// change makes another state, each of whose clusters has its endpoints, and each
-// listener its routes.
+// change changes the configuration. Each cluster has its endpoints, and each listener
+// its routes.
 func (w *walker) change() {
 	for range 1 + w.random.IntN(4) {
 		name := fmt.Sprintf("n%d:", w.random.IntN(8))
@@ -342,11 +340,11 @@ func (w *walker) change() {
 		}
 	}
 	w.core.set("p", w.target)
-	w.stream.notice(false, time.Now())
+	w.stream.notify(false, time.Now())
 	w.pump()
 }
 
-// settle answers and asks until nothing more comes.
+// settle answers and subscribes until nothing more is sent.
 func (w *walker) settle() {
 	w.t.Helper()
 	for range 1000 {
@@ -363,7 +361,7 @@ func (w *walker) settle() {
 	w.t.Fatal("it does not end")
 }
 
-// check compares what the proxy runs with what it should.
+// check compares what the proxy runs with what it should run.
 func (w *walker) check() {
 	w.t.Helper()
 	for _, typeURL := range walkTypes {
@@ -376,15 +374,15 @@ func (w *walker) check() {
 			if !bad(content) {
 				continue
 			}
-			// Of what is refused the last good one stays, whatever it was.
+			// Any good version may have stayed in place of a rejected one.
 			delete(want, name)
 			if bad(got[name]) {
-				w.t.Fatalf("%s %s runs %s", kindOf(typeURL), name, got[name])
+				w.t.Fatalf("%s %s runs %s", shortType(typeURL), name, got[name])
 			}
 			delete(got, name)
 		}
 		if typeURL == endpoints || typeURL == routes {
-			// The ends of these are not always told, and what asks for them may be refused.
+			// Their removals may be suppressed, and resources that refer to them rejected.
 			maps.DeleteFunc(got, func(name, _ string) bool { return w.target[typeURL][name] == "" })
 		}
 		if diff := cmp.Diff(want, got, cmp.Transformer("empty", func(m map[string]string) map[string]string {
@@ -393,21 +391,21 @@ func (w *walker) check() {
 			}
 			return m
 		})); diff != "" {
-			w.t.Fatalf("%s (-want +got):\n%s", kindOf(typeURL), diff)
+			w.t.Fatalf("%s (-want +got):\n%s", shortType(typeURL), diff)
 		}
 	}
 	if !w.stream.finished() {
-		w.t.Fatal("it is not finished, and nothing more comes")
+		w.t.Fatal("the stream is not finished, but sends nothing more")
 	}
 }
 
-// TestRandomWalk has proxies do anything in any order, and ends with each having what
-// it should.
+// TestRandomWalk has proxies act in random order. In the end each must run its
+// configuration.
 func TestRandomWalk(t *testing.T) {
-	for _, world := range []bool{false, true} {
+	for _, sotw := range []bool{false, true} {
 		for seed := range uint64(30) {
-			t.Run(fmt.Sprintf("world=%t/%d", world, seed), func(t *testing.T) {
-				w := newWalker(t, seed, world)
+			t.Run(fmt.Sprintf("sotw=%t/%d", sotw, seed), func(t *testing.T) {
+				w := newWalker(t, seed, sotw)
 				for range 60 {
 					for range w.random.IntN(12) {
 						switch w.random.IntN(8) {

@@ -2,9 +2,10 @@ package xds
 
 import (
 	"encoding/hex"
-	"strconv"
+	"fmt"
 	"strings"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/encoding"
@@ -15,66 +16,50 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// request is what a client says, in either protocol.
+// request is a request of either protocol.
 type request struct {
-	// nodeID and build are the node's id and version, which the first request has.
+	// nodeID and build are the node's id and version, set in the first request only.
 	nodeID, build string
 	typeURL       string
 	nonce         string
-	// refusal is why the response with the nonce was refused; nil if it was not.
+	// refusal is the error of the rejected response with the nonce; nil if it was
+	// accepted.
 	refusal *status.Status
-	// subscribe, unsubscribe and initial are those of the delta protocol.
+	// subscribe, unsubscribe and initial are set in the delta protocol.
 	subscribe, unsubscribe []string
 	initial                map[string]string
-	// names and version are those of the other.
+	// names and version are set in the SotW protocol.
 	names   []string
 	version string
 }
 
 func deltaRequest(r *discoveryv3.DeltaDiscoveryRequest) request {
 	return request{
-		nodeID: r.GetNode().GetId(), build: buildOf(r.GetNode().GetUserAgentName(), r.GetNode().GetUserAgentBuildVersion().GetVersion(), r.GetNode().GetUserAgentVersion()),
+		nodeID: r.GetNode().GetId(), build: buildOf(r.GetNode()),
 		typeURL: r.GetTypeUrl(), nonce: r.GetResponseNonce(), refusal: r.GetErrorDetail(),
 		subscribe: r.GetResourceNamesSubscribe(), unsubscribe: r.GetResourceNamesUnsubscribe(), initial: r.GetInitialResourceVersions(),
 	}
 }
 
-func worldRequest(r *discoveryv3.DiscoveryRequest) request {
+func sotwRequest(r *discoveryv3.DiscoveryRequest) request {
 	return request{
-		nodeID: r.GetNode().GetId(), build: buildOf(r.GetNode().GetUserAgentName(), r.GetNode().GetUserAgentBuildVersion().GetVersion(), r.GetNode().GetUserAgentVersion()),
+		nodeID: r.GetNode().GetId(), build: buildOf(r.GetNode()),
 		typeURL: r.GetTypeUrl(), nonce: r.GetResponseNonce(), refusal: r.GetErrorDetail(),
 		names: r.GetResourceNames(), version: r.GetVersionInfo(),
 	}
 }
 
-// semantic is the version of a build, as Envoy tells it.
-type semantic interface {
-	GetMajorNumber() uint32
-	GetMinorNumber() uint32
-	GetPatch() uint32
+// buildOf returns the user agent and its version, such as "envoy 1.40.0".
+func buildOf(node *corev3.Node) string {
+	version := node.GetUserAgentVersion()
+	if v := node.GetUserAgentBuildVersion().GetVersion(); version == "" && v.GetMajorNumber()+v.GetMinorNumber() > 0 {
+		version = fmt.Sprintf("%d.%d.%d", v.GetMajorNumber(), v.GetMinorNumber(), v.GetPatch())
+	}
+	return truncate(strings.Trim(node.GetUserAgentName()+" "+version, " "))
 }
 
-func buildOf[S semantic](agent string, v S, text string) string {
-	if text == "" && v.GetMajorNumber()+v.GetMinorNumber() > 0 {
-		text = strconv.Itoa(int(v.GetMajorNumber())) + "." + strconv.Itoa(int(v.GetMinorNumber())) + "." + strconv.Itoa(int(v.GetPatch()))
-	}
-	switch {
-	case text == "":
-		return shortened(agent)
-	case agent == "":
-		return shortened(text)
-	}
-	return shortened(agent + " " + text)
-}
-
-// shortened bounds what a client says and somebody keeps.
-func shortened(text string) string {
-	const most = 128
-	if len(text) > most {
-		text = text[:most]
-	}
-	return text
-}
+// truncate limits text from a client that is stored or logged.
+func truncate(text string) string { return text[:min(len(text), 128)] }
 
 // response is an encoded response. Its parts are shared with other streams.
 type response struct {
@@ -89,8 +74,7 @@ func (r *response) add(b []byte) {
 	}
 }
 
-// deltaResponse returns the resources, and the names of those that are no more, as
-// the delta protocol has it.
+// deltaResponse encodes resources and the names of removed ones for the delta protocol.
 func deltaResponse(typeURL, nonce string, resources []*Resource, removed []string) *response {
 	r := &response{parts: make(mem.BufferSlice, 0, 1+2*len(resources))}
 	for _, resource := range resources {
@@ -101,8 +85,8 @@ func deltaResponse(typeURL, nonce string, resources []*Resource, removed []strin
 	return r
 }
 
-// worldResponse returns the resources as the other protocol has it.
-func worldResponse(typeURL, nonce, version string, resources []*Resource) *response {
+// sotwResponse encodes resources for the SotW protocol.
+func sotwResponse(typeURL, nonce, version string, resources []*Resource) *response {
 	r := &response{parts: make(mem.BufferSlice, 0, 1+2*len(resources))}
 	for _, resource := range resources {
 		r.add(resource.appendAny(nil, responseResources))
@@ -122,8 +106,7 @@ func appendTail(b []byte, typeURL, nonce string, removed []string) []byte {
 	return b
 }
 
-// codec sends responses as they are, without another copy, and reads requests as
-// usual.
+// codec sends encoded responses without copying them, and reads requests as usual.
 type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2("proto")} }
@@ -136,19 +119,18 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	return c.CodecV2.Marshal(v)
 }
 
-// digestOf reads a version. Any that is not one of ours becomes a digest that no
-// resource has.
+// digestOf parses a version. Versions that this package did not issue become
+// unknownDigest.
 func digestOf(version string) mesh.Digest {
 	var d mesh.Digest
 	if len(version) != 2*len(d) {
-		return foreign
+		return unknownDigest
 	}
 	if _, err := hex.Decode(d[:], []byte(version)); err != nil || d.IsZero() {
-		return foreign
+		return unknownDigest
 	}
 	return d
 }
 
-// foreign is the digest of a state that is not known: it is something, and not what
-// it should be.
-var foreign = mesh.DigestBytes([]byte("a state that is not known"))
+// unknownDigest stands for an unknown version. No resource has it.
+var unknownDigest = mesh.DigestBytes([]byte("a state that is not known"))

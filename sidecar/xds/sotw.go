@@ -6,21 +6,20 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// receiveWorld works in which resources a client of the state-of-the-world protocol
-// asks for.
-func (s *stream) receiveWorld(t *typeState, r request, first bool) error {
+// receiveSotW updates the subscription of a SotW client.
+func (s *stream) receiveSotW(t *typeState, r request, first bool) error {
 	if !first && r.nonce != t.nonce {
-		// It answers to a response that was followed by another, to which it will say
-		// the same.
+		// This answers an older response. The client repeats its subscription in the
+		// answer to the latest one.
 		return nil
 	}
 	if err := s.checkNames(r.names); err != nil {
 		return err
 	}
-	t.greet = t.greet || first
+	t.mustRespond = t.mustRespond || first
 	if wildcard := !t.Named && (first && len(r.names) == 0 || t.wildcard && len(r.names) == 0 || slices.Contains(r.names, "*")); wildcard != t.wildcard {
 		if wildcard {
-			s.everything(t, t.greet, nil)
+			s.subscribeAll(t, t.mustRespond, nil)
 		} else {
 			s.unsubscribe(t, "*")
 		}
@@ -34,7 +33,7 @@ func (s *stream) receiveWorld(t *typeState, r request, first bool) error {
 			s.unsubscribe(t, name)
 		}
 	}
-	for name := range t.odd {
+	for name := range t.diff {
 		if t.named(t.table, name) && !asked[name] {
 			s.unsubscribe(t, name)
 		}
@@ -43,24 +42,24 @@ func (s *stream) receiveWorld(t *typeState, r request, first bool) error {
 		if asked[name] && !t.named(t.table, name) {
 			s.subscribe(t, name, false)
 			if _, ok := t.table.Get(name); ok && !t.wildcard {
-				// That it has none yet, and waits, is what makes it an exception.
-				t.except(name)
+				// The client awaits the resource, so it is an exception although has is zero.
+				t.exceptionFor(name)
 			}
 		}
 	}
-	// Which names a version was of is not said, so it tells nothing where only some are
-	// asked for: the client may have dropped one and taken it up again.
+	// A version does not say which names it covered, so it means nothing for a
+	// subscription by name: the client may have dropped a name and added it again.
 	if first && t.wildcard {
-		if t.greet = r.version != s.worldVersion(t, nil); !t.greet {
+		if t.mustRespond = r.version != s.sotwVersion(t, nil); !t.mustRespond {
 			t.exceptions = nil
 		}
 	}
-	return s.weigh(t)
+	return s.limitNames(t)
 }
 
-// worldResources returns what the client has once it has taken the items: all that it
-// is to have but for what it refuses, of which it keeps what it had.
-func (t *typeState) worldResources(items []item) []*Resource {
+// sotwResources returns the client's resources after it has accepted the items: the
+// subscribed resources, where rejected and unsent ones keep their former version.
+func (t *typeState) sotwResources(items []item) []*Resource {
 	coming := make(map[string]*Resource, len(items))
 	for _, i := range items {
 		coming[i.name] = i.resource
@@ -89,20 +88,20 @@ func (t *typeState) worldResources(items []item) []*Resource {
 	return resources
 }
 
-// encodeWorld returns the batch as a response: all resources where absence means that
-// there is none, else those that change.
-func (s *stream) encodeWorld(b *batch, changed []*Resource) (*response, int) {
-	version := s.worldVersion(b.state, b.items)
+// encodeSotW encodes the batch. For types that are not Named, a missing resource means
+// its removal, so the response has all resources; otherwise only the changed ones.
+func (s *stream) encodeSotW(b *batch, changed []*Resource) (*response, int) {
+	version := s.sotwVersion(b.state, b.items)
 	if b.state.Named {
-		return worldResponse(b.state.URL, b.nonce, version, changed), len(changed)
+		return sotwResponse(b.state.URL, b.nonce, version, changed), len(changed)
 	}
-	resources := b.state.worldResources(b.items)
-	return worldResponse(b.state.URL, b.nonce, version, resources), len(resources)
+	resources := b.state.sotwResources(b.items)
+	return sotwResponse(b.state.URL, b.nonce, version, resources), len(resources)
 }
 
-// worldVersion returns what the state of the client is called once it has taken the
-// items. Without items it is that of the table as the client asks for it.
-func (s *stream) worldVersion(t *typeState, items []item) string {
+// sotwVersion returns the version of the client's state after it has accepted the
+// items; with nil items, of the subscribed part of the table.
+func (s *stream) sotwVersion(t *typeState, items []item) string {
 	var resources []*Resource
 	if items == nil {
 		for name, r := range t.table.All() {
@@ -111,7 +110,7 @@ func (s *stream) worldVersion(t *typeState, items []item) string {
 			}
 		}
 	} else {
-		resources = t.worldResources(items)
+		resources = t.sotwResources(items)
 	}
 	digests := make([]mesh.Digest, len(resources))
 	for i, r := range resources {

@@ -16,28 +16,28 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// worldClient is a proxy that speaks the state-of-the-world protocol.
-type worldClient struct {
+// sotwClient is a proxy that uses the SotW protocol.
+type sotwClient struct {
 	t         testing.TB
 	stream    discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
 	node      *corev3.Node
 	responses chan *discoveryv3.DiscoveryResponse
 	err       chan error
 	fences    int
-	// names are those asked for, and versions the last ones taken, by type.
+	// names are the subscribed names, and versions the last accepted ones, by type.
 	names    map[string][]string
 	versions map[string]string
 	nonces   map[string]string
 }
 
-func (h *harness) world(t testing.TB, uid string) *worldClient {
+func (h *harness) sotw(t testing.TB, uid string) *sotwClient {
 	t.Helper()
 	conn := h.dial(t, h.ca.workload(t, proxyOf(uid), h.notAfter))
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &worldClient{
+	c := &sotwClient{
 		t: t, stream: stream, node: &corev3.Node{Id: uid}, responses: make(chan *discoveryv3.DiscoveryResponse, 1024), err: make(chan error, 1),
 		names: map[string][]string{}, versions: map[string]string{}, nonces: map[string]string{},
 	}
@@ -54,13 +54,13 @@ func (h *harness) world(t testing.TB, uid string) *worldClient {
 	return c
 }
 
-// ask asks for the names, and for all if there are none.
-func (c *worldClient) ask(typeURL string, names ...string) {
+// ask subscribes to the names, or to everything if there are none.
+func (c *sotwClient) ask(typeURL string, names ...string) {
 	c.names[typeURL] = names
-	c.say(typeURL, nil)
+	c.send(typeURL, nil)
 }
 
-func (c *worldClient) say(typeURL string, refusal *status.Status) {
+func (c *sotwClient) send(typeURL string, refusal *status.Status) {
 	c.t.Helper()
 	r := &discoveryv3.DiscoveryRequest{
 		Node: c.node, TypeUrl: typeURL, ResourceNames: c.names[typeURL], VersionInfo: c.versions[typeURL], ResponseNonce: c.nonces[typeURL], ErrorDetail: refusal,
@@ -71,7 +71,7 @@ func (c *worldClient) say(typeURL string, refusal *status.Status) {
 	}
 }
 
-func (c *worldClient) next() *discoveryv3.DiscoveryResponse {
+func (c *sotwClient) next() *discoveryv3.DiscoveryResponse {
 	c.t.Helper()
 	select {
 	case r := <-c.responses:
@@ -84,7 +84,7 @@ func (c *worldClient) next() *discoveryv3.DiscoveryResponse {
 	return nil
 }
 
-func worldText(r *discoveryv3.DiscoveryResponse) string {
+func sotwText(r *discoveryv3.DiscoveryResponse) string {
 	var words []string
 	for _, any := range r.Resources {
 		var m clusterv3.Cluster
@@ -94,49 +94,49 @@ func worldText(r *discoveryv3.DiscoveryResponse) string {
 		words = append(words, m.Name+"="+m.AltStatName)
 	}
 	slices.SortFunc(words, cmp.Compare)
-	return strings.Join(append([]string{kindOf(r.TypeUrl)}, words...), " ")
+	return strings.Join(append([]string{shortType(r.TypeUrl)}, words...), " ")
 }
 
-func (c *worldClient) want(want string) *discoveryv3.DiscoveryResponse {
+func (c *sotwClient) want(want string) *discoveryv3.DiscoveryResponse {
 	c.t.Helper()
 	r := c.next()
-	if got := worldText(r); got != want {
+	if got := sotwText(r); got != want {
 		c.t.Fatalf("the response is %q, want %q", got, want)
 	}
 	return r
 }
 
-func (c *worldClient) take(want string) {
+func (c *sotwClient) take(want string) {
 	c.t.Helper()
 	c.ack(c.want(want))
 }
 
-func (c *worldClient) ack(r *discoveryv3.DiscoveryResponse) {
+func (c *sotwClient) ack(r *discoveryv3.DiscoveryResponse) {
 	c.t.Helper()
 	c.versions[r.TypeUrl], c.nonces[r.TypeUrl] = r.VersionInfo, r.Nonce
-	c.say(r.TypeUrl, nil)
+	c.send(r.TypeUrl, nil)
 }
 
-func (c *worldClient) refuse(want string) {
+func (c *sotwClient) refuse(want string) {
 	c.t.Helper()
 	r := c.want(want)
 	c.nonces[r.TypeUrl] = r.Nonce
-	c.say(r.TypeUrl, &status.Status{Code: int32(codes.Internal), Message: "?"})
+	c.send(r.TypeUrl, &status.Status{Code: int32(codes.Internal), Message: "?"})
 }
 
-// quiet holds that nothing more is sent.
-func (c *worldClient) quiet() {
+// quiet checks that nothing more is sent.
+func (c *sotwClient) quiet() {
 	c.t.Helper()
 	c.fences++
-	fence := fmt.Sprintf("test.Fence%d", c.fences%mostTypes)
+	fence := fmt.Sprintf("test.Fence%d", c.fences%maxTypes)
 	c.ask("type.googleapis.com/"+fence, "x")
-	c.take(kindOf(fence))
+	c.take(shortType(fence))
 }
 
-func connectedWorld(t testing.TB, h *harness) *worldClient {
+func connectedSotW(t testing.TB, h *harness) *sotwClient {
 	t.Helper()
 	view := h.set("p", shop)
-	c := h.world(t, "p")
+	c := h.sotw(t, "p")
 	c.ask(clusters)
 	c.take("Cluster a=1 b=1")
 	c.ask(endpoints, "a@1", "b@1")
@@ -150,16 +150,16 @@ func connectedWorld(t testing.TB, h *harness) *worldClient {
 	return c
 }
 
-func TestWorldOrder(t *testing.T) {
+func TestSotWOrder(t *testing.T) {
 	h := newCore(t).serve(t, forever)
-	c := connectedWorld(t, h)
+	c := connectedSotW(t, h)
 	view := h.set("p", state{
 		clusters:  {"b": "1", "c": "1"},
 		endpoints: {"b@1": "1", "c@1": "1"},
 		listeners: {"m": "1"},
 		routes:    {"r": "2"},
 	})
-	// What is there no more stays until all else has arrived.
+	// Removed resources stay until everything else has arrived.
 	c.take("Cluster a=1 b=1 c=1")
 	c.quiet()
 	c.ask(endpoints, "b@1", "c@1")
@@ -177,11 +177,11 @@ func TestWorldOrder(t *testing.T) {
 	c.quiet()
 }
 
-func TestWorldReconnect(t *testing.T) {
+func TestSotWReconnect(t *testing.T) {
 	h := newCore(t).serve(t, forever)
-	former := connectedWorld(t, h)
-	again := func(also ...string) *worldClient {
-		c := h.world(t, "p")
+	former := connectedSotW(t, h)
+	again := func(also ...string) *sotwClient {
+		c := h.sotw(t, "p")
 		for typeURL, version := range former.versions {
 			if !strings.Contains(typeURL, "Fence") {
 				c.versions[typeURL] = version
@@ -194,7 +194,7 @@ func TestWorldReconnect(t *testing.T) {
 		return c
 	}
 	c := again()
-	// Names may have been dropped and taken up again under the same version.
+	// Names may have been dropped and added again under the same version.
 	c.take("Endpoint a@1=1 b@1=1")
 	c.take("Route r=1")
 	c.quiet()
@@ -209,10 +209,10 @@ func TestWorldReconnect(t *testing.T) {
 	c.quiet()
 }
 
-// TestWorldLateRequest has a request cross a response.
-func TestWorldLateRequest(t *testing.T) {
+// TestSotWLateRequest sends a request while a response is in flight.
+func TestSotWLateRequest(t *testing.T) {
 	h := newCore(t).serve(t, forever)
-	c := connectedWorld(t, h)
+	c := connectedSotW(t, h)
 	h.set("p", shop.with(endpoints, "a@1", "2"))
 	r := c.want("Endpoint a@1=2")
 	c.ask(endpoints, "a@1")
@@ -224,12 +224,12 @@ func TestWorldLateRequest(t *testing.T) {
 	c.take("Endpoint b@1=2")
 }
 
-func TestWorldNack(t *testing.T) {
+func TestSotWNack(t *testing.T) {
 	h := newCore(t).serve(t, forever)
-	c := connectedWorld(t, h)
+	c := connectedSotW(t, h)
 	h.set("p", shop.with(clusters, "a", "bad").with(clusters, "c", "1").with(listeners, "l", "2").with(endpoints, "c@1", "1"))
 	c.refuse("Cluster a=bad b=1 c=1")
-	// The halves, each beside what was good.
+	// Then each half, together with the good resources.
 	c.refuse("Cluster a=bad b=1")
 	c.take("Cluster a=1 b=1 c=1")
 	c.ask(endpoints, "a@1", "b@1", "c@1")
@@ -246,11 +246,11 @@ func TestWorldNack(t *testing.T) {
 	eventually(t, "the View is acknowledged", h.runs(good))
 }
 
-// TestWorldNames asks for clusters by name, as gRPC's own clients do.
-func TestWorldNames(t *testing.T) {
+// TestSotWNames subscribes to clusters by name, as gRPC's own clients do.
+func TestSotWNames(t *testing.T) {
 	h := newCore(t).serve(t, 10*time.Millisecond)
 	h.set("p", shop)
-	c := h.world(t, "p")
+	c := h.sotw(t, "p")
 	c.ask(clusters, "a")
 	c.take("Cluster a=1")
 	c.ask(clusters, "a", "b", "x")

@@ -12,8 +12,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// TestPanicEndsOneStream has the translation of one proxy's View panic, at first and with
-// a change: its stream ends, and others are served as before.
+// TestPanicEndsOneStream has the translation of one proxy's View panic, at first and
+// after a change: its stream ends, and others are served as before.
 func TestPanicEndsOneStream(t *testing.T) {
 	h := newCore(t).serve(t, forever)
 	other := connected(t, h)
@@ -52,11 +52,11 @@ func TestPanicEndsOneStream(t *testing.T) {
 
 	h.set("p", shop.with(endpoints, "a@1", "2"))
 	other.take("Endpoint a@1=2")
-	eventually(t, "nothing of it is left", func() bool { return len(h.server.of("bad")) == 0 })
+	eventually(t, "nothing of it is left", func() bool { return len(h.server.streamsOf("bad")) == 0 })
 }
 
-// TestNothingIsLeftOfPods has pods come and go away while their proxies are connected: no
-// goroutine stays, and nothing is remembered of them.
+// TestNothingIsLeftOfPods deletes pods while their proxies are connected: no goroutine
+// and no state must be left.
 func TestNothingIsLeftOfPods(t *testing.T) {
 	h := newCore(t).serve(t, forever)
 	round := func(n int) {
@@ -73,7 +73,7 @@ func TestNothingIsLeftOfPods(t *testing.T) {
 			h.SetView(fmt.Sprintf("pod-%d-%d", n, i), nil)
 			wantEnd(t, c.ends(), codes.PermissionDenied, "not in the mesh any more")
 		}
-		eventually(t, "no stream is left", func() bool { return len(h.server.each()) == 0 })
+		eventually(t, "no stream is left", func() bool { return len(h.server.allStreams()) == 0 })
 	}
 	streams := func() int {
 		h.server.mu.Lock()
@@ -86,13 +86,13 @@ func TestNothingIsLeftOfPods(t *testing.T) {
 		round(n + 1)
 	}
 	if n := streams(); n != 0 {
-		t.Errorf("the streams of %d proxies are remembered", n)
+		t.Errorf("streams of %d proxies are left", n)
 	}
 	eventually(t, "as many goroutines work on streams as before", func() bool { return working(t) <= before })
 }
 
-// working returns how many goroutines work on streams. Connections of the tests' clients
-// stay until the end.
+// working returns the number of goroutines that serve streams. Connections of the
+// tests' clients stay open until the end.
 func working(t *testing.T) int {
 	t.Helper()
 	time.Sleep(time.Millisecond)
