@@ -9,8 +9,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// accessLogs returns a log of requests or connections on the proxy's output, one
-// JSON object a line, or none.
+// accessLogs returns the access log for requests or connections, one JSON object per
+// line on stdout, or nil if access logging is off.
 func accessLogs(s *mesh.Settings) []*accesslogv3.AccessLog {
 	if !s.AccessLog.Enabled {
 		return nil
@@ -18,8 +18,8 @@ func accessLogs(s *mesh.Settings) []*accesslogv3.AccessLog {
 	return stdoutLogs
 }
 
-// stdoutLogs has Open Service Mesh's names of fields, which its users search for,
-// and the identities that were verified.
+// stdoutLogs uses Open Service Mesh's field names, which its users search for, and adds
+// the verified identities.
 var stdoutLogs = []*accesslogv3.AccessLog{accessLog("envoy.access_loggers.stdout", &streamv3.StdoutAccessLog{
 	AccessLogFormat: &streamv3.StdoutAccessLog_LogFormat{LogFormat: &corev3.SubstitutionFormatString{
 		Format: &corev3.SubstitutionFormatString_JsonFormat{JsonFormat: logFields(map[string]string{

@@ -28,8 +28,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
-// machine is a network of its own with loopback only: what Envoy and a controller of a
-// test listen on is nobody else's.
+// machine is a separate network namespace with only loopback, so that the listeners of
+// Envoy and of the test's controller do not collide with others.
 type machine struct {
 	t        *testing.T
 	work     chan func()
@@ -44,7 +44,7 @@ func newMachine(t *testing.T) *machine {
 	m := &machine{t: t, work: make(chan func()), logLevel: "info"}
 	ready := make(chan error)
 	go func() {
-		// The thread ends with the goroutine, since nobody else must run in its network.
+		// The thread ends with the goroutine, since no other must run in its network.
 		runtime.LockOSThread()
 		err := syscall.Unshare(syscall.CLONE_NEWNET)
 		if err == nil {
@@ -68,7 +68,7 @@ func newMachine(t *testing.T) *machine {
 	return m
 }
 
-// do runs the function in the network.
+// do runs the function in the network namespace.
 func (m *machine) do(f func()) {
 	done := make(chan struct{})
 	m.work <- func() {
@@ -78,7 +78,7 @@ func (m *machine) do(f func()) {
 	<-done
 }
 
-// get fetches the URL in the network.
+// get fetches the URL in the network namespace.
 func (m *machine) get(url string) (int, string) {
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -96,7 +96,8 @@ func (m *machine) get(url string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-// startController has the driver serve in the network, and returns what ends it.
+// startController has the driver serve in the network namespace, and returns a function
+// that stops it.
 func (m *machine) startController(c *core) (stop func()) {
 	m.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -129,7 +130,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("it does not happen that %s", what)
+			t.Fatalf("condition not reached: %s", what)
 		}
 	}
 }
@@ -161,7 +162,8 @@ func (b *lockedBuffer) String() string {
 	return b.buffer.String()
 }
 
-// writeIdentityLikeTheAgent puts the files into a folder of their own and swaps the link to it.
+// writeIdentityLikeTheAgent writes the files to a new directory and swaps the link to
+// it.
 func writeIdentityLikeTheAgent(t *testing.T, dir string, ca *authority, id mesh.Identity, uid string, roots ...*authority) {
 	t.Helper()
 	pair := ca.issueTo(id, uid)
@@ -193,7 +195,7 @@ func writeIdentityLikeTheAgent(t *testing.T, dir string, ca *authority, id mesh.
 }
 
 // startSidecar runs Envoy for the proxy, with the controller's name in /etc/hosts and
-// no DNS server. The changes are made to the files of Patch's.
+// no DNS server. The changes are applied to the files of Patch.
 func (m *machine) startSidecar(p *mesh.Proxy, c *core, hosts string, changes ...func(string) string) *podEnvoy {
 	m.t.Helper()
 	program, err := Driver{}.FindProxy()
@@ -267,7 +269,7 @@ exec %[2]s --config-path /run/outrigger/envoy.yaml --disable-hot-restart --concu
 	return s
 }
 
-// admin asks Envoy's admin page.
+// admin requests a path of Envoy's admin page.
 func (s *podEnvoy) admin(path string) string {
 	_, body := s.get("http://127.0.0.1:15000" + path)
 	return body
@@ -290,8 +292,8 @@ func TestRealEnvoyIsServed(t *testing.T) {
 	}
 }
 
-// TestRealEnvoyFindsTheController has a name with an address of each family, of which
-// only one answers.
+// TestRealEnvoyFindsTheController resolves a name with an address of each family, of
+// which only one answers.
 func TestRealEnvoyFindsTheController(t *testing.T) {
 	m, c := newMachine(t), newCore(t)
 	view := views()["empty"].view()
@@ -310,8 +312,7 @@ func TestRealEnvoyFindsTheController(t *testing.T) {
 	}
 }
 
-// viewOf returns the fixture's View, of which no part is one that somebody reads
-// already.
+// viewOf returns the fixture's View with unshared parts, which may be changed.
 func viewOf(f fixture) *mesh.View {
 	destinations, backends := f.destinations, f.backends
 	f.destinations, f.backends = nil, nil
@@ -326,7 +327,7 @@ func viewOf(f fixture) *mesh.View {
 	return f.view()
 }
 
-// sentSince returns how much of what the driver told came after the first n events.
+// sentSince returns the number of resources of each event after the first n.
 func sentSince(c *core, n int) []string {
 	var sent []string
 	for _, event := range c.noted()[n:] {
@@ -337,8 +338,8 @@ func sentSince(c *core, n int) []string {
 	return sent
 }
 
-// TestRealEnvoyKeepsTheLastGood gives Envoy something that it refuses beside what is
-// good, and then ends the controller and starts another.
+// TestRealEnvoyKeepsTheLastGood sends Envoy a resource that it rejects together with
+// good ones, and then restarts the controller.
 func TestRealEnvoyKeepsTheLastGood(t *testing.T) {
 	m, c := newMachine(t), newCore(t)
 	view := views()["http"].view()
@@ -347,7 +348,7 @@ func TestRealEnvoyKeepsTheLastGood(t *testing.T) {
 	envoy := m.startSidecar(view.Proxy, c, loopbackHosts)
 	m.eventually("Envoy runs the first View", func() bool { return envoy.ready() && c.runs(view) })
 
-	// The routes of a service are refused, and the new service beside it is taken.
+	// Envoy rejects the routes of a service, and accepts the new service.
 	f := views()["http"]
 	orders := port("orders", 8080)
 	b := backend(orders, mesh.HTTP, endpoint(8080, "10.244.0.77"))
@@ -370,7 +371,7 @@ func TestRealEnvoyKeepsTheLastGood(t *testing.T) {
 	if dump := envoy.admin("/config_dump"); strings.Contains(dump, `"("`) || !strings.Contains(dump, "bookstore/orders:8080") {
 		t.Errorf("Envoy runs\n%s", dump)
 	}
-	// What is refused is not sent again when something else changes.
+	// Rejected resources are not sent again when something else changes.
 	before := len(c.noted())
 	grown := *b
 	grown.Endpoints = append(grown.Endpoints, endpoint(8080, "10.244.0.78"))
@@ -383,11 +384,11 @@ func TestRealEnvoyKeepsTheLastGood(t *testing.T) {
 	c.set(view)
 	m.eventually("Envoy runs the first View again", c.lastAcked)
 	if !envoy.ready() || strings.Contains(envoy.log.String(), "critical") {
-		t.Error("Envoy is not well")
+		t.Error("Envoy is not ready")
 	}
 }
 
-// TestRealEnvoyConnectsAgain ends the controller under an Envoy and starts another.
+// TestRealEnvoyConnectsAgain restarts the controller of a running Envoy.
 func TestRealEnvoyConnectsAgain(t *testing.T) {
 	m, c := newMachine(t), newCore(t)
 	f := views()["split"]
@@ -404,9 +405,9 @@ func TestRealEnvoyConnectsAgain(t *testing.T) {
 	m.startController(c)
 	m.eventually("Envoy is back", func() bool { return len(c.noted()) > before && c.lastAcked() })
 	if sent := sentSince(c, before); len(sent) > 0 {
-		t.Errorf("nothing has changed, and there is %q", sent)
+		t.Errorf("nothing has changed, but %q was sent", sent)
 	}
-	// The one change is one resource.
+	// A single change is a single resource.
 	changed := *f.backends[0]
 	changed.Endpoints = append(changed.Endpoints, endpoint(14001, "10.244.0.99"))
 	f.backends[0] = &changed
@@ -418,12 +419,12 @@ func TestRealEnvoyConnectsAgain(t *testing.T) {
 		t.Errorf("after a change of one endpoint (-want +got):\n%s", diff)
 	}
 	if !strings.Contains(envoy.admin("/clusters"), "10.244.0.99:14001") {
-		t.Error("Envoy has not the new endpoint")
+		t.Error("Envoy lacks the new endpoint")
 	}
 }
 
-// TestRealEnvoyTakesNewRoots swaps the files of the agent's as it does, and then has the
-// controller trust nobody else.
+// TestRealEnvoyTakesNewRoots swaps the agent's files as the agent does, and then makes
+// the controller trust only the new root.
 func TestRealEnvoyTakesNewRoots(t *testing.T) {
 	m, c := newMachine(t), newCore(t)
 	view := views()["http"].view()
@@ -442,7 +443,7 @@ func TestRealEnvoyTakesNewRoots(t *testing.T) {
 	})
 }
 
-// TestRealEnvoyTakesTheStateOfTheWorld has an Envoy that speaks the other protocol.
+// TestRealEnvoyTakesTheStateOfTheWorld has an Envoy use the SotW protocol.
 func TestRealEnvoyTakesTheStateOfTheWorld(t *testing.T) {
 	m, c := newMachine(t), newCore(t)
 	f := views()["split"]
@@ -463,6 +464,6 @@ func TestRealEnvoyTakesTheStateOfTheWorld(t *testing.T) {
 		t.Errorf("Envoy's clusters are\n%s", got)
 	}
 	if r := c.rejections(); len(r) > 0 {
-		t.Errorf("Envoy refuses %v", r)
+		t.Errorf("Envoy rejects %v", r)
 	}
 }

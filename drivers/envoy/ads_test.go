@@ -18,7 +18,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
-// core is a Controller, for a test that says what each proxy sees.
+// core implements a controller for a driver. The test sets the View of each proxy.
 type core struct {
 	*drivertest.Controller
 	t  *testing.T
@@ -26,7 +26,8 @@ type core struct {
 
 	mu sync.Mutex
 	// events are the reports as text, rejected the Rejections so far, and acked the versions.
-	events   []string
+	events []string
+	// rejected are all Rejections so far, and acked the acknowledged versions.
 	rejected []driver.Rejection
 	acked    []string
 }
@@ -52,13 +53,13 @@ func (c *core) trust(ca *authority) {
 	}
 }
 
-// set has the proxy see the View.
+// set sets the View of its proxy.
 func (c *core) set(view *mesh.View) { c.SetView(view.Proxy.UID, view) }
 
 // context returns the arguments of Start.
 func (c *core) context(ctx context.Context, port uint16) *driver.ControllerContext {
 	arguments := c.Context(ctx, port)
-	arguments.CancelFunc = func() { c.t.Error("the driver ends the controller") }
+	arguments.CancelFunc = func() { c.t.Error("the driver stops the controller") }
 	return arguments
 }
 
@@ -80,7 +81,7 @@ func (c *core) report(r drivertest.Report) {
 	c.events = append(c.events, event)
 }
 
-// issue signs a workload's certificate.
+// issueTo signs a workload's certificate.
 func (a *authority) issueTo(id mesh.Identity, uid string) tls.Certificate {
 	a.t.Helper()
 	uri, err := url.Parse(id.String())
@@ -95,14 +96,14 @@ func (a *authority) issueTo(id mesh.Identity, uid string) tls.Certificate {
 	})
 }
 
-// noted returns the reports so far.
+// noted returns the events that the driver has reported.
 func (c *core) noted() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.events)
 }
 
-// rejections returns what was refused so far.
+// rejections returns the reported Rejections.
 func (c *core) rejections() []driver.Rejection {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,7 +117,7 @@ func (c *core) runs(view *mesh.View) bool {
 	return len(c.acked) > 0 && c.acked[len(c.acked)-1] == view.Digest().String()
 }
 
-// lastAcked reports whether the last report is that a View runs.
+// lastAcked reports whether the last event is an acknowledged View.
 func (c *core) lastAcked() bool {
 	noted := c.noted()
 	return len(noted) > 0 && noted[len(noted)-1] == "acked"

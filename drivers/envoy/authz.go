@@ -8,8 +8,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// authorization asks the user's own service about each request that the rules have
-// let pass. It returns no filter if there is no such service.
+// authorization returns a filter that asks the user's external authorization service
+// about each request that the rules have allowed, or nil if there is no such service.
 func authorization(a *mesh.Authorization) []*hcmv3.HttpFilter {
 	if a == nil {
 		return nil

@@ -31,8 +31,7 @@ func newBenchmarkMesh(services, endpoints int) benchmarkMesh {
 	return m
 }
 
-// backend returns a service's Backend, of which one endpoint's address depends on
-// the version.
+// backend returns a service's Backend. One endpoint's address depends on the version.
 func (m benchmarkMesh) backend(service, version int) *mesh.Backend {
 	port := mesh.ServicePort{Name: mesh.Name{Namespace: "shop", Name: fmt.Sprintf("service-%d", service)}, Port: 80}
 	b := &mesh.Backend{Name: port.String(), Service: port, Protocol: mesh.HTTP}
@@ -47,7 +46,7 @@ func (m benchmarkMesh) backend(service, version int) *mesh.Backend {
 	return mesh.Seal(b)
 }
 
-// changed returns the View after one endpoint changed.
+// changed returns the View with one changed endpoint.
 func (m benchmarkMesh) changed(version int) *mesh.View {
 	b := m.backend(7, version)
 	v := m.view
@@ -55,8 +54,8 @@ func (m benchmarkMesh) changed(version int) *mesh.View {
 		mesh.NewOutbound(v.Outbound.Scope, v.Outbound.Destinations, v.Outbound.Backends.With(mesh.Change[*mesh.Backend]{Name: b.Name, Value: b})), v.Egress)
 }
 
-// BenchmarkTranslate measures one proxy's translation: cold, when nothing is
-// remembered, and when one endpoint of a service has changed.
+// BenchmarkTranslate measures the translation of one proxy's View: cold, with empty
+// caches, and after a change of one endpoint.
 func BenchmarkTranslate(b *testing.B) {
 	for _, endpoints := range []int{3, 10} {
 		b.Run(fmt.Sprintf("cold-100/endpoints-%d", endpoints), func(b *testing.B) {

@@ -15,7 +15,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/program"
 )
 
-// version is the Envoy that the driver is made for.
+// version is the Envoy release that the driver is made for.
 const version = "1.40.0"
 
 var (
@@ -23,8 +23,8 @@ var (
 	_ driver.Finder  = Driver{}
 )
 
-// Check has Envoy validate the View's configuration with the bootstrap, which opens
-// no port. Envoy is the program that FindProxy finds.
+// Check has Envoy validate the View's configuration together with the bootstrap,
+// without opening ports. Envoy is the program that FindProxy finds.
 func (Driver) Check(ctx context.Context, view *mesh.View) error {
 	path, err := Driver{}.FindProxy()
 	if err != nil {
@@ -36,7 +36,7 @@ func (Driver) Check(ctx context.Context, view *mesh.View) error {
 	}
 	defer os.RemoveAll(dir)
 	if err := program.WriteIdentity(dir, view.Proxy.Identity); err != nil {
-		return fmt.Errorf("envoy: writing an example of an identity: %w", err)
+		return fmt.Errorf("envoy: writing the example identity: %w", err)
 	}
 	form, err := staticForm(NewTranslator().Config(view), dir)
 	if err != nil {
@@ -53,15 +53,15 @@ func (Driver) Check(ctx context.Context, view *mesh.View) error {
 	cmd.WaitDelay = time.Second
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
-			return fmt.Errorf("envoy: validating took too long: %w", ctx.Err())
+			return fmt.Errorf("envoy: validation timed out: %w", ctx.Err())
 		}
 		return fmt.Errorf("envoy: %s refuses the configuration: %w: %s", path, err, strings.TrimSpace(output.String()))
 	}
 	return nil
 }
 
-// FindProxy returns the path of Envoy: the program that the variable ENVOY names, or the
-// one in PATH, or the one that 'make envoy' installs.
+// FindProxy returns the path of Envoy: the program named by the environment variable
+// ENVOY, the one in PATH, or the one installed by 'make envoy'.
 func (Driver) FindProxy() (string, error) {
 	cache := os.Getenv("OUTRIGGER_CACHE")
 	if user, err := os.UserCacheDir(); cache == "" && err == nil {

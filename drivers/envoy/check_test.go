@@ -14,7 +14,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// check asks a real Envoy about the View, and skips the test where there is none.
+// check has a real Envoy validate the View, and skips the test if there is none.
 func check(t *testing.T, view *mesh.View) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -26,7 +26,7 @@ func check(t *testing.T, view *mesh.View) error {
 	return err
 }
 
-// TestCheckInbound asks a real Envoy about every View of the goldens.
+// TestCheckInbound has a real Envoy validate every View of the goldens.
 func TestCheckInbound(t *testing.T) {
 	for name, c := range inboundCases {
 		t.Run(name, func(t *testing.T) {
@@ -38,7 +38,7 @@ func TestCheckInbound(t *testing.T) {
 	}
 }
 
-// TestCheckBootstrap asks a real Envoy about the bootstrap as the agent writes it.
+// TestCheckBootstrap has a real Envoy validate the bootstrap as the agent writes it.
 func TestCheckBootstrap(t *testing.T) {
 	program, err := Driver{}.FindProxy()
 	if err != nil {
@@ -58,7 +58,7 @@ func TestCheckBootstrap(t *testing.T) {
 	}
 }
 
-// TestCheckRefuses has Envoy find what is wrong.
+// TestCheckRefuses has Envoy reject bad configurations.
 func TestCheckRefuses(t *testing.T) {
 	for name, tt := range map[string]struct {
 		inboundCase
@@ -77,7 +77,7 @@ func TestCheckRefuses(t *testing.T) {
 	}
 }
 
-// TestCheckTakesLongExpressions holds what the bootstrap allows.
+// TestCheckTakesLongExpressions checks the expression size that the bootstrap allows.
 func TestCheckTakesLongExpressions(t *testing.T) {
 	c := inboundCase{inbound: mesh.Inbound{Ports: []mesh.InboundPort{{Port: 80, Protocol: mesh.HTTP, Access: rules(
 		rule("a/b", []mesh.HTTPMatch{{Path: mesh.StringMatch{Regex: "/(books|authors|shops|orders)/[a-z0-9]{1,64}/[a-z0-9]{1,64}"}}}, buyer))}}}}
@@ -86,7 +86,7 @@ func TestCheckTakesLongExpressions(t *testing.T) {
 	}
 }
 
-// TestCheckEnds has the proxy take longer than there is time.
+// TestCheckEnds has the proxy exceed the time limit.
 func TestCheckEnds(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "envoy")
 	if err := os.WriteFile(program, []byte("#!/bin/sh\nexec sleep 600\n"), 0o755); err != nil {
@@ -96,7 +96,7 @@ func TestCheckEnds(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := (Driver{}).Check(ctx, inboundCases["empty"].view()); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Check returned %v, want that its time is over", err)
+		t.Errorf("Check returned %v, want a timeout", err)
 	}
 }
 
@@ -107,19 +107,19 @@ func TestCheckWithoutEnvoy(t *testing.T) {
 		t.Setenv("OUTRIGGER_CACHE", t.TempDir())
 		err := Driver{}.Check(t.Context(), inboundCases["empty"].view())
 		if !errors.Is(err, driver.ErrNoProxy) || !strings.Contains(err.Error(), "make envoy") {
-			t.Errorf("Check returned %v, want that there is no Envoy and how to get it", err)
+			t.Errorf("Check returned %v, want ErrNoProxy and how to get Envoy", err)
 		}
 	})
 	t.Run("named", func(t *testing.T) {
 		t.Setenv("ENVOY", "/does/not/exist")
 		err := Driver{}.Check(t.Context(), inboundCases["empty"].view())
 		if !errors.Is(err, driver.ErrNoProxy) || !strings.Contains(err.Error(), "/does/not/exist") {
-			t.Errorf("Check returned %v, want that ENVOY names no program", err)
+			t.Errorf("Check returned %v, want an error about ENVOY", err)
 		}
 	})
 }
 
-// TestFindProxy holds the order in which Envoy is looked for.
+// TestFindProxy checks the order in which Envoy is searched for.
 func TestFindProxy(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("PATH", t.TempDir())
@@ -145,7 +145,7 @@ func TestFindProxy(t *testing.T) {
 	find(other)
 }
 
-// TestVersion holds that the image, the tests' program and the API are of one
+// TestVersion checks that the image, the tests' program and the API have the same
 // version.
 func TestVersion(t *testing.T) {
 	mod, err := os.ReadFile("../../go.mod")
@@ -160,16 +160,16 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// TestOldest asks the oldest Envoy that the driver works with, where it is installed,
-// about every View of the goldens.
+// TestOldest has the oldest supported Envoy, if it is installed, validate every View of
+// the goldens.
 func TestOldest(t *testing.T) {
 	cache := os.Getenv("OUTRIGGER_CACHE")
 	if user, err := os.UserCacheDir(); cache == "" && err == nil {
 		cache = filepath.Join(user, "outrigger")
 	}
-	program := filepath.Join(cache, "envoy-"+oldest+".0", "envoy")
+	program := filepath.Join(cache, "envoy-"+oldestVersion+".0", "envoy")
 	if _, err := os.Stat(program); err != nil {
-		t.Skipf("SKIPPED: run ENVOY_VERSION=%s.0 test/envoy/install.sh for it: %v", oldest, err)
+		t.Skipf("SKIPPED: run ENVOY_VERSION=%s.0 test/envoy/install.sh for it: %v", oldestVersion, err)
 	}
 	t.Setenv("ENVOY", program)
 	for name, c := range inboundCases {
@@ -179,7 +179,7 @@ func TestOldest(t *testing.T) {
 	}
 }
 
-// TestOldImages holds which images are said to be too old.
+// TestOldImages checks which images are rejected as too old.
 func TestOldImages(t *testing.T) {
 	for image, old := range map[string]bool{
 		"envoyproxy/envoy-distroless:v1.22.2": true,

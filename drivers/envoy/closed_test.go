@@ -20,7 +20,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// made is what the inbound half makes of a case, read back.
+// made is the decoded inbound configuration of a case.
 type made struct {
 	t      *testing.T
 	config *Config
@@ -56,7 +56,7 @@ func (m made) message(typeURL, name string) proto.Message {
 	return message
 }
 
-// rules returns who may ask what by the route configuration.
+// rules returns the RBAC rules of the route configuration.
 func (m made) rules(name string) *rbacv3.RBAC {
 	m.t.Helper()
 	host := m.message(routeType, name).(*routev3.RouteConfiguration).VirtualHosts[0]
@@ -64,7 +64,7 @@ func (m made) rules(name string) *rbacv3.RBAC {
 	return per.GetRbac().GetRules()
 }
 
-// sans returns the names of whom the secret lets in.
+// sans returns the names that the secret accepts.
 func (m made) sans(name string) []string {
 	m.t.Helper()
 	var out []string
@@ -96,8 +96,7 @@ func downstream(t *testing.T, socket *corev3.TransportSocket) *tlsv3.DownstreamT
 	return unpack[*tlsv3.DownstreamTlsContext](t, socket.GetTypedConfig())
 }
 
-// TestInboundIsClosed looks at all filter chains of all cases for a way in that
-// nobody decided on.
+// TestInboundIsClosed searches all filter chains of all cases for unintended access.
 func TestInboundIsClosed(t *testing.T) {
 	for name, c := range inboundCases {
 		t.Run(name, func(t *testing.T) {
@@ -108,15 +107,15 @@ func TestInboundIsClosed(t *testing.T) {
 			}
 			for _, chain := range m.chains() {
 				if chain.TransportSocket == nil && len(chain.FilterChainMatch.GetSourcePrefixRanges()) == 0 && m.manager(chain) == nil && chain.Name != "closed" {
-					t.Errorf("%s takes connections from anybody", chain.Name)
+					t.Errorf("%s accepts connections from anybody", chain.Name)
 				}
 			}
 		})
 	}
 }
 
-// isClosed looks for filter chains that lack what decides about requests, or about
-// the certificates of peers.
+// isClosed checks that filter chains authorize requests, or verify the certificates of
+// peers.
 func (m made) isClosed() {
 	m.t.Helper()
 	for _, chain := range m.chains() {
@@ -129,16 +128,15 @@ func (m made) isClosed() {
 		tls := downstream(m.t, chain.TransportSocket)
 		secret := tls.CommonTlsContext.GetValidationContextSdsSecretConfig()
 		if !tls.RequireClientCertificate.GetValue() || secret == nil {
-			m.t.Errorf("%s takes peers without a certificate", chain.Name)
+			m.t.Errorf("%s accepts peers without a certificate", chain.Name)
 		}
 		if m.manager(chain) == nil && (secret.GetSdsConfig().GetAds() == nil || len(m.sans(secret.GetName())) == 0) {
-			m.t.Errorf("%s takes every certificate", chain.Name)
+			m.t.Errorf("%s accepts every certificate", chain.Name)
 		}
 	}
 }
 
-// manager returns what the filter chain does with requests, nil if it takes
-// connections.
+// manager returns the HTTP connection manager of the filter chain, nil for TCP.
 func (m made) manager(chain *listenerv3.FilterChain) *hcmv3.HttpConnectionManager {
 	m.t.Helper()
 	last := chain.Filters[len(chain.Filters)-1]
@@ -151,24 +149,24 @@ func (m made) manager(chain *listenerv3.FilterChain) *hcmv3.HttpConnectionManage
 func (m made) requestsAreClosed(name string, manager *hcmv3.HttpConnectionManager) {
 	m.t.Helper()
 	if first := manager.HttpFilters[0]; first.Name != mutationFilter {
-		m.t.Errorf("%s: what a client says of its identity is heard by %s", name, first.Name)
+		m.t.Errorf("%s: %s sees identity headers of the client", name, first.Name)
 	}
 	base := unpack[*httprbacv3.RBAC](m.t, manager.HttpFilters[1].GetTypedConfig())
 	if base.Rules == nil || base.Rules.Action != rbacv3.RBAC_ALLOW || len(base.Rules.Policies) > 0 {
-		m.t.Errorf("%s: without rules of a route it has %v", name, base.Rules)
+		m.t.Errorf("%s: the default rules are %v", name, base.Rules)
 	}
 	rules := m.rules(manager.GetRds().GetRouteConfigName())
 	if rules == nil || rules.Action != rbacv3.RBAC_ALLOW {
-		m.t.Fatalf("%s: the rules are %v, which lets everybody pass", name, rules)
+		m.t.Fatalf("%s: the rules %v allow everybody", name, rules)
 	}
 	for policy, p := range rules.Policies {
 		if len(p.Principals) == 0 || len(p.Permissions) == 0 {
-			m.t.Errorf("%s: the policy %s is %v, and an empty list is everybody or everything", name, policy, p)
+			m.t.Errorf("%s: the policy %s is %v; an empty list means everybody or everything", name, policy, p)
 		}
 	}
 }
 
-// TestNobody has rules that let nobody do anything.
+// TestNobody has rules that allow nothing to anybody.
 func TestNobody(t *testing.T) {
 	exact := []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: "/"}}}
 	for name, access := range map[string]mesh.Access{
@@ -184,7 +182,7 @@ func TestNobody(t *testing.T) {
 			}, Others: access}})
 			if name != "requests of connections" {
 				if policies := m.rules("inbound/80").Policies; len(policies) > 0 {
-					t.Errorf("requests may come by %v", policies)
+					t.Errorf("requests are allowed by %v", policies)
 				}
 			}
 			for _, secret := range []string{"inbound/81", "inbound/others"} {
@@ -196,7 +194,7 @@ func TestNobody(t *testing.T) {
 	}
 }
 
-// TestSameName has two rules of one name, of which neither is lost.
+// TestSameName has two rules with the same name; both must apply.
 func TestSameName(t *testing.T) {
 	m := makeInbound(t, inboundCase{inbound: mesh.Inbound{Ports: []mesh.InboundPort{{Port: 80, Protocol: mesh.HTTP, Access: rules(
 		rule("a/b", anyRequest, buyer), rule("a/b", anyRequest, ops))}}}})
@@ -210,7 +208,7 @@ func TestSameName(t *testing.T) {
 	}
 }
 
-// TestPlaintext says which connections without mesh TLS get to which port.
+// TestPlaintext checks which connections without mesh TLS reach which port.
 func TestPlaintext(t *testing.T) {
 	byRule := rules(rule("a/b", anyRequest, buyer))
 	for _, tt := range []struct {
@@ -219,9 +217,8 @@ func TestPlaintext(t *testing.T) {
 		class    bool
 		protocol mesh.Protocol
 		access   mesh.Access
-		// chains are those of the port, and open says that plaintext may pass.
-		chains []string
-		open   bool
+		chains   []string
+		open     bool
 	}{
 		{"strict", mesh.Strict, false, mesh.HTTP, anyone, []string{""}, false},
 		{"no mode", "", false, mesh.TCP, anyone, []string{""}, false},
@@ -249,15 +246,15 @@ func TestPlaintext(t *testing.T) {
 			}
 			if tt.protocol == mesh.HTTP && slices.Contains(tt.chains, "/plaintext") {
 				if open := len(m.rules("inbound/80/plaintext").Policies) > 0; open != tt.open {
-					t.Errorf("that plaintext may pass is %t, want %t", open, tt.open)
+					t.Errorf("plaintext is allowed: %t, want %t", open, tt.open)
 				}
 			}
 		})
 	}
 }
 
-// TestHelloTimeout says where connections go on that do not begin TLS, and that others
-// end then.
+// TestHelloTimeout checks where connections without TLS continue after the timeout, and
+// where they are closed.
 func TestHelloTimeout(t *testing.T) {
 	for name, want := range map[string]struct{ continues, skips bool }{
 		"strict-tcp": {}, "permissive": {continues: true}, "plaintext-class": {continues: true, skips: true}, "ingress-plaintext": {continues: true},
@@ -268,17 +265,17 @@ func TestHelloTimeout(t *testing.T) {
 			within = helloTimeout
 		}
 		if l.ContinueOnListenerFiltersTimeout != want.continues || l.ListenerFiltersTimeout.AsDuration() != within {
-			t.Errorf("%s: it goes on after %v: %t, want %t after %s", name, l.ListenerFiltersTimeout, l.ContinueOnListenerFiltersTimeout, want.continues, within)
+			t.Errorf("%s: after %v connections continue: %t, want %t after %s", name, l.ListenerFiltersTimeout, l.ContinueOnListenerFiltersTimeout, want.continues, within)
 		}
 		if r := l.ListenerFilters[1].FilterDisabled.GetDestinationPortRange(); (r != nil) != want.skips || want.skips && (r.Start != 3306 || r.End != 3307) {
-			t.Errorf("%s: it does not look for TLS at %v", name, r)
+			t.Errorf("%s: TLS is not inspected at %v", name, r)
 		}
 	}
 }
 
-// TestSilentPorts says where nobody is waited for.
+// TestSilentPorts checks where the listener does not wait for the client.
 func TestSilentPorts(t *testing.T) {
-	got := silentPorts([]mesh.InboundPort{
+	got := serverFirstPorts([]mesh.InboundPort{
 		{Port: 25, Protocol: mesh.TCPServerFirst, Ingress: []mesh.Ingress{{}}},
 		{Port: 80, Protocol: mesh.HTTP},
 		{Port: 3306, Protocol: mesh.TCPServerFirst, Ingress: []mesh.Ingress{{}, {TLS: true}}},
@@ -288,7 +285,7 @@ func TestSilentPorts(t *testing.T) {
 	}
 }
 
-// TestListenOn says at which addresses it listens.
+// TestListenOn checks the listening addresses.
 func TestListenOn(t *testing.T) {
 	for _, tt := range []struct{ addresses, want []string }{
 		{nil, []string{"0.0.0.0"}},

@@ -22,9 +22,9 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// backend returns the cluster of a Backend and, unless it is only another name, its
-// endpoints as proxies in the zone see them.
-func (o *outboundStyle) backend(b *mesh.Backend, zone string) []*Resource {
+// backend returns the cluster of a Backend and, unless it is an external name, its
+// endpoints as seen by proxies in the zone.
+func (o *outboundBuilder) backend(b *mesh.Backend, zone string) []*Resource {
 	if b.ExternalName != "" {
 		return []*Resource{newResource(clusterType, b.Name, clusterDefaults, protocolOptions(b.Protocol, b.Policy),
 			policyCluster(b.Name, b.Protocol, b.Policy), dnsCluster(b.ExternalName, b.Service.Port))}
@@ -34,8 +34,8 @@ func (o *outboundStyle) backend(b *mesh.Backend, zone string) []*Resource {
 	e.constant(base)
 	e.text(clusterName, b.Name)
 	e.text(clusterAltStatName, altStatName(b.Name))
-	// Envoy waits for endpoints whenever a cluster is new or changed, so it must ask
-	// for them by a name that it has not asked for yet.
+	// Envoy waits for endpoints whenever a cluster is new or changed, so it must
+	// subscribe to a name to which it has not subscribed yet.
 	hash := e.digest(clusterType, b.Name)
 	endpoints := b.Name + "@" + hex.EncodeToString(hash[:8])
 	e.message(clusterEdsClusterConfig, func() { e.text(edsServiceName, endpoints) })
@@ -44,11 +44,11 @@ func (o *outboundStyle) backend(b *mesh.Backend, zone string) []*Resource {
 	return []*Resource{cluster, o.endpoints(endpoints, b, zone)}
 }
 
-// clusterSize is how many bytes most clusters take besides what they have in common.
+// clusterSize is the typical size of a cluster in bytes, without the shared part.
 const clusterSize = 160
 
-// base returns all of the Backend's cluster but its names.
-func (o *outboundStyle) base(b *mesh.Backend) constant {
+// base returns the Backend's cluster without its names.
+func (o *outboundBuilder) base(b *mesh.Backend) constant {
 	base, ok := o.bases[b.Protocol]
 	if !ok || b.HealthChecks || !reflect.ValueOf(&b.Policy).Elem().IsZero() {
 		return o.newBase(b)
@@ -56,7 +56,7 @@ func (o *outboundStyle) base(b *mesh.Backend) constant {
 	return base
 }
 
-func (o *outboundStyle) newBase(b *mesh.Backend) constant {
+func (o *outboundBuilder) newBase(b *mesh.Backend) constant {
 	policy := policyCluster("", b.Protocol, b.Policy)
 	if b.HealthChecks {
 		policy.HealthChecks = connectChecks
@@ -64,8 +64,8 @@ func (o *outboundStyle) newBase(b *mesh.Backend) constant {
 	return constantOf(o.cluster, protocolOptions(b.Protocol, b.Policy), policy)
 }
 
-// altStatName is the cluster's name in metrics if that is another: a dot would end
-// it.
+// altStatName returns the cluster's name for metrics, or "" if it is the same: a dot
+// would end it.
 func altStatName(name string) string {
 	if !strings.Contains(name, ".") {
 		return ""
@@ -73,19 +73,17 @@ func altStatName(name string) string {
 	return strings.ReplaceAll(name, ".", "_")
 }
 
-// clusterDefaults is what all clusters have in common.
+// clusterDefaults is the part that all clusters share.
 var clusterDefaults = frozen(&clusterv3.Cluster{
 	PerConnectionBufferLimitBytes: wrapperspb.UInt32(bufferLimit),
 	CommonLbConfig: &clusterv3.Cluster_CommonLbConfig{
-		// By default Envoy sends to all endpoints again once most are ejected or
-		// draining. How many may be ejected is the policy's to say, and one that
-		// drains is not to be called because others drain too.
+		// By default Envoy uses all endpoints again once most are ejected or draining.
+		// The policy limits ejection, and draining endpoints must stay unused.
 		HealthyPanicThreshold: &typev3.Percent{Value: 0},
 	},
-	// An endpoint that is gone is gone, whatever its health.
+	// Removed endpoints must not be used even if they are still healthy.
 	IgnoreHealthOnHostRemoval: true,
-	// Connections may be silent for as long as they like, so this is what finds out
-	// that a peer has vanished.
+	// There is no idle timeout, so keepalives must detect vanished peers.
 	UpstreamConnectionOptions: &clusterv3.UpstreamConnectionOptions{
 		TcpKeepalive: &corev3.TcpKeepalive{KeepaliveTime: wrapperspb.UInt32(keepaliveSeconds)},
 	},
@@ -93,21 +91,21 @@ var clusterDefaults = frozen(&clusterv3.Cluster{
 
 const keepaliveSeconds = 300
 
-// meshCluster is what clusters with endpoints have in common.
+// meshCluster returns the part that clusters with endpoints share.
 func meshCluster(settings *mesh.Settings, plaintext bool) *clusterv3.Cluster {
 	cluster := &clusterv3.Cluster{
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
 		EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: adsSource()},
 	}
 	if !plaintext {
-		// Mesh TLS is what an endpoint gets that nothing is known of.
+		// Mesh TLS is the default for endpoints without metadata.
 		cluster.TransportSocket = upstreamTLS(settings)
 		cluster.TransportSocketMatches = plaintextMatches
 	}
 	return cluster
 }
 
-// An endpoint that is called in plaintext says so in its metadata.
+// Metadata marks the endpoints that are called in plaintext.
 var (
 	plaintextMark = &structpb.Struct{Fields: map[string]*structpb.Value{"plaintext": structpb.NewBoolValue(true)}}
 
@@ -125,8 +123,8 @@ var (
 	}}})
 )
 
-// protocolOptions says how a cluster's protocol is spoken: HTTP as the client speaks
-// it, so that the server's application is asked in a way that it is used to.
+// protocolOptions sets a cluster's protocol. For HTTP it is the version that the client
+// uses, since the server's application expects that.
 func protocolOptions(protocol mesh.Protocol, p mesh.UpstreamPolicy) *clusterv3.Cluster {
 	options := new(httpv3.HttpProtocolOptions)
 	switch protocol {
@@ -138,23 +136,22 @@ func protocolOptions(protocol mesh.Protocol, p mesh.UpstreamPolicy) *clusterv3.C
 		return new(clusterv3.Cluster)
 	}
 	if p.IdleTimeout > 0 || p.RequestsPerConnection > 0 {
-		options.CommonHttpProtocolOptions = &corev3.HttpProtocolOptions{MaxRequestsPerConnection: limit(p.RequestsPerConnection)}
-		if p.IdleTimeout > 0 {
-			options.CommonHttpProtocolOptions.IdleTimeout = duration(p.IdleTimeout)
+		options.CommonHttpProtocolOptions = &corev3.HttpProtocolOptions{
+			MaxRequestsPerConnection: nonZero(p.RequestsPerConnection), IdleTimeout: optionalDuration(p.IdleTimeout),
 		}
 	}
 	return &clusterv3.Cluster{TypedExtensionProtocolOptions: upstreamHTTP(options)}
 }
 
-// limit returns nil, which is no limit, for 0.
-func limit(n uint32) *wrapperspb.UInt32Value {
+// nonZero returns nil, which means no value or no limit, for 0.
+func nonZero(n uint32) *wrapperspb.UInt32Value {
 	if n == 0 {
 		return nil
 	}
 	return wrapperspb.UInt32(n)
 }
 
-// policyCluster is what the name and the policy make of a cluster.
+// policyCluster returns the part of a cluster that depends on the name and the policy.
 func policyCluster(name string, protocol mesh.Protocol, p mesh.UpstreamPolicy) *clusterv3.Cluster {
 	cluster := &clusterv3.Cluster{
 		Name:             name,
@@ -173,7 +170,7 @@ func policyCluster(name string, protocol mesh.Protocol, p mesh.UpstreamPolicy) *
 	return cluster
 }
 
-// allIfNone sends to all endpoints when all are ejected, as when the only one is.
+// allIfNone uses all endpoints when all are ejected, for example the only one.
 var allIfNone = &clusterv3.Cluster_CommonLbConfig{HealthyPanicThreshold: &typev3.Percent{Value: 1}}
 
 var (
@@ -188,18 +185,18 @@ var (
 	}
 )
 
-// circuitBreakers lifts Envoy's own limits, of 1024 and of 3 retries at a time,
-// where the policy has none.
+// circuitBreakers disables Envoy's default limits (1024, and 3 concurrent retries)
+// where the policy sets none.
 func circuitBreakers(protocol mesh.Protocol, p mesh.UpstreamPolicy) *clusterv3.CircuitBreakers {
 	if !protocol.IsHTTP() {
-		// Envoy counts a connection that is being made as a request that waits.
+		// Envoy counts a connection in progress as a pending request.
 		p.MaxPendingRequests, p.MaxRequests, p.MaxRetries = nil, nil, nil
 	}
 	if p.MaxConnections == nil && p.MaxPendingRequests == nil && p.MaxRequests == nil && p.MaxRetries == nil {
 		return noThresholds
 	}
 	if p.Refuses(protocol) {
-		// Of no connections Envoy would make one for each endpoint.
+		// With a limit of 0 connections Envoy would still open one for each endpoint.
 		p.MaxPendingRequests = new(uint32)
 	}
 	return thresholds(p)
@@ -208,17 +205,17 @@ func circuitBreakers(protocol mesh.Protocol, p mesh.UpstreamPolicy) *clusterv3.C
 var noThresholds = frozen(thresholds(mesh.UpstreamPolicy{}))
 
 func thresholds(p mesh.UpstreamPolicy) *clusterv3.CircuitBreakers {
-	orMost := func(limit *uint32) *wrapperspb.UInt32Value {
+	orUnlimited := func(limit *uint32) *wrapperspb.UInt32Value {
 		if limit == nil {
 			return wrapperspb.UInt32(math.MaxUint32)
 		}
 		return wrapperspb.UInt32(*limit)
 	}
 	return &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{
-		MaxConnections:     orMost(p.MaxConnections),
-		MaxPendingRequests: orMost(p.MaxPendingRequests),
-		MaxRequests:        orMost(p.MaxRequests),
-		MaxRetries:         orMost(p.MaxRetries),
+		MaxConnections:     orUnlimited(p.MaxConnections),
+		MaxPendingRequests: orUnlimited(p.MaxPendingRequests),
+		MaxRequests:        orUnlimited(p.MaxRequests),
+		MaxRetries:         orUnlimited(p.MaxRetries),
 	}}}
 }
 
@@ -226,24 +223,19 @@ func ejection(e *mesh.Ejection) *clusterv3.OutlierDetection {
 	if e == nil {
 		return nil
 	}
-	detection := &clusterv3.OutlierDetection{
-		Consecutive_5Xx:    limit(e.ConsecutiveErrors),
-		MaxEjectionPercent: limit(e.MaxPercent),
-		// A share of few endpoints is none, and then there would be no ejection.
+	return &clusterv3.OutlierDetection{
+		Consecutive_5Xx:    nonZero(e.ConsecutiveErrors),
+		Interval:           optionalDuration(e.Interval),
+		BaseEjectionTime:   optionalDuration(e.BaseTime),
+		MaxEjectionPercent: nonZero(e.MaxPercent),
+		// The percentage of few endpoints rounds down to none.
 		AlwaysEjectOneHost: wrapperspb.Bool(true),
-		// Envoy would also eject endpoints that do worse than others.
+		// By default Envoy also ejects endpoints with a low success rate.
 		EnforcingSuccessRate: wrapperspb.UInt32(0),
 	}
-	if e.Interval > 0 {
-		detection.Interval = duration(e.Interval)
-	}
-	if e.BaseTime > 0 {
-		detection.BaseEjectionTime = duration(e.BaseTime)
-	}
-	return detection
 }
 
-// connectChecks connects, which includes the TLS handshake.
+// connectChecks check that a connection, including the TLS handshake, succeeds.
 var connectChecks = []*corev3.HealthCheck{frozen(&corev3.HealthCheck{
 	Timeout:            durationpb.New(connectTimeout),
 	Interval:           durationpb.New(10 * time.Second),
@@ -252,9 +244,8 @@ var connectChecks = []*corev3.HealthCheck{frozen(&corev3.HealthCheck{
 	HealthChecker:      &corev3.HealthCheck_TcpHealthCheck_{TcpHealthCheck: &corev3.HealthCheck_TcpHealthCheck{}},
 })}
 
-// dnsCluster is a host by its DNS name or address. All its addresses are one
-// endpoint, which Envoy connects to by whichever address answers first, of either
-// family.
+// dnsCluster returns the cluster of a host, given by DNS name or address. All its
+// addresses, of both families, are one endpoint; Envoy uses whichever answers first.
 func dnsCluster(host string, port uint16) *clusterv3.Cluster {
 	return &clusterv3.Cluster{
 		ClusterDiscoveryType: dnsType,

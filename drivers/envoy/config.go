@@ -7,35 +7,26 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/xds"
 )
 
-// Config is all that one Envoy gets, by type of resource. It is immutable, and its
-// parts are shared with the Configs of other proxies.
+// Config is the complete configuration of one Envoy by resource type. It is immutable
+// and shares parts with the Configs of other proxies.
 type Config struct {
 	Listeners, Clusters, Routes, Endpoints, Secrets mesh.Table[*Resource]
 }
 
 // table returns the table of the type.
 func (c *Config) table(typeURL string) *mesh.Table[*Resource] {
-	switch typeURL {
-	case listenerType:
-		return &c.Listeners
-	case clusterType:
-		return &c.Clusters
-	case routeType:
-		return &c.Routes
-	case endpointType:
-		return &c.Endpoints
-	default:
-		return &c.Secrets
-	}
+	tables := [len(types)]*mesh.Table[*Resource]{&c.Listeners, &c.Clusters, &c.Routes, &c.Endpoints, &c.Secrets}
+	return tables[slices.Index(types[:], typeURL)]
 }
 
-// types are those of a Config's tables.
-var types = []string{listenerType, clusterType, routeType, endpointType, secretType}
+// types are the resource types of a Config.
+var types = [...]string{listenerType, clusterType, routeType, endpointType, secretType}
 
-// deliveredTypes are the types in the order in which Envoy is sent them. It asks for
-// all but listeners and clusters by name. Routes that it asks for already come before
-// listeners: a listener that is still draining keeps the routes that have ended, and a
-// new one of that name would begin with these and let in whom they did.
+// deliveredTypes are the resource types in the order in which Envoy is sent them. It
+// subscribes to all but listeners and clusters by name. Routes that it already
+// subscribes to come before listeners: a draining listener keeps its removed routes,
+// and a new listener of the same name would start with them and allow whom they
+// allowed.
 var deliveredTypes = []xds.Type{
 	{URL: secretType, Named: true, Quiet: true},
 	{URL: clusterType, Asks: endpointType},
@@ -53,7 +44,7 @@ func (c *Config) delivered() xds.Config {
 	return tables
 }
 
-// with returns a Config with the changes.
+// with returns the Config with the changes applied.
 func (c *Config) with(changed changes) *Config {
 	next := *c
 	for _, typeURL := range types {
@@ -63,8 +54,8 @@ func (c *Config) with(changed changes) *Config {
 	return &next
 }
 
-// withOwn returns a Config with what is the proxy's own. What is equal to the
-// proxy's former Config is taken from that.
+// withOwn returns the Config with the proxy's own resources. Tables that are equal to
+// those of the proxy's former Config are reused.
 func (c *Config) withOwn(former *proxyState) *Config {
 	next := *c
 	for _, typeURL := range types {
@@ -78,28 +69,15 @@ func (c *Config) withOwn(former *proxyState) *Config {
 	return &next
 }
 
-// changes are changes of a Config, by type of resource.
-type changes struct {
-	listeners, clusters, routes, endpoints, secrets []mesh.Change[*Resource]
-}
+// changes are changes of a Config's tables, in the order of types.
+type changes [len(types)][]mesh.Change[*Resource]
 
 // list returns the changes of the type.
 func (c *changes) list(typeURL string) *[]mesh.Change[*Resource] {
-	switch typeURL {
-	case listenerType:
-		return &c.listeners
-	case clusterType:
-		return &c.clusters
-	case routeType:
-		return &c.routes
-	case endpointType:
-		return &c.endpoints
-	default:
-		return &c.secrets
-	}
+	return &c[slices.Index(types[:], typeURL)]
 }
 
-// add puts the resources into their tables.
+// add adds the resources.
 func (c *changes) add(resources []*Resource) {
 	for _, r := range resources {
 		list := c.list(r.TypeURL)
@@ -107,14 +85,14 @@ func (c *changes) add(resources []*Resource) {
 	}
 }
 
-// remove ends the resource of that name.
+// remove removes the resource of that name.
 func (c *changes) remove(typeURL, name string) {
 	list := c.list(typeURL)
 	*list = append(*list, mesh.Change[*Resource]{Name: name, Delete: true})
 }
 
-// replace puts the resources into their tables, and ends those of the name and the
-// types that are not among them.
+// replace adds the resources, and removes the resources of the given name and types
+// that are not among them.
 func (c *changes) replace(name string, resources []*Resource, types ...string) {
 	for _, typeURL := range types {
 		if !slices.ContainsFunc(resources, func(r *Resource) bool { return r.TypeURL == typeURL }) {

@@ -23,19 +23,19 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// The names of what every proxy has for what leaves the mesh.
+// Names of the resources that every proxy has for egress.
 const (
-	// outboundListener takes all connections of the application.
+	// outboundListener accepts all connections of the application.
 	outboundListener = "outbound"
-	// passthroughCluster is whatever address the application asked for, and
-	// blockedCluster is nobody: what is sent there is counted, logged and closed.
+	// passthroughCluster connects to the address that the application chose.
+	// blockedCluster has no endpoints: connections to it are counted, logged and closed.
 	passthroughCluster = "passthrough"
 	blockedCluster     = "blocked"
 )
 
-// egress makes the listener "outbound", and what it needs, of an Egress.
+// egress builds the listener "outbound" and the resources that it needs from an Egress.
 type egress struct {
-	style     *outboundStyle
+	builder   *outboundBuilder
 	allowAll  bool
 	chains    []*listenerv3.FilterChain
 	tlsPorts  []uint16
@@ -43,12 +43,12 @@ type egress struct {
 	resources []*Resource
 }
 
-// egress returns the listener "outbound" of proxies with addresses of the same
-// families, and its routes and clusters. What is named by host goes to the addresses that the
-// host's name resolves to, not to the one that the application chose: else an
-// allowed name would be a way to any address.
-func (o *outboundStyle) egress(e *mesh.Egress, addresses []netip.Addr) []*Resource {
-	b := &egress{style: o, allowAll: e.AllowAll, clusters: map[string]bool{}}
+// egress returns the listener "outbound" with its routes and clusters, for proxies with
+// addresses of the given families. Connections to hosts go to the addresses to which
+// the proxy resolves the host's name, not to the address that the application chose:
+// otherwise an allowed name would open a way to any address.
+func (o *outboundBuilder) egress(e *mesh.Egress, addresses []netip.Addr) []*Resource {
+	b := &egress{builder: o, allowAll: e.AllowAll, clusters: map[string]bool{}}
 	passthrough := e.AllowAll
 	for _, port := range e.Ports {
 		ranges := len(port.Ranges) > 0 || port.Protocol == mesh.EgressTCP
@@ -83,7 +83,7 @@ func (o *outboundStyle) egress(e *mesh.Egress, addresses []netip.Addr) []*Resour
 	return b.resources
 }
 
-// cluster adds a cluster, once; kind says what it is, and wins over the policy.
+// cluster adds a cluster unless it exists; kind sets its type and overrides the policy.
 func (b *egress) cluster(name string, protocol mesh.Protocol, policy mesh.UpstreamPolicy, kind *clusterv3.Cluster) {
 	if b.clusters[name] {
 		return
@@ -99,20 +99,20 @@ func (b *egress) chain(name string, port uint16, match *listenerv3.FilterChainMa
 	b.chains = append(b.chains, &listenerv3.FilterChain{Name: name, FilterChainMatch: match, Filters: filters})
 }
 
-// originalCluster is the address that the application connected to.
+// originalCluster connects to the address that the application chose.
 var originalCluster = frozen(&clusterv3.Cluster{
 	ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST},
 	LbPolicy:             clusterv3.Cluster_CLUSTER_PROVIDED,
 })
 
-// ranges lets connections to addresses out.
+// ranges allows connections to address ranges.
 func (b *egress) ranges(port mesh.EgressRoutes) {
-	match := &listenerv3.FilterChainMatch{PrefixRanges: cidrs(halved(port.Ranges))}
+	match := &listenerv3.FilterChainMatch{PrefixRanges: cidrs(splitDefaultRoutes(port.Ranges))}
 	name := egressName(port.Port) + "/ranges"
-	b.chain(name, port.Port, match, b.style.tcpTo(name, passthroughCluster))
+	b.chain(name, port.Port, match, b.builder.tcpTo(name, passthroughCluster))
 }
 
-// http lets requests to hosts out that go to the addresses.
+// http allows requests to hosts at the addresses of the scope.
 func (b *egress) http(port mesh.EgressRoutes, at scope) {
 	name := at.name(egressName(port.Port))
 	hosts := make([]*routev3.VirtualHost, 0, len(port.Hosts)+1)
@@ -136,12 +136,12 @@ func (b *egress) http(port mesh.EgressRoutes, at scope) {
 		Name: name, VirtualHosts: hosts, ValidateClusters: wrapperspb.Bool(false),
 	}))
 	b.chain(name, port.Port, at.match(), httpFilter(httpOptions{
-		StatPrefix: name, RouteName: name, Settings: b.style.settings, Filters: filters, Compared: port.ComparedHeaders(),
+		StatPrefix: name, RouteName: name, Settings: b.builder.settings, Filters: filters, Compared: port.ComparedHeaders(),
 	}))
 }
 
-// domains returns the Host headers that mean the host at the port. For a wildcard
-// the Host header says where to connect to, and without a port that is 80.
+// domains returns the Host headers for the host and port. For a wildcard host the Host
+// header determines the destination, and its default port is 80.
 func domains(host string, port uint16) []string {
 	withPort := host + ":" + strconv.Itoa(int(port))
 	if isWildcard(host) && port != 80 {
@@ -150,7 +150,7 @@ func domains(host string, port uint16) []string {
 	return []string{host, withPort}
 }
 
-// routes are those of a host at the addresses.
+// routes returns the routes of a host at the addresses of the scope.
 func (b *egress) routes(host mesh.EgressHost, port uint16, at scope) []*routev3.Route {
 	var routes []*routev3.Route
 	add := func(matches []mesh.HTTPMatch, cluster string) {
@@ -171,7 +171,7 @@ func (b *egress) routes(host mesh.EgressHost, port uint16, at scope) []*routev3.
 	return append(routes, &routev3.Route{Match: match(mesh.HTTPMatch{}), Action: respond(403)})
 }
 
-// tls lets connections with server names out that go to the addresses.
+// tls allows TLS connections to server names at the addresses of the scope.
 func (b *egress) tls(port mesh.EgressRoutes, at scope) {
 	for _, host := range port.Hosts {
 		name, cluster := egressName(port.Port)+"/"+host.Host, blockedCluster
@@ -187,11 +187,11 @@ func (b *egress) tls(port mesh.EgressRoutes, at scope) {
 		}
 		match := at.match()
 		match.TransportProtocol, match.ServerNames = "tls", []string{strings.ToLower(host.Host)}
-		b.chain(at.name(name), port.Port, match, append(filters, b.style.tcpTo(cluster, cluster))...)
+		b.chain(at.name(name), port.Port, match, append(filters, b.builder.tcpTo(cluster, cluster))...)
 	}
 }
 
-// hostCluster adds the cluster of a host and returns its name.
+// hostCluster adds the cluster that connects to a host by name, and returns its name.
 func (b *egress) hostCluster(host mesh.EgressHost, port uint16, protocol mesh.Protocol) string {
 	name := egressName(port) + "/" + host.Host
 	kind := dynamicForwardCluster
@@ -202,8 +202,8 @@ func (b *egress) hostCluster(host mesh.EgressHost, port uint16, protocol mesh.Pr
 	return name
 }
 
-// addressCluster adds the cluster of a host at the address that the application connected
-// to, and returns its name.
+// addressCluster adds the cluster that connects to a host at the address that the
+// application chose, and returns its name.
 func (b *egress) addressCluster(host mesh.EgressHost, port uint16, protocol mesh.Protocol) string {
 	name := egressName(port) + "/" + host.Host + "@address"
 	b.cluster(name, protocol, host.Policy, originalCluster)
@@ -214,8 +214,8 @@ func isWildcard(host string) bool { return strings.HasPrefix(host, "*.") }
 
 func egressName(port uint16) string { return "egress/" + strconv.Itoa(int(port)) }
 
-// tcpTo connects to a cluster.
-func (o *outboundStyle) tcpTo(stats, cluster string) *listenerv3.Filter {
+// tcpTo returns a filter that forwards to a cluster.
+func (o *outboundBuilder) tcpTo(stats, cluster string) *listenerv3.Filter {
 	proxy := tcpDefaults(accessLogs(o.settings))
 	proxy.StatPrefix, proxy.ClusterSpecifier = stats, &tcpv3.TcpProxy_Cluster{Cluster: cluster}
 	return filter(tcpProxyName, proxy)
@@ -231,17 +231,16 @@ func (b *egress) listener(addresses []netip.Addr) *Resource {
 		StatPrefix:                    outboundListener,
 		TrafficDirection:              corev3.TrafficDirection_OUTBOUND,
 		PerConnectionBufferLimitBytes: wrapperspb.UInt32(bufferLimit),
-		// A connection goes to the listener of the address that it is for, if there
-		// is one.
+		// A connection is handed to the listener of its destination, if there is one.
 		UseOriginalDst:     wrapperspb.Bool(true),
 		ListenerFilters:    []*listenerv3.ListenerFilter{listenerFilter("original_dst", &originaldstv3.OriginalDst{})},
 		FilterChains:       b.chains,
-		DefaultFilterChain: &listenerv3.FilterChain{Name: others, Filters: []*listenerv3.Filter{b.style.tcpTo(others, others)}},
+		DefaultFilterChain: &listenerv3.FilterChain{Name: others, Filters: []*listenerv3.Filter{b.builder.tcpTo(others, others)}},
 	}
 	listenOn(listener, addresses, driver.OutboundPort)
 	if len(b.tlsPorts) > 0 {
-		// Only the ports of TLS wait for the client's first bytes. A connection that
-		// has none goes on, as one without a server name.
+		// Only TLS ports wait for the client's first bytes. A connection without any
+		// continues as one without a server name.
 		inspector := listenerFilter("tls_inspector", &tlsinspectorv3.TlsInspector{})
 		inspector.FilterDisabled = &listenerv3.ListenerFilterChainMatchPredicate{
 			Rule: &listenerv3.ListenerFilterChainMatchPredicate_NotMatch{NotMatch: toPorts(b.tlsPorts)},

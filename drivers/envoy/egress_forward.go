@@ -10,9 +10,9 @@ import (
 	sniforwardv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/sni_dynamic_forward_proxy/v3"
 )
 
-// The hosts of a wildcard are known only once they are asked for. A filter then
-// resolves the name, and the cluster connects to what it found. The two must be
-// configured with the same cache.
+// The hosts of a wildcard are known only when they are requested. A filter then
+// resolves the name and the cluster connects to the result. Both must be configured
+// with the same cache.
 var (
 	forwardCache = &forwardv3.DnsCacheConfig{Name: "egress", DnsLookupFamily: clusterv3.Cluster_ALL}
 
@@ -21,7 +21,7 @@ var (
 			Name: "envoy.clusters.dynamic_forward_proxy",
 			TypedConfig: pack(&clusterforwardv3.ClusterConfig{
 				ClusterImplementationSpecifier: &clusterforwardv3.ClusterConfig_DnsCacheConfig{DnsCacheConfig: forwardCache},
-				// It asks for checks of server certificates, and calls in plaintext.
+				// Envoy insists on verifying upstream certificates, but the cluster uses plaintext.
 				AllowInsecureClusterOptions: true,
 			}),
 		}},

@@ -9,14 +9,14 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// scope is addresses outside the mesh to which the same rules apply: those of a range
-// but for its smaller scopes, or all that are in no range. Envoy takes the filter chains of
-// the smallest range that an address is in, and looks at no others: so each scope has
-// all that holds for its addresses.
+// scope is a set of addresses outside the mesh to which the same rules apply: a range
+// without the smaller scopes in it, or all addresses that are in no range. Envoy
+// considers only the filter chains with the smallest range that has an address, so each
+// scope must include all rules that apply to its addresses.
 type scope struct{ prefix netip.Prefix }
 
-// scopesOf returns the scopes of a port. Addresses that are let out whatever their host
-// are in none.
+// scopesOf returns the scopes of a port, without addresses that are allowed for any
+// host.
 func scopesOf(port mesh.EgressRoutes) []scope {
 	var ranges []netip.Prefix
 	for _, host := range port.Hosts {
@@ -26,7 +26,7 @@ func scopesOf(port mesh.EgressRoutes) []scope {
 	}
 	open := mesh.EgressWithin{Ranges: port.Ranges}
 	scopes := []scope{{}}
-	for _, prefix := range halved(ranges) {
+	for _, prefix := range splitDefaultRoutes(ranges) {
 		if at := (scope{prefix}); !at.within(open) {
 			scopes = append(scopes, at)
 		}
@@ -34,7 +34,7 @@ func scopesOf(port mesh.EgressRoutes) []scope {
 	return scopes
 }
 
-// within reports whether the addresses are in one of the ranges.
+// within reports whether all addresses of the scope are in one of the ranges.
 func (s scope) within(w mesh.EgressWithin) bool {
 	return s.prefix.IsValid() && slices.ContainsFunc(w.Ranges, func(r netip.Prefix) bool {
 		return r.Bits() <= s.prefix.Bits() && r.Contains(s.prefix.Addr())

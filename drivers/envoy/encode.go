@@ -12,18 +12,17 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/xds"
 )
 
-// constant is an encoding that is part of many resources.
+// constant is an encoded fragment that is part of many resources.
 type constant struct {
 	encoding []byte
 	digest   mesh.Digest
 }
 
-// newConstant returns the encoding as a constant.
 func newConstant(encoding []byte) constant {
 	return constant{encoding: encoding, digest: mesh.DigestBytes(encoding)}
 }
 
-// constantOf returns the encoding of the parts as a constant.
+// constantOf encodes the parts as a constant.
 func constantOf(parts ...proto.Message) constant {
 	var e encoder
 	for _, part := range parts {
@@ -32,16 +31,16 @@ func constantOf(parts ...proto.Message) constant {
 	return newConstant(e.body)
 }
 
-// encoder writes the resources that a mesh has most of, several times as fast as
-// from messages. What is written one after the other is one message: of a field that
-// is a message, and is written twice, the two are merged.
+// encoder writes the most frequent resources, several times as fast as marshaling
+// messages would. Fragments written one after the other form one message; message
+// fields that are written twice are merged, as in any encoding of protocol buffers.
 type encoder struct {
 	body []byte
-	// constants are where in body the first of the constants are, in their order.
+	// constants are the positions in body of the first constants, in order.
 	constants [4]span
 	count     int
-	// broken says that a text is not UTF-8, as those of protocol buffers are.
-	broken bool
+	// invalid is set if a string is not valid UTF-8, which protocol buffers require.
+	invalid bool
 }
 
 type span struct {
@@ -49,23 +48,23 @@ type span struct {
 	digest     mesh.Digest
 }
 
-// newEncoder returns an encoder for about that many bytes.
+// newEncoder returns an encoder with a capacity of size bytes.
 func newEncoder(size int) encoder { return encoder{body: make([]byte, 0, size)} }
 
 // text writes a string, unless it is empty.
 func (e *encoder) text(field protowire.Number, s string) {
-	e.broken = e.broken || !utf8.ValidString(s)
+	e.invalid = e.invalid || !utf8.ValidString(s)
 	if s != "" {
 		e.body = protowire.AppendString(protowire.AppendTag(e.body, field, protowire.BytesType), s)
 	}
 }
 
-// bytes writes bytes, or a string that is not empty.
+// bytes writes bytes, or a non-empty string.
 func (e *encoder) bytes(field protowire.Number, b []byte) {
 	e.body = protowire.AppendBytes(protowire.AppendTag(e.body, field, protowire.BytesType), b)
 }
 
-// number writes an integer or an enum, unless it is 0.
+// number writes an integer or enum, unless it is 0.
 func (e *encoder) number(field protowire.Number, n uint64) {
 	if n != 0 {
 		e.body = protowire.AppendVarint(protowire.AppendTag(e.body, field, protowire.VarintType), n)
@@ -75,13 +74,13 @@ func (e *encoder) number(field protowire.Number, n uint64) {
 // part writes the fields of the message.
 func (e *encoder) part(m proto.Message) {
 	body, err := deterministic.MarshalAppend(e.body, m)
-	e.broken = e.broken || err != nil
+	e.invalid = e.invalid || err != nil
 	e.body = body
 }
 
-// fields writes what another encoder wrote, which has no constants.
+// fields writes the output of another encoder, which must have no constants.
 func (e *encoder) fields(other encoder) {
-	e.body, e.broken = append(e.body, other.body...), e.broken || other.broken
+	e.body, e.invalid = append(e.body, other.body...), e.invalid || other.invalid
 }
 
 // constant writes the fields of a constant.
@@ -94,10 +93,10 @@ func (e *encoder) constant(c constant) {
 	}
 }
 
-// message writes a message, whose fields the function writes.
+// message writes a message whose fields are written by the function.
 func (e *encoder) message(field protowire.Number, fields func()) {
 	e.body = protowire.AppendTag(e.body, field, protowire.BytesType)
-	// Most messages are so short that one byte is enough for the length.
+	// One byte is enough for the length of most messages.
 	at := len(e.body)
 	e.body = append(e.body, 0)
 	start := len(e.body)
@@ -114,17 +113,17 @@ func (e *encoder) message(field protowire.Number, fields func()) {
 	binary.PutUvarint(e.body[at:], length)
 }
 
-// resource returns what was written. Like newResource it returns an empty Body for
-// what has no encoding.
+// resource returns the encoded resource. Like newResource it returns an empty Body if
+// the resource cannot be encoded.
 func (e *encoder) resource(typeURL, name string) *Resource {
-	if e.broken {
+	if e.invalid {
 		*e = encoder{}
 	}
 	return xds.NewResource(typeURL, name, e.body, e.digest(typeURL, name))
 }
 
-// digest returns the digest of what was written. Constants are in it by theirs, so
-// that it takes no longer than what is not constant.
+// digest returns the digest of the content. It includes constants by their digest, so
+// its cost depends only on the rest.
 func (e *encoder) digest(typeURL, name string) mesh.Digest {
 	var space [1024]byte
 	content := append(append(space[:0], typeURL...), 0)
@@ -137,7 +136,7 @@ func (e *encoder) digest(typeURL, name string) mesh.Digest {
 	return mesh.DigestBytes(append(content, e.body[end:]...))
 }
 
-// The numbers of the fields that encoders write, from Envoy's proto files.
+// Numbers of the fields that encoders write, from Envoy's proto files.
 const (
 	addressSocketAddress   = 1
 	socketAddressAddress   = 2

@@ -8,8 +8,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// TestEncoderDigest changes each thing that is written: no two resources have one
-// digest.
+// TestEncoderDigest changes every encoded part: no two resources may have equal
+// digests.
 func TestEncoderDigest(t *testing.T) {
 	one, other := constantOf(wrapperspb.String("one")), constantOf(wrapperspb.String("other"))
 	digest := func(before, inside, after string, constants ...constant) mesh.Digest {
@@ -51,7 +51,7 @@ func TestEncoderDigest(t *testing.T) {
 	}
 }
 
-// TestFrozen puts a frozen message into another.
+// TestFrozen embeds a frozen message in another.
 func TestFrozen(t *testing.T) {
 	plain := match(mesh.HTTPMatch{Path: mesh.StringMatch{Exact: "/a"}, Methods: []string{"GET", "PUT"}})
 	want, err := deterministic.Marshal(plain)
@@ -63,6 +63,6 @@ func TestFrozen(t *testing.T) {
 		t.Errorf("frozen it is encoded as %q, %v, want %q", got, err, want)
 	}
 	if _, err := deterministic.Marshal(frozen(wrapperspb.String("\xff"))); err == nil {
-		t.Error("what has no encoding has one when it is frozen")
+		t.Error("a message that cannot be encoded can be when it is frozen")
 	}
 }

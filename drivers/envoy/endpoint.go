@@ -13,12 +13,12 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// endpoints returns the endpoints of a Backend under the name that its cluster asks
-// for, as proxies in the zone see them.
-func (o *outboundStyle) endpoints(name string, b *mesh.Backend, zone string) *Resource {
+// endpoints returns the endpoints of a Backend, under the name to which its cluster
+// subscribes, as seen by proxies in the zone.
+func (o *outboundBuilder) endpoints(name string, b *mesh.Backend, zone string) *Resource {
 	e := newEncoder(len(name) + endpointSize*(len(b.Endpoints)+1))
 	e.text(assignmentClusterName, name)
-	// As Services do, a Backend of which all endpoints drain goes on using them.
+	// Like a Service, a Backend whose endpoints are all draining keeps using them.
 	alive := slices.ContainsFunc(b.Endpoints, func(endpoint mesh.Endpoint) bool { return !endpoint.Draining })
 	if prefersZone(b, zone) {
 		e.constant(strictPriorities)
@@ -29,27 +29,26 @@ func (o *outboundStyle) endpoints(name string, b *mesh.Backend, zone string) *Re
 	return e.resource(endpointType, name)
 }
 
-// endpointSize is how many bytes most endpoints take.
+// endpointSize is the typical size of an endpoint in bytes.
 const endpointSize = 96
 
-// prefersZone says whether proxies in the zone see the Backend in another way than
-// others do.
+// prefersZone reports whether the zone affects the Backend's endpoints.
 func prefersZone(b *mesh.Backend, zone string) bool {
 	return b.Policy.LoadBalancing.PreferZone && zone != "" &&
 		slices.ContainsFunc(b.Endpoints, func(e mesh.Endpoint) bool { return e.Zone == zone })
 }
 
-// strictPriorities has endpoints of the next priority called only when none of this
-// one works, where Envoy would begin to when a quarter of them fails.
+// strictPriorities makes Envoy use the next priority only when no endpoint of this one
+// works. By default it starts to when a quarter of them fails.
 var strictPriorities = constantOf(&endpointv3.ClusterLoadAssignment{Policy: &endpointv3.ClusterLoadAssignment_Policy{
-	OverprovisioningFactor: wrapperspb.UInt32(100 * mostEndpoints),
+	OverprovisioningFactor: wrapperspb.UInt32(100 * maxEndpoints),
 }})
 
-// mostEndpoints is more than a Backend has.
-const mostEndpoints = 10_000
+// maxEndpoints is more than any Backend has.
+const maxEndpoints = 10_000
 
-// localities writes the endpoints by zone, the proxy's own first.
-func (o *outboundStyle) localities(e *encoder, endpoints []mesh.Endpoint, zone string, alive bool) {
+// localities writes the endpoints by zone, the proxy's own zone first.
+func (o *outboundBuilder) localities(e *encoder, endpoints []mesh.Endpoint, zone string, alive bool) {
 	zones := make(map[string][]mesh.Endpoint)
 	for _, endpoint := range endpoints {
 		zones[endpoint.Zone] = append(zones[endpoint.Zone], endpoint)
@@ -69,9 +68,8 @@ func (o *outboundStyle) localities(e *encoder, endpoints []mesh.Endpoint, zone s
 	}
 }
 
-// lbEndpoints writes endpoints. Those that drain are marked as such only if others
-// are alive.
-func (o *outboundStyle) lbEndpoints(e *encoder, endpoints []mesh.Endpoint, alive bool) {
+// lbEndpoints writes endpoints. Draining ones are marked only if others are alive.
+func (o *outboundBuilder) lbEndpoints(e *encoder, endpoints []mesh.Endpoint, alive bool) {
 	for i := range endpoints {
 		endpoint := &endpoints[i]
 		if len(endpoint.Addresses) == 0 {

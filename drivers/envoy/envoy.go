@@ -1,5 +1,6 @@
-// Package envoy is the driver for Envoy, which takes its configuration from the
-// controller by xDS v3.
+// Package envoy is the driver for Envoy. It turns Views into xDS v3 resources, which
+// package sidecar/xds serves, and puts Envoy into pods. It must not use Kubernetes
+// types or clients.
 package envoy
 
 import (
@@ -17,16 +18,16 @@ import (
 
 const name = "envoy"
 
-// oldest is the oldest Envoy that takes what the controller sends: 1.36 knows neither
-// max_early_data_bytes of a TCP proxy nor the keepalive of a listener.
-const oldest = "1.37"
+// oldestVersion is the oldest Envoy that accepts the controller's configuration: 1.36
+// has neither max_early_data_bytes of a TCP proxy nor the keepalive of a listener.
+const oldestVersion = "1.37"
 
 var (
 	//go:embed template.yaml
 	template string
 
-	// bootstrap is Envoy's first configuration. ${NAME} stands for environment
-	// variables of the container, which the agent puts in.
+	// bootstrap is Envoy's initial configuration. The agent substitutes environment
+	// variables of the container for ${NAME}.
 	//go:embed bootstrap.yaml
 	bootstrap string
 )
@@ -42,7 +43,7 @@ var (
 	_ driver.Imager    = Driver{}
 )
 
-// Patch puts Envoy into the pod.
+// Patch adds Envoy to the pod.
 func (Driver) Patch(ctx context.Context) error {
 	inj, err := driver.InjectorFrom(ctx)
 	if err != nil {
@@ -53,12 +54,12 @@ func (Driver) Patch(ctx context.Context) error {
 		Command: []string{
 			"envoy", "--config-path", config, "--log-level", inj.Sidecar.LogLevel,
 			"--concurrency", "${" + agentspec.EnvConcurrency + "}",
-			// Its domain sockets and shared memory are of no use in a pod.
+			// Its domain sockets and shared memory are useless in a pod.
 			"--disable-hot-restart",
-			// What is wrong now should not be in the log ten seconds later.
+			// By default the log lags by ten seconds.
 			"--file-flush-interval-msec", "1000",
-			// Clients leave a filter chain that has changed with their next answer. What
-			// is connected by TCP has a while.
+			// HTTP clients leave a changed filter chain with their next response. TCP
+			// connections get the drain time.
 			"--drain-strategy", "immediate", "--drain-time-s", "45",
 		},
 		Files:    files(adsPort(inj)),
@@ -68,14 +69,15 @@ func (Driver) Patch(ctx context.Context) error {
 	})
 }
 
-// configFile is the name of the bootstrap, and secretSocket that of the socket on which
-// the agent serves secrets, as the bootstrap has it.
+// configFile is the file name of the bootstrap, and secretSocket that of the socket on
+// which the agent serves secrets. The bootstrap has both names.
 const (
 	configFile   = "envoy.yaml"
 	secretSocket = "sds.sock"
 )
 
-// files returns what Envoy starts with, where the controller serves it on the port.
+// files returns the files that Envoy starts with, for a controller that serves on the
+// port.
 func files(port uint32) []agentspec.File {
 	return []agentspec.File{{
 		Path:    path.Join(driver.RunDir, configFile),
@@ -83,7 +85,7 @@ func files(port uint32) []agentspec.File {
 	}}
 }
 
-// adsPort returns the port on which the controller serves the pod's class.
+// adsPort returns the port on which the controller serves the pod's sidecar class.
 func adsPort(inj *driver.InjectorContext) uint32 {
 	if inj.Configurator != nil {
 		if port := inj.Configurator.GetProxyServerPort(inj.Sidecar.Class); port != 0 {
@@ -93,13 +95,15 @@ func adsPort(inj *driver.InjectorContext) uint32 {
 	return driver.ADSPort
 }
 
-// PodTemplate returns the template of Patch.
+// PodTemplate returns the template that Patch applies.
 func (Driver) PodTemplate() string { return template }
 
-// CheckImage refuses images of older versions than the driver works with.
-func (Driver) CheckImage(image string) error { return driver.CheckImageVersion(image, name, oldest) }
+// CheckImage rejects images that are older than the driver supports.
+func (Driver) CheckImage(image string) error {
+	return driver.CheckImageVersion(image, name, oldestVersion)
+}
 
-// SidecarImage returns the stock image of Envoy.
+// SidecarImage returns Envoy's official image.
 func (Driver) SidecarImage(os string) string {
 	if os == "windows" {
 		return ""

@@ -22,12 +22,12 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// runningEnvoy is an Envoy whose listener takes PROXY headers: redirecting connections
-// takes rights that a test may not have.
+// runningEnvoy is an Envoy whose listener accepts PROXY headers: redirecting
+// connections needs privileges that a test may not have.
 type runningEnvoy struct{ address string }
 
-// startEnvoy runs an Envoy with one half of the View's configuration, that of the
-// listener "outbound" or "inbound", and the identity in the folder.
+// startEnvoy runs an Envoy with the listener "outbound" or "inbound" of the View's
+// configuration, and the identity in the directory.
 func startEnvoy(t *testing.T, view *mesh.View, dir, listener string) runningEnvoy {
 	t.Helper()
 	program, err := Driver{}.FindProxy()
@@ -98,7 +98,7 @@ func startEnvoy(t *testing.T, view *mesh.View, dir, listener string) runningEnvo
 	return runningEnvoy{address: listeningAddress(t, adminFile, listener, ended)}
 }
 
-// listeningAddress waits until Envoy is ready and asks it where it listens.
+// listeningAddress waits until Envoy is ready and returns the listener's address.
 func listeningAddress(t *testing.T, adminFile, listener string, ended <-chan error) string {
 	t.Helper()
 	deadline := time.After(30 * time.Second)
@@ -111,7 +111,7 @@ func listeningAddress(t *testing.T, adminFile, listener string, ended <-chan err
 					if !ok {
 						continue
 					}
-					// Envoy says that it is ready before its workers listen.
+					// Envoy reports ready before its workers listen.
 					if conn, err := net.Dial("tcp", address); err == nil {
 						conn.Close()
 						return address
@@ -139,7 +139,7 @@ func fetch(url string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-// dial connects as an application does that connects to the destination.
+// dial connects like an application that connects to the destination.
 func (e runningEnvoy) dial(ctx context.Context, destination string) (net.Conn, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", e.address)
 	if err != nil {
@@ -157,14 +157,14 @@ func (e runningEnvoy) dial(ctx context.Context, destination string) (net.Conn, e
 	return conn, nil
 }
 
-// get asks for the URL over a connection to the destination. The status is 0 if the
-// connection is closed. Only answers of 200 have their body returned.
+// get requests the URL over a connection to the destination. The status is 0 if the
+// connection is closed. The body is returned only for status 200.
 func (e runningEnvoy) get(t *testing.T, destination, url string) (int, string) {
 	t.Helper()
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return e.dial(ctx, destination) }
 	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
 		DialContext: dial, DisableKeepAlives: true,
-		// The test is about where connections go, not about who is there.
+		// The test checks where connections go, not certificates.
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 	}}
 	response, err := client.Get(url)
@@ -182,7 +182,7 @@ func (e runningEnvoy) get(t *testing.T, destination, url string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-// read returns what a client reads that says nothing.
+// read returns what a silent client receives.
 func (e runningEnvoy) read(t *testing.T, destination string) string {
 	t.Helper()
 	conn, err := e.dial(t.Context(), destination)

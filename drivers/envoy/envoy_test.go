@@ -17,7 +17,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// patched returns what the agent is told in a pod with the log level.
+// patched returns the agent's Spec in a pod with the log level.
 func patched(t *testing.T, logLevel string) (agentspec.Spec, []corev1.EnvVar) {
 	t.Helper()
 	inj := &driver.InjectorContext{
@@ -38,12 +38,12 @@ func patched(t *testing.T, logLevel string) (agentspec.Spec, []corev1.EnvVar) {
 			return spec, env
 		}
 	}
-	t.Fatal("the agent is told nothing")
+	t.Fatal("the agent has no Spec")
 	return agentspec.Spec{}, nil
 }
 
 func TestCommand(t *testing.T) {
-	// Envoy's levels have the names of Open Service Mesh's.
+	// Envoy's log levels are named as in Open Service Mesh.
 	for _, level := range []string{"trace", "debug", "info", "warning", "error", "critical", "off"} {
 		spec, _ := patched(t, level)
 		want := []string{"envoy", "--config-path", "/run/outrigger/envoy.yaml", "--log-level", level, "--concurrency", "${OUTRIGGER_CONCURRENCY}", "--disable-hot-restart",
@@ -97,7 +97,7 @@ func TestBootstrap(t *testing.T) {
 		t.Fatalf("%v in:\n%s", err, text)
 	}
 	if bootstrap.Node.ID != "uid-1" || bootstrap.Node.Cluster != "cart.shop" {
-		t.Errorf("the node is %v; its id is to be the pod's UID", bootstrap.Node)
+		t.Errorf("the node is %v; want the pod's UID as its id", bootstrap.Node)
 	}
 	if a := bootstrap.Admin.Address.SocketAddress; a.Address != "127.0.0.1" || a.PortValue != driver.AdminPort {
 		t.Errorf("the admin page is at %v, want it on loopback only", a)
@@ -110,7 +110,7 @@ func TestBootstrap(t *testing.T) {
 		t.Errorf("the discovery service is %v, and the clusters %v", ads, bootstrap.StaticResources.Clusters)
 	}
 	if spec.Secrets == nil || !strings.Contains(text, "pipe: {path: "+spec.Secrets.Socket+"}") {
-		t.Errorf("the agent serves secrets at %v, which is not in:\n%s", spec.Secrets, text)
+		t.Errorf("the agent serves secrets at %v, which is missing in:\n%s", spec.Secrets, text)
 	}
 	if want := fmt.Sprintf("address: \"10.0.0.7\", port_value: %d", driver.MetricsPort); !strings.Contains(text, want) || strings.Count(text, "path: "+driver.MetricsPath) != 1 {
 		t.Errorf("the metrics are not at %s of %q in:\n%s", driver.MetricsPath, want, text)
@@ -132,6 +132,6 @@ func TestSidecarImage(t *testing.T) {
 		t.Errorf("the image for Linux is %q", got)
 	}
 	if got := (envoy.Driver{}).SidecarImage("windows"); got != "" {
-		t.Errorf("the image for Windows is %q, and there is no current one", got)
+		t.Errorf("the image for Windows is %q, want none", got)
 	}
 }

@@ -7,5 +7,5 @@ import (
 
 var _ driver.Featurer = Driver{}
 
-// Features returns all features: the mesh's own are those that Envoy has.
+// Features returns all features of the mesh: Envoy supports every one.
 func (Driver) Features() []mesh.Feature { return mesh.Features() }

@@ -14,13 +14,12 @@ import (
 
 var _ driver.Translator = Driver{}
 
-// Translate returns the resources that a proxy gets, a file for each type: a YAML
-// list, sorted by name, of what Envoy's own admin page shows under the same field
-// names. bootstrap.yaml is the file that Envoy starts with, before the agent puts in
-// the values of its variables.
+// Translate returns a proxy's resources, one file for each type: a YAML list sorted by
+// name, with the field names of Envoy's admin page. bootstrap.yaml is the file that
+// Envoy starts with, before the agent substitutes its variables.
 func (Driver) Translate(view *mesh.View) ([]driver.File, error) {
 	if view.Proxy == nil || view.Settings == nil || view.Inbound == nil || view.Outbound == nil || view.Egress == nil {
-		return nil, errors.New("envoy: the View lacks a part; make it with mesh.NewView")
+		return nil, errors.New("envoy: incomplete View; make it with mesh.NewView")
 	}
 	config := NewTranslator().Config(view)
 	files := []driver.File{{Name: "bootstrap.yaml", Content: []byte(bootstrap)}}
@@ -43,19 +42,15 @@ func (Driver) Translate(view *mesh.View) ([]driver.File, error) {
 	return files, nil
 }
 
-// readable returns the resources as YAML. It goes by way of JSON, since what
-// protojson writes differs from one build of a program to the next in its spaces.
+// readable returns the resources as YAML. It converts them through JSON, since the
+// white space of protojson's output differs between builds.
 func readable(resources mesh.Table[*Resource]) ([]byte, error) {
 	list := make([]json.RawMessage, 0, resources.Len())
 	for _, name := range resources.Names() {
 		r, _ := resources.Get(name)
-		message, err := r.Message()
+		content, err := toJSON(r)
 		if err != nil {
-			return nil, fmt.Errorf("decoding %s %q: %w", r.TypeURL, name, err)
-		}
-		content, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(message)
-		if err != nil {
-			return nil, fmt.Errorf("writing %s %q: %w", r.TypeURL, name, err)
+			return nil, err
 		}
 		list = append(list, content)
 	}
@@ -64,4 +59,17 @@ func readable(resources mesh.Table[*Resource]) ([]byte, error) {
 		return nil, err
 	}
 	return yaml.JSONToYAML(content)
+}
+
+// toJSON returns the resource as JSON, with the field names of the proto files.
+func toJSON(r *Resource) ([]byte, error) {
+	message, err := r.Message()
+	if err != nil {
+		return nil, fmt.Errorf("decoding %s %q: %w", r.TypeURL, r.Name, err)
+	}
+	content, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(message)
+	if err != nil {
+		return nil, fmt.Errorf("writing %s %q: %w", r.TypeURL, r.Name, err)
+	}
+	return content, nil
 }

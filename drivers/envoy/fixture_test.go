@@ -10,7 +10,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// settings are those of a mesh without anything special.
+// settings are those of a mesh with defaults.
 func settings() *mesh.Settings {
 	return mesh.Seal(&mesh.Settings{
 		TrustDomain: "cluster.local", PermissivePolicy: true, InboundTLS: mesh.Strict,
@@ -18,7 +18,7 @@ func settings() *mesh.Settings {
 	})
 }
 
-// exampleRoot is a root whose key nobody has.
+// exampleRoot is a root whose key was discarded.
 const exampleRoot = `-----BEGIN CERTIFICATE-----
 MIIBhTCCASugAwIBAgIUF0pYFE1A2CPhObsTLjn69uifPT4wCgYIKoZIzj0EAwIw
 FzEVMBMGA1UEAwwMRXhhbXBsZSBSb290MCAXDTI2MTEyMjEyNDk1MFoYDzIxMjYx
@@ -43,7 +43,7 @@ func newProxy() *mesh.Proxy {
 	}
 }
 
-// fixture is a View that is still being made.
+// fixture is an unfinished View.
 type fixture struct {
 	settings     *mesh.Settings
 	proxy        *mesh.Proxy
@@ -83,7 +83,7 @@ func port(name string, number uint16) mesh.ServicePort {
 	return mesh.ServicePort{Name: mesh.Name{Namespace: "bookstore", Name: name}, Port: number}
 }
 
-// destination is one of a service, to the backends in equal shares.
+// destination returns a service's Destination with equal shares for the backends.
 func destination(service mesh.ServicePort, protocol mesh.Protocol, address string, backends ...*mesh.Backend) *mesh.Destination {
 	d := &mesh.Destination{
 		Name: service.String(), Service: service, Addresses: addresses(address), Port: service.Port, Protocol: protocol,
@@ -108,7 +108,7 @@ func backend(service mesh.ServicePort, protocol mesh.Protocol, endpoints ...mesh
 	return &mesh.Backend{Name: service.String(), Service: service, Protocol: protocol, Endpoints: endpoints}
 }
 
-// endpoint is one of the mesh.
+// endpoint returns an endpoint in the mesh.
 func endpoint(port uint16, texts ...string) mesh.Endpoint {
 	return mesh.Endpoint{
 		Addresses: addresses(texts...), Port: port,
@@ -256,11 +256,11 @@ func views() map[string]fixture {
 	return cases
 }
 
-// everyEgress has each kind of way out of the mesh.
+// everyEgress has every kind of egress.
 func everyEgress() mesh.Egress {
 	everything := []mesh.HTTPMatch{{}}
 	ranges := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32")}
-	// Of the range that lies in another it is said as well.
+	// The rules apply to a range within another one as well.
 	within := []mesh.EgressWithin{
 		{Ranges: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/25"), netip.MustParsePrefix("198.51.100.0/24")}, Matches: everything},
 		{Ranges: []netip.Prefix{netip.MustParsePrefix("198.51.0.0/16")}, Matches: []mesh.HTTPMatch{{Methods: []string{"GET"}}}},

@@ -16,17 +16,17 @@ import (
 
 const mutationFilter = "envoy.filters.http.header_mutation"
 
-// noClaims takes away what a client says about its identity.
-var noClaims = httpFilterOf(mutationFilter, &mutationv3.HeaderMutation{
-	Mutations: &mutationv3.Mutations{RequestMutations: removeClaims()},
+// stripIdentity removes the headers in which a client claims an identity.
+var stripIdentity = httpFilterOf(mutationFilter, &mutationv3.HeaderMutation{
+	Mutations: &mutationv3.Mutations{RequestMutations: identityMutations()},
 })
 
-func removeClaims() []*mutationrulesv3.HeaderMutation {
+func identityMutations() []*mutationrulesv3.HeaderMutation {
 	var out []*mutationrulesv3.HeaderMutation
 	for _, name := range mesh.IdentityHeaders() {
 		spellings := mesh.HeaderSpellings(name)
 		if name == clientCertHeader {
-			// The connection manager has replaced the client's by its own.
+			// The connection manager has already replaced the client's value.
 			spellings = mesh.OtherSpellings(name)
 		}
 		out = append(out, remove(spellings))
@@ -34,14 +34,14 @@ func removeClaims() []*mutationrulesv3.HeaderMutation {
 	return out
 }
 
-// clientCertHeader is where the connection manager writes whose certificate it has
-// verified.
+// clientCertHeader is where the connection manager writes the verified client
+// certificate's identity.
 const clientCertHeader = "x-forwarded-client-cert"
 
-// comparedOnce leaves of headers that rules compare one line, in one spelling: Envoy
-// compares lines one by one, and one that matches would do. Several become one as RFC
-// 9110 joins them, and that is compared and passed on.
-func comparedOnce(names []string) *anypb.Any {
+// normalizeHeaders leaves one line, in one spelling, of each header that rules compare.
+// Envoy compares lines one by one, and a single match would suffice. Multiple lines are
+// joined as in RFC 9110, and the result is both compared and passed on.
+func normalizeHeaders(names []string) *anypb.Any {
 	mutations := joinLines(names)
 	for _, name := range names {
 		if others := mesh.OtherSpellings(name); others != "" {
@@ -51,15 +51,15 @@ func comparedOnce(names []string) *anypb.Any {
 	return pack(&mutationv3.HeaderMutationPerRoute{Mutations: &mutationv3.Mutations{RequestMutations: mutations}})
 }
 
-// routedOnce is comparedOnce before the route is chosen.
-func routedOnce(names []string) *hcmv3.HttpConnectionManager {
+// normalizeEarly joins the lines of the headers before a route is chosen.
+func normalizeEarly(names []string) *hcmv3.HttpConnectionManager {
 	return &hcmv3.HttpConnectionManager{EarlyHeaderMutationExtensions: []*corev3.TypedExtensionConfig{{
 		Name: "envoy.http.early_header_mutation.header_mutation", TypedConfig: pack(&earlyv3.HeaderMutation{Mutations: joinLines(names)}),
 	}}}
 }
 
-// isComparable is of the names of headers that can be compared: those that have a place in
-// an expression.
+// isComparable reports whether a header with the name can be compared, that is, whether
+// the name may be part of an expression.
 var isComparable = regexp.MustCompile(`^[a-z0-9_.-]+$`).MatchString
 
 func joinLines(names []string) []*mutationrulesv3.HeaderMutation {
@@ -71,14 +71,14 @@ func joinLines(names []string) []*mutationrulesv3.HeaderMutation {
 		out = append(out, &mutationrulesv3.HeaderMutation{Action: &mutationrulesv3.HeaderMutation_Append{Append: &corev3.HeaderValueOption{
 			Header:       &corev3.HeaderValue{Key: name, Value: "%CEL(request.headers['" + name + "'])%"},
 			AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS,
-			// Whatever Envoy makes of several lines, one of them is left.
+			// One line is left even if the joined value is empty.
 			KeepEmptyValue: true,
 		}}})
 	}
 	return out
 }
 
-// remove takes away headers whose whole name the expression matches.
+// remove removes headers whose whole name matches the expression.
 func remove(expression string) *mutationrulesv3.HeaderMutation {
 	return &mutationrulesv3.HeaderMutation{Action: &mutationrulesv3.HeaderMutation_RemoveOnMatch_{
 		RemoveOnMatch: &mutationrulesv3.HeaderMutation_RemoveOnMatch{KeyMatcher: &matcherv3.StringMatcher{

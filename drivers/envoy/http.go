@@ -12,25 +12,25 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// httpOptions is what differs between the HTTP connection managers of a proxy.
+// httpOptions are the settings that differ between a proxy's HTTP connection managers.
 type httpOptions struct {
-	// StatPrefix begins the names of its metrics.
+	// StatPrefix is the prefix of its metrics.
 	StatPrefix string
-	// RouteName is the route configuration, which is fetched.
+	// RouteName is the route configuration, which is fetched by RDS.
 	RouteName string
 	Settings  *mesh.Settings
-	// Inbound says that the requests are for the proxy's own application.
+	// Inbound is set if the requests are for the proxy's own application.
 	Inbound bool
-	// ServiceName is whose spans they are, which only OTLP needs to be told.
+	// ServiceName is the service name in OTLP spans.
 	ServiceName string
-	// Filters come before the router.
+	// Filters precede the router.
 	Filters []*hcmv3.HttpFilter
 	// Compared are headers whose values the routes compare.
 	Compared []string
 }
 
-// httpFilter returns an HTTP connection manager. It leaves requests as they are as
-// far as it can: the application is to see what it would see without a proxy.
+// httpFilter returns an HTTP connection manager. It leaves requests unchanged as far as
+// possible: the application should see what it would see without a proxy.
 func httpFilter(o httpOptions) *listenerv3.Filter {
 	manager := &hcmv3.HttpConnectionManager{
 		StatPrefix: o.StatPrefix,
@@ -41,12 +41,12 @@ func httpFilter(o httpOptions) *listenerv3.Filter {
 		AccessLog:   accessLogs(o.Settings),
 		Tracing:     tracing(o),
 
-		// The proxy is not the edge of anything: x-forwarded-for and
-		// x-forwarded-proto stay as the client wrote them, and no address makes a
-		// client one of ours, whose x-envoy-* headers would be obeyed.
+		// The proxy is not an edge proxy: x-forwarded-for and x-forwarded-proto stay
+		// as the client wrote them, and no address counts as internal, since Envoy
+		// would obey the x-envoy-* headers of internal clients.
 		UseRemoteAddress:      wrapperspb.Bool(false),
 		InternalAddressConfig: &hcmv3.HttpConnectionManager_InternalAddressConfig{},
-		// What a client says about its own certificate is never passed on.
+		// Certificate headers from the client are never passed on.
 		ForwardClientCertDetails:   hcmv3.HttpConnectionManager_SANITIZE,
 		ServerHeaderTransformation: hcmv3.HttpConnectionManager_PASS_THROUGH,
 		NormalizePath:              wrapperspb.Bool(true),
@@ -54,24 +54,24 @@ func httpFilter(o httpOptions) *listenerv3.Filter {
 		UpgradeConfigs: []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: "websocket"}},
 		HttpProtocolOptions: &corev3.Http1ProtocolOptions{
 			AcceptHttp_10: true,
-			// Envoy refuses requests without a host, which HTTP/1.0 allows.
+			// Envoy rejects requests without a host, which HTTP/1.0 allows.
 			DefaultHostForHttp_10: "localhost",
 		},
-		// WebSockets go over HTTP/2 as extended CONNECT.
+		// WebSockets use extended CONNECT over HTTP/2.
 		Http2ProtocolOptions: &corev3.Http2ProtocolOptions{AllowConnect: true},
-		// A stream may be silent for as long as both ends like.
+		// Streams have no idle timeout.
 		StreamIdleTimeout: durationpb.New(0),
 	}
 	if len(o.Compared) > 0 {
-		proto.Merge(manager, routedOnce(o.Compared))
+		proto.Merge(manager, normalizeEarly(o.Compared))
 	}
 	if o.Inbound {
-		// The application learns who calls from the certificate that was verified.
+		// The application gets the caller's identity from the verified certificate.
 		manager.ForwardClientCertDetails = hcmv3.HttpConnectionManager_SANITIZE_SET
 		manager.SetCurrentClientCertDetails = &hcmv3.HttpConnectionManager_SetCurrentClientCertDetails{Uri: true}
-		// Rules are about paths, so the application must get the very path that was
-		// compared. A path with an escaped slash is left alone, since ordinary
-		// applications have them, and no rule that names a path holds for it.
+		// The application must get exactly the path that the rules compared. Paths with
+		// escaped slashes stay unchanged, since ordinary applications use them; no
+		// rule that names a path matches them.
 		manager.MergeSlashes = true
 		manager.PathWithEscapedSlashesAction = hcmv3.HttpConnectionManager_KEEP_UNCHANGED
 	}

@@ -19,26 +19,26 @@ import (
 
 const inboundListener = "inbound"
 
-// The clusters of the application, which is called at the address and port that the
-// client has called. So it is reached whether it listens on all addresses or on its
-// pod's only, and what it has on loopback stays its own.
+// The clusters of the application. They connect to the original destination address
+// and port. This reaches applications that listen on all addresses or only on the
+// pod's, and ports on loopback stay private.
 const (
 	appHTTPCluster  = "inbound"
 	appHTTP2Cluster = "inbound-http2"
 	appTCPCluster   = "inbound-tcp"
 )
 
-// helloTimeout is how long a client may take to begin TLS where it need not: then it
-// is taken for one that waits for the server to speak first.
+// helloTimeout is how long to wait for a ClientHello where plaintext is accepted too:
+// after that the client is assumed to wait for the server to send first.
 const helloTimeout = time.Second
 
-// handshakeTimeout is how long a client may take for its ClientHello, and again for the
-// handshake. Nobody has shown a certificate until then.
+// handshakeTimeout limits the wait for a ClientHello, and separately the handshake. The
+// client is unauthenticated until then.
 const handshakeTimeout = 10 * time.Second
 
-// inbound returns the listener that takes what is for the proxy's own application,
-// and all that belongs to it. Of the proxy it depends on Plaintext, the families of
-// Addresses and, if spans go by OTLP, Identity.
+// inbound returns the listener for the proxy's own application and all that it needs.
+// It depends on the proxy's Plaintext, the families of its Addresses and, for OTLP
+// tracing, its Identity.
 func (t *Translator) inbound(proxy *mesh.Proxy, settings *mesh.Settings, inbound *mesh.Inbound) []*Resource {
 	b := &inboundBuilder{
 		proxy: proxy, settings: settings,
@@ -63,8 +63,7 @@ func (b *inboundBuilder) listener(inbound *mesh.Inbound) *Resource {
 			inspector,
 		},
 		FilterChains: b.chains,
-		// Connections may be silent for as long as they like, so this is what finds out
-		// that a peer has vanished.
+		// There is no idle timeout, so keepalives must detect vanished peers.
 		TcpKeepalive: &corev3.TcpKeepalive{KeepaliveTime: wrapperspb.UInt32(keepaliveSeconds)},
 	}
 	listenOn(l, b.proxy.Addresses, driver.InboundPort)
@@ -76,21 +75,21 @@ func (b *inboundBuilder) listener(inbound *mesh.Inbound) *Resource {
 		l.ContinueOnListenerFiltersTimeout = true
 	}
 	if b.proxy.Plaintext {
-		// Nobody speaks mesh TLS to it, so there is nothing to wait for.
-		inspector.FilterDisabled = toPorts(silentPorts(inbound.Ports))
+		// No peer uses mesh TLS with it, so there is no ClientHello to wait for.
+		inspector.FilterDisabled = toPorts(serverFirstPorts(inbound.Ports))
 	}
 	return newResource(listenerType, l.Name, l)
 }
 
-// closed is for a proxy that takes nothing: Envoy wants at least one filter chain.
+// closed is for a proxy that accepts nothing: Envoy requires at least one filter chain.
 var closed = []*listenerv3.FilterChain{{
 	Name:    "closed",
 	Filters: []*listenerv3.Filter{filter("envoy.filters.network.direct_response", &directv3.Config{})},
 }}
 
-// silentPorts returns the ports whose clients say nothing until the application has
-// spoken, unless callers from outside the mesh speak TLS to them.
-func silentPorts(ports []mesh.InboundPort) []uint16 {
+// serverFirstPorts returns the ports where the server sends first, except for those
+// that callers from outside the mesh use with TLS.
+func serverFirstPorts(ports []mesh.InboundPort) []uint16 {
 	var out []uint16
 	for _, p := range ports {
 		if p.Protocol == mesh.TCPServerFirst && !slices.ContainsFunc(p.Ingress, func(r mesh.Ingress) bool { return r.TLS }) {
@@ -100,7 +99,7 @@ func silentPorts(ports []mesh.InboundPort) []uint16 {
 	return out
 }
 
-// appClusters dial from addresses whose connections are not redirected again.
+// appClusters connect from source addresses that are exempt from redirection.
 var appClusters = []*Resource{
 	appCluster(appHTTPCluster, mesh.HTTP),
 	appCluster(appHTTP2Cluster, mesh.HTTP2),

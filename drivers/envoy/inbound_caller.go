@@ -10,10 +10,11 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// callersSecret verifies clients by the mesh's roots and by the names, of which there is
-// at least one: a client with none of them does not get through the handshake. The roots
-// are in it, since Envoy can't join them to names from elsewhere, and would watch a file
-// of them with an inotify instance for each secret. Without roots Envoy refuses it.
+// callersSecret returns a validation context that accepts client certificates with one
+// of the names, of which there must be at least one: other clients fail the handshake.
+// The roots are inlined, since Envoy cannot combine them with names from another
+// source, and would need an inotify instance per secret to watch them in a file. Envoy
+// rejects a secret without roots.
 func callersSecret(name, roots string, sans []*tlsv3.SubjectAltNameMatcher) *tlsv3.Secret {
 	return &tlsv3.Secret{Name: name, Type: &tlsv3.Secret_ValidationContext{
 		ValidationContext: &tlsv3.CertificateValidationContext{
@@ -23,24 +24,24 @@ func callersSecret(name, roots string, sans []*tlsv3.SubjectAltNameMatcher) *tls
 	}}
 }
 
-// accessSANs returns the names of the peers that may connect.
+// accessSANs returns the certificate names of the peers that may connect.
 func accessSANs(a mesh.Access, trustDomain string) []*tlsv3.SubjectAltNameMatcher {
 	if a.Anyone {
 		return memberSAN(trustDomain)
 	}
 	var ids []mesh.Identity
 	for _, rule := range a.Rules {
-		if holdsForAll(rule.Requests) {
+		if matchesAny(rule.Requests) {
 			ids = append(ids, rule.Sources...)
 		}
 	}
 	return identitySANs(ids)
 }
 
-// identitySANs returns the identities' names, and one that nobody has if there are
-// none: Envoy takes an empty list for everybody.
+// identitySANs returns the names of the identities, or an impossible name if there are
+// none: to Envoy an empty list means everybody.
 func identitySANs(ids []mesh.Identity) []*tlsv3.SubjectAltNameMatcher {
-	uris := []string{"spiffe://" + nobody}
+	uris := []string{"spiffe://" + invalidHost}
 	if len(ids) > 0 {
 		uris = make([]string, len(ids))
 	}
@@ -50,12 +51,12 @@ func identitySANs(ids []mesh.Identity) []*tlsv3.SubjectAltNameMatcher {
 	slices.Sort(uris)
 	var out []*tlsv3.SubjectAltNameMatcher
 	for _, uri := range slices.Compact(uris) {
-		out = append(out, uriSAN(exactly(uri)))
+		out = append(out, uriSAN(exact(uri)))
 	}
 	return out
 }
 
-// memberSAN is the name of whoever has a certificate of the mesh.
+// memberSAN matches every certificate of the mesh.
 func memberSAN(trustDomain string) []*tlsv3.SubjectAltNameMatcher {
 	return []*tlsv3.SubjectAltNameMatcher{uriSAN(&matcherv3.StringMatcher{
 		MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: memberPrefix(trustDomain)},
@@ -66,9 +67,9 @@ func uriSAN(m *matcherv3.StringMatcher) *tlsv3.SubjectAltNameMatcher {
 	return &tlsv3.SubjectAltNameMatcher{SanType: tlsv3.SubjectAltNameMatcher_URI, Matcher: m}
 }
 
-// holdsForAll reports whether one of the conditions holds whatever is asked: nothing
-// else can let a connection in whose requests are not known.
-func holdsForAll(requests []mesh.HTTPMatch) bool {
+// matchesAny reports whether one of the conditions matches every request. No other
+// condition can admit a connection whose requests are unknown.
+func matchesAny(requests []mesh.HTTPMatch) bool {
 	return slices.ContainsFunc(requests, func(m mesh.HTTPMatch) bool {
 		return m.Path == mesh.StringMatch{} && len(m.Methods) == 0 && len(m.Headers) == 0 && len(m.Query) == 0
 	})

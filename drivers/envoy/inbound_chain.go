@@ -17,23 +17,24 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// inboundBuilder collects the filter chains of the listener "inbound". Envoy takes a
-// connection to the chain whose port fits best, among these to the one whose server
-// name fits best, and so on, and never goes back; it closes what no chain is for.
+// inboundBuilder collects the filter chains of the listener "inbound". Envoy selects
+// the chain with the most specific port, among these the one with the most specific
+// server name, and so on, without backtracking; it closes connections that match no
+// chain.
 type inboundBuilder struct {
 	proxy    *mesh.Proxy
 	settings *mesh.Settings
-	// takesPlaintext says that connections without mesh TLS may come from anywhere.
+	// takesPlaintext is set if connections without mesh TLS may come from anywhere.
 	takesPlaintext bool
 
 	chains    []*listenerv3.FilterChain
 	resources []*Resource
-	// plaintextChains says that a chain is for plaintext.
+	// plaintextChains is set if there is a chain for plaintext.
 	plaintextChains bool
 }
 
-// port adds the filter chains of a port of the application. Whom they let in is in
-// their routes or secrets, so that a change of it disturbs no connection.
+// port adds the filter chains of an application port. Access rules are in their routes
+// or secrets, so that changed rules do not disturb connections.
 func (b *inboundBuilder) port(p *mesh.InboundPort) {
 	if p.Protocol.IsHTTP() {
 		b.httpPort(p)
@@ -48,9 +49,9 @@ func (b *inboundBuilder) httpPort(p *mesh.InboundPort) {
 		allowed := policies{}
 		allowed.addAccess(p.Access, trustDomain)
 		for _, r := range p.Ingress {
-			// A caller from outside may have a certificate of the mesh, and call the
-			// workload by the name that peers do.
-			if r.TLS && len(r.SNIHosts) == 0 && asksIdentity(r) {
+			// A caller from outside may have a certificate of the mesh and use the
+			// workload's server name in the mesh.
+			if r.TLS && len(r.SNIHosts) == 0 && requiresIdentity(r) {
 				allowed.addIngress(r, trustDomain)
 			}
 		}
@@ -59,7 +60,7 @@ func (b *inboundBuilder) httpPort(p *mesh.InboundPort) {
 
 	allowed := policies{}
 	if b.takesPlaintext && p.Access.Anyone {
-		allowed.add("anyone", anybody, anything)
+		allowed.add("anyone", anyPrincipal, anyPermission)
 	}
 	for _, r := range p.Ingress {
 		if !r.TLS {
@@ -70,7 +71,7 @@ func (b *inboundBuilder) httpPort(p *mesh.InboundPort) {
 		b.http(p, name+"/plaintext", rawBuffer(p.Port), nil, allowed)
 	}
 
-	// What a client from outside can speak says nothing about the application.
+	// HTTP/2 support of an outside client does not imply that of the application.
 	alpn := httpALPN
 	if p.Protocol == mesh.HTTP {
 		alpn = []string{"http/1.1"}
@@ -95,7 +96,7 @@ func (b *inboundBuilder) tcpPort(p *mesh.InboundPort) {
 	var plain, tls []mesh.Ingress
 	for _, r := range p.Ingress {
 		switch {
-		case !holdsForAll(r.Requests) || !letsSomebody(r):
+		case !matchesAny(r.Requests) || !isSatisfiable(r):
 		case r.TLS:
 			tls = append(tls, r)
 		default:
@@ -129,7 +130,7 @@ func (b *inboundBuilder) tcpPort(p *mesh.InboundPort) {
 	b.appTLS(p.Port, name, p.Access, groups, limit)
 }
 
-// others adds the filter chains of the ports that are not named.
+// others adds the filter chains for all other ports.
 func (b *inboundBuilder) others(a mesh.Access) {
 	const name = "inbound/others"
 	if !b.proxy.Plaintext {
@@ -141,8 +142,8 @@ func (b *inboundBuilder) others(a mesh.Access) {
 	b.appTLS(0, name, a, nil, nil)
 }
 
-// appTLS adds a filter chain for the application's own TLS, which is passed on. Who
-// calls is not known, as with plaintext.
+// appTLS adds a filter chain for the application's own TLS, which is passed through.
+// The caller is unauthenticated, as with plaintext.
 func (b *inboundBuilder) appTLS(port uint16, name string, a mesh.Access, ingress []ingressGroup, limit []*listenerv3.Filter) {
 	if !b.takesPlaintext || !a.Anyone {
 		return
@@ -155,21 +156,21 @@ func (b *inboundBuilder) appTLS(port uint16, name string, a mesh.Access, ingress
 	b.tcp(name+"/tls", tlsTo(port, nil), nil, limit)
 }
 
-// callers returns mesh TLS for clients with one of the names. These are a secret of
-// that name, so a change of them is no change of the filter chain. A filter
-// could decide no sooner than when the client sends something, and by then a server
-// that speaks first would have spoken to everybody.
+// callers returns mesh TLS for clients with one of the names. The names are in a
+// separate secret, so changing them does not change the filter chain. A filter could
+// only decide once the client sends something, and by then a server that sends first
+// would have sent data to anybody.
 func (b *inboundBuilder) callers(name string, sans []*tlsv3.SubjectAltNameMatcher) *corev3.TransportSocket {
 	b.resources = append(b.resources, newResource(secretType, name, callersSecret(name, b.settings.Roots, sans)))
 	return downstreamTLS(b.settings, clientCert{validation: adsSecret(name), required: true}, nil)
 }
 
-// http adds a filter chain for requests, and its routes.
+// http adds a filter chain for requests and its routes.
 func (b *inboundBuilder) http(p *mesh.InboundPort, name string, match *listenerv3.FilterChainMatch, socket *corev3.TransportSocket, allowed policies) {
 	manager := httpFilter(httpOptions{
 		StatPrefix: portName(p.Port), RouteName: name, Settings: b.settings, Inbound: true,
 		ServiceName: b.proxy.Identity.CommonName(),
-		Filters:     append([]*hcmv3.HttpFilter{noClaims, denyAll, noRequestLimit}, authorization(b.settings.Authorization)...),
+		Filters:     append([]*hcmv3.HttpFilter{stripIdentity, denyAll, noRequestLimit}, authorization(b.settings.Authorization)...),
 	})
 	b.chain(name, match, socket, append(connectionLimit(p.Limits.Connections, portName(p.Port)), manager))
 	b.resources = append(b.resources, newResource(routeType, name, inboundRoutes(name, p, allowed)))
@@ -181,7 +182,7 @@ func (b *inboundBuilder) tcp(name string, match *listenerv3.FilterChainMatch, so
 	proxy.StatPrefix = name
 	proxy.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: appTCPCluster}
 	if socket != nil {
-		// The application hears of a client when the client has been verified.
+		// Connect to the application only after verifying the client.
 		proxy.UpstreamConnectMode = tcpv3.UpstreamConnectMode_ON_DOWNSTREAM_TLS_HANDSHAKE
 		proxy.MaxEarlyDataBytes = wrapperspb.UInt32(0)
 	}
@@ -197,8 +198,8 @@ func (b *inboundBuilder) chain(name string, match *listenerv3.FilterChainMatch, 
 	b.chains = append(b.chains, chain)
 }
 
-// inboundRoutes returns the routes of a filter chain, which all lead to the
-// application, with who may ask for what and how often.
+// inboundRoutes returns the routes of a filter chain. They all lead to the application
+// and carry the access rules and rate limits.
 func inboundRoutes(name string, p *mesh.InboundPort, allowed policies) *routev3.RouteConfiguration {
 	cluster := appHTTPCluster
 	if p.Protocol != mesh.HTTP {
@@ -211,7 +212,7 @@ func inboundRoutes(name string, p *mesh.InboundPort, allowed policies) *routev3.
 		TypedPerFilterConfig: map[string]*anypb.Any{rbacFilter: allowed.perRoute()},
 	}
 	if names := p.ComparedHeaders(); len(names) > 0 {
-		host.TypedPerFilterConfig[mutationFilter] = comparedOnce(names)
+		host.TypedPerFilterConfig[mutationFilter] = normalizeHeaders(names)
 	}
 	if r := p.Limits.Requests; r != nil {
 		host.TypedPerFilterConfig[requestLimitFilter] = requestLimit(*r)
@@ -225,18 +226,18 @@ func inboundRoutes(name string, p *mesh.InboundPort, allowed policies) *routev3.
 	}
 	host.Routes = append(host.Routes, &routev3.Route{Match: match(mesh.HTTPMatch{}), Action: &routev3.Route_Route{Route: action}})
 	return &routev3.RouteConfiguration{
-		Name: name, VirtualHosts: []*routev3.VirtualHost{host}, RequestHeadersToRemove: foreignHeaders,
+		Name: name, VirtualHosts: []*routev3.VirtualHost{host}, RequestHeadersToRemove: envoyHeaders,
 	}
 }
 
-// foreignHeaders are those of Envoy's own that it does not take away by itself when
-// a client sends them.
-var foreignHeaders = []string{
+// envoyHeaders are Envoy's own headers that it does not remove by itself from clients'
+// requests.
+var envoyHeaders = []string{
 	"x-envoy-decorator-operation", "x-envoy-downstream-service-cluster", "x-envoy-downstream-service-node",
 	"x-envoy-external-address", "x-envoy-original-host", "x-envoy-original-path",
 }
 
-// portName begins the names of all that is for the port.
+// portName is the name prefix of all resources for the port.
 func portName(port uint16) string { return "inbound/" + strconv.Itoa(int(port)) }
 
 const (
@@ -244,24 +245,18 @@ const (
 	rawBufferProtocol = "raw_buffer"
 )
 
-// meshTLS matches connections from peers of the mesh.
+// meshTLS matches connections from mesh peers.
 func (b *inboundBuilder) meshTLS(port uint16) *listenerv3.FilterChainMatch {
 	return tlsTo(port, []string{meshNames(b.settings.TrustDomain)})
 }
 
-// tlsTo matches TLS to one of the server names; none means any.
+// Filter chains with port 0 are for all ports without a chain of their own.
+
+// tlsTo matches TLS with one of the server names; without names it matches any.
 func tlsTo(port uint16, hosts []string) *listenerv3.FilterChainMatch {
-	return &listenerv3.FilterChainMatch{DestinationPort: anyOr(port), ServerNames: hosts, TransportProtocol: tlsProtocol}
+	return &listenerv3.FilterChainMatch{DestinationPort: nonZero(uint32(port)), ServerNames: hosts, TransportProtocol: tlsProtocol}
 }
 
 func rawBuffer(port uint16) *listenerv3.FilterChainMatch {
-	return &listenerv3.FilterChainMatch{DestinationPort: anyOr(port), TransportProtocol: rawBufferProtocol}
-}
-
-// anyOr returns the port; 0 means any that no other filter chain is for.
-func anyOr(port uint16) *wrapperspb.UInt32Value {
-	if port == 0 {
-		return nil
-	}
-	return wrapperspb.UInt32(uint32(port))
+	return &listenerv3.FilterChainMatch{DestinationPort: nonZero(uint32(port)), TransportProtocol: rawBufferProtocol}
 }

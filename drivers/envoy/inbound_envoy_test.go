@@ -42,7 +42,7 @@ func strictInbound(p *app) inboundCase {
 	}}
 }
 
-// TestRealRequests has a real Envoy decide about requests.
+// TestRealRequests has a real Envoy authorize requests.
 func TestRealRequests(t *testing.T) {
 	e := runInbound(t, strictInbound)
 	foreign := newAuthority(t)
@@ -99,7 +99,7 @@ func TestRealRequests(t *testing.T) {
 	}
 }
 
-// TestRealLimits counts what passes.
+// TestRealLimits counts what the limits allow.
 func TestRealLimits(t *testing.T) {
 	e := runInbound(t, strictInbound)
 	for _, tt := range []struct {
@@ -116,7 +116,7 @@ func TestRealLimits(t *testing.T) {
 	}
 }
 
-// TestRealTransparency compares what the application sees with what was sent.
+// TestRealTransparency compares what the application receives with what was sent.
 func TestRealTransparency(t *testing.T) {
 	e := runInbound(t, strictInbound)
 	for alpn, proto := range map[string]string{"http/1.1": "HTTP/1.1", "h2": "HTTP/2.0"} {
@@ -131,7 +131,7 @@ func TestRealTransparency(t *testing.T) {
 				t.Errorf("the answer is %s and the application saw %+v", response.Proto, got)
 			}
 			if cert := got.Header.Get("X-Forwarded-Client-Cert"); !strings.HasSuffix(cert, "URI="+buyer.String()) || strings.Contains(cert, "gateway") {
-				t.Errorf("the application is told of the certificate %q", cert)
+				t.Errorf("the application gets the certificate header %q", cert)
 			}
 			if got.Header.Get("X-Forwarded-For") != "192.0.2.1" || response.Header.Get("Server") != "" {
 				t.Errorf("headers changed: %v and %v", got.Header, response.Header)
@@ -145,7 +145,7 @@ func TestRealTransparency(t *testing.T) {
 	}
 }
 
-// TestRealUpgrade speaks WebSocket, and HTTP/1.0 as its oldest clients do.
+// TestRealUpgrade uses WebSocket, and HTTP/1.0 like its oldest clients.
 func TestRealUpgrade(t *testing.T) {
 	e := runInbound(t, strictInbound)
 	for name, tt := range map[string]struct{ request, status, after string }{
@@ -181,7 +181,7 @@ func TestRealUpgrade(t *testing.T) {
 	}
 }
 
-// TestRealAuthorization has the service that authorises not answer.
+// TestRealAuthorization has the external authorization service not answer.
 func TestRealAuthorization(t *testing.T) {
 	for name, tt := range map[string]struct {
 		allow  bool
@@ -203,9 +203,8 @@ func TestRealAuthorization(t *testing.T) {
 	}
 }
 
-// TestRealConnections has a real Envoy decide about connections of which the server
-// speaks first: whoever is not allowed hears nothing, and the application nothing of
-// them.
+// TestRealConnections has a real Envoy authorize connections on which the server sends
+// first: denied clients receive nothing, and the application does not see them.
 func TestRealConnections(t *testing.T) {
 	e := runInbound(t, strictInbound)
 	for name, tt := range map[string]struct {
@@ -222,7 +221,7 @@ func TestRealConnections(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			before := e.connections.Load()
 			if tt.tls == nil {
-				// What does not begin with TLS is known at its first byte.
+				// Envoy recognizes plaintext at the first byte.
 				conn, err := e.call(tt.port)
 				if err != nil {
 					t.Fatal(err)
@@ -233,16 +232,16 @@ func TestRealConnections(t *testing.T) {
 					t.Errorf("%d bytes came", n)
 				}
 			} else if said, err := e.hello(tt.port, tt.tls); (said == "hello\n") != tt.want {
-				t.Errorf("the application said %q (%v), want that it speaks: %t", said, err, tt.want)
+				t.Errorf("the application said %q (%v), want a greeting: %t", said, err, tt.want)
 			}
 			if came := e.connections.Load() > before; came != tt.want {
-				t.Errorf("that the application was connected to is %t", came)
+				t.Errorf("the application was connected to: %t", came)
 			}
 		})
 	}
 }
 
-// TestRealPermissive has callers of all kinds call a workload that takes them all.
+// TestRealPermissive has all kinds of callers call a permissive workload.
 func TestRealPermissive(t *testing.T) {
 	e := runInbound(t, func(p *app) inboundCase {
 		return inboundCase{inbound: mesh.Inbound{TLS: mesh.Permissive, Ports: []mesh.InboundPort{
@@ -287,8 +286,8 @@ func TestRealPermissive(t *testing.T) {
 	}
 }
 
-// TestRealIngressOfConnections lets addresses outside the mesh connect. Connections
-// of the tests come from 10.244.0.5.
+// TestRealIngressOfConnections allows connections from addresses outside the mesh. The
+// tests' connections come from 10.244.0.5.
 func TestRealIngressOfConnections(t *testing.T) {
 	e := runInbound(t, func(p *app) inboundCase {
 		from := func(text string) []mesh.Ingress {

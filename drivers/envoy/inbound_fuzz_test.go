@@ -8,8 +8,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// FuzzInbound has a View say anything: nothing is to fail, nor to be open that is
-// not said to be. Text that objects can hold is to make messages that are valid.
+// FuzzInbound makes Views with arbitrary texts: nothing may panic or allow unintended
+// access. Texts that Kubernetes objects can contain must give valid messages.
 func FuzzInbound(f *testing.F) {
 	for i, text := range []string{"", "a", "*", "a b", "x\n", "\x00", "%", "*.example.com", "/", "//", "\xff", "#", "&", "zipkin", "otlp", "Permissive"} {
 		f.Add(text, uint32(i))
@@ -31,7 +31,7 @@ func FuzzInbound(f *testing.F) {
 	})
 }
 
-// anyInbound puts the text wherever there is text.
+// anyInbound uses the text in every text field.
 func anyInbound(text string, number uint32) inboundCase {
 	id := mesh.Identity{TrustDomain: text, Namespace: text, ServiceAccount: text}
 	requests := []mesh.HTTPMatch{{}, {Methods: []string{text, "GET"}}}

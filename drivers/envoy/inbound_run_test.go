@@ -39,7 +39,7 @@ func newAuthority(t *testing.T) *authority {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-		// A verifier that knows several tells them apart by their names.
+		// Verifiers distinguish several roots by their names.
 		Subject: pkix.Name{CommonName: "root " + rand.Text()},
 	}
 	pair := a.sign(template)
@@ -47,8 +47,7 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// sign makes a certificate with a new key, signed by itself if there is no authority
-// yet.
+// sign issues a certificate with a new key, self-signed if there is no authority yet.
 func (a *authority) sign(template *x509.Certificate) tls.Certificate {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -89,7 +88,7 @@ func (a *authority) pool() *x509.CertPool {
 	return pool
 }
 
-// writeTo writes the files of the agent's.
+// writeTo writes the agent's files.
 func (a *authority) writeTo(dir string, id mesh.Identity) {
 	a.t.Helper()
 	pair := a.issue(id)
@@ -103,8 +102,8 @@ func (a *authority) writeTo(dir string, id mesh.Identity) {
 	}
 }
 
-// app is an application on four ports of loopback: what it sees of a request is in
-// the answer, and to whomever connects for TCP it says "hello".
+// app is an application on four loopback ports: it answers HTTP requests with their
+// description, and greets TCP connections with "hello".
 type app struct {
 	http, limited, tcp, other uint16
 	connections               atomic.Int32
@@ -169,13 +168,13 @@ func (a *app) greet(t *testing.T) uint16 {
 
 func portOf(l net.Listener) uint16 { return uint16(l.Addr().(*net.TCPAddr).Port) }
 
-// seen is what the application saw of a request.
+// seen is a request as the application received it.
 type seen struct {
 	Proto, Path, Host, From string
 	Header                  http.Header
 }
 
-// inboundEnvoy is an Envoy that runs, with an application behind it.
+// inboundEnvoy is a running Envoy with an application behind it.
 type inboundEnvoy struct {
 	*app
 	runningEnvoy
@@ -190,7 +189,7 @@ func runInbound(t *testing.T, c func(*app) inboundCase) *inboundEnvoy {
 	dir := t.TempDir()
 	e.ca.writeTo(dir, e.id)
 	e.runningEnvoy = startEnvoy(t, c(e.app).view(), dir, inboundListener)
-	// Envoy is ready a moment before its workers listen.
+	// Envoy reports ready before its workers listen.
 	for deadline := time.Now().Add(20 * time.Second); ; {
 		conn, err := net.Dial("tcp", e.address)
 		if err == nil {
@@ -203,7 +202,7 @@ func runInbound(t *testing.T, c func(*app) inboundCase) *inboundEnvoy {
 	}
 }
 
-// call connects as a client does that calls the application's port.
+// call connects like a client of the application's port.
 func (e *inboundEnvoy) call(port uint16) (net.Conn, error) {
 	conn, err := e.dial(context.Background(), fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
@@ -212,14 +211,14 @@ func (e *inboundEnvoy) call(port uint16) (net.Conn, error) {
 	return conn, conn.SetDeadline(time.Now().Add(20 * time.Second))
 }
 
-// as returns how a peer speaks mesh TLS.
+// as returns the mesh TLS configuration of a peer.
 func (e *inboundEnvoy) as(id mesh.Identity, alpn ...string) *tls.Config {
 	return &tls.Config{
 		Certificates: []tls.Certificate{e.ca.issue(id)}, RootCAs: e.ca.pool(), ServerName: e.id.DNSName(), NextProtos: alpn,
 	}
 }
 
-// ask asks for the target, over TLS if there is a configuration of it.
+// ask requests the target, over TLS if there is a configuration.
 func (e *inboundEnvoy) ask(port uint16, config *tls.Config, target string, header ...string) (*http.Response, seen, error) {
 	transport := &http.Transport{
 		DialContext:     func(context.Context, string, string) (net.Conn, error) { return e.call(port) },
@@ -252,7 +251,7 @@ func (e *inboundEnvoy) ask(port uint16, config *tls.Config, target string, heade
 	return response, s, err
 }
 
-// hello connects and returns what the application says.
+// hello connects and returns the application's greeting.
 func (e *inboundEnvoy) hello(port uint16, config *tls.Config) (string, error) {
 	conn, err := e.call(port)
 	if err != nil {

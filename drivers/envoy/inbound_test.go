@@ -15,7 +15,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// inboundCase is what a proxy takes for its application.
+// inboundCase is a proxy with its inbound part.
 type inboundCase struct {
 	settings func(*mesh.Settings)
 	proxy    func(*mesh.Proxy)
@@ -49,7 +49,7 @@ func rule(name string, requests []mesh.HTTPMatch, sources ...mesh.Identity) mesh
 
 func rules(r ...mesh.Permission) mesh.Access { return mesh.Access{Rules: r} }
 
-// inboundCases are held as golden files, and a real Envoy is asked about each.
+// inboundCases have golden files, and a real Envoy validates each.
 var inboundCases = map[string]inboundCase{
 	"empty": {},
 	"strict-http": {inbound: mesh.Inbound{TLS: mesh.Strict, Ports: []mesh.InboundPort{
@@ -165,14 +165,13 @@ func (c inboundCase) view() *mesh.View {
 	if c.proxy != nil {
 		c.proxy(p)
 	}
-	// A copy, since what is sealed knows where it is.
+	// A copy, since sealed values must not be moved.
 	inbound := c.inbound
 	return mesh.NewView(mesh.Seal(p), mesh.Seal(s), mesh.Seal(&inbound),
 		mesh.NewOutbound("*", mesh.Table[*mesh.Destination]{}, mesh.Table[*mesh.Backend]{}), mesh.Seal(&mesh.Egress{}))
 }
 
-// inboundConfig returns what the inbound half makes of the case, and what Settings
-// ask for.
+// config returns the inbound resources of the case, with those for the Settings.
 func (c inboundCase) config() *Config {
 	view := c.view()
 	changed := changes{}
@@ -181,7 +180,7 @@ func (c inboundCase) config() *Config {
 	return new(Config).with(changed)
 }
 
-// TestInboundGolden holds what is made of each case; UPDATE=1 writes the files.
+// TestInboundGolden compares the resources with golden files; UPDATE=1 writes them.
 func TestInboundGolden(t *testing.T) {
 	for name, c := range inboundCases {
 		t.Run(name, func(t *testing.T) {
@@ -225,7 +224,7 @@ func TestInboundGolden(t *testing.T) {
 	}
 }
 
-// TestInboundIsValid has every message check itself, those within Anys too.
+// TestInboundIsValid validates every message, including those in Anys.
 func TestInboundIsValid(t *testing.T) {
 	for name, c := range inboundCases {
 		t.Run(name, func(t *testing.T) {

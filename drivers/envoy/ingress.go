@@ -12,30 +12,28 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// asksIdentity reports whether a caller must show a certificate of the mesh. A rule
-// that names principals asks for one whatever else it says, since there is no
-// other way to know them.
-func asksIdentity(r mesh.Ingress) bool {
+// requiresIdentity reports whether a caller must have a certificate of the mesh. Rules
+// with principals always require one, since principals cannot be verified otherwise.
+func requiresIdentity(r mesh.Ingress) bool {
 	return r.AnyPrincipal || len(r.Principals) > 0 || r.TLS && !r.SkipClientCert
 }
 
-// letsSomebody reports whether a connection of some kind can satisfy the rule.
-// Nobody can where there are neither addresses nor principals, nor where there are
-// principals and no TLS to know them by.
-func letsSomebody(r mesh.Ingress) bool {
-	switch named := r.AnyPrincipal || len(r.Principals) > 0; {
+// isSatisfiable reports whether any connection can satisfy the rule. None can if the
+// rule has neither addresses nor principals, or has principals without TLS.
+func isSatisfiable(r mesh.Ingress) bool {
+	switch hasPrincipals := r.AnyPrincipal || len(r.Principals) > 0; {
 	case len(r.Requests) == 0:
 		return false
 	case len(r.Ranges) == 0:
-		return named && r.TLS
+		return hasPrincipals && r.TLS
 	default:
-		return r.TLS || !named
+		return r.TLS || !hasPrincipals
 	}
 }
 
-// addIngress adds what a rule lets its callers do.
+// addIngress adds the permissions of a rule for callers from outside the mesh.
 func (p policies) addIngress(r mesh.Ingress, trustDomain string) {
-	if !letsSomebody(r) {
+	if !isSatisfiable(r) {
 		return
 	}
 	var all []*rbacv3.Principal
@@ -43,7 +41,7 @@ func (p policies) addIngress(r mesh.Ingress, trustDomain string) {
 		all = append(all, within(r.Ranges))
 	}
 	switch {
-	case !asksIdentity(r):
+	case !requiresIdentity(r):
 	case r.AnyPrincipal || len(r.Principals) == 0:
 		all = append(all, member(trustDomain))
 	default:
@@ -52,23 +50,22 @@ func (p policies) addIngress(r mesh.Ingress, trustDomain string) {
 	p.add("ingress "+r.Name, []*rbacv3.Principal{allOf(all)}, permissions(r.Requests))
 }
 
-// ingressGroup is the rules that hold for TLS connections to some server names.
+// ingressGroup is the set of rules for TLS connections with certain server names.
 type ingressGroup struct {
-	// hosts are the server names; none means any that no other group has.
+	// hosts are the server names; empty means any name without a group of its own.
 	hosts []string
 	rules []mesh.Ingress
 }
 
-// byHost groups the rules for TLS. Envoy takes a connection to the filter chain with
-// the most specific server name and to no other, so each group has all the rules
-// that hold for its names, those for "*.example.com" among those for
-// "www.example.com" too.
+// byHost groups the rules for TLS. Envoy uses only the filter chain with the most
+// specific server name, so each group has all rules that apply to its names: that of
+// "www.example.com" includes the rules for "*.example.com".
 func byHost(rules []mesh.Ingress, trustDomain string) []ingressGroup {
 	const anyHost = ""
 	rulesOf := make(map[string][]mesh.Ingress)
 	var tls []mesh.Ingress
 	for _, r := range rules {
-		if !r.TLS || !letsSomebody(r) {
+		if !r.TLS || !isSatisfiable(r) {
 			continue
 		}
 		hosts := serverNames(r.SNIHosts, trustDomain)
@@ -99,7 +96,7 @@ func byHost(rules []mesh.Ingress, trustDomain string) []ingressGroup {
 	return groups
 }
 
-// name returns the name of the group's filter chain on the port.
+// name returns the name of the group's filter chain for the port.
 func (g ingressGroup) name(port string) string {
 	name := port + "/ingress"
 	for _, host := range g.hosts {
@@ -108,27 +105,27 @@ func (g ingressGroup) name(port string) string {
 	return name
 }
 
-// clientCert asks for a certificate of the mesh where every rule does. Where only
-// some do, those hold only for callers that show one.
+// clientCert requires a certificate of the mesh if every rule does. If only some do,
+// those rules apply only to callers that have one.
 func (g ingressGroup) clientCert() clientCert {
 	switch {
-	case !slices.ContainsFunc(g.rules, asksIdentity):
+	case !slices.ContainsFunc(g.rules, requiresIdentity):
 		return clientCert{}
-	case slices.ContainsFunc(g.rules, func(r mesh.Ingress) bool { return !asksIdentity(r) }):
+	case slices.ContainsFunc(g.rules, func(r mesh.Ingress) bool { return !requiresIdentity(r) }):
 		return optionalCert
 	}
 	return memberCert
 }
 
-// covers reports whether what holds for the server name holds for the other too.
-// The empty name is any.
+// covers reports whether rules for the server name apply to the other name too. The
+// empty name means any.
 func covers(name, other string) bool {
 	suffix, wild := strings.CutPrefix(name, "*")
 	return name == "" || name == other || wild && strings.HasSuffix(other, suffix)
 }
 
-// serverNames returns the names that Envoy can tell connections apart by, in lower
-// case: a client that names the proxy as peers of the mesh do is one of them.
+// serverNames returns the names that Envoy can match, in lower case, without names of
+// the mesh: a client that uses one of those is treated as a peer.
 func serverNames(hosts []string, trustDomain string) []string {
 	var names []string
 	for _, host := range hosts {
@@ -142,19 +139,18 @@ func serverNames(hosts []string, trustDomain string) []string {
 	return slices.Compact(names)
 }
 
-// meshNames are the server names of all workloads of the mesh.
+// meshNames is the pattern of the server names of all workloads of the mesh.
 func meshNames(trustDomain string) string { return "*.sa." + strings.ToLower(trustDomain) }
 
-// rangeGroup is the rules that hold for connections from an address range.
+// rangeGroup is the set of rules for connections from an address range.
 type rangeGroup struct {
-	// source is the range; nil means any address that no other group has.
+	// source is the range; nil means any address without a group of its own.
 	source *netip.Prefix
 	rules  []mesh.Ingress
 }
 
-// byRange groups rules by where connections come from. Envoy takes a connection to
-// the filter chain with the narrowest range, so each group has the rules of all
-// wider ranges too.
+// byRange groups rules by source address. Envoy uses only the filter chain with the
+// narrowest range, so each group includes the rules of all wider ranges.
 func byRange(rules []mesh.Ingress) []rangeGroup {
 	var groups []rangeGroup
 	for _, source := range rangesOf(rules) {
@@ -175,19 +171,19 @@ func byRange(rules []mesh.Ingress) []rangeGroup {
 	return groups
 }
 
-// rangesOf returns the ranges of all rules, each once, for filter chains.
+// rangesOf returns the distinct ranges of all rules, for filter chains.
 func rangesOf(rules []mesh.Ingress) []netip.Prefix {
 	var ranges []netip.Prefix
 	for _, r := range rules {
 		ranges = append(ranges, r.Ranges...)
 	}
-	return halved(ranges)
+	return splitDefaultRoutes(ranges)
 }
 
-// halved returns the ranges, each once, with halves for one that is all addresses.
-// Envoy takes that for no range, and of two filter chains, one with it and one
-// without a range, either.
-func halved(ranges []netip.Prefix) []netip.Prefix {
+// splitDefaultRoutes returns the distinct ranges, with 0.0.0.0/0 and ::/0 split into
+// halves: Envoy treats them like a missing range, and would pick arbitrarily between a
+// filter chain with one of them and a chain without ranges.
+func splitDefaultRoutes(ranges []netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 	for _, r := range ranges {
 		switch {
@@ -203,12 +199,12 @@ func halved(ranges []netip.Prefix) []netip.Prefix {
 	return slices.Compact(out)
 }
 
-// sans returns the names of the callers, or nil if one of the rules asks for none.
+// sans returns the certificate names of the callers, or nil if a rule requires none.
 func (g rangeGroup) sans(trustDomain string) []*tlsv3.SubjectAltNameMatcher {
 	var ids []mesh.Identity
 	anyMember := false
 	for _, r := range g.rules {
-		if !asksIdentity(r) {
+		if !requiresIdentity(r) {
 			return nil
 		}
 		anyMember = anyMember || r.AnyPrincipal || len(r.Principals) == 0

@@ -8,7 +8,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// TestIngressLets says whom rules can let in, and what they must show.
+// TestIngressLets checks which rules are satisfiable and which require an identity.
 func TestIngressLets(t *testing.T) {
 	office, principals := ranges("192.0.2.0/24"), []mesh.Identity{ops}
 	for _, tt := range []struct {
@@ -29,11 +29,11 @@ func TestIngressLets(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.rule.Requests = anyRequest
-			if got := letsSomebody(tt.rule); got != tt.lets {
-				t.Errorf("that it lets somebody in is %t, want %t", got, tt.lets)
+			if got := isSatisfiable(tt.rule); got != tt.lets {
+				t.Errorf("isSatisfiable is %t, want %t", got, tt.lets)
 			}
-			if got := asksIdentity(tt.rule); got != tt.showID {
-				t.Errorf("that it asks for an identity is %t, want %t", got, tt.showID)
+			if got := requiresIdentity(tt.rule); got != tt.showID {
+				t.Errorf("requiresIdentity is %t, want %t", got, tt.showID)
 			}
 			allowed := policies{}
 			allowed.addIngress(tt.rule, "cluster.local")
@@ -41,14 +41,14 @@ func TestIngressLets(t *testing.T) {
 				t.Errorf("the policies are %v", allowed)
 			}
 			tt.rule.Requests = nil
-			if letsSomebody(tt.rule) {
-				t.Error("it lets somebody in who may ask for nothing")
+			if isSatisfiable(tt.rule) {
+				t.Error("a rule without requests is satisfiable")
 			}
 		})
 	}
 }
 
-// TestIngressByHost says which rules hold for which server names.
+// TestIngressByHost checks which rules apply to which server names.
 func TestIngressByHost(t *testing.T) {
 	tls := func(name string, hosts ...string) mesh.Ingress {
 		return mesh.Ingress{Name: name, TLS: true, SNIHosts: hosts, AnyPrincipal: true, Requests: anyRequest}
@@ -58,7 +58,7 @@ func TestIngressByHost(t *testing.T) {
 	got := map[string][]string{}
 	for _, group := range byHost([]mesh.Ingress{
 		plain, tls("any"), tls("wild", "*.example.com"), tls("deep", "*.b.example.com"), tls("exact", "A.b.example.com", "other.org"),
-		// None of these can be told apart from other connections.
+		// Envoy cannot match any of these names.
 		tls("peers", "*.sa.cluster.local", "x.y.sa.cluster.local", "*", "*x.example.com", ""),
 	}, "cluster.local") {
 		var names []string
@@ -79,7 +79,7 @@ func TestIngressByHost(t *testing.T) {
 	}
 }
 
-// TestIngressByRange says which rules hold for connections from where.
+// TestIngressByRange checks which rules apply to which source addresses.
 func TestIngressByRange(t *testing.T) {
 	got := map[string][]string{}
 	for _, group := range byRange([]mesh.Ingress{
@@ -108,7 +108,7 @@ func TestIngressByRange(t *testing.T) {
 	}
 }
 
-// TestIngressTCP says whom a connection's filter chain verifies.
+// TestIngressTCP checks whom a TCP filter chain verifies.
 func TestIngressTCP(t *testing.T) {
 	m := makeInbound(t, inboundCases["ingress-tls"])
 	if diff := cmp.Diff([]string{ops.String()}, m.sans("inbound/9443/ingress")); diff != "" {
@@ -119,10 +119,10 @@ func TestIngressTCP(t *testing.T) {
 	}
 	desk := downstream(t, m.chain("inbound/9443/ingress/192.0.2.7/32").TransportSocket)
 	if desk.RequireClientCertificate.GetValue() || desk.CommonTlsContext.ValidationContextType != nil {
-		t.Errorf("from the desk a certificate is asked for: %v", desk)
+		t.Errorf("from the desk a certificate is required: %v", desk)
 	}
 	plain := makeInbound(t, inboundCases["ingress-plaintext"]).chain("inbound/5432/plaintext").FilterChainMatch.SourcePrefixRanges
 	if len(plain) != 1 || plain[0].AddressPrefix != "192.0.2.0" {
-		t.Errorf("plaintext may come from %v; a rule for some requests lets no connection in", plain)
+		t.Errorf("plaintext is allowed from %v; a rule for some requests must not allow connections", plain)
 	}
 }

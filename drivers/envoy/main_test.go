@@ -10,16 +10,16 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// ownNetwork is set in the environment of a test program that has a network of its own.
+// ownNetwork is set in the environment of a test program in its own network namespace.
 const ownNetwork = "OUTRIGGER_TEST_OWN_NETWORK"
 
-// TestMain gives the test program a network of its own, with loopback only, where it may.
-// Rules of the machine's, such as those of a kubelet or of Docker, make the kernel follow
-// connections, and then it tells Envoy of each where it really goes: Envoy believes that
-// instead of the PROXY header by which a test says where a connection was meant to go.
+// TestMain runs the test program in its own network namespace with only loopback, if it
+// may. Otherwise iptables rules of the machine, such as those of a kubelet or of
+// Docker, can enable connection tracking, from which Envoy reads the original
+// destination instead of from the PROXY header of a test.
 func TestMain(m *testing.M) {
 	if os.Getuid() == 0 && os.Getenv(ownNetwork) == "" {
-		// What is executed takes over the network of the thread that executes it.
+		// The executed program inherits the network namespace of the thread.
 		runtime.LockOSThread()
 		if err := syscall.Unshare(syscall.CLONE_NEWNET); err != nil {
 			fmt.Fprintln(os.Stderr, "the tests stay in the machine's network:", err)
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// startAgain replaces the program by itself, in the network of the thread that runs.
+// startAgain re-executes the program in the network namespace of the current thread.
 func startAgain() error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/source/dir"
 )
 
-// FuzzManifests goes the whole way from what a user writes to Envoy's messages. None
-// of it may panic, and every message must keep its own rules.
+// FuzzManifests runs the complete path from manifests to Envoy's messages. Nothing may
+// panic, and every message must be valid.
 func FuzzManifests(f *testing.F) {
 	for _, pattern := range []string{"../../samples/bookstore-smi/*.yaml", "../../test/golden/testdata/*.txtar", "../../apis/testdata/*.yaml"} {
 		files, err := filepath.Glob(pattern)
@@ -26,7 +26,7 @@ func FuzzManifests(f *testing.F) {
 			if err != nil {
 				f.Fatal(err)
 			}
-			// Of a golden file the manifests come first.
+			// A golden file starts with the manifests.
 			content, _, _ = bytes.Cut(content, []byte("-- view.json --"))
 			f.Add(content)
 		}

@@ -17,13 +17,13 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// secretType is the type of resources that say which peers are verified.
+// secretType is the type of resources with the validation contexts of peers.
 const secretType = resource.SecretType
 
-// connectTimeout limits connecting where nobody says otherwise.
+// connectTimeout is the default connect timeout.
 const connectTimeout = 5 * time.Second
 
-// adsSource is the stream that all of a proxy's configuration comes by.
+// adsSource refers to the ADS stream, which delivers all configuration of a proxy.
 func adsSource() *corev3.ConfigSource {
 	return &corev3.ConfigSource{
 		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
@@ -46,9 +46,9 @@ func accessLog(name string, config proto.Message) *accesslogv3.AccessLog {
 	return &accesslogv3.AccessLog{Name: name, ConfigType: &accesslogv3.AccessLog_TypedConfig{TypedConfig: pack(config)}}
 }
 
-// pack returns the message in an Any, with equal bytes for equal messages. A
-// message that has no wire form, because a string in it is not UTF-8, becomes an
-// Any that Envoy refuses, so that it goes on with the configuration that it has.
+// pack returns the message in an Any, with equal bytes for equal messages. A message
+// that cannot be encoded, because a string is not valid UTF-8, becomes an Any that
+// Envoy rejects, so that it keeps its current configuration.
 func pack(m proto.Message) *anypb.Any {
 	packed := new(anypb.Any)
 	if err := anypb.MarshalFrom(packed, m, proto.MarshalOptions{Deterministic: true}); err != nil {
@@ -63,19 +63,19 @@ func grpcService(cluster string) *corev3.GrpcService {
 	}}
 }
 
-// upstreamHTTP returns the options of a cluster that says how it speaks HTTP.
+// upstreamHTTP returns a cluster's extension options for HTTP.
 func upstreamHTTP(options *httpv3.HttpProtocolOptions) map[string]*anypb.Any {
 	return map[string]*anypb.Any{"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": pack(options)}
 }
 
-// explicitHTTP2 is HTTP/2 and nothing else.
+// explicitHTTP2 allows only HTTP/2.
 func explicitHTTP2(o *corev3.Http2ProtocolOptions) *httpv3.HttpProtocolOptions_ExplicitHttpConfig_ {
 	return &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{ExplicitHttpConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
 		ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions{Http2ProtocolOptions: o},
 	}}
 }
 
-// downstreamHTTP speaks upstream what the client spoke, HTTP/1.1 or HTTP/2.
+// downstreamHTTP uses the client's protocol upstream, HTTP/1.1 or HTTP/2.
 func downstreamHTTP() *httpv3.HttpProtocolOptions_UseDownstreamProtocolConfig {
 	return &httpv3.HttpProtocolOptions_UseDownstreamProtocolConfig{UseDownstreamProtocolConfig: &httpv3.HttpProtocolOptions_UseDownstreamHttpConfig{
 		HttpProtocolOptions:  &corev3.Http1ProtocolOptions{},
@@ -83,14 +83,22 @@ func downstreamHTTP() *httpv3.HttpProtocolOptions_UseDownstreamProtocolConfig {
 	}}
 }
 
-// duration returns a length of time that Envoy can keep, and 0 for 0. Envoy counts
-// milliseconds, of which 0 is no limit or an endless loop, and its timers take 68
-// years.
+// duration returns the duration, limited to what Envoy can represent, and 0 for 0.
+// Envoy counts in milliseconds, where 0 means no limit or an endless loop, and its
+// timers are limited to 68 years.
 func duration(d time.Duration) *durationpb.Duration {
 	if d == 0 {
 		return noTimeout
 	}
 	return durationpb.New(min(max(d, time.Millisecond), math.MaxInt32*time.Second))
+}
+
+// optionalDuration is duration, but returns nil for 0.
+func optionalDuration(d time.Duration) *durationpb.Duration {
+	if d <= 0 {
+		return nil
+	}
+	return duration(d)
 }
 
 func socketAddress(host string, port uint16) *corev3.Address {
@@ -99,9 +107,9 @@ func socketAddress(host string, port uint16) *corev3.Address {
 	}}}
 }
 
-// listenOn has the listener take the connections to the port at all addresses of
-// the families that the pod's addresses are of; IPv4 if they are not known. A
-// kernel without IPv6 would refuse the whole listener for an address of it.
+// listenOn sets the listener to the port on all addresses of the families that the
+// pod's addresses have; IPv4 if they are unknown. A kernel without IPv6 would reject
+// the whole listener for an IPv6 address.
 func listenOn(l *listenerv3.Listener, addresses []netip.Addr, port uint16) {
 	v4, v6 := families(addresses)
 	switch any4, any6 := socketAddress("0.0.0.0", port), socketAddress("::", port); {
@@ -114,7 +122,7 @@ func listenOn(l *listenerv3.Listener, addresses []netip.Addr, port uint16) {
 	}
 }
 
-// families says of which families there are addresses.
+// families reports the address families of the addresses.
 func families(addresses []netip.Addr) (v4, v6 bool) {
 	for _, a := range addresses {
 		if a.Unmap().Is4() {
@@ -126,7 +134,7 @@ func families(addresses []netip.Addr) (v4, v6 bool) {
 	return v4, v6
 }
 
-// toPorts holds for connections to one of the ports. It is nil if there are none.
+// toPorts matches connections to one of the ports. It returns nil without ports.
 func toPorts(ports []uint16) *listenerv3.ListenerFilterChainMatchPredicate {
 	rules := make([]*listenerv3.ListenerFilterChainMatchPredicate, len(ports))
 	for i, port := range ports {

@@ -7,9 +7,9 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/delivery"
 )
 
-// objects returns the objects of the user's that a resource came of: the service whose
-// port it is for, as the resources of destinations and backends are named after them.
-// Of others, which are made of many objects, it returns the proxy's own pod.
+// objects returns the user's objects from which a resource was made: the service, for
+// resources of destinations and backends, whose names are those of the resources. For
+// others, which are made of many objects, it returns the proxy's pod.
 func objects(view *mesh.View, typeURL, name string) []mesh.ObjectRef {
 	if typeURL == endpointType {
 		if at := strings.LastIndexByte(name, '@'); at >= 0 {

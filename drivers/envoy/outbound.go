@@ -13,27 +13,27 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// bufferLimit is how many bytes of a connection are kept when its other side is
-// slower, and how much of a request for a retry.
+// bufferLimit is how many bytes Envoy buffers for a slow peer of a connection, and of a
+// request for a retry.
 const bufferLimit = 256 << 10
 
-// outboundStyle is what the outbound resources of proxies have in common that have
-// equal Settings and agree in Plaintext. It is immutable.
-type outboundStyle struct {
+// outboundBuilder makes outbound resources. It holds what they share among proxies with
+// equal Settings and Plaintext. It is immutable.
+type outboundBuilder struct {
 	settings  *mesh.Settings
 	plaintext bool
 
 	http, tcp networkFilter
-	// cluster is what all clusters with endpoints have in common, and bases what those
-	// of a protocol have that have no policy.
+	// cluster is the shared part of all clusters with endpoints. bases are the clusters
+	// without a policy, except for their names, by protocol.
 	cluster *clusterv3.Cluster
 	bases   map[mesh.Protocol]constant
-	// own are the resources that Settings ask for.
+	// own are the resources for the Settings.
 	own []*Resource
 }
 
-func newOutboundStyle(settings *mesh.Settings, plaintext bool) *outboundStyle {
-	style := &outboundStyle{
+func newOutboundBuilder(settings *mesh.Settings, plaintext bool) *outboundBuilder {
+	builder := &outboundBuilder{
 		settings: settings, plaintext: plaintext,
 		http:    newNetworkFilter(httpFilter(httpOptions{Settings: settings})),
 		tcp:     newNetworkFilter(filter(tcpProxyName, tcpDefaults(accessLogs(settings)))),
@@ -42,12 +42,12 @@ func newOutboundStyle(settings *mesh.Settings, plaintext bool) *outboundStyle {
 		own:     settingsClusters(settings),
 	}
 	for _, protocol := range []mesh.Protocol{mesh.HTTP, mesh.HTTP2, mesh.GRPC, mesh.TCP, mesh.TCPServerFirst} {
-		style.bases[protocol] = style.newBase(&mesh.Backend{Protocol: protocol})
+		builder.bases[protocol] = builder.newBase(&mesh.Backend{Protocol: protocol})
 	}
-	return style
+	return builder
 }
 
-// networkFilter is a filter that lacks a name for metrics and where to send to.
+// networkFilter is a filter without its stat prefix and target.
 type networkFilter struct{ name, configType, config constant }
 
 func newNetworkFilter(f *listenerv3.Filter) networkFilter {
@@ -58,14 +58,13 @@ func newNetworkFilter(f *listenerv3.Filter) networkFilter {
 	}
 }
 
-// tcpDefaults lets connections be silent for as long as both ends like, where
-// Envoy's own choice would be an hour.
+// tcpDefaults disables the idle timeout, which is an hour by default.
 func tcpDefaults(logs []*accesslogv3.AccessLog) *tcpv3.TcpProxy {
 	return &tcpv3.TcpProxy{IdleTimeout: noTimeout, AccessLog: logs}
 }
 
 // destination returns the listener of a Destination and, for HTTP, its routes.
-func (o *outboundStyle) destination(d *mesh.Destination) []*Resource {
+func (o *outboundBuilder) destination(d *mesh.Destination) []*Resource {
 	if len(d.Addresses) == 0 {
 		return nil
 	}
@@ -77,7 +76,7 @@ func (o *outboundStyle) destination(d *mesh.Destination) []*Resource {
 	own.text(httpManagerStatPrefix, d.Service.String())
 	own.message(httpManagerRds, func() { own.text(rdsRouteConfigName, d.Name) })
 	if names := d.ComparedHeaders(); len(names) > 0 {
-		own.part(routedOnce(names))
+		own.part(normalizeEarly(names))
 	}
 	return []*Resource{
 		o.listener(d, o.http, own),
@@ -85,16 +84,15 @@ func (o *outboundStyle) destination(d *mesh.Destination) []*Resource {
 	}
 }
 
-// How many bytes most listeners, and the filters in them, take besides what they
-// have in common.
+// Typical sizes of listeners and their filters in bytes, without the shared parts.
 const (
 	listenerSize = 320
 	filterSize   = 96
 )
 
-// The listener "outbound" takes the connections, and hands them to the listener
-// of exactly the address that they are for. All listeners share their metrics,
-// since those of services are their filters'.
+// The listener "outbound" accepts connections and hands each to the listener of its
+// exact destination. All listeners share their metrics; those of services come from
+// the filters.
 var destinationDefaults = constantOf(&listenerv3.Listener{
 	StatPrefix:                    outboundListener,
 	BindToPort:                    wrapperspb.Bool(false),
@@ -102,9 +100,9 @@ var destinationDefaults = constantOf(&listenerv3.Listener{
 	PerConnectionBufferLimitBytes: wrapperspb.UInt32(bufferLimit),
 })
 
-// listener returns the listener of a Destination with the filter, whose own fields
-// are encoded.
-func (o *outboundStyle) listener(d *mesh.Destination, filter networkFilter, own encoder) *Resource {
+// listener returns the listener of a Destination with the filter. own has the encoded
+// fields that only this filter has.
+func (o *outboundBuilder) listener(d *mesh.Destination, filter networkFilter, own encoder) *Resource {
 	e := newEncoder(len(destinationDefaults.encoding) + len(filter.config.encoding) + listenerSize)
 	e.constant(destinationDefaults)
 	e.text(listenerName, d.Name)
@@ -127,8 +125,8 @@ func (o *outboundStyle) listener(d *mesh.Destination, filter networkFilter, own 
 	return e.resource(listenerType, d.Name)
 }
 
-// tcpTarget says where connections go. The proxy connects as soon as the client has
-// connected, so it does not matter which side speaks first.
+// tcpTarget returns the filter fields that set the target of connections. The proxy
+// connects as soon as the client has connected, so either side may send first.
 func tcpTarget(d *mesh.Destination) *tcpv3.TcpProxy {
 	proxy := &tcpv3.TcpProxy{StatPrefix: d.Service.String()}
 	switch backends := weighted(d.Backends); len(backends) {
@@ -146,7 +144,7 @@ func tcpTarget(d *mesh.Destination) *tcpv3.TcpProxy {
 		}
 	}
 	for _, on := range d.HashOn {
-		// A connection has neither headers nor cookies.
+		// TCP connections have neither headers nor cookies.
 		if on.SourceIP {
 			proxy.HashPolicy = hashOnSourceIP
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/program"
 )
 
-// TestOutboundBehaviour has a real Envoy take connections of an application.
+// TestOutboundBehaviour has a real Envoy handle connections of an application.
 func TestOutboundBehaviour(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it runs an Envoy")
@@ -118,11 +118,11 @@ func TestOutboundBehaviour(t *testing.T) {
 	}
 	for _, destination := range []string{"10.96.0.2:3306", addressOf(banner).String()} {
 		if got := e.read(t, destination); got != "welcome\n" {
-			t.Errorf("a client of %s that waits reads %q", destination, got)
+			t.Errorf("a silent client of %s reads %q", destination, got)
 		}
 	}
 	if got := e.read(t, elsewhere(7)); got != "" {
-		t.Errorf("a client that waits for what is not allowed reads %q", got)
+		t.Errorf("a silent client of a denied destination reads %q", got)
 	}
 }
 
@@ -130,8 +130,8 @@ func say(text string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text) })
 }
 
-// newPeer is a server of the mesh with the identity in the folder. It tells which
-// protocol it was asked by, and the server name.
+// newPeer returns a server in the mesh with the identity in the directory. It reports
+// the client's protocol and server name.
 func newPeer(t *testing.T, dir string) *httptest.Server {
 	t.Helper()
 	certificate, err := tls.LoadX509KeyPair(filepath.Join(dir, "chain.pem"), filepath.Join(dir, "key.pem"))
@@ -153,7 +153,7 @@ func newPeer(t *testing.T, dir string) *httptest.Server {
 	return server
 }
 
-// newBanner listens and speaks first.
+// newBanner returns a listener whose server sends first.
 func newBanner(t *testing.T) net.Listener {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// TestGolden compares what each View becomes with the files in testdata, which
+// TestGolden compares the resources of each View with the files in testdata, which
 // UPDATE=1 writes.
 func TestGolden(t *testing.T) {
 	for name, f := range views() {
@@ -21,7 +21,7 @@ func TestGolden(t *testing.T) {
 			}
 			var archive txtar.Archive
 			for _, file := range files {
-				// It is the same for every View, and in this folder.
+				// bootstrap.yaml is the same for every View, and in this directory.
 				if file.Name != "bootstrap.yaml" {
 					archive.Files = append(archive.Files, txtar.File{Name: file.Name, Data: file.Content})
 				}
@@ -45,7 +45,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestValid asks every message, also those inside of others, whether it is valid.
+// TestValid validates every message, including nested ones.
 func TestValid(t *testing.T) {
 	for name, f := range views() {
 		t.Run(name, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestValid(t *testing.T) {
 	}
 }
 
-// TestCheckOutbound asks a real Envoy.
+// TestCheckOutbound has a real Envoy validate every View.
 func TestCheckOutbound(t *testing.T) {
 	for name, f := range views() {
 		t.Run(name, func(t *testing.T) {

@@ -21,10 +21,10 @@ const (
 	limitStats         = "rate_limit"
 )
 
-// noRequestLimit limits nothing by itself: limits are in the routes.
+// noRequestLimit sets no limit by itself; limits are in the routes.
 var noRequestLimit = httpFilterOf(requestLimitFilter, &httplimitv3.LocalRateLimit{StatPrefix: limitStats})
 
-// requestLimit returns the limit as the configuration of a part of the routes.
+// requestLimit returns the limit as per-route configuration.
 func requestLimit(l mesh.RequestLimit) *anypb.Any {
 	return pack(&httplimitv3.LocalRateLimit{
 		StatPrefix:           limitStats,
@@ -38,7 +38,7 @@ func requestLimit(l mesh.RequestLimit) *anypb.Any {
 
 var always = &corev3.RuntimeFractionalPercent{DefaultValue: &typev3.FractionalPercent{Numerator: 100}}
 
-// limitStatus returns 429 for what is no status that Envoy answers with.
+// limitStatus returns 429 for a status that Envoy cannot send.
 func limitStatus(status uint32) typev3.StatusCode {
 	if _, known := typev3.StatusCode_name[int32(status)]; !known || status < 400 {
 		return typev3.StatusCode_TooManyRequests
@@ -46,8 +46,8 @@ func limitStatus(status uint32) typev3.StatusCode {
 	return typev3.StatusCode(status)
 }
 
-// addHeaders returns headers that Envoy adds as they are: it would otherwise take
-// what stands between percent signs for a variable.
+// addHeaders returns headers to add verbatim: Envoy would otherwise expand text between
+// percent signs.
 func addHeaders(headers []mesh.Header) []*corev3.HeaderValueOption {
 	out := make([]*corev3.HeaderValueOption, len(headers))
 	for i, h := range headers {
@@ -59,8 +59,7 @@ func addHeaders(headers []mesh.Header) []*corev3.HeaderValueOption {
 	return out
 }
 
-// connectionLimit limits new connections to a port, whichever of its filter chains
-// takes them.
+// connectionLimit limits new connections to a port, shared by all of its filter chains.
 func connectionLimit(b *mesh.TokenBucket, port string) []*listenerv3.Filter {
 	if b == nil {
 		return nil
@@ -70,10 +69,10 @@ func connectionLimit(b *mesh.TokenBucket, port string) []*listenerv3.Filter {
 	})}
 }
 
-// minFill is the shortest interval that Envoy takes.
+// minFill is the shortest fill interval that Envoy accepts.
 const minFill = 50 * time.Millisecond
 
-// tokenBucket returns a bucket of at least one token, since Envoy knows no other.
+// tokenBucket returns a bucket of at least one token, the minimum of Envoy.
 func tokenBucket(b mesh.TokenBucket) *typev3.TokenBucket {
 	tokens := max(b.Tokens, 1)
 	return &typev3.TokenBucket{

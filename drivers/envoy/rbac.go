@@ -20,16 +20,16 @@ import (
 
 const rbacFilter = "envoy.filters.http.rbac"
 
-// denyAll is what holds where a route configuration says nothing: rules that allow
-// what a policy matches, and no policy. Without rules Envoy would let all pass.
+// denyAll applies to routes without configuration of their own: an allow list without
+// entries. Without rules Envoy would allow everything.
 var denyAll = httpFilterOf(rbacFilter, &httprbacv3.RBAC{Rules: allow(nil)})
 
-// policies are who may ask for what, by the names of the rules. A request passes if
-// any of them matches.
+// policies are allow policies by the name of their rule. A request is allowed if any of
+// them matches.
 type policies map[string]*rbacv3.Policy
 
-// add adds a policy, unless there is nobody who may or nothing that may be asked:
-// Envoy would take an empty list for everybody or everything, or refuse it.
+// add adds a policy unless it has no principals or no permissions: Envoy would take an
+// empty list for everybody or everything, or reject it.
 func (p policies) add(name string, principals []*rbacv3.Principal, permissions []*rbacv3.Permission) {
 	if len(principals) == 0 || len(permissions) == 0 {
 		return
@@ -41,10 +41,10 @@ func (p policies) add(name string, principals []*rbacv3.Principal, permissions [
 	p[key] = &rbacv3.Policy{Principals: principals, Permissions: permissions}
 }
 
-// addAccess adds what peers of the mesh may do.
+// addAccess adds the permissions of mesh peers.
 func (p policies) addAccess(a mesh.Access, trustDomain string) {
 	if a.Anyone {
-		p.add("anyone", []*rbacv3.Principal{member(trustDomain)}, anything)
+		p.add("anyone", []*rbacv3.Principal{member(trustDomain)}, anyPermission)
 		return
 	}
 	for _, rule := range a.Rules {
@@ -54,7 +54,7 @@ func (p policies) addAccess(a mesh.Access, trustDomain string) {
 	}
 }
 
-// perRoute returns the policies as the configuration of a part of the routes.
+// perRoute returns the policies as per-route configuration.
 func (p policies) perRoute() *anypb.Any {
 	return pack(&httprbacv3.RBACPerRoute{Rbac: &httprbacv3.RBAC{Rules: allow(p)}})
 }
@@ -64,24 +64,25 @@ func allow(p policies) *rbacv3.RBAC {
 }
 
 var (
-	anything = []*rbacv3.Permission{{Rule: &rbacv3.Permission_Any{Any: true}}}
-	anybody  = []*rbacv3.Principal{{Identifier: &rbacv3.Principal_Any{Any: true}}}
+	anyPermission = []*rbacv3.Permission{{Rule: &rbacv3.Permission_Any{Any: true}}}
+	anyPrincipal  = []*rbacv3.Principal{{Identifier: &rbacv3.Principal_Any{Any: true}}}
 )
 
-// member is whoever has a certificate of the mesh.
+// member matches every caller with a certificate of the mesh.
 func member(trustDomain string) *rbacv3.Principal {
 	anyName := &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: memberPrefix(trustDomain)}}
 	return allOf([]*rbacv3.Principal{authenticated(anyName), oneURI(trustDomain)})
 }
 
-// peers are members with one of the identities, of which there is at least one.
+// peers matches members with one of the identities, of which there must be at least
+// one.
 func peers(ids []mesh.Identity, trustDomain string) *rbacv3.Principal {
 	return allOf([]*rbacv3.Principal{anyOf(identities(ids)), oneURI(trustDomain)})
 }
 
-// oneURI is whose certificate has one URI, which is a workload's. For Envoy's own
-// comparison one of several is enough, or a DNS name where there is none. So it is the
-// header that is asked, which tells all of them and is never the client's.
+// oneURI matches callers whose certificate has a single URI, which is a workload's.
+// Envoy's own check would accept one of several URIs, or a DNS name if there is no URI.
+// The header, which the client cannot set, lists all of them.
 func oneURI(trustDomain string) *rbacv3.Principal {
 	text := `(?:By=[^;]*;)*Hash=[0-9a-f]*;URI=` + regexp.QuoteMeta(memberPrefix(trustDomain)) + `[^;,"=]*`
 	return &rbacv3.Principal{Identifier: &rbacv3.Principal_Header{
@@ -89,26 +90,25 @@ func oneURI(trustDomain string) *rbacv3.Principal {
 	}}
 }
 
-// memberPrefix begins the SPIFFE IDs of all workloads.
+// memberPrefix is the prefix of the SPIFFE IDs of all workloads.
 func memberPrefix(trustDomain string) string { return "spiffe://" + trustDomain + "/ns/" }
 
 func identities(ids []mesh.Identity) []*rbacv3.Principal {
 	out := make([]*rbacv3.Principal, len(ids))
 	for i, id := range ids {
-		out[i] = authenticated(exactly(id.String()))
+		out[i] = authenticated(exact(id.String()))
 	}
 	return out
 }
 
-// authenticated compares the URI of the certificate that was verified.
+// authenticated matches the URI of the verified certificate.
 func authenticated(name *matcherv3.StringMatcher) *rbacv3.Principal {
 	return &rbacv3.Principal{Identifier: &rbacv3.Principal_Authenticated_{
 		Authenticated: &rbacv3.Principal_Authenticated{PrincipalName: name},
 	}}
 }
 
-// within are the addresses from which the connection itself comes, whatever headers
-// say.
+// within matches the source address of the connection itself, regardless of headers.
 func within(ranges []netip.Prefix) *rbacv3.Principal {
 	out := make([]*rbacv3.Principal, len(ranges))
 	for i, r := range ranges {
@@ -117,7 +117,7 @@ func within(ranges []netip.Prefix) *rbacv3.Principal {
 	return anyOf(out)
 }
 
-// anyOf holds if one of the principals does. There is at least one.
+// anyOf matches if one of the principals does. There must be at least one.
 func anyOf(ids []*rbacv3.Principal) *rbacv3.Principal {
 	if len(ids) == 1 {
 		return ids[0]
@@ -132,7 +132,8 @@ func allOf(ids []*rbacv3.Principal) *rbacv3.Principal {
 	return &rbacv3.Principal{Identifier: &rbacv3.Principal_AndIds{AndIds: &rbacv3.Principal_Set{Ids: ids}}}
 }
 
-// permissions returns one for each condition. None allows nothing.
+// permissions returns a permission for each condition. Without conditions nothing is
+// allowed.
 func permissions(requests []mesh.HTTPMatch) []*rbacv3.Permission {
 	out := make([]*rbacv3.Permission, len(requests))
 	for i, m := range requests {
@@ -141,18 +142,18 @@ func permissions(requests []mesh.HTTPMatch) []*rbacv3.Permission {
 	return out
 }
 
-// permission holds for the requests that match does, but for paths and queries that
-// the application could read otherwise than Envoy does.
+// permission matches the same requests as match, except for paths and queries that the
+// application could read differently from Envoy.
 func permission(m mesh.HTTPMatch) *rbacv3.Permission {
 	var all []*rbacv3.Permission
 	switch prefix := strings.TrimRight(m.Path.Prefix, "/"); {
 	case m.Path.Exact != "":
-		all = append(all, urlPath(exactly(m.Path.Exact)))
+		all = append(all, urlPath(exact(m.Path.Exact)))
 	case m.Path.Regex != "":
 		all = append(all, urlPath(regex(m.Path.Regex)), not(ambiguousPath))
 	case prefix != "":
 		below := &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: prefix + "/"}}
-		all = append(all, either(urlPath(exactly(prefix)), urlPath(below)), not(ambiguousPath))
+		all = append(all, either(urlPath(exact(prefix)), urlPath(below)), not(ambiguousPath))
 	}
 	if len(m.Methods) > 0 {
 		all = append(all, header(methodMatch(m.Methods)))
@@ -160,7 +161,7 @@ func permission(m mesh.HTTPMatch) *rbacv3.Permission {
 	for _, h := range m.Headers {
 		all = append(all, header(headerMatch(h)))
 		if !isComparable(h.Name) {
-			all = append(all, not(anything[0]))
+			all = append(all, not(anyPermission[0]))
 		}
 	}
 	for _, q := range m.Query {
@@ -168,31 +169,30 @@ func permission(m mesh.HTTPMatch) *rbacv3.Permission {
 	}
 	switch len(all) {
 	case 0:
-		return anything[0]
+		return anyPermission[0]
 	case 1:
 		return all[0]
 	}
 	return &rbacv3.Permission{Rule: &rbacv3.Permission_AndRules{AndRules: &rbacv3.Permission_Set{Rules: all}}}
 }
 
-// ambiguousPath is a path that some applications read as another: what is left of such
-// after Envoy has resolved what it resolves.
+// ambiguousPath matches paths that some applications read as another one, after Envoy's
+// own normalization.
 var ambiguousPath = urlPath(regex(`.*(?:` + mesh.AmbiguousPath + `).*`))
 
-// query holds for requests that have the parameter once, and in a query of which there is
-// one way to read it. A regular expression could match beyond the value, so it holds for
-// none.
+// query matches requests that have the parameter exactly once, in an unambiguous query.
+// A regular expression could match beyond the value, so it is denied.
 func query(q mesh.KeyMatch) []*rbacv3.Permission {
 	const before, other = `[^?]*\?(?:`, `[^&=;%+#]*(?:=[^&;#]*)?`
 	name := regexp.QuoteMeta(q.Name)
 	value := `(?:=[^&;#]*)?`
 	switch {
 	case strings.ContainsAny(q.Name, "&=;%+#"), q.Regex != "":
-		return []*rbacv3.Permission{not(anything[0])}
+		return []*rbacv3.Permission{not(anyPermission[0])}
 	case q.Exact != "":
-		value = "=" + spelled(q.Exact)
+		value = "=" + queryText(q.Exact)
 	case q.Prefix != "":
-		value = "=" + spelled(q.Prefix) + "(?:[^&;%#]|%[0-9A-Fa-f]{2})*"
+		value = "=" + queryText(q.Prefix) + "(?:[^&;%#]|%[0-9A-Fa-f]{2})*"
 	}
 	target := func(pattern string) *rbacv3.Permission {
 		return header(headerMatch(mesh.KeyMatch{Name: ":path", StringMatch: mesh.StringMatch{Regex: pattern}}))
@@ -203,8 +203,8 @@ func query(q mesh.KeyMatch) []*rbacv3.Permission {
 	}
 }
 
-// spelled matches the text in a query, where any of its bytes may be escaped.
-func spelled(text string) string {
+// queryText matches the text in a query, where each byte may be escaped.
+func queryText(text string) string {
 	var out strings.Builder
 	for _, c := range []byte(text) {
 		fmt.Fprintf(&out, "(?:(?i:%%%02x)", c)
@@ -237,7 +237,7 @@ func either(rules ...*rbacv3.Permission) *rbacv3.Permission {
 	return &rbacv3.Permission{Rule: &rbacv3.Permission_OrRules{OrRules: &rbacv3.Permission_Set{Rules: rules}}}
 }
 
-func exactly(s string) *matcherv3.StringMatcher {
+func exact(s string) *matcherv3.StringMatcher {
 	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: s}}
 }
 

@@ -35,8 +35,8 @@ func judged(p *app) inboundCase {
 	)}}}}
 }
 
-// TestRealRepeatedHeaders: a header that comes several times is compared as what the
-// application gets of it, which is one line.
+// TestRealRepeatedHeaders repeats a header: the rules compare it as the application
+// gets it, which is one line.
 func TestRealRepeatedHeaders(t *testing.T) {
 	e := runInbound(t, judged)
 	for name, tt := range map[string]struct {
@@ -91,13 +91,13 @@ func TestRealRepeatedHeaders(t *testing.T) {
 			}
 		}
 		if got.Header["X_other"] == nil {
-			t.Errorf("a header that nobody asks for is missing in %v", got.Header)
+			t.Errorf("an unrelated header is missing in %v", got.Header)
 		}
 	})
 }
 
-// TestRealIdentityHeaders: the application gets no header by which a client could say
-// who it is, in whatever spelling.
+// TestRealIdentityHeaders checks that the application gets no header in which a client
+// claims an identity, in any spelling.
 func TestRealIdentityHeaders(t *testing.T) {
 	e := runInbound(t, judged)
 	for _, alpn := range []string{"http/1.1", "h2"} {
@@ -117,12 +117,12 @@ func TestRealIdentityHeaders(t *testing.T) {
 			}
 		}
 		if cert := got.Header.Get("X-Forwarded-Client-Cert"); !strings.HasSuffix(cert, "URI="+buyer.String()) {
-			t.Errorf("by %s the application is told of %q", alpn, cert)
+			t.Errorf("by %s the application gets the certificate header %q", alpn, cert)
 		}
 	}
 }
 
-// TestRealCallerNames: the caller is the one SPIFFE ID of its certificate.
+// TestRealCallerNames checks that the caller is the only SPIFFE ID of its certificate.
 func TestRealCallerNames(t *testing.T) {
 	e := runInbound(t, judged)
 	for name, tt := range map[string]struct {
@@ -156,7 +156,7 @@ func TestRealCallerNames(t *testing.T) {
 	}
 }
 
-// named returns a certificate with the names.
+// named issues a certificate with the names.
 func (a *authority) named(cn string, dns, uris []string) tls.Certificate {
 	a.t.Helper()
 	template := &x509.Certificate{
@@ -174,8 +174,8 @@ func (a *authority) named(cn string, dns, uris []string) tls.Certificate {
 	return a.sign(template)
 }
 
-// TestRealSpellings: what applications could read otherwise than it is compared is let
-// through by no rule that it could get around.
+// TestRealSpellings checks that rules reject what applications could read differently
+// and could use to bypass them.
 func TestRealSpellings(t *testing.T) {
 	e := runInbound(t, judged)
 	for target, want := range map[string]int{

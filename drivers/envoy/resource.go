@@ -8,7 +8,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/xds"
 )
 
-// The types of resources that Envoy asks for.
+// The types of resources that Envoy subscribes to.
 const (
 	listenerType = resource.ListenerType
 	clusterType  = resource.ClusterType
@@ -20,10 +20,9 @@ const (
 // give equal bytes.
 type Resource = xds.Resource
 
-// newResource returns a resource of the parts put together: by the rules of
-// protocol buffers the encodings of parts, one after the other, are the encoding of
-// the whole. One whose text is not UTF-8 has no encoding; it gets an empty Body,
-// which Envoy refuses.
+// newResource returns a resource made of the parts: concatenated encodings of partial
+// messages are the encoding of the merged message. If a string is not valid UTF-8, the
+// resource cannot be encoded and gets an empty Body, which Envoy rejects.
 func newResource(typeURL, name string, parts ...proto.Message) *Resource {
 	var e encoder
 	for _, part := range parts {
@@ -34,9 +33,9 @@ func newResource(typeURL, name string, parts ...proto.Message) *Resource {
 
 var deterministic = proto.MarshalOptions{Deterministic: true}
 
-// frozen returns a message whose encoding is that of the parts and takes no longer
-// than copying it, for messages that are parts of many others. Its fields can't be
-// read. Parts that can't be encoded make a message that can't be, either.
+// frozen returns a message that encodes like the merged parts, as fast as copying
+// bytes, for use as a part of many other messages. Its fields cannot be read. If a part
+// cannot be encoded, neither can the result.
 func frozen[M proto.Message](parts ...M) M {
 	var body []byte
 	for _, part := range parts {
@@ -49,7 +48,7 @@ func frozen[M proto.Message](parts ...M) M {
 	return encoded[M](body)
 }
 
-// encoded returns a frozen message of the encoding.
+// encoded returns a frozen message with the given encoding.
 func encoded[M proto.Message](body []byte) M {
 	var none M
 	m := none.ProtoReflect().New()

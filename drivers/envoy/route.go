@@ -15,8 +15,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// match returns the condition as that of a route. A path's Prefix is whole
-// elements: "/a" holds for /a and /a/b, and not for /ab.
+// match returns the condition of a route. A path prefix consists of whole elements:
+// "/a" matches /a and /a/b, but not /ab.
 func match(m mesh.HTTPMatch) *routev3.RouteMatch {
 	out := new(routev3.RouteMatch)
 	prefix := strings.TrimRight(m.Path.Prefix, "/")
@@ -74,17 +74,15 @@ func headerMatch(h mesh.KeyMatch) *routev3.HeaderMatcher {
 	return out
 }
 
-// stringMatch returns nil for a match that any string satisfies.
+// stringMatch returns nil for a condition that any string satisfies.
 func stringMatch(m mesh.StringMatch) *matcherv3.StringMatcher {
 	switch {
 	case m.Exact != "":
-		return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: m.Exact}}
+		return exact(m.Exact)
 	case m.Prefix != "":
 		return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: m.Prefix}}
 	case m.Regex != "":
-		return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_SafeRegex{
-			SafeRegex: &matcherv3.RegexMatcher{Regex: m.Regex},
-		}}
+		return regex(m.Regex)
 	}
 	return nil
 }
@@ -104,17 +102,17 @@ func routes(d *mesh.Destination) *Resource {
 	return e.resource(routeType, d.Name)
 }
 
-// routeSize is how many bytes most routes take.
+// routeSize is the typical size of a route in bytes.
 const routeSize = 160
 
 var anyHost = []string{"*"}
 
-// Most routes take every request and have no limits.
+// Most routes match every request and have no limits.
 var (
-	// A route may be there before its clusters are.
+	// Routes may arrive before their clusters.
 	routeDefaults = constantOf(&routev3.RouteConfiguration{ValidateClusters: wrapperspb.Bool(false)})
 	everyRequest  = constantOf(&routev3.Route{Match: match(mesh.HTTPMatch{})})
-	nowhere       = constantOf(&routev3.Route{Action: respond(503)})
+	noBackend     = constantOf(&routev3.Route{Action: respond(503)})
 	unlimited     = constantOf(forward(0))
 )
 
@@ -127,7 +125,7 @@ func writeRoute(e *encoder, r *mesh.Route, hashOn []mesh.HashOn) {
 	}
 	backends := weighted(r.Backends)
 	if len(backends) == 0 {
-		e.constant(nowhere)
+		e.constant(noBackend)
 		return
 	}
 	e.message(routeAction, func() {
@@ -154,7 +152,7 @@ func weightedClusters(backends []mesh.WeightedBackend) *routev3.RouteAction_Weig
 	return &routev3.RouteAction_WeightedClusters{WeightedClusters: &routev3.WeightedCluster{Clusters: clusters}}
 }
 
-// weighted returns the backends that have a share.
+// weighted returns the backends with a non-zero weight.
 func weighted(backends []mesh.WeightedBackend) []mesh.WeightedBackend {
 	idle := func(b mesh.WeightedBackend) bool { return b.Weight == 0 }
 	if !slices.ContainsFunc(backends, idle) {
@@ -163,17 +161,14 @@ func weighted(backends []mesh.WeightedBackend) []mesh.WeightedBackend {
 	return slices.DeleteFunc(slices.Clone(backends), idle)
 }
 
-// respond answers without asking anybody.
+// respond returns a direct response.
 func respond(status uint32) *routev3.Route_DirectResponse {
 	return &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: status}}
 }
 
-// forward returns an action that has the timeout; 0 means none, where Envoy's own
-// choice would be 15 seconds.
+// forward returns an action with the timeout; 0 means none, where Envoy's default is 15
+// seconds.
 func forward(timeout time.Duration) *routev3.RouteAction {
-	if timeout == 0 {
-		return &routev3.RouteAction{Timeout: noTimeout}
-	}
 	return &routev3.RouteAction{Timeout: duration(timeout)}
 }
 
@@ -186,9 +181,7 @@ func retryPolicy(r *mesh.Retry) *routev3.RetryPolicy {
 	policy := &routev3.RetryPolicy{
 		RetryOn: strings.Join(r.On, ","), NumRetries: wrapperspb.UInt32(r.Attempts),
 		RetryHostPredicate: otherHost, HostSelectionRetryMaxAttempts: otherHostAttempts,
-	}
-	if r.PerTry > 0 {
-		policy.PerTryTimeout = duration(r.PerTry)
+		PerTryTimeout: optionalDuration(r.PerTry),
 	}
 	if r.Backoff > 0 {
 		policy.RetryBackOff = &routev3.RetryPolicy_RetryBackOff{BaseInterval: duration(r.Backoff)}
@@ -196,9 +189,8 @@ func retryPolicy(r *mesh.Retry) *routev3.RetryPolicy {
 	return policy
 }
 
-// A request is tried again with an endpoint that has not failed it yet, as far as one
-// is found in so many attempts. Where a hash chooses, that may be none: attempts
-// change little of it.
+// otherHostAttempts is how often to look for an endpoint that has not failed the
+// request yet before a retry. With hash-based load balancing there may be none.
 const otherHostAttempts = 20
 
 var otherHost = []*routev3.RetryPolicy_RetryHostPredicate{{
@@ -206,8 +198,8 @@ var otherHost = []*routev3.RetryPolicy_RetryHostPredicate{{
 	ConfigType: &routev3.RetryPolicy_RetryHostPredicate_TypedConfig{TypedConfig: pack(&previoushostsv3.PreviousHostsPredicate{})},
 }}
 
-// hashPolicies returns what tells clients apart. The first that a request has
-// decides.
+// hashPolicies returns what identifies clients. The first policy that applies to a
+// request decides.
 func hashPolicies(on []mesh.HashOn) []*routev3.RouteAction_HashPolicy {
 	var out []*routev3.RouteAction_HashPolicy
 	for _, h := range on {
@@ -219,7 +211,7 @@ func hashPolicies(on []mesh.HashOn) []*routev3.RouteAction_HashPolicy {
 			}
 		case h.Cookie != "":
 			policy.PolicySpecifier = &routev3.RouteAction_HashPolicy_Cookie_{
-				// Without a TTL, even of 0, Envoy would not set the cookie.
+				// Envoy sets the cookie only if there is a TTL, even if it is 0.
 				Cookie: &routev3.RouteAction_HashPolicy_Cookie{Name: h.Cookie, Ttl: duration(h.CookieTTL), Path: "/"},
 			}
 		case h.SourceIP:

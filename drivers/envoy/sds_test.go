@@ -18,15 +18,15 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// agentSecrets serves the files in a folder as the agent does, and again when they are
+// agentSecrets serves the files of a directory as the agent does, also after they are
 // swapped.
 type agentSecrets struct {
 	secretv3.UnimplementedSecretDiscoveryServiceServer
 	dir string
 }
 
-// serveSecretsLikeTheAgent listens on the socket in the identity folder until the test
-// ends.
+// serveSecretsLikeTheAgent listens on the socket in the identity directory until the
+// test ends.
 func serveSecretsLikeTheAgent(t *testing.T, dir string) {
 	t.Helper()
 	listener, err := net.Listen("unix", filepath.Join(dir, secretSocket))

@@ -12,11 +12,11 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// TestRealEnvoyShowsNoKey asks the admin page, which the pod's own containers can reach,
-// for all that it tells.
+// TestRealEnvoyShowsNoKey requests everything from the admin page, which the pod's
+// containers can reach.
 func TestRealEnvoyShowsNoKey(t *testing.T) {
 	m, c := newMachine(t), newCore(t)
-	// Whoever looks for a fault may have Envoy log all that it does.
+	// Users may set the most verbose log level.
 	m.logLevel = "trace"
 	view := views()["http"].view()
 	c.set(view)
@@ -31,7 +31,7 @@ func TestRealEnvoyShowsNoKey(t *testing.T) {
 	secret := strings.Split(string(key), "\n")[1]
 	dump := envoy.admin("/config_dump?include_eds")
 	if !strings.Contains(dump, "identity") {
-		t.Errorf("the dump says nothing of the identity:\n%s", dump)
+		t.Errorf("the dump lacks the identity:\n%s", dump)
 	}
 	for _, path := range []string{"/config_dump?include_eds", "/certs", "/init_dump", "/server_info", "/stats", "/clusters", "/listeners", "/runtime", "/hot_restart_version"} {
 		if text := envoy.admin(path); strings.Contains(text, secret) || strings.Contains(text, "PRIVATE KEY") {
@@ -43,8 +43,9 @@ func TestRealEnvoyShowsNoKey(t *testing.T) {
 	}
 }
 
-// TestRealEnvoyWatchesNoFiles counts inotify instances: a user may have 128 of them on a
-// node, and all sidecars there are one user's. Ports of all kinds have secrets.
+// TestRealEnvoyWatchesNoFiles counts inotify instances: a user may have 128 on a node,
+// and all sidecars of a node run as the same user. The View has secrets of every kind
+// of port.
 func TestRealEnvoyWatchesNoFiles(t *testing.T) {
 	m, c := newMachine(t), newCore(t)
 	outbound := views()["http"].view()
@@ -64,7 +65,7 @@ func TestRealEnvoyWatchesNoFiles(t *testing.T) {
 	}
 }
 
-// inotifyInstances returns how many a process has open.
+// inotifyInstances returns the number of a process's inotify instances.
 func inotifyInstances(t *testing.T, pid int) int {
 	t.Helper()
 	folder := fmt.Sprintf("/proc/%d/fd", pid)
@@ -81,7 +82,7 @@ func inotifyInstances(t *testing.T, pid int) int {
 	return n
 }
 
-// impostor serves with a certificate of the mesh that is a workload's.
+// impostor serves with a workload's certificate of the mesh.
 type impostor struct {
 	*core
 	asked chan struct{}
@@ -106,8 +107,8 @@ func (i impostor) ServerTLS() *tls.Config {
 	return config
 }
 
-// TestRealEnvoyRefusesAnImpostor has a workload answer in the controller's place: even the
-// controller's own service account is not the controller.
+// TestRealEnvoyRefusesAnImpostor has a workload answer in place of the controller: even
+// the controller's own service account is not the controller.
 func TestRealEnvoyRefusesAnImpostor(t *testing.T) {
 	m, c := newMachine(t), newCore(t)
 	view := views()["http"].view()
@@ -125,7 +126,7 @@ func TestRealEnvoyRefusesAnImpostor(t *testing.T) {
 		t.Fatal(err)
 	}
 	envoy := m.startSidecar(view.Proxy, c, loopbackHosts)
-	// Three times it has come and gone.
+	// Envoy has connected and disconnected three times.
 	for range 3 {
 		m.eventually("Envoy comes", func() bool {
 			select {
@@ -137,9 +138,9 @@ func TestRealEnvoyRefusesAnImpostor(t *testing.T) {
 		})
 	}
 	if events := c.noted(); len(events) > 0 || envoy.ready() {
-		t.Errorf("Envoy takes its configuration from an impostor: %v", events)
+		t.Errorf("Envoy accepts configuration from an impostor: %v", events)
 	}
 	if stats := envoy.admin("/stats?filter=outrigger-ads.ssl.fail_verify_san"); strings.HasSuffix(strings.TrimSpace(stats), ": 0") || !strings.Contains(stats, "fail_verify_san") {
-		t.Errorf("it was not the name that Envoy refuses: %s", stats)
+		t.Errorf("Envoy did not reject the name: %s", stats)
 	}
 }

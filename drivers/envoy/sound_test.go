@@ -16,8 +16,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/program"
 )
 
-// TestDuration holds that no length of time means something else to Envoy: it drops
-// what is below a millisecond, and 0 is no limit.
+// TestDuration checks that durations keep their meaning for Envoy, which drops
+// fractions of a millisecond and takes 0 for no limit.
 func TestDuration(t *testing.T) {
 	for _, tt := range []struct{ given, want time.Duration }{
 		{0, 0},
@@ -32,8 +32,7 @@ func TestDuration(t *testing.T) {
 	}
 }
 
-// TestLongestDurations has Envoy take a policy of nothing but the longest time that
-// can be written.
+// TestLongestDurations has Envoy accept a policy with only the longest durations.
 func TestLongestDurations(t *testing.T) {
 	const longest = time.Duration(math.MaxInt64)
 	f := fixture{scope: "*", settings: mesh.Seal(&mesh.Settings{
@@ -56,8 +55,8 @@ func TestLongestDurations(t *testing.T) {
 	}
 }
 
-// TestAllAddresses holds that no filter chain is for the range of all addresses.
-// Beside a chain without a range Envoy would take either of the two.
+// TestAllAddresses checks that no filter chain has the range of all addresses, since
+// Envoy would pick arbitrarily between it and a chain without a range.
 func TestAllAddresses(t *testing.T) {
 	all := ranges("0.0.0.0/0", "0.0.0.0/1", "::/0")
 	inbound := inboundCase{inbound: mesh.Inbound{TLS: mesh.Strict, Ports: []mesh.InboundPort{{Port: 9443, Protocol: mesh.TCP, Ingress: []mesh.Ingress{
@@ -101,8 +100,8 @@ func rangeText(address string, bits uint32) string {
 	return netip.PrefixFrom(netip.MustParseAddr(address), int(bits)).String()
 }
 
-// TestRealEjection has one of two endpoints fail, with a share that is less than one
-// endpoint, and then the only one.
+// TestRealEjection has one of two endpoints fail, with a maximum percentage of less
+// than one endpoint, and then the only one.
 func TestRealEjection(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it runs an Envoy")
@@ -133,18 +132,18 @@ func TestRealEjection(t *testing.T) {
 		if status, _ := e.get(t, "10.96.0.1:80", "http://two/"); status != 200 {
 			failures++
 		}
-		// There is no other endpoint, so its own answers are better than none.
+		// There is no other endpoint, so the ejected one is still used.
 		if status, _ := e.get(t, "10.96.0.2:80", "http://one/"); status != 500 {
 			t.Fatalf("the only endpoint's answer is %d, want its own 500", status)
 		}
 	}
 	if failures > 5 {
-		t.Errorf("%d of 40 requests fail, though the endpoint that fails is to be ejected after 2", failures)
+		t.Errorf("%d of 40 requests fail, want ejection of the failing endpoint after 2", failures)
 	}
 }
 
-// TestRealRetry has one of two endpoints fail, and chance choose: that alone would send
-// half of the requests that fail to the same endpoint again.
+// TestRealRetry has one of two randomly chosen endpoints fail: without the host
+// predicate half of the retries would go to the failing one.
 func TestRealRetry(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it runs an Envoy")
@@ -170,13 +169,13 @@ func TestRealRetry(t *testing.T) {
 	e := startEnvoy(t, f.view(), dir, "outbound")
 	for range 40 {
 		if status, _ := e.get(t, "10.96.0.1:80", "http://web/"); status != 200 {
-			t.Fatalf("a request that may be tried again gives %d", status)
+			t.Fatalf("a retriable request gives %d", status)
 		}
 	}
 }
 
-// TestRealConnectionLimit opens a port of which one connection is allowed in an hour,
-// in whatever way it is called.
+// TestRealConnectionLimit opens a port with a limit of one connection per hour, by
+// every filter chain.
 func TestRealConnectionLimit(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it runs an Envoy")

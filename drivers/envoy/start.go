@@ -9,11 +9,11 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/xds"
 )
 
-// debugPath shows what is served.
+// debugPath is the debug page with the streams and their resources.
 const debugPath = "/debug/xds"
 
-// Start serves the aggregated discovery service on the ControllerContext's port,
-// 15128 if it has none, until ctx ends.
+// Start serves the aggregated discovery service on the ControllerContext's port, 15128
+// by default, until ctx ends.
 func (Driver) Start(ctx context.Context) (health.Probes, error) {
 	translator := NewTranslator()
 	return xds.Start(ctx, xds.Service{Name: name, Port: driver.ADSPort, DebugPath: debugPath}, xds.Options{

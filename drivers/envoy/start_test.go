@@ -17,7 +17,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
-// freePort returns a port that was free a moment ago, and a listener on another.
+// freePort returns a recently free port, and a listener on another one.
 func freePort(t *testing.T) (free uint16, taken net.Listener) {
 	t.Helper()
 	var listeners [2]net.Listener
@@ -33,7 +33,7 @@ func freePort(t *testing.T) (free uint16, taken net.Listener) {
 	return uint16(listeners[0].Addr().(*net.TCPAddr).Port), listeners[1]
 }
 
-// TestStart serves on the port, shows its debug page and ends with the context.
+// TestStart serves on the port, shows the debug page and stops with the context.
 func TestStart(t *testing.T) {
 	c := newCore(t)
 	f := views()["http"]
@@ -43,7 +43,7 @@ func TestStart(t *testing.T) {
 	defer cancel()
 
 	if _, err := (Driver{}).Start(c.context(ctx, uint16(taken.Addr().(*net.TCPAddr).Port))); err == nil || !strings.HasPrefix(err.Error(), "envoy: listening for proxies: ") {
-		t.Errorf("on a port that is taken Start returned %v", err)
+		t.Errorf("with a taken port Start returned %v", err)
 	}
 
 	arguments := c.context(ctx, free)
@@ -76,7 +76,7 @@ func TestStart(t *testing.T) {
 	})
 }
 
-// TestPort has the bootstrap name the port that the MeshConfig has for the class.
+// TestPort checks that the bootstrap has the class's port of the MeshConfig.
 func TestPort(t *testing.T) {
 	inj := &driver.InjectorContext{
 		Pod:   &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web"}}}},
@@ -88,7 +88,7 @@ func TestPort(t *testing.T) {
 	}
 	for _, e := range inj.Pod.Spec.Containers[1].Env {
 		if e.Name == agentspec.EnvSpec && (!strings.Contains(e.Value, "port_value: 15999}") || strings.Contains(e.Value, "15128")) {
-			t.Errorf("the agent is told %s", e.Value)
+			t.Errorf("the agent's Spec is %s", e.Value)
 		}
 	}
 }
@@ -102,7 +102,7 @@ func (otherPort) GetProxyServerPort(class string) uint32 {
 	return 1
 }
 
-// TestObjects names the service that a resource is for.
+// TestObjects checks which object a resource belongs to.
 func TestObjects(t *testing.T) {
 	f := views()["http"]
 	view := f.view()
@@ -112,15 +112,15 @@ func TestObjects(t *testing.T) {
 		for name := range config.table(typeURL).All() {
 			got := objects(view, typeURL, name)
 			if len(got) != 1 {
-				t.Errorf("%s %s came of %v", typeURL, name, got)
+				t.Errorf("%s %s belongs to %v", typeURL, name, got)
 			}
 			found = found || got[0].String() == "Service bookstore/bookstore"
 		}
 		if !found {
-			t.Errorf("no %s came of the service", typeURL)
+			t.Errorf("no %s belongs to the service", typeURL)
 		}
 	}
 	if got := objects(view, listenerType, inboundListener); len(got) != 1 || got[0].String() != "Pod bookbuyer/bookbuyer-1" {
-		t.Errorf("the inbound listener came of %v", got)
+		t.Errorf("the inbound listener belongs to %v", got)
 	}
 }

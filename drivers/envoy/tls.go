@@ -13,32 +13,32 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
-// nobody is the server name for an endpoint that has none: no certificate of the
-// mesh is for it, so such an endpoint cannot be called.
-const nobody = "nobody.invalid"
+// invalidHost is the server name of endpoints without one. No certificate of the mesh
+// has it, so such endpoints cannot be called.
+const invalidHost = "nobody.invalid"
 
-// httpALPN is what is agreed on for HTTP. Other protocols agree on nothing.
+// httpALPN is the ALPN list for HTTP. Other protocols use no ALPN.
 var httpALPN = []string{"h2", "http/1.1"}
 
-// upstreamTLS returns mesh TLS as a client speaks it. The server name, and the name
-// that the server's certificate must have, is the host name of the endpoint.
+// upstreamTLS returns mesh TLS for a client. The endpoint's host name is both the
+// server name and the name that the server's certificate must have.
 func upstreamTLS(s *mesh.Settings) *corev3.TransportSocket {
 	return transportSocket(&tlsv3.UpstreamTlsContext{
 		CommonTlsContext:     meshTLS(s, agentSecret(agentspec.SecretBundle)),
-		Sni:                  nobody,
+		Sni:                  invalidHost,
 		AutoHostSni:          true,
 		AutoSniSanValidation: true,
-		// Some proxies kill a connection that resumes a session.
+		// Some proxies close connections that resume a session.
 		MaxSessionKeys: wrapperspb.UInt32(0),
 	})
 }
 
-// clientCert says which certificates of clients are taken. The zero clientCert asks
-// for none, and one that is shown means nothing.
+// clientCert configures the verification of client certificates. The zero clientCert
+// neither requests nor verifies one.
 type clientCert struct {
-	// validation is the secret that says whose are.
+	// validation is the secret with the validation context.
 	validation *tlsv3.SdsSecretConfig
-	// required refuses clients that show none.
+	// required rejects clients without a certificate.
 	required bool
 }
 
@@ -47,21 +47,21 @@ var (
 	optionalCert = clientCert{validation: agentSecret(agentspec.SecretBundle)}
 )
 
-// downstreamTLS returns mesh TLS as a server speaks it.
+// downstreamTLS returns mesh TLS for a server.
 func downstreamTLS(s *mesh.Settings, client clientCert, alpn []string) *corev3.TransportSocket {
 	common := meshTLS(s, client.validation)
 	common.AlpnProtocols = alpn
 	return transportSocket(&tlsv3.DownstreamTlsContext{
 		CommonTlsContext:         common,
 		RequireClientCertificate: wrapperspb.Bool(client.required),
-		// A resumed session would outlive the certificate that began it.
+		// A resumed session would outlive its certificate.
 		SessionTicketKeysType:            &tlsv3.DownstreamTlsContext_DisableStatelessSessionResumption{DisableStatelessSessionResumption: true},
 		DisableStatefulSessionResumption: true,
 	})
 }
 
-// meshTLS is the proxy's identity, and what says which peers are verified; nil
-// verifies nobody.
+// meshTLS returns the proxy's certificate with the validation context for peers; nil
+// verifies no peer.
 func meshTLS(s *mesh.Settings, validation *tlsv3.SdsSecretConfig) *tlsv3.CommonTlsContext {
 	common := &tlsv3.CommonTlsContext{
 		TlsParams: &tlsv3.TlsParameters{
@@ -80,8 +80,8 @@ func meshTLS(s *mesh.Settings, validation *tlsv3.SdsSecretConfig) *tlsv3.CommonT
 	return common
 }
 
-// agentSecret is a secret that the agent beside serves, by the name that it has there.
-// The words are those of the bootstrap: other words are another subscription to Envoy.
+// agentSecret refers to a secret that the agent serves under the name. The source must
+// equal that in the bootstrap: otherwise Envoy subscribes twice.
 func agentSecret(name string) *tlsv3.SdsSecretConfig {
 	return &tlsv3.SdsSecretConfig{
 		Name: name,
@@ -97,18 +97,18 @@ func agentSecret(name string) *tlsv3.SdsSecretConfig {
 				}}}},
 			}},
 			ResourceApiVersion: corev3.ApiVersion_V3,
-			// What has no secret yet takes nobody's connections.
+			// Accept no connections before the secret has arrived.
 			InitialFetchTimeout: durationpb.New(0),
 		},
 	}
 }
 
-// adsSecret is a secret that is fetched like the rest of the configuration.
+// adsSecret refers to a secret that is delivered by ADS.
 func adsSecret(name string) *tlsv3.SdsSecretConfig {
 	return &tlsv3.SdsSecretConfig{Name: name, SdsConfig: adsSource()}
 }
 
-// tlsVersion takes what it does not know for the newest.
+// tlsVersion maps unknown versions to the newest.
 func tlsVersion(version string) tlsv3.TlsParameters_TlsProtocol {
 	if version == "1.2" {
 		return tlsv3.TlsParameters_TLSv1_2

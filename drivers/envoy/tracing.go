@@ -14,7 +14,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// The clusters that Settings ask for.
+// The clusters for the Settings.
 const (
 	tracingCluster       = "tracing"
 	authorizationCluster = "authorization"
@@ -23,8 +23,8 @@ const (
 // otlp is one of the protocols of mesh.Tracing; the other is Zipkin's.
 const otlp = "otlp"
 
-// settingsClusters returns the clusters of what Settings name outside the mesh's
-// data: the collector of spans and the service that authorises.
+// settingsClusters returns the clusters of hosts outside the mesh that the Settings
+// name: the trace collector and the external authorization service.
 func settingsClusters(s *mesh.Settings) []*Resource {
 	var clusters []*Resource
 	if t := s.Tracing; t != nil {
@@ -41,14 +41,14 @@ func settingsClusters(s *mesh.Settings) []*Resource {
 	return clusters
 }
 
-// namedCluster calls a host by its DNS name or address, in plaintext.
+// namedCluster connects to a host by DNS name or address, in plaintext.
 func namedCluster(name, host string, port uint16, protocol mesh.Protocol) *Resource {
 	policy := mesh.UpstreamPolicy{}
 	return newResource(clusterType, name, clusterDefaults, dnsCluster(host, port), protocolOptions(protocol, policy), policyCluster(name, protocol, policy))
 }
 
-// tracing returns how requests are traced, or nil. Every proxy on a request's way
-// adds a span to the trace that the first one began.
+// tracing returns the tracing configuration, or nil. Every proxy on a request's path
+// adds a span to its trace.
 func tracing(o httpOptions) *hcmv3.HttpConnectionManager_Tracing {
 	t := o.Settings.Tracing
 	if t == nil {
@@ -77,7 +77,7 @@ func tracing(o httpOptions) *hcmv3.HttpConnectionManager_Tracing {
 	}
 }
 
-// podTags say whose span it is. Envoy reads them in its own environment, so that
+// podTags identify the pod of a span. Envoy reads them from its environment, so that
 // proxies can share one configuration.
 var podTags = []*tagv3.CustomTag{
 	environmentTag("k8s.namespace.name", "POD_NAMESPACE"),

@@ -8,55 +8,56 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/delivery"
 )
 
-// Translator makes Configs of Views. What it returns is a pure function of the View.
-// It remembers what it made, so that a View costs what differs from the one before,
-// and proxies that see the same share it. It is safe for use by many goroutines.
+// Translator makes Configs of Views. A Config is a pure function of the View. Results
+// are cached, so that the cost of a View depends on what changed, and proxies with
+// equal parts share them. It is safe for concurrent use.
 type Translator struct {
-	styles    *delivery.Cache[styleKey, styleState]
+	builders  *delivery.Cache[builderKey, builderState]
 	outbounds *delivery.Outbounds[outboundKey, *Config]
 	parts     *delivery.Cache[partKey, partState]
 	proxies   *delivery.Cache[proxyKey, proxyState]
 }
 
-// How many are remembered at least: states of Settings, Outbounds, parts of Views,
-// and kinds of proxies. What is forgotten is made again.
+// Minimum numbers of cached builders, Outbounds, parts of Views and kinds of proxies.
+// Dropped results are made again.
 const (
-	manyStyles    = 8
-	manyOutbounds = 4096
-	manyParts     = 1 << 15
-	manyProxies   = 1 << 14
+	maxBuilders  = 8
+	maxOutbounds = 4096
+	maxParts     = 1 << 15
+	maxProxies   = 1 << 14
 )
 
-// NewTranslator returns a Translator that remembers nothing yet.
+// NewTranslator returns a Translator with empty caches.
 func NewTranslator() *Translator {
 	return &Translator{
-		styles:    delivery.NewCache[styleKey, styleState](manyStyles),
-		outbounds: delivery.NewOutbounds[outboundKey, *Config](manyOutbounds),
-		parts:     delivery.NewCache[partKey, partState](manyParts),
-		proxies:   delivery.NewCache[proxyKey, proxyState](manyProxies),
+		builders:  delivery.NewCache[builderKey, builderState](maxBuilders),
+		outbounds: delivery.NewOutbounds[outboundKey, *Config](maxOutbounds),
+		parts:     delivery.NewCache[partKey, partState](maxParts),
+		proxies:   delivery.NewCache[proxyKey, proxyState](maxProxies),
 	}
 }
 
-type styleKey struct {
+type builderKey struct {
 	settings  mesh.Digest
 	plaintext bool
 }
 
-type styleState struct {
+type builderState struct {
 	sync.Mutex
-	style *outboundStyle
+	builder *outboundBuilder
 }
 
-// outboundKey tells apart what is made of Outbounds. Outbounds of one key are states
-// of the same thing, of which the last is remembered.
+// outboundKey identifies the resources of an Outbound. Outbounds with the same key are
+// versions of the same Outbound, of which the latest is cached.
 type outboundKey struct {
-	style       *outboundStyle
+	builder     *outboundBuilder
 	scope, zone string
 }
 
-// partKey names a part of a View. Parts of one key are states of the same thing.
+// partKey identifies a part of a View. Parts with the same key are versions of the same
+// part.
 type partKey struct {
-	style      *outboundStyle
+	builder    *outboundBuilder
 	kind       partKind
 	name, zone string
 }
@@ -76,7 +77,7 @@ type partState struct {
 	made []*Resource
 }
 
-// proxyKey tells proxies apart that get different Configs of one Outbound.
+// proxyKey distinguishes proxies with different Configs of one Outbound.
 type proxyKey struct {
 	outboundKey
 	inbound, egress mesh.Digest
@@ -86,24 +87,24 @@ type proxyKey struct {
 
 type proxyState struct {
 	sync.Mutex
-	// own is what the proxy gets besides what is made of its Outbound, nil until it
-	// is made.
+	// own are the proxy's resources besides those of its Outbound; nil until they are
+	// made.
 	own *changes
-	// made is what it got with the outbound.
+	// made is the Config that combines own with outbound.
 	outbound, made *Config
 }
 
-// Config returns the configuration of the proxy that the View is of.
+// Config returns the configuration of the View's proxy.
 func (t *Translator) Config(view *mesh.View) *Config {
-	style := t.style(view.Settings, view.Proxy.Plaintext)
+	builder := t.builder(view.Settings, view.Proxy.Plaintext)
 	key := proxyKey{
-		outboundKey: outboundKey{style: style, scope: view.Outbound.Scope, zone: view.Proxy.Zone},
+		outboundKey: outboundKey{builder: builder, scope: view.Outbound.Scope, zone: view.Proxy.Zone},
 		inbound:     view.Inbound.Digest(),
 		egress:      view.Egress.Digest(),
 	}
 	key.ipv4, key.ipv6 = families(view.Proxy.Addresses)
 	if view.Settings.Tracing != nil {
-		// Spans say whose they are.
+		// Spans have the identity.
 		key.identity = view.Proxy.Identity
 	}
 	outbound := t.outbound(key.outboundKey, view.Outbound)
@@ -121,17 +122,17 @@ func (t *Translator) Config(view *mesh.View) *Config {
 	return state.made
 }
 
-func (t *Translator) style(settings *mesh.Settings, plaintext bool) *outboundStyle {
-	state := t.styles.Get(styleKey{settings.Digest(), plaintext})
+func (t *Translator) builder(settings *mesh.Settings, plaintext bool) *outboundBuilder {
+	state := t.builders.Get(builderKey{settings.Digest(), plaintext})
 	state.Lock()
 	defer state.Unlock()
-	if state.style == nil {
-		state.style = newOutboundStyle(settings, plaintext)
+	if state.builder == nil {
+		state.builder = newOutboundBuilder(settings, plaintext)
 	}
-	return state.style
+	return state.builder
 }
 
-// outbound returns what is made of the Outbound.
+// outbound returns the resources of the Outbound.
 func (t *Translator) outbound(key outboundKey, outbound *mesh.Outbound) *Config {
 	return t.outbounds.Update(key, outbound, func(former *mesh.Outbound, config *Config) *Config {
 		if config == nil {
@@ -141,8 +142,8 @@ func (t *Translator) outbound(key outboundKey, outbound *mesh.Outbound) *Config 
 		for change := range outbound.Destinations.Diff(former.Destinations) {
 			var made []*Resource
 			if !change.Delete {
-				made = t.part(partKey{style: key.style, kind: destinationPart, name: change.Name}, change.Value.Digest(),
-					func() []*Resource { return key.style.destination(change.Value) })
+				made = t.part(partKey{builder: key.builder, kind: destinationPart, name: change.Name}, change.Value.Digest(),
+					func() []*Resource { return key.builder.destination(change.Value) })
 			}
 			changed.replace(change.Name, made, listenerType, routeType)
 		}
@@ -152,11 +153,11 @@ func (t *Translator) outbound(key outboundKey, outbound *mesh.Outbound) *Config 
 			}
 			var made []*Resource
 			if !change.Delete {
-				name := partKey{style: key.style, kind: backendPart, name: change.Name}
+				name := partKey{builder: key.builder, kind: backendPart, name: change.Name}
 				if prefersZone(change.Value, key.zone) {
 					name.zone = key.zone
 				}
-				made = t.part(name, change.Value.Digest(), func() []*Resource { return key.style.backend(change.Value, key.zone) })
+				made = t.part(name, change.Value.Digest(), func() []*Resource { return key.builder.backend(change.Value, key.zone) })
 			}
 			changed.replace(change.Name, made, clusterType)
 		}
@@ -164,19 +165,20 @@ func (t *Translator) outbound(key outboundKey, outbound *mesh.Outbound) *Config 
 	})
 }
 
-// own returns what the proxy gets besides what is made of its Outbound.
+// own returns the proxy's resources besides those of its Outbound.
 func (t *Translator) own(key proxyKey, view *mesh.View) *changes {
 	variant := fmt.Sprint(key.ipv4, key.ipv6, key.identity)
 	own := new(changes)
-	own.add(key.style.own)
-	own.add(t.part(partKey{style: key.style, kind: egressPart, name: key.egress.String() + variant}, key.egress,
-		func() []*Resource { return key.style.egress(view.Egress, view.Proxy.Addresses) }))
-	own.add(t.part(partKey{style: key.style, kind: inboundPart, name: key.inbound.String() + variant}, key.inbound,
+	own.add(key.builder.own)
+	own.add(t.part(partKey{builder: key.builder, kind: egressPart, name: key.egress.String() + variant}, key.egress,
+		func() []*Resource { return key.builder.egress(view.Egress, view.Proxy.Addresses) }))
+	own.add(t.part(partKey{builder: key.builder, kind: inboundPart, name: key.inbound.String() + variant}, key.inbound,
 		func() []*Resource { return t.inbound(view.Proxy, view.Settings, view.Inbound) }))
 	return own
 }
 
-// part returns what the function makes of the part with the digest.
+// part returns the resources of the part with the digest, made by the function unless
+// they are cached.
 func (t *Translator) part(key partKey, from mesh.Digest, make func() []*Resource) []*Resource {
 	state := t.parts.Get(key)
 	state.Lock()

@@ -14,7 +14,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/delivery"
 )
 
-// bodies returns all that a Config says.
+// bodies returns all resources of a Config as text.
 func bodies(c *Config) map[string]string {
 	out := make(map[string]string)
 	for _, typeURL := range types {
@@ -25,7 +25,7 @@ func bodies(c *Config) map[string]string {
 	return out
 }
 
-// walk is a mesh that changes at random.
+// walk is a mesh that changes randomly.
 type walk struct {
 	random       *rand.Rand
 	destinations map[string]*mesh.Destination
@@ -91,7 +91,7 @@ func (w *walk) step() {
 	}
 }
 
-// view returns what one of some proxies sees, of all services or of some.
+// view returns the View of one of several proxies, of all services or of some.
 func (w *walk) view() *mesh.View {
 	client := newProxy()
 	client.Plaintext = w.random.IntN(3) == 0
@@ -108,27 +108,26 @@ func (w *walk) view() *mesh.View {
 		mesh.NewOutbound(scope, mesh.TableOf(destinations), mesh.TableOf(w.backends)), w.egress)
 }
 
-// TestRandomWalk compares a Translator that has seen everything with one that has
-// seen nothing.
+// TestRandomWalk compares a Translator with full caches with a new one.
 func TestRandomWalk(t *testing.T) {
 	for seed := range uint64(4) {
 		w := newWalk(seed)
 		translator := NewTranslator()
-		// So few that much is forgotten on the way.
+		// Small caches, so that much is dropped on the way.
 		translator.parts, translator.proxies = delivery.NewCache[partKey, partState](10), delivery.NewCache[proxyKey, proxyState](5)
-		translator.outbounds, translator.styles = delivery.NewOutbounds[outboundKey, *Config](3), delivery.NewCache[styleKey, styleState](2)
+		translator.outbounds, translator.builders = delivery.NewOutbounds[outboundKey, *Config](3), delivery.NewCache[builderKey, builderState](2)
 		for step := range 100 {
 			w.step()
 			view := w.view()
 			got, want := bodies(translator.Config(view)), bodies(NewTranslator().Config(view))
 			if !maps.Equal(want, got) {
-				t.Fatalf("seed %d, step %d: what is remembered makes a difference (-fresh +remembering):\n%s", seed, step, cmp.Diff(want, got))
+				t.Fatalf("seed %d, step %d: caches make a difference (-fresh +cached):\n%s", seed, step, cmp.Diff(want, got))
 			}
 		}
 	}
 }
 
-// TestManyGoroutines has goroutines translate the same Views at once.
+// TestManyGoroutines translates the same Views concurrently.
 func TestManyGoroutines(t *testing.T) {
 	w := newWalk(1)
 	var views []*mesh.View
@@ -185,7 +184,7 @@ func TestProxiesShare(t *testing.T) {
 	translator := NewTranslator()
 	first := translator.Config(one)
 	if translator.Config(f.view()) != first {
-		t.Error("an equal View gives another Config")
+		t.Error("an equal View gives a different Config")
 	}
 	for name, view := range map[string]*mesh.View{"another pod": other, "another scope": scoped} {
 		config := translator.Config(view)
@@ -199,8 +198,8 @@ func TestProxiesShare(t *testing.T) {
 	}
 }
 
-// TestClusterChangeRenamesEndpoints changes a policy: Envoy then waits for endpoints
-// by another name.
+// TestClusterChangeRenamesEndpoints changes a policy: the endpoints must get a new
+// name, for which Envoy waits.
 func TestClusterChangeRenamesEndpoints(t *testing.T) {
 	f := views()["http"]
 	translator := NewTranslator()
@@ -210,7 +209,7 @@ func TestClusterChangeRenamesEndpoints(t *testing.T) {
 	f.backends = []*mesh.Backend{&changed}
 	after := translator.Config(f.view()).Endpoints.Names()
 	if len(before) != 1 || len(after) != 1 || before[0] == after[0] {
-		t.Errorf("the endpoints were called %q, and after the cluster changed %q", before, after)
+		t.Errorf("the endpoints are named %q before and %q after the cluster changed", before, after)
 	}
 }
 
@@ -220,7 +219,7 @@ func TestTranslateRefusesPartialViews(t *testing.T) {
 	}
 }
 
-// TestTextThatIsNotUTF8 has Envoy refuse what can't be encoded, and nothing else.
+// TestTextThatIsNotUTF8 has Envoy reject only the resource that cannot be encoded.
 func TestTextThatIsNotUTF8(t *testing.T) {
 	f := views()["split"]
 	f.destinations[0].Routes[0].Match.Headers[0].Prefix = "\xff"

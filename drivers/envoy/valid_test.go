@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// validate visits the message and all messages in it, and reports those that break
-// their own rules or have fields that their type does not.
+// validate visits the message and all nested ones, and reports those that are invalid
+// or have unknown fields.
 func validate(t *testing.T, where string, m protoreflect.Message) {
 	t.Helper()
 	if packed, ok := m.Interface().(*anypb.Any); ok {

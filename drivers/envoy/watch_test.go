@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestSecretsAreAskedForOnce has the bootstrap say where secrets come from in the very
-// words of what the controller sends. Envoy takes other words for another source, with a
-// subscription and a copy of its own.
+// TestSecretsAreAskedForOnce checks that the bootstrap and the controller's
+// configuration use equal sources for secrets. Envoy would treat a different source as
+// another subscription with its own copy.
 func TestSecretsAreAskedForOnce(t *testing.T) {
 	var document any
 	if err := yaml.Unmarshal([]byte(os.Expand(bootstrap, func(string) string { return "1" })), &document); err != nil {
