@@ -1,13 +1,14 @@
-// Package sidecar is the register of drivers and the adapter between the
-// control plane and the one that serves a pod, as database/sql is to its
-// drivers. A driver registers itself from its init function, and a program
-// chooses its drivers by importing them.
+// Package sidecar is the registry of drivers, and the adapter between the control plane
+// and the driver that serves a pod, as database/sql is to its drivers. A driver
+// registers itself in its init function, and a program selects its drivers by importing
+// them.
 package sidecar
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -31,8 +32,8 @@ type Driver struct {
 	driver.Capabilities
 }
 
-// Register makes a driver available by a name, in which upper and lower case
-// are the same. It panics if the driver is nil or the name is taken.
+// Register makes a driver available under a name, which is case-insensitive. It panics
+// if the driver is nil or the name is taken.
 func Register(name string, d driver.Driver) {
 	driversMutex.Lock()
 	defer driversMutex.Unlock()
@@ -50,16 +51,11 @@ func Register(name string, d driver.Driver) {
 func Drivers() []string {
 	driversMutex.RLock()
 	defer driversMutex.RUnlock()
-	names := make([]string, 0, len(drivers))
-	for name := range drivers {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(drivers))
 }
 
-// Lookup returns the driver of that name. The error of an unknown name lists
-// the names that there are.
+// Lookup returns the driver of that name. The error for an unknown name lists the
+// registered names.
 func Lookup(name string) (*Driver, error) {
 	driversMutex.RLock()
 	d, ok := drivers[strings.ToLower(name)]
@@ -71,8 +67,8 @@ func Lookup(name string) (*Driver, error) {
 	return d, nil
 }
 
-// InstallDriver makes the driver of that name the default, which serves where
-// no class is given. An unknown name is an error and changes nothing.
+// InstallDriver makes the driver of that name the default, which is used if no class is
+// given. An unknown name is an error and changes nothing.
 func InstallDriver(name string) error {
 	d, err := Lookup(name)
 	if err != nil {
@@ -84,12 +80,11 @@ func InstallDriver(name string) error {
 	return nil
 }
 
-// InitDriver is InstallDriver by its first name.
+// InitDriver is the former name of InstallDriver.
 func InitDriver(name string) error { return InstallDriver(name) }
 
-// Patch calls the Patch of the driver that the InjectorContext in ctx names by
-// its Sidecar.Class, or of the default. That ctx has an InjectorContext at all is
-// for the driver to check.
+// Patch calls Patch of the driver for Sidecar.Class of the InjectorContext in ctx, or
+// of the default driver. The driver checks whether ctx has an InjectorContext.
 func Patch(ctx context.Context) error {
 	var class string
 	if inj, err := driver.InjectorFrom(ctx); err == nil {
@@ -102,9 +97,8 @@ func Patch(ctx context.Context) error {
 	return d.Patch(ctx)
 }
 
-// Start calls the Start of the driver that the ControllerContext in ctx names
-// by its SidecarClass, or of the default. That ctx has a ControllerContext at
-// all is for the driver to check.
+// Start calls Start of the driver for SidecarClass of the ControllerContext in ctx, or
+// of the default driver. The driver checks whether ctx has a ControllerContext.
 func Start(ctx context.Context) (health.Probes, error) {
 	var class string
 	if ctrl, err := driver.ControllerFrom(ctx); err == nil {
@@ -129,8 +123,8 @@ func choose(class string) (*Driver, error) {
 	return engineDriver, nil
 }
 
-// Image returns the image that the driver of that name has built in for pods of
-// the operating system, "linux" or "windows", or "" if it has none.
+// Image returns the driver's default image for pods of the operating system, "linux" or
+// "windows", or "" if it has none.
 func Image(name, os string) string {
 	d, err := Lookup(name)
 	if err != nil || d.Imager == nil {
@@ -139,8 +133,7 @@ func Image(name, os string) string {
 	return d.Imager.SidecarImage(os)
 }
 
-// CheckImage returns what the driver of that name has against an image of its proxy, nil
-// if nothing.
+// CheckImage returns the driver's reason to reject an image of its proxy, or nil.
 func CheckImage(name, image string) error {
 	d, err := Lookup(name)
 	if err != nil || d.ImageChecker == nil {
@@ -149,10 +142,9 @@ func CheckImage(name, image string) error {
 	return d.ImageChecker.CheckImage(image)
 }
 
-// Features returns what the proxies of a class can do beyond what every driver must:
-// what the driver of that name declares, and nothing if it declares nothing or there is
-// no such driver. What is asked of a class beyond that is a Problem of the object that
-// asks.
+// Features returns the optional features that the class's driver declares, or none if
+// it declares none or does not exist. Any other required feature becomes a Problem of
+// the object that requires it.
 func Features(class string) []mesh.Feature {
 	d, err := Lookup(class)
 	if err != nil || d.Featurer == nil {
@@ -161,8 +153,7 @@ func Features(class string) []mesh.Feature {
 	return d.Featurer.Features()
 }
 
-// PodTemplates returns the pod templates that the registered drivers ship, by
-// the driver's name.
+// PodTemplates returns the pod templates of the registered drivers by driver name.
 func PodTemplates() map[string]string {
 	driversMutex.RLock()
 	defer driversMutex.RUnlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// clean empties the register for one test.
+// clean empties the registry for one test.
 func clean(t *testing.T) {
 	t.Helper()
 	oldDrivers, oldEngine := drivers, engineDriver
@@ -21,7 +21,7 @@ func clean(t *testing.T) {
 	t.Cleanup(func() { drivers, engineDriver = oldDrivers, oldEngine })
 }
 
-// named answers with its name, as an error, so that a test sees who was called.
+// named returns its name as an error, which shows what was called.
 type named string
 
 func (n named) Patch(ctx context.Context) error {
@@ -38,7 +38,7 @@ func (n named) Start(ctx context.Context) (health.Probes, error) {
 	return health.Func{ID: string(n)}, nil
 }
 
-// full has every optional interface too.
+// full also has every optional interface.
 type full struct{ named }
 
 func (full) PodTemplate() string           { return "spec: {}" }
@@ -60,7 +60,7 @@ func TestRegisterPanics(t *testing.T) {
 				if got := recover(); got != tt.want {
 					t.Errorf("Register panicked with %v, want %q", got, tt.want)
 				}
-				// A panic must not leave the register locked.
+				// A panic must not leave the registry locked.
 				Drivers()
 			}()
 			tt.register()

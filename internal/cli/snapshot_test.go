@@ -195,7 +195,7 @@ func (d refusing) Check(context.Context, *mesh.View) error { return d.because }
 func TestTranslateCheckFails(t *testing.T) {
 	for name, tt := range map[string]struct{ because, want error }{
 		"refused":  {errors.New("unknown field"), errors.New("the proxy does not take the configuration of shop/cart: unknown field")},
-		"no proxy": {fmt.Errorf("%w: install it", driver.ErrNoProxy), errors.New("not checked: the proxy's program is not here: install it")},
+		"no proxy": {fmt.Errorf("%w: install it", driver.ErrNoProxy), errors.New("not checked: proxy program not found: install it")},
 	} {
 		stdout, _, err := translate(t, refusing{because: tt.because}, manifests, "--proxy", "shop/cart", "--check")
 		if err == nil || err.Error() != tt.want.Error() || errors.As(err, &usage.Error{}) {

@@ -6,8 +6,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// Cache keeps what was used lately. Once limit keys have been used, those that were not
-// used since the last time are dropped. It is safe for use by many goroutines.
+// Cache is a two-generation cache: once limit keys have been used, those unused since
+// the last time are dropped. It is safe for concurrent use.
 type Cache[K comparable, V any] struct {
 	limit int
 
@@ -18,8 +18,8 @@ type Cache[K comparable, V any] struct {
 // NewCache returns an empty Cache that keeps at least limit keys and at most twice as many.
 func NewCache[K comparable, V any](limit int) *Cache[K, V] { return &Cache[K, V]{limit: limit} }
 
-// Get returns the value of the key: the same pointer each time, or one to a zero value if
-// the key is new or was dropped. The value guards itself against use by many goroutines.
+// Get returns the value of the key: the same pointer each time, or one to a zero value
+// if the key is new or was dropped. The value must synchronize access to itself.
 func (c *Cache[K, V]) Get(key K) *V {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -37,8 +37,8 @@ func (c *Cache[K, V]) Get(key K) *V {
 	return v
 }
 
-// Outbounds keeps the last Outbound of each key with what a driver translated it to, so
-// that the next one costs what differs. It is safe for use by many goroutines.
+// Outbounds caches the last Outbound of each key with a driver's translation of it, so
+// that the cost of the next one depends on what changed. It is safe for concurrent use.
 type Outbounds[K comparable, T any] struct{ states *Cache[K, outboundState[T]] }
 
 type outboundState[T any] struct {
@@ -52,9 +52,9 @@ func NewOutbounds[K comparable, T any](limit int) *Outbounds[K, T] {
 	return &Outbounds[K, T]{NewCache[K, outboundState[T]](limit)}
 }
 
-// Update returns the translation of the key's Outbound. If it is not the Outbound of the
-// last call, the function makes it of the former Outbound, which is empty at first, and of
-// the former translation, at first the zero T.
+// Update returns the translation of the key's Outbound. If the Outbound has changed
+// since the last call, translate makes it from the former Outbound, initially empty,
+// and the former translation, initially the zero T.
 func (o *Outbounds[K, T]) Update(key K, outbound *mesh.Outbound, translate func(former *mesh.Outbound, translated T) T) T {
 	state := o.states.Get(key)
 	state.Lock()

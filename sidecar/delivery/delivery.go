@@ -1,6 +1,6 @@
-// Package delivery is what the delivery kits, sidecar/xds and sidecar/repo, have in
-// common: who is served, for how long, and how a driver's Start and debug page are made
-// of a kit's server.
+// Package delivery is the common part of the delivery kits sidecar/xds and
+// sidecar/repo: which proxies are served and for how long, and how a kit's server
+// becomes a driver's Start and debug page.
 package delivery
 
 import (
@@ -24,7 +24,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// Complete returns an error unless the ControllerContext has all that a kit needs.
+// Complete returns an error unless the ControllerContext has everything that a kit
+// needs.
 func Complete(ctrl *driver.ControllerContext) error {
 	if ctrl == nil || ctrl.MeshCatalog == nil || ctrl.MsgBroker == nil || ctrl.CertManager == nil || ctrl.Proxies == nil || ctrl.Configurator == nil {
 		return errors.New("the ControllerContext lacks one of Configurator, MeshCatalog, MsgBroker, CertManager and Proxies")
@@ -32,7 +33,7 @@ func Complete(ctrl *driver.ControllerContext) error {
 	return nil
 }
 
-// Class returns the class that is served.
+// Class returns the class to serve.
 func Class(ctrl *driver.ControllerContext) string {
 	if ctrl.SidecarClass != "" {
 		return ctrl.SidecarClass
@@ -40,12 +41,12 @@ func Class(ctrl *driver.ControllerContext) string {
 	return ctrl.Configurator.GetSidecarClass()
 }
 
-// Admit returns an error unless the View is that of the peer, and of a proxy of the class
-// that is served.
+// Admit returns an error unless the View belongs to the peer and its proxy is of the
+// served class.
 func Admit(ctrl *driver.ControllerContext, peer driver.Peer, view *mesh.View) error {
 	switch p, class := view.Proxy, Class(ctrl); {
 	case p.UID != peer.ProxyUID:
-		return fmt.Errorf("the proxy is that of pod UID %q, and its certificate of %q", p.UID, peer.ProxyUID)
+		return fmt.Errorf("the View is for pod UID %q, but the certificate for %q", p.UID, peer.ProxyUID)
 	case p.Identity != peer.Identity:
 		return fmt.Errorf("pod %s is %s, and the proxy's certificate says %s", p.Name, p.Identity, peer.Identity)
 	case !strings.EqualFold(p.Class, class):
@@ -54,8 +55,8 @@ func Admit(ctrl *driver.ControllerContext, peer driver.Peer, view *mesh.View) er
 	return nil
 }
 
-// Lifetime returns how long a connection may last whose certificate has that long to
-// live: less by a part of it that is random, so that not all proxies come back at once.
+// Lifetime returns how long a connection may last whose certificate is valid for that
+// long: somewhat less, with jitter, so that not all proxies reconnect at once.
 func Lifetime(left time.Duration) time.Duration {
 	const (
 		part    = 10
@@ -68,9 +69,9 @@ func Lifetime(left time.Duration) time.Duration {
 	return left - margin - rand.N(margin)
 }
 
-// Speak makes a configuration, which is changed, and those that it chooses by client
-// offer one application protocol only. Each is given to the function as well, if there
-// is one.
+// Speak restricts a configuration, which it changes, and those chosen by its
+// GetConfigForClient to one application protocol. The function, if not nil, is called
+// with each of them.
 func Speak(config *tls.Config, protocol string, also func(*tls.Config)) *tls.Config {
 	set := func(config *tls.Config) {
 		config.NextProtos = []string{protocol}
@@ -93,32 +94,32 @@ func Speak(config *tls.Config, protocol string, also func(*tls.Config)) *tls.Con
 	return config
 }
 
-// Service is how what a driver serves is known, for Start.
+// Service describes what a driver serves, for Start.
 type Service struct {
-	// Name is the driver's, and what errors begin with.
+	// Name is the driver's name and the prefix of errors.
 	Name string
-	// Port is what is listened on if the ControllerContext has no port.
+	// Port is the port to use if the ControllerContext has none.
 	Port uint32
-	// DebugPath is the whole path of the page that shows what is served.
+	// DebugPath is the full path of the debug page.
 	DebugPath string
 }
 
-// Server is that of a kit.
+// Server is the server of a kit.
 type Server interface {
 	// Serve serves on the listener until ctx ends, and closes it.
 	Serve(ctx context.Context, listener net.Listener) error
-	// Probes returns the health of the Server.
+	// Probes returns the Server's probes.
 	Probes(id string) health.Probes
-	// Debug returns a page of what is served.
+	// Debug returns the debug page.
 	Debug() http.Handler
 	// Log returns the logger that the Server uses.
 	Log() *slog.Logger
 }
 
-// Start is the whole of a driver's Start: it serves on the port of the ControllerContext
-// that ctx carries until ctx ends, with the server that the function makes of it, and
-// shows the debug page. If serving fails the controller is ended by its CancelFunc. It
-// returns an error if the port can't be listened on or the context lacks something.
+// Start implements a driver's Start: until ctx ends it serves on the port of the
+// ControllerContext that ctx carries, with the server that open returns, and registers
+// the debug page. If serving fails, it calls the controller's CancelFunc. It returns an
+// error if it cannot listen on the port or the context is incomplete.
 func Start[S Server](ctx context.Context, service Service, open func(*driver.ControllerContext) (S, error)) (health.Probes, error) {
 	ctrl, err := driver.ControllerFrom(ctx)
 	if err != nil {
@@ -139,7 +140,7 @@ func Start[S Server](ctx context.Context, service Service, open func(*driver.Con
 	ctrl.DebugHandlers[service.DebugPath] = server.Debug()
 	go func() {
 		if err := server.Serve(ctx, listener); err != nil {
-			server.Log().Error("the delivery of configuration has ended", "error", err)
+			server.Log().Error("serving proxies failed", "error", err)
 			if ctrl.CancelFunc != nil {
 				ctrl.CancelFunc()
 			}
@@ -148,16 +149,16 @@ func Start[S Server](ctx context.Context, service Service, open func(*driver.Con
 	return server.Probes(service.Name), nil
 }
 
-// Page is what a debug page shows of one proxy, known to sort by its pod and UID.
+// Page describes one proxy on a debug page.
 type Page interface {
 	// Names returns the pod's name and UID.
 	Names() (pod, uid string)
 }
 
-// Debug returns a page of the proxies that are connected, which connected returns in any
-// order; with ?proxy=UID it is of what that proxy gets, connected or not. It answers GET
-// with JSON.
-func Debug[P Page](ctrl *driver.ControllerContext, connected func() []P, gets func(*mesh.View) (any, error)) http.Handler {
+// Debug returns a handler that answers GET with JSON: the connected proxies, which
+// connected returns in any order, or with ?proxy=UID what get returns for that proxy,
+// connected or not.
+func Debug[P Page](ctrl *driver.ControllerContext, connected func() []P, get func(*mesh.View) (any, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			w.Header().Set("Allow", "GET, HEAD")
@@ -172,7 +173,7 @@ func Debug[P Page](ctrl *driver.ControllerContext, connected func() []P, gets fu
 				return
 			}
 			var err error
-			if page, err = gets(view); err != nil {
+			if page, err = get(view); err != nil {
 				http.Error(w, err.Error(), http.StatusInternalServerError)
 				return
 			}
@@ -195,14 +196,13 @@ func Debug[P Page](ctrl *driver.ControllerContext, connected func() []P, gets fu
 	})
 }
 
-// ServiceObject and PodObject return the objects of the user's that parts of a
-// configuration came of, for the options of a kit.
+// ServiceObject returns the Service of a port, for parts of a configuration that were
+// made from it.
 func ServiceObject(port mesh.ServicePort) mesh.ObjectRef {
 	return mesh.ObjectRef{APIVersion: "v1", Kind: "Service", Namespace: port.Namespace, Name: port.Name.Name}
 }
 
-// PodObject is ServiceObject for the proxy's own pod, of parts that are made of many
-// objects.
+// PodObject returns the proxy's own pod, for parts that are made from many objects.
 func PodObject(proxy *mesh.Proxy) mesh.ObjectRef {
 	return mesh.ObjectRef{APIVersion: "v1", Kind: "Pod", Namespace: proxy.Namespace, Name: proxy.Name.Name}
 }

@@ -1,7 +1,7 @@
 package driver
 
-// Capabilities are the optional interfaces that a driver implements. The field of an
-// interface that it does not implement is nil.
+// Capabilities are the optional interfaces that a driver implements. Fields of the
+// others are nil.
 type Capabilities struct {
 	Featurer     Featurer
 	Translator   Translator

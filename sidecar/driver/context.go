@@ -17,13 +17,13 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
-// InjectorCtxKey and ControllerCtxKey are the keys whose addresses find the
-// arguments in a context: ctx.Value(&driver.InjectorCtxKey) is the
-// *InjectorContext, ctx.Value(&driver.ControllerCtxKey) the *ControllerContext.
+// InjectorCtxKey and ControllerCtxKey are context keys, used by address:
+// ctx.Value(&driver.InjectorCtxKey) is the *InjectorContext, and
+// ctx.Value(&driver.ControllerCtxKey) the *ControllerContext.
 var InjectorCtxKey, ControllerCtxKey int
 
-// InjectorContext carries the arguments of Patch. It is itself a context: its
-// deadline and cancellation are those of Context, or none if that is nil.
+// InjectorContext carries the arguments of Patch. It is itself a context with the
+// deadline and cancellation of Context, or none if that is nil.
 type InjectorContext struct {
 	context.Context
 
@@ -38,7 +38,7 @@ type InjectorContext struct {
 	PodNamespace string
 	// PodOS is "linux" or "windows".
 	PodOS string
-	// ProxyCommonName and ProxyUUID are handles for people. The UUID is the zero
+	// ProxyCommonName and ProxyUUID identify the proxy to people. ProxyUUID is the zero
 	// UUID in offline injection.
 	ProxyCommonName certificate.CommonName
 	ProxyUUID       uuid.UUID
@@ -46,83 +46,82 @@ type InjectorContext struct {
 	Configurator Configurator
 	// KubeClient is nil in offline injection.
 	KubeClient kubernetes.Interface
-	// BootstrapCertificate holds the trust bundle and the names that the proxy
-	// will be issued. It never holds a key.
+	// BootstrapCertificate holds the trust bundle and the names of the proxy's future
+	// certificate. It never holds a key.
 	BootstrapCertificate *certificate.Certificate
 	// ContainerPullPolicy is the pull policy of the injected containers.
 	ContainerPullPolicy corev1.PullPolicy
-	// What is not redirected, from the mesh's configuration and the pod's
-	// annotations together, sorted and each once.
+	// The exceptions from redirection of the mesh's configuration and the pod's
+	// annotations combined, sorted and without duplicates.
 	InboundPortExclusionList     []int
 	OutboundPortExclusionList    []int
 	OutboundIPRangeInclusionList []string
 	OutboundIPRangeExclusionList []string
-	// OriginalHealthProbes are the app's probes before they were pointed at the
-	// agent, by container.
+	// OriginalHealthProbes are the application's probes by container, before they were
+	// redirected to the agent.
 	OriginalHealthProbes map[string]HealthProbes
-	// DryRun says that the pod will not be created.
+	// DryRun is set if the pod will not be created.
 	DryRun bool
 
-	// What follows is beyond the proposal.
+	// The fields below extend the original proposal.
 
-	// Sidecar is how this pod's sidecar is to be.
+	// Sidecar is the configuration of this pod's sidecar.
 	Sidecar Sidecar
-	// Identity is who the pod will be.
+	// Identity is the pod's future identity.
 	Identity mesh.Identity
-	// Redirection is the whole of what is and is not redirected.
+	// Redirection is the complete redirection of the pod's traffic.
 	Redirection agentspec.Redirection
-	// AppProbes are the app's probes and hooks for the agent to answer.
+	// AppProbes are the application's probes and hooks that the agent must answer.
 	AppProbes []agentspec.Probe
-	// Templates are the pod templates that the injector was configured with. It
-	// may be nil.
+	// Templates are the pod templates of the injector's configuration; may be nil.
 	Templates Templates
 }
 
-// Sidecar is how the sidecar of one pod is to be, after the mesh's
-// configuration, the namespace's and the pod's annotations.
+// Sidecar is the configuration of one pod's sidecar, resolved from the mesh's
+// configuration and the annotations of the namespace and the pod.
 type Sidecar struct {
 	// Class is the name of the driver.
 	Class string
-	// Image and InitImage are the images of the proxy and of the init container.
+	// Image and InitImage are the images of the sidecar and of the init container.
 	Image, InitImage string
 	// LogLevel is one of trace, debug, info, warning, error, critical and off.
 	LogLevel string
-	// Resources are those of the sidecar container.
+	// Resources are the resources of the sidecar container.
 	Resources corev1.ResourceRequirements
-	// Concurrency is the number of the proxy's worker threads that somebody has asked
-	// for; 0 means as many as the container's CPU limit, and two without one. A driver
-	// need not look at it: the agent puts it in for ${OUTRIGGER_CONCURRENCY}.
+	// Concurrency is the requested number of worker threads; 0 means the container's CPU
+	// limit, or two without a limit. Drivers may ignore it: the agent substitutes it for
+	// ${OUTRIGGER_CONCURRENCY}.
 	Concurrency int32
-	// Native asks for an init container that goes on running, which Kubernetes
-	// has by default from 1.29; else the sidecar is an ordinary container.
+	// Native requests a native sidecar, an init container that keeps running, which
+	// Kubernetes supports by default since 1.29. Otherwise the sidecar is an ordinary
+	// container.
 	Native bool
-	// HoldApplication asks that an ordinary container holds the app back until
-	// the proxy is ready. A native one always does.
+	// HoldApplication makes an ordinary container block the application until the proxy is
+	// ready. A native sidecar always does.
 	HoldApplication bool
-	// PrivilegedInit asks for a privileged init container.
+	// PrivilegedInit requests a privileged init container.
 	PrivilegedInit bool
-	// CNI says that Outrigger's CNI plug-in redirects the pod's traffic on the node. The
-	// init container then gets no right to, whatever PrivilegedInit says, and only
-	// verifies that it was done.
+	// CNI is set if Outrigger's CNI plug-in redirects the pod's traffic on the node. The
+	// init container then only verifies the redirection and gets no privileges, regardless
+	// of PrivilegedInit.
 	CNI bool
-	// DrainSeconds is how long connections may take to end when the pod is stopped, nil
-	// for the driver's own choice. Package podtemplate puts it into the agent's Spec.
+	// DrainSeconds is how long connections may take to end when the pod is stopped; nil
+	// means the driver's default. Package podtemplate puts it into the agent's Spec.
 	DrainSeconds *int32
-	// PreStopSeconds is how long the sidecar goes on as before when the pod is stopped,
-	// while clients learn of it.
+	// PreStopSeconds is how long the sidecar keeps working when the pod is stopped, while
+	// clients learn of it.
 	PreStopSeconds int32
-	// DisabledMTLS says that the pods of this class speak plaintext in the mesh.
+	// DisabledMTLS is set if the pods of this class use plaintext in the mesh.
 	DisabledMTLS bool
 }
 
-// Templates renders the pod templates of one configuration. It is safe for use
-// by many goroutines.
+// Templates renders the pod templates of one configuration. It is safe for concurrent
+// use.
 type Templates interface {
 	// Has reports whether there is a template of that name.
 	Has(name string) bool
-	// Apply renders the template of that name and merges the result into
-	// inj.Pod. The spec is what the template finds as .Agent; it is nil for
-	// templates without an agent.
+	// Apply renders the template of that name and merges the result into inj.Pod. The
+	// template reads the spec as .Agent; it is nil for templates without an agent.
 	Apply(inj *InjectorContext, name string, spec *agentspec.Spec) error
 }
 
@@ -136,47 +135,47 @@ func InjectorFrom(ctx context.Context) (*InjectorContext, error) {
 	return inj, nil
 }
 
-// ControllerContext carries the arguments of Start. It is itself a context: its
-// deadline and cancellation are those of Context, or none if that is nil.
+// ControllerContext carries the arguments of Start. It is itself a context with the
+// deadline and cancellation of Context, or none if that is nil.
 type ControllerContext struct {
 	context.Context
 
-	// ProxyServerPort is the port to serve the class's proxies on. It is 0 where the
-	// MeshConfig names none: then it is one of the driver's own, which no other driver
-	// has, and the same that Patch tells the pods.
+	// ProxyServerPort is the port on which to serve the class's proxies. 0 means that the
+	// MeshConfig sets none: then the driver uses a default port of its own, which no other
+	// driver uses and which Patch configures in the pods.
 	ProxyServerPort uint32
-	// ProxyServiceCert is what the certificate to serve with is made out to; the
-	// certificate itself is in CertManager's ServerTLS.
+	// ProxyServiceCert has the names of the server certificate. The certificate itself is
+	// in CertManager's ServerTLS.
 	ProxyServiceCert *certificate.Certificate
 	// OsmNamespace is the control plane's namespace.
 	OsmNamespace string
-	// KubeConfig reaches the API server; nil where there is none.
+	// KubeConfig is the configuration for the API server; nil if there is none.
 	KubeConfig *rest.Config
 	// Configurator is the mesh's configuration.
 	Configurator Configurator
-	// MeshCatalog gives Snapshots and Views.
+	// MeshCatalog provides Snapshots and Views.
 	MeshCatalog MeshCataloger
-	// CertManager gives the trust bundle and its changes.
+	// CertManager provides the trust bundle and its changes.
 	CertManager certificate.Manager
-	// MsgBroker tells which proxies' Views changed.
+	// MsgBroker publishes the proxies whose Views have changed.
 	MsgBroker Broker
-	// DebugHandlers takes the driver's debug pages, by their whole path. It must
-	// be filled before Start returns.
+	// DebugHandlers receives the driver's debug pages by their full path. It must be
+	// filled before Start returns.
 	DebugHandlers map[string]http.Handler
-	// CancelFunc ends the controller.
+	// CancelFunc stops the controller.
 	CancelFunc func()
-	// Stop is closed when the controller ends.
+	// Stop is closed when the controller stops.
 	Stop chan struct{}
 
-	// What follows is beyond the proposal.
+	// The fields below extend the original proposal.
 
-	// SidecarClass is the class to serve; empty means the installed default.
+	// SidecarClass is the class to serve; empty means the default class.
 	SidecarClass string
-	// BindAddress is the IP address to listen on; empty means all.
+	// BindAddress is the IP address to listen on; empty means all addresses.
 	BindAddress string
-	// Proxies is told of the proxies that are served.
+	// Proxies is where the driver reports its connected proxies.
 	Proxies ProxyRegistry
-	// Log is the controller's.
+	// Log is the controller's logger.
 	Log *slog.Logger
 }
 
@@ -190,41 +189,41 @@ func ControllerFrom(ctx context.Context) (*ControllerContext, error) {
 	return ctrl, nil
 }
 
-// Value returns c itself for &InjectorCtxKey and asks Context for other keys.
+// Value returns c itself for &InjectorCtxKey, and Context's value for other keys.
 func (c *InjectorContext) Value(key any) any {
 	if key == &InjectorCtxKey {
 		return c
 	}
-	return live(c.Context).Value(key)
+	return orBackground(c.Context).Value(key)
 }
 
-// Deadline is that of Context.
-func (c *InjectorContext) Deadline() (time.Time, bool) { return live(c.Context).Deadline() }
+// Deadline returns the deadline of Context.
+func (c *InjectorContext) Deadline() (time.Time, bool) { return orBackground(c.Context).Deadline() }
 
-// Done is that of Context.
-func (c *InjectorContext) Done() <-chan struct{} { return live(c.Context).Done() }
+// Done returns Context's Done channel.
+func (c *InjectorContext) Done() <-chan struct{} { return orBackground(c.Context).Done() }
 
-// Err is that of Context.
-func (c *InjectorContext) Err() error { return live(c.Context).Err() }
+// Err returns Context's error.
+func (c *InjectorContext) Err() error { return orBackground(c.Context).Err() }
 
-// Value returns c itself for &ControllerCtxKey and asks Context for other keys.
+// Value returns c itself for &ControllerCtxKey, and Context's value for other keys.
 func (c *ControllerContext) Value(key any) any {
 	if key == &ControllerCtxKey {
 		return c
 	}
-	return live(c.Context).Value(key)
+	return orBackground(c.Context).Value(key)
 }
 
-// Deadline is that of Context.
-func (c *ControllerContext) Deadline() (time.Time, bool) { return live(c.Context).Deadline() }
+// Deadline returns the deadline of Context.
+func (c *ControllerContext) Deadline() (time.Time, bool) { return orBackground(c.Context).Deadline() }
 
-// Done is that of Context.
-func (c *ControllerContext) Done() <-chan struct{} { return live(c.Context).Done() }
+// Done returns Context's Done channel.
+func (c *ControllerContext) Done() <-chan struct{} { return orBackground(c.Context).Done() }
 
-// Err is that of Context.
-func (c *ControllerContext) Err() error { return live(c.Context).Err() }
+// Err returns Context's error.
+func (c *ControllerContext) Err() error { return orBackground(c.Context).Err() }
 
-func live(ctx context.Context) context.Context {
+func orBackground(ctx context.Context) context.Context {
 	if ctx == nil {
 		return context.Background()
 	}

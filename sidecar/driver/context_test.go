@@ -9,7 +9,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// contextOf makes each kind of context around a parent.
+// contextOf returns each kind of context with a parent.
 var contextOf = []struct {
 	name string
 	make func(context.Context) context.Context
@@ -43,7 +43,7 @@ func TestContextIsLive(t *testing.T) {
 			select {
 			case <-child.Done():
 			case <-time.After(10 * time.Second):
-				t.Fatal("the parent was cancelled, and the child is not done")
+				t.Fatal("the parent was cancelled, but the child is not done")
 			}
 			for name, ctx := range map[string]context.Context{"it": ctx, "its child": child} {
 				if !errors.Is(ctx.Err(), context.Canceled) {
@@ -64,7 +64,7 @@ func TestContextDeadlinePasses(t *testing.T) {
 			select {
 			case <-ctx.Done():
 			case <-time.After(10 * time.Second):
-				t.Fatal("the parent's deadline has passed, and the child is not done")
+				t.Fatal("the parent's deadline has passed, but the child is not done")
 			}
 			if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				t.Errorf("Err() = %v, want context.DeadlineExceeded", ctx.Err())
@@ -78,19 +78,19 @@ func TestContextWithoutParent(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			ctx := c.make(nil)
 			if _, ok := ctx.Deadline(); ok || ctx.Done() != nil || ctx.Err() != nil || ctx.Value(key{}) != nil {
-				t.Error("without a Context it is not as context.Background is")
+				t.Error("without a Context it differs from context.Background")
 			}
 			child, cancel := context.WithCancel(ctx)
 			cancel()
 			if !errors.Is(child.Err(), context.Canceled) || ctx.Err() != nil {
-				t.Errorf("a cancelled child has the error %v, and its parent %v", child.Err(), ctx.Err())
+				t.Errorf("a cancelled child has the error %v, but its parent %v", child.Err(), ctx.Err())
 			}
 		})
 	}
 }
 
 func TestArgumentsAreFound(t *testing.T) {
-	// This is how the proposal calls and looks up.
+	// The calls and lookups of the original proposal.
 	injector := driver.InjectorContext{MeshName: "osm"}
 	ctx, cancel := context.WithCancel(&injector)
 	defer cancel()

@@ -9,38 +9,36 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// Configurator is the mesh's configuration: the MeshConfig with its defaults and its
-// older field names resolved. It is safe for use by many goroutines. An
-// InjectorContext has that of one moment, which never changes; the one of a
-// ControllerContext follows the MeshConfig.
+// Configurator is the mesh's configuration: the MeshConfig with its defaults and
+// deprecated field names resolved. It is safe for concurrent use. In an InjectorContext
+// it is an immutable copy; in a ControllerContext it follows the MeshConfig.
 type Configurator interface {
-	// GetMeshConfig returns the object itself, which the caller must not change.
+	// GetMeshConfig returns the object itself, which must not be changed.
 	GetMeshConfig() *configv1alpha2.MeshConfig
 	// GetSidecarClass returns the default class, in lower case.
 	GetSidecarClass() string
-	// GetSidecarImage, GetSidecarWindowsImage and GetInitContainerImage return
-	// the images of a class, or "" where none is known.
+	// GetSidecarImage, GetSidecarWindowsImage and GetInitContainerImage return the images
+	// of a class, or "" if none is configured.
 	GetSidecarImage(class string) string
 	GetSidecarWindowsImage(class string) string
 	GetInitContainerImage(class string) string
-	// GetProxyServerPort returns the port that serves the class's proxies, or 0
-	// where the configuration does not say.
+	// GetProxyServerPort returns the port that serves the class's proxies, or 0 if none is
+	// configured.
 	GetProxyServerPort(class string) uint32
-	// IsMTLSDisabled reports whether the pods of a class speak plaintext.
+	// IsMTLSDisabled reports whether the pods of a class use plaintext.
 	IsMTLSDisabled(class string) bool
 	// IsPrivilegedInitContainer reports whether init containers are privileged.
 	IsPrivilegedInitContainer() bool
 	// GetSidecarLogLevel returns one of trace, debug, info, warning, error,
 	// critical and off.
 	GetSidecarLogLevel() string
-	// GetMaxDataPlaneConnections returns how many proxies may be connected to
-	// one controller; 0 means any number.
+	// GetMaxDataPlaneConnections returns the maximum number of proxies connected to one
+	// controller; 0 means no limit.
 	GetMaxDataPlaneConnections() int
-	// GetConfigResyncInterval returns the period after which every proxy is sent
-	// its whole state again; 0 means never.
+	// GetConfigResyncInterval returns the period after which every proxy is sent its
+	// complete configuration again; 0 means never.
 	GetConfigResyncInterval() time.Duration
-	// GetServiceCertValidityPeriod returns how long a workload's certificate is
-	// valid.
+	// GetServiceCertValidityPeriod returns the validity period of workload certificates.
 	GetServiceCertValidityPeriod() time.Duration
 	// IsDebugServerEnabled reports whether the controller serves its debug pages.
 	IsDebugServerEnabled() bool
@@ -48,29 +46,28 @@ type Configurator interface {
 	GetTrustDomain() string
 }
 
-// MeshCataloger gives what proxies may see now. It is safe for use by many
-// goroutines.
+// MeshCataloger provides the current state of the mesh. It is safe for concurrent use.
 type MeshCataloger interface {
 	// Ready returns a channel that is closed once every object of the mesh has been
 	// read. A delivery kit serves no proxy before: it would take the little that is
 	// known for all.
 	Ready() <-chan struct{}
-	// View returns what the proxy may see, or false if no such proxy is known.
+	// View returns the proxy's view of the mesh, or false if the proxy is unknown.
 	View(proxyUID string) (*mesh.View, bool)
-	// AwaitView is View for a proxy that has just connected, whose pod may not have
-	// been seen yet: it waits a moment for it, and then asks for it. The error wraps
-	// ErrUnknownProxy if there is no such pod in the mesh, or is that of ctx, or says
-	// why it could not be asked for.
+	// AwaitView is View for a proxy that has just connected, whose pod may not be known
+	// yet: it waits a moment for the pod and then looks it up. The error wraps
+	// ErrUnknownProxy if there is no such pod in the mesh; otherwise it is that of ctx or
+	// of the lookup.
 	AwaitView(ctx context.Context, peer Peer) (*mesh.View, error)
 }
 
-// ErrUnknownProxy says that a proxy's pod is not in the mesh. It is permanent for as
-// long as the pod does not change.
+// ErrUnknownProxy means that a proxy's pod is not in the mesh. It is permanent as long
+// as the pod does not change.
 var ErrUnknownProxy = errors.New("no such proxy in the mesh")
 
-// Broker tells which proxies have a View that changed.
+// Broker publishes the proxies whose View has changed.
 type Broker interface {
-	// Subscribe returns a channel of proxy UIDs, until stop is closed. A proxy
-	// that changes again before it was received is told once.
+	// Subscribe returns a channel of proxy UIDs, which lives until stop is closed. Changes
+	// of a proxy that were not received yet are coalesced.
 	Subscribe(stop <-chan struct{}) <-chan string
 }

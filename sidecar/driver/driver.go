@@ -1,20 +1,17 @@
-// Package driver is the contract between Outrigger and one kind of proxy. A
-// vendor implements Driver, registers it with package sidecar under a name, and
-// has a mesh.
+// Package driver is the contract between Outrigger and one kind of proxy. To add a
+// proxy, implement Driver and register it under a name with package sidecar.
 //
-// A driver sees the types of this package and of the packages that it names,
-// nothing of Outrigger's inside. The contract grows by small optional
-// interfaces, which are looked up once, when the driver is registered:
+// The contract also grows by small optional interfaces, which the core checks for when
+// it uses a driver:
+//   - Templater ships a pod template, which users can replace.
+//   - Imager knows the proxy's default image, and ImageChecker rejects outdated ones.
+//   - Translator returns a configuration without serving it; conformant drivers have it.
+//   - Checker has the real proxy validate a configuration.
+//   - Finder locates the proxy's program on this machine.
+//   - Featurer declares the optional features that the proxy supports.
 //
-//   - Featurer: policies that need more than the basic features reach the proxy.
-//     Without it each of them becomes a Problem.
-//   - Translator: 'outrigger translate', the debug page and the conformance suite
-//     show the proxy's configuration. A driver without it runs, but is not conformant.
-//   - Templater: users replace the pod template by one of their own.
-//   - Imager: pods get an image without one in the MeshConfig.
-//   - ImageChecker: an image that is too old is refused before a pod runs it.
-//   - Checker: 'outrigger translate --check' asks the real proxy.
-//   - Finder: the mesh without a cluster finds the proxy's program.
+// Drivers use only this package and the packages that it names, never Outrigger's
+// internal ones.
 package driver
 
 import (
@@ -27,85 +24,83 @@ import (
 
 // Driver is one kind of sidecar proxy.
 type Driver interface {
-	// Patch puts the proxy into a pod. The injector calls it, for every pod of
-	// the driver's class, from many goroutines at once; InjectorFrom(ctx) gives
-	// the arguments, and the result is InjectorContext.Pod changed in place.
+	// Patch adds the proxy to a pod. The injector calls it for every pod of the driver's
+	// class, concurrently. InjectorFrom(ctx) returns the arguments; Patch changes
+	// InjectorContext.Pod in place.
 	//
-	// Patch is deterministic and has no side effects. Called with a pod that it
-	// has already patched it changes nothing. It keeps all that is the user's.
-	// It returns soon after ctx ends. An error denies the pod, with the error's
-	// text as the reason, and leaves nothing of what Patch did.
+	// Patch is deterministic, has no side effects and preserves everything that belongs to
+	// the user. Patching a patched pod changes nothing. It returns soon after ctx ends. An
+	// error denies the pod with the error's text as the reason; the pod is then left
+	// unpatched.
 	Patch(ctx context.Context) error
 
-	// Start begins to serve configuration to the proxies of the driver's class.
-	// The controller calls it once; ControllerFrom(ctx) gives the arguments. It
-	// returns when it serves, and goes on until ctx ends. An error is fatal to
-	// the controller. A driver that cannot go on later calls
-	// ControllerContext.CancelFunc.
+	// Start begins to serve configuration to the proxies of the driver's class. The
+	// controller calls it once; ControllerFrom(ctx) returns the arguments. It returns once
+	// it serves, and serves until ctx ends. An error is fatal to the controller. If
+	// serving fails later, the driver calls ControllerContext.CancelFunc.
 	Start(ctx context.Context) (health.Probes, error)
 }
 
-// Templater is implemented by drivers whose Patch uses a pod template of
-// package podtemplate. Core checks the template when it starts, and lets the
-// user replace it by one of the same name.
+// Templater is implemented by drivers whose Patch uses a pod template of package
+// podtemplate. The core checks the template at startup, and users can replace it by one
+// of the same name.
 type Templater interface {
-	// PodTemplate returns the text of the template. It is always the same.
+	// PodTemplate returns the text of the template, which never changes.
 	PodTemplate() string
 }
 
-// Imager is implemented by drivers that know which image their proxy has when
-// the mesh's configuration names none.
+// Imager is implemented by drivers with a default image, which is used if the mesh's
+// configuration names none.
 type Imager interface {
 	// SidecarImage returns the image for pods of the operating system, "linux"
 	// or "windows", or "" if there is none.
 	SidecarImage(os string) string
 }
 
-// Translator is implemented by drivers that can say what a proxy gets without
-// serving it: for dry runs, golden files and the conformance suite. A driver
-// without it runs, but is not conformant.
+// Translator is implemented by drivers that can return a proxy's configuration without
+// serving it: for dry runs, golden files and the conformance suite. Drivers without it
+// work, but are not conformant.
 type Translator interface {
-	// Translate returns the whole configuration of the proxy that the View is of. It
-	// is a pure function of the View: no clock, no I/O, no state that shows, so that
-	// equal Views give equal bytes on every replica and after every restart. It is
-	// called from many goroutines. It returns an error only for a View that core
-	// should not have made.
+	// Translate returns the complete configuration of the View's proxy. It is a pure
+	// function of the View, without clock, I/O or visible state: equal Views give equal
+	// bytes on every replica and after every restart. It is called concurrently. It
+	// returns an error only for a malformed View.
 	Translate(view *mesh.View) ([]File, error)
 }
 
-// File is a part of a proxy's configuration as the proxy, or a person, reads it.
+// File is a part of a proxy's configuration in the proxy's own or a readable form.
 type File struct {
 	// Name is a relative path with slashes, for example "listeners.yaml".
 	Name string
-	// Content is text, as a rule.
+	// Content is usually text.
 	Content []byte
 }
 
-// Checker is implemented by drivers that can ask the real proxy whether it would
-// take a configuration.
+// Checker is implemented by drivers that can have the real proxy validate a
+// configuration.
 type Checker interface {
-	// Check has the proxy read the configuration of the View. It returns
-	// ErrNoProxy if the proxy's program is not on this machine, and otherwise nil
-	// or what the proxy says is wrong. It may take seconds.
+	// Check has the proxy read the configuration of the View. It returns ErrNoProxy if the
+	// proxy's program is not on this machine, and otherwise nil or the proxy's error. It
+	// may take seconds.
 	Check(ctx context.Context, view *mesh.View) error
 }
 
-// ErrNoProxy says that the proxy's program is not on this machine. A Checker wraps
-// it with the way to get the program.
-var ErrNoProxy = errors.New("the proxy's program is not here")
+// ErrNoProxy means that the proxy's program is not on this machine. Errors that wrap it
+// explain how to get the program.
+var ErrNoProxy = errors.New("proxy program not found")
 
-// Finder is implemented by drivers that know where on this machine their proxy's
-// program is, for the mesh that runs without a cluster.
+// Finder is implemented by drivers that can locate their proxy's program on this
+// machine, for a mesh without a cluster.
 type Finder interface {
-	// FindProxy returns the absolute path of the program. The error wraps ErrNoProxy
-	// with the way to get it.
+	// FindProxy returns the absolute path of the program. If it is not found, the error
+	// wraps ErrNoProxy and explains how to get it.
 	FindProxy() (string, error)
 }
 
-// Featurer is implemented by drivers to say what their proxy can do. Whatever a View
-// asks for beyond that becomes a Problem of the object that asks. A driver without it
-// can do none of the features.
+// Featurer is implemented by drivers to declare what their proxy supports. Anything
+// else that a View requires becomes a Problem of the object that requires it. A driver
+// without it supports none of the features.
 type Featurer interface {
-	// Features returns what the proxy can do of mesh.Features. It is always the same.
+	// Features returns the supported subset of mesh.Features, which never changes.
 	Features() []mesh.Feature
 }

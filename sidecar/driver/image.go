@@ -8,18 +8,17 @@ import (
 	"strings"
 )
 
-// ImageChecker is implemented by drivers that know which images of their proxy are too
-// old for them.
+// ImageChecker is implemented by drivers that reject unsupported images of their proxy.
 type ImageChecker interface {
-	// CheckImage returns an error that says what is wrong with an image and the way out,
-	// or nil where nothing is known against it. It looks at the reference only.
+	// CheckImage returns an error that explains why the image is unsupported and what to
+	// do, or nil if no reason is known. It looks only at the reference.
 	CheckImage(image string) error
 }
 
-// CheckImageVersion returns an error if the last part of an image's name begins with the
-// proxy's name and its tag is a version before the oldest, both of the form 1.2.3 with
-// any number of numbers. Of an image whose tag is no version, or that has none, nothing
-// is known.
+// CheckImageVersion returns an error if the last path element of the image begins with
+// the proxy's name and its tag is a version before oldest. Versions are numbers
+// separated by dots, such as 1.2.3. Images with other tags, or without a tag, are
+// accepted.
 func CheckImageVersion(image, proxy, oldest string) error {
 	reference, _, _ := strings.Cut(image, "@")
 	repository, tag, ok := strings.Cut(reference[strings.LastIndex(reference, "/")+1:], ":")
@@ -27,12 +26,12 @@ func CheckImageVersion(image, proxy, oldest string) error {
 		return nil
 	}
 	if has := numbers(tag); has != nil && slices.CompareFunc(has, numbers(oldest), cmp.Compare[int]) < 0 {
-		return fmt.Errorf("%q is too old: the oldest %s that works is %s; leave the image out for the driver's own", image, proxy, oldest)
+		return fmt.Errorf("%q is too old: the oldest supported %s is %s; omit the image to use the driver's default", image, proxy, oldest)
 	}
 	return nil
 }
 
-// numbers returns those that a version begins with, nil for none.
+// numbers returns the leading numbers of a version, or nil.
 func numbers(version string) []int {
 	var all []int
 	version = strings.TrimPrefix(version, "v")

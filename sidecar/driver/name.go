@@ -2,20 +2,20 @@ package driver
 
 import "github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 
-// Names and numbers of the injected parts, the same for every driver. The ports
-// are those of Open Service Mesh, so that its users find them.
+// Names and numbers of the injected parts, equal for all drivers. The ports are the
+// same as in Open Service Mesh, for its users' sake.
 const (
-	// InitContainer redirects the pod's traffic and brings the agent.
+	// InitContainer redirects the pod's traffic and installs the agent.
 	InitContainer = "outrigger-init"
-	// ProxyContainer runs the agent, and the agent the proxy.
+	// ProxyContainer runs the agent, which runs the proxy.
 	ProxyContainer = "outrigger-proxy"
-	// ProxyUID is the user that the proxy runs as. Its own connections are not
-	// redirected, so no other container of the pod may run as it.
+	// ProxyUID is the user ID of the proxy. Connections of this user are not redirected,
+	// so no other container of the pod may use it.
 	ProxyUID = 1500
 
-	// AdminPort is the proxy's own admin page, on loopback only.
+	// AdminPort serves the proxy's admin page, on loopback only.
 	AdminPort = 15000
-	// OutboundPort and InboundPort are where redirected connections arrive.
+	// OutboundPort and InboundPort accept redirected connections.
 	OutboundPort = 15001
 	InboundPort  = 15003
 	// MetricsPort serves the proxy's metrics for Prometheus.
@@ -25,8 +25,8 @@ const (
 	// AgentPort answers probes and hooks.
 	AgentPort = 15901
 
-	// ADSPort, RepoPort and IdentityPort are the controller's: Envoy's
-	// discovery service, Pipy's repository, and the signing service.
+	// ADSPort, RepoPort and IdentityPort are the controller's ports for Envoy's discovery
+	// service, Pipy's repository and the signing service.
 	ADSPort      = 15128
 	RepoPort     = 6060
 	IdentityPort = 15129
@@ -36,9 +36,9 @@ const (
 const (
 	// BinDir holds the agent.
 	BinDir = agentspec.BinDir
-	// RunDir is where the proxy's files belong; it can be written to.
+	// RunDir is the writable directory for the proxy's files.
 	RunDir = agentspec.RunDir
-	// IdentityDir holds key.pem, chain.pem, bundle.pem, and identity.pem, which is key and
-	// chain, replaced as one.
+	// IdentityDir holds key.pem, chain.pem, bundle.pem, and identity.pem, which combines
+	// key and chain. All files are replaced together.
 	IdentityDir = agentspec.IdentityDir
 )

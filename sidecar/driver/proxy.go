@@ -11,20 +11,20 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// Peer is who a proxy is, by the certificate that it shows.
+// Peer is the identity of a proxy according to its certificate.
 type Peer struct {
-	// Identity is that of its pod.
+	// Identity is the identity of the pod.
 	Identity mesh.Identity
-	// ProxyUID is the UID of its pod, which is the proxy's key everywhere.
+	// ProxyUID is the UID of the pod, by which the proxy is identified everywhere.
 	ProxyUID string
-	// NotAfter is when the certificate ends, or one that it is verified by if that is
-	// sooner. A stream must end before.
+	// NotAfter is when the first certificate of the verified chain expires. Streams must
+	// end before.
 	NotAfter time.Time
 }
 
-// PeerOf returns who is at the other end of a connection that was made with
-// certificate.Manager's ServerTLS. It returns an error if the client has shown no
-// verified certificate, or one that is not a workload's.
+// PeerOf returns the peer of a connection that was accepted with certificate.Manager's
+// ServerTLS. It returns an error if the client has no verified certificate or one that
+// is not a workload's.
 func PeerOf(state *tls.ConnectionState) (Peer, error) {
 	if state == nil || len(state.VerifiedChains) == 0 {
 		return Peer{}, errors.New("the client has shown no certificate of the mesh")
@@ -40,7 +40,7 @@ func PeerOf(state *tls.ConnectionState) (Peer, error) {
 	return Peer{Identity: identity, ProxyUID: leaf.Subject.OrganizationalUnit[0], NotAfter: endOf(state.VerifiedChains)}, nil
 }
 
-// endOf returns until when one of the chains is good.
+// endOf returns when the last valid chain expires.
 func endOf(chains [][]*x509.Certificate) time.Time {
 	var last time.Time
 	for _, chain := range chains {
@@ -57,61 +57,58 @@ func endOf(chains [][]*x509.Certificate) time.Time {
 	return last
 }
 
-// ProxyRegistry is where the drivers of a controller tell of the proxies that are
-// connected to it. Core makes /debug/proxy, 'outrigger proxy', metrics and Problems of
-// it. It is safe for use by many goroutines.
+// ProxyRegistry is where drivers report their connected proxies. The core uses it for
+// /debug/proxy, 'outrigger proxy', metrics and Problems. It is safe for concurrent use.
 type ProxyRegistry interface {
-	// Connect notes that a proxy has connected, after the driver has made sure who it
-	// is. Several connections of one proxy may be there at once for a while. The error
-	// wraps ErrTooManyProxies if the mesh's configuration allows no more; then the
-	// driver refuses the proxy with the error's text.
+	// Connect records that a proxy has connected. The driver must have authenticated it. A
+	// proxy may briefly have several connections. The error wraps ErrTooManyProxies if the
+	// mesh's configuration allows no more; the driver then rejects the proxy with the
+	// error's text.
 	Connect(proxy ConnectedProxy) (ProxyConnection, error)
 }
 
-// ErrTooManyProxies says that as many proxies are connected to this controller as the
-// MeshConfig allows. Another replica, or the same one later, may take the proxy.
+// ErrTooManyProxies means that this controller already has as many proxies as the
+// MeshConfig allows. Another replica may accept the proxy, or this one later.
 var ErrTooManyProxies = errors.New("too many proxies")
 
 // ConnectedProxy is a proxy that has connected.
 type ConnectedProxy struct {
 	Peer
-	// Name is that of its pod.
+	// Name is the name of the pod.
 	Name mesh.Name
 	// Class is the class of the driver that serves it.
 	Class string
 	// Version is the proxy's own version, as it says; it may be empty.
 	Version string
-	// Address is where it connects from.
+	// Address is the remote address.
 	Address netip.AddrPort
 }
 
-// ProxyConnection is a proxy's connection. Its methods may be called from many
-// goroutines.
+// ProxyConnection is a proxy's connection. It is safe for concurrent use.
 type ProxyConnection interface {
-	// Sent notes that the proxy was sent a configuration. Version is the View's digest
-	// or what else names the whole; resources are how many parts of it were sent, and
-	// bytes how long they are.
+	// Sent records that the proxy was sent a configuration. Version identifies the
+	// complete configuration, usually by the View's digest; resources is the number of
+	// parts sent, and bytes their total size.
 	Sent(version string, resources, bytes int)
-	// Acked notes that the proxy runs the configuration of that version, since is when
-	// the change that led to it was seen; zero if that is not known.
+	// Acked records that the proxy runs the configuration of that version. since is when
+	// the change that caused it was noticed; zero if unknown.
 	Acked(version string, since time.Time)
-	// Rejected notes that the proxy has refused a configuration and goes on with its
-	// last good one. Objects are those of the user's that the refused part came of,
-	// which may be none. A later Acked with no rejected part left ends it.
+	// Rejected records that the proxy has rejected a configuration and keeps its last good
+	// one. It is cleared by a later Acked without rejected parts.
 	Rejected(Rejection)
-	// Close notes that the connection has ended. It may be called twice.
+	// Close records that the connection has ended. It may be called twice.
 	Close()
 }
 
-// Rejection is a configuration that a proxy has refused.
+// Rejection describes a configuration that a proxy has rejected.
 type Rejection struct {
-	// Version names the configuration.
+	// Version identifies the configuration.
 	Version string
-	// Message is the proxy's own.
+	// Message is the proxy's error message.
 	Message string
-	// Resources are the parts that were refused, as people know them, for example
-	// "Cluster bookstore/bookstore:80".
+	// Resources are the names of the rejected parts, for people, for example "Cluster
+	// bookstore/bookstore:80".
 	Resources []string
-	// Objects are what the parts came of.
+	// Objects are the user's objects from which the parts were made; may be empty.
 	Objects []mesh.ObjectRef
 }

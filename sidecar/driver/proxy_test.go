@@ -11,7 +11,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// TestPeerEndsWithItsChain: a certificate is worth nothing once what has signed it ends.
+// TestPeerEndsWithItsChain: a certificate expires with the certificates of its chain.
 func TestPeerEndsWithItsChain(t *testing.T) {
 	now := time.Now()
 	until := func(hours int) *x509.Certificate {

@@ -1,6 +1,5 @@
-// Package program is what a driver's FindProxy and Check need to meet the proxy's
-// program on this machine. It is public because vendors' drivers implement
-// driver.Finder and driver.Checker with it, as ours do.
+// Package program helps a driver's FindProxy and Check to find and run the proxy's
+// program on this machine.
 package program
 
 import (
@@ -23,10 +22,10 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// Find returns the absolute path of a program: the one that the environment variable
-// names, by a path or a name in PATH, or, if the variable is not set, the first of the
-// candidates that is there, names in PATH or paths. The error wraps driver.ErrNoProxy
-// and ends in advice, the way to get the program.
+// Find returns the absolute path of a program. If the environment variable is set, it
+// is the path or the name in PATH; otherwise the first existing candidate is used, each
+// a path or a name in PATH. The error wraps driver.ErrNoProxy and ends with advice on
+// how to get the program.
 func Find(variable, advice string, candidates ...string) (string, error) {
 	if named := os.Getenv(variable); named != "" {
 		found, err := exec.LookPath(named)
@@ -43,9 +42,9 @@ func Find(variable, advice string, candidates ...string) (string, error) {
 	return "", fmt.Errorf("%w: %s", driver.ErrNoProxy, advice)
 }
 
-// WriteIdentity writes the files that the agent keeps in driver.IdentityDir into a
-// folder, for a program that only reads its configuration: a certificate of that
-// identity, signed by itself, which nobody trusts, and its key.
+// WriteIdentity writes the files of driver.IdentityDir to a directory, for a program
+// that only validates its configuration: a self-signed certificate of the identity,
+// which is not trusted, and its key.
 func WriteIdentity(dir string, identity mesh.Identity) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -55,13 +54,13 @@ func WriteIdentity(dir string, identity mesh.Identity) error {
 	if err != nil {
 		return err
 	}
-	nobody := &x509.Certificate{
+	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: identity.CommonName()},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true,
 		DNSNames: []string{identity.DNSName()}, URIs: []*url.URL{uri},
 	}
-	der, err := x509.CreateCertificate(rand.Reader, nobody, nobody, key.Public(), key)
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func TestFind(t *testing.T) {
 		t.Helper()
 		_, err := find()
 		if !errors.Is(err, driver.ErrNoProxy) || !strings.Contains(err.Error(), says) || !strings.HasSuffix(err.Error(), "install the package quiet") {
-			t.Errorf("the error is %q, want one that wraps ErrNoProxy, says %q and ends in the advice", err, says)
+			t.Errorf("the error is %q, want one that wraps ErrNoProxy, contains %q and ends with the advice", err, says)
 		}
 	}
 	wantNone("")
