@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -11,75 +12,69 @@ import (
 	"time"
 )
 
-// Bounds are what clients may take of an HTTP server. All servers of the control plane
-// and of the agent are built from them. The zero Bounds are right for one that answers
-// short questions, such as those for health and metrics.
+// Bounds limit the use of an HTTP server by its clients. All servers of the control
+// plane and of the agent use them. The zero Bounds suit short requests, such as for
+// health and metrics.
 type Bounds struct {
-	// Connections is how many there may be at a time, and Each how many of them from one
-	// address; 0 means 256 and 64. Below 0 the listener is bounded already.
+	// Connections is the maximum number of concurrent connections, and Each that from one
+	// address; 0 means 256 and 64. A negative value means that the listener is already
+	// limited.
 	Connections, Each int
-	// Request is how long a request may take to arrive, TLS and body included; 0 means
-	// 10 seconds. A request without a body has no limit once its head is there.
+	// Request limits how long a request may take to arrive, including TLS and body; 0
+	// means 10 seconds. A request without a body has no limit after its header.
 	Request time.Duration
-	// Answer is how long a request may take from its head to the end of its answer; 0
-	// means 1 minute, and below 0 there is no limit.
+	// Answer limits the time from the header of a request to the end of its response; 0
+	// means 1 minute, and a negative value no limit.
 	Answer time.Duration
-	// Idle is how long a connection may wait for its next request; 0 means 1 minute.
+	// Idle limits the wait for the next request on a connection; 0 means 1 minute.
 	Idle time.Duration
-	// Header and Body are how long the two may be, in bytes; 0 means 16 KiB and 64 KiB.
+	// Header and Body limit the size of each in bytes; 0 means 16 KiB and 64 KiB.
 	Header int
 	Body   int64
 }
 
-// The defaults of Bounds.
+// Defaults of Bounds.
 const (
 	connections     = 256
 	connectionsEach = 64
-	requestWithin   = 10 * time.Second
-	answerWithin    = time.Minute
-	idleWithin      = time.Minute
+	requestTimeout  = 10 * time.Second
+	answerTimeout   = time.Minute
+	idleTimeout     = time.Minute
 	headerBytes     = 16 << 10
 	bodyBytes       = 64 << 10
 )
 
-// streams is how many requests one connection of HTTP/2 may have at a time, and window
-// how many bytes it may send that nobody has read yet.
+// streams limits the concurrent requests of an HTTP/2 connection, and window the unread
+// bytes that it may send.
 const (
 	streams = 250
 	window  = 64 << 10
 )
 
-func (b Bounds) complete() Bounds {
-	b.Connections = or(b.Connections, connections)
-	b.Each = or(b.Each, connectionsEach)
-	b.Request = or(b.Request, requestWithin)
-	b.Answer = max(or(b.Answer, answerWithin), 0)
-	b.Idle = or(b.Idle, idleWithin)
-	b.Header = or(b.Header, headerBytes)
-	b.Body = or(b.Body, bodyBytes)
+func (b Bounds) withDefaults() Bounds {
+	b.Connections = cmp.Or(b.Connections, connections)
+	b.Each = cmp.Or(b.Each, connectionsEach)
+	b.Request = cmp.Or(b.Request, requestTimeout)
+	b.Answer = max(cmp.Or(b.Answer, answerTimeout), 0)
+	b.Idle = cmp.Or(b.Idle, idleTimeout)
+	b.Header = cmp.Or(b.Header, headerBytes)
+	b.Body = cmp.Or(b.Body, bodyBytes)
 	return b
-}
-
-func or[T int | int64 | time.Duration](value, standard T) T {
-	if value == 0 {
-		return standard
-	}
-	return value
 }
 
 // Server serves HTTP within Bounds.
 type Server struct {
-	// HTTP is the server below. What has no bounds may be set in it before Serve, such as
-	// TLSConfig and ConnContext.
+	// HTTP is the underlying server. Fields that Bounds do not cover may be set before
+	// Serve, such as TLSConfig and ConnContext.
 	HTTP   *http.Server
 	bounds Bounds
 	log    *slog.Logger
 }
 
-// NewServer returns a Server of the handler, which is given no more of a body than the
-// Bounds allow. What goes wrong with a connection is logged for debugging.
+// NewServer returns a Server of the handler. Bodies are limited to the Bounds.
+// Connection errors are logged at debug level.
 func NewServer(handler http.Handler, bounds Bounds, log *slog.Logger) *Server {
-	bounds = bounds.complete()
+	bounds = bounds.withDefaults()
 	return &Server{
 		bounds: bounds, log: log,
 		HTTP: &http.Server{
@@ -92,7 +87,7 @@ func NewServer(handler http.Handler, bounds Bounds, log *slog.Logger) *Server {
 			HTTP2: &http.HTTP2Config{
 				MaxConcurrentStreams:          streams,
 				MaxReceiveBufferPerConnection: window, MaxReceiveBufferPerStream: window,
-				// A client that has vanished says nothing.
+				// Pings detect vanished clients.
 				SendPingTimeout: bounds.Idle,
 			},
 			ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
@@ -100,13 +95,13 @@ func NewServer(handler http.Handler, bounds Bounds, log *slog.Logger) *Server {
 	}
 }
 
-// Serve serves on the listener until that fails or the server is shut down, which is
-// http.ErrServerClosed. It speaks TLS if the server has a TLSConfig.
+// Serve serves on the listener until it fails or the server is shut down, which returns
+// http.ErrServerClosed. It uses TLS if the server has a TLSConfig.
 func (s *Server) Serve(listener net.Listener) error {
 	if s.bounds.Connections > 0 {
 		address := listener.Addr().String()
 		listener = Listener(listener, NewShare[netip.Addr](s.bounds.Connections, s.bounds.Each), func() {
-			s.log.Debug("a connection is one too many", "listener", address)
+			s.log.Debug("too many connections; closing one", "listener", address)
 		})
 	}
 	if s.HTTP.TLSConfig != nil {
@@ -115,8 +110,9 @@ func (s *Server) Serve(listener net.Listener) error {
 	return s.HTTP.Serve(listener)
 }
 
-// Run serves until ctx ends, then for the delay, in which callers learn that it ends, and then
-// for at most ten seconds until requests under way are answered. It closes the listener.
+// Run serves until ctx ends, then for another delay, in which callers learn of the
+// shutdown, and then for at most ten seconds until pending requests are answered. It
+// closes the listener.
 func (s *Server) Run(ctx context.Context, listener net.Listener, delay time.Duration) error {
 	failed := make(chan error, 1)
 	go func() { failed <- s.Serve(listener) }()
@@ -131,21 +127,21 @@ func (s *Server) Run(ctx context.Context, listener net.Listener, delay time.Dura
 	return s.HTTP.Shutdown(stop)
 }
 
-// bounded bounds the body of each request, and waits for none that the handler has not
-// read.
-func bounded(handler http.Handler, most int64) http.Handler {
+// bounded limits the body of each request, and does not wait for a body that the
+// handler has not read.
+func bounded(handler http.Handler, maxBytes int64) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
 		if r.Body == nil || r.Body == http.NoBody {
-			// The time to read would otherwise end requests that take long to answer.
+			// Otherwise the read timeout would end requests with slow responses.
 			_ = control.SetReadDeadline(time.Time{})
 			handler.ServeHTTP(w, r)
 			return
 		}
-		whole := &body{ReadCloser: http.MaxBytesReader(w, r.Body, most)}
-		r.Body = whole
+		tracked := &body{ReadCloser: http.MaxBytesReader(w, r.Body, maxBytes)}
+		r.Body = tracked
 		defer func() {
-			if !whole.ended {
+			if !tracked.ended {
 				_ = control.SetReadDeadline(time.Now())
 			}
 		}()
@@ -153,13 +149,13 @@ func bounded(handler http.Handler, most int64) http.Handler {
 	})
 }
 
-// body notes that it has come to its end.
+// body records whether it was read to its end.
 type body struct {
 	io.ReadCloser
 	ended bool
 }
 
-// Read is for io.Reader.
+// Read implements io.Reader.
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.ended = b.ended || err == io.EOF

@@ -20,7 +20,7 @@ import (
 
 const patience = 10 * time.Second
 
-// serve starts a server, and returns its address.
+// serve starts a server and returns its address.
 func serve(t *testing.T, bounds limit.Bounds, handler http.HandlerFunc, config *tls.Config) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -34,7 +34,7 @@ func serve(t *testing.T, bounds limit.Bounds, handler http.HandlerFunc, config *
 	return listener.Addr().String()
 }
 
-// dial connects from an address of the loopback's, and sends something.
+// dial connects from a loopback address and sends data.
 func dial(t *testing.T, from, to, send string) net.Conn {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
@@ -50,17 +50,17 @@ func dial(t *testing.T, from, to, send string) net.Conn {
 	return conn
 }
 
-// answer returns what comes until the server closes the connection.
+// answer returns everything until the server closes the connection.
 func answer(t *testing.T, conn net.Conn) string {
 	t.Helper()
 	content, err := io.ReadAll(conn)
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
-		t.Fatalf("the connection is open after %s; it said %q", patience, content)
+		t.Fatalf("the connection is still open after %s; received %q", patience, content)
 	}
 	return string(content)
 }
 
-// TestUnfinishedRequests has clients stop in the middle of everything that they send.
+// TestUnfinishedRequests has clients stop in the middle of a request.
 func TestUnfinishedRequests(t *testing.T) {
 	reads := func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
@@ -92,7 +92,7 @@ func TestUnfinishedRequests(t *testing.T) {
 	}
 }
 
-// TestHalfHandshakes has clients of TLS stop after they have connected.
+// TestHalfHandshakes has TLS clients stop after connecting.
 func TestHalfHandshakes(t *testing.T) {
 	tlsServer := httptest.NewTLSServer(nil)
 	defer tlsServer.Close()
@@ -100,8 +100,7 @@ func TestHalfHandshakes(t *testing.T) {
 	answer(t, dial(t, "127.0.0.1", address, "\x16\x03\x01"))
 }
 
-// TestLongAnswers has requests that take longer to be answered than they may take to
-// arrive.
+// TestLongAnswers has responses that take longer than requests may take to arrive.
 func TestLongAnswers(t *testing.T) {
 	slow := func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -135,7 +134,7 @@ func TestLongAnswers(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreShared has one address open all connections that there may be.
+// TestConnectionsAreShared has one address open all available connections.
 func TestConnectionsAreShared(t *testing.T) {
 	address := serve(t, limit.Bounds{Connections: 4, Each: 3, Request: patience}, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "ok") }, nil)
 	ask := func(from string) string {
@@ -155,12 +154,12 @@ func TestConnectionsAreShared(t *testing.T) {
 	for _, conn := range held[:2] {
 		_ = conn.SetDeadline(time.Now().Add(50 * time.Millisecond))
 		if _, err := conn.Read(make([]byte, 1)); err == nil || err == io.EOF {
-			t.Errorf("a connection that could stay reads %v", err)
+			t.Errorf("a connection that may stay open reads %v", err)
 		}
 	}
 }
 
-// TestBodiesArrive has bodies come whole, on one connection.
+// TestBodiesArrive sends complete bodies on one connection.
 func TestBodiesArrive(t *testing.T) {
 	var connections int
 	address := serve(t, limit.Bounds{Body: 2000}, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }, nil)

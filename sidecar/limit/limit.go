@@ -1,9 +1,9 @@
-// Package limit bounds what strangers can take of a server, in all and each for
-// himself, for delivery kits, other servers of the control plane and the agent. What is one too
-// many is refused rather than made to wait: a client comes again, to another replica
-// perhaps. Where everything is taken, those who have most make room for the others.
+// Package limit limits what unauthenticated clients can use of a server, in total and
+// each of them. Delivery kits, other servers of the control plane and the agent use it.
+// Excess is rejected rather than queued: clients try again, perhaps at another replica.
+// If everything is taken, those who have most give way to others.
 //
-// It imports the standard library only.
+// It imports only the standard library.
 package limit
 
 import (
@@ -12,8 +12,7 @@ import (
 	"sync"
 )
 
-// Counter counts what is taken, in all and by key. It is safe for use by many
-// goroutines.
+// Counter counts what is taken, in total and by key. It is safe for concurrent use.
 type Counter[K comparable] struct {
 	all, each int
 
@@ -22,14 +21,14 @@ type Counter[K comparable] struct {
 	by    map[K]int
 }
 
-// NewCounter returns a Counter that lets so many be taken at once, in all and by each
-// key. Both are at least 1.
+// NewCounter returns a Counter with limits for the total and for each key, both at
+// least 1.
 func NewCounter[K comparable](all, each int) *Counter[K] {
 	return &Counter[K]{all: max(all, 1), each: max(each, 1), by: make(map[K]int)}
 }
 
-// Take takes one for the key, or returns false if there are as many as there may be.
-// The function gives it back; only its first call does.
+// Take takes one for the key, or returns false if a limit is reached. give gives it
+// back; only its first call has an effect.
 func (c *Counter[K]) Take(key K) (give func(), ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -48,9 +47,8 @@ func (c *Counter[K]) Take(key K) (give func(), ok bool) {
 	}), true
 }
 
-// Address returns the IP address of the remote end of a connection, which is given as
-// net.Addr and http.Request have it as text; an IPv4 address as such, and the zero Addr
-// if there is none.
+// Address returns the IP address in a remote address as net.Addr and http.Request have
+// it. IPv4-mapped addresses become IPv4; without an address it returns the zero Addr.
 func Address(remote string) netip.Addr {
 	address, err := netip.ParseAddrPort(remote)
 	if err != nil {
@@ -59,10 +57,9 @@ func Address(remote string) netip.Addr {
 	return address.Addr().Unmap()
 }
 
-// Listener returns a listener that bounds how many connections there are, in all and
-// from each address, as the Share says. A connection that gets no place is closed at
-// once, and one that has lost its place is closed too; refused is called for each. A
-// connection counts until it is closed or its Settle is called.
+// Listener returns a listener that limits the connections in total and per address by
+// the Share. Connections that get no place, or lose it later, are closed; refused is
+// called for each. A connection counts until it is closed or its Settle is called.
 func Listener(listener net.Listener, share *Share[netip.Addr], refused func()) net.Listener {
 	return &limited{listener, share, refused}
 }
@@ -73,7 +70,7 @@ type limited struct {
 	refused func()
 }
 
-// Accept is for net.Listener.
+// Accept implements net.Listener.
 func (l *limited) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
@@ -92,17 +89,17 @@ func (l *limited) Accept() (net.Conn, error) {
 	}
 }
 
-// Conn is a connection that is counted.
+// Conn is a counted connection.
 type Conn struct {
 	net.Conn
 	place *Place[netip.Addr]
 }
 
-// Settle ends that the connection counts, once it is known whose it is. It is then
-// nobody else's to close.
+// Settle stops counting the connection, once the client is authenticated. It can then
+// no longer lose its place.
 func (c *Conn) Settle() { c.place.Give() }
 
-// Close is for net.Conn.
+// Close implements net.Conn.
 func (c *Conn) Close() error {
 	defer c.place.Give()
 	return c.Conn.Close()

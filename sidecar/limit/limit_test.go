@@ -30,16 +30,16 @@ func TestCounter(t *testing.T) {
 	four := take("c", true)
 	take("a", false)
 
-	// Those who were there once take no memory.
+	// Keys that have nothing take no memory.
 	for _, give := range []func(){other, three, four} {
 		give()
 	}
 	if c.taken != 0 || len(c.by) != 0 {
-		t.Errorf("afterwards %d are taken, and kept of %v", c.taken, c.by)
+		t.Errorf("afterwards %d are taken, by %v", c.taken, c.by)
 	}
 }
 
-// TestListener has one address ask for more than there is for it.
+// TestListener has one address exceed its limit.
 func TestListener(t *testing.T) {
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -81,9 +81,9 @@ func TestListener(t *testing.T) {
 	await("refused", refused)
 	_ = second.SetDeadline(time.Now().Add(10 * time.Second))
 	if _, err := second.Read(make([]byte, 1)); err == nil || err != io.EOF && !isReset(err) {
-		t.Errorf("the connection that is one too many reads %v, want that it is closed", err)
+		t.Errorf("the excess connection reads %v, want it closed", err)
 	}
-	// One that is known does not count.
+	// Settled connections do not count.
 	first.(*Conn).Settle()
 	dial()
 	third := <-accepted

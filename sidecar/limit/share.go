@@ -5,46 +5,45 @@ import (
 	"sync"
 )
 
-// Share divides so much among keys, such as places for connections among addresses.
-// While there is enough everybody gets what he asks for. When there is not, a key that
-// has less gets what a key that has more took last: whoever takes it all can keep
-// nobody else out. It is safe for use by many goroutines.
+// Share divides a capacity among keys, such as places for connections among addresses.
+// While there is enough, every key gets what it takes. After that, a key that has less
+// gets the latest place of a key that has more, so nobody can lock others out by taking
+// everything. It is safe for concurrent use.
 type Share[K comparable] struct {
 	all, each int
 
 	mu    sync.Mutex
 	taken int
-	// turn counts the places that were ever taken, which tells their order.
+	// turn is the number of places ever taken, which gives their order.
 	turn uint64
 	by   map[K]*holding[K]
 }
 
-// holding is what a key has: how much, and its places, the oldest first.
+// holding is what a key has: the total, and its places, oldest first.
 type holding[K comparable] struct {
 	taken  int
 	places list.List
 }
 
-// Place is what somebody has of a Share, until he gives it back or has to.
+// Place is a part of a Share, until it is given back or lost to another key.
 type Place[K comparable] struct {
 	share *Share[K]
 	key   K
 	taken int
 	turn  uint64
-	// yield is called when the place goes to somebody else.
+	// yield is called when the place is lost to another key.
 	yield func()
 	at    *list.Element
 }
 
-// NewShare returns a Share of so much in all, of which a key may have no more than each.
-// Both are at least 1.
+// NewShare returns a Share with limits for the total and for each key, both at least 1.
 func NewShare[K comparable](all, each int) *Share[K] {
 	return &Share[K]{all: max(all, 1), each: max(each, 1), by: make(map[K]*holding[K])}
 }
 
-// Take takes n for the key, or returns false if the key has too much, or as much as
-// anybody where nothing is left. Yield is called, from any goroutine, when the place has
-// gone to another key; it must end what the place is for, and not wait.
+// Take takes n for the key. It returns false if the key would exceed its limit, or if
+// nothing is left and no key has more. yield is called from any goroutine when the
+// place is lost to another key; it must end the use of the place, and must not block.
 func (s *Share[K]) Take(key K, n int, yield func()) (*Place[K], bool) {
 	s.mu.Lock()
 	yields, ok := s.makeRoom(key, n)
@@ -67,15 +66,15 @@ func (s *Share[K]) Take(key K, n int, yield func()) (*Place[K], bool) {
 	return p, ok
 }
 
-// More takes n more for what the place is for, or returns false if it may not have them
-// or the place is gone. What it had it keeps.
+// More takes n more for the place. It returns false if that exceeds a limit or the
+// place is lost. On failure the place stays as it was.
 func (p *Place[K]) More(n int) bool {
 	s := p.share
 	s.mu.Lock()
 	var yields []func()
 	ok := p.at != nil
 	if ok {
-		// Whoever has more may be asked to yield, and this place is not: it is the key's.
+		// Only other keys yield, so this place cannot be lost here.
 		if yields, ok = s.makeRoom(p.key, n); ok {
 			s.add(p, n)
 		}
@@ -87,14 +86,14 @@ func (p *Place[K]) More(n int) bool {
 	return ok
 }
 
-// Give gives the place back. Only the first call does.
+// Give gives the place back. Only the first call has an effect.
 func (p *Place[K]) Give() {
 	p.share.mu.Lock()
 	defer p.share.mu.Unlock()
 	p.share.remove(p)
 }
 
-// Taken returns how much is taken in all.
+// Taken returns the total that is taken.
 func (s *Share[K]) Taken() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,9 +120,9 @@ func (s *Share[K]) remove(p *Place[K]) {
 	}
 }
 
-// makeRoom takes from others until n more can be taken for the key, and returns whether
-// they can and what is to be called for those that it took from. Where they can't, it
-// takes from nobody. It is called with mu held.
+// makeRoom frees places of other keys until the key can take n more. It reports whether
+// it can, and returns the yield functions of the lost places. If it cannot, no place is
+// lost. The caller holds mu.
 func (s *Share[K]) makeRoom(key K, n int) (yields []func(), ok bool) {
 	mine := n
 	if h := s.by[key]; h != nil {
@@ -139,7 +138,7 @@ func (s *Share[K]) makeRoom(key K, n int) (yields []func(), ok bool) {
 		if most == nil || has.taken < mine {
 			return nil, false
 		}
-		// What came last has got least far.
+		// The latest place has made the least progress.
 		last := has.last.Value.(*Place[K])
 		leaving = append(leaving, last)
 		free += last.taken
@@ -155,14 +154,15 @@ func (s *Share[K]) makeRoom(key K, n int) (yields []func(), ok bool) {
 	return yields, true
 }
 
-// rest is what a key would have left, and the last of its places.
+// rest is what a key would have left: the total and its last place.
 type rest struct {
 	taken int
 	last  *list.Element
 }
 
-// most returns what the key has, or would have left, that has most, leaving one out. Of
-// several it is the one whose last place is the oldest, so that they take turns.
+// most returns the key's holding that has, or would have left, the most, except for one
+// key. Among equals it is the one whose last place is the oldest, so that keys take
+// turns.
 func (s *Share[K]) most(except K, kept map[*holding[K]]rest) (most *holding[K], has rest) {
 	for key, h := range s.by {
 		if key == except {

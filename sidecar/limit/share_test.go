@@ -2,7 +2,7 @@ package limit
 
 import "testing"
 
-// TestShare has one key take all, and others come.
+// TestShare has one key take everything before others come.
 func TestShare(t *testing.T) {
 	s := NewShare[string](6, 4)
 	var yielded []string
@@ -39,26 +39,26 @@ func TestShare(t *testing.T) {
 	take("other", "other 1", 2)
 	yields()
 
-	// All is taken. What came last is taken from who has most.
+	// Everything is taken: the key with the most loses its latest place.
 	a := take("a", "a 1", 1)
 	yields("greedy 4")
 	if last.Give(); s.Taken() != 6 {
-		t.Errorf("%d are taken after a place was given back that was gone, want 6", s.Taken())
+		t.Errorf("%d are taken after giving back a lost place, want 6", s.Taken())
 	}
 	if last.More(1) {
-		t.Error("a place that is gone gets more")
+		t.Error("a lost place gets more")
 	}
-	// Nobody takes from those who have less than he would.
+	// A key cannot take from keys that have less than it would have.
 	none("a", 3)
-	// Who has as much as others takes turns with them.
+	// Keys with equal shares take turns.
 	b := take("b", "b 1", 1)
 	yields("greedy 4", "greedy 3")
 	if !b.More(1) {
-		t.Error("b may not have as much as the others")
+		t.Error("b cannot have as much as the others")
 	}
 	yields("greedy 4", "greedy 3", "greedy 2")
 	if !first.More(1) || first.More(2) {
-		t.Error("greedy may have as much as the others, and no more")
+		t.Error("greedy has more than the others")
 	}
 	yields("greedy 4", "greedy 3", "greedy 2", "other 1")
 	for _, p := range []*Place[string]{first, a, b} {
@@ -70,7 +70,7 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestNobodyYieldsInVain has a key ask for more than others would make room for.
+// TestNobodyYieldsInVain has a key take more than other keys must yield.
 func TestNobodyYieldsInVain(t *testing.T) {
 	s := NewShare[string](10, 10)
 	yielded := 0
@@ -79,7 +79,7 @@ func TestNobodyYieldsInVain(t *testing.T) {
 			t.Fatalf("there is no room for %d", n)
 		}
 	}
-	// For all of it the older place would have to go, which is smaller than what is asked.
+	// This would also need the older place, although its key would have less then.
 	if _, ok := s.Take("other", 7, func() {}); ok {
 		t.Error("another key gets more than the greedy one would keep")
 	}
@@ -91,7 +91,7 @@ func TestNobodyYieldsInVain(t *testing.T) {
 		t.Error("a place gets more than the greedy key would keep")
 	}
 	if yielded != 0 || s.Taken() != 10 {
-		t.Errorf("%d places have yielded for nothing, and %d are taken, want 10", yielded, s.Taken())
+		t.Errorf("%d places have yielded in vain, and %d are taken, want 10", yielded, s.Taken())
 	}
 	if !other.More(2) || yielded != 1 || s.Taken() != 10 {
 		t.Errorf("%d places have yielded, and %d are taken, want 1 and 10", yielded, s.Taken())

@@ -1,5 +1,5 @@
-// Package pcre writes the regular expressions of package mesh, which are RE2, for proxies
-// whose expressions are those of PCRE2.
+// Package pcre converts the regular expressions of package mesh, which are RE2, for
+// proxies that use PCRE2.
 package pcre
 
 import (
@@ -7,41 +7,41 @@ import (
 	"regexp/syntax"
 )
 
-// longestProgram is how many instructions an expression may have, so that PCRE2, which
-// writes out repetitions, takes it.
-const longestProgram = 1000
+// maxInstructions limits the compiled size of an expression to what PCRE2, which
+// expands repetitions, accepts.
+const maxInstructions = 1000
 
-// WholeString returns an expression of PCRE2 that matches the whole ASCII strings that the RE2
-// expression matches, and no others, or "" for what is no expression of RE2 or too long.
-// It is written anew from what was parsed, so that nothing in it means something else to
-// PCRE2, and gives up after so many steps, as PCRE2 may take for ever where RE2 does not.
+// WholeString returns a PCRE2 expression that matches exactly the complete ASCII
+// strings that the RE2 expression matches, or "" if that is invalid or too long. It is
+// generated from the parsed expression, so that no syntax has another meaning in PCRE2,
+// and has a match limit, since PCRE2 can take exponential time.
 func WholeString(expression string) string {
 	parsed, err := syntax.Parse(expression, syntax.Perl)
 	if err != nil {
 		return ""
 	}
-	// `\Q0` is an expression by itself and in no brackets, so package mesh takes it for none.
+	// `\Q0` is valid only outside of brackets, so package mesh considers it invalid.
 	if _, err := syntax.Parse(`(?:`+expression+`)`, syntax.Perl); err != nil {
 		return ""
 	}
-	// Before Simplify, which writes out repetitions.
+	// Before Simplify, which expands repetitions.
 	ascii(parsed)
 	text := parsed.String()
-	if program, err := syntax.Compile(parsed.Simplify()); err != nil || len(program.Inst) > longestProgram {
+	if program, err := syntax.Compile(parsed.Simplify()); err != nil || len(program.Inst) > maxInstructions {
 		return ""
 	}
 	return `(*LIMIT_MATCH=100000)\A(?=[\x00-\x7f]*\z)(?:` + text + `)\z`
 }
 
-// none are the runes of a class that no ASCII string matches.
+// none is a character class that matches no ASCII character.
 var none = []rune{0x80, 0x80}
 
-// ascii leaves of an expression what an ASCII string can match.
+// ascii reduces an expression to what an ASCII string can match.
 func ascii(re *syntax.Regexp) {
 	for _, sub := range re.Sub {
 		ascii(sub)
 	}
-	// PCRE2's dollar would also match before a line's end.
+	// PCRE2's dollar also matches before a trailing newline.
 	re.Flags &^= syntax.WasDollar
 	switch re.Op {
 	case syntax.OpNoMatch:
@@ -64,9 +64,9 @@ func ascii(re *syntax.Regexp) {
 	}
 }
 
-// ParameterOnce returns an expression for queries, without the question mark, that hold
-// the parameter once. It does not match queries in which something is not as all
-// applications read it: names that are escaped, semicolons, or a fragment.
+// ParameterOnce returns an expression that matches queries, without the question mark,
+// that have the parameter exactly once. It rejects queries that applications may read
+// differently: with escaped names, semicolons or a fragment.
 func ParameterOnce(name string) string {
 	const other = `[^&=;%+#]*(?:=[^&;#]*)?`
 	name = regexp.QuoteMeta(name)

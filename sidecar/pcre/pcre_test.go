@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// understood are expressions that RE2 and PCRE2 both take, and that mean the same to Go's
-// engine in the form that is written for PCRE2.
+// understood are expressions that RE2 and PCRE2 both support. In the form for PCRE2 they
+// mean the same to Go's engine.
 var understood = []string{
 	"/books(/.*)?", "/a|/b", "[a-z]+@[^/]{2,5}", `\d+\.\d*`, `(?i)bOOk`, "(?s).*", `\Q*.*\E`, "a{3}", "(?U)a+?", `[[:alpha:]_]\w`, `\bx\b`, "(?P<name>a)b", "^/a$", "", "a||b", "é|a", `[é-ü]|b`, "(?m)^a$",
 }
@@ -16,8 +16,8 @@ var subjects = []string{
 	"", "/books", "/books/", "/books/a", "/booksa", "/a", "/b", "ab@cd", "ab@c/", "12.", "12.3", "1", "book", "BOOK", "a\nb", "*.*", "aaa", "aa", "aaaa", "x", "xx", "x1", "_a", "ab", "a", "b", "é", "ü", "\n", "a\n", "日本",
 }
 
-// TestWholeString compares what comes out with what RE2 says. Go's engine stands for
-// PCRE2's, of which it has all that is written, but for the beginning.
+// TestWholeString compares the results with RE2. Go's engine replaces PCRE2, since it
+// supports everything in the expressions except for their start.
 func TestWholeString(t *testing.T) {
 	const begin, end = `(*LIMIT_MATCH=100000)\A(?=[\x00-\x7f]*\z)(?:`, `)\z`
 	for _, expression := range understood {
@@ -35,7 +35,7 @@ func TestWholeString(t *testing.T) {
 		for _, subject := range subjects {
 			ascii := strings.IndexFunc(subject, func(r rune) bool { return r > 0x7f }) < 0
 			if got, want := ascii && written.MatchString(subject), ascii && whole.MatchString(subject); got != want {
-				t.Errorf("%q becomes %q, which says %v of %q, want %v", expression, text, got, subject, want)
+				t.Errorf("%q becomes %q, which gives %v for %q, want %v", expression, text, got, subject, want)
 			}
 		}
 		if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) {
@@ -44,7 +44,7 @@ func TestWholeString(t *testing.T) {
 	}
 }
 
-// TestNoExpressions has what RE2 takes for none, among it what PCRE2 would run.
+// TestNoExpressions has expressions that RE2 rejects, some of which PCRE2 accepts.
 func TestNoExpressions(t *testing.T) {
 	for _, expression := range []string{"(", "a)(b", `\1`, "(?R)", "(?=a)", "(?<!a)b", "a++", "(*ACCEPT)a", `\C`, "(?#a)", "(?>a)", `\Q0`, "(a{900}){900}", strings.Repeat("(ab|cd)", 400)} {
 		if text := WholeString(expression); text != "" {
@@ -71,8 +71,8 @@ func FuzzWholeString(f *testing.F) {
 	})
 }
 
-// TestParameterOnce is the same engine's, but for the lookahead, so it looks at the shape
-// alone; drivers/haproxy asks a real HAProxy.
+// TestParameterOnce checks only the text, since Go's engine has no lookahead;
+// drivers/haproxy tests it with a real HAProxy.
 func TestParameterOnce(t *testing.T) {
 	if text := ParameterOnce("a.b"); !strings.Contains(text, `a\.b(?:=`) || !strings.HasPrefix(text, `\A`) || !strings.HasSuffix(text, `\z`) {
 		t.Error(text)
