@@ -18,8 +18,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// patchAsAsked checks what users set by MeshConfig and annotation.
-func patchAsAsked(s subject) error {
+// patchSidecar checks what users configure by MeshConfig and annotations.
+func patchSidecar(s subject) error {
 	return s.each(situations(), func(inj *driver.InjectorContext, before, after *corev1.Pod) error {
 		var errs []error
 		found := false
@@ -32,7 +32,7 @@ func patchAsAsked(s subject) error {
 			}
 			found = true
 			if c.Name != driver.ProxyContainer {
-				errs = append(errs, fmt.Errorf("the sidecar's container has the name %s, want %s", c.Name, driver.ProxyContainer))
+				errs = append(errs, fmt.Errorf("the sidecar container has the name %s, want %s", c.Name, driver.ProxyContainer))
 			}
 			if !equality.Semantic.DeepEqual(c.Resources, inj.Sidecar.Resources) {
 				errs = append(errs, fmt.Errorf("container %s has the resources %s, want %s", c.Name, toJSON(c.Resources), toJSON(inj.Sidecar.Resources)))
@@ -48,18 +48,18 @@ func patchAsAsked(s subject) error {
 func patchForm(s subject) error {
 	return s.each(situations(), func(inj *driver.InjectorContext, before, after *corev1.Pod) error {
 		inits, containers, _ := added(before, after)
-		native := slices.ContainsFunc(inits, func(c corev1.Container) bool { return runsOn(&c) })
+		native := slices.ContainsFunc(inits, func(c corev1.Container) bool { return isNative(&c) })
 		switch {
 		case inj.Sidecar.Native && (!native || len(containers) > 0):
-			return fmt.Errorf("a native sidecar is asked for, and %d ordinary containers were added", len(containers))
+			return fmt.Errorf("a native sidecar was requested, but %d ordinary containers were added", len(containers))
 		case inj.Sidecar.Native:
 			return nil
 		case native || len(containers) == 0:
-			return errors.New("an ordinary container is asked for, and there is none, or an init container that goes on running")
+			return errors.New("an ordinary container was requested, but there is none, or there is a native sidecar")
 		case inj.Sidecar.HoldApplication && inj.PodOS != "windows":
 			first := after.Spec.Containers[0]
 			if first.Name != containers[0].Name || first.Lifecycle == nil || first.Lifecycle.PostStart == nil {
-				return fmt.Errorf("the app is to be held, and the first container, %s, is not the sidecar's or has no postStart hook", first.Name)
+				return fmt.Errorf("the sidecar must hold the app, but the first container, %s, is not the sidecar or has no postStart hook", first.Name)
 			}
 		}
 		return nil
@@ -99,10 +99,10 @@ func patchAgent(s subject) error {
 	})
 }
 
-// decode reads an env var's value as the container will find it.
+// decode decodes an env var's value as the container will see it.
 func decode(value string, into any) error {
 	if strings.Contains(value, "$(") || strings.Contains(value, "$$") {
-		return errors.New("the kubelet would replace $( or $$ in it; use agentspec.EnvValue")
+		return errors.New("the kubelet would expand $( or $$ in it; use agentspec.EnvValue")
 	}
 	d := json.NewDecoder(bytes.NewReader([]byte(value)))
 	d.DisallowUnknownFields()
@@ -111,7 +111,7 @@ func decode(value string, into any) error {
 
 var envReference = regexp.MustCompile(`\$\{([^}]*)\}`)
 
-// checkSpec finds fault with what the agent in container c is told.
+// checkSpec returns the errors in the agent's Spec in container c.
 func checkSpec(inj *driver.InjectorContext, c *corev1.Container, pod *corev1.Pod, value string) []error {
 	var spec agentspec.Spec
 	if err := decode(value, &spec); err != nil {
@@ -162,7 +162,7 @@ func checkSpec(inj *driver.InjectorContext, c *corev1.Container, pod *corev1.Pod
 	for _, text := range references {
 		for _, name := range envReference.FindAllStringSubmatch(text, -1) {
 			if !slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == name[1] }) {
-				fail("${%s} is used, and the container has no such env var", name[1])
+				fail("${%s} is used, but the container has no such env var", name[1])
 			}
 		}
 	}
@@ -172,7 +172,7 @@ func checkSpec(inj *driver.InjectorContext, c *corev1.Container, pod *corev1.Pod
 	return errs
 }
 
-// mountOf returns the mount that a path in the container lies on, or nil.
+// mountOf returns the mount that contains a path of the container, or nil.
 func mountOf(c *corev1.Container, file string) *corev1.VolumeMount {
 	var best *corev1.VolumeMount
 	for i := range c.VolumeMounts {

@@ -15,23 +15,23 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// Authority is a CA for tests: its certificate, with Leaf set, and its key. It is safe for
-// use by many goroutines.
+// Authority is a CA for tests: its certificate, with Leaf set, and its key. It is safe
+// for concurrent use.
 type Authority struct{ tls.Certificate }
 
-// NewAuthority returns a CA that nobody else has, valid for a day.
+// NewAuthority returns a new CA, valid for a day.
 func NewAuthority() (*Authority, error) {
 	a := new(Authority)
 	var err error
 	a.Certificate, err = a.Issue(&x509.Certificate{
-		// A verifier that knows several CAs tells them apart by their names.
+		// Verifiers distinguish several CAs by their names.
 		Subject: pkix.Name{CommonName: "root " + rand.Text()}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}, 24*time.Hour)
 	return a, err
 }
 
-// Issue returns a certificate with a new key, valid since an hour ago and from now on for
-// life, which may be negative. It fills in the template's serial number and validity.
+// Issue returns a certificate with a new key, valid from an hour ago until life from
+// now; life may be negative. It sets the template's serial number and validity.
 func (a *Authority) Issue(template *x509.Certificate, life time.Duration) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -51,7 +51,8 @@ func (a *Authority) Issue(template *x509.Certificate, life time.Duration) (tls.C
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, err
 }
 
-// IssueTo returns the certificate of a proxy's pod, as the mesh's signing service issues it.
+// IssueTo returns the certificate of a proxy's pod, as the mesh's signing service would
+// issue it.
 func (a *Authority) IssueTo(proxy *mesh.Proxy, life time.Duration) (tls.Certificate, error) {
 	uri, err := url.Parse(proxy.Identity.String())
 	if err != nil {
@@ -64,7 +65,7 @@ func (a *Authority) IssueTo(proxy *mesh.Proxy, life time.Duration) (tls.Certific
 	}, life)
 }
 
-// Pool returns the CA's certificate as roots.
+// Pool returns a pool with the CA's certificate.
 func (a *Authority) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.Leaf)

@@ -11,7 +11,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// brokenStarts are drivers whose Start breaks a rule, by the rule.
+// brokenStarts are drivers whose Start breaks a rule, by rule.
 func brokenStarts() map[string][]brokenDriver {
 	starts := func(start func(context.Context) (health.Probes, error)) driver.Driver { return badStart{start: start} }
 	listens := func(change func(*driver.ControllerContext, *tls.Config)) driver.Driver {
@@ -36,7 +36,7 @@ func brokenStarts() map[string][]brokenDriver {
 	idle := func(probes health.Probes) driver.Driver {
 		return starts(func(context.Context) (health.Probes, error) { return probes, nil })
 	}
-	// deaf serves whether or not it has a port.
+	// deaf ignores that it cannot listen.
 	deaf := starts(func(ctx context.Context) (health.Probes, error) {
 		if probes, err := (good{}).Start(ctx); err == nil {
 			return probes, nil
@@ -56,7 +56,7 @@ func brokenStarts() map[string][]brokenDriver {
 			{"no Probes", idle(nil), "neither an error nor Probes"},
 			{"no ID", idle(health.Func{}), "have no ID"},
 			{"not alive", idle(health.Func{ID: "dead", Live: func() bool { return false }}), "is not alive"},
-			{"does not listen", idle(health.Func{ID: "idle"}), "is refused at port"},
+			{"does not listen", idle(health.Func{ID: "idle"}), "is rejected at port"},
 			{"a certificate of its own", listens(func(ctrl *driver.ControllerContext, config *tls.Config) {
 				other, err := newMeshOfOne()
 				if err == nil {
@@ -68,11 +68,11 @@ func brokenStarts() map[string][]brokenDriver {
 				if err == nil {
 					config.ClientCAs = other.ServerTLS().ClientCAs
 				}
-			}), "a proxy of the mesh is refused"},
+			}), "a proxy of the mesh is rejected"},
 		},
 		"strangers": {
-			{"asks for no certificate", listens(func(_ *driver.ControllerContext, config *tls.Config) { config.ClientAuth = tls.NoClientCert }), "a client without a certificate is not refused"},
-			{"takes any certificate", listens(func(_ *driver.ControllerContext, config *tls.Config) { config.ClientAuth = tls.RequireAnyClientCert }), "a client whose certificate is of another root is not refused"},
+			{"asks for no certificate", listens(func(_ *driver.ControllerContext, config *tls.Config) { config.ClientAuth = tls.NoClientCert }), "a client without a certificate is not rejected"},
+			{"takes any certificate", listens(func(_ *driver.ControllerContext, config *tls.Config) { config.ClientAuth = tls.RequireAnyClientCert }), "a client with a certificate of another root is not rejected"},
 		},
 		"port_taken": {
 			{"goes on", deaf, "Start returned no error"},
@@ -84,7 +84,7 @@ func brokenStarts() map[string][]brokenDriver {
 			}), "panicked"},
 		},
 		"ends": {{"keeps its port", starts(func(ctx context.Context) (health.Probes, error) {
-			// Somebody must hold the listener, or it is closed as soon as it is collected.
+			// Serve must keep running, or the collected listener would be closed.
 			return good{}.Start(context.WithoutCancel(ctx))
 		}), "is still taken"}},
 		"debug_pages": {

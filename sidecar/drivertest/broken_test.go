@@ -24,7 +24,7 @@ type broken struct {
 
 func (b broken) Patch(ctx context.Context) error { return b.patch(ctx) }
 
-// after is the good Patch followed by a change.
+// after returns a driver that changes the result of the good Patch.
 func after(change func(inj *driver.InjectorContext, pod *corev1.Pod)) driver.Driver {
 	return broken{patch: func(ctx context.Context) error {
 		if err := (good{}).Patch(ctx); err != nil {
@@ -39,7 +39,7 @@ func after(change func(inj *driver.InjectorContext, pod *corev1.Pod)) driver.Dri
 	}}
 }
 
-// sidecarOf is the container that the good Patch adds.
+// sidecarOf returns the container that the good Patch adds.
 func sidecarOf(pod *corev1.Pod) *corev1.Container { return namedIn(pod, "outrigger-proxy") }
 
 func initOf(pod *corev1.Pod) *corev1.Container { return namedIn(pod, "outrigger-init") }
@@ -52,16 +52,16 @@ func namedIn(pod *corev1.Pod, name string) *corev1.Container {
 			}
 		}
 	}
-	// The pod is not one with the container; a change to nothing is harmless.
+	// The pod lacks the container; changing a new one is harmless.
 	return &corev1.Container{SecurityContext: &corev1.SecurityContext{}}
 }
 
-// sidecarChange is the good Patch followed by a change of the container it adds.
+// sidecarChange returns a driver that changes the container of the good Patch.
 func sidecarChange(change func(c *corev1.Container)) driver.Driver {
 	return after(func(_ *driver.InjectorContext, pod *corev1.Pod) { change(sidecarOf(pod)) })
 }
 
-// template is a driver with another template.
+// template returns a driver with another template.
 func template(text string) driver.Driver {
 	return specOf(text, &agentspec.Spec{Command: []string{"/proxy"}})
 }
@@ -82,11 +82,11 @@ func setEnv(c *corev1.Container, name, value string) {
 type brokenDriver struct {
 	name   string
 	driver driver.Driver
-	// want is in the error of the rule.
+	// want is a part of the rule's error.
 	want string
 }
 
-// brokenDrivers are drivers that break a rule, by the rule.
+// brokenDrivers are drivers that break a rule, by rule.
 func brokenDrivers() map[string][]brokenDriver {
 	var calls atomic.Int64
 	pod := func(change func(pod *corev1.Pod)) driver.Driver {
@@ -112,7 +112,7 @@ func brokenDrivers() map[string][]brokenDriver {
 					return err
 				}
 				return inj.Err()
-			}}, "the ctx made of the InjectorContext is cancelled: it returned no error"},
+			}}, "the ctx derived from the InjectorContext is cancelled: it returned no error"},
 		},
 		"sidecar": {
 			{"does nothing", broken{patch: func(context.Context) error { return nil }}, "no container was added with the image"},
@@ -132,7 +132,7 @@ func brokenDrivers() map[string][]brokenDriver {
 						return
 					}
 				}
-			}), "a native sidecar is asked for"},
+			}), "a native sidecar was requested"},
 			{"always native", after(func(_ *driver.InjectorContext, p *corev1.Pod) {
 				for i := range p.Spec.Containers {
 					if c := p.Spec.Containers[i]; c.Name == "outrigger-proxy" {
@@ -142,9 +142,9 @@ func brokenDrivers() map[string][]brokenDriver {
 						return
 					}
 				}
-			}), "an ordinary container is asked for"},
-			{"does not hold", sidecarChange(func(c *corev1.Container) { c.Lifecycle = nil }), "the app is to be held"},
-			{"holds in the second place", pod(func(p *corev1.Pod) { slices.Reverse(p.Spec.Containers) }), "the app is to be held"},
+			}), "an ordinary container was requested"},
+			{"does not hold", sidecarChange(func(c *corev1.Container) { c.Lifecycle = nil }), "the sidecar must hold the app"},
+			{"holds in the second place", pod(func(p *corev1.Pod) { slices.Reverse(p.Spec.Containers) }), "the sidecar must hold the app"},
 		},
 		"idempotent": {
 			{"grows", pod(func(p *corev1.Pod) {
@@ -166,7 +166,7 @@ func brokenDrivers() map[string][]brokenDriver {
 				}
 			}), "another run gave another pod"},
 			{"counts", sidecarChange(func(c *corev1.Container) {
-				// Only the later runs, those from many goroutines, see the change.
+				// Only the later, concurrent runs see the change.
 				if calls.Add(1) > 110 {
 					c.Args = []string{"late"}
 				}
@@ -174,28 +174,28 @@ func brokenDrivers() map[string][]brokenDriver {
 		},
 		"user_kept": {
 			{"container", pod(func(p *corev1.Pod) { p.Spec.Containers = []corev1.Container{*sidecarOf(p)} }), "spec.containers[web] is gone"},
-			{"order of containers", pod(func(p *corev1.Pod) { slices.Reverse(p.Spec.Containers) }), "is out of its order"},
-			{"order of init containers", pod(func(p *corev1.Pod) { slices.Reverse(p.Spec.InitContainers) }), "spec.initContainers[logs] is out of its order"},
+			{"order of containers", pod(func(p *corev1.Pod) { slices.Reverse(p.Spec.Containers) }), "is out of order"},
+			{"order of init containers", pod(func(p *corev1.Pod) { slices.Reverse(p.Spec.InitContainers) }), "spec.initContainers[logs] is out of order"},
 			{"volume", pod(func(p *corev1.Pod) { p.Spec.Volumes = p.Spec.Volumes[1:] }), "spec.volumes[data] is gone"},
 			{"volume's source", pod(func(p *corev1.Pod) {
 				p.Spec.Volumes[0].EmptyDir = &corev1.EmptyDirVolumeSource{Medium: "Memory"}
-			}), "spec.volumes[data].emptyDir.medium is the user's to set"},
+			}), "spec.volumes[data].emptyDir.medium belongs to the user"},
 			{"label", pod(func(p *corev1.Pod) { p.Labels = map[string]string{"sidecar": "yes"} }), "metadata.labels.app is gone"},
 			{"label's value", pod(func(p *corev1.Pod) { p.Labels = map[string]string{"app": "sidecar"} }), "metadata.labels.app was cart and is sidecar"},
 			{"annotation", pod(func(p *corev1.Pod) { delete(p.Annotations, "example.com/empty") }), "example.com/empty is gone"},
-			{"finalizers", pod(func(p *corev1.Pod) { slices.Sort(p.Finalizers) }), `metadata.finalizers[1], which was "example.com/a", is gone, changed or out of its order`},
+			{"finalizers", pod(func(p *corev1.Pod) { slices.Sort(p.Finalizers) }), `metadata.finalizers[1], which was "example.com/a", is gone, changed or out of order`},
 			{"env", app(func(c *corev1.Container) { c.Env = c.Env[:max(0, len(c.Env)-1)] }), "spec.containers[web].env"},
 			{"order of env", app(func(c *corev1.Container) { slices.Reverse(c.Env) }), "spec.containers[web].env[1]"},
 			{"mounts", app(func(c *corev1.Container) { c.VolumeMounts = nil }), "spec.containers[web].volumeMounts is gone"},
 			{"args", app(func(c *corev1.Container) { c.Args = append(c.Args, "x") }), "spec.containers[web].args"},
-			{"command of the image", app(func(c *corev1.Container) { c.Command = []string{"x"} }), "spec.containers[web].command is the user's to set"},
+			{"command of the image", app(func(c *corev1.Container) { c.Command = []string{"x"} }), "spec.containers[web].command belongs to the user"},
 			{"probe", app(func(c *corev1.Container) { c.ReadinessProbe = nil }), "spec.containers[web].readinessProbe is gone"},
 			{"ports", app(func(c *corev1.Container) { c.Ports = c.Ports[:min(1, len(c.Ports))] }), "spec.containers[web].ports"},
 			{"security context", app(func(c *corev1.Container) {
 				if c.SecurityContext != nil {
 					c.SecurityContext.ReadOnlyRootFilesystem = new(true)
 				}
-			}), "securityContext.readOnlyRootFilesystem is the user's to set"},
+			}), "securityContext.readOnlyRootFilesystem belongs to the user"},
 			{"restart policy", pod(func(p *corev1.Pod) { p.Spec.RestartPolicy = "Always" }), "spec.restartPolicy was Never and is Always"},
 			{"tolerations", pod(func(p *corev1.Pod) { slices.Reverse(p.Spec.Tolerations) }), "spec.tolerations[1]"},
 			{"topology", pod(func(p *corev1.Pod) {
@@ -251,7 +251,7 @@ func brokenDrivers() map[string][]brokenDriver {
 		"valid": {
 			{"name", sidecarChange(func(c *corev1.Container) { c.Name = "Outrigger_Proxy" }), "name: a lowercase RFC 1123 label"},
 			{"name twice", pod(func(p *corev1.Pod) { p.Spec.Containers = append(p.Spec.Containers, *sidecarOf(p)) }), "two containers with the name outrigger-proxy"},
-			{"no volume", pod(func(p *corev1.Pod) { p.Spec.Volumes = p.Spec.Volumes[:len(p.Spec.Volumes)-1] }), `of the volume "outrigger-ca", and there is none`},
+			{"no volume", pod(func(p *corev1.Pod) { p.Spec.Volumes = p.Spec.Volumes[:len(p.Spec.Volumes)-1] }), `the volume "outrigger-ca", which does not exist`},
 			{"volume twice", pod(func(p *corev1.Pod) {
 				p.Spec.Volumes = append(p.Spec.Volumes, p.Spec.Volumes[len(p.Spec.Volumes)-1])
 			}), "two volumes with the name"},
@@ -274,7 +274,7 @@ func brokenDrivers() map[string][]brokenDriver {
 			{"hook with none", sidecarChange(func(c *corev1.Container) {
 				c.Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{}}
 			}), "the hook preStop has 0 handlers"},
-			{"probe of an init container", pod(func(p *corev1.Pod) { initOf(p).ReadinessProbe = &corev1.Probe{} }), "which ends, has a probe"},
+			{"probe of an init container", pod(func(p *corev1.Pod) { initOf(p).ReadinessProbe = &corev1.Probe{} }), "is not a sidecar, but has a probe"},
 			{"restart policy", pod(func(p *corev1.Pod) { initOf(p).RestartPolicy = new(corev1.ContainerRestartPolicy("Never")) }), "only Always is allowed"},
 			{"label's value", pod(func(p *corev1.Pod) { p.Labels = map[string]string{"a": "b c"} }), "metadata.labels"},
 			{"annotation's name", pod(func(p *corev1.Pod) { p.Annotations = map[string]string{"a b": "c"} }), "metadata.annotations"},
@@ -323,7 +323,7 @@ func brokenDrivers() map[string][]brokenDriver {
 		"ports": {
 			{"app's number", sidecarChange(func(c *corev1.Container) { c.Ports[0].ContainerPort = 8080 }), "declares port 8080, which web has"},
 			{"app's name", sidecarChange(func(c *corev1.Container) { c.Ports[0].Name = "http" }), `declares a port "http", which web has`},
-			{"node's", sidecarChange(func(c *corev1.Container) { c.Ports[0].HostPort = 15010 }), "port 15010 of the node"},
+			{"node's", sidecarChange(func(c *corev1.Container) { c.Ports[0].HostPort = 15010 }), "host port 15010"},
 			{"admin", sidecarChange(func(c *corev1.Container) { c.Ports[0].ContainerPort = 15000 }), "the admin port"},
 		},
 		"agent": {
@@ -438,14 +438,14 @@ func brokenDrivers() map[string][]brokenDriver {
 	}
 }
 
-// blocksWithImage is a template into which a driver writes an image itself.
+// blocksWithImage is a template with a literal image.
 const blocksWithImage = `spec:
   containers:
   - name: outrigger-proxy
     image: IMAGE
 `
 
-// sidecarlessTemplater has a template and does not use it.
+// sidecarlessTemplater has a template but does not use it.
 type sidecarlessTemplater struct{ good }
 
 func (sidecarlessTemplater) Patch(context.Context) error { return nil }

@@ -19,7 +19,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/podtemplate"
 )
 
-// speaks is a driver whose Translate and declarations are given.
+// speaks is a driver with the given Translate and declarations.
 type speaks struct {
 	good
 	translate func(*mesh.View) ([]driver.File, error)
@@ -45,7 +45,7 @@ func (silent) Patch(context.Context) error { return nil }
 
 func (silent) Start(ctx context.Context) (health.Probes, error) { return serve(ctx, goodTLS) }
 
-// adding is the good Translate followed by a file more.
+// adding is the good Translate with an additional file.
 func adding(file func(*mesh.View) driver.File) driver.Driver {
 	return speaks{translate: func(view *mesh.View) ([]driver.File, error) {
 		files, err := good{}.Translate(view)
@@ -53,7 +53,7 @@ func adding(file func(*mesh.View) driver.File) driver.Driver {
 	}}
 }
 
-// saying is adding of a file with the text.
+// saying adds a file with the text.
 func saying(text func(*mesh.View) string) driver.Driver {
 	return adding(func(view *mesh.View) driver.File {
 		return driver.File{Name: "more", Content: []byte(text(view))}
@@ -64,7 +64,7 @@ func named(name string) driver.Driver {
 	return adding(func(*mesh.View) driver.File { return driver.File{Name: name} })
 }
 
-// forgetful remembers what it made of an Outbound, whatever else a View has.
+// forgetful caches results by Outbound, ignoring the rest of the View.
 func forgetful() driver.Driver {
 	var made sync.Map
 	return speaks{translate: func(view *mesh.View) ([]driver.File, error) {
@@ -77,7 +77,7 @@ func forgetful() driver.Driver {
 func brokenTranslators() map[string][]brokenDriver {
 	var calls atomic.Int64
 	return map[string][]brokenDriver{
-		"translator": {{"none", silent{}, "serves proxies at its port, and has no method Translate"}},
+		"translator": {{"none", silent{}, "serves proxies at its port, but has no method Translate"}},
 		"every_view": {
 			{"nothing to call", speaks{translate: func(view *mesh.View) ([]driver.File, error) {
 				if view.Outbound.Backends.Len() == 0 {
@@ -107,33 +107,33 @@ func brokenTranslators() map[string][]brokenDriver {
 					text.WriteString(key)
 				}
 				return text.String()
-			}), "other bytes"},
-			{"asks the clock", saying(func(*mesh.View) string { return fmt.Sprint(time.Now().Year()) }), "in another year: other bytes"},
-			{"asks for the CPUs", saying(func(*mesh.View) string { return fmt.Sprint(runtime.GOMAXPROCS(0) == 1) }), "on one CPU: other bytes"},
-			{"counts", saying(func(*mesh.View) string { return fmt.Sprint(calls.Add(1)) }), "the second time: other bytes"},
-			{"shows where the View is", saying(func(view *mesh.View) string { return fmt.Sprintf("%p", view.Settings) }), "the second time: other bytes"},
+			}), "the bytes differ"},
+			{"asks the clock", saying(func(*mesh.View) string { return fmt.Sprint(time.Now().Year()) }), "in another year: the bytes differ"},
+			{"asks for the CPUs", saying(func(*mesh.View) string { return fmt.Sprint(runtime.GOMAXPROCS(0) == 1) }), "on one CPU: the bytes differ"},
+			{"counts", saying(func(*mesh.View) string { return fmt.Sprint(calls.Add(1)) }), "the second time: the bytes differ"},
+			{"shows where the View is", saying(func(view *mesh.View) string { return fmt.Sprintf("%p", view.Settings) }), "the second time: the bytes differ"},
 		},
 		"view_kept": {{"changes the settings", speaks{translate: func(view *mesh.View) ([]driver.File, error) {
 			view.Settings.TLS.Min = "1.0"
 			return nil, nil
-		}}, "is another after Translate"}},
+		}}, "Translate changed"}},
 		"files": {
-			{"absolute", named("/etc/proxy.conf"), "is no relative path"},
-			{"above", named("../proxy.conf"), "is no relative path"},
-			{"of Windows", named(`conf\proxy.conf`), "is no relative path"},
-			{"longer than it need be", named("./proxy.conf"), "is no relative path"},
-			{"without a name", named(""), "is no relative path"},
-			{"twice", named("view.json"), "two files of the name view.json"},
-			{"no text", saying(func(*mesh.View) string { return "\xff" }), "file more holds what is no text"},
+			{"absolute", named("/etc/proxy.conf"), "is not a clean relative path"},
+			{"above", named("../proxy.conf"), "is not a clean relative path"},
+			{"of Windows", named(`conf\proxy.conf`), "is not a clean relative path"},
+			{"longer than it need be", named("./proxy.conf"), "is not a clean relative path"},
+			{"without a name", named(""), "is not a clean relative path"},
+			{"twice", named("view.json"), "two files with the name view.json"},
+			{"no text", saying(func(*mesh.View) string { return "\xff" }), "file more is not text"},
 		},
 		"no_secret": {{"a key", saying(func(*mesh.View) string { return "-----BEGIN EC PRIVATE KEY-----" }), "file more holds a private key"}},
 		"scalars": {
 			{"as it is", saying(func(view *mesh.View) string {
 				return "path " + view.Inbound.Ports[1].Access.Rules[0].Requests[0].Path.Regex
-			}), "has begun a line of its own"},
+			}), "has started a new line"},
 			{"after blanks", saying(func(view *mesh.View) string {
 				return strings.ReplaceAll(view.Inbound.Ports[1].Access.Rules[0].Requests[0].Path.Regex, "\n", "\n  ")
-			}), "has begun a line of its own"},
+			}), "has started a new line"},
 		},
 		"differs": {
 			{"the same for all", speaks{translate: func(*mesh.View) ([]driver.File, error) {
@@ -147,7 +147,7 @@ func brokenTranslators() map[string][]brokenDriver {
 	}
 }
 
-// TestSuiteCatchesTranslate gives every rule of Translate drivers that break it.
+// TestSuiteCatchesTranslate checks every rule of Translate with drivers that break it.
 func TestSuiteCatchesTranslate(t *testing.T) {
 	broken := brokenTranslators()
 	for _, r := range translateRules {
@@ -172,7 +172,7 @@ func catches(t *testing.T, r rule, b brokenDriver) {
 	}
 }
 
-// replacing is the good Translate with something replaced in its text.
+// replacing is the good Translate with a replacement in its text.
 func replacing(old, now string) func(*mesh.View) ([]driver.File, error) {
 	return func(view *mesh.View) ([]driver.File, error) {
 		files, err := good{}.Translate(view)
@@ -183,7 +183,7 @@ func replacing(old, now string) func(*mesh.View) ([]driver.File, error) {
 	}
 }
 
-// TestSuiteCatchesFeatures has drivers boast, hide what they do, and fail open.
+// TestSuiteCatchesFeatures has drivers with false declarations, and ones that fail open.
 func TestSuiteCatchesFeatures(t *testing.T) {
 	rules := map[string]rule{}
 	for _, r := range featureRules() {
@@ -197,24 +197,24 @@ func TestSuiteCatchesFeatures(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			if name != string(mesh.FeatureServerFirst) {
-				catches(t, r, brokenDriver{driver: deaf, want: "is declared, and the configuration is the same without"})
+				catches(t, r, brokenDriver{driver: deaf, want: "is declared, but the configuration is the same without it"})
 			}
-			catches(t, r, brokenDriver{driver: hides, want: "is not declared, and makes a difference"})
+			catches(t, r, brokenDriver{driver: hides, want: "is not declared, but makes a difference"})
 			denies := hides
 			denies.lacks = map[mesh.Feature]string{mesh.Feature(name): "it is denied"}
 			if err := r.check(subject{driver: denies, limit: callLimit}); err != nil {
-				t.Errorf("a driver that says it denies it is refused: %v", err)
+				t.Errorf("a driver that documents the denial fails: %v", err)
 			}
 			ignores := deaf
 			ignores.features = nil
 			if err := r.check(subject{driver: ignores, limit: callLimit}); err != nil {
-				t.Errorf("a driver that makes nothing of it, and does not declare it, is refused: %v", err)
+				t.Errorf("a driver that ignores an undeclared feature fails: %v", err)
 			}
 		})
 	}
 	for _, tt := range []struct {
 		feature mesh.Feature
-		// old and now are in the text of the View: the condition goes.
+		// Replacing old by now in the View's text removes the condition.
 		old, now string
 	}{
 		{mesh.FeatureHeaderMatches, `{"headers":[{"name":"x-version","exact":"2"}]}`, `{}`},
@@ -226,7 +226,7 @@ func TestSuiteCatchesFeatures(t *testing.T) {
 	} {
 		t.Run("fails open/"+string(tt.feature), func(t *testing.T) {
 			catches(t, rules[string(tt.feature)], brokenDriver{
-				// That it says it denies does not help.
+				// Documenting a denial does not help.
 				driver: speaks{translate: replacing(tt.old, tt.now), lacks: map[mesh.Feature]string{tt.feature: "it is denied"}}, want: "fails open",
 			})
 		})
@@ -239,21 +239,21 @@ func TestSuiteCatchesDeclarations(t *testing.T) {
 	}
 	calls := 0
 	for _, b := range []brokenDriver{
-		{"unknown", speaks{features: declares("Telepathy")}, `"Telepathy" is no feature`},
+		{"unknown", speaks{features: declares("Telepathy")}, `"Telepathy" is not a feature`},
 		{"twice", speaks{features: declares(mesh.FeatureRetries, mesh.FeatureRetries)}, "Retries is declared twice"},
 		{"now this, now that", speaks{features: func() []mesh.Feature {
 			calls++
 			return mesh.Features()[:calls]
 		}}, "and then"},
 		{"lacks what it declares", speaks{features: declares(mesh.FeatureRetries), lacks: map[mesh.Feature]string{mesh.FeatureRetries: "none"}}, "Lacks names Retries, which Features declares"},
-		{"lacks what there is not", speaks{lacks: map[mesh.Feature]string{"Telepathy": "none"}}, `Lacks names "Telepathy", which is no feature`},
-		{"lacks words", speaks{lacks: map[mesh.Feature]string{mesh.FeatureRetries: ""}}, `Lacks says "" of Retries`},
+		{"lacks what there is not", speaks{lacks: map[mesh.Feature]string{"Telepathy": "none"}}, `Lacks names "Telepathy", which is not a feature`},
+		{"lacks words", speaks{lacks: map[mesh.Feature]string{mesh.FeatureRetries: ""}}, `Lacks has the text "" for Retries`},
 	} {
 		t.Run(b.name, func(t *testing.T) { catches(t, featureRules()[0], b) })
 	}
 }
 
-// picky is a driver whose proxy refuses a View.
+// picky is a driver whose proxy rejects a View.
 type picky struct {
 	good
 	check func(*mesh.View) error
@@ -270,11 +270,11 @@ func TestSuiteCatchesRefusals(t *testing.T) {
 	}}})
 	err := deliveryRules[0].check(subject{driver: picky{check: func(*mesh.View) error { return fmt.Errorf("%w: buy one", driver.ErrNoProxy) }}})
 	if !errors.Is(err, driver.ErrNoProxy) {
-		t.Errorf("without a proxy the rule found %v, want it to say so", err)
+		t.Errorf("without a proxy the rule found %v, want ErrNoProxy", err)
 	}
 }
 
-// mirrored is a driver whose files are checked by a command of the shell.
+// mirrored is a driver whose files are checked by a shell command.
 type mirrored struct {
 	good
 	script string
@@ -290,7 +290,7 @@ func (m mirrored) Patch(ctx context.Context) error {
 	})
 }
 
-// TestLastGood has commands check versions as the agent would have them do it.
+// TestLastGood has commands check versions as the agent does.
 func TestLastGood(t *testing.T) {
 	var lastGood rule
 	for _, r := range deliveryRules {
@@ -300,11 +300,11 @@ func TestLastGood(t *testing.T) {
 	}
 	strict := mirrored{script: `test -s "$2" && grep -q '"shop/cart' "$1" && ! grep -q 'no configuration' "$1"`}
 	if err := lastGood.check(subject{driver: strict, limit: callLimit}); err != nil {
-		t.Errorf("a check that is right is refused: %v", err)
+		t.Errorf("a correct check fails: %v", err)
 	}
 	for _, b := range []brokenDriver{
-		{"takes everything", mirrored{script: "exit 0"}, "the check takes each file with"},
-		{"takes nothing", mirrored{script: "echo I do not like it; exit 1"}, "refuses what Translate makes of a plain View: exit status 1: I do not like it"},
+		{"takes everything", mirrored{script: "exit 0"}, "the check accepts every file with"},
+		{"takes nothing", mirrored{script: "echo I do not like it; exit 1"}, "rejects the output of Translate for a plain View: exit status 1: I do not like it"},
 	} {
 		t.Run(b.name, func(t *testing.T) { catches(t, lastGood, b) })
 	}

@@ -46,7 +46,7 @@ func wantText(err error, text string) error {
 }
 
 func patchCancelled(s subject) error {
-	gone, cancel := context.WithCancel(context.Background())
+	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
 	var errs []error
 	for _, in := range []struct {
@@ -54,10 +54,10 @@ func patchCancelled(s subject) error {
 		ctx  func(*driver.InjectorContext) (context.Context, context.CancelFunc)
 	}{
 		{"the InjectorContext is cancelled", func(inj *driver.InjectorContext) (context.Context, context.CancelFunc) {
-			inj.Context = gone
+			inj.Context = cancelled
 			return context.WithCancel(inj)
 		}},
-		{"the ctx made of the InjectorContext is cancelled", func(inj *driver.InjectorContext) (context.Context, context.CancelFunc) {
+		{"the ctx derived from the InjectorContext is cancelled", func(inj *driver.InjectorContext) (context.Context, context.CancelFunc) {
 			ctx, cancel := context.WithCancel(inj)
 			cancel()
 			return ctx, cancel
@@ -69,7 +69,7 @@ func patchCancelled(s subject) error {
 		ctx, cancel := in.ctx(situation{pod: plainPod()}.context())
 		err := s.call("Patch", func() error {
 			if err := s.driver.Patch(ctx); err == nil {
-				return errUnasked
+				return errNoError
 			}
 			return nil
 		})
@@ -81,7 +81,7 @@ func patchCancelled(s subject) error {
 	return errors.Join(errs...)
 }
 
-var errUnasked = errors.New("it returned no error")
+var errNoError = errors.New("it returned no error")
 
 func patchIdempotent(s subject) error {
 	return s.each(situations(), func(inj *driver.InjectorContext, _, after *corev1.Pod) error {
@@ -180,7 +180,7 @@ func patchOffline(s subject) error {
 	return s.each(all, wantSidecar)
 }
 
-// wantSidecar finds fault with a pod to which no container was added.
+// wantSidecar returns an error if no container was added.
 func wantSidecar(_ *driver.InjectorContext, before, after *corev1.Pod) error {
 	if len(addedContainers(before, after)) == 0 {
 		return errors.New("no container was added")
@@ -226,7 +226,7 @@ func patchNoSideEffects(s subject) error {
 	return errors.Join(errs...)
 }
 
-// changedArguments returns the names of the fields but Pod that differ.
+// changedArguments returns the names of the fields that differ, except for Pod.
 func changedArguments(before, after *driver.InjectorContext) []string {
 	var names []string
 	b, a := reflect.ValueOf(before).Elem(), reflect.ValueOf(after).Elem()
@@ -239,7 +239,7 @@ func changedArguments(before, after *driver.InjectorContext) []string {
 	return names
 }
 
-// readOnly is an API server that finds nothing and keeps what else it was asked.
+// readOnly is an API server that finds nothing and records all other requests.
 type readOnly struct {
 	mu      sync.Mutex
 	refused []string
@@ -282,18 +282,18 @@ func patchTemplate(s subject) error {
 		return nil
 	}
 	if text := templater.PodTemplate(); text == "" || text != templater.PodTemplate() {
-		return errors.New("PodTemplate is empty, or another text each time")
+		return errors.New("PodTemplate is empty or not constant")
 	}
 	own := &ownTemplates{}
 	inj := situation{pod: plainPod()}.context()
 	inj.Templates = own
 	if _, err := s.patch(inj); !errors.Is(err, errOwn) {
-		return fmt.Errorf("with a template of the user's that returns an error, Patch returned %v, want that error", err)
+		return fmt.Errorf("the user's template returned an error, but Patch returned %v, want that error", err)
 	}
 	return nil
 }
 
-// ownTemplates has every template, and none works.
+// ownTemplates has every template, and each returns errOwn.
 type ownTemplates struct{}
 
 var errOwn = errors.New("the user's template was used")

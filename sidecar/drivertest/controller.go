@@ -21,10 +21,9 @@ import (
 // 127.0.0.1 too.
 const ControllerName = "outrigger-controller.osm-system.svc"
 
-// Controller is the control plane that a driver's Start or a delivery kit meets in a test:
-// the test says which Views there are, and hears what is reported about proxies. It
-// stands in memory, and its own CA signs for it and for proxies. It is safe for use by many
-// goroutines.
+// Controller is the control plane for tests of a driver's Start or of a delivery kit:
+// the test sets the Views and gets the reports about proxies. It runs in memory, and
+// its own CA signs its certificate and those of proxies. It is safe for concurrent use.
 type Controller struct {
 	configuration
 	class  string
@@ -52,18 +51,18 @@ var (
 // Report is one call of a driver.ProxyRegistry or a driver.ProxyConnection.
 type Report struct {
 	Kind ReportKind
-	// Proxy is the proxy as it was given to Connect.
+	// Proxy is the argument of Connect.
 	Proxy driver.ConnectedProxy
-	// Version is that of Sent, Acked and Rejected, Resources and Bytes are of Sent, and
-	// Since is of Acked.
+	// Version is set by Sent, Acked and Rejected, Resources and Bytes by Sent, and Since
+	// by Acked.
 	Version          string
 	Resources, Bytes int
 	Since            time.Time
-	// Rejection is that of Rejected.
+	// Rejection is set by Rejected.
 	Rejection driver.Rejection
 }
 
-// ReportKind says which method was called.
+// ReportKind is the called method.
 type ReportKind string
 
 // The kinds of Reports.
@@ -75,8 +74,8 @@ const (
 	Closed    ReportKind = "closed"
 )
 
-// NewController returns a Controller that serves a sidecar class and has no Views yet. It
-// calls report, unless that is nil, with each Report, from the goroutine that reports.
+// NewController returns a Controller for a sidecar class, without Views. It calls
+// report, unless that is nil, with each Report, from the reporting goroutine.
 func NewController(class string, report func(Report)) (*Controller, error) {
 	authority, err := NewAuthority()
 	if err != nil {
@@ -88,7 +87,7 @@ func NewController(class string, report func(Report)) (*Controller, error) {
 	return c, c.Trust(authority)
 }
 
-// Context returns the arguments of a Start that serves on a port of 127.0.0.1.
+// Context returns arguments for a Start that serves on a port of 127.0.0.1.
 func (c *Controller) Context(ctx context.Context, port uint16) *driver.ControllerContext {
 	return &driver.ControllerContext{
 		Context: ctx, ProxyServerPort: uint32(port), BindAddress: "127.0.0.1", OsmNamespace: "osm-system",
@@ -99,8 +98,8 @@ func (c *Controller) Context(ctx context.Context, port uint16) *driver.Controlle
 	}
 }
 
-// SetView makes the View that of the pod with the UID, or removes that pod if the View is
-// nil, and notifies subscribers.
+// SetView sets the View of the pod with the UID, or removes the pod if the View is nil,
+// and notifies subscribers.
 func (c *Controller) SetView(uid string, view *mesh.View) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,7 +120,7 @@ func (c *Controller) Silence() {
 	c.subscribers = nil
 }
 
-// NotReady makes Ready wait until the function that it returns is called.
+// NotReady makes Ready block until the returned function is called.
 func (c *Controller) NotReady() (ready func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,7 +143,7 @@ func (c *Controller) SetResyncInterval(interval time.Duration) {
 	c.resync = interval
 }
 
-// Trust replaces the CA that signs, and makes it and the others the roots of clients.
+// Trust replaces the signing CA, and trusts it and the others as roots of clients.
 func (c *Controller) Trust(signer *Authority, others ...*Authority) error {
 	server, err := signer.Issue(&x509.Certificate{
 		KeyUsage: x509.KeyUsageDigitalSignature, DNSNames: []string{ControllerName, "controller"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
@@ -158,7 +157,7 @@ func (c *Controller) Trust(signer *Authority, others ...*Authority) error {
 	return nil
 }
 
-// Authority returns the CA that signs.
+// Authority returns the signing CA.
 func (c *Controller) Authority() *Authority {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -180,7 +179,7 @@ func (c *Controller) View(uid string) (*mesh.View, bool) {
 	return view, ok
 }
 
-// AwaitView is View, and does not wait.
+// AwaitView is View, without waiting.
 func (c *Controller) AwaitView(_ context.Context, peer driver.Peer) (*mesh.View, error) {
 	if view, ok := c.View(peer.ProxyUID); ok {
 		return view, nil
@@ -188,7 +187,7 @@ func (c *Controller) AwaitView(_ context.Context, peer driver.Peer) (*mesh.View,
 	return nil, fmt.Errorf("pod UID %q: %w", peer.ProxyUID, driver.ErrUnknownProxy)
 }
 
-// Subscribe returns a channel of the UIDs that SetView is called with.
+// Subscribe returns a channel of the UIDs passed to SetView.
 func (c *Controller) Subscribe(<-chan struct{}) <-chan string {
 	const many = 1 << 16 // more than any test sets before they are received
 	c.mu.Lock()
@@ -198,7 +197,7 @@ func (c *Controller) Subscribe(<-chan struct{}) <-chan string {
 	return subscriber
 }
 
-// TrustBundle returns the roots of clients as PEM.
+// TrustBundle returns the roots of clients in PEM.
 func (c *Controller) TrustBundle() []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -212,7 +211,7 @@ func (c *Controller) TrustBundle() []byte {
 // TrustBundleChanged returns nil: changes are not announced.
 func (c *Controller) TrustBundleChanged(<-chan struct{}) <-chan struct{} { return nil }
 
-// ServerTLS returns a configuration that uses what Trust has set at each handshake.
+// ServerTLS returns a configuration that follows Trust at each handshake.
 func (c *Controller) ServerTLS() *tls.Config {
 	config := c.tlsConfig()
 	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.tlsConfig(), nil }
@@ -231,17 +230,17 @@ func (c *Controller) tlsConfig() *tls.Config {
 	}
 }
 
-// GetSidecarClass returns the class that is served.
+// GetSidecarClass returns the served class.
 func (c *Controller) GetSidecarClass() string { return c.class }
 
-// GetConfigResyncInterval returns what SetResyncInterval has set.
+// GetConfigResyncInterval returns the value of SetResyncInterval.
 func (c *Controller) GetConfigResyncInterval() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.resync
 }
 
-// Connect reports the proxy, unless Refuse has set an error.
+// Connect reports the proxy, or returns the error that Refuse has set.
 func (c *Controller) Connect(proxy driver.ConnectedProxy) (driver.ProxyConnection, error) {
 	c.mu.Lock()
 	refusal := c.refusal
@@ -254,7 +253,7 @@ func (c *Controller) Connect(proxy driver.ConnectedProxy) (driver.ProxyConnectio
 	return connection, nil
 }
 
-// connection reports what is said of one connected proxy.
+// connection ignores all reports.
 type connection struct {
 	report func(Report)
 	proxy  driver.ConnectedProxy
@@ -282,7 +281,7 @@ func (c *connection) Rejected(r driver.Rejection) {
 
 func (c *connection) Close() { c.closed.Do(func() { c.send(Report{Kind: Closed}) }) }
 
-// meshOfOne is a Controller with one proxy, for the cases of the suite.
+// meshOfOne is a Controller with one proxy, for the suite.
 type meshOfOne struct {
 	*Controller
 	view             *mesh.View
@@ -301,9 +300,9 @@ func newMeshOfOne() (*meshOfOne, error) {
 	return m, err
 }
 
-// dial shows a certificate, or none, to the server on the port. It returns an error if
-// the handshake fails or has not ended within its time, or if the connection ends within
-// quiet after it, and nil if it is still open then.
+// dial connects to the port with a certificate, or with none. It returns an error if
+// the handshake fails or times out, or if the connection is closed within quiet after
+// it, and nil if it is still open then.
 func (m *meshOfOne) dial(port uint16, show *tls.Certificate, handshake, quiet time.Duration) error {
 	config := &tls.Config{
 		// The certificate is compared below.
@@ -320,8 +319,8 @@ func (m *meshOfOne) dial(port uint16, show *tls.Certificate, handshake, quiet ti
 	if !conn.ConnectionState().PeerCertificates[0].Equal(m.server.Leaf) {
 		return fmt.Errorf("%w", errOtherCertificate)
 	}
-	// In TLS 1.3 a client hears only after the handshake what the server makes of its
-	// certificate.
+	// In TLS 1.3 the server rejects the client's certificate only after the client's
+	// handshake.
 	if err := conn.SetReadDeadline(time.Now().Add(quiet)); err != nil {
 		return err
 	}

@@ -24,17 +24,17 @@ import (
 var deliveryRules = []rule{
 	{
 		name:  "accepted",
-		why:   "The real proxy takes what Translate makes of every View. A proxy that refuses a configuration keeps its last good one, so the whole pod would be left behind for what one user wrote.",
+		why:   "The real proxy accepts the output of Translate for every View. A proxy that rejects a configuration keeps its last good one, so one user's mistake would freeze the whole pod.",
 		check: deliveryAccepted,
 	},
 	{
 		name:  "last_good",
-		why:   "The command of agentspec.Mirror.Check takes a version that is good and refuses one that is not, which the agent then puts aside: the proxy goes on with the last good one, also when it is started again. A check that takes everything is none.",
+		why:   "The command of agentspec.Mirror.Check accepts a good version and rejects a bad one, which the agent then discards: the proxy keeps the last good version, even across restarts. A check that accepts everything is useless.",
 		check: deliveryLastGood,
 	},
 }
 
-// checkLimit is how long the proxy may take to read one configuration.
+// checkLimit is the time limit for the proxy to read one configuration.
 const checkLimit = time.Minute
 
 func deliveryAccepted(s subject) error {
@@ -61,8 +61,8 @@ func deliveryAccepted(s subject) error {
 	return errors.Join(errs...)
 }
 
-// deliveryLastGood does what the agent does with a version of the driver's files, in a
-// folder of its own.
+// deliveryLastGood checks good and broken versions of the driver's files as the agent
+// does, in a temporary directory.
 func deliveryLastGood(s subject) error {
 	spec, err := s.spec()
 	if err != nil || spec.Mirror == nil || len(spec.Mirror.Check) == 0 {
@@ -77,7 +77,7 @@ func deliveryLastGood(s subject) error {
 		return err
 	}
 	if output, err := s.checkVersion(spec, program, files); err != nil {
-		return fmt.Errorf("the check refuses what Translate makes of a plain View: %w: %s", err, output)
+		return fmt.Errorf("the check rejects the output of Translate for a plain View: %w: %s", err, output)
 	}
 	for i, f := range files {
 		broken := slices.Clone(files)
@@ -86,14 +86,14 @@ func deliveryLastGood(s subject) error {
 			return nil
 		}
 	}
-	// What some files hold may be text of any kind, but not of all.
-	return fmt.Errorf("the check takes each file with %q at its end", brokenText)
+	// Some files may contain arbitrary text, but not all of them.
+	return fmt.Errorf("the check accepts every file with %q appended", brokenText)
 }
 
-// brokenText is in no proxy's language.
+// brokenText is invalid in the configuration language of any proxy.
 const brokenText = "\n}{ ]]> this is no configuration (\n"
 
-// spec returns what Patch tells the agent to do.
+// spec returns the agent's Spec as set by Patch.
 func (s subject) spec() (*agentspec.Spec, error) {
 	after, err := s.patch(situation{name: "plain pod", pod: plainPod()}.context())
 	if err != nil {
@@ -111,8 +111,8 @@ func (s subject) spec() (*agentspec.Spec, error) {
 	return nil, fmt.Errorf("no container sets %s", agentspec.EnvSpec)
 }
 
-// program returns the path of a command's program on this machine, which is the proxy's
-// own as a rule.
+// program returns the path of a command's program on this machine, usually the proxy's
+// own.
 func (s subject) program(name string) (string, error) {
 	if finder, ok := s.driver.(driver.Finder); ok {
 		found, err := finder.FindProxy()
@@ -130,8 +130,8 @@ func (s subject) program(name string) (string, error) {
 	return found, nil
 }
 
-// checkVersion runs the check over the files, beside an identity, and returns what it
-// printed.
+// checkVersion runs the check on the files, with an identity in place, and returns its
+// output.
 func (s subject) checkVersion(spec *agentspec.Spec, program string, files []driver.File) (string, error) {
 	dir, err := os.MkdirTemp("", "outrigger-conformance-")
 	if err != nil {
@@ -164,7 +164,7 @@ func (s subject) checkVersion(spec *agentspec.Spec, program string, files []driv
 	return strings.TrimSpace(string(output)), err
 }
 
-// writeIdentity writes the files that the agent keeps, of an identity of nobody's.
+// writeIdentity writes the agent's files with an identity that nobody trusts.
 func writeIdentity(dir string) error {
 	c, err := newMeshOfOne()
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// draft is a View that is still being made: that of the pod shop/web-1, which serves
-// shop/web and calls shop/cart by HTTP and shop/db by TCP.
+// draft is an unfinished View: that of the pod shop/web-1, which serves shop/web and
+// calls shop/cart by HTTP and shop/db by TCP.
 type draft struct {
 	proxy        mesh.Proxy
 	settings     mesh.Settings
@@ -19,7 +19,8 @@ type draft struct {
 	backends     []*mesh.Backend
 }
 
-// view returns the View. What it shares with the draft must not be changed any more.
+// view returns the View. It shares parts with the draft, which must not be changed
+// afterwards.
 func (d *draft) view() *mesh.View {
 	destinations, backends := map[string]*mesh.Destination{}, map[string]*mesh.Backend{}
 	for _, destination := range d.destinations {
@@ -33,7 +34,7 @@ func (d *draft) view() *mesh.View {
 		mesh.NewOutbound("shop/web", mesh.TableOf(destinations), mesh.TableOf(backends)), mesh.Seal(&egress))
 }
 
-// plain returns a draft that asks for no feature.
+// plain returns a draft that requires no optional feature.
 func plain() *draft {
 	d := empty()
 	cart, rare, db := servicePort("cart", 80), servicePort("rare", 80), servicePort("db", 5432)
@@ -66,7 +67,7 @@ func plain() *draft {
 
 const trustDomain = "cluster.local"
 
-// empty returns a draft of a proxy that may call nothing and takes nothing.
+// empty returns a draft of a proxy without destinations and inbound ports.
 func empty() *draft {
 	return &draft{
 		proxy: mesh.Proxy{
@@ -93,18 +94,18 @@ func endpoint(workload, address, zone string) mesh.Endpoint {
 	}
 }
 
-// allow lets one caller do what a match says.
+// allow returns the access for one caller and the given requests.
 func allow(caller mesh.Identity, requests ...mesh.HTTPMatch) mesh.Access {
 	return mesh.Access{Rules: []mesh.Permission{{Name: "shop/callers", Sources: []mesh.Identity{caller}, Requests: requests}}}
 }
 
-// service is a Destination and its Backend.
+// service is a Destination with its Backend.
 type service struct {
 	destination *mesh.Destination
 	backend     *mesh.Backend
 }
 
-// cart and db are the services that a plain draft calls, and web and sql the ports that
+// cart and db are the services that a plain draft calls; web and sql are the ports that
 // it serves.
 func (d *draft) cart() service { return service{d.destinations[0], d.backends[0]} }
 func (d *draft) db() service   { return service{d.destinations[1], d.backends[1]} }
@@ -112,13 +113,13 @@ func (d *draft) db() service   { return service{d.destinations[1], d.backends[1]
 func (d *draft) sql() *mesh.InboundPort { return &d.inbound.Ports[0] }
 func (d *draft) web() *mesh.InboundPort { return &d.inbound.Ports[1] }
 
-// without takes a service away.
+// without removes a service.
 func (d *draft) without(s service) {
 	d.destinations = slices.DeleteFunc(d.destinations, func(one *mesh.Destination) bool { return one == s.destination })
 	d.backends = slices.DeleteFunc(d.backends, func(one *mesh.Backend) bool { return one == s.backend })
 }
 
-// everything returns a draft that asks for all features that one View can ask for.
+// everything returns a draft that requires all features that a single View can require.
 func everything() *draft {
 	d := plain()
 	for _, v := range variants() {
@@ -129,8 +130,8 @@ func everything() *draft {
 	return d
 }
 
-// injecting returns a draft in which whatever a user may write freely begins a new line
-// with the word injected, and holds what many languages take for the end of a text.
+// injecting returns a draft whose free-form texts start a new line with the word
+// injected, and contain what ends a string in many languages.
 func injecting() *draft {
 	d := plain()
 	match := mesh.HTTPMatch{Path: mesh.StringMatch{Regex: injectingText + ".*"}}
@@ -146,7 +147,7 @@ func injecting() *draft {
 }
 
 const (
-	// injectingText is an expression: every character of it stands for itself.
+	// injectingText is a regular expression in which every character stands for itself.
 	injectingText = "/\n" + injected + " \t\"'`{}}}\\${HOME} %\\[src] #\r\n" + injected
 	injected      = "injected"
 )

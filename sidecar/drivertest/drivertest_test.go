@@ -25,8 +25,8 @@ import (
 
 const goodTemplate = `{{ template "outrigger.pod" . }}`
 
-// good is a driver that keeps all rules, and the embedded part of those that
-// break one.
+// good is a driver that follows all rules. Drivers that break one
+// embed it.
 type good struct{}
 
 func (good) PodTemplate() string { return goodTemplate }
@@ -42,7 +42,7 @@ func (good) Patch(ctx context.Context) error {
 
 func (good) Start(ctx context.Context) (health.Probes, error) { return serve(ctx, goodTLS) }
 
-// goodTLS is how a driver listens.
+// goodTLS is a driver's TLS configuration.
 func goodTLS(ctrl *driver.ControllerContext) *tls.Config { return ctrl.CertManager.ServerTLS() }
 
 // serve holds connections until ctx ends.
@@ -76,7 +76,7 @@ func serve(ctx context.Context, tlsOf func(*driver.ControllerContext) *tls.Confi
 	return health.Func{ID: "good"}, nil
 }
 
-// Translate returns all that the View says.
+// Translate returns the complete View.
 func (good) Translate(view *mesh.View) ([]driver.File, error) {
 	content, err := json.Marshal(view)
 	return []driver.File{{Name: "view.json", Content: content}}, err
@@ -88,7 +88,7 @@ func TestGoodDriver(t *testing.T) {
 	TestDriver(t, good{})
 }
 
-// TestSuiteCatches gives every rule drivers that break it.
+// TestSuiteCatches checks every rule of Patch with drivers that break it.
 func TestSuiteCatches(t *testing.T) {
 	broken := brokenDrivers()
 	for _, r := range patchRules {
@@ -110,7 +110,7 @@ func TestSuiteCatches(t *testing.T) {
 	}
 }
 
-// TestSuiteEnds runs rules over a driver that never returns.
+// TestSuiteEnds runs rules with a driver that never returns.
 func TestSuiteEnds(t *testing.T) {
 	hangs := broken{patch: func(context.Context) error { select {} }}
 	for _, r := range patchRules {
@@ -132,7 +132,7 @@ type badStart struct {
 
 func (b badStart) Start(ctx context.Context) (health.Probes, error) { return b.start(ctx) }
 
-// TestSuiteCatchesStart gives every rule of Start drivers that break it.
+// TestSuiteCatchesStart checks every rule of Start with drivers that break it.
 func TestSuiteCatchesStart(t *testing.T) {
 	broken := brokenStarts()
 	for _, r := range startRules {
@@ -154,8 +154,8 @@ func TestSuiteCatchesStart(t *testing.T) {
 	}
 }
 
-// TestReport runs the suite as a driver's own test does, over a driver that
-// fails, in a process of its own: a failure ends in a failed test that explains
+// TestReport runs the suite in another process, as the test of a driver that breaks a
+// rule: the failed test must explain
 // the rule.
 func TestReport(t *testing.T) {
 	const env = "OUTRIGGER_DRIVERTEST_REPORT"
@@ -167,9 +167,9 @@ func TestReport(t *testing.T) {
 	cmd.Env = append(os.Environ(), env+"=1")
 	out, err := cmd.CombinedOutput()
 	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) {
-		t.Fatalf("the test of a driver that fails ended with %v:\n%s", err, out)
+		t.Fatalf("the test of a bad driver ended with %v:\n%s", err, out)
 	}
-	for _, want := range []string{"--- FAIL: TestReport/Patch/sidecar", "plain pod, native: no container was added with the image", "The rule: Patch adds a container with Sidecar.Image and"} {
+	for _, want := range []string{"--- FAIL: TestReport/Patch/sidecar", "plain pod, native: no container was added with the image", "The rule: Patch adds a container with Sidecar.Image, the name"} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("the output lacks %q:\n%s", want, out)
 		}

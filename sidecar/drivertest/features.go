@@ -10,13 +10,13 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// Lacker is implemented by drivers whose proxy makes something else of a feature that it
-// lacks than to go without: it denies what asks, or has a part of the feature. The suite
-// can't see by itself which of the two it is, so the driver says it, for the person who
-// reviews it and for users, who find it in docs/drivers.md. Only this suite asks for it.
+// Lacker is implemented by drivers whose proxy does something other than ignoring a
+// feature that it does not support: it denies what requires the feature, or supports a
+// part of it. The suite cannot tell which, so the driver documents it for reviewers and
+// for users, who find it in docs/drivers.md. Only this suite uses the interface.
 type Lacker interface {
-	// Lacks returns features that Features does not return, each with what the proxy does
-	// in its place, in words such as "every inbound request is denied".
+	// Lacks returns undeclared features, each with what the proxy does instead, in words
+	// such as "every inbound request is denied".
 	Lacks() map[mesh.Feature]string
 }
 
@@ -27,7 +27,7 @@ func (v variant) String() string {
 	return string(v.feature) + " (" + v.name + ")"
 }
 
-// view returns the View of the variant's base with a change; nil means none.
+// view returns the View of the variant's base with the change, if any.
 func (v variant) view(change func(*draft)) *mesh.View {
 	d := plain()
 	for _, change := range []func(*draft){v.base, change} {
@@ -38,12 +38,12 @@ func (v variant) view(change func(*draft)) *mesh.View {
 	return d.view()
 }
 
-// featureRules returns a rule for the declaration and one for each feature that Views ask
-// for.
+// featureRules returns a rule for the declaration, and one for each feature that is
+// visible in Views.
 func featureRules() []rule {
 	rules := []rule{{
 		name:  "declaration",
-		why:   "Features, which says what the proxy can do, returns names of mesh.Features, each once, and always the same. Core asks for it when it starts, and compares it with what users ask for.",
+		why:   "Features returns names of mesh.Features without duplicates, and always the same. The core reads them at startup and compares them with what users require.",
 		check: featuresDeclared,
 	}}
 	byFeature := map[mesh.Feature][]variant{}
@@ -54,7 +54,7 @@ func featureRules() []rule {
 		if ways := byFeature[feature]; len(ways) > 0 {
 			rules = append(rules, rule{
 				name:  string(feature),
-				why:   "A declared feature ends in the configuration. One that is not declared leaves no trace in it, or shuts the door: what asks for it is denied, by leaving it out, or in a way that the driver tells with Lacks. It never lets more through, or elsewhere, than was asked for. Users are told of what is not declared and rely on what is.",
+				why:   "A declared feature affects the configuration. An undeclared one either has no effect, or what requires it is denied, by omission or in a way that the driver documents with Lacks. It never allows more, or other destinations, than was configured. Users are warned about undeclared features and rely on declared ones.",
 				check: func(s subject) error { return featureHonest(s, feature, ways) },
 			})
 		}
@@ -81,7 +81,7 @@ func featuresDeclared(s subject) error {
 	var errs []error
 	for i, f := range declared {
 		if !slices.Contains(mesh.Features(), f) {
-			errs = append(errs, fmt.Errorf("%q is no feature", f))
+			errs = append(errs, fmt.Errorf("%q is not a feature", f))
 		}
 		if slices.Contains(declared[:i], f) {
 			errs = append(errs, fmt.Errorf("%s is declared twice", f))
@@ -95,9 +95,9 @@ func featuresDeclared(s subject) error {
 		case slices.Contains(declared, f):
 			errs = append(errs, fmt.Errorf("the method Lacks names %s, which Features declares", f))
 		case !slices.Contains(mesh.Features(), f):
-			errs = append(errs, fmt.Errorf("the method Lacks names %q, which is no feature", f))
+			errs = append(errs, fmt.Errorf("the method Lacks names %q, which is not a feature", f))
 		case words == "" || strings.ContainsAny(words, "\n|"):
-			errs = append(errs, fmt.Errorf("the method Lacks says %q of %s; say in one line what the proxy does in its place", words, f))
+			errs = append(errs, fmt.Errorf("the method Lacks has the text %q for %s; describe in one line what the proxy does instead", words, f))
 		}
 	}
 	return errors.Join(errs...)
@@ -118,12 +118,12 @@ func featureHonest(s subject, feature mesh.Feature, ways []variant) error {
 		asked, ignored, closed := texts[0], texts[1], texts[2]
 		switch {
 		case declared && (asked == ignored && !v.always || asked == closed):
-			errs = append(errs, fmt.Errorf("%s is declared, and the configuration is the same without", v))
+			errs = append(errs, fmt.Errorf("%s is declared, but the configuration is the same without it", v))
 		case declared, asked == closed:
 		case asked == ignored && v.unsafe:
-			errs = append(errs, fmt.Errorf("%s is not declared, and what asks for it fails open: the configuration is that of a View without the condition", v))
+			errs = append(errs, fmt.Errorf("%s is not declared and fails open: the configuration is that of a View without the condition", v))
 		case asked != ignored && s.lacks()[feature] == "":
-			errs = append(errs, fmt.Errorf("%s is not declared, and makes a difference: %s; declare the feature if the proxy has it, tell with Lacks what is denied or done in part, or leave it out", v, firstDifference(ignored, asked)))
+			errs = append(errs, fmt.Errorf("%s is not declared, but makes a difference: %s; declare the feature if the proxy supports it, document with Lacks what is denied or supported in part, or ignore it", v, firstDifference(ignored, asked)))
 		}
 	}
 	return errors.Join(errs...)

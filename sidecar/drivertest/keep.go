@@ -23,12 +23,12 @@ func patchKeeps(s subject) error {
 	})
 }
 
-// kept returns what of before is not in after, or not where it was.
+// kept returns errors for everything of before that after lacks or has reordered.
 func kept(before, after *corev1.Pod) []error {
 	return keptIn("", tree(before), tree(after))
 }
 
-// keptIn compares at a path such as "spec.containers[web].env".
+// keptIn compares values at a path such as "spec.containers[web].env".
 func keptIn(path string, before, after any) []error {
 	switch before := before.(type) {
 	case map[string]any:
@@ -60,18 +60,18 @@ func keptInMap(path string, before, after map[string]any) []error {
 		}
 		errs = append(errs, keptIn(at, before[key], after[key])...)
 	}
-	// What the user left open outside of their containers is the driver's to set.
+	// Outside of the user's containers, the driver may set fields that the user did not.
 	if strings.Contains(path, "]") {
 		for _, key := range slices.Sorted(maps.Keys(after)) {
 			if _, ok := before[key]; !ok && !slices.Contains(growing, key) {
-				errs = append(errs, fmt.Errorf("%s.%s is the user's to set and was not set", path, key))
+				errs = append(errs, fmt.Errorf("%s.%s belongs to the user, but was set", path, key))
 			}
 		}
 	}
 	return errs
 }
 
-// growing are the lists of the user's containers that a driver may add to.
+// growing are the lists in the user's containers to which a driver may add.
 var growing = []string{"env", "envFrom", "volumeMounts"}
 
 func keptInList(path string, before, after []any) []error {
@@ -91,7 +91,7 @@ func keptInList(path string, before, after []any) []error {
 			at++
 		}
 		if at == len(after) {
-			return []error{fmt.Errorf("%s[%d], which was %s, is gone, changed or out of its order", path, i, toJSON(element))}
+			return []error{fmt.Errorf("%s[%d], which was %s, is gone, changed or out of order", path, i, toJSON(element))}
 		}
 		at++
 	}
@@ -110,7 +110,7 @@ func keptByName(path string, before, after []any) []error {
 			continue
 		}
 		if at < last {
-			errs = append(errs, fmt.Errorf("%s is out of its order", here))
+			errs = append(errs, fmt.Errorf("%s is out of order", here))
 		}
 		last = at
 		errs = append(errs, keptIn(here, element, after[at])...)
@@ -119,7 +119,7 @@ func keptByName(path string, before, after []any) []error {
 }
 
 func patchUserWins(s subject) error {
-	inits, containers, err := s.sidecarNames()
+	inits, containers, err := s.sidecars()
 	if err != nil {
 		return err
 	}
@@ -168,24 +168,24 @@ func patchUserWins(s subject) error {
 	})
 }
 
-// sidecarNames returns what Patch adds to go on running: native and classic.
-func (s subject) sidecarNames() (native, classic []corev1.Container, err error) {
+// sidecars returns the sidecar containers that Patch adds, native and classic.
+func (s subject) sidecars() (native, classic []corev1.Container, err error) {
 	err = s.each(forms("", richPod())[:2], func(inj *driver.InjectorContext, before, after *corev1.Pod) error {
 		inits, containers, _ := added(before, after)
 		if !inj.Sidecar.Native {
 			classic = containers
 			return wantSidecar(inj, before, after)
 		}
-		native = slices.DeleteFunc(inits, func(c corev1.Container) bool { return !runsOn(&c) })
+		native = slices.DeleteFunc(inits, func(c corev1.Container) bool { return !isNative(&c) })
 		return wantSidecar(inj, before, after)
 	})
 	if err == nil && (len(native) == 0 || len(classic) == 0) {
-		err = errors.New("no container that goes on running was added")
+		err = errors.New("no sidecar container was added")
 	}
 	return native, classic, err
 }
 
-// usersContainer is what a user might write to change a sidecar.
+// usersContainer is a container with which a user might change a sidecar.
 func usersContainer(sidecar corev1.Container) corev1.Container {
 	c := corev1.Container{
 		Name:  sidecar.Name,
@@ -212,8 +212,8 @@ func usersContainer(sidecar corev1.Container) corev1.Container {
 	return c
 }
 
-// merged finds fault with the sidecar that after has where before had a
-// container of the user's with its name.
+// merged returns an error unless the user's container in before is merged correctly
+// with the driver's sidecar in after.
 func (s subject) merged(sidecars []corev1.Container, before, after *corev1.Pod) error {
 	for _, sidecar := range sidecars {
 		user := containersNamed(before, sidecar.Name)
@@ -227,7 +227,7 @@ func (s subject) merged(sidecars []corev1.Container, before, after *corev1.Pod) 
 		got[0].RestartPolicy, user[0].RestartPolicy = nil, nil
 		var errs []error
 		for _, path := range overruled(sidecar.Name, tree(user[0]), tree(got[0])) {
-			errs = append(errs, fmt.Errorf("the user set %s, and it is gone or changed", path))
+			errs = append(errs, fmt.Errorf("the user set %s, but it is gone or changed", path))
 		}
 		for _, e := range sidecar.Env {
 			if !slices.ContainsFunc(got[0].Env, func(g corev1.EnvVar) bool { return g.Name == e.Name }) {
@@ -255,7 +255,7 @@ func containersNamed(pod *corev1.Pod, name string) []corev1.Container {
 	return found
 }
 
-// overruled returns the paths of what user says and got does not.
+// overruled returns the paths in user whose values got lacks.
 func overruled(path string, user, got any) []string {
 	switch user := user.(type) {
 	case map[string]any:

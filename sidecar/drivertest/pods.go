@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// plainPod is a pod like most.
+// plainPod is a typical pod.
 func plainPod() *corev1.Pod {
 	return &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
@@ -28,12 +28,12 @@ func plainPod() *corev1.Pod {
 	}
 }
 
-// barePod has nothing that a pod need not have.
+// barePod has only required fields.
 func barePod() *corev1.Pod {
 	return &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "example.com/cart:1"}}}}
 }
 
-// windowsPod is for nodes with Windows.
+// windowsPod is for Windows nodes.
 func windowsPod() *corev1.Pod {
 	pod := plainPod()
 	pod.Spec.OS = &corev1.PodOS{Name: corev1.Windows}
@@ -110,7 +110,7 @@ func richPod() *corev1.Pod {
 	return pod
 }
 
-// hugePod has that many env vars.
+// hugePod has the given number of env vars.
 func hugePod(envVars int) *corev1.Pod {
 	pod := plainPod()
 	for i := range envVars {
@@ -119,8 +119,8 @@ func hugePod(envVars int) *corev1.Pod {
 	return pod
 }
 
-// withDefaults returns the pod as the API server shows it to a webhook that is
-// called again: with its defaults, as far as they concern what drivers add.
+// withDefaults returns the pod as a reinvoked webhook gets it from the API server: with
+// the defaults that are relevant for what drivers add.
 func withDefaults(pod *corev1.Pod) *corev1.Pod {
 	pod = pod.DeepCopy()
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {

@@ -13,8 +13,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// hostile are texts that mean something to YAML, to templates, to the kubelet or
-// to package podtemplate.
+// hostile are texts with a special meaning for YAML, templates, the kubelet or package
+// podtemplate.
 var hostile = []string{
 	"a\nprivileged: true",
 	"a\n    hostNetwork: true\n",
@@ -28,7 +28,7 @@ var hostile = []string{
 }
 
 func patchScalars(s subject) error {
-	// What everybody writes is compared with what nobody should.
+	// The pod for a hostile text is compared with that for a harmless one.
 	with := func(text string) func(*driver.InjectorContext) {
 		return func(inj *driver.InjectorContext) {
 			inj.Sidecar.Image, inj.Sidecar.InitImage = text, text
@@ -56,7 +56,7 @@ func patchScalars(s subject) error {
 		if err == nil {
 			err = scalarsOnly(inj, before, after)
 		}
-		// Empty texts are left out of a pod's JSON, with their keys.
+		// A pod's JSON omits empty texts and their keys.
 		if err == nil && text != "" {
 			err = sameShape(harmless, after)
 		}
@@ -67,16 +67,16 @@ func patchScalars(s subject) error {
 	return errors.Join(errs...)
 }
 
-// sameShape finds fault with a pod that differs from the harmless one in more
-// than its texts.
+// sameShape returns an error if the pod differs from the harmless one in more than its
+// texts.
 func sameShape(harmless, after *corev1.Pod) error {
 	if diff := cmp.Diff(shape(tree(harmless)), shape(tree(after))); diff != "" {
-		return fmt.Errorf("it changed the pod's form (- harmless, + hostile):\n%s", diff)
+		return fmt.Errorf("it changed the pod's structure (- harmless, + hostile):\n%s", diff)
 	}
 	return nil
 }
 
-// scalarsOnly finds fault with texts that did not come out as they went in.
+// scalarsOnly returns an error if a text was changed.
 func scalarsOnly(inj *driver.InjectorContext, before, after *corev1.Pod) error {
 	for _, c := range addedContainers(before, after) {
 		if c.Image != inj.Sidecar.Image {
@@ -97,7 +97,7 @@ func scalarsOnly(inj *driver.InjectorContext, before, after *corev1.Pod) error {
 	return nil
 }
 
-// shape returns v with every text replaced by the same one.
+// shape returns v with every text replaced by a constant.
 func shape(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

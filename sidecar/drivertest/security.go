@@ -20,35 +20,35 @@ import (
 func patchRestricted(s subject) error {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
-		return fmt.Errorf("preparing the checks of Pod Security: %w", err)
+		return fmt.Errorf("preparing the Pod Security checks: %w", err)
 	}
 	restricted := psaapi.LevelVersion{Level: psaapi.LevelRestricted, Version: psaapi.LatestVersion()}
 	return s.each(situations(), func(inj *driver.InjectorContext, before, after *corev1.Pod) error {
 		inits, containers, volumes := added(before, after)
-		// The containers must do without the pod's own securityContext, which is
+		// The containers must not depend on the pod's own securityContext, which is
 		// the user's.
 		spec := after.Spec.DeepCopy()
 		spec.SecurityContext = nil
 		spec.InitContainers, spec.Containers, spec.Volumes = nil, containers, volumes
 		for _, c := range inits {
 			switch {
-			case runsOn(&c), inj.Sidecar.CNI:
+			case isNative(&c), inj.Sidecar.CNI:
 				spec.InitContainers = append(spec.InitContainers, c)
 			case !inj.Sidecar.PrivilegedInit:
-				spec.InitContainers = append(spec.InitContainers, *preparing(&c))
+				spec.InitContainers = append(spec.InitContainers, *withoutExceptions(&c))
 			}
 		}
 		result := policy.AggregateCheckResults(evaluator.EvaluatePod(restricted, &after.ObjectMeta, spec))
 		if !result.Allowed {
-			return fmt.Errorf("the level restricted forbids it: %s: %s", result.ForbiddenReason(), result.ForbiddenDetail())
+			return fmt.Errorf("Pod Security level restricted forbids it: %s: %s", result.ForbiddenReason(), result.ForbiddenDetail())
 		}
 		return nil
 	})
 }
 
-// preparing returns the init container without what it may have beyond
-// restricted: root, and NET_ADMIN.
-func preparing(c *corev1.Container) *corev1.Container {
+// withoutExceptions returns the init container without its permitted exceptions from
+// restricted: root and NET_ADMIN.
+func withoutExceptions(c *corev1.Container) *corev1.Container {
 	c = c.DeepCopy()
 	if c.SecurityContext == nil {
 		return c
@@ -70,7 +70,7 @@ func patchNoSecret(s subject) error {
 	})
 }
 
-// secretsIn finds private keys and references to Secrets.
+// secretsIn returns errors for private keys and references to Secrets.
 func secretsIn(path string, v any) []error {
 	var errs []error
 	switch v := v.(type) {
@@ -112,7 +112,7 @@ func patchPorts(s subject) error {
 					errs = append(errs, fmt.Errorf("container %s declares a port %q, which %s has", c.Name, p.Name, owner))
 				}
 				if p.HostPort != 0 {
-					errs = append(errs, fmt.Errorf("container %s takes port %d of the node", c.Name, p.HostPort))
+					errs = append(errs, fmt.Errorf("container %s uses host port %d", c.Name, p.HostPort))
 				}
 				if p.ContainerPort == driver.AdminPort {
 					errs = append(errs, fmt.Errorf("container %s declares the admin port %d", c.Name, p.ContainerPort))
@@ -128,25 +128,10 @@ func patchWindows(s subject) error {
 	return s.each(forms("Windows pod", windowsPod()), func(_ *driver.InjectorContext, before, after *corev1.Pod) error {
 		var errs []error
 		for _, c := range addedContainers(before, after) {
-			if sc := c.SecurityContext; sc != nil {
-				for _, f := range []struct {
-					name string
-					set  bool
-				}{
-					{"allowPrivilegeEscalation", sc.AllowPrivilegeEscalation != nil},
-					{"appArmorProfile", sc.AppArmorProfile != nil},
-					{"capabilities", sc.Capabilities != nil},
-					{"privileged", sc.Privileged != nil},
-					{"procMount", sc.ProcMount != nil},
-					{"readOnlyRootFilesystem", sc.ReadOnlyRootFilesystem != nil},
-					{"runAsGroup", sc.RunAsGroup != nil},
-					{"runAsUser", sc.RunAsUser != nil},
-					{"seLinuxOptions", sc.SELinuxOptions != nil},
-					{"seccompProfile", sc.SeccompProfile != nil},
-				} {
-					if f.set {
-						errs = append(errs, fmt.Errorf("container %s sets securityContext.%s", c.Name, f.name))
-					}
+			fields, _ := tree(c.SecurityContext).(map[string]any)
+			for _, field := range slices.Sorted(maps.Keys(fields)) {
+				if field != "runAsNonRoot" && field != "windowsOptions" {
+					errs = append(errs, fmt.Errorf("container %s sets securityContext.%s", c.Name, field))
 				}
 			}
 			if slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == agentspec.EnvRedirection }) {

@@ -15,62 +15,61 @@ import (
 var startRules = []rule{
 	{
 		name:  "missing_context",
-		why:   `Start gets its arguments from driver.ControllerFrom(ctx). Called without a ControllerContext it returns the error "missing Controller Context", since core can be no clearer about a bug of its own.`,
+		why:   `Start gets its arguments from driver.ControllerFrom(ctx). Without a ControllerContext it returns the error "missing Controller Context", which points to a bug in the caller.`,
 		check: startMissingContext,
 	},
 	{
 		name:  "serves",
-		why:   "When Start returns, the driver is alive and listens on BindAddress and ProxyServerPort, with a certificate of CertManager, and takes the proxies of the mesh. What the controller reports as started is what proxies find.",
+		why:   "When Start returns, the driver is alive, listens on BindAddress and ProxyServerPort with a certificate of CertManager, and accepts the proxies of the mesh. Proxies can rely on what the controller reports as started.",
 		check: startServes,
 	},
 	{
 		name:  "strangers",
-		why:   "Who shows no certificate, or one that the mesh's roots have not signed, is refused. A proxy's configuration says who may call whom, and is for that proxy alone.",
+		why:   "Clients without a certificate, or with one that the mesh's roots have not signed, are rejected. A proxy's configuration says who may call whom, and is for that proxy only.",
 		check: startRefuses,
 	},
 	{
 		name:  "port_taken",
-		why:   "A port that is taken is an error of Start, which is fatal and leaves an Event behind. Found out later it would be a log line, and pods without a configuration.",
+		why:   "If the port is taken, Start returns an error, which is fatal and leaves an Event. Later it would only be a log line, and pods would have no configuration.",
 		check: startPortTaken,
 	},
 	{
 		name:  "ends",
-		why:   "When ctx ends the driver lets go of its port. A controller that hands over its turn, and a test, start again in the same process.",
+		why:   "When ctx ends, the driver releases its port. After losing leadership, and in tests, a controller starts again in the same process.",
 		check: startEnds,
 	},
 	{
 		name:  "debug_pages",
-		why:   "Debug pages have paths below /debug/ that are not core's, are there when Start returns, and show no private key.",
+		why:   "Debug pages have paths below /debug/ that the core does not use, exist when Start returns, and show no private keys.",
 		check: startDebugPages,
 	},
 }
 
-// corePages are the debug pages of core.
+// corePages are the debug pages of the core.
 var corePages = []string{
 	"/debug/proxy", "/debug/config", "/debug/certs", "/debug/policies", "/debug/problems", "/debug/namespaces", "/debug/feature-flags", "/debug/pprof",
 }
 
-// quiet is how long a connection must stay open for the suite to take it as taken.
+// quiet is how long a connection must stay open to count as accepted.
 const quiet = 500 * time.Millisecond
 
-// started is a driver that serves.
+// started is a running driver.
 type started struct {
 	*meshOfOne
 	port  uint16
 	pages map[string]http.Handler
-	// end ends its ctx.
+	// end cancels its ctx.
 	end context.CancelFunc
 }
 
-// servesNothing reports whether the driver's proxies get no configuration, so that there
-// is nothing to serve.
+// servesNothing reports whether the driver's proxies get no configuration.
 func (s subject) servesNothing() bool {
 	files, err := s.translate(plain().view())
 	return err == nil && len(files) == 0
 }
 
-// start calls Start for a port that is free, unless one is given. If there is no error,
-// the caller must call end.
+// start calls Start with the given port, or with a free one if it is 0. Without an
+// error, the caller must call end.
 func (s subject) start(port uint16) (*started, error) {
 	mesh, err := newMeshOfOne()
 	if err != nil {
@@ -91,9 +90,9 @@ func (s subject) start(port uint16) (*started, error) {
 		case probes == nil:
 			return errors.New("it returned neither an error nor Probes")
 		case !probes.Liveness():
-			return errors.New("it returned without an error, and is not alive")
+			return errors.New("it returned without an error, but is not alive")
 		case probes.GetID() == "":
-			return errors.New("its Probes have no ID, by which health checks and metrics name it")
+			return errors.New("its Probes have no ID, which health checks and metrics use")
 		}
 		return nil
 	})
@@ -102,6 +101,19 @@ func (s subject) start(port uint16) (*started, error) {
 		return nil, err
 	}
 	return &started{mesh, port, ctrl.DebugHandlers, end}, nil
+}
+
+// whileStarted calls check while the driver serves, unless there is nothing to serve.
+func (s subject) whileStarted(check func(*started) error) error {
+	if s.servesNothing() {
+		return nil
+	}
+	started, err := s.start(0)
+	if err != nil {
+		return fmt.Errorf("starting: %w", err)
+	}
+	defer started.end()
+	return check(started)
 }
 
 func freePort() (uint16, error) {
@@ -113,49 +125,37 @@ func freePort() (uint16, error) {
 	return uint16(l.Addr().(*net.TCPAddr).Port), nil
 }
 
-var errOtherCertificate = errors.New("it shows a certificate that is not of CertManager")
+var errOtherCertificate = errors.New("it serves with a certificate that is not from CertManager")
 
 func startServes(s subject) error {
-	if s.servesNothing() {
+	return s.whileStarted(func(started *started) error {
+		if err := started.dial(started.port, &started.workload, s.limit, quiet); err != nil {
+			return fmt.Errorf("a proxy of the mesh is rejected at port %d: %w", started.port, err)
+		}
 		return nil
-	}
-	started, err := s.start(0)
-	if err != nil {
-		return fmt.Errorf("starting: %w", err)
-	}
-	defer started.end()
-	if err := started.dial(started.port, &started.workload, s.limit, quiet); err != nil {
-		return fmt.Errorf("a proxy of the mesh is refused at port %d: %w", started.port, err)
-	}
-	return nil
+	})
 }
 
 func startRefuses(s subject) error {
-	if s.servesNothing() {
-		return nil
-	}
-	started, err := s.start(0)
-	if err != nil {
-		return fmt.Errorf("starting: %w", err)
-	}
-	defer started.end()
-	other, err := NewAuthority()
-	if err != nil {
-		return err
-	}
-	// It claims to be the proxy.
-	forged, err := other.IssueTo(started.view.Proxy, time.Hour)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	if err := started.dial(started.port, nil, s.limit, s.limit); err == nil || errors.Is(err, errOtherCertificate) {
-		errs = append(errs, errors.New("a client without a certificate is not refused"))
-	}
-	if err := started.dial(started.port, &forged, s.limit, s.limit); err == nil || errors.Is(err, errOtherCertificate) {
-		errs = append(errs, errors.New("a client whose certificate is of another root is not refused"))
-	}
-	return errors.Join(errs...)
+	return s.whileStarted(func(started *started) error {
+		other, err := NewAuthority()
+		if err != nil {
+			return err
+		}
+		// The certificate has the proxy's names, but another root.
+		forged, err := other.IssueTo(started.view.Proxy, time.Hour)
+		if err != nil {
+			return err
+		}
+		var errs []error
+		if err := started.dial(started.port, nil, s.limit, s.limit); err == nil || errors.Is(err, errOtherCertificate) {
+			errs = append(errs, errors.New("a client without a certificate is not rejected"))
+		}
+		if err := started.dial(started.port, &forged, s.limit, s.limit); err == nil || errors.Is(err, errOtherCertificate) {
+			errs = append(errs, errors.New("a client with a certificate of another root is not rejected"))
+		}
+		return errors.Join(errs...)
+	})
 }
 
 func startPortTaken(s subject) error {
@@ -170,7 +170,7 @@ func startPortTaken(s subject) error {
 	started, err := s.start(uint16(l.Addr().(*net.TCPAddr).Port))
 	if err == nil {
 		started.end()
-		return errors.New("the port is taken, and Start returned no error")
+		return errors.New("the port is taken, but Start returned no error")
 	}
 	if strings.Contains(err.Error(), "panicked") || strings.Contains(err.Error(), "has not returned") {
 		return fmt.Errorf("the port is taken: %w", err)
@@ -179,53 +179,42 @@ func startPortTaken(s subject) error {
 }
 
 func startEnds(s subject) error {
-	if s.servesNothing() {
-		return nil
-	}
-	started, err := s.start(0)
-	if err != nil {
-		return fmt.Errorf("starting: %w", err)
-	}
-	started.end()
-	again := time.NewTicker(10 * time.Millisecond)
-	defer again.Stop()
-	for deadline := time.Now().Add(s.limit); time.Now().Before(deadline); <-again.C {
-		if l, err := net.Listen("tcp", address(started.port)); err == nil {
-			return l.Close()
+	return s.whileStarted(func(started *started) error {
+		started.end()
+		again := time.NewTicker(10 * time.Millisecond)
+		defer again.Stop()
+		for deadline := time.Now().Add(s.limit); time.Now().Before(deadline); <-again.C {
+			if l, err := net.Listen("tcp", address(started.port)); err == nil {
+				return l.Close()
+			}
 		}
-	}
-	return fmt.Errorf("port %d is still taken %v after ctx has ended", started.port, s.limit)
+		return fmt.Errorf("port %d is still taken %v after ctx has ended", started.port, s.limit)
+	})
 }
 
 func startDebugPages(s subject) error {
-	if s.servesNothing() {
-		return nil
-	}
-	started, err := s.start(0)
-	if err != nil {
-		return fmt.Errorf("starting: %w", err)
-	}
-	defer started.end()
-	var errs []error
-	for path, handler := range started.pages {
-		if !strings.HasPrefix(path, "/debug/") || path == "/debug/" {
-			errs = append(errs, fmt.Errorf("the page %q is not below /debug/", path))
-		}
-		for _, core := range corePages {
-			if strings.TrimSuffix(path, "/") == strings.TrimSuffix(core, "/") {
-				errs = append(errs, fmt.Errorf("the page %s is core's", path))
+	return s.whileStarted(func(started *started) error {
+		var errs []error
+		for path, handler := range started.pages {
+			if !strings.HasPrefix(path, "/debug/") || path == "/debug/" {
+				errs = append(errs, fmt.Errorf("the page %q is not below /debug/", path))
+			}
+			for _, core := range corePages {
+				if strings.TrimSuffix(path, "/") == strings.TrimSuffix(core, "/") {
+					errs = append(errs, fmt.Errorf("the page %s is core's", path))
+				}
+			}
+			answer := httptest.NewRecorder()
+			err := s.call("the page "+path, func() error {
+				handler.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, nil))
+				return nil
+			})
+			if err != nil {
+				errs = append(errs, err)
+			} else if bytes.Contains(answer.Body.Bytes(), []byte("PRIVATE KEY-----")) {
+				errs = append(errs, fmt.Errorf("the page %s shows a private key", path))
 			}
 		}
-		answer := httptest.NewRecorder()
-		err := s.call("the page "+path, func() error {
-			handler.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, nil))
-			return nil
-		})
-		if err != nil {
-			errs = append(errs, err)
-		} else if bytes.Contains(answer.Body.Bytes(), []byte("PRIVATE KEY-----")) {
-			errs = append(errs, fmt.Errorf("the page %s shows a private key", path))
-		}
-	}
-	return errors.Join(errs...)
+		return errors.Join(errs...)
+	})
 }

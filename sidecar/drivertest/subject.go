@@ -23,14 +23,14 @@ import (
 // subject is the driver under test.
 type subject struct {
 	driver driver.Driver
-	// limit is how long one call may take.
+	// limit is the time limit of one call.
 	limit time.Duration
-	// t is for rules that need a test around them, and may be nil.
+	// t is for rules that need a test; may be nil.
 	t *testing.T
 }
 
-// call calls f, and makes an error of a panic and of a call that does not
-// return. A call that does not return is left behind.
+// call calls f and turns panics and timeouts into errors. After a timeout the call is
+// abandoned.
 func (s subject) call(what string, f func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -62,7 +62,7 @@ func (s subject) patch(inj *driver.InjectorContext) (*corev1.Pod, error) {
 	return inj.Pod, nil
 }
 
-// each patches the pod of every situation and returns what check finds, joined.
+// each patches the pod of every situation and returns the joined errors of check.
 func (s subject) each(situations []situation, check func(inj *driver.InjectorContext, before, after *corev1.Pod) error) error {
 	var errs []error
 	for _, in := range situations {
@@ -79,15 +79,15 @@ func (s subject) each(situations []situation, check func(inj *driver.InjectorCon
 	return errors.Join(errs...)
 }
 
-// situation is a pod and how its sidecar is asked for.
+// situation is a pod with a configuration of its sidecar.
 type situation struct {
 	name string
 	pod  *corev1.Pod
-	// change adapts the arguments; nil leaves them.
+	// change adapts the arguments, if set.
 	change func(*driver.InjectorContext)
 }
 
-// situations are every pod in every form.
+// situations returns every pod with every form of sidecar.
 func situations() []situation {
 	var all []situation
 	for _, p := range []situation{
@@ -101,7 +101,7 @@ func situations() []situation {
 	return all
 }
 
-// forms are the forms that a sidecar can have in a pod.
+// forms returns the pod with each form of sidecar.
 func forms(name string, pod *corev1.Pod) []situation {
 	return []situation{
 		{name + ", native", pod, func(inj *driver.InjectorContext) { inj.Sidecar.Native = true }},
@@ -116,7 +116,7 @@ func forms(name string, pod *corev1.Pod) []situation {
 	}
 }
 
-// context returns arguments of its own for the situation.
+// context returns new arguments for the situation.
 func (s situation) context() *driver.InjectorContext {
 	cpu := func(q string) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(q)}
@@ -171,7 +171,7 @@ func (s situation) context() *driver.InjectorContext {
 	return inj
 }
 
-// configuration is a Configurator of a mesh in which nothing is configured.
+// configuration is a Configurator with defaults only.
 type configuration struct{}
 
 var _ driver.Configurator = configuration{}
@@ -191,8 +191,7 @@ func (configuration) GetTrustDomain() string                      { return "clus
 func (configuration) GetServiceCertValidityPeriod() time.Duration { return 24 * time.Hour }
 func (configuration) IsDebugServerEnabled() bool                  { return false }
 
-// added returns the containers and volumes of after whose names before does not
-// have, init containers and ordinary ones apart.
+// added returns the containers and volumes of after whose names before lacks.
 func added(before, after *corev1.Pod) (inits, containers []corev1.Container, volumes []corev1.Volume) {
 	had := make(map[string]bool)
 	for _, list := range [][]corev1.Container{before.Spec.InitContainers, before.Spec.Containers} {
@@ -222,18 +221,18 @@ func added(before, after *corev1.Pod) (inits, containers []corev1.Container, vol
 	return inits, containers, volumes
 }
 
-// addedContainers returns all containers that were added, init containers first.
+// addedContainers returns all added containers, init containers first.
 func addedContainers(before, after *corev1.Pod) []corev1.Container {
 	inits, containers, _ := added(before, after)
 	return append(inits, containers...)
 }
 
-// runsOn reports whether an init container goes on running beside the app.
-func runsOn(c *corev1.Container) bool {
+// isNative reports whether an init container is a native sidecar.
+func isNative(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
-// toJSON returns v as JSON for comparing and showing.
+// toJSON returns v as JSON, for comparisons and messages.
 func toJSON(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -242,7 +241,7 @@ func toJSON(v any) string {
 	return string(b)
 }
 
-// tree returns v as the maps, lists and scalars of its JSON.
+// tree returns the JSON value of v as maps, slices and scalars.
 func tree(v any) any {
 	var t any
 	if err := json.Unmarshal([]byte(toJSON(v)), &t); err != nil {

@@ -20,46 +20,46 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// translateRules are those of drivers that can say what a proxy gets.
+// translateRules are the rules for Translate.
 var translateRules = []rule{
 	{
 		name:  "translator",
-		why:   "A driver implements driver.Translator, so that people see what a proxy gets before it gets it (outrigger translate), and the suite what the driver makes of a View. Only a driver that serves nothing can do without.",
+		why:   "A driver implements driver.Translator, so that people can see a proxy's configuration in advance (outrigger translate), and the suite can test it. Only drivers that serve nothing need no Translator.",
 		check: translates,
 	},
 	{
 		name:  "every_view",
-		why:   "Translate returns a configuration for every View: of a proxy that may call nothing and takes nothing, of one that asks for every feature, and of any between. It returns no error for what the proxy can't do, which is a Problem of the user's already, and never panics: what one user writes must not keep others without a configuration.",
+		why:   "Translate returns a configuration for every View, from a proxy without any destinations and inbound ports to one that requires every feature. It returns no error for what the proxy does not support, which is already a Problem of the user, and never panics: one user's objects must not keep others without a configuration.",
 		check: translateEvery,
 	},
 	{
 		name:  "pure",
-		why:   "Equal Views give equal bytes: the second time, from many goroutines at once, on one CPU and on many, in another year, whatever was translated before, and when all parts of the View have been made anew, as after a change of the mesh that does not concern this proxy. Replicas and restarts agree then, and what has not changed is not sent again. Beware of ranging over a map, of the clock, and of what a cache forgets to ask for.",
+		why:   "Equal Views give equal bytes: repeatedly, from concurrent goroutines, on one CPU and on many, in another year, whatever was translated before, and when all parts of the View were made anew, as after an unrelated change of the mesh. Then replicas and restarts agree, and unchanged configuration is not sent again. Beware of ranging over a map, of the clock, and of incomplete cache keys.",
 		check: translatePure,
 	},
 	{
 		name:  "view_kept",
-		why:   "Translate changes nothing of the View. Its parts belong to the Views of other proxies too.",
+		why:   "Translate changes nothing in the View. Its parts are shared with the Views of other proxies.",
 		check: translateKeeps,
 	},
 	{
 		name:  "files",
-		why:   "The names of files are relative paths with slashes, each once and in a stable order, and what they hold is text. That is how outrigger translate shows them, and golden files keep them.",
+		why:   "File names are relative paths with slashes, without duplicates and in a stable order, and the content is text. outrigger translate shows the files, and golden files store them.",
 		check: translateFiles,
 	},
 	{
 		name:  "no_secret",
-		why:   "No file holds a private key. A workload's key is born in its pod, by the agent, which keeps it as a file that the configuration names.",
+		why:   "No file contains a private key. The agent creates a workload's key in its pod and stores it as a file, which the configuration refers to by name.",
 		check: translateNoSecret,
 	},
 	{
 		name:  "scalars",
-		why:   "What a user writes, such as the expression of a path, comes out as the text of one value, whatever it holds: a newline, quotes, braces. Else whoever may write a policy could write any part of a proxy's configuration.",
+		why:   "Text that a user writes, such as the expression of a path, ends up as one value, whatever it contains: newlines, quotes, braces. Otherwise anybody who may write a policy could write any part of a proxy's configuration.",
 		check: translateScalars,
 	},
 	{
 		name:  "differs",
-		why:   "What a View says ends in the configuration: who may call, what may be called, its endpoints and their names. A configuration that does not change with them is not that of the proxy.",
+		why:   "The content of a View affects the configuration: who may call, what may be called, its endpoints and their names. A configuration that ignores such changes is wrong.",
 		check: translateDiffers,
 	},
 }
@@ -70,10 +70,10 @@ type namedView struct {
 	view *mesh.View
 }
 
-// fewViews is how many of the first views have nearly everything in them.
+// fewViews is the number of leading views that cover nearly everything.
 const fewViews = 5
 
-// views are all Views of the built-in mesh, made anew.
+// views returns all Views of the built-in mesh, made anew.
 func views() []namedView {
 	all := []namedView{
 		{"an empty View", empty().view()},
@@ -88,7 +88,7 @@ func views() []namedView {
 	return all
 }
 
-// unknown returns a draft with what a later version of the mesh may say.
+// unknown returns a draft with values of a later version of the mesh.
 func unknown() *draft {
 	d := plain()
 	d.cart().destination.Protocol, d.cart().backend.Protocol, d.web().Protocol = "later", "later", "later"
@@ -98,7 +98,8 @@ func unknown() *draft {
 	return d
 }
 
-// translate calls Translate and returns its files; of a driver without it, none.
+// translate calls Translate and returns its files, or none if the driver has no
+// Translator.
 func (s subject) translate(view *mesh.View) (files []driver.File, err error) {
 	translator, ok := s.driver.(driver.Translator)
 	if !ok {
@@ -111,7 +112,7 @@ func (s subject) translate(view *mesh.View) (files []driver.File, err error) {
 	return files, err
 }
 
-// text returns the files as one text.
+// text returns all files as a single text.
 func (s subject) text(view *mesh.View) (string, error) {
 	files, err := s.translate(view)
 	var text strings.Builder
@@ -121,7 +122,7 @@ func (s subject) text(view *mesh.View) (string, error) {
 	return text.String(), err
 }
 
-// ofEach translates each View and returns what check finds, joined.
+// ofEach translates each View and returns the joined errors of check.
 func (s subject) ofEach(check func(files []driver.File) error) error {
 	var errs []error
 	for _, v := range views() {
@@ -150,7 +151,7 @@ func translates(s subject) error {
 		return nil
 	}
 	conn.Close()
-	return fmt.Errorf("%T serves proxies at its port, and has no method Translate(*mesh.View) ([]driver.File, error)", s.driver)
+	return fmt.Errorf("%T serves proxies at its port, but has no method Translate(*mesh.View) ([]driver.File, error)", s.driver)
 }
 
 func translateEvery(s subject) error {
@@ -168,14 +169,14 @@ func translatePure(s subject) error {
 	}
 	var mutex sync.Mutex
 	var errs []error
-	// again translates Views that are made anew, in an order of its own.
+	// again translates new Views in the given order.
 	again := func(when string, order func([]namedView)) {
 		all := views()
 		order(all)
 		for _, v := range all {
 			text, err := s.text(v.view)
 			if err == nil && text != want[v.name] {
-				err = fmt.Errorf("other bytes: %s", firstDifference(want[v.name], text))
+				err = fmt.Errorf("the bytes differ: %s", firstDifference(want[v.name], text))
 			}
 			if err != nil {
 				mutex.Lock()
@@ -185,11 +186,11 @@ func translatePure(s subject) error {
 			}
 		}
 	}
-	as := func([]namedView) {}
-	again("the second time", as)
+	unordered := func([]namedView) {}
+	again("the second time", unordered)
 	again("after others than before", slices.Reverse[[]namedView])
 	before := runtime.GOMAXPROCS(1)
-	again("on one CPU", as)
+	again("on one CPU", unordered)
 	runtime.GOMAXPROCS(max(4, before))
 	var group sync.WaitGroup
 	for i := range 8 {
@@ -200,13 +201,13 @@ func translatePure(s subject) error {
 	group.Wait()
 	runtime.GOMAXPROCS(before)
 	if s.t != nil {
-		// The clock of a bubble is that of another year.
-		synctest.Test(s.t, func(*testing.T) { again("in another year", as) })
+		// The clock of a bubble shows another year.
+		synctest.Test(s.t, func(*testing.T) { again("in another year", unordered) })
 	}
 	return errors.Join(errs...)
 }
 
-// firstDifference returns the first lines that differ.
+// firstDifference returns the first pair of lines that differ.
 func firstDifference(a, b string) string {
 	left, right := strings.Split(a, "\n"), strings.Split(b, "\n")
 	for i := range max(len(left), len(right)) {
@@ -224,7 +225,7 @@ func firstDifference(a, b string) string {
 	return "none"
 }
 
-// around returns the part of a line where it begins to differ from another.
+// around returns the part of a line where it starts to differ from the other.
 func around(line, other string) string {
 	const before, after = 40, 120
 	at := 0
@@ -241,7 +242,7 @@ func translateKeeps(s subject) error {
 			return fmt.Errorf("%s: %w", v.name, err)
 		}
 		if after := toJSON(v.view); after != before {
-			return fmt.Errorf("%s is another after Translate: it was\n%s\nand is\n%s", v.name, before, after)
+			return fmt.Errorf("Translate changed %s from\n%s\nto\n%s", v.name, before, after)
 		}
 	}
 	return nil
@@ -253,11 +254,11 @@ func translateFiles(s subject) error {
 		for _, f := range files {
 			switch {
 			case f.Name == "" || path.IsAbs(f.Name) || path.Clean(f.Name) != f.Name || f.Name == ".." || strings.HasPrefix(f.Name, "../") || strings.Contains(f.Name, `\`):
-				return fmt.Errorf("the name %q is no relative path with slashes, in its shortest form", f.Name)
+				return fmt.Errorf("the name %q is not a clean relative path with slashes", f.Name)
 			case seen[f.Name]:
-				return fmt.Errorf("there are two files of the name %s", f.Name)
+				return fmt.Errorf("there are two files with the name %s", f.Name)
 			case !utf8.Valid(f.Content) || bytes.IndexByte(f.Content, 0) >= 0:
-				return fmt.Errorf("file %s holds what is no text", f.Name)
+				return fmt.Errorf("file %s is not text", f.Name)
 			}
 			seen[f.Name] = true
 		}
@@ -284,15 +285,15 @@ func translateScalars(s subject) error {
 	for _, f := range files {
 		for i, line := range strings.FieldsFunc(string(f.Content), func(c rune) bool { return c == '\n' || c == '\r' }) {
 			if strings.HasPrefix(strings.TrimSpace(line), injected) {
-				return fmt.Errorf("file %s: the path expression %q has begun a line of its own, about line %d: %.200q", f.Name, injectingText, i+1, line)
+				return fmt.Errorf("file %s: the path expression %q has started a new line, about line %d: %.200q", f.Name, injectingText, i+1, line)
 			}
 		}
 	}
 	return nil
 }
 
-// translateDiffers changes what any proxy must follow. A driver whose proxy gets nothing
-// at all has nothing to follow with.
+// translateDiffers changes what any proxy must follow. It is skipped for drivers whose
+// proxies get no configuration.
 func translateDiffers(s subject) error {
 	files, err := s.translate(plain().view())
 	if err != nil || len(files) == 0 {

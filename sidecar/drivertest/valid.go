@@ -24,8 +24,8 @@ func patchValid(s subject) error {
 	})
 }
 
-// checkPod applies the rules of Kubernetes to what was added, as far as they can
-// be known without its source.
+// checkPod applies Kubernetes' validation rules to what was added, as far as libraries
+// allow.
 func checkPod(before, after *corev1.Pod) []error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -61,11 +61,11 @@ func checkPod(before, after *corev1.Pod) []error {
 	}
 	for i := range inits {
 		c := &inits[i]
-		if c.RestartPolicy != nil && !runsOn(c) {
+		if c.RestartPolicy != nil && !isNative(c) {
 			fail("init container %s has the restartPolicy %s, only Always is allowed", c.Name, *c.RestartPolicy)
 		}
-		if !runsOn(c) && (c.LivenessProbe != nil || c.ReadinessProbe != nil || c.StartupProbe != nil || c.Lifecycle != nil) {
-			fail("init container %s, which ends, has a probe or a lifecycle hook", c.Name)
+		if !isNative(c) && (c.LivenessProbe != nil || c.ReadinessProbe != nil || c.StartupProbe != nil || c.Lifecycle != nil) {
+			fail("init container %s is not a sidecar, but has a probe or a lifecycle hook", c.Name)
 		}
 	}
 	for i := range containers {
@@ -93,7 +93,7 @@ func checkVolume(v *corev1.Volume) []error {
 	if v.Projected != nil {
 		for i, source := range v.Projected.Sources {
 			if n := countSet(source); n != 1 {
-				errs = append(errs, fmt.Errorf("volume %q: source %d is %d sources, want 1", v.Name, i, n))
+				errs = append(errs, fmt.Errorf("volume %q: source %d has %d sources, want 1", v.Name, i, n))
 			}
 			if token := source.ServiceAccountToken; token != nil && (token.Path == "" || token.ExpirationSeconds != nil && *token.ExpirationSeconds < 600) {
 				errs = append(errs, fmt.Errorf("volume %q: a token needs a path and at least 600 seconds", v.Name))
@@ -187,7 +187,7 @@ func checkMounts(c *corev1.Container, pod *corev1.Pod, fail func(string, ...any)
 	seen := make(map[string]bool)
 	for _, m := range c.VolumeMounts {
 		if !slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name }) {
-			fail("the mount at %s is of the volume %q, and there is none", m.MountPath, m.Name)
+			fail("the mount at %s refers to the volume %q, which does not exist", m.MountPath, m.Name)
 		}
 		if !path.IsAbs(m.MountPath) || strings.Contains(m.MountPath, ":") {
 			fail("the mount path %q is not an absolute path without a colon", m.MountPath)
@@ -257,12 +257,12 @@ func checkProbe(kind string, p *corev1.Probe, fail func(string, ...any)) {
 		return
 	}
 	if port.Type == intstr.Int && len(validation.IsValidPortNum(port.IntValue())) > 0 {
-		fail("%s asks the port %d, which cannot be", kind, port.IntValue())
+		fail("%s has the invalid port %d", kind, port.IntValue())
 	}
 }
 
-// countSet returns how many of the pointers in a struct, one field of which is to
-// be set, are.
+// countSet returns the number of non-nil pointers in a struct, of which exactly one
+// should be set.
 func countSet(oneOf any) int {
 	v := reflect.ValueOf(oneOf)
 	n := 0

@@ -8,29 +8,31 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// variant is one way to ask for a feature, as changes of a plain draft.
+// variant is one way to require a feature, as changes of a plain draft.
 type variant struct {
 	feature mesh.Feature
-	// name tells the variants of a feature apart.
+	// name distinguishes the variants of a feature.
 	name string
-	// base is what all drafts of the variant have; nil is a plain draft.
+	// base is applied to all drafts of the variant, if set.
 	base func(*draft)
-	// asks makes the draft ask for the feature, and for no other that base does not.
+	// asks makes the draft require the feature, and no other that base does not require.
 	asks func(*draft)
-	// ignored makes what a proxy without the feature is left with if it goes without, and
-	// closed what it is left with if it denies what asks; nil is the base.
+	// ignored makes the draft that is equivalent if the proxy ignores the feature, and
+	// closed the one that is equivalent if it denies what requires the feature; nil means
+	// base.
 	ignored, closed func(*draft)
-	// always says that a proxy may do the same without being asked: only behaviour shows
-	// whether it has the feature.
+	// always is set if a proxy may have the feature even if it is not required: only its
+	// behaviour shows whether it does.
 	always bool
-	// unsafe says that to go without lets more through, or elsewhere, than was asked for.
+	// unsafe is set if ignoring the feature allows more, or other destinations, than was
+	// configured.
 	unsafe bool
-	// alone says that asks does not go with those of other variants.
+	// alone is set if asks cannot be combined with those of other variants.
 	alone bool
 }
 
-// variants returns the ways to ask for features. FeatureWebSocket has none: no View
-// asks for it.
+// variants returns the ways to require features. FeatureWebSocket has none, since no
+// View requires it.
 func variants() []variant {
 	return slices.Concat(protocolVariants(), matchVariants(), policyVariants(), limitVariants(), edgeVariants(), settingsVariants())
 }
@@ -97,12 +99,12 @@ func protocolVariants() []variant {
 	}
 }
 
-// open lets everybody of the mesh call.
+// open allows all peers of the mesh.
 func open(d *draft) {
 	d.web().Access, d.sql().Access = mesh.Access{Anyone: true}, mesh.Access{Anyone: true}
 }
 
-// splitCart sends a share of what goes to shop/cart to a Backend of the name shop/far.
+// splitCart routes a share of the requests for shop/cart to a Backend shop/far.
 func splitCart(d *draft, far mesh.Backend) {
 	far.Service, far.Protocol = servicePort("far", 80), mesh.HTTP
 	far.Name = far.Service.String()
@@ -142,7 +144,7 @@ func matchVariants() []variant {
 	return made
 }
 
-// last returns the last rule of the port for HTTP.
+// last returns the last rule of the HTTP port.
 func last(d *draft) *mesh.Permission {
 	rules := d.web().Access.Rules
 	return &rules[len(rules)-1]

@@ -11,8 +11,8 @@ import (
 
 func TestMain(m *testing.M) { behaviour.Main(m) }
 
-// TestBehaviour asks every pair of the proxies that are here, and holds that the page
-// says what it found.
+// TestBehaviour tests every pair of the proxies on this machine, and checks that the page
+// has the results.
 func TestBehaviour(t *testing.T) {
 	result := behaviour.Run(t, behaviour.Options{})
 	for class, err := range result.Missing {
@@ -23,5 +23,5 @@ func TestBehaviour(t *testing.T) {
 	}
 }
 
-// filtered reports whether only some rows were asked for.
+// filtered reports whether only some rows were selected.
 func filtered() bool { return strings.Contains(flag.Lookup("test.run").Value.String(), "/") }

@@ -1,3 +1,3 @@
-// Package behaviour runs the table of package sidecar/drivertest/behaviour over every
-// pair of our own drivers, and writes docs/behaviour.md from what that finds.
+// Package behaviour runs the table of package sidecar/drivertest/behaviour with every
+// pair of our own drivers, and writes the results to docs/behaviour.md.
 package behaviour

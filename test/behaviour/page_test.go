@@ -26,30 +26,30 @@ var pageFile = filepath.Join("..", "..", "docs", "behaviour.md")
 const intro = `# What the mesh does
 
 Each row is a test. It runs on a lab of network namespaces with the real controller,
-the real agent and real proxies, and asks by requests. ` + "`go test ./test/behaviour`" + `
-runs the table and holds this page, which ` + "`UPDATE=1`" + ` writes.
+the real agent and real proxies, and sends requests. ` + "`go test ./test/behaviour`" + `
+runs the table and checks this page, which ` + "`UPDATE=1`" + ` writes.
 
-A column is the class of the clients' proxies and that of the servers'. "no" says that
-a driver does not declare what the row needs, so the row was not asked: what asks for
-it gets a Problem in its status, and nothing fails open. "not asked" is a row that is
-newer than the last run with that proxy. A column whose proxy is not on a machine keeps
-what was found last, with these:
+A column is the class of the clients' proxies and that of the servers'. "no" means that
+a driver does not declare a needed feature, so the row was not tested: objects that
+require it get a Problem in their status, and nothing fails open. "not asked" is a row
+that is newer than the last run with that proxy. A column whose proxy is not on the
+machine keeps its last results. The last runs are:
 
 | class | version | last run |
 |---|---|---|
 `
 
-// page is what docs/behaviour.md says.
+// page is the content of docs/behaviour.md.
 type page struct {
 	classes map[string]run
-	// answers are by pair, as in the head of a column, and by row.
+	// answers are by pair, as in the column header, and by row.
 	answers map[string]map[string]string
 }
 
-// run is the last one with a class.
+// run is the last run with a class.
 type run struct{ version, date string }
 
-// readPage reads what a run before has written. What is not a table is passed over.
+// readPage reads the tables of a former run's page, and ignores everything else.
 func readPage(text string) page {
 	p := page{classes: map[string]run{}, answers: map[string]map[string]string{}}
 	var pairs []string
@@ -84,8 +84,8 @@ func (p page) set(pair, row, answer string) {
 	p.answers[pair][row] = answer
 }
 
-// learn takes up what a run has found. The date and the versions are of the run only if
-// the page is to be written, or the page would not hold on another day.
+// learn adds the results of a run. It updates the date and the versions only if the page
+// is written; otherwise the page would differ on another day.
 func (p page) learn(result behaviour.Result, date string) {
 	for pair, answers := range result.Answers {
 		p.answers[pair.String()] = nil
@@ -101,7 +101,8 @@ func (p page) learn(result behaviour.Result, date string) {
 	}
 }
 
-// ask returns the version that a proxy prints which does not tell the controller, or "".
+// ask returns the version that a proxy's program prints, or "", for proxies that do not
+// report it to the controller.
 func ask(class string) string {
 	flag := map[string]string{"haproxy": "-v", "pipy": "--version"}[class]
 	registered, err := sidecar.Lookup(class)
@@ -114,7 +115,7 @@ func ask(class string) string {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	// Whether it likes the flag does not matter if it says what it is.
+	// The exit status does not matter.
 	printed, _ := exec.CommandContext(ctx, program, flag).CombinedOutput()
 	if found := regexp.MustCompile(`(?i)version[ :]+([0-9]+\.[0-9]+\.[0-9]+)`).FindSubmatch(printed); found != nil {
 		return string(found[1])
@@ -122,7 +123,7 @@ func ask(class string) string {
 	return ""
 }
 
-// text returns the page, with the table's rows as they are now.
+// text returns the page with the current rows of the table.
 func (p page) text() string {
 	var out bytes.Buffer
 	out.WriteString(intro)
@@ -149,7 +150,7 @@ func (p page) text() string {
 	return out.String()
 }
 
-// checkPage compares the page with what was found, or writes it with UPDATE=1.
+// checkPage compares the page with the results, or writes it with UPDATE=1.
 func checkPage(t *testing.T, result behaviour.Result) {
 	t.Helper()
 	is, err := os.ReadFile(pageFile)
@@ -166,23 +167,22 @@ func checkPage(t *testing.T, result behaviour.Result) {
 	}
 	p.learn(result, "")
 	if p.text() != string(is) {
-		t.Errorf("docs/behaviour.md does not say what this run found; run UPDATE=1 go test ./test/behaviour\n%s", gocmp.Diff(string(is), p.text()))
+		t.Errorf("docs/behaviour.md differs from the results of this run; run UPDATE=1 go test ./test/behaviour\n%s", gocmp.Diff(string(is), p.text()))
 	}
 }
 
-// TestPageHolds needs no proxy: the page is as it would be written from itself.
+// TestPageHolds needs no proxy: reading and writing the page must not change it.
 func TestPageHolds(t *testing.T) {
 	is, err := os.ReadFile(pageFile)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := gocmp.Diff(string(is), readPage(string(is)).text()); diff != "" {
-		t.Errorf("docs/behaviour.md is not as it would be written; run UPDATE=1 go test ./test/behaviour\n%s", diff)
+		t.Errorf("docs/behaviour.md is outdated; run UPDATE=1 go test ./test/behaviour\n%s", diff)
 	}
 }
 
-// TestPage has a proxy be missing whose column is there from a run before, and with it
-// a row that is new.
+// TestPage has a missing proxy, whose column is from a former run and lacks a new row.
 func TestPage(t *testing.T) {
 	found := func(pairs ...behaviour.Pair) behaviour.Result {
 		result := behaviour.Result{Answers: map[behaviour.Pair]map[string]behaviour.Answer{}, Versions: map[string]string{}}
@@ -221,7 +221,7 @@ func TestPage(t *testing.T) {
 	newer.learn(found(behaviour.Pairs("a")...), "")
 	for line := range strings.Lines(newer.text()) {
 		if strings.HasPrefix(line, "| "+first+" |") && !strings.HasSuffix(line, "| yes | not asked | not asked | not asked |\n") {
-			t.Errorf("the row that is new says %q", line)
+			t.Errorf("the new row is %q", line)
 		}
 	}
 	changed := readPage(written)
@@ -229,6 +229,6 @@ func TestPage(t *testing.T) {
 	other.Answers[behaviour.Pair{Client: "a", Server: "a"}][first] = behaviour.No
 	changed.learn(other, "")
 	if changed.text() == written {
-		t.Error("an answer that has changed does not show")
+		t.Error("a changed answer is missing")
 	}
 }

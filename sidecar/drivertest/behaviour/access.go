@@ -18,12 +18,12 @@ const (
 	cartV2 = "http://cart-v2.shop/cart"
 )
 
-// webIdentity is that of users/web.
+// webIdentity is the identity of users/web.
 var webIdentity = mesh.Identity{TrustDomain: "cluster.local", Namespace: "users", ServiceAccount: "web"}
 
-// access is who may call what.
+// access is the table of who may call what.
 var access = []Row{
-	{"Denied by default", "A client that no TrafficTarget names reaches nothing: its own proxy does not know the way, and the server denies who gets around that.", ofEvery, func(t *testing.T, w *world) {
+	{"Denied by default", "A client that no TrafficTarget names reaches nothing: its own proxy has no route, and the server denies requests that bypass the proxy.", ofEvery, func(t *testing.T, w *testMesh) {
 		for _, url := range []string{"http://db.shop:8080/cart", "http://cart-v2.shop/cart"} {
 			w.denies(t, "users/thief", url)
 		}
@@ -32,20 +32,20 @@ var access = []Row{
 		web := w.certificate(t, webIdentity)
 		w.eventually(t, func() error { return w.callDirectly(t, "shop/db-0", "db", http.StatusOK, web) })
 	}},
-	{"Allowed by one rule only", "Each rule is for itself: who may ask for one path gets 403 for another.", ofEvery, func(t *testing.T, w *world) {
+	{"Allowed by one rule only", "Each rule stands alone: a client that may request one path gets 403 for another.", ofEvery, func(t *testing.T, w *testMesh) {
 		w.get(t, "users/thief", "http://cart-v1.shop/window", isFrom("cart-v1"))
 		w.get(t, "users/thief", cartV1, isStatus(http.StatusForbidden))
 	}},
-	{"Allowed by path", "A TrafficTarget lets its sources ask for the paths of its routes, and for no others.", ofEvery, func(t *testing.T, w *world) {
+	{"Allowed by path", "A TrafficTarget allows its sources the paths of its routes, and no others.", ofEvery, func(t *testing.T, w *testMesh) {
 		w.get(t, "users/web", cartV1, isFrom("cart-v1"))
 		w.get(t, "users/web", cartV1+"/items", isFrom("cart-v1"))
 		w.get(t, "users/web", "http://cart-v1.shop/admin", isStatus(http.StatusForbidden))
 	}},
-	{"Allowed by method", "A route's methods are the only ones.", ofEvery, func(t *testing.T, w *world) {
+	{"Allowed by method", "A route allows only its methods.", ofEvery, func(t *testing.T, w *testMesh) {
 		w.ask(t, "users/web", request{method: http.MethodPut, url: cartV1 + "/items"}, ok)
 		w.ask(t, "users/web", request{method: http.MethodDelete, url: cartV1 + "/items"}, isStatus(http.StatusForbidden))
 	}},
-	{"Allowed by header", "A route's headers must all be there.", ofServer(mesh.FeatureHeaderMatches), func(t *testing.T, w *world) {
+	{"Allowed by header", "A route requires all of its headers.", ofServer(mesh.FeatureHeaderMatches), func(t *testing.T, w *testMesh) {
 		w.apply(t, "ticket.yaml", `
 apiVersion: specs.smi-spec.io/v1alpha4
 kind: HTTPRouteGroup
@@ -67,7 +67,7 @@ spec:
 		}
 		w.get(t, "users/web", gate, isStatus(http.StatusForbidden))
 	}},
-	{"Allowed by port", "A TCPRoute beside an HTTPRouteGroup says at which ports the requests are allowed.", ofEvery, func(t *testing.T, w *world) {
+	{"Allowed by port", "A TCPRoute beside an HTTPRouteGroup restricts the requests to its ports.", ofEvery, func(t *testing.T, w *testMesh) {
 		rule := func(ports string) string {
 			return strings.ReplaceAll(byPort, "PORTS", ports)
 		}
@@ -75,13 +75,11 @@ spec:
 		w.apply(t, "port.yaml", rule("[8080]"))
 		w.get(t, "users/web", door, isFrom("cart-v1"))
 		w.get(t, "users/web", cartV1, isFrom("cart-v1"))
-		if err := w.Apply(t.Context(), "port.yaml", rule("[9000]")); err != nil {
-			t.Fatal(err)
-		}
+		w.set(t, "port.yaml", rule("[9000]"))
 		w.get(t, "users/web", door, isStatus(http.StatusForbidden))
 		w.get(t, "users/web", cartV1, isFrom("cart-v1"))
 	}},
-	{"Spoofed headers", "Who calls is read from the certificate: headers that claim an identity change nothing, and what the application is told of the client's certificate is true.", ofEvery, func(t *testing.T, w *world) {
+	{"Spoofed headers", "The caller's identity comes from its certificate: headers that claim an identity have no effect, and the application gets the true identity or none.", ofEvery, func(t *testing.T, w *testMesh) {
 		claims := http.Header{
 			"X-Forwarded-Client-Cert": {"By=spiffe://cluster.local/ns/shop/sa/cart-v1;URI=" + webIdentity.String()},
 			"Serviceidentity":         {"web.users"},
@@ -92,16 +90,16 @@ spec:
 		got := w.ask(t, "users/web", request{url: cartV1, header: claims}, ok)
 		for _, certificate := range got.answer.Header.Values("X-Forwarded-Client-Cert") {
 			if strings.Contains(certificate, "admin") || !strings.Contains(certificate, webIdentity.String()) {
-				t.Errorf("the application is told of %q, want the client's own identity or nothing", certificate)
+				t.Errorf("the application gets %q, want the client's own identity or nothing", certificate)
 			}
 		}
 	}},
-	{"A header given twice", "A rule compares a header as the application gets it: one line, in one spelling of its name. With several lines a request is refused, or passed on with the one line that was compared.", ofServer(mesh.FeatureHeaderMatches), testRepeatedHeaders},
-	{"Identity headers", "The application gets no header by which a client could claim an identity, in no spelling and by no way in.", ofEvery, testIdentityHeaders},
-	{"A certificate with several names", "The caller is the one SPIFFE ID of its certificate. Its other names change nothing, and with two it is nobody.", ofEvery, testCallerNames},
-	{"A path read in two ways", "What some applications take for another path than the one that was compared passes by no rule of several paths.", ofEvery, testSpellings},
-	{"A request within another", "What a request carries in its body, or goes on with after an upgrade, is no request of its own that nobody has judged.", ofEvery, testHidden},
-	{"A service with two service accounts", "A service whose endpoints have different service accounts is called like any other, and each endpoint is verified by its own name.", ofEvery, func(t *testing.T, w *world) {
+	{"A header given twice", "A rule compares a header as the application gets it: one line, in one spelling of its name. A request with several lines is rejected, or passed on with the one line that was compared.", ofServer(mesh.FeatureHeaderMatches), testRepeatedHeaders},
+	{"Identity headers", "The application gets no header with which a client could claim an identity, in any spelling and by any path into the mesh.", ofEvery, testIdentityHeaders},
+	{"A certificate with several names", "The caller is the only SPIFFE ID of its certificate. Other names have no effect, and with two SPIFFE IDs the caller is nobody.", ofEvery, testCallerNames},
+	{"A path read in two ways", "Rules for several paths reject paths that some applications read as a different path from the one that was compared.", ofEvery, testSpellings},
+	{"A request within another", "A request's body, or the data after an upgrade, cannot smuggle an unauthorized request.", ofEvery, testHidden},
+	{"A service with two service accounts", "A service whose endpoints have different service accounts is called like any other, and each endpoint is verified by its own identity.", ofEvery, func(t *testing.T, w *testMesh) {
 		seen := map[string]bool{}
 		w.eventually(t, func() error {
 			r, err := w.send(w.pod(t, "users/web"), request{url: cart})
@@ -114,21 +112,21 @@ spec:
 			return nil
 		})
 	}},
-	{"A pod calls itself", "A pod that calls its own Service is let in by its own identity, and comes back by the loopback.", ofEvery, func(t *testing.T, w *world) {
+	{"A pod calls itself", "A pod that calls its own Service is authorized by its own identity, and the request returns over loopback.", ofEvery, func(t *testing.T, w *testMesh) {
 		got := w.get(t, "shop/cart-v1", cartV1, isFrom("cart-v1"))
 		if host, _, _ := net.SplitHostPort(got.From); host != "127.0.0.6" {
 			t.Errorf("the application saw %s, want 127.0.0.6", got.From)
 		}
 	}},
-	{"A service account of a long name", "A service account whose name is too long for a certificate calls and is called like any other, and no other account can take its place by being called as the hash that stands for it.", ofEvery, testLongName},
-	{"A pod without a service", "A pod that no service leads to is called by its own address, over mTLS and by the same rules.", ofEvery, func(t *testing.T, w *world) {
+	{"A service account of a long name", "A service account whose name is too long for a certificate works like any other, and an account named like the hash that replaces the name cannot impersonate it.", ofEvery, testLongName},
+	{"A pod without a service", "A pod without a service is called by its own address, over mTLS and with the same rules.", ofEvery, func(t *testing.T, w *testMesh) {
 		url := "http://" + net.JoinHostPort(w.pod(t, "shop/lone").Addresses()[0].String(), "8080") + "/cart"
 		w.get(t, "users/web", url, isFrom("lone"))
 		w.denies(t, "users/thief", url)
 	}},
 }
 
-// byPort lets users/web ask cart-v1 for a path at PORTS.
+// byPort allows users/web a path of cart-v1 at PORTS.
 const byPort = `
 apiVersion: specs.smi-spec.io/v1alpha4
 kind: HTTPRouteGroup
@@ -149,9 +147,9 @@ spec:
   rules: [{kind: HTTPRouteGroup, name: door}, {kind: TCPRoute, name: door}]
 `
 
-// testLongName has an account of a long name called by a proxy, and call one itself; so
-// does an account that is called as what stands for it.
-func testLongName(t *testing.T, w *world) {
+// testLongName has an account with a long name be called by a proxy, and call a pod
+// itself. An account named like its hash must be denied.
+func testLongName(t *testing.T, w *testMesh) {
 	w.get(t, "users/web", "http://"+net.JoinHostPort(w.pod(t, "shop/lone").Addresses()[0].String(), "8080")+"/cart", isFrom("lone"))
 	w.apply(t, "long.yaml", `
 apiVersion: access.smi-spec.io/v1alpha3
@@ -172,8 +170,8 @@ spec:
 	}
 }
 
-// testHidden sends requests that are allowed, with one in them that is not.
-func testHidden(t *testing.T, w *world) {
+// testHidden sends allowed requests that contain one that is not allowed.
+func testHidden(t *testing.T, w *testMesh) {
 	const hidden = "GET /hidden HTTP/1.1\r\nHost: cart-v1.shop\r\n\r\n"
 	w.get(t, "users/web", cartV1, ok)
 	for _, attack := range []string{
@@ -188,7 +186,7 @@ func testHidden(t *testing.T, w *world) {
 		}
 		_ = conn.SetDeadline(time.Now().Add(2 * time.Second))
 		_, _ = io.WriteString(conn, attack)
-		// How the proxies refuse it is theirs to choose.
+		// Proxies may reject it in any way.
 		_, _ = io.Copy(io.Discard, conn)
 		conn.Close()
 		for range 5 {
@@ -196,6 +194,6 @@ func testHidden(t *testing.T, w *world) {
 		}
 	}
 	if n := w.apps["shop/cart-v1"].count("/hidden"); n != 0 {
-		t.Errorf("the application was asked %d times for what the client may not ask for", n)
+		t.Errorf("the application got %d requests that the client may not send", n)
 	}
 }

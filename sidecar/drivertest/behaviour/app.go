@@ -25,48 +25,48 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/lab"
 )
 
-// answer is what the application says of a request.
+// answer is the application's response to a request.
 type answer struct {
-	// Pod is the name of the pod that answers.
+	// Pod is the name of the answering pod.
 	Pod string `json:"pod"`
 	// From is the address that the application saw.
 	From   string      `json:"from"`
 	Method string      `json:"method"`
 	Path   string      `json:"path"`
 	Header http.Header `json:"header"`
-	// Target is the path and the query as they came.
+	// Target is the unmodified path and query.
 	Target string `json:"target"`
 }
 
-// application is the server in a pod. It lives in the test, and its sockets are the
-// pod's.
+// application is the server in a pod. It runs in the test process, with sockets in the
+// pod.
 type application struct {
 	pod string
 
 	mu sync.Mutex
-	// failures is how many requests are still to fail, by the key that they name.
+	// failures is the number of requests that are still to fail, by their key.
 	failures map[string]int
-	// broken makes every request fail with this status.
+	// broken, if not 0, is the status of every response.
 	broken int
-	// seen counts requests, by path.
+	// seen counts requests by path.
 	seen map[string]int
 }
 
-// setBroken makes all requests fail with the status; 0 mends it.
+// setBroken makes all requests fail with the status; 0 restores normal responses.
 func (a *application) setBroken(status int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.broken = status
 }
 
-// count returns how many requests have come to the path.
+// count returns the number of requests for the path.
 func (a *application) count(path string) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.seen[path]
 }
 
-// startApplication serves on all ports of the town's servers.
+// startApplication serves on all ports of the test mesh's servers.
 func startApplication(t *testing.T, pod *lab.Pod) *application {
 	t.Helper()
 	a := &application{pod: path.Base(pod.Name()), failures: map[string]int{}, seen: map[string]int{}}
@@ -78,7 +78,7 @@ func startApplication(t *testing.T, pod *lab.Pod) *application {
 		t.Cleanup(func() { l.Close() })
 		return l
 	}
-	// A client that speaks HTTP/2 may expect the server to.
+	// HTTP/2 clients may expect the server to support it.
 	both := new(http.Protocols)
 	both.SetHTTP1(true)
 	both.SetUnencryptedHTTP2(true)
@@ -110,7 +110,7 @@ func startApplication(t *testing.T, pod *lab.Pod) *application {
 	return a
 }
 
-// grpcByService has the health service beside one that takes any message.
+// grpcByService serves the health service, and any other by others.
 type grpcByService struct{ health, others *grpc.Server }
 
 func (g grpcByService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -134,7 +134,8 @@ func acceptEach(l net.Listener, serve func(net.Conn)) {
 	}
 }
 
-// ServeHTTP answers with what came. Parameters of the query make it fail or wait.
+// ServeHTTP answers with a description of the request. Query parameters make it fail or
+// wait.
 func (a *application) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	a.seen[r.URL.Path]++
@@ -173,7 +174,7 @@ func (a *application) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer{Pod: a.pod, From: r.RemoteAddr, Method: r.Method, Path: r.URL.Path, Header: r.Header, Target: r.RequestURI})
 }
 
-// upgrade echoes what comes after the handshake. Frames are the endpoints' matter.
+// upgrade echoes the bytes after the handshake, without regard to frames.
 func (a *application) upgrade(w http.ResponseWriter, r *http.Request) {
 	conn, buffer, err := w.(http.Hijacker).Hijack()
 	if err != nil {
@@ -187,8 +188,8 @@ func (a *application) upgrade(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(conn, buffer)
 }
 
-// tunnel takes up any other protocol, and takes what comes then for requests, as an
-// application does that speaks h2c.
+// tunnel accepts any other protocol and parses the following bytes as requests, as an
+// h2c application would.
 func (a *application) tunnel(w http.ResponseWriter, r *http.Request) {
 	conn, buffer, err := w.(http.Hijacker).Hijack()
 	if err != nil {
@@ -208,7 +209,7 @@ func (a *application) tunnel(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// rawCodec passes messages on as they are.
+// rawCodec passes messages through unchanged.
 type rawCodec struct{}
 
 func (rawCodec) Marshal(v any) ([]byte, error) { return *v.(*[]byte), nil }
@@ -218,7 +219,7 @@ func (rawCodec) Unmarshal(data []byte, v any) error {
 }
 func (rawCodec) Name() string { return "proto" }
 
-// echoStream sends back each message until the client ends.
+// echoStream returns each message until the client ends the stream.
 func echoStream(_ any, stream grpc.ServerStream) error {
 	for {
 		var message []byte

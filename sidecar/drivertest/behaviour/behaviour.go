@@ -1,7 +1,7 @@
-// Package behaviour asks a running mesh what it does, by requests: real controller,
-// real agents and real proxies on a lab of network namespaces, and applications that
-// live in the test. Each row of its table is a sentence about the mesh, which is asked
-// of pairs of kinds of proxy. A vendor runs it over its own driver:
+// Package behaviour tests a running mesh by requests: a real controller, real agents and
+// real proxies in a lab of network namespaces, with applications in the test process.
+// Each row of its table is a statement about the mesh, which is tested for pairs of proxy
+// classes. A vendor runs it with its own driver:
 //
 //	func TestMain(m *testing.M) { behaviour.Main(m) }
 //
@@ -9,9 +9,9 @@
 //		behaviour.Run(t, behaviour.Options{Program: "./cmd/our-outrigger"})
 //	}
 //
-// The test imports the drivers that the program has, and each driver says by
-// driver.Finder where its proxy is. A row that needs a feature is asked only of drivers
-// that declare it by driver.Featurer.
+// The test must import the program's drivers. Each driver locates its proxy by
+// driver.Finder. A row that needs a feature is tested only with drivers that declare it
+// by driver.Featurer.
 package behaviour
 
 import (
@@ -29,58 +29,60 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// Options say what is asked. The zero value is every pair of the registered drivers
+// Options select what is tested. The zero value tests all pairs of registered drivers
 // whose proxy is on this machine, with Outrigger's own program.
 type Options struct {
-	// Program is the control plane: a program that is ready, or a main package as 'go
-	// build' takes it, seen from the test's folder. Its drivers must be those that the
-	// test has registered. Empty is Outrigger's own, with the drivers of
+	// Program is the control plane: an executable, or a main package as for 'go build',
+	// relative to the test's directory. It must have the drivers that the test has
+	// registered. Empty means Outrigger's own program, with the drivers of
 	// drivers/standard.
 	Program string
-	// Pairs are asked in their order; nil is all pairs of the classes whose proxy is
-	// here. A pair whose proxy is missing is skipped.
+	// Pairs are tested in this order; nil means all pairs of the classes whose proxy is on
+	// this machine. Pairs with a missing proxy are skipped.
 	Pairs []Pair
 }
 
-// Result is what a run has found. Pairs that -test.run left out are not in it, and of
-// the others all rows are.
+// Result is the outcome of a run. It lacks pairs that -test.run excluded, and has all
+// rows of the others.
 type Result struct {
-	// Answers are by pair and by the name of the row.
+	// Answers are by pair and row name.
 	Answers map[Pair]map[string]Answer
-	// Versions are the versions of proxies, by class, "" where it tells none.
+	// Versions are the versions of the proxies by class, "" if unknown.
 	Versions map[string]string
-	// Missing says for each class without a proxy here why that is.
+	// Missing has the reason for each class without a proxy on this machine.
 	Missing map[string]error
 }
 
-// Answer is what a run has found of a row and a pair.
+// Answer is the outcome of a row for a pair.
 type Answer string
 
 // The answers.
 const (
-	// Yes says that the mesh does what the row says.
+	// Yes means that the mesh behaves as stated.
 	Yes Answer = "yes"
-	// No says that a driver does not declare what the row needs, so nothing was asked.
+	// No means that a driver does not declare a needed feature, so the row was not tested.
 	No Answer = "no"
-	// Failed says that the mesh does not do it, and the test has failed.
+	// Failed means that the mesh does not behave as stated; the test has failed.
 	Failed Answer = "failed"
-	// Unasked says that -test.run left the row out.
+	// Unasked means that -test.run excluded the row.
 	Unasked Answer = ""
 )
 
-// Main runs the tests of a package that calls Run, and exits. It gets the rights that
-// the lab needs, which must be before any test, and is all that TestMain does.
+// Main runs the tests of a package that calls Run, and exits. It acquires the
+// privileges that the lab needs, which must happen before any test. TestMain needs
+// nothing else.
 func Main(m *testing.M) {
 	lab.Enter()
 	os.Exit(m.Run())
 }
 
-// atOnce is how many pairs are asked at a time. They wait more than they compute.
-const atOnce = 2
+// parallelPairs is the number of concurrently tested pairs, which mostly wait.
+const parallelPairs = 2
 
-// Run asks every row of every pair as subtests CLIENT-to-SERVER/ROW. It skips the test
-// on a machine that cannot have a lab, and fails it where the mesh does not do what a
-// row says and the drivers declare. It must be called from a test's own goroutine.
+// Run tests every row with every pair as subtests CLIENT-to-SERVER/ROW. It skips the
+// test if the machine does not support a lab, and fails it if the mesh does not behave
+// as a row states although the drivers declare the features. It must be called from a
+// test's own goroutine.
 func Run(t *testing.T, options Options) Result {
 	t.Helper()
 	if err := lab.Available(); errors.Is(err, lab.ErrUnavailable) {
@@ -103,11 +105,11 @@ func Run(t *testing.T, options Options) Result {
 		pairs = Pairs(slices.Collect(maps.Keys(programs.Proxies))...)
 	}
 	if len(pairs) == 0 {
-		t.Skipf("SKIPPED: there is no proxy on this machine, as far as the drivers that are a driver.Finder know, of %v: %v", sidecar.Drivers(), programs.Missing)
+		t.Skipf("SKIPPED: no driver.Finder of %v finds its proxy on this machine: %v", sidecar.Drivers(), programs.Missing)
 	}
 	var mu sync.Mutex
 	var group sync.WaitGroup
-	turns := make(chan struct{}, atOnce)
+	turns := make(chan struct{}, parallelPairs)
 	for _, p := range pairs {
 		turns <- struct{}{}
 		group.Go(func() {
@@ -130,9 +132,9 @@ func Run(t *testing.T, options Options) Result {
 	return result
 }
 
-// runPair asks all rows of a town of the pair.
+// runPair tests all rows in a test mesh of the pair.
 func runPair(t *testing.T, programs localmesh.Programs, p Pair) (answers map[string]Answer, versions map[string]string) {
-	w := newWorld(t, programs, p)
+	w := newTestMesh(t, programs, p)
 	versions = w.versions(t)
 	answers = map[string]Answer{}
 	for _, c := range Chapters() {

@@ -21,14 +21,13 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// outside is what is outside of the mesh: a server on the node, by a name and by its
-// address.
+// The server outside the mesh, which runs on the node.
 const (
 	outsideHost = "out.example.com"
 	outsidePort = "8081"
 )
 
-// nodeAddress is the lab's node's.
+// nodeAddress is the address of the lab's node.
 const nodeAddress = "198.18.0.1"
 
 const egressTemplate = `
@@ -39,19 +38,17 @@ spec:
   sources: [{kind: ServiceAccount, name: web, namespace: users}]
 %s`
 
-// edge is what enters and leaves the mesh.
+// edge is the table of what enters and leaves the mesh.
 var edge = []Row{
-	{"Egress denied", "What no Egress allows does not leave the mesh.", ofEvery, func(t *testing.T, w *world) {
+	{"Egress denied", "Traffic that no Egress allows does not leave the mesh.", ofEvery, func(t *testing.T, w *testMesh) {
 		w.serveOutside(t)
-		w.eventually(t, func() error { return w.notOut(t, "users/web") })
+		w.eventually(t, func() error { return w.blockedOutside(t, "users/web") })
 	}},
-	{"Egress allowed", "An Egress lets its sources call its hosts at its ports, by HTTP and by address, and nobody else.", ofClient(mesh.FeatureEgressHTTP, mesh.FeatureEgressTCP), func(t *testing.T, w *world) {
+	{"Egress allowed", "An Egress allows only its sources to call its hosts at its ports, by HTTP and by address.", ofClient(mesh.FeatureEgressHTTP, mesh.FeatureEgressTCP), func(t *testing.T, w *testMesh) {
 		w.serveOutside(t)
-		if err := w.Apply(t.Context(), "egress.yaml", fmt.Sprintf(egressTemplate, "  hosts: ["+outsideHost+"]\n  ports: [{number: "+outsidePort+", protocol: http}]\n")); err != nil {
-			t.Fatal(err)
-		}
+		w.set(t, "egress.yaml", fmt.Sprintf(egressTemplate, "  hosts: ["+outsideHost+"]\n  ports: [{number: "+outsidePort+", protocol: http}]\n"))
 		w.get(t, "users/web", "http://"+outsideHost+":"+outsidePort+"/", isOutside)
-		w.eventually(t, func() error { return w.notOut(t, "users/thief") })
+		w.eventually(t, func() error { return w.blockedOutside(t, "users/thief") })
 		if r, err := w.send(w.pod(t, "users/web"), request{url: "http://" + outsideHost + ":" + outsidePort + "/", host: "other.example.com"}); err == nil && r.Status == http.StatusOK {
 			t.Errorf("another host is called as well: %q", r.Body)
 		}
@@ -61,18 +58,16 @@ var edge = []Row{
 		}
 		w.get(t, "users/web", "http://"+net.JoinHostPort(nodeAddress, outsidePort)+"/", isOutside)
 	}},
-	{"Egress by host and address", "An Egress with hosts and addresses asks for both: its hosts may be called at its addresses only.", ofClient(mesh.FeatureEgressHTTP, mesh.FeatureEgressTCP), testEgressByBoth},
-	{"Egress by server name", "An Egress lets TLS out by the server's name, at its addresses if it names any, and passes it through as it is.", ofClient(mesh.FeatureEgressTLS, mesh.FeatureEgressTCP), testEgressTLS},
-	{"Egress for all", "With enableEgress everything outside of the mesh may be called, and what is inside is still called over mTLS.", ofClient(mesh.FeatureEgressTCP), func(t *testing.T, w *world) {
+	{"Egress by host and address", "An Egress with hosts and addresses requires both: its hosts may be called only at its addresses.", ofClient(mesh.FeatureEgressHTTP, mesh.FeatureEgressTCP), testEgressByBoth},
+	{"Egress by server name", "An Egress allows TLS by server name, at its addresses if it has any, and passes it through unchanged.", ofClient(mesh.FeatureEgressTLS, mesh.FeatureEgressTCP), testEgressTLS},
+	{"Egress for all", "With enableEgress everything outside the mesh may be called, while traffic within the mesh still uses mTLS.", ofClient(mesh.FeatureEgressTCP), func(t *testing.T, w *testMesh) {
 		w.serveOutside(t)
-		if err := w.Apply(t.Context(), "mesh.yaml", strings.Replace(meshConfig("", ""), "enableEgress: false", "enableEgress: true", 1)); err != nil {
-			t.Fatal(err)
-		}
+		w.set(t, "mesh.yaml", strings.Replace(meshConfig("", ""), "enableEgress: false", "enableEgress: true", 1))
 		defer w.configure(t, "", "")
 		w.get(t, "users/thief", "http://"+outsideHost+":"+outsidePort+"/", isOutside)
 		w.get(t, "users/thief", cartV1, isStatus(http.StatusForbidden))
 	}},
-	{"Ingress in plaintext", "An IngressBackend lets its source addresses in without a certificate, and no other address.", ofServer(mesh.FeatureIngress), func(t *testing.T, w *world) {
+	{"Ingress in plaintext", "An IngressBackend admits its source addresses without a certificate, and no other address.", ofServer(mesh.FeatureIngress), func(t *testing.T, w *testMesh) {
 		outsider := w.pod(t, "plain/outsider").Addresses()[0].String()
 		url := "http://" + net.JoinHostPort(w.pod(t, "shop/cart-v1").Addresses()[0].String(), "8080") + "/cart"
 		w.apply(t, "ingress.yaml", ingress("cart-v1", "http", "", "{kind: IPRange, name: "+outsider+"/32}"))
@@ -82,8 +77,8 @@ var edge = []Row{
 		}
 		w.get(t, "users/web", cartV1, isFrom("cart-v1"))
 	}},
-	{"Opened again for some only", "A port that was open to everybody, was closed, and is opened to some lets nobody else in, not for a moment.", ofServer(mesh.FeaturePermissiveTLS, mesh.FeatureIngress), testOpenedForSome},
-	{"Ingress with a client certificate", "An IngressBackend with a principal lets in who has its certificate, and nobody else. Without one it lets nobody in.", ofServer(mesh.FeatureIngressTLS), func(t *testing.T, w *world) {
+	{"Opened again for some only", "A port that was open to everybody and then closed admits nobody else, not even briefly, when it is opened to some.", ofServer(mesh.FeaturePermissiveTLS, mesh.FeatureIngress), testOpenedForSome},
+	{"Ingress with a client certificate", "An IngressBackend with a principal admits only clients with its certificate. Without a principal it admits nobody.", ofServer(mesh.FeatureIngressTLS), func(t *testing.T, w *testMesh) {
 		address := net.JoinHostPort(w.pod(t, "shop/cart-v1").Addresses()[0].String(), "8080")
 		w.apply(t, "ingress.yaml", ingress("cart-v1", "https", "    tls: {skipClientCertValidation: false, sniHosts: [in.example.com]}\n",
 			"{kind: AuthenticatedPrincipal, name: gateway.edge.cluster.local}"))
@@ -109,14 +104,14 @@ var edge = []Row{
 		}
 		w.eventually(t, func() error { return w.enter(t, address, ingressTLS(gateway), 0) })
 	}},
-	{"Ingress without a client certificate", "With skipClientCertValidation TLS is enough, from the source addresses.", ofServer(mesh.FeatureIngressTLS), func(t *testing.T, w *world) {
+	{"Ingress without a client certificate", "With skipClientCertValidation the source addresses need only TLS.", ofServer(mesh.FeatureIngressTLS), func(t *testing.T, w *testMesh) {
 		address := net.JoinHostPort(w.pod(t, "shop/cart-v1").Addresses()[0].String(), "8080")
 		outsider := w.pod(t, "plain/outsider").Addresses()[0].String()
 		w.apply(t, "ingress.yaml", ingress("cart-v1", "https", "    tls: {skipClientCertValidation: true, sniHosts: [in.example.com]}\n",
 			"{kind: IPRange, name: "+outsider+"/32}"))
 		w.eventually(t, func() error { return w.enter(t, address, ingressTLS(), http.StatusOK) })
 	}},
-	{"External authorization", "The mesh's authorization service is asked about every request, and its no is final.", ofServer(mesh.FeatureExternalAuthorization), func(t *testing.T, w *world) {
+	{"External authorization", "The mesh's authorization service is asked about every request, and its denial is final.", ofServer(mesh.FeatureExternalAuthorization), func(t *testing.T, w *testMesh) {
 		const node = nodeAddress
 		listener, err := w.Lab().Node().Listen(t.Context(), "tcp", net.JoinHostPort(node, "9191"))
 		if err != nil {
@@ -134,7 +129,7 @@ var edge = []Row{
 	}},
 }
 
-// ingress returns an IngressBackend of a service's port 8080.
+// ingress returns an IngressBackend for a service's port 8080.
 func ingress(service, protocol, tls, source string) string {
 	return fmt.Sprintf(`
 apiVersion: policy.openservicemesh.io/v1alpha1
@@ -148,14 +143,14 @@ spec:
 `, service, protocol, tls, source)
 }
 
-// ingressTLS is TLS of a client outside of the mesh, which calls the host of an
-// IngressBackend and has its own reasons to trust it.
+// ingressTLS is the TLS configuration of a client outside the mesh, which calls the
+// host of an IngressBackend without verifying it.
 func ingressTLS(certificates ...tls.Certificate) *tls.Config {
 	return &tls.Config{ServerName: "in.example.com", Certificates: certificates, InsecureSkipVerify: true}
 }
 
-// serveOutside answers on the node, which is not in the mesh.
-func (w *world) serveOutside(t *testing.T) {
+// serveOutside serves on the node, outside the mesh.
+func (w *testMesh) serveOutside(t *testing.T) {
 	t.Helper()
 	listener, err := w.Lab().Node().Listen(t.Context(), "tcp", net.JoinHostPort(nodeAddress, outsidePort))
 	if err != nil {
@@ -167,20 +162,20 @@ func (w *world) serveOutside(t *testing.T) {
 	go server.Serve(listener)
 	t.Cleanup(func() {
 		server.Close()
-		// A server that has not begun to serve yet does not know of it.
+		// A server that has not started yet does not know the listener.
 		listener.Close()
 	})
 }
 
 func isOutside(r reply) error {
 	if r.Status != http.StatusOK || r.Body != "outside" {
-		return fmt.Errorf("the answer is %d %.200q, want that of the outside", r.Status, r.Body)
+		return fmt.Errorf("the answer is %d %.200q, want that of the outside server", r.Status, r.Body)
 	}
 	return nil
 }
 
-// notOut wants that a pod does not get out.
-func (w *world) notOut(t *testing.T, pod string) error {
+// blockedOutside returns an error if the pod can call outside the mesh.
+func (w *testMesh) blockedOutside(t *testing.T, pod string) error {
 	for _, url := range []string{"http://" + outsideHost + ":" + outsidePort + "/", "http://" + net.JoinHostPort(nodeAddress, outsidePort) + "/"} {
 		if r, err := w.send(w.pod(t, pod), request{url: url, timeout: 5 * time.Second}); err == nil && (r.Status < 400 || r.Body == "outside") {
 			return fmt.Errorf("%s gets %d %q of %s", pod, r.Status, r.Body, url)
@@ -189,7 +184,7 @@ func (w *world) notOut(t *testing.T, pod string) error {
 	return nil
 }
 
-// authorizer lets requests with a good ticket pass.
+// authorizer allows requests with a good ticket.
 type authorizer struct{}
 
 func (authorizer) Check(_ context.Context, r *authv3.CheckRequest) (*authv3.CheckResponse, error) {
@@ -204,17 +199,13 @@ func (authorizer) Check(_ context.Context, r *authv3.CheckRequest) (*authv3.Chec
 	}, nil
 }
 
-// testOpenedForSome has a proxy that remembers what it let in before.
-func testOpenedForSome(t *testing.T, w *world) {
+// testOpenedForSome checks that a proxy does not reuse its former open state.
+func testOpenedForSome(t *testing.T, w *testMesh) {
 	url := "http://" + net.JoinHostPort(w.pod(t, "shop/cart-v1").Addresses()[0].String(), "8080") + "/cart"
 	open := strings.Replace(meshConfig("inboundTLSMode: Permissive", ""), "PolicyMode: false", "PolicyMode: true", 1)
-	if err := w.Apply(t.Context(), "mesh.yaml", open); err != nil {
-		t.Fatal(err)
-	}
+	w.set(t, "mesh.yaml", open)
 	w.get(t, "plain/outsider", url, isFrom("cart-v1"))
-	if err := w.Apply(t.Context(), "mesh.yaml", meshConfig("", "")); err != nil {
-		t.Fatal(err)
-	}
+	w.set(t, "mesh.yaml", meshConfig("", ""))
 	outsider := w.pod(t, "plain/outsider")
 	w.eventually(t, func() error {
 		if r, err := w.send(outsider, request{url: url}); err == nil {
@@ -223,13 +214,13 @@ func testOpenedForSome(t *testing.T, w *world) {
 		return nil
 	})
 	stop := make(chan struct{})
-	let := make(chan int)
+	admitted := make(chan int)
 	go func() {
 		n := 0
 		for {
 			select {
 			case <-stop:
-				let <- n
+				admitted <- n
 				return
 			default:
 				if r, err := w.send(outsider, request{url: url}); err == nil && r.Status == http.StatusOK {
@@ -247,13 +238,13 @@ func testOpenedForSome(t *testing.T, w *world) {
 		return nil
 	})
 	close(stop)
-	if n := <-let; n > 0 {
-		t.Errorf("the outsider was let in %d times", n)
+	if n := <-admitted; n > 0 {
+		t.Errorf("the outsider was admitted %d times", n)
 	}
 }
 
-// testEgressTLS calls a server of the outside over TLS, which the mesh cannot read.
-func testEgressTLS(t *testing.T, w *world) {
+// testEgressTLS calls an outside server over TLS, which the mesh cannot decrypt.
+func testEgressTLS(t *testing.T, w *testMesh) {
 	const port = "8444"
 	listener, err := w.Lab().Node().Listen(t.Context(), "tcp", net.JoinHostPort(nodeAddress, port))
 	if err != nil {
@@ -294,9 +285,7 @@ func testEgressTLS(t *testing.T, w *world) {
 		ranges string
 		out    bool
 	}{{"203.0.113.0/24", false}, {nodeAddress + "/32", true}} {
-		if err := w.Apply(t.Context(), "egress.yaml", fmt.Sprintf(egressTemplate, "  hosts: ["+outsideHost+"]\n  ipAddresses: ["+tt.ranges+"]\n  ports: [{number: "+port+", protocol: https}]\n")); err != nil {
-			t.Fatal(err)
-		}
+		w.set(t, "egress.yaml", fmt.Sprintf(egressTemplate, "  hosts: ["+outsideHost+"]\n  ipAddresses: ["+tt.ranges+"]\n  ports: [{number: "+port+", protocol: https}]\n"))
 		w.eventually(t, func() error {
 			if _, err := call("users/web", outsideHost); (err == nil) != tt.out {
 				return fmt.Errorf("with the addresses %s: %v, want that it gets out: %v", tt.ranges, err, tt.out)
@@ -306,9 +295,9 @@ func testEgressTLS(t *testing.T, w *world) {
 	}
 }
 
-// testEgressByBoth calls the outside by its name while an Egress allows the name at the
-// outside's address, and while it allows the name at other addresses only.
-func testEgressByBoth(t *testing.T, w *world) {
+// testEgressByBoth calls the outside server by name, while an Egress allows the name at
+// the server's address, and while it allows it only at other addresses.
+func testEgressByBoth(t *testing.T, w *testMesh) {
 	w.serveOutside(t)
 	rule := func(addresses string) string {
 		return fmt.Sprintf(egressTemplate, "  hosts: ["+outsideHost+"]\n  ipAddresses: ["+addresses+"]\n  ports: [{number: "+outsidePort+", protocol: http}]\n")
@@ -317,7 +306,7 @@ func testEgressByBoth(t *testing.T, w *world) {
 	const here, elsewhere = nodeAddress + "/32", "203.0.113.0/24"
 	w.apply(t, "egress.yaml", rule(here))
 	w.get(t, "users/web", url, isOutside)
-	// The row before let out by address.
+	// The previous row allowed the address.
 	w.eventually(t, func() error {
 		if r, err := w.send(w.pod(t, "users/web"), request{url: url, host: "other.example.com"}); err == nil && r.Status == http.StatusOK {
 			return fmt.Errorf("another host is called at the address as well: %q", r.Body)
@@ -325,8 +314,6 @@ func testEgressByBoth(t *testing.T, w *world) {
 		return nil
 	})
 	w.get(t, "users/web", url, isOutside)
-	if err := w.Apply(t.Context(), "egress.yaml", rule(elsewhere)); err != nil {
-		t.Fatal(err)
-	}
-	w.eventually(t, func() error { return w.notOut(t, "users/web") })
+	w.set(t, "egress.yaml", rule(elsewhere))
+	w.eventually(t, func() error { return w.blockedOutside(t, "users/web") })
 }

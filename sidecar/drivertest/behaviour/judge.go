@@ -22,10 +22,10 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// thiefIdentity is that of users/thief.
+// thiefIdentity is the identity of users/thief.
 var thiefIdentity = mesh.Identity{TrustDomain: "cluster.local", Namespace: "users", ServiceAccount: "thief"}
 
-// gates are what testers may ask for only with a header, or below a path.
+// gates are paths that may be requested only with a header, or only below a prefix.
 const gates = `
 apiVersion: specs.smi-spec.io/v1alpha4
 kind: HTTPRouteGroup
@@ -48,9 +48,9 @@ spec:
   rules: [{kind: HTTPRouteGroup, name: gates}]
 `
 
-// directly asks a pod's port 8080 from outside of the mesh, past any client's proxy: by
-// TLS if there is a configuration of it, and by HTTP/2 or HTTP/1.1.
-func (w *world) directly(t *testing.T, pod string, config *tls.Config, version int, target string, header http.Header) (reply, error) {
+// directly sends a request to a pod's port 8080 from outside the mesh, bypassing any
+// client proxy: over TLS if config is set, and by HTTP/2 or HTTP/1.1.
+func (w *testMesh) directly(t *testing.T, pod string, config *tls.Config, version int, target string, header http.Header) (reply, error) {
 	t.Helper()
 	address := net.JoinHostPort(w.pod(t, pod).Addresses()[0].String(), "8080")
 	protocols, scheme := new(http.Protocols), "http"
@@ -79,14 +79,14 @@ func (w *world) directly(t *testing.T, pod string, config *tls.Config, version i
 	return readReply(response)
 }
 
-// meshTLSOf is mesh TLS of a client with the certificates to cart-v1.
-func (w *world) meshTLSOf(t *testing.T, certificates ...tls.Certificate) *tls.Config {
+// meshTLSOf is mesh TLS of a client of cart-v1 with the certificates.
+func (w *testMesh) meshTLSOf(t *testing.T, certificates ...tls.Certificate) *tls.Config {
 	t.Helper()
 	return &tls.Config{RootCAs: w.roots(t), ServerName: "cart-v1.shop.sa.cluster.local", Certificates: certificates}
 }
 
-// testRepeatedHeaders sends headers that rules compare in several lines, and in one.
-func testRepeatedHeaders(t *testing.T, w *world) {
+// testRepeatedHeaders sends headers that rules compare in one and in several lines.
+func testRepeatedHeaders(t *testing.T, w *testMesh) {
 	w.apply(t, "gates.yaml", gates)
 	config := w.meshTLSOf(t, w.certificate(t, webIdentity))
 	good := map[string]string{"X-Tenant": `blue|black`, "X-Forwarded-For": "blue", "Cookie": "tenant=blue"}
@@ -131,7 +131,7 @@ func testRepeatedHeaders(t *testing.T, w *world) {
 			}
 			lines := r.answer.Header[tt.name]
 			if len(lines) != 1 || !regexp.MustCompile(`^(?:`+good[tt.name]+`)$`).MatchString(lines[0]) {
-				t.Errorf("by HTTP/%d %s lets %q pass, of which the application gets %q", version, tt.path, tt.values, lines)
+				t.Errorf("by HTTP/%d %s allows %q, and the application gets %q", version, tt.path, tt.values, lines)
 			}
 		}
 		r, err := w.directly(t, "shop/cart-v1", config.Clone(), version, "/gate/exact", http.Header{"X-Tenant": {"blue"}, "X_tenant": {"red"}, "X_other": {"kept"}})
@@ -144,8 +144,8 @@ func testRepeatedHeaders(t *testing.T, w *world) {
 	}
 }
 
-// testIdentityHeaders claims an identity in every way in.
-func testIdentityHeaders(t *testing.T, w *world) {
+// testIdentityHeaders claims an identity on every path into the mesh.
+func testIdentityHeaders(t *testing.T, w *testMesh) {
 	claims := http.Header{}
 	for _, name := range mesh.IdentityHeaders() {
 		for _, separator := range []string{"-", "_"} {
@@ -158,7 +158,7 @@ func testIdentityHeaders(t *testing.T, w *world) {
 		t.Helper()
 		for version := 1; version <= 2; version++ {
 			if way != "mesh TLS" && version == 2 && config != nil {
-				// What a client from outside can speak says nothing about the application.
+				// HTTP/2 support of an outside client does not imply that of the application.
 				continue
 			}
 			var got reply
@@ -192,12 +192,10 @@ func testIdentityHeaders(t *testing.T, w *world) {
 	if declares(w.Server, []mesh.Feature{mesh.FeaturePermissiveTLS}) {
 		t.Run("permissive", func(t *testing.T) {
 			w.configure(t, "inboundTLSMode: Permissive", "")
-			if err := w.Apply(t.Context(), "mesh.yaml", strings.Replace(meshConfig("inboundTLSMode: Permissive", ""), "PolicyMode: false", "PolicyMode: true", 1)); err != nil {
-				t.Fatal(err)
-			}
-			check("plaintext while moving in", nil)
+			w.set(t, "mesh.yaml", strings.Replace(meshConfig("inboundTLSMode: Permissive", ""), "PolicyMode: false", "PolicyMode: true", 1))
+			check("permissive plaintext", nil)
 		})
-		// The rows after this one have rules again.
+		// Later rows need the rules.
 		w.eventually(t, func() error {
 			for range 5 {
 				if r, err := w.directly(t, "shop/cart-v1", w.meshTLSOf(t, w.certificate(t, thiefIdentity)), 1, "/cart", nil); err != nil || r.Status != http.StatusForbidden {
@@ -209,8 +207,8 @@ func testIdentityHeaders(t *testing.T, w *world) {
 	}
 }
 
-// testCallerNames shows certificates of the mesh's own root that name several.
-func testCallerNames(t *testing.T, w *world) {
+// testCallerNames uses certificates of the mesh's own root with several names.
+func testCallerNames(t *testing.T, w *testMesh) {
 	thief := thiefIdentity
 	ask := func(cn string, dns []string, uris ...string) (reply, error) {
 		return w.directly(t, "shop/cart-v1", w.meshTLSOf(t, w.named(t, cn, dns, uris...)), 1, "/cart", nil)
@@ -243,8 +241,8 @@ func testCallerNames(t *testing.T, w *world) {
 	}
 }
 
-// named returns a certificate of the mesh's root with the names.
-func (w *world) named(t *testing.T, cn string, dns []string, uris ...string) tls.Certificate {
+// named issues a certificate of the mesh's root with the names.
+func (w *testMesh) named(t *testing.T, cn string, dns []string, uris ...string) tls.Certificate {
 	t.Helper()
 	root, err := tls.X509KeyPair(w.caFile(t, "outrigger-ca-bundle/ca.crt"), w.caFile(t, "outrigger-ca-bundle/ca.key"))
 	if err != nil {
@@ -277,8 +275,8 @@ func (w *world) named(t *testing.T, cn string, dns []string, uris ...string) tls
 	return tls.Certificate{Certificate: chain, PrivateKey: key}
 }
 
-// testSpellings asks for paths that some applications read as other ones.
-func testSpellings(t *testing.T, w *world) {
+// testSpellings requests paths that some applications read differently.
+func testSpellings(t *testing.T, w *testMesh) {
 	w.apply(t, "gates.yaml", gates)
 	config := w.meshTLSOf(t, w.certificate(t, webIdentity))
 	ask := func(target string) (reply, error) {
@@ -304,22 +302,22 @@ func testSpellings(t *testing.T, w *world) {
 			continue
 		}
 		if got, _, _ := strings.Cut(r.Target, "?"); !strings.HasPrefix(got, "/public/") || ambiguous.MatchString(got) {
-			t.Errorf("/public/%s passes, and the application gets %s", path, got)
+			t.Errorf("/public/%s is allowed, and the application gets %s", path, got)
 		}
 	}
 	if n := w.apps["shop/cart-v1"].count("/hidden"); n != 0 {
-		t.Errorf("the application was asked %d times for what nobody may ask for", n)
+		t.Errorf("the application got %d requests that nobody may send", n)
 	}
 }
 
-// testRepeatedRoutes sends headers in several lines by the client's proxy, which chooses
-// where requests go.
-func testRepeatedRoutes(t *testing.T, w *world) {
+// testRepeatedRoutes sends headers in several lines through the client's proxy, which
+// chooses the route.
+func testRepeatedRoutes(t *testing.T, w *testMesh) {
 	w.apply(t, "testers.yaml", testers)
 	tester := request{url: cart, header: http.Header{"X-Tester": {"yes"}}}
 	w.ask(t, "users/web", tester, isFrom("cart-v2"))
 	for _, values := range [][]string{{"yes", "no"}, {"no", "yes"}, {"yes,no"}, {"no,yes"}, {"", "yes"}} {
-		// Others get to either version.
+		// Other requests reach either version.
 		asTester := true
 		var lines []string
 		for range 24 {

@@ -15,14 +15,14 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/localmesh"
 )
 
-// lifecycle is what happens when something changes or ends.
+// lifecycle is the table of changes, failures and restarts.
 var lifecycle = []Row{
-	{"The controller is killed", "Requests go on without the controller, and when it is back no proxy is sent what it has.", ofEvery, testControllerKilled},
-	{"The proxy is killed", "A proxy that dies is started again by its agent.", ofEvery, func(t *testing.T, w *world) {
+	{"The controller is killed", "Requests succeed without the controller, and when it is back no proxy is sent what it already has.", ofEvery, testControllerKilled},
+	{"The proxy is killed", "The agent restarts a proxy that dies.", ofEvery, func(t *testing.T, w *testMesh) {
 		w.get(t, "users/web", cartV1, ok)
 		container := w.pod(t, "shop/cart-v1").Container("outrigger-proxy")
 		before := container.Restarts()
-		// In the lab the program has the name of its class. Some proxies are several processes.
+		// In the lab the program is named like its class. Some proxies run several processes.
 		pids, err := container.PIDs(w.Server)
 		if err != nil || len(pids) == 0 {
 			t.Fatalf("the proxy is processes %v, %v", pids, err)
@@ -44,7 +44,7 @@ var lifecycle = []Row{
 			t.Error("the container was restarted, want that the agent restarts the proxy")
 		}
 	}},
-	{"The agent is killed", "A sidecar whose agent dies is restarted with it.", ofEvery, func(t *testing.T, w *world) {
+	{"The agent is killed", "A sidecar container whose agent dies is restarted.", ofEvery, func(t *testing.T, w *testMesh) {
 		container := w.pod(t, "shop/cart-v1").Container("outrigger-proxy")
 		before := container.Restarts()
 		if err := container.Kill(); err != nil {
@@ -63,9 +63,9 @@ var lifecycle = []Row{
 	{"The root is rotated", "The mesh moves to another root while requests run, and none of them fails.", ofEvery, testRotation},
 }
 
-// settled returns the connections when nothing more is sent: what the row before has
-// changed has arrived.
-func (w *world) settled(t *testing.T) []localmesh.Proxy {
+// settled waits until nothing more is sent, so that changes of the previous row have
+// arrived, and returns the proxies.
+func (w *testMesh) settled(t *testing.T) []localmesh.Proxy {
 	t.Helper()
 	var last []localmesh.Proxy
 	since := time.Now()
@@ -90,7 +90,7 @@ func (w *world) settled(t *testing.T) []localmesh.Proxy {
 	return last
 }
 
-func testControllerKilled(t *testing.T, w *world) {
+func testControllerKilled(t *testing.T, w *testMesh) {
 	before := w.settled(t)
 	l := w.startLoad(w.pod(t, "users/web"), cartV1, 4)
 	l.more(t, 50)
@@ -119,15 +119,15 @@ func testControllerKilled(t *testing.T, w *world) {
 	}
 	for _, c := range now {
 		if c.Resources != 0 {
-			t.Errorf("%s was sent %d resources by a controller that knows nothing new", c.Name, c.Resources)
+			t.Errorf("%s was sent %d resources although nothing has changed", c.Name, c.Resources)
 		}
 	}
-	// And it does its work again.
+	// The controller works again.
 	w.apply(t, "split.yaml", fmt.Sprintf(splitTemplate, 0, 100))
 	w.get(t, "users/web", cart, isFrom("cart-v2"))
 }
 
-func testRenewal(t *testing.T, w *world) {
+func testRenewal(t *testing.T, w *testMesh) {
 	w.shortLives(t)
 	l := w.startLoad(w.pod(t, "users/web"), cartV1, 4)
 	seen := map[string]bool{}
@@ -144,8 +144,8 @@ func testRenewal(t *testing.T, w *world) {
 	l.end(t)
 }
 
-// certificateOf returns the certificate that a pod's server shows.
-func (w *world) certificateOf(t *testing.T, pod string) (*x509.Certificate, error) {
+// certificateOf returns the certificate of a pod's server.
+func (w *testMesh) certificateOf(t *testing.T, pod string) (*x509.Certificate, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	conn, err := w.Lab().Node().Dial(ctx, "tcp", net.JoinHostPort(w.pod(t, pod).Addresses()[0].String(), "8080"))
@@ -161,7 +161,7 @@ func (w *world) certificateOf(t *testing.T, pod string) (*x509.Certificate, erro
 			return nil
 		},
 	})
-	// That the server wants a certificate of us comes after it has shown its own.
+	// The handshake fails without a client certificate, but the server's comes first.
 	_ = client.HandshakeContext(ctx)
 	if leaf == nil {
 		return nil, errors.New("no certificate was shown")
@@ -169,18 +169,16 @@ func (w *world) certificateOf(t *testing.T, pod string) (*x509.Certificate, erro
 	return leaf, nil
 }
 
-// shortLives makes certificates end soon, until the test's end.
-func (w *world) shortLives(t *testing.T) {
+// shortLives sets a short certificate validity until the test's end.
+func (w *testMesh) shortLives(t *testing.T) {
 	t.Helper()
-	if err := w.Apply(t.Context(), "mesh.yaml", meshConfig("", "")+"  certificate: {serviceCertValidityDuration: 10s}\n"); err != nil {
-		t.Fatal(err)
-	}
+	w.set(t, "mesh.yaml", meshConfig("", "")+"  certificate: {serviceCertValidityDuration: 10s}\n")
 	t.Cleanup(func() {
 		if err := w.Apply(context.WithoutCancel(t.Context()), "mesh.yaml", meshConfig("", "")); err != nil {
 			t.Error(err)
 		}
 	})
-	// What is valid for a day is renewed when its agent begins anew.
+	// Existing certificates are valid for a day; restarted agents request new ones.
 	for _, pod := range []string{"users/web", "shop/cart-v1"} {
 		if err := w.pod(t, pod).Container("outrigger-proxy").Kill(); err != nil {
 			t.Fatal(err)

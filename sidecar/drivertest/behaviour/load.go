@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// load asks from a pod, over a few connections, until its end is called.
+// load sends requests from a pod, over a few connections, until end is called.
 type load struct {
 	mu     sync.Mutex
 	total  int
@@ -18,9 +18,9 @@ type load struct {
 	done   sync.WaitGroup
 }
 
-// startLoad begins to ask for the URL, with so many workers, each of which waits for
-// an answer before it asks again. Every worker keeps its connection.
-func (w *world) startLoad(from dialer, url string, workers int) *load {
+// startLoad sends requests to the URL with the given number of workers. Each has its
+// own connection and sends one request at a time.
+func (w *testMesh) startLoad(from dialer, url string, workers int) *load {
 	l := &load{pods: map[string]int{}, stop: make(chan struct{})}
 	for range workers {
 		l.done.Go(func() {
@@ -54,14 +54,14 @@ func (l *load) add(r reply, err error) {
 	}
 }
 
-// count returns how many requests there were, and how many a pod has answered.
+// count returns the number of requests, and how many of them the pod has answered.
 func (l *load) count(pod string) (total, ofPod int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.total, l.pods[pod]
 }
 
-// more waits until so many more requests were made.
+// more waits until n more requests have completed.
 func (l *load) more(t *testing.T, n int) {
 	t.Helper()
 	begin, _ := l.count("")
@@ -77,7 +77,7 @@ func (l *load) more(t *testing.T, n int) {
 	}
 }
 
-// end stops the load and fails the test if a request did not succeed.
+// end stops the load and fails the test if a request has failed.
 func (l *load) end(t *testing.T) {
 	t.Helper()
 	close(l.stop)

@@ -2,7 +2,6 @@ package behaviour
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -13,7 +12,7 @@ import (
 	"testing"
 )
 
-// logs keep what the containers write.
+// logs store the output of the containers.
 type logs struct {
 	mu   sync.Mutex
 	text map[string]*bytes.Buffer
@@ -37,7 +36,7 @@ func (w logWriter) Write(p []byte) (int, error) {
 	return w.text[w.name].Write(p)
 }
 
-// of returns what a container has written.
+// of returns the output of a container.
 func (l *logs) of(name string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -47,8 +46,7 @@ func (l *logs) of(name string) string {
 	return l.text[name].String()
 }
 
-// dump shows the end of what each container has written. 'go test -artifacts' keeps the
-// whole.
+// dump logs the end of each container's output. 'go test -artifacts' keeps all of it.
 func (l *logs) dump(t *testing.T) {
 	t.Helper()
 	folder := t.ArtifactDir()
@@ -66,11 +64,4 @@ func (l *logs) dump(t *testing.T) {
 		}
 		t.Logf("%s:\n%s", name, strings.Join(lines, "\n"))
 	}
-}
-
-type testWriter struct{ t *testing.T }
-
-func (w testWriter) Write(p []byte) (int, error) {
-	fmt.Fprint(os.Stderr, string(p))
-	return len(p), nil
 }

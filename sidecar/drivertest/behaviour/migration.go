@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// moverTemplate is one pod of the service that is moved: its name, its class, and
-// whether it is ready.
+// moverTemplate is a pod of the moved service: its name, class and readiness.
 const moverTemplate = `
 ---
 apiVersion: v1
@@ -45,9 +44,9 @@ spec:
 
 const moverURL = "http://mover.shop/cart"
 
-// testMigration replaces the pods of a service as a Deployment does, one by one: a new
-// pod gets requests when it is ready, and then an old one ends, in its own time.
-func testMigration(t *testing.T, w *world) {
+// testMigration replaces the pods of a service one by one, as a Deployment does: a new
+// pod gets requests when it is ready, and then an old one terminates gracefully.
+func testMigration(t *testing.T, w *testMesh) {
 	const pods = 2
 	w.apply(t, "mover.yaml", moverService)
 	r := rollout{w: w}
@@ -72,7 +71,7 @@ func testMigration(t *testing.T, w *world) {
 				return nil
 			})
 		}
-		// It goes when the next one comes.
+		// The oldest pod is removed when the next one is added.
 		r.pods = r.pods[1:]
 	}
 	r.apply(t)
@@ -82,9 +81,9 @@ func testMigration(t *testing.T, w *world) {
 	}
 }
 
-// rollout is the pods of the service as they should be.
+// rollout is the desired set of pods of the service.
 type rollout struct {
-	w    *world
+	w    *testMesh
 	pods []mover
 }
 
@@ -95,21 +94,18 @@ type mover struct {
 
 const rolloutFile = "rollout.yaml"
 
-// apply brings the pods in line, and returns when those that are gone have ended.
+// apply updates the pods, and returns when removed ones have ended.
 func (r *rollout) apply(t *testing.T) {
 	t.Helper()
 	var manifest strings.Builder
 	for _, p := range r.pods {
-		// As the API has it.
 		ready := map[bool]string{true: "True", false: "False"}[p.ready]
 		fmt.Fprintf(&manifest, moverTemplate, p.name, p.class, ready)
 	}
-	if err := r.w.Apply(t.Context(), rolloutFile, manifest.String()); err != nil {
-		t.Fatal(err)
-	}
+	r.w.set(t, rolloutFile, manifest.String())
 }
 
-// add starts a pod, and says that it is ready when its application and its sidecar are.
+// add starts a pod, and marks it ready when its application and sidecar are.
 func (r *rollout) add(t *testing.T, name, class string) {
 	t.Helper()
 	r.pods = append(r.pods, mover{name: name, class: class})

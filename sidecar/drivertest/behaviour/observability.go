@@ -17,16 +17,16 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// observability is what can be seen from outside.
+// observability is the table of probes, metrics, logs and traces.
 var observability = []Row{
-	{"Probes through the agent", "The kubelet's HTTP, HTTPS, TCP and gRPC probes of every container are answered by the agent, which asks the application.", ofEvery, testProbes},
-	{"Metrics", "Each proxy's metrics can be scraped at port 15010, and count requests.", ofEvery, testMetrics},
-	{"Access logs", "Both proxies write a JSON object for each request, with the same names of fields and who is at the other end.", ofBoth(mesh.FeatureAccessLogs), testAccessLogs},
+	{"Probes through the agent", "The agent answers the kubelet's HTTP, HTTPS, TCP and gRPC probes of every container by probing the application.", ofEvery, testProbes},
+	{"Metrics", "Each proxy's metrics can be scraped at port 15010 and count requests.", ofEvery, testMetrics},
+	{"Access logs", "Both proxies write a JSON object for each request, with the same field names and the identity of the peer.", ofBoth(mesh.FeatureAccessLogs), testAccessLogs},
 	{"Traces", "Both proxies send spans of one trace to the collector.", ofBoth(mesh.FeatureZipkinTracing), testTraces},
 }
 
-// testProbes asks as the kubelet does.
-func testProbes(t *testing.T, w *world) {
+// testProbes probes as the kubelet does.
+func testProbes(t *testing.T, w *testMesh) {
 	pod := w.pod(t, "shop/cart-v1")
 	probes := 0
 	for _, c := range pod.Object().Spec.Containers {
@@ -48,10 +48,10 @@ func testProbes(t *testing.T, w *world) {
 	if probes != 4 {
 		t.Errorf("%d probes were found, want 4", probes)
 	}
-	// It is the application that is asked.
+	// The probes must reach the application.
 	app := w.apps["shop/cart-v1"]
 	if app.count("/probe/http") == 0 || app.count("/probe/https") == 0 {
-		t.Error("the application was not asked")
+		t.Error("the application was not probed")
 	}
 	app.setBroken(http.StatusInternalServerError)
 	defer app.setBroken(0)
@@ -62,13 +62,14 @@ func testProbes(t *testing.T, w *world) {
 	}
 }
 
-// probeOf is a probe that the kubelet would ask.
+// probeOf is a probe as the kubelet sends it.
 type probeOf struct {
 	port, path string
 	header     map[string][]string
 }
 
-// probeURL returns what the kubelet would ask; all probes of injected pods are HTTP.
+// probeURL returns the HTTP probe that the kubelet would send; all probes of injected
+// pods are HTTP.
 func probeURL(p *corev1.Probe) *probeOf {
 	if p == nil || p.HTTPGet == nil {
 		return nil
@@ -81,7 +82,7 @@ func probeURL(p *corev1.Probe) *probeOf {
 }
 
 // testTraces collects spans as Zipkin does.
-func testTraces(t *testing.T, w *world) {
+func testTraces(t *testing.T, w *testMesh) {
 	const node = nodeAddress
 	listener, err := w.Lab().Node().Listen(t.Context(), "tcp", net.JoinHostPort(node, "9411"))
 	if err != nil {
@@ -126,8 +127,8 @@ func testTraces(t *testing.T, w *world) {
 	})
 }
 
-// testMetrics wants that a count of requests grows with them.
-func testMetrics(t *testing.T, w *world) {
+// testMetrics checks that a counter of requests grows.
+func testMetrics(t *testing.T, w *testMesh) {
 	const requests = 20
 	for _, pod := range []string{"users/web", "shop/cart-v1"} {
 		url := "http://" + net.JoinHostPort(w.pod(t, pod).Addresses()[0].String(), "15010") + "/stats/prometheus"
@@ -151,7 +152,7 @@ func testMetrics(t *testing.T, w *world) {
 	}
 }
 
-// samples returns the values of a page in Prometheus's text format, by name and labels.
+// samples parses Prometheus' text format into values by name and labels.
 func samples(page string) map[string]float64 {
 	all := map[string]float64{}
 	for line := range strings.Lines(page) {
@@ -168,7 +169,7 @@ func samples(page string) map[string]float64 {
 }
 
 // testAccessLogs looks for one request in the output of both proxies.
-func testAccessLogs(t *testing.T, w *world) {
+func testAccessLogs(t *testing.T, w *testMesh) {
 	w.ask(t, "users/web", request{url: cartV1 + "/logged", header: http.Header{"User-Agent": {"behaviour"}}}, isFrom("cart-v1"))
 	for pod, peer := range map[string]struct{ field, identity string }{
 		"users/web":    {"upstream_peer", "spiffe://cluster.local/ns/shop/sa/cart-v1"},
@@ -184,13 +185,13 @@ func testAccessLogs(t *testing.T, w *world) {
 				want := map[string]any{"method": "GET", "path": "/cart/logged", "authority": "cart-v1.shop", "response_code": "200", "user_agent": "behaviour", peer.field: peer.identity}
 				err = nil
 				for field, value := range want {
-					// Some write numbers as numbers.
+					// Proxies may write numbers as numbers or strings.
 					if fmt.Sprint(entry[field]) != value {
 						err = errors.Join(err, fmt.Errorf("its %s is %v, want %v", field, entry[field], value))
 					}
 				}
 				if entry["duration"] == nil || entry["start_time"] == nil {
-					err = errors.Join(err, fmt.Errorf("it says no time: %s", line))
+					err = errors.Join(err, fmt.Errorf("it has no times: %s", line))
 				}
 			}
 			if err != nil {

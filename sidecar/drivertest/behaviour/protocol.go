@@ -19,9 +19,9 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// protocols are what else than HTTP/1 is spoken.
+// protocols is the table of protocols other than HTTP/1.
 var protocols = []Row{
-	{"TCP", "TCP passes over mTLS for the sources of a TCPRoute, and is closed for others before the application hears of them.", ofEvery, func(t *testing.T, w *world) {
+	{"TCP", "The sources of a TCPRoute connect over mTLS. Connections of others are closed before they reach the application.", ofEvery, func(t *testing.T, w *testMesh) {
 		w.eventually(t, func() error {
 			got, err := line(w.pod(t, "users/web"), "cart-v1.shop:9000", "echo\n")
 			if err != nil || got != "echo\n" {
@@ -31,7 +31,7 @@ var protocols = []Row{
 		})
 		w.closes(t, "users/thief", "cart-v1.shop:9000", "echo\n")
 	}},
-	{"Server-first TCP", "A server that speaks first is heard by a client that says nothing, and by nobody who may not call it.", ofBoth(mesh.FeatureServerFirst), func(t *testing.T, w *world) {
+	{"Server-first TCP", "A server that sends first reaches a silent client, but no client that may not call it.", ofBoth(mesh.FeatureServerFirst), func(t *testing.T, w *testMesh) {
 		w.eventually(t, func() error {
 			got, err := line(w.pod(t, "users/web"), "cart-v1.shop:3306", "")
 			if err != nil || got != "hello from cart-v1\n" {
@@ -41,17 +41,17 @@ var protocols = []Row{
 		})
 		w.closes(t, "users/thief", "cart-v1.shop:3306", "")
 	}},
-	{"An application's own TLS", "TLS of the application's own passes through mTLS, end to end.", ofEvery, testOwnTLS},
-	{"gRPC streaming", "A stream of messages goes both ways while it is open.", ofBoth(mesh.FeatureHTTP2), testStreaming},
-	{"WebSocket", "An upgraded connection carries bytes both ways.", ofBoth(mesh.FeatureWebSocket), func(t *testing.T, w *world) {
+	{"An application's own TLS", "The application's own TLS is passed through mTLS, end to end.", ofEvery, testOwnTLS},
+	{"gRPC streaming", "An open stream carries messages in both directions.", ofBoth(mesh.FeatureHTTP2), testStreaming},
+	{"WebSocket", "An upgraded connection carries bytes in both directions.", ofBoth(mesh.FeatureWebSocket), func(t *testing.T, w *testMesh) {
 		w.eventually(t, func() error { return webSocket(w.pod(t, "users/web"), "cart-v1.shop:80") })
 	}},
-	{"Headless", "The addresses of a headless service and the names of its pods are called over mTLS.", ofEvery, func(t *testing.T, w *world) {
+	{"Headless", "The addresses of a headless service and the names of its pods are called over mTLS.", ofEvery, func(t *testing.T, w *testMesh) {
 		w.get(t, "users/web", "http://db.shop:8080/cart", isFrom("db-0"))
 		w.get(t, "users/web", "http://db-0.db.shop:8080/cart", isFrom("db-0"))
 		w.denies(t, "users/thief", "http://db-0.db.shop:8080/cart")
 	}},
-	{"IPv6", "A service is called by its IPv6 address as by that of IPv4.", ofBoth(mesh.FeatureIPv6), func(t *testing.T, w *world) {
+	{"IPv6", "A service can be called by its IPv6 address as well as its IPv4 address.", ofBoth(mesh.FeatureIPv6), func(t *testing.T, w *testMesh) {
 		six := func(ctx context.Context, _, address string) (net.Conn, error) {
 			return w.pod(t, "users/web").Dial(ctx, "tcp6", address)
 		}
@@ -100,8 +100,8 @@ func webSocket(from dialer, address string) error {
 	return nil
 }
 
-// testOwnTLS speaks TLS of the application's with the application.
-func testOwnTLS(t *testing.T, w *world) {
+// testOwnTLS connects to the application by the application's own TLS.
+func testOwnTLS(t *testing.T, w *testMesh) {
 	speak := func(from string) error {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
@@ -128,8 +128,8 @@ func testOwnTLS(t *testing.T, w *world) {
 	})
 }
 
-// testStreaming has messages go both ways.
-func testStreaming(t *testing.T, w *world) {
+// testStreaming sends messages in both directions.
+func testStreaming(t *testing.T, w *testMesh) {
 	stream := func(from string) error {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
@@ -169,7 +169,7 @@ func testStreaming(t *testing.T, w *world) {
 	})
 }
 
-// line dials, sends what there is to send, and returns the first line that comes.
+// line connects, sends the text, and returns the first line of the response.
 func line(from dialer, address, send string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -194,9 +194,9 @@ func line(from dialer, address, send string) (string, error) {
 	}
 }
 
-// closes wants that a pod's connection is closed before anything comes. What the row
-// before allowed may hold for a moment longer.
-func (w *world) closes(t *testing.T, from, address, send string) {
+// closes waits until a pod's connections are closed before any data arrives. What the
+// previous row allowed may apply a moment longer.
+func (w *testMesh) closes(t *testing.T, from, address, send string) {
 	t.Helper()
 	w.eventually(t, func() error {
 		if got, err := line(w.pod(t, from), address, send); !isClosed(err) || got != "" {
@@ -206,7 +206,7 @@ func (w *world) closes(t *testing.T, from, address, send string) {
 	})
 }
 
-// isClosed reports whether an error says that the other end has closed.
+// isClosed reports whether the error means that the peer has closed the connection.
 func isClosed(err error) bool {
 	var timeout net.Error
 	return err != nil && (!errors.As(err, &timeout) || !timeout.Timeout())

@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// dialer is a pod's, or the node's.
+// dialer is a pod or the node.
 type dialer interface {
 	Dial(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// reply is what a client gets.
+// reply is a client's response.
 type reply struct {
 	Status int
 	Body   string
@@ -25,25 +25,25 @@ type reply struct {
 	answer
 }
 
-// request is what a client asks for.
+// request is a client's request.
 type request struct {
 	method, url string
 	header      http.Header
 	body        string
-	// host is the Host header where it differs from the URL's.
+	// host is the Host header, if it differs from the URL's.
 	host string
-	// timeout is the client's; 0 means 10 s.
+	// timeout is the client's timeout; 0 means 10 s.
 	timeout time.Duration
 }
 
-// send asks from a pod, by a connection of its own.
-func (w *world) send(from dialer, r request) (reply, error) {
+// send sends a request from a pod over a new connection.
+func (w *testMesh) send(from dialer, r request) (reply, error) {
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: from.Dial, DisableKeepAlives: true}}
 	defer client.CloseIdleConnections()
 	return w.sendBy(client, r)
 }
 
-func (w *world) sendBy(client *http.Client, r request) (reply, error) {
+func (w *testMesh) sendBy(client *http.Client, r request) (reply, error) {
 	if r.method == "" {
 		r.method = http.MethodGet
 	}
@@ -81,14 +81,14 @@ func readReply(response *http.Response) (reply, error) {
 	return out, nil
 }
 
-// get asks until the answer is as wanted, and fails the test with the last one if that
-// does not come to be.
-func (w *world) get(t *testing.T, from, url string, want func(reply) error) reply {
+// get repeats the request until the reply is as wanted, and otherwise fails the test
+// with the last reply.
+func (w *testMesh) get(t *testing.T, from, url string, want func(reply) error) reply {
 	t.Helper()
 	return w.ask(t, from, request{url: url}, want)
 }
 
-func (w *world) ask(t *testing.T, from string, r request, want func(reply) error) reply {
+func (w *testMesh) ask(t *testing.T, from string, r request, want func(reply) error) reply {
 	t.Helper()
 	var last reply
 	w.eventually(t, func() error {
@@ -104,9 +104,9 @@ func (w *world) ask(t *testing.T, from string, r request, want func(reply) error
 	return last
 }
 
-// denies wants that a pod gets no good answer. What the row before allowed may hold for
-// a moment longer.
-func (w *world) denies(t *testing.T, from, url string) {
+// denies waits until a pod's requests fail. What the previous row allowed may apply a
+// moment longer.
+func (w *testMesh) denies(t *testing.T, from, url string) {
 	t.Helper()
 	w.eventually(t, func() error {
 		if r, err := w.send(w.pod(t, from), request{url: url}); err == nil && r.Status < 400 {
@@ -116,7 +116,7 @@ func (w *world) denies(t *testing.T, from, url string) {
 	})
 }
 
-// isStatus wants a status.
+// isStatus checks for a status.
 func isStatus(want int) func(reply) error {
 	return func(r reply) error {
 		if r.Status != want {
@@ -126,7 +126,7 @@ func isStatus(want int) func(reply) error {
 	}
 }
 
-// isFrom wants an answer of the pod.
+// isFrom checks for an answer of the pod.
 func isFrom(pod string) func(reply) error {
 	return func(r reply) error {
 		if r.Status != http.StatusOK || r.Pod != pod {

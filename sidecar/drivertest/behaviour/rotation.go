@@ -29,9 +29,9 @@ spec:
   provider: {tresor: {ca: {secretRef: {name: %[1]s, namespace: osm-system}}}}
 `
 
-// testRotation goes the way of the runbook: a second root that is trusted, then signs,
-// then is the only one. It is the last row, since the town is on another root then.
-func testRotation(t *testing.T, w *world) {
+// testRotation follows the runbook: a second root is first trusted, then signs, then is
+// the only one. It must be the last row, since it leaves the mesh with another root.
+func testRotation(t *testing.T, w *testMesh) {
 	w.shortLives(t)
 	const former, next = "outrigger-ca-bundle", "next-root"
 	certificate, key, err := issuer.NewRoot("cluster.local", 24*time.Hour)
@@ -58,12 +58,10 @@ func testRotation(t *testing.T, w *world) {
 		if step.former != "" {
 			manifest += fmt.Sprintf(rootTemplate, former, step.former)
 		}
-		if err := w.Apply(t.Context(), "roots.yaml", manifest); err != nil {
-			t.Fatal(err)
-		}
+		w.set(t, "roots.yaml", manifest)
 		w.eventuallyWithin(t, time.Minute, func() error {
 			bundle := w.caFile(t, "bundle.crt")
-			// A root that was taken away is trusted until all that it has signed has ended.
+			// A removed root stays trusted until all of its certificates have expired.
 			if n := bytes.Count(bundle, []byte("BEGIN CERTIFICATE")); n != 2 {
 				return fmt.Errorf("step %d: the bundle has %d roots", i, n)
 			}
@@ -90,8 +88,8 @@ func mustDecode(t *testing.T, text []byte) []byte {
 	return block.Bytes
 }
 
-// caFile reads a file of the CA's folder.
-func (w *world) caFile(t *testing.T, name string) []byte {
+// caFile reads a file of the CA's directory.
+func (w *testMesh) caFile(t *testing.T, name string) []byte {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(w.CADir(), name))
 	if err != nil {
@@ -101,7 +99,7 @@ func (w *world) caFile(t *testing.T, name string) []byte {
 }
 
 // roots returns the roots that the mesh trusts.
-func (w *world) roots(t *testing.T) *x509.CertPool {
+func (w *testMesh) roots(t *testing.T) *x509.CertPool {
 	t.Helper()
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(w.caFile(t, "bundle.crt")) {
@@ -110,13 +108,14 @@ func (w *world) roots(t *testing.T) *x509.CertPool {
 	return pool
 }
 
-// certificate issues one, as the mesh would.
-func (w *world) certificate(t *testing.T, id mesh.Identity) tls.Certificate {
+// certificate issues a certificate as the mesh would.
+func (w *testMesh) certificate(t *testing.T, id mesh.Identity) tls.Certificate {
 	t.Helper()
 	return issue(t, w.caFile(t, "outrigger-ca-bundle/ca.crt"), w.caFile(t, "outrigger-ca-bundle/ca.key"), id)
 }
 
-// foreignCertificate is of the same name, by another root of that name.
+// foreignCertificate issues a certificate of the identity from another root with the
+// same name.
 func foreignCertificate(t *testing.T, id mesh.Identity) tls.Certificate {
 	t.Helper()
 	certificate, key, err := issuer.NewRoot(id.TrustDomain, time.Hour)

@@ -8,24 +8,24 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar"
 )
 
-// Row is a sentence about the mesh that is true of a pair of classes, or that a driver
-// does not claim.
+// Row is a statement about the mesh that holds for a pair of classes, unless a driver
+// does not claim it.
 type Row struct {
-	// Name is the row's in the table, and what a reader looks for.
+	// Name is the title of the row in the table.
 	Name string
-	// Says is the sentence.
+	// Says is the statement.
 	Says string
-	// Needs is what the drivers of the two sides must declare.
+	// Needs are the features that the drivers of the two sides must declare.
 	Needs Needs
-	// proves asks the mesh. It leaves the town as it found it.
-	proves func(t *testing.T, w *world)
+	// proves tests the statement. It leaves the mesh as it found it.
+	proves func(t *testing.T, w *testMesh)
 }
 
-// Needs are the features that the driver of the clients and that of the servers must
-// declare for a row to be asked at all.
+// Needs are the features that the drivers of clients and servers must declare for a row
+// to be tested.
 type Needs struct{ Client, Server []mesh.Feature }
 
-// ofEvery is of rows that hold for every driver.
+// ofEvery is for rows that hold for every driver.
 var ofEvery Needs
 
 func ofClient(features ...mesh.Feature) Needs { return Needs{Client: features} }
@@ -34,7 +34,7 @@ func ofServer(features ...mesh.Feature) Needs { return Needs{Server: features} }
 
 func ofBoth(features ...mesh.Feature) Needs { return Needs{Client: features, Server: features} }
 
-// MetBy reports whether the registered drivers of the pair declare what is needed.
+// MetBy reports whether the registered drivers of the pair declare all needed features.
 func (n Needs) MetBy(p Pair) bool {
 	return declares(p.Client, n.Client) && declares(p.Server, n.Server)
 }
@@ -45,7 +45,7 @@ func declares(class string, features []mesh.Feature) bool {
 	return !slices.ContainsFunc(features, func(f mesh.Feature) bool { return !slices.Contains(declared, f) })
 }
 
-// Chapter is rows that belong together.
+// Chapter is a group of related rows.
 type Chapter struct {
 	Name string
 	Rows []Row
@@ -56,7 +56,7 @@ func Chapters() []Chapter {
 	return []Chapter{
 		{"Who may call", access},
 		{"On the wire", wire},
-		{"Held up by strangers", strangers},
+		{"Unauthenticated clients", unauthenticated},
 		{"Protocols", protocols},
 		{"Traffic", traffic},
 		{"In and out of the mesh", edge},
@@ -65,7 +65,7 @@ func Chapters() []Chapter {
 	}
 }
 
-// Pair is the classes of the clients' proxies and of the servers'.
+// Pair is the classes of the clients' and the servers' proxies.
 type Pair struct{ Client, Server string }
 
 // String returns "CLIENT to SERVER".

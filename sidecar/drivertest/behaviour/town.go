@@ -1,12 +1,12 @@
 package behaviour
 
-// The town is the mesh that the rows ask. Its clients are the pods users/web, which
-// may do what the policies say, and users/thief, which may do next to nothing. Its servers are
-// in the namespace shop. plain/outsider has no sidecar.
+// The manifests of the test mesh. Its clients are the pods users/web, which the policies
+// allow, and users/thief, which may do next to nothing. Its servers are in the namespace
+// shop. plain/outsider has no sidecar.
 //
 // %[1]s is the class of the clients' proxies, %[2]s that of the servers', and %[3]s
 // longAccount.
-const townTemplate = `
+const meshTemplate = `
 apiVersion: v1
 kind: Namespace
 metadata:
@@ -98,7 +98,7 @@ spec:
   selector: {app: cart, version: v2}
   ports: [{name: http, port: 80, targetPort: 8080}]
 ---
-# No service leads here.
+# This pod has no service.
 apiVersion: v1
 kind: Pod
 metadata: {name: lone, namespace: shop, labels: {app: lone}}
@@ -131,10 +131,10 @@ spec:
   containers: [{name: app, image: in-the-test}]
 `
 
-// longAccount is a service account of which certificates hold a hash only.
+// longAccount is a service account whose certificates contain only a hash of its name.
 const longAccount = "the-service-account-of-a-pod-with-a-name-that-is-too-long-for-one-label-of-dns"
 
-// policies are those of the town that no row changes.
+// policies are the policies that no row changes.
 const policies = `
 apiVersion: specs.smi-spec.io/v1alpha4
 kind: HTTPRouteGroup
@@ -145,7 +145,7 @@ spec:
   - {name: put, pathRegex: /cart/items, methods: [PUT]}
   - {name: rpc, pathRegex: "/town.Cart/.*", methods: [POST]}
 ---
-# The thief may ask for one thing, so its proxy knows the service.
+# The thief may request one path, so its proxy has a route to the service.
 apiVersion: specs.smi-spec.io/v1alpha4
 kind: HTTPRouteGroup
 metadata: {name: window, namespace: shop}
@@ -174,7 +174,7 @@ spec:
   - {kind: ServiceAccount, name: cart-v1, namespace: shop}
   rules: [{kind: HTTPRouteGroup, name: cart}]
 ---
-# Apart, for beside requests its ports would narrow them.
+# Separate, since the ports would restrict the HTTP routes of the same target.
 apiVersion: access.smi-spec.io/v1alpha3
 kind: TrafficTarget
 metadata: {name: cart-v1-tcp, namespace: shop}
@@ -213,7 +213,8 @@ spec:
   rules: [{kind: HTTPRouteGroup, name: cart}]
 `
 
-// meshConfig is the MeshConfig with its traffic part and what a row adds.
+// meshConfig returns the MeshConfig with additions to its traffic and observability
+// parts.
 func meshConfig(traffic, more string) string {
 	return `
 apiVersion: config.openservicemesh.io/v1alpha2

@@ -26,7 +26,7 @@ spec:
   - {service: cart-v2, weight: %d}
 `
 
-// upstream returns an UpstreamTrafficSetting of a service of the shop.
+// upstream returns an UpstreamTrafficSetting of a service in the namespace shop.
 func upstream(service, spec string) string {
 	return fmt.Sprintf(`
 apiVersion: policy.openservicemesh.io/v1alpha1
@@ -37,11 +37,11 @@ spec:
 %[2]s`, service, spec)
 }
 
-// traffic is where requests go and how.
+// traffic is the table of routing, load balancing and limits.
 var traffic = []Row{
-	{"Split 90/10", "A TrafficSplit divides requests by its weights.", ofEvery, func(t *testing.T, w *world) {
+	{"Split 90/10", "A TrafficSplit distributes requests by its weights.", ofEvery, func(t *testing.T, w *testMesh) {
 		w.apply(t, "split.yaml", fmt.Sprintf(splitTemplate, 90, 10))
-		// The split is there when v2 gets much less than half.
+		// The split is in effect when v2 gets much less than half.
 		w.eventually(t, func() error {
 			if share := w.share(t, 60, "cart-v2"); share > 15 {
 				return fmt.Errorf("cart-v2 got %d of 60 requests", share)
@@ -53,7 +53,7 @@ var traffic = []Row{
 			t.Errorf("cart-v2 got %d of 600 requests, want 60 within 30", share)
 		}
 	}},
-	{"A split is shifted live", "A change of a TrafficSplit takes effect while requests run, and none of them fails.", ofEvery, func(t *testing.T, w *world) {
+	{"A split is shifted live", "A change of a TrafficSplit takes effect while requests run, and none of them fails.", ofEvery, func(t *testing.T, w *testMesh) {
 		w.apply(t, "split.yaml", fmt.Sprintf(splitTemplate, 100, 0))
 		w.eventually(t, func() error {
 			if share := w.share(t, 40, "cart-v2"); share > 0 {
@@ -64,9 +64,7 @@ var traffic = []Row{
 		l := w.startLoad(w.pod(t, "users/web"), cart, 4)
 		l.more(t, 50)
 		for _, weights := range [][2]int{{50, 50}, {0, 100}} {
-			if err := w.Apply(t.Context(), "split.yaml", fmt.Sprintf(splitTemplate, weights[0], weights[1])); err != nil {
-				t.Fatal(err)
-			}
+			w.set(t, "split.yaml", fmt.Sprintf(splitTemplate, weights[0], weights[1]))
 			w.eventually(t, func() error {
 				total, before := l.count("cart-v2")
 				l.more(t, 40)
@@ -79,9 +77,9 @@ var traffic = []Row{
 		}
 		l.end(t)
 	}},
-	{"Split by header", "A TrafficSplit with matches takes the requests that match, and leaves the others.", ofClient(mesh.FeatureHeaderMatches), testSplitByHeader},
-	{"Split by a header given twice", "A TrafficSplit with matches takes a request with several lines of a header only if the server gets the one that matches.", ofClient(mesh.FeatureHeaderMatches), testRepeatedRoutes},
-	{"Retry", "A Retry policy repeats requests that fail, for its source only, whatever namespace it is in.", ofClient(mesh.FeatureRetries), func(t *testing.T, w *world) {
+	{"Split by header", "A TrafficSplit with matches applies only to the requests that match.", ofClient(mesh.FeatureHeaderMatches), testSplitByHeader},
+	{"Split by a header given twice", "A TrafficSplit with matches applies to a request with several lines of a header only if the server gets the line that matches.", ofClient(mesh.FeatureHeaderMatches), testRepeatedRoutes},
+	{"Retry", "A Retry policy repeats failed requests, for its source only, regardless of its namespace.", ofClient(mesh.FeatureRetries), func(t *testing.T, w *testMesh) {
 		key := func(name string) string { return cartV1 + "?times=2&fail=" + t.Name() + name }
 		w.get(t, "users/web", cartV1, ok)
 		if r, err := w.send(w.pod(t, "users/web"), request{url: key("before")}); err != nil || r.Status != http.StatusServiceUnavailable {
@@ -98,12 +96,12 @@ var traffic = []Row{
 			return nil
 		})
 	}},
-	{"Timeout", "A request that takes longer than its service's timeout gets 504.", ofClient(mesh.FeatureTimeouts), func(t *testing.T, w *world) {
+	{"Timeout", "A request that takes longer than its service's timeout gets 504.", ofClient(mesh.FeatureTimeouts), func(t *testing.T, w *testMesh) {
 		w.apply(t, "timeout.yaml", upstream("cart-v1", "  timeouts: {request: 300ms}\n"))
 		w.get(t, "users/web", cartV1+"?wait=1500ms", isStatus(http.StatusGatewayTimeout))
 		w.get(t, "users/web", cartV1, ok)
 	}},
-	{"Circuit breaker", "More requests at a time than a service's limit get 503 at once, and the others are served.", ofClient(mesh.FeatureConnectionLimits, mesh.FeatureRequestLimits), func(t *testing.T, w *world) {
+	{"Circuit breaker", "Concurrent requests above a service's limit get 503 at once, and the others are served.", ofClient(mesh.FeatureConnectionLimits, mesh.FeatureRequestLimits), func(t *testing.T, w *testMesh) {
 		w.apply(t, "breaker.yaml", upstream("cart-v1", "  connectionSettings: {tcp: {maxConnections: 1}, http: {maxRequests: 1, maxPendingRequests: 1}}\n"))
 		w.eventually(t, func() error {
 			var mu sync.Mutex
@@ -127,8 +125,8 @@ var traffic = []Row{
 			return nil
 		})
 	}},
-	{"Limits of 0", "A limit of 0 is one: no request, connection or waiting request of 0 lets a request through, and of no retries none is made.", ofClient(mesh.FeatureConnectionLimits, mesh.FeatureRequestLimits), testLimitsOfZero},
-	{"Outlier ejection", "An endpoint that fails again and again is left out for a while.", ofClient(mesh.FeatureOutlierEjection), func(t *testing.T, w *world) {
+	{"Limits of 0", "A limit of 0 is a limit: no requests pass with 0 requests, connections or pending requests, and with 0 retries none is made.", ofClient(mesh.FeatureConnectionLimits, mesh.FeatureRequestLimits), testLimitsOfZero},
+	{"Outlier ejection", "An endpoint that fails repeatedly is ejected for a while.", ofClient(mesh.FeatureOutlierEjection), func(t *testing.T, w *testMesh) {
 		w.apply(t, "outlier.yaml", upstream("cart", "  outlierDetection: {consecutiveErrors: 3, interval: 1s, baseEjectionTime: 30s, maxEjectionPercent: 50}\n"))
 		w.apps["shop/cart-v1"].setBroken(http.StatusInternalServerError)
 		defer w.apps["shop/cart-v1"].setBroken(0)
@@ -139,18 +137,12 @@ var traffic = []Row{
 			return nil
 		})
 	}},
-	{"Rate limit", "A server takes no more requests than its limit and answers the others with 429.", ofServer(mesh.FeatureRequestRateLimits), func(t *testing.T, w *world) {
+	{"Rate limit", "A server accepts no more requests than its limit and answers the others with 429.", ofServer(mesh.FeatureRequestRateLimits), func(t *testing.T, w *testMesh) {
 		w.get(t, "users/web", cartV2, ok)
 		w.apply(t, "limit.yaml", upstream("cart-v2", "  rateLimit: {local: {http: {requests: 3, unit: hour}}}\n"))
-		w.eventually(t, func() error {
-			r, err := w.send(w.pod(t, "users/web"), request{url: cartV2})
-			if err != nil || r.Status != http.StatusTooManyRequests {
-				return fmt.Errorf("the status is %d, %v", r.Status, err)
-			}
-			return nil
-		})
+		w.get(t, "users/web", cartV2, isStatus(http.StatusTooManyRequests))
 	}},
-	{"Connection rate limit", "A server takes no more TCP connections than its limit and closes the others.", ofServer(mesh.FeatureConnectionRateLimits), func(t *testing.T, w *world) {
+	{"Connection rate limit", "A server accepts no more TCP connections than its limit and closes the others.", ofServer(mesh.FeatureConnectionRateLimits), func(t *testing.T, w *testMesh) {
 		echo := func() (string, error) { return line(w.pod(t, "users/web"), "cart-v1.shop:9000", "echo\n") }
 		w.eventually(t, func() error { _, err := echo(); return err })
 		w.apply(t, "limit.yaml", upstream("cart-v1", "  rateLimit: {local: {tcp: {connections: 3, unit: hour}}}\n"))
@@ -162,8 +154,8 @@ var traffic = []Row{
 		})
 	}},
 	{"Requests per connection", "A connection between two proxies carries no more requests than its service's limit.", ofClient(mesh.FeatureRequestsPerConnection), testRequestsPerConnection},
-	{"One endpoint for one user", "Requests with the same value of a header go to the same endpoint, and all values together to all.", ofClient(mesh.FeatureConsistentHash), testConsistentHash},
-	{"Own zone first", "With zoneAware the endpoints of the client's own zone are called.", ofClient(mesh.FeatureZonePreference), func(t *testing.T, w *world) {
+	{"One endpoint for one user", "Requests with the same value of a header go to the same endpoint, and different values are spread over all endpoints.", ofClient(mesh.FeatureConsistentHash), testConsistentHash},
+	{"Own zone first", "With zoneAware the client uses the endpoints of its own zone.", ofClient(mesh.FeatureZonePreference), func(t *testing.T, w *testMesh) {
 		w.apply(t, "zone.yaml", upstream("cart", "  loadBalancing: {zoneAware: true}\n"))
 		w.eventually(t, func() error {
 			if near := w.share(t, 30, "cart-v1"); near != 30 {
@@ -172,11 +164,9 @@ var traffic = []Row{
 			return nil
 		})
 	}},
-	{"A policy takes effect in under two seconds", "From a change of a policy to the first of the answers that obey it, as the client sees them, less than two seconds go by.", ofEvery, testSoon},
-	{"Least surprise after a policy goes", "When a policy is deleted, what held before holds again.", ofEvery, func(t *testing.T, w *world) {
-		if err := w.Apply(t.Context(), "moved.yaml", fmt.Sprintf(splitTemplate, 0, 100)); err != nil {
-			t.Fatal(err)
-		}
+	{"A policy takes effect in under two seconds", "The client gets the first response that follows a changed policy in less than two seconds.", ofEvery, testSoon},
+	{"Least surprise after a policy goes", "When a policy is deleted, the former behaviour returns.", ofEvery, func(t *testing.T, w *testMesh) {
+		w.set(t, "moved.yaml", fmt.Sprintf(splitTemplate, 0, 100))
 		w.get(t, "users/web", cart, isFrom("cart-v2"))
 		if err := w.Delete(t.Context(), "moved.yaml"); err != nil {
 			t.Fatal(err)
@@ -185,8 +175,9 @@ var traffic = []Row{
 	}},
 }
 
-// share asks so many times for the cart and returns how often the pod answered.
-func (w *world) share(t *testing.T, times int, pod string) int {
+// share sends the given number of requests for the cart and returns how many the pod
+// answered.
+func (w *testMesh) share(t *testing.T, times int, pod string) int {
 	t.Helper()
 	web := w.pod(t, "users/web")
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: web.Dial}}
@@ -200,12 +191,12 @@ func (w *world) share(t *testing.T, times int, pod string) int {
 	return got
 }
 
-// soon is how long a change of a policy may take to be seen by a client.
+// soon is the time limit for a changed policy to take effect for a client.
 const soon = 2 * time.Second
 
-// testSoon changes what clients are told, and then whom servers let in. One of the
-// tries may be late on a busy machine, but not half of them.
-func testSoon(t *testing.T, w *world) {
+// testSoon changes the configuration of clients, and then the access rules of servers.
+// A busy machine may delay single tries, but not half of them.
+func testSoon(t *testing.T, w *testMesh) {
 	const thiefToo = `
 apiVersion: access.smi-spec.io/v1alpha3
 kind: TrafficTarget
@@ -237,10 +228,8 @@ spec:
 		var times []time.Duration
 		for i := range 6 {
 			begin := time.Now()
-			if err := w.Apply(t.Context(), change.file, change.manifests[i%2]); err != nil {
-				t.Fatal(err)
-			}
-			// A proxy of several processes or threads does not change all of them at once.
+			w.set(t, change.file, change.manifests[i%2])
+			// A proxy's processes or threads do not all change at the same time.
 			var since time.Time
 			inTurn := 0
 			w.eventually(t, func() error {
@@ -252,7 +241,7 @@ spec:
 					since = time.Now()
 				}
 				if inTurn < 10 {
-					return fmt.Errorf("only %d answers in turn obey", inTurn)
+					return fmt.Errorf("only %d consecutive answers follow the policy", inTurn)
 				}
 				return nil
 			})
@@ -266,8 +255,8 @@ spec:
 	}
 }
 
-// obeys asks once. A connection that is closed is a denial like any other.
-func (w *world) obeys(t *testing.T, from, url string, want func(reply) error) error {
+// obeys sends one request. A closed connection counts as a denial.
+func (w *testMesh) obeys(t *testing.T, from, url string, want func(reply) error) error {
 	r, err := w.send(w.pod(t, from), request{url: url, timeout: 2 * soon})
 	if err != nil && isClosed(err) {
 		r = reply{Status: http.StatusForbidden}
@@ -277,7 +266,7 @@ func (w *world) obeys(t *testing.T, from, url string, want func(reply) error) er
 	return want(r)
 }
 
-// testers are requests with a header, which are sent to cart-v2.
+// testers routes requests with a header to cart-v2.
 const testers = `
 apiVersion: specs.smi-spec.io/v1alpha4
 kind: HTTPRouteGroup
@@ -293,7 +282,7 @@ spec:
   backends: [{service: cart-v2, weight: 1}]
 `
 
-func testSplitByHeader(t *testing.T, w *world) {
+func testSplitByHeader(t *testing.T, w *testMesh) {
 	w.apply(t, "testers.yaml", testers)
 	tester := request{url: cart, header: http.Header{"X-Tester": {"yes"}}}
 	w.eventually(t, func() error {
@@ -308,7 +297,7 @@ func testSplitByHeader(t *testing.T, w *world) {
 	w.ask(t, "users/web", request{url: cart, header: http.Header{"X-Tester": {"no"}}}, isFrom("cart-v1"))
 }
 
-func testConsistentHash(t *testing.T, w *world) {
+func testConsistentHash(t *testing.T, w *testMesh) {
 	w.apply(t, "hash.yaml", upstream("cart", "  loadBalancing: {policy: RingHash, hashOn: [{header: x-user}]}\n"))
 	w.eventually(t, func() error {
 		pods := map[string]bool{}
@@ -332,11 +321,11 @@ func testConsistentHash(t *testing.T, w *world) {
 	})
 }
 
-// testRequestsPerConnection counts the connections that carry anything to the server.
-func testRequestsPerConnection(t *testing.T, w *world) {
+// testRequestsPerConnection counts the connections to the server that carry data.
+func testRequestsPerConnection(t *testing.T, w *testMesh) {
 	const requests = 12
-	// A connection that an earlier row left idle may end meanwhile, and says so with a TLS
-	// record of 24 bytes, which is no request.
+	// An idle connection of an earlier row may end meanwhile with a TLS close_notify
+	// record of 24 bytes, which is not a request.
 	const closeNotify = 24
 	server := w.pod(t, "shop/cart-v2")
 	connections := func() (int, error) {
@@ -378,13 +367,12 @@ func testRequestsPerConnection(t *testing.T, w *world) {
 	})
 }
 
-// testLimitsOfZero has each limit of 0 close the service, and then opens it again.
-func testLimitsOfZero(t *testing.T, w *world) {
+// testLimitsOfZero sets each limit to 0, which must block the service, and removes it
+// again.
+func testLimitsOfZero(t *testing.T, w *testMesh) {
 	set := func(limit string) {
 		t.Helper()
-		if err := w.Apply(t.Context(), "zero.yaml", upstream("cart-v1", "  connectionSettings: {"+limit+"}\n")); err != nil {
-			t.Fatal(err)
-		}
+		w.set(t, "zero.yaml", upstream("cart-v1", "  connectionSettings: {"+limit+"}\n"))
 	}
 	w.apply(t, "zero.yaml", upstream("cart-v1", ""))
 	for _, limit := range []string{"http: {maxRequests: 0}", "http: {maxPendingRequests: 0}", "tcp: {maxConnections: 0}"} {
@@ -413,7 +401,7 @@ func testLimitsOfZero(t *testing.T, w *world) {
 	status(http.StatusServiceUnavailable)
 }
 
-// retryOf returns a Retry in the namespace, for users/web.
+// retryOf returns a Retry for users/web in the namespace.
 func retryOf(namespace string) string {
 	return fmt.Sprintf(`
 apiVersion: policy.openservicemesh.io/v1alpha1

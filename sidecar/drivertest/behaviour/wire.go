@@ -25,9 +25,9 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// wire is what is on the network.
+// wire is the table of encryption and server verification.
 var wire = []Row{
-	{"mTLS on the wire", "Nothing of a request can be read between two pods, the server's name is its identity's, and a client without a certificate of the mesh gets nothing.", ofEvery, func(t *testing.T, w *world) {
+	{"mTLS on the wire", "Requests between two pods are encrypted, the server name is that of the server's identity, and a client without a certificate of the mesh gets nothing.", ofEvery, func(t *testing.T, w *testMesh) {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		defer cancel()
 		frames, err := w.pod(t, "shop/cart-v1").Capture(ctx)
@@ -38,7 +38,7 @@ var wire = []Row{
 		if got, err := line(w.pod(t, "users/web"), "cart-v1.shop:9000", "secret-path\n"); err != nil || got != "secret-path\n" {
 			t.Fatalf("the echo is %q, %v", got, err)
 		}
-		// The server name is in the clear, in the client's first message.
+		// The server name is unencrypted in the ClientHello.
 		err = frames.WaitFor(ctx, func(f lab.Frame) bool { return bytes.Contains(f.Data, []byte("cart-v1.shop.sa.cluster.local")) })
 		if err != nil {
 			t.Fatalf("no TLS for the server's identity was seen: %v", err)
@@ -57,8 +57,8 @@ var wire = []Row{
 			}
 		}
 	}},
-	{"TLS versions", "Both sides speak the TLS versions of the MeshConfig and no others.", ofBoth(mesh.FeatureTLSSettings), testTLSVersions},
-	{"Plaintext refused", "A pod outside of the mesh gets nothing in plaintext from a pod that is strict.", ofEvery, func(t *testing.T, w *world) {
+	{"TLS versions", "Both sides use only the TLS versions of the MeshConfig.", ofBoth(mesh.FeatureTLSSettings), testTLSVersions},
+	{"Plaintext refused", "A strict pod rejects plaintext from pods outside the mesh.", ofEvery, func(t *testing.T, w *testMesh) {
 		address := w.pod(t, "shop/cart-v1").Addresses()[0].String()
 		for _, port := range []string{"8080", "9000", "4444"} {
 			got, err := line(w.pod(t, "plain/outsider"), net.JoinHostPort(address, port), "GET /cart HTTP/1.1\r\nHost: cart\r\n\r\n")
@@ -67,30 +67,28 @@ var wire = []Row{
 			}
 		}
 	}},
-	{"Plaintext taken while moving in", "With inboundTLSMode Permissive and permissive policy, pods outside of the mesh are served as well.", ofServer(mesh.FeaturePermissiveTLS), func(t *testing.T, w *world) {
+	{"Plaintext taken while moving in", "With inboundTLSMode Permissive and permissive policy, pods outside the mesh are served too.", ofServer(mesh.FeaturePermissiveTLS), func(t *testing.T, w *testMesh) {
 		w.configure(t, "inboundTLSMode: Permissive", "")
-		if err := w.Apply(t.Context(), "mesh.yaml", strings.Replace(meshConfig("inboundTLSMode: Permissive", ""), "PolicyMode: false", "PolicyMode: true", 1)); err != nil {
-			t.Fatal(err)
-		}
+		w.set(t, "mesh.yaml", strings.Replace(meshConfig("inboundTLSMode: Permissive", ""), "PolicyMode: false", "PolicyMode: true", 1))
 		address := "http://" + net.JoinHostPort(w.pod(t, "shop/cart-v1").Addresses()[0].String(), "8080")
 		w.ask(t, "plain/outsider", request{url: address + "/cart"}, isFrom("cart-v1"))
 		w.get(t, "users/web", cartV1, isFrom("cart-v1"))
 	}},
-	{"A foreign endpoint is refused", "A client hangs up on an endpoint whose certificate is not of the identity that the mesh expects there.", ofEvery, testWrongServer},
+	{"A foreign endpoint is refused", "A client disconnects from an endpoint whose certificate does not have the expected identity.", ofEvery, testWrongServer},
 }
 
-// callDirectly asks a pod's port 8080 by mesh TLS from outside of the mesh, with a
-// certificate. A want of 0 is that there is no answer.
-func (w *world) callDirectly(t *testing.T, pod, serviceAccount string, want int, certificates ...tls.Certificate) error {
+// callDirectly sends a request to a pod's port 8080 by mesh TLS from outside the mesh,
+// with the certificates. A want of 0 means no answer.
+func (w *testMesh) callDirectly(t *testing.T, pod, serviceAccount string, want int, certificates ...tls.Certificate) error {
 	t.Helper()
 	name := serviceAccount + ".shop.sa.cluster.local"
 	config := &tls.Config{RootCAs: w.roots(t), ServerName: name, Certificates: certificates}
 	return w.enter(t, net.JoinHostPort(w.pod(t, pod).Addresses()[0].String(), "8080"), config, want)
 }
 
-// enter asks an address from outside of the mesh over TLS. A want of 0 is that there is
+// enter sends a request to an address from outside the mesh over TLS. A want of 0 means
 // no answer.
-func (w *world) enter(t *testing.T, address string, config *tls.Config, want int) error {
+func (w *testMesh) enter(t *testing.T, address string, config *tls.Config, want int) error {
 	t.Helper()
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
@@ -109,9 +107,10 @@ func (w *world) enter(t *testing.T, address string, config *tls.Config, want int
 	return nil
 }
 
-// testWrongServer has an endpoint of cart-v1's be another server.
-func testWrongServer(t *testing.T, w *world) {
-	// The pod says that it has a sidecar, so the mesh calls it, and has none.
+// testWrongServer adds an endpoint with the service account cart-v1 that serves with
+// another identity.
+func testWrongServer(t *testing.T, w *testMesh) {
+	// The pod is annotated as if it had a sidecar, so the mesh calls it.
 	w.apply(t, "impostor.yaml", `
 apiVersion: v1
 kind: Service
@@ -158,12 +157,12 @@ spec:
 	if n := app.count("/cart"); n != 0 {
 		t.Errorf("the server with the wrong certificate got %d requests", n)
 	}
-	// With the right certificate the same server is called: nothing else kept it away.
+	// With the right certificate the same server is used, so nothing else blocked it.
 	present = w.certificate(t, mesh.Identity{TrustDomain: "cluster.local", Namespace: "shop", ServiceAccount: "cart-v1"})
 	w.get(t, "users/web", "http://impostor.shop/cart", isFrom("impostor"))
 }
 
-// ownCertificate returns one that has nothing to do with the mesh.
+// ownCertificate returns a certificate that is unrelated to the mesh.
 func ownCertificate(t *testing.T) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -181,8 +180,8 @@ func ownCertificate(t *testing.T) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// testTLSVersions has the mesh speak TLS 1.2 only, for a moment.
-func testTLSVersions(t *testing.T, w *world) {
+// testTLSVersions temporarily restricts the mesh to TLS 1.2.
+func testTLSVersions(t *testing.T, w *testMesh) {
 	version := func(from, to uint16) (uint16, error) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
@@ -212,10 +211,8 @@ func testTLSVersions(t *testing.T, w *world) {
 		w.get(t, "users/web", cartV1, isFrom("cart-v1"))
 	}
 	speaks(tls.VersionTLS13, tls.VersionTLS12)
-	if err := w.Apply(t.Context(), "mesh.yaml", meshConfig("", "")+"  sidecar: {tlsMinProtocolVersion: TLSv1_2, tlsMaxProtocolVersion: TLSv1_2}\n"); err != nil {
-		t.Fatal(err)
-	}
-	// Whatever the end of the row is, the town is as it was.
+	w.set(t, "mesh.yaml", meshConfig("", "")+"  sidecar: {tlsMinProtocolVersion: TLSv1_2, tlsMaxProtocolVersion: TLSv1_2}\n")
+	// Restore the configuration even if the row fails.
 	defer w.configure(t, "", "")
 	speaks(tls.VersionTLS12, tls.VersionTLS13)
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/lab"
 )
 
-var strangers = []Row{
-	{"Handshakes that stop", "Two thousand connections of a stranger's that begin a TLS handshake and stop disturb neither requests to the pod nor those of its own, cost its proxy less than 256 MiB, and are closed within a minute.", ofEvery, func(t *testing.T, w *world) {
+var unauthenticated = []Row{
+	{"Handshakes that stop", "Two thousand connections of an unauthenticated client that stop in the TLS handshake do not disturb requests to or from the pod, cost its proxy less than 256 MiB, and are closed within a minute.", ofEvery, func(t *testing.T, w *testMesh) {
 		hello := clientHello(t, "cart-v1.shop.sa.cluster.local")
 		w.besiege(t, "8080", 2000, func(i int) []byte {
 			switch i % 4 {
@@ -36,27 +36,28 @@ var strangers = []Row{
 			}
 		})
 	}},
-	{"Metrics that nobody reads", "A stranger who opens connections to the proxy's port for metrics, and asks half a question, disturbs no requests, and keeps nobody else from the metrics.", ofEvery, func(t *testing.T, w *world) {
+	{"Metrics that nobody reads", "An unauthenticated client that opens connections to the proxy's metrics port and sends partial requests disturbs no other requests, and does not block others from the metrics.", ofEvery, func(t *testing.T, w *testMesh) {
 		w.besiege(t, "15010", 1000, func(int) []byte { return []byte("GET /stats/prometheus HTTP/1.1\r\nHost: a\r\n") })
 	}},
-	{"Probes with half a body", "A stranger who sends the agent requests with half a body keeps the kubelet from no answer, and is hung up on within a minute.", ofEvery, func(t *testing.T, w *world) {
+	{"Probes with half a body", "An unauthenticated client that sends the agent requests with partial bodies does not block the kubelet, and is disconnected within a minute.", ofEvery, func(t *testing.T, w *testMesh) {
 		w.besiege(t, "15901", 1000, func(int) []byte {
 			return []byte("POST /ready HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\nbeginning")
 		})
 	}},
 }
 
-// Limits of a siege.
+// Limits of besiege.
 const (
 	siegeMemory = 256 << 20
 	siegeEnds   = time.Minute
 	siegeHands  = 32
 )
 
-// besiege has a pod outside of the mesh open connections to a port of shop/cart-v1, each
-// with its beginning, and keep them. Requests go on beside it. It fails the test if one of
-// them does not succeed, if the proxy takes too much memory, or if the connections last.
-func (w *world) besiege(t *testing.T, port string, connections int, beginning func(i int) []byte) {
+// besiege opens connections from a pod outside the mesh to a port of shop/cart-v1,
+// sends the beginning on each, and keeps them open, while other requests continue. It
+// fails the test if one of those fails, if the proxy takes too much memory, or if the
+// connections last.
+func (w *testMesh) besiege(t *testing.T, port string, connections int, beginning func(i int) []byte) {
 	t.Helper()
 	w.get(t, "users/web", cartV1, isFrom("cart-v1"))
 	target := w.pod(t, "shop/cart-v1")
@@ -90,15 +91,15 @@ func (w *world) besiege(t *testing.T, port string, connections int, beginning fu
 	}
 }
 
-// siege is connections that do nothing.
+// siege is a set of connections that do nothing.
 type siege struct {
 	closed                 sync.WaitGroup
 	open, refused, lasting atomic.Int32
 	end                    context.CancelFunc
 }
 
-// open opens the connections, and then watches when the other end closes them.
-func (w *world) open(ctx context.Context, t *testing.T, address string, connections int, beginning func(i int) []byte) *siege {
+// open opens the connections, and then waits for the server to close them.
+func (w *testMesh) open(ctx context.Context, t *testing.T, address string, connections int, beginning func(i int) []byte) *siege {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &siege{end: cancel}
 	from := w.pod(t, "plain/outsider")
@@ -112,7 +113,7 @@ func (w *world) open(ctx context.Context, t *testing.T, address string, connecti
 					s.refused.Add(1)
 					continue
 				}
-				// It may be closed already.
+				// The connection may already be closed.
 				_, _ = conn.Write(beginning(i))
 				s.open.Add(1)
 				s.closed.Go(func() {
@@ -135,9 +136,9 @@ func (w *world) open(ctx context.Context, t *testing.T, address string, connecti
 	return s
 }
 
-// startAsking asks for a page from the node, by a new connection each time, as the
+// startAsking requests a page from the node, over a new connection each time, as the
 // kubelet and Prometheus do.
-func (w *world) startAsking(url string) *load {
+func (w *testMesh) startAsking(url string) *load {
 	l := &load{pods: map[string]int{}, stop: make(chan struct{})}
 	l.done.Go(func() {
 		client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DialContext: w.Lab().Node().Dial, DisableKeepAlives: true}}
@@ -160,9 +161,8 @@ func (w *world) startAsking(url string) *load {
 	return l
 }
 
-// memory returns how much memory of their own the proxy's processes and the agent have,
-// in bytes.
-func (w *world) memory(t *testing.T, pod *lab.Pod) int64 {
+// memory returns the anonymous memory of the proxy's processes and the agent in bytes.
+func (w *testMesh) memory(t *testing.T, pod *lab.Pod) int64 {
 	t.Helper()
 	container := pod.Container("outrigger-proxy")
 	pids, err := container.PIDs(w.Server)
@@ -188,7 +188,7 @@ func (w *world) memory(t *testing.T, pod *lab.Pod) int64 {
 	return sum
 }
 
-// clientHello returns what a client of mesh TLS sends first.
+// clientHello returns the ClientHello of a mesh TLS client.
 func clientHello(t *testing.T, name string) []byte {
 	t.Helper()
 	ours, theirs := net.Pipe()

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/netip"
+	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -18,8 +19,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/localmesh"
 )
 
-// world is a running town.
-type world struct {
+// testMesh is a running mesh of a pair.
+type testMesh struct {
 	*localmesh.Mesh
 	// Pair is the classes of the pods in the namespaces users and shop.
 	Pair
@@ -28,24 +29,24 @@ type world struct {
 	programs localmesh.Programs
 }
 
-// limit is how long anything may take to become true.
+// limit is the default time limit for a condition.
 const limit = 20 * time.Second
 
-// newWorld starts the town with clients and servers of the pair.
-func newWorld(t *testing.T, programs localmesh.Programs, p Pair) *world {
+// newTestMesh starts a mesh with clients and servers of the pair.
+func newTestMesh(t *testing.T, programs localmesh.Programs, p Pair) *testMesh {
 	t.Helper()
-	w := &world{Pair: p, programs: programs, apps: map[string]*application{}, logs: &logs{text: map[string]*bytes.Buffer{}}}
+	w := &testMesh{Pair: p, programs: programs, apps: map[string]*application{}, logs: &logs{text: map[string]*bytes.Buffer{}}}
 	mesh, err := localmesh.New(t.Context(), localmesh.Options{
 		Dir: t.TempDir(),
 		Manifests: map[string]string{
-			"town.yaml":     fmt.Sprintf(townTemplate, p.Client, p.Server, longAccount),
+			"town.yaml":     fmt.Sprintf(meshTemplate, p.Client, p.Server, longAccount),
 			"policies.yaml": policies,
 			"mesh.yaml":     meshConfig("", ""),
 		},
 		Programs: programs,
 		Hosts:    map[string][]netip.Addr{outsideHost: {netip.MustParseAddr(nodeAddress)}},
 		Output:   w.logs.writer,
-		Log:      slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Log:      slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +69,7 @@ func newWorld(t *testing.T, programs localmesh.Programs, p Pair) *world {
 	return w
 }
 
-func (w *world) pod(t *testing.T, name string) *lab.Pod {
+func (w *testMesh) pod(t *testing.T, name string) *lab.Pod {
 	t.Helper()
 	pod := w.Pod(name)
 	if pod == nil {
@@ -77,12 +78,18 @@ func (w *world) pod(t *testing.T, name string) *lab.Pod {
 	return pod
 }
 
-// apply writes manifests and takes them back at the test's end.
-func (w *world) apply(t *testing.T, file, manifest string) {
+// set applies a manifest.
+func (w *testMesh) set(t *testing.T, file, manifest string) {
 	t.Helper()
 	if err := w.Apply(t.Context(), file, manifest); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// apply applies a manifest until the test's end.
+func (w *testMesh) apply(t *testing.T, file, manifest string) {
+	t.Helper()
+	w.set(t, file, manifest)
 	t.Cleanup(func() {
 		if err := w.Delete(context.WithoutCancel(t.Context()), file); err != nil {
 			t.Error(err)
@@ -90,8 +97,8 @@ func (w *world) apply(t *testing.T, file, manifest string) {
 	})
 }
 
-// forget takes back a manifest that may be gone.
-func (w *world) forget(t *testing.T, file string) {
+// forget deletes a manifest, if it exists.
+func (w *testMesh) forget(t *testing.T, file string) {
 	err := w.Delete(context.WithoutCancel(t.Context()), file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
@@ -99,11 +106,9 @@ func (w *world) forget(t *testing.T, file string) {
 }
 
 // configure changes the MeshConfig until the test's end.
-func (w *world) configure(t *testing.T, traffic, observability string) {
+func (w *testMesh) configure(t *testing.T, traffic, observability string) {
 	t.Helper()
-	if err := w.Apply(t.Context(), "mesh.yaml", meshConfig(traffic, observability)); err != nil {
-		t.Fatal(err)
-	}
+	w.set(t, "mesh.yaml", meshConfig(traffic, observability))
 	t.Cleanup(func() {
 		if err := w.Apply(context.WithoutCancel(t.Context()), "mesh.yaml", meshConfig("", "")); err != nil {
 			t.Error(err)
@@ -111,24 +116,14 @@ func (w *world) configure(t *testing.T, traffic, observability string) {
 	})
 }
 
-// eventually waits until something is true.
-func (w *world) eventually(t *testing.T, is func() error) {
+// eventually waits until the function returns nil.
+func (w *testMesh) eventually(t *testing.T, is func() error) {
 	t.Helper()
-	deadline := time.Now().Add(limit)
-	for {
-		err := is()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	w.eventuallyWithin(t, limit, is)
 }
 
 // eventuallyWithin is eventually with another limit.
-func (w *world) eventuallyWithin(t *testing.T, limit time.Duration, is func() error) {
+func (w *testMesh) eventuallyWithin(t *testing.T, limit time.Duration, is func() error) {
 	t.Helper()
 	deadline := time.Now().Add(limit)
 	for {
@@ -139,13 +134,13 @@ func (w *world) eventuallyWithin(t *testing.T, limit time.Duration, is func() er
 		if time.Now().After(deadline) {
 			t.Fatal(err)
 		}
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(limit / 1000)
 	}
 }
 
-// versions returns those of the proxies, by class, as they tell the controller, or else
-// as their programs do.
-func (w *world) versions(t *testing.T) map[string]string {
+// versions returns the versions of the proxies by class, as they report to the
+// controller, or otherwise as their programs print them.
+func (w *testMesh) versions(t *testing.T) map[string]string {
 	t.Helper()
 	versions := map[string]string{}
 	w.eventually(t, func() error {
@@ -171,16 +166,16 @@ func (w *world) versions(t *testing.T) map[string]string {
 	return versions
 }
 
-// versionNumber is a version as a program prints it.
+// versionNumber matches a version in a program's output.
 var versionNumber = regexp.MustCompile(`[0-9]+\.[0-9]+\.[0-9]+`)
 
-// askVersion returns the version that a program prints, or "" if it prints none.
+// askVersion returns the version that a program prints, or "".
 func askVersion(ctx context.Context, program string) string {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, "--version")
 	cmd.WaitDelay = time.Second
-	// Whether it thinks that it has failed does not matter.
+	// The exit status does not matter.
 	out, _ := cmd.CombinedOutput()
 	line, _, _ := strings.Cut(string(out), "\n")
 	return versionNumber.FindString(line)
