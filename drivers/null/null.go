@@ -1,6 +1,5 @@
-// Package null is the shortest whole driver: the template to copy for a new one.
-// docs/add-a-driver.md walks through it. Its sidecar idles and its pods keep
-// their traffic, since nothing redirects it.
+// Package null is the smallest complete driver, a template for new ones; see
+// docs/add-a-driver.md. Its sidecar idles, and the pods' traffic is not redirected.
 package null
 
 import (
@@ -30,14 +29,14 @@ var (
 	_ driver.Imager    = Driver{}
 )
 
-// Patch puts a container that idles into the pod.
+// Patch adds an idle container to the pod.
 func (Driver) Patch(ctx context.Context) error {
 	return podtemplate.Apply(ctx, name, template, &agentspec.Spec{
 		Command: []string{"sleep", "infinity"},
 	})
 }
 
-// Start has nothing to serve.
+// Start serves nothing.
 func (Driver) Start(ctx context.Context) (health.Probes, error) {
 	if _, err := driver.ControllerFrom(ctx); err != nil {
 		return nil, err
@@ -45,10 +44,10 @@ func (Driver) Start(ctx context.Context) (health.Probes, error) {
 	return health.Func{ID: name}, nil
 }
 
-// PodTemplate returns the template of Patch.
+// PodTemplate returns the template that Patch applies.
 func (Driver) PodTemplate() string { return template }
 
-// SidecarImage returns an image that has a sleep command.
+// SidecarImage returns an image with a sleep command.
 func (Driver) SidecarImage(os string) string {
 	if os == "windows" {
 		return ""

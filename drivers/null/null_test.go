@@ -11,8 +11,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// TestRedirectsNothing checks that no container of the driver's is told to
-// redirect, or could.
+// TestRedirectsNothing checks that no container of the driver redirects traffic, or has
+// the privileges to.
 func TestRedirectsNothing(t *testing.T) {
 	for _, native := range []bool{true, false} {
 		inj := &driver.InjectorContext{

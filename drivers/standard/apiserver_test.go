@@ -15,9 +15,9 @@ import (
 	"github.com/outrigger-mesh/outrigger/test/apiserver"
 )
 
-// TestAccepted shows each driver's pods to a real API server, which knows more
-// rules than the conformance suite, and then patches what the server makes of
-// them: its defaults must change nothing.
+// TestAccepted creates each driver's pods on a real API server, which has more rules than
+// the conformance suite, and patches the result again: the server's defaults must change
+// nothing.
 func TestAccepted(t *testing.T) {
 	client, err := kubernetes.NewForConfig(apiserver.Start(t))
 	if err != nil {
@@ -65,7 +65,7 @@ func TestAccepted(t *testing.T) {
 					t.Fatal(err)
 				}
 				if diff := cmp.Diff(created, again.Pod, cmpopts.EquateEmpty()); diff != "" {
-					t.Errorf("patching what the server made of the pod changed it (-server +patched):\n%s", diff)
+					t.Errorf("patching the pod with the server's defaults changed it (-server +patched):\n%s", diff)
 				}
 			})
 		}

@@ -22,16 +22,16 @@ import (
 
 var (
 	pageFile = filepath.Join("..", "..", "docs", "drivers.md")
-	// behaviourFile keeps what was found with proxies that are not on this machine.
+	// behaviourFile has the results, also for proxies that are not on this machine.
 	behaviourFile = filepath.Join("..", "..", "docs", "behaviour.md")
 )
 
-// largest is how many lines of Go a driver may have: what shows that a driver is little
-// work is a third one that is little.
+// largest is the maximum number of lines of Go per driver: small drivers show that a new
+// one is little work.
 var largest = map[string]int{"haproxy": 700}
 
-// TestPage holds that docs/drivers.md says what the drivers declare, how large they are,
-// and what docs/behaviour.md has found of them. UPDATE=1 writes it.
+// TestPage checks that docs/drivers.md has the drivers' declarations, their sizes, and
+// the results of docs/behaviour.md. UPDATE=1 writes it.
 func TestPage(t *testing.T) {
 	behaviour, err := os.ReadFile(behaviourFile)
 	if err != nil {
@@ -60,11 +60,11 @@ func TestPage(t *testing.T) {
 		}
 	}
 	if diff := gocmp.Diff(string(is), pageOf(sizes, seen)); diff != "" {
-		t.Errorf("docs/drivers.md is not what there is; run UPDATE=1 go test ./drivers/standard (-page +is):\n%s", diff)
+		t.Errorf("docs/drivers.md is outdated; run UPDATE=1 go test ./drivers/standard (-page +is):\n%s", diff)
 	}
 }
 
-// TestSizes holds that no driver has grown too large.
+// TestSizes limits the size of drivers.
 func TestSizes(t *testing.T) {
 	for name, most := range largest {
 		if !slices.Contains(sidecar.Drivers(), name) {
@@ -75,19 +75,19 @@ func TestSizes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if is.code > most {
-			t.Errorf("drivers/%s has %d lines of Go without tests, and may have %d: is what makes it long the proxy's, or a step that the SDK should make easier?", name, is.code, most)
+			t.Errorf("drivers/%s has %d lines of Go without tests, more than the limit of %d: is the length specific to the proxy, or should the SDK make a step easier?", name, is.code, most)
 		}
 	}
 }
 
-// size is how many lines a driver has.
+// size is the number of lines of a driver.
 type size struct {
-	// code is lines of Go without tests, and embedded those of what the driver embeds:
-	// templates, bootstraps, scripts.
+	// code counts Go without tests, and embedded the embedded files: templates,
+	// bootstraps and scripts.
 	code, embedded int
 }
 
-// near reports whether a size is so close to another that the page need not say it anew.
+// near reports whether a size is so close to another that the page need not change.
 func (s size) near(other size) bool {
 	near := func(a, b int) bool { return max(a, b)-min(a, b) <= max(10, b/20) }
 	return near(s.code, other.code) && near(s.embedded, other.embedded)
@@ -109,8 +109,7 @@ func readSizes(page string) map[string]size {
 	return sizes
 }
 
-// measure counts the lines of a driver's folder, without its documentation and what its
-// tests compare with.
+// measure counts the lines of a driver's directory, without documentation and test data.
 func measure(driver fs.FS) (size, error) {
 	var s size
 	err := fs.WalkDir(driver, ".", func(name string, entry fs.DirEntry, err error) error {
@@ -136,19 +135,19 @@ func measure(driver fs.FS) (size, error) {
 	return s, err
 }
 
-// findings are what docs/behaviour.md says.
+// findings are the results in docs/behaviour.md.
 type findings struct {
 	// runs are the rows of its table of classes: class, version, date.
 	runs [][]string
-	// pairs are the columns in their order.
+	// pairs are the columns in order.
 	pairs []found
 }
 
-// found is what was found of a pair of classes.
+// found is the result of a pair of classes.
 type found struct {
 	pair string
 	yes  int
-	// others are rows that are not answered with yes, with their answers.
+	// others are the rows with answers other than yes.
 	others []string
 }
 
@@ -218,10 +217,10 @@ func TestReadFindings(t *testing.T) {
 func TestReadSizes(t *testing.T) {
 	want := map[string]size{"a": {code: 700, embedded: 30}, "b": {code: 1}}
 	if diff := gocmp.Diff(want, readSizes(pageOf(want, findings{})), gocmp.AllowUnexported(size{})); diff != "" {
-		t.Errorf("what is read of the page (-want +got):\n%s", diff)
+		t.Errorf("findings of the page (-want +got):\n%s", diff)
 	}
 	if s := want["a"]; !s.near(size{code: 670, embedded: 40}) || s.near(size{code: 660, embedded: 30}) || s.near(size{code: 700, embedded: 41}) {
-		t.Error("sizes are near that are not, or the other way round")
+		t.Error("near is wrong")
 	}
 }
 
@@ -238,52 +237,52 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// meanings say in a few words what features are.
+// meanings describe the features in a few words.
 var meanings = map[mesh.Feature]string{
 	mesh.FeatureHTTP2:                 "HTTP/2 and gRPC, with streams and trailers",
 	mesh.FeatureWebSocket:             "upgraded connections",
-	mesh.FeatureServerFirst:           "TCP where the server speaks first",
+	mesh.FeatureServerFirst:           "TCP where the server sends first",
 	mesh.FeatureIPv6:                  "services, endpoints and peers with IPv6 addresses",
-	mesh.FeatureExternalNames:         "splits to a service that is another DNS name",
-	mesh.FeaturePermissiveTLS:         "plaintext and the application's own TLS beside mesh TLS",
+	mesh.FeatureExternalNames:         "splits to an ExternalName service",
+	mesh.FeaturePermissiveTLS:         "plaintext and the application's own TLS besides mesh TLS",
 	mesh.FeatureTLSSettings:           "TLS versions, ciphers and curves of the MeshConfig",
 	mesh.FeatureHeaderMatches:         "conditions on headers",
 	mesh.FeatureQueryMatches:          "conditions on query parameters",
-	mesh.FeatureRetries:               "requests are tried again",
-	mesh.FeatureTimeouts:              "requests, and each try of them, take so long at most",
-	mesh.FeatureConnectTimeouts:       "connecting takes so long at most",
-	mesh.FeatureIdleTimeouts:          "idle connections end",
-	mesh.FeatureConnectionLimits:      "so many connections at most",
-	mesh.FeatureRequestLimits:         "so many requests, waiting requests and retries at a time",
-	mesh.FeatureRequestsPerConnection: "so many requests on one connection",
-	mesh.FeatureOutlierEjection:       "endpoints that fail are left out for a while",
+	mesh.FeatureRetries:               "failed requests are retried",
+	mesh.FeatureTimeouts:              "time limits for requests and for each try",
+	mesh.FeatureConnectTimeouts:       "time limits for connecting",
+	mesh.FeatureIdleTimeouts:          "idle connections are closed",
+	mesh.FeatureConnectionLimits:      "limits for connections",
+	mesh.FeatureRequestLimits:         "limits for concurrent requests, pending requests and retries",
+	mesh.FeatureRequestsPerConnection: "limits for the requests of one connection",
+	mesh.FeatureOutlierEjection:       "failing endpoints are ejected for a while",
 	mesh.FeatureHealthChecks:          "the client's proxy probes endpoints",
 	mesh.FeatureLeastRequest:          "the endpoint with the fewest requests",
-	mesh.FeatureRandomEndpoint:        "any endpoint",
+	mesh.FeatureRandomEndpoint:        "a random endpoint",
 	mesh.FeatureConsistentHash:        "the same endpoint for the same client",
 	mesh.FeatureZonePreference:        "endpoints of the client's zone first",
-	mesh.FeatureConnectionRateLimits:  "so many new connections in a time",
-	mesh.FeatureRequestRateLimits:     "so many requests in a time, by path too",
-	mesh.FeatureExternalAuthorization: "a service of the user's is asked about each request",
-	mesh.FeatureIngress:               "plaintext from outside the mesh, by address",
+	mesh.FeatureConnectionRateLimits:  "limits for the rate of new connections",
+	mesh.FeatureRequestRateLimits:     "limits for the rate of requests, also by path",
+	mesh.FeatureExternalAuthorization: "the user's own service authorizes each request",
+	mesh.FeatureIngress:               "plaintext from outside the mesh, by source address",
 	mesh.FeatureIngressTLS:            "TLS from outside the mesh, by certificate",
-	mesh.FeatureEgressHTTP:            "out of the mesh by host",
-	mesh.FeatureEgressTLS:             "out of the mesh by server name",
-	mesh.FeatureEgressTCP:             "out of the mesh by address",
+	mesh.FeatureEgressHTTP:            "calls out of the mesh by host",
+	mesh.FeatureEgressTLS:             "calls out of the mesh by server name",
+	mesh.FeatureEgressTCP:             "calls out of the mesh by address",
 	mesh.FeatureAccessLogs:            "a line of JSON for each request and connection",
-	mesh.FeatureZipkinTracing:         "spans by Zipkin's protocol",
-	mesh.FeatureOTLPTracing:           "spans by OTLP",
-	mesh.FeaturePlaintextMesh:         "pods of the class speak no mesh TLS",
+	mesh.FeatureZipkinTracing:         "spans in Zipkin's format",
+	mesh.FeatureOTLPTracing:           "spans over OTLP",
+	mesh.FeaturePlaintextMesh:         "pods of the class do not use mesh TLS",
 }
 
 func TestMeanings(t *testing.T) {
 	for _, f := range mesh.Features() {
 		if meanings[f] == "" {
-			t.Errorf("docs/drivers.md does not say what %s is", f)
+			t.Errorf("docs/drivers.md does not describe %s", f)
 		}
 	}
 	if len(meanings) != len(mesh.Features()) {
-		t.Error("docs/drivers.md tells of what is no feature any more")
+		t.Error("docs/drivers.md describes a removed feature")
 	}
 }
 
@@ -332,67 +331,67 @@ func answerOf(name string, feature mesh.Feature) string {
 
 const pageIntro = `# What each driver can do
 
-A driver is one kind of sidecar proxy, and its name the class that a MeshConfig, a
-namespace or a pod chooses. ` + "`UPDATE=1 go test ./drivers/standard`" + ` writes this page from
-what the drivers declare and from what [behaviour.md](behaviour.md) has found, and
-` + "`go test ./drivers/standard`" + ` holds it.
+A driver is one kind of sidecar proxy. Its name is the class that a MeshConfig, a
+namespace or a pod selects. ` + "`UPDATE=1 go test ./drivers/standard`" + ` writes this page from
+the drivers' declarations and the results in [behaviour.md](behaviour.md), and
+` + "`go test ./drivers/standard`" + ` checks it.
 
-Every driver speaks mTLS with every other, lets in by the identity of the caller,
-serves HTTP/1.1 and TCP, follows routes by path and method and their weights, and
-denies what it can't express. What goes beyond that has a name:
+Every driver uses mTLS with every other, authorizes callers by their identity, serves
+HTTP/1.1 and TCP, supports routes by path and method with weights, and denies what it
+cannot express. Everything beyond that is a named feature:
 
 `
 
 const pageLacks = `
-` + "`null`" + ` has no proxy: it is the template for new drivers, and its pods keep their traffic.
+` + "`null`" + ` has no proxy: it is the template for new drivers, and its pods' traffic is not
+redirected.
 
-## What happens where a proxy lacks a feature
+## What happens if a proxy lacks a feature
 
-An object that asks proxies of a class for what its driver does not declare gets a
-Problem with the reason ` + "`NotSupportedByProxy`" + `, one for each feature and class. It names
-the field, the class, and a service account whose pods have that class.
-` + "`outrigger validate`" + ` prints it, and it is in the object's status, an Event, a metric and
-` + "`/debug`" + `. It ends when the object does not ask any more, or no pod of the class is
-concerned.
+An object that requires an undeclared feature of proxies of a class gets a Problem with
+the reason ` + "`NotSupportedByProxy`" + `, one for each feature and class. It names the field,
+the class, and a service account whose pods have that class. ` + "`outrigger validate`" + `
+prints it, and it appears in the object's status, an Event, a metric and ` + "`/debug`" + `. It
+ends when the object no longer requires the feature, or no longer affects pods of the
+class.
 
 The proxy itself never fails open:
 
-- A condition that it can't ask for denies: a rule with headers that it can't match
-  allows nothing, a way in or out of the mesh that it can't check is closed, and where a
-  service must be asked about each request and can't be, requests are denied.
-- Without what only makes calls better, such as a timeout or a way to choose an
-  endpoint, it goes on, and the Problem says so.
+- Conditions that it cannot check deny: a rule with headers that it cannot match allows
+  nothing, ingress or egress that it cannot check is closed, and if it cannot ask a
+  required authorization service, requests are denied.
+- Features that only improve calls, such as timeouts or load balancing policies, are
+  ignored, and the Problem says so.
 
-The conformance suite holds both, for each feature: one that is declared ends in the
-configuration, and one that is not leaves no trace in it or shuts the door. A cell
-with words says what the proxy does in the feature's place.
+The conformance suite checks both for each feature: a declared one affects the
+configuration, and an undeclared one has no effect or denies what requires it. A cell
+with text says what the proxy does instead.
 
 ## What they do together
 
-How many rows of [the table of behaviour](behaviour.md) hold for clients of one class
-and servers of another. "no" is a row that a driver does not declare.
+How many rows of [the behaviour table](behaviour.md) hold for clients of one class and
+servers of another. "no" is a row that needs a feature that a driver does not declare.
 
 `
 
 const pageVersions = `
 ## Which versions work
 
-Every driver has a built-in image. These are the oldest versions that work, as far as
-that has been tried:
+Every driver has a default image. These are the oldest versions that are known to work:
 
-| class | built in | oldest that works | what was tried |
+| class | default | oldest supported | tested with |
 |---|---|---|---|
-| envoy | 1.40.0 | 1.37 | the table of behaviour between two of 1.37.0. 1.36 refuses its configuration, for it knows neither ` + "`max_early_data_bytes`" + ` of a TCP proxy nor the keepalive of a listener. OSM's ` + "`envoy-distroless:v1.22.2`" + ` is older still |
-| haproxy | 2.6 | 2.6 | the table of behaviour with 2.6.12, which is Debian's |
-| pipy | 1.5.18 | 1.5.18 | the table of behaviour. Of older versions nothing is known |
+| envoy | 1.40.0 | 1.37 | the behaviour table with 1.37.0 on both sides. 1.36 rejects the configuration, since it has neither ` + "`max_early_data_bytes`" + ` of a TCP proxy nor the keepalive of a listener. OSM's ` + "`envoy-distroless:v1.22.2`" + ` is even older |
+| haproxy | 2.6 | 2.6 | the behaviour table with 2.6.12, Debian's version |
+| pipy | 1.5.18 | 1.5.18 | the behaviour table. Older versions are untested |
 
 An image whose tag is an older version is a Problem of the MeshConfig that names it, and
-an admission warning, ` + "`" + `image_too_old` + "`" + `, at every pod that gets it. Nothing is known of
-images with another tag, such as ` + "`" + `latest` + "`" + `, or with a digest alone.
+an admission warning, ` + "`" + `image_too_old` + "`" + `, for every pod that gets it. Images with other
+tags, such as ` + "`" + `latest` + "`" + `, or with only a digest are not checked.
 `
 
 const pageRuns = `
-The last runs with each proxy, which keep their results here where the proxy is missing:
+The last runs with each proxy. Their results are kept if the proxy is missing:
 
 | class | version | last run |
 |---|---|---|
@@ -401,8 +400,8 @@ The last runs with each proxy, which keep their results here where the proxy is 
 const pageSizes = `
 ## How large they are
 
-In lines, as they were when this page was written, at most a twentieth off. Go is without
-tests; what a driver embeds, such as templates and scripts, is counted apart.
+Lines of code when this page was written, accurate to 5 %. Go is counted without tests;
+embedded files, such as templates and scripts, are counted separately.
 
 | driver | Go | embedded |
 |---|---|---|

@@ -1,5 +1,5 @@
-// Package standard registers every driver that comes with Outrigger. A program
-// imports it for that alone.
+// Package standard registers the drivers that come with Outrigger. Import it for this
+// side effect.
 package standard
 
 import (

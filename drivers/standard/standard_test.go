@@ -13,8 +13,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/podtemplate"
 )
 
-// TestConformance runs the suite over every driver there is, so that none can be
-// added without it.
+// TestConformance runs the suite with every registered driver, so that none can be added
+// without it.
 func TestConformance(t *testing.T) {
 	for _, name := range sidecar.Drivers() {
 		t.Run(name, func(t *testing.T) {
@@ -27,8 +27,8 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// TestConformanceInInjector runs the suite with templates that are parsed and
-// read once and used for every pod, as they are in the injector.
+// TestConformanceInInjector runs the suite with templates that are parsed once and used
+// for every pod, as in the injector.
 func TestConformanceInInjector(t *testing.T) {
 	for _, name := range sidecar.Drivers() {
 		t.Run(name, func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestConformanceInInjector(t *testing.T) {
 	}
 }
 
-// inInjector is a driver that finds templates in its InjectorContext.
+// inInjector is a driver that gets templates in its InjectorContext.
 type inInjector struct {
 	driver.Driver
 	templates driver.Templates
@@ -61,7 +61,7 @@ func (d inInjector) Patch(ctx context.Context) error {
 	return d.Driver.Patch(&with)
 }
 
-// TestAllRegistered compares the folders with the drivers.
+// TestAllRegistered compares the directories with the registered drivers.
 func TestAllRegistered(t *testing.T) {
 	entries, err := os.ReadDir("..")
 	if err != nil {
@@ -69,7 +69,7 @@ func TestAllRegistered(t *testing.T) {
 	}
 	for _, e := range entries {
 		if e.IsDir() && e.Name() != "standard" && !slices.Contains(sidecar.Drivers(), e.Name()) {
-			t.Errorf("drivers/%s is not imported here, or registers no driver of its name", e.Name())
+			t.Errorf("drivers/%s is not imported here or registers no driver of that name", e.Name())
 		}
 	}
 }
