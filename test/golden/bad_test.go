@@ -63,7 +63,7 @@ spec:
   rules: [{kind: HTTPRouteGroup, name: reads}]
 `
 
-// policy and the others shorten the objects of the table below.
+// policy and the others abbreviate the objects of the table below.
 func policy(kind, name, spec string) string {
 	return "---\napiVersion: policy.openservicemesh.io/v1alpha1\nkind: " + kind + "\nmetadata: {name: " + name + ", namespace: shop}\nspec: " + spec + "\n"
 }
@@ -85,13 +85,13 @@ const (
 	webAccount  = "{kind: ServiceAccount, name: web, namespace: shop}"
 )
 
-// TestBadInput adds one wrong object to a good mesh. It becomes a Problem with the
-// object's name, nobody is allowed more than before, and the rest of the mesh goes
-// on: Envoy takes what its proxies get.
+// TestBadInput adds one bad object to a good mesh. There must be a Problem with the
+// object's name, no additional access, and a working rest of the mesh: Envoy accepts its
+// proxies' configuration.
 func TestBadInput(t *testing.T) {
 	tests := []struct {
 		name, object string
-		// want is the beginning of a Problem.
+		// want is the prefix of a Problem.
 		want string
 	}{
 		{"target of a service account without pods",
@@ -186,21 +186,21 @@ func TestBadInput(t *testing.T) {
 			}
 			client, server := viewOf(t, snapshot, "shop/web"), viewOf(t, snapshot, "shop/cart")
 			if _, ok := client.Outbound.Destinations.Get("shop/cart:80"); !ok {
-				t.Errorf("shop/web does not see shop/cart:80 any more")
+				t.Errorf("shop/web no longer sees shop/cart:80")
 			}
 			for _, port := range server.Inbound.Ports {
 				for _, rule := range port.Access.Rules {
 					if rule.Name != "shop/good" {
-						t.Errorf("TrafficTarget %s allows something on port %d", rule.Name, port.Port)
+						t.Errorf("TrafficTarget %s allows requests on port %d", rule.Name, port.Port)
 					}
 				}
 				if len(port.Ingress) > 0 {
-					t.Errorf("IngressBackend %s lets something in on port %d", port.Ingress[0].Name, port.Port)
+					t.Errorf("IngressBackend %s allows requests on port %d", port.Ingress[0].Name, port.Port)
 				}
 			}
 			for _, port := range client.Egress.Ports {
 				if strings.Contains(tt.want, "Egress shop/bad: NotFound: spec.matches") && len(port.Hosts)+len(port.Ranges) > 0 {
-					t.Errorf("the Egress lets something out by port %d", port.Port)
+					t.Errorf("the Egress allows connections to port %d", port.Port)
 				}
 			}
 			check(t, client)
@@ -209,7 +209,7 @@ func TestBadInput(t *testing.T) {
 	}
 	t.Run("the good mesh", func(t *testing.T) {
 		if problems := problemsOf(build(t, strings.NewReader(goodMesh))); len(problems) > 0 {
-			t.Errorf("it has Problems:\n%s", problems)
+			t.Errorf("the good mesh has Problems:\n%s", problems)
 		}
 	})
 }

@@ -1,4 +1,3 @@
-// Package golden holds tests from end to end: manifests in, what each proxy may see
-// and its configuration out. One txtar file a case in testdata holds all of it, and
-// UPDATE=1 writes what comes out.
+// Package golden has end-to-end tests: manifests in, a proxy's View and configuration out.
+// Each case is a txtar file in testdata, whose output UPDATE=1 writes.
 package golden

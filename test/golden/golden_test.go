@@ -25,8 +25,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/test/city"
 )
 
-// build makes the mesh of manifests. Every pod gets an Envoy but those that say no, or
-// name another class.
+// build builds the mesh of the manifests. Every pod gets an Envoy, unless it opts out or
+// selects another class.
 func build(t *testing.T, manifests io.Reader) *mesh.Snapshot {
 	t.Helper()
 	facts, problems, err := dir.Load([]string{"-"}, dir.Options{
@@ -58,7 +58,7 @@ func viewOf(t *testing.T, snapshot *mesh.Snapshot, pod string) *mesh.View {
 	t.Helper()
 	w, ok := snapshot.Workloads.Get(pod)
 	if !ok {
-		t.Fatalf("there is no pod %s; there are %v", pod, snapshot.Workloads.Names())
+		t.Fatalf("pod %s does not exist; the pods are %v", pod, snapshot.Workloads.Names())
 	}
 	view, ok := snapshot.Views.Get(w.UID)
 	if !ok {
@@ -67,7 +67,7 @@ func viewOf(t *testing.T, snapshot *mesh.Snapshot, pod string) *mesh.View {
 	return view
 }
 
-// check has the real proxy read the configuration, where its driver can ask it.
+// check has the real proxy validate the configuration, if its driver is a Checker.
 func check(t *testing.T, view *mesh.View) {
 	t.Helper()
 	checker := driverOf(t, view).Checker
@@ -92,8 +92,8 @@ func driverOf(t *testing.T, view *mesh.View) *sidecar.Driver {
 	return d
 }
 
-// translate returns what the driver of the View's class makes of it; nothing if the
-// driver does not say.
+// translate returns the View's configuration by the driver of its class; nothing if the
+// driver is not a Translator.
 func translate(t *testing.T, view *mesh.View) []driver.File {
 	t.Helper()
 	translator := driverOf(t, view).Translator
@@ -107,8 +107,8 @@ func translate(t *testing.T, view *mesh.View) []driver.File {
 	return files
 }
 
-// TestGolden makes of each case's manifests what a proxy gets. A case's comment says
-// what it shows, and its last line the pod: "proxy: namespace/name".
+// TestGolden translates the View of one proxy for each case. A case's comment describes
+// it, and its last line names the pod: "proxy: namespace/name".
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -142,7 +142,7 @@ func TestGolden(t *testing.T) {
 			}
 			add("view.json", content)
 			for _, f := range translate(t, view) {
-				// It is the same in every case, and a file of its own in the driver.
+				// It is the same in every case, and a separate file of the driver.
 				if f.Name != "bootstrap.yaml" {
 					add(view.Proxy.Class+"/"+f.Name, f.Content)
 				}
@@ -154,7 +154,7 @@ func TestGolden(t *testing.T) {
 				}
 			}
 			if diff := gocmp.Diff(string(txtar.Format(&txtar.Archive{Files: archive.Files})), string(txtar.Format(&txtar.Archive{Files: got}))); diff != "" {
-				t.Errorf("%s (-want +got; UPDATE=1 writes what is got):\n%s", file, diff)
+				t.Errorf("%s (-want +got; UPDATE=1 writes the file):\n%s", file, diff)
 			}
 			check(t, view)
 		})
@@ -172,7 +172,7 @@ func problemsOf(snapshot *mesh.Snapshot) []byte {
 	return out.Bytes()
 }
 
-// TestCity has Envoy read what one proxy gets in a mesh of a thousand services.
+// TestCity has Envoy validate one proxy's configuration in a mesh of a thousand services.
 func TestCity(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes some seconds")

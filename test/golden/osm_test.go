@@ -10,20 +10,20 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// sqlService gives the pod shop/cart a TCP port beside its HTTP port.
+// sqlService adds a TCP port to the pod shop/cart.
 const sqlService = "---\napiVersion: v1\nkind: Service\nmetadata: {name: sql, namespace: shop}\nspec: {selector: {app: cart}, ports: [{name: tcp-sql, port: 5432}]}\n"
 
 func tcpRoute(name, matches string) string {
 	return "---\napiVersion: specs.smi-spec.io/v1alpha4\nkind: TCPRoute\nmetadata: {name: " + name + ", namespace: shop}\nspec: {matches: " + matches + "}\n"
 }
 
-// allowCart lets shop/cart itself call shop/cart by rules, beside what the good mesh allows.
+// allowCart also allows shop/cart to call shop/cart by rules.
 func allowCart(rules string) string {
 	return target("osm", "{destination: "+cartAccount+", sources: ["+cartAccount+"], rules: ["+rules+"]}")
 }
 
-// differences are the lines of docs/traffic.md about Open Service Mesh, each with a mesh in
-// which it is true.
+// differences are the lines of docs/traffic.md about Open Service Mesh, each with a mesh
+// that demonstrates it.
 var differences = []struct {
 	name, objects string
 	holds         func(client, server *mesh.View, problems string) bool
@@ -102,7 +102,7 @@ func leaves(v *mesh.View, address string) bool {
 	return v.Egress.Decide(mesh.Departure{To: netip.AddrPortFrom(netip.MustParseAddr(address), 80), Request: &mesh.Request{Method: "GET", Host: "a.example.com", Path: "/"}}).Allowed
 }
 
-// TestDifferences holds what docs/traffic.md says of Open Service Mesh, line by line.
+// TestDifferences checks the statements of docs/traffic.md about Open Service Mesh.
 func TestDifferences(t *testing.T) {
 	page, err := os.ReadFile("../../docs/traffic.md")
 	if err != nil {
@@ -126,11 +126,11 @@ func TestDifferences(t *testing.T) {
 			}
 			snapshot := build(t, strings.NewReader(mesh+d.objects))
 			if !d.holds(viewOf(t, snapshot, "shop/web"), viewOf(t, snapshot, "shop/cart"), string(problemsOf(snapshot))) {
-				t.Errorf("it does not hold; the Problems are:\n%s", problemsOf(snapshot))
+				t.Errorf("the statement is wrong; the Problems are:\n%s", problemsOf(snapshot))
 			}
 		})
 	}
 	if !slices.Equal(told, held) {
-		t.Errorf("docs/traffic.md tells of %q, and the test holds %q", told, held)
+		t.Errorf("docs/traffic.md has the statements %q, but the test has %q", told, held)
 	}
 }
