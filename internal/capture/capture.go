@@ -1,14 +1,12 @@
-// Package capture sends a pod's TCP connections through its proxy. It writes one
-// nftables table of family inet, over netlink, so that no nft program has to be in
-// any image; the table is replaced as a whole, in one batch, so that there is no
-// moment with half of the rules.
+// Package capture redirects a pod's TCP connections to its proxy. It writes one nftables
+// table of family inet over netlink, so that images need no nft program. The table is
+// replaced atomically, in one batch.
 //
-// It works on a network namespace and knows neither pods nor the agent, so that a
-// CNI plugin can call it as well as an init container.
+// It works on a network namespace and knows neither pods nor the agent, so that the CNI
+// plug-in and the init container can share it.
 //
-// UDP is not captured. Linux 5.2 or newer is needed, built with nftables NAT for
-// inet. Where IPv6 is switched off, the rules for it are written all the same, and
-// only the address ::6 is left out.
+// UDP is not captured. It needs Linux 5.2 or newer with nftables NAT for inet. If IPv6 is
+// disabled, its rules are written nevertheless; only the address ::6 is left out.
 package capture
 
 import (
@@ -17,6 +15,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/google/nftables"
@@ -31,7 +30,7 @@ const (
 	// TableName is the name of the table, whose family is inet.
 	TableName = "outrigger"
 
-	// OutboundPort and InboundPort are the proxy's ports for what is redirected.
+	// OutboundPort and InboundPort are the proxy's ports for redirected connections.
 	OutboundPort = 15001
 	InboundPort  = 15003
 	metricsPort  = 15010
@@ -39,21 +38,21 @@ const (
 	DefaultUID = 1500
 )
 
-// openPorts are the proxy's and the agent's own, which are never redirected.
+// openPorts are ports of the proxy and the agent that are never redirected.
 var openPorts = []int{metricsPort, 15901}
 
-// The proxy dials the app from these addresses, by which its own connections are
-// told from those that it is to take.
+// The proxy dials the app from these addresses, which distinguish its own connections
+// from those to redirect.
 var (
 	inboundSource4 = netip.MustParseAddr("127.0.0.6")
 	inboundSource6 = netip.MustParseAddr("::6")
 )
 
-// ErrUnsupported says that the kernel cannot do what is needed.
+// ErrUnsupported means that the kernel lacks required features.
 var ErrUnsupported = errors.New("the kernel has no nftables NAT for inet; Linux 5.2 or newer with CONFIG_NFT_NAT, CONFIG_NFT_REDIR, CONFIG_NFT_REJECT and CONFIG_NF_TABLES_INET is needed")
 
-// Options say where rules are written and whom they spare. The zero value is right
-// for the init container of a pod.
+// Options select the network namespace and the exceptions from redirection. The zero
+// value is right for the init container of a pod.
 type Options struct {
 	// NetNS is the path of a network namespace, such as /var/run/netns/NAME or, for an
 	// open descriptor, /proc/self/fd/N. Empty means that of the calling thread.
@@ -63,13 +62,14 @@ type Options struct {
 	// DNS are the cluster's name servers, to which TCP connections on port 53 are not
 	// redirected. Nil means those of /etc/resolv.conf; empty means none.
 	DNS []netip.Addr
-	// Warn, if set, is told of what the kernel cannot do and traffic does not need.
+	// Warn, if set, gets an error for each missing kernel feature that traffic does not
+	// need.
 	Warn func(error)
 }
 
-// Apply writes the rules, in place of any that an earlier call wrote. What is wrong
-// with the redirection is in the error, entry by entry, and then nothing is written.
-// Other errors wrap ErrUnsupported, or os.ErrPermission where NET_ADMIN is missing.
+// Apply writes the rules and replaces those of an earlier call. An invalid redirection is
+// an error that lists every bad entry; nothing is written. Other errors wrap
+// ErrUnsupported, or os.ErrPermission if NET_ADMIN is missing.
 func Apply(redirection agentspec.Redirection, options Options) error {
 	p, err := newPlan(redirection, options)
 	if err != nil {
@@ -95,14 +95,14 @@ func Apply(redirection agentspec.Redirection, options Options) error {
 	})
 }
 
-// replace writes the table in place of what is there.
+// replace writes the table and replaces an existing one.
 func replace(p *plan) error {
 	conn, err := connect()
 	if err != nil {
 		return err
 	}
 	table := &nftables.Table{Name: TableName, Family: nftables.TableFamilyINet}
-	// Adding first makes deleting succeed where there is none.
+	// Adding it first makes the deletion succeed if there is none.
 	conn.AddTable(table)
 	conn.DelTable(table)
 	conn.AddTable(table)
@@ -114,7 +114,7 @@ func replace(p *plan) error {
 	return explain("writing table inet "+TableName, conn.Flush())
 }
 
-// Remove takes away what Apply wrote. It is no error if there is nothing.
+// Remove removes the rules of Apply, if there are any.
 func Remove(options Options) error {
 	return in(options.NetNS, func() error {
 		conn, err := connect()
@@ -131,14 +131,14 @@ func Remove(options Options) error {
 	})
 }
 
-// answerTime is how long the kernel may take to answer. It answers at once; but one
-// without nftables answers only the first of several messages.
+// answerTime bounds the wait for the kernel, which normally answers at once. Without
+// nftables it answers only the first of several messages.
 const answerTime = 10 * time.Second
 
-// sendBuffer has room for as many ranges as an environment variable can hold.
+// sendBuffer is large enough for as many ranges as an environment variable can hold.
 const sendBuffer = 4 << 20
 
-// connect returns a connection to nftables, if there is nftables.
+// connect returns a connection to nftables, or an error if the kernel does not support it.
 func connect() (*nftables.Conn, error) {
 	conn, err := nftables.New(nftables.WithSockOptions(func(c *mdlayher.Conn) error {
 		return errors.Join(c.SetWriteBuffer(sendBuffer), c.SetDeadline(time.Now().Add(answerTime)))
@@ -152,7 +152,7 @@ func connect() (*nftables.Conn, error) {
 	return conn, nil
 }
 
-// explain says what an error of nftables means.
+// explain adds the cause to an error of nftables.
 func explain(doing string, err error) error {
 	switch {
 	case err == nil:
@@ -167,12 +167,7 @@ func explain(doing string, err error) error {
 }
 
 func isAny(err error, targets ...error) bool {
-	for _, target := range targets {
-		if errors.Is(err, target) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 }
 
 // in calls do on a thread in the network namespace.
@@ -189,8 +184,8 @@ func in(netns string, do func() error) error {
 	defer file.Close()
 	done := make(chan error, 1)
 	go func() {
-		// The thread is never unlocked, so it ends with the goroutine and no other
-		// gets to run in the namespace.
+		// The thread is never unlocked, so that it ends with the goroutine and no
+		// other goroutine runs in the namespace.
 		runtime.LockOSThread()
 		if err := unix.Setns(int(file.Fd()), unix.CLONE_NEWNET); err != nil {
 			done <- fmt.Errorf("entering the network namespace %s: %w", netns, err)
@@ -201,34 +196,23 @@ func in(netns string, do func() error) error {
 	return <-done
 }
 
-func source6() *netlink.Addr {
+// addSource6 adds to lo the source address of inbound IPv6 connections. 127.0.0.6 needs
+// no entry.
+func addSource6() error { return changeSource6("adding", netlink.AddrReplace) }
+
+func removeSource6() error { return changeSource6("removing", netlink.AddrDel) }
+
+func changeSource6(doing string, change func(netlink.Link, *netlink.Addr) error) error {
 	addr, _ := netlink.ParseAddr(inboundSource6.String() + "/128")
 	addr.Flags = unix.IFA_F_NODAD
-	return addr
-}
-
-// addSource6 gives lo the address that inbound IPv6 connections come from; 127.0.0.6
-// is there anyway.
-func addSource6() error {
 	lo, err := netlink.LinkByName("lo")
 	if err == nil {
-		err = netlink.AddrReplace(lo, source6())
+		err = change(lo, addr)
 	}
-	return explainAddress("adding", err)
-}
-
-func removeSource6() error {
-	lo, err := netlink.LinkByName("lo")
-	if err == nil {
-		err = netlink.AddrDel(lo, source6())
-	}
-	return explainAddress("removing", err)
-}
-
-func explainAddress(doing string, err error) error {
 	switch {
 	case err == nil || isAny(err, unix.EADDRNOTAVAIL, unix.EACCES, unix.EAFNOSUPPORT, unix.EOPNOTSUPP):
-		// It is gone, or IPv6 is switched off, for which the kernel says EACCES.
+		// The address is already removed, or IPv6 is disabled, for which the kernel
+		// returns EACCES.
 		return nil
 	case errors.Is(err, unix.EPERM):
 		return fmt.Errorf("%s address %s of lo: %w; the capability NET_ADMIN is needed", doing, inboundSource6, err)

@@ -18,8 +18,8 @@ import (
 
 var noDNS = []netip.Addr{}
 
-// all has an entry of every kind, with ranges that overlap, touch and reach the end
-// of what there is.
+// all has an entry of every kind, with ranges that overlap, touch and reach the last
+// address.
 var all = agentspec.Redirection{
 	ExcludeInboundPorts:   []int{8080, 8081, 22},
 	IncludeInboundPorts:   []int{8000, 8001, 8002, 8080},
@@ -51,7 +51,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestReplace applies over what is there, as a restarted init container does.
+// TestReplace applies rules over existing ones, like a restarted init container.
 func TestReplace(t *testing.T) {
 	s := newSpace(t)
 	apply := func(r agentspec.Redirection, o Options) string {
@@ -90,7 +90,7 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// TestMany writes as many ranges as the environment variable could hold.
+// TestMany writes as many ranges as fit in the environment variable.
 func TestMany(t *testing.T) {
 	s := newSpace(t)
 	var r agentspec.Redirection
@@ -139,7 +139,7 @@ func TestNoNamespace(t *testing.T) {
 	}
 }
 
-// TestCallingThread leaves out NetNS, as the init container does.
+// TestCallingThread sets no NetNS, like the init container.
 func TestCallingThread(t *testing.T) {
 	s := newSpace(t)
 	s.do(func() error { return Apply(agentspec.Redirection{}, Options{}) })
@@ -162,7 +162,7 @@ func TestUnprivileged(t *testing.T) {
 			done <- err
 			return
 		}
-		// The system call itself is about the thread alone.
+		// The system call applies only to the thread.
 		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, 1000, 1000, 1000); errno != 0 {
 			done <- errno
 			return
@@ -174,7 +174,7 @@ func TestUnprivileged(t *testing.T) {
 	}
 }
 
-// TestNoIPv6 writes the rules where IPv6 is switched off.
+// TestNoIPv6 writes the rules with IPv6 disabled.
 func TestNoIPv6(t *testing.T) {
 	pod, neighbour := newPair(t)
 	pod.do(func() error {
@@ -196,7 +196,7 @@ func TestNoIPv6(t *testing.T) {
 	}
 }
 
-// TestAddress6 looks whether ::6 comes and goes.
+// TestAddress6 checks that ::6 is added and removed.
 func TestAddress6(t *testing.T) {
 	s := newSpace(t)
 	has := func() (found bool) {
@@ -249,8 +249,8 @@ func TestNameservers(t *testing.T) {
 	}
 }
 
-// FuzzPlan looks for input that panics, or that is taken and gives sets which the
-// kernel would not.
+// FuzzPlan searches for input that panics, or that is accepted and yields sets which the
+// kernel would reject.
 func FuzzPlan(f *testing.F) {
 	f.Add(80, "10.0.0.0/8", "fd00::/8", "eth0")
 	f.Add(0, "::/0", "255.255.255.255/32", "")

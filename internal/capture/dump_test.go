@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dump returns the table as the kernel has it, or "".
+// dump returns the kernel's table as text, or "".
 func (s *space) dump() string {
 	s.t.Helper()
 	var out strings.Builder
@@ -74,8 +74,7 @@ func dumpTable(out *strings.Builder, conn *nftables.Conn, table *nftables.Table)
 	return nil
 }
 
-// dumpElements writes intervals as "first..before", where the end is open if there
-// is none.
+// dumpElements writes intervals as "first..before", without an end for open ones.
 func dumpElements(elements []nftables.SetElement) string {
 	slices.SortFunc(elements, func(a, b nftables.SetElement) int { return bytes.Compare(a.Key, b.Key) })
 	var text strings.Builder
@@ -89,7 +88,7 @@ func dumpElements(elements []nftables.SetElement) string {
 	return strings.TrimSpace(text.String())
 }
 
-// interfaceName tells names from IPv6 addresses, which are as long.
+// interfaceName distinguishes names from IPv6 addresses, which have the same length.
 var interfaceName = regexp.MustCompile(`^[a-z]+[0-9]*$`)
 
 func dumpBytes(b []byte) string {
@@ -147,8 +146,8 @@ func dumpExpr(e expr.Any) string {
 	}
 }
 
-// dumpCompared tells users, in the order of this machine's bytes, from IPv4
-// addresses, which are compared in the same length.
+// dumpCompared distinguishes users, in this machine's byte order, from IPv4 addresses,
+// which have the same length.
 func dumpCompared(b []byte) string {
 	if len(b) == 4 && b[0] != 127 {
 		return fmt.Sprint(binary.NativeEndian.Uint32(b))

@@ -27,7 +27,7 @@ func (s *space) dial(from, to string) (err error) {
 	return err
 }
 
-// TestConnectionsEach has one address open connections and keep them, and others come.
+// TestConnectionsEach keeps many connections of one address open, and connects from others.
 func TestConnectionsEach(t *testing.T) {
 	const limit = 5
 	for _, tt := range []struct {
@@ -52,7 +52,7 @@ func TestConnectionsEach(t *testing.T) {
 			if err := Apply(agentspec.Redirection{InboundConnectionsEach: tt.setting}, Options{NetNS: pod.path(), DNS: []netip.Addr{}, Warn: func(err error) { t.Error(err) }}); err != nil {
 				t.Fatal(err)
 			}
-			// Nobody accepts, and the connections are there all the same.
+			// The connections are established although they are not accepted.
 			pod.do(func() error {
 				for _, port := range []int{InboundPort, metricsPort} {
 					l, err := net.Listen("tcp", fmt.Sprintf(":%d", port))

@@ -17,32 +17,32 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
-// plan is a redirection whose entries are known to be valid.
+// plan is a validated redirection.
 type plan struct {
 	uid                             uint32
 	disableInbound, disableOutbound bool
 	inbound, outbound               ports
 	exclude, include                ranges
 	// includesSome says that only the included outbound ports and ranges are
-	// redirected, of which there may be none of one family.
+	// redirected. An address family may have none.
 	includesSome bool
 	interfaces   []string
 	dns          ranges
-	// each is how many connections one address may have, by the port where they arrive.
+	// each limits the connections of one address, by destination port.
 	each []portLimit
 }
 
-// portLimit is how many connections one address may have to a port.
+// portLimit limits the connections of one address to a port.
 type portLimit struct {
 	port  uint16
 	limit uint32
 }
 
-// metricsEach is how many an address may have that asks for metrics.
+// metricsEach is how many connections one address may have to the metrics port.
 const metricsEach = 32
 
-// ports are those of one direction. An empty include means all inbound ports; what
-// it means outbound depends on the ranges too.
+// ports are the ports of one direction. Inbound, an empty include means all ports;
+// outbound it depends on the ranges too.
 type ports struct{ exclude, include []span }
 
 // ranges are addresses of both families.
@@ -51,7 +51,7 @@ type ranges struct{ v4, v6 []span }
 // span is a range of ports or addresses, big-endian, both ends included.
 type span struct{ first, last []byte }
 
-// resolvConf is where a pod's name servers are written.
+// resolvConf lists a pod's name servers.
 const resolvConf = "/etc/resolv.conf"
 
 func newPlan(r agentspec.Redirection, options Options) (*plan, error) {
@@ -104,7 +104,7 @@ func portSpans(field string, numbers []int, note func(error)) []span {
 	var spans []span
 	for _, number := range numbers {
 		if number < 1 || number > 65535 {
-			note(fmt.Errorf("%s: %d is no port; write a number from 1 to 65535", field, number))
+			note(fmt.Errorf("%s: %d is not a port; write a number from 1 to 65535", field, number))
 			continue
 		}
 		port := binary.BigEndian.AppendUint16(nil, uint16(number))
@@ -119,7 +119,7 @@ func rangeSpans(field string, texts []string, note func(error)) ranges {
 		prefix, err := netip.ParsePrefix(text)
 		switch {
 		case err != nil:
-			note(fmt.Errorf("%s: %q is no range of addresses; write it as 10.0.0.0/8 or 2001:db8::/32", field, text))
+			note(fmt.Errorf("%s: %q is not a range of addresses; write it as 10.0.0.0/8 or 2001:db8::/32", field, text))
 		case prefix.Addr().Is4In6():
 			note(fmt.Errorf("%s: %q is never seen on the wire; write it as an IPv4 range", field, text))
 		default:
@@ -151,8 +151,8 @@ func spanOf(prefix netip.Prefix) span {
 	return span{first, last}
 }
 
-// merge sorts spans and joins those that overlap or touch, since an nftables set
-// refuses an interval that overlaps another.
+// merge sorts spans and joins those that overlap or touch: nftables sets reject
+// overlapping intervals.
 func merge(spans []span) []span {
 	slices.SortFunc(spans, func(a, b span) int { return bytes.Compare(a.first, b.first) })
 	var merged []span
@@ -172,7 +172,7 @@ func merge(spans []span) []span {
 	return merged
 }
 
-// after returns the number that follows, if there is one of that length.
+// after returns the next number, or false if it needs more bytes.
 func after(number []byte) ([]byte, bool) {
 	next := bytes.Clone(number)
 	for i := len(next) - 1; i >= 0; i-- {
@@ -186,13 +186,13 @@ func after(number []byte) ([]byte, bool) {
 
 func checkInterface(name string) error {
 	if name == "" || len(name) >= unix.IFNAMSIZ || strings.ContainsAny(name, "/ \t\n\x00") || name == "." || name == ".." {
-		return fmt.Errorf("excludeInterfaces: %q is no name of a network interface; it has 1 to %d bytes, without spaces and slashes", name, unix.IFNAMSIZ-1)
+		return fmt.Errorf("excludeInterfaces: %q is not the name of a network interface; names have 1 to %d bytes, without spaces and slashes", name, unix.IFNAMSIZ-1)
 	}
 	return nil
 }
 
-// nameservers returns those of a file as resolv.conf(5) describes it. A file that is
-// not there has none. Lines that cannot be read are left to the resolver.
+// nameservers returns the name servers in a file of the format of resolv.conf(5); none if
+// the file does not exist. It ignores invalid lines.
 func nameservers(file string) ([]netip.Addr, error) {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, os.ErrNotExist) {

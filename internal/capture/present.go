@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/google/nftables"
@@ -23,21 +24,18 @@ func Present(options Options) (bool, error) {
 		if err != nil {
 			return explain("listing the tables of nftables", err)
 		}
-		for _, table := range tables {
-			found = found || table.Name == TableName
-		}
+		found = slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == TableName })
 		return nil
 	})
 	return found, err
 }
 
-// selfDialTime is how long a connection within the machine may take.
+// selfDialTime bounds a connection to the loopback address.
 const selfDialTime = 5 * time.Second
 
-// Redirected reports whether the rules are in the caller's network namespace. The caller
-// needs no right for it: the rules refuse a connection to the proxy's port that was made
-// to it, and without them there is one. It listens on that port itself, unless the proxy
-// does already.
+// Redirected reports whether the rules are in the caller's network namespace. It needs no
+// privileges: it dials the proxy's port, which the rules forbid. Unless the proxy already
+// listens on that port, Redirected listens itself.
 func Redirected() (bool, error) {
 	address := fmt.Sprintf("127.0.0.1:%d", OutboundPort)
 	listener, err := net.Listen("tcp4", address)
@@ -55,6 +53,6 @@ func Redirected() (bool, error) {
 	case errors.Is(err, unix.ECONNREFUSED):
 		return true, nil
 	default:
-		return false, fmt.Errorf("trying the proxy's port: %w", err)
+		return false, fmt.Errorf("dialing the proxy's port: %w", err)
 	}
 }

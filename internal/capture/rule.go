@@ -11,17 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writer puts a plan into the batch of a connection.
+// writer adds the rules of a plan to the batch of a connection.
 type writer struct {
 	conn  *nftables.Conn
 	table *nftables.Table
 	err   error
 }
 
-// match is a part of a rule: conditions, or what is done where they hold.
+// match is a part of a rule: conditions or a verdict.
 type match []expr.Any
 
-// write adds the chains and the rules. The order of the rules is what they mean.
+// write adds the chains and the rules. The order of the rules matters.
 func (w *writer) write(p *plan) {
 	inbound := w.ports("inbound", p.inbound)
 	w.output(p, inbound)
@@ -31,16 +31,16 @@ func (w *writer) write(p *plan) {
 	w.guard(p)
 }
 
-// output is for what leaves the pod, and what it sends to itself.
+// output is for connections from the pod, including those to itself.
 func (w *writer) output(p *plan, inbound *portFilter) {
 	c := w.natChain("output", nftables.ChainHookOutput)
 	w.rule(c, notTCP(), leave())
-	// So the inbound side dials the app.
+	// The inbound side dials the app from these addresses.
 	w.rule(c, outOf("lo"), family4(), source(inboundSource4), leave())
 	w.rule(c, outOf("lo"), family6(), source(inboundSource6), leave())
 	if !p.disableInbound {
-		// A pod that calls its own Service: the outbound side has chosen this pod, whose
-		// inbound side must answer, unless nobody reaches the port through it.
+		// The pod called its own Service and the outbound side chose this pod: the
+		// connection must pass the inbound side, unless the port is not redirected.
 		w.rule(c, owner(p.uid), outOf("lo"), family4(), outsideOf(netip.MustParsePrefix("127.0.0.0/8")), inbound.takes(), redirect(InboundPort))
 		w.rule(c, owner(p.uid), outOf("lo"), family6(), outsideOf(netip.MustParsePrefix("::1/128")), inbound.takes(), redirect(InboundPort))
 	}
@@ -71,21 +71,21 @@ func (w *writer) output(p *plan, inbound *portFilter) {
 	w.rule6(c, w.set("include6", nftables.TypeIP6Addr, p.include.v6), expr.CmpOpEq, redirect(OutboundPort))
 }
 
-// prerouting is for what comes into the pod. What the pod sends to itself has been
-// through output, after which the kernel asks nobody again.
+// prerouting is for connections to the pod. Those from itself have passed output, and NAT
+// rules apply only once.
 func (w *writer) prerouting(p *plan, inbound *portFilter) {
 	c := w.natChain("prerouting", nftables.ChainHookPrerouting)
 	w.rule(c, notTCP(), leave())
 	for _, name := range p.interfaces {
 		w.rule(c, inFrom(name), leave())
 	}
-	w.leaveOut(c, inbound)
+	w.skipPorts(c, inbound)
 	w.rule(c, redirect(InboundPort))
 }
 
-// guard refuses connections to the proxy's ports that were made to them: the proxy
-// would take itself for their destination, and connect to itself without end. And it
-// refuses those of an address that has enough.
+// guard refuses direct connections to the proxy's ports, for which the proxy would be its
+// own destination and connect to itself endlessly. It also enforces the limits of
+// connections of one address.
 func (w *writer) guard(p *plan) {
 	c := w.conn.AddChain(&nftables.Chain{
 		Name: "guard", Table: w.table, Type: nftables.ChainTypeFilter,
@@ -95,23 +95,23 @@ func (w *writer) guard(p *plan) {
 	refuse := match{&expr.Reject{Type: unix.NFT_REJECT_TCP_RST}}
 	w.rule(c, notTCP(), leave())
 	for _, each := range p.each {
-		begins := slices.Concat(notFrom("lo"), port(each.port), beginning())
-		w.rule(c, family4(), begins, sender4(), w.more(fmt.Sprintf("senders4_%d", each.port), nftables.TypeIPAddr, each.limit), refuse)
-		w.rule(c, family6(), begins, sender6(), w.more(fmt.Sprintf("senders6_%d", each.port), nftables.TypeIP6Addr, each.limit), refuse)
+		first := slices.Concat(notFrom("lo"), port(each.port), firstPacket())
+		w.rule(c, family4(), first, sender4(), w.exceeds(fmt.Sprintf("senders4_%d", each.port), nftables.TypeIPAddr, each.limit), refuse)
+		w.rule(c, family6(), first, sender6(), w.exceeds(fmt.Sprintf("senders6_%d", each.port), nftables.TypeIP6Addr, each.limit), refuse)
 	}
 	w.rule(c, destinationPort(), lookup(proxy, expr.CmpOpNeq), leave())
 	w.rule(c, redirected(), leave())
 	w.rule(c, refuse)
 }
 
-// mostSenders is how many addresses are counted at a time. Those without a connection
-// make room.
-const mostSenders = 65535
+// maxSenders is how many addresses are counted at a time. Addresses without a connection
+// are evicted.
+const maxSenders = 65535
 
-// more holds for what is in the register if it has more connections than the limit. The
-// kernel counts those of its own that are open.
-func (w *writer) more(name string, of nftables.SetDatatype, limit uint32) match {
-	set := &nftables.Set{Table: w.table, Name: name, KeyType: of, Dynamic: true, Size: mostSenders}
+// exceeds matches if the address in the register has more open connections than the
+// limit. The kernel counts them.
+func (w *writer) exceeds(name string, of nftables.SetDatatype, limit uint32) match {
+	set := &nftables.Set{Table: w.table, Name: name, KeyType: of, Dynamic: true, Size: maxSenders}
 	w.note(w.conn.AddSet(set, nil))
 	return match{&expr.Dynset{
 		SrcRegKey: register, SetName: set.Name, SetID: set.ID, Operation: unix.NFT_DYNSET_OP_ADD,
@@ -119,8 +119,8 @@ func (w *writer) more(name string, of nftables.SetDatatype, limit uint32) match 
 	}}
 }
 
-// natChain adds a chain that comes just before those of the usual priority, such as
-// those of kube-proxy on a node.
+// natChain adds a chain that runs just before chains of the usual priority, such as
+// kube-proxy's.
 func (w *writer) natChain(name string, hook *nftables.ChainHook) *nftables.Chain {
 	return w.conn.AddChain(&nftables.Chain{
 		Name: name, Table: w.table, Type: nftables.ChainTypeNAT,
@@ -132,8 +132,8 @@ func (w *writer) rule(c *nftables.Chain, parts ...match) {
 	w.conn.AddRule(&nftables.Rule{Table: w.table, Chain: c, Exprs: slices.Concat(parts...)})
 }
 
-// rule4 adds a rule about IPv4 destinations in a set, or not in it. Without a set
-// there is no rule.
+// rule4 adds a rule for IPv4 destinations that are in the set, or not in it, depending on
+// op. Without a set it adds none.
 func (w *writer) rule4(c *nftables.Chain, set *nftables.Set, op expr.CmpOp, parts ...match) {
 	if set != nil {
 		w.rule(c, append([]match{family4(), destination4(), lookup(set, op)}, parts...)...)
@@ -147,10 +147,10 @@ func (w *writer) rule6(c *nftables.Chain, set *nftables.Set, op expr.CmpOp, part
 	}
 }
 
-// atOnce is how many elements one message has, whose length is limited.
-const atOnce = 500
+// chunkSize is the number of set elements per netlink message, whose length is limited.
+const chunkSize = 500
 
-// set adds a set of ranges. It returns nil for none.
+// set adds a set of ranges. It returns nil if there are none.
 func (w *writer) set(name string, of nftables.SetDatatype, spans []span) *nftables.Set {
 	if len(spans) == 0 {
 		return nil
@@ -164,8 +164,8 @@ func (w *writer) set(name string, of nftables.SetDatatype, spans []span) *nftabl
 		}
 	}
 	w.note(w.conn.AddSet(set, nil))
-	for some := range slices.Chunk(elements, atOnce) {
-		w.note(w.conn.SetAddElements(set, some))
+	for chunk := range slices.Chunk(elements, chunkSize) {
+		w.note(w.conn.SetAddElements(set, chunk))
 	}
 	return set
 }
@@ -176,8 +176,7 @@ func (w *writer) note(err error) {
 	}
 }
 
-// portFilter says which ports of a direction are redirected, by sets that may be
-// nil.
+// portFilter selects the redirected ports of a direction. Its sets may be nil.
 type portFilter struct{ exclude, include *nftables.Set }
 
 func (w *writer) ports(direction string, p ports) *portFilter {
@@ -187,7 +186,7 @@ func (w *writer) ports(direction string, p ports) *portFilter {
 	}
 }
 
-// takes holds for ports that are redirected.
+// takes matches redirected ports.
 func (f *portFilter) takes() match {
 	var m match
 	if f.exclude != nil {
@@ -199,8 +198,8 @@ func (f *portFilter) takes() match {
 	return m
 }
 
-// leaveOut adds rules for the ports that are not redirected.
-func (w *writer) leaveOut(c *nftables.Chain, f *portFilter) {
+// skipPorts adds rules for the ports that are not redirected.
+func (w *writer) skipPorts(c *nftables.Chain, f *portFilter) {
 	if f.exclude != nil {
 		w.rule(c, destinationPort(), lookup(f.exclude, expr.CmpOpEq), leave())
 	}
@@ -209,7 +208,7 @@ func (w *writer) leaveOut(c *nftables.Chain, f *portFilter) {
 	}
 }
 
-// register is the one that all conditions use.
+// register is used by all conditions.
 const register = 1
 
 func compare(op expr.CmpOp, value []byte) expr.Any {
@@ -227,8 +226,7 @@ func notTCP() match {
 func family4() match { return family(unix.NFPROTO_IPV4) }
 func family6() match { return family(unix.NFPROTO_IPV6) }
 
-// family must come before anything about addresses, which are elsewhere in the other
-// family's packets.
+// family must precede conditions on addresses: their offsets depend on the family.
 func family(number byte) match {
 	return match{&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: register}, compare(expr.CmpOpEq, []byte{number})}
 }
@@ -248,7 +246,7 @@ func device(key expr.MetaKey, op expr.CmpOp, name string) match {
 	return match{&expr.Meta{Key: key, Register: register}, compare(op, padded)}
 }
 
-// source holds for packets from the address; the family must be known.
+// source matches packets from the address; a condition on the family must precede it.
 func source(addr netip.Addr) match {
 	offset := uint32(12)
 	if addr.Is6() {
@@ -263,7 +261,8 @@ func sender6() match { return match{network(8, 128)} }
 func destination4() match { return match{network(16, 32)} }
 func destination6() match { return match{network(24, 128)} }
 
-// outsideOf holds for packets to any other address; the family must be known.
+// outsideOf matches packets to addresses outside the prefix; a condition on the family
+// must precede it.
 func outsideOf(prefix netip.Prefix) match {
 	s := spanOf(prefix)
 	to := destination4()
@@ -285,18 +284,17 @@ func port(number uint16) match {
 	return append(destinationPort(), compare(expr.CmpOpEq, binaryutil.BigEndian.PutUint16(number)))
 }
 
-// newBit is the state of a connection's first packet.
+// newBit is the conntrack state of a connection's first packet.
 const newBit = 1 << 3
 
-// beginning holds for the first packet of a connection.
-func beginning() match { return connection(expr.CtKeySTATE, newBit) }
+func firstPacket() match { return connection(expr.CtKeySTATE, newBit) }
 
 // dnatBit is IPS_DST_NAT of the kernel's connection tracking.
 const dnatBit = 1 << 5
 
 func redirected() match { return connection(expr.CtKeySTATUS, dnatBit) }
 
-// connection holds for packets whose connection has one of the bits.
+// connection matches packets whose connection has one of the bits.
 func connection(key expr.CtKey, bits uint32) match {
 	return match{
 		&expr.Ct{Key: key, Register: register},

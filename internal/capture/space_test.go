@@ -27,7 +27,7 @@ type space struct {
 	file *os.File
 }
 
-// newSpace makes a namespace whose lo is up, or skips the test.
+// newSpace creates a namespace whose lo is up, or skips the test.
 func newSpace(t *testing.T) *space {
 	t.Helper()
 	made := make(chan error, 1)
@@ -57,7 +57,7 @@ func newSpace(t *testing.T) *space {
 	return s
 }
 
-// hasIPv6 says whether IPv6 is switched on for the thread.
+// hasIPv6 reports whether IPv6 is enabled for the thread.
 func hasIPv6() bool {
 	disabled, err := os.ReadFile("/proc/sys/net/ipv6/conf/lo/disable_ipv6")
 	return err == nil && strings.TrimSpace(string(disabled)) == "0"
@@ -73,10 +73,9 @@ func (s *space) do(f func() error) {
 	}
 }
 
-// newPair returns a pod and its only neighbour, through which everything else is
-// reached too. The pod is 10.1.0.1 and fd01::1 on eth0, the neighbour 10.1.0.2 and
-// fd01::2; the neighbour has 198.19.0.1, 198.19.0.2, 198.18.255.255 and fd02::1
-// besides.
+// newPair returns a pod and its only neighbour, which is also its gateway. The pod is
+// 10.1.0.1 and fd01::1 on eth0, the neighbour 10.1.0.2 and fd01::2; the neighbour also has
+// 198.19.0.1, 198.19.0.2, 198.18.255.255 and fd02::1.
 func newPair(t *testing.T) (pod, neighbour *space) {
 	t.Helper()
 	pod, neighbour = newSpace(t), newSpace(t)
@@ -106,7 +105,7 @@ func newPair(t *testing.T) (pod, neighbour *space) {
 	return pod, neighbour
 }
 
-// address gives an interface addresses and switches it on.
+// address adds addresses to an interface and sets it up.
 func (s *space) address(device string, addresses ...string) {
 	s.t.Helper()
 	s.do(func() error {
@@ -136,8 +135,8 @@ func (s *space) address(device string, addresses ...string) {
 	})
 }
 
-// listen answers on the ports of both families with the name, who asked, and the
-// destination that was asked for if it was another.
+// listen answers on the ports of both families with the name, the client's address and,
+// if it differs, the original destination.
 func (s *space) listen(name string, ports ...int) {
 	s.t.Helper()
 	s.do(func() error {
@@ -188,7 +187,7 @@ func originalDestination(conn *net.TCPConn) (netip.AddrPort, error) {
 		failed error
 	)
 	err = raw.Control(func(fd uintptr) {
-		// Both kinds of addresses have the port, big-endian, after the family.
+		// In both kinds of addresses the port follows the family, big-endian.
 		var b [unix.SizeofSockaddrInet6]byte
 		size := uint32(len(b))
 		level, at, bytes := unix.SOL_IPV6, 8, 16
@@ -207,8 +206,8 @@ func originalDestination(conn *net.TCPConn) (netip.AddrPort, error) {
 	return result, errors.Join(err, failed)
 }
 
-// ask connects as a user, and from an address if one is given, and returns what is
-// answered, or "refused".
+// ask connects as a user, and from an address if one is given, and returns the answer or
+// "refused".
 func (s *space) ask(uid int, from, to string) string {
 	s.t.Helper()
 	var text string
@@ -217,7 +216,7 @@ func (s *space) ask(uid int, from, to string) string {
 		if from != "" {
 			dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(from), 0))
 		}
-		// A socket belongs to who opened it. The thread is not used again.
+		// A socket belongs to the user that opened it. The thread is not used again.
 		if err := unix.Setfsuid(uid); err != nil {
 			return err
 		}

@@ -13,11 +13,11 @@ const (
 	proxyUID = DefaultUID
 )
 
-// call is a connection and what comes of it.
+// call is a connection and its expected result.
 type call struct {
 	what string
-	// from is who connects: the app, the proxy or the neighbour; source is the address
-	// that is connected from, if that matters.
+	// from is the client: the app, the proxy or the neighbour; source is its address, if
+	// that matters.
 	from, source string
 	to           string
 	want         string

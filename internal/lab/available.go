@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Available returns nil if this program can have labs, or an error that wraps
-// ErrUnavailable and says what is missing. The answer is found out once, by trying.
+// Available returns nil if this program can run labs, or an error that wraps
+// ErrUnavailable and says what is missing. It tests the required features once.
 func Available() error { return available() }
 
 var available = sync.OnceValue(func() error {
@@ -26,10 +26,10 @@ var available = sync.OnceValue(func() error {
 
 func tryAll() error {
 	if os.Geteuid() != 0 {
-		if whyNotEntered != nil {
-			return fmt.Errorf("it needs root, or a user namespace with a range of user ids: %w", whyNotEntered)
+		if enterErr != nil {
+			return fmt.Errorf("it needs root, or a user namespace with a range of user IDs: %w", enterErr)
 		}
-		return errors.New("it needs root, or that the program calls Enter first")
+		return errors.New("it needs root, or the program must call Enter first")
 	}
 	if err := enoughUsers(); err != nil {
 		return err
@@ -40,7 +40,7 @@ func tryAll() error {
 	}
 	err = tryProcess(m)
 	if err := errors.Join(err, m.close()); err != nil {
-		return fmt.Errorf("PID namespaces with a /proc of their own: %w", err)
+		return fmt.Errorf("PID namespaces with their own /proc: %w", err)
 	}
 	return onNewThread(func() error {
 		if err := leave(unix.CLONE_NEWNET); err != nil {
@@ -50,7 +50,7 @@ func tryAll() error {
 			return err
 		}
 		if err := tryLinks(); err != nil {
-			return fmt.Errorf("network namespaces with a bridge and pairs of links: %w", err)
+			return fmt.Errorf("network namespaces with a bridge and veth pairs: %w", err)
 		}
 		if err := tryTables(); err != nil {
 			return fmt.Errorf("nftables in the kernel: %w", err)
@@ -59,7 +59,7 @@ func tryAll() error {
 	})
 }
 
-// tryProcess starts a process that ends before it executes anything.
+// tryProcess starts a process that exits without executing a program.
 func tryProcess(m *machine) error {
 	return m.do(func() error {
 		if err := leave(unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWUTS); err != nil {
@@ -77,8 +77,8 @@ func tryProcess(m *machine) error {
 	})
 }
 
-// enoughUsers returns an error if the user ids of containers do not exist here, in
-// a user namespace.
+// enoughUsers returns an error if the current user namespace has too few user IDs for
+// containers.
 func enoughUsers() error {
 	text, err := os.ReadFile("/proc/self/uid_map")
 	if errors.Is(err, os.ErrNotExist) {
@@ -93,7 +93,7 @@ func enoughUsers() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("this user namespace has less than %d user ids", wantedIDs)
+	return fmt.Errorf("this user namespace has fewer than %d user IDs", wantedIDs)
 }
 
 func tryLinks() error {
@@ -111,8 +111,8 @@ func tryLinks() error {
 	return h.LinkAdd(&netlink.Veth{LinkAttrs: attributes, PeerName: podEnd})
 }
 
-// tryTables asks the kernel for the generation of its nftables rules, which is the
-// least that can be asked.
+// tryTables asks the kernel for the generation of its nftables rules, the simplest
+// request.
 func tryTables() error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 	if err != nil {

@@ -11,21 +11,20 @@ import (
 	"strings"
 )
 
-// Bare returns an image that holds a program, which containers have at the path to, and
-// what it is linked to: its loader and its libraries. There is nothing else in it, and no
-// other program but the loader.
+// Bare returns an image that contains only a program, at the path to, and the loader and
+// libraries that it is linked to.
 func Bare(program, to string) (Image, error) {
 	image := Image{Files: map[string]string{to: program}}
 	loader, err := loaderOf(program)
 	if err != nil {
-		return Image{}, fmt.Errorf("what the program %s is linked to: %w", program, err)
+		return Image{}, fmt.Errorf("finding the libraries of %s: %w", program, err)
 	}
 	if loader == "" {
 		return image, nil
 	}
 	libraries, err := librariesOf(loader, program)
 	if err != nil {
-		return Image{}, fmt.Errorf("what the program %s is linked to: %w", program, err)
+		return Image{}, fmt.Errorf("finding the libraries of %s: %w", program, err)
 	}
 	for _, file := range append(libraries, loader) {
 		image.Files[file] = file
@@ -33,7 +32,7 @@ func Bare(program, to string) (Image, error) {
 	return image, nil
 }
 
-// loaderOf returns the path of the loader that a program names, or "" for a static one.
+// loaderOf returns the path of a program's loader, or "" if it is linked statically.
 func loaderOf(program string) (string, error) {
 	file, err := elf.Open(program)
 	if err != nil {
@@ -53,17 +52,17 @@ func loaderOf(program string) (string, error) {
 	return "", nil
 }
 
-// librariesOf asks the loader which files it would load.
+// librariesOf returns the files that the loader would load.
 func librariesOf(loader, program string) ([]string, error) {
-	// Loaders of musl know what they are to do by their name or by this option as well.
+	// musl's loader supports this option too.
 	out, err := exec.Command(loader, "--list", program).Output()
 	if err != nil {
 		return nil, fmt.Errorf("%s --list: %w", loader, err)
 	}
 	var files []string
 	for line := range strings.Lines(string(out)) {
-		// "libc.so.6 => /lib/libc.so.6 (0x...)", or without the arrow what has no file, and
-		// the loader.
+		// "libc.so.6 => /lib/libc.so.6 (0x...)". Lines without an arrow are for the loader
+		// and libraries without a file.
 		name, found, ok := strings.Cut(line, " => ")
 		if !ok {
 			continue

@@ -11,8 +11,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/lab"
 )
 
-// TestBare asks for an image of a program that is linked to the C library, and of one
-// that is none.
+// TestBare creates the image of a program that is linked to the C library, and of a file
+// that is not a program.
 func TestBare(t *testing.T) {
 	program, err := exec.LookPath("ls")
 	if err != nil {

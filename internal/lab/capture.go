@@ -18,17 +18,16 @@ import (
 // captureLimit is how many bytes of frames a Capture keeps.
 const captureLimit = 64 << 20
 
-// Frame is an Ethernet frame that was seen on a link.
+// Frame is an Ethernet frame captured on a link.
 type Frame struct {
 	// Sent is true for frames that the network's owner sent, false for those that it
-	// got.
+	// received.
 	Sent bool
 	Data []byte
 }
 
-// Capture keeps the frames of a network's link, the pod's connection to the
-// bridge; what stays on the loopback link is not among them. Its methods can be
-// called from any goroutine.
+// Capture records the frames on a network's link to the bridge, without loopback traffic.
+// Its methods are safe for concurrent use.
 type Capture struct {
 	network *Network
 	file    *os.File
@@ -44,8 +43,8 @@ type Capture struct {
 	err     error
 }
 
-// Capture begins to keep frames, until ctx ends, the pod ends or Close is called.
-// It keeps 64 MiB at most and counts the rest.
+// Capture records frames until ctx or the pod ends or Close is called. It keeps at most
+// 64 MiB and counts the rest.
 func (n *Network) Capture(ctx context.Context) (*Capture, error) {
 	c := &Capture{network: n, done: make(chan struct{})}
 	err := n.Do(func() error {
@@ -53,12 +52,12 @@ func (n *Network) Capture(ctx context.Context) (*Capture, error) {
 		if err != nil {
 			return err
 		}
-		// Without a protocol nothing arrives before it is bound to the one link.
+		// Without a protocol nothing arrives before the socket is bound to the link.
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 		if err != nil {
 			return fmt.Errorf("a packet socket: %w", err)
 		}
-		// More than the system's limit is for root only, and not needed.
+		// Only root may exceed the system's limit, which is not essential.
 		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20) != nil {
 			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 8<<20)
 		}
@@ -97,7 +96,7 @@ func (n *Network) Capture(ctx context.Context) (*Capture, error) {
 	return c, nil
 }
 
-// drain takes what has arrived.
+// drain reads the frames that have arrived.
 func (c *Capture) drain(fd int) {
 	buffer := make([]byte, 1<<16+64)
 	for {
@@ -124,8 +123,8 @@ func (c *Capture) drain(fd int) {
 	}
 }
 
-// Frames returns the frames so far, those of all traffic that was seen to arrive
-// included. The caller must not change their bytes.
+// Frames returns the frames so far, including all that have already arrived at the
+// socket. The caller must not change their bytes.
 func (c *Capture) Frames() []Frame {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -140,14 +139,13 @@ func (c *Capture) take() {
 	}
 }
 
-// Dropped returns how many frames were too many to keep. What the kernel itself
-// dropped for want of room is counted as well.
+// Dropped returns how many frames were not kept, including those that the kernel dropped.
 func (c *Capture) Dropped() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if control, err := c.file.SyscallConn(); err == nil {
 		_ = control.Control(func(fd uintptr) {
-			// Asking sets the kernel's counter to zero.
+			// Reading resets the kernel's counter.
 			if stats, err := unix.GetsockoptTpacketStats(int(fd), unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
 				c.dropped += int(stats.Drops)
 			}
@@ -156,7 +154,7 @@ func (c *Capture) Dropped() int {
 	return c.dropped
 }
 
-// Close ends the capture. The frames that were seen can still be asked for.
+// Close ends the capture. Frames still returns its frames.
 func (c *Capture) Close() {
 	c.network.mu.Lock()
 	delete(c.network.captures, c)
@@ -178,8 +176,8 @@ type Segment struct {
 	Payload  []byte
 }
 
-// Segment returns the TCP segment that the frame carries, if it does. IPv6
-// extension headers and fragments are not looked into.
+// Segment returns the TCP segment in the frame, if there is one. IPv6 extension headers
+// and fragments are not supported.
 func (f Frame) Segment() (Segment, bool) {
 	const header = 14
 	if len(f.Data) < header {
@@ -191,7 +189,7 @@ func (f Frame) Segment() (Segment, bool) {
 	case kind == unix.ETH_P_IP && len(packet) >= 20 && packet[9] == unix.IPPROTO_TCP:
 		from, to = netip.AddrFrom4([4]byte(packet[12:16])), netip.AddrFrom4([4]byte(packet[16:20]))
 		size, total := int(packet[0]&0xf)*4, int(binary.BigEndian.Uint16(packet[2:4]))
-		// A frame may be padded. One that the kernel has yet to cut up may have no length.
+		// The frame may be padded, or have no length if it awaits segmentation offload.
 		if total > size && total < len(packet) {
 			packet = packet[:total]
 		}
@@ -212,7 +210,7 @@ func (f Frame) Segment() (Segment, bool) {
 	}, true
 }
 
-// WaitFor waits until a frame has been seen that is wanted.
+// WaitFor waits for a frame that is wanted.
 func (c *Capture) WaitFor(ctx context.Context, wanted func(Frame) bool) error {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

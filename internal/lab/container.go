@@ -17,15 +17,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The wait before a container is started again: doubled each time, and short again
-// after it has run for a while.
+// The delay before a container is restarted: doubled each time, and reset after the
+// container has run for backOffReset.
 const (
 	firstBackOff = 200 * time.Millisecond
 	lastBackOff  = 5 * time.Second
 	backOffReset = 10 * time.Second
 )
 
-// Container is a container of a pod. Its methods can be called from any goroutine.
+// Container is a container of a pod. Its methods are safe for concurrent use.
 type Container struct {
 	pod     *Pod
 	name    string
@@ -46,7 +46,7 @@ type Container struct {
 	// restarts counts starts after the first.
 	restarts int
 	stopping bool
-	// startupError is why the startup probe failed last.
+	// startupError is the last error of the startup probe.
 	startupError error
 }
 
@@ -58,8 +58,7 @@ const (
 	mainContainer
 )
 
-// imageOf returns a container's image, and false if it has none that could be
-// started.
+// imageOf returns a container's image, and false if there is none or it has no command.
 func (l *Lab) imageOf(of *corev1.Container) (Image, bool) {
 	image, ok := l.options.Images[of.Image]
 	return image, ok && len(of.Command)+len(image.Entrypoint) > 0
@@ -96,7 +95,7 @@ func (p *Pod) makeContainers() error {
 	return nil
 }
 
-// startContainers starts the pod's containers in the order that a kubelet does.
+// startContainers starts the pod's containers in the order of a kubelet.
 func (p *Pod) startContainers(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -121,7 +120,7 @@ func (p *Pod) startContainers(ctx context.Context) error {
 	return nil
 }
 
-// wrap says whose error it is.
+// wrap adds the container and its pod to an error.
 func (c *Container) wrap(doing string, err error) error {
 	return fmt.Errorf("%s the container %s of the pod %s: %w", doing, c.name, c.pod.Name(), err)
 }
@@ -149,7 +148,7 @@ func (c *Container) arguments(env []string) []string {
 	return expandAll(slices.Concat(entrypoint, args), env)
 }
 
-// launch starts a process with files of its own, as the container's first.
+// launch starts the container's first process, with the container's files.
 func (c *Container) launch(arguments func(env []string) []string, to *output) (*instance, error) {
 	pod := c.pod
 	privilege, err := privilegeOf(pod.object, c.spec)
@@ -185,7 +184,7 @@ func (c *Container) launch(arguments func(env []string) []string, to *output) (*
 		if err := join(namespace, unix.CLONE_NEWNET); err != nil {
 			return err
 		}
-		// What this thread starts now is the first process of the PID namespace.
+		// The process that this thread starts is the first one in the PID namespace.
 		if err := leave(unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWUTS); err != nil {
 			return err
 		}
@@ -199,8 +198,7 @@ func (c *Container) launch(arguments func(env []string) []string, to *output) (*
 	})
 }
 
-// resolvConf names no server, so that a name that is not in /etc/hosts fails at
-// once.
+// resolvConf names no server, so that unknown names fail immediately.
 const resolvConf = "# The lab has no DNS: all names are in /etc/hosts.\noptions timeout:1 attempts:1\n"
 
 func (c *Container) command(args, env []string, p *privilege, to *output) command {
@@ -211,8 +209,8 @@ func (c *Container) command(args, env []string, p *privilege, to *output) comman
 	return command{args: args, env: env, dir: dir, as: p, output: to}
 }
 
-// Exec runs a command in the container, with its environment and privileges, and
-// returns what it writes. The command is killed when ctx ends.
+// Exec runs a command in the container, with its environment and privileges, and returns
+// the output. The command is killed when ctx ends.
 func (c *Container) Exec(ctx context.Context, args ...string) (string, error) {
 	if c == nil {
 		return "", errNoContainer
@@ -220,8 +218,8 @@ func (c *Container) Exec(ctx context.Context, args ...string) (string, error) {
 	if len(args) == 0 {
 		return "", c.wrap("executing in", errors.New("there is no command"))
 	}
-	said := new(output)
-	i, err := c.exec(args, said)
+	out := new(output)
+	i, err := c.exec(args, out)
 	if err != nil {
 		return "", c.wrap("executing "+args[0]+" in", err)
 	}
@@ -230,15 +228,15 @@ func (c *Container) Exec(ctx context.Context, args ...string) (string, error) {
 	case <-ctx.Done():
 		_ = i.signal(syscall.SIGKILL)
 		<-i.done
-		return said.String(), c.wrap("executing "+args[0]+" in", fmt.Errorf("%w; %s", ctx.Err(), said.last()))
+		return out.String(), c.wrap("executing "+args[0]+" in", fmt.Errorf("%w; %s", ctx.Err(), out.last()))
 	}
 	if code := i.code(); code != 0 {
-		return said.String(), c.wrap("executing "+args[0]+" in", fmt.Errorf("it ended with code %d; %s", code, said.last()))
+		return out.String(), c.wrap("executing "+args[0]+" in", fmt.Errorf("it ended with code %d; %s", code, out.last()))
 	}
-	return said.String(), nil
+	return out.String(), nil
 }
 
-// exec starts a process beside the container's first.
+// exec starts an additional process in the container.
 func (c *Container) exec(args []string, to *output) (*instance, error) {
 	privilege, err := privilegeOf(c.pod.object, c.spec)
 	if err != nil {
@@ -266,8 +264,8 @@ func (c *Container) exec(args []string, to *output) (*instance, error) {
 	})
 }
 
-// execNamespaces are what processes of a container share, in the order in which
-// they can be joined.
+// execNamespaces are the namespaces that a container's processes share, in the order in
+// which they can be joined.
 var execNamespaces = []struct {
 	name string
 	kind int
@@ -275,7 +273,7 @@ var execNamespaces = []struct {
 	{"ipc", unix.CLONE_NEWIPC}, {"uts", unix.CLONE_NEWUTS}, {"net", unix.CLONE_NEWNET}, {"pid", unix.CLONE_NEWPID}, {"mnt", unix.CLONE_NEWNS},
 }
 
-// namespaces opens those of the container's process.
+// namespaces opens the namespaces of the container's first process.
 func (c *Container) namespaces() ([]*os.File, error) {
 	i := c.current()
 	if i == nil {
@@ -314,8 +312,8 @@ func (c *Container) Name() string {
 	return c.name
 }
 
-// PID returns the number of the container's first process on this machine, or 0 if
-// it does not run.
+// PID returns the process ID of the container's first process on this machine, or 0 if it
+// does not run.
 func (c *Container) PID() int {
 	if c == nil {
 		return 0
@@ -327,8 +325,8 @@ func (c *Container) PID() int {
 	return pid
 }
 
-// PIDs returns the numbers on this machine of the container's processes whose
-// program has this base name.
+// PIDs returns the process IDs on this machine of the container's processes whose program
+// has this base name.
 func (c *Container) PIDs(program string) ([]int, error) {
 	if c == nil {
 		return nil, errNoContainer
@@ -357,7 +355,7 @@ func (c *Container) PIDs(program string) ([]int, error) {
 	}), nil
 }
 
-// Restarts returns how often the container has been started again.
+// Restarts returns how often the container was restarted.
 func (c *Container) Restarts() int {
 	if c == nil {
 		return 0
@@ -382,11 +380,10 @@ func (c *Container) Signal(s syscall.Signal) error {
 	return nil
 }
 
-// Kill kills the container. It is started again as the pod's restart policy says.
+// Kill kills the container. The pod's restart policy applies.
 func (c *Container) Kill() error { return c.Signal(syscall.SIGKILL) }
 
-// Output returns the last 8 KiB of what the container has written, runs before this
-// one included.
+// Output returns the last 8 KiB of the container's output, including earlier runs.
 func (c *Container) Output() string {
 	if c == nil {
 		return ""
@@ -394,14 +391,13 @@ func (c *Container) Output() string {
 	return c.output.String()
 }
 
-// Wait waits until the container has ended and will not run again, and returns its
-// exit code.
+// Wait waits until the container has ended for good, and returns its exit code.
 func (c *Container) Wait(ctx context.Context) (int, error) {
 	if c == nil {
 		return 0, errNoContainer
 	}
 	if !c.started {
-		return 0, c.wrap("waiting for", errors.New("it is in the program itself"))
+		return 0, c.wrap("waiting for", errors.New("it runs in this program"))
 	}
 	select {
 	case <-c.over:

@@ -18,7 +18,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/lab"
 )
 
-// lookIn runs a pod whose one container looks around and returns what it saw.
+// lookIn runs a pod whose only container reports its environment, and returns the report.
 func lookIn(t *testing.T, l *lab.Lab, pod *corev1.Pod) seen {
 	t.Helper()
 	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
@@ -55,7 +55,7 @@ func TestPrivileges(t *testing.T) {
 	if s.PID != 1 || s.UID != 0 || s.Host != "default" || s.Dir != "/" {
 		t.Errorf("it is process %d of user %d on %s in %s", s.PID, s.UID, s.Host, s.Dir)
 	}
-	// What container runtimes give.
+	// The container runtimes' defaults.
 	if s.Status["CapEff"] != "00000000a80425fb" || s.Status["CapBnd"] != "00000000a80425fb" || s.Status["NoNewPrivs"] != "0" {
 		t.Errorf("capabilities %s of %s, no_new_privs %s", s.Status["CapEff"], s.Status["CapBnd"], s.Status["NoNewPrivs"])
 	}
@@ -245,7 +245,7 @@ func TestVolumes(t *testing.T) {
 	want("limit", sh("head -c 32768 /dev/zero > /memory/a && ! head -c 65536 /dev/zero > /memory/b 2>/dev/null && echo full"), "full")
 	want("mounts", sh("grep -c ' /memory tmpfs ' /proc/mounts"), "1")
 
-	// A file that is followed through its link while it changes is never missing.
+	// A file is never missing while it is replaced.
 	settings.Store(&map[string]string{"a": "1", "b": "1"})
 	if err := l.Refresh(); err != nil {
 		t.Fatal(err)
@@ -275,7 +275,7 @@ func TestVolumes(t *testing.T) {
 	})
 }
 
-// Two containers of a pod share its volumes and its network, and nothing else.
+// Two containers of a pod share only its volumes and its network.
 func TestContainersShare(t *testing.T) {
 	l := newLab(t, lab.Options{})
 	a, b := container("a", "wait"), container("b", "serve", "127.0.0.1:80", "b")

@@ -22,15 +22,15 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/lab"
 )
 
-// madeIt is what a program with a lab tells the test.
-type madeIt struct {
-	// Namespaces are those of its pods' processes, as links of /proc name them.
+// labReport is the report of a program with a lab to the test.
+type labReport struct {
+	// Namespaces are those of its pods' processes, from links in /proc.
 	Namespaces []string
 	PIDs       []int
 }
 
-// crash makes a lab with pods and a process, whose command lines have the argument
-// in them, and goes on to start pods until it is killed.
+// crash creates a lab with pods and a process, whose command lines contain the argument,
+// and then starts pods until it is killed.
 func crash(args []string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -42,9 +42,9 @@ func crash(args []string) error {
 	if err != nil {
 		return err
 	}
-	var told madeIt
+	var report labReport
 	ctx := context.Background()
-	// A shell with a child, which nobody tells when its parent dies.
+	// A shell with a child, which gets no signal when its parent dies.
 	_, err = l.StartProcess(ctx, lab.Process{Command: []string{"sh", "-c", "sleep 1000 & wait; : " + args[0]}})
 	if err != nil {
 		return err
@@ -60,18 +60,18 @@ func crash(args []string) error {
 		}
 		if n < 4 {
 			pid := p.Container("app").PID()
-			told.PIDs = append(told.PIDs, pid)
+			report.PIDs = append(report.PIDs, pid)
 			for _, kind := range []string{"net", "mnt", "pid", "ipc", "uts"} {
 				namespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
 				if err != nil {
 					return err
 				}
-				told.Namespaces = append(told.Namespaces, namespace)
+				report.Namespaces = append(report.Namespaces, namespace)
 			}
 			continue
 		}
 		if n == 4 {
-			if err := json.NewEncoder(os.Stdout).Encode(told); err != nil {
+			if err := json.NewEncoder(os.Stdout).Encode(report); err != nil {
 				return err
 			}
 		}
@@ -83,8 +83,8 @@ func crash(args []string) error {
 	}
 }
 
-// left returns the processes that have a word in their command line or that are in
-// one of the namespaces.
+// left returns the processes with the word in their command line or in one of the
+// namespaces.
 func left(t *testing.T, word string, namespaces []string) []string {
 	t.Helper()
 	processes, err := filepath.Glob("/proc/[0-9]*")
@@ -93,7 +93,7 @@ func left(t *testing.T, word string, namespaces []string) []string {
 	}
 	var found []string
 	for _, process := range processes {
-		// Any of these may be gone by now.
+		// The process may have ended.
 		line, _ := os.ReadFile(process + "/cmdline")
 		is := strings.Contains(string(line), word)
 		links, _ := filepath.Glob(process + "/task/*/ns/*")
@@ -108,7 +108,7 @@ func left(t *testing.T, word string, namespaces []string) []string {
 	return found
 }
 
-// machine is what a lab could leave on the machine.
+// machine is the state that a lab could leave on the machine.
 type machine struct {
 	Mounts string
 	Links  []string
@@ -143,17 +143,17 @@ func TestNothingIsLeftAfterACrash(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told madeIt
-	if err := json.Unmarshal([]byte(line), &told); err != nil {
+	var report labReport
+	if err := json.Unmarshal([]byte(line), &report); err != nil {
 		t.Fatal(err)
 	}
-	if found := left(t, word, told.Namespaces); len(found) < 6 {
+	if found := left(t, word, report.Namespaces); len(found) < 6 {
 		t.Fatalf("only these processes are found while it runs: %q", found)
 	}
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 	eventually(t, func() error {
-		if found := left(t, word, told.Namespaces); len(found) > 0 {
+		if found := left(t, word, report.Namespaces); len(found) > 0 {
 			return fmt.Errorf("left after the crash: %q", found)
 		}
 		return nil
@@ -163,7 +163,7 @@ func TestNothingIsLeftAfterACrash(t *testing.T) {
 	}
 }
 
-// The guard is for what is left: containers end without it.
+// Containers end without the guard, which is only for remaining processes.
 func TestContainersEndWithTheProgram(t *testing.T) {
 	newLab(t, lab.Options{})
 	word := fmt.Sprintf("crash-%d-%d", os.Getpid(), rand.Int64())
@@ -172,14 +172,14 @@ func TestContainersEndWithTheProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told madeIt
-	if err := json.Unmarshal([]byte(line), &told); err != nil {
+	var report labReport
+	if err := json.Unmarshal([]byte(line), &report); err != nil {
 		t.Fatal(err)
 	}
 	guards := slices.DeleteFunc(left(t, "outrigger-lab-guard", nil), func(process string) bool {
 		pid, _, _ := strings.Cut(strings.TrimPrefix(process, "/proc/"), " ")
 		namespace, _ := os.Readlink("/proc/" + pid + "/ns/ipc")
-		return !slices.Contains(told.Namespaces, namespace)
+		return !slices.Contains(report.Namespaces, namespace)
 	})
 	if len(guards) != 1 {
 		t.Fatalf("the lab has these guards: %q", guards)
@@ -197,7 +197,7 @@ func TestContainersEndWithTheProgram(t *testing.T) {
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 	eventually(t, func() error {
-		for _, pid := range told.PIDs {
+		for _, pid := range report.PIDs {
 			line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 			if err == nil && strings.Contains(string(line), word) {
 				return fmt.Errorf("container process %d is left", pid)
@@ -205,11 +205,11 @@ func TestContainersEndWithTheProgram(t *testing.T) {
 		}
 		return nil
 	})
-	// The child of the node's process is the guard's task.
-	kill(left(t, word, told.Namespaces))
+	// The guard kills the child of the node's process.
+	kill(left(t, word, report.Namespaces))
 }
 
-// Also when it is killed while it starts something.
+// Nothing is left either if the program is killed while it starts something.
 func TestNothingIsLeftWheneverItIsKilled(t *testing.T) {
 	newLab(t, lab.Options{})
 	word := fmt.Sprintf("crash-%d-%d", os.Getpid(), rand.Int64())
@@ -253,7 +253,7 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 	l := newLab(t, lab.Options{})
 	word := fmt.Sprintf("close-%d-%d", os.Getpid(), rand.Int64())
 	p := startPod(t, l, newPod("a", 2, corev1.Container{Name: "app", Image: "program", Command: []string{"sh", "-c", "sleep 1000 & wait; : " + word}}))
-	// One that is not in the way of its own group.
+	// A separate process group.
 	process, err := l.StartProcess(deadline(t), lab.Process{Command: []string{"sh", "-c", "setsid sleep 1001 & : " + word}})
 	if err != nil {
 		t.Fatal(err)
@@ -272,7 +272,7 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// The threads of this program end when the runtime gets to it.
+	// The runtime ends this program's threads with a delay.
 	eventually(t, func() error {
 		if found := left(t, word, namespaces); len(found) > 0 {
 			return fmt.Errorf("left after Close: %q", found)

@@ -17,11 +17,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// enterVariable is set in the environment of a program that is being started again
-// in a user namespace.
+// enterVariable is set in the environment of a program that is being restarted in a user
+// namespace.
 const enterVariable = "OUTRIGGER_LAB_ENTER"
 
-// wantedIDs is how many user ids a lab needs.
+// wantedIDs is how many user IDs a lab needs.
 const wantedIDs = 1 << 16
 
 func init() {
@@ -34,26 +34,26 @@ func init() {
 	}
 }
 
-// Enter lets a user who is not root have labs, if the machine lets users have user
-// namespaces and /etc/subuid and /etc/subgid give this one a range of ids: it starts
-// the program again as the root of such a namespace, waits for it and exits with its
-// code. A program calls it first of all. Where there is nothing to do, or nothing
-// that can be done, it returns, and Available tells.
+// Enter enables labs for a user other than root, if the machine allows user namespaces and
+// /etc/subuid and /etc/subgid give the user a range of IDs: it restarts the program as
+// root of a user namespace, waits for it and exits with its code. A program must call it
+// first. It returns if the user is root already, or if it fails; then Available returns
+// the reason.
 func Enter() {
 	if os.Geteuid() == 0 {
 		return
 	}
 	code, err := enter()
 	if err != nil {
-		// What is missing is for those to know who want a lab.
-		whyNotEntered = err
+		// Only programs that use a lab need the error; Available returns it.
+		enterErr = err
 		return
 	}
 	os.Exit(code)
 }
 
-// whyNotEntered is what Enter found missing.
-var whyNotEntered error
+// enterErr is the error of Enter.
+var enterErr error
 
 func enter() (int, error) {
 	uids, err := subordinate("/etc/subuid")
@@ -73,7 +73,8 @@ func enter() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	// The new process is to end with this one, which means with this thread.
+	// Pdeathsig takes effect when this thread ends, so it must last as long as this
+	// process.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd := exec.Command("/proc/self/exe")
@@ -85,7 +86,7 @@ func enter() (int, error) {
 	err = cmd.Start()
 	_ = read.Close()
 	if err != nil {
-		return 0, errors.Join(fmt.Errorf("making a user namespace: %w", err), write.Close())
+		return 0, errors.Join(fmt.Errorf("creating a user namespace: %w", err), write.Close())
 	}
 	pid := strconv.Itoa(cmd.Process.Pid)
 	err = errors.Join(
@@ -97,7 +98,7 @@ func enter() (int, error) {
 	}
 	_ = write.Close()
 	if err != nil {
-		// Without the byte it ends.
+		// It exits, since it gets no byte.
 		_ = cmd.Wait()
 		return 0, err
 	}
@@ -106,7 +107,7 @@ func enter() (int, error) {
 	defer signal.Stop(signals)
 	go func() {
 		for s := range signals {
-			// The terminal tells the whole group of these itself.
+			// The terminal sends these to the whole process group itself.
 			if s != syscall.SIGINT && s != syscall.SIGQUIT {
 				_ = cmd.Process.Signal(s)
 			}
@@ -122,7 +123,7 @@ func enter() (int, error) {
 	return 0, err
 }
 
-// mapIDs makes the user's id 0 of the namespace and the range all ids after it.
+// mapIDs maps the namespace's ID 0 to the user's own ID, and the IDs after it to the range.
 func mapIDs(program, pid string, own int, first uint64) error {
 	out, err := exec.Command(program, pid, "0", strconv.Itoa(own), "1",
 		"1", strconv.FormatUint(first, 10), strconv.Itoa(wantedIDs-1)).CombinedOutput()
@@ -132,7 +133,7 @@ func mapIDs(program, pid string, own int, first uint64) error {
 	return nil
 }
 
-// subordinate returns the first id of the user's range in /etc/subuid or its like.
+// subordinate returns the first ID of the user's range in /etc/subuid or /etc/subgid.
 func subordinate(file string) (uint64, error) {
 	names := []string{strconv.Itoa(os.Getuid())}
 	if u, err := user.Current(); err == nil {
@@ -140,7 +141,7 @@ func subordinate(file string) (uint64, error) {
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return 0, fmt.Errorf("the user's range of ids: %w", err)
+		return 0, fmt.Errorf("reading the user's range of IDs: %w", err)
 	}
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	for lines.Scan() {
@@ -154,18 +155,19 @@ func subordinate(file string) (uint64, error) {
 			return first, nil
 		}
 	}
-	return 0, fmt.Errorf("%s gives the user %s no range of %d ids", file, names[len(names)-1], wantedIDs-1)
+	return 0, fmt.Errorf("%s gives the user %s no range of %d IDs", file, names[len(names)-1], wantedIDs-1)
 }
 
-// enterAgain is the new process, in the user namespace but without rights in it. It
-// waits until its user is root and starts the program again, which gives it them.
+// enterAgain runs in the new process, which is in the user namespace but has no
+// capabilities yet. It waits until its user is mapped to root and executes the program
+// again to gain them.
 func enterAgain() error {
 	if err := os.Unsetenv(enterVariable); err != nil {
 		return err
 	}
 	pipe := os.NewFile(3, "pipe")
 	if n, err := pipe.Read(make([]byte, 1)); n == 0 {
-		return fmt.Errorf("nobody gave it ids: %w", err)
+		return fmt.Errorf("it was given no IDs: %w", err)
 	}
 	if err := pipe.Close(); err != nil {
 		return err

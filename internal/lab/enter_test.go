@@ -11,8 +11,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/lab"
 )
 
-// nobody runs the command in $@ as a user who has the range of ids that $IDS says,
-// for which it puts another /etc/subuid over the machine's, seen by it alone.
+// nobody runs the command in $@ as a user with the range of IDs in $IDS. It mounts another
+// /etc/subuid over the machine's in its own mount namespace.
 const nobody = `set -e
 mount --bind "$IDS" /etc/subuid
 mount --bind "$IDS" /etc/subgid
@@ -30,7 +30,7 @@ func asNobody(t *testing.T, ids, tests string) string {
 			t.Skip("a lab of a user who is not root is not tested: ", err)
 		}
 	}
-	// The test's own folder and program are root's.
+	// The test's folder and program belong to root.
 	dir, err := os.MkdirTemp("", "lab")
 	if err != nil {
 		t.Fatal(err)

@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// environment returns a container's environment, "NAME=value", as a kubelet makes
-// it, but for the variables of services.
+// environment returns a container's environment as "NAME=value", as a kubelet builds it,
+// without the variables of services.
 func (p *Pod) environment(container *corev1.Container) ([]string, error) {
 	values := make(map[string]string)
 	var order []string
@@ -54,7 +54,7 @@ func (p *Pod) environment(container *corev1.Container) ([]string, error) {
 
 func (p *Pod) envFrom(from corev1.EnvFromSource) (map[string]string, error) {
 	if from.ConfigMapRef == nil {
-		return nil, errors.New("its envFrom: the lab has ConfigMaps only")
+		return nil, errors.New("its envFrom: the lab supports only ConfigMaps")
 	}
 	data, ok := p.configMap(from.ConfigMapRef.Name)
 	if !ok && (from.ConfigMapRef.Optional == nil || !*from.ConfigMapRef.Optional) {
@@ -63,8 +63,7 @@ func (p *Pod) envFrom(from corev1.EnvFromSource) (map[string]string, error) {
 	return data, nil
 }
 
-// envValue returns the value of a variable, and false for one that is optional and
-// has none.
+// envValue returns the value of a variable, or false for an optional one without a value.
 func (p *Pod) envValue(container *corev1.Container, variable corev1.EnvVar, values map[string]string) (string, bool, error) {
 	switch from := variable.ValueFrom; {
 	case from == nil:
@@ -73,7 +72,7 @@ func (p *Pod) envValue(container *corev1.Container, variable corev1.EnvVar, valu
 		value, err := p.field(from.FieldRef.FieldPath)
 		return value, true, err
 	case from.ResourceFieldRef != nil && from.ResourceFieldRef.Resource == "limits.cpu" && from.ResourceFieldRef.Divisor.Value() == 1:
-		// As the kubelet does it, rounded up. Without a limit it tells the size of the node.
+		// Like the kubelet: rounded up, and the node's CPUs without a limit.
 		limit := container.Resources.Limits.Cpu()
 		if limit.IsZero() {
 			return strconv.Itoa(runtime.NumCPU()), true, nil
@@ -90,10 +89,10 @@ func (p *Pod) envValue(container *corev1.Container, variable corev1.EnvVar, valu
 	case from.SecretKeyRef != nil && from.SecretKeyRef.Optional != nil && *from.SecretKeyRef.Optional:
 		return "", false, nil
 	}
-	return "", false, errors.New("the lab has values, fields, CPU limits and ConfigMaps only")
+	return "", false, errors.New("the lab supports only values, fields, CPU limits and ConfigMaps")
 }
 
-// field returns a field of the pod, in the words of the downward API.
+// field returns the value of a field of the downward API.
 func (p *Pod) field(name string) (string, error) {
 	pod := p.object
 	if in, key, ok := strings.Cut(strings.TrimSuffix(name, "']"), "['"); ok {
@@ -143,7 +142,7 @@ func joinAddresses(addresses []netip.Addr) string {
 	return strings.Join(texts, ",")
 }
 
-// keyValues writes labels as a kubelet does.
+// keyValues formats labels as a kubelet does.
 func keyValues(of map[string]string) string {
 	var b strings.Builder
 	for _, key := range slices.Sorted(maps.Keys(of)) {
@@ -152,8 +151,7 @@ func keyValues(of map[string]string) string {
 	return b.String()
 }
 
-// expand replaces $(NAME) by a variable's value where there is one, and $$ by a
-// dollar sign.
+// expand replaces $(NAME) by the variable's value if it is set, and $$ by a dollar sign.
 func expand(text string, values map[string]string) string {
 	var b strings.Builder
 	for {
@@ -205,17 +203,16 @@ func lookupEnv(env []string, name string) string {
 	return ""
 }
 
-// hostname is the pod's name for itself.
+// hostname returns the pod's host name.
 func (p *Pod) hostname() string {
 	if p.object.Spec.Hostname != "" {
 		return p.object.Spec.Hostname
 	}
-	// A kubelet cuts it to what Linux takes.
+	// The kubelet truncates it to Linux's limit.
 	return strings.TrimRight(p.object.Name[:min(len(p.object.Name), 63)], "-.")
 }
 
-// hostsFile returns the content of /etc/hosts with names of somebody's own and those
-// of the lab.
+// hostsFile returns the content of /etc/hosts with a pod's own names and those of the lab.
 func hostsFile(own, hosts map[string][]netip.Addr) []byte {
 	var b strings.Builder
 	b.WriteString("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n")

@@ -11,22 +11,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// calls is what a new process does before it becomes another program: a list of
-// system calls. It is a copy of this program with one thread, in which no Go code
-// that allocates, schedules or grows a stack can run. (package syscall starts
-// processes in the same way, but /proc of a PID namespace can only be mounted from
-// within that namespace, which is more than it offers. To execute this program once
-// more for that would take longer than all the rest.)
+// calls are the system calls of a new process before it executes its program. The process
+// is a copy of this one with a single thread, in which no Go code may allocate, schedule
+// or grow a stack. (Package syscall starts processes in the same way, but cannot mount
+// /proc of a PID namespace, which is possible only from within. Executing this program
+// once more for that would take longer than everything else.)
 type calls struct {
 	list []call
-	// kept holds what the calls' arguments point to, where the collector sees it.
+	// kept keeps the memory to which arguments point alive for the garbage collector.
 	kept []any
 }
 
 type call struct {
 	number    uintptr
 	arguments [6]uintptr
-	// mayFail is for a call after which there is another way.
+	// mayFail is for a call that has an alternative after it.
 	mayFail bool
 	what    string
 }
@@ -37,15 +36,14 @@ func (c *calls) add(what string, number uintptr, arguments ...uintptr) {
 	c.list = append(c.list, next)
 }
 
-// text returns the argument for a string. One with a zero byte in it ends there,
-// which check finds.
+// text returns the argument for a string. command.check rejects strings with a zero byte.
 func (c *calls) text(s string) uintptr {
 	bytes := append([]byte(s), 0)
 	c.kept = append(c.kept, bytes)
 	return uintptr(unsafe.Pointer(&bytes[0]))
 }
 
-// texts returns the argument for a list of strings that ends with zero.
+// texts returns the argument for a list of strings, terminated by zero.
 func (c *calls) texts(all []string) uintptr {
 	list := make([]uintptr, len(all)+1)
 	for i, s := range all {
@@ -67,14 +65,14 @@ func (c *calls) mount(what, from, to, kind string, flags uintptr) {
 	c.add(what, unix.SYS_MOUNT, c.text(from), c.text(to), c.text(kind), flags, 0)
 }
 
-// failure is what a new process tells before it ends.
+// failure is what a new process reports before it exits.
 type failure struct {
 	call  int32
 	errno int32
 }
 
-// fork starts a process on the thread that runs and returns when it has become the
-// program of the last call.
+// fork starts a process on the current thread and returns when it has executed the program
+// of the last call.
 func (c *calls) fork() (int, error) {
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -83,17 +81,17 @@ func (c *calls) fork() (int, error) {
 	defer func() { _ = read.Close() }()
 	fd := write.Fd()
 
-	// No file may be open meanwhile that would be left open in the new program.
+	// Meanwhile no file may be opened that the new program would inherit.
 	syscall.ForkLock.Lock()
 	pid, errno := clone(c.list, fd)
 	syscall.ForkLock.Unlock()
 	runtime.KeepAlive(c)
 	_ = write.Close()
 	if errno != 0 {
-		return 0, fmt.Errorf("making a process: %w", errno)
+		return 0, fmt.Errorf("creating a process: %w", errno)
 	}
-	var told failure
-	answer := unsafe.Slice((*byte)(unsafe.Pointer(&told)), unsafe.Sizeof(told))
+	var failed failure
+	answer := unsafe.Slice((*byte)(unsafe.Pointer(&failed)), unsafe.Sizeof(failed))
 	if n, _ := read.Read(answer); n == 0 {
 		return int(pid), nil
 	}
@@ -104,18 +102,18 @@ func (c *calls) fork() (int, error) {
 			break
 		}
 	}
-	return 0, fmt.Errorf("%s: %w", c.list[told.call].what, syscall.Errno(told.errno))
+	return 0, fmt.Errorf("%s: %w", c.list[failed.call].what, syscall.Errno(failed.errno))
 }
 
-// clone makes the process. Its code runs in both processes, so nothing here or in
-// what it calls may grow the stack.
+// clone creates the process. It runs in both processes, so neither it nor its callees may
+// grow the stack.
 //
 //go:norace
 //go:nosplit
 func clone(list []call, fd uintptr) (uintptr, syscall.Errno) {
 	var all, before uint64
 	all = ^all
-	// A signal would find a runtime in the new process that does not work.
+	// In the new process the runtime cannot handle signals.
 	_, _, errno := syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&all)), uintptr(unsafe.Pointer(&before)), unsafe.Sizeof(all), 0, 0)
 	if errno != 0 {
 		return 0, errno
@@ -126,9 +124,9 @@ func clone(list []call, fd uintptr) (uintptr, syscall.Errno) {
 		return pid, errno
 	}
 
-	// The new process. Its program begins with no signal held back.
+	// The new process. Its program must start with no signal blocked.
 	all = 0
-	var told failure
+	var failed failure
 	for i := range list {
 		next := &list[i]
 		if next.number == unix.SYS_EXECVE {
@@ -136,8 +134,8 @@ func clone(list []call, fd uintptr) (uintptr, syscall.Errno) {
 		}
 		_, _, errno = syscall.RawSyscall6(next.number, next.arguments[0], next.arguments[1], next.arguments[2], next.arguments[3], next.arguments[4], next.arguments[5])
 		if errno != 0 && (!next.mayFail || i == len(list)-1) {
-			told.call, told.errno = int32(i), int32(errno)
-			_, _, _ = syscall.RawSyscall6(unix.SYS_WRITE, fd, uintptr(unsafe.Pointer(&told)), unsafe.Sizeof(told), 0, 0, 0)
+			failed.call, failed.errno = int32(i), int32(errno)
+			_, _, _ = syscall.RawSyscall6(unix.SYS_WRITE, fd, uintptr(unsafe.Pointer(&failed)), unsafe.Sizeof(failed), 0, 0, 0)
 			break
 		}
 	}

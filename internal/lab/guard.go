@@ -15,30 +15,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guardName is the first argument by which the program knows that it is a guard.
+// guardName, as the program's name, makes the program a guard.
 const guardName = "outrigger-lab-guard"
 
-// stopTimeout is how long killed processes may take to be gone.
+// stopTimeout bounds the wait for killed processes.
 const stopTimeout = 10 * time.Second
 
 func init() {
 	if len(os.Args) == 1 && os.Args[0] == guardName {
-		// Without what the runtime does at exit, which takes a second with the race
-		// detector.
-		syscall.Exit(keepGuard())
+		// Skips the runtime's exit, which takes a second with the race detector.
+		syscall.Exit(runGuard())
 	}
 }
 
-// guard is a process that outlives the lab's program for a moment and kills what
-// that has left behind. Every container is told to die with its parent, but one
-// that is being started when the program is killed may be too late to hear of it,
-// and grandchildren of the node's processes are told nothing.
+// guard is a process that outlives the lab's program briefly and kills the processes that
+// it left behind. Containers get a signal when their parent dies, but one that is being
+// started when the program is killed may miss it, and grandchildren of the node's
+// processes get none.
 //
-// It is this same program, started again. It shares the lab's IPC namespace, and
-// whoever else is in that one belongs to the lab.
+// The guard is this program, started again. It is in the lab's IPC namespace, and all
+// other processes in that namespace belong to the lab.
 type guard struct {
 	process *exec.Cmd
-	// life is open as long as the lab.
+	// life is open as long as the lab exists.
 	life *os.File
 }
 
@@ -51,7 +50,7 @@ func startGuard(m *machine) (*guard, error) {
 	cmd.Args = []string{guardName}
 	cmd.Stdin = read
 	cmd.Dir = "/"
-	// Ctrl-C in a terminal is not for it.
+	// Ctrl-C in a terminal must not reach it.
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
 	err = onNewThread(func() error {
 		if err := join(m.ipc, unix.CLONE_NEWIPC); err != nil {
@@ -67,21 +66,21 @@ func startGuard(m *machine) (*guard, error) {
 	return &guard{cmd, write}, nil
 }
 
-// stop lets the guard look for processes that are left and waits for it.
+// stop makes the guard kill remaining processes and waits for it.
 func (g *guard) stop() error {
 	_ = g.life.Close()
 	late := time.AfterFunc(2*stopTimeout, func() { _ = g.process.Process.Kill() })
 	defer late.Stop()
 	if err := g.process.Wait(); err != nil {
-		return fmt.Errorf("processes of the lab may be left: its guard: %w", err)
+		return fmt.Errorf("processes of the lab may still run: its guard: %w", err)
 	}
 	return nil
 }
 
-// keepGuard is the guard's program. It returns its exit code.
-func keepGuard() int {
+// runGuard is the guard's main function. It returns the exit code.
+func runGuard() int {
 	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE)
-	// The end of its standard input is the end of the lab.
+	// Standard input ends with the lab.
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	own, err := namespaceID("self", "ipc")
 	if err != nil {
@@ -98,8 +97,7 @@ func keepGuard() int {
 	}
 }
 
-// killAll kills all processes of an IPC namespace but this one and returns how many
-// there were.
+// killAll kills all other processes in an IPC namespace and returns their number.
 func killAll(ipc uint64) (int, error) {
 	pids, err := processesIn("ipc", ipc)
 	if err != nil {
@@ -111,8 +109,8 @@ func killAll(ipc uint64) (int, error) {
 			continue
 		}
 		left++
-		// The process may have gone and its number be another's by now; what the
-		// descriptor stands for stays the same.
+		// The process ID may have been reused since; the descriptor keeps referring to
+		// one process.
 		process, err := unix.PidfdOpen(pid, 0)
 		if err != nil {
 			continue
@@ -125,7 +123,7 @@ func killAll(ipc uint64) (int, error) {
 	return left, nil
 }
 
-// processesIn returns the processes that are in a namespace.
+// processesIn returns the IDs of the processes in a namespace.
 func processesIn(kind string, id uint64) ([]int, error) {
 	proc, err := os.Open("/proc")
 	if err != nil {
@@ -142,7 +140,7 @@ func processesIn(kind string, id uint64) ([]int, error) {
 		if err != nil {
 			continue
 		}
-		// A process that has gone, or that is another user's, is none of ours.
+		// On an error the process has ended or belongs to another user.
 		if is, err := namespaceID(name, kind); err == nil && is == id {
 			pids = append(pids, pid)
 		}
@@ -150,8 +148,8 @@ func processesIn(kind string, id uint64) ([]int, error) {
 	return pids, nil
 }
 
-// namespaceID returns the number of a process's namespace, which no other has as
-// long as it exists.
+// namespaceID returns the number of a process's namespace, which is unique while the
+// namespace exists.
 func namespaceID(pid, kind string) (uint64, error) {
 	var stat unix.Stat_t
 	file := path.Join("/proc", pid, "ns", kind)

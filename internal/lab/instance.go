@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// instance is a process that was started, from its start to its end.
+// instance is a started process, which may have ended.
 type instance struct {
 	pid int
-	// done is closed when the process has ended and its output is read.
+	// done is closed when the process has ended and its output has been read.
 	done chan struct{}
 
 	mu     sync.Mutex
@@ -25,8 +25,8 @@ type instance struct {
 	status syscall.WaitStatus
 }
 
-// signal sends the process a signal. It never reaches another process that has got
-// the same number since.
+// signal sends the process a signal. It never reaches another process that has reused its
+// ID.
 func (i *instance) signal(s syscall.Signal) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -36,7 +36,7 @@ func (i *instance) signal(s syscall.Signal) error {
 	return syscall.Kill(i.pid, s)
 }
 
-// running calls f with the number of the process while it has not been waited for.
+// running calls f with the process ID, which cannot be reused meanwhile.
 func (i *instance) running(f func(pid int) error) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -46,8 +46,8 @@ func (i *instance) running(f func(pid int) error) error {
 	return f(i.pid)
 }
 
-// code returns the exit code of a process that has ended, 128 and the signal's
-// number if a signal ended it, as a kubelet reports it.
+// code returns the exit code of an ended process. As for a kubelet it is 128 plus the
+// signal's number if a signal ended it.
 func (i *instance) code() int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -59,17 +59,17 @@ func (i *instance) code() int {
 
 // command is a process to start.
 type command struct {
-	// args begin with the program, as the new process finds it: by its path or in PATH.
+	// args begin with the program, by its path or by its name in the command's PATH.
 	args, env []string
 	dir       string
 	output    *output
-	// as is who it runs as; nil is the user of this program.
+	// as is the user and privileges; nil means those of this program.
 	as *privilege
 }
 
-// start starts a process from a thread that prepare may change, and that lasts as
-// long as the process: when the program is killed, so is the process. prepare may
-// add calls that the new process makes first.
+// start starts a process from a thread that prepare may change. The thread lasts as long
+// as the process, so that the process is killed with this program. prepare may add calls
+// that the new process makes first.
 func start(c command, prepare func(*calls) error) (*instance, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -109,7 +109,8 @@ func start(c command, prepare func(*calls) error) (*instance, error) {
 	return i, nil
 }
 
-// check finds what the kernel would take for something else.
+// check rejects strings with a zero byte, at which the kernel would cut them, and empty
+// commands.
 func (c *command) check() error {
 	for _, text := range slices.Concat(c.args, c.env, []string{c.dir}) {
 		if strings.ContainsRune(text, 0) {
@@ -122,14 +123,14 @@ func (c *command) check() error {
 	return nil
 }
 
-// add adds what turns a new process into the program.
+// add adds the calls that execute the program in a new process.
 func (c *command) add(to *calls, stdin, stdout *os.File) {
 	if c.as != nil {
 		to.add("setting its groups", unix.SYS_SETGROUPS, uintptr(len(c.as.groups)), to.numbers(c.as.groups))
 		to.add("setting its group", unix.SYS_SETRESGID, uintptr(c.as.gid), uintptr(c.as.gid), uintptr(c.as.gid))
 		to.add("setting its user", unix.SYS_SETRESUID, uintptr(c.as.uid), uintptr(c.as.uid), uintptr(c.as.uid))
 	}
-	// After the user has been changed, which takes it back.
+	// Must follow the change of the user, which resets it.
 	to.add("having it killed with its parent", unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL))
 	to.add("making it lead a session", unix.SYS_SETSID)
 	to.add("changing to its directory "+c.dir, unix.SYS_CHDIR, to.text(c.dir))
@@ -143,7 +144,7 @@ func (c *command) add(to *calls, stdin, stdout *os.File) {
 	}
 }
 
-// candidates are the paths that the program may have.
+// candidates are the possible paths of the program.
 func (c *command) candidates() []string {
 	if strings.Contains(c.args[0], "/") {
 		return c.args[:1]
@@ -152,12 +153,11 @@ func (c *command) candidates() []string {
 	for _, dir := range filepath.SplitList(lookupEnv(c.env, "PATH")) {
 		files = append(files, path.Join("/", dir, c.args[0]))
 	}
-	// One at least, so that there is an error to tell.
+	// At least one, so that there is an error to report.
 	return append(files, path.Join("/", c.args[0]))
 }
 
-// wait waits for the process and marks it as ended in the same moment as its number
-// becomes free.
+// wait waits for the process. It reaps it and marks it as ended under the lock.
 func (i *instance) wait() {
 	for {
 		err := unix.Waitid(unix.P_PID, i.pid, nil, unix.WEXITED|unix.WNOWAIT, nil)

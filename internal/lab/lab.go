@@ -1,19 +1,18 @@
-// Package lab is a machine with pods and no cluster. A pod is a network namespace
-// with addresses of its own, and its containers are processes as a kubelet would
-// start them: with the environment, volumes, user, capabilities and probes that
-// its manifest says. Tests and the demo run the real programs of a mesh on it.
+// Package lab runs pods on this machine without a cluster. A pod is a network namespace
+// with its own addresses, and its containers are processes, started as a kubelet would:
+// with the environment, volumes, user, capabilities and probes of the manifest. Tests and
+// the demo run the real programs of a mesh on it.
 //
-// A lab has a node, which is a network namespace too, so the machine's own network
-// is never touched and several labs can run at once with the same addresses.
-// Nothing of a lab has a name on the machine: namespaces, mounts and links last as
-// long as processes and file descriptors, and end with the program that made them,
-// also when that is killed.
+// A lab's node is a network namespace too, so the machine's network is never changed, and
+// several labs with the same addresses can run at once. Nothing of a lab has a name on the
+// machine: namespaces, mounts and links exist only as long as processes and file
+// descriptors, and end with the program that created them, even if it is killed.
 //
-// It needs the rights of root, or those that Enter gets for a user who has a range
-// of user ids; Available says whether they are there.
+// A lab needs root, or a user with a range of subordinate user IDs who calls Enter;
+// Available checks this.
 //
-// It knows nothing of any mesh: tokens, ConfigMaps and host names come from
-// functions that its user gives it.
+// It knows nothing of meshes: tokens, ConfigMaps and host names come from functions in
+// its Options.
 package lab
 
 import (
@@ -31,54 +30,55 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// ErrUnavailable says that this machine or this user cannot have a lab.
+// ErrUnavailable means that this machine or user cannot run a lab.
 var ErrUnavailable = errors.New("the lab is not available")
 
-// ErrClosed is the error of everything that is asked of a lab or a pod that has
-// ended.
+// ErrClosed is returned by the methods of a lab or a pod that has ended.
 var ErrClosed = errors.New("it has ended")
 
-// Options say what a lab has beside its pods. The zero value is a lab that starts
-// no container: all applications are in the program itself.
+// Options are the settings of a lab. The zero value is a lab that starts no containers:
+// all applications run in this program.
 type Options struct {
-	// Images are what containers run, by image reference. A container whose image
-	// is not here, or that has no command, is not started: its application lives in
-	// this program and uses the pod's network. An init container must have one.
+	// Images are the images of containers, by reference. A container whose image is
+	// missing or that has no command is not started: its application runs in this
+	// program and uses the pod's network. Init containers must have an image.
 	Images map[string]Image
-	// Token makes the token of a pod's service account for a serviceAccountToken
-	// source. It is called from several goroutines, again when four fifths of expires
-	// have gone by. Nil makes such a source an error.
+	// Token creates the token for a serviceAccountToken source. It is called from
+	// several goroutines, and again after four fifths of expires. If it is nil, such a
+	// source is an error.
 	Token func(pod *corev1.Pod, audience string, expires time.Duration) (string, error)
 	// ConfigMap returns the data of a ConfigMap and whether it exists. It is called
 	// from several goroutines, when a pod starts and by Refresh. Nil means that there
 	// are none.
 	ConfigMap func(namespace, name string) (map[string]string, bool)
-	// Hosts returns the names that pods and the node's processes find in /etc/hosts,
-	// and Dial and Listen too. There is no DNS. It is called by New and by Refresh.
+	// Hosts returns the names in /etc/hosts of pods and of the node's processes, which
+	// Dial and Listen also resolve. There is no DNS. It is called by New and by
+	// Refresh.
 	Hosts func() map[string][]netip.Addr
-	// NodeAddresses are the node's, each with the network that the pods are in. The
+	// NodeAddresses are the node's addresses, each with the network of the pods. The
 	// default is 198.18.0.1/16 and 2001:db8::1/64.
 	NodeAddresses []netip.Prefix
-	// Output returns where a container's standard output and standard error go, pod
-	// being "namespace/name"; nil is nowhere. Each writer is used by one goroutine at
-	// a time.
+	// Output returns the writer for a container's standard output and standard error,
+	// given the pod as "namespace/name"; nil discards them. Each writer is used by one
+	// goroutine at a time.
 	Output func(pod, container string) io.Writer
-	// Log gets what a kubelet would tell: restarts, failed probes. Nil is nowhere.
+	// Log receives what a kubelet would report: restarts, failed probes. Nil discards
+	// it.
 	Log *slog.Logger
 }
 
-// Image is what a container sees as its files, all of them read-only.
+// Image is the files of a container, all of them read-only.
 type Image struct {
-	// Files and folders of the machine, by the path where the container has them.
+	// Files are files and folders of the machine, by their path in the container.
 	Files map[string]string
-	// Entrypoint is the command where the container has none.
+	// Entrypoint is the command if the container has none.
 	Entrypoint []string
-	// HostRoot adds the machine's /usr, /bin, /sbin, /lib and their like, for programs
-	// that are linked dynamically.
+	// HostRoot adds the machine's /usr, /bin, /sbin, /lib and similar folders, for
+	// dynamically linked programs.
 	HostRoot bool
 }
 
-// Lab is a machine with pods. Its methods can be called from any goroutine.
+// Lab is a machine with pods. Its methods are safe for concurrent use.
 type Lab struct {
 	options Options
 	log     *slog.Logger
@@ -88,16 +88,16 @@ type Lab struct {
 	links   links
 
 	mu sync.Mutex
-	// hosts is what Options.Hosts said last.
+	// hosts is the last result of Options.Hosts.
 	hosts     map[string][]netip.Addr
 	pods      map[*Pod]struct{}
 	processes map[*Running]struct{}
 	closed    bool
-	// made numbers what the lab makes.
+	// made is the last number given out.
 	made int
 }
 
-// New makes a lab with a node and no pods. Its owner closes it.
+// New creates a lab with a node and no pods. The caller must close it.
 func New(options Options) (*Lab, error) {
 	if err := Available(); err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func New(options Options) (*Lab, error) {
 		l.log = slog.New(slog.DiscardHandler)
 	}
 	if err := l.make(); err != nil {
-		return nil, errors.Join(fmt.Errorf("making a lab: %w", err), l.Close())
+		return nil, errors.Join(fmt.Errorf("creating a lab: %w", err), l.Close())
 	}
 	return l, nil
 }
@@ -138,11 +138,11 @@ func (l *Lab) make() error {
 	return l.machine.writeFile(nodeHosts, hostsFile(nil, l.hosts))
 }
 
-// Node returns the network of the node, which reaches all pods.
+// Node returns the node's network, which can reach all pods.
 func (l *Lab) Node() *Network { return l.node }
 
-// Refresh reads Options.Hosts and Options.ConfigMap again and changes the files of
-// all pods and of the node's processes accordingly, as a kubelet does now and then.
+// Refresh calls Options.Hosts and Options.ConfigMap again and updates the files of all
+// pods and of the node's processes, as a kubelet does periodically.
 func (l *Lab) Refresh() error {
 	l.readHosts()
 	l.mu.Lock()
@@ -174,15 +174,14 @@ func (l *Lab) readHosts() {
 	l.hosts = hosts
 }
 
-// lookup returns the addresses that a name has in the lab.
+// lookup returns the addresses of a name in the lab.
 func (l *Lab) lookup(name string) []netip.Addr {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.hosts[name]
 }
 
-// number returns a number that nothing else in the lab has, or an error when the
-// lab has been closed.
+// number returns a number that is unique in the lab, or an error if the lab is closed.
 func (l *Lab) number() (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -193,8 +192,8 @@ func (l *Lab) number() (int, error) {
 	return l.made, nil
 }
 
-// Close kills everything that runs in the lab at once and takes the lab away. To
-// let a pod end in its own time, stop it before. A second call does nothing.
+// Close kills everything in the lab immediately and removes the lab. For a graceful end,
+// stop the pods first. A second call does nothing.
 func (l *Lab) Close() error {
 	l.mu.Lock()
 	if l.closed {
@@ -206,7 +205,7 @@ func (l *Lab) Close() error {
 	l.pods, l.processes = nil, nil
 	l.mu.Unlock()
 
-	// A stop whose time is over kills.
+	// With an ended context, stop kills.
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	var group errgroup.Group
@@ -238,7 +237,7 @@ func (l *Lab) Close() error {
 	return nil
 }
 
-// writer returns where a container's output goes.
+// writer returns the writer for a container's output, or nil.
 func (l *Lab) writer(pod, container string) io.Writer {
 	if l.options.Output == nil {
 		return nil
@@ -246,7 +245,7 @@ func (l *Lab) writer(pod, container string) io.Writer {
 	return l.options.Output(pod, container)
 }
 
-// closeAll closes files that are there.
+// closeAll closes the files that are not nil.
 func closeAll(files ...*os.File) error {
 	var errs []error
 	for _, f := range files {

@@ -21,7 +21,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/lab"
 )
 
-// diary gives all containers of a pod a folder to write to.
+// diary mounts a shared folder in all containers of a pod.
 func diary(pod *corev1.Pod) *corev1.Pod {
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "diary", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
@@ -56,7 +56,7 @@ func hook(args ...string) *corev1.LifecycleHandler {
 
 func TestOrder(t *testing.T) {
 	l := newLab(t, lab.Options{})
-	// It serves after a while, and what comes later must wait for that.
+	// It becomes ready with a delay, for which later containers must wait.
 	sidecar := native(corev1.Container{Name: "sidecar", Image: "program", Command: []string{"sh", "-c",
 		"sleep 0.1; echo sidecar >> /diary/d; exec /program " + program + " serve :80 sidecar"}})
 	sidecar.StartupProbe = probe("/", 80)
@@ -76,8 +76,8 @@ func TestOrder(t *testing.T) {
 	if diff := cmp.Diff(want, read(t, p, "sidecar", "/diary/d")); diff != "" {
 		t.Errorf("order (-want +got):\n%s", diff)
 	}
-	// When the last container ends, the sidecar is ended too. Before it waits for it, the
-	// first process of a container does not get the signal at all.
+	// When the last container ends, the sidecar is stopped too. The first process in a PID
+	// namespace gets a signal only after it has installed a handler.
 	eventually(t, func() error {
 		if !strings.Contains(p.Container("first").Output(), "waiting") {
 			return errors.New("it does not wait")
@@ -108,8 +108,8 @@ func TestStop(t *testing.T) {
 		})
 	}})
 	end := func(name string) corev1.Container {
-		// Before it has said what to do with it, the first process of a container does not
-		// get the signal at all.
+		// The first process in a PID namespace gets a signal only after it has installed a
+		// handler.
 		up := &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"test", "-e", "/tmp/up"}}}, TimeoutSeconds: 5}
 		return corev1.Container{StartupProbe: up, Name: name, Image: "program", Command: []string{"sh", "-c", "trap 'echo ended; exit' TERM; touch /tmp/up; while :; do sleep 0.01; done"}}
 	}
@@ -144,11 +144,11 @@ func TestGracePeriod(t *testing.T) {
 	if err := p.Stop(deadline(t)); err != nil {
 		t.Fatal(err)
 	}
-	// One that does not listen gets its time, and no more.
+	// A container that ignores SIGTERM is killed after the grace period.
 	if took := time.Since(begin); took < time.Second || took > 10*time.Second {
 		t.Errorf("it took %v", took)
 	}
-	// Nor does it get more than whoever stops it has.
+	// It is also killed when the caller's context ends.
 	pod.Spec.TerminationGracePeriodSeconds = nil
 	p = startPod(t, l, pod)
 	begin = time.Now()
@@ -193,11 +193,11 @@ func TestRestart(t *testing.T) {
 	if got := p.Container("other").Restarts(); got != 0 {
 		t.Errorf("a container was restarted with another one")
 	}
-	// The network is the same.
+	// The network stays the same.
 	if err := pingHTTP(t, l, "198.18.7.2:81"); err != nil {
 		t.Error(err)
 	}
-	// One that keeps failing is started less and less often, and it can be stopped.
+	// A failing container is restarted with increasing delays, and can be stopped.
 	failing := startPod(t, l, newPod("failing", 3, container("app", "fail", "it", "is", "broken")))
 	eventually(t, func() error {
 		if n := failing.Container("app").Restarts(); n < 2 {
@@ -225,7 +225,7 @@ func pingHTTP(t *testing.T, l *lab.Lab, address string) error {
 }
 
 func TestErrorsTellWhatTheContainerSaid(t *testing.T) {
-	// When its probe is asked for the second time, the first answer is known.
+	// When the probe runs for the second time, the first result is known.
 	asked := 0
 	ctx, cancel := context.WithCancel(deadline(t))
 	defer cancel()
@@ -266,7 +266,7 @@ func wantError(t *testing.T, err error, words ...string) {
 	}
 	for _, word := range words {
 		if !strings.Contains(err.Error(), word) {
-			t.Errorf("the error does not tell %q: %v", word, err)
+			t.Errorf("the error does not name %q: %v", word, err)
 		}
 	}
 }

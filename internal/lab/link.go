@@ -17,13 +17,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Links: the node's, which all pods are on, and each pod's.
+// Names of links: the node's bridge, to which all pods are connected, and each pod's end.
 const (
 	bridge = "pods0"
 	podEnd = "eth0"
 )
 
-// links makes links and addresses. The zero value is one without a node.
+// links creates links and addresses. The zero value has no node yet.
 type links struct {
 	node  *Network
 	nodes []netip.Prefix
@@ -31,8 +31,8 @@ type links struct {
 	bridge int
 }
 
-// settings are what links are told by files below /proc/sys/net. A namespace has
-// some of the machine's to begin with, so those that matter are written.
+// Settings below /proc/sys/net. A new namespace inherits some from the machine, so the
+// important ones are written.
 var (
 	settings = map[string]string{
 		"ipv4/conf/all/rp_filter":         "0",
@@ -43,13 +43,14 @@ var (
 		"ipv6/conf/all/disable_ipv6":     "0",
 		"ipv6/conf/default/disable_ipv6": "0",
 		"ipv6/conf/lo/disable_ipv6":      "0",
-		// An address is there at once, without asking whether others have it.
+		// Addresses are usable immediately, without duplicate address detection.
 		"ipv6/conf/all/accept_dad":     "0",
 		"ipv6/conf/default/accept_dad": "0",
 		"ipv6/conf/all/accept_ra":      "0",
 		"ipv6/conf/default/accept_ra":  "0",
 	}
-	// The node forwards, so that what nobody has is answered at once as unreachable.
+	// With forwarding the node immediately reports addresses that no pod has as
+	// unreachable.
 	nodeSettings = map[string]string{
 		"ipv4/ip_forward":                  "1",
 		"ipv4/conf/all/send_redirects":     "0",
@@ -59,7 +60,7 @@ var (
 	podSettings   = map[string]string{"ipv4/ip_forward": "0"}
 )
 
-// set writes settings of the namespace of the thread that runs.
+// set writes settings of the current thread's namespace.
 func set(all ...map[string]string) error {
 	for _, values := range all {
 		for name, value := range values {
@@ -80,7 +81,7 @@ func hasIPv6() bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// makeNode makes the node's bridge.
+// makeNode creates the node's bridge.
 func (l *links) makeNode(node *Network, addresses []netip.Prefix) error {
 	l.node, l.nodes = node, addresses
 	return node.Do(func() error {
@@ -103,10 +104,10 @@ func (l *links) makeNode(node *Network, addresses []netip.Prefix) error {
 		}
 		attributes := netlink.NewLinkAttrs()
 		attributes.Name = bridge
-		// Else the bridge takes another address whenever a pod comes.
+		// Otherwise the bridge's address changes whenever a pod is added.
 		attributes.HardwareAddr = hardwareAddr("the node")
 		if err := h.LinkAdd(&netlink.Bridge{LinkAttrs: attributes, MulticastSnooping: new(false)}); err != nil {
-			return fmt.Errorf("making the bridge: %w", err)
+			return fmt.Errorf("creating the bridge: %w", err)
 		}
 		link, err := h.LinkByName(bridge)
 		if err != nil {
@@ -147,12 +148,12 @@ func (l *links) makePod(pod *Network, outside string, addresses []netip.Addr) er
 		veth := &netlink.Veth{
 			LinkAttrs: attributes,
 			PeerName:  podEnd, PeerNamespace: netlink.NsFd(int(inside.Fd())),
-			// A pod that comes with the address of one that has gone has its hardware
-			// address too, so that nobody talks to the one that has gone.
+			// Derived from the address, so that neighbours' caches stay valid when a new
+			// pod reuses the address.
 			PeerHardwareAddr: hardwareAddr(addresses[0].String()),
 		}
 		if err := h.LinkAdd(veth); err != nil {
-			return fmt.Errorf("making a link to the bridge: %w", err)
+			return fmt.Errorf("creating a link to the bridge: %w", err)
 		}
 		for _, addr := range addresses {
 			if _, near := l.nodeOf(addr); !near {
@@ -175,17 +176,17 @@ func (l *links) makePod(pod *Network, outside string, addresses []netip.Addr) er
 		for _, node := range l.nodes {
 			own = append(own, node.Addr())
 		}
-		return errors.Join(awaitUp(outside), awaitUp(bridge), awaitAsked(bridge, own))
+		return errors.Join(awaitUp(outside), awaitUp(bridge), awaitNeighbours(bridge, own))
 	})
 	if err != nil {
 		return err
 	}
-	return pod.Do(func() error { return errors.Join(awaitUp(podEnd), awaitAsked(podEnd, addresses)) })
+	return pod.Do(func() error { return errors.Join(awaitUp(podEnd), awaitNeighbours(podEnd, addresses)) })
 }
 
-// awaitUp waits until a link of the thread's namespace carries frames. The kernel
-// sees to that when it has time, within a second, or at once when somebody asks for
-// the link (since Linux 6.8); until then frames are lost.
+// awaitUp waits until a link of the thread's namespace carries frames; until then they are
+// lost. The kernel activates it within a second, or immediately when the link is queried
+// (since Linux 6.8).
 func awaitUp(name string) error {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -198,17 +199,17 @@ func awaitUp(name string) error {
 	})
 }
 
-// awaitAsked waits until a link of the thread's namespace hears when its neighbours
-// ask who has its IPv6 addresses. That is a while after it is up, and who asks
-// before asks again a second later only.
-func awaitAsked(name string, addresses []netip.Addr) error {
+// awaitNeighbours waits until a link of the thread's namespace receives neighbour
+// solicitations for its IPv6 addresses. That takes a while after it is up, and neighbours
+// repeat a lost solicitation only after a second.
+func awaitNeighbours(name string, addresses []netip.Addr) error {
 	for _, addr := range addresses {
 		if !addr.Is6() {
 			continue
 		}
 		bytes := addr.As16()
 		group := fmt.Sprintf("ff0200000000000000000001ff%x", bytes[13:])
-		err := poll("the link "+name+" to hear of "+addr.String(), func() (bool, error) {
+		err := poll("the link "+name+" to receive solicitations for "+addr.String(), func() (bool, error) {
 			groups, err := os.ReadFile("/proc/thread-self/net/igmp6")
 			for line := range strings.Lines(string(groups)) {
 				if f := strings.Fields(line); len(f) > 2 && f[1] == name && f[2] == group {
@@ -240,10 +241,10 @@ func poll(what string, f func() (bool, error)) error {
 	}
 }
 
-// linkTimeout is how long a link may take to be up.
+// linkTimeout bounds the wait for a link.
 const linkTimeout = 5 * time.Second
 
-// prepare makes the namespace of the thread that runs ready for a link.
+// prepare prepares the current thread's namespace for a link.
 func (l *links) prepare(addresses []netip.Addr) error {
 	all := []map[string]string{settings, podSettings}
 	if hasIPv6() {
@@ -254,8 +255,7 @@ func (l *links) prepare(addresses []netip.Addr) error {
 	return set(all...)
 }
 
-// address gives the link of a pod, in the namespace of the thread that runs, its
-// addresses and routes.
+// address adds addresses and routes to a pod's link, in the current thread's namespace.
 func (l *links) address(addresses []netip.Addr) error {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -285,20 +285,20 @@ func (l *links) address(addresses []netip.Addr) error {
 		if !slices.ContainsFunc(addresses, func(a netip.Addr) bool { return a.Is4() == node.Addr().Is4() }) {
 			continue
 		}
-		// The way to the node is on the link also for a pod of another network.
-		way := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(netip.PrefixFrom(node.Addr(), node.Addr().BitLen())), Scope: netlink.SCOPE_LINK}
-		if err := h.RouteReplace(way); err != nil {
+		// The node is on the link even for a pod of another network.
+		toNode := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(netip.PrefixFrom(node.Addr(), node.Addr().BitLen())), Scope: netlink.SCOPE_LINK}
+		if err := h.RouteReplace(toNode); err != nil {
 			return fmt.Errorf("the route to the node: %w", err)
 		}
-		rest := &netlink.Route{LinkIndex: link.Attrs().Index, Gw: node.Addr().AsSlice()}
-		if err := h.RouteReplace(rest); err != nil {
+		viaNode := &netlink.Route{LinkIndex: link.Attrs().Index, Gw: node.Addr().AsSlice()}
+		if err := h.RouteReplace(viaNode); err != nil {
 			return fmt.Errorf("the route over the node: %w", err)
 		}
 	}
 	return nil
 }
 
-// nodeOf returns the node's address in the network that addr is in.
+// nodeOf returns the node's address in the network of addr.
 func (l *links) nodeOf(addr netip.Addr) (netip.Prefix, bool) {
 	for _, node := range l.nodes {
 		if node.Contains(addr) {
@@ -308,7 +308,7 @@ func (l *links) nodeOf(addr netip.Addr) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// remove takes a pod's link away.
+// remove removes a pod's link.
 func (l *links) remove(outside string) error {
 	return l.node.Do(func() error {
 		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
@@ -356,9 +356,9 @@ func ipNet(prefix netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())}
 }
 
-// hardwareAddr makes a hardware address of a name.
+// hardwareAddr derives a hardware address from a name.
 func hardwareAddr(name string) net.HardwareAddr {
 	sum := sha256.Sum256([]byte(name))
-	// Given by hand, and not a group's.
+	// Locally administered and unicast.
 	return append(net.HardwareAddr{0x0a}, sum[:5]...)
 }

@@ -12,20 +12,19 @@ import (
 
 // Folders and files of a lab's own file system.
 const (
-	// machineRoot is where the machine's files are.
+	// machineRoot holds the machine's files.
 	machineRoot = "/host"
 	// podsDir has a folder for each pod.
 	podsDir = "pods"
-	// newRoot is where a container's files are put together.
+	// newRoot is where a container's root is assembled.
 	newRoot = "/root"
 	// nodeHosts is /etc/hosts of the node's processes.
 	nodeHosts = "hosts"
 )
 
-// machine is what all containers and processes of a lab come from: a mount
-// namespace whose root is a file system in memory, with the machine's files in a
-// folder of it, and an IPC namespace, by which the guard finds what belongs to the
-// lab.
+// machine holds the namespaces from which all containers and processes of a lab are
+// started: a mount namespace whose root is a tmpfs, with the machine's files in a folder,
+// and an IPC namespace, by which the guard finds the lab's processes.
 type machine struct {
 	mounts *os.File
 	ipc    *os.File
@@ -39,12 +38,12 @@ func newMachine() (*machine, error) {
 		if err := leave(unix.CLONE_NEWNS | unix.CLONE_NEWIPC); err != nil {
 			return err
 		}
-		// What the machine mounts and unmounts later is seen here too, or the lab would
-		// keep its file systems busy; what is mounted here is not seen there.
+		// The machine's later mounts and unmounts propagate into the lab, which otherwise
+		// would keep file systems busy, but the lab's mounts do not propagate back.
 		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
-			return fmt.Errorf("taking the mounts apart from the machine's: %w", err)
+			return fmt.Errorf("separating the mounts from the machine's: %w", err)
 		}
-		// Any folder that is there for sure: the mount becomes the root at once.
+		// Any folder that surely exists: the mount becomes the root anyway.
 		const anyDir = "/proc"
 		if err := unix.Mount("lab", anyDir, "tmpfs", unix.MS_NODEV|unix.MS_NOSUID, "mode=0755"); err != nil {
 			return fmt.Errorf("mounting a tmpfs: %w", err)
@@ -90,17 +89,17 @@ func (m *machine) close() error {
 	return errors.Join(err, closeAll(m.mounts, m.ipc))
 }
 
-// enter puts the thread that runs into the machine's namespaces. Its working
-// directory is the root of the lab's file system then.
+// enter moves the current thread into the machine's namespaces. Its working directory is
+// then the root of the lab's file system.
 func (m *machine) enter() error {
-	// A thread that shares its working directory with others may not.
+	// A thread that shares its working directory with others may not join.
 	if err := leave(unix.CLONE_FS); err != nil {
 		return err
 	}
 	return errors.Join(join(m.mounts, unix.CLONE_NEWNS), join(m.ipc, unix.CLONE_NEWIPC))
 }
 
-// do runs f on a thread that is in the machine's mount namespace.
+// do runs f on a thread in the machine's mount namespace.
 func (m *machine) do(f func() error) error {
 	return onNewThread(func() error {
 		if err := m.enter(); err != nil {
@@ -110,8 +109,7 @@ func (m *machine) do(f func() error) error {
 	})
 }
 
-// writeFile gives a file new content in one write to the same file, because
-// containers have it as a mount.
+// writeFile replaces the content of a file in place, because it is mounted in containers.
 func (m *machine) writeFile(name string, content []byte) error {
 	f, err := m.files.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
 	if err != nil {
@@ -121,7 +119,7 @@ func (m *machine) writeFile(name string, content []byte) error {
 	return errors.Join(err, f.Truncate(int64(len(content))), f.Chmod(0o644), f.Close())
 }
 
-// mkdir makes a folder with exactly this mode.
+// mkdir creates a folder with exactly this mode.
 func (m *machine) mkdir(name string, mode fs.FileMode) error {
 	if err := m.files.Mkdir(name, 0o700); err != nil {
 		return err

@@ -22,8 +22,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/lab"
 )
 
-// program is the first argument by which the test's program knows that it is run
-// in a container.
+// program is the first argument of the test's program in a container.
 const program = "program-in-the-lab"
 
 func TestMain(m *testing.M) {
@@ -34,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// runProgram is what containers run.
+// runProgram is the main function in containers.
 func runProgram(name string, args []string) int {
 	programs := map[string]func([]string) error{
 		"say":    func(args []string) error { fmt.Println(strings.Join(args, " ")); return nil },
@@ -58,7 +57,7 @@ func runProgram(name string, args []string) int {
 	return 0
 }
 
-// seen is what a process sees of its container.
+// seen describes the environment of a process in its container.
 type seen struct {
 	PID, UID, GID int
 	Groups        []int
@@ -69,8 +68,8 @@ type seen struct {
 	Errors        map[string]string
 }
 
-// look prints what it sees as JSON: files that are named, and whether it can write
-// to those whose name begins with +.
+// look prints its environment as JSON: the named files, and whether it can write to those
+// whose name begins with +.
 func look(args []string) error {
 	s := seen{
 		PID: os.Getpid(), UID: os.Getuid(), GID: os.Getgid(), Env: os.Environ(),
@@ -105,7 +104,7 @@ func look(args []string) error {
 	return json.NewEncoder(os.Stdout).Encode(s)
 }
 
-// serve answers HTTP on an address with what it is told to, until SIGTERM.
+// serve answers HTTP requests on an address with the given text, until SIGTERM.
 func serve(args []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -132,7 +131,7 @@ func serve(args []string) error {
 	return nil
 }
 
-// wait ends at SIGTERM, after writing a line to a file that is named.
+// wait ends at SIGTERM, after writing a line to the named file.
 func wait(args []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -154,8 +153,8 @@ func appendLine(args []string) error {
 	return errors.Join(err, f.Close())
 }
 
-// exit ends with success once it has been started as often as it is told, which it
-// counts in a file.
+// exit fails until it has been started the given number of times, which it counts in a
+// file.
 func exit(args []string) error {
 	if err := appendLine([]string{args[0], "started"}); err != nil {
 		return err
@@ -186,7 +185,7 @@ func image(t testing.TB) lab.Image {
 	return lab.Image{Files: map[string]string{"/program": self}, Entrypoint: []string{"/program", program}, HostRoot: true}
 }
 
-// newLab makes a lab for one test.
+// newLab creates a lab for one test.
 func newLab(t testing.TB, options lab.Options) *lab.Lab {
 	t.Helper()
 	if err := lab.Available(); err != nil {
@@ -246,7 +245,7 @@ func startPod(t testing.TB, l *lab.Lab, pod *corev1.Pod) *lab.Pod {
 	return p
 }
 
-// deadline returns a context for one thing that a test waits for.
+// deadline returns a context for one wait of a test.
 func deadline(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

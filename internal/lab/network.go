@@ -15,13 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Network is the network of a pod or of the node. Its methods can be called from
-// any goroutine. Sockets that they make stay in it wherever they are used.
+// Network is the network of a pod or of the node. Its methods are safe for concurrent use.
+// Sockets that they create stay in it wherever they are used.
 type Network struct {
 	lab *Lab
-	// name is whose it is, for errors, and device its link.
+	// name is that of its owner, for errors, and device its link.
 	name, device string
-	// own are its own names.
+	// own are host names that only this network has.
 	own map[string][]netip.Addr
 
 	mu        sync.Mutex
@@ -34,7 +34,7 @@ type Network struct {
 func newNetwork(l *Lab, name, device string) (*Network, error) {
 	namespace, err := newNamespace(unix.CLONE_NEWNET, "net")
 	if err != nil {
-		return nil, fmt.Errorf("making the network of %s: %w", name, err)
+		return nil, fmt.Errorf("creating the network of %s: %w", name, err)
 	}
 	return &Network{
 		lab: l, name: name, device: device, namespace: namespace,
@@ -43,7 +43,7 @@ func newNetwork(l *Lab, name, device string) (*Network, error) {
 	}, nil
 }
 
-// open returns the namespace for one use.
+// open returns a duplicate of the namespace, which the caller must close.
 func (n *Network) open() (*os.File, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -57,10 +57,9 @@ func (n *Network) open() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "net"), nil
 }
 
-// Do runs f in the network, on a goroutine and a thread of its own, and returns
-// its error: every socket that f makes is in the network. Goroutines that f starts
-// are not, and neither is the resolver of package net. f must not start processes,
-// which StartProcess is for.
+// Do runs f in the network, on a separate goroutine and thread, and returns its error.
+// Sockets that f creates are in the network, but goroutines that f starts are not, and
+// neither is the resolver of package net. f must not start processes; use StartProcess.
 func (n *Network) Do(f func() error) error {
 	namespace, err := n.open()
 	if err != nil {
@@ -99,9 +98,9 @@ func (n *Network) Do(f func() error) error {
 	return r.err
 }
 
-// Dial connects to an address like "host:port" from within the network. The host
-// is an address, "localhost", or a name of Options.Hosts, whose addresses are tried
-// in turn. It fits http.Transport's DialContext and the like.
+// Dial connects to an address like "host:port" from within the network. The host is an
+// address, "localhost", or a name of Options.Hosts, whose addresses are tried in turn. It
+// can be used as http.Transport's DialContext.
 func (n *Network) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	addresses, err := n.resolve(network, address)
 	if err != nil {
@@ -123,8 +122,8 @@ func (n *Network) Dial(ctx context.Context, network, address string) (net.Conn, 
 	return nil, errors.Join(errs...)
 }
 
-// Listen listens on a TCP address like ":8080" within the network. The listener is
-// closed with the pod, if nobody closes it before.
+// Listen listens on a TCP address like ":8080" within the network. The listener is closed
+// at the latest with the pod.
 func (n *Network) Listen(ctx context.Context, network, address string) (net.Listener, error) {
 	addresses, err := n.resolve(network, address)
 	if err != nil {
@@ -132,7 +131,7 @@ func (n *Network) Listen(ctx context.Context, network, address string) (net.List
 	}
 	listening := &listener{network: n}
 	err = n.Do(func() error {
-		// Redirected connections are looked at as plain TCP.
+		// Captured segments are parsed as plain TCP.
 		var config net.ListenConfig
 		config.SetMultipathTCP(false)
 		var err error
@@ -152,7 +151,7 @@ func (n *Network) Listen(ctx context.Context, network, address string) (net.List
 	return listening, nil
 }
 
-// listener takes itself off its network's list when it is closed.
+// listener removes itself from its network when it is closed.
 type listener struct {
 	net.Listener
 	network *Network
@@ -165,8 +164,8 @@ func (l *listener) Close() error {
 	return l.Listener.Close()
 }
 
-// resolve returns the addresses of "host:port" with hosts that are addresses, or
-// empty for all addresses.
+// resolve returns the addresses "host:port" to which an address resolves. An empty host
+// stays empty.
 func (n *Network) resolve(network, address string) ([]string, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -205,7 +204,7 @@ func (n *Network) lookup(name string) []netip.Addr {
 	return addrs
 }
 
-// close closes what listens in the network and lets go of it.
+// close closes the network's listeners, captures and namespace.
 func (n *Network) close() {
 	n.mu.Lock()
 	if n.closed {

@@ -19,7 +19,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/lab"
 )
 
-// echo answers every connection of a listener with a text and what it has read.
+// echo answers every connection of a listener with a text and the received data.
 func echo(t testing.TB, n *lab.Network, address, text string) {
 	t.Helper()
 	listener, err := n.Listen(deadline(t), "tcp", address)
@@ -60,7 +60,8 @@ func talk(ctx context.Context, n *lab.Network, network, address, text string) (s
 	return string(answer), err
 }
 
-// wantTalk fails the test if a connection does not reach who answers with the text.
+// wantTalk fails the test unless a connection reaches the server that answers with the
+// text.
 func wantTalk(t *testing.T, n *lab.Network, network, address, want string) {
 	t.Helper()
 	got, err := talk(deadline(t), n, network, address, "!")
@@ -79,7 +80,7 @@ func TestPodsReachEachOther(t *testing.T) {
 		}
 	}})
 	a, b := startPod(t, l, newPod("a", 2)), startPod(t, l, newPod("b", 3))
-	// The same port everywhere: they are networks of their own.
+	// The same port everywhere, since the networks are separate.
 	echo(t, a.Network, ":8080", "a")
 	echo(t, b.Network, ":8080", "b")
 	echo(t, l.Node(), ":8080", "node")
@@ -94,7 +95,7 @@ func TestPodsReachEachOther(t *testing.T) {
 	wantTalk(t, a.Network, "tcp", "[2001:db8::1]:8080", "node")
 	wantTalk(t, l.Node(), "tcp", "198.18.7.3:8080", "b")
 	wantTalk(t, l.Node(), "tcp", "[2001:db8::7:2]:8080", "a")
-	// Names of the table, in a program that knows nothing of it.
+	// Names of Options.Hosts in an ordinary program.
 	wantTalk(t, a.Network, "tcp", "b.example:8080", "b")
 	wantTalk(t, a.Network, "tcp4", "b.example.:8080", "b")
 	wantTalk(t, l.Node(), "tcp6", "b.example:8080", "b")
@@ -108,7 +109,7 @@ func TestPodsReachEachOther(t *testing.T) {
 	}
 }
 
-// What nobody has is refused by the node, which a second packet hears at the latest.
+// The node reports unused addresses as unreachable, at the latest for the second packet.
 func TestUnknownAddressIsRefused(t *testing.T) {
 	l := newLab(t, lab.Options{})
 	a := startPod(t, l, newPod("a", 2))
@@ -129,7 +130,7 @@ func TestDialEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	begin := time.Now()
-	// In the pods' network, so that there is nobody to say that it is not there.
+	// In the pods' network, so that no router reports it as unreachable.
 	if _, err := a.Dial(ctx, "tcp", "198.18.7.99:80"); err == nil {
 		t.Error("an address that no pod has answers")
 	}
@@ -138,7 +139,7 @@ func TestDialEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A pod may have any address, as one that stands for what is outside of a mesh.
+// A pod may have any address, for example that of a host outside the mesh.
 func TestAddressOutsideOfTheNetwork(t *testing.T) {
 	l := newLab(t, lab.Options{})
 	a := startPod(t, l, newPod("a", 2))
@@ -261,7 +262,7 @@ func TestSeveralLabs(t *testing.T) {
 	}
 }
 
-// The program's own network stays as it is, whatever is done in pods meanwhile.
+// The program's own network is not affected by calls in pods.
 func TestDo(t *testing.T) {
 	l := newLab(t, lab.Options{})
 	a := startPod(t, l, newPod("a", 2))
@@ -286,11 +287,11 @@ func TestDo(t *testing.T) {
 			t.Fatalf("own %s, in the pod %s, in the node %s, after %s", own, within, nested, after)
 		}
 	}
-	want := errors.New("told")
+	want := errors.New("wanted")
 	if err := a.Do(func() error { return want }); !errors.Is(err, want) {
 		t.Errorf("Do returns %v, want the function's error", err)
 	}
-	// As a test that ends within it does.
+	// Like a test that ends within Do.
 	left := make(chan bool)
 	go func() {
 		defer close(left)
@@ -363,7 +364,7 @@ func TestCapture(t *testing.T) {
 	if after := len(capture.Frames()); after != count {
 		t.Errorf("%d frames after Close, %d before", after, count)
 	}
-	// One that nobody closes ends with its pod, and one whose context ends with that.
+	// A capture ends with its pod, or with its context.
 	if _, err := a.Capture(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -374,7 +375,7 @@ func TestCapture(t *testing.T) {
 	}
 }
 
-// No frame that carries bytes in the clear is missed under load.
+// No plaintext frame is missed under load.
 func TestCaptureManyFrames(t *testing.T) {
 	l := newLab(t, lab.Options{})
 	a, b := startPod(t, l, newPod("a", 2)), startPod(t, l, newPod("b", 3))

@@ -12,7 +12,7 @@ import (
 // tailSize is how many bytes of the last output are kept.
 const tailSize = 8 << 10
 
-// output takes what a process writes, keeps the end of it and passes it on.
+// output keeps the last bytes of a process's output and passes all of it on.
 type output struct {
 	mu   sync.Mutex
 	tail []byte
@@ -28,7 +28,7 @@ func (o *output) Write(p []byte) (int, error) {
 		o.tail = append(o.tail[:0], o.tail[extra:]...)
 	}
 	if o.to != nil {
-		// A writer that fails must not stop the process that writes.
+		// An error of the writer must not stop the process.
 		_, _ = o.to.Write(p)
 	}
 	return len(p), nil
@@ -51,8 +51,8 @@ func (o *output) last() string {
 	return "its last output:\n\t" + strings.Join(lines[max(0, len(lines)-10):], "\n\t")
 }
 
-// pipe returns the end of a pipe for a process to write to, and a function that
-// waits, once the process has ended, until all that it wrote is in o.
+// pipe returns the write end of a pipe for a process, and a function that waits, after the
+// process has ended, until its output has been read.
 func (o *output) pipe() (*os.File, func(), error) {
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -65,7 +65,7 @@ func (o *output) pipe() (*os.File, func(), error) {
 		_, _ = io.Copy(o, read)
 	}()
 	return write, func() {
-		// Somebody else may have inherited the other end and keep it.
+		// Another process may have inherited the write end and keep it open.
 		_ = read.SetReadDeadline(time.Now().Add(time.Second))
 		<-done
 	}, nil

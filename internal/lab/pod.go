@@ -18,27 +18,28 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Pod is a pod that runs. Its methods can be called from any goroutine.
+// Pod is a running pod. Its methods are safe for concurrent use.
 type Pod struct {
-	// Network is the pod's own.
+	// Network is the pod's network.
 	*Network
 	object    *corev1.Pod
 	addresses []netip.Addr
-	// dir is its folder in the lab's file system, and link its link's name on the node.
+	// dir is its folder in the lab's file system, and link the name of its link on the
+	// node.
 	dir, link  string
 	volumes    map[string]*volume
 	containers []*Container
 
 	mu sync.Mutex
-	// prepared is whether the files are there that refresh brings up to date.
+	// prepared says that the files exist that refresh updates.
 	prepared bool
 
-	// started is closed when the pod has started, or failed to.
+	// started is closed when the start of the pod has succeeded or failed.
 	started chan struct{}
-	// context ends when the pod is to end.
+	// context ends when the pod is stopped.
 	context context.Context
 	cancel  context.CancelFunc
-	// tasks are the goroutines that work for the pod.
+	// tasks are the pod's goroutines.
 	tasks sync.WaitGroup
 	// finished is closed when all containers have ended for good.
 	finished chan struct{}
@@ -47,15 +48,15 @@ type Pod struct {
 	stopErr  error
 }
 
-// StartPod starts a pod as a kubelet does: its network and volumes, the init
-// containers one after the other, native sidecars among them until their startup
-// probe passes, then the containers, each when the one before has run its postStart
-// hook. It does not wait until they are ready. What fails is tried again where the
-// pod's restart policy says so, until ctx ends; a container that cannot be started
-// at all is an error at once. After an error nothing of the pod is left.
+// StartPod starts a pod as a kubelet does: its network and volumes; the init containers
+// in order, waiting for the startup probes of native sidecars; then the containers, each
+// after the postStart hook of the previous one. It does not wait until they are ready.
+// Failed containers are restarted according to the pod's restart policy until ctx ends; a
+// container that cannot be started at all is an error immediately. After an error nothing
+// of the pod is left.
 //
-// The pod's addresses are those of its status. It needs one at least, which no other
-// pod of the lab may have.
+// The pod's addresses are those in its status. It needs at least one, which must be
+// unique in the lab.
 func (l *Lab) StartPod(ctx context.Context, pod *corev1.Pod) (*Pod, error) {
 	p := &Pod{
 		object:   pod.DeepCopy(),
@@ -111,7 +112,7 @@ func (p *Pod) start(ctx context.Context, l *Lab) error {
 	return nil
 }
 
-// prepare makes what the containers share.
+// prepare creates the resources that the containers share.
 func (p *Pod) prepare() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -146,8 +147,8 @@ func (p *Pod) prepare() error {
 
 func (p *Pod) hostsFile() string { return path.Join(p.dir, "hosts") }
 
-// uses returns whether a container that is started mounts the volume. Others may be
-// of any kind.
+// uses reports whether a container that is started mounts the volume. Other volumes may be
+// of kinds that the lab does not support.
 func (p *Pod) uses(name string) bool {
 	for _, containers := range [][]corev1.Container{p.object.Spec.InitContainers, p.object.Spec.Containers} {
 		for i := range containers {
@@ -162,7 +163,7 @@ func (p *Pod) uses(name string) bool {
 	return false
 }
 
-// addressesOf returns the addresses of a pod's status.
+// addressesOf returns the addresses in a pod's status.
 func (l *Lab) addressesOf(pod *corev1.Pod) ([]netip.Addr, error) {
 	var addresses []netip.Addr
 	ips := pod.Status.PodIPs
@@ -186,7 +187,7 @@ func (l *Lab) addressesOf(pod *corev1.Pod) ([]netip.Addr, error) {
 	return addresses, nil
 }
 
-// add puts a pod on the lab's list.
+// add adds a pod to the lab, if its name and addresses are unique.
 func (l *Lab) add(p *Pod) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -207,7 +208,7 @@ func (l *Lab) add(p *Pod) error {
 	return nil
 }
 
-// uidOf makes a UID of a name.
+// uidOf derives a UID from a name.
 func uidOf(name string) types.UID {
 	sum := sha256.Sum256([]byte(name))
 	text := hex.EncodeToString(sum[:16])
@@ -217,18 +218,17 @@ func uidOf(name string) types.UID {
 // Name returns "namespace/name".
 func (p *Pod) Name() string { return p.object.Namespace + "/" + p.object.Name }
 
-// UID returns the pod's UID. A pod that came without has one that depends on its
-// name.
+// UID returns the pod's UID. Without one in the manifest it is derived from the pod's name.
 func (p *Pod) UID() types.UID { return p.object.UID }
 
-// Object returns a copy of the pod as it was started.
+// Object returns a copy of the pod's manifest.
 func (p *Pod) Object() *corev1.Pod { return p.object.DeepCopy() }
 
 // Addresses returns the pod's addresses.
 func (p *Pod) Addresses() []netip.Addr { return slices.Clone(p.addresses) }
 
-// Container returns a container, an init container too, or nil if the pod has none
-// of that name. The methods of nil return errors and zero values.
+// Container returns a container or init container, or nil if the pod has none of that
+// name. The methods of a nil Container return errors and zero values.
 func (p *Pod) Container(name string) *Container {
 	for _, c := range p.containers {
 		if c.name == name {
@@ -238,7 +238,7 @@ func (p *Pod) Container(name string) *Container {
 	return nil
 }
 
-// refresh brings the pod's files up to date.
+// refresh updates the pod's files.
 func (p *Pod) refresh(hosts map[string][]netip.Addr) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -289,10 +289,9 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Stop ends the pod as a kubelet does: preStop hooks and SIGTERM for its containers
-// and then for its native sidecars, the last one first, and SIGKILL for what still
-// runs after the pod's grace period or when ctx ends. Then its network is taken
-// away. A second call waits for the first.
+// Stop ends the pod as a kubelet does: preStop hooks and SIGTERM for its containers and
+// then for its native sidecars in reverse order, and SIGKILL after the pod's grace period
+// or when ctx ends. Then it removes the pod's network. A second call waits for the first.
 func (p *Pod) Stop(ctx context.Context) error {
 	if err := p.stop(ctx); err != nil {
 		return fmt.Errorf("stopping the pod %s: %w", p.Name(), err)
@@ -309,7 +308,7 @@ func (p *Pod) stop(ctx context.Context) error {
 	return p.stopErr
 }
 
-// release gives back what the pod has beside its containers.
+// release frees the pod's resources other than its containers.
 func (p *Pod) release() error {
 	p.tasks.Wait()
 	p.mu.Lock()

@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// capabilities are the names of Linux's, in the order of their numbers.
+// capabilities are the names of Linux's capabilities, in the order of their numbers.
 var capabilities = []string{
 	"CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP",
 	"LINUX_IMMUTABLE", "NET_BIND_SERVICE", "NET_BROADCAST", "NET_ADMIN", "NET_RAW", "IPC_LOCK", "IPC_OWNER",
@@ -20,26 +20,23 @@ var capabilities = []string{
 	"CHECKPOINT_RESTORE",
 }
 
-// defaultCapabilities are those of a container that asks for nothing, as container
-// runtimes have it.
+// defaultCapabilities are the container runtimes' default capabilities of a container.
 var defaultCapabilities = []string{
 	"CHOWN", "DAC_OVERRIDE", "FSETID", "FOWNER", "MKNOD", "NET_RAW", "SETGID", "SETUID", "SETFCAP", "SETPCAP",
 	"NET_BIND_SERVICE", "SYS_CHROOT", "KILL", "AUDIT_WRITE",
 }
 
-// privilege is what a container's processes may do.
+// privilege is the user and the privileges of a container's processes.
 type privilege struct {
 	uid, gid     uint32
 	groups       []uint32
 	capabilities map[int]bool
-	// noMore sets no_new_privs.
-	noMore       bool
+	noNewPrivs   bool
 	readOnlyRoot bool
 }
 
-// privilegeOf reads the security contexts of a container and its pod. A user that
-// the image would say is root, for a lab's image says none. Seccomp, AppArmor and
-// SELinux are not done.
+// privilegeOf reads the security contexts of a container and its pod. The default user is
+// root, since a lab's image has no user. Seccomp, AppArmor and SELinux are not supported.
 func privilegeOf(pod *corev1.Pod, container *corev1.Container) (*privilege, error) {
 	p := &privilege{capabilities: make(map[int]bool)}
 	ofPod, own := pod.Spec.SecurityContext, container.SecurityContext
@@ -71,7 +68,7 @@ func privilegeOf(pod *corev1.Pod, container *corev1.Container) (*privilege, erro
 	if notRoot != nil && *notRoot && p.uid == 0 {
 		return nil, errors.New("it has runAsNonRoot and would run as root; give it a runAsUser")
 	}
-	p.noMore = own.AllowPrivilegeEscalation != nil && !*own.AllowPrivilegeEscalation
+	p.noNewPrivs = own.AllowPrivilegeEscalation != nil && !*own.AllowPrivilegeEscalation
 	p.readOnlyRoot = own.ReadOnlyRootFilesystem != nil && *own.ReadOnlyRootFilesystem
 
 	names := defaultCapabilities
@@ -109,8 +106,8 @@ func capabilityNames(of []corev1.Capability) []string {
 	return names
 }
 
-// drop takes from the processes that the thread that runs will start what they may
-// not have. The thread itself keeps it until then.
+// drop removes capabilities from the processes that the current thread will start. The
+// thread itself keeps them until then.
 func (p *privilege) drop() error {
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
 		return fmt.Errorf("dropping ambient capabilities: %w", err)
@@ -127,7 +124,7 @@ func (p *privilege) drop() error {
 			return fmt.Errorf("dropping capability %d: %w", number, err)
 		}
 	}
-	if p.noMore {
+	if p.noNewPrivs {
 		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 			return fmt.Errorf("setting no_new_privs: %w", err)
 		}

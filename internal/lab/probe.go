@@ -20,15 +20,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// What is awaited is asked for more often than the probe's period, from the first
-// interval up to the last, so that a lab is fast.
+// The lab repeats a probe that it waits for more often than the probe's period, from the
+// first interval up to the last, to be fast.
 const (
 	firstInterval = 10 * time.Millisecond
 	lastInterval  = 100 * time.Millisecond
 )
 
-// await asks a probe until it passes. It fails when ctx ends, and when the probe has
-// failed for as long as its failures may take, unless patient.
+// await repeats a probe until it passes. It fails when ctx ends and, unless patient, when
+// the probe has failed for as long as its threshold allows.
 func (c *Container) await(ctx context.Context, probe *corev1.Probe, patient bool) error {
 	period := time.Duration(cmp.Or(probe.PeriodSeconds, 10)) * time.Second
 	allowed := time.Duration(probe.InitialDelaySeconds)*time.Second + period*time.Duration(cmp.Or(probe.FailureThreshold, 3))
@@ -39,7 +39,7 @@ func (c *Container) await(ctx context.Context, probe *corev1.Probe, patient bool
 		if err == nil {
 			return nil
 		}
-		// One that is cut short does not tell why those before it failed.
+		// The error of a probe that ctx interrupted must not hide the one before.
 		if ctx.Err() == nil || last == nil {
 			last = err
 			if probe == c.spec.StartupProbe {
@@ -57,8 +57,7 @@ func (c *Container) await(ctx context.Context, probe *corev1.Probe, patient bool
 	}
 }
 
-// awaitStartup waits until the startup probe of a native sidecar passes, which watch
-// asks.
+// awaitStartup waits until the startup probe of a native sidecar passes; watch runs it.
 func (c *Container) awaitStartup(ctx context.Context) error {
 	select {
 	case <-c.up:
@@ -68,13 +67,13 @@ func (c *Container) awaitStartup(ctx context.Context) error {
 	c.mu.Lock()
 	failed := c.startupError
 	c.mu.Unlock()
-	return c.wrap("starting", fmt.Errorf("%w; its startup probe: %w; %s", ctx.Err(), cmp.Or(failed, errNotAsked), c.output.last()))
+	return c.wrap("starting", fmt.Errorf("%w; its startup probe: %w; %s", ctx.Err(), cmp.Or(failed, errNotRun), c.output.last()))
 }
 
-var errNotAsked = errors.New("it has not been asked")
+var errNotRun = errors.New("it has not run yet")
 
-// watch asks the startup probe until it passes and the liveness probe from then on,
-// and returns when one of them has failed too often, or nil when ctx ends.
+// watch runs the startup probe until it passes, and then the liveness probe. It returns an
+// error when one of them has failed too often, or nil when ctx ends.
 func (c *Container) watch(ctx context.Context) error {
 	if probe := c.spec.StartupProbe; probe != nil {
 		if err := c.await(ctx, probe, false); err != nil {
@@ -102,8 +101,8 @@ func (c *Container) watch(ctx context.Context) error {
 	}
 }
 
-// Ready waits until the startup and readiness probes of all containers pass, those
-// of applications in this program included. The error says which one does not.
+// Ready waits until the startup and readiness probes of all containers pass, including
+// those of applications in this program. The error names the one that does not.
 func (p *Pod) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -127,14 +126,14 @@ func (p *Pod) Ready(ctx context.Context) error {
 	return nil
 }
 
-// ask asks a probe once.
+// ask runs a probe once.
 func (c *Container) ask(ctx context.Context, probe *corev1.Probe) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(cmp.Or(probe.TimeoutSeconds, 1))*time.Second)
 	defer cancel()
 	return c.handle(ctx, probe.HTTPGet, probe.TCPSocket, probe.Exec)
 }
 
-// handle does what a probe or a hook says, from where a kubelet would.
+// handle runs the action of a probe or a hook, from the node's network like a kubelet.
 func (c *Container) handle(ctx context.Context, get *corev1.HTTPGetAction, socket *corev1.TCPSocketAction, run *corev1.ExecAction) error {
 	switch {
 	case get != nil:
@@ -153,10 +152,10 @@ func (c *Container) handle(ctx context.Context, get *corev1.HTTPGetAction, socke
 		_, err := c.Exec(ctx, run.Command...)
 		return err
 	}
-	return errors.New("the lab has HTTP, TCP and exec probes and hooks only")
+	return errors.New("the lab supports only HTTP, TCP and exec probes and hooks")
 }
 
-// address returns where a probe asks.
+// address returns the address for a probe.
 func (c *Container) address(host string, port intstr.IntOrString) (string, error) {
 	host = cmp.Or(host, c.pod.addresses[0].String())
 	number := port.IntValue()
@@ -199,7 +198,7 @@ func (c *Container) get(ctx context.Context, get *corev1.HTTPGetAction) error {
 		Transport: &http.Transport{
 			DialContext:       c.pod.lab.node.Dial,
 			DisableKeepAlives: true,
-			// A kubelet does not know the certificates of applications either.
+			// The kubelet does not verify certificates either.
 			TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -219,7 +218,7 @@ func (c *Container) get(ctx context.Context, get *corev1.HTTPGetAction) error {
 	return nil
 }
 
-// postStart runs the hook of a container that has started. One that fails ends it.
+// postStart runs the hook of a started container, and kills the container if it fails.
 func (c *Container) postStart(ctx context.Context, i *instance) error {
 	if c.spec.Lifecycle == nil || c.spec.Lifecycle.PostStart == nil {
 		return nil

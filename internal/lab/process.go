@@ -14,22 +14,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process is a program to run on the node: it sees the files of the machine, but
-// the lab's /etc/hosts, and the node's network.
+// Process is a program to run on the node. It has the machine's files except for
+// /etc/hosts, which is the lab's, and the node's network.
 type Process struct {
 	// Name is for errors and logs. The default is the program's.
 	Name string
-	// Command is the program, which is looked for in PATH, and its arguments.
+	// Command is the program, which is looked up in PATH, and its arguments.
 	Command []string
-	// Env is its environment, "NAME=value"; nil is that of this program.
+	// Env is its environment, "NAME=value"; nil means that of this program.
 	Env []string
-	// Dir is its working directory; empty is that of this program.
+	// Dir is its working directory; empty means that of this program.
 	Dir string
-	// Output gets what it writes; nil is nowhere.
+	// Output receives its output; nil discards it.
 	Output io.Writer
 }
 
-// Running is a process on the node. Its methods can be called from any goroutine.
+// Running is a process on the node. Its methods are safe for concurrent use.
 type Running struct {
 	lab     *Lab
 	name    string
@@ -40,8 +40,8 @@ type Running struct {
 	closed   bool
 }
 
-// StartProcess starts a program on the node, as the user who runs this one. It is
-// killed when the lab is closed.
+// StartProcess starts a program on the node with this program's user. It is killed when
+// the lab is closed.
 func (l *Lab) StartProcess(ctx context.Context, p Process) (*Running, error) {
 	if len(p.Command) == 0 {
 		return nil, errors.New("starting a process on the node: it has no command")
@@ -50,7 +50,7 @@ func (l *Lab) StartProcess(ctx context.Context, p Process) (*Running, error) {
 		p.Name = filepath.Base(p.Command[0])
 	}
 	r := &Running{lab: l, name: p.Name}
-	// It is this program's PATH and directory that count.
+	// Resolved by this program's PATH and directory, not by those of the process.
 	file, err := exec.LookPath(p.Command[0])
 	if err == nil {
 		file, err = filepath.Abs(file)
@@ -84,7 +84,7 @@ func (l *Lab) StartProcess(ctx context.Context, p Process) (*Running, error) {
 	return r, nil
 }
 
-// wrap says whose error it is.
+// wrap adds the process to an error.
 func (r *Running) wrap(doing string, err error) error {
 	return fmt.Errorf("%s the process %s on the node: %w", doing, r.name, err)
 }
@@ -123,8 +123,7 @@ func (r *Running) Restart(ctx context.Context) error {
 	return nil
 }
 
-// nodeFiles gives the thread that runs the machine's files as they are, but for
-// /etc/hosts.
+// nodeFiles gives the current thread the machine's files with the lab's /etc/hosts.
 func nodeFiles(calls *calls) error {
 	if err := leave(unix.CLONE_NEWNS); err != nil {
 		return err
@@ -137,7 +136,7 @@ func nodeFiles(calls *calls) error {
 	return nil
 }
 
-// kill kills the process if it runs and waits until it is gone.
+// kill kills the process if it runs and waits for its end.
 func (r *Running) kill() error {
 	if r.instance == nil {
 		return nil
@@ -155,10 +154,10 @@ func (r *Running) current() *instance {
 	return r.instance
 }
 
-// PID returns the number of the process on this machine, also after its end.
+// PID returns the process ID on this machine, even after the process has ended.
 func (r *Running) PID() int { return r.current().pid }
 
-// Done returns a channel that is closed when the process that runs now has ended.
+// Done returns a channel that is closed when the current process has ended.
 func (r *Running) Done() <-chan struct{} { return r.current().done }
 
 // Signal sends the process a signal.
@@ -169,8 +168,7 @@ func (r *Running) Signal(s syscall.Signal) error {
 	return nil
 }
 
-// Kill kills the process if it runs and waits until it is gone. Restart starts it
-// again.
+// Kill kills the process if it runs and waits for its end. Restart starts it again.
 func (r *Running) Kill() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -180,8 +178,8 @@ func (r *Running) Kill() error {
 	return nil
 }
 
-// Wait waits until the process has ended. The error holds its exit code, if that is
-// not 0, and its last lines.
+// Wait waits until the process has ended. An exit code other than 0 is an error, which
+// contains the code and the last lines of output.
 func (r *Running) Wait(ctx context.Context) error {
 	i := r.current()
 	select {
@@ -195,8 +193,7 @@ func (r *Running) Wait(ctx context.Context) error {
 	return nil
 }
 
-// Output returns the last 8 KiB of what the process has written, starts before this
-// one included.
+// Output returns the last 8 KiB of the process's output, including earlier starts.
 func (r *Running) Output() string { return r.command.output.String() }
 
 // close kills the process for good.

@@ -15,34 +15,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mount is a folder or a file that a container has.
+// mount is a folder or a file to mount in a container.
 type mount struct {
-	// from is a path in the lab's file system, and to one in the container's.
+	// from is a path in the lab's file system, and to one in the container.
 	from, to string
 	readOnly bool
 }
 
 // rootfs are the files of a container.
 type rootfs struct {
-	// image are the image's, and volumes the pod's, which are mounted later.
+	// image are the image's files, and volumes the pod's, which are mounted later.
 	image, volumes []mount
 	links          map[string]string
-	// hosts is the pod's /etc/hosts in the lab's file system, and etc has the content
-	// of other files.
+	// hosts is the pod's /etc/hosts in the lab's file system, and etc the content of
+	// other files in /etc.
 	hosts    string
 	etc      map[string]string
 	dir      string
 	readOnly bool
 }
 
-// hostDirs are the folders of the machine that programs which are linked
-// dynamically need, and hostFiles what their libraries read.
+// hostDirs are the machine's folders that dynamically linked programs need, and hostFiles
+// the files that their libraries read.
 var (
 	hostDirs  = []string{"/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin"}
 	hostFiles = []string{"/etc/ssl", "/etc/pki", "/etc/ca-certificates", "/etc/ld.so.cache", "/etc/alternatives", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf"}
 )
 
-// addImage adds an image's files. Paths of the machine are those of this program.
+// addImage adds an image's files. Relative paths on the machine are relative to this
+// program's working directory.
 func (r *rootfs) addImage(image Image) error {
 	r.links = make(map[string]string)
 	if image.HostRoot {
@@ -64,7 +65,7 @@ func (r *rootfs) addImage(image Image) error {
 	for _, to := range slices.Sorted(maps.Keys(image.Files)) {
 		from, err := filepath.Abs(image.Files[to])
 		if err == nil {
-			// What is absolute in a link is not so in the lab's file system.
+			// Absolute targets of links are wrong in the lab's file system.
 			from, err = filepath.EvalSymlinks(from)
 		}
 		if err != nil {
@@ -78,8 +79,8 @@ func (r *rootfs) addImage(image Image) error {
 	return nil
 }
 
-// make puts the container's files together in the mount namespace of the thread
-// that runs, and tells the process that it will start to make do with them.
+// make assembles the container's root in the current thread's mount namespace, and adds
+// the calls by which the new process changes to it.
 func (r *rootfs) make(calls *calls) error {
 	unix.Umask(0)
 	defer unix.Umask(0o022)
@@ -122,7 +123,7 @@ func (r *rootfs) make(calls *calls) error {
 		}
 	}
 	if r.dir != "" {
-		// A working directory that is missing is made, if it can be.
+		// A missing working directory is created if possible.
 		_ = os.MkdirAll(newRoot+r.dir, 0o755)
 	}
 	if err := calls.mountProc(); err != nil {
@@ -135,8 +136,8 @@ func (r *rootfs) make(calls *calls) error {
 	return nil
 }
 
-// mount mounts it below the new root and makes the folder or the file that it is
-// mounted on.
+// mount mounts m below the new root. It creates the folder or file that is the mount
+// point.
 func (m mount) mount() error {
 	target := newRoot + m.to
 	info, err := os.Stat(m.from)
@@ -154,14 +155,14 @@ func (m mount) mount() error {
 	if err := unix.Mount(m.from, target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("mounting %s: %w", m.to, err)
 	}
-	// Programs that change their user are the machine's own, not a container's.
+	// The machine's setuid programs must not work in containers.
 	attributes := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID}
 	if m.readOnly {
 		attributes.Attr_set |= unix.MOUNT_ATTR_RDONLY
 	}
 	err = unix.MountSetattr(unix.AT_FDCWD, target, unix.AT_RECURSIVE, attributes)
 	if errors.Is(err, unix.ENOSYS) {
-		// Linux before 5.12, where mounts below it stay as they are.
+		// Linux before 5.12: submounts are not changed.
 		err = m.remount(target)
 	}
 	if err != nil {
@@ -175,7 +176,7 @@ func (m mount) remount(target string) error {
 	if err := unix.Statfs(target, &stat); err != nil {
 		return err
 	}
-	// What is set already has the same bits here, and may not be taken away.
+	// Flags that are already set may not be cleared. They have the same bits in Statfs_t.
 	const kept = unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_RDONLY
 	flags := uintptr(stat.Flags)&kept | unix.MS_REMOUNT | unix.MS_BIND | unix.MS_NOSUID
 	if m.readOnly {
@@ -184,7 +185,7 @@ func (m mount) remount(target string) error {
 	return unix.Mount("", target, "", flags, "")
 }
 
-// touch makes an empty file if there is none.
+// touch creates an empty file if it does not exist.
 func touch(name string) error {
 	if err := os.MkdirAll(path.Dir(name), 0o755); err != nil {
 		return err
@@ -205,9 +206,9 @@ func (r *rootfs) mountEtc() error {
 	return mount{from: r.hosts, to: "/etc/hosts"}.mount()
 }
 
-// writeUnshared writes a file while this program starts no process. A new one would have
-// the file open for writing until it executes its program, and the kernel makes no mount
-// read-only on which a file is open for that.
+// writeUnshared writes a file while this program starts no process. A new process would
+// inherit the open file until it executes its program, and the kernel cannot remount a
+// file system read-only while a file on it is open for writing.
 func writeUnshared(name, content string) error {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
@@ -235,8 +236,8 @@ func mountDev() error {
 	return nil
 }
 
-// mountProc mounts /proc of the new process's PID namespace, which no process
-// outside of it can. What would change the machine itself is read-only.
+// mountProc mounts /proc of the new process's PID namespace, which only a process in that
+// namespace can do. Files that control the machine are read-only.
 func (c *calls) mountProc() error {
 	const (
 		proc  = newRoot + "/proc"
@@ -271,11 +272,11 @@ func machineHas(name string) (bool, error) {
 	return err == nil, err
 }
 
-// changeRoot makes a mount the root and takes the rest away.
+// changeRoot makes a mount the root and unmounts the old root.
 func (c *calls) changeRoot(dir string) {
 	c.add("changing to "+dir, unix.SYS_CHDIR, c.text(dir))
 	// With the same folder twice the old root ends up on top of the new one.
 	c.add("changing its root", unix.SYS_PIVOT_ROOT, c.text("."), c.text("."))
-	c.add("taking the old root away", unix.SYS_UMOUNT2, c.text("."), unix.MNT_DETACH)
+	c.add("unmounting the old root", unix.SYS_UMOUNT2, c.text("."), unix.MNT_DETACH)
 	c.add("changing to its root", unix.SYS_CHDIR, c.text("/"))
 }

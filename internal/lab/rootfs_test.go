@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestReadOnlyRoot makes the files of containers while the program starts other
-// processes, which hold what is open at that moment until they become their program.
+// TestReadOnlyRoot creates the files of containers while the program starts other
+// processes, which inherit open files until they execute their programs.
 func TestReadOnlyRoot(t *testing.T) {
 	if err := Available(); err != nil {
 		if os.Getenv("CI") != "" {
@@ -55,8 +55,7 @@ func TestReadOnlyRoot(t *testing.T) {
 	}
 }
 
-// forkSlowly starts a process that takes a while to become its program, as all do on a
-// machine that has much to do.
+// forkSlowly starts a process that executes its program with a delay, as on a busy machine.
 func forkSlowly() error {
 	return onNewThread(func() error {
 		slow := new(calls)
@@ -72,7 +71,8 @@ func forkSlowly() error {
 	})
 }
 
-// makeReadOnly makes a container's files and its root read-only, as a new container does.
+// makeReadOnly creates a container's files and makes its root read-only, like a new
+// container.
 func makeReadOnly() error {
 	if err := leave(unix.CLONE_NEWNS); err != nil {
 		return err

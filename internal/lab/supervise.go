@@ -33,7 +33,7 @@ func (c *Container) runToEnd(ctx context.Context) error {
 		if c.pod.object.Spec.RestartPolicy == corev1.RestartPolicyNever {
 			return err
 		}
-		c.pod.lab.log.Warn("an init container failed and is started again", "pod", c.pod.Name(), "container", c.name, "code", code)
+		c.pod.lab.log.Warn("restarting a failed init container", "pod", c.pod.Name(), "container", c.name, "code", code)
 		if !sleep(ctx, wait) {
 			return err
 		}
@@ -47,7 +47,7 @@ func (c *Container) countRestart() {
 	c.restarts++
 }
 
-// startFirst starts a container that is to stay and leaves it to supervise.
+// startFirst starts a long-running container, which supervise restarts.
 func (c *Container) startFirst(ctx context.Context) error {
 	i, err := c.start()
 	if err != nil {
@@ -59,7 +59,7 @@ func (c *Container) startFirst(ctx context.Context) error {
 	return err
 }
 
-// supervise starts the container again when it ends, for as long as it should.
+// supervise restarts the container when it ends, according to the restart policy.
 func (c *Container) supervise(i *instance) {
 	defer close(c.over)
 	wait := firstBackOff
@@ -67,21 +67,22 @@ func (c *Container) supervise(i *instance) {
 		began := time.Now()
 		c.observe(i)
 		code := i.code()
-		if !c.again(code) {
+		if !c.shouldRestart(code) {
 			return
 		}
 		if time.Since(began) >= backOffReset {
 			wait = firstBackOff
 		}
-		c.pod.lab.log.Warn("a container has ended and is started again", "pod", c.pod.Name(), "container", c.name, "code", code, "wait", wait)
+		c.pod.lab.log.Warn("restarting a container that has ended", "pod", c.pod.Name(), "container", c.name, "code", code, "wait", wait)
 		if i = c.restart(&wait); i == nil {
 			return
 		}
 	}
 }
 
-// again returns whether the restart policy wants a container that has ended to run.
-func (c *Container) again(code int) bool {
+// shouldRestart reports whether the restart policy restarts a container that ended with
+// the code.
+func (c *Container) shouldRestart(code int) bool {
 	if c.ending() {
 		return false
 	}
@@ -102,8 +103,8 @@ func (c *Container) ending() bool {
 	return c.stopping || c.pod.context.Err() != nil
 }
 
-// restart starts a container again, after a while, until it can be started. It
-// returns nil when the container is to end.
+// restart restarts a container after a delay, and retries until it starts. It returns nil
+// when the container is being stopped.
 func (c *Container) restart(wait *time.Duration) *instance {
 	for sleep(c.pod.context, *wait) && !c.ending() {
 		*wait = min(2**wait, lastBackOff)
@@ -117,14 +118,14 @@ func (c *Container) restart(wait *time.Duration) *instance {
 			return i
 		}
 		if !errors.Is(err, ErrClosed) {
-			c.pod.lab.log.Warn("a container could not be started again", "pod", c.pod.Name(), "container", c.name, "error", err)
+			c.pod.lab.log.Warn("a container could not be restarted", "pod", c.pod.Name(), "container", c.name, "error", err)
 		}
 	}
 	return nil
 }
 
-// observe waits until a process has ended, and kills it when its liveness probe
-// says so.
+// observe waits until a process has ended, and kills it if its startup or liveness probe
+// fails.
 func (c *Container) observe(i *instance) {
 	ctx, cancel := context.WithCancel(c.pod.context)
 	defer cancel()
@@ -135,21 +136,21 @@ func (c *Container) observe(i *instance) {
 		return
 	case err := <-failed:
 		if err != nil {
-			c.pod.lab.log.Warn("a container is killed for its probe", "pod", c.pod.Name(), "container", c.name, "error", err)
+			c.pod.lab.log.Warn("killing a container after a failed probe", "pod", c.pod.Name(), "container", c.name, "error", err)
 			_ = i.signal(syscall.SIGKILL)
 		}
 	}
 	<-i.done
 }
 
-// awaitEnd ends the native sidecars when all other containers have ended for good.
+// awaitEnd stops the native sidecars when all other containers have ended for good.
 func (p *Pod) awaitEnd() {
 	for _, c := range p.containers {
 		if c.kind != mainContainer {
 			continue
 		}
 		if !c.started {
-			// Nobody knows when an application in this program has ended.
+			// An application in this program has no known end.
 			return
 		}
 		select {
@@ -164,12 +165,11 @@ func (p *Pod) awaitEnd() {
 	close(p.finished)
 }
 
-// Done returns a channel that is closed when all containers of the pod have ended
-// and will not run again, as those of a Job do. The pod's network is there until
-// the pod is stopped.
+// Done returns a channel that is closed when all containers of the pod have ended for
+// good, as those of a Job do. The pod's network exists until the pod is stopped.
 func (p *Pod) Done() <-chan struct{} { return p.finished }
 
-// grace is how long the pod's containers may take to end.
+// grace returns the pod's grace period.
 func (p *Pod) grace() time.Duration {
 	if seconds := p.object.Spec.TerminationGracePeriodSeconds; seconds != nil {
 		return time.Duration(*seconds) * time.Second
@@ -177,7 +177,7 @@ func (p *Pod) grace() time.Duration {
 	return corev1.DefaultTerminationGracePeriodSeconds * time.Second
 }
 
-// terminate ends all containers.
+// terminate stops all containers.
 func (p *Pod) terminate(ctx context.Context) error {
 	deadline := time.Now().Add(p.grace())
 	errs := make(chan error, len(p.containers))
@@ -195,7 +195,7 @@ func (p *Pod) terminate(ctx context.Context) error {
 	return errors.Join(append(all, p.endSidecars(ctx, deadline))...)
 }
 
-// endSidecars ends the native sidecars, the last one first.
+// endSidecars stops the native sidecars in reverse order.
 func (p *Pod) endSidecars(ctx context.Context, deadline time.Time) error {
 	var errs []error
 	for n := len(p.containers) - 1; n >= 0; n-- {
@@ -206,7 +206,7 @@ func (p *Pod) endSidecars(ctx context.Context, deadline time.Time) error {
 	return errors.Join(errs...)
 }
 
-// terminate ends a container: its hook, SIGTERM, and SIGKILL when the time is over.
+// terminate stops a container: preStop hook, SIGTERM, and SIGKILL at the deadline.
 func (c *Container) terminate(ctx context.Context, deadline time.Time) error {
 	c.mu.Lock()
 	c.stopping = true
@@ -238,6 +238,6 @@ func (c *Container) terminate(ctx context.Context, deadline time.Time) error {
 	case <-i.done:
 		return nil
 	case <-time.After(stopTimeout):
-		return c.wrap("killing", fmt.Errorf("it is still there after %v", stopTimeout))
+		return c.wrap("killing", fmt.Errorf("it still runs after %v", stopTimeout))
 	}
 }

@@ -8,10 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onThread runs f in a goroutine that has a thread to itself, whose namespaces f
-// may change. f returns whether the thread is as it was before; else the thread
-// ends with f. It is never the main thread: that one stands for the whole program
-// in /proc, and the runtime cannot end it.
+// onThread runs f in a goroutine with its own thread, whose namespaces f may change. f
+// reports whether it has restored the thread; otherwise the thread ends with f. It is
+// never the main thread, which represents the whole program in /proc and cannot end.
 func onThread(f func() (asBefore bool)) {
 	run := func() {
 		if f() {
@@ -24,7 +23,7 @@ func onThread(f func() (asBefore bool)) {
 			run()
 			return
 		}
-		// While this goroutine holds the main thread another one gets another.
+		// While this goroutine is locked to the main thread, a new one gets another.
 		other := make(chan struct{})
 		go func() {
 			runtime.LockOSThread()
@@ -46,12 +45,12 @@ func onNewThread(f func() error) error {
 	return <-done
 }
 
-// ownNamespace opens a namespace of the thread that runs.
+// ownNamespace opens a namespace of the current thread.
 func ownNamespace(kind string) (*os.File, error) {
 	return os.Open("/proc/thread-self/ns/" + kind)
 }
 
-// join puts the thread that runs into a namespace.
+// join moves the current thread into a namespace.
 func join(namespace *os.File, kind int) error {
 	if err := unix.Setns(int(namespace.Fd()), kind); err != nil {
 		return fmt.Errorf("joining a namespace (setns of kind %#x): %w", kind, err)
@@ -59,16 +58,15 @@ func join(namespace *os.File, kind int) error {
 	return nil
 }
 
-// leave gives the thread that runs new namespaces.
+// leave moves the current thread into new namespaces.
 func leave(kinds int) error {
 	if err := unix.Unshare(kinds); err != nil {
-		return fmt.Errorf("making namespaces (unshare of kinds %#x): %w", kinds, err)
+		return fmt.Errorf("creating namespaces (unshare of kinds %#x): %w", kinds, err)
 	}
 	return nil
 }
 
-// newNamespace makes a namespace that lasts as long as the file and whoever is in
-// it.
+// newNamespace creates a namespace that lasts as long as the file and its processes.
 func newNamespace(kind int, name string) (*os.File, error) {
 	var namespace *os.File
 	err := onNewThread(func() error {

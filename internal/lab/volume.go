@@ -23,17 +23,17 @@ type volume struct {
 	pod  *Pod
 	name string
 	dir  string
-	// sources are what a volume that the lab writes holds; nil for an emptyDir.
+	// sources are the content of a volume that the lab writes; nil for an emptyDir.
 	sources []corev1.VolumeProjection
 	mode    fs.FileMode
-	// memory is true when it is a file system of its own.
+	// memory says that the volume is a tmpfs.
 	memory bool
 
 	mu sync.Mutex
-	// files are the last ones, by path, and version numbers them.
+	// files are the current files by path, and version is their number.
 	files   map[string]file
 	version int
-	// token are the tokens that are in use, by audience and life.
+	// tokens are the current tokens, by audience and lifetime.
 	tokens map[tokenKey]token
 }
 
@@ -49,11 +49,11 @@ type tokenKey struct {
 
 type token struct {
 	value string
-	// renew is when another one is due.
+	// renew is when the token must be replaced.
 	renew time.Time
 }
 
-// newVolume makes a volume and writes its content.
+// newVolume creates a volume and writes its content.
 func (p *Pod) newVolume(of *corev1.Volume) (*volume, error) {
 	v := &volume{pod: p, name: of.Name, dir: path.Join(p.dir, "volumes", of.Name), mode: 0o644, tokens: make(map[tokenKey]token)}
 	mode := func(m *int32) {
@@ -76,7 +76,7 @@ func (p *Pod) newVolume(of *corev1.Volume) (*volume, error) {
 		v.sources = []corev1.VolumeProjection{{DownwardAPI: &corev1.DownwardAPIProjection{Items: of.DownwardAPI.Items}}}
 		mode(of.DownwardAPI.DefaultMode)
 	default:
-		return nil, fmt.Errorf("its volume %s: the lab has emptyDir, configMap, downwardAPI and projected volumes only", of.Name)
+		return nil, fmt.Errorf("its volume %s: the lab supports only emptyDir, configMap, downwardAPI and projected volumes", of.Name)
 	}
 	if err := p.lab.machine.mkdir(v.dir, 0o755); err != nil {
 		return nil, err
@@ -84,8 +84,8 @@ func (p *Pod) newVolume(of *corev1.Volume) (*volume, error) {
 	return v, v.refresh()
 }
 
-// makeEmptyDir makes an empty folder that everybody may write to. All of a lab is
-// in memory; one that asks for memory has a file system of its own, and so a limit.
+// makeEmptyDir creates an empty, world-writable folder. All files of a lab are in memory;
+// a volume of medium Memory is a separate tmpfs, so that its size can be limited.
 func (v *volume) makeEmptyDir(of *corev1.EmptyDirVolumeSource) error {
 	machine := v.pod.lab.machine
 	if err := machine.mkdir(v.dir, 0o777); err != nil {
@@ -113,7 +113,7 @@ func (v *volume) makeEmptyDir(of *corev1.EmptyDirVolumeSource) error {
 	return nil
 }
 
-// refresh writes the volume's files if they are to be others than the last ones.
+// refresh writes the volume's files if they have changed.
 func (v *volume) refresh() error {
 	if v.sources == nil {
 		return nil
@@ -176,7 +176,7 @@ func (v *volume) read(source *corev1.VolumeProjection, files map[string]file) er
 	case source.DownwardAPI != nil:
 		for _, item := range source.DownwardAPI.Items {
 			if item.FieldRef == nil {
-				return fmt.Errorf("%s: the lab knows fields only", item.Path)
+				return fmt.Errorf("%s: the lab supports only fields", item.Path)
 			}
 			value, err := v.pod.field(item.FieldRef.FieldPath)
 			if err != nil {
@@ -188,12 +188,12 @@ func (v *volume) read(source *corev1.VolumeProjection, files map[string]file) er
 		}
 		return nil
 	}
-	return errors.New("the lab has tokens of service accounts, ConfigMaps and the downward API only")
+	return errors.New("the lab supports only service account tokens, ConfigMaps and the downward API")
 }
 
 func (v *volume) put(files map[string]file, name string, mode *int32, content []byte) error {
 	if !fs.ValidPath(name) || name == "." || strings.HasPrefix(name, "..") {
-		return fmt.Errorf("the path %q is not one within a volume", name)
+		return fmt.Errorf("the path %q is not a path within a volume", name)
 	}
 	f := file{content, v.mode}
 	if mode != nil {
@@ -203,11 +203,10 @@ func (v *volume) put(files map[string]file, name string, mode *int32, content []
 	return nil
 }
 
-// token returns the token that is in use, or another when four fifths of its life
-// are over.
+// token returns the current token, or a new one after four fifths of its lifetime.
 func (v *volume) token(of *corev1.ServiceAccountTokenProjection) (string, error) {
 	if v.pod.lab.options.Token == nil {
-		return "", errors.New("the lab has been given no tokens of service accounts")
+		return "", errors.New("the lab has no Options.Token for service account tokens")
 	}
 	key := tokenKey{of.Audience, time.Hour}
 	if of.ExpirationSeconds != nil {
@@ -225,7 +224,7 @@ func (v *volume) token(of *corev1.ServiceAccountTokenProjection) (string, error)
 	return value, nil
 }
 
-// renewal returns when the first of the volume's tokens is due for another.
+// renewal returns when the first of the volume's tokens must be replaced.
 func (v *volume) renewal() (time.Time, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -238,8 +237,8 @@ func (v *volume) renewal() (time.Time, bool) {
 	return first, !first.IsZero()
 }
 
-// write writes a new set of files and swaps the link through which they are seen,
-// so that nobody sees some old and some new ones.
+// write replaces the files atomically, by swapping the link through which they are
+// accessed.
 func (v *volume) write(files map[string]file) error {
 	machine := v.pod.lab.machine
 	const data, fresh = "..data", "..data_tmp"
@@ -247,7 +246,7 @@ func (v *volume) write(files map[string]file) error {
 	before := fmt.Sprintf("..%d", v.version)
 	at := func(name string) string { return path.Join(v.dir, name) }
 
-	// What a write that failed has left.
+	// Left over from a failed write.
 	if err := errors.Join(machine.files.RemoveAll(at(version)), machine.files.RemoveAll(at(fresh))); err != nil {
 		return err
 	}
@@ -302,7 +301,7 @@ func (v *volume) writeOne(name string, f file) error {
 	return files.Chmod(name, mode)
 }
 
-// tops are the first parts of the paths.
+// tops returns the first elements of the paths.
 func tops(files map[string]file) map[string]bool {
 	names := make(map[string]bool)
 	for name := range files {
@@ -312,7 +311,7 @@ func tops(files map[string]file) map[string]bool {
 	return names
 }
 
-// remove unmounts the volume; its folder goes with the pod's.
+// remove unmounts the volume; its folder is removed with the pod's.
 func (v *volume) remove() error {
 	if !v.memory {
 		return nil
@@ -328,20 +327,20 @@ func (p *Pod) fsGroup() int {
 	return -1
 }
 
-// mounts returns where a container has the pod's volumes.
+// mounts returns a container's mounts of the pod's volumes.
 func (p *Pod) mounts(container *corev1.Container, env []string) ([]mount, error) {
 	var mounts []mount
 	for _, of := range container.VolumeMounts {
 		v, ok := p.volumes[of.Name]
 		if !ok {
-			return nil, fmt.Errorf("it mounts the volume %s, which its pod has not", of.Name)
+			return nil, fmt.Errorf("it mounts the volume %s, which its pod does not have", of.Name)
 		}
 		if !path.IsAbs(of.MountPath) {
 			return nil, fmt.Errorf("its mount of the volume %s: %q is not absolute", of.Name, of.MountPath)
 		}
 		sub := cmp.Or(of.SubPath, strings.Join(expandAll([]string{of.SubPathExpr}, env), ""))
 		if sub != "" && !fs.ValidPath(sub) {
-			return nil, fmt.Errorf("its mount of the volume %s: the path %q is not one within a volume", of.Name, sub)
+			return nil, fmt.Errorf("its mount of the volume %s: the path %q is not a path within a volume", of.Name, sub)
 		}
 		if sub != "" && v.sources == nil {
 			if err := v.makeSub(sub); err != nil {
@@ -350,7 +349,7 @@ func (p *Pod) mounts(container *corev1.Container, env []string) ([]mount, error)
 		}
 		mounts = append(mounts, mount{
 			from: path.Join("/", v.dir, sub), to: path.Clean(of.MountPath),
-			// What the lab writes is not for containers to write.
+			// Containers must not write to volumes that the lab writes.
 			readOnly: of.ReadOnly || v.sources != nil,
 		})
 	}
@@ -358,7 +357,7 @@ func (p *Pod) mounts(container *corev1.Container, env []string) ([]mount, error)
 	return mounts, nil
 }
 
-// makeSub makes a folder in an emptyDir that everybody may write to.
+// makeSub creates a world-writable folder in an emptyDir.
 func (v *volume) makeSub(sub string) error {
 	machine, at := v.pod.lab.machine, v.dir
 	for part := range strings.SplitSeq(sub, "/") {

@@ -26,8 +26,8 @@ func eachProxy(t *testing.T, test func(t *testing.T, class, program string)) {
 	}
 }
 
-// TestBareImage runs sidecars whose image has the proxy's program and nothing else: no
-// shell, no env, no file of this machine but the program's libraries.
+// TestBareImage runs sidecars whose image contains only the proxy's program and its
+// libraries: no shell, no env, no other file of this machine.
 func TestBareImage(t *testing.T) {
 	eachProxy(t, func(t *testing.T, class, program string) {
 		image, err := lab.Bare(program, "/usr/local/bin/"+class)
@@ -66,7 +66,7 @@ func TestBareImage(t *testing.T) {
 	})
 }
 
-// wantNoOtherProgram looks for programs where the sidecar would look for them.
+// wantNoOtherProgram fails if there are other programs in the sidecar's PATH.
 func wantNoOtherProgram(t *testing.T, pod *lab.Pod, class string) {
 	t.Helper()
 	root := fmt.Sprintf("/proc/%d/root", pod.Container("outrigger-proxy").PID())
@@ -86,8 +86,8 @@ func wantNoOtherProgram(t *testing.T, pod *lab.Pod, class string) {
 	}
 }
 
-// TestMissingProgram runs a sidecar whose image does not have the proxy's program: the
-// controller knows, for people.
+// TestMissingProgram runs a sidecar whose image lacks the proxy's program: the controller
+// must report it.
 func TestMissingProgram(t *testing.T) {
 	eachProxy(t, func(t *testing.T, class, _ string) {
 		m := newMesh(t, localmesh.Options{

@@ -20,21 +20,20 @@ import (
 )
 
 const (
-	// controllerName is that of its service, its pod and its container.
+	// controllerName is the name of the controller's service, pod and container.
 	controllerName = "outrigger-controller"
-	// healthPort and debugPort are the controller's.
+	// healthPort and debugPort are the controller's ports.
 	healthPort = "9091"
 	debugPort  = "9092"
 )
 
-// controller is the process of the controller, which is the same one when it is started
-// again.
+// controller is the controller's process. A restart reuses it.
 type controller struct {
 	mu      sync.Mutex
 	process *lab.Running
 }
 
-// runs says whether there is a process. Mu is held.
+// runs reports whether the process runs. The caller holds mu.
 func (c *controller) runs() bool {
 	if c.process == nil {
 		return false
@@ -47,8 +46,8 @@ func (c *controller) runs() bool {
 	}
 }
 
-// nodeAddresses are those of the lab's node, where the controller listens, in the
-// networks from which package dir gives addresses to pods.
+// nodeAddresses are the addresses of the lab's node, on which the controller listens, in
+// the networks from which package dir assigns addresses to pods.
 var nodeAddresses = []netip.Prefix{netip.MustParsePrefix("198.18.0.1/16"), netip.MustParsePrefix("2001:db8::1/112")}
 
 // controllerCommand returns the command line of the controller.
@@ -59,8 +58,8 @@ func (m *Mesh) controllerCommand() []string {
 	return []string{
 		m.options.Programs.Outrigger, "controller", "--source", "dir", "-f", m.ManifestDir(), "--ca-dir", m.CADir(),
 		"--mesh-name", m.options.MeshName, "--mesh-namespace", m.options.MeshNamespace,
-		// Pods hear of a new root by follow, and no kubelet is in between; their agents look
-		// every two seconds, and ask the controller within five.
+		// Pods get a new root by follow, without a kubelet's delay. Their agents poll every
+		// two seconds and contact the controller within five.
 		"--root-propagation", (200 * poll).String(),
 	}
 }
@@ -72,7 +71,7 @@ func (m *Mesh) StartController(ctx context.Context) error {
 	if err := m.launch(ctx); err != nil {
 		return err
 	}
-	limited, cancel := context.WithTimeout(ctx, shortly)
+	limited, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	return m.awaitController(limited, m.controller.process)
 }
@@ -93,10 +92,10 @@ func (m *Mesh) launch(ctx context.Context) error {
 	return err
 }
 
-// errNotRunning says that there is no controller to end.
-var errNotRunning = errors.New("the controller does not run")
+// errNotRunning means that there is no controller to stop.
+var errNotRunning = errors.New("the controller is not running")
 
-// KillController kills the controller as a crash would.
+// KillController kills the controller, as in a crash.
 func (m *Mesh) KillController() error {
 	m.controller.mu.Lock()
 	defer m.controller.mu.Unlock()
@@ -106,7 +105,7 @@ func (m *Mesh) KillController() error {
 	return m.controller.process.Kill()
 }
 
-// StopController asks the controller to end, and returns when it has.
+// StopController stops the controller gracefully and waits for its end.
 func (m *Mesh) StopController(ctx context.Context) error {
 	m.controller.mu.Lock()
 	defer m.controller.mu.Unlock()
@@ -119,18 +118,18 @@ func (m *Mesh) StopController(ctx context.Context) error {
 	return m.controller.process.Wait(ctx)
 }
 
-// Controller returns the process of the controller; nil if it was never started.
+// Controller returns the controller's process, or nil if it was never started.
 func (m *Mesh) Controller() *lab.Running {
 	m.controller.mu.Lock()
 	defer m.controller.mu.Unlock()
 	return m.controller.process
 }
 
-// awaitController returns when the controller is ready, and has written the trust
-// bundle that pods are to see.
+// awaitController waits until the controller is ready and has written the trust bundle for
+// pods.
 func (m *Mesh) awaitController(ctx context.Context, process *lab.Running) error {
 	for {
-		err := m.controllerReady(ctx)
+		_, err := m.get(ctx, healthPort, "/health/ready")
 		if err == nil {
 			_, err = os.Stat(m.bundle())
 		}
@@ -139,7 +138,7 @@ func (m *Mesh) awaitController(ctx context.Context, process *lab.Running) error 
 		}
 		select {
 		case <-process.Done():
-			return errors.Join(errors.New("the controller has ended before it was ready"), process.Wait(ctx))
+			return errors.Join(errors.New("the controller ended before it was ready"), process.Wait(ctx))
 		case <-ctx.Done():
 			return fmt.Errorf("the controller is not ready: %w; its last output:\n%s", err, process.Output())
 		case <-time.After(poll):
@@ -147,14 +146,8 @@ func (m *Mesh) awaitController(ctx context.Context, process *lab.Running) error 
 	}
 }
 
-// controllerReady asks the controller whether it is ready.
-func (m *Mesh) controllerReady(ctx context.Context) error {
-	_, err := m.get(ctx, healthPort, "/health/ready")
-	return err
-}
-
-// Debug returns what the controller's debug server answers to a GET of the path, which
-// may have a query. The MeshConfig must switch that server on.
+// Debug returns the answer of the controller's debug server to a GET of the path, which
+// may have a query. The MeshConfig must enable that server.
 func (m *Mesh) Debug(ctx context.Context, path string) ([]byte, error) {
 	return m.get(ctx, debugPort, path)
 }
@@ -170,16 +163,16 @@ type Proxy struct {
 	UID      string    `json:"uid"`
 	Class    string    `json:"class"`
 	Identity string    `json:"identity"`
-	// Version is the proxy's own, as it says; it may be empty.
+	// Version is the version that the proxy reports; it may be empty.
 	Version string `json:"version"`
-	// State is "Current" where the proxy runs what it was sent last.
+	// State is "Current" if the proxy runs the configuration that was sent last.
 	State string `json:"state"`
-	// Resources is how much the controller has sent over this connection.
+	// Resources is how many resources the controller has sent over this connection.
 	Resources int `json:"resources"`
 }
 
-// Proxies returns the proxies that are connected, sorted by name, by the controller's
-// debug server.
+// Proxies returns the connected proxies, sorted by name. It asks the controller's debug
+// server.
 func (m *Mesh) Proxies(ctx context.Context) ([]Proxy, error) {
 	text, err := m.Debug(ctx, "/debug/proxy")
 	if err != nil {
@@ -193,7 +186,7 @@ func (m *Mesh) Proxies(ctx context.Context) ([]Proxy, error) {
 	return proxies, nil
 }
 
-// maxAnswer bounds what is read of the controller's pages.
+// maxAnswer bounds an answer of the controller, in bytes.
 const maxAnswer = 256 << 20
 
 func (m *Mesh) get(ctx context.Context, port, path string) ([]byte, error) {

@@ -11,14 +11,12 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/source/dir"
 )
 
-// forms are the ends of a service's name and namespace that the DNS of a cluster
-// knows.
+// forms are the suffixes after a service's name and namespace that cluster DNS resolves.
 var forms = []string{"", ".svc", ".svc.cluster.local"}
 
-// hostsOf returns what the DNS of a cluster would answer: the names of services in
-// all forms that hold the namespace, and those of the pods that have one through a
-// headless service. An ExternalName service has the addresses of the cluster's name that
-// it stands for, if it is one.
+// hostsOf returns the names that cluster DNS would resolve: services, in all forms with
+// the namespace, and pods with a name in a headless service. An ExternalName service has
+// the addresses of its target, if that is a name in the cluster.
 func hostsOf(c *dir.Cluster) map[string][]netip.Addr {
 	hosts := make(map[string][]netip.Addr)
 	add := func(name, namespace string, addresses []netip.Addr) {
@@ -48,8 +46,8 @@ func hostsOf(c *dir.Cluster) map[string][]netip.Addr {
 		}
 		add(service.Name, service.Namespace, all)
 	}
-	// Of services that are other names some may stand for others of them.
-	for range mostAliases {
+	// The target of an ExternalName service may be another one.
+	for range maxAliases {
 		for _, service := range c.Services {
 			name := service.Name + "." + service.Namespace
 			if service.Spec.Type == corev1.ServiceTypeExternalName && hosts[name] == nil {
@@ -60,8 +58,8 @@ func hostsOf(c *dir.Cluster) map[string][]netip.Addr {
 	return hosts
 }
 
-// mostAliases is how many services may stand for each other in a row.
-const mostAliases = 8
+// maxAliases bounds a chain of ExternalName services.
+const maxAliases = 8
 
 func selectedBy(service *corev1.Service, pods []*corev1.Pod) []*corev1.Pod {
 	if len(service.Spec.Selector) == 0 {
@@ -85,7 +83,7 @@ func addressesOf(pod *corev1.Pod) []netip.Addr {
 	return parse(pod.Status.PodIP, texts)
 }
 
-// parse returns the addresses that are valid, each once.
+// parse returns the valid addresses without duplicates.
 func parse(first string, others []string) []netip.Addr {
 	var addresses []netip.Addr
 	for _, text := range append([]string{first}, others...) {

@@ -27,22 +27,22 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/source/dir"
 )
 
-// wanted is what the manifests say.
-type wanted struct {
+// desired is the state that the manifests describe.
+type desired struct {
 	engine offline.Engine
-	pods   map[string]*wantedPod
+	pods   map[string]*desiredPod
 	hosts  map[string][]netip.Addr
 }
 
-// wantedPod is a pod before injection, and itself as JSON.
-type wantedPod struct {
+// desiredPod is a pod before injection, and its JSON.
+type desiredPod struct {
 	*corev1.Pod
 	made []byte
 }
 
-// read reads the manifests. What is wrong with them is a warning, for the mesh runs
-// on with the rest; without a MeshConfig there is no mesh.
-func (m *Mesh) read() (*wanted, error) {
+// read reads the manifests. Problems in them are logged, and the mesh uses the rest; a
+// missing MeshConfig is an error.
+func (m *Mesh) read() (*desired, error) {
 	var config *v1alpha2.MeshConfig
 	cluster, problems, err := dir.ReadCluster([]string{m.ManifestDir()}, dir.Options{
 		Mapper: source.MapperOptions{
@@ -54,7 +54,7 @@ func (m *Mesh) read() (*wanted, error) {
 		return nil, fmt.Errorf("reading the manifests: %w", err)
 	}
 	for _, p := range problems {
-		m.log.Warn("something is wrong with a manifest", "problem", p.String())
+		m.log.Warn("a manifest has a problem", "problem", p.String())
 	}
 	if config == nil {
 		err := errors.New("there is no MeshConfig in the manifests; add one")
@@ -63,8 +63,8 @@ func (m *Mesh) read() (*wanted, error) {
 		}
 		return nil, err
 	}
-	w := &wanted{pods: make(map[string]*wantedPod), hosts: hostsOf(cluster)}
-	if w.engine, err = m.newEngine(config, cluster.Namespaces); err != nil {
+	d := &desired{pods: make(map[string]*desiredPod), hosts: hostsOf(cluster)}
+	if d.engine, err = m.newEngine(config, cluster.Namespaces); err != nil {
 		return nil, err
 	}
 	for _, pod := range cluster.Pods {
@@ -73,27 +73,28 @@ func (m *Mesh) read() (*wanted, error) {
 		}
 		p := pod.DeepCopy()
 		p.APIVersion, p.Kind = "v1", "Pod"
-		// The API server writes this out before it asks the injector.
+		// The API server sets this default before it calls the injector.
 		p.Spec.ServiceAccountName = cmp.Or(p.Spec.ServiceAccountName, "default")
-		// A kubelet's word that the pod is ready, or not, does not make it another.
+		// A change of other status fields, such as readiness, does not replace the pod.
 		p.Status = corev1.PodStatus{PodIP: p.Status.PodIP, PodIPs: p.Status.PodIPs}
 		made, err := json.Marshal(p)
 		if err != nil {
 			return nil, fmt.Errorf("encoding pod %s/%s: %w", p.Namespace, p.Name, err)
 		}
-		w.pods[p.Namespace+"/"+p.Name] = &wantedPod{p, made}
+		d.pods[p.Namespace+"/"+p.Name] = &desiredPod{p, made}
 	}
-	return w, nil
+	return d, nil
 }
 
-// configOptions have the lab's own image, by which it knows what the mesh adds to pods.
+// configOptions returns the usual options with the lab's init image, by which useImages
+// recognizes the mesh's containers.
 func configOptions() source.ConfigOptions {
 	options := meshconfig.Options()
 	options.InitImage = initImage
 	return options
 }
 
-// newEngine returns the injector as the webhook has it.
+// newEngine returns an injector like the webhook's.
 func (m *Mesh) newEngine(config *v1alpha2.MeshConfig, namespaces []*corev1.Namespace) (offline.Engine, error) {
 	loaded, err := inject.NewConfig("", "")
 	if err != nil {
@@ -105,7 +106,7 @@ func (m *Mesh) newEngine(config *v1alpha2.MeshConfig, namespaces []*corev1.Names
 	}
 	resolved, problems := source.NewConfig(config, configOptions())
 	for _, p := range problems {
-		m.log.Warn("something is wrong with the MeshConfig", "problem", p.String())
+		m.log.Warn("the MeshConfig has a problem", "problem", p.String())
 	}
 	engine := injector.New(injector.Assembly{
 		Mesh:   meshconfig.Mesh{Name: m.options.MeshName, Namespace: m.options.MeshNamespace, Revision: "default"},
@@ -123,11 +124,11 @@ func (m *Mesh) newEngine(config *v1alpha2.MeshConfig, namespaces []*corev1.Names
 	return engine, nil
 }
 
-// inject returns the pod as it is started: with a sidecar, if it gets one.
-func (w *wanted) inject(ctx context.Context, p *wantedPod) (*corev1.Pod, error) {
+// inject returns the pod to start, with a sidecar if the injector adds one.
+func (d *desired) inject(ctx context.Context, p *desiredPod) (*corev1.Pod, error) {
 	name := p.Namespace + "/" + p.Name
 	manifests := offline.Parse([]offline.Source{{Name: name, Data: p.made}})
-	result, err := manifests.Inject(ctx, w.engine, offline.Options{Namespace: p.Namespace})
+	result, err := manifests.Inject(ctx, d.engine, offline.Options{Namespace: p.Namespace})
 	if err != nil {
 		return nil, fmt.Errorf("injecting pod %s: %w", name, err)
 	}
@@ -138,16 +139,16 @@ func (w *wanted) inject(ctx context.Context, p *wantedPod) (*corev1.Pod, error) 
 	return pod, nil
 }
 
-// The images of what the mesh adds to pods, by which the lab knows them.
+// The lab's images of the containers that the mesh adds to pods.
 const (
 	initImage  = "localmesh/init"
 	proxyImage = "localmesh/proxy-"
 )
 
-// binDir is in the PATH of containers, and empty on most machines.
+// binDir is in the containers' PATH, and empty on most machines.
 const binDir = "/usr/local/bin"
 
-// images returns what containers run: the applications' and the mesh's own.
+// images returns the images of the applications and of the mesh's containers.
 func (m *Mesh) images() (map[string]lab.Image, error) {
 	images := maps.Clone(m.options.Images)
 	if images == nil {
@@ -168,9 +169,9 @@ func (m *Mesh) images() (map[string]lab.Image, error) {
 	return images, nil
 }
 
-// folderOf returns a folder that holds the program under that name, and under its own. A
-// folder can take the place of another in a container, a single file can't where there
-// is none.
+// folderOf returns a folder that contains the program under the given name and under its
+// own. A folder can be mounted over an existing one in a container; a file would need an
+// existing file.
 func (m *Mesh) folderOf(name, program string) (string, error) {
 	real, err := filepath.EvalSymlinks(program)
 	if err != nil {
@@ -204,8 +205,7 @@ func (m *Mesh) folderOf(name, program string) (string, error) {
 	return folder, err
 }
 
-// useImages replaces the images of the mesh's own containers by those of this
-// machine.
+// useImages replaces the images of the mesh's containers by the lab's images.
 func (m *Mesh) useImages(pod *corev1.Pod) error {
 	class := inject.ClassOf(pod)
 	if class == "" {

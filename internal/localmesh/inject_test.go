@@ -54,7 +54,7 @@ metadata: {name: osm-mesh-config, namespace: osm-system}
 spec: {sidecar: {sidecarClass: envoy}}
 `
 
-// newUnstarted returns a mesh of manifests without a lab, and what it warns of.
+// newUnstarted returns a mesh of manifests without a lab, and its warnings.
 func newUnstarted(t *testing.T, manifests map[string]string) (*Mesh, *bytes.Buffer) {
 	t.Helper()
 	var warnings bytes.Buffer

@@ -1,14 +1,13 @@
-// Package localmesh is a whole mesh on one machine and without a cluster: manifests
-// in, and their pods run, each with the sidecar that the injector gives it. The
-// controller is the real program, which reads the same manifests, and so are the
-// agent and the proxies; only the cluster is a lab. The demo and the tests of
-// behaviour stand on it.
+// Package localmesh runs a complete mesh on one machine without a cluster: it starts the
+// pods of manifests, each with the sidecar that the injector adds. The controller, which
+// reads the same manifests, the agent and the proxies are the real programs; only the
+// cluster is replaced, by a lab. The demo and the behaviour tests use it.
 //
-// The drivers that the program has registered are those of the mesh, so it imports
-// them, and the controller's program must have the same.
+// The mesh has the drivers that this program has registered. The controller's program
+// must have the same ones.
 //
-// A service has no address of its own that works without a proxy: pods outside of
-// the mesh reach pods, and headless services.
+// Service addresses work only through a proxy: pods outside the mesh can reach pods and
+// headless services.
 package localmesh
 
 import (
@@ -31,44 +30,44 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/lab"
 )
 
-// Options say which mesh there is. Manifests and Programs are required.
+// Options are the settings of a mesh. Manifests and Programs are required.
 type Options struct {
-	// Dir is the folder for manifests, keys and certificates. It is made if need be,
-	// and what is in it counts, so a mesh can go on from another. Empty means a folder
-	// that Close removes.
+	// Dir is the folder for manifests, keys and certificates. It is created if needed,
+	// and existing files are used, so that a mesh can continue an earlier one. Empty
+	// means a folder that Close removes.
 	Dir string
-	// Manifests are the mesh's objects, texts by names of files that end in .yaml. A
-	// MeshConfig must be among them.
+	// Manifests are the mesh's objects: texts by file names that end in .yaml. They must
+	// include a MeshConfig.
 	Manifests map[string]string
-	// Programs are those of the mesh.
+	// Programs are the mesh's programs.
 	Programs Programs
-	// Images are those of the applications. A container whose image is not here is not
-	// started: its application lives in this program, by Pod.Listen and Pod.Dial.
+	// Images are the applications' images. A container whose image is missing is not
+	// started: its application runs in this program and uses Pod.Listen and Pod.Dial.
 	Images map[string]lab.Image
-	// ProxyImages are what sidecars of a class have as their files, in the place of this
-	// machine's own and the folder of the program.
+	// ProxyImages are the images of sidecars by class, in place of this machine's files
+	// and the program's folder.
 	ProxyImages map[string]lab.Image
 	// Controller is the command line of the controller. Nil means the default:
 	// 'outrigger controller --source dir' with the folders of this mesh.
 	Controller []string
-	// MeshName and MeshNamespace are the mesh's; "osm" and "osm-system" unless given.
+	// MeshName and MeshNamespace are the mesh's; the defaults are "osm" and "osm-system".
 	MeshName, MeshNamespace string
-	// ClassicSidecars says that the cluster does not know native sidecars.
+	// ClassicSidecars says that the cluster does not support native sidecars.
 	ClassicSidecars bool
-	// Hosts are names that pods know beside those of services.
+	// Hosts are additional host names for pods, besides those of services.
 	Hosts map[string][]netip.Addr
-	// Output returns where the output of a pod's container goes, and that of the
-	// controller, whose pod is "MESH-NAMESPACE/outrigger-controller"; nil is nowhere.
+	// Output returns the writer for the output of a pod's container, and for that of the
+	// controller, whose pod is "MESH-NAMESPACE/outrigger-controller"; nil discards it.
 	Output func(pod, container string) io.Writer
-	// Progress gets a sentence for each thing that is done while the mesh is set up, one
-	// after the other.
+	// Progress gets a sentence for each step while the mesh is set up. Calls do not
+	// overlap.
 	Progress func(text string)
-	// Log gets warnings; nil is nowhere.
+	// Log receives warnings; nil discards them.
 	Log *slog.Logger
 }
 
-// Mesh is a mesh that runs. Its methods can be called from any goroutine; changes
-// wait for each other.
+// Mesh is a running mesh. Its methods are safe for concurrent use; changes are applied
+// one after the other.
 type Mesh struct {
 	options    Options
 	log        *slog.Logger
@@ -77,15 +76,16 @@ type Mesh struct {
 	lab        *lab.Lab
 	controller controller
 
-	// change is held while pods are brought in line with the manifests.
+	// change is held while pods are reconciled with the manifests.
 	change sync.Mutex
 
 	mu   sync.Mutex
 	pods map[string]*runningPod
-	// hosts is what pods know, as the manifests say last.
+	// hosts are the host names of the current manifests.
 	hosts map[string][]netip.Addr
 
-	telling sync.Mutex
+	// progressing serializes calls of Options.Progress.
+	progressing sync.Mutex
 
 	end    context.CancelFunc
 	tasks  sync.WaitGroup
@@ -93,16 +93,16 @@ type Mesh struct {
 }
 
 const (
-	// shortly is how long the controller and a pod may take to start where ctx sets
-	// no earlier end.
-	shortly = 90 * time.Second
-	// poll is how often something is looked at that does not tell of itself.
+	// startTimeout bounds the start of the controller and of a pod, unless ctx ends
+	// earlier.
+	startTimeout = 90 * time.Second
+	// poll is the polling interval.
 	poll = 50 * time.Millisecond
 )
 
-// New starts the controller and then the pods, and returns when every native sidecar
-// is ready. Whether everything else is, WaitReady tells. The mesh ends with ctx or by
-// Close. The error of a machine that cannot do this wraps lab.ErrUnavailable.
+// New starts the controller and then the pods, and returns when every native sidecar has
+// started. WaitReady waits for everything else. The mesh ends with ctx or Close. If this
+// machine cannot run a lab, the error wraps lab.ErrUnavailable.
 func New(ctx context.Context, options Options) (*Mesh, error) {
 	if err := lab.Available(); err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func (m *Mesh) start(ctx context.Context) error {
 	if err := m.prepare(); err != nil {
 		return err
 	}
-	wanted, err := m.read()
+	desired, err := m.read()
 	if err != nil {
 		return err
 	}
@@ -144,8 +144,8 @@ func (m *Mesh) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.progress("making a network for %d pods", len(wanted.pods))
-	m.hosts = wanted.hosts
+	m.progress("creating a network for %d pods", len(desired.pods))
+	m.hosts = desired.hosts
 	m.lab, err = lab.New(lab.Options{
 		Images:        images,
 		Token:         m.token,
@@ -164,15 +164,15 @@ func (m *Mesh) start(ctx context.Context) error {
 	}
 	m.change.Lock()
 	defer m.change.Unlock()
-	return m.reconcile(ctx, wanted)
+	return m.reconcile(ctx, desired)
 }
 
-// prepare writes what the mesh begins with.
+// prepare creates the mesh's folders and writes the manifests.
 func (m *Mesh) prepare() error {
 	if m.options.Dir == "" {
 		made, err := os.MkdirTemp("", "outrigger-mesh-")
 		if err != nil {
-			return fmt.Errorf("making a folder for the mesh: %w", err)
+			return fmt.Errorf("creating a folder for the mesh: %w", err)
 		}
 		m.options.Dir, m.temporary = made, true
 	}
@@ -183,7 +183,7 @@ func (m *Mesh) prepare() error {
 	m.options.Dir = absolute
 	for _, folder := range []string{m.ManifestDir(), m.CADir()} {
 		if err := os.MkdirAll(folder, 0o700); err != nil {
-			return fmt.Errorf("making a folder for the mesh: %w", err)
+			return fmt.Errorf("creating a folder for the mesh: %w", err)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.options.Manifests)) {
@@ -195,16 +195,16 @@ func (m *Mesh) prepare() error {
 	return err
 }
 
-// ManifestDir is the folder of the manifests, as the controller reads them.
+// ManifestDir returns the folder of the manifests, which the controller reads.
 func (m *Mesh) ManifestDir() string { return filepath.Join(m.options.Dir, "manifests") }
 
-// CADir is the folder of the controller's keys and certificates.
+// CADir returns the folder of the controller's keys and certificates.
 func (m *Mesh) CADir() string { return filepath.Join(m.options.Dir, "ca") }
 
-// Lab returns what the mesh runs on.
+// Lab returns the mesh's lab.
 func (m *Mesh) Lab() *lab.Lab { return m.lab }
 
-// Close ends all pods and the controller. Later calls return what the first did.
+// Close ends all pods and the controller. Later calls return the first call's error.
 func (m *Mesh) Close() error { return m.closed() }
 
 func (m *Mesh) close() error {
@@ -220,7 +220,7 @@ func (m *Mesh) close() error {
 	return errors.Join(errs...)
 }
 
-// follow passes a changed trust bundle on to the pods, as a kubelet does.
+// follow publishes changes of the trust bundle to the pods, as a kubelet does.
 func (m *Mesh) follow(ctx context.Context) {
 	last, _ := os.ReadFile(m.bundle())
 	for {
@@ -234,7 +234,7 @@ func (m *Mesh) follow(ctx context.Context) {
 			continue
 		}
 		if err := m.lab.Refresh(); err != nil && !errors.Is(err, lab.ErrClosed) {
-			m.log.Warn("the pods do not see the new trust bundle", "error", err)
+			m.log.Warn("publishing the new trust bundle to the pods failed", "error", err)
 			continue
 		}
 		last = now
@@ -243,7 +243,7 @@ func (m *Mesh) follow(ctx context.Context) {
 
 func (m *Mesh) bundle() string { return filepath.Join(m.CADir(), "bundle.crt") }
 
-// configMap is for the lab: the one ConfigMap that there is.
+// configMap is the lab's Options.ConfigMap. There is only the trust bundle's.
 func (m *Mesh) configMap(_, name string) (map[string]string, bool) {
 	if name != "outrigger-ca" {
 		return nil, false
@@ -255,7 +255,7 @@ func (m *Mesh) configMap(_, name string) (map[string]string, bool) {
 	return map[string]string{"ca.crt": string(text)}, true
 }
 
-// token is for the lab: what the API server would give to a pod.
+// token is the lab's Options.Token. It mints the token that the API server would issue.
 func (m *Mesh) token(pod *corev1.Pod, audience string, expires time.Duration) (string, error) {
 	return m.tokens.Mint(identity.TokenClaims{
 		Namespace: pod.Namespace, ServiceAccount: pod.Spec.ServiceAccountName, Pod: pod.Name, PodUID: string(pod.UID),
@@ -263,7 +263,7 @@ func (m *Mesh) token(pod *corev1.Pod, audience string, expires time.Duration) (s
 	})
 }
 
-// allHosts is for the lab.
+// allHosts is the lab's Options.Hosts.
 func (m *Mesh) allHosts() map[string][]netip.Addr {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -283,8 +283,8 @@ func (m *Mesh) allHosts() map[string][]netip.Addr {
 
 func (m *Mesh) progress(format string, args ...any) {
 	if m.options.Progress != nil {
-		m.telling.Lock()
-		defer m.telling.Unlock()
+		m.progressing.Lock()
+		defer m.progressing.Unlock()
 		m.options.Progress(fmt.Sprintf(format, args...))
 	}
 }

@@ -94,7 +94,7 @@ var built = struct {
 	localmesh.Programs
 }{}
 
-// programs compiles them once for all tests.
+// programs compiles the programs once for all tests.
 func programs(t *testing.T) localmesh.Programs {
 	t.Helper()
 	if built.dir == "" {
@@ -139,7 +139,7 @@ func serve(t *testing.T, pod *lab.Pod, answer string) {
 	t.Cleanup(func() { s.Close() })
 }
 
-// get asks from a pod.
+// get sends a request from a pod.
 func get(ctx context.Context, from *lab.Pod, url string) (string, error) {
 	c := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: from.Dial, DisableKeepAlives: true}}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
@@ -155,7 +155,7 @@ func get(ctx context.Context, from *lab.Pod, url string) (string, error) {
 	return fmt.Sprintf("%d %s", response.StatusCode, body), err
 }
 
-// eventually asks until the answer is as wanted.
+// eventually repeats a request until it gets the wanted answer.
 func eventually(t *testing.T, from *lab.Pod, url, want string) {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
@@ -171,7 +171,7 @@ func eventually(t *testing.T, from *lab.Pod, url, want string) {
 	}
 }
 
-// TestMesh asks through two sidecars, and then changes what there is.
+// TestMesh sends requests through two sidecars, and then changes the mesh.
 func TestMesh(t *testing.T) {
 	m := newMesh(t, localmesh.Options{Manifests: map[string]string{
 		"mesh.yaml": meshConfig, "client.yaml": client, "server.yaml": server,
@@ -206,7 +206,7 @@ func TestMesh(t *testing.T) {
 	t.Run("end", func(t *testing.T) { testEnd(t, m) })
 }
 
-// TestBroken starts meshes that cannot work, and wants to be told why.
+// TestBroken starts meshes that cannot work, and checks the errors.
 func TestBroken(t *testing.T) {
 	if err := lab.Available(); err != nil {
 		t.Skip("SKIPPED: ", err)
@@ -324,7 +324,7 @@ func testChange(t *testing.T, m *localmesh.Mesh) {
 	}
 }
 
-// testEnd closes the mesh and looks whether anything is left.
+// testEnd closes the mesh and checks that nothing is left.
 func testEnd(t *testing.T, m *localmesh.Mesh) {
 	controller, pod, dir := m.Controller(), m.Pod("shop/server"), filepath.Dir(m.CADir())
 	proxy := pod.Container("outrigger-proxy").PID()

@@ -19,29 +19,28 @@ import (
 // runningPod is a pod of the lab.
 type runningPod struct {
 	*lab.Pod
-	// made is the pod as the manifests had it when it was started, as JSON.
+	// made is the JSON of the pod in the manifests from which it was started.
 	made []byte
 }
 
-// atOnce is how many pods are started at a time.
-const atOnce = 4
+// maxStarting is how many pods are started at a time.
+const maxStarting = 4
 
-// Apply writes a file of manifests and brings the pods in line: new ones start, those
-// that are gone end in their own time, and those that have changed are replaced, unless
-// it is only their status, for example that they are not ready. It returns when that is
-// done. The sidecars of pods that are there already stay as they were injected; the
-// proxies get their new configuration in the meantime or shortly after.
+// Apply writes a file of manifests and reconciles the pods: it starts new ones, stops
+// deleted ones gracefully, and replaces changed ones, unless only their status changed. It
+// returns when that is done. Unchanged pods keep the sidecars that were injected earlier;
+// the proxies get their new configuration meanwhile or shortly after.
 func (m *Mesh) Apply(ctx context.Context, file, manifest string) error {
 	m.change.Lock()
 	defer m.change.Unlock()
 	if err := m.write(file, manifest); err != nil {
 		return err
 	}
-	return m.again(ctx)
+	return m.sync(ctx)
 }
 
-// Delete removes a file of manifests and brings the pods in line, as Apply does. A
-// file that is not there is an error that wraps fs.ErrNotExist.
+// Delete removes a file of manifests and reconciles the pods, as Apply does. If the file
+// does not exist, the error wraps fs.ErrNotExist.
 func (m *Mesh) Delete(ctx context.Context, file string) error {
 	m.change.Lock()
 	defer m.change.Unlock()
@@ -52,10 +51,10 @@ func (m *Mesh) Delete(ctx context.Context, file string) error {
 	if err != nil {
 		return fmt.Errorf("deleting the manifest: %w", err)
 	}
-	return m.again(ctx)
+	return m.sync(ctx)
 }
 
-// Restart ends a pod and starts it again, injected anew.
+// Restart stops a pod, injects it again and starts it.
 func (m *Mesh) Restart(ctx context.Context, name string) error {
 	m.change.Lock()
 	defer m.change.Unlock()
@@ -68,7 +67,7 @@ func (m *Mesh) Restart(ctx context.Context, name string) error {
 	if err := m.stop(ctx, name); err != nil {
 		return err
 	}
-	return m.again(ctx)
+	return m.sync(ctx)
 }
 
 // Pod returns the pod with that name, "namespace/name", or nil.
@@ -96,13 +95,13 @@ func (m *Mesh) file(name string) (string, error) {
 	return filepath.Join(m.ManifestDir(), name), nil
 }
 
-// write replaces a manifest as a whole, since the controller reads it at any time.
+// write replaces a manifest atomically, since the controller may read it at any time.
 func (m *Mesh) write(file, manifest string) error {
 	name, err := m.file(file)
 	if err != nil {
 		return err
 	}
-	// Beside the manifests, where it is not read.
+	// Outside the manifests' folder, so that the controller does not read it.
 	temporary := filepath.Join(m.options.Dir, ".manifest")
 	err = os.WriteFile(temporary, []byte(manifest), 0o600)
 	if err == nil {
@@ -117,26 +116,26 @@ func (m *Mesh) write(file, manifest string) error {
 	return nil
 }
 
-// again reads the manifests and brings the pods in line.
-func (m *Mesh) again(ctx context.Context) error {
-	wanted, err := m.read()
+// sync reads the manifests and reconciles the pods.
+func (m *Mesh) sync(ctx context.Context) error {
+	desired, err := m.read()
 	if err != nil {
 		return err
 	}
-	return m.reconcile(ctx, wanted)
+	return m.reconcile(ctx, desired)
 }
 
-// reconcile brings hosts and pods in line with what is wanted. Change is held.
-func (m *Mesh) reconcile(ctx context.Context, wanted *wanted) error {
+// reconcile applies the desired hosts and pods. The caller holds change.
+func (m *Mesh) reconcile(ctx context.Context, desired *desired) error {
 	m.mu.Lock()
-	m.hosts = wanted.hosts
+	m.hosts = desired.hosts
 	var names []string
 	for name, p := range m.pods {
-		if w := wanted.pods[name]; w == nil || !bytes.Equal(w.made, p.made) {
+		if d := desired.pods[name]; d == nil || !bytes.Equal(d.made, p.made) {
 			names = append(names, name)
 		}
 	}
-	for name := range wanted.pods {
+	for name := range desired.pods {
 		if m.pods[name] == nil {
 			names = append(names, name)
 		}
@@ -146,24 +145,24 @@ func (m *Mesh) reconcile(ctx context.Context, wanted *wanted) error {
 
 	refreshed := m.lab.Refresh()
 	errs := make([]error, len(names))
-	starting := make(chan struct{}, atOnce)
+	starting := make(chan struct{}, maxStarting)
 	var tasks sync.WaitGroup
 	for i, name := range names {
 		tasks.Go(func() {
-			if errs[i] = m.stop(ctx, name); errs[i] != nil || wanted.pods[name] == nil {
+			if errs[i] = m.stop(ctx, name); errs[i] != nil || desired.pods[name] == nil {
 				return
 			}
 			starting <- struct{}{}
 			defer func() { <-starting }()
-			errs[i] = m.startPod(ctx, wanted, wanted.pods[name])
+			errs[i] = m.startPod(ctx, desired, desired.pods[name])
 		})
 	}
 	tasks.Wait()
 	return errors.Join(append(errs, refreshed)...)
 }
 
-func (m *Mesh) startPod(ctx context.Context, of *wanted, w *wantedPod) error {
-	pod, err := of.inject(ctx, w)
+func (m *Mesh) startPod(ctx context.Context, of *desired, d *desiredPod) error {
+	pod, err := of.inject(ctx, d)
 	if err == nil {
 		err = m.useImages(pod)
 	}
@@ -171,7 +170,7 @@ func (m *Mesh) startPod(ctx context.Context, of *wanted, w *wantedPod) error {
 		return err
 	}
 	name := pod.Namespace + "/" + pod.Name
-	limited, cancel := context.WithTimeout(ctx, shortly)
+	limited, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	began := time.Now()
 	started, err := m.lab.StartPod(limited, pod)
@@ -179,13 +178,13 @@ func (m *Mesh) startPod(ctx context.Context, of *wanted, w *wantedPod) error {
 		return err
 	}
 	m.mu.Lock()
-	m.pods[name] = &runningPod{started, w.made}
+	m.pods[name] = &runningPod{started, d.made}
 	m.mu.Unlock()
 	m.progress("pod %s has started in %s", name, time.Since(began).Round(10*time.Millisecond))
 	return nil
 }
 
-// stop ends a pod in its own time, if it is there. It is forgotten at once.
+// stop removes a pod from the mesh and stops it gracefully, if it exists.
 func (m *Mesh) stop(ctx context.Context, name string) error {
 	m.mu.Lock()
 	p := m.pods[name]
@@ -197,9 +196,9 @@ func (m *Mesh) stop(ctx context.Context, name string) error {
 	return p.Stop(ctx)
 }
 
-// WaitReady returns when the controller and all containers of all pods are ready.
+// WaitReady waits until the controller and all containers of all pods are ready.
 func (m *Mesh) WaitReady(ctx context.Context) error {
-	limited, cancel := context.WithTimeout(ctx, shortly)
+	limited, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	if err := m.awaitController(limited, m.Controller()); err != nil {
 		return err

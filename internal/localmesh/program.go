@@ -17,19 +17,18 @@ import (
 
 // Programs are the paths of programs on this machine.
 type Programs struct {
-	// Outrigger is the control plane, and Agent what runs in pods, a static binary.
+	// Outrigger is the control plane, and Agent the agent, which must be static.
 	Outrigger, Agent string
-	// Proxies are the proxies' programs by sidecar class. There can be no pod of a class
-	// that is not here.
+	// Proxies are the proxies' programs by sidecar class. Pods can only have these
+	// classes.
 	Proxies map[string]string
-	// Missing says for other sidecar classes why there is no program, and how to get it.
+	// Missing says for other sidecar classes why there is no program and how to get it.
 	Missing map[string]error
 }
 
-// FindProxies asks every registered driver where the program of its proxy is. Missing
-// holds the classes without one; each error wraps driver.ErrNoProxy, unless a driver has
-// another to tell. Drivers that are no driver.Finder have no proxy on any machine, and
-// are in neither.
+// FindProxies asks every registered driver for the program of its proxy. Missing has the
+// classes without one; each error wraps driver.ErrNoProxy, unless the driver returns
+// another error. Drivers that do not implement driver.Finder are in neither.
 func FindProxies() (proxies map[string]string, missing map[string]error) {
 	proxies, missing = make(map[string]string), make(map[string]error)
 	for _, class := range sidecar.Drivers() {
@@ -48,11 +47,11 @@ func FindProxies() (proxies map[string]string, missing map[string]error) {
 
 const modulePath = "github.com/outrigger-mesh/outrigger"
 
-// BuildPrograms compiles the control plane and the agent into a folder, for programs
-// that run in the source tree, such as tests, and finds the proxies, any of which may be
-// missing. Own takes the place of our control plane and is a program that is ready, or a
-// main package as 'go build' takes it, seen from the current folder; "" is none. The
-// registered drivers must be those of own.
+// BuildPrograms compiles the control plane and the agent into a folder, for programs that
+// run in the source tree, such as tests, and finds the proxies, any of which may be
+// missing. Own replaces this module's control plane: it is a compiled program or a main
+// package for 'go build' in the current folder; "" means none. The registered drivers
+// must be those of own.
 func BuildPrograms(ctx context.Context, dir, own string) (Programs, error) {
 	root, err := command(ctx, "", nil, "go", "list", "-m", "-f", "{{.Dir}}", modulePath)
 	if err != nil {
@@ -61,7 +60,7 @@ func BuildPrograms(ctx context.Context, dir, own string) (Programs, error) {
 	p := Programs{Outrigger: filepath.Join(dir, "outrigger"), Agent: filepath.Join(dir, "outrigger-agent")}
 	p.Proxies, p.Missing = FindProxies()
 	group, ctx := errgroup.WithContext(ctx)
-	// It runs in images that have no C library.
+	// The agent runs in images without a C library.
 	group.Go(func() error {
 		return compile(ctx, root, p.Agent, "./cmd/outrigger-agent", []string{"CGO_ENABLED=0"}, "-tags", "grpcnotrace")
 	})
@@ -79,7 +78,7 @@ func BuildPrograms(ctx context.Context, dir, own string) (Programs, error) {
 	return p, group.Wait()
 }
 
-// compile compiles a main package, which is seen from the folder.
+// compile compiles a main package, given relative to the folder.
 func compile(ctx context.Context, folder, to, pkg string, env []string, flags ...string) error {
 	args := append([]string{"build", "-o", to}, flags...)
 	if _, err := command(ctx, folder, env, "go", append(args, pkg)...); err != nil {
@@ -88,7 +87,7 @@ func compile(ctx context.Context, folder, to, pkg string, env []string, flags ..
 	return nil
 }
 
-// command runs a program and returns what it prints. What it complains of is in the
+// command runs a program and returns its standard output. The error contains its standard
 // error.
 func command(ctx context.Context, dir string, env []string, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)

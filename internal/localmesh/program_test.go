@@ -12,7 +12,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// vendored is the driver of a vendor, whose proxy is where its test says.
+// vendored is a vendor's driver, whose proxy's path its test sets.
 type vendored struct{ program func() (string, error) }
 
 func (vendored) Patch(context.Context) error                  { return nil }
@@ -28,7 +28,7 @@ func TestFindProxies(t *testing.T) {
 		}
 		return program, nil
 	}})
-	// Other tests have the driver too.
+	// Other tests use the driver too.
 	defer func() { program = "" }()
 	sidecar.Register("burning", vendored{func() (string, error) { return "", failed }})
 	program = "/opt/vendored"
@@ -47,7 +47,7 @@ func TestFindProxies(t *testing.T) {
 	}
 }
 
-// TestBuildProgramsOwn has a vendor's control plane in place of ours, compiled or not.
+// TestBuildProgramsOwn uses a vendor's control plane, compiled or not.
 func TestBuildProgramsOwn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it compiles the agent")
@@ -81,14 +81,14 @@ func TestBuildProgramsOwn(t *testing.T) {
 	}
 }
 
-// TestFolderOf holds that a program is in a pod by the name of its class, and by its own.
+// TestFolderOf checks that a program is in a pod under the name of its class and its own.
 func TestFolderOf(t *testing.T) {
 	m := &Mesh{options: Options{Dir: t.TempDir()}}
 	program := filepath.Join(t.TempDir(), "envoy-1.9")
 	if err := os.WriteFile(program, []byte("#!/bin/sh\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// Twice, as when a mesh goes on from another.
+	// Twice, as when a mesh continues an earlier one.
 	for range 2 {
 		folder, err := m.folderOf("envoy", program)
 		if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/localmesh"
 )
 
-// TestThreads holds that what a pod, the mesh or a CPU limit says of worker threads is
-// what Pipy is started with, as far as the machine has processors.
+// TestThreads checks that Pipy is started with the number of worker threads of the pod, the
+// mesh or the CPU limit, up to the machine's number of CPUs.
 func TestThreads(t *testing.T) {
 	if err := programs(t).Missing["pipy"]; err != nil {
 		t.Skip("SKIPPED: ", err)
