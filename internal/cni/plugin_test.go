@@ -168,7 +168,7 @@ func TestPlugin(t *testing.T) {
 	}
 	for name, config := range map[string]map[string]any{
 		"a runtime that passes no annotations": nil,
-		"a pod outside the mesh":              {podAnnotations: map[string]string{"a": "b"}},
+		"a pod outside the mesh":               {podAnnotations: map[string]string{"a": "b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			netns := newNetNS(t)
