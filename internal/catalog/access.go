@@ -7,31 +7,31 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// grants are who may do what with the workloads of a service account.
+// grants are the access rules for the workloads of a service account.
 type grants struct {
 	mesh.Sealed
 	List []grant `json:"list"`
-	// sources are all of them, sorted.
+	// sources are the sources of all rules, sorted.
 	sources []mesh.ServiceAccount
 }
 
-// grant is an AccessRule with its routes looked up.
+// grant is an AccessRule with its routes resolved.
 type grant struct {
 	Name    string                `json:"name"`
 	Sources []mesh.ServiceAccount `json:"sources"`
 	HTTP    []mesh.HTTPMatch      `json:"http,omitempty"`
 	TCP     []mesh.TCPMatch       `json:"tcp,omitempty"`
-	// ByPort says that the rule names TCPRoutes: its requests are then allowed at their
-	// ports only. There may be none of the routes.
+	// ByPort reports that the rule has TCPRoutes, which may not exist. Its requests are
+	// then allowed only at their ports.
 	ByPort bool `json:"byPort,omitempty"`
 }
 
-// reaches reports whether the TCPRoutes of the rule name a port.
+// reaches reports whether the rule's TCPRoutes include the port.
 func (g *grant) reaches(port uint16) bool {
 	return slices.ContainsFunc(g.TCP, func(m mesh.TCPMatch) bool { return len(m.Ports) == 0 || slices.Contains(m.Ports, port) })
 }
 
-// requests returns what the rule allows at a port.
+// requests returns the requests that the rule allows at a port.
 func (g *grant) requests(port uint16, protocol mesh.Protocol) []mesh.HTTPMatch {
 	switch {
 	case g.ByPort && !g.reaches(port):
@@ -68,7 +68,7 @@ func (j *join) makeGrants(r *graph.Reader, account mesh.ServiceAccount) *grants 
 	return mesh.Seal(made)
 }
 
-// grant returns a rule with its routes looked up.
+// grant resolves the routes of a rule.
 func (j *join) grant(r *graph.Reader, rule *mesh.AccessRule) grant {
 	g := grant{Name: rule.String(), Sources: rule.Sources}
 	for _, routes := range rule.Rules {
@@ -81,7 +81,7 @@ func (j *join) grant(r *graph.Reader, rule *mesh.AccessRule) grant {
 	return g
 }
 
-// httpRoutes returns the matches that a rule names of an HTTPRouteGroup.
+// httpRoutes returns the matches of an HTTPRouteGroup that a rule refers to.
 func (j *join) httpRoutes(r *graph.Reader, rule *mesh.AccessRule, routes mesh.AccessRoutes) []mesh.HTTPMatch {
 	if routes.Kind != kindHTTPRouteGroup {
 		return nil
@@ -107,8 +107,8 @@ func (j *join) tcpRoutes(r *graph.Reader, rule *mesh.AccessRule, routes mesh.Acc
 	return group
 }
 
-// access returns who may call a port of the workloads of an account. Port 0 stands
-// for those that nothing names.
+// access returns who may call a port of the account's workloads. Port 0 stands for all
+// ports that are not listed.
 func (j *join) access(r *graph.Reader, account mesh.ServiceAccount, port uint16, protocol mesh.Protocol) mesh.Access {
 	settings := j.mustSettings(r)
 	if settings.PermissivePolicy {

@@ -10,26 +10,25 @@ import (
 )
 
 const (
-	// awaitPatience is how long a proxy is waited for before it is asked for.
-	awaitPatience = 3 * time.Second
-	// awaitAsking is how long asking may take.
-	awaitAsking = 10 * time.Second
-	// recheck is the time after which a workload that was asked for, and that nobody
-	// has told of since, is asked for again.
-	recheck = time.Minute
+	// defaultPatience is how long AwaitView waits before it looks a proxy up.
+	defaultPatience = 3 * time.Second
+	// findTimeout limits one call of Find.
+	findTimeout = 10 * time.Second
+	// defaultRecheck is the default of Options.Recheck.
+	defaultRecheck = time.Minute
 )
 
-// ErrNoProxy says that a workload is not there, or has no proxy in the mesh.
+// ErrNoProxy reports that a workload does not exist or has no proxy in the mesh.
 var ErrNoProxy = errors.New("no such proxy in the mesh")
 
-// Find asks for a workload of the identity by the UID of its pod. It returns false if
-// there is none, and an error if that cannot be found out.
+// Find looks up a workload by the UID of its pod. The identity is that of the caller. It
+// returns false if there is no such workload, and an error if the lookup failed.
 type Find func(ctx context.Context, identity mesh.Identity, uid string) (mesh.Fact, bool, error)
 
-// AwaitView returns the View of a proxy that has just come. If there is none it waits
-// a few seconds for the fact that makes it, then asks Options.Find for that. The error
-// wraps ErrNoProxy if the mesh has no such proxy or one of another identity; else it is
-// that of Find or of ctx.
+// AwaitView returns the View of a proxy that has just connected. If there is none, it
+// waits a few seconds for the fact of its workload and then calls Options.Find. The error
+// wraps ErrNoProxy if the mesh has no such proxy or the proxy has a different identity.
+// Otherwise it is the error of Find or the cause of ctx.
 func (c *Catalog) AwaitView(ctx context.Context, identity mesh.Identity, uid string) (*mesh.View, error) {
 	select {
 	case <-c.ready:
@@ -41,22 +40,22 @@ func (c *Catalog) AwaitView(ctx context.Context, identity mesh.Identity, uid str
 		return nil, err
 	}
 	if view == nil {
-		if view, err = c.ask(ctx, identity, uid); err != nil {
+		if view, err = c.find(ctx, identity, uid); err != nil {
 			return nil, err
 		}
 	}
 	if is := view.Proxy.Identity; is != identity {
-		return nil, fmt.Errorf("%w: pod %s is %s and not %s", ErrNoProxy, view.Proxy.Name, is, identity)
+		return nil, fmt.Errorf("%w: pod %s has identity %s, not %s", ErrNoProxy, view.Proxy.Name, is, identity)
 	}
 	return view, nil
 }
 
-// await returns nil without an error if there is no View for some time.
+// await waits for the View for the time of Patience, then returns nil without an error.
 func (c *Catalog) await(ctx context.Context, uid string) (*mesh.View, error) {
 	patience := time.NewTimer(c.options.Patience)
 	defer patience.Stop()
 	for {
-		// Asked for before looking, so that a View which comes in between is not missed.
+		// Subscribe before checking, so that no View is missed in between.
 		changed, leave := c.awaited.enter(uid)
 		view, ok := c.View(uid)
 		if ok {
@@ -76,23 +75,23 @@ func (c *Catalog) await(ctx context.Context, uid string) (*mesh.View, error) {
 	}
 }
 
-// ask has a workload found and joined.
-func (c *Catalog) ask(ctx context.Context, identity mesh.Identity, uid string) (*mesh.View, error) {
+// find looks up the workload and joins its fact.
+func (c *Catalog) find(ctx context.Context, identity mesh.Identity, uid string) (*mesh.View, error) {
 	unknown := fmt.Errorf("%w: pod with UID %q of %s", ErrNoProxy, uid, identity)
 	if c.options.Find == nil {
 		return nil, unknown
 	}
-	asking, cancel := context.WithTimeoutCause(ctx, awaitAsking, fmt.Errorf("no answer in %s", awaitAsking))
+	asking, cancel := context.WithTimeoutCause(ctx, findTimeout, fmt.Errorf("no answer in %s", findTimeout))
 	defer cancel()
 	fact, found, err := c.options.Find(asking, identity, uid)
 	if err != nil {
-		return nil, fmt.Errorf("asking for the pod with UID %q of %s: %w", uid, identity, err)
+		return nil, fmt.Errorf("finding the pod with UID %q of %s: %w", uid, identity, err)
 	}
 	if !found {
 		return nil, unknown
 	}
 	select {
-	case <-c.borrow(fact, identity, uid):
+	case <-c.addProvisional(fact, identity, uid):
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -102,49 +101,49 @@ func (c *Catalog) ask(ctx context.Context, identity mesh.Identity, uid string) (
 	return nil, fmt.Errorf("%w: pod %s/%s has no sidecar of the mesh", ErrNoProxy, fact.Object.Namespace, fact.Object.Name)
 }
 
-// borrow applies a fact that did not come from where facts come from. What it returns
-// is closed once the fact is in the Snapshot.
-func (c *Catalog) borrow(fact mesh.Fact, identity mesh.Identity, uid string) <-chan struct{} {
+// addProvisional applies a fact from Options.Find. The channel is closed once the fact is
+// in the Snapshot.
+func (c *Catalog) addProvisional(fact mesh.Fact, identity mesh.Identity, uid string) <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, newer := c.pending[fact.Object]; !newer {
 		c.pending[fact.Object] = fact
 		timer := time.AfterFunc(c.options.Recheck, func() { c.recheck(fact, identity, uid) })
-		if former := c.borrowed[fact.Object]; former != nil {
+		if former := c.provisional[fact.Object]; former != nil {
 			former.Stop()
 		}
-		c.borrowed[fact.Object] = timer
+		c.provisional[fact.Object] = timer
 	}
 	c.notify()
 	return c.joining
 }
 
-// recheck takes a borrowed fact back if there is no such workload any more: its end
-// may have been told of before the fact was borrowed.
+// recheck removes a provisional fact if the workload no longer exists: its deletion may
+// have been applied before the fact was found.
 func (c *Catalog) recheck(fact mesh.Fact, identity mesh.Identity, uid string) {
-	ctx, cancel := context.WithTimeout(context.Background(), awaitAsking)
+	ctx, cancel := context.WithTimeout(context.Background(), findTimeout)
 	defer cancel()
 	_, found, err := c.options.Find(ctx, identity, uid)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	timer, borrowed := c.borrowed[fact.Object]
+	timer, provisional := c.provisional[fact.Object]
 	switch {
-	case !borrowed:
+	case !provisional:
 	case err != nil || found:
 		timer.Reset(c.options.Recheck)
 	default:
-		delete(c.borrowed, fact.Object)
+		delete(c.provisional, fact.Object)
 		c.pending[fact.Object] = mesh.Fact{Object: fact.Object}
 		c.notify()
 	}
 }
 
-// returnAll ends all asking again.
-func (c *Catalog) returnAll() {
+// stopRechecks stops all timers of provisional facts.
+func (c *Catalog) stopRechecks() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, timer := range c.borrowed {
+	for _, timer := range c.provisional {
 		timer.Stop()
 	}
-	clear(c.borrowed)
+	clear(c.provisional)
 }

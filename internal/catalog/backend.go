@@ -10,26 +10,27 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// backends are the Backends of a service port: one, or one for each endpoint if the
-// service is headless.
+// backends has the Backends of a service port: a single one, or one for each endpoint if
+// the service is headless.
 type backends struct {
 	list []*mesh.Backend
 	// accounts are the service accounts of the endpoints, sorted.
 	accounts []mesh.ServiceAccount
-	// outside are endpoints outside the mesh that are left out, for a Problem.
+	// outside has the endpoints that are left out because they are outside the mesh, for a
+	// Problem.
 	outside []string
 	digest  mesh.Digest
 }
 
 func (b *backends) Digest() mesh.Digest { return b.digest }
 
-// done computes the digest, after which nothing is changed any more.
+// done computes the digest. Nothing may change afterwards.
 func (b *backends) done() *backends {
 	digests := make([]mesh.Digest, 0, len(b.list)+1)
 	for _, one := range b.list {
 		digests = append(digests, one.Digest())
 	}
-	// Neither holds the character that divides them.
+	// The separators occur in neither.
 	rest := []byte(strings.Join(b.outside, "|"))
 	for _, account := range b.accounts {
 		rest = append(append(append(append(rest, '\n'), account.Namespace...), '/'), account.Name...)
@@ -38,14 +39,14 @@ func (b *backends) done() *backends {
 	return b
 }
 
-// peer is what others know of a workload.
+// peer has what other workloads need to know of a workload.
 type peer struct {
 	account    mesh.ServiceAccount
 	serverName string
-	// known says that there is such a workload, and member that it has a sidecar, with
-	// or without mesh TLS.
+	// known reports that the workload exists, and member that it has a sidecar, with or
+	// without mesh TLS.
 	known, member bool
-	// addresses are its own, of which it has one of each family at most.
+	// addresses are the workload's own, at most one of each family.
 	addresses [2]netip.Addr
 }
 
@@ -67,7 +68,7 @@ func identityOf(settings *mesh.Settings, account mesh.ServiceAccount) mesh.Ident
 	return mesh.Identity{TrustDomain: settings.TrustDomain, Namespace: account.Namespace, ServiceAccount: account.Name}
 }
 
-// policy is how a service is called.
+// policy configures calls to a service.
 type policy struct {
 	mesh.Sealed
 	Upstream mesh.UpstreamPolicy `json:"upstream"`
@@ -91,13 +92,13 @@ func (j *join) policy(r *graph.Reader, service mesh.Name) *policy {
 	return mesh.Seal(p)
 }
 
-// found is an endpoint and whether it is ready.
-type found struct {
+// candidate is an endpoint with its readiness.
+type candidate struct {
 	mesh.Endpoint
 	ready bool
 }
 
-// makeBackends joins the slices of a service with the workloads that they name.
+// makeBackends joins a service's slices with the workloads that they refer to.
 func (j *join) makeBackends(r *graph.Reader, port mesh.ServicePort) *backends {
 	svc := j.service(r, port.Name)
 	spec, ok := portOf(svc, port.Port)
@@ -111,8 +112,8 @@ func (j *join) makeBackends(r *graph.Reader, port mesh.ServicePort) *backends {
 		Policy: j.policies.Get(r, port.Name).Upstream, HealthChecks: settings.HealthChecks,
 	}
 	if svc.ExternalName != "" {
-		if _, ok := j.standsFor(r, svc); ok {
-			// Clients connect to that service, and splits send to it.
+		if _, ok := j.aliasTarget(r, svc); ok {
+			// Clients and splits use that service's Backends instead.
 			return made.done()
 		}
 		if settings.Egress {
@@ -125,18 +126,18 @@ func (j *join) makeBackends(r *graph.Reader, port mesh.ServicePort) *backends {
 	}
 	var endpoints []mesh.Endpoint
 	for _, e := range j.endpoints(r, svc, spec) {
-		// An endpoint that is no workload is outside the mesh. A workload that is not
-		// known may have a sidecar, so nothing goes to it in plaintext.
+		// An endpoint without a workload is outside the mesh. An unknown workload
+		// may have a sidecar, so it must not be called in plaintext.
 		p := peer{known: true}
 		if e.Workload != "" {
 			p = j.peers.Get(r, workloadOf(e.Endpoint))
 		}
 		switch {
 		case p.member:
-			// Whoever writes a slice can give a workload any address.
+			// The author of a slice can claim any address for a workload.
 			e.Addresses = slices.DeleteFunc(e.Addresses, func(a netip.Addr) bool { return !slices.Contains(p.addresses[:], a) })
 			if len(e.Addresses) == 0 {
-				// What a pod's address is may be known a moment later than the slice.
+				// The pod's address may become known a moment after the slice.
 				if p.addresses[0].IsValid() {
 					made.outside = append(made.outside, e.Workload)
 				}
@@ -145,7 +146,7 @@ func (j *join) makeBackends(r *graph.Reader, port mesh.ServicePort) *backends {
 			made.accounts = append(made.accounts, p.account)
 			e.ServerName = p.serverName
 		case svc.Headless && settings.Egress:
-			// Clients call it at its own address, which is outside the mesh.
+			// Clients call its own address, which is outside the mesh.
 			continue
 		case !settings.Egress, !p.known:
 			made.outside = append(made.outside, cmp.Or(e.Workload, e.Addresses[0].String()))
@@ -173,7 +174,7 @@ func named(b mesh.Backend, name string) *mesh.Backend {
 	return mesh.Seal(&b)
 }
 
-// workloadOf returns the workload that an endpoint names, namespace/name, or nothing.
+// workloadOf returns the name of the endpoint's workload, zero if it has none.
 func workloadOf(e mesh.Endpoint) mesh.Name {
 	namespace, name, _ := strings.Cut(e.Workload, "/")
 	return mesh.Name{Namespace: namespace, Name: name}
@@ -190,14 +191,14 @@ func portOf(svc *mesh.Service, port uint16) (mesh.PortSpec, bool) {
 	return mesh.PortSpec{}, false
 }
 
-// endpoints returns those that take connections, sorted by address: the ready ones,
-// with those that end after them as Draining; if none is ready, those that still
-// serve while they end; if there are none of these either, those of workloads whose nodes
-// last reported them as ready. Kubernetes counts all pods as not ready when it has not
-// heard of their nodes, as after an outage of the API server, and they still serve.
-// Whose they are is left open.
-func (j *join) endpoints(r *graph.Reader, svc *mesh.Service, spec mesh.PortSpec) []found {
-	var all, reported []found
+// endpoints returns the endpoints that accept connections, sorted by address: the ready
+// ones and, as Draining, the terminating ones that still serve. If none is ready, it
+// returns the terminating ones as normal endpoints. If there are none of these either, it
+// returns the workloads that their nodes last reported as ready: Kubernetes marks all
+// pods of unreachable nodes as not ready, for example after an outage of the API server,
+// although they still serve.
+func (j *join) endpoints(r *graph.Reader, svc *mesh.Service, spec mesh.PortSpec) []candidate {
+	var all, reported []candidate
 	ready := false
 	for _, key := range j.slicesOf.Get(r, svc.Name) {
 		slice, _ := j.slices.Get(r, key)
@@ -210,7 +211,7 @@ func (j *join) endpoints(r *graph.Reader, svc *mesh.Service, spec mesh.PortSpec)
 			if len(e.Addresses) == 0 {
 				continue
 			}
-			f := found{ready: e.Ready, Endpoint: mesh.Endpoint{
+			f := candidate{ready: e.Ready, Endpoint: mesh.Endpoint{
 				Addresses: []netip.Addr{e.Addresses[0].Unmap()}, Port: slice.Ports[i].Port, Zone: e.Zone, Draining: e.Terminating,
 			}}
 			if e.Workload != "" {
@@ -232,10 +233,10 @@ func (j *join) endpoints(r *graph.Reader, svc *mesh.Service, spec mesh.PortSpec)
 	}
 	all = merged(all)
 	for i := range all {
-		// A service may publish endpoints as ready while they end.
+		// A service may publish terminating endpoints as ready.
 		all[i].Draining = all[i].Draining && ready && !all[i].ready
 	}
-	slices.SortFunc(all, func(a, b found) int { return compareEndpoints(a.Endpoint, b.Endpoint) })
+	slices.SortFunc(all, func(a, b candidate) int { return compareEndpoints(a.Endpoint, b.Endpoint) })
 	return all
 }
 
@@ -243,11 +244,11 @@ func compareEndpoints(a, b mesh.Endpoint) int {
 	return cmp.Or(a.Addresses[0].Compare(b.Addresses[0]), cmp.Compare(a.Port, b.Port), strings.Compare(a.Workload, b.Workload))
 }
 
-// merged makes one endpoint of those of one workload, and of those of one address: a
-// workload with addresses of both families is in two slices, and one that moves from
-// slice to slice may be in both.
-func merged(all []found) []found {
-	slices.SortFunc(all, func(a, b found) int {
+// merged merges candidates of the same workload or, without a workload, of the same
+// address. A workload with addresses of both families is in two slices, and an endpoint
+// that moves between slices may be in both.
+func merged(all []candidate) []candidate {
+	slices.SortFunc(all, func(a, b candidate) int {
 		return cmp.Or(strings.Compare(a.Workload, b.Workload), compareEndpoints(a.Endpoint, b.Endpoint))
 	})
 	kept := all[:0]
@@ -255,7 +256,7 @@ func merged(all []found) []found {
 		if last := len(kept) - 1; last >= 0 && kept[last].Workload == f.Workload && (f.Workload != "" || kept[last].Addresses[0] == f.Addresses[0]) {
 			one := &kept[last]
 			one.ready = one.ready || f.ready
-			// One of each family, the first, is all that a client tries.
+			// Clients try only the first address of each family.
 			if len(one.Addresses) == 1 && one.Addresses[0].Is4() != f.Addresses[0].Is4() {
 				one.Addresses = append(one.Addresses, f.Addresses[0])
 			}
@@ -266,14 +267,14 @@ func merged(all []found) []found {
 	return kept
 }
 
-// filter is a service port as one service account sees it.
+// filter is a service port as seen by one service account.
 type filter struct {
 	port   mesh.ServicePort
 	source mesh.ServiceAccount
 }
 
-// makeFiltered leaves out the endpoints that would refuse the source. If all would,
-// it leaves them in: their refusal says more than that there is nobody.
+// makeFiltered leaves out the endpoints that would reject the source. If all of them
+// would, it keeps all: their refusal is a better error than a lack of endpoints.
 func (j *join) makeFiltered(r *graph.Reader, f filter) *backends {
 	all := j.backends.Get(r, f.port)
 	settings := j.mustSettings(r)

@@ -2,15 +2,14 @@ package catalog
 
 import "sync"
 
-// broker sends subscribers the names of things. It is safe for use by many
-// goroutines.
+// broker sends names to subscribers. It is safe for concurrent use.
 type broker[T comparable] struct {
 	mu          sync.Mutex
 	subscribers map[*subscriber[T]]struct{}
 }
 
-// subscriber holds what it has not been sent yet, each name once, in the order in
-// which they came.
+// subscriber queues the names that it has not received yet, in order and without
+// duplicates.
 type subscriber[T comparable] struct {
 	mu    sync.Mutex
 	queue []T
@@ -82,8 +81,8 @@ func (s *subscriber[T]) deliver(out chan<- T, stop <-chan struct{}) {
 	}
 }
 
-// first takes the first name out. Sent again while it is being delivered, it is
-// delivered again.
+// first removes the first name from the queue. If the name is sent again while it is
+// being delivered, it is delivered again.
 func (s *subscriber[T]) first() (T, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,20 +96,20 @@ func (s *subscriber[T]) first() (T, bool) {
 	return name, true
 }
 
-// waiters wait each for one name. It is safe for use by many goroutines.
+// waiters wait for names. It is safe for concurrent use.
 type waiters struct {
 	mu     sync.Mutex
 	byName map[string]*waiting
 }
 
-// waiting is those who wait for one name.
+// waiting is the group that waits for one name.
 type waiting struct {
 	woken chan struct{}
 	count int
 }
 
-// enter returns a channel that is closed when the name is woken next. Leave is to be
-// called once afterwards.
+// enter returns a channel that is closed when the name is next woken. The caller must
+// call leave once.
 func (w *waiters) enter(name string) (woken <-chan struct{}, leave func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

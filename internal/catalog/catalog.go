@@ -11,68 +11,68 @@ import (
 )
 
 const (
-	// DefaultHoldOff and DefaultMaxHoldOff are those of Options.
+	// DefaultHoldOff and DefaultMaxHoldOff are the defaults of Options.
 	DefaultHoldOff    = 50 * time.Millisecond
 	DefaultMaxHoldOff = 500 * time.Millisecond
 )
 
-// Options say how a Catalog works.
+// Options configure a Catalog.
 type Options struct {
-	// HoldOff is how long it must be quiet before what has changed is joined, so that
-	// a rollout is not joined pod by pod; 0 means DefaultHoldOff. MaxHoldOff is how long
-	// a change waits at most; 0 means DefaultMaxHoldOff.
+	// HoldOff is how long facts must be quiet before they are joined, so that a rollout is
+	// not joined pod by pod; 0 means DefaultHoldOff. MaxHoldOff is the longest a change
+	// waits; 0 means DefaultMaxHoldOff.
 	HoldOff, MaxHoldOff time.Duration
-	// Find asks for the workload of a proxy that is not in the mesh yet, for AwaitView;
-	// nil means that there are no others. It is called from many goroutines.
+	// Find looks up the workload of a proxy that is not in the mesh yet, for AwaitView.
+	// Nil means that there are no others. It is called from many goroutines.
 	Find Find
-	// Patience is how long AwaitView waits before it asks; 0 means three seconds.
-	// Recheck is the time after which what was found so is asked for again, unless it
-	// has been applied since; 0 means a minute.
+	// Patience is how long AwaitView waits before it calls Find; 0 means three seconds.
+	// Recheck is the interval at which a workload found this way is looked up again, until
+	// it has been applied; 0 means a minute.
 	Patience, Recheck time.Duration
-	// Features says what the proxies of a class can do: what is asked for beyond that is
-	// a Problem. Nil means that all can do everything.
+	// Features returns the features that the proxies of a class have. Requiring any other
+	// is a Problem. Nil means that all proxies have all features.
 	Features FeaturesOf
-	// Trusts says that Trust will be called: no Snapshot is made before.
+	// Trusts delays the first Snapshot until Trust is called.
 	Trusts bool
 	// Log gets a line about each Snapshot, at debug level; nil means slog.Default().
 	Log *slog.Logger
 }
 
-// Catalog keeps the Snapshot of a mesh up to date with its facts. All methods may be
-// called from many goroutines.
+// Catalog keeps the Snapshot of a mesh up to date with its facts. All methods are safe
+// for concurrent use.
 type Catalog struct {
 	options Options
-	// proxies and objects broadcast what changed.
+	// proxies and objects notify subscribers of changes.
 	proxies broker[string]
 	objects broker[mesh.ObjectRef]
-	// awaited are the proxies that somebody waits for.
+	// awaited are the proxies that AwaitView waits for.
 	awaited waiters
 
 	mu sync.Mutex
-	// pending are the facts that are not in the Snapshot yet, the last of each object,
-	// and reports what others have to say of objects.
+	// pending has the last fact of each object that is not in the Snapshot yet, and
+	// reports the Problems from Report.
 	pending map[mesh.ObjectRef]mesh.Fact
 	reports map[mesh.ObjectRef][]mesh.Problem
 	synced  bool
-	// roots are those of the last call of Trust, and empty before it.
+	// roots is the argument of the last call of Trust.
 	roots string
-	// joining is closed once what is pending is in the Snapshot.
+	// joining is closed once the pending facts are in the Snapshot.
 	joining chan struct{}
-	// borrowed are the objects whose facts nobody has applied, and when each is asked
-	// for again.
-	borrowed map[mesh.ObjectRef]*time.Timer
-	// wake has room for one token: there is something to look at.
+	// provisional has the objects whose facts come from Options.Find and were not applied
+	// yet, with the timers that look them up again.
+	provisional map[mesh.ObjectRef]*time.Timer
+	// wake has capacity one. A token means that there is something to join.
 	wake chan struct{}
 
 	snapshot atomic.Pointer[mesh.Snapshot]
 	ready    chan struct{}
 
-	// joinedMu is held while joined is changed.
+	// joinedMu is held while joined changes.
 	joinedMu sync.RWMutex
 	joined   *join
 }
 
-// New returns a Catalog that does nothing before Run.
+// New returns a Catalog. It does nothing until Run.
 func New(options Options) *Catalog {
 	if options.HoldOff == 0 {
 		options.HoldOff = DefaultHoldOff
@@ -81,45 +81,45 @@ func New(options Options) *Catalog {
 		options.MaxHoldOff = DefaultMaxHoldOff
 	}
 	if options.Patience == 0 {
-		options.Patience = awaitPatience
+		options.Patience = defaultPatience
 	}
 	if options.Recheck == 0 {
-		options.Recheck = recheck
+		options.Recheck = defaultRecheck
 	}
 	if options.Log == nil {
 		options.Log = slog.Default()
 	}
 	c := &Catalog{
-		options:  options,
-		pending:  map[mesh.ObjectRef]mesh.Fact{},
-		reports:  map[mesh.ObjectRef][]mesh.Problem{},
-		joining:  make(chan struct{}),
-		borrowed: map[mesh.ObjectRef]*time.Timer{},
-		wake:     make(chan struct{}, 1),
-		ready:    make(chan struct{}),
-		joined:   newJoin(options.Features),
+		options:     options,
+		pending:     map[mesh.ObjectRef]mesh.Fact{},
+		reports:     map[mesh.ObjectRef][]mesh.Problem{},
+		joining:     make(chan struct{}),
+		provisional: map[mesh.ObjectRef]*time.Timer{},
+		wake:        make(chan struct{}, 1),
+		ready:       make(chan struct{}),
+		joined:      newJoin(options.Features),
 	}
 	c.snapshot.Store(&mesh.Snapshot{Settings: defaultSettings})
 	return c
 }
 
-// Apply takes in what objects say. It does not wait for the Snapshot.
+// Apply adds or replaces facts. It does not wait for the Snapshot.
 func (c *Catalog) Apply(facts ...mesh.Fact) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, fact := range facts {
 		c.pending[fact.Object] = fact
-		if timer := c.borrowed[fact.Object]; timer != nil {
+		if timer := c.provisional[fact.Object]; timer != nil {
 			timer.Stop()
-			delete(c.borrowed, fact.Object)
+			delete(c.provisional, fact.Object)
 		}
 	}
 	c.notify()
 }
 
-// Report takes in what is wrong with an object beside what it says itself, in the place
-// of what was reported of it before; none ends it. It counts for as long as there is
-// such an object. It does not wait for the Snapshot.
+// Report replaces the Problems that others found in an object, in addition to its own;
+// none removes them. They are ignored while the object does not exist. Report does not
+// wait for the Snapshot.
 func (c *Catalog) Report(object mesh.ObjectRef, problems []mesh.Problem) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,8 +127,8 @@ func (c *Catalog) Report(object mesh.ObjectRef, problems []mesh.Problem) {
 	c.notify()
 }
 
-// Trust takes in the roots that peers are verified against, as PEM, in the place of those
-// before. It does not wait for the Snapshot.
+// Trust replaces the trusted root certificates, as PEM. It does not wait for the
+// Snapshot.
 func (c *Catalog) Trust(roots []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,8 +136,7 @@ func (c *Catalog) Trust(roots []byte) {
 	c.notify()
 }
 
-// Synced says that the facts that there were at first have all been applied. No
-// Snapshot is made before.
+// Synced reports that all initial facts have been applied. No Snapshot is made before.
 func (c *Catalog) Synced() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,19 +151,19 @@ func (c *Catalog) notify() {
 	}
 }
 
-// Ready returns a channel that is closed when there is the first Snapshot.
+// Ready returns a channel that is closed when the first Snapshot exists.
 func (c *Catalog) Ready() <-chan struct{} { return c.ready }
 
-// Snapshot returns the whole mesh, or an empty one before Ready. It is never nil.
+// Snapshot returns the latest Snapshot, which is empty before Ready. It is never nil.
 func (c *Catalog) Snapshot() *mesh.Snapshot { return c.snapshot.Load() }
 
-// View returns what the proxy may see, or false if no such proxy is known.
+// View returns the View of the proxy, or false if the proxy is unknown.
 func (c *Catalog) View(proxyUID string) (*mesh.View, bool) {
 	return c.Snapshot().Views.Get(proxyUID)
 }
 
-// Problems returns what is wrong with an object, sorted by field and reason. The
-// caller must not change it.
+// Problems returns the Problems of an object, sorted by field and reason. The caller must
+// not change them.
 func (c *Catalog) Problems(object mesh.ObjectRef) []mesh.Problem {
 	if problems, ok := c.Snapshot().Problems.Get(object.String()); ok {
 		return problems.List
@@ -172,19 +171,19 @@ func (c *Catalog) Problems(object mesh.ObjectRef) []mesh.Problem {
 	return nil
 }
 
-// Facts returns what the objects of some kinds say, sorted by kind, namespace and
-// name. Nobody may change it.
+// Facts returns the facts of the kinds, sorted by kind, namespace and name. The caller
+// must not change them.
 func (c *Catalog) Facts(kinds ...string) []mesh.Fact {
 	c.joinedMu.RLock()
 	defer c.joinedMu.RUnlock()
 	return c.joined.factsOf(kinds)
 }
 
-// SubscribeObjects returns a channel of the objects that there are, and from then on of
-// those that have come, changed or gone, or whose Problems have, until stop is closed.
-// An object that changes again before it was received is sent once.
+// SubscribeObjects returns a channel that yields all existing objects, and then every
+// object that is created, changed or deleted, or whose Problems change, until stop is
+// closed. Changes of one object are coalesced until it is received.
 func (c *Catalog) SubscribeObjects(stop <-chan struct{}) <-chan mesh.ObjectRef {
-	// What is joined in between is sent twice, and nothing is missed.
+	// Subscribe first: an object joined in between is sent twice, but none is missed.
 	changed, s := c.objects.subscribe(stop)
 	c.joinedMu.RLock()
 	defer c.joinedMu.RUnlock()
@@ -194,24 +193,23 @@ func (c *Catalog) SubscribeObjects(stop <-chan struct{}) <-chan mesh.ObjectRef {
 	return changed
 }
 
-// Subscribe returns a channel of the UIDs of proxies whose View is new, changed or
-// gone, until stop is closed. A proxy that changes again before it was received is
-// sent once.
+// Subscribe returns a channel of the UIDs of proxies whose View is new, changed or gone,
+// until stop is closed. Changes of one proxy are coalesced until it is received.
 func (c *Catalog) Subscribe(stop <-chan struct{}) <-chan string {
 	changed, _ := c.proxies.subscribe(stop)
 	return changed
 }
 
-// Run joins facts as they come, until ctx ends. It is called once.
+// Run joins facts as they arrive, until ctx ends. It must be called once.
 //
-// These things can happen: facts come or are said to be complete; it has been quiet
-// for the hold-off; the oldest change has waited long enough; the end.
+// It waits for: new facts, Synced, Report or Trust; the end of the hold-off; the deadline
+// of the oldest change; the end of ctx.
 func (c *Catalog) Run(ctx context.Context) {
 	var quiet, late <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
-			c.returnAll()
+			c.stopRechecks()
 			return
 		case <-c.wake:
 			quiet = time.After(c.options.HoldOff)
@@ -227,7 +225,7 @@ func (c *Catalog) Run(ctx context.Context) {
 	}
 }
 
-// publish joins what is pending and makes it known.
+// publish joins the pending facts, stores the Snapshot and notifies subscribers.
 func (c *Catalog) publish() {
 	c.mu.Lock()
 	if !c.synced || c.options.Trusts && c.roots == "" {
@@ -266,7 +264,8 @@ func (c *Catalog) publish() {
 	c.options.Log.Debug("joined the mesh", "facts", len(facts), "runs", c.joined.graph.Runs()-ran, "changed_views", changed, "duration", time.Since(begin))
 }
 
-// broadcast sends subscribers the objects of facts and of those whose Problems changed.
+// broadcast notifies subscribers of the changed objects and of those whose Problems
+// changed.
 func (c *Catalog) broadcast(facts map[mesh.ObjectRef]mesh.Fact, former, next mesh.Table[*mesh.Problems]) {
 	for object := range facts {
 		c.objects.send(object)
@@ -280,12 +279,12 @@ func (c *Catalog) broadcast(facts map[mesh.ObjectRef]mesh.Fact, former, next mes
 	}
 }
 
-// Build returns the Snapshot of the facts, of which the last of each object counts, in
-// a mesh whose proxies can do everything.
+// Build returns the Snapshot of the facts for proxies with all features. The last fact of
+// each object counts.
 func Build(facts []mesh.Fact) *mesh.Snapshot { return BuildFor(facts, nil) }
 
-// BuildFor returns the Snapshot of the facts, of which the last of each object counts,
-// with the Problems of what proxies can't do. Features are those of Options.
+// BuildFor is Build with Problems for the features that proxies lack. Features are those
+// of Options.
 func BuildFor(facts []mesh.Fact, features FeaturesOf) *mesh.Snapshot {
 	joined := newJoin(features)
 	for _, fact := range facts {
@@ -294,10 +293,10 @@ func BuildFor(facts []mesh.Fact, features FeaturesOf) *mesh.Snapshot {
 	return joined.snapshot()
 }
 
-// snapshot brings everything up to date with the facts.
+// snapshot updates everything and returns the result.
 func (j *join) snapshot() *mesh.Snapshot {
 	j.graph.Update()
-	settings := j.settings.Current(only)
+	settings := j.settings.Current(single)
 	if settings == nil {
 		settings = defaultSettings
 	}

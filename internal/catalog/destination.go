@@ -9,8 +9,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// destinations are what an application can connect to for a service port, and the
-// ports whose Backends they send to.
+// destinations has the Destinations of a service port, and the ports whose Backends they
+// use.
 type destinations struct {
 	list   []*mesh.Destination
 	uses   []mesh.ServicePort
@@ -28,7 +28,7 @@ func (d *destinations) done() *destinations {
 	return d
 }
 
-// makeDestinations says where the traffic to a service port goes.
+// makeDestinations returns where the traffic to a service port goes.
 func (j *join) makeDestinations(r *graph.Reader, port mesh.ServicePort) *destinations {
 	svc := j.service(r, port.Name)
 	spec, ok := portOf(svc, port.Port)
@@ -79,14 +79,14 @@ func (j *join) makeDestinations(r *graph.Reader, port mesh.ServicePort) *destina
 	return made.done()
 }
 
-// headless makes one Destination of each endpoint, at its own address.
+// headless makes a Destination for each endpoint, at its own address.
 func (j *join) headless(r *graph.Reader, port mesh.ServicePort, spec mesh.PortSpec) *destinations {
 	made := &destinations{uses: []mesh.ServicePort{port}}
 	policy := j.policies.Get(r, port.Name).Upstream
 	for _, b := range j.backends.Get(r, port).list {
 		e := b.Endpoints[0]
 		addresses := j.workloadAddresses(r, workloadOf(e), e.Addresses, e.Port)
-		if len(addresses) == 0 || j.taken(r, port, e) {
+		if len(addresses) == 0 || j.isTaken(r, port, e) {
 			continue
 		}
 		d := &mesh.Destination{
@@ -104,20 +104,19 @@ func (j *join) headless(r *graph.Reader, port mesh.ServicePort, spec mesh.PortSp
 	return made.done()
 }
 
-// No two Destinations may have an address and port in common. A service's virtual
-// address comes before a workload's; of several services or workloads with one address
-// the first by name has it.
+// No two Destinations may share an address and port. A service's virtual IP takes
+// precedence over a workload's address. Among services or workloads with the same
+// address, the first by name takes precedence.
 
-// serviceAddresses returns the virtual addresses of a service at which the port is its
-// own.
+// serviceAddresses returns the service's virtual IPs, except those whose port belongs to
+// another service.
 func (j *join) serviceAddresses(r *graph.Reader, svc *mesh.Service, port uint16) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(svc.Addresses), func(a netip.Addr) bool {
 		return j.ownerOf(r, netip.AddrPortFrom(a, port)) != svc.Name
 	})
 }
 
-// ownerOf returns the service of the mesh that has a virtual address and port, if any
-// has.
+// ownerOf returns the service of the mesh that owns a virtual IP and port, or zero.
 func (j *join) ownerOf(r *graph.Reader, at netip.AddrPort) mesh.Name {
 	for _, name := range j.servicesAt.Get(r, at) {
 		if j.member(r, name.Namespace) {
@@ -127,7 +126,7 @@ func (j *join) ownerOf(r *graph.Reader, at netip.AddrPort) mesh.Name {
 	return mesh.Name{}
 }
 
-// workloadAddresses returns those of the addresses that are the workload's own at a
+// workloadAddresses returns those of the addresses that belong to the workload at the
 // port.
 func (j *join) workloadAddresses(r *graph.Reader, workload mesh.Name, addresses []netip.Addr, port uint16) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(addresses), func(a netip.Addr) bool {
@@ -143,9 +142,9 @@ func (j *join) workloadAddresses(r *graph.Reader, workload mesh.Name, addresses 
 	})
 }
 
-// taken reports whether another headless service, or another port of this one, has
-// the endpoint's address and port already: the first by name and number has it.
-func (j *join) taken(r *graph.Reader, port mesh.ServicePort, e mesh.Endpoint) bool {
+// isTaken reports whether another headless service, or another port of this one, already
+// has the endpoint's address and port. The first by name and number takes precedence.
+func (j *join) isTaken(r *graph.Reader, port mesh.ServicePort, e mesh.Endpoint) bool {
 	for _, name := range j.servicesOf.Get(r, workloadOf(e)) {
 		other := j.service(r, name)
 		if other == nil || !other.Headless {
@@ -161,7 +160,7 @@ func (j *join) taken(r *graph.Reader, port mesh.ServicePort, e mesh.Endpoint) bo
 	return false
 }
 
-// has reports whether one of the Backends of a headless service is the endpoint.
+// has reports whether a headless service's Backends include the endpoint.
 func (b *backends) has(e mesh.Endpoint) bool {
 	_, ok := slices.BinarySearchFunc(b.list, e, func(one *mesh.Backend, e mesh.Endpoint) int {
 		return compareEndpoints(one.Endpoints[0], e)
@@ -169,8 +168,8 @@ func (b *backends) has(e mesh.Endpoint) bool {
 	return ok
 }
 
-// targetOf returns the workload's port that a service port leads to, 0 if it has
-// none of that name.
+// targetOf returns the workload's port that a service port targets, 0 if the workload has
+// no port of that name.
 func targetOf(w *mesh.Workload, spec mesh.PortSpec) uint16 {
 	if spec.TargetName == "" {
 		return cmp.Or(spec.Target, spec.Port)
@@ -185,8 +184,8 @@ func targetOf(w *mesh.Workload, spec mesh.PortSpec) uint16 {
 	return 0
 }
 
-// splitsInForce returns the splits of a service in the order in which they are
-// asked: those with matches by age, then the oldest of those without.
+// splitsInForce returns the splits of a service in order of precedence: those with
+// matches by age, then the oldest one without.
 func (j *join) splitsInForce(r *graph.Reader, svc *mesh.Service, protocol mesh.Protocol) []*mesh.Split {
 	var matching, whole []*mesh.Split
 	for _, a := range j.splitsOf.Get(r, svc.Name) {
@@ -201,8 +200,8 @@ func (j *join) splitsInForce(r *graph.Reader, svc *mesh.Service, protocol mesh.P
 	return append(matching, whole[:min(len(whole), 1)]...)
 }
 
-// shares returns what the split gives to each service, and notes the ports that it
-// uses. A service that is not there, or has no such port, gets nothing.
+// shares returns the weighted backends of a split and adds their ports to made.uses.
+// Services that don't exist or lack the port get nothing.
 func (j *join) shares(r *graph.Reader, split *mesh.Split, root mesh.ServicePort, made *destinations) []mesh.WeightedBackend {
 	var shares []mesh.WeightedBackend
 	for _, backend := range split.Backends {
@@ -216,15 +215,15 @@ func (j *join) shares(r *graph.Reader, split *mesh.Split, root mesh.ServicePort,
 	return shares
 }
 
-// splitPort returns the port of a split's backend that takes the traffic of the
-// root's port: that of its number, else of its name, else its only one.
+// splitPort returns the port of a split's backend for the traffic to the root's port: the
+// port with the same number, otherwise with the same name, otherwise the only port.
 func (j *join) splitPort(r *graph.Reader, split *mesh.Split, backend mesh.SplitBackend, root mesh.ServicePort) (mesh.ServicePort, bool) {
 	name := mesh.Name{Namespace: split.Namespace, Name: backend.Service}
 	svc := j.service(r, name)
-	if other, ok := j.standsFor(r, svc); ok {
+	if other, ok := j.aliasTarget(r, svc); ok {
 		name, svc = other.Name, other
 	}
-	// A headless service has a Backend for each endpoint and none for all.
+	// A headless service has no Backend that covers all endpoints.
 	if svc == nil || svc.Headless {
 		return mesh.ServicePort{}, false
 	}
@@ -244,8 +243,7 @@ func (j *join) splitPort(r *graph.Reader, split *mesh.Split, backend mesh.SplitB
 	return mesh.ServicePort{}, false
 }
 
-// matchesOf returns the matches of the HTTPRouteGroups. A group that is not there has
-// none.
+// matchesOf returns the matches of the HTTPRouteGroups. Missing groups have none.
 func (j *join) matchesOf(r *graph.Reader, namespace string, groups []string) []mesh.HTTPMatch {
 	var matches []mesh.HTTPMatch
 	for _, name := range groups {
@@ -260,7 +258,7 @@ func (j *join) matchesOf(r *graph.Reader, namespace string, groups []string) []m
 	return matches
 }
 
-// appendHash adds what a way to balance tells clients apart by.
+// appendHash adds the hash inputs of a load balancing policy, without duplicates.
 func appendHash(hashes []mesh.HashOn, balancing mesh.LoadBalancing) []mesh.HashOn {
 	for _, h := range balancing.HashOn {
 		if !slices.Contains(hashes, h) {

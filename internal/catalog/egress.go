@@ -10,7 +10,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// makeEgress returns where a service account may go outside the mesh.
+// makeEgress returns the egress of a service account.
 func (j *join) makeEgress(r *graph.Reader, account mesh.ServiceAccount) *mesh.Egress {
 	settings := j.mustSettings(r)
 	made := &mesh.Egress{AllowAll: settings.Egress}
@@ -30,8 +30,8 @@ func (j *join) makeEgress(r *graph.Reader, account mesh.ServiceAccount) *mesh.Eg
 	return mesh.Seal(made)
 }
 
-// egressRules returns the rules of an account by age. The oldest one of a port says
-// which protocol it has.
+// egressRules returns the account's rules by age. The oldest rule for a port determines
+// its protocol.
 func (j *join) egressRules(r *graph.Reader, account mesh.ServiceAccount) []*mesh.EgressRule {
 	if !j.mustSettings(r).EgressPolicy {
 		return nil
@@ -46,8 +46,8 @@ func (j *join) egressRules(r *graph.Reader, account mesh.ServiceAccount) []*mesh
 	return rules
 }
 
-// hasSettings reports whether the settings of a rule are there. Without them it would
-// let out what they are to limit.
+// hasSettings reports whether the UpstreamSettings of a rule exist. Without them the rule
+// would allow traffic that they should limit.
 func (j *join) hasSettings(r *graph.Reader, rule *mesh.EgressRule) bool {
 	for _, name := range rule.Settings {
 		if _, ok := j.upstreams.Get(r, mesh.Name{Namespace: rule.Namespace, Name: name}); !ok {
@@ -57,13 +57,13 @@ func (j *join) hasSettings(r *graph.Reader, rule *mesh.EgressRule) bool {
 	return true
 }
 
-// addEgress adds what a rule lets through a port. TCP is matched by address, and HTTP
-// and TLS by host where the rule has hosts: its addresses must not open what its hosts
-// keep closed, but narrow it.
+// addEgress adds what a rule allows at a port. TCP matches by address. HTTP and TLS match
+// by host if the rule has hosts: its addresses then restrict the hosts and must not open
+// other hosts.
 func (j *join) addEgress(r *graph.Reader, p *mesh.EgressRoutes, rule *mesh.EgressRule) {
 	switch {
 	case p.Protocol == mesh.EgressTCP && len(rule.Ranges) == 0:
-		// Ranges that are left out mean any address, also beside those of another rule.
+		// No ranges mean any address, even if another rule has ranges.
 		addRanges(p, anywhere)
 	case p.Protocol == mesh.EgressTCP, len(rule.Hosts) == 0 && len(rule.Groups) == 0:
 		addRanges(p, rule.Ranges)
@@ -76,7 +76,7 @@ func addRanges(p *mesh.EgressRoutes, ranges []netip.Prefix) {
 	p.Ranges = sortedRanges(slices.Concat(p.Ranges, ranges))
 }
 
-// sortedRanges returns each of the ranges once.
+// sortedRanges masks, sorts and deduplicates the ranges.
 func sortedRanges(ranges []netip.Prefix) []netip.Prefix {
 	sorted := make([]netip.Prefix, len(ranges))
 	for i, prefix := range ranges {
@@ -86,7 +86,7 @@ func sortedRanges(ranges []netip.Prefix) []netip.Prefix {
 	return slices.Compact(sorted)
 }
 
-// addHosts adds the hosts of a rule, and the services that are other names of them.
+// addHosts adds the hosts of a rule and the ExternalName services for them.
 func (j *join) addHosts(r *graph.Reader, p *mesh.EgressRoutes, rule *mesh.EgressRule) {
 	matches := []mesh.HTTPMatch{{}}
 	if p.Protocol == mesh.EgressHTTP && len(rule.Groups) > 0 {
@@ -117,7 +117,7 @@ func (j *join) addHosts(r *graph.Reader, p *mesh.EgressRoutes, rule *mesh.Egress
 
 var anywhere = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 
-// addHost adds a host in its place, or what may be asked of one that is there.
+// addHost inserts a host in sorted order, or merges its matches into an existing one.
 func (j *join) addHost(p *mesh.EgressRoutes, host mesh.EgressHost) {
 	i, found := slices.BinarySearchFunc(p.Hosts, host.Host, func(h mesh.EgressHost, name string) int { return strings.Compare(h.Host, name) })
 	if found {
@@ -128,7 +128,7 @@ func (j *join) addHost(p *mesh.EgressRoutes, host mesh.EgressHost) {
 	p.Hosts = slices.Insert(p.Hosts, i, host)
 }
 
-// egressPolicy returns how the rule has a host called.
+// egressPolicy returns the rule's policy for calls to a host.
 func (j *join) egressPolicy(r *graph.Reader, rule *mesh.EgressRule, host string) mesh.UpstreamPolicy {
 	for _, name := range rule.Settings {
 		setting, _ := j.upstreams.Get(r, mesh.Name{Namespace: rule.Namespace, Name: name})
@@ -139,23 +139,23 @@ func (j *join) egressPolicy(r *graph.Reader, rule *mesh.EgressRule, host string)
 	return mesh.UpstreamPolicy{}
 }
 
-// dnsNames are the names of a service that are good in any namespace. The cluster's
-// DNS domain is taken to be cluster.local, its default: no object says what it is.
+// dnsNames returns the service's names that resolve in any namespace. The cluster domain
+// is assumed to be cluster.local, the default, since no object states it.
 func dnsNames(service mesh.Name) []string {
-	// Without the svc it could be the name of a host outside.
+	// Without "svc" it could be the name of a host outside the cluster.
 	name := service.Name + "." + service.Namespace + ".svc"
 	return []string{name, name + clusterDomain}
 }
 
 const clusterDomain = ".cluster.local"
 
-// mostAliases is how many services may stand for each other in a row, as in DNS.
-const mostAliases = 8
+// maxAliases limits chains of ExternalName services, as DNS limits CNAME chains.
+const maxAliases = 8
 
-// standsFor returns the service of the mesh that a service is another name of, or of an
-// endpoint of which it is, if it is one.
-func (j *join) standsFor(r *graph.Reader, svc *mesh.Service) (*mesh.Service, bool) {
-	for range mostAliases {
+// aliasTarget returns the service of the mesh that an ExternalName service refers to, by
+// its own DNS name or that of one of its endpoints. It returns false for other services.
+func (j *join) aliasTarget(r *graph.Reader, svc *mesh.Service) (*mesh.Service, bool) {
+	for range maxAliases {
 		if svc == nil || svc.ExternalName == "" {
 			return nil, false
 		}
@@ -175,9 +175,8 @@ func (j *join) standsFor(r *graph.Reader, svc *mesh.Service) (*mesh.Service, boo
 	return nil, false
 }
 
-// serviceOfHost returns the service of a setting's host: <name>, <name>.<ns> or more.
-// It need not be there, and may be in another namespace than the setting, which then
-// does not count.
+// serviceOfHost returns the service that a setting's host names: <name>, <name>.<ns> or
+// longer. It may not exist. Services of another namespace than the setting don't count.
 func serviceOfHost(s *mesh.UpstreamSetting) mesh.Name {
 	name, rest, qualified := strings.Cut(strings.ToLower(s.Host), ".")
 	if !qualified {

@@ -11,12 +11,12 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// FeaturesOf returns what the proxies of a class can do. It always returns the same
-// for a class.
+// FeaturesOf returns the features of a class's proxies. The result for a class must never
+// change.
 type FeaturesOf func(class string) []mesh.Feature
 
-// classAt is a class of sidecars and a service account whose pods have such a one.
-// Pods come and go with each rollout, so it is the account that stands for them.
+// classAt is a sidecar class and a service account with pods of that class. It has the
+// account, not a pod, since pods change with every rollout.
 type classAt struct {
 	Class   string              `json:"class"`
 	Account mesh.ServiceAccount `json:"account"`
@@ -26,28 +26,27 @@ func compareClassAt(a, b classAt) int {
 	return cmp.Or(strings.Compare(a.Class, b.Class), a.Account.Compare(b.Account))
 }
 
-// classes are some of the classes that lack a feature, each once with an example.
+// classes are sidecar classes that lack a feature, each once with an example.
 type classes struct {
 	mesh.Sealed
 	List []classAt `json:"list"`
 }
 
-// classesOf keeps the first of each class.
+// classesOf keeps the first entry of each class.
 func classesOf(all []classAt) *classes {
 	slices.SortFunc(all, compareClassAt)
 	all = slices.CompactFunc(all, func(a, b classAt) bool { return a.Class == b.Class })
 	return mesh.Seal(&classes{List: all})
 }
 
-// wholeMesh is the key of what runs in any namespace of the mesh; others are
-// namespaces.
-const wholeMesh = ""
+// allNamespaces is the key for all namespaces of the mesh. Other keys are namespaces.
+const allNamespaces = ""
 
 func (j *join) indexClasses() {
 	runs := func(w *mesh.Workload) bool { return w.Class != "" && !w.Ended }
 	j.runningIn = graph.NewIndex(j.workloads, compareClassAt, func(_ mesh.Name, w *mesh.Workload) iter.Seq2[string, classAt] {
 		return func(yield func(string, classAt) bool) {
-			if at := (classAt{w.Class, accountOf(w)}); runs(w) && yield(wholeMesh, at) {
+			if at := (classAt{w.Class, accountOf(w)}); runs(w) && yield(allNamespaces, at) {
 				yield(w.Namespace, at)
 			}
 		}
@@ -70,8 +69,8 @@ func (j *join) indexClasses() {
 	})
 }
 
-// can reports whether the proxies of a class have a feature.
-func (j *join) can(class string, feature mesh.Feature) bool {
+// supports reports whether the proxies of a class have a feature.
+func (j *join) supports(class string, feature mesh.Feature) bool {
 	if j.featuresOf == nil {
 		return true
 	}
@@ -83,8 +82,8 @@ func (j *join) can(class string, feature mesh.Feature) bool {
 	return slices.Contains(has, feature)
 }
 
-// makeLimited returns the classes that run in a namespace, or in the whole mesh, and
-// lack any feature at all. Where there is none, no more is asked.
+// makeLimited returns the classes in a namespace, or in all, that lack any feature. If
+// there are none, the checks for features are skipped.
 func (j *join) makeLimited(r *graph.Reader, namespace string) *classes {
 	all := j.runningIn.Get(r, namespace)
 	var found []classAt
@@ -92,7 +91,7 @@ func (j *join) makeLimited(r *graph.Reader, namespace string) *classes {
 		// There may be thousands of accounts of one class.
 		ofClass := all[:sort.Search(len(all), func(i int) bool { return all[i].Class > all[0].Class })]
 		all = all[len(ofClass):]
-		if !slices.ContainsFunc(mesh.Features(), func(f mesh.Feature) bool { return !j.can(ofClass[0].Class, f) }) {
+		if !slices.ContainsFunc(mesh.Features(), func(f mesh.Feature) bool { return !j.supports(ofClass[0].Class, f) }) {
 			continue
 		}
 		if i := slices.IndexFunc(ofClass, func(at classAt) bool { return j.member(r, at.Account.Namespace) }); i >= 0 {
@@ -102,10 +101,9 @@ func (j *join) makeLimited(r *graph.Reader, namespace string) *classes {
 	return classesOf(found)
 }
 
-// limitedOf returns the classes of the pods of some service accounts that lack any
-// feature.
+// limitedOf returns the classes, among the pods of the accounts, that lack any feature.
 func (j *join) limitedOf(r *graph.Reader, accounts []mesh.ServiceAccount) *classes {
-	limited := j.limited.Get(r, wholeMesh).List
+	limited := j.limited.Get(r, allNamespaces).List
 	var found []classAt
 	for _, account := range accounts {
 		if !j.member(r, account.Namespace) {
@@ -120,9 +118,9 @@ func (j *join) limitedOf(r *graph.Reader, accounts []mesh.ServiceAccount) *class
 	return classesOf(found)
 }
 
-// makeCallers returns the classes, of those that lack a feature, of the proxies that
-// have the Backends of a service port: that may call it, or a service whose split sends
-// to it.
+// makeCallers returns the classes, among the proxies that have the Backends of a service
+// port, that lack any feature. These proxies may call the port, or a service whose split
+// sends to it.
 func (j *join) makeCallers(r *graph.Reader, port mesh.ServicePort) *classes {
 	if len(j.backends.Get(r, port).list) == 0 {
 		return classesOf(nil)
@@ -150,16 +148,16 @@ func (j *join) makeCallers(r *graph.Reader, port mesh.ServicePort) *classes {
 		}
 	}
 	if seen && j.mustSettings(r).PermissivePolicy {
-		return j.limited.Get(r, wholeMesh)
+		return j.limited.Get(r, allNamespaces)
 	}
 	slices.SortFunc(sources, mesh.ServiceAccount.Compare)
 	return j.limitedOf(r, slices.Compact(sources))
 }
 
-// servers returns the classes, of those that lack a feature, of the endpoints of a
-// service that take something at a port, which the function decides.
+// servers returns the classes, among the endpoints of a service, that lack any feature.
+// Only workloads with a port for which takes returns true count.
 func (j *join) servers(r *graph.Reader, service mesh.Name, takes func(mesh.InboundPort) bool) *classes {
-	limited := j.limited.Get(r, wholeMesh).List
+	limited := j.limited.Get(r, allNamespaces).List
 	var found []classAt
 	for _, key := range j.slicesOf.Get(r, service) {
 		slice, _ := j.slices.Get(r, key)

@@ -25,7 +25,7 @@ type lack struct {
 	feature mesh.Feature
 }
 
-var lackText = regexp.MustCompile(`the proxies of class (\S+), .* do not have the feature (\w+):`)
+var lackText = regexp.MustCompile(`proxies of class (\S+), .* lack the feature (\w+):`)
 
 // needsAreTold holds that what Views ask for and a class lacks is a Problem of an
 // object, and that each such Problem is of a View that there is.

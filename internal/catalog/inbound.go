@@ -11,22 +11,22 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// inboundKey is all of a workload that matters for what it takes. Workloads with
+// inboundKey has all properties of a workload that affect its Inbound. Workloads with
 // equal keys, such as replicas, share an Inbound.
 type inboundKey struct {
 	account mesh.ServiceAccount
 	tls     mesh.TLSMode
-	// targets are sorted by port. The zero Handle stands for none.
+	// targets are sorted by port. The zero Handle is the empty list.
 	targets unique.Handle[targets]
 }
 
-// targets are a list that can be compared: a target and those after it.
+// targets is a comparable linked list.
 type targets struct {
 	target
 	rest unique.Handle[targets]
 }
 
-// target is a port of the workload that a service port leads to.
+// target is a port of the workload and a service port that leads to it.
 type target struct {
 	port    uint16
 	service mesh.ServicePort
@@ -36,7 +36,7 @@ func compareIdentity(a, b mesh.Identity) int {
 	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.ServiceAccount, b.ServiceAccount), strings.Compare(a.TrustDomain, b.TrustDomain))
 }
 
-// inbound returns what a workload takes.
+// inbound returns the Inbound of a workload.
 func (j *join) inbound(r *graph.Reader, workload mesh.Name) *mesh.Inbound {
 	w, _ := j.workloads.Get(r, workload)
 	key := inboundKey{account: accountOf(w), tls: j.tlsMode(r, w)}
@@ -61,8 +61,7 @@ func (j *join) inbound(r *graph.Reader, workload mesh.Name) *mesh.Inbound {
 	return j.inbounds.Get(r, key)
 }
 
-// tlsMode returns the mode of a workload. One whose class speaks no mesh TLS can take
-// nothing but plaintext.
+// tlsMode returns the mode of a workload. Classes without mesh TLS accept only plaintext.
 func (j *join) tlsMode(r *graph.Reader, w *mesh.Workload) mesh.TLSMode {
 	ns, _ := j.namespaces.Get(r, mesh.Name{Name: w.Namespace})
 	settings := j.mustSettings(r)
@@ -104,7 +103,7 @@ func isZeroLimits(l mesh.RateLimits) bool {
 	return l.Connections == nil && l.Requests == nil && len(l.Routes) == 0
 }
 
-// tcpPorts adds the ports that no service leads to and a rule names.
+// tcpPorts adds the ports that a rule but no service refers to.
 func (j *join) tcpPorts(r *graph.Reader, account mesh.ServiceAccount, ports []mesh.InboundPort) []mesh.InboundPort {
 	for _, g := range j.grants.Get(r, account).List {
 		for _, match := range g.TCP {
@@ -119,7 +118,7 @@ func (j *join) tcpPorts(r *graph.Reader, account mesh.ServiceAccount, ports []me
 	return ports
 }
 
-// ingressOf returns what rules let in to a target from outside the mesh.
+// ingressOf returns the traffic from outside the mesh that rules allow to a target.
 func (j *join) ingressOf(r *graph.Reader, t target) []mesh.Ingress {
 	settings := j.mustSettings(r)
 	if !settings.IngressPolicy {
@@ -156,7 +155,7 @@ func (j *join) ingressOf(r *graph.Reader, t target) []mesh.Ingress {
 			continue
 		}
 		for _, backend := range rule.Backends {
-			// No caller in plaintext has a principal.
+			// Callers in plaintext have no principal.
 			if backend.Service != t.service.Name.Name || backend.Port != t.port || principals && !backend.TLS {
 				continue
 			}
@@ -168,20 +167,19 @@ func (j *join) ingressOf(r *graph.Reader, t target) []mesh.Ingress {
 	return made
 }
 
-// namesAddress reports whether the rule asks for addresses, of which there may be
-// none at the moment.
+// namesAddress reports whether the rule has sources by address. They may have no
+// addresses at the moment.
 func namesAddress(rule *mesh.IngressRule) bool {
 	return slices.ContainsFunc(rule.Sources, func(s mesh.IngressSource) bool { return s.Principal == "" })
 }
 
-// namesPrincipal reports whether the rule asks for principals, of which none may be
-// one of the mesh.
+// namesPrincipal reports whether the rule has principals. None of them may be valid.
 func namesPrincipal(rule *mesh.IngressRule) bool {
 	return slices.ContainsFunc(rule.Sources, func(s mesh.IngressSource) bool { return s.Principal != "" })
 }
 
-// parsePrincipal reads <sa>.<ns>.<trust domain>, as Open Service Mesh writes
-// identities. The service account may hold dots.
+// parsePrincipal parses <sa>.<ns>.<trust domain>, Open Service Mesh's form of identities.
+// The service account may contain dots.
 func parsePrincipal(settings *mesh.Settings, principal string) (mesh.Identity, bool) {
 	account, ok := strings.CutSuffix(principal, "."+settings.TrustDomain)
 	i := strings.LastIndexByte(account, '.')
@@ -191,8 +189,7 @@ func parsePrincipal(settings *mesh.Settings, principal string) (mesh.Identity, b
 	return identityOf(settings, mesh.ServiceAccount{Namespace: account[i+1:], Name: account[:i]}), true
 }
 
-// addressesOf returns the addresses of the endpoints of a service, in the mesh or
-// not.
+// addressesOf returns the addresses of a service's endpoints, inside or outside the mesh.
 func (j *join) addressesOf(r *graph.Reader, service mesh.Name) []netip.Prefix {
 	var ranges []netip.Prefix
 	for _, key := range j.slicesOf.Get(r, service) {

@@ -11,10 +11,10 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// only is the key of an input that there is one of.
-var only struct{}
+// single is the key of inputs with a single value.
+var single struct{}
 
-// objectKey tells the objects of all kinds apart.
+// objectKey identifies an object by kind and name.
 type objectKey struct {
 	kind string
 	mesh.Name
@@ -28,14 +28,15 @@ func (k objectKey) compare(other objectKey) int {
 	return cmp.Or(strings.Compare(k.kind, other.kind), k.Name.Compare(other.Name))
 }
 
-// join is the facts and everything that is made of them. Keys of objects of one kind
-// are their names.
+// join holds the facts and everything derived from them. Objects are keyed by name,
+// within their kind.
 type join struct {
 	graph graph.Graph
 
-	// inputs take in what an object of a kind says; nil says that it says nothing any more.
+	// inputs set an object's content by kind; nil deletes it.
 	inputs map[string]func(mesh.Name, mesh.Content)
-	// settings are what the MeshConfig of that name says, configured, with the roots.
+	// settings are the Settings of the MeshConfig named meshConfig (configured), with the
+	// roots added.
 	settings   *graph.Input[struct{}, *mesh.Settings]
 	configured *mesh.Settings
 	meshConfig mesh.Name
@@ -52,46 +53,45 @@ type join struct {
 	ingresses  *graph.Input[mesh.Name, *mesh.IngressRule]
 	retries    *graph.Input[mesh.Name, *mesh.RetryRule]
 	upstreams  *graph.Input[mesh.Name, *mesh.UpstreamSetting]
-	// faults are what is wrong with objects by themselves. Of kinds that have an inspector
-	// each object has an entry.
+	// faults has the Problems that objects have by themselves. Objects of a kind with an
+	// inspector always have an entry.
 	faults *graph.Input[objectKey, *mesh.Problems]
-	// facts are what objects say, in the order of their apiVersions: of an object that
-	// comes in several the last counts.
+	// facts has the facts of each object, one per apiVersion in their order. The last one
+	// counts.
 	facts map[objectKey][]mesh.Fact
-	// reported is what others have to say of objects.
+	// reported has the Problems from Report.
 	reported map[objectKey][]mesh.Problem
-	// inspectors find what is wrong with an object among others, by its kind.
+	// inspectors find Problems between objects, by kind.
 	inspectors map[string]inspector
 
-	// Of a service: its slices, splits of which it is the root, rules that open it,
-	// settings of it.
+	// By service: its slices, the splits whose root it is, and the ingress rules and
+	// settings for it.
 	slicesOf    *graph.Index[mesh.Name, mesh.Name]
 	splitsOf    *graph.Index[mesh.Name, aged]
 	ingressesOf *graph.Index[mesh.Name, aged]
 	upstreamsOf *graph.Index[mesh.Name, aged]
-	// Of a workload: the services that it serves.
+	// By workload: the services whose endpoint it is.
 	servicesOf *graph.Index[mesh.Name, mesh.Name]
-	// Of a service account: rules that let others call it, that let it out, that retry
-	// for it, and whether a workload runs as it.
+	// By service account: the access, egress and retry rules for it, and whether a
+	// workload uses it.
 	accessesOf *graph.Index[mesh.ServiceAccount, aged]
 	egressesOf *graph.Index[mesh.ServiceAccount, aged]
 	retriesOf  *graph.Index[mesh.ServiceAccount, aged]
 	used       *graph.Index[mesh.ServiceAccount, struct{}]
-	// Of a virtual address and port: the services that have it; of an address: the
-	// workloads.
+	// By virtual IP and port: the services that have it. By address: the workloads.
 	servicesAt  *graph.Index[netip.AddrPort, mesh.Name]
 	workloadsAt *graph.Index[netip.Addr, mesh.Name]
-	// Of a DNS name outside the mesh: the services that stand for it.
+	// By DNS name outside the mesh: the ExternalName services for it.
 	aliasesOf *graph.Index[string, mesh.Name]
-	// Of an UpstreamSetting: the EgressRules that name it.
+	// By UpstreamSetting: the EgressRules that refer to it.
 	egressesUsing *graph.Index[mesh.Name, mesh.Name]
-	// Of a namespace, or of the whole mesh: the classes that run, and whose they are; of
-	// a service account: the classes of its pods. Of a service: splits that send to it.
+	// By namespace, or for all namespaces: the classes of running sidecars, each with a
+	// service account. By service account: the classes of its pods. By service: the splits
+	// that send to it.
 	runningIn *graph.Index[string, classAt]
 	runningAs *graph.Index[mesh.ServiceAccount, string]
 	splitsTo  *graph.Index[mesh.Name, mesh.Name]
-	// featuresOf says what classes can do, and declared is what it has said; if it is
-	// nil all can do everything.
+	// featuresOf is Options.Features, and declared caches its results.
 	featuresOf FeaturesOf
 	declared   map[string][]mesh.Feature
 
@@ -106,19 +106,19 @@ type join struct {
 	egress       *graph.Memo[mesh.ServiceAccount, *mesh.Egress]
 	outbounds    *graph.Memo[mesh.ServiceAccount, *mesh.Outbound]
 	proxies      *graph.Memo[mesh.Name, *mesh.Proxy]
-	// Classes that lack a feature: of a namespace or the whole mesh, and of those who call
-	// a service port.
+	// The classes that lack a feature: by namespace or for all namespaces, and among the
+	// callers of a service port.
 	limited *graph.Memo[string, *classes]
 	callers *graph.Memo[mesh.ServicePort, *classes]
 
 	// By the service account that may call them, or everyone.
 	destinationTables *graph.Tables[mesh.ServiceAccount, *mesh.Destination]
 	backendTables     *graph.Tables[mesh.ServiceAccount, *mesh.Backend]
-	// retried are the Destinations that a service account sees otherwise.
+	// retried are the Destinations that RetryRules change, by source.
 	retried *graph.Tables[mesh.ServiceAccount, *mesh.Destination]
-	// taking are what the workloads of a service account take while rules say who may
-	// call.
-	taking *graph.Tables[mesh.ServiceAccount, *mesh.Inbound]
+	// accepted are the Inbounds of the workloads of a service account, unless
+	// PermissivePolicy is set.
+	accepted *graph.Tables[mesh.ServiceAccount, *mesh.Inbound]
 
 	views          *graph.Table[*mesh.View]
 	servicesTable  *graph.Table[*mesh.Service]
@@ -126,7 +126,7 @@ type join struct {
 	problems       *graph.Table[*mesh.Problems]
 }
 
-// aged is a key in the order of age.
+// aged is a key that sorts by age.
 type aged struct {
 	created int64
 	key     mesh.Name
@@ -144,20 +144,20 @@ func newJoin(features FeaturesOf) *join {
 	}
 	g := &j.graph
 	j.namespaces = input[*mesh.Namespace](j, "Namespace")
-	j.workloads = input(j, "Pod", j.askWorkload)
-	j.services = input(j, "Service", j.inspectService, j.askService)
+	j.workloads = input(j, "Pod", j.checkWorkloadFeatures)
+	j.services = input(j, "Service", j.inspectService, j.checkServiceFeatures)
 	j.slices = input[*mesh.EndpointSlice](j, "EndpointSlice")
-	j.accesses = input(j, "TrafficTarget", j.inspectAccess, j.askAccess)
+	j.accesses = input(j, "TrafficTarget", j.inspectAccess, j.checkAccessFeatures)
 	j.httpGroups = input[*mesh.RouteGroup](j, kindHTTPRouteGroup)
 	j.tcpGroups = input[*mesh.RouteGroup](j, kindTCPRoute)
-	j.splits = input(j, "TrafficSplit", j.inspectSplit, j.askSplit)
-	j.egresses = input(j, "Egress", j.inspectEgress, j.askEgress)
-	j.ingresses = input(j, "IngressBackend", j.inspectIngress, j.askIngress)
-	j.retries = input(j, "Retry", j.inspectRetry, j.askRetry)
-	j.upstreams = input(j, "UpstreamTrafficSetting", j.inspectUpstream, j.askUpstream)
-	j.inspectors["Namespace"] = j.askNamespace
+	j.splits = input(j, "TrafficSplit", j.inspectSplit, j.checkSplitFeatures)
+	j.egresses = input(j, "Egress", j.inspectEgress, j.checkEgressFeatures)
+	j.ingresses = input(j, "IngressBackend", j.inspectIngress, j.checkIngressFeatures)
+	j.retries = input(j, "Retry", j.inspectRetry, j.checkRetryFeatures)
+	j.upstreams = input(j, "UpstreamTrafficSetting", j.inspectUpstream, j.checkUpstreamFeatures)
+	j.inspectors["Namespace"] = j.checkNamespaceFeatures
 	j.settings = graph.NewInput[struct{}, *mesh.Settings](g)
-	j.inputs["MeshConfig"], j.inspectors["MeshConfig"] = j.configure, j.askSettings
+	j.inputs["MeshConfig"], j.inspectors["MeshConfig"] = j.configure, j.checkSettingsFeatures
 	j.faults = graph.NewInput[objectKey, *mesh.Problems](g)
 	j.index()
 	j.indexClasses()
@@ -179,14 +179,14 @@ func newJoin(features FeaturesOf) *join {
 	j.destinationTables = graph.NewTables[mesh.ServiceAccount, *mesh.Destination](g)
 	j.backendTables = graph.NewTables[mesh.ServiceAccount, *mesh.Backend](g)
 	j.retried = graph.NewTables[mesh.ServiceAccount, *mesh.Destination](g)
-	j.taking = graph.NewTables[mesh.ServiceAccount, *mesh.Inbound](g)
+	j.accepted = graph.NewTables[mesh.ServiceAccount, *mesh.Inbound](g)
 	j.views = graph.NewTable[*mesh.View](g)
 	j.servicesTable = graph.NewTable[*mesh.Service](g)
 	j.workloadsTable = graph.NewTable[*mesh.Workload](g)
 	j.problems = graph.NewTable[*mesh.Problems](g)
 
-	// What a later one reads of tables, an earlier one has put there.
-	graph.NewRule(j.services, j.offer)
+	// The order matters: rules read tables that earlier rules fill.
+	graph.NewRule(j.services, j.offerService)
 	graph.NewRule(j.workloads, j.offerWorkload)
 	graph.NewRule(j.retries, j.retry)
 	graph.NewRule(j.workloads, j.view)
@@ -283,8 +283,8 @@ func one[K, V any](key K, value V) iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) { yield(key, value) }
 }
 
-// input makes the Input of what the objects of a kind say, with what finds out what is
-// wrong with one of them among others, if its namespace belongs to the mesh.
+// input makes the Input for the objects of a kind. The inspects functions find Problems
+// of an object in the context of others. They are called only for members of the mesh.
 func input[V mesh.Content](j *join, kind string, inspects ...func(*graph.Reader, V, *fault)) *graph.Input[mesh.Name, V] {
 	in := graph.NewInput[mesh.Name, V](&j.graph)
 	j.inputs[kind] = func(name mesh.Name, content mesh.Content) {
@@ -308,7 +308,7 @@ func input[V mesh.Content](j *join, kind string, inspects ...func(*graph.Reader,
 	return in
 }
 
-// set takes in what an object says, or that it is gone.
+// set adds, replaces or deletes the fact of an object.
 func (j *join) set(fact mesh.Fact) {
 	key := keyOf(fact.Object)
 	facts := j.facts[key]
@@ -330,7 +330,7 @@ func (j *join) set(fact mesh.Fact) {
 	j.setFault(key)
 }
 
-// report takes in what others have to say of an object.
+// report implements Catalog.Report.
 func (j *join) report(object mesh.ObjectRef, problems []mesh.Problem) {
 	key := keyOf(object)
 	if j.reported[key] = problems; len(problems) == 0 {
@@ -339,7 +339,7 @@ func (j *join) report(object mesh.ObjectRef, problems []mesh.Problem) {
 	j.setFault(key)
 }
 
-// setFault notes what is wrong with an object without regard to others.
+// setFault updates the Problems that the object has by itself.
 func (j *join) setFault(key objectKey) {
 	fact := lastOf(j.facts[key])
 	problems := slices.Clip(fact.Problems)
@@ -356,7 +356,7 @@ func (j *join) setFault(key objectKey) {
 	}
 }
 
-// facts returns what objects of the kinds say, in the order of their keys.
+// factsOf returns the facts of the kinds, sorted by key.
 func (j *join) factsOf(kinds []string) []mesh.Fact {
 	var keys []objectKey
 	for key := range j.facts {
@@ -379,8 +379,8 @@ func lastOf(facts []mesh.Fact) mesh.Fact {
 	return facts[len(facts)-1]
 }
 
-// configure takes in what a MeshConfig says. The end of one that another has replaced
-// changes nothing.
+// configure sets the content of a MeshConfig. Deleting one that was already replaced by
+// another has no effect.
 func (j *join) configure(name mesh.Name, content mesh.Content) {
 	settings, ok := content.(*mesh.Settings)
 	if ok || name == j.meshConfig {
@@ -389,7 +389,7 @@ func (j *join) configure(name mesh.Name, content mesh.Content) {
 	}
 }
 
-// trust sets the roots that are in the settings.
+// trust sets the roots in the settings.
 func (j *join) trust(roots string) {
 	if j.roots != roots {
 		j.roots = roots
@@ -397,7 +397,7 @@ func (j *join) trust(roots string) {
 	}
 }
 
-// putSettings joins what the MeshConfig says with the roots.
+// putSettings combines the MeshConfig's settings and the roots.
 func (j *join) putSettings() {
 	settings := j.configured
 	if settings != nil && j.roots != "" {
@@ -406,13 +406,13 @@ func (j *join) putSettings() {
 		settings = mesh.Seal(&with)
 	}
 	if settings == nil {
-		j.settings.Delete(only)
+		j.settings.Delete(single)
 	} else {
-		j.settings.Set(only, settings)
+		j.settings.Set(single, settings)
 	}
 }
 
-// member reports whether what is in the namespace belongs to the mesh.
+// member reports whether the namespace belongs to the mesh.
 func (j *join) member(r *graph.Reader, namespace string) bool {
 	ns, ok := j.namespaces.Get(r, mesh.Name{Name: namespace})
 	return ok && ns.Member
@@ -427,10 +427,10 @@ func (j *join) service(r *graph.Reader, name mesh.Name) *mesh.Service {
 	return s
 }
 
-// mustSettings returns the settings, or those under which nothing is let through
-// while there are none.
+// mustSettings returns the settings. If there are none, it returns defaults that allow
+// nothing.
 func (j *join) mustSettings(r *graph.Reader) *mesh.Settings {
-	if s, ok := j.settings.Get(r, only); ok {
+	if s, ok := j.settings.Get(r, single); ok {
 		return s
 	}
 	return defaultSettings

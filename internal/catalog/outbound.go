@@ -8,11 +8,12 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// everyone is the key of what all proxies may call.
+// everyone is the key for what all proxies may call.
 var everyone mesh.ServiceAccount
 
-// offer puts what a service offers where those find it who may call it.
-func (j *join) offer(r *graph.Reader, name mesh.Name, out *graph.Output) {
+// offerService puts the Destinations and Backends of a service into the tables of the
+// accounts that may call it.
+func (j *join) offerService(r *graph.Reader, name mesh.Name, out *graph.Output) {
 	svc := j.service(r, name)
 	if svc == nil {
 		return
@@ -42,7 +43,7 @@ func (j *join) offer(r *graph.Reader, name mesh.Name, out *graph.Output) {
 				}
 			}
 			for _, d := range destinations.list {
-				// An endpoint of a headless service that refuses the source is no destination.
+				// Endpoints of a headless service that reject the source are left out.
 				if !svc.Headless || offered[d.Name] {
 					graph.Put(out, j.destinationTables.Of(source), d.Name, d)
 				}
@@ -51,8 +52,8 @@ func (j *join) offer(r *graph.Reader, name mesh.Name, out *graph.Output) {
 	}
 }
 
-// offerWorkload puts a workload, what it takes, and, if no service leads to it, its
-// ports where those find them who may call it.
+// offerWorkload publishes a workload and its Inbound. If it belongs to no service, its
+// ports are offered to the accounts that may call it.
 func (j *join) offerWorkload(r *graph.Reader, key mesh.Name, out *graph.Output) {
 	w, _ := j.workloads.Get(r, key)
 	if !j.member(r, w.Namespace) {
@@ -66,7 +67,7 @@ func (j *join) offerWorkload(r *graph.Reader, key mesh.Name, out *graph.Output) 
 	callers := []mesh.ServiceAccount{everyone}
 	if !j.mustSettings(r).PermissivePolicy {
 		in := j.inboundOf.Get(r, key)
-		graph.Put(out, j.taking.Of(p.account), in.Digest().String(), in)
+		graph.Put(out, j.accepted.Of(p.account), in.Digest().String(), in)
 		callers = j.grants.Get(r, p.account).sources
 	}
 	if len(w.Addresses) == 0 || len(j.servicesOf.Get(r, w.Name)) > 0 {
@@ -106,7 +107,7 @@ func (j *join) sourcesOf(r *graph.Reader, destinations *destinations) []mesh.Ser
 	return slices.Compact(sources)
 }
 
-// retry puts the destinations of a retry rule as its source sees them.
+// retry puts the destinations of a RetryRule as its source sees them.
 func (j *join) retry(r *graph.Reader, key mesh.Name, out *graph.Output) {
 	rule, _ := j.retries.Get(r, key)
 	if !j.mustSettings(r).RetryPolicy || !j.member(r, rule.Namespace) {
@@ -128,7 +129,7 @@ func (j *join) retry(r *graph.Reader, key mesh.Name, out *graph.Output) {
 	}
 }
 
-// retryFor returns the oldest rule of the source for the service.
+// retryFor returns the source's oldest rule for the service.
 func (j *join) retryFor(r *graph.Reader, source mesh.ServiceAccount, service mesh.Name) *mesh.RetryRule {
 	for _, a := range j.retriesOf.Get(r, source) {
 		rule, _ := j.retries.Get(r, a.key)
@@ -148,7 +149,7 @@ func withRetry(d *mesh.Destination, retry mesh.Retry) *mesh.Destination {
 	return mesh.Seal(&retried)
 }
 
-// makeOutbound returns what a service account may call.
+// makeOutbound returns the Outbound of a service account.
 func (j *join) makeOutbound(r *graph.Reader, account mesh.ServiceAccount) *mesh.Outbound {
 	retried := j.retried.Of(account).Get(r)
 	scope, offered := account.String(), account
@@ -164,8 +165,8 @@ func (j *join) makeOutbound(r *graph.Reader, account mesh.ServiceAccount) *mesh.
 	return mesh.NewOutbound(scope, overlaid(j.destinationTables.Of(offered).Get(r), retried), j.backendTables.Of(offered).Get(r))
 }
 
-// overlaid returns the base with what the overlay has otherwise. What the base does
-// not have stays out.
+// overlaid replaces entries of the base by those of the overlay. Names that are only in
+// the overlay are ignored.
 func overlaid(base, overlay mesh.Table[*mesh.Destination]) mesh.Table[*mesh.Destination] {
 	var changes []mesh.Change[*mesh.Destination]
 	for name, d := range overlay.All() {

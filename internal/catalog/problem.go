@@ -11,31 +11,30 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// The kinds of routes that rules name.
+// The kinds of routes that rules refer to.
 const (
 	kindHTTPRouteGroup = "HTTPRouteGroup"
 	kindTCPRoute       = "TCPRoute"
 )
 
-// The reasons of the Problems of objects that do not fit together.
+// The reasons of Problems between objects.
 const (
-	// ReasonNotFound says that a name leads to nothing in the mesh.
+	// ReasonNotFound: a reference leads to nothing in the mesh.
 	ReasonNotFound = "NotFound"
-	// ReasonConflict says that an object gives way to an older one.
+	// ReasonConflict: an object is overridden by an older one.
 	ReasonConflict = "Conflict"
-	// ReasonNoEffect says that something can never apply.
+	// ReasonNoEffect: something can never apply.
 	ReasonNoEffect = "NoEffect"
-	// ReasonNoSuchPort says that a service has no port for what it is to take.
+	// ReasonNoSuchPort: a service lacks the required port.
 	ReasonNoSuchPort = "NoSuchPort"
-	// ReasonCycle says that splits lead back to where they began.
+	// ReasonCycle: splits form a cycle.
 	ReasonCycle = "Cycle"
-	// ReasonOutsideMesh says that an endpoint has no sidecar, and that nothing may
-	// leave the mesh.
+	// ReasonOutsideMesh: an endpoint has no sidecar, and egress is disabled.
 	ReasonOutsideMesh = "OutsideMesh"
-	// ReasonDisabled says that the MeshConfig turns the object's kind off.
+	// ReasonDisabled: the MeshConfig disables the object's kind.
 	ReasonDisabled = "Disabled"
-	// ReasonNotSupportedByProxy says that an object asks for what the proxies of a class
-	// can't do.
+	// ReasonNotSupportedByProxy: an object requires a feature that a class of proxies
+	// lacks.
 	ReasonNotSupportedByProxy = "NotSupportedByProxy"
 )
 
@@ -47,7 +46,7 @@ func problemsOf(object mesh.ObjectRef, list []mesh.Problem) *mesh.Problems {
 	return mesh.Seal(&mesh.Problems{Object: object, List: list})
 }
 
-// fault notes what is wrong with one object.
+// fault collects the Problems of one object.
 type fault struct {
 	object mesh.ObjectRef
 	list   []mesh.Problem
@@ -57,7 +56,7 @@ func (f *fault) add(reason, field, format string, args ...any) {
 	f.list = append(f.list, mesh.Problem{Object: f.object, Reason: reason, Field: field, Message: fmt.Sprintf(format, args...)})
 }
 
-// once is add, but for what is there already, such as of another port.
+// once is add, except that it skips duplicates, such as those from another port.
 func (f *fault) once(reason, field, format string, args ...any) {
 	f.add(reason, field, format, args...)
 	if last := len(f.list) - 1; slices.Contains(f.list[:last], f.list[last]) {
@@ -65,12 +64,12 @@ func (f *fault) once(reason, field, format string, args ...any) {
 	}
 }
 
-// inspector finds what is wrong with an object of the mesh among others: what
-// contradicts or leads nowhere.
+// inspector finds the Problems of an object in the context of others: conflicts, dangling
+// references and missing features.
 type inspector func(r *graph.Reader, name mesh.Name, f *fault)
 
-// inspects reports whether there may be something wrong with an object among others.
-// Of most pods and namespaces there is nothing to look at.
+// inspects reports whether an object may have Problems in the context of others. It is
+// false for most pods and namespaces.
 func (j *join) inspects(fact mesh.Fact) bool {
 	switch content := fact.Content.(type) {
 	case nil:
@@ -83,7 +82,7 @@ func (j *join) inspects(fact mesh.Fact) bool {
 	return j.inspectors[fact.Object.Kind] != nil
 }
 
-// inspect puts all that is wrong with an object.
+// inspect puts all Problems of an object.
 func (j *join) inspect(r *graph.Reader, key objectKey, out *graph.Output) {
 	own, _ := j.faults.Get(r, key)
 	object := own.Object
@@ -101,23 +100,23 @@ func (j *join) inspectService(r *graph.Reader, svc *mesh.Service, f *fault) {
 		field := fmt.Sprintf("spec.ports[%d]", i)
 		port := mesh.ServicePort{Name: svc.Name, Port: spec.Port}
 		if outside := j.backends.Get(r, port).outside; len(outside) > 0 {
-			f.add(ReasonOutsideMesh, field, "nothing is sent to %s, which the mesh has no sidecar in; inject one, or let traffic out of the mesh with spec.traffic.enableEgress of the MeshConfig", someOf(outside))
+			f.add(ReasonOutsideMesh, field, "no traffic is sent to %s, which has no sidecar; inject one, or allow egress with spec.traffic.enableEgress of the MeshConfig", someOf(outside))
 		}
 		for _, address := range svc.Addresses {
 			if owner := j.ownerOf(r, netip.AddrPortFrom(address, spec.Port)); owner != svc.Name {
-				f.add(ReasonConflict, field, "%s:%d is Service %s's, which comes first, so nobody is sent here by it; give each service addresses of its own", address, spec.Port, owner)
+				f.add(ReasonConflict, field, "%s:%d also belongs to Service %s, which takes precedence; give each service its own addresses", address, spec.Port, owner)
 			}
 		}
 		for _, before := range j.portsBefore(r, port) {
 			if before.Protocol != spec.Protocol {
-				f.add(ReasonConflict, field, "the pods' port is %s for Service port %s, which comes first, and %s here; give both the same protocol by appProtocol or the port's name", before.Protocol, before.port, spec.Protocol)
+				f.add(ReasonConflict, field, "the pods' port has protocol %s in Service port %s, which takes precedence, and %s here; give both the same protocol with appProtocol or the port's name", before.Protocol, before.port, spec.Protocol)
 				break
 			}
 		}
 	}
 }
 
-// someOf lists a few names; there may be thousands.
+// someOf lists the first names of a list that may be long.
 func someOf(names []string) string {
 	const few = 3
 	if len(names) <= few {
@@ -126,15 +125,14 @@ func someOf(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
 }
 
-// shared is a service port that leads to the same port of workloads as another.
+// shared is a service port that targets the same port of workloads as another.
 type shared struct {
 	port mesh.ServicePort
 	mesh.PortSpec
 }
 
-// portsBefore returns the service ports that lead to the same port of the workloads
-// and come before this one, in their order. The endpoints of a service are of a kind:
-// the first of them stands for all.
+// portsBefore returns the service ports that target the same workload port as port and
+// take precedence over it, in order. The service's first endpoint represents all of them.
 func (j *join) portsBefore(r *graph.Reader, port mesh.ServicePort) []shared {
 	list := j.backends.Get(r, port).list
 	if len(list) == 0 || len(list[0].Endpoints) == 0 || list[0].Endpoints[0].Workload == "" {
@@ -174,7 +172,7 @@ func (j *join) inspectRetry(r *graph.Reader, rule *mesh.RetryRule, f *fault) {
 			continue
 		}
 		if !slices.ContainsFunc(svc.Ports, func(p mesh.PortSpec) bool { return p.Protocol.IsHTTP() }) {
-			f.add(ReasonNoEffect, field, "Service %s has no port whose requests could be tried again; name a port http", name)
+			f.add(ReasonNoEffect, field, "Service %s has no HTTP port, so requests can't be retried; name a port http", name)
 		}
 		if first := j.retryFor(r, rule.Source, name); first != nil && first != rule && j.mustSettings(r).RetryPolicy {
 			f.add(ReasonConflict, field, "Retry %s is older and has the same source and destination; delete one of them", first)
@@ -186,11 +184,11 @@ func (j *join) inspectUpstream(r *graph.Reader, setting *mesh.UpstreamSetting, f
 	name := serviceOfHost(setting)
 	if j.service(r, name) == nil {
 		if len(j.egressesUsing.Get(r, setting.Name)) == 0 {
-			f.add(ReasonNotFound, "spec.host", "%q is no Service of namespace %s, and no Egress names this object; write <service>.%s.svc.cluster.local", setting.Host, setting.Namespace, setting.Namespace)
+			f.add(ReasonNotFound, "spec.host", "%q is not a Service of namespace %s, and no Egress refers to this object; write <service>.%s.svc.cluster.local", setting.Host, setting.Namespace, setting.Namespace)
 		}
 		return
 	}
-	// The setting itself is among them.
+	// The index includes the setting itself.
 	if oldest, _ := j.upstreams.Get(r, j.upstreamsOf.Get(r, name)[0].key); oldest != setting {
 		f.add(ReasonConflict, "spec.host", "UpstreamTrafficSetting %s is older and for the same service; delete one of them", oldest)
 		return
@@ -201,7 +199,7 @@ func (j *join) inspectUpstream(r *graph.Reader, setting *mesh.UpstreamSetting, f
 	for _, spec := range j.service(r, name).Ports {
 		for _, before := range j.portsBefore(r, mesh.ServicePort{Name: name, Port: spec.Port}) {
 			if before.port.Name != name && !isZeroLimits(j.policies.Get(r, before.port.Name).Limits) {
-				f.add(ReasonConflict, "spec.rateLimit", "the pods of port %d are those of Service port %s too, which comes first and has limits of its own, so these do not count there; set limits for one of the two", spec.Port, before.port)
+				f.add(ReasonConflict, "spec.rateLimit", "the pods of port %d also belong to Service port %s, whose rate limits take precedence; set limits for only one of the two", spec.Port, before.port)
 				break
 			}
 		}

@@ -9,82 +9,82 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// Each function here says what an object of a kind asks of which proxies. What a View
-// asks for has come of one of them, but for the access log, which no object asks for
-// and none can turn off.
+// The functions here report, for each kind of object, the features that it requires and
+// some proxies lack. They cover everything that a View requires except the access log,
+// which is not configurable.
 
-// ask notes each of the features that a class lacks.
-func (j *join) ask(f *fault, field string, of *classes, features ...mesh.Feature) {
+// reportLacking adds a Problem for each of the features that a class lacks.
+func (j *join) reportLacking(f *fault, field string, of *classes, features ...mesh.Feature) {
 	for _, feature := range features {
 		for _, at := range of.List {
-			if !j.can(at.Class, feature) {
+			if !j.supports(at.Class, feature) {
 				f.once(ReasonNotSupportedByProxy, field,
-					"the proxies of class %s, such as those of service account %s, do not have the feature %s: they go without, and deny what is not safe without it; give the pods a class that has it (docs/drivers.md), or do not ask for it here",
+					"proxies of class %s, such as those of service account %s, lack the feature %s: they ignore it, and deny traffic that would be unsafe without it; use a class that has it (docs/drivers.md), or remove it here",
 					at.Class, at.Account, feature)
 			}
 		}
 	}
 }
 
-// all are the classes in the mesh that lack a feature. Where there are none, nothing is
-// asked of anybody.
-func (j *join) all(r *graph.Reader) *classes { return j.limited.Get(r, wholeMesh) }
+// limitedClasses returns all classes in the mesh that lack a feature. If there are none,
+// the checks are skipped.
+func (j *join) limitedClasses(r *graph.Reader) *classes { return j.limited.Get(r, allNamespaces) }
 
-// encrypted leaves out the classes that speak no mesh TLS.
+// encrypted filters out the classes without mesh TLS.
 func (j *join) encrypted(r *graph.Reader, of *classes) *classes {
 	plaintext := j.mustSettings(r).PlaintextClasses
 	return &classes{List: slices.DeleteFunc(slices.Clone(of.List), func(at classAt) bool { return slices.Contains(plaintext, at.Class) })}
 }
 
-func (j *join) askSettings(r *graph.Reader, _ mesh.Name, f *fault) {
-	settings, ok := j.settings.Get(r, only)
-	all := j.all(r)
+func (j *join) checkSettingsFeatures(r *graph.Reader, _ mesh.Name, f *fault) {
+	settings, ok := j.settings.Get(r, single)
+	all := j.limitedClasses(r)
 	if !ok || len(all.List) == 0 {
 		return
 	}
 	for _, feature := range settings.Needs(false) {
 		switch feature {
 		case mesh.FeatureHealthChecks:
-			j.ask(f, "spec.featureFlags.enableSidecarActiveHealthChecks", all, feature)
+			j.reportLacking(f, "spec.featureFlags.enableSidecarActiveHealthChecks", all, feature)
 		case mesh.FeatureExternalAuthorization:
-			j.ask(f, "spec.traffic.inboundExternalAuthorization", all, feature)
+			j.reportLacking(f, "spec.traffic.inboundExternalAuthorization", all, feature)
 		case mesh.FeatureZipkinTracing, mesh.FeatureOTLPTracing:
-			j.ask(f, "spec.observability.tracing", all, feature)
+			j.reportLacking(f, "spec.observability.tracing", all, feature)
 		case mesh.FeatureTLSSettings:
-			j.ask(f, "spec.sidecar", j.encrypted(r, all), feature)
+			j.reportLacking(f, "spec.sidecar", j.encrypted(r, all), feature)
 		}
 	}
 	if settings.Egress {
-		j.ask(f, "spec.traffic.enableEgress", all, mesh.FeatureEgressTCP)
+		j.reportLacking(f, "spec.traffic.enableEgress", all, mesh.FeatureEgressTCP)
 	}
 	if settings.InboundTLS == mesh.Permissive {
-		j.ask(f, "spec.traffic.inboundTLSMode", j.encrypted(r, all), mesh.FeaturePermissiveTLS)
+		j.reportLacking(f, "spec.traffic.inboundTLSMode", j.encrypted(r, all), mesh.FeaturePermissiveTLS)
 	}
 	for _, at := range all.List {
 		if slices.Contains(settings.PlaintextClasses, at.Class) {
-			j.ask(f, "spec.sidecar.sidecarDrivers", &classes{List: []classAt{at}}, mesh.FeaturePlaintextMesh)
+			j.reportLacking(f, "spec.sidecar.sidecarDrivers", &classes{List: []classAt{at}}, mesh.FeaturePlaintextMesh)
 		}
 	}
 }
 
-func (j *join) askNamespace(r *graph.Reader, key mesh.Name, f *fault) {
+func (j *join) checkNamespaceFeatures(r *graph.Reader, key mesh.Name, f *fault) {
 	ns, ok := j.namespaces.Get(r, key)
-	if ok && ns.Member && ns.InboundTLS == mesh.Permissive && len(j.all(r).List) > 0 {
-		j.ask(f, fieldInboundTLS, j.encrypted(r, j.limited.Get(r, ns.Name)), mesh.FeaturePermissiveTLS)
+	if ok && ns.Member && ns.InboundTLS == mesh.Permissive && len(j.limitedClasses(r).List) > 0 {
+		j.reportLacking(f, fieldInboundTLS, j.encrypted(r, j.limited.Get(r, ns.Name)), mesh.FeaturePermissiveTLS)
 	}
 }
 
 // fieldInboundTLS is the annotation of namespaces and pods.
 const fieldInboundTLS = "metadata.annotations[openservicemesh.io/inbound-tls-mode]"
 
-func (j *join) askWorkload(r *graph.Reader, w *mesh.Workload, f *fault) {
-	if w.InboundTLS == mesh.Permissive && w.Class != "" && !w.Ended && len(j.all(r).List) > 0 {
-		j.ask(f, fieldInboundTLS, j.encrypted(r, &classes{List: []classAt{{w.Class, accountOf(w)}}}), mesh.FeaturePermissiveTLS)
+func (j *join) checkWorkloadFeatures(r *graph.Reader, w *mesh.Workload, f *fault) {
+	if w.InboundTLS == mesh.Permissive && w.Class != "" && !w.Ended && len(j.limitedClasses(r).List) > 0 {
+		j.reportLacking(f, fieldInboundTLS, j.encrypted(r, &classes{List: []classAt{{w.Class, accountOf(w)}}}), mesh.FeaturePermissiveTLS)
 	}
 }
 
-func (j *join) askService(r *graph.Reader, svc *mesh.Service, f *fault) {
-	if len(j.all(r).List) == 0 {
+func (j *join) checkServiceFeatures(r *graph.Reader, svc *mesh.Service, f *fault) {
+	if len(j.limitedClasses(r).List) == 0 {
 		return
 	}
 	ports := portsOf(svc)
@@ -95,17 +95,17 @@ func (j *join) askService(r *graph.Reader, svc *mesh.Service, f *fault) {
 			servers := j.servers(r, svc.Name, func(p mesh.InboundPort) bool {
 				return p.Protocol == spec.Protocol && slices.Contains(p.Services, ports[i])
 			})
-			j.ask(f, fmt.Sprintf("spec.ports[%d]", i), classesOf(slices.Concat(callers.List, servers.List)), needs...)
+			j.reportLacking(f, fmt.Sprintf("spec.ports[%d]", i), classesOf(slices.Concat(callers.List, servers.List)), needs...)
 		}
 		ipv6 := slices.ContainsFunc(j.destinations.Get(r, ports[i]).list, func(d *mesh.Destination) bool { return slices.Contains(d.Needs(), mesh.FeatureIPv6) })
 		if ipv6 || slices.ContainsFunc(j.backends.Get(r, ports[i]).list, func(b *mesh.Backend) bool { return slices.Contains(b.Needs(), mesh.FeatureIPv6) }) {
-			j.ask(f, "spec.ipFamilies", callers, mesh.FeatureIPv6)
+			j.reportLacking(f, "spec.ipFamilies", callers, mesh.FeatureIPv6)
 		}
 		if svc.StickyClients && j.balancingOf(r, svc).Policy == "" {
-			j.ask(f, "spec.sessionAffinity", callers, mesh.FeatureConsistentHash)
+			j.reportLacking(f, "spec.sessionAffinity", callers, mesh.FeatureConsistentHash)
 		}
 		if svc.PreferZone {
-			j.ask(f, "spec.trafficDistribution", callers, mesh.FeatureZonePreference)
+			j.reportLacking(f, "spec.trafficDistribution", callers, mesh.FeatureZonePreference)
 		}
 	}
 }
@@ -127,8 +127,8 @@ func portsOf(svc *mesh.Service) []mesh.ServicePort {
 	return ports
 }
 
-func (j *join) askUpstream(r *graph.Reader, setting *mesh.UpstreamSetting, f *fault) {
-	if len(j.all(r).List) == 0 {
+func (j *join) checkUpstreamFeatures(r *graph.Reader, setting *mesh.UpstreamSetting, f *fault) {
+	if len(j.limitedClasses(r).List) == 0 {
 		return
 	}
 	if svc := j.service(r, serviceOfHost(setting)); svc != nil {
@@ -174,7 +174,7 @@ func (j *join) askLimits(r *graph.Reader, setting *mesh.UpstreamSetting, svc *me
 				field = "spec.httpRoutes"
 			}
 		}
-		j.ask(f, field, servers, feature)
+		j.reportLacking(f, field, servers, feature)
 	}
 }
 
@@ -195,30 +195,30 @@ var policyFields = map[mesh.Feature]string{
 
 func (j *join) askPolicy(f *fault, policy mesh.UpstreamPolicy, of *classes) {
 	for _, feature := range policy.Needs() {
-		j.ask(f, policyFields[feature], of, feature)
+		j.reportLacking(f, policyFields[feature], of, feature)
 	}
 }
 
-func (j *join) askRetry(r *graph.Reader, rule *mesh.RetryRule, f *fault) {
-	if len(j.all(r).List) == 0 || !j.mustSettings(r).RetryPolicy {
+func (j *join) checkRetryFeatures(r *graph.Reader, rule *mesh.RetryRule, f *fault) {
+	if len(j.limitedClasses(r).List) == 0 || !j.mustSettings(r).RetryPolicy {
 		return
 	}
 	of := j.limitedOf(r, []mesh.ServiceAccount{rule.Source})
 	for _, name := range rule.Destinations {
 		svc := j.service(r, name)
-		if svc == nil || j.retryFor(r, rule.Source, name) != rule || !j.sees(r, rule.Source, svc) {
+		if svc == nil || j.retryFor(r, rule.Source, name) != rule || !j.mayCallHTTP(r, rule.Source, svc) {
 			continue
 		}
-		j.ask(f, "spec.retryPolicy", of, mesh.FeatureRetries)
+		j.reportLacking(f, "spec.retryPolicy", of, mesh.FeatureRetries)
 		if rule.Retry.PerTry > 0 {
-			j.ask(f, "spec.retryPolicy.perTryTimeout", of, mesh.FeatureTimeouts)
+			j.reportLacking(f, "spec.retryPolicy.perTryTimeout", of, mesh.FeatureTimeouts)
 		}
 		return
 	}
 }
 
-// sees reports whether an account may call an HTTP port of a service.
-func (j *join) sees(r *graph.Reader, source mesh.ServiceAccount, svc *mesh.Service) bool {
+// mayCallHTTP reports whether an account may call an HTTP port of a service.
+func (j *join) mayCallHTTP(r *graph.Reader, source mesh.ServiceAccount, svc *mesh.Service) bool {
 	return slices.ContainsFunc(svc.Ports, func(spec mesh.PortSpec) bool {
 		if !spec.Protocol.IsHTTP() {
 			return false
@@ -228,30 +228,30 @@ func (j *join) sees(r *graph.Reader, source mesh.ServiceAccount, svc *mesh.Servi
 	})
 }
 
-func (j *join) askAccess(r *graph.Reader, rule *mesh.AccessRule, f *fault) {
-	if len(j.all(r).List) == 0 || len(rule.Sources) == 0 || j.mustSettings(r).PermissivePolicy {
+func (j *join) checkAccessFeatures(r *graph.Reader, rule *mesh.AccessRule, f *fault) {
+	if len(j.limitedClasses(r).List) == 0 || len(rule.Sources) == 0 || j.mustSettings(r).PermissivePolicy {
 		return
 	}
 	of := j.limitedOf(r, []mesh.ServiceAccount{rule.Destination})
 	if len(of.List) == 0 {
 		return
 	}
-	// Without a port where they are allowed no proxy is told of requests.
+	// Requests reach a proxy's configuration only if a port allows them.
 	g := j.grant(r, rule)
 	requests := false
-	for _, in := range j.taking.Of(rule.Destination).Get(r).All() {
+	for _, in := range j.accepted.Of(rule.Destination).Get(r).All() {
 		requests = requests || slices.ContainsFunc(in.Ports, func(p mesh.InboundPort) bool {
 			return p.Protocol.IsHTTP() && g.requests(p.Port, p.Protocol) != nil
 		})
 	}
 	for i, routes := range rule.Rules {
 		if requests {
-			j.ask(f, fmt.Sprintf("spec.rules[%d]", i), of, needsOf(j.httpRoutes(r, rule, routes))...)
+			j.reportLacking(f, fmt.Sprintf("spec.rules[%d]", i), of, needsOf(j.httpRoutes(r, rule, routes))...)
 		}
 	}
 }
 
-// needsOf returns what matches ask for.
+// needsOf returns the features that the matches require.
 func needsOf(matches []mesh.HTTPMatch) []mesh.Feature {
 	var features []mesh.Feature
 	for _, m := range matches {
@@ -261,8 +261,8 @@ func needsOf(matches []mesh.HTTPMatch) []mesh.Feature {
 	return slices.Compact(features)
 }
 
-func (j *join) askSplit(r *graph.Reader, split *mesh.Split, f *fault) {
-	if len(j.all(r).List) == 0 {
+func (j *join) checkSplitFeatures(r *graph.Reader, split *mesh.Split, f *fault) {
+	if len(j.limitedClasses(r).List) == 0 {
 		return
 	}
 	root := j.service(r, mesh.Name{Namespace: split.Namespace, Name: split.Root})
@@ -276,7 +276,7 @@ func (j *join) askSplit(r *graph.Reader, split *mesh.Split, f *fault) {
 		}
 		of := j.callers.Get(r, port)
 		for i, group := range split.Matches {
-			j.ask(f, fmt.Sprintf("spec.matches[%d]", i), of, needsOf(j.matchesOf(r, split.Namespace, []string{group}))...)
+			j.reportLacking(f, fmt.Sprintf("spec.matches[%d]", i), of, needsOf(j.matchesOf(r, split.Namespace, []string{group}))...)
 		}
 		for i, backend := range split.Backends {
 			to, ok := j.splitPort(r, split, backend, port)
@@ -284,14 +284,13 @@ func (j *join) askSplit(r *graph.Reader, split *mesh.Split, f *fault) {
 				continue
 			}
 			if list := j.backends.Get(r, to).list; len(list) > 0 && list[0].ExternalName != "" {
-				j.ask(f, fmt.Sprintf("spec.backends[%d].service", i), of, mesh.FeatureExternalNames)
+				j.reportLacking(f, fmt.Sprintf("spec.backends[%d].service", i), of, mesh.FeatureExternalNames)
 			}
 		}
 	}
 }
 
-// egressSources returns the sources of a rule for which it has a say about one of its
-// ports.
+// egressSources returns the sources of a rule for which the rule determines the port.
 func (j *join) egressSources(r *graph.Reader, rule *mesh.EgressRule, port mesh.EgressPort) []mesh.ServiceAccount {
 	if !j.mustSettings(r).EgressPolicy {
 		return nil
@@ -303,8 +302,8 @@ func (j *join) egressSources(r *graph.Reader, rule *mesh.EgressRule, port mesh.E
 	})
 }
 
-func (j *join) askEgress(r *graph.Reader, rule *mesh.EgressRule, f *fault) {
-	if len(j.all(r).List) == 0 {
+func (j *join) checkEgressFeatures(r *graph.Reader, rule *mesh.EgressRule, f *fault) {
+	if len(j.limitedClasses(r).List) == 0 {
 		return
 	}
 	for i, port := range rule.Ports {
@@ -318,24 +317,24 @@ func (j *join) askEgress(r *graph.Reader, rule *mesh.EgressRule, f *fault) {
 		for _, feature := range lets.Needs() {
 			switch feature {
 			case mesh.FeatureEgressHTTP, mesh.FeatureEgressTLS, mesh.FeatureEgressTCP:
-				j.ask(f, fmt.Sprintf("spec.ports[%d]", i), of, feature)
+				j.reportLacking(f, fmt.Sprintf("spec.ports[%d]", i), of, feature)
 			case mesh.FeatureHeaderMatches, mesh.FeatureQueryMatches:
-				j.ask(f, "spec.matches", of, feature)
+				j.reportLacking(f, "spec.matches", of, feature)
 			case mesh.FeatureIPv6:
-				j.ask(f, "spec.ipAddresses", of, feature)
+				j.reportLacking(f, "spec.ipAddresses", of, feature)
 			}
 		}
 	}
 }
 
-func (j *join) askIngress(r *graph.Reader, rule *mesh.IngressRule, f *fault) {
-	if len(j.all(r).List) == 0 {
+func (j *join) checkIngressFeatures(r *graph.Reader, rule *mesh.IngressRule, f *fault) {
+	if len(j.limitedClasses(r).List) == 0 {
 		return
 	}
 	for i, backend := range rule.Backends {
 		name := mesh.Name{Namespace: rule.Namespace, Name: backend.Service}
-		// What comes of the rule is the same at all of the service's pods but for those
-		// whose port it does not lead to.
+		// The rule has the same effect at all of the service's pods, except those whose
+		// port it does not target.
 		var made mesh.Ingress
 		of := j.servers(r, name, func(p mesh.InboundPort) bool {
 			k := slices.IndexFunc(p.Ingress, func(in mesh.Ingress) bool { return in.Name == rule.String() && in.TLS == backend.TLS })
@@ -351,11 +350,11 @@ func (j *join) askIngress(r *graph.Reader, rule *mesh.IngressRule, f *fault) {
 		for _, feature := range made.Needs() {
 			switch feature {
 			case mesh.FeatureIngress, mesh.FeatureIngressTLS:
-				j.ask(f, fmt.Sprintf("spec.backends[%d]", i), of, feature)
+				j.reportLacking(f, fmt.Sprintf("spec.backends[%d]", i), of, feature)
 			case mesh.FeatureHeaderMatches, mesh.FeatureQueryMatches:
-				j.ask(f, "spec.matches", of, feature)
+				j.reportLacking(f, "spec.matches", of, feature)
 			case mesh.FeatureIPv6:
-				j.ask(f, "spec.sources", of, feature)
+				j.reportLacking(f, "spec.sources", of, feature)
 			}
 		}
 	}

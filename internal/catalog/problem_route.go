@@ -23,21 +23,21 @@ func (j *join) inspectAccess(r *graph.Reader, rule *mesh.AccessRule, f *fault) {
 		}
 		group, ok := in.Get(r, mesh.Name{Namespace: rule.Namespace, Name: routes.Group})
 		if !ok {
-			f.add(ReasonNotFound, field+".name", "there is no %s %s/%s; it allows nothing until there is", routes.Kind, rule.Namespace, routes.Group)
+			f.add(ReasonNotFound, field+".name", "there is no %s %s/%s; nothing is allowed until there is", routes.Kind, rule.Namespace, routes.Group)
 			continue
 		}
 		for k, match := range routes.Matches {
 			if !slices.ContainsFunc(group.HTTP, func(m mesh.NamedMatch) bool { return m.Name == match }) && group.TCP == nil {
-				f.add(ReasonNotFound, fmt.Sprintf("%s.matches[%d]", field, k), "HTTPRouteGroup %s/%s has no match %q; it allows nothing until it has", rule.Namespace, routes.Group, match)
+				f.add(ReasonNotFound, fmt.Sprintf("%s.matches[%d]", field, k), "HTTPRouteGroup %s/%s has no match %q; nothing is allowed until it has", rule.Namespace, routes.Group, match)
 			}
 		}
 		j.inspectReach(r, rule, group, field, f)
 	}
 }
 
-// inspectReach finds routes of a rule that no port of the destination's workloads has:
-// those of requests count where there are requests, and those of connections elsewhere,
-// where they also say which ports the requests are allowed at.
+// inspectReach finds routes of a rule that apply to no port of the destination's
+// workloads. HTTP routes apply to HTTP ports and TCP routes to all others. TCP routes
+// also restrict the ports of HTTP routes.
 func (j *join) inspectReach(r *graph.Reader, rule *mesh.AccessRule, group *mesh.RouteGroup, field string, f *fault) {
 	account := rule.Destination
 	ports := j.httpPorts(r, account)
@@ -53,18 +53,18 @@ func (j *join) inspectReach(r *graph.Reader, rule *mesh.AccessRule, group *mesh.
 	}
 	switch {
 	case len(ports.requests) == 0:
-		f.add(ReasonNoEffect, field, "no Service has an HTTP port of the pods of %s, so there are no requests to match; name a port http, or allow connections with a TCPRoute", account)
+		f.add(ReasonNoEffect, field, "no Service has an HTTP port for the pods of %s, so there are no requests to match; name a port http, or allow connections with a TCPRoute", account)
 	case len(g.TCP) > 0 && !slices.ContainsFunc(slices.Collect(maps.Keys(ports.requests)), g.reaches):
-		f.add(ReasonNoEffect, field, "the TCPRoutes beside it allow requests at their ports only, and none of these is an HTTP port of the pods of %s; name the port in a TCPRoute, or allow the requests by a TrafficTarget of their own", account)
+		f.add(ReasonNoEffect, field, "the rule's TCPRoutes restrict requests to their ports, none of which is an HTTP port of the pods of %s; add the port to a TCPRoute, or allow the requests in a separate TrafficTarget", account)
 	}
 }
 
-// inspectConnections finds ports of requests where a rule without routes for requests
-// allows nothing, and no other rule allows its sources anything.
+// inspectConnections finds HTTP ports at which a rule with only TCPRoutes allows nothing,
+// and where no other rule allows its sources anything.
 func (j *join) inspectConnections(r *graph.Reader, rule *mesh.AccessRule, match *mesh.TCPMatch, ports *ports, field string, f *fault) {
 	for _, number := range match.Ports {
 		if _, http := ports.requests[number]; http && !ports.connections[number] {
-			f.add(ReasonNoEffect, field, "port %d of the pods of %s is HTTP, where a TCPRoute allows nothing; allow requests with an HTTPRouteGroup", number, rule.Destination)
+			f.add(ReasonNoEffect, field, "port %d of the pods of %s is an HTTP port, at which a TCPRoute has no effect; allow requests with an HTTPRouteGroup", number, rule.Destination)
 		}
 	}
 	if len(match.Ports) > 0 {
@@ -77,27 +77,26 @@ func (j *join) inspectConnections(r *graph.Reader, rule *mesh.AccessRule, match 
 		}
 	}
 	if len(closed) > 0 {
-		f.add(ReasonNoEffect, field, "a TCPRoute allows nothing at HTTP ports, and the pods of %s have such (%s); allow requests with an HTTPRouteGroup, or name the ports that are meant in the TCPRoute", rule.Destination, someOf(closed))
+		f.add(ReasonNoEffect, field, "a TCPRoute has no effect at HTTP ports, and the pods of %s have some (%s); allow requests with an HTTPRouteGroup, or list the intended ports in the TCPRoute", rule.Destination, someOf(closed))
 	}
 }
 
-// ports are those of the workloads of an account.
+// ports are the ports of an account's workloads.
 type ports struct {
-	// requests are the HTTP ports, with who may ask for something there.
+	// requests has the HTTP ports with their permissions.
 	requests map[uint16][]mesh.Permission
-	// connections are the ports that speak something else at some of the workloads.
+	// connections has the ports that are not HTTP at some of the workloads.
 	connections map[uint16]bool
 }
 
-// httpPorts returns nil if no workload runs as the account, or if there is nothing to
-// allow, because everybody may do everything.
+// httpPorts returns nil if no workload runs as the account, or if everything is allowed.
 func (j *join) httpPorts(r *graph.Reader, account mesh.ServiceAccount) *ports {
-	taking := j.taking.Of(account).Get(r)
-	if taking.Len() == 0 {
+	accepted := j.accepted.Of(account).Get(r)
+	if accepted.Len() == 0 {
 		return nil
 	}
 	found := &ports{requests: map[uint16][]mesh.Permission{}, connections: map[uint16]bool{}}
-	for _, in := range taking.All() {
+	for _, in := range accepted.All() {
 		for _, p := range in.Ports {
 			if p.Protocol.IsHTTP() {
 				found.requests[p.Port] = append(found.requests[p.Port], p.Access.Rules...)
@@ -105,7 +104,7 @@ func (j *join) httpPorts(r *graph.Reader, account mesh.ServiceAccount) *ports {
 		}
 	}
 	for number := range found.requests {
-		for _, in := range taking.All() {
+		for _, in := range accepted.All() {
 			p, _ := in.PortOf(number)
 			found.connections[number] = found.connections[number] || !p.Protocol.IsHTTP()
 		}
@@ -113,7 +112,7 @@ func (j *join) httpPorts(r *graph.Reader, account mesh.ServiceAccount) *ports {
 	return found
 }
 
-// allAllowed reports whether each of the sources is in a permission.
+// allAllowed reports whether each source has one of the permissions.
 func (j *join) allAllowed(r *graph.Reader, sources []mesh.ServiceAccount, permissions []mesh.Permission) bool {
 	settings := j.mustSettings(r)
 	return !slices.ContainsFunc(sources, func(source mesh.ServiceAccount) bool {
@@ -141,7 +140,7 @@ func (j *join) inspectSplit(r *graph.Reader, split *mesh.Split, f *fault) {
 	case root.Headless:
 		f.add(ReasonNoEffect, "spec.service", "Service %s is headless, so clients choose a pod themselves; give it a cluster IP to split its traffic", root)
 	case root.ExternalName != "":
-		f.add(ReasonNoEffect, "spec.service", "Service %s is only another name, so clients do not connect to it; give it a cluster IP to split its traffic", root)
+		f.add(ReasonNoEffect, "spec.service", "Service %s has type ExternalName, so clients do not connect to it; give it a cluster IP to split its traffic", root)
 	}
 	if len(split.Matches) == 0 {
 		for _, a := range j.splitsOf.Get(r, root.Name) {
@@ -155,16 +154,16 @@ func (j *join) inspectSplit(r *graph.Reader, split *mesh.Split, f *fault) {
 			}
 		}
 	} else if !slices.ContainsFunc(root.Ports, func(p mesh.PortSpec) bool { return p.Protocol.IsHTTP() }) {
-		f.add(ReasonNoEffect, "spec.matches", "Service %s has no port whose requests can be matched; name a port http or leave the matches out", root)
+		f.add(ReasonNoEffect, "spec.matches", "Service %s has no HTTP port, so requests can't be matched; name a port http, or remove the matches", root)
 	}
 	for i, name := range split.Matches {
 		if _, ok := j.httpGroups.Get(r, mesh.Name{Namespace: split.Namespace, Name: name}); !ok {
-			f.add(ReasonNotFound, fmt.Sprintf("spec.matches[%d]", i), "there is no HTTPRouteGroup %s/%s; nothing is split by it until there is", split.Namespace, name)
+			f.add(ReasonNotFound, fmt.Sprintf("spec.matches[%d]", i), "there is no HTTPRouteGroup %s/%s; it matches nothing until there is", split.Namespace, name)
 		}
 	}
-	circle := j.cycle(r, split)
-	if circle != "" {
-		f.add(ReasonCycle, "spec.backends", "splits lead in a circle (%s); a split sends to the endpoints of its backends, not through their splits", circle)
+	cycle := j.cycle(r, split)
+	if cycle != "" {
+		f.add(ReasonCycle, "spec.backends", "the splits form a cycle (%s); a split sends to the endpoints of its backends, not through their splits", cycle)
 	}
 	total := uint64(0)
 	for i, backend := range split.Backends {
@@ -172,19 +171,19 @@ func (j *join) inspectSplit(r *graph.Reader, split *mesh.Split, f *fault) {
 		field := fmt.Sprintf("spec.backends[%d].service", i)
 		j.inspectShare(r, split, root, backend, field, f)
 		name := mesh.Name{Namespace: split.Namespace, Name: backend.Service}
-		if circle == "" && backend.Service != split.Root && len(j.splitsOf.Get(r, name)) > 0 {
-			f.add(ReasonNoEffect, field, "Service %s is the root of a split itself, which does not apply here: its share goes to its own endpoints", name)
+		if cycle == "" && backend.Service != split.Root && len(j.splitsOf.Get(r, name)) > 0 {
+			f.add(ReasonNoEffect, field, "Service %s is itself the root of a split, which does not apply here: its share goes to its own endpoints", name)
 		}
 	}
 	if total == 0 {
-		f.add(ReasonNoEffect, "spec.backends", "all weights are 0, so requests that the split takes are answered with 503; give one of them a weight")
+		f.add(ReasonNoEffect, "spec.backends", "all weights are 0, so requests to the split get a 503; set a weight above 0")
 	}
 }
 
 func (j *join) inspectShare(r *graph.Reader, split *mesh.Split, root *mesh.Service, backend mesh.SplitBackend, field string, f *fault) {
 	name := mesh.Name{Namespace: split.Namespace, Name: backend.Service}
 	svc := j.service(r, name)
-	if other, ok := j.standsFor(r, svc); ok {
+	if other, ok := j.aliasTarget(r, svc); ok {
 		name, svc = other.Name, other
 	}
 	switch {
@@ -192,17 +191,17 @@ func (j *join) inspectShare(r *graph.Reader, split *mesh.Split, root *mesh.Servi
 		f.add(ReasonNotFound, field, "there is no Service %s; its share goes to the others", name)
 		return
 	case svc.Headless:
-		f.add(ReasonNoEffect, field, "Service %s is headless, so it cannot take a share; give it a cluster IP", name)
+		f.add(ReasonNoEffect, field, "Service %s is headless, so it cannot have a share; give it a cluster IP", name)
 		return
 	}
 	for _, spec := range root.Ports {
 		if _, ok := j.splitPort(r, split, backend, mesh.ServicePort{Name: root.Name, Port: spec.Port}); !ok {
-			f.add(ReasonNoSuchPort, field, "Service %s has no port %d and none of that name, so for this port its share goes to the others", name, spec.Port)
+			f.add(ReasonNoSuchPort, field, "Service %s has no port %d or port of the same name, so its share of this port goes to the others", name, spec.Port)
 		}
 	}
 }
 
-// cycle returns a way from a split's root over other splits back to it, or "".
+// cycle returns a path over splits from the split's root back to it, or "".
 func (j *join) cycle(r *graph.Reader, split *mesh.Split) string {
 	seen := map[string]bool{}
 	var walk func(service, path string) string
@@ -210,7 +209,7 @@ func (j *join) cycle(r *graph.Reader, split *mesh.Split) string {
 		for _, a := range j.splitsOf.Get(r, mesh.Name{Namespace: split.Namespace, Name: service}) {
 			next, _ := j.splits.Get(r, a.key)
 			for _, backend := range next.Backends {
-				// A split that keeps a share for its root's own endpoints is no circle.
+				// A split may send a share to its root's own endpoints.
 				if backend.Service == service {
 					continue
 				}

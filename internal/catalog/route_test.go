@@ -84,7 +84,7 @@ func TestSplits(t *testing.T) {
 			problems: "TrafficSplit shop/s: NotFound spec.service",
 		},
 		{
-			name:     "a circle is not followed",
+			name:     "a cycle is not followed",
 			facts:    [][]mesh.Fact{list(split("shop/s", "root", "v1=1"), split("shop/v1", "v1", "v2=1"), split("shop/v2", "v2", "root=1"))},
 			outbound: "  any -> shop/v1:80*1 by shop/s",
 			problems: `
@@ -101,7 +101,7 @@ func TestSplits(t *testing.T) {
 	}
 	for i := range cases {
 		// The splits of others change their lines.
-		if cases[i].name == "a circle is not followed" || cases[i].name == "a split of a share does not count" {
+		if cases[i].name == "a cycle is not followed" || cases[i].name == "a split of a share does not count" {
 			cases[i].outbound = ""
 			continue
 		}

@@ -210,7 +210,7 @@ func TestManyOutside(t *testing.T) {
 	}
 	s := Build(append(town(), service("shop/cart", "10.96.0.2", web), slice("shop/cart", []mesh.PortSpec{web}, endpoints...)))
 	problems, _ := s.Problems.Get("Service shop/cart")
-	want := "nothing is sent to 192.0.0.0, 192.0.0.1, 192.0.0.2 and 997 more, which the mesh has no sidecar in; inject one, or let traffic out of the mesh with spec.traffic.enableEgress of the MeshConfig"
+	want := "no traffic is sent to 192.0.0.0, 192.0.0.1, 192.0.0.2 and 997 more, which has no sidecar; inject one, or allow egress with spec.traffic.enableEgress of the MeshConfig"
 	if problems == nil || problems.List[0].Message != want {
 		t.Errorf("the message is %+v, want %s", problems, want)
 	}

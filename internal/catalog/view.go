@@ -7,7 +7,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// view puts the View of a workload that has a proxy.
+// view puts the View of a workload with a proxy.
 func (j *join) view(r *graph.Reader, key mesh.Name, out *graph.Output) {
 	w, _ := j.workloads.Get(r, key)
 	if !j.hasProxy(r, w) {

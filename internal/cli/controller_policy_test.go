@@ -97,10 +97,10 @@ endpoints: [{addresses: [192.0.2.1]}]
 `
 
 const (
-	noGroup   = "spec.rules[0].name: there is no HTTPRouteGroup market/reads; it allows nothing until there is"
+	noGroup   = "spec.rules[0].name: there is no HTTPRouteGroup market/reads; nothing is allowed until there is"
 	olderOne  = "spec.service: TrafficSplit market/one splits the same service and is older; delete one of them"
 	noHost    = `spec.hosts[0]: "https://example.com" is not a host and is left out; write a DNS name without a port, such as api.example.com or *.example.com`
-	noSidecar = "spec.ports[0]: nothing is sent to 192.0.2.1, which the mesh has no sidecar in"
+	noSidecar = "spec.ports[0]: no traffic is sent to 192.0.2.1, which has no sidecar"
 
 	groupEvent  = "Warning NotFound TrafficTarget/cart " + noGroup
 	splitEvent  = "Warning Conflict TrafficSplit/two " + olderOne
@@ -294,7 +294,7 @@ spec:
 	if err := c.Delete(t.Context(), group); err != nil {
 		t.Fatal(err)
 	}
-	accepted("there is no HTTPRouteGroup ending/reads; it allows nothing until there is")
+	accepted("there is no HTTPRouteGroup ending/reads; nothing is allowed until there is")
 	if strings.Contains(r.log.String(), "level=ERROR") {
 		t.Error("there are errors in the log")
 	}
