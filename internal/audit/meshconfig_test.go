@@ -77,7 +77,7 @@ func TestMeshConfigOfProxies(t *testing.T) {
 	close(catalog.ready)
 	catalog.found[ref] = []mesh.Problem{lacks, {Object: ref, Reason: "Invalid", Field: "spec", Message: "it was so before"}}
 	look(m, "what proxies lack", "create *v1.Event", "update status")
-	if now := (newest{api}).MeshConfig(); !source.Told(now.Status.Conditions, lacks) || source.Told(now.Status.Conditions, catalog.found[ref][1]) {
+	if now := (newest{api}).MeshConfig(); !source.Reported(now.Status.Conditions, lacks) || source.Reported(now.Status.Conditions, catalog.found[ref][1]) {
 		t.Errorf("the conditions are %+v, want them to name that, and of the rest what the newest MeshConfig has", now.Status.Conditions)
 	}
 	look(m, "the same again")

@@ -96,7 +96,7 @@ func TestManyProblems(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range problems {
-		if !source.Told(target.Status.Conditions, p) {
+		if !source.Reported(target.Status.Conditions, p) {
 			t.Errorf("the status does not name %s", p.Field)
 		}
 	}

@@ -49,7 +49,7 @@ func legacyWords(problems []mesh.Problem) (currentStatus, reason string) {
 func writeStatus(ctx context.Context, c client.Client, kind source.Kind, ref mesh.ObjectRef, obj client.Object, problems []mesh.Problem) error {
 	former := kind.Status(obj)
 	for _, p := range problems[:min(len(problems), maxEvents)] {
-		if source.Told(*former.Conditions, p) {
+		if source.Reported(*former.Conditions, p) {
 			continue
 		}
 		// A Problem that was solved and comes back is a new one.

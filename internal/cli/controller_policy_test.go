@@ -99,7 +99,7 @@ endpoints: [{addresses: [192.0.2.1]}]
 const (
 	noGroup   = "spec.rules[0].name: there is no HTTPRouteGroup market/reads; nothing is allowed until there is"
 	olderOne  = "spec.service: TrafficSplit market/one splits the same service and is older; delete one of them"
-	noHost    = `spec.hosts[0]: "https://example.com" is not a host and is left out; write a DNS name without a port, such as api.example.com or *.example.com`
+	noHost    = `spec.hosts[0]: "https://example.com" is not a host and is ignored; write a DNS name without a port, such as api.example.com or *.example.com`
 	noSidecar = "spec.ports[0]: no traffic is sent to 192.0.2.1, which has no sidecar"
 
 	groupEvent  = "Warning NotFound TrafficTarget/cart " + noGroup

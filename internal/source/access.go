@@ -7,14 +7,14 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// accessRule returns nothing for a rule that lets nobody do anything.
+// accessRule returns nil for a rule that allows nothing.
 func accessRule(obj *access.TrafficTarget, n *notes) mesh.Content {
 	rule := &mesh.AccessRule{Name: nameOf(&obj.ObjectMeta), Age: ageOf(&obj.ObjectMeta)}
 	spec := &obj.Spec
 	destination, ok := n.serviceAccount("spec.destination", spec.Destination.Kind, spec.Destination.Namespace, spec.Destination.Name)
 	if ok && destination.Namespace != obj.Namespace {
 		n.add(ReasonOtherNamespace, "spec.destination.namespace",
-			"%q is not the namespace of the TrafficTarget, so it lets nobody in; put it into that namespace", destination.Namespace)
+			"%q is not the namespace of the TrafficTarget, so it allows nothing; move it to that namespace", destination.Namespace)
 		ok = false
 	}
 	rule.Destination = destination
@@ -24,7 +24,7 @@ func accessRule(obj *access.TrafficTarget, n *notes) mesh.Content {
 		}
 	}
 	rule.Sources = unique(rule.Sources)
-	n.needed("spec.sources", len(spec.Sources), "source, so it lets nobody in")
+	n.needed("spec.sources", len(spec.Sources), "source, so it allows nothing")
 	rule.Rules = n.accessRoutes(spec.Rules)
 	if !ok || len(rule.Sources) == 0 || len(rule.Rules) == 0 {
 		return nil
@@ -32,10 +32,10 @@ func accessRule(obj *access.TrafficTarget, n *notes) mesh.Content {
 	return mesh.Seal(rule)
 }
 
-// accessRoutes returns nothing if there may have been a TCPRoute among the rules that
-// cannot be read: its ports would have narrowed the others.
+// accessRoutes returns nil if an unusable rule may have been a TCPRoute, since its ports
+// would have restricted the others.
 func (n *notes) accessRoutes(rules []access.TrafficTargetRule) []mesh.AccessRoutes {
-	n.needed("spec.rules", len(rules), "rule, so it lets nothing through")
+	n.needed("spec.rules", len(rules), "rule, so it allows nothing")
 	var routes []mesh.AccessRoutes
 	lost := false
 	for i, rule := range rules {
@@ -47,10 +47,10 @@ func (n *notes) accessRoutes(rules []access.TrafficTargetRule) []mesh.AccessRout
 				n.add(ReasonNoEffect, path+".matches", "%s", inertMessage("a TCPRoute is one match; remove it"))
 			}
 		case access.RuleUDPRoute:
-			n.add(ReasonNotSupported, path+".kind", "%q does not go through the mesh, so the rule lets nothing through; use %s or %s", string(rule.Kind), access.RuleHTTPRouteGroup, access.RuleTCPRoute)
+			n.add(ReasonNotSupported, path+".kind", "the mesh does not handle %q, so the rule allows nothing; use %s or %s", string(rule.Kind), access.RuleHTTPRouteGroup, access.RuleTCPRoute)
 			continue
 		default:
-			n.add(ReasonUnknownKind, path+".kind", "%q is not a kind of route, and a TCPRoute would narrow the other rules, so the TrafficTarget lets nothing through; use %s or %s", string(rule.Kind), access.RuleHTTPRouteGroup, access.RuleTCPRoute)
+			n.add(ReasonUnknownKind, path+".kind", "%q is not a kind of route, and a TCPRoute would restrict the other rules, so the TrafficTarget allows nothing; use %s or %s", string(rule.Kind), access.RuleHTTPRouteGroup, access.RuleTCPRoute)
 			lost = true
 			continue
 		}
@@ -59,7 +59,7 @@ func (n *notes) accessRoutes(rules []access.TrafficTargetRule) []mesh.AccessRout
 			if rule.Kind == access.RuleTCPRoute {
 				outcome, lost = "the TrafficTarget", true
 			}
-			n.add(ReasonInvalid, path+".name", "%q is not the name of an object, so %s lets nothing through", rule.Name, outcome)
+			n.add(ReasonInvalid, path+".name", "%q is not the name of an object, so %s allows nothing", rule.Name, outcome)
 			continue
 		}
 		route := mesh.AccessRoutes{Kind: string(rule.Kind), Group: rule.Name}

@@ -15,8 +15,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 )
 
-// The API server has refused most of what is refused here, but a MeshConfig from
-// a file has not passed it.
+// The API server rejects most of these errors by schema, but a MeshConfig read from a
+// file has not been validated.
 
 func (r *reader) sidecarLogLevel() string {
 	levels := []string{"trace", "debug", "info", "warning", "error", "critical", "off"}
@@ -63,7 +63,7 @@ func (r *reader) connections() int {
 	return int(max(limit, 0))
 }
 
-// maxTrustDomain leaves room for the rest of an identity's DNS name.
+// maxTrustDomain leaves space for the rest of an identity's DNS name.
 const maxTrustDomain = 145
 
 func (r *reader) trustDomain() string {
@@ -79,7 +79,7 @@ func (r *reader) trustDomain() string {
 	return domain
 }
 
-// duration reads a length of time, which is 0 for none.
+// duration parses a duration, 0 if empty.
 func (n *notes) duration(path string, d interface{ Parse() (time.Duration, error) }) time.Duration {
 	length, err := d.Parse()
 	if err != nil {
@@ -88,13 +88,13 @@ func (n *notes) duration(path string, d interface{ Parse() (time.Duration, error
 	return length
 }
 
-// isZero reports whether a duration is given as 0, and not left out.
+// isZero reports whether a duration is set to 0, as opposed to not set.
 func isZero(d v1alpha2.Duration) bool {
 	length, err := d.Parse()
 	return d != "" && err == nil && length == 0
 }
 
-// checkDurations checks the durations that nothing reads yet.
+// checkDurations checks the durations that no other code reads.
 func (r *reader) checkDurations() {
 	certificate := &r.spec.Certificate
 	if certificate.IngressGateway != nil {
@@ -124,7 +124,8 @@ func (r *reader) checkTraffic() {
 	ranges("spec.traffic.outboundIPRangeInclusionList", traffic.OutboundIPRangeInclusionList)
 }
 
-// checkResources finds what would make the API server refuse every injected pod.
+// checkResources finds resources for which the API server would reject every injected
+// pod.
 func (r *reader) checkResources() {
 	resources := &r.spec.Sidecar.Resources
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
@@ -132,7 +133,7 @@ func (r *reader) checkResources() {
 		limit, limited := resources.Limits[name]
 		if asked && limited && request.Cmp(limit) > 0 {
 			r.add(ReasonInvalid, "spec.sidecar.resources.requests."+string(name),
-				"the request %s is above the limit %s, so the API server refuses pods with such a sidecar; lower the request or raise the limit",
+				"the request %s is above the limit %s, so the API server rejects pods with this sidecar; lower the request or raise the limit",
 				request.String(), limit.String())
 		}
 	}

@@ -6,22 +6,22 @@ import (
 	"strings"
 )
 
-// classes resolves every class that is registered, configured or the default. A
-// class that has no entry in the MeshConfig works with its driver's own values.
+// classes resolves every class that is registered, configured or the default. A class
+// without an entry in the MeshConfig uses its driver's defaults.
 func (r *reader) classes(defaultClass string) map[string]classConfig {
 	sidecar := &r.spec.Sidecar
 	if !slices.Contains(r.opts.Classes, defaultClass) {
 		r.add(ReasonUnknownClass, "spec.sidecar.sidecarClass",
-			"no driver bears the name of the default class %q, so pods that do not choose a class are refused; registered are: %s",
+			"no driver is registered for the default class %q, so pods that do not choose a class are rejected; registered drivers: %s",
 			defaultClass, strings.Join(r.opts.Classes, ", "))
 	}
-	if !slices.Contains(r.opts.Classes, olderClass) {
+	if !slices.Contains(r.opts.Classes, envoyClass) {
 		for _, c := range []candidate{
 			{"spec.sidecar.envoyImage", sidecar.EnvoyImage},
 			{"spec.sidecar.envoyWindowsImage", sidecar.EnvoyWindowsImage},
 		} {
 			if c.value != "" {
-				r.add(ReasonNoEffect, c.path, "%s", inertMessage("no driver bears the name "+olderClass+"; remove it"))
+				r.add(ReasonNoEffect, c.path, "%s", inertMessage("no driver named "+envoyClass+" is registered; remove it"))
 			}
 		}
 	}
@@ -59,8 +59,7 @@ func (r *reader) classes(defaultClass string) map[string]classConfig {
 	return classes
 }
 
-// class resolves one class. Entry is its place in sidecarDrivers, or -1 if it has
-// none.
+// class resolves one class. Entry is its index in sidecarDrivers, or -1.
 func (r *reader) class(name string, entry int, isDefault bool) classConfig {
 	var class classConfig
 	if entry >= 0 {
@@ -74,12 +73,12 @@ func (r *reader) class(name string, entry int, isDefault bool) classConfig {
 	return class
 }
 
-// checkDriver notes what is wrong with entry i of sidecarDrivers.
+// checkDriver checks entry i of sidecarDrivers.
 func (r *reader) checkDriver(i int, name string) {
 	entry := &r.spec.Sidecar.SidecarDrivers[i]
 	if !slices.Contains(r.opts.Classes, name) {
 		r.add(ReasonUnknownClass, driverPath(i, "sidecarName"),
-			"no driver bears the name %q; correct it, remove the entry or use a build that has the driver; registered are: %s",
+			"no driver named %q is registered; correct the name, remove the entry or use a build with this driver; registered drivers: %s",
 			entry.SidecarName, strings.Join(r.opts.Classes, ", "))
 	}
 	if entry.SidecarDisabledMTLS {
@@ -89,7 +88,7 @@ func (r *reader) checkDriver(i int, name string) {
 	}
 	if entry.ProxyServerPort != 0 && !validPort(entry.ProxyServerPort) {
 		r.add(ReasonInvalid, driverPath(i, "proxyServerPort"),
-			"%d is not a port; use 1 to 65535, or leave it out for the driver's own", entry.ProxyServerPort)
+			"%d is not a port; use 1 to 65535, or omit it for the driver's default", entry.ProxyServerPort)
 	}
 }
 

@@ -13,26 +13,26 @@ import (
 
 // The types of the conditions that Problems become.
 const (
-	// ConditionAccepted is False when a part of the object cannot be carried out.
+	// ConditionAccepted is False if part of the object is invalid.
 	ConditionAccepted = "Accepted"
-	// ConditionDegraded is True when the object asks for less than a mesh promises.
+	// ConditionDegraded is True if the object reduces the mesh's security.
 	ConditionDegraded = "Degraded"
-	// ConditionNoEffect is True when fields are set that do nothing.
+	// ConditionNoEffect is True if fields are set that have no effect.
 	ConditionNoEffect = "NoEffect"
-	// ConditionAdvised is True while there is advice about the object, which is carried
-	// out as it stands, and is not there otherwise.
+	// ConditionAdvised is True while there is advice about a valid object, and absent
+	// otherwise.
 	ConditionAdvised = "Advised"
 )
 
 // maxMessage is the API server's limit for the message of a condition, in bytes.
 const maxMessage = 32768
 
-// Conditions returns the conditions of an object with these Problems: Accepted,
-// Degraded and NoEffect, each always present, and Advised while there is advice, beside
-// those of the existing conditions that have another type. A condition's reason lists the reasons of
-// its Problems, and its message has one line for each Problem; both are sorted.
-// Lines that do not fit are counted in a last one. The time of a condition whose
-// status stays is kept, else it is now.
+// Conditions returns the conditions of an object with these Problems: Accepted, Degraded
+// and NoEffect always, and Advised while there is advice. Existing conditions of other
+// types are kept. A condition's reason lists the reasons of its Problems, and its message
+// has one line for each Problem; both are sorted. If lines don't fit, the last line says
+// how many are missing. LastTransitionTime is kept if the status does not change,
+// otherwise it is now.
 func Conditions(existing []metav1.Condition, problems []mesh.Problem, generation int64, now metav1.Time) []metav1.Condition {
 	byType := make(map[string][]mesh.Problem)
 	for _, p := range problems {
@@ -60,8 +60,8 @@ func Conditions(existing []metav1.Condition, problems []mesh.Problem, generation
 	return conditions
 }
 
-// Told reports whether a Problem stands in conditions that Conditions made.
-func Told(conditions []metav1.Condition, p mesh.Problem) bool {
+// Reported reports whether conditions made by Conditions include the Problem.
+func Reported(conditions []metav1.Condition, p mesh.Problem) bool {
 	condition := meta.FindStatusCondition(conditions, conditionType(p.Reason))
 	return condition != nil && slices.Contains(strings.Split(condition.Message, "\n"), line(p))
 }
@@ -107,10 +107,10 @@ func message(problems []mesh.Problem) string {
 		return all
 	}
 	const more = "and %d more"
-	room := maxMessage - len(more) - 20
+	limit := maxMessage - len(more) - 20
 	var b strings.Builder
 	for i, l := range lines {
-		if b.Len()+len(l)+1 > room {
+		if b.Len()+len(l)+1 > limit {
 			fmt.Fprintf(&b, more, len(lines)-i)
 			break
 		}

@@ -49,8 +49,8 @@ func TestConditions(t *testing.T) {
 		t.Errorf("with Problems (-want +got):\n%s", diff)
 	}
 	for _, p := range problems {
-		if !source.Told(got, p) || source.Told(clean, p) {
-			t.Errorf("Told of %v: %v with it and %v without", p, source.Told(got, p), source.Told(clean, p))
+		if !source.Reported(got, p) || source.Reported(clean, p) {
+			t.Errorf("Reported of %v: %v with it and %v without", p, source.Reported(got, p), source.Reported(clean, p))
 		}
 	}
 
@@ -83,7 +83,7 @@ func TestConditionMessageIsBounded(t *testing.T) {
 		if want := fmt.Sprintf("and %d more", 1001-(len(lines)-1)); lines[len(lines)-1] != want {
 			t.Errorf("the last line is %q, want %q", lines[len(lines)-1], want)
 		}
-		if !source.Told(got, problems[0]) || source.Told(got, problems[999]) {
+		if !source.Reported(got, problems[0]) || source.Reported(got, problems[999]) {
 			t.Error("the first Problems are told and the last ones are not")
 		}
 	}

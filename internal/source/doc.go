@@ -1,12 +1,10 @@
-// Package source turns objects of the user's into facts, and what is wrong with
-// them into Problems and status conditions. A Mapper does the first for one object
-// at a time, whatever the object came from; Conditions does the second.
+// Package source converts the user's objects to facts, and errors in them to Problems
+// and status conditions. A Mapper converts single objects from any origin;
+// Conditions converts Problems.
 //
-// What is wrong in an object never lets more through. A part that is left out
-// because it cannot be read takes with it what it would have narrowed: an
-// HTTPRouteGroup loses the match whose header is not a regular expression, not the
-// header alone.
+// Errors in an object never allow more traffic. Whatever an invalid part would have
+// restricted is dropped with it: an HTTPRouteGroup loses the whole match whose header
+// is not a regular expression, not only the condition on the header.
 //
-// Fetching the objects is done by its subpackages; this package does no I/O and
-// keeps no state.
+// The subpackages fetch the objects. This package does no I/O and has no state.
 package source

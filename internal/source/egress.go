@@ -10,12 +10,12 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// egressRule returns nothing for a rule that lets nobody out.
+// egressRule returns nil for a rule that allows nothing.
 func egressRule(obj *policy.Egress, n *notes) mesh.Content {
 	spec := &obj.Spec
 	refs := n.references("spec.matches", spec.Matches, kindHTTPRouteGroup, kindUpstreamTrafficSetting)
 	if len(refs.settings) > 1 {
-		n.add(ReasonDuplicate, "spec.matches", "there are %d UpstreamTrafficSettings, and only %q counts; remove the others", len(refs.settings), refs.settings[0])
+		n.add(ReasonDuplicate, "spec.matches", "there are %d UpstreamTrafficSettings, but only %q is used; remove the others", len(refs.settings), refs.settings[0])
 		refs.settings = refs.settings[:1]
 	}
 	rule := &mesh.EgressRule{
@@ -29,7 +29,7 @@ func egressRule(obj *policy.Egress, n *notes) mesh.Content {
 	}
 	rule.Ports = n.egressPorts(spec, rule)
 	if refs.lost {
-		n.add(ReasonMissing, "spec.matches", "a reference that cannot be read may have been meant to narrow or to limit what is let out, so nothing is; correct it, or remove it")
+		n.add(ReasonMissing, "spec.matches", "an invalid reference may have been meant to restrict or limit the traffic, so nothing is allowed; correct it, or remove it")
 		return nil
 	}
 	if len(rule.Sources) == 0 || len(rule.Ports) == 0 {
@@ -39,14 +39,14 @@ func egressRule(obj *policy.Egress, n *notes) mesh.Content {
 }
 
 func (n *notes) egressSources(declared []policy.EgressSource) []mesh.ServiceAccount {
-	n.needed("spec.sources", len(declared), "source, so it lets nobody out")
+	n.needed("spec.sources", len(declared), "source, so it allows nothing")
 	var sources []mesh.ServiceAccount
 	for i, s := range declared {
 		path := index("spec.sources", i)
 		source, ok := n.serviceAccount(path, string(s.Kind), s.Namespace, s.Name)
 		if s.MTLS != nil {
 			n.add(ReasonNotSupported, path+".mtls",
-				"sidecars show no certificate to hosts outside the mesh, and would send in plaintext what was to be TLS, so the source is left out; remove the field, and have the application speak TLS")
+				"sidecars present no certificate to hosts outside the mesh and would send plaintext instead of TLS, so the source is ignored; remove the field, and let the application use TLS")
 			ok = false
 		}
 		if ok {
@@ -56,7 +56,7 @@ func (n *notes) egressSources(declared []policy.EgressSource) []mesh.ServiceAcco
 	return unique(sources)
 }
 
-// ranges returns ranges of addresses, each once.
+// ranges parses address ranges and drops duplicates.
 func (n *notes) ranges(path string, values []string) []netip.Prefix {
 	var ranges []netip.Prefix
 	for i, value := range values {
@@ -70,21 +70,21 @@ func (n *notes) ranges(path string, values []string) []netip.Prefix {
 func (n *notes) addressRange(path, value string) (netip.Prefix, bool) {
 	r, err := netip.ParsePrefix(value)
 	if err != nil || r.Addr().Is4In6() {
-		n.add(ReasonInvalid, path, "%q is not a range in CIDR notation and is left out; write one such as 10.0.0.0/8, 192.0.2.1/32 or 2001:db8::/32", value)
+		n.add(ReasonInvalid, path, "%q is not a range in CIDR notation and is ignored; write one such as 10.0.0.0/8, 192.0.2.1/32 or 2001:db8::/32", value)
 		return netip.Prefix{}, false
 	}
 	return r.Masked(), true
 }
 
-// egressPorts returns the ports that have something left to be matched with.
+// egressPorts returns the ports for which valid conditions remain.
 func (n *notes) egressPorts(spec *policy.EgressSpec, rule *mesh.EgressRule) []mesh.EgressPort {
-	n.needed("spec.ports", len(spec.Ports), "port, so it lets nothing out")
+	n.needed("spec.ports", len(spec.Ports), "port, so it allows nothing")
 	noHosts := len(spec.Hosts) > 0 && len(rule.Hosts) == 0
 	if noHosts {
-		n.add(ReasonMissing, "spec.hosts", "no host is left of those that were given, so the ports that are matched by host let nothing out; correct them, or remove them all")
+		n.add(ReasonMissing, "spec.hosts", "none of the hosts is valid, so the ports that are matched by host allow nothing; correct them, or remove them all")
 	}
 	if len(spec.IPAddresses) > 0 && len(rule.Ranges) == 0 {
-		n.add(ReasonMissing, "spec.ipAddresses", "no range is left of those that were given, so nothing is let out; correct them, or remove them all for any address")
+		n.add(ReasonMissing, "spec.ipAddresses", "none of the ranges is valid, so nothing is allowed; correct them, or remove them all for any address")
 		return nil
 	}
 	protocols := make(map[uint16]mesh.EgressProtocol)
@@ -104,7 +104,7 @@ func (n *notes) egressPorts(spec *policy.EgressSpec, rule *mesh.EgressRule) []me
 		}
 		if first, taken := protocols[number]; taken {
 			if first != protocol {
-				n.add(ReasonConflict, path, "%q is not used, because an entry before it gives port %d another protocol; remove one of the two", p.Protocol, number)
+				n.add(ReasonConflict, path, "%q is not used, because an earlier entry gives port %d another protocol; remove one of the two", p.Protocol, number)
 			}
 			continue
 		}
@@ -112,7 +112,7 @@ func (n *notes) egressPorts(spec *policy.EgressSpec, rule *mesh.EgressRule) []me
 		case protocol != mesh.EgressTCP && noHosts:
 			continue
 		case protocol == mesh.EgressHTTP && len(rule.Hosts) == 0 && len(rule.Ranges) == 0:
-			n.add(ReasonMissing, "spec.hosts", "HTTP is matched by host, and there is none, so port %d lets nothing out; give hosts or ipAddresses", number)
+			n.add(ReasonMissing, "spec.hosts", "HTTP is matched by host, but there are no hosts, so port %d allows nothing; add hosts or ipAddresses", number)
 			continue
 		}
 		protocols[number] = protocol
@@ -134,6 +134,6 @@ func (n *notes) egressProtocol(path, name string) (mesh.EgressProtocol, bool) {
 	case "tcp", "tcp-server-first":
 		return mesh.EgressTCP, true
 	}
-	n.add(ReasonUnknownProtocol, path, "%q is not a protocol for leaving the mesh, so the port lets nothing out; use http, https, tcp or tcp-server-first", name)
+	n.add(ReasonUnknownProtocol, path, "%q is not an egress protocol, so the port allows nothing; use http, https, tcp or tcp-server-first", name)
 	return "", false
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// endpointSlice returns nothing for slices that are of no service.
+// endpointSlice returns nil for slices without a service.
 func endpointSlice(obj *discoveryv1.EndpointSlice, n *notes) mesh.Content {
 	service := obj.Labels[discoveryv1.LabelServiceName]
 	if service == "" {
 		return nil
 	}
 	if obj.AddressType == discoveryv1.AddressTypeFQDN {
-		n.add(ReasonNotSupported, "addressType", "endpoints that are DNS names are left out, since Kubernetes gives them no meaning; use IPv4 or IPv6, or an ExternalName service")
+		n.add(ReasonNotSupported, "addressType", "endpoints that are DNS names are ignored, since Kubernetes does not define their meaning; use IPv4 or IPv6, or an ExternalName service")
 		return nil
 	}
 	s := &mesh.EndpointSlice{Name: nameOf(&obj.ObjectMeta), Service: service}
@@ -42,15 +42,15 @@ func endpointSlice(obj *discoveryv1.EndpointSlice, n *notes) mesh.Content {
 	return mesh.Seal(s)
 }
 
-// sliceEndpoint takes the first address, because the others stand for the same
-// endpoint. Conditions that are not known have the meaning that the API gives them.
+// sliceEndpoint uses only the first address, since all of them are the same endpoint.
+// Unset conditions get the API's defaults.
 func (n *notes) sliceEndpoint(path, namespace string, endpoint *discoveryv1.Endpoint) (mesh.SliceEndpoint, bool) {
 	if len(endpoint.Addresses) == 0 {
 		return mesh.SliceEndpoint{}, false
 	}
 	address, err := netip.ParseAddr(endpoint.Addresses[0])
 	if err != nil || !isUnicast(address.Unmap()) {
-		n.add(ReasonInvalid, path+".addresses[0]", "%q is not the IP address of a host, so the endpoint is left out", endpoint.Addresses[0])
+		n.add(ReasonInvalid, path+".addresses[0]", "%q is not the IP address of a host, so the endpoint is ignored", endpoint.Addresses[0])
 		return mesh.SliceEndpoint{}, false
 	}
 	e := mesh.SliceEndpoint{

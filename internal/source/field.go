@@ -6,22 +6,21 @@ import (
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 )
 
-// inert is a field, or a part with all its fields, that is accepted and does
-// nothing.
+// inert is a field, or a group of fields, that is accepted and has no effect.
 type inert struct {
-	// path is the field's.
+	// path is the path of the field.
 	path string
-	// set reports whether the field asks for more than Open Service Mesh or
-	// osm-edge would do by default, so that their presets stay quiet.
+	// set reports whether the field differs from the presets of Open Service Mesh and
+	// osm-edge, so that their presets cause no Problems.
 	set func(s *v1alpha2.MeshConfigSpec) bool
-	// why says what is the case, or what to do.
+	// why is the reason, or what to do.
 	why string
 }
 
-// inertMessage is what a user reads of an inert field.
+// inertMessage is the message of the Problem about an inert field.
 func inertMessage(why string) string { return "accepted, has no effect: " + why }
 
-// checkInert notes the fields that are set and do nothing.
+// checkInert adds a Problem for each field that is set and has no effect.
 func (r *reader) checkInert() {
 	for _, field := range inertFields() {
 		if field.set(r.spec) {
@@ -33,16 +32,15 @@ func (r *reader) checkInert() {
 func isTrue(b *bool) bool  { return b != nil && *b }
 func isFalse(b *bool) bool { return b != nil && !*b }
 
-// among reports whether a value is one of those that a preset has.
+// among reports whether a value is one of the presets' values.
 func among[T comparable](value T, defaults ...T) bool {
 	return slices.Contains(defaults, value)
 }
 
 type spec = v1alpha2.MeshConfigSpec
 
-// inertFields is every field of the spec that does nothing. A field leaves
-// this table when it begins to do something; a test holds that each field is
-// either here or does something.
+// inertFields returns all fields of the spec without effect. A test checks that every
+// other field has an effect.
 func inertFields() []inert {
 	return []inert{
 		{

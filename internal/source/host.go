@@ -8,8 +8,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// isDNSName reports whether a name in lower case is one that a client can look up
-// and a proxy can compare. Unlike names of Kubernetes it may hold underscores.
+// isDNSName reports whether a name, in lower case, can be looked up by clients and
+// compared by proxies. Unlike Kubernetes names it may contain underscores.
 func isDNSName(name string) bool {
 	if name == "" || len(name) > 253 {
 		return false
@@ -27,15 +27,15 @@ func isDNSName(name string) bool {
 	return true
 }
 
-// hosts reads names that are matched with the host or the server name that a client
-// asks for: exact, or with "*" as their first label. They are in lower case and each
-// once. What is not one is left out.
+// hosts parses host names, which are matched with the request's host or the TLS server
+// name: exact, or with "*" as the first label. The result is in lower case, without
+// duplicates and invalid names.
 func (n *notes) hosts(path string, values []string) []string {
 	var hosts []string
 	for i, value := range values {
 		host := strings.ToLower(value)
 		if !isDNSName(strings.TrimPrefix(host, "*.")) {
-			n.add(ReasonInvalid, index(path, i), "%q is not a host and is left out; write a DNS name without a port, such as api.example.com or *.example.com", value)
+			n.add(ReasonInvalid, index(path, i), "%q is not a host and is ignored; write a DNS name without a port, such as api.example.com or *.example.com", value)
 			continue
 		}
 		hosts = append(hosts, host)
@@ -43,16 +43,16 @@ func (n *notes) hosts(path string, values []string) []string {
 	return unique(hosts)
 }
 
-// isToken reports whether a value is a name of HTTP (RFC 9110, 5.6.2), but without
-// those of its signs that mean something elsewhere.
+// isToken reports whether a value is a token of HTTP (RFC 9110, 5.6.2) without special
+// characters other than "-", "_" and ".".
 func isToken(value string) bool {
 	return value != "" && !strings.ContainsFunc(value, func(c rune) bool {
 		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' && c != '.'
 	})
 }
 
-// serviceOf reads the name of a service as a client in a namespace would write it:
-// name, name.namespace, name.namespace.svc, and that with the cluster's domain.
+// serviceOf parses the name of a service as written by a client in the namespace: name,
+// name.namespace, name.namespace.svc, or the latter with the cluster domain.
 func serviceOf(namespace, host string) (mesh.Name, bool) {
 	labels := strings.Split(host, ".")
 	name := mesh.Name{Namespace: namespace, Name: labels[0]}

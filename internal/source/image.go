@@ -5,16 +5,15 @@ import (
 	"strings"
 )
 
-// olderClass is the class whose images Open Service Mesh configured under names
-// of their own.
-const olderClass = "envoy"
+// envoyClass is the class whose images Open Service Mesh configured in separate fields.
+const envoyClass = "envoy"
 
-// candidate is a value that may be chosen. The path is that of the user's field,
-// or empty if the value is not from the MeshConfig.
+// candidate is a value to choose from. The path is the user's field, or empty if the
+// value is not from the MeshConfig.
 type candidate struct{ path, value string }
 
-// choose returns the first value that is not empty. A later one that the user has
-// set and that says something else is a Problem.
+// choose returns the first value that is not empty. A later user value that differs is a
+// Problem.
 func (r *reader) choose(candidates []candidate) string {
 	var chosen candidate
 	for _, c := range candidates {
@@ -29,8 +28,8 @@ func (r *reader) choose(candidates []candidate) string {
 	return chosen.value
 }
 
-// images resolves the images of a class. Entry is its place in sidecarDrivers, or
-// -1 if it has none. What is the whole mesh's is the default class's alone.
+// images resolves the images of a class. Entry is its index in sidecarDrivers, or -1.
+// Mesh-wide images apply only to the default class.
 func (r *reader) images(name string, entry int, isDefault bool) (image, windowsImage, initImage string) {
 	var linux, windows, initial []candidate
 	if isDefault {
@@ -52,7 +51,7 @@ func (r *reader) images(name string, entry int, isDefault bool) (image, windowsI
 			candidate{driverPath(entry, "sidecarImageWindowsImage"), driver.EdgeWindowsImage})
 		initial = append(initial, candidate{driverPath(entry, "initContainerImage"), driver.InitContainerImage})
 	}
-	if name == olderClass {
+	if name == envoyClass {
 		linux = append(linux, candidate{"spec.sidecar.envoyImage", r.spec.Sidecar.EnvoyImage})
 		windows = append(windows, candidate{"spec.sidecar.envoyWindowsImage", r.spec.Sidecar.EnvoyWindowsImage})
 	}
@@ -69,7 +68,7 @@ func (r *reader) images(name string, entry int, isDefault bool) (image, windowsI
 	return r.choose(linux), r.choose(windows), r.choose(initial)
 }
 
-// checkImages tells of images with which the driver of a class cannot work.
+// checkImages adds a Problem for each image that the class's driver rejects.
 func (r *reader) checkImages(class string, lists ...[]candidate) {
 	if r.opts.CheckImage == nil {
 		return
@@ -84,8 +83,8 @@ func (r *reader) checkImages(class string, lists ...[]candidate) {
 	}
 }
 
-// checkInitImages tells those who bring their MeshConfig along that the init
-// container is another one now, before every pod of the mesh hangs in it.
+// checkInitImages finds init containers of other meshes in migrated MeshConfigs, with
+// which every pod would hang on startup.
 func (r *reader) checkInitImages(images []candidate) {
 	for _, image := range images {
 		name, _, _ := strings.Cut(image.value, "@")
@@ -95,7 +94,7 @@ func (r *reader) checkInitImages(images []candidate) {
 		for _, foreign := range []string{"openservicemesh/init", "flomesh/init", "flomesh/osm-edge-sidecar-init", "flomesh/osm-edge-sidecar-init-ubi8"} {
 			if name == foreign || strings.HasSuffix(name, "/"+foreign) {
 				r.add(ReasonInvalid, image.path,
-					"%q is the init container of another mesh and does not bring Outrigger's agent, so pods cannot start with it; remove the field", image.value)
+					"%q is the init container of another mesh and lacks Outrigger's agent, so pods cannot start with it; remove the field", image.value)
 			}
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// ingressRule returns nothing for a rule that lets nobody in.
+// ingressRule returns nil for a rule that allows nothing.
 func ingressRule(obj *policy.IngressBackend, n *notes) mesh.Content {
 	spec := &obj.Spec
 	refs := n.references("spec.matches", spec.Matches, kindHTTPRouteGroup)
@@ -22,10 +22,10 @@ func ingressRule(obj *policy.IngressBackend, n *notes) mesh.Content {
 	return mesh.Seal(rule)
 }
 
-// ingressSources returns none if those that are left would let more in than those
-// that were given: a rule with addresses and principals asks for both.
+// ingressSources returns nil if the valid sources would allow more than all of them
+// together: a rule with addresses and principals requires both.
 func (n *notes) ingressSources(declared []policy.IngressSource) []mesh.IngressSource {
-	n.needed("spec.sources", len(declared), "source, so it lets nobody in")
+	n.needed("spec.sources", len(declared), "source, so it allows nothing")
 	var sources []mesh.IngressSource
 	type sorts struct{ addresses, principals bool }
 	var given, left sorts
@@ -53,7 +53,7 @@ func (n *notes) ingressSources(declared []policy.IngressSource) []mesh.IngressSo
 			}
 		default:
 			unknown = true
-			n.add(ReasonUnknownKind, path+".kind", "%q is not a kind of source, so the rule lets nobody in; use %s, %s or %s",
+			n.add(ReasonUnknownKind, path+".kind", "%q is not a kind of source, so the rule allows nothing; use %s, %s or %s",
 				s.Kind, policy.IngressSourceService, policy.IngressSourceIPRange, policy.IngressSourceAuthenticatedPrincipal)
 		}
 	}
@@ -61,7 +61,7 @@ func (n *notes) ingressSources(declared []policy.IngressSource) []mesh.IngressSo
 		return nil
 	}
 	if given != left {
-		n.add(ReasonMissing, "spec.sources", "no source is left of one sort, addresses or principals, of those that were given, so the rule lets nobody in; correct them or remove them")
+		n.add(ReasonMissing, "spec.sources", "all sources of one type, addresses or principals, are invalid, so the rule allows nothing; correct or remove them")
 		return nil
 	}
 	return sources
@@ -71,7 +71,7 @@ func (n *notes) principal(path, name string) bool {
 	if name == "*" || strings.Count(name, ".") >= 2 && isDNSName(strings.ToLower(name)) {
 		return true
 	}
-	n.add(ReasonInvalid, path, "%q is not the name of an identity of the mesh and is left out; write it as <service account>.<namespace>.<trust domain>, or * for any", name)
+	n.add(ReasonInvalid, path, "%q is not the name of a mesh identity and is ignored; write <service account>.<namespace>.<trust domain>, or * for any", name)
 	return false
 }
 
@@ -90,17 +90,17 @@ func (n *notes) ingressBackends(declared []policy.Backend, principals bool) []me
 			continue
 		}
 		if seen[key{b.Service, b.Port}] {
-			n.add(ReasonDuplicate, path, "port %d of %q is a backend already, so this one is left out; remove one of the two", b.Port, b.Service)
+			n.add(ReasonDuplicate, path, "port %d of %q is already a backend, so this one is ignored; remove one of the two", b.Port, b.Service)
 			continue
 		}
 		if !b.TLS && principals {
 			n.add(ReasonInvalid, path+".port.protocol",
-				"a client shows no certificate in http, so it is none of the principals, and the backend is left out; use https, or open it by an IngressBackend of its own with sources by address only")
+				"clients have no certificate with protocol http and never match a principal, so the backend is ignored; use https, or a separate IngressBackend with sources by address only")
 			continue
 		}
 		if b.TLS && !b.SkipClientCert && !principals {
 			n.add(ReasonMissing, path+".tls",
-				"the client's certificate is asked for, and no source says whose, so the backend is left out; name an AuthenticatedPrincipal in spec.sources, * for any identity of the mesh, or set skipClientCertValidation")
+				"a client certificate is required, but no source says whose, so the backend is ignored; add an AuthenticatedPrincipal to spec.sources, * for any mesh identity, or set skipClientCertValidation")
 			continue
 		}
 		seen[key{b.Service, b.Port}] = true
@@ -112,7 +112,7 @@ func (n *notes) ingressBackends(declared []policy.Backend, principals bool) []me
 func (n *notes) ingressBackend(path string, declared *policy.Backend) (mesh.IngressBackend, bool) {
 	b := mesh.IngressBackend{Service: declared.Name}
 	if !isObjectLabel(b.Service) {
-		n.add(ReasonInvalid, path+".name", "%q is not the name of a service, so the backend is left out", b.Service)
+		n.add(ReasonInvalid, path+".name", "%q is not the name of a service, so the backend is ignored", b.Service)
 		return b, false
 	}
 	var ok bool
@@ -124,7 +124,7 @@ func (n *notes) ingressBackend(path string, declared *policy.Backend) (mesh.Ingr
 		return b, true
 	case "https":
 	default:
-		n.add(ReasonUnknownProtocol, path+".port.protocol", "%q is not a protocol for entering the mesh, so the backend is left out; use http or https", declared.Port.Protocol)
+		n.add(ReasonUnknownProtocol, path+".port.protocol", "%q is not an ingress protocol, so the backend is ignored; use http or https", declared.Port.Protocol)
 		return b, false
 	}
 	b.TLS = true
@@ -132,7 +132,7 @@ func (n *notes) ingressBackend(path string, declared *policy.Backend) (mesh.Ingr
 		b.SkipClientCert = tls.SkipClientCertValidation
 		b.SNIHosts = n.hosts(path+".tls.sniHosts", tls.SNIHosts)
 		if len(tls.SNIHosts) > 0 && len(b.SNIHosts) == 0 {
-			n.add(ReasonMissing, path+".tls.sniHosts", "no host is left of those that were given, so the backend is left out; correct them, or remove them all for any server name")
+			n.add(ReasonMissing, path+".tls.sniHosts", "none of the hosts is valid, so the backend is ignored; correct them, or remove them all for any server name")
 			return b, false
 		}
 	}

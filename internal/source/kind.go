@@ -18,11 +18,10 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// Kinds returns the table of the kinds that the mesh reads. All that depends on the kind
-// of an object comes from here: what is watched and read from files, what is listed and
-// checked, and where Problems are written. A new kind is a row here, with its function
-// from an object to its fact, and an input of the catalog where its facts are of a new
-// type.
+// Kinds returns the table of all kinds that the mesh reads. The table determines which
+// kinds are watched, read from files, listed and checked, and where Problems are written.
+// A new kind needs a row with a function from the object to its fact, and an input in the
+// catalog if its facts have a new type.
 func Kinds() []Kind {
 	return []Kind{
 		kind(Cluster, corev1.SchemeGroupVersion.WithKind("Namespace"), corev1.AddToScheme, (*Mapper).namespace, nil),
@@ -48,12 +47,12 @@ func Kinds() []Kind {
 			osm(func(o *policy.UpstreamTrafficSetting) *policy.PolicyStatus { return &o.Status })),
 
 		MeshConfig(),
-		// internal/identity/root reads what it says.
+		// internal/identity/root reads its content.
 		kind[config.MeshRootCertificate](Configuration, config.SchemeGroupVersion.WithKind("MeshRootCertificate"), config.AddToScheme, nil, nil),
 	}
 }
 
-// MeshConfig returns the row of the MeshConfig.
+// MeshConfig returns the row for MeshConfig.
 func MeshConfig() Kind {
 	return kind(Configuration, config.SchemeGroupVersion.WithKind(kindMeshConfig), config.AddToScheme, (*Mapper).meshConfig,
 		func(o *config.MeshConfig) Status {
@@ -61,15 +60,15 @@ func MeshConfig() Kind {
 		}, "v1alpha1")
 }
 
-// Kind is a kind of objects that the mesh reads: a row of the table that Kinds returns.
+// Kind is a row of the table returned by Kinds.
 type Kind struct {
-	// GroupVersionKind is that of the Go type, of the newest version.
+	// GroupVersionKind is the newest version, which the Go type has.
 	schema.GroupVersionKind
-	// Versions are those that API servers and manifests may have, the newest first. All
-	// have the same fields, so that one Go type stands for all.
+	// Versions are all supported versions, the newest first. They have the same fields, so
+	// one Go type serves all.
 	Versions []string
 	Role     Role
-	// HasStatus says that Problems are written into the objects' status.
+	// HasStatus says that Problems are written to the objects' status.
 	HasStatus bool
 
 	types  func(*runtime.Scheme) error
@@ -79,24 +78,24 @@ type Kind struct {
 	status func(client.Object) Status
 }
 
-// Role is what the objects of a kind are to the mesh.
+// Role is the role that a kind's objects have in the mesh.
 type Role int
 
 const (
-	// Cluster objects are Kubernetes' own, which every API server has.
+	// Cluster objects are built into Kubernetes.
 	Cluster Role = iota
-	// Policy objects are traffic policies. Theirs is a CRD that may not be installed yet,
-	// and so is that of Configuration objects.
+	// Policy objects are traffic policies. Their CRDs, like those of Configuration
+	// objects, may not be installed yet.
 	Policy
 	// Configuration objects are in the control plane's namespace.
 	Configuration
 )
 
-// Status points to what the status of an object says of its Problems.
+// Status points to the parts of an object's status that describe its Problems.
 type Status struct {
 	ObservedGeneration *int64
 	Conditions         *[]metav1.Condition
-	// Legacy is nil for kinds to which Open Service Mesh gave no status.
+	// Legacy is nil for kinds that have no status in Open Service Mesh.
 	Legacy *policy.PolicyStatus
 }
 
@@ -106,8 +105,8 @@ type object[T any] interface {
 	client.Object
 }
 
-// kind makes a row. Without fact no fact is about the objects, and without status they
-// have none for Problems. Older are the versions before that of the Go type.
+// kind makes a row. If fact is nil, the objects have no facts; if status is nil, they
+// have no status for Problems. Older are the versions before that of the Go type.
 func kind[T any, P object[T]](role Role, gvk schema.GroupVersionKind, types func(*runtime.Scheme) error,
 	fact func(*Mapper, P, *notes) mesh.Content, status func(P) Status, older ...string,
 ) Kind {
@@ -120,7 +119,7 @@ func kind[T any, P object[T]](role Role, gvk schema.GroupVersionKind, types func
 	}
 }
 
-// plain is for functions that depend on nothing but the object.
+// plain adapts functions that need only the object.
 func plain[P any](fact func(P, *notes) mesh.Content) func(*Mapper, P, *notes) mesh.Content {
 	return func(_ *Mapper, obj P, n *notes) mesh.Content { return fact(obj, n) }
 }
@@ -136,16 +135,16 @@ func osm[P any](field func(P) *policy.PolicyStatus) func(P) Status {
 // New returns an empty object of the kind.
 func (k Kind) New() client.Object { return k.create() }
 
-// Status returns where an object of the kind has its status, which HasStatus says.
+// Status returns the object's status. It must not be called unless HasStatus is true.
 func (k Kind) Status(obj client.Object) Status { return k.status(obj) }
 
-// Resource returns the kind's name in paths and roles, such as "egresses".
+// Resource returns the kind's resource name, such as "egresses".
 func (k Kind) Resource() schema.GroupResource {
 	plural, _ := meta.UnsafeGuessKindToResource(k.GroupVersionKind)
 	return plural.GroupResource()
 }
 
-// Scope says whether the objects are in namespaces.
+// Scope returns whether the kind is namespaced.
 func (k Kind) Scope() meta.RESTScope {
 	if k.GroupKind() == (schema.GroupKind{Kind: "Namespace"}) {
 		return meta.RESTScopeRoot
@@ -153,16 +152,16 @@ func (k Kind) Scope() meta.RESTScope {
 	return meta.RESTScopeNamespace
 }
 
-// AddToScheme makes the Go type known to a scheme.
+// AddToScheme registers the Go type with a scheme.
 func (k Kind) AddToScheme(scheme *runtime.Scheme) {
 	if !scheme.Recognizes(k.GroupVersionKind) {
 		if err := k.types(scheme); err != nil {
-			panic(err) // The kinds are compiled in, so it fails always or never.
+			panic(err) // Impossible: the kinds are compiled in and tested.
 		}
 	}
 }
 
-// Policies returns the names of the kinds of traffic policies.
+// Policies returns the names of all kinds of traffic policies.
 func Policies() []string {
 	var names []string
 	for _, kind := range Kinds() {

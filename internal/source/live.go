@@ -9,25 +9,25 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// Live is the mesh's configuration as it is now. It is safe for use by many goroutines.
+// Live holds the mesh's current configuration. It is safe for concurrent use.
 type Live struct {
 	current atomic.Pointer[Config]
 
-	// mu is held while functions are called, so that all see the same order.
+	// mu is held while functions are called, so that all see changes in the same order.
 	mu        sync.Mutex
 	functions []func(*Config)
 }
 
 var _ driver.Configurator = (*Live)(nil)
 
-// NewLive returns a Live that begins with a Config.
+// NewLive returns a Live with the given Config.
 func NewLive(c *Config) *Live {
 	l := &Live{}
 	l.current.Store(c)
 	return l
 }
 
-// Set takes another Config.
+// Set replaces the Config.
 func (l *Live) Set(c *Config) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -37,11 +37,11 @@ func (l *Live) Set(c *Config) {
 	}
 }
 
-// Current returns the Config as it is now, which never changes.
+// Current returns the current Config, which is immutable.
 func (l *Live) Current() *Config { return l.current.Load() }
 
-// OnChange has f called with the Config: at once and after each change. Calls do not
-// overlap, and f must not block nor call Set or OnChange.
+// OnChange calls f with the current Config and again after each change. Calls do not
+// overlap. f must not block or call Set or OnChange.
 func (l *Live) OnChange(f func(*Config)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -49,7 +49,7 @@ func (l *Live) OnChange(f func(*Config)) {
 	f(l.current.Load())
 }
 
-// GetMeshConfig returns the object as it is now. The caller must not change it.
+// GetMeshConfig returns the current object. The caller must not change it.
 func (l *Live) GetMeshConfig() *v1alpha2.MeshConfig { return l.Current().GetMeshConfig() }
 
 // GetSidecarClass returns the default class, in lower case.
@@ -68,11 +68,11 @@ func (l *Live) GetInitContainerImage(class string) string {
 	return l.Current().GetInitContainerImage(class)
 }
 
-// GetProxyServerPort returns the port that serves the class's proxies, or 0 where the
-// MeshConfig does not say.
+// GetProxyServerPort returns the port that serves the class's proxies, or 0 if the
+// MeshConfig does not set it.
 func (l *Live) GetProxyServerPort(class string) uint32 { return l.Current().GetProxyServerPort(class) }
 
-// IsMTLSDisabled reports whether the pods of a class speak plaintext.
+// IsMTLSDisabled reports whether the pods of a class use plaintext.
 func (l *Live) IsMTLSDisabled(class string) bool { return l.Current().IsMTLSDisabled(class) }
 
 // IsPrivilegedInitContainer reports whether init containers are privileged.
@@ -81,8 +81,8 @@ func (l *Live) IsPrivilegedInitContainer() bool { return l.Current().IsPrivilege
 // GetSidecarLogLevel returns the proxies' log level.
 func (l *Live) GetSidecarLogLevel() string { return l.Current().GetSidecarLogLevel() }
 
-// GetMaxDataPlaneConnections returns how many proxies may be connected, 0 for any
-// number.
+// GetMaxDataPlaneConnections returns the maximum number of connected proxies, 0 for no
+// limit.
 func (l *Live) GetMaxDataPlaneConnections() int { return l.Current().GetMaxDataPlaneConnections() }
 
 // GetConfigResyncInterval returns the period after which every proxy is sent its whole

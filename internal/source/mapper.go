@@ -14,27 +14,25 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
-// MapperOptions are what a Mapper needs to know besides the objects. All but
-// Kinds and Redirection are required.
+// MapperOptions configure a Mapper. All fields except Kinds and Redirection are required.
 type MapperOptions struct {
-	// MeshName is the value of the label openservicemesh.io/monitored-by on the
-	// namespaces of the mesh.
+	// MeshName is the value of the label openservicemesh.io/monitored-by on the mesh's
+	// namespaces.
 	MeshName string
-	// Kinds are those whose objects are read; nil stands for the table that function
-	// Kinds returns.
+	// Kinds are the kinds that are read. Nil means the result of the function Kinds.
 	Kinds []Kind
-	// Config is for reading MeshConfigs.
+	// Config has the options for MeshConfigs.
 	Config ConfigOptions
-	// SidecarClass returns the class of the sidecar that a pod has, in lower case, or
-	// "" if it has none. Many goroutines call it at a time.
+	// SidecarClass returns the class of a pod's sidecar, in lower case, or "" if it has
+	// none. It must be safe for concurrent use.
 	SidecarClass func(*corev1.Pod) string
-	// Redirection returns which connections of a pod that has a sidecar go through it.
-	// Nil stands for RedirectionOf. Many goroutines call it at a time.
+	// Redirection returns which connections of a pod with a sidecar are redirected. Nil
+	// means RedirectionOf. It must be safe for concurrent use.
 	Redirection func(*corev1.Pod) agentspec.Redirection
 }
 
-// Mapper turns objects into facts. It keeps nothing between two objects, and all its
-// methods are safe for use by many goroutines.
+// Mapper converts objects to facts. It keeps no state, and its methods are safe for
+// concurrent use.
 type Mapper struct{ opts MapperOptions }
 
 // NewMapper returns a Mapper.
@@ -48,19 +46,18 @@ func NewMapper(opts MapperOptions) *Mapper {
 	return &Mapper{opts: opts}
 }
 
-// Kinds returns the kinds whose objects are read. The caller must not change them.
+// Kinds returns the kinds that are read. The caller must not change them.
 func (m *Mapper) Kinds() []Kind { return m.opts.Kinds }
 
-// Fact returns what an object says, and whether there are facts about objects of its
-// kind. The object is not changed, and nothing of it is kept but strings. Equal objects
-// give equal Facts.
+// Fact returns the fact for an object, and false if its kind has no facts. It does not
+// change the object and keeps nothing of it but strings. Equal objects give equal Facts.
 //
-// Of metadata the name, the namespace, the UID of Pods, the labels, the annotations
-// and the time of creation are read, and all of the spec but for Pods: there only
-// the service account, hostNetwork, and of containers and init containers the
-// name, the ports and the restart policy, and the variable of the mesh's own init
-// container that says what is redirected. Of a status only a Pod's phase and
-// addresses are read. A source that keeps objects may drop the rest.
+// Of metadata, it reads the name, namespace, labels, annotations, creation time and, for
+// Pods, the UID. It reads the whole spec, except for Pods: there only the service
+// account, hostNetwork, the name, ports and restart policy of containers and init
+// containers, and the redirection variable of the mesh's own init container. Of the
+// status it reads only a Pod's phase and addresses. Sources that keep objects may drop
+// everything else.
 func (m *Mapper) Fact(obj runtime.Object) (mesh.Fact, bool) {
 	kind, ref, ok := m.find(obj)
 	if !ok {
@@ -68,28 +65,27 @@ func (m *Mapper) Fact(obj runtime.Object) (mesh.Fact, bool) {
 	}
 	n := &notes{object: ref}
 	fact := mesh.Fact{Object: ref}
-	if n.named(kind) {
+	if n.hasValidName(kind) {
 		fact.Content = kind.fact(m, obj, n)
 	}
 	fact.Problems = n.sorted()
 	return fact, true
 }
 
-// Gone returns the Fact that there is no such object any more.
+// Gone returns the Fact that an object was deleted.
 func Gone(ref mesh.ObjectRef) mesh.Fact { return mesh.Fact{Object: ref} }
 
-// Ref returns the reference of an object of a kind that there are facts about, and false
-// for others. The kind is that of the Go type, because objects from an API server come
-// without one.
+// Ref returns the reference to an object, and false if its kind has no facts. The kind is
+// derived from the Go type, since objects from an API server come without one.
 func (m *Mapper) Ref(obj runtime.Object) (mesh.ObjectRef, bool) {
 	_, ref, ok := m.find(obj)
 	return ref, ok
 }
 
-// Ref is Mapper.Ref with the kinds of the table.
+// Ref is Mapper.Ref for the default kinds.
 func Ref(obj runtime.Object) (mesh.ObjectRef, bool) { return NewMapper(MapperOptions{}).Ref(obj) }
 
-// KindOf returns the kind of an object that a fact is about.
+// KindOf returns the kind of the referenced object.
 func (m *Mapper) KindOf(ref mesh.ObjectRef) (Kind, bool) {
 	for _, kind := range m.opts.Kinds {
 		if kind.Kind == ref.Kind && kind.GroupVersion().String() == ref.APIVersion {
@@ -123,19 +119,19 @@ func (m *Mapper) meshConfig(obj *config.MeshConfig, n *notes) mesh.Content {
 	return c.Settings()
 }
 
-// named reports whether an object has the names that an API server would have asked
-// for: one from a file may have any, and would pass for another one. The MeshConfig
-// is the only one of its kind, whatever its name.
-func (n *notes) named(kind *Kind) bool {
+// hasValidName checks the names that an API server would have checked: an object from a
+// file may have any name, and could be confused with another. The MeshConfig is exempt,
+// since there is only one, whatever its name.
+func (n *notes) hasValidName(kind *Kind) bool {
 	if kind.Role == Configuration {
 		return true
 	}
 	if kind.Scope() == meta.RESTScopeNamespace && !isObjectLabel(n.object.Namespace) {
-		n.add(ReasonInvalid, "metadata.namespace", "%q is not the name of a namespace, so the object is not read; use lower case letters, digits and -", n.object.Namespace)
+		n.add(ReasonInvalid, "metadata.namespace", "%q is not the name of a namespace, so the object is ignored; use lower case letters, digits and -", n.object.Namespace)
 		return false
 	}
 	if !isObjectName(n.object.Name) {
-		n.add(ReasonInvalid, "metadata.name", "%q is not a name of Kubernetes, so the object is not read; use lower case letters, digits, - and .", n.object.Name)
+		n.add(ReasonInvalid, "metadata.name", "%q is not a Kubernetes name, so the object is ignored; use lower case letters, digits, - and .", n.object.Name)
 		return false
 	}
 	return true
@@ -152,26 +148,26 @@ func ageOf(meta *metav1.ObjectMeta) mesh.Age {
 	return mesh.Age{Created: meta.CreationTimestamp.Unix()}
 }
 
-// index returns the path of an entry of a list.
+// index returns the path of a list's entry.
 func index(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
 
-// port reads a port.
+// port checks a port number.
 func (n *notes) port(path string, number int64) (uint16, bool) {
 	if number < 1 || number > maxPort {
-		n.add(ReasonInvalid, path, "%d is not a port and is left out; use 1 to %d", number, maxPort)
+		n.add(ReasonInvalid, path, "%d is not a port and is ignored; use 1 to %d", number, maxPort)
 		return 0, false
 	}
 	return uint16(number), true
 }
 
-// sortedSet sorts the values and keeps each once.
+// sortedSet sorts the values in place and removes duplicates.
 func sortedSet[T comparable](values []T, compare func(a, b T) int) []T {
 	slices.SortStableFunc(values, compare)
 	return slices.Compact(values)
 }
 
-// unique keeps each value once, in the order in which the user wrote them, so that
-// others can say where in the object they are.
+// unique removes duplicates and keeps the user's order, so that indexes in Problems stay
+// right.
 func unique[T comparable](values []T) []T {
 	var kept []T
 	seen := make(map[T]bool, len(values))

@@ -16,32 +16,31 @@ const (
 	defaultClass       = "envoy"
 	defaultLogLevel    = "error"
 	defaultTrustDomain = "cluster.local"
-	// defaultCertificateLife is how long workloads' certificates are valid.
+	// defaultCertificateLife is the default lifetime of workloads' certificates.
 	defaultCertificateLife = 24 * time.Hour
-	// defaultNamespace is where a control plane is of which nothing else is known.
+	// defaultNamespace is the control plane's namespace if unknown.
 	defaultNamespace = "osm-system"
 )
 
-// ConfigOptions are what a Config needs to know besides the MeshConfig. All of
-// them but CheckImage are required.
+// ConfigOptions are the inputs of a Config besides the MeshConfig. All fields except
+// CheckImage are required.
 type ConfigOptions struct {
 	// Classes are the names of the registered drivers, in lower case.
 	Classes []string
-	// BuiltinImage returns the image that the driver of a class has built in for
-	// an operating system, "linux" or "windows", or "" if it has none.
+	// BuiltinImage returns the default image of a class's driver for an operating system,
+	// "linux" or "windows", or "" if there is none.
 	BuiltinImage func(class, os string) string
-	// CheckImage returns what the driver of a class has against an image, or nil. Nil
-	// means that no image is checked.
+	// CheckImage returns an error if a class's driver does not support the image. Nil
+	// disables the check.
 	CheckImage func(class, image string) error
 	// Env returns the value of an environment variable, or "".
 	Env func(name string) string
-	// InitImage is the init container's image where nothing else names one.
+	// InitImage is the default image of the init container.
 	InitImage string
 }
 
-// Config is the mesh's configuration: a MeshConfig with its defaults and its
-// older field names resolved. It is immutable and safe for use by many
-// goroutines.
+// Config is the mesh's configuration: a MeshConfig with defaults and legacy fields
+// resolved. It is immutable and safe for concurrent use.
 type Config struct {
 	object      *v1alpha2.MeshConfig
 	class       string
@@ -59,17 +58,16 @@ type Config struct {
 
 var _ driver.Configurator = (*Config)(nil)
 
-// classConfig is what the configuration says of one class.
+// classConfig is the configuration of one class.
 type classConfig struct {
 	image, windowsImage, initImage string
 	port                           uint32
 	mtlsDisabled                   bool
 }
 
-// NewConfig reads a MeshConfig, which must not be changed afterwards. A nil one
-// means that all is at its default. There is always a Config: what is wrong in
-// the object is in the Problems, sorted by field, and the Config has the default
-// in its place.
+// NewConfig reads a MeshConfig, which must not be changed afterwards; nil means all
+// defaults. It always returns a Config: invalid values are reported as Problems, sorted
+// by field, and replaced by the defaults.
 func NewConfig(obj *v1alpha2.MeshConfig, opts ConfigOptions) (*Config, []mesh.Problem) {
 	if obj == nil {
 		obj = &v1alpha2.MeshConfig{}
@@ -101,20 +99,19 @@ func NewConfig(obj *v1alpha2.MeshConfig, opts ConfigOptions) (*Config, []mesh.Pr
 	return c, r.sorted()
 }
 
-// GetMeshConfig returns the object that the Config was made from, or an empty one
-// if there was none. The caller must not change it.
+// GetMeshConfig returns the object that the Config was made from, or an empty one. The
+// caller must not change it.
 func (c *Config) GetMeshConfig() *v1alpha2.MeshConfig { return c.object }
 
-// GetSidecarClass returns the default class, in lower case. It may be one that no
-// driver bears; then there is a Problem that says so.
+// GetSidecarClass returns the default class, in lower case. If no driver has that name,
+// there is a Problem.
 func (c *Config) GetSidecarClass() string { return c.class }
 
-// GetSidecarImage returns the proxy's image on Linux for a class, or "" where
-// none is known.
+// GetSidecarImage returns the proxy's image on Linux for a class, or "" if unknown.
 func (c *Config) GetSidecarImage(class string) string { return c.classConfig(class).image }
 
-// GetSidecarWindowsImage returns the proxy's image on Windows for a class, or ""
-// where none is known.
+// GetSidecarWindowsImage returns the proxy's image on Windows for a class, or "" if
+// unknown.
 func (c *Config) GetSidecarWindowsImage(class string) string {
 	return c.classConfig(class).windowsImage
 }
@@ -122,15 +119,15 @@ func (c *Config) GetSidecarWindowsImage(class string) string {
 // GetInitContainerImage returns the init container's image for a class.
 func (c *Config) GetInitContainerImage(class string) string { return c.classConfig(class).initImage }
 
-// GetProxyServerPort returns the port that serves the class's proxies, or 0 where
-// the MeshConfig does not say.
+// GetProxyServerPort returns the port that serves the class's proxies, or 0 if the
+// MeshConfig does not set it.
 func (c *Config) GetProxyServerPort(class string) uint32 { return c.classConfig(class).port }
 
-// IsMTLSDisabled reports whether the pods of a class speak plaintext.
+// IsMTLSDisabled reports whether the pods of a class use plaintext.
 func (c *Config) IsMTLSDisabled(class string) bool { return c.classConfig(class).mtlsDisabled }
 
-// MTLSDisabledClasses returns the classes whose pods speak plaintext, in lower
-// case and sorted.
+// MTLSDisabledClasses returns the classes whose pods use plaintext, in lower case and
+// sorted.
 func (c *Config) MTLSDisabledClasses() []string {
 	var names []string
 	for name, class := range c.classes {
@@ -147,34 +144,34 @@ func (c *Config) IsPrivilegedInitContainer() bool {
 	return c.object.Spec.Sidecar.EnablePrivilegedInitContainer
 }
 
-// GetSidecarLogLevel returns one of trace, debug, info, warning, error, critical
-// and off; error is the default.
+// GetSidecarLogLevel returns one of trace, debug, info, warning, error, critical and off.
+// The default is error.
 func (c *Config) GetSidecarLogLevel() string { return c.logLevel }
 
-// LogLevel returns how much the control plane itself logs; info is the default.
+// LogLevel returns the control plane's own log level. The default is info.
 func (c *Config) LogLevel() slog.Level { return c.ownLogLevel }
 
-// GetMaxDataPlaneConnections returns how many proxies may be connected to one
-// controller; 0 means any number and is the default.
+// GetMaxDataPlaneConnections returns the maximum number of proxies connected to one
+// controller. 0, the default, means no limit.
 func (c *Config) GetMaxDataPlaneConnections() int { return c.connections }
 
-// GetConfigResyncInterval returns the period after which every proxy is sent its
-// whole state again; 0 means never and is the default.
+// GetConfigResyncInterval returns the interval at which every proxy is sent its complete
+// state again. 0, the default, means never.
 func (c *Config) GetConfigResyncInterval() time.Duration { return c.resync }
 
-// GetServiceCertValidityPeriod returns how long a workload's certificate is valid, 24
-// hours by default.
+// GetServiceCertValidityPeriod returns the lifetime of a workload's certificate, 24 hours
+// by default.
 func (c *Config) GetServiceCertValidityPeriod() time.Duration { return c.certificateLife }
 
 // IsDebugServerEnabled reports whether the controller serves its debug pages.
 func (c *Config) IsDebugServerEnabled() bool { return c.object.Spec.Observability.EnableDebugServer }
 
-// GetTrustDomain returns the trust domain of the mesh's identities; cluster.local
-// is the default.
+// GetTrustDomain returns the trust domain of the mesh's identities, cluster.local by
+// default.
 func (c *Config) GetTrustDomain() string { return c.trustDomain }
 
-// Settings returns what the MeshConfig says to the mesh model, sealed. In the place of
-// a value that is wrong stands one that lets no more through.
+// Settings returns the MeshConfig's part of the mesh model, sealed. Invalid values are
+// replaced by values that allow no more.
 func (c *Config) Settings() *mesh.Settings { return c.settings }
 
 func (c *Config) classConfig(class string) classConfig {

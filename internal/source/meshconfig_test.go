@@ -275,9 +275,9 @@ func TestProblems(t *testing.T) {
 		want []string
 	}{
 		{"unknown default class", `sidecar: {sidecarClass: haproxy}`,
-			[]string{`UnknownClass: spec.sidecar.sidecarClass: no driver bears the name of the default class "haproxy"`}},
+			[]string{`UnknownClass: spec.sidecar.sidecarClass: no driver is registered for the default class "haproxy"`}},
 		{"unknown entry", `sidecar: {sidecarDrivers: [{sidecarName: pipy}, {sidecarName: HAProxy}]}`,
-			[]string{`UnknownClass: spec.sidecar.sidecarDrivers[1].sidecarName: no driver bears the name "HAProxy"; correct it, remove the entry or use a build that has the driver; registered are: envoy, null, pipy`}},
+			[]string{`UnknownClass: spec.sidecar.sidecarDrivers[1].sidecarName: no driver named "HAProxy" is registered; correct the name, remove the entry or use a build with this driver; registered drivers: envoy, null, pipy`}},
 		{"mesh TLS off", `sidecar: {sidecarDrivers: [{sidecarName: pipy, sidecarDisabledMTLS: true}]}`,
 			[]string{`MTLSDisabled: spec.sidecar.sidecarDrivers[0].sidecarDisabledMTLS: mesh TLS is off for class "pipy"`}},
 		{"conflict", `sidecar: {sidecarImage: "a\nb", envoyImage: c}`,

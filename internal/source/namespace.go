@@ -6,18 +6,18 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// The labels and annotations that facts are made of, besides Kubernetes' own.
+// The mesh's labels and annotations that facts depend on.
 const (
-	// InboundTLSAnnotation, on a pod or a namespace, is Strict or Permissive and says
-	// what the pod, or the namespace's pods, take besides mesh TLS.
+	// InboundTLSAnnotation, on a pod or a namespace, is Strict or Permissive: whether the
+	// pod, or the namespace's pods, accept traffic without mesh TLS.
 	InboundTLSAnnotation = "openservicemesh.io/inbound-tls-mode"
 
-	// MonitoredByLabel, on a namespace, is the name of the mesh that it belongs to.
+	// MonitoredByLabel, on a namespace, is the name of its mesh.
 	MonitoredByLabel = "openservicemesh.io/monitored-by"
 	ignoreLabel      = "openservicemesh.io/ignore"
 )
 
-// namespace follows the injector in what belongs to the mesh.
+// namespace decides membership like the injector does.
 func (m *Mapper) namespace(obj *corev1.Namespace, n *notes) mesh.Content {
 	_, ignored := obj.Labels[ignoreLabel]
 	return mesh.Seal(&mesh.Namespace{

@@ -9,49 +9,46 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// The reasons of the Problems of one object by itself.
+// The reasons of Problems in single objects.
 const (
-	// ReasonUnknownClass says that no registered driver bears a name.
+	// ReasonUnknownClass: no driver is registered under a name.
 	ReasonUnknownClass = "UnknownClass"
-	// ReasonInvalid says that a value cannot be used; the default is in its place, or
-	// what it belongs to is left out.
+	// ReasonInvalid: a value is invalid; the default is used, or the enclosing part is
+	// ignored.
 	ReasonInvalid = "Invalid"
-	// ReasonInvalidRegex says that a value is not a regular expression that every
-	// proxy can match with; what it belongs to is left out.
+	// ReasonInvalidRegex: a value is not a regular expression that all proxies support;
+	// the enclosing part is ignored.
 	ReasonInvalidRegex = "InvalidRegex"
-	// ReasonMissing says that a value is not there without which an object, or a part
-	// of it, says nothing.
+	// ReasonMissing: a required value is missing, so an object or part of it has no
+	// effect.
 	ReasonMissing = "Missing"
-	// ReasonDuplicate says that something stands twice where it may stand once; the
-	// first one counts.
+	// ReasonDuplicate: a duplicate is ignored; the first one is used.
 	ReasonDuplicate = "Duplicate"
-	// ReasonUnknownKind says that a reference is to a kind that means nothing there, or
-	// that an object is of a kind that there is not.
+	// ReasonUnknownKind: a reference or an object has a kind that is not supported there.
 	ReasonUnknownKind = "UnknownKind"
-	// ReasonUnknownProtocol says that a port's protocol is not one of the mesh's.
+	// ReasonUnknownProtocol: the mesh does not know a port's protocol.
 	ReasonUnknownProtocol = "UnknownProtocol"
-	// ReasonOtherNamespace says that an object names something in a namespace that it
-	// has no say in.
+	// ReasonOtherNamespace: an object refers to a namespace that it must not configure.
 	ReasonOtherNamespace = "OtherNamespace"
-	// ReasonNotSupported says that Outrigger does not do what an object asks for, and
-	// that leaving it undone makes a difference.
+	// ReasonNotSupported: Outrigger does not support a feature whose absence makes a
+	// difference.
 	ReasonNotSupported = "NotSupported"
-	// ReasonMTLSDisabled says that the pods of a class speak plaintext.
+	// ReasonMTLSDisabled: the pods of a class use plaintext.
 	ReasonMTLSDisabled = "MTLSDisabled"
-	// ReasonConflict says that a value gives way to another one for the same thing.
+	// ReasonConflict: a value is overridden by another one.
 	ReasonConflict = "Conflict"
-	// ReasonNoEffect says that a field does nothing in Outrigger.
+	// ReasonNoEffect: a field has no effect in Outrigger.
 	ReasonNoEffect = "NoEffect"
 )
 
-// notes are what is found to be wrong with one object.
+// notes collects the Problems of one object.
 type notes struct {
 	object   mesh.ObjectRef
 	problems []mesh.Problem
 }
 
-// add notes a Problem. Values of the user's go into the message with %q, so that
-// it stays one line.
+// add adds a Problem. User input is formatted with %q, so that the message stays on one
+// line.
 func (n *notes) add(reason, field, format string, args ...any) {
 	n.problems = append(n.problems, mesh.Problem{
 		Object:  n.object,
@@ -61,7 +58,7 @@ func (n *notes) add(reason, field, format string, args ...any) {
 	})
 }
 
-// sorted returns the Problems by their fields and reasons.
+// sorted returns the Problems, sorted by field and reason.
 func (n *notes) sorted() []mesh.Problem {
 	slices.SortStableFunc(n.problems, func(a, b mesh.Problem) int {
 		return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(a.Reason, b.Reason))
@@ -69,7 +66,7 @@ func (n *notes) sorted() []mesh.Problem {
 	return n.problems
 }
 
-// reader reads one MeshConfig and notes what is wrong with it.
+// reader reads one MeshConfig and collects its Problems.
 type reader struct {
 	notes
 	spec *v1alpha2.MeshConfigSpec

@@ -8,20 +8,20 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// protocol returns what a service's port speaks: what appProtocol says, else what
-// the name begins with, else HTTP, as in Open Service Mesh. An appProtocol that the
-// mesh does not know is TCP, which any is; to take it for HTTP would break it.
+// protocol returns the protocol of a service port: that of appProtocol, otherwise that of
+// the prefix of the name, otherwise HTTP, as in Open Service Mesh. An unknown appProtocol
+// is treated as TCP, which works for any protocol, while HTTP would break it.
 func (n *notes) protocol(path string, port *corev1.ServicePort) mesh.Protocol {
 	if port.AppProtocol != nil && *port.AppProtocol != "" {
 		if p, known := appProtocol(strings.ToLower(*port.AppProtocol)); known {
 			return p
 		}
 		n.add(ReasonUnknownProtocol, path+".appProtocol",
-			"%q is not a protocol that the mesh knows, so the port carries TCP, without HTTP's routes and rules; use http, http2, grpc, https, tcp or tcp-server-first",
+			"%q is not a protocol that the mesh knows, so the port is treated as TCP, without HTTP routes and rules; use http, http2, grpc, https, tcp or tcp-server-first",
 			*port.AppProtocol)
 		return mesh.TCP
 	}
-	// The longer ones come first, of which the shorter are the beginning.
+	// Longer prefixes go before those that they start with.
 	for _, prefix := range []string{"tcp-server-first", "tcp", "grpc-web", "grpc", "https", "http2", "http"} {
 		if name := strings.ToLower(port.Name); name == prefix || strings.HasPrefix(name, prefix+"-") {
 			p, _ := appProtocol(prefix)
@@ -29,13 +29,12 @@ func (n *notes) protocol(path string, port *corev1.ServicePort) mesh.Protocol {
 		}
 	}
 	if likely := likelyProtocol(port.Name); likely != "" {
-		n.add(mesh.ReasonAdvice, path+".name", "%q is taken for HTTP, as every port whose name does not begin with a protocol of the mesh; if it is not, write appProtocol: %s", port.Name, likely)
+		n.add(mesh.ReasonAdvice, path+".name", "%q is treated as HTTP, since its name does not begin with a protocol that the mesh knows; if it is not HTTP, set appProtocol: %s", port.Name, likely)
 	}
 	return mesh.HTTP
 }
 
-// likelyProtocol returns the appProtocol that is probably meant by the name of a port
-// that is taken for HTTP, or "".
+// likelyProtocol guesses the intended appProtocol from a port's name, or returns "".
 func likelyProtocol(name string) string {
 	known := map[string]string{
 		"amqp": "amqp", "cassandra": "tcp", "cql": "tcp", "etcd": "tcp", "ftp": "ftp", "imap": "imap", "kafka": "tcp", "ldap": "ldap",
@@ -47,8 +46,8 @@ func likelyProtocol(name string) string {
 	return known[word]
 }
 
-// appProtocol reads the names of Open Service Mesh, of Kubernetes (KEP-3726), and
-// some of IANA's that are plain TCP.
+// appProtocol parses the names of Open Service Mesh, of Kubernetes (KEP-3726), and some
+// IANA names of TCP protocols.
 func appProtocol(name string) (mesh.Protocol, bool) {
 	switch name {
 	case "http", "grpc-web", "kubernetes.io/ws":

@@ -11,8 +11,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// rateLimits reads the limits that a sidecar keeps by itself. One that cannot be
-// read limits nothing: any guess would stop the service.
+// rateLimits reads the local rate limits. Invalid limits are ignored, since any guess
+// could stop the service.
 func (n *notes) rateLimits(spec *policy.UpstreamTrafficSettingSpec) mesh.RateLimits {
 	var limits mesh.RateLimits
 	if declared := spec.RateLimit; declared != nil {
@@ -37,7 +37,7 @@ func (n *notes) routeLimits(routes []policy.HTTPRoute) []mesh.RouteLimit {
 	for i, route := range routes {
 		path := index("spec.httpRoutes", i)
 		if err := checkRegex(route.Path); err != nil {
-			n.add(ReasonInvalidRegex, path+".path", "%q cannot be matched with, so the route has no limit of its own: %v", route.Path, err)
+			n.add(ReasonInvalidRegex, path+".path", "%q is not usable, so the route has no separate limit: %v", route.Path, err)
 			continue
 		}
 		declared := route.RateLimit
@@ -51,7 +51,7 @@ func (n *notes) routeLimits(routes []policy.HTTPRoute) []mesh.RouteLimit {
 			continue
 		}
 		if slices.ContainsFunc(limits, func(l mesh.RouteLimit) bool { return l.Path == route.Path }) {
-			n.add(ReasonDuplicate, path+".path", "another route with a limit has the path %q too, so this one is left out; remove one of the two", route.Path)
+			n.add(ReasonDuplicate, path+".path", "another route with a limit also has the path %q, so this one is ignored; remove one of the two", route.Path)
 			continue
 		}
 		if limit := n.requestLimit(path+".rateLimit.local", declared.Local); limit != nil {
@@ -62,8 +62,8 @@ func (n *notes) routeLimits(routes []policy.HTTPRoute) []mesh.RouteLimit {
 }
 
 const (
-	// Envoy adds no more headers, and none that are longer, to the answer to a request
-	// too many.
+	// Envoy's limits for headers that it adds to the response to a rate-limited
+	// request.
 	maxAddedHeaders = 10
 	maxHeaderValue  = 16 << 10
 )
@@ -78,16 +78,16 @@ func (n *notes) requestLimit(path string, declared *policy.HTTPLocalRateLimit) *
 	if status := declared.ResponseStatusCode; isErrorStatus(status) {
 		limit.Status = uint32(status)
 	} else if status != 0 {
-		n.add(ReasonInvalid, path+".responseStatusCode", "%d is not a status of HTTP from 400 to 599 that every proxy has, 429 is used", status)
+		n.add(ReasonInvalid, path+".responseStatusCode", "%d is not an HTTP status from 400 to 599 that every proxy supports; 429 is used", status)
 	}
 	for i, h := range declared.ResponseHeadersToAdd {
 		name := strings.ToLower(h.Name)
 		if !isHeaderName(name) || name == "host" || strings.ContainsAny(h.Value, "\r\n\x00") {
-			n.add(ReasonInvalid, index(path+".responseHeadersToAdd", i), "%q with the value %q is not a header of an answer, so it is left out", h.Name, h.Value)
+			n.add(ReasonInvalid, index(path+".responseHeadersToAdd", i), "%q with the value %q is not a response header, so it is ignored", h.Name, h.Value)
 			continue
 		}
 		if len(h.Value) > maxHeaderValue || len(limit.AddHeaders) == maxAddedHeaders {
-			n.add(ReasonInvalid, index(path+".responseHeadersToAdd", i), "%q is left out, because proxies add at most %d headers of at most %d bytes; remove it", h.Name, maxAddedHeaders, maxHeaderValue)
+			n.add(ReasonInvalid, index(path+".responseHeadersToAdd", i), "%q is ignored, because proxies add at most %d headers of at most %d bytes; remove it", h.Name, maxAddedHeaders, maxHeaderValue)
 			continue
 		}
 		limit.AddHeaders = append(limit.AddHeaders, mesh.Header{Name: name, Value: h.Value})
@@ -96,7 +96,7 @@ func (n *notes) requestLimit(path string, declared *policy.HTTPLocalRateLimit) *
 	return limit
 }
 
-// isErrorStatus reports whether a status is one of those that Open Service Mesh took.
+// isErrorStatus reports whether Open Service Mesh accepts the status.
 func isErrorStatus(status int32) bool {
 	switch status {
 	case 421, 422, 423, 424, 426, 428, 429, 431, 510, 511:
@@ -123,7 +123,7 @@ func (n *notes) tokenBucket(path, field string, number int64, unit policy.RateLi
 		n.add(ReasonInvalid, path+".unit", "%q is not a unit, so there is no limit; use %s, %s or %s", string(unit), policy.RateLimitSecond, policy.RateLimitMinute, policy.RateLimitHour)
 		return nil
 	}
-	// Proxies count the two together.
+	// Proxies add the two.
 	if most := math.MaxUint32 - number; burst < 0 || burst > most {
 		n.add(ReasonInvalid, path+".burst", "%d is not a burst, 0 is used; use 0 to %d", burst, most)
 	} else {

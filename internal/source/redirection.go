@@ -11,9 +11,9 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// RedirectionOf returns what the init container of an injected pod redirects. It is the
-// zero Redirection, by which everything is, of a pod that has no such container or one
-// whose variable cannot be read.
+// RedirectionOf returns the redirection by the init container of an injected pod. It
+// returns the zero Redirection, which redirects everything, if there is no such container
+// or its variable is invalid.
 func RedirectionOf(pod *corev1.Pod) agentspec.Redirection {
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
@@ -30,8 +30,8 @@ func RedirectionOf(pod *corev1.Pod) agentspec.Redirection {
 	return agentspec.Redirection{}
 }
 
-// redirection returns it in the mesh's words. What is no port or no range, for which the
-// init container fails, is left out.
+// redirection converts to the mesh's type. Invalid ports and ranges, with which the init
+// container fails, are ignored.
 func redirection(r agentspec.Redirection) mesh.Redirection {
 	return mesh.Redirection{
 		DisableInbound: r.DisableInbound, DisableOutbound: r.DisableOutbound,

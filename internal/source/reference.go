@@ -18,51 +18,51 @@ const (
 	kindUpstreamTrafficSetting = "UpstreamTrafficSetting"
 )
 
-// serviceAccount reads who is meant by a kind, a namespace and a name.
+// serviceAccount parses a reference to a service account.
 func (n *notes) serviceAccount(path, kind, namespace, name string) (mesh.ServiceAccount, bool) {
 	if kind != access.KindServiceAccount {
-		n.add(ReasonUnknownKind, path+".kind", "%q is not a kind that means somebody here, so nobody is meant; use %s", kind, access.KindServiceAccount)
+		n.add(ReasonUnknownKind, path+".kind", "%q is not supported here, so the entry is ignored; use %s", kind, access.KindServiceAccount)
 		return mesh.ServiceAccount{}, false
 	}
 	if !isObjectLabel(namespace) {
-		n.add(ReasonInvalid, path+".namespace", "%q is not the name of a namespace, so nobody is meant; write the service account's", namespace)
+		n.add(ReasonInvalid, path+".namespace", "%q is not the name of a namespace, so the entry is ignored; write that of the service account", namespace)
 		return mesh.ServiceAccount{}, false
 	}
 	if !isObjectName(name) {
-		n.add(ReasonInvalid, path+".name", "%q is not the name of a service account, so nobody is meant", name)
+		n.add(ReasonInvalid, path+".name", "%q is not the name of a service account, so the entry is ignored", name)
 		return mesh.ServiceAccount{}, false
 	}
 	return mesh.ServiceAccount{Namespace: namespace, Name: name}, true
 }
 
-// service reads which service is meant by a namespace and a name.
+// service parses a reference to a service.
 func (n *notes) service(path, namespace, name string) (mesh.Name, bool) {
 	if !isObjectLabel(namespace) {
-		n.add(ReasonInvalid, path+".namespace", "%q is not the name of a namespace, so no service is meant; write the service's", namespace)
+		n.add(ReasonInvalid, path+".namespace", "%q is not the name of a namespace, so the entry is ignored; write that of the service", namespace)
 		return mesh.Name{}, false
 	}
 	if !isObjectLabel(name) {
-		n.add(ReasonInvalid, path+".name", "%q is not the name of a service, so none is meant", name)
+		n.add(ReasonInvalid, path+".name", "%q is not the name of a service, so the entry is ignored", name)
 		return mesh.Name{}, false
 	}
 	return mesh.Name{Namespace: namespace, Name: name}, true
 }
 
-// references are the objects of one namespace that another one refers to.
+// references are references to objects of the same namespace.
 type references struct {
 	groups, settings []string
-	// lost says that there were references to something else, which may have been
-	// meant to narrow the object.
+	// lost says that some references were invalid. They may have been meant to restrict
+	// the object.
 	lost bool
 }
 
-// noGroup reports, and notes, whether no group is left of those that may have been
-// given: then the groups match nothing, and not everything.
+// noGroup reports whether no group is left although some were given. The groups then
+// match nothing, instead of everything. It also adds a Problem.
 func (n *notes) noGroup(path string, r references) bool {
 	if len(r.groups) > 0 || !r.lost {
 		return false
 	}
-	n.add(ReasonMissing, path, "no HTTPRouteGroup is left of those that were given, so no request matches; correct the references, or remove them all to match every request")
+	n.add(ReasonMissing, path, "none of the HTTPRouteGroup references is valid, so no request matches; correct them, or remove them all to match every request")
 	return true
 }
 
@@ -78,9 +78,9 @@ func (n *notes) references(path string, refs []corev1.TypedLocalObjectReference,
 		}
 		switch {
 		case !slices.Contains(kinds, ref.Kind):
-			n.add(ReasonUnknownKind, index(path, i)+".kind", "%q means nothing here; use %s", ref.Kind, strings.Join(kinds, " or "))
+			n.add(ReasonUnknownKind, index(path, i)+".kind", "%q is not supported here; use %s", ref.Kind, strings.Join(kinds, " or "))
 		case group != "" && group != want:
-			n.add(ReasonUnknownKind, index(path, i)+".apiGroup", "%q has no kind %s; use %s, or leave it out", deref(ref.APIGroup, ""), ref.Kind, want)
+			n.add(ReasonUnknownKind, index(path, i)+".apiGroup", "%q has no kind %s; use %s, or omit it", deref(ref.APIGroup, ""), ref.Kind, want)
 		case !isObjectName(ref.Name):
 			n.add(ReasonInvalid, index(path, i)+".name", "%q is not the name of an object", ref.Name)
 		case ref.Kind == kindHTTPRouteGroup:
@@ -96,9 +96,9 @@ func (n *notes) references(path string, refs []corev1.TypedLocalObjectReference,
 	return found
 }
 
-// needed notes that a list is empty without which an object does nothing.
+// needed adds a Problem if a required list is empty.
 func (n *notes) needed(path string, length int, what string) {
 	if length == 0 {
-		n.add(ReasonMissing, path, "there is no %s; give at least one", what)
+		n.add(ReasonMissing, path, "there is no %s; add at least one", what)
 	}
 }

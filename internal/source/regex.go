@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// maxRegex bounds an expression in bytes, and maxRegexProgram the steps of the
-	// program that RE2 makes of it. A proxy may be told to take programs of that size.
+	// maxRegex limits an expression in bytes, and maxRegexProgram the steps of its
+	// compiled RE2 program. Proxies can be configured to accept programs of that size.
 	maxRegex        = 4096
 	maxRegexProgram = 10000
 )
 
-// wholeMatch reads an expression that the whole of a string must match. Where it is
-// no more than a string, so is the match.
+// wholeMatch parses an expression that must match a whole string. Expressions without
+// special characters become exact matches.
 func wholeMatch(expression string) (mesh.StringMatch, error) {
 	if expression != "" && len(expression) <= maxRegex && regexp.QuoteMeta(expression) == expression {
 		return mesh.StringMatch{Exact: expression}, nil
@@ -31,9 +31,9 @@ func wholeMatch(expression string) (mesh.StringMatch, error) {
 	return mesh.StringMatch{Regex: expression}, nil
 }
 
-// checkRegex returns an error for what is not an RE2 expression that every proxy
-// takes and means the same by. Go's expressions are RE2's but for what is refused
-// here. An empty one is refused too: some proxies have no word for it.
+// checkRegex returns an error unless every proxy accepts the expression with the same
+// meaning. Go's syntax is RE2's except for what is rejected here. The empty expression is
+// rejected too, since some proxies can't express it.
 func checkRegex(expression string) error {
 	switch {
 	case expression == "":
@@ -42,13 +42,13 @@ func checkRegex(expression string) error {
 		return fmt.Errorf("the expression is longer than %d bytes; split it", maxRegex)
 	case strings.ContainsFunc(expression, func(c rune) bool { return c > unicode.MaxASCII || c < ' ' }):
 		// Proxies match bytes, and Go matches runes.
-		return errors.New("an expression is ASCII without control characters; write other bytes percent-encoded in a path, or as . each")
+		return errors.New("only ASCII without control characters is supported; write other bytes percent-encoded in a path, or use . for each")
 	}
-	// By itself, since "a)(b" is an expression between the parentheses that make it
-	// match the whole.
+	// Parse it alone: "a)(b" is valid only inside the parentheses that are added to
+	// match the whole string.
 	tree, err := syntax.Parse(expression, syntax.Perl)
 	if err != nil {
-		return fmt.Errorf("%w; the syntax is RE2's", err)
+		return fmt.Errorf("%w; use RE2 syntax", err)
 	}
 	if err := checkEscapes(expression); err != nil {
 		return err
@@ -67,13 +67,12 @@ func checkRegex(expression string) error {
 		}
 	}
 	if steps > maxRegexProgram {
-		return fmt.Errorf("the expression takes %d steps, more than %d; repeat less in it", steps, maxRegexProgram)
+		return fmt.Errorf("the expression takes %d steps, more than %d; use fewer repetitions", steps, maxRegexProgram)
 	}
 	return nil
 }
 
-// checkEscapes refuses runes that are no byte, and names of classes that RE2 does not
-// know.
+// checkEscapes rejects code points above one byte, and class names unknown to RE2.
 func checkEscapes(expression string) error {
 	for i := 0; i+1 < len(expression); i++ {
 		if expression[i] != '\\' {

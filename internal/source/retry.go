@@ -11,7 +11,7 @@ import (
 
 const defaultRetries = 1
 
-// retryRule returns nothing for a rule that tries nothing again.
+// retryRule returns nil for a rule that retries nothing.
 func retryRule(obj *policy.Retry, n *notes) mesh.Content {
 	spec := &obj.Spec
 	rule := &mesh.RetryRule{Name: nameOf(&obj.ObjectMeta), Age: ageOf(&obj.ObjectMeta)}
@@ -26,12 +26,12 @@ func retryRule(obj *policy.Retry, n *notes) mesh.Content {
 }
 
 func (n *notes) retryDestinations(declared []policy.RetrySubject) []mesh.Name {
-	n.needed("spec.destinations", len(declared), "destination, so nothing is tried again")
+	n.needed("spec.destinations", len(declared), "destination, so nothing is retried")
 	var services []mesh.Name
 	for i, d := range declared {
 		path := index("spec.destinations", i)
 		if d.Kind != policy.RetryDestination {
-			n.add(ReasonUnknownKind, path+".kind", "%q is not a kind of destination, so it is left out; use %s", d.Kind, policy.RetryDestination)
+			n.add(ReasonUnknownKind, path+".kind", "%q is not a kind of destination, so it is ignored; use %s", d.Kind, policy.RetryDestination)
 			continue
 		}
 		if service, ok := n.service(path, d.Namespace, d.Name); ok {
@@ -58,8 +58,8 @@ func (n *notes) retry(path string, declared *policy.RetryPolicy) mesh.Retry {
 	return retry
 }
 
-// retryOn reads a list of the words of Envoy's headers x-envoy-retry-on and
-// x-envoy-retry-grpc-on, of which no other proxy has its own.
+// retryOn parses a list of conditions of Envoy's headers x-envoy-retry-on and
+// x-envoy-retry-grpc-on. All drivers use these names.
 func (n *notes) retryOn(path, list string) []string {
 	known := []string{
 		"5xx", "gateway-error", "reset", "reset-before-request", "connect-failure", "envoy-ratelimited", "retriable-4xx",
@@ -72,15 +72,15 @@ func (n *notes) retryOn(path, list string) []string {
 		switch {
 		case word == "":
 		case word == "retriable-status-codes", word == "retriable-headers":
-			n.add(ReasonNoEffect, path, "%q is left out, because nothing says which status codes or headers it is about; use words of: %s", word, strings.Join(known, ", "))
+			n.add(ReasonNoEffect, path, "%q is ignored, because the status codes or headers can't be configured; use: %s", word, strings.Join(known, ", "))
 		case slices.Contains(known, word):
 			words = append(words, word)
 		default:
-			n.add(ReasonInvalid, path, "%q is not something to try again on and is left out; use words of: %s", word, strings.Join(known, ", "))
+			n.add(ReasonInvalid, path, "%q is not a retry condition and is ignored; use: %s", word, strings.Join(known, ", "))
 		}
 	}
 	if len(words) == 0 {
-		n.add(ReasonMissing, path, "%q names nothing to try again on, so nothing is tried again; write a list such as 5xx,connect-failure", list)
+		n.add(ReasonMissing, path, "%q has no retry condition, so nothing is retried; write a list such as 5xx,connect-failure", list)
 	}
 	return sortedSet(words, strings.Compare)
 }

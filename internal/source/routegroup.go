@@ -10,8 +10,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// httpRouteGroup always returns a group: one without matches matches nothing, and
-// whoever refers to it is not wrong.
+// httpRouteGroup always returns a group: one without matches matches nothing, but
+// references to it are valid.
 func httpRouteGroup(obj *specs.HTTPRouteGroup, n *notes) mesh.Content {
 	group := &mesh.RouteGroup{Name: nameOf(&obj.ObjectMeta)}
 	n.needed("spec.matches", len(obj.Spec.Matches), "match, so the group matches no request")
@@ -19,10 +19,10 @@ func httpRouteGroup(obj *specs.HTTPRouteGroup, n *notes) mesh.Content {
 	for i := range obj.Spec.Matches {
 		m, path := &obj.Spec.Matches[i], index("spec.matches", i)
 		if m.Name == "" {
-			n.add(ReasonMissing, path+".name", "the match has no name, so others can refer to it only by referring to the whole group; name it")
+			n.add(ReasonMissing, path+".name", "the match has no name, so others can only refer to the whole group; name it")
 		}
 		if names[m.Name] {
-			n.add(ReasonDuplicate, path+".name", "another match has the name %q too, so this one is left out; give each its own", m.Name)
+			n.add(ReasonDuplicate, path+".name", "another match also has the name %q, so this one is ignored; use unique names", m.Name)
 			continue
 		}
 		names[m.Name] = true
@@ -33,8 +33,8 @@ func httpRouteGroup(obj *specs.HTTPRouteGroup, n *notes) mesh.Content {
 	return mesh.Seal(group)
 }
 
-// httpMatch reads a match. If any of its conditions cannot be read, the whole match
-// is left out, since it would match more without it.
+// httpMatch parses a match. If a condition is invalid, the whole match is dropped, since
+// it would match more without the condition.
 func (n *notes) httpMatch(path string, m *specs.HTTPMatch) (mesh.HTTPMatch, bool) {
 	var match mesh.HTTPMatch
 	var okMethods, okHeaders bool
@@ -47,26 +47,25 @@ func (n *notes) httpMatch(path string, m *specs.HTTPMatch) (mesh.HTTPMatch, bool
 	return match, okMethods && okPath && okHeaders
 }
 
-// anything is the expression that matches everything.
+// anything matches every string.
 const anything = ".*"
 
 func (n *notes) wholeMatch(path, expression string) (mesh.StringMatch, bool) {
 	match, err := wholeMatch(expression)
 	if err != nil {
-		n.add(ReasonInvalidRegex, path, "%q cannot be matched with, so the match is left out: %v", expression, err)
+		n.add(ReasonInvalidRegex, path, "%q is not usable, so the match is ignored: %v", expression, err)
 	}
 	return match, err == nil
 }
 
-// headers reads conditions on headers, all of which must hold, in an order of their
-// own.
+// headers parses conditions on headers, all of which must hold. The result is sorted.
 func (n *notes) headers(path string, list []map[string]string) ([]mesh.KeyMatch, bool) {
 	ok := true
 	var matches []mesh.KeyMatch
 	for i, headers := range list {
 		for _, name := range slices.Sorted(maps.Keys(headers)) {
 			if !isHeaderName(name) {
-				n.add(ReasonInvalid, index(path, i), "%q is not the name of a header, so the match is left out; write a name such as x-version, and host for the host", name)
+				n.add(ReasonInvalid, index(path, i), "%q is not the name of a header, so the match is ignored; write a name such as x-version, or host for the request's host", name)
 				ok = false
 				continue
 			}
@@ -86,20 +85,19 @@ func (n *notes) headers(path string, list []map[string]string) ([]mesh.KeyMatch,
 	}), ok
 }
 
-// methods returns none for every method, and false if none of those that were given
-// is one.
+// methods returns nil for all methods, and false if none of the given ones is valid.
 func (n *notes) methods(path string, methods []specs.HTTPMethod) ([]string, bool) {
 	known := []string{"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"}
 	var names []string
 	for i, method := range methods {
 		if method != specs.HTTPMethodAll && !slices.Contains(known, string(method)) {
-			n.add(ReasonInvalid, index(path, i), "%q is not a method and is left out; use *, or one of %s in capitals", string(method), strings.Join(known, ", "))
+			n.add(ReasonInvalid, index(path, i), "%q is not a method and is ignored; use *, or one of %s in capitals", string(method), strings.Join(known, ", "))
 			continue
 		}
 		names = append(names, string(method))
 	}
 	if len(methods) > 0 && len(names) == 0 {
-		n.add(ReasonMissing, path, "no method is left of those that were given, so the match is left out; correct them, or remove them all for every method")
+		n.add(ReasonMissing, path, "none of the methods is valid, so the match is ignored; correct them, or remove them all for any method")
 		return nil, false
 	}
 	if slices.Contains(names, string(specs.HTTPMethodAll)) {
@@ -108,15 +106,15 @@ func (n *notes) methods(path string, methods []specs.HTTPMethod) ([]string, bool
 	return sortedSet(names, strings.Compare), true
 }
 
-// isHeaderName reports whether a value is the name of a header (RFC 9110, 5.1).
+// isHeaderName reports whether a value is a header name (RFC 9110, 5.1).
 func isHeaderName(name string) bool {
 	return name != "" && len(name) <= 256 && !strings.ContainsFunc(name, func(c rune) bool {
 		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("!#$%&'*+-.^_`|~", c)
 	})
 }
 
-// tcpRoute returns nothing for a route without a port that there is: none at all
-// would be any.
+// tcpRoute returns nil if none of the ports is valid, since an empty list would match any
+// port.
 func tcpRoute(obj *specs.TCPRoute, n *notes) mesh.Content {
 	match := &mesh.TCPMatch{}
 	declared := obj.Spec.Matches.Ports
@@ -126,7 +124,7 @@ func tcpRoute(obj *specs.TCPRoute, n *notes) mesh.Content {
 		}
 	}
 	if len(declared) > 0 && len(match.Ports) == 0 {
-		n.add(ReasonMissing, "spec.matches.ports", "none of the ports is one, so the route matches no connection; correct them, or remove them all to match every port")
+		n.add(ReasonMissing, "spec.matches.ports", "none of the ports is valid, so the route matches no connection; correct them, or remove them all to match every port")
 		return nil
 	}
 	match.Ports = sortedSet(match.Ports, cmp.Compare[uint16])

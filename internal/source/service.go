@@ -32,14 +32,14 @@ func service(obj *corev1.Service, n *notes) mesh.Content {
 func (n *notes) externalName(value string) string {
 	name := strings.ToLower(strings.TrimSuffix(value, "."))
 	if !isDNSName(name) {
-		n.add(ReasonInvalid, "spec.externalName", "%q is not a DNS name, so nothing is behind the service; write a name such as api.example.com", value)
+		n.add(ReasonInvalid, "spec.externalName", "%q is not a DNS name, so the service has no target; write a name such as api.example.com", value)
 		return ""
 	}
 	return name
 }
 
-// servicePorts returns the TCP ports. Others do not go through the mesh, which is
-// no fault of theirs.
+// servicePorts returns the TCP ports. Other ports bypass the mesh, which is not a
+// Problem.
 func (n *notes) servicePorts(declared []corev1.ServicePort) []mesh.PortSpec {
 	var ports []mesh.PortSpec
 	for i := range declared {
@@ -52,7 +52,7 @@ func (n *notes) servicePorts(declared []corev1.ServicePort) []mesh.PortSpec {
 			continue
 		}
 		if slices.ContainsFunc(ports, func(p mesh.PortSpec) bool { return p.Port == number || p.Name == d.Name }) {
-			n.add(ReasonDuplicate, path, "another port has the number %d or the name %q too, so this one is left out; give each port its own", number, d.Name)
+			n.add(ReasonDuplicate, path, "another port also has the number %d or the name %q, so this one is ignored; use unique ports", number, d.Name)
 			continue
 		}
 		port := mesh.PortSpec{Name: d.Name, Port: number, Protocol: n.protocol(path, d)}
@@ -72,9 +72,8 @@ func (n *notes) servicePorts(declared []corev1.ServicePort) []mesh.PortSpec {
 	return ports
 }
 
-// prefersZone reads the field and the annotations that were there before it. Same
-// node prefers the same zone where its node has no endpoint, and the mesh knows no
-// nodes.
+// prefersZone reads trafficDistribution and the older annotations. PreferSameNode falls
+// back to the zone, and the mesh does not know nodes.
 func prefersZone(obj *corev1.Service) bool {
 	if distribution := obj.Spec.TrafficDistribution; distribution != nil {
 		switch *distribution {

@@ -17,19 +17,19 @@ import (
 const (
 	defaultZipkinPort = 9411
 	defaultZipkinPath = "/api/v2/spans"
-	// defaultOTLPPort is that of OTLP over gRPC.
+	// defaultOTLPPort is the port of OTLP over gRPC.
 	defaultOTLPPort = 4317
 
 	defaultAuthorizationTimeout = time.Second
 	defaultAuthorizationPrefix  = "inboundExtAuthz"
-	// nowhere is a host that no DNS server knows (RFC 6761).
-	nowhere = "authorization.invalid"
+	// unresolvable is a host name that never resolves (RFC 6761).
+	unresolvable = "authorization.invalid"
 
 	maxPort = math.MaxUint16
 )
 
-// settings reads what the mesh model needs of the MeshConfig, which is in a
-// namespace. The feature flags have the defaults of Open Service Mesh 1.2's chart.
+// settings returns the MeshConfig's part of the mesh model. The namespace is that of the
+// MeshConfig. The feature flags have the defaults of Open Service Mesh 1.2's chart.
 func (r *reader) settings(c *Config, namespace string) *mesh.Settings {
 	traffic, flags := &r.spec.Traffic, &r.spec.FeatureFlags
 	return &mesh.Settings{
@@ -49,8 +49,7 @@ func (r *reader) settings(c *Config, namespace string) *mesh.Settings {
 	}
 }
 
-// tlsMode reads a mode, which is empty if it is not set and Strict if it is neither
-// of the two.
+// tlsMode parses a mode: "" if it is not set, and Strict if it is invalid.
 func (n *notes) tlsMode(path, mode string) mesh.TLSMode {
 	switch mesh.TLSMode(mode) {
 	case "", mesh.Strict, mesh.Permissive:
@@ -77,7 +76,7 @@ func (r *reader) tls() mesh.TLS {
 	return tls
 }
 
-// tlsVersion reads a version, the proxy's own choice being the widest.
+// tlsVersion parses a version. Widest is the result for TLS_AUTO.
 func (r *reader) tlsVersion(path string, version v1alpha2.TLSVersion, widest string) string {
 	switch version {
 	case "", v1alpha2.TLSv1_3:
@@ -87,7 +86,7 @@ func (r *reader) tlsVersion(path string, version v1alpha2.TLSVersion, widest str
 	case v1alpha2.TLSAuto:
 		return widest
 	case v1alpha2.TLSv1_0, v1alpha2.TLSv1_1:
-		r.add(ReasonInvalid, path, "%s is older than sidecars speak with each other, TLSv1_2 is used; use TLSv1_2 or TLSv1_3", version)
+		r.add(ReasonInvalid, path, "sidecars don't support %s; TLSv1_2 is used; use TLSv1_2 or TLSv1_3", version)
 		return "1.2"
 	default:
 		r.add(ReasonInvalid, path, "%q is not a TLS version, TLSv1_3 is used; use TLSv1_2, TLSv1_3 or TLS_AUTO", string(version))
@@ -114,10 +113,10 @@ func (r *reader) ciphers() []string {
 			case slices.Contains(known, name):
 				names = append(names, name)
 			case strings.HasPrefix(name, "TLS_"):
-				r.add(ReasonInvalid, fmt.Sprintf("spec.sidecar.cipherSuites[%d]", i), "%q is a cipher of TLS 1.3, where there is no choice; remove it", name)
+				r.add(ReasonInvalid, fmt.Sprintf("spec.sidecar.cipherSuites[%d]", i), "%q is a cipher of TLS 1.3, whose ciphers can't be configured; remove it", name)
 			default:
 				r.add(ReasonInvalid, fmt.Sprintf("spec.sidecar.cipherSuites[%d]", i),
-					"%q is not the OpenSSL name of a cipher for TLS 1.2 that is in use; it is left out; use one of: %s", name, strings.Join(known, ", "))
+					"%q is not the OpenSSL name of a supported TLS 1.2 cipher, so it is ignored; use one of: %s", name, strings.Join(known, ", "))
 			}
 		}
 	}
@@ -135,13 +134,13 @@ func (r *reader) curves() []string {
 		case slices.Contains(known, name):
 			names = append(names, name)
 		default:
-			r.add(ReasonInvalid, path, "%q is not a curve; it is left out; use one of: %s", name, strings.Join(known, ", "))
+			r.add(ReasonInvalid, path, "%q is not a supported curve, so it is ignored; use one of: %s", name, strings.Join(known, ", "))
 		}
 	}
 	return names
 }
 
-// tracing returns nil if it is off, or there is nowhere to send spans.
+// tracing returns nil if tracing is off or has no valid destination.
 func (r *reader) tracing(namespace string) *mesh.Tracing {
 	const path = "spec.observability.tracing"
 	spec := &r.spec.Observability.Tracing
@@ -160,7 +159,7 @@ func (r *reader) tracing(namespace string) *mesh.Tracing {
 	case v1alpha2.TracingOTLP:
 		tracing.Protocol, tracing.Port, tracing.Path = "otlp", defaultOTLPPort, ""
 		if spec.Endpoint != "" {
-			r.add(ReasonNoEffect, path+".endpoint", "%s", inertMessage("OTLP over gRPC has a path of its own; remove it"))
+			r.add(ReasonNoEffect, path+".endpoint", "%s", inertMessage("OTLP over gRPC has a fixed path; remove it"))
 		}
 	default:
 		r.add(ReasonInvalid, path+".protocol", "%q is not a protocol for spans, %s is used; use %s or %s",
@@ -182,7 +181,7 @@ func (r *reader) tracing(namespace string) *mesh.Tracing {
 	return tracing
 }
 
-// sampled reads a share in millionths.
+// sampled parses a share and returns millionths.
 func (r *reader) sampled(path string, fraction *string) uint32 {
 	const all = 1_000_000
 	if fraction == nil || *fraction == "" {
@@ -196,8 +195,9 @@ func (r *reader) sampled(path string, fraction *string) uint32 {
 	return uint32(math.Round(share * all))
 }
 
-// authorization returns nil if it is off. One that was asked for and cannot be found
-// is asked nowhere, and so refuses, unless the user lets failures pass.
+// authorization returns nil if it is off. If the service's address is invalid, it is
+// replaced by an unresolvable one, so that requests are denied unless failureModeAllow is
+// set.
 func (r *reader) authorization() *mesh.Authorization {
 	const path = "spec.traffic.inboundExternalAuthorization"
 	spec := &r.spec.Traffic.InboundExternalAuthorization
@@ -206,7 +206,7 @@ func (r *reader) authorization() *mesh.Authorization {
 		return nil
 	}
 	if isZero(spec.Timeout) {
-		r.add(ReasonInvalid, path+".timeout", "%q leaves the service no time to answer; %s is used", string(spec.Timeout), defaultAuthorizationTimeout)
+		r.add(ReasonInvalid, path+".timeout", "%q gives the service no time to answer; %s is used", string(spec.Timeout), defaultAuthorizationTimeout)
 	}
 	authorization := &mesh.Authorization{
 		Host:           strings.ToLower(spec.Address),
@@ -218,22 +218,22 @@ func (r *reader) authorization() *mesh.Authorization {
 		r.add(ReasonInvalid, path+".statPrefix", "%q does not fit into the name of a metric, %s is used; use letters, digits and -._", spec.StatPrefix, defaultAuthorizationPrefix)
 		authorization.StatPrefix = defaultAuthorizationPrefix
 	}
-	outcome := "every inbound request is refused"
+	outcome := "every inbound request is denied"
 	if spec.FailureModeAllow {
-		outcome = "every inbound request passes, as failureModeAllow wants"
+		outcome = "every inbound request passes because of failureModeAllow"
 	}
 	findable := isHost(authorization.Host)
 	if !findable {
-		r.add(ReasonInvalid, path+".address", "%q is neither a host name nor an IP address, so no service can be asked and %s; set it or turn enable off", spec.Address, outcome)
+		r.add(ReasonInvalid, path+".address", "%q is neither a host name nor an IP address, so the service can't be called and %s; correct it, or turn enable off", spec.Address, outcome)
 	}
 	if !validPort(spec.Port) {
 		findable = false
-		r.add(ReasonInvalid, path+".port", "%d is not a port, so no service can be asked and %s; use 1 to %d or turn enable off", spec.Port, outcome, maxPort)
+		r.add(ReasonInvalid, path+".port", "%d is not a port, so the service can't be called and %s; use 1 to %d, or turn enable off", spec.Port, outcome, maxPort)
 	}
 	if findable {
 		authorization.Port = uint16(spec.Port)
 	} else {
-		authorization.Host, authorization.Port = nowhere, 1
+		authorization.Host, authorization.Port = unresolvable, 1
 	}
 	return authorization
 }

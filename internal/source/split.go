@@ -7,8 +7,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// trafficSplit returns nothing for a split that cannot be carried out; the root's
-// traffic stays with the root then.
+// trafficSplit returns nil for an invalid split. All traffic then goes to the root's
+// endpoints.
 func trafficSplit(obj *split.TrafficSplit, n *notes) mesh.Content {
 	spec := &obj.Spec
 	s := &mesh.Split{Name: nameOf(&obj.ObjectMeta), Age: ageOf(&obj.ObjectMeta)}
@@ -23,7 +23,7 @@ func trafficSplit(obj *split.TrafficSplit, n *notes) mesh.Content {
 	return mesh.Seal(s)
 }
 
-// ownService reads the name of a service that must be in the object's namespace.
+// ownService parses the name of a service that must be in the object's namespace.
 func (n *notes) ownService(path, namespace, host, outcome string) (string, bool) {
 	name, ok := serviceOf(namespace, host)
 	if !ok {
@@ -31,16 +31,15 @@ func (n *notes) ownService(path, namespace, host, outcome string) (string, bool)
 		return "", false
 	}
 	if name.Namespace != namespace {
-		n.add(ReasonOtherNamespace, path, "%q is a service of the namespace %q, so %s; only services of the object's own namespace %q can stand here",
+		n.add(ReasonOtherNamespace, path, "%q is a service of the namespace %q, so %s; only services of the object's own namespace %q are supported here",
 			host, name.Namespace, outcome, namespace)
 		return "", false
 	}
 	return name.Name, true
 }
 
-// splitBackends returns those that can get traffic, or none if traffic cannot be
-// split among them. That all of them have a weight of 0 is for the routes to say,
-// which answer 503 then.
+// splitBackends returns the valid backends, or nil if traffic can't be split. Weights
+// that are all 0 are valid here: the route then answers 503.
 func (n *notes) splitBackends(namespace string, declared []split.TrafficSplitBackend) []mesh.SplitBackend {
 	const path = "spec.backends"
 	if len(declared) == 0 {
@@ -51,17 +50,17 @@ func (n *notes) splitBackends(namespace string, declared []split.TrafficSplitBac
 	seen := make(map[string]bool)
 	sum := uint64(0)
 	for i, b := range declared {
-		name, ok := n.ownService(index(path, i)+".service", namespace, b.Service, "the backend is left out")
+		name, ok := n.ownService(index(path, i)+".service", namespace, b.Service, "the backend is ignored")
 		if !ok {
 			continue
 		}
 		if seen[name] {
-			n.add(ReasonDuplicate, index(path, i)+".service", "%q is a backend already, so this one is left out; add the weights up", b.Service)
+			n.add(ReasonDuplicate, index(path, i)+".service", "%q is already a backend, so this one is ignored; add up the weights", b.Service)
 			continue
 		}
 		weight, err := b.Weight.Parse()
 		if err != nil {
-			n.add(ReasonInvalid, index(path, i)+".weight", "%v; the backend is left out", err)
+			n.add(ReasonInvalid, index(path, i)+".weight", "%v; the backend is ignored", err)
 			continue
 		}
 		seen[name] = true
@@ -69,7 +68,7 @@ func (n *notes) splitBackends(namespace string, declared []split.TrafficSplitBac
 		backends = append(backends, mesh.SplitBackend{Service: name, Weight: weight})
 	}
 	if sum > math.MaxUint32 {
-		n.add(ReasonInvalid, path, "the weights add up to %d, more than %d, so traffic is not split; divide them all by the same number", sum, uint32(math.MaxUint32))
+		n.add(ReasonInvalid, path, "the sum of the weights is %d, above %d, so traffic is not split; scale them down", sum, uint32(math.MaxUint32))
 		return nil
 	}
 	return backends

@@ -11,20 +11,19 @@ import (
 )
 
 const (
-	// The defaults of OutlierDetection, as its API gives them.
+	// The API's defaults of OutlierDetection.
 	defaultEjectionErrors   = 5
 	defaultEjectionInterval = 10 * time.Second
 	defaultEjectionTime     = 30 * time.Second
 	defaultEjectionPercent  = 10
 
-	// unlimited stands for no limit where 0 is the proxy's own: 68 years, the most that
-	// every proxy's timers take.
+	// unlimited replaces 0 where 0 would mean the proxy's default: 68 years, the maximum
+	// of all proxies' timers.
 	unlimited = math.MaxInt32 * time.Second
 )
 
-// upstreamSetting returns nothing for a setting of a host that nobody may set. What is
-// wrong in it otherwise leaves the rest in use: it limits traffic, and lets none
-// through.
+// upstreamSetting returns nil if the host is invalid. Other invalid values don't affect
+// the rest: a setting can only limit traffic, never allow it.
 func upstreamSetting(obj *policy.UpstreamTrafficSetting, n *notes) mesh.Content {
 	spec := &obj.Spec
 	host, ok := n.upstreamHost("spec.host", strings.ToLower(spec.Host))
@@ -48,11 +47,11 @@ func upstreamSetting(obj *policy.UpstreamTrafficSetting, n *notes) mesh.Content 
 	return mesh.Seal(setting)
 }
 
-// upstreamHost returns the name of a service or the host of an Egress, in lower case.
-// Whether it may be set from here is seen where everything is known.
+// upstreamHost parses the name of a service or of an egress host, in lower case. The
+// catalog checks whether the object may configure it.
 func (n *notes) upstreamHost(path, host string) (string, bool) {
 	if !isDNSName(strings.TrimPrefix(host, "*.")) {
-		n.add(ReasonInvalid, path, "%q is not a host, so the setting is not used; write the name of a service, its DNS name in the cluster, or a host of an Egress", host)
+		n.add(ReasonInvalid, path, "%q is not a host, so the setting is ignored; write the name of a service, its DNS name in the cluster, or a host of an Egress", host)
 		return "", false
 	}
 	return host, true
@@ -74,25 +73,25 @@ func (n *notes) connections(p *mesh.UpstreamPolicy, declared *policy.ConnectionS
 	p.MaxRequests = n.limit(path+".http.maxRequests", http.MaxRequests)
 	p.MaxPendingRequests = n.limit(path+".http.maxPendingRequests", http.MaxPendingRequests)
 	p.MaxRetries = n.limit(path+".http.maxRetries", http.MaxRetries)
-	// Here 0 is no limit, as in Open Service Mesh.
+	// As in Open Service Mesh, 0 means no limit here.
 	if requests := http.MaxRequestsPerConnection; requests != nil && *requests != 0 {
 		p.RequestsPerConnection = deref(n.limit(path+".http.maxRequestsPerConnection", requests), 0)
 	}
 	if p.Refuses(mesh.HTTP) {
-		n.add(mesh.ReasonAdvice, path, "a limit of 0 lets no request through: each is answered with 503; use 1 or more, or remove the field for no limit")
+		n.add(mesh.ReasonAdvice, path, "a limit of 0 blocks all requests with a 503; use 1 or more, or remove the field for no limit")
 	}
 	if http.CircuitBreaking != nil {
-		n.add(ReasonNotSupported, path+".http.circuitBreaking", "Outrigger stops no requests by the share of slow or failed ones; use outlierDetection, which takes failing endpoints out of use")
+		n.add(ReasonNotSupported, path+".http.circuitBreaking", "Outrigger does not block requests by the rate of slow or failed ones; use outlierDetection, which ejects failing endpoints")
 	}
 }
 
-// limit returns nil for no limit. One of 0 is a limit, as in Open Service Mesh.
+// limit returns nil for no limit. As in Open Service Mesh, 0 is a limit.
 func (n *notes) limit(path string, number *int64) *uint32 {
 	switch {
 	case number == nil:
 		return nil
 	case *number < 0 || *number > math.MaxUint32:
-		n.add(ReasonInvalid, path, "%d is not a limit that can be kept, so there is none; use 0 to %d, or remove the field", *number, uint32(math.MaxUint32))
+		n.add(ReasonInvalid, path, "%d is not a valid limit, so there is none; use 0 to %d, or remove the field", *number, uint32(math.MaxUint32))
 		return nil
 	}
 	limit := uint32(*number)
@@ -140,18 +139,18 @@ func (n *notes) loadBalancing(path string, declared *policy.LoadBalancing) mesh.
 	case policy.LoadBalancingRoundRobin, policy.LoadBalancingLeastRequest, policy.LoadBalancingRandom:
 		lb.Policy = mesh.LoadBalancingPolicy(declared.Policy)
 		if len(declared.HashOn) > 0 {
-			n.add(ReasonInvalid, path+".hashOn", "%s hashes nothing, so hashOn is not used; use the policy %s or %s, or remove hashOn",
+			n.add(ReasonInvalid, path+".hashOn", "%s does not hash, so hashOn is ignored; use the policy %s or %s, or remove hashOn",
 				declared.Policy, policy.LoadBalancingRingHash, policy.LoadBalancingMaglev)
 			lb.HashOn = nil
 		}
 	case policy.LoadBalancingRingHash, policy.LoadBalancingMaglev:
 		if len(lb.HashOn) == 0 {
-			n.add(ReasonMissing, path+".hashOn", "%s has nothing to hash, so endpoints take turns; say what requests to the same endpoint have in common", declared.Policy)
+			n.add(ReasonMissing, path+".hashOn", "%s has nothing to hash, so RoundRobin is used; set what requests to the same endpoint have in common", declared.Policy)
 			break
 		}
 		lb.Policy = mesh.LoadBalancingPolicy(declared.Policy)
 	default:
-		n.add(ReasonInvalid, path+".policy", "%q is not a way to choose an endpoint, so they take turns; use RoundRobin, LeastRequest, Random, RingHash or Maglev", string(declared.Policy))
+		n.add(ReasonInvalid, path+".policy", "%q is not a load balancing policy, so RoundRobin is used; use RoundRobin, LeastRequest, Random, RingHash or Maglev", string(declared.Policy))
 		lb.HashOn = nil
 	}
 	return lb
@@ -168,17 +167,17 @@ func (n *notes) hashOn(path string, declared []policy.HashOn) []mesh.HashOn {
 			}
 		}
 		if given != 1 {
-			n.add(ReasonInvalid, path, "%d of header, cookie and sourceIP are set, so the entry is left out; set exactly one", given)
+			n.add(ReasonInvalid, path, "%d of header, cookie and sourceIP are set, so the entry is ignored; set exactly one", given)
 			continue
 		}
 		on := mesh.HashOn{Header: strings.ToLower(d.Header), SourceIP: d.SourceIP}
 		if d.Header != "" && !isHeaderName(d.Header) {
-			n.add(ReasonInvalid, path+".header", "%q is not the name of a header, so the entry is left out", d.Header)
+			n.add(ReasonInvalid, path+".header", "%q is not the name of a header, so the entry is ignored", d.Header)
 			continue
 		}
 		if d.Cookie != nil {
 			if !isHeaderName(d.Cookie.Name) {
-				n.add(ReasonInvalid, path+".cookie.name", "%q is not the name of a cookie, so the entry is left out", d.Cookie.Name)
+				n.add(ReasonInvalid, path+".cookie.name", "%q is not the name of a cookie, so the entry is ignored", d.Cookie.Name)
 				continue
 			}
 			on.Cookie, on.CookieTTL = d.Cookie.Name, n.duration(path+".cookie.ttl", d.Cookie.TTL)

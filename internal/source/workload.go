@@ -17,7 +17,7 @@ func (m *Mapper) workload(pod *corev1.Pod, n *notes) mesh.Content {
 	w := &mesh.Workload{
 		Name: nameOf(&pod.ObjectMeta),
 		UID:  string(pod.UID),
-		// The second is the older name of the first.
+		// DeprecatedServiceAccount is the older name of the field.
 		ServiceAccount: cmp.Or(pod.Spec.ServiceAccountName, pod.Spec.DeprecatedServiceAccount, defaultServiceAccount),
 		Class:          m.opts.SidecarClass(pod),
 		Ports:          n.workloadPorts(pod),
@@ -27,7 +27,7 @@ func (m *Mapper) workload(pod *corev1.Pod, n *notes) mesh.Content {
 		Ready:          isReported(pod),
 	}
 	if !isObjectName(w.ServiceAccount) {
-		n.add(ReasonInvalid, "spec.serviceAccountName", "%q is not the name of a service account, so the pod has no identity and is not read", w.ServiceAccount)
+		n.add(ReasonInvalid, "spec.serviceAccountName", "%q is not the name of a service account, so the pod has no identity and is ignored", w.ServiceAccount)
 		return nil
 	}
 	if w.Class != "" {
@@ -59,8 +59,8 @@ func podAddresses(status *corev1.PodStatus) []netip.Addr {
 	return addresses(texts)
 }
 
-// addresses returns those of the texts that are addresses of one host, sorted, IPv4
-// first, and each once.
+// addresses returns the valid unicast addresses, IPv4 first, sorted and without
+// duplicates.
 func addresses(texts []string) []netip.Addr {
 	var found []netip.Addr
 	for _, text := range texts {
@@ -71,14 +71,14 @@ func addresses(texts []string) []netip.Addr {
 	return sortedSet(found, netip.Addr.Compare)
 }
 
-// isUnicast reports whether an address can be that of one other host: sidecars listen
-// on the unspecified ones, and loopback is the pod's own.
+// isUnicast reports whether another host can have the address: sidecars listen on the
+// unspecified addresses, and loopback addresses are the pod's own.
 func isUnicast(a netip.Addr) bool {
 	return a.Zone() == "" && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast()
 }
 
-// workloadPorts returns the TCP ports of the user's containers that run beside each
-// other. A name that several containers use is the first one's, as for Kubernetes.
+// workloadPorts returns the TCP ports of the user's containers that run concurrently. If
+// several containers use a name, it belongs to the first, as in Kubernetes.
 func (n *notes) workloadPorts(pod *corev1.Pod) []mesh.WorkloadPort {
 	var ports []mesh.WorkloadPort
 	for i := range pod.Spec.Containers {

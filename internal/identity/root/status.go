@@ -98,7 +98,7 @@ func (s *statuses) tell(ctx context.Context, v Verdict) error {
 		return nil // What is found of the newer one is on its way here.
 	}
 	for _, p := range v.Problems {
-		if source.Told(object.Status.Conditions, p) {
+		if source.Reported(object.Status.Conditions, p) {
 			continue
 		}
 		about := corev1.ObjectReference{

@@ -11,12 +11,12 @@ import (
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 )
 
-// current is one object as it is now, and who wants to know.
+// current holds the current state of one object and its subscribers.
 type current[T any] struct {
-	// value is nil while there is no such object.
+	// value is nil while the object does not exist.
 	value atomic.Pointer[T]
 
-	// mu is held while functions are called, so that all see the same order.
+	// mu is held while functions are called, so that all see changes in the same order.
 	mu        sync.Mutex
 	known     bool
 	functions []func(*T)
@@ -32,7 +32,7 @@ func (c *current[T]) set(value *T) {
 	}
 }
 
-// settle makes the absence of the object known, if nothing else is.
+// settle reports that the object does not exist, unless its state is already known.
 func (c *current[T]) settle() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -54,10 +54,10 @@ func (c *current[T]) subscribe(f func(*T)) {
 	}
 }
 
-// configMaps are the ConfigMaps of the control plane's namespace.
+// configMaps holds the ConfigMaps of the control plane's namespace.
 type configMaps struct {
 	once sync.Once
-	// wanted is closed once someone asks for a ConfigMap.
+	// wanted is closed when the first ConfigMap is requested.
 	wanted chan struct{}
 
 	mu      sync.Mutex
@@ -102,8 +102,8 @@ func (s *Source) configMapEvents() toolscache.ResourceEventHandler {
 	return events(func(name string, obj *corev1.ConfigMap) { s.configMaps.get(name).set(obj) })
 }
 
-// events calls set with each object that is new or has changed, and with nil and
-// the name of one that is gone.
+// events calls set with each object that is created or changed, and with its name and nil
+// when it is deleted.
 func events[T any, P interface {
 	*T
 	client.Object
@@ -116,7 +116,7 @@ func events[T any, P interface {
 		},
 		UpdateFunc: func(before, after any) {
 			was, _ := before.(P)
-			// A resync tells of objects that have not changed.
+			// A resync repeats unchanged objects.
 			if obj, ok := after.(P); ok && (was == nil || was.GetResourceVersion() != obj.GetResourceVersion()) {
 				set(obj.GetName(), obj)
 			}

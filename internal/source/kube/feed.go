@@ -15,25 +15,24 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// Feed reads every object that a mesh is made of and has apply called with the fact in
-// each, as it comes, until ctx ends: by a goroutine for each kind, in the order in which
-// the objects of the kind change. Apply must not block. Synced is called once, when all
-// that there was at first has been applied. A kind whose CRD is not installed keeps
-// nobody waiting, and is read once it is. A kind that the API server does not let us
-// read keeps synced waiting; the log says so.
+// Feed reads all objects of the mesh and calls apply with the fact of each, initially and
+// after each change, until ctx ends. Each kind has its own goroutine, which preserves the
+// order of changes. Apply must not block. Synced is called once, when all initial objects
+// have been applied. A kind without a CRD does not delay synced, and is read once the CRD
+// is installed. A kind that we are not permitted to read delays synced; this is logged.
 //
-// Feed is called once, and works while Start does. It returns an error only if the
-// cache cannot be used.
+// Feed must be called once and works while Start runs. It returns an error only if the
+// cache is unusable.
 //
-// Beside what a Source needs, its user needs to be allowed get, list and watch of
-// Pods, Services, EndpointSlices and all kinds of traffic policies in all namespaces.
-// ServiceAccounts are not read: a pod names its own, and no fact is about one.
+// In addition to the permissions for a Source, it needs get, list and watch for Pods,
+// Services, EndpointSlices and all kinds of traffic policies in all namespaces.
+// ServiceAccounts are not read: no fact depends on them.
 func (s *Source) Feed(ctx context.Context, mapper *source.Mapper, apply func(...mesh.Fact), synced func()) error {
 	group, ctx := errgroup.WithContext(ctx)
 	f := feed{mapper, apply}
 	s.OnMeshConfig(f.meshConfig())
 
-	// The MeshConfig is known to the Source already.
+	// The Source already watches the MeshConfig.
 	kinds := slices.DeleteFunc(slices.Clone(mapper.Kinds()), func(k source.Kind) bool { return k.Role == source.Configuration })
 	var unread atomic.Int64
 	unread.Store(int64(1 + len(kinds)))
@@ -62,13 +61,13 @@ func (s *Source) Feed(ctx context.Context, mapper *source.Mapper, apply func(...
 	return group.Wait()
 }
 
-// feed passes on the facts in objects.
+// feed converts objects to facts and applies them.
 type feed struct {
 	mapper *source.Mapper
 	apply  func(...mesh.Fact)
 }
 
-// put passes on the fact in an object, if the mesh reads its kind.
+// put applies the fact of an object, if its kind has facts.
 func (f feed) put(obj any) {
 	if object, ok := obj.(client.Object); ok {
 		if fact, ok := f.mapper.Fact(object); ok {
@@ -77,7 +76,7 @@ func (f feed) put(obj any) {
 	}
 }
 
-// remove passes on that an object is gone.
+// remove applies the deletion of an object.
 func (f feed) remove(obj any) {
 	if object, ok := obj.(client.Object); ok {
 		if ref, ok := f.mapper.Ref(object); ok {
@@ -86,20 +85,20 @@ func (f feed) remove(obj any) {
 	}
 }
 
-// events passes on the facts of the objects of a kind.
+// events applies the facts of a kind's objects.
 func (f feed) events() toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{
 		AddFunc: f.put,
 		UpdateFunc: func(before, after any) {
 			was, _ := before.(client.Object)
-			// A resync tells of objects that have not changed.
+			// A resync repeats unchanged objects.
 			if is, ok := after.(client.Object); ok && (was == nil || was.GetResourceVersion() != is.GetResourceVersion()) {
 				f.put(is)
 			}
 		},
 		DeleteFunc: func(deleted any) {
-			// The deletion of an object may have been missed, and then this is its last
-			// known state.
+			// If the watch missed the deletion, this holds the object's last known
+			// state.
 			if unknown, ok := deleted.(toolscache.DeletedFinalStateUnknown); ok {
 				deleted = unknown.Obj
 			}
@@ -108,7 +107,7 @@ func (f feed) events() toolscache.ResourceEventHandler {
 	}
 }
 
-// meshConfig passes on the fact of the MeshConfig, of which there is one or none.
+// meshConfig applies the fact of the MeshConfig, of which there is at most one.
 func (f feed) meshConfig() func(*v1alpha2.MeshConfig) {
 	var last *v1alpha2.MeshConfig
 	return func(obj *v1alpha2.MeshConfig) {

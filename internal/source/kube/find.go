@@ -11,15 +11,14 @@ import (
 )
 
 const (
-	// findPage is how many pods the API server is asked for at once.
+	// findPage is the page size of the lists.
 	findPage = 250
-	// findAtOnce is how many pods are looked for at a time; others wait.
-	findAtOnce = 4
+	// findConcurrency limits concurrent searches; others wait.
+	findConcurrency = 4
 )
 
-// FindPod asks the API server for the pod with that UID that runs as a service account,
-// and returns nil if there is none. It sees what has been written by the time that it is
-// called, whatever has been read before.
+// FindPod asks the API server for the pod with the UID that runs as the service account,
+// and returns nil if there is none. It bypasses the cache.
 func (s *Source) FindPod(ctx context.Context, namespace, serviceAccount string, uid types.UID) (*corev1.Pod, error) {
 	select {
 	case s.finding <- struct{}{}:

@@ -8,8 +8,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/source"
 )
 
-// Scheme returns a new scheme with the kinds that the control plane reads and
-// writes.
+// Scheme returns a new scheme with all kinds that the control plane uses.
 func Scheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	for _, kind := range source.Kinds() {
@@ -18,9 +17,8 @@ func Scheme() *runtime.Scheme {
 	return scheme
 }
 
-// Mapper returns a mapper that knows the kinds which the control plane uses without
-// asking the API server, so that one that is away, or has no CRDs yet, stops nobody
-// from starting.
+// Mapper returns a mapper for the kinds that the control plane uses. It does not query
+// the API server, so an API server that is down or lacks CRDs does not prevent startup.
 func Mapper() meta.RESTMapper {
 	mapper := meta.NewDefaultRESTMapper(nil)
 	for _, kind := range []string{"ConfigMap", "Event"} {

@@ -1,7 +1,7 @@
-// Package kube reads objects from the API server. A Source keeps the mesh's own ones
-// in a cache, the MeshConfig, Namespaces and the control plane's ConfigMaps, and reports
-// their changes. Its Feed passes on the facts in all objects that a mesh is made of, as
-// internal/source finds them. The package writes nothing.
+// Package kube reads objects from the API server. A Source caches the MeshConfig,
+// Namespaces and the control plane's ConfigMaps and reports their changes. Its method
+// Feed applies the facts of all objects of the mesh, as converted by internal/source.
+// The package writes nothing.
 package kube
 
 import (
@@ -25,22 +25,21 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/source"
 )
 
-// Options say what a Source reads.
+// Options configure a Source.
 type Options struct {
-	// Namespace is the control plane's, where the MeshConfig and the ConfigMaps are.
+	// Namespace is the control plane's namespace, with the MeshConfig and the ConfigMaps.
 	Namespace string
-	// MeshConfigName is the name of the MeshConfig, osm-mesh-config as a rule.
+	// MeshConfigName is the name of the MeshConfig, normally osm-mesh-config.
 	MeshConfigName string
-	// Cache, if it is not nil, is a cache made with CacheOptions that someone else
-	// starts, such as a manager. Otherwise the Source has one of its own.
+	// Cache, if not nil, is a cache made with CacheOptions and started by someone else,
+	// such as a manager. Otherwise the Source has its own.
 	Cache cache.Cache
-	// Log gets what the API server does not let us read.
+	// Log receives errors of reading from the API server.
 	Log *slog.Logger
 }
 
-// CacheOptions are those of the cache of a Source, so that its owner can add
-// objects of its own. Objects in it are trimmed by Trim. The log gets what the API
-// server does not let us read.
+// CacheOptions returns the options for the cache of a Source. Objects in it are trimmed
+// by Trim. The log receives errors of reading from the API server.
 func CacheOptions(namespace, meshConfigName string, log *slog.Logger) cache.Options {
 	return cache.Options{
 		Scheme:                   Scheme(),
@@ -56,13 +55,12 @@ func CacheOptions(namespace, meshConfigName string, log *slog.Logger) cache.Opti
 	}
 }
 
-// Source reads objects from one API server. All its methods are safe for use by
-// many goroutines, before Start too. Objects that it returns or hands to functions
-// are shared and must not be changed, but for those of Namespace.
+// Source reads objects from one API server. All its methods are safe for concurrent use,
+// even before Start. Objects that it returns or passes to functions are shared and must
+// not be changed, except those of Namespace.
 //
-// Its user needs to be allowed get, list and watch of Namespaces, of the
-// MeshConfig and, if OnConfigMap is called, of ConfigMaps in the control plane's
-// namespace.
+// It needs permission to get, list and watch Namespaces, the MeshConfig and, if
+// OnConfigMap is called, ConfigMaps in the control plane's namespace.
 type Source struct {
 	log       *slog.Logger
 	cache     cache.Cache
@@ -74,14 +72,14 @@ type Source struct {
 	configMaps configMaps
 
 	namespacesRead, meshConfigRead, configMapsRead chan struct{}
-	// served is whether the API server has ever served MeshConfigs.
+	// served is true once the API server has served MeshConfigs.
 	served atomic.Bool
 
-	// finding has room for those who look for a pod at a time.
+	// finding is a semaphore for concurrent searches of pods.
 	finding chan struct{}
 
 	versionCalls singleflight.Group
-	// native is nil until the API server has told its version.
+	// native is nil until the API server's version is known.
 	native atomic.Pointer[bool]
 }
 
@@ -90,7 +88,7 @@ func New(config *rest.Config, opts Options) (*Source, error) {
 	s := &Source{
 		log:            opts.Log,
 		cache:          opts.Cache,
-		finding:        make(chan struct{}, findAtOnce),
+		finding:        make(chan struct{}, findConcurrency),
 		namespacesRead: make(chan struct{}),
 		meshConfigRead: make(chan struct{}),
 		configMapsRead: make(chan struct{}),
@@ -112,8 +110,8 @@ func New(config *rest.Config, opts Options) (*Source, error) {
 	return s, nil
 }
 
-// Start reads until ctx ends. It is called once. It returns an error only if the
-// cache cannot be used; an API server that is away or refuses is asked again.
+// Start reads until ctx ends. It must be called once. It returns an error only if the
+// cache is unusable; if the API server is down or denies access, it retries.
 func (s *Source) Start(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	if s.ownCache {
@@ -140,8 +138,8 @@ func (s *Source) Start(ctx context.Context) error {
 	return group.Wait()
 }
 
-// watch hands the events of one kind to the handler until ctx ends, and calls read
-// once the handler was told of all objects that there are at first.
+// watch passes the events of one kind to the handler until ctx ends, and calls read once
+// the handler has received all initial objects.
 func (s *Source) watch(ctx context.Context, kind client.Object, handler toolscache.ResourceEventHandler, read func()) error {
 	informer, err := s.cache.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
 	if err != nil {
@@ -158,8 +156,8 @@ func (s *Source) watch(ctx context.Context, kind client.Object, handler toolscac
 	return nil
 }
 
-// WaitForSync returns when all that there is at first has been read and handed to
-// the functions. Its error, if ctx ends before, names what has not been read.
+// WaitForSync returns when all initial objects have been read and passed to the
+// functions. If ctx ends before, the error names what has not been read.
 func (s *Source) WaitForSync(ctx context.Context) error {
 	type part struct {
 		name string
@@ -181,30 +179,29 @@ func (s *Source) WaitForSync(ctx context.Context) error {
 	return nil
 }
 
-// ServesMeshConfigs reports whether the API server has been found to serve
-// MeshConfigs, be there one or not.
+// ServesMeshConfigs reports whether the API server serves MeshConfigs, even if there is
+// none.
 func (s *Source) ServesMeshConfigs() bool { return s.served.Load() }
 
-// MeshConfig returns the MeshConfig, or nil where there is none or it has not been
-// read yet. The caller must not change it.
+// MeshConfig returns the MeshConfig, or nil if there is none or it has not been read yet.
+// The caller must not change it.
 func (s *Source) MeshConfig() *v1alpha2.MeshConfig { return s.meshConfig.value.Load() }
 
-// OnMeshConfig has f called with the MeshConfig, or nil where there is none: once
-// when it is known, which may be at once, and after each change of it. Calls do
-// not overlap, and f must not block nor call OnMeshConfig.
+// OnMeshConfig calls f with the MeshConfig, or nil if there is none: once when its state
+// is known, possibly immediately, and after each change. Calls do not overlap. f must not
+// block or call OnMeshConfig.
 func (s *Source) OnMeshConfig(f func(*v1alpha2.MeshConfig)) { s.meshConfig.subscribe(f) }
 
-// OnConfigMap has f called with the ConfigMap of that name in the control plane's
-// namespace, or nil where there is none: once when it is known, which may be at
-// once, and after each change of it. Calls do not overlap, and f must not block nor
-// call OnConfigMap.
+// OnConfigMap calls f with the named ConfigMap of the control plane's namespace, or nil
+// if there is none: once when its state is known, possibly immediately, and after each
+// change. Calls do not overlap. f must not block or call OnConfigMap.
 func (s *Source) OnConfigMap(name string, f func(*corev1.ConfigMap)) {
 	s.configMaps.want()
 	s.configMaps.get(name).subscribe(f)
 }
 
-// Namespace returns a namespace, which is the caller's own. One that is not in the
-// cache is asked of the API server, because a pod may come right after it.
+// Namespace returns a namespace, which the caller may change. If it is not in the cache,
+// it is read from the API server, since a pod may be created right after its namespace.
 func (s *Source) Namespace(ctx context.Context, name string) (*corev1.Namespace, error) {
 	var namespace corev1.Namespace
 	key := client.ObjectKey{Name: name}

@@ -15,20 +15,19 @@ import (
 )
 
 const (
-	// ourPrefix begins the names of our annotations.
+	// ourPrefix is the prefix of our annotations.
 	ourPrefix = "openservicemesh.io/"
-	// statusAnnotation is what injection writes on a pod: its class, and all that it
-	// did.
+	// statusAnnotation is written by the injector: the pod's class and all changes to it.
 	statusAnnotation = ourPrefix + "sidecar-status"
 )
 
-// Trim is the transform of a Source's cache. Of the objects that there are many of it
-// leaves what facts are made of, and of others all but what only kubectl and the API
-// server look at. So objects of the cache must not be written back, but for their
-// status: a pod in it has no volumes. Trim never fails.
+// Trim is the transform function of a Source's cache. Of frequent kinds it keeps only the
+// parts that facts depend on, and of others everything except what only kubectl and the
+// API server use. Cached objects must therefore not be written back, except for their
+// status. Trim never fails.
 func Trim(obj any) (any, error) {
-	// An informer may hand us an object that is in its cache already, which others
-	// read, so what is there is not written to.
+	// An informer may pass an object that is already in its cache and read by others,
+	// so objects must not be changed in place.
 	switch obj := obj.(type) {
 	case *corev1.Pod:
 		return trimPod(obj), nil
@@ -51,8 +50,8 @@ func Trim(obj any) (any, error) {
 	return obj, nil
 }
 
-// trimPod leaves what a Workload is made of, and whether the pod was injected, which
-// the audit asks.
+// trimPod keeps what a Workload depends on, and whether the pod was injected, for the
+// audit.
 func trimPod(pod *corev1.Pod) *corev1.Pod {
 	trimmed := &corev1.Pod{
 		ObjectMeta: trimMeta(&pod.ObjectMeta, []string{corev1.LabelTopologyZone}),
@@ -71,8 +70,8 @@ func trimPod(pod *corev1.Pod) *corev1.Pod {
 	return trimmed
 }
 
-// trimContainers leaves out those behind the last one that says anything, so that the
-// others keep their places.
+// trimContainers drops irrelevant containers at the end, so that the indexes of others
+// stay the same.
 func trimContainers(containers []corev1.Container) []corev1.Container {
 	trimmed, last := make([]corev1.Container, len(containers)), 0
 	for i := range containers {
@@ -85,8 +84,8 @@ func trimContainers(containers []corev1.Container) []corev1.Container {
 	return slices.Clone(trimmed[:last])
 }
 
-// redirectionOf leaves of the variables of the mesh's own init container the one that
-// says what is redirected, where that is not everything.
+// redirectionOf keeps the redirection variable of the mesh's own init container, unless
+// it redirects everything.
 func redirectionOf(c *corev1.Container) []corev1.EnvVar {
 	if c.Name != driver.InitContainer {
 		return nil
@@ -99,7 +98,7 @@ func redirectionOf(c *corev1.Container) []corev1.EnvVar {
 	return nil
 }
 
-// trimStatus leaves what says which sidecar a pod has. What it cannot read stays.
+// trimStatus keeps what identifies the sidecar. Values that it can't parse are kept.
 func trimStatus(status string) string {
 	var short struct {
 		Version  int    `json:"version"`
@@ -134,8 +133,8 @@ func trimEndpointSlice(slice *discoveryv1.EndpointSlice) *discoveryv1.EndpointSl
 	return trimmed
 }
 
-// trimMeta leaves what tells objects apart, and those labels and annotations, with
-// all annotations of ours.
+// trimMeta keeps the identifying fields, the given labels and annotations, and all our
+// annotations.
 func trimMeta(from *metav1.ObjectMeta, labels []string, annotations ...string) metav1.ObjectMeta {
 	trimmed := metav1.ObjectMeta{
 		Namespace: from.Namespace, Name: from.Name, UID: from.UID,

@@ -8,22 +8,21 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// versionTimeout is how long one look-up may take, whoever waits for it.
+// versionTimeout limits one request, independent of its callers.
 const versionTimeout = 10 * time.Second
 
-// NativeSidecars reports whether the cluster runs init containers that go on
-// running by default, which Kubernetes does from 1.29. The API server is asked
-// until it has answered once, and by one goroutine at a time; the others wait for
-// its answer, each for as long as its own ctx lasts.
+// NativeSidecars reports whether the cluster enables restartable init containers by
+// default, as Kubernetes does since 1.29. The API server is queried until it has answered
+// once. Concurrent callers share one request, and each waits no longer than its ctx.
 func (s *Source) NativeSidecars(ctx context.Context) (bool, error) {
 	if known := s.native.Load(); known != nil {
 		return *known, nil
 	}
 	answer := s.versionCalls.DoChan("", func() (any, error) {
-		// The look-up is for all who wait, so it outlives the one who began it.
+		// The request is shared, so it must survive the caller that started it.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), versionTimeout)
 		defer cancel()
-		return s.askVersion(ctx)
+		return s.queryVersion(ctx)
 	})
 	select {
 	case result := <-answer:
@@ -32,18 +31,18 @@ func (s *Source) NativeSidecars(ctx context.Context) (bool, error) {
 		}
 		return *s.native.Load(), nil
 	case <-ctx.Done():
-		return false, fmt.Errorf("asking the API server for its version: %w", context.Cause(ctx))
+		return false, fmt.Errorf("querying the API server's version: %w", context.Cause(ctx))
 	}
 }
 
-// askVersion makes it known whether there are native sidecars.
-func (s *Source) askVersion(ctx context.Context) (any, error) {
+// queryVersion stores whether there are native sidecars.
+func (s *Source) queryVersion(ctx context.Context) (any, error) {
 	if s.native.Load() != nil {
 		return nil, nil // A look-up ended between the caller's check and this one.
 	}
 	info, err := s.discovery.ServerVersionWithContext(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("asking the API server for its version: %w", err)
+		return nil, fmt.Errorf("querying the API server's version: %w", err)
 	}
 	parsed, err := version.ParseGeneric(info.GitVersion)
 	if err != nil {

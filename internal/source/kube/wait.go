@@ -15,23 +15,22 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/source"
 )
 
-// crdPeriod is how often the API server is asked for a CRD that it does not have.
+// crdPeriod is how often the API server is polled for a missing CRD.
 const crdPeriod = 3 * time.Second
 
-// waitForCRD returns true when the API server serves a kind or does not let us ask,
-// and false when ctx ends before. It calls missing if it does not serve it yet, and
-// asks again every few seconds.
+// waitForCRD returns true when the API server serves a kind or denies the query, and
+// false when ctx ends. While the kind is not served, it calls missing and polls.
 func (s *Source) waitForCRD(ctx context.Context, kind source.Kind, missing func()) bool {
 	resource, logged := kind.Resource(), false
-	without := "every setting has its default"
+	without := "the defaults apply"
 	if kind.Role == source.Policy {
-		without = "none is in force"
+		without = "no such policies apply"
 	}
 	served := func(ctx context.Context) (bool, error) {
 		list, err := s.discovery.ServerResourcesForGroupVersionWithContext(ctx, kind.GroupVersion().String())
 		has := err == nil && serves(list, resource.Resource)
 		if has {
-			// Discovery still names a kind for a while whose CRD has just been deleted.
+			// Discovery lists a kind for some time after its CRD was deleted.
 			err = s.discovery.RESTClient().Get().AbsPath("apis", kind.Group, kind.Version, resource.Resource).Param("limit", "1").Do(ctx).Error()
 		}
 		switch {
@@ -45,7 +44,7 @@ func (s *Source) waitForCRD(ctx context.Context, kind source.Kind, missing func(
 			return false, nil
 		case err != nil && !apierrors.IsForbidden(err):
 			if ctx.Err() == nil {
-				s.log.Warn("the API server does not say whether it has "+kind.Kind+" objects; asking again", "error", err)
+				s.log.Warn("querying the API server for the "+kind.Kind+" CRD failed; retrying", "error", err)
 			}
 			return false, nil
 		default:
@@ -59,20 +58,20 @@ func serves(list *metav1.APIResourceList, name string) bool {
 	return slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == name })
 }
 
-// watchErrors logs why objects cannot be read, each time that the API server is
-// asked. It is asked again at growing intervals.
+// watchErrors logs why objects can't be read, on each attempt. The reflector retries with
+// growing intervals.
 func watchErrors(log *slog.Logger) toolscache.WatchErrorHandlerWithContext {
 	return func(ctx context.Context, r *toolscache.Reflector, err error) {
 		switch {
 		case ctx.Err() != nil, err == io.EOF, err == io.ErrUnexpectedEOF,
 			apierrors.IsResourceExpired(err), apierrors.IsGone(err):
-			// A watch ends now and then, and goes on. A connection that breaks has one of
-			// the two errors within another.
+			// Watches end regularly and are restarted. A broken connection wraps one of
+			// the two EOF errors.
 		case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-			log.Error("the API server does not let us read objects; asking again; allow the control plane's service account to get, list and watch them, as the roles of the chart do",
+			log.Error("the API server denies reading objects; retrying; allow the control plane's service account to get, list and watch them, as the chart's roles do",
 				"kind", r.TypeDescription(), "error", err)
 		default:
-			log.Warn("objects cannot be read from the API server; asking again; what was read before counts until then", "kind", r.TypeDescription(), "error", err)
+			log.Warn("reading objects from the API server failed; retrying; the last known state is used until then", "kind", r.TypeDescription(), "error", err)
 		}
 	}
 }
