@@ -1,9 +1,8 @@
-// Package audit is what the controller finds in the cluster and tells people: what
-// is wrong with the MeshConfig and with traffic policies, in their status, and which
-// pods have slipped through without a sidecar. All of it also becomes Warning Events
-// and metrics.
+// Package audit reports what the controller finds in the cluster: the Problems of the
+// MeshConfig and of traffic policies, in their status, and pods that run without the
+// sidecar they should have. Everything is also reported as Warning Events and metrics.
 //
-// It writes Events and the status of those objects, and nothing else.
+// The package writes only Events and the status of these objects.
 package audit
 
 import (
@@ -22,23 +21,22 @@ import (
 
 // The reasons of Events that are not about a Problem.
 const (
-	// ReasonNotInjected says that a pod should have a sidecar and has none.
+	// ReasonNotInjected: a pod lacks the sidecar that it should have.
 	ReasonNotInjected = "NotInjected"
-	// ReasonProxyFailing says that a pod's proxy does not stay up.
+	// ReasonProxyFailing: a pod's proxy crashes repeatedly.
 	ReasonProxyFailing = "ProxyFailing"
-	// ReasonInitializationError says that a part of the control plane has ended
-	// because it cannot go on.
+	// ReasonInitializationError: a part of the control plane has terminated with an error.
 	ReasonInitializationError = "InitializationError"
 )
 
-// maxEvent is the longest message of an Event that every API server takes, in
+// maxEvent is the maximum length of an Event's message that all API servers accept, in
 // bytes.
 const maxEvent = 1024
 
-// Warn writes a Warning Event about an object. The Event's name is made from the
-// object's UID, the reason and the key, so that an Event which is there already,
-// from before a restart too, is not written again. A namespace that is going away
-// takes no Events, and nobody misses them.
+// Warn writes a Warning Event about an object. The Event's name is derived from the
+// object's UID, the reason and the key, so that an existing Event is not written again,
+// even after a restart. Events in terminating namespaces, which don't accept them, are
+// dropped.
 func Warn(ctx context.Context, c client.Client, about corev1.ObjectReference, reason, key, message string) error {
 	if len(message) > maxEvent {
 		end := maxEvent - len("…")

@@ -16,9 +16,8 @@ import (
 )
 
 // WarnFatal writes an Event with the reason InitializationError about a part of the
-// control plane that ends with a failure. It is about the MeshConfig of that
-// namespace and name or, where that cannot be read, about the pod in which it
-// happened or, where that cannot be read either, about the namespace.
+// control plane that fails. It refers to the named MeshConfig or, if that can't be read,
+// to the pod of the failing part or, if that can't be read either, to the namespace.
 func WarnFatal(ctx context.Context, config *rest.Config, namespace, meshConfig, pod string, failure error) error {
 	c, err := client.New(config, client.Options{Scheme: kube.Scheme(), Mapper: kube.Mapper()})
 	if err != nil {
@@ -27,8 +26,8 @@ func WarnFatal(ctx context.Context, config *rest.Config, namespace, meshConfig, 
 	return Warn(ctx, c, control(ctx, c, namespace, meshConfig, pod), ReasonInitializationError, failure.Error(), failure.Error())
 }
 
-// NewPodWarner returns a function that writes an Event about a pod, with the reason
-// ProxyFailing: one for each pod, for as long as the API server keeps it.
+// NewPodWarner returns a function that writes an Event about a pod with the reason
+// ProxyFailing: at most one per pod, as long as the API server keeps it.
 func NewPodWarner(config *rest.Config) (func(ctx context.Context, namespace, pod, uid, message string) error, error) {
 	c, err := client.New(config, client.Options{Scheme: kube.Scheme(), Mapper: kube.Mapper()})
 	if err != nil {
@@ -40,7 +39,7 @@ func NewPodWarner(config *rest.Config) (func(ctx context.Context, namespace, pod
 	}, nil
 }
 
-// control finds what stands for the control plane.
+// control returns the object that represents the control plane.
 func control(ctx context.Context, c client.Client, namespace, meshConfig, pod string) corev1.ObjectReference {
 	var config v1alpha2.MeshConfig
 	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: meshConfig}, &config); err == nil {

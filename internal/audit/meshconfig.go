@@ -21,12 +21,12 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// AddMeshConfig has a manager keep the status of the MeshConfig right, write an
-// Event for each Problem that the status did not name before, and count Problems: those
-// of the object by itself, as it is now, and those with the reason, which the catalog
-// finds from now on until ctx ends.
+// AddMeshConfig adds a controller to the manager that updates the status of the
+// MeshConfig, writes an Event for each Problem that the status did not contain before,
+// and counts Problems. It reports the Problems of the current object itself, and those
+// that the catalog finds with the given reason until ctx ends.
 func AddMeshConfig(ctx context.Context, mgr manager.Manager, facts *kube.Source, opts source.ConfigOptions, catalog ReadyCatalog, reason string, metrics *Metrics) error {
-	// One place is enough, because what is looked at is the newest MeshConfig.
+	// Capacity 1 is enough, because Reconcile always reads the newest MeshConfig.
 	changes := make(chan event.GenericEvent, 1)
 	changed := func() {
 		select {
@@ -53,18 +53,18 @@ func AddMeshConfig(ctx context.Context, mgr manager.Manager, facts *kube.Source,
 	return nil
 }
 
-// ReadyCatalog is a Catalog that says when it knows everything.
+// ReadyCatalog is a Catalog that reports when it is complete.
 type ReadyCatalog interface {
 	Catalog
-	// Ready returns a channel that is closed when there is the first Snapshot. Its
-	// objects have been sent to subscribers then.
+	// Ready returns a channel that is closed when the first Snapshot exists. Its objects
+	// have been sent to subscribers before.
 	Ready() <-chan struct{}
 }
 
 // meshConfigs is used by one goroutine at a time.
 type meshConfigs struct {
 	client client.Client
-	// facts has the newest MeshConfig.
+	// facts has the current MeshConfig.
 	facts interface {
 		MeshConfig() *v1alpha2.MeshConfig
 	}
@@ -72,19 +72,18 @@ type meshConfigs struct {
 	catalog ReadyCatalog
 	reason  string
 	metrics *Metrics
-	// counted is the MeshConfig whose Problems the metrics count.
+	// counted is the MeshConfig whose Problems the metrics currently count.
 	counted mesh.ObjectRef
 }
 
-// Reconcile reports what is wrong with the MeshConfig as it is now, whatever the
-// request says.
+// Reconcile reports the Problems of the current MeshConfig, regardless of the request.
 func (m *meshConfigs) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	obj := m.facts.MeshConfig()
 	config, problems := source.NewConfig(obj, m.opts)
 	m.metrics.plaintext(config.MTLSDisabledClasses())
 	ref, _ := source.Ref(config.GetMeshConfig())
-	if obj != nil && !m.ready() && m.named(obj) {
-		// It would be taken away now and reported again in a moment.
+	if obj != nil && !m.ready() && m.hasReason(obj) {
+		// Updating the status now would remove the Problem, only to add it again soon.
 		return reconcile.Result{}, nil
 	}
 	for _, problem := range m.catalog.Problems(ref) {
@@ -112,8 +111,8 @@ func (m *meshConfigs) ready() bool {
 	}
 }
 
-// named reports whether the status names a Problem with the catalog's reason.
-func (m *meshConfigs) named(obj *v1alpha2.MeshConfig) bool {
+// hasReason reports whether the status contains a Problem with the catalog's reason.
+func (m *meshConfigs) hasReason(obj *v1alpha2.MeshConfig) bool {
 	return slices.ContainsFunc(obj.Status.Conditions, func(c metav1.Condition) bool {
 		return slices.Contains(strings.Split(c.Reason, ","), m.reason)
 	})

@@ -13,7 +13,7 @@ type Metrics struct {
 	problems, mtlsDisabled, uninjected *prometheus.GaugeVec
 
 	mu sync.Mutex
-	// counted are the reasons of the Problems of each object that has any.
+	// counted has the number of Problems by object and reason.
 	counted map[mesh.ObjectRef]map[string]int
 }
 
@@ -38,7 +38,7 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	return m
 }
 
-// Forget drops all that was counted, because another replica counts from now on.
+// Forget resets all metrics, because another replica takes over.
 func (m *Metrics) Forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -48,8 +48,8 @@ func (m *Metrics) Forget() {
 	clear(m.counted)
 }
 
-// count says how many Problems an object has now. Only series of that object are
-// looked at, as there may be very many others.
+// count sets the number of Problems of an object. It touches only series of that object,
+// since there may be many others.
 func (m *Metrics) count(object mesh.ObjectRef, problems []mesh.Problem) {
 	numbers := make(map[string]int)
 	for _, p := range problems {
@@ -70,7 +70,7 @@ func (m *Metrics) count(object mesh.ObjectRef, problems []mesh.Problem) {
 	}
 }
 
-// plaintext says which sidecar classes speak plaintext within the mesh.
+// plaintext sets the sidecar classes that use plaintext within the mesh.
 func (m *Metrics) plaintext(classes []string) {
 	m.mtlsDisabled.Reset()
 	for _, class := range classes {

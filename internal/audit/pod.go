@@ -21,23 +21,24 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
 )
 
-// Missed decides about a pod that has no sidecar: whether it should have one, and
-// why as a coded reason and a sentence. It is called from one goroutine at a time.
+// Missed reports whether a pod without a sidecar should have one, with a coded reason and
+// a sentence. It is called by one goroutine at a time.
 type Missed func(ctx context.Context, pod *corev1.Pod) (missed bool, reason, message string)
 
-// AddPods has a manager look for pods that run without the sidecar that they should
-// have, in the namespaces of the mesh. Each pod gets one Event, and all are counted.
-// The manager's cache may hold trimmed pods, with the annotation of injection.
+// AddPods adds a controller to the manager that finds pods that run without the sidecar
+// they should have, in the namespaces of the mesh. Each pod gets one Event, and all are
+// counted. The manager's cache may have trimmed pods, as long as they keep the injection
+// annotation.
 func AddPods(mgr manager.Manager, facts *kube.Source, meshName string, missed Missed, metrics *Metrics) error {
 	pods := &pods{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), facts: facts,
 		meshName: meshName, missed: missed, metrics: metrics,
-		missing: make(map[types.NamespacedName]bool), counts: make(map[string]int), told: make(map[types.NamespacedName]types.UID),
+		missing: make(map[types.NamespacedName]bool), counts: make(map[string]int), reported: make(map[types.NamespacedName]types.UID),
 	}
 	err := builder.ControllerManagedBy(mgr).
 		Named("pod").
 		For(&corev1.Pod{}).
-		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(pods.inNamespace), builder.WithPredicates(namespaceSwitched())).
+		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(pods.inNamespace), builder.WithPredicates(namespaceChanged())).
 		Complete(pods)
 	if err != nil {
 		return fmt.Errorf("adding the controller of pods: %w", err)
@@ -45,9 +46,9 @@ func AddPods(mgr manager.Manager, facts *kube.Source, meshName string, missed Mi
 	return nil
 }
 
-// namespaceSwitched lets through changes that may bring a namespace into the mesh
-// or take it out. The pods of a new namespace come by themselves.
-func namespaceSwitched() predicate.Predicate {
+// namespaceChanged selects changes that may add a namespace to the mesh or remove it.
+// Creation is excluded, since the pods of a new namespace cause their own events.
+func namespaceChanged() predicate.Predicate {
 	return predicate.And(
 		predicate.Or(predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{}),
 		predicate.Funcs{
@@ -66,15 +67,14 @@ type pods struct {
 	missed   Missed
 	metrics  *Metrics
 
-	// missing holds the pods without their sidecar, and counts says how many of
-	// them each namespace has.
+	// missing has the pods without their sidecar, and counts their number by namespace.
 	missing map[types.NamespacedName]bool
 	counts  map[string]int
-	// told holds the pods that have had their Event.
-	told map[types.NamespacedName]types.UID
+	// reported has the pods that got their Event.
+	reported map[types.NamespacedName]types.UID
 }
 
-// Reconcile looks at one pod.
+// Reconcile checks one pod.
 func (p *pods) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if err := p.facts.WaitForSync(ctx); err != nil {
 		return reconcile.Result{}, err
@@ -84,7 +84,7 @@ func (p *pods) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.
 		return reconcile.Result{}, err
 	}
 	if gone {
-		delete(p.told, req.NamespacedName)
+		delete(p.reported, req.NamespacedName)
 	}
 	if pod == nil {
 		p.setMissing(req.NamespacedName, false)
@@ -92,7 +92,7 @@ func (p *pods) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.
 	}
 	missed, reason, message := p.missed(ctx, pod)
 	p.setMissing(req.NamespacedName, missed)
-	if !missed || p.told[req.NamespacedName] == pod.UID {
+	if !missed || p.reported[req.NamespacedName] == pod.UID {
 		return reconcile.Result{}, nil
 	}
 	text := fmt.Sprintf("the pod runs without the sidecar that it should have: %s: %s; delete the pod, so that it is made anew by way of the injector", reason, message)
@@ -100,13 +100,13 @@ func (p *pods) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.
 	if err := Warn(ctx, p.client, referenceTo(ref, pod.UID), ReasonNotInjected, "", text); err != nil {
 		return reconcile.Result{}, err
 	}
-	p.told[req.NamespacedName] = pod.UID
+	p.reported[req.NamespacedName] = pod.UID
 	return reconcile.Result{}, nil
 }
 
-// suspect returns the whole of a pod that is in a namespace of the mesh, has no
-// sidecar and has not ended; else nil, and whether there is no such pod at all. Only
-// a suspect costs a request.
+// suspect returns the complete pod if it is in a namespace of the mesh, has no sidecar
+// and is still running; otherwise nil, and whether the pod is gone. It calls the API
+// server only for suspects.
 func (p *pods) suspect(ctx context.Context, name types.NamespacedName) (pod *corev1.Pod, gone bool, err error) {
 	var cached corev1.Pod
 	if err := p.client.Get(ctx, name, &cached); err != nil {
@@ -150,11 +150,11 @@ func (p *pods) setMissing(name types.NamespacedName, missing bool) {
 	}
 }
 
-// inNamespace returns the pods of a namespace.
+// inNamespace returns requests for all pods of a namespace.
 func (p *pods) inNamespace(ctx context.Context, namespace client.Object) []reconcile.Request {
 	var list corev1.PodList
 	if err := p.client.List(ctx, &list, client.InNamespace(namespace.GetName())); err != nil {
-		log.FromContext(ctx).Error(err, "not looking at the pods of a changed namespace", "namespace", namespace.GetName())
+		log.FromContext(ctx).Error(err, "listing the pods of a changed namespace failed; they are not checked", "namespace", namespace.GetName())
 		return nil
 	}
 	var requests []reconcile.Request

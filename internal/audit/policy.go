@@ -23,24 +23,22 @@ const (
 	kindNamespace  = "Namespace"
 )
 
-// Catalog knows what is wrong with objects.
+// Catalog has the Problems of objects.
 type Catalog interface {
-	// SubscribeObjects returns a channel of the objects that have been looked at anew
-	// or whose Problems changed, until stop is closed.
+	// SubscribeObjects returns a channel of the objects that were processed or whose
+	// Problems changed, until stop is closed.
 	SubscribeObjects(stop <-chan struct{}) <-chan mesh.ObjectRef
-	// Problems returns what is wrong with an object, in a stable order.
+	// Problems returns the Problems of an object, in a stable order.
 	Problems(object mesh.ObjectRef) []mesh.Problem
 }
 
-// AddPolicies has a manager keep the status of traffic policies right, write an
-// Event for each Problem of an object that was not reported before, and count Problems:
-// of the objects in the namespaces of the mesh, which the mapper knows, because what
-// is in another mesh is for its own controller to judge. Objects without such a
-// status, as Services and Pods, get Events only.
+// AddPolicies adds a controller to the manager that updates the status of traffic
+// policies, writes an Event for each new Problem, and counts Problems. It handles only
+// namespaces of the mesh, as determined by the mapper; others belong to other
+// controllers. Objects without such a status, such as Services and Pods, get only Events.
 //
-// The manager's cache must hold the objects that the catalog is made from. What the
-// catalog finds from now on until ctx ends is not missed, however late the manager
-// begins to work.
+// The manager's cache must contain the objects that the catalog reads. No change in the
+// catalog is missed until ctx ends, even if the manager starts late.
 func AddPolicies(ctx context.Context, mgr manager.Manager, catalog Catalog, mapper *source.Mapper, metrics *Metrics) error {
 	p := &policies{
 		client: mgr.GetClient(), catalog: catalog, mapper: mapper, metrics: metrics,
@@ -57,7 +55,7 @@ func AddPolicies(ctx context.Context, mgr manager.Manager, catalog Catalog, mapp
 	return nil
 }
 
-// policies looks at one object at a time.
+// policies handles one object at a time.
 type policies struct {
 	client  client.Client
 	catalog Catalog
@@ -68,19 +66,19 @@ type policies struct {
 
 	// members are the namespaces of the mesh.
 	members map[string]bool
-	// known are the objects of each namespace that have a status or Problems, in
-	// namespaces outside the mesh too.
+	// known has the objects with a status or Problems by namespace, including namespaces
+	// outside the mesh.
 	known map[string]map[mesh.ObjectRef]*record
 }
 
-// record remembers what has been reported of an object whose status does not.
+// record remembers the reported Problems of an object without a status.
 type record struct {
 	uid      types.UID
 	reported map[topic]bool
 }
 
-// topic is what a Problem is about. Its message may name what comes and goes, such
-// as endpoints, and is no part of it.
+// topic identifies a Problem. It does not include the message, which may contain changing
+// parts such as endpoints.
 type topic struct{ reason, field string }
 
 func (p *policies) begin(_ context.Context, queue workqueue.TypedRateLimitingInterface[mesh.ObjectRef]) error {
@@ -93,15 +91,14 @@ func (p *policies) begin(_ context.Context, queue workqueue.TypedRateLimitingInt
 	return nil
 }
 
-// Reconcile reports what is wrong with an object. The MeshConfig has a controller of
-// its own, which knows more about it.
+// Reconcile reports the Problems of an object. The MeshConfig has its own controller.
 func (p *policies) Reconcile(ctx context.Context, ref mesh.ObjectRef) (reconcile.Result, error) {
 	if ref.Kind == kindMeshConfig {
 		return reconcile.Result{}, nil
 	}
 	kind, ok := p.mapper.KindOf(ref)
 	if !ok {
-		return reconcile.Result{}, reconcile.TerminalError(fmt.Errorf("%s of %s is of no kind that the mesh reads", ref, ref.APIVersion))
+		return reconcile.Result{}, reconcile.TerminalError(fmt.Errorf("%s of %s has a kind that the mesh does not read", ref, ref.APIVersion))
 	}
 	problems := p.catalog.Problems(ref)
 	obj, err := p.get(ctx, kind, ref, len(problems) > 0)
@@ -128,8 +125,8 @@ func (p *policies) Reconcile(ctx context.Context, ref mesh.ObjectRef) (reconcile
 	return reconcile.Result{}, p.warn(ctx, referenceTo(ref, obj.GetUID()), kept, problems)
 }
 
-// get returns an object, or nil if there is nothing to do about it: it is gone, or
-// it has neither a status nor Problems.
+// get returns an object, or nil if there is nothing to report: it is gone, or has neither
+// a status nor Problems.
 func (p *policies) get(ctx context.Context, kind source.Kind, ref mesh.ObjectRef, problems bool) (client.Object, error) {
 	if !kind.HasStatus && !problems && ref.Kind != kindNamespace {
 		return nil, nil
@@ -144,8 +141,8 @@ func (p *policies) get(ctx context.Context, kind source.Kind, ref mesh.ObjectRef
 	return obj, nil
 }
 
-// join notes whether a namespace is of the mesh. If that is new, all that is in it is
-// looked at again.
+// join updates whether a namespace belongs to the mesh. After a change, all its objects
+// are queued.
 func (p *policies) join(obj client.Object, name string) {
 	member := false
 	if namespace, ok := obj.(*corev1.Namespace); ok {
@@ -164,7 +161,8 @@ func (p *policies) join(obj client.Object, name string) {
 	}
 }
 
-// keep returns the record of an object, and a new one of another object of its name.
+// keep returns the record of an object, or a new one if an object of that name was
+// recreated.
 func (p *policies) keep(ref mesh.ObjectRef, uid types.UID) *record {
 	objects := p.known[home(ref)]
 	if objects == nil {
@@ -185,9 +183,8 @@ func (p *policies) forget(ref mesh.ObjectRef) {
 	}
 }
 
-// warn writes an Event for each Problem of an object whose status cannot say what
-// has been reported. A Problem that is solved and comes back is reported again, once its
-// first Event has expired.
+// warn writes Events for the new Problems of an object without a status. A Problem that
+// disappears and comes back is reported again once its first Event has expired.
 func (p *policies) warn(ctx context.Context, object corev1.ObjectReference, kept *record, problems []mesh.Problem) error {
 	reported := make(map[topic]bool)
 	for _, problem := range problems[:min(len(problems), maxEvents)] {

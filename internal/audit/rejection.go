@@ -11,13 +11,13 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// AddRejections has a manager that does not lead write an Event for each Problem with
-// the reason: of what the proxies of this replica refuse nobody else knows. Once it
-// leads, AddPolicies reports them.
+// AddRejections makes a manager that is not the leader write Events for Problems with the
+// reason: rejections by proxies are known only to the replica that serves them. On the
+// leader, AddPolicies reports them.
 func AddRejections(mgr manager.Manager, catalog Catalog, mapper *source.Mapper, reason string) error {
 	err := mgr.Add(&rejections{mgr: mgr, client: mgr.GetClient(), catalog: catalog, mapper: mapper, reason: reason})
 	if err != nil {
-		return fmt.Errorf("adding what reports rejections: %w", err)
+		return fmt.Errorf("adding the reporter of rejections: %w", err)
 	}
 	return nil
 }
@@ -31,11 +31,11 @@ type rejections struct {
 	reason  string
 }
 
-// NeedLeaderElection is for manager.LeaderElectionRunnable.
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (r *rejections) NeedLeaderElection() bool { return false }
 
-// Start writes Events until ctx ends or the manager leads. What cannot be written is
-// logged, and written when the proxies say it again.
+// Start writes Events until ctx ends or the manager becomes the leader. Failed writes are
+// logged, and retried when the proxies report the rejection again.
 func (r *rejections) Start(ctx context.Context) error {
 	stop := make(chan struct{})
 	defer close(stop)
@@ -60,7 +60,7 @@ func (r *rejections) Start(ctx context.Context) error {
 					continue
 				}
 				if err := r.write(ctx, p); err != nil {
-					r.mgr.GetLogger().Error(err, "what proxies refuse is not reported", "object", object.String())
+					r.mgr.GetLogger().Error(err, "reporting a rejection failed", "object", object.String())
 					delete(now, p.Message)
 				}
 			}
@@ -74,7 +74,7 @@ func (r *rejections) Start(ctx context.Context) error {
 func (r *rejections) write(ctx context.Context, p mesh.Problem) error {
 	kind, ok := r.mapper.KindOf(p.Object)
 	if !ok {
-		return fmt.Errorf("%s of %s is of no kind that the mesh reads", p.Object, p.Object.APIVersion)
+		return fmt.Errorf("%s of %s has a kind that the mesh does not read", p.Object, p.Object.APIVersion)
 	}
 	obj := kind.New()
 	if err := r.client.Get(ctx, client.ObjectKey{Namespace: p.Object.Namespace, Name: p.Object.Name}, obj); err != nil {

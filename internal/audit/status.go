@@ -17,20 +17,21 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// maxEvents is how many Problems of one object become Events. Its status names all.
+// maxEvents limits the Problems of one object that become Events. The status contains
+// all.
 const maxEvents = 20
 
-// setStatus has the status of an object name its Problems.
+// setStatus writes the Problems to the status.
 func setStatus(s source.Status, generation int64, problems []mesh.Problem) {
 	*s.ObservedGeneration = generation
 	*s.Conditions = source.Conditions(*s.Conditions, problems, generation, metav1.Now())
 	if s.Legacy != nil {
-		s.Legacy.CurrentStatus, s.Legacy.Reason = legacyWords(problems)
+		s.Legacy.CurrentStatus, s.Legacy.Reason = legacyStatus(problems)
 	}
 }
 
-// legacyWords says Problems as Open Service Mesh did, in one line.
-func legacyWords(problems []mesh.Problem) (currentStatus, reason string) {
+// legacyStatus formats Problems like Open Service Mesh, on one line.
+func legacyStatus(problems []mesh.Problem) (currentStatus, reason string) {
 	problems = slices.DeleteFunc(slices.Clone(problems), mesh.Problem.IsAdvice)
 	if len(problems) == 0 {
 		return "committed", "the object is in use"
@@ -43,9 +44,9 @@ func legacyWords(problems []mesh.Problem) (currentStatus, reason string) {
 	return "error", strings.Join(lines, "; ")
 }
 
-// writeStatus writes an Event for each Problem that the status of an object does not
-// name yet, and then the status, which is the memory of what has been reported. The
-// object itself is not changed.
+// writeStatus writes an Event for each Problem that the object's status does not contain
+// yet, and then the status, which records what has been reported. It does not change the
+// object itself.
 func writeStatus(ctx context.Context, c client.Client, kind source.Kind, ref mesh.ObjectRef, obj client.Object, problems []mesh.Problem) error {
 	former := kind.Status(obj)
 	for _, p := range problems[:min(len(problems), maxEvents)] {
@@ -69,7 +70,7 @@ func writeStatus(ctx context.Context, c client.Client, kind source.Kind, ref mes
 	}
 	err := c.Status().Update(ctx, updated)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil // A newer object is on its way here.
+		return nil // The newer object will be reconciled.
 	}
 	if err != nil {
 		return fmt.Errorf("writing the status of %T %s/%s: %w", obj, obj.GetNamespace(), obj.GetName(), err)
@@ -77,7 +78,7 @@ func writeStatus(ctx context.Context, c client.Client, kind source.Kind, ref mes
 	return nil
 }
 
-// textOf is a Problem without its object and its reason.
+// textOf returns a Problem without its object and reason.
 func textOf(p mesh.Problem) string {
 	if p.Field == "" {
 		return p.Message
@@ -85,13 +86,13 @@ func textOf(p mesh.Problem) string {
 	return p.Field + ": " + p.Message
 }
 
-// referenceTo names an object for an Event. An Event is in the namespace of what it
-// is about, a namespace too.
+// referenceTo returns the reference for an Event. An Event about a Namespace is written
+// in that namespace.
 func referenceTo(ref mesh.ObjectRef, uid types.UID) corev1.ObjectReference {
 	return corev1.ObjectReference{APIVersion: ref.APIVersion, Kind: ref.Kind, Namespace: home(ref), Name: ref.Name, UID: uid}
 }
 
-// home is the namespace that an object is in, which a Namespace is itself.
+// home returns the namespace of an object. For a Namespace it is the namespace itself.
 func home(ref mesh.ObjectRef) string {
 	if ref.Kind == kindNamespace {
 		return ref.Name

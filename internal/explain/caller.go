@@ -8,14 +8,14 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// caller is who sends the request.
+// caller is the sender of the request.
 type caller struct {
 	workload *mesh.Workload
 	// view is nil for a workload without a sidecar.
 	view *mesh.View
 }
 
-// identity is zero for a caller that nobody can know.
+// identity is zero for a caller that can't be authenticated.
 func (c caller) identity() mesh.Identity {
 	if c.view == nil || c.view.Proxy.Plaintext {
 		return mesh.Identity{}
@@ -23,7 +23,7 @@ func (c caller) identity() mesh.Identity {
 	return c.view.Proxy.Identity
 }
 
-// address returns one of the workload's, of the other address's family if it can.
+// address returns an address of the workload, of the same family as other if possible.
 func (c caller) address(other netip.Addr) netip.Addr {
 	for _, addr := range c.workload.Addresses {
 		if addr.Is4() == other.Is4() {
@@ -59,17 +59,17 @@ func (x *inquiry) findCaller(from mesh.Name) (caller, bool) {
 	}
 	all := slices.Concat(with, without)
 	if len(all) == 0 {
-		hint := "the mesh knows no workload of namespace " + from.Namespace
+		hint := "the mesh has no workload in namespace " + from.Namespace
 		if len(inNamespace) > 0 {
 			hint = "the workloads there, and their service accounts, are " + list(inNamespace, 10)
 		}
-		x.fail("FROM %s: no pod of the mesh is called so, and none runs as that service account; %s", from, hint)
+		x.fail("FROM %s: the mesh has no pod of that name, and none with that service account; %s", from, hint)
 		return caller{}, false
 	}
 	c := all[0]
-	one := "which alone runs"
+	one := "the only one running"
 	if len(all) > 1 {
-		one = fmt.Sprintf("one of %d that run", len(all))
+		one = fmt.Sprintf("one of %d running", len(all))
 	}
 	x.say("caller", fmt.Sprintf("pod %s, %s as service account %s, %s", c.workload.Name, one, from, c.describe()))
 	x.involve(c.workload.Name.String())
@@ -88,9 +88,9 @@ func (x *inquiry) viewOf(w *mesh.Workload) *mesh.View {
 func (c caller) describe() string {
 	switch {
 	case c.view == nil:
-		return "has no sidecar: it calls in plaintext, and nobody knows who it is"
+		return "has no sidecar: it calls in plaintext, without an identity"
 	case c.view.Proxy.Plaintext:
-		return fmt.Sprintf("calls through its %s sidecar, of a class that speaks no mesh TLS: nobody knows who it is", c.view.Proxy.Class)
+		return fmt.Sprintf("calls through its %s sidecar, whose class does not use mesh TLS: it has no identity", c.view.Proxy.Class)
 	}
 	return fmt.Sprintf("calls through its %s sidecar as %s", c.view.Proxy.Class, c.view.Proxy.Identity)
 }

@@ -10,13 +10,12 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// clusterDomain ends the DNS names of services. It is taken to be the default: no object
-// says what it is.
+// clusterDomain is the suffix of services' DNS names. The default is assumed, since no
+// object states it.
 const clusterDomain = ".svc.cluster.local"
 
-// serviceOf reads a service's DNS name: name, as it is good in the namespace,
-// name.namespace, name.namespace.svc or longer. It returns the zero Name if the host
-// cannot be one.
+// serviceOf parses a service's DNS name as used in the namespace: name, name.namespace,
+// name.namespace.svc or longer. It returns the zero Name if the host has another form.
 func serviceOf(host, namespace string) mesh.Name {
 	labels := strings.Split(host, ".")
 	switch {
@@ -28,9 +27,9 @@ func serviceOf(host, namespace string) mesh.Name {
 	return mesh.Name{}
 }
 
-// endpointOfHost returns the endpoint whose own DNS name the host is, such as that of a
-// pod of a StatefulSet: pod.service as it is good in the namespace, pod.service.namespace,
-// pod.service.namespace.svc or longer.
+// endpointOfHost returns the endpoint with the DNS name, such as a pod of a StatefulSet:
+// pod.service (in the namespace), pod.service.namespace, pod.service.namespace.svc or
+// longer.
 func (x *inquiry) endpointOfHost(host, namespace string) (mesh.Endpoint, bool) {
 	labels := strings.Split(host, ".")
 	var service mesh.Name
@@ -53,14 +52,14 @@ func (x *inquiry) endpointOfHost(host, namespace string) (mesh.Endpoint, bool) {
 	return mesh.Endpoint{}, false
 }
 
-// callEndpoint calls an endpoint by its own DNS name. Its ports are the pod's.
+// callEndpoint calls an endpoint by its own DNS name, with a port of the pod.
 func (x *inquiry) callEndpoint(c caller, e mesh.Endpoint, to Target) {
 	workload, known := x.snapshot.Workloads.Get(e.Workload)
 	port := to.number(e.Port)
 	if known {
 		var ok bool
 		if port, ok = podPort(workload, x.viewOf(workload), to); !ok {
-			x.fail("TO %s: pod %s names no port%s; give its number", x.answer.To, e.Workload, quoted(to.Port))
+			x.fail("TO %s: pod %s has no named port%s; use its number", x.answer.To, e.Workload, quoted(to.Port))
 			return
 		}
 		x.namespaces = append(x.namespaces, workload.Namespace)
@@ -69,8 +68,8 @@ func (x *inquiry) callEndpoint(c caller, e mesh.Endpoint, to Target) {
 	x.callAddress(c, netip.AddrPortFrom(e.Addresses[0], port))
 }
 
-// callHeadless calls a headless service, whose name leads to the addresses of its
-// endpoints, in the mesh or not. A number is a port of theirs.
+// callHeadless calls a headless service, whose name resolves to the addresses of its
+// endpoints, in the mesh or not. A port number is one of the endpoints'.
 func (x *inquiry) callHeadless(c caller, service *mesh.Service, to Target) {
 	spec, named := portOf(service, to.Port)
 	if !named && to.number(0) == 0 {
@@ -90,12 +89,12 @@ func (x *inquiry) callHeadless(c caller, service *mesh.Service, to Target) {
 	slices.SortFunc(calls, netip.AddrPort.Compare)
 	calls = slices.Compact(calls)
 	if len(calls) == 0 {
-		x.end(Unreachable, "destination", fmt.Sprintf("service %s is headless, and no endpoint takes connections: its name leads nowhere", service.Name))
+		x.end(Unreachable, "destination", fmt.Sprintf("service %s is headless and has no endpoint that accepts connections: its name does not resolve", service.Name))
 		return
 	}
-	text := fmt.Sprintf("service %s is headless: its name leads to the addresses of %s", service.Name, count(len(calls), "endpoint"))
+	text := fmt.Sprintf("service %s is headless: its name resolves to the addresses of %s", service.Name, count(len(calls), "endpoint"))
 	if named && spec.Target != 0 && spec.Target != to.number(spec.Target) {
-		text += fmt.Sprintf(", and its port %d is not translated: theirs is %d", spec.Port, spec.Target)
+		text += fmt.Sprintf(", and its port %d is not translated: the endpoints use %d", spec.Port, spec.Target)
 	}
 	x.say("destination", text)
 	for i, to := range calls {
@@ -111,11 +110,11 @@ func (x *inquiry) callHeadless(c caller, service *mesh.Service, to Target) {
 	}
 }
 
-// mostAliases is how many services may stand for each other in a row, as in DNS.
-const mostAliases = 8
+// maxAliases limits chains of ExternalName services, as DNS limits CNAME chains.
+const maxAliases = 8
 
-// callAlias calls a service that is another name of a host: of a service or a pod of the
-// cluster, or of something outside.
+// callAlias calls an ExternalName service, which refers to a service or pod of the
+// cluster, or to a host outside.
 func (x *inquiry) callAlias(c caller, service *mesh.Service, to Target) {
 	x.involve(service.String())
 	x.namespaces = append(x.namespaces, service.Namespace)
@@ -131,19 +130,19 @@ func (x *inquiry) callAlias(c caller, service *mesh.Service, to Target) {
 	}
 	host := strings.ToLower(strings.TrimSuffix(service.ExternalName, "."))
 	if !strings.HasSuffix(host, clusterDomain) {
-		x.say("destination", fmt.Sprintf("service %s stands for %s, outside the mesh", service.Name, host))
+		x.say("destination", fmt.Sprintf("service %s is an alias for %s, outside the mesh", service.Name, host))
 		x.leaveToHost(c, host, port)
 		return
 	}
-	x.say("destination", fmt.Sprintf("service %s stands for %s, of the cluster", service.Name, host))
-	if x.aliases++; x.aliases > mostAliases {
-		x.end(Unreachable, "destination", "too many services stand for each other")
+	x.say("destination", fmt.Sprintf("service %s is an alias for %s, in the cluster", service.Name, host))
+	if x.aliases++; x.aliases > maxAliases {
+		x.end(Unreachable, "destination", "the chain of ExternalName services is too long")
 		return
 	}
 	x.callTarget(c, Target{Host: host, Port: strconv.Itoa(int(port))})
 }
 
-// alias returns the service of that name, in the mesh or not, if it stands for a host.
+// alias returns the service if it has type ExternalName, in the mesh or not.
 func (x *inquiry) alias(name mesh.Name) (*mesh.Service, bool) {
 	service, ok := x.snapshot.Services.Get(name.String())
 	if !ok {

@@ -103,7 +103,7 @@ func TestNames(t *testing.T) {
 		{"web", "db-1.db.shop.svc.cluster.local:80", explain.Denied, "no Egress"},
 		{"web", "db-1.db.shop.svc.cluster.local:9", explain.Denied, "no Egress"},
 		{"web", "db.shop:8080", explain.Allowed, "2 endpoints"},
-		{"web", "shop/db:80", explain.Denied, "port 80 is not translated: theirs is 8080"},
+		{"web", "shop/db:80", explain.Denied, "port 80 is not translated: the endpoints use 8080"},
 		{"web", "shop/db:http", explain.Allowed, "2 endpoints"},
 		{"web", "alias.shop:80", explain.Allowed, "stands for cart.shop.svc.cluster.local"},
 		{"web", "shop/again:80", explain.Allowed, "stands for alias.shop"},

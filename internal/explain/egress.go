@@ -10,17 +10,17 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// toHost is a departure to a host, whose address is not known.
+// toHost is a departure to a host whose address is unknown.
 func (x *inquiry) toHost(host string, port uint16) mesh.Departure {
 	return mesh.Departure{To: netip.AddrPortFrom(netip.Addr{}, port), ServerName: host, Request: &x.request}
 }
 
-// leaveToHost has the caller call a host outside the mesh.
+// leaveToHost calls a host outside the mesh.
 func (x *inquiry) leaveToHost(c caller, host string, port uint16) {
 	c = x.redirectToHost(c, host, port)
 	if c.view != nil && c.workload.Redirection.HasRanges() {
 		if decision, _ := c.decideEgress(x.toHost(host, port)); !decision.Allowed {
-			x.end(Mixed, "egress", fmt.Sprintf("it depends on the address that the caller finds for %s: connections to some go past its sidecar, which does not let the others leave", host))
+			x.end(Mixed, "egress", fmt.Sprintf("it depends on the address that %s resolves to: connections to some addresses bypass the sidecar, which denies the others", host))
 			return
 		}
 	}
@@ -29,11 +29,11 @@ func (x *inquiry) leaveToHost(c caller, host string, port uint16) {
 	}
 }
 
-// mayLeave asks the caller's sidecar whether the request may leave the mesh, to what
-// is said in words.
+// mayLeave reports whether the caller's sidecar lets the request leave the mesh. What
+// describes the destination.
 func (x *inquiry) mayLeave(c caller, d mesh.Departure, what string) bool {
 	if c.view == nil {
-		x.say("egress", "without a sidecar nothing keeps the caller from "+what)
+		x.say("egress", "without a sidecar, the caller can reach "+what)
 		return true
 	}
 	x.namespaces = append(x.namespaces, c.workload.Namespace)
@@ -41,25 +41,25 @@ func (x *inquiry) mayLeave(c caller, d mesh.Departure, what string) bool {
 	var text string
 	switch decision.Reason {
 	case mesh.AllowedByRule:
-		text = "an Egress lets " + account(c.view.Proxy.Identity) + " call " + what
+		text = "an Egress allows " + account(c.view.Proxy.Identity) + " to call " + what
 		if decision.Rule != "" {
 			text += ", by " + decision.Rule
 		}
 	case mesh.EgressOpen:
-		text = "no Egress names " + what + ", and the mesh lets everything else out"
+		text = "no Egress matches " + what + ", and the mesh allows all other egress"
 	case mesh.RequestRefused:
-		text = "the Egress for " + decision.Rule + " does not allow such a request to " + what
+		text = "the Egress for " + decision.Rule + " does not allow this request to " + what
 	default:
-		text = "no Egress lets " + account(c.view.Proxy.Identity) + " call " + what + ", and the mesh's egress is off: the connection is closed"
+		text = "no Egress allows " + account(c.view.Proxy.Identity) + " to call " + what + ", and egress is off in the mesh: the connection is closed"
 	}
 	details := x.nearEgress(c.view.Egress, d)
 	switch {
 	case decision.Allowed:
 	case depends:
-		x.end(Mixed, "egress", "it depends on the address that the caller finds for "+what+": an Egress is for some addresses only", details...)
+		x.end(Mixed, "egress", "it depends on the address that "+what+" resolves to: an Egress allows only some addresses", details...)
 		return false
 	case decision.Reason == mesh.RequestRefused && x.asked() == nil:
-		x.end(Mixed, "egress", "to "+what+" it depends on the request; give its METHOD and PATH", details...)
+		x.end(Mixed, "egress", "for "+what+" it depends on the request; add its METHOD and PATH", details...)
 		return false
 	default:
 		x.end(Denied, "egress", text, details...)
@@ -69,9 +69,9 @@ func (x *inquiry) mayLeave(c caller, d mesh.Departure, what string) bool {
 	return true
 }
 
-// decideEgress asks the caller's sidecar. Where the address is not known, ranges that
-// hold every address that the caller could connect to decide as well, and any others
-// make it depend on the address.
+// decideEgress returns the decision of the caller's sidecar. If the address is unknown,
+// ranges that cover all addresses count as a match; with other ranges the decision
+// depends on the address.
 func (c caller) decideEgress(d mesh.Departure) (decision mesh.Decision, depends bool) {
 	decision = c.view.Egress.Decide(d)
 	if decision.Reason == mesh.AllowedByRule || d.To.Addr().IsValid() {
@@ -110,7 +110,7 @@ func (c caller) decideEgress(d mesh.Departure) (decision mesh.Decision, depends 
 	return c.view.Egress.Decide(d), false
 }
 
-// nearEgress says what the port is open for.
+// nearEgress describes what is allowed at the port.
 func (x *inquiry) nearEgress(e *mesh.Egress, d mesh.Departure) []string {
 	var details []string
 	for _, port := range e.Ports {
@@ -122,11 +122,11 @@ func (x *inquiry) nearEgress(e *mesh.Egress, d mesh.Departure) []string {
 				}
 			}
 			if len(others) > 0 {
-				details = append(details, fmt.Sprintf("port %d is open to it, by %s", port.Port, list(others, mostShown)))
+				details = append(details, fmt.Sprintf("port %d is open to this host (%s)", port.Port, list(others, mostShown)))
 			}
 			continue
 		}
-		details = append(details, fmt.Sprintf("port %d is for %s", port.Port, port.Protocol))
+		details = append(details, fmt.Sprintf("port %d has protocol %s", port.Port, port.Protocol))
 		if host, ok := port.HostOf(d); ok {
 			text := describeMatches(host.Matches)
 			if port.Protocol == mesh.EgressHTTP && d.Request.Method != "" {
@@ -143,10 +143,10 @@ func (x *inquiry) nearEgress(e *mesh.Egress, d mesh.Departure) []string {
 			for _, host := range port.Hosts {
 				hosts = append(hosts, host.Host)
 			}
-			details = append(details, "hosts that it is open to: "+list(hosts, mostShown))
+			details = append(details, "allowed hosts: "+list(hosts, mostShown))
 		}
 		if len(port.Ranges) > 0 {
-			details = append(details, "addresses that it is open to: "+list(texts(port.Ranges), mostShown))
+			details = append(details, "allowed addresses: "+list(texts(port.Ranges), mostShown))
 		}
 	}
 	return details

@@ -11,15 +11,16 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// surroundings are what facts tell beside the Snapshot.
+// surroundings are facts that the Snapshot lacks.
 type surroundings struct {
-	// members says of each namespace whether it is in the mesh.
+	// members reports for each namespace whether it is in the mesh.
 	members map[string]bool
-	// services are all of them, by namespace/name.
+	// services has all services, by namespace/name.
 	services map[string]*mesh.Service
-	// slices are those of each service, by namespace/name.
+	// slices has the slices of each service, by namespace/name.
 	slices map[string][]*mesh.EndpointSlice
-	// targets are the rules of each destination, and tcpRoutes are by namespace/name.
+	// targets has the rules for each destination, and tcpRoutes all TCPRoutes by
+	// namespace/name.
 	targets   map[mesh.ServiceAccount][]*mesh.AccessRule
 	tcpRoutes map[string]*mesh.TCPMatch
 }
@@ -56,7 +57,7 @@ func surroundingsOf(facts []mesh.Fact) surroundings {
 	return s
 }
 
-// listedEndpoint is one that takes connections, with one of its ports.
+// listedEndpoint is an endpoint that accepts connections, with one of its ports.
 type listedEndpoint struct {
 	mesh.Endpoint
 	portName string
@@ -64,7 +65,7 @@ type listedEndpoint struct {
 	hostname string
 }
 
-// listed returns the endpoints of a service that take connections, once for each port.
+// listed returns the endpoints of a service that accept connections, once for each port.
 func (s surroundings) listed(service mesh.Name) []listedEndpoint {
 	var found []listedEndpoint
 	type at struct {
@@ -94,7 +95,7 @@ func (s surroundings) listed(service mesh.Name) []listedEndpoint {
 	return found
 }
 
-// endpoints returns those of a service that take connections on the port of that name.
+// endpoints returns the endpoints of a service that accept connections on the named port.
 func (s surroundings) endpoints(service mesh.Name, port string) []mesh.Endpoint {
 	var found []mesh.Endpoint
 	for _, e := range s.listed(service) {
@@ -105,9 +106,8 @@ func (s surroundings) endpoints(service mesh.Name, port string) []mesh.Endpoint 
 	return found
 }
 
-// narrowed says of each rule that lets the peer ask for something, but at other ports,
-// which ports these are.
-func (s surroundings) narrowed(destination, peer mesh.Identity, port uint16) []string {
+// restricted lists the rules that allow the peer some requests, but only at other ports.
+func (s surroundings) restricted(destination, peer mesh.Identity, port uint16) []string {
 	var reasons []string
 	of := mesh.ServiceAccount{Namespace: destination.Namespace, Name: destination.ServiceAccount}
 	from := mesh.ServiceAccount{Namespace: peer.Namespace, Name: peer.ServiceAccount}
@@ -132,14 +132,14 @@ func (s surroundings) narrowed(destination, peer mesh.Identity, port uint16) []s
 			}
 		}
 		if byPort && !reaches {
-			reasons = append(reasons, fmt.Sprintf("TrafficTarget %s lets %s ask at the ports of its TCPRoutes only: %s",
+			reasons = append(reasons, fmt.Sprintf("TrafficTarget %s allows requests of %s only at the ports of its TCPRoutes: %s",
 				rule.Name, account(peer), cmp.Or(list(ports, mostShown), "there are none")))
 		}
 	}
 	return reasons
 }
 
-// isMember reports whether the namespace is in the mesh, as far as is known.
+// isMember reports whether the namespace is known to be in the mesh.
 func (x *inquiry) isMember(namespace string) bool {
 	if x.surroundings.members[namespace] {
 		return true
@@ -152,8 +152,8 @@ func (x *inquiry) isMember(namespace string) bool {
 	return false
 }
 
-// callElsewhere has the caller call what is neither a service nor a pod of the mesh.
-// What no Egress is about is only judged if it can be there.
+// callElsewhere calls a target that is neither a service nor a pod of the mesh. If no
+// Egress matches, it fails for names that look like typos.
 func (x *inquiry) callElsewhere(c caller, to Target) {
 	name := to.Name
 	host := cmp.Or(to.Host, name.Name+"."+name.Namespace)
@@ -163,13 +163,13 @@ func (x *inquiry) callElsewhere(c caller, to Target) {
 	if spec, ok := portOf(service, to.Port); ok {
 		port = spec.Port
 	} else if to.Port != "" && to.number(0) == 0 {
-		x.fail("TO %s: the port of what is not in the mesh is a number", to)
+		x.fail("TO %s: the port of a target outside the mesh must be a number", to)
 		return
 	}
 	isName := name != mesh.Name{}
 	_, known := x.surroundings.members[name.Namespace]
 	member := isName && x.isMember(name.Namespace)
-	// Two labels may be a name of the Internet as well.
+	// A name with two labels may also be an Internet host.
 	typo := isName && !member && !known && strings.Count(to.Host, ".") != 1
 	open, named := true, false
 	c = x.redirectToHost(c, host, port)
@@ -187,10 +187,10 @@ func (x *inquiry) callElsewhere(c caller, to Target) {
 	case member && !named:
 		x.fail("TO %s: the mesh has neither a service nor a pod %s; %s", x.answer.To, name, x.servicesIn(name.Namespace))
 	case typo && !named && !open:
-		x.fail("TO %s: there is no namespace %s, and no Egress names %s, port %d", x.answer.To, name.Namespace, host, port)
+		x.fail("TO %s: there is no namespace %s, and no Egress matches %s, port %d", x.answer.To, name.Namespace, host, port)
 	default:
 		if service != nil {
-			x.say("destination", "service "+name.String()+" is in no namespace of the mesh")
+			x.say("destination", "service "+name.String()+" is outside the mesh's namespaces")
 		}
 		x.leaveToHost(c, host, port)
 	}

@@ -1,10 +1,9 @@
-// Package explain says in words what the mesh does with one request: which proxy
-// calls, which destination and route take it, which endpoints it may reach and in
-// what security, and which rule lets it in or why none does.
+// Package explain describes what the mesh does with one request: which proxy sends
+// it, which destination and route match, which endpoints it may reach and with which
+// transport security, and which rule allows it or why none does.
 //
-// It reads a Snapshot as drivers read Views, and decides nothing itself: the
-// decisions are those that package mesh defines. It imports no driver and nothing
-// of Kubernetes.
+// It reads a Snapshot as drivers read Views and makes no decisions itself: all of
+// them are defined by package mesh. It must not import drivers or Kubernetes.
 package explain
 
 import (
@@ -15,25 +14,25 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// Verdict is what becomes of a request.
+// Verdict is the outcome for a request.
 type Verdict string
 
 const (
-	// Allowed is a request that reaches an application, or a host outside the mesh,
-	// whichever endpoint is chosen.
+	// Allowed: the request reaches an application, or a host outside the mesh, whichever
+	// endpoint is chosen.
 	Allowed Verdict = "Allowed"
-	// Denied is one that a proxy refuses.
+	// Denied: a proxy rejects the request.
 	Denied Verdict = "Denied"
-	// Unreachable is one for which there is nobody to call.
+	// Unreachable: there is no endpoint to call.
 	Unreachable Verdict = "Unreachable"
-	// Mixed is one whose fate depends on the endpoint that is chosen, on the address
-	// that a host turns out to have, or on what is asked through a connection.
+	// Mixed: the outcome depends on the chosen endpoint, on the resolved address of a
+	// host, or on the requests sent over a connection.
 	Mixed Verdict = "Mixed"
 )
 
 // Explanation is the answer to a Question.
 type Explanation struct {
-	// From, To and Request are the question. Request is empty for a connection.
+	// From, To and Request repeat the question. Request is empty for a connection.
 	From    string `json:"from"`
 	To      string `json:"to"`
 	Request string `json:"request,omitempty"`
@@ -41,29 +40,29 @@ type Explanation struct {
 	Verdict Verdict `json:"verdict"`
 	// Steps are in the order in which the request passes them.
 	Steps []Step `json:"steps"`
-	// Problems are those of the objects that have to do with it, and, if it is not
-	// Allowed, of those that should have.
+	// Problems are those of the objects involved. If the request is not Allowed, they
+	// include those of policies that might have allowed it.
 	Problems []mesh.Problem `json:"problems,omitempty"`
 }
 
-// Step is one thing that happens to the request.
+// Step is one step on the path of the request.
 type Step struct {
-	// Topic is what it is about, one word: caller, redirection, destination, route,
-	// retries, backend, limits, connection, access or egress.
+	// Topic is one word: caller, redirection, destination, route, retries, backend,
+	// limits, connection, access or egress.
 	Topic string `json:"topic"`
-	// Text says it in words.
+	// Text describes the step.
 	Text string `json:"text"`
-	// Details are its parts or its reasons, a line each.
+	// Details are parts of the step or reasons, one per line.
 	Details []string `json:"details,omitempty"`
-	// Verdict is set where the step ends the way of the request.
+	// Verdict is set if the request's path ends here.
 	Verdict Verdict `json:"verdict,omitempty"`
 }
 
-// Explain answers the question. The facts are those that the Snapshot was made of,
-// for what it leaves out: namespaces and services outside the mesh, and endpoints
-// without a sidecar; without them less is known. Policies are the kinds of traffic
-// policies, of which a wrong one may be why a request is not allowed. An error means that the question
-// names a caller, a target or a port that is not there, and says what is.
+// Explain answers the question. The facts are those that the Snapshot was made of. They
+// add what the Snapshot lacks: namespaces and services outside the mesh, and endpoints
+// without a sidecar. Policies are the kinds of traffic policies; an invalid one may be
+// the reason why a request is not allowed. Explain returns an error if the question names
+// a caller, a target or a port that does not exist; the error lists those that do.
 func Explain(s *mesh.Snapshot, facts []mesh.Fact, policies []string, q Question) (*Explanation, error) {
 	x := &inquiry{
 		snapshot: s, surroundings: surroundingsOf(facts), request: q.Request, involved: make(map[string]bool),
@@ -80,21 +79,21 @@ func Explain(s *mesh.Snapshot, facts []mesh.Fact, policies []string, q Question)
 	return x.answer, nil
 }
 
-// inquiry is one answer in the making.
+// inquiry builds one answer.
 type inquiry struct {
 	snapshot     *mesh.Snapshot
 	surroundings surroundings
-	// request has a host only if a connection is asked for; see asked.
+	// request has only a host if the question is about a connection; see asked.
 	request mesh.Request
-	// err says that the question cannot be answered.
+	// err is set if the question can't be answered.
 	err      error
 	answer   *Explanation
 	verdicts []Verdict
-	// involved are the objects that the request met, namespace/name, and namespaces
-	// those whose rules should have let it pass.
+	// involved are the objects on the path of the request, by namespace/name. Namespaces
+	// are those whose rules might have allowed it.
 	involved   map[string]bool
 	namespaces []string
-	// aliases counts the services on the way that stand for another name.
+	// aliases counts the ExternalName services on the path.
 	aliases int
 }
 
@@ -106,14 +105,14 @@ func (x *inquiry) asked() *mesh.Request {
 	return &x.request
 }
 
-// fail says that the question names what is not there.
+// fail reports that the question names something that does not exist.
 func (x *inquiry) fail(format string, args ...any) { x.err = fmt.Errorf(format, args...) }
 
 func (x *inquiry) say(topic, text string, details ...string) {
 	x.answer.Steps = append(x.answer.Steps, Step{Topic: topic, Text: text, Details: details})
 }
 
-// end says the last step of one way that the request may go.
+// end adds the last step of a possible path of the request.
 func (x *inquiry) end(v Verdict, topic, text string, details ...string) {
 	x.answer.Steps = append(x.answer.Steps, Step{Topic: topic, Text: text, Details: details, Verdict: v})
 	x.verdicts = append(x.verdicts, v)
@@ -149,7 +148,7 @@ func (x *inquiry) findProblems(policies []string) {
 	}
 }
 
-// list joins some of the words, and says how many there are besides.
+// list joins the first words and counts the rest.
 func list(words []string, most int) string {
 	if len(words) <= most {
 		return strings.Join(words, ", ")

@@ -10,19 +10,19 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// arrival is a request on its way to one endpoint.
+// arrival is a request to one endpoint.
 type arrival struct {
 	caller     caller
 	security   mesh.Security
 	serverName string
-	// peer is who the certificate names that the caller shows.
+	// peer is the identity in the caller's certificate.
 	peer mesh.Identity
-	// view is that of the endpoint's proxy, nil if it has none.
+	// view is the View of the endpoint's proxy, nil if it has none.
 	view      *mesh.View
 	workload  string
 	port      uint16
 	addresses []netip.Addr
-	// direct says that the endpoint's sidecar does not take connections to the port.
+	// direct reports that connections to the port bypass the endpoint's sidecar.
 	direct bool
 }
 
@@ -37,7 +37,7 @@ func arrivalOf(c caller, view *mesh.View, port uint16, r *mesh.Request) mesh.Arr
 	return a
 }
 
-// alike reports whether what holds for one arrival holds for the other.
+// alike reports whether two arrivals have the same outcome.
 func (a arrival) alike(b arrival) bool {
 	switch {
 	case a.security != b.security, a.serverName != b.serverName, a.port != b.port, (a.view == nil) != (b.view == nil):
@@ -46,10 +46,11 @@ func (a arrival) alike(b arrival) bool {
 	return a.direct == b.direct && (a.view == nil || a.view.Inbound.Digest() == b.view.Inbound.Digest())
 }
 
-// arrive has the endpoints decide, sorted by name, and those that are alike at once.
+// arrive decides the outcome at the endpoints, sorted by name. Arrivals that are alike
+// are handled together.
 func (x *inquiry) arrive(calls []arrival) {
 	for i := range calls {
-		calls[i].direct = x.meetsApplication(calls[i])
+		calls[i].direct = x.bypassesInbound(calls[i])
 	}
 	slices.SortStableFunc(calls, func(a, b arrival) int { return strings.Compare(a.workload, b.workload) })
 	for len(calls) > 0 {
@@ -86,15 +87,15 @@ func (x *inquiry) connect(calls []arrival) {
 	}
 	how := "in plaintext"
 	if a.security == mesh.MeshTLS {
-		how = "by mesh TLS to server name " + a.serverName
+		how = "with mesh TLS to server name " + a.serverName
 	}
 	x.say("connection", how+" to "+list(who, mostShown))
 	if a.view == nil {
-		x.end(Allowed, "access", "there is no sidecar in front of the endpoint, so nobody decides")
+		x.end(Allowed, "access", "the endpoint has no sidecar, so there is no access control")
 		return
 	}
 	if a.direct {
-		x.meetApplication(a)
+		x.endAtApplication(a)
 		return
 	}
 	arrived := mesh.Arrival{Port: a.port, Security: a.security, ServerName: a.serverName, Peer: a.peer, Request: x.asked()}
@@ -104,47 +105,47 @@ func (x *inquiry) connect(calls []arrival) {
 	x.decide(a.view, arrived)
 }
 
-// decide asks the endpoint's proxy.
+// decide applies the decision of the endpoint's proxy.
 func (x *inquiry) decide(view *mesh.View, a mesh.Arrival) {
 	decision := view.Inbound.Decide(a)
 	port, named := view.Inbound.PortOf(a.Port)
 	at := fmt.Sprintf("port %d (%s)", a.Port, port.Protocol)
 	if !named {
-		at = fmt.Sprintf("port %d (%s, of no service)", a.Port, port.Protocol)
+		at = fmt.Sprintf("port %d (%s, not in any service)", a.Port, port.Protocol)
 	}
 	if decision.Allowed {
 		x.involve(decision.Rule)
-		x.tellLimits(port)
+		x.describeLimits(port)
 		x.end(Allowed, "access", "allowed on "+at+": "+x.whyAllowed(view, port, a, decision))
 		return
 	}
 	if x.asked() == nil && port.Protocol.IsHTTP() {
 		if some := someRequests(port, a); len(some) > 0 {
-			x.end(Mixed, "access", "on "+at+" it depends on the request; give its METHOD and PATH", some...)
+			x.end(Mixed, "access", "on "+at+" it depends on the request; add its METHOD and PATH", some...)
 			return
 		}
 	}
 	refusal := ""
 	switch {
 	case port.Protocol.IsHTTP() && a.Security == mesh.MeshTLS:
-		refusal = "; the answer is 403"
+		refusal = "; the response is 403"
 	case a.Security == mesh.MeshTLS:
 		refusal = "; the connection is closed"
 	}
 	x.end(Denied, "access", fmt.Sprintf("denied on %s: %s%s", at, x.whyDenied(view, a, decision), refusal), x.whyNot(view, a.Port, a)...)
 }
 
-// someRequests says which requests are let in where not all are.
+// someRequests lists the allowed requests if not all are.
 func someRequests(port mesh.InboundPort, a mesh.Arrival) []string {
 	var some []string
 	for _, rule := range port.Access.Rules {
 		if a.Security == mesh.MeshTLS && rule.Names(a.Peer) && len(rule.Requests) > 0 {
-			some = append(some, fmt.Sprintf("TrafficTarget %s lets %s ask for %s", rule.Name, account(a.Peer), describeMatches(rule.Requests)))
+			some = append(some, fmt.Sprintf("TrafficTarget %s allows %s to send %s", rule.Name, account(a.Peer), describeMatches(rule.Requests)))
 		}
 	}
 	for _, rule := range port.Ingress {
 		if rule.Admits(a) && len(rule.Requests) > 0 {
-			some = append(some, fmt.Sprintf("IngressBackend %s lets the caller ask for %s", rule.Name, describeMatches(rule.Requests)))
+			some = append(some, fmt.Sprintf("IngressBackend %s allows the caller to send %s", rule.Name, describeMatches(rule.Requests)))
 		}
 	}
 	return some
@@ -153,16 +154,16 @@ func someRequests(port mesh.InboundPort, a mesh.Arrival) []string {
 func (x *inquiry) whyAllowed(view *mesh.View, port mesh.InboundPort, a mesh.Arrival, d mesh.Decision) string {
 	switch {
 	case d.Reason == mesh.AllowedToAnyone && view.Settings.PermissivePolicy:
-		return "permissive traffic policy mode lets every identity of the mesh call"
+		return "permissive traffic policy mode allows every mesh identity"
 	case d.Reason == mesh.AllowedToAnyone:
-		return "every identity of the mesh may call"
+		return "every mesh identity is allowed"
 	case d.Reason == mesh.AllowedByMode:
-		return "the inbound TLS mode is Permissive, and anyone may call"
+		return "the inbound TLS mode is Permissive, and everyone is allowed"
 	case d.Reason == mesh.AllowedByIngress:
-		return fmt.Sprintf("IngressBackend %s lets %s in", d.Rule, a.Source)
+		return fmt.Sprintf("IngressBackend %s allows %s", d.Rule, a.Source)
 	}
 	if !port.Protocol.IsHTTP() {
-		return fmt.Sprintf("TrafficTarget %s lets %s connect", d.Rule, account(a.Peer))
+		return fmt.Sprintf("TrafficTarget %s allows %s to connect", d.Rule, account(a.Peer))
 	}
 	what := "it"
 	for _, rule := range port.Access.Rules {
@@ -172,21 +173,21 @@ func (x *inquiry) whyAllowed(view *mesh.View, port mesh.InboundPort, a mesh.Arri
 			}
 		}
 	}
-	return fmt.Sprintf("TrafficTarget %s lets %s ask for %s", d.Rule, account(a.Peer), what)
+	return fmt.Sprintf("TrafficTarget %s allows %s to send %s", d.Rule, account(a.Peer), what)
 }
 
 func (x *inquiry) whyDenied(view *mesh.View, a mesh.Arrival, d mesh.Decision) string {
 	switch d.Reason {
 	case mesh.MeshTLSOnly:
-		return fmt.Sprintf("%s takes mesh TLS only, and this is %s", view.Proxy.Name, a.Security)
+		return fmt.Sprintf("%s accepts only mesh TLS, and this is %s", view.Proxy.Name, a.Security)
 	case mesh.IdentityNeeded:
-		return "TrafficTargets say who may call, and nobody knows the caller"
+		return "TrafficTargets apply, and the caller has no identity"
 	}
 	return "no TrafficTarget allows it"
 }
 
-// whyNot names the rules that come nearest to letting the request in, and what each
-// lacks, those first that lack least.
+// whyNot lists the rules that come closest to allowing the request, closest first, and
+// what is missing for each.
 func (x *inquiry) whyNot(view *mesh.View, number uint16, a mesh.Arrival) []string {
 	port, _ := view.Inbound.PortOf(number)
 	x.namespaces = append(x.namespaces, view.Proxy.Namespace)
@@ -199,9 +200,9 @@ func (x *inquiry) whyNot(view *mesh.View, number uint16, a mesh.Arrival) []strin
 			continue
 		}
 		x.involve(rule.Name)
-		reason := "does not let " + a.Source.String() + " in by " + string(a.Security)
+		reason := "does not allow " + a.Source.String() + " with " + string(a.Security)
 		if rule.Admits(a) {
-			reason = "lets the caller ask only for " + lack(rule.Requests, a.Request, mesh.HTTPMatch.Refusal)
+			reason = "allows the caller only " + lack(rule.Requests, a.Request, mesh.HTTPMatch.Refusal)
 		}
 		reasons = append(reasons, "IngressBackend "+rule.Name+" "+reason)
 	}
@@ -218,17 +219,17 @@ func (x *inquiry) whyNot(view *mesh.View, number uint16, a mesh.Arrival) []strin
 		name, lacks := "TrafficTarget "+rule.Name, lack(rule.Requests, a.Request, mesh.HTTPMatch.Refusal)
 		switch {
 		case rule.Names(a.Peer) && lacks != "":
-			wrongRequest = append(wrongRequest, fmt.Sprintf("%s lets %s ask only for %s", name, account(a.Peer), lacks))
+			wrongRequest = append(wrongRequest, fmt.Sprintf("%s allows %s only %s", name, account(a.Peer), lacks))
 		case rule.Names(a.Peer):
 		case lacks == "":
-			wrongSource = append(wrongSource, fmt.Sprintf("%s allows such a request, but to %s only", name, list(sources, mostShown)))
+			wrongSource = append(wrongSource, fmt.Sprintf("%s allows this request, but only for %s", name, list(sources, mostShown)))
 		default:
-			wrongBoth = append(wrongBoth, fmt.Sprintf("%s is for other sources, %s, which may ask only for %s", name, list(sources, mostShown), lacks))
+			wrongBoth = append(wrongBoth, fmt.Sprintf("%s is for other sources (%s) and allows only %s", name, list(sources, mostShown), lacks))
 		}
 	}
 	var otherPorts []string
 	if port.Protocol.IsHTTP() {
-		otherPorts = x.surroundings.narrowed(view.Proxy.Identity, a.Peer, number)
+		otherPorts = x.surroundings.restricted(view.Proxy.Identity, a.Peer, number)
 	}
 	reasons = slices.Concat(reasons, wrongRequest, otherPorts, wrongSource, wrongBoth)
 	if len(port.Access.Rules)+len(otherPorts) == 0 && !port.Access.Anyone {
@@ -239,7 +240,7 @@ func (x *inquiry) whyNot(view *mesh.View, number uint16, a mesh.Arrival) []strin
 		reasons = append(reasons, fmt.Sprintf("no TrafficTarget with %s for the port has the destination %s", what, account(view.Proxy.Identity)))
 	}
 	if len(reasons) > mostShown {
-		reasons = append(reasons[:mostShown], "and "+count(len(reasons)-mostShown, "rule")+" more that do not hold")
+		reasons = append(reasons[:mostShown], "and "+count(len(reasons)-mostShown, "rule")+" more that do not match")
 	}
 	return reasons
 }
@@ -247,7 +248,7 @@ func (x *inquiry) whyNot(view *mesh.View, number uint16, a mesh.Arrival) []strin
 // account returns the service account of an identity.
 func account(id mesh.Identity) string { return id.Namespace + "/" + id.ServiceAccount }
 
-func (x *inquiry) tellLimits(port mesh.InboundPort) {
+func (x *inquiry) describeLimits(port mesh.InboundPort) {
 	var details []string
 	if b := port.Limits.Connections; b != nil {
 		details = append(details, "connections: "+describeBucket(*b))
@@ -257,23 +258,23 @@ func (x *inquiry) tellLimits(port mesh.InboundPort) {
 		if status == 0 {
 			status = 429
 		}
-		details = append(details, fmt.Sprintf("requests: %s, else the answer is %d", describeBucket(limit.TokenBucket), status))
+		details = append(details, fmt.Sprintf("requests: %s, otherwise the response is %d", describeBucket(limit.TokenBucket), status))
 	}
 	if len(details) > 0 {
-		x.say("limits", "each endpoint limits how often", details...)
+		x.say("limits", "rate limits of each endpoint", details...)
 	}
 }
 
 func describeBucket(b mesh.TokenBucket) string {
-	text := fmt.Sprintf("%d in %s", b.Tokens, b.Interval)
+	text := fmt.Sprintf("%d per %s", b.Tokens, b.Interval)
 	if b.Burst > 0 {
-		text += fmt.Sprintf(", and %d more at once", b.Burst)
+		text += fmt.Sprintf(", with a burst of %d", b.Burst)
 	}
 	return text
 }
 
-// lack names the matches, and what the request has otherwise than the one that comes
-// nearest. It is empty if one holds, of which obstacle returns nothing.
+// lack describes the matches and why the closest one does not hold. Obstacle returns the
+// part of a match that does not hold. The result is empty if a match holds.
 func lack(matches []mesh.HTTPMatch, r *mesh.Request, obstacle func(mesh.HTTPMatch, *mesh.Request) string) string {
 	nearest, obstructed, rank := mesh.HTTPMatch{}, "", -1
 	for _, m := range matches {
@@ -290,20 +291,20 @@ func lack(matches []mesh.HTTPMatch, r *mesh.Request, obstacle func(mesh.HTTPMatc
 	}
 	text := mismatch(obstructed, r)
 	if len(matches) > 1 && rank > rankOf("path") {
-		return fmt.Sprintf("%d things, of which %s comes nearest, but %s", len(matches), describeMatch(nearest), text)
+		return fmt.Sprintf("%d matches, of which %s is the closest, but %s", len(matches), describeMatch(nearest), text)
 	}
 	return describeMatches(matches) + ": " + text
 }
 
-// mismatch says of the first part of a match that does not hold what the request has not.
+// mismatch explains why the part of a match does not hold.
 func mismatch(part string, r *mesh.Request) string {
 	switch {
 	case r == nil:
-		return "it takes some requests only"
+		return "it matches only some requests"
 	case part == "path spelling":
-		return "some applications read the path as another one"
+		return "some applications would read the path differently"
 	case part == "query spelling":
-		return "a parameter is there twice or escaped, or the query has a semicolon"
+		return "a query parameter is repeated or escaped, or the query has a semicolon"
 	}
 	if name, ok := strings.CutPrefix(part, "header "); ok {
 		name, err := strconv.Unquote(name)
@@ -318,7 +319,7 @@ func mismatch(part string, r *mesh.Request) string {
 	return "the " + part + " does not match"
 }
 
-// rankOf orders parts of a match by how much holds that comes before them.
+// rankOf orders parts of a match by how many parts before them hold.
 func rankOf(part string) int {
 	word, _, _ := strings.Cut(part, " ")
 	return slices.Index([]string{"requests", "path", "method", "header", "query"}, word)

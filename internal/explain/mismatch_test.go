@@ -18,8 +18,8 @@ func TestMismatch(t *testing.T) {
 		{header, "/", nil, `the request has no header "x-tenant"`},
 		{header, "/", []string{"red"}, `the header "x-tenant" does not match`},
 		{header, "/", []string{"red", "blue"}, `the request has several lines of the header "x-tenant"`},
-		{mesh.HTTPMatch{Path: mesh.StringMatch{Prefix: "/public"}}, "/public/..%2fadmin", nil, "some applications read the path as another one"},
-		{mesh.HTTPMatch{Query: []mesh.KeyMatch{{Name: "once"}}}, "/?once=1&%6fnce=2", nil, "a parameter is there twice or escaped, or the query has a semicolon"},
+		{mesh.HTTPMatch{Path: mesh.StringMatch{Prefix: "/public"}}, "/public/..%2fadmin", nil, "some applications would read the path differently"},
+		{mesh.HTTPMatch{Query: []mesh.KeyMatch{{Name: "once"}}}, "/?once=1&%6fnce=2", nil, "a query parameter is repeated or escaped, or the query has a semicolon"},
 	} {
 		r := &mesh.Request{Path: tt.path, Headers: map[string][]string{"x-tenant": tt.lines}}
 		if got := mismatch(tt.match.Refusal(r), r); got != tt.want {

@@ -8,30 +8,30 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// call follows the request from the caller's sidecar, which knows the Destination.
+// call follows the request from the caller's sidecar, which has the Destination.
 func (x *inquiry) call(c caller, d *mesh.Destination) {
-	x.say("destination", fmt.Sprintf("the sidecar knows %s: %s at %s, port %d", d.Name, d.Protocol, list(texts(d.Addresses), 2), d.Port))
+	x.say("destination", fmt.Sprintf("the sidecar has %s: %s at %s, port %d", d.Name, d.Protocol, list(texts(d.Addresses), 2), d.Port))
 	x.involve(d.Service.Name.String())
 	x.namespaces = append(x.namespaces, d.Service.Namespace)
 	route, ok := d.RouteOf(x.asked())
 	if !ok {
-		x.end(Unreachable, "route", "no route takes the request: the sidecar answers 404", x.passedOver(d, route)...)
+		x.end(Unreachable, "route", "no route matches the request: the sidecar answers 404", x.passedOver(d, route)...)
 		return
 	}
 	x.involve(route.Name)
 	backends := weighted(route.Backends)
 	switch {
 	case len(backends) == 0:
-		x.end(Unreachable, "route", "the route"+of(route.Name)+" has nothing to send to: the sidecar answers 503", x.passedOver(d, route)...)
+		x.end(Unreachable, "route", "the route"+of(route.Name)+" has no backends: the sidecar answers 503", x.passedOver(d, route)...)
 		return
 	case route.Name == "" && len(d.Routes) > 1:
-		x.say("route", "the service's own, which takes what no other does", x.passedOver(d, route)...)
+		x.say("route", "the default route of the service", x.passedOver(d, route)...)
 	case route.Name != "":
-		x.say("route", fmt.Sprintf("that of %s takes it: %s", route.Name, describeMatch(route.Match)), x.passedOver(d, route)...)
+		x.say("route", fmt.Sprintf("the route of %s matches: %s", route.Name, describeMatch(route.Match)), x.passedOver(d, route)...)
 	case !d.Protocol.IsHTTP() && len(backends) > 1:
-		x.say("route", "connections are shared among the backends, whatever they carry")
+		x.say("route", "connections are distributed over the backends")
 	}
-	x.tellRetries(route)
+	x.describeRetries(route)
 	var total uint64
 	for _, b := range backends {
 		total += uint64(b.Weight)
@@ -41,14 +41,14 @@ func (x *inquiry) call(c caller, d *mesh.Destination) {
 		b, ok := c.view.Outbound.Backends.Get(share.Backend)
 		text := fmt.Sprintf("%s gets %s", share.Backend, percent(share.Weight, total))
 		if !ok {
-			x.end(Unreachable, "backend", text+", and is not there")
+			x.end(Unreachable, "backend", text+", but does not exist")
 			continue
 		}
 		x.send(c, b, text)
 	}
 }
 
-// passedOver says why the routes before the given one do not take the request.
+// passedOver explains why the routes before the given one don't match.
 func (x *inquiry) passedOver(d *mesh.Destination, taken mesh.Route) []string {
 	var reasons []string
 	for _, route := range d.Routes {
@@ -56,18 +56,18 @@ func (x *inquiry) passedOver(d *mesh.Destination, taken mesh.Route) []string {
 			break
 		}
 		if len(reasons) < mostShown {
-			reasons = append(reasons, fmt.Sprintf("not that of %s (%s): %s", route.Name, describeMatch(route.Match), mismatch(route.Match.Mismatch(x.asked()), x.asked())))
+			reasons = append(reasons, fmt.Sprintf("not the route of %s (%s): %s", route.Name, describeMatch(route.Match), mismatch(route.Match.Mismatch(x.asked()), x.asked())))
 		}
 	}
 	return reasons
 }
 
-func (x *inquiry) tellRetries(route mesh.Route) {
+func (x *inquiry) describeRetries(route mesh.Route) {
 	var details []string
 	if r := route.Retry; r != nil {
-		text := fmt.Sprintf("tried again up to %s on %s", count(int(r.Attempts), "time"), strings.Join(r.On, ", "))
+		text := fmt.Sprintf("retried up to %s on %s", count(int(r.Attempts), "time"), strings.Join(r.On, ", "))
 		if r.PerTry > 0 {
-			text += fmt.Sprintf(", each try at most %s", r.PerTry)
+			text += fmt.Sprintf(", each attempt at most %s", r.PerTry)
 		}
 		if r.Backoff > 0 {
 			text += fmt.Sprintf(", the first retry after %s", r.Backoff)
@@ -75,7 +75,7 @@ func (x *inquiry) tellRetries(route mesh.Route) {
 		details = append(details, text)
 	}
 	if route.Timeout > 0 {
-		details = append(details, fmt.Sprintf("at most %s with all retries", route.Timeout))
+		details = append(details, fmt.Sprintf("at most %s including retries", route.Timeout))
 	}
 	if len(details) > 0 {
 		x.say("retries", strings.Join(details, "; "))
@@ -85,7 +85,7 @@ func (x *inquiry) tellRetries(route mesh.Route) {
 // send follows the request to the endpoints of a Backend.
 func (x *inquiry) send(c caller, b *mesh.Backend, text string) {
 	if b.ExternalName != "" {
-		x.end(Allowed, "backend", fmt.Sprintf("%s: it stands for %s, outside the mesh, and is called in plaintext", text, b.ExternalName))
+		x.end(Allowed, "backend", fmt.Sprintf("%s: it is an alias for %s, outside the mesh, and is called in plaintext", text, b.ExternalName))
 		return
 	}
 	var calls []arrival
@@ -109,21 +109,21 @@ func (x *inquiry) send(c caller, b *mesh.Backend, text string) {
 	}
 	text += ": " + count(len(calls), "endpoint")
 	if draining > 0 {
-		text += fmt.Sprintf(", and %d that takes no new clients", draining)
+		text += fmt.Sprintf(", and %d draining", draining)
 	}
 	if len(calls) == 0 {
 		x.end(Unreachable, "backend", text+": the sidecar answers 503")
 		return
 	}
 	if b.Policy.Refuses(b.Protocol) {
-		x.end(Unreachable, "backend", text+": the service's UpstreamTrafficSetting has a limit of 0, which lets nothing through", policyOf(b.Policy)...)
+		x.end(Unreachable, "backend", text+": the service's UpstreamTrafficSetting has a limit of 0, which blocks all traffic", policyOf(b.Policy)...)
 		return
 	}
 	x.say("backend", text, policyOf(b.Policy)...)
 	x.arrive(calls)
 }
 
-// policyOf says how the sidecar calls endpoints, where it is not left to the proxy.
+// policyOf lists the settings for calls to endpoints that are not the proxy's defaults.
 func policyOf(p mesh.UpstreamPolicy) []string {
 	var details []string
 	limit := func(n *uint32, what string) {
@@ -133,10 +133,10 @@ func policyOf(p mesh.UpstreamPolicy) []string {
 	}
 	limit(p.MaxConnections, "connections")
 	limit(p.MaxRequests, "requests at once")
-	limit(p.MaxPendingRequests, "requests that wait")
+	limit(p.MaxPendingRequests, "pending requests")
 	limit(p.MaxRetries, "retries at once")
 	if p.RequestsPerConnection > 0 {
-		limit(&p.RequestsPerConnection, "requests a connection")
+		limit(&p.RequestsPerConnection, "requests per connection")
 	}
 	timeout := func(d time.Duration, what string) {
 		if d > 0 {
@@ -146,13 +146,13 @@ func policyOf(p mesh.UpstreamPolicy) []string {
 	timeout(p.ConnectTimeout, "connecting takes")
 	timeout(p.IdleTimeout, "a connection is idle for")
 	if e := p.Ejection; e != nil {
-		details = append(details, fmt.Sprintf("an endpoint is left out for a while after %s in a row", count(int(e.ConsecutiveErrors), "error")))
+		details = append(details, fmt.Sprintf("an endpoint is ejected temporarily after %s in a row", count(int(e.ConsecutiveErrors), "error")))
 	}
 	if p.LoadBalancing.Policy != "" {
 		details = append(details, "endpoints are chosen by "+string(p.LoadBalancing.Policy))
 	}
 	if p.LoadBalancing.PreferZone {
-		details = append(details, "endpoints of the caller's zone are preferred")
+		details = append(details, "endpoints in the caller's zone are preferred")
 	}
 	return details
 }
@@ -167,7 +167,7 @@ func weighted(backends []mesh.WeightedBackend) []mesh.WeightedBackend {
 	return some
 }
 
-// serviceName returns the namespace/name in the name of a Backend.
+// serviceName returns the namespace/name part of a Backend's name.
 func serviceName(backend string) string {
 	name, _, _ := strings.Cut(backend, ":")
 	return name
@@ -180,7 +180,7 @@ func percent(weight uint32, total uint64) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", 100*float64(weight)/float64(total)), ".0") + "%"
 }
 
-// of names whose something is, if that is known.
+// of returns " of " and the name, or "" without a name.
 func of(name string) string {
 	if name == "" {
 		return ""

@@ -13,28 +13,27 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// Question is a request or a connection of which the fate is asked.
+// Question asks for the outcome of a request or a connection.
 type Question struct {
 	// From is a pod or a service account.
 	From mesh.Name
 	To   Target
-	// Request has no Host unless it was given; it is then the Target's. It has no
-	// Method for a connection.
+	// Request has a Host only if one was given; the default is that of the Target. It has
+	// no Method for a connection.
 	Request mesh.Request
 }
 
-// Target is what is called: a service or a pod by its Name, or else an address or a
-// host name.
+// Target is the destination: a service or pod by Name, or an address, or a host name.
 type Target struct {
 	Name mesh.Name
 	Addr netip.Addr
 	Host string
-	// Port is the number or, for a service, the name of a port; empty leaves the
-	// choice to the explanation.
+	// Port is a number or, for a service or pod, the name of a port. If empty, Explain
+	// chooses one.
 	Port string
 }
 
-// String returns the target as NewQuestion takes it.
+// String returns the target in the syntax of NewQuestion.
 func (t Target) String() string {
 	target := t.Host
 	switch {
@@ -51,11 +50,10 @@ func (t Target) String() string {
 	return target
 }
 
-// NewQuestion reads a question. From is NAMESPACE/NAME of a pod or a service
-// account; to is NAMESPACE/NAME[:PORT] of a service or a pod, or HOST[:PORT] or
-// ADDRESS[:PORT]. The path begins with a slash and may have a query. Headers are
-// name=value. Without method and path the question is about a connection. All errors
-// are about what was typed.
+// NewQuestion parses a question. From is NAMESPACE/NAME of a pod or a service account. To
+// is NAMESPACE/NAME[:PORT] of a service or a pod, or HOST[:PORT] or ADDRESS[:PORT]. The
+// path begins with a slash and may have a query. Headers are name=value. Without method
+// and path the question is about a connection. All errors are about the user's input.
 func NewQuestion(from, to, method, path string, headers []string) (Question, error) {
 	q := Question{Request: mesh.Request{Method: strings.ToUpper(method), Path: path, Headers: make(map[string][]string)}}
 	var err error
@@ -67,7 +65,7 @@ func NewQuestion(from, to, method, path string, headers []string) (Question, err
 	}
 	if method == "" && path == "" {
 		if len(headers) > 0 {
-			return Question{}, errors.New("headers are a request's; give its METHOD and PATH")
+			return Question{}, errors.New("headers require a request; add its METHOD and PATH")
 		}
 		return q, nil
 	}
@@ -113,22 +111,22 @@ func parseTarget(text string) (Target, error) {
 	}
 	host, port, hasPort := strings.Cut(text, ":")
 	if hasPort && !validPort(port) {
-		return Target{}, fmt.Errorf("%q is no port", port)
+		return Target{}, fmt.Errorf("%q is not a port", port)
 	}
 	if strings.Contains(host, "/") {
 		name, err := parseName(host)
 		return Target{Name: name, Port: port}, err
 	}
 	if host == "" {
-		return Target{}, fmt.Errorf("write it as NAMESPACE/NAME, HOST or ADDRESS, and if need be :PORT")
+		return Target{}, fmt.Errorf("write it as NAMESPACE/NAME, HOST or ADDRESS, optionally with :PORT")
 	}
 	if number, err := strconv.Atoi(port); port != "" && (err != nil || number == 0) {
-		return Target{}, fmt.Errorf("the port of a host is a number")
+		return Target{}, fmt.Errorf("the port of a host must be a number")
 	}
 	return Target{Host: strings.ToLower(host), Port: port}, nil
 }
 
-// validPort takes a number and, as services have them, a name.
+// validPort accepts a number or a name.
 func validPort(port string) bool {
 	if number, err := strconv.Atoi(port); err == nil {
 		return number > 0 && number < 1<<16
@@ -136,7 +134,7 @@ func validPort(port string) bool {
 	return port != "" && !strings.ContainsAny(port, ":/ ")
 }
 
-// number returns the port's number, or otherwise where it has none.
+// number returns the port's number, or otherwise if it has none.
 func (t Target) number(otherwise uint16) uint16 {
 	if number, err := strconv.ParseUint(t.Port, 10, 16); err == nil {
 		return uint16(number)

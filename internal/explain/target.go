@@ -11,7 +11,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// callTarget finds out what the target is and calls it.
+// callTarget resolves the target and calls it.
 func (x *inquiry) callTarget(c caller, to Target) {
 	if to.Addr.IsValid() {
 		x.host(&x.request, to.Addr.String())
@@ -63,14 +63,14 @@ func (x *inquiry) callService(c caller, service *mesh.Service, to Target) {
 		return
 	}
 	if to.Port == "" && len(service.Ports) > 1 {
-		x.say("destination", fmt.Sprintf("service %s has the ports %s; this is about %d", name, list(portsOf(service), 10), port.Port))
+		x.say("destination", fmt.Sprintf("service %s has the ports %s; assuming %d", name, list(portsOf(service), 10), port.Port))
 	}
 	at := mesh.ServicePort{Name: name, Port: port.Port}
 	if len(service.Addresses) > 0 {
 		c = x.redirect(c, netip.AddrPortFrom(service.Addresses[0], port.Port))
 	}
 	if c.view == nil {
-		x.callBehind(c, at, fmt.Sprintf("%s: without a sidecar the request goes to one of its endpoints as it is", at))
+		x.callBehind(c, at, fmt.Sprintf("%s: without a sidecar, the request goes to one of its endpoints in plaintext", at))
 		return
 	}
 	destinations := destinationsOf(c.view.Outbound, at)
@@ -79,7 +79,7 @@ func (x *inquiry) callService(c caller, service *mesh.Service, to Target) {
 		return
 	}
 	if service.Headless {
-		x.say("destination", fmt.Sprintf("service %s is headless: its name leads to the addresses of %s", name, count(len(destinations), "endpoint")))
+		x.say("destination", fmt.Sprintf("service %s is headless: its name resolves to the addresses of %s", name, count(len(destinations), "endpoint")))
 	}
 	for i, d := range destinations {
 		if i == mostShown {
@@ -94,15 +94,15 @@ func (x *inquiry) callService(c caller, service *mesh.Service, to Target) {
 	}
 }
 
-// hasNoPort says that the service has no port of that name.
+// hasNoPort reports that the service has no port of that name.
 func (x *inquiry) hasNoPort(service *mesh.Service, to Target) {
 	x.fail("TO %s: service %s has no port called %s; its ports are %s", x.answer.To, service.Name, to.Port, list(portsOf(service), 10))
 }
 
-// mostShown is how many of many like parts are explained.
+// mostShown limits how many similar parts are explained.
 const mostShown = 5
 
-// silently lets the verdicts of f count, and tells of nothing else.
+// silently runs f and keeps only a summary of its verdicts.
 func (x *inquiry) silently(f func()) {
 	steps, verdicts := len(x.answer.Steps), len(x.verdicts)
 	f()
@@ -117,7 +117,7 @@ func (x *inquiry) silently(f func()) {
 			words = append(words, fmt.Sprintf("%d %s", counts[v], v))
 		}
 	}
-	x.say("destination", "and so on for the others: "+strings.Join(words, ", "))
+	x.say("destination", "for the others: "+strings.Join(words, ", "))
 }
 
 func portOf(service *mesh.Service, port string) (mesh.PortSpec, bool) {
@@ -144,8 +144,8 @@ func portsOf(service *mesh.Service) []string {
 	return ports
 }
 
-// destinationsOf returns the Destinations of a service port, of which a headless
-// service has several, sorted.
+// destinationsOf returns the Destinations of a service port, sorted. A headless service
+// may have several.
 func destinationsOf(o *mesh.Outbound, at mesh.ServicePort) []*mesh.Destination {
 	if d, ok := o.Destinations.Get(at.String()); ok {
 		return []*mesh.Destination{d}
@@ -160,8 +160,8 @@ func destinationsOf(o *mesh.Outbound, at mesh.ServicePort) []*mesh.Destination {
 	return found
 }
 
-// behind returns the Views of the workloads that a service port leads to, sorted,
-// and the port of each.
+// behind returns the Views of the workloads that a service port targets, sorted, with the
+// port of each.
 func (x *inquiry) behind(at mesh.ServicePort) ([]*mesh.View, []uint16) {
 	var views []*mesh.View
 	for _, view := range x.snapshot.Views.All() {
@@ -186,19 +186,19 @@ func targetPort(view *mesh.View, at mesh.ServicePort) uint16 {
 	return 0
 }
 
-// callBehind has the caller reach the workloads of a service port in plaintext, past
-// its sidecar or through it unknowing.
+// callBehind calls the workloads of a service port in plaintext, bypassing the caller's
+// sidecar or through it as unknown traffic.
 func (x *inquiry) callBehind(c caller, at mesh.ServicePort, text string) {
 	calls := x.callsBehind(c, at)
 	if len(calls) == 0 {
-		x.end(Unreachable, "destination", text, "no endpoint that takes connections is behind it")
+		x.end(Unreachable, "destination", text, "it has no endpoint that accepts connections")
 		return
 	}
 	x.say("destination", text)
 	x.arrive(calls)
 }
 
-// callsBehind are plaintext connections to what a service port leads to, with a
+// callsBehind returns plaintext connections to the workloads of a service port, with a
 // sidecar or without.
 func (x *inquiry) callsBehind(c caller, at mesh.ServicePort) []arrival {
 	var calls []arrival
@@ -216,19 +216,19 @@ func (x *inquiry) callsBehind(c caller, at mesh.ServicePort) []arrival {
 	return calls
 }
 
-// callUnknown has the caller call a service that its sidecar does not know.
+// callUnknown calls a service that is not among the sidecar's destinations.
 func (x *inquiry) callUnknown(c caller, service *mesh.Service, at mesh.ServicePort) {
 	views, ports := x.behind(at)
-	text := fmt.Sprintf("the sidecar of %s knows no destination %s", c.workload.Name, at)
+	text := fmt.Sprintf("the sidecar of %s has no destination %s", c.workload.Name, at)
 	var details []string
 	switch {
 	case c.view.Settings.PermissivePolicy && len(service.Addresses) == 0:
-		details = append(details, "the service has no address and no endpoints that take connections")
+		details = append(details, "the service has no address and no endpoints that accept connections")
 	case c.view.Settings.PermissivePolicy:
 	case len(views) == 0:
-		details = append(details, "no workload with a sidecar is behind it, so no TrafficTarget can allow it")
+		details = append(details, "it has no endpoint with a sidecar, so no TrafficTarget can allow it")
 	default:
-		details = append(details, "permissive traffic policy mode is off, and no TrafficTarget lets the caller do anything there")
+		details = append(details, "permissive traffic policy mode is off, and no TrafficTarget allows the caller anything there")
 		details = append(details, x.whyNot(views[0], ports[0], arrivalOf(c, views[0], ports[0], x.asked()))...)
 	}
 	x.say("destination", text, details...)
@@ -239,11 +239,11 @@ func (x *inquiry) callUnknown(c caller, service *mesh.Service, at mesh.ServicePo
 	case service.Headless && len(calls) > 0 && len(calls[0].addresses) > 0:
 		address = netip.AddrPortFrom(calls[0].addresses[0], calls[0].port)
 	default:
-		x.end(Unreachable, "destination", fmt.Sprintf("service %s has no address of its own", service.Name))
+		x.end(Unreachable, "destination", fmt.Sprintf("service %s has no address", service.Name))
 		return
 	}
 	if x.mayLeave(c, mesh.Departure{To: address, Request: &x.request}, fmt.Sprintf("the address of %s", service.Name)) {
-		x.callBehind(c, at, "Kubernetes takes the connection to one of its endpoints, in plaintext")
+		x.callBehind(c, at, "Kubernetes routes the connection to one of its endpoints, in plaintext")
 	}
 }
 
@@ -251,23 +251,23 @@ func (x *inquiry) callPod(c caller, workload *mesh.Workload, to Target) {
 	x.involve(to.Name.String())
 	x.namespaces = append(x.namespaces, to.Name.Namespace)
 	if workload.Ended {
-		x.end(Unreachable, "destination", fmt.Sprintf("the containers of pod %s have ended", to.Name))
+		x.end(Unreachable, "destination", fmt.Sprintf("the containers of pod %s have terminated", to.Name))
 		return
 	}
 	port, ok := podPort(workload, x.viewOf(workload), to)
 	if !ok {
-		x.fail("TO %s: pod %s names no port%s; give its number as %s:PORT", x.answer.To, to.Name, quoted(to.Port), to.Name)
+		x.fail("TO %s: pod %s has no named port%s; use its number as %s:PORT", x.answer.To, to.Name, quoted(to.Port), to.Name)
 		return
 	}
 	if len(workload.Addresses) == 0 {
-		x.end(Unreachable, "destination", fmt.Sprintf("pod %s has no address of its own yet", to.Name))
+		x.end(Unreachable, "destination", fmt.Sprintf("pod %s has no address yet", to.Name))
 		return
 	}
 	x.host(&x.request, workload.Addresses[0].String())
 	x.callAddress(c, netip.AddrPortFrom(workload.Addresses[0], port))
 }
 
-// quoted returns the name of something after a space, if it has one.
+// quoted returns a space and the quoted name, or "" without a name.
 func quoted(name string) string {
 	if name == "" {
 		return ""
@@ -275,8 +275,8 @@ func quoted(name string) string {
 	return " " + strconv.Quote(name)
 }
 
-// podPort returns the port that is meant: by its number or name, or else the first
-// that a service leads to or that a container names.
+// podPort returns the port with the number or name. Without a port, it returns the first
+// one that a service targets or a container declares.
 func podPort(workload *mesh.Workload, view *mesh.View, to Target) (uint16, bool) {
 	if number := to.number(0); number != 0 {
 		return number, true
@@ -297,11 +297,10 @@ func podPort(workload *mesh.Workload, view *mesh.View, to Target) (uint16, bool)
 	return 0, false
 }
 
-// callAddress has the caller connect to an address, of a Destination, of a pod, or
-// of something outside the mesh.
+// callAddress connects to an address: of a Destination, of a pod, or outside the mesh.
 func (x *inquiry) callAddress(c caller, to netip.AddrPort) {
 	if c.ownAddress(to.Addr()) {
-		x.end(Allowed, "destination", fmt.Sprintf("%s is the caller's own address: the connection stays in the pod, and nobody decides", to))
+		x.end(Allowed, "destination", fmt.Sprintf("%s is the caller's own address: the connection stays in the pod, without access control", to))
 		return
 	}
 	c = x.redirect(c, to)
@@ -317,9 +316,9 @@ func (x *inquiry) callAddress(c caller, to netip.AddrPort) {
 			workload = w
 		}
 	}
-	what := to.String() + ", which is in no service that the sidecar knows and no pod's"
+	what := to.String() + ", which is neither a destination of the sidecar nor a pod"
 	if workload != nil {
-		what = fmt.Sprintf("%s, pod %s's own address, which is no destination of the mesh", to, workload.Name)
+		what = fmt.Sprintf("%s, the address of pod %s, which is not a destination of the mesh", to, workload.Name)
 	}
 	if !x.mayLeave(c, mesh.Departure{To: to, Request: &x.request}, what) {
 		return

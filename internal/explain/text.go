@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// WriteText writes the explanation for a person: the verdict, then the steps, of
-// which those that end a way are marked with a star.
+// WriteText writes the explanation as text: the verdict, then the steps. Steps that end a
+// path are marked with a star.
 func (e *Explanation) WriteText(w io.Writer) error {
 	var b strings.Builder
 	if e.Request != "" {

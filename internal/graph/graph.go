@@ -1,39 +1,41 @@
-// Package graph recomputes what depends on what has changed, and nothing else.
+// Package graph implements incremental computation: after a change it recomputes only
+// the affected results.
 //
 // Inputs are set from outside. A Memo is a function of a key that reads inputs,
-// indexes, tables and other memos through a Reader, which notes what was read. A
-// Rule is such a function for each key of an input; it puts its results into
-// Tables. When an input changes, exactly the functions are run again that read it,
-// directly or through a result that came out different.
+// indexes, tables and other memos through a Reader, which records the dependencies. A
+// Rule is such a function for each key of an input; it puts its results into Tables.
+// After a change of an input, only the functions that read it are run again, and
+// those that read a result which changed.
 //
-// It stands under internal/catalog and knows nothing of a mesh but its tables. A
-// Graph and all that belongs to it are for one goroutine at a time; values are shared
-// and must be immutable.
+// Package internal/catalog is built on it. It knows nothing of the mesh except its
+// tables. A Graph and its parts must be used by one goroutine at a time; values are
+// shared and must be immutable.
 package graph
 
 import "github.com/outrigger-mesh/outrigger/mesh"
 
-// Graph holds what depends on each other. The zero Graph is empty.
+// Graph holds inputs, functions and results that depend on each other. The zero Graph is
+// empty.
 type Graph struct {
-	// revision counts the changes; see node.changed.
+	// revision counts changes; see node.changed.
 	revision uint64
 	rules    []runner
-	// reading is a stack of what the functions that run have newly read so far. One
-	// that is called by another ends before the other reads on.
+	// reading is a stack of the new dependencies of the running functions. A nested
+	// function finishes before its caller reads on.
 	reading []*node
 	runs    uint64
-	// orphans are what lost a reader, or a value, and may be of no use any more.
+	// orphans have lost a reader or their value, and may be removed.
 	orphans []*node
 }
 
 type runner interface{ run() }
 
-// Runs returns how many functions have been run so far: the work that changes made.
+// Runs returns the number of function runs so far, a measure of the work done.
 func (g *Graph) Runs() uint64 { return g.runs }
 
-// Update runs what is due after the inputs have been changed: the rules in the
-// order in which they were made, so that a rule should read only tables of earlier
-// ones: it would see those of later ones an Update late.
+// Update reruns outdated functions after inputs changed. Rules run in the order of their
+// creation, so a rule should read only tables of earlier rules; it sees tables of later
+// ones one Update late.
 func (g *Graph) Update() {
 	for _, rule := range g.rules {
 		rule.run()
@@ -49,18 +51,18 @@ func (g *Graph) Update() {
 
 // node is something that can be read.
 type node struct {
-	// readers are the cells that read it, each with a run that did so.
+	// readers are the cells that depend on it, each with the run that read it.
 	readers map[*cell]uint64
-	// changed is the revision at which the value last became another.
+	// changed is the revision of the last change of the value.
 	changed uint64
-	// cell is nil for values that are set and not computed.
+	// cell is nil for values that are set, not computed.
 	cell *cell
-	// drop is called when nobody reads the node; it forgets it unless it has a value
-	// of its own.
+	// drop is called when the node has no readers. It removes the node unless it has a
+	// value.
 	drop func()
 }
 
-// touch notes that the value is another and that its readers are to be looked at.
+// touch records a change of the value and marks its readers as stale.
 func (g *Graph) touch(n *node) {
 	n.changed = g.revision
 	n.mark()
@@ -78,28 +80,27 @@ func (n *node) mark() {
 	}
 }
 
-// cell is a node that is computed.
+// cell is a computed node.
 type cell struct {
 	node
 	graph *Graph
-	// reads are what its last run read, each once, in the order of reading.
+	// reads are the dependencies of the last run, in order and without duplicates.
 	reads []*node
-	// run counts how often it was computed. Of a run, kept is how many of the reads
-	// before it has repeated so far, in their order, and astray says that it has read
-	// something else since.
+	// run counts the runs. During a run, kept is the number of dependencies that repeat
+	// those of the run before, in order; astray is set at the first difference.
 	run    uint64
 	kept   int
 	astray bool
-	// stale says that something that it read may have changed since verified.
+	// stale is set when a dependency may have changed since verified.
 	stale    bool
 	verified uint64
-	// compute runs the function and reports whether the result is another.
+	// compute runs the function and reports whether the result changed.
 	compute func(*Reader) bool
-	// due, for rules, puts the cell on the list of those to run.
+	// due, for rules, queues the cell for the next Update.
 	due func()
 }
 
-// refresh brings the cell up to date.
+// refresh updates the cell if it is stale.
 func (c *cell) refresh() {
 	if !c.stale {
 		return
@@ -111,9 +112,8 @@ func (c *cell) refresh() {
 	c.verified = c.graph.revision
 }
 
-// outdated reports whether something that was read is another now. What was read
-// is brought up to date in the order of reading, because a difference early on may
-// mean that the rest would not be read any more.
+// outdated reports whether a dependency changed. Dependencies are refreshed in the order
+// of reading, since a change of an early one may mean that later ones are no longer read.
 func (c *cell) outdated() bool {
 	for _, n := range c.reads {
 		if n.cell != nil {
@@ -126,8 +126,7 @@ func (c *cell) outdated() bool {
 	return false
 }
 
-// recompute runs the function, and then ceases to read what only the run before
-// read.
+// recompute runs the function and drops dependencies that were not read again.
 func (c *cell) recompute() {
 	g := c.graph
 	begin := len(g.reading)
@@ -155,7 +154,7 @@ func (c *cell) unread(n *node) {
 	}
 }
 
-// end ceases to read anything.
+// end drops all dependencies.
 func (c *cell) end() {
 	for _, n := range c.reads {
 		c.unread(n)
@@ -163,13 +162,12 @@ func (c *cell) end() {
 	c.reads = nil
 }
 
-// Reader is what a function reads through. It is of no use after the function
-// returned.
+// Reader records what a function reads. It is invalid after the function returns.
 type Reader struct{ cell *cell }
 
 func (r *Reader) read(n *node) {
 	c := r.cell
-	// Most runs read what the one before did, which is noted already.
+	// Fast path: most runs read the same nodes as the run before.
 	if !c.astray {
 		if c.kept < len(c.reads) && c.reads[c.kept] == n {
 			c.kept++
@@ -190,7 +188,7 @@ func (r *Reader) read(n *node) {
 	c.graph.reading = append(c.graph.reading, n)
 }
 
-// Input is values by their keys that are set from outside.
+// Input has values by key that are set from outside.
 type Input[K comparable, V mesh.Digester] struct {
 	graph  *Graph
 	slots  map[K]*slot[V]
@@ -208,10 +206,10 @@ func NewInput[K comparable, V mesh.Digester](g *Graph) *Input[K, V] {
 	return &Input[K, V]{graph: g, slots: map[K]*slot[V]{}}
 }
 
-// Set gives the key a value.
+// Set sets the value of a key.
 func (in *Input[K, V]) Set(key K, value V) { in.put(key, value, true) }
 
-// Delete takes the key's value away.
+// Delete removes the value of a key.
 func (in *Input[K, V]) Delete(key K) {
 	var none V
 	in.put(key, none, false)
@@ -251,14 +249,14 @@ func (in *Input[K, V]) slot(key K) *slot[V] {
 	return s
 }
 
-// Get returns the key's value and whether there is one.
+// Get returns the value of the key and whether it exists.
 func (in *Input[K, V]) Get(r *Reader, key K) (V, bool) {
 	s := in.slot(key)
 	r.read(&s.node)
 	return s.value, s.has
 }
 
-// Current returns the key's value, or the zero one, outside of functions.
+// Current returns the key's value, or the zero value. It is for use outside of functions.
 func (in *Input[K, V]) Current(key K) V {
 	if s := in.slots[key]; s != nil {
 		return s.value

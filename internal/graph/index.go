@@ -7,27 +7,27 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// Index finds by a key what the values of an Input say of it. Reading a key
-// depends on what is found, not on the whole of the values that said so.
+// Index finds entries derived from the values of an Input by another key. Readers of a
+// key depend only on its entries, not on the values.
 type Index[K comparable, E any] struct {
 	graph   *Graph
 	compare func(a, b E) int
 	slots   map[K]*listing[E]
 }
 
-// listing is what is found, sorted, each with the number of values that say so.
+// listing has the entries of a key, sorted, each with the number of values that yield it.
 type listing[E any] struct {
 	node
 	entries []E
 	counts  []int
 }
 
-// NewIndex returns an Index of the Input, of what entries yields of each of its
-// values. Entries that compare as equal are one.
+// NewIndex returns an Index of the Input. For each value, entries yields the keys and
+// entries of the index. Entries that compare as equal are the same.
 func NewIndex[K comparable, V mesh.Digester, IK comparable, E any](in *Input[K, V], compare func(a, b E) int, entries func(key K, value V) iter.Seq2[IK, E]) *Index[IK, E] {
 	x := &Index[IK, E]{graph: in.graph, compare: compare, slots: map[IK]*listing[E]{}}
 	in.follow = append(in.follow, func(key K, was, is V, had, has bool) {
-		// The new ones are added first, so that an entry of both does not go and come.
+		// Add first, so that entries in both don't change.
 		if has {
 			for indexKey, e := range entries(key, is) {
 				x.add(indexKey, e)
@@ -42,7 +42,7 @@ func NewIndex[K comparable, V mesh.Digester, IK comparable, E any](in *Input[K, 
 	return x
 }
 
-// Get returns what is found under the key, sorted. The caller must not change it.
+// Get returns the entries of the key, sorted. The caller must not change them.
 func (x *Index[K, E]) Get(r *Reader, key K) []E {
 	l := x.listing(key)
 	r.read(&l.node)
@@ -70,7 +70,7 @@ func (x *Index[K, E]) add(key K, e E) {
 		l.counts[i]++
 		return
 	}
-	// Readers may hold the slice that was.
+	// Readers may hold the former slice.
 	l.entries = slices.Insert(slices.Clone(l.entries), i, e)
 	l.counts = slices.Insert(l.counts, i, 1)
 	x.graph.touch(&l.node)

@@ -2,8 +2,8 @@ package graph
 
 import "github.com/outrigger-mesh/outrigger/mesh"
 
-// Memo is a function whose results are remembered as long as something that reads
-// them is there and nothing that they came from has changed.
+// Memo is a function whose results are cached as long as they have readers and their
+// dependencies don't change.
 type Memo[K, V comparable] struct {
 	graph *Graph
 	f     func(r *Reader, key K) V
@@ -16,9 +16,9 @@ type memoCell[K, V any] struct {
 	value V
 }
 
-// NewMemo returns a Memo of f, which must depend on nothing but its key and what it
-// reads through r, and must not read its own result. Results are compared by their
-// digests if they have one, else with ==.
+// NewMemo returns a Memo of f, which must depend only on its key and what it reads
+// through r, and must not read its own result. Results are compared by digest if they
+// have one, otherwise with ==.
 func NewMemo[K, V comparable](g *Graph, f func(r *Reader, key K) V) *Memo[K, V] {
 	return &Memo[K, V]{graph: g, f: f, cells: map[K]*memoCell[K, V]{}}
 }
@@ -49,7 +49,7 @@ func (m *Memo[K, V]) Get(r *Reader, key K) V {
 	return c.value
 }
 
-// same reports whether two results are equal: by digest if they have one.
+// same reports whether two results are equal.
 func same[V comparable](a, b V) bool {
 	var none V
 	if a == b {

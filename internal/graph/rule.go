@@ -8,7 +8,7 @@ type Rule[K comparable] struct {
 	f     func(r *Reader, key K, out *Output)
 	cells map[K]*ruleCell[K]
 	due   []*ruleCell[K]
-	// outputs are the tables that the function has put something into.
+	// outputs are the tables changed in this run.
 	outputs map[store]struct{}
 }
 
@@ -19,9 +19,9 @@ type ruleCell[K comparable] struct {
 	out  Output
 }
 
-// NewRule makes a Rule that runs f for each key of the Input that has a value. What
-// f put into tables for a key is taken out again when the key goes. The function
-// must depend on nothing but its key and what it reads through r.
+// NewRule makes a Rule that runs f for each key of the Input that has a value. When the
+// key is deleted, everything that f put into tables for it is removed. f must depend only
+// on its key and what it reads through r.
 func NewRule[K comparable, V mesh.Digester](in *Input[K, V], f func(r *Reader, key K, out *Output)) {
 	rule := &Rule[K]{graph: in.graph, f: f, cells: map[K]*ruleCell[K]{}, outputs: map[store]struct{}{}}
 	in.graph.rules = append(in.graph.rules, rule)

@@ -7,9 +7,9 @@ type Table[V mesh.Digester] struct {
 	node
 	graph *Graph
 	table mesh.Table[V]
-	// shares count who put the value of each name.
+	// shares count the keys that put the value of each name.
 	shares map[string]*share[V]
-	// pending are the names of what was put or taken since the last flush.
+	// pending are the names that changed since the last flush.
 	pending []string
 }
 
@@ -23,7 +23,7 @@ func NewTable[V mesh.Digester](g *Graph) *Table[V] {
 	return &Table[V]{graph: g, shares: map[string]*share[V]{}}
 }
 
-// Get returns the values, as the rules before the one that reads have left them.
+// Get returns the values put by the rules before the one that reads.
 func (t *Table[V]) Get(r *Reader) mesh.Table[V] {
 	r.read(&t.node)
 	return t.table
@@ -32,13 +32,13 @@ func (t *Table[V]) Get(r *Reader) mesh.Table[V] {
 // Current returns the values after an Update.
 func (t *Table[V]) Current() mesh.Table[V] { return t.table }
 
-// Tables are Tables by a key, each remembered as long as it has values or readers.
+// Tables are Tables by key. A Table exists as long as it has values or readers.
 type Tables[K comparable, V mesh.Digester] struct {
 	graph *Graph
 	byKey map[K]*Table[V]
 }
 
-// NewTables returns Tables that are all empty.
+// NewTables returns empty Tables.
 func NewTables[K comparable, V mesh.Digester](g *Graph) *Tables[K, V] {
 	return &Tables[K, V]{graph: g, byKey: map[K]*Table[V]{}}
 }
@@ -58,7 +58,7 @@ func (t *Tables[K, V]) Of(key K) *Table[V] {
 	return table
 }
 
-// flush makes the Table hold what has been put.
+// flush applies the pending changes.
 func (t *Table[V]) flush() {
 	changes := make([]mesh.Change[V], 0, len(t.pending))
 	for _, name := range t.pending {
@@ -71,7 +71,7 @@ func (t *Table[V]) flush() {
 	t.pending = nil
 	if next := t.table.With(changes...); next.Digest() != t.table.Digest() {
 		t.table = next
-		// What was verified before this moment has not seen it.
+		// Cells verified before this have not seen the change.
 		t.graph.revision++
 		t.graph.touch(&t.node)
 	}
@@ -80,20 +80,20 @@ func (t *Table[V]) flush() {
 	}
 }
 
-// store is a Table of any values.
+// store is a Table of any type.
 type store interface {
 	put(name string, value mesh.Digester)
 	take(name string)
 	flush()
 }
 
-// place says where a value is.
+// place identifies a value in a table.
 type place struct {
 	table store
 	name  string
 }
 
-// Output takes the results of one run of a Rule's function.
+// Output collects the results of one run of a Rule's function.
 type Output struct{ results []result }
 
 type result struct {
@@ -101,15 +101,15 @@ type result struct {
 	value mesh.Digester
 }
 
-// Put puts a value under a name into a Table. Several keys of rules may put the same
+// Put puts a value into a Table under a name. Several keys of rules may put the same
 // value; it stays as long as one of them does.
 func Put[V mesh.Digester](out *Output, t *Table[V], name string, value V) {
 	out.results = append(out.results, result{place{t, name}, value})
 }
 
-// replace puts what is in out and takes back what was in former.
+// replace puts the results of out and takes back those of former.
 func (out *Output) replace(former *Output, outputs map[store]struct{}) {
-	// Most runs put into the same places as the one before.
+	// Fast path: most runs use the same places as the run before.
 	same := 0
 	for same < min(len(out.results), len(former.results)) && out.results[same].place == former.results[same].place {
 		same++

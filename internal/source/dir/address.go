@@ -10,14 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// pool gives out addresses of one range, whose last 16 bits are free.
+// pool allocates addresses of a range with 16 variable bits.
 type pool struct {
 	first netip.Addr
 	taken map[netip.Addr]bool
 }
 
-// pools are those of pods or of services, by family. The ranges are those for
-// benchmarks (RFC 2544) and for documentation (RFC 3849), which are nobody's.
+// pools has the pools for pods or for services, by family. The ranges are reserved for
+// benchmarks (RFC 2544) and documentation (RFC 3849).
 type pools map[corev1.IPFamily]*pool
 
 func newPools(v4, v6 string, taken map[netip.Addr]bool) pools {
@@ -27,13 +27,13 @@ func newPools(v4, v6 string, taken map[netip.Addr]bool) pools {
 	}
 }
 
-// take returns an address for a name. It depends on the name only, unless another
-// name has it already: then it is the next one that is free. There may be none.
+// take allocates an address for a name. It depends only on the name unless that address
+// is taken; then it is the next free one. It returns false if there is none.
 func (p *pool) take(name types.NamespacedName) (string, bool) {
 	sum := sha256.Sum256([]byte(name.String()))
 	at := binary.BigEndian.Uint16(sum[:])
 	for range 1 << 16 {
-		// The first and the last address of an IPv4 network are no host's, and the
+		// The first and the last address of an IPv4 network are reserved, and the
 		// second is usually the router's: a lab's node has it.
 		if at > 1 && at != 1<<16-1 {
 			bytes := p.first.AsSlice()
@@ -48,8 +48,8 @@ func (p *pool) take(name types.NamespacedName) (string, bool) {
 	return "", false
 }
 
-// addAddresses gives addresses to the services and pods that have none: to a service
-// of each of its families, to a pod of those of the services that select it.
+// addAddresses allocates addresses for services and pods that have none. Services get one
+// of each of their families, and pods those of the services that select them.
 func (c *cluster) addAddresses(selected map[types.NamespacedName][]*corev1.Pod) {
 	taken := c.takenAddresses()
 	ofServices := newPools("198.19.0.0", "2001:db8:1::", taken)
@@ -87,7 +87,7 @@ func (c *cluster) addAddresses(selected map[types.NamespacedName][]*corev1.Pod) 
 	}
 }
 
-// addresses returns an address of each of the families, IPv4 first.
+// addresses allocates an address of each of the families, IPv4 first.
 func (c *cluster) addresses(from pools, kind string, name types.NamespacedName, families []corev1.IPFamily) []string {
 	var addresses []string
 	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
@@ -96,7 +96,7 @@ func (c *cluster) addresses(from pools, kind string, name types.NamespacedName, 
 		}
 		address, ok := from[family].take(name)
 		if !ok {
-			c.add(objectRef("v1", kind, name), ReasonTooMany, "it has no %s address, because there are more objects than addresses to give out; write one into it", family)
+			c.add(objectRef("v1", kind, name), ReasonTooMany, "no %s address is left for it, because there are too many objects; set one in the manifest", family)
 			continue
 		}
 		addresses = append(addresses, address)
@@ -104,7 +104,7 @@ func (c *cluster) addresses(from pools, kind string, name types.NamespacedName, 
 	return addresses
 }
 
-// takenAddresses returns the addresses that objects have.
+// takenAddresses returns the addresses in the manifests.
 func (c *cluster) takenAddresses() map[netip.Addr]bool {
 	taken := make(map[netip.Addr]bool)
 	take := func(address string) {
@@ -134,8 +134,7 @@ func (c *cluster) takenAddresses() map[netip.Addr]bool {
 	return taken
 }
 
-// familiesOf returns the families of a service. What it does not say an API server
-// with IPv4 would.
+// familiesOf returns the families of a service, with the defaults of an IPv4 cluster.
 func familiesOf(service *corev1.Service) []corev1.IPFamily {
 	spec := &service.Spec
 	if len(spec.IPFamilies) > 0 {

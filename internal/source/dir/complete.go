@@ -18,8 +18,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// cluster is the objects of the manifests, and what a cluster would make of them.
-// Objects of the manifests are never changed: they may be read again.
+// cluster has the objects of the manifests and those that a cluster would add. Objects of
+// the manifests are never changed, since they may be used again.
 type cluster struct {
 	opts       Options
 	namespaces map[string]*corev1.Namespace
@@ -30,13 +30,13 @@ type cluster struct {
 	workloads []workload
 	// sidecars are those that pods would get.
 	sidecars map[types.NamespacedName]Sidecar
-	// others are of kinds to which a cluster adds nothing.
+	// others are objects that need nothing added.
 	others   []client.Object
 	problems []mesh.Problem
 }
 
-// complete returns the objects with what a cluster would add: namespaces, pods of
-// workloads, addresses and EndpointSlices.
+// complete adds what a cluster would add: namespaces, pods of workloads, addresses and
+// EndpointSlices.
 func complete(objects []object, opts Options) *cluster {
 	c := &cluster{
 		opts:       opts,
@@ -82,7 +82,7 @@ func complete(objects []object, opts Options) *cluster {
 	return c
 }
 
-// all returns every object that the mesh may be interested in.
+// all returns all objects that may have facts.
 func (c *cluster) all() []client.Object {
 	all := slices.Clone(c.others)
 	for _, obj := range c.namespaces {
@@ -104,11 +104,12 @@ func (c *cluster) add(object mesh.ObjectRef, reason, format string, args ...any)
 	c.problems = append(c.problems, mesh.Problem{Object: object, Reason: reason, Message: fmt.Sprintf(format, args...)})
 }
 
-// injectionAnnotation has sidecars put into the pods of a namespace.
+// injectionAnnotation enables injection for a namespace.
 const injectionAnnotation = "openservicemesh.io/sidecar-injection"
 
-// addNamespaces makes the namespaces of objects, as members of the mesh whose pods get
-// sidecars. That of the MeshConfig and of roots is the control plane's own.
+// addNamespaces adds missing namespaces as members of the mesh with injection enabled.
+// The namespace of the MeshConfig and of root certificates is the control plane's and is
+// not added.
 func (c *cluster) addNamespaces() {
 	need := func(name string) {
 		if c.namespaces[name] == nil {
@@ -140,7 +141,8 @@ func (c *cluster) addNamespaces() {
 	}
 }
 
-// uid returns a UUID that depends on the object's name only (RFC 9562, version 8).
+// uid returns a UUID (RFC 9562, version 8) that depends only on the object's kind and
+// name.
 func uid(kind string, name types.NamespacedName) types.UID {
 	id := sha256.Sum256([]byte(kind + "/" + name.String()))
 	id[6] = id[6]&0x0f | 0x80
@@ -148,7 +150,7 @@ func uid(kind string, name types.NamespacedName) types.UID {
 	return types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", id[0:4], id[4:6], id[6:8], id[8:10], id[10:16]))
 }
 
-// byName returns the keys of a map in order.
+// byName returns the sorted keys of a map.
 func byName[V any](all map[types.NamespacedName]V) []types.NamespacedName {
 	return slices.SortedFunc(maps.Keys(all), compareNames)
 }

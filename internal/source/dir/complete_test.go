@@ -69,7 +69,7 @@ func TestPods(t *testing.T) {
 			[]string{"a-0", "a-cronjob-0"}, nil},
 		{"names that are taken", deployment("a", 1) + pod("a-0", "c: d", "") + pod("a-deployment-0", "c: d", ""),
 			[]string{"a-0", "a-deployment-0"},
-			[]string{"Deployment shop/a: Duplicate: DIR/all.yaml:2: its pods are not made, because there are others with their names, such as a-deployment-0"}},
+			[]string{"Deployment shop/a: Duplicate: DIR/all.yaml:2: its pods are not made, because other pods have the same names, such as a-deployment-0"}},
 		{"negative", deployment("a", -5), nil, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestPodsAreBounded(t *testing.T) {
 	if n := len(r.names("Pod")); n != 100 {
 		t.Errorf("%d pods", n)
 	}
-	r.wantProblems(t, "Deployment shop/many: TooMany: DIR/all.yaml:2: 100 of its 2000000000 pods are made, which is as many as one object gets")
+	r.wantProblems(t, "Deployment shop/many: TooMany: DIR/all.yaml:2: only 100 of its 2000000000 pods are made, the maximum for one object")
 
 	var b strings.Builder
 	for i := range 502 {

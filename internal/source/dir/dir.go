@@ -1,13 +1,13 @@
-// Package dir reads the objects of a mesh from manifests, for the commands that
-// work without a cluster: files and folders of YAML and JSON, and standard input.
-// What a cluster would add to them it adds: pods for Deployments and their like,
-// addresses, EndpointSlices and namespaces. It gives the facts that internal/source
-// finds in the objects; what the objects mean is decided there.
+// Package dir reads the objects of a mesh from manifests (files and folders of YAML and
+// JSON, and standard input), for commands that work without a cluster. It adds what a
+// cluster would add: pods for Deployments and other workloads, addresses,
+// EndpointSlices and namespaces. It returns the facts that internal/source derives from
+// the objects.
 //
-// Everything is a function of the manifests alone: the same files give the same
-// facts, in whatever order they are named, on every machine.
+// The result depends only on the manifests: the same files give the same facts in any
+// order and on every machine.
 //
-// It imports no client of Kubernetes and talks to nobody.
+// The package must not import Kubernetes clients, and uses no network.
 package dir
 
 import (
@@ -29,51 +29,48 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
-// Options say how manifests become facts.
+// Options configure the conversion of manifests to facts.
 type Options struct {
-	// Mapper says how facts are found in objects. Its SidecarClass is about pods that
-	// have a sidecar already.
+	// Mapper configures the conversion of objects to facts. Its SidecarClass is called for
+	// pods that already have a sidecar.
 	Mapper source.MapperOptions
-	// Stdin is what the path "-" stands for.
+	// Stdin is read for the path "-".
 	Stdin io.Reader
-	// MeshConfig counts where the manifests have none. It may be nil.
+	// MeshConfig is used if the manifests have none. It may be nil.
 	MeshConfig *v1alpha2.MeshConfig
-	// OnMeshConfig, if it is not nil, is called with the MeshConfig that counts, or nil
-	// where there is none, each time that the manifests have been read: before
-	// Sidecar is asked and before facts are passed on.
+	// OnMeshConfig, if not nil, is called with the effective MeshConfig, or nil, each time
+	// the manifests have been read, before Sidecar is called and facts are returned.
 	OnMeshConfig func(*v1alpha2.MeshConfig)
-	// Sidecar returns the sidecar that a pod would get. It is asked once for all pods of
-	// a Deployment or its like, and neither about pods that have a sidecar nor about those
-	// with a UID, which an API server has admitted as they are. It must not change its
-	// arguments. Nil means that no pod gets one.
+	// Sidecar returns the sidecar that a pod would get. It is called once for all pods of
+	// a workload, and not for pods that have a sidecar or a UID, which an API server has
+	// already admitted. It must not change its arguments. Nil means that no pod gets one.
 	Sidecar func(pod *corev1.Pod, namespace *corev1.Namespace) Sidecar
-	// OnUnread, if it is not nil, is called by Load with the kinds of the objects that
-	// are not read and that no Problem is about, and how many there are of each.
+	// OnUnread, if not nil, is called by Load with the number of ignored objects by kind.
+	// Objects with a Problem are not counted.
 	OnUnread func(map[schema.GroupKind]int)
 }
 
-// Sidecar is a sidecar that a pod would get. The zero Sidecar is none.
+// Sidecar is the sidecar that a pod would get, zero for none.
 type Sidecar struct {
-	// Class is its driver's name, in lower case.
+	// Class is the name of its driver, in lower case.
 	Class string
-	// Redirection says which connections of the pod go through it.
+	// Redirection says which connections of the pod are redirected to it.
 	Redirection agentspec.Redirection
 }
 
-// The reasons of Problems with manifests. Others are in package source.
+// The reasons of Problems with manifests, in addition to those of package source.
 const (
-	// ReasonUnreadable says that a file, a document of it or an object in it cannot
-	// be read.
+	// ReasonUnreadable: a file, a document or an object can't be read.
 	ReasonUnreadable = "Unreadable"
-	// ReasonTooMany says that there is more of something than is read or made.
+	// ReasonTooMany: a limit on the number of objects or their size is exceeded.
 	ReasonTooMany = "TooMany"
 )
 
-// Load reads the manifests once. A path is a file, a folder, of which all .yaml,
-// .yml and .json files at any depth are read but for those that begin with a dot,
-// or "-" for standard input. Facts and Problems are sorted by object. The Problems
-// are those of reading; what is wrong with objects by themselves is in their facts.
-// An error means that a path is not there, or that there are no manifests in any.
+// Load reads the manifests once. A path is a file, a folder or "-" for standard input.
+// Folders are searched recursively for .yaml, .yml and .json files; names that begin with
+// a dot are skipped. Facts and Problems are sorted by object. The Problems are those of
+// reading; errors in single objects are in their facts. Load returns an error if a path
+// does not exist or there are no manifests.
 func Load(paths []string, opts Options) ([]mesh.Fact, []mesh.Problem, error) {
 	r := newReader(paths, opts)
 	objects, problems := r.read()
@@ -90,8 +87,8 @@ func Load(paths []string, opts Options) ([]mesh.Fact, []mesh.Problem, error) {
 	return facts, sorted(append(problems, more...)), nil
 }
 
-// Cluster is the objects of manifests and what a cluster would add to them, for who
-// would run it. Nobody may change what is in it.
+// Cluster has the objects of manifests and those that a cluster would add, for running
+// them. It must not be changed.
 type Cluster struct {
 	// Namespaces, Pods and Services are sorted by namespace and name. Pods have UIDs
 	// and addresses, and services have addresses.
@@ -100,7 +97,7 @@ type Cluster struct {
 	Services   []*corev1.Service
 }
 
-// ReadCluster reads the manifests as Load does, and returns the objects themselves.
+// ReadCluster reads the manifests like Load and returns the objects.
 func ReadCluster(paths []string, opts Options) (*Cluster, []mesh.Problem, error) {
 	r := newReader(paths, opts)
 	objects, problems := r.read()
@@ -121,7 +118,7 @@ func ReadCluster(paths []string, opts Options) (*Cluster, []mesh.Problem, error)
 	return out, sorted(append(problems, c.problems...)), nil
 }
 
-// factsOf returns the facts in the objects and in what a cluster would add.
+// factsOf returns the facts of the objects and of those that a cluster would add.
 func factsOf(objects []object, opts Options) ([]mesh.Fact, []mesh.Problem) {
 	c := complete(objects, opts)
 	opts.Mapper.SidecarClass, opts.Mapper.Redirection = c.sidecarClass, c.redirection
@@ -149,19 +146,19 @@ func sorted(problems []mesh.Problem) []mesh.Problem {
 	return problems
 }
 
-// errStdin says that standard input was named where there is none.
-var errStdin = errors.New("there is no standard input (-) to read; it cannot be watched")
+// errStdin reports that standard input is not available.
+var errStdin = errors.New("standard input (-) is not available; it cannot be watched")
 
-// object is an object of a manifest, and where it stands.
+// object is an object of a manifest with its position.
 type object struct {
 	client.Object
 	ref mesh.ObjectRef
-	// where is a file and a line, for people.
+	// where is the file and line, for messages.
 	where string
 }
 
-// key tells objects apart. Versions of one kind are the same object, and a mesh has
-// one MeshConfig.
+// key identifies the object. All versions of a kind have the same key, and so have all
+// MeshConfigs.
 func (o *object) key() string {
 	group, _, _ := strings.Cut(o.ref.APIVersion, "/")
 	if o.ref.Kind == "MeshConfig" {
@@ -170,7 +167,7 @@ func (o *object) key() string {
 	return group + "|" + o.ref.Kind + "|" + o.ref.Namespace + "|" + o.ref.Name
 }
 
-// unique drops objects that are there twice; the first counts.
+// unique drops duplicates and keeps the first.
 func unique(objects []object) ([]object, []mesh.Problem) {
 	var problems []mesh.Problem
 	seen := make(map[string]*object, len(objects))
@@ -184,7 +181,7 @@ func unique(objects []object) ([]object, []mesh.Problem) {
 			continue
 		}
 		problems = append(problems, mesh.Problem{Object: o.ref, Reason: source.ReasonDuplicate,
-			Message: fmt.Sprintf("%s: not read, because %s in %s counts; remove one of the two", o.where, first.ref, first.where)})
+			Message: fmt.Sprintf("%s: ignored, because %s in %s is used; remove one of the two", o.where, first.ref, first.where)})
 	}
 	return kept, problems
 }

@@ -247,41 +247,41 @@ func TestLoadProblems(t *testing.T) {
 		{"a field of another type", cart + "---\napiVersion: v1\nkind: Service\nmetadata: {name: b}\nspec: {ports: 80}\n", []string{
 			"Service default/b: Unreadable: DIR/all.yaml:5: json: cannot unmarshal number into Go struct field ServiceSpec.spec.ports of type []v1.ServicePort"}},
 		{"a list where an object must be", cart + "---\n- a\n", []string{
-			"File DIR/all.yaml: Unreadable: DIR/all.yaml:5: it is not a mapping, as every object is"}},
+			"File DIR/all.yaml: Unreadable: DIR/all.yaml:5: it is not a mapping"}},
 		{"an item of a List", cart + "---\napiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Pod, metadata: {name: a, namespace: b}, spec: []}\n- {}\n", []string{
-			"File DIR/all.yaml: Unreadable: DIR/all.yaml:5, items[1]: it has no apiVersion or no kind, as every object has",
+			"File DIR/all.yaml: Unreadable: DIR/all.yaml:5, items[1]: it has no apiVersion or no kind",
 			"Pod b/a: Unreadable: DIR/all.yaml:5, items[0]: json: cannot unmarshal array into Go struct field Pod.spec of type v1.PodSpec"}},
 		{"a List without a list", cart + "---\n{apiVersion: v1, kind: List, items: {}}\n", []string{
 			"File DIR/all.yaml: Unreadable: DIR/all.yaml:5: the items of a List are not a list"}},
 		{"no name", cart + "---\napiVersion: v1\nkind: Pod\nmetadata: {generateName: a-}\n", []string{
 			"File DIR/all.yaml: Unreadable: DIR/all.yaml:5: it has no metadata.name"}},
 		{"a head of another type", cart + "---\napiVersion: v1\nkind: Pod\nmetadata: {name: 1}\n", []string{
-			"File DIR/all.yaml: Unreadable: DIR/all.yaml:5: name has a value that is not of its type"}},
+			"File DIR/all.yaml: Unreadable: DIR/all.yaml:5: name has a value of the wrong type"}},
 		{"an unknown version", cart + "---\napiVersion: access.smi-spec.io/v1alpha1\nkind: TrafficTarget\nmetadata: {name: a}\n", []string{
-			`TrafficTarget default/a: Unreadable: DIR/all.yaml:5: version "v1alpha1" of kind TrafficTarget is not read; use apiVersion: access.smi-spec.io/v1alpha3`}},
+			`TrafficTarget default/a: Unreadable: DIR/all.yaml:5: version "v1alpha1" of kind TrafficTarget is not supported; use apiVersion: access.smi-spec.io/v1alpha3`}},
 		{"an unknown kind of ours", cart + "---\napiVersion: access.smi-spec.io/v1alpha3\nkind: TrafficTargets\nmetadata: {name: a, namespace: shop}\n", []string{
 			"TrafficTargets shop/a: UnknownKind: DIR/all.yaml:5: there is no kind TrafficTargets of access.smi-spec.io here; correct its name, or remove the object, which has no effect"}},
 		{"a split whose weights were quantities", cart + "---\napiVersion: split.smi-spec.io/v1alpha1\nkind: TrafficSplit\nmetadata: {name: a}\n", []string{
-			`TrafficSplit default/a: Unreadable: DIR/all.yaml:5: version "v1alpha1" of kind TrafficSplit is not read; use apiVersion: split.smi-spec.io/v1alpha4, and write the weights as whole numbers: those of v1alpha1 are quantities, of which 500m is a half and 1 is 1000m`}},
+			`TrafficSplit default/a: Unreadable: DIR/all.yaml:5: version "v1alpha1" of kind TrafficSplit is not supported; use apiVersion: split.smi-spec.io/v1alpha4, and write the weights as whole numbers: in v1alpha1 they are quantities, where 500m is a half and 1 is 1000m`}},
 		{"headers as a map", cart + "---\napiVersion: specs.smi-spec.io/v1alpha4\nkind: HTTPRouteGroup\nmetadata: {name: a}\nspec: {matches: [{name: m, headers: {x-user: alice}}]}\n", []string{
-			`HTTPRouteGroup default/a: Unreadable: DIR/all.yaml:5: the headers of a match are a map, and must be a list of maps: write "headers: [{x-user: alice}, {x-version: v2}]", or each as a line that begins with "- "`}},
+			`HTTPRouteGroup default/a: Unreadable: DIR/all.yaml:5: the headers of a match must be a list of maps, not a map: write "headers: [{x-user: alice}, {x-version: v2}]", or each on a line that begins with "- "`}},
 		{"metrics of SMI", cart + "---\napiVersion: metrics.smi-spec.io/v1alpha1\nkind: TrafficMetrics\nmetadata: {name: a}\n", []string{
 			"TrafficMetrics a: UnknownKind: DIR/all.yaml:5: TrafficMetrics of metrics.smi-spec.io is not read, so it has no effect here; read the proxies' own metrics at port 15010, and remove it"}},
 		{"a plugin of osm-edge", cart + "---\napiVersion: plugin.flomesh.io/v1alpha1\nkind: Plugin\nmetadata: {name: a}\n", []string{
-			"Plugin a: UnknownKind: DIR/all.yaml:5: Plugin of plugin.flomesh.io is not read, so it has no effect here; sidecars take no plugins; remove it"}},
+			"Plugin a: UnknownKind: DIR/all.yaml:5: Plugin of plugin.flomesh.io is not supported and has no effect; sidecars don't support plugins; remove it"}},
 		{"a kind of flomesh", cart + "---\napiVersion: flomesh.io/v1alpha1\nkind: MultiClusterService\nmetadata: {name: a}\n", []string{
-			"MultiClusterService a: UnknownKind: DIR/all.yaml:5: MultiClusterService of flomesh.io is not read, so it has no effect here; remove it"}},
+			"MultiClusterService a: UnknownKind: DIR/all.yaml:5: MultiClusterService of flomesh.io is not supported and has no effect; remove it"}},
 		{"a route of Gateway API", cart + "---\napiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {name: a}\n", []string{
-			"HTTPRoute a: UnknownKind: DIR/all.yaml:5: HTTPRoute of gateway.networking.k8s.io is not read, so it has no effect here; for traffic within the mesh use TrafficTarget, HTTPRouteGroup and TrafficSplit; for a gateway's controller it may stay, in another folder"}},
+			"HTTPRoute a: UnknownKind: DIR/all.yaml:5: HTTPRoute of gateway.networking.k8s.io is not supported and has no effect; for traffic within the mesh, use TrafficTarget, HTTPRouteGroup and TrafficSplit; if it is for a gateway controller, move it to another folder"}},
 		{"an unknown field of ours", cart + "---\napiVersion: split.smi-spec.io/v1alpha2\nkind: TrafficSplit\nmetadata: {name: a}\nspec: {service: cart, backend: []}\n", []string{
 			`TrafficSplit default/a: NoEffect: DIR/all.yaml:5: unknown field "spec.backend"; correct or remove it`}},
 		{"an unknown field of Kubernetes'", cart + "spec: {novelty: true}\n", nil},
 		{"twice", cart + "---\n" + cart + "---\n" + strings.Replace(cart, "shop", "other", 1), []string{
-			"Service shop/cart: Duplicate: DIR/all.yaml:5: not read, because Service shop/cart in DIR/all.yaml:1 counts; remove one of the two"}},
+			"Service shop/cart: Duplicate: DIR/all.yaml:5: ignored, because Service shop/cart in DIR/all.yaml:1 is used; remove one of the two"}},
 		{"twice in two versions", cart + "---\napiVersion: split.smi-spec.io/v1alpha2\nkind: TrafficSplit\nmetadata: {name: a}\n---\napiVersion: split.smi-spec.io/v1alpha4\nkind: TrafficSplit\nmetadata: {name: a}\n", []string{
-			"TrafficSplit default/a: Duplicate: DIR/all.yaml:9: not read, because TrafficSplit default/a in DIR/all.yaml:5 counts; remove one of the two"}},
+			"TrafficSplit default/a: Duplicate: DIR/all.yaml:9: ignored, because TrafficSplit default/a in DIR/all.yaml:5 is used; remove one of the two"}},
 		{"two MeshConfigs", cart + "---\napiVersion: config.openservicemesh.io/v1alpha1\nkind: MeshConfig\nmetadata: {name: a}\n---\napiVersion: config.openservicemesh.io/v1alpha2\nkind: MeshConfig\nmetadata: {name: b}\n", []string{
-			"MeshConfig default/b: Duplicate: DIR/all.yaml:9: not read, because MeshConfig default/a in DIR/all.yaml:5 counts; remove one of the two"}},
+			"MeshConfig default/b: Duplicate: DIR/all.yaml:9: ignored, because MeshConfig default/a in DIR/all.yaml:5 is used; remove one of the two"}},
 		{"not text", cart + "# \xff\n", []string{
 			"File DIR/all.yaml: Unreadable: DIR/all.yaml: the file is not UTF-8 text; convert it"}},
 	} {
@@ -313,9 +313,9 @@ func TestLoadBounds(t *testing.T) {
 		t.Errorf("facts %v", r.facts)
 	}
 	for _, want := range []string{
-		"large.yaml: the file has more than 32 MiB; split it",
-		"bad.yaml:202: nothing is read from here on, because so much is wrong before it",
-		"there are more than 10 Lists within each other",
+		"large.yaml: the file exceeds 32 MiB; split it",
+		"bad.yaml:202: the rest of the file is ignored, because there are too many errors before it",
+		"more than 10 Lists are nested",
 		"excessive aliasing",
 	} {
 		if !slices.ContainsFunc(r.problems, func(p string) bool { return strings.Contains(p, want) }) {

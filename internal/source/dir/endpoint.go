@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// selected returns the pods of each service that has a selector.
+// selected returns the pods selected by each service with a selector.
 func (c *cluster) selected() map[types.NamespacedName][]*corev1.Pod {
 	index := newPodIndex(c.pods)
 	selected := make(map[types.NamespacedName][]*corev1.Pod)
@@ -34,7 +34,7 @@ func hasFinished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// addSlices makes the EndpointSlices of the services that have none.
+// addSlices makes EndpointSlices for services that have none.
 func (c *cluster) addSlices(selected map[types.NamespacedName][]*corev1.Pod) {
 	have := make(map[types.NamespacedName]bool)
 	for _, slice := range c.slices {
@@ -47,8 +47,8 @@ func (c *cluster) addSlices(selected map[types.NamespacedName][]*corev1.Pod) {
 	}
 }
 
-// slicesOf returns an EndpointSlice for each family of the service, and for each set
-// of ports that some of the pods have.
+// slicesOf returns an EndpointSlice for each family of the service and each distinct set
+// of ports of its pods.
 func slicesOf(service *corev1.Service, pods []*corev1.Pod) []*discoveryv1.EndpointSlice {
 	all := make(map[string]*discoveryv1.EndpointSlice)
 	for _, pod := range pods {
@@ -81,7 +81,7 @@ func slicesOf(service *corev1.Service, pods []*corev1.Pod) []*discoveryv1.Endpoi
 	return made
 }
 
-// sliceName depends on what all endpoints of a slice have in common.
+// sliceName depends on everything that the endpoints of a slice share.
 func sliceName(service string, family corev1.IPFamily, ports []discoveryv1.EndpointPort) string {
 	var content strings.Builder
 	for _, p := range ports {
@@ -91,8 +91,8 @@ func sliceName(service string, family corev1.IPFamily, ports []discoveryv1.Endpo
 	return fmt.Sprintf("%s-%s-%x", service, strings.ToLower(string(family)), sum[:4])
 }
 
-// portsOf returns the pod's ports for those of the service. A port whose name the
-// pod does not know is left out.
+// portsOf returns the pod's ports for those of the service. Named ports that the pod
+// lacks are skipped.
 func portsOf(service *corev1.Service, pod *corev1.Pod) []discoveryv1.EndpointPort {
 	var ports []discoveryv1.EndpointPort
 	for i := range service.Spec.Ports {
@@ -128,7 +128,7 @@ func targetPort(p *corev1.ServicePort, protocol corev1.Protocol, pod *corev1.Pod
 }
 
 func endpointOf(service *corev1.Service, pod *corev1.Pod, addresses []string) discoveryv1.Endpoint {
-	// A pod without a status has not been said to be anything but ready.
+	// A pod without a status counts as ready.
 	ready := true
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.PodReady {

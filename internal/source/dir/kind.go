@@ -12,24 +12,24 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/source"
 )
 
-// kind is how a kind is read.
+// kind says how a kind is read.
 type kind struct {
-	// versions are those that are read. All have the same fields; the objects are of
-	// the first.
+	// versions are the supported versions, which have the same fields. Objects are
+	// converted to the first.
 	versions   []string
 	namespaced bool
-	// ours says that the kind is the mesh's and not Kubernetes' own.
+	// ours is true for the mesh's own kinds and false for those of Kubernetes.
 	ours bool
 }
 
-// codec makes typed objects of JSON.
+// codec decodes JSON to typed objects.
 type codec struct {
-	// kinds are those of the table, and those that have pods or that pods name. Objects
-	// of any other kind are none of the mesh's business.
+	// kinds are those of the table, the workload kinds and ServiceAccount. All others are
+	// ignored.
 	kinds map[schema.GroupKind]kind
-	// decoder reads as the API server does: names of fields keep their case, and
-	// nothing is converted or defaulted. Beside an object it may return an error that
-	// runtime.AsStrictDecodingError knows, about fields that the object has not.
+	// decoder works like the API server's: field names are case-sensitive, and nothing is
+	// converted or defaulted. Together with an object it may return an error about unknown
+	// fields, to be checked with runtime.AsStrictDecodingError.
 	decoder runtime.Decoder
 }
 
@@ -37,7 +37,7 @@ func newCodec(table []source.Kind) *codec {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme} {
 		if err := add(scheme); err != nil {
-			panic(err) // The kinds are compiled in, so it fails always or never.
+			panic(err) // Impossible: the kinds are compiled in and tested.
 		}
 	}
 	v1 := kind{versions: []string{"v1"}, namespaced: true}
@@ -65,7 +65,7 @@ func (c *codec) reads(group, name string) bool {
 	return ok
 }
 
-// ours reports whether kinds of the group are the mesh's own.
+// ours reports whether the group's kinds are the mesh's own.
 func (c *codec) ours(group string) bool {
 	for of, kind := range c.kinds {
 		if of.Group == group && kind.ours {

@@ -18,14 +18,13 @@ import (
 )
 
 const (
-	// maxListDepth bounds Lists within Lists.
+	// maxListDepth limits nested Lists.
 	maxListDepth = 10
-	// maxProblems is how many Problems a file may have before the rest of it is not
-	// read.
+	// maxProblems is the number of Problems after which the rest of a file is ignored.
 	maxProblems = 100
 )
 
-// parser takes one file apart.
+// parser parses one file.
 type parser struct {
 	*codec
 	// title is the file's name in Problems.
@@ -33,12 +32,12 @@ type parser struct {
 	file  *file
 }
 
-// parse returns what a text holds.
+// parse parses the text of a file.
 func (c *codec) parse(title string, text []byte) *file {
 	p := &parser{codec: c, title: title, file: &file{}}
 	for _, d := range splitYAML(text) {
 		if len(p.file.problems) >= maxProblems {
-			p.file.fail(fileRef(title), "%s:%d: nothing is read from here on, because so much is wrong before it", title, d.line)
+			p.file.fail(fileRef(title), "%s:%d: the rest of the file is ignored, because there are too many errors before it", title, d.line)
 			break
 		}
 		p.document(d)
@@ -46,7 +45,7 @@ func (c *codec) parse(title string, text []byte) *file {
 	return p.file
 }
 
-// document reads the objects of one document.
+// document parses the objects of one document.
 func (p *parser) document(d document) {
 	values, ok := splitJSON(d)
 	if !ok {
@@ -64,18 +63,18 @@ func (p *parser) document(d document) {
 	}
 }
 
-// head is what an object says of itself.
+// head identifies an object.
 type head struct {
 	gvk             schema.GroupVersionKind
 	namespace, name string
 }
 
-// ref names the object.
+// ref returns the reference to the object.
 func (h head) ref() mesh.ObjectRef {
 	return mesh.ObjectRef{APIVersion: h.gvk.GroupVersion().String(), Kind: h.gvk.Kind, Namespace: h.namespace, Name: h.name}
 }
 
-// refOf names the object if that is known, else the file.
+// refOf returns the reference to the object if it is complete, otherwise to the file.
 func (p *parser) refOf(h head) mesh.ObjectRef {
 	if h.gvk.Version == "" || h.gvk.Kind == "" || h.name == "" {
 		return fileRef(p.title)
@@ -83,13 +82,13 @@ func (p *parser) refOf(h head) mesh.ObjectRef {
 	return h.ref()
 }
 
-// value reads an object, or the items of a List. A List of a kind gives it to items
-// that name none.
+// value parses an object, or the items of a List. Listed is the kind of items that don't
+// have one.
 func (p *parser) value(raw json.RawMessage, where string, listed schema.GroupVersionKind, depth int) {
 	var fields map[string]json.RawMessage
 	err := json.Unmarshal(raw, &fields)
 	if err != nil || fields == nil {
-		p.file.fail(fileRef(p.title), "%s: it is not a mapping, as every object is", where)
+		p.file.fail(fileRef(p.title), "%s: it is not a mapping", where)
 		return
 	}
 	h, err := headOf(fields, listed)
@@ -109,9 +108,9 @@ func (p *parser) value(raw json.RawMessage, where string, listed schema.GroupVer
 	case p.reads(h.gvk.Group, h.gvk.Kind):
 		p.object(fields, h, where)
 	case p.ours(h.gvk.Group):
-		p.file.unknown(h, "%s: there is no kind %s of %s here; correct its name, or remove the object, which has no effect", where, h.gvk.Kind, h.gvk.Group)
+		p.file.unknown(h, "%s: there is no kind %s in %s; correct its name, or remove the object, which has no effect", where, h.gvk.Kind, h.gvk.Group)
 	case isOfMeshes(h.gvk.Group):
-		p.file.unknown(h, "%s: %s of %s is not read, so it has no effect here; %s", where, h.gvk.Kind, h.gvk.Group, insteadOf(h.gvk))
+		p.file.unknown(h, "%s: %s of %s is not supported and has no effect; %s", where, h.gvk.Kind, h.gvk.Group, insteadOf(h.gvk))
 	default:
 		p.file.unread = append(p.file.unread, h.gvk.GroupKind())
 	}
@@ -124,7 +123,7 @@ func (p *parser) list(raw json.RawMessage, where string, item schema.GroupVersio
 		return
 	}
 	if depth == maxListDepth {
-		p.file.fail(fileRef(p.title), "%s: there are more than %d Lists within each other", where, maxListDepth)
+		p.file.fail(fileRef(p.title), "%s: more than %d Lists are nested", where, maxListDepth)
 		return
 	}
 	for i, raw := range items {
@@ -132,7 +131,7 @@ func (p *parser) list(raw json.RawMessage, where string, item schema.GroupVersio
 	}
 }
 
-// headOf reads what can be read of the head, and says what cannot.
+// headOf parses the identifying fields as far as possible.
 func headOf(fields map[string]json.RawMessage, listed schema.GroupVersionKind) (head, error) {
 	h := head{gvk: listed}
 	var metadata map[string]json.RawMessage
@@ -140,7 +139,7 @@ func headOf(fields map[string]json.RawMessage, listed schema.GroupVersionKind) (
 	var failed error
 	get := func(from map[string]json.RawMessage, name string, into any) {
 		if raw, ok := from[name]; ok && json.Unmarshal(raw, into) != nil && failed == nil {
-			failed = fmt.Errorf("%s has a value that is not of its type", name)
+			failed = fmt.Errorf("%s has a value of the wrong type", name)
 		}
 	}
 	get(fields, "apiVersion", &apiVersion)
@@ -154,12 +153,12 @@ func headOf(fields map[string]json.RawMessage, listed schema.GroupVersionKind) (
 		failed = cmp.Or(failed, err)
 	}
 	if failed == nil && (h.gvk.Version == "" || h.gvk.Kind == "") {
-		failed = errors.New("it has no apiVersion or no kind, as every object has")
+		failed = errors.New("it has no apiVersion or no kind")
 	}
 	return h, failed
 }
 
-// object decodes an object of a kind that is read.
+// object decodes an object of a supported kind.
 func (p *parser) object(fields map[string]json.RawMessage, h head, where string) {
 	kind := p.kinds[h.gvk.GroupKind()]
 	switch {
@@ -172,7 +171,7 @@ func (p *parser) object(fields map[string]json.RawMessage, h head, where string)
 		p.file.fail(p.refOf(h), "%s: %s", where, plain(err))
 		return
 	}
-	// All versions of a kind have the same fields, and one of them stands for all.
+	// All versions of a kind have the same fields, so the first serves for all.
 	h.gvk.Version = kind.versions[0]
 	fields["apiVersion"], _ = json.Marshal(h.gvk.GroupVersion().String())
 	fields["kind"], _ = json.Marshal(h.gvk.Kind)
@@ -191,7 +190,7 @@ func (p *parser) object(fields map[string]json.RawMessage, h head, where string)
 		p.file.fail(p.refOf(h), "%s: %s", where, plain(cmp.Or(err, fmt.Errorf("%T is not an object", decoded))))
 		return
 	}
-	// What fields the kinds of Kubernetes have, the API server knows better.
+	// Kubernetes' own kinds may have newer fields that are unknown here.
 	if isUnknown && kind.ours {
 		for _, err := range unknown.Errors() {
 			p.file.problems = append(p.file.problems, mesh.Problem{Object: h.ref(), Reason: source.ReasonNoEffect,
@@ -202,10 +201,10 @@ func (p *parser) object(fields map[string]json.RawMessage, h head, where string)
 	p.file.objects = append(p.file.objects, object{Object: obj, ref: h.ref(), where: where})
 }
 
-// check refuses what cannot be read at all. Names are checked where facts are found.
+// check rejects objects that can't be read. Names are checked when facts are derived.
 func (k kind) check(h head) error {
 	if !slices.Contains(k.versions, h.gvk.Version) {
-		return fmt.Errorf("version %q of kind %s is not read; use apiVersion: %s%s", h.gvk.Version, h.gvk.Kind,
+		return fmt.Errorf("version %q of kind %s is not supported; use apiVersion: %s%s", h.gvk.Version, h.gvk.Kind,
 			schema.GroupVersion{Group: h.gvk.Group, Version: k.versions[0]}, changedSince(h.gvk))
 	}
 	if h.name == "" {

@@ -18,37 +18,37 @@ import (
 )
 
 const (
-	// maxFile and maxTotal bound one file and all together, in bytes.
+	// maxFile limits one file and maxTotal all of them together, in bytes.
 	maxFile  = 32 << 20
 	maxTotal = 256 << 20
 )
 
-// stdinName is what standard input is called in Problems.
+// stdinName is the name of standard input in Problems.
 const stdinName = "<stdin>"
 
-// reader reads files and remembers what they held, so that a file which cannot be
-// read any more keeps what it last said.
+// reader reads files and remembers their content, so that a file that becomes unreadable
+// keeps its last objects.
 type reader struct {
 	codec *codec
 	paths []string
 	stdin io.Reader
-	// names are the files that each path led to when it was last there.
+	// names are the files of each path when it last existed.
 	names map[string][]string
-	// files are what was last read, by the files' names.
+	// files has the last content by file name.
 	files map[string]*file
-	// folders are those that were found, and those of files that were named.
+	// folders are those that were found, and the parents of named files.
 	folders []string
 	missing []missing
 }
 
-// file is what a file holds.
+// file is the content of a file.
 type file struct {
 	sum      [sha256.Size]byte
 	objects  []object
 	problems []mesh.Problem
-	// unread are the kinds of objects that are none of the mesh's business.
+	// unread are the kinds of ignored objects.
 	unread []schema.GroupKind
-	// broken says that there may be more objects than could be read.
+	// broken says that there may be objects that could not be read.
 	broken bool
 }
 
@@ -60,19 +60,18 @@ func newReader(paths []string, opts Options) *reader {
 		}
 		r.paths = append(r.paths, path)
 	}
-	// The order in which paths are named means nothing.
+	// The order of the paths must not matter.
 	slices.Sort(r.paths)
 	return r
 }
 
-// missing is a path that is not there.
+// missing is a path that does not exist.
 type missing struct {
 	path string
 	err  error
 }
 
-// find looks where the paths lead to. One that is missing leads to what it last led
-// to.
+// find resolves the paths to files. A missing path keeps its former files.
 func (r *reader) find() {
 	r.folders, r.missing = nil, nil
 	for _, path := range r.paths {
@@ -85,7 +84,7 @@ func (r *reader) find() {
 	}
 }
 
-// read reads all files. What the paths that are missing led to is as it was.
+// read reads all files. Files of missing paths are unchanged.
 func (r *reader) read() ([]object, []mesh.Problem) {
 	r.find()
 	former := r.files
@@ -111,7 +110,7 @@ func (r *reader) read() ([]object, []mesh.Problem) {
 	return objects, append(problems, duplicates...)
 }
 
-// unread returns how many objects of each kind are none of the mesh's business.
+// unread counts the ignored objects by kind.
 func (r *reader) unread() map[schema.GroupKind]int {
 	kinds := make(map[schema.GroupKind]int)
 	for _, f := range r.files {
@@ -139,18 +138,18 @@ func (r *reader) list(path string) ([]string, error) {
 		return []string{path}, nil
 	}
 	var names []string
-	// A folder that is a link counts as what it leads to, and os.DirFS follows it.
+	// os.DirFS follows a path that is a link to a folder.
 	err = fs.WalkDir(os.DirFS(path), ".", func(below string, entry fs.DirEntry, err error) error {
 		name := filepath.Join(path, below)
 		switch {
 		case err != nil && below == ".":
 			return err
 		case err != nil:
-			// What is in a folder that cannot be read is as it was.
+			// An unreadable folder keeps its former files.
 			names = append(names, r.below(path, name)...)
 			return nil
 		case strings.HasPrefix(entry.Name(), ".") && below != ".":
-			// A mounted ConfigMap has its files there, and links to them beside it.
+			// Mounted ConfigMaps have their files in a hidden folder, with links to them.
 			if entry.IsDir() {
 				return fs.SkipDir
 			}
@@ -161,7 +160,7 @@ func (r *reader) list(path string) ([]string, error) {
 		case !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)):
 			return nil
 		}
-		// A link counts as what it leads to; a pipe or a device is left alone.
+		// Follow links, but skip pipes and devices.
 		if info, err := os.Stat(name); err != nil || info.Mode().IsRegular() {
 			names = append(names, name)
 		}
@@ -171,7 +170,7 @@ func (r *reader) list(path string) ([]string, error) {
 	return names, err
 }
 
-// below returns the files that the path led to and that are in the folder.
+// below returns the former files of the path that are in the folder.
 func (r *reader) below(path, folder string) []string {
 	var names []string
 	for _, name := range r.names[path] {
@@ -182,8 +181,8 @@ func (r *reader) below(path, folder string) []string {
 	return names
 }
 
-// readFile reads a file and adds its size to the total. Objects that it held before
-// and that may only be hidden by what is wrong in it now are kept.
+// readFile reads a file and adds its size to the total. If it has errors, former objects
+// that may be hidden by them are kept.
 func (r *reader) readFile(name string, former *file, total *int) *file {
 	text, err := r.text(name)
 	*total += len(text)
@@ -197,16 +196,16 @@ func (r *reader) readFile(name string, former *file, total *int) *file {
 	case err == nil && former != nil && former.sum == sum:
 		return former
 	case err == nil && *total > maxTotal:
-		now.fail(fileRef(title), "%s: not read, because all files together have more than %d MiB; read fewer", title, maxTotal>>20)
+		now.fail(fileRef(title), "%s: ignored, because all files together exceed %d MiB; read fewer", title, maxTotal>>20)
 	case err == nil && len(text) > maxFile:
-		now.fail(fileRef(title), "%s: the file has more than %d MiB; split it", title, maxFile>>20)
+		now.fail(fileRef(title), "%s: the file exceeds %d MiB; split it", title, maxFile>>20)
 	case err == nil && !utf8.Valid(text):
 		now.fail(fileRef(title), "%s: the file is not UTF-8 text; convert it", title)
 	case err != nil:
 		now.fail(fileRef(title), "%s", plain(err))
 	case former != nil && len(former.objects) > 0 && len(bytes.TrimSpace(text)) == 0:
-		// So it looks while it is being written.
-		now.fail(fileRef(title), "%s: the file is empty; remove it if its objects are to go", title)
+		// It may be in the middle of being written.
+		now.fail(fileRef(title), "%s: the file is empty; to delete its objects, remove the file", title)
 	default:
 		now = r.codec.parse(title, text)
 		now.sum = sum
@@ -217,7 +216,7 @@ func (r *reader) readFile(name string, former *file, total *int) *file {
 	return now
 }
 
-// text returns the text of a file, or a byte more than is allowed.
+// text returns the content of a file, up to one byte more than maxFile.
 func (r *reader) text(name string) ([]byte, error) {
 	from := r.stdin
 	if name != "-" {
@@ -235,13 +234,13 @@ func (r *reader) text(name string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// fail notes what hides objects.
+// fail adds a Problem that may hide objects.
 func (f *file) fail(ref mesh.ObjectRef, format string, args ...any) {
 	f.broken = true
 	f.problems = append(f.problems, mesh.Problem{Object: ref, Reason: ReasonUnreadable, Message: fmt.Sprintf(format, args...)})
 }
 
-// keep adds the objects of the former file that are not in this one.
+// keep adds the objects of the former file that this one lacks.
 func (f *file) keep(former *file) {
 	have := make(map[string]bool, len(f.objects))
 	for i := range f.objects {
@@ -254,7 +253,7 @@ func (f *file) keep(former *file) {
 	}
 }
 
-// fileRef names a file in a Problem that is no one object's.
+// fileRef refers to a file, in Problems that concern no single object.
 func fileRef(title string) mesh.ObjectRef { return mesh.ObjectRef{Kind: "File", Name: title} }
 
 // plain returns an error's text on one line.

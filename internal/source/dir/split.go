@@ -7,18 +7,18 @@ import (
 	"io"
 )
 
-// document is a part of a file, and the line of the file on which it begins.
+// document is a part of a file with its first line number.
 type document struct {
 	text []byte
 	line int
 }
 
-// splitYAML takes a file apart at its document markers. Documents of nothing but blank
-// lines and comments are left out.
+// splitYAML splits a file at its document markers. It skips documents with only blank
+// lines and comments.
 func splitYAML(text []byte) []document {
 	var documents []document
 	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
-	// The document that is being read is text[start:at], if it has content.
+	// The current document is text[start:at], if it has content.
 	var line, start, at int
 	var begin document
 	content := false
@@ -46,7 +46,7 @@ func splitYAML(text []byte) []document {
 	return documents
 }
 
-// isMarker reports whether a line begins or ends a document.
+// isMarker reports whether a line is a document marker.
 func isMarker(line []byte) bool {
 	if !bytes.HasPrefix(line, []byte("---")) && !bytes.HasPrefix(line, []byte("...")) {
 		return false
@@ -54,14 +54,14 @@ func isMarker(line []byte) bool {
 	return len(line) == 3 || bytes.IndexByte([]byte(" \t\r\n"), line[3]) >= 0
 }
 
-// isContent reports whether a line is more than a comment, a directive or blank.
+// isContent reports whether a line is not blank, a comment or a directive.
 func isContent(line []byte) bool {
 	trimmed := bytes.TrimSpace(line)
 	return len(trimmed) > 0 && trimmed[0] != '#' && line[0] != '%'
 }
 
-// splitJSON takes a document of JSON objects in a row apart, and reports whether it
-// is one.
+// splitJSON splits a document of consecutive JSON objects. It returns false for other
+// documents.
 func splitJSON(d document) ([]document, bool) {
 	if trimmed := bytes.TrimSpace(d.text); len(trimmed) == 0 || trimmed[0] != '{' {
 		return nil, false

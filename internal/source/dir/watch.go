@@ -17,24 +17,23 @@ import (
 )
 
 const (
-	// quiet is how long nothing must have changed before files are read again, so
-	// that few are seen half written. maxWait is how long that may take.
+	// quiet is how long files must be unchanged before they are read again, to avoid
+	// reading half written files. maxWait limits the delay.
 	quiet   = 100 * time.Millisecond
 	maxWait = time.Second
 )
 
-// Watch reads the manifests, and again after every change of them, until ctx ends.
-// It passes on the facts that have changed since it last did so, sorted by object,
-// those of objects that are gone first. The first call of apply comes once every
-// path is there and has been read, and is made even if there are no facts. Paths are
-// as for Load, but for standard input.
+// Watch reads the manifests initially and after every change, until ctx ends. It calls
+// apply with the facts that changed since the last call, sorted by object, deletions
+// first. The first call comes once all paths exist and have been read, even if there are
+// no facts. Paths are as for Load, except for standard input.
 //
-// What cannot be read stays as it was: a file that is broken keeps the objects that
-// are not found in it any more, and a path that is gone keeps all of its. Report is
-// called with all Problems of reading, none included, whenever they have changed.
+// Unreadable parts keep their former state: an invalid file keeps the objects that are no
+// longer found in it, and a missing path keeps all of its objects. Watch calls report
+// with all Problems of reading, possibly none, whenever they change.
 //
-// Both functions are called from the goroutine of Watch, apply first. An error means
-// that files cannot be watched.
+// Both functions are called from the goroutine of Watch, apply first. Watch returns an
+// error if files can't be watched.
 func Watch(ctx context.Context, paths []string, opts Options, apply func(...mesh.Fact), report func([]mesh.Problem)) error {
 	if slices.Contains(paths, "-") {
 		return errStdin
@@ -43,8 +42,8 @@ func Watch(ctx context.Context, paths []string, opts Options, apply func(...mesh
 	r := newReader(paths, opts)
 	out := &output{apply: apply, report: report}
 	for {
-		// The folders are watched before they are read, so that no change is missed,
-		// and anew each time, because a link may lead elsewhere by now.
+		// Watch before reading, so that no change is missed, and anew each time,
+		// because links may have changed.
 		r.find()
 		events, err := r.watch()
 		if err != nil {
@@ -67,7 +66,7 @@ func Watch(ctx context.Context, paths []string, opts Options, apply func(...mesh
 	}
 }
 
-// output remembers what it has passed on.
+// output remembers what it has sent.
 type output struct {
 	apply  func(...mesh.Fact)
 	report func([]mesh.Problem)
@@ -77,7 +76,8 @@ type output struct {
 	problems        []mesh.Problem
 }
 
-// send passes on what is new. Nothing is applied before the facts are complete once.
+// send sends changes. Nothing is applied before the facts are complete for the first
+// time.
 func (o *output) send(facts []mesh.Fact, problems []mesh.Problem, complete bool) {
 	if o.began || complete {
 		if changed := o.changed(facts); len(changed) > 0 || !o.began {
@@ -91,7 +91,7 @@ func (o *output) send(facts []mesh.Fact, problems []mesh.Problem, complete bool)
 	}
 }
 
-// changed returns the facts that are not as they were.
+// changed returns the facts that differ from the last call.
 func (o *output) changed(facts []mesh.Fact) []mesh.Fact {
 	now := make(map[mesh.ObjectRef]mesh.Digest, len(facts))
 	var gone, changed []mesh.Fact
@@ -115,17 +115,17 @@ func (o *output) changed(facts []mesh.Fact) []mesh.Fact {
 	return append(gone, changed...)
 }
 
-// events are the changes of the files of some paths.
+// events watches some paths for changes.
 type events struct {
 	*fsnotify.Watcher
-	// paths are absolute. A change of one, or of a folder on the way to it, counts.
+	// paths are absolute. Changes of a path or one of its parent folders count.
 	paths []string
-	// folders are absolute. A change of anything in one counts, of a link too by which
-	// the files of a mounted ConfigMap are swapped.
+	// folders are absolute. Changes of any entry count, including the link that is swapped
+	// when a mounted ConfigMap changes.
 	folders map[string]bool
 }
 
-// watch begins to watch the folders that were found and the way to each path.
+// watch starts watching the found folders and the parents of each path.
 func (r *reader) watch() (*events, error) {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -135,7 +135,7 @@ func (r *reader) watch() (*events, error) {
 	add := func(folder string) error {
 		err := watcher.Add(folder)
 		if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-			// It is read anyway, and there will be a Problem if it cannot be.
+			// Reading it will report the Problem.
 			return nil
 		}
 		return fmt.Errorf("watching %s: %w; the limit fs.inotify.max_user_watches may have to be raised", folder, errors.Join(err, watcher.Close()))
@@ -165,8 +165,8 @@ func (r *reader) watch() (*events, error) {
 	return e, nil
 }
 
-// wait returns true when something has changed and then nothing more for a while,
-// and false when ctx has ended.
+// wait returns true after a change, once there are no more changes for a while, and false
+// when ctx ends.
 func (e *events) wait(ctx context.Context) bool {
 	var settled, late <-chan time.Time
 	for {

@@ -20,13 +20,13 @@ import (
 )
 
 const (
-	// maxReplicas is how many pods stand for one workload at most: more tell no more.
+	// maxReplicas limits the pods made for one workload; more would add no information.
 	maxReplicas = 100
-	// maxPods is how many pods are made at most.
+	// maxPods limits all pods that are made.
 	maxPods = 50_000
 )
 
-// workload is an object that stands for pods.
+// workload is an object whose controller creates pods.
 type workload struct {
 	ref      mesh.ObjectRef
 	where    string
@@ -34,15 +34,16 @@ type workload struct {
 	selector *metav1.LabelSelector
 	template *corev1.PodTemplateSpec
 	replicas int
-	// labels are those that its controller gives to the pod with that name and number.
+	// labels returns the labels that the controller adds to the pod with that name and
+	// number.
 	labels func(pod string, number int) map[string]string
-	// subdomain is the service that gives the pods DNS names of their own.
+	// subdomain is the service that gives the pods their own DNS names.
 	subdomain string
 	// first is the number of the first pod.
 	first int
 }
 
-// newWorkload returns the workload that an object is, if it is one.
+// newWorkload returns the workload for an object, if it is one.
 func newWorkload(o object) (workload, bool) {
 	w := workload{ref: o.ref, where: o.where, owners: o.GetOwnerReferences(), replicas: 1}
 	replicas := func(n *int32) {
@@ -67,7 +68,7 @@ func newWorkload(o object) (workload, bool) {
 			return map[string]string{appsv1.StatefulSetPodNameLabel: pod, appsv1.PodIndexLabel: strconv.Itoa(number)}
 		}
 	case *appsv1.DaemonSet:
-		// One node is enough to show what its pods may do.
+		// One node is enough to show what the pods may do.
 		w.selector, w.template = obj.Spec.Selector, &obj.Spec.Template
 	case *batchv1.Job:
 		w.selector, w.template = obj.Spec.Selector, &obj.Spec.Template
@@ -88,7 +89,7 @@ func newWorkload(o object) (workload, bool) {
 	return w, true
 }
 
-// ofJob gives the pods the label by which a Job's are known.
+// ofJob adds the label of a Job's pods.
 func (w *workload) ofJob(name string) {
 	own := map[string]string{batchv1.JobNameLabel: name}
 	if w.selector == nil {
@@ -105,7 +106,7 @@ func hasEnded(job *batchv1.Job) bool {
 	})
 }
 
-// addPods makes pods for the workloads that have none.
+// addPods makes pods for workloads that have none.
 func (c *cluster) addPods() {
 	slices.SortFunc(c.workloads, func(a, b workload) int { return compareRefs(a.ref, b.ref) })
 	known := make(map[string]bool, len(c.workloads))
@@ -130,7 +131,7 @@ func (c *cluster) addPods() {
 	for i := range c.workloads {
 		w := &c.workloads[i]
 		ref := w.ref
-		// What another workload controls is a part of that one's.
+		// The owner's pods include those of workloads that it controls.
 		if owner := w.controller(); owner != nil && known[ownerKey(ref.Namespace, owner.Kind, owner.Name)] {
 			continue
 		}
@@ -139,11 +140,11 @@ func (c *cluster) addPods() {
 		}
 		number := w.replicas
 		if number > maxReplicas {
-			c.add(ref, ReasonTooMany, "%s: %d of its %d pods are made, which is as many as one object gets", w.where, maxReplicas, number)
+			c.add(ref, ReasonTooMany, "%s: only %d of its %d pods are made, the maximum for one object", w.where, maxReplicas, number)
 			number = maxReplicas
 		}
 		if made+number > maxPods {
-			c.add(ref, ReasonTooMany, "%s: its pods are not made, because there are %d already; read fewer manifests", w.where, made)
+			c.add(ref, ReasonTooMany, "%s: its pods are not made, because there are already %d; read fewer manifests", w.where, made)
 			continue
 		}
 		made += number
@@ -151,15 +152,15 @@ func (c *cluster) addPods() {
 	}
 }
 
-// controller returns the workload's owner that made it, or nil.
+// controller returns the owner that controls the workload, or nil.
 func (w *workload) controller() *metav1.OwnerReference {
 	return metav1.GetControllerOfNoCopy(&metav1.ObjectMeta{OwnerReferences: w.owners})
 }
 
 func ownerKey(namespace, kind, name string) string { return namespace + "|" + kind + "|" + name }
 
-// makePods makes the pods of a workload. Where one has the name of a pod that is
-// there, all of them have the kind in their names.
+// makePods makes the pods of a workload. If a name is taken, all names get the kind as an
+// infix.
 func (c *cluster) makePods(w *workload, number int) {
 	prefix := w.ref.Name + "-"
 	name := func(i int) types.NamespacedName {
@@ -177,7 +178,7 @@ func (c *cluster) makePods(w *workload, number int) {
 		prefix += strings.ToLower(w.ref.Kind) + "-"
 	}
 	if taken() {
-		c.add(w.ref, source.ReasonDuplicate, "%s: its pods are not made, because there are others with their names, such as %s", w.where, name(0).Name)
+		c.add(w.ref, source.ReasonDuplicate, "%s: its pods are not made, because other pods have the same names, such as %s", w.where, name(0).Name)
 		return
 	}
 	template := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
@@ -204,8 +205,8 @@ func (c *cluster) makePods(w *workload, number int) {
 	}
 }
 
-// addUIDs gives UIDs to the pods of the manifests that have not been in a cluster,
-// and finds the sidecars that they would get.
+// addUIDs adds UIDs to pods of the manifests that have none, and determines the sidecars
+// that they would get.
 func (c *cluster) addUIDs() {
 	for _, name := range byName(c.pods) {
 		if pod := c.pods[name]; pod.UID == "" {
@@ -223,7 +224,7 @@ func (c *cluster) futureSidecar(pod *corev1.Pod) Sidecar {
 	return c.opts.Sidecar(pod, c.namespaces[pod.Namespace])
 }
 
-// sidecarClass is for a Mapper.
+// sidecarClass is the Mapper's option.
 func (c *cluster) sidecarClass(pod *corev1.Pod) string {
 	if sidecar, ok := c.sidecars[client.ObjectKeyFromObject(pod)]; ok {
 		return sidecar.Class
@@ -231,7 +232,7 @@ func (c *cluster) sidecarClass(pod *corev1.Pod) string {
 	return c.opts.Mapper.SidecarClass(pod)
 }
 
-// redirection is for a Mapper.
+// redirection is the Mapper's option.
 func (c *cluster) redirection(pod *corev1.Pod) agentspec.Redirection {
 	if sidecar, ok := c.sidecars[client.ObjectKeyFromObject(pod)]; ok {
 		return sidecar.Redirection
@@ -242,9 +243,9 @@ func (c *cluster) redirection(pod *corev1.Pod) agentspec.Redirection {
 // podIndex finds pods by their labels.
 type podIndex struct {
 	pods map[types.NamespacedName]*corev1.Pod
-	// byLabel are the names of the pods of a namespace that have a label, sorted.
+	// byLabel has the sorted names of the pods with a label, by namespace and label.
 	byLabel map[string][]types.NamespacedName
-	// inNamespace are the names of all pods of a namespace, sorted.
+	// inNamespace has the sorted names of all pods of a namespace.
 	inNamespace map[string][]types.NamespacedName
 }
 
@@ -261,14 +262,14 @@ func newPodIndex(pods map[types.NamespacedName]*corev1.Pod) *podIndex {
 
 func labelKey(namespace, key, value string) string { return namespace + "|" + key + "=" + value }
 
-// matching returns the pods that a selector selects, sorted by name; none for a
-// selector that is empty or not valid.
+// matching returns the pods that match a selector, sorted by name. An empty or invalid
+// selector matches none.
 func (index *podIndex) matching(namespace string, by *metav1.LabelSelector) []*corev1.Pod {
 	selector, err := metav1.LabelSelectorAsSelector(by)
 	if err != nil || by == nil || selector.Empty() {
 		return nil
 	}
-	// The label that the fewest pods have leaves the fewest to look at.
+	// Start with the label that the fewest pods have.
 	candidates := index.inNamespace[namespace]
 	for key, value := range by.MatchLabels {
 		if with := index.byLabel[labelKey(namespace, key, value)]; len(with) < len(candidates) {

@@ -435,7 +435,7 @@ func TestFeedWithoutServer(t *testing.T) {
 	}
 	var log syncBuffer
 	r := feed(t, &rest.Config{Host: "http://" + listener.Addr().String(), QPS: -1}, slog.New(slog.NewTextHandler(&log, nil)))
-	const want = "the API server does not say whether it has TrafficTarget objects; asking again"
+	const want = "querying the API server for the TrafficTarget CRD failed; retrying"
 	for deadline := time.Now().Add(soon); strings.Count(log.String(), want) < 2; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the log does not say twice %q:\n%s", want, log.String())
