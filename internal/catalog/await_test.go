@@ -175,24 +175,24 @@ func TestFoundAfterItsEnd(t *testing.T) {
 		if _, err := c.AwaitView(t.Context(), web, "uid-shop/web-2"); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(recheck + holdOff)
+		time.Sleep(defaultRecheck + holdOff)
 		if !has(c) {
 			t.Error("a pod that is still found was dropped")
 		}
 		f.pod.Store(nil)
 		away := errors.New("the API server is away")
 		f.err.Store(&away)
-		time.Sleep(recheck + holdOff)
+		time.Sleep(defaultRecheck + holdOff)
 		if !has(c) {
 			t.Error("a pod was dropped because nobody could be asked")
 		}
 		f.err.Store(nil)
-		time.Sleep(recheck + holdOff)
+		time.Sleep(defaultRecheck + holdOff)
 		if has(c) {
 			t.Error("a pod that is no more found is still there")
 		}
 		asked := f.asked.Load()
-		time.Sleep(10 * recheck)
+		time.Sleep(10 * defaultRecheck)
 		if f.asked.Load() != asked {
 			t.Error("it goes on asking for what is gone")
 		}
@@ -207,7 +207,7 @@ func TestFoundAfterItsEnd(t *testing.T) {
 		// Once the pod has come by itself, its end will too.
 		c.Apply(late)
 		f.pod.Store(nil)
-		time.Sleep(10 * recheck)
+		time.Sleep(10 * defaultRecheck)
 		if !has(c) || f.asked.Load() != 1 {
 			t.Errorf("asked %d times about a pod that has come by itself, and it is there: %t", f.asked.Load(), has(c))
 		}
