@@ -1,7 +1,7 @@
-// Package status holds what the status of every traffic policy has in common, so
-// that one mapping writes them all.
+// Package status contains the status fields that all traffic policies share, so that the
+// same code writes all of them.
 //
-// The package imports nothing but apimachinery.
+// The package must import only apimachinery.
 //
 // +kubebuilder:object:generate=true
 package status

@@ -2,9 +2,9 @@ package status
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Status is what the controller found in an object's spec.
+// Status is the controller's report about an object's spec.
 type Status struct {
-	// ObservedGeneration is the metadata.generation that the conditions speak of.
+	// ObservedGeneration is the metadata.generation that the conditions refer to.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 

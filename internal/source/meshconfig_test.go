@@ -283,7 +283,7 @@ func TestProblems(t *testing.T) {
 		{"conflict", `sidecar: {sidecarImage: "a\nb", envoyImage: c}`,
 			[]string{`Conflict: spec.sidecar.envoyImage: "c" is not used, because spec.sidecar.sidecarImage is "a\nb"; remove one of the two`}},
 		{"TLS version that no sidecar speaks", `sidecar: {tlsMinProtocolVersion: TLSv1_2, tlsMaxProtocolVersion: TLSv1_1}`,
-			[]string{"Invalid: spec.sidecar.tlsMaxProtocolVersion: TLSv1_1 is older than"}},
+			[]string{"Invalid: spec.sidecar.tlsMaxProtocolVersion: sidecars don't support TLSv1_1"}},
 		{"newest TLS version below the default oldest", `sidecar: {tlsMaxProtocolVersion: TLSv1_2}`,
 			[]string{"Invalid: spec.sidecar.tlsMinProtocolVersion: the oldest version, TLS 1.3"}},
 		{"any TLS version goes with the proxy's choice", `sidecar: {tlsMinProtocolVersion: TLS_AUTO, tlsMaxProtocolVersion: TLSv1_3}`,

@@ -12,14 +12,14 @@ const GroupName = "access.smi-spec.io"
 // SchemeGroupVersion is the group and version of the types in this package.
 var SchemeGroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1alpha3"}
 
-// Resource returns the name of a resource of this group, for errors and RBAC; for
-// TrafficTarget the resource is "traffictargets".
+// Resource returns the qualified name of a resource of this group, for errors and RBAC.
+// The resource of TrafficTarget is "traffictargets".
 func Resource(resource string) schema.GroupResource {
 	return SchemeGroupVersion.WithResource(resource).GroupResource()
 }
 
-// AddToScheme makes the types of this package known to a scheme. It never returns
-// an error; it has one to fit runtime.SchemeBuilder.
+// AddToScheme registers the types of this package with a scheme. It never returns an
+// error; the signature is that of runtime.SchemeBuilder.
 func AddToScheme(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(SchemeGroupVersion,
 		&TrafficTarget{}, &TrafficTargetList{},

@@ -6,9 +6,9 @@ import (
 	"github.com/outrigger-mesh/outrigger/apis/status"
 )
 
-// TrafficTarget lets the workloads of some identities call those of another, as far
-// as its rules say. Where the mesh is not permissive, what no TrafficTarget lets
-// pass is denied.
+// TrafficTarget allows the workloads of some identities to call those of another, as far
+// as its rules say. Unless the mesh is permissive, traffic that no TrafficTarget allows
+// is denied.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -22,11 +22,11 @@ type TrafficTarget struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// Spec is what the user wants to let pass.
+	// Spec is the allowed traffic.
 	// +optional
 	Spec TrafficTargetSpec `json:"spec,omitzero"`
 
-	// Status is what the controller found in the spec.
+	// Status is the controller's report about the spec.
 	// +optional
 	Status status.Status `json:"status,omitzero"`
 }
@@ -42,7 +42,7 @@ type TrafficTargetList struct {
 	Items []TrafficTarget `json:"items"`
 }
 
-// TrafficTargetSpec is who may call whom, and how.
+// TrafficTargetSpec says who may call whom, and how.
 type TrafficTargetSpec struct {
 	// Destination is the identity that may be called.
 	Destination Subject `json:"destination"`
@@ -50,45 +50,45 @@ type TrafficTargetSpec struct {
 	// Sources are the identities that may call it.
 	Sources []Subject `json:"sources"`
 
-	// Rules are the kinds of traffic that they may send; one that any of them
-	// matches may pass.
+	// Rules are the kinds of traffic that the sources may send. Traffic must match one of
+	// them.
 	Rules []TrafficTargetRule `json:"rules"`
 }
 
-// KindServiceAccount is the kind of a Subject that is the identity of a service
-// account.
+// KindServiceAccount is the kind of a Subject for the identity of a service account.
 const KindServiceAccount = "ServiceAccount"
 
 // Subject is an identity of the mesh.
 type Subject struct {
-	// Kind is the subject's kind. Only ServiceAccount means something.
+	// Kind is the subject's kind. Only ServiceAccount is supported.
 	Kind string `json:"kind"`
 
 	// Name is the subject's name.
 	Name string `json:"name"`
 
-	// Namespace is the subject's namespace; for the destination it must be the
-	// TrafficTarget's own. Empty names nobody, as in Open Service Mesh.
+	// Namespace is the subject's namespace. For the destination, it must be the
+	// TrafficTarget's own. If empty, the subject matches no identity, as in Open Service
+	// Mesh.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
 }
 
-// RuleKind is the kind of object that a rule names.
+// RuleKind is the kind of object that a rule refers to.
 //
 // +kubebuilder:validation:Enum=HTTPRouteGroup;TCPRoute;UDPRoute
 type RuleKind string
 
 const (
-	// RuleHTTPRouteGroup is a rule that names an HTTPRouteGroup.
+	// RuleHTTPRouteGroup refers to an HTTPRouteGroup.
 	RuleHTTPRouteGroup RuleKind = "HTTPRouteGroup"
-	// RuleTCPRoute is a rule that names a TCPRoute.
+	// RuleTCPRoute refers to a TCPRoute.
 	RuleTCPRoute RuleKind = "TCPRoute"
-	// RuleUDPRoute is a rule that names a UDPRoute. UDP does not go through the
-	// mesh, so it lets nothing pass.
+	// RuleUDPRoute refers to a UDPRoute. The mesh does not handle UDP, so the rule allows
+	// nothing.
 	RuleUDPRoute RuleKind = "UDPRoute"
 )
 
-// TrafficTargetRule names a kind of traffic.
+// TrafficTargetRule refers to a description of traffic.
 type TrafficTargetRule struct {
 	// Kind is the kind of the object that describes the traffic.
 	Kind RuleKind `json:"kind"`
@@ -96,8 +96,7 @@ type TrafficTargetRule struct {
 	// Name is the object's name. It is in the TrafficTarget's namespace.
 	Name string `json:"name"`
 
-	// Matches are the names of those matches of an HTTPRouteGroup that are meant.
-	// Empty means all.
+	// Matches selects matches of an HTTPRouteGroup by name. Empty means all.
 	// +optional
 	Matches []string `json:"matches,omitempty"`
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 )
 
-// MeshConfig is the configuration of one mesh, under its older version. All else is
-// as in v1alpha2.
+// MeshConfig is the configuration of one mesh. It is the older version of the same type
+// in v1alpha2.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -22,12 +22,12 @@ type MeshConfig struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// Spec is what the user wants of the mesh.
+	// Spec is the desired configuration.
 	// +optional
 	// +kubebuilder:default={}
 	Spec v1alpha2.MeshConfigSpec `json:"spec,omitzero"`
 
-	// Status is what the controller found in the spec.
+	// Status is the controller's report about the spec.
 	// +optional
 	Status v1alpha2.MeshConfigStatus `json:"status,omitzero"`
 }

@@ -4,13 +4,13 @@ import corev1 "k8s.io/api/core/v1"
 
 // CertificateSpec configures the identities of workloads and their certificates.
 type CertificateSpec struct {
-	// TrustDomain is the SPIFFE trust domain of every identity in the mesh, a DNS
-	// name in lower case. Empty means cluster.local. To change it is to change
-	// every identity. It is Outrigger's own.
+	// TrustDomain is the SPIFFE trust domain of every identity in the mesh, a DNS name in
+	// lower case. Empty means cluster.local. Changing it changes every identity. Added by
+	// Outrigger.
 	//
-	// Its length leaves room for the rest of an identity in a DNS name of 253
-	// bytes: 40 for the service account (its hash, if it is longer), 63 for the
-	// namespace and the dots and "sa" between them.
+	// The maximum length leaves space for the rest of an identity in a DNS name of 253
+	// bytes: 40 for the service account (or its hash, if it is longer), 63 for the
+	// namespace, and the dots and "sa" between them.
 	// +optional
 	// +kubebuilder:default=cluster.local
 	// +kubebuilder:validation:MaxLength=145
@@ -27,12 +27,12 @@ type CertificateSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	CertKeyBitSize int32 `json:"certKeyBitSize,omitempty"`
 
-	// IngressGateway asks for a client certificate for an ingress gateway.
+	// IngressGateway requests a client certificate for an ingress gateway.
 	// +optional
 	IngressGateway *IngressGatewayCertSpec `json:"ingressGateway,omitempty"`
 }
 
-// IngressGatewayCertSpec asks for a client certificate for an ingress gateway.
+// IngressGatewayCertSpec requests a client certificate for an ingress gateway.
 type IngressGatewayCertSpec struct {
 	// SubjectAltNames are the host names and IP addresses in the certificate.
 	// +kubebuilder:validation:MinItems=1
@@ -44,7 +44,7 @@ type IngressGatewayCertSpec struct {
 	// The expression language of Kubernetes 1.30 reserves the word namespace, hence
 	// the underscores.
 
-	// Secret is where the certificate and its key are kept.
+	// Secret is where the certificate and its key are stored.
 	// +kubebuilder:validation:XValidation:rule="has(self.name) && has(self.__namespace__)",message="name and namespace of the Secret are both needed"
 	Secret corev1.SecretReference `json:"secret"`
 }

@@ -1,16 +1,15 @@
-// Package v1alpha2 holds the Go types of config.openservicemesh.io/v1alpha2, the
-// configuration of the whole mesh. It is the storage version, and the API server
-// holds its schema: every field of Open Service Mesh 1.2 and of osm-edge 1.3 is in
-// it, so that a MeshConfig exported from either applies unchanged.
+// Package v1alpha2 contains the Go types of config.openservicemesh.io/v1alpha2, the
+// configuration of the mesh. It is the storage version. The schema has every field of
+// Open Service Mesh 1.2 and osm-edge 1.3, so that a MeshConfig exported from either
+// applies unchanged.
 //
-// A field that is accepted is not always a field that does something. What has no
-// effect in Outrigger is said in the object's status, not by refusing the object.
+// Not every accepted field has an effect. Fields without effect in Outrigger are
+// reported in the object's status, not rejected.
 //
-// A MeshConfig that comes from a file has seen neither the defaults nor the rules
-// of the schema, so readers must treat an empty value as the default that its
-// comment names.
+// A MeshConfig from a file has neither been defaulted nor validated by the schema, so
+// readers must treat an empty value as the default given in its comment.
 //
-// The package imports nothing but apimachinery and k8s.io/api/core/v1.
+// The package must import only apimachinery and k8s.io/api/core/v1.
 //
 // +kubebuilder:object:generate=true
 // +groupName=config.openservicemesh.io

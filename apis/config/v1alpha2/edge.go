@@ -1,6 +1,6 @@
 package v1alpha2
 
-// RepoServerSpec is where osm-edge found a Pipy repository outside the controller.
+// RepoServerSpec is the address of a Pipy repository outside the controller (osm-edge).
 type RepoServerSpec struct {
 	// IPAddr is the repository's IP address.
 	// +optional
@@ -11,7 +11,7 @@ type RepoServerSpec struct {
 	Codebase string `json:"codebase,omitempty"`
 }
 
-// ClusterSetSpec names the cluster within a set of clusters (osm-edge).
+// ClusterSetSpec identifies the cluster within a set of clusters (osm-edge).
 type ClusterSetSpec struct {
 	// Properties are the cluster's name, region and so on.
 	// +optional
@@ -29,8 +29,8 @@ type ClusterPropertySpec struct {
 	Value string `json:"value,omitempty"`
 }
 
-// PluginChainsSpec lists the modules of osm-edge's Pipy scripts by the direction
-// and the protocol that they are for.
+// PluginChainsSpec lists the modules of osm-edge's Pipy scripts by direction and
+// protocol.
 type PluginChainsSpec struct {
 	// InboundTCPChains are for inbound TCP.
 	// +optional
@@ -54,11 +54,11 @@ type PluginChainSpec struct {
 	// Plugin is the module's name.
 	Plugin string `json:"plugin"`
 
-	// Priority orders the modules of a chain, the highest first. It is a
-	// floating-point number because osm-edge made it one.
+	// Priority orders the modules of a chain, the highest first. It is floating-point, as
+	// in osm-edge.
 	Priority float64 `json:"priority"`
 
-	// Disable takes the module out of the chain.
+	// Disable removes the module from the chain.
 	// +optional
 	Disable bool `json:"disable,omitempty"`
 }

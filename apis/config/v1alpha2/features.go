@@ -1,17 +1,17 @@
 package v1alpha2
 
-// FeatureFlags turns optional parts of the mesh on and off. Left out, a flag is not
-// off: it leaves the choice to Outrigger.
+// FeatureFlags turns optional parts of the mesh on and off. An omitted flag means
+// Outrigger's default, not off.
 type FeatureFlags struct {
-	// EnableWASMStats adds metrics about pods and services by a WASM filter.
+	// EnableWASMStats adds metrics about pods and services with a WASM filter.
 	// +optional
 	EnableWASMStats *bool `json:"enableWASMStats,omitempty"`
 
-	// EnableEgressPolicy honours Egress objects.
+	// EnableEgressPolicy enables Egress objects.
 	// +optional
 	EnableEgressPolicy *bool `json:"enableEgressPolicy,omitempty"`
 
-	// EnableMulticlusterMode had no effect in Open Service Mesh any more.
+	// EnableMulticlusterMode no longer had an effect in Open Service Mesh.
 	// +optional
 	EnableMulticlusterMode *bool `json:"enableMulticlusterMode,omitempty"`
 
@@ -29,15 +29,15 @@ type FeatureFlags struct {
 	// +optional
 	EnableValidatingWebhook *bool `json:"enableValidatingWebhook,omitempty"`
 
-	// EnableIngressBackendPolicy honours IngressBackend objects.
+	// EnableIngressBackendPolicy enables IngressBackend objects.
 	// +optional
 	EnableIngressBackendPolicy *bool `json:"enableIngressBackendPolicy,omitempty"`
 
-	// EnableAccessControlPolicy honours AccessControl objects (osm-edge).
+	// EnableAccessControlPolicy enables AccessControl objects (osm-edge).
 	// +optional
 	EnableAccessControlPolicy *bool `json:"enableAccessControlPolicy,omitempty"`
 
-	// EnableAccessCertPolicy honours AccessCert objects (osm-edge).
+	// EnableAccessCertPolicy enables AccessCert objects (osm-edge).
 	// +optional
 	EnableAccessCertPolicy *bool `json:"enableAccessCertPolicy,omitempty"`
 
@@ -50,11 +50,11 @@ type FeatureFlags struct {
 	// +optional
 	EnableSidecarActiveHealthChecks *bool `json:"enableSidecarActiveHealthChecks,omitempty"`
 
-	// EnableRetryPolicy honours Retry objects.
+	// EnableRetryPolicy enables Retry objects.
 	// +optional
 	EnableRetryPolicy *bool `json:"enableRetryPolicy,omitempty"`
 
-	// EnablePluginPolicy honours Plugin objects (osm-edge).
+	// EnablePluginPolicy enables Plugin objects (osm-edge).
 	// +optional
 	EnablePluginPolicy *bool `json:"enablePluginPolicy,omitempty"`
 }

@@ -2,8 +2,8 @@ package v1alpha2
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// MeshConfig is the configuration of one mesh. The control plane reads the one
-// object of that kind that it was told the namespace and the name of.
+// MeshConfig is the configuration of one mesh. The control plane reads a single object,
+// whose namespace and name are command-line flags.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -18,12 +18,12 @@ type MeshConfig struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// Spec is what the user wants of the mesh.
+	// Spec is the desired configuration.
 	// +optional
 	// +kubebuilder:default={}
 	Spec MeshConfigSpec `json:"spec,omitzero"`
 
-	// Status is what the controller found in the spec.
+	// Status is the controller's report about the spec.
 	// +optional
 	Status MeshConfigStatus `json:"status,omitzero"`
 }
@@ -39,9 +39,9 @@ type MeshConfigList struct {
 	Items []MeshConfig `json:"items"`
 }
 
-// MeshConfigSpec is what the user wants of the mesh.
+// MeshConfigSpec is the desired configuration of the mesh.
 type MeshConfigSpec struct {
-	// ClusterSet names the cluster within a set of clusters (osm-edge).
+	// ClusterSet identifies the cluster within a set of clusters (osm-edge).
 	// +optional
 	ClusterSet ClusterSetSpec `json:"clusterSet,omitzero"`
 
@@ -50,11 +50,11 @@ type MeshConfigSpec struct {
 	// +kubebuilder:default={}
 	Sidecar SidecarSpec `json:"sidecar,omitzero"`
 
-	// RepoServer is where osm-edge found a Pipy repository outside the controller.
+	// RepoServer is the address of a Pipy repository outside the controller (osm-edge).
 	// +optional
 	RepoServer RepoServerSpec `json:"repoServer,omitzero"`
 
-	// Traffic configures what the sidecars capture and let pass.
+	// Traffic configures which traffic the sidecars capture and allow.
 	// +optional
 	// +kubebuilder:default={}
 	Traffic TrafficSpec `json:"traffic,omitzero"`
@@ -77,9 +77,9 @@ type MeshConfigSpec struct {
 	PluginChains PluginChainsSpec `json:"pluginChains,omitzero"`
 }
 
-// MeshConfigStatus is what the controller found in the spec.
+// MeshConfigStatus is the controller's report about the spec.
 type MeshConfigStatus struct {
-	// ObservedGeneration is the metadata.generation that the conditions speak of.
+	// ObservedGeneration is the metadata.generation that the conditions refer to.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 

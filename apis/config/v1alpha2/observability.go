@@ -2,7 +2,7 @@ package v1alpha2
 
 // ObservabilitySpec configures logs, traces and debug pages.
 type ObservabilitySpec struct {
-	// OSMLogLevel is how much the control plane logs.
+	// OSMLogLevel is the control plane's log level.
 	// +optional
 	OSMLogLevel string `json:"osmLogLevel,omitempty"`
 
@@ -29,7 +29,7 @@ type TracingSpec struct {
 	// +optional
 	Enable bool `json:"enable,omitempty"`
 
-	// Protocol is what the collector speaks. Empty means Zipkin. It is Outrigger's own.
+	// Protocol is the collector's protocol. Empty means Zipkin. Added by Outrigger.
 	// +optional
 	Protocol TracingProtocol `json:"protocol,omitempty"`
 
@@ -44,18 +44,17 @@ type TracingSpec struct {
 	// +optional
 	Address string `json:"address,omitempty"`
 
-	// Endpoint is the path that spans are posted to by Zipkin. Empty means
-	// /api/v2/spans.
+	// Endpoint is the path that Zipkin spans are posted to. Empty means /api/v2/spans.
 	// +optional
 	Endpoint string `json:"endpoint,omitempty"`
 
-	// SampledFraction is the share of requests that is traced, a decimal number
-	// from 0 to 1 in a string. Left out, it is "1" (osm-edge).
+	// SampledFraction is the share of requests that is traced, a decimal number from 0 to
+	// 1 in a string. Defaults to "1" (osm-edge).
 	// +optional
 	SampledFraction *string `json:"sampledFraction,omitempty"`
 }
 
-// TracingProtocol is a way to send spans to a collector.
+// TracingProtocol is the protocol for sending spans to a collector.
 //
 // +kubebuilder:validation:Enum=Zipkin;OTLP
 type TracingProtocol string
@@ -73,13 +72,13 @@ type RemoteLoggingSpec struct {
 	// +optional
 	Enable bool `json:"enable,omitempty"`
 
-	// Level is how much is sent, from 0 for nothing to 2 for the most.
+	// Level is the amount of data sent, from 0 for nothing to 2 for the most.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=2
 	Level int32 `json:"level,omitempty"`
 
-	// Port is the collector's port; 0 means that none was given.
+	// Port is the collector's port; 0 means that it is not set.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=65535
@@ -93,12 +92,12 @@ type RemoteLoggingSpec struct {
 	// +optional
 	Endpoint string `json:"endpoint,omitempty"`
 
-	// Authorization is the value of the Authorization header that is sent along.
+	// Authorization is the value of the Authorization header of the requests.
 	// +optional
 	Authorization string `json:"authorization,omitempty"`
 
-	// SampledFraction is the share of requests that is logged, a decimal number
-	// from 0 to 1 in a string. Left out, it is "1".
+	// SampledFraction is the share of requests that is logged, a decimal number from 0 to
+	// 1 in a string. Defaults to "1".
 	// +optional
 	SampledFraction *string `json:"sampledFraction,omitempty"`
 }

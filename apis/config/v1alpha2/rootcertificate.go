@@ -5,9 +5,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// MeshRootCertificate is a root of the mesh's certificates and who signs with it. The
-// control plane reads those in its own namespace. Without any it signs with a CA of
-// its own making.
+// MeshRootCertificate is a root of the mesh's certificates together with its issuer. The
+// control plane reads those in its own namespace. By default it signs with its own CA.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -22,10 +21,10 @@ type MeshRootCertificate struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// Spec is what the user wants of the root.
+	// Spec is the desired state of the root.
 	Spec MeshRootCertificateSpec `json:"spec"`
 
-	// Status is what has become of it.
+	// Status is the actual state of the root.
 	// +optional
 	Status MeshRootCertificateStatus `json:"status,omitzero"`
 }
@@ -41,27 +40,27 @@ type MeshRootCertificateList struct {
 	Items []MeshRootCertificate `json:"items"`
 }
 
-// MeshRootCertificateSpec is what the user wants of a root.
+// MeshRootCertificateSpec is the desired state of a root.
 type MeshRootCertificateSpec struct {
-	// Provider is who signs.
+	// Provider is the issuer.
 	Provider ProviderSpec `json:"provider"`
 
-	// TrustDomain is that of the identities in Open Service Mesh. In Outrigger it is
-	// the MeshConfig's, and another one here has no effect.
+	// TrustDomain is the trust domain of the identities in Open Service Mesh. Outrigger
+	// uses that of the MeshConfig; a different one here has no effect.
 	// +optional
 	TrustDomain string `json:"trustDomain,omitempty"`
 
-	// Intent is active for a root that signs and is trusted, passive for one that is
-	// only trusted. Of several active ones the oldest signs.
+	// Intent is active for a root that signs and is trusted, and passive for one that is
+	// only trusted. If several are active, the oldest signs.
 	Intent MeshRootCertificateIntent `json:"intent"`
 
-	// SpiffeEnabled asked Open Service Mesh for SPIFFE IDs. Outrigger's certificates
+	// SpiffeEnabled enabled SPIFFE IDs in Open Service Mesh. Outrigger's certificates
 	// always have them.
 	// +optional
 	SpiffeEnabled bool `json:"spiffeEnabled,omitempty"`
 }
 
-// MeshRootCertificateIntent is what a root is for.
+// MeshRootCertificateIntent is the purpose of a root.
 //
 // +kubebuilder:validation:Enum=active;passive
 type MeshRootCertificateIntent string
@@ -73,26 +72,26 @@ const (
 	IntentPassive MeshRootCertificateIntent = "passive"
 )
 
-// ProviderSpec is one of several kinds of CA.
+// ProviderSpec selects one of several kinds of CA.
 //
 // +kubebuilder:validation:XValidation:rule="[has(self.tresor), has(self.certManager), has(self.vault)].exists_one(set, set)",message="exactly one of tresor, certManager and vault is needed"
 type ProviderSpec struct {
-	// CertManager has cert-manager sign.
+	// CertManager signs with cert-manager.
 	// +optional
 	CertManager *CertManagerProviderSpec `json:"certManager,omitempty"`
 
-	// Vault has HashiCorp Vault or OpenBao sign.
+	// Vault signs with HashiCorp Vault or OpenBao.
 	// +optional
 	Vault *VaultProviderSpec `json:"vault,omitempty"`
 
-	// Tresor has the control plane itself sign.
+	// Tresor signs with a CA of the control plane.
 	// +optional
 	Tresor *TresorProviderSpec `json:"tresor,omitempty"`
 }
 
-// CertManagerProviderSpec names an issuer of cert-manager.
+// CertManagerProviderSpec refers to an issuer of cert-manager.
 type CertManagerProviderSpec struct {
-	// IssuerName is its name.
+	// IssuerName is the issuer's name.
 	// +kubebuilder:validation:MinLength=1
 	IssuerName string `json:"issuerName"`
 
@@ -101,24 +100,24 @@ type CertManagerProviderSpec struct {
 	// +optional
 	IssuerKind string `json:"issuerKind,omitempty"`
 
-	// IssuerGroup is the API group of its kind. Empty means cert-manager.io.
+	// IssuerGroup is the API group of the issuer's kind. Empty means cert-manager.io.
 	// +optional
 	IssuerGroup string `json:"issuerGroup,omitempty"`
 }
 
-// VaultProviderSpec names a role of a PKI secrets engine.
+// VaultProviderSpec refers to a role of a PKI secrets engine.
 type VaultProviderSpec struct {
 	// Host is the server's name or address.
 	// +kubebuilder:validation:MinLength=1
 	Host string `json:"host"`
 
-	// Port is the server's. 0 means 8200.
+	// Port is the server's port. 0 means 8200.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port,omitempty"`
 
-	// Role is the role of the PKI secrets engine that is mounted at pki.
+	// Role is the role of the PKI secrets engine, which must be mounted at pki.
 	// +kubebuilder:validation:MinLength=1
 	Role string `json:"role"`
 
@@ -127,58 +126,58 @@ type VaultProviderSpec struct {
 	// +kubebuilder:validation:Enum=http;https;""
 	Protocol string `json:"protocol,omitempty"`
 
-	// Token is what the control plane logs in with.
+	// Token is the token that the control plane logs in with.
 	Token VaultTokenSpec `json:"token"`
 }
 
-// VaultTokenSpec says where a token is.
+// VaultTokenSpec refers to a token.
 type VaultTokenSpec struct {
 	// SecretKeyRef is the key of a Secret.
 	SecretKeyRef SecretKeyReferenceSpec `json:"secretKeyRef"`
 }
 
-// SecretKeyReferenceSpec names a key of a Secret.
+// SecretKeyReferenceSpec refers to a key of a Secret.
 type SecretKeyReferenceSpec struct {
-	// Name is the Secret's.
+	// Name is the Secret's name.
 	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
 
-	// Key is the key within it.
+	// Key is the key within the Secret.
 	// +kubebuilder:validation:MinLength=1
 	Key string `json:"key"`
 
-	// Namespace is the control plane's, which empty means too.
+	// Namespace must be the control plane's, which is also the default.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
 }
 
 // TresorProviderSpec is the control plane's own CA.
 type TresorProviderSpec struct {
-	// CA says where the CA is kept.
+	// CA is where the CA is stored.
 	// +optional
 	CA TresorCASpec `json:"ca,omitzero"`
 }
 
-// TresorCASpec says where a CA is kept.
+// TresorCASpec is where a CA is stored.
 type TresorCASpec struct {
-	// SecretRef names a Secret with ca.crt and ca.key, or private.key as Open Service
-	// Mesh calls it, in the control plane's namespace. One that is not there is made,
-	// with a new CA. Without a name it is outrigger-ca-bundle.
+	// SecretRef refers to a Secret in the control plane's namespace with ca.crt and ca.key
+	// (or private.key, as in Open Service Mesh). If it does not exist, it is created with
+	// a new CA. The name defaults to outrigger-ca-bundle.
 	// +optional
 	SecretRef corev1.SecretReference `json:"secretRef,omitzero"`
 }
 
-// MeshRootCertificateStatus is what has become of a root. Fields of Open Service Mesh
-// that are not here are taken and not looked at.
+// MeshRootCertificateStatus is the actual state of a root. Other fields of Open Service
+// Mesh are accepted and ignored.
 //
 // +kubebuilder:pruning:PreserveUnknownFields
 type MeshRootCertificateStatus struct {
-	// State is active for the root that signs, passive for others that are trusted, and
-	// error for those that cannot be used.
+	// State is active for the root that signs, passive for other trusted roots, and error
+	// for those that cannot be used.
 	// +optional
 	State string `json:"state,omitempty"`
 
-	// ObservedGeneration is the metadata.generation that the conditions speak of.
+	// ObservedGeneration is the metadata.generation that the conditions refer to.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 

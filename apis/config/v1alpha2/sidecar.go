@@ -8,18 +8,18 @@ import (
 
 // SidecarSpec configures the sidecars.
 type SidecarSpec struct {
-	// EnablePrivilegedInitContainer makes the init container privileged. Otherwise
-	// it has the capability NET_ADMIN and no other.
+	// EnablePrivilegedInitContainer makes the init container privileged. Otherwise it has
+	// only the capability NET_ADMIN.
 	// +optional
 	EnablePrivilegedInitContainer bool `json:"enablePrivilegedInitContainer,omitempty"`
 
-	// LogLevel is how much the proxies log. Sidecars that already run keep theirs.
+	// LogLevel is the proxies' log level. Running sidecars keep theirs.
 	// +optional
 	// +kubebuilder:validation:Enum=trace;debug;info;warning;warn;error;critical;off
 	LogLevel string `json:"logLevel,omitempty"`
 
 	// SidecarClass is the name of the driver for pods that do not choose one by
-	// annotation, compared without regard to case. Empty means envoy.
+	// annotation. Case is ignored. Empty means envoy.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	SidecarClass string `json:"sidecarClass,omitempty"`
@@ -32,22 +32,22 @@ type SidecarSpec struct {
 	// +optional
 	SidecarWindowsImage string `json:"sidecarWindowsImage,omitempty"`
 
-	// ProposalWindowsImage is SidecarWindowsImage under the key that the
-	// sidecar-driver proposal gave it.
+	// ProposalWindowsImage is SidecarWindowsImage under its key in the sidecar-driver
+	// proposal.
 	// +optional
 	ProposalWindowsImage string `json:"SidecarImageWindowsImage,omitempty"`
 
-	// EdgeWindowsImage is SidecarWindowsImage under a key that osm-edge gave it.
+	// EdgeWindowsImage is SidecarWindowsImage under its key in osm-edge.
 	// +optional
 	EdgeWindowsImage string `json:"sidecarImageWindowsImage,omitempty"`
 
-	// EdgeV1alpha1WindowsImage is SidecarWindowsImage under the key that osm-edge
-	// gave it in v1alpha1.
+	// EdgeV1alpha1WindowsImage is SidecarWindowsImage under its key in osm-edge's
+	// v1alpha1.
 	// +optional
 	EdgeV1alpha1WindowsImage string `json:"sideWindowsImage,omitempty"`
 
-	// EnvoyImage is Open Service Mesh's name for the image on Linux, from the time
-	// when Envoy was its only proxy.
+	// EnvoyImage is Open Service Mesh's name for the image on Linux, from when Envoy was
+	// its only proxy.
 	// +optional
 	EnvoyImage string `json:"envoyImage,omitempty"`
 
@@ -59,8 +59,8 @@ type SidecarSpec struct {
 	// +optional
 	InitContainerImage string `json:"initContainerImage,omitempty"`
 
-	// SidecarDrivers configures drivers one by one. A driver without an entry
-	// works with its own defaults.
+	// SidecarDrivers configures individual drivers. A driver without an entry uses its
+	// defaults.
 	// +optional
 	// +listType=map
 	// +listMapKey=sidecarName
@@ -68,42 +68,41 @@ type SidecarSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(a, self.exists_one(b, b.sidecarName.lowerAscii() == a.sidecarName.lowerAscii()))",message="each sidecarName may be used once, whatever its case; merge the entries of one driver into one"
 	SidecarDrivers []SidecarDriverSpec `json:"sidecarDrivers,omitempty"`
 
-	// MaxDataPlaneConnections is how many proxies one controller serves at a time;
-	// 0 means any number.
+	// MaxDataPlaneConnections limits the proxies connected to one controller; 0 means no
+	// limit.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MaxDataPlaneConnections int32 `json:"maxDataPlaneConnections,omitempty"`
 
-	// ConfigResyncInterval is the period after which a proxy is sent its whole
+	// ConfigResyncInterval is the interval at which a proxy is sent its complete
 	// configuration again; empty or 0s means never.
 	// +optional
 	ConfigResyncInterval Duration `json:"configResyncInterval,omitempty"`
 
-	// DrainSeconds is how long connections may take to end when a pod is stopped. Left
-	// out, it is the driver's choice, 5 for those that come with Outrigger. It is
-	// Outrigger's own.
+	// DrainSeconds is how long connections may take to finish when a pod is stopped. The
+	// default is the driver's, 5 for Outrigger's own drivers. Added by Outrigger.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=86400
 	DrainSeconds *int32 `json:"drainSeconds,omitempty"`
 
-	// PreStopSeconds is how long a sidecar goes on as before when its pod is stopped,
-	// while others learn that the pod ends. Left out, it is 0. It is Outrigger's own.
+	// PreStopSeconds is how long a sidecar keeps working normally when its pod is stopped,
+	// while others learn that the pod terminates. Defaults to 0. Added by Outrigger.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=86400
 	PreStopSeconds *int32 `json:"preStopSeconds,omitempty"`
 
-	// Concurrency is the number of a proxy's worker threads, for pods that do not choose
-	// one by annotation. 0 means as many as the CPU limit of the sidecar container,
-	// rounded up, and two where it has no limit. Sidecars that already run keep theirs.
+	// Concurrency is the number of a proxy's worker threads, for pods that do not set it
+	// by annotation. 0 means the CPU limit of the sidecar container, rounded up, or two
+	// without a limit. Running sidecars keep theirs.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=256
 	Concurrency int32 `json:"concurrency,omitempty"`
 
-	// SidecarTimeout is a proxy's timeout to connect, to read, to write and for
-	// idle connections, in seconds; 0 means 60 (osm-edge).
+	// SidecarTimeout is a proxy's timeout for connecting, reading, writing and idle
+	// connections, in seconds; 0 means 60 (osm-edge).
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	SidecarTimeout int32 `json:"sidecarTimeout,omitempty"`
@@ -112,8 +111,8 @@ type SidecarSpec struct {
 	// +optional
 	Resources corev1.ResourceRequirements `json:"resources,omitzero"`
 
-	// TLSMinProtocolVersion is the oldest TLS version between sidecars. Empty
-	// means TLSv1_3; Open Service Mesh's own default, TLSv1_2, must be asked for.
+	// TLSMinProtocolVersion is the oldest TLS version between sidecars. Empty means
+	// TLSv1_3, unlike Open Service Mesh, whose default is TLSv1_2.
 	// +optional
 	TLSMinProtocolVersion TLSVersion `json:"tlsMinProtocolVersion,omitempty"`
 
@@ -122,19 +121,19 @@ type SidecarSpec struct {
 	// +optional
 	TLSMaxProtocolVersion TLSVersion `json:"tlsMaxProtocolVersion,omitempty"`
 
-	// CipherSuites are the ciphers for TLS 1.2 and older, by their OpenSSL names.
-	// Empty means the proxy's own choice.
+	// CipherSuites are the OpenSSL names of ciphers for TLS 1.2 and older. Empty means the
+	// proxy's default.
 	// +optional
 	CipherSuites []string `json:"cipherSuites,omitempty"`
 
-	// ECDHCurves are the curves for key agreement, such as X25519 and P-256. Empty
-	// means the proxy's own choice.
+	// ECDHCurves are the curves for key agreement, such as X25519 and P-256. Empty means
+	// the proxy's default.
 	// +optional
 	ECDHCurves []string `json:"ecdhCurves,omitempty"`
 
-	// LocalProxyMode was the address at which a sidecar of Open Service Mesh reached
-	// its application. Sidecars reach it at the pod's address, whatever this says, so
-	// ports that only loopback serves stay closed.
+	// LocalProxyMode was the address at which a sidecar of Open Service Mesh reached its
+	// application. Outrigger's sidecars always use the pod's address, so ports that listen
+	// only on loopback stay closed.
 	// +optional
 	// +kubebuilder:default=Localhost
 	LocalProxyMode LocalProxyMode `json:"localProxyMode,omitempty"`
@@ -144,18 +143,16 @@ type SidecarSpec struct {
 	LocalDNSProxy LocalDNSProxy `json:"localDNSProxy,omitzero"`
 }
 
-// WindowsImage returns the image on Windows for the default class under whichever
-// of its keys it was given, the right key first; empty if under none. EnvoyWindowsImage
-// is not among them, because it is Envoy's whatever the default class is.
+// WindowsImage returns the image on Windows for the default class, from the first of its
+// keys that is set. EnvoyWindowsImage is not among them, since it is always for Envoy.
 func (s *SidecarSpec) WindowsImage() string {
 	return cmp.Or(s.SidecarWindowsImage, s.ProposalWindowsImage, s.EdgeWindowsImage, s.EdgeV1alpha1WindowsImage)
 }
 
-// SidecarDriverSpec configures one driver. Its images are for the pods of its
-// class; empty means the driver's own.
+// SidecarDriverSpec configures one driver. Its images are for the pods of its class;
+// empty means the driver's default.
 type SidecarDriverSpec struct {
-	// SidecarName is the name under which the driver is registered, compared
-	// without regard to case.
+	// SidecarName is the name under which the driver is registered. Case is ignored.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	SidecarName string `json:"sidecarName"`
@@ -168,12 +165,12 @@ type SidecarDriverSpec struct {
 	// +optional
 	SidecarWindowsImage string `json:"sidecarWindowsImage,omitempty"`
 
-	// ProposalWindowsImage is SidecarWindowsImage under the key that the
-	// sidecar-driver proposal gave it.
+	// ProposalWindowsImage is SidecarWindowsImage under its key in the sidecar-driver
+	// proposal.
 	// +optional
 	ProposalWindowsImage string `json:"SidecarImageWindowsImage,omitempty"`
 
-	// EdgeWindowsImage is SidecarWindowsImage under the key that osm-edge gave it.
+	// EdgeWindowsImage is SidecarWindowsImage under its key in osm-edge.
 	// +optional
 	EdgeWindowsImage string `json:"sidecarImageWindowsImage,omitempty"`
 
@@ -181,26 +178,24 @@ type SidecarDriverSpec struct {
 	// +optional
 	InitContainerImage string `json:"initContainerImage,omitempty"`
 
-	// ProxyServerPort is the controller's port that the proxies of this class
-	// connect to. Left out, it is the driver's own.
+	// ProxyServerPort is the controller's port that the proxies of this class connect to.
+	// The default is the driver's.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	ProxyServerPort int32 `json:"proxyServerPort,omitempty"`
 
-	// SidecarDisabledMTLS makes the pods of this class speak plaintext within the
-	// mesh.
+	// SidecarDisabledMTLS makes the pods of this class use plaintext within the mesh.
 	// +optional
 	SidecarDisabledMTLS bool `json:"sidecarDisabledMTLS,omitempty"`
 }
 
-// WindowsImage returns the image on Windows under whichever of its keys it was
-// given, the right key first; empty if under none.
+// WindowsImage returns the image on Windows from the first of its keys that is set.
 func (s *SidecarDriverSpec) WindowsImage() string {
 	return cmp.Or(s.SidecarWindowsImage, s.ProposalWindowsImage, s.EdgeWindowsImage)
 }
 
-// TLSVersion is a version of TLS, or TLS_AUTO for the proxy's own choice.
+// TLSVersion is a version of TLS, or TLS_AUTO for the proxy's default.
 //
 // +kubebuilder:validation:Enum=TLS_AUTO;TLSv1_0;TLSv1_1;TLSv1_2;TLSv1_3
 type TLSVersion string
@@ -233,11 +228,11 @@ type LocalDNSProxy struct {
 	// +optional
 	Enable bool `json:"enable,omitempty"`
 
-	// PrimaryUpstreamDNSServerIPAddr is the DNS server that it asks first.
+	// PrimaryUpstreamDNSServerIPAddr is the primary DNS server.
 	// +optional
 	PrimaryUpstreamDNSServerIPAddr string `json:"primaryUpstreamDNSServerIPAddr,omitempty"`
 
-	// SecondaryUpstreamDNSServerIPAddr is the DNS server that it asks next.
+	// SecondaryUpstreamDNSServerIPAddr is the fallback DNS server.
 	// +optional
 	SecondaryUpstreamDNSServerIPAddr string `json:"secondaryUpstreamDNSServerIPAddr,omitempty"`
 }

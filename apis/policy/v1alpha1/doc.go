@@ -1,18 +1,18 @@
-// Package v1alpha1 holds the Go types of policy.openservicemesh.io/v1alpha1: what may
-// leave the mesh and enter it, and how the traffic to a host is treated. Every field of
-// Open Service Mesh 1.2, of the rate limits that came after it, and of osm-edge 1.3 is
-// in them. Outrigger's own fields are in UpstreamTrafficSettingSpec and say so.
+// Package v1alpha1 contains the Go types of policy.openservicemesh.io/v1alpha1: egress
+// and ingress of the mesh, retries, and settings for the traffic to a host. They have
+// every field of Open Service Mesh 1.2, of its later rate limits, and of osm-edge 1.3.
+// Outrigger's own fields are in UpstreamTrafficSettingSpec and marked as such.
 //
-// The API server admits all that the schemas of Open Service Mesh admitted; what is
-// wrong in an object beyond that, or has no effect, is said in its status. So the types
-// are as wide as those schemas were: an informer reads all objects of a kind or none,
-// and one odd number must not hide the others. Outrigger's own fields are checked by
-// the API server.
+// The schema accepts everything that those of Open Service Mesh accepted; other errors
+// in an object, and fields without effect, are reported in its status. The Go types are
+// as wide as the original schemas: an informer reads either all objects of a kind or
+// none, and one odd number must not hide the others. Outrigger's own fields are
+// validated by the API server.
 //
-// An object that comes from a file has passed no schema, so readers must expect any
-// value that the Go types can hold.
+// Objects from files have not been validated by a schema, so readers must expect any
+// value of the Go types.
 //
-// The package imports nothing but apimachinery, k8s.io/api/core/v1, apis/status and, for
+// The package must import only apimachinery, k8s.io/api/core/v1, apis/status and, for
 // its Duration, apis/config/v1alpha2.
 //
 // +kubebuilder:object:generate=true

@@ -6,12 +6,11 @@ import (
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 )
 
-// Duration is a length of time in Go's notation, such as "30s" or "1h30m", and never
-// negative. The schema of Open Service Mesh took any string, so the API server does.
+// Duration is a non-negative duration in Go's notation, such as "30s" or "1h30m". The API
+// server accepts any string, as with Open Service Mesh's schema.
 type Duration string
 
-// Parse returns the length of time, 0 for an empty Duration, or an error for what is
-// not one.
+// Parse returns the duration, 0 if empty, or an error if it is invalid.
 func (d Duration) Parse() (time.Duration, error) {
 	return v1alpha2.Duration(d).Parse()
 }

@@ -5,7 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Egress lets workloads call what is outside the mesh.
+// Egress allows workloads to call destinations outside the mesh.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -20,11 +20,11 @@ type Egress struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// Spec is who may call what.
+	// Spec says who may call what.
 	// +optional
 	Spec EgressSpec `json:"spec,omitzero"`
 
-	// Status is what the controller found in the spec.
+	// Status is the controller's report about the spec.
 	// +optional
 	Status PolicyStatus `json:"status,omitzero"`
 }
@@ -40,27 +40,26 @@ type EgressList struct {
 	Items []Egress `json:"items"`
 }
 
-// EgressSpec is who may call what outside the mesh.
+// EgressSpec says who may call which destinations outside the mesh.
 type EgressSpec struct {
 	// Sources are the identities that may call.
 	Sources []EgressSource `json:"sources"`
 
-	// Hosts are the hosts that may be called: by the Host header where the port's
-	// protocol is http, by the TLS server name where it is https. Other protocols
-	// do not look at them.
+	// Hosts are the allowed hosts: matched with the Host header if the port's protocol is
+	// http, and with the TLS server name if it is https. Other protocols ignore them.
 	// +optional
 	Hosts []string `json:"hosts,omitempty"`
 
-	// IPAddresses are IPv4 and IPv6 ranges in CIDR notation that may be called.
-	// Open Service Mesh knew IPv4 only.
+	// IPAddresses are the allowed IPv4 and IPv6 ranges in CIDR notation. Open Service Mesh
+	// supported only IPv4.
 	// +optional
 	IPAddresses []string `json:"ipAddresses,omitempty"`
 
-	// Ports are the destination ports that may be called.
+	// Ports are the allowed destination ports.
 	Ports []Port `json:"ports"`
 
-	// Matches are objects in the Egress's namespace: HTTPRouteGroups that describe
-	// the HTTP requests that may pass, all where there is none, and at most one
+	// Matches are objects in the Egress's namespace: HTTPRouteGroups that describe the
+	// allowed HTTP requests (if there are none, all are allowed), and at most one
 	// UpstreamTrafficSetting for the connections.
 	// +optional
 	Matches []corev1.TypedLocalObjectReference `json:"matches,omitempty"`
@@ -71,10 +70,10 @@ type EgressSpec struct {
 // +kubebuilder:validation:Enum=ServiceAccount
 type EgressSourceKind string
 
-// EgressSourceServiceAccount is a source that is the identity of a service account.
+// EgressSourceServiceAccount is the identity of a service account.
 const EgressSourceServiceAccount EgressSourceKind = "ServiceAccount"
 
-// EgressSource is an identity that may call what is outside the mesh.
+// EgressSource is an identity that may call destinations outside the mesh.
 type EgressSource struct {
 	// Kind is the source's kind.
 	Kind EgressSourceKind `json:"kind"`
@@ -85,14 +84,14 @@ type EgressSource struct {
 	// Namespace is the source's namespace.
 	Namespace string `json:"namespace"`
 
-	// MTLS is the certificate that the source showed to the host (osm-edge).
+	// MTLS is the certificate that the source presents to the host (osm-edge).
 	// +optional
 	MTLS *EgressSourceMTLS `json:"mtls,omitempty"`
 }
 
-// EgressSourceMTLS is the certificate that a source showed to a host (osm-edge).
+// EgressSourceMTLS is the certificate that a source presents to a host (osm-edge).
 type EgressSourceMTLS struct {
-	// Issuer is who issued the certificate.
+	// Issuer is the certificate's issuer.
 	// +kubebuilder:validation:Enum=osm;other
 	Issuer string `json:"issuer"`
 
@@ -113,14 +112,14 @@ type EgressSourceCert struct {
 	// +kubebuilder:validation:MinItems=1
 	SubjectAltNames []string `json:"subjectAltNames,omitempty"`
 
-	// Expiration is when the certificate ends.
+	// Expiration is when the certificate expires.
 	Expiration string `json:"expiration"`
 
-	// Secret is where the certificate and its key are kept.
+	// Secret is where the certificate and its key are stored.
 	Secret corev1.SecretReference `json:"secret"`
 }
 
-// Port is a port and the protocol that is spoken on it.
+// Port is a port and its protocol.
 type Port struct {
 	// Number is the port's number.
 	// +kubebuilder:validation:Minimum=1

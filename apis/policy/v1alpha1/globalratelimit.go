@@ -1,18 +1,18 @@
 package v1alpha1
 
-// GlobalRateLimit is limits that a service keeps for all sidecars. The service speaks
-// Envoy's rate limit protocol, and the descriptors are that protocol's.
+// GlobalRateLimit uses a service that counts for all sidecars. The service implements
+// Envoy's rate limit protocol, which also defines the descriptors.
 type GlobalRateLimit struct {
-	// TCP asks the service about new connections.
+	// TCP queries the service for new connections.
 	// +optional
 	TCP *TCPGlobalRateLimit `json:"tcp,omitempty"`
 
-	// HTTP asks the service about requests.
+	// HTTP queries the service for requests.
 	// +optional
 	HTTP *HTTPGlobalRateLimit `json:"http,omitempty"`
 }
 
-// RateLimitService is where the service is.
+// RateLimitService is the address of the service.
 type RateLimitService struct {
 	// Host is the service's host name.
 	// +kubebuilder:validation:MinLength=1
@@ -24,29 +24,29 @@ type RateLimitService struct {
 	Port int32 `json:"port"`
 }
 
-// TCPGlobalRateLimit asks a service about new connections.
+// TCPGlobalRateLimit queries a service for new connections.
 type TCPGlobalRateLimit struct {
-	// RateLimitService is where the service is.
+	// RateLimitService is the address of the service.
 	RateLimitService RateLimitService `json:"rateLimitService"`
 
-	// Domain is which of the service's sets of limits is meant.
+	// Domain selects one of the service's sets of limits.
 	Domain string `json:"domain"`
 
-	// Descriptors are what the service is told of a connection.
+	// Descriptors describe a connection to the service.
 	// +kubebuilder:validation:MinItems=1
 	Descriptors []TCPRateLimitDescriptor `json:"descriptors"`
 
-	// Timeout is how long the service may take to answer. Left out, it is 20ms.
+	// Timeout limits the time for the service's response. Defaults to 20ms.
 	// +optional
 	Timeout *Duration `json:"timeout,omitempty"`
 
-	// FailOpen lets connections pass while the service does not answer. Left out, it
-	// is on, as in Open Service Mesh.
+	// FailOpen allows connections if the service does not respond. On by default, as in
+	// Open Service Mesh.
 	// +optional
 	FailOpen *bool `json:"failOpen,omitempty"`
 }
 
-// TCPRateLimitDescriptor is what the service is told of a connection.
+// TCPRateLimitDescriptor describes a connection to the service.
 type TCPRateLimitDescriptor struct {
 	// Entries are the parts of the descriptor.
 	// +kubebuilder:validation:MinItems=1
@@ -62,50 +62,49 @@ type TCPRateLimitDescriptorEntry struct {
 	Value string `json:"value"`
 }
 
-// HTTPGlobalRateLimit asks a service about requests.
+// HTTPGlobalRateLimit queries a service for requests.
 type HTTPGlobalRateLimit struct {
-	// RateLimitService is where the service is.
+	// RateLimitService is the address of the service.
 	RateLimitService RateLimitService `json:"rateLimitService"`
 
-	// Domain is which of the service's sets of limits is meant.
+	// Domain selects one of the service's sets of limits.
 	Domain string `json:"domain"`
 
-	// Descriptors are what the service is told of a request, whatever its path.
+	// Descriptors describe a request to the service, regardless of its path.
 	// +optional
 	// +kubebuilder:validation:MinItems=1
 	Descriptors []HTTPRateLimitDescriptor `json:"descriptors,omitempty"`
 
-	// Timeout is how long the service may take to answer. Left out, it is 20ms.
+	// Timeout limits the time for the service's response. Defaults to 20ms.
 	// +optional
 	Timeout *Duration `json:"timeout,omitempty"`
 
-	// FailOpen lets requests pass while the service does not answer. Left out, it is
-	// on, as in Open Service Mesh.
+	// FailOpen allows requests if the service does not respond. On by default, as in Open
+	// Service Mesh.
 	// +optional
 	FailOpen *bool `json:"failOpen,omitempty"`
 
-	// EnableXRateLimitHeaders tells the client of its limit in the headers
-	// X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset. Left out, it is
-	// off.
+	// EnableXRateLimitHeaders reports the limit to the client in the headers
+	// X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset. Off by default.
 	// +optional
 	EnableXRateLimitHeaders *bool `json:"enableXRateLimitHeaders,omitempty"`
 
-	// ResponseStatusCode is the status of the answer to a request over the limit.
-	// Left out, it is 429.
+	// ResponseStatusCode is the status of the response to a request over the limit.
+	// Defaults to 429.
 	// +optional
 	// +kubebuilder:validation:Minimum=400
 	// +kubebuilder:validation:Maximum=599
 	ResponseStatusCode int32 `json:"responseStatusCode,omitempty"`
 }
 
-// HTTPRouteGlobalRateLimit is what a service is told of the requests for one path.
+// HTTPRouteGlobalRateLimit describes the requests for one path to the service.
 type HTTPRouteGlobalRateLimit struct {
-	// Descriptors are what the service is told of a request.
+	// Descriptors describe a request to the service.
 	// +kubebuilder:validation:MinItems=1
 	Descriptors []HTTPRateLimitDescriptor `json:"descriptors"`
 }
 
-// HTTPRateLimitDescriptor is what the service is told of a request.
+// HTTPRateLimitDescriptor describes a request to the service.
 type HTTPRateLimitDescriptor struct {
 	// Entries are the parts of the descriptor.
 	// +kubebuilder:validation:MinItems=1
@@ -171,27 +170,27 @@ type HeaderValueMatchEntry struct {
 	// +optional
 	Key string `json:"key,omitempty"`
 
-	// ExpectMatch, set to false, makes the entry for requests that do not match. Left
-	// out, it is true.
+	// ExpectMatch, if false, makes the entry for requests that do not match. Defaults to
+	// true.
 	// +optional
 	ExpectMatch *bool `json:"expectMatch,omitempty"`
 }
 
-// HTTPHeaderMatch describes a header, by its name and exactly one other field.
+// HTTPHeaderMatch matches a header by its name and exactly one other field.
 type HTTPHeaderMatch struct {
 	// Name is the header's name.
 	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
 
-	// Exact is the whole value.
+	// Exact must equal the value.
 	// +optional
 	Exact string `json:"exact,omitempty"`
 
-	// Prefix is what the value begins with.
+	// Prefix is a prefix of the value.
 	// +optional
 	Prefix string `json:"prefix,omitempty"`
 
-	// Suffix is what the value ends with.
+	// Suffix is a suffix of the value.
 	// +optional
 	Suffix string `json:"suffix,omitempty"`
 
@@ -199,11 +198,11 @@ type HTTPHeaderMatch struct {
 	// +optional
 	Regex string `json:"regex,omitempty"`
 
-	// Contains is a part of the value.
+	// Contains is a substring of the value.
 	// +optional
 	Contains string `json:"contains,omitempty"`
 
-	// Present says whether there must be such a header, or must not.
+	// Present says whether the header must be present or absent.
 	// +optional
 	Present *bool `json:"present,omitempty"`
 }

@@ -5,8 +5,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// IngressBackend lets clients that are not in the mesh call services of it, such as an
-// ingress controller.
+// IngressBackend allows clients outside the mesh, such as an ingress controller, to call
+// services of the mesh.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -19,11 +19,11 @@ type IngressBackend struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// Spec is who may call what.
+	// Spec says who may call what.
 	// +optional
 	Spec IngressBackendSpec `json:"spec,omitzero"`
 
-	// Status is what the controller found in the spec.
+	// Status is the controller's report about the spec.
 	// +optional
 	Status PolicyStatus `json:"status,omitzero"`
 }
@@ -39,7 +39,7 @@ type IngressBackendList struct {
 	Items []IngressBackend `json:"items"`
 }
 
-// IngressBackendSpec is who may call what from outside the mesh.
+// IngressBackendSpec says which clients outside the mesh may call which services.
 type IngressBackendSpec struct {
 	// Backends are the services that may be called.
 	Backends []Backend `json:"backends"`
@@ -47,8 +47,8 @@ type IngressBackendSpec struct {
 	// Sources are the clients that may call them.
 	Sources []IngressSource `json:"sources"`
 
-	// Matches are HTTPRouteGroups in the IngressBackend's namespace that describe
-	// the requests that may pass. Empty means all.
+	// Matches are HTTPRouteGroups in the IngressBackend's namespace that describe the
+	// allowed requests. Empty means all.
 	// +optional
 	Matches []corev1.TypedLocalObjectReference `json:"matches,omitempty"`
 }
@@ -58,32 +58,32 @@ type Backend struct {
 	// Name is the service's name, in the IngressBackend's namespace.
 	Name string `json:"name"`
 
-	// Port is the port of the pods, which is the service's target port, and whether
-	// the clients speak http or https to it.
+	// Port is the port of the pods, that is the service's target port, and the clients'
+	// protocol, http or https.
 	Port Port `json:"port"`
 
-	// TLS is how the service's sidecar takes TLS from the clients.
+	// TLS configures TLS from the clients to the service's sidecar.
 	// +optional
 	TLS *BackendTLS `json:"tls,omitempty"`
 }
 
-// BackendTLS is how a service's sidecar takes TLS from clients outside the mesh.
+// BackendTLS configures TLS from clients outside the mesh to a service's sidecar.
 type BackendTLS struct {
-	// SkipClientCertValidation takes clients without a certificate, or with one that
-	// the mesh did not issue.
+	// SkipClientCertValidation accepts clients without a certificate, or with one from
+	// another issuer.
 	SkipClientCertValidation bool `json:"skipClientCertValidation"`
 
-	// SNIHosts are the TLS server names that clients may ask for. Empty means any.
+	// SNIHosts are the allowed TLS server names. Empty means any.
 	// +optional
 	SNIHosts []string `json:"sniHosts,omitempty"`
 }
 
 // The kinds of an IngressSource.
 const (
-	// IngressSourceService is the endpoints of a service, by their addresses.
+	// IngressSourceService is a service, by the addresses of its endpoints.
 	IngressSourceService = "Service"
-	// IngressSourceAuthenticatedPrincipal is a name in the client's certificate, or
-	// "*" for every client that has one.
+	// IngressSourceAuthenticatedPrincipal is a name in the client's certificate, or "*"
+	// for any mesh certificate.
 	IngressSourceAuthenticatedPrincipal = "AuthenticatedPrincipal"
 	// IngressSourceIPRange is a range of addresses in CIDR notation.
 	IngressSourceIPRange = "IPRange"

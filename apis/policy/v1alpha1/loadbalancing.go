@@ -2,55 +2,54 @@ package v1alpha1
 
 import "github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 
-// LoadBalancing is how a client's sidecar chooses among a host's endpoints.
+// LoadBalancing configures how a client's sidecar chooses among a host's endpoints.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.hashOn) || !has(self.policy) || self.policy in ['RingHash', 'Maglev']",message="hashOn needs the policy RingHash or Maglev; leave the policy out for RingHash"
 // +kubebuilder:validation:XValidation:rule="has(self.hashOn) || !has(self.policy) || !(self.policy in ['RingHash', 'Maglev'])",message="the policies RingHash and Maglev need hashOn, which says what to hash"
 type LoadBalancing struct {
-	// Policy is the rule of choice. Empty means RoundRobin, or RingHash where hashOn
+	// Policy is the load balancing policy. Empty means RoundRobin, or RingHash if hashOn
 	// is set.
 	// +optional
 	Policy LoadBalancingPolicy `json:"policy,omitempty"`
 
-	// HashOn sends requests that have something in common to the same endpoint, which
-	// gives clients a session: the first of these that a request has. It goes with the
-	// policies RingHash and Maglev only.
+	// HashOn sends requests with the same property to the same endpoint, for session
+	// affinity. The first property that a request has is used. Only valid with the
+	// policies RingHash and Maglev.
 	// +optional
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=8
 	HashOn []HashOn `json:"hashOn,omitempty"`
 
-	// ZoneAware prefers endpoints in the client's own zone while there are enough of
+	// ZoneAware prefers endpoints in the client's zone as long as there are enough of
 	// them.
 	// +optional
 	ZoneAware bool `json:"zoneAware,omitempty"`
 }
 
-// LoadBalancingPolicy is a rule for choosing an endpoint, for each request of HTTP and
-// for each connection of TCP.
+// LoadBalancingPolicy is an algorithm for choosing an endpoint, per request for HTTP and
+// per connection for TCP.
 //
 // +kubebuilder:validation:Enum=RoundRobin;LeastRequest;Random;RingHash;Maglev
 type LoadBalancingPolicy string
 
 const (
-	// LoadBalancingRoundRobin takes one endpoint after the other.
+	// LoadBalancingRoundRobin uses the endpoints in turn.
 	LoadBalancingRoundRobin LoadBalancingPolicy = "RoundRobin"
-	// LoadBalancingLeastRequest takes the one of two random endpoints that has fewer
-	// requests in progress.
+	// LoadBalancingLeastRequest chooses the one of two random endpoints with fewer active
+	// requests.
 	LoadBalancingLeastRequest LoadBalancingPolicy = "LeastRequest"
-	// LoadBalancingRandom takes a random endpoint.
+	// LoadBalancingRandom chooses a random endpoint.
 	LoadBalancingRandom LoadBalancingPolicy = "Random"
-	// LoadBalancingRingHash takes the endpoint that a hash of the request leads to, on
-	// a ring of endpoints (Ketama).
+	// LoadBalancingRingHash chooses an endpoint by a hash of the request on a ring
+	// (Ketama).
 	LoadBalancingRingHash LoadBalancingPolicy = "RingHash"
-	// LoadBalancingMaglev takes the endpoint that a hash of the request leads to, in
-	// a table of fixed size (Maglev). It is faster than RingHash, but more requests
-	// move when endpoints change.
+	// LoadBalancingMaglev chooses an endpoint by a hash of the request in a table of fixed
+	// size (Maglev). It is faster than RingHash, but more requests move when endpoints
+	// change.
 	LoadBalancingMaglev LoadBalancingPolicy = "Maglev"
 )
 
-// HashOn is what requests that go to the same endpoint have in common, exactly one of
-// its fields.
+// HashOn is a property of requests to hash, exactly one of its fields.
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.header) ? 1 : 0) + (has(self.cookie) ? 1 : 0) + (has(self.sourceIP) && self.sourceIP ? 1 : 0) == 1",message="set exactly one of header, cookie and sourceIP"
 type HashOn struct {
@@ -63,21 +62,21 @@ type HashOn struct {
 	// +optional
 	Cookie *HashCookie `json:"cookie,omitempty"`
 
-	// SourceIP hashes the address that the connection comes from, which all have. It is
-	// the only one for TCP.
+	// SourceIP hashes the client's address, which every connection has. It is the only
+	// choice for TCP.
 	// +optional
 	SourceIP bool `json:"sourceIP,omitempty"`
 }
 
-// HashCookie is a cookie whose value is hashed. The sidecar sets it where a request
-// has none.
+// HashCookie is a cookie whose value is hashed. The sidecar sets it on responses to
+// requests without it.
 type HashCookie struct {
 	// Name is the cookie's name.
 	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
 
-	// TTL is how long a client keeps the cookie that the sidecar sets. Empty or 0s
-	// means until the client ends.
+	// TTL is the lifetime of the cookie that the sidecar sets. Empty or 0s makes it a
+	// session cookie.
 	// +optional
 	TTL v1alpha2.Duration `json:"ttl,omitempty"`
 }

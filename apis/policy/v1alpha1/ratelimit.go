@@ -1,46 +1,46 @@
 package v1alpha1
 
-// RateLimit limits the rate at which a host's sidecars take connections and requests.
+// RateLimit limits the rate of connections and requests to a host's sidecars.
 type RateLimit struct {
-	// Local is limits that each sidecar keeps by itself.
+	// Local has limits that each sidecar counts on its own.
 	// +optional
 	Local *LocalRateLimit `json:"local,omitempty"`
 
-	// Global is limits that a service keeps for all sidecars. It was in Open Service
-	// Mesh after 1.2.
+	// Global has limits that a service counts for all sidecars. Open Service Mesh added it
+	// after 1.2.
 	// +optional
 	Global *GlobalRateLimit `json:"global,omitempty"`
 }
 
-// LocalRateLimit is limits that each sidecar keeps by itself, as a token bucket.
+// LocalRateLimit has limits that each sidecar counts on its own, as a token bucket.
 type LocalRateLimit struct {
-	// TCP limits new connections; what is over the limit is closed.
+	// TCP limits new connections; connections over the limit are closed.
 	// +optional
 	TCP *TCPLocalRateLimit `json:"tcp,omitempty"`
 
-	// HTTP limits requests to the host, whatever their path.
+	// HTTP limits requests to the host, regardless of their path.
 	// +optional
 	HTTP *HTTPLocalRateLimit `json:"http,omitempty"`
 }
 
-// RateLimitUnit is the time that a rate is counted in.
+// RateLimitUnit is the time unit of a rate.
 //
 // +kubebuilder:validation:Enum=second;minute;hour
 type RateLimitUnit string
 
 const (
-	// RateLimitSecond is a rate by the second.
+	// RateLimitSecond is a rate per second.
 	RateLimitSecond RateLimitUnit = "second"
-	// RateLimitMinute is a rate by the minute.
+	// RateLimitMinute is a rate per minute.
 	RateLimitMinute RateLimitUnit = "minute"
-	// RateLimitHour is a rate by the hour.
+	// RateLimitHour is a rate per hour.
 	RateLimitHour RateLimitUnit = "hour"
 )
 
-// TCPLocalRateLimit limits new connections. The API server takes it without
-// connections or unit, as Open Service Mesh did, but that is no limit.
+// TCPLocalRateLimit limits new connections. Without connections or unit, which the API
+// server accepts as Open Service Mesh did, there is no limit.
 type TCPLocalRateLimit struct {
-	// Connections is how many connections are taken in each unit of time.
+	// Connections is the number of connections accepted per unit of time.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	Connections int64 `json:"connections,omitempty"`
@@ -49,15 +49,15 @@ type TCPLocalRateLimit struct {
 	// +optional
 	Unit RateLimitUnit `json:"unit,omitempty"`
 
-	// Burst is how many connections above that may come at once. Left out, it is 0.
+	// Burst is the number of additional connections that may come at once. Defaults to 0.
 	// +optional
 	Burst int64 `json:"burst,omitempty"`
 }
 
-// HTTPLocalRateLimit limits requests. The API server takes it without requests or
-// unit, as Open Service Mesh did, but that is no limit.
+// HTTPLocalRateLimit limits requests. Without requests or unit, which the API server
+// accepts as Open Service Mesh did, there is no limit.
 type HTTPLocalRateLimit struct {
-	// Requests is how many requests are taken in each unit of time.
+	// Requests is the number of requests accepted per unit of time.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	Requests int64 `json:"requests,omitempty"`
@@ -66,18 +66,18 @@ type HTTPLocalRateLimit struct {
 	// +optional
 	Unit RateLimitUnit `json:"unit,omitempty"`
 
-	// Burst is how many requests above that may come at once. Left out, it is 0.
+	// Burst is the number of additional requests that may come at once. Defaults to 0.
 	// +optional
 	Burst int64 `json:"burst,omitempty"`
 
-	// ResponseStatusCode is the status of the answer to a request over the limit.
-	// Left out, it is 429.
+	// ResponseStatusCode is the status of the response to a request over the limit.
+	// Defaults to 429.
 	// +optional
 	// +kubebuilder:validation:Minimum=400
 	// +kubebuilder:validation:Maximum=599
 	ResponseStatusCode int32 `json:"responseStatusCode,omitempty"`
 
-	// ResponseHeadersToAdd are headers of the answer to a request over the limit.
+	// ResponseHeadersToAdd are headers of the response to a request over the limit.
 	// +optional
 	ResponseHeadersToAdd []HTTPHeader `json:"responseHeadersToAdd,omitempty"`
 }
@@ -95,12 +95,11 @@ type HTTPHeader struct {
 
 // HTTPRouteRateLimit limits the requests for one path.
 type HTTPRouteRateLimit struct {
-	// Local is a limit that each sidecar keeps by itself.
+	// Local is a limit that each sidecar counts on its own.
 	// +optional
 	Local *HTTPLocalRateLimit `json:"local,omitempty"`
 
-	// Global is what a service that keeps limits for all sidecars is told of the
-	// requests.
+	// Global describes the requests to the service that counts for all sidecars.
 	// +optional
 	Global *HTTPRouteGlobalRateLimit `json:"global,omitempty"`
 }

@@ -2,7 +2,7 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Retry has the sidecars of a workload try failed requests to some services again.
+// Retry makes the sidecars of a workload retry failed requests to some services.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -18,11 +18,11 @@ type Retry struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// Spec is what is tried again and when.
+	// Spec says which requests are retried, and when.
 	// +optional
 	Spec RetrySpec `json:"spec,omitzero"`
 
-	// Status is what the controller found in the spec.
+	// Status is the controller's report about the spec.
 	// +optional
 	Status PolicyStatus `json:"status,omitzero"`
 }
@@ -38,15 +38,15 @@ type RetryList struct {
 	Items []Retry `json:"items"`
 }
 
-// RetrySpec is what is tried again and when.
+// RetrySpec says which requests are retried, and when.
 type RetrySpec struct {
-	// Source is the workload that calls, a ServiceAccount in the Retry's namespace.
+	// Source is the calling workload, a ServiceAccount in the Retry's namespace.
 	Source RetrySubject `json:"source"`
 
-	// Destinations are the services that it calls, each of the kind Service.
+	// Destinations are the called services, each of kind Service.
 	Destinations []RetrySubject `json:"destinations"`
 
-	// RetryPolicy is when a request is tried again, and how often.
+	// RetryPolicy says when and how often a request is retried.
 	RetryPolicy RetryPolicy `json:"retryPolicy"`
 }
 
@@ -58,7 +58,7 @@ const (
 	RetryDestination = "Service"
 )
 
-// RetrySubject is a workload that calls, or a service that is called.
+// RetrySubject is a calling workload or a called service.
 type RetrySubject struct {
 	// Kind is ServiceAccount for a source and Service for a destination.
 	Kind string `json:"kind"`
@@ -70,24 +70,23 @@ type RetrySubject struct {
 	Namespace string `json:"namespace"`
 }
 
-// RetryPolicy is when a request is tried again, and how often.
+// RetryPolicy says when and how often a request is retried.
 type RetryPolicy struct {
-	// RetryOn lists what counts as a failure, separated by commas, in the words of
-	// Envoy's x-envoy-retry-on and x-envoy-retry-grpc-on headers, such as 5xx,
-	// connect-failure or unavailable.
+	// RetryOn is a comma-separated list of retry conditions of Envoy's x-envoy-retry-on
+	// and x-envoy-retry-grpc-on headers, such as 5xx, connect-failure or unavailable.
 	RetryOn string `json:"retryOn"`
 
-	// PerTryTimeout is how long each try may take. Left out, it may take as long as
-	// the request.
+	// PerTryTimeout limits the duration of each attempt. By default only the request's
+	// timeout applies.
 	// +optional
 	PerTryTimeout *Duration `json:"perTryTimeout,omitempty"`
 
-	// NumRetries is how often a request is tried again at most. Left out, it is 1.
+	// NumRetries is the maximum number of retries. Defaults to 1.
 	// +optional
 	NumRetries *int64 `json:"numRetries,omitempty"`
 
-	// RetryBackoffBaseInterval is what the pauses between tries grow from,
-	// exponentially. Left out, it is 25ms.
+	// RetryBackoffBaseInterval is the base of the exponential backoff between attempts.
+	// Defaults to 25ms.
 	// +optional
 	RetryBackoffBaseInterval *Duration `json:"retryBackoffBaseInterval,omitempty"`
 }

@@ -2,7 +2,7 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// UpstreamTrafficSetting is how the traffic to one host is treated.
+// UpstreamTrafficSetting configures the traffic to one host.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -16,11 +16,11 @@ type UpstreamTrafficSetting struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// Spec is how the traffic is treated.
+	// Spec configures the traffic.
 	// +optional
 	Spec UpstreamTrafficSettingSpec `json:"spec,omitzero"`
 
-	// Status is what the controller found in the spec.
+	// Status is the controller's report about the spec.
 	// +optional
 	Status PolicyStatus `json:"status,omitzero"`
 }
@@ -36,12 +36,11 @@ type UpstreamTrafficSettingList struct {
 	Items []UpstreamTrafficSetting `json:"items"`
 }
 
-// UpstreamTrafficSettingSpec is how the traffic to one host is treated. What is left
-// out stays as it is without the object.
+// UpstreamTrafficSettingSpec configures the traffic to one host. Omitted fields keep
+// their defaults.
 type UpstreamTrafficSettingSpec struct {
-	// Host is the host that the traffic goes to: a service's name in the object's
-	// namespace, its DNS name within the cluster, or a host of an Egress that
-	// refers to the object.
+	// Host is the destination host: a service's name in the object's namespace, its DNS
+	// name in the cluster, or a host of an Egress that refers to the object.
 	Host string `json:"host"`
 
 	// ConnectionSettings limits the connections and requests of each client's
@@ -49,32 +48,30 @@ type UpstreamTrafficSettingSpec struct {
 	// +optional
 	ConnectionSettings *ConnectionSettings `json:"connectionSettings,omitempty"`
 
-	// RateLimit limits the rate at which the host's sidecars take connections and
-	// requests.
+	// RateLimit limits the rate of connections and requests to the host's sidecars.
 	// +optional
 	RateLimit *RateLimit `json:"rateLimit,omitempty"`
 
-	// HTTPRoutes are settings for some paths of the host.
+	// HTTPRoutes configure individual paths of the host.
 	// +optional
 	HTTPRoutes []HTTPRoute `json:"httpRoutes,omitempty"`
 
-	// LoadBalancing is how a client's sidecar chooses among the host's endpoints. It
-	// is Outrigger's own.
+	// LoadBalancing configures how a client's sidecar chooses among the host's endpoints.
+	// Added by Outrigger.
 	// +optional
 	LoadBalancing *LoadBalancing `json:"loadBalancing,omitempty"`
 
-	// OutlierDetection takes endpoints that fail out of use for a while. It is
-	// Outrigger's own.
+	// OutlierDetection temporarily ejects failing endpoints. Added by Outrigger.
 	// +optional
 	OutlierDetection *OutlierDetection `json:"outlierDetection,omitempty"`
 
-	// Timeouts limit how long a request may take and a connection may be idle. It is
-	// Outrigger's own; the time to connect is in connectionSettings.
+	// Timeouts limit the duration of requests and the idle time of connections. Added by
+	// Outrigger; the connect timeout is in connectionSettings.
 	// +optional
 	Timeouts *Timeouts `json:"timeouts,omitempty"`
 }
 
-// HTTPRoute is settings for one path of a host.
+// HTTPRoute configures one path of a host.
 type HTTPRoute struct {
 	// Path is a regular expression that the whole path must match, as in an
 	// HTTPRouteGroup.
@@ -82,8 +79,7 @@ type HTTPRoute struct {
 	// +kubebuilder:validation:MinLength=1
 	Path string `json:"path,omitempty"`
 
-	// RateLimit limits the rate at which the host's sidecars take requests for the
-	// path, instead of the host's own limit.
+	// RateLimit limits the rate of requests for the path, instead of the host's limit.
 	// +optional
 	RateLimit *HTTPRouteRateLimit `json:"rateLimit,omitempty"`
 }

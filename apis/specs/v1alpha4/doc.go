@@ -1,13 +1,12 @@
-// Package v1alpha4 holds the Go types of specs.smi-spec.io/v1alpha4, the Service Mesh
+// Package v1alpha4 contains the Go types of specs.smi-spec.io/v1alpha4, the Service Mesh
 // Interface's descriptions of traffic that TrafficTargets, TrafficSplits and Open
-// Service Mesh's policies refer to. The API server admits all that the schema of Open
-// Service Mesh 1.2 admitted; what is wrong in an object beyond that is said in its
-// status.
+// Service Mesh's policies refer to. The schema accepts everything that the one of Open
+// Service Mesh 1.2 accepted; other errors in an object are reported in its status.
 //
-// An object that comes from a file has passed no schema, so readers must expect any
-// value that the Go types can hold.
+// Objects from files have not been validated by a schema, so readers must expect any
+// value of the Go types.
 //
-// The package imports nothing but apimachinery and apis/status.
+// The package must import only apimachinery and apis/status.
 //
 // +kubebuilder:object:generate=true
 // +groupName=specs.smi-spec.io

@@ -6,8 +6,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/apis/status"
 )
 
-// HTTPRouteGroup describes HTTP requests. By itself it does nothing; other objects
-// refer to it.
+// HTTPRouteGroup describes HTTP requests. It has no effect unless other objects refer to
+// it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -20,11 +20,11 @@ type HTTPRouteGroup struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// Spec is the requests that are meant.
+	// Spec describes the requests.
 	// +optional
 	Spec HTTPRouteGroupSpec `json:"spec,omitzero"`
 
-	// Status is what the controller found in the spec.
+	// Status is the controller's report about the spec.
 	// +optional
 	Status status.Status `json:"status,omitzero"`
 }
@@ -40,16 +40,16 @@ type HTTPRouteGroupList struct {
 	Items []HTTPRouteGroup `json:"items"`
 }
 
-// HTTPRouteGroupSpec is the requests that are meant.
+// HTTPRouteGroupSpec describes requests.
 type HTTPRouteGroupSpec struct {
-	// Matches describe requests; a request is meant if one of them matches it.
+	// Matches describe requests. A request must match one of them.
 	Matches []HTTPMatch `json:"matches"`
 }
 
-// HTTPMatch describes requests by their method, path and headers. A request must
-// fit all of those that are set.
+// HTTPMatch describes requests by method, path and headers. A request must match all
+// fields that are set.
 type HTTPMatch struct {
-	// Name is what other objects call the match by.
+	// Name is the name by which other objects refer to the match.
 	Name string `json:"name"`
 
 	// Methods are the methods that match, "*" being all. Empty means all.
@@ -61,9 +61,9 @@ type HTTPMatch struct {
 	// +optional
 	PathRegex string `json:"pathRegex,omitempty"`
 
-	// Headers are regular expressions that the whole values of headers must match,
-	// by the header's name. They are written as a list of maps of one entry each;
-	// where a map has several, each of them must match too.
+	// Headers are regular expressions that the whole values of headers must match, by
+	// header name. They are written as a list of maps with one entry each; if a map has
+	// several entries, all must match.
 	// +optional
 	Headers []map[string]string `json:"headers,omitempty"`
 }
@@ -73,5 +73,5 @@ type HTTPMatch struct {
 // +kubebuilder:validation:Enum="*";GET;HEAD;PUT;POST;DELETE;CONNECT;OPTIONS;TRACE;PATCH
 type HTTPMethod string
 
-// HTTPMethodAll stands for every method.
+// HTTPMethodAll means every method.
 const HTTPMethodAll HTTPMethod = "*"

@@ -6,8 +6,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/apis/status"
 )
 
-// TCPRoute describes TCP connections. By itself it does nothing; other objects refer
-// to it.
+// TCPRoute describes TCP connections. It has no effect unless other objects refer to it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -21,11 +20,11 @@ type TCPRoute struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// Spec is the connections that are meant.
+	// Spec describes the connections.
 	// +optional
 	Spec TCPRouteSpec `json:"spec,omitzero"`
 
-	// Status is what the controller found in the spec.
+	// Status is the controller's report about the spec.
 	// +optional
 	Status status.Status `json:"status,omitzero"`
 }
@@ -41,17 +40,16 @@ type TCPRouteList struct {
 	Items []TCPRoute `json:"items"`
 }
 
-// TCPRouteSpec is the connections that are meant.
+// TCPRouteSpec describes connections.
 type TCPRouteSpec struct {
-	// Matches describes the connections. Left out, all are meant.
+	// Matches describes the connections. If omitted, all connections match.
 	// +optional
 	Matches TCPMatch `json:"matches,omitzero"`
 }
 
 // TCPMatch describes TCP connections.
 type TCPMatch struct {
-	// Name was what other objects called the match by in the Service Mesh
-	// Interface.
+	// Name was the name of the match in the Service Mesh Interface.
 	// +optional
 	Name string `json:"name,omitempty"`
 

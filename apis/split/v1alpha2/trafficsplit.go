@@ -7,8 +7,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/apis/status"
 )
 
-// TrafficSplit divides the traffic to a service among others by weight, under its
-// older version. All else is as in v1alpha4.
+// TrafficSplit distributes the traffic to a service over others by weight. It is the
+// older version of the same type in v1alpha4.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -22,11 +22,11 @@ type TrafficSplit struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// Spec is how the traffic is divided.
+	// Spec is the distribution of the traffic.
 	// +optional
 	Spec v1alpha4.TrafficSplitSpec `json:"spec,omitzero"`
 
-	// Status is what the controller found in the spec.
+	// Status is the controller's report about the spec.
 	// +optional
 	Status status.Status `json:"status,omitzero"`
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/apis/status"
 )
 
-// TrafficSplit divides the traffic to a service among others by weight.
+// TrafficSplit distributes the traffic to a service over others by weight.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -25,11 +25,11 @@ type TrafficSplit struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// Spec is how the traffic is divided.
+	// Spec is the distribution of the traffic.
 	// +optional
 	Spec TrafficSplitSpec `json:"spec,omitzero"`
 
-	// Status is what the controller found in the spec.
+	// Status is the controller's report about the spec.
 	// +optional
 	Status status.Status `json:"status,omitzero"`
 }
@@ -45,17 +45,17 @@ type TrafficSplitList struct {
 	Items []TrafficSplit `json:"items"`
 }
 
-// TrafficSplitSpec is how the traffic is divided.
+// TrafficSplitSpec is the distribution of the traffic.
 type TrafficSplitSpec struct {
-	// Service is the service whose traffic is divided, by its name or by its DNS
-	// name within the cluster. It is in the TrafficSplit's namespace.
+	// Service is the service whose traffic is split, by its name or its DNS name in the
+	// cluster. It must be in the TrafficSplit's namespace.
 	Service string `json:"service"`
 
 	// Backends are the services that get the traffic.
 	Backends []TrafficSplitBackend `json:"backends"`
 
-	// Matches are HTTPRouteGroups in the TrafficSplit's namespace that describe
-	// the requests to divide. Empty means all traffic.
+	// Matches are HTTPRouteGroups in the TrafficSplit's namespace that describe the
+	// requests to split. Empty means all traffic.
 	// +optional
 	Matches []corev1.TypedLocalObjectReference `json:"matches,omitempty"`
 }
@@ -69,13 +69,13 @@ type TrafficSplitBackend struct {
 	Weight Weight `json:"weight"`
 }
 
-// Weight is a share of traffic, a whole number of at least 0. It is a floating-point
-// number because the schema of Open Service Mesh was: one object with a fraction must
-// not keep all others from being read.
+// Weight is a share of traffic, a whole number of at least 0. The type is floating-point
+// because the schema of Open Service Mesh has it: one object with a fraction must not
+// prevent the others from being read.
 type Weight float64
 
-// Parse returns the weight. It returns an error for what is not a whole number from 0
-// to 4294967295, which the API server admits too.
+// Parse returns the weight. It returns an error unless it is a whole number from 0 to
+// 4294967295, since the API server accepts other values too.
 func (w Weight) Parse() (uint32, error) {
 	if w < 0 || w > math.MaxUint32 || w != Weight(math.Trunc(float64(w))) {
 		return 0, fmt.Errorf("weight %v is not a whole number from 0 to %d", float64(w), uint32(math.MaxUint32))

@@ -226,7 +226,7 @@ func TestLoadFails(t *testing.T) {
 	}{
 		{filepath.Join(empty, "nowhere"), "no such file"},
 		{empty, "there is no .yaml, .yml or .json file in " + empty},
-		{"-", "there is no standard input"},
+		{"-", "standard input (-) is not available"},
 	} {
 		if _, _, err := dir.Load([]string{tt.path}, options()); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: error %v, want it to hold %q", tt.path, err, tt.want)
@@ -260,13 +260,13 @@ func TestLoadProblems(t *testing.T) {
 		{"an unknown version", cart + "---\napiVersion: access.smi-spec.io/v1alpha1\nkind: TrafficTarget\nmetadata: {name: a}\n", []string{
 			`TrafficTarget default/a: Unreadable: DIR/all.yaml:5: version "v1alpha1" of kind TrafficTarget is not supported; use apiVersion: access.smi-spec.io/v1alpha3`}},
 		{"an unknown kind of ours", cart + "---\napiVersion: access.smi-spec.io/v1alpha3\nkind: TrafficTargets\nmetadata: {name: a, namespace: shop}\n", []string{
-			"TrafficTargets shop/a: UnknownKind: DIR/all.yaml:5: there is no kind TrafficTargets of access.smi-spec.io here; correct its name, or remove the object, which has no effect"}},
+			"TrafficTargets shop/a: UnknownKind: DIR/all.yaml:5: there is no kind TrafficTargets in access.smi-spec.io; correct its name, or remove the object, which has no effect"}},
 		{"a split whose weights were quantities", cart + "---\napiVersion: split.smi-spec.io/v1alpha1\nkind: TrafficSplit\nmetadata: {name: a}\n", []string{
 			`TrafficSplit default/a: Unreadable: DIR/all.yaml:5: version "v1alpha1" of kind TrafficSplit is not supported; use apiVersion: split.smi-spec.io/v1alpha4, and write the weights as whole numbers: in v1alpha1 they are quantities, where 500m is a half and 1 is 1000m`}},
 		{"headers as a map", cart + "---\napiVersion: specs.smi-spec.io/v1alpha4\nkind: HTTPRouteGroup\nmetadata: {name: a}\nspec: {matches: [{name: m, headers: {x-user: alice}}]}\n", []string{
 			`HTTPRouteGroup default/a: Unreadable: DIR/all.yaml:5: the headers of a match must be a list of maps, not a map: write "headers: [{x-user: alice}, {x-version: v2}]", or each on a line that begins with "- "`}},
 		{"metrics of SMI", cart + "---\napiVersion: metrics.smi-spec.io/v1alpha1\nkind: TrafficMetrics\nmetadata: {name: a}\n", []string{
-			"TrafficMetrics a: UnknownKind: DIR/all.yaml:5: TrafficMetrics of metrics.smi-spec.io is not read, so it has no effect here; read the proxies' own metrics at port 15010, and remove it"}},
+			"TrafficMetrics a: UnknownKind: DIR/all.yaml:5: TrafficMetrics of metrics.smi-spec.io is not supported and has no effect; read the proxies' own metrics at port 15010, and remove it"}},
 		{"a plugin of osm-edge", cart + "---\napiVersion: plugin.flomesh.io/v1alpha1\nkind: Plugin\nmetadata: {name: a}\n", []string{
 			"Plugin a: UnknownKind: DIR/all.yaml:5: Plugin of plugin.flomesh.io is not supported and has no effect; sidecars don't support plugins; remove it"}},
 		{"a kind of flomesh", cart + "---\napiVersion: flomesh.io/v1alpha1\nkind: MultiClusterService\nmetadata: {name: a}\n", []string{
