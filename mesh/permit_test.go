@@ -7,8 +7,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// TestRefusal: a rule of access does not hold where an application could read a request
-// in another way than it was compared.
+// TestRefusal checks that access rules don't match requests that an application could
+// read differently.
 func TestRefusal(t *testing.T) {
 	prefix := mesh.HTTPMatch{Path: mesh.StringMatch{Prefix: "/public"}}
 	once := mesh.HTTPMatch{Query: []mesh.KeyMatch{{Name: "once", StringMatch: mesh.StringMatch{Exact: "1"}}}}
@@ -54,7 +54,7 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-// TestAccessIsStrict: what decides about access asks for more than what routes.
+// TestAccessIsStrict checks that access control is stricter than routing.
 func TestAccessIsStrict(t *testing.T) {
 	web := mesh.Identity{TrustDomain: "cluster.local", Namespace: "users", ServiceAccount: "web"}
 	match := mesh.HTTPMatch{Path: mesh.StringMatch{Prefix: "/public"}}

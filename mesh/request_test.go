@@ -6,8 +6,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// FuzzMatches asks that no expression and no request makes it panic, and that the
-// two ways to ask agree.
+// FuzzMatches checks that no expression and no request causes a panic, and that Matches
+// and Mismatch agree.
 func FuzzMatches(f *testing.F) {
 	f.Add("/a.*", "/", "GET", "/a?b=c", "x")
 	f.Add("a)(b", "%", "", "?%zz", "")
@@ -110,7 +110,7 @@ func TestMismatch(t *testing.T) {
 	}
 }
 
-// TestMatchOfConnection: a condition on requests never holds where nobody sees any.
+// TestMatchOfConnection checks that conditions on requests never hold for connections.
 func TestMatchOfConnection(t *testing.T) {
 	for _, m := range []mesh.HTTPMatch{
 		{Path: mesh.StringMatch{Regex: ".*"}}, {Methods: []string{""}}, {Headers: []mesh.KeyMatch{{}}}, {Query: []mesh.KeyMatch{{}}},

@@ -15,7 +15,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// sample returns parts that have not been sealed by anybody else, equal each time.
+// sample returns new, unsealed parts with the same content each time.
 func sample() map[string]mesh.Digester {
 	name := mesh.Name{Namespace: "shop", Name: "cart"}
 	id := mesh.Identity{TrustDomain: "cluster.local", Namespace: "shop", ServiceAccount: "cart"}
@@ -53,9 +53,9 @@ func sample() map[string]mesh.Digester {
 	}
 }
 
-// TestDigests holds digests in testdata/digests.txt, so that two processes and two
-// releases agree. UPDATE=1 writes them; a change means that every proxy gets its
-// configuration again when the controller is upgraded.
+// TestDigests compares digests with testdata/digests.txt, so that processes and releases
+// agree. UPDATE=1 writes them; a change means that every proxy gets its configuration
+// again when the controller is upgraded.
 func TestDigests(t *testing.T) {
 	parts := sample()
 	var got strings.Builder

@@ -15,7 +15,7 @@ func service(name string, port uint16) *Service {
 	return Seal(&Service{Name: Name{Namespace: "shop", Name: name}, Ports: []PortSpec{{Port: port, Protocol: HTTP}}})
 }
 
-// plain returns the ports of a Table's services, which tell them apart.
+// plain returns the ports of a Table's services, which identify them.
 func plain(t Table[*Service]) map[string]uint16 {
 	ports := make(map[string]uint16)
 	for name, s := range t.All() {
@@ -75,7 +75,7 @@ func TestTableWalk(t *testing.T) {
 				t.Fatalf("seed %d: equal digests and equal contents do not go together", seed)
 			}
 
-			// Not even the way here shows.
+			// The result does not depend on the history.
 			parts := make(map[string]*Service)
 			for name, s := range table.All() {
 				parts[name] = s
@@ -84,7 +84,7 @@ func TestTableWalk(t *testing.T) {
 				t.Fatalf("seed %d: the digest is not that of a new Table of the same parts", seed)
 			}
 
-			// The difference leads from the one to the other, and holds nothing else.
+			// The difference leads from one to the other and contains nothing else.
 			differences := slices.Collect(table.Diff(former))
 			if again := former.With(differences...); again.Digest() != table.Digest() || !maps.Equal(plain(again), want) {
 				t.Fatalf("seed %d: the difference applied to the former Table gives %v, want %v", seed, plain(again), want)
@@ -146,7 +146,7 @@ func orderOf(t Table[*Service]) func(func(string) bool) {
 	}
 }
 
-// TestTableNamesAreKept has names and parts that a careless digest would confuse.
+// TestTableNamesAreKept uses names and parts that a careless digest would confuse.
 func TestTableNamesAreKept(t *testing.T) {
 	a, b := service("a", 1), service("b", 2)
 	seen := make(map[Digest]string)
@@ -183,7 +183,7 @@ func TestTableShares(t *testing.T) {
 			made++
 		}
 	}
-	// Each of the three that change anything has a leaf of its own, and all one root.
+	// Each of the three effective changes has its own leaf; they share one root.
 	if most := 3*depthOf(next.root) - 2; made > most {
 		t.Errorf("%d nodes of %d are not shared, want %d at most", made, len(shared), most)
 	}
@@ -225,7 +225,7 @@ func depthOf(n *node[*Service]) int {
 	return 1 + deepest
 }
 
-// TestTableOfOneHash has names that no digit tells apart.
+// TestTableOfOneHash uses names with equal hashes.
 func TestTableOfOneHash(t *testing.T) {
 	var all []change[*Service]
 	for i := range 3 * leafSize {

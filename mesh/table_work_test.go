@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestTableWork measures the work of one change and of finding it. The guard works
-// more, so it is not measured.
+// TestTableWork measures the cost of one change and of finding it. The guard adds cost,
+// so it is off.
 func TestTableWork(t *testing.T) {
 	var with, bytes, diff [2]float64
 	for i, size := range []int{100, 30_000} {

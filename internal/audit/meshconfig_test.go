@@ -37,9 +37,9 @@ func (n newest) MeshConfig() *v1alpha2.MeshConfig {
 	return &obj
 }
 
-// TestMeshConfigOfProxies has the catalog find what proxies can't do that the MeshConfig
-// asks for, and holds that a controller that begins, and knows nothing yet, does not
-// take back what the one before has told.
+// TestMeshConfigOfProxies checks that features which the MeshConfig requires and proxies
+// lack are reported, and that a starting controller, which knows nothing yet, does not
+// remove what the former one reported.
 func TestMeshConfigOfProxies(t *testing.T) {
 	const reason = "NotSupportedByProxy"
 	obj := &v1alpha2.MeshConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "osm-system", Name: "config", UID: "1"}}

@@ -16,7 +16,7 @@ import (
 // web is the identity of the pods of town.
 var web = mesh.Identity{TrustDomain: "td", Namespace: "shop", ServiceAccount: "web"}
 
-// finder is an API server that is asked for pods.
+// finder is a fake API server for finding pods.
 type finder struct {
 	asked atomic.Int32
 	// pod is nil while there is none.
@@ -108,8 +108,8 @@ func TestAwaitView(t *testing.T) {
 	}
 }
 
-// TestAwaitViewEnds holds that nobody is waited for after the caller has gone, and that
-// who waits is forgotten.
+// TestAwaitViewEnds checks that waiting ends with the caller's context and leaves nothing
+// behind.
 func TestAwaitViewEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gone := errors.New("the proxy has gone")
@@ -163,8 +163,8 @@ func TestAwaitManyViews(t *testing.T) {
 	})
 }
 
-// TestFoundAfterItsEnd has a pod be deleted between the answer to a question about it
-// and the use of the answer: it must not stay for ever.
+// TestFoundAfterItsEnd deletes a pod between the answer to a query and its use: the pod
+// must not stay forever.
 func TestFoundAfterItsEnd(t *testing.T) {
 	late := pod("shop/web-2", "web", "10.1.0.9")
 	has := func(c *Catalog) bool { _, ok := c.View("uid-shop/web-2"); return ok }

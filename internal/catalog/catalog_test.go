@@ -208,9 +208,9 @@ func TestSubscribe(t *testing.T) {
 		c := settled(t, town()...)
 		stop := make(chan struct{})
 		told := c.Subscribe(stop)
-		// A subscriber that takes nothing must be in nobody's way.
+		// A subscriber that receives nothing must not block others.
 		slow := c.Subscribe(t.Context().Done())
-		// next applies facts and returns who is told, sorted.
+		// next applies facts and returns the sorted names that are sent.
 		next := func(facts ...mesh.Fact) []string {
 			c.Apply(facts...)
 			time.Sleep(2 * holdOff)
@@ -248,7 +248,7 @@ func TestSubscribe(t *testing.T) {
 			}
 		}
 
-		// The slow one is told each once, and of the one that it had in hand again.
+		// The slow subscriber gets each name once, and again the one it had in hand.
 		var late []string
 		for range 5 {
 			late = append(late, <-slow)
@@ -326,9 +326,9 @@ func TestSubscribeObjects(t *testing.T) {
 	})
 }
 
-// TestStopWhileTelling stops a subscriber that has been told something and does not
-// take it. In the bubble a goroutine that is left fails the test.
-func TestStopWhileTelling(t *testing.T) {
+// TestStopWhileSending stops a subscriber to which a name is being sent. In the bubble, a
+// leaked goroutine fails the test.
+func TestStopWhileSending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := settled(t, town()...)
 		stop := make(chan struct{})
@@ -364,7 +364,7 @@ func TestManyAtOnce(t *testing.T) {
 				defer close(stop)
 				for uid := range c.Subscribe(stop) {
 					if view, ok := c.View(uid); !ok || view.Digest().IsZero() || c.Snapshot().Digest().IsZero() {
-						t.Errorf("the View of %s was told of, and is not there", uid)
+						t.Errorf("the View of %s was announced but does not exist", uid)
 					}
 					if c.Snapshot().Views.Len() == writers*each+1 {
 						return
@@ -378,8 +378,8 @@ func TestManyAtOnce(t *testing.T) {
 	})
 }
 
-// TestOtherMeshConfig has another MeshConfig take the place of one, as when a file is
-// renamed, and its facts come in either order.
+// TestOtherMeshConfig replaces one MeshConfig by another, as when a file is renamed, with
+// the facts in either order.
 func TestOtherMeshConfig(t *testing.T) {
 	other := settings(permissive)
 	other.Object.Name = "other"

@@ -52,7 +52,7 @@ func TestEgress(t *testing.T) {
 		{name: "connections to any address beside some", facts: [][]mesh.Fact{list(egress("shop/e", 1, tcp, ranges("10.0.0.0/8")), egress("shop/f", 2, tcp))}, egress: "closed\n5432 tcp 0.0.0.0/0 10.0.0.0/8 ::/0"},
 		{name: "requests to addresses whatever their host", facts: [][]mesh.Fact{list(egress("shop/e", 1, http, ranges("10.0.0.0/8")))}, egress: "closed\n80 http 10.0.0.0/8"},
 		{
-			// Else the addresses would open what the hosts keep closed.
+			// Otherwise the addresses would open what the hosts deny.
 			name:   "hosts and addresses must both hold",
 			facts:  [][]mesh.Fact{list(egress("shop/e", 1, slices.Concat(http, tls, tcp), hosts("example.com"), ranges("10.0.0.0/8")))},
 			egress: "closed\n80 http\n  example.com for  at [10.0.0.0/8] for any\n443 tls\n  example.com for  at [10.0.0.0/8] for any\n5432 tcp 10.0.0.0/8",

@@ -59,13 +59,9 @@ func (j *join) indexClasses() {
 		}
 	})
 	j.splitsTo = graph.NewIndex(j.splits, mesh.Name.Compare, func(key mesh.Name, s *mesh.Split) iter.Seq2[mesh.Name, mesh.Name] {
-		return func(yield func(mesh.Name, mesh.Name) bool) {
-			for _, backend := range s.Backends {
-				if !yield(mesh.Name{Namespace: s.Namespace, Name: backend.Service}, key) {
-					return
-				}
-			}
-		}
+		return each(s.Backends, func(b mesh.SplitBackend) (mesh.Name, mesh.Name) {
+			return mesh.Name{Namespace: s.Namespace, Name: b.Service}, key
+		})
 	})
 }
 

@@ -91,7 +91,7 @@ func ofClass(class string) func(*mesh.Workload) {
 	return func(w *mesh.Workload) { w.Class = class }
 }
 
-// TestLackedFeatures has objects ask for what the proxy of shop/old cannot do.
+// TestLackedFeatures uses objects that require features which the proxy of shop/old lacks.
 func TestLackedFeatures(t *testing.T) {
 	web := port(80, 8080, mesh.HTTP)
 	cart := server("shop/cart", "10.96.0.2", "10.1.0.2", web)

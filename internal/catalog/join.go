@@ -195,7 +195,6 @@ func newJoin(features FeaturesOf) *join {
 }
 
 func (j *join) index() {
-	byAge := compareAged
 	j.slicesOf = graph.NewIndex(j.slices, mesh.Name.Compare, func(key mesh.Name, s *mesh.EndpointSlice) iter.Seq2[mesh.Name, mesh.Name] {
 		return one(mesh.Name{Namespace: s.Namespace, Name: s.Service}, key)
 	})
@@ -209,43 +208,31 @@ func (j *join) index() {
 			}
 		}
 	})
-	j.splitsOf = graph.NewIndex(j.splits, byAge, func(key mesh.Name, s *mesh.Split) iter.Seq2[mesh.Name, aged] {
+	j.splitsOf = graph.NewIndex(j.splits, compareAged, func(key mesh.Name, s *mesh.Split) iter.Seq2[mesh.Name, aged] {
 		return one(mesh.Name{Namespace: s.Namespace, Name: s.Root}, aged{s.Created, key})
 	})
-	j.ingressesOf = graph.NewIndex(j.ingresses, byAge, func(key mesh.Name, rule *mesh.IngressRule) iter.Seq2[mesh.Name, aged] {
-		return func(yield func(mesh.Name, aged) bool) {
-			for _, backend := range rule.Backends {
-				if !yield(mesh.Name{Namespace: rule.Namespace, Name: backend.Service}, aged{rule.Created, key}) {
-					return
-				}
-			}
-		}
+	j.ingressesOf = graph.NewIndex(j.ingresses, compareAged, func(key mesh.Name, rule *mesh.IngressRule) iter.Seq2[mesh.Name, aged] {
+		return each(rule.Backends, func(b mesh.IngressBackend) (mesh.Name, aged) {
+			return mesh.Name{Namespace: rule.Namespace, Name: b.Service}, aged{rule.Created, key}
+		})
 	})
-	j.upstreamsOf = graph.NewIndex(j.upstreams, byAge, func(key mesh.Name, s *mesh.UpstreamSetting) iter.Seq2[mesh.Name, aged] {
+	j.upstreamsOf = graph.NewIndex(j.upstreams, compareAged, func(key mesh.Name, s *mesh.UpstreamSetting) iter.Seq2[mesh.Name, aged] {
 		return one(serviceOfHost(s), aged{s.Created, key})
 	})
-	j.accessesOf = graph.NewIndex(j.accesses, byAge, func(key mesh.Name, rule *mesh.AccessRule) iter.Seq2[mesh.ServiceAccount, aged] {
+	j.accessesOf = graph.NewIndex(j.accesses, compareAged, func(key mesh.Name, rule *mesh.AccessRule) iter.Seq2[mesh.ServiceAccount, aged] {
 		return one(rule.Destination, aged{rule.Created, key})
 	})
-	j.egressesOf = graph.NewIndex(j.egresses, byAge, func(key mesh.Name, rule *mesh.EgressRule) iter.Seq2[mesh.ServiceAccount, aged] {
-		return func(yield func(mesh.ServiceAccount, aged) bool) {
-			for _, source := range rule.Sources {
-				if !yield(source, aged{rule.Created, key}) {
-					return
-				}
-			}
-		}
+	j.egressesOf = graph.NewIndex(j.egresses, compareAged, func(key mesh.Name, rule *mesh.EgressRule) iter.Seq2[mesh.ServiceAccount, aged] {
+		return each(rule.Sources, func(source mesh.ServiceAccount) (mesh.ServiceAccount, aged) {
+			return source, aged{rule.Created, key}
+		})
 	})
 	j.egressesUsing = graph.NewIndex(j.egresses, mesh.Name.Compare, func(key mesh.Name, rule *mesh.EgressRule) iter.Seq2[mesh.Name, mesh.Name] {
-		return func(yield func(mesh.Name, mesh.Name) bool) {
-			for _, setting := range rule.Settings {
-				if !yield(mesh.Name{Namespace: rule.Namespace, Name: setting}, key) {
-					return
-				}
-			}
-		}
+		return each(rule.Settings, func(setting string) (mesh.Name, mesh.Name) {
+			return mesh.Name{Namespace: rule.Namespace, Name: setting}, key
+		})
 	})
-	j.retriesOf = graph.NewIndex(j.retries, byAge, func(key mesh.Name, rule *mesh.RetryRule) iter.Seq2[mesh.ServiceAccount, aged] {
+	j.retriesOf = graph.NewIndex(j.retries, compareAged, func(key mesh.Name, rule *mesh.RetryRule) iter.Seq2[mesh.ServiceAccount, aged] {
 		return one(rule.Source, aged{rule.Created, key})
 	})
 	j.used = graph.NewIndex(j.workloads, func(_, _ struct{}) int { return 0 }, func(_ mesh.Name, w *mesh.Workload) iter.Seq2[mesh.ServiceAccount, struct{}] {
@@ -277,6 +264,17 @@ func (j *join) index() {
 		}
 		return one(strings.ToLower(strings.TrimSuffix(s.ExternalName, ".")), s.Name)
 	})
+}
+
+// each yields the entry of each element.
+func each[E, K, V any](list []E, entry func(E) (K, V)) iter.Seq2[K, V] {
+	return func(yield func(K, V) bool) {
+		for _, e := range list {
+			if !yield(entry(e)) {
+				return
+			}
+		}
+	}
 }
 
 func one[K, V any](key K, value V) iter.Seq2[K, V] {

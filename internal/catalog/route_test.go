@@ -204,7 +204,7 @@ func TestSplitsWithoutEffect(t *testing.T) {
 	})
 }
 
-// retry has a source try again what it asks of services.
+// retry makes a source retry its requests to services.
 func retry(name, source string, attempts uint32, created int64, services ...string) mesh.Fact {
 	rule := &mesh.RetryRule{Name: parseName(name), Age: mesh.Age{Created: created}, Source: parseName(source), Retry: mesh.Retry{On: []string{"5xx"}, Attempts: attempts}}
 	for _, service := range services {
@@ -257,7 +257,7 @@ func TestRetries(t *testing.T) {
 	})
 }
 
-// upstream says how the service of a host is called.
+// upstream configures calls to a host's service.
 func upstream(name, host string, created int64, edits ...func(*mesh.UpstreamSetting)) mesh.Fact {
 	return fact("UpstreamTrafficSetting", name, &mesh.UpstreamSetting{Name: parseName(name), Age: mesh.Age{Created: created}, Host: host}, edits)
 }
@@ -331,7 +331,7 @@ func TestUpstreamSettings(t *testing.T) {
 	})
 }
 
-// TestServiceAffinity has the service's own wishes count, unless a setting says more.
+// TestServiceAffinity checks that the service's affinity applies unless a setting overrides it.
 func TestServiceAffinity(t *testing.T) {
 	web := []mesh.PortSpec{port(80, 8080, mesh.HTTP)}
 	cart := func(edit func(*mesh.Service)) mesh.Fact {

@@ -17,7 +17,7 @@ func viewOf(t *testing.T, s *mesh.Snapshot, pod string) *mesh.View {
 	return view
 }
 
-// TestShared holds that proxies share what they have in common, by pointer.
+// TestShared checks that proxies share equal parts by pointer.
 func TestShared(t *testing.T) {
 	web := port(80, 8080, mesh.HTTP)
 	replicas := list(pod("shop/cart-1", "cart", "10.1.0.2"), pod("shop/cart-2", "cart", "10.1.0.3"), service("shop/cart", "10.96.0.2", web),
@@ -201,7 +201,7 @@ func TestProblemsOfOneObject(t *testing.T) {
 	}
 }
 
-// TestManyOutside has the message name a few of the endpoints.
+// TestManyOutside checks that the message lists only a few of the endpoints.
 func TestManyOutside(t *testing.T) {
 	web := port(80, 8080, mesh.HTTP)
 	var endpoints []mesh.SliceEndpoint

@@ -8,8 +8,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// TestTrust holds that no proxy is told of a mesh before it is known who is trusted, and
-// that all are told when that changes.
+// TestTrust checks that no proxy gets a View before the roots are known, and that all are
+// notified when the roots change.
 func TestTrust(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := runningWith(t, Options{Trusts: true})

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestWorkOfOneEndpoint holds that an endpoint that comes or goes makes the same work
-// in a small mesh and in a large one.
+// TestWorkOfOneEndpoint checks that a change of one endpoint costs the same in a small
+// mesh and in a large one.
 func TestWorkOfOneEndpoint(t *testing.T) {
 	for _, tt := range []struct {
 		name     string

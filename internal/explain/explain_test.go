@@ -134,7 +134,7 @@ func TestExplainNothing(t *testing.T) {
 	}
 }
 
-// TestExplainNoAnswer asks for what is not there.
+// TestExplainNoAnswer asks about things that don't exist.
 func TestExplainNoAnswer(t *testing.T) {
 	for _, tt := range []struct{ from, to, want string }{
 		{"shop/desk", "shop/card", "TO shop/card: the mesh has neither a service nor a pod shop/card; the services there are shop/bare, "},
@@ -228,7 +228,7 @@ func FuzzNewQuestion(f *testing.F) {
 			t.Errorf("%q is written as %q and then read as %+v, %v", to, q.To, again, err)
 		}
 		for _, s := range snapshots {
-			// The error says what is not there.
+			// The error names what is missing.
 			_, _ = Explain(s, surroundingFacts(), source.Policies(), q)
 		}
 	})

@@ -6,7 +6,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// TestMismatch: who is refused for how a request is spelled is told so.
+// TestMismatch checks that refusals because of a request's spelling are explained.
 func TestMismatch(t *testing.T) {
 	header := mesh.HTTPMatch{Headers: []mesh.KeyMatch{{Name: "x-tenant", StringMatch: mesh.StringMatch{Exact: "blue"}}}}
 	for _, tt := range []struct {

@@ -13,7 +13,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// text is a value that inputs and tables hold. Two of equal content are equal.
+// text is a value for inputs and tables. Texts with the same content are equal.
 type text struct{ content string }
 
 func (t *text) Digest() mesh.Digest { return mesh.DigestBytes([]byte(t.content)) }
@@ -40,7 +40,7 @@ func contents(t mesh.Table[*text]) map[string]string {
 	return all
 }
 
-// bench is a graph with an input and a table, and notes what ran.
+// bench is a graph with an input and a table that records which functions ran.
 type bench struct {
 	Graph
 	in  *Input[string, *text]
@@ -152,7 +152,7 @@ func TestIndex(t *testing.T) {
 	b.want(t, "it comes back", []string{"r", "red"}, map[string]string{"red": "3", "r": "red rose"})
 }
 
-// TestIndexKeepsWhatWasRead holds that a list that a function keeps is not changed.
+// TestIndexKeepsWhatWasRead checks that a list that a function keeps is not changed.
 func TestIndexKeepsWhatWasRead(t *testing.T) {
 	b := newBench()
 	index := NewIndex(b.in, strings.Compare, words)
@@ -393,7 +393,7 @@ func TestRuleBeforeItsTable(t *testing.T) {
 	b.want(t, "an update after", nil, map[string]string{"a": "1"})
 }
 
-// TestReadOften holds that what is read many times is remembered once.
+// TestReadOften checks that repeated reads are recorded once.
 func TestReadOften(t *testing.T) {
 	b := newBench()
 	NewRule(b.in, func(r *Reader, key string, _ *Output) {

@@ -84,7 +84,7 @@ func grown(texts map[string]string) map[string]string {
 }
 
 // TestRandom changes texts at random, some of them several times between updates, and
-// holds that the result is that of computing everything anew.
+// checks that the result is the same as computing everything anew.
 func TestRandom(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -118,8 +118,7 @@ func TestRandom(t *testing.T) {
 	}
 }
 
-// TestNothingGrows sets and deletes ever new keys, after which nothing is left of
-// them.
+// TestNothingGrows sets and deletes new keys and checks that nothing of them remains.
 func TestNothingGrows(t *testing.T) {
 	steps := 1_000_000
 	if testing.Short() {

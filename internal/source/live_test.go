@@ -9,8 +9,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// TestLive holds that whoever has the configuration of a mesh sees it change, and is told
-// of each change in its order.
+// TestLive checks that users of the configuration see every change, in order.
 func TestLive(t *testing.T) {
 	config := func(spec string) *source.Config {
 		c, _ := source.NewConfig(parse(t, spec), options(nil))

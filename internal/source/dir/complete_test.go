@@ -99,7 +99,7 @@ func TestPodsAreBounded(t *testing.T) {
 	if n := len(r.names("Pod")); n != 50_000 {
 		t.Errorf("%d pods", n)
 	}
-	if len(r.problems) != 2 || !strings.Contains(r.problems[0], "Deployment shop/d500: TooMany") || !strings.Contains(r.problems[0], "there are 50000 already") {
+	if len(r.problems) != 2 || !strings.Contains(r.problems[0], "Deployment shop/d500: TooMany") || !strings.Contains(r.problems[0], "there are already 50000") {
 		t.Errorf("problems %q", r.problems)
 	}
 	// Every one of them has an address of its own.
