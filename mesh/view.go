@@ -273,7 +273,7 @@ type Snapshot struct {
 	// Services and Workloads are those of the mesh, by namespace/name.
 	Services  Table[*Service]
 	Workloads Table[*Workload]
-	// Problems are keyed by the object's String and the step that found them.
+	// Problems are keyed by the objects' String.
 	Problems Table[*Problems]
 }
 

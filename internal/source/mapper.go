@@ -54,10 +54,10 @@ func (m *Mapper) Kinds() []Kind { return m.opts.Kinds }
 //
 // Of metadata, it reads the name, namespace, labels, annotations, creation time and, for
 // Pods, the UID. It reads the whole spec, except for Pods: there only the service
-// account, hostNetwork, the name, ports and restart policy of containers and init
-// containers, and the redirection variable of the mesh's own init container. Of the
-// status it reads only a Pod's phase and addresses. Sources that keep objects may drop
-// everything else.
+// account, hostNetwork, the readiness gates, the name, ports and restart policy of
+// containers and init containers, and the redirection variable of the mesh's own init
+// container. Of the status it reads only a Pod's phase, addresses and conditions. Sources
+// that keep objects may drop everything else.
 func (m *Mapper) Fact(obj runtime.Object) (mesh.Fact, bool) {
 	kind, ref, ok := m.find(obj)
 	if !ok {

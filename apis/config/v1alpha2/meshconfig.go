@@ -3,7 +3,7 @@ package v1alpha2
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // MeshConfig is the configuration of one mesh. The control plane reads a single object,
-// whose namespace and name are command-line flags.
+// which its options name.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

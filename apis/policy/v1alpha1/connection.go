@@ -121,7 +121,7 @@ type OutlierDetection struct {
 	BaseEjectionTime v1alpha2.Duration `json:"baseEjectionTime,omitempty"`
 
 	// MaxEjectionPercent limits the share of endpoints that are ejected at the same time,
-	// in percent, but at least one. Defaults to 10.
+	// in percent. At least one can always be ejected. Defaults to 10.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
