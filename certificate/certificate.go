@@ -1,8 +1,8 @@
-// Package certificate is the vocabulary of mesh identity documents: names,
-// certificates without their keys, and the interface of what manages them.
+// Package certificate defines the types of mesh identities: names, certificates without
+// their keys, and the interface of the certificate manager.
 //
-// It imports the standard library only. A workload's private key has no place in
-// it: it is born in the pod and never leaves it.
+// It must import only the standard library. No type may hold a workload's private key,
+// which is generated in the pod and never leaves it.
 package certificate
 
 import (
@@ -10,49 +10,48 @@ import (
 	"time"
 )
 
-// CommonName is the handle of one proxy: <ProxyUUID>.sidecar.<service
-// account>.<namespace>. It is for people to read and decides nothing.
+// CommonName identifies one proxy: <ProxyUUID>.sidecar.<service account>.<namespace>. It is
+// for people to read; nothing is authorized by it.
 type CommonName string
 
-// String returns the name as it is.
+// String returns the name.
 func (cn CommonName) String() string { return string(cn) }
 
-// Certificate is what is public about a certificate that a proxy has, or will
-// be issued. It never holds a private key.
+// Certificate is the public part of a certificate that a proxy has or will be issued. It
+// never holds a private key.
 type Certificate struct {
 	// CommonName is the subject's common name.
 	CommonName CommonName
-	// URI is the one URI SAN, a SPIFFE ID.
+	// URI is the only URI SAN, a SPIFFE ID.
 	URI string
 	// DNSNames are the DNS SANs.
 	DNSNames []string
-	// Chain is the leaf and its intermediates as PEM, leaf first; empty for a
-	// certificate that has not been issued yet.
+	// Chain is the leaf and its intermediates as PEM, leaf first; empty before the
+	// certificate is issued.
 	Chain []byte
-	// TrustBundle is the PEM of every root that peers are verified against;
-	// empty where the bundle is not known, as in offline injection.
+	// TrustBundle is the PEM of all roots that peers are verified against; empty if the
+	// bundle is unknown, as in offline injection.
 	TrustBundle []byte
-	// NotAfter is the end of the leaf's life; zero before it is issued.
+	// NotAfter is when the leaf expires; zero before it is issued.
 	NotAfter time.Time
 }
 
-// Manager is what drivers may ask of the mesh's certificate authority.
-// Implementations are safe for use by many goroutines.
+// Manager is the drivers' interface to the mesh's certificate authority. Implementations
+// are safe for use by many goroutines.
 type Manager interface {
-	// Ready returns a channel that is closed once there is a trust bundle and a
-	// certificate to serve with. The controller starts drivers after that.
+	// Ready returns a channel that is closed once there is a trust bundle and a serving
+	// certificate. The controller starts drivers after that.
 	Ready() <-chan struct{}
-	// TrustBundle returns the PEM of the roots that are trusted now. It is not empty
-	// once Ready's channel is closed.
+	// TrustBundle returns the PEM of the currently trusted roots. It is not empty once
+	// Ready's channel is closed.
 	TrustBundle() []byte
-	// TrustBundleChanged returns a channel that receives a value after each
-	// change of the bundle, until stop is closed. Changes that come in quick
-	// succession may be told as one.
+	// TrustBundleChanged returns a channel that receives a value after each change of the
+	// bundle, until stop is closed. Changes in quick succession may be reported as one.
 	TrustBundleChanged(stop <-chan struct{}) <-chan struct{}
-	// ServerTLS returns how the controller speaks TLS with the proxies that it
-	// serves: TLS 1.3, with its own certificate as it is at each handshake, and only
-	// with clients whose certificate the trust bundle of that moment verifies. Whose
-	// it is, driver.PeerOf tells. Every call returns a new one, of which the caller may
-	// change NextProtos.
+	// ServerTLS returns the TLS configuration for serving proxies: TLS 1.3, with the
+	// controller's current certificate at each handshake, and only for clients whose
+	// certificate the current trust bundle verifies. driver.PeerOf returns the identity of
+	// such a client. Every call returns a new configuration; the caller may change
+	// NextProtos.
 	ServerTLS() *tls.Config
 }

@@ -1,5 +1,5 @@
-// Command outrigger-agent is what Outrigger runs in a pod: it redirects the pod's
-// traffic, gets the pod's identity and runs the proxy.
+// Command outrigger-agent runs in every pod of the mesh: it redirects the pod's traffic,
+// obtains the pod's identity and runs the proxy.
 package main
 
 import (
@@ -16,6 +16,6 @@ func main() {
 		Apply: func(redirection agentspec.Redirection) error {
 			return capture.Apply(redirection, capture.Options{Warn: func(err error) { fmt.Fprintln(os.Stderr, "warning:", err) }})
 		},
-		There: capture.Redirected,
+		Present: capture.Redirected,
 	}))
 }

@@ -1,11 +1,9 @@
-// Package agent is the program in every pod of the mesh: as the command of the
-// sidecar container it gets the pod's identity, runs the proxy, answers the app's
-// probes and drains. What it does for a proxy is data that the driver's Patch has
-// emitted (package agentspec), so it knows no driver; and it is small, so it imports
-// no client of Kubernetes.
+// Package agent is the program in every pod of the mesh. As the command of the sidecar
+// container it obtains the pod's identity, runs the proxy, answers the app's probes and
+// drains. The driver's Patch emits what to do for a proxy as data (package agentspec), so
+// the agent knows no driver. To stay small it must not import a Kubernetes client.
 //
-// The private key of the pod is born here. It is written to the identity folder, and
-// to nothing else.
+// The pod's private key is generated here and written to the identity folder only.
 package agent
 
 import (
@@ -24,10 +22,9 @@ import (
 const (
 	exitOK     = 0
 	exitFailed = 1
-	// exitMisused is for a command line, or an environment, that cannot be carried
-	// out; trying again does not help.
+	// exitMisused reports an invalid command line or environment; retrying does not help.
 	exitMisused = 2
-	// exitRefused is the answer no to a question.
+	// exitRefused reports that a condition the command checks or waits for does not hold.
 	exitRefused = 3
 )
 
@@ -46,7 +43,7 @@ type program struct {
 	stdout, stderr io.Writer
 	env            func(string) (string, bool)
 	rules          Rules
-	pace           pace
+	timings        timings
 }
 
 // command is one of the program's commands.
@@ -54,25 +51,25 @@ type command struct {
 	name, usage, summary string
 	// long is the help text, with examples.
 	long    string
-	maxArgs int // how many arguments there may be beside flags
-	// prepare adds the command's flags and returns what carries it out.
+	maxArgs int // maximum number of arguments besides flags
+	// prepare adds the command's flags and returns the function that executes it.
 	prepare func(p *program, flags *flag.FlagSet) func(args []string) error
 }
 
 func commands() []command { return []command{initCommand, runCommand, waitCommand, copyCommand} }
 
-// Rules are what 'init' does about the pod's traffic.
+// Rules write and check the rules that redirect the pod's traffic, for 'init'.
 type Rules struct {
-	// Apply writes the redirection's rules.
+	// Apply writes the rules.
 	Apply func(agentspec.Redirection) error
-	// There reports whether somebody has written them.
-	There func() (bool, error)
+	// Present reports whether the rules exist, whoever wrote them.
+	Present func() (bool, error)
 }
 
-// Main carries out the command line, without the program's name, and returns the exit
+// Main executes the command line, given without the program's name, and returns the exit
 // code.
 func Main(args []string, rules Rules) int {
-	p := &program{stdout: os.Stdout, stderr: os.Stderr, env: os.LookupEnv, rules: rules, pace: usualPace}
+	p := &program{stdout: os.Stdout, stderr: os.Stderr, env: os.LookupEnv, rules: rules, timings: defaultTimings}
 	return p.main(args)
 }
 
@@ -88,18 +85,18 @@ func (p *program) main(args []string) int {
 	}
 	for _, c := range commands() {
 		if c.name == name {
-			return p.carryOut(c, args)
+			return p.execute(c, args)
 		}
 	}
 	if name == "" {
-		fmt.Fprintf(p.stderr, "error: no command is given\n\n%s", overview())
+		fmt.Fprintf(p.stderr, "error: no command given\n\n%s", overview())
 	} else {
 		fmt.Fprintf(p.stderr, "error: unknown command %q\n\n%s", name, overview())
 	}
 	return exitMisused
 }
 
-func (p *program) carryOut(c command, args []string) int {
+func (p *program) execute(c command, args []string) int {
 	flags := flag.NewFlagSet(c.name, flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	run := c.prepare(p, flags)
@@ -131,8 +128,8 @@ func (p *program) carryOut(c command, args []string) int {
 
 func overview() string {
 	var b strings.Builder
-	b.WriteString(`outrigger-agent is what Outrigger runs in a pod of the mesh. The injector puts it
-there with all that it needs in the environment.
+	b.WriteString(`outrigger-agent runs in every pod of the mesh. The injector adds it and configures it
+through the environment.
 
 Usage:
   outrigger-agent COMMAND [FLAGS]
@@ -143,9 +140,8 @@ Commands:
 		fmt.Fprintf(&b, "  %-6s %s\n", c.name, c.summary)
 	}
 	b.WriteString(`
-Exit codes: 0 done, 1 failed, 2 a command line or an environment that cannot be
-carried out, 3 not ready in time ('wait'), or traffic that is not redirected
-('init --verify').
+Exit codes: 0 done, 1 failed, 2 invalid command line or environment, 3 not ready in time
+('wait') or traffic not redirected ('init --verify').
 
 See 'outrigger-agent COMMAND --help'.
 `)
@@ -171,7 +167,7 @@ func (c command) help(flags *flag.FlagSet) string {
 	return b.String()
 }
 
-// logLevel is a flag's value. The words are those of the MeshConfig.
+// logLevel is a flag's value. It accepts the MeshConfig's names of levels.
 type logLevel slog.Level
 
 func (l *logLevel) String() string { return strings.ToLower(slog.Level(*l).String()) }
@@ -188,15 +184,15 @@ func (l *logLevel) Set(name string) error {
 	return nil
 }
 
-// words is the value of a flag that may be given several times.
-type words []string
+// stringList is the value of a flag that may be repeated.
+type stringList []string
 
-func (w *words) String() string { return strings.Join(*w, ",") }
+func (l *stringList) String() string { return strings.Join(*l, ",") }
 
-func (w *words) Set(value string) error {
+func (l *stringList) Set(value string) error {
 	if value == "" {
 		return errors.New("it is empty")
 	}
-	*w = append(*w, value)
+	*l = append(*l, value)
 	return nil
 }

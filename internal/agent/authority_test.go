@@ -25,7 +25,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
-// authority is a CA of the tests.
+// authority is a CA for tests.
 type authority struct {
 	key  *ecdsa.PrivateKey
 	cert *x509.Certificate
@@ -62,7 +62,7 @@ func bundleOf(authorities ...*authority) []byte {
 	return pki.NewBundle(roots...).Encode()
 }
 
-// intermediate returns a CA that the authority has signed and that ends soon.
+// intermediate returns a CA signed by the authority that expires soon.
 func (a *authority) intermediate(t testing.TB, life time.Duration) *authority {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -89,7 +89,7 @@ func certPEM(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// issue signs what the template says.
+// issue signs a certificate made from the template.
 func (a *authority) issue(template *x509.Certificate, public any, life time.Duration) ([]byte, error) {
 	template.SerialNumber = big.NewInt(time.Now().UnixNano())
 	template.NotBefore, template.NotAfter = time.Now().Add(-time.Minute), time.Now().Add(life)
@@ -114,24 +114,24 @@ func (a *authority) server(t testing.TB, host string) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// signingService is a controller that signs what it is asked for.
+// signingService is a controller that signs all requests.
 type signingService struct {
 	identityv1.UnimplementedIdentityServer
 	address, host string
 
 	mu sync.Mutex
-	// signer signs workloads, and bundle is what is answered with the certificate.
+	// signer signs workload certificates; bundle is returned with them.
 	signer *authority
 	bundle []byte
 	life   time.Duration
-	// above are the certificates that follow in the chain, as PEM.
+	// above are the further certificates of the chain, as PEM.
 	above []byte
-	// refuse, if set, is the answer; change changes what is signed.
+	// refuse, if set, is the answer; change modifies the certificate to sign.
 	refuse error
 	change func(*x509.Certificate)
 	tokens []string
 	server *grpc.Server
-	// reports are what was said of the proxy.
+	// reports are the received reports about the proxy.
 	reports []*identityv1.ReportRequest
 }
 
@@ -173,7 +173,7 @@ func (s *signingService) set(change func()) {
 	change()
 }
 
-// asked returns the tokens that were shown, in order.
+// asked returns the received tokens, in order.
 func (s *signingService) asked() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,7 +187,7 @@ func (s *signingService) Report(_ context.Context, r *identityv1.ReportRequest) 
 	return &identityv1.ReportResponse{}, nil
 }
 
-// lastReport returns the latest report and how many there were.
+// lastReport returns the latest report and the number of reports.
 func (s *signingService) lastReport() (*identityv1.ReportRequest, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,7 +227,7 @@ func (s *signingService) Sign(ctx context.Context, r *identityv1.SignRequest) (*
 	return &identityv1.SignResponse{Chain: append(certPEM(der), s.above...), Bundle: s.bundle}, nil
 }
 
-// newKeyPEM returns a private key as the files hold it.
+// newKeyPEM returns a private key in the format of the identity files.
 func newKeyPEM() (keyPEM, error) {
 	key, err := pki.NewKey()
 	if err != nil {

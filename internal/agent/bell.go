@@ -12,7 +12,7 @@ func (b bell) ring() {
 	}
 }
 
-// isClosed reports whether a channel that nobody sends on is closed.
+// isClosed reports whether c, on which nothing is ever sent, is closed.
 func isClosed(c <-chan struct{}) bool {
 	select {
 	case <-c:

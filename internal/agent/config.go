@@ -26,13 +26,13 @@ type config struct {
 	spec       agentspec.Spec
 	identity   mesh.Identity
 	podUID     string
-	podIP      string // where the app is probed; it may be empty if no probe needs it
+	podIP      string // the address of app probes; may be empty if no probe needs it
 	controller string // host name of the signing service
-	ignored    error  // the part of the Spec that this agent is too old for
+	ignored    error  // names a field of the Spec that this agent does not know
 }
 
-// readConfig reads the environment of the sidecar container. All that is wrong with
-// it is in the error.
+// readConfig reads the environment of the sidecar container. The error lists every
+// problem.
 func readConfig(env func(string) (string, bool)) (*config, error) {
 	var problems []error
 	need := func(name string) string {
@@ -69,8 +69,8 @@ func readConfig(env func(string) (string, bool)) (*config, error) {
 	return c, nil
 }
 
-// decode reads one JSON value. A field that this agent does not know is no error, for
-// an injector that is newer than the init image, but it is returned as ignored.
+// decode reads one JSON value. An unknown field is not an error, since the injector may be
+// newer than the init image, but is returned as ignored.
 func decode(text string, into any) (ignored, err error) {
 	read := func(strict bool) error {
 		d := json.NewDecoder(bytes.NewReader([]byte(text)))
@@ -81,7 +81,7 @@ func decode(text string, into any) (ignored, err error) {
 			return err
 		}
 		if _, err := d.Token(); !errors.Is(err, io.EOF) {
-			return errors.New("there is something after the JSON value")
+			return errors.New("unexpected data after the JSON value")
 		}
 		return nil
 	}
@@ -91,10 +91,10 @@ func decode(text string, into any) (ignored, err error) {
 	return read(true), nil
 }
 
-// reference is ${NAME}, where a name is as Kubernetes allows it.
+// reference matches ${NAME}, where NAME is an environment variable name in Kubernetes.
 var reference = regexp.MustCompile(`\$\{[-._a-zA-Z0-9]+\}`)
 
-// expand replaces ${NAME} by the environment variable.
+// expand replaces each ${NAME} by the value of the environment variable.
 func expand(text string, env func(string) (string, bool)) (string, error) {
 	missing := make(map[string]bool)
 	text = reference.ReplaceAllStringFunc(text, func(match string) string {
@@ -111,8 +111,8 @@ func expand(text string, env func(string) (string, bool)) (string, error) {
 	return text, nil
 }
 
-// limitThreads returns the environment with no more worker threads than processors: a
-// proxy gains nothing from more, and Pipy refuses to start with them.
+// limitThreads limits the number of worker threads in an environment to the number of
+// processors: more do not help a proxy, and Pipy refuses to start with them.
 func limitThreads(env func(string) (string, bool), processors int) func(string) (string, bool) {
 	return func(name string) (string, bool) {
 		value, ok := env(name)
@@ -125,7 +125,7 @@ func limitThreads(env func(string) (string, bool), processors int) func(string) 
 	}
 }
 
-// expandSpec expands the fields for which package agentspec promises it.
+// expandSpec expands the fields that package agentspec documents as expanded.
 func expandSpec(spec *agentspec.Spec, env func(string) (string, bool)) error {
 	var problems []error
 	in := func(what string, text *string) {
@@ -154,7 +154,7 @@ func expandSpec(spec *agentspec.Spec, env func(string) (string, bool)) error {
 		outer := env
 		env = func(name string) (string, bool) {
 			if name == "MIRROR" {
-				// It stands for itself until it is known.
+				// Each version's folder is substituted later.
 				return folderReference, true
 			}
 			return outer(name)
@@ -177,14 +177,15 @@ func expandSpec(spec *agentspec.Spec, env func(string) (string, bool)) error {
 // folderReference stands for the folder of a Mirror.
 const folderReference = "${MIRROR}"
 
-// atFolder returns an argument of a command with the folder in it.
+// atFolder replaces folderReference in a command's argument by the folder.
 func atFolder(arg, folder string) string { return strings.ReplaceAll(arg, folderReference, folder) }
 
 // reserved are the agent's own paths.
 var reserved = []string{"/", "/ready", "/alive", "/metrics", "/mirror", "/quitquitquit"}
 
-// check returns all that is wrong with the Spec. What an app's author has written, such
-// as the URL of a probe, is not judged: it makes the probe fail, as it would without us.
+// check returns all problems of the Spec. It does not validate the app author's input,
+// such as the URL of a probe: a bad one makes the probe fail, as it would without the
+// mesh.
 func (c *config) check() error {
 	var problems []error
 	wrong := func(format string, args ...any) {
@@ -196,7 +197,7 @@ func (c *config) check() error {
 			wrong("%s is empty", what)
 		}
 		if slices.ContainsFunc(argv, func(arg string) bool { return strings.ContainsRune(arg, 0) }) {
-			wrong("%s holds a zero byte", what)
+			wrong("%s contains a zero byte", what)
 		}
 	}
 	if len(s.Command) == 0 {
@@ -214,9 +215,9 @@ func (c *config) check() error {
 		case !isPath(f.Path):
 			wrong("file %q: the path must be absolute and without . and ..", f.Path)
 		case isWithin(f.Path, agentspec.IdentityDir):
-			wrong("file %q: only the agent's own identity files are in that folder", f.Path)
+			wrong("file %q: the folder is reserved for the agent's identity files", f.Path)
 		case written[f.Path]:
-			wrong("file %q is there twice", f.Path)
+			wrong("file %q appears twice", f.Path)
 		}
 		written[f.Path] = true
 	}
@@ -225,11 +226,11 @@ func (c *config) check() error {
 		case !isPath(secrets.Socket):
 			wrong("secrets.socket %q must be absolute and without . and ..", secrets.Socket)
 		case len(secrets.Socket) > maxSocketPath:
-			wrong("secrets.socket %q is longer than %d bytes, which is all that a socket's path may have", secrets.Socket, maxSocketPath)
+			wrong("secrets.socket %q is longer than %d bytes, the limit for a socket's path", secrets.Socket, maxSocketPath)
 		case written[secrets.Socket]:
-			wrong("secrets.socket %q is one of the files, too", secrets.Socket)
+			wrong("secrets.socket %q is also one of the files", secrets.Socket)
 		case s.Mirror != nil && isWithin(secrets.Socket, s.Mirror.Dir):
-			wrong("secrets.socket %q: only what comes from the repository is in mirror.dir", secrets.Socket)
+			wrong("secrets.socket %q: mirror.dir is reserved for files from the repository", secrets.Socket)
 		}
 	}
 	if m := s.Mirror; m != nil {
@@ -240,26 +241,26 @@ func (c *config) check() error {
 		case !isPath(m.Dir):
 			wrong("mirror.dir %q must be absolute and without . and ..", m.Dir)
 		case isWithin(agentspec.IdentityDir, m.Dir) || isWithin(m.Dir, agentspec.IdentityDir):
-			wrong("mirror.dir %q: only the agent's own identity files are in %s", m.Dir, agentspec.IdentityDir)
+			wrong("mirror.dir %q: %s is reserved for the agent's identity files", m.Dir, agentspec.IdentityDir)
 		}
 		for _, f := range s.Files {
 			if isWithin(f.Path, m.Dir) {
-				wrong("file %q: only what comes from the repository is in mirror.dir", f.Path)
+				wrong("file %q: mirror.dir is reserved for files from the repository", f.Path)
 			}
 		}
 		switch {
 		case m.Live == "":
 		case strings.HasPrefix(identityName, m.Live):
-			wrong("mirror.live %q: the file %q of that name is the agent's own", m.Live, identityName)
+			wrong("mirror.live %q matches the agent's own file %q", m.Live, identityName)
 		case path.IsAbs(m.Live) || path.Clean(m.Live) != strings.TrimSuffix(m.Live, "/") || strings.HasPrefix(m.Live, "."):
-			wrong("mirror.live %q is not how names of files begin; it must be relative and without . and ..", m.Live)
+			wrong("mirror.live %q is not a prefix of file names; it must be relative and without . and ..", m.Live)
 		}
 		wrongCommand("mirror.check", m.Check)
 	}
 	if r := s.Reload; r != nil {
 		switch {
 		case (r.Signal == "") == (len(r.Command) == 0):
-			wrong("reload needs a signal or a command, and not both")
+			wrong("reload needs a signal or a command, but not both")
 		case r.Signal != "" && signalNumber(r.Signal) == 0:
 			wrong("reload.signal %q is not the name of a signal, such as HUP", r.Signal)
 		}
@@ -284,7 +285,7 @@ func (c *config) check() error {
 		if err := c.checkProbe(p); err != nil {
 			wrong("probe %q: %w", p.Path, err)
 		} else if answered[p.Path] {
-			wrong("probe %q is there twice", p.Path)
+			wrong("probe %q appears twice", p.Path)
 		}
 		answered[p.Path] = true
 	}
@@ -296,13 +297,13 @@ func (c *config) checkProbe(p agentspec.Probe) error {
 	case !strings.HasPrefix(p.Path, "/"):
 		return errors.New("the path must begin with a slash")
 	case slices.Contains(reserved, p.Path):
-		return errors.New("the path is one of the agent's own")
+		return errors.New("the path is reserved for the agent")
 	case p.Port < 1 || p.Port > 65535:
-		return fmt.Errorf("%d is no port", p.Port)
+		return fmt.Errorf("%d is not a port", p.Port)
 	case p.TimeoutSeconds < 1:
-		return fmt.Errorf("timeoutSeconds is %d, and must be at least 1", p.TimeoutSeconds)
+		return fmt.Errorf("timeoutSeconds is %d but must be at least 1", p.TimeoutSeconds)
 	case p.Host == "" && c.podIP == "":
-		return fmt.Errorf("it asks the pod's own address, and environment variable %s is not set", agentspec.EnvPodIP)
+		return fmt.Errorf("it targets the pod's own address, but environment variable %s is not set", agentspec.EnvPodIP)
 	}
 	switch p.Kind {
 	case agentspec.HTTP:
@@ -316,12 +317,12 @@ func (c *config) checkProbe(p agentspec.Probe) error {
 	return nil
 }
 
-// isPath reports whether a path says by itself where something is.
+// isPath reports whether name is an absolute, clean path other than the root.
 func isPath(name string) bool {
 	return path.IsAbs(name) && path.Clean(name) == name && name != "/" && !strings.ContainsRune(name, 0)
 }
 
-// isWithin reports whether a path is a folder, or in it.
+// isWithin reports whether a path is the folder or inside it.
 func isWithin(name, folder string) bool {
 	return name == folder || strings.HasPrefix(name, folder+"/")
 }

@@ -21,7 +21,7 @@ import (
 
 var discard = slog.New(slog.DiscardHandler)
 
-// environment returns the sidecar container's, with that Spec.
+// environment returns the sidecar container's environment with the Spec.
 func environment(spec string) map[string]string {
 	return map[string]string{
 		agentspec.EnvSpec: spec, agentspec.EnvController: controllerHost, agentspec.EnvTrustDomain: "cluster.local",
@@ -60,33 +60,33 @@ var badSpecs = map[string]string{
 	`nonsense`:             "invalid character",
 	`null`:                 "command is empty",
 	`[]`:                   "cannot unmarshal array",
-	`{"command":["a"]} {}`: "something after the JSON value",
+	`{"command":["a"]} {}`: "data after the JSON value",
 	`{"command":["${NOT_SET} ${nor-this.one}"]}`:                                                                                                 "it refers to NOT_SET, nor-this.one",
 	`{"command":[""]}`:                                                                                                                           "command is empty",
 	`{"command":["a\u0000"]}`:                                                                                                                    "zero byte",
 	`{"command":["a"],"files":[{"path":"a"}]}`:                                                                                                   `file "a": the path must be absolute`,
 	`{"command":["a"],"files":[{"path":"/a/../b"}]}`:                                                                                             `file "/a/../b": the path must be absolute`,
 	`{"command":["a"],"files":[{"path":"/a","content":"${GONE}"}]}`:                                                                              "content of file /a: it refers to GONE",
-	`{"command":["a"],"files":[{"path":"/run/outrigger-identity/key.pem"}]}`:                                                                     "only the agent's own identity files",
-	`{"command":["a"],"files":[{"path":"/a"},{"path":"/a"}]}`:                                                                                    `file "/a" is there twice`,
+	`{"command":["a"],"files":[{"path":"/run/outrigger-identity/key.pem"}]}`:                                                                     "reserved for the agent's identity files",
+	`{"command":["a"],"files":[{"path":"/a"},{"path":"/a"}]}`:                                                                                    `file "/a" appears twice`,
 	`{"command":["a"],"secrets":{"socket":"a"}}`:                                                                                                 "secrets.socket",
-	`{"command":["a"],"secrets":{"socket":"/a"},"files":[{"path":"/a"}]}`:                                                                        "is one of the files",
-	`{"command":["a"],"secrets":{"socket":"/a/b"},"mirror":{"url":"https://a/","dir":"/a"}}`:                                                     "only what comes from the repository",
+	`{"command":["a"],"secrets":{"socket":"/a"},"files":[{"path":"/a"}]}`:                                                                        "is also one of the files",
+	`{"command":["a"],"secrets":{"socket":"/a/b"},"mirror":{"url":"https://a/","dir":"/a"}}`:                                                     "reserved for files from the repository",
 	`{"command":["a"],"secrets":{"socket":"/` + strings.Repeat("a", 107) + `"}}`:                                                                 "longer than 107 bytes",
 	`{"command":["a"],"mirror":{"url":"http://a/","dir":"/a"}}`:                                                                                  "is not an https URL",
 	`{"command":["a"],"mirror":{"url":"https://a/","dir":"a"}}`:                                                                                  "mirror.dir",
-	`{"command":["a"],"mirror":{"url":"https://a/","dir":"/run/outrigger-identity/a"}}`:                                                          "only the agent's own identity files",
-	`{"command":["a"],"mirror":{"url":"https://a/","dir":"/run"}}`:                                                                               "only the agent's own identity files",
-	`{"command":["a"],"files":[{"path":"/a/b"}],"mirror":{"url":"https://a/","dir":"/a"}}`:                                                       "only what comes from the repository",
-	`{"command":["a"],"mirror":{"url":"https://a/","dir":"/a","live":"i"}}`:                                                                      "is the agent's own",
-	`{"command":["a"],"mirror":{"url":"https://a/","dir":"/a","live":"/b"}}`:                                                                     "is not how names of files begin",
-	`{"command":["a"],"mirror":{"url":"https://a/","dir":"/a","live":"b/../c"}}`:                                                                 "is not how names of files begin",
+	`{"command":["a"],"mirror":{"url":"https://a/","dir":"/run/outrigger-identity/a"}}`:                                                          "reserved for the agent's identity files",
+	`{"command":["a"],"mirror":{"url":"https://a/","dir":"/run"}}`:                                                                               "reserved for the agent's identity files",
+	`{"command":["a"],"files":[{"path":"/a/b"}],"mirror":{"url":"https://a/","dir":"/a"}}`:                                                       "reserved for files from the repository",
+	`{"command":["a"],"mirror":{"url":"https://a/","dir":"/a","live":"i"}}`:                                                                      "matches the agent's own file",
+	`{"command":["a"],"mirror":{"url":"https://a/","dir":"/a","live":"/b"}}`:                                                                     "is not a prefix of file names",
+	`{"command":["a"],"mirror":{"url":"https://a/","dir":"/a","live":"b/../c"}}`:                                                                 "is not a prefix of file names",
 	`{"command":["a"],"mirror":{"url":"https://a/","dir":"/a","check":[""]}}`:                                                                    "mirror.check is empty",
 	`{"command":["a"],"mirror":{"url":"https://a/","dir":"/a","check":["a","${GONE}"]}}`:                                                         "mirror.check: it refers to GONE",
-	`{"command":["a"],"mirror":{"url":"https://a/","dir":"/a","check":["a\u0000"]}}`:                                                             "mirror.check holds a zero byte",
+	`{"command":["a"],"mirror":{"url":"https://a/","dir":"/a","check":["a\u0000"]}}`:                                                             "mirror.check contains a zero byte",
 	`{"command":["a"],"reload":{"command":["a","${MIRROR}"]}}`:                                                                                   "reload.command: it refers to MIRROR",
-	`{"command":["a"],"reload":{"command":["a\u0000"]}}`:                                                                                         "reload.command holds a zero byte",
-	`{"command":["a"],"probes":[{"path":"/mirror","kind":"TCP","port":1,"timeoutSeconds":1}]}`:                                                   "one of the agent's own",
+	`{"command":["a"],"reload":{"command":["a\u0000"]}}`:                                                                                         "reload.command contains a zero byte",
+	`{"command":["a"],"probes":[{"path":"/mirror","kind":"TCP","port":1,"timeoutSeconds":1}]}`:                                                   "reserved for the agent",
 	`{"command":["a"],"env":[{"name":"a=b"}]}`:                                                                                                   "cannot be an environment variable",
 	`{"command":["a"],"env":[{"name":""}]}`:                                                                                                      "cannot be an environment variable",
 	`{"command":["a"],"env":[{"name":"A","value":"${GONE}"}]}`:                                                                                   "env A: it refers to GONE",
@@ -99,12 +99,12 @@ var badSpecs = map[string]string{
 	`{"command":["a"],"drain":{"url":"/a","seconds":1}}`:                                                                                         "drain.url",
 	`{"command":["a"],"drain":{"seconds":-1}}`:                                                                                                   "drain.seconds",
 	`{"command":["a"],"probes":[{"path":"a","kind":"TCP","port":1,"timeoutSeconds":1}]}`:                                                         "must begin with a slash",
-	`{"command":["a"],"probes":[{"path":"/ready","kind":"TCP","port":1,"timeoutSeconds":1}]}`:                                                    "one of the agent's own",
+	`{"command":["a"],"probes":[{"path":"/ready","kind":"TCP","port":1,"timeoutSeconds":1}]}`:                                                    "reserved for the agent",
 	`{"command":["a"],"probes":[{"path":"/a","kind":"UDP","port":1,"timeoutSeconds":1}]}`:                                                        "is not HTTP, TCP or GRPC",
-	`{"command":["a"],"probes":[{"path":"/a","kind":"TCP","port":0,"timeoutSeconds":1}]}`:                                                        "0 is no port",
+	`{"command":["a"],"probes":[{"path":"/a","kind":"TCP","port":0,"timeoutSeconds":1}]}`:                                                        "0 is not a port",
 	`{"command":["a"],"probes":[{"path":"/a","kind":"TCP","port":1}]}`:                                                                           "timeoutSeconds is 0",
 	`{"command":["a"],"probes":[{"path":"/a","kind":"HTTP","scheme":"FTP","port":1,"timeoutSeconds":1}]}`:                                        `scheme "FTP"`,
-	`{"command":["a"],"probes":[{"path":"/a","kind":"TCP","port":1,"timeoutSeconds":1},{"path":"/a","kind":"TCP","port":1,"timeoutSeconds":1}]}`: "is there twice",
+	`{"command":["a"],"probes":[{"path":"/a","kind":"TCP","port":1,"timeoutSeconds":1},{"path":"/a","kind":"TCP","port":1,"timeoutSeconds":1}]}`: "appears twice",
 }
 
 func TestBadSpec(t *testing.T) {
@@ -158,7 +158,7 @@ func FuzzSpec(f *testing.F) {
 		if len(c.spec.Command) == 0 || c.spec.Command[0] == "" {
 			t.Errorf("no command in %q", spec)
 		}
-		// What is not refused can be used.
+		// A Spec that is accepted must be usable.
 		s := newServer(c.spec.Probes, newProber(c.podIP), discard, new(metrics))
 		for _, p := range c.spec.Probes {
 			if _, ok := s.probes[p.Path]; !ok {
@@ -176,7 +176,7 @@ func TestCommandLine(t *testing.T) {
 		code   int
 		output string
 	}{
-		{nil, nil, 2, "no command is given"},
+		{nil, nil, 2, "no command given"},
 		{[]string{"--help"}, nil, 0, "Exit codes:"},
 		{[]string{"help"}, nil, 0, "Exit codes:"},
 		{[]string{"fly"}, nil, 2, `unknown command "fly"`},
@@ -198,7 +198,7 @@ func TestCommandLine(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		p := &program{stdout: &out, stderr: &out, env: lookup(tt.env), pace: hurriedPace, rules: Rules{Apply: func(r agentspec.Redirection) error {
+		p := &program{stdout: &out, stderr: &out, env: lookup(tt.env), timings: testTimings, rules: Rules{Apply: func(r agentspec.Redirection) error {
 			if !r.DisableInbound {
 				t.Error("the redirection is not what the environment says")
 			}
@@ -313,8 +313,8 @@ func TestPrivateKeysHideThemselves(t *testing.T) {
 	}
 }
 
-// TestNoMoreThreadsThanProcessors holds that a proxy is not asked for more worker threads
-// than it can run at a time.
+// TestNoMoreThreadsThanProcessors checks that a proxy never gets more worker threads than
+// there are processors.
 func TestNoMoreThreadsThanProcessors(t *testing.T) {
 	for asked, want := range map[string]string{"1": "1", "2": "2", "4": "4", "5": "4", "256": "4", "many": "many"} {
 		env := limitThreads(lookup(map[string]string{agentspec.EnvConcurrency: asked, agentspec.EnvPodUID: "99"}), 4)

@@ -37,7 +37,7 @@ func TestDocumented(t *testing.T) {
 	}
 }
 
-// TestMetricsFormat holds the text to what Prometheus reads.
+// TestMetricsFormat checks that the metrics are in Prometheus's text format.
 func TestMetricsFormat(t *testing.T) {
 	m := new(metrics)
 	m.failed("unavailable")

@@ -41,7 +41,7 @@ func findEnvoy(t *testing.T) string {
 	return found[len(found)-1]
 }
 
-// unhurried gives up in the end.
+// unhurried eventually gives up.
 var unhurried = net.Dialer{Timeout: deadline}
 
 const envoyConfig = `
@@ -76,8 +76,8 @@ static_resources:
         explicit_http_config: {http2_protocol_options: {}}
 `
 
-// TestEnvoy runs a real Envoy. It must show the certificate of the moment, and verify by
-// the bundle of the moment, without a restart.
+// TestEnvoy runs a real Envoy. It must present the current certificate and verify by the
+// current bundle, without a restart.
 func TestEnvoy(t *testing.T) {
 	t.Parallel()
 	envoy := findEnvoy(t)
@@ -94,7 +94,7 @@ func TestEnvoy(t *testing.T) {
 	p.start()
 	p.untilReady()
 
-	// shown returns the certificate that Envoy shows to a client of the authority, once
+	// shown returns the certificate that Envoy presents to a client of the authority, after
 	// it has answered a request.
 	shown := func(a *authority) (*x509.Certificate, error) {
 		conn, err := tls.DialWithDialer(&unhurried, "tcp", p.ip+":15003", &tls.Config{
@@ -136,7 +136,7 @@ func TestEnvoy(t *testing.T) {
 	if got := p.metric("outrigger_agent_proxy_restarts_total"); got != "0" {
 		t.Errorf("Envoy was started %s times more", got)
 	}
-	// It gets its secrets again when it starts again.
+	// A restarted Envoy gets its secrets again.
 	_, page := p.ask("GET", "/metrics")
 	if strings.Contains(page, "PRIVATE KEY") {
 		t.Error("the metrics show the key")
@@ -158,7 +158,7 @@ func TestEnvoy(t *testing.T) {
 	}
 }
 
-// childPID returns the process that the agent has started last, by its log.
+// childPID returns the ID of the process that the agent last started, according to its log.
 func (p *pod) childPID() int {
 	p.t.Helper()
 	starts := regexp.MustCompile(`"msg":"proxy started","pid":(\d+)`).FindAllStringSubmatch(p.log.String(), -1)
@@ -172,7 +172,7 @@ func (p *pod) childPID() int {
 	return pid
 }
 
-// inotifyInstances returns how many a process has open.
+// inotifyInstances returns the number of inotify instances that a process has open.
 func inotifyInstances(t *testing.T, pid int) int {
 	t.Helper()
 	open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))

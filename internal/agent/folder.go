@@ -16,22 +16,21 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
-// folder is a folder of files that is swapped in one step: a link to one of the folders
-// beside it, each of which holds one version. Their names say which, and a version is a
-// digest, so what was written half, or was changed later, is not taken for it. The
-// version before stays until the next swap, for readers who are on their way.
+// folder is a folder of files that is replaced atomically: a symbolic link to one of the
+// version folders beside it. A version folder is named after its version, a digest of its
+// files, so incomplete or modified ones are detected. The previous version stays until the
+// next swap, for readers that still use it.
 type folder struct {
-	// link is the folder's path, and prefix begins the names of the versions' folders
-	// beside it.
+	// link is the folder's path; prefix begins the names of the version folders beside it.
 	link, prefix string
-	// name is the version's folder that the link leads to, and set what is in it; empty
-	// before there is one.
+	// name is the version folder that the link points to and set its content; both are
+	// empty before there is one.
 	name string
 	set  mirror.Set
 }
 
-// openFolder returns the folder with the version that it was left with, or with none if
-// that is not good any more; why then says so.
+// openFolder opens the folder with the version that an earlier agent left in it. If that
+// version is invalid, the folder is returned without one, and why says what is wrong.
 func openFolder(dir string) (f *folder, why, err error) {
 	f = &folder{link: dir, prefix: "." + filepath.Base(dir) + "-"}
 	info, err := os.Lstat(dir)
@@ -41,7 +40,7 @@ func openFolder(dir string) (f *folder, why, err error) {
 	case err != nil:
 		return nil, nil, fmt.Errorf("opening the mirrored folder: %w", err)
 	case info.Mode()&fs.ModeSymlink == 0:
-		return nil, nil, fmt.Errorf("mirror.dir %s is there already and is no link of the agent's; name a path that nobody else uses", dir)
+		return nil, nil, fmt.Errorf("mirror.dir %s already exists and is not a link of the agent's; choose a path that nothing else uses", dir)
 	}
 	name, err := os.Readlink(dir)
 	if err != nil {
@@ -54,17 +53,17 @@ func openFolder(dir string) (f *folder, why, err error) {
 	return f, why, nil
 }
 
-// beside returns the path of one of the versions' folders.
-func (f *folder) beside(name string) string { return filepath.Join(filepath.Dir(f.link), name) }
+// versionDir returns the path of a version folder.
+func (f *folder) versionDir(name string) string { return filepath.Join(filepath.Dir(f.link), name) }
 
-// load returns what is in a version's folder, if that is the version that its name says.
+// load returns the content of a version folder, if it matches the version in the name.
 func (f *folder) load(name string) (mirror.Set, error) {
-	version, ok := f.versionOf(name)
+	version, ok := f.parseVersion(name)
 	if !ok {
-		return mirror.Set{}, fmt.Errorf("%s leads to %q, which is no folder of the agent's", f.link, name)
+		return mirror.Set{}, fmt.Errorf("%s points to %q, which is not one of the agent's folders", f.link, name)
 	}
 	var files []*mirror.File
-	root := f.beside(name)
+	root := f.versionDir(name)
 	left := int64(mirror.MaxChange)
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -96,8 +95,8 @@ func (f *folder) load(name string) (mirror.Set, error) {
 	return set, nil
 }
 
-// versionOf returns the version that the name of a version's folder says.
-func (f *folder) versionOf(name string) (string, bool) {
+// parseVersion returns the version in the name of a version folder.
+func (f *folder) parseVersion(name string) (string, bool) {
 	rest, ok := strings.CutPrefix(name, f.prefix)
 	if !ok || strings.ContainsAny(name, "/\x00") {
 		return "", false
@@ -120,8 +119,8 @@ func readMost(path string, most int64) (string, error) {
 	return b.String(), err
 }
 
-// stage writes a version beside the folder and returns its path. It is on the disk, and
-// nobody looks at it before swap.
+// stage writes a version beside the folder and returns its path. The files are flushed to
+// the disk and not visible to readers before swap.
 func (f *folder) stage(set mirror.Set) (string, error) {
 	parent := filepath.Dir(f.link)
 	if err := os.MkdirAll(parent, 0o755); err != nil {
@@ -137,8 +136,8 @@ func (f *folder) stage(set mirror.Set) (string, error) {
 	return dir, nil
 }
 
-// fill writes the files. What the folder holds already is linked, so that the work is
-// that of what has changed.
+// fill writes the files. Unchanged files are hard-linked, so the cost depends on what has
+// changed.
 func (f *folder) fill(dir string, set mirror.Set) error {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return err
@@ -154,7 +153,7 @@ func (f *folder) fill(dir string, set mirror.Set) error {
 			return err
 		}
 		if was, ok := f.set.Get(name); ok && was.Digest() == file.Digest() &&
-			os.Link(filepath.Join(f.beside(f.name), filepath.FromSlash(name)), to) == nil {
+			os.Link(filepath.Join(f.versionDir(f.name), filepath.FromSlash(name)), to) == nil {
 			continue
 		}
 		if err := os.WriteFile(to, []byte(file.Text), 0o444); err != nil {
@@ -162,7 +161,7 @@ func (f *folder) fill(dir string, set mirror.Set) error {
 		}
 		written = append(written, to)
 	}
-	// The disk may write all of them while the first is waited for.
+	// First start writing all files, then wait for each: the disk can write in parallel.
 	for _, wait := range []bool{false, true} {
 		for _, name := range written {
 			if err := flush(name, wait); err != nil {
@@ -178,7 +177,7 @@ func (f *folder) fill(dir string, set mirror.Set) error {
 	return nil
 }
 
-// flush has a file or folder written to the disk, and waits until it is there.
+// flush writes a file or folder to the disk. Without wait it only starts to.
 func flush(name string, wait bool) error {
 	file, err := os.Open(name)
 	if err != nil {
@@ -187,13 +186,13 @@ func flush(name string, wait bool) error {
 	if wait {
 		err = file.Sync()
 	} else {
-		// It is no more than a hint.
+		// The call is only a hint to the kernel.
 		_ = unix.SyncFileRange(int(file.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE)
 	}
 	return errors.Join(err, file.Close())
 }
 
-// swap makes a staged version that of the folder.
+// swap points the folder at a staged version.
 func (f *folder) swap(staged string, set mirror.Set) error {
 	name := filepath.Base(staged)
 	next := f.link + ".next"
@@ -212,16 +211,16 @@ func (f *folder) swap(staged string, set mirror.Set) error {
 	return flush(filepath.Dir(f.link), true)
 }
 
-// clean removes the versions' folders but those to keep. What cannot be removed is
-// tried again with the next swap.
+// clean removes all version folders except those in keep. The next swap retries removals
+// that fail.
 func (f *folder) clean(keep ...string) {
 	entries, err := os.ReadDir(filepath.Dir(f.link))
 	if err != nil {
 		return
 	}
 	for _, e := range entries {
-		if _, ok := f.versionOf(e.Name()); ok && !slices.Contains(keep, e.Name()) {
-			_ = os.RemoveAll(f.beside(e.Name()))
+		if _, ok := f.parseVersion(e.Name()); ok && !slices.Contains(keep, e.Name()) {
+			_ = os.RemoveAll(f.versionDir(e.Name()))
 		}
 	}
 }

@@ -51,7 +51,7 @@ func TestFolder(t *testing.T) {
 	if err != nil || why != nil || mirror.Version(again.set) != mirror.Version(first) {
 		t.Fatalf("the folder holds %v, %v, %v", again.set.Names(), why, err)
 	}
-	// An agent that is killed here has staged a version that nobody looks at.
+	// An agent killed at this point leaves a staged version behind.
 	if _, err := again.stage(setOf(t, "a", "half")); err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestFolder(t *testing.T) {
 	}
 }
 
-// TestFolderThatIsNotGood changes a good folder in ways in which it must not be used.
+// TestFolderThatIsNotGood damages a good folder in ways that must prevent its use.
 func TestFolderThatIsNotGood(t *testing.T) {
 	for name, change := range map[string]func(f *folder) error{
 		"a file is changed": func(f *folder) error { return os.WriteFile(filepath.Join(f.link, "a"), []byte("x"), 0o644) },
@@ -99,16 +99,16 @@ func TestFolderThatIsNotGood(t *testing.T) {
 			}
 			return os.Symlink(filepath.Join(filepath.Dir(f.link), "a"), name)
 		},
-		"nothing there": func(f *folder) error { return os.RemoveAll(f.beside(f.name)) },
+		"nothing there": func(f *folder) error { return os.RemoveAll(f.versionDir(f.name)) },
 		"elsewhere": func(f *folder) error {
 			if err := os.Remove(f.link); err != nil {
 				return err
 			}
-			return os.Symlink(f.beside(f.name), f.link)
+			return os.Symlink(f.versionDir(f.name), f.link)
 		},
 		"another version's name": func(f *folder) error {
 			other := f.prefix + strings.Repeat("0", 32) + "-1"
-			if err := os.Rename(f.beside(f.name), f.beside(other)); err != nil {
+			if err := os.Rename(f.versionDir(f.name), f.versionDir(other)); err != nil {
 				return err
 			}
 			if err := os.Remove(f.link); err != nil {
@@ -137,12 +137,12 @@ func TestFolderThatIsNotGood(t *testing.T) {
 
 func TestFolderThatIsNotOurs(t *testing.T) {
 	dir := t.TempDir()
-	if _, _, err := openFolder(dir); err == nil || !strings.Contains(err.Error(), "mirror.dir "+dir+" is there already") {
+	if _, _, err := openFolder(dir); err == nil || !strings.Contains(err.Error(), "mirror.dir "+dir+" already exists") {
 		t.Errorf("somebody's folder: %v", err)
 	}
 }
 
-// FuzzFolder wants no folder used that is not the version which its name says.
+// FuzzFolder checks that no folder is used whose content does not match its name.
 func FuzzFolder(f *testing.F) {
 	f.Add(".repo-1f0c-1", "a", "1")
 	f.Add(".repo-"+mirror.Version(setOf(f, "a", "1"))+"-1", "a", "1")

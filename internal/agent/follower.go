@@ -12,10 +12,9 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
-// follower keeps the mirrored folder, and the live files that the proxy is served, equal
-// to the driver's repository. It feeds what happens to the rollout, which decides, and
-// executes the rollout's actions. Everything but the channels belongs to the goroutine of
-// run.
+// follower keeps the mirrored folder and the live files served to the proxy in sync with
+// the driver's repository. It passes events to the rollout, which decides, and executes the
+// rollout's actions. Everything but the channels belongs to run's goroutine.
 type follower struct {
 	spec     *agentspec.Mirror
 	folder   *folder
@@ -26,48 +25,48 @@ type follower struct {
 	children *children
 	log      *slog.Logger
 	metrics  *metrics
-	// closeIdle closes connections to the repository that no request uses.
+	// closeIdle closes idle connections to the repository.
 	closeIdle func()
 
-	got     chan struct{} // closed once there is a version for the proxy
-	gotOnce sync.Once
-	renewed bell       // rings when the identity files have changed
-	exits   chan event // the ends of the proxy's processes
+	ready     chan struct{} // closed once there is a version for the proxy
+	readyOnce sync.Once
+	renewed   bell       // rings when the identity files have changed
+	exits     chan event // exits of the proxy's processes
 
 	rollout rollout
 	staged  string // the path of the candidate that passed the check
 }
 
-func newFollower(c *config, store *store, proxy *proxy, children *children, pace pace, log *slog.Logger, metrics *metrics) (*follower, error) {
+func newFollower(c *config, store *store, proxy *proxy, children *children, timings timings, log *slog.Logger, metrics *metrics) (*follower, error) {
 	folder, why, err := openFolder(c.spec.Mirror.Dir)
 	if err != nil {
 		return nil, err
 	}
 	if why != nil {
-		log.Warn("the files of an earlier start are not good any more; waiting for the repository's", "reason", why.Error())
+		log.Warn("the files of an earlier start are invalid; waiting for the repository", "reason", why.Error())
 	}
-	repository, client := newRepository(c.spec.Mirror.URL, c.controller, store, pace.wait)
+	repository, client := newRepository(c.spec.Mirror.URL, c.controller, store, timings.wait)
 	live := newLive(c.spec.Mirror.Live)
 	f := &follower{
-		spec: c.spec.Mirror, folder: folder, poller: newPoller(client, pace, log, metrics), live: live, store: store,
+		spec: c.spec.Mirror, folder: folder, poller: newPoller(client, timings, log, metrics), live: live, store: store,
 		proxy: proxy, children: children, log: log, metrics: metrics, closeIdle: repository.transport.CloseIdleConnections,
-		got: make(chan struct{}), renewed: newBell(), exits: make(chan event),
-		rollout: rollout{live: live.prefix, checks: len(c.spec.Mirror.Check) > 0, pace: pace, backoff: pace.quarantine},
+		ready: make(chan struct{}), renewed: newBell(), exits: make(chan event),
+		rollout: rollout{live: live.prefix, checks: len(c.spec.Mirror.Check) > 0, timings: timings, backoff: timings.quarantine},
 	}
 	proxy.hasEnded = f.processEnded
 	return f, nil
 }
 
-// isThere reports whether there are files for the proxy, or none are wanted. Any
-// goroutine may call it.
-func (f *follower) isThere() bool {
-	return f == nil || isClosed(f.got)
+// isReady reports whether there are files for the proxy. A nil follower, of a proxy
+// without a mirror, is ready. Any goroutine may call it.
+func (f *follower) isReady() bool {
+	return f == nil || isClosed(f.ready)
 }
 
-// processEnded is called when a process of the proxy has ended. It returns once the
-// rollout has dealt with that, or after a second. Any goroutine may call it.
+// processEnded is called when a process of the proxy has exited. It returns once the
+// rollout has handled the exit, or after a second. Any goroutine may call it.
 func (f *follower) processEnded(process *child) {
-	e := event{kind: ended, process: process, err: fmt.Errorf("the proxy has ended after it took them up: %s", process.how())}
+	e := event{kind: ended, process: process, err: fmt.Errorf("the proxy exited after loading them: %s", process.how())}
 	if process.killed() {
 		e.kind = killed
 	}
@@ -82,17 +81,16 @@ func (f *follower) processEnded(process *child) {
 	}
 }
 
-// run follows the repository until ctx ends. The identity files must be there. What can
-// happen:
-//   - the repository answers;
-//   - the proxy acknowledges or rejects the live files it is served;
-//   - the identity files are renewed;
-//   - a process of the proxy ends;
-//   - something is due.
+// run follows the repository until ctx ends. The identity files must exist. It handles:
+//   - answers of the repository;
+//   - the proxy's acknowledgement or rejection of live files;
+//   - renewals of the identity files;
+//   - exits of the proxy's processes;
+//   - deadlines.
 func (f *follower) run(ctx context.Context) {
 	if f.folder.name != "" {
 		v := &version{name: mirror.Version(f.folder.set), set: f.folder.set}
-		f.log.Info("the files of an earlier start are used until the repository has others", "version", v.name)
+		f.log.Info("using the files of an earlier start until the repository has a newer version", "version", v.name)
 		f.handle(ctx, event{kind: started, version: v})
 	}
 	for {
@@ -108,11 +106,11 @@ func (f *follower) run(ctx context.Context) {
 				f.handle(ctx, event{kind: received, version: v})
 				if f.poller.backoff.failures == failures {
 					f.poller.succeeded()
-					f.poller.makeRoom(a)
+					f.poller.raiseMemoryLimit(a)
 				}
 			}
 		case <-f.live.wake:
-			acknowledged, rejection := f.live.take()
+			acknowledged, rejection := f.live.takeVerdict()
 			if rejection != nil {
 				f.handle(ctx, event{kind: rejected, err: errors.New(rejection.Error)})
 			}
@@ -120,8 +118,8 @@ func (f *follower) run(ctx context.Context) {
 				f.handle(ctx, event{kind: acked})
 			}
 		case <-f.renewed:
-			if isClosed(f.got) {
-				f.withMark(f.live.mark)
+			if isClosed(f.ready) {
+				f.withIdentityDigest(f.live.setIdentity)
 			}
 			f.closeIdle()
 			if !f.poller.next.IsZero() {
@@ -136,7 +134,7 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
-// untilDue returns how long nothing is due.
+// untilDue returns the time until the next deadline, at most an hour.
 func (f *follower) untilDue() time.Duration {
 	next := now().Add(time.Hour)
 	for _, due := range append(f.rollout.due(), f.poller.due()) {
@@ -147,8 +145,8 @@ func (f *follower) untilDue() time.Duration {
 	return max(next.Sub(now()), 0)
 }
 
-// handle passes an event to the rollout, executes the actions, and does the same with
-// what came of them.
+// handle passes an event to the rollout, executes its actions, and handles the events that
+// result from them in the same way.
 func (f *follower) handle(ctx context.Context, e event) {
 	for events := []event{e}; len(events) > 0; events = events[1:] {
 		e := events[0]
@@ -162,11 +160,11 @@ func (f *follower) handle(ctx context.Context, e event) {
 		}
 	}
 	if f.rollout.offer == nil {
-		f.live.settle()
+		f.live.stopAwaiting()
 	}
 }
 
-// execute executes an action and returns its result as an event; one without a kind is
+// execute executes an action and returns the resulting event, without a kind if there is
 // none.
 func (f *follower) execute(ctx context.Context, a action) event {
 	v := a.version
@@ -190,17 +188,17 @@ func (f *follower) execute(ctx context.Context, a action) event {
 	case doRetry:
 		f.poller.retry(v, a.err)
 	case doRefuse:
-		f.log.Error("the proxy's new files cannot be used; the last good version stays", "version", v.name, "error", a.err)
+		f.log.Error("the proxy cannot use its new files; keeping the last good version", "version", v.name, "error", a.err)
 		f.metrics.versionsRefused.Add(1)
 		f.poller.report(v, a.err)
 	case doReport:
-		f.log.Error("the proxy rejects files that were good", "version", v.name, "error", a.err)
+		f.log.Error("the proxy rejects files that it accepted before", "version", v.name, "error", a.err)
 		f.poller.report(v, a.err)
 	}
 	return event{}
 }
 
-// check writes a version beside the folder and has the driver's command check it.
+// check writes a version beside the folder and runs the driver's check command on it.
 func (f *follower) check(ctx context.Context, v *version) event {
 	staged, err := f.folder.stage(v.set)
 	if err != nil {
@@ -211,7 +209,7 @@ func (f *follower) check(ctx context.Context, v *version) event {
 		for i, arg := range f.spec.Check {
 			argv[i] = atFolder(arg, staged)
 		}
-		err = f.children.run(ctx, argv, f.rollout.pace.check)
+		err = f.children.run(ctx, argv, f.rollout.timings.check)
 	}
 	if err == nil {
 		f.staged = staged
@@ -224,7 +222,7 @@ func (f *follower) check(ctx context.Context, v *version) event {
 		return event{}
 	case errors.As(err, &notStarted):
 		if f.folder.name == "" {
-			// The command is the proxy's own as a rule, and it won't start either.
+			// The command is usually the proxy's program, so the proxy will not start either.
 			f.proxy.reporter.ended(err.Error(), "", false)
 		}
 		return event{kind: unchecked, err: fmt.Errorf("checking version %s: %w", v.name, err)}
@@ -232,8 +230,8 @@ func (f *follower) check(ctx context.Context, v *version) event {
 	return event{kind: failed, err: err}
 }
 
-// install moves the staged version, if there is one, into the folder, and has the proxy
-// reload if it must.
+// install moves the staged version, if any, into the folder and reloads the proxy if
+// reload is set.
 func (f *follower) install(v *version, reload bool) event {
 	if staged := f.staged; staged != "" {
 		f.staged = ""
@@ -253,7 +251,7 @@ func (f *follower) install(v *version, reload bool) event {
 	return event{kind: installed, process: process}
 }
 
-// restore brings a good version back.
+// restore returns to a good version.
 func (f *follower) restore(v *version) event {
 	if err := f.write(v); err != nil {
 		f.log.Error("the last good version cannot be restored", "version", v.name, "error", err)
@@ -261,7 +259,7 @@ func (f *follower) restore(v *version) event {
 	}
 	if _, err := f.proxy.reload(); err != nil {
 		f.log.Error("the proxy did not reload the last good version; trying again", "error", err)
-		f.proxy.reloadSoon()
+		f.proxy.requestReload()
 	}
 	f.serve(v)
 	return event{kind: stored, version: v}
@@ -275,17 +273,17 @@ func (f *follower) write(v *version) error {
 	return f.folder.swap(staged, v.set)
 }
 
-// serve serves the live files of a version. From the first one on the proxy may start.
+// serve serves the live files of a version. The first call lets the proxy start.
 func (f *follower) serve(v *version) {
-	f.withMark(func(mark string) error { return f.live.serve(v.set, mark) })
-	f.gotOnce.Do(func() { close(f.got) })
+	f.withIdentityDigest(func(identity string) error { return f.live.serve(v.set, identity) })
+	f.readyOnce.Do(func() { close(f.ready) })
 }
 
-// withMark calls a function that serves the proxy with the mark of the identity files.
-func (f *follower) withMark(serve func(mark string) error) {
+// withIdentityDigest calls serve with the digest of the identity files.
+func (f *follower) withIdentityDigest(serve func(identity string) error) {
 	m, err := f.store.read()
 	if err == nil {
-		err = serve(m.mark())
+		err = serve(m.digest())
 	}
 	if err != nil {
 		f.log.Error("the proxy's live files cannot be served", "error", err)

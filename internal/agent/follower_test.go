@@ -14,7 +14,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
-// followed returns a pod whose proxy follows live files and reads code.
+// followed returns a pod whose proxy follows live files and loads code.
 func followed(t testing.TB) (*pod, *repositoryServer) {
 	t.Helper()
 	p := newPod(t, "-follow", "http://${POD_IP}:15901/mirror")
@@ -28,7 +28,7 @@ func (p *pod) number(metric string) float64 {
 	return n
 }
 
-// says reports whether the proxy's journal holds a line.
+// says reports whether the proxy's journal contains a line.
 func (p *pod) says(line string) bool { return strings.Contains("\n"+p.read("journal"), "\n"+line+"\n") }
 
 func TestMirror(t *testing.T) {
@@ -38,7 +38,7 @@ func TestMirror(t *testing.T) {
 	p.start()
 	p.until("waiting for files", func() bool {
 		_, text := p.ask("GET", "/ready")
-		return text == "the proxy's files have not come from the repository yet" && p.number("outrigger_agent_mirror_failures_total") >= 3
+		return text == "the proxy's files have not arrived from the repository yet" && p.number("outrigger_agent_mirror_failures_total") >= 3
 	})
 	if p.read("journal") != "" {
 		t.Error("the proxy has been started without its files")
@@ -61,11 +61,11 @@ func TestMirror(t *testing.T) {
 	third := r.set("code", "3", "live/a", "2")
 	p.until("using the third version", func() bool { return r.isAcked(third) && p.says("code 3 <nil>") })
 	if n := strings.Count(p.read("journal"), "SIGHUP"); n != 1 {
-		t.Errorf("the proxy was told %d times", n)
+		t.Errorf("the proxy was signaled %d times", n)
 	}
 }
 
-// TestReloadOfAProxyThatStarts has files change while the proxy cannot be told of it.
+// TestReloadOfAProxyThatStarts changes files while the proxy cannot be reloaded yet.
 func TestReloadOfAProxyThatStarts(t *testing.T) {
 	t.Parallel()
 	p, r := followed(t)
@@ -82,7 +82,8 @@ func TestReloadOfAProxyThatStarts(t *testing.T) {
 	}
 }
 
-// TestReloadForTheIdentity has a proxy without live files told of a renewal.
+// TestReloadForTheIdentity checks that a proxy without live files is reloaded after a
+// renewal.
 func TestReloadForTheIdentity(t *testing.T) {
 	t.Parallel()
 	p := newPod(t)
@@ -95,11 +96,11 @@ func TestReloadForTheIdentity(t *testing.T) {
 	p.untilReady()
 	p.until("using the first version", func() bool { return r.isAcked(first) })
 	p.write("ca.crt", string(bundleOf(p.ca, newAuthority(t, "next"))))
-	p.until("told", func() bool { return p.says("SIGHUP") })
+	p.until("reloaded", func() bool { return p.says("SIGHUP") })
 }
 
-// TestMirrorIsKept restarts the agent without a controller: the last good files are there
-// and the proxy starts with them.
+// TestMirrorIsKept restarts the agent without a controller: the proxy starts with the last
+// good files.
 func TestMirrorIsKept(t *testing.T) {
 	t.Parallel()
 	p, r := followed(t)
@@ -123,14 +124,14 @@ func TestMirrorIsKept(t *testing.T) {
 	p.until("following the last version", func() bool { return p.says("live live/a=2") && p.says("code 1 <nil>") })
 	p.kill()
 
-	// What has been changed on the disk is not what was good.
+	// Files modified on the disk must not be used.
 	p.write("journal", "")
 	p.overwrite("files/live/a", "tampered")
 	p.start()
-	p.until("told", func() bool { return strings.Contains(p.log.String(), "not good any more") })
+	p.until("logged", func() bool { return strings.Contains(p.log.String(), "the files of an earlier start are invalid") })
 	p.until("waiting", func() bool {
 		_, text := p.ask("GET", "/ready")
-		return text == "the proxy's files have not come from the repository yet"
+		return text == "the proxy's files have not arrived from the repository yet"
 	})
 	if p.read("journal") != "" {
 		t.Error("the proxy has been started with what was changed")
@@ -144,7 +145,7 @@ func TestMirrorIsKept(t *testing.T) {
 	}
 }
 
-// overwrite changes a file in its place.
+// overwrite changes a file in place.
 func (p *pod) overwrite(name, content string) {
 	p.t.Helper()
 	if err := os.WriteFile(p.path(name), []byte(content), 0o644); err != nil {
@@ -152,7 +153,7 @@ func (p *pod) overwrite(name, content string) {
 	}
 }
 
-// kill ends the agent as a container's crash does.
+// kill kills the agent, like a crash of the container.
 func (p *pod) kill() {
 	p.t.Helper()
 	if err := p.cmd.Process.Kill(); err != nil {
@@ -165,7 +166,8 @@ func (p *pod) kill() {
 	})
 }
 
-// TestRepositoryComesBack has the agent follow at once a repository that was away.
+// TestRepositoryComesBack checks that the agent follows a repository at once after an
+// outage.
 func TestRepositoryComesBack(t *testing.T) {
 	t.Parallel()
 	p, r := followed(t)
@@ -187,8 +189,8 @@ func TestRepositoryComesBack(t *testing.T) {
 	p.until("using the next version", func() bool { return r.isAcked(next) && p.says("live live/a=2") && p.says("code 2 <nil>") })
 }
 
-// TestRepositoryIsVerified wants no files from a server that is not the repository, and
-// no certificate shown to it.
+// TestRepositoryIsVerified checks that a server that is not the repository gets no
+// certificate and that its files are not used.
 func TestRepositoryIsVerified(t *testing.T) {
 	for name, prepare := range map[string]func(*pod, *repositoryServer){
 		"unknown root": func(p *pod, r *repositoryServer) { r.root = newAuthority(t, "unknown") },
@@ -211,7 +213,7 @@ func TestRepositoryIsVerified(t *testing.T) {
 			if !strings.Contains(p.log.String(), `"kind":"repository unverified"`) {
 				t.Error("the log does not say why")
 			}
-			// Its root comes with a certificate, which is asked for before its time.
+			// Its root arrives with an early renewal.
 			if name == "unknown root" {
 				p.service.set(func() { p.service.bundle = append(p.service.bundle, bundleOf(r.root)...) })
 				p.untilReady()
@@ -220,8 +222,8 @@ func TestRepositoryIsVerified(t *testing.T) {
 	}
 }
 
-// TestRepositorySeesTheCertificate wants each handshake to show the certificate of its
-// moment.
+// TestRepositorySeesTheCertificate checks that each handshake presents the current
+// certificate.
 func TestRepositorySeesTheCertificate(t *testing.T) {
 	t.Parallel()
 	p, r := followed(t)
@@ -244,7 +246,8 @@ func TestRepositorySeesTheCertificate(t *testing.T) {
 	}
 }
 
-// TestMirrorIsSoon measures from the repository's change to the proxy's answer.
+// TestMirrorIsSoon measures the time from a change in the repository to the proxy's
+// acknowledgement.
 func TestMirrorIsSoon(t *testing.T) {
 	p, r := followed(t)
 	p.serve()
@@ -287,7 +290,7 @@ func TestMirrorIsSoon(t *testing.T) {
 	}
 	slices.Sort(took)
 	t.Logf("median %v, most %v", took[len(took)/2], took[len(took)-1])
-	// It takes 3 ms where nothing else runs.
+	// On an idle machine it takes 3 ms.
 	if median := took[len(took)/2]; median > 200*time.Millisecond {
 		t.Errorf("a change takes %v to the proxy", median)
 	}

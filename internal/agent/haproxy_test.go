@@ -28,8 +28,8 @@ frontend inbound
   http-request return status 200 content-type text/plain string TEXT
 `
 
-// TestHAProxy has the real program run from a mirrored folder: it takes up files and
-// identities with a reload of its master, and never what it would reject.
+// TestHAProxy runs the real HAProxy from a mirrored folder: a reload of its master loads new
+// files and identities, and files that it would reject never reach it.
 func TestHAProxy(t *testing.T) {
 	program, err := exec.LookPath("haproxy")
 	if err != nil {
@@ -46,10 +46,10 @@ func TestHAProxy(t *testing.T) {
 	config := func(text string) string {
 		return strings.NewReplacer("IP", p.ip, "IDENTITY", p.path("identity"), "TEXT", text).Replace(haproxyConfig)
 	}
-	// answer asks with a certificate that the authority has signed, and returns the text.
+	// answer sends a request with a certificate of the authority and returns the answer.
 	answer := func(authority *authority) string {
 		client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{
-			// What the proxy makes of the client is the question here.
+			// This test is about how the proxy verifies the client.
 			InsecureSkipVerify: true, Certificates: []tls.Certificate{authority.server(t, "client")},
 		}}}
 		response, err := client.Get("https://" + p.ip + ":15003/")

@@ -15,46 +15,45 @@ import (
 // changeOfFile is a change of one file of a set.
 type changeOfFile = mesh.Change[*mirror.File]
 
-// identityName is the file among the live ones that says that the identity files have
-// changed.
+// identityName is the live file whose content changes with the identity files.
 const identityName = "identity"
 
-// maxPolls is how many requests may wait for a change at a time. Others are answered at
-// once: a neighbour of the proxy can't keep it from asking.
+// maxPolls limits the requests that wait for a change at a time. Further ones are answered
+// at once, so other processes of the pod cannot block the proxy's requests.
 const maxPolls = 32
 
-// muchGarbage is how much is worth giving back to the system, since there is no use for
-// it until hours later.
-const muchGarbage = 256 << 10
+// largeGarbage is the number of bytes from which freed memory is returned to the system,
+// since it is not needed again for hours.
+const largeGarbage = 256 << 10
 
-// live serves files to the proxy beside, which follows them by itself. Its methods may
-// be called from many goroutines.
+// live serves live files to the proxy in this pod, which polls them. Its methods are safe
+// for use by many goroutines.
 type live struct {
 	prefix livePrefix
 	feed   mirror.Feed
 	polls  chan struct{}
-	wake   bell // rings when take returns something
+	wake   bell // rings when takeVerdict has a result
 
 	mu sync.Mutex
-	// from is the version whose live part is served, and files what is served.
+	// from is the version whose live files are served; files is what is served.
 	from, files mirror.Set
 	// served are the versions of files since serve; acknowledged and rejection are the
-	// proxy's verdict on them since the last take. Open means that an acknowledgement is
-	// still awaited.
+	// proxy's verdict on them since the last takeVerdict. awaiting is set until an
+	// acknowledgement is no longer awaited.
 	served       []string
-	open         bool
+	awaiting     bool
 	acknowledged bool
 	rejection    *mirror.Status
 }
 
-// livePrefix is how the names of live files begin; there are none if it is empty.
+// livePrefix begins the names of live files; if it is empty, there are none.
 type livePrefix string
 
-// matches reports whether a file is a live one.
+// matches reports whether a file is live.
 func (p livePrefix) matches(name string) bool { return p != "" && strings.HasPrefix(name, string(p)) }
 
-// differ reports whether two versions differ in live files, and whether in others. Nil is
-// a version without files.
+// differ reports whether two versions differ in live files and whether they differ in
+// others. A nil version has no files.
 func (p livePrefix) differ(one, other *version) (live, others bool) {
 	for change := range one.files().Diff(other.files()) {
 		if p.matches(change.Name) {
@@ -68,19 +67,19 @@ func (p livePrefix) differ(one, other *version) (live, others bool) {
 
 func newLive(prefix string) *live {
 	l := &live{prefix: livePrefix(prefix), polls: make(chan struct{}, maxPolls), wake: newBell()}
-	l.feed.Acked = func(version string) { l.note(version, nil) }
-	l.feed.Rejected = func(status mirror.Status) { l.note(status.Version, &status) }
+	l.feed.Acked = func(version string) { l.record(version, nil) }
+	l.feed.Rejected = func(status mirror.Status) { l.record(status.Version, &status) }
 	l.feed.Sent = func(_ string, _, bytes int) {
-		if bytes > muchGarbage {
+		if bytes > largeGarbage {
 			time.AfterFunc(time.Second, debug.FreeOSMemory)
 		}
 	}
 	return l
 }
 
-// serve serves the live files of a version, with a mark of the identity files. Verdicts
-// on other versions are ignored from then on.
-func (l *live) serve(set mirror.Set, mark string) error {
+// serve serves the live files of a version and the digest of the identity files. Verdicts
+// on earlier versions are ignored from now on.
+func (l *live) serve(set mirror.Set, identity string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var changes []changeOfFile
@@ -89,32 +88,33 @@ func (l *live) serve(set mirror.Set, mark string) error {
 			changes = append(changes, change)
 		}
 	}
-	l.from, l.served, l.open, l.acknowledged, l.rejection = set, nil, true, false, nil
-	return l.change(mark, changes)
+	l.from, l.served, l.awaiting, l.acknowledged, l.rejection = set, nil, true, false, nil
+	return l.change(identity, changes)
 }
 
-// mark changes the file that shows that the identity files have changed.
-func (l *live) mark(mark string) error {
+// setIdentity serves a new digest of the identity files.
+func (l *live) setIdentity(identity string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.change(mark, nil)
+	return l.change(identity, nil)
 }
 
-// change changes what is served. It is called with mu held.
-func (l *live) change(mark string, changes []changeOfFile) error {
-	identity, err := mirror.NewFile(identityName, mark+"\n")
+// change changes the served files. The caller holds mu.
+func (l *live) change(identity string, changes []changeOfFile) error {
+	file, err := mirror.NewFile(identityName, identity+"\n")
 	if err != nil {
 		return err
 	}
-	l.files = l.files.With(append(changes, changeOfFile{Name: identityName, Value: identity})...)
-	// It must be known before anybody can have it. Renewals are few, but for ever.
+	l.files = l.files.With(append(changes, changeOfFile{Name: identityName, Value: file})...)
+	// The version must be recorded before a client can get it. Only the latest are kept,
+	// because renewals never end.
 	l.served = append(l.served[max(len(l.served)-3, 0):], mirror.Version(l.files))
 	l.feed.Set(l.files)
 	return nil
 }
 
-// take returns the proxy's verdict on what is served, if it came since the last call.
-func (l *live) take() (acknowledged bool, rejection *mirror.Status) {
+// takeVerdict returns the proxy's verdict on the served files since the last call, if any.
+func (l *live) takeVerdict() (acknowledged bool, rejection *mirror.Status) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	acknowledged, rejection = l.acknowledged, l.rejection
@@ -122,13 +122,13 @@ func (l *live) take() (acknowledged bool, rejection *mirror.Status) {
 	return acknowledged, rejection
 }
 
-// note notes the proxy's verdict on a version, if that is served: a rejection, or without
-// one an acknowledgement, if that is awaited.
-func (l *live) note(version string, rejection *mirror.Status) {
+// record records the proxy's verdict on a version that is served: the rejection, or if
+// that is nil an awaited acknowledgement.
+func (l *live) record(version string, rejection *mirror.Status) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case !slices.Contains(l.served, version), rejection == nil && (!l.open || l.acknowledged):
+	case !slices.Contains(l.served, version), rejection == nil && (!l.awaiting || l.acknowledged):
 		return
 	case rejection == nil:
 		l.acknowledged = true
@@ -138,33 +138,33 @@ func (l *live) note(version string, rejection *mirror.Status) {
 	l.wake.ring()
 }
 
-// isOpen reports whether an acknowledgement of the version is awaited.
-func (l *live) isOpen(version string) bool {
+// awaits reports whether an acknowledgement of the version is awaited.
+func (l *live) awaits(version string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.open && slices.Contains(l.served, version)
+	return l.awaiting && slices.Contains(l.served, version)
 }
 
-// settle ends the wait for an acknowledgement.
-func (l *live) settle() {
+// stopAwaiting ends the wait for an acknowledgement.
+func (l *live) stopAwaiting() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.open = false
+	l.awaiting = false
 }
 
-// ServeHTTP answers the pod's own processes. All of them may read; only those that run
-// as the user of the agent, who is the proxy's, may acknowledge and reject.
+// ServeHTTP answers the pod's own processes. Any of them may read; only those with the
+// agent's user ID, which is also the proxy's, may acknowledge and reject.
 func (l *live) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !isLocal(r.RemoteAddr) {
-		reply(w, http.StatusForbidden, "only the pod's own containers may, over 127.0.0.1 or ::1")
+		reply(w, http.StatusForbidden, localOnly)
 		return
 	}
 	if r.Method == http.MethodPost && !isOwnUser(r) {
 		reply(w, http.StatusForbidden, "only the proxy may report on its files")
 		return
 	}
-	if versions, err := mirror.Versions(r); err == nil && len(versions) > 0 && r.Method == http.MethodGet && l.isOpen(versions[0]) && !isOwnUser(r) {
-		// It is answered like any other request, but does not acknowledge the version.
+	if versions, err := mirror.Versions(r); err == nil && len(versions) > 0 && r.Method == http.MethodGet && l.awaits(versions[0]) && !isOwnUser(r) {
+		// Answer it like any other request, but without acknowledging the version.
 		r.Header["If-None-Match"] = append([]string{`"` + mirror.Version(mirror.Set{}) + `"`}, r.Header["If-None-Match"]...)
 	}
 	select {

@@ -14,7 +14,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
-// TestLiveIsForThePod asks from where the network's requests come.
+// TestLiveIsForThePod sends requests from the address that the network's requests come from.
 func TestLiveIsForThePod(t *testing.T) {
 	t.Parallel()
 	p, r := followed(t)
@@ -55,13 +55,13 @@ func TestLiveIsForThePod(t *testing.T) {
 	}
 }
 
-// TestLiveIsDecidedByTheProxy has a process of another user ask and reject.
+// TestLiveIsDecidedByTheProxy lets another user's process request and reject files.
 func TestLiveIsDecidedByTheProxy(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can be another user")
 	}
 	t.Parallel()
-	// Only the process of another user asks.
+	// Only another user's process requests files.
 	p := newPod(t)
 	r := mirrored(p)
 	p.serve()
@@ -108,7 +108,7 @@ func TestLiveIsDecidedByTheProxy(t *testing.T) {
 	p.until("using the next version", func() bool { return r.isAcked(next) })
 }
 
-// TestLiveIdentity wants the file to change when the identity files do.
+// TestLiveIdentity checks that the file changes with the identity files.
 func TestLiveIdentity(t *testing.T) {
 	t.Parallel()
 	p, r := followed(t)
@@ -134,7 +134,7 @@ func TestLiveIdentity(t *testing.T) {
 	}
 }
 
-// TestLivePolls has more requests wait than there may be; the others do not.
+// TestLivePolls sends more requests than may wait; the rest are answered at once.
 func TestLivePolls(t *testing.T) {
 	l := newLive("live/")
 	if err := l.serve(mirror.NewSet(), "mark"); err != nil {

@@ -24,7 +24,7 @@ const (
 	asAgent = "as-agent"
 	asProxy = "as-proxy"
 	asApp   = "as-app"
-	// asClient asks for a URL and prints the status.
+	// asClient requests a URL and prints the status.
 	asClient = "as-client"
 	// asDialer connects to a socket and prints what it reads.
 	asDialer = "as-dialer"
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case asAgent:
-			p := &program{stdout: os.Stdout, stderr: os.Stderr, env: os.LookupEnv, pace: hurriedPace}
+			p := &program{stdout: os.Stdout, stderr: os.Stderr, env: os.LookupEnv, timings: testTimings}
 			os.Exit(p.main(os.Args[2:]))
 		case asProxy:
 			os.Exit(proxyMain(os.Args[2:]))
@@ -56,39 +56,39 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// hurriedPace is what the agents of tests keep.
-var hurriedPace = pace{
-	poll:        20 * time.Millisecond,
-	sign:        2 * time.Second,
-	retry:       backoff{first: 20 * time.Millisecond, most: 200 * time.Millisecond},
-	retryUrgent: 100 * time.Millisecond,
-	reuse:       time.Millisecond,
-	restart:     backoff{first: 20 * time.Millisecond, most: 200 * time.Millisecond},
-	stable:      time.Second,
-	hopeless:    500 * time.Millisecond,
-	admin:       time.Second,
-	reload:      2 * time.Second,
-	reloadAgain: backoff{first: 20 * time.Millisecond, most: 200 * time.Millisecond},
-	worker:      500 * time.Millisecond,
-	workers:     3,
-	report:      20 * time.Millisecond,
-	repeat:      200 * time.Millisecond,
-	kill:        500 * time.Millisecond,
-	watch:       20 * time.Millisecond,
-	settle:      2 * time.Second,
-	hasten:      200 * time.Millisecond,
-	hint:        backoff{first: 200 * time.Millisecond, most: 400 * time.Millisecond},
-	wait:        10 * time.Second,
-	follow:      backoff{first: 20 * time.Millisecond, most: 200 * time.Millisecond},
-	take:        time.Second,
-	probation:   time.Second,
-	check:       2 * time.Second,
-	quarantine:  backoff{first: 200 * time.Millisecond, most: time.Second},
-	keep:        50 * time.Millisecond,
+// testTimings are the timings of agents in tests.
+var testTimings = timings{
+	poll:         20 * time.Millisecond,
+	sign:         2 * time.Second,
+	retry:        backoff{first: 20 * time.Millisecond, most: 200 * time.Millisecond},
+	retryUrgent:  100 * time.Millisecond,
+	reuse:        time.Millisecond,
+	restart:      backoff{first: 20 * time.Millisecond, most: 200 * time.Millisecond},
+	stable:       time.Second,
+	hopeless:     500 * time.Millisecond,
+	admin:        time.Second,
+	reload:       2 * time.Second,
+	reloadRetry:  backoff{first: 20 * time.Millisecond, most: 200 * time.Millisecond},
+	worker:       500 * time.Millisecond,
+	workers:      3,
+	report:       20 * time.Millisecond,
+	repeat:       200 * time.Millisecond,
+	stop:         500 * time.Millisecond,
+	watch:        20 * time.Millisecond,
+	settle:       2 * time.Second,
+	earlyRenewal: 200 * time.Millisecond,
+	hint:         backoff{first: 200 * time.Millisecond, most: 400 * time.Millisecond},
+	wait:         10 * time.Second,
+	follow:       backoff{first: 20 * time.Millisecond, most: 200 * time.Millisecond},
+	ack:          time.Second,
+	probation:    time.Second,
+	check:        2 * time.Second,
+	quarantine:   backoff{first: 200 * time.Millisecond, most: time.Second},
+	store:        50 * time.Millisecond,
 }
 
-// proxyMain is a proxy: it says what happens to it in a journal, and serves /ready,
-// /drain and /crash.
+// proxyMain is a proxy that records events in a journal and serves /ready, /drain and
+// /crash.
 func proxyMain(args []string) int {
 	flags := flag.NewFlagSet(asProxy, flag.ExitOnError)
 	admin := flags.String("admin", "", "address")
@@ -117,7 +117,7 @@ func proxyMain(args []string) int {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGHUP, unix.SIGINT)
 	if *orphan {
-		// The shell ends at once and leaves two to whoever collects them, of which one ends.
+		// The shell exits at once and leaves two orphans, of which one exits.
 		out, err := exec.Command("/bin/sh", "-c", "sh -c 'exit 0' >/dev/null 2>&1 & sleep 60 >/dev/null 2>&1 & echo $!").Output()
 		note("orphan %s %v", strings.TrimSpace(string(out)), err)
 	}
@@ -161,7 +161,7 @@ func proxyMain(args []string) int {
 			note("%s", unix.SignalName(s.(unix.Signal)))
 			if s == unix.SIGHUP && *code != "" {
 				if strings.Contains(readCode(*code, note), "late") {
-					// The program before goes on for a while.
+					// The process before the reload continues for a while.
 					<-follower.refused
 				}
 				text := readCode(*code, note)
@@ -191,14 +191,14 @@ func readCode(name string, note func(string, ...any)) string {
 	return string(text)
 }
 
-// liveFollower follows live files as a proxy does. It cannot use those that say bad,
+// liveFollower follows live files as a proxy does. It cannot use files that contain "bad"
 // unless it is tolerant.
 type liveFollower struct {
 	tolerant bool
-	// fussy is one that can use nothing.
+	// fussy rejects everything.
 	fussy bool
 	stop  func()
-	// refused holds a value when it has refused something.
+	// refused receives a value after each refusal.
 	refused chan struct{}
 }
 

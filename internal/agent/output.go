@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	maxOutput = 4 << 10 // how much of the end of a program's output is kept
-	maxLine   = 1 << 10 // how much of a program's output goes into logs and reports
+	maxOutput = 4 << 10 // bytes kept of the end of a program's output
+	maxLine   = 1 << 10 // bytes of a program's output in logs and reports
 )
 
-// output keeps the end of what a process prints. Its methods may be called from many
+// output keeps the end of a process's output. Its methods are safe for use by many
 // goroutines.
 type output struct {
 	pipe *os.File
@@ -26,8 +26,8 @@ type output struct {
 	cut bool
 }
 
-// readOutput reads what is written into the pipe until nobody holds it open any more, and
-// passes it on.
+// readOutput copies the pipe to the writer, and keeps the end of it, until all writers have
+// closed the pipe.
 func readOutput(pipe *os.File, to io.Writer) *output {
 	o := &output{pipe: pipe, done: make(chan struct{})}
 	go func() {
@@ -50,8 +50,8 @@ func (o *output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// text returns the end of the output of a process that has ended, of which it waits for
-// the rest. Processes that it left behind may hold the pipe open.
+// text returns the end of the output of a process that has ended. It waits at most a
+// second for the rest, since processes left behind may hold the pipe open.
 func (o *output) text() string {
 	select {
 	case <-o.done:
@@ -66,9 +66,9 @@ func (o *output) text() string {
 	return text
 }
 
-// reason returns the lines of a program's output that give the reason of its end, or if
-// there are none its last ones, as one line of at most maxLine bytes. A stack trace may
-// follow such lines.
+// reason returns the lines of a program's output that look like the reason of its exit, or
+// if there are none the last lines, as one line of at most maxLine bytes. The reason need
+// not come last: a stack trace may follow it.
 func reason(text string) string {
 	var reasons []string
 	for line := range strings.Lines(text) {
@@ -89,8 +89,8 @@ func reason(text string) string {
 	return inOneLine(text)
 }
 
-// inOneLine returns a program's text for logs and reports: printable, on one line, and at
-// most maxLine bytes long.
+// inOneLine makes a program's text fit for logs and reports: printable, on one line, and
+// at most maxLine bytes (plus an ellipsis) long.
 func inOneLine(text string) string {
 	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, ""), func(r rune) bool {
 		return unicode.IsSpace(r) || !unicode.IsPrint(r)

@@ -21,17 +21,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxSocketPath is how long the path of a Unix socket may be (unix(7)).
+// maxSocketPath is the maximum length of a Unix socket's path, in bytes (unix(7)).
 const maxSocketPath = 107
 
-// listenForOwnUser listens on a Unix socket to which only the agent's own user, and so
-// the proxy, can connect: the file's mode allows no other, and the kernel is asked about each
-// connection, since a mode can be changed.
+// listenForOwnUser listens on a Unix socket that only processes with the agent's user ID,
+// such as the proxy, can use. The file's mode excludes others; since a mode can be changed,
+// each connection's user is checked too.
 func listenForOwnUser(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("listening for the proxy: %w", err)
 	}
-	// The agent of a container that was restarted has left its own.
+	// In a restarted container the previous agent's socket still exists.
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("listening for the proxy: %w", err)
 	}
@@ -62,7 +62,7 @@ func (l ownUserListener) Accept() (net.Conn, error) {
 	}
 }
 
-// peerUser returns the user of the process that has connected.
+// peerUser returns the user ID of the connected process.
 func peerUser(conn *net.UnixConn) (int, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -79,8 +79,9 @@ func peerUser(conn *net.UnixConn) (int, error) {
 	return int(peer.Uid), nil
 }
 
-// isOwnUser reports whether a request from this machine comes from a process of the
-// agent's own user. The kernel knows whose a socket is. Where it does not answer, nobody is.
+// isOwnUser reports whether a request from this machine comes from a process with the
+// agent's user ID. The kernel knows the owner of the client's socket; if it does not
+// answer, the result is false.
 func isOwnUser(r *http.Request) bool {
 	server, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if !ok {
@@ -91,9 +92,9 @@ func isOwnUser(r *http.Request) bool {
 	if hereErr != nil || thereErr != nil {
 		return false
 	}
-	uid, err := askForUser(there, here)
+	uid, err := queryUser(there, here)
 	if err != nil {
-		uid, err = lookForUser(there, here)
+		uid, err = scanForUser(there, here)
 	}
 	return err == nil && uid == os.Getuid()
 }
@@ -101,9 +102,9 @@ func isOwnUser(r *http.Request) bool {
 // errNoSocket is returned if the kernel has no such socket.
 var errNoSocket = errors.New("there is no such socket")
 
-// askForUser returns the user of this machine's TCP socket with the addresses, by one
-// question to the kernel (sock_diag(7)).
-func askForUser(local, remote netip.AddrPort) (int, error) {
+// queryUser returns the user ID of this machine's TCP socket with the addresses. It queries
+// the kernel for that socket only (sock_diag(7)).
+func queryUser(local, remote netip.AddrPort) (int, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_INET_DIAG)
 	if err != nil {
 		return 0, err
@@ -112,7 +113,7 @@ func askForUser(local, remote netip.AddrPort) (int, error) {
 	if err := unix.Sendto(fd, diagRequest(local, remote), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return 0, err
 	}
-	// The answer is there when Sendto returns; waiting would be for one that never comes.
+	// The answer has arrived when Sendto returns. If not, none will come.
 	answer := make([]byte, 4<<10)
 	n, _, err := unix.Recvfrom(fd, answer, unix.MSG_DONTWAIT)
 	if err != nil {
@@ -126,12 +127,12 @@ const (
 	sockDiagByFamily = 20
 	netlinkHeader    = 16
 	diagRequestSize  = netlinkHeader + 56
-	// diagUID is where the user stands in an answer, after a header, four bytes, the
+	// diagUID is the offset of the user ID in an answer: after the header, four bytes, the
 	// socket's addresses and three numbers.
 	diagUID = netlinkHeader + 4 + 48 + 12
 )
 
-// diagRequest asks for one socket.
+// diagRequest returns the query for one socket.
 func diagRequest(local, remote netip.AddrPort) []byte {
 	b := make([]byte, diagRequestSize)
 	binary.NativeEndian.PutUint32(b[0:], diagRequestSize)
@@ -148,12 +149,12 @@ func diagRequest(local, remote netip.AddrPort) []byte {
 	binary.BigEndian.PutUint16(body[10:], remote.Port())
 	copy(body[12:28], from.AsSlice())
 	copy(body[28:44], to.AsSlice())
-	// Any interface, and no cookie, which would be that of a socket seen before.
+	// Any interface; no cookie, which would identify a socket seen before.
 	binary.NativeEndian.PutUint64(body[48:], ^uint64(0))
 	return b
 }
 
-// diagUser returns the user in an answer.
+// diagUser returns the user ID in an answer.
 func diagUser(b []byte) (int, error) {
 	if len(b) < netlinkHeader {
 		return 0, io.ErrUnexpectedEOF
@@ -165,22 +166,22 @@ func diagUser(b []byte) (int, error) {
 		}
 		return 0, errNoSocket
 	case kind != sockDiagByFamily:
-		return 0, fmt.Errorf("an answer of kind %d", kind)
+		return 0, fmt.Errorf("unexpected answer of type %d", kind)
 	case len(b) < diagUID+4:
 		return 0, io.ErrUnexpectedEOF
 	}
 	uid := binary.NativeEndian.Uint32(b[diagUID:])
 	if uid > 1<<31-1 {
-		return 0, fmt.Errorf("%d is no user", uid)
+		return 0, fmt.Errorf("%d is not a user ID", uid)
 	}
 	return int(uid), nil
 }
 
-// lookForUser is askForUser by the kernel's list of all sockets, for machines that answer
-// no questions. With many connections it takes its time.
-func lookForUser(local, remote netip.AddrPort) (int, error) {
-	// The list of the thread, not of the process, which means its first thread: that one
-	// may be in another network.
+// scanForUser is queryUser by the kernel's list of all sockets, for machines without
+// sock_diag. It is slow if there are many connections.
+func scanForUser(local, remote netip.AddrPort) (int, error) {
+	// /proc/self would be the list of the first thread, which may be in another network
+	// namespace than this one.
 	for _, table := range []string{"/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"} {
 		file, err := os.Open(table)
 		if err != nil {
@@ -195,8 +196,8 @@ func lookForUser(local, remote netip.AddrPort) (int, error) {
 	return 0, errNoSocket
 }
 
-// userOf returns the user of the socket with these addresses in a list as the kernel
-// writes /proc/net/tcp.
+// userOf returns the user ID of the socket with these addresses in a list in the format of
+// /proc/net/tcp.
 func userOf(table io.Reader, local, remote netip.AddrPort) (int, error) {
 	port := fmt.Appendf(nil, ":%04X ", local.Port())
 	lines := bufio.NewScanner(table)
@@ -214,8 +215,8 @@ func userOf(table io.Reader, local, remote netip.AddrPort) (int, error) {
 	return 0, errNoSocket
 }
 
-// isSocket reports whether a field of the kernel's list is an address: its words in the
-// order of the machine, and the port.
+// isSocket reports whether a field of the kernel's list is the address, as 32-bit words in
+// the machine's byte order, and the port.
 func isSocket(field string, address netip.AddrPort) bool {
 	words, port, ok := strings.Cut(field, ":")
 	if !ok || port != fmt.Sprintf("%04X", address.Port()) {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestUserOfSocket asks the kernel in both ways, for every kind of address.
+// TestUserOfSocket queries the kernel in both ways, for every kind of address.
 func TestUserOfSocket(t *testing.T) {
 	for _, listen := range []struct{ network, address, dial string }{
 		{"tcp4", "127.0.0.1:0", "tcp4"}, {"tcp6", "[::1]:0", "tcp6"}, {"tcp", ":0", "tcp4"},
@@ -34,11 +34,11 @@ func TestUserOfSocket(t *testing.T) {
 		}
 		defer conn.Close()
 		local, remote := netip.MustParseAddrPort(conn.LocalAddr().String()), netip.MustParseAddrPort(conn.RemoteAddr().String())
-		uid, err := lookForUser(local, remote)
+		uid, err := scanForUser(local, remote)
 		if err != nil || uid != os.Getuid() {
 			t.Errorf("%s: the list says user %d, %v", listen.network, uid, err)
 		}
-		uid, err = askForUser(local, remote)
+		uid, err = queryUser(local, remote)
 		switch {
 		case errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EPERM):
 			t.Logf("SKIPPED: the kernel answers no questions here: %v", err)
@@ -48,16 +48,16 @@ func TestUserOfSocket(t *testing.T) {
 		}
 		// Another connection is another socket.
 		other := netip.AddrPortFrom(local.Addr(), 1)
-		if uid, err := askForUser(other, remote); err == nil {
+		if uid, err := queryUser(other, remote); err == nil {
 			t.Errorf("a socket that is not there is user %d's", uid)
 		}
-		if uid, err := lookForUser(other, remote); err == nil {
+		if uid, err := scanForUser(other, remote); err == nil {
 			t.Errorf("a socket that is not there is user %d's", uid)
 		}
 	}
 }
 
-// FuzzDiagUser wants no answer to be read beyond its end.
+// FuzzDiagUser checks that no answer is read beyond its end.
 func FuzzDiagUser(f *testing.F) {
 	answer := make([]byte, diagUID+4)
 	binary.NativeEndian.PutUint16(answer[4:], sockDiagByFamily)

@@ -24,8 +24,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
-// pod is a sidecar container without a container: an agent with its folders, a signing
-// service, and a loopback address of its own.
+// pod stands in for a sidecar container: an agent with its folders, a signing service, and
+// its own loopback address.
 type pod struct {
 	t       testing.TB
 	dir     string
@@ -36,8 +36,7 @@ type pod struct {
 	env     map[string]string
 	spec    agentspec.Spec
 	flags   []string
-	// launch starts the agent's process and dial connects to it, where that is not as
-	// usual.
+	// launch starts the agent's process and dial connects to it; nil for the defaults.
 	launch func(*exec.Cmd) error
 	dial   func(ctx context.Context, network, address string) (net.Conn, error)
 
@@ -50,8 +49,8 @@ var podIdentity = mesh.Identity{TrustDomain: "cluster.local", Namespace: "bookst
 
 const podUID = "6f1c1c4e-8c0f-4b57-9a77-0a3c1f1f2f10"
 
-// newPod returns a pod whose proxy is this program as a proxy with the flags. Nothing
-// runs yet, and the trust bundle is mounted.
+// newPod returns a pod whose proxy is this program, run as a proxy with the flags. Nothing
+// is running yet. The trust bundle is mounted.
 func newPod(t testing.TB, proxyFlags ...string) *pod {
 	t.Helper()
 	self, err := os.Executable()
@@ -60,7 +59,7 @@ func newPod(t testing.TB, proxyFlags ...string) *pod {
 	}
 	p := &pod{
 		t: t, dir: t.TempDir(), self: self,
-		// All of 127.0.0.0/8 is this machine, so tests need not share ports.
+		// All of 127.0.0.0/8 is local, so tests need not share ports.
 		ip:     fmt.Sprintf("127.%d.%d.%d", 1+rand.N(250), rand.N(250), 1+rand.N(250)),
 		ca:     newAuthority(t, "root"),
 		launch: (*exec.Cmd).Start,
@@ -86,7 +85,7 @@ func newPod(t testing.TB, proxyFlags ...string) *pod {
 
 func (p *pod) path(name string) string { return filepath.Join(p.dir, name) }
 
-// write puts a file into the pod's folder as a whole.
+// write atomically writes a file to the pod's folder.
 func (p *pod) write(name, content string) {
 	p.t.Helper()
 	if err := writeFile(p.path(name), strings.NewReader(content), 0o644); err != nil {
@@ -127,7 +126,7 @@ func (p *pod) run(program string, args []string) {
 	cmd.Stdout, cmd.Stderr = p.log, p.log
 	// A proxy that outlives its agent must not keep the test waiting for its output.
 	cmd.WaitDelay = time.Second
-	// Nothing is left behind, also if the test is killed.
+	// Leave no process behind even if the test is killed.
 	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	if err := p.launch(cmd); err != nil {
 		p.t.Fatal(err)
@@ -155,7 +154,7 @@ func (p *pod) signal(s unix.Signal) {
 	}
 }
 
-// exit waits for the agent's end and returns its exit code.
+// exit waits until the agent exits and returns its exit code.
 func (p *pod) exit() int {
 	p.t.Helper()
 	select {
@@ -166,7 +165,8 @@ func (p *pod) exit() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// ask returns the status and the text of one of the agent's answers, 0 if there is none.
+// ask sends a request to the agent and returns the answer's status and text. The status is
+// 0 if there is no answer.
 func (p *pod) ask(method, path string) (int, string) {
 	request, err := http.NewRequest(method, "http://"+p.ip+":15901"+path, nil)
 	if err != nil {
@@ -185,7 +185,7 @@ func (p *pod) ask(method, path string) (int, string) {
 	return response.StatusCode, strings.TrimSpace(string(text))
 }
 
-// isReady reports what /ready says.
+// isReady reports whether /ready answers 200.
 func (p *pod) isReady() bool { status, _ := p.ask("GET", "/ready"); return status == 200 }
 
 // metric returns a metric's value.
@@ -199,7 +199,7 @@ func (p *pod) metric(name string) string {
 	return ""
 }
 
-// deadline is more than anything here takes on a busy machine.
+// deadline is longer than any step takes on a busy machine.
 const deadline = 20 * time.Second
 
 // until waits until the condition holds.
@@ -215,15 +215,15 @@ func (p *pod) until(what string, holds func() bool) {
 // untilReady waits for /ready.
 func (p *pod) untilReady() { p.t.Helper(); p.until("ready", p.isReady) }
 
-// files are the identity files as one reader sees them who follows ..data once.
+// files are the identity files as seen by a reader that resolves ..data once.
 type files struct {
 	pair   tls.Certificate
 	leaf   *x509.Certificate
 	bundle []byte
 }
 
-// identity reads the identity files and checks that they belong together, whether or
-// not the certificate has ended.
+// identity reads the identity files and checks that they match. The certificate may have
+// expired.
 func (p *pod) identity() (*files, error) {
 	generation, err := os.Readlink(p.path("identity/..data"))
 	if err != nil {
@@ -256,7 +256,7 @@ func (p *pod) identity() (*files, error) {
 	return &files{pair, pair.Leaf, bundle}, nil
 }
 
-// mustIdentity is identity for a pod that has one.
+// mustIdentity is like identity but fails the test on an error.
 func (p *pod) mustIdentity() *files {
 	p.t.Helper()
 	f, err := p.identity()
@@ -266,13 +266,13 @@ func (p *pod) mustIdentity() *files {
 	return f
 }
 
-// untilEnd waits until the certificate in the files has ended.
+// untilEnd waits until the certificate in the files has expired.
 func (p *pod) untilEnd() {
 	p.t.Helper()
 	p.until("the certificate's end", func() bool { return time.Now().After(p.mustIdentity().leaf.NotAfter) })
 }
 
-// logBuffer is a buffer for several goroutines.
+// logBuffer is a buffer that is safe for use by several goroutines.
 type logBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -13,34 +13,35 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
-// poller makes the follower's requests to the repository, one at a time. It belongs to
-// the follower's goroutine.
+// poller sends the follower's requests to the repository, one at a time. It belongs to the
+// follower's goroutine.
 type poller struct {
 	client  *mirror.Client
-	pace    pace
+	timings timings
 	log     *slog.Logger
 	metrics *metrics
-	hasten  func() // has the identity files renewed soon
+	// renewIdentity brings the next renewal of the identity files forward.
+	renewIdentity func()
 
 	answers chan pollResult
-	cancel  context.CancelFunc // ends the request that is being made; nil if there is none
+	cancel  context.CancelFunc // cancels the request in flight; nil if there is none
 	next    time.Time          // when to ask for the next version; zero while none is wanted
-	reports []mirror.Status    // refusals that the repository does not know of yet
+	reports []mirror.Status    // refusals not yet sent to the repository
 	backoff backoff
-	hasty   int             // empty answers in a row that came much sooner than was asked for
-	logged  map[string]bool // kinds of failures that were logged since the last success
+	early   int             // consecutive empty answers that came long before the requested wait
+	logged  map[string]bool // kinds of failures logged since the last success
 }
 
-// pollResult is what came of a request.
+// pollResult is the result of a request.
 type pollResult struct {
-	good     *version // named by the request as the one in use
-	reported int      // how many reports were delivered before it
+	good     *version // the version in use that the request named
+	reported int      // number of reports delivered before it
 	change   *mirror.Change
 	took     time.Duration
 	err      error
 }
 
-// Kinds of failures to follow the repository.
+// Kinds of failures.
 const (
 	failureFiles      = "files"
 	failureRepository = "repository"
@@ -48,14 +49,14 @@ const (
 	failureAnswer     = "repository answer"
 )
 
-func newPoller(client *mirror.Client, pace pace, log *slog.Logger, metrics *metrics) *poller {
+func newPoller(client *mirror.Client, timings timings, log *slog.Logger, metrics *metrics) *poller {
 	return &poller{
-		client: client, pace: pace, log: log, metrics: metrics, hasten: func() {}, answers: make(chan pollResult, 1), next: now(),
-		backoff: pace.follow, logged: make(map[string]bool),
+		client: client, timings: timings, log: log, metrics: metrics, renewIdentity: func() {}, answers: make(chan pollResult, 1), next: now(),
+		backoff: timings.follow, logged: make(map[string]bool),
 	}
 }
 
-// due returns when the next request is due, zero if none is.
+// due returns when the next request is due, or zero if none is.
 func (p *poller) due() time.Time {
 	if p.cancel != nil {
 		return time.Time{}
@@ -63,8 +64,8 @@ func (p *poller) due() time.Time {
 	return p.next
 }
 
-// pollIfDue makes a request, in a goroutine of its own, for what comes after the good
-// version.
+// pollIfDue starts a request for the version after the good one, if a request is due. It
+// runs in a separate goroutine.
 func (p *poller) pollIfDue(ctx context.Context, s rollout) {
 	if due := p.due(); due.IsZero() || now().Before(due) {
 		return
@@ -76,7 +77,7 @@ func (p *poller) pollIfDue(ctx context.Context, s rollout) {
 		for _, r := range reports {
 			a.err = p.client.Report(ctx, r)
 			if refused := (*mirror.Error)(nil); errors.As(a.err, &refused) && refused.Code != http.StatusServiceUnavailable {
-				// It takes no reports, and may have files all the same.
+				// A repository that refuses reports may still have files.
 				a.err = nil
 			}
 			if a.err != nil {
@@ -93,8 +94,7 @@ func (p *poller) pollIfDue(ctx context.Context, s rollout) {
 	}()
 }
 
-// poll has the repository asked at once, with what is known by now. It ends the request
-// that is being made.
+// poll schedules a request for now, with the current state, and cancels the one in flight.
 func (p *poller) poll() {
 	p.next = now()
 	if p.cancel != nil {
@@ -102,8 +102,8 @@ func (p *poller) poll() {
 	}
 }
 
-// retry has the repository asked again for a version that could not be written or
-// checked. The repository gets a report the first time.
+// retry schedules another request for a version that could not be written or checked. The
+// first such failure is reported to the repository.
 func (p *poller) retry(v *version, err error) {
 	if !p.logged[failureFiles] {
 		p.report(v, err)
@@ -111,13 +111,13 @@ func (p *poller) retry(v *version, err error) {
 	p.fail(failureFiles, err)
 }
 
-// report has the repository learn why a version cannot be used.
+// report queues a report to the repository of why a version cannot be used.
 func (p *poller) report(v *version, err error) {
 	p.reports = append(p.reports[max(len(p.reports)-maxRefused+1, 0):], mirror.Status{Version: v.name, Error: err.Error()})
 }
 
-// accept takes an answer and returns the version in it, nil if there is none. No other
-// is wanted then until poll or retry is called.
+// accept processes an answer and returns the version in it, or nil. After a version, no
+// request is due until poll or retry is called.
 func (p *poller) accept(a pollResult, s rollout) *version {
 	p.cancel()
 	p.cancel = nil
@@ -132,17 +132,17 @@ func (p *poller) accept(a pollResult, s rollout) *version {
 	p.next = now()
 	if a.change == nil {
 		p.succeeded()
-		p.rest(a.took)
+		p.throttle(a.took)
 		return nil
 	}
-	p.hasty = 0
+	p.early = 0
 	name := a.change.Version
 	set, err := a.change.Apply(a.good.files())
 	switch {
 	case err != nil:
 		err = fmt.Errorf("the repository's answer: %w", err)
 	case slices.Contains(append(s.others(), s.good.String()), name):
-		err = fmt.Errorf("the repository sends version %s again, which is not wanted", name)
+		err = fmt.Errorf("the repository sends version %s again, which was not requested", name)
 	}
 	if err != nil {
 		p.fail(failureAnswer, err)
@@ -152,28 +152,29 @@ func (p *poller) accept(a pollResult, s rollout) *version {
 	return &version{name, set}
 }
 
-// succeeded notes that an answer could be used.
+// succeeded resets the backoff after a usable answer.
 func (p *poller) succeeded() {
 	if p.backoff.failures > 0 {
-		p.log.Info("the repository is followed again", "attempts", p.backoff.failures+1)
+		p.log.Info("following the repository again", "attempts", p.backoff.failures+1)
 	}
 	p.backoff.reset()
 	clear(p.logged)
 }
 
-// rest keeps a repository that does not wait for changes from being asked all the time.
-func (p *poller) rest(took time.Duration) {
-	if took > min(p.pace.wait/2, time.Second) {
-		p.hasty = 0
+// throttle slows requests down if the repository does not wait for changes.
+func (p *poller) throttle(took time.Duration) {
+	if took > min(p.timings.wait/2, time.Second) {
+		p.early = 0
 		return
 	}
-	if p.hasty++; p.hasty > 2 {
-		p.next = now().Add(spread(p.pace.follow.most))
+	if p.early++; p.early > 2 {
+		p.next = now().Add(spread(p.timings.follow.most))
 	}
 }
 
-// makeRoom adds the files of an answer that held all of them to the limit of memory.
-func (p *poller) makeRoom(a pollResult) {
+// raiseMemoryLimit adds the size of the files to the memory limit if the answer held all of
+// them.
+func (p *poller) raiseMemoryLimit(a pollResult) {
 	if a.change.Base != "" {
 		return
 	}
@@ -182,43 +183,42 @@ func (p *poller) makeRoom(a pollResult) {
 		size += int64(len(file.Text))
 	}
 	debug.SetMemoryLimit(memoryLimit + 4*size)
-	if size > muchGarbage {
+	if size > largeGarbage {
 		debug.FreeOSMemory()
 	}
 }
 
-// failRequest notes a request that failed.
+// failRequest handles a failed request.
 func (p *poller) failRequest(err error) {
 	kind := failureRepository
 	var refused *mirror.Error
 	switch {
-	case isStranger(err):
+	case isUnverified(err):
 		kind = failureUnverified
-		p.hasten()
+		p.renewIdentity()
 	case errors.As(err, &refused):
 		kind = fmt.Sprintf("%s %d", failureRepository, refused.Code)
 	}
 	p.fail(kind, err)
 	if refused != nil && refused.RetryAfter > 0 {
-		pause := min(refused.RetryAfter, p.pace.follow.most)
+		pause := min(refused.RetryAfter, p.timings.follow.most)
 		p.next = now().Add(pause + jitter(pause/2))
 	}
 }
 
-// fail notes a failure and schedules the next request.
+// fail logs and counts a failure and schedules the next request.
 func (p *poller) fail(kind string, err error) {
 	p.metrics.followFailures.Add(1)
 	p.logFailure(kind, err)
 	p.next = now().Add(spread(p.backoff.next()))
 }
 
-// logFailure logs the first failure of each kind as a warning, and the others for
-// debugging.
+// logFailure logs the first failure of each kind as a warning and later ones for debugging.
 func (p *poller) logFailure(kind string, err error) {
 	level := slog.LevelDebug
 	if !p.logged[kind] {
 		level = slog.LevelWarn
 	}
 	p.logged[kind] = true
-	p.log.Log(context.Background(), level, "the driver's files cannot be followed; the last good version stays", "kind", kind, "error", err.Error())
+	p.log.Log(context.Background(), level, "cannot follow the driver's files; keeping the last good version", "kind", kind, "error", err.Error())
 }

@@ -11,7 +11,7 @@ import (
 
 // newTestPoller returns a poller whose request has just been answered.
 func newTestPoller() *poller {
-	p := newPoller(nil, usualPace, discard, new(metrics))
+	p := newPoller(nil, defaultTimings, discard, new(metrics))
 	p.cancel = func() {}
 	return p
 }
@@ -39,7 +39,7 @@ func TestPollBackoff(t *testing.T) {
 	}
 }
 
-// TestRepositoryThatDoesNotWait is not asked all the time.
+// TestRepositoryThatDoesNotWait checks that requests are throttled.
 func TestRepositoryThatDoesNotWait(t *testing.T) {
 	p := newTestPoller()
 	for i := range 10 {
@@ -56,7 +56,7 @@ func TestRepositoryThatDoesNotWait(t *testing.T) {
 	}
 }
 
-// TestUnusableAnswers has answers that hold no version.
+// TestUnusableAnswers tests answers without a usable version.
 func TestUnusableAnswers(t *testing.T) {
 	good := setOf(t, "a", "1")
 	next := setOf(t, "a", "2")

@@ -24,11 +24,11 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
-// maxProbeBody is how much of an app's answer is read, as the kubelet does. Nothing of
-// it is passed on: the agent's port is open to the network.
+// maxProbeBody limits how much of an app's answer is read, as in the kubelet. Nothing of it
+// is passed on, because the agent's port is open to the network.
 const maxProbeBody = 10 << 10
 
-// prober asks the app what the kubelet would have asked.
+// prober probes the app as the kubelet would have.
 type prober struct {
 	podIP     string
 	transport *http.Transport
@@ -45,7 +45,7 @@ func newProber(podIP string) *prober {
 	}}
 }
 
-// answer is the outcome of a probe, as an HTTP status and a reason.
+// answer is the result of a probe: an HTTP status and a reason.
 type answer struct {
 	status int
 	reason string
@@ -53,22 +53,22 @@ type answer struct {
 
 func (a answer) ok() bool { return a.status >= 200 && a.status < 400 }
 
-// ask carries out a probe for the request that the kubelet has made to the agent.
-func (p *prober) ask(ctx context.Context, probe agentspec.Probe, from http.Header) answer {
+// probe probes the app. from is the header of the kubelet's request to the agent.
+func (p *prober) probe(ctx context.Context, probe agentspec.Probe, from http.Header) answer {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(probe.TimeoutSeconds)*time.Second)
 	defer cancel()
 	code, err := http.StatusOK, error(nil)
 	switch probe.Kind {
 	case agentspec.HTTP:
-		code, err = p.askHTTP(ctx, probe, from)
+		code, err = p.probeHTTP(ctx, probe, from)
 	case agentspec.TCP:
-		err = p.askTCP(ctx, probe)
+		err = p.probeTCP(ctx, probe)
 	case agentspec.GRPC:
-		err = p.askGRPC(ctx, probe, from)
+		err = p.probeGRPC(ctx, probe, from)
 	}
 	switch {
 	case ctx.Err() != nil && err != nil:
-		return answer{http.StatusGatewayTimeout, fmt.Sprintf("the app has not answered within %d s", probe.TimeoutSeconds)}
+		return answer{http.StatusGatewayTimeout, fmt.Sprintf("the app did not answer within %d s", probe.TimeoutSeconds)}
 	case err != nil:
 		return answer{http.StatusServiceUnavailable, err.Error()}
 	}
@@ -86,11 +86,11 @@ func (p *prober) address(probe agentspec.Probe) string {
 	return net.JoinHostPort(p.host(probe), strconv.Itoa(int(probe.Port)))
 }
 
-// askHTTP returns the status of the app's answer, after redirects within the host.
-func (p *prober) askHTTP(ctx context.Context, probe agentspec.Probe, from http.Header) (int, error) {
+// probeHTTP returns the status of the app's answer, following redirects within the host.
+func (p *prober) probeHTTP(ctx context.Context, probe agentspec.Probe, from http.Header) (int, error) {
 	target, err := url.Parse(probe.URL)
 	if err != nil {
-		// What is no URL is asked for as it is written.
+		// Like the kubelet, use an invalid URL as a path.
 		target = &url.URL{Path: probe.URL}
 	}
 	target.Scheme, target.Host = "http", p.address(probe)
@@ -104,8 +104,8 @@ func (p *prober) askHTTP(ctx context.Context, probe agentspec.Probe, from http.H
 	for _, h := range probe.Headers {
 		request.Header.Add(h.Name, h.Value)
 	}
-	// An app may recognize probes by the headers that the kubelet sends; an empty header of
-	// the probe's removes one.
+	// Apps may recognize probes by the kubelet's headers. An empty header in the probe's
+	// definition removes one.
 	for _, name := range []string{"User-Agent", "Accept"} {
 		if _, ok := request.Header[name]; !ok {
 			request.Header[name] = from[name]
@@ -128,14 +128,14 @@ func (p *prober) askHTTP(ctx context.Context, probe agentspec.Probe, from http.H
 		return 0, err
 	}
 	if response.StatusCode < 200 {
-		// The kubelet takes it for a failure, and it cannot be the status of an answer.
+		// For the kubelet this is a failure, and it cannot be passed on as a status.
 		return 0, fmt.Errorf("the app answered: %d", response.StatusCode)
 	}
 	return response.StatusCode, nil
 }
 
-// sameHost follows redirects as the kubelet does: one that leaves the host is the
-// answer, and counts as success.
+// sameHost follows redirects as the kubelet does: a redirect to another host is not
+// followed and counts as success.
 func sameHost(next *http.Request, before []*http.Request) error {
 	if next.URL.Hostname() != before[0].URL.Hostname() {
 		return http.ErrUseLastResponse
@@ -146,7 +146,7 @@ func sameHost(next *http.Request, before []*http.Request) error {
 	return nil
 }
 
-func (p *prober) askTCP(ctx context.Context, probe agentspec.Probe) error {
+func (p *prober) probeTCP(ctx context.Context, probe agentspec.Probe) error {
 	conn, err := dialApp(ctx, "tcp", p.address(probe))
 	if err != nil {
 		return err
@@ -154,7 +154,7 @@ func (p *prober) askTCP(ctx context.Context, probe agentspec.Probe) error {
 	return conn.Close()
 }
 
-func (p *prober) askGRPC(ctx context.Context, probe agentspec.Probe, from http.Header) error {
+func (p *prober) probeGRPC(ctx context.Context, probe agentspec.Probe, from http.Header) error {
 	conn, err := grpc.NewClient("passthrough:///"+p.address(probe),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return dialApp(ctx, "tcp", address) }),
@@ -169,7 +169,7 @@ func (p *prober) askGRPC(ctx context.Context, probe agentspec.Probe, from http.H
 	defer conn.Close()
 	health, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: probe.Service})
 	if err != nil {
-		// The rest of it may be the app's own words.
+		// The message may contain the app's text.
 		return fmt.Errorf("the health service answered: %s", codeName(status.Code(err)))
 	}
 	if health.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
@@ -178,19 +178,19 @@ func (p *prober) askGRPC(ctx context.Context, probe agentspec.Probe, from http.H
 	return nil
 }
 
-// The proxy's own connections to the pod's address are redirected to its inbound port,
-// for pods that call their own Service. Those from these addresses are not: the inbound
-// side dials the app from there, and so does the agent.
+// The proxy's connections to the pod's own address are redirected to its inbound port, for
+// pods that call their own Service. Connections from these source addresses are not: the
+// proxy's inbound side and the agent use them to reach the app.
 var (
 	appSource4 = netip.MustParseAddr("127.0.0.6")
 	appSource6 = netip.MustParseAddr("::6")
 )
 
-// dialApp connects to the app, past the redirection.
+// dialApp connects to the app, bypassing the redirection.
 func dialApp(ctx context.Context, network, address string) (net.Conn, error) {
 	dialer := net.Dialer{Control: func(_, address string, raw syscall.RawConn) error {
 		return raw.Control(func(fd uintptr) {
-			// Probes leave a socket each, which need not stay for a minute.
+			// Without this, each probe's socket stays in TIME_WAIT for a minute.
 			_ = unix.SetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 1})
 			if to, err := netip.ParseAddrPort(address); err == nil && isOwn(to.Addr()) {
 				bindSource(int(fd), to.Addr())
@@ -200,10 +200,10 @@ func dialApp(ctx context.Context, network, address string) (net.Conn, error) {
 	return dialer.DialContext(ctx, network, address)
 }
 
-// bindSource has the socket connect from the address that is not redirected. Where that
-// is missing there is no redirection: without IPv6 rules, for example.
+// bindSource binds the socket to the source address that is not redirected. Errors are
+// ignored: without that address, as without IPv6 rules, there is no redirection.
 func bindSource(fd int, to netip.Addr) {
-	// The port is chosen with the connection, so that no port is taken twice over.
+	// Let connect choose the port, so that the port need not be free for all destinations.
 	_ = unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
 	if to.Unmap().Is4() {
 		_ = unix.Bind(fd, &unix.SockaddrInet4{Addr: appSource4.As4()})
@@ -212,7 +212,7 @@ func bindSource(fd int, to netip.Addr) {
 	}
 }
 
-// isOwn reports whether an address is one of the pod's, other than a loopback address.
+// isOwn reports whether an address is one of the pod's non-loopback addresses.
 func isOwn(addr netip.Addr) bool {
 	addr = addr.Unmap().WithZone("")
 	if addr.IsLoopback() || addr.IsUnspecified() {

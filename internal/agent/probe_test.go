@@ -23,7 +23,7 @@ import (
 // app is an application with a page for every outcome.
 type app struct {
 	*httptest.Server
-	// request is what /record was asked with.
+	// request is the last request to /record.
 	request chan *http.Request
 }
 
@@ -66,7 +66,7 @@ func newApp(t *testing.T, start func(http.Handler) *httptest.Server) *app {
 
 func (a *app) port() int32 { return int32(a.Listener.Addr().(*net.TCPAddr).Port) }
 
-// TestProbes asks an agent for probes of all kinds.
+// TestProbes sends probes of all kinds to an agent.
 func TestProbes(t *testing.T) {
 	plain := newApp(t, httptest.NewServer)
 	tls := newApp(t, httptest.NewTLSServer)
@@ -82,7 +82,7 @@ func TestProbes(t *testing.T) {
 	}
 	closedPort := int32(closed.Addr().(*net.TCPAddr).Port)
 	closed.Close()
-	// It accepts and never says a word.
+	// This server accepts connections and never answers.
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +139,7 @@ func TestProbes(t *testing.T) {
 		"grpc-silent":      {rpc(silentPort, ""), 504},
 	}
 	p := newPod(t)
-	// The app listens on the pod's address, which here must be a port of 127.0.0.1.
+	// The app listens on the pod's address, which must be 127.0.0.1 here.
 	p.env[agentspec.EnvPodIP] = "127.0.0.1"
 	p.spec.ReadyURL, p.spec.Command = "", []string{"sleep", "600"}
 	for name, tt := range tests {
@@ -198,7 +198,7 @@ func TestProbeHeaders(t *testing.T) {
 		"taken away": {[]agentspec.Header{{Name: "User-Agent"}, {Name: "Accept"}}, "", http.Header{"Connection": {"close"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := newProber("127.0.0.1").ask(t.Context(), agentspec.Probe{
+			got := newProber("127.0.0.1").probe(t.Context(), agentspec.Probe{
 				Kind: agentspec.HTTP, Port: a.port(), URL: "/record?a=b", Headers: tt.headers, TimeoutSeconds: 5,
 			}, kubelet)
 			if !got.ok() {
@@ -219,8 +219,8 @@ func TestProbeHeaders(t *testing.T) {
 	}
 }
 
-// TestProbesAreLimited fills the agent with probes that hang. Whoever does that keeps the
-// kubelet from nothing.
+// TestProbesAreLimited sends the agent more probes that hang than it allows. The kubelet's
+// probes must still be answered.
 func TestProbesAreLimited(t *testing.T) {
 	release := make(chan struct{})
 	arrived := make(chan struct{}, 2*maxProbes)
@@ -262,7 +262,7 @@ func TestProbesAreLimited(t *testing.T) {
 	if arrive != maxProbes {
 		t.Fatalf("%d probes are being asked, want %d", arrive, maxProbes)
 	}
-	// Who has asked for less gets in, and one of the others' makes room.
+	// An address with fewer probes is served; one of the others' probes is canceled.
 	kubelet := make(chan int, 1)
 	go func() { kubelet <- ask("192.0.2.4") }()
 	select {

@@ -19,16 +19,16 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
-// children are the processes that the agent has started. It waits for every process
-// below it, also for those that others have left behind: in a container it is the
-// first process as a rule, and nobody else would.
+// children are the processes that the agent has started. The agent reaps all its
+// descendants, including orphans of its children: in a container it is usually process 1,
+// so nothing else would.
 type children struct {
 	forks chan func()
 	null  *os.File // their standard input
 	env   []string
 
-	// mu is held while a process starts, so that one that ends at once is known when it
-	// is waited for.
+	// mu is held while a process starts, so that a process that ends at once is registered
+	// before it is reaped.
 	mu    sync.Mutex
 	byPID map[int]*child
 }
@@ -43,13 +43,13 @@ type child struct {
 	output *output
 }
 
-// newChildren makes this process the one that waits for all below it. There can be one
-// in a program, and nothing else in it may wait for processes. They have the variables
-// beside the agent's own.
+// newChildren makes this process the reaper of its descendants. A program must call it at
+// most once and must not wait for processes elsewhere. The children's environment is the
+// agent's plus env.
 func newChildren(env []agentspec.EnvVar) (*children, error) {
-	// As the first process of a container it is that already.
+	// Process 1 of a container is a reaper anyway.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return nil, fmt.Errorf("becoming the reaper of left processes: %w", err)
+		return nil, fmt.Errorf("becoming the reaper of orphaned processes: %w", err)
 	}
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -68,7 +68,7 @@ func newChildren(env []agentspec.EnvVar) (*children, error) {
 		}
 	}()
 	go func() {
-		// A process's parent, for the signal that kills it, is the thread.
+		// Pdeathsig kills a child when the thread that started it ends.
 		runtime.LockOSThread()
 		for fork := range c.forks {
 			fork()
@@ -77,9 +77,10 @@ func newChildren(env []agentspec.EnvVar) (*children, error) {
 	return c, nil
 }
 
-// start runs a command in a process group of its own, so that signals for the agent
-// reach it in the agent's order only. It is killed if the agent is. It prints to where the
-// agent does, and what it prints as errors is kept; of a quiet one all is kept instead.
+// start starts a command in its own process group, so that only the agent signals it. The
+// process is killed if the agent is. Its output goes where the agent's does and the end of
+// its standard error is kept. With quiet, standard output is also kept and nothing is
+// printed.
 func (c *children) start(argv []string, quiet bool) (*child, error) {
 	program, err := exec.LookPath(argv[0])
 	if err != nil {
@@ -139,7 +140,7 @@ func (c *children) reap() {
 		}
 		if child := c.byPID[pid]; child != nil {
 			delete(c.byPID, pid)
-			// What it has started ends with it, or would hold its ports.
+			// Its own children would keep its ports in use.
 			_ = unix.Kill(-pid, unix.SIGKILL)
 			child.status = status
 			close(child.ended)
@@ -147,7 +148,7 @@ func (c *children) reap() {
 	}
 }
 
-// signal sends a signal to the process. It is no error if it has ended.
+// signal sends a signal to the process. If it has ended, signal does nothing.
 func (p *child) signal(s unix.Signal) error {
 	p.children.mu.Lock()
 	defer p.children.mu.Unlock()
@@ -157,7 +158,7 @@ func (p *child) signal(s unix.Signal) error {
 	return unix.Kill(p.pid, s)
 }
 
-// kill ends the process and all of its group.
+// kill kills the process and its process group.
 func (p *child) kill() {
 	p.children.mu.Lock()
 	defer p.children.mu.Unlock()
@@ -166,8 +167,9 @@ func (p *child) kill() {
 	}
 }
 
-// killed reports whether somebody else has killed the process, such as a kernel without
-// memory. A master that ends with its worker shows that by its exit code.
+// killed reports whether the process ended by SIGKILL, such as the kernel's when it is out
+// of memory. A master process that exits because its worker was killed shows that by its
+// exit code.
 func (p *child) killed() bool {
 	return p.status.Signaled() && p.status.Signal() == unix.SIGKILL || p.status.ExitStatus() == 128+int(unix.SIGKILL)
 }
@@ -180,15 +182,15 @@ func (p *child) how() string {
 	return fmt.Sprintf("exit code %d", p.status.ExitStatus())
 }
 
-// notStartedError is that of a command that could not be started. The files that it would
-// have checked may be good.
+// notStartedError reports that a command could not be started, which says nothing about
+// the files it should have checked.
 type notStartedError struct{ error }
 
 // Unwrap is for package errors.
 func (e *notStartedError) Unwrap() error { return e.error }
 
-// run runs a command and waits for its end. The error of one that fails, or does not end
-// in time, holds the end of its output.
+// run runs a command and waits until it ends. The error of a command that fails or times
+// out contains the end of its output.
 func (c *children) run(ctx context.Context, argv []string, within time.Duration) error {
 	child, err := c.start(argv, true)
 	if err != nil {
@@ -203,9 +205,9 @@ func (c *children) run(ctx context.Context, argv []string, within time.Duration)
 			how = child.how()
 		}
 	case <-limit.C:
-		how = fmt.Sprintf("it has not ended within %v", within)
+		how = fmt.Sprintf("it did not finish within %v", within)
 	case <-ctx.Done():
-		how = "the agent ends"
+		how = "the agent is shutting down"
 	}
 	child.kill()
 	_ = child.output.pipe.SetReadDeadline(time.Now().Add(time.Second))

@@ -20,24 +20,23 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
-// proxy runs the proxy's process: it restarts it when it ends, reloads it when files have
-// changed, asks it whether it is ready, and stops it. Its methods may be called from many
-// goroutines.
+// proxy runs the proxy's process: it restarts, reloads and stops the process and checks
+// whether it is ready. Its methods are safe for use by many goroutines.
 type proxy struct {
 	command  []string
 	readyURL string
 	reloads  *agentspec.Reload
 	children *children
-	pace     pace
+	timings  timings
 	log      *slog.Logger
 	metrics  *metrics
 
-	quit     chan struct{} // closed when the proxy is not to be started again
+	quit     chan struct{} // closed when the proxy must not be started again
 	quitOnce sync.Once
-	ended    chan struct{} // closed when the proxy has ended for good
-	due      bell          // rings when the proxy is to reload
+	ended    chan struct{} // closed when run has returned
+	due      bell          // rings when the proxy should reload
 	hasEnded func(*child)  // called after a crash, before the next start, if set
-	reporter *reporter     // learns of crashes, and of a process that stays up
+	reporter *reporter     // notified of crashes and of a stable process
 
 	starting  sync.Mutex // held while a process starts
 	reloading sync.Mutex // held during a reload, so that there is one at a time
@@ -45,31 +44,31 @@ type proxy struct {
 	mu       sync.Mutex
 	child    *child
 	since    time.Time
-	ready    *child    // the process that has answered that it is ready
-	crashing time.Time // when the proxy ended the first time, since it last was stable
+	ready    *child    // the process that was found ready
+	crashing time.Time // time of the first crash since the proxy was last stable
 }
 
-func newProxy(spec *agentspec.Spec, children *children, reporter *reporter, pace pace, log *slog.Logger, metrics *metrics) *proxy {
+func newProxy(spec *agentspec.Spec, children *children, reporter *reporter, timings timings, log *slog.Logger, metrics *metrics) *proxy {
 	return &proxy{
 		reporter: reporter,
 		command:  spec.Command, readyURL: spec.ReadyURL, reloads: spec.Reload,
-		children: children, pace: pace, log: log, metrics: metrics,
+		children: children, timings: timings, log: log, metrics: metrics,
 		quit: make(chan struct{}), ended: make(chan struct{}), due: newBell(),
 	}
 }
 
-// run keeps the process running until leave is called.
+// run keeps the process running until stopRestarts is called.
 func (p *proxy) run() {
 	defer close(p.ended)
 	go p.reloadWhenDue()
-	restart := p.pace.restart
+	restart := p.timings.restart
 	for {
 		started := time.Now()
 		child, err := p.startProcess()
 		how, lastWords := "", ""
 		if err == nil {
 			p.log.Info("proxy started", "pid", child.pid)
-			stable := time.AfterFunc(p.pace.stable, p.reporter.stable)
+			stable := time.AfterFunc(p.timings.stable, p.reporter.stable)
 			<-child.ended
 			stable.Stop()
 			p.set(nil)
@@ -78,19 +77,19 @@ func (p *proxy) run() {
 			how = err.Error()
 		}
 		if isClosed(p.quit) {
-			p.log.Info("proxy ended", "how", how)
+			p.log.Info("proxy exited", "how", how)
 			return
 		}
 		if child != nil && p.hasEnded != nil {
 			p.hasEnded(child)
 		}
-		if time.Since(started) >= p.pace.stable {
+		if time.Since(started) >= p.timings.stable {
 			restart.reset()
 		}
 		pause := restart.next()
 		p.crashed(started)
 		p.reporter.ended(how, lastWords, child != nil)
-		p.log.Error("the proxy has ended; it is started again", "how", how, "ran", time.Since(started).Round(time.Millisecond).String(), "after", pause.String())
+		p.log.Error("the proxy exited; restarting it", "how", how, "ran", time.Since(started).Round(time.Millisecond).String(), "after", pause.String())
 		select {
 		case <-p.quit:
 			return
@@ -122,33 +121,32 @@ func (p *proxy) current() *child {
 	return p.child
 }
 
-// crashed notes the end of a process that was started at that time.
+// crashed records a crash of the process that was started at that time.
 func (p *proxy) crashed(started time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.crashing.IsZero() || time.Since(started) >= p.pace.stable {
+	if p.crashing.IsZero() || time.Since(started) >= p.timings.stable {
 		p.crashing = time.Now()
 	}
 }
 
-// alive returns an error if the proxy has been crashing for long.
+// alive returns an error if the proxy has been crashing for timings.hopeless.
 func (p *proxy) alive() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case p.crashing.IsZero(),
-		p.child != nil && time.Since(p.since) >= p.pace.stable,
-		time.Since(p.crashing) < p.pace.hopeless:
+		p.child != nil && time.Since(p.since) >= p.timings.stable,
+		time.Since(p.crashing) < p.timings.hopeless:
 		return nil
 	}
 	return fmt.Errorf("the proxy has been crashing for %v", time.Since(p.crashing).Round(time.Second))
 }
 
-// admin is how the agent talks to the proxy, which is on loopback.
-var admin = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+// adminClient is for requests to the proxy, over loopback.
+var adminClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
-// checkReady returns nil if the process that runs has answered, now or before, that it is
-// ready.
+// checkReady returns nil if the running process is ready, or has been before.
 func (p *proxy) checkReady(ctx context.Context) error {
 	p.mu.Lock()
 	child, ready := p.child, p.ready
@@ -159,9 +157,9 @@ func (p *proxy) checkReady(ctx context.Context) error {
 	case ready == child || p.readyURL == "":
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.pace.admin)
+	ctx, cancel := context.WithTimeout(ctx, p.timings.admin)
 	defer cancel()
-	if err := ask(ctx, http.MethodGet, p.readyURL); err != nil {
+	if err := request(ctx, http.MethodGet, p.readyURL); err != nil {
 		return fmt.Errorf("the proxy is not ready: %w", err)
 	}
 	p.mu.Lock()
@@ -176,13 +174,13 @@ func (p *proxy) checkReady(ctx context.Context) error {
 	return nil
 }
 
-// ask makes a request and returns an error unless the answer is 2xx.
-func ask(ctx context.Context, method, url string) error {
-	request, err := http.NewRequestWithContext(ctx, method, url, nil)
+// request sends a request and returns an error unless the answer is 2xx.
+func request(ctx context.Context, method, url string) error {
+	r, err := http.NewRequestWithContext(ctx, method, url, nil)
 	if err != nil {
 		return err
 	}
-	response, err := admin.Do(request)
+	response, err := adminClient.Do(r)
 	if err != nil {
 		return err
 	}
@@ -194,13 +192,13 @@ func ask(ctx context.Context, method, url string) error {
 	return nil
 }
 
-// reloadSoon has the proxy reload without waiting for it.
-func (p *proxy) reloadSoon() { p.due.ring() }
+// requestReload starts a reload without waiting for it.
+func (p *proxy) requestReload() { p.due.ring() }
 
-// reloadWhenDue reloads until that succeeds: the files are in place, and nothing else
-// would make the proxy read them.
+// reloadWhenDue executes requested reloads. It retries a failed one until it succeeds,
+// because nothing else would make the proxy read the new files.
 func (p *proxy) reloadWhenDue() {
-	retry := p.pace.reloadAgain
+	retry := p.timings.reloadRetry
 	var again <-chan time.Time
 	for {
 		select {
@@ -215,23 +213,23 @@ func (p *proxy) reloadWhenDue() {
 		again = nil
 		if _, err := p.reload(); err != nil {
 			pause := retry.next()
-			p.log.Error("the proxy did not reload changed files; trying again", "error", err, "after", pause.String())
+			p.log.Error("reloading the proxy failed; retrying", "error", err, "after", pause.String())
 			again = time.After(pause)
 		}
 	}
 }
 
-// reload has the proxy read changed files. It returns the process that does, if that was
-// known to be ready before: should it end now, the files are the likely reason.
+// reload makes the proxy read changed files. It returns the process if it was ready before
+// the reload: if it then exits, the files are the likely cause. Otherwise it returns nil.
 func (p *proxy) reload() (*child, error) {
 	p.starting.Lock()
 	child := p.current()
 	p.starting.Unlock()
 	if child == nil {
-		// It reads them when it starts.
+		// The next process reads the files when it starts.
 		return nil, nil
 	}
-	ready := p.settle(child)
+	ready := p.awaitReady(child)
 	if p.reloads != nil {
 		p.reloading.Lock()
 		defer p.reloading.Unlock()
@@ -248,16 +246,17 @@ func (p *proxy) reload() (*child, error) {
 	return child, nil
 }
 
-// settle waits, though not for ever, until a process that has just been started is
-// ready: a signal would end one that does not expect it yet. It reports whether it is.
-func (p *proxy) settle(child *child) bool {
-	limit := time.NewTimer(p.pace.settle)
+// awaitReady waits up to timings.settle until a just started process is ready, because a
+// signal would kill a process that does not handle it yet. It reports whether the process
+// is ready; without a readiness URL it counts as ready after timings.settle.
+func (p *proxy) awaitReady(child *child) bool {
+	limit := time.NewTimer(p.timings.settle)
 	defer limit.Stop()
 	again := time.NewTicker(20 * time.Millisecond)
 	defer again.Stop()
 	for {
 		p.mu.Lock()
-		young := time.Since(p.since) < p.pace.settle
+		young := time.Since(p.since) < p.timings.settle
 		p.mu.Unlock()
 		if p.readyURL != "" && p.checkReady(context.Background()) == nil || p.readyURL == "" && !young {
 			return true
@@ -277,31 +276,31 @@ func (p *proxy) settle(child *child) bool {
 func (p *proxy) reloadNow(child *child) error {
 	switch {
 	case p.reloads.Workers:
-		return p.renewWorkers(child)
+		return p.replaceWorkers(child)
 	case p.reloads.Signal != "":
 		if err := child.signal(signalNumber(p.reloads.Signal)); err != nil {
 			return fmt.Errorf("sending %s: %w", p.reloads.Signal, err)
 		}
 		return nil
 	}
-	if err := p.children.run(context.Background(), p.reloads.Command, p.pace.reload); err != nil {
-		return fmt.Errorf("reload command %w", err)
+	if err := p.children.run(context.Background(), p.reloads.Command, p.timings.reload); err != nil {
+		return fmt.Errorf("reload command: %w", err)
 	}
 	return nil
 }
 
-// leave keeps the proxy from being started again.
-func (p *proxy) leave() { p.quitOnce.Do(func() { close(p.quit) }) }
+// stopRestarts prevents further starts of the proxy.
+func (p *proxy) stopRestarts() { p.quitOnce.Do(func() { close(p.quit) }) }
 
-// stop ends the process after leave: it drains, gets SIGTERM, and is killed. Once
-// hurry is closed it is killed at once.
-func (p *proxy) stop(drain *agentspec.Drain, hurry <-chan struct{}) {
-	// wait reports whether that is all that there is to do.
+// stop stops the process after stopRestarts: it lets the process drain, sends SIGTERM and
+// finally kills it. When force is closed, the process is killed at once.
+func (p *proxy) stop(drain *agentspec.Drain, force <-chan struct{}) {
+	// wait reports whether the process has ended within d.
 	wait := func(d time.Duration) bool {
 		select {
 		case <-p.ended:
 			return true
-		case <-hurry:
+		case <-force:
 			return false
 		case <-time.After(d):
 			return false
@@ -310,28 +309,28 @@ func (p *proxy) stop(drain *agentspec.Drain, hurry <-chan struct{}) {
 	if drain != nil && p.current() != nil {
 		until := time.Now().Add(time.Duration(drain.Seconds) * time.Second)
 		if drain.URL != "" {
-			p.askToDrain(drain.URL, hurry)
+			p.startDrain(drain.URL, force)
 		}
 		if wait(time.Until(until)) {
 			return
 		}
 	}
-	if !isClosed(hurry) {
+	if !isClosed(force) {
 		if child := p.current(); child != nil {
 			if err := child.signal(unix.SIGTERM); err != nil {
-				p.log.Warn("the proxy could not be asked to stop", "error", err)
+				p.log.Warn("cannot send SIGTERM to the proxy", "error", err)
 			}
 		}
-		if wait(p.pace.kill) {
+		if wait(p.timings.stop) {
 			return
 		}
 	}
-	p.log.Warn("the proxy is killed")
+	p.log.Warn("killing the proxy")
 	for {
 		if child := p.current(); child != nil {
 			child.kill()
 		}
-		// A process that was just being started is killed with the next round.
+		// A process that was just being started is killed in the next iteration.
 		select {
 		case <-p.ended:
 			return
@@ -340,50 +339,50 @@ func (p *proxy) stop(drain *agentspec.Drain, hurry <-chan struct{}) {
 	}
 }
 
-func (p *proxy) askToDrain(url string, hurry <-chan struct{}) {
-	ctx, cancel := context.WithTimeout(context.Background(), p.pace.admin)
+func (p *proxy) startDrain(url string, force <-chan struct{}) {
+	ctx, cancel := context.WithTimeout(context.Background(), p.timings.admin)
 	defer cancel()
 	go func() {
 		select {
-		case <-hurry:
+		case <-force:
 			cancel()
 		case <-ctx.Done():
 		}
 	}()
-	if err := ask(ctx, http.MethodPost, url); err != nil {
-		p.log.Warn("the proxy could not be asked to drain", "error", err)
+	if err := request(ctx, http.MethodPost, url); err != nil {
+		p.log.Warn("starting to drain the proxy failed", "error", err)
 		return
 	}
-	p.log.Info("proxy drains")
+	p.log.Info("draining the proxy")
 }
 
-// accepts is how long a worker that was just started may take to accept connections.
-const accepts = 100 * time.Millisecond
+// acceptDelay is how long a new worker may take to accept connections.
+const acceptDelay = 100 * time.Millisecond
 
-// renewWorkers sends the signal until the process has another worker.
-func (p *proxy) renewWorkers(child *child) error {
+// replaceWorkers sends the signal until the process has a new worker.
+func (p *proxy) replaceWorkers(child *child) error {
 	before := processesBelow(child.pid)
 	isNew := func(pid int) bool { return !slices.Contains(before, pid) }
-	for range p.pace.workers {
+	for range p.timings.workers {
 		if err := child.signal(signalNumber(p.reloads.Signal)); err != nil {
 			return fmt.Errorf("sending %s: %w", p.reloads.Signal, err)
 		}
-		for until := time.Now().Add(p.pace.worker); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+		for until := time.Now().Add(p.timings.worker); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
 			if isClosed(child.ended) {
-				return fmt.Errorf("the proxy has ended after %s: %s", p.reloads.Signal, child.how())
+				return fmt.Errorf("the proxy exited after %s: %s", p.reloads.Signal, child.how())
 			}
 			if slices.ContainsFunc(processesBelow(child.pid), isNew) {
-				time.Sleep(accepts)
+				time.Sleep(acceptDelay)
 				return nil
 			}
 		}
 	}
-	return fmt.Errorf("the proxy has started no other worker after %s", p.reloads.Signal)
+	return fmt.Errorf("the proxy started no new worker after %s", p.reloads.Signal)
 }
 
-// processesBelow returns the processes whose parent is the process.
+// processesBelow returns the child processes of a process.
 func processesBelow(parent int) []int {
-	// What has ended in between is not below.
+	// Processes that end meanwhile are skipped.
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	var below []int
 	for _, stat := range stats {
@@ -391,7 +390,7 @@ func processesBelow(parent int) []int {
 		if err != nil {
 			continue
 		}
-		// The name, in parentheses, may hold anything; state and parent follow it.
+		// The name, in parentheses, may contain any character; state and parent follow it.
 		fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
 		if len(fields) < 2 || string(fields[1]) != strconv.Itoa(parent) {
 			continue

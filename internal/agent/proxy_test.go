@@ -19,12 +19,12 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
-// journal returns what happened to the proxy, without process IDs.
+// journal returns the proxy's journal without process IDs.
 func (p *pod) journal() []string {
 	return strings.Fields(regexp.MustCompile(` \S+`).ReplaceAllString(p.read("journal"), ""))
 }
 
-// proxyPID returns the process of the proxy's latest start.
+// proxyPID returns the process ID of the proxy's latest start.
 func (p *pod) proxyPID() int {
 	starts := regexp.MustCompile(`(?m)^start (\d+)$`).FindAllStringSubmatch(p.read("journal"), -1)
 	if len(starts) == 0 {
@@ -51,7 +51,7 @@ func TestProxyIsStartedAgain(t *testing.T) {
 	p.start()
 	p.untilReady()
 	first := p.proxyPID()
-	// The new process has to answer for itself.
+	// The readiness of the old process must not count for the new one.
 	if err := os.Remove(p.path("gate")); err != nil {
 		t.Fatal(err)
 	}
@@ -79,8 +79,8 @@ func TestProxyIsStartedAgain(t *testing.T) {
 	}
 }
 
-// TestCrashLoop wants pauses that double, an agent that says it is not alive after a
-// while, and that is alive again with a proxy that stays.
+// TestCrashLoop checks that pauses double, that the agent eventually reports that it is not
+// alive, and that it is alive again once the proxy stays up.
 func TestCrashLoop(t *testing.T) {
 	t.Parallel()
 	p := newPod(t)
@@ -107,7 +107,7 @@ func TestCrashLoop(t *testing.T) {
 	p.untilReady()
 	p.until("alive", func() bool { status, _ := p.ask("GET", "/alive"); return status == 200 })
 
-	// After a run that was stable the first pause is short again.
+	// After a stable run the first pause is short again.
 	p.crashProxy()
 	p.until("started again soon", func() bool { return strings.Count(p.log.String(), `"after":"20ms"`) == 2 })
 }
@@ -148,7 +148,7 @@ func TestDrain(t *testing.T) {
 	p.untilReady()
 	began := time.Now()
 	p.signal(unix.SIGTERM)
-	p.until("draining", func() bool { _, text := p.ask("GET", "/ready"); return text == "the proxy drains" })
+	p.until("draining", func() bool { _, text := p.ask("GET", "/ready"); return text == "the proxy is draining" })
 	p.until("asked to drain", func() bool { return strings.Contains(p.read("journal"), "drain POST") })
 	if p.exit() != 0 {
 		t.Error("the agent did not end well")
@@ -210,8 +210,8 @@ func TestSecondTermIsImmediate(t *testing.T) {
 	}
 }
 
-// TestSignalsOfTheTerminal sends the signal to the whole process group, as a terminal
-// does: the proxy must get it from the agent only, after the drain.
+// TestSignalsOfTheTerminal signals the whole process group, as a terminal does: the proxy
+// must get the signal only from the agent, after the drain.
 func TestSignalsOfTheTerminal(t *testing.T) {
 	t.Parallel()
 	p := newPod(t)
@@ -241,7 +241,7 @@ func TestQuitquitquit(t *testing.T) {
 	if status, _ := p.ask("GET", "/quitquitquit"); status != 405 {
 		t.Errorf("GET is answered with %d", status)
 	}
-	// What the proxy passes on from outside comes from this address.
+	// Requests that the proxy forwards from the network come from this address.
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 6)}}
 	client := http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}}
 	response, err := client.Post("http://"+p.ip+":15901/quitquitquit", "", nil)
@@ -296,11 +296,11 @@ func TestExitWith(t *testing.T) {
 	if err := job.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// The watch comes round many times in a while, and must not end the agent.
+	// Several rounds of the watch must not shut the agent down.
 	select {
 	case <-p.ended:
 		t.Error("the agent ended before the process")
-	case <-time.After(10 * hurriedPace.watch):
+	case <-time.After(10 * testTimings.watch):
 	}
 	if err := job.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -326,7 +326,7 @@ func childrenOf(t *testing.T, parent int) map[int]string {
 		if err != nil {
 			continue
 		}
-		// The name in brackets may hold anything.
+		// The name in parentheses may contain any character.
 		pid, _, _ := strings.Cut(string(text), " ")
 		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 		if len(fields) > 1 && fields[1] == strconv.Itoa(parent) {
@@ -353,7 +353,7 @@ func TestOrphansAreCollected(t *testing.T) {
 		states := childrenOf(t, p.cmd.Process.Pid)
 		return len(states) == 2 && alive(states[p.proxyPID()]) && alive(states[orphan])
 	})
-	// What a proxy has left behind ends with it, since it may hold ports.
+	// Processes that a proxy leaves behind are killed, since they may hold ports.
 	before := p.proxyPID()
 	p.crashProxy()
 	p.until("alone with the next proxy", func() bool {
@@ -388,8 +388,7 @@ func TestReload(t *testing.T) {
 	}{
 		"signal":  {agentspec.Reload{Signal: "HUP"}, func(p *pod) bool { return strings.Contains(p.read("journal"), "SIGHUP") }},
 		"command": {agentspec.Reload{Command: []string{"sh", "-c", "echo $POD_NAME >>$RELOADED"}}, func(p *pod) bool { return strings.HasPrefix(p.read("reloaded"), "bookstore-0\n") }},
-		// What the spec sets is there for commands and the proxy, in the place of the
-		// container's own.
+		// Commands and the proxy see the Spec's variables instead of the container's.
 		"environment": {agentspec.Reload{Command: []string{"sh", "-c", "echo $OWN $SHARED >>$RELOADED"}}, func(p *pod) bool {
 			environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.proxyPID()))
 			return err == nil && strings.HasPrefix(p.read("reloaded"), "own "+podUID+"\n") &&

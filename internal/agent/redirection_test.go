@@ -18,11 +18,11 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
-// network is a pod's network: a thread in a network namespace of its own.
+// network is a pod's network: a thread in its own network namespace.
 type network struct{ do chan func() }
 
-// newNetwork returns a network whose addresses are those of lo and the given ones. It is
-// gone with the test.
+// newNetwork returns a network with the addresses of lo and the given ones. It is removed
+// after the test.
 func newNetwork(t *testing.T, addresses ...string) *network {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -31,8 +31,7 @@ func newNetwork(t *testing.T, addresses ...string) *network {
 	n := &network{do: make(chan func())}
 	made := make(chan error, 1)
 	go func() {
-		// The thread ends with the goroutine, and the namespace with the last of its
-		// sockets.
+		// The thread ends with the goroutine, and the namespace with its last socket.
 		runtime.LockOSThread()
 		made <- makeNetwork(addresses)
 		for f := range n.do {
@@ -78,7 +77,7 @@ func makeNetwork(addresses []string) error {
 	return nil
 }
 
-// in calls f in the network.
+// in runs f in the network.
 func (n *network) in(f func() error) error {
 	done := make(chan error, 1)
 	n.do <- func() { done <- f() }
@@ -99,9 +98,9 @@ func (n *network) dial(_ context.Context, kind, address string) (c net.Conn, err
 	return c, err
 }
 
-// TestProbesPassTheRedirection runs the agent as the proxy's user in a network with the
-// real rules. What that user sends to the pod's own address goes to the inbound port,
-// but probes must go to the app.
+// TestProbesPassTheRedirection runs the agent as the proxy's user in a network with the real
+// rules, which redirect that user's connections to the pod's own address to the inbound
+// port. Probes must still reach the app.
 func TestProbesPassTheRedirection(t *testing.T) {
 	const ip4, ip6 = "10.77.0.1", "2001:db8:77::1"
 	hosts := map[string]string{"pod": "", "pod4": ip4}
@@ -137,7 +136,7 @@ func TestProbesPassTheRedirection(t *testing.T) {
 		return n.in(cmd.Start)
 	}
 	p.launch = asProxyUser
-	// The program and the folders must be within the user's reach.
+	// The user must be able to access the program and the folders.
 	p.self = p.path("agent")
 	if err := copyProgram(p.self); err != nil {
 		t.Fatal(err)
@@ -163,13 +162,13 @@ func TestProbesPassTheRedirection(t *testing.T) {
 		if status, text := p.ask("GET", "/http/"+name); status != 200 {
 			t.Errorf("the app's answer of %s comes back as %d %s", name, status, text)
 		}
-		// Nobody listens there; the inbound side would take the connection.
+		// The app does not listen there; the inbound side would accept the connection.
 		if status, text := p.ask("GET", "/tcp/"+name); status != 503 {
 			t.Errorf("a port of %s where nobody listens is answered with %d %s", name, status, text)
 		}
 	}
 
-	// Without the agent's care such a connection is redirected.
+	// Any other connection of this user is redirected.
 	for _, host := range hosts {
 		if host == "" {
 			continue

@@ -10,32 +10,32 @@ import (
 	identityv1 "github.com/outrigger-mesh/outrigger/apis/identity/v1"
 )
 
-// hopelessStarts is how many ends in a row, none of them of a proxy that was stable, make
-// a report.
+// hopelessStarts is the number of consecutive starts without a stable proxy that causes a
+// report.
 const hopelessStarts = 3
 
-// reporter reports to the controller that the proxy does not stay up, and that it does
-// again. While the controller is away it goes on trying. Its methods may be called from
-// many goroutines.
+// reporter reports to the controller that the proxy does not stay up, and later that it
+// does again. It retries while the controller is unavailable. Its methods are safe for use
+// by many goroutines.
 type reporter struct {
-	send func(context.Context, *identityv1.ReportRequest) error
-	pace pace
-	log  *slog.Logger
-	wake bell // rings when there is something to report
+	send    func(context.Context, *identityv1.ReportRequest) error
+	timings timings
+	log     *slog.Logger
+	wake    bell // rings when there is something to report
 
 	mu sync.Mutex
-	// starts are those since the proxy was stable the last time, and now is what the
-	// controller is to know; nil if nothing was ever wrong.
+	// starts counts the starts since the proxy was last stable.
 	starts uint32
-	now    *identityv1.ReportRequest
+	// report is the report to send; nil before the first problem.
+	report *identityv1.ReportRequest
 }
 
-func newReporter(send func(context.Context, *identityv1.ReportRequest) error, pace pace, log *slog.Logger) *reporter {
-	return &reporter{send: send, pace: pace, log: log, wake: newBell()}
+func newReporter(send func(context.Context, *identityv1.ReportRequest) error, timings timings, log *slog.Logger) *reporter {
+	return &reporter{send: send, timings: timings, log: log, wake: newBell()}
 }
 
-// ended notes that a proxy has ended that should not, or could not be started, which no
-// other try will change.
+// ended records that the proxy exited unexpectedly or, if started is false, that it could
+// not be started. The latter is reported at once, since retries will fail too.
 func (r *reporter) ended(how, lastWords string, started bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -43,23 +43,23 @@ func (r *reporter) ended(how, lastWords string, started bool) {
 	if r.starts < hopelessStarts && started {
 		return
 	}
-	r.now = &identityv1.ReportRequest{Failing: true, How: inOneLine(how), LastWords: lastWords, Starts: r.starts}
+	r.report = &identityv1.ReportRequest{Failing: true, How: inOneLine(how), LastWords: lastWords, Starts: r.starts}
 	r.wake.ring()
 }
 
-// stable notes that a proxy has stayed up.
+// stable records that the proxy has stayed up.
 func (r *reporter) stable() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.starts = 0
-	if r.now.GetFailing() {
-		r.now = &identityv1.ReportRequest{}
+	if r.report.GetFailing() {
+		r.report = &identityv1.ReportRequest{}
 		r.wake.ring()
 	}
 }
 
-// run reports until ctx ends: news at once, though not more often than report, and
-// what goes on being wrong each time that repeat is over.
+// run sends reports until ctx ends: new ones at once, but at most one per timings.report,
+// and a lasting problem every timings.repeat.
 func (r *reporter) run(ctx context.Context) {
 	wait := time.Duration(-1)
 	for {
@@ -74,27 +74,28 @@ func (r *reporter) run(ctx context.Context) {
 		case <-again:
 		}
 		r.mu.Lock()
-		now := r.now
+		report := r.report
 		r.mu.Unlock()
-		err := r.send(ctx, now)
+		err := r.send(ctx, report)
 		switch {
 		case err != nil:
-			r.log.Debug("the state of the proxy was not reported to the controller", "error", err)
-			wait = r.pace.report
-		case now.GetFailing():
-			wait = r.pace.repeat
+			r.log.Debug("cannot report the proxy's state to the controller", "error", err)
+			wait = r.timings.report
+		case report.GetFailing():
+			wait = r.timings.repeat
 		default:
 			wait = -1
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(r.pace.report):
+		case <-time.After(r.timings.report):
 		}
 	}
 }
 
-// reportWith returns how reports are sent, by the trust bundle that is in the files.
+// reportWith returns a function that sends a report, verifying the service by the trust
+// bundle in the identity files.
 func (s *signer) reportWith(store *store) func(context.Context, *identityv1.ReportRequest) error {
 	return func(ctx context.Context, report *identityv1.ReportRequest) error {
 		m, err := store.read()

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestFailingProxyIsReported has a proxy end again and again, with the controller away at
-// first, and stay up in the end.
+// TestFailingProxyIsReported runs a proxy that exits repeatedly and finally stays up. The
+// controller is unavailable at first.
 func TestFailingProxyIsReported(t *testing.T) {
 	t.Parallel()
 	p := newPod(t)
@@ -36,7 +36,7 @@ kill -ABRT $$`}
 	p.until("over", func() bool { r, _ := p.service.lastReport(); return r != nil && !r.GetFailing() })
 }
 
-// TestMissingProgramIsReported has an image without the proxy.
+// TestMissingProgramIsReported uses an image without the proxy's program.
 func TestMissingProgramIsReported(t *testing.T) {
 	t.Parallel()
 	p := newPod(t)
@@ -49,8 +49,8 @@ func TestMissingProgramIsReported(t *testing.T) {
 	})
 }
 
-// TestMissingCheckIsReported has the check be the proxy's program, which is not there at
-// first: no version is refused for that, and the controller knows why the proxy has none.
+// TestMissingCheckIsReported uses the proxy's program, which is missing at first, as the
+// check: no version is refused for that, and the controller learns why the proxy has none.
 func TestMissingCheckIsReported(t *testing.T) {
 	t.Parallel()
 	p, r := followed(t)

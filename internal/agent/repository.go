@@ -12,18 +12,18 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
-// repository is the driver's repository of files, as this pod asks it.
+// repository is this pod's connection to the driver's repository of files.
 type repository struct {
-	// serverName is whom its certificate must be made out to.
+	// serverName is the name that its certificate must have.
 	serverName string
 	store      *store
 	transport  *http.Transport
 }
 
-// newRepository returns the repository and the client that asks it at the URL.
+// newRepository returns the repository at the URL and a client for it.
 func newRepository(url, serverName string, store *store, wait time.Duration) (*repository, *mirror.Client) {
 	r := &repository{serverName: serverName, store: store}
-	// It is one connection, of HTTP/1.1, whose buffers are small.
+	// One HTTP/1.1 connection needs the least memory.
 	r.transport = &http.Transport{
 		DialTLSContext:     r.dial,
 		MaxConnsPerHost:    1,
@@ -31,12 +31,12 @@ func newRepository(url, serverName string, store *store, wait time.Duration) (*r
 	}
 	return r, &mirror.Client{URL: url, Wait: wait, HTTP: &http.Client{
 		Transport: r.transport,
-		// Where the files come from is for the driver to say, not for an answer.
+		// Only the driver's Spec decides where the files come from.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
 
-// dial connects, with the identity files as they are now.
+// dial connects with the current identity files.
 func (r *repository) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	config, err := r.config()
 	if err != nil {
@@ -44,15 +44,15 @@ func (r *repository) dial(ctx context.Context, network, address string) (net.Con
 	}
 	dialer := tls.Dialer{Config: config, NetDialer: &net.Dialer{
 		Timeout: 10 * time.Second,
-		// A request waits for long, and the other side may be gone without a word.
+		// Requests wait long, and the server may disappear without closing the connection.
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3},
 	}}
 	return dialer.DialContext(ctx, network, address)
 }
 
-// config returns how TLS is spoken: the server is verified by the trust bundle and by the
-// controller's name, since the mesh's roots sign for every pod, and is shown the pod's
-// certificate.
+// config returns the TLS configuration. It presents the pod's certificate and verifies the
+// server by the trust bundle and the controller's name: the name matters because the
+// mesh's roots sign every pod's certificate.
 func (r *repository) config() (*tls.Config, error) {
 	m, err := r.store.read()
 	if err != nil {
@@ -64,7 +64,7 @@ func (r *repository) config() (*tls.Config, error) {
 	}
 	pair, err := tls.X509KeyPair(m.chain, m.key)
 	if err != nil {
-		return nil, errors.New("the key does not fit the certificate")
+		return nil, errors.New("the key does not match the certificate")
 	}
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, RootCAs: roots.Pool(), ServerName: r.serverName,
@@ -72,9 +72,9 @@ func (r *repository) config() (*tls.Config, error) {
 	}, nil
 }
 
-// isStranger reports whether an error says that the repository is not the one that the
-// identity files know, so that newer files may help.
-func isStranger(err error) bool {
+// isUnverified reports whether an error means that the identity files do not verify the
+// repository, so newer files may help.
+func isUnverified(err error) bool {
 	var unverified *tls.CertificateVerificationError
 	return errors.As(err, &unverified)
 }

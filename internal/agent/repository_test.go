@@ -17,7 +17,7 @@ import (
 type repositoryServer struct {
 	t       testing.TB
 	address string
-	// root signs its certificate, and host is whom that is made out to.
+	// root signs its certificate; host is the certificate's name.
 	root    *authority
 	host    string
 	clients *authority
@@ -31,8 +31,8 @@ type repositoryServer struct {
 	server   *http.Server
 }
 
-// mirrored gives a pod a repository, which does not serve yet, and a mirror of it in
-// "files" whose live files begin with "live/".
+// mirrored gives a pod a repository, not serving yet, and a mirror of it in "files". The
+// names of live files begin with "live/".
 func mirrored(p *pod) *repositoryServer {
 	p.t.Helper()
 	r := &repositoryServer{t: p.t, address: p.ip + ":6060", root: p.ca, host: controllerHost, clients: p.ca}
@@ -93,7 +93,7 @@ func (r *repositoryServer) stop() {
 	}
 }
 
-// set serves files, given as names and texts in turn, and returns the version.
+// set serves files, given as alternating names and texts, and returns the version.
 func (r *repositoryServer) set(namesAndTexts ...string) string {
 	r.t.Helper()
 	var files []*mirror.File
@@ -109,21 +109,21 @@ func (r *repositoryServer) set(namesAndTexts ...string) string {
 	return mirror.Version(set)
 }
 
-// isAcked reports whether the version was the latest that was said to be in use.
+// isAcked reports whether the version is the latest that the pod reported as in use.
 func (r *repositoryServer) isAcked(version string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.acked) > 0 && r.acked[len(r.acked)-1] == version
 }
 
-// refused returns the Statuses that came.
+// refused returns the received Statuses.
 func (r *repositoryServer) refused() []mirror.Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.statuses)
 }
 
-// requests returns how many there were.
+// requests returns the number of requests.
 func (r *repositoryServer) requests() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

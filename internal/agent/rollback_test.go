@@ -12,7 +12,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
-// TestCheckRejects has the driver's command reject a version.
+// TestCheckRejects tests a version that the driver's check command rejects.
 func TestCheckRejects(t *testing.T) {
 	t.Parallel()
 	p, r := followed(t)
@@ -56,7 +56,7 @@ func TestCheckRejects(t *testing.T) {
 	}
 }
 
-// TestCheckThatHangs has a command that does not end.
+// TestCheckThatHangs tests a check command that does not finish.
 func TestCheckThatHangs(t *testing.T) {
 	t.Parallel()
 	p, r := followed(t)
@@ -66,7 +66,7 @@ func TestCheckThatHangs(t *testing.T) {
 	r.serve()
 	p.start()
 	p.until("refused", func() bool { return len(r.refused()) == 1 })
-	want := []mirror.Status{{Version: bad, Error: "sh: it has not ended within 2s: thinking"}}
+	want := []mirror.Status{{Version: bad, Error: "sh: it did not finish within 2s: thinking"}}
 	if diff := cmp.Diff(want, r.refused()); diff != "" {
 		t.Errorf("reports to the repository (-want +got):\n%s", diff)
 	}
@@ -74,7 +74,7 @@ func TestCheckThatHangs(t *testing.T) {
 	p.untilReady()
 }
 
-// TestProxyRejects has the proxy reject live files.
+// TestProxyRejects tests live files that the proxy rejects.
 func TestProxyRejects(t *testing.T) {
 	t.Parallel()
 	p, r := followed(t)
@@ -108,7 +108,8 @@ func TestProxyRejects(t *testing.T) {
 	}
 }
 
-// TestProcessEndsOnProbation has the proxy end after a reload: the code before comes back.
+// TestProcessEndsOnProbation lets the proxy exit after a reload: the previous code is
+// restored.
 func TestProcessEndsOnProbation(t *testing.T) {
 	t.Parallel()
 	p, r := followed(t)
@@ -119,7 +120,7 @@ func TestProcessEndsOnProbation(t *testing.T) {
 	p.until("using the first version", func() bool { return r.isAcked(first) })
 	bad := r.set("code", "crash", "live/a", "1")
 	p.until("refused", func() bool { return len(r.refused()) == 1 })
-	if diff := cmp.Diff([]mirror.Status{{Version: bad, Error: "the proxy has ended after it took them up: exit code 9"}}, r.refused()); diff != "" {
+	if diff := cmp.Diff([]mirror.Status{{Version: bad, Error: "the proxy exited after loading them: exit code 9"}}, r.refused()); diff != "" {
 		t.Errorf("reports to the repository (-want +got):\n%s", diff)
 	}
 	p.untilReady()
@@ -131,8 +132,8 @@ func TestProcessEndsOnProbation(t *testing.T) {
 	p.until("using the last version", func() bool { return r.isAcked(last) && p.says("code 3 <nil>") && p.says("live live/a=3") })
 }
 
-// TestProcessKilledOnProbation has the proxy killed after a reload, which need not be the
-// code's fault: the code before comes back, and the new one is tried again.
+// TestProcessKilledOnProbation kills the proxy after a reload, which need not be the code's
+// fault: the previous code is restored and the new one tried again.
 func TestProcessKilledOnProbation(t *testing.T) {
 	t.Parallel()
 	p, r := followed(t)
@@ -143,14 +144,14 @@ func TestProcessKilledOnProbation(t *testing.T) {
 	p.until("using the first version", func() bool { return r.isAcked(first) })
 	next := r.set("code", "killed once", "live/a", "1")
 	p.until("refused", func() bool { return len(r.refused()) == 1 })
-	if diff := cmp.Diff([]mirror.Status{{Version: next, Error: "the proxy has ended after it took them up: signal: SIGKILL"}}, r.refused()); diff != "" {
+	if diff := cmp.Diff([]mirror.Status{{Version: next, Error: "the proxy exited after loading them: signal: SIGKILL"}}, r.refused()); diff != "" {
 		t.Errorf("reports to the repository (-want +got):\n%s", diff)
 	}
 	p.until("using the version at which it was killed", func() bool { return r.isAcked(next) && p.read("files/code") == "killed once" })
 	p.untilReady()
 }
 
-// TestReloadThatFails has the driver's reload command fail: the version is quarantined.
+// TestReloadThatFails lets the driver's reload command fail: the version is quarantined.
 func TestReloadThatFails(t *testing.T) {
 	t.Parallel()
 	p, r := followed(t)
@@ -163,7 +164,7 @@ func TestReloadThatFails(t *testing.T) {
 	p.until("using the first version", func() bool { return r.isAcked(first) })
 	bad := r.set("code", "bad")
 	p.until("refused", func() bool { return len(r.refused()) > 0 })
-	if diff := cmp.Diff([]mirror.Status{{Version: bad, Error: "reload command sh: exit code 4: bad"}}, r.refused()[:1]); diff != "" {
+	if diff := cmp.Diff([]mirror.Status{{Version: bad, Error: "reload command: sh: exit code 4: bad"}}, r.refused()[:1]); diff != "" {
 		t.Errorf("reports to the repository (-want +got):\n%s", diff)
 	}
 	p.until("using the first version", func() bool { return r.isAcked(first) && p.read("files/code") == "1" })
@@ -172,7 +173,7 @@ func TestReloadThatFails(t *testing.T) {
 	p.until("using the version that was refused", func() bool { return r.isAcked(bad) && p.read("files/code") == "bad" })
 }
 
-// TestNewCodeRejects has the proxy reject a version of new code and new live files.
+// TestNewCodeRejects lets the proxy reject a version with new code and new live files.
 func TestNewCodeRejects(t *testing.T) {
 	t.Parallel()
 	p, r := followed(t)
@@ -191,8 +192,8 @@ func TestNewCodeRejects(t *testing.T) {
 	})
 }
 
-// TestNewCodeRejectsSameLiveFiles has code rolled back that rejects the live files which
-// the code before could use.
+// TestNewCodeRejectsSameLiveFiles tests new code that rejects live files that the previous
+// code could use: it is rolled back.
 func TestNewCodeRejectsSameLiveFiles(t *testing.T) {
 	t.Parallel()
 	p, r := followed(t)
@@ -211,7 +212,7 @@ func TestNewCodeRejectsSameLiveFiles(t *testing.T) {
 	p.until("using the last version", func() bool { return r.isAcked(last) && p.says("code 3 <nil>") && p.says("live live/a=3") })
 }
 
-// TestOldCodeRejects has the program before the reload reject files for the next.
+// TestOldCodeRejects lets the process before the reload reject files for the new code.
 func TestOldCodeRejects(t *testing.T) {
 	t.Parallel()
 	p, r := followed(t)
@@ -230,7 +231,7 @@ func TestOldCodeRejects(t *testing.T) {
 	}
 }
 
-// TestEndIsNoCrash ends the pod soon after a reload.
+// TestEndIsNoCrash shuts the pod down soon after a reload.
 func TestEndIsNoCrash(t *testing.T) {
 	t.Parallel()
 	p, r := followed(t)
@@ -245,12 +246,12 @@ func TestEndIsNoCrash(t *testing.T) {
 	if code := p.exit(); code != 0 || len(r.refused()) != 0 {
 		t.Errorf("the agent ended with %d, and reported %v", code, r.refused())
 	}
-	if strings.Contains(p.log.String(), "cannot be used") {
+	if strings.Contains(p.log.String(), "cannot use its new files") {
 		t.Error("the files are rejected because the pod ends")
 	}
 }
 
-// TestFilesThatClash cannot be written, and the agent goes on.
+// TestFilesThatClash tests files that cannot be written; the agent continues.
 func TestFilesThatClash(t *testing.T) {
 	t.Parallel()
 	p, r := followed(t)

@@ -15,42 +15,43 @@ import (
 //	                     ▼                 ▼               ▼
 //	                 RolledBack, or Quarantined if something else may be at fault
 //
-// The next version may be received in any phase but Checking. A version that changes
-// nothing that the proxy acknowledges skips Offered, one without a reload Probation.
+// The next version may be received in any phase but Checking. A version without changed
+// live files, which the proxy would acknowledge, skips Offered; one without a reload skips
+// Probation.
 type phase string
 
 const (
 	idle        phase = "Idle"        // the good version is the latest, or there is none yet
 	checking    phase = "Checking"    // the candidate is being written, checked and installed
 	offered     phase = "Offered"     // the proxy has neither acknowledged nor rejected the offer
-	probation   phase = "Probation"   // the good version is rolled back if the proxy ends
-	rolledBack  phase = "RolledBack"  // the good version is in use, and not the latest
+	probation   phase = "Probation"   // the good version is rolled back if the proxy exits
+	rolledBack  phase = "RolledBack"  // the good version is in use but not the latest
 	quarantined phase = "Quarantined" // as RolledBack, until the refused version is tried again
 )
 
-// rollout is the state of bringing versions of the driver's files to the proxy. It is a
-// value that only step changes, without a clock and without I/O.
+// rollout is the state of delivering versions of the driver's files to the proxy. Only step
+// changes it, without a clock and without I/O.
 type rollout struct {
-	live   livePrefix
-	checks bool // the driver has a command that checks versions
-	pace   pace
+	live    livePrefix
+	checks  bool // the driver has a command that checks versions
+	timings timings
 
-	now time.Time // when the latest event happened
-	// good is the last version that the proxy has acknowledged, candidate the one that is
-	// being checked, and offer the one that the proxy was given since. Stored is the one in
-	// the folder. Each is nil if there is none.
+	now time.Time // the time of the latest event
+	// good is the last version that the proxy acknowledged, candidate the one being checked,
+	// offer the one given to the proxy but not acknowledged yet, and stored the one in the
+	// folder. Each is nil if there is none.
 	good, candidate, offer, stored *version
-	storedAt                       time.Time // when one was last written to the folder
-	// deadline ends the time in which only the offer counts; zero if it has ended. If the
-	// offer needed a reload, a rejection in this time may come from the program before: it
-	// is the objection, and counts at the deadline.
+	storedAt                       time.Time // when a version was last written to the folder
+	// deadline is until when no version but the offer is requested; zero once it has passed.
+	// If the offer needed a reload, a rejection before the deadline may come from the process
+	// before the reload: it is kept as the objection and takes effect at the deadline.
 	deadline  time.Time
 	reloaded  bool
 	objection error
 	watch     *watch           // nil if no process is on probation
-	refused   []refusedVersion // not wanted again, the latest last
+	refused   []refusedVersion // must not be sent again; the latest last
 	backoff   backoff          // of quarantines
-	actions   []action         // what follows from the latest event
+	actions   []action         // the actions of the latest event
 }
 
 // version is a version of the repository's files.
@@ -59,7 +60,7 @@ type version struct {
 	set  mirror.Set
 }
 
-// String returns the version's name, which is empty for nil.
+// String returns the version's name, or "" for nil.
 func (v *version) String() string {
 	if v == nil {
 		return ""
@@ -75,16 +76,16 @@ func (v *version) files() mirror.Set {
 	return v.set
 }
 
-// watch is a process on probation: if it ends before until, the version that it reloaded
-// is refused, and the one before is good again.
+// watch is a process on probation: if it exits before until, the version that it loaded is
+// refused and the one before becomes the good version again.
 type watch struct {
 	version, before *version
 	process         *child
 	until           time.Time
 }
 
-// refusedVersion is not wanted until that time, or if it is zero until another version
-// is good.
+// refusedVersion is a version that must not be sent again before until, or if that is zero
+// before another version is good.
 type refusedVersion struct {
 	name  string
 	until time.Time
@@ -111,16 +112,16 @@ const (
 	failed      eventKind = "failed"       // the candidate failed the check
 	unchecked   eventKind = "unchecked"    // the candidate could not be written, checked or installed
 	installed   eventKind = "installed"    // the candidate is installed; a process known to be ready reloaded it
-	notReloaded eventKind = "not reloaded" // the candidate is installed, and reloading it failed
+	notReloaded eventKind = "not reloaded" // the candidate is installed, but the reload failed
 	acked       eventKind = "acked"        // the proxy uses the live files it is served
 	rejected    eventKind = "rejected"     // the proxy cannot use the live files it is served
-	ended       eventKind = "ended"        // the process ended
-	killed      eventKind = "killed"       // the process was killed, and not by the agent
+	ended       eventKind = "ended"        // the process exited
+	killed      eventKind = "killed"       // the process was killed, but not by the agent
 	stored      eventKind = "stored"       // the folder holds the version
 	tick        eventKind = "tick"         // time has passed
 )
 
-// action is something for the follower to do. Some result in an event.
+// action is a task for the follower. Some result in an event.
 type action struct {
 	kind    actionKind
 	version *version
@@ -132,17 +133,17 @@ type actionKind string
 
 const (
 	doCheck   actionKind = "check"   // write the version and check it: passed, failed or unchecked
-	doInstall actionKind = "install" // install it, with a reload or without: installed, notReloaded or unchecked
+	doInstall actionKind = "install" // install it, with or without a reload: installed, notReloaded or unchecked
 	doServe   actionKind = "serve"   // serve its live files to the proxy
 	doRestore actionKind = "restore" // write it to the folder, reload and serve: stored
 	doStore   actionKind = "store"   // write it to the folder for the next start: stored
-	doPoll    actionKind = "poll"    // ask the repository for what comes after the good version
+	doPoll    actionKind = "poll"    // ask the repository for the version after the good one
 	doRetry   actionKind = "retry"   // ask it for the version again, after a pause
-	doRefuse  actionKind = "refuse"  // report that the version is given up
+	doRefuse  actionKind = "refuse"  // report that the version is refused
 	doReport  actionKind = "report"  // report an error of a version that stays in use
 )
 
-// step returns the state after an event, and what is to be done about it, in order.
+// step returns the state after an event and the actions to take, in order.
 func step(s rollout, e event) (rollout, []action) {
 	s.now, s.actions = e.at, nil
 	if s.watch != nil && !s.now.Before(s.watch.until) {
@@ -151,7 +152,7 @@ func step(s rollout, e event) (rollout, []action) {
 	switch phase := s.phase(); e.kind {
 	case started:
 		s.stored = e.version
-		s.give(e.version)
+		s.offerVersion(e.version)
 	case received:
 		s.candidate = e.version
 		if code := s.changesCode(e.version); code || s.stored == nil || s.checks {
@@ -187,7 +188,7 @@ func step(s rollout, e event) (rollout, []action) {
 		case phase == probation && s.watch.version == s.good && s.watch.before != nil:
 			s.rollBack(s.good, e.err, false)
 		case s.good != nil:
-			// It is a process that started later, and there is nothing better for it.
+			// The rejection comes from a process started later; there is no version to return to.
 			s.do(action{kind: doReport, version: s.good, err: e.err})
 		}
 	case ended, killed:
@@ -201,7 +202,7 @@ func step(s rollout, e event) (rollout, []action) {
 	return s, s.actions
 }
 
-// phase follows from the other fields, so that it cannot contradict them.
+// phase derives the phase from the other fields, so that it cannot contradict them.
 func (s *rollout) phase() phase {
 	switch {
 	case s.candidate != nil:
@@ -218,7 +219,7 @@ func (s *rollout) phase() phase {
 	return idle
 }
 
-// due returns the times at which step wants a tick. Zero ones are none.
+// due returns the times at which step needs a tick. Zero times are to be ignored.
 func (s *rollout) due() []time.Time {
 	_, store := s.unstored()
 	due := []time.Time{s.deadline, store}
@@ -231,7 +232,8 @@ func (s *rollout) due() []time.Time {
 	return due
 }
 
-// others returns the versions, beside the good one, that the repository need not send.
+// others returns the names of the versions, besides the good one, that the repository must
+// not send.
 func (s *rollout) others() []string {
 	var others []string
 	for _, r := range s.refused {
@@ -245,13 +247,13 @@ func (s *rollout) others() []string {
 
 func (s *rollout) do(a action) { s.actions = append(s.actions, a) }
 
-// changesCode reports whether a version differs from the folder in more than live files.
+// changesCode reports whether a version differs from the folder in files that are not live.
 func (s *rollout) changesCode(v *version) bool {
 	_, code := s.live.differ(v, s.stored)
 	return code
 }
 
-// install offers the installed candidate. If a process has reloaded it, that is on
+// install offers the installed candidate. A process that has reloaded it is put on
 // probation.
 func (s *rollout) install(process *child) {
 	v := s.candidate
@@ -259,24 +261,24 @@ func (s *rollout) install(process *child) {
 	if s.reloaded {
 		before := s.good
 		if s.watch != nil {
-			// A version on probation is nothing to return to.
+			// A version on probation is not proven; return to the one before it.
 			before = s.watch.before
 		}
 		s.watch = nil
 		if process != nil {
-			s.watch = &watch{v, before, process, s.now.Add(s.pace.probation)}
+			s.watch = &watch{v, before, process, s.now.Add(s.timings.probation)}
 		}
 	}
 	if s.reloaded || s.stored == nil || s.checks {
 		s.stored, s.storedAt = v, s.now
 	}
-	s.deadline = s.now.Add(s.pace.take)
-	s.give(v)
+	s.deadline = s.now.Add(s.timings.ack)
+	s.offerVersion(v)
 }
 
-// give has a version served. The proxy acknowledges it if its live files are others than
-// those of the good one.
-func (s *rollout) give(v *version) {
+// offerVersion serves a version. If its live files are those of the good one, the proxy has
+// nothing to acknowledge and the version is accepted at once.
+func (s *rollout) offerVersion(v *version) {
 	s.offer = v
 	s.do(action{kind: doServe, version: v})
 	if live, _ := s.live.differ(v, s.good); !live {
@@ -291,8 +293,8 @@ func (s *rollout) accept() {
 	s.do(action{kind: doPoll})
 }
 
-// rollBack refuses a version that the proxy was given, and with it the offer, which may
-// build on it, and brings back the last good one.
+// rollBack refuses a version that the proxy was given, withdraws the offer, which may build
+// on it, and returns to the last good version.
 func (s *rollout) rollBack(v *version, err error, retry bool) {
 	s.refuse(v, err, retry)
 	s.offer, s.deadline, s.objection = nil, time.Time{}, nil
@@ -310,7 +312,8 @@ func (s *rollout) rollBack(v *version, err error, retry bool) {
 	s.do(action{kind: doPoll})
 }
 
-// refuse gives up a version, for the time of a quarantine if it is to be tried again.
+// refuse refuses a version: with retry for a quarantine, otherwise until another version is
+// good.
 func (s *rollout) refuse(v *version, err error, retry bool) {
 	s.do(action{kind: doRefuse, version: v, err: err})
 	r := refusedVersion{name: v.name}
@@ -320,21 +323,22 @@ func (s *rollout) refuse(v *version, err error, retry bool) {
 	s.refused = append(slices.Clip(s.refused[max(len(s.refused)-maxRefused+1, 0):]), r)
 }
 
-// unstored returns the version that the folder should hold and does not, and when to
-// write it: versions of live files change often, and only the next start needs them there.
+// unstored returns the version that should be written to the folder, if it differs from the
+// stored one, and when to write it. Writes of live files are delayed, because they change
+// often and only the next start needs them in the folder.
 func (s *rollout) unstored() (*version, time.Time) {
 	v := s.good
 	if s.offer != nil {
-		// A proxy that is silent does not reject.
+		// A proxy that did not answer before the deadline has not rejected the offer.
 		v = s.offer
 	}
 	if v == nil || s.candidate != nil || !s.deadline.IsZero() || s.stored.name == v.name {
 		return nil, time.Time{}
 	}
-	return v, s.storedAt.Add(s.pace.keep)
+	return v, s.storedAt.Add(s.timings.store)
 }
 
-// elapse does what is due by now.
+// elapse handles deadlines that have passed.
 func (s *rollout) elapse() {
 	over := func(t time.Time) bool { return !t.IsZero() && !s.now.Before(t) }
 	left := slices.DeleteFunc(slices.Clone(s.refused), func(r refusedVersion) bool { return over(r.until) })

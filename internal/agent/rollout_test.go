@@ -10,9 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// testVersion returns a version from its name, such as a1: a letter for the code, which
-// needs a reload, and a number for the live files. It has no code if the letter is _, and
-// no live files without a number.
+// testVersion returns the version with a name such as a1: a letter for the code, which needs
+// a reload, and a number for the live files. The letter _ means no code; without a number
+// there are no live files.
 func testVersion(t testing.TB, name string) *version {
 	if name == "" {
 		return nil
@@ -27,9 +27,9 @@ func testVersion(t testing.TB, name string) *version {
 	return &version{name: name, set: setOf(t, files...)}
 }
 
-// parseRollout reads a state as describe writes it.
+// parseRollout parses a state in the format of describe.
 func parseRollout(t testing.TB, text string, process *child) rollout {
-	s := rollout{live: "live/", pace: usualPace, backoff: usualPace.quarantine, now: rolloutTime, storedAt: rolloutTime}
+	s := rollout{live: "live/", timings: defaultTimings, backoff: defaultTimings.quarantine, now: rolloutTime, storedAt: rolloutTime}
 	for field := range strings.FieldsSeq(text) {
 		name, value, _ := strings.Cut(field, "=")
 		var after time.Duration
@@ -71,7 +71,7 @@ func parseRollout(t testing.TB, text string, process *child) rollout {
 			t.Fatalf("unknown field %q", field)
 		}
 	}
-	// Pointers say which version is on probation.
+	// Versions are compared by pointer.
 	if s.watch != nil && s.good != nil && s.watch.version.name == s.good.name {
 		s.watch.version = s.good
 	}
@@ -141,11 +141,11 @@ func describeActions(actions []action) string {
 	return strings.Join(texts, "; ")
 }
 
-// transitions are all that there are: any other event in a phase changes nothing, which
+// transitions are all transitions: any other event in a phase changes nothing, as
 // TestOtherEvents checks.
 var transitions = []struct {
 	name string
-	// from is a state, and event what happens then, after a second unless it says when.
+	// from is a state; event happens a second later unless it gives a time.
 	from, event string
 	to, actions string
 }{
@@ -310,8 +310,8 @@ var transitions = []struct {
 		"Offered good=a1 offer=a2 stored=a1@1s", "store a2"},
 }
 
-// parseEvent reads an event such as "installed by the process" or "failed: no", which
-// comes a second after rolloutTime.
+// parseEvent parses an event such as "installed by the process" or "failed: no", which
+// happens a second after rolloutTime.
 func parseEvent(t testing.TB, text string, process *child) event {
 	e := event{at: rolloutTime.Add(time.Second)}
 	text, reason, ok := strings.Cut(text, ": ")
@@ -348,7 +348,7 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// TestOtherEvents has the events happen that stand in no row for a phase.
+// TestOtherEvents tests, for each phase, the events without a row in transitions.
 func TestOtherEvents(t *testing.T) {
 	process := new(child)
 	states := make(map[phase]string)
@@ -361,8 +361,8 @@ func TestOtherEvents(t *testing.T) {
 			states[p] = tt.from
 		}
 	}
-	// The follower executes actions before it handles the next event, so only results of
-	// actions come in Checking, and they come in no other phase.
+	// The follower executes actions before it handles the next event, so results of actions
+	// are the only events in Checking and do not occur in any other phase.
 	delete(states, checking)
 	for p, from := range states {
 		for _, kind := range []eventKind{acked, rejected, ended, killed, tick} {
@@ -378,7 +378,7 @@ func TestOtherEvents(t *testing.T) {
 	}
 }
 
-// TestQuarantinesGrow has a version refused again and again, and another accepted.
+// TestQuarantinesGrow refuses a version repeatedly, then accepts another.
 func TestQuarantinesGrow(t *testing.T) {
 	process := new(child)
 	s := parseRollout(t, "good=a1 stored=a1", process)
@@ -410,7 +410,7 @@ func TestQuarantinesGrow(t *testing.T) {
 	}
 }
 
-// TestOthers wants neither refused versions nor the offer sent again.
+// TestOthers checks that neither refused versions nor the offer are sent again.
 func TestOthers(t *testing.T) {
 	s := parseRollout(t, "good=a1 offer=a2 stored=a1 refused=b1 refused=c1@5s", nil)
 	if diff := cmp.Diff([]string{"b1", "c1", "a2"}, s.others()); diff != "" {
@@ -418,7 +418,8 @@ func TestOthers(t *testing.T) {
 	}
 }
 
-// TestDue has the follower sleep until the next thing is due, for each state of the table.
+// TestDue checks, for each state of the table, that the follower sleeps until the next
+// deadline.
 func TestDue(t *testing.T) {
 	process := new(child)
 	for _, tt := range transitions {

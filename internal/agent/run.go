@@ -22,24 +22,24 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
-// identityPort is the signing service's.
+// identityPort is the signing service's port.
 const identityPort = "15129"
 
-// defaultListen is where the kubelet asks the agent.
+// defaultListen is the address that the kubelet probes.
 const defaultListen = ":15901"
 
 var runCommand = command{
 	name:    "run",
 	usage:   "run [FLAGS]",
-	summary: "get the pod's identity, run the proxy, answer probes (the sidecar container)",
-	long: `Run gets the pod's identity from the controller and keeps its files up to date,
-mirrors the driver's repository where there is one, runs the proxy as OUTRIGGER_AGENT
-says, answers /ready, /alive, /metrics and the app's probes, and on SIGTERM drains and
-stops the proxy. A second SIGTERM stops it at once.
+	summary: "obtain the pod's identity, run the proxy, answer probes (the sidecar container)",
+	long: `Run obtains the pod's identity from the controller and keeps its files up to date,
+mirrors the driver's repository if there is one, runs the proxy as OUTRIGGER_AGENT
+specifies, answers /ready, /alive, /metrics and the app's probes, and on SIGTERM drains
+and stops the proxy. A second SIGTERM stops it at once.
 
-It ends by itself after a POST to /quitquitquit from within the pod, and, with
---exit-with, when the named processes have ended. That is for Jobs on clusters
-without native sidecars, whose pods would never end otherwise:
+It exits after a POST to /quitquitquit from within the pod and, with --exit-with, when
+the named processes have exited. That is for Jobs on clusters without native sidecars,
+whose pods would never complete otherwise:
 
   # in the Job's own container, as the last step
   curl -X POST http://127.0.0.1:15901/quitquitquit
@@ -49,14 +49,14 @@ without native sidecars, whose pods would never end otherwise:
   - name: outrigger-proxy
     args: [--exit-with=report]`,
 	prepare: func(p *program, flags *flag.FlagSet) func([]string) error {
-		o := &runOptions{pace: p.pace}
-		flags.StringVar(&o.listen, "listen", defaultListen, "`ADDRESS` that is listened on for probes")
+		o := &runOptions{timings: p.timings}
+		flags.StringVar(&o.listen, "listen", defaultListen, "`ADDRESS` to listen on for probes")
 		flags.StringVar(&o.identityAddress, "identity-address", "", "`HOST:PORT` of the signing service, if it is not port "+identityPort+" of $OUTRIGGER_CONTROLLER")
-		flags.StringVar(&o.identityDir, "identity-dir", agentspec.IdentityDir, "`DIR` for key.pem, chain.pem, bundle.pem and what is made of them")
+		flags.StringVar(&o.identityDir, "identity-dir", agentspec.IdentityDir, "`DIR` for key.pem, chain.pem, bundle.pem and files derived from them")
 		flags.StringVar(&o.tokenFile, "token-file", agentspec.TokenFile, "`FILE` with the service account's token")
-		flags.StringVar(&o.bundleFile, "bundle-file", agentspec.BundleFile, "`FILE` with the trust bundle, which may come later")
-		flags.Var(&o.exitWith, "exit-with", "end when the process with this `NAME` has been seen and has ended; may be given several times, for all of them")
-		flags.Var(&o.level, "log-level", "debug, info, warn or error, as the `LEVEL` of the agent's own log")
+		flags.StringVar(&o.bundleFile, "bundle-file", agentspec.BundleFile, "`FILE` with the trust bundle; it may appear later")
+		flags.Var(&o.exitWith, "exit-with", "exit when the process with this `NAME` has been seen and has exited; if repeated, when all of them have")
+		flags.Var(&o.level, "log-level", "`LEVEL` of the agent's own log: debug, info, warn or error")
 		return func([]string) error {
 			config, err := readConfig(p.env)
 			if err != nil {
@@ -71,19 +71,18 @@ without native sidecars, whose pods would never end otherwise:
 type runOptions struct {
 	listen, identityAddress            string
 	identityDir, tokenFile, bundleFile string
-	exitWith                           words
+	exitWith                           stringList
 	level                              logLevel
-	pace                               pace
+	timings                            timings
 }
 
-// run is the agent in the sidecar container. It returns when the proxy has ended and is
-// not to be started again.
+// run is the agent in the sidecar container. It returns when the proxy has been stopped.
 func run(c *config, o *runOptions, log *slog.Logger) error {
-	frugal()
+	limitResources()
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT)
 	if c.ignored != nil {
-		log.Warn("this agent does not know all of its configuration; the init image is older than the injector", "reason", c.ignored.Error())
+		log.Warn("this agent does not know a field of its configuration; the init image is older than the injector", "reason", c.ignored.Error())
 	}
 	children, err := newChildren(c.spec.Env)
 	if err != nil {
@@ -104,23 +103,23 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 		address:    cmp.Or(o.identityAddress, net.JoinHostPort(c.controller, identityPort)),
 		serverName: c.controller, tokenFile: o.tokenFile,
 	}
-	reporter := newReporter(signer.reportWith(store), o.pace, log)
-	proxy := newProxy(&c.spec, children, reporter, o.pace, log, metrics)
+	reporter := newReporter(signer.reportWith(store), o.timings, log)
+	proxy := newProxy(&c.spec, children, reporter, o.timings, log, metrics)
 	var follower *follower
 	if c.spec.Mirror != nil {
-		if follower, err = newFollower(c, store, proxy, children, o.pace, log, metrics); err != nil {
+		if follower, err = newFollower(c, store, proxy, children, o.timings, log, metrics); err != nil {
 			return err
 		}
 	}
-	keeper := newKeeper(subject{c.identity, c.podUID}, signer, store, o.bundleFile, o.pace, log, metrics, func() {
+	renewer := newRenewer(subject{c.identity, c.podUID}, signer, store, o.bundleFile, o.timings, log, metrics, func() {
 		if follower != nil {
 			follower.renewed.ring()
 		}
 		if c.spec.Mirror == nil || c.spec.Mirror.Live == "" {
-			proxy.reloadSoon()
+			proxy.requestReload()
 		}
 	})
-	ending := newEnding(log)
+	shutdown := newShutdown(log)
 
 	var draining atomic.Bool
 	server := newServer(c.spec.Probes, newProber(c.podIP), log, metrics)
@@ -128,20 +127,20 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 		switch {
 		case draining.Load():
 			return errDraining
-		case keeper.end.Load() == 0:
+		case renewer.expiry.Load() == 0:
 			return errors.New("the pod has no certificate yet")
-		case !c.spec.DisabledMTLS && keeper.end.Load() <= time.Now().Unix():
-			return fmt.Errorf("the pod's certificate has ended at %s", time.Unix(keeper.end.Load(), 0).UTC().Format(time.RFC3339))
-		case !follower.isThere():
-			return errors.New("the proxy's files have not come from the repository yet")
+		case !c.spec.DisabledMTLS && renewer.expiry.Load() <= time.Now().Unix():
+			return fmt.Errorf("the pod's certificate expired at %s", time.Unix(renewer.expiry.Load(), 0).UTC().Format(time.RFC3339))
+		case !follower.isReady():
+			return errors.New("the proxy's files have not arrived from the repository yet")
 		}
 		return proxy.checkReady(ctx)
 	}
 	server.alive = func(context.Context) error { return proxy.alive() }
-	server.expiry = keeper.end.Load
-	server.quit = func() { ending.begin("quitquitquit") }
+	server.expiry = renewer.expiry.Load
+	server.quit = func() { shutdown.begin("quitquitquit") }
 	if follower != nil {
-		server.live, follower.poller.hasten = follower.live, keeper.hasten
+		server.live, follower.poller.renewIdentity = follower.live, renewer.renewEarly
 	}
 	web := server.http()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -159,19 +158,19 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 		go func() { served <- discovery.Serve(socket) }()
 		defer discovery.Stop()
 	}
-	go keeper.run(ctx)
+	go renewer.run(ctx)
 	go reporter.run(ctx)
-	go ending.onSignals(signals)
+	go shutdown.onSignals(signals)
 	if len(o.exitWith) > 0 {
-		go ending.watch(ctx, o.exitWith, o.pace.watch)
+		go shutdown.watch(ctx, o.exitWith, o.timings.watch)
 	}
 
 	select {
-	case <-ending.begun:
+	case <-shutdown.begun:
 		return nil
 	case err := <-served:
 		return err
-	case <-keeper.got:
+	case <-renewer.ready:
 	}
 	if err := writeFiles(c.spec.Files); err != nil {
 		return err
@@ -179,29 +178,29 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 	if follower != nil {
 		go follower.run(ctx)
 		select {
-		case <-ending.begun:
+		case <-shutdown.begun:
 			return nil
 		case err := <-served:
 			return err
-		case <-follower.got:
+		case <-follower.ready:
 		}
 	}
 	go proxy.run()
 	select {
-	case <-ending.begun:
+	case <-shutdown.begun:
 	case err = <-served:
 	}
 	draining.Store(true)
-	proxy.leave()
-	proxy.stop(c.spec.Drain, ending.hurry)
+	proxy.stopRestarts()
+	proxy.stop(c.spec.Drain, shutdown.force)
 	return err
 }
 
-// memoryLimit is what an agent should need that mirrors no files.
+// memoryLimit is the memory limit, in bytes, of an agent that mirrors no files.
 const memoryLimit = 16 << 20
 
-// frugal makes the most of little memory: the agent is in every pod, and has time.
-func frugal() {
+// limitResources trades speed for a small memory footprint, since every pod has an agent.
+func limitResources() {
 	debug.SetGCPercent(25)
 	debug.SetMemoryLimit(memoryLimit)
 	runtime.GOMAXPROCS(min(2, runtime.GOMAXPROCS(0)))
@@ -216,34 +215,34 @@ func writeFiles(files []agentspec.File) error {
 	return nil
 }
 
-// ending is how the agent comes to its end.
-type ending struct {
+// shutdown coordinates the end of the agent.
+type shutdown struct {
 	log *slog.Logger
-	// begun is closed by the first reason to end, hurry by a signal after it.
-	begun, hurry         chan struct{}
-	beginOnce, hurryOnce sync.Once
+	// begun is closed for the first reason to shut down, force by a signal after that.
+	begun, force         chan struct{}
+	beginOnce, forceOnce sync.Once
 }
 
-func newEnding(log *slog.Logger) *ending {
-	return &ending{log: log, begun: make(chan struct{}), hurry: make(chan struct{})}
+func newShutdown(log *slog.Logger) *shutdown {
+	return &shutdown{log: log, begun: make(chan struct{}), force: make(chan struct{})}
 }
 
-func (e *ending) begin(reason string) {
-	e.beginOnce.Do(func() {
-		e.log.Info("ending", "reason", reason)
-		close(e.begun)
+func (s *shutdown) begin(reason string) {
+	s.beginOnce.Do(func() {
+		s.log.Info("shutting down", "reason", reason)
+		close(s.begun)
 	})
 }
 
-func (e *ending) onSignals(signals <-chan os.Signal) {
-	for s := range signals {
-		if !isClosed(e.begun) {
-			e.begin(s.String())
+func (s *shutdown) onSignals(signals <-chan os.Signal) {
+	for signal := range signals {
+		if !isClosed(s.begun) {
+			s.begin(signal.String())
 			continue
 		}
-		e.hurryOnce.Do(func() {
-			e.log.Info("ending at once", "reason", s.String())
-			close(e.hurry)
+		s.forceOnce.Do(func() {
+			s.log.Info("shutting down at once", "reason", signal.String())
+			close(s.force)
 		})
 	}
 }

@@ -19,28 +19,28 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
-// secrets serves the pod's identity and trust bundle to the proxy by the secret
-// discovery service. Both change as one: a reader sees those of one moment. Its methods
-// may be called from many goroutines.
+// secrets serves the pod's identity and trust bundle to the proxy over the secret discovery
+// service (SDS). Both are updated together, so readers never see a mix. Its methods are safe
+// for use by many goroutines.
 type secrets struct {
 	log *slog.Logger
 
 	mu sync.Mutex
-	// current are the resources by name, none before there is an identity. It is replaced
-	// as a whole, and changed is closed when it is.
+	// current holds the resources by name, none before there is an identity. The map is
+	// never modified; when it is replaced, changed is closed.
 	current map[string]resource
 	changed chan struct{}
 }
 
 // resource is a secret as it is sent.
 type resource struct {
-	version string // differs whenever the secret does; it is made of what is public
+	version string // changes with the secret; derived from public data only
 	body    []byte
 }
 
 func newSecrets(log *slog.Logger) *secrets { return &secrets{log: log, changed: make(chan struct{})} }
 
-// set serves what is in the identity files.
+// set serves the content of the identity files.
 func (s *secrets) set(m material) {
 	current := map[string]resource{
 		agentspec.SecretIdentity: {mesh.DigestBytes(m.chain).String(), identitySecret(m)},
@@ -52,21 +52,21 @@ func (s *secrets) set(m material) {
 	s.current, s.changed = current, make(chan struct{})
 }
 
-// now returns the secrets, and what is closed when there are others.
+// now returns the secrets and a channel that is closed when they change.
 func (s *secrets) now() (map[string]resource, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.current, s.changed
 }
 
-// What the proxy may ask for. Its first request says all that it is made of, which is a
-// few ten KiB.
+// Limits on the proxy's requests. Its first request contains its whole build version, a few
+// tens of KiB.
 const (
 	maxSecretRequest = 1 << 20
 	maxSecretStreams = 16
 )
 
-// server returns the server to start. Its listener decides who may ask.
+// server returns the server. It does not authenticate clients; its listener must.
 func (s *secrets) server() *grpc.Server {
 	server := grpc.NewServer(
 		grpc.ForceServerCodecV2(rawCodec{}),
@@ -82,7 +82,7 @@ func (s *secrets) server() *grpc.Server {
 	return server
 }
 
-// serve answers one stream: what it asks for, and again whenever that has changed.
+// serve answers one stream: it sends the requested secrets, and again when they change.
 func (s *secrets) serve(_ any, stream grpc.ServerStream) error {
 	requests := make(chan secretRequest)
 	ended := make(chan error, 1)
@@ -116,11 +116,11 @@ func (s *secrets) serve(_ any, stream grpc.ServerStream) error {
 			return err
 		case <-changed:
 		case r := <-requests:
-			if err := asked.take(r); err != nil {
+			if err := asked.update(r); err != nil {
 				return err
 			}
 			if r.problem != "" {
-				s.log.Error("the proxy refuses a secret", "secrets", r.names, "error", inOneLine(r.problem))
+				s.log.Error("the proxy rejected a secret", "secrets", r.names, "error", inOneLine(r.problem))
 			}
 		}
 	}
@@ -138,31 +138,31 @@ func receive(stream grpc.ServerStream) (secretRequest, error) {
 	return r, nil
 }
 
-// subscription is what one stream asks for, and what it was sent.
+// subscription is what one stream has requested and been sent.
 type subscription struct {
 	names  []string
 	sent   map[string]string // versions of the secrets in the last response
-	number int               // of the last response, in its nonce
+	number int               // the last response's, used as its nonce
 }
 
-// take takes over what the stream asks for.
-func (s *subscription) take(r secretRequest) error {
+// update applies a request of the stream.
+func (s *subscription) update(r secretRequest) error {
 	if r.typeURL != secretType {
-		return status.Errorf(codes.InvalidArgument, "there are resources of type %s only, not %q", secretType, r.typeURL)
+		return status.Errorf(codes.InvalidArgument, "only resources of type %s are served, not %q", secretType, r.typeURL)
 	}
 	for _, name := range r.names {
 		if name != agentspec.SecretIdentity && name != agentspec.SecretBundle {
 			return status.Errorf(codes.NotFound, "there is no secret %q; there are %q and %q", name, agentspec.SecretIdentity, agentspec.SecretBundle)
 		}
 	}
-	// What answers an earlier response than the last says nothing about that.
+	// A request with an older nonce answers an earlier response and is stale.
 	if r.nonce == "" || r.nonce == s.nonce() {
 		s.names = r.names
 	}
 	return nil
 }
 
-// next returns the response that is due, if one is.
+// next returns the next response, if one is due.
 func (s *subscription) next(current map[string]resource) ([]byte, bool) {
 	due := make(map[string]string)
 	for _, name := range s.names {

@@ -25,14 +25,14 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
-// secretStream is a proxy that asks for secrets.
+// secretStream is a proxy's stream of secrets.
 type secretStream struct {
 	t      *testing.T
 	stream grpc.BidiStreamingClient[discoveryv3.DiscoveryRequest, discoveryv3.DiscoveryResponse]
 	last   *discoveryv3.DiscoveryResponse
 }
 
-// secretsOf opens a stream to the agent of the pod, whose spec asks for secrets.
+// secretsOf opens a stream to the agent of a pod whose Spec has secrets.
 func secretsOf(p *pod) *secretStream {
 	p.t.Helper()
 	conn, err := grpc.NewClient("unix:"+p.spec.Secrets.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -48,7 +48,7 @@ func secretsOf(p *pod) *secretStream {
 	return &secretStream{t: p.t.(*testing.T), stream: stream}
 }
 
-// ask sends a request as a real proxy does, whose first names all that it is made of.
+// ask sends a request as a real proxy does; the first one contains its build version.
 func (s *secretStream) ask(refusal string, names ...string) {
 	s.t.Helper()
 	r := &discoveryv3.DiscoveryRequest{TypeUrl: secretType, ResourceNames: names}
@@ -87,14 +87,14 @@ func (s *secretStream) next() map[string]*tlsv3.Secret {
 	return secrets
 }
 
-// newSecretPod returns a pod whose spec asks for secrets.
+// newSecretPod returns a pod whose Spec has secrets.
 func newSecretPod(t *testing.T) *pod {
 	p := newPod(t)
 	p.spec.Secrets = &agentspec.Secrets{Socket: p.path("identity/sds.sock")}
 	return p
 }
 
-// isOf reports whether secrets are what is in the identity files.
+// isOf reports whether secrets match the identity files.
 func (p *pod) isOf(secrets map[string]*tlsv3.Secret) bool {
 	p.t.Helper()
 	pair := secrets["identity"].GetTlsCertificate()
@@ -117,7 +117,7 @@ func TestSecrets(t *testing.T) {
 	if !p.isOf(first) {
 		t.Errorf("the secrets %v are not what is in the files", s.last)
 	}
-	// A renewal with another root is one update.
+	// A renewal with a new root is one update.
 	next := newAuthority(t, "next")
 	p.service.set(func() { p.service.bundle = bundleOf(p.ca, next) })
 	s.ask("", "identity", "bundle")
@@ -128,7 +128,7 @@ func TestSecrets(t *testing.T) {
 	if was, is := first["bundle"].String(), second["bundle"].String(); was == is {
 		t.Error("the identity came without the root that was answered with it")
 	}
-	// A stream of one secret gets that one only, and one that refuses gets it no second time.
+	// A stream of one secret gets only that one. A rejected secret is not sent again.
 	p.service.set(func() { p.service.life = time.Hour })
 	alone := secretsOf(p)
 	alone.ask("", "bundle")
@@ -165,7 +165,7 @@ func TestSecretsThatAreNot(t *testing.T) {
 	}
 }
 
-// TestSecretsAreTheProxysOnly has others connect, in spite of the socket's mode too.
+// TestSecretsAreTheProxysOnly lets other users connect, also with a permissive socket mode.
 func TestSecretsAreTheProxysOnly(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
@@ -215,7 +215,7 @@ func TestSecretsAreTheProxysOnly(t *testing.T) {
 	secretsOf(p).ask("", "identity")
 }
 
-// dialerMain connects to a socket and returns what comes of it.
+// dialerMain connects to a socket and prints the result.
 func dialerMain(socket string) (result string) {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {
@@ -223,7 +223,7 @@ func dialerMain(socket string) (result string) {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(deadline))
-	// HTTP/2 begins with this, and a server answers with its settings.
+	// The HTTP/2 preface, which a server answers with its settings.
 	_, _ = conn.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"))
 	n, err := conn.Read(make([]byte, 64))
 	if n > 0 {
@@ -235,7 +235,7 @@ func dialerMain(socket string) (result string) {
 	return "nothing"
 }
 
-// asUser has a command run as another user, who is in no group.
+// asUser makes a command run as another user without groups.
 func asUser(cmd *exec.Cmd, uid uint32) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 }

@@ -7,18 +7,18 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// The few messages of the discovery protocol that the agent speaks are encoded by hand:
-// with their generated types the program is 1.4 MiB larger, as docs/decisions says.
-// The numbers are those of the fields in envoy/service/discovery/v3/discovery.proto and
+// The agent encodes the few messages of the discovery protocol that it needs by hand: their
+// generated types would add 1.4 MiB to the program (see docs/decisions). The field numbers
+// are from envoy/service/discovery/v3/discovery.proto and
 // envoy/extensions/transport_sockets/tls/v3/{secret,common}.proto.
 
 const secretType = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
 
-// secretRequest is what matters here of a DiscoveryRequest.
+// secretRequest holds the used fields of a DiscoveryRequest.
 type secretRequest struct {
 	names          []string
 	typeURL, nonce string
-	// problem is why the last response was refused, if it was.
+	// problem is why the proxy rejected the last response; empty if it did not.
 	problem string
 }
 
@@ -33,7 +33,7 @@ func parseSecretRequest(b []byte) (secretRequest, error) {
 		case 5:
 			r.nonce = string(value)
 		case 6:
-			r.problem = "it does not say why"
+			r.problem = "no reason given"
 			return eachField(value, func(number protowire.Number, value []byte) error {
 				if number == 2 && len(value) > 0 {
 					r.problem = string(value)
@@ -46,7 +46,8 @@ func parseSecretRequest(b []byte) (secretRequest, error) {
 	return r, err
 }
 
-// eachField calls take with the content of each field that holds a text or a message.
+// eachField calls take with the content of each length-delimited field: strings, bytes and
+// messages.
 func eachField(b []byte, take func(protowire.Number, []byte) error) error {
 	for len(b) > 0 {
 		number, kind, n := protowire.ConsumeTag(b)
@@ -73,7 +74,7 @@ func eachField(b []byte, take func(protowire.Number, []byte) error) error {
 	return nil
 }
 
-// field appends a field that holds a text or a message.
+// field appends a length-delimited field.
 func field(b []byte, number protowire.Number, value []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(b, number, protowire.BytesType), value)
 }
@@ -81,7 +82,7 @@ func field(b []byte, number protowire.Number, value []byte) []byte {
 // inline returns a DataSource.
 func inline(content []byte) []byte { return field(nil, 2, content) }
 
-// identitySecret returns a Secret with a TlsCertificate. It is as secret as the key.
+// identitySecret returns a Secret with a TlsCertificate. It contains the private key.
 func identitySecret(m material) []byte {
 	certificate := field(field(nil, 1, inline(m.chain)), 2, inline(m.key))
 	return field(field(nil, 1, []byte("identity")), 2, certificate)
@@ -101,7 +102,7 @@ func secretResponse(version, nonce string, secrets [][]byte) []byte {
 	return field(field(b, 4, []byte(secretType)), 5, []byte(nonce))
 }
 
-// rawCodec passes messages on as they are on the wire. They are pointers to bytes.
+// rawCodec passes messages through unchanged. A message is a *[]byte.
 type rawCodec struct{}
 
 // Name is for encoding.CodecV2.
@@ -111,7 +112,7 @@ func (rawCodec) Name() string { return "proto" }
 func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 	b, ok := v.(*[]byte)
 	if !ok {
-		return nil, fmt.Errorf("a message of type %T", v)
+		return nil, fmt.Errorf("unexpected message of type %T", v)
 	}
 	return mem.BufferSlice{mem.SliceBuffer(*b)}, nil
 }
@@ -120,7 +121,7 @@ func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	b, ok := v.(*[]byte)
 	if !ok {
-		return fmt.Errorf("a message of type %T", v)
+		return fmt.Errorf("unexpected message of type %T", v)
 	}
 	*b = data.Materialize()
 	return nil

@@ -14,9 +14,9 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 )
 
-// How many probes are asked at a time, in all and for one address. The port is open to the
-// network, and a probe that the kubelet is refused is a failed one: where there are too
-// many, those of the address with most make room.
+// Limits on concurrent probes, in total and for one client address. The port is open to the
+// network and rejecting the kubelet would fail its probe, so above the limit probes of the
+// address with the most are canceled.
 const (
 	maxProbes     = 64
 	maxProbesEach = 16
@@ -24,17 +24,17 @@ const (
 
 // server answers the kubelet, the app's quitquitquit, and the proxy.
 type server struct {
-	ready    func(context.Context) error // nil, or why not
+	ready    func(context.Context) error // returns why the pod is not ready, or nil
 	alive    func(context.Context) error
-	expiry   func() int64 // when the certificate ends, in Unix seconds
+	expiry   func() int64 // when the certificate expires, in Unix seconds
 	quit     func()
-	live     *live // serves the proxy; nil if it follows no files
+	live     *live // serves files to the proxy; nil without a mirror
 	prober   *prober
 	probes   map[string]agentspec.Probe
 	slots    *limit.Share[netip.Addr]
 	log      *slog.Logger
 	metrics  *metrics
-	wasReady atomic.Bool // for the log, of changes only
+	wasReady atomic.Bool // for logging changes only
 }
 
 func newServer(probes []agentspec.Probe, prober *prober, log *slog.Logger, metrics *metrics) *server {
@@ -47,17 +47,17 @@ func newServer(probes []agentspec.Probe, prober *prober, log *slog.Logger, metri
 	return s
 }
 
-// http returns the server to start.
+// http returns the HTTP server.
 func (s *server) http() *limit.Server {
-	// Hooks may take as long as they like, and the proxy waits for changes for minutes.
+	// No limit for answers: hooks may take any time, and the proxy waits minutes for changes.
 	server := limit.NewServer(s, limit.Bounds{Request: 5 * time.Second, Answer: -1}, s.log)
-	// A connection costs a goroutine and buffers, and the kubelet makes a new one for
-	// each probe anyway.
+	// A connection costs a goroutine and buffers, and the kubelet opens a new one for each
+	// probe anyway.
 	server.HTTP.SetKeepAlivesEnabled(false)
 	return server
 }
 
-// ServeHTTP answers by the exact path; those of probes may hold anything.
+// ServeHTTP matches exact paths, since a probe's path may contain any character.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -71,7 +71,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		reply(w, http.StatusMethodNotAllowed, "ask with GET")
+		reply(w, http.StatusMethodNotAllowed, "use GET")
 		return
 	}
 	switch r.URL.Path {
@@ -84,16 +84,16 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				s.log.Warn("not ready", "reason", err.Error())
 			}
 		}
-		state(w, err)
+		replyState(w, err)
 	case "/alive":
-		state(w, s.alive(r.Context()))
+		replyState(w, s.alive(r.Context()))
 	case "/metrics":
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 		s.metrics.write(w, s.expiry(), s.ready(r.Context()) == nil)
 	default:
 		probe, ok := s.probes[r.URL.Path]
 		if !ok {
-			reply(w, http.StatusNotFound, "there is no such page")
+			reply(w, http.StatusNotFound, "no such page")
 			return
 		}
 		s.serveProbe(w, r, probe)
@@ -109,40 +109,43 @@ func (s *server) serveProbe(w http.ResponseWriter, r *http.Request, probe agents
 		return
 	}
 	defer slot.Give()
-	a := s.prober.ask(ctx, probe, r.Header)
+	a := s.prober.probe(ctx, probe, r.Header)
 	if context.Cause(ctx) == errTooManyProbes {
 		a = answer{http.StatusServiceUnavailable, errTooManyProbes.Error()}
 	}
-	s.metrics.probesAsked.Add(1)
+	s.metrics.probes.Add(1)
 	if !a.ok() {
-		s.metrics.probesMissed.Add(1)
+		s.metrics.probesFailed.Add(1)
 		s.log.Debug("probe failed", "path", probe.Path, "reason", a.reason)
 	}
 	reply(w, a.status, a.reason)
 }
 
-// serveQuit ends the agent for an app that has done its work.
+// serveQuit shuts the agent down for an app that has finished.
 func (s *server) serveQuit(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case !isLocal(r.RemoteAddr):
-		reply(w, http.StatusForbidden, "only the pod's own containers may, over 127.0.0.1 or ::1")
+		reply(w, http.StatusForbidden, localOnly)
 	case r.Method != http.MethodPost:
 		w.Header().Set("Allow", "POST")
-		reply(w, http.StatusMethodNotAllowed, "ask with POST")
+		reply(w, http.StatusMethodNotAllowed, "use POST")
 	default:
-		reply(w, http.StatusOK, "the proxy drains and stops")
+		reply(w, http.StatusOK, "draining and stopping the proxy")
 		s.quit()
 	}
 }
 
-// isLocal reports whether the client is in the pod. What the proxy's inbound side
-// passes on comes from a loopback address too, but from one of its own.
+// localOnly is the answer to requests from outside the pod.
+const localOnly = "only the pod's own containers may send this, over 127.0.0.1 or ::1"
+
+// isLocal reports whether the client is in the pod. Requests that the proxy forwards from
+// the network also come from a loopback address, appSource4.
 func isLocal(client string) bool {
 	addr := limit.Address(client)
 	return addr.IsLoopback() && addr != appSource4
 }
 
-func state(w http.ResponseWriter, err error) {
+func replyState(w http.ResponseWriter, err error) {
 	if err != nil {
 		reply(w, http.StatusServiceUnavailable, err.Error())
 		return
@@ -158,6 +161,6 @@ func reply(w http.ResponseWriter, status int, text string) {
 }
 
 var (
-	errDraining      = errors.New("the proxy drains")
-	errTooManyProbes = errors.New("too many probes are being asked")
+	errDraining      = errors.New("the proxy is draining")
+	errTooManyProbes = errors.New("too many concurrent probes")
 )

@@ -13,9 +13,9 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
-// TestUnfinishedBodies has clients open connections from several addresses and send
-// the beginning of requests with a body. The kubelet is answered meanwhile, and what the
-// clients have is bounded in number, in memory and in time.
+// TestUnfinishedBodies lets clients at several addresses open connections and send
+// incomplete requests with a body. The kubelet must still be answered, and the clients'
+// connections must be bounded in number, memory and time.
 func TestUnfinishedBodies(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

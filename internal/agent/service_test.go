@@ -14,8 +14,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
-// TestWithTheController has the controller's own signing service take a mesh from one
-// root to another while the agent runs.
+// TestWithTheController rotates the mesh's root, with the controller's own signing service,
+// while the agent runs.
 func TestWithTheController(t *testing.T) {
 	t.Parallel()
 	authority := func(name string) (*issuer.CA, []byte) {
@@ -66,7 +66,7 @@ func TestWithTheController(t *testing.T) {
 	<-manager.Ready()
 	p.write("ca.crt", string(firstRoot))
 
-	// Somebody else's token brings no certificate.
+	// Another workload's token gets no certificate.
 	mint := func(podUID string) string {
 		token, err := tokens.Mint(identity.TokenClaims{
 			Namespace: podIdentity.Namespace, ServiceAccount: podIdentity.ServiceAccount,
@@ -86,7 +86,7 @@ func TestWithTheController(t *testing.T) {
 	p.untilReady()
 	before := p.mustIdentity().leaf
 
-	// The new root is told first, then signs, then is the only one.
+	// The new root is first published, then signs, then is the only one.
 	trusts := func(want ...[]byte) func() bool {
 		return func() bool {
 			roots, err := parseRoots([]byte(p.read("identity/bundle.pem")))
@@ -117,7 +117,7 @@ func TestWithTheController(t *testing.T) {
 	}
 }
 
-// certificates reads PEM.
+// certificates parses PEM.
 func certificates(t *testing.T, texts ...[]byte) []*x509.Certificate {
 	t.Helper()
 	certs, err := pki.Parse(bytes.Join(texts, nil))

@@ -14,26 +14,26 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
-// programName is the agent's in BinDir.
+// programName is the agent's file name in BinDir.
 const programName = "outrigger-agent"
 
 var initCommand = command{
 	name:    "init",
 	usage:   "init [FLAGS]",
-	summary: "redirect the pod's traffic and bring the agent (the init container)",
+	summary: "redirect the pod's traffic and install the agent (the init container)",
 	long: `Init writes the rules that send the pod's TCP connections through the proxy, as
-OUTRIGGER_REDIRECTION says, and copies the agent to ` + agentspec.BinDir + `, where the
-sidecar container finds it. It needs the capability NET_ADMIN.
+OUTRIGGER_REDIRECTION specifies, and copies the agent to ` + agentspec.BinDir + `, where
+the sidecar container finds it. It needs the capability NET_ADMIN.
 
-With --verify it writes no rules and needs no capability: Outrigger's CNI plug-in has
-written them on the node, and init waits until they are there. It ends with 3 if they
-are not after --timeout, and then no container of the pod's own starts.
+With --verify it writes no rules and needs no capability: it waits for the rules that
+Outrigger's CNI plug-in writes on the node. If they are still missing after --timeout,
+init exits with 3 and the pod's other containers do not start.
 
   OUTRIGGER_REDIRECTION='{"excludeInboundPorts":[9000]}' outrigger-agent init
   OUTRIGGER_REDIRECTION='{}' outrigger-agent init --verify`,
 	prepare: func(p *program, flags *flag.FlagSet) func([]string) error {
-		to := flags.String("to", agentspec.BinDir+"/", "`DEST` of the copy, a folder if it ends in a slash")
-		verify := flags.Bool("verify", false, "write no rules, and wait for those of the CNI plug-in")
+		to := flags.String("to", agentspec.BinDir+"/", "`DEST` of the copy; a folder if it ends in a slash")
+		verify := flags.Bool("verify", false, "write no rules but wait for those of the CNI plug-in")
 		timeout := flags.Duration("timeout", 30*time.Second, "how `LONG` to wait with --verify")
 		return func([]string) error {
 			text, ok := p.env(agentspec.EnvRedirection)
@@ -46,7 +46,7 @@ are not after --timeout, and then no container of the pod's own starts.
 				return misuse{fmt.Errorf("%s: %w", agentspec.EnvRedirection, err)}
 			}
 			if ignored != nil {
-				// What is not redirected as it should be is worse than a pod that waits.
+				// Traffic that bypasses the proxy is worse than a pod that does not start.
 				return misuse{fmt.Errorf("%s: %w; the init image is older than the injector", agentspec.EnvRedirection, ignored)}
 			}
 			switch {
@@ -65,24 +65,24 @@ are not after --timeout, and then no container of the pod's own starts.
 	},
 }
 
-// betweenLooks is how often rules are looked for that somebody else writes.
-const betweenLooks = 200 * time.Millisecond
+// rulesInterval is how often awaitRules looks for rules.
+const rulesInterval = 200 * time.Millisecond
 
-// awaitRules returns when the pod's traffic is redirected.
+// awaitRules waits until the pod's traffic is redirected.
 func (p *program) awaitRules(timeout time.Duration) error {
-	if p.rules.There == nil {
-		return errors.New("this program cannot find out whether traffic is redirected")
+	if p.rules.Present == nil {
+		return errors.New("this program cannot check whether traffic is redirected")
 	}
-	for began := time.Now(); ; time.Sleep(betweenLooks) {
-		there, err := p.rules.There()
+	for began := time.Now(); ; time.Sleep(rulesInterval) {
+		present, err := p.rules.Present()
 		switch {
 		case err != nil:
-			return fmt.Errorf("finding out whether the pod's traffic is redirected: %w", err)
-		case there:
+			return fmt.Errorf("checking whether the pod's traffic is redirected: %w", err)
+		case present:
 			return nil
 		case time.Since(began) >= timeout:
-			return refusal{fmt.Errorf("after %v the pod's traffic is still not redirected: its network was made without Outrigger's CNI plug-in. "+
-				"See whether the DaemonSet outrigger-cni runs on this node, which then repairs the pod, and what it logs; "+
+			return refusal{fmt.Errorf("after %v the pod's traffic is still not redirected: its network was set up without Outrigger's CNI plug-in. "+
+				"Check whether the DaemonSet outrigger-cni, which repairs such pods, runs on this node and what it logs; "+
 				"until then no other container of the pod starts", timeout)}
 		}
 	}
@@ -91,10 +91,10 @@ func (p *program) awaitRules(timeout time.Duration) error {
 var copyCommand = command{
 	name:    "copy",
 	usage:   "copy [DEST]",
-	summary: "bring the agent only",
+	summary: "install the agent only",
 	maxArgs: 1,
 	long: `Copy copies the agent to DEST, or into it if it is a folder or ends in a slash. The
-default is ` + agentspec.BinDir + `/. The file is there completely or not at all.
+default is ` + agentspec.BinDir + `/. The file is written completely or not at all.
 
   outrigger-agent copy
   outrigger-agent copy /shared/bin/`,
@@ -128,13 +128,13 @@ var waitCommand = command{
 	name:    "wait",
 	usage:   "wait [FLAGS]",
 	summary: "wait until the agent reports the pod as ready (a postStart hook)",
-	long: `Wait returns when the agent of this pod answers that it is ready. As the postStart
-hook of an ordinary sidecar container it holds the app's containers back. It ends
-with 3 if that takes longer than --timeout.
+	long: `Wait returns when this pod's agent reports that it is ready. As the postStart hook of
+an ordinary sidecar container it delays the app's containers. It exits with 3 after
+--timeout.
 
   outrigger-agent wait --timeout 2m`,
 	prepare: func(p *program, flags *flag.FlagSet) func([]string) error {
-		url := flags.String("url", "http://127.0.0.1:15901/ready", "`URL` that is asked")
+		url := flags.String("url", "http://127.0.0.1:15901/ready", "`URL` to poll")
 		timeout := flags.Duration("timeout", 5*time.Minute, "how `LONG` to wait, for example 30s")
 		return func([]string) error {
 			if !isHTTP(*url) {
@@ -148,10 +148,10 @@ with 3 if that takes longer than --timeout.
 func wait(url string, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	last := errors.New("there was no time")
+	last := errors.New("no time for an attempt")
 	for {
 		attempt, done := context.WithTimeout(ctx, 3*time.Second)
-		err := ask(attempt, http.MethodGet, url)
+		err := request(attempt, http.MethodGet, url)
 		done()
 		if err == nil {
 			return nil

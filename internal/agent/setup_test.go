@@ -11,11 +11,11 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
-// TestInitVerify holds that the agent is brought once somebody else's rules are there, and
-// that without them the init container fails and says what to look at.
+// TestInitVerify checks that the agent is installed once rules exist, and that without them
+// the init container fails with a hint at what to check.
 func TestInitVerify(t *testing.T) {
 	for name, test := range map[string]struct {
-		// there are the answers, of which the last one stays.
+		// there are the results of Present; the last one repeats.
 		there  []bool
 		err    error
 		code   int
@@ -35,7 +35,7 @@ func TestInitVerify(t *testing.T) {
 					t.Error("it writes rules")
 					return nil
 				},
-				There: func() (bool, error) {
+				Present: func() (bool, error) {
 					if _, err := os.Stat(to); err == nil {
 						t.Error("the agent is there before the rules are")
 					}

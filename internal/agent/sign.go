@@ -26,8 +26,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// failure is why there is no new certificate. Its reason is what the log and the
-// metrics tell failures apart by.
+// failure is the error of an attempt to obtain a certificate. The log and the metrics
+// classify failures by the reason.
 type failure struct {
 	reason string
 	err    error
@@ -36,7 +36,7 @@ type failure struct {
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// The reasons of failures that are not a gRPC code of the signing service.
+// Reasons of failures besides the signing service's gRPC codes.
 const (
 	noBundle  = "no_bundle"
 	badToken  = "token"
@@ -45,48 +45,47 @@ const (
 	internal  = "internal"
 )
 
-// signer is the signing service, as this pod calls it.
+// signer is this pod's client of the signing service.
 type signer struct {
-	// address is host and port, and serverName whom its certificate must be made out to.
+	// address is host and port; serverName is the name that its certificate must have.
 	address, serverName string
-	// tokenFile is read for each call, since the kubelet replaces it.
+	// tokenFile is read for each call, because the kubelet replaces it.
 	tokenFile string
 }
 
-// sign asks for a certificate over a connection that one of the pools verifies, each of
-// which is tried only if the ones before it do not verify the service. It returns which
-// one did.
-func (s *signer) sign(ctx context.Context, request []byte, contacts []*x509.CertPool) (answer *identityv1.SignResponse, by int, err error) {
-	for by = range contacts {
-		err = s.call(ctx, contacts[by], func(ctx context.Context, client identityv1.IdentityClient) error {
+// sign requests a certificate. It tries the root pools in order until one verifies the
+// service, and returns the index of that pool.
+func (s *signer) sign(ctx context.Context, request []byte, pools []*x509.CertPool) (answer *identityv1.SignResponse, pool int, err error) {
+	for pool = range pools {
+		err = s.call(ctx, pools[pool], func(ctx context.Context, client identityv1.IdentityClient) error {
 			answer, err = client.Sign(ctx, &identityv1.SignRequest{Csr: request})
 			return err
 		})
-		if !errors.Is(err, errStranger) {
+		if !errors.Is(err, errUnverified) {
 			break
 		}
 	}
-	return answer, by, err
+	return answer, pool, err
 }
 
-// errStranger says that the roots do not verify whoever answered. It has not seen the
-// token.
-var errStranger = errors.New("it is not verified by what is known")
+// errUnverified means that the roots do not verify the server. The token was not sent to
+// it.
+var errUnverified = errors.New("it is not verified by the known roots")
 
-// call makes one call, as this pod. The connection lasts for it only: the next is hours
-// away, and an idle one would cost memory in every pod. The error wraps errStranger if the
-// roots do not verify the service.
+// call makes one call, authenticated as this pod. Each call uses a new connection: the next
+// one is hours away, and an idle connection would cost memory in every pod. The error wraps
+// errUnverified if the roots do not verify the service.
 func (s *signer) call(ctx context.Context, roots *x509.CertPool, do func(context.Context, identityv1.IdentityClient) error) error {
 	token, err := readToken(s.tokenFile)
 	if err != nil {
 		return &failure{badToken, err}
 	}
-	transport := &verified{TransportCredentials: credentials.NewTLS(&tls.Config{
+	transport := &verifyingTransport{TransportCredentials: credentials.NewTLS(&tls.Config{
 		RootCAs: roots, ServerName: s.serverName, MinVersion: tls.VersionTLS13,
 	})}
 	conn, err := grpc.NewClient("passthrough:///"+s.address,
 		grpc.WithTransportCredentials(transport),
-		// What is outside of the mesh is none of the agent's business.
+		// Proxy variables in the environment are not meant for the agent.
 		grpc.WithNoProxy(),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10),
@@ -100,32 +99,31 @@ func (s *signer) call(ctx context.Context, roots *x509.CertPool, do func(context
 	switch {
 	case err == nil:
 		return nil
-	case transport.stranger.Load():
-		return &failure{codeName(status.Code(err)), fmt.Errorf("signing service %s: %w: %w", s.address, errStranger, err)}
+	case transport.unverified.Load():
+		return &failure{codeName(status.Code(err)), fmt.Errorf("signing service %s: %w: %w", s.address, errUnverified, err)}
 	}
 	return &failure{codeName(status.Code(err)), fmt.Errorf("signing service %s: %w", s.address, err)}
 }
 
-// verified notes that a server's certificate was not verified, which gRPC tells as text
-// only.
-type verified struct {
+// verifyingTransport records whether verifying the server's certificate failed, because
+// gRPC reports that as text only.
+type verifyingTransport struct {
 	credentials.TransportCredentials
-	stranger atomic.Bool
+	unverified atomic.Bool
 }
 
 // ClientHandshake is for credentials.TransportCredentials.
-func (v *verified) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (v *verifyingTransport) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	secure, info, err := v.TransportCredentials.ClientHandshake(ctx, authority, conn)
-	var unverified *tls.CertificateVerificationError
-	v.stranger.Store(errors.As(err, &unverified))
+	v.unverified.Store(isUnverified(err))
 	return secure, info, err
 }
 
-// Clone is for credentials.TransportCredentials. gRPC dials with the clone, so it is the
-// same one.
-func (v *verified) Clone() credentials.TransportCredentials { return v }
+// Clone is for credentials.TransportCredentials. It returns v itself, because gRPC dials
+// with the clone.
+func (v *verifyingTransport) Clone() credentials.TransportCredentials { return v }
 
-// codeName returns a gRPC code as metrics word it.
+// codeName returns the name of a gRPC code in metrics, in snake case.
 func codeName(code codes.Code) string {
 	var b strings.Builder
 	for i, r := range code.String() {
@@ -137,7 +135,7 @@ func codeName(code codes.Code) string {
 	return strings.ToLower(b.String())
 }
 
-// maxBundle is more than a trust bundle may be in a ConfigMap.
+// maxBundle limits the size of an answer; a trust bundle in a ConfigMap is smaller.
 const maxBundle = 1 << 20
 
 func readToken(file string) (string, error) {
@@ -147,18 +145,18 @@ func readToken(file string) (string, error) {
 	}
 	token := strings.TrimSpace(string(text))
 	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", fmt.Errorf("the service account's token in %s is empty, or not a token", file)
+		return "", fmt.Errorf("the service account's token in %s is empty or malformed", file)
 	}
 	return token, nil
 }
 
-// subject is whom certificates of this pod must be made out to.
+// subject is what the pod's certificates must name.
 type subject struct {
 	identity mesh.Identity
 	podUID   string
 }
 
-// request returns a certificate request for exactly the names that are due, as DER.
+// request returns a certificate request for exactly the subject's names, as DER.
 func (s *subject) request(key crypto.Signer) ([]byte, error) {
 	uri, err := url.Parse(s.identity.String())
 	if err != nil {
@@ -170,33 +168,33 @@ func (s *subject) request(key crypto.Signer) ([]byte, error) {
 		DNSNames: []string{s.identity.DNSName()},
 	}, key)
 	if err != nil {
-		return nil, fmt.Errorf("making a certificate request for %s: %w", s.identity, err)
+		return nil, fmt.Errorf("creating a certificate request for %s: %w", s.identity, err)
 	}
 	return der, nil
 }
 
-// leafOf returns the first certificate of a chain if it is made out to the subject, and
-// to nobody else, and is for the key.
-func (s *subject) leafOf(chain []*x509.Certificate, key crypto.PublicKey) (*x509.Certificate, error) {
+// checkLeaf checks that the first certificate of a chain is for the key, has exactly the
+// subject's names and is not a CA's.
+func (s *subject) checkLeaf(chain []*x509.Certificate, key crypto.PublicKey) error {
 	leaf := chain[0]
 	if !pki.SameKey(leaf.PublicKey, key) {
-		return nil, errors.New("the certificate is for another key than the pod's")
+		return errors.New("the certificate is not for the pod's key")
 	}
 	names, err := pki.NamesOf(leaf)
 	if err != nil {
-		return nil, fmt.Errorf("the certificate is not for the pod's names: %w", err)
+		return fmt.Errorf("the certificate is not for the pod's names: %w", err)
 	}
 	want := pki.Names{CommonName: s.identity.CommonName(), Unit: s.podUID, URIs: []string{s.identity.String()}, DNS: []string{s.identity.DNSName()}}
 	if d := names.Differ(want); d != "" {
-		return nil, fmt.Errorf("the certificate is not for the pod's names: it has %s", d)
+		return fmt.Errorf("the certificate is not for the pod's names: it has %s", d)
 	}
 	if leaf.IsCA {
-		return nil, errors.New("the certificate is a CA's")
+		return errors.New("the certificate is a CA's")
 	}
-	return leaf, nil
+	return nil
 }
 
-// verify returns an error if peers who trust the roots would refuse the chain now.
+// verify returns an error if peers that trust the roots would reject the chain now.
 func verify(chain []*x509.Certificate, roots pki.Bundle) error {
 	if err := roots.Verify(chain, x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth); err != nil {
 		return fmt.Errorf("the trust bundle does not verify the certificate: %w", err)

@@ -13,21 +13,21 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// The identity files' names.
+// Names of the identity files.
 const (
 	keyFile    = "key.pem"
 	chainFile  = "chain.pem"
 	bundleFile = "bundle.pem"
-	// identityFile is key and chain in one, for proxies that read them from one file.
+	// identityFile holds key and chain, for proxies that read both from one file.
 	identityFile = "identity.pem"
 
-	// dataLink is the link that is swapped, and generationPrefix begins the names of
-	// the folders that it leads to.
+	// dataLink is the link that is swapped; generationPrefix begins the names of the folders
+	// that it points to.
 	dataLink         = "..data"
 	generationPrefix = "..generation-"
 )
 
-// keyPEM is a private key. It shows itself to nobody who prints it.
+// keyPEM is a private key as PEM. Printing it does not reveal the key.
 type keyPEM []byte
 
 func (keyPEM) Format(f fmt.State, _ rune)   { fmt.Fprint(f, hiddenKey) }
@@ -41,44 +41,43 @@ type material struct {
 	chain, bundle []byte
 }
 
-// Format hides the key from whoever prints the whole.
+// Format prints the material without the key.
 func (m material) Format(f fmt.State, _ rune) {
 	fmt.Fprintf(f, "%s%s%s", m.key, m.chain, m.bundle)
 }
 
-// identity returns key and chain as one text, which is as secret as the key.
+// identity returns key and chain as one PEM text, which contains the private key.
 func (m material) identity() keyPEM { return slices.Concat(m.key, m.chain) }
 
-// mark returns a text that is another whenever the files are. It is made of what is
-// public, and a new key always has a new certificate.
-func (m material) mark() string {
+// digest returns a digest of the chain and the bundle. It also changes with the key, since
+// each key has its own certificate.
+func (m material) digest() string {
 	return mesh.JoinDigests(mesh.DigestBytes(m.chain), mesh.DigestBytes(m.bundle)).String()
 }
 
 // store is the identity folder. Its files are links through ..data, which is swapped
-// in one step, so that a reader who follows ..data once sees a key, a chain and a
-// bundle that belong together. The generation before stays until the next swap, for
-// readers who are on their way.
+// atomically, so that a reader that resolves ..data once sees a matching key, chain and
+// bundle. The previous generation stays until the next swap, for readers that still use it.
 type store struct {
 	dir string
-	// written, if set, is called with what is in the files from now on.
+	// written, if set, is called with the new content after each write.
 	written func(material)
 }
 
-// openStore makes the folder, if it is not there.
+// openStore opens the folder and creates it if it is missing.
 func openStore(dir string, written func(material)) (*store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("making the identity folder: %w", err)
+		return nil, fmt.Errorf("creating the identity folder: %w", err)
 	}
-	// A volume's own folder belongs to the kubelet; the generations are 0700 anyway.
+	// A volume's root folder belongs to the kubelet; the generations are 0700 anyway.
 	if err := os.Chmod(dir, 0o700); err != nil && !errors.Is(err, fs.ErrPermission) {
 		return nil, fmt.Errorf("protecting the identity folder: %w", err)
 	}
 	return &store{dir, written}, nil
 }
 
-// read returns what is in the folder. The error wraps fs.ErrNotExist if there is
-// nothing.
+// read returns the content of the folder. The error wraps fs.ErrNotExist if the folder is
+// empty.
 func (s *store) read() (material, error) {
 	generation, err := os.Readlink(filepath.Join(s.dir, dataLink))
 	if err != nil {
@@ -93,7 +92,7 @@ func (s *store) read() (material, error) {
 	return m, nil
 }
 
-// write replaces the files as one. After an error the old ones are there.
+// write replaces all files at once. After an error the old ones remain.
 func (s *store) write(m material) error {
 	if err := s.replace(m); err != nil {
 		return fmt.Errorf("writing the identity files: %w", err)
@@ -149,7 +148,7 @@ func (s *store) fill(generation string, m material) error {
 	return nil
 }
 
-// link puts a link in place of what has that name.
+// link creates a link with the name, atomically replacing an existing one.
 func (s *store) link(target, name string) error {
 	next := filepath.Join(s.dir, name+".next")
 	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -161,8 +160,7 @@ func (s *store) link(target, name string) error {
 	return os.Rename(next, filepath.Join(s.dir, name))
 }
 
-// clean removes the generations but the one to keep. What cannot be removed is tried
-// again with the next swap.
+// clean removes all generations except keep. The next swap retries removals that fail.
 func (s *store) clean(keep string) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -175,7 +173,7 @@ func (s *store) clean(keep string) {
 	}
 }
 
-// writeFile writes a file as a whole or not at all.
+// writeFile writes a file atomically, creating its folder if needed.
 func writeFile(name string, content io.Reader, mode fs.FileMode) error {
 	dir, base := filepath.Dir(name), filepath.Base(name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -6,21 +6,22 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
-// trust is the roots that the pod knows of, from two sides.
+// trust holds the roots that the pod knows, from two sources.
 //
-// The latest answer of the signing service is all that peers are verified against. Such
-// an answer came over a connection that was verified by the answer before it, so nobody
-// else in the pod's namespace has a say in it.
+// answered is from the signing service's latest answer. Peers are verified against it only.
+// Each answer arrives over a connection verified by the previous one, so users of the pod's
+// namespace cannot influence it.
 //
-// The mounted file can be changed by whoever may change ConfigMaps of the namespace. It
-// verifies the signing service for the first contact, and when the service can't be
-// verified by what it has answered before, as after an outage that was longer than a
-// root's life. And it is a hint: when it changes, it is time to ask for another answer.
+// mounted is from the mounted file, which anyone who may change the namespace's ConfigMaps
+// can change. It verifies the signing service for the first request, and whenever answered
+// no longer does, such as after an outage longer than a root's lifetime. A change of the
+// file is also a hint to request another answer.
 type trust struct{ answered, mounted pki.Bundle }
 
-// contacts returns by what the signing service is verified: the first of these, and each
-// other one if those before it do not verify it. There is none as long as no root is known.
-func (t *trust) contacts() []*x509.CertPool {
+// pools returns the root pools that may verify the signing service. A pool must be used
+// only if the ones before it do not verify the service. There are none while no root is
+// known.
+func (t *trust) pools() []*x509.CertPool {
 	var pools []*x509.CertPool
 	if len(t.answered) > 0 {
 		pools = append(pools, t.answered.Pool())
@@ -31,11 +32,10 @@ func (t *trust) contacts() []*x509.CertPool {
 	return pools
 }
 
-// differ reports whether the file and the latest answer do not have the same roots.
+// differ reports whether the mounted file and the latest answer have different roots.
 func (t *trust) differ() bool { return !t.answered.Equal(t.mounted) }
 
-// parseRoots reads a bundle, in which there is at least one certificate of a CA and
-// nothing that is not one.
+// parseRoots parses a bundle. It must contain at least one CA certificate and nothing else.
 func parseRoots(text []byte) (pki.Bundle, error) {
 	roots, err := pki.ParseRoots(text)
 	return pki.NewBundle(roots...), err

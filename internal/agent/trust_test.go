@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestMountedBundleIsAHint: a change of the file has the signing service asked at once,
-// and its answer is what is trusted.
+// TestMountedBundleIsAHint checks that a change of the file causes a request at once, and
+// that the answer is trusted, not the file.
 func TestMountedBundleIsAHint(t *testing.T) {
 	t.Parallel()
 	p := newPod(t)
@@ -21,9 +21,9 @@ func TestMountedBundleIsAHint(t *testing.T) {
 	p.write("ca.crt", string(bundleOf(p.ca, next)))
 	p.until("followed", func() bool { return string(p.mustIdentity().bundle) == string(bundleOf(p.ca, next)) })
 
-	// What cannot be read changes nothing, and neither does a file that is gone.
+	// An invalid or missing file changes nothing.
 	p.write("ca.crt", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
-	p.until("logged", func() bool { return strings.Contains(p.log.String(), "the mounted trust bundle is not good") })
+	p.until("logged", func() bool { return strings.Contains(p.log.String(), "the mounted trust bundle is invalid") })
 	if err := os.Remove(p.path("ca.crt")); err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func TestMountedBundleIsAHint(t *testing.T) {
 		t.Errorf("the bundle is now %s", got)
 	}
 
-	// The old root goes.
+	// The old root is removed.
 	p.service.set(func() { p.service.signer, p.service.bundle = next, bundleOf(next) })
 	p.service.stop()
 	p.service.start(t, next)
@@ -42,8 +42,8 @@ func TestMountedBundleIsAHint(t *testing.T) {
 	})
 }
 
-// TestMountedBundleVouchesForNobody has somebody who may change ConfigMaps of the
-// namespace put a root of his own into the file.
+// TestMountedBundleVouchesForNobody adds an attacker's root to the file, as a user who may
+// change the namespace's ConfigMaps could.
 func TestMountedBundleVouchesForNobody(t *testing.T) {
 	for name, keep := range map[string]bool{"beside the mesh's": true, "in its place": false} {
 		t.Run(name, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestMountedBundleVouchesForNobody(t *testing.T) {
 				}
 				return !f.leaf.Equal(first)
 			})
-			// Not after a restart within the pod either.
+			// Nor after a restart within the pod.
 			if err := p.cmd.Process.Kill(); err != nil {
 				t.Fatal(err)
 			}
@@ -85,8 +85,8 @@ func TestMountedBundleVouchesForNobody(t *testing.T) {
 	}
 }
 
-// TestMountedBundleThatChangesAlways: whoever changes the file again and again has no
-// more asked for than is bearable.
+// TestMountedBundleThatChangesAlways checks that frequent changes of the file cause a
+// bounded number of requests.
 func TestMountedBundleThatChangesAlways(t *testing.T) {
 	t.Parallel()
 	p := newPod(t)
@@ -99,13 +99,13 @@ func TestMountedBundleThatChangesAlways(t *testing.T) {
 		time.Sleep(25 * time.Millisecond)
 	}
 	asked := len(p.service.asked()) - before
-	if most := 2 + int(time.Since(began)/hurriedPace.hint.first); asked == 0 || asked > most {
+	if most := 2 + int(time.Since(began)/testTimings.hint.first); asked == 0 || asked > most {
 		t.Errorf("in %s the signing service was asked %d times, want at least once and at most %d times", time.Since(began), asked, most)
 	}
 }
 
-// TestContactAfterLong: a pod that the roots of the mesh have left behind finds back by
-// the mounted file, and only by that.
+// TestContactAfterLong checks that a pod that missed a rotation of the mesh's roots recovers
+// through the mounted file, and only through that.
 func TestContactAfterLong(t *testing.T) {
 	t.Parallel()
 	p := newPod(t)
@@ -135,8 +135,8 @@ func TestContactAfterLong(t *testing.T) {
 	p.until("saying so", func() bool { return strings.Contains(p.log.String(), "was verified by the mounted trust bundle") })
 }
 
-// TestLateController has a replica that has not heard of the rotation sign with the root
-// that is gone: peers would refuse that for hours, so it is asked again.
+// TestLateController lets a replica that missed the rotation sign with the removed root.
+// Peers would reject that certificate for hours, so another one is requested.
 func TestLateController(t *testing.T) {
 	t.Parallel()
 	p := newPod(t)
@@ -154,16 +154,16 @@ func TestLateController(t *testing.T) {
 		f, err := p.identity()
 		return err == nil && f.leaf.CheckSignatureFrom(next.cert) == nil && string(f.bundle) == string(bundleOf(next))
 	})
-	// Then there is peace.
+	// After that there are no more requests.
 	before = len(p.service.asked())
-	time.Sleep(2 * hurriedPace.hint.most)
+	time.Sleep(2 * testTimings.hint.most)
 	if asked := len(p.service.asked()) - before; asked > 0 {
 		t.Errorf("%d certificates were asked for without need", asked)
 	}
 }
 
-// TestAnswerIsNewerThanTheFile: the kubelet takes a minute or two to bring a ConfigMap's
-// change, so an answer may hold a root that the file does not have yet.
+// TestAnswerIsNewerThanTheFile tests an answer with a root that the file does not have yet,
+// since the kubelet takes a minute or two to update mounted ConfigMaps.
 func TestAnswerIsNewerThanTheFile(t *testing.T) {
 	t.Parallel()
 	p := newPod(t)

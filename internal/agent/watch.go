@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// patience is after how long without a process it is worth a word in the log.
-const patience = time.Minute
+// warnUnseenAfter is when watch warns about processes that have not been seen yet.
+const warnUnseenAfter = time.Minute
 
-// watch ends the agent when each of the named processes has been seen and none is left.
-// Those of other containers are seen only if the pod shares its process namespace.
-func (e *ending) watch(ctx context.Context, names []string, every time.Duration) {
+// watch shuts the agent down when all named processes have been seen and none is left.
+// Processes of other containers are visible only if the pod shares its process namespace.
+func (s *shutdown) watch(ctx context.Context, names []string, every time.Duration) {
 	seen := make(map[string]bool)
 	started, warned := time.Now(), false
 	for {
@@ -27,12 +27,12 @@ func (e *ending) watch(ctx context.Context, names []string, every time.Duration)
 			}
 		}
 		if left == 0 && len(seen) == len(names) {
-			e.begin("the processes of --exit-with have ended")
+			s.begin("the processes of --exit-with have exited")
 			return
 		}
-		if !warned && len(seen) < len(names) && time.Since(started) > patience {
+		if !warned && len(seen) < len(names) && time.Since(started) > warnUnseenAfter {
 			warned = true
-			e.log.Warn("a process of --exit-with has not been seen yet; does the pod set shareProcessNamespace?", "names", names)
+			s.log.Warn("a process of --exit-with has not been seen yet; does the pod set shareProcessNamespace?", "names", names)
 		}
 		select {
 		case <-ctx.Done():
@@ -42,11 +42,11 @@ func (e *ending) watch(ctx context.Context, names []string, every time.Duration)
 	}
 }
 
-// short returns the name as the kernel keeps it.
+// short returns the name as the kernel keeps it: the first 15 bytes.
 func short(name string) string { return name[:min(len(name), 15)] }
 
-// processNames returns the names of all processes that can be seen, the agent's own
-// excepted: by what the kernel calls them, and by the last part of their first argument.
+// processNames returns the names of all visible processes except the agent: the kernel's
+// name and the base name of the first argument.
 func processNames() map[string]bool {
 	names := make(map[string]bool)
 	entries, err := os.ReadDir("/proc")
@@ -59,7 +59,7 @@ func processNames() map[string]bool {
 			continue
 		}
 		dir := filepath.Join("/proc", e.Name())
-		// A process that is over and not collected yet has no command line.
+		// Zombies have no command line.
 		line, err := os.ReadFile(filepath.Join(dir, "cmdline"))
 		if err != nil || len(line) == 0 {
 			continue

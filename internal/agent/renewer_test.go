@@ -67,7 +67,7 @@ func TestIdentityFiles(t *testing.T) {
 	}
 }
 
-// TestRenewal has readers look at the files all the time: they must fit at each moment.
+// TestRenewal reads the files continuously: they must match at any time.
 func TestRenewal(t *testing.T) {
 	t.Parallel()
 	p := newPod(t)
@@ -127,7 +127,7 @@ func TestRenewalIsAtTwoThirds(t *testing.T) {
 	p.untilReady()
 	end := p.mustIdentity().leaf.NotAfter
 	p.until("renewed", func() bool { return p.metric("outrigger_agent_certificates_issued_total") == "2" })
-	// Certificates tell seconds, so a second is what can be lost.
+	// Certificates have a resolution of seconds, so up to a second may be lost.
 	if left := time.Until(end); left > 1300*time.Millisecond {
 		t.Errorf("renewed %v before the end of 3 s", left)
 	}
@@ -136,8 +136,8 @@ func TestRenewalIsAtTwoThirds(t *testing.T) {
 	}
 }
 
-// TestIntermediateEndsFirst: a certificate of an hour is worth nothing once the
-// intermediate that has signed it ends.
+// TestIntermediateEndsFirst checks that a certificate counts as expired once the
+// intermediate that signed it is.
 func TestIntermediateEndsFirst(t *testing.T) {
 	t.Parallel()
 	p := newPod(t)
@@ -196,7 +196,7 @@ func TestControllerGoesAway(t *testing.T) {
 	}
 	p.until("the certificate's end", func() bool {
 		_, text := p.ask("GET", "/ready")
-		return strings.HasPrefix(text, "the pod's certificate has ended at ")
+		return strings.HasPrefix(text, "the pod's certificate expired at ")
 	})
 	if strings.Count(p.read("journal"), "start") != 1 {
 		t.Error("the proxy was not left alone")
@@ -221,7 +221,7 @@ func TestTrustBundleComesLate(t *testing.T) {
 		t.Error("a token was shown to somebody unknown")
 	}
 	p.write("ca.crt", "nonsense")
-	p.until("told", func() bool { return strings.Contains(p.log.String(), "the mounted trust bundle is not good") })
+	p.until("logged", func() bool { return strings.Contains(p.log.String(), "the mounted trust bundle is invalid") })
 	p.write("ca.crt", string(bundleOf(p.ca)))
 	p.untilReady()
 }
@@ -237,7 +237,7 @@ func TestTokenComesLate(t *testing.T) {
 	p.untilReady()
 }
 
-// TestControllerIsVerified wants no token shown to a server that is not the controller.
+// TestControllerIsVerified checks that a server that is not the controller gets no token.
 func TestControllerIsVerified(t *testing.T) {
 	for name, prepare := range map[string]func(*pod){
 		"foreign CA":   func(p *pod) { p.service.start(t, newAuthority(t, "root")) },
@@ -258,7 +258,8 @@ func TestControllerIsVerified(t *testing.T) {
 	}
 }
 
-// TestAnswerIsVerified has the service answer with what is not the pod's.
+// TestAnswerIsVerified lets the service answer with certificates that are not valid for the
+// pod.
 func TestAnswerIsVerified(t *testing.T) {
 	foreign := newAuthority(t, "root")
 	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -305,7 +306,7 @@ func TestAnswerIsVerified(t *testing.T) {
 			if entries, err := os.ReadDir(p.path("identity")); err != nil || len(entries) != 0 {
 				t.Errorf("there are %v, %v", entries, err)
 			}
-			// A good answer ends it, without a new start.
+			// A good answer helps without a restart.
 			good := newSigningService(t, "", p.ca)
 			p.service.set(func() {
 				p.service.refuse, p.service.change, p.service.life, p.service.signer, p.service.bundle = nil, nil, time.Hour, p.ca, good.bundle
@@ -315,7 +316,7 @@ func TestAnswerIsVerified(t *testing.T) {
 	}
 }
 
-// TestNoSecretIsShown looks for the key and the token in all that the agent says.
+// TestNoSecretIsShown looks for the key and the token in all of the agent's output.
 func TestNoSecretIsShown(t *testing.T) {
 	t.Parallel()
 	p := newPod(t)
@@ -345,7 +346,7 @@ func TestNoSecretIsShown(t *testing.T) {
 }
 
 func TestSubject(t *testing.T) {
-	// Names that need escapes, or a hash, go into the request as package mesh says.
+	// Package mesh defines how names that need escaping or hashing appear in the request.
 	for _, identity := range []mesh.Identity{
 		{TrustDomain: "cluster.local", Namespace: "a", ServiceAccount: strings.Repeat("long", 40)},
 		{TrustDomain: "a.example", Namespace: "a", ServiceAccount: "b..c"},

@@ -1,0 +1,380 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	identityv1 "github.com/outrigger-mesh/outrigger/apis/identity/v1"
+	"github.com/outrigger-mesh/outrigger/internal/pki"
+)
+
+// renewer obtains the pod's certificate and trust bundle, writes them to the identity
+// files and renews both. Unless a field's comment says otherwise, fields belong to run's
+// goroutine.
+type renewer struct {
+	subject    subject
+	signer     signer
+	store      *store
+	bundleFile string
+	timings    timings
+	log        *slog.Logger
+	metrics    *metrics
+	// onRenewed is called after each replacement of the files but the first.
+	onRenewed func()
+
+	// ready is closed once the files exist. Any goroutine may wait for it.
+	ready chan struct{}
+	// expiry is when the certificate expires, in Unix seconds; 0 before there is one. Any
+	// goroutine may read it.
+	expiry atomic.Int64
+
+	trust   trust
+	mounted []byte
+	hint    hint
+	current *identityFiles // nil before there is a certificate
+	// next is when the next certificate is requested; requesting is set while a request is
+	// in flight.
+	next       time.Time
+	requesting bool
+	answers    chan signResult
+	retry      backoff
+	// logged holds the kinds of failures logged since the last success.
+	logged map[string]bool
+	// early rings when another component needs newer files; lastEarly is when that last
+	// brought a request forward.
+	early     bell
+	lastEarly time.Time
+}
+
+// signResult is the signing service's answer and the key it is for.
+type signResult struct {
+	key    *ecdsa.PrivateKey
+	pem    keyPEM
+	answer *identityv1.SignResponse
+	// pool is the index of the root pool that verified the service.
+	pool int
+	err  error
+}
+
+// identityFiles is the content of the identity files.
+type identityFiles struct {
+	material
+	certs []*x509.Certificate
+}
+
+func newRenewer(subject subject, signer signer, store *store, bundleFile string, timings timings, log *slog.Logger, metrics *metrics, onRenewed func()) *renewer {
+	return &renewer{
+		subject: subject, signer: signer, store: store, bundleFile: bundleFile, timings: timings, log: log, metrics: metrics, onRenewed: onRenewed,
+		ready: make(chan struct{}), answers: make(chan signResult, 1), logged: make(map[string]bool),
+		early: newBell(), retry: timings.retry, hint: hint{backoff: timings.hint},
+	}
+}
+
+// now strips the monotonic reading, so deadlines count time that the machine was asleep.
+func now() time.Time { return time.Now().Round(0) }
+
+// run renews the files until ctx ends.
+func (r *renewer) run(ctx context.Context) {
+	r.readMounted()
+	r.reuse()
+	for {
+		if !r.requesting && !now().Before(r.next) {
+			r.startRequest(ctx)
+		}
+		wait := r.timings.poll
+		if !r.requesting {
+			wait = min(wait, max(r.next.Sub(now()), 0))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case s := <-r.answers:
+			r.requesting = false
+			r.handleAnswer(s)
+		case <-r.early:
+			if sooner := now().Add(jitter(r.timings.reuse)); sooner.Before(r.next) && now().Sub(r.lastEarly) >= r.timings.earlyRenewal {
+				r.lastEarly, r.next = now(), sooner
+			}
+		case <-time.After(wait):
+		}
+		if r.readMounted() {
+			r.handleMountedChange()
+		}
+	}
+}
+
+// renewEarly brings the next request forward, because the current identity or trust bundle
+// may be outdated. It is rate-limited. Any goroutine may call it.
+func (r *renewer) renewEarly() { r.early.ring() }
+
+// readMounted reads the mounted trust bundle and reports whether its roots changed. If
+// the file is missing or unreadable, the last good roots stay.
+func (r *renewer) readMounted() bool {
+	text, err := os.ReadFile(r.bundleFile)
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			r.logFailure("mounted bundle", fmt.Errorf("reading the mounted trust bundle: %w", err))
+		}
+		return false
+	}
+	if bytes.Equal(text, r.mounted) {
+		return false
+	}
+	r.mounted = text
+	roots, err := parseRoots(text)
+	if err != nil {
+		r.log.Error("the mounted trust bundle is invalid; keeping the last good one", "file", r.bundleFile, "error", err)
+		return false
+	}
+	r.trust.mounted = roots
+	return true
+}
+
+// handleMountedChange brings the next request forward after a change of the mounted file:
+// to now if the pod has no certificate yet.
+func (r *renewer) handleMountedChange() {
+	switch {
+	case r.current == nil && r.retry.failures > 0:
+		r.next = now()
+	case r.current != nil && r.trust.differ():
+		r.hint.backoff.reset()
+		r.bringForward(r.timings.hint.first)
+	}
+}
+
+// bringForward brings the next request forward, but not closer than pause to the last one
+// that the hint caused.
+func (r *renewer) bringForward(pause time.Duration) {
+	due := r.hint.last.Add(pause)
+	if due.Before(now()) {
+		due = now()
+	}
+	r.hint.pending = true
+	if due = due.Add(jitter(r.timings.reuse)); due.Before(r.next) {
+		r.log.Info("renewing the certificate early", "reason", "the mounted trust bundle differs from the latest answer")
+		r.next = due
+	}
+}
+
+// hint tracks requests caused by changes of the mounted file, so that frequent changes
+// cannot flood the signing service.
+type hint struct {
+	// pending is set if the file caused the next request; last is when the file last
+	// caused one.
+	pending bool
+	last    time.Time
+	// backoff is how long to wait after last if the file still differs.
+	backoff backoff
+}
+
+// retryHint schedules another request, at growing intervals, while the file that caused
+// the last one still differs from the answer: the controller may have answered with an
+// outdated bundle.
+func (r *renewer) retryHint() {
+	if !r.hint.pending {
+		return
+	}
+	r.hint.pending, r.hint.last = false, now()
+	if r.trust.differ() {
+		r.bringForward(r.hint.backoff.next())
+	}
+}
+
+// reuse adopts the identity files of an earlier agent, so that the proxy of a restarted
+// container need not wait for the controller. They are renewed soon, since the roots may
+// have changed. The roots of the latest answer are adopted even if the certificate has
+// become invalid.
+func (r *renewer) reuse() {
+	m, err := r.store.read()
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			r.log.Warn("the identity files are unreadable; replacing them", "error", err)
+		}
+		return
+	}
+	roots, err := parseRoots(m.bundle)
+	if err != nil {
+		r.log.Info("the identity files have become invalid; replacing them", "reason", "the trust bundle: "+err.Error())
+		return
+	}
+	r.trust.answered = roots
+	certs, err := r.inspect(m)
+	if err != nil {
+		r.log.Info("the identity files have become invalid; replacing them", "reason", err.Error())
+		return
+	}
+	if err := r.store.write(m); err != nil {
+		r.log.Warn("the identity files cannot be used", "error", err)
+		return
+	}
+	r.log.Info("using the identity files of an earlier start until they are renewed", "until", pki.End(certs))
+	r.next = now().Add(jitter(r.timings.reuse))
+	r.setCurrent(m, certs)
+}
+
+// inspect checks identity files and returns their certificates.
+func (r *renewer) inspect(m material) ([]*x509.Certificate, error) {
+	certs, err := pki.Parse(m.chain)
+	if err != nil {
+		return nil, fmt.Errorf("the certificate: %w", err)
+	}
+	if _, err := tls.X509KeyPair(m.chain, m.key); err != nil {
+		return nil, errors.New("the key does not match the certificate")
+	}
+	if err := r.subject.checkLeaf(certs, certs[0].PublicKey); err != nil {
+		return nil, err
+	}
+	return certs, verify(certs, r.trust.answered)
+}
+
+// startRequest requests a certificate in a separate goroutine, because run must follow the
+// mounted file meanwhile.
+func (r *renewer) startRequest(ctx context.Context) {
+	pools := r.trust.pools()
+	if len(pools) == 0 {
+		r.fail(&failure{noBundle, fmt.Errorf("there is no trust bundle in %s yet; the controller keeps it in ConfigMap outrigger-ca of each monitored namespace", r.bundleFile)})
+		return
+	}
+	r.requesting = true
+	go func() {
+		ctx, cancel := context.WithTimeout(ctx, r.timings.sign)
+		defer cancel()
+		r.answers <- r.request(ctx, pools)
+	}()
+}
+
+// request requests a certificate for a new key.
+func (r *renewer) request(ctx context.Context, pools []*x509.CertPool) signResult {
+	key, err := pki.NewKey()
+	if err != nil {
+		return signResult{err: &failure{internal, err}}
+	}
+	pem, err := pki.EncodeKey(key)
+	if err != nil {
+		return signResult{err: &failure{internal, err}}
+	}
+	request, err := r.subject.request(key)
+	if err != nil {
+		return signResult{err: &failure{internal, err}}
+	}
+	answer, pool, err := r.signer.sign(ctx, request, pools)
+	return signResult{key, pem, answer, pool, err}
+}
+
+// handleAnswer installs an answer and schedules the next renewal.
+func (r *renewer) handleAnswer(s signResult) {
+	m, certs, err := r.install(s)
+	if err != nil {
+		r.fail(err)
+		return
+	}
+	if r.retry.failures > 0 {
+		r.log.Info("obtained a certificate again", "attempts", r.retry.failures+1)
+	}
+	r.retry.reset()
+	clear(r.logged)
+	r.next = pki.Renewal(now(), pki.End(certs))
+	r.metrics.renewals.Add(1)
+	r.log.Info("certificate issued", "identity", r.subject.identity.String(), "until", pki.End(certs))
+	r.setCurrent(m, certs)
+	r.retryHint()
+	// Memory freed by TLS and gRPC is not needed again for hours.
+	debug.FreeOSMemory()
+}
+
+// install verifies an answer against its own roots and writes it to the files.
+func (r *renewer) install(s signResult) (material, []*x509.Certificate, error) {
+	fail := func(reason string, err error) (material, []*x509.Certificate, error) {
+		return material{}, nil, &failure{reason, err}
+	}
+	if s.err != nil {
+		return material{}, nil, s.err
+	}
+	roots, err := parseRoots(s.answer.GetBundle())
+	if err != nil {
+		return fail(badAnswer, fmt.Errorf("the answer's trust bundle: %w", err))
+	}
+	certs, err := pki.Parse(s.answer.GetChain())
+	if err != nil {
+		return fail(badAnswer, fmt.Errorf("the answer's certificate: %w", err))
+	}
+	if err := r.subject.checkLeaf(certs, s.key.Public()); err != nil {
+		return fail(badAnswer, err)
+	}
+	if err := verify(certs, roots); err != nil {
+		return fail(badAnswer, err)
+	}
+	m := material{key: s.pem, chain: s.answer.GetChain(), bundle: roots.Encode()}
+	if err := r.store.write(m); err != nil {
+		return fail(noStore, err)
+	}
+	if s.pool > 0 {
+		r.log.Warn("the signing service was verified by the mounted trust bundle, not by its latest answer; the new answer replaces it")
+	}
+	if r.current != nil && !bytes.Equal(r.current.bundle, m.bundle) {
+		r.log.Info("the trust bundle has changed")
+	}
+	r.trust.answered = roots
+	return m, certs, nil
+}
+
+// setCurrent records what the files hold.
+func (r *renewer) setCurrent(m material, certs []*x509.Certificate) {
+	first := r.current == nil
+	r.current = &identityFiles{m, certs}
+	r.expiry.Store(pki.End(certs).Unix())
+	if first {
+		close(r.ready)
+	} else {
+		r.onRenewed()
+	}
+}
+
+// fail logs and counts a failure and schedules the next attempt.
+func (r *renewer) fail(err error) {
+	reason := internal
+	if f := (*failure)(nil); errors.As(err, &f) {
+		reason = f.reason
+	}
+	r.metrics.failed(reason)
+	r.logFailure(reason, fmt.Errorf("no certificate: %w", err))
+	r.retry.most = r.timings.retryUrgent
+	if left := r.left(); left > 0 {
+		// The rest of a short lifetime must suffice for several attempts.
+		r.retry.most = min(r.timings.retry.most, max(left/10, r.timings.retry.first))
+	}
+	r.next = now().Add(spread(r.retry.next()))
+}
+
+// left returns how long the certificate remains valid.
+func (r *renewer) left() time.Duration {
+	if r.current == nil {
+		return 0
+	}
+	return pki.End(r.current.certs).Sub(now())
+}
+
+// logFailure logs the first failure of each kind as a warning, or as an error if the
+// certificate has expired, and later ones for debugging.
+func (r *renewer) logFailure(kind string, err error) {
+	level := slog.LevelDebug
+	if !r.logged[kind] {
+		level = slog.LevelWarn
+		if r.current != nil && r.left() <= 0 {
+			level = slog.LevelError
+		}
+	}
+	r.logged[kind] = true
+	r.log.Log(context.Background(), level, err.Error(), "kind", kind, "valid", r.left().Round(time.Second).String())
+}
