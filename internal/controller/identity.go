@@ -64,7 +64,7 @@ func (o *Options) newIdentities(from origin, report func(context.Context, identi
 	if err != nil {
 		return nil, err
 	}
-	from.settings().OnChange(func(*source.Config) { i.roots.Look() })
+	from.settings().OnChange(func(*source.Config) { i.roots.Trigger() })
 	return i, nil
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
-// bundle is a set of roots. It is not changed once it is made.
+// bundle is an immutable set of roots.
 type bundle struct {
 	pem   []byte
 	roots pki.Bundle
@@ -22,15 +22,15 @@ func newBundle(certificates []*x509.Certificate) *bundle {
 	return &bundle{roots.Encode(), roots, roots.Pool()}
 }
 
-// verify tells whether a chain, the leaf first, leads to one of the roots.
+// verify returns an error unless one of the roots verifies a chain, given leaf first.
 func (b *bundle) verify(chain []*x509.Certificate) error {
 	return pki.Verify(b.pool, chain, x509.ExtKeyUsageServerAuth)
 }
 
-// knows tells whether one of the roots has signed a chain, by the identifiers of their
-// keys. It is for chains that the issuer itself has verified just now, where only the
-// root may be one that is not trusted, or not yet; a signature more would cost more than
-// all else that is done here. A chain without identifiers is verified as a whole.
+// knows reports whether one of the roots has signed a chain, comparing key identifiers. It
+// is for chains that the issuer has just verified, where only the root may be untrusted;
+// verifying another signature would cost more than the rest of the request. Chains without
+// identifiers are verified completely.
 func (b *bundle) knows(chain []*x509.Certificate) bool {
 	last, now := chain[len(chain)-1], time.Now()
 	for _, root := range b.roots {

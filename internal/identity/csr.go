@@ -10,8 +10,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// maxCSR is how long a certificate request in DER may be, in bytes. One with the
-// longest names is below 2 KiB.
+// maxCSR limits the length of a certificate request in DER, in bytes. One with the longest
+// names has less than 2 KiB.
 const maxCSR = 8 << 10
 
 var (
@@ -21,18 +21,18 @@ var (
 	oidExtensionRequest   = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 14}
 )
 
-// CheckCSR reads a PKCS #10 certificate request in DER that asks for exactly the names
-// of a workload: its URI and its DNS name, and a subject of its common name and the
-// pod's UID as organizational unit. It must be signed with the key that it is for, ECDSA
-// on P-256 or P-384: other keys are not taken by every proxy, or cost too much. The
-// error wraps ErrRequest and names what is wrong.
+// CheckCSR parses a PKCS #10 certificate request in DER. It must ask for exactly the names
+// of a workload: its URI, its DNS name, and a subject with its common name and the pod's UID
+// as organizational unit. It must be signed with its own key, which must be ECDSA on P-256
+// or P-384: other keys are not supported by every proxy or are too expensive. The error
+// wraps ErrRequest and names the problem.
 func CheckCSR(der []byte, identity mesh.Identity, podUID string) (*x509.CertificateRequest, error) {
 	if len(der) > maxCSR {
 		return nil, fmt.Errorf("%w: it is %d bytes long, want at most %d", ErrRequest, len(der), maxCSR)
 	}
 	csr, err := x509.ParseCertificateRequest(der)
 	if err != nil {
-		return nil, fmt.Errorf("%w: it is no PKCS #10 request in DER: %w", ErrRequest, err)
+		return nil, fmt.Errorf("%w: it is not a PKCS #10 request in DER: %w", ErrRequest, err)
 	}
 	for _, check := range []func() error{
 		func() error { return checkKey(csr) },
@@ -78,11 +78,11 @@ func checkSubject(csr *x509.CertificateRequest, commonName, unit string) error {
 				return fmt.Errorf("its organizational unit is %q, want the pod's UID %q", attribute.Value, unit)
 			}
 		default:
-			return fmt.Errorf("its subject %q holds more than a common name and an organizational unit", csr.Subject)
+			return fmt.Errorf("its subject %q contains more than a common name and an organizational unit", csr.Subject)
 		}
 	}
 	if names != 1 || units != 1 {
-		return fmt.Errorf("its subject %q must hold one common name, %q, and one organizational unit, %q", csr.Subject, commonName, unit)
+		return fmt.Errorf("its subject %q must contain one common name, %q, and one organizational unit, %q", csr.Subject, commonName, unit)
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ func checkSubject(csr *x509.CertificateRequest, commonName, unit string) error {
 func checkExtensions(csr *x509.CertificateRequest, identity mesh.Identity) error {
 	for _, extension := range csr.Extensions {
 		if !extension.Id.Equal(oidSubjectAltName) {
-			return fmt.Errorf("it asks for the extension %s, want none but the subject alternative names", extension.Id)
+			return fmt.Errorf("it asks for the extension %s, want only the subject alternative names", extension.Id)
 		}
 	}
 	if len(csr.Extensions) != 1 {
@@ -99,7 +99,7 @@ func checkExtensions(csr *x509.CertificateRequest, identity mesh.Identity) error
 	return checkNames(csr.Extensions[0].Value, identity)
 }
 
-// The tags of a GeneralName of RFC 5280.
+// Tags of a GeneralName (RFC 5280).
 const (
 	tagEmail = 1
 	tagDNS   = 2
@@ -107,8 +107,7 @@ const (
 	tagIP    = 7
 )
 
-// checkNames looks at the names themselves, since package x509 leaves out the kinds
-// that it does not know.
+// checkNames parses the names itself, since package x509 ignores unknown kinds.
 func checkNames(extension []byte, identity mesh.Identity) error {
 	var names []asn1.RawValue
 	if rest, err := asn1.Unmarshal(extension, &names); err != nil || len(rest) > 0 {
@@ -145,8 +144,8 @@ func checkNames(extension []byte, identity mesh.Identity) error {
 	return nil
 }
 
-// checkAttributes allows the one that holds the extensions. A password, say, has no
-// place in a request that an issuer may pass on.
+// checkAttributes allows only the attribute with the extensions: others, such as a password,
+// must not be passed on to an issuer.
 func checkAttributes(csr *x509.CertificateRequest) error {
 	var info struct {
 		Version    int
@@ -162,7 +161,7 @@ func checkAttributes(csr *x509.CertificateRequest) error {
 	}
 	for _, attribute := range info.Attributes {
 		if !attribute.ID.Equal(oidExtensionRequest) {
-			return fmt.Errorf("it has the attribute %s, want none but the extensions", attribute.ID)
+			return fmt.Errorf("it has the attribute %s, want only the extensions", attribute.ID)
 		}
 	}
 	if len(info.Attributes) != 1 {

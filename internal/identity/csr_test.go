@@ -141,10 +141,10 @@ func TestCheckCSRRefuses(t *testing.T) {
 		der  []byte
 		want string
 	}{
-		"nothing":           {nil, "no PKCS #10 request"},
-		"rubbish":           {[]byte("rubbish"), "no PKCS #10 request"},
-		"more after it":     {append(bytes.Clone(good), 0), "no PKCS #10 request"},
-		"half of it":        {good[:len(good)/2], "no PKCS #10 request"},
+		"nothing":           {nil, "it is not a PKCS #10 request"},
+		"rubbish":           {[]byte("rubbish"), "it is not a PKCS #10 request"},
+		"more after it":     {append(bytes.Clone(good), 0), "it is not a PKCS #10 request"},
+		"half of it":        {good[:len(good)/2], "it is not a PKCS #10 request"},
 		"another signature": {append(bytes.Clone(good[:len(good)-1]), good[len(good)-1]^1), "verification"},
 		"a name that was changed after it was signed": {bytes.ReplaceAll(good, []byte("web.v1"), []byte("web.v2")), "web.v2"},
 	} {

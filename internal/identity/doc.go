@@ -1,9 +1,9 @@
-// Package identity decides who may have which certificate. Its Manager keeps the trust
-// bundle and the controller's own certificates over the issuers that sign; its Service
-// is what agents call, with a token that a Reviewer has to know.
+// Package identity decides who gets which certificate. Its Manager serves the trust bundle,
+// signs with the current issuer and renews the controller's own certificate. Its Service
+// answers agents, which authenticate with a token that a TokenReviewer checks.
 //
-// Which issuers there are and when one takes over from another is decided elsewhere.
-// A workload's key never comes here, and no key leaves.
+// Package root chooses the issuers and when to switch between them. Workloads' keys are
+// never sent here, and no key leaves the package.
 package identity
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// Audience is the audience of the tokens that agents show.
+// Audience is the audience of agents' tokens.
 const Audience = "outrigger"
 
 // Workload is a pod and the service account that it runs as.
@@ -24,20 +24,19 @@ type Workload struct {
 	PodUID string
 }
 
-// identity returns who the workload is in a trust domain.
+// identity returns the workload's identity in a trust domain.
 func (w Workload) identity(trustDomain string) mesh.Identity {
 	return mesh.Identity{TrustDomain: trustDomain, Namespace: w.Namespace, ServiceAccount: w.ServiceAccount}
 }
 
-// Why a certificate is refused. Errors of this package wrap one of these, or
-// issuer.ErrUnavailable where it is worth another try.
+// Reasons to refuse a certificate. Errors of this package wrap one of these, or
+// issuer.ErrUnavailable if a retry may help.
 var (
-	// ErrToken says that a token is not good: unknown, expired, for somebody else, or
-	// of a pod that is no more.
-	ErrToken = errors.New("the token is not good")
-	// ErrNotMember says that the pod is not in the mesh, or has finished.
+	// ErrToken means that a token is invalid: unknown, expired, for another audience, or of
+	// a pod that no longer exists.
+	ErrToken = errors.New("the token is invalid")
+	// ErrNotMember means that the pod is not in the mesh, or has finished.
 	ErrNotMember = errors.New("the pod is not in the mesh")
-	// ErrRequest says that a certificate request asks for something else than what is
-	// due.
-	ErrRequest = errors.New("the certificate request is not as it must be")
+	// ErrRequest means that a certificate request does not ask for exactly the pod's names.
+	ErrRequest = errors.New("the certificate request is invalid")
 )

@@ -218,7 +218,7 @@ func TestOutageIsForgiven(t *testing.T) {
 		cancel()
 	}
 	waits.Store(false)
-	if _, err := client.Sign(ctx, &identityv1.SignRequest{Csr: csr}); err == nil || !strings.Contains(err.Error(), "this address has made too many requests") {
+	if _, err := client.Sign(ctx, &identityv1.SignRequest{Csr: csr}); err == nil || !strings.Contains(err.Error(), "too many requests, or too many refused ones") {
 		t.Errorf("after 40 requests that the caller did not wait for: %v", err)
 	}
 }

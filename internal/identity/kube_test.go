@@ -374,10 +374,10 @@ func TestReviewWithOddAnswers(t *testing.T) {
 		{"two UIDs", func(s *authenticationv1.TokenReviewStatus) {
 			s.User.Extra = without("authentication.kubernetes.io/pod-uid", "7d8a3c", "0000")
 		}, nil, "not bound to a pod"},
-		{"a pod of another UID", nil, func(p *corev1.Pod) { p.UID = "0000" }, "another pod of the name shop/web-1"},
+		{"a pod of another UID", nil, func(p *corev1.Pod) { p.UID = "0000" }, "another pod named shop/web-1"},
 		{"a pod of another service account", nil, func(p *corev1.Pod) { p.Spec.ServiceAccountName = "bank" }, "runs as bank"},
 		{"a pod of the default service account", nil, func(p *corev1.Pod) { p.Spec.ServiceAccountName = "" }, "runs as default"},
-		{"no such pod", nil, func(p *corev1.Pod) { p.Name = "other" }, "is no more"},
+		{"no such pod", nil, func(p *corev1.Pod) { p.Name = "other" }, "no longer exists"},
 		{"a pod that has succeeded", nil, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, "has finished"},
 		{"a pod that has failed", nil, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, "has finished"},
 	} {

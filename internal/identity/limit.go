@@ -12,21 +12,20 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 )
 
-// turns limits how many requests are under way, in all and of one address. In all they
-// wait for each other; an address that asks for too much at once is refused, so that it
-// keeps nobody else waiting.
-type turns struct {
+// slots limits concurrent requests, in total and per address. Requests above the total limit
+// wait. Requests above the limit of an address are refused, so that it cannot delay others.
+type slots struct {
 	all chan struct{}
-	// from counts those that have or await a turn.
+	// from counts the requests that have or await a slot.
 	from *limit.Counter[netip.Addr]
 }
 
-func newTurns(most int) *turns {
-	return &turns{all: make(chan struct{}, most), from: limit.NewCounter[netip.Addr](math.MaxInt, most/16)}
+func newSlots(most int) *slots {
+	return &slots{all: make(chan struct{}, most), from: limit.NewCounter[netip.Addr](math.MaxInt, most/16)}
 }
 
-// take waits for a turn. The function ends it.
-func (t *turns) take(ctx context.Context, from netip.Addr) (func(), error) {
+// take waits for a slot. The returned function releases it.
+func (t *slots) take(ctx context.Context, from netip.Addr) (func(), error) {
 	leave, ok := t.from.Take(from)
 	if !ok {
 		return nil, errBusy
@@ -40,11 +39,10 @@ func (t *turns) take(ctx context.Context, from netip.Addr) (func(), error) {
 	}
 }
 
-// granted is what a request costs that was granted, where one that was refused costs 1.
+// granted is the cost of a granted request. A refused one costs 1.
 const granted = 1.0 / 16
 
-// rate limits how many requests an address may make as time goes by. It remembers a
-// bounded number of addresses.
+// rate limits the request rate of each address. It remembers a bounded number of addresses.
 type rate struct {
 	most int
 
@@ -52,7 +50,7 @@ type rate struct {
 	by map[netip.Addr]spent
 }
 
-// spent is what an address had spent at a time.
+// spent is the cost that an address had accumulated at a time.
 type spent struct {
 	cost float64
 	at   time.Time
@@ -60,8 +58,8 @@ type spent struct {
 
 func newRate(most int) *rate { return &rate{most: most, by: make(map[netip.Addr]spent)} }
 
-// take has an address pay for a request in advance. It returns false if the address has
-// spent too much, and then costs nothing.
+// take charges an address the full cost of a request in advance. If the address has spent
+// too much, take returns false and charges nothing.
 func (r *rate) take(from netip.Addr, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,13 +68,13 @@ func (r *rate) take(from netip.Addr, now time.Time) bool {
 		return false
 	}
 	if _, ok := r.by[from]; !ok && len(r.by) >= r.most {
-		r.makeRoom(now)
+		r.evict(now)
 	}
 	r.by[from] = spent{left + 1, now}
 	return true
 }
 
-// refund gives back what a request did not cost that was granted, or might have been.
+// refund reduces the charge for a request that was not refused to that of a granted one.
 func (r *rate) refund(from netip.Addr) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -86,8 +84,9 @@ func (r *rate) refund(from netip.Addr) {
 	}
 }
 
-// makeRoom forgets the addresses that have nothing left to pay, or else any one.
-func (r *rate) makeRoom(now time.Time) {
+// evict removes the addresses without remaining cost and, if that is not enough, arbitrary
+// others.
+func (r *rate) evict(now time.Time) {
 	for from, s := range r.by {
 		if s.left(now) == 0 {
 			delete(r.by, from)
@@ -101,12 +100,12 @@ func (r *rate) makeRoom(now time.Time) {
 	}
 }
 
-// left is what is still to be paid at a later time.
+// left returns the remaining cost at a later time.
 func (s spent) left(now time.Time) float64 {
 	return max(s.cost-now.Sub(s.at).Seconds()*refusalsPerSecond, 0)
 }
 
-// caller returns the address that a call comes from, as it is counted.
+// caller returns a call's address, in the form used for limits.
 func caller(ctx context.Context) netip.Addr {
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil {

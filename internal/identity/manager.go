@@ -20,54 +20,53 @@ import (
 const (
 	defaultLife = 24 * time.Hour
 
-	// minLife is the shortest life of a certificate. Below it, agents would do nothing
-	// but renew.
+	// minLife is the minimum lifetime of a certificate; with less, agents would renew
+	// constantly.
 	minLife = 10 * time.Second
 
 	// issueTimeout bounds one call of an issuer.
 	issueTimeout = 30 * time.Second
 
-	// firstRetry is when what has failed is tried again first, and longestRest bounds how
-	// long nothing is looked at.
-	firstRetry  = time.Second
-	longestRest = 30 * time.Second
+	// firstRetry is the pause after a first failure; maxSleep bounds all pauses of Run.
+	firstRetry = time.Second
+	maxSleep   = 30 * time.Second
 )
 
 var errNoIssuer = fmt.Errorf("%w: none has been chosen yet", issuer.ErrUnavailable)
 
 // Options configure a Manager.
 type Options struct {
-	// DNSNames are the names of the controller's own certificate, the one that agents
-	// dial first.
+	// DNSNames are the names of the controller's own certificate. Agents dial the first.
 	DNSNames []string
 	// TrustDomain returns the trust domain of workloads' identities. It may change.
 	TrustDomain func() string
-	// Life returns how long a certificate is to be valid; nil, 0 and less mean 24 h,
-	// and less than 10 s means 10 s. It may change.
+	// Life returns the lifetime of certificates; nil and results of 0 or less mean 24 h, and
+	// the minimum is 10 s. It may change.
 	Life func() time.Duration
-	// Refresh, if set, has the roots decided anew and returns once that is in force by
-	// SetTrust. Sign calls it, from many goroutines, before it refuses a chain whose root
-	// is not trusted: an issuer's roots may have changed.
+	// Refresh, if set, evaluates the roots again and returns after the result was set by
+	// SetTrust. Sign calls it, from many goroutines, before it refuses a chain whose root is
+	// not trusted, because an issuer's roots may have changed.
 	Refresh func(ctx context.Context) error
-	// MaxRecords is how many issued certificates are remembered for Certificates; 0
-	// means 10,000.
+	// MaxRecords is the number of issued certificates that Certificates remembers; 0 means
+	// 10,000.
 	MaxRecords int
-	// Registerer takes the metrics; nil leaves them unregistered.
+	// Registerer registers the metrics; nil leaves them unregistered.
 	Registerer prometheus.Registerer
-	// Log is told of changes of roots and issuers, and of issuers that fail; nil means
+	// Log logs changes of roots and issuers and failures of issuers; nil means
 	// slog.Default().
 	Log *slog.Logger
 }
 
-// Manager signs for workloads and serves the trust bundle, by what SetTrust says, and
-// renews the controller's own certificate. It is a certificate.Manager, and safe for use by many goroutines.
+// Manager signs for workloads and serves the trust bundle, both as set by SetTrust, and
+// renews the controller's own certificate. It is a certificate.Manager and safe for use by
+// many goroutines.
 type Manager struct {
 	options Options
 	metrics *metrics
 	issued  record
 
-	// present is what is in force; nil before SetTrust. It is replaced with mu held.
-	present atomic.Pointer[present]
+	// current is nil before SetTrust. It is replaced with mu held.
+	current atomic.Pointer[snapshot]
 	ready   chan struct{}
 	// announce closes ready.
 	announce func()
@@ -78,8 +77,9 @@ type Manager struct {
 	subscribers map[chan struct{}]bool
 }
 
-// present is what is in force at one moment. It is not changed once it is made.
-type present struct {
+// snapshot is the issuer, the roots and the controller's certificate at one time. It is
+// immutable.
+type snapshot struct {
 	signing issuer.Issuer
 	*bundle
 	// own is the controller's own certificate; nil before there is one.
@@ -88,8 +88,8 @@ type present struct {
 
 var _ certificate.Manager = (*Manager)(nil)
 
-// NewManager returns a Manager that has nothing before SetTrust and Run. The error says
-// which option is wrong.
+// NewManager returns a Manager. It does nothing before SetTrust and Run. The error names the
+// invalid option.
 func NewManager(options Options) (*Manager, error) {
 	if len(options.DNSNames) == 0 {
 		return nil, errors.New("the identity manager needs the controller's DNS names")
@@ -122,24 +122,24 @@ func NewManager(options Options) (*Manager, error) {
 // Ready returns a channel that is closed once the controller has its certificate.
 func (m *Manager) Ready() <-chan struct{} { return m.ready }
 
-// Fault returns why the controller's own certificate is not as it should be, or nil.
+// Fault returns why the controller's own certificate could not be renewed, or nil.
 func (m *Manager) Fault() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.fault
 }
 
-// TrustBundle returns the PEM of the roots that are trusted now, each once and in an
-// order that is always the same. It is empty before SetTrust only.
+// TrustBundle returns the PEM of the currently trusted roots, without duplicates and in a
+// stable order. It is empty only before SetTrust.
 func (m *Manager) TrustBundle() []byte {
-	if now := m.present.Load(); now != nil {
+	if now := m.current.Load(); now != nil {
 		return bytes.Clone(now.pem)
 	}
 	return nil
 }
 
 // TrustBundleChanged returns a channel that receives a value after each change of the
-// bundle, until stop is closed. Changes that come before it is received are one.
+// bundle, until stop is closed. Changes before the value is received are merged into one.
 func (m *Manager) TrustBundleChanged(stop <-chan struct{}) <-chan struct{} {
 	changed := make(chan struct{}, 1)
 	m.mu.Lock()
@@ -156,9 +156,8 @@ func (m *Manager) TrustBundleChanged(stop <-chan struct{}) <-chan struct{} {
 	return changed
 }
 
-// ServerTLS returns how the controller speaks TLS with proxies, as certificate.Manager
-// says. Every handshake takes the certificate and the bundle of its moment, and no
-// session is resumed, so a root that is gone lets nobody in.
+// ServerTLS implements certificate.Manager. Every handshake uses the current certificate and
+// bundle. Sessions are not resumed, so a removed root authenticates no new connection.
 func (m *Manager) ServerTLS() *tls.Config {
 	return m.serverTLS(tls.RequireAndVerifyClientCert)
 }
@@ -166,7 +165,7 @@ func (m *Manager) ServerTLS() *tls.Config {
 func (m *Manager) serverTLS(auth tls.ClientAuthType) *tls.Config {
 	base := &tls.Config{MinVersion: tls.VersionTLS13, ClientAuth: auth, SessionTicketsDisabled: true}
 	base.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
-		now := m.present.Load()
+		now := m.current.Load()
 		if now == nil || now.own == nil {
 			return nil, errors.New("the controller has no certificate yet")
 		}
@@ -182,21 +181,21 @@ func (m *Manager) serverTLS(auth tls.ClientAuthType) *tls.Config {
 	return base
 }
 
-// Certificates is what the debug pages show. It holds no key.
+// Certificates is the content of the debug pages. It holds no key.
 type Certificates struct {
-	// Bundle are the roots that are trusted.
+	// Bundle are the trusted roots.
 	Bundle []Root `json:"bundle"`
 	// Controller is the controller's own certificate; nil before there is one.
 	Controller *Issued `json:"controller,omitempty"`
-	// Issued are those of workloads that this controller has issued and that have not
-	// expired, the oldest first. The oldest are left out where there are very many.
+	// Issued are the unexpired certificates that this controller issued to workloads, oldest
+	// first. If there are too many, the oldest are omitted.
 	Issued []Issued `json:"issued"`
 }
 
-// Certificates returns what is trusted and what was issued.
+// Certificates returns the trusted roots and the issued certificates.
 func (m *Manager) Certificates() Certificates {
 	var c Certificates
-	if now := m.present.Load(); now != nil {
+	if now := m.current.Load(); now != nil {
 		for _, root := range now.roots {
 			c.Bundle = append(c.Bundle, describeRoot(root))
 		}

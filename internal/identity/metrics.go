@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// The values of the label "purpose".
+// Values of the label "purpose".
 const (
 	purposeWorkload   = "workload"
 	purposeController = "controller"
@@ -27,7 +27,7 @@ func newMetrics(registerer prometheus.Registerer, m *Manager) (*metrics, error) 
 		}, []string{"purpose"}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "outrigger_identity_issue_duration_seconds",
-			Help:    "How long it took to check a request of a workload and to issue its certificate, where that succeeded.",
+			Help:    "Time to check a workload's request and issue its certificate, for successful requests.",
 			Buckets: []float64{.0002, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}),
 	}
@@ -54,7 +54,7 @@ func (m *metrics) signed(begin time.Time) {
 	m.seconds.Observe(time.Since(begin).Seconds())
 }
 
-// expiries tells when what is trusted now ends.
+// expiries collects the expiry of the trusted roots and of the controller's certificate.
 type expiries struct{ manager *Manager }
 
 var (
@@ -67,22 +67,21 @@ var (
 
 // Describe is for prometheus.Collector.
 func (e expiries) Describe(ch chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{rootExpiry, ownExpiry} {
-		ch <- desc
-	}
+	ch <- rootExpiry
+	ch <- ownExpiry
 }
 
 // Collect is for prometheus.Collector.
 func (e expiries) Collect(ch chan<- prometheus.Metric) {
-	tell := func(what *prometheus.Desc, of *x509.Certificate, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(what, prometheus.GaugeValue, float64(of.NotAfter.Unix()), labels...)
+	send := func(desc *prometheus.Desc, certificate *x509.Certificate, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(certificate.NotAfter.Unix()), labels...)
 	}
-	if now := e.manager.present.Load(); now != nil {
+	if now := e.manager.current.Load(); now != nil {
 		for _, root := range now.roots {
-			tell(rootExpiry, root, describeRoot(root).Fingerprint[:16])
+			send(rootExpiry, root, describeRoot(root).Fingerprint[:16])
 		}
 		if now.own != nil {
-			tell(ownExpiry, now.own.Leaf)
+			send(ownExpiry, now.own.Leaf)
 		}
 	}
 }

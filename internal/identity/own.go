@@ -13,21 +13,20 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
-// own is a certificate of the controller's own. Its key is in memory only.
+// own is the controller's own certificate. Its key is in memory only.
 type own struct {
 	tls.Certificate
 	chain  []*x509.Certificate
 	issuer issuer.Issuer
-	// due is when it is to be renewed.
+	// due is when it must be renewed.
 	due time.Time
 }
 
 // maxCommonName is the limit of X.520 for a common name, in bytes.
 const maxCommonName = 64
 
-// isDue tells whether the controller needs another certificate than this: there is none,
-// its issuer does not sign any more, two thirds of its life have gone, or the roots that
-// verify it are not trusted any more.
+// isDue reports whether the controller needs a new certificate: there is none yet, another
+// issuer signs, the renewal is due, or its root is no longer trusted.
 func (o *own) isDue(signing issuer.Issuer, trusted *bundle) bool {
 	return o == nil || o.issuer != signing || !time.Now().Before(o.due) || trusted.verify(o.chain) != nil
 }
@@ -60,17 +59,16 @@ func (m *Manager) issueOwn(ctx context.Context, signing issuer.Issuer, trusted *
 	}
 	chain, err := pki.Parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("what %s issued: %w", name(signing), err)
+		return nil, fmt.Errorf("the certificate from %s: %w", name(signing), err)
 	}
 	next := &own{Certificate: tls.Certificate{PrivateKey: key, Leaf: chain[0]}, chain: chain, issuer: signing}
 	for _, certificate := range chain {
 		next.Certificate.Certificate = append(next.Certificate.Certificate, certificate.Raw)
 	}
-	// Issuers let a certificate begin a little before now, which is no part of the life
-	// that it has left.
+	// Certificates are valid from a little before now; that time does not count.
 	next.due = pki.Renewal(since, pki.End(chain))
 	if err := trusted.verify(chain); err != nil {
-		return nil, fmt.Errorf("what %s issued: %w", name(signing), err)
+		return nil, fmt.Errorf("the certificate from %s: %w", name(signing), err)
 	}
 	return next, nil
 }

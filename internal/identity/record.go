@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// defaultMaxRecords is how many certificates are remembered, some 4 MiB of them.
+// defaultMaxRecords is the default number of remembered certificates, about 4 MiB.
 const defaultMaxRecords = 10_000
 
 // Issued is a certificate that was issued.
@@ -34,8 +34,7 @@ func describe(leaf *x509.Certificate) Issued {
 	}
 }
 
-// record remembers the certificates that were issued, until they expire or there are
-// too many.
+// record remembers issued certificates until they expire or there are too many.
 type record struct {
 	max int
 
@@ -50,19 +49,19 @@ func (r *record) add(issued Issued) {
 		r.expire()
 	}
 	if len(r.issued) >= r.max {
-		// More than one at a time, so that not every call moves all of them.
+		// Drop several at once, so that not every call moves all records.
 		r.issued = slices.Delete(r.issued, 0, max(1, r.max/8))
 	}
 	r.issued = append(r.issued, issued)
 }
 
-// expire drops what has expired. The caller holds the lock.
+// expire drops expired certificates. The caller holds the lock.
 func (r *record) expire() {
 	now := time.Now()
 	r.issued = slices.DeleteFunc(r.issued, func(i Issued) bool { return !i.NotAfter.After(now) })
 }
 
-// list returns those that have not expired, the oldest first.
+// list returns the unexpired certificates, oldest first.
 func (r *record) list() []Issued {
 	r.mu.Lock()
 	defer r.mu.Unlock()

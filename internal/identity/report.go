@@ -12,19 +12,18 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
 )
 
-// ProxyReport is what an agent says of its proxy. The texts are one line each of what
-// can be printed.
+// ProxyReport is an agent's report about its proxy. The texts are single printable lines.
 type ProxyReport struct {
-	// Failing says that the proxy does not stay up, or cannot be started.
+	// Failing is set if the proxy does not stay up or cannot be started.
 	Failing bool
-	// How is how it ended, of at most 256 bytes, and LastWords the end of what it has
-	// printed, of at most 1 KiB.
+	// How describes how it ended, in at most 256 bytes. LastWords is the end of its output,
+	// at most 1 KiB.
 	How, LastWords string
-	// Starts is how often it was started since it last was stable.
+	// Starts is the number of starts since the proxy was last stable.
 	Starts int
 }
 
-// The longest texts that are taken of an agent, in bytes.
+// Maximum lengths of an agent's texts, in bytes.
 const (
 	maxHow       = 256
 	maxLastWords = 1 << 10
@@ -57,8 +56,8 @@ func (s *Service) report(ctx context.Context, request *identityv1.ReportRequest)
 	return w, nil
 }
 
-// admit returns whose the call is, and what to call when it has been answered. Whoever
-// answers it as was asked has its address refunded.
+// admit authenticates a call. The returned function must be called when the call has been
+// answered. If the answer is not a refusal, the caller of admit must refund the address.
 func (s *Service) admit(ctx context.Context) (Workload, func(), error) {
 	token, err := tokenOf(ctx)
 	if err != nil {
@@ -70,37 +69,37 @@ func (s *Service) admit(ctx context.Context) (Workload, func(), error) {
 		}
 	}
 	from := caller(ctx)
-	done, err := s.turns.take(ctx, from)
+	done, err := s.slots.take(ctx, from)
 	if err != nil {
 		return Workload{}, nil, err
 	}
 	if !s.rate.take(from, time.Now()) {
 		done()
-		return Workload{}, nil, errOften
+		return Workload{}, nil, errRate
 	}
-	w, err := s.whose(ctx, token)
+	w, err := s.workload(ctx, token)
 	if err != nil {
-		s.forgive(ctx, err)
+		s.refundFailure(ctx, err)
 		done()
 		return w, nil, err
 	}
 	return w, done, nil
 }
 
-// whose returns whose the token is, if that is a pod of the mesh.
-func (s *Service) whose(ctx context.Context, token string) (Workload, error) {
+// workload returns the token's workload, which must be in the mesh.
+func (s *Service) workload(ctx context.Context, token string) (Workload, error) {
 	w, err := s.options.Reviewer.Review(ctx, token)
 	if err != nil {
 		return w, err
 	}
 	err = s.options.Member(ctx, w)
 	if err != nil && !errors.Is(err, ErrNotMember) {
-		err = fmt.Errorf("%w: whether the pod is in the mesh: %w", issuer.ErrUnavailable, err)
+		err = fmt.Errorf("%w: checking whether the pod is in the mesh: %w", issuer.ErrUnavailable, err)
 	}
 	return w, err
 }
 
-// printable returns a stranger's text as one line of at most so many bytes.
+// printable returns an untrusted text as a single printable line of at most most bytes.
 func printable(text string, most int) string {
 	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text[:min(len(text), 4*most)], ""), func(r rune) bool {
 		return unicode.IsSpace(r) || !unicode.IsPrint(r)

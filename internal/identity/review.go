@@ -19,25 +19,24 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
 )
 
-// TokenReviewer says whose a token is. It is safe for use by many goroutines.
+// TokenReviewer authenticates tokens. It is safe for use by many goroutines.
 type TokenReviewer interface {
-	// Review returns the pod that a token is bound to, which is live, and its service
-	// account. The token has to be for Audience. The error wraps ErrToken or
-	// ErrNotMember if the token or its pod is not good, and issuer.ErrUnavailable if
-	// that could not be found out; it never holds the token. Beside an error the
-	// Workload is as much as is known, for the log.
+	// Review returns the running pod that a token is bound to and its service account. The
+	// token must be for Audience. The error wraps ErrToken or ErrNotMember if the token or
+	// its pod is invalid, and issuer.ErrUnavailable if that could not be checked; it never
+	// contains the token. With an error, the Workload holds what is known, for the log.
 	Review(ctx context.Context, token string) (Workload, error)
 }
 
-// Screener is a TokenReviewer that can tell of some tokens that they are not good without
-// asking anybody. It is safe for use by many goroutines.
+// Screener is a TokenReviewer that can reject some invalid tokens without a request. It is
+// safe for use by many goroutines.
 type Screener interface {
-	// Screen returns an error that wraps ErrToken, and does not hold the token, if Review
-	// is sure to return one. Nil says nothing.
+	// Screen returns an error that wraps ErrToken, without the token, if Review would
+	// certainly return one. Nil does not mean that the token is valid.
 	Screen(token string) error
 }
 
-// The names of what the API server knows of a token beside its user.
+// Keys of a token's extra data in the API server's review.
 const (
 	extraPodName = "authentication.kubernetes.io/pod-name"
 	extraPodUID  = "authentication.kubernetes.io/pod-uid"
@@ -45,9 +44,9 @@ const (
 	serviceAccountPrefix = "system:serviceaccount:"
 )
 
-// KubeReviewer has a cluster's API server review tokens of service accounts, and looks
-// at the pod itself, so it needs no informer. Nothing is remembered from one call to the
-// next: a pod that is deleted gets no more certificates from then on.
+// KubeReviewer lets a cluster's API server review service account tokens and reads the pod
+// directly, without an informer. It caches nothing, so a deleted pod immediately stops
+// getting certificates.
 type KubeReviewer struct {
 	// Client needs create on tokenreviews and get on pods.
 	Client kubernetes.Interface
@@ -55,36 +54,35 @@ type KubeReviewer struct {
 
 var _ Screener = KubeReviewer{}
 
-// Screen looks at what a token claims of itself, without verifying that it is true: it
-// must be a JSON Web Token for Audience that has not ended. Clocks may be apart by some
-// minutes.
+// Screen checks a token's claims without verifying its signature: it must be an unexpired
+// JSON Web Token for Audience. Clocks may differ by some minutes.
 func (KubeReviewer) Screen(token string) error {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
-		return fmt.Errorf("%w: it is no JSON Web Token", ErrToken)
+		return fmt.Errorf("%w: it is not a JSON Web Token", ErrToken)
 	}
 	text, err := base64.RawURLEncoding.DecodeString(parts[1])
 	if err != nil {
-		return fmt.Errorf("%w: its claims can't be read", ErrToken)
+		return fmt.Errorf("%w: its claims are unreadable", ErrToken)
 	}
 	var claims struct {
 		Audience any     `json:"aud"`
 		Expires  float64 `json:"exp"`
 	}
 	if err := json.Unmarshal(text, &claims); err != nil {
-		return fmt.Errorf("%w: its claims can't be read", ErrToken)
+		return fmt.Errorf("%w: its claims are unreadable", ErrToken)
 	}
 	list, _ := claims.Audience.([]any)
 	if claims.Audience != Audience && !slices.Contains(list, any(Audience)) {
 		return fmt.Errorf("%w: it is not for the audience %q", ErrToken, Audience)
 	}
 	if end := time.Unix(int64(min(claims.Expires, math.MaxInt32<<8)), 0); time.Since(end) > maxSkew {
-		return fmt.Errorf("%w: it ended at %s", ErrToken, end.UTC().Format(time.RFC3339))
+		return fmt.Errorf("%w: it expired at %s", ErrToken, end.UTC().Format(time.RFC3339))
 	}
 	return nil
 }
 
-// maxSkew is how far the clocks of an API server and of the controller may be apart.
+// maxSkew is the maximum difference between the clocks of the API server and the controller.
 const maxSkew = 5 * time.Minute
 
 // Review is for TokenReviewer.
@@ -103,7 +101,7 @@ func (r KubeReviewer) Review(ctx context.Context, token string) (Workload, error
 	}
 	pod, err := r.Client.CoreV1().Pods(w.Namespace).Get(ctx, w.Pod, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return Workload{}, fmt.Errorf("%w: its pod %s/%s is no more", ErrToken, w.Namespace, w.Pod)
+		return Workload{}, fmt.Errorf("%w: its pod %s/%s no longer exists", ErrToken, w.Namespace, w.Pod)
 	}
 	if err != nil {
 		return Workload{}, fmt.Errorf("%w: asking the API server for the pod %s/%s: %w", issuer.ErrUnavailable, w.Namespace, w.Pod, err)
@@ -111,8 +109,8 @@ func (r KubeReviewer) Review(ctx context.Context, token string) (Workload, error
 	return w, checkPod(pod, w)
 }
 
-// workloadOf reads the result of a review. Whatever is not as it must be is refused:
-// an API server that does not know of audiences, say, leaves them out.
+// workloadOf returns the workload of a review's result. It rejects incomplete results, such
+// as of an API server that does not support audiences.
 func workloadOf(status authenticationv1.TokenReviewStatus) (Workload, error) {
 	switch {
 	case !status.Authenticated:
@@ -138,14 +136,14 @@ func workloadOf(status authenticationv1.TokenReviewStatus) (Workload, error) {
 	}{{extraPodName, &w.Pod}, {extraPodUID, &w.PodUID}} {
 		values := status.User.Extra[extra.name]
 		if len(values) != 1 || values[0] == "" {
-			return Workload{}, fmt.Errorf("%w: it is not bound to a pod (there is no %s); use the projected token of a pod", ErrToken, extra.name)
+			return Workload{}, fmt.Errorf("%w: it is not bound to a pod (%s is missing); use a pod's projected token", ErrToken, extra.name)
 		}
 		*extra.value = values[0]
 	}
 	return w, nil
 }
 
-// checkPod tells whether the live pod is the one that a token speaks of.
+// checkPod checks that a pod is the one that the token is bound to.
 func checkPod(pod *corev1.Pod, w Workload) error {
 	account := pod.Spec.ServiceAccountName
 	if account == "" {
@@ -153,9 +151,9 @@ func checkPod(pod *corev1.Pod, w Workload) error {
 	}
 	switch {
 	case string(pod.UID) != w.PodUID:
-		return fmt.Errorf("%w: it is for another pod of the name %s/%s, with the UID %s", ErrToken, w.Namespace, w.Pod, w.PodUID)
+		return fmt.Errorf("%w: it is for another pod named %s/%s, with the UID %s", ErrToken, w.Namespace, w.Pod, w.PodUID)
 	case account != w.ServiceAccount:
-		return fmt.Errorf("%w: it is of the service account %s, and the pod %s/%s runs as %s", ErrToken, w.ServiceAccount, w.Namespace, w.Pod, account)
+		return fmt.Errorf("%w: it is for the service account %s, but the pod %s/%s runs as %s", ErrToken, w.ServiceAccount, w.Namespace, w.Pod, account)
 	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
 		return fmt.Errorf("%w: the pod %s/%s has finished", ErrNotMember, w.Namespace, w.Pod)
 	}

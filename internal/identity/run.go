@@ -10,10 +10,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
 )
 
-// Run renews the controller's certificate until ctx ends. It is called once.
-//
-// These things can happen: the trust changes; it is time to renew the certificate or to
-// try again what has failed; the end.
+// Run renews the controller's certificate until ctx ends: when it is due, after a change of
+// the trust, and after failures. Call it once.
 func (m *Manager) Run(ctx context.Context) {
 	var retry time.Duration
 	for {
@@ -22,14 +20,14 @@ func (m *Manager) Run(ctx context.Context) {
 			return
 		}
 		m.report(err)
-		rest := m.rest()
+		sleep := m.untilDue()
 		if err != nil {
-			retry = min(max(2*retry, firstRetry), longestRest)
-			rest = jitter(retry)
+			retry = min(max(2*retry, firstRetry), maxSleep)
+			sleep = jitter(retry)
 		} else {
 			retry = 0
 		}
-		timer := time.NewTimer(rest)
+		timer := time.NewTimer(sleep)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -41,8 +39,8 @@ func (m *Manager) Run(ctx context.Context) {
 	}
 }
 
-// report notes what is wrong now, logs it when it changes, and closes ready once there is
-// all that makes the manager ready.
+// report records the result of a renewal, logs it if it has changed, and closes ready once
+// there is a certificate.
 func (m *Manager) report(err error) {
 	m.mu.Lock()
 	former := m.fault
@@ -50,29 +48,29 @@ func (m *Manager) report(err error) {
 	m.mu.Unlock()
 	switch {
 	case err != nil && (former == nil || former.Error() != err.Error()):
-		m.options.Log.Error("the controller's certificate could not be renewed", "error", err)
+		m.options.Log.Error("cannot renew the controller's certificate", "error", err)
 	case err == nil && former != nil:
-		m.options.Log.Info("the controller's certificate is renewed again")
+		m.options.Log.Info("renewed the controller's certificate after failures")
 	}
-	if now := m.present.Load(); now != nil && now.own != nil {
+	if now := m.current.Load(); now != nil && now.own != nil {
 		m.announce()
 	}
 }
 
-// SetTrust puts into force who signs and which roots are trusted. It returns at once; the
-// controller's own certificate follows. Nobody may change t afterwards.
+// SetTrust sets the signing issuer and the trusted roots. It returns at once; the
+// controller's own certificate is renewed later. t must not be changed afterwards.
 func (m *Manager) SetTrust(t *issuer.Trust) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	former := m.present.Load()
-	next := &present{signing: t.Signing, bundle: newBundle(t.Roots)}
+	former := m.current.Load()
+	next := &snapshot{signing: t.Signing, bundle: newBundle(t.Roots)}
 	if former != nil {
 		next.own = former.own
 	}
-	m.present.Store(next)
+	m.current.Store(next)
 	notify(m.wake)
 	if former == nil || former.signing != next.signing {
-		m.options.Log.Info("another issuer signs", "issuer", name(next.signing))
+		m.options.Log.Info("the signing issuer has changed", "issuer", name(next.signing))
 	}
 	if former == nil || string(former.pem) != string(next.pem) {
 		var roots []string
@@ -87,10 +85,9 @@ func (m *Manager) SetTrust(t *issuer.Trust) {
 	}
 }
 
-// renewOwn puts another certificate of the controller into force if it is time. The error
-// is worth another try.
+// renewOwn renews the controller's certificate if it is due. Errors should be retried.
 func (m *Manager) renewOwn(ctx context.Context) error {
-	now := m.present.Load()
+	now := m.current.Load()
 	if now == nil {
 		return errors.New("no issuer of certificates has been chosen")
 	}
@@ -102,32 +99,32 @@ func (m *Manager) renewOwn(ctx context.Context) error {
 		return fmt.Errorf("the controller's own certificate: %w", err)
 	}
 	m.metrics.issued.WithLabelValues(purposeController).Inc()
-	m.options.Log.Info("obtained a certificate of the controller", "certificate", describe(next.Leaf))
+	m.options.Log.Info("renewed the controller's certificate", "certificate", describe(next.Leaf))
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// The trust may have changed meanwhile, which the next round sees.
-	now = m.present.Load()
-	m.present.Store(&present{signing: now.signing, bundle: now.bundle, own: next})
+	// The trust may have changed meanwhile; the next iteration handles that.
+	now = m.current.Load()
+	m.current.Store(&snapshot{signing: now.signing, bundle: now.bundle, own: next})
 	return nil
 }
 
-// rest is how long there is nothing to do unless the trust changes. Timers stand still
-// while a machine is suspended and certificates do not, so it is never long.
-func (m *Manager) rest() time.Duration {
-	rest := jitter(longestRest)
-	if now := m.present.Load(); now != nil && now.own != nil {
-		// Without its monotonic reading the time is compared with the wall clock.
-		rest = min(rest, max(time.Until(now.own.due.Round(0)), 100*time.Millisecond))
+// untilDue returns how long to wait for the next check. It is never long, because timers do
+// not advance while a machine is suspended.
+func (m *Manager) untilDue() time.Duration {
+	wait := jitter(maxSleep)
+	if now := m.current.Load(); now != nil && now.own != nil {
+		// Round strips the monotonic reading, to compare with the wall clock.
+		wait = min(wait, max(time.Until(now.own.due.Round(0)), 100*time.Millisecond))
 	}
-	return rest
+	return wait
 }
 
-// jitter takes up to a tenth off, so that replicas drift apart.
+// jitter shortens a duration by up to a tenth, so that replicas drift apart.
 func jitter(d time.Duration) time.Duration {
 	return d - time.Duration(rand.Int64N(int64(d/10)+1))
 }
 
-// name says which issuer it is, in logs and errors.
+// name describes an issuer for logs and errors.
 func name(i issuer.Issuer) string {
 	if named, ok := i.(fmt.Stringer); ok {
 		return named.String()

@@ -25,12 +25,11 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 )
 
-// What one caller, and all of them together, may ask of the service. An agent makes one
-// call of a few KiB every some hours. Of the calls that are worked on at once one
-// address may have a sixteenth. Each costs the API server a TokenReview, so one address
-// may have maxRefusals of them refused at any time, and refusalsPerSecond more as time
-// goes by; one that is granted counts as a sixteenth, for there may be many pods behind
-// one address, and so does one that failed since others are not available.
+// Limits of the service. An agent makes one call of a few KiB every few hours. One address
+// may use a sixteenth of the concurrent calls. Each call costs the API server a TokenReview,
+// so an address may have a burst of maxRefusals refused calls and refusalsPerSecond after
+// that. A granted call counts as a sixteenth of a refused one, because many pods may share
+// an address, and so does one that failed because the API server or issuer was unavailable.
 const (
 	maxMessage    = 64 << 10
 	maxHeaders    = 32 << 10
@@ -53,37 +52,37 @@ const (
 
 // ServiceOptions configure a Service.
 type ServiceOptions struct {
-	// Manager signs, and gives the certificate to serve with.
+	// Manager signs and provides the serving certificate.
 	Manager *Manager
-	// Reviewer says whose a token is.
+	// Reviewer authenticates tokens.
 	Reviewer TokenReviewer
-	// Member says whether a workload belongs to the mesh: the error wraps ErrNotMember
-	// if it does not, and any other one is worth another try. Nil means that all do.
+	// Member returns an error that wraps ErrNotMember if a workload is not in the mesh.
+	// Other errors should be retried. Nil means that all workloads are members.
 	Member func(ctx context.Context, w Workload) error
-	// MaxConnections is how many connections there may be at once; 0 means 4,096. One
-	// address may have a sixteenth of them.
+	// MaxConnections limits concurrent connections; 0 means 4,096. One address may have a
+	// sixteenth of them.
 	MaxConnections int
-	// Registerer takes the metrics; nil leaves them unregistered.
+	// Registerer registers the metrics; nil leaves them unregistered.
 	Registerer prometheus.Registerer
-	// Report is told what agents say of their proxies, from many goroutines; nil means
-	// that nobody is.
+	// Report receives agents' reports about their proxies, from many goroutines; it may be
+	// nil.
 	Report func(ctx context.Context, w Workload, r ProxyReport)
-	// Log is told of refusals; nil means slog.Default().
+	// Log logs refusals; nil means slog.Default().
 	Log *slog.Logger
 }
 
-// Service answers agents that ask for certificates.
+// Service is the signing service that agents call.
 type Service struct {
 	identityv1.UnimplementedIdentityServer
 	options ServiceOptions
-	turns   *turns
+	slots   *slots
 	rate    *rate
 
 	refusals *prometheus.CounterVec
 	refused  prometheus.Counter
 }
 
-// NewService returns a Service. The error says which option is wrong.
+// NewService returns a Service. The error names the missing option.
 func NewService(options ServiceOptions) (*Service, error) {
 	if options.Manager == nil || options.Reviewer == nil {
 		return nil, errors.New("the signing service needs a manager and a reviewer of tokens")
@@ -99,7 +98,7 @@ func NewService(options ServiceOptions) (*Service, error) {
 	}
 	s := &Service{
 		options: options,
-		turns:   newTurns(maxAtOnce),
+		slots:   newSlots(maxAtOnce),
 		rate:    newRate(maxAddresses),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "outrigger_identity_refusals_total",
@@ -119,11 +118,11 @@ func NewService(options ServiceOptions) (*Service, error) {
 	return s, nil
 }
 
-// Serve answers on the listener until ctx ends, and closes it. Calls that are under way
-// then have a few seconds to end.
+// Serve serves on the listener until ctx ends, and closes it. Calls in progress then have a
+// few seconds to finish.
 func (s *Service) Serve(ctx context.Context, listener net.Listener) error {
 	server := grpc.NewServer(
-		// The token says who calls, so nobody needs a certificate to get the first one.
+		// Tokens authenticate callers, which have no certificate before their first call.
 		grpc.Creds(credentials.NewTLS(s.options.Manager.serverTLS(tls.NoClientCert))),
 		grpc.ConnectionTimeout(setUpTimeout),
 		grpc.MaxRecvMsgSize(maxMessage),
@@ -176,7 +175,7 @@ func (s *Service) sign(ctx context.Context, request *identityv1.SignRequest) (*i
 	defer done()
 	chain, bundle, err := s.options.Manager.Sign(ctx, request.GetCsr(), w)
 	if err != nil {
-		s.forgive(ctx, err)
+		s.refundFailure(ctx, err)
 		return nil, w, err
 	}
 	s.rate.refund(caller(ctx))
@@ -185,38 +184,38 @@ func (s *Service) sign(ctx context.Context, request *identityv1.SignRequest) (*i
 	return response, w, nil
 }
 
-// addRepositoryRoot adds the trust bundle to an answer as field 3, which is reserved now.
-// Agents of release 0.1.0 and before verify the repository of configuration files, and
-// the controller's name, by that field alone. They ask for another certificate as soon as
-// they cannot verify it, and so go on with this controller.
+// addRepositoryRoot adds the trust bundle to an answer as field 3, which is now reserved.
+// Agents up to release 0.1.0 verify the repository of configuration files only by that
+// field. When they cannot verify it, they request another certificate, and so can continue
+// with this controller.
 func addRepositoryRoot(response *identityv1.SignResponse) {
 	const repositoryRoot = 3
 	field := protowire.AppendTag(nil, repositoryRoot, protowire.BytesType)
 	response.ProtoReflect().SetUnknown(protowire.AppendBytes(field, response.GetBundle()))
 }
 
-// errSlow is the cause where a call took longer than a call may.
+// errSlow is the cause of a context whose call exceeded callTimeout.
 var errSlow = fmt.Errorf("%w: no answer within %v", context.DeadlineExceeded, callTimeout)
 
-// forgive has the caller's address refunded if it was others that failed, the API server
-// or the issuer. A caller that has not waited for them may be the reason why.
-func (s *Service) forgive(ctx context.Context, err error) {
+// refundFailure refunds the caller's address if the API server or the issuer failed, unless
+// the caller canceled the call and so may have caused the failure.
+func (s *Service) refundFailure(ctx context.Context, err error) {
 	if context.Cause(ctx) == errSlow || ctx.Err() == nil && errors.Is(err, issuer.ErrUnavailable) {
 		s.rate.refund(caller(ctx))
 	}
 }
 
 var (
-	errBusy  = errors.New("too many requests of this address are under way; try again")
-	errOften = errors.New("this address has made too many requests, or too many that were refused; try again later")
+	errBusy = errors.New("too many concurrent requests from this address; try again")
+	errRate = errors.New("too many requests, or too many refused ones, from this address; try again later")
 )
 
-// tokenOf returns the token that a call shows.
+// tokenOf returns a call's token.
 func tokenOf(ctx context.Context) (string, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	values := md.Get("authorization")
 	if len(values) != 1 {
-		return "", fmt.Errorf("%w: there are %d of them in the metadata \"authorization\", want one as \"Bearer TOKEN\"", ErrToken, len(values))
+		return "", fmt.Errorf("%w: there are %d values of the metadata \"authorization\", want one of the form \"Bearer TOKEN\"", ErrToken, len(values))
 	}
 	scheme, token, ok := strings.Cut(values[0], " ")
 	token = strings.TrimSpace(token)
@@ -229,8 +228,8 @@ func tokenOf(ctx context.Context) (string, error) {
 	return token, nil
 }
 
-// refusals is how an error is told to the caller and counted. The first that matches
-// counts, and the last matches always.
+// refusals maps errors to gRPC codes and reasons. The first match applies; the last entry
+// always matches.
 var refusals = []struct {
 	err    error
 	code   codes.Code
@@ -238,10 +237,10 @@ var refusals = []struct {
 	level  slog.Level
 }{
 	{context.Canceled, codes.Canceled, "canceled", slog.LevelDebug},
-	// Anybody can cause these three, as often as they like.
+	// Unauthenticated clients can cause these three at any rate.
 	{ErrToken, codes.Unauthenticated, "token", slog.LevelDebug},
 	{errBusy, codes.Unavailable, "busy", slog.LevelDebug},
-	{errOften, codes.Unavailable, "rate", slog.LevelDebug},
+	{errRate, codes.Unavailable, "rate", slog.LevelDebug},
 	{ErrNotMember, codes.PermissionDenied, "not-member", slog.LevelWarn},
 	{ErrRequest, codes.InvalidArgument, "request", slog.LevelWarn},
 	{issuer.ErrUnavailable, codes.Unavailable, "unavailable", slog.LevelWarn},
@@ -249,13 +248,13 @@ var refusals = []struct {
 	{nil, codes.Internal, "internal", slog.LevelError},
 }
 
-// refuse counts and logs a refusal, and returns the status of it. This is where errors
-// of a call end: what the caller is told may never be seen by anybody here.
+// refuse counts and logs a refusal and returns its status. The error is logged here because
+// the caller's log may not be accessible.
 func (s *Service) refuse(ctx context.Context, w Workload, err error) error {
 	for _, r := range refusals {
 		if r.err == nil || errors.Is(err, r.err) || r.err == context.Canceled && errors.Is(ctx.Err(), r.err) {
 			s.refusals.WithLabelValues(r.code.String(), r.reason).Inc()
-			s.options.Log.Log(ctx, r.level, "a certificate was refused", "namespace", w.Namespace, "pod", w.Pod,
+			s.options.Log.Log(ctx, r.level, "refused a request", "namespace", w.Namespace, "pod", w.Pod,
 				"serviceAccount", w.ServiceAccount, "code", r.code.String(), "reason", r.reason, "error", err)
 			return status.Error(r.code, err.Error())
 		}

@@ -11,13 +11,13 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
-// Sign checks a certificate request in DER and issues the certificate that it asks for.
-// That the caller is the workload, and that this is in the mesh, has been checked
-// before. It returns the chain, the leaf first, and the trust bundle, both as PEM. The
-// error wraps ErrRequest, or issuer.ErrUnavailable where it is worth another try.
+// Sign checks a certificate request in DER and issues the certificate. The caller must have
+// authenticated the workload and checked that it is in the mesh. Sign returns the chain,
+// leaf first, and the trust bundle, both as PEM. The error wraps ErrRequest, or
+// issuer.ErrUnavailable if a retry may help.
 func (m *Manager) Sign(ctx context.Context, csr []byte, w Workload) (chain, trusted []byte, err error) {
 	begin := time.Now()
-	now := m.present.Load()
+	now := m.current.Load()
 	if now == nil {
 		return nil, nil, errNoIssuer
 	}
@@ -26,7 +26,7 @@ func (m *Manager) Sign(ctx context.Context, csr []byte, w Workload) (chain, trus
 		return nil, nil, err
 	}
 	if w.PodUID == "" {
-		return nil, nil, errors.New("the UID of the pod is not known")
+		return nil, nil, errors.New("the pod's UID is unknown")
 	}
 	request, err := CheckCSR(csr, id, w.PodUID)
 	if err != nil {
@@ -45,7 +45,7 @@ func (m *Manager) Sign(ctx context.Context, csr []byte, w Workload) (chain, trus
 	}
 	certificates, err := pki.Parse(chain)
 	if err != nil {
-		return nil, nil, fmt.Errorf("what %s issued: %w", name(now.signing), err)
+		return nil, nil, fmt.Errorf("the certificate from %s: %w", name(now.signing), err)
 	}
 	now, err = m.trusted(ctx, certificates, now)
 	if err != nil {
@@ -58,10 +58,10 @@ func (m *Manager) Sign(ctx context.Context, csr []byte, w Workload) (chain, trus
 	return chain, now.pem, nil
 }
 
-// trusted tells whether the bundle has the root of a chain, which it must have before a
-// pod shows the chain to others. An issuer's roots may have changed, so they are decided
-// anew before the chain is refused. It returns what is in force then.
-func (m *Manager) trusted(ctx context.Context, chain []*x509.Certificate, now *present) (*present, error) {
+// trusted checks that the bundle has the root of a chain, which a pod may use only then. If
+// not, the issuer's roots may have changed, so they are evaluated again first. It returns
+// the current snapshot.
+func (m *Manager) trusted(ctx context.Context, chain []*x509.Certificate, now *snapshot) (*snapshot, error) {
 	if now.knows(chain) {
 		return now, nil
 	}
@@ -69,9 +69,9 @@ func (m *Manager) trusted(ctx context.Context, chain []*x509.Certificate, now *p
 	if m.options.Refresh != nil {
 		fault = m.options.Refresh(ctx)
 	}
-	now = m.present.Load()
+	now = m.current.Load()
 	if err := now.verify(chain); err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: no root that is trusted verifies what %s issues: %w", issuer.ErrUnavailable, name(now.signing), err), fault)
+		return nil, errors.Join(fmt.Errorf("%w: no trusted root verifies certificates from %s: %w", issuer.ErrUnavailable, name(now.signing), err), fault)
 	}
 	return now, nil
 }

@@ -27,37 +27,37 @@ const (
 	tokenPrefix = "outrigger1."
 )
 
-// TokenKey makes and verifies tokens for a mesh without a cluster, where no API server
-// does. The zero value is no key: it mints nothing and verifies nothing. It shows
-// itself in no log.
+// TokenKey mints and verifies tokens for a mesh without a cluster, and so without an API
+// server. The zero value has no key and can neither mint nor verify. Printing it does not
+// reveal the key.
 type TokenKey struct{ key []byte }
 
-// TokenClaims is what a token says.
+// TokenClaims are the claims of a token.
 type TokenClaims struct {
 	Namespace      string `json:"namespace"`
 	ServiceAccount string `json:"serviceAccount"`
 	// Pod and PodUID are the pod's name and UID.
 	Pod    string `json:"pod"`
 	PodUID string `json:"podUID"`
-	// Audience is whom the token is for; the signing service wants Audience.
+	// Audience is the token's audience; the signing service requires Audience.
 	Audience string `json:"audience"`
-	// NotAfter is when the token ends.
+	// NotAfter is when the token expires.
 	NotAfter time.Time `json:"notAfter"`
 }
 
 var errNoTokenKey = errors.New("there is no key for tokens")
 
-// LoadTokenKey reads the key from the file token.key of a folder, and makes both if
-// they are missing. Programs that do so at once get one key. Nobody but the owner may be
-// able to read it.
+// LoadTokenKey reads the key from the file token.key of a folder and creates both if they
+// are missing. Concurrent programs get the same key. The file must be readable only by its
+// owner.
 func LoadTokenKey(dir string) (TokenKey, error) {
 	path := filepath.Join(dir, tokenKeyFile)
 	k, err := readTokenKey(path)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return k, err
 	}
-	if err := makeTokenKey(dir, path); err != nil {
-		return TokenKey{}, fmt.Errorf("making the key for tokens: %w", err)
+	if err := createTokenKey(dir, path); err != nil {
+		return TokenKey{}, fmt.Errorf("creating the key for tokens: %w", err)
 	}
 	return readTokenKey(path)
 }
@@ -73,24 +73,24 @@ func readTokenKey(path string) (TokenKey, error) {
 		return TokenKey{}, err
 	}
 	if !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 {
-		return TokenKey{}, fmt.Errorf("the key for tokens, %s, has the mode %s: others could read it; make it -rw-------", path, info.Mode())
+		return TokenKey{}, fmt.Errorf("the key for tokens, %s, has the mode %s, so others could read it; change it to -rw-------", path, info.Mode())
 	}
 	key, err := io.ReadAll(io.LimitReader(f, tokenKeySize+1))
 	if err != nil {
 		return TokenKey{}, fmt.Errorf("reading the key for tokens: %w", err)
 	}
 	if len(key) != tokenKeySize {
-		return TokenKey{}, fmt.Errorf("the key for tokens, %s, is not %d bytes long; delete it to have another made", path, tokenKeySize)
+		return TokenKey{}, fmt.Errorf("the key for tokens, %s, is not %d bytes long; delete it to create a new one", path, tokenKeySize)
 	}
 	return TokenKey{key}, nil
 }
 
-// makeTokenKey writes a new key, unless another program was faster.
-func makeTokenKey(dir, path string) error {
+// createTokenKey writes a new key, unless another program was faster.
+func createTokenKey(dir, path string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	// Files that CreateTemp makes have the mode 0600.
+	// CreateTemp creates files with mode 0600.
 	f, err := os.CreateTemp(dir, "."+tokenKeyFile+"-*")
 	if err != nil {
 		return err
@@ -104,14 +104,14 @@ func makeTokenKey(dir, path string) error {
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	// A link is made whole or not at all, and never over a file that is there.
+	// Creating a link is atomic and never replaces an existing file.
 	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return nil
 }
 
-// Mint returns a token of the claims, all of which have to be there.
+// Mint returns a token with the claims, all of which are required.
 func (k TokenKey) Mint(claims TokenClaims) (string, error) {
 	if len(k.key) == 0 {
 		return "", errNoTokenKey
@@ -127,8 +127,8 @@ func (k TokenKey) Mint(claims TokenClaims) (string, error) {
 	return body + "." + base64.RawURLEncoding.EncodeToString(k.sign(body)), nil
 }
 
-// Verify returns what a token says if it was minted with this key, is for the audience
-// and has not ended. The error wraps ErrToken and never holds the token.
+// Verify returns the claims of a token that was minted with this key, is for the audience
+// and has not expired. The error wraps ErrToken and never contains the token.
 func (k TokenKey) Verify(token, audience string) (TokenClaims, error) {
 	if len(k.key) == 0 {
 		return TokenClaims{}, errNoTokenKey
@@ -137,33 +137,33 @@ func (k TokenKey) Verify(token, audience string) (TokenClaims, error) {
 		return TokenClaims{}, fmt.Errorf("%w: "+format, append([]any{ErrToken}, args...)...)
 	}
 	at := strings.LastIndexByte(token, '.')
-	// Package base64 passes over the ends of lines.
+	// Package base64 ignores line ends.
 	if !strings.HasPrefix(token, tokenPrefix) || at < len(tokenPrefix) || strings.ContainsAny(token, "\r\n") {
-		return refuse("it is not of the form that this mesh mints")
+		return refuse("it is not in the format of this mesh")
 	}
 	encoding := base64.RawURLEncoding.Strict()
 	mac, err := encoding.DecodeString(token[at+1:])
 	if err != nil || !hmac.Equal(mac, k.sign(token[:at])) {
-		return refuse("it was not minted with the key of this mesh, or changed since")
+		return refuse("it was not minted with the key of this mesh, or was modified")
 	}
 	text, err := encoding.DecodeString(token[len(tokenPrefix):at])
 	if err != nil {
-		return refuse("its claims can't be read")
+		return refuse("its claims are unreadable")
 	}
 	var claims TokenClaims
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&claims); err != nil {
-		return refuse("its claims can't be read")
+		return refuse("its claims are unreadable")
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return refuse("there is something after its claims")
+		return refuse("unexpected data after its claims")
 	}
 	if claims.Audience != audience {
 		return refuse("it is for the audience %q, want %q", claims.Audience, audience)
 	}
 	if !time.Now().Before(claims.NotAfter) {
-		return refuse("it ended at %s", claims.NotAfter.UTC().Format(time.RFC3339))
+		return refuse("it expired at %s", claims.NotAfter.UTC().Format(time.RFC3339))
 	}
 	return claims, nil
 }
@@ -174,11 +174,10 @@ func (k TokenKey) sign(body string) []byte {
 	return mac.Sum(nil)
 }
 
-// Format keeps the key out of any text, whatever the verb. JSON has no field to show.
+// Format keeps the key out of formatted text. JSON omits it because it is unexported.
 func (k TokenKey) Format(state fmt.State, _ rune) { fmt.Fprint(state, "a key for tokens") }
 
-// Review is for TokenReviewer. Whether the pod is still there is for the service's
-// Member to say.
+// Review is for TokenReviewer. The service's Member checks that the pod still exists.
 func (k TokenKey) Review(_ context.Context, token string) (Workload, error) {
 	claims, err := k.Verify(token, Audience)
 	if err != nil {

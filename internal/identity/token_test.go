@@ -126,7 +126,7 @@ func TestTokenIsRefused(t *testing.T) {
 			t.Error(err)
 		}
 		time.Sleep(time.Hour)
-		if _, err := key.Verify(good, "outrigger"); !errors.Is(err, identity.ErrToken) || !strings.Contains(err.Error(), "ended") {
+		if _, err := key.Verify(good, "outrigger"); !errors.Is(err, identity.ErrToken) || !strings.Contains(err.Error(), "expired") {
 			t.Errorf("a token that has ended: %v", err)
 		}
 	})

@@ -7,18 +7,18 @@ import (
 	"slices"
 )
 
-// Bundle is a set of certificates to trust. It is sorted and holds none twice, so that
-// every replica encodes the same set as the same bytes. Nobody changes it.
+// Bundle is an immutable set of trusted certificates. It is sorted and has no duplicates, so
+// that every replica encodes the same set to the same bytes.
 type Bundle []*x509.Certificate
 
-// NewBundle returns the set of some certificates.
+// NewBundle returns the set of the certificates.
 func NewBundle(certificates ...*x509.Certificate) Bundle {
 	sorted := slices.Clone(certificates)
 	slices.SortFunc(sorted, func(a, b *x509.Certificate) int { return bytes.Compare(a.Raw, b.Raw) })
 	return slices.CompactFunc(sorted, (*x509.Certificate).Equal)
 }
 
-// ParseBundle returns the set of what Parse reads.
+// ParseBundle returns the set of the certificates that Parse returns.
 func ParseBundle(text []byte) (Bundle, error) {
 	certificates, err := Parse(text)
 	if err != nil {
@@ -27,8 +27,8 @@ func ParseBundle(text []byte) (Bundle, error) {
 	return NewBundle(certificates...), nil
 }
 
-// Readable returns the set of the certificates that can be read from a text of somebody
-// else's making, and passes over all else.
+// Readable returns the set of the readable certificates in an untrusted text. It ignores
+// everything else.
 func Readable(text []byte) Bundle {
 	var certificates []*x509.Certificate
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
@@ -49,7 +49,7 @@ func (b Bundle) Equal(other Bundle) bool {
 	return slices.EqualFunc(b, other, (*x509.Certificate).Equal)
 }
 
-// With returns what is in either set.
+// With returns the union of two sets.
 func (b Bundle) With(other Bundle) Bundle { return NewBundle(slices.Concat(b, other)...) }
 
 // Only returns the certificates for which keep is true.
@@ -60,7 +60,7 @@ func (b Bundle) Only(keep func(*x509.Certificate) bool) Bundle {
 // Encode returns the set as PEM.
 func (b Bundle) Encode() []byte { return Encode(b...) }
 
-// Pool returns the set for package x509.
+// Pool returns the set as a pool for package x509.
 func (b Bundle) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	for _, certificate := range b {
@@ -69,13 +69,13 @@ func (b Bundle) Pool() *x509.CertPool {
 	return pool
 }
 
-// Verify returns an error unless a chain, the leaf first, leads to one of the set, for
-// each of the usages.
+// Verify returns an error unless the set verifies a chain, given leaf first, for each of the
+// usages.
 func (b Bundle) Verify(chain []*x509.Certificate, usages ...x509.ExtKeyUsage) error {
 	return Verify(b.Pool(), chain, usages...)
 }
 
-// Verify is that of a Bundle, for a pool that is there already.
+// Verify is Bundle.Verify for an existing pool.
 func Verify(roots *x509.CertPool, chain []*x509.Certificate, usages ...x509.ExtKeyUsage) error {
 	intermediates := NewBundle(chain[1:]...).Pool()
 	for _, usage := range usages {

@@ -19,15 +19,15 @@ var (
 	oidSubjectAltName     = asn1.ObjectIdentifier{2, 5, 29, 17}
 )
 
-// Names is all that a certificate says about whose it is, in a form that can be compared:
-// lists are sorted, and IP addresses are texts.
+// Names are all names in a certificate, in a comparable form: lists are sorted, and IP
+// addresses are texts.
 type Names struct {
 	CommonName, Unit string
 	URIs, DNS, IPs   []string
 }
 
-// NamesOf returns the names of a certificate. One that holds a kind of name that Names has
-// not is an error.
+// NamesOf returns the names of a certificate. It is an error if the certificate contains
+// other kinds of names than Names has.
 func NamesOf(c *x509.Certificate) (Names, error) {
 	return readNames(c.Subject, c.Extensions, len(c.EmailAddresses), c.URIs, c.DNSNames, c.IPAddresses)
 }
@@ -44,7 +44,7 @@ func readNames(subject pkix.Name, extensions []pkix.Extension, emails int, uris 
 		value, text := attribute.Value.(string)
 		id := attribute.Type.String()
 		if !text || seen[id] {
-			return n, fmt.Errorf("its subject %q holds an attribute that is not wanted", subject)
+			return n, fmt.Errorf("its subject %q has an unexpected attribute", subject)
 		}
 		seen[id] = true
 		switch {
@@ -53,7 +53,7 @@ func readNames(subject pkix.Name, extensions []pkix.Extension, emails int, uris 
 		case attribute.Type.Equal(oidOrganizationalUnit):
 			n.Unit = value
 		default:
-			return n, fmt.Errorf("its subject %q holds more than a common name and a unit", subject)
+			return n, fmt.Errorf("its subject %q contains more than a common name and a unit", subject)
 		}
 	}
 	for _, u := range uris {
@@ -66,8 +66,7 @@ func readNames(subject pkix.Name, extensions []pkix.Extension, emails int, uris 
 	}
 	slices.Sort(n.URIs)
 	slices.Sort(n.IPs)
-	// crypto/x509 reads the common kinds of names and passes over all others, which
-	// another verifier may heed.
+	// Package crypto/x509 ignores uncommon kinds of names, but other verifiers may not.
 	inside := 0
 	for _, e := range extensions {
 		if !e.Id.Equal(oidSubjectAltName) {
@@ -75,7 +74,7 @@ func readNames(subject pkix.Name, extensions []pkix.Extension, emails int, uris 
 		}
 		var all []asn1.RawValue
 		if rest, err := asn1.Unmarshal(e.Value, &all); err != nil || len(rest) > 0 {
-			return n, errors.New("its alternative names can not be read")
+			return n, errors.New("its alternative names are unreadable")
 		}
 		inside += len(all)
 	}
@@ -85,7 +84,8 @@ func readNames(subject pkix.Name, extensions []pkix.Extension, emails int, uris 
 	return n, nil
 }
 
-// Differ returns what is not as wanted, for people, or "".
+// Differ describes the differences to the wanted names for messages. It returns "" if there
+// are none.
 func (n Names) Differ(want Names) string {
 	var d []string
 	text := func(what, got, want string) {

@@ -1,8 +1,8 @@
-// Package pki is what the controller, the injector and the agent know of X.509 in common:
-// PEM to certificates and back, bundles of roots, keys and CAs, which names a certificate
-// holds, and when it is to be renewed. Who may have which certificate is decided elsewhere.
+// Package pki holds the X.509 functions that the controller, the injector and the agent
+// share: PEM encoding, bundles of roots, keys, CAs, the names in a certificate, and renewal
+// times. It does not decide who may have which certificate.
 //
-// It imports the standard library only, since the agent in every pod links it.
+// It must import only the standard library, since it is linked into the agent in every pod.
 package pki
 
 import (
@@ -21,19 +21,19 @@ import (
 	"time"
 )
 
-// The types of PEM blocks.
+// Types of PEM blocks.
 const (
 	blockCertificate = "CERTIFICATE"
 	blockRequest     = "CERTIFICATE REQUEST"
 	blockKey         = "PRIVATE KEY"
 )
 
-// Skew is how far clocks of one mesh may be apart.
+// Skew is the maximum difference between the clocks of a mesh.
 const Skew = 5 * time.Minute
 
-// Parse reads PEM that holds certificates, at least one, and no other blocks. Text before
-// a block is passed over, as in the bundles of distributions. Text after the last one is
-// an error, for it may be a certificate that was cut off.
+// Parse parses PEM with at least one certificate and no other blocks. Text before a block is
+// ignored, as in the bundles of distributions. Text after the last block is an error, since
+// it may be a truncated certificate.
 func Parse(text []byte) ([]*x509.Certificate, error) {
 	var certificates []*x509.Certificate
 	for {
@@ -52,15 +52,15 @@ func Parse(text []byte) ([]*x509.Certificate, error) {
 		certificates = append(certificates, certificate)
 	}
 	if len(certificates) == 0 {
-		return nil, errors.New("there is no certificate in PEM")
+		return nil, errors.New("there is no PEM certificate")
 	}
 	if len(bytes.TrimSpace(text)) > 0 {
-		return nil, errors.New("there is something else than PEM after the certificates")
+		return nil, errors.New("there is text after the last certificate")
 	}
 	return certificates, nil
 }
 
-// ParseRoots is Parse for certificates of CAs only.
+// ParseRoots is Parse, but all certificates must be CA certificates.
 func ParseRoots(text []byte) ([]*x509.Certificate, error) {
 	roots, err := Parse(text)
 	if err != nil {
@@ -68,7 +68,7 @@ func ParseRoots(text []byte) ([]*x509.Certificate, error) {
 	}
 	for _, root := range roots {
 		if !root.BasicConstraintsValid || !root.IsCA {
-			return nil, fmt.Errorf("%q is not the certificate of a CA", root.Subject)
+			return nil, fmt.Errorf("%q is not a CA certificate", root.Subject)
 		}
 	}
 	return roots, nil
@@ -92,12 +92,12 @@ func EncodeRequest(der []byte) []byte {
 func NewKey() (*ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("making a key: %w", err)
+		return nil, fmt.Errorf("creating a key: %w", err)
 	}
 	return key, nil
 }
 
-// EncodeKey returns a private key as PEM of PKCS #8.
+// EncodeKey returns a private key as PKCS #8 in PEM.
 func EncodeKey(key crypto.PrivateKey) ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
@@ -106,8 +106,8 @@ func EncodeKey(key crypto.PrivateKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: blockKey, Bytes: der}), nil
 }
 
-// NewCA makes a self-signed root of that common name with an ECDSA P-256 key, valid for
-// life from a little before now on.
+// NewCA creates a self-signed root with an ECDSA P-256 key. It expires after life and is
+// valid from a little before now.
 func NewCA(commonName string, life time.Duration) (*x509.Certificate, *ecdsa.PrivateKey, error) {
 	key, err := NewKey()
 	if err != nil {
@@ -140,14 +140,14 @@ func Serial() *big.Int {
 	return new(big.Int).SetBytes(b[:])
 }
 
-// Backdated returns a beginning of validity that a verifier whose clock is a little behind
-// accepts too.
+// Backdated returns a start of validity that is also accepted by verifiers whose clocks are
+// slightly behind.
 func Backdated(now time.Time, life time.Duration) time.Time {
 	return now.Add(-min(life/10, Skew))
 }
 
-// End returns when the first of some certificates ends, which need not be the leaf. There
-// is at least one.
+// End returns the earliest expiry of a chain, which must not be empty. It need not be the
+// leaf's.
 func End(chain []*x509.Certificate) time.Time {
 	end := chain[0].NotAfter
 	for _, certificate := range chain[1:] {
@@ -158,9 +158,9 @@ func End(chain []*x509.Certificate) time.Time {
 	return end
 }
 
-// Renewal returns when to renew what is obtained now and ends at that time: at two thirds
-// of what is left, and up to a fifteenth of it sooner, so that those that were started
-// together drift apart.
+// Renewal returns when to renew a certificate that was obtained at now and expires at end:
+// after two thirds of that time, or up to a fifteenth of it earlier, so that processes
+// started together drift apart.
 func Renewal(now, end time.Time) time.Time {
 	life := end.Sub(now)
 	due := now.Add(life * 2 / 3)
@@ -177,7 +177,7 @@ func SameKey(a, b any) bool {
 	return err1 == nil && err2 == nil && bytes.Equal(x, y)
 }
 
-// SelfSigned reports whether a certificate is a root.
+// SelfSigned reports whether a certificate is signed by its own key.
 func SelfSigned(c *x509.Certificate) bool {
 	return bytes.Equal(c.RawSubject, c.RawIssuer) && c.CheckSignatureFrom(c) == nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
-// authority is a CA that can sign.
+// authority is a CA with its key.
 type authority struct {
 	cert *x509.Certificate
 	key  crypto.Signer
@@ -21,7 +21,7 @@ type authority struct {
 	trusted pki.Bundle
 }
 
-// newAuthority makes a CA that lives for life from now on.
+// newAuthority creates a CA that expires after life.
 func newAuthority(life time.Duration) (*authority, error) {
 	cert, key, err := pki.NewCA("outrigger-injector-ca", life)
 	if err != nil {
@@ -30,7 +30,7 @@ func newAuthority(life time.Duration) (*authority, error) {
 	return &authority{cert: cert, key: key, trusted: pki.NewBundle(cert)}, nil
 }
 
-// parseAuthority reads a CA as encode wrote it.
+// parseAuthority parses a CA in the format of encode.
 func parseAuthority(cert, key, trusted []byte) (*authority, error) {
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
@@ -44,9 +44,9 @@ func parseAuthority(cert, key, trusted []byte) (*authority, error) {
 		return nil, fmt.Errorf("ca.crt: %w", err)
 	}
 	if !roots.Has(pair.Leaf) {
-		return nil, errors.New("ca.crt does not hold the CA of tls.crt")
+		return nil, errors.New("ca.crt does not contain the CA in tls.crt")
 	}
-	// X509KeyPair has matched the key with the certificate, so it can sign.
+	// X509KeyPair only returns keys that implement crypto.Signer.
 	return &authority{cert: pair.Leaf, key: pair.PrivateKey.(crypto.Signer), trusted: roots}, nil
 }
 
@@ -55,9 +55,8 @@ func (a *authority) encode() (cert, key, trusted []byte, err error) {
 	return pki.Encode(a.cert), key, a.trusted.Encode(), err
 }
 
-// renewed returns the authority that is due now: a itself, a without the CAs that
-// have expired, or a new CA that trusts the old one too when less than a third of
-// a's life is left.
+// renewed returns the authority to use now: a itself, a without expired CAs, or, if less
+// than a third of a's lifetime is left, a new CA that also trusts the old one.
 func (a *authority) renewed(now time.Time, life time.Duration) (*authority, error) {
 	alive := a.trusted.Only(func(cert *x509.Certificate) bool { return now.Before(cert.NotAfter) })
 	if a.cert.NotAfter.Sub(now) < a.cert.NotAfter.Sub(a.cert.NotBefore)/3 {
@@ -74,7 +73,7 @@ func (a *authority) renewed(now time.Time, life time.Duration) (*authority, erro
 	return &authority{cert: a.cert, key: a.key, trusted: alive}, nil
 }
 
-// issue makes a key and a serving certificate for it.
+// issue creates a key and a serving certificate for it.
 func (a *authority) issue(now time.Time, life time.Duration, names Names) (Material, error) {
 	key, err := pki.NewKey()
 	if err != nil {

@@ -40,36 +40,35 @@ type CSROptions struct {
 	// the signer; without CAFile get, list and watch on the ConfigMap
 	// kube-root-ca.crt.
 	Client kubernetes.Interface
-	// Names are asked for. The namespace is also that of the ConfigMap.
+	// Names are requested. Their namespace is also that of the ConfigMap.
 	Names Names
-	// SignerName is the signer to ask, such as "example.com/webhooks".
+	// SignerName is the name of the signer, such as "example.com/webhooks".
 	SignerName string
 	// Approve makes the issuer approve its own request.
 	Approve bool
-	// Life is how long the certificate is to be valid, at least 10 minutes; 0
-	// leaves it to the signer.
+	// Life is the lifetime of the certificate, at least 10 minutes; 0 means the
+	// signer's default.
 	Life time.Duration
 	// Timeout is how long to wait for the certificate; 0 means 5 minutes.
 	Timeout time.Duration
 	// CAFile is a PEM file with the signer's CAs; empty means the ConfigMap
 	// kube-root-ca.crt.
 	CAFile string
-	// Logger is told of requests that could not be deleted; nil means
-	// slog.Default().
+	// Logger logs requests that could not be deleted; nil means slog.Default().
 	Logger *slog.Logger
 }
 
 var _ Issuer = (*CSRIssuer)(nil)
 
-// CSRIssuer asks a signer of the cluster for each serving certificate, through a
-// CertificateSigningRequest of certificates.k8s.io/v1. The key is made in memory
-// and stays there. The request is deleted once it has been answered or given up.
+// CSRIssuer requests each serving certificate from a signer of the cluster, through a
+// CertificateSigningRequest of certificates.k8s.io/v1. The key is created in memory and
+// stays there. The request is deleted after the answer or a failure.
 type CSRIssuer struct {
 	options CSROptions
 	ca      lastRead
 }
 
-// NewCSRIssuer returns a CSRIssuer, or an error for options that make no sense.
+// NewCSRIssuer returns a CSRIssuer, or an error for invalid options.
 func NewCSRIssuer(options CSROptions) (*CSRIssuer, error) {
 	if err := options.Names.validate(); err != nil {
 		return nil, err
@@ -89,9 +88,9 @@ func NewCSRIssuer(options CSROptions) (*CSRIssuer, error) {
 	return &CSRIssuer{options: options}, nil
 }
 
-// Issue makes a key and waits until the signer has signed a certificate for it.
+// Issue creates a key and waits until the signer has signed a certificate for it.
 func (c *CSRIssuer) Issue(ctx context.Context) (Material, error) {
-	// The CA comes first: without it a certificate is of no use.
+	// Read the CA first: without it a certificate is useless.
 	ca, err := c.readCA(ctx)
 	c.ca.set(ca)
 	if err != nil {
@@ -108,7 +107,7 @@ func (c *CSRIssuer) Issue(ctx context.Context) (Material, error) {
 		IPAddresses: ips,
 	}, key)
 	if err != nil {
-		return Material{}, fmt.Errorf("making a certificate request: %w", err)
+		return Material{}, fmt.Errorf("creating a certificate request: %w", err)
 	}
 	chain, err := c.sign(ctx, request)
 	if err != nil {
@@ -120,12 +119,12 @@ func (c *CSRIssuer) Issue(ctx context.Context) (Material, error) {
 	}
 	material, err := newMaterial(chain, text, ca)
 	if err != nil {
-		return Material{}, fmt.Errorf("what signer %s and %s gave cannot be used: %w", c.options.SignerName, c.caSource(), err)
+		return Material{}, fmt.Errorf("the certificate from signer %s with the CA from %s cannot be used: %w", c.options.SignerName, c.caSource(), err)
 	}
 	return material, nil
 }
 
-// Watch follows the signer's CAs.
+// Watch watches the signer's CAs.
 func (c *CSRIssuer) Watch(ctx context.Context, changed func()) {
 	if c.options.CAFile != "" {
 		watchFiles(ctx, []string{c.options.CAFile}, func() {
@@ -167,18 +166,18 @@ func (c *CSRIssuer) readCA(ctx context.Context) ([]byte, error) {
 	defer cancel()
 	configMap, err := c.options.Client.CoreV1().ConfigMaps(c.options.Names.Namespace).Get(ctx, rootCAConfigMap, metav1.GetOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("reading the CA of signer %s from %s, a file can be named in its place: %w", c.options.SignerName, c.caSource(), err)
+		return nil, fmt.Errorf("reading the CA of signer %s from %s, for which a file can be used instead: %w", c.options.SignerName, c.caSource(), err)
 	}
 	return []byte(configMap.Data[keyCA]), nil
 }
 
-// sign has the request signed and returns the chain as PEM.
+// sign gets the request signed and returns the chain as PEM.
 func (c *CSRIssuer) sign(ctx context.Context, request []byte) ([]byte, error) {
 	requests := c.options.Client.CertificatesV1().CertificateSigningRequests()
 	names := c.options.Names
 	csr := &certificatesv1.CertificateSigningRequest{
-		// A name of its own for each request: one that is left over from an ended
-		// process is for a key that no longer exists.
+		// Use a unique name: a leftover request of an ended process is for a key that
+		// no longer exists.
 		ObjectMeta: metav1.ObjectMeta{Name: names.Service + "." + names.Namespace + "-" + strings.ToLower(rand.Text())},
 		Spec: certificatesv1.CertificateSigningRequestSpec{
 			Request:    pki.EncodeRequest(request),
@@ -198,7 +197,7 @@ func (c *CSRIssuer) sign(ctx context.Context, request []byte) ([]byte, error) {
 	defer cancel()
 	if _, err := requests.Create(creating, csr, metav1.CreateOptions{}); err != nil {
 		if creating.Err() != nil {
-			// The API server may have made it all the same.
+			// The API server may have created it nevertheless.
 			c.remove(ctx, csr.Name)
 		}
 		return nil, fmt.Errorf("creating CertificateSigningRequest %s: %w", csr.Name, err)
@@ -207,8 +206,8 @@ func (c *CSRIssuer) sign(ctx context.Context, request []byte) ([]byte, error) {
 	return c.await(ctx, csr.Name)
 }
 
-// await waits for the certificate of the request. It polls, so that the right to
-// get requests is enough.
+// await waits for the certificate of the request. It polls, so it only needs the right to
+// get requests.
 func (c *CSRIssuer) await(ctx context.Context, name string) ([]byte, error) {
 	var chain []byte
 	var lastFault error
@@ -245,7 +244,7 @@ func (c *CSRIssuer) await(ctx context.Context, name string) ([]byte, error) {
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("CertificateSigningRequest %s: %w", name, ctx.Err())
 	default:
-		return nil, fmt.Errorf("CertificateSigningRequest %s: signer %s gave no certificate within %s; see that it runs and that the request is approved", name, c.options.SignerName, c.options.Timeout)
+		return nil, fmt.Errorf("CertificateSigningRequest %s: signer %s returned no certificate within %s; check that it runs and that the request is approved", name, c.options.SignerName, c.options.Timeout)
 	}
 }
 
@@ -264,7 +263,7 @@ func (c *CSRIssuer) approve(ctx context.Context, csr *certificatesv1.Certificate
 	return nil
 }
 
-// unlessTransient returns the error if asking again will not help.
+// unlessTransient returns the error unless a retry may help.
 func unlessTransient(err error) error {
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsInvalid(err) {
 		return err
@@ -273,11 +272,11 @@ func unlessTransient(err error) error {
 }
 
 func (c *CSRIssuer) remove(ctx context.Context, name string) {
-	// The end of the process is no reason to leave the request behind.
+	// Delete the request even if the process is shutting down.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	err := c.options.Client.CertificatesV1().CertificateSigningRequests().Delete(ctx, name, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
-		c.options.Logger.Warn("a certificate signing request is left behind", "name", name, "error", err)
+		c.options.Logger.Warn("cannot delete a certificate signing request", "name", name, "error", err)
 	}
 }

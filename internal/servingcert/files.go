@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// settleTime is how long files must be left alone before they are read: who
-	// replaces them one by one is given the time to do so.
+	// settleTime is how long files must be unchanged before they are read, because
+	// they may be replaced one by one.
 	settleTime = 100 * time.Millisecond
-	// pollInterval is how often files are read without any event: a change behind
-	// a symbolic link or on a network file system gives none.
+	// pollInterval is how often files are read without an event: a change behind a
+	// symbolic link or on a network file system causes none.
 	pollInterval = 10 * time.Second
 )
 
@@ -23,15 +23,15 @@ const (
 type Files struct {
 	// Certificate is the chain, leaf first, Key its private key.
 	Certificate, Key string
-	// CA is the bundle of CAs that clients have to trust.
+	// CA is the bundle of CAs that clients must trust.
 	CA string
 }
 
 var _ Issuer = (*FileIssuer)(nil)
 
-// FileIssuer takes the serving certificate from files that somebody else keeps up
-// to date. It follows them whether they are written in place, renamed into place
-// or swapped by the kubelet behind a symbolic link.
+// FileIssuer reads the serving certificate from files that another program updates. It
+// notices changes whether files are written in place, renamed into place or swapped
+// by the kubelet behind a symbolic link.
 type FileIssuer struct {
 	files Files
 	read  lastRead
@@ -42,7 +42,7 @@ func NewFileIssuer(files Files) *FileIssuer {
 	return &FileIssuer{files: files}
 }
 
-// Issue returns what the files hold.
+// Issue returns the content of the files.
 func (f *FileIssuer) Issue(context.Context) (Material, error) {
 	contents, err := f.contents()
 	f.read.set(contents...)
@@ -56,7 +56,7 @@ func (f *FileIssuer) Issue(context.Context) (Material, error) {
 	return material, nil
 }
 
-// Watch follows the files.
+// Watch watches the files.
 func (f *FileIssuer) Watch(ctx context.Context, changed func()) {
 	watchFiles(ctx, f.paths(), func() {
 		if contents, _ := f.contents(); f.read.differs(contents...) {
@@ -91,8 +91,8 @@ func watchFiles(ctx context.Context, paths []string, look func()) {
 	settled := time.NewTimer(0)
 	defer settled.Stop()
 
-	// Without a watcher, as when the node has no inotify instance left, the
-	// channels stay nil and polling remains.
+	// Without a watcher, such as when the node has run out of inotify instances, the
+	// channels stay nil and only polling remains.
 	var events chan fsnotify.Event
 	var faults chan error
 	watcher, err := fsnotify.NewWatcher()
@@ -103,7 +103,7 @@ func watchFiles(ctx context.Context, paths []string, look func()) {
 	watchFolders := func() {
 		for _, path := range paths {
 			if watcher != nil {
-				// A folder that is not there yet is tried again at the next poll.
+				// A missing folder is retried at the next poll.
 				_ = watcher.Add(filepath.Dir(path))
 			}
 		}
@@ -121,7 +121,7 @@ func watchFiles(ctx context.Context, paths []string, look func()) {
 		case <-settled.C:
 			look()
 		case <-poll.C:
-			// A folder that was made anew has lost its watch.
+			// A folder that was deleted and created again has lost its watch.
 			watchFolders()
 			look()
 		}

@@ -12,39 +12,36 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
-// Issuer is a source of serving certificates. The Manager calls Issue from one
-// goroutine, again and again over the life of the process, while Watch runs in
-// another.
+// Issuer is a source of serving certificates. The Manager calls Issue repeatedly from one
+// goroutine, while Watch runs in another.
 type Issuer interface {
-	// Issue returns a certificate, its key and the CAs to trust as the source has
-	// them now. What it returns need not differ from the last time. An error names
-	// the object or the file that is wrong and the way out, and holds no PEM; the
-	// Manager calls again later and serves the last certificate meanwhile.
+	// Issue returns the source's current certificate, its key and the CAs to trust, which
+	// may be the same as before. An error names the object or file and how to fix it, and
+	// contains no PEM. The Manager then retries later and keeps serving the last
+	// certificate.
 	Issue(ctx context.Context) (Material, error)
 
-	// Watch calls changed whenever the source has changed since the last Issue,
-	// and returns when ctx ends. It may call changed once too often, never once
-	// too little. changed does not block.
+	// Watch calls changed whenever the source has changed since the last Issue, until ctx
+	// ends. It may call changed too often, but must not miss a change. changed does not
+	// block.
 	Watch(ctx context.Context, changed func())
 }
 
-// Material is what a TLS server serves with and what its clients have to trust.
-// It is not changed once it is made.
+// Material is a serving certificate and the CAs that clients must trust. It is immutable.
 type Material struct {
 	// Certificate is the chain, leaf first, with its private key. Leaf is set.
 	Certificate tls.Certificate
-	// CABundle is PEM of the CAs to trust, sorted, each once. It may hold more
-	// than the CA of Certificate.
+	// CABundle is the PEM of the CAs to trust, sorted and without duplicates. It may
+	// contain more than the CA of Certificate.
 	CABundle []byte
 }
 
-// Format describes the certificate and keeps the private key out of any text,
-// whatever the verb.
+// Format describes the certificate. It keeps the private key out of formatted text.
 func (m Material) Format(state fmt.State, _ rune) {
 	fmt.Fprint(state, m.describe())
 }
 
-// LogValue keeps the private key out of any log.
+// LogValue keeps the private key out of logs.
 func (m Material) LogValue() slog.Value {
 	return slog.StringValue(m.describe())
 }
@@ -57,7 +54,7 @@ func (m Material) describe() string {
 	return fmt.Sprintf("certificate %x until %s", leaf.SerialNumber, leaf.NotAfter.UTC().Format(time.RFC3339))
 }
 
-// newMaterial makes Material of PEM: a chain with its key, and the CAs.
+// newMaterial returns the Material for the PEM of a chain, its key and the CAs.
 func newMaterial(chain, key, ca []byte) (Material, error) {
 	pair, err := tls.X509KeyPair(chain, key)
 	if err != nil {
@@ -76,7 +73,7 @@ type credential struct {
 	roots pki.Bundle
 	// anchors are the roots that the certificate chains to.
 	anchors pki.Bundle
-	// expiry is when the last of the chains to an anchor ends.
+	// expiry is when the last valid chain to an anchor expires.
 	expiry time.Time
 	// since is when the credential was obtained.
 	since time.Time
@@ -86,7 +83,7 @@ type credential struct {
 func (m Material) check(serverName string) (*credential, error) {
 	leaf := m.Certificate.Leaf
 	if leaf == nil {
-		return nil, errors.New("the issuer gave no certificate")
+		return nil, errors.New("the issuer returned no certificate")
 	}
 	roots, err := pki.ParseBundle(m.CABundle)
 	if err != nil {
@@ -107,7 +104,7 @@ func (m Material) check(serverName string) (*credential, error) {
 		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("the API server would refuse the serving certificate for %s: %w", serverName, err)
+		return nil, fmt.Errorf("the API server would reject the serving certificate for %s: %w", serverName, err)
 	}
 	checked := &credential{Material: m, roots: roots, since: time.Now()}
 	var anchors []*x509.Certificate

@@ -19,8 +19,8 @@ import (
 const (
 	defaultPropagationDelay = 10 * time.Second
 
-	// longestSleep bounds a timer's run: timers stand still while a machine is
-	// suspended, certificates do not.
+	// longestSleep bounds timers, because they do not advance while a machine is
+	// suspended.
 	longestSleep = 10 * time.Minute
 )
 
@@ -29,24 +29,25 @@ type Options struct {
 	// ServerName is the name that the API server verifies; see Names.ServerName.
 	ServerName string
 	// WebhookConfiguration is the name of the MutatingWebhookConfiguration whose
-	// caBundle is kept; empty leaves all configurations alone.
+	// caBundle is maintained; empty means none.
 	WebhookConfiguration string
 	// Client needs get, list, watch and patch on that configuration. It is not
 	// used when WebhookConfiguration is empty.
 	Client kubernetes.Interface
-	// PropagationDelay is how long the API servers may take to make use of a
-	// caBundle once it is written; 0 means 10 s.
+	// PropagationDelay is how long the API servers may take to use a new caBundle; 0
+	// means 10 s.
 	PropagationDelay time.Duration
-	// SelfCheck says how Ready calls the webhook; without it Ready is an error.
+	// SelfCheck configures how Ready calls the webhook; without it Ready returns an
+	// error.
 	SelfCheck SelfCheck
-	// Registerer takes the metrics; nil leaves them unregistered.
+	// Registerer registers the metrics; nil leaves them unregistered.
 	Registerer prometheus.Registerer
-	// Logger is told of renewals, patches and failures; nil means slog.Default().
+	// Logger logs renewals, patches and failures; nil means slog.Default().
 	Logger *slog.Logger
 }
 
-// Manager keeps a serving certificate and the caBundle of its webhook. Its
-// methods are safe for concurrent use.
+// Manager maintains a serving certificate and the caBundle of its webhook. Its methods
+// are safe for concurrent use.
 type Manager struct {
 	issuer    Issuer
 	options   Options
@@ -56,18 +57,18 @@ type Manager struct {
 	changed   chan struct{}
 
 	mu sync.Mutex
-	// fault is why the last Issue brought nothing; nil after a success.
+	// fault is the error of the last Issue; nil after a success.
 	fault error
 }
 
-// New returns a Manager of certificates from the issuer. It does nothing before
-// Run. The error says which option is wrong.
+// New returns a Manager of certificates from the issuer. It does nothing before Run. The
+// error names the invalid option.
 func New(issuer Issuer, options Options) (*Manager, error) {
 	if options.ServerName == "" {
-		return nil, errors.New("the manager of the serving certificate needs the server name that it is for")
+		return nil, errors.New("the manager of the serving certificate needs its server name")
 	}
 	if options.WebhookConfiguration != "" && options.Client == nil {
-		return nil, fmt.Errorf("keeping the caBundle of MutatingWebhookConfiguration %s needs a client", options.WebhookConfiguration)
+		return nil, fmt.Errorf("maintaining the caBundle of MutatingWebhookConfiguration %s needs a client", options.WebhookConfiguration)
 	}
 	if options.SelfCheck.Address != "" && options.SelfCheck.Accept == nil {
 		return nil, errors.New("the self check of the webhook needs a function that accepts its answer")
@@ -92,8 +93,8 @@ func New(issuer Issuer, options Options) (*Manager, error) {
 	}, nil
 }
 
-// Run obtains, renews and publishes until ctx ends. It is called once, and
-// returns when all that it started has ended.
+// Run obtains, renews and publishes certificates until ctx ends. Call it once. It returns
+// when all goroutines that it started have ended.
 func (m *Manager) Run(ctx context.Context) {
 	offers := make(chan *credential)
 	var running sync.WaitGroup
@@ -103,9 +104,8 @@ func (m *Manager) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// renew obtains a certificate, offers it to the publisher, and does so again when
-// two thirds of its life have gone or the source has changed; after a failure, when
-// the back-off says so.
+// renew obtains a certificate and offers it to the publisher, and again when the renewal
+// is due or the source has changed. After a failure it retries with a backoff.
 func (m *Manager) renew(ctx context.Context, offers chan<- *credential) {
 	backoff := newBackoff()
 	var last *credential
@@ -118,7 +118,7 @@ func (m *Manager) renew(ctx context.Context, offers chan<- *credential) {
 		if err != nil {
 			m.metrics.renewals.WithLabelValues(resultError).Inc()
 			due = time.Now().Add(backoff.Step())
-			m.options.Logger.Error("no new serving certificate", "error", err, "retry", due)
+			m.options.Logger.Error("cannot obtain a serving certificate", "error", err, "retry", due)
 		} else {
 			if last == nil || !last.Certificate.Leaf.Equal(next.Certificate.Leaf) {
 				m.metrics.renewals.WithLabelValues(resultSuccess).Inc()
@@ -151,10 +151,10 @@ func (m *Manager) obtain(ctx context.Context) (*credential, error) {
 	return next, err
 }
 
-// sleep returns true when it is due or the source has changed, false when ctx
-// has ended.
+// sleep waits until due or until the source has changed. It returns false when ctx has
+// ended.
 func (m *Manager) sleep(ctx context.Context, due time.Time) bool {
-	// Without its monotonic reading the time is compared with the wall clock.
+	// Round strips the monotonic reading, to compare with the wall clock.
 	due = due.Round(0)
 	for {
 		left := time.Until(due)
@@ -193,14 +193,14 @@ func (m *Manager) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	return &serving.Certificate, nil
 }
 
-// TLSConfig returns a server's configuration: TLS 1.2 and up, with the certificate
-// that is current at each handshake.
+// TLSConfig returns a server's configuration: TLS 1.2 and up, with the current certificate
+// at each handshake.
 func (m *Manager) TLSConfig() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: m.GetCertificate}
 }
 
-// CABundle returns PEM of the CAs that clients have to trust, sorted, or nil
-// before the first certificate has been obtained.
+// CABundle returns the PEM of the CAs that clients must trust, sorted, or nil before the
+// first certificate has been obtained.
 func (m *Manager) CABundle() []byte {
 	wanted := m.publisher.wanted.Load()
 	if wanted == nil {
@@ -209,8 +209,8 @@ func (m *Manager) CABundle() []byte {
 	return wanted.Encode()
 }
 
-// Expiry returns when the certificate that is served ceases to be valid, or the
-// zero time before the first has been obtained.
+// Expiry returns when the served certificate expires, or the zero time before the first
+// has been obtained.
 func (m *Manager) Expiry() time.Time {
 	serving := m.publisher.serving.Load()
 	if serving == nil {
@@ -219,7 +219,7 @@ func (m *Manager) Expiry() time.Time {
 	return serving.expiry
 }
 
-// notYet is the error of a Manager that has no certificate.
+// notYet returns the error of a Manager without a certificate.
 func (m *Manager) notYet() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// The values of the label "result".
+// Values of the label "result".
 const (
 	resultSuccess  = "success"
 	resultError    = "error"
@@ -20,7 +20,7 @@ type metrics struct {
 	patches  *prometheus.CounterVec
 }
 
-// newMetrics makes the metrics and registers them unless registerer is nil.
+// newMetrics creates the metrics and registers them unless registerer is nil.
 func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		expiry: prometheus.NewGauge(prometheus.GaugeOpts{
@@ -29,7 +29,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		}),
 		renewals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "outrigger_injector_certificate_renewals_total",
-			Help: "Serving certificates obtained (success) and attempts that brought none (error).",
+			Help: "Serving certificates obtained (success) and failed attempts (error).",
 		}, []string{"result"}),
 		patches: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "outrigger_injector_ca_bundle_patches_total",

@@ -8,19 +8,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Names says which names a serving certificate is issued for.
+// Names are the names in a serving certificate.
 type Names struct {
 	// Service and Namespace are those of the webhook's Service.
 	Service, Namespace string
 	// ClusterDomain is the DNS domain of the cluster; empty means "cluster.local".
 	ClusterDomain string
-	// Extra are further DNS names and IP addresses, such as "localhost" and
-	// "127.0.0.1" for a webhook that is reached by URL.
+	// Extra are further DNS names and IP addresses, such as "localhost" and "127.0.0.1"
+	// for a webhook that is called by URL.
 	Extra []string
 }
 
-// ServerName returns "<service>.<namespace>.svc", the name that the API server
-// asks for when it calls a webhook through its Service.
+// ServerName returns "<service>.<namespace>.svc", the name that the API server verifies
+// when it calls a webhook through its Service.
 func (n Names) ServerName() string {
 	return n.Service + "." + n.Namespace + ".svc"
 }
@@ -67,8 +67,8 @@ func (n Names) sans() (dns []string, ips []net.IP) {
 	return dns, ips
 }
 
-// commonName returns the server name where X.509 lets a common name be that
-// long, else nothing: clients look at the alternative names alone.
+// commonName returns the server name, or "" if it is too long for a common name: clients
+// only check the alternative names.
 func (n Names) commonName() string {
 	const longest = 64
 	if name := n.ServerName(); len(name) <= longest {

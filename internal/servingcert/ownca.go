@@ -22,35 +22,36 @@ const (
 type OwnCAOptions struct {
 	// Client needs get, list, watch and update on the Secret.
 	Client kubernetes.Interface
-	// Namespace and Name are those of the Secret, which must be there, empty at first: who
-	// may create Secrets can have a token of any service account of the namespace made.
+	// Namespace and Name are those of the Secret. It must exist, empty at first, because
+	// the right to create Secrets would allow creating tokens of any service account of
+	// the namespace.
 	Namespace, Name string
-	// Names are put into each serving certificate.
+	// Names are the names in each serving certificate.
 	Names Names
-	// CALife is how long a CA is valid; 0 means a year.
+	// CALife is the lifetime of a CA; 0 means a year.
 	CALife time.Duration
-	// LeafLife is how long a serving certificate is valid; 0 means 7 days. It is
-	// at most a third of CALife, so that a CA is replaced before it would have to
-	// shorten a serving certificate.
+	// LeafLife is the lifetime of a serving certificate; 0 means 7 days. It must be at
+	// most a third of CALife, so that a CA is replaced before it would have to shorten a
+	// serving certificate.
 	LeafLife time.Duration
 }
 
 var _ Issuer = (*OwnCA)(nil)
 
-// OwnCA signs serving certificates with an ECDSA P-256 CA that the replicas of
-// the injector share through a Secret: tls.crt and tls.key are the CA that signs,
-// ca.crt holds all CAs that are to be trusted. The first replica fills the empty
-// Secret; the key of a serving certificate never leaves its replica.
+// OwnCA signs serving certificates with an ECDSA P-256 CA that the injector's replicas
+// share through a Secret: tls.crt and tls.key are the signing CA, and ca.crt contains all
+// CAs to trust. The first replica fills the empty Secret. The key of a serving certificate
+// never leaves its replica.
 //
-// When less than a third of the CA's life is left, the next Issue of any replica
-// puts a new CA into the Secret and keeps the old one in ca.crt until it has
-// expired. A Secret that cannot be used is an error and is never overwritten.
+// When less than a third of the CA's lifetime is left, the next Issue of any replica puts
+// a new CA into the Secret and keeps the old one in ca.crt until it has expired. A Secret
+// with invalid content is an error and is never overwritten.
 type OwnCA struct {
 	options OwnCAOptions
 	source  secretSource
 }
 
-// NewOwnCA returns an OwnCA, or an error for names or lives that make no sense.
+// NewOwnCA returns an OwnCA, or an error for invalid names or lifetimes.
 func NewOwnCA(options OwnCAOptions) (*OwnCA, error) {
 	if err := options.Names.validate(); err != nil {
 		return nil, err
@@ -62,7 +63,7 @@ func NewOwnCA(options OwnCAOptions) (*OwnCA, error) {
 		options.LeafLife = defaultLeafLife
 	}
 	if options.LeafLife < 0 || options.CALife < 3*options.LeafLife {
-		return nil, fmt.Errorf("a serving certificate's life of %s is not within a third of its CA's life of %s", options.LeafLife, options.CALife)
+		return nil, fmt.Errorf("a serving certificate's lifetime of %s is more than a third of its CA's lifetime of %s", options.LeafLife, options.CALife)
 	}
 	return &OwnCA{
 		options: options,
@@ -70,12 +71,12 @@ func NewOwnCA(options OwnCAOptions) (*OwnCA, error) {
 	}, nil
 }
 
-// Issue makes a key and signs a certificate for it, after it has made or replaced
-// the CA if that is due.
+// Issue creates a key and signs a certificate for it. If necessary it creates or replaces
+// the CA first.
 func (o *OwnCA) Issue(ctx context.Context) (Material, error) {
 	now := time.Now()
 	var ca *authority
-	// Where another replica was quicker, its CA is the one to use.
+	// If another replica was faster, use its CA.
 	err := retry.OnError(retry.DefaultBackoff, apierrors.IsConflict, func() (err error) {
 		ca, err = o.authority(ctx, now)
 		return err
@@ -86,16 +87,16 @@ func (o *OwnCA) Issue(ctx context.Context) (Material, error) {
 	return ca.issue(now, o.options.LeafLife, o.options.Names)
 }
 
-// Watch follows the Secret.
+// Watch watches the Secret.
 func (o *OwnCA) Watch(ctx context.Context, changed func()) {
 	o.source.watch(ctx, changed)
 }
 
-// authority returns the CA of the Secret as it is due now.
+// authority returns the CA of the Secret, created or renewed if necessary.
 func (o *OwnCA) authority(ctx context.Context, now time.Time) (*authority, error) {
 	secret, err := o.source.get(ctx)
 	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("%s does not exist: the injector fills it but may not create Secrets, so make it: kubectl create secret generic %s --namespace %s",
+		return nil, fmt.Errorf("%s does not exist: the injector fills it but may not create Secrets, so create it: kubectl create secret generic %s --namespace %s",
 			&o.source, o.options.Name, o.options.Namespace)
 	}
 	if err != nil {
@@ -110,7 +111,7 @@ func (o *OwnCA) authority(ctx context.Context, now time.Time) (*authority, error
 	}
 	ca, err := parseAuthority(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey], secret.Data[keyCA])
 	if err != nil {
-		return nil, fmt.Errorf("%s holds no CA that can be used, put it right or empty it to have a new CA made: %w", &o.source, err)
+		return nil, fmt.Errorf("%s contains no usable CA, fix it or empty it so that a new CA is created: %w", &o.source, err)
 	}
 	due, err := ca.renewed(now, o.options.CALife)
 	if err != nil || due == ca {
@@ -119,7 +120,7 @@ func (o *OwnCA) authority(ctx context.Context, now time.Time) (*authority, error
 	return due, o.update(ctx, secret, due)
 }
 
-// isEmpty reports whether there is nothing in a Secret yet.
+// isEmpty reports whether a Secret has no data, or only empty values.
 func isEmpty(secret *corev1.Secret) bool {
 	for _, value := range secret.Data {
 		if len(value) > 0 {
@@ -129,8 +130,7 @@ func isEmpty(secret *corev1.Secret) bool {
 	return true
 }
 
-// update writes the CA into the Secret unless somebody has changed it since it
-// was read.
+// update writes the CA to the Secret unless it has changed since it was read.
 func (o *OwnCA) update(ctx context.Context, secret *corev1.Secret, ca *authority) error {
 	data, err := secretData(ca)
 	if err != nil {

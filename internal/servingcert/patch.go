@@ -26,38 +26,38 @@ type operation struct {
 	Value any    `json:"value"`
 }
 
-// publish writes the caBundle of each webhook of the configuration that has not
-// the one that it should have. It returns when to look again.
+// publish updates the caBundle of each webhook of the configuration if it is outdated. It
+// returns when to check again.
 func (p *publisher) publish(ctx context.Context, config *admissionv1.MutatingWebhookConfiguration, wanted pki.Bundle, now time.Time) time.Time {
 	wake := now.Add(longestSleep)
 	if config == p.replaced {
 		return wake
 	}
-	strangers := map[fingerprint]time.Time{}
+	foreign := map[fingerprint]time.Time{}
 	var operations []operation
 	for i, webhook := range config.Webhooks {
 		kept := pki.Readable(webhook.ClientConfig.CABundle).Only(func(ca *x509.Certificate) bool {
 			if wanted.Has(ca) || now.After(ca.NotAfter) {
 				return false
 			}
-			first := since(p.strangers, ca, now)
-			strangers[fingerprintOf(ca)] = first
-			leaves := first.Add(strangerFactor * p.delay)
-			if leaves.After(now) {
-				wake = earlier(wake, leaves)
+			first := since(p.foreign, ca, now)
+			foreign[fingerprintOf(ca)] = first
+			removal := first.Add(foreignFactor * p.delay)
+			if removal.After(now) {
+				wake = earlier(wake, removal)
 			}
-			return leaves.After(now)
+			return removal.After(now)
 		})
 		due := wanted.With(kept).Encode()
 		if !bytes.Equal(due, webhook.ClientConfig.CABundle) {
 			operations = append(operations, operation{
-				Op:    "add", // RFC 6902: replaces what is there
+				Op:    "add", // RFC 6902: replaces an existing value
 				Path:  fmt.Sprintf("/webhooks/%d/clientConfig/caBundle", i),
 				Value: due,
 			})
 		}
 	}
-	p.strangers = strangers
+	p.foreign = foreign
 	if len(operations) == 0 {
 		p.backoff = newBackoff()
 		return wake
@@ -69,12 +69,12 @@ func (p *publisher) publish(ctx context.Context, config *admissionv1.MutatingWeb
 	return wake
 }
 
-// patch applies the operations to the configuration as it was seen, or not at
-// all, and reports whether it did.
+// patch applies the operations if the configuration has not changed, and reports whether
+// it did.
 func (p *publisher) patch(ctx context.Context, config *admissionv1.MutatingWebhookConfiguration, operations []operation) bool {
 	webhooks := len(operations)
-	// The indices are those of this version: a patch that sets another version
-	// than the live one is a conflict.
+	// The indices are only valid for this version: setting another version than the
+	// live one is a conflict.
 	operations = append(operations, operation{Op: "add", Path: "/metadata/resourceVersion", Value: config.ResourceVersion})
 	body, err := json.Marshal(operations)
 	if err == nil {
@@ -87,13 +87,13 @@ func (p *publisher) patch(ctx context.Context, config *admissionv1.MutatingWebho
 		p.metrics.patches.WithLabelValues(resultSuccess).Inc()
 		p.log.Info("wrote the caBundle of the MutatingWebhookConfiguration", "name", p.name, "webhooks", webhooks)
 	case ctx.Err() != nil:
-		// The process ends.
+		// The process is shutting down.
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		// The event that tells of the other change is on its way.
+		// The event of the other change will follow.
 		p.metrics.patches.WithLabelValues(resultConflict).Inc()
 	default:
 		p.metrics.patches.WithLabelValues(resultError).Inc()
-		p.log.Error("cannot write the caBundle of the MutatingWebhookConfiguration; allow the injector to patch it, or switch the patching off and set the caBundle by other means", "name", p.name, "error", err)
+		p.log.Error("cannot write the caBundle of the MutatingWebhookConfiguration; allow the injector to patch it, or disable the patching and set the caBundle by other means", "name", p.name, "error", err)
 	}
 	return err == nil
 }

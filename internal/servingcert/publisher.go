@@ -17,55 +17,55 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
-// strangerFactor times the propagation delay is how long a CA that is not ours
-// stays in the caBundle. It is most likely the former CA of a replica that has
-// yet to learn of the new one.
-const strangerFactor = 6
+// foreignFactor times the propagation delay is how long a CA that this replica does not
+// want stays in the caBundle. It is most likely the former CA of a replica that has not
+// noticed the new one yet.
+const foreignFactor = 6
 
-// publisher decides which credential is served and what the caBundle holds. All
-// but the atomic fields belongs to the goroutine of run.
+// publisher decides which credential is served and what the caBundle contains. All but
+// the atomic fields belong to run's goroutine.
 type publisher struct {
 	client  kubernetes.Interface
 	name    string
 	delay   time.Duration
 	metrics *metrics
 	log     *slog.Logger
-	// informer follows the configuration; nil when there is none to keep.
+	// informer watches the configuration; nil if there is none to maintain.
 	informer cache.SharedIndexInformer
 	events   chan struct{}
 
 	// next is a credential whose CA the API servers may not know yet.
 	current, next *credential
-	// seen says since when each CA has been in all webhooks of the configuration.
+	// seen holds since when each CA has been in all webhooks of the configuration.
 	seen map[fingerprint]time.Time
-	// strangers says since when each CA that is not ours has been in any of them.
-	strangers map[fingerprint]time.Time
-	missing   bool
-	backoff   wait.Backoff
-	// replaced is the configuration that the last patch was made for: until the
-	// informer has the patched one there is nothing to compare with.
+	// foreign holds since when each unwanted CA has been in any of them.
+	foreign map[fingerprint]time.Time
+	missing bool
+	backoff wait.Backoff
+	// replaced is the configuration before the last patch. While the informer still
+	// returns it, there is nothing to compare with.
 	replaced *admissionv1.MutatingWebhookConfiguration
 
 	// serving is current, for the handshakes.
 	serving atomic.Pointer[credential]
-	// wanted is the bundle that the caBundle must hold.
+	// wanted are the CAs that the caBundle must contain.
 	wanted atomic.Pointer[pki.Bundle]
-	// trusted is what all webhooks of the configuration trust; nil while that is
-	// not known or there are none.
+	// trusted are the CAs that all webhooks of the configuration trust; nil while
+	// unknown or if there are no webhooks.
 	trusted atomic.Pointer[pki.Bundle]
 }
 
 func newPublisher(options Options, metrics *metrics) *publisher {
 	p := &publisher{
-		client:    options.Client,
-		name:      options.WebhookConfiguration,
-		delay:     options.PropagationDelay,
-		metrics:   metrics,
-		log:       options.Logger,
-		events:    make(chan struct{}, 1),
-		seen:      map[fingerprint]time.Time{},
-		strangers: map[fingerprint]time.Time{},
-		backoff:   newBackoff(),
+		client:  options.Client,
+		name:    options.WebhookConfiguration,
+		delay:   options.PropagationDelay,
+		metrics: metrics,
+		log:     options.Logger,
+		events:  make(chan struct{}, 1),
+		seen:    map[fingerprint]time.Time{},
+		foreign: map[fingerprint]time.Time{},
+		backoff: newBackoff(),
 	}
 	if p.name != "" {
 		p.informer = admissioninformers.NewFilteredMutatingWebhookConfigurationInformer(p.client, 0, cache.Indexers{}, byName(p.name))
@@ -73,16 +73,15 @@ func newPublisher(options Options, metrics *metrics) *publisher {
 	return p
 }
 
-// run is the one loop. What can happen: the issuer has a new credential, the
-// configuration has changed, or something that was waited for is due. Each time
-// everything is looked at anew.
+// run is the publisher's loop. It evaluates everything when the issuer has a new
+// credential, when the configuration has changed, and when a deadline has passed.
 func (p *publisher) run(ctx context.Context, offers <-chan *credential) {
 	var informing sync.WaitGroup
 	defer informing.Wait()
 	if p.informer != nil {
 		informing.Go(func() { runInformer(ctx, p.informer, func() { notify(p.events) }) })
 		informing.Go(func() {
-			// An empty list makes no event, but a missing configuration is news too.
+			// An empty list causes no event, but a missing configuration must be handled.
 			if cache.WaitForCacheSync(ctx.Done(), p.informer.HasSynced) {
 				notify(p.events)
 			}
@@ -102,15 +101,15 @@ func (p *publisher) run(ctx context.Context, offers <-chan *credential) {
 	}
 }
 
-// step does all that is due and returns when something will be due next.
+// step does everything that is due and returns the next deadline.
 func (p *publisher) step(ctx context.Context) time.Time {
 	now := time.Now()
 	wake := now.Add(longestSleep)
 	config, known := p.configuration()
 	p.observe(config, known, now)
 	if p.next != nil {
-		if ripe := p.ripeAt(config, known); ripe.After(now) {
-			wake = earlier(wake, ripe)
+		if at := p.servableAt(config, known); at.After(now) {
+			wake = earlier(wake, at)
 		} else {
 			p.serve(p.next)
 		}
@@ -129,8 +128,8 @@ func (p *publisher) step(ctx context.Context) time.Time {
 	return earlier(wake, p.publish(ctx, config, wanted, now))
 }
 
-// configuration returns the configuration, nil if there is none with a webhook in
-// it, and whether that is known.
+// configuration returns the configuration and whether it is known. It is nil if it does
+// not exist or has no webhooks.
 func (p *publisher) configuration() (config *admissionv1.MutatingWebhookConfiguration, known bool) {
 	if p.informer == nil {
 		return nil, true
@@ -145,7 +144,7 @@ func (p *publisher) configuration() (config *admissionv1.MutatingWebhookConfigur
 	return config, true
 }
 
-// observe takes down which CAs the configuration trusts and since when.
+// observe records which CAs the configuration trusts and since when.
 func (p *publisher) observe(config *admissionv1.MutatingWebhookConfiguration, known bool, now time.Time) {
 	if config == nil {
 		clear(p.seen)
@@ -153,7 +152,7 @@ func (p *publisher) observe(config *admissionv1.MutatingWebhookConfiguration, kn
 		if known && p.name != "" && !p.missing {
 			p.missing = true
 			p.metrics.patches.WithLabelValues(resultMissing).Inc()
-			p.log.Warn("waiting for the MutatingWebhookConfiguration, or for a webhook in it, to keep its caBundle", "name", p.name)
+			p.log.Warn("waiting for the MutatingWebhookConfiguration, or for a webhook in it, to write its caBundle", "name", p.name)
 		}
 		return
 	}
@@ -170,27 +169,26 @@ func (p *publisher) observe(config *admissionv1.MutatingWebhookConfiguration, kn
 	p.trusted.Store(&trusted)
 }
 
-// ripeAt returns when next may be served: at once if it is the first or has the CA
-// of the current one, once the API servers know its CA, or when the current one is
-// of no use any more. With the configuration neither seen nor known to be missing
-// nothing but the last is safe.
-func (p *publisher) ripeAt(config *admissionv1.MutatingWebhookConfiguration, known bool) time.Time {
+// servableAt returns when next may be served: at once if it is the first or has the CA of
+// the current one; otherwise once the API servers trust its CA, or when the current one
+// expires. While the state of the configuration is unknown, only the latter is safe.
+func (p *publisher) servableAt(config *admissionv1.MutatingWebhookConfiguration, known bool) time.Time {
 	if p.current == nil {
 		return p.next.since
 	}
-	ripe := p.current.expiry
+	at := p.current.expiry
 	for _, ca := range p.next.anchors {
 		if p.current.anchors.Has(ca) {
 			return p.next.since
 		}
-		if at, ok := p.seen[fingerprintOf(ca)]; ok {
-			ripe = earlier(ripe, at.Add(p.delay))
+		if since, ok := p.seen[fingerprintOf(ca)]; ok {
+			at = earlier(at, since.Add(p.delay))
 		}
 	}
 	if known && config == nil {
-		ripe = earlier(ripe, p.next.since.Add(p.delay))
+		at = earlier(at, p.next.since.Add(p.delay))
 	}
-	return ripe
+	return at
 }
 
 func (p *publisher) serve(c *credential) {
@@ -199,7 +197,7 @@ func (p *publisher) serve(c *credential) {
 	p.metrics.setExpiry(c.expiry)
 }
 
-// since returns when the CA was first found, which is now if times do not know it.
+// since returns when the CA was first found, or now if it is not in times.
 func since(times map[fingerprint]time.Time, ca *x509.Certificate, now time.Time) time.Time {
 	if first, ok := times[fingerprintOf(ca)]; ok {
 		return first

@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// requestTimeout bounds one exchange with the API server, which client-go leaves
-// unbounded.
+// requestTimeout is the timeout of one request to the API server. The client has none by
+// default.
 const requestTimeout = 30 * time.Second
 
 // keyCA is the key of a CA bundle in a Secret and in ConfigMap kube-root-ca.crt.
@@ -22,9 +22,9 @@ const keyCA = "ca.crt"
 
 var _ Issuer = (*SecretIssuer)(nil)
 
-// SecretIssuer takes the serving certificate from a kubernetes.io/tls Secret that
-// somebody else keeps up to date, such as cert-manager: tls.crt, tls.key and
-// ca.crt. It only reads, with get, list and watch on that one Secret.
+// SecretIssuer reads the serving certificate from a kubernetes.io/tls Secret that another
+// program such as cert-manager updates: tls.crt, tls.key and ca.crt. It only needs get,
+// list and watch on that Secret.
 type SecretIssuer struct {
 	source secretSource
 }
@@ -34,33 +34,33 @@ func NewSecretIssuer(client kubernetes.Interface, namespace, name string) *Secre
 	return &SecretIssuer{source: secretSource{client: client, namespace: namespace, name: name}}
 }
 
-// Issue returns what the Secret holds.
+// Issue returns the content of the Secret.
 func (s *SecretIssuer) Issue(ctx context.Context) (Material, error) {
 	secret, err := s.source.get(ctx)
 	if apierrors.IsNotFound(err) {
-		return Material{}, fmt.Errorf("%s does not exist yet: whoever issues the certificate, such as a cert-manager Certificate with this secretName, has not made it", &s.source)
+		return Material{}, fmt.Errorf("%s does not exist yet: the issuer of the certificate, such as a cert-manager Certificate with this secretName, has not created it", &s.source)
 	}
 	if err != nil {
 		return Material{}, err
 	}
 	for _, key := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey, keyCA} {
 		if len(secret.Data[key]) == 0 {
-			return Material{}, fmt.Errorf("%s has no %s; a certificate with its key and the CA that signed it are needed", &s.source, key)
+			return Material{}, fmt.Errorf("%s has no %s; it must contain a certificate, its key and the CA that signed it", &s.source, key)
 		}
 	}
 	material, err := newMaterial(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey], secret.Data[keyCA])
 	if err != nil {
-		return Material{}, fmt.Errorf("%s cannot be used, put it right or have it issued again: %w", &s.source, err)
+		return Material{}, fmt.Errorf("%s cannot be used, fix it or issue the certificate again: %w", &s.source, err)
 	}
 	return material, nil
 }
 
-// Watch follows the Secret.
+// Watch watches the Secret.
 func (s *SecretIssuer) Watch(ctx context.Context, changed func()) {
 	s.source.watch(ctx, changed)
 }
 
-// secretSource reads one Secret and notices when its data change.
+// secretSource reads one Secret and detects changes of its data.
 type secretSource struct {
 	client          kubernetes.Interface
 	namespace, name string
@@ -85,7 +85,7 @@ func (s *secretSource) get(ctx context.Context) (*corev1.Secret, error) {
 	return secret, nil
 }
 
-// note records the Secret as read; nil is a Secret that does not exist.
+// note records the Secret as read; nil means that it does not exist.
 func (s *secretSource) note(secret *corev1.Secret) {
 	s.read.set(certificateData(secret)...)
 }

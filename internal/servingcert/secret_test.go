@@ -23,7 +23,7 @@ func TestSecretThatCannotBeUsedIsAnErrorThatSaysWhy(t *testing.T) {
 		"no key":    {map[string][]byte{"tls.crt": good["tls.crt"], "ca.crt": good["ca.crt"]}, "has no tls.key"},
 		// An ACME issuer of cert-manager gives none.
 		"no CA":       {map[string][]byte{"tls.crt": good["tls.crt"], "tls.key": good["tls.key"]}, "has no ca.crt"},
-		"CA not PEM":  {map[string][]byte{"tls.crt": good["tls.crt"], "tls.key": good["tls.key"], "ca.crt": []byte("x")}, "CA bundle: there is no certificate in PEM"},
+		"CA not PEM":  {map[string][]byte{"tls.crt": good["tls.crt"], "tls.key": good["tls.key"], "ca.crt": []byte("x")}, "CA bundle: there is no PEM certificate"},
 		"key as CA":   {map[string][]byte{"tls.crt": good["tls.crt"], "tls.key": good["tls.key"], "ca.crt": good["tls.key"]}, `"PRIVATE KEY" among the certificates`},
 		"empty chain": {map[string][]byte{"tls.crt": []byte("\n"), "tls.key": good["tls.key"], "ca.crt": good["ca.crt"]}, "certificate and key"},
 	} {

@@ -15,27 +15,27 @@ import (
 )
 
 const (
-	// checkLife is how long the answer of a self check stands for the next.
+	// checkLife is how long the result of a self check is reused.
 	checkLife = time.Second
-	// checkTimeout bounds one self check.
+	// checkTimeout is the timeout of one self check.
 	checkTimeout = 5 * time.Second
-	// longestAnswer is how many bytes of an answer are read.
+	// longestAnswer limits how many bytes of an answer are read.
 	longestAnswer = 1 << 20
 )
 
-// SelfCheck says how Ready calls the webhook.
+// SelfCheck configures how Ready calls the webhook.
 type SelfCheck struct {
-	// Address is where the webhook listens, as "host:port".
+	// Address is the address that the webhook listens on, as "host:port".
 	Address string
 	// Review is the body that is posted to /inject.
 	Review []byte
-	// Accept returns an error if the body of the answer is not the right one.
+	// Accept returns an error if the body of the answer is wrong.
 	Accept func(answer []byte) error
 }
 
 // selfChecker remembers the result of the last self check.
 type selfChecker struct {
-	// turn lets one caller at a time see and renew the result.
+	// turn is held by the only caller that may use the result.
 	turn   chan struct{}
 	result error
 	at     time.Time
@@ -45,12 +45,11 @@ func newSelfChecker() *selfChecker {
 	return &selfChecker{turn: make(chan struct{}, 1)}
 }
 
-// Ready returns nil if the API server could call the webhook now: it opens a TLS
-// connection to SelfCheck.Address, trusts exactly what the webhook configuration
-// trusts (CABundle() while that cannot be read or none is kept), asks for the
-// server name and posts the review to /inject. The result, good or bad, stands for
-// a second for all callers, so that a readiness probe may call as often as it
-// likes.
+// Ready returns nil if the API server could call the webhook now. It opens a TLS connection
+// to SelfCheck.Address, verifies the server name, trusts exactly the CAs that the webhook
+// configuration trusts (or CABundle() if that is unknown or not maintained) and posts the
+// review to /inject. The result is reused for a second for all callers, so a readiness
+// probe may call at any rate.
 func (m *Manager) Ready(ctx context.Context) error {
 	select {
 	case m.checker.turn <- struct{}{}:
@@ -63,7 +62,7 @@ func (m *Manager) Ready(ctx context.Context) error {
 	}
 	err := m.callWebhook(ctx)
 	if ctx.Err() != nil {
-		// That the caller went away says nothing about the webhook.
+		// A canceled call says nothing about the webhook.
 		return err
 	}
 	m.checker.result, m.checker.at = err, time.Now()
@@ -86,7 +85,7 @@ func (m *Manager) callWebhook(ctx context.Context) error {
 		err = m.options.SelfCheck.Accept(answer)
 	}
 	if err != nil {
-		return fmt.Errorf("the webhook does not answer its own call with the trust of %s: %w", source, err)
+		return fmt.Errorf("the webhook's self check failed with the trust of %s: %w", source, err)
 	}
 	return nil
 }
@@ -105,7 +104,7 @@ func (m *Manager) post(ctx context.Context, roots pki.Bundle) ([]byte, error) {
 				RootCAs:    roots.Pool(),
 				ServerName: m.options.ServerName,
 			},
-			// Each check is to be a handshake.
+			// Each check must do a handshake.
 			DisableKeepAlives: true,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// lastRead remembers what a source held when it was last read, to tell a change
-// from an event that brings nothing new. It is safe for concurrent use.
+// lastRead remembers a source's content when it was last read, to ignore events without a
+// change. It is safe for concurrent use.
 type lastRead struct {
 	mu  sync.Mutex
 	sum [sha256.Size]byte
@@ -30,8 +30,8 @@ func (l *lastRead) differs(parts ...[]byte) bool {
 	return l.sum != digest(parts)
 }
 
-// digest hashes the parts with their lengths, so that no two lists of parts look
-// alike.
+// digest hashes the parts with their lengths, so that different lists have different
+// hashes.
 func digest(parts [][]byte) [sha256.Size]byte {
 	var all []byte
 	for _, part := range parts {
@@ -41,16 +41,15 @@ func digest(parts [][]byte) [sha256.Size]byte {
 	return sha256.Sum256(all)
 }
 
-// byName narrows an informer to one object, which is also all that a Role with
-// resourceNames allows.
+// byName limits an informer to one object, as a Role with resourceNames requires.
 func byName(name string) func(*metav1.ListOptions) {
 	return func(options *metav1.ListOptions) {
 		options.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 	}
 }
 
-// runInformer runs the informer until ctx ends and calls changed after each of
-// its events, with the state of the informer's store up to date.
+// runInformer runs the informer until ctx ends and calls changed after each event, when the
+// informer's store is up to date.
 func runInformer(ctx context.Context, informer cache.SharedIndexInformer, changed func()) {
 	// Adding a handler fails only for an informer that has been stopped.
 	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{

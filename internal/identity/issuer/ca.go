@@ -21,36 +21,36 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
-// RootLife is how long a root that Outrigger makes is valid, as OSM's is: ten years.
+// RootLife is the lifetime of roots that Outrigger creates: ten years, as in OSM.
 const RootLife = 87600 * time.Hour
 
-// minRSA is below which a TLS peer of today refuses a key.
+// minRSA is the minimum key size, in bits, that current TLS stacks accept.
 const minRSA = 2048
 
 // CA is Outrigger's own certificate authority: a certificate and its key in memory.
 type CA struct {
 	certificate *x509.Certificate
 	key         crypto.Signer
-	// intermediates are those between certificate and root; certificate is the first,
-	// if it is not the root itself.
+	// intermediates is the chain from certificate to below the root; it is empty if
+	// certificate is the root.
 	intermediates []*x509.Certificate
 	root          *x509.Certificate
 	roots         *x509.CertPool
-	// notAfter is when the first certificate of the chain ends.
+	// notAfter is the earliest expiry in the chain.
 	notAfter time.Time
 }
 
 var _ Issuer = (*CA)(nil)
 
-// String says which CA it is, for logs and errors.
+// String describes the CA for logs and errors.
 func (c *CA) String() string { return "the CA " + c.certificate.Subject.String() }
 
-// NewRoot makes a self-signed root with an ECDSA P-256 key, valid for life from a
-// little before now on. It returns certificate and key (PKCS #8) as PEM, as FromPEM
-// reads them.
+// NewRoot creates a self-signed root with an ECDSA P-256 key. It expires after life and is
+// valid from a little before now. NewRoot returns the certificate and the key (PKCS #8) as
+// PEM, in the format of FromPEM.
 func NewRoot(commonName string, life time.Duration) (certPEM, keyPEM []byte, err error) {
 	if commonName == "" || life <= 0 {
-		return nil, nil, fmt.Errorf("a root needs a common name and a life above zero, not %q and %s", commonName, life)
+		return nil, nil, fmt.Errorf("a root needs a common name and a positive lifetime, not %q and %s", commonName, life)
 	}
 	certificate, key, err := pki.NewCA(commonName, life)
 	if err != nil {
@@ -60,12 +60,11 @@ func NewRoot(commonName string, life time.Duration) (certPEM, keyPEM []byte, err
 	return pki.Encode(certificate), keyPEM, err
 }
 
-// FromPEM returns the CA that a certificate and its key make. The certificates are a
-// root alone, or an intermediate and what leads from it to its root, which must be
-// there too, in any order. The key is ECDSA, RSA of 2048 bits or more, or Ed25519, in
-// PKCS #8, PKCS #1 or SEC 1. A key that does not fit, a certificate that may not sign,
-// that is expired or that does not belong to the chain is an error; no error shows
-// anything of the key.
+// FromPEM returns the CA of a certificate and its key. certPEM is a root, or an
+// intermediate with its complete chain including the root, in any order. The key is ECDSA,
+// RSA of at least 2048 bits, or Ed25519, in PKCS #8, PKCS #1 or SEC 1. It is an error if the
+// key does not match, or if a certificate may not sign, has expired or is not part of the
+// chain. Errors contain nothing of the key.
 func FromPEM(certPEM, keyPEM []byte) (*CA, error) {
 	ca, err := fromPEM(certPEM, keyPEM)
 	if err != nil {
@@ -85,20 +84,20 @@ func fromPEM(certPEM, keyPEM []byte) (*CA, error) {
 	}
 	at := slices.IndexFunc(all, func(c *x509.Certificate) bool { return pki.SameKey(c.PublicKey, key.Public()) })
 	if at < 0 {
-		return nil, fmt.Errorf("the key fits none of its %d certificates", len(all))
+		return nil, fmt.Errorf("the key matches none of its %d certificates", len(all))
 	}
 	ca := &CA{certificate: all[at], key: key, roots: x509.NewCertPool()}
 	now := time.Now()
 	intermediates := x509.NewCertPool()
 	for _, c := range all {
 		if name := c.Subject.String(); !c.IsCA || c.KeyUsage != 0 && c.KeyUsage&x509.KeyUsageCertSign == 0 {
-			return nil, fmt.Errorf("the certificate %q is not a CA's, which may sign others", name)
+			return nil, fmt.Errorf("the certificate %q is not a CA certificate that may sign others", name)
 		} else if now.After(c.NotAfter) {
-			return nil, fmt.Errorf("the certificate %q is expired since %s", name, c.NotAfter.UTC().Format(time.RFC3339))
+			return nil, fmt.Errorf("the certificate %q expired at %s", name, c.NotAfter.UTC().Format(time.RFC3339))
 		} else if now.Before(c.NotBefore) {
 			return nil, fmt.Errorf("the certificate %q is not valid before %s", name, c.NotBefore.UTC().Format(time.RFC3339))
 		} else if forbidsTLS(c) {
-			return nil, fmt.Errorf("the certificate %q has extended key usages, and not those of TLS servers and clients", name)
+			return nil, fmt.Errorf("the certificate %q has extended key usages without those for TLS servers and clients", name)
 		}
 		if pki.SelfSigned(c) {
 			ca.roots.AddCert(c)
@@ -110,12 +109,12 @@ func fromPEM(certPEM, keyPEM []byte) (*CA, error) {
 		Roots: ca.roots, Intermediates: intermediates, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("the certificate %q does not lead to a root; put the intermediates and the root beside it: %w", ca.certificate.Subject, err)
+		return nil, fmt.Errorf("the certificate %q has no chain to a root; add the intermediates and the root: %w", ca.certificate.Subject, err)
 	}
 	chain := slices.MinFunc(chains, func(a, b []*x509.Certificate) int { return len(a) - len(b) })
 	for _, c := range all {
 		if !slices.ContainsFunc(chain, c.Equal) {
-			return nil, fmt.Errorf("the certificate %q is beside those of the CA and no part of its chain; take it out", c.Subject)
+			return nil, fmt.Errorf("the certificate %q is not part of the CA's chain; remove it", c.Subject)
 		}
 	}
 	ca.root, ca.intermediates = chain[len(chain)-1], chain[:len(chain)-1]
@@ -127,7 +126,7 @@ func parseKey(keyPEM []byte) (crypto.Signer, error) {
 	var block *pem.Block
 	for rest := keyPEM; ; {
 		if block, rest = pem.Decode(rest); block == nil {
-			return nil, errors.New("its key is not PEM of a private key")
+			return nil, errors.New("its key is not a private key in PEM")
 		}
 		// openssl writes the parameters of the curve before the key.
 		if block.Type != "EC PARAMETERS" {
@@ -135,7 +134,7 @@ func parseKey(keyPEM []byte) (crypto.Signer, error) {
 		}
 	}
 	var key any
-	// What the parsers say of a key that they can't read is kept back.
+	// The parsers' errors are dropped, since they may reveal parts of the key.
 	switch block.Type {
 	case "PRIVATE KEY":
 		key, _ = x509.ParsePKCS8PrivateKey(block.Bytes)
@@ -144,7 +143,7 @@ func parseKey(keyPEM []byte) (crypto.Signer, error) {
 	case "RSA PRIVATE KEY":
 		key, _ = x509.ParsePKCS1PrivateKey(block.Bytes)
 	default:
-		return nil, fmt.Errorf("its key is in a PEM block %q, and PRIVATE KEY, EC PRIVATE KEY or RSA PRIVATE KEY is wanted", block.Type)
+		return nil, fmt.Errorf("its key is in a PEM block %q, want PRIVATE KEY, EC PRIVATE KEY or RSA PRIVATE KEY", block.Type)
 	}
 	switch key := key.(type) {
 	case *ecdsa.PrivateKey:
@@ -153,22 +152,22 @@ func parseKey(keyPEM []byte) (crypto.Signer, error) {
 		return key, nil
 	case *rsa.PrivateKey:
 		if key.N.BitLen() < minRSA {
-			return nil, fmt.Errorf("its RSA key of %d bits is too short; %d are the least", key.N.BitLen(), minRSA)
+			return nil, fmt.Errorf("its RSA key of %d bits is too short; the minimum is %d", key.N.BitLen(), minRSA)
 		}
 		return key, nil
 	}
-	return nil, errors.New("its key can't be read, or is neither ECDSA, RSA nor Ed25519")
+	return nil, errors.New("its key is unreadable, or not ECDSA, RSA or Ed25519")
 }
 
-// NotAfter returns when the CA ends: nothing that it signs is valid longer.
+// NotAfter returns when the CA expires. No certificate that it signs is valid for longer.
 func (ca *CA) NotAfter() time.Time { return ca.notAfter }
 
-// Roots returns the one root. It never fails.
+// Roots returns the CA's only root. It never fails.
 func (ca *CA) Roots(context.Context) ([]byte, error) {
 	return pki.Encode(ca.root), nil
 }
 
-// Issue signs in this process; nothing is kept of it.
+// Issue signs in this process and keeps no record.
 func (ca *CA) Issue(ctx context.Context, req Request) ([]byte, error) {
 	chain, err := ca.issue(ctx, req)
 	if err != nil {
@@ -187,7 +186,7 @@ func (ca *CA) issue(ctx context.Context, req Request) ([]byte, error) {
 	}
 	now := time.Now()
 	if !now.Before(ca.notAfter) {
-		return nil, fmt.Errorf("it is expired since %s; give it a new certificate", ca.notAfter.UTC().Format(time.RFC3339))
+		return nil, fmt.Errorf("it expired at %s; give it a new certificate", ca.notAfter.UTC().Format(time.RFC3339))
 	}
 	template := &x509.Certificate{
 		SerialNumber:          pki.Serial(),
@@ -209,7 +208,7 @@ func (ca *CA) issue(ctx context.Context, req Request) ([]byte, error) {
 		template.NotAfter = ca.notAfter
 	}
 	for _, text := range want.URIs {
-		// names has read it before.
+		// req.names has validated it.
 		if u, err := url.Parse(text); err == nil {
 			template.URIs = append(template.URIs, u)
 		}
@@ -223,9 +222,9 @@ func (ca *CA) issue(ctx context.Context, req Request) ([]byte, error) {
 	}
 	leaf, err := x509.ParseCertificate(der)
 	if err != nil {
-		return nil, fmt.Errorf("reading the certificate of %q that it signed: %w", req.CommonName, err)
+		return nil, fmt.Errorf("reading the signed certificate of %q: %w", req.CommonName, err)
 	}
-	// Name constraints of a company's CA are only seen by verifying.
+	// Only verification enforces a CA's name constraints.
 	v, err := verify(req, want, append([]*x509.Certificate{leaf}, ca.intermediates...), ca.roots)
 	if err != nil {
 		return nil, err

@@ -195,22 +195,22 @@ func TestFromPEMRefuses(t *testing.T) {
 		cert, key []byte
 		want      string
 	}{
-		"otherKey":      {root.pem(), other.keyPEM(t), "the key fits none of its 1 certificates"},
-		"noKey":         {root.pem(), nil, "not PEM of a private key"},
+		"otherKey":      {root.pem(), other.keyPEM(t), "the key matches none of its 1 certificates"},
+		"noKey":         {root.pem(), nil, "not a private key in PEM"},
 		"certAsKey":     {root.pem(), root.pem(), `PEM block "CERTIFICATE"`},
-		"garbledKey":    {root.pem(), []byte("-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n"), "can't be read"},
-		"noCertificate": {nil, root.keyPEM(t), "there is no certificate in PEM"},
+		"garbledKey":    {root.pem(), []byte("-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n"), "is unreadable"},
+		"noCertificate": {nil, root.keyPEM(t), "there is no PEM certificate"},
 		"keyAsCert":     {root.keyPEM(t), root.keyPEM(t), `PEM block of type "PRIVATE KEY"`},
-		"garbage":       {[]byte("hello"), root.keyPEM(t), "there is no certificate in PEM"},
+		"garbage":       {[]byte("hello"), root.keyPEM(t), "there is no PEM certificate"},
 		"weakKey":       {weak.pem(), weak.keyPEM(t), "1024 bits is too short"},
-		"noCA":          {noCA.pem(), noCA.keyPEM(t), `"CN=leaf" is not a CA's`},
-		"noSign":        {noSign.pem(), noSign.keyPEM(t), `"CN=no sign" is not a CA's`},
-		"expired":       {expired.pem(), expired.keyPEM(t), `"CN=expired" is expired since`},
+		"noCA":          {noCA.pem(), noCA.keyPEM(t), `"CN=leaf" is not a CA certificate`},
+		"noSign":        {noSign.pem(), noSign.keyPEM(t), `"CN=no sign" is not a CA certificate`},
+		"expired":       {expired.pem(), expired.keyPEM(t), `"CN=expired" expired at`},
 		"early":         {early.pem(), early.keyPEM(t), `"CN=early" is not valid before`},
-		"email":         {email.pem(), email.keyPEM(t), "not those of TLS servers and clients"},
-		"noRoot":        {middle.pem(), middle.keyPEM(t), "does not lead to a root; put the intermediates and the root beside it"},
-		"wrongRoot":     {append(middle.pem(), other.pem()...), middle.keyPEM(t), "does not lead to a root"},
-		"stranger":      {append(root.pem(), other.pem()...), root.keyPEM(t), `"CN=other" is beside those of the CA`},
+		"email":         {email.pem(), email.keyPEM(t), "without those for TLS servers and clients"},
+		"noRoot":        {middle.pem(), middle.keyPEM(t), "has no chain to a root; add the intermediates and the root"},
+		"wrongRoot":     {append(middle.pem(), other.pem()...), middle.keyPEM(t), "has no chain to a root"},
+		"unrelated":     {append(root.pem(), other.pem()...), root.keyPEM(t), `"CN=other" is not part of the CA's chain`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ca, err := issuer.FromPEM(tt.cert, tt.key)

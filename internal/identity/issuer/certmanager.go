@@ -20,28 +20,28 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
-// CertManagerGroup is the API group of cert-manager and of its own issuers.
+// CertManagerGroup is the API group of cert-manager and its own issuers.
 const CertManagerGroup = "cert-manager.io"
 
 var certificateRequests = schema.GroupVersionResource{Group: CertManagerGroup, Version: "v1", Resource: "certificaterequests"}
 
-// CertManagerOptions say which of cert-manager's issuers signs.
+// CertManagerOptions configure a CertManager.
 type CertManagerOptions struct {
-	// Client makes, gets, watches and deletes CertificateRequests.
+	// Client creates, gets, watches and deletes CertificateRequests.
 	Client dynamic.Interface
-	// Namespace is where the requests are made; that of the Issuer, if it is one.
+	// Namespace is the namespace of the requests, and of the issuer if its kind is Issuer.
 	Namespace string
-	// IssuerName is the issuer's name. IssuerKind is Issuer, ClusterIssuer or a kind
-	// that IssuerGroup has; Issuer if empty. IssuerGroup is CertManagerGroup if empty.
+	// IssuerName is the issuer's name. IssuerKind is Issuer, ClusterIssuer or a kind in
+	// IssuerGroup; empty means Issuer. An empty IssuerGroup means CertManagerGroup.
 	IssuerName, IssuerKind, IssuerGroup string
-	// Log hears of requests that could not be deleted. Nil is slog.Default.
+	// Log logs requests that could not be deleted; nil means slog.Default().
 	Log *slog.Logger
 }
 
-// CertManager has certificates signed by cert-manager, by one CertificateRequest each,
-// which it deletes afterwards. The CSR goes there as it is, so it must ask for exactly
-// the request's names. Who approves requests is the cluster's matter: cert-manager
-// itself does for its own kinds of issuers, unless it is told not to.
+// CertManager issues certificates through cert-manager. It creates a CertificateRequest for
+// each and deletes it afterwards. The CSR is signed unchanged, so it must ask for exactly
+// the request's names. The cluster must approve the requests; by default cert-manager does
+// for its own kinds of issuers.
 type CertManager struct {
 	options CertManagerOptions
 	remote  *remote
@@ -49,10 +49,10 @@ type CertManager struct {
 
 var _ Issuer = (*CertManager)(nil)
 
-// String says which issuer it is, for logs and errors.
+// String describes the issuer for logs and errors.
 func (c *CertManager) String() string { return c.remote.name }
 
-// NewCertManager returns the issuer. It asks nothing of the cluster yet.
+// NewCertManager returns the issuer. It sends no requests.
 func NewCertManager(o CertManagerOptions) (*CertManager, error) {
 	o.IssuerKind = cmp.Or(o.IssuerKind, "Issuer")
 	o.IssuerGroup = cmp.Or(o.IssuerGroup, CertManagerGroup)
@@ -71,18 +71,18 @@ func NewCertManager(o CertManagerOptions) (*CertManager, error) {
 	return c, nil
 }
 
-// Issue makes a CertificateRequest and waits until it is signed or refused, or ctx
-// ends; give it a deadline. An answer that is not what was asked for is an error.
+// Issue creates a CertificateRequest and waits until it is signed or denied, or ctx ends;
+// ctx should have a deadline. A certificate that does not match the request is an error.
 func (c *CertManager) Issue(ctx context.Context, req Request) ([]byte, error) {
 	return c.remote.issue(ctx, req)
 }
 
-// Roots returns the root that cert-manager names beside each certificate (status.ca),
-// and earlier ones as long as certificates of theirs are valid. Where it has heard of
-// none for ten minutes, it has a certificate signed that nobody uses.
+// Roots returns the root that cert-manager returns with each certificate (status.ca), and
+// earlier roots while certificates that they signed are valid. If it has learned none for
+// ten minutes, it issues an unused certificate to learn the root.
 func (c *CertManager) Roots(ctx context.Context) ([]byte, error) { return c.remote.roots(ctx) }
 
-// certificateRequest is what we write and read of cert-manager's type.
+// certificateRequest has the used fields of cert-manager's type.
 type certificateRequest struct {
 	Spec   certificateRequestSpec   `json:"spec"`
 	Status certificateRequestStatus `json:"status,omitzero"`
@@ -112,7 +112,7 @@ type certificateRequestStatus struct {
 	CA          []byte `json:"ca,omitempty"`
 }
 
-// sign has one request signed.
+// sign gets one request signed.
 func (c *CertManager) sign(ctx context.Context, req Request) (answer, error) {
 	object, err := c.object(req)
 	if err != nil {
@@ -121,7 +121,7 @@ func (c *CertManager) sign(ctx context.Context, req Request) (answer, error) {
 	requests := c.options.Client.Resource(certificateRequests).Namespace(c.options.Namespace)
 	made, err := requests.Create(ctx, object, metav1.CreateOptions{})
 	if err != nil {
-		return answer{}, c.apiError(ctx, "making a CertificateRequest in namespace "+c.options.Namespace, err)
+		return answer{}, c.apiError(ctx, "creating a CertificateRequest in namespace "+c.options.Namespace, err)
 	}
 	defer c.remove(ctx, requests, made.GetName())
 	status, err := c.wait(ctx, requests, made.GetName())
@@ -143,7 +143,7 @@ func (c *CertManager) object(req Request) (*unstructured.Unstructured, error) {
 		Usages:    usages,
 	}})
 	if err != nil {
-		return nil, fmt.Errorf("writing a CertificateRequest: %w", err)
+		return nil, fmt.Errorf("encoding a CertificateRequest: %w", err)
 	}
 	object := &unstructured.Unstructured{Object: content}
 	object.SetAPIVersion(certificateRequests.GroupVersion().String())
@@ -153,25 +153,25 @@ func (c *CertManager) object(req Request) (*unstructured.Unstructured, error) {
 	return object, nil
 }
 
-// wait returns the status of a request that is signed.
+// wait waits until a request is signed and returns its status.
 func (c *CertManager) wait(ctx context.Context, requests dynamic.ResourceInterface, name string) (certificateRequestStatus, error) {
-	last := "nobody has said anything about it; is cert-manager running, and does it approve requests for this issuer?"
-	// look says whether the request is decided.
+	last := "it has no conditions; is cert-manager running, and does it approve requests for this issuer?"
+	// look reports whether the request is signed. The error is set if it was denied.
 	look := func(object *unstructured.Unstructured) (certificateRequestStatus, bool, error) {
 		var request certificateRequest
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &request); err != nil {
 			return request.Status, false, fmt.Errorf("reading the CertificateRequest %s: %w", name, err)
 		}
 		for _, condition := range request.Status.Conditions {
-			says := fmt.Sprintf("%s (%s): %s", condition.Type, condition.Reason, condition.Message)
+			text := fmt.Sprintf("%s (%s): %s", condition.Type, condition.Reason, condition.Message)
 			switch {
 			case condition.Status == "True" && (condition.Type == "Denied" || condition.Type == "InvalidRequest"),
 				condition.Type == "Ready" && condition.Status == "False" && (condition.Reason == "Failed" || condition.Reason == "Denied"):
-				return request.Status, false, fmt.Errorf("it refused the CertificateRequest: %s", says)
+				return request.Status, false, fmt.Errorf("it denied the CertificateRequest: %s", text)
 			case condition.Type == "Ready" && condition.Status == "True":
 				return request.Status, len(request.Status.Certificate) > 0, nil
 			case condition.Type == "Ready":
-				last = says
+				last = text
 			}
 		}
 		return request.Status, false, nil
@@ -181,7 +181,7 @@ func (c *CertManager) wait(ctx context.Context, requests dynamic.ResourceInterfa
 		if !errors.Is(err, ErrUnavailable) {
 			return err
 		}
-		return fmt.Errorf("%w; the last about the CertificateRequest: %s", err, last)
+		return fmt.Errorf("%w; the last state of the CertificateRequest: %s", err, last)
 	}
 	for {
 		object, err := requests.Get(ctx, name, metav1.GetOptions{})
@@ -189,7 +189,7 @@ func (c *CertManager) wait(ctx context.Context, requests dynamic.ResourceInterfa
 			return certificateRequestStatus{}, timeout()
 		}
 		if apierrors.IsNotFound(err) {
-			return certificateRequestStatus{}, deleted(name) // It was there when it was made.
+			return certificateRequestStatus{}, deleted(name) // It existed after Create.
 		}
 		if err != nil {
 			return certificateRequestStatus{}, c.apiError(ctx, "getting the CertificateRequest "+name, err)
@@ -209,7 +209,7 @@ func (c *CertManager) wait(ctx context.Context, requests dynamic.ResourceInterfa
 		if done || err != nil {
 			return status, err
 		}
-		// The watch ended, as they do; a server that ends each at once is not hurried.
+		// Watches end from time to time. Pause in case the server ends each one at once.
 		select {
 		case <-ctx.Done():
 			return certificateRequestStatus{}, timeout()
@@ -219,10 +219,11 @@ func (c *CertManager) wait(ctx context.Context, requests dynamic.ResourceInterfa
 }
 
 func deleted(name string) error {
-	return fmt.Errorf("%w: somebody deleted the CertificateRequest %s before it was signed", ErrUnavailable, name)
+	return fmt.Errorf("%w: the CertificateRequest %s was deleted before it was signed", ErrUnavailable, name)
 }
 
-// follow looks at what a watch tells until the request is decided or the watch ends.
+// follow passes the events of a watch to look until the request is decided or the watch
+// ends.
 func (c *CertManager) follow(ctx context.Context, w watch.Interface,
 	look func(*unstructured.Unstructured) (certificateRequestStatus, bool, error)) (certificateRequestStatus, bool, error) {
 	for {
@@ -244,23 +245,23 @@ func (c *CertManager) follow(ctx context.Context, w watch.Interface,
 	}
 }
 
-// remove deletes a request, also after ctx has ended.
+// remove deletes a request, even if ctx has ended.
 func (c *CertManager) remove(ctx context.Context, requests dynamic.ResourceInterface, name string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
 	if err := requests.Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-		c.options.Log.Warn("a CertificateRequest was left behind; delete it", "namespace", c.options.Namespace, "name", name, "error", err)
+		c.options.Log.Warn("cannot delete a CertificateRequest; delete it manually", "namespace", c.options.Namespace, "name", name, "error", err)
 	}
 }
 
-// apiError tells what another try may help from what it can't.
+// apiError adds context to an error, and ErrUnavailable if a retry may help.
 func (c *CertManager) apiError(ctx context.Context, doing string, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s: %w", doing, ended(ctx))
 	}
 	switch apierrors.ReasonForError(err) {
 	case metav1.StatusReasonNotFound:
-		return fmt.Errorf("%s: %w (are cert-manager's CRDs installed, and is the namespace there?)", doing, err)
+		return fmt.Errorf("%s: %w (are cert-manager's CRDs installed, and does the namespace exist?)", doing, err)
 	case metav1.StatusReasonForbidden, metav1.StatusReasonUnauthorized, metav1.StatusReasonInvalid, metav1.StatusReasonBadRequest, metav1.StatusReasonMethodNotAllowed:
 		return fmt.Errorf("%s: %w", doing, err)
 	}

@@ -186,7 +186,7 @@ func (c *cluster) noRoot(t *testing.T) {
 	root := newAuthority(t, "cm root 3", ecKey(t), nil, nil)
 	c.secret(t, meshNamespace, "rootless", newAuthority(t, "cm middle 3", ecKey(t), &root, nil))
 	chain, err := c.caIssuer(t, "Issuer", "rootless").Issue(deadline(t, 30*time.Second), issuertest.Workload(t))
-	wantError(t, chain, err, false, "there is no root; configure the issuer with its whole chain")
+	wantError(t, chain, err, false, "there is no root; configure the issuer with its complete chain")
 }
 
 // newCA replaces an issuer's CA, as its user may at any time.
@@ -241,7 +241,7 @@ func (c *cluster) noIssuer(t *testing.T) {
 	wantError(t, chain, err, true, "is cert-manager running, and does it approve requests for this issuer?")
 	i = c.issuer(t, issuer.CertManagerOptions{IssuerName: "root", Namespace: "nowhere"})
 	chain, err = i.Issue(deadline(t, 10*time.Second), issuertest.Workload(t))
-	wantError(t, chain, err, false, "is the namespace there?")
+	wantError(t, chain, err, false, "does the namespace exist?")
 }
 
 // play answers the next CertificateRequest of an issuer as an external issuer would,
@@ -337,7 +337,7 @@ func (c *cluster) external(t *testing.T) {
 			req := issuertest.Workload(t)
 			chain, err := i.Issue(deadline(t, 30*time.Second), req)
 			if !honest {
-				wantError(t, chain, err, false, "for another key than the CSR")
+				wantError(t, chain, err, false, "not for the CSR's key")
 				return
 			}
 			if err != nil {
@@ -358,7 +358,7 @@ func (c *cluster) denied(t *testing.T) {
 				return c.status(ctx, request, map[string]any{"conditions": conditions})
 			})
 			chain, err := i.Issue(deadline(t, 30*time.Second), issuertest.Workload(t))
-			wantError(t, chain, err, false, "it refused the CertificateRequest: ")
+			wantError(t, chain, err, false, "it denied the CertificateRequest: ")
 			wantError(t, chain, err, false, "because I say so")
 		})
 	}
@@ -378,7 +378,7 @@ func (c *cluster) gone(t *testing.T) {
 		return c.dynamic.Resource(requestResource).Namespace(meshNamespace).Delete(ctx, request.GetName(), metav1.DeleteOptions{})
 	})
 	chain, err := i.Issue(deadline(t, 30*time.Second), issuertest.Workload(t))
-	wantError(t, chain, err, true, "somebody deleted the CertificateRequest")
+	wantError(t, chain, err, true, "was deleted before it was signed")
 }
 
 // noRight is a controller that may not make requests.

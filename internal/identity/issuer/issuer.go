@@ -1,6 +1,6 @@
-// Package issuer is what signs the mesh's certificates: Outrigger's own CA,
-// cert-manager, Vault. They are behind one interface, and issuertest holds them all to
-// it. What may be signed is decided before, in package identity.
+// Package issuer signs the mesh's certificates: with Outrigger's own CA, cert-manager or
+// Vault. All implement one interface, which issuertest checks. Package identity decides
+// what may be signed.
 package issuer
 
 import (
@@ -12,41 +12,39 @@ import (
 
 // Issuer signs certificates. It is safe for use by many goroutines.
 type Issuer interface {
-	// Issue signs a certificate as the request says, no more and no less: names that
-	// the CSR asks for besides are not in it. It returns the leaf and the
-	// intermediates up to but without the root as PEM, the leaf first. The error names
-	// the issuer and what it said; one that is worth another try wraps ErrUnavailable.
-	// It returns soon after ctx ends.
+	// Issue signs a certificate with exactly the names of the request; further names in the
+	// CSR are not included. It returns the leaf and the intermediates without the root as
+	// PEM, leaf first. The error names the issuer and includes its message; it wraps
+	// ErrUnavailable if a retry may help. Issue returns soon after ctx ends.
 	Issue(ctx context.Context, req Request) ([]byte, error)
-	// Roots returns the PEM of the roots that verify what it issues. They may change
-	// while it lives, and whoever needs them asks again.
+	// Roots returns the PEM of the roots that verify issued certificates. They may change
+	// at any time.
 	Roots(ctx context.Context) ([]byte, error)
 }
 
-// Request is a certificate that is wanted. It is good for servers and clients.
+// Request describes a certificate for TLS servers and clients.
 type Request struct {
-	// CSR is signed by the key that the certificate is for. Its signature has been
-	// checked. Issuers elsewhere sign a CSR as it is, and refuse one that does not ask
-	// for exactly the names below, common name and unit included.
+	// CSR is signed by the key that the certificate is for. Its signature has been checked.
+	// External issuers sign a CSR unchanged, so they reject one that does not ask for
+	// exactly the names below, including common name and unit.
 	CSR *x509.CertificateRequest
 	// CommonName and OrganizationalUnit are the subject; the unit may be empty.
 	CommonName, OrganizationalUnit string
-	// URI is the one URI SAN, or "" for none.
+	// URI is the only URI SAN, or "" for none.
 	URI string
 	// DNSNames and IPAddresses are the other SANs. Addresses are in textual form.
 	DNSNames, IPAddresses []string
-	// Life is how long it is to be valid, from a little before now on. An issuer whose
-	// own certificate ends sooner issues a shorter one.
+	// Life is the lifetime from now; the certificate is valid from a little before. It is
+	// shorter if the issuer's own certificate expires earlier.
 	Life time.Duration
 }
 
-// Trust is who signs and which roots are trusted at one moment. Nobody changes it once it
-// is made.
+// Trust is the signing issuer and the trusted roots. It is immutable.
 type Trust struct {
 	Signing Issuer
-	// Roots are all that are trusted, those that verify what Signing issues among them.
+	// Roots are all trusted roots, including those of Signing.
 	Roots []*x509.Certificate
 }
 
-// ErrUnavailable says that an issuer could not be reached or was not ready.
+// ErrUnavailable means that an issuer could not be reached or was not ready.
 var ErrUnavailable = errors.New("the issuer is not available")

@@ -15,25 +15,25 @@ import (
 )
 
 const (
-	// probeName is what the certificate is for that is issued to learn the roots. It
-	// is below a domain that nobody can have.
+	// probeName is the name in certificates issued to learn the roots. Nobody can own a
+	// name in the domain "invalid".
 	probeName = "root-probe.outrigger.invalid"
-	// probeLife is short; nobody has the key a moment later.
+	// probeLife is the lifetime of such a certificate, whose key is discarded at once.
 	probeLife = time.Hour
-	// learnEvery is after how long a root that was heard of is asked for again.
+	// learnEvery is how long a learned root counts as current.
 	learnEvery = 10 * time.Minute
 )
 
-// learned knows the roots of an issuer elsewhere by what it issues, since that alone
-// tells which root verifies it. It is safe for use by many goroutines.
+// learned learns the roots of an external issuer from the certificates that it issues,
+// since only they show which root verifies them. It is safe for use by many goroutines.
 type learned struct {
 	mu sync.Mutex
-	// roots has the newest first. The others are kept as long as a certificate that
-	// they verify is valid.
+	// roots are sorted newest first. Older ones are kept while a certificate that they
+	// verify is valid.
 	roots []learnedRoot
-	// at is when the newest was last heard of, and end when its chain ends.
+	// at is when the newest root was last seen; end is when its chain expires.
 	at, end time.Time
-	// probing lets one caller ask at a time.
+	// probing is held by the only caller that may probe.
 	probing chan struct{}
 }
 
@@ -44,8 +44,8 @@ type learnedRoot struct {
 
 func newLearned() *learned { return &learned{probing: make(chan struct{}, 1)} }
 
-// heard takes note of an answer.
-func (l *learned) heard(v verified) {
+// add records the root of an answer.
+func (l *learned) add(v verified) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.at, l.end = time.Now(), v.end
@@ -59,20 +59,18 @@ func (l *learned) heard(v verified) {
 	l.roots = slices.Insert(l.roots, 0, r)
 }
 
-// shorten returns a request for no longer than the issuer's own chain is valid, as
-// far as that is known.
+// shorten limits a request's lifetime to that of the issuer's own chain, if known.
 func (l *learned) shorten(req Request) Request {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// A minute is for the time that the issuer takes.
+	// Leave a minute for the issuer's response time.
 	if left := time.Until(l.end) - time.Minute; left > 0 && left < req.Life {
 		req.Life = left
 	}
 	return req
 }
 
-// known returns the roots as PEM, or nil if there is none, and whether they have been
-// heard of of late.
+// known returns the roots as PEM, or nil if there are none, and whether they are current.
 func (l *learned) known() (rootsPEM []byte, fresh bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,13 +86,13 @@ func (l *learned) known() (rootsPEM []byte, fresh bool) {
 	for _, r := range l.roots {
 		valid = append(valid, r.certificate)
 	}
-	// In one order, so that who issued last does not look like a change.
+	// Sort them, so that a different order does not look like a change.
 	slices.SortFunc(valid, func(a, b *x509.Certificate) int { return bytes.Compare(a.Raw, b.Raw) })
 	return pki.Encode(valid...), len(valid) > 0 && now.Sub(l.at) < learnEvery
 }
 
-// get returns the roots. Where they have not been heard of of late it has issue sign a
-// certificate, and throws that away; an error counts only while no root is known.
+// get returns the roots. If they are not current, it issues a certificate, which it
+// discards. Errors of that are ignored if a root is known.
 func (l *learned) get(ctx context.Context, issue func(context.Context, Request) ([]byte, error)) ([]byte, error) {
 	rootsPEM, fresh := l.known()
 	if fresh {
@@ -114,7 +112,7 @@ func (l *learned) get(ctx context.Context, issue func(context.Context, Request) 
 		_, err = issue(ctx, req)
 	}
 	if err != nil {
-		return rootsOr(rootsPEM, fmt.Errorf("asking for a certificate for %s to learn the roots: %w", probeName, err))
+		return rootsOr(rootsPEM, fmt.Errorf("requesting a certificate for %s to learn the roots: %w", probeName, err))
 	}
 	rootsPEM, _ = l.known()
 	return rootsPEM, nil
@@ -127,7 +125,7 @@ func rootsOr(rootsPEM []byte, err error) ([]byte, error) {
 	return nil, err
 }
 
-// probe returns a request whose key nobody keeps.
+// probe returns a request with a key that is discarded.
 func probe() (Request, error) {
 	key, err := pki.NewKey()
 	if err != nil {
@@ -146,8 +144,8 @@ func probe() (Request, error) {
 	return Request{CSR: csr, CommonName: probeName, DNSNames: []string{probeName}, Life: probeLife}, nil
 }
 
-// ended is the error of a context that ended while an issuer was waited for. A
-// deadline is the issuer's fault; that the caller went away is not.
+// ended returns the error for a context that ended during a request. A deadline means that
+// the issuer is unavailable; a canceled context does not.
 func ended(ctx context.Context) error {
 	if err := ctx.Err(); err != context.DeadlineExceeded {
 		return err

@@ -11,20 +11,20 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
-// remote is what is common to issuers elsewhere, which are not trusted to have signed
-// what was asked for.
+// remote is the common part of external issuers, whose answers are checked against the
+// request.
 type remote struct {
-	// name begins its errors.
+	// name is the prefix of its errors.
 	name string
-	// sign has one request signed, whose names have been checked.
+	// sign gets one request signed, whose names have been checked.
 	sign    func(context.Context, Request) (answer, error)
 	learned *learned
 }
 
-// answer is what an issuer elsewhere said, as PEM.
+// answer is an external issuer's answer, as PEM.
 type answer struct {
-	// certificates are the leaf and what leads to the root, and ca what the issuer
-	// names as its CA: a root among others.
+	// certificates are the leaf and its chain; ca are the issuer's CA certificates, which
+	// must include a root.
 	certificates, ca []byte
 }
 
@@ -32,7 +32,7 @@ func newRemote(name string, sign func(context.Context, Request) (answer, error))
 	return &remote{name, sign, newLearned()}
 }
 
-// issue is Issue of the Issuer interface.
+// issue implements Issuer.Issue.
 func (r *remote) issue(ctx context.Context, req Request) ([]byte, error) {
 	chain, err := r.request(ctx, req)
 	if err != nil {
@@ -41,7 +41,7 @@ func (r *remote) issue(ctx context.Context, req Request) ([]byte, error) {
 	return chain, nil
 }
 
-// roots is Roots of the Issuer interface.
+// roots implements Issuer.Roots.
 func (r *remote) roots(ctx context.Context) ([]byte, error) {
 	rootsPEM, err := r.learned.get(ctx, r.request)
 	if err != nil {
@@ -55,7 +55,7 @@ func (r *remote) request(ctx context.Context, req Request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := wantExactCSR(req.CSR, want); err != nil {
+	if err := checkExactCSR(req.CSR, want); err != nil {
 		return nil, err
 	}
 	if ctx.Err() != nil {
@@ -67,19 +67,19 @@ func (r *remote) request(ctx context.Context, req Request) ([]byte, error) {
 		return nil, err
 	}
 	if v.leaf.NotAfter.After(v.end) {
-		// Some sign for longer than their own CA lives. Now that its end is known, they
-		// are asked for less.
+		// Some issuers sign for longer than their own CA is valid. Its expiry is known now,
+		// so request a shorter lifetime.
 		if v, err = r.verified(ctx, r.learned.shorten(req), want); err != nil {
 			return nil, err
 		}
 		if v.leaf.NotAfter.After(v.end) {
-			return nil, fmt.Errorf("its own CA ends at %s, before the certificate; give it a new CA", v.end.UTC().Format(time.RFC3339))
+			return nil, fmt.Errorf("its own CA expires at %s, before the certificate; give it a new CA", v.end.UTC().Format(time.RFC3339))
 		}
 	}
 	return v.chain, nil
 }
 
-// verified has a request signed and looks at the answer.
+// verified gets a request signed and checks the answer.
 func (r *remote) verified(ctx context.Context, req Request, want pki.Names) (verified, error) {
 	a, err := r.sign(ctx, req)
 	if err != nil {
@@ -87,21 +87,21 @@ func (r *remote) verified(ctx context.Context, req Request, want pki.Names) (ver
 	}
 	certificates, err := parseAnswer(a.certificates)
 	if err != nil {
-		return verified{}, fmt.Errorf("reading the certificate that it answered with: %w", err)
+		return verified{}, fmt.Errorf("reading the certificate in its answer: %w", err)
 	}
 	roots, err := rootsOf(a.ca)
 	if err != nil {
-		return verified{}, fmt.Errorf("reading the CA that it named beside the certificate: %w", err)
+		return verified{}, fmt.Errorf("reading the CA in its answer: %w", err)
 	}
 	v, err := verify(req, want, certificates, roots)
 	if err != nil {
 		return verified{}, err
 	}
-	r.learned.heard(v)
+	r.learned.add(v)
 	return v, nil
 }
 
-// parseAnswer is pki.Parse, but an empty text gives no certificate.
+// parseAnswer is pki.Parse, but for an empty text it returns no certificates.
 func parseAnswer(text []byte) ([]*x509.Certificate, error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return nil, nil
@@ -109,8 +109,8 @@ func parseAnswer(text []byte) ([]*x509.Certificate, error) {
 	return pki.Parse(text)
 }
 
-// rootsOf returns the roots among an issuer's CA certificates. There must be one:
-// proxies verify to the end.
+// rootsOf returns the roots among an issuer's CA certificates. It is an error if there is
+// none, because proxies verify up to a root.
 func rootsOf(caPEM []byte) (*x509.CertPool, error) {
 	all, err := parseAnswer(caPEM)
 	if err != nil {
@@ -124,7 +124,7 @@ func rootsOf(caPEM []byte) (*x509.CertPool, error) {
 		}
 	}
 	if !found {
-		return nil, errors.New("there is no root; configure the issuer with its whole chain, the self-signed root included")
+		return nil, errors.New("there is no root; configure the issuer with its complete chain, including the self-signed root")
 	}
 	return roots, nil
 }

@@ -21,35 +21,35 @@ import (
 )
 
 const (
-	// vaultTimeout is how long one answer may take.
+	// vaultTimeout is the timeout of one request.
 	vaultTimeout = 15 * time.Second
-	// maxVaultAnswer is far more than a chain of certificates needs.
+	// maxVaultAnswer limits the size of an answer, in bytes; a chain needs far less.
 	maxVaultAnswer = 1 << 20
 )
 
-// VaultOptions say where Vault is and what may be used of it.
+// VaultOptions configure a Vault.
 type VaultOptions struct {
-	// Address is Vault's URL without a path, https://vault.example.com:8200. With http
-	// everybody on the way reads the token.
+	// Address is Vault's URL without a path, such as https://vault.example.com:8200. With
+	// http, the token is sent in plain text.
 	Address string
-	// Mount is where the PKI secrets engine is mounted; pki if empty.
+	// Mount is the path where the PKI secrets engine is mounted; empty means pki.
 	Mount string
-	// Role is the engine's role. Its lives, its issuer and whether it stores
-	// certificates count.
+	// Role is the engine's role. It determines the lifetimes, the issuer and whether
+	// certificates are stored.
 	Role string
-	// Token returns the token to use. It is called before the first request, and again
-	// when Vault has refused the token that was last returned.
+	// Token returns the token to use. It is called before the first request and after Vault
+	// has refused the last token.
 	Token func(ctx context.Context) (string, error)
-	// RootCAs verify Vault's own certificate; nil is the system's.
+	// RootCAs verify Vault's own certificate; nil means the system's roots.
 	RootCAs *x509.CertPool
 }
 
-// Vault has certificates signed by a PKI secrets engine of HashiCorp Vault or OpenBao,
-// through sign-verbatim/<role>: the plain sign/<role> drops the subject's unit, which
-// names the pod. So the CSR must ask for exactly the request's names, and the token
-// needs the capability "update" on <mount>/sign-verbatim/<role> and nothing else.
+// Vault issues certificates through a PKI secrets engine of HashiCorp Vault or OpenBao, at
+// sign-verbatim/<role>, because sign/<role> drops the subject's unit, which names the pod.
+// So the CSR must ask for exactly the request's names. The token only needs the capability
+// "update" on <mount>/sign-verbatim/<role>.
 //
-// It is one POST, so there is no client library behind it.
+// A single POST request needs no client library.
 type Vault struct {
 	options VaultOptions
 	url     string
@@ -62,15 +62,15 @@ type Vault struct {
 
 var _ Issuer = (*Vault)(nil)
 
-// String says which Vault and role it is, for logs and errors.
+// String describes the Vault and its role for logs and errors.
 func (v *Vault) String() string { return v.remote.name }
 
-// NewVault returns the issuer. It asks nothing of Vault yet.
+// NewVault returns the issuer. It sends no requests.
 func NewVault(o VaultOptions) (*Vault, error) {
 	o.Mount = strings.Trim(cmp.Or(o.Mount, "pki"), "/")
 	u, err := url.Parse(o.Address)
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" {
-		// Not the address itself, which may hold a password.
+		// The address itself may contain a password.
 		return nil, errors.New("vault: the address is not of the form https://<host>:<port>")
 	}
 	if o.Role == "" || strings.ContainsAny(o.Role, "/?#%") || o.Mount == "" || strings.ContainsAny(o.Mount, "?#%") || o.Token == nil {
@@ -87,23 +87,24 @@ func NewVault(o VaultOptions) (*Vault, error) {
 	return v, nil
 }
 
-// checkRedirect lets a standby send us to the active node, with the token, but not out
-// of TLS.
+// checkRedirect follows the redirect of a standby to the active node, with the token, unless
+// it leaves TLS.
 func checkRedirect(req *http.Request, via []*http.Request) error {
 	if len(via) > 2 || via[0].URL.Scheme == "https" && req.URL.Scheme != "https" {
-		return errors.New("it redirects too often, or out of TLS")
+		return errors.New("it redirects too often, or from https to http")
 	}
 	return nil
 }
 
-// Issue has Vault sign the CSR. An answer that is not what was asked for is an error.
+// Issue gets the CSR signed by Vault. A certificate that does not match the request is an
+// error.
 func (v *Vault) Issue(ctx context.Context, req Request) ([]byte, error) {
 	return v.remote.issue(ctx, req)
 }
 
-// Roots returns the root in the chain (ca_chain, issuing_ca) that Vault sends with each
-// certificate, and earlier ones as long as certificates of theirs are valid. Where it
-// has heard of none for ten minutes, it has a certificate signed that nobody uses.
+// Roots returns the root in the chain (ca_chain, issuing_ca) that Vault returns with each
+// certificate, and earlier roots while certificates that they signed are valid. If it has
+// learned none for ten minutes, it issues an unused certificate to learn the root.
 func (v *Vault) Roots(ctx context.Context) ([]byte, error) { return v.remote.roots(ctx) }
 
 type vaultRequest struct {
@@ -123,7 +124,7 @@ type vaultAnswer struct {
 	Errors []string `json:"errors"`
 }
 
-// sign has one request signed, if need be with a new token.
+// sign gets one request signed, with a new token if Vault refuses the current one.
 func (v *Vault) sign(ctx context.Context, req Request) (answer, error) {
 	body := vaultRequest{
 		CSR:         string(pki.EncodeRequest(req.CSR.Raw)),
@@ -137,7 +138,7 @@ func (v *Vault) sign(ctx context.Context, req Request) (answer, error) {
 	}
 	content, err := json.Marshal(body)
 	if err != nil {
-		return answer{}, fmt.Errorf("writing the request: %w", err)
+		return answer{}, fmt.Errorf("encoding the request: %w", err)
 	}
 	token, err := v.currentToken(ctx, "")
 	if err != nil {
@@ -158,7 +159,8 @@ func (v *Vault) sign(ctx context.Context, req Request) (answer, error) {
 	return a, err
 }
 
-// currentToken returns the token, read again if it is the one that was refused.
+// currentToken returns the cached token. If there is none, or if it is the refused one, it
+// reads the token again.
 func (v *Vault) currentToken(ctx context.Context, refused string) (string, error) {
 	v.mu.Lock()
 	token := v.token
@@ -166,7 +168,7 @@ func (v *Vault) currentToken(ctx context.Context, refused string) (string, error
 	if token != "" && token != refused {
 		return token, nil
 	}
-	// Not under the lock: who reads may take his time, and others have their own end.
+	// Do not hold the lock: reading may be slow, and other callers have their own deadlines.
 	token, err := v.options.Token(ctx)
 	if ctx.Err() != nil {
 		return "", ended(ctx)
@@ -186,7 +188,7 @@ func (v *Vault) currentToken(ctx context.Context, refused string) (string, error
 func (v *Vault) post(ctx context.Context, token string, content []byte) (answer, int, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, v.url, bytes.NewReader(content))
 	if err != nil {
-		return answer{}, 0, fmt.Errorf("writing the request: %w", err)
+		return answer{}, 0, fmt.Errorf("encoding the request: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("X-Vault-Request", "true")
@@ -200,22 +202,22 @@ func (v *Vault) post(ctx context.Context, token string, content []byte) (answer,
 	if err != nil {
 		return answer{}, 0, v.unreachable(ctx, err)
 	}
-	var said vaultAnswer
-	notJSON := json.Unmarshal(text, &said)
+	var body vaultAnswer
+	notJSON := json.Unmarshal(text, &body)
 	if response.StatusCode != http.StatusOK {
-		return answer{}, response.StatusCode, statusError(response, said.Errors)
+		return answer{}, response.StatusCode, statusError(response, body.Errors)
 	}
 	if notJSON != nil {
-		return answer{}, response.StatusCode, fmt.Errorf("its answer is not that of Vault: %w", notJSON)
+		return answer{}, response.StatusCode, fmt.Errorf("its answer is not Vault's: %w", notJSON)
 	}
-	if !strings.Contains(said.Data.Certificate, "-----BEGIN CERTIFICATE-----") {
-		return answer{}, response.StatusCode, errors.New("its answer is not that of Vault: it holds no certificate")
+	if !strings.Contains(body.Data.Certificate, "-----BEGIN CERTIFICATE-----") {
+		return answer{}, response.StatusCode, errors.New("its answer is not Vault's: it contains no certificate")
 	}
-	ca := strings.Join(append(said.Data.CAChain, said.Data.IssuingCA), "\n")
-	return answer{certificates: []byte(said.Data.Certificate + "\n" + ca), ca: []byte(ca)}, response.StatusCode, nil
+	ca := strings.Join(append(body.Data.CAChain, body.Data.IssuingCA), "\n")
+	return answer{certificates: []byte(body.Data.Certificate + "\n" + ca), ca: []byte(ca)}, response.StatusCode, nil
 }
 
-// unreachable is an error of the way to Vault.
+// unreachable returns the error for a failed connection.
 func (v *Vault) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ended(ctx)
@@ -223,9 +225,10 @@ func (v *Vault) unreachable(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
-// statusError tells what Vault will go on refusing from what another try may help.
-func statusError(response *http.Response, says []string) error {
-	text := strings.Join(strings.Fields(strings.Join(says, "; ")), " ")
+// statusError returns the error for an answer's status. It wraps ErrUnavailable if a retry
+// may help.
+func statusError(response *http.Response, messages []string) error {
+	text := strings.Join(strings.Fields(strings.Join(messages, "; ")), " ")
 	if len(text) > 500 {
 		text = text[:500] + "..."
 	}

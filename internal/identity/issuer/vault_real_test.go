@@ -167,7 +167,7 @@ func (v *vaultServer) intermediate(t *testing.T) {
 
 	v.post(t, "team/pki/intermediate/set-signed", map[string]any{"certificate": string(middle)})
 	chain, err := i.Issue(t.Context(), issuertest.Workload(t))
-	wantError(t, chain, err, false, "there is no root; configure the issuer with its whole chain")
+	wantError(t, chain, err, false, "there is no root; configure the issuer with its complete chain")
 
 	v.post(t, "team/pki/intermediate/set-signed", map[string]any{"certificate": string(middle) + string(root.pem())})
 	issuertest.Run(t, issuertest.Suite{Issuer: i, Prefix: "vault 127.0.0.1:", Secrets: []string{token}})

@@ -192,7 +192,7 @@ func TestVaultLies(t *testing.T) {
 		spoil  func(map[string]any)
 		want   string
 	}{
-		"otherKey":  {change: func(c *x509.Certificate) { c.PublicKey = other.Public() }, want: "another key than the CSR"},
+		"otherKey":  {change: func(c *x509.Certificate) { c.PublicKey = other.Public() }, want: "not for the CSR's key"},
 		"otherName": {change: func(c *x509.Certificate) { c.ExtraExtensions = nil; c.DNSNames = []string{"a.b"} }, want: `DNS names ["a.b"] instead of ["bookbuyer.shop.sa.cluster.local"]`},
 		"noURI": {change: func(c *x509.Certificate) {
 			c.ExtraExtensions = nil
@@ -210,24 +210,24 @@ func TestVaultLies(t *testing.T) {
 		"email": {change: func(c *x509.Certificate) {
 			c.ExtraExtensions = []pkix.Extension{san(t, []byte{0x81, 3, 'a', '@', 'b'})}
 		}, want: "1 alternative names besides"},
-		"CA":       {change: func(c *x509.Certificate) { c.IsCA, c.BasicConstraintsValid = true, true }, want: "the certificate of a CA"},
-		"noClient": {change: func(c *x509.Certificate) { c.ExtKeyUsage = c.ExtKeyUsage[:1] }, want: "not good for servers and clients"},
-		"noUsage":  {change: func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageKeyAgreement }, want: "not good for servers and clients"},
-		"tooLong":  {change: func(c *x509.Certificate) { c.NotAfter = c.NotAfter.Add(10 * time.Minute) }, want: "1h0m0s were asked for"},
+		"CA":       {change: func(c *x509.Certificate) { c.IsCA, c.BasicConstraintsValid = true, true }, want: "is a CA certificate"},
+		"noClient": {change: func(c *x509.Certificate) { c.ExtKeyUsage = c.ExtKeyUsage[:1] }, want: "not usable for TLS servers and clients"},
+		"noUsage":  {change: func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageKeyAgreement }, want: "not usable for TLS servers and clients"},
+		"tooLong":  {change: func(c *x509.Certificate) { c.NotAfter = c.NotAfter.Add(10 * time.Minute) }, want: "requested lifetime is 1h0m0s"},
 		"expired":  {change: func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Second) }, want: "does not verify"},
 		"later":    {change: func(c *x509.Certificate) { c.NotBefore = time.Now().Add(10 * time.Minute) }, want: "does not verify"},
 		"otherRoot": {spoil: func(d map[string]any) {
 			d["issuing_ca"], d["ca_chain"] = string(stranger.pem()), nil
 		}, want: "does not verify"},
-		"noRoot":     {spoil: func(d map[string]any) { d["issuing_ca"], d["ca_chain"] = "", nil }, want: "there is no root; configure the issuer with its whole chain"},
+		"noRoot":     {spoil: func(d map[string]any) { d["issuing_ca"], d["ca_chain"] = "", nil }, want: "there is no root; configure the issuer with its complete chain"},
 		"leafAsRoot": {spoil: func(d map[string]any) { d["issuing_ca"], d["ca_chain"] = d["certificate"], nil }, want: "there is no root"},
-		"empty":      {spoil: func(d map[string]any) { clear(d) }, want: "it holds no certificate"},
-		"noLeaf":     {spoil: func(d map[string]any) { d["certificate"] = "" }, want: "it holds no certificate"},
-		"garbage":    {spoil: func(d map[string]any) { d["certificate"] = "hello" }, want: "it holds no certificate"},
+		"empty":      {spoil: func(d map[string]any) { clear(d) }, want: "it contains no certificate"},
+		"noLeaf":     {spoil: func(d map[string]any) { d["certificate"] = "" }, want: "it contains no certificate"},
+		"garbage":    {spoil: func(d map[string]any) { d["certificate"] = "hello" }, want: "it contains no certificate"},
 		"key": {spoil: func(d map[string]any) {
 			d["certificate"] = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----"
-		}, want: "it holds no certificate"},
-		"number": {spoil: func(d map[string]any) { d["certificate"] = 7 }, want: "not that of Vault"},
+		}, want: "it contains no certificate"},
+		"number": {spoil: func(d map[string]any) { d["certificate"] = 7 }, want: "is not Vault's"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			api := newVaultAPI(t)
@@ -370,7 +370,7 @@ func TestVaultTLS(t *testing.T) {
 		return true
 	}
 	chain, err = v.Issue(t.Context(), issuertest.Workload(t))
-	wantError(t, chain, err, true, "out of TLS")
+	wantError(t, chain, err, true, "from https to http")
 }
 
 // TestVaultNewRoot: after a change of Vault's CA, the old root stays as long as there
@@ -419,7 +419,7 @@ func TestVaultEnds(t *testing.T) {
 	asked = time.Hour
 	api.change = func(c *x509.Certificate) { c.NotAfter = end.Add(time.Minute) }
 	chain, err = api.issuer(t).Issue(t.Context(), issuertest.Workload(t))
-	wantError(t, chain, err, false, "its own CA ends at "+end.UTC().Format(time.RFC3339))
+	wantError(t, chain, err, false, "its own CA expires at "+end.UTC().Format(time.RFC3339))
 }
 
 func TestNewVault(t *testing.T) {
@@ -453,7 +453,7 @@ func TestVaultVerbatim(t *testing.T) {
 		"extension": {ExtraExtensions: []pkix.Extension{{Id: []int{2, 5, 29, 19}, Value: []byte{0x30, 0x03, 0x01, 0x01, 0xff}}}},
 	} {
 		req := issuertest.Workload(t)
-		want := "the CSR asks for other names than are due"
+		want := "the CSR does not match the request"
 		if name == "extension" {
 			template.Subject, template.URIs, template.DNSNames = req.CSR.Subject, req.CSR.URIs, req.CSR.DNSNames
 			want = "the CSR asks for the extension 2.5.29.19"

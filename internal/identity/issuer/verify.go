@@ -10,45 +10,45 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
-// verified is an issuer's answer that has been looked at.
+// verified is an issuer's verified answer.
 type verified struct {
 	leaf *x509.Certificate
 	// chain is the leaf and its intermediates, without the root, as PEM.
 	chain []byte
 	root  *x509.Certificate
-	// end is when the first of the chain's CAs ends.
+	// end is the earliest expiry of the chain's CAs.
 	end time.Time
 }
 
-// verify checks that what an issuer answered is what was wanted, with a chain to one
-// of the roots. Certificates of the answer that the chain does not need are dropped.
+// verify checks that an issuer's answer matches the request and has a chain to one of the
+// roots. Certificates of the answer that are not part of the chain are dropped.
 func verify(req Request, want pki.Names, answer []*x509.Certificate, roots *x509.CertPool) (verified, error) {
 	if len(answer) == 0 {
-		return verified{}, errors.New("it answered without a certificate")
+		return verified{}, errors.New("its answer has no certificate")
 	}
 	leaf := answer[0]
 	if leaf.IsCA {
-		return verified{}, errors.New("it answered with the certificate of a CA")
+		return verified{}, errors.New("its answer is a CA certificate")
 	}
 	if !pki.SameKey(leaf.PublicKey, req.CSR.PublicKey) {
-		return verified{}, errors.New("the certificate that it answered with is for another key than the CSR")
+		return verified{}, errors.New("its certificate is not for the CSR's key")
 	}
 	got, err := pki.NamesOf(leaf)
 	if err != nil {
-		return verified{}, fmt.Errorf("the certificate that it answered with is not for the names that are due: %w", err)
+		return verified{}, fmt.Errorf("its certificate does not have the requested names: %w", err)
 	}
 	if d := got.Differ(want); d != "" {
-		return verified{}, fmt.Errorf("the certificate that it answered with is not for the names that are due: it has %s", d)
+		return verified{}, fmt.Errorf("its certificate does not have the requested names: it has %s", d)
 	}
 	if !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageServerAuth) || !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageClientAuth) ||
 		leaf.KeyUsage&x509.KeyUsageDigitalSignature == 0 {
-		return verified{}, errors.New("the certificate that it answered with is not good for servers and clients of TLS")
+		return verified{}, errors.New("its certificate is not usable for TLS servers and clients")
 	}
 	now := time.Now()
 	if end := now.Add(req.Life + pki.Skew); leaf.NotAfter.After(end) {
-		return verified{}, fmt.Errorf("the certificate that it answered with ends at %s, and %s were asked for", leaf.NotAfter.UTC().Format(time.RFC3339), req.Life)
+		return verified{}, fmt.Errorf("its certificate expires at %s, but the requested lifetime is %s", leaf.NotAfter.UTC().Format(time.RFC3339), req.Life)
 	}
-	// An issuer whose clock is a little ahead is no reason to be without certificates.
+	// Tolerate an issuer whose clock is slightly ahead.
 	at := now
 	if leaf.NotBefore.After(at) && leaf.NotBefore.Before(at.Add(time.Minute)) {
 		at = leaf.NotBefore
@@ -61,7 +61,7 @@ func verify(req Request, want pki.Names, answer []*x509.Certificate, roots *x509
 		Roots: roots, Intermediates: intermediates, CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
 	})
 	if err != nil {
-		return verified{}, fmt.Errorf("the certificate that it answered with does not verify: %w", err)
+		return verified{}, fmt.Errorf("its certificate does not verify: %w", err)
 	}
 	for _, chain := range chains {
 		if slices.ContainsFunc(chain, forbidsTLS) {
@@ -69,11 +69,11 @@ func verify(req Request, want pki.Names, answer []*x509.Certificate, roots *x509
 		}
 		return verified{leaf: leaf, chain: pki.Encode(chain[:len(chain)-1]...), root: chain[len(chain)-1], end: pki.End(chain[1:])}, nil
 	}
-	return verified{}, errors.New("a certificate of the chain that it answered with forbids servers or clients of TLS")
+	return verified{}, errors.New("a certificate of its chain forbids TLS servers or clients")
 }
 
-// forbidsTLS says that a certificate has extended key usages without those that we
-// need. One without any allows all.
+// forbidsTLS reports whether a certificate's extended key usages exclude TLS servers or
+// clients. A certificate without any allows all.
 func forbidsTLS(c *x509.Certificate) bool {
 	if len(c.ExtKeyUsage)+len(c.UnknownExtKeyUsage) == 0 || slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny) {
 		return false

@@ -28,24 +28,24 @@ import (
 )
 
 const (
-	// BundleName is the name of the ConfigMap with the trust bundle, BundleKey its one
-	// key, and BundleFile the file in the folder of the CA that stands for it.
+	// BundleName is the name of the ConfigMap with the trust bundle, BundleKey its only key,
+	// and BundleFile the corresponding file in the CA's folder.
 	BundleName = "outrigger-ca"
 	BundleKey  = "ca.crt"
 	BundleFile = "bundle.crt"
 )
 
-// AddBundle has a manager keep the trust bundle in ConfigMap outrigger-ca of each
-// namespace of the mesh: made anew when it is deleted, put right when it is changed,
-// deleted when its namespace leaves the mesh. The name alone says which one it is: pods
-// mount the one of that name, whoever has made it and whatever its labels say.
+// AddBundle adds a controller to a manager that maintains the trust bundle in the ConfigMap
+// outrigger-ca of each namespace of the mesh: it is created, restored after changes, and
+// deleted when its namespace leaves the mesh. It is identified by its name only, because
+// pods mount the ConfigMap of that name whoever created it.
 //
-// The manager's cache must hold Namespaces. Its user needs create on ConfigMaps of
-// every namespace, and get, list, watch, update and delete on those with this name.
+// The manager's cache must contain Namespaces. Its user needs create on ConfigMaps of every
+// namespace, and get, list, watch, update and delete on those with this name.
 func AddBundle(mgr manager.Manager, roots certificate.Manager, meshName string, log *slog.Logger) error {
 	set, err := kubernetes.NewForConfig(mgr.GetConfig())
 	if err != nil {
-		return fmt.Errorf("making a client for the trust bundle: %w", err)
+		return fmt.Errorf("creating a client for the trust bundle: %w", err)
 	}
 	b := &bundles{
 		namespaces: mgr.GetClient(), client: set, roots: roots, meshName: meshName, log: log,
@@ -56,7 +56,7 @@ func AddBundle(mgr manager.Manager, roots certificate.Manager, meshName string, 
 	err = builder.ControllerManagedBy(mgr).
 		Named("trust-bundle").
 		For(&corev1.Namespace{}).
-		WatchesRawSource(crsource.Func(b.begin)).
+		WatchesRawSource(crsource.Func(b.start)).
 		Complete(b)
 	if err != nil {
 		return fmt.Errorf("adding the controller of the trust bundle: %w", err)
@@ -64,7 +64,7 @@ func AddBundle(mgr manager.Manager, roots certificate.Manager, meshName string, 
 	return nil
 }
 
-// bundles keeps the ConfigMaps. Requests name namespaces.
+// bundles maintains the ConfigMaps. Requests name namespaces.
 type bundles struct {
 	namespaces client.Client
 	client     kubernetes.Interface
@@ -74,8 +74,8 @@ type bundles struct {
 	informer   cache.SharedIndexInformer
 }
 
-// begin follows the ConfigMaps and the trust bundle until ctx ends.
-func (b *bundles) begin(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+// start watches the ConfigMaps and the trust bundle until ctx ends.
+func (b *bundles) start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	changed := b.roots.TrustBundleChanged(ctx.Done())
 	enqueue := func(obj any) {
 		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
@@ -89,9 +89,9 @@ func (b *bundles) begin(ctx context.Context, queue workqueue.TypedRateLimitingIn
 		AddFunc: enqueue, UpdateFunc: func(_, now any) { enqueue(now) }, DeleteFunc: enqueue,
 	})
 	if err != nil {
-		return fmt.Errorf("following the ConfigMaps of the trust bundle: %w", err)
+		return fmt.Errorf("watching the ConfigMaps of the trust bundle: %w", err)
 	}
-	_ = b.informer.SetWatchErrorHandlerWithContext(watchErrors(b.log.With("configMap", BundleName))) // It does not run yet.
+	_ = b.informer.SetWatchErrorHandlerWithContext(watchErrors(b.log.With("configMap", BundleName))) // It only fails once the informer runs.
 	_ = b.informer.SetTransform(func(obj any) (any, error) {
 		if found, ok := obj.(*corev1.ConfigMap); ok {
 			found.ManagedFields = nil
@@ -105,7 +105,7 @@ func (b *bundles) begin(ctx context.Context, queue workqueue.TypedRateLimitingIn
 			case <-ctx.Done():
 				return
 			case <-changed:
-				b.all(ctx, queue)
+				b.enqueueAll(ctx, queue)
 			}
 		}
 	}()
@@ -116,12 +116,12 @@ func request(namespace string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Name: namespace}}
 }
 
-// all has every namespace of the mesh looked at.
-func (b *bundles) all(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+// enqueueAll enqueues every namespace of the mesh.
+func (b *bundles) enqueueAll(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	var list corev1.NamespaceList
 	if err := b.namespaces.List(ctx, &list, client.MatchingLabels{source.MonitoredByLabel: b.meshName}); err != nil {
 		if ctx.Err() == nil {
-			b.log.Error("the changed trust bundle is not published", "error", err)
+			b.log.Error("cannot publish the changed trust bundle", "error", err)
 		}
 		return
 	}
@@ -130,7 +130,7 @@ func (b *bundles) all(ctx context.Context, queue workqueue.TypedRateLimitingInte
 	}
 }
 
-// Reconcile puts the ConfigMap of one namespace right.
+// Reconcile creates, updates or deletes the ConfigMap of one namespace.
 func (b *bundles) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	var namespace corev1.Namespace
 	if err := b.namespaces.Get(ctx, client.ObjectKey{Name: req.Name}, &namespace); err != nil {
@@ -149,45 +149,45 @@ func (b *bundles) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 	wanted := string(b.roots.TrustBundle())
 	switch {
 	case wanted == "":
-		// It is told when there is one.
+		// The first bundle causes another request.
 		return reconcile.Result{}, nil
 	case found == nil:
 		_, err := b.client.CoreV1().ConfigMaps(req.Name).Create(ctx, b.configMap(req.Name, wanted), metav1.CreateOptions{})
 		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err) {
 			return reconcile.Result{}, nil
 		}
-		return reconcile.Result{}, b.failed("making", req.Name, err)
-	case b.isRight(found, wanted):
+		return reconcile.Result{}, b.wrap("creating", req.Name, err)
+	case b.isCurrent(found, wanted):
 		return reconcile.Result{}, nil
 	}
-	return reconcile.Result{}, b.putRight(ctx, found, wanted)
+	return reconcile.Result{}, b.update(ctx, found, wanted)
 }
 
-// isRight reports whether a ConfigMap is as we would make it, but for annotations and
+// isCurrent reports whether a ConfigMap equals the desired one, ignoring annotations and
 // further labels.
-func (b *bundles) isRight(found *corev1.ConfigMap, wanted string) bool {
+func (b *bundles) isCurrent(found *corev1.ConfigMap, wanted string) bool {
 	return len(found.Data) == 1 && found.Data[BundleKey] == wanted && len(found.BinaryData) == 0 && !isImmutable(found) &&
 		found.Labels[managedByLabel] == managedBy && found.Labels[source.MonitoredByLabel] == b.meshName &&
 		len(found.Finalizers)+len(found.OwnerReferences) == 0
 }
 
-// putRight changes a ConfigMap, or makes room for another one where it can't be changed.
-func (b *bundles) putRight(ctx context.Context, found *corev1.ConfigMap, wanted string) error {
+// update updates a ConfigMap. An immutable one is deleted and later created again.
+func (b *bundles) update(ctx context.Context, found *corev1.ConfigMap, wanted string) error {
 	updated := found.DeepCopy()
 	if updated.Labels == nil {
 		updated.Labels = make(map[string]string)
 	}
 	updated.Labels[managedByLabel], updated.Labels[source.MonitoredByLabel] = managedBy, b.meshName
-	// Either would let somebody else say when it goes.
+	// Either would let others control its deletion.
 	updated.Finalizers, updated.OwnerReferences = nil, nil
 	if !isImmutable(found) {
 		updated.Data, updated.BinaryData = map[string]string{BundleKey: wanted}, nil
 	}
 	updated, err := b.client.CoreV1().ConfigMaps(found.Namespace).Update(ctx, updated, metav1.UpdateOptions{})
 	if err == nil && isImmutable(updated) {
-		return b.remove(ctx, updated) // That is an event, which brings us back.
+		return b.remove(ctx, updated) // The delete event causes another request.
 	}
-	return b.failed("changing", found.Namespace, err)
+	return b.wrap("changing", found.Namespace, err)
 }
 
 func isImmutable(found *corev1.ConfigMap) bool { return found.Immutable != nil && *found.Immutable }
@@ -216,10 +216,11 @@ func (b *bundles) find(ctx context.Context, namespace string) (*corev1.ConfigMap
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
-	return found, b.failed("reading", namespace, err)
+	return found, b.wrap("reading", namespace, err)
 }
 
-// remove deletes what this mesh has made and nobody has changed since.
+// remove deletes a ConfigMap that belongs to this mesh, unless it has changed since it was
+// read.
 func (b *bundles) remove(ctx context.Context, found *corev1.ConfigMap) error {
 	if found == nil || found.Labels[managedByLabel] != managedBy || found.Labels[source.MonitoredByLabel] != b.meshName {
 		return nil
@@ -230,33 +231,33 @@ func (b *bundles) remove(ctx context.Context, found *corev1.ConfigMap) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	return b.failed("deleting", found.Namespace, err)
+	return b.wrap("deleting", found.Namespace, err)
 }
 
-// failed leaves out what only says that the informer is a little late: there is an
-// event on its way.
-func (b *bundles) failed(doing, namespace string, err error) error {
+// wrap adds context to an error. It drops errors that only mean that the informer is
+// behind: an event will follow.
+func (b *bundles) wrap(doing, namespace string, err error) error {
 	if err == nil || b.informer.HasSynced() && (apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)) {
 		return nil
 	}
 	return fmt.Errorf("%s ConfigMap %s/%s: %w", doing, namespace, BundleName, err)
 }
 
-// PublishFile keeps the trust bundle in a folder's file bundle.crt until ctx ends. The
-// file is replaced whole, and put right when somebody has changed it.
+// PublishFile maintains the trust bundle in the file bundle.crt of a folder until ctx ends.
+// The file is replaced atomically and restored after changes.
 func PublishFile(ctx context.Context, roots certificate.Manager, dir string, log *slog.Logger) {
 	path := filepath.Join(dir, BundleFile)
 	changed := roots.TrustBundleChanged(ctx.Done())
 	ticker := time.NewTicker(defaultPoll)
 	defer ticker.Stop()
-	var told string
+	var logged string
 	for {
 		err := publishFile(path, roots.TrustBundle())
-		if err != nil && err.Error() != told {
-			log.Error("the trust bundle is not published", "error", err)
-			told = err.Error()
+		if err != nil && err.Error() != logged {
+			log.Error("cannot publish the trust bundle", "error", err)
+			logged = err.Error()
 		} else if err == nil {
-			told = ""
+			logged = ""
 		}
 		select {
 		case <-ctx.Done():

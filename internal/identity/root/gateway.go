@@ -26,23 +26,22 @@ const (
 	keyTLSCert = "tls.crt"
 	keyTLSKey  = "tls.key"
 
-	// minGatewayLife is below which a gateway would do nothing but reload.
+	// minGatewayLife is the minimum lifetime; with less, a gateway would reload constantly.
 	minGatewayLife = 10 * time.Second
-	// maxCommonName is the limit of X.509, in bytes.
+	// maxCommonName is the limit of X.520 for a common name, in bytes.
 	maxCommonName = 64
 )
 
-// GatewaySecrets is where the Secret of the gateway's certificate is kept. It is any
-// namespace's.
+// GatewaySecrets stores the Secret of the gateway's certificate, in any namespace.
 type GatewaySecrets interface {
-	// Get returns a Secret, and whether we have filled it. Where Secrets are made here,
-	// one that is missing is empty; elsewhere the error wraps ErrNotFound.
+	// Get returns a Secret and whether the controller filled it. If the store creates
+	// Secrets, a missing one is empty; otherwise the error wraps ErrNotFound.
 	Get(ctx context.Context, namespace, name string) (secret Secret, ours bool, err error)
 	// Put fills or changes the Secret that Get returned. The error wraps ErrConflict if it
-	// is not as it was.
+	// has changed since.
 	Put(ctx context.Context, namespace, name string, old Secret, data map[string][]byte) error
-	// Clear takes what we have put there out of a Secret. Any other is left alone, and one
-	// that is gone is no error.
+	// Clear empties a Secret that the controller filled. It does nothing for other or
+	// missing Secrets.
 	Clear(ctx context.Context, namespace, name string) error
 }
 
@@ -50,21 +49,21 @@ type GatewaySecrets interface {
 type GatewayOptions struct {
 	Roots   *Roots
 	Secrets GatewaySecrets
-	// Spec returns what the MeshConfig says now; nil for no certificate. known is false
-	// as long as there is no telling, and then nothing is done.
+	// Spec returns the MeshConfig's current spec; nil means no certificate. While known is
+	// false, the Gateway does nothing.
 	Spec func() (spec *v1alpha2.IngressGatewayCertSpec, known bool)
-	// Bundle returns the PEM of the roots that are trusted now.
+	// Bundle returns the PEM of the currently trusted roots.
 	Bundle func() []byte
-	// Report is called with what is wrong, or nil, whenever that has changed, and with
-	// whether a certificate is wanted at all. It must not block.
+	// Report is called after each change of whether a certificate is wanted or of the
+	// failure, which is nil if all is well. It must not block.
 	Report func(wanted bool, failure error)
 	Log    *slog.Logger
 }
 
-// Gateway keeps the certificate of an ingress gateway: tls.crt, tls.key and ca.crt in a
-// Secret that the MeshConfig names, which is empty at first. It is renewed at two thirds
-// of its life, when its names change, when another root signs or when somebody has broken
-// it. The former Secret is cleared when another one is named, or none.
+// Gateway maintains the certificate of an ingress gateway: tls.crt, tls.key and ca.crt in a
+// Secret that the MeshConfig names and that is empty at first. The certificate is renewed
+// after two thirds of its lifetime, when its names or the signing root change, and when the
+// Secret was damaged. The Secret is cleared when the MeshConfig names another or none.
 type Gateway struct {
 	opts    GatewayOptions
 	changed chan struct{}
@@ -75,33 +74,33 @@ func NewGateway(opts GatewayOptions) *Gateway {
 	return &Gateway{opts, make(chan struct{}, 1)}
 }
 
-// Look has everything looked at again soon, as after a change of the MeshConfig or of
-// the trust bundle. It may be called by many goroutines.
-func (g *Gateway) Look() {
+// Trigger checks the certificate again soon, such as after a change of the MeshConfig or
+// the trust bundle. It is safe for use by many goroutines.
+func (g *Gateway) Trigger() {
 	select {
 	case g.changed <- struct{}{}:
 	default:
 	}
 }
 
-// Run keeps the certificate until ctx ends. It is called once.
+// Run maintains the certificate until ctx ends. Call it once.
 func (g *Gateway) Run(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 		return
 	case <-g.opts.Roots.Ready():
 	}
-	g.opts.Roots.OnReport(func(Report) { g.Look() })
-	told := "?"
+	g.opts.Roots.OnReport(func(Report) { g.Trigger() })
+	reported := "?"
 	for {
 		wanted, rest, err := g.step(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if text := fmt.Sprint(wanted, err); text != told {
-			told = text
+		if text := fmt.Sprint(wanted, err); text != reported {
+			reported = text
 			if err != nil {
-				g.opts.Log.Error("the ingress gateway's certificate is not as it should be; trying again", "error", err)
+				g.opts.Log.Error("cannot maintain the ingress gateway's certificate; retrying", "error", err)
 			}
 			if g.opts.Report != nil {
 				g.opts.Report(wanted, err)
@@ -119,44 +118,45 @@ func (g *Gateway) Run(ctx context.Context) {
 	}
 }
 
-// step does what is due and returns when to look again.
+// step checks and, if necessary, renews the certificate. It returns when the next check is
+// due.
 func (g *Gateway) step(ctx context.Context) (wanted bool, rest time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	spec, known := g.opts.Spec()
 	if !known {
-		return false, again, nil
+		return false, pollInterval, nil
 	}
-	var want *gatewayWish
+	var want *gatewayCert
 	if spec != nil {
-		if want, err = newGatewayWish(spec); err != nil {
-			// What is there goes on, for want of a better one.
-			return true, again, err
+		if want, err = newGatewayCert(spec); err != nil {
+			// The existing certificate stays.
+			return true, pollInterval, err
 		}
 	}
-	if err := g.forget(ctx, want); err != nil {
-		return spec != nil, soon, err
+	if err := g.clearFormer(ctx, want); err != nil {
+		return spec != nil, retryInterval, err
 	}
 	if want == nil {
-		return false, again, nil
+		return false, pollInterval, nil
 	}
-	due, err := g.keep(ctx, want)
+	due, err := g.ensure(ctx, want)
 	if err != nil {
-		return true, soon, err
+		return true, retryInterval, err
 	}
-	return true, min(max(time.Until(due), time.Second), again), nil
+	return true, min(max(time.Until(due), time.Second), pollInterval), nil
 }
 
-// gatewayWish is what the MeshConfig asks for, checked.
-type gatewayWish struct {
+// gatewayCert is the validated certificate spec of the MeshConfig.
+type gatewayCert struct {
 	ref  secretRef
 	dns  []string
 	ips  []string
 	life time.Duration
 }
 
-func newGatewayWish(spec *v1alpha2.IngressGatewayCertSpec) (*gatewayWish, error) {
-	w := &gatewayWish{ref: secretRef{spec.Secret.Namespace, spec.Secret.Name}}
+func newGatewayCert(spec *v1alpha2.IngressGatewayCertSpec) (*gatewayCert, error) {
+	w := &gatewayCert{ref: secretRef{spec.Secret.Namespace, spec.Secret.Name}}
 	if w.ref.Namespace == "" || w.ref.Name == "" {
 		return nil, errors.New("secret: a name and a namespace are needed")
 	}
@@ -186,8 +186,8 @@ func newGatewayWish(spec *v1alpha2.IngressGatewayCertSpec) (*gatewayWish, error)
 	return w, nil
 }
 
-// commonName is the first name that fits.
-func (w *gatewayWish) commonName() string {
+// commonName returns the first name that is short enough, or "".
+func (w *gatewayCert) commonName() string {
 	for _, name := range slices.Concat(w.dns, w.ips) {
 		if len(name) <= maxCommonName {
 			return name
@@ -196,8 +196,8 @@ func (w *gatewayWish) commonName() string {
 	return ""
 }
 
-// forget clears the Secret that was filled and is not wanted any more.
-func (g *Gateway) forget(ctx context.Context, want *gatewayWish) error {
+// clearFormer clears the filled Secret if the MeshConfig no longer names it.
+func (g *Gateway) clearFormer(ctx context.Context, want *gatewayCert) error {
 	s, _, err := g.opts.Roots.state(ctx)
 	if err != nil {
 		return err
@@ -211,8 +211,8 @@ func (g *Gateway) forget(ctx context.Context, want *gatewayWish) error {
 	return g.opts.Roots.recordGateway(ctx, nil)
 }
 
-// keep puts the Secret right if it is not, and returns when it is to be renewed.
-func (g *Gateway) keep(ctx context.Context, want *gatewayWish) (time.Time, error) {
+// ensure updates the Secret if necessary and returns when its certificate must be renewed.
+func (g *Gateway) ensure(ctx context.Context, want *gatewayCert) (time.Time, error) {
 	signing, signers, err := g.opts.Roots.Signing()
 	if err != nil {
 		return time.Time{}, err
@@ -222,7 +222,7 @@ func (g *Gateway) keep(ctx context.Context, want *gatewayWish) (time.Time, error
 	if err != nil {
 		return time.Time{}, fmt.Errorf("%w: there is no trust bundle yet", issuer.ErrUnavailable)
 	}
-	// Whatever is filled is written down before, so that it is found again.
+	// Record the Secret before filling it, so that it can be cleared later.
 	if err := g.opts.Roots.recordGateway(ctx, &want.ref); err != nil {
 		return time.Time{}, err
 	}
@@ -232,7 +232,7 @@ func (g *Gateway) keep(ctx context.Context, want *gatewayWish) (time.Time, error
 		return time.Time{}, err
 	}
 	if !ours && !secret.empty && verified(secret.Data, trusted, now.Add(-skew)) == nil {
-		return time.Time{}, fmt.Errorf("secret: Secret %s/%s holds something else than a certificate of the mesh; empty it, or name another one", want.ref.Namespace, want.ref.Name)
+		return time.Time{}, fmt.Errorf("secret: Secret %s/%s contains something other than a certificate of the mesh; empty it or name another one", want.ref.Namespace, want.ref.Name)
 	}
 	leaf := verified(secret.Data, signers, now)
 	if !ours || leaf == nil || !want.fits(leaf) || !now.Before(want.renewal(leaf)) {
@@ -247,8 +247,8 @@ func (g *Gateway) keep(ctx context.Context, want *gatewayWish) (time.Time, error
 	return want.renewal(leaf), nil
 }
 
-// issue makes a key and has its certificate signed.
-func (g *Gateway) issue(ctx context.Context, want *gatewayWish, signing issuer.Issuer, old Secret, bundle []byte) (time.Time, error) {
+// issue stores a new key and certificate.
+func (g *Gateway) issue(ctx context.Context, want *gatewayCert, signing issuer.Issuer, old Secret, bundle []byte) (time.Time, error) {
 	key, err := pki.NewKey()
 	if err != nil {
 		return time.Time{}, err
@@ -273,14 +273,15 @@ func (g *Gateway) issue(ctx context.Context, want *gatewayWish, signing issuer.I
 	}
 	pair, err := tls.X509KeyPair(chain, data[keyTLSKey])
 	if err != nil {
-		return time.Time{}, fmt.Errorf("reading what was signed: %w", err)
+		return time.Time{}, fmt.Errorf("reading the signed certificate: %w", err)
 	}
 	g.opts.Log.Info("issued the ingress gateway's certificate", "secret", want.ref.Namespace+"/"+want.ref.Name, "names", slices.Concat(want.dns, want.ips), "end", pair.Leaf.NotAfter)
 	return want.renewal(pair.Leaf), nil
 }
 
-// request is a CSR for exactly what is wanted, because some issuers sign it as it is.
-func (w *gatewayWish) request(key *ecdsa.PrivateKey) (*x509.CertificateRequest, error) {
+// request returns a CSR with exactly the desired names, because some issuers sign it
+// unchanged.
+func (w *gatewayCert) request(key *ecdsa.PrivateKey) (*x509.CertificateRequest, error) {
 	template := &x509.CertificateRequest{DNSNames: w.dns}
 	template.Subject.CommonName = w.commonName()
 	for _, ip := range w.ips {
@@ -288,21 +289,21 @@ func (w *gatewayWish) request(key *ecdsa.PrivateKey) (*x509.CertificateRequest, 
 	}
 	der, err := x509.CreateCertificateRequest(rand.Reader, template, key)
 	if err != nil {
-		return nil, fmt.Errorf("making a certificate request: %w", err)
+		return nil, fmt.Errorf("creating a certificate request: %w", err)
 	}
 	return x509.ParseCertificateRequest(der)
 }
 
-// fits reports whether a certificate is as wanted. An issuer may give a shorter life,
-// and a little longer one.
-func (w *gatewayWish) fits(leaf *x509.Certificate) bool {
+// fits reports whether a certificate has the desired names and lifetime. An issuer may
+// shorten the lifetime, or extend it slightly.
+func (w *gatewayCert) fits(leaf *x509.Certificate) bool {
 	names, err := pki.NamesOf(leaf)
 	return err == nil && slices.Equal(names.DNS, w.dns) && slices.Equal(names.IPs, w.ips) &&
 		leaf.NotAfter.Sub(leaf.NotBefore) <= w.life+2*skew
 }
 
-// verified returns the leaf of a Secret if it leads to one of the roots and its key
-// fits, else nil.
+// verified returns the leaf certificate of a Secret if one of the roots verifies it and its
+// key matches, otherwise nil.
 func verified(data map[string][]byte, roots []*x509.Certificate, now time.Time) *x509.Certificate {
 	pair, err := tls.X509KeyPair(data[keyTLSCert], data[keyTLSKey])
 	if err != nil {
@@ -326,13 +327,13 @@ func verified(data map[string][]byte, roots []*x509.Certificate, now time.Time) 
 	return pair.Leaf
 }
 
-// renewal is when a third of the life is left. Certificates begin a little before they
-// are made, which is not life.
-func (w *gatewayWish) renewal(leaf *x509.Certificate) time.Time {
+// renewal returns when a third of the lifetime is left. Certificates are valid from a
+// little before they are issued; that time does not count.
+func (w *gatewayCert) renewal(leaf *x509.Certificate) time.Time {
 	return leaf.NotAfter.Add(-min(w.life, leaf.NotAfter.Sub(leaf.NotBefore)) / 3)
 }
 
-// recordGateway writes down which Secret was made for the ingress gateway.
+// recordGateway stores which Secret has the ingress gateway's certificate.
 func (r *Roots) recordGateway(ctx context.Context, ref *secretRef) error {
 	for {
 		s, secret, err := r.state(ctx)
@@ -352,7 +353,7 @@ func (r *Roots) recordGateway(ctx context.Context, ref *secretRef) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(lost):
+		case <-time.After(conflictDelay):
 		}
 	}
 }

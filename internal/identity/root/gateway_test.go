@@ -213,7 +213,7 @@ func testGateway(t *testing.T, c *cluster) {
 	// One that is missing is not made by us.
 	c.remove(t, theirs)
 	c.wantGatewayCondition(t, "False Unavailable spec.certificate.ingressGateway: there is no such Secret: Secret ingress/other; "+
-		"the controller fills it but may not create Secrets, so make it: kubectl create secret generic other --namespace ingress")
+		"the controller fills it but may not create Secrets, so create it: kubectl create secret generic other --namespace ingress")
 	c.create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ingress", Name: "other"}})
 	c.wantLeafOf(t, "other", corev1.SecretTypeOpaque, signedBy("two"))
 	c.wantGatewayCondition(t, "True Issued")
@@ -296,7 +296,7 @@ func TestGatewayDir(t *testing.T) {
 	mu.Lock()
 	spec = nil
 	mu.Unlock()
-	gateway.Look()
+	gateway.Trigger()
 	eventually(t, func() string {
 		_, err := os.Stat(filepath.Join(dir, "gateway"))
 		return map[bool]string{true: "the folder is still there"}[err == nil]

@@ -9,14 +9,14 @@ import (
 	"path/filepath"
 )
 
-// ownMark is a file in the folders of a gateway's certificates that we have filled.
+// ownMark is a file that marks folders filled by Put.
 const ownMark = ".outrigger"
 
-// dirGateway keeps the gateway's certificate in a folder of the store. Namespaces mean
-// nothing there.
+// dirGateway stores the gateway's certificate in a folder of the store. It ignores
+// namespaces.
 type dirGateway struct{ store *DirStore }
 
-// Gateway returns the folders of the store as those of an ingress gateway's certificate.
+// Gateway returns the store of an ingress gateway's certificate in this folder.
 func (s *DirStore) Gateway() GatewaySecrets { return dirGateway{s} }
 
 // Get reads a folder.

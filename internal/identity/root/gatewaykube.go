@@ -22,39 +22,39 @@ import (
 )
 
 const (
-	// ConditionGateway, on the MeshConfig, is True while the ingress gateway has the
-	// certificate that the MeshConfig asks for. It is not there if it asks for none.
+	// ConditionGateway, on the MeshConfig, is True while the ingress gateway has the desired
+	// certificate. It is absent if the MeshConfig asks for none.
 	ConditionGateway = "IngressGatewayCertificate"
 
 	gatewayField = "spec.certificate.ingressGateway"
 )
 
-// AddGateway has a manager keep the certificate of the ingress gateway that the
-// MeshConfig asks for, and tell of what is wrong with it in a condition of the
-// MeshConfig and in Warning Events. Its user needs get and update on the Secret that the
-// MeshConfig names, get on the MeshConfig and update on its status.
+// AddGateway makes a manager maintain the ingress gateway's certificate that the MeshConfig
+// asks for and report failures in a condition of the MeshConfig and in Warning Events. Its
+// user needs get and update on the Secret that the MeshConfig names, get on the MeshConfig
+// and update on its status.
 func AddGateway(mgr manager.Manager, roots *Roots, trust certificate.Manager, facts *kube.Source, log *slog.Logger) error {
 	set, err := kubernetes.NewForConfig(mgr.GetConfig())
 	if err != nil {
-		return fmt.Errorf("making a client for the ingress gateway's certificate: %w", err)
+		return fmt.Errorf("creating a client for the ingress gateway's certificate: %w", err)
 	}
 	c, err := client.New(mgr.GetConfig(), client.Options{Scheme: kube.Scheme(), Mapper: rootMapper()})
 	if err != nil {
-		return fmt.Errorf("making a client for the ingress gateway's certificate: %w", err)
+		return fmt.Errorf("creating a client for the ingress gateway's certificate: %w", err)
 	}
-	// It runs on the leader only.
+	// Only the leader runs it.
 	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		if err := facts.WaitForSync(ctx); err != nil {
-			return nil // It says so only when ctx has ended.
+			return nil // It fails only when ctx has ended.
 		}
-		g := &gatewayTeller{client: c, events: mgr.GetClient(), facts: facts, log: log, news: make(chan struct{}, 1)}
+		g := &gatewayReporter{client: c, events: mgr.GetClient(), facts: facts, log: log, wake: make(chan struct{}, 1)}
 		gateway := NewGateway(GatewayOptions{
 			Roots: roots, Secrets: gatewaySecrets{set},
 			Spec:   func() (*v1alpha2.IngressGatewayCertSpec, bool) { return gatewaySpec(facts.MeshConfig()), true },
 			Bundle: trust.TrustBundle,
 			Report: g.set, Log: log,
 		})
-		facts.OnMeshConfig(func(*v1alpha2.MeshConfig) { gateway.Look(); g.look() })
+		facts.OnMeshConfig(func(*v1alpha2.MeshConfig) { gateway.Trigger(); g.trigger() })
 		changed := trust.TrustBundleChanged(ctx.Done())
 		var running sync.WaitGroup
 		running.Go(func() { gateway.Run(ctx) })
@@ -65,7 +65,7 @@ func AddGateway(mgr manager.Manager, roots *Roots, trust certificate.Manager, fa
 				case <-ctx.Done():
 					return
 				case <-changed:
-					gateway.Look()
+					gateway.Trigger()
 				}
 			}
 		})
@@ -81,13 +81,13 @@ func gatewaySpec(config *v1alpha2.MeshConfig) *v1alpha2.IngressGatewayCertSpec {
 	return config.Spec.Certificate.IngressGateway
 }
 
-// gatewaySecrets are those of an API server.
+// gatewaySecrets stores Secrets in an API server.
 type gatewaySecrets struct{ client kubernetes.Interface }
 
-// gatewayMark is the annotation of the Secret that we have filled.
+// gatewayMark is the annotation of the Secret that the controller filled.
 const gatewayMark = "openservicemesh.io/ingress-gateway-certificate"
 
-// Get asks the API server.
+// Get reads a Secret from the API server.
 func (s gatewaySecrets) Get(ctx context.Context, namespace, name string) (Secret, bool, error) {
 	found, err := s.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -96,10 +96,10 @@ func (s gatewaySecrets) Get(ctx context.Context, namespace, name string) (Secret
 	if err != nil {
 		return Secret{}, false, s.failed("reading", namespace, name, err)
 	}
-	return secretOf(found), found.Annotations[gatewayMark] != "", nil
+	return newSecret(found), found.Annotations[gatewayMark] != "", nil
 }
 
-// Put asks the API server to change a Secret, of whatever type it is.
+// Put changes a Secret of any type.
 func (s gatewaySecrets) Put(ctx context.Context, namespace, name string, old Secret, data map[string][]byte) error {
 	found, err := s.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && found.ResourceVersion != old.version {
@@ -113,7 +113,7 @@ func (s gatewaySecrets) Put(ctx context.Context, namespace, name string, old Sec
 	return s.failed("changing", namespace, name, err)
 }
 
-// Clear asks the API server to empty what has our mark.
+// Clear empties a Secret that has the mark.
 func (s gatewaySecrets) Clear(ctx context.Context, namespace, name string) error {
 	found, err := s.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err == nil && found.Annotations[gatewayMark] == "" {
@@ -123,7 +123,7 @@ func (s gatewaySecrets) Clear(ctx context.Context, namespace, name string) error
 		delete(found.Annotations, gatewayMark)
 		found.Data = nil
 		if found.Type == corev1.SecretTypeTLS {
-			// The type demands the keys.
+			// The type requires the keys.
 			found.Data = map[string][]byte{keyTLSCert: nil, keyTLSKey: nil}
 		}
 		_, err = s.client.CoreV1().Secrets(namespace).Update(ctx, found, metav1.UpdateOptions{})
@@ -134,7 +134,7 @@ func (s gatewaySecrets) Clear(ctx context.Context, namespace, name string) error
 	return s.failed("emptying", namespace, name, err)
 }
 
-// failed says what did not work, and what to do where rights are missing.
+// failed adds context to an error, and a hint if rights are missing.
 func (s gatewaySecrets) failed(doing, namespace, name string, err error) error {
 	switch {
 	case err == nil:
@@ -147,13 +147,13 @@ func (s gatewaySecrets) failed(doing, namespace, name string, err error) error {
 	return fmt.Errorf("%s Secret %s/%s: %w", doing, namespace, name, err)
 }
 
-// gatewayTeller tells of the gateway's certificate. Its set and look are called from
-// other goroutines than run's.
-type gatewayTeller struct {
+// gatewayReporter reports the state of the gateway's certificate. set and trigger are called
+// from other goroutines than run.
+type gatewayReporter struct {
 	client, events client.Client
 	facts          *kube.Source
 	log            *slog.Logger
-	news           chan struct{}
+	wake           chan struct{}
 
 	mu      sync.Mutex
 	known   bool
@@ -161,45 +161,45 @@ type gatewayTeller struct {
 	failure error
 }
 
-func (g *gatewayTeller) set(wanted bool, failure error) {
+func (g *gatewayReporter) set(wanted bool, failure error) {
 	g.mu.Lock()
 	g.known, g.wanted, g.failure = true, wanted, failure
 	g.mu.Unlock()
-	g.look()
+	g.trigger()
 }
 
-func (g *gatewayTeller) look() {
+func (g *gatewayReporter) trigger() {
 	select {
-	case g.news <- struct{}{}:
+	case g.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (g *gatewayTeller) run(ctx context.Context) {
+func (g *gatewayReporter) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-g.news:
+		case <-g.wake:
 		}
 		for ctx.Err() == nil {
-			err := g.tell(ctx)
+			err := g.writeCondition(ctx)
 			if err == nil || ctx.Err() != nil {
 				break
 			}
 			if !apierrors.IsConflict(err) {
-				g.log.Error("the MeshConfig does not say how the ingress gateway's certificate is; trying again", "error", err)
+				g.log.Error("cannot write the MeshConfig's condition for the ingress gateway's certificate; retrying", "error", err)
 			}
 			select {
 			case <-ctx.Done():
-			case <-timeAfter(err):
+			case <-time.After(retryDelay(err)):
 			}
 		}
 	}
 }
 
-// tell writes the condition, if the MeshConfig does not say so already.
-func (g *gatewayTeller) tell(ctx context.Context) error {
+// writeCondition writes the condition if it has changed.
+func (g *gatewayReporter) writeCondition(ctx context.Context) error {
 	g.mu.Lock()
 	known, wanted, failure := g.known, g.wanted, g.failure
 	g.mu.Unlock()
@@ -208,7 +208,7 @@ func (g *gatewayTeller) tell(ctx context.Context) error {
 		return nil
 	}
 	condition := metav1.Condition{
-		Type: ConditionGateway, Status: metav1.ConditionTrue, Reason: "Issued", Message: "the Secret holds a certificate that is alive", ObservedGeneration: cached.Generation,
+		Type: ConditionGateway, Status: metav1.ConditionTrue, Reason: "Issued", Message: "the Secret contains a valid certificate", ObservedGeneration: cached.Generation,
 	}
 	if failure != nil {
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, ReasonUnavailable, gatewayField+": "+failure.Error()
@@ -225,7 +225,7 @@ func (g *gatewayTeller) tell(ctx context.Context) error {
 			return err
 		}
 	}
-	// The cached object may be trimmed or old.
+	// The cached object may be incomplete or outdated.
 	var now v1alpha2.MeshConfig
 	if err := g.client.Get(ctx, client.ObjectKeyFromObject(cached), &now); err != nil {
 		return client.IgnoreNotFound(err)
@@ -243,10 +243,9 @@ func setCondition(conditions *[]metav1.Condition, condition metav1.Condition, wa
 	return meta.SetStatusCondition(conditions, condition)
 }
 
-// timeAfter is when to try again: a conflict is over at once.
-func timeAfter(err error) <-chan time.Time {
+func retryDelay(err error) time.Duration {
 	if apierrors.IsConflict(err) {
-		return time.After(lost)
+		return conflictDelay
 	}
-	return time.After(soon)
+	return retryInterval
 }

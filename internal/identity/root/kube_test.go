@@ -326,7 +326,7 @@ func testObjects(t *testing.T, c *cluster) {
 	c.remove(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "osm-system", Name: "new"}})
 	object(t, c, "new", passive)
 	r.problem(t, "MeshRootCertificate osm-system/new: Unavailable: spec.provider.tresor.ca.secretRef: there is no such Secret: Secret osm-system/new; "+
-		"the controller fills it but may not create Secrets, so make it: kubectl create secret generic new --namespace osm-system")
+		"the controller fills it but may not create Secrets, so create it: kubectl create secret generic new --namespace osm-system")
 	c.put(t, "new", nil)
 	r.noProblems(t)
 }

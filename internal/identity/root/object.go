@@ -29,7 +29,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 )
 
-// KubeObjects reads MeshRootCertificates of one namespace from an API server, with get,
+// KubeObjects reads MeshRootCertificates of one namespace from an API server. It needs get,
 // list and watch.
 type KubeObjects struct {
 	client    dynamic.Interface
@@ -44,7 +44,7 @@ func NewKubeObjects(client dynamic.Interface, namespace string, log *slog.Logger
 	return &KubeObjects{client, namespace, log}
 }
 
-// List asks the API server.
+// List lists the objects in the API server.
 func (o *KubeObjects) List(ctx context.Context) ([]v1alpha2.MeshRootCertificate, error) {
 	list, err := o.client.Resource(resource).Namespace(o.namespace).List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) {
@@ -64,18 +64,17 @@ func (o *KubeObjects) List(ctx context.Context) ([]v1alpha2.MeshRootCertificate,
 
 var resource = v1alpha2.SchemeGroupVersion.WithResource("meshrootcertificates")
 
-// Watch watches the API server. Where it does not have the kind it is asked again at
+// Watch watches the API server. If the server does not have the kind, Watch retries at
 // growing intervals.
 func (o *KubeObjects) Watch(ctx context.Context, changed func()) {
 	informer := dynamicinformer.NewFilteredDynamicInformer(o.client, resource, o.namespace, 0, cache.Indexers{}, nil).Informer()
 	watch(ctx, informer, o.log.With("kind", "MeshRootCertificate"), changed)
 }
 
-// DirObjects reads MeshRootCertificates from manifests: files, and folders of which all
-// .yaml, .yml and .json files at any depth are read but for those that begin with a dot.
-// Whatever else is in them is passed over. A file that cannot be read holds what it last
-// did. Their namespaces mean nothing, and one without a creationTimestamp is older than
-// all that have one.
+// DirObjects reads MeshRootCertificates from manifests: files, and all .yaml, .yml and .json
+// files in folders at any depth whose names do not begin with a dot. Other objects are
+// ignored. If a file cannot be read, its last readable content is used. Namespaces are
+// ignored. Objects without a creationTimestamp are older than all others.
 type DirObjects struct {
 	paths []string
 	log   *slog.Logger
@@ -86,16 +85,16 @@ type DirObjects struct {
 
 var _ Objects = (*DirObjects)(nil)
 
-// manifest is what a file holds.
+// manifest is the content of a file.
 type manifest struct {
 	text    []byte
 	objects []v1alpha2.MeshRootCertificate
 }
 
-// maxManifest bounds a file, in bytes.
+// maxManifest limits the size of a file, in bytes.
 const maxManifest = 32 << 20
 
-// NewDirObjects returns the objects of some files and folders.
+// NewDirObjects returns the objects in files and folders.
 func NewDirObjects(paths []string, log *slog.Logger) *DirObjects {
 	return &DirObjects{paths: paths, log: log, files: make(map[string]manifest)}
 }
@@ -119,7 +118,7 @@ func (o *DirObjects) List(context.Context) ([]v1alpha2.MeshRootCertificate, erro
 			now.objects, err = parseManifest(text)
 		}
 		if err != nil {
-			o.log.Warn("a manifest cannot be read; the MeshRootCertificates that it held count", "file", name, "error", err)
+			o.log.Warn("cannot read a manifest; using its last readable MeshRootCertificates", "file", name, "error", err)
 			now.objects = was.objects
 		}
 		files[name] = now
@@ -165,7 +164,7 @@ func (o *DirObjects) find() ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// Watch looks at the files every half a second.
+// Watch checks the files every half second.
 func (o *DirObjects) Watch(ctx context.Context, changed func()) {
 	poll(ctx, defaultPoll, func() string {
 		names, err := o.find()
@@ -195,7 +194,7 @@ func readManifest(name string) ([]byte, error) {
 	return text, err
 }
 
-// parseManifest returns the MeshRootCertificates of a file, of Lists in it too.
+// parseManifest returns the MeshRootCertificates of a file, including those in Lists.
 func parseManifest(text []byte) ([]v1alpha2.MeshRootCertificate, error) {
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
 	var all []v1alpha2.MeshRootCertificate
@@ -207,7 +206,7 @@ func parseManifest(text []byte) ([]v1alpha2.MeshRootCertificate, error) {
 		if err != nil {
 			return nil, err
 		}
-		// Most manifests have none, and are not worth the work.
+		// Skip parsing the many documents without one.
 		if !bytes.Contains(document, []byte("MeshRootCertificate")) {
 			continue
 		}

@@ -228,7 +228,7 @@ func TestElsewhere(t *testing.T) {
 		w.noProblems(t)
 		// An issuer that is away is as it was.
 		w.elsewhere["issuer"].set(errors.New("nobody is there"))
-		w.problem(t, "MeshRootCertificate osm-system/issuer: Unavailable: spec.provider.certManager: nobody is there; asking again")
+		w.problem(t, "MeshRootCertificate osm-system/issuer: Unavailable: spec.provider.certManager: nobody is there; retrying")
 		w.after(26*time.Hour, "cm", "cm", "vault")
 		// One whose roots are nonsense too.
 		w.elsewhere["issuer"].set(nil, []byte("nonsense")...)
@@ -289,9 +289,9 @@ func TestVaultToken(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.elsewhere["role"] = newRemote(t, "vault")
 		w.objects.set(vault("role", active))
-		w.problem(t, "MeshRootCertificate osm-system/role: Unavailable: spec.provider.vault.token.secretKeyRef: there is no such Secret: "+filepath.Join(w.dir, "vault-token")+"; asking again")
+		w.problem(t, "MeshRootCertificate osm-system/role: Unavailable: spec.provider.vault.token.secretKeyRef: there is no such Secret: "+filepath.Join(w.dir, "vault-token")+"; retrying")
 		put(t, w.dir, "vault-token", map[string][]byte{"token": []byte("open")})
-		w.problem(t, "MeshRootCertificate osm-system/role: Unavailable: spec.provider.vault: permission denied; asking again")
+		w.problem(t, "MeshRootCertificate osm-system/role: Unavailable: spec.provider.vault: permission denied; retrying")
 		w.want("one", "one")
 		put(t, w.dir, "vault-token", map[string][]byte{"token": []byte("sesame")})
 		w.want("one", "one", "vault")
@@ -323,7 +323,7 @@ func TestBadObjects(t *testing.T) {
 		want   []string
 	}{
 		"no intent": {change(func(s *v1alpha2.MeshRootCertificateSpec) { s.Intent = "aktiv" }),
-			[]string{`Invalid: spec.intent: "aktiv" is neither active nor passive; it counts as passive`}},
+			[]string{`Invalid: spec.intent: "aktiv" is neither active nor passive; it is treated as passive`}},
 		"other trust domain": {change(func(s *v1alpha2.MeshRootCertificateSpec) { s.TrustDomain = "example.com" }),
 			[]string{`NoEffect: spec.trustDomain: every identity is in the trust domain "cluster.local" of the MeshConfig's spec.certificate.trustDomain`}},
 		"no provider": {change(func(s *v1alpha2.MeshRootCertificateSpec) { s.Provider = v1alpha2.ProviderSpec{} }),
@@ -331,9 +331,9 @@ func TestBadObjects(t *testing.T) {
 		"two providers": {change(func(s *v1alpha2.MeshRootCertificateSpec) { s.Provider.Vault = &v1alpha2.VaultProviderSpec{} }),
 			[]string{"Invalid: spec.provider: it has 2 of tresor, certManager and vault, want one"}},
 		"other namespace": {change(func(s *v1alpha2.MeshRootCertificateSpec) { s.Provider.Tresor.CA.SecretRef.Namespace = "shop" }),
-			[]string{`OtherNamespace: spec.provider.tresor.ca.secretRef.namespace: Secrets are read in the control plane's namespace "osm-system" only; put it there`}},
+			[]string{`OtherNamespace: spec.provider.tresor.ca.secretRef.namespace: Secrets are read only in the control plane's namespace "osm-system"; move it there`}},
 		"a path as a name": {change(func(s *v1alpha2.MeshRootCertificateSpec) { s.Provider.Tresor.CA.SecretRef.Name = "a/../ca" }),
-			[]string{`Unavailable: spec.provider.tresor.ca.secretRef: "a/../ca" is not the name of a Secret; asking again`}},
+			[]string{`Unavailable: spec.provider.tresor.ca.secretRef: "a/../ca" is not the name of a Secret; retrying`}},
 		"no such issuer": {certManager("a", passive),
 			[]string{"Unusable: spec.provider.certManager: there is no such issuer"}},
 	} {

@@ -13,29 +13,29 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// The types of the conditions of a MeshRootCertificate, beside those of package source.
+// Types of a MeshRootCertificate's conditions, in addition to those of package source.
 const (
 	// ConditionSigning is True while it signs.
 	ConditionSigning = "Signing"
-	// ConditionTrusted is True while all proxies should trust it, Unknown for the time
-	// that they may need to hear of it, and False where it is not trusted.
+	// ConditionTrusted is True while all proxies should trust it, Unknown while some may not
+	// have received it yet, and False while it is not trusted.
 	ConditionTrusted = "Trusted"
-	// ConditionNeeded is True while certificates may be alive that it signed, so that it
+	// ConditionNeeded is True while certificates that it signed may be valid, so that it
 	// must not be deleted.
 	ConditionNeeded = "Needed"
 )
 
-// Report is what was found of all roots.
+// Report is the state of all roots.
 type Report struct {
 	// Verdicts are those of MeshRootCertificates, sorted by name.
 	Verdicts []Verdict
 	// Problems are those of Secrets.
 	Problems []mesh.Problem
-	// Signing says in words which root signs, and Trusted how many are trusted.
+	// Signing describes the signing root; Trusted is the number of trusted roots.
 	Signing string
 	Trusted int
-	// Overlap are the roots that nobody asks for any more and that are still trusted,
-	// because of the certificates that they signed.
+	// Overlap are the roots that are no longer desired but still trusted, because of the
+	// certificates that they signed.
 	Overlap []Overlap
 }
 
@@ -45,7 +45,7 @@ type Overlap struct {
 	Until           time.Time
 }
 
-// Verdict is what was found of one MeshRootCertificate.
+// Verdict is the state of one MeshRootCertificate.
 type Verdict struct {
 	Namespace, Name string
 	UID             types.UID
@@ -53,15 +53,16 @@ type Verdict struct {
 	// State is active, passive or error.
 	State    string
 	Problems []mesh.Problem
-	// Conditions are Signing, Trusted and Needed. Their times are not set.
+	// Conditions are Signing, Trusted and Needed, without transition times.
 	Conditions []metav1.Condition
 }
 
-// tell makes the report, and passes it on if it says something new.
-func (r *Roots) tell(roots []*root, s state, now time.Time) {
+// updateReport creates the report. If it has changed, it logs new problems and notifies the
+// observers.
+func (r *Roots) updateReport(roots []*rootSource, s state, now time.Time) {
 	report := Report{Signing: s.Signer.Source, Trusted: len(s.Roots)}
 	for _, t := range s.Roots {
-		if t.Needed.After(now) && !slices.ContainsFunc(roots, func(found *root) bool {
+		if t.Needed.After(now) && !slices.ContainsFunc(roots, func(found *rootSource) bool {
 			return found.candidate != nil && slices.Contains(found.candidate.signer.Roots, fingerprint(t.root))
 		}) {
 			report.Overlap = append(report.Overlap, Overlap{t.Source, t.root.Subject.String(), t.Needed})
@@ -70,7 +71,7 @@ func (r *Roots) tell(roots []*root, s state, now time.Time) {
 	for _, found := range roots {
 		var problems []mesh.Problem
 		for _, p := range found.problems {
-			problems = append(problems, mesh.Problem{Object: r.refOf(found), Reason: p.reason, Field: p.field, Message: p.message})
+			problems = append(problems, mesh.Problem{Object: r.objectRef(found), Reason: p.reason, Field: p.field, Message: p.message})
 		}
 		slices.SortStableFunc(problems, func(a, b mesh.Problem) int {
 			return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(a.Reason, b.Reason))
@@ -92,10 +93,10 @@ func (r *Roots) tell(roots []*root, s state, now time.Time) {
 	r.report = report
 	for _, p := range report.all() {
 		if !slices.Contains(was, p) {
-			r.opts.Log.Warn("a root of the mesh", "problem", p.String())
+			r.opts.Log.Warn("problem with a root of the mesh", "problem", p.String())
 		}
 	}
-	for _, f := range r.told {
+	for _, f := range r.observers {
 		f(report)
 	}
 }
@@ -109,7 +110,7 @@ func (r Report) all() []mesh.Problem {
 	return append(all, r.Problems...)
 }
 
-func (r *Roots) verdict(found *root, problems []mesh.Problem, s state, now time.Time) Verdict {
+func (r *Roots) verdict(found *rootSource, problems []mesh.Problem, s state, now time.Time) Verdict {
 	v := Verdict{
 		Namespace: found.object.Namespace, Name: found.object.Name,
 		UID: found.object.UID, Generation: found.object.Generation,
@@ -131,35 +132,35 @@ func (r *Roots) verdict(found *root, problems []mesh.Problem, s state, now time.
 	switch {
 	case signs:
 		v.State = "active"
-		set(ConditionSigning, metav1.ConditionTrue, "Signing", "new certificates are signed by it")
+		set(ConditionSigning, metav1.ConditionTrue, "Signing", "it signs new certificates")
 	case found.candidate == nil:
 		v.State = "error"
-		set(ConditionSigning, metav1.ConditionFalse, ReasonUnusable, "it cannot be used as it is; see the condition "+source.ConditionAccepted)
+		set(ConditionSigning, metav1.ConditionFalse, ReasonUnusable, "it cannot be used; see the condition "+source.ConditionAccepted)
 	case !found.active:
-		set(ConditionSigning, metav1.ConditionFalse, "Passive", "its intent is to be trusted only")
+		set(ConditionSigning, metav1.ConditionFalse, "Passive", "its intent is passive, so it is only trusted")
 	case slices.ContainsFunc(problems, func(p mesh.Problem) bool { return p.Reason == source.ReasonConflict }):
-		set(ConditionSigning, metav1.ConditionFalse, "OlderSigns", "an older one is active too")
+		set(ConditionSigning, metav1.ConditionFalse, "OlderSigns", "an older one is also active")
 	default:
-		set(ConditionSigning, metav1.ConditionFalse, "Distributing", "until "+word(since.Add(r.opts.Propagation))+" "+s.Signer.Source+" goes on signing, so that every proxy trusts this one before")
+		set(ConditionSigning, metav1.ConditionFalse, "Distributing", "until "+formatTime(since.Add(r.opts.Propagation))+" "+s.Signer.Source+" continues to sign, so that every proxy trusts this one first")
 	}
 	distributed := since.Add(r.opts.Propagation)
 	switch {
 	case trusts == 0:
 		set(ConditionTrusted, metav1.ConditionFalse, "NotTrusted", "it is not in the trust bundle")
 	case now.Before(distributed):
-		set(ConditionTrusted, metav1.ConditionUnknown, "Distributing", "it is in the trust bundle, which every proxy has by "+word(distributed))
+		set(ConditionTrusted, metav1.ConditionUnknown, "Distributing", "it is in the trust bundle, which every proxy receives by "+formatTime(distributed))
 	default:
-		set(ConditionTrusted, metav1.ConditionTrue, "Trusted", "it is in the trust bundle since "+word(since))
+		set(ConditionTrusted, metav1.ConditionTrue, "Trusted", "it has been in the trust bundle since "+formatTime(since))
 	}
 	switch {
 	case signs:
 		set(ConditionNeeded, metav1.ConditionTrue, "Signing", "it signs")
 	case needed.After(now):
-		set(ConditionNeeded, metav1.ConditionTrue, "CertificatesAlive", "certificates that it signed may be alive until "+word(needed))
+		set(ConditionNeeded, metav1.ConditionTrue, "CertificatesAlive", "certificates that it signed may be valid until "+formatTime(needed))
 	default:
-		set(ConditionNeeded, metav1.ConditionFalse, "NoCertificates", "no certificate is alive that it signed")
+		set(ConditionNeeded, metav1.ConditionFalse, "NoCertificates", "no certificate that it signed is valid")
 	}
 	return v
 }
 
-func word(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -1,11 +1,14 @@
-// Package root decides which roots the mesh has: which one signs, which others are
-// trusted, and when one takes over from another, so that no certificate that is alive
-// is ever signed by a root that somebody does not trust. It is the one owner of trust: it
-// reads MeshRootCertificates or, without any, a CA of Outrigger's own in a Secret, asks
-// issuers elsewhere for their roots, and hands package identity an issuer.Trust. It also
-// publishes the trust bundle and the certificate of an ingress gateway.
+// Package root decides which roots the mesh has: which one signs, which others are trusted,
+// and when one takes over from another, so that every valid certificate is always signed by
+// a root that all proxies trust. It is the only owner of trust: it reads
+// MeshRootCertificates or, if there are none, Outrigger's own CA in a Secret, asks external
+// issuers for their roots, and passes an issuer.Trust to package identity. It also
+// publishes the trust bundle and an ingress gateway's certificate.
 //
-// Who may have a certificate is not decided here, and nothing is known of proxies.
+// sources.go reads the inputs, decide.go decides, state.go stores the result in a Secret,
+// and publish.go, bundle.go, gateway.go and status.go publish it.
+//
+// The package does not decide who may have a certificate and knows nothing about proxies.
 package root
 
 import (
@@ -28,70 +31,71 @@ import (
 const (
 	// DefaultSecret is the Secret of the mesh's own CA. Open Service Mesh's is osm-ca-bundle.
 	DefaultSecret = "outrigger-ca-bundle"
-	// DefaultState is the Secret in which replicas and restarts see what is in use.
+	// DefaultState is the Secret with the state that replicas share and that survives
+	// restarts.
 	DefaultState = "outrigger-ca-state"
-	// DefaultPropagation is how long a root is trusted before it signs: the time that a
-	// kubelet may take to bring a changed ConfigMap into a pod, and some more.
+	// DefaultPropagation is how long a root is trusted before it signs: the time a kubelet
+	// may take to update a mounted ConfigMap, plus a margin.
 	DefaultPropagation = 3 * time.Minute
 
 	defaultLife = 24 * time.Hour
-	// skew is how far clocks may be apart.
+	// skew is the maximum difference between clocks.
 	skew = 5 * time.Minute
-	// again is when everything is looked at anew without a reason, for the roots of an
-	// issuer elsewhere; soon is when something did not work, lost when another replica was
-	// quicker.
-	again = 30 * time.Second
-	soon  = 5 * time.Second
-	lost  = 50 * time.Millisecond
-	// requestTimeout bounds what an evaluation asks of others, all together.
+	// pollInterval is how often everything is evaluated without a change, because the roots
+	// of an external issuer may change unnoticed; retryInterval applies after a failure and
+	// conflictDelay after another replica has changed the state.
+	pollInterval  = 30 * time.Second
+	retryInterval = 5 * time.Second
+	conflictDelay = 50 * time.Millisecond
+	// requestTimeout bounds all external requests of one evaluation together.
 	requestTimeout = 30 * time.Second
 )
 
-// Manager is who signs and serves by what is decided here. SetTrust does not block, is
-// called from one goroutine, and only with something new.
+// Manager applies the decisions. SetTrust must not block. It is called from one goroutine,
+// and only with changes.
 type Manager interface {
 	SetTrust(*issuer.Trust)
 }
 
-// Objects is where MeshRootCertificates are. Its methods are safe for use by many
+// Objects is the source of MeshRootCertificates. Its methods are safe for use by many
 // goroutines.
 type Objects interface {
-	// List returns all in the control plane's namespace as they are now, and none where
-	// the API server does not have the kind. An error means that this is not known.
+	// List returns the current objects of the control plane's namespace, or none if the API
+	// server does not have the kind.
 	List(ctx context.Context) ([]v1alpha2.MeshRootCertificate, error)
 	// Watch calls changed after each change until ctx ends. It may call it too often.
 	Watch(ctx context.Context, changed func())
 }
 
-// Providers make the issuers that are not our own CA. One that is nil is not supported,
-// which is a Problem of the object that asks for it. They do not talk to anybody yet,
-// and are called again when what they were given has changed.
+// Providers create external issuers. A nil one is not supported, which is a Problem of the
+// object that uses it. They must not send requests. They are called again when their
+// arguments change.
 type Providers struct {
 	CertManager func(spec v1alpha2.CertManagerProviderSpec) (issuer.Issuer, error)
 	Vault       func(spec v1alpha2.VaultProviderSpec, token string) (issuer.Issuer, error)
 }
 
-// Options say what a Roots decides about. Manager, Secrets and Log are required.
+// Options configure a Roots. Manager, Secrets and Log are required.
 type Options struct {
 	Manager Manager
 	Secrets SecretStore
-	// Objects may be nil: then the mesh's own CA is all that there is.
+	// Objects may be nil; then the mesh's own CA is the only one.
 	Objects   Objects
 	Providers Providers
 	// Namespace is the control plane's.
 	Namespace string
-	// Secret is the name of the Secret of the own CA, and State that of the one for what
-	// is in use; "" means DefaultSecret and DefaultState.
+	// Secret and State are the names of the Secrets of the own CA and of the state; "" means
+	// DefaultSecret and DefaultState.
 	Secret, State string
-	// Life returns how long workloads' certificates are valid now; nil, 0 and less mean
-	// 24 hours.
+	// Life returns the current lifetime of workloads' certificates; nil and results of 0 or
+	// less mean 24 hours.
 	Life func() time.Duration
-	// TrustDomain returns the mesh's; nil leaves that of objects unread.
+	// TrustDomain returns the mesh's trust domain; nil disables checking that of objects.
 	TrustDomain func() string
 	// Propagation is how long a root is trusted before it signs; 0 means
 	// DefaultPropagation.
 	Propagation time.Duration
-	// Registerer takes the metrics; nil leaves them unregistered.
+	// Registerer registers the metrics; nil leaves them unregistered.
 	Registerer prometheus.Registerer
 	Log        *slog.Logger
 }
@@ -104,18 +108,18 @@ type Roots struct {
 	ready   chan struct{}
 	ended   chan struct{}
 
-	// These belong to the goroutine of Run.
+	// These belong to Run's goroutine.
 	watches map[string]context.CancelFunc
-	// issuers are those elsewhere, and inUse those that this evaluation has asked for.
+	// issuers caches external issuers; inUse are those that the current evaluation uses.
 	issuers, inUse map[string]issuer.Issuer
-	// refreshes counts how often a source of roots was asked, by result.
+	// refreshes counts the reads of sources of roots, by result.
 	refreshes *prometheus.CounterVec
 
-	mu     sync.Mutex
-	report Report
-	told   []func(Report)
-	// trust is what was published last, and published says what of, so that something new
-	// is seen; signers are the roots of what signs.
+	mu        sync.Mutex
+	report    Report
+	observers []func(Report)
+	// trust was published last; published identifies its content, to detect changes; signers
+	// are the roots of the signing issuer.
 	trust     *issuer.Trust
 	published string
 	signers   []*x509.Certificate
@@ -126,7 +130,7 @@ type Roots struct {
 // New returns a Roots that does nothing before Run.
 func New(opts Options) (*Roots, error) {
 	if opts.Manager == nil || opts.Secrets == nil || opts.Log == nil {
-		return nil, errors.New("the roots of the mesh need a manager, a store of Secrets and a log")
+		return nil, errors.New("the mesh's roots need a manager, a store of Secrets and a log")
 	}
 	opts.Secret, opts.State = cmp.Or(opts.Secret, DefaultSecret), cmp.Or(opts.State, DefaultState)
 	opts.Propagation = cmp.Or(opts.Propagation, DefaultPropagation)
@@ -139,7 +143,7 @@ func New(opts Options) (*Roots, error) {
 		issuers: make(map[string]issuer.Issuer),
 		refreshes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "outrigger_identity_root_refreshes_total",
-			Help: "How often an issuer was asked for its roots: answered (success) or not (error).",
+			Help: "Attempts to read the roots of an issuer, by result.",
 		}, []string{"result"}),
 	}
 	for _, result := range []string{"success", "error"} {
@@ -153,9 +157,9 @@ func New(opts Options) (*Roots, error) {
 	return r, nil
 }
 
-// Run decides, and again after each change of Secrets and objects, until ctx ends. It
-// is called once and returns when all that it started has ended. What cannot be read
-// or used leaves what was decided before.
+// Run evaluates the inputs, and again after each change of Secrets and objects, until ctx
+// ends. Call it once. It returns when all goroutines that it started have ended. If an
+// input cannot be read or used, the earlier decision stays in force.
 func (r *Roots) Run(ctx context.Context) {
 	defer close(r.ended)
 	var running sync.WaitGroup
@@ -163,7 +167,7 @@ func (r *Roots) Run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if r.opts.Objects != nil {
-		running.Go(func() { r.opts.Objects.Watch(ctx, r.Look) })
+		running.Go(func() { r.opts.Objects.Watch(ctx, r.Trigger) })
 	}
 	var logged string
 	for {
@@ -177,8 +181,8 @@ func (r *Roots) Run(ctx context.Context) {
 		}
 		r.mu.Lock()
 		if errors.Is(err, ErrConflict) {
-			// Another replica was quicker. Its state counts, which the next round reads.
-			wake, err = lost, nil
+			// Another replica changed the state first. The next iteration reads it.
+			wake, err = conflictDelay, nil
 			r.waiting, waiting = append(r.waiting, waiting...), nil
 		}
 		r.fault = err
@@ -187,7 +191,7 @@ func (r *Roots) Run(ctx context.Context) {
 			done <- err
 		}
 		if text := fmt.Sprint(err); err != nil && text != logged {
-			r.opts.Log.Error("the roots of the mesh stay as they are", "error", err)
+			r.opts.Log.Error("cannot update the mesh's roots; keeping the current ones", "error", err)
 			logged = text
 		} else if err == nil {
 			logged = ""
@@ -213,28 +217,28 @@ func (r *Roots) life() time.Duration {
 	return defaultLife
 }
 
-// Look has everything looked at again soon, as after a change of the certificates'
-// life.
-func (r *Roots) Look() {
+// Trigger starts another evaluation soon, such as after a change of the certificates'
+// lifetime.
+func (r *Roots) Trigger() {
 	select {
 	case r.changed <- struct{}{}:
 	default:
 	}
 }
 
-// Refresh has everything looked at now and waits until what comes of it is published. The
-// error says why there is no decision, or is that of ctx.
+// Refresh starts another evaluation and waits until the result is published. The error is
+// that of the evaluation or of ctx.
 func (r *Roots) Refresh(ctx context.Context) error {
 	done := make(chan error, 1)
 	r.mu.Lock()
 	r.waiting = append(r.waiting, done)
 	r.mu.Unlock()
-	r.Look()
+	r.Trigger()
 	select {
 	case err := <-done:
 		return err
 	case <-r.ended:
-		return errors.New("nothing decides about the roots of the mesh any more")
+		return errors.New("the mesh's roots are no longer evaluated")
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -243,36 +247,36 @@ func (r *Roots) Refresh(ctx context.Context) error {
 // Ready returns a channel that is closed once the first decision is published.
 func (r *Roots) Ready() <-chan struct{} { return r.ready }
 
-// Fault returns why the last evaluation came to no decision, or nil.
+// Fault returns the error of the last evaluation, or nil.
 func (r *Roots) Fault() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.fault
 }
 
-// Report returns what was found last.
+// Report returns the latest report.
 func (r *Roots) Report() Report {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.report
 }
 
-// OnReport has f called with what was found: at once, and whenever it has changed. Calls
-// do not overlap, and f must not block nor call OnReport.
+// OnReport calls f with the report now and after each change. Calls do not overlap. f must
+// neither block nor call OnReport.
 func (r *Roots) OnReport(f func(Report)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.told = append(r.told, f)
+	r.observers = append(r.observers, f)
 	f(r.report)
 }
 
-// Problems returns all that is wrong with objects and Secrets, sorted by object.
+// Problems returns the problems of objects and Secrets, sorted by object.
 func (r *Roots) Problems() []mesh.Problem {
 	return r.Report().all()
 }
 
-// Signing returns the issuer that signs now and the roots that verify what it issues, or
-// an error that wraps issuer.ErrUnavailable before there is one.
+// Signing returns the current issuer and its roots. Before there is one, the error wraps
+// issuer.ErrUnavailable.
 func (r *Roots) Signing() (issuer.Issuer, []*x509.Certificate, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

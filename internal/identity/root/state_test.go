@@ -18,7 +18,7 @@ func TestLaws(t *testing.T) {
 	)
 	var all []*candidate
 	for i := range 5 {
-		cert, key, err := newRoot()
+		cert, key, err := issuer.NewRoot("root "+randomName(), issuer.RootLife)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,7 +38,7 @@ func TestLaws(t *testing.T) {
 		switches := 0
 		for range 400 {
 			now = now.Add(time.Duration(random.Int64N(int64(2 * time.Hour))))
-			w := wish{}
+			w := desired{}
 			for _, c := range all {
 				switch random.IntN(3) {
 				case 0:
@@ -129,7 +129,7 @@ func FuzzParseState(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		s, err := parseState(Secret{Data: map[string][]byte{keyState: text}})
 		if err == nil {
-			s.advance(wish{}, time.Now(), time.Hour, time.Minute)
+			s.advance(desired{}, time.Now(), time.Hour, time.Minute)
 		}
 	})
 }

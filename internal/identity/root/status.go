@@ -25,16 +25,16 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// AddStatus has a manager write what a Roots finds into the status of
-// MeshRootCertificates, and a Warning Event for each Problem that is new.
-// Its user needs get on MeshRootCertificates, update on their status and create on
-// Events, in the control plane's namespace.
+// AddStatus makes a manager write the verdicts of a Roots to the status of
+// MeshRootCertificates, and a Warning Event for each new Problem. Its user needs get on
+// MeshRootCertificates, update on their status and create on Events, in the control plane's
+// namespace.
 func AddStatus(mgr manager.Manager, roots *Roots) error {
 	c, err := client.New(mgr.GetConfig(), client.Options{Scheme: kube.Scheme(), Mapper: rootMapper()})
 	if err != nil {
-		return fmt.Errorf("making a client for the status of MeshRootCertificates: %w", err)
+		return fmt.Errorf("creating a client for the status of MeshRootCertificates: %w", err)
 	}
-	// One place is enough, because what is looked at is the newest report.
+	// One pending event suffices, because Reconcile reads the latest report.
 	changes := make(chan event.GenericEvent, 1)
 	changed := func() {
 		select {
@@ -53,7 +53,7 @@ func AddStatus(mgr manager.Manager, roots *Roots) error {
 	return nil
 }
 
-// rootMapper knows the kinds that are read and written here.
+// rootMapper maps the kinds that this package reads and writes.
 func rootMapper() meta.RESTMapper {
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(v1alpha2.SchemeGroupVersion.WithKind("MeshRootCertificate"), meta.RESTScopeNamespace)
@@ -68,11 +68,11 @@ type statuses struct {
 	roots          *Roots
 }
 
-// Reconcile tells all that was found last, whatever the request says.
+// Reconcile writes the latest report. It ignores the request.
 func (s *statuses) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	report := s.roots.Report()
 	for _, v := range report.Verdicts {
-		if err := s.tell(ctx, v); err != nil {
+		if err := s.write(ctx, v); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
@@ -85,7 +85,7 @@ func (s *statuses) Reconcile(ctx context.Context, _ reconcile.Request) (reconcil
 	return reconcile.Result{}, nil
 }
 
-func (s *statuses) tell(ctx context.Context, v Verdict) error {
+func (s *statuses) write(ctx context.Context, v Verdict) error {
 	var object v1alpha2.MeshRootCertificate
 	err := s.client.Get(ctx, types.NamespacedName{Namespace: v.Namespace, Name: v.Name}, &object)
 	if apierrors.IsNotFound(err) {
@@ -95,7 +95,7 @@ func (s *statuses) tell(ctx context.Context, v Verdict) error {
 		return fmt.Errorf("reading MeshRootCertificate %s/%s: %w", v.Namespace, v.Name, err)
 	}
 	if object.UID != v.UID || object.Generation != v.Generation {
-		return nil // What is found of the newer one is on its way here.
+		return nil // The verdict on the newer object will follow.
 	}
 	for _, p := range v.Problems {
 		if source.Reported(object.Status.Conditions, p) {
@@ -104,7 +104,7 @@ func (s *statuses) tell(ctx context.Context, v Verdict) error {
 		about := corev1.ObjectReference{
 			APIVersion: v1alpha2.SchemeGroupVersion.String(), Kind: "MeshRootCertificate", Namespace: v.Namespace, Name: v.Name, UID: v.UID,
 		}
-		if err := audit.Warn(ctx, s.events, about, p.Reason, fmt.Sprintf("%d %s %s", v.Generation, p.Field, p.Message), text(p)); err != nil {
+		if err := audit.Warn(ctx, s.events, about, p.Reason, fmt.Sprintf("%d %s %s", v.Generation, p.Field, p.Message), problemText(p)); err != nil {
 			return err
 		}
 	}
@@ -124,8 +124,8 @@ func (s *statuses) tell(ctx context.Context, v Verdict) error {
 	return nil
 }
 
-// text is a Problem without its object and its reason.
-func text(p mesh.Problem) string {
+// problemText returns a Problem without its object and reason.
+func problemText(p mesh.Problem) string {
 	if p.Field == "" {
 		return p.Message
 	}

@@ -17,34 +17,34 @@ import (
 	"time"
 )
 
-// defaultPoll is how often files are looked at. They are few and small.
+// defaultPoll is how often files, which are few and small, are checked for changes.
 const defaultPoll = 500 * time.Millisecond
 
-// maxSecretFile bounds a file of a Secret, in bytes, as Kubernetes bounds a Secret.
+// maxSecretFile limits the size of a file, in bytes; it is Kubernetes' limit for a Secret.
 const maxSecretFile = 1 << 20
 
-// DirStore keeps each Secret as a folder with a file for each key, which only their
-// owner may read. One process at a time may change them; any number may fill them first.
+// DirStore stores each Secret as a folder with a file per key, readable only by its owner.
+// Only one process at a time may change Secrets, but any number may compete to create one.
 type DirStore struct {
-	// Poll is how often Watch looks at the files; NewDirStore sets half a second.
+	// Poll is how often Watch checks the files; NewDirStore sets half a second.
 	Poll time.Duration
 
 	dir string
 	mu  sync.Mutex
-	// updates counts what was written here.
+	// updates counts the calls of Update.
 	updates atomic.Int64
 }
 
 var _ SecretStore = (*DirStore)(nil)
 
-// NewDirStore returns a store in a folder, which is made if it is missing.
+// NewDirStore returns a store in a folder, which it creates if it is missing.
 func NewDirStore(dir string) (*DirStore, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("finding the folder of the CA: %w", err)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("making the folder of the CA: %w", err)
+		return nil, fmt.Errorf("creating the folder of the CA: %w", err)
 	}
 	return &DirStore{Poll: defaultPoll, dir: dir}, nil
 }
@@ -52,7 +52,7 @@ func NewDirStore(dir string) (*DirStore, error) {
 // Describe returns the folder.
 func (s *DirStore) Describe(name string) string { return filepath.Join(s.dir, name) }
 
-// folder returns where a Secret is. Names come from users' objects.
+// folder returns the path of a Secret. It validates the name, which is user input.
 func (s *DirStore) folder(name string) (string, error) {
 	if name == "" || strings.HasPrefix(name, ".") || strings.ContainsAny(name, "/\\\x00") {
 		return "", fmt.Errorf("%q is not the name of a Secret", name)
@@ -60,8 +60,8 @@ func (s *DirStore) folder(name string) (string, error) {
 	return filepath.Join(s.dir, name), nil
 }
 
-// Get reads a folder; one that is missing is an empty Secret. Files that begin with a dot
-// and folders are none of it.
+// Get reads a folder. If it is missing, the Secret is empty. Folders in it and files whose
+// names begin with a dot are ignored.
 func (s *DirStore) Get(_ context.Context, name string) (Secret, error) {
 	folder, err := s.folder(name)
 	if err != nil {
@@ -77,7 +77,7 @@ func (s *DirStore) Get(_ context.Context, name string) (Secret, error) {
 	data := make(map[string][]byte)
 	for _, e := range entries {
 		path := filepath.Join(folder, e.Name())
-		info, err := os.Stat(path) // A link counts as what it leads to.
+		info, err := os.Stat(path) // It follows links.
 		if strings.HasPrefix(e.Name(), ".") || errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
 			continue
 		}
@@ -94,35 +94,34 @@ func (s *DirStore) Get(_ context.Context, name string) (Secret, error) {
 	return Secret{Data: data, version: digest(data)}, nil
 }
 
-// create makes the folder beside its place and moves it there.
+// create atomically creates a folder: under another name first.
 func (s *DirStore) create(folder string, data map[string][]byte) error {
 	made, err := os.MkdirTemp(s.dir, ".new-")
 	if err != nil {
-		return fmt.Errorf("making %s: %w", folder, err)
+		return fmt.Errorf("creating %s: %w", folder, err)
 	}
 	defer os.RemoveAll(made)
 	for key, content := range data {
 		if err := writeSynced(filepath.Join(made, key), content, 0o600); err != nil {
-			return fmt.Errorf("making %s: %w", folder, err)
+			return fmt.Errorf("creating %s: %w", folder, err)
 		}
 	}
-	// To rename a folder onto one that has files fails, as it should, and onto an empty
-	// one it does not.
+	// Rename fails if the target folder has files, but would replace an empty one.
 	if _, err := os.Lstat(folder); err == nil {
-		return fmt.Errorf("making %s: %w", folder, ErrConflict)
+		return fmt.Errorf("creating %s: %w", folder, ErrConflict)
 	}
 	err = os.Rename(made, folder)
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("making %s: %w", folder, ErrConflict)
+		return fmt.Errorf("creating %s: %w", folder, ErrConflict)
 	}
 	if err != nil {
-		return fmt.Errorf("making %s: %w", folder, err)
+		return fmt.Errorf("creating %s: %w", folder, err)
 	}
 	return nil
 }
 
-// Update makes a folder that was not there as a whole, and else replaces the files, each
-// at once. Files of other keys go last.
+// Update creates a missing folder atomically. In an existing one it replaces each file
+// atomically and then deletes the files of other keys.
 func (s *DirStore) Update(ctx context.Context, name string, old Secret, data map[string][]byte) error {
 	folder, err := s.folder(name)
 	if err != nil {
@@ -156,8 +155,8 @@ func (s *DirStore) Update(ctx context.Context, name string, old Secret, data map
 	return nil
 }
 
-// Watch looks at the files again and again. What is written here and taken away at once
-// is a change too, though the files are as they were.
+// Watch polls the files. An Update also counts as a change if it was reverted before the
+// next poll.
 func (s *DirStore) Watch(ctx context.Context, name string, changed func()) {
 	poll(ctx, s.Poll, func() string {
 		secret, err := s.Get(ctx, name)
@@ -168,12 +167,12 @@ func (s *DirStore) Watch(ctx context.Context, name string, changed func()) {
 	}, changed)
 }
 
-// poll calls changed whenever what state returns has changed.
+// poll calls changed at the start and whenever the result of state has changed.
 func poll(ctx context.Context, period time.Duration, state func() string, changed func()) {
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
 	last := state()
-	// Something may have changed since the caller looked.
+	// There may have been a change since the caller last read.
 	changed()
 	for {
 		select {
@@ -188,7 +187,7 @@ func poll(ctx context.Context, period time.Duration, state func() string, change
 	}
 }
 
-// WriteFile replaces a file whole or not at all, also if the machine stops meanwhile.
+// WriteFile replaces a file atomically, even if the machine crashes meanwhile.
 func WriteFile(path string, content []byte, mode fs.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-")
 	if err != nil {
@@ -212,7 +211,7 @@ func WriteFile(path string, content []byte, mode fs.FileMode) error {
 	return nil
 }
 
-// writeSynced writes a file that nobody looks at yet.
+// writeSynced creates a file, not atomically, and flushes it to the disk.
 func writeSynced(path string, content []byte, mode fs.FileMode) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
 	if err != nil {
@@ -225,7 +224,7 @@ func writeSynced(path string, content []byte, mode fs.FileMode) error {
 	return errors.Join(err, f.Close())
 }
 
-// digest is a hash of data, the same for the same data.
+// digest returns a hash of data.
 func digest(data map[string][]byte) string {
 	sum := sha256.New()
 	for _, key := range slices.Sorted(maps.Keys(data)) {

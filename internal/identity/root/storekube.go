@@ -16,15 +16,16 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// managedByLabel is the label of the ConfigMaps that we make, and managedBy its value.
+// managedByLabel is the label of ConfigMaps that the controller creates; managedBy is its
+// value.
 const (
 	managedByLabel = "app.kubernetes.io/managed-by"
 	managedBy      = "outrigger-controller"
 )
 
-// KubeStore keeps Secrets in one namespace of an API server. They have to be there, empty
-// at first: who may create Secrets can have a token of any service account of the
-// namespace made. Its user needs get, list, watch and update on each of them.
+// KubeStore stores Secrets in one namespace of an API server. They must exist, empty at
+// first, because the right to create Secrets would allow creating tokens of any service
+// account of the namespace. Its user needs get, list, watch and update on each of them.
 type KubeStore struct {
 	client    kubernetes.Interface
 	namespace string
@@ -41,7 +42,7 @@ func NewKubeStore(client kubernetes.Interface, namespace string, log *slog.Logge
 // Describe returns the Secret's namespace and name.
 func (s *KubeStore) Describe(name string) string { return "Secret " + s.namespace + "/" + name }
 
-// Get asks the API server.
+// Get reads a Secret from the API server.
 func (s *KubeStore) Get(ctx context.Context, name string) (Secret, error) {
 	found, err := s.client.CoreV1().Secrets(s.namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -50,12 +51,12 @@ func (s *KubeStore) Get(ctx context.Context, name string) (Secret, error) {
 	if err != nil {
 		return Secret{}, s.failed("reading", name, err)
 	}
-	return secretOf(found), nil
+	return newSecret(found), nil
 }
 
-// secretOf returns a Secret as it was read. One that was made for us has no data, or, for
-// the sake of its type, data without content.
-func secretOf(found *corev1.Secret) Secret {
+// newSecret converts a Secret. It is empty if it has no data, or only empty values as its
+// type may require.
+func newSecret(found *corev1.Secret) Secret {
 	empty := true
 	for _, value := range found.Data {
 		empty = empty && len(value) == 0
@@ -63,13 +64,13 @@ func secretOf(found *corev1.Secret) Secret {
 	return Secret{Data: found.Data, empty: empty, version: found.ResourceVersion}
 }
 
-// missing is the error of a Secret that somebody else has to make.
+// missing returns the error for a Secret that does not exist.
 func missing(namespace, name string) error {
-	return fmt.Errorf("%w: Secret %s/%s; the controller fills it but may not create Secrets, so make it: kubectl create secret generic %[3]s --namespace %[2]s",
+	return fmt.Errorf("%w: Secret %s/%s; the controller fills it but may not create Secrets, so create it: kubectl create secret generic %[3]s --namespace %[2]s",
 		ErrNotFound, namespace, name)
 }
 
-// Update asks the API server to change the data, and leaves all else.
+// Update changes the data and leaves the rest of the object unchanged.
 func (s *KubeStore) Update(ctx context.Context, name string, old Secret, data map[string][]byte) error {
 	secret, err := s.client.CoreV1().Secrets(s.namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && secret.ResourceVersion != old.version {
@@ -88,7 +89,7 @@ func (s *KubeStore) Update(ctx context.Context, name string, old Secret, data ma
 	return nil
 }
 
-// failed says what did not work, and what to do where rights are missing.
+// failed adds context to an error, and a hint if rights are missing.
 func (s *KubeStore) failed(doing, name string, err error) error {
 	if apierrors.IsForbidden(err) {
 		return fmt.Errorf("%s %s: %w; allow the controller's service account to get, list, watch and update that Secret", doing, s.Describe(name), err)
@@ -104,7 +105,7 @@ func (s *KubeStore) Watch(ctx context.Context, name string, changed func()) {
 	watch(ctx, informer, s.log.With("secret", s.namespace+"/"+name), changed)
 }
 
-// nameOnly leaves nothing of an object in memory that we would not look at.
+// nameOnly reduces cached objects to the needed metadata, to save memory.
 func nameOnly(obj any) (any, error) {
 	object, err := meta.Accessor(obj)
 	if err != nil {
@@ -117,7 +118,7 @@ func nameOnly(obj any) (any, error) {
 
 // watch runs an informer until ctx ends and calls changed after each of its events.
 func watch(ctx context.Context, informer cache.SharedIndexInformer, log *slog.Logger, changed func()) {
-	// All of them fail only for an informer that runs already.
+	// These fail only for a running informer.
 	_ = informer.SetTransform(nameOnly)
 	_ = informer.SetWatchErrorHandlerWithContext(watchErrors(log))
 	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -128,15 +129,15 @@ func watch(ctx context.Context, informer cache.SharedIndexInformer, log *slog.Lo
 	informer.RunWithContext(ctx)
 }
 
-// watchErrors logs why something cannot be watched. It is asked for again at growing
-// intervals, and everything is looked at once a minute anyway.
+// watchErrors logs watch errors. The informer retries at growing intervals, and everything
+// is polled anyway.
 func watchErrors(log *slog.Logger) cache.WatchErrorHandlerWithContext {
 	return func(ctx context.Context, _ *cache.Reflector, err error) {
 		switch {
 		case ctx.Err() != nil, err == io.EOF, err == io.ErrUnexpectedEOF,
 			apierrors.IsResourceExpired(err), apierrors.IsGone(err), apierrors.IsNotFound(err):
 		default:
-			log.Warn("changes may go unnoticed for a while, because the API server does not let us watch; asking again", "error", err)
+			log.Warn("cannot watch the API server, so changes are noticed late; retrying", "error", err)
 		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 func TestKubeStoreCreatesNothing(t *testing.T) {
 	client := fake.NewClientset()
 	r := run(t, root.Options{Secrets: root.NewKubeStore(client, "osm-system", discard())})
-	const wayOut = "so make it: kubectl create secret generic outrigger-ca-state --namespace osm-system"
+	const wayOut = "so create it: kubectl create secret generic outrigger-ca-state --namespace osm-system"
 	eventually(t, func() string {
 		if fault := fmt.Sprint(r.Fault()); !strings.Contains(fault, wayOut) {
 			return "without a Secret the roots say " + fault
@@ -31,7 +31,7 @@ func TestKubeStoreCreatesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.Look()
+	r.Trigger()
 	var name string
 	eventually(t, func() string { name, _ = r.now(t); return map[bool]string{true: "nothing signs"}[name == ""] })
 	r.noProblems(t)

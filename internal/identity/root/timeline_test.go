@@ -349,7 +349,7 @@ func TestBrokenState(t *testing.T) {
 		put(t, w.dir, "outrigger-ca-state", map[string][]byte{"state.json": []byte("{")})
 		w.put("outrigger-ca-bundle", "two")
 		w.after(time.Hour, "one", "one")
-		if err := w.Fault(); err == nil || !strings.Contains(err.Error(), "outrigger-ca-state: state.json in it is not JSON") {
+		if err := w.Fault(); err == nil || !strings.Contains(err.Error(), "outrigger-ca-state: its state.json is not valid JSON") {
 			t.Errorf("the fault is %v", err)
 		}
 		// The way out distrusts what was before at once.
@@ -373,13 +373,13 @@ func TestRootEnds(t *testing.T) {
 		w.want("brief", "brief")
 		w.noProblems(t)
 		time.Sleep(2 * time.Hour)
-		w.problem(t, `Secret osm-system/outrigger-ca-bundle: Expiring: the root "CN=brief" ends at`)
+		w.problem(t, `Secret osm-system/outrigger-ca-bundle: Expiring: the root "CN=brief" expires at`)
 	})
 	inWorld(t, func(w *world) {
 		w.want("one", "one")
 		put(t, w.dir, "outrigger-ca-bundle", newCA(t, "brief", time.Now().Add(time.Hour)).data())
 		w.after(50*time.Minute, "brief", "one", "brief")
-		w.after(11*time.Minute, `own CA "brief": it is expired since 2000-01-01T01:00:00Z; give it a new certificate`, "brief", "one")
+		w.after(11*time.Minute, `own CA "brief": it expired at 2000-01-01T01:00:00Z; give it a new certificate`, "brief", "one")
 		w.put("outrigger-ca-bundle", "new")
 		// Nobody can be kept waiting by a root that is over.
 		w.want("new", "new", "one")

@@ -3,6 +3,7 @@ package root
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
@@ -19,31 +20,29 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// The reasons of Problems, beside those of package source.
+// Reasons of Problems, in addition to those of package source.
 const (
-	// ReasonUnusable says that a CA cannot be used: a certificate that cannot be read,
-	// is expired or may not sign, or a key that does not fit. What was used before goes
-	// on.
+	// ReasonUnusable means that a CA cannot be used: its certificate is unreadable, expired
+	// or may not sign, or its key does not match. The CA in use before stays in use.
 	ReasonUnusable = "Unusable"
-	// ReasonUnavailable says that a CA or a Secret could not be asked. It is asked again.
+	// ReasonUnavailable means that a CA or a Secret could not be reached. It is retried.
 	ReasonUnavailable = "Unavailable"
-	// ReasonExpiring says that a root which signs ends soon.
+	// ReasonExpiring means that a signing root expires soon.
 	ReasonExpiring = "Expiring"
 )
 
-// expiring is how long before its end a root that signs becomes a Problem.
-const expiring = 30 * 24 * time.Hour
+// expiryWarning is how long before its expiry a signing root is reported as a Problem.
+const expiryWarning = 30 * 24 * time.Hour
 
-// problem is what is wrong with one object or Secret, before it is known to whom it
-// is told.
+// problem is a problem of a source.
 type problem struct {
 	reason, field, message string
-	// retry says that it may go away by itself.
+	// retry is set if the problem may disappear without a change of objects or Secrets.
 	retry bool
 }
 
-// root is one MeshRootCertificate, or the mesh's own CA where object is nil.
-type root struct {
+// rootSource is a MeshRootCertificate or, if object is nil, the mesh's own CA.
+type rootSource struct {
 	object    *v1alpha2.MeshRootCertificate
 	source    string
 	active    bool
@@ -51,22 +50,22 @@ type root struct {
 	problems  []problem
 }
 
-func (r *root) fail(reason, field, format string, args ...any) {
+func (r *rootSource) fail(reason, field, format string, args ...any) {
 	r.problems = append(r.problems, problem{reason: reason, field: field, message: fmt.Sprintf(format, args...)})
 }
 
-// unavailable notes what may work the next time.
-func (r *root) unavailable(field string, err error) {
-	r.problems = append(r.problems, problem{reason: ReasonUnavailable, field: field, message: err.Error() + "; asking again", retry: true})
+// unavailable adds a problem that may disappear without a change.
+func (r *rootSource) unavailable(field string, err error) {
+	r.problems = append(r.problems, problem{reason: ReasonUnavailable, field: field, message: err.Error() + "; retrying", retry: true})
 }
 
 func sourceOf(object *v1alpha2.MeshRootCertificate) string {
 	return "MeshRootCertificate " + object.Name
 }
 
-// wish reads all that says which roots there should be: by age, and the mesh's own CA
-// last if it is wanted. Names are the Secrets that matter.
-func (r *Roots) wish(ctx context.Context, now time.Time) (roots []*root, names []string, err error) {
+// readSources reads the sources of roots, oldest first. The mesh's own CA is the last one,
+// if no object is active. names are the Secrets that the result depends on.
+func (r *Roots) readSources(ctx context.Context, now time.Time) (roots []*rootSource, names []string, err error) {
 	names = []string{r.opts.State}
 	var objects []v1alpha2.MeshRootCertificate
 	if r.opts.Objects != nil {
@@ -83,21 +82,21 @@ func (r *Roots) wish(ctx context.Context, now time.Time) (roots []*root, names [
 		if object.DeletionTimestamp != nil {
 			continue
 		}
-		found := &root{object: object, source: sourceOf(object)}
+		found := &rootSource{object: object, source: sourceOf(object)}
 		switch object.Spec.Intent {
 		case v1alpha2.IntentActive:
 			found.active = true
 		case v1alpha2.IntentPassive:
-		default: // Only in a file, which no schema has seen.
-			found.fail(source.ReasonInvalid, "spec.intent", "%q is neither active nor passive; it counts as passive", string(object.Spec.Intent))
+		default: // Only possible in a file, which no schema validates.
+			found.fail(source.ReasonInvalid, "spec.intent", "%q is neither active nor passive; it is treated as passive", string(object.Spec.Intent))
 		}
 		active = active || found.active
 		names = append(names, r.resolve(ctx, found, now)...)
 		roots = append(roots, found)
 	}
 	if !active {
-		own := &root{source: "Secret " + r.opts.Secret, active: true}
-		r.own(ctx, own, r.opts.Secret, "")
+		own := &rootSource{source: "Secret " + r.opts.Secret, active: true}
+		r.resolveOwnCA(ctx, own, r.opts.Secret, "")
 		names = append(names, r.opts.Secret)
 		roots = append(roots, own)
 	}
@@ -107,13 +106,14 @@ func (r *Roots) wish(ctx context.Context, now time.Time) (roots []*root, names [
 			result = "error"
 		}
 		r.refreshes.WithLabelValues(result).Inc()
-		found.check(now)
+		found.warnExpiry(now)
 	}
 	return roots, names, nil
 }
 
-// resolve finds the CA of an object, and returns the Secrets that it depends on.
-func (r *Roots) resolve(ctx context.Context, found *root, now time.Time) []string {
+// resolve finds the CA of an object and returns the names of the Secrets that it depends
+// on.
+func (r *Roots) resolve(ctx context.Context, found *rootSource, now time.Time) []string {
 	spec := &found.object.Spec
 	if want := r.trustDomain(); spec.TrustDomain != "" && want != "" && spec.TrustDomain != want {
 		found.fail(source.ReasonNoEffect, "spec.trustDomain", "every identity is in the trust domain %q of the MeshConfig's spec.certificate.trustDomain", want)
@@ -131,19 +131,19 @@ func (r *Roots) resolve(ctx context.Context, found *root, now time.Time) []strin
 	case provider.Tresor != nil:
 		ref := provider.Tresor.CA.SecretRef
 		const field = "spec.provider.tresor.ca.secretRef"
-		if r.elsewhere(found, field, ref.Namespace) {
+		if r.inOtherNamespace(found, field, ref.Namespace) {
 			return nil
 		}
 		name := cmp.Or(ref.Name, r.opts.Secret)
-		r.own(ctx, found, name, field)
+		r.resolveOwnCA(ctx, found, name, field)
 		return []string{name}
 	case provider.CertManager != nil:
 		const field = "spec.provider.certManager"
 		if r.opts.Providers.CertManager == nil {
-			found.fail(source.ReasonNotSupported, field, "this control plane cannot ask cert-manager, because it is not on a cluster")
+			found.fail(source.ReasonNotSupported, field, "this control plane cannot use cert-manager, because it does not run on a cluster")
 			return nil
 		}
-		r.external(ctx, found, field, now, "")
+		r.resolveExternal(ctx, found, field, now, "")
 	default:
 		return r.vault(ctx, found, now)
 	}
@@ -157,12 +157,13 @@ func (r *Roots) trustDomain() string {
 	return r.opts.TrustDomain()
 }
 
-// elsewhere refuses a Secret of another namespace, which we have no right to read.
-func (r *Roots) elsewhere(found *root, field, namespace string) bool {
+// inOtherNamespace reports whether a Secret is in another namespace, which the controller
+// may not read, and if so adds a problem.
+func (r *Roots) inOtherNamespace(found *rootSource, field, namespace string) bool {
 	if namespace == "" || namespace == r.opts.Namespace {
 		return false
 	}
-	found.fail(source.ReasonOtherNamespace, field+".namespace", "Secrets are read in the control plane's namespace %q only; put it there", r.opts.Namespace)
+	found.fail(source.ReasonOtherNamespace, field+".namespace", "Secrets are read only in the control plane's namespace %q; move it there", r.opts.Namespace)
 	return true
 }
 
@@ -171,11 +172,11 @@ func (r *Roots) vault(ctx context.Context, found *root, now time.Time) []string 
 	const field = "spec.provider.vault"
 	spec := found.object.Spec.Provider.Vault
 	if r.opts.Providers.Vault == nil {
-		found.fail(source.ReasonNotSupported, field, "this control plane cannot ask Vault")
+		found.fail(source.ReasonNotSupported, field, "this control plane cannot use Vault")
 		return nil
 	}
 	ref := spec.Token.SecretKeyRef
-	if r.elsewhere(found, field+".token.secretKeyRef", ref.Namespace) {
+	if r.inOtherNamespace(found, field+".token.secretKeyRef", ref.Namespace) {
 		return nil
 	}
 	token, err := r.token(ctx, ref)
@@ -183,7 +184,7 @@ func (r *Roots) vault(ctx context.Context, found *root, now time.Time) []string 
 		found.unavailable(field+".token.secretKeyRef", err)
 		return []string{ref.Name}
 	}
-	r.external(ctx, found, field, now, token)
+	r.resolveExternal(ctx, found, field, now, token)
 	return []string{ref.Name}
 }
 
@@ -202,11 +203,11 @@ func (r *Roots) token(ctx context.Context, ref v1alpha2.SecretKeyReferenceSpec) 
 	return string(token), nil
 }
 
-// external finds the roots of an issuer that is not ours.
-func (r *Roots) external(ctx context.Context, found *root, field string, now time.Time, token string) {
+// resolveExternal reads the roots of an external issuer.
+func (r *Roots) resolveExternal(ctx context.Context, found *rootSource, field string, now time.Time, token string) {
 	provider := found.object.Spec.Provider
 	id := providerID(provider)
-	made, key, err := r.make(id, token, provider)
+	made, key, err := r.issuerFor(id, token, provider)
 	if err != nil {
 		found.fail(ReasonUnusable, field, "%s", err)
 		return
@@ -218,7 +219,7 @@ func (r *Roots) external(ctx context.Context, found *root, field string, now tim
 	}
 	roots, err := pki.ParseRoots(text)
 	if err == nil {
-		// One of several may be over.
+		// Some of several roots may have expired.
 		roots = slices.DeleteFunc(roots, func(c *x509.Certificate) bool { return now.After(c.NotAfter) })
 		if len(roots) == 0 {
 			err = errors.New("all of them are expired")
@@ -234,9 +235,9 @@ func (r *Roots) external(ctx context.Context, found *root, field string, now tim
 	}
 }
 
-// make returns the issuer for a provider and a token, the same one each time, and a
-// word that is another one for another issuer.
-func (r *Roots) make(id, token string, provider v1alpha2.ProviderSpec) (issuer.Issuer, string, error) {
+// issuerFor returns the issuer for a provider and a token, from the cache if possible, and
+// a key that identifies the issuer.
+func (r *Roots) issuerFor(id, token string, provider v1alpha2.ProviderSpec) (issuer.Issuer, string, error) {
 	sum := sha256.Sum256([]byte(id + "\x00" + token))
 	key := hex.EncodeToString(sum[:])
 	if have, ok := r.issuers[key]; ok {
@@ -244,7 +245,7 @@ func (r *Roots) make(id, token string, provider v1alpha2.ProviderSpec) (issuer.I
 		return have, key, nil
 	}
 	var made issuer.Issuer
-	err := errors.New("this control plane cannot ask it")
+	err := errors.New("this control plane cannot use it")
 	switch {
 	case provider.CertManager != nil && r.opts.Providers.CertManager != nil:
 		made, err = r.opts.Providers.CertManager(*provider.CertManager)
@@ -259,30 +260,35 @@ func (r *Roots) make(id, token string, provider v1alpha2.ProviderSpec) (issuer.I
 }
 
 func providerID(provider v1alpha2.ProviderSpec) string {
-	text, _ := json.Marshal(provider) // It holds strings and numbers only.
+	text, _ := json.Marshal(provider) // Strings and numbers cannot fail.
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])
 }
 
-// own finds our own CA in a Secret, and makes it if the Secret is empty.
-func (r *Roots) own(ctx context.Context, found *root, name, field string) {
+// resolveOwnCA reads the mesh's own CA from a Secret and creates it if the Secret is empty.
+func (r *Roots) resolveOwnCA(ctx context.Context, found *rootSource, name, field string) {
 	secret, err := r.opts.Secrets.Get(ctx, name)
 	if err == nil && secret.empty {
-		secret, err = r.fill(ctx, name, secret)
+		secret, err = r.createCA(ctx, name, secret)
 	}
 	if err != nil {
 		found.unavailable(field, err)
 		return
 	}
-	found.candidate, err = ownCandidate(found.source, secret.Data[keyCert], cmpBytes(secret.Data[keyKey], secret.Data[keyLegacyKey]))
-	if err != nil {
+	key := secret.Data[keyKey]
+	if len(key) == 0 {
+		key = secret.Data[keyLegacyKey]
+	}
+	if found.candidate, err = ownCandidate(found.source, secret.Data[keyCert], key); err != nil {
 		found.fail(ReasonUnusable, field, "%s: %s", r.opts.Secrets.Describe(name), err)
 	}
 }
 
-// fill makes a new CA. Another replica may have been quicker, and then it is its.
-func (r *Roots) fill(ctx context.Context, name string, empty Secret) (Secret, error) {
-	cert, key, err := newRoot()
+// createCA creates a CA in an empty Secret. If another replica was faster, it returns that
+// one's CA.
+func (r *Roots) createCA(ctx context.Context, name string, empty Secret) (Secret, error) {
+	// CAs have different names, so that they cannot be confused.
+	cert, key, err := issuer.NewRoot("outrigger-ca "+randomName(), issuer.RootLife)
 	if err != nil {
 		return Secret{}, err
 	}
@@ -291,18 +297,18 @@ func (r *Roots) fill(ctx context.Context, name string, empty Secret) (Secret, er
 		return Secret{}, err
 	}
 	if err == nil {
-		r.opts.Log.Info("made a new CA", "in", r.opts.Secrets.Describe(name))
+		r.opts.Log.Info("created a new CA", "in", r.opts.Secrets.Describe(name))
 	}
 	return r.opts.Secrets.Get(ctx, name)
 }
 
-// newRoot makes a CA. No two have the same name, so that nobody takes one for the
-// other.
-func newRoot() (cert, key []byte, err error) {
-	return issuer.NewRoot("outrigger-ca "+randomName(), issuer.RootLife)
+func randomName() string {
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // It never fails.
+	return hex.EncodeToString(b[:])
 }
 
-// ownCandidate reads an own CA.
+// ownCandidate returns the candidate for the PEM of an own CA.
 func ownCandidate(source string, cert, key []byte) (*candidate, error) {
 	if len(cert) == 0 {
 		return nil, errors.New("it has no " + keyCert)
@@ -331,21 +337,21 @@ func ownCandidate(source string, cert, key []byte) (*candidate, error) {
 	}, nil
 }
 
-// check warns of what will soon not work any more.
-func (r *root) check(now time.Time) {
+// warnExpiry adds a problem if an active root expires soon.
+func (r *rootSource) warnExpiry(now time.Time) {
 	if r.candidate == nil || !r.active {
 		return
 	}
 	for _, c := range r.candidate.roots {
-		if left := c.NotAfter.Sub(now); left < expiring {
-			r.fail(ReasonExpiring, "", "the root %q ends at %s, and no certificate lives longer; replace it before, as docs/identity.md says",
+		if left := c.NotAfter.Sub(now); left < expiryWarning {
+			r.fail(ReasonExpiring, "", "the root %q expires at %s, and no certificate is valid for longer; replace it before then, see docs/identity.md",
 				c.Subject, c.NotAfter.UTC().Format(time.RFC3339))
 		}
 	}
 }
 
-// refOf names what a root came from.
-func (r *Roots) refOf(found *root) mesh.ObjectRef {
+// objectRef returns the reference of a source's object or Secret.
+func (r *Roots) objectRef(found *rootSource) mesh.ObjectRef {
 	if found.object == nil {
 		return mesh.ObjectRef{APIVersion: "v1", Kind: "Secret", Namespace: r.opts.Namespace, Name: r.opts.Secret}
 	}
@@ -353,11 +359,4 @@ func (r *Roots) refOf(found *root) mesh.ObjectRef {
 		APIVersion: v1alpha2.SchemeGroupVersion.String(), Kind: "MeshRootCertificate",
 		Namespace: found.object.Namespace, Name: found.object.Name,
 	}
-}
-
-func cmpBytes(a, b []byte) []byte {
-	if len(a) > 0 {
-		return a
-	}
-	return b
 }
