@@ -24,7 +24,7 @@ func cpu(b *testing.B) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// report runs the benchmark and reports processor time beside the time that passes.
+// report runs the benchmark and also reports the processor time.
 func report(b *testing.B, call func()) {
 	b.Helper()
 	b.ReportAllocs()
@@ -35,9 +35,9 @@ func report(b *testing.B, call func()) {
 	b.ReportMetric((cpu(b)-begin).Seconds()*1000/float64(b.N), "cpu-ms/op")
 }
 
-// BenchmarkIssue is what one certificate costs the controller beside gRPC and TLS: the
-// token and the request are checked, our own CA signs, and the chain is verified. The
-// bar is 1 ms of processor time.
+// BenchmarkIssue measures the cost of one certificate without gRPC and TLS: checking the
+// token and the request, signing with the own CA, and verifying the chain. The limit is
+// 1 ms of processor time.
 func BenchmarkIssue(b *testing.B) {
 	key := loadTokenKey(b, b.TempDir())
 	service, err := identity.NewService(identity.ServiceOptions{Manager: run(b, identity.Options{}, newCA(b, "a")), Reviewer: key})
@@ -53,8 +53,8 @@ func BenchmarkIssue(b *testing.B) {
 	})
 }
 
-// BenchmarkCall is a call as agents make it, on a connection of its own. The processor
-// time is that of both ends.
+// BenchmarkCall measures an agent's call on a new connection. The processor time includes
+// both ends.
 func BenchmarkCall(b *testing.B) {
 	key := loadTokenKey(b, b.TempDir())
 	s := serve(b, identity.ServiceOptions{Manager: run(b, identity.Options{}, newCA(b, "a")), Reviewer: key})

@@ -19,7 +19,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
 )
 
-// brief is an issuer of which an intermediate, with which it signs, ends soon.
+// brief is an issuer whose signing intermediate expires soon.
 type brief struct {
 	root         *issuer.CA
 	intermediate []byte
@@ -52,7 +52,7 @@ func newBrief(t *testing.T, life time.Duration) *brief {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What it signs with says that it lives long, so leaves outlive the one in the chain.
+	// The signing certificate has a long lifetime, so leaves outlive the one in the chain.
 	template.NotAfter = time.Now().Add(issuer.RootLife)
 	long, err := x509.CreateCertificate(rand.Reader, template, above.Leaf, key.Public(), above.PrivateKey)
 	if err != nil {
@@ -81,7 +81,7 @@ func (b *brief) Issue(ctx context.Context, r issuer.Request) ([]byte, error) {
 
 func (b *brief) Roots(ctx context.Context) ([]byte, error) { return b.root.Roots(ctx) }
 
-// TestOwnCertificateOfABriefIntermediate: the chain ends with its first certificate.
+// TestOwnCertificateOfABriefIntermediate checks that the earliest expiry of the chain counts.
 func TestOwnCertificateOfABriefIntermediate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := run(t, identity.Options{Life: func() time.Duration { return 24 * time.Hour }}, newBrief(t, time.Hour))

@@ -20,7 +20,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/identity"
 )
 
-// generate makes a key of a curve.
+// generate creates a key on a curve.
 func generate(t testing.TB, curve elliptic.Curve) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(curve, rand.Reader)
@@ -37,7 +37,7 @@ func TestCheckCSR(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// A name that does not fit DNS, and one that does not fit a common name.
+	// A name that is too long for DNS, and one that is too long for a common name.
 	for _, account := range []string{strings.Repeat("a", 64), strings.Repeat("a.", 100) + "a"} {
 		w := shopper
 		w.ServiceAccount = account
@@ -58,7 +58,7 @@ func TestCheckCSRRefuses(t *testing.T) {
 		}
 		return u
 	}
-	// names is a list of subject alternative names with what package x509 leaves out.
+	// names encodes subject alternative names, including kinds that package x509 cannot write.
 	names := func(values ...asn1.RawValue) pkix.Extension {
 		text, err := asn1.Marshal(values)
 		if err != nil {
@@ -152,7 +152,7 @@ func TestCheckCSRRefuses(t *testing.T) {
 	}
 }
 
-// keys returns keys of kinds that are refused.
+// keys returns keys of unsupported kinds.
 func keys(t *testing.T) map[string]crypto.Signer {
 	t.Helper()
 	_, ed, err := ed25519.GenerateKey(rand.Reader)

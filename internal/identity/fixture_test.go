@@ -37,7 +37,7 @@ func identityOf(w identity.Workload) mesh.Identity {
 	return mesh.Identity{TrustDomain: trustDomain, Namespace: w.Namespace, ServiceAccount: w.ServiceAccount}
 }
 
-// testIssuer is an own CA that can be made to fail, and whose roots can be replaced.
+// testIssuer is an own CA that can be made to fail and whose roots can be replaced.
 type testIssuer struct {
 	name string
 
@@ -74,7 +74,7 @@ func (i *testIssuer) fail(err error) {
 	i.fault = err
 }
 
-// replace gives it another CA, as when somebody changes the Secret.
+// replace replaces its CA, like a change of the Secret.
 func (i *testIssuer) replace(ca *issuer.CA) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -156,7 +156,7 @@ func begin(t testing.TB, options identity.Options, signing issuer.Issuer, truste
 	return m
 }
 
-// trust is the trust in the roots that issuers tell now, of which the first signs.
+// trust is the trust in the issuers' current roots; the first issuer signs.
 func trust(t testing.TB, signing issuer.Issuer, others ...issuer.Issuer) *issuer.Trust {
 	t.Helper()
 	decided := &issuer.Trust{Signing: signing}
@@ -176,7 +176,7 @@ func trust(t testing.TB, signing issuer.Issuer, others ...issuer.Issuer) *issuer
 	return decided
 }
 
-// request returns a CSR for exactly what is due to a workload, and its key.
+// request returns a CSR with exactly a workload's names, and its key.
 func request(t testing.TB, w identity.Workload) ([]byte, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -186,7 +186,7 @@ func request(t testing.TB, w identity.Workload) ([]byte, *ecdsa.PrivateKey) {
 	return csrOf(t, template(w), key), key
 }
 
-// template is a request for exactly what is due to a workload.
+// template is a request with exactly a workload's names.
 func template(w identity.Workload) *x509.CertificateRequest {
 	id := identityOf(w)
 	uri, err := url.Parse(id.String())
@@ -209,7 +209,7 @@ func csrOf(t testing.TB, template *x509.CertificateRequest, key any) []byte {
 	return der
 }
 
-// credential has a certificate signed as an agent would.
+// credential gets a certificate signed as an agent would.
 func credential(t testing.TB, m *identity.Manager, w identity.Workload) tls.Certificate {
 	t.Helper()
 	csr, key := request(t, w)
@@ -243,7 +243,7 @@ func pool(t testing.TB, text []byte) *x509.CertPool {
 	return p
 }
 
-// subjects returns whose roots are in a bundle, in its order.
+// subjects returns the subjects of a bundle's roots, in its order.
 func subjects(t testing.TB, text []byte) []string {
 	t.Helper()
 	var list []string
@@ -261,8 +261,8 @@ func subjects(t testing.TB, text []byte) []string {
 	}
 }
 
-// handshake connects a client to a server over a pipe, sends a byte each way, and
-// returns what each of them saw of the other.
+// handshake connects a client to a server over a pipe, sends a byte each way, and returns
+// both connection states.
 func handshake(server, client *tls.Config) (seen, by tls.ConnectionState, err error) {
 	a, b := net.Pipe()
 	s, c := tls.Server(a, server), tls.Client(b, client)
@@ -272,7 +272,7 @@ func handshake(server, client *tls.Config) (seen, by tls.ConnectionState, err er
 	go func() {
 		_, err := s.Write([]byte{1})
 		if err != nil {
-			// The client waits for what does not come.
+			// The client waits for data that does not come.
 			_ = a.Close()
 		}
 		served <- err

@@ -29,13 +29,13 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
 )
 
-// webToken returns a JSON Web Token with these claims that nobody has signed.
+// webToken returns an unsigned JSON Web Token with these claims.
 func webToken(claims string) string {
 	encode := base64.RawURLEncoding.EncodeToString
 	return encode([]byte(`{"alg":"RS256"}`)) + "." + encode([]byte(claims)) + "." + encode([]byte("signature"))
 }
 
-// TestScreen: most of what is not good says so itself.
+// TestScreen checks that most invalid tokens are rejected by their claims alone.
 func TestScreen(t *testing.T) {
 	t.Parallel()
 	later, before := time.Now().Add(time.Hour).Unix(), time.Now().Add(-time.Hour).Unix()
@@ -83,9 +83,9 @@ func FuzzScreen(f *testing.F) {
 	})
 }
 
-// TestServiceIsFlooded has strangers show tokens that are not good as fast as they can:
-// some that say so themselves, of which the API server must hear nothing, and some that
-// look right, of which it must hear little. Pods get their certificates meanwhile.
+// TestServiceIsFlooded lets unauthenticated clients send invalid tokens as fast as they can.
+// Obviously invalid ones must cause no request to the API server, and plausible ones only a
+// few. Pods must get their certificates meanwhile.
 func TestServiceIsFlooded(t *testing.T) {
 	t.Parallel()
 	end := time.Now().Add(time.Hour).Unix()
@@ -155,7 +155,7 @@ func TestServiceIsFlooded(t *testing.T) {
 	}
 }
 
-// clientFrom is client for connections that come from an address.
+// clientFrom is client with connections from an address.
 func (s *service) clientFrom(t testing.TB, address net.IP) identityv1.IdentityClient {
 	t.Helper()
 	from := net.Dialer{LocalAddr: &net.TCPAddr{IP: address}}
@@ -171,8 +171,8 @@ func (s *service) clientFrom(t testing.TB, address net.IP) identityv1.IdentityCl
 	return identityv1.NewIdentityClient(conn)
 }
 
-// TestOutageIsForgiven has one address ask again and again while the API server is away,
-// as the agents of a node do: the address has not spent what it may when it is back.
+// TestOutageIsForgiven lets one address retry during an outage of the API server, as the
+// agents of a node do: its limit must not be used up afterwards.
 func TestOutageIsForgiven(t *testing.T) {
 	t.Parallel()
 	key := loadTokenKey(t, t.TempDir())
@@ -209,7 +209,7 @@ func TestOutageIsForgiven(t *testing.T) {
 		t.Errorf("when the API server is back: %v", err)
 	}
 
-	// A caller who leaves makes any answer come too late.
+	// A caller that cancels makes any answer come too late.
 	away.Store(true)
 	waits.Store(true)
 	for range 40 {

@@ -36,13 +36,13 @@ import (
 	"github.com/outrigger-mesh/outrigger/test/apiserver"
 )
 
-// cluster is a real API server with what a kubelet would ask of it.
+// cluster is a real API server that creates tokens as for a kubelet.
 type cluster struct {
 	kubernetes.Interface
 	server *apiserver.Server
 }
 
-// pod creates a pod of a service account, both of them new unless they are there.
+// pod creates a pod and its service account unless they exist.
 func (c cluster) pod(t *testing.T, name, account string) *corev1.Pod {
 	t.Helper()
 	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}
@@ -67,7 +67,7 @@ func (c cluster) remove(t *testing.T, pod *corev1.Pod) {
 	}
 }
 
-// token asks for a token as the kubelet does for a projected volume; pod may be nil.
+// token requests a token as the kubelet does for a projected volume; pod may be nil.
 func (c cluster) token(t *testing.T, account string, pod *corev1.Pod, audiences ...string) string {
 	t.Helper()
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: audiences}}
@@ -87,7 +87,7 @@ func workload(pod *corev1.Pod) identity.Workload {
 	}
 }
 
-// as returns a client of the server for a new user who may do what the rules say.
+// as returns a client for a new user with the rights in the rules.
 func (c cluster) as(t *testing.T, user string, rules ...rbacv1.PolicyRule) kubernetes.Interface {
 	t.Helper()
 	kubeconfig, err := c.server.Kubeconfig(user)
@@ -174,7 +174,7 @@ func TestOnAPIServer(t *testing.T) {
 	})
 	t.Run("an expired token", func(t *testing.T) {
 		good := c.token(t, "web.v1", c.pod(t, "web-3", "web.v1"), "outrigger")
-		// The same with the same times, so that it is the time that is refused.
+		// The same token with unchanged times, to show that only the time is rejected.
 		same := resign(t, server, good, nil)
 		if _, err := reviewer.Review(t.Context(), same); err != nil {
 			t.Fatalf("a token that was signed again: %v", err)
@@ -185,7 +185,7 @@ func TestOnAPIServer(t *testing.T) {
 	t.Run("a pod that is deleted", func(t *testing.T) {
 		pod := c.pod(t, "web-4", "web.v1")
 		token := c.token(t, "web.v1", pod, "outrigger")
-		// The API server itself remembers a good token for seconds after this.
+		// The API server itself caches a valid token for some seconds.
 		if _, err := reviewer.Review(t.Context(), token); err != nil {
 			t.Fatal(err)
 		}
@@ -202,7 +202,7 @@ func TestOnAPIServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// No API server mints this, but this one takes it.
+		// No API server mints this token, but this one accepts it.
 		forged := resign(t, server, token, map[string]any{"kubernetes.io": map[string]any{
 			"namespace":      "shop",
 			"pod":            map[string]any{"name": pod.Name, "uid": pod.UID},
@@ -323,7 +323,7 @@ func resign(t *testing.T, server *apiserver.Server, token string, changes map[st
 	return body + "." + base64.RawURLEncoding.EncodeToString(signature)
 }
 
-// What the API server of the test never says, other servers and authenticators do.
+// Results that the test's API server never returns, but other servers and authenticators do.
 func TestReviewWithOddAnswers(t *testing.T) {
 	t.Parallel()
 	bound := map[string]authenticationv1.ExtraValue{

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestRateForgets: addresses without number take no memory without bound, and who was
-// refused much gets as much again only as time goes by.
+// TestRateForgets checks that many addresses use a bounded amount of memory, and that the
+// limit of an address recovers only over time.
 func TestRateForgets(t *testing.T) {
 	r := newRate(100)
 	now := time.Now()

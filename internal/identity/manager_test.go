@@ -39,7 +39,7 @@ func TestBundleIsTheUnion(t *testing.T) {
 		if got := slices.Sorted(slices.Values(subjects(t, first))); !slices.Equal(got, []string{"a", "b", "c"}) {
 			t.Errorf("the bundle holds %q, want each root once", got)
 		}
-		// What a caller does with the answer is its own affair.
+		// Callers may modify the result.
 		clear(m.TrustBundle())
 
 		other := run(t, identity.Options{}, c, b, a)
@@ -97,7 +97,7 @@ func TestNothingBeforeReady(t *testing.T) {
 	})
 }
 
-// The bundle is what was decided, at once and whatever becomes of issuers.
+// SetTrust changes the bundle at once, whatever the state of the issuers.
 func TestTrustIsInForceAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := newIssuer(t, "a"), newIssuer(t, "b")
@@ -131,7 +131,7 @@ func TestTrustIsInForceAtOnce(t *testing.T) {
 	})
 }
 
-// A CA that was replaced since the roots were decided signs with one that is not trusted.
+// A CA that was replaced after the last evaluation signs with an untrusted root.
 func TestSignWithRootsThatChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newIssuer(t, "a")
@@ -183,7 +183,7 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// own returns the certificate that the controller shows now.
+// own returns the controller's current certificate.
 func own(t *testing.T, m *identity.Manager) *x509.Certificate {
 	t.Helper()
 	_, by, err := handshake(m.ServerTLS(), &tls.Config{
@@ -212,7 +212,7 @@ func TestOwnCertificateIsRenewed(t *testing.T) {
 		if second.Equal(first) || bytes.Equal(second.RawSubjectPublicKeyInfo, first.RawSubjectPublicKeyInfo) {
 			t.Error("after two thirds of its life it was not renewed with another key")
 		}
-		// While the issuer is away it goes on as long as it can.
+		// While the issuer is unavailable, the old certificate stays in use.
 		a.fail(errDown)
 		time.Sleep(50 * time.Minute)
 		if m.Fault() == nil {
@@ -245,8 +245,8 @@ func TestOwnCertificateFollowsTheIssuer(t *testing.T) {
 	})
 }
 
-// A proxy with a certificate of the old root keeps connecting while both roots are
-// trusted, and is refused once the old one is gone, whatever session it has.
+// A proxy with a certificate of the old root can connect while both roots are trusted, and
+// is rejected once the old one is removed, even if it resumes a session.
 func TestRootRotationOnTheServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := newIssuer(t, "a"), newIssuer(t, "b")

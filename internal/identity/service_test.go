@@ -69,7 +69,7 @@ func serve(t testing.TB, options identity.ServiceOptions) *service {
 	return s
 }
 
-// client returns a client that verifies the service with the present bundle.
+// client returns a client that verifies the service with the current bundle.
 func (s *service) client(t testing.TB) identityv1.IdentityClient {
 	t.Helper()
 	config := &tls.Config{ServerName: serverName, RootCAs: pool(t, s.manager.TrustBundle())}
@@ -115,8 +115,8 @@ func TestServiceSigns(t *testing.T) {
 	}
 }
 
-// TestServiceReports holds that a report is believed of the token's own pod only, and that
-// what a stranger says is one short line.
+// TestServiceReports checks that a report is attributed to the token's pod, and that its
+// untrusted texts are shortened to one line.
 func TestServiceReports(t *testing.T) {
 	t.Parallel()
 	key := loadTokenKey(t, t.TempDir())
@@ -278,7 +278,7 @@ func TestServiceRefusesMuch(t *testing.T) {
 	if _, err := client.Sign(ctx, &identityv1.SignRequest{Csr: make([]byte, 1<<20)}); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("a request of 1 MiB: %v", err)
 	}
-	// Unauthenticated would say that all of it has been read.
+	// Unauthenticated would mean that the complete message was read.
 	if _, err := client.Sign(bearer(t.Context(), strings.Repeat("x", 1<<20)), &identityv1.SignRequest{}); err == nil || status.Code(err) == codes.Unauthenticated {
 		t.Errorf("a token of 1 MiB: %v", err)
 	}
@@ -288,8 +288,8 @@ func TestServiceRefusesMuch(t *testing.T) {
 	}
 }
 
-// The service is verified with roots as they were; the client that knows the old root
-// alone is refused once the controller's certificate is of the next.
+// A client that knows only the old root rejects the service once the controller's
+// certificate is signed by the next root.
 func TestServiceFollowsTheIssuer(t *testing.T) {
 	t.Parallel()
 	key := loadTokenKey(t, t.TempDir())
@@ -342,7 +342,7 @@ func TestServiceLimitsConnections(t *testing.T) {
 	eventually(t, "there is room again", func() bool { return dial() != nil })
 }
 
-// An address that has as many tokens reviewed as it can keeps no other waiting.
+// An address at its limit of concurrent reviews does not delay others.
 func TestServiceIsNotHeldUp(t *testing.T) {
 	t.Parallel()
 	key := loadTokenKey(t, t.TempDir())
@@ -377,7 +377,7 @@ func TestServiceIsNotHeldUp(t *testing.T) {
 			}()
 		}
 	}
-	// A sixteenth of 256 are worked on.
+	// A sixteenth of 256 are in progress.
 	late := time.After(10 * time.Second)
 	for range 320 - 16 {
 		select {
@@ -397,7 +397,7 @@ func TestServiceIsNotHeldUp(t *testing.T) {
 	}
 }
 
-// hangingIssuer never answers for a workload.
+// hangingIssuer never answers requests for workloads.
 type hangingIssuer struct {
 	*testIssuer
 	asked, left chan struct{}
@@ -465,7 +465,7 @@ func TestNewServiceRefuses(t *testing.T) {
 	if _, err := identity.NewService(options); err == nil {
 		t.Error("metrics were registered twice")
 	}
-	// A rate can be taken of what is there from the start only.
+	// Prometheus can compute rates only of series that exist from the start.
 	if _, ok := gather(t, registry)["outrigger_identity_refusals_total PermissionDenied not-member"]; !ok {
 		t.Error("refusals are not there before the first")
 	}

@@ -30,7 +30,7 @@ func loadTokenKey(t testing.TB, dir string) identity.TokenKey {
 	return key
 }
 
-// claims are those of a token that is good for an hour.
+// claims are the claims of a token that is valid for an hour.
 func claims(w identity.Workload) identity.TokenClaims {
 	return identity.TokenClaims{
 		Namespace: w.Namespace, ServiceAccount: w.ServiceAccount, Pod: w.Pod, PodUID: w.PodUID,
@@ -71,7 +71,7 @@ func TestTokenIsRefused(t *testing.T) {
 		key := loadTokenKey(t, dir)
 		good := mint(t, key, claims(shopper))
 		body, mac, _ := strings.Cut(strings.TrimPrefix(good, "outrigger1."), ".")
-		// signed is how somebody with the key would sign what is no token.
+		// signed signs any text with the key.
 		secret, err := os.ReadFile(filepath.Join(dir, "token.key"))
 		if err != nil {
 			t.Fatal(err)
@@ -132,7 +132,7 @@ func TestTokenIsRefused(t *testing.T) {
 	})
 }
 
-// spellings returns texts that a decoder of base64 might take for the same token.
+// spellings returns texts that a base64 decoder might accept as the same token.
 func spellings(token string) []string {
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	all := []string{token + "=", token + "==", strings.ReplaceAll(token, "-", "+") + " ", strings.ToUpper(token[:9]) + token[9:], " " + token, "Bearer " + token}
@@ -141,7 +141,7 @@ func spellings(token string) []string {
 			all = append(all, token[:i]+gap+token[i:])
 		}
 	}
-	// The last letter of each part has bits that say nothing.
+	// The last letter of each part has unused bits.
 	parts := strings.Split(token, ".")
 	for i, part := range parts {
 		for _, letter := range alphabet {
@@ -177,7 +177,7 @@ func TestNoTokenKey(t *testing.T) {
 	if token, err := none.Mint(claims(shopper)); err == nil {
 		t.Errorf("a token was minted without a key: %s", token)
 	}
-	// What an empty key would sign is known to everybody.
+	// Anybody can compute the signature of an empty key.
 	h := hmac.New(sha256.New, nil)
 	body := "outrigger1." + base64.RawURLEncoding.EncodeToString([]byte(`{"audience":"outrigger","notAfter":"2999-01-01T00:00:00Z"}`))
 	h.Write([]byte(body))

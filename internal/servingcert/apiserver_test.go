@@ -26,7 +26,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/test/apiserver"
 )
 
-// Everything that only a real API server can show, one server for all.
+// Tests that need a real API server; they share one.
 func TestOnAPIServer(t *testing.T) {
 	t.Parallel()
 	server := apiserver.StartServer(t)
@@ -68,7 +68,7 @@ func TestOnAPIServer(t *testing.T) {
 	})
 }
 
-// cleanUp removes what an earlier test has left, now and when the test ends.
+// cleanUp removes leftovers of earlier tests now, and of this one when it ends.
 func cleanUp(t *testing.T, client kubernetes.Interface) {
 	remove := func() {
 		ctx, all := context.Background(), metav1.ListOptions{}
@@ -110,8 +110,8 @@ func requestIsDeleted(t *testing.T, client kubernetes.Interface) {
 	noRequestLeft(t, client)
 }
 
-// realConfiguration is like webhookConfiguration, with all that an API server asks
-// for. The webhooks are called for ConfigMaps with the label.
+// realConfiguration is webhookConfiguration with all fields that an API server requires. The
+// webhooks are called for ConfigMaps with the label.
 func realConfiguration(address string, webhooks int) *admissionv1.MutatingWebhookConfiguration {
 	config := webhookConfiguration(make([][]byte, webhooks)...)
 	for i := range config.Webhooks {
@@ -151,7 +151,7 @@ func published(t *testing.T, client kubernetes.Interface, manager *servingcert.M
 
 func foreignChangeIsPutRight(t *testing.T, client kubernetes.Interface) {
 	manager := runManager(t, newOwnCA(t, client, 0, 0), patching(client))
-	// The configuration is made after the start, as by an installer that is slow.
+	// The configuration is created after the start, as by a slow installer.
 	createConfiguration(t, client, realConfiguration("127.0.0.1:1", 3))
 	eventually(t, "the caBundle is written", published(t, client, manager))
 
@@ -184,8 +184,8 @@ func foreignChangeIsPutRight(t *testing.T, client kubernetes.Interface) {
 	}
 }
 
-// overtakenPatchTouchesNothing has another replica write its new CA at the moment
-// when a manager's first patch is on its way, and the webhooks change places.
+// overtakenPatchTouchesNothing lets another replica write its new CA, and reorder the
+// webhooks, while a manager's first patch is in flight.
 func overtakenPatchTouchesNothing(t *testing.T, server *apiserver.Server, admin kubernetes.Interface) {
 	createConfiguration(t, admin, realConfiguration("127.0.0.1:1", 2))
 	other := newTestCA(t, time.Hour)
@@ -229,9 +229,9 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (r roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return r(request) }
 
-// noCallFails runs two replicas whose CAs and certificates live for seconds, and
-// clients that never stop: the API server itself, one that trusts what the
-// configuration holds now, and one that trusts what it held half a second ago.
+// noCallFails runs two replicas whose CAs and certificates expire after seconds, and clients
+// that call continuously: the API server itself, one that trusts the current configuration,
+// and one that trusts the configuration of half a second ago.
 func noCallFails(t *testing.T, client kubernetes.Interface) {
 	const stale = 500 * time.Millisecond
 	hook := listen(t)
@@ -266,8 +266,8 @@ func noCallFails(t *testing.T, client kubernetes.Interface) {
 	for _, replica := range replicas {
 		eventually(t, "the webhook is ready", func() bool { return replica.Ready(t.Context()) == nil })
 	}
-	// Ready speaks for our trust and that of the configuration as we see it; the API
-	// server may see it a moment later.
+	// Ready checks this replica's view of the configuration; the API server may see a change
+	// slightly later.
 	time.Sleep(time.Second)
 
 	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
@@ -331,7 +331,7 @@ func noCallFails(t *testing.T, client kubernetes.Interface) {
 	}
 }
 
-// review allows whatever is reviewed.
+// review allows every request.
 func review(w http.ResponseWriter, r *http.Request) {
 	var review admissionreviewv1.AdmissionReview
 	if err := json.NewDecoder(r.Body).Decode(&review); err != nil || review.Request == nil {
@@ -343,7 +343,7 @@ func review(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(review)
 }
 
-// reviewCheck is what an injector would give its manager.
+// reviewCheck is the self check of an injector.
 func reviewCheck(hook *webhook) servingcert.SelfCheck {
 	return servingcert.SelfCheck{
 		Address: hook.listener.Addr().String(),

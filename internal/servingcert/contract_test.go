@@ -25,24 +25,24 @@ import (
 const (
 	secretName = "outrigger-injector-tls"
 	signerName = "outrigger.test/webhooks"
-	// patience is how long a test waits for what should happen soon.
+	// patience is how long a test waits for an expected event.
 	patience = 30 * time.Second
 )
 
 // subject is an issuer with the source that it reads.
 type subject struct {
 	issuer servingcert.Issuer
-	// source is what an error must name.
+	// source must be named in errors.
 	source string
-	// renew makes the source give a certificate of a new CA.
+	// renew makes the source return a certificate of a new CA.
 	renew func(t *testing.T)
-	// touch makes an event of the source that brings nothing new.
+	// touch causes an event of the source without a change.
 	touch func(t *testing.T)
-	// spoil makes the source useless, mend undoes that.
+	// spoil makes the source invalid, mend undoes that.
 	spoil, mend func(t *testing.T)
 }
 
-// subjects are all implementations of Issuer, each over a source of its own.
+// subjects are all implementations of Issuer, each with its own source.
 var subjects = map[string]func(*testing.T, kubernetes.Interface) subject{
 	"OwnCA":  ownCASubject,
 	"Secret": secretSubject,
@@ -59,7 +59,7 @@ func TestIssuerContract(t *testing.T) {
 	}
 }
 
-// issuerContract holds what the Manager relies on, whatever the issuer.
+// issuerContract checks what the Manager expects of every issuer.
 func issuerContract(t *testing.T, newSubject func(*testing.T) subject) {
 	t.Run("a client of each name accepts the certificate", func(t *testing.T) {
 		material := issue(t, newSubject(t))
@@ -86,7 +86,7 @@ func issuerContract(t *testing.T, newSubject func(*testing.T) subject) {
 		before := issue(t, subject)
 		changes := watch(t, subject)
 		subject.touch(t)
-		// That something does not happen can only be waited for.
+		// Wait to check that nothing happens.
 		time.Sleep(500 * time.Millisecond)
 		if got := changes.Load(); got > 0 {
 			t.Errorf("%d changes announced though there was none", got)
@@ -161,7 +161,7 @@ func issue(t *testing.T, subject subject) servingcert.Material {
 	return material
 }
 
-// watch counts the changes that the issuer announces until the test ends.
+// watch counts the changes that the issuer reports until the test ends.
 func watch(t *testing.T, subject subject) *atomic.Int64 {
 	t.Helper()
 	var changes atomic.Int64
@@ -227,7 +227,7 @@ func secretSubject(t *testing.T, client kubernetes.Interface) subject {
 	return s
 }
 
-// secretSubjectOf is what the issuers that read a Secret have in common.
+// secretSubjectOf is the common part of issuers that read a Secret.
 func secretSubjectOf(t *testing.T, client kubernetes.Interface) subject {
 	var key []byte
 	return subject{

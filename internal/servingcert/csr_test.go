@@ -41,7 +41,7 @@ func csrIssuer(t *testing.T, client kubernetes.Interface, options servingcert.CS
 	return issuer
 }
 
-// answer does something to each request as soon as it is made.
+// answer calls a function for each request as soon as it is created.
 func answer(client *fake.Clientset, with func(*certificatesv1.CertificateSigningRequest)) {
 	client.PrependReactor("create", "certificatesigningrequests", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		csr := action.(clienttesting.CreateAction).GetObject().(*certificatesv1.CertificateSigningRequest)

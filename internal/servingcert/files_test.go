@@ -37,7 +37,7 @@ func pairFiles(t testing.TB, ca *testCA) (map[string][]byte, string) {
 	return contents, serial(materialOf(t, cert, key, ca.pem))
 }
 
-// A folder of files is changed in every way in which such folders are changed.
+// Tests the usual ways of changing a folder of files.
 func TestFilesAreFollowed(t *testing.T) {
 	plain := func(t *testing.T, dir string, contents map[string][]byte) {
 		for name, content := range contents {
@@ -111,7 +111,7 @@ func TestFilesAreFollowed(t *testing.T) {
 	}
 }
 
-// A change behind a link makes no event in the folder of the link.
+// A change behind a link causes no event in the link's folder.
 func TestFilesBehindLinksArePolled(t *testing.T) {
 	t.Parallel()
 	dir, behind, ca := t.TempDir(), t.TempDir(), newTestCA(t, time.Hour)

@@ -32,7 +32,7 @@ const (
 	day        = 24 * time.Hour
 )
 
-// script is an Issuer that a test directs.
+// script is an Issuer that a test controls.
 type script struct {
 	mu       sync.Mutex
 	issue    func() (servingcert.Material, error)
@@ -62,7 +62,7 @@ func (s *script) Watch(ctx context.Context, changed func()) {
 	}
 }
 
-// change makes the source give something else and says so.
+// change changes the source and reports the change.
 func (s *script) change(issue func() (servingcert.Material, error)) {
 	s.mu.Lock()
 	s.issue = issue
@@ -107,7 +107,7 @@ func webhookConfiguration(bundles ...[]byte) *admissionv1.MutatingWebhookConfigu
 	return config
 }
 
-// settle gives everything in the bubble the second in which it is to be done.
+// settle lets a second pass in the bubble, in which everything must be done.
 func settle() {
 	time.Sleep(time.Second)
 	synctest.Wait()

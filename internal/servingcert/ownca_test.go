@@ -27,14 +27,14 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/servingcert"
 )
 
-// newOwnCA makes the empty Secret, as the chart does, and an OwnCA that fills it.
+// newOwnCA creates the empty Secret, as the chart does, and an OwnCA that fills it.
 func newOwnCA(t testing.TB, client kubernetes.Interface, caLife, leafLife time.Duration) *servingcert.OwnCA {
 	t.Helper()
 	makeSecret(t, client)
 	return ownCA(t, client, caLife, leafLife)
 }
 
-// makeSecret makes the Secret, unless it is there.
+// makeSecret creates the Secret unless it exists.
 func makeSecret(t testing.TB, client kubernetes.Interface) {
 	t.Helper()
 	_, err := client.CoreV1().Secrets(names.Namespace).Create(t.Context(), &corev1.Secret{
@@ -45,8 +45,8 @@ func makeSecret(t testing.TB, client kubernetes.Interface) {
 	}
 }
 
-// newClient returns a fake client that refuses to update a Secret which somebody else has
-// changed since it was read, as an API server does.
+// newClient returns a fake client that rejects conflicting updates of Secrets, as an API
+// server does.
 func newClient() *fake.Clientset {
 	client := fake.NewClientset()
 	var mu sync.Mutex
@@ -252,8 +252,8 @@ func TestOwnCAKeepsWhatOthersPutIntoTheSecret(t *testing.T) {
 	})
 }
 
-// TestOwnCANeverCreatesASecret: who may create one can have it hold a token of another
-// service account, so the injector must do without.
+// TestOwnCANeverCreatesASecret checks that the injector does not need the right to create
+// Secrets, which would allow creating tokens of other service accounts.
 func TestOwnCANeverCreatesASecret(t *testing.T) {
 	client := newClient()
 	issuer := subject{issuer: ownCA(t, client, 0, 0)}
@@ -355,8 +355,8 @@ func TestNamesThatAreTooLongForACommonName(t *testing.T) {
 	}
 }
 
-// Everything together on a fake clock: a client that saw the configuration at any
-// time within the propagation delay is let in, second by second.
+// Tests everything together on a fake clock: in every second, clients that read the
+// configuration at any time within the propagation delay can connect.
 func TestOwnCARunsWithoutAGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset(webhookConfiguration(nil, nil))

@@ -25,8 +25,8 @@ func TestNewCAIsPublishedBeforeItsCertificateIsServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		oldCA, newCA := newTestCA(t, 365*day), newTestCA(t, 365*day)
 		first := oldCA.material(t, 30*day)
-		// The new source does not know the old CA any more, as with a self-signed
-		// certificate of cert-manager.
+		// The new source no longer has the old CA, as with a self-signed certificate of
+		// cert-manager.
 		second := newCA.material(t, 30*day)
 		client := fake.NewClientset(webhookConfiguration(nil, nil))
 		issuer := newScript(always(first))
@@ -265,7 +265,7 @@ func TestReplicasThatLearnOfANewCALateDoNotFight(t *testing.T) {
 		patches := 0
 		client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
 			patches++
-			// A fight takes no time on this clock, so it must be ended.
+			// An endless fight takes no time on this clock, so it must be detected.
 			return patches > 100, nil, errors.New("too many patches")
 		})
 		replicas := map[string]*servingcert.Manager{}
@@ -274,7 +274,7 @@ func TestReplicasThatLearnOfANewCALateDoNotFight(t *testing.T) {
 		time.Sleep(time.Hour)
 
 		early.change(always(second))
-		// A replica that starts now has never heard of the old CA.
+		// A replica that starts now has never seen the old CA.
 		replicas["fresh"], _ = start(t, newScript(always(second)), patching(client))
 		for elapsed := time.Duration(0); elapsed < 150*time.Second; elapsed += time.Second {
 			if elapsed == 20*time.Second {

@@ -20,7 +20,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/servingcert"
 )
 
-// webhook serves over TLS what a test wants, with a manager's certificate.
+// webhook serves a test's handler over TLS with a manager's certificate.
 type webhook struct {
 	listener net.Listener
 	handler  atomic.Pointer[http.HandlerFunc]
@@ -77,7 +77,7 @@ func (h *webhook) serveTLS(t testing.TB, config *tls.Config) {
 	})
 }
 
-// nextCheck waits until the last result of Ready is no longer remembered.
+// nextCheck waits until the last result of Ready is no longer reused.
 func nextCheck() { time.Sleep(1100 * time.Millisecond) }
 
 func TestReadyCallsTheWebhook(t *testing.T) {
@@ -121,7 +121,7 @@ func TestReadyCallsTheWebhook(t *testing.T) {
 		t.Error(err)
 	}
 
-	// What the API server does not trust is not ready, whatever we trust.
+	// A certificate that the API server does not trust is not ready, even if we trust it.
 	foreign := fake.NewClientset(webhookConfiguration(ca.pem, other.pem))
 	blockPatches(foreign)
 	options = patching(foreign)
@@ -172,14 +172,14 @@ func TestReadyRespectsItsContext(t *testing.T) {
 	if err := manager.Ready(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Ready: %v, want that its context has ended", err)
 	}
-	// A caller that gave up leaves no verdict behind.
+	// A canceled call leaves no result behind.
 	hook.answer(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "allowed") })
 	if err := manager.Ready(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestReadyGivesUp has a webhook that never answers, and a caller that would wait for it.
+// TestReadyGivesUp tests a webhook that never answers.
 func TestReadyGivesUp(t *testing.T) {
 	t.Parallel()
 	hook := listen(t)

@@ -21,7 +21,7 @@ var names = servingcert.Names{
 	Extra:     []string{"localhost", "127.0.0.1"},
 }
 
-// dueNames are all names that a certificate for names is to bear.
+// dueNames are all names that a certificate for names must have.
 var dueNames = []string{
 	"outrigger-injector",
 	"outrigger-injector.mesh",
@@ -31,7 +31,7 @@ var dueNames = []string{
 	"127.0.0.1",
 }
 
-// testCA plays whoever issues certificates outside the package.
+// testCA plays an external issuer of certificates.
 type testCA struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -81,7 +81,7 @@ func (ca *testCA) sign(t testing.TB, public any, life time.Duration, dns []strin
 	return certificatePEM(der)
 }
 
-// issue makes a key and a certificate for the names, or for all dueNames.
+// issue creates a key and a certificate for the names, or for all dueNames.
 func (ca *testCA) issue(t testing.TB, life time.Duration, names ...string) (cert, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -108,7 +108,7 @@ func (ca *testCA) issue(t testing.TB, life time.Duration, names ...string) (cert
 	return cert, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
-// material makes what an Issuer would give.
+// material creates Material as an Issuer would.
 func (ca *testCA) material(t testing.TB, life time.Duration, trusted ...*testCA) servingcert.Material {
 	t.Helper()
 	cert, key := ca.issue(t, life)
@@ -161,8 +161,7 @@ func serialsOf(cas ...*testCA) map[string]bool {
 	return found
 }
 
-// handshake makes a TLS connection over a pipe, as a client that trusts the bundle
-// and asks for the name.
+// handshake connects over a pipe, as a client that trusts the bundle and verifies the name.
 func handshake(server *tls.Config, bundle []byte, name string, version uint16) error {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(bundle)

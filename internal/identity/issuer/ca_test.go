@@ -22,7 +22,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer/issuertest"
 )
 
-// authority is a CA of a test's own making.
+// authority is a CA for tests.
 type authority struct {
 	cert *x509.Certificate
 	key  crypto.Signer
@@ -50,7 +50,7 @@ func ecKey(t testing.TB) crypto.Signer {
 	return key
 }
 
-// newAuthority makes a CA, signed by parent or by itself where that is nil.
+// newAuthority creates a CA signed by parent, or self-signed if that is nil.
 func newAuthority(t testing.TB, name string, key crypto.Signer, parent *authority, change func(*x509.Certificate)) authority {
 	t.Helper()
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
@@ -124,7 +124,7 @@ func TestCA(t *testing.T) {
 	}
 }
 
-// TestCAEnds: nothing is valid longer than any certificate of the chain.
+// TestCAEnds checks that no certificate is valid for longer than its chain.
 func TestCAEnds(t *testing.T) {
 	end := time.Now().Add(10 * time.Minute).Truncate(time.Second)
 	root := newAuthority(t, "root", ecKey(t), nil, func(c *x509.Certificate) { c.NotAfter = end })
@@ -226,8 +226,8 @@ func TestFromPEMRefuses(t *testing.T) {
 	}
 }
 
-// TestCAConstraints: a company's CA may be allowed some names only, and what it may
-// not sign is not handed out.
+// TestCAConstraints checks that a certificate is not returned if the CA's name constraints
+// do not allow it.
 func TestCAConstraints(t *testing.T) {
 	root := newAuthority(t, "root", ecKey(t), nil, nil)
 	middle := newAuthority(t, "middle", ecKey(t), &root, func(c *x509.Certificate) {

@@ -118,7 +118,7 @@ func (c *cluster) secret(t *testing.T, namespace, name string, a authority, chai
 	}
 }
 
-// caIssuer makes an Issuer or ClusterIssuer of the Secret of its name.
+// caIssuer creates an Issuer or ClusterIssuer for the Secret of its name.
 func (c *cluster) caIssuer(t *testing.T, kind, name string) *issuer.CertManager {
 	t.Helper()
 	object := &unstructured.Unstructured{Object: map[string]any{
@@ -152,7 +152,7 @@ func (c *cluster) issuer(t *testing.T, o issuer.CertManagerOptions) *issuer.Cert
 	return i
 }
 
-// unreachable is an API server that is not there.
+// unreachable uses an API server that does not exist.
 func (c *cluster) unreachable(t *testing.T, kind, name string) *issuer.CertManager {
 	t.Helper()
 	client, err := dynamic.NewForConfig(&rest.Config{Host: "https://127.0.0.1:1"})
@@ -181,7 +181,7 @@ func (c *cluster) intermediate(t *testing.T) {
 	}
 }
 
-// noRoot is an issuer that knows only its intermediate: proxies could not verify it.
+// noRoot tests an issuer without its root, which proxies could not verify.
 func (c *cluster) noRoot(t *testing.T) {
 	root := newAuthority(t, "cm root 3", ecKey(t), nil, nil)
 	c.secret(t, meshNamespace, "rootless", newAuthority(t, "cm middle 3", ecKey(t), &root, nil))
@@ -189,7 +189,7 @@ func (c *cluster) noRoot(t *testing.T) {
 	wantError(t, chain, err, false, "there is no root; configure the issuer with its complete chain")
 }
 
-// newCA replaces an issuer's CA, as its user may at any time.
+// newCA replaces an issuer's CA, as a user may at any time.
 func (c *cluster) newCA(t *testing.T) {
 	first := newAuthority(t, "cm first", ecKey(t), nil, nil)
 	second := newAuthority(t, "cm second", ecKey(t), nil, nil)
@@ -218,7 +218,7 @@ func (c *cluster) newCA(t *testing.T) {
 	issuertest.Check(t, req, chain, roots)
 }
 
-// caEnds: cert-manager signs for longer than its CA lives.
+// caEnds tests an issuer that signs for longer than its CA is valid.
 func (c *cluster) caEnds(t *testing.T) {
 	end := time.Now().Add(20 * time.Minute).Truncate(time.Second)
 	root := newAuthority(t, "cm short", ecKey(t), nil, func(c *x509.Certificate) { c.NotAfter = end })
@@ -235,7 +235,7 @@ func (c *cluster) noIssuer(t *testing.T) {
 	i := c.issuer(t, issuer.CertManagerOptions{IssuerName: "nobody"})
 	chain, err := i.Issue(deadline(t, 3*time.Second), issuertest.Workload(t))
 	wantError(t, chain, err, true, `Referenced "Issuer" not found`)
-	// An issuer of a kind that nobody serves is approved, and never signed.
+	// A request for an unserved kind of issuer is approved and never signed.
 	i = c.issuer(t, issuer.CertManagerOptions{IssuerName: "nobody", IssuerKind: "Nobody", IssuerGroup: "example.com"})
 	chain, err = i.Issue(deadline(t, 2*time.Second), issuertest.Workload(t))
 	wantError(t, chain, err, true, "is cert-manager running, and does it approve requests for this issuer?")
@@ -244,8 +244,8 @@ func (c *cluster) noIssuer(t *testing.T) {
 	wantError(t, chain, err, false, "does the namespace exist?")
 }
 
-// play answers the next CertificateRequest of an issuer as an external issuer would,
-// whose group cert-manager leaves alone.
+// play answers the next CertificateRequest of an external issuer, whose group cert-manager
+// ignores.
 func (c *cluster) play(t *testing.T, group string, act func(ctx context.Context, request *unstructured.Unstructured) error) *issuer.CertManager {
 	t.Helper()
 	requests := c.dynamic.Resource(requestResource).Namespace(meshNamespace)
@@ -275,7 +275,7 @@ func (c *cluster) play(t *testing.T, group string, act func(ctx context.Context,
 	return c.issuer(t, issuer.CertManagerOptions{IssuerName: "player", IssuerKind: "Player", IssuerGroup: group})
 }
 
-// status writes a request's status until nobody else was faster.
+// status writes a request's status and retries on conflicts.
 func (c *cluster) status(ctx context.Context, request *unstructured.Unstructured, status map[string]any) error {
 	requests := c.dynamic.Resource(requestResource).Namespace(request.GetNamespace())
 	for {
@@ -297,8 +297,7 @@ func condition(kind, status, reason string) []any {
 	return []any{map[string]any{"type": kind, "status": status, "reason": reason, "message": "because I say so"}}
 }
 
-// external is an issuer that is not cert-manager's own: an honest one, and one that
-// signs another key.
+// external tests external issuers: an honest one and one that signs another key.
 func (c *cluster) external(t *testing.T) {
 	root := newAuthority(t, "external", ecKey(t), nil, nil)
 	for _, honest := range []bool{true, false} {
@@ -372,7 +371,7 @@ func (c *cluster) invalid(t *testing.T) {
 	wantError(t, chain, err, false, "InvalidRequest (BadName): because I say so")
 }
 
-// gone is a request that somebody deletes.
+// gone tests a request that is deleted.
 func (c *cluster) gone(t *testing.T) {
 	i := c.play(t, "gone.example.com", func(ctx context.Context, request *unstructured.Unstructured) error {
 		return c.dynamic.Resource(requestResource).Namespace(meshNamespace).Delete(ctx, request.GetName(), metav1.DeleteOptions{})
@@ -381,7 +380,7 @@ func (c *cluster) gone(t *testing.T) {
 	wantError(t, chain, err, true, "was deleted before it was signed")
 }
 
-// noRight is a controller that may not make requests.
+// noRight tests a controller that may not create requests.
 func (c *cluster) noRight(t *testing.T, server *apiserver.Server) {
 	config := rest.CopyConfig(server.Config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: "nobody"}

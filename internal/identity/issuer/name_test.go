@@ -8,7 +8,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
 )
 
-// TestNames has logs and errors say which issuer is meant, and nothing that is secret.
+// TestNames checks that the descriptions for logs and errors contain no secrets.
 func TestNames(t *testing.T) {
 	cert, key, err := issuer.NewRoot("cluster.local", issuer.RootLife)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // program returns the folder of a program that test/issuers/build.sh has compiled.
-// Where it has not, the test is skipped and says so: not every machine can compile it.
+// If it is missing, the test is skipped: not every machine can compile it.
 func program(t *testing.T, name string) string {
 	t.Helper()
 	out, err := exec.Command("../../../test/issuers/build.sh", name, "--where").Output()
@@ -34,10 +34,10 @@ func start(t *testing.T, path string, args ...string) io.Reader {
 	log := &strings.Builder{}
 	cmd := exec.Command(path, args...)
 	cmd.Stderr = log
-	// Not in the test's folder, and without its environment.
+	// Use neither the test's folder nor its environment.
 	cmd.Dir, cmd.Env = t.TempDir(), []string{"HOME=" + t.TempDir()}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	// It ends with its standard input, so also when the test is killed.
+	// It exits when its standard input is closed, so even if the test is killed.
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func start(t *testing.T, path string, args ...string) io.Reader {
 	return out
 }
 
-// eventually waits until a condition holds, which check says with nil.
+// eventually waits until check returns nil.
 func eventually(t *testing.T, within time.Duration, check func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)

@@ -20,8 +20,8 @@ import (
 
 // vaultServer is the real PKI engine of Vault. What is around it, tokens, mounts,
 // sealing and HTTP, is test/issuers/vault/main.go, which follows the documented API:
-// Vault's core needs the SDK of its own source tree and so does not compile from Go
-// modules, and OpenBao is not to be had as one.
+// Vault's core needs the SDK of its own source tree and so does not compile from Go modules,
+// and OpenBao is not available as one.
 type vaultServer struct {
 	Address, Token, CA string
 	client             *http.Client
@@ -34,7 +34,7 @@ func startVault(t *testing.T) *vaultServer {
 	if err := json.NewDecoder(out).Decode(v); err != nil {
 		t.Fatalf("Vault did not start: %v", err)
 	}
-	// It goes on only while somebody reads what it says.
+	// It blocks unless its output is read.
 	go io.Copy(io.Discard, out)
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig.RootCAs = v.roots(t)
@@ -55,7 +55,7 @@ func (v *vaultServer) roots(t *testing.T) *x509.CertPool {
 	return roots
 }
 
-// try asks Vault as its administrator.
+// try sends a request to Vault as its administrator.
 func (v *vaultServer) try(ctx context.Context, method, path string, body any) (map[string]any, error) {
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -99,8 +99,7 @@ func (v *vaultServer) post(t *testing.T, path string, body map[string]any) map[s
 	return data
 }
 
-// mount mounts a PKI engine with a role, and returns a token that may do what the
-// documentation says that is needed, and nothing else.
+// mount mounts a PKI engine with a role and returns a token with only the documented rights.
 func (v *vaultServer) mount(t *testing.T, name string) (token string) {
 	t.Helper()
 	v.post(t, "sys/mounts/"+name, map[string]any{"type": "pki", "config": map[string]any{"max_lease_ttl": "87600h"}})
@@ -134,7 +133,7 @@ func TestVault(t *testing.T) {
 		run  func(*testing.T)
 	}{
 		{"Root", v.root}, {"Intermediate", v.intermediate}, {"Token", v.newTokens}, {"Refused", v.refused}, {"Ends", v.ends},
-		// Last, since nobody opens it again.
+		// Last, since it cannot be unsealed again.
 		{"Sealed", v.sealed},
 	} {
 		t.Run(test.name, test.run)
@@ -176,7 +175,7 @@ func (v *vaultServer) intermediate(t *testing.T) {
 	}
 }
 
-// newTokens is a token that is replaced in its Secret and revoked.
+// newTokens tests a token that is replaced in its Secret and revoked.
 func (v *vaultServer) newTokens(t *testing.T) {
 	token := v.mount(t, "rotated")
 	v.post(t, "rotated/root/generate/internal", map[string]any{"common_name": "rotated root", "ttl": "8760h", "key_type": "ec"})
@@ -197,7 +196,7 @@ func (v *vaultServer) newTokens(t *testing.T) {
 	}
 }
 
-// refused is what no other try helps with.
+// refused tests errors that a retry does not fix.
 func (v *vaultServer) refused(t *testing.T) {
 	token := func() string { return v.Token }
 	chain, err := v.issuer(t, "pki", "nobody", token).Issue(t.Context(), issuertest.Workload(t))
@@ -210,8 +209,8 @@ func (v *vaultServer) refused(t *testing.T) {
 	wantError(t, chain, err, err != nil && strings.Contains(err.Error(), "500"), "default issuer")
 }
 
-// ends: once the roots have been asked for, Vault is asked for no more than its CA has
-// left, which it would refuse.
+// ends checks that, once the roots are known, the requested lifetime does not exceed the
+// CA's, which Vault would refuse.
 func (v *vaultServer) ends(t *testing.T) {
 	token := v.mount(t, "short")
 	v.post(t, "short/root/generate/internal", map[string]any{"common_name": "short root", "ttl": "2h", "key_type": "ec"})
@@ -244,7 +243,7 @@ func (v *vaultServer) sealed(t *testing.T) {
 	wantError(t, chain, err, true, "it answered 503 Service Unavailable: Vault is sealed")
 	roots, err := i.Roots(t.Context())
 	wantError(t, roots, err, true, "Vault is sealed")
-	// The roots that are known are the roots still.
+	// The known roots are still returned.
 	if after, err := known.Roots(t.Context()); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("with Vault sealed, the roots are (%v)\n%s", err, after)
 	}

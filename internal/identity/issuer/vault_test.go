@@ -24,15 +24,14 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer/issuertest"
 )
 
-// vaultAPI answers as Vault's API is documented to, for what the real one can't be
-// brought to say: that it lies, breaks down or redirects. What Vault does is tested in
-// vault_real_test.go.
+// vaultAPI implements Vault's documented API, for answers that the real one does not give:
+// wrong ones, failures and redirects. vault_real_test.go tests the real Vault.
 type vaultAPI struct {
 	*httptest.Server
 	ca authority
-	// token is the one that is taken.
+	// token is the accepted one.
 	token atomic.Value
-	// change spoils what is signed, and spoil the answer.
+	// change modifies the certificate to sign, and spoil the answer.
 	change func(*x509.Certificate)
 	spoil  func(map[string]any)
 	// instead answers in place of Vault if it returns true.
@@ -120,7 +119,7 @@ func (api *vaultAPI) sign(csrDER []byte, ttl time.Duration) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), err
 }
 
-// issuer returns an issuer that asks the API.
+// issuer returns an issuer that uses the API.
 func (api *vaultAPI) issuer(t *testing.T) *issuer.Vault {
 	t.Helper()
 	return newVault(t, issuer.VaultOptions{Address: api.URL, Role: "mesh", RootCAs: pool(api.Certificate())})
@@ -146,7 +145,7 @@ func newVault(t *testing.T, o issuer.VaultOptions) *issuer.Vault {
 	return v
 }
 
-// closedVault is where nobody listens.
+// closedVault is an address where nothing listens.
 func closedVault(t *testing.T) *issuer.Vault {
 	t.Helper()
 	server := httptest.NewServer(nil)
@@ -161,7 +160,7 @@ func TestVaultAPI(t *testing.T) {
 	})
 }
 
-// wantError wants an error that holds text, and the class that it is in.
+// wantError checks that an error contains text and whether it wraps ErrUnavailable.
 func wantError(t *testing.T, chain []byte, err error, unavailable bool, text string) {
 	t.Helper()
 	if err == nil || chain != nil || !strings.Contains(err.Error(), text) {
@@ -175,7 +174,7 @@ func wantError(t *testing.T, chain []byte, err error, unavailable bool, text str
 	}
 }
 
-// TestVaultLies: what an issuer elsewhere answers is held against the request.
+// TestVaultLies checks that answers are verified against the request.
 func TestVaultLies(t *testing.T) {
 	other := ecKey(t)
 	stranger := newAuthority(t, "stranger", ecKey(t), nil, nil)
@@ -203,7 +202,7 @@ func TestVaultLies(t *testing.T) {
 		"noUnit":     {change: func(c *x509.Certificate) { c.Subject.OrganizationalUnit = nil }, want: `organizational unit "" instead of "2f1c`},
 		"organization": {change: func(c *x509.Certificate) { c.Subject.Organization = []string{"system:masters"} },
 			want: "more than a common name and a unit"},
-		// otherName (tag 0) is what crypto/x509 passes over.
+		// otherName (tag 0), which crypto/x509 ignores.
 		"hiddenName": {change: func(c *x509.Certificate) {
 			c.ExtraExtensions = []pkix.Extension{san(t, []byte{0x82, 1, 'a'}, []byte{0xa0, 0x0a, 0x06, 0x03, 0x2a, 0x03, 0x04, 0xa0, 0x03, 0x0c, 0x01, 'x'})}
 		}, want: "1 alternative names besides"},
@@ -239,7 +238,7 @@ func TestVaultLies(t *testing.T) {
 			api.change, api.spoil = tt.change, tt.spoil
 			chain, err := v.Issue(t.Context(), issuertest.Workload(t))
 			wantError(t, chain, err, false, tt.want)
-			// A root that came with a lie is not trusted.
+			// The root of a wrong answer is not trusted.
 			if after, err := v.Roots(t.Context()); err != nil || !bytes.Equal(before, after) {
 				t.Errorf("the roots changed (%v):\n%s", err, after)
 			}
@@ -277,7 +276,7 @@ func TestVaultStatus(t *testing.T) {
 	}
 }
 
-// TestVaultToken: a token that was replaced is read again, once, when it is refused.
+// TestVaultToken checks that a refused token is read again, once.
 func TestVaultToken(t *testing.T) {
 	api := newVaultAPI(t)
 	current, reads := vaultToken, 0
@@ -314,11 +313,11 @@ func TestVaultToken(t *testing.T) {
 	wantError(t, chain, err, false, "reading its token: the Secret is gone")
 }
 
-// TestVaultDeadline: one that does not answer holds nobody up.
+// TestVaultDeadline checks that a Vault without an answer does not block callers.
 func TestVaultDeadline(t *testing.T) {
 	api := newVaultAPI(t)
 	api.instead = func(_ http.ResponseWriter, r *http.Request) bool {
-		// Only then does a server notice that its client has gone.
+		// Only then does a server notice that its client has disconnected.
 		io.Copy(io.Discard, r.Body)
 		<-r.Context().Done()
 		return true
@@ -333,8 +332,7 @@ func TestVaultDeadline(t *testing.T) {
 	}
 }
 
-// TestVaultTLS: the token goes to nobody whose certificate does not verify, and does
-// not leave TLS.
+// TestVaultTLS checks that the token is never sent to an unverified server or without TLS.
 func TestVaultTLS(t *testing.T) {
 	api := newVaultAPI(t)
 	v := newVault(t, issuer.VaultOptions{Address: api.URL, Role: "mesh", RootCAs: x509.NewCertPool()})
@@ -373,8 +371,8 @@ func TestVaultTLS(t *testing.T) {
 	wantError(t, chain, err, true, "from https to http")
 }
 
-// TestVaultNewRoot: after a change of Vault's CA, the old root stays as long as there
-// are certificates of it.
+// TestVaultNewRoot checks that after a change of Vault's CA the old root stays while its
+// certificates are valid.
 func TestVaultNewRoot(t *testing.T) {
 	api := newVaultAPI(t)
 	v := api.issuer(t)
@@ -402,7 +400,7 @@ func TestVaultNewRoot(t *testing.T) {
 	issuertest.Check(t, again, secondChain, roots)
 }
 
-// TestVaultEnds: a CA's end is not outlived, even where the issuer does not see to it.
+// TestVaultEnds checks that no certificate outlives its CA, even if the issuer allows it.
 func TestVaultEnds(t *testing.T) {
 	api := newVaultAPI(t)
 	end := time.Now().Add(20 * time.Minute).Truncate(time.Second)
@@ -443,8 +441,8 @@ func TestNewVault(t *testing.T) {
 	}
 }
 
-// TestVaultVerbatim: since Vault signs a CSR as it is, one that asks for other names
-// than are due never gets there.
+// TestVaultVerbatim checks that a CSR with other names than the request is never sent, since
+// Vault signs CSRs unchanged.
 func TestVaultVerbatim(t *testing.T) {
 	api := newVaultAPI(t)
 	v := api.issuer(t)

@@ -25,7 +25,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/identity/root"
 )
 
-// testOpenServiceMesh: the Secret that Open Service Mesh has left is used as it is.
+// testOpenServiceMesh checks that Open Service Mesh's existing Secret is used unchanged.
 func testOpenServiceMesh(t *testing.T, c *cluster) {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -119,10 +119,10 @@ func testBundle(t *testing.T, c *cluster) {
 	opts.Propagation = time.Hour
 	p := c.start(t, opts)
 	c.wantBundle(t, "shop", "one")
-	// One that was there before is what pods mount, so it gets the bundle too.
+	// Pods mount an existing ConfigMap of that name, so it gets the bundle too.
 	c.wantBundle(t, "foreign", "one")
 
-	// It is kept right.
+	// Changes are reverted.
 	c.remove(t, c.bundleIn(t, "shop"))
 	c.wantBundle(t, "shop", "one")
 	for what, attack := range map[string]func(*corev1.ConfigMap){
@@ -174,7 +174,7 @@ func testBundle(t *testing.T, c *cluster) {
 	relabel(shop, "no")
 	c.wantBundle(t, "shop")
 
-	// What happens while nobody looks is made up for.
+	// Changes while no controller runs are handled later.
 	p.stop()
 	relabel(foreign, "no")
 	relabel(shop, "osm")
@@ -188,7 +188,7 @@ func testBundle(t *testing.T, c *cluster) {
 	}
 }
 
-// TestBundleFile: without a cluster the bundle is a file.
+// TestBundleFile tests the bundle's file, for a mesh without a cluster.
 func TestBundleFile(t *testing.T) {
 	store, dir := dirStore(t)
 	put(t, dir, "outrigger-ca-bundle", goodCA(t, "one").data())

@@ -18,7 +18,7 @@ func dirStore(t *testing.T) (*root.DirStore, string) {
 	return store, dir
 }
 
-// put writes a Secret into the folder of the CA as a person would.
+// put writes a Secret to the folder of the CA as a user would.
 func put(t *testing.T, dir, name string, data map[string][]byte) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Join(dir, name), 0o700); err != nil {
@@ -31,8 +31,8 @@ func put(t *testing.T, dir, name string, data map[string][]byte) {
 	}
 }
 
-// TestOwnCAIsMade: without anything the mesh has a CA of its own, which all replicas
-// and restarts share.
+// TestOwnCAIsMade checks that without any input the mesh gets its own CA, which replicas
+// share and which survives restarts.
 func TestOwnCAIsMade(t *testing.T) {
 	store, dir := dirStore(t)
 	var all []*running

@@ -24,7 +24,7 @@ import (
 
 const patience = 20 * time.Second
 
-// eventually waits until a condition holds that says what is missing, or "".
+// eventually waits until a condition returns "". Otherwise it returns what is missing.
 func eventually(t *testing.T, missing func() string) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
@@ -40,12 +40,12 @@ func eventually(t *testing.T, missing func() string) {
 	}
 }
 
-// recorder is a Manager that remembers what it was told.
+// recorder is a Manager that records the trust.
 type recorder struct {
 	mu    sync.Mutex
 	trust *issuer.Trust
 	uses  int
-	// next is told the same.
+	// next receives the same trust.
 	next root.Manager
 }
 
@@ -59,7 +59,7 @@ func (m *recorder) SetTrust(trust *issuer.Trust) {
 	}
 }
 
-// pass has another Manager told the same from now on.
+// pass makes the recorder pass the trust on to another Manager.
 func (m *recorder) pass(next root.Manager) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -69,7 +69,7 @@ func (m *recorder) pass(next root.Manager) {
 	}
 }
 
-// now returns the names of the root that signs and of all that are trusted, sorted.
+// now returns the names of the signing root and of all trusted ones, sorted.
 func (m *recorder) now(t *testing.T) (signing string, trusted []string) {
 	t.Helper()
 	m.mu.Lock()
@@ -91,7 +91,7 @@ func (m *recorder) count() int {
 	return m.uses
 }
 
-// want waits until that root signs and just those are trusted, both by their names.
+// want waits until the named root signs and exactly the named ones are trusted.
 func (m *recorder) want(t *testing.T, signing string, trusted ...string) {
 	t.Helper()
 	slices.Sort(trusted)
@@ -104,7 +104,7 @@ func (m *recorder) want(t *testing.T, signing string, trusted ...string) {
 	})
 }
 
-// issue has an issuer sign for a workload. Its error is the issuer's name.
+// issue lets an issuer sign for a workload. Its error is the issuer's name.
 func issue(t *testing.T, i issuer.Issuer) *x509.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -152,7 +152,7 @@ func parse(t *testing.T, text []byte) []*x509.Certificate {
 // ca is a root for tests.
 type ca struct{ cert, key []byte }
 
-// newCA makes a root that ends at a time.
+// newCA creates a root that expires at a time.
 func newCA(t *testing.T, name string, end time.Time) ca {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -200,7 +200,7 @@ func (l *lines) String() string {
 	return l.b.String()
 }
 
-// running is a Roots that runs until the test ends, or stop is called.
+// running is a Roots that runs until the test ends or stop is called.
 type running struct {
 	*root.Roots
 	*recorder

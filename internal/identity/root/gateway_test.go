@@ -24,7 +24,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/identity/root"
 )
 
-// leafOf checks a Secret's certificate as a gateway and its peers would, and returns it.
+// leafOf verifies a Secret's certificate as a gateway and its peers would, and returns it.
 func leafOf(data map[string][]byte) (*x509.Certificate, error) {
 	pair, err := tls.X509KeyPair(data["tls.crt"], data["tls.key"])
 	if err != nil {
@@ -49,13 +49,13 @@ func (c *cluster) secretIn(t *testing.T, name string) *corev1.Secret {
 	return &found
 }
 
-// wantLeaf waits for a certificate in a Secret that is as it must be.
+// wantLeaf waits for a valid certificate in a Secret.
 func (c *cluster) wantLeaf(t *testing.T, name string, ok func(*x509.Certificate) string) *x509.Certificate {
 	t.Helper()
 	return c.wantLeafOf(t, name, corev1.SecretTypeTLS, ok)
 }
 
-// gatewaySecret is one as a user makes it whose gateway asks for the type.
+// gatewaySecret is a user's Secret for a gateway that requires the type kubernetes.io/tls.
 func gatewaySecret(name string) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ingress", Name: name}, Type: corev1.SecretTypeTLS,
@@ -63,7 +63,7 @@ func gatewaySecret(name string) *corev1.Secret {
 	}
 }
 
-// wantCleared waits until a Secret is empty and as its user has made it.
+// wantCleared waits until a Secret is empty, as its user created it.
 func (c *cluster) wantCleared(t *testing.T, name string) {
 	t.Helper()
 	eventually(t, func() string {
@@ -77,7 +77,7 @@ func (c *cluster) wantCleared(t *testing.T, name string) {
 	})
 }
 
-// wantLeafOf is wantLeaf for a Secret of that type.
+// wantLeafOf is wantLeaf for a Secret of a type.
 func (c *cluster) wantLeafOf(t *testing.T, name string, kind corev1.SecretType, ok func(*x509.Certificate) string) *x509.Certificate {
 	t.Helper()
 	var leaf *x509.Certificate
@@ -142,7 +142,7 @@ func testGateway(t *testing.T, c *cluster) {
 	})
 	c.wantGatewayCondition(t, "True Issued")
 
-	// Nothing is issued again without need.
+	// No certificate is issued without need.
 	p.stop()
 	p = c.start(t, opts)
 	c.wantGatewayCondition(t, "True Issued")
@@ -154,21 +154,21 @@ func testGateway(t *testing.T, c *cluster) {
 			return "it is not ready"
 		}
 	})
-	// Other names and a broken key are reasons.
+	// Other names or a damaged key cause a new certificate.
 	edit(func(s *v1alpha2.IngressGatewayCertSpec) { s.SubjectAltNames = []string{"other.example.com"} })
 	second := c.wantLeaf(t, "gateway", func(leaf *x509.Certificate) string { return cmp.Diff([]string{"other.example.com"}, leaf.DNSNames) })
 	if first.SerialNumber.Cmp(second.SerialNumber) == 0 {
 		t.Error("two certificates have one serial number")
 	}
 
-	// Another root that signs is a reason, and the bundle has both.
+	// So does another signing root; the bundle has both.
 	c.put(t, "outrigger-ca-bundle", goodCA(t, "two").data())
 	c.wantLeaf(t, "gateway", signedBy("two"))
 	eventually(t, func() string {
 		return cmp.Diff(2, len(parse(t, c.secretIn(t, "gateway").Data["ca.crt"])))
 	})
 
-	// A root that is only trusted is none, but it is in the bundle.
+	// A root that is only trusted does not, but it is in the bundle.
 	steady := c.wantLeaf(t, "gateway", signedBy("two"))
 	c.put(t, "new", goodCA(t, "three").data())
 	object(t, c, "new", passive)
@@ -179,7 +179,7 @@ func testGateway(t *testing.T, c *cluster) {
 		t.Error("a certificate was issued without need")
 	}
 
-	// A short life is renewed.
+	// A certificate with a short lifetime is renewed.
 	edit(func(s *v1alpha2.IngressGatewayCertSpec) { s.ValidityDuration = "10s" })
 	brief := c.wantLeaf(t, "gateway", func(leaf *x509.Certificate) string {
 		return map[bool]string{false: "it lives too long"}[time.Until(leaf.NotAfter) <= 10*time.Second]
@@ -192,14 +192,14 @@ func testGateway(t *testing.T, c *cluster) {
 	}
 	edit(func(s *v1alpha2.IngressGatewayCertSpec) { s.ValidityDuration = "1h" })
 
-	// What cannot be had is said, and what was had stays.
+	// A failure is reported and the existing certificate stays.
 	edit(func(s *v1alpha2.IngressGatewayCertSpec) { s.SubjectAltNames = []string{"No Name"} })
 	c.wantGatewayCondition(t, `False Unavailable spec.certificate.ingressGateway: subjectAltNames[0]: "No Name" is neither`)
 	wantEvent(t, c, `MeshConfig osm-mesh-config Unavailable: spec.certificate.ingressGateway: subjectAltNames[0]: "No Name"`)
 	if _, err := leafOf(c.secretIn(t, "gateway").Data); err != nil {
 		t.Errorf("the certificate is gone: %v", err)
 	}
-	// Somebody else's Secret is left alone.
+	// A Secret with foreign content is not changed.
 	theirs := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ingress", Name: "other"}, Data: map[string][]byte{"password": []byte("x")}}
 	c.create(t, theirs)
 	edit(func(s *v1alpha2.IngressGatewayCertSpec) {
@@ -210,7 +210,7 @@ func testGateway(t *testing.T, c *cluster) {
 	if string(c.secretIn(t, "other").Data["password"]) != "x" {
 		t.Error("the other Secret is changed")
 	}
-	// One that is missing is not made by us.
+	// A missing Secret is not created.
 	c.remove(t, theirs)
 	c.wantGatewayCondition(t, "False Unavailable spec.certificate.ingressGateway: there is no such Secret: Secret ingress/other; "+
 		"the controller fills it but may not create Secrets, so create it: kubectl create secret generic other --namespace ingress")
@@ -222,9 +222,9 @@ func testGateway(t *testing.T, c *cluster) {
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "ingress", Name: "outrigger-controller"}}
 	change(t, c, role, func(r *rbacv1.Role) { r.Rules[0].ResourceNames = []string{"gateway", "other", "unallowed"} })
 	c.wantLeaf(t, "unallowed", signedBy("two"))
-	p.log.forget() // It told of the missing right, as it should.
+	p.log.forget() // It contains the expected error about the missing right.
 
-	// What Open Service Mesh has left is taken over: its certificate is of our root.
+	// Open Service Mesh's Secret is taken over, since our root signed its certificate.
 	p.stop()
 	left := c.secretIn(t, "unallowed").Data
 	change(t, c, gatewaySecret("gateway"), func(s *corev1.Secret) { s.Data = left })
@@ -235,7 +235,7 @@ func testGateway(t *testing.T, c *cluster) {
 		return cmp.Diff("true", c.secretIn(t, "gateway").Annotations["openservicemesh.io/ingress-gateway-certificate"])
 	})
 	c.wantLeaf(t, "gateway", signedBy("two"))
-	// To ask for none clears it.
+	// Removing the spec clears the Secret.
 	change(t, c, config, func(config *v1alpha2.MeshConfig) { config.Spec.Certificate.IngressGateway = nil })
 	c.wantCleared(t, "gateway")
 	c.wantGatewayCondition(t, "none")
@@ -247,7 +247,7 @@ func (l *lines) forget() {
 	l.b.Reset()
 }
 
-// TestGatewayDir: without a cluster the certificate is in a folder.
+// TestGatewayDir tests the certificate's folder, for a mesh without a cluster.
 func TestGatewayDir(t *testing.T) {
 	store, dir := dirStore(t)
 	put(t, dir, "outrigger-ca-bundle", goodCA(t, "one").data())

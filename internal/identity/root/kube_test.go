@@ -93,7 +93,7 @@ func (c *cluster) create(t *testing.T, object client.Object) {
 	}
 }
 
-// change changes an object, as often as it takes.
+// change changes an object and retries on conflicts.
 func change[T client.Object](t *testing.T, c *cluster, object T, f func(T)) {
 	t.Helper()
 	for {
@@ -118,7 +118,7 @@ func (c *cluster) remove(t *testing.T, object client.Object) {
 	}
 }
 
-// put writes a Secret of the control plane as a person would.
+// put writes a Secret of the control plane as a user would.
 func (c *cluster) put(t *testing.T, name string, data map[string][]byte) {
 	t.Helper()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "osm-system", Name: name}, Data: data}
@@ -132,7 +132,7 @@ func (c *cluster) put(t *testing.T, name string, data map[string][]byte) {
 	}
 }
 
-// reset deletes what a test has left, and makes the Secrets that the chart makes.
+// reset deletes a test's leftovers and creates the Secrets that the chart creates.
 func (c *cluster) reset(t *testing.T) {
 	t.Helper()
 	for _, kind := range []client.Object{&corev1.Secret{}, &v1alpha2.MeshRootCertificate{}, &v1alpha2.MeshConfig{}, &corev1.Event{}} {
@@ -150,14 +150,14 @@ func (c *cluster) reset(t *testing.T) {
 	}
 }
 
-// plane is a control plane on the cluster, with as few rights as it needs.
+// plane is a control plane on the cluster with only the rights it needs.
 type plane struct {
 	*running
 	identity *identity.Manager
 	stop     func()
 }
 
-// options are those of a Roots on the cluster.
+// options returns the options of a Roots on the cluster.
 func (c *cluster) options(t *testing.T) root.Options {
 	t.Helper()
 	set, err := kubernetes.NewForConfig(c.user())
@@ -175,7 +175,7 @@ func (c *cluster) options(t *testing.T) root.Options {
 	}
 }
 
-// start starts a control plane that has forgotten all.
+// start starts a new control plane.
 func (c *cluster) start(t *testing.T, opts root.Options) *plane {
 	t.Helper()
 	ids, err := identity.NewManager(identity.Options{
@@ -237,7 +237,7 @@ func (c *cluster) start(t *testing.T, opts root.Options) *plane {
 	return p
 }
 
-// TestCluster is one test for the sake of the one server that it starts.
+// TestCluster is a single test because its subtests share one server.
 func TestCluster(t *testing.T) {
 	c := startCluster(t)
 	for name, test := range map[string]func(*testing.T, *cluster){
@@ -258,8 +258,8 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// testReplicas: replicas that begin at once agree on one CA, and see that it is
-// replaced.
+// testReplicas checks that replicas started at the same time agree on one CA and notice its
+// replacement.
 func testReplicas(t *testing.T, c *cluster) {
 	opts := c.options(t)
 	opts.Propagation = 2 * time.Second
@@ -305,7 +305,7 @@ func object(t *testing.T, c *cluster, name string, intent v1alpha2.MeshRootCerti
 	return &o
 }
 
-// testObjects: objects are followed.
+// testObjects checks that changes of objects are noticed.
 func testObjects(t *testing.T, c *cluster) {
 	opts := c.options(t)
 	opts.Propagation = time.Second
@@ -322,7 +322,7 @@ func testObjects(t *testing.T, c *cluster) {
 	c.remove(t, o)
 	r.want(t, "one", "one", "two", "three")
 
-	// One that is missing is not made by us, and one that is empty is filled.
+	// A missing Secret is not created, and an empty one is filled.
 	c.remove(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "osm-system", Name: "new"}})
 	object(t, c, "new", passive)
 	r.problem(t, "MeshRootCertificate osm-system/new: Unavailable: spec.provider.tresor.ca.secretRef: there is no such Secret: Secret osm-system/new; "+
@@ -331,7 +331,7 @@ func testObjects(t *testing.T, c *cluster) {
 	r.noProblems(t)
 }
 
-// testNoKind: where the API server does not have the kind yet there are no objects.
+// testNoKind checks that an API server without the kind counts as having no objects.
 func testNoKind(t *testing.T, c *cluster) {
 	server, err := apiserver.Run()
 	if err != nil {
@@ -353,8 +353,7 @@ func testNoKind(t *testing.T, c *cluster) {
 	r.stop()
 }
 
-// testStatus: the status of objects says what has become of them, and Events what is
-// wrong.
+// testStatus checks the objects' status and the Events about problems.
 func testStatus(t *testing.T, c *cluster) {
 	c.put(t, "outrigger-ca-bundle", goodCA(t, "one").data())
 	opts := c.options(t)
@@ -395,7 +394,7 @@ func wantStatus(t *testing.T, c *cluster, o *v1alpha2.MeshRootCertificate, state
 	})
 }
 
-// wantEvent waits for a Warning Event of the control plane's namespace that begins so.
+// wantEvent waits for a Warning Event with a prefix in the control plane's namespace.
 func wantEvent(t *testing.T, c *cluster, want string) {
 	t.Helper()
 	eventually(t, func() string {
@@ -415,8 +414,8 @@ func wantEvent(t *testing.T, c *cluster, want string) {
 	})
 }
 
-// testMissingRights: what may not be read is said with the way out, and comes right
-// by itself.
+// testMissingRights checks that a missing right is reported with a hint, and that granting
+// it later suffices.
 func testMissingRights(t *testing.T, c *cluster) {
 	c.put(t, "outrigger-ca-bundle", goodCA(t, "one").data())
 	r := run(t, c.options(t))
@@ -441,8 +440,8 @@ func testMissingRights(t *testing.T, c *cluster) {
 	r.want(t, "one", "one", "two")
 }
 
-// testSchema: the API server refuses what makes no sense, and takes what Open Service
-// Mesh's did.
+// testSchema checks that the API server rejects invalid objects and accepts those that Open
+// Service Mesh accepted.
 func testSchema(t *testing.T, c *cluster) {
 	for name, f := range map[string]func(*v1alpha2.MeshRootCertificate){
 		"intent":      func(o *v1alpha2.MeshRootCertificate) { o.Spec.Intent = "both" },

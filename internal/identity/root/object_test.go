@@ -17,8 +17,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/identity/root"
 )
 
-// says returns what a report says of an object: its state, its conditions and its
-// Problems.
+// says returns an object's state, conditions and Problems in a report.
 func (w *world) says(name string) string {
 	for _, v := range w.Report().Verdicts {
 		if v.Name != name {
@@ -46,8 +45,8 @@ func (w *world) wantSays(name, want string) {
 	})
 }
 
-// TestRotation follows the procedure of docs/identity.md, from the mesh's own CA to
-// another, and from that to a third.
+// TestRotation follows the procedure in docs/identity.md, from the mesh's own CA to another
+// and then to a third.
 func TestRotation(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.want("one", "one")
@@ -76,7 +75,7 @@ func TestRotation(t *testing.T) {
 	})
 }
 
-// TestHastyRotation does all at once what ought to be done in steps.
+// TestHastyRotation does all steps of a rotation at once.
 func TestHastyRotation(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.put("a", "two")
@@ -84,7 +83,7 @@ func TestHastyRotation(t *testing.T) {
 		w.want("one", "one", "two")
 		w.wantSays("a", "passive Signing=False/Distributing Trusted=Unknown/Distributing Needed=False/NoCertificates")
 		w.after(4*time.Minute, "two", "one", "two")
-		// The old one is deleted as the new one is made.
+		// The old one is deleted when the new one is created.
 		w.put("b", "three")
 		w.objects.set(tresor("b", active))
 		w.want("two", "one", "two", "three")
@@ -95,7 +94,7 @@ func TestHastyRotation(t *testing.T) {
 	})
 }
 
-// TestTwoActive: the older one signs, and both are trusted.
+// TestTwoActive checks that of two active objects the older signs and both are trusted.
 func TestTwoActive(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.stop()
@@ -110,14 +109,14 @@ func TestTwoActive(t *testing.T) {
 		w.wantSays("z", "active Signing=True/Signing Trusted=True/Trusted Needed=True/Signing")
 		w.wantSays("a", "passive Signing=False/OlderSigns Trusted=True/Trusted Needed=False/NoCertificates Conflict spec.intent")
 		w.problem(t, "MeshRootCertificate osm-system/a: Conflict: spec.intent: MeshRootCertificate z is active too and older, so it signs")
-		// The older one goes on with what it was when it breaks.
+		// The older one continues with its last CA when it breaks.
 		put(t, w.dir, "z", map[string][]byte{"ca.crt": []byte("?")})
 		w.problem(t, "MeshRootCertificate osm-system/z: Unusable: spec.provider.tresor.ca.secretRef")
 		w.after(time.Hour, "two", "three", "two")
 		w.restart()
 		w.want("two", "three", "two")
 		w.wantSays("z", "active Signing=True/Signing Trusted=True/Trusted Needed=True/Signing Unusable spec.provider.tresor.ca.secretRef")
-		// A mesh that never knew it as good uses the other one.
+		// A new mesh uses the other one.
 		w.stop()
 		if err := os.RemoveAll(filepath.Join(w.dir, "outrigger-ca-state")); err != nil {
 			t.Fatal(err)
@@ -128,7 +127,7 @@ func TestTwoActive(t *testing.T) {
 	})
 }
 
-// TestOnlyPassive: where no object is active the mesh's own CA signs, which is made.
+// TestOnlyPassive checks that without an active object the mesh's own CA is created and signs.
 func TestOnlyPassive(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.stop()
@@ -148,7 +147,7 @@ func TestOnlyPassive(t *testing.T) {
 	})
 }
 
-// TestBrokenPassive: a passive root that breaks is still trusted.
+// TestBrokenPassive checks that a passive root stays trusted when its Secret breaks.
 func TestBrokenPassive(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.put("a", "two")
@@ -162,7 +161,7 @@ func TestBrokenPassive(t *testing.T) {
 	})
 }
 
-// TestTresorIsMade: the Secret of an object is made if it is missing.
+// TestTresorIsMade checks that the missing Secret of an object is created.
 func TestTresorIsMade(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.want("one", "one")
@@ -181,8 +180,8 @@ func TestTresorIsMade(t *testing.T) {
 	})
 }
 
-// TestUnreadableObjects: nothing changes while it is not known what there is, and no
-// CA is made.
+// TestUnreadableObjects checks that nothing changes and no CA is created while the objects
+// cannot be read.
 func TestUnreadableObjects(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.put("a", "two")
@@ -217,7 +216,7 @@ func TestUnreadableObjects(t *testing.T) {
 	})
 }
 
-// TestElsewhere: cert-manager and Vault are used as the own CA is.
+// TestElsewhere checks that cert-manager and Vault are used like the own CA.
 func TestElsewhere(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.elsewhere["issuer"], w.elsewhere["role"] = newRemote(t, "cm"), newRemote(t, "vault")
@@ -226,22 +225,22 @@ func TestElsewhere(t *testing.T) {
 		w.want("one", "one", "cm", "vault")
 		w.after(4*time.Minute, "cm", "one", "cm", "vault")
 		w.noProblems(t)
-		// An issuer that is away is as it was.
+		// An unavailable issuer changes nothing.
 		w.elsewhere["issuer"].set(errors.New("nobody is there"))
 		w.problem(t, "MeshRootCertificate osm-system/issuer: Unavailable: spec.provider.certManager: nobody is there; retrying")
 		w.after(26*time.Hour, "cm", "cm", "vault")
-		// One whose roots are nonsense too.
+		// Nor does one with invalid roots.
 		w.elsewhere["issuer"].set(nil, []byte("nonsense")...)
 		w.problem(t, "MeshRootCertificate osm-system/issuer: Unusable: spec.provider.certManager: its roots cannot be used")
 		w.after(time.Minute, "cm", "cm", "vault")
-		// A root that it gets besides is trusted, and one that it loses is so for a life.
+		// An additional root is trusted, and a removed one stays so for a certificate's lifetime.
 		w.elsewhere["issuer"].set(nil, goodCA(t, "cm2").cert...)
 		w.after(2*time.Minute, "cm", "cm", "cm2", "vault")
 		w.elsewhere["issuer"].set(nil)
 		w.after(2*time.Minute, "cm", "cm", "cm2", "vault")
 		w.after(25*time.Hour, "cm", "cm", "vault")
 
-		// The object that signs is deleted, and a new one is made: the former goes on.
+		// The signing object is deleted and a new one created: the former continues to sign.
 		w.objects.set(vault("role", active))
 		w.want("vault", "cm", "vault")
 		w.elsewhere["other"] = newRemote(t, "other")
@@ -253,7 +252,7 @@ func TestElsewhere(t *testing.T) {
 	})
 }
 
-// TestRefresh: whoever has seen a root that nobody trusts has the issuers asked at once.
+// TestRefresh checks that Refresh reads the issuers' roots at once.
 func TestRefresh(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.elsewhere["issuer"] = newRemote(t, "cm")
@@ -283,8 +282,7 @@ func TestRefresh(t *testing.T) {
 	})
 }
 
-// TestVaultToken: a token that is replaced is used, and one that is wrong leaves what
-// was before.
+// TestVaultToken checks that a replaced token is used and that a wrong one changes nothing.
 func TestVaultToken(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.elsewhere["role"] = newRemote(t, "vault")
@@ -310,8 +308,8 @@ func TestVaultToken(t *testing.T) {
 	})
 }
 
-// TestBadObjects: what is wrong with an object is a Problem of its, and the mesh goes
-// on.
+// TestBadObjects checks that errors in an object become its Problems and the mesh continues
+// to work.
 func TestBadObjects(t *testing.T) {
 	change := func(f func(*v1alpha2.MeshRootCertificateSpec)) v1alpha2.MeshRootCertificate {
 		o := tresor("a", passive)
@@ -357,7 +355,8 @@ func TestBadObjects(t *testing.T) {
 	}
 }
 
-// TestManifests: objects in files are followed, and a file that breaks is as it was.
+// TestManifests checks that changes of files are noticed and that a broken file keeps its last
+// content.
 func TestManifests(t *testing.T) {
 	store, dir := dirStore(t)
 	put(t, dir, "outrigger-ca-bundle", goodCA(t, "one").data())

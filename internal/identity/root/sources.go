@@ -168,7 +168,7 @@ func (r *Roots) inOtherNamespace(found *rootSource, field, namespace string) boo
 }
 
 // vault finds the token first.
-func (r *Roots) vault(ctx context.Context, found *root, now time.Time) []string {
+func (r *Roots) vault(ctx context.Context, found *rootSource, now time.Time) []string {
 	const field = "spec.provider.vault"
 	spec := found.object.Spec.Provider.Vault
 	if r.opts.Providers.Vault == nil {

@@ -6,11 +6,13 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
 )
 
-// TestLaws has objects and Secrets change at random and holds what a mesh lives by:
-// whoever has a certificate that is alive is trusted by everybody, even by those who
-// hear of a root only as late as the time of propagation.
+// TestLaws changes objects and Secrets at random and checks the invariant of the mesh: every
+// valid certificate is trusted by all peers, even by those that receive a new root only
+// after the propagation time.
 func TestLaws(t *testing.T) {
 	const (
 		life        = 10 * time.Hour
@@ -44,7 +46,7 @@ func TestLaws(t *testing.T) {
 				case 0:
 					w.trusted = append(w.trusted, c)
 				case 1:
-					w.unknown = append(w.unknown, c.Source)
+					w.unresolved = append(w.unresolved, c.Source)
 				}
 			}
 			if len(w.trusted) > 0 && random.IntN(4) > 0 {
@@ -86,11 +88,11 @@ func TestLaws(t *testing.T) {
 			}
 			for _, print := range s.Signer.Roots {
 				since, ok := trusted[print]
-				// Times are written down in seconds.
+				// Stored times have a resolution of seconds.
 				if !ok || now.Sub(since) < propagation-time.Second {
 					t.Fatalf("seed %d: a root signs that is trusted for %s (%t)", seed, now.Sub(since), ok)
 				}
-				// It signs until something happens the next time, which is now at the latest.
+				// It signs until the next event, which is now at the latest.
 				signed[print] = now
 			}
 			if before != "" {
@@ -108,7 +110,7 @@ func TestLaws(t *testing.T) {
 			if !wake.IsZero() && !wake.After(now) {
 				t.Fatalf("seed %d: it is to be looked at again %s ago", seed, now.Sub(wake))
 			}
-			// What does not change leaves the state as it is.
+			// Unchanged inputs do not change the state.
 			same, _ := s.advance(w, now, life, propagation)
 			again, err := same.encode()
 			if err != nil {

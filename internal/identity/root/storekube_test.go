@@ -12,9 +12,9 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/identity/root"
 )
 
-// TestKubeStoreCreatesNothing: who may create Secrets can have one hold the token of
-// another service account. So those of the control plane are filled, and it is said how
-// to make one that is missing.
+// TestKubeStoreCreatesNothing checks that Secrets are only filled, since the right to create
+// Secrets would allow creating tokens of other service accounts, and that the error says
+// how to create a missing one.
 func TestKubeStoreCreatesNothing(t *testing.T) {
 	client := fake.NewClientset()
 	r := run(t, root.Options{Secrets: root.NewKubeStore(client, "osm-system", discard())})

@@ -15,7 +15,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/certificate"
 )
 
-// known is a certificate.Manager of which no more is asked than the trust bundle.
+// known is a certificate.Manager that only has a trust bundle.
 type known struct {
 	certificate.Manager
 	bundle string
@@ -23,8 +23,8 @@ type known struct {
 
 func (k known) TrustBundle() []byte { return []byte(k.bundle) }
 
-// TestBundleIsNotTakenOver: whoever may change ConfigMaps of a namespace adds a root of
-// his own, and makes the ConfigMap look as if it were not ours.
+// TestBundleIsNotTakenOver tests an attacker who may change a namespace's ConfigMaps: he adds
+// his own root and makes the ConfigMap look like a foreign one.
 func TestBundleIsNotTakenOver(t *testing.T) {
 	for what, attack := range map[string]func(*corev1.ConfigMap){
 		"nothing else":        func(*corev1.ConfigMap) {},
@@ -44,7 +44,7 @@ func TestBundleIsNotTakenOver(t *testing.T) {
 			}
 			look := func() {
 				t.Helper()
-				// It is looked at again after each change.
+				// It is checked again after each change.
 				for range 3 {
 					if _, err := b.Reconcile(t.Context(), request("shop")); err != nil {
 						t.Fatal(err)

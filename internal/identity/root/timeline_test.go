@@ -21,7 +21,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/identity/root"
 )
 
-// objects are MeshRootCertificates that a test changes.
+// objects are MeshRootCertificates that a test can change.
 type objects struct {
 	mu      sync.Mutex
 	all     []v1alpha2.MeshRootCertificate
@@ -88,7 +88,7 @@ func vault(name string, intent v1alpha2.MeshRootCertificateIntent) v1alpha2.Mesh
 
 const active, passive = v1alpha2.IntentActive, v1alpha2.IntentPassive
 
-// world is a mesh's roots in a bubble where time is the test's.
+// world is a mesh's roots in a bubble with fake time.
 type world struct {
 	*running
 	t       *testing.T
@@ -96,13 +96,13 @@ type world struct {
 	store   *root.DirStore
 	dir     string
 	opts    root.Options
-	// elsewhere are the issuers that cert-manager and Vault stand for, by the names of
-	// the issuer and the role; token is what Vault takes.
+	// elsewhere are the fake cert-manager and Vault issuers, by the name of the issuer or
+	// role; token is the one that Vault accepts.
 	elsewhere map[string]*remote
 	token     string
 }
 
-// remote is an issuer that is elsewhere, and may be away.
+// remote is an external issuer that may be unavailable.
 type remote struct {
 	issuer.Issuer
 	mu   sync.Mutex
@@ -133,12 +133,12 @@ func newRemote(t *testing.T, name string) *remote {
 	return &remote{Issuer: made}
 }
 
-// inWorld runs a test in a bubble, in which the CA "one" of outrigger-ca-bundle signs.
+// inWorld runs a test in a bubble where the CA "one" in outrigger-ca-bundle signs.
 func inWorld(t *testing.T, test func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, objects: &objects{}, token: "sesame", elsewhere: map[string]*remote{}}
 		w.store, w.dir = dirStore(t)
-		w.store.Poll = 5 * time.Second // Of a time that flies.
+		w.store.Poll = 5 * time.Second // Fake time makes it fast.
 		w.put("outrigger-ca-bundle", "one")
 		w.opts = root.Options{
 			Secrets: w.store, Objects: w.objects, Propagation: root.DefaultPropagation,
@@ -164,7 +164,7 @@ func inWorld(t *testing.T, test func(w *world)) {
 
 func (w *world) start() { w.running = run(w.t, w.opts) }
 
-// restart is a controller that has forgotten all.
+// restart replaces the controller by a new one.
 func (w *world) restart() {
 	w.stop()
 	w.start()
@@ -172,13 +172,13 @@ func (w *world) restart() {
 
 func (w *world) put(secret, name string) { put(w.t, w.dir, secret, goodCA(w.t, name).data()) }
 
-// want is for what is the case after the controller has looked.
+// want checks the state after the controller's evaluation.
 func (w *world) want(signing string, trusted ...string) {
 	w.t.Helper()
 	w.running.want(w.t, signing, trusted...)
 }
 
-// after lets time pass and then wants that.
+// after lets time pass and then checks the state.
 func (w *world) after(d time.Duration, signing string, trusted ...string) {
 	w.t.Helper()
 	time.Sleep(d)
@@ -188,7 +188,7 @@ func (w *world) after(d time.Duration, signing string, trusted ...string) {
 	}
 }
 
-// TestReplacedSecret: a naive replacement of the Secret breaks nothing.
+// TestReplacedSecret checks that replacing the Secret in one step breaks nothing.
 func TestReplacedSecret(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.want("one", "one")
@@ -214,7 +214,7 @@ func TestReplacedSecret(t *testing.T) {
 	})
 }
 
-// TestReplacedBack: who takes a replacement back before it signs has changed nothing.
+// TestReplacedBack reverts a replacement before the new CA signs: nothing has changed.
 func TestReplacedBack(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.want("one", "one")
@@ -234,8 +234,8 @@ func TestReplacedBack(t *testing.T) {
 	})
 }
 
-// TestDeletedSecret: to delete the Secret, as Open Service Mesh wanted it, has a new CA
-// made, and breaks nothing either.
+// TestDeletedSecret deletes the Secret, as Open Service Mesh required: a new CA is created and
+// nothing breaks.
 func TestDeletedSecret(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.want("one", "one")
@@ -257,7 +257,7 @@ func TestDeletedSecret(t *testing.T) {
 	})
 }
 
-// TestLongerLife: what was signed when certificates lived longer counts.
+// TestLongerLife checks that certificates with a former, longer lifetime are considered.
 func TestLongerLife(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.stop()
@@ -281,8 +281,8 @@ func TestLongerLife(t *testing.T) {
 	})
 }
 
-// TestBroken: what is broken is never used, what was used before goes on, after a
-// restart too, and what is mended is used.
+// TestBroken checks that a broken CA is never used, that the previous one stays in use, even
+// after a restart, and that a fixed CA is used.
 func TestBroken(t *testing.T) {
 	for name, tt := range map[string]struct {
 		data func(t *testing.T) map[string][]byte
@@ -314,8 +314,7 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// TestBrokenFromTheStart: without anything good nothing is used, and once it is mended
-// the mesh begins.
+// TestBrokenFromTheStart checks that a mesh with only a broken CA starts once it is fixed.
 func TestBrokenFromTheStart(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.stop()
@@ -342,7 +341,7 @@ func TestBrokenFromTheStart(t *testing.T) {
 	})
 }
 
-// TestBrokenState: nothing is guessed where what is in use cannot be read.
+// TestBrokenState checks that nothing is assumed while the state is unreadable.
 func TestBrokenState(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.want("one", "one")
@@ -352,7 +351,7 @@ func TestBrokenState(t *testing.T) {
 		if err := w.Fault(); err == nil || !strings.Contains(err.Error(), "outrigger-ca-state: its state.json is not valid JSON") {
 			t.Errorf("the fault is %v", err)
 		}
-		// The way out distrusts what was before at once.
+		// Emptying the state distrusts the previous root at once.
 		if err := os.RemoveAll(filepath.Join(w.dir, "outrigger-ca-state")); err != nil {
 			t.Fatal(err)
 		}
@@ -360,8 +359,7 @@ func TestBrokenState(t *testing.T) {
 	})
 }
 
-// TestRootEnds: a root that ends is told of before, and one that has ended is not
-// trusted.
+// TestRootEnds checks that a root is reported before it expires and not trusted afterwards.
 func TestRootEnds(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.stop()
@@ -381,7 +379,7 @@ func TestRootEnds(t *testing.T) {
 		w.after(50*time.Minute, "brief", "one", "brief")
 		w.after(11*time.Minute, `own CA "brief": it expired at 2000-01-01T01:00:00Z; give it a new certificate`, "brief", "one")
 		w.put("outrigger-ca-bundle", "new")
-		// Nobody can be kept waiting by a root that is over.
+		// An expired root does not delay the new one.
 		w.want("new", "new", "one")
 	})
 }

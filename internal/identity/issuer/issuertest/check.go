@@ -13,8 +13,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
 )
 
-// Check reads what an issuer answered to a request and holds it against every rule
-// about a certificate. It returns the leaf.
+// Check parses an issuer's answer to a request, checks every rule about a certificate, and
+// returns the leaf.
 func Check(t testing.TB, req issuer.Request, chainPEM, rootsPEM []byte) *x509.Certificate {
 	t.Helper()
 	chain, roots := parse(t, chainPEM), parse(t, rootsPEM)
@@ -43,7 +43,7 @@ func Check(t testing.TB, req issuer.Request, chainPEM, rootsPEM []byte) *x509.Ce
 		t.Errorf("the certificate begins at %s, and it is %s", leaf.NotBefore, now)
 	}
 
-	// A server presents the chain as it is, so order counts.
+	// Servers present the chain unchanged, so its order matters.
 	pool, between := x509.NewCertPool(), x509.NewCertPool()
 	for i, c := range chain {
 		if bytes.Equal(c.RawSubject, c.RawIssuer) {
@@ -75,7 +75,7 @@ func Check(t testing.TB, req issuer.Request, chainPEM, rootsPEM []byte) *x509.Ce
 	return leaf
 }
 
-// checkNames wants the request's names, and nothing besides.
+// checkNames checks that the leaf has exactly the request's names.
 func checkNames(t testing.TB, leaf *x509.Certificate, req issuer.Request) {
 	t.Helper()
 	var uris, ips, wantURIs, wantIPs []string

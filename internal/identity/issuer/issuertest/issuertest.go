@@ -1,6 +1,5 @@
-// Package issuertest holds the rules that every issuer keeps, as tests. An issuer's
-// own tests call Run with one that is ready to sign, and add only what is special
-// about it.
+// Package issuertest is the conformance suite of issuers. An issuer's own tests call Run with
+// an issuer that is ready to sign and only add what is specific to it.
 package issuertest
 
 import (
@@ -25,24 +24,23 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
 )
 
-// Suite is what is tested.
+// Suite configures Run.
 type Suite struct {
-	// Issuer is ready, and signs any name for an hour at least.
+	// Issuer is ready and signs any name for at least an hour.
 	Issuer issuer.Issuer
-	// Prefix is what its errors begin with, so that a reader knows who speaks.
+	// Prefix is the prefix of its errors, which must identify the issuer.
 	Prefix string
-	// Unreachable is one of the same kind that nothing answers; nil where there is
-	// nothing to reach.
+	// Unreachable is an issuer of the same kind without a server; nil if it needs none.
 	Unreachable issuer.Issuer
-	// Secrets are texts that no error may hold: tokens, lines of a key.
+	// Secrets are texts that no error may contain: tokens, lines of a key.
 	Secrets []string
-	// Within is how soon it answers; 10 s if zero.
+	// Within is the timeout of an answer; 10 s if zero.
 	Within time.Duration
 }
 
 const (
 	life = time.Hour
-	// soon is how long an issuer may go on after its context ended.
+	// soon is how long an issuer may continue after its context has ended.
 	soon = 5 * time.Second
 )
 
@@ -72,7 +70,7 @@ func (s Suite) ctx(t testing.TB) context.Context {
 	return ctx
 }
 
-// issue asks for a certificate that must come, and checks it.
+// issue requests a certificate, which must succeed, and checks it.
 func (s Suite) issue(t testing.TB, req issuer.Request) *x509.Certificate {
 	t.Helper()
 	chain, err := s.Issuer.Issue(s.ctx(t), req)
@@ -86,7 +84,7 @@ func (s Suite) issue(t testing.TB, req issuer.Request) *x509.Certificate {
 	return Check(t, req, chain, roots)
 }
 
-// refused wants an error of the issuer that another try would not help.
+// refused checks that the issuer returns an error that a retry would not fix.
 func (s Suite) refused(t testing.TB, chain []byte, err error) {
 	t.Helper()
 	if err == nil || chain != nil {
@@ -116,8 +114,8 @@ func (s Suite) names(t *testing.T) {
 	}
 }
 
-// moreInCSR is about a pod that asks for more than is due: it may be refused or get
-// what is due, and nothing else.
+// moreInCSR tests CSRs that ask for more than the request: the issuer must refuse them or
+// sign only the request's names.
 func (s Suite) moreInCSR(t *testing.T) {
 	admin, err := url.Parse("spiffe://cluster.local/ns/kube-system/sa/admin")
 	if err != nil {
@@ -145,7 +143,7 @@ func (s Suite) moreInCSR(t *testing.T) {
 			req, key := Workload(t), newKey(t)
 			template := *req.CSR
 			more(&template)
-			// A CSR is written from its fields, and not from what was read.
+			// A CSR is created from its fields, not from parsed extensions.
 			template.RawSubject, template.Subject.Names = nil, nil
 			//lint:ignore SA1019 what was read into it would be written too
 			template.Attributes = nil
@@ -155,7 +153,7 @@ func (s Suite) moreInCSR(t *testing.T) {
 	}
 }
 
-// lessInCSR is the same for a CSR that asks for nothing.
+// lessInCSR is the same for a CSR without names.
 func (s Suite) lessInCSR(t *testing.T) {
 	req := Workload(t)
 	req.CSR = Sign(t, newKey(t), &x509.CertificateRequest{})
@@ -176,7 +174,7 @@ func (s Suite) exactOrRefused(t *testing.T, req issuer.Request) {
 	Check(t, req, chain, roots)
 }
 
-// keys is about the keys that TLS stacks of today make.
+// keys tests the keys that current TLS stacks generate.
 func (s Suite) keys(t *testing.T) {
 	p384, err1 := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
 	rsa2048, err2 := rsa.GenerateKey(rand.Reader, 2048)
@@ -204,15 +202,15 @@ func (s Suite) life(t *testing.T) {
 	}
 }
 
-// longLife asks for more than any issuer has itself. Check wants that it ends with the
-// root at the latest.
+// longLife requests a longer lifetime than any issuer's own. Check checks that the
+// certificate does not outlive the root.
 func (s Suite) longLife(t *testing.T) {
 	req := Workload(t)
 	req.Life = 100 * 365 * 24 * time.Hour
 	s.exactOrRefused(t, req)
 }
 
-// rootsFirst asks for roots alone: one that is trusted and signs nothing has them too.
+// rootsFirst checks that an issuer has roots before it has signed anything.
 func (s Suite) rootsFirst(t *testing.T) {
 	first, err := s.Issuer.Roots(s.ctx(t))
 	if err != nil {
@@ -225,7 +223,7 @@ func (s Suite) rootsFirst(t *testing.T) {
 	if len(parse(t, first)) == 0 || !bytes.Equal(first, again) {
 		t.Errorf("asked twice, the roots are\n%sand\n%s", first, again)
 	}
-	// What a caller does with them is his own matter.
+	// Callers may modify the result.
 	clear(first)
 	if third, err := s.Issuer.Roots(s.ctx(t)); err != nil || !bytes.Equal(third, again) {
 		t.Errorf("the roots changed with the caller's copy of them (%v)", err)

@@ -14,8 +14,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
 )
 
-// Workload is a request as the signing service makes it for a pod, with a new key and
-// a CSR that asks for exactly that.
+// Workload returns a request as the signing service creates it for a pod, with a new key and
+// a CSR with exactly its names.
 func Workload(t testing.TB) issuer.Request {
 	t.Helper()
 	return Fill(t, newKey(t), issuer.Request{
@@ -25,7 +25,7 @@ func Workload(t testing.TB) issuer.Request {
 	})
 }
 
-// Controller is a request for a server's certificate, without a unit and URI but with
+// Controller returns a request for a server's certificate, without unit and URI but with
 // several names and addresses.
 func Controller(t testing.TB) issuer.Request {
 	t.Helper()
@@ -36,8 +36,8 @@ func Controller(t testing.TB) issuer.Request {
 	})
 }
 
-// Fill gives a request a CSR of the key that asks for exactly its names, and returns
-// it.
+// Fill sets a request's CSR to one of the key with exactly its names, and returns the
+// request.
 func Fill(t testing.TB, key crypto.Signer, req issuer.Request) issuer.Request {
 	t.Helper()
 	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: req.CommonName}, DNSNames: req.DNSNames}
@@ -56,7 +56,7 @@ func Fill(t testing.TB, key crypto.Signer, req issuer.Request) issuer.Request {
 	return req
 }
 
-// Sign makes a CSR.
+// Sign creates a CSR.
 func Sign(t testing.TB, key crypto.Signer, template *x509.CertificateRequest) *x509.CertificateRequest {
 	t.Helper()
 	der, err := x509.CreateCertificateRequest(rand.Reader, template, key)
