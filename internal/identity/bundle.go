@@ -2,9 +2,7 @@ package identity
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"crypto/x509"
-	"encoding/hex"
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/internal/pki"
@@ -51,9 +49,8 @@ type Root struct {
 }
 
 func describeRoot(root *x509.Certificate) Root {
-	sum := sha256.Sum256(root.Raw)
 	return Root{
-		Subject: root.Subject.String(), Fingerprint: hex.EncodeToString(sum[:]),
+		Subject: root.Subject.String(), Fingerprint: pki.Fingerprint(root),
 		NotBefore: root.NotBefore, NotAfter: root.NotAfter,
 	}
 }

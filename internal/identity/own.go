@@ -22,9 +22,6 @@ type own struct {
 	due time.Time
 }
 
-// maxCommonName is the limit of X.520 for a common name, in bytes.
-const maxCommonName = 64
-
 // isDue reports whether the controller needs a new certificate: there is none yet, another
 // issuer signs, the renewal is due, or its root is no longer trusted.
 func (o *own) isDue(signing issuer.Issuer, trusted *bundle) bool {
@@ -39,7 +36,7 @@ func (m *Manager) issueOwn(ctx context.Context, signing issuer.Issuer, trusted *
 		return nil, err
 	}
 	commonName := m.options.DNSNames[0]
-	if len(commonName) > maxCommonName {
+	if len(commonName) > pki.MaxCommonName {
 		commonName = "outrigger-controller"
 	}
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{

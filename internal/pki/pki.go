@@ -11,8 +11,10 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -30,6 +32,9 @@ const (
 
 // Skew is the maximum difference between the clocks of a mesh.
 const Skew = 5 * time.Minute
+
+// MaxCommonName is the limit of X.520 for a common name, in bytes.
+const MaxCommonName = 64
 
 // Parse parses PEM with at least one certificate and no other blocks. Text before a block is
 // ignored, as in the bundles of distributions. Text after the last block is an error, since
@@ -175,6 +180,12 @@ func SameKey(a, b any) bool {
 	x, err1 := x509.MarshalPKIXPublicKey(a)
 	y, err2 := x509.MarshalPKIXPublicKey(b)
 	return err1 == nil && err2 == nil && bytes.Equal(x, y)
+}
+
+// Fingerprint returns the SHA-256 of a certificate in hexadecimal digits.
+func Fingerprint(c *x509.Certificate) string {
+	sum := sha256.Sum256(c.Raw)
+	return hex.EncodeToString(sum[:])
 }
 
 // SelfSigned reports whether a certificate is signed by its own key.

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
 // Names are the names in a serving certificate.
@@ -70,8 +72,7 @@ func (n Names) sans() (dns []string, ips []net.IP) {
 // commonName returns the server name, or "" if it is too long for a common name: clients
 // only check the alternative names.
 func (n Names) commonName() string {
-	const longest = 64
-	if name := n.ServerName(); len(name) <= longest {
+	if name := n.ServerName(); len(name) <= pki.MaxCommonName {
 		return name
 	}
 	return ""

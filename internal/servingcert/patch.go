@@ -33,7 +33,7 @@ func (p *publisher) publish(ctx context.Context, config *admissionv1.MutatingWeb
 	if config == p.replaced {
 		return wake
 	}
-	foreign := map[fingerprint]time.Time{}
+	foreign := map[string]time.Time{}
 	var operations []operation
 	for i, webhook := range config.Webhooks {
 		kept := pki.Readable(webhook.ClientConfig.CABundle).Only(func(ca *x509.Certificate) bool {
@@ -41,7 +41,7 @@ func (p *publisher) publish(ctx context.Context, config *admissionv1.MutatingWeb
 				return false
 			}
 			first := since(p.foreign, ca, now)
-			foreign[fingerprintOf(ca)] = first
+			foreign[pki.Fingerprint(ca)] = first
 			removal := first.Add(foreignFactor * p.delay)
 			if removal.After(now) {
 				wake = earlier(wake, removal)

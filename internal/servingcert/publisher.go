@@ -37,9 +37,9 @@ type publisher struct {
 	// next is a credential whose CA the API servers may not know yet.
 	current, next *credential
 	// seen holds since when each CA has been in all webhooks of the configuration.
-	seen map[fingerprint]time.Time
+	seen map[string]time.Time
 	// foreign holds since when each unwanted CA has been in any of them.
-	foreign map[fingerprint]time.Time
+	foreign map[string]time.Time
 	missing bool
 	backoff wait.Backoff
 	// replaced is the configuration before the last patch. While the informer still
@@ -63,8 +63,8 @@ func newPublisher(options Options, metrics *metrics) *publisher {
 		metrics: metrics,
 		log:     options.Logger,
 		events:  make(chan struct{}, 1),
-		seen:    map[fingerprint]time.Time{},
-		foreign: map[fingerprint]time.Time{},
+		seen:    map[string]time.Time{},
+		foreign: map[string]time.Time{},
 		backoff: newBackoff(),
 	}
 	if p.name != "" {
@@ -161,9 +161,9 @@ func (p *publisher) observe(config *admissionv1.MutatingWebhookConfiguration, kn
 	for _, webhook := range config.Webhooks[1:] {
 		trusted = trusted.Only(pki.Readable(webhook.ClientConfig.CABundle).Has)
 	}
-	seen := map[fingerprint]time.Time{}
+	seen := map[string]time.Time{}
 	for _, ca := range trusted {
-		seen[fingerprintOf(ca)] = since(p.seen, ca, now)
+		seen[pki.Fingerprint(ca)] = since(p.seen, ca, now)
 	}
 	p.seen = seen
 	p.trusted.Store(&trusted)
@@ -181,7 +181,7 @@ func (p *publisher) servableAt(config *admissionv1.MutatingWebhookConfiguration,
 		if p.current.anchors.Has(ca) {
 			return p.next.since
 		}
-		if since, ok := p.seen[fingerprintOf(ca)]; ok {
+		if since, ok := p.seen[pki.Fingerprint(ca)]; ok {
 			at = earlier(at, since.Add(p.delay))
 		}
 	}
@@ -198,8 +198,8 @@ func (p *publisher) serve(c *credential) {
 }
 
 // since returns when the CA was first found, or now if it is not in times.
-func since(times map[fingerprint]time.Time, ca *x509.Certificate, now time.Time) time.Time {
-	if first, ok := times[fingerprintOf(ca)]; ok {
+func since(times map[string]time.Time, ca *x509.Certificate, now time.Time) time.Time {
+	if first, ok := times[pki.Fingerprint(ca)]; ok {
 		return first
 	}
 	return now

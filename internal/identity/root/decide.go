@@ -100,7 +100,7 @@ func (s state) advance(w desired, now time.Time, life, propagation time.Duration
 // trust adds the roots of a candidate. In a new mesh they need no propagation time.
 func (s *state) trust(c *candidate, now time.Time, first bool, propagation time.Duration) {
 	for _, root := range c.roots {
-		at := s.find(fingerprint(root))
+		at := s.find(pki.Fingerprint(root))
 		if at < 0 {
 			since := now
 			if first {
@@ -118,7 +118,7 @@ func (s *state) trust(c *candidate, now time.Time, first bool, propagation time.
 func (s *state) signableFrom(c *candidate, propagation time.Duration) time.Time {
 	var due time.Time
 	for _, root := range c.roots {
-		due = latest(due, s.Roots[s.find(fingerprint(root))].Since.Add(propagation))
+		due = latest(due, s.Roots[s.find(pki.Fingerprint(root))].Since.Add(propagation))
 	}
 	return due
 }
@@ -146,7 +146,7 @@ func (s *state) setSigner(c *candidate, now time.Time) {
 
 // trusts reports whether a root is still trusted.
 func (s *state) trusts(t trusted, w desired, now time.Time) bool {
-	print := fingerprint(t.root)
+	print := pki.Fingerprint(t.root)
 	switch {
 	case now.After(t.root.NotAfter):
 		return false

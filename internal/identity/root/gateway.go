@@ -28,8 +28,6 @@ const (
 
 	// minGatewayLife is the minimum lifetime; with less, a gateway would reload constantly.
 	minGatewayLife = 10 * time.Second
-	// maxCommonName is the limit of X.520 for a common name, in bytes.
-	maxCommonName = 64
 )
 
 // GatewaySecrets stores the Secret of the gateway's certificate, in any namespace.
@@ -76,12 +74,7 @@ func NewGateway(opts GatewayOptions) *Gateway {
 
 // Trigger checks the certificate again soon, such as after a change of the MeshConfig or
 // the trust bundle. It is safe for use by many goroutines.
-func (g *Gateway) Trigger() {
-	select {
-	case g.changed <- struct{}{}:
-	default:
-	}
-}
+func (g *Gateway) Trigger() { notify(g.changed) }
 
 // Run maintains the certificate until ctx ends. Call it once.
 func (g *Gateway) Run(ctx context.Context) {
@@ -189,7 +182,7 @@ func newGatewayCert(spec *v1alpha2.IngressGatewayCertSpec) (*gatewayCert, error)
 // commonName returns the first name that is short enough, or "".
 func (w *gatewayCert) commonName() string {
 	for _, name := range slices.Concat(w.dns, w.ips) {
-		if len(name) <= maxCommonName {
+		if len(name) <= pki.MaxCommonName {
 			return name
 		}
 	}
@@ -309,17 +302,14 @@ func verified(data map[string][]byte, roots []*x509.Certificate, now time.Time) 
 	if err != nil {
 		return nil
 	}
-	pool, between := x509.NewCertPool(), x509.NewCertPool()
-	for _, root := range roots {
-		pool.AddCert(root)
-	}
+	between := x509.NewCertPool()
 	for _, der := range pair.Certificate[1:] {
 		if c, err := x509.ParseCertificate(der); err == nil {
 			between.AddCert(c)
 		}
 	}
 	_, err = pair.Leaf.Verify(x509.VerifyOptions{
-		Roots: pool, Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		Roots: pki.NewBundle(roots...).Pool(), Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
 		return nil

@@ -168,12 +168,7 @@ func (g *gatewayReporter) set(wanted bool, failure error) {
 	g.trigger()
 }
 
-func (g *gatewayReporter) trigger() {
-	select {
-	case g.wake <- struct{}{}:
-	default:
-	}
-}
+func (g *gatewayReporter) trigger() { notify(g.wake) }
 
 func (g *gatewayReporter) run(ctx context.Context) {
 	for {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
 // publish passes the trust to the manager if it has changed.
@@ -19,7 +20,7 @@ func (r *Roots) publish(ctx context.Context, want desired, s state) error {
 	var signers []*x509.Certificate
 	next := key
 	for _, t := range s.Roots {
-		print := fingerprint(t.root)
+		print := pki.Fingerprint(t.root)
 		next += "\x00" + print
 		trust.Roots = append(trust.Roots, t.root)
 		if slices.Contains(s.Signer.Roots, print) {

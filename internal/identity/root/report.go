@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
@@ -63,7 +64,7 @@ func (r *Roots) updateReport(roots []*rootSource, s state, now time.Time) {
 	report := Report{Signing: s.Signer.Source, Trusted: len(s.Roots)}
 	for _, t := range s.Roots {
 		if t.Needed.After(now) && !slices.ContainsFunc(roots, func(found *rootSource) bool {
-			return found.candidate != nil && slices.Contains(found.candidate.signer.Roots, fingerprint(t.root))
+			return found.candidate != nil && slices.Contains(found.candidate.signer.Roots, pki.Fingerprint(t.root))
 		}) {
 			report.Overlap = append(report.Overlap, Overlap{t.Source, t.root.Subject.String(), t.Needed})
 		}
@@ -123,7 +124,7 @@ func (r *Roots) verdict(found *rootSource, problems []mesh.Problem, s state, now
 	var since, needed time.Time
 	var trusts int
 	for _, t := range s.Roots {
-		if t.Source != found.source && (found.candidate == nil || !slices.Contains(found.candidate.signer.Roots, fingerprint(t.root))) {
+		if t.Source != found.source && (found.candidate == nil || !slices.Contains(found.candidate.signer.Roots, pki.Fingerprint(t.root))) {
 			continue
 		}
 		trusts++

@@ -219,9 +219,12 @@ func (r *Roots) life() time.Duration {
 
 // Trigger starts another evaluation soon, such as after a change of the certificates'
 // lifetime.
-func (r *Roots) Trigger() {
+func (r *Roots) Trigger() { notify(r.changed) }
+
+// notify wakes the receiver of the channel unless it has been woken already.
+func notify(channel chan<- struct{}) {
 	select {
-	case r.changed <- struct{}{}:
+	case channel <- struct{}{}:
 	default:
 	}
 }

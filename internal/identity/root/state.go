@@ -3,9 +3,7 @@ package root
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"crypto/x509"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -119,19 +117,13 @@ func (r *Roots) save(ctx context.Context, secret Secret, s state) error {
 }
 
 func (s state) find(print string) int {
-	return slices.IndexFunc(s.Roots, func(t trusted) bool { return fingerprint(t.root) == print })
-}
-
-// fingerprint returns the SHA-256 of a certificate in hexadecimal digits.
-func fingerprint(c *x509.Certificate) string {
-	sum := sha256.Sum256(c.Raw)
-	return hex.EncodeToString(sum[:])
+	return slices.IndexFunc(s.Roots, func(t trusted) bool { return pki.Fingerprint(t.root) == print })
 }
 
 func fingerprints(roots []*x509.Certificate) []string {
 	all := make([]string, 0, len(roots))
 	for _, root := range roots {
-		all = append(all, fingerprint(root))
+		all = append(all, pki.Fingerprint(root))
 	}
 	slices.Sort(all)
 	return slices.Compact(all)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
 // TestLaws changes objects and Secrets at random and checks the invariant of the mesh: every
@@ -67,7 +68,7 @@ func TestLaws(t *testing.T) {
 			}
 			var roots []string
 			for _, r := range s.Roots {
-				roots = append(roots, fingerprint(r.root))
+				roots = append(roots, pki.Fingerprint(r.root))
 			}
 			for _, print := range roots {
 				if _, ok := trusted[print]; !ok {
