@@ -133,7 +133,7 @@ func TestNames(t *testing.T) {
 		"as wanted":    {func(*x509.Certificate) {}, ""},
 		"another name": {func(c *x509.Certificate) { c.Subject.CommonName = "x" }, `common name "x" instead of "a"`},
 		"another unit": {func(c *x509.Certificate) { c.Subject.OrganizationalUnit = []string{"x"} }, "organizational unit"},
-		"two units":    {func(c *x509.Certificate) { c.Subject.OrganizationalUnit = []string{"b", "b"} }, "not wanted"},
+		"two units":    {func(c *x509.Certificate) { c.Subject.OrganizationalUnit = []string{"b", "b"} }, "unexpected attribute"},
 		"organization": {func(c *x509.Certificate) { c.Subject.Organization = []string{"o"} }, "more than a common name"},
 		"another URI":  {func(c *x509.Certificate) { c.URIs = append(c.URIs, uri("spiffe://x/z")) }, "URIs"},
 		"no DNS name":  {func(c *x509.Certificate) { c.DNSNames = nil }, "DNS names"},
