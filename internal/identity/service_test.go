@@ -203,13 +203,13 @@ func TestServiceRefuses(t *testing.T) {
 		want    string
 		metric  string
 	}{
-		{"no token", good, t.Context, shopper, codes.Unauthenticated, "there are 0 of them", "Unauthenticated token"},
-		{"two tokens", good, with("authorization", "Bearer "+secret, "authorization", "Bearer "+secret), shopper, codes.Unauthenticated, "there are 2 of them", "Unauthenticated token"},
+		{"no token", good, t.Context, shopper, codes.Unauthenticated, "there are 0 values of the metadata", "Unauthenticated token"},
+		{"two tokens", good, with("authorization", "Bearer "+secret, "authorization", "Bearer "+secret), shopper, codes.Unauthenticated, "there are 2 values of the metadata", "Unauthenticated token"},
 		{"another scheme", good, with("authorization", "Basic "+secret), shopper, codes.Unauthenticated, "Bearer TOKEN", "Unauthenticated token"},
 		{"no scheme", good, with("authorization", secret), shopper, codes.Unauthenticated, "Bearer TOKEN", "Unauthenticated token"},
 		{"nothing after it", good, with("authorization", "Bearer "), shopper, codes.Unauthenticated, "Bearer TOKEN", "Unauthenticated token"},
 		{"a very long token", good, with("authorization", "Bearer "+strings.Repeat("x", 20<<10)), shopper, codes.Unauthenticated, "longer than", "Unauthenticated token"},
-		{"a token that was changed", good, with("authorization", "Bearer "+secret[:len(secret)-4]+"AAAA"), shopper, codes.Unauthenticated, "changed since", "Unauthenticated token"},
+		{"a token that was changed", good, with("authorization", "Bearer "+secret[:len(secret)-4]+"AAAA"), shopper, codes.Unauthenticated, "or was modified", "Unauthenticated token"},
 		{"a namespace outside", good, as(of("outside")), of("outside"), codes.PermissionDenied, "not monitored", "PermissionDenied not-member"},
 		{"membership is not known", good, as(of("unknown")), of("unknown"), codes.Unavailable, "not ready", "Unavailable unavailable"},
 		{"the names of another", good, as(shopper), bank, codes.InvalidArgument, "bank", "InvalidArgument request"},
