@@ -205,7 +205,7 @@ func testGateway(t *testing.T, c *cluster) {
 	edit(func(s *v1alpha2.IngressGatewayCertSpec) {
 		s.SubjectAltNames[0], s.Secret.Name = "a.example.com", "other"
 	})
-	c.wantGatewayCondition(t, "False Unavailable spec.certificate.ingressGateway: secret: Secret ingress/other holds something else than a certificate of the mesh; empty it")
+	c.wantGatewayCondition(t, "False Unavailable spec.certificate.ingressGateway: secret: Secret ingress/other contains something other than a certificate of the mesh; empty it")
 	c.wantCleared(t, "gateway")
 	if string(c.secretIn(t, "other").Data["password"]) != "x" {
 		t.Error("the other Secret is changed")

@@ -108,7 +108,7 @@ func TestTwoActive(t *testing.T) {
 		w.want("two", "three", "two")
 		w.wantSays("z", "active Signing=True/Signing Trusted=True/Trusted Needed=True/Signing")
 		w.wantSays("a", "passive Signing=False/OlderSigns Trusted=True/Trusted Needed=False/NoCertificates Conflict spec.intent")
-		w.problem(t, "MeshRootCertificate osm-system/a: Conflict: spec.intent: MeshRootCertificate z is active too and older, so it signs")
+		w.problem(t, "MeshRootCertificate osm-system/a: Conflict: spec.intent: MeshRootCertificate z is also active and older, so it signs")
 		// The older one continues with its last CA when it breaks.
 		put(t, w.dir, "z", map[string][]byte{"ca.crt": []byte("?")})
 		w.problem(t, "MeshRootCertificate osm-system/z: Unusable: spec.provider.tresor.ca.secretRef")

@@ -291,7 +291,7 @@ func TestBroken(t *testing.T) {
 		"no certificate":     {func(t *testing.T) map[string][]byte { return map[string][]byte{"ca.crt": nil} }, "it has no ca.crt"},
 		"no PEM":             {func(t *testing.T) map[string][]byte { return map[string][]byte{"ca.crt": []byte("hello")} }, "own CA: reading its certificates"},
 		"half a certificate": {func(t *testing.T) map[string][]byte { return map[string][]byte{"ca.crt": goodCA(t, "two").cert[:200]} }, "own CA: reading its certificates"},
-		"other key":          {func(t *testing.T) map[string][]byte { return map[string][]byte{"ca.key": goodCA(t, "two").key} }, "own CA: the key fits none"},
+		"other key":          {func(t *testing.T) map[string][]byte { return map[string][]byte{"ca.key": goodCA(t, "two").key} }, "own CA: the key matches none"},
 		"no key":             {func(t *testing.T) map[string][]byte { return map[string][]byte{"ca.key": nil} }, "it has neither ca.key nor private.key"},
 		"expired": {func(t *testing.T) map[string][]byte { return newCA(t, "two", time.Now().Add(-time.Hour)).data() },
 			`own CA: the certificate "CN=two" expired at`},
