@@ -44,6 +44,7 @@ func TestMesh(t *testing.T) {
 	})
 	t.Run("full node", c.testFullNode)
 	t.Run("killed", c.testKilled)
+	t.Run("silent node", c.testSilentNode)
 	t.Run("away", c.testAway)
 	t.Run("soak", c.testSoak)
 	// Last, since it uninstalls the mesh.

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -198,6 +199,46 @@ func (c *cluster) testAway(t *testing.T) {
 		c.rolledOut(t, first+"/web")
 		made(t)
 	})
+}
+
+// testSilentNode stops the kubelet until Kubernetes counts all pods as not ready because
+// nobody reports about them. They still serve, and no request fails.
+func (c *cluster) testSilentNode(t *testing.T) {
+	c.needsNode(t)
+	c.permissive(t, true)
+	var requests []func(int) int
+	for _, class := range c.classes(t) {
+		namespace := "silent-" + class
+		c.apply(t, manifest(t, values{Namespace: namespace, Class: class, Replicas: 2}, "namespace", "service", "server"))
+		c.rolledOut(t, namespace+"/web")
+		requests = append(requests, c.load(t, namespace))
+	}
+	made := func() {
+		t.Helper()
+		for _, r := range requests {
+			r(r(1) + 100)
+		}
+	}
+	made()
+	began := time.Now()
+	c.node(t, "stop", "kubelet")
+	t.Cleanup(func() { c.node(t, "start", "kubelet") })
+	c.eventually(t, 3*time.Minute, "all pods count as not ready", func(ctx context.Context) error {
+		ready, err := c.output(ctx, "", c.kubectl, "get", "pods", "-A", "-o", `jsonpath={.items[*].status.conditions[?(@.type=="Ready")].status}`)
+		if err == nil && strings.Contains(ready, "True") {
+			err = errors.New("some are ready")
+		}
+		return err
+	})
+	t.Logf("all pods count as not ready %s after the kubelet was stopped", time.Since(began).Round(time.Second))
+	// How many requests are made now is in the log, which is read through the kubelet.
+	time.Sleep(15 * time.Second)
+	c.node(t, "start", "kubelet")
+	c.eventually(t, 2*time.Minute, "the pods are ready", func(ctx context.Context) error {
+		_, err := c.output(ctx, "", c.kubectl, "wait", "pods", "-n", "silent-"+c.classes(t)[0], "--all", "--for=condition=Ready", "--timeout=10s")
+		return err
+	})
+	made()
 }
 
 // long returns the full duration, or the short one if E2E_SHORT is set.
