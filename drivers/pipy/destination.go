@@ -17,21 +17,17 @@ func destination(d *mesh.Destination) destinationDocument {
 		Protocol:  protocol(d.Protocol),
 		HTTP2:     d.Protocol == mesh.HTTP2 || d.Protocol == mesh.GRPC,
 		Routes:    each(d.Routes, route),
-		Backends:  each(d.Backends, weight),
+		Backends:  d.Backends,
 		HashOn:    each(d.HashOn, hash),
 	}
 }
 
 func route(r mesh.Route) routeDocument {
-	out := routeDocument{Name: r.Name, Match: request(r.Match), Backends: each(r.Backends, weight), Timeout: r.Timeout.Seconds()}
+	out := routeDocument{Name: r.Name, Match: request(r.Match), Backends: r.Backends, Timeout: r.Timeout.Seconds()}
 	if retry := r.Retry; retry != nil {
 		out.Retry = &retryDocument{On: retry.On, Attempts: retry.Attempts, PerTry: retry.PerTry.Seconds(), Backoff: retry.Backoff.Seconds()}
 	}
 	return out
-}
-
-func weight(b mesh.WeightedBackend) weightDocument {
-	return weightDocument{Backend: b.Backend, Weight: b.Weight}
 }
 
 func hash(on mesh.HashOn) hashDocument {

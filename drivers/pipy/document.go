@@ -1,5 +1,7 @@
 package pipy
 
+import "github.com/outrigger-mesh/outrigger/mesh"
+
 // schema is the version of the documents' format. The scripts refuse all others, so an
 // incompatible change needs a higher number.
 const schema = 2
@@ -181,22 +183,17 @@ type destinationDocument struct {
 	Protocol  string   `json:"protocol"`
 	HTTP2     bool     `json:"http2,omitempty"`
 	// Routes are used with protocol "http", Backends with the others.
-	Routes   []routeDocument  `json:"routes,omitempty"`
-	Backends []weightDocument `json:"backends,omitempty"`
-	HashOn   []hashDocument   `json:"hashOn,omitempty"`
+	Routes   []routeDocument        `json:"routes,omitempty"`
+	Backends []mesh.WeightedBackend `json:"backends,omitempty"`
+	HashOn   []hashDocument         `json:"hashOn,omitempty"`
 }
 
 type routeDocument struct {
-	Name     string           `json:"name,omitempty"`
-	Match    requestDocument  `json:"match"`
-	Backends []weightDocument `json:"backends,omitempty"`
-	Timeout  float64          `json:"timeout,omitempty"`
-	Retry    *retryDocument   `json:"retry,omitempty"`
-}
-
-type weightDocument struct {
-	Backend string `json:"backend"`
-	Weight  uint32 `json:"weight"`
+	Name     string                 `json:"name,omitempty"`
+	Match    requestDocument        `json:"match"`
+	Backends []mesh.WeightedBackend `json:"backends,omitempty"`
+	Timeout  float64                `json:"timeout,omitempty"`
+	Retry    *retryDocument         `json:"retry,omitempty"`
 }
 
 type retryDocument struct {

@@ -14,6 +14,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 	"github.com/outrigger-mesh/outrigger/sidecar/podtemplate"
+	"github.com/outrigger-mesh/outrigger/sidecar/program"
 )
 
 const name = "pipy"
@@ -51,6 +52,7 @@ var (
 	_ driver.Driver    = Driver{}
 	_ driver.Templater = Driver{}
 	_ driver.Imager    = Driver{}
+	_ driver.Finder    = Driver{}
 )
 
 // Patch adds the Pipy sidecar to the pod.
@@ -117,4 +119,10 @@ func (Driver) SidecarImage(os string) string {
 		return ""
 	}
 	return "docker.io/flomesh/pipy:" + version
+}
+
+// FindProxy returns the path of Pipy: the value of the environment variable PIPY, or the
+// pipy in PATH. There are no binaries for every system, so the error says how to build it.
+func (Driver) FindProxy() (string, error) {
+	return program.Find("PIPY", "build Pipy "+version+" from github.com/flomesh-io/pipy, and set PIPY to the program's path or put it into PATH", "pipy")
 }

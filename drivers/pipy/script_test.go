@@ -71,7 +71,7 @@ function finish(output) {
 	var all strings.Builder
 	for lines := bufio.NewScanner(said); lines.Scan(); fmt.Fprintln(&all, lines.Text()) {
 		if strings.HasSuffix(lines.Text(), written) || strings.Contains(lines.Text(), "[ERR]") {
-			// Pipy does not always exit when it is told to.
+			// Pipy does not always exit after its exit call.
 			time.AfterFunc(time.Second, cancel)
 		}
 	}

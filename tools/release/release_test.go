@@ -33,7 +33,7 @@ var (
 	testPlatform = platform{"linux", "amd64"}
 )
 
-// self is a program that says which modules are in it: this test.
+// self returns a program with build information: this test.
 func self(t *testing.T) []byte {
 	t.Helper()
 	binary, err := os.ReadFile("/proc/self/exe")
@@ -43,7 +43,7 @@ func self(t *testing.T) []byte {
 	return binary
 }
 
-// made assembles an image of one platform.
+// made returns an image for one platform.
 func made(t *testing.T, r *release) image {
 	t.Helper()
 	binary := self(t)
@@ -67,7 +67,7 @@ func made(t *testing.T, r *release) image {
 	return i
 }
 
-// TestImage looks at an image as a container runtime does.
+// TestImage reads an image like a container runtime.
 func TestImage(t *testing.T) {
 	img, err := assemble(coreProgram, testPlatform, []byte("#!program"), testSource)
 	if err != nil {
@@ -100,14 +100,14 @@ func TestImage(t *testing.T) {
 	}
 	slices.Sort(files)
 	if got, want := strings.Join(files, ", "), "-rw-r--r-- etc/group, -rw-r--r-- etc/passwd, -rwxr-xr-x outrigger, drwxr-xr-x etc, dtrwxrwxrwx tmp"; got != want {
-		t.Errorf("the image holds %s, want %s", got, want)
+		t.Errorf("the image contains %s, want %s", got, want)
 	}
 	again, err := assemble(coreProgram, testPlatform, []byte("#!program"), testSource)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if a, b := digest(t, img), digest(t, again); a != b {
-		t.Errorf("made twice, the image has the digests %s and %s", a, b)
+		t.Errorf("two builds of the image have the digests %s and %s", a, b)
 	}
 }
 
@@ -120,7 +120,7 @@ func digest(t *testing.T, of interface{ Digest() (v1.Hash, error) }) v1.Hash {
 	return d
 }
 
-// TestLayoutAndArchive reads the folder as 'ctr images import' does, and packs it twice.
+// TestLayoutAndArchive reads the folder like 'ctr images import', and packs it twice.
 func TestLayoutAndArchive(t *testing.T) {
 	r := &release{source: testSource, out: t.TempDir(), registry: "example.com/mesh"}
 	i := made(t, r)
@@ -151,11 +151,11 @@ func TestLayoutAndArchive(t *testing.T) {
 		}
 	}
 	if archives[0].Len() == 0 || !bytes.Equal(archives[0].Bytes(), archives[1].Bytes()) {
-		t.Error("packed twice, the archive differs")
+		t.Error("two archives of the same folder differ")
 	}
 }
 
-// TestPush pushes to a registry and asks it for the image and for what refers to it.
+// TestPush pushes an image, and reads it and its referrers from the registry.
 func TestPush(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(t.Output(), "", 0))))
 	t.Cleanup(server.Close)
@@ -188,11 +188,11 @@ func TestPush(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(list.Manifests) != 1 || list.Manifests[0].ArtifactType != string(spdxType) {
-		t.Errorf("what refers to the image is %+v, want one SPDX document", list.Manifests)
+		t.Errorf("the referrers of the image are %+v, want one SPDX document", list.Manifests)
 	}
 }
 
-// TestSBOM reads a document as a scanner does.
+// TestSBOM reads a document like a scanner.
 func TestSBOM(t *testing.T) {
 	text, err := newSBOM("example.com/outrigger", testPlatform, self(t), testSource)
 	if err != nil {
@@ -220,15 +220,15 @@ func TestSBOM(t *testing.T) {
 	}
 	for _, r := range document.Relationships {
 		if !ids[r.Related] || r.Element != document.ID && !ids[r.Element] {
-			t.Errorf("%v names a package that is not there", r)
+			t.Errorf("%v refers to a missing package", r)
 		}
 	}
 	if _, err := newSBOM("example.com/outrigger", testPlatform, []byte("#!program"), testSource); err == nil {
-		t.Error("a program that does not say what is in it has a bill of materials")
+		t.Error("a program without build information has a bill of materials")
 	}
 }
 
-// TestChart packs a chart and reads it as Helm does.
+// TestChart packs a chart and reads it like Helm.
 func TestChart(t *testing.T) {
 	r := &release{source: testSource, out: t.TempDir()}
 	dir := fstest.MapFS{
@@ -263,11 +263,11 @@ func TestChart(t *testing.T) {
 	}
 	for _, unwanted := range []string{"outrigger/chart.go", "outrigger/testdata/c.txtar"} {
 		if _, there := files[unwanted]; there {
-			t.Errorf("the chart holds %s", unwanted)
+			t.Errorf("the chart contains %s", unwanted)
 		}
 	}
 	if files["outrigger/crds/a.yaml"] != "a" || len(files) != 5 {
-		t.Errorf("the chart holds %d files, want 5: %v", len(files), files)
+		t.Errorf("the chart contains %d files, want 5: %v", len(files), files)
 	}
 	var metadata struct{ Annotations map[string]string }
 	if err := yaml.Unmarshal([]byte(files["outrigger/Chart.yaml"]), &metadata); err != nil {
@@ -278,8 +278,7 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// TestKrewAndChecksums holds that krew finds each archive and verifies it by the sum that
-// the list of checksums has too.
+// TestKrewAndChecksums checks krew's manifest: its checksum is the one in the list.
 func TestKrewAndChecksums(t *testing.T) {
 	r := &release{source: testSource, out: t.TempDir()}
 	text, err := packZip([]packed{{"outrigger.exe", 0o755, []byte("program")}}, testSource)
