@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -222,7 +223,8 @@ func (c *cluster) testSilentNode(t *testing.T) {
 	made()
 	began := time.Now()
 	c.node(t, "stop", "kubelet")
-	t.Cleanup(func() { c.node(t, "start", "kubelet") })
+	start := sync.OnceFunc(func() { c.node(t, "start", "kubelet") })
+	t.Cleanup(start)
 	c.eventually(t, 3*time.Minute, "all pods count as not ready", func(ctx context.Context) error {
 		ready, err := c.output(ctx, "", c.kubectl, "get", "pods", "-A", "-o", `jsonpath={.items[*].status.conditions[?(@.type=="Ready")].status}`)
 		if err == nil && strings.Contains(ready, "True") {
@@ -233,7 +235,7 @@ func (c *cluster) testSilentNode(t *testing.T) {
 	t.Logf("all pods count as not ready %s after the kubelet was stopped", time.Since(began).Round(time.Second))
 	// How many requests are made now is in the log, which is read through the kubelet.
 	time.Sleep(15 * time.Second)
-	c.node(t, "start", "kubelet")
+	start()
 	c.eventually(t, 2*time.Minute, "the pods are ready", func(ctx context.Context) error {
 		_, err := c.output(ctx, "", c.kubectl, "wait", "pods", "-n", "silent-"+c.classes(t)[0], "--all", "--for=condition=Ready", "--timeout=10s")
 		return err
