@@ -21,13 +21,13 @@ import (
 var (
 	driversMutex sync.RWMutex
 	// drivers is keyed by the name in lower case.
-	drivers = make(map[string]*Driver)
+	drivers = make(map[string]*registered)
 	// engineDriver is the installed default.
-	engineDriver *Driver
+	engineDriver *registered
 )
 
-// Driver is a registered driver with the optional interfaces that it implements.
-type Driver struct {
+// registered is a driver with the optional interfaces that it implements.
+type registered struct {
 	driver.Driver
 	driver.Capabilities
 }
@@ -44,7 +44,7 @@ func Register(name string, d driver.Driver) {
 	if _, dup := drivers[key]; dup {
 		panic("sidecar: Register called twice for driver " + name)
 	}
-	drivers[key] = &Driver{d, driver.CapabilitiesOf(d)}
+	drivers[key] = &registered{d, driver.CapabilitiesOf(d)}
 }
 
 // Drivers returns the names of the registered drivers, in lower case and sorted.
@@ -56,7 +56,25 @@ func Drivers() []string {
 
 // Lookup returns the driver of that name. The error for an unknown name lists the
 // registered names.
-func Lookup(name string) (*Driver, error) {
+func Lookup(name string) (driver.Driver, error) {
+	d, err := lookup(name)
+	if err != nil {
+		return nil, err
+	}
+	return d.Driver, nil
+}
+
+// Capabilities returns the optional interfaces that the driver of that name implements.
+// An unknown name is the same error as Lookup's.
+func Capabilities(name string) (driver.Capabilities, error) {
+	d, err := lookup(name)
+	if err != nil {
+		return driver.Capabilities{}, err
+	}
+	return d.Capabilities, nil
+}
+
+func lookup(name string) (*registered, error) {
 	driversMutex.RLock()
 	d, ok := drivers[strings.ToLower(name)]
 	driversMutex.RUnlock()
@@ -70,7 +88,7 @@ func Lookup(name string) (*Driver, error) {
 // InstallDriver makes the driver of that name the default, which is used if no class is
 // given. An unknown name is an error and changes nothing.
 func InstallDriver(name string) error {
-	d, err := Lookup(name)
+	d, err := lookup(name)
 	if err != nil {
 		return err
 	}
@@ -111,9 +129,9 @@ func Start(ctx context.Context) (health.Probes, error) {
 	return d.Start(ctx)
 }
 
-func choose(class string) (*Driver, error) {
+func choose(class string) (*registered, error) {
 	if class != "" {
-		return Lookup(class)
+		return lookup(class)
 	}
 	driversMutex.RLock()
 	defer driversMutex.RUnlock()
@@ -126,7 +144,7 @@ func choose(class string) (*Driver, error) {
 // Image returns the driver's default image for pods of the operating system, "linux" or
 // "windows", or "" if it has none.
 func Image(name, os string) string {
-	d, err := Lookup(name)
+	d, err := lookup(name)
 	if err != nil || d.Imager == nil {
 		return ""
 	}
@@ -135,7 +153,7 @@ func Image(name, os string) string {
 
 // CheckImage returns the driver's reason to reject an image of its proxy, or nil.
 func CheckImage(name, image string) error {
-	d, err := Lookup(name)
+	d, err := lookup(name)
 	if err != nil || d.ImageChecker == nil {
 		return nil
 	}
@@ -146,7 +164,7 @@ func CheckImage(name, image string) error {
 // it declares none or does not exist. Any other required feature becomes a Problem of
 // the object that requires it.
 func Features(class string) []mesh.Feature {
-	d, err := Lookup(class)
+	d, err := lookup(class)
 	if err != nil || d.Featurer == nil {
 		return nil
 	}

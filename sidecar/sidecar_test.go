@@ -17,7 +17,7 @@ import (
 func clean(t *testing.T) {
 	t.Helper()
 	oldDrivers, oldEngine := drivers, engineDriver
-	drivers, engineDriver = make(map[string]*Driver), nil
+	drivers, engineDriver = make(map[string]*registered), nil
 	t.Cleanup(func() { drivers, engineDriver = oldDrivers, oldEngine })
 }
 

@@ -322,7 +322,7 @@ func answerOf(name string, feature mesh.Feature) string {
 		return "yes"
 	}
 	if d, err := sidecar.Lookup(name); err == nil {
-		if lacker, ok := d.Driver.(drivertest.Lacker); ok && lacker.Lacks()[feature] != "" {
+		if lacker, ok := d.(drivertest.Lacker); ok && lacker.Lacks()[feature] != "" {
 			return "no: " + lacker.Lacks()[feature]
 		}
 	}

@@ -26,7 +26,6 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
 	"github.com/outrigger-mesh/outrigger/mesh"
-	"github.com/outrigger-mesh/outrigger/sidecar"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 	"github.com/outrigger-mesh/outrigger/test/apiserver"
 )
@@ -168,11 +167,11 @@ func TestTranslate(t *testing.T) {
 func translate(t *testing.T, d driver.Driver, manifests string, args ...string) (string, string, error) {
 	t.Helper()
 	t.Setenv("KUBECONFIG", "none")
-	cmd := newTranslateCommand(func(class string) (*sidecar.Driver, error) {
+	cmd := newTranslateCommand(func(class string) (driver.Capabilities, error) {
 		if class != "envoy" && class != "pipy" {
-			return nil, fmt.Errorf("no driver %s", class)
+			return driver.Capabilities{}, fmt.Errorf("no driver %s", class)
 		}
-		return &sidecar.Driver{Driver: d, Capabilities: driver.CapabilitiesOf(d)}, nil
+		return driver.CapabilitiesOf(d), nil
 	})
 	var stdout, stderr strings.Builder
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true

@@ -17,13 +17,12 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/mesh"
-	"github.com/outrigger-mesh/outrigger/sidecar"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
 // newTranslateCommand returns the command translate, with the drivers that lookup
 // finds.
-func newTranslateCommand(lookup func(class string) (*sidecar.Driver, error)) *cobra.Command {
+func newTranslateCommand(lookup func(class string) (driver.Capabilities, error)) *cobra.Command {
 	var (
 		flags                           snapshotFlags
 		proxy, class, output, directory string
@@ -154,7 +153,7 @@ func ofClass(view *mesh.View, class string) *mesh.View {
 	return mesh.NewView(mesh.Seal(&proxy), view.Settings, view.Inbound, view.Outbound, view.Egress)
 }
 
-func checkConfiguration(ctx context.Context, report io.Writer, d *sidecar.Driver, view *mesh.View) error {
+func checkConfiguration(ctx context.Context, report io.Writer, d driver.Capabilities, view *mesh.View) error {
 	if d.Checker == nil {
 		return fmt.Errorf("driver %s cannot ask its proxy; leave out --check", view.Proxy.Class)
 	}

@@ -148,7 +148,7 @@ func (s Sources) viewOf(pod string) *mesh.View {
 }
 
 func configuration(view *mesh.View) (files map[string]string, note string) {
-	d, err := sidecar.Lookup(view.Proxy.Class)
+	d, err := sidecar.Capabilities(view.Proxy.Class)
 	if err != nil {
 		return nil, err.Error()
 	}

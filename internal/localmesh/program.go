@@ -32,7 +32,7 @@ type Programs struct {
 func FindProxies() (proxies map[string]string, missing map[string]error) {
 	proxies, missing = make(map[string]string), make(map[string]error)
 	for _, class := range sidecar.Drivers() {
-		registered, err := sidecar.Lookup(class)
+		registered, err := sidecar.Capabilities(class)
 		if err != nil || registered.Finder == nil {
 			continue
 		}

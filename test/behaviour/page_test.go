@@ -105,7 +105,7 @@ func (p page) learn(result behaviour.Result, date string) {
 // report it to the controller.
 func ask(class string) string {
 	flag := map[string]string{"haproxy": "-v", "pipy": "--version"}[class]
-	registered, err := sidecar.Lookup(class)
+	registered, err := sidecar.Capabilities(class)
 	if flag == "" || err != nil || registered.Finder == nil {
 		return ""
 	}

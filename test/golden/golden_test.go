@@ -83,9 +83,9 @@ func check(t *testing.T, view *mesh.View) {
 	}
 }
 
-func driverOf(t *testing.T, view *mesh.View) *sidecar.Driver {
+func driverOf(t *testing.T, view *mesh.View) driver.Capabilities {
 	t.Helper()
-	d, err := sidecar.Lookup(view.Proxy.Class)
+	d, err := sidecar.Capabilities(view.Proxy.Class)
 	if err != nil {
 		t.Fatal(err)
 	}
