@@ -25,8 +25,8 @@ type completion = func(cmd *cobra.Command, args []string, begun string) ([]strin
 
 // completeValues has the shell complete a flag whose values are known.
 func completeValues(cmd *cobra.Command, flag string, values ...string) {
-	completeFlag(cmd, flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return values, cobra.ShellCompDirectiveNoFileComp
+	completeFlag(cmd, flag, func(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+		return slices.DeleteFunc(slices.Clone(values), func(v string) bool { return !strings.HasPrefix(v, begun) }), cobra.ShellCompDirectiveNoFileComp
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-mesh/outrigger/internal/check"
@@ -172,12 +173,15 @@ func (c *controllerTest) testCompletion(t *testing.T) {
 		c.createPod(t, "shelf", name, func(p *corev1.Pod) { p.Annotations = annotations })
 	}
 	labels := map[string]string{"app": "shop"}
-	c.create(t, &appsv1.Deployment{
+	_, err := kubernetes.NewForConfigOrDie(c.server.Config).AppsV1().Deployments("shelf").Create(t.Context(), &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shelf", Name: "shop"},
 		Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{
 			ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "a"}}},
 		}},
-	})
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for args, want := range map[string]string{
 		"namespace add she|":           "shelf",
 		"namespace add shelf she|":     "",
