@@ -1,5 +1,5 @@
-// Package app is the whole program outrigger as one call. A vendor's program
-// imports its driver and calls Main, and is Outrigger with that driver:
+// Package app is the program outrigger as one function. A vendor builds Outrigger
+// with an additional driver by importing the driver and calling Main:
 //
 //	package main
 //
@@ -20,6 +20,5 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/cli/install"
 )
 
-// Main runs the program with the drivers that are registered, and ends the
-// process with its exit code.
+// Main runs the program with the registered drivers and exits with its exit code.
 func Main() { os.Exit(cli.Main(install.Commands()...)) }

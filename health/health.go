@@ -1,17 +1,18 @@
-// Package health answers whether a part of the control plane is alive and
-// ready. A driver's Start returns a Probes; core joins those of all drivers and
-// serves the result.
+// Package health reports whether the components of the control plane are alive
+// and ready. A driver's Start returns a Probes; core joins those of all drivers
+// and serves the result.
 //
 // It imports the standard library only.
 package health
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 )
 
-// Probes is the health of one component. Its methods are called from HTTP
-// handlers, at any time and from many goroutines, and must answer at once.
+// Probes reports the health of one component. Its methods are called from HTTP
+// handlers, at any time and from many goroutines, and must not block.
 type Probes interface {
 	// Liveness reports whether the component works; false asks for a restart.
 	Liveness() bool
@@ -21,10 +22,10 @@ type Probes interface {
 	GetID() string
 }
 
-// Join returns Probes that is alive, or ready, when all of the given ones are.
-// Its GetID is the given id. Joining nothing is alive and ready.
+// Join returns Probes that are alive, or ready, if all of the given ones are.
+// GetID returns id. Without probes the result is alive and ready.
 func Join(id string, probes ...Probes) Probes {
-	return joined{id: id, probes: append([]Probes(nil), probes...)}
+	return joined{id: id, probes: slices.Clone(probes)}
 }
 
 type joined struct {
@@ -55,12 +56,12 @@ func failing(p Probes, check func(Probes) bool) []string {
 	return []string{p.GetID()}
 }
 
-// LivenessHandler answers 200 while p is alive, else 503 with the names of the
-// components that are not, one a line.
+// LivenessHandler answers 200 while p is alive, otherwise 503 with the names of
+// the failing components, one per line.
 func LivenessHandler(p Probes) http.Handler { return handler(p, Probes.Liveness) }
 
-// ReadinessHandler answers 200 while p is ready, else 503 with the names of the
-// components that are not, one a line.
+// ReadinessHandler answers 200 while p is ready, otherwise 503 with the names of
+// the failing components, one per line.
 func ReadinessHandler(p Probes) http.Handler { return handler(p, Probes.Readiness) }
 
 func handler(p Probes, check func(Probes) bool) http.Handler {
@@ -75,7 +76,7 @@ func handler(p Probes, check func(Probes) bool) http.Handler {
 	})
 }
 
-// Func is a Probes made of functions. A nil function is always true.
+// Func implements Probes by functions. A nil function counts as true.
 type Func struct {
 	// ID is what GetID returns.
 	ID string

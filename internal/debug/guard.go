@@ -16,28 +16,28 @@ import (
 )
 
 const (
-	// Audience is that of the tokens by which people look at proxies. Such a token is of
-	// no use anywhere else, and no other one is of use here.
+	// Audience is the audience of the tokens that give access to the proxy page. Such a
+	// token is valid nowhere else, and no other token is valid here.
 	Audience = "outrigger.dev/proxies"
-	// Viewer is the service account, in the control plane's namespace, that people take a
-	// token of. Who may have one may look.
+	// Viewer is the service account in the control plane's namespace that users request
+	// a token for. The right to do that is the right to view proxies.
 	Viewer = "outrigger-viewer"
 )
 
-// ErrToken is the error of a token that says of nobody who it is, and ErrForbidden that of
-// somebody who may not look.
+// ErrToken is the error of a token that authenticates nobody, and ErrForbidden that of a user
+// who lacks the right.
 var (
 	ErrToken     = errors.New("the token is not valid")
 	ErrForbidden = errors.New("forbidden")
 )
 
-// Review says whether who has a token may get a path. The error is ErrToken,
-// ErrForbidden, or that the question could not be answered.
+// Review checks whether the bearer of a token may get a path. The error is ErrToken,
+// ErrForbidden, or that of a review that could not be made.
 type Review func(ctx context.Context, token, path string) error
 
-// KubeReview has the cluster's API server say whose a token is, and whether that user may
-// get the path as it would one of its own. It needs create on tokenreviews and
-// subjectaccessreviews. Nothing is remembered, so a right that is taken away is gone.
+// KubeReview asks the cluster's API server whose token it is and whether that user may get
+// the path, as a non-resource URL. It needs create on tokenreviews and
+// subjectaccessreviews. Answers are not cached, so a revoked right ends at once.
 func KubeReview(client kubernetes.Interface) Review {
 	return func(ctx context.Context, token, path string) error {
 		who, err := client.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
@@ -46,7 +46,7 @@ func KubeReview(client kubernetes.Interface) Review {
 		if err != nil {
 			return fmt.Errorf("asking the API server to review the token: %w", err)
 		}
-		// An API server that does not know of audiences leaves them out.
+		// An API server that does not support audiences omits them.
 		if !who.Status.Authenticated || !slices.Contains(who.Status.Audiences, Audience) {
 			return fmt.Errorf("%w: the API server does not know it for the audience %q", ErrToken, Audience)
 		}
@@ -71,7 +71,7 @@ func KubeReview(client kubernetes.Interface) Review {
 	}
 }
 
-// Guard serves a page at its path to those whom the Review lets through, and nothing else.
+// Guard serves one page at its path, to users that the Review admits.
 func Guard(path string, page http.Handler, review Review, log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {

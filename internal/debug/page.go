@@ -17,7 +17,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// The paths of the pages that are not a driver's.
+// The paths of the pages that do not belong to drivers.
 const (
 	ProxyPath        = "/debug/proxy"
 	ConfigPath       = "/debug/config"
@@ -31,23 +31,23 @@ const (
 
 // Catalog is the mesh as it is now. It is safe for use by many goroutines.
 type Catalog interface {
-	// Snapshot returns the whole mesh. It is never nil.
+	// Snapshot returns the complete mesh. It is never nil.
 	Snapshot() *mesh.Snapshot
 	// View returns what a proxy may see, or false if there is none.
 	View(proxyUID string) (*mesh.View, bool)
-	// Facts returns what the objects of some kinds say, in a stable order.
+	// Facts returns the facts of the objects of some kinds, in a stable order.
 	Facts(kinds ...string) []mesh.Fact
 }
 
-// Sources are where the pages take what they show from. All of them are required.
+// Sources provide the contents of the pages. All fields are required.
 type Sources struct {
 	Catalog Catalog
 	Config  driver.Configurator
 	// Proxies returns the connected proxies, sorted.
 	Proxies func() []registry.Proxy
-	// Problems returns those that no object of the Snapshot has.
+	// Problems returns the problems that are not in the Snapshot.
 	Problems func() []mesh.Problem
-	// Certificates returns what is public about issuers and certificates.
+	// Certificates returns the public data of issuers and certificates.
 	Certificates func() any
 }
 
@@ -70,11 +70,11 @@ func Pages(s Sources) map[string]http.Handler {
 	return pages
 }
 
-// NothingHeader is a header of the answer that a page has nothing of that name, as
-// opposed to there being no such page.
+// NothingHeader is a response header. It distinguishes a page that has nothing of the
+// requested name from a page that does not exist.
 const NothingHeader = "Outrigger-Nothing"
 
-// notFound is the error of a page that has nothing of that name.
+// notFound is the error of a page that has nothing of the requested name.
 type notFound struct{ error }
 
 // page answers with a value as JSON.
@@ -103,8 +103,8 @@ func page(get func(*http.Request) (any, error)) http.Handler {
 type ProxyPage struct {
 	// Proxy is nil if it is not connected to this controller.
 	Proxy *registry.Proxy `json:"proxy,omitempty"`
-	// View is all that the proxy may see, and Configuration what its driver makes of
-	// that: texts by the names of files.
+	// View is what the proxy may see. Configuration is its driver's translation of the
+	// View: contents by file name.
 	View          *mesh.View        `json:"view"`
 	Configuration map[string]string `json:"configuration,omitempty"`
 	// Note says why there is no Configuration.
@@ -137,7 +137,7 @@ func (s Sources) proxy(r *http.Request) (any, error) {
 	return shown, nil
 }
 
-// viewOf returns nil if no pod of that name has a proxy.
+// viewOf returns the View of the pod's proxy, or nil if it has none.
 func (s Sources) viewOf(pod string) *mesh.View {
 	for _, view := range s.Catalog.Snapshot().Views.All() {
 		if view.Proxy.Name.String() == pod {
@@ -166,7 +166,7 @@ func configuration(view *mesh.View) (files map[string]string, note string) {
 	return files, ""
 }
 
-// config shows the MeshConfig and what it comes to.
+// config shows the MeshConfig and the configuration resolved from it.
 func (s Sources) config(*http.Request) (any, error) {
 	object := s.Config.GetMeshConfig().DeepCopy()
 	object.ManagedFields = nil
@@ -198,7 +198,7 @@ func (s Sources) config(*http.Request) (any, error) {
 // lastApplied is kubectl's copy of the whole object.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// object is what an object says, and what is wrong with it.
+// object is an object's content with its problems.
 type object struct {
 	mesh.ObjectRef
 	Says     mesh.Content   `json:"says,omitempty"`
@@ -223,7 +223,7 @@ func (s Sources) policies(*http.Request) (any, error) {
 	return s.objects(source.Policies()...), nil
 }
 
-// namespaces shows those of the mesh.
+// namespaces shows the namespaces of the mesh.
 func (s Sources) namespaces(*http.Request) (any, error) {
 	list := []object{}
 	for _, o := range s.objects("Namespace") {
@@ -234,7 +234,7 @@ func (s Sources) namespaces(*http.Request) (any, error) {
 	return list, nil
 }
 
-// problems shows all that is wrong with objects.
+// problems shows the problems of all objects.
 func (s Sources) problems(*http.Request) (any, error) {
 	list := append([]mesh.Problem{}, s.Problems()...)
 	for _, found := range s.Catalog.Snapshot().Problems.All() {
@@ -246,7 +246,7 @@ func (s Sources) problems(*http.Request) (any, error) {
 	return list, nil
 }
 
-// featureFlags shows the flags of the MeshConfig, those that it leaves out too.
+// featureFlags shows the flags of the MeshConfig, including unset ones.
 func (s Sources) featureFlags(*http.Request) (any, error) {
 	flags := make(map[string]any)
 	text, err := json.Marshal(s.Config.GetMeshConfig().Spec.FeatureFlags)

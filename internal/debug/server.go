@@ -1,8 +1,8 @@
-// Package debug serves the controller's debug pages: what the mesh is, what its proxies
-// have, what is wrong. It reads what others know and changes nothing, and no page has a
-// key or a secret in it.
+// Package debug serves the controller's debug pages: the mesh, the configuration of its
+// proxies, and problems. It only reads, and no page contains a key or a secret.
 //
-// The pages are not protected, so they are off unless the MeshConfig turns them on.
+// The pages need no authentication, so they are off unless the MeshConfig turns them on.
+// Guard serves a single page to authenticated users.
 package debug
 
 import (
@@ -20,8 +20,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 )
 
-// Merge returns the pages of all sets, by their whole paths. A path that is there twice
-// is an error, and so is one that is not below /debug/.
+// Merge returns the pages of all sets, by their full paths. Duplicate paths and paths that
+// are not below /debug/ are errors.
 func Merge(sets ...map[string]http.Handler) (map[string]http.Handler, error) {
 	all := make(map[string]http.Handler)
 	for _, set := range sets {
@@ -46,7 +46,7 @@ type Server struct {
 	pages  atomic.Pointer[http.ServeMux]
 	log    *slog.Logger
 	on     atomic.Bool
-	// wake has room for one token: the switch has been turned.
+	// wake has a capacity of one; Switch sends to it.
 	wake chan struct{}
 }
 
@@ -56,8 +56,8 @@ const profileWithin = 10 * time.Minute
 // retry is how long a Server waits after it could not listen.
 const retry = 5 * time.Second
 
-// NewServer returns a Server for an address that is off and does nothing before Run. It
-// has no pages yet.
+// NewServer returns a Server for a TCP address. It is off, has no pages, and does nothing
+// before Run.
 func NewServer(address string, log *slog.Logger) *Server {
 	s := &Server{log: log, wake: make(chan struct{}, 1)}
 	s.listen = func() (net.Listener, error) { return net.Listen("tcp", address) }
@@ -65,8 +65,8 @@ func NewServer(address string, log *slog.Logger) *Server {
 	return s
 }
 
-// Show has the Server serve these pages, and an index of them at /debug. It may be
-// called again at any time.
+// Show replaces the pages that the Server serves, with an index of them at /debug. It may be
+// called at any time.
 func (s *Server) Show(pages map[string]http.Handler) {
 	mux := http.NewServeMux()
 	for path, page := range pages {
@@ -80,7 +80,7 @@ func (s *Server) Show(pages map[string]http.Handler) {
 	s.pages.Store(mux)
 }
 
-// Switch turns the Server on or off. It does not wait for that.
+// Switch turns the Server on or off, without waiting for the effect.
 func (s *Server) Switch(on bool) {
 	s.on.Store(on)
 	select {
@@ -134,7 +134,7 @@ func (s *Server) serve(ctx context.Context) {
 			return
 		}
 	}
-	// A profile that is under way need not be waited for.
+	// Do not wait for a running profile.
 	if err := server.HTTP.Close(); err != nil {
 		s.log.Warn("closing the debug pages", "error", err)
 	}

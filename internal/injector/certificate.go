@@ -22,17 +22,17 @@ const (
 	FromCSR    = "csr"
 )
 
-// Certificate says where the webhook's certificate comes from. Of the fields below those
-// count that belong to the Source.
+// Certificate says where the webhook's certificate comes from. Fields that do not belong to
+// the Source are ignored.
 type Certificate struct {
 	Source string
-	// Service is the webhook's, and ClusterDomain, "cluster.local" if it is empty, the end of
-	// its DNS names. ExtraNames are others that it is called by.
+	// Service is the webhook's Service. ClusterDomain ends its DNS names; empty means
+	// "cluster.local". ExtraNames are further names for the certificate.
 	Service, ClusterDomain string
 	ExtraNames             []string
-	// CASecret is OwnCA's, CertificateSecret FromSecret's, and CertDir FromFiles'.
+	// CASecret belongs to OwnCA, CertificateSecret to FromSecret, and CertDir to FromFiles.
 	CASecret, CertificateSecret, CertDir string
-	// CSRSigner, CSRApprove and CAFile are FromCSR's.
+	// CSRSigner, CSRApprove and CAFile belong to FromCSR.
 	CSRSigner  string
 	CSRApprove bool
 	CAFile     string
@@ -82,8 +82,8 @@ func (o *Options) newManager(client kubernetes.Interface, registry prometheus.Re
 	})
 }
 
-// sampleReview is what the injector asks itself. The pod is in a namespace that
-// is never injected, so the answer shows that decisions are made and no more.
+// sampleReview returns the AdmissionReview of the self-check. Its pod is in a namespace that
+// is never injected, so the answer shows only that the webhook decides.
 func (o *Options) sampleReview() []byte {
 	review, err := json.Marshal(map[string]any{
 		"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
@@ -94,7 +94,7 @@ func (o *Options) sampleReview() []byte {
 		},
 	})
 	if err != nil {
-		panic(err) // It holds nothing but strings.
+		panic(err) // Only strings and booleans are marshalled.
 	}
 	return review
 }

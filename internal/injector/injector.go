@@ -1,5 +1,5 @@
-// Package injector is the wiring of the process that puts sidecars into pods: from the objects
-// of a cluster to an inject.Injector, from that to an admission webhook, and beside it the
+// Package injector wires the process that puts sidecars into pods: the objects of a cluster
+// configure an inject.Injector, an admission webhook serves it, and a manager renews the
 // webhook's certificate.
 package injector
 
@@ -32,37 +32,37 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 )
 
-// Options are what an injector is run with. The command's flags, whose names they have,
-// describe them.
+// Options configure an injector. The flags of the same names describe them.
 type Options struct {
 	Mesh meshconfig.Mesh
-	// Connect says how the cluster is reached. It is not called where there are no templates.
+	// Connect returns the configuration of the cluster's client. It is not called if there
+	// are no templates.
 	Connect func() (*rest.Config, error)
-	// OnConfig is called with the mesh's configuration: with the first one and after each
-	// change. It must not block.
+	// OnConfig is called with the first configuration of the mesh and with each changed
+	// one. It must not block.
 	OnConfig func(*source.Config)
 	Log      *slog.Logger
 
-	// Listen and HealthListen are addresses of TCP.
+	// Listen and HealthListen are TCP addresses.
 	Listen, HealthListen string
-	// ShutdownDelay is how long serving goes on after the end of the context.
+	// ShutdownDelay is how long the injector keeps serving after the context has ended.
 	ShutdownDelay time.Duration
 
-	// TemplateDir and TemplateConfigMap are empty for none. With neither nothing is injected.
+	// TemplateDir and TemplateConfigMap are empty for none. Without both nothing is injected.
 	TemplateDir, TemplateConfigMap string
-	// WebhookConfig is the MutatingWebhookConfiguration whose caBundle is kept right, or empty.
+	// WebhookConfig is the MutatingWebhookConfiguration whose caBundle is kept current, or empty.
 	WebhookConfig string
 
 	Certificate
 }
 
-// OptionError is Run's error for options that cannot be used.
+// OptionError is Run's error for invalid options.
 type OptionError struct{ Err error }
 
-// Error is that of the option.
+// Error returns the message of Err.
 func (e OptionError) Error() string { return e.Err.Error() }
 
-// Unwrap is for package errors.
+// Unwrap returns Err.
 func (e OptionError) Unwrap() error { return e.Err }
 
 // Run serves until ctx ends, and then for the ShutdownDelay. It changes the garbage
@@ -111,8 +111,8 @@ func Run(ctx context.Context, o Options) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return facts.Start(ctx) })
 	group.Go(func() error {
-		// MeshConfig and ConfigMap may say that nothing is to be injected, so
-		// nothing is before they have been read.
+		// MeshConfig and ConfigMap may disable injection, so nothing is injected
+		// before they have been read.
 		if facts.WaitForSync(ctx) != nil {
 			return nil
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
 )
 
-// TestMeshConfigIsTheChartsOwn holds that manifests without a MeshConfig are read with the
-// one that the chart installs. UPDATE=1 writes its file.
+// TestMeshConfigIsTheChartsOwn checks that chart.yaml, which is used for manifests without a
+// MeshConfig, is the one that the chart installs. UPDATE=1 rewrites it.
 func TestMeshConfigIsTheChartsOwn(t *testing.T) {
 	release, err := chart.Render(t.Context(), "osm-system", nil)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package meshconfig resolves MeshConfigs for the programs of the mesh: with the drivers that
-// are linked into them, the variables of their environment, and where there is no MeshConfig
-// the chart's.
+// Package meshconfig resolves MeshConfigs for the programs of the mesh. It uses the drivers
+// linked into the program and its environment variables, and the chart's MeshConfig if there
+// is no other.
 package meshconfig
 
 import (
@@ -24,28 +24,28 @@ import (
 type Mesh struct {
 	// Name is the value of the label openservicemesh.io/monitored-by.
 	Name string
-	// Namespace is the control plane's, and Config the MeshConfig in it.
+	// Namespace is that of the control plane; Config names the MeshConfig in it.
 	Namespace, Config string
 	// Revision is the injector's.
 	Revision string
 }
 
-// Options are those of every Config that this program makes. Drivers that are registered
-// later are not among its classes.
+// Options returns the options of every Config that this program makes. Classes of drivers
+// registered after the call are missing.
 func Options() source.ConfigOptions {
 	return source.ConfigOptions{
 		Classes: sidecar.Drivers(), BuiltinImage: sidecar.Image, CheckImage: sidecar.CheckImage, Env: os.Getenv, InitImage: InitImage(),
 	}
 }
 
-// Resolve returns the configuration that a MeshConfig stands for, and what is wrong with it.
-// A nil MeshConfig stands for the defaults of its fields.
+// Resolve returns the configuration of a MeshConfig and the problems found in it. A nil
+// MeshConfig has the defaults of all fields.
 func Resolve(obj *v1alpha2.MeshConfig) (*source.Config, []mesh.Problem) {
 	return source.NewConfig(obj, Options())
 }
 
-// Follow returns the configuration of a cluster's mesh, which is that of no MeshConfig until
-// the source has read one.
+// Follow returns the configuration of a cluster's mesh, which follows its MeshConfig. Until
+// the source has read one, it is resolve(nil).
 func Follow(facts *kube.Source, resolve func(*v1alpha2.MeshConfig) (*source.Config, []mesh.Problem)) *source.Live {
 	config, _ := resolve(nil)
 	live := source.NewLive(config)
@@ -56,21 +56,21 @@ func Follow(facts *kube.Source, resolve func(*v1alpha2.MeshConfig) (*source.Conf
 	return live
 }
 
-// ResolveForInjection is Resolve for an injector, which finds the image of the init container
-// in three places: the MeshConfig, the injection config, and then InitImage. So a Config of
-// this function has none but the MeshConfig's.
+// ResolveForInjection is Resolve for an injector, which looks for the init container's image
+// in the MeshConfig, then in the injection config, and then uses InitImage. So its Config has
+// an init image only if the MeshConfig names one.
 func ResolveForInjection(obj *v1alpha2.MeshConfig) (*source.Config, []mesh.Problem) {
 	options := Options()
 	options.InitImage = ""
 	return source.NewConfig(obj, options)
 }
 
-// InitImage is the init container's image where no configuration names one: that of the
-// variable OUTRIGGER_INIT_IMAGE, which the chart sets, or else this version's.
+// InitImage returns the default image of the init container: that of the environment variable
+// OUTRIGGER_INIT_IMAGE, which the chart sets, or otherwise this version's.
 func InitImage() string { return cmp.Or(os.Getenv("OUTRIGGER_INIT_IMAGE"), version.InitImage()) }
 
-// chart is the MeshConfig that the chart installs with its own values. The chart is not asked
-// at run time, because that would need Helm.
+// chart is the MeshConfig that the chart installs by default. It is embedded because rendering
+// the chart would need Helm.
 //
 //go:embed chart.yaml
 var chart []byte

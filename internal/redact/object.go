@@ -9,7 +9,7 @@ import (
 )
 
 var (
-	// shownAnnotations are those whose values are shown: ours, by their domain, and these.
+	// shownAnnotations are annotations whose values are shown, besides those that match ourAnnotation.
 	shownAnnotations = []string{
 		"deployment.kubernetes.io/revision", "deprecated.daemonset.template.generation", "helm.sh/resource-policy", "kubectl.kubernetes.io/default-container",
 		"kubectl.kubernetes.io/restartedAt", "kubernetes.io/config.seen", "kubernetes.io/config.source", "meta.helm.sh/release-name", "meta.helm.sh/release-namespace",
@@ -17,27 +17,26 @@ var (
 	}
 	ourAnnotation = regexp.MustCompile(`^([a-z0-9.-]+\.)?(openservicemesh\.io|outrigger)/|^outrigger[a-z0-9.-]*/|^pod-security\.kubernetes\.io/`)
 
-	// shownOfContainer are the fields of containers that others wrote.
+	// shownOfContainer are the fields that are shown of containers that are not ours.
 	shownOfContainer = []string{"name", "image", "imagePullPolicy", "ports", "resources", "restartPolicy", "securityContext", "volumeMounts", "volumeDevices", "terminationMessagePolicy", "targetContainerName"}
-	// shownOfVolume are kinds of volumes that name what they are, and no more.
+	// shownOfVolume are the fields of volumes that only say what the volume is.
 	shownOfVolume = []string{"name", "configMap", "secret", "projected", "emptyDir", "downwardAPI", "hostPath", "persistentVolumeClaim"}
-	// shownOfSecret are fields of what has a secret word for its name and is a reference.
+	// shownOfSecret are the reference fields of objects whose name has a secret word.
 	shownOfSecret = []string{"name", "namespace", "key", "path", "kind", "apiVersion", "apiGroup", "audience", "secretName", "mountPath", "port"}
-	// noSecrets have such a word in their names.
+	// noSecrets are fields that hold no secret although their names have such a word.
 	noSecrets = []string{"secretName", "inboundExternalAuthorization", "tokenReviews", "authorizationPolicy"}
-	// values are what a match or a pair of a name and a value has beside its name.
+	// values are the value fields of matches and name-value pairs.
 	values = regexp.MustCompile(`(?i)^(values?|exact|regex|prefix|suffix|contains|default|(string|exact|prefix|suffix|contains|safe_?regex|range)_?match|safe_?regex)$`)
-	// shownProbe are answers of the kubelet's own, and not the application's.
+	// shownProbe are probe messages of the kubelet itself, not of the application.
 	shownProbe = regexp.MustCompile(`^(HTTP probe failed with statuscode: \d+|dial tcp [^\n]*|Get "[^"]*": [^\n]*|command timed out|command "[^"]*" timed out|timeout: [^\n]*|service unhealthy [^\n]*|context deadline exceeded[^\n]*)`)
 	probed     = regexp.MustCompile(`^(?:Liveness|Readiness|Startup) probe (?:failed|errored)[^:]*: `)
 )
 
-// redactor is what is known where a value is.
+// redactor is the context of a value.
 type redactor struct{ ours []string }
 
-// Object returns a copy of an object of Kubernetes without secrets, as JSON has it. Of
-// containers whose names are not among ours there are no commands, arguments and values of
-// environment variables.
+// Object returns a copy of a Kubernetes object in JSON form without secrets. Containers whose
+// names are not among ours lose their commands, arguments and values of environment variables.
 func Object(object map[string]any, ours ...string) map[string]any {
 	out := (&redactor{ours}).object(object)
 	for _, kind := range []string{"Secret", "ConfigMap"} {
@@ -62,7 +61,7 @@ func Object(object map[string]any, ours ...string) map[string]any {
 // Value returns a copy of any JSON without secrets.
 func Value(value any) any { return (&redactor{}).value("", value) }
 
-// event returns the message without what an application has printed.
+// event returns the message without output of the application.
 func event(reason, message string) string {
 	switch reason {
 	case "FailedPostStartHook", "FailedPreStopHook":
@@ -89,7 +88,7 @@ func (r *redactor) value(key string, value any) any {
 	return value
 }
 
-// object returns a map of which each field is looked at by its name.
+// object returns a copy of a map, each field redacted by its name.
 func (r *redactor) object(in map[string]any) map[string]any {
 	out := make(map[string]any, len(in))
 	named := false
@@ -121,10 +120,10 @@ func (r *redactor) object(in map[string]any) map[string]any {
 	return out
 }
 
-// field is an object, and what its own name says of it.
+// field redacts an object by its own name.
 func (r *redactor) field(key string, in map[string]any) map[string]any {
 	out := r.object(in)
-	// What requests of an application say is its own business.
+	// Requests of applications are private.
 	if _, pair := in["value"].(string); pair && (key == "headers" || key == "httpHeaders") {
 		out["value"] = Mark
 	}
@@ -147,7 +146,7 @@ func (r *redactor) list(key string, in []any) []any {
 	return out
 }
 
-// text is a string that may be a document.
+// text redacts a string that may be a document.
 func (r *redactor) text(text string) string {
 	if begin := strings.TrimSpace(text); strings.HasPrefix(begin, "{") || strings.HasPrefix(begin, "[") {
 		var document any
@@ -176,7 +175,7 @@ func (r *redactor) annotations(value any) any {
 	return out
 }
 
-// container returns one of ours, or what may be seen of another.
+// container redacts a container. Of one that is not ours only harmless fields stay.
 func (r *redactor) container(in map[string]any) map[string]any {
 	if name, _ := in["name"].(string); slices.Contains(r.ours, name) {
 		return r.object(in)
@@ -185,7 +184,7 @@ func (r *redactor) container(in map[string]any) map[string]any {
 	for key, value := range in {
 		switch {
 		case slices.Contains(shownOfContainer, key):
-			// What hides the value of a pair must not hide an image.
+			// The rule for name-value pairs must not hide an image.
 			out[key] = r.value(key, value)
 		case key == "env" || key == "envFrom":
 			out[key] = each(value, r.variable)
@@ -198,7 +197,7 @@ func (r *redactor) container(in map[string]any) map[string]any {
 	return out
 }
 
-// variable keeps the name of an environment variable, and what it refers to.
+// variable keeps the name and the references of an environment variable.
 func (r *redactor) variable(in map[string]any) map[string]any {
 	out := make(map[string]any)
 	for key, value := range in {
@@ -224,7 +223,7 @@ func (r *redactor) probe(value any) any {
 	return out
 }
 
-// status keeps why a container ended, but not what it said.
+// status keeps why a container ended, but not its termination message.
 func (r *redactor) status(in map[string]any) map[string]any {
 	out := r.object(in)
 	if name, _ := in["name"].(string); slices.Contains(r.ours, name) {
@@ -251,7 +250,7 @@ func (r *redactor) volume(in map[string]any) map[string]any {
 	return out
 }
 
-// each applies a function to the objects of a list, and shows nothing else of it.
+// each applies a function to the objects of a list, and replaces other elements by Mark.
 func each(value any, of func(map[string]any) map[string]any) any {
 	list, ok := value.([]any)
 	if !ok {
@@ -267,7 +266,7 @@ func each(value any, of func(map[string]any) map[string]any) any {
 	return out
 }
 
-// bundle describes certificates in base64.
+// bundle describes the certificates in a base64 text.
 func bundle(value any) any {
 	text, ok := value.(string)
 	if !ok || text == "" {
@@ -280,7 +279,7 @@ func bundle(value any) any {
 	return Certificates(decoded)
 }
 
-// hidden shows the shape of a secret, and the names that it refers to.
+// hidden keeps the shape of a secret value and the names that it refers to.
 func hidden(value any) any {
 	switch v := value.(type) {
 	case map[string]any:

@@ -1,5 +1,5 @@
-// Package redact takes secrets out of objects and of logs that are shown to strangers. It
-// takes too much rather than too little.
+// Package redact removes secrets from objects and logs that are shared in bug reports. In
+// doubt it removes too much.
 package redact
 
 import (
@@ -14,17 +14,17 @@ import (
 	"time"
 )
 
-// Mark is what stands where something was taken out.
+// Mark replaces each removed text.
 const Mark = "REDACTED"
 
 var (
-	// secretWord is what makes a key one whose value nobody is to see.
+	// secretWord matches keys whose values are secret.
 	secretWord = regexp.MustCompile(`(?i)authorization|auth\b|cookie|passw(?:or)?d|passphrase|pwd\b|secret|token|credential|api[-_.]?key|access[-_.]?key|private[-_.]?key|client[-_.]?key|session[-_.]?id`)
-	// wholeLine are those whose values have spaces.
+	// wholeLine are keys whose values extend to the end of the line.
 	wholeLine = regexp.MustCompile(`(?i)auth|cookie|passw|passphrase|credential`)
 	scheme    = regexp.MustCompile(`(?i)\b(?:bearer|basic|digest|negotiate|apikey)(?:[\s:=,"'\\+]|%20)+`)
 	query     = regexp.MustCompile(`\?[^\s"'<>\\]*=[^\s"'<>]*`)
-	// known are tokens that are known by how they look.
+	// known are tokens recognized by their format.
 	known = []*regexp.Regexp{
 		regexp.MustCompile(`eyJ[A-Za-z0-9_\-+/=.%]{6,}`),
 		regexp.MustCompile(`(?:AKIA|ASIA)[A-Z0-9]{12,}`),
@@ -39,8 +39,8 @@ var (
 // span is a part of a text.
 type span struct{ from, to int }
 
-// Text returns a log, a message or another text without what looks like a secret. A
-// certificate becomes its subject, issuer, end and fingerprint.
+// Text returns a log, a message or another text without anything that looks like a secret. A
+// certificate is replaced by its subject, issuer, expiry and fingerprint.
 func Text(text string) string {
 	if len(text) < 4 {
 		return text
@@ -48,7 +48,7 @@ func Text(text string) string {
 	text = block.ReplaceAllStringFunc(text, func(found string) string {
 		return certificate([]byte(strings.ReplaceAll(found, `\n`, "\n")))
 	})
-	// The rules look at one text, so that none can hide from another what it has to find.
+	// All rules see the same text, so that no rule hides a match from another.
 	var out []span
 	for _, rule := range append([]*regexp.Regexp{begins, ends}, known...) {
 		for _, at := range rule.FindAllStringIndex(text, -1) {
@@ -59,7 +59,7 @@ func Text(text string) string {
 		out = append(out, span{at[0] + 1, at[1]})
 	}
 	for _, at := range encoded.FindAllStringIndex(text, -1) {
-		// Names and hashes have letters of one case.
+		// Names and hashes use letters of one case only.
 		if found := text[at[0]:at[1]]; strings.ToLower(found) != found && strings.ToUpper(found) != found && strings.ContainsAny(found, "0123456789") {
 			out = append(out, span{at[0], at[1]})
 		}
@@ -83,7 +83,7 @@ func Text(text string) string {
 	return without(text, out)
 }
 
-// without puts marks where the spans are.
+// without replaces the spans by marks.
 func without(text string, out []span) string {
 	slices.SortFunc(out, func(a, b span) int { return a.from - b.from })
 	var b strings.Builder
@@ -103,7 +103,7 @@ func without(text string, out []span) string {
 	return b.String()
 }
 
-// user returns how long the part of a URL before its host is: a name and a password.
+// user returns the length of a URL's userinfo: name and password.
 func user(url string) int {
 	end := strings.IndexAny(url, " \t\r\n\"'<>`")
 	if end < 0 {
@@ -117,7 +117,7 @@ func user(url string) int {
 	return at
 }
 
-// word returns where the word at a place ends.
+// word returns the end of the word at a position.
 func word(text string, at int) int {
 	for at < len(text) && !space(text[at]) {
 		at++
@@ -138,7 +138,7 @@ func named(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' || c == '.'
 }
 
-// pair returns where the value is of a key that has a secret word in it.
+// pair returns the span of the value of a key that has a secret word.
 func pair(text string, from, to int) []span {
 	begin := from
 	for begin > 0 && named(text[begin-1]) {
@@ -149,7 +149,7 @@ func pair(text string, from, to int) []span {
 		at++
 	}
 	before, after := text[max(0, begin-16):begin], at
-	// A proxy's own languages: hdr(cookie) -m str VALUE, set-header authorization VALUE.
+	// Configuration languages of proxies: hdr(cookie) -m str VALUE, set-header authorization VALUE.
 	if strings.HasSuffix(before, "-header ") || strings.HasSuffix(before, "hdr(") || strings.HasSuffix(before, "cook(") {
 		return []span{{at, line(text, at)}}
 	}
@@ -176,7 +176,7 @@ func pair(text string, from, to int) []span {
 	return value(text, begin, at, wholeLine.MatchString(text[begin:after]))
 }
 
-// value returns where the value is that begins at a place.
+// value returns the span of the value that begins at a position.
 func value(text string, key, at int, whole bool) []span {
 	for at < len(text) && (text[at] == ' ' || text[at] == '\t') {
 		at++
@@ -191,7 +191,7 @@ func value(text string, key, at int, whole bool) []span {
 	to, quoted := quote(text, at)
 	switch {
 	case quoted:
-		// What follows is a value yet if this was a key.
+		// If this was a key, its value still follows.
 		next := to
 		for next < len(text) && space(text[next]) {
 			next++
@@ -199,7 +199,7 @@ func value(text string, key, at int, whole bool) []span {
 		if next < len(text) && (text[next] == ':' || text[next] == '=') {
 			return append(value(text, key, next+1, whole), span{at, to})
 		}
-		// The string ends here and the word does not: 'it''s', "a"b.
+		// The string ends here but the word goes on: 'it''s', "a"b.
 		if to < len(text) && strings.IndexByte(",}]);:", text[to]) < 0 {
 			to = max(to, word(text, to))
 		}
@@ -211,8 +211,8 @@ func value(text string, key, at int, whole bool) []span {
 	return []span{{at, to}}
 }
 
-// quote returns where a string ends that begins at a place, which may be in another string:
-// then its quotes have backslashes.
+// quote returns the end of the string that begins at a position. Inside another string its
+// quotes are escaped by backslashes.
 func quote(text string, at int) (int, bool) {
 	begin := at
 	for at < len(text) && text[at] == '\\' {
@@ -238,11 +238,11 @@ func quote(text string, at int) (int, bool) {
 		}
 		slashes = 0
 	}
-	// It does not end: whatever it is, it is not shown.
+	// An unterminated string is hidden up to the limit.
 	return min(len(text), at+longest), true
 }
 
-// indented returns where the lines end that belong to a key by being further in.
+// indented returns the end of the lines that belong to a key by their indentation.
 func indented(text string, key, end int) int {
 	begin := strings.LastIndexByte(text[:key], '\n') + 1
 	depth := indentation(text[begin:])
@@ -259,7 +259,7 @@ func indented(text string, key, end int) int {
 
 func indentation(text string) int { return len(text) - len(strings.TrimLeft(text, " \t-")) }
 
-// Certificates returns what is public of the certificates in PEM, a line each.
+// Certificates describes the certificates in PEM by their public data, a line each.
 func Certificates(text []byte) string {
 	var lines []string
 	for {

@@ -1,4 +1,4 @@
-// Package version says which version of Outrigger a program is.
+// Package version reports the version of Outrigger that a program was built from.
 package version
 
 import (
@@ -8,17 +8,15 @@ import (
 	"runtime/debug"
 )
 
-// Number is the version of this source, by semantic versioning and without a leading v.
-// The chart and the images have the same. The linker may set another, as tools/release does
-// for -version.
+// Number is the semantic version of this source, without a leading v. The chart and the
+// images have the same. The linker may set another, as tools/release does for -version.
 var Number = "0.1.0"
 
-// initDigest is the digest of the init container's image, sha256:..., in programs of a
-// release. The linker sets it.
+// initDigest is the digest of the init container's image, sha256:.... The linker sets it in
+// releases.
 var initDigest string
 
-// InitImage returns the init container's image that belongs to this version. In a release
-// it is named by digest.
+// InitImage returns the init container's image of this version. Releases name it by digest.
 func InitImage() string {
 	const name = "docker.io/outriggermesh/outrigger-init"
 	if initDigest != "" {
@@ -27,14 +25,14 @@ func InitImage() string {
 	return name + ":" + Number
 }
 
-// Info is what a program knows of itself.
+// Info describes a build.
 type Info struct {
 	// Version is Number.
 	Version string `json:"version"`
-	// Commit is the revision of the source, with -dirty after it where files had been
-	// changed; "" where it was compiled outside of a repository.
+	// Commit is the revision of the source, with the suffix -dirty if files had been
+	// changed; "" if it was built outside of a repository.
 	Commit string `json:"commit,omitempty"`
-	// Date is that of the commit, by RFC 3339.
+	// Date is the time of the commit, as in RFC 3339.
 	Date string `json:"date,omitempty"`
 	// Go is the version of the compiler, such as go1.26.0.
 	Go string `json:"go"`
@@ -60,7 +58,7 @@ func Get() Info {
 	return info
 }
 
-// String returns the version and, in brackets, where it comes from.
+// String returns the version and, in parentheses, the commit, compiler and platform.
 func (i Info) String() string {
 	from := i.Go + ", " + i.Platform
 	if i.Commit != "" {
@@ -73,7 +71,7 @@ func (i Info) String() string {
 func Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		// Who asked has gone if this fails.
+		// This fails only if the client is gone.
 		_ = json.NewEncoder(w).Encode(Get())
 	})
 }
