@@ -63,7 +63,7 @@ func (r *report) gatherAnswers(ctx context.Context) {
 	f := r.flags
 	r.part(ctx, func(ctx context.Context) {
 		found := versions{Client: version.Get()}
-		r.fail("versions", found.ask(ctx, f.kube, f.mesh.namespace))
+		r.fail("versions", found.ask(ctx, f.kube, f.mesh.Namespace))
 		r.addJSON("versions.json", found)
 	})
 	r.part(ctx, func(ctx context.Context) {
@@ -173,7 +173,7 @@ func (r *report) resources(group string) ([]schema.GroupVersionResource, error) 
 
 // gatherControlPlane adds the control plane's objects and logs.
 func (r *report) gatherControlPlane(ctx context.Context) {
-	home := r.flags.mesh.namespace
+	home := r.flags.mesh.Namespace
 	ours := metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=outrigger"}
 	for _, kind := range []schema.GroupVersionResource{
 		{Group: "apps", Version: "v1", Resource: "deployments"}, {Group: "apps", Version: "v1", Resource: "daemonsets"}, {Version: "v1", Resource: "services"},

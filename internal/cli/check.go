@@ -114,8 +114,8 @@ func (f *checkFlags) once(ctx context.Context, config *rest.Config) ([]check.Fin
 	ctx, cancel := context.WithTimeoutCause(ctx, f.timeout, fmt.Errorf("no answer in %s", f.timeout))
 	defer cancel()
 	facts, err := check.Gather(ctx, check.Options{
-		Config: config, Mesh: f.mesh.name, Namespace: f.mesh.namespace, MeshConfig: f.mesh.config,
-		Webhook: inject.WebhookName(f.mesh.revision, f.mesh.name), Revision: f.mesh.revision, Version: version.Number, Pre: f.pre,
+		Config: config, Mesh: f.mesh.Name, Namespace: f.mesh.Namespace, MeshConfig: f.mesh.Config,
+		Webhook: inject.WebhookName(f.mesh.Revision, f.mesh.Name), Revision: f.mesh.Revision, Version: version.Number, Pre: f.pre,
 		Decide:  f.decider,
 		Proxies: f.proxies,
 		Ask: func(ctx context.Context, pod corev1.Pod, path string) ([]byte, error) {

@@ -79,21 +79,16 @@ func (f *kubeFlags) burstConfig() (*rest.Config, error) {
 }
 
 // meshFlags name the mesh and its objects.
-type meshFlags struct{ name, namespace, config, revision string }
+type meshFlags meshconfig.Mesh
 
 func (f *meshFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.name, "mesh-name", "osm", "name of the mesh, the value of the label "+inject.MonitoredByLabel)
-	flags.StringVar(&f.namespace, "mesh-namespace", env("POD_NAMESPACE", "osm-system"), "namespace of the control plane")
-	flags.StringVar(&f.revision, "revision", "default", "revision of the injector; pods and namespaces choose one by the label "+inject.RevisionLabel)
+	flags.StringVar(&f.Name, "mesh-name", "osm", "name of the mesh, the value of the label "+inject.MonitoredByLabel)
+	flags.StringVar(&f.Namespace, "mesh-namespace", env("POD_NAMESPACE", "osm-system"), "namespace of the control plane")
+	flags.StringVar(&f.Revision, "revision", "default", "revision of the injector; pods and namespaces choose one by the label "+inject.RevisionLabel)
 }
 
 func (f *meshFlags) addConfig(flags *pflag.FlagSet) {
-	flags.StringVar(&f.config, "mesh-config", "osm-mesh-config", "name of the MeshConfig in the control plane's namespace")
-}
-
-// names are the same for packages that are not about flags.
-func (f *meshFlags) names() meshconfig.Mesh {
-	return meshconfig.Mesh{Name: f.name, Namespace: f.namespace, Config: f.config, Revision: f.revision}
+	flags.StringVar(&f.Config, "mesh-config", "osm-mesh-config", "name of the MeshConfig in the control plane's namespace")
 }
 
 func env(name, otherwise string) string {
@@ -119,7 +114,7 @@ func newCluster(flags kubeFlags, mesh meshFlags) (*cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client of %s: %w", config.Host, err)
 	}
-	s, err := kube.New(config, kube.Options{Namespace: mesh.namespace, MeshConfigName: mesh.config, Log: discard})
+	s, err := kube.New(config, kube.Options{Namespace: mesh.Namespace, MeshConfigName: mesh.Config, Log: discard})
 	if err != nil {
 		return nil, err
 	}
@@ -134,12 +129,12 @@ func (c *cluster) namespace(ctx context.Context, name string) (*inject.Namespace
 // meshConfig returns the MeshConfig, or nil where there is none.
 func (c *cluster) meshConfig(ctx context.Context) (*v1alpha2.MeshConfig, error) {
 	var obj v1alpha2.MeshConfig
-	err := c.client.Get(ctx, client.ObjectKey{Namespace: c.mesh.namespace, Name: c.mesh.config}, &obj)
+	err := c.client.Get(ctx, client.ObjectKey{Namespace: c.mesh.Namespace, Name: c.mesh.Config}, &obj)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("MeshConfig %s/%s: %w", c.mesh.namespace, c.mesh.config, err)
+		return nil, fmt.Errorf("MeshConfig %s/%s: %w", c.mesh.Namespace, c.mesh.Config, err)
 	}
 	return &obj, nil
 }
@@ -148,7 +143,7 @@ func (c *cluster) meshConfig(ctx context.Context) (*v1alpha2.MeshConfig, error) 
 // where there is no ConfigMap.
 func (c *cluster) injection(ctx context.Context) (config, values string, err error) {
 	var cm corev1.ConfigMap
-	key := client.ObjectKey{Namespace: c.mesh.namespace, Name: inject.ObjectName(c.mesh.revision)}
+	key := client.ObjectKey{Namespace: c.mesh.Namespace, Name: inject.ObjectName(c.mesh.Revision)}
 	if err := client.IgnoreNotFound(c.client.Get(ctx, key, &cm)); err != nil {
 		return "", "", fmt.Errorf("ConfigMap %s: %w", key, err)
 	}

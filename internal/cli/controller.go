@@ -15,6 +15,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/controller"
 	"github.com/outrigger-mesh/outrigger/internal/identity/root"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
 )
 
 // The places that a mesh can be read from.
@@ -74,7 +75,7 @@ the debug pages on port 9092.`,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("template-configmap") {
-				f.templateConfigMap = inject.ObjectName(f.mesh.revision)
+				f.templateConfigMap = inject.ObjectName(f.mesh.Revision)
 			}
 			if err := f.check(); err != nil {
 				return err
@@ -142,7 +143,7 @@ func (f *controllerFlags) check() error {
 // run runs the controller until ctx ends.
 func (f *controllerFlags) run(ctx context.Context, log *slog.Logger) error {
 	o := f.Options
-	o.Mesh, o.OnConfig, o.Log = f.mesh.names(), f.log.follow, log
+	o.Mesh, o.OnConfig, o.Log = meshconfig.Mesh(f.mesh), f.log.follow, log
 	if f.source == sourceDir {
 		o.Folder = &controller.Folder{Files: f.files, CADir: f.caDir}
 		// Nobody could say who may ask.

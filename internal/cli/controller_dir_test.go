@@ -94,7 +94,7 @@ func (f *folder) write(t *testing.T, name, text string) {
 
 func (f *folder) flags() *controllerFlags {
 	return &controllerFlags{
-		mesh:   meshFlags{name: "osm", namespace: controlPlane, config: "osm-mesh-config", revision: "default"},
+		mesh:   meshFlags{Name: "osm", Namespace: controlPlane, Config: "osm-mesh-config", Revision: "default"},
 		source: sourceDir, files: []string{f.manifests}, caDir: f.ca,
 		Options: controller.Options{BindAddress: f.host, HealthListen: ":9091", IdentityListen: ":15129", DebugListen: ":9092", ClusterDomain: "cluster.local"},
 	}

@@ -72,7 +72,7 @@ func begin(t *testing.T, address string, f *controllerFlags) *running {
 func (c *controllerTest) flags(address string) *controllerFlags {
 	return &controllerFlags{
 		kube:   kubeFlags{kubeconfig: c.kubeconfig},
-		mesh:   meshFlags{name: "osm", namespace: controlPlane, config: "osm-mesh-config", revision: "default"},
+		mesh:   meshFlags{Name: "osm", Namespace: controlPlane, Config: "osm-mesh-config", Revision: "default"},
 		source: sourceKube, templateConfigMap: "outrigger-injector",
 		Options: controller.Options{
 			BindAddress: ownAddress(), HealthListen: address, IdentityListen: ":0", DebugListen: ":0", ProxyListen: ":0",

@@ -46,7 +46,7 @@ func (f *engineFlags) add(flags *pflag.FlagSet) {
 func (f *engineFlags) addConfig(flags *pflag.FlagSet) {
 	f.kube.add(flags)
 	f.mesh.add(flags)
-	flags.StringVar(&f.mesh.config, "mesh-config-name", "osm-mesh-config", "with --from-cluster: name of the MeshConfig in the control plane's namespace")
+	flags.StringVar(&f.mesh.Config, "mesh-config-name", "osm-mesh-config", "with --from-cluster: name of the MeshConfig in the control plane's namespace")
 	flags.StringVar(&f.meshConfig, "mesh-config", "", "file with a MeshConfig")
 	flags.StringVar(&f.injectConfig, "inject-config", "", `file with the injection config, as under the key "config" of the injector's ConfigMap`)
 	flags.StringVar(&f.values, "values", "", `file with the values for templates, as under the key "values"`)
@@ -60,7 +60,7 @@ const offlineVersion = "1.30"
 // build returns an engine that finds namespaces in the given ones or, with
 // --from-cluster, in the cluster.
 func (f *engineFlags) build(ctx context.Context, namespaces map[string]*inject.Namespace) (*inject.Injector, error) {
-	parts := injector.Assembly{Mesh: f.mesh.names(), Namespace: f.assumed(namespaces), Log: discard}
+	parts := injector.Assembly{Mesh: meshconfig.Mesh(f.mesh), Namespace: f.assumed(namespaces), Log: discard}
 	native, err := nativeSince129(f.kubeVersion)
 	if err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func (f *engineFlags) build(ctx context.Context, namespaces map[string]*inject.N
 		}
 	case !f.fromCluster:
 		// What a webhook of the chart would do.
-		if meshConfig, err = meshconfig.OfChart(f.mesh.namespace); err != nil {
+		if meshConfig, err = meshconfig.OfChart(f.mesh.Namespace); err != nil {
 			return nil, err
 		}
 	}
@@ -128,11 +128,11 @@ func (f *engineFlags) build(ctx context.Context, namespaces map[string]*inject.N
 // assumed finds namespaces in the given ones. Any other counts as monitored and
 // switched on, by the revision that is asked.
 func (f *engineFlags) assumed(namespaces map[string]*inject.Namespace) func(context.Context, string) (*inject.Namespace, error) {
-	lookup := offline.NamespaceLookup(namespaces, f.mesh.name)
+	lookup := offline.NamespaceLookup(namespaces, f.mesh.Name)
 	return func(ctx context.Context, name string) (*inject.Namespace, error) {
 		ns, err := lookup(ctx, name)
 		if _, given := namespaces[name]; err == nil && !given {
-			ns.Labels[inject.RevisionLabel] = f.mesh.revision
+			ns.Labels[inject.RevisionLabel] = f.mesh.Revision
 		}
 		return ns, err
 	}

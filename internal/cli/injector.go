@@ -9,6 +9,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/injector"
+	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
 )
 
 func newInjectorCommand() *cobra.Command {
@@ -45,7 +46,7 @@ outrigger-injector-REVISION for any other.`,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// The names follow the revision, so that two revisions share nothing.
-			name := inject.ObjectName(mesh.revision)
+			name := inject.ObjectName(mesh.Revision)
 			for flag, value := range map[string]struct {
 				into *string
 				name string
@@ -64,7 +65,7 @@ outrigger-injector-REVISION for any other.`,
 			if err != nil {
 				return err
 			}
-			o.Mesh = mesh.names()
+			o.Mesh = meshconfig.Mesh(mesh)
 			o.Connect, o.OnConfig, o.Log = kube.config, logs.follow, log
 			err = injector.Run(cmd.Context(), o)
 			if wrong, ok := errors.AsType[injector.OptionError](err); ok {

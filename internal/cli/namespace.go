@@ -31,8 +31,8 @@ type namespaceFlags struct {
 func (f *namespaceFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	f.kube.add(flags)
-	flags.StringVar(&f.mesh.name, "mesh-name", "osm", "name of the mesh, the value of the label "+inject.MonitoredByLabel)
-	flags.StringVar(&f.mesh.namespace, "mesh-namespace", env("POD_NAMESPACE", "osm-system"), "namespace of the control plane")
+	flags.StringVar(&f.mesh.Name, "mesh-name", "osm", "name of the mesh, the value of the label "+inject.MonitoredByLabel)
+	flags.StringVar(&f.mesh.Namespace, "mesh-namespace", env("POD_NAMESPACE", "osm-system"), "namespace of the control plane")
 }
 
 func newNamespaceCommand() *cobra.Command {
@@ -84,7 +84,7 @@ Exit codes: 0 all were added, 1 something failed, 2 wrong usage.`,
 				injection = "disabled"
 			}
 			c := change{
-				labels:      map[string]*string{inject.MonitoredByLabel: &f.mesh.name, inject.IgnoreLabel: nil},
+				labels:      map[string]*string{inject.MonitoredByLabel: &f.mesh.Name, inject.IgnoreLabel: nil},
 				annotations: map[string]*string{inject.InjectionKey: &injection},
 			}
 			if class != "" {
@@ -94,13 +94,13 @@ Exit codes: 0 all were added, 1 something failed, 2 wrong usage.`,
 				c.labels[inject.RevisionLabel] = &revision
 			}
 			return f.each(cmd, args, func(client kubernetes.Interface, ns *corev1.Namespace) error {
-				if of, ok := ns.Labels[inject.MonitoredByLabel]; ok && of != f.mesh.name {
+				if of, ok := ns.Labels[inject.MonitoredByLabel]; ok && of != f.mesh.Name {
 					return fmt.Errorf("namespace %s is in mesh %s; take it out first: outrigger namespace remove %s --mesh-name %s", ns.Name, of, ns.Name, of)
 				}
 				if err := c.apply(cmd.Context(), client, ns.Name); err != nil {
 					return err
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "namespace/%s added to mesh %s\n", ns.Name, f.mesh.name)
+				fmt.Fprintf(cmd.OutOrStdout(), "namespace/%s added to mesh %s\n", ns.Name, f.mesh.Name)
 				if noInjection {
 					return nil
 				}
@@ -142,13 +142,13 @@ Exit codes: 0 all were removed, 1 something failed, 2 wrong usage.`,
 				case !ok:
 					fmt.Fprintf(cmd.OutOrStdout(), "namespace/%s is in no mesh\n", ns.Name)
 					return nil
-				case of != f.mesh.name:
-					return fmt.Errorf("namespace %s is in mesh %s, not in %s; name it with --mesh-name", ns.Name, of, f.mesh.name)
+				case of != f.mesh.Name:
+					return fmt.Errorf("namespace %s is in mesh %s, not in %s; name it with --mesh-name", ns.Name, of, f.mesh.Name)
 				}
 				if err := c.apply(cmd.Context(), client, ns.Name); err != nil {
 					return err
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "namespace/%s removed from mesh %s\n", ns.Name, f.mesh.name)
+				fmt.Fprintf(cmd.OutOrStdout(), "namespace/%s removed from mesh %s\n", ns.Name, f.mesh.Name)
 				return f.tellRestarts(cmd, client, ns.Name, "with a sidecar", func(p *corev1.Pod) bool { return inject.Injected(p) })
 			})
 		},
@@ -204,7 +204,7 @@ func (f *namespaceFlags) each(cmd *cobra.Command, names []string, do func(kubern
 	var failed []error
 	for _, name := range names {
 		name = strings.TrimPrefix(strings.TrimPrefix(name, "namespace/"), "ns/")
-		if inject.NamespaceExempt(name, f.mesh.namespace) {
+		if inject.NamespaceExempt(name, f.mesh.Namespace) {
 			failed = append(failed, usage.Errorf("namespace %s is Kubernetes' or the control plane's own, and is in no mesh", name))
 			continue
 		}
@@ -309,7 +309,7 @@ Exit codes: 0 they were listed, 1 something failed, 2 wrong usage.`,
 				return printAs(cmd.OutOrStdout(), output, listed)
 			}
 			if len(listed) == 0 {
-				fmt.Fprintf(cmd.ErrOrStderr(), "no namespace is in mesh %s; outrigger namespace add brings one in\n", f.mesh.name)
+				fmt.Fprintf(cmd.ErrOrStderr(), "no namespace is in mesh %s; outrigger namespace add brings one in\n", f.mesh.Name)
 				return nil
 			}
 			return printNamespaces(cmd.OutOrStdout(), listed, output)
@@ -326,7 +326,7 @@ Exit codes: 0 they were listed, 1 something failed, 2 wrong usage.`,
 func (f *namespaceFlags) list(ctx context.Context, client kubernetes.Interface, all bool) ([]listedNamespace, error) {
 	options := metav1.ListOptions{}
 	if !all {
-		options.LabelSelector = inject.MonitoredByLabel + "=" + f.mesh.name
+		options.LabelSelector = inject.MonitoredByLabel + "=" + f.mesh.Name
 	}
 	namespaces, err := client.CoreV1().Namespaces().List(ctx, options)
 	if err != nil {

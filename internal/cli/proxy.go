@@ -41,7 +41,7 @@ func (f *proxyFlags) add(cmd *cobra.Command, formats ...string) {
 	flags := cmd.Flags()
 	f.kube.add(flags)
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "namespace of the pods; the default for named ones is that of the kubeconfig's context")
-	flags.StringVar(&f.mesh.namespace, "mesh-namespace", env("POD_NAMESPACE", "osm-system"), "namespace of the control plane")
+	flags.StringVar(&f.mesh.Namespace, "mesh-namespace", env("POD_NAMESPACE", "osm-system"), "namespace of the control plane")
 	flags.StringVar(&f.address, "debug-address", "", "HOST:PORT of a controller's debug pages, for one that is not in a cluster; else the controller's pods are asked")
 	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "how long asking may take")
 	f.kube.complete(cmd)

@@ -63,11 +63,11 @@ func (f *proxyFlags) ask(ctx context.Context, path string, take func(controller 
 	if err != nil {
 		return fmt.Errorf("making a client of %s: %w", config.Host, err)
 	}
-	pods, err := controllers(ctx, client, f.mesh.namespace)
+	pods, err := controllers(ctx, client, f.mesh.Namespace)
 	if err != nil {
 		return err
 	}
-	token, err := viewerToken(ctx, client, f.mesh.namespace)
+	token, err := viewerToken(ctx, client, f.mesh.Namespace)
 	if err != nil {
 		return err
 	}

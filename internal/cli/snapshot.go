@@ -27,7 +27,6 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/inject/offline"
 	"github.com/outrigger-mesh/outrigger/internal/injector"
-	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/source/dir"
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
@@ -88,14 +87,10 @@ func (f *snapshotFlags) read(cmd *cobra.Command) (*reading, error) {
 		}
 	}
 	if namespaces > 0 && members == 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "warning: no namespace of the %s is in mesh %s; name yours with --mesh-name\n", from, f.engine.mesh.name)
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: no namespace of the %s is in mesh %s; name yours with --mesh-name\n", from, f.engine.mesh.Name)
 	}
 	r.Snapshot = catalog.BuildFor(r.facts, sidecar.Features)
 	return &r, nil
-}
-
-func (f *snapshotFlags) mapper() source.MapperOptions {
-	return source.MapperOptions{MeshName: f.engine.mesh.name, Config: meshconfig.Options(), SidecarClass: inject.ClassOf}
 }
 
 // clusterFacts reads everything once.
@@ -105,7 +100,7 @@ func (f *snapshotFlags) clusterFacts(cmd *cobra.Command) ([]mesh.Fact, error) {
 		return nil, err
 	}
 	s, err := kube.New(config, kube.Options{
-		Namespace: f.engine.mesh.namespace, MeshConfigName: f.engine.mesh.config,
+		Namespace: f.engine.mesh.Namespace, MeshConfigName: f.engine.mesh.Config,
 		Log: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	if err != nil {
@@ -129,7 +124,7 @@ func (f *snapshotFlags) clusterFacts(cmd *cobra.Command) ([]mesh.Fact, error) {
 				facts = append(facts, some...)
 			}
 		}
-		return s.Feed(groupCtx, source.NewMapper(f.mapper()), apply, func() {
+		return s.Feed(groupCtx, source.NewMapper(injector.Mapper(f.engine.mesh.Name)), apply, func() {
 			mu.Lock()
 			defer mu.Unlock()
 			complete = true
@@ -177,7 +172,7 @@ func (f *snapshotFlags) manifestFacts(cmd *cobra.Command, r *reading) error {
 	if err != nil {
 		return err
 	}
-	options := dir.Options{Mapper: f.mapper(), Stdin: bytes.NewReader(stdin), OnUnread: func(kinds map[schema.GroupKind]int) {
+	options := dir.Options{Mapper: injector.Mapper(f.engine.mesh.Name), Stdin: bytes.NewReader(stdin), OnUnread: func(kinds map[schema.GroupKind]int) {
 		for kind, n := range kinds {
 			r.unread = append(r.unread, fmt.Sprintf("%d %s", n, kind))
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 	"github.com/outrigger-mesh/outrigger/internal/inject/offline"
+	"github.com/outrigger-mesh/outrigger/internal/injector"
 	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
 	"github.com/outrigger-mesh/outrigger/internal/source/dir"
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -23,7 +24,7 @@ func (f *snapshotFlags) assumedMeshConfig(stderr io.Writer) (*v1alpha2.MeshConfi
 	if f.engine.meshConfig != "" {
 		return f.givenMeshConfig()
 	}
-	obj, err := meshconfig.OfChart(f.engine.mesh.namespace)
+	obj, err := meshconfig.OfChart(f.engine.mesh.Namespace)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -38,7 +39,7 @@ func (f *snapshotFlags) givenMeshConfig() (*v1alpha2.MeshConfig, []mesh.Problem,
 	if err != nil {
 		return nil, nil, err
 	}
-	_, problems, err := dir.Load([]string{file}, dir.Options{Mapper: f.mapper()})
+	_, problems, err := dir.Load([]string{file}, dir.Options{Mapper: injector.Mapper(f.engine.mesh.Name)})
 	if err != nil {
 		return nil, nil, err
 	}

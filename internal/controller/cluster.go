@@ -69,7 +69,7 @@ func newCluster(from Cluster, o *Options, metrics prometheus.Registerer) (*clust
 	ctrllog.SetLogger(logr.FromSlogHandler(o.Log.Handler()))
 	c := &cluster{
 		options: o, config: config, known: make(chan struct{}), metrics: audit.NewMetrics(metrics),
-		mapper: source.NewMapper(source.MapperOptions{MeshName: o.Mesh.Name, Config: meshconfig.Options(), SidecarClass: inject.ClassOf}),
+		mapper: source.NewMapper(injector.Mapper(o.Mesh.Name)),
 	}
 	if c.cache, err = cache.New(config, kube.CacheOptions(o.Mesh.Namespace, o.Mesh.Config, o.Log)); err != nil {
 		return nil, fmt.Errorf("making a cache of %s: %w", config.Host, err)

@@ -79,7 +79,7 @@ func (f *folder) feed(ctx context.Context, to *catalog.Catalog) error {
 		f.reading.set(problems)
 	}
 	return dir.Watch(ctx, f.from.Files, dir.Options{
-		Mapper:     source.MapperOptions{MeshName: f.options.Mesh.Name, Config: meshconfig.Options(), SidecarClass: inject.ClassOf},
+		Mapper:     injector.Mapper(f.options.Mesh.Name),
 		MeshConfig: f.preset,
 		OnMeshConfig: func(obj *v1alpha2.MeshConfig) {
 			if obj != f.live.GetMeshConfig() {

@@ -17,8 +17,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// Assembly is what the injectors of a webhook, of offline commands, of the controller's audit
-// and of a mesh without a cluster differ in.
+// Assembly holds the parts that differ between the injectors of the webhook, the offline
+// commands, the controller's audit and a mesh without a cluster.
 type Assembly struct {
 	Mesh   meshconfig.Mesh
 	Config *source.Live
@@ -26,13 +26,13 @@ type Assembly struct {
 	Namespace func(ctx context.Context, name string) (*inject.Namespace, error)
 	// NativeSidecars reports whether the cluster runs native sidecars.
 	NativeSidecars func(ctx context.Context) (bool, error)
-	// Client is for drivers that ask the cluster; nil without one.
+	// Client is for drivers that query the cluster; nil without one.
 	Client kubernetes.Interface
 	Log    *slog.Logger
 }
 
-// New returns the injector of an Assembly. It denies every pod until its Use is called with an
-// injection config.
+// New returns the injector of an Assembly. It denies every pod until Use has been called with
+// an injection config.
 func New(a Assembly) *inject.Injector {
 	return inject.New(inject.Options{
 		MeshName: a.Mesh.Name, MeshNamespace: a.Mesh.Namespace, Revision: a.Mesh.Revision,
@@ -43,6 +43,12 @@ func New(a Assembly) *inject.Injector {
 		InitImage:      meshconfig.InitImage(),
 		Log:            a.Log,
 	}, nil)
+}
+
+// Mapper returns the options by which this program's commands and controllers read the objects
+// of a mesh.
+func Mapper(meshName string) source.MapperOptions {
+	return source.MapperOptions{MeshName: meshName, Config: meshconfig.Options(), SidecarClass: inject.ClassOf}
 }
 
 // Namespaces returns a function for Assembly that finds the namespaces of a cluster.
