@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// TestDocumentedSettings compares the table of docs/templates.md with the type
-// that the injection config is read into.
+// TestDocumentedSettings compares the table of docs/templates.md with the type of the
+// injection config.
 func TestDocumentedSettings(t *testing.T) {
 	document, err := os.ReadFile("docs/templates.md")
 	if err != nil {
@@ -45,8 +45,7 @@ func TestDocumentedSettings(t *testing.T) {
 	}
 }
 
-// jsonNames returns the names of a struct's fields in JSON, those of structs in
-// it after a dot.
+// jsonNames returns the JSON names of a struct's fields, with dots for nested structs.
 func jsonNames(prefix string, s *ast.StructType) []string {
 	var names []string
 	for _, f := range s.Fields.List {

@@ -20,65 +20,64 @@ import (
 
 const module = "github.com/outrigger-mesh/outrigger/"
 
-// room is one row of the table of who may import whom.
-type room struct {
-	// packages is a package of this module; /... means all below it too.
+// rule is one row of the table of allowed imports.
+type rule struct {
+	// packages is a package of this module; /... includes all packages below it.
 	packages string
-	// may lists what it may import beside the standard library, directly and
-	// outside of its tests. Names without a dot in their first part are of this
-	// module.
+	// may lists the allowed direct imports beside the standard library, outside of
+	// tests. Paths without a dot in their first element belong to this module.
 	may string
-	// why says what the row keeps out.
+	// why is the reason for the limit.
 	why string
 }
 
-// kubernetes is what most rooms that talk of pods need: the types, not a client.
+// kubernetes are the imports of most packages that handle pods: the types, not a client.
 const kubernetes = "k8s.io/api/... k8s.io/apimachinery/... "
 
-// rooms is the house. Rooms that are not built yet have their rows already. Add
-// a package when a room is too full, not before, and a row with it.
-var rooms = []room{
-	// The vocabulary, which everybody shares.
+// rules is the table, which has a row for every package. Add a package only when another
+// one is too large, and add its row.
+var rules = []rule{
+	// The vocabulary, which all packages share.
 	{"apis/identity/v1", "google.golang.org/grpc/... google.golang.org/protobuf/...",
 		"it is the API of the signing service, which the agent in every pod uses too"},
 	{"apis/...", "apis/... k8s.io/apimachinery/... k8s.io/api/core/v1",
-		"the types of the CRDs are for other people's clients too, which want none of our dependencies"},
+		"other projects' clients use the types of the CRDs too, and should not get our dependencies"},
 	{"mesh", "",
-		"what a mesh is has no words of Kubernetes and of no proxy; it must build and be tested anywhere"},
+		"the model of the mesh depends on neither Kubernetes nor a proxy; it must build and be tested anywhere"},
 	{"certificate", "",
-		"names and documents, without keys and without a CA behind them"},
+		"names and certificates only, without keys and without a CA"},
 	{"health", "",
 		"every driver returns it"},
 
-	// The contract, which vendors build on. Whatever it imports, they import.
+	// The contract for vendors. They import whatever it imports.
 	{"sidecar", "health mesh sidecar/driver",
-		"the register knows drivers by their contract only"},
+		"the registry uses drivers only through their contract"},
 	{"sidecar/driver", "mesh certificate health apis/... sidecar/agentspec github.com/google/uuid k8s.io/api/core/v1 k8s.io/client-go/kubernetes k8s.io/client-go/rest",
 		"a vendor's driver compiles against this package, so its imports are promises"},
 	{"sidecar/agentspec", "",
 		"the agent is a small static binary and shares this package with the contract"},
 	{"sidecar/podtemplate", "sidecar/agentspec sidecar/driver github.com/Masterminds/sprig/v3 sigs.k8s.io/yaml " + kubernetes,
-		"a template sees what its driver sees, nothing of the mesh"},
+		"a template gets the same data as its driver, and nothing of the mesh"},
 	{"sidecar/limit", "",
-		"it knows connections and nothing of who they are"},
+		"it limits connections and does not identify clients"},
 	{"sidecar/xds", "health mesh sidecar/delivery sidecar/driver sidecar/limit golang.org/x/time/rate github.com/envoyproxy/go-control-plane/... google.golang.org/genproto/googleapis/rpc/... google.golang.org/grpc/... google.golang.org/protobuf/...",
 		"a delivery kit owns a socket and knows no proxy's configuration"},
 	{"sidecar/delivery", "health mesh sidecar/driver",
-		"what all kits have in common knows no protocol of any"},
+		"the shared code of the kits depends on none of their protocols"},
 	{"sidecar/mirror", "mesh",
-		"the agent in every pod speaks it too: small, and it knows neither who asks nor what is in a file"},
+		"the agent in every pod uses it too: it is small, and depends on neither the clients nor the contents of files"},
 	{"sidecar/program", "mesh sidecar/driver",
-		"it helps any driver to meet its proxy's program, and knows none"},
+		"it finds programs for all drivers, and depends on no particular proxy"},
 	{"sidecar/pcre", "",
-		"it is about expressions, whatever they are for"},
+		"it translates regular expressions, whatever their use"},
 	{"sidecar/repo", "health mesh sidecar/delivery sidecar/driver sidecar/limit sidecar/mirror golang.org/x/time/rate",
 		"a delivery kit owns a socket and knows no proxy's configuration"},
 	{"sidecar/drivertest/behaviour", "health internal/identity/issuer internal/lab internal/localmesh mesh sidecar sidecar/driver github.com/envoyproxy/go-control-plane/... google.golang.org/genproto/googleapis/rpc/... google.golang.org/grpc/... k8s.io/api/core/v1",
-		"it asks a running mesh by requests, as its users do; a vendor's program and proxy are parts of that mesh"},
+		"it tests a running mesh by requests, as its users see it; a vendor's program and proxy are parts of that mesh"},
 	{"sidecar/drivertest", "apis/... mesh certificate sidecar/agentspec sidecar/driver github.com/google/go-cmp/cmp github.com/google/uuid k8s.io/client-go/kubernetes k8s.io/client-go/rest k8s.io/pod-security-admission/... " + kubernetes,
-		"vendors run the suite in their own repositories, over drivers that it does not know"},
+		"vendors run the suite in their own repositories, with their own drivers"},
 
-	// The drivers: what is public, and their proxy's own libraries.
+	// The drivers: public packages, and their proxy's own libraries.
 	{"drivers/envoy", public + "github.com/envoyproxy/go-control-plane/... google.golang.org/protobuf/... sigs.k8s.io/yaml",
 		"a driver of ours has no way in that a vendor's has not: no internal package and no other driver"},
 	{"drivers/haproxy", public,
@@ -90,75 +89,75 @@ var rooms = []room{
 	{"drivers/standard", "drivers/envoy drivers/haproxy drivers/null drivers/pipy",
 		"it is a list of drivers"},
 
-	// The inside, from the objects of the API server to what is done with them.
+	// The internal packages, from the objects of the API server along the data flow.
 	{"internal/source", "apis/... mesh sidecar/agentspec sidecar/driver k8s.io/client-go/kubernetes/scheme sigs.k8s.io/controller-runtime/pkg/client " + kubernetes,
-		"objects to facts is a function; fetching them is another package's"},
+		"it converts objects to facts; other packages fetch the objects"},
 	{"internal/source/kube", "apis/... internal/source mesh sidecar/agentspec sidecar/driver golang.org/x/sync/... k8s.io/client-go/... sigs.k8s.io/controller-runtime/... " + kubernetes,
 		"it fetches, and leaves the meaning to internal/source"},
 	{"internal/source/dir", "apis/... internal/source mesh sidecar/agentspec github.com/fsnotify/fsnotify k8s.io/client-go/kubernetes/scheme sigs.k8s.io/yaml sigs.k8s.io/controller-runtime/pkg/client " + kubernetes,
 		"it fetches without a cluster, and leaves the meaning to internal/source"},
 	{"internal/catalog", "internal/graph mesh",
-		"Snapshots and Views are made of facts, whatever these came from"},
+		"it computes Snapshots and Views from facts, whatever their source"},
 	{"internal/graph", "mesh",
-		"it recomputes what depends on what changed, and does not know what that is"},
+		"it recomputes the dependents of a change, whatever the data"},
 	{"internal/explain", "mesh",
-		"it reads a Snapshot as a driver would, and asks nobody else"},
+		"it reads only a Snapshot, as a driver would"},
 	{"internal/inject", "apis/... mesh certificate health sidecar sidecar/agentspec sidecar/driver sidecar/podtemplate github.com/go-json-experiment/json/... github.com/google/uuid github.com/prometheus/client_golang/prometheus/... sidecar/limit k8s.io/client-go/... sigs.k8s.io/yaml " + kubernetes,
-		"it answers from what it is given, and meets drivers through package sidecar only"},
+		"it decides from its arguments, and uses drivers only through package sidecar"},
 	{"internal/controller", "apis/... certificate health internal/... mesh sidecar sidecar/driver sidecar/limit github.com/go-logr/logr github.com/prometheus/client_golang/... golang.org/x/sync/errgroup k8s.io/client-go/... sigs.k8s.io/controller-runtime/... " + kubernetes,
 		"it wires the controller's process and decides nothing; flags and texts are the command's"},
 	{"internal/injector", "internal/inject internal/meshconfig internal/servingcert internal/source internal/source/dir internal/source/kube internal/version mesh sidecar/driver sidecar/limit github.com/go-logr/logr github.com/prometheus/client_golang/prometheus/... golang.org/x/sync/errgroup k8s.io/client-go/... sigs.k8s.io/controller-runtime/... " + kubernetes,
 		"it wires the injector's process and decides nothing; flags and texts are the command's"},
 	{"internal/meshconfig", "apis/... internal/source internal/source/kube internal/version mesh sidecar sigs.k8s.io/yaml",
-		"every program resolves a MeshConfig by it, so it knows the drivers that are linked and nothing that runs"},
+		"all programs resolve a MeshConfig with it, so it depends on the linked drivers and on no running component"},
 	{"internal/inject/offline", "internal/inject github.com/evanphx/json-patch/v5 github.com/go-json-experiment/json/... sigs.k8s.io/kustomize/kyaml/... sigs.k8s.io/yaml k8s.io/apimachinery/...",
-		"the same engine as the webhook, and no client: a manifest is all that it needs"},
+		"it uses the same engine as the webhook, and no client: its only input is manifests"},
 	{"internal/pki", "",
-		"the agent in every pod links it, and what it knows is X.509 and nothing of this project"},
+		"the agent in every pod links it, and it contains X.509 code only, without dependencies on this project"},
 	{"internal/servingcert", "internal/pki github.com/fsnotify/fsnotify github.com/prometheus/client_golang/prometheus/... k8s.io/client-go/... " + kubernetes,
-		"any webhook could use it: it knows nothing of the mesh and of injection"},
+		"any webhook could use it: it depends on neither the mesh nor injection"},
 	{"internal/audit", "apis/... internal/inject internal/source internal/source/kube mesh github.com/prometheus/client_golang/prometheus/... k8s.io/client-go/... sigs.k8s.io/controller-runtime/... " + kubernetes,
-		"it looks at what injection did and never injects; no driver is called from here"},
+		"it checks the results of injection and never injects; it calls no driver"},
 	{"internal/identity", "sidecar/limit apis/... mesh certificate sidecar/driver internal/identity/issuer internal/pki github.com/prometheus/client_golang/prometheus/... golang.org/x/sync/... google.golang.org/grpc/... google.golang.org/protobuf/encoding/protowire k8s.io/client-go/... sigs.k8s.io/controller-runtime/... " + kubernetes,
-		"who may have which certificate does not depend on any proxy"},
+		"the decision who may have which certificate does not depend on any proxy"},
 	{"internal/identity/issuer/issuertest", "internal/identity/issuer",
-		"the rules of issuers, which know none of them"},
+		"the rules for all issuers depend on no particular one"},
 	{"internal/identity/issuer", "certificate internal/pki k8s.io/client-go/... " + kubernetes,
-		"an issuer signs what it is told to, and decides nothing about who may have it"},
+		"an issuer signs requests, and does not decide who may have a certificate"},
 	{"internal/identity/root", "apis/... certificate internal/audit internal/identity/issuer internal/pki internal/source internal/source/kube mesh github.com/prometheus/client_golang/prometheus/... k8s.io/client-go/... sigs.k8s.io/controller-runtime/... sigs.k8s.io/yaml " + kubernetes,
-		"it is the one owner of trust, and publishes it as the audit does; who may have a certificate is not its business"},
+		"it alone decides which roots are trusted, and publishes them as the audit does; it does not decide who may have a certificate"},
 	{"internal/registry", "mesh sidecar/driver github.com/prometheus/client_golang/prometheus/...",
-		"it knows which proxies are connected, and not what they are sent"},
+		"it records which proxies are connected, and not their configuration"},
 	{"internal/debug", "apis/... health mesh internal/identity internal/registry internal/source sidecar sidecar/driver sidecar/limit k8s.io/client-go/kubernetes " + kubernetes,
-		"it shows what others know, and changes nothing"},
+		"it shows the state of other packages, and changes nothing"},
 	{"internal/redact", "",
-		"what takes secrets out must be seen at a glance to do nothing else"},
+		"code that removes secrets must be easy to review"},
 	{"internal/check", "internal/inject internal/registry internal/source sidecar/driver k8s.io/client-go/... " + kubernetes,
-		"it reads a cluster and says what is wrong; how its parts are reached is for the command to say"},
+		"it reads a cluster and reports what is wrong; the command connects it to the cluster"},
 	{"internal/agent", "apis/identity/v1 certificate internal/pki mesh sidecar/agentspec sidecar/limit sidecar/mirror golang.org/x/sys/unix google.golang.org/grpc/... google.golang.org/protobuf/encoding/protowire",
-		"it is in every pod: small, without a client of Kubernetes, and it knows no driver"},
+		"it is in every pod: it is small, has no Kubernetes client and depends on no driver"},
 	{"internal/capture", "sidecar/agentspec github.com/google/nftables/... github.com/mdlayher/netlink github.com/vishvananda/netlink golang.org/x/sys/unix",
-		"a CNI plugin must be able to call it, so it has no pod and no agent around it"},
+		"a CNI plug-in must be able to call it, so it depends on neither a pod nor the agent"},
 	{"internal/cni", "internal/capture sidecar/agentspec github.com/containernetworking/cni/...",
-		"it runs as root on every node: small, without a client of Kubernetes, and it decides nothing about pods"},
+		"it runs as root on every node: it is small, has no Kubernetes client and decides nothing about pods"},
 	{"internal/lab", "github.com/vishvananda/netlink github.com/vishvananda/netns golang.org/x/sync/... golang.org/x/sys/unix " + kubernetes,
-		"it is a machine with pods, whatever mesh runs on it"},
+		"it provides pods on one machine, for any mesh"},
 	{"internal/localmesh", "apis/... mesh internal/identity internal/inject internal/inject/offline internal/injector internal/lab internal/meshconfig internal/source internal/source/dir sidecar sidecar/driver golang.org/x/sync/... sigs.k8s.io/yaml " + kubernetes,
-		"it is the whole mesh on one machine: the parts as they are, with a lab in place of the cluster"},
+		"it is the complete mesh on one machine: unchanged components, with a lab in place of the cluster"},
 	{"internal/demo", "internal/lab internal/localmesh samples",
-		"it shows the mesh from outside, and changes it as a user would, by its manifests"},
+		"it shows the mesh from outside, and changes it as a user would, with manifests"},
 	{"internal/version", "",
-		"every program has it"},
+		"every program links it"},
 	{"internal/cli/usage", "github.com/spf13/cobra",
-		"all commands share it, whatever they need"},
+		"all commands share it"},
 	{"internal/cli/install", "charts/outrigger internal/cli/usage internal/inject github.com/spf13/... helm.sh/helm/v4/... k8s.io/apiextensions-apiserver/pkg/apis/... k8s.io/client-go/... sigs.k8s.io/yaml " + kubernetes,
 		"it is the one command that needs Helm, which neither the control plane nor the demo compiles"},
 	{"internal/cli", "apis/... certificate health mesh sidecar sidecar/driver sidecar/limit internal/... github.com/go-logr/logr github.com/prometheus/client_golang/... github.com/spf13/... golang.org/x/sync/... k8s.io/client-go/... k8s.io/klog/v2 k8s.io/streaming/... sigs.k8s.io/... " + kubernetes,
-		"commands wire the inside; which drivers there are is for the program's main package to say"},
+		"commands call the internal packages; the program's main package chooses the drivers"},
 
 	// The programs.
 	{"app", "internal/cli internal/cli/install",
-		"it is the door for a vendor's program, which brings its drivers itself"},
+		"a vendor's program calls it, and chooses its own drivers"},
 	{"cmd/outrigger", "app drivers/standard",
 		"a vendor copies this main package"},
 	{"cmd/outrigger-core", "internal/cli drivers/standard golang.org/x/crypto/x509roots/fallback",
@@ -166,23 +165,23 @@ var rooms = []room{
 	{"cmd/outrigger-agent", "internal/agent internal/capture sidecar/agentspec",
 		"the agent's binary must not grow with the control plane"},
 	{"cmd/outrigger-cni", "internal/cni",
-		"what runs on every node must not grow with the control plane"},
+		"the program on every node must not grow with the control plane"},
 	{"charts/outrigger", "helm.sh/helm/v4/...",
-		"a chart is files; what renders them is Helm's"},
+		"a chart is files, which Helm renders"},
 
-	// What tests stand on.
+	// Programs and packages for tests.
 	{"test/apiserver", "k8s.io/client-go/... sigs.k8s.io/controller-runtime/... " + kubernetes,
-		"it starts programs that are not ours, and must not know ours"},
+		"it starts other projects' programs, and must not depend on ours"},
 	{"test/admission", "test/apiserver github.com/google/go-cmp/cmp k8s.io/client-go/... sigs.k8s.io/controller-runtime/... " + kubernetes,
 		"it shows the programs as a user runs them, from outside"},
 	{"test/bench", "drivers/standard internal/inject internal/source sidecar sidecar/driver github.com/prometheus/client_golang/prometheus/... golang.org/x/sync/... " + kubernetes,
-		"it measures the webhook by its own door, and adds no other way in"},
+		"it measures the webhook through its handler, as the API server calls it"},
 	{"test/bench/hop", "drivers/standard internal/lab internal/localmesh",
-		"it measures a running mesh, as its users meet it"},
+		"it measures a running mesh, as its users see it"},
 	{"test/bench/agent", "apis/identity/v1 sidecar/agentspec github.com/envoyproxy/go-control-plane/... google.golang.org/grpc/...",
 		"it measures the agent's program from outside, as a pod runs it"},
 	{"test/check", "",
-		"it runs the go command and git, and knows no package"},
+		"it runs the go command and git, and depends on no package"},
 	{"test/city", "",
 		"it writes text as a user would"},
 	{"test/explain", "",
@@ -190,25 +189,25 @@ var rooms = []room{
 	{"samples", "",
 		"it is files"},
 	{"samples/bookstore", "google.golang.org/grpc/...",
-		"it is an application, which does not know that there is a mesh"},
+		"it is an ordinary application, independent of the mesh"},
 	{"test/behaviour", "drivers/standard internal/lab internal/localmesh sidecar/drivertest/behaviour",
-		"it asks a running mesh by requests, as its users do"},
+		"it tests a running mesh by requests, as its users see it"},
 	{"test/mutate", "sigs.k8s.io/yaml",
-		"it changes files and runs tests, and knows what is in neither"},
+		"it changes files and runs tests, and depends on neither"},
 	{"test/golden", "",
-		"it holds tests only"},
+		"it contains only tests"},
 	{"test/e2e", "test/apiserver k8s.io/client-go/... sigs.k8s.io/controller-runtime/... " + kubernetes,
 		"it tests the programs as a user runs them, from outside"},
 	{"test/e2e/app", "google.golang.org/grpc/...",
-		"what the pods of the end-to-end tests run; gRPC for its health service"},
+		"it is the application in the pods of the end-to-end tests; gRPC is for its health service"},
 	{".", "",
-		"the root holds tests only"},
+		"the root contains only tests"},
 }
 
-// public is what drivers may import of this module, and the types of pods.
+// public lists the packages of this module that drivers may import, and the types of pods.
 const public = "apis/... certificate health mesh sidecar sidecar/agentspec sidecar/delivery sidecar/driver sidecar/mirror sidecar/pcre sidecar/podtemplate sidecar/program sidecar/repo sidecar/xds k8s.io/api/core/v1 "
 
-// listed is what is needed of the output of go list.
+// listed is a part of the output of go list.
 type listed struct {
 	ImportPath, Dir, Name, Doc string
 	GoFiles, Imports           []string
@@ -247,36 +246,37 @@ func inModule(importPath string) string {
 
 func TestImports(t *testing.T) {
 	for _, p := range listPackages(t) {
-		r, err := roomOf(rooms, p.ImportPath)
+		r, err := ruleFor(p.ImportPath)
 		if err != nil {
 			t.Error(err)
 			continue
 		}
 		for _, i := range p.Imports {
 			if !r.allows(i) {
-				t.Errorf("%s imports %s, and its row in rooms does not allow that: %s", p.ImportPath, inModule(i), r.why)
+				t.Errorf("%s imports %s, which its row in rules does not allow: %s", p.ImportPath, inModule(i), r.why)
 			}
 		}
 	}
 }
 
-// roomOf returns the row of a package.
-func roomOf(rooms []room, pkg string) (room, error) {
-	at := slices.IndexFunc(rooms, func(r room) bool { return matches(r.packages, pkg) })
+// ruleFor returns the row of a package.
+func ruleFor(pkg string) (rule, error) {
+	at := slices.IndexFunc(rules, func(r rule) bool { return matches(r.packages, pkg) })
 	if at < 0 {
-		return room{}, errors.New("package " + pkg + " has no row in rooms; put the code into a room that is there, or add a row that says what it may import")
+		return rule{}, errors.New("package " + pkg + " has no row in rules; put the code into an existing package, or add a row with the imports that it may have")
 	}
-	return rooms[at], nil
+	return rules[at], nil
 }
 
-func (r room) allows(importPath string) bool {
+func (r rule) allows(importPath string) bool {
 	if first, _, _ := strings.Cut(importPath, "/"); !strings.Contains(first, ".") && importPath != "C" {
 		return true
 	}
 	return slices.ContainsFunc(strings.Fields(r.may), func(pattern string) bool { return matches(pattern, inModule(importPath)) })
 }
 
-// matches is the go command's rule for patterns that end in /...
+// matches reports whether a package matches a pattern, as the go command does for patterns
+// that end in /...
 func matches(pattern, pkg string) bool {
 	if parent, ok := strings.CutSuffix(pattern, "/..."); ok {
 		return pkg == parent || strings.HasPrefix(pkg, parent+"/")
@@ -284,7 +284,7 @@ func matches(pattern, pkg string) bool {
 	return pkg == pattern
 }
 
-// TestImportsCatches gives the rules imports that they must refuse.
+// TestImportsCatches checks the rules against imports that they must allow or refuse.
 func TestImportsCatches(t *testing.T) {
 	for _, tt := range []struct {
 		pkg, imported string
@@ -308,22 +308,22 @@ func TestImportsCatches(t *testing.T) {
 		{"apis/config/v1alpha1", module + "mesh", false},
 		{"test/admission", module + "internal/inject", false},
 	} {
-		r, err := roomOf(rooms, tt.pkg)
+		r, err := ruleFor(tt.pkg)
 		if err != nil {
 			t.Error(err)
 		} else if got := r.allows(tt.imported); got != tt.want {
 			t.Errorf("may %s import %s: %t, want %t", tt.pkg, inModule(tt.imported), got, tt.want)
 		}
 	}
-	if _, err := roomOf(rooms, "internal/attic"); err == nil {
-		t.Error("a package without a row was found")
+	if _, err := ruleFor("internal/attic"); err == nil {
+		t.Error("a package without a row was accepted")
 	}
 }
 
-// TestRooms checks the table itself.
-func TestRooms(t *testing.T) {
+// TestRules checks the table itself.
+func TestRules(t *testing.T) {
 	seen := make(map[string]bool)
-	for _, r := range rooms {
+	for _, r := range rules {
 		if seen[r.packages] {
 			t.Errorf("%s has two rows", r.packages)
 		}
@@ -335,16 +335,16 @@ func TestRooms(t *testing.T) {
 			if first, _, _ := strings.Cut(pattern, "/"); strings.Contains(first, ".") {
 				continue
 			}
-			if !slices.ContainsFunc(rooms, func(other room) bool {
+			if !slices.ContainsFunc(rules, func(other rule) bool {
 				return matches(other.packages, pattern) || matches(pattern, strings.TrimSuffix(other.packages, "/..."))
 			}) {
-				t.Errorf("%s may import %s, and there is no such room", r.packages, pattern)
+				t.Errorf("%s may import %s, which has no row", r.packages, pattern)
 			}
 		}
 	}
 }
 
-// TestPackageNames refuses rooms for everything and nothing.
+// TestPackageNames refuses names that do not describe a package.
 func TestPackageNames(t *testing.T) {
 	for _, p := range listPackages(t) {
 		for _, name := range []string{p.Name, path.Base(p.ImportPath)} {
@@ -355,7 +355,7 @@ func TestPackageNames(t *testing.T) {
 	}
 }
 
-// TestPackageDocs wants one package comment, in one file.
+// TestPackageDocs requires exactly one package comment for each package.
 func TestPackageDocs(t *testing.T) {
 	for _, p := range listPackages(t) {
 		var documented []string
@@ -381,7 +381,7 @@ func TestPackageDocs(t *testing.T) {
 	}
 }
 
-// maxLines is where a file is too long to be read at once.
+// maxLines is the maximum length of a file, so that it can be read at once.
 const maxLines = 500
 
 var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
@@ -403,7 +403,7 @@ func TestFileLengths(t *testing.T) {
 			return err
 		}
 		if lines := bytes.Count(text, []byte("\n")); lines > maxLines && !generated.Match(text) {
-			t.Errorf("%s has %d lines, want at most %d; make two files of it", name, lines, maxLines)
+			t.Errorf("%s has %d lines, want at most %d; split it", name, lines, maxLines)
 		}
 		return nil
 	})

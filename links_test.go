@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// TestLinks holds that every link of a page to another file, and to a heading in it, leads
-// somewhere.
+// TestLinks checks that every link from a page to a file, or to a heading in it, has a target.
 func TestLinks(t *testing.T) {
 	pages := make(map[string]string)
 	root := os.DirFS(".")
@@ -55,7 +54,7 @@ func TestLinks(t *testing.T) {
 		}
 	}
 	if links == 0 {
-		t.Error("no page links to another: the test reads none")
+		t.Error("found no links: the test is broken")
 	}
 }
 

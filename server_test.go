@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// unbounded is what makes an HTTP server whose clients may take what they like.
+// unbounded matches code that creates an HTTP server without limits for its clients.
 var unbounded = regexp.MustCompile(`http\.Server\{|new\(http\.Server\)|http\.(ListenAndServe|Serve)(TLS)?\(`)
 
 // oneServer is the file where HTTP servers are made.
@@ -20,8 +20,8 @@ const oneServer = "sidecar/limit/http.go"
 // examples are the folders whose servers nobody but a test or a demo reaches.
 var examples = []string{"samples/", "test/", "sidecar/drivertest/behaviour/"}
 
-// TestServersAreBounded wants that every HTTP server is made where time, memory and
-// connections of its clients are bounded.
+// TestServersAreBounded checks that every HTTP server is created by a function that limits its
+// clients' time, memory and connections.
 func TestServersAreBounded(t *testing.T) {
 	found := false
 	err := filepath.WalkDir(".", func(name string, entry fs.DirEntry, err error) error {
