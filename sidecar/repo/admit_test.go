@@ -76,7 +76,7 @@ func TestRefusedPeers(t *testing.T) {
 		certificate tls.Certificate
 		want        string
 	}{
-		"another's View":   {"mistaken", c.ca.workload(t, proxyOf("mistaken"), time.Hour), `pod UID "a", and its certificate of "mistaken"`},
+		"another's View":   {"mistaken", c.ca.workload(t, proxyOf("mistaken"), time.Hour), `pod UID "a", but the certificate for "mistaken"`},
 		"unknown pod":      {"unknown", c.ca.workload(t, proxyOf("unknown"), time.Hour), "no such proxy in the mesh"},
 		"another class":    {"other-class", c.ca.workload(t, &other, time.Hour), `class "another", and this port serves class "test"`},
 		"another identity": {"a", c.ca.workload(t, &thief, time.Hour), "/sa/cart, and the proxy's certificate says"},
