@@ -24,7 +24,7 @@ func (m *Mapper) workload(pod *corev1.Pod, n *notes) mesh.Content {
 		Zone:           pod.Labels[corev1.LabelTopologyZone],
 		InboundTLS:     n.inboundTLS(pod.Annotations),
 		Ended:          pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
-		Ready:          isReported(pod),
+		Ready:          ReportedReady(pod),
 	}
 	if !isObjectName(w.ServiceAccount) {
 		n.add(ReasonInvalid, "spec.serviceAccountName", "%q is not the name of a service account, so the pod has no identity and is ignored", w.ServiceAccount)
@@ -39,9 +39,10 @@ func (m *Mapper) workload(pod *corev1.Pod, n *notes) mesh.Content {
 	return mesh.Seal(w)
 }
 
-// isReported reports whether the pod's node says that it is ready. The condition Ready is
-// no answer: the node lifecycle controller sets it to False if the node does not report.
-func isReported(pod *corev1.Pod) bool {
+// ReportedReady reports whether the pod's node last reported its containers as ready, and
+// its readiness gates hold. The condition Ready does not tell: the node lifecycle
+// controller sets it to False if the node does not report.
+func ReportedReady(pod *corev1.Pod) bool {
 	holds := func(condition corev1.PodConditionType) bool {
 		return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 			return c.Type == condition && c.Status == corev1.ConditionTrue

@@ -40,7 +40,7 @@ func patchRestricted(s subject) error {
 		}
 		result := policy.AggregateCheckResults(evaluator.EvaluatePod(restricted, &after.ObjectMeta, spec))
 		if !result.Allowed {
-			return fmt.Errorf("Pod Security level restricted forbids it: %s: %s", result.ForbiddenReason(), result.ForbiddenDetail())
+			return fmt.Errorf("level restricted of Pod Security forbids it: %s: %s", result.ForbiddenReason(), result.ForbiddenDetail())
 		}
 		return nil
 	})

@@ -242,7 +242,7 @@ func translateKeeps(s subject) error {
 			return fmt.Errorf("%s: %w", v.name, err)
 		}
 		if after := toJSON(v.view); after != before {
-			return fmt.Errorf("Translate changed %s from\n%s\nto\n%s", v.name, before, after)
+			return fmt.Errorf("a call of Translate changed %s from\n%s\nto\n%s", v.name, before, after)
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
@@ -20,6 +21,10 @@ const (
 	// statusAnnotation is written by the injector: the pod's class and all changes to it.
 	statusAnnotation = ourPrefix + "sidecar-status"
 )
+
+// reportedReady stands for the conditions and readiness gates of all pods that were
+// reported as ready. It is shared, since nobody changes cached objects.
+var reportedReady = []corev1.PodCondition{{Type: corev1.ContainersReady, Status: corev1.ConditionTrue}}
 
 // Trim is the transform function of a Source's cache. Of frequent kinds it keeps only the
 // parts that facts depend on, and of others everything except what only kubectl and the
@@ -63,6 +68,9 @@ func trimPod(pod *corev1.Pod) *corev1.Pod {
 			InitContainers:           trimContainers(pod.Spec.InitContainers),
 		},
 		Status: corev1.PodStatus{Phase: pod.Status.Phase, PodIP: pod.Status.PodIP, PodIPs: pod.Status.PodIPs},
+	}
+	if source.ReportedReady(pod) {
+		trimmed.Status.Conditions = reportedReady
 	}
 	if status, ok := trimmed.Annotations[statusAnnotation]; ok {
 		trimmed.Annotations[statusAnnotation] = trimStatus(status)

@@ -69,7 +69,7 @@ func fullPod() *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: fullMeta("cart"),
 		Spec: corev1.PodSpec{
-			ServiceAccountName: "carts", DeprecatedServiceAccount: "carts", NodeName: "n",
+			ServiceAccountName: "carts", DeprecatedServiceAccount: "carts", NodeName: "n", ReadinessGates: []corev1.PodReadinessGate{{ConditionType: "gate"}},
 			Volumes:        []corev1.Volume{{Name: "v"}},
 			InitContainers: []corev1.Container{container("init"), native, container("last"), redirecting, container("other")},
 			Containers: []corev1.Container{
@@ -78,7 +78,10 @@ func fullPod() *corev1.Pod {
 		},
 		Status: corev1.PodStatus{
 			Phase: corev1.PodRunning, PodIP: "10.0.0.1", PodIPs: []corev1.PodIP{{IP: "10.0.0.1"}, {IP: "2001:db8::1"}},
-			Conditions: []corev1.PodCondition{{Type: corev1.PodReady}}, ContainerStatuses: []corev1.ContainerStatus{{Name: "web"}},
+			Conditions: []corev1.PodCondition{
+				{Type: corev1.PodReady, Status: corev1.ConditionFalse}, {Type: corev1.ContainersReady, Status: corev1.ConditionTrue, Message: "m"},
+				{Type: "gate", Status: corev1.ConditionTrue},
+			}, ContainerStatuses: []corev1.ContainerStatus{{Name: "web"}},
 		},
 	}
 }
@@ -172,7 +175,10 @@ func TestTrimPod(t *testing.T) {
 			},
 			Containers: []corev1.Container{{Name: "first"}, {Name: "web", Ports: []corev1.ContainerPort{{Name: "web", ContainerPort: 8080, Protocol: "TCP"}}}},
 		},
-		Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.0.0.1", PodIPs: []corev1.PodIP{{IP: "10.0.0.1"}, {IP: "2001:db8::1"}}},
+		Status: corev1.PodStatus{
+			Phase: corev1.PodRunning, PodIP: "10.0.0.1", PodIPs: []corev1.PodIP{{IP: "10.0.0.1"}, {IP: "2001:db8::1"}},
+			Conditions: []corev1.PodCondition{{Type: corev1.ContainersReady, Status: corev1.ConditionTrue}},
+		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
