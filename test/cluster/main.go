@@ -33,6 +33,7 @@ Commands:
   kill CONTAINER PROGRAM    kill a program of a container with SIGKILL, given the container's id
   restart PROGRAM           restart a program of the cluster, such as kubelet
   stop PROGRAM              kill it and do not restart it until 'start PROGRAM'
+  pause PROGRAM             suspend it until 'resume PROGRAM'
 
 Flags:
 `
@@ -101,11 +102,13 @@ func run(ctx context.Context, args []string) error {
 			return errors.New("kill: give the id of a container and the name of a program in it")
 		}
 		return c.kill(rest[0], rest[1])
-	case "restart", "stop", "start":
+	case "restart", "stop", "start", "pause", "resume":
 		if len(rest) != 1 {
 			return fmt.Errorf("%s: give the name of one program", command)
 		}
-		return map[string]func(string) error{"restart": c.restart, "stop": c.stop, "start": c.start}[command](rest[0])
+		return map[string]func(string) error{
+			"restart": c.restart, "stop": c.stop, "start": c.start, "pause": c.pause, "resume": c.resume,
+		}[command](rest[0])
 	case "init":
 		return c.init()
 	}

@@ -268,10 +268,14 @@ func (c *cluster) signal(program, signal string) error {
 	// The number is from the cluster's process namespace.
 	out, err := exec.Command("nsenter", "-t", strconv.Itoa(initPID), "-p", "-m", "kill", signal, strconv.Itoa(inside)).CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("ending %s: %w: %s", program, err, bytes.TrimSpace(out))
+		return fmt.Errorf("sending %s to %s: %w: %s", signal, program, err, bytes.TrimSpace(out))
 	}
 	return nil
 }
+
+// pause suspends a program, and resume lets it continue.
+func (c *cluster) pause(program string) error  { return c.signal(program, "-STOP") }
+func (c *cluster) resume(program string) error { return c.signal(program, "-CONT") }
 
 // stop kills a program, which is not restarted before start.
 func (c *cluster) stop(program string) error {

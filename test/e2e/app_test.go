@@ -149,7 +149,12 @@ func lines(text string) ([]said, error) {
 func (c *cluster) load(t *testing.T, namespace string) (requests func(atLeast int) int) {
 	t.Helper()
 	// The full name needs only one query to the cluster's DNS, which is not part of the test.
-	url := "http://web." + namespace + ".svc.cluster.local/"
+	return c.loadFrom(t, namespace, "http://web."+namespace+".svc.cluster.local/")
+}
+
+// loadFrom is load for a URL.
+func (c *cluster) loadFrom(t *testing.T, namespace, url string) (requests func(atLeast int) int) {
+	t.Helper()
 	c.apply(t, manifest(t, values{Namespace: namespace, URL: url}, "load"))
 	c.waitReady(t, namespace, "app=load")
 	counted := func(ctx context.Context, atLeast int) (last said, err error) {
