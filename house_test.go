@@ -192,6 +192,8 @@ var rules = []rule{
 		"it is an ordinary application, independent of the mesh"},
 	{"test/behaviour", "drivers/standard internal/lab internal/localmesh sidecar/drivertest/behaviour",
 		"it tests a running mesh by requests, as its users see it"},
+	{"test/race", "",
+		"tests of any package may ask it"},
 	{"test/mutate", "sigs.k8s.io/yaml",
 		"it changes files and runs tests, and depends on neither"},
 	{"test/golden", "",

@@ -22,6 +22,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
+	"github.com/outrigger-mesh/outrigger/test/race"
 )
 
 // fleetVariable turns the test program into a fleet of agents; its value is the address to
@@ -112,7 +113,7 @@ func memory() uint64 {
 // TestThousandAgents bounds the cost of a change of one endpoint that concerns a thousand
 // proxies, and the cost of idle proxies. The agents run in another process.
 func TestThousandAgents(t *testing.T) {
-	if testing.Short() || raceEnabled {
+	if testing.Short() || race.Enabled {
 		t.Skip("it is a measurement")
 	}
 	c := newCore(t)

@@ -26,6 +26,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
+	"github.com/outrigger-mesh/outrigger/test/race"
 )
 
 // fleetVariable is the address of the server. If it is set, the test binary simulates a
@@ -133,7 +134,7 @@ func memory() uint64 {
 // TestThousandStreams limits the cost of a changed endpoint that a thousand proxies
 // see, and the memory of idle proxies. The proxies run in another process.
 func TestThousandStreams(t *testing.T) {
-	if testing.Short() || raceEnabled {
+	if testing.Short() || race.Enabled {
 		t.Skip("it measures")
 	}
 	c := newCore(t)

@@ -1,5 +1,0 @@
-//go:build !race
-
-package repo
-
-const raceEnabled = false

@@ -1,5 +1,0 @@
-//go:build !race
-
-package xds
-
-const raceEnabled = false
