@@ -15,7 +15,7 @@ import (
 var unbounded = regexp.MustCompile(`http\.Server\{|new\(http\.Server\)|http\.(ListenAndServe|Serve)(TLS)?\(`)
 
 // oneServer is the file where HTTP servers are made.
-const oneServer = "sidecar/limit/http.go"
+const oneServer = "internal/limit/http.go"
 
 // examples are the folders whose servers nobody but a test or a demo reaches.
 var examples = []string{"samples/", "test/", "sidecar/drivertest/behaviour/"}

@@ -54,10 +54,3 @@ const (
 
 // IsHTTP reports whether the proxy sees single requests.
 func (p Protocol) IsHTTP() bool { return p == HTTP || p == HTTP2 || p == GRPC }
-
-// Age decides between conflicting objects: the oldest wins, and among equals the first by
-// namespace and name.
-type Age struct {
-	// Created is the creation time in seconds since 1970, 0 if unknown.
-	Created int64 `json:"created,omitempty"`
-}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -24,17 +25,17 @@ func sample() map[string]mesh.Digester {
 	match := mesh.HTTPMatch{Path: mesh.StringMatch{Regex: "/a.*"}, Methods: []string{"GET"}}
 	return map[string]mesh.Digester{
 		"settings":  mesh.Seal(&mesh.Settings{TrustDomain: "cluster.local", InboundTLS: mesh.Strict, TLS: mesh.TLS{Min: "1.3", Max: "1.3"}}),
-		"namespace": mesh.Seal(&mesh.Namespace{Name: "shop", Member: true}),
-		"workload":  mesh.Seal(&mesh.Workload{Name: name, UID: "1", ServiceAccount: "cart", Addresses: []netip.Addr{addr}, Class: "envoy"}),
-		"service":   mesh.Seal(&mesh.Service{Name: name, Addresses: []netip.Addr{addr}, Ports: []mesh.PortSpec{{Port: 80, Target: 8080, Protocol: mesh.HTTP}}}),
-		"slice":     mesh.Seal(&mesh.EndpointSlice{Name: name, Service: "cart", Endpoints: []mesh.SliceEndpoint{{Addresses: []netip.Addr{addr}, Ready: true}}}),
-		"access":    mesh.Seal(&mesh.AccessRule{Name: name, Age: mesh.Age{Created: 1}, Destination: name, Sources: []mesh.Name{name}}),
-		"routes":    mesh.Seal(&mesh.RouteGroup{Name: name, HTTP: []mesh.NamedMatch{{Name: "a", HTTPMatch: match}}}),
-		"split":     mesh.Seal(&mesh.Split{Name: name, Root: "cart", Backends: []mesh.SplitBackend{{Service: "cart-v1", Weight: 1}}}),
-		"egress":    mesh.Seal(&mesh.EgressRule{Name: name, Hosts: []string{"a.example"}, Ranges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}),
-		"ingress":   mesh.Seal(&mesh.IngressRule{Name: name, Backends: []mesh.IngressBackend{{Service: "cart", Port: 8080}}}),
-		"retry":     mesh.Seal(&mesh.RetryRule{Name: name, Retry: mesh.Retry{On: []string{"5xx"}, Attempts: 3, PerTry: time.Second}}),
-		"upstream":  mesh.Seal(&mesh.UpstreamSetting{Name: name, Host: "cart.shop", Policy: mesh.UpstreamPolicy{MaxConnections: new(uint32(5))}}),
+		"namespace": mesh.Seal(&fact.Namespace{Name: "shop", Member: true}),
+		"workload":  mesh.Seal(&fact.Workload{Name: name, UID: "1", ServiceAccount: "cart", Addresses: []netip.Addr{addr}, Class: "envoy"}),
+		"service":   mesh.Seal(&fact.Service{Name: name, Addresses: []netip.Addr{addr}, Ports: []fact.PortSpec{{Port: 80, Target: 8080, Protocol: mesh.HTTP}}}),
+		"slice":     mesh.Seal(&fact.EndpointSlice{Name: name, Service: "cart", Endpoints: []fact.SliceEndpoint{{Addresses: []netip.Addr{addr}, Ready: true}}}),
+		"access":    mesh.Seal(&fact.AccessRule{Name: name, Age: fact.Age{Created: 1}, Destination: name, Sources: []mesh.Name{name}}),
+		"routes":    mesh.Seal(&fact.RouteGroup{Name: name, HTTP: []fact.NamedMatch{{Name: "a", HTTPMatch: match}}}),
+		"split":     mesh.Seal(&fact.Split{Name: name, Root: "cart", Backends: []fact.SplitBackend{{Service: "cart-v1", Weight: 1}}}),
+		"egress":    mesh.Seal(&fact.EgressRule{Name: name, Hosts: []string{"a.example"}, Ranges: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}),
+		"ingress":   mesh.Seal(&fact.IngressRule{Name: name, Backends: []fact.IngressBackend{{Service: "cart", Port: 8080}}}),
+		"retry":     mesh.Seal(&fact.RetryRule{Name: name, Retry: mesh.Retry{On: []string{"5xx"}, Attempts: 3, PerTry: time.Second}}),
+		"upstream":  mesh.Seal(&fact.UpstreamSetting{Name: name, Host: "cart.shop", Policy: mesh.UpstreamPolicy{MaxConnections: new(uint32(5))}}),
 		"destination": mesh.Seal(&mesh.Destination{
 			Name: service.String(), Service: service, Addresses: []netip.Addr{addr}, Port: 80, Protocol: mesh.HTTP,
 			Routes: []mesh.Route{{Match: match, Backends: []mesh.WeightedBackend{{Backend: "shop/cart:80", Weight: 1}}}},
@@ -49,7 +50,7 @@ func sample() map[string]mesh.Digester {
 			Access: mesh.Access{Rules: []mesh.Permission{{Name: "shop/rule", Sources: []mesh.Identity{id}, Requests: []mesh.HTTPMatch{match}}}},
 		}}}),
 		"out":      mesh.Seal(&mesh.Egress{AllowAll: true}),
-		"problems": mesh.Seal(&mesh.Problems{List: []mesh.Problem{{Reason: "UnknownClass", Message: "there is none"}}}),
+		"problems": mesh.Seal(&fact.Problems{List: []mesh.Problem{{Reason: "UnknownClass", Message: "there is none"}}}),
 	}
 }
 
@@ -90,8 +91,8 @@ func TestDigests(t *testing.T) {
 
 func TestUnsealed(t *testing.T) {
 	for what, use := range map[string]func(){
-		"digest": func() { (&mesh.Service{}).Digest() },
-		"table":  func() { mesh.TableOf(map[string]*mesh.Service{"a": {}}) },
+		"digest": func() { (&fact.Service{}).Digest() },
+		"table":  func() { mesh.TableOf(map[string]*fact.Service{"a": {}}) },
 		"view":   func() { mesh.NewView(&mesh.Proxy{}, nil, nil, nil, nil) },
 	} {
 		t.Run(what, func(t *testing.T) {

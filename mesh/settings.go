@@ -32,6 +32,16 @@ type Settings struct {
 	Authorization *Authorization `json:"authorization,omitempty"`
 }
 
+// TLSMode says which traffic a workload accepts besides mesh TLS.
+type TLSMode string
+
+const (
+	// Strict accepts only mesh TLS.
+	Strict TLSMode = "Strict"
+	// Permissive also accepts plaintext and the application's own TLS.
+	Permissive TLSMode = "Permissive"
+)
+
 // TLS configures TLS between proxies.
 type TLS struct {
 	// Min and Max are "1.2" or "1.3".

@@ -11,43 +11,48 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func service(name string, port uint16) *Service {
-	return Seal(&Service{Name: Name{Namespace: "shop", Name: name}, Ports: []PortSpec{{Port: port, Protocol: HTTP}}})
+// item is a part of a Table.
+type item struct {
+	Sealed
+	Name string
+	Port uint16
 }
 
+func itemOf(name string, port uint16) *item { return Seal(&item{Name: name, Port: port}) }
+
 // plain returns the ports of a Table's services, which identify them.
-func plain(t Table[*Service]) map[string]uint16 {
+func plain(t Table[*item]) map[string]uint16 {
 	ports := make(map[string]uint16)
 	for name, s := range t.All() {
-		ports[name] = s.Ports[0].Port
+		ports[name] = s.Port
 	}
 	return ports
 }
 
 // step is a random change; few names, so that changes meet.
-func step(r *rand.Rand) Change[*Service] {
+func step(r *rand.Rand) Change[*item] {
 	name := fmt.Sprint("s", r.IntN(600))
 	if r.IntN(3) == 0 {
-		return Change[*Service]{Name: name, Delete: true}
+		return Change[*item]{Name: name, Delete: true}
 	}
-	return Change[*Service]{Name: name, Value: service(name, uint16(1+r.IntN(3)))}
+	return Change[*item]{Name: name, Value: itemOf(name, uint16(1+r.IntN(3)))}
 }
 
 // TestTableWalk walks at random beside a map.
 func TestTableWalk(t *testing.T) {
 	for seed := range uint64(8) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		var table Table[*Service]
+		var table Table[*item]
 		want := make(map[string]uint16)
 		for range 150 {
 			former, formerWant := table, maps.Clone(want)
-			changes := make([]Change[*Service], r.IntN(20))
+			changes := make([]Change[*item], r.IntN(20))
 			for i := range changes {
 				changes[i] = step(r)
 				if changes[i].Delete {
 					delete(want, changes[i].Name)
 				} else {
-					want[changes[i].Name] = changes[i].Value.Ports[0].Port
+					want[changes[i].Name] = changes[i].Value.Port
 				}
 			}
 			table = table.With(changes...)
@@ -64,7 +69,7 @@ func TestTableWalk(t *testing.T) {
 			for i := range 600 {
 				name := fmt.Sprint("s", i)
 				s, ok := table.Get(name)
-				if port, there := want[name]; ok != there || ok && s.Ports[0].Port != port {
+				if port, there := want[name]; ok != there || ok && s.Port != port {
 					t.Fatalf("seed %d: Get(%q) = %v, %t, want %d, %t", seed, name, s, ok, port, there)
 				}
 			}
@@ -76,7 +81,7 @@ func TestTableWalk(t *testing.T) {
 			}
 
 			// The result does not depend on the history.
-			parts := make(map[string]*Service)
+			parts := make(map[string]*item)
 			for name, s := range table.All() {
 				parts[name] = s
 			}
@@ -100,24 +105,24 @@ func TestTableWalk(t *testing.T) {
 }
 
 func TestTableDigestKnowsNoOrder(t *testing.T) {
-	parts := make(map[string]*Service)
+	parts := make(map[string]*item)
 	for i := range 1000 {
 		name := fmt.Sprint("s", i)
-		parts[name] = service(name, 80)
+		parts[name] = itemOf(name, 80)
 	}
 	want := TableOf(parts)
 	names := slices.Collect(maps.Keys(parts))
 	for seed := range uint64(5) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		r.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
-		var got Table[*Service]
+		var got Table[*item]
 		for _, name := range names {
 			got = got.With(
-				Change[*Service]{Name: "passing", Value: service("passing", 1)},
-				Change[*Service]{Name: name, Value: service(name, 81)},
+				Change[*item]{Name: "passing", Value: itemOf("passing", 1)},
+				Change[*item]{Name: name, Value: itemOf(name, 81)},
 			).With(
-				Change[*Service]{Name: "passing", Delete: true},
-				Change[*Service]{Name: name, Value: parts[name]},
+				Change[*item]{Name: "passing", Delete: true},
+				Change[*item]{Name: name, Value: parts[name]},
 			)
 		}
 		if got.Digest() != want.Digest() {
@@ -129,14 +134,14 @@ func TestTableDigestKnowsNoOrder(t *testing.T) {
 	}
 	empty := want
 	for name := range want.All() {
-		empty = empty.With(Change[*Service]{Name: name, Delete: true})
+		empty = empty.With(Change[*item]{Name: name, Delete: true})
 	}
-	if empty.Digest() != (Table[*Service]{}).Digest() || !empty.IsZero() {
+	if empty.Digest() != (Table[*item]{}).Digest() || !empty.IsZero() {
 		t.Error("a Table that lost all its entries is not as the zero Table is")
 	}
 }
 
-func orderOf(t Table[*Service]) func(func(string) bool) {
+func orderOf(t Table[*item]) func(func(string) bool) {
 	return func(yield func(string) bool) {
 		for name := range t.All() {
 			if !yield(name) {
@@ -148,9 +153,9 @@ func orderOf(t Table[*Service]) func(func(string) bool) {
 
 // TestTableNamesAreKept uses names and parts that a careless digest would confuse.
 func TestTableNamesAreKept(t *testing.T) {
-	a, b := service("a", 1), service("b", 2)
+	a, b := itemOf("a", 1), itemOf("b", 2)
 	seen := make(map[Digest]string)
-	for what, parts := range map[string]map[string]*Service{
+	for what, parts := range map[string]map[string]*item{
 		"nothing": nil,
 		"a":       {"x": a}, "b": {"x": b}, "a elsewhere": {"y": a},
 		"both": {"x": a, "y": b}, "both exchanged": {"x": b, "y": a}, "without a name": {"": a},
@@ -164,16 +169,16 @@ func TestTableNamesAreKept(t *testing.T) {
 }
 
 func TestTableShares(t *testing.T) {
-	parts := make(map[string]*Service)
+	parts := make(map[string]*item)
 	for i := range 2000 {
-		parts[fmt.Sprint("s", i)] = service("s", 80)
+		parts[fmt.Sprint("s", i)] = itemOf("s", 80)
 	}
 	former := TableOf(parts)
-	changes := []Change[*Service]{
-		{Name: "s7", Value: service("s", 81)},
+	changes := []Change[*item]{
+		{Name: "s7", Value: itemOf("s", 81)},
 		{Name: "s8", Delete: true},
-		{Name: "new", Value: service("s", 80)},
-		{Name: "s9", Value: service("s", 80)},
+		{Name: "new", Value: itemOf("s", 80)},
+		{Name: "s9", Value: itemOf("s", 80)},
 	}
 	next := former.With(changes...)
 	shared := nodesOf(former.root, nil)
@@ -190,16 +195,16 @@ func TestTableShares(t *testing.T) {
 	if value, _ := next.Get("s9"); value != parts["s9"] {
 		t.Error("an equal part replaced the one that was there")
 	}
-	same := former.With(Change[*Service]{Name: "s9", Value: service("s", 80)}, Change[*Service]{Name: "none", Delete: true})
+	same := former.With(Change[*item]{Name: "s9", Value: itemOf("s", 80)}, Change[*item]{Name: "none", Delete: true})
 	if same.root != former.root {
 		t.Error("With changes nothing, and the Table is another")
 	}
 }
 
 // nodesOf adds the nodes of a Table to those that were seen.
-func nodesOf(n *node[*Service], seen map[*node[*Service]]bool) map[*node[*Service]]bool {
+func nodesOf(n *node[*item], seen map[*node[*item]]bool) map[*node[*item]]bool {
 	if seen == nil {
-		seen = make(map[*node[*Service]]bool)
+		seen = make(map[*node[*item]]bool)
 	}
 	if n == nil {
 		return seen
@@ -214,7 +219,7 @@ func nodesOf(n *node[*Service], seen map[*node[*Service]]bool) map[*node[*Servic
 }
 
 // depthOf returns how many nodes there are on the longest way from the root to a leaf.
-func depthOf(n *node[*Service]) int {
+func depthOf(n *node[*item]) int {
 	if !n.isBranch() {
 		return 1
 	}
@@ -227,12 +232,12 @@ func depthOf(n *node[*Service]) int {
 
 // TestTableOfOneHash uses names with equal hashes.
 func TestTableOfOneHash(t *testing.T) {
-	var all []change[*Service]
+	var all []change[*item]
 	for i := range 3 * leafSize {
 		name := fmt.Sprintf("s%02d", i)
-		all = append(all, change[*Service]{42, Change[*Service]{Name: name, Value: service(name, 80)}})
+		all = append(all, change[*item]{42, Change[*item]{Name: name, Value: itemOf(name, 80)}})
 	}
-	var none *node[*Service]
+	var none *node[*item]
 	whole := none.with(0, all)
 	if got, want := whole.len(), len(all); got != want {
 		t.Fatalf("there are %d entries, want %d", got, want)
@@ -244,7 +249,7 @@ func TestTableOfOneHash(t *testing.T) {
 	}
 	fewer := whole
 	for i := range all[:2*leafSize+1] {
-		all[i].Change = Change[*Service]{Name: all[i].Name, Delete: true}
+		all[i].Change = Change[*item]{Name: all[i].Name, Delete: true}
 		fewer = fewer.with(0, all[i:i+1])
 	}
 	if again := none.with(0, all[2*leafSize+1:]); again.digest != fewer.digest || fewer.isBranch() {
@@ -253,7 +258,7 @@ func TestTableOfOneHash(t *testing.T) {
 }
 
 func TestTableOfNothing(t *testing.T) {
-	var zero, other Table[*Service]
+	var zero, other Table[*item]
 	if zero.Len() != 0 || !zero.IsZero() || !zero.Digest().IsZero() || len(zero.Names()) != 0 || len(plain(zero)) != 0 {
 		t.Errorf("the zero Table is not empty: %v", zero.Names())
 	}
@@ -266,13 +271,13 @@ func TestTableOfNothing(t *testing.T) {
 	if got := slices.Collect(zero.Diff(other)); len(got) != 0 {
 		t.Errorf("two zero Tables differ by %v", got)
 	}
-	if same := zero.With(Change[*Service]{Name: "a", Delete: true}); same != zero {
+	if same := zero.With(Change[*item]{Name: "a", Delete: true}); same != zero {
 		t.Error("what is not there was deleted, and the Table is another")
 	}
-	if none := TableOf(map[string]*Service(nil)); none != zero {
+	if none := TableOf(map[string]*item(nil)); none != zero {
 		t.Error("a Table of no parts is not the zero Table")
 	}
-	one := zero.With(Change[*Service]{Name: "a", Value: service("a", 1)})
+	one := zero.With(Change[*item]{Name: "a", Value: itemOf("a", 1)})
 	if got := slices.Collect(one.Diff(zero)); len(got) != 1 || got[0].Name != "a" || got[0].Delete {
 		t.Errorf("a Table of one differs from the zero Table by %v", got)
 	}
@@ -282,13 +287,13 @@ func TestTableOfNothing(t *testing.T) {
 }
 
 func TestTableEarlyEnd(t *testing.T) {
-	table := TableOf(map[string]*Service{"a": service("a", 1), "b": service("b", 1), "c": service("c", 1)})
+	table := TableOf(map[string]*item{"a": itemOf("a", 1), "b": itemOf("b", 1), "c": itemOf("c", 1)})
 	count := 0
 	for range table.All() {
 		count++
 		break
 	}
-	for range table.Diff(Table[*Service]{}) {
+	for range table.Diff(Table[*item]{}) {
 		count++
 		break
 	}
@@ -298,9 +303,8 @@ func TestTableEarlyEnd(t *testing.T) {
 }
 
 func TestTableJSON(t *testing.T) {
-	got, err := json.Marshal(TableOf(map[string]*Service{"z": service("a", 1), `"a"`: service("b", 2)}))
-	const want = `{"\"a\"":{"namespace":"shop","name":"b","ports":[{"port":2,"protocol":"http"}]},` +
-		`"z":{"namespace":"shop","name":"a","ports":[{"port":1,"protocol":"http"}]}}`
+	got, err := json.Marshal(TableOf(map[string]*item{"z": itemOf("a", 1), `"a"`: itemOf("b", 2)}))
+	const want = `{"\"a\"":{"Name":"b","Port":2},"z":{"Name":"a","Port":1}}`
 	if err != nil || string(got) != want {
 		t.Errorf("the JSON is %s, %v\nwant %s", got, err, want)
 	}

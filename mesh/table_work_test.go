@@ -13,12 +13,12 @@ import (
 func TestTableWork(t *testing.T) {
 	var with, bytes, diff [2]float64
 	for i, size := range []int{100, 30_000} {
-		parts := make(map[string]*Service)
+		parts := make(map[string]*item)
 		for n := range size {
-			parts[fmt.Sprintf("namespace/service-%05d:80", n)] = service("s", 80)
+			parts[fmt.Sprintf("namespace/service-%05d:80", n)] = itemOf("s", 80)
 		}
 		table := TableOf(parts)
-		change := Change[*Service]{Name: "namespace/service-00042:80", Value: service("s", 81)}
+		change := Change[*item]{Name: "namespace/service-00042:80", Value: itemOf("s", 81)}
 		next := table.With(change)
 		with[i] = testing.AllocsPerRun(20, func() { table.With(change) })
 		bytes[i] = bytesPerRun(200, func() { table.With(change) })

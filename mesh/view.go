@@ -263,28 +263,3 @@ type Ingress struct {
 	// Requests are the allowed requests, as in Permission.
 	Requests []HTTPMatch `json:"requests"`
 }
-
-// Snapshot is the state of the mesh at one moment. It is immutable and safe for
-// concurrent use.
-type Snapshot struct {
-	Settings *Settings
-	// Views has the View of every proxy, by pod UID.
-	Views Table[*View]
-	// Services and Workloads are those of the mesh, by namespace/name.
-	Services  Table[*Service]
-	Workloads Table[*Workload]
-	// Problems are keyed by the objects' String.
-	Problems Table[*Problems]
-}
-
-// Digest returns a digest of everything in the Snapshot.
-func (s *Snapshot) Digest() Digest {
-	return JoinDigests(s.Settings.Digest(), s.Views.Digest(), s.Services.Digest(), s.Workloads.Digest(), s.Problems.Digest())
-}
-
-// Problems are the errors of one object, sorted by field and reason.
-type Problems struct {
-	Sealed
-	Object ObjectRef `json:"object"`
-	List   []Problem `json:"list"`
-}

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -65,19 +66,19 @@ func TestViewDigest(t *testing.T) {
 }
 
 func TestSnapshotDigest(t *testing.T) {
-	snapshot := func() *mesh.Snapshot { return &mesh.Snapshot{Settings: mesh.Seal(&mesh.Settings{TrustDomain: "td"})} }
+	snapshot := func() *fact.Snapshot { return &fact.Snapshot{Settings: mesh.Seal(&mesh.Settings{TrustDomain: "td"})} }
 	seen := map[mesh.Digest]string{snapshot().Digest(): "none"}
-	for what, change := range map[string]func(*mesh.Snapshot){
-		"settings": func(s *mesh.Snapshot) { s.Settings = mesh.Seal(&mesh.Settings{TrustDomain: "other"}) },
-		"views":    func(s *mesh.Snapshot) { s.Views = mesh.TableOf(map[string]*mesh.View{"1": newParts().view()}) },
-		"services": func(s *mesh.Snapshot) {
-			s.Services = mesh.TableOf(map[string]*mesh.Service{"a": mesh.Seal(&mesh.Service{})})
+	for what, change := range map[string]func(*fact.Snapshot){
+		"settings": func(s *fact.Snapshot) { s.Settings = mesh.Seal(&mesh.Settings{TrustDomain: "other"}) },
+		"views":    func(s *fact.Snapshot) { s.Views = mesh.TableOf(map[string]*mesh.View{"1": newParts().view()}) },
+		"services": func(s *fact.Snapshot) {
+			s.Services = mesh.TableOf(map[string]*fact.Service{"a": mesh.Seal(&fact.Service{})})
 		},
-		"workloads": func(s *mesh.Snapshot) {
-			s.Workloads = mesh.TableOf(map[string]*mesh.Workload{"a": mesh.Seal(&mesh.Workload{})})
+		"workloads": func(s *fact.Snapshot) {
+			s.Workloads = mesh.TableOf(map[string]*fact.Workload{"a": mesh.Seal(&fact.Workload{})})
 		},
-		"problems": func(s *mesh.Snapshot) {
-			s.Problems = mesh.TableOf(map[string]*mesh.Problems{"a": mesh.Seal(&mesh.Problems{})})
+		"problems": func(s *fact.Snapshot) {
+			s.Problems = mesh.TableOf(map[string]*fact.Problems{"a": mesh.Seal(&fact.Problems{})})
 		},
 	} {
 		s := snapshot()

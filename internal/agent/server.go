@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/internal/limit"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
-	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 )
 
 // Limits on concurrent probes, in total and for one client address. The port is open to the

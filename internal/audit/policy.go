@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	crsource "sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
@@ -146,8 +147,8 @@ func (p *policies) get(ctx context.Context, kind source.Kind, ref mesh.ObjectRef
 func (p *policies) join(obj client.Object, name string) {
 	member := false
 	if namespace, ok := obj.(*corev1.Namespace); ok {
-		fact, _ := p.mapper.Fact(namespace)
-		content, _ := fact.Content.(*mesh.Namespace)
+		f, _ := p.mapper.Fact(namespace)
+		content, _ := f.Content.(*fact.Namespace)
 		member = content != nil && content.Member
 	}
 	if member == p.members[name] {

@@ -3,6 +3,7 @@ package catalog
 import (
 	"slices"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/graph"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
@@ -12,15 +13,15 @@ type grants struct {
 	mesh.Sealed
 	List []grant `json:"list"`
 	// sources are the sources of all rules, sorted.
-	sources []mesh.ServiceAccount
+	sources []fact.ServiceAccount
 }
 
 // grant is an AccessRule with its routes resolved.
 type grant struct {
 	Name    string                `json:"name"`
-	Sources []mesh.ServiceAccount `json:"sources"`
+	Sources []fact.ServiceAccount `json:"sources"`
 	HTTP    []mesh.HTTPMatch      `json:"http,omitempty"`
-	TCP     []mesh.TCPMatch       `json:"tcp,omitempty"`
+	TCP     []fact.TCPMatch       `json:"tcp,omitempty"`
 	// ByPort reports that the rule has TCPRoutes, which may not exist. Its requests are
 	// then allowed only at their ports.
 	ByPort bool `json:"byPort,omitempty"`
@@ -28,7 +29,7 @@ type grant struct {
 
 // reaches reports whether the rule's TCPRoutes include the port.
 func (g *grant) reaches(port uint16) bool {
-	return slices.ContainsFunc(g.TCP, func(m mesh.TCPMatch) bool { return len(m.Ports) == 0 || slices.Contains(m.Ports, port) })
+	return slices.ContainsFunc(g.TCP, func(m fact.TCPMatch) bool { return len(m.Ports) == 0 || slices.Contains(m.Ports, port) })
 }
 
 // requests returns the requests that the rule allows at a port.
@@ -44,12 +45,12 @@ func (g *grant) requests(port uint16, protocol mesh.Protocol) []mesh.HTTPMatch {
 	return nil
 }
 
-func (g *grants) allows(source mesh.ServiceAccount) bool {
-	_, ok := slices.BinarySearchFunc(g.sources, source, mesh.ServiceAccount.Compare)
+func (g *grants) allows(source fact.ServiceAccount) bool {
+	_, ok := slices.BinarySearchFunc(g.sources, source, fact.ServiceAccount.Compare)
 	return ok
 }
 
-func (j *join) makeGrants(r *graph.Reader, account mesh.ServiceAccount) *grants {
+func (j *join) makeGrants(r *graph.Reader, account fact.ServiceAccount) *grants {
 	made := &grants{}
 	for _, a := range j.accessesOf.Get(r, account) {
 		rule, _ := j.accesses.Get(r, a.key)
@@ -63,13 +64,13 @@ func (j *join) makeGrants(r *graph.Reader, account mesh.ServiceAccount) *grants 
 		made.List = append(made.List, g)
 		made.sources = append(made.sources, g.Sources...)
 	}
-	slices.SortFunc(made.sources, mesh.ServiceAccount.Compare)
+	slices.SortFunc(made.sources, fact.ServiceAccount.Compare)
 	made.sources = slices.Compact(made.sources)
 	return mesh.Seal(made)
 }
 
 // grant resolves the routes of a rule.
-func (j *join) grant(r *graph.Reader, rule *mesh.AccessRule) grant {
+func (j *join) grant(r *graph.Reader, rule *fact.AccessRule) grant {
 	g := grant{Name: rule.String(), Sources: rule.Sources}
 	for _, routes := range rule.Rules {
 		g.HTTP = append(g.HTTP, j.httpRoutes(r, rule, routes)...)
@@ -82,7 +83,7 @@ func (j *join) grant(r *graph.Reader, rule *mesh.AccessRule) grant {
 }
 
 // httpRoutes returns the matches of an HTTPRouteGroup that a rule refers to.
-func (j *join) httpRoutes(r *graph.Reader, rule *mesh.AccessRule, routes mesh.AccessRoutes) []mesh.HTTPMatch {
+func (j *join) httpRoutes(r *graph.Reader, rule *fact.AccessRule, routes fact.AccessRoutes) []mesh.HTTPMatch {
 	if routes.Kind != kindHTTPRouteGroup {
 		return nil
 	}
@@ -99,7 +100,7 @@ func (j *join) httpRoutes(r *graph.Reader, rule *mesh.AccessRule, routes mesh.Ac
 	return matches
 }
 
-func (j *join) tcpRoutes(r *graph.Reader, rule *mesh.AccessRule, routes mesh.AccessRoutes) *mesh.RouteGroup {
+func (j *join) tcpRoutes(r *graph.Reader, rule *fact.AccessRule, routes fact.AccessRoutes) *fact.RouteGroup {
 	if routes.Kind != kindTCPRoute {
 		return nil
 	}
@@ -109,7 +110,7 @@ func (j *join) tcpRoutes(r *graph.Reader, rule *mesh.AccessRule, routes mesh.Acc
 
 // access returns who may call a port of the account's workloads. Port 0 stands for all
 // ports that are not listed.
-func (j *join) access(r *graph.Reader, account mesh.ServiceAccount, port uint16, protocol mesh.Protocol) mesh.Access {
+func (j *join) access(r *graph.Reader, account fact.ServiceAccount, port uint16, protocol mesh.Protocol) mesh.Access {
 	settings := j.mustSettings(r)
 	if settings.PermissivePolicy {
 		return mesh.Access{Anyone: true}

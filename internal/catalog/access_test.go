@@ -4,12 +4,13 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
 // shop is a mesh with a client and two servers, one for requests and one for
 // connections.
-func shop() []mesh.Fact {
+func shop() []fact.Fact {
 	return slices.Concat(
 		list(settings(), namespace("shop"), pod("shop/web-1", "web", "10.1.0.1")),
 		server("shop/cart", "10.96.0.2", "10.1.0.2", port(80, 8080, mesh.HTTP)),
@@ -39,7 +40,7 @@ func TestAccess(t *testing.T) {
 	runJoinCases(t, shop(), []joinCase{
 		{
 			name:  "permissive policy lets everybody call everybody",
-			facts: [][]mesh.Fact{list(settings(permissive))},
+			facts: [][]fact.Fact{list(settings(permissive))},
 			pod:   "shop/cart-1",
 			// A pod that no service leads to offers the ports that it names: web-1 names none.
 			outbound: all,
@@ -50,7 +51,7 @@ func TestAccess(t *testing.T) {
 		},
 		{
 			name:     "a rule waits for the end of permissive policy",
-			facts:    [][]mesh.Fact{list(settings(permissive), byPath, allow("shop/t", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths"))},
+			facts:    [][]fact.Fact{list(settings(permissive), byPath, allow("shop/t", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths"))},
 			outbound: all,
 		},
 		{
@@ -65,7 +66,7 @@ func TestAccess(t *testing.T) {
 		},
 		{
 			name:  "requests by path",
-			facts: [][]mesh.Fact{list(byPath, allow("shop/t", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths"))},
+			facts: [][]fact.Fact{list(byPath, allow("shop/t", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths"))},
 			pod:   "shop/cart-1",
 			inbound: `
 				Strict
@@ -74,12 +75,12 @@ func TestAccess(t *testing.T) {
 		},
 		{
 			name:     "the client finds what it may call",
-			facts:    [][]mesh.Fact{list(byPath, allow("shop/t", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths"))},
+			facts:    [][]fact.Fact{list(byPath, allow("shop/t", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths"))},
 			outbound: cart,
 		},
 		{
 			name:  "one match of a group",
-			facts: [][]mesh.Fact{list(byPath, allow("shop/t", "shop/cart", []string{"shop/web", "shop/db"}, "HTTPRouteGroup/paths/buy"))},
+			facts: [][]fact.Fact{list(byPath, allow("shop/t", "shop/cart", []string{"shop/web", "shop/db"}, "HTTPRouteGroup/paths/buy"))},
 			pod:   "shop/cart-1",
 			inbound: `
 				Strict
@@ -88,38 +89,38 @@ func TestAccess(t *testing.T) {
 		},
 		{
 			name:     "a match that is not there",
-			facts:    [][]mesh.Fact{list(byPath, allow("shop/t", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths/sell"))},
+			facts:    [][]fact.Fact{list(byPath, allow("shop/t", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths/sell"))},
 			pod:      "shop/cart-1",
 			inbound:  "Strict\nothers from nobody\n8080 http for [shop/cart:80] from nobody",
 			problems: `TrafficTarget shop/t: NotFound spec.rules[0].matches[0]`,
 		},
 		{
 			name:     "a group that is not there",
-			facts:    [][]mesh.Fact{list(allow("shop/t", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths", "TCPRoute/paths"))},
+			facts:    [][]fact.Fact{list(allow("shop/t", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths", "TCPRoute/paths"))},
 			pod:      "shop/cart-1",
 			inbound:  "Strict\nothers from nobody\n8080 http for [shop/cart:80] from nobody",
 			problems: "TrafficTarget shop/t: NotFound spec.rules[0].name\nTrafficTarget shop/t: NotFound spec.rules[1].name",
 		},
 		{
 			name:     "a rule that allows nothing shows the client nothing",
-			facts:    [][]mesh.Fact{list(allow("shop/t", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths"))},
+			facts:    [][]fact.Fact{list(allow("shop/t", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths"))},
 			outbound: "nothing",
 			problems: "TrafficTarget shop/t: NotFound spec.rules[0].name",
 		},
 		{
 			name:    "a rule without sources",
-			facts:   [][]mesh.Fact{list(byPath, allow("shop/t", "shop/cart", nil, "HTTPRouteGroup/paths"))},
+			facts:   [][]fact.Fact{list(byPath, allow("shop/t", "shop/cart", nil, "HTTPRouteGroup/paths"))},
 			pod:     "shop/cart-1",
 			inbound: "Strict\nothers from nobody\n8080 http for [shop/cart:80] from nobody",
 		},
 		{
 			name:     "connections to a port",
-			facts:    [][]mesh.Fact{list(tcpRoute("shop/sql", 5432), allow("shop/t", "shop/db", []string{"shop/web"}, "TCPRoute/sql"))},
+			facts:    [][]fact.Fact{list(tcpRoute("shop/sql", 5432), allow("shop/t", "shop/db", []string{"shop/web"}, "TCPRoute/sql"))},
 			outbound: db,
 		},
 		{
 			name:  "connections to a port, of the server",
-			facts: [][]mesh.Fact{list(tcpRoute("shop/sql", 5432), allow("shop/t", "shop/db", []string{"shop/web"}, "TCPRoute/sql"))},
+			facts: [][]fact.Fact{list(tcpRoute("shop/sql", 5432), allow("shop/t", "shop/db", []string{"shop/web"}, "TCPRoute/sql"))},
 			pod:   "shop/db-1",
 			inbound: `
 				Strict
@@ -128,7 +129,7 @@ func TestAccess(t *testing.T) {
 		},
 		{
 			name:  "connections to a port that no service leads to",
-			facts: [][]mesh.Fact{list(tcpRoute("shop/sql", 9999), allow("shop/t", "shop/db", []string{"shop/web"}, "TCPRoute/sql"))},
+			facts: [][]fact.Fact{list(tcpRoute("shop/sql", 9999), allow("shop/t", "shop/db", []string{"shop/web"}, "TCPRoute/sql"))},
 			pod:   "shop/db-1",
 			inbound: `
 				Strict
@@ -138,7 +139,7 @@ func TestAccess(t *testing.T) {
 		},
 		{
 			name:  "connections to any port",
-			facts: [][]mesh.Fact{list(tcpRoute("shop/sql"), allow("shop/t", "shop/db", []string{"shop/web"}, "TCPRoute/sql"))},
+			facts: [][]fact.Fact{list(tcpRoute("shop/sql"), allow("shop/t", "shop/db", []string{"shop/web"}, "TCPRoute/sql"))},
 			pod:   "shop/db-1",
 			inbound: `
 				Strict
@@ -147,7 +148,7 @@ func TestAccess(t *testing.T) {
 		},
 		{
 			name:  "a TCPRoute allows nothing on a port of requests",
-			facts: [][]mesh.Fact{list(tcpRoute("shop/any", 8080, 9999), allow("shop/t", "shop/cart", []string{"shop/web"}, "TCPRoute/any"))},
+			facts: [][]fact.Fact{list(tcpRoute("shop/any", 8080, 9999), allow("shop/t", "shop/cart", []string{"shop/web"}, "TCPRoute/any"))},
 			pod:   "shop/cart-1",
 			inbound: `
 				Strict
@@ -158,7 +159,7 @@ func TestAccess(t *testing.T) {
 		},
 		{
 			name: "the ports of a TCPRoute narrow the requests beside it",
-			facts: [][]mesh.Fact{twoPorts, list(byPath, tcpRoute("shop/main", 8080),
+			facts: [][]fact.Fact{twoPorts, list(byPath, tcpRoute("shop/main", 8080),
 				allow("shop/t", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths", "TCPRoute/main"))},
 			pod: "shop/cart-1",
 			inbound: `
@@ -169,7 +170,7 @@ func TestAccess(t *testing.T) {
 		},
 		{
 			name: "a TCPRoute without ports narrows nothing",
-			facts: [][]mesh.Fact{twoPorts, list(byPath, tcpRoute("shop/any"),
+			facts: [][]fact.Fact{twoPorts, list(byPath, tcpRoute("shop/any"),
 				allow("shop/t", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths", "TCPRoute/any"))},
 			pod: "shop/cart-1",
 			inbound: `
@@ -180,7 +181,7 @@ func TestAccess(t *testing.T) {
 		},
 		{
 			name: "a TCPRoute that is not there leaves no port to the requests beside it",
-			facts: [][]mesh.Fact{list(byPath,
+			facts: [][]fact.Fact{list(byPath,
 				allow("shop/t", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths", "TCPRoute/main"))},
 			pod:      "shop/cart-1",
 			inbound:  "Strict\nothers from nobody\n8080 http for [shop/cart:80] from nobody",
@@ -188,7 +189,7 @@ func TestAccess(t *testing.T) {
 		},
 		{
 			name: "each rule has ports of its own",
-			facts: [][]mesh.Fact{twoPorts, list(byPath, tcpRoute("shop/main", 8080), tcpRoute("shop/other", 9090),
+			facts: [][]fact.Fact{twoPorts, list(byPath, tcpRoute("shop/main", 8080), tcpRoute("shop/other", 9090),
 				allow("shop/t", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths/buy", "TCPRoute/main"),
 				allow("shop/u", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths/look.*", "TCPRoute/other"))},
 			pod: "shop/cart-1",
@@ -200,7 +201,7 @@ func TestAccess(t *testing.T) {
 		},
 		{
 			name: "requests narrowed to ports that carry none",
-			facts: [][]mesh.Fact{list(byPath, tcpRoute("shop/main", 9999),
+			facts: [][]fact.Fact{list(byPath, tcpRoute("shop/main", 9999),
 				allow("shop/t", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths", "TCPRoute/main"))},
 			pod: "shop/cart-1",
 			inbound: `
@@ -212,7 +213,7 @@ func TestAccess(t *testing.T) {
 		},
 		{
 			name: "a TCPRoute without ports does not open a port of requests",
-			facts: [][]mesh.Fact{list(tcpRoute("shop/any"),
+			facts: [][]fact.Fact{list(tcpRoute("shop/any"),
 				allow("shop/t", "shop/cart", []string{"shop/web"}, "TCPRoute/any"))},
 			pod: "shop/cart-1",
 			inbound: `
@@ -223,20 +224,20 @@ func TestAccess(t *testing.T) {
 		},
 		{
 			name: "but another rule may open it",
-			facts: [][]mesh.Fact{list(byPath, tcpRoute("shop/any"),
+			facts: [][]fact.Fact{list(byPath, tcpRoute("shop/any"),
 				allow("shop/t", "shop/cart", []string{"shop/web"}, "TCPRoute/any"),
 				allow("shop/u", "shop/cart", []string{"shop/web", "shop/db"}, "HTTPRouteGroup/paths"))},
 		},
 		{
 			name:     "an HTTPRouteGroup allows nothing where there are no requests",
-			facts:    [][]mesh.Fact{list(byPath, allow("shop/t", "shop/db", []string{"shop/web"}, "HTTPRouteGroup/paths"))},
+			facts:    [][]fact.Fact{list(byPath, allow("shop/t", "shop/db", []string{"shop/web"}, "HTTPRouteGroup/paths"))},
 			pod:      "shop/db-1",
 			inbound:  "Strict\nothers from nobody\n5432 tcp-server-first for [shop/db:5432] from nobody",
 			problems: `TrafficTarget shop/t: NoEffect spec.rules[0]`,
 		},
 		{
 			name: "accounts that nobody runs as, and namespaces that are not of the mesh",
-			facts: [][]mesh.Fact{list(byPath, namespace("out", func(n *mesh.Namespace) { n.Member = false }),
+			facts: [][]fact.Fact{list(byPath, namespace("out", func(n *fact.Namespace) { n.Member = false }),
 				allow("shop/t", "shop/cart", []string{"shop/nobody", "out/web", "none/web"}, "HTTPRouteGroup/paths"))},
 			problems: `
 				TrafficTarget shop/t: NotFound spec.sources[0]
@@ -245,14 +246,14 @@ func TestAccess(t *testing.T) {
 		},
 		{
 			name:    "a rule in a namespace that is not of the mesh",
-			facts:   [][]mesh.Fact{list(routes("out/paths", "/"), allow("out/t", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths"))},
+			facts:   [][]fact.Fact{list(routes("out/paths", "/"), allow("out/t", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths"))},
 			pod:     "shop/cart-1",
 			inbound: "Strict\nothers from nobody\n8080 http for [shop/cart:80] from nobody",
 		},
 		{
 			name: "of the endpoints of two accounts those of the one that may be called",
-			facts: [][]mesh.Fact{client, list(
-				pod("shop/cart-2", "two", "10.1.0.9"), slice("shop/cart", []mesh.PortSpec{port(80, 8080, mesh.HTTP)}, ready("cart-1", "10.1.0.2"), ready("cart-2", "10.1.0.9")),
+			facts: [][]fact.Fact{client, list(
+				pod("shop/cart-2", "two", "10.1.0.9"), slice("shop/cart", []fact.PortSpec{port(80, 8080, mesh.HTTP)}, ready("cart-1", "10.1.0.2"), ready("cart-2", "10.1.0.9")),
 				byPath, allow("shop/t", "shop/two", []string{"shop/web"}, "HTTPRouteGroup/paths"),
 			)},
 			outbound: `
@@ -262,8 +263,8 @@ func TestAccess(t *testing.T) {
 		},
 		{
 			name: "of the endpoints of two accounts all, where both may be called",
-			facts: [][]mesh.Fact{client, list(
-				pod("shop/cart-2", "two", "10.1.0.9"), slice("shop/cart", []mesh.PortSpec{port(80, 8080, mesh.HTTP)}, ready("cart-1", "10.1.0.2"), ready("cart-2", "10.1.0.9")),
+			facts: [][]fact.Fact{client, list(
+				pod("shop/cart-2", "two", "10.1.0.9"), slice("shop/cart", []fact.PortSpec{port(80, 8080, mesh.HTTP)}, ready("cart-1", "10.1.0.2"), ready("cart-2", "10.1.0.9")),
 				byPath, allow("shop/t", "shop/two", []string{"shop/web"}, "HTTPRouteGroup/paths"), allow("shop/u", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths"),
 			)},
 			outbound: `
@@ -273,7 +274,7 @@ func TestAccess(t *testing.T) {
 		},
 		{
 			name: "a share that nobody lets the client call answers for itself",
-			facts: [][]mesh.Fact{
+			facts: [][]fact.Fact{
 				server("shop/old", "10.96.0.8", "10.1.0.8", port(80, 8080, mesh.HTTP)),
 				list(byPath, allow("shop/t", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths"), split("shop/s", "cart", "cart=1 old=1")),
 			},
@@ -285,9 +286,9 @@ func TestAccess(t *testing.T) {
 		},
 		{
 			name: "a headless service offers the pods that may be called",
-			facts: [][]mesh.Fact{list(
+			facts: [][]fact.Fact{list(
 				pod("shop/db-2", "two", "10.1.0.9"), service("shop/db", "", port(5432, 5432, mesh.TCP)),
-				slice("shop/db", []mesh.PortSpec{port(5432, 5432, mesh.TCP)}, ready("db-1", "10.1.0.3"), ready("db-2", "10.1.0.9")),
+				slice("shop/db", []fact.PortSpec{port(5432, 5432, mesh.TCP)}, ready("db-1", "10.1.0.3"), ready("db-2", "10.1.0.9")),
 				tcpRoute("shop/sql"), allow("shop/t", "shop/two", []string{"shop/web"}, "TCPRoute/sql"),
 			)},
 			outbound: `
@@ -301,13 +302,13 @@ func TestAccess(t *testing.T) {
 // TestInboundTLS has the mode of the pod go before that of its namespace, and that
 // before the mesh's.
 func TestInboundTLS(t *testing.T) {
-	mode := func(m mesh.TLSMode) func(*mesh.Workload) { return func(w *mesh.Workload) { w.InboundTLS = m } }
-	of := func(m mesh.TLSMode) func(*mesh.Namespace) { return func(n *mesh.Namespace) { n.InboundTLS = m } }
+	mode := func(m mesh.TLSMode) func(*fact.Workload) { return func(w *fact.Workload) { w.InboundTLS = m } }
+	of := func(m mesh.TLSMode) func(*fact.Namespace) { return func(n *fact.Namespace) { n.InboundTLS = m } }
 	all := func(m mesh.TLSMode) func(*mesh.Settings) { return func(s *mesh.Settings) { s.InboundTLS = m } }
 	plaintext := func(s *mesh.Settings) { s.PlaintextClasses = []string{"envoy"} }
-	web := func(m mesh.TLSMode) mesh.Fact { return pod("shop/web-1", "web", "10.1.0.1", mode(m)) }
+	web := func(m mesh.TLSMode) fact.Fact { return pod("shop/web-1", "web", "10.1.0.1", mode(m)) }
 	for name, tt := range map[string]struct {
-		facts []mesh.Fact
+		facts []fact.Fact
 		want  mesh.TLSMode
 	}{
 		"the mesh's":                    {list(settings(all(mesh.Permissive)), namespace("shop"), web("")), mesh.Permissive},

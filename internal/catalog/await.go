@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -23,7 +24,7 @@ var ErrNoProxy = errors.New("no such proxy in the mesh")
 
 // Find looks up a workload by the UID of its pod. The identity is that of the caller. It
 // returns false if there is no such workload, and an error if the lookup failed.
-type Find func(ctx context.Context, identity mesh.Identity, uid string) (mesh.Fact, bool, error)
+type Find func(ctx context.Context, identity mesh.Identity, uid string) (fact.Fact, bool, error)
 
 // AwaitView returns the View of a proxy that has just connected. If there is none, it
 // waits a few seconds for the fact of its workload and then calls Options.Find. The error
@@ -83,7 +84,7 @@ func (c *Catalog) find(ctx context.Context, identity mesh.Identity, uid string) 
 	}
 	asking, cancel := context.WithTimeoutCause(ctx, findTimeout, fmt.Errorf("no answer in %s", findTimeout))
 	defer cancel()
-	fact, found, err := c.options.Find(asking, identity, uid)
+	f, found, err := c.options.Find(asking, identity, uid)
 	if err != nil {
 		return nil, fmt.Errorf("finding the pod with UID %q of %s: %w", uid, identity, err)
 	}
@@ -91,28 +92,28 @@ func (c *Catalog) find(ctx context.Context, identity mesh.Identity, uid string) 
 		return nil, unknown
 	}
 	select {
-	case <-c.addProvisional(fact, identity, uid):
+	case <-c.addProvisional(f, identity, uid):
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 	if view, ok := c.View(uid); ok {
 		return view, nil
 	}
-	return nil, fmt.Errorf("%w: pod %s/%s has no sidecar of the mesh", ErrNoProxy, fact.Object.Namespace, fact.Object.Name)
+	return nil, fmt.Errorf("%w: pod %s/%s has no sidecar of the mesh", ErrNoProxy, f.Object.Namespace, f.Object.Name)
 }
 
 // addProvisional applies a fact from Options.Find. The channel is closed once the fact is
 // in the Snapshot.
-func (c *Catalog) addProvisional(fact mesh.Fact, identity mesh.Identity, uid string) <-chan struct{} {
+func (c *Catalog) addProvisional(f fact.Fact, identity mesh.Identity, uid string) <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, newer := c.pending[fact.Object]; !newer {
-		c.pending[fact.Object] = fact
-		timer := time.AfterFunc(c.options.Recheck, func() { c.recheck(fact, identity, uid) })
-		if former := c.provisional[fact.Object]; former != nil {
+	if _, newer := c.pending[f.Object]; !newer {
+		c.pending[f.Object] = f
+		timer := time.AfterFunc(c.options.Recheck, func() { c.recheck(f, identity, uid) })
+		if former := c.provisional[f.Object]; former != nil {
 			former.Stop()
 		}
-		c.provisional[fact.Object] = timer
+		c.provisional[f.Object] = timer
 	}
 	c.notify()
 	return c.joining
@@ -120,20 +121,20 @@ func (c *Catalog) addProvisional(fact mesh.Fact, identity mesh.Identity, uid str
 
 // recheck removes a provisional fact if the workload no longer exists: its deletion may
 // have been applied before the fact was found.
-func (c *Catalog) recheck(fact mesh.Fact, identity mesh.Identity, uid string) {
+func (c *Catalog) recheck(f fact.Fact, identity mesh.Identity, uid string) {
 	ctx, cancel := context.WithTimeout(context.Background(), findTimeout)
 	defer cancel()
 	_, found, err := c.options.Find(ctx, identity, uid)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	timer, provisional := c.provisional[fact.Object]
+	timer, provisional := c.provisional[f.Object]
 	switch {
 	case !provisional:
 	case err != nil || found:
 		timer.Reset(c.options.Recheck)
 	default:
-		delete(c.provisional, fact.Object)
-		c.pending[fact.Object] = mesh.Fact{Object: fact.Object}
+		delete(c.provisional, f.Object)
+		c.pending[f.Object] = fact.Fact{Object: f.Object}
 		c.notify()
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -20,22 +21,22 @@ var web = mesh.Identity{TrustDomain: "td", Namespace: "shop", ServiceAccount: "w
 type finder struct {
 	asked atomic.Int32
 	// pod is nil while there is none.
-	pod atomic.Pointer[mesh.Fact]
+	pod atomic.Pointer[fact.Fact]
 	err atomic.Pointer[error]
 }
 
-func (f *finder) find(_ context.Context, identity mesh.Identity, uid string) (mesh.Fact, bool, error) {
+func (f *finder) find(_ context.Context, identity mesh.Identity, uid string) (fact.Fact, bool, error) {
 	f.asked.Add(1)
 	if err := f.err.Load(); err != nil {
-		return mesh.Fact{}, false, *err
+		return fact.Fact{}, false, *err
 	}
 	found := f.pod.Load()
 	if found == nil {
-		return mesh.Fact{}, false, nil
+		return fact.Fact{}, false, nil
 	}
-	w, ok := found.Content.(*mesh.Workload)
+	w, ok := found.Content.(*fact.Workload)
 	if !ok || w.UID != uid || w.Namespace != identity.Namespace || w.ServiceAccount != identity.ServiceAccount {
-		return mesh.Fact{}, false, nil
+		return fact.Fact{}, false, nil
 	}
 	return *found, true, nil
 }
@@ -54,12 +55,12 @@ func awaiting(t *testing.T, f *finder) *Catalog {
 func TestAwaitView(t *testing.T) {
 	late := pod("shop/web-2", "web", "10.1.0.9")
 	unavailable := errors.New("the API server is away")
-	without := pod("shop/web-2", "web", "10.1.0.9", func(w *mesh.Workload) { w.Class = "" })
+	without := pod("shop/web-2", "web", "10.1.0.9", func(w *fact.Workload) { w.Class = "" })
 	for _, tt := range []struct {
 		name     string
 		uid      string
 		identity mesh.Identity
-		found    *mesh.Fact
+		found    *fact.Fact
 		err      error
 		// after is when the fact of the pod comes by itself; 0 for never.
 		after time.Duration
@@ -215,9 +216,9 @@ func TestFoundAfterItsEnd(t *testing.T) {
 }
 
 func TestReport(t *testing.T) {
-	target := fact("TrafficTarget", "shop/t", &mesh.AccessRule{Name: parseName("shop/t")}, nil)
+	target := factOf("TrafficTarget", "shop/t", &fact.AccessRule{Name: parseName("shop/t")}, nil)
 	target.Problems = []mesh.Problem{{Object: target.Object, Reason: "Invalid", Field: "spec.a", Message: "own"}}
-	group := fact("HTTPRouteGroup", "shop/g", &mesh.RouteGroup{Name: parseName("shop/g")}, nil)
+	group := factOf("HTTPRouteGroup", "shop/g", &fact.RouteGroup{Name: parseName("shop/g")}, nil)
 	refused := func(message string) []mesh.Problem {
 		return []mesh.Problem{{Object: mesh.ObjectRef{Kind: "whatever"}, Reason: "Rejected", Message: message}}
 	}
@@ -247,7 +248,7 @@ func TestReport(t *testing.T) {
 		expect("reported", target.Object, "Rejected proxy a", "Invalid own")
 		c.Report(target.Object, refused("proxy b"))
 		expect("reported anew", target.Object, "Rejected proxy b", "Invalid own")
-		c.Apply(fact("TrafficTarget", "shop/t", &mesh.AccessRule{Name: parseName("shop/t")}, nil))
+		c.Apply(factOf("TrafficTarget", "shop/t", &fact.AccessRule{Name: parseName("shop/t")}, nil))
 		expect("its own is solved", target.Object, "Rejected proxy b")
 		c.Apply(gone(target))
 		expect("the object is gone", target.Object)
@@ -272,8 +273,8 @@ func TestReport(t *testing.T) {
 
 func TestFacts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := settled(t, append(town(), fact("Retry", "shop/b", &mesh.RetryRule{Name: parseName("shop/b")}, nil),
-			fact("Retry", "shop/a", &mesh.RetryRule{Name: parseName("shop/a")}, nil), fact("Egress", "shop/e", &mesh.EgressRule{Name: parseName("shop/e")}, nil))...)
+		c := settled(t, append(town(), factOf("Retry", "shop/b", &fact.RetryRule{Name: parseName("shop/b")}, nil),
+			factOf("Retry", "shop/a", &fact.RetryRule{Name: parseName("shop/a")}, nil), factOf("Egress", "shop/e", &fact.EgressRule{Name: parseName("shop/e")}, nil))...)
 		var got []string
 		for _, f := range c.Facts("Retry", "Egress") {
 			got = append(got, f.Object.String())

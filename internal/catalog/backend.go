@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/graph"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
@@ -15,7 +16,7 @@ import (
 type backends struct {
 	list []*mesh.Backend
 	// accounts are the service accounts of the endpoints, sorted.
-	accounts []mesh.ServiceAccount
+	accounts []fact.ServiceAccount
 	// outside has the endpoints that are left out because they are outside the mesh, for a
 	// Problem.
 	outside []string
@@ -41,7 +42,7 @@ func (b *backends) done() *backends {
 
 // peer has what other workloads need to know of a workload.
 type peer struct {
-	account    mesh.ServiceAccount
+	account    fact.ServiceAccount
 	serverName string
 	// known reports that the workload exists, and member that it has a sidecar, with or
 	// without mesh TLS.
@@ -64,7 +65,7 @@ func (j *join) peer(r *graph.Reader, key mesh.Name) peer {
 	return p
 }
 
-func identityOf(settings *mesh.Settings, account mesh.ServiceAccount) mesh.Identity {
+func identityOf(settings *mesh.Settings, account fact.ServiceAccount) mesh.Identity {
 	return mesh.Identity{TrustDomain: settings.TrustDomain, Namespace: account.Namespace, ServiceAccount: account.Name}
 }
 
@@ -180,7 +181,7 @@ func workloadOf(e mesh.Endpoint) mesh.Name {
 	return mesh.Name{Namespace: namespace, Name: name}
 }
 
-func portOf(svc *mesh.Service, port uint16) (mesh.PortSpec, bool) {
+func portOf(svc *fact.Service, port uint16) (fact.PortSpec, bool) {
 	if svc != nil {
 		for _, spec := range svc.Ports {
 			if spec.Port == port {
@@ -188,7 +189,7 @@ func portOf(svc *mesh.Service, port uint16) (mesh.PortSpec, bool) {
 			}
 		}
 	}
-	return mesh.PortSpec{}, false
+	return fact.PortSpec{}, false
 }
 
 // endpoints returns the endpoints that accept connections, sorted by address: the ready
@@ -197,12 +198,12 @@ func portOf(svc *mesh.Service, port uint16) (mesh.PortSpec, bool) {
 // returns the workloads that their nodes last reported as ready: Kubernetes marks all
 // pods of unreachable nodes as not ready, for example after an outage of the API server,
 // although they still serve.
-func (j *join) endpoints(r *graph.Reader, svc *mesh.Service, spec mesh.PortSpec) []candidate {
+func (j *join) endpoints(r *graph.Reader, svc *fact.Service, spec fact.PortSpec) []candidate {
 	var all, reported []candidate
 	ready := false
 	for _, key := range j.slicesOf.Get(r, svc.Name) {
 		slice, _ := j.slices.Get(r, key)
-		i := slices.IndexFunc(slice.Ports, func(p mesh.SlicePort) bool { return p.Name == spec.Name })
+		i := slices.IndexFunc(slice.Ports, func(p fact.SlicePort) bool { return p.Name == spec.Name })
 		if i < 0 {
 			continue
 		}
@@ -270,7 +271,7 @@ func merged(all []candidate) []candidate {
 // filter is a service port as seen by one service account.
 type filter struct {
 	port   mesh.ServicePort
-	source mesh.ServiceAccount
+	source fact.ServiceAccount
 }
 
 // makeFiltered leaves out the endpoints that would reject the source. If all of them

@@ -6,25 +6,26 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
 // city returns the facts of a mesh with that many services of ten endpoints, in
 // namespaces of ten services, and the function that makes one endpoint of the first
 // service come and go.
-func city(services int, permissive bool) (facts []mesh.Fact, flip func(up bool) mesh.Fact) {
-	add := func(kind, namespace, name string, content mesh.Content) {
-		facts = append(facts, mesh.Fact{Object: object("v1", kind, namespace, name), Content: content})
+func city(services int, permissive bool) (facts []fact.Fact, flip func(up bool) fact.Fact) {
+	add := func(kind, namespace, name string, content mesh.Digester) {
+		facts = append(facts, fact.Fact{Object: object("v1", kind, namespace, name), Content: content})
 	}
 	add("MeshConfig", "osm", "config", mesh.Seal(&mesh.Settings{
 		TrustDomain: "cluster.local", PermissivePolicy: permissive, InboundTLS: mesh.Strict, TLS: mesh.TLS{Min: "1.3", Max: "1.3"},
 	}))
-	slice := func(namespace, service string, i, endpoints int) *mesh.EndpointSlice {
-		s := &mesh.EndpointSlice{
-			Name: mesh.Name{Namespace: namespace, Name: service + "-x"}, Service: service, Ports: []mesh.SlicePort{{Name: "http", Port: 8080}},
+	slice := func(namespace, service string, i, endpoints int) *fact.EndpointSlice {
+		s := &fact.EndpointSlice{
+			Name: mesh.Name{Namespace: namespace, Name: service + "-x"}, Service: service, Ports: []fact.SlicePort{{Name: "http", Port: 8080}},
 		}
 		for k := range endpoints {
-			s.Endpoints = append(s.Endpoints, mesh.SliceEndpoint{
+			s.Endpoints = append(s.Endpoints, fact.SliceEndpoint{
 				Addresses: []netip.Addr{podAddress(i, k)}, Workload: fmt.Sprintf("%s-%d", service, k), Ready: true, Serving: true, Zone: "zone-a",
 			})
 		}
@@ -33,34 +34,34 @@ func city(services int, permissive bool) (facts []mesh.Fact, flip func(up bool) 
 	for i := range services {
 		namespace, service := fmt.Sprintf("ns-%d", i/10), fmt.Sprintf("svc-%d", i)
 		if i%10 == 0 {
-			add("Namespace", "", namespace, mesh.Seal(&mesh.Namespace{Name: namespace, Member: true}))
+			add("Namespace", "", namespace, mesh.Seal(&fact.Namespace{Name: namespace, Member: true}))
 		}
-		add("Service", namespace, service, mesh.Seal(&mesh.Service{
+		add("Service", namespace, service, mesh.Seal(&fact.Service{
 			Name: mesh.Name{Namespace: namespace, Name: service}, Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)})},
-			Ports: []mesh.PortSpec{{Name: "http", Port: 80, Target: 8080, Protocol: mesh.HTTP}},
+			Ports: []fact.PortSpec{{Name: "http", Port: 80, Target: 8080, Protocol: mesh.HTTP}},
 		}))
 		add("EndpointSlice", namespace, service+"-x", slice(namespace, service, i, 10))
 		for k := range 10 {
 			name := mesh.Name{Namespace: namespace, Name: fmt.Sprintf("%s-%d", service, k)}
-			add("Pod", namespace, name.Name, mesh.Seal(&mesh.Workload{
+			add("Pod", namespace, name.Name, mesh.Seal(&fact.Workload{
 				Name: name, UID: name.String(), ServiceAccount: service, Class: "envoy", Addresses: []netip.Addr{podAddress(i, k)},
-				Ports: []mesh.WorkloadPort{{Name: "http", Number: 8080}}, Zone: "zone-a",
+				Ports: []fact.WorkloadPort{{Name: "http", Number: 8080}}, Zone: "zone-a",
 			}))
 		}
 	}
-	return facts, func(up bool) mesh.Fact {
+	return facts, func(up bool) fact.Fact {
 		endpoints := 9
 		if up {
 			endpoints = 10
 		}
-		return mesh.Fact{Object: object("v1", "EndpointSlice", "ns-0", "svc-0-x"), Content: slice("ns-0", "svc-0", 0, endpoints)}
+		return fact.Fact{Object: object("v1", "EndpointSlice", "ns-0", "svc-0-x"), Content: slice("ns-0", "svc-0", 0, endpoints)}
 	}
 }
 
 // policiesOf are policies of every kind for each service of a city: who may call it,
 // what else takes its requests, how it is called, and ways in and out.
-func policiesOf(services int) []mesh.Fact {
-	var facts []mesh.Fact
+func policiesOf(services int) []fact.Fact {
+	var facts []fact.Fact
 	for i := range services {
 		namespace := fmt.Sprintf("ns-%d", i/10)
 		in := func(kind string) string { return fmt.Sprintf("%s/%s-%d", namespace, kind, i) }
@@ -72,11 +73,11 @@ func policiesOf(services int) []mesh.Fact {
 			allow(in("target"), namespace+"/"+name, []string{account}, "HTTPRouteGroup/"+fmt.Sprintf("routes-%d", i)),
 			retry(in("retry"), account, 3, 1, namespace+"/"+name),
 			upstream(in("upstream"), name, 1, most(10), limit(10)),
-			fact("IngressBackend", in("ingress"), &mesh.IngressRule{
-				Name: parseName(in("ingress")), Backends: []mesh.IngressBackend{{Service: name, Port: 8080}}, Sources: []mesh.IngressSource{{Service: parseName(namespace + "/" + next)}},
+			factOf("IngressBackend", in("ingress"), &fact.IngressRule{
+				Name: parseName(in("ingress")), Backends: []fact.IngressBackend{{Service: name, Port: 8080}}, Sources: []fact.IngressSource{{Service: parseName(namespace + "/" + next)}},
 			}, nil),
-			fact("Egress", in("egress"), &mesh.EgressRule{
-				Name: parseName(in("egress")), Sources: []mesh.ServiceAccount{parseName(account)}, Ports: outPort(443, mesh.EgressTLS), Hosts: []string{"example.com"},
+			factOf("Egress", in("egress"), &fact.EgressRule{
+				Name: parseName(in("egress")), Sources: []fact.ServiceAccount{parseName(account)}, Ports: outPort(443, mesh.EgressTLS), Hosts: []string{"example.com"},
 			}, nil),
 		)
 		if i%2 == 0 {
@@ -100,7 +101,7 @@ func builtCity(services int, policies, oneProxy bool) (*join, func()) {
 	}
 	j := newJoin(almostAll)
 	for _, f := range facts {
-		if w, ok := f.Content.(*mesh.Workload); ok && oneProxy && f.Object.Name != "svc-0-0" {
+		if w, ok := f.Content.(*fact.Workload); ok && oneProxy && f.Object.Name != "svc-0-0" {
 			ended := *w
 			ended.Ended = true
 			f.Content = mesh.Seal(&ended)
@@ -134,8 +135,8 @@ func BenchmarkBuild(b *testing.B) {
 			var joined *join
 			for b.Loop() {
 				joined = newJoin(nil)
-				for _, fact := range facts {
-					joined.set(fact)
+				for _, stated := range facts {
+					joined.set(stated)
 				}
 				joined.snapshot()
 			}

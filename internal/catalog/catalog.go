@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -51,7 +52,7 @@ type Catalog struct {
 	mu sync.Mutex
 	// pending has the last fact of each object that is not in the Snapshot yet, and
 	// reports the Problems from Report.
-	pending map[mesh.ObjectRef]mesh.Fact
+	pending map[mesh.ObjectRef]fact.Fact
 	reports map[mesh.ObjectRef][]mesh.Problem
 	synced  bool
 	// roots is the argument of the last call of Trust.
@@ -64,7 +65,7 @@ type Catalog struct {
 	// wake has capacity one. A token means that there is something to join.
 	wake chan struct{}
 
-	snapshot atomic.Pointer[mesh.Snapshot]
+	snapshot atomic.Pointer[fact.Snapshot]
 	ready    chan struct{}
 
 	// joinedMu is held while joined changes.
@@ -91,7 +92,7 @@ func New(options Options) *Catalog {
 	}
 	c := &Catalog{
 		options:     options,
-		pending:     map[mesh.ObjectRef]mesh.Fact{},
+		pending:     map[mesh.ObjectRef]fact.Fact{},
 		reports:     map[mesh.ObjectRef][]mesh.Problem{},
 		joining:     make(chan struct{}),
 		provisional: map[mesh.ObjectRef]*time.Timer{},
@@ -99,19 +100,19 @@ func New(options Options) *Catalog {
 		ready:       make(chan struct{}),
 		joined:      newJoin(options.Features),
 	}
-	c.snapshot.Store(&mesh.Snapshot{Settings: defaultSettings})
+	c.snapshot.Store(&fact.Snapshot{Settings: defaultSettings})
 	return c
 }
 
 // Apply adds or replaces facts. It does not wait for the Snapshot.
-func (c *Catalog) Apply(facts ...mesh.Fact) {
+func (c *Catalog) Apply(facts ...fact.Fact) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, fact := range facts {
-		c.pending[fact.Object] = fact
-		if timer := c.provisional[fact.Object]; timer != nil {
+	for _, f := range facts {
+		c.pending[f.Object] = f
+		if timer := c.provisional[f.Object]; timer != nil {
 			timer.Stop()
-			delete(c.provisional, fact.Object)
+			delete(c.provisional, f.Object)
 		}
 	}
 	c.notify()
@@ -155,7 +156,7 @@ func (c *Catalog) notify() {
 func (c *Catalog) Ready() <-chan struct{} { return c.ready }
 
 // Snapshot returns the latest Snapshot, which is empty before Ready. It is never nil.
-func (c *Catalog) Snapshot() *mesh.Snapshot { return c.snapshot.Load() }
+func (c *Catalog) Snapshot() *fact.Snapshot { return c.snapshot.Load() }
 
 // View returns the View of the proxy, or false if the proxy is unknown.
 func (c *Catalog) View(proxyUID string) (*mesh.View, bool) {
@@ -173,7 +174,7 @@ func (c *Catalog) Problems(object mesh.ObjectRef) []mesh.Problem {
 
 // Facts returns the facts of the kinds, sorted by kind, namespace and name. The caller
 // must not change them.
-func (c *Catalog) Facts(kinds ...string) []mesh.Fact {
+func (c *Catalog) Facts(kinds ...string) []fact.Fact {
 	c.joinedMu.RLock()
 	defer c.joinedMu.RUnlock()
 	return c.joined.factsOf(kinds)
@@ -233,14 +234,14 @@ func (c *Catalog) publish() {
 		return
 	}
 	facts, reports, roots, joining := c.pending, c.reports, c.roots, c.joining
-	c.pending, c.reports, c.joining = map[mesh.ObjectRef]mesh.Fact{}, map[mesh.ObjectRef][]mesh.Problem{}, make(chan struct{})
+	c.pending, c.reports, c.joining = map[mesh.ObjectRef]fact.Fact{}, map[mesh.ObjectRef][]mesh.Problem{}, make(chan struct{})
 	c.mu.Unlock()
 
 	begin, ran := time.Now(), c.joined.graph.Runs()
 	c.joinedMu.Lock()
 	c.joined.trust(roots)
-	for _, fact := range facts {
-		c.joined.set(fact)
+	for _, f := range facts {
+		c.joined.set(f)
 	}
 	for object, problems := range reports {
 		c.joined.report(object, problems)
@@ -266,7 +267,7 @@ func (c *Catalog) publish() {
 
 // broadcast notifies subscribers of the changed objects and of those whose Problems
 // changed.
-func (c *Catalog) broadcast(facts map[mesh.ObjectRef]mesh.Fact, former, next mesh.Table[*mesh.Problems]) {
+func (c *Catalog) broadcast(facts map[mesh.ObjectRef]fact.Fact, former, next mesh.Table[*fact.Problems]) {
 	for object := range facts {
 		c.objects.send(object)
 	}
@@ -281,26 +282,26 @@ func (c *Catalog) broadcast(facts map[mesh.ObjectRef]mesh.Fact, former, next mes
 
 // Build returns the Snapshot of the facts for proxies with all features. The last fact of
 // each object counts.
-func Build(facts []mesh.Fact) *mesh.Snapshot { return BuildFor(facts, nil) }
+func Build(facts []fact.Fact) *fact.Snapshot { return BuildFor(facts, nil) }
 
 // BuildFor is Build with Problems for the features that proxies lack. Features are those
 // of Options.
-func BuildFor(facts []mesh.Fact, features FeaturesOf) *mesh.Snapshot {
+func BuildFor(facts []fact.Fact, features FeaturesOf) *fact.Snapshot {
 	joined := newJoin(features)
-	for _, fact := range facts {
-		joined.set(fact)
+	for _, f := range facts {
+		joined.set(f)
 	}
 	return joined.snapshot()
 }
 
 // snapshot updates everything and returns the result.
-func (j *join) snapshot() *mesh.Snapshot {
+func (j *join) snapshot() *fact.Snapshot {
 	j.graph.Update()
 	settings := j.settings.Current(single)
 	if settings == nil {
 		settings = defaultSettings
 	}
-	return &mesh.Snapshot{
+	return &fact.Snapshot{
 		Settings:  settings,
 		Views:     j.views.Current(),
 		Services:  j.servicesTable.Current(),

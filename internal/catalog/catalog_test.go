@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -41,7 +42,7 @@ func runningWith(t *testing.T, options Options) *Catalog {
 }
 
 // settled is a running Catalog whose first Snapshot has the facts.
-func settled(t *testing.T, facts ...mesh.Fact) *Catalog {
+func settled(t *testing.T, facts ...fact.Fact) *Catalog {
 	t.Helper()
 	c := running(t)
 	c.Apply(facts...)
@@ -172,7 +173,7 @@ func TestLastFactCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := settled(t, town()...)
 		told := c.Subscribe(t.Context().Done())
-		next := func() *mesh.Snapshot {
+		next := func() *fact.Snapshot {
 			time.Sleep(2 * holdOff)
 			return c.Snapshot()
 		}
@@ -211,7 +212,7 @@ func TestSubscribe(t *testing.T) {
 		// A subscriber that receives nothing must not block others.
 		slow := c.Subscribe(t.Context().Done())
 		// next applies facts and returns the sorted names that are sent.
-		next := func(facts ...mesh.Fact) []string {
+		next := func(facts ...fact.Fact) []string {
 			c.Apply(facts...)
 			time.Sleep(2 * holdOff)
 			var uids []string
@@ -230,17 +231,17 @@ func TestSubscribe(t *testing.T) {
 		cart := server("shop/cart", "10.96.0.2", "10.1.0.3", port(80, 8080, mesh.HTTP))
 		for _, tt := range []struct {
 			what  string
-			facts []mesh.Fact
+			facts []fact.Fact
 			want  []string
 		}{
 			{"what was there before", nil, nil},
 			{"a new proxy", list(two), []string{"uid-shop/web-2"}},
 			{"a service for all", cart, []string{"uid-shop/cart-1", "uid-shop/web-1", "uid-shop/web-2"}},
 			{"the same again", cart, nil},
-			{"a pod of which only its own proxy says something", list(pod("shop/web-2", "web", "10.1.0.2", func(w *mesh.Workload) { w.Zone = "z" })), []string{"uid-shop/web-2"}},
+			{"a pod of which only its own proxy says something", list(pod("shop/web-2", "web", "10.1.0.2", func(w *fact.Workload) { w.Zone = "z" })), []string{"uid-shop/web-2"}},
 			{"a proxy is gone", list(gone(two)), []string{"uid-shop/web-2"}},
-			{"another pod of the name", list(pod("shop/web-1", "web", "10.1.0.1", func(w *mesh.Workload) { w.UID = "again" })), []string{"again", "uid-shop/web-1"}},
-			{"a namespace leaves the mesh", list(namespace("shop", func(n *mesh.Namespace) { n.Member = false })), []string{"again", "uid-shop/cart-1"}},
+			{"another pod of the name", list(pod("shop/web-1", "web", "10.1.0.1", func(w *fact.Workload) { w.UID = "again" })), []string{"again", "uid-shop/web-1"}},
+			{"a namespace leaves the mesh", list(namespace("shop", func(n *fact.Namespace) { n.Member = false })), []string{"again", "uid-shop/cart-1"}},
 			{"and comes back", list(namespace("shop")), []string{"again", "uid-shop/cart-1"}},
 		} {
 			if got := next(tt.facts...); !slices.Equal(got, tt.want) {
@@ -281,7 +282,7 @@ func TestSubscribeObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := settled(t, versions()...)
 		told := c.SubscribeObjects(t.Context().Done())
-		next := func(facts ...mesh.Fact) []string {
+		next := func(facts ...fact.Fact) []string {
 			c.Apply(facts...)
 			time.Sleep(2 * holdOff)
 			var objects []string
@@ -303,7 +304,7 @@ func TestSubscribeObjects(t *testing.T) {
 		v2 := service("shop/v2", "10.96.0.12", port(80, 8080, mesh.HTTP))
 		for _, tt := range []struct {
 			what  string
-			facts []mesh.Fact
+			facts []fact.Fact
 			want  []string
 		}{
 			{"an object without Problems", list(half), []string{"TrafficSplit shop/s"}},
@@ -383,7 +384,7 @@ func TestManyAtOnce(t *testing.T) {
 func TestOtherMeshConfig(t *testing.T) {
 	other := settings(permissive)
 	other.Object.Name = "other"
-	for name, facts := range map[string][]mesh.Fact{
+	for name, facts := range map[string][]fact.Fact{
 		"gone first": {settings(), gone(settings()), other},
 		"gone last":  {settings(), other, gone(settings())},
 	} {
@@ -391,7 +392,7 @@ func TestOtherMeshConfig(t *testing.T) {
 			t.Errorf("%s: the other MeshConfig does not count", name)
 		}
 	}
-	if Build([]mesh.Fact{other, gone(other)}).Settings.PermissivePolicy {
+	if Build([]fact.Fact{other, gone(other)}).Settings.PermissivePolicy {
 		t.Error("a MeshConfig that is gone counts")
 	}
 }

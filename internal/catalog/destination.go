@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/graph"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
@@ -80,7 +81,7 @@ func (j *join) makeDestinations(r *graph.Reader, port mesh.ServicePort) *destina
 }
 
 // headless makes a Destination for each endpoint, at its own address.
-func (j *join) headless(r *graph.Reader, port mesh.ServicePort, spec mesh.PortSpec) *destinations {
+func (j *join) headless(r *graph.Reader, port mesh.ServicePort, spec fact.PortSpec) *destinations {
 	made := &destinations{uses: []mesh.ServicePort{port}}
 	policy := j.policies.Get(r, port.Name).Upstream
 	for _, b := range j.backends.Get(r, port).list {
@@ -110,7 +111,7 @@ func (j *join) headless(r *graph.Reader, port mesh.ServicePort, spec mesh.PortSp
 
 // serviceAddresses returns the service's virtual IPs, except those whose port belongs to
 // another service.
-func (j *join) serviceAddresses(r *graph.Reader, svc *mesh.Service, port uint16) []netip.Addr {
+func (j *join) serviceAddresses(r *graph.Reader, svc *fact.Service, port uint16) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(svc.Addresses), func(a netip.Addr) bool {
 		return j.ownerOf(r, netip.AddrPortFrom(a, port)) != svc.Name
 	})
@@ -170,7 +171,7 @@ func (b *backends) has(e mesh.Endpoint) bool {
 
 // targetOf returns the workload's port that a service port targets, 0 if the workload has
 // no port of that name.
-func targetOf(w *mesh.Workload, spec mesh.PortSpec) uint16 {
+func targetOf(w *fact.Workload, spec fact.PortSpec) uint16 {
 	if spec.TargetName == "" {
 		return cmp.Or(spec.Target, spec.Port)
 	}
@@ -186,8 +187,8 @@ func targetOf(w *mesh.Workload, spec mesh.PortSpec) uint16 {
 
 // splitsInForce returns the splits of a service in order of precedence: those with
 // matches by age, then the oldest one without.
-func (j *join) splitsInForce(r *graph.Reader, svc *mesh.Service, protocol mesh.Protocol) []*mesh.Split {
-	var matching, whole []*mesh.Split
+func (j *join) splitsInForce(r *graph.Reader, svc *fact.Service, protocol mesh.Protocol) []*fact.Split {
+	var matching, whole []*fact.Split
 	for _, a := range j.splitsOf.Get(r, svc.Name) {
 		split, _ := j.splits.Get(r, a.key)
 		switch {
@@ -202,7 +203,7 @@ func (j *join) splitsInForce(r *graph.Reader, svc *mesh.Service, protocol mesh.P
 
 // shares returns the weighted backends of a split and adds their ports to made.uses.
 // Services that don't exist or lack the port get nothing.
-func (j *join) shares(r *graph.Reader, split *mesh.Split, root mesh.ServicePort, made *destinations) []mesh.WeightedBackend {
+func (j *join) shares(r *graph.Reader, split *fact.Split, root mesh.ServicePort, made *destinations) []mesh.WeightedBackend {
 	var shares []mesh.WeightedBackend
 	for _, backend := range split.Backends {
 		port, ok := j.splitPort(r, split, backend, root)
@@ -217,7 +218,7 @@ func (j *join) shares(r *graph.Reader, split *mesh.Split, root mesh.ServicePort,
 
 // splitPort returns the port of a split's backend for the traffic to the root's port: the
 // port with the same number, otherwise with the same name, otherwise the only port.
-func (j *join) splitPort(r *graph.Reader, split *mesh.Split, backend mesh.SplitBackend, root mesh.ServicePort) (mesh.ServicePort, bool) {
+func (j *join) splitPort(r *graph.Reader, split *fact.Split, backend fact.SplitBackend, root mesh.ServicePort) (mesh.ServicePort, bool) {
 	name := mesh.Name{Namespace: split.Namespace, Name: backend.Service}
 	svc := j.service(r, name)
 	if other, ok := j.aliasTarget(r, svc); ok {

@@ -6,12 +6,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/graph"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
 // makeEgress returns the egress of a service account.
-func (j *join) makeEgress(r *graph.Reader, account mesh.ServiceAccount) *mesh.Egress {
+func (j *join) makeEgress(r *graph.Reader, account fact.ServiceAccount) *mesh.Egress {
 	settings := j.mustSettings(r)
 	made := &mesh.Egress{AllowAll: settings.Egress}
 	for _, rule := range j.egressRules(r, account) {
@@ -32,11 +33,11 @@ func (j *join) makeEgress(r *graph.Reader, account mesh.ServiceAccount) *mesh.Eg
 
 // egressRules returns the account's rules by age. The oldest rule for a port determines
 // its protocol.
-func (j *join) egressRules(r *graph.Reader, account mesh.ServiceAccount) []*mesh.EgressRule {
+func (j *join) egressRules(r *graph.Reader, account fact.ServiceAccount) []*fact.EgressRule {
 	if !j.mustSettings(r).EgressPolicy {
 		return nil
 	}
-	var rules []*mesh.EgressRule
+	var rules []*fact.EgressRule
 	for _, a := range j.egressesOf.Get(r, account) {
 		rule, _ := j.egresses.Get(r, a.key)
 		if j.member(r, rule.Namespace) && j.hasSettings(r, rule) {
@@ -48,7 +49,7 @@ func (j *join) egressRules(r *graph.Reader, account mesh.ServiceAccount) []*mesh
 
 // hasSettings reports whether the UpstreamSettings of a rule exist. Without them the rule
 // would allow traffic that they should limit.
-func (j *join) hasSettings(r *graph.Reader, rule *mesh.EgressRule) bool {
+func (j *join) hasSettings(r *graph.Reader, rule *fact.EgressRule) bool {
 	for _, name := range rule.Settings {
 		if _, ok := j.upstreams.Get(r, mesh.Name{Namespace: rule.Namespace, Name: name}); !ok {
 			return false
@@ -60,7 +61,7 @@ func (j *join) hasSettings(r *graph.Reader, rule *mesh.EgressRule) bool {
 // addEgress adds what a rule allows at a port. TCP matches by address. HTTP and TLS match
 // by host if the rule has hosts: its addresses then restrict the hosts and must not open
 // other hosts.
-func (j *join) addEgress(r *graph.Reader, p *mesh.EgressRoutes, rule *mesh.EgressRule) {
+func (j *join) addEgress(r *graph.Reader, p *mesh.EgressRoutes, rule *fact.EgressRule) {
 	switch {
 	case p.Protocol == mesh.EgressTCP && len(rule.Ranges) == 0:
 		// No ranges mean any address, even if another rule has ranges.
@@ -87,7 +88,7 @@ func sortedRanges(ranges []netip.Prefix) []netip.Prefix {
 }
 
 // addHosts adds the hosts of a rule and the ExternalName services for them.
-func (j *join) addHosts(r *graph.Reader, p *mesh.EgressRoutes, rule *mesh.EgressRule) {
+func (j *join) addHosts(r *graph.Reader, p *mesh.EgressRoutes, rule *fact.EgressRule) {
 	matches := []mesh.HTTPMatch{{}}
 	if p.Protocol == mesh.EgressHTTP && len(rule.Groups) > 0 {
 		matches = j.matchesOf(r, rule.Namespace, rule.Groups)
@@ -129,7 +130,7 @@ func (j *join) addHost(p *mesh.EgressRoutes, host mesh.EgressHost) {
 }
 
 // egressPolicy returns the rule's policy for calls to a host.
-func (j *join) egressPolicy(r *graph.Reader, rule *mesh.EgressRule, host string) mesh.UpstreamPolicy {
+func (j *join) egressPolicy(r *graph.Reader, rule *fact.EgressRule, host string) mesh.UpstreamPolicy {
 	for _, name := range rule.Settings {
 		setting, _ := j.upstreams.Get(r, mesh.Name{Namespace: rule.Namespace, Name: name})
 		if setting != nil && strings.EqualFold(setting.Host, host) {
@@ -154,7 +155,7 @@ const maxAliases = 8
 
 // aliasTarget returns the service of the mesh that an ExternalName service refers to, by
 // its own DNS name or that of one of its endpoints. It returns false for other services.
-func (j *join) aliasTarget(r *graph.Reader, svc *mesh.Service) (*mesh.Service, bool) {
+func (j *join) aliasTarget(r *graph.Reader, svc *fact.Service) (*fact.Service, bool) {
 	for range maxAliases {
 		if svc == nil || svc.ExternalName == "" {
 			return nil, false
@@ -177,7 +178,7 @@ func (j *join) aliasTarget(r *graph.Reader, svc *mesh.Service) (*mesh.Service, b
 
 // serviceOfHost returns the service that a setting's host names: <name>, <name>.<ns> or
 // longer. It may not exist. Services of another namespace than the setting don't count.
-func serviceOfHost(s *mesh.UpstreamSetting) mesh.Name {
+func serviceOfHost(s *fact.UpstreamSetting) mesh.Name {
 	name, rest, qualified := strings.Cut(strings.ToLower(s.Host), ".")
 	if !qualified {
 		return mesh.Name{Namespace: s.Namespace, Name: name}

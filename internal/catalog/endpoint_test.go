@@ -4,78 +4,79 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
 // town is a mesh where everybody may call everybody, with a client.
-func town(edits ...func(*mesh.Settings)) []mesh.Fact {
+func town(edits ...func(*mesh.Settings)) []fact.Fact {
 	return list(settings(append([]func(*mesh.Settings){permissive}, edits...)...), namespace("shop"), pod("shop/web-1", "web", "10.1.0.1"))
 }
 
 func TestEndpoints(t *testing.T) {
-	web := []mesh.PortSpec{port(80, 8080, mesh.HTTP)}
-	both := func(w *mesh.Workload) { w.Addresses = addresses("10.1.0.2", "fd00::2") }
+	web := []fact.PortSpec{port(80, 8080, mesh.HTTP)}
+	both := func(w *fact.Workload) { w.Addresses = addresses("10.1.0.2", "fd00::2") }
 	two := list(pod("shop/cart-1", "cart", "10.1.0.2", both), pod("shop/cart-2", "cart", "10.1.0.3"), service("shop/cart", "10.96.0.2", web...))
 	const head = "shop/cart:80 http at [10.96.0.2]:80\n  any -> shop/cart:80*1\nshop/cart:80 ="
-	one := func(e mesh.SliceEndpoint) []mesh.Fact {
+	one := func(e fact.SliceEndpoint) []fact.Fact {
 		return list(slice("shop/cart", web, ready("cart-1", "10.1.0.2"), e))
 	}
 	const first = head + " [10.1.0.2]:8080/cart.shop.sa.td"
-	outside := func(w *mesh.Workload) { w.Class = "" }
-	reported := func(w *mesh.Workload) { w.Ready = true }
-	unready := func(workload, address string) mesh.SliceEndpoint {
-		return mesh.SliceEndpoint{Workload: workload, Addresses: addresses(address)}
+	outside := func(w *fact.Workload) { w.Class = "" }
+	reported := func(w *fact.Workload) { w.Ready = true }
+	unready := func(workload, address string) fact.SliceEndpoint {
+		return fact.SliceEndpoint{Workload: workload, Addresses: addresses(address)}
 	}
 	runJoinCases(t, town(), []joinCase{
-		{name: "ready", facts: [][]mesh.Fact{two, one(ready("cart-2", "10.1.0.3"))}, outbound: first + " [10.1.0.3]:8080/cart.shop.sa.td"},
-		{name: "not ready", facts: [][]mesh.Fact{two, one(mesh.SliceEndpoint{Workload: "cart-2", Addresses: addresses("10.1.0.3")})}, outbound: first},
-		{name: "ending", facts: [][]mesh.Fact{two, one(ending("cart-2", "10.1.0.3"))}, outbound: first + " [10.1.0.3]:8080/cart.shop.sa.td/draining"},
+		{name: "ready", facts: [][]fact.Fact{two, one(ready("cart-2", "10.1.0.3"))}, outbound: first + " [10.1.0.3]:8080/cart.shop.sa.td"},
+		{name: "not ready", facts: [][]fact.Fact{two, one(fact.SliceEndpoint{Workload: "cart-2", Addresses: addresses("10.1.0.3")})}, outbound: first},
+		{name: "ending", facts: [][]fact.Fact{two, one(ending("cart-2", "10.1.0.3"))}, outbound: first + " [10.1.0.3]:8080/cart.shop.sa.td/draining"},
 		{
 			name:  "all are ending",
-			facts: [][]mesh.Fact{two, list(slice("shop/cart", web, ending("cart-1", "10.1.0.2"), ending("cart-2", "10.1.0.3")))}, outbound: first + " [10.1.0.3]:8080/cart.shop.sa.td",
+			facts: [][]fact.Fact{two, list(slice("shop/cart", web, ending("cart-1", "10.1.0.2"), ending("cart-2", "10.1.0.3")))}, outbound: first + " [10.1.0.3]:8080/cart.shop.sa.td",
 		},
 		{
 			name: "ended, and serves no more", outbound: first,
-			facts: [][]mesh.Fact{two, one(mesh.SliceEndpoint{Workload: "cart-2", Addresses: addresses("10.1.0.3"), Terminating: true})},
+			facts: [][]fact.Fact{two, one(fact.SliceEndpoint{Workload: "cart-2", Addresses: addresses("10.1.0.3"), Terminating: true})},
 		},
 		{
 			// As Kubernetes has it where a service publishes addresses that are not ready.
 			name: "published as ready while it ends", outbound: first + " [10.1.0.3]:8080/cart.shop.sa.td",
-			facts: [][]mesh.Fact{two, one(mesh.SliceEndpoint{Workload: "cart-2", Addresses: addresses("10.1.0.3"), Ready: true, Terminating: true})},
+			facts: [][]fact.Fact{two, one(fact.SliceEndpoint{Workload: "cart-2", Addresses: addresses("10.1.0.3"), Ready: true, Terminating: true})},
 		},
 		{
 			name: "of nodes that do not report", outbound: first + " [10.1.0.3]:8080/cart.shop.sa.td",
-			facts: [][]mesh.Fact{two, list(pod("shop/cart-1", "cart", "10.1.0.2", reported), pod("shop/cart-2", "cart", "10.1.0.3", reported),
+			facts: [][]fact.Fact{two, list(pod("shop/cart-1", "cart", "10.1.0.2", reported), pod("shop/cart-2", "cart", "10.1.0.3", reported),
 				slice("shop/cart", web, unready("cart-1", "10.1.0.2"), unready("cart-2", "10.1.0.3")))},
 		},
 		{
 			name: "of a node that does not report", outbound: first,
-			facts: [][]mesh.Fact{two, list(pod("shop/cart-2", "cart", "10.1.0.3", reported)), one(unready("cart-2", "10.1.0.3"))},
+			facts: [][]fact.Fact{two, list(pod("shop/cart-2", "cart", "10.1.0.3", reported)), one(unready("cart-2", "10.1.0.3"))},
 		},
 		{
 			name: "of a node that does not report, beside one that ends", outbound: first,
-			facts: [][]mesh.Fact{two, list(pod("shop/cart-2", "cart", "10.1.0.3", reported),
+			facts: [][]fact.Fact{two, list(pod("shop/cart-2", "cart", "10.1.0.3", reported),
 				slice("shop/cart", web, ending("cart-1", "10.1.0.2"), unready("cart-2", "10.1.0.3")))},
 		},
 		{
 			name: "not ready, and its node says so", outbound: head,
-			facts: [][]mesh.Fact{two, list(slice("shop/cart", web, unready("cart-1", "10.1.0.2")))},
+			facts: [][]fact.Fact{two, list(slice("shop/cart", web, unready("cart-1", "10.1.0.2")))},
 		},
 		{
 			name: "ended, and its node does not report", outbound: head,
-			facts: [][]mesh.Fact{two, list(pod("shop/cart-1", "cart", "10.1.0.2", reported),
-				slice("shop/cart", web, mesh.SliceEndpoint{Workload: "cart-1", Addresses: addresses("10.1.0.2"), Terminating: true}))},
+			facts: [][]fact.Fact{two, list(pod("shop/cart-1", "cart", "10.1.0.2", reported),
+				slice("shop/cart", web, fact.SliceEndpoint{Workload: "cart-1", Addresses: addresses("10.1.0.2"), Terminating: true}))},
 		},
-		{name: "no address", facts: [][]mesh.Fact{two, one(mesh.SliceEndpoint{Workload: "cart-2", Ready: true})}, outbound: first},
-		{name: "nobody", facts: [][]mesh.Fact{two, list(slice("shop/cart", web))}, outbound: head},
-		{name: "no slice", facts: [][]mesh.Fact{two}, outbound: head},
+		{name: "no address", facts: [][]fact.Fact{two, one(fact.SliceEndpoint{Workload: "cart-2", Ready: true})}, outbound: first},
+		{name: "nobody", facts: [][]fact.Fact{two, list(slice("shop/cart", web))}, outbound: head},
+		{name: "no slice", facts: [][]fact.Fact{two}, outbound: head},
 		{
 			name: "a slice without the port", outbound: head,
-			facts: [][]mesh.Fact{two, list(slice("shop/cart", []mesh.PortSpec{port(81, 81, mesh.TCP)}, ready("cart-1", "10.1.0.2")))},
+			facts: [][]fact.Fact{two, list(slice("shop/cart", []fact.PortSpec{port(81, 81, mesh.TCP)}, ready("cart-1", "10.1.0.2")))},
 		},
 		{
 			name: "both families, ready in one of them",
-			facts: [][]mesh.Fact{two, list(
+			facts: [][]fact.Fact{two, list(
 				slice("shop/cart", web, ending("cart-1", "10.1.0.2"), ready("cart-2", "10.1.0.3")),
 				another("cart-6", slice("shop/cart", web, ready("cart-1", "fd00::2"))),
 			)},
@@ -83,11 +84,11 @@ func TestEndpoints(t *testing.T) {
 		},
 		{
 			name: "in two slices, with two addresses of a family", outbound: first + " [10.1.0.3]:8080/cart.shop.sa.td",
-			facts: [][]mesh.Fact{two, one(ready("cart-2", "10.1.0.3")), list(another("cart-2", slice("shop/cart", web, ready("cart-1", "10.1.0.9"))))},
+			facts: [][]fact.Fact{two, one(ready("cart-2", "10.1.0.3")), list(another("cart-2", slice("shop/cart", web, ready("cart-1", "10.1.0.9"))))},
 		},
 		{
 			name: "both families, two addresses of each",
-			facts: [][]mesh.Fact{two, list(
+			facts: [][]fact.Fact{two, list(
 				slice("shop/cart", web, ready("cart-1", "10.1.0.2")), another("cart-2", slice("shop/cart", web, ready("cart-1", "10.1.0.9"))),
 				another("cart-3", slice("shop/cart", web, ready("cart-1", "fd00::2"))), another("cart-4", slice("shop/cart", web, ready("cart-1", "fd00::9"))),
 			)},
@@ -95,78 +96,78 @@ func TestEndpoints(t *testing.T) {
 		},
 		{
 			name: "ending in both families",
-			facts: [][]mesh.Fact{two, list(
+			facts: [][]fact.Fact{two, list(
 				slice("shop/cart", web, ready("cart-2", "10.1.0.3"), ending("cart-1", "10.1.0.2")), another("cart-6", slice("shop/cart", web, ending("cart-1", "fd00::2"))),
 			)},
 			outbound: head + " [10.1.0.2 fd00::2]:8080/cart.shop.sa.td/draining [10.1.0.3]:8080/cart.shop.sa.td",
 		},
 		{
-			name: "an address that is not the pod's own", facts: [][]mesh.Fact{two, one(ready("cart-2", "10.96.0.1"))}, outbound: first,
+			name: "an address that is not the pod's own", facts: [][]fact.Fact{two, one(ready("cart-2", "10.96.0.1"))}, outbound: first,
 			problems: `Service shop/cart: OutsideMesh spec.ports[0]`,
 		},
 		{
 			name: "two services with one address", outbound: first,
-			facts:    [][]mesh.Fact{two, one(mesh.SliceEndpoint{}), list(service("shop/late", "10.96.0.2", web...), slice("shop/late", web, ready("cart-2", "10.1.0.3")))},
+			facts:    [][]fact.Fact{two, one(fact.SliceEndpoint{}), list(service("shop/late", "10.96.0.2", web...), slice("shop/late", web, ready("cart-2", "10.1.0.3")))},
 			problems: `Service shop/late: Conflict spec.ports[0]`,
 		},
 		{
 			name:  "an endpoint without a sidecar gets nothing",
-			facts: [][]mesh.Fact{two, one(ready("cart-2", "10.1.0.3")), list(pod("shop/cart-2", "cart", "10.1.0.3", outside))}, outbound: first,
+			facts: [][]fact.Fact{two, one(ready("cart-2", "10.1.0.3")), list(pod("shop/cart-2", "cart", "10.1.0.3", outside))}, outbound: first,
 			problems: `Service shop/cart: OutsideMesh spec.ports[0]`,
 		},
 		{
-			name: "an endpoint that is no pod gets nothing", facts: [][]mesh.Fact{two, one(ready("", "192.0.2.1"))}, outbound: first,
+			name: "an endpoint that is no pod gets nothing", facts: [][]fact.Fact{two, one(ready("", "192.0.2.1"))}, outbound: first,
 			problems: `Service shop/cart: OutsideMesh spec.ports[0]`,
 		},
 		{
 			name:  "endpoints without a sidecar are called in plaintext where all may leave the mesh",
-			facts: [][]mesh.Fact{list(settings(permissive, open)), two, one(ready("cart-2", "10.1.0.3")), list(pod("shop/cart-2", "cart", "10.1.0.3", outside))},
+			facts: [][]fact.Fact{list(settings(permissive, open)), two, one(ready("cart-2", "10.1.0.3")), list(pod("shop/cart-2", "cart", "10.1.0.3", outside))},
 			// Its key is its workload's.
 			outbound: first + " [10.1.0.3]:8080/plaintext",
 		},
 		{
 			name:     "and so are those that are no pods",
-			facts:    [][]mesh.Fact{list(settings(permissive, open)), two, one(ready("", "192.0.2.1")), list(another("again", slice("shop/cart", web, ready("", "192.0.2.1"))))},
+			facts:    [][]fact.Fact{list(settings(permissive, open)), two, one(ready("", "192.0.2.1")), list(another("again", slice("shop/cart", web, ready("", "192.0.2.1"))))},
 			outbound: first + " [192.0.2.1]:8080/plaintext",
 		},
 		{
 			name:  "a pod that is not known never gets plaintext",
-			facts: [][]mesh.Fact{list(settings(permissive, open)), two, one(ready("cart-9", "10.1.0.9"))}, outbound: first,
+			facts: [][]fact.Fact{list(settings(permissive, open)), two, one(ready("cart-9", "10.1.0.9"))}, outbound: first,
 			problems: `Service shop/cart: OutsideMesh spec.ports[0]`,
 		},
 		{
 			name: "of a class that speaks no mesh TLS",
-			facts: [][]mesh.Fact{
+			facts: [][]fact.Fact{
 				list(settings(permissive, func(s *mesh.Settings) { s.PlaintextClasses = []string{"plain"} })), two, one(ready("cart-2", "10.1.0.3")),
-				list(pod("shop/cart-2", "cart", "10.1.0.3", func(w *mesh.Workload) { w.Class = "plain" })),
+				list(pod("shop/cart-2", "cart", "10.1.0.3", func(w *fact.Workload) { w.Class = "plain" })),
 			},
 			outbound: first + " [10.1.0.3]:8080/plaintext",
 		},
 		{
 			name:  "a name for an outside host is no destination",
-			facts: [][]mesh.Fact{list(external("shop/else", "example.com", port(443, 443, mesh.TCP)))}, outbound: "nothing",
+			facts: [][]fact.Fact{list(external("shop/else", "example.com", port(443, 443, mesh.TCP)))}, outbound: "nothing",
 			problems: `Service shop/else: OutsideMesh spec.ports[0]`,
 		},
 	})
 }
 
-func external(name, host string, ports ...mesh.PortSpec) mesh.Fact {
-	return fact("Service", name, &mesh.Service{Name: parseName(name), ExternalName: host, Ports: ports}, nil)
+func external(name, host string, ports ...fact.PortSpec) fact.Fact {
+	return factOf("Service", name, &fact.Service{Name: parseName(name), ExternalName: host, Ports: ports}, nil)
 }
 
 func TestPods(t *testing.T) {
-	named := func(ports ...mesh.WorkloadPort) func(*mesh.Workload) {
-		return func(w *mesh.Workload) { w.Ports = ports }
+	named := func(ports ...fact.WorkloadPort) func(*fact.Workload) {
+		return func(w *fact.Workload) { w.Ports = ports }
 	}
 	sql, web := port(5432, 5432, mesh.TCP), port(80, 8080, mesh.HTTP)
-	statefulSet := func(name string, p mesh.PortSpec) []mesh.Fact {
-		return list(service(name, "", p), slice(name, []mesh.PortSpec{p}, ready("db-0", "10.1.0.5"), ready("db-1", "10.1.0.6")))
+	statefulSet := func(name string, p fact.PortSpec) []fact.Fact {
+		return list(service(name, "", p), slice(name, []fact.PortSpec{p}, ready("db-0", "10.1.0.5"), ready("db-1", "10.1.0.6")))
 	}
 	databases := list(pod("shop/db-0", "db", "10.1.0.5"), pod("shop/db-1", "db", "10.1.0.6"))
 	runJoinCases(t, town(), []joinCase{
 		{
 			name:  "a headless service has a destination for each pod",
-			facts: [][]mesh.Fact{databases, statefulSet("shop/db", sql)},
+			facts: [][]fact.Fact{databases, statefulSet("shop/db", sql)},
 			outbound: `
 				shop/db:5432@db-0 tcp at [10.1.0.5]:5432
 				  -> shop/db:5432@db-0*1
@@ -177,7 +178,7 @@ func TestPods(t *testing.T) {
 		},
 		{
 			name:  "of two headless services the first has the pods",
-			facts: [][]mesh.Fact{databases, statefulSet("shop/db", sql), statefulSet("shop/also", port(5432, 5432, mesh.TCP))},
+			facts: [][]fact.Fact{databases, statefulSet("shop/db", sql), statefulSet("shop/also", port(5432, 5432, mesh.TCP))},
 			outbound: `
 				shop/also:5432@db-0 tcp at [10.1.0.5]:5432
 				  -> shop/also:5432@db-0*1
@@ -190,9 +191,9 @@ func TestPods(t *testing.T) {
 		},
 		{
 			name: "of two headless services the second has the pod that is not ready for the first",
-			facts: [][]mesh.Fact{
+			facts: [][]fact.Fact{
 				databases, statefulSet("shop/db", sql),
-				list(service("shop/also", "", sql), slice("shop/also", []mesh.PortSpec{sql}, mesh.SliceEndpoint{Workload: "db-0", Addresses: addresses("10.1.0.5")}, ready("db-1", "10.1.0.6"))),
+				list(service("shop/also", "", sql), slice("shop/also", []fact.PortSpec{sql}, fact.SliceEndpoint{Workload: "db-0", Addresses: addresses("10.1.0.5")}, ready("db-1", "10.1.0.6"))),
 			},
 			outbound: `
 				shop/also:5432@db-1 tcp at [10.1.0.6]:5432
@@ -206,9 +207,9 @@ func TestPods(t *testing.T) {
 		{
 			name: "two services with two protocols for one port of the pods",
 			pod:  "shop/cart-1",
-			facts: [][]mesh.Fact{
+			facts: [][]fact.Fact{
 				server("shop/cart", "10.96.0.2", "10.1.0.2", web),
-				list(service("shop/zebra", "10.96.0.3", port(81, 8080, mesh.TCP)), slice("shop/zebra", []mesh.PortSpec{port(81, 8080, mesh.TCP)}, ready("cart-1", "10.1.0.2"))),
+				list(service("shop/zebra", "10.96.0.3", port(81, 8080, mesh.TCP)), slice("shop/zebra", []fact.PortSpec{port(81, 8080, mesh.TCP)}, ready("cart-1", "10.1.0.2"))),
 			},
 			inbound: `
 				Strict
@@ -218,9 +219,9 @@ func TestPods(t *testing.T) {
 		},
 		{
 			name: "a conflict of a headless service is told once",
-			facts: [][]mesh.Fact{
+			facts: [][]fact.Fact{
 				databases, statefulSet("shop/db", sql), list(service("shop/also", "10.96.0.9", port(80, 5432, mesh.HTTP)),
-					slice("shop/also", []mesh.PortSpec{port(80, 5432, mesh.HTTP)}, ready("db-0", "10.1.0.5"), ready("db-1", "10.1.0.6"))),
+					slice("shop/also", []fact.PortSpec{port(80, 5432, mesh.HTTP)}, ready("db-0", "10.1.0.5"), ready("db-1", "10.1.0.6"))),
 			},
 			pod:      "shop/db-0",
 			inbound:  "Strict\nothers from anyone\n5432 http for [shop/also:80 shop/db:5432] from anyone",
@@ -228,7 +229,7 @@ func TestPods(t *testing.T) {
 		},
 		{
 			name:  "a pod without a service is called at its own address",
-			facts: [][]mesh.Fact{list(pod("shop/job-1", "job", "10.1.0.7", named(mesh.WorkloadPort{Number: 9090}, mesh.WorkloadPort{Name: "sql", Number: 5432})))},
+			facts: [][]fact.Fact{list(pod("shop/job-1", "job", "10.1.0.7", named(fact.WorkloadPort{Number: 9090}, fact.WorkloadPort{Name: "sql", Number: 5432})))},
 			outbound: `
 				pod/shop/job-1:5432 tcp at [10.1.0.7]:5432
 				  -> pod/shop/job-1:5432*1
@@ -239,7 +240,7 @@ func TestPods(t *testing.T) {
 		},
 		{
 			name: "a pod without a service by rules",
-			facts: [][]mesh.Fact{list(settings(), pod("shop/job-1", "job", "10.1.0.7", named(mesh.WorkloadPort{Number: 9090})), pod("shop/job-2", "other", "10.1.0.8", named(mesh.WorkloadPort{Number: 9090})),
+			facts: [][]fact.Fact{list(settings(), pod("shop/job-1", "job", "10.1.0.7", named(fact.WorkloadPort{Number: 9090})), pod("shop/job-2", "other", "10.1.0.8", named(fact.WorkloadPort{Number: 9090})),
 				tcpRoute("shop/any"), allow("shop/t", "shop/job", []string{"shop/web"}, "TCPRoute/any"))},
 			outbound: `
 				pod/shop/job-1:9090 tcp at [10.1.0.7]:9090
@@ -248,11 +249,11 @@ func TestPods(t *testing.T) {
 		},
 		{
 			name: "pods that have ended or have no sidecar are not called",
-			facts: [][]mesh.Fact{list(
-				pod("shop/job-1", "job", "10.1.0.7", named(mesh.WorkloadPort{Number: 9090}), func(w *mesh.Workload) { w.Ended = true }),
-				pod("shop/job-2", "job", "10.1.0.8", named(mesh.WorkloadPort{Number: 9090}), func(w *mesh.Workload) { w.Class = "" }),
-				pod("shop/job-3", "job", "", named(mesh.WorkloadPort{Number: 9090})),
-				pod("shop/job-4", "job", "10.1.0.9", named(mesh.WorkloadPort{Number: 9091})),
+			facts: [][]fact.Fact{list(
+				pod("shop/job-1", "job", "10.1.0.7", named(fact.WorkloadPort{Number: 9090}), func(w *fact.Workload) { w.Ended = true }),
+				pod("shop/job-2", "job", "10.1.0.8", named(fact.WorkloadPort{Number: 9090}), func(w *fact.Workload) { w.Class = "" }),
+				pod("shop/job-3", "job", "", named(fact.WorkloadPort{Number: 9090})),
+				pod("shop/job-4", "job", "10.1.0.9", named(fact.WorkloadPort{Number: 9091})),
 			)},
 			outbound: `
 				pod/shop/job-4:9091 tcp at [10.1.0.9]:9091
@@ -262,12 +263,12 @@ func TestPods(t *testing.T) {
 		{
 			name: "named target ports are each pod's own",
 			pod:  "shop/cart-2",
-			facts: [][]mesh.Fact{list(
-				pod("shop/cart-1", "cart", "10.1.0.2", named(mesh.WorkloadPort{Name: "web", Number: 8080})),
-				pod("shop/cart-2", "cart", "10.1.0.3", named(mesh.WorkloadPort{Name: "web", Number: 9090})),
-				service("shop/cart", "10.96.0.2", mesh.PortSpec{Name: "http", Port: 80, TargetName: "web", Protocol: mesh.HTTP}),
-				slice("shop/cart", []mesh.PortSpec{{Name: "http", Target: 8080}}, ready("cart-1", "10.1.0.2")),
-				another("cart-2", slice("shop/cart", []mesh.PortSpec{{Name: "http", Target: 9090}}, ready("cart-2", "10.1.0.3"))),
+			facts: [][]fact.Fact{list(
+				pod("shop/cart-1", "cart", "10.1.0.2", named(fact.WorkloadPort{Name: "web", Number: 8080})),
+				pod("shop/cart-2", "cart", "10.1.0.3", named(fact.WorkloadPort{Name: "web", Number: 9090})),
+				service("shop/cart", "10.96.0.2", fact.PortSpec{Name: "http", Port: 80, TargetName: "web", Protocol: mesh.HTTP}),
+				slice("shop/cart", []fact.PortSpec{{Name: "http", Target: 8080}}, ready("cart-1", "10.1.0.2")),
+				another("cart-2", slice("shop/cart", []fact.PortSpec{{Name: "http", Target: 9090}}, ready("cart-2", "10.1.0.3"))),
 			)},
 			inbound: "Strict\nothers from anyone\n9090 http for [shop/cart:80] from anyone",
 			outbound: `
@@ -277,7 +278,7 @@ func TestPods(t *testing.T) {
 		},
 		{
 			name:  "what is in a namespace outside the mesh is not there",
-			facts: [][]mesh.Fact{list(namespace("out", func(n *mesh.Namespace) { n.Member = false })), server("out/cart", "10.96.0.2", "10.1.0.2", web), server("none/cart", "10.96.0.3", "10.1.0.3", web)},
+			facts: [][]fact.Fact{list(namespace("out", func(n *fact.Namespace) { n.Member = false })), server("out/cart", "10.96.0.2", "10.1.0.2", web), server("none/cart", "10.96.0.3", "10.1.0.3", web)},
 			pod:   "shop/web-1", outbound: "nothing",
 		},
 	})
@@ -286,9 +287,9 @@ func TestPods(t *testing.T) {
 // TestWhoHasAView holds which pods have proxies, and what the proxies are.
 func TestWhoHasAView(t *testing.T) {
 	s := Build(slices.Concat(town(func(s *mesh.Settings) { s.PlaintextClasses = []string{"plain"} }), list(
-		pod("shop/a", "one", "10.1.0.2", func(w *mesh.Workload) { w.Class, w.Zone = "plain", "z" }),
-		pod("shop/bare", "one", "10.1.0.3", func(w *mesh.Workload) { w.Class = "" }),
-		pod("shop/ended", "one", "10.1.0.4", func(w *mesh.Workload) { w.Ended = true }),
+		pod("shop/a", "one", "10.1.0.2", func(w *fact.Workload) { w.Class, w.Zone = "plain", "z" }),
+		pod("shop/bare", "one", "10.1.0.3", func(w *fact.Workload) { w.Class = "" }),
+		pod("shop/ended", "one", "10.1.0.4", func(w *fact.Workload) { w.Ended = true }),
 		pod("out/b", "one", "10.1.0.5"),
 	)))
 	if got, want := s.Views.Names(), []string{"uid-shop/a", "uid-shop/web-1"}; !slices.Equal(got, want) {

@@ -10,60 +10,61 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
 // The builders of facts take names as namespace/name, and functions that change what
 // is usual.
 
-func fact[C interface {
-	mesh.Content
+func factOf[C interface {
+	mesh.Digester
 	comparable
-}](kind, name string, content C, edits []func(C)) mesh.Fact {
+}](kind, name string, content C, edits []func(C)) fact.Fact {
 	for _, edit := range edits {
 		edit(content)
 	}
 	n := parseName(name)
-	return mesh.Fact{Object: object("v1", kind, n.Namespace, n.Name), Content: seal(content)}
+	return fact.Fact{Object: object("v1", kind, n.Namespace, n.Name), Content: seal(content)}
 }
 
 // seal is mesh.Seal for any content.
-func seal(content mesh.Content) mesh.Content {
+func seal(content mesh.Digester) mesh.Digester {
 	switch c := content.(type) {
 	case *mesh.Settings:
 		return mesh.Seal(c)
-	case *mesh.Namespace:
+	case *fact.Namespace:
 		return mesh.Seal(c)
-	case *mesh.Workload:
+	case *fact.Workload:
 		return mesh.Seal(c)
-	case *mesh.Service:
+	case *fact.Service:
 		return mesh.Seal(c)
-	case *mesh.EndpointSlice:
+	case *fact.EndpointSlice:
 		return mesh.Seal(c)
-	case *mesh.AccessRule:
+	case *fact.AccessRule:
 		return mesh.Seal(c)
-	case *mesh.RouteGroup:
+	case *fact.RouteGroup:
 		return mesh.Seal(c)
-	case *mesh.Split:
+	case *fact.Split:
 		return mesh.Seal(c)
-	case *mesh.EgressRule:
+	case *fact.EgressRule:
 		return mesh.Seal(c)
-	case *mesh.IngressRule:
+	case *fact.IngressRule:
 		return mesh.Seal(c)
-	case *mesh.RetryRule:
+	case *fact.RetryRule:
 		return mesh.Seal(c)
-	case *mesh.UpstreamSetting:
+	case *fact.UpstreamSetting:
 		return mesh.Seal(c)
 	}
 	panic(fmt.Sprintf("no content: %T", content))
 }
 
 // gone is the end of a fact's object.
-func gone(f mesh.Fact) mesh.Fact { return mesh.Fact{Object: f.Object} }
+func gone(f fact.Fact) fact.Fact { return fact.Fact{Object: f.Object} }
 
 // settings are those of a mesh where rules say who may call, and all kinds count.
-func settings(edits ...func(*mesh.Settings)) mesh.Fact {
-	return fact("MeshConfig", "osm/config", &mesh.Settings{
+func settings(edits ...func(*mesh.Settings)) fact.Fact {
+	return factOf("MeshConfig", "osm/config", &mesh.Settings{
 		TrustDomain: "td", InboundTLS: mesh.Strict, EgressPolicy: true, IngressPolicy: true, RetryPolicy: true, TLS: mesh.TLS{Min: "1.3", Max: "1.3"},
 	}, edits)
 }
@@ -71,13 +72,13 @@ func settings(edits ...func(*mesh.Settings)) mesh.Fact {
 func permissive(s *mesh.Settings) { s.PermissivePolicy = true }
 func open(s *mesh.Settings)       { s.Egress = true }
 
-func namespace(name string, edits ...func(*mesh.Namespace)) mesh.Fact {
-	return fact("Namespace", "/"+name, &mesh.Namespace{Name: name, Member: true}, edits)
+func namespace(name string, edits ...func(*fact.Namespace)) fact.Fact {
+	return factOf("Namespace", "/"+name, &fact.Namespace{Name: name, Member: true}, edits)
 }
 
 // pod is one with a sidecar, and with the key uid-namespace/name.
-func pod(name, account, address string, edits ...func(*mesh.Workload)) mesh.Fact {
-	return fact("Pod", name, &mesh.Workload{
+func pod(name, account, address string, edits ...func(*fact.Workload)) fact.Fact {
+	return factOf("Pod", name, &fact.Workload{
 		Name: parseName(name), UID: "uid-" + name, ServiceAccount: account, Class: "envoy", Addresses: addresses(address),
 	}, edits)
 }
@@ -93,91 +94,91 @@ func addresses(list ...string) []netip.Addr {
 }
 
 // service has a virtual address, and is headless without.
-func service(name, address string, ports ...mesh.PortSpec) mesh.Fact {
-	return fact("Service", name, &mesh.Service{
+func service(name, address string, ports ...fact.PortSpec) fact.Fact {
+	return factOf("Service", name, &fact.Service{
 		Name: parseName(name), Addresses: addresses(address), Headless: address == "", Ports: ports,
 	}, nil)
 }
 
 // port is a port of a service, by the name of its protocol.
-func port(number, target uint16, protocol mesh.Protocol) mesh.PortSpec {
-	return mesh.PortSpec{Name: string(protocol), Port: number, Target: target, Protocol: protocol}
+func port(number, target uint16, protocol mesh.Protocol) fact.PortSpec {
+	return fact.PortSpec{Name: string(protocol), Port: number, Target: target, Protocol: protocol}
 }
 
 // portNamed gives a port another name.
-func portNamed(name string, p mesh.PortSpec) mesh.PortSpec {
+func portNamed(name string, p fact.PortSpec) fact.PortSpec {
 	p.Name = name
 	return p
 }
 
 // slice is one of endpoints of a service, at the targets of ports.
-func slice(service string, ports []mesh.PortSpec, endpoints ...mesh.SliceEndpoint) mesh.Fact {
-	s := &mesh.EndpointSlice{Name: parseName(service + "-1"), Service: parseName(service).Name, Endpoints: endpoints}
+func slice(service string, ports []fact.PortSpec, endpoints ...fact.SliceEndpoint) fact.Fact {
+	s := &fact.EndpointSlice{Name: parseName(service + "-1"), Service: parseName(service).Name, Endpoints: endpoints}
 	for _, p := range ports {
-		s.Ports = append(s.Ports, mesh.SlicePort{Name: p.Name, Port: p.Target})
+		s.Ports = append(s.Ports, fact.SlicePort{Name: p.Name, Port: p.Target})
 	}
-	return fact("EndpointSlice", service+"-1", s, nil)
+	return factOf("EndpointSlice", service+"-1", s, nil)
 }
 
 // another is a slice of the same service.
-func another(name string, f mesh.Fact) mesh.Fact {
+func another(name string, f fact.Fact) fact.Fact {
 	f.Object.Name = name
 	return f
 }
 
-func ready(workload, address string) mesh.SliceEndpoint {
-	return mesh.SliceEndpoint{Workload: workload, Addresses: addresses(address), Ready: true, Serving: true}
+func ready(workload, address string) fact.SliceEndpoint {
+	return fact.SliceEndpoint{Workload: workload, Addresses: addresses(address), Ready: true, Serving: true}
 }
 
-func ending(workload, address string) mesh.SliceEndpoint {
-	return mesh.SliceEndpoint{Workload: workload, Addresses: addresses(address), Serving: true, Terminating: true}
+func ending(workload, address string) fact.SliceEndpoint {
+	return fact.SliceEndpoint{Workload: workload, Addresses: addresses(address), Serving: true, Terminating: true}
 }
 
 // server is a service with one pod of its name, of the service account of that name.
-func server(name, virtual, address string, ports ...mesh.PortSpec) []mesh.Fact {
+func server(name, virtual, address string, ports ...fact.PortSpec) []fact.Fact {
 	n := parseName(name)
-	return []mesh.Fact{
+	return []fact.Fact{
 		pod(name+"-1", n.Name, address), service(name, virtual, ports...), slice(name, ports, ready(n.Name+"-1", address)),
 	}
 }
 
 // allow lets sources, as namespace/name, call the pods of an account by groups, as
 // kind/name or kind/name/match.
-func allow(name, account string, sources []string, groups ...string) mesh.Fact {
-	rule := &mesh.AccessRule{Name: parseName(name), Destination: parseName(account)}
+func allow(name, account string, sources []string, groups ...string) fact.Fact {
+	rule := &fact.AccessRule{Name: parseName(name), Destination: parseName(account)}
 	for _, source := range sources {
 		rule.Sources = append(rule.Sources, parseName(source))
 	}
 	for _, group := range groups {
 		parts := strings.Split(group, "/")
-		rule.Rules = append(rule.Rules, mesh.AccessRoutes{Kind: parts[0], Group: parts[1], Matches: parts[2:]})
+		rule.Rules = append(rule.Rules, fact.AccessRoutes{Kind: parts[0], Group: parts[1], Matches: parts[2:]})
 	}
-	return fact("TrafficTarget", name, rule, nil)
+	return factOf("TrafficTarget", name, rule, nil)
 }
 
 // routes are an HTTPRouteGroup of matches, each the name and the path.
-func routes(name string, paths ...string) mesh.Fact {
-	group := &mesh.RouteGroup{Name: parseName(name)}
+func routes(name string, paths ...string) fact.Fact {
+	group := &fact.RouteGroup{Name: parseName(name)}
 	for _, path := range paths {
-		group.HTTP = append(group.HTTP, mesh.NamedMatch{Name: strings.Trim(path, "/."), HTTPMatch: mesh.HTTPMatch{Path: mesh.StringMatch{Regex: path}}})
+		group.HTTP = append(group.HTTP, fact.NamedMatch{Name: strings.Trim(path, "/."), HTTPMatch: mesh.HTTPMatch{Path: mesh.StringMatch{Regex: path}}})
 	}
-	return fact("HTTPRouteGroup", name, group, nil)
+	return factOf("HTTPRouteGroup", name, group, nil)
 }
 
-func tcpRoute(name string, ports ...uint16) mesh.Fact {
-	return fact("TCPRoute", name, &mesh.RouteGroup{Name: parseName(name), TCP: &mesh.TCPMatch{Ports: ports}}, nil)
+func tcpRoute(name string, ports ...uint16) fact.Fact {
+	return factOf("TCPRoute", name, &fact.RouteGroup{Name: parseName(name), TCP: &fact.TCPMatch{Ports: ports}}, nil)
 }
 
 // split has shares of service=weight.
-func split(name, root string, shares string, edits ...func(*mesh.Split)) mesh.Fact {
-	s := &mesh.Split{Name: parseName(name), Root: root}
+func split(name, root string, shares string, edits ...func(*fact.Split)) fact.Fact {
+	s := &fact.Split{Name: parseName(name), Root: root}
 	for share := range strings.FieldsSeq(shares) {
 		var weight uint32
 		backend, text, _ := strings.Cut(share, "=")
 		fmt.Sscan(text, &weight)
-		s.Backends = append(s.Backends, mesh.SplitBackend{Service: backend, Weight: weight})
+		s.Backends = append(s.Backends, fact.SplitBackend{Service: backend, Weight: weight})
 	}
-	return fact("TrafficSplit", name, s, edits)
+	return factOf("TrafficSplit", name, s, edits)
 }
 
 // The rest writes what came of the facts, a line for each thing.
@@ -319,7 +320,7 @@ func egressText(e *mesh.Egress) string {
 
 // problemsText has a line for each Problem, without its message, and holds that
 // there is one.
-func problemsText(t *testing.T, s *mesh.Snapshot) string {
+func problemsText(t *testing.T, s *fact.Snapshot) string {
 	t.Helper()
 	var lines []string
 	for _, name := range s.Problems.Names() {
@@ -341,7 +342,7 @@ func problemsText(t *testing.T, s *mesh.Snapshot) string {
 // is empty is not looked at, but for the Problems: there must be no others.
 type joinCase struct {
 	name  string
-	facts [][]mesh.Fact
+	facts [][]fact.Fact
 	// pod is whose View is looked at; empty means shop/web-1.
 	pod      string
 	outbound string
@@ -351,9 +352,9 @@ type joinCase struct {
 }
 
 // list is facts, for a joinCase.
-func list(facts ...mesh.Fact) []mesh.Fact { return facts }
+func list(facts ...fact.Fact) []fact.Fact { return facts }
 
-func runJoinCases(t *testing.T, base []mesh.Fact, cases []joinCase) {
+func runJoinCases(t *testing.T, base []fact.Fact, cases []joinCase) {
 	t.Helper()
 	for _, tt := range cases {
 		t.Run(tt.name, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/graph"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
@@ -19,7 +20,7 @@ type FeaturesOf func(class string) []mesh.Feature
 // account, not a pod, since pods change with every rollout.
 type classAt struct {
 	Class   string              `json:"class"`
-	Account mesh.ServiceAccount `json:"account"`
+	Account fact.ServiceAccount `json:"account"`
 }
 
 func compareClassAt(a, b classAt) int {
@@ -43,23 +44,23 @@ func classesOf(all []classAt) *classes {
 const allNamespaces = ""
 
 func (j *join) indexClasses() {
-	runs := func(w *mesh.Workload) bool { return w.Class != "" && !w.Ended }
-	j.runningIn = graph.NewIndex(j.workloads, compareClassAt, func(_ mesh.Name, w *mesh.Workload) iter.Seq2[string, classAt] {
+	runs := func(w *fact.Workload) bool { return w.Class != "" && !w.Ended }
+	j.runningIn = graph.NewIndex(j.workloads, compareClassAt, func(_ mesh.Name, w *fact.Workload) iter.Seq2[string, classAt] {
 		return func(yield func(string, classAt) bool) {
 			if at := (classAt{w.Class, accountOf(w)}); runs(w) && yield(allNamespaces, at) {
 				yield(w.Namespace, at)
 			}
 		}
 	})
-	j.runningAs = graph.NewIndex(j.workloads, strings.Compare, func(_ mesh.Name, w *mesh.Workload) iter.Seq2[mesh.ServiceAccount, string] {
-		return func(yield func(mesh.ServiceAccount, string) bool) {
+	j.runningAs = graph.NewIndex(j.workloads, strings.Compare, func(_ mesh.Name, w *fact.Workload) iter.Seq2[fact.ServiceAccount, string] {
+		return func(yield func(fact.ServiceAccount, string) bool) {
 			if runs(w) {
 				yield(accountOf(w), w.Class)
 			}
 		}
 	})
-	j.splitsTo = graph.NewIndex(j.splits, mesh.Name.Compare, func(key mesh.Name, s *mesh.Split) iter.Seq2[mesh.Name, mesh.Name] {
-		return each(s.Backends, func(b mesh.SplitBackend) (mesh.Name, mesh.Name) {
+	j.splitsTo = graph.NewIndex(j.splits, mesh.Name.Compare, func(key mesh.Name, s *fact.Split) iter.Seq2[mesh.Name, mesh.Name] {
+		return each(s.Backends, func(b fact.SplitBackend) (mesh.Name, mesh.Name) {
 			return mesh.Name{Namespace: s.Namespace, Name: b.Service}, key
 		})
 	})
@@ -98,7 +99,7 @@ func (j *join) makeLimited(r *graph.Reader, namespace string) *classes {
 }
 
 // limitedOf returns the classes, among the pods of the accounts, that lack any feature.
-func (j *join) limitedOf(r *graph.Reader, accounts []mesh.ServiceAccount) *classes {
+func (j *join) limitedOf(r *graph.Reader, accounts []fact.ServiceAccount) *classes {
 	limited := j.limited.Get(r, allNamespaces).List
 	var found []classAt
 	for _, account := range accounts {
@@ -127,7 +128,7 @@ func (j *join) makeCallers(r *graph.Reader, port mesh.ServicePort) *classes {
 		roots = append(roots, mesh.Name{Namespace: split.Namespace, Name: split.Root})
 	}
 	seen := false
-	var sources []mesh.ServiceAccount
+	var sources []fact.ServiceAccount
 	for _, root := range roots {
 		svc := j.service(r, root)
 		if svc == nil {
@@ -146,7 +147,7 @@ func (j *join) makeCallers(r *graph.Reader, port mesh.ServicePort) *classes {
 	if seen && j.mustSettings(r).PermissivePolicy {
 		return j.limited.Get(r, allNamespaces)
 	}
-	slices.SortFunc(sources, mesh.ServiceAccount.Compare)
+	slices.SortFunc(sources, fact.ServiceAccount.Compare)
 	return j.limitedOf(r, slices.Compact(sources))
 }
 

@@ -8,6 +8,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -29,7 +30,7 @@ var lackText = regexp.MustCompile(`proxies of class (\S+), .* lack the feature (
 
 // needsAreTold holds that what Views ask for and a class lacks is a Problem of an
 // object, and that each such Problem is of a View that there is.
-func needsAreTold(t *testing.T, s *mesh.Snapshot) {
+func needsAreTold(t *testing.T, s *fact.Snapshot) {
 	t.Helper()
 	needed, told := map[lack]string{}, map[lack]string{}
 	for _, view := range s.Views.All() {
@@ -67,7 +68,7 @@ func needsAreTold(t *testing.T, s *mesh.Snapshot) {
 
 // lacksText has a line for each Problem of what proxies can't do: the object, the field,
 // the class and the feature.
-func lacksText(s *mesh.Snapshot) []string {
+func lacksText(s *fact.Snapshot) []string {
 	var lines []string
 	for _, name := range s.Problems.Names() {
 		problems, _ := s.Problems.Get(name)
@@ -81,14 +82,14 @@ func lacksText(s *mesh.Snapshot) []string {
 }
 
 // old has a class without features run in a pod of shop that serves as the service old.
-func old() []mesh.Fact {
+func old() []fact.Fact {
 	facts := server("shop/old", "10.96.0.9", "10.1.0.9", port(80, 8080, mesh.HTTP))
 	facts[0] = pod("shop/old-1", "old", "10.1.0.9", ofClass("old"))
 	return facts
 }
 
-func ofClass(class string) func(*mesh.Workload) {
-	return func(w *mesh.Workload) { w.Class = class }
+func ofClass(class string) func(*fact.Workload) {
+	return func(w *fact.Workload) { w.Class = class }
 }
 
 // TestLackedFeatures uses objects that require features which the proxy of shop/old lacks.
@@ -96,18 +97,18 @@ func TestLackedFeatures(t *testing.T) {
 	web := port(80, 8080, mesh.HTTP)
 	cart := server("shop/cart", "10.96.0.2", "10.1.0.2", web)
 	rules := settings()
-	edited := func(f mesh.Fact, edit func(*mesh.Service)) mesh.Fact {
-		s := *f.Content.(*mesh.Service)
+	edited := func(f fact.Fact, edit func(*fact.Service)) fact.Fact {
+		s := *f.Content.(*fact.Service)
 		edit(&s)
 		f.Content = mesh.Seal(&s)
 		return f
 	}
-	withHeaders := fact("HTTPRouteGroup", "shop/h", &mesh.RouteGroup{Name: parseName("shop/h"), HTTP: []mesh.NamedMatch{
+	withHeaders := factOf("HTTPRouteGroup", "shop/h", &fact.RouteGroup{Name: parseName("shop/h"), HTTP: []fact.NamedMatch{
 		{Name: "m", HTTPMatch: mesh.HTTPMatch{Headers: []mesh.KeyMatch{{Name: "x"}}}},
 	}}, nil)
 	for _, tt := range []struct {
 		name  string
-		facts []mesh.Fact
+		facts []fact.Fact
 		want  []string
 	}{
 		{"nothing", nil, nil},
@@ -123,15 +124,15 @@ func TestLackedFeatures(t *testing.T) {
 			append(server("shop/cart", "10.96.0.2", "10.1.0.2", port(80, 8080, mesh.GRPC)), rules, routes("shop/g", "/"), allow("shop/t", "shop/cart", []string{"shop/old"}, "HTTPRouteGroup/g")),
 			[]string{"Service shop/cart spec.ports[0] old HTTP2"},
 		},
-		{"client addresses that stick", list(edited(cart[1], func(s *mesh.Service) { s.StickyClients = true })), []string{"Service shop/cart spec.sessionAffinity old ConsistentHash"}},
-		{"the nearest", list(edited(cart[1], func(s *mesh.Service) { s.PreferZone = true })), []string{"Service shop/cart spec.trafficDistribution old ZonePreference"}},
-		{"an address of IPv6", list(edited(cart[1], func(s *mesh.Service) { s.Addresses = addresses("10.96.0.2", "fd00::2") })), []string{"Service shop/cart spec.ipFamilies old IPv6"}},
+		{"client addresses that stick", list(edited(cart[1], func(s *fact.Service) { s.StickyClients = true })), []string{"Service shop/cart spec.sessionAffinity old ConsistentHash"}},
+		{"the nearest", list(edited(cart[1], func(s *fact.Service) { s.PreferZone = true })), []string{"Service shop/cart spec.trafficDistribution old ZonePreference"}},
+		{"an address of IPv6", list(edited(cart[1], func(s *fact.Service) { s.Addresses = addresses("10.96.0.2", "fd00::2") })), []string{"Service shop/cart spec.ipFamilies old IPv6"}},
 		{
 			"another name that a split sends to",
 			list(settings(permissive, open), external("shop/far", "example.com", web), split("shop/s", "cart", "cart=1 far=1")),
 			[]string{"MeshConfig osm/config spec.traffic.enableEgress old EgressTCP", "TrafficSplit shop/s spec.backends[1].service old ExternalNames"},
 		},
-		{"a split by headers", list(withHeaders, split("shop/s", "cart", "cart=1", func(s *mesh.Split) { s.Matches = []string{"h"} })), []string{"TrafficSplit shop/s spec.matches[0] old HeaderMatches"}},
+		{"a split by headers", list(withHeaders, split("shop/s", "cart", "cart=1", func(s *fact.Split) { s.Matches = []string{"h"} })), []string{"TrafficSplit shop/s spec.matches[0] old HeaderMatches"}},
 		{"a rule by headers", list(rules, withHeaders, allow("shop/t", "shop/old", []string{"shop/web"}, "HTTPRouteGroup/h")), []string{"TrafficTarget shop/t spec.rules[0] old HeaderMatches"}},
 		{"a rule by headers for others", list(rules, withHeaders, allow("shop/t", "shop/cart", []string{"shop/old"}, "HTTPRouteGroup/h")), nil},
 		{"how a service is called", list(upstream("shop/u", "cart", 1, most(3))), []string{"UpstreamTrafficSetting shop/u spec.connectionSettings.tcp.maxConnections old ConnectionLimits"}},
@@ -142,9 +143,9 @@ func TestLackedFeatures(t *testing.T) {
 		{"retries that an older object has", list(retry("shop/r", "shop/old", 3, 1, "shop/cart"), retry("shop/s", "shop/old", 3, 2, "shop/cart")), []string{"Retry shop/r spec.retryPolicy old Retries"}},
 		{"retries of others", list(retry("shop/r", "shop/web", 3, 1, "shop/old")), nil},
 		{"the mesh's own probes", list(settings(permissive, func(s *mesh.Settings) { s.HealthChecks = true })), []string{"MeshConfig osm/config spec.featureFlags.enableSidecarActiveHealthChecks old HealthChecks"}},
-		{"moving in, of a namespace", list(namespace("shop", func(n *mesh.Namespace) { n.InboundTLS = mesh.Permissive })), []string{"Namespace shop metadata.annotations[openservicemesh.io/inbound-tls-mode] old PermissiveTLS"}},
-		{"moving in, of another namespace", list(namespace("bank", func(n *mesh.Namespace) { n.InboundTLS = mesh.Permissive })), nil},
-		{"moving in, of its pod", list(pod("shop/old-1", "old", "10.1.0.9", ofClass("old"), func(w *mesh.Workload) { w.InboundTLS = mesh.Permissive })), []string{"Pod shop/old-1 metadata.annotations[openservicemesh.io/inbound-tls-mode] old PermissiveTLS"}},
+		{"moving in, of a namespace", list(namespace("shop", func(n *fact.Namespace) { n.InboundTLS = mesh.Permissive })), []string{"Namespace shop metadata.annotations[openservicemesh.io/inbound-tls-mode] old PermissiveTLS"}},
+		{"moving in, of another namespace", list(namespace("bank", func(n *fact.Namespace) { n.InboundTLS = mesh.Permissive })), nil},
+		{"moving in, of its pod", list(pod("shop/old-1", "old", "10.1.0.9", ofClass("old"), func(w *fact.Workload) { w.InboundTLS = mesh.Permissive })), []string{"Pod shop/old-1 metadata.annotations[openservicemesh.io/inbound-tls-mode] old PermissiveTLS"}},
 		{"no mesh TLS", list(settings(permissive, func(s *mesh.Settings) { s.PlaintextClasses = []string{"old"} })), []string{"MeshConfig osm/config spec.sidecar.sidecarDrivers old PlaintextMesh"}},
 		{
 			"moving in, of a class that speaks no mesh TLS",
@@ -153,7 +154,7 @@ func TestLackedFeatures(t *testing.T) {
 		},
 		{
 			"limits that give way to those of another service",
-			list(upstream("shop/a", "old", 1, limit(3)), upstream("shop/z", "zoo", 1, limit(3)), service("shop/zoo", "10.96.0.8", web), another("zoo-1", slice("shop/zoo", []mesh.PortSpec{web}, ready("old-1", "10.1.0.9")))),
+			list(upstream("shop/a", "old", 1, limit(3)), upstream("shop/z", "zoo", 1, limit(3)), service("shop/zoo", "10.96.0.8", web), another("zoo-1", slice("shop/zoo", []fact.PortSpec{web}, ready("old-1", "10.1.0.9")))),
 			[]string{"UpstreamTrafficSetting shop/a spec.rateLimit.local.tcp old ConnectionRateLimits"},
 		},
 		{
@@ -161,8 +162,8 @@ func TestLackedFeatures(t *testing.T) {
 			list(rules, withHeaders, service("shop/old", "10.96.0.9", port(80, 8080, mesh.TCP)), allow("shop/t", "shop/old", []string{"shop/web"}, "HTTPRouteGroup/h")),
 			nil,
 		},
-		{"its namespace is not in the mesh", list(upstream("shop/u", "cart", 1, most(3)), namespace("shop", func(n *mesh.Namespace) { n.Member = false })), nil},
-		{"its pod has ended", list(upstream("shop/u", "cart", 1, most(3)), pod("shop/old-1", "old", "10.1.0.9", ofClass("old"), func(w *mesh.Workload) { w.Ended = true })), nil},
+		{"its namespace is not in the mesh", list(upstream("shop/u", "cart", 1, most(3)), namespace("shop", func(n *fact.Namespace) { n.Member = false })), nil},
+		{"its pod has ended", list(upstream("shop/u", "cart", 1, most(3)), pod("shop/old-1", "old", "10.1.0.9", ofClass("old"), func(w *fact.Workload) { w.Ended = true })), nil},
 		{"its pod has another class", list(upstream("shop/u", "cart", 1, most(3)), pod("shop/old-1", "old", "10.1.0.9")), nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -199,7 +200,7 @@ func TestLackedFeaturesPassAway(t *testing.T) {
 	}
 	for _, change := range []struct {
 		what     string
-		do, undo mesh.Fact
+		do, undo fact.Fact
 	}{
 		{"the class is another", pod("shop/old-0", "old", "10.1.0.10"), pod("shop/old-0", "old", "10.1.0.10", ofClass("old"))},
 		{"the pod is gone", gone(pod("shop/old-0", "", "")), pod("shop/old-0", "old", "10.1.0.10", ofClass("old"))},

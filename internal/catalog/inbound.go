@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unique"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/graph"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
@@ -14,7 +15,7 @@ import (
 // inboundKey has all properties of a workload that affect its Inbound. Workloads with
 // equal keys, such as replicas, share an Inbound.
 type inboundKey struct {
-	account mesh.ServiceAccount
+	account fact.ServiceAccount
 	tls     mesh.TLSMode
 	// targets are sorted by port. The zero Handle is the empty list.
 	targets unique.Handle[targets]
@@ -62,7 +63,7 @@ func (j *join) inbound(r *graph.Reader, workload mesh.Name) *mesh.Inbound {
 }
 
 // tlsMode returns the mode of a workload. Classes without mesh TLS accept only plaintext.
-func (j *join) tlsMode(r *graph.Reader, w *mesh.Workload) mesh.TLSMode {
+func (j *join) tlsMode(r *graph.Reader, w *fact.Workload) mesh.TLSMode {
 	ns, _ := j.namespaces.Get(r, mesh.Name{Name: w.Namespace})
 	settings := j.mustSettings(r)
 	if slices.Contains(settings.PlaintextClasses, w.Class) {
@@ -104,7 +105,7 @@ func isZeroLimits(l mesh.RateLimits) bool {
 }
 
 // tcpPorts adds the ports that a rule but no service refers to.
-func (j *join) tcpPorts(r *graph.Reader, account mesh.ServiceAccount, ports []mesh.InboundPort) []mesh.InboundPort {
+func (j *join) tcpPorts(r *graph.Reader, account fact.ServiceAccount, ports []mesh.InboundPort) []mesh.InboundPort {
 	for _, g := range j.grants.Get(r, account).List {
 		for _, match := range g.TCP {
 			for _, port := range match.Ports {
@@ -169,13 +170,13 @@ func (j *join) ingressOf(r *graph.Reader, t target) []mesh.Ingress {
 
 // namesAddress reports whether the rule has sources by address. They may have no
 // addresses at the moment.
-func namesAddress(rule *mesh.IngressRule) bool {
-	return slices.ContainsFunc(rule.Sources, func(s mesh.IngressSource) bool { return s.Principal == "" })
+func namesAddress(rule *fact.IngressRule) bool {
+	return slices.ContainsFunc(rule.Sources, func(s fact.IngressSource) bool { return s.Principal == "" })
 }
 
 // namesPrincipal reports whether the rule has principals. None of them may be valid.
-func namesPrincipal(rule *mesh.IngressRule) bool {
-	return slices.ContainsFunc(rule.Sources, func(s mesh.IngressSource) bool { return s.Principal != "" })
+func namesPrincipal(rule *fact.IngressRule) bool {
+	return slices.ContainsFunc(rule.Sources, func(s fact.IngressSource) bool { return s.Principal != "" })
 }
 
 // parsePrincipal parses <sa>.<ns>.<trust domain>, Open Service Mesh's form of identities.
@@ -186,7 +187,7 @@ func parsePrincipal(settings *mesh.Settings, principal string) (mesh.Identity, b
 	if !ok || i <= 0 || i == len(account)-1 {
 		return mesh.Identity{}, false
 	}
-	return identityOf(settings, mesh.ServiceAccount{Namespace: account[i+1:], Name: account[:i]}), true
+	return identityOf(settings, fact.ServiceAccount{Namespace: account[i+1:], Name: account[:i]}), true
 }
 
 // addressesOf returns the addresses of a service's endpoints, inside or outside the mesh.

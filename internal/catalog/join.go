@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/graph"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
@@ -34,31 +35,31 @@ type join struct {
 	graph graph.Graph
 
 	// inputs set an object's content by kind; nil deletes it.
-	inputs map[string]func(mesh.Name, mesh.Content)
+	inputs map[string]func(mesh.Name, mesh.Digester)
 	// settings are the Settings of the MeshConfig named meshConfig (configured), with the
 	// roots added.
 	settings   *graph.Input[struct{}, *mesh.Settings]
 	configured *mesh.Settings
 	meshConfig mesh.Name
 	roots      string
-	namespaces *graph.Input[mesh.Name, *mesh.Namespace]
-	workloads  *graph.Input[mesh.Name, *mesh.Workload]
-	services   *graph.Input[mesh.Name, *mesh.Service]
-	slices     *graph.Input[mesh.Name, *mesh.EndpointSlice]
-	accesses   *graph.Input[mesh.Name, *mesh.AccessRule]
-	httpGroups *graph.Input[mesh.Name, *mesh.RouteGroup]
-	tcpGroups  *graph.Input[mesh.Name, *mesh.RouteGroup]
-	splits     *graph.Input[mesh.Name, *mesh.Split]
-	egresses   *graph.Input[mesh.Name, *mesh.EgressRule]
-	ingresses  *graph.Input[mesh.Name, *mesh.IngressRule]
-	retries    *graph.Input[mesh.Name, *mesh.RetryRule]
-	upstreams  *graph.Input[mesh.Name, *mesh.UpstreamSetting]
+	namespaces *graph.Input[mesh.Name, *fact.Namespace]
+	workloads  *graph.Input[mesh.Name, *fact.Workload]
+	services   *graph.Input[mesh.Name, *fact.Service]
+	slices     *graph.Input[mesh.Name, *fact.EndpointSlice]
+	accesses   *graph.Input[mesh.Name, *fact.AccessRule]
+	httpGroups *graph.Input[mesh.Name, *fact.RouteGroup]
+	tcpGroups  *graph.Input[mesh.Name, *fact.RouteGroup]
+	splits     *graph.Input[mesh.Name, *fact.Split]
+	egresses   *graph.Input[mesh.Name, *fact.EgressRule]
+	ingresses  *graph.Input[mesh.Name, *fact.IngressRule]
+	retries    *graph.Input[mesh.Name, *fact.RetryRule]
+	upstreams  *graph.Input[mesh.Name, *fact.UpstreamSetting]
 	// faults has the Problems that objects have by themselves. Objects of a kind with an
 	// inspector always have an entry.
-	faults *graph.Input[objectKey, *mesh.Problems]
+	faults *graph.Input[objectKey, *fact.Problems]
 	// facts has the facts of each object, one per apiVersion in their order. The last one
 	// counts.
-	facts map[objectKey][]mesh.Fact
+	facts map[objectKey][]fact.Fact
 	// reported has the Problems from Report.
 	reported map[objectKey][]mesh.Problem
 	// inspectors find Problems between objects, by kind.
@@ -74,10 +75,10 @@ type join struct {
 	servicesOf *graph.Index[mesh.Name, mesh.Name]
 	// By service account: the access, egress and retry rules for it, and whether a
 	// workload uses it.
-	accessesOf *graph.Index[mesh.ServiceAccount, aged]
-	egressesOf *graph.Index[mesh.ServiceAccount, aged]
-	retriesOf  *graph.Index[mesh.ServiceAccount, aged]
-	used       *graph.Index[mesh.ServiceAccount, struct{}]
+	accessesOf *graph.Index[fact.ServiceAccount, aged]
+	egressesOf *graph.Index[fact.ServiceAccount, aged]
+	retriesOf  *graph.Index[fact.ServiceAccount, aged]
+	used       *graph.Index[fact.ServiceAccount, struct{}]
 	// By virtual IP and port: the services that have it. By address: the workloads.
 	servicesAt  *graph.Index[netip.AddrPort, mesh.Name]
 	workloadsAt *graph.Index[netip.Addr, mesh.Name]
@@ -89,7 +90,7 @@ type join struct {
 	// service account. By service account: the classes of its pods. By service: the splits
 	// that send to it.
 	runningIn *graph.Index[string, classAt]
-	runningAs *graph.Index[mesh.ServiceAccount, string]
+	runningAs *graph.Index[fact.ServiceAccount, string]
 	splitsTo  *graph.Index[mesh.Name, mesh.Name]
 	// featuresOf is Options.Features, and declared caches its results.
 	featuresOf FeaturesOf
@@ -100,11 +101,11 @@ type join struct {
 	backends     *graph.Memo[mesh.ServicePort, *backends]
 	filtered     *graph.Memo[filter, *backends]
 	destinations *graph.Memo[mesh.ServicePort, *destinations]
-	grants       *graph.Memo[mesh.ServiceAccount, *grants]
+	grants       *graph.Memo[fact.ServiceAccount, *grants]
 	inboundOf    *graph.Memo[mesh.Name, *mesh.Inbound]
 	inbounds     *graph.Memo[inboundKey, *mesh.Inbound]
-	egress       *graph.Memo[mesh.ServiceAccount, *mesh.Egress]
-	outbounds    *graph.Memo[mesh.ServiceAccount, *mesh.Outbound]
+	egress       *graph.Memo[fact.ServiceAccount, *mesh.Egress]
+	outbounds    *graph.Memo[fact.ServiceAccount, *mesh.Outbound]
 	proxies      *graph.Memo[mesh.Name, *mesh.Proxy]
 	// The classes that lack a feature: by namespace or for all namespaces, and among the
 	// callers of a service port.
@@ -112,18 +113,18 @@ type join struct {
 	callers *graph.Memo[mesh.ServicePort, *classes]
 
 	// By the service account that may call them, or everyone.
-	destinationTables *graph.Tables[mesh.ServiceAccount, *mesh.Destination]
-	backendTables     *graph.Tables[mesh.ServiceAccount, *mesh.Backend]
+	destinationTables *graph.Tables[fact.ServiceAccount, *mesh.Destination]
+	backendTables     *graph.Tables[fact.ServiceAccount, *mesh.Backend]
 	// retried are the Destinations that RetryRules change, by source.
-	retried *graph.Tables[mesh.ServiceAccount, *mesh.Destination]
+	retried *graph.Tables[fact.ServiceAccount, *mesh.Destination]
 	// accepted are the Inbounds of the workloads of a service account, unless
 	// PermissivePolicy is set.
-	accepted *graph.Tables[mesh.ServiceAccount, *mesh.Inbound]
+	accepted *graph.Tables[fact.ServiceAccount, *mesh.Inbound]
 
 	views          *graph.Table[*mesh.View]
-	servicesTable  *graph.Table[*mesh.Service]
-	workloadsTable *graph.Table[*mesh.Workload]
-	problems       *graph.Table[*mesh.Problems]
+	servicesTable  *graph.Table[*fact.Service]
+	workloadsTable *graph.Table[*fact.Workload]
+	problems       *graph.Table[*fact.Problems]
 }
 
 // aged is a key that sorts by age.
@@ -138,18 +139,18 @@ func compareAged(a, b aged) int {
 
 func newJoin(features FeaturesOf) *join {
 	j := &join{
-		facts: map[objectKey][]mesh.Fact{}, reported: map[objectKey][]mesh.Problem{},
-		inputs: map[string]func(mesh.Name, mesh.Content){}, inspectors: map[string]inspector{},
+		facts: map[objectKey][]fact.Fact{}, reported: map[objectKey][]mesh.Problem{},
+		inputs: map[string]func(mesh.Name, mesh.Digester){}, inspectors: map[string]inspector{},
 		featuresOf: features, declared: map[string][]mesh.Feature{},
 	}
 	g := &j.graph
-	j.namespaces = input[*mesh.Namespace](j, "Namespace")
+	j.namespaces = input[*fact.Namespace](j, "Namespace")
 	j.workloads = input(j, "Pod", j.checkWorkloadFeatures)
 	j.services = input(j, "Service", j.inspectService, j.checkServiceFeatures)
-	j.slices = input[*mesh.EndpointSlice](j, "EndpointSlice")
+	j.slices = input[*fact.EndpointSlice](j, "EndpointSlice")
 	j.accesses = input(j, "TrafficTarget", j.inspectAccess, j.checkAccessFeatures)
-	j.httpGroups = input[*mesh.RouteGroup](j, kindHTTPRouteGroup)
-	j.tcpGroups = input[*mesh.RouteGroup](j, kindTCPRoute)
+	j.httpGroups = input[*fact.RouteGroup](j, kindHTTPRouteGroup)
+	j.tcpGroups = input[*fact.RouteGroup](j, kindTCPRoute)
 	j.splits = input(j, "TrafficSplit", j.inspectSplit, j.checkSplitFeatures)
 	j.egresses = input(j, "Egress", j.inspectEgress, j.checkEgressFeatures)
 	j.ingresses = input(j, "IngressBackend", j.inspectIngress, j.checkIngressFeatures)
@@ -158,7 +159,7 @@ func newJoin(features FeaturesOf) *join {
 	j.inspectors["Namespace"] = j.checkNamespaceFeatures
 	j.settings = graph.NewInput[struct{}, *mesh.Settings](g)
 	j.inputs["MeshConfig"], j.inspectors["MeshConfig"] = j.configure, j.checkSettingsFeatures
-	j.faults = graph.NewInput[objectKey, *mesh.Problems](g)
+	j.faults = graph.NewInput[objectKey, *fact.Problems](g)
 	j.index()
 	j.indexClasses()
 
@@ -176,14 +177,14 @@ func newJoin(features FeaturesOf) *join {
 	j.limited = graph.NewMemo(g, j.makeLimited)
 	j.callers = graph.NewMemo(g, j.makeCallers)
 
-	j.destinationTables = graph.NewTables[mesh.ServiceAccount, *mesh.Destination](g)
-	j.backendTables = graph.NewTables[mesh.ServiceAccount, *mesh.Backend](g)
-	j.retried = graph.NewTables[mesh.ServiceAccount, *mesh.Destination](g)
-	j.accepted = graph.NewTables[mesh.ServiceAccount, *mesh.Inbound](g)
+	j.destinationTables = graph.NewTables[fact.ServiceAccount, *mesh.Destination](g)
+	j.backendTables = graph.NewTables[fact.ServiceAccount, *mesh.Backend](g)
+	j.retried = graph.NewTables[fact.ServiceAccount, *mesh.Destination](g)
+	j.accepted = graph.NewTables[fact.ServiceAccount, *mesh.Inbound](g)
 	j.views = graph.NewTable[*mesh.View](g)
-	j.servicesTable = graph.NewTable[*mesh.Service](g)
-	j.workloadsTable = graph.NewTable[*mesh.Workload](g)
-	j.problems = graph.NewTable[*mesh.Problems](g)
+	j.servicesTable = graph.NewTable[*fact.Service](g)
+	j.workloadsTable = graph.NewTable[*fact.Workload](g)
+	j.problems = graph.NewTable[*fact.Problems](g)
 
 	// The order matters: rules read tables that earlier rules fill.
 	graph.NewRule(j.services, j.offerService)
@@ -195,10 +196,10 @@ func newJoin(features FeaturesOf) *join {
 }
 
 func (j *join) index() {
-	j.slicesOf = graph.NewIndex(j.slices, mesh.Name.Compare, func(key mesh.Name, s *mesh.EndpointSlice) iter.Seq2[mesh.Name, mesh.Name] {
+	j.slicesOf = graph.NewIndex(j.slices, mesh.Name.Compare, func(key mesh.Name, s *fact.EndpointSlice) iter.Seq2[mesh.Name, mesh.Name] {
 		return one(mesh.Name{Namespace: s.Namespace, Name: s.Service}, key)
 	})
-	j.servicesOf = graph.NewIndex(j.slices, mesh.Name.Compare, func(_ mesh.Name, s *mesh.EndpointSlice) iter.Seq2[mesh.Name, mesh.Name] {
+	j.servicesOf = graph.NewIndex(j.slices, mesh.Name.Compare, func(_ mesh.Name, s *fact.EndpointSlice) iter.Seq2[mesh.Name, mesh.Name] {
 		return func(yield func(workload, service mesh.Name) bool) {
 			for _, endpoint := range s.Endpoints {
 				workload := mesh.Name{Namespace: s.Namespace, Name: endpoint.Workload}
@@ -208,37 +209,37 @@ func (j *join) index() {
 			}
 		}
 	})
-	j.splitsOf = graph.NewIndex(j.splits, compareAged, func(key mesh.Name, s *mesh.Split) iter.Seq2[mesh.Name, aged] {
+	j.splitsOf = graph.NewIndex(j.splits, compareAged, func(key mesh.Name, s *fact.Split) iter.Seq2[mesh.Name, aged] {
 		return one(mesh.Name{Namespace: s.Namespace, Name: s.Root}, aged{s.Created, key})
 	})
-	j.ingressesOf = graph.NewIndex(j.ingresses, compareAged, func(key mesh.Name, rule *mesh.IngressRule) iter.Seq2[mesh.Name, aged] {
-		return each(rule.Backends, func(b mesh.IngressBackend) (mesh.Name, aged) {
+	j.ingressesOf = graph.NewIndex(j.ingresses, compareAged, func(key mesh.Name, rule *fact.IngressRule) iter.Seq2[mesh.Name, aged] {
+		return each(rule.Backends, func(b fact.IngressBackend) (mesh.Name, aged) {
 			return mesh.Name{Namespace: rule.Namespace, Name: b.Service}, aged{rule.Created, key}
 		})
 	})
-	j.upstreamsOf = graph.NewIndex(j.upstreams, compareAged, func(key mesh.Name, s *mesh.UpstreamSetting) iter.Seq2[mesh.Name, aged] {
+	j.upstreamsOf = graph.NewIndex(j.upstreams, compareAged, func(key mesh.Name, s *fact.UpstreamSetting) iter.Seq2[mesh.Name, aged] {
 		return one(serviceOfHost(s), aged{s.Created, key})
 	})
-	j.accessesOf = graph.NewIndex(j.accesses, compareAged, func(key mesh.Name, rule *mesh.AccessRule) iter.Seq2[mesh.ServiceAccount, aged] {
+	j.accessesOf = graph.NewIndex(j.accesses, compareAged, func(key mesh.Name, rule *fact.AccessRule) iter.Seq2[fact.ServiceAccount, aged] {
 		return one(rule.Destination, aged{rule.Created, key})
 	})
-	j.egressesOf = graph.NewIndex(j.egresses, compareAged, func(key mesh.Name, rule *mesh.EgressRule) iter.Seq2[mesh.ServiceAccount, aged] {
-		return each(rule.Sources, func(source mesh.ServiceAccount) (mesh.ServiceAccount, aged) {
+	j.egressesOf = graph.NewIndex(j.egresses, compareAged, func(key mesh.Name, rule *fact.EgressRule) iter.Seq2[fact.ServiceAccount, aged] {
+		return each(rule.Sources, func(source fact.ServiceAccount) (fact.ServiceAccount, aged) {
 			return source, aged{rule.Created, key}
 		})
 	})
-	j.egressesUsing = graph.NewIndex(j.egresses, mesh.Name.Compare, func(key mesh.Name, rule *mesh.EgressRule) iter.Seq2[mesh.Name, mesh.Name] {
+	j.egressesUsing = graph.NewIndex(j.egresses, mesh.Name.Compare, func(key mesh.Name, rule *fact.EgressRule) iter.Seq2[mesh.Name, mesh.Name] {
 		return each(rule.Settings, func(setting string) (mesh.Name, mesh.Name) {
 			return mesh.Name{Namespace: rule.Namespace, Name: setting}, key
 		})
 	})
-	j.retriesOf = graph.NewIndex(j.retries, compareAged, func(key mesh.Name, rule *mesh.RetryRule) iter.Seq2[mesh.ServiceAccount, aged] {
+	j.retriesOf = graph.NewIndex(j.retries, compareAged, func(key mesh.Name, rule *fact.RetryRule) iter.Seq2[fact.ServiceAccount, aged] {
 		return one(rule.Source, aged{rule.Created, key})
 	})
-	j.used = graph.NewIndex(j.workloads, func(_, _ struct{}) int { return 0 }, func(_ mesh.Name, w *mesh.Workload) iter.Seq2[mesh.ServiceAccount, struct{}] {
+	j.used = graph.NewIndex(j.workloads, func(_, _ struct{}) int { return 0 }, func(_ mesh.Name, w *fact.Workload) iter.Seq2[fact.ServiceAccount, struct{}] {
 		return one(accountOf(w), struct{}{})
 	})
-	j.servicesAt = graph.NewIndex(j.services, mesh.Name.Compare, func(_ mesh.Name, s *mesh.Service) iter.Seq2[netip.AddrPort, mesh.Name] {
+	j.servicesAt = graph.NewIndex(j.services, mesh.Name.Compare, func(_ mesh.Name, s *fact.Service) iter.Seq2[netip.AddrPort, mesh.Name] {
 		return func(yield func(netip.AddrPort, mesh.Name) bool) {
 			for _, address := range s.Addresses {
 				for _, port := range s.Ports {
@@ -249,7 +250,7 @@ func (j *join) index() {
 			}
 		}
 	})
-	j.workloadsAt = graph.NewIndex(j.workloads, mesh.Name.Compare, func(key mesh.Name, w *mesh.Workload) iter.Seq2[netip.Addr, mesh.Name] {
+	j.workloadsAt = graph.NewIndex(j.workloads, mesh.Name.Compare, func(key mesh.Name, w *fact.Workload) iter.Seq2[netip.Addr, mesh.Name] {
 		return func(yield func(netip.Addr, mesh.Name) bool) {
 			for _, address := range w.Addresses {
 				if !w.Ended && !yield(address, key) {
@@ -258,7 +259,7 @@ func (j *join) index() {
 			}
 		}
 	})
-	j.aliasesOf = graph.NewIndex(j.services, mesh.Name.Compare, func(_ mesh.Name, s *mesh.Service) iter.Seq2[string, mesh.Name] {
+	j.aliasesOf = graph.NewIndex(j.services, mesh.Name.Compare, func(_ mesh.Name, s *fact.Service) iter.Seq2[string, mesh.Name] {
 		if s.ExternalName == "" {
 			return func(func(string, mesh.Name) bool) {}
 		}
@@ -283,9 +284,9 @@ func one[K, V any](key K, value V) iter.Seq2[K, V] {
 
 // input makes the Input for the objects of a kind. The inspects functions find Problems
 // of an object in the context of others. They are called only for members of the mesh.
-func input[V mesh.Content](j *join, kind string, inspects ...func(*graph.Reader, V, *fault)) *graph.Input[mesh.Name, V] {
+func input[V mesh.Digester](j *join, kind string, inspects ...func(*graph.Reader, V, *fault)) *graph.Input[mesh.Name, V] {
 	in := graph.NewInput[mesh.Name, V](&j.graph)
-	j.inputs[kind] = func(name mesh.Name, content mesh.Content) {
+	j.inputs[kind] = func(name mesh.Name, content mesh.Digester) {
 		if c, ok := content.(V); ok {
 			in.Set(name, c)
 		} else {
@@ -307,17 +308,17 @@ func input[V mesh.Content](j *join, kind string, inspects ...func(*graph.Reader,
 }
 
 // set adds, replaces or deletes the fact of an object.
-func (j *join) set(fact mesh.Fact) {
-	key := keyOf(fact.Object)
+func (j *join) set(stated fact.Fact) {
+	key := keyOf(stated.Object)
 	facts := j.facts[key]
-	i, found := slices.BinarySearchFunc(facts, fact, func(a, b mesh.Fact) int {
+	i, found := slices.BinarySearchFunc(facts, stated, func(a, b fact.Fact) int {
 		return strings.Compare(a.Object.APIVersion, b.Object.APIVersion)
 	})
 	if found {
 		facts = slices.Delete(facts, i, i+1)
 	}
-	if fact.Content != nil || len(fact.Problems) > 0 {
-		facts = slices.Insert(facts, i, fact)
+	if stated.Content != nil || len(stated.Problems) > 0 {
+		facts = slices.Insert(facts, i, stated)
 	}
 	if j.facts[key] = facts; len(facts) == 0 {
 		delete(j.facts, key)
@@ -339,23 +340,23 @@ func (j *join) report(object mesh.ObjectRef, problems []mesh.Problem) {
 
 // setFault updates the Problems that the object has by itself.
 func (j *join) setFault(key objectKey) {
-	fact := lastOf(j.facts[key])
-	problems := slices.Clip(fact.Problems)
+	stated := lastOf(j.facts[key])
+	problems := slices.Clip(stated.Problems)
 	if len(j.facts[key]) > 0 {
 		for _, p := range j.reported[key] {
-			p.Object = fact.Object
+			p.Object = stated.Object
 			problems = append(problems, p)
 		}
 	}
-	if len(problems) > 0 || j.inspects(fact) {
-		j.faults.Set(key, problemsOf(fact.Object, problems))
+	if len(problems) > 0 || j.inspects(stated) {
+		j.faults.Set(key, problemsOf(stated.Object, problems))
 	} else {
 		j.faults.Delete(key)
 	}
 }
 
 // factsOf returns the facts of the kinds, sorted by key.
-func (j *join) factsOf(kinds []string) []mesh.Fact {
+func (j *join) factsOf(kinds []string) []fact.Fact {
 	var keys []objectKey
 	for key := range j.facts {
 		if slices.Contains(kinds, key.kind) {
@@ -363,23 +364,23 @@ func (j *join) factsOf(kinds []string) []mesh.Fact {
 		}
 	}
 	slices.SortFunc(keys, objectKey.compare)
-	facts := make([]mesh.Fact, 0, len(keys))
+	facts := make([]fact.Fact, 0, len(keys))
 	for _, key := range keys {
 		facts = append(facts, lastOf(j.facts[key]))
 	}
 	return facts
 }
 
-func lastOf(facts []mesh.Fact) mesh.Fact {
+func lastOf(facts []fact.Fact) fact.Fact {
 	if len(facts) == 0 {
-		return mesh.Fact{}
+		return fact.Fact{}
 	}
 	return facts[len(facts)-1]
 }
 
 // configure sets the content of a MeshConfig. Deleting one that was already replaced by
 // another has no effect.
-func (j *join) configure(name mesh.Name, content mesh.Content) {
+func (j *join) configure(name mesh.Name, content mesh.Digester) {
 	settings, ok := content.(*mesh.Settings)
 	if ok || name == j.meshConfig {
 		j.configured, j.meshConfig = settings, name
@@ -417,7 +418,7 @@ func (j *join) member(r *graph.Reader, namespace string) bool {
 }
 
 // service returns a service of the mesh, or nil.
-func (j *join) service(r *graph.Reader, name mesh.Name) *mesh.Service {
+func (j *join) service(r *graph.Reader, name mesh.Name) *fact.Service {
 	if !j.member(r, name.Namespace) {
 		return nil
 	}
@@ -441,6 +442,6 @@ var defaultSettings = mesh.Seal(&mesh.Settings{
 	AccessLog:   mesh.AccessLog{Enabled: true},
 })
 
-func accountOf(w *mesh.Workload) mesh.ServiceAccount {
-	return mesh.ServiceAccount{Namespace: w.Namespace, Name: w.ServiceAccount}
+func accountOf(w *fact.Workload) fact.ServiceAccount {
+	return fact.ServiceAccount{Namespace: w.Namespace, Name: w.ServiceAccount}
 }

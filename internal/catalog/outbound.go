@@ -4,12 +4,13 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/graph"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
 // everyone is the key for what all proxies may call.
-var everyone mesh.ServiceAccount
+var everyone fact.ServiceAccount
 
 // offerService puts the Destinations and Backends of a service into the tables of the
 // accounts that may call it.
@@ -64,7 +65,7 @@ func (j *join) offerWorkload(r *graph.Reader, key mesh.Name, out *graph.Output) 
 		return
 	}
 	p := j.peers.Get(r, key)
-	callers := []mesh.ServiceAccount{everyone}
+	callers := []fact.ServiceAccount{everyone}
 	if !j.mustSettings(r).PermissivePolicy {
 		in := j.inboundOf.Get(r, key)
 		graph.Put(out, j.accepted.Of(p.account), in.Digest().String(), in)
@@ -96,14 +97,14 @@ func (j *join) offerWorkload(r *graph.Reader, key mesh.Name, out *graph.Output) 
 
 // sourcesOf returns the service accounts that may call anything behind the
 // destinations, sorted.
-func (j *join) sourcesOf(r *graph.Reader, destinations *destinations) []mesh.ServiceAccount {
-	var sources []mesh.ServiceAccount
+func (j *join) sourcesOf(r *graph.Reader, destinations *destinations) []fact.ServiceAccount {
+	var sources []fact.ServiceAccount
 	for _, used := range destinations.uses {
 		for _, account := range j.backends.Get(r, used).accounts {
 			sources = append(sources, j.grants.Get(r, account).sources...)
 		}
 	}
-	slices.SortFunc(sources, mesh.ServiceAccount.Compare)
+	slices.SortFunc(sources, fact.ServiceAccount.Compare)
 	return slices.Compact(sources)
 }
 
@@ -130,7 +131,7 @@ func (j *join) retry(r *graph.Reader, key mesh.Name, out *graph.Output) {
 }
 
 // retryFor returns the source's oldest rule for the service.
-func (j *join) retryFor(r *graph.Reader, source mesh.ServiceAccount, service mesh.Name) *mesh.RetryRule {
+func (j *join) retryFor(r *graph.Reader, source fact.ServiceAccount, service mesh.Name) *fact.RetryRule {
 	for _, a := range j.retriesOf.Get(r, source) {
 		rule, _ := j.retries.Get(r, a.key)
 		if j.member(r, rule.Namespace) && slices.Contains(rule.Destinations, service) {
@@ -150,7 +151,7 @@ func withRetry(d *mesh.Destination, retry mesh.Retry) *mesh.Destination {
 }
 
 // makeOutbound returns the Outbound of a service account.
-func (j *join) makeOutbound(r *graph.Reader, account mesh.ServiceAccount) *mesh.Outbound {
+func (j *join) makeOutbound(r *graph.Reader, account fact.ServiceAccount) *mesh.Outbound {
 	retried := j.retried.Of(account).Get(r)
 	scope, offered := account.String(), account
 	if j.mustSettings(r).PermissivePolicy {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/graph"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
@@ -38,12 +39,12 @@ const (
 	ReasonNotSupportedByProxy = "NotSupportedByProxy"
 )
 
-func problemsOf(object mesh.ObjectRef, list []mesh.Problem) *mesh.Problems {
+func problemsOf(object mesh.ObjectRef, list []mesh.Problem) *fact.Problems {
 	list = slices.Clone(list)
 	slices.SortStableFunc(list, func(a, b mesh.Problem) int {
 		return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Message, b.Message))
 	})
-	return mesh.Seal(&mesh.Problems{Object: object, List: list})
+	return mesh.Seal(&fact.Problems{Object: object, List: list})
 }
 
 // fault collects the Problems of one object.
@@ -70,16 +71,16 @@ type inspector func(r *graph.Reader, name mesh.Name, f *fault)
 
 // inspects reports whether an object may have Problems in the context of others. It is
 // false for most pods and namespaces.
-func (j *join) inspects(fact mesh.Fact) bool {
-	switch content := fact.Content.(type) {
+func (j *join) inspects(stated fact.Fact) bool {
+	switch content := stated.Content.(type) {
 	case nil:
 		return false
-	case *mesh.Workload:
+	case *fact.Workload:
 		return content.InboundTLS == mesh.Permissive
-	case *mesh.Namespace:
+	case *fact.Namespace:
 		return content.InboundTLS == mesh.Permissive
 	}
-	return j.inspectors[fact.Object.Kind] != nil
+	return j.inspectors[stated.Object.Kind] != nil
 }
 
 // inspect puts all Problems of an object.
@@ -95,7 +96,7 @@ func (j *join) inspect(r *graph.Reader, key objectKey, out *graph.Output) {
 	}
 }
 
-func (j *join) inspectService(r *graph.Reader, svc *mesh.Service, f *fault) {
+func (j *join) inspectService(r *graph.Reader, svc *fact.Service, f *fault) {
 	for i, spec := range svc.Ports {
 		field := fmt.Sprintf("spec.ports[%d]", i)
 		port := mesh.ServicePort{Name: svc.Name, Port: spec.Port}
@@ -128,7 +129,7 @@ func someOf(names []string) string {
 // shared is a service port that targets the same port of workloads as another.
 type shared struct {
 	port mesh.ServicePort
-	mesh.PortSpec
+	fact.PortSpec
 }
 
 // portsBefore returns the service ports that target the same workload port as port and
@@ -159,7 +160,7 @@ func (j *join) portsBefore(r *graph.Reader, port mesh.ServicePort) []shared {
 	return ports
 }
 
-func (j *join) inspectRetry(r *graph.Reader, rule *mesh.RetryRule, f *fault) {
+func (j *join) inspectRetry(r *graph.Reader, rule *fact.RetryRule, f *fault) {
 	if !j.mustSettings(r).RetryPolicy {
 		f.add(ReasonDisabled, "", "spec.featureFlags.enableRetryPolicy of the MeshConfig is off")
 	}
@@ -171,7 +172,7 @@ func (j *join) inspectRetry(r *graph.Reader, rule *mesh.RetryRule, f *fault) {
 			f.add(ReasonNotFound, field, "there is no Service %s in the mesh", name)
 			continue
 		}
-		if !slices.ContainsFunc(svc.Ports, func(p mesh.PortSpec) bool { return p.Protocol.IsHTTP() }) {
+		if !slices.ContainsFunc(svc.Ports, func(p fact.PortSpec) bool { return p.Protocol.IsHTTP() }) {
 			f.add(ReasonNoEffect, field, "Service %s has no HTTP port, so requests can't be retried; name a port http", name)
 		}
 		if first := j.retryFor(r, rule.Source, name); first != nil && first != rule && j.mustSettings(r).RetryPolicy {
@@ -180,7 +181,7 @@ func (j *join) inspectRetry(r *graph.Reader, rule *mesh.RetryRule, f *fault) {
 	}
 }
 
-func (j *join) inspectUpstream(r *graph.Reader, setting *mesh.UpstreamSetting, f *fault) {
+func (j *join) inspectUpstream(r *graph.Reader, setting *fact.UpstreamSetting, f *fault) {
 	name := serviceOfHost(setting)
 	if j.service(r, name) == nil {
 		if len(j.egressesUsing.Get(r, setting.Name)) == 0 {

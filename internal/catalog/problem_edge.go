@@ -5,11 +5,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/graph"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-func (j *join) inspectEgress(r *graph.Reader, rule *mesh.EgressRule, f *fault) {
+func (j *join) inspectEgress(r *graph.Reader, rule *fact.EgressRule, f *fault) {
 	settings := j.mustSettings(r)
 	if !settings.EgressPolicy {
 		f.add(ReasonDisabled, "", "spec.featureFlags.enableEgressPolicy of the MeshConfig is off")
@@ -48,7 +49,7 @@ func (j *join) inspectEgress(r *graph.Reader, rule *mesh.EgressRule, f *fault) {
 }
 
 // inspectEgressPorts finds conditions that apply to none of the rule's ports.
-func (j *join) inspectEgressPorts(rule *mesh.EgressRule, f *fault) {
+func (j *join) inspectEgressPorts(rule *fact.EgressRule, f *fault) {
 	for _, port := range rule.Ports {
 		switch {
 		case port.Protocol == mesh.EgressTCP:
@@ -56,12 +57,12 @@ func (j *join) inspectEgressPorts(rule *mesh.EgressRule, f *fault) {
 			f.add(ReasonNoEffect, "spec.matches", "requests to port %d are matched by host, but spec.hosts is empty, so nothing is allowed; add hosts", port.Number)
 		}
 	}
-	if len(rule.Groups) > 0 && !slices.ContainsFunc(rule.Ports, func(p mesh.EgressPort) bool { return p.Protocol == mesh.EgressHTTP }) {
+	if len(rule.Groups) > 0 && !slices.ContainsFunc(rule.Ports, func(p fact.EgressPort) bool { return p.Protocol == mesh.EgressHTTP }) {
 		f.add(ReasonNoEffect, "spec.matches", "no port has protocol http, so the matches are ignored and the ports and hosts alone decide; remove the matches, or set protocol http")
 	}
 }
 
-func (j *join) inspectIngress(r *graph.Reader, rule *mesh.IngressRule, f *fault) {
+func (j *join) inspectIngress(r *graph.Reader, rule *fact.IngressRule, f *fault) {
 	if !j.mustSettings(r).IngressPolicy {
 		f.add(ReasonDisabled, "", "spec.featureFlags.enableIngressBackendPolicy of the MeshConfig is off")
 	}
@@ -112,7 +113,7 @@ func (j *join) inspectIngress(r *graph.Reader, rule *mesh.IngressRule, f *fault)
 }
 
 // targetsPort reports whether a port of the service targets the workloads' port.
-func (j *join) targetsPort(r *graph.Reader, svc *mesh.Service, port uint16) bool {
+func (j *join) targetsPort(r *graph.Reader, svc *fact.Service, port uint16) bool {
 	for _, spec := range svc.Ports {
 		if spec.TargetName == "" && targetOf(nil, spec) == port {
 			return true

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/graph"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
@@ -77,13 +78,13 @@ func (j *join) checkNamespaceFeatures(r *graph.Reader, key mesh.Name, f *fault) 
 // fieldInboundTLS is the annotation of namespaces and pods.
 const fieldInboundTLS = "metadata.annotations[openservicemesh.io/inbound-tls-mode]"
 
-func (j *join) checkWorkloadFeatures(r *graph.Reader, w *mesh.Workload, f *fault) {
+func (j *join) checkWorkloadFeatures(r *graph.Reader, w *fact.Workload, f *fault) {
 	if w.InboundTLS == mesh.Permissive && w.Class != "" && !w.Ended && len(j.limitedClasses(r).List) > 0 {
 		j.reportLacking(f, fieldInboundTLS, j.encrypted(r, &classes{List: []classAt{{w.Class, accountOf(w)}}}), mesh.FeaturePermissiveTLS)
 	}
 }
 
-func (j *join) checkServiceFeatures(r *graph.Reader, svc *mesh.Service, f *fault) {
+func (j *join) checkServiceFeatures(r *graph.Reader, svc *fact.Service, f *fault) {
 	if len(j.limitedClasses(r).List) == 0 {
 		return
 	}
@@ -111,7 +112,7 @@ func (j *join) checkServiceFeatures(r *graph.Reader, svc *mesh.Service, f *fault
 }
 
 // balancingOf returns what the UpstreamSetting of a service says of load balancing.
-func (j *join) balancingOf(r *graph.Reader, svc *mesh.Service) mesh.LoadBalancing {
+func (j *join) balancingOf(r *graph.Reader, svc *fact.Service) mesh.LoadBalancing {
 	if settings := j.upstreamsOf.Get(r, svc.Name); len(settings) > 0 {
 		setting, _ := j.upstreams.Get(r, settings[0].key)
 		return setting.Policy.LoadBalancing
@@ -119,7 +120,7 @@ func (j *join) balancingOf(r *graph.Reader, svc *mesh.Service) mesh.LoadBalancin
 	return mesh.LoadBalancing{}
 }
 
-func portsOf(svc *mesh.Service) []mesh.ServicePort {
+func portsOf(svc *fact.Service) []mesh.ServicePort {
 	ports := make([]mesh.ServicePort, len(svc.Ports))
 	for i, spec := range svc.Ports {
 		ports[i] = mesh.ServicePort{Name: svc.Name, Port: spec.Port}
@@ -127,7 +128,7 @@ func portsOf(svc *mesh.Service) []mesh.ServicePort {
 	return ports
 }
 
-func (j *join) checkUpstreamFeatures(r *graph.Reader, setting *mesh.UpstreamSetting, f *fault) {
+func (j *join) checkUpstreamFeatures(r *graph.Reader, setting *fact.UpstreamSetting, f *fault) {
 	if len(j.limitedClasses(r).List) == 0 {
 		return
 	}
@@ -139,7 +140,7 @@ func (j *join) checkUpstreamFeatures(r *graph.Reader, setting *mesh.UpstreamSett
 			j.askLimits(r, setting, svc, f)
 		}
 	}
-	var sources []mesh.ServiceAccount
+	var sources []fact.ServiceAccount
 	for _, key := range j.egressesUsing.Get(r, setting.Name) {
 		rule, _ := j.egresses.Get(r, key)
 		if !j.member(r, rule.Namespace) || !slices.ContainsFunc(rule.Hosts, func(h string) bool { return strings.EqualFold(h, setting.Host) }) {
@@ -158,7 +159,7 @@ func (j *join) checkUpstreamFeatures(r *graph.Reader, setting *mesh.UpstreamSett
 
 // askLimits asks the servers of a service. The limits of a port are those of the first
 // service that has any.
-func (j *join) askLimits(r *graph.Reader, setting *mesh.UpstreamSetting, svc *mesh.Service, f *fault) {
+func (j *join) askLimits(r *graph.Reader, setting *fact.UpstreamSetting, svc *fact.Service, f *fault) {
 	needs := setting.Limits.Needs()
 	if len(needs) == 0 {
 		return
@@ -199,11 +200,11 @@ func (j *join) askPolicy(f *fault, policy mesh.UpstreamPolicy, of *classes) {
 	}
 }
 
-func (j *join) checkRetryFeatures(r *graph.Reader, rule *mesh.RetryRule, f *fault) {
+func (j *join) checkRetryFeatures(r *graph.Reader, rule *fact.RetryRule, f *fault) {
 	if len(j.limitedClasses(r).List) == 0 || !j.mustSettings(r).RetryPolicy {
 		return
 	}
-	of := j.limitedOf(r, []mesh.ServiceAccount{rule.Source})
+	of := j.limitedOf(r, []fact.ServiceAccount{rule.Source})
 	for _, name := range rule.Destinations {
 		svc := j.service(r, name)
 		if svc == nil || j.retryFor(r, rule.Source, name) != rule || !j.mayCallHTTP(r, rule.Source, svc) {
@@ -218,8 +219,8 @@ func (j *join) checkRetryFeatures(r *graph.Reader, rule *mesh.RetryRule, f *faul
 }
 
 // mayCallHTTP reports whether an account may call an HTTP port of a service.
-func (j *join) mayCallHTTP(r *graph.Reader, source mesh.ServiceAccount, svc *mesh.Service) bool {
-	return slices.ContainsFunc(svc.Ports, func(spec mesh.PortSpec) bool {
+func (j *join) mayCallHTTP(r *graph.Reader, source fact.ServiceAccount, svc *fact.Service) bool {
+	return slices.ContainsFunc(svc.Ports, func(spec fact.PortSpec) bool {
 		if !spec.Protocol.IsHTTP() {
 			return false
 		}
@@ -228,11 +229,11 @@ func (j *join) mayCallHTTP(r *graph.Reader, source mesh.ServiceAccount, svc *mes
 	})
 }
 
-func (j *join) checkAccessFeatures(r *graph.Reader, rule *mesh.AccessRule, f *fault) {
+func (j *join) checkAccessFeatures(r *graph.Reader, rule *fact.AccessRule, f *fault) {
 	if len(j.limitedClasses(r).List) == 0 || len(rule.Sources) == 0 || j.mustSettings(r).PermissivePolicy {
 		return
 	}
-	of := j.limitedOf(r, []mesh.ServiceAccount{rule.Destination})
+	of := j.limitedOf(r, []fact.ServiceAccount{rule.Destination})
 	if len(of.List) == 0 {
 		return
 	}
@@ -261,7 +262,7 @@ func needsOf(matches []mesh.HTTPMatch) []mesh.Feature {
 	return slices.Compact(features)
 }
 
-func (j *join) checkSplitFeatures(r *graph.Reader, split *mesh.Split, f *fault) {
+func (j *join) checkSplitFeatures(r *graph.Reader, split *fact.Split, f *fault) {
 	if len(j.limitedClasses(r).List) == 0 {
 		return
 	}
@@ -291,18 +292,18 @@ func (j *join) checkSplitFeatures(r *graph.Reader, split *mesh.Split, f *fault) 
 }
 
 // egressSources returns the sources of a rule for which the rule determines the port.
-func (j *join) egressSources(r *graph.Reader, rule *mesh.EgressRule, port mesh.EgressPort) []mesh.ServiceAccount {
+func (j *join) egressSources(r *graph.Reader, rule *fact.EgressRule, port fact.EgressPort) []fact.ServiceAccount {
 	if !j.mustSettings(r).EgressPolicy {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(rule.Sources), func(source mesh.ServiceAccount) bool {
+	return slices.DeleteFunc(slices.Clone(rule.Sources), func(source fact.ServiceAccount) bool {
 		return !slices.ContainsFunc(j.egress.Get(r, source).Ports, func(p mesh.EgressRoutes) bool {
 			return p.Port == port.Number && p.Protocol == port.Protocol
 		})
 	})
 }
 
-func (j *join) checkEgressFeatures(r *graph.Reader, rule *mesh.EgressRule, f *fault) {
+func (j *join) checkEgressFeatures(r *graph.Reader, rule *fact.EgressRule, f *fault) {
 	if len(j.limitedClasses(r).List) == 0 {
 		return
 	}
@@ -327,7 +328,7 @@ func (j *join) checkEgressFeatures(r *graph.Reader, rule *mesh.EgressRule, f *fa
 	}
 }
 
-func (j *join) checkIngressFeatures(r *graph.Reader, rule *mesh.IngressRule, f *fault) {
+func (j *join) checkIngressFeatures(r *graph.Reader, rule *fact.IngressRule, f *fault) {
 	if len(j.limitedClasses(r).List) == 0 {
 		return
 	}

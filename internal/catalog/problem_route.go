@@ -6,11 +6,12 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/graph"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-func (j *join) inspectAccess(r *graph.Reader, rule *mesh.AccessRule, f *fault) {
+func (j *join) inspectAccess(r *graph.Reader, rule *fact.AccessRule, f *fault) {
 	j.inspectAccount(r, rule.Destination, "spec.destination", f)
 	for i, source := range rule.Sources {
 		j.inspectAccount(r, source, fmt.Sprintf("spec.sources[%d]", i), f)
@@ -27,7 +28,7 @@ func (j *join) inspectAccess(r *graph.Reader, rule *mesh.AccessRule, f *fault) {
 			continue
 		}
 		for k, match := range routes.Matches {
-			if !slices.ContainsFunc(group.HTTP, func(m mesh.NamedMatch) bool { return m.Name == match }) && group.TCP == nil {
+			if !slices.ContainsFunc(group.HTTP, func(m fact.NamedMatch) bool { return m.Name == match }) && group.TCP == nil {
 				f.add(ReasonNotFound, fmt.Sprintf("%s.matches[%d]", field, k), "HTTPRouteGroup %s/%s has no match %q; nothing is allowed until it has", rule.Namespace, routes.Group, match)
 			}
 		}
@@ -38,7 +39,7 @@ func (j *join) inspectAccess(r *graph.Reader, rule *mesh.AccessRule, f *fault) {
 // inspectReach finds routes of a rule that apply to no port of the destination's
 // workloads. HTTP routes apply to HTTP ports and TCP routes to all others. TCP routes
 // also restrict the ports of HTTP routes.
-func (j *join) inspectReach(r *graph.Reader, rule *mesh.AccessRule, group *mesh.RouteGroup, field string, f *fault) {
+func (j *join) inspectReach(r *graph.Reader, rule *fact.AccessRule, group *fact.RouteGroup, field string, f *fault) {
 	account := rule.Destination
 	ports := j.httpPorts(r, account)
 	if ports == nil {
@@ -61,7 +62,7 @@ func (j *join) inspectReach(r *graph.Reader, rule *mesh.AccessRule, group *mesh.
 
 // inspectConnections finds HTTP ports at which a rule with only TCPRoutes allows nothing,
 // and where no other rule allows its sources anything.
-func (j *join) inspectConnections(r *graph.Reader, rule *mesh.AccessRule, match *mesh.TCPMatch, ports *ports, field string, f *fault) {
+func (j *join) inspectConnections(r *graph.Reader, rule *fact.AccessRule, match *fact.TCPMatch, ports *ports, field string, f *fault) {
 	for _, number := range match.Ports {
 		if _, http := ports.requests[number]; http && !ports.connections[number] {
 			f.add(ReasonNoEffect, field, "port %d of the pods of %s is an HTTP port, at which a TCPRoute has no effect; allow requests with an HTTPRouteGroup", number, rule.Destination)
@@ -90,7 +91,7 @@ type ports struct {
 }
 
 // httpPorts returns nil if no workload runs as the account, or if everything is allowed.
-func (j *join) httpPorts(r *graph.Reader, account mesh.ServiceAccount) *ports {
+func (j *join) httpPorts(r *graph.Reader, account fact.ServiceAccount) *ports {
 	accepted := j.accepted.Of(account).Get(r)
 	if accepted.Len() == 0 {
 		return nil
@@ -113,14 +114,14 @@ func (j *join) httpPorts(r *graph.Reader, account mesh.ServiceAccount) *ports {
 }
 
 // allAllowed reports whether each source has one of the permissions.
-func (j *join) allAllowed(r *graph.Reader, sources []mesh.ServiceAccount, permissions []mesh.Permission) bool {
+func (j *join) allAllowed(r *graph.Reader, sources []fact.ServiceAccount, permissions []mesh.Permission) bool {
 	settings := j.mustSettings(r)
-	return !slices.ContainsFunc(sources, func(source mesh.ServiceAccount) bool {
+	return !slices.ContainsFunc(sources, func(source fact.ServiceAccount) bool {
 		return !slices.ContainsFunc(permissions, func(p mesh.Permission) bool { return p.Names(identityOf(settings, source)) })
 	})
 }
 
-func (j *join) inspectAccount(r *graph.Reader, account mesh.ServiceAccount, field string, f *fault) {
+func (j *join) inspectAccount(r *graph.Reader, account fact.ServiceAccount, field string, f *fault) {
 	if !j.member(r, account.Namespace) {
 		f.add(ReasonNotFound, field, "namespace %q is not in the mesh; label it with openservicemesh.io/monitored-by", account.Namespace)
 		return
@@ -130,7 +131,7 @@ func (j *join) inspectAccount(r *graph.Reader, account mesh.ServiceAccount, fiel
 	}
 }
 
-func (j *join) inspectSplit(r *graph.Reader, split *mesh.Split, f *fault) {
+func (j *join) inspectSplit(r *graph.Reader, split *fact.Split, f *fault) {
 	root := j.service(r, mesh.Name{Namespace: split.Namespace, Name: split.Root})
 	if root == nil {
 		f.add(ReasonNotFound, "spec.service", "there is no Service %s/%s; the split has no effect until there is", split.Namespace, split.Root)
@@ -153,7 +154,7 @@ func (j *join) inspectSplit(r *graph.Reader, split *mesh.Split, f *fault) {
 				break
 			}
 		}
-	} else if !slices.ContainsFunc(root.Ports, func(p mesh.PortSpec) bool { return p.Protocol.IsHTTP() }) {
+	} else if !slices.ContainsFunc(root.Ports, func(p fact.PortSpec) bool { return p.Protocol.IsHTTP() }) {
 		f.add(ReasonNoEffect, "spec.matches", "Service %s has no HTTP port, so requests can't be matched; name a port http, or remove the matches", root)
 	}
 	for i, name := range split.Matches {
@@ -180,7 +181,7 @@ func (j *join) inspectSplit(r *graph.Reader, split *mesh.Split, f *fault) {
 	}
 }
 
-func (j *join) inspectShare(r *graph.Reader, split *mesh.Split, root *mesh.Service, backend mesh.SplitBackend, field string, f *fault) {
+func (j *join) inspectShare(r *graph.Reader, split *fact.Split, root *fact.Service, backend fact.SplitBackend, field string, f *fault) {
 	name := mesh.Name{Namespace: split.Namespace, Name: backend.Service}
 	svc := j.service(r, name)
 	if other, ok := j.aliasTarget(r, svc); ok {
@@ -202,7 +203,7 @@ func (j *join) inspectShare(r *graph.Reader, split *mesh.Split, root *mesh.Servi
 }
 
 // cycle returns a path over splits from the split's root back to it, or "".
-func (j *join) cycle(r *graph.Reader, split *mesh.Split) string {
+func (j *join) cycle(r *graph.Reader, split *fact.Split) string {
 	seen := map[string]bool{}
 	var walk func(service, path string) string
 	walk = func(service, path string) string {

@@ -5,25 +5,26 @@ import (
 	"testing"
 
 	"github.com/outrigger-mesh/outrigger/drivers/envoy"
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
 // lonely returns a joined city in which no workload has a proxy but that of the
 // facts it returns besides: one comes and goes.
-func lonely(services int) (joined *join, come, gone mesh.Fact, flip func(bool) mesh.Fact) {
+func lonely(services int) (joined *join, come, gone fact.Fact, flip func(bool) fact.Fact) {
 	facts, flip := city(services, true)
 	joined = newJoin(nil)
-	for _, fact := range facts {
-		if w, ok := fact.Content.(*mesh.Workload); ok {
+	for _, f := range facts {
+		if w, ok := f.Content.(*fact.Workload); ok {
 			ended := *w
 			ended.Ended = true
 			if w.Name.Name == "svc-0-0" {
-				come = fact
-				gone = mesh.Fact{Object: fact.Object, Content: mesh.Seal(&ended)}
+				come = f
+				gone = fact.Fact{Object: f.Object, Content: mesh.Seal(&ended)}
 			}
-			fact.Content = mesh.Seal(&ended)
+			f.Content = mesh.Seal(&ended)
 		}
-		joined.set(fact)
+		joined.set(f)
 	}
 	joined.snapshot()
 	return joined, come, gone, flip

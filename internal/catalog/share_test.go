@@ -5,10 +5,11 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-func viewOf(t *testing.T, s *mesh.Snapshot, pod string) *mesh.View {
+func viewOf(t *testing.T, s *fact.Snapshot, pod string) *mesh.View {
 	t.Helper()
 	view, ok := s.Views.Get("uid-" + pod)
 	if !ok {
@@ -21,7 +22,7 @@ func viewOf(t *testing.T, s *mesh.Snapshot, pod string) *mesh.View {
 func TestShared(t *testing.T) {
 	web := port(80, 8080, mesh.HTTP)
 	replicas := list(pod("shop/cart-1", "cart", "10.1.0.2"), pod("shop/cart-2", "cart", "10.1.0.3"), service("shop/cart", "10.96.0.2", web),
-		slice("shop/cart", []mesh.PortSpec{web}, ready("cart-1", "10.1.0.2"), ready("cart-2", "10.1.0.3")))
+		slice("shop/cart", []fact.PortSpec{web}, ready("cart-1", "10.1.0.2"), ready("cart-2", "10.1.0.3")))
 	for _, policy := range []bool{true, false} {
 		s := Build(slices.Concat(town(func(s *mesh.Settings) { s.PermissivePolicy = policy }), replicas,
 			list(routes("shop/g", "/"), allow("shop/t", "shop/cart", []string{"shop/cart"}, "HTTPRouteGroup/g"), pod("shop/web-2", "web", "10.1.0.9"))))
@@ -67,23 +68,23 @@ func TestWhatChangesIsAnother(t *testing.T) {
 	all := []string{teller, vault, cart, client}
 	for _, tt := range []struct {
 		what  string
-		facts []mesh.Fact
+		facts []fact.Fact
 		// other are the proxies whose View is another, and outbound those of them that
 		// call otherwise.
 		other, outbound []string
 	}{
 		{"nothing", base, nil, nil},
-		{"an endpoint", list(pod("shop/cart-2", "cart", "10.1.0.7"), slice("shop/cart", []mesh.PortSpec{web}, ready("cart-1", "10.1.0.2"), ready("cart-2", "10.1.0.7"))), []string{"uid-shop/cart-2", client}, []string{client}},
+		{"an endpoint", list(pod("shop/cart-2", "cart", "10.1.0.7"), slice("shop/cart", []fact.PortSpec{web}, ready("cart-1", "10.1.0.2"), ready("cart-2", "10.1.0.7"))), []string{"uid-shop/cart-2", client}, []string{client}},
 		{"who may call", list(allow("shop/t", "shop/cart", []string{"shop/web", "shop/cart"}, "HTTPRouteGroup/g")), []string{cart}, []string{cart}},
 		{"what may be asked", list(routes("shop/g", "/a")), []string{cart}, nil},
-		{"an endpoint of another namespace", list(slice("bank/vault", []mesh.PortSpec{web})), []string{teller, vault}, []string{teller}},
+		{"an endpoint of another namespace", list(slice("bank/vault", []fact.PortSpec{web})), []string{teller, vault}, []string{teller}},
 		{"a way out", list(egress("shop/e", 1, outPort(443, mesh.EgressTCP))), []string{client}, nil},
-		{"a way in", list(ingress("shop/i", mesh.IngressBackend{}, mesh.IngressSource{Service: parseName("edge/gate")}), slice("edge/gate", nil, ready("a", "10.9.0.1"))), []string{cart}, nil},
+		{"a way in", list(ingress("shop/i", fact.IngressBackend{}, fact.IngressSource{Service: parseName("edge/gate")}), slice("edge/gate", nil, ready("a", "10.9.0.1"))), []string{cart}, nil},
 		{"a retry", list(retry("shop/r", "shop/web", 3, 1, "shop/cart")), []string{client}, []string{client}},
 		{"how a service is called", list(upstream("shop/u", "cart", 1, most(3))), []string{client}, []string{client}},
 		{"a service that nobody may call", list(service("shop/new", "10.96.0.9", web)), nil, nil},
-		{"the mode of a namespace", list(namespace("shop", func(n *mesh.Namespace) { n.InboundTLS = mesh.Permissive })), []string{cart, client}, nil},
-		{"a namespace that leaves", list(namespace("bank", func(n *mesh.Namespace) { n.Member = false })), []string{teller, vault}, nil},
+		{"the mode of a namespace", list(namespace("shop", func(n *fact.Namespace) { n.InboundTLS = mesh.Permissive })), []string{cart, client}, nil},
+		{"a namespace that leaves", list(namespace("bank", func(n *fact.Namespace) { n.Member = false })), []string{teller, vault}, nil},
 		{"the access log", list(settings(func(s *mesh.Settings) { s.AccessLog.Enabled = true })), all, nil},
 		{"the trust domain", list(settings(func(s *mesh.Settings) { s.TrustDomain = "other" })), all, []string{teller, client}},
 		{"the settings go", list(gone(settings())), all, []string{teller, client}},
@@ -126,7 +127,7 @@ func TestWhatChangesIsAnother(t *testing.T) {
 			}
 			// Back again.
 			for _, f := range slices.Concat(tt.facts, base) {
-				if !slices.ContainsFunc(base, func(b mesh.Fact) bool { return b.Object == f.Object }) {
+				if !slices.ContainsFunc(base, func(b fact.Fact) bool { return b.Object == f.Object }) {
 					f = gone(f)
 				}
 				j.set(f)
@@ -141,7 +142,7 @@ func TestWhatChangesIsAnother(t *testing.T) {
 // TestVersions has an object come in two versions, as when a manifest is moved from
 // one to the other.
 func TestVersions(t *testing.T) {
-	in := func(version string, f mesh.Fact) mesh.Fact {
+	in := func(version string, f fact.Fact) fact.Fact {
 		f.Object.APIVersion = version
 		return f
 	}
@@ -150,7 +151,7 @@ func TestVersions(t *testing.T) {
 	wrong.Content, wrong.Problems = nil, []mesh.Problem{{Object: late.Object, Reason: "Invalid", Message: "it is wrong"}}
 	for _, tt := range []struct {
 		name  string
-		facts []mesh.Fact
+		facts []fact.Fact
 		// want is the version that counts, by its Problem; empty if it has none.
 		shares, want string
 	}{
@@ -194,7 +195,7 @@ func TestVersions(t *testing.T) {
 func TestProblemsOfOneObject(t *testing.T) {
 	wrong := split("shop/s", "none", "v1=1")
 	wrong.Problems = []mesh.Problem{{Object: wrong.Object, Reason: "Ignored", Field: "spec.extra", Message: "it is ignored"}}
-	elsewhere := mesh.Fact{Object: object("v1", "ConfigMap", "out", "x"), Problems: []mesh.Problem{{Object: object("v1", "ConfigMap", "out", "x"), Reason: "Invalid", Message: "it is wrong"}}}
+	elsewhere := fact.Fact{Object: object("v1", "ConfigMap", "out", "x"), Problems: []mesh.Problem{{Object: object("v1", "ConfigMap", "out", "x"), Reason: "Invalid", Message: "it is wrong"}}}
 	want := "ConfigMap out/x: Invalid\nTrafficSplit shop/s: Ignored spec.extra\nTrafficSplit shop/s: NotFound spec.service"
 	if got := problemsText(t, Build(append(town(), wrong, elsewhere))); got != want {
 		t.Errorf("the Problems are\n%s\nwant\n%s", got, want)
@@ -204,11 +205,11 @@ func TestProblemsOfOneObject(t *testing.T) {
 // TestManyOutside checks that the message lists only a few of the endpoints.
 func TestManyOutside(t *testing.T) {
 	web := port(80, 8080, mesh.HTTP)
-	var endpoints []mesh.SliceEndpoint
+	var endpoints []fact.SliceEndpoint
 	for i := range 1000 {
 		endpoints = append(endpoints, ready("", fmt.Sprintf("192.0.%d.%d", i/250, i%250)))
 	}
-	s := Build(append(town(), service("shop/cart", "10.96.0.2", web), slice("shop/cart", []mesh.PortSpec{web}, endpoints...)))
+	s := Build(append(town(), service("shop/cart", "10.96.0.2", web), slice("shop/cart", []fact.PortSpec{web}, endpoints...)))
 	problems, _ := s.Problems.Get("Service shop/cart")
 	want := "no traffic is sent to 192.0.0.0, 192.0.0.1, 192.0.0.2 and 997 more, which has no sidecar; inject one, or allow egress with spec.traffic.enableEgress of the MeshConfig"
 	if problems == nil || problems.List[0].Message != want {

@@ -3,6 +3,7 @@ package catalog
 import (
 	"slices"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/graph"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
@@ -23,7 +24,7 @@ func (j *join) view(r *graph.Reader, key mesh.Name, out *graph.Output) {
 	))
 }
 
-func (j *join) hasProxy(r *graph.Reader, w *mesh.Workload) bool {
+func (j *join) hasProxy(r *graph.Reader, w *fact.Workload) bool {
 	return j.member(r, w.Namespace) && w.Class != "" && !w.Ended
 }
 

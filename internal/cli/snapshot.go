@@ -24,6 +24,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 	"github.com/outrigger-mesh/outrigger/internal/catalog"
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/inject/offline"
 	"github.com/outrigger-mesh/outrigger/internal/injector"
@@ -50,8 +51,8 @@ func (f *snapshotFlags) add(flags *pflag.FlagSet) {
 
 // reading is the mesh of the manifests or of the cluster.
 type reading struct {
-	*mesh.Snapshot
-	facts []mesh.Fact
+	*fact.Snapshot
+	facts []fact.Fact
 	// problems are those with manifests that no Snapshot holds.
 	problems []mesh.Problem
 	// unread are the kinds of manifests that were not read, with how many there are.
@@ -78,8 +79,8 @@ func (f *snapshotFlags) read(cmd *cobra.Command) (*reading, error) {
 		return nil, err
 	}
 	namespaces, members := 0, 0
-	for _, fact := range r.facts {
-		if ns, ok := fact.Content.(*mesh.Namespace); ok {
+	for _, stated := range r.facts {
+		if ns, ok := stated.Content.(*fact.Namespace); ok {
 			namespaces++
 			if ns.Member {
 				members++
@@ -94,7 +95,7 @@ func (f *snapshotFlags) read(cmd *cobra.Command) (*reading, error) {
 }
 
 // clusterFacts reads everything once.
-func (f *snapshotFlags) clusterFacts(cmd *cobra.Command) ([]mesh.Fact, error) {
+func (f *snapshotFlags) clusterFacts(cmd *cobra.Command) ([]fact.Fact, error) {
 	config, err := f.engine.kube.config()
 	if err != nil {
 		return nil, err
@@ -112,12 +113,12 @@ func (f *snapshotFlags) clusterFacts(cmd *cobra.Command) ([]mesh.Fact, error) {
 	read, done := context.WithCancel(ctx)
 	defer done()
 	var mu sync.Mutex
-	var facts []mesh.Fact
+	var facts []fact.Fact
 	complete := false
 	group, groupCtx := errgroup.WithContext(read)
 	group.Go(func() error { return s.Start(groupCtx) })
 	group.Go(func() error {
-		apply := func(some ...mesh.Fact) {
+		apply := func(some ...fact.Fact) {
 			mu.Lock()
 			defer mu.Unlock()
 			if !complete {
@@ -231,7 +232,7 @@ func (c *classes) of(pod *corev1.Pod, _ *corev1.Namespace) dir.Sidecar {
 }
 
 // allProblems are those of the Snapshot and the others, sorted.
-func allProblems(s *mesh.Snapshot, others []mesh.Problem) []mesh.Problem {
+func allProblems(s *fact.Snapshot, others []mesh.Problem) []mesh.Problem {
 	all := slices.Clone(others)
 	for _, problems := range s.Problems.All() {
 		all = append(all, problems.List...)

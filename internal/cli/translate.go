@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
@@ -118,7 +119,7 @@ func warn(w io.Writer, problems []mesh.Problem) {
 }
 
 // chooseView returns the View of the proxy of a pod. Its errors list the proxies.
-func chooseView(s *mesh.Snapshot, pod string) (*mesh.View, error) {
+func chooseView(s *fact.Snapshot, pod string) (*mesh.View, error) {
 	var proxies []string
 	for _, view := range s.Views.All() {
 		if view.Proxy.Name.String() == pod {

@@ -31,6 +31,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/audit"
 	"github.com/outrigger-mesh/outrigger/internal/catalog"
 	"github.com/outrigger-mesh/outrigger/internal/debug"
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/identity"
 	"github.com/outrigger-mesh/outrigger/internal/identity/root"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
@@ -110,13 +111,13 @@ func (c *cluster) feed(ctx context.Context, to *catalog.Catalog) error {
 }
 
 func (c *cluster) find() catalog.Find {
-	return func(ctx context.Context, id mesh.Identity, uid string) (mesh.Fact, bool, error) {
+	return func(ctx context.Context, id mesh.Identity, uid string) (fact.Fact, bool, error) {
 		pod, err := c.facts.FindPod(ctx, id.Namespace, id.ServiceAccount, types.UID(uid))
 		if err != nil || pod == nil {
-			return mesh.Fact{}, false, err
+			return fact.Fact{}, false, err
 		}
-		fact, ok := c.mapper.Fact(pod)
-		return fact, ok, nil
+		f, ok := c.mapper.Fact(pod)
+		return f, ok, nil
 	}
 }
 
@@ -129,8 +130,8 @@ func (c *cluster) member(ctx context.Context, w identity.Workload) error {
 	if err != nil {
 		return err
 	}
-	fact, _ := c.mapper.Fact(namespace)
-	if content, ok := fact.Content.(*mesh.Namespace); !ok || !content.Member {
+	f, _ := c.mapper.Fact(namespace)
+	if content, ok := f.Content.(*fact.Namespace); !ok || !content.Member {
 		return fmt.Errorf("%w: its namespace %s is not of this mesh; label it %s=NAME with the mesh's name", identity.ErrNotMember, w.Namespace, inject.MonitoredByLabel)
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 	"github.com/outrigger-mesh/outrigger/internal/catalog"
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/identity"
 	"github.com/outrigger-mesh/outrigger/internal/identity/root"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
@@ -69,7 +70,7 @@ func (f *folder) read() <-chan struct{} { return f.known }
 func (f *folder) feed(ctx context.Context, to *catalog.Catalog) error {
 	f.whole.Store(to)
 	known := sync.OnceFunc(func() { close(f.known) })
-	apply := func(facts ...mesh.Fact) {
+	apply := func(facts ...fact.Fact) {
 		to.Apply(facts...)
 		to.Synced()
 		known()

@@ -14,8 +14,8 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/health"
 	"github.com/outrigger-mesh/outrigger/internal/debug"
+	"github.com/outrigger-mesh/outrigger/internal/limit"
 	"github.com/outrigger-mesh/outrigger/internal/version"
-	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 )
 
 // listeners are the sockets that are there from the beginning.

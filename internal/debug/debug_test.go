@@ -18,6 +18,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 	"github.com/outrigger-mesh/outrigger/internal/catalog"
 	"github.com/outrigger-mesh/outrigger/internal/debug"
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/registry"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -171,15 +172,15 @@ func TestPages(t *testing.T) {
 	config, _ := source.NewConfig(obj, source.ConfigOptions{
 		BuiltinImage: func(string, string) string { return "" }, Env: func(string) string { return "" },
 	})
-	pod := mesh.Fact{Object: mesh.ObjectRef{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "cart"}, Content: mesh.Seal(&mesh.Workload{
+	pod := fact.Fact{Object: mesh.ObjectRef{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "cart"}, Content: mesh.Seal(&fact.Workload{
 		Name: mesh.Name{Namespace: "shop", Name: "cart"}, UID: "1", ServiceAccount: "cart", Class: "nobody's",
 	})}
-	namespace := func(name string, member bool) mesh.Fact {
-		return mesh.Fact{Object: mesh.ObjectRef{APIVersion: "v1", Kind: "Namespace", Name: name}, Content: mesh.Seal(&mesh.Namespace{Name: name, Member: member})}
+	namespace := func(name string, member bool) fact.Fact {
+		return fact.Fact{Object: mesh.ObjectRef{APIVersion: "v1", Kind: "Namespace", Name: name}, Content: mesh.Seal(&fact.Namespace{Name: name, Member: member})}
 	}
-	retry := mesh.Fact{
+	retry := fact.Fact{
 		Object:  mesh.ObjectRef{APIVersion: "policy.openservicemesh.io/v1alpha1", Kind: "Retry", Namespace: "shop", Name: "r"},
-		Content: mesh.Seal(&mesh.RetryRule{Name: mesh.Name{Namespace: "shop", Name: "r"}}),
+		Content: mesh.Seal(&fact.RetryRule{Name: mesh.Name{Namespace: "shop", Name: "r"}}),
 	}
 	whole := catalog.New(catalog.Options{HoldOff: time.Millisecond, Log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -190,7 +191,7 @@ func TestPages(t *testing.T) {
 	}()
 	defer func() { cancel(); <-done }()
 	whole.Apply(pod, namespace("shop", true), namespace("elsewhere", false), retry,
-		mesh.Fact{Object: mesh.ObjectRef{Kind: "MeshConfig", Name: "m"}, Content: config.Settings()})
+		fact.Fact{Object: mesh.ObjectRef{Kind: "MeshConfig", Name: "m"}, Content: config.Settings()})
 	whole.Synced()
 	<-whole.Ready()
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/registry"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -32,11 +33,11 @@ const (
 // Catalog is the mesh as it is now. It is safe for use by many goroutines.
 type Catalog interface {
 	// Snapshot returns the complete mesh. It is never nil.
-	Snapshot() *mesh.Snapshot
+	Snapshot() *fact.Snapshot
 	// View returns what a proxy may see, or false if there is none.
 	View(proxyUID string) (*mesh.View, bool)
 	// Facts returns the facts of the objects of some kinds, in a stable order.
-	Facts(kinds ...string) []mesh.Fact
+	Facts(kinds ...string) []fact.Fact
 }
 
 // Sources provide the contents of the pages. All fields are required.
@@ -201,16 +202,16 @@ const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 // object is an object's content with its problems.
 type object struct {
 	mesh.ObjectRef
-	Says     mesh.Content   `json:"says,omitempty"`
+	Says     mesh.Digester  `json:"says,omitempty"`
 	Problems []mesh.Problem `json:"problems,omitempty"`
 }
 
 func (s Sources) objects(kinds ...string) []object {
 	problems := s.Catalog.Snapshot().Problems
 	list := []object{}
-	for _, fact := range s.Catalog.Facts(kinds...) {
-		o := object{ObjectRef: fact.Object, Says: fact.Content}
-		if found, ok := problems.Get(fact.Object.String()); ok {
+	for _, f := range s.Catalog.Facts(kinds...) {
+		o := object{ObjectRef: f.Object, Says: f.Content}
+		if found, ok := problems.Get(f.Object.String()); ok {
 			o.Problems = found.List
 		}
 		list = append(list, o)
@@ -227,7 +228,7 @@ func (s Sources) policies(*http.Request) (any, error) {
 func (s Sources) namespaces(*http.Request) (any, error) {
 	list := []object{}
 	for _, o := range s.objects("Namespace") {
-		if ns, ok := o.Says.(*mesh.Namespace); ok && ns.Member {
+		if ns, ok := o.Says.(*fact.Namespace); ok && ns.Member {
 			list = append(list, o)
 		}
 	}

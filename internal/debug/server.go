@@ -17,7 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/outrigger-mesh/outrigger/sidecar/limit"
+	"github.com/outrigger-mesh/outrigger/internal/limit"
 )
 
 // Merge returns the pages of all sets, by their full paths. Duplicate paths and paths that

@@ -5,12 +5,13 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
 // caller is the sender of the request.
 type caller struct {
-	workload *mesh.Workload
+	workload *fact.Workload
 	// view is nil for a workload without a sidecar.
 	view *mesh.View
 }
@@ -77,7 +78,7 @@ func (x *inquiry) findCaller(from mesh.Name) (caller, bool) {
 }
 
 // viewOf returns the View of a workload's proxy, or nil if it has none.
-func (x *inquiry) viewOf(w *mesh.Workload) *mesh.View {
+func (x *inquiry) viewOf(w *fact.Workload) *mesh.View {
 	view, ok := x.snapshot.Views.Get(w.UID)
 	if !ok {
 		return nil

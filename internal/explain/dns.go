@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -70,7 +71,7 @@ func (x *inquiry) callEndpoint(c caller, e mesh.Endpoint, to Target) {
 
 // callHeadless calls a headless service, whose name resolves to the addresses of its
 // endpoints, in the mesh or not. A port number is one of the endpoints'.
-func (x *inquiry) callHeadless(c caller, service *mesh.Service, to Target) {
+func (x *inquiry) callHeadless(c caller, service *fact.Service, to Target) {
 	spec, named := portOf(service, to.Port)
 	if !named && to.number(0) == 0 {
 		x.hasNoPort(service, to)
@@ -115,7 +116,7 @@ const maxAliases = 8
 
 // callAlias calls an ExternalName service, which refers to a service or pod of the
 // cluster, or to a host outside.
-func (x *inquiry) callAlias(c caller, service *mesh.Service, to Target) {
+func (x *inquiry) callAlias(c caller, service *fact.Service, to Target) {
 	x.involve(service.String())
 	x.namespaces = append(x.namespaces, service.Namespace)
 	x.host(&x.request, service.Name.Name+"."+service.Namespace)
@@ -143,7 +144,7 @@ func (x *inquiry) callAlias(c caller, service *mesh.Service, to Target) {
 }
 
 // alias returns the service if it has type ExternalName, in the mesh or not.
-func (x *inquiry) alias(name mesh.Name) (*mesh.Service, bool) {
+func (x *inquiry) alias(name mesh.Name) (*fact.Service, bool) {
 	service, ok := x.snapshot.Services.Get(name.String())
 	if !ok {
 		service, ok = x.surroundings.services[name.String()]

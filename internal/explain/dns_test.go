@@ -8,6 +8,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/internal/catalog"
 	"github.com/outrigger-mesh/outrigger/internal/explain"
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/source/dir"
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -49,7 +50,7 @@ spec:
 
 // estateFacts reads the estate, in which the pod ops excludes and cart excludes the port
 // 8081.
-func estateFacts(t *testing.T, ops agentspec.Redirection) []mesh.Fact {
+func estateFacts(t *testing.T, ops agentspec.Redirection) []fact.Fact {
 	t.Helper()
 	facts, problems, err := dir.Load([]string{"-"}, dir.Options{
 		Stdin:  strings.NewReader(estate),
@@ -69,13 +70,13 @@ func estateFacts(t *testing.T, ops agentspec.Redirection) []mesh.Fact {
 		t.Fatal(err, problems)
 	}
 	settings := mesh.Seal(&mesh.Settings{TrustDomain: "cluster.local", PermissivePolicy: true, InboundTLS: mesh.Strict, TLS: mesh.TLS{Min: "1.3", Max: "1.3"}})
-	return append(facts, mesh.Fact{Object: mesh.ObjectRef{Kind: "MeshConfig", Name: "config"}, Content: settings})
+	return append(facts, fact.Fact{Object: mesh.ObjectRef{Kind: "MeshConfig", Name: "config"}, Content: settings})
 }
 
-func addressOf(t *testing.T, facts []mesh.Fact, pod string) string {
+func addressOf(t *testing.T, facts []fact.Fact, pod string) string {
 	t.Helper()
-	for _, fact := range facts {
-		if w, ok := fact.Content.(*mesh.Workload); ok && w.Name.Name == pod {
+	for _, f := range facts {
+		if w, ok := f.Content.(*fact.Workload); ok && w.Name.Name == pod {
 			return w.Addresses[0].String()
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -16,39 +17,39 @@ type surroundings struct {
 	// members reports for each namespace whether it is in the mesh.
 	members map[string]bool
 	// services has all services, by namespace/name.
-	services map[string]*mesh.Service
+	services map[string]*fact.Service
 	// slices has the slices of each service, by namespace/name.
-	slices map[string][]*mesh.EndpointSlice
+	slices map[string][]*fact.EndpointSlice
 	// targets has the rules for each destination, and tcpRoutes all TCPRoutes by
 	// namespace/name.
-	targets   map[mesh.ServiceAccount][]*mesh.AccessRule
-	tcpRoutes map[string]*mesh.TCPMatch
+	targets   map[fact.ServiceAccount][]*fact.AccessRule
+	tcpRoutes map[string]*fact.TCPMatch
 }
 
-func surroundingsOf(facts []mesh.Fact) surroundings {
+func surroundingsOf(facts []fact.Fact) surroundings {
 	s := surroundings{
-		members: make(map[string]bool), services: make(map[string]*mesh.Service), slices: make(map[string][]*mesh.EndpointSlice),
-		targets: make(map[mesh.ServiceAccount][]*mesh.AccessRule), tcpRoutes: make(map[string]*mesh.TCPMatch),
+		members: make(map[string]bool), services: make(map[string]*fact.Service), slices: make(map[string][]*fact.EndpointSlice),
+		targets: make(map[fact.ServiceAccount][]*fact.AccessRule), tcpRoutes: make(map[string]*fact.TCPMatch),
 	}
 	last := make(map[mesh.ObjectRef]int)
-	for i, fact := range facts {
-		last[fact.Object] = i
+	for i, f := range facts {
+		last[f.Object] = i
 	}
-	for i, fact := range facts {
-		if last[fact.Object] != i {
+	for i, f := range facts {
+		if last[f.Object] != i {
 			continue
 		}
-		switch content := fact.Content.(type) {
-		case *mesh.Namespace:
+		switch content := f.Content.(type) {
+		case *fact.Namespace:
 			s.members[content.Name] = content.Member
-		case *mesh.Service:
+		case *fact.Service:
 			s.services[content.String()] = content
-		case *mesh.EndpointSlice:
+		case *fact.EndpointSlice:
 			service := mesh.Name{Namespace: content.Namespace, Name: content.Service}.String()
 			s.slices[service] = append(s.slices[service], content)
-		case *mesh.AccessRule:
+		case *fact.AccessRule:
 			s.targets[content.Destination] = append(s.targets[content.Destination], content)
-		case *mesh.RouteGroup:
+		case *fact.RouteGroup:
 			if content.TCP != nil {
 				s.tcpRoutes[content.String()] = content.TCP
 			}
@@ -109,10 +110,10 @@ func (s surroundings) endpoints(service mesh.Name, port string) []mesh.Endpoint 
 // restricted lists the rules that allow the peer some requests, but only at other ports.
 func (s surroundings) restricted(destination, peer mesh.Identity, port uint16) []string {
 	var reasons []string
-	of := mesh.ServiceAccount{Namespace: destination.Namespace, Name: destination.ServiceAccount}
-	from := mesh.ServiceAccount{Namespace: peer.Namespace, Name: peer.ServiceAccount}
+	of := fact.ServiceAccount{Namespace: destination.Namespace, Name: destination.ServiceAccount}
+	from := fact.ServiceAccount{Namespace: peer.Namespace, Name: peer.ServiceAccount}
 	for _, rule := range s.targets[of] {
-		if !slices.Contains(rule.Sources, from) || !slices.ContainsFunc(rule.Rules, func(r mesh.AccessRoutes) bool { return r.Kind == "HTTPRouteGroup" }) {
+		if !slices.Contains(rule.Sources, from) || !slices.ContainsFunc(rule.Rules, func(r fact.AccessRoutes) bool { return r.Kind == "HTTPRouteGroup" }) {
 			continue
 		}
 		byPort, reaches := false, false

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -63,7 +64,7 @@ type Step struct {
 // without a sidecar. Policies are the kinds of traffic policies; an invalid one may be
 // the reason why a request is not allowed. Explain returns an error if the question names
 // a caller, a target or a port that does not exist; the error lists those that do.
-func Explain(s *mesh.Snapshot, facts []mesh.Fact, policies []string, q Question) (*Explanation, error) {
+func Explain(s *fact.Snapshot, facts []fact.Fact, policies []string, q Question) (*Explanation, error) {
 	x := &inquiry{
 		snapshot: s, surroundings: surroundingsOf(facts), request: q.Request, involved: make(map[string]bool),
 		answer: &Explanation{From: q.From.String(), To: q.To.String(), Request: strings.TrimSpace(q.Request.Method + " " + q.Request.Path)},
@@ -81,7 +82,7 @@ func Explain(s *mesh.Snapshot, facts []mesh.Fact, policies []string, q Question)
 
 // inquiry builds one answer.
 type inquiry struct {
-	snapshot     *mesh.Snapshot
+	snapshot     *fact.Snapshot
 	surroundings surroundings
 	// request has only a host if the question is about a connection; see asked.
 	request mesh.Request

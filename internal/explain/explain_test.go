@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
@@ -122,7 +123,7 @@ func TestExplain(t *testing.T) {
 
 // TestExplainNothing asks a mesh that is empty, and for everything that can be asked.
 func TestExplainNothing(t *testing.T) {
-	empty := &mesh.Snapshot{Settings: mesh.Seal(&mesh.Settings{})}
+	empty := &fact.Snapshot{Settings: mesh.Seal(&mesh.Settings{})}
 	for _, to := range []string{"a/b", "a/b:80", "host", "host:1", "10.0.0.1", "[::1]:80", "a.b"} {
 		q, err := NewQuestion("a/b", to, "get", "/", nil)
 		if err != nil {
@@ -214,7 +215,7 @@ func FuzzNewQuestion(f *testing.F) {
 	f.Add("shop/desk", "shop/cart:80", "GET", "/a", "a=b")
 	f.Add("shop/desk", "cart", "", "", "")
 	f.Add("shop/legacy", "[::1%eth0]:80", "GET", "/%zz?", "=")
-	snapshots := []*mesh.Snapshot{shop(true), shop(false)}
+	snapshots := []*fact.Snapshot{shop(true), shop(false)}
 	f.Fuzz(func(t *testing.T, from, to, method, path, header string) {
 		var headers []string
 		if header != "" {

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -13,21 +14,21 @@ import (
 //	db             is headless and TCP, with two pods of two service accounts
 //	two            has endpoints of two service accounts, many has many of none
 //	legacy         has no sidecar, old speaks no mesh TLS
-func shop(permissive bool) *mesh.Snapshot {
+func shop(permissive bool) *fact.Snapshot {
 	b := &builder{settings: mesh.Seal(&mesh.Settings{
 		TrustDomain: "cluster.local", PermissivePolicy: permissive, InboundTLS: mesh.Strict, TLS: mesh.TLS{Min: "1.3", Max: "1.3"},
 	})}
-	b.service("cart", "10.1.0.1", mesh.PortSpec{Name: "http", Port: 80, Protocol: mesh.HTTP}, mesh.PortSpec{Name: "admin", Port: 81, Protocol: mesh.HTTP})
-	b.service("cart-v1", "10.1.0.2", mesh.PortSpec{Port: 80, Protocol: mesh.HTTP})
-	b.service("cart-v2", "10.1.0.3", mesh.PortSpec{Port: 80, Protocol: mesh.HTTP})
-	b.service("db", "", mesh.PortSpec{Port: 5432, Protocol: mesh.TCP})
-	b.service("stock", "10.1.0.5", mesh.PortSpec{Port: 80, Protocol: mesh.HTTP})
-	b.service("empty", "10.1.0.6", mesh.PortSpec{Port: 80, Protocol: mesh.HTTP})
-	b.service("two", "10.1.0.8", mesh.PortSpec{Port: 80, Protocol: mesh.HTTP})
-	b.service("many", "", mesh.PortSpec{Port: 80, Protocol: mesh.HTTP})
-	b.service("bare", "10.1.0.9", mesh.PortSpec{Name: "http", Port: 80, Target: 8080, Protocol: mesh.HTTP})
-	b.service("bare-0", "", mesh.PortSpec{Name: "http", Port: 80, Target: 8080, Protocol: mesh.HTTP})
-	b.service("mail", "", mesh.PortSpec{Port: 80, Protocol: mesh.HTTP})
+	b.service("cart", "10.1.0.1", fact.PortSpec{Name: "http", Port: 80, Protocol: mesh.HTTP}, fact.PortSpec{Name: "admin", Port: 81, Protocol: mesh.HTTP})
+	b.service("cart-v1", "10.1.0.2", fact.PortSpec{Port: 80, Protocol: mesh.HTTP})
+	b.service("cart-v2", "10.1.0.3", fact.PortSpec{Port: 80, Protocol: mesh.HTTP})
+	b.service("db", "", fact.PortSpec{Port: 5432, Protocol: mesh.TCP})
+	b.service("stock", "10.1.0.5", fact.PortSpec{Port: 80, Protocol: mesh.HTTP})
+	b.service("empty", "10.1.0.6", fact.PortSpec{Port: 80, Protocol: mesh.HTTP})
+	b.service("two", "10.1.0.8", fact.PortSpec{Port: 80, Protocol: mesh.HTTP})
+	b.service("many", "", fact.PortSpec{Port: 80, Protocol: mesh.HTTP})
+	b.service("bare", "10.1.0.9", fact.PortSpec{Name: "http", Port: 80, Target: 8080, Protocol: mesh.HTTP})
+	b.service("bare-0", "", fact.PortSpec{Name: "http", Port: 80, Target: 8080, Protocol: mesh.HTTP})
+	b.service("mail", "", fact.PortSpec{Port: 80, Protocol: mesh.HTTP})
 
 	books := mesh.HTTPMatch{Path: mesh.StringMatch{Regex: "/books.*"}, Methods: []string{"GET"}}
 	rule := func(name string, requests []mesh.HTTPMatch, sources ...string) mesh.Permission {
@@ -105,32 +106,32 @@ func shop(permissive bool) *mesh.Snapshot {
 
 // surroundingFacts are what the Snapshot of the shop leaves out: namespace outside with
 // service api, namespace new with nothing, and the endpoint of bare and bare-0.
-func surroundingFacts() []mesh.Fact {
-	fact := func(kind string, n mesh.Name, content mesh.Content) mesh.Fact {
-		return mesh.Fact{Object: mesh.ObjectRef{Kind: kind, Namespace: n.Namespace, Name: n.Name}, Content: content}
+func surroundingFacts() []fact.Fact {
+	of := func(kind string, n mesh.Name, content mesh.Digester) fact.Fact {
+		return fact.Fact{Object: mesh.ObjectRef{Kind: kind, Namespace: n.Namespace, Name: n.Name}, Content: content}
 	}
 	api := mesh.Name{Namespace: "outside", Name: "api"}
-	facts := []mesh.Fact{
-		fact("Namespace", mesh.Name{Name: "shop"}, mesh.Seal(&mesh.Namespace{Name: "shop", Member: true})),
-		fact("Namespace", mesh.Name{Name: "new"}, mesh.Seal(&mesh.Namespace{Name: "new", Member: true})),
-		fact("Namespace", mesh.Name{Name: "outside"}, mesh.Seal(&mesh.Namespace{Name: "outside"})),
-		fact("Service", api, mesh.Seal(&mesh.Service{Name: api, Ports: []mesh.PortSpec{{Name: "http", Port: 14001, Protocol: mesh.HTTP}}})),
+	facts := []fact.Fact{
+		of("Namespace", mesh.Name{Name: "shop"}, mesh.Seal(&fact.Namespace{Name: "shop", Member: true})),
+		of("Namespace", mesh.Name{Name: "new"}, mesh.Seal(&fact.Namespace{Name: "new", Member: true})),
+		of("Namespace", mesh.Name{Name: "outside"}, mesh.Seal(&fact.Namespace{Name: "outside"})),
+		of("Service", api, mesh.Seal(&fact.Service{Name: api, Ports: []fact.PortSpec{{Name: "http", Port: 14001, Protocol: mesh.HTTP}}})),
 	}
 	facts = append(facts,
-		fact("TCPRoute", name("admin"), mesh.Seal(&mesh.RouteGroup{Name: name("admin"), TCP: &mesh.TCPMatch{Ports: []uint16{9901}}})),
-		fact("TrafficTarget", name("narrow"), mesh.Seal(&mesh.AccessRule{
-			Name: name("narrow"), Destination: name("cart"), Sources: []mesh.ServiceAccount{name("desk")},
-			Rules: []mesh.AccessRoutes{{Kind: "HTTPRouteGroup", Group: "all"}, {Kind: "TCPRoute", Group: "admin"}},
+		of("TCPRoute", name("admin"), mesh.Seal(&fact.RouteGroup{Name: name("admin"), TCP: &fact.TCPMatch{Ports: []uint16{9901}}})),
+		of("TrafficTarget", name("narrow"), mesh.Seal(&fact.AccessRule{
+			Name: name("narrow"), Destination: name("cart"), Sources: []fact.ServiceAccount{name("desk")},
+			Rules: []fact.AccessRoutes{{Kind: "HTTPRouteGroup", Group: "all"}, {Kind: "TCPRoute", Group: "admin"}},
 		})))
 	for _, service := range []string{"bare", "bare-0"} {
-		slice := mesh.Seal(&mesh.EndpointSlice{
-			Name: name(service + "-x"), Service: service, Ports: []mesh.SlicePort{{Name: "http", Port: 8080}},
-			Endpoints: []mesh.SliceEndpoint{
+		slice := mesh.Seal(&fact.EndpointSlice{
+			Name: name(service + "-x"), Service: service, Ports: []fact.SlicePort{{Name: "http", Port: 8080}},
+			Endpoints: []fact.SliceEndpoint{
 				{Addresses: addresses("10.0.0.31"), Workload: "legacy", Ready: true, Serving: true},
 				{Addresses: addresses("10.0.0.32"), Workload: "gone"},
 			},
 		})
-		facts = append(facts, fact("EndpointSlice", slice.Name, slice), fact("EndpointSlice", slice.Name, slice))
+		facts = append(facts, of("EndpointSlice", slice.Name, slice), of("EndpointSlice", slice.Name, slice))
 	}
 	return facts
 }
@@ -148,8 +149,8 @@ func port(service string, number uint16) mesh.ServicePort {
 // builder collects the parts of a Snapshot.
 type builder struct {
 	settings  *mesh.Settings
-	services  map[string]*mesh.Service
-	workloads map[string]*mesh.Workload
+	services  map[string]*fact.Service
+	workloads map[string]*fact.Workload
 	views     map[string]*mesh.View
 }
 
@@ -163,22 +164,22 @@ func addresses(texts ...string) []netip.Addr {
 	return addrs
 }
 
-func (b *builder) service(n, address string, ports ...mesh.PortSpec) {
-	s := &mesh.Service{Name: name(n), Addresses: addresses(address), Ports: ports, Headless: n == "db" || n == "many" || n == "bare-0"}
+func (b *builder) service(n, address string, ports ...fact.PortSpec) {
+	s := &fact.Service{Name: name(n), Addresses: addresses(address), Ports: ports, Headless: n == "db" || n == "many" || n == "bare-0"}
 	if n == "mail" {
 		s.ExternalName = "smtp.example"
 	}
 	if b.services == nil {
-		b.services = make(map[string]*mesh.Service)
+		b.services = make(map[string]*fact.Service)
 	}
 	b.services[s.String()] = mesh.Seal(s)
 }
 
-func (b *builder) workload(n, account, address, class string) *mesh.Workload {
+func (b *builder) workload(n, account, address, class string) *fact.Workload {
 	if b.workloads == nil {
-		b.workloads = make(map[string]*mesh.Workload)
+		b.workloads = make(map[string]*fact.Workload)
 	}
-	w := &mesh.Workload{Name: name(n), UID: "uid-" + n, ServiceAccount: account, Addresses: addresses(address), Class: class}
+	w := &fact.Workload{Name: name(n), UID: "uid-" + n, ServiceAccount: account, Addresses: addresses(address), Class: class}
 	b.workloads[w.String()] = w
 	return w
 }
@@ -279,22 +280,22 @@ func (b *builder) only(all *mesh.Outbound, names ...string) *mesh.Outbound {
 	return mesh.NewOutbound("some", mesh.TableOf(some), all.Backends)
 }
 
-func (b *builder) snapshot() *mesh.Snapshot {
+func (b *builder) snapshot() *fact.Snapshot {
 	for _, w := range b.workloads {
 		mesh.Seal(w)
 	}
-	problem := func(kind, namespace, n string) (string, *mesh.Problems) {
+	problem := func(kind, namespace, n string) (string, *fact.Problems) {
 		ref := mesh.ObjectRef{Kind: kind, Namespace: namespace, Name: n}
-		return ref.String(), mesh.Seal(&mesh.Problems{Object: ref, List: []mesh.Problem{{Object: ref, Reason: "Wrong", Message: "it is wrong"}}})
+		return ref.String(), mesh.Seal(&fact.Problems{Object: ref, List: []mesh.Problem{{Object: ref, Reason: "Wrong", Message: "it is wrong"}}})
 	}
-	problems := make(map[string]*mesh.Problems)
+	problems := make(map[string]*fact.Problems)
 	for _, p := range [][3]string{
 		{"TrafficTarget", "shop", "typo"}, {"TrafficSplit", "shop", "split"}, {"Service", "shop", "other"}, {"TrafficTarget", "elsewhere", "typo"},
 	} {
 		key, list := problem(p[0], p[1], p[2])
 		problems[key] = list
 	}
-	return &mesh.Snapshot{
+	return &fact.Snapshot{
 		Settings: b.settings, Views: mesh.TableOf(b.views), Services: mesh.TableOf(b.services),
 		Workloads: mesh.TableOf(b.workloads), Problems: mesh.TableOf(problems),
 	}

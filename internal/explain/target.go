@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -44,7 +45,7 @@ func (x *inquiry) callTarget(c caller, to Target) {
 // host sets the request's host, unless it was given.
 func (x *inquiry) host(r *mesh.Request, host string) { r.Host = cmp.Or(r.Host, host) }
 
-func (x *inquiry) callService(c caller, service *mesh.Service, to Target) {
+func (x *inquiry) callService(c caller, service *fact.Service, to Target) {
 	name := service.Name
 	x.involve(name.String())
 	x.namespaces = append(x.namespaces, service.Namespace)
@@ -95,7 +96,7 @@ func (x *inquiry) callService(c caller, service *mesh.Service, to Target) {
 }
 
 // hasNoPort reports that the service has no port of that name.
-func (x *inquiry) hasNoPort(service *mesh.Service, to Target) {
+func (x *inquiry) hasNoPort(service *fact.Service, to Target) {
 	x.fail("TO %s: service %s has no port called %s; its ports are %s", x.answer.To, service.Name, to.Port, list(portsOf(service), 10))
 }
 
@@ -120,19 +121,19 @@ func (x *inquiry) silently(f func()) {
 	x.say("destination", "for the others: "+strings.Join(words, ", "))
 }
 
-func portOf(service *mesh.Service, port string) (mesh.PortSpec, bool) {
+func portOf(service *fact.Service, port string) (fact.PortSpec, bool) {
 	if service == nil {
-		return mesh.PortSpec{}, false
+		return fact.PortSpec{}, false
 	}
 	for _, spec := range service.Ports {
 		if port == "" || port == spec.Name || port == strconv.Itoa(int(spec.Port)) {
 			return spec, true
 		}
 	}
-	return mesh.PortSpec{}, false
+	return fact.PortSpec{}, false
 }
 
-func portsOf(service *mesh.Service) []string {
+func portsOf(service *fact.Service) []string {
 	var ports []string
 	for _, spec := range service.Ports {
 		text := strconv.Itoa(int(spec.Port))
@@ -217,7 +218,7 @@ func (x *inquiry) callsBehind(c caller, at mesh.ServicePort) []arrival {
 }
 
 // callUnknown calls a service that is not among the sidecar's destinations.
-func (x *inquiry) callUnknown(c caller, service *mesh.Service, at mesh.ServicePort) {
+func (x *inquiry) callUnknown(c caller, service *fact.Service, at mesh.ServicePort) {
 	views, ports := x.behind(at)
 	text := fmt.Sprintf("the sidecar of %s has no destination %s", c.workload.Name, at)
 	var details []string
@@ -247,7 +248,7 @@ func (x *inquiry) callUnknown(c caller, service *mesh.Service, at mesh.ServicePo
 	}
 }
 
-func (x *inquiry) callPod(c caller, workload *mesh.Workload, to Target) {
+func (x *inquiry) callPod(c caller, workload *fact.Workload, to Target) {
 	x.involve(to.Name.String())
 	x.namespaces = append(x.namespaces, to.Name.Namespace)
 	if workload.Ended {
@@ -277,7 +278,7 @@ func quoted(name string) string {
 
 // podPort returns the port with the number or name. Without a port, it returns the first
 // one that a service targets or a container declares.
-func podPort(workload *mesh.Workload, view *mesh.View, to Target) (uint16, bool) {
+func podPort(workload *fact.Workload, view *mesh.View, to Target) (uint16, bool) {
 	if number := to.number(0); number != 0 {
 		return number, true
 	}
@@ -310,7 +311,7 @@ func (x *inquiry) callAddress(c caller, to netip.AddrPort) {
 			return
 		}
 	}
-	var workload *mesh.Workload
+	var workload *fact.Workload
 	for _, w := range x.snapshot.Workloads.All() {
 		if slices.Contains(w.Addresses, to.Addr()) && !w.Ended {
 			workload = w

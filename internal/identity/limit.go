@@ -9,7 +9,7 @@ import (
 
 	"google.golang.org/grpc/peer"
 
-	"github.com/outrigger-mesh/outrigger/sidecar/limit"
+	"github.com/outrigger-mesh/outrigger/internal/limit"
 )
 
 // slots limits concurrent requests, in total and per address. Requests above the total limit

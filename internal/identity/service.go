@@ -22,7 +22,7 @@ import (
 
 	identityv1 "github.com/outrigger-mesh/outrigger/apis/identity/v1"
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
-	"github.com/outrigger-mesh/outrigger/sidecar/limit"
+	"github.com/outrigger-mesh/outrigger/internal/limit"
 )
 
 // Limits of the service. An agent makes one call of a few KiB every few hours. One address

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/outrigger-mesh/outrigger/sidecar/limit"
+	"github.com/outrigger-mesh/outrigger/internal/limit"
 )
 
 // Bounds are the limits of the webhook's server, which does not authenticate its clients.

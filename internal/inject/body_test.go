@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outrigger-mesh/outrigger/sidecar/limit"
+	"github.com/outrigger-mesh/outrigger/internal/limit"
 )
 
 // slowDeadline is a ResponseWriter that sets the read deadline slowly.

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/internal/inject"
-	"github.com/outrigger-mesh/outrigger/sidecar/limit"
+	"github.com/outrigger-mesh/outrigger/internal/limit"
 )
 
 // flooded is a webhook with its production server, and httptest's certificates.

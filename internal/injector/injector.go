@@ -25,11 +25,11 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/limit"
 	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
 	"github.com/outrigger-mesh/outrigger/internal/version"
-	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 )
 
 // Options configure an injector. The flags of the same names describe them.

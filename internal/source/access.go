@@ -4,12 +4,13 @@ import (
 	"slices"
 
 	access "github.com/outrigger-mesh/outrigger/apis/access/v1alpha3"
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
 // accessRule returns nil for a rule that allows nothing.
-func accessRule(obj *access.TrafficTarget, n *notes) mesh.Content {
-	rule := &mesh.AccessRule{Name: nameOf(&obj.ObjectMeta), Age: ageOf(&obj.ObjectMeta)}
+func accessRule(obj *access.TrafficTarget, n *notes) mesh.Digester {
+	rule := &fact.AccessRule{Name: nameOf(&obj.ObjectMeta), Age: ageOf(&obj.ObjectMeta)}
 	spec := &obj.Spec
 	destination, ok := n.serviceAccount("spec.destination", spec.Destination.Kind, spec.Destination.Namespace, spec.Destination.Name)
 	if ok && destination.Namespace != obj.Namespace {
@@ -34,9 +35,9 @@ func accessRule(obj *access.TrafficTarget, n *notes) mesh.Content {
 
 // accessRoutes returns nil if an unusable rule may have been a TCPRoute, since its ports
 // would have restricted the others.
-func (n *notes) accessRoutes(rules []access.TrafficTargetRule) []mesh.AccessRoutes {
+func (n *notes) accessRoutes(rules []access.TrafficTargetRule) []fact.AccessRoutes {
 	n.needed("spec.rules", len(rules), "rule, so it allows nothing")
-	var routes []mesh.AccessRoutes
+	var routes []fact.AccessRoutes
 	lost := false
 	for i, rule := range rules {
 		path := index("spec.rules", i)
@@ -62,7 +63,7 @@ func (n *notes) accessRoutes(rules []access.TrafficTargetRule) []mesh.AccessRout
 			n.add(ReasonInvalid, path+".name", "%q is not the name of an object, so %s allows nothing", rule.Name, outcome)
 			continue
 		}
-		route := mesh.AccessRoutes{Kind: string(rule.Kind), Group: rule.Name}
+		route := fact.AccessRoutes{Kind: string(rule.Kind), Group: rule.Name}
 		if rule.Kind == access.RuleHTTPRouteGroup {
 			route.Matches = slices.Clone(rule.Matches)
 		}

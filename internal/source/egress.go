@@ -7,18 +7,19 @@ import (
 	"strings"
 
 	policy "github.com/outrigger-mesh/outrigger/apis/policy/v1alpha1"
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
 // egressRule returns nil for a rule that allows nothing.
-func egressRule(obj *policy.Egress, n *notes) mesh.Content {
+func egressRule(obj *policy.Egress, n *notes) mesh.Digester {
 	spec := &obj.Spec
 	refs := n.references("spec.matches", spec.Matches, kindHTTPRouteGroup, kindUpstreamTrafficSetting)
 	if len(refs.settings) > 1 {
 		n.add(ReasonDuplicate, "spec.matches", "there are %d UpstreamTrafficSettings, but only %q is used; remove the others", len(refs.settings), refs.settings[0])
 		refs.settings = refs.settings[:1]
 	}
-	rule := &mesh.EgressRule{
+	rule := &fact.EgressRule{
 		Name:     nameOf(&obj.ObjectMeta),
 		Age:      ageOf(&obj.ObjectMeta),
 		Sources:  n.egressSources(spec.Sources),
@@ -38,9 +39,9 @@ func egressRule(obj *policy.Egress, n *notes) mesh.Content {
 	return mesh.Seal(rule)
 }
 
-func (n *notes) egressSources(declared []policy.EgressSource) []mesh.ServiceAccount {
+func (n *notes) egressSources(declared []policy.EgressSource) []fact.ServiceAccount {
 	n.needed("spec.sources", len(declared), "source, so it allows nothing")
-	var sources []mesh.ServiceAccount
+	var sources []fact.ServiceAccount
 	for i, s := range declared {
 		path := index("spec.sources", i)
 		source, ok := n.serviceAccount(path, string(s.Kind), s.Namespace, s.Name)
@@ -77,7 +78,7 @@ func (n *notes) addressRange(path, value string) (netip.Prefix, bool) {
 }
 
 // egressPorts returns the ports for which valid conditions remain.
-func (n *notes) egressPorts(spec *policy.EgressSpec, rule *mesh.EgressRule) []mesh.EgressPort {
+func (n *notes) egressPorts(spec *policy.EgressSpec, rule *fact.EgressRule) []fact.EgressPort {
 	n.needed("spec.ports", len(spec.Ports), "port, so it allows nothing")
 	noHosts := len(spec.Hosts) > 0 && len(rule.Hosts) == 0
 	if noHosts {
@@ -117,11 +118,11 @@ func (n *notes) egressPorts(spec *policy.EgressSpec, rule *mesh.EgressRule) []me
 		}
 		protocols[number] = protocol
 	}
-	var ports []mesh.EgressPort
+	var ports []fact.EgressPort
 	for number, protocol := range protocols {
-		ports = append(ports, mesh.EgressPort{Number: number, Protocol: protocol})
+		ports = append(ports, fact.EgressPort{Number: number, Protocol: protocol})
 	}
-	slices.SortFunc(ports, func(a, b mesh.EgressPort) int { return cmp.Compare(a.Number, b.Number) })
+	slices.SortFunc(ports, func(a, b fact.EgressPort) int { return cmp.Compare(a.Number, b.Number) })
 	return ports
 }
 

@@ -10,7 +10,7 @@ import (
 
 // NewPolicy makes a row of a kind that there is in a test only.
 func NewPolicy[T any, P object[T]](gvk schema.GroupVersionKind, types func(*runtime.Scheme) error,
-	fact func(obj P, add func(reason, field, format string, args ...any)) mesh.Content, field func(P) *status.Status,
+	fact func(obj P, add func(reason, field, format string, args ...any)) mesh.Digester, field func(P) *status.Status,
 ) Kind {
-	return kind(Policy, gvk, types, plain(func(obj P, n *notes) mesh.Content { return fact(obj, n.add) }), smi(field))
+	return kind(Policy, gvk, types, plain(func(obj P, n *notes) mesh.Digester { return fact(obj, n.add) }), smi(field))
 }

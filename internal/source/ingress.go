@@ -5,14 +5,15 @@ import (
 	"strings"
 
 	policy "github.com/outrigger-mesh/outrigger/apis/policy/v1alpha1"
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
 // ingressRule returns nil for a rule that allows nothing.
-func ingressRule(obj *policy.IngressBackend, n *notes) mesh.Content {
+func ingressRule(obj *policy.IngressBackend, n *notes) mesh.Digester {
 	spec := &obj.Spec
 	refs := n.references("spec.matches", spec.Matches, kindHTTPRouteGroup)
-	rule := &mesh.IngressRule{Name: nameOf(&obj.ObjectMeta), Age: ageOf(&obj.ObjectMeta), Groups: refs.groups}
+	rule := &fact.IngressRule{Name: nameOf(&obj.ObjectMeta), Age: ageOf(&obj.ObjectMeta), Groups: refs.groups}
 	rule.Sources = n.ingressSources(spec.Sources)
 	principals := slices.ContainsFunc(spec.Sources, func(s policy.IngressSource) bool { return s.Kind == policy.IngressSourceAuthenticatedPrincipal })
 	rule.Backends = n.ingressBackends(spec.Backends, principals)
@@ -24,9 +25,9 @@ func ingressRule(obj *policy.IngressBackend, n *notes) mesh.Content {
 
 // ingressSources returns nil if the valid sources would allow more than all of them
 // together: a rule with addresses and principals requires both.
-func (n *notes) ingressSources(declared []policy.IngressSource) []mesh.IngressSource {
+func (n *notes) ingressSources(declared []policy.IngressSource) []fact.IngressSource {
 	n.needed("spec.sources", len(declared), "source, so it allows nothing")
-	var sources []mesh.IngressSource
+	var sources []fact.IngressSource
 	type sorts struct{ addresses, principals bool }
 	var given, left sorts
 	unknown := false
@@ -37,19 +38,19 @@ func (n *notes) ingressSources(declared []policy.IngressSource) []mesh.IngressSo
 			given.addresses = true
 			if service, ok := n.service(path, s.Namespace, s.Name); ok {
 				left.addresses = true
-				sources = append(sources, mesh.IngressSource{Service: service})
+				sources = append(sources, fact.IngressSource{Service: service})
 			}
 		case policy.IngressSourceIPRange:
 			given.addresses = true
 			if r, ok := n.addressRange(path+".name", s.Name); ok {
 				left.addresses = true
-				sources = append(sources, mesh.IngressSource{Range: r})
+				sources = append(sources, fact.IngressSource{Range: r})
 			}
 		case policy.IngressSourceAuthenticatedPrincipal:
 			given.principals = true
 			if n.principal(path+".name", s.Name) {
 				left.principals = true
-				sources = append(sources, mesh.IngressSource{Principal: s.Name})
+				sources = append(sources, fact.IngressSource{Principal: s.Name})
 			}
 		default:
 			unknown = true
@@ -75,13 +76,13 @@ func (n *notes) principal(path, name string) bool {
 	return false
 }
 
-func (n *notes) ingressBackends(declared []policy.Backend, principals bool) []mesh.IngressBackend {
+func (n *notes) ingressBackends(declared []policy.Backend, principals bool) []fact.IngressBackend {
 	n.needed("spec.backends", len(declared), "backend, so nothing is opened")
 	type key struct {
 		service string
 		port    uint16
 	}
-	var backends []mesh.IngressBackend
+	var backends []fact.IngressBackend
 	seen := make(map[key]bool)
 	for i := range declared {
 		path := index("spec.backends", i)
@@ -109,8 +110,8 @@ func (n *notes) ingressBackends(declared []policy.Backend, principals bool) []me
 	return backends
 }
 
-func (n *notes) ingressBackend(path string, declared *policy.Backend) (mesh.IngressBackend, bool) {
-	b := mesh.IngressBackend{Service: declared.Name}
+func (n *notes) ingressBackend(path string, declared *policy.Backend) (fact.IngressBackend, bool) {
+	b := fact.IngressBackend{Service: declared.Name}
 	if !isObjectLabel(b.Service) {
 		n.add(ReasonInvalid, path+".name", "%q is not the name of a service, so the backend is ignored", b.Service)
 		return b, false

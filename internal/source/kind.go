@@ -74,7 +74,7 @@ type Kind struct {
 	types  func(*runtime.Scheme) error
 	create func() client.Object
 	holds  func(runtime.Object) bool
-	fact   func(*Mapper, runtime.Object, *notes) mesh.Content
+	fact   func(*Mapper, runtime.Object, *notes) mesh.Digester
 	status func(client.Object) Status
 }
 
@@ -108,20 +108,20 @@ type object[T any] interface {
 // kind makes a row. If fact is nil, the objects have no facts; if status is nil, they
 // have no status for Problems. Older are the versions before that of the Go type.
 func kind[T any, P object[T]](role Role, gvk schema.GroupVersionKind, types func(*runtime.Scheme) error,
-	fact func(*Mapper, P, *notes) mesh.Content, status func(P) Status, older ...string,
+	fact func(*Mapper, P, *notes) mesh.Digester, status func(P) Status, older ...string,
 ) Kind {
 	return Kind{
 		GroupVersionKind: gvk, Versions: append([]string{gvk.Version}, older...), Role: role, HasStatus: status != nil, types: types,
 		create: func() client.Object { return P(new(T)) },
 		holds:  func(obj runtime.Object) bool { _, ok := obj.(P); return ok && fact != nil },
-		fact:   func(m *Mapper, obj runtime.Object, n *notes) mesh.Content { return fact(m, obj.(P), n) },
+		fact:   func(m *Mapper, obj runtime.Object, n *notes) mesh.Digester { return fact(m, obj.(P), n) },
 		status: func(obj client.Object) Status { return status(obj.(P)) },
 	}
 }
 
 // plain adapts functions that need only the object.
-func plain[P any](fact func(P, *notes) mesh.Content) func(*Mapper, P, *notes) mesh.Content {
-	return func(_ *Mapper, obj P, n *notes) mesh.Content { return fact(obj, n) }
+func plain[P any](fact func(P, *notes) mesh.Digester) func(*Mapper, P, *notes) mesh.Digester {
+	return func(_ *Mapper, obj P, n *notes) mesh.Digester { return fact(obj, n) }
 }
 
 func smi[P any](field func(P) *status.Status) func(P) Status {

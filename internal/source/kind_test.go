@@ -31,6 +31,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/apis/status"
 	"github.com/outrigger-mesh/outrigger/internal/audit"
 	"github.com/outrigger-mesh/outrigger/internal/catalog"
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/source/dir"
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
@@ -117,14 +118,14 @@ func mirrors() source.Kind {
 		metav1.AddToGroupVersion(scheme, mirrorVersion)
 		return nil
 	}
-	fact := func(obj *Mirror, add func(reason, field, format string, args ...any)) mesh.Content {
+	f := func(obj *Mirror, add func(reason, field, format string, args ...any)) mesh.Digester {
 		if obj.Spec.Service == "" {
 			add(source.ReasonMissing, "spec.service", "there is no service")
 			return nil
 		}
-		return mesh.Seal(&mesh.Split{Name: mesh.Name{Namespace: obj.Namespace, Name: obj.Name}, Root: obj.Spec.Service})
+		return mesh.Seal(&fact.Split{Name: mesh.Name{Namespace: obj.Namespace, Name: obj.Name}, Root: obj.Spec.Service})
 	}
-	return source.NewPolicy(mirrorVersion.WithKind("Mirror"), add, fact, func(m *Mirror) *status.Status { return &m.Status })
+	return source.NewPolicy(mirrorVersion.WithKind("Mirror"), add, f, func(m *Mirror) *status.Status { return &m.Status })
 }
 
 func mirrorMapper() source.MapperOptions {
@@ -145,8 +146,8 @@ func TestNewKindInFolder(t *testing.T) {
 	if err != nil || len(problems) > 0 {
 		t.Fatal(err, problems)
 	}
-	for _, fact := range facts {
-		if split, ok := fact.Content.(*mesh.Split); ok && fact.Object.Kind == "Mirror" && split.Root == "web" {
+	for _, f := range facts {
+		if split, ok := f.Content.(*fact.Split); ok && f.Object.Kind == "Mirror" && split.Root == "web" {
 			return
 		}
 	}
@@ -242,8 +243,8 @@ func TestNewKindInCluster(t *testing.T) {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	for _, fact := range joined.Facts("Mirror") {
-		if split, ok := fact.Content.(*mesh.Split); ok && split.Root == "web" {
+	for _, f := range joined.Facts("Mirror") {
+		if split, ok := f.Content.(*fact.Split); ok && split.Root == "web" {
 			return
 		}
 	}

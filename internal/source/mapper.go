@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	config "github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
@@ -58,22 +59,22 @@ func (m *Mapper) Kinds() []Kind { return m.opts.Kinds }
 // containers and init containers, and the redirection variable of the mesh's own init
 // container. Of the status it reads only a Pod's phase, addresses and conditions. Sources
 // that keep objects may drop everything else.
-func (m *Mapper) Fact(obj runtime.Object) (mesh.Fact, bool) {
+func (m *Mapper) Fact(obj runtime.Object) (fact.Fact, bool) {
 	kind, ref, ok := m.find(obj)
 	if !ok {
-		return mesh.Fact{}, false
+		return fact.Fact{}, false
 	}
 	n := &notes{object: ref}
-	fact := mesh.Fact{Object: ref}
+	f := fact.Fact{Object: ref}
 	if n.hasValidName(kind) {
-		fact.Content = kind.fact(m, obj, n)
+		f.Content = kind.fact(m, obj, n)
 	}
-	fact.Problems = n.sorted()
-	return fact, true
+	f.Problems = n.sorted()
+	return f, true
 }
 
 // Gone returns the Fact that an object was deleted.
-func Gone(ref mesh.ObjectRef) mesh.Fact { return mesh.Fact{Object: ref} }
+func Gone(ref mesh.ObjectRef) fact.Fact { return fact.Fact{Object: ref} }
 
 // Ref returns the reference to an object, and false if its kind has no facts. The kind is
 // derived from the Go type, since objects from an API server come without one.
@@ -110,7 +111,7 @@ func (m *Mapper) find(obj runtime.Object) (*Kind, mesh.ObjectRef, bool) {
 	return nil, mesh.ObjectRef{}, false
 }
 
-func (m *Mapper) meshConfig(obj *config.MeshConfig, n *notes) mesh.Content {
+func (m *Mapper) meshConfig(obj *config.MeshConfig, n *notes) mesh.Digester {
 	c, problems := NewConfig(obj, m.opts.Config)
 	for _, p := range problems {
 		p.Object = n.object
@@ -141,11 +142,11 @@ func nameOf(meta *metav1.ObjectMeta) mesh.Name {
 	return mesh.Name{Namespace: meta.Namespace, Name: meta.Name}
 }
 
-func ageOf(meta *metav1.ObjectMeta) mesh.Age {
+func ageOf(meta *metav1.ObjectMeta) fact.Age {
 	if meta.CreationTimestamp.IsZero() {
-		return mesh.Age{}
+		return fact.Age{}
 	}
-	return mesh.Age{Created: meta.CreationTimestamp.Unix()}
+	return fact.Age{Created: meta.CreationTimestamp.Unix()}
 }
 
 // index returns the path of a list's entry.

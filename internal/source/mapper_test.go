@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	splitv1alpha4 "github.com/outrigger-mesh/outrigger/apis/split/v1alpha4"
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/source"
-	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
 // newMapper is of a mesh "osm" whose pods say their class in the annotation "class".
@@ -50,7 +50,7 @@ func decode(text []byte) (runtime.Object, error) {
 	return nil, fmt.Errorf("%s is not read", gvk)
 }
 
-func factOf(t *testing.T, text string) mesh.Fact {
+func factOf(t *testing.T, text string) fact.Fact {
 	t.Helper()
 	obj, err := decode([]byte(text))
 	if err == nil {
@@ -60,20 +60,20 @@ func factOf(t *testing.T, text string) mesh.Fact {
 	if err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}
-	fact, ok := newMapper().Fact(obj)
+	f, ok := newMapper().Fact(obj)
 	if !ok {
 		t.Fatalf("%T is not read", obj)
 	}
-	return fact
+	return f
 }
 
 // says is what a Fact says besides the name, as JSON, or "nothing".
-func says(t *testing.T, fact mesh.Fact) string {
+func says(t *testing.T, f fact.Fact) string {
 	t.Helper()
-	if fact.Content == nil {
+	if f.Content == nil {
 		return "nothing"
 	}
-	content, err := json.Marshal(fact.Content)
+	content, err := json.Marshal(f.Content)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,22 +92,22 @@ func check(t *testing.T, head string, rows []row) {
 	t.Helper()
 	for _, tt := range rows {
 		t.Run(tt.name, func(t *testing.T) {
-			fact := factOf(t, head+"\nmetadata: {name: x, namespace: shop}\nspec: "+tt.spec)
-			expect(t, fact, tt)
+			f := factOf(t, head+"\nmetadata: {name: x, namespace: shop}\nspec: "+tt.spec)
+			expect(t, f, tt)
 		})
 	}
 }
 
-func expect(t *testing.T, fact mesh.Fact, tt row) {
+func expect(t *testing.T, f fact.Fact, tt row) {
 	t.Helper()
-	if got := says(t, fact); got != tt.want {
+	if got := says(t, f); got != tt.want {
 		t.Errorf("what counts is\n%s, want\n%s", got, tt.want)
 	}
-	if diff := cmp.Diff(tt.problems, brief(fact.Problems)); diff != "" {
+	if diff := cmp.Diff(tt.problems, brief(f.Problems)); diff != "" {
 		t.Errorf("Problems (-want +got):\n%s", diff)
 	}
-	for _, p := range fact.Problems {
-		if p.Object != fact.Object || p.Message == "" || strings.ContainsAny(p.Message, "\n\r") {
+	for _, p := range f.Problems {
+		if p.Object != f.Object || p.Message == "" || strings.ContainsAny(p.Message, "\n\r") {
 			t.Errorf("Problem %+v", p)
 		}
 	}
@@ -142,16 +142,16 @@ func TestEveryKindIsRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Run(want.APIVersion+" "+want.Kind, func(t *testing.T) {
-			fact := factOf(t, text)
-			read[fact.Object.Kind] = true
-			kind, ok := newMapper().KindOf(fact.Object)
+			f := factOf(t, text)
+			read[f.Object.Kind] = true
+			kind, ok := newMapper().KindOf(f.Object)
 			if !ok || kind.Group != want.GroupVersionKind().Group || kind.Kind != want.Kind {
-				t.Errorf("the Fact is about %s %s", fact.Object.APIVersion, fact.Object.Kind)
+				t.Errorf("the Fact is about %s %s", f.Object.APIVersion, f.Object.Kind)
 			}
-			if fact.Content == nil || fact.Content.Digest().IsZero() {
+			if f.Content == nil || f.Content.Digest().IsZero() {
 				t.Error("the Fact says nothing")
 			}
-			if gone := source.Gone(fact.Object); gone.Content != nil || gone.Object != fact.Object {
+			if gone := source.Gone(f.Object); gone.Content != nil || gone.Object != f.Object {
 				t.Errorf("Gone() = %+v", gone)
 			}
 		})
@@ -165,8 +165,8 @@ func TestEveryKindIsRead(t *testing.T) {
 
 func TestOtherKindsAreNotRead(t *testing.T) {
 	for _, obj := range []runtime.Object{&corev1.ConfigMap{}, &corev1.PodList{}, &metav1.PartialObjectMetadata{}} {
-		if fact, ok := newMapper().Fact(obj); ok {
-			t.Errorf("%T gives %+v", obj, fact)
+		if f, ok := newMapper().Fact(obj); ok {
+			t.Errorf("%T gives %+v", obj, f)
 		}
 	}
 }
@@ -180,13 +180,13 @@ func TestNames(t *testing.T) {
 		{`{name: a/b, namespace: shop}`, "Invalid metadata.name"},
 		{`{name: X, namespace: shop}`, "Invalid metadata.name"},
 	} {
-		fact := factOf(t, "{apiVersion: v1, kind: Service, metadata: "+tt.meta+"}")
-		expect(t, fact, row{want: "nothing", problems: []string{tt.problem}})
+		f := factOf(t, "{apiVersion: v1, kind: Service, metadata: "+tt.meta+"}")
+		expect(t, f, row{want: "nothing", problems: []string{tt.problem}})
 	}
-	if fact := factOf(t, `{apiVersion: v1, kind: Namespace, metadata: {name: a}}`); fact.Content == nil {
+	if f := factOf(t, `{apiVersion: v1, kind: Namespace, metadata: {name: a}}`); f.Content == nil {
 		t.Error("a namespace needs a namespace")
 	}
-	if fact := factOf(t, `{apiVersion: config.openservicemesh.io/v1alpha2, kind: MeshConfig}`); fact.Content == nil {
+	if f := factOf(t, `{apiVersion: config.openservicemesh.io/v1alpha2, kind: MeshConfig}`); f.Content == nil {
 		t.Error("the MeshConfig needs a name")
 	}
 }
@@ -198,8 +198,8 @@ func TestAge(t *testing.T) {
 	}
 	for created, want := range map[metav1.Time]int64{{}: 0, metav1.NewTime(time.Unix(1700000000, 5)): 1700000000} {
 		split.CreationTimestamp = created
-		fact, _ := newMapper().Fact(split)
-		if got := fact.Content.(*mesh.Split).Created; got != want {
+		f, _ := newMapper().Fact(split)
+		if got := f.Content.(*fact.Split).Created; got != want {
 			t.Errorf("created at %v: %d, want %d", created, got, want)
 		}
 	}

@@ -3,6 +3,7 @@ package source
 import (
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -18,9 +19,9 @@ const (
 )
 
 // namespace decides membership like the injector does.
-func (m *Mapper) namespace(obj *corev1.Namespace, n *notes) mesh.Content {
+func (m *Mapper) namespace(obj *corev1.Namespace, n *notes) mesh.Digester {
 	_, ignored := obj.Labels[ignoreLabel]
-	return mesh.Seal(&mesh.Namespace{
+	return mesh.Seal(&fact.Namespace{
 		Name:       obj.Name,
 		Member:     obj.Labels[MonitoredByLabel] == m.opts.MeshName && m.opts.MeshName != "" && !ignored,
 		InboundTLS: n.inboundTLS(obj.Annotations),

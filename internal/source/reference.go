@@ -9,6 +9,7 @@ import (
 	access "github.com/outrigger-mesh/outrigger/apis/access/v1alpha3"
 	policy "github.com/outrigger-mesh/outrigger/apis/policy/v1alpha1"
 	specs "github.com/outrigger-mesh/outrigger/apis/specs/v1alpha4"
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -19,20 +20,20 @@ const (
 )
 
 // serviceAccount parses a reference to a service account.
-func (n *notes) serviceAccount(path, kind, namespace, name string) (mesh.ServiceAccount, bool) {
+func (n *notes) serviceAccount(path, kind, namespace, name string) (fact.ServiceAccount, bool) {
 	if kind != access.KindServiceAccount {
 		n.add(ReasonUnknownKind, path+".kind", "%q is not supported here, so the entry is ignored; use %s", kind, access.KindServiceAccount)
-		return mesh.ServiceAccount{}, false
+		return fact.ServiceAccount{}, false
 	}
 	if !isObjectLabel(namespace) {
 		n.add(ReasonInvalid, path+".namespace", "%q is not the name of a namespace, so the entry is ignored; write that of the service account", namespace)
-		return mesh.ServiceAccount{}, false
+		return fact.ServiceAccount{}, false
 	}
 	if !isObjectName(name) {
 		n.add(ReasonInvalid, path+".name", "%q is not the name of a service account, so the entry is ignored", name)
-		return mesh.ServiceAccount{}, false
+		return fact.ServiceAccount{}, false
 	}
-	return mesh.ServiceAccount{Namespace: namespace, Name: name}, true
+	return fact.ServiceAccount{Namespace: namespace, Name: name}, true
 }
 
 // service parses a reference to a service.

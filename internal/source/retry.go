@@ -6,15 +6,16 @@ import (
 	"strings"
 
 	policy "github.com/outrigger-mesh/outrigger/apis/policy/v1alpha1"
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
 const defaultRetries = 1
 
 // retryRule returns nil for a rule that retries nothing.
-func retryRule(obj *policy.Retry, n *notes) mesh.Content {
+func retryRule(obj *policy.Retry, n *notes) mesh.Digester {
 	spec := &obj.Spec
-	rule := &mesh.RetryRule{Name: nameOf(&obj.ObjectMeta), Age: ageOf(&obj.ObjectMeta)}
+	rule := &fact.RetryRule{Name: nameOf(&obj.ObjectMeta), Age: ageOf(&obj.ObjectMeta)}
 	source, ok := n.serviceAccount("spec.source", spec.Source.Kind, spec.Source.Namespace, spec.Source.Name)
 	rule.Source = source
 	rule.Destinations = n.retryDestinations(spec.Destinations)

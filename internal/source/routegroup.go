@@ -7,13 +7,14 @@ import (
 	"strings"
 
 	specs "github.com/outrigger-mesh/outrigger/apis/specs/v1alpha4"
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
 // httpRouteGroup always returns a group: one without matches matches nothing, but
 // references to it are valid.
-func httpRouteGroup(obj *specs.HTTPRouteGroup, n *notes) mesh.Content {
-	group := &mesh.RouteGroup{Name: nameOf(&obj.ObjectMeta)}
+func httpRouteGroup(obj *specs.HTTPRouteGroup, n *notes) mesh.Digester {
+	group := &fact.RouteGroup{Name: nameOf(&obj.ObjectMeta)}
 	n.needed("spec.matches", len(obj.Spec.Matches), "match, so the group matches no request")
 	names := make(map[string]bool)
 	for i := range obj.Spec.Matches {
@@ -27,7 +28,7 @@ func httpRouteGroup(obj *specs.HTTPRouteGroup, n *notes) mesh.Content {
 		}
 		names[m.Name] = true
 		if match, ok := n.httpMatch(path, m); ok {
-			group.HTTP = append(group.HTTP, mesh.NamedMatch{Name: m.Name, HTTPMatch: match})
+			group.HTTP = append(group.HTTP, fact.NamedMatch{Name: m.Name, HTTPMatch: match})
 		}
 	}
 	return mesh.Seal(group)
@@ -115,8 +116,8 @@ func isHeaderName(name string) bool {
 
 // tcpRoute returns nil if none of the ports is valid, since an empty list would match any
 // port.
-func tcpRoute(obj *specs.TCPRoute, n *notes) mesh.Content {
-	match := &mesh.TCPMatch{}
+func tcpRoute(obj *specs.TCPRoute, n *notes) mesh.Digester {
+	match := &fact.TCPMatch{}
 	declared := obj.Spec.Matches.Ports
 	for i, number := range declared {
 		if port, ok := n.port(index("spec.matches.ports", i), number); ok {
@@ -128,5 +129,5 @@ func tcpRoute(obj *specs.TCPRoute, n *notes) mesh.Content {
 		return nil
 	}
 	match.Ports = sortedSet(match.Ports, cmp.Compare[uint16])
-	return mesh.Seal(&mesh.RouteGroup{Name: nameOf(&obj.ObjectMeta), TCP: match})
+	return mesh.Seal(&fact.RouteGroup{Name: nameOf(&obj.ObjectMeta), TCP: match})
 }

@@ -8,11 +8,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-func service(obj *corev1.Service, n *notes) mesh.Content {
-	s := &mesh.Service{
+func service(obj *corev1.Service, n *notes) mesh.Digester {
+	s := &fact.Service{
 		Name:          nameOf(&obj.ObjectMeta),
 		Ports:         n.servicePorts(obj.Spec.Ports),
 		StickyClients: obj.Spec.SessionAffinity == corev1.ServiceAffinityClientIP,
@@ -40,8 +41,8 @@ func (n *notes) externalName(value string) string {
 
 // servicePorts returns the TCP ports. Other ports bypass the mesh, which is not a
 // Problem.
-func (n *notes) servicePorts(declared []corev1.ServicePort) []mesh.PortSpec {
-	var ports []mesh.PortSpec
+func (n *notes) servicePorts(declared []corev1.ServicePort) []fact.PortSpec {
+	var ports []fact.PortSpec
 	for i := range declared {
 		d, path := &declared[i], index("spec.ports", i)
 		if !isTCP(d.Protocol) {
@@ -51,11 +52,11 @@ func (n *notes) servicePorts(declared []corev1.ServicePort) []mesh.PortSpec {
 		if !ok {
 			continue
 		}
-		if slices.ContainsFunc(ports, func(p mesh.PortSpec) bool { return p.Port == number || p.Name == d.Name }) {
+		if slices.ContainsFunc(ports, func(p fact.PortSpec) bool { return p.Port == number || p.Name == d.Name }) {
 			n.add(ReasonDuplicate, path, "another port also has the number %d or the name %q, so this one is ignored; use unique ports", number, d.Name)
 			continue
 		}
-		port := mesh.PortSpec{Name: d.Name, Port: number, Protocol: n.protocol(path, d)}
+		port := fact.PortSpec{Name: d.Name, Port: number, Protocol: n.protocol(path, d)}
 		switch {
 		case d.TargetPort.Type == intstr.String && d.TargetPort.StrVal != "":
 			port.TargetName = d.TargetPort.StrVal
@@ -68,7 +69,7 @@ func (n *notes) servicePorts(declared []corev1.ServicePort) []mesh.PortSpec {
 		}
 		ports = append(ports, port)
 	}
-	slices.SortFunc(ports, func(a, b mesh.PortSpec) int { return cmp.Compare(a.Port, b.Port) })
+	slices.SortFunc(ports, func(a, b fact.PortSpec) int { return cmp.Compare(a.Port, b.Port) })
 	return ports
 }
 

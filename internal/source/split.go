@@ -4,14 +4,15 @@ import (
 	"math"
 
 	split "github.com/outrigger-mesh/outrigger/apis/split/v1alpha4"
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
 // trafficSplit returns nil for an invalid split. All traffic then goes to the root's
 // endpoints.
-func trafficSplit(obj *split.TrafficSplit, n *notes) mesh.Content {
+func trafficSplit(obj *split.TrafficSplit, n *notes) mesh.Digester {
 	spec := &obj.Spec
-	s := &mesh.Split{Name: nameOf(&obj.ObjectMeta), Age: ageOf(&obj.ObjectMeta)}
+	s := &fact.Split{Name: nameOf(&obj.ObjectMeta), Age: ageOf(&obj.ObjectMeta)}
 	root, ok := n.ownService("spec.service", obj.Namespace, spec.Service, "traffic is not split")
 	s.Root = root
 	s.Backends = n.splitBackends(obj.Namespace, spec.Backends)
@@ -40,13 +41,13 @@ func (n *notes) ownService(path, namespace, host, outcome string) (string, bool)
 
 // splitBackends returns the valid backends, or nil if traffic can't be split. Weights
 // that are all 0 are valid here: the route then answers 503.
-func (n *notes) splitBackends(namespace string, declared []split.TrafficSplitBackend) []mesh.SplitBackend {
+func (n *notes) splitBackends(namespace string, declared []split.TrafficSplitBackend) []fact.SplitBackend {
 	const path = "spec.backends"
 	if len(declared) == 0 {
 		n.needed(path, 0, "backend, so traffic is not split")
 		return nil
 	}
-	var backends []mesh.SplitBackend
+	var backends []fact.SplitBackend
 	seen := make(map[string]bool)
 	sum := uint64(0)
 	for i, b := range declared {
@@ -65,7 +66,7 @@ func (n *notes) splitBackends(namespace string, declared []split.TrafficSplitBac
 		}
 		seen[name] = true
 		sum += uint64(weight)
-		backends = append(backends, mesh.SplitBackend{Service: name, Weight: weight})
+		backends = append(backends, fact.SplitBackend{Service: name, Weight: weight})
 	}
 	if sum > math.MaxUint32 {
 		n.add(ReasonInvalid, path, "the sum of the weights is %d, above %d, so traffic is not split; scale them down", sum, uint32(math.MaxUint32))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	policy "github.com/outrigger-mesh/outrigger/apis/policy/v1alpha1"
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -24,10 +25,10 @@ const (
 
 // upstreamSetting returns nil if the host is invalid. Other invalid values don't affect
 // the rest: a setting can only limit traffic, never allow it.
-func upstreamSetting(obj *policy.UpstreamTrafficSetting, n *notes) mesh.Content {
+func upstreamSetting(obj *policy.UpstreamTrafficSetting, n *notes) mesh.Digester {
 	spec := &obj.Spec
 	host, ok := n.upstreamHost("spec.host", strings.ToLower(spec.Host))
-	setting := &mesh.UpstreamSetting{
+	setting := &fact.UpstreamSetting{
 		Name:   nameOf(&obj.ObjectMeta),
 		Age:    ageOf(&obj.ObjectMeta),
 		Host:   host,

@@ -7,14 +7,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
 const defaultServiceAccount = "default"
 
-func (m *Mapper) workload(pod *corev1.Pod, n *notes) mesh.Content {
-	w := &mesh.Workload{
+func (m *Mapper) workload(pod *corev1.Pod, n *notes) mesh.Digester {
+	w := &fact.Workload{
 		Name: nameOf(&pod.ObjectMeta),
 		UID:  string(pod.UID),
 		// DeprecatedServiceAccount is the older name of the field.
@@ -80,8 +81,8 @@ func isUnicast(a netip.Addr) bool {
 
 // workloadPorts returns the TCP ports of the user's containers that run concurrently. If
 // several containers use a name, it belongs to the first, as in Kubernetes.
-func (n *notes) workloadPorts(pod *corev1.Pod) []mesh.WorkloadPort {
-	var ports []mesh.WorkloadPort
+func (n *notes) workloadPorts(pod *corev1.Pod) []fact.WorkloadPort {
+	var ports []fact.WorkloadPort
 	for i := range pod.Spec.Containers {
 		ports = append(ports, n.containerPorts(index("spec.containers", i), &pod.Spec.Containers[i])...)
 	}
@@ -98,23 +99,23 @@ func (n *notes) workloadPorts(pod *corev1.Pod) []mesh.WorkloadPort {
 		}
 		named[ports[i].Name] = true
 	}
-	return sortedSet(ports, func(a, b mesh.WorkloadPort) int {
+	return sortedSet(ports, func(a, b fact.WorkloadPort) int {
 		return cmp.Or(cmp.Compare(a.Number, b.Number), cmp.Compare(a.Name, b.Name))
 	})
 }
 
-func (n *notes) containerPorts(path string, c *corev1.Container) []mesh.WorkloadPort {
+func (n *notes) containerPorts(path string, c *corev1.Container) []fact.WorkloadPort {
 	if c.Name == driver.InitContainer || c.Name == driver.ProxyContainer {
 		return nil
 	}
-	var ports []mesh.WorkloadPort
+	var ports []fact.WorkloadPort
 	for i := range c.Ports {
 		port := &c.Ports[i]
 		if !isTCP(port.Protocol) {
 			continue
 		}
 		if number, ok := n.port(index(path+".ports", i)+".containerPort", int64(port.ContainerPort)); ok {
-			ports = append(ports, mesh.WorkloadPort{Name: port.Name, Number: number})
+			ports = append(ports, fact.WorkloadPort{Name: port.Name, Number: number})
 		}
 	}
 	return ports

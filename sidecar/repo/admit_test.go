@@ -17,9 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/internal/limit"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
-	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/internal/limit"
 	"github.com/outrigger-mesh/outrigger/sidecar/delivery"
-	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 )
 
 // conn is a connection below TLS.

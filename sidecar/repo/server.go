@@ -15,10 +15,10 @@ import (
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/health"
+	"github.com/outrigger-mesh/outrigger/internal/limit"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/delivery"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
-	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 

@@ -8,9 +8,9 @@ import (
 
 	"google.golang.org/grpc/credentials"
 
+	"github.com/outrigger-mesh/outrigger/internal/limit"
 	"github.com/outrigger-mesh/outrigger/sidecar/delivery"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
-	"github.com/outrigger-mesh/outrigger/sidecar/limit"
 )
 
 // serverCredentials are gRPC's TLS credentials. They also expose the underlying

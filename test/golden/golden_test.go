@@ -17,6 +17,7 @@ import (
 
 	_ "github.com/outrigger-mesh/outrigger/drivers/standard"
 	"github.com/outrigger-mesh/outrigger/internal/catalog"
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/source/dir"
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -27,7 +28,7 @@ import (
 
 // build builds the mesh of the manifests. Every pod gets an Envoy, unless it opts out or
 // selects another class.
-func build(t *testing.T, manifests io.Reader) *mesh.Snapshot {
+func build(t *testing.T, manifests io.Reader) *fact.Snapshot {
 	t.Helper()
 	facts, problems, err := dir.Load([]string{"-"}, dir.Options{
 		Mapper: source.MapperOptions{MeshName: "osm", SidecarClass: func(*corev1.Pod) string { return "" }, Config: source.ConfigOptions{
@@ -54,7 +55,7 @@ func build(t *testing.T, manifests io.Reader) *mesh.Snapshot {
 }
 
 // viewOf returns the View of a pod.
-func viewOf(t *testing.T, snapshot *mesh.Snapshot, pod string) *mesh.View {
+func viewOf(t *testing.T, snapshot *fact.Snapshot, pod string) *mesh.View {
 	t.Helper()
 	w, ok := snapshot.Workloads.Get(pod)
 	if !ok {
@@ -161,7 +162,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-func problemsOf(snapshot *mesh.Snapshot) []byte {
+func problemsOf(snapshot *fact.Snapshot) []byte {
 	var out bytes.Buffer
 	for _, name := range snapshot.Problems.Names() {
 		problems, _ := snapshot.Problems.Get(name)

@@ -9,8 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/source/dir"
-	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
 // template is a pod template in flow style, with a label.
@@ -116,9 +116,9 @@ func TestPodsAreBounded(t *testing.T) {
 
 func TestPodContent(t *testing.T) {
 	r := loadText(t, options(), shop)
-	got := find[*mesh.Workload](t, r, "Pod", "shop", "cart-1")
+	got := find[*fact.Workload](t, r, "Pod", "shop", "cart-1")
 	same(t, "service account", "carts", got.ServiceAccount)
-	same(t, "ports", []mesh.WorkloadPort{{Name: "web", Number: 8080}}, got.Ports)
+	same(t, "ports", []fact.WorkloadPort{{Name: "web", Number: 8080}}, got.Ports)
 	// They are the same everywhere and always, so that a translation can be compared.
 	same(t, "UID", "8c5887af-4480-8dac-b7d1-588f018c4da1", got.UID)
 	same(t, "addresses", []netip.Addr{netip.MustParseAddr("198.18.38.181")}, got.Addresses)
@@ -142,8 +142,8 @@ func TestSidecarClass(t *testing.T) {
 		"---\n{apiVersion: v1, kind: Namespace, metadata: {name: outside}}\n"+
 		"---\n{apiVersion: v1, kind: Pod, metadata: {name: foreign, namespace: outside}}\n")
 	classes := make(map[string]string)
-	for _, fact := range r.facts {
-		if w, ok := fact.Content.(*mesh.Workload); ok {
+	for _, stated := range r.facts {
+		if w, ok := stated.Content.(*fact.Workload); ok {
 			classes[w.Name.String()] = w.Class
 		}
 	}
@@ -158,12 +158,12 @@ func TestSidecarClass(t *testing.T) {
 // addressesOf returns the addresses of all workloads and services.
 func addressesOf(r result) map[string][]netip.Addr {
 	all := make(map[string][]netip.Addr)
-	for _, fact := range r.facts {
-		switch c := fact.Content.(type) {
-		case *mesh.Workload:
-			all[fact.Object.String()] = c.Addresses
-		case *mesh.Service:
-			all[fact.Object.String()] = c.Addresses
+	for _, stated := range r.facts {
+		switch c := stated.Content.(type) {
+		case *fact.Workload:
+			all[stated.Object.String()] = c.Addresses
+		case *fact.Service:
+			all[stated.Object.String()] = c.Addresses
 		}
 	}
 	return all
@@ -215,8 +215,8 @@ func TestAddresses(t *testing.T) {
 // slicesOf describes the EndpointSlices of a service.
 func slicesOf(r result, service string) []string {
 	var all []string
-	for _, fact := range r.facts {
-		s, ok := fact.Content.(*mesh.EndpointSlice)
+	for _, stated := range r.facts {
+		s, ok := stated.Content.(*fact.EndpointSlice)
 		if !ok || s.Service != service {
 			continue
 		}

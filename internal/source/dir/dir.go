@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
@@ -71,7 +72,7 @@ const (
 // a dot are skipped. Facts and Problems are sorted by object. The Problems are those of
 // reading; errors in single objects are in their facts. Load returns an error if a path
 // does not exist or there are no manifests.
-func Load(paths []string, opts Options) ([]mesh.Fact, []mesh.Problem, error) {
+func Load(paths []string, opts Options) ([]fact.Fact, []mesh.Problem, error) {
 	r := newReader(paths, opts)
 	objects, problems := r.read()
 	if len(r.missing) > 0 {
@@ -119,18 +120,18 @@ func ReadCluster(paths []string, opts Options) (*Cluster, []mesh.Problem, error)
 }
 
 // factsOf returns the facts of the objects and of those that a cluster would add.
-func factsOf(objects []object, opts Options) ([]mesh.Fact, []mesh.Problem) {
+func factsOf(objects []object, opts Options) ([]fact.Fact, []mesh.Problem) {
 	c := complete(objects, opts)
 	opts.Mapper.SidecarClass, opts.Mapper.Redirection = c.sidecarClass, c.redirection
 	mapper := source.NewMapper(opts.Mapper)
 	all := c.all()
-	facts := make([]mesh.Fact, 0, len(all))
+	facts := make([]fact.Fact, 0, len(all))
 	for _, obj := range all {
-		if fact, ok := mapper.Fact(obj); ok {
-			facts = append(facts, fact)
+		if f, ok := mapper.Fact(obj); ok {
+			facts = append(facts, f)
 		}
 	}
-	slices.SortFunc(facts, func(a, b mesh.Fact) int { return compareRefs(a.Object, b.Object) })
+	slices.SortFunc(facts, func(a, b fact.Fact) int { return compareRefs(a.Object, b.Object) })
 	return facts, c.problems
 }
 

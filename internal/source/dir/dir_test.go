@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/source/dir"
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -62,7 +63,7 @@ func writeFile(t testing.TB, name, text string) {
 
 // result is what was loaded, in a form to look things up in.
 type result struct {
-	facts    []mesh.Fact
+	facts    []fact.Fact
 	problems []string
 }
 
@@ -92,22 +93,22 @@ func loadText(t testing.TB, opts dir.Options, text string) result {
 // names returns the facts' objects of a kind.
 func (r result) names(kind string) []string {
 	var names []string
-	for _, fact := range r.facts {
-		if fact.Object.Kind == kind {
-			names = append(names, strings.TrimPrefix(fact.Object.Namespace+"/"+fact.Object.Name, "/"))
+	for _, f := range r.facts {
+		if f.Object.Kind == kind {
+			names = append(names, strings.TrimPrefix(f.Object.Namespace+"/"+f.Object.Name, "/"))
 		}
 	}
 	return names
 }
 
 // find returns the content of an object.
-func find[T mesh.Content](t testing.TB, r result, kind, namespace, name string) T {
+func find[T mesh.Digester](t testing.TB, r result, kind, namespace, name string) T {
 	t.Helper()
-	for _, fact := range r.facts {
-		if o := fact.Object; o.Kind == kind && o.Namespace == namespace && o.Name == name {
-			content, ok := fact.Content.(T)
+	for _, f := range r.facts {
+		if o := f.Object; o.Kind == kind && o.Namespace == namespace && o.Name == name {
+			content, ok := f.Content.(T)
 			if !ok {
-				t.Fatalf("%s holds a %T", o, fact.Content)
+				t.Fatalf("%s holds a %T", o, f.Content)
 			}
 			return content
 		}
@@ -133,12 +134,12 @@ func same(t testing.TB, what string, want, got any) {
 // digests are what the facts say, to compare.
 func (r result) digests() map[string]mesh.Digest {
 	all := make(map[string]mesh.Digest)
-	for _, fact := range r.facts {
-		digest := mesh.DigestOf(fact.Problems)
-		if fact.Content != nil {
-			digest = mesh.JoinDigests(digest, fact.Content.Digest())
+	for _, f := range r.facts {
+		digest := mesh.DigestOf(f.Problems)
+		if f.Content != nil {
+			digest = mesh.JoinDigests(digest, f.Content.Digest())
 		}
-		all[fact.Object.String()] = digest
+		all[f.Object.String()] = digest
 	}
 	return all
 }
@@ -347,7 +348,7 @@ metadata: {name: osm-mesh-config, namespace: osm-system}
 `)
 	members := make(map[string]bool)
 	for _, name := range r.names("Namespace") {
-		members[name] = find[*mesh.Namespace](t, r, "Namespace", "", name).Member
+		members[name] = find[*fact.Namespace](t, r, "Namespace", "", name).Member
 	}
 	same(t, "members", map[string]bool{"shop": true, "outside": false, "policies": true}, members)
 }
@@ -426,10 +427,10 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-func objects(facts []mesh.Fact) []mesh.ObjectRef {
+func objects(facts []fact.Fact) []mesh.ObjectRef {
 	var all []mesh.ObjectRef
-	for _, fact := range facts {
-		all = append(all, fact.Object)
+	for _, f := range facts {
+		all = append(all, f.Object)
 	}
 	return all
 }
@@ -446,19 +447,19 @@ func TestSamples(t *testing.T) {
 	for _, sample := range []string{"bookstore.yaml", "bookstore-smi"} {
 		r := load(t, opts, filepath.Join("..", "..", "..", "samples", sample))
 		r.wantProblems(t)
-		for _, fact := range r.facts {
-			for _, p := range fact.Problems {
+		for _, f := range r.facts {
+			for _, p := range f.Problems {
 				t.Errorf("%s: %s", sample, p)
 			}
-			if fact.Content == nil {
-				t.Errorf("%s: %s says nothing", sample, fact.Object)
+			if f.Content == nil {
+				t.Errorf("%s: %s says nothing", sample, f.Object)
 			}
 		}
 	}
 	r := load(t, opts, filepath.Join("..", "..", "..", "samples", "bookstore-smi"))
 	kinds := make(map[string]int)
-	for _, fact := range r.facts {
-		kinds[fact.Object.Kind]++
+	for _, f := range r.facts {
+		kinds[f.Object.Kind]++
 	}
 	for _, kind := range []string{
 		"MeshConfig", "Namespace", "Pod", "Service", "EndpointSlice", "TrafficTarget", "HTTPRouteGroup", "TCPRoute",
@@ -468,14 +469,14 @@ func TestSamples(t *testing.T) {
 			t.Errorf("the sample has no %s", kind)
 		}
 	}
-	split := find[*mesh.Split](t, r, "TrafficSplit", "bookstore", "bookstore")
-	same(t, "split", []mesh.SplitBackend{{Service: "bookstore-v1", Weight: 90}, {Service: "bookstore-v2", Weight: 10}}, split.Backends)
-	same(t, "a pod outside of the mesh", "", find[*mesh.Workload](t, r, "Pod", "edge", "gateway-0").Class)
+	split := find[*fact.Split](t, r, "TrafficSplit", "bookstore", "bookstore")
+	same(t, "split", []fact.SplitBackend{{Service: "bookstore-v1", Weight: 90}, {Service: "bookstore-v2", Weight: 10}}, split.Backends)
+	same(t, "a pod outside of the mesh", "", find[*fact.Workload](t, r, "Pod", "edge", "gateway-0").Class)
 	// The two versions listen on different ports, so the service of both has two slices.
 	var ports []uint16
 	for _, name := range r.names("EndpointSlice") {
 		namespace, name, _ := strings.Cut(name, "/")
-		slice := find[*mesh.EndpointSlice](t, r, "EndpointSlice", namespace, name)
+		slice := find[*fact.EndpointSlice](t, r, "EndpointSlice", namespace, name)
 		if slice.Service == "bookstore" {
 			ports = append(ports, slice.Ports[1].Port)
 		}

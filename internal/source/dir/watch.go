@@ -12,6 +12,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
@@ -34,7 +35,7 @@ const (
 //
 // Both functions are called from the goroutine of Watch, apply first. Watch returns an
 // error if files can't be watched.
-func Watch(ctx context.Context, paths []string, opts Options, apply func(...mesh.Fact), report func([]mesh.Problem)) error {
+func Watch(ctx context.Context, paths []string, opts Options, apply func(...fact.Fact), report func([]mesh.Problem)) error {
 	if slices.Contains(paths, "-") {
 		return errStdin
 	}
@@ -68,7 +69,7 @@ func Watch(ctx context.Context, paths []string, opts Options, apply func(...mesh
 
 // output remembers what it has sent.
 type output struct {
-	apply  func(...mesh.Fact)
+	apply  func(...fact.Fact)
 	report func([]mesh.Problem)
 
 	began, reported bool
@@ -78,7 +79,7 @@ type output struct {
 
 // send sends changes. Nothing is applied before the facts are complete for the first
 // time.
-func (o *output) send(facts []mesh.Fact, problems []mesh.Problem, complete bool) {
+func (o *output) send(facts []fact.Fact, problems []mesh.Problem, complete bool) {
 	if o.began || complete {
 		if changed := o.changed(facts); len(changed) > 0 || !o.began {
 			o.apply(changed...)
@@ -92,17 +93,17 @@ func (o *output) send(facts []mesh.Fact, problems []mesh.Problem, complete bool)
 }
 
 // changed returns the facts that differ from the last call.
-func (o *output) changed(facts []mesh.Fact) []mesh.Fact {
+func (o *output) changed(facts []fact.Fact) []fact.Fact {
 	now := make(map[mesh.ObjectRef]mesh.Digest, len(facts))
-	var gone, changed []mesh.Fact
-	for _, fact := range facts {
-		digest := mesh.DigestOf(fact.Problems)
-		if fact.Content != nil {
-			digest = mesh.JoinDigests(digest, fact.Content.Digest())
+	var gone, changed []fact.Fact
+	for _, f := range facts {
+		digest := mesh.DigestOf(f.Problems)
+		if f.Content != nil {
+			digest = mesh.JoinDigests(digest, f.Content.Digest())
 		}
-		now[fact.Object] = digest
-		if was, ok := o.facts[fact.Object]; !ok || was != digest {
-			changed = append(changed, fact)
+		now[f.Object] = digest
+		if was, ok := o.facts[f.Object]; !ok || was != digest {
+			changed = append(changed, f)
 		}
 	}
 	for ref := range o.facts {
@@ -110,7 +111,7 @@ func (o *output) changed(facts []mesh.Fact) []mesh.Fact {
 			gone = append(gone, source.Gone(ref))
 		}
 	}
-	slices.SortFunc(gone, func(a, b mesh.Fact) int { return compareRefs(a.Object, b.Object) })
+	slices.SortFunc(gone, func(a, b fact.Fact) int { return compareRefs(a.Object, b.Object) })
 	o.facts = now
 	return append(gone, changed...)
 }

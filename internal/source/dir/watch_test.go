@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/source/dir"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
@@ -29,16 +30,16 @@ func watch(t *testing.T, paths ...string) *watched {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
-		done <- dir.Watch(ctx, paths, options(), func(facts ...mesh.Fact) {
+		done <- dir.Watch(ctx, paths, options(), func(facts ...fact.Fact) {
 			all := []string{}
-			for _, fact := range facts {
-				text := fact.Object.String()
-				switch content := fact.Content.(type) {
+			for _, f := range facts {
+				text := f.Object.String()
+				switch content := f.Content.(type) {
 				case nil:
 					text = "-" + text
-				case *mesh.Service:
+				case *fact.Service:
 					text += fmt.Sprint(" ", content.Ports[0].Port)
-				case *mesh.Namespace:
+				case *fact.Namespace:
 					continue
 				}
 				all = append(all, text)
@@ -254,7 +255,7 @@ func TestWatchLinkOnTheWay(t *testing.T) {
 }
 
 func TestWatchRefusesStdin(t *testing.T) {
-	err := dir.Watch(t.Context(), []string{"-"}, options(), func(...mesh.Fact) {}, func([]mesh.Problem) {})
+	err := dir.Watch(t.Context(), []string{"-"}, options(), func(...fact.Fact) {}, func([]mesh.Problem) {})
 	if err == nil || !strings.Contains(err.Error(), "standard input (-)") {
 		t.Errorf("error %v", err)
 	}

@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/source"
-	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
 // Feed reads all objects of the mesh and calls apply with the fact of each, initially and
@@ -27,7 +27,7 @@ import (
 // In addition to the permissions for a Source, it needs get, list and watch for Pods,
 // Services, EndpointSlices and all kinds of traffic policies in all namespaces.
 // ServiceAccounts are not read: no fact depends on them.
-func (s *Source) Feed(ctx context.Context, mapper *source.Mapper, apply func(...mesh.Fact), synced func()) error {
+func (s *Source) Feed(ctx context.Context, mapper *source.Mapper, apply func(...fact.Fact), synced func()) error {
 	group, ctx := errgroup.WithContext(ctx)
 	f := feed{mapper, apply}
 	s.OnMeshConfig(f.meshConfig())
@@ -64,7 +64,7 @@ func (s *Source) Feed(ctx context.Context, mapper *source.Mapper, apply func(...
 // feed converts objects to facts and applies them.
 type feed struct {
 	mapper *source.Mapper
-	apply  func(...mesh.Fact)
+	apply  func(...fact.Fact)
 }
 
 // put applies the fact of an object, if its kind has facts.

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
 
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/source/dir"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/test/apiserver"
@@ -33,7 +34,7 @@ import (
 // receiver is what a Feed feeds.
 type receiver struct {
 	mu     sync.Mutex
-	facts  map[string]mesh.Fact
+	facts  map[string]fact.Fact
 	synced chan struct{}
 	// told holds something when facts have changed.
 	told chan struct{}
@@ -44,7 +45,7 @@ func feed(t *testing.T, config *rest.Config, log *slog.Logger) *receiver {
 	t.Helper()
 	s := newSource(t, config, log)
 	start(t, s)
-	r := &receiver{facts: make(map[string]mesh.Fact), synced: make(chan struct{}), told: make(chan struct{}, 1)}
+	r := &receiver{facts: make(map[string]fact.Fact), synced: make(chan struct{}), told: make(chan struct{}, 1)}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- s.Feed(ctx, mapper(), r.apply, func() { close(r.synced) }) }()
@@ -57,14 +58,14 @@ func feed(t *testing.T, config *rest.Config, log *slog.Logger) *receiver {
 	return r
 }
 
-func (r *receiver) apply(facts ...mesh.Fact) {
+func (r *receiver) apply(facts ...fact.Fact) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, fact := range facts {
-		if fact.Content == nil && len(fact.Problems) == 0 {
-			delete(r.facts, fact.Object.String())
+	for _, f := range facts {
+		if f.Content == nil && len(f.Problems) == 0 {
+			delete(r.facts, f.Object.String())
 		} else {
-			r.facts[fact.Object.String()] = fact
+			r.facts[f.Object.String()] = f
 		}
 	}
 	select {
@@ -83,7 +84,7 @@ func (r *receiver) waitForSync(t *testing.T) {
 }
 
 // until waits for facts to be as they should.
-func (r *receiver) until(t *testing.T, what string, holds func(map[string]mesh.Fact) bool) {
+func (r *receiver) until(t *testing.T, what string, holds func(map[string]fact.Fact) bool) {
 	t.Helper()
 	late := time.After(soon)
 	for {
@@ -101,12 +102,12 @@ func (r *receiver) until(t *testing.T, what string, holds func(map[string]mesh.F
 	}
 }
 
-func (r *receiver) has(name string) func(map[string]mesh.Fact) bool {
-	return func(facts map[string]mesh.Fact) bool { _, ok := facts[name]; return ok }
+func (r *receiver) has(name string) func(map[string]fact.Fact) bool {
+	return func(facts map[string]fact.Fact) bool { _, ok := facts[name]; return ok }
 }
 
-func (r *receiver) hasNot(name string) func(map[string]mesh.Fact) bool {
-	return func(facts map[string]mesh.Fact) bool { _, ok := facts[name]; return !ok }
+func (r *receiver) hasNot(name string) func(map[string]fact.Fact) bool {
+	return func(facts map[string]fact.Fact) bool { _, ok := facts[name]; return !ok }
 }
 
 // digests say what the facts are, but for the namespaces that every API server has.
@@ -116,14 +117,14 @@ func (r *receiver) digests() map[string]string {
 	return digests(slices.Collect(maps.Values(r.facts)))
 }
 
-func digests(facts []mesh.Fact) map[string]string {
+func digests(facts []fact.Fact) map[string]string {
 	all := make(map[string]string)
-	for _, fact := range facts {
-		text := fmt.Sprint(fact.Problems)
-		if fact.Content != nil {
-			text += fact.Content.Digest().String()
+	for _, f := range facts {
+		text := fmt.Sprint(f.Problems)
+		if f.Content != nil {
+			text += f.Content.Digest().String()
 		}
-		all[fact.Object.String()] = text
+		all[f.Object.String()] = text
 	}
 	return all
 }
@@ -216,8 +217,8 @@ func (c *cluster) testFeed(t *testing.T) {
 		if err := c.Patch(t.Context(), obj.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(change))); err != nil {
 			t.Fatal(err)
 		}
-		r.until(t, "a change of "+ref.String(), func(facts map[string]mesh.Fact) bool {
-			now := digests([]mesh.Fact{facts[ref.String()]})
+		r.until(t, "a change of "+ref.String(), func(facts map[string]fact.Fact) bool {
+			now := digests([]fact.Fact{facts[ref.String()]})
 			return now[ref.String()] != before
 		})
 	}
@@ -301,8 +302,8 @@ func (c *cluster) testSameAsDirectory(t *testing.T) {
 	r.mu.Lock()
 	fromServer := plainFacts(slices.Collect(maps.Values(r.facts)))
 	r.mu.Unlock()
-	for name, fact := range got {
-		if diff := cmp.Diff(fromServer[name], fact); diff != "" {
+	for name, f := range got {
+		if diff := cmp.Diff(fromServer[name], f); diff != "" {
 			t.Errorf("%s (-API server +directory):\n%s", name, diff)
 		}
 	}
@@ -312,10 +313,10 @@ func (c *cluster) testSameAsDirectory(t *testing.T) {
 }
 
 // plainFacts are facts as text, without UIDs and times.
-func plainFacts(facts []mesh.Fact) map[string]string {
+func plainFacts(facts []fact.Fact) map[string]string {
 	all := make(map[string]string)
-	for _, fact := range facts {
-		text, err := yaml.Marshal(fact.Content)
+	for _, f := range facts {
+		text, err := yaml.Marshal(f.Content)
 		if err != nil {
 			panic(err)
 		}
@@ -325,7 +326,7 @@ func plainFacts(facts []mesh.Fact) map[string]string {
 				lines = append(lines, line)
 			}
 		}
-		all[fact.Object.String()] = strings.Join(lines, "\n") + fmt.Sprint(fact.Problems)
+		all[f.Object.String()] = strings.Join(lines, "\n") + fmt.Sprint(f.Problems)
 	}
 	return all
 }

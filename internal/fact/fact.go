@@ -1,51 +1,47 @@
-package mesh
+// Package fact holds the content of the user's objects in the words of package mesh, one
+// Fact for each object, and the Snapshot: the state of the mesh at one moment, in which
+// all references between facts are resolved.
+//
+// Packages below internal/source make facts; internal/catalog makes Snapshots of them.
+// Both are sealed and shared in the same way as the parts of a View. A driver sees Views
+// only, so this package is not public. It does no I/O, has no Kubernetes types, and
+// imports only package mesh and the standard library.
+package fact
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
 
 // Fact is the content of one of the user's objects, or the news that it was deleted.
 type Fact struct {
 	// Object identifies the object. A Fact replaces the former one with the same
 	// APIVersion, Kind, namespace and name. If an object comes in several APIVersions, the
 	// last one in sort order counts.
-	Object ObjectRef
+	Object mesh.ObjectRef
 	// Content is one of *Settings, *Namespace, *Workload, *Service, *EndpointSlice,
 	// *AccessRule, *RouteGroup, *Split, *EgressRule, *IngressRule, *RetryRule and
 	// *UpstreamSetting, sealed. It is nil if the object was deleted or is unusable.
-	Content Content
+	Content mesh.Digester
 	// Problems are the errors found in the object alone.
-	Problems []Problem
-}
-
-// Content is the payload of a Fact.
-type Content interface {
-	Digester
-	content()
+	Problems []mesh.Problem
 }
 
 // Namespace is a Kubernetes namespace.
 type Namespace struct {
-	Sealed
+	mesh.Sealed
 	Name string `json:"name"`
 	// Member reports whether the namespace's workloads and objects belong to the mesh.
 	Member bool `json:"member"`
 	// InboundTLS is the namespace's own mode. If empty, the mesh-wide mode applies.
-	InboundTLS TLSMode `json:"inboundTLS,omitempty"`
+	InboundTLS mesh.TLSMode `json:"inboundTLS,omitempty"`
 }
-
-// TLSMode says which traffic a workload accepts besides mesh TLS.
-type TLSMode string
-
-const (
-	// Strict accepts only mesh TLS.
-	Strict TLSMode = "Strict"
-	// Permissive also accepts plaintext and the application's own TLS.
-	Permissive TLSMode = "Permissive"
-)
 
 // Workload is a pod or, where there are no pods, its equivalent.
 type Workload struct {
-	Sealed
-	Name
+	mesh.Sealed
+	mesh.Name
 	// UID is the pod's UID and the key of its proxy.
 	UID            string `json:"uid"`
 	ServiceAccount string `json:"serviceAccount"`
@@ -59,9 +55,9 @@ type Workload struct {
 	// Zone is the zone of the pod's node, empty if unknown.
 	Zone string `json:"zone,omitempty"`
 	// InboundTLS is the pod's own mode. If empty, the namespace's mode applies.
-	InboundTLS TLSMode `json:"inboundTLS,omitempty"`
+	InboundTLS mesh.TLSMode `json:"inboundTLS,omitempty"`
 	// Redirection is set only for workloads with a sidecar.
-	Redirection Redirection `json:"redirection,omitzero"`
+	Redirection mesh.Redirection `json:"redirection,omitzero"`
 	// Ended is true when all containers have terminated and will not restart.
 	Ended bool `json:"ended,omitempty"`
 	// Ready says that all its containers are ready and its readiness gates hold, as its
@@ -79,8 +75,8 @@ type WorkloadPort struct {
 
 // Service is a named group of workloads.
 type Service struct {
-	Sealed
-	Name
+	mesh.Sealed
+	mesh.Name
 	// Addresses are the virtual IPs, sorted. Headless and ExternalName services have none.
 	Addresses []netip.Addr `json:"addresses,omitempty"`
 	// Headless services resolve to the addresses of their endpoints.
@@ -103,15 +99,15 @@ type PortSpec struct {
 	Name string `json:"name,omitempty"`
 	Port uint16 `json:"port"`
 	// Target is the workloads' port number, or 0 if TargetName names the port.
-	Target     uint16   `json:"target,omitempty"`
-	TargetName string   `json:"targetName,omitempty"`
-	Protocol   Protocol `json:"protocol"`
+	Target     uint16        `json:"target,omitempty"`
+	TargetName string        `json:"targetName,omitempty"`
+	Protocol   mesh.Protocol `json:"protocol"`
 }
 
 // EndpointSlice is a part of a service's endpoints. An endpoint may be in several slices.
 type EndpointSlice struct {
-	Sealed
-	Name
+	mesh.Sealed
+	mesh.Name
 	// Service is the name of the service in the slice's namespace.
 	Service string `json:"service"`
 	// Ports are the endpoints' ports, by the names of the service's ports.
@@ -143,15 +139,9 @@ type SliceEndpoint struct {
 	Terminating bool `json:"terminating,omitempty"`
 }
 
-func (*Settings) content()        {}
-func (*Namespace) content()       {}
-func (*Workload) content()        {}
-func (*Service) content()         {}
-func (*EndpointSlice) content()   {}
-func (*AccessRule) content()      {}
-func (*RouteGroup) content()      {}
-func (*Split) content()           {}
-func (*EgressRule) content()      {}
-func (*IngressRule) content()     {}
-func (*RetryRule) content()       {}
-func (*UpstreamSetting) content() {}
+// Age decides between conflicting objects: the oldest wins, and among equals the first by
+// namespace and name.
+type Age struct {
+	// Created is the creation time in seconds since 1970, 0 if unknown.
+	Created int64 `json:"created,omitempty"`
+}

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/outrigger-mesh/outrigger/sidecar/limit"
+	"github.com/outrigger-mesh/outrigger/internal/limit"
 )
 
 const patience = 10 * time.Second
