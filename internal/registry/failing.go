@@ -7,25 +7,25 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// Failure is a proxy that does not stay up, as its agent reports it. Such a proxy may be
-// connected in between, or never have been.
+// Failure describes a proxy that keeps crashing, as its agent reports it. Such a proxy may
+// be connected at times, or never have been.
 type Failure struct {
-	// Pod is the proxy's, with its UID and the identity of the pod.
+	// Pod, UID and Identity are those of the proxy's pod.
 	Pod      mesh.Name `json:"-"`
 	UID      string    `json:"-"`
 	Identity string    `json:"-"`
-	// Since is when it was first reported, and Last when it was last.
+	// Since and Last are the times of the first and the last report.
 	Since time.Time `json:"since"`
 	Last  time.Time `json:"last"`
-	// Starts is how often it was started since it last was stable.
+	// Starts is how often the proxy was started since it was last stable.
 	Starts int `json:"starts"`
-	// How is how it ended, and LastWords the end of what it has printed. Both are one
-	// line that the proxy controls.
+	// How describes how the proxy ended, and LastWords is the end of its output. Each is
+	// one line, whose content the proxy determines.
 	How       string `json:"how"`
 	LastWords string `json:"lastWords,omitempty"`
 }
 
-// Text says it in one sentence for people.
+// Text describes the failure in one sentence.
 func (f *Failure) Text() string {
 	text := "the proxy does not stay up: " + cmp.Or(f.How, "it ended")
 	if f.LastWords != "" {
@@ -34,11 +34,12 @@ func (f *Failure) Text() string {
 	return text
 }
 
-// forgotten is after how long without another report a failure is over. Agents repeat
-// theirs each minute, to any replica.
+// forgotten is the time without another report after which a failure is over. Agents
+// repeat their reports every minute, to any replica.
 const forgotten = 10 * time.Minute
 
-// Failed notes that a proxy does not stay up. It reports whether that is news here.
+// Failed records that a proxy keeps crashing. It returns true unless this is already
+// known.
 func (r *Registry) Failed(f Failure) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,7 +61,7 @@ func (r *Registry) Failed(f Failure) bool {
 	return !known
 }
 
-// Recovered notes that a proxy stays up.
+// Recovered records that a proxy runs stably again.
 func (r *Registry) Recovered(uid string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -69,7 +70,7 @@ func (r *Registry) Recovered(uid string) {
 	r.countFailing()
 }
 
-// forget ends what nobody has repeated. It is called with mu held.
+// forget removes failures without a recent report. The caller holds mu.
 func (r *Registry) forget() {
 	for uid, f := range r.failing {
 		if time.Since(f.Last) > forgotten {
@@ -78,7 +79,7 @@ func (r *Registry) forget() {
 	}
 }
 
-// countFailing sets the metric. It is called with mu held.
+// countFailing sets the metric. The caller holds mu.
 func (r *Registry) countFailing() {
 	r.metrics.failing.Reset()
 	for _, f := range r.failing {
@@ -86,7 +87,7 @@ func (r *Registry) countFailing() {
 	}
 }
 
-// addFailing puts failures into a list of proxies. It is called with mu held.
+// addFailing adds the failures to a list of proxies. The caller holds mu.
 func (r *Registry) addFailing(list []Proxy) []Proxy {
 	r.forget()
 	r.countFailing()

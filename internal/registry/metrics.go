@@ -2,7 +2,7 @@ package registry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// metrics are those of the proxies, by class.
+// metrics are by class, except failing, which is by namespace.
 type metrics struct {
 	connected, refusing, failing                    *prometheus.GaugeVec
 	refused, sent, acked, rejected, resources, size *prometheus.CounterVec
@@ -39,7 +39,7 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 	return m
 }
 
-// count counts what was sent.
+// count counts a configuration that was sent.
 func (m *metrics) count(class string, resources, bytes int) {
 	m.sent.WithLabelValues(class).Inc()
 	m.resources.WithLabelValues(class).Add(float64(resources))

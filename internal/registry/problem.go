@@ -12,24 +12,24 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// ReasonRejected is the reason of the Problems of what proxies refuse.
+// ReasonRejected is the reason of Problems about rejected configuration.
 const ReasonRejected = "Rejected"
 
 const (
-	// maxRejections is how many refusals of one proxy are kept.
+	// maxRejections is how many rejections of one proxy are kept.
 	maxRejections = 20
-	// maxMessages is how many different refusals become Problems of one object, and on
-	// how many pods one is reported that came of no object.
+	// maxMessages is how many different rejections become Problems of one object, and for
+	// how many pods a rejection is reported that belongs to no object.
 	maxMessages = 3
-	// maxMessage is the longest answer of a proxy that is kept, in bytes.
+	// maxMessage is the maximum length of a proxy's message, in bytes.
 	maxMessage = 2000
 )
 
-// refuse notes what a proxy refuses. The caller has locked the registry.
+// refuse records a rejection. The caller holds mu.
 func (r *Registry) refuse(p *proxy, rejection Rejection) {
 	rejection.Message = plain(rejection.Message)
-	// What was refused of another configuration is out of date, and drivers may tell
-	// again what was refused of this one. Other parts of it still are.
+	// Rejections of other versions are outdated, and drivers may report a rejection of this
+	// version again. Rejections of other parts of this version remain.
 	p.rejections = slices.DeleteFunc(p.rejections, func(former Rejection) bool {
 		again := func(resource string) bool { return slices.Contains(rejection.Resources, resource) }
 		return former.Version != rejection.Version || len(former.Resources) == 0 || slices.ContainsFunc(former.Resources, again)
@@ -44,8 +44,7 @@ func (r *Registry) refuse(p *proxy, rejection Rejection) {
 	r.changed()
 }
 
-// accept notes that a proxy refuses nothing any more. The caller has locked the
-// registry.
+// accept records that a proxy no longer rejects anything. The caller holds mu.
 func (r *Registry) accept(p *proxy) {
 	p.rejections = nil
 	if _, refused := r.refusing[p]; !refused {
@@ -63,7 +62,7 @@ func (r *Registry) changed() {
 	}
 }
 
-// Run reports refusals until ctx ends. It is called once.
+// Run reports rejections until ctx ends. It must be called once.
 func (r *Registry) Run(ctx context.Context) {
 	reported := make(map[mesh.ObjectRef][]mesh.Problem)
 	for {
@@ -95,19 +94,19 @@ func (r *Registry) Run(ctx context.Context) {
 	}
 }
 
-// refusal is what some proxies refuse in the same words.
+// refusal is a rejection with the same message by one or more proxies.
 type refusal struct{ class, resources, message string }
 
-// refusers are the proxies that refuse the same.
+// refusers are the proxies with the same rejection.
 type refusers struct {
 	refusal
-	// first is the one that has done so for longest, or the first by name.
+	// first is the proxy that rejected it first; if there are several, the first by name.
 	first mesh.Name
 	since time.Time
 	pods  []mesh.Name
 }
 
-// problems makes Problems of all refusals, by object.
+// problems returns the Problems for all rejections, by object.
 func (r *Registry) problems() map[mesh.ObjectRef][]mesh.Problem {
 	byObject := make(map[mesh.ObjectRef]map[refusal]*refusers)
 	homeless := make(map[refusal]*refusers)
@@ -163,7 +162,7 @@ func add(to map[refusal]*refusers, what refusal, who mesh.Name, when time.Time) 
 	}
 }
 
-// first returns those that have refused for longest.
+// first returns the oldest rejections, at most most.
 func first(all []*refusers, most int) []*refusers {
 	slices.SortFunc(all, func(a, b *refusers) int {
 		return cmp.Or(a.since.Compare(b.since), a.first.Compare(b.first), cmp.Compare(a.message, b.message))
@@ -171,8 +170,8 @@ func first(all []*refusers, most int) []*refusers {
 	return all[:min(len(all), most)]
 }
 
-// problem says who refuses what. How many do is a metric, and not in the text, which
-// would else change with each of a thousand proxies.
+// problem returns the Problem. Its text has no number of proxies, since it would change with
+// every proxy; the number is a metric.
 func (by *refusers) problem(object mesh.ObjectRef, pod mesh.Name) mesh.Problem {
 	who := fmt.Sprintf("the %s proxy of pod %s", by.class, pod)
 	verb := "refuses"
@@ -188,7 +187,7 @@ func (by *refusers) problem(object mesh.ObjectRef, pod mesh.Name) mesh.Problem {
 		Message: fmt.Sprintf("%s %s %s, and what was before goes on: %s", who, verb, what, by.message)}
 }
 
-// plain returns an answer on one line that is not too long.
+// plain returns the message as one line of limited length.
 func plain(message string) string {
 	message = message[:min(len(message), 4*maxMessage)]
 	message = strings.ToValidUTF8(strings.Join(strings.Fields(message), " "), "?")
@@ -198,7 +197,7 @@ func plain(message string) string {
 	return strings.ToValidUTF8(message[:maxMessage], "") + "…"
 }
 
-// someOf lists a few names; there may be thousands.
+// someOf lists the first names; there may be thousands.
 func someOf(names []string) string {
 	const few = 3
 	if len(names) <= few {

@@ -1,9 +1,9 @@
-// Package registry knows the proxies that are connected to this controller: who they
-// are, what they were sent, and what they refuse. Drivers report to it, and it makes metrics,
-// lists and Problems of that.
+// Package registry records the proxies that are connected to this controller, what they
+// were sent, and what they rejected. Drivers report to it. It provides metrics, the list
+// of 'outrigger proxy list', and Problems.
 //
-// A Problem is the user's object that a refused configuration came of. However many
-// proxies refuse the same, it is one.
+// A rejection becomes a Problem of the object from which the rejected configuration was
+// made. If many proxies reject the same, there is still only one Problem.
 package registry
 
 import (
@@ -19,36 +19,35 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// Options say how a Registry works.
+// Options configure a Registry.
 type Options struct {
-	// Limit returns how many proxies may be connected, 0 for any number. It is asked
-	// for each that connects; nil means any number. Proxies that are connected stay if
-	// it shrinks.
+	// Limit returns the maximum number of connected proxies; 0 means no limit, as does a
+	// nil Limit. It is called for each new proxy. Lowering it disconnects none.
 	Limit func() int
-	// Report receives the problems of an object whose translation proxies refuse. They
-	// replace those of an earlier call for the object; none clears them. It is called
-	// from the goroutine of Run, and may be nil.
+	// Report receives the Problems of an object from which rejected configuration was
+	// made. They replace those of earlier calls for the object; an empty list removes
+	// them. It is called from the goroutine of Run, and may be nil.
 	Report func(object mesh.ObjectRef, problems []mesh.Problem)
-	// Settle is how long refusals gather before they are reported; 0 means a second.
+	// Settle is how long rejections are collected before they are reported; 0 means a
+	// second.
 	Settle time.Duration
-	// Registerer takes the metrics.
+	// Registerer registers the metrics.
 	Registerer prometheus.Registerer
 }
 
-// Registry implements driver.ProxyRegistry. All methods are safe for use by many
-// goroutines.
+// Registry implements driver.ProxyRegistry. All methods are safe for concurrent use.
 type Registry struct {
 	options Options
 	metrics *metrics
-	// wake has room for one token: refusals have changed.
+	// wake has capacity one. A token means that rejections have changed.
 	wake chan struct{}
 
 	mu sync.Mutex
-	// proxies are those that are connected, by their UIDs.
+	// proxies are the connected proxies, by UID.
 	proxies map[string]*proxy
-	// refusing are those among them that refuse something.
+	// refusing are the connected proxies that reject something.
 	refusing map[*proxy]struct{}
-	// failing are proxies that do not stay up, by their UIDs.
+	// failing are the proxies that keep crashing, by UID. They need not be connected.
 	failing map[string]Failure
 }
 
@@ -69,9 +68,9 @@ func New(options Options) *Registry {
 	}
 }
 
-// proxy is what is known of a connected proxy. It is of its newest connection.
+// proxy is a connected proxy. Everything but connections is from its newest connection.
 type proxy struct {
-	// connections are those that are open, the newest last. The others are about to end.
+	// connections are the open ones, the newest last. The others are about to end.
 	connections []*connection
 	driver.ConnectedProxy
 	since       time.Time
@@ -81,43 +80,45 @@ type proxy struct {
 	rejections  []Rejection
 }
 
-// Proxy is a connected proxy as people see it.
+// Proxy describes a proxy that is connected or keeps crashing, for people. Its JSON form is
+// the output of 'outrigger proxy list -o json'.
 type Proxy struct {
-	// Name is that of its pod, and UID the pod's.
+	// Name and UID are those of its pod.
 	Name mesh.Name `json:"name"`
 	UID  string    `json:"uid"`
-	// Identity is what its certificate says, and CertificateEnds when that ends.
+	// Identity is the identity in its certificate, which expires at CertificateEnds.
 	Identity        string    `json:"identity"`
 	CertificateEnds time.Time `json:"certificateEnds"`
 	Class           string    `json:"class"`
-	// Version is the proxy's own; it may be empty.
+	// Version is the version of the proxy's program, empty if unknown.
 	Version   string    `json:"version,omitempty"`
 	Address   string    `json:"address"`
 	Connected time.Time `json:"connected"`
-	// State is "Failing" if it does not stay up, "Current" if it runs the last configuration that it was sent, "Waiting"
-	// if it has not acknowledged it yet, "Rejected" if it refuses a part of it, and "Empty" if it
-	// was sent none yet.
+	// State is "Failing" if the proxy keeps crashing. Otherwise it is "Current" if the proxy
+	// runs the last configuration that it was sent, "Waiting" if it has not acknowledged
+	// that yet, "Rejected" if it rejected a part of it, and "Empty" if it was sent none yet.
 	State string `json:"state"`
-	// Sent and Acked are the last configurations that it was sent and that it runs.
+	// Sent is the last configuration that it was sent, and Acked the one that it runs.
 	Sent  Configuration `json:"sent,omitzero"`
 	Acked Configuration `json:"acked,omitzero"`
-	// Resources and Bytes are how much it was sent on this connection.
+	// Resources and Bytes count what it was sent on this connection.
 	Resources int   `json:"resources"`
 	Bytes     int64 `json:"bytes"`
-	// Failure says how it fails, nil if it does not. One that is not connected has little
-	// beside it.
+	// Failure describes how it crashes; nil if it does not. A proxy that is not connected
+	// has no other fields than this, Name, UID, Identity and State.
 	Failure *Failure `json:"failure,omitempty"`
-	// Rejections are what it refuses now.
+	// Rejections are the current rejections.
 	Rejections []Rejection `json:"rejections,omitempty"`
 }
 
-// Configuration is a version that a proxy was sent or runs.
+// Configuration is a version of a proxy's configuration, and when it was sent or
+// acknowledged.
 type Configuration struct {
 	Version string    `json:"version"`
 	Time    time.Time `json:"time"`
 }
 
-// Rejection is a configuration that a proxy refuses.
+// Rejection is a part of its configuration that a proxy rejected.
 type Rejection struct {
 	Time      time.Time        `json:"time"`
 	Version   string           `json:"version"`
@@ -126,8 +127,8 @@ type Rejection struct {
 	Objects   []mesh.ObjectRef `json:"objects,omitempty"`
 }
 
-// Connect notes that a proxy has connected. A proxy that is connected already always may
-// connect again, and is still one.
+// Connect records a connection of a proxy. A proxy that is already connected may always
+// connect again, and counts once.
 func (r *Registry) Connect(connected driver.ConnectedProxy) (driver.ProxyConnection, error) {
 	limit := r.options.Limit()
 	r.mu.Lock()
@@ -144,8 +145,7 @@ func (r *Registry) Connect(connected driver.ConnectedProxy) (driver.ProxyConnect
 		r.proxies[connected.ProxyUID] = p
 	} else {
 		r.metrics.connected.WithLabelValues(p.Class).Dec()
-		// The new connection begins with what the proxy runs, and it says again what it
-		// refuses.
+		// On the new connection the proxy rejects again what it still rejects.
 		r.accept(p)
 	}
 	r.metrics.connected.WithLabelValues(connected.Class).Inc()
@@ -153,7 +153,7 @@ func (r *Registry) Connect(connected driver.ConnectedProxy) (driver.ProxyConnect
 	return c, nil
 }
 
-// Proxies returns the connected proxies and those that do not stay up, sorted by name.
+// Proxies returns the proxies that are connected or keep crashing, sorted by name.
 func (r *Registry) Proxies() []Proxy {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -191,8 +191,8 @@ type connection struct {
 	uid      string
 }
 
-// with calls f with the proxy if the connection is its newest one, while the registry
-// is locked.
+// with calls f with the proxy if the connection is its newest one. The registry is locked
+// during the call.
 func (c *connection) with(f func(*proxy)) {
 	c.registry.mu.Lock()
 	defer c.registry.mu.Unlock()
@@ -202,7 +202,7 @@ func (c *connection) with(f func(*proxy)) {
 	}
 }
 
-// Sent notes that the proxy was sent a configuration.
+// Sent implements driver.ProxyConnection.
 func (c *connection) Sent(version string, resources, bytes int) {
 	c.with(func(p *proxy) {
 		p.sent = Configuration{version, time.Now()}
@@ -212,7 +212,7 @@ func (c *connection) Sent(version string, resources, bytes int) {
 	})
 }
 
-// Acked notes that the proxy runs a configuration.
+// Acked implements driver.ProxyConnection.
 func (c *connection) Acked(version string, since time.Time) {
 	c.with(func(p *proxy) {
 		now := time.Now()
@@ -225,7 +225,7 @@ func (c *connection) Acked(version string, since time.Time) {
 	})
 }
 
-// Rejected notes that the proxy has refused a configuration.
+// Rejected implements driver.ProxyConnection.
 func (c *connection) Rejected(rejection driver.Rejection) {
 	c.with(func(p *proxy) {
 		c.registry.metrics.rejected.WithLabelValues(p.Class).Inc()
@@ -236,7 +236,7 @@ func (c *connection) Rejected(rejection driver.Rejection) {
 	})
 }
 
-// Close notes that the connection has ended.
+// Close implements driver.ProxyConnection.
 func (c *connection) Close() {
 	r := c.registry
 	r.mu.Lock()
