@@ -43,7 +43,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// cluster is the origin of a mesh whose objects an API server has.
+// cluster is an origin whose objects are in an API server.
 type cluster struct {
 	options *Options
 	config  *rest.Config
@@ -52,7 +52,7 @@ type cluster struct {
 	mapper  *source.Mapper
 	client  kubernetes.Interface
 	live    *source.Live
-	// known is closed when all that there was at first has been read.
+	// known is closed when all existing objects have been read.
 	known   chan struct{}
 	keeps   rootSources
 	missed  audit.Missed
@@ -65,7 +65,7 @@ func newCluster(from Cluster, o *Options, metrics prometheus.Registerer) (*clust
 	if err != nil {
 		return nil, err
 	}
-	// The API server's own priority and fairness bounds what we ask of it.
+	// The API server limits requests by priority and fairness.
 	config.QPS = -1
 	ctrllog.SetLogger(logr.FromSlogHandler(o.Log.Handler()))
 	c := &cluster{
@@ -123,8 +123,8 @@ func (c *cluster) find() catalog.Find {
 
 func (c *cluster) reviewer() identity.TokenReviewer { return identity.KubeReviewer{Client: c.client} }
 
-// member refuses workloads whose namespace is not of the mesh. That there is such a pod has
-// been asked of the API server before.
+// member refuses workloads whose namespace is not in the mesh. The token review has already
+// shown that the pod exists.
 func (c *cluster) member(ctx context.Context, w identity.Workload) error {
 	namespace, err := c.facts.Namespace(ctx, w.Namespace)
 	if err != nil {
@@ -139,11 +139,11 @@ func (c *cluster) member(ctx context.Context, w identity.Workload) error {
 
 func (c *cluster) roots() rootSources { return c.keeps }
 
-// problems are none: what is wrong with objects is in the Snapshot.
+// problems returns nil: all Problems of a cluster are in the Snapshot.
 func (c *cluster) problems() []mesh.Problem { return nil }
 
 func (c *cluster) warn(ctx context.Context, err error) error {
-	// Without a name the pod of this process is the one of its host name.
+	// By default a pod's host name is its name.
 	hostname, _ := os.Hostname()
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -161,9 +161,10 @@ func (c *cluster) api() api {
 	}
 }
 
-// report writes what is found until ctx ends, and what pods need, while this replica is the leader.
-// A replica that has lost its turn goes on serving and waits
-// for the next one: proxies must not lose theirs because the API server is away.
+// report writes Problems, and the trust bundle that pods need, while this replica is the
+// leader, until ctx ends. A replica that loses the leadership keeps serving and becomes a
+// candidate again: proxies must not lose their controller because the API server is
+// unavailable.
 func (c *cluster) report(ctx context.Context, whole *catalog.Catalog, identities *identities) error {
 	for {
 		err := c.turn(ctx, whole, identities)
@@ -180,7 +181,7 @@ func (c *cluster) report(ctx context.Context, whole *catalog.Catalog, identities
 	}
 }
 
-// turn writes until ctx ends or another replica does.
+// turn writes until ctx ends or this replica loses the leadership.
 func (c *cluster) turn(ctx context.Context, whole *catalog.Catalog, identities *identities) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -203,10 +204,10 @@ func (c *cluster) turn(ctx context.Context, whole *catalog.Catalog, identities *
 	return mgr.Start(ctx)
 }
 
-// newManager returns a manager that is to run until ctx ends, over a cache that goes on.
+// newManager returns a manager that runs until ctx ends. The cache outlives it.
 func (c *cluster) newManager(ctx context.Context) (manager.Manager, error) {
-	// The names of controllers are labels of metrics; one process may run several
-	// managers one after the other.
+	// Names of controllers must be unique in a process, which may run several managers one
+	// after the other.
 	skipNameValidation := true
 	mgr, err := manager.New(c.config, manager.Options{
 		Scheme:                        kube.Scheme(),
@@ -226,9 +227,9 @@ func (c *cluster) newManager(ctx context.Context) (manager.Manager, error) {
 	return mgr, nil
 }
 
-// sharedCache is a cache that somebody else has started and that outlives the manager. It
-// is not waited for any more once the manager is to end: one that may not read some kind
-// would else wait for it for ever, in a loop that never rests.
+// sharedCache is a cache that was started elsewhere and outlives the manager. A manager that
+// ends must not wait for it: without the right to read some kind, the cache never syncs, and
+// the manager would wait in a busy loop forever.
 type sharedCache struct {
 	cache.Cache
 	end <-chan struct{}
@@ -240,7 +241,7 @@ func (c sharedCache) Start(ctx context.Context) error {
 	return nil
 }
 
-// WaitForCacheSync returns true when all has been read or the manager is to end.
+// WaitForCacheSync returns true when the cache has synced or the manager ends.
 func (c sharedCache) WaitForCacheSync(ctx context.Context) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -260,14 +261,13 @@ func (c sharedCache) WaitForCacheSync(ctx context.Context) bool {
 	}
 }
 
-// newMissed returns a function that decides what the injector would have done with a pod
-// that it did not see. It returns no answer until all objects have been read.
+// newMissed returns a function that decides whether the injector would have injected a pod
+// that was created without it. The function waits until all objects have been read.
 func (c *cluster) newMissed(templateConfigMap string) audit.Missed {
 	engine := injector.New(injector.Assembly{
 		Mesh: c.options.Mesh, Config: c.live, Namespace: injector.Namespaces(c.facts), NativeSidecars: c.facts.NativeSidecars, Client: c.client, Log: c.options.Log,
 	})
-	// The metrics of an injector would count decisions about pods that are there
-	// already, so nobody sees these.
+	// These metrics are not exported, since they would count decisions about existing pods.
 	reloader := inject.NewReloader(engine, "", inject.NewMetrics(prometheus.NewRegistry()), c.options.Log)
 	if templateConfigMap != "" {
 		c.facts.OnConfigMap(templateConfigMap, reloader.ConfigMap)
@@ -284,7 +284,7 @@ func (c *cluster) newMissed(templateConfigMap string) audit.Missed {
 	}
 }
 
-// missed asks an injector about a pod that is there already.
+// missed reports whether an injector would inject or deny an existing pod, and why.
 func missed(ctx context.Context, engine *inject.Injector, pod *corev1.Pod, log *slog.Logger) (bool, string, string) {
 	raw, err := json.Marshal(pod)
 	if err != nil {
@@ -296,7 +296,7 @@ func missed(ctx context.Context, engine *inject.Injector, pod *corev1.Pod, log *
 	case d.Outcome == inject.Skip:
 		return false, "", ""
 	case d.Reason == "not_configured" || d.Reason == "namespace_unknown":
-		// These say that there was no decision, so nothing is known of the pod.
+		// With these reasons the injector has made no decision.
 		log.Warn("a pod is not audited", "namespace", pod.Namespace, "pod", pod.Name, "reason", d.Reason, "message", d.Message)
 		return false, "", ""
 	}

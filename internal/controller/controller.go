@@ -1,6 +1,6 @@
-// Package controller is the wiring of the process that serves the proxies of a mesh: from
-// objects to facts, from these to a Snapshot with the Views of its proxies, and from Views to
-// what each proxy's driver serves.
+// Package controller wires the process that serves the proxies of a mesh: objects become
+// facts, facts a Snapshot with a View for each proxy, and drivers serve what they make of the
+// Views. The package decides nothing itself.
 package controller
 
 import (
@@ -26,44 +26,44 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// Options are what a controller is run with. Either Cluster or Folder is set. The command's
-// flags, whose names they have, describe the others.
+// Options configure a controller. Either Cluster or Folder is set. Fields without a comment
+// are flags of 'outrigger controller', whose help describes them.
 type Options struct {
 	Mesh    meshconfig.Mesh
 	Cluster *Cluster
 	Folder  *Folder
-	// OnConfig is called with the mesh's configuration: with the first one and after each
-	// change. It must not block.
+	// OnConfig is called with the mesh's configuration, initially and after each change. It
+	// must not block.
 	OnConfig func(*source.Config)
 	Log      *slog.Logger
 
-	// BindAddress is an IP address, put before those of the others that are a port only. It
-	// may be empty, as may ProxyListen, which then nobody serves.
+	// BindAddress is an IP address, or empty. It is the host of those of the other addresses
+	// that have only a port. If ProxyListen is empty, that page is not served.
 	BindAddress                                            string
 	HealthListen, IdentityListen, DebugListen, ProxyListen string
 
-	// CASecret is the Secret of the mesh's own CA, and RootPropagation how long a new root is
-	// trusted before it signs. Empty and 0 mean the defaults of package root.
+	// CASecret is the name of the Secret with the mesh's own CA, and RootPropagation how long
+	// a new root is trusted before it signs. Zero values mean the defaults of package root.
 	CASecret        string
 	RootPropagation time.Duration
-	// ClusterDomain ends the DNS names of services.
+	// ClusterDomain is the suffix of the DNS names of services.
 	ClusterDomain string
-	// LeaderElect lets one of several replicas be the one that writes.
+	// LeaderElect elects a leader among the replicas. Only the leader writes to the cluster.
 	LeaderElect bool
-	// Catalog has the times that changes are held off. The rest of it is Run's to fill in.
+	// Catalog has the hold-off times of changes. Run sets its other fields.
 	Catalog catalog.Options
 }
 
-// Cluster is where a mesh is read from that an API server has.
+// Cluster describes a mesh whose objects are in an API server.
 type Cluster struct {
-	// Connect says how it is reached.
+	// Connect returns the client configuration.
 	Connect func() (*rest.Config, error)
-	// TemplateConfigMap is the injector's ConfigMap, by which pods without a sidecar are
-	// judged; empty for none.
+	// TemplateConfigMap is the name of the injector's ConfigMap, empty if there is none. The
+	// audit decides with it whether a pod should have a sidecar.
 	TemplateConfigMap string
 }
 
-// Folder is where a mesh is read from that has no API server.
+// Folder describes a mesh whose objects are in manifests.
 type Folder struct {
 	// Files are files and folders of manifests.
 	Files []string
@@ -71,8 +71,8 @@ type Folder struct {
 	CADir string
 }
 
-// Run reads a mesh and serves its proxies until ctx ends, which is no error. An error leaves an
-// Event in the cluster.
+// Run reads a mesh and serves its proxies until ctx ends, and then returns nil. If it returns
+// an error, it has also recorded it as an Event in the cluster.
 func Run(ctx context.Context, o Options) error {
 	metrics := prometheus.NewRegistry()
 	from, err := o.open(metrics)
@@ -97,8 +97,8 @@ func (o *Options) open(metrics prometheus.Registerer) (origin, error) {
 	return newCluster(*o.Cluster, o, metrics)
 }
 
-// serve is the way of the data, from the top to the bottom. Each stage reads what the one
-// above it publishes.
+// serve follows the data flow from top to bottom. Each stage reads what earlier stages
+// publish.
 func (o *Options) serve(ctx context.Context, from origin, metrics *prometheus.Registry) error {
 	listeners, err := o.listen()
 	if err != nil {
@@ -115,21 +115,21 @@ func (o *Options) serve(ctx context.Context, from origin, metrics *prometheus.Re
 		return err
 	}
 
-	// Objects become facts, facts a Snapshot, and that a View for each proxy.
+	// Objects become facts, and facts a Snapshot with a View for each proxy.
 	options := o.Catalog
 	options.Log, options.Find, options.Features, options.Trusts = o.Log, from.find(), sidecar.Features, true
 	whole := catalog.New(options)
 	run(func(ctx context.Context) error { return from.feed(ctx, whole) })
 	run(always(whole.Run))
 
-	// The proxies that are connected, with what they report.
+	// The registry records connected proxies and what they reject.
 	proxies := registry.New(registry.Options{
 		Limit: from.settings().GetMaxDataPlaneConnections, Report: whole.Report, Registerer: metrics,
 	})
 	run(always(proxies.Run))
 
-	// Certificates, for the controller and for the pods that ask; the catalog publishes what
-	// they are trusted by.
+	// The signing service issues certificates to the controller and to pods. The catalog
+	// passes the trusted roots on to the proxies.
 	identities, err := o.newIdentities(from, failures{from, proxies, o.Log}.take, metrics)
 	if err != nil {
 		return fail(err)
@@ -138,7 +138,8 @@ func (o *Options) serve(ctx context.Context, from origin, metrics *prometheus.Re
 	run(func(ctx context.Context) error { return identities.follow(ctx, whole.Trust) })
 	run(func(ctx context.Context) error { return identities.service.Serve(ctx, listeners.identity) })
 
-	// Drivers turn Views into what their proxies are served.
+	// Drivers translate Views and serve the result to their proxies. They subscribe to changed
+	// Views with MsgBroker, and read them from MeshCatalog.
 	pages := debug.NewServer(o.address(o.DebugListen), o.Log)
 	shown := debug.Sources{
 		Catalog: whole, Config: from.settings(), Proxies: proxies.Proxies, Problems: func() []mesh.Problem { return append(from.problems(), identities.roots.Problems()...) },
@@ -167,7 +168,7 @@ func (o *Options) serve(ctx context.Context, from origin, metrics *prometheus.Re
 	}
 	run(func(ctx context.Context) error { return drivers.run(ctx, whole) })
 
-	// People read conditions, Events, pages, metrics and health.
+	// Reports: conditions, Events, debug pages, metrics and health.
 	run(func(ctx context.Context) error { return from.report(ctx, whole, identities) })
 	from.settings().OnChange(func(c *source.Config) { pages.Switch(c.IsDebugServerEnabled()) })
 	run(always(pages.Run))
@@ -187,7 +188,7 @@ func (o *Options) serve(ctx context.Context, from origin, metrics *prometheus.Re
 	return err
 }
 
-// always is for what never fails.
+// always adapts stages that never fail.
 func always(run func(context.Context)) func(context.Context) error {
 	return func(ctx context.Context) error {
 		run(ctx)
@@ -195,12 +196,12 @@ func always(run func(context.Context)) func(context.Context) error {
 	}
 }
 
-// meshCatalog is a catalog as drivers see it.
+// meshCatalog adapts a catalog to the contract of drivers.
 type meshCatalog struct{ *catalog.Catalog }
 
 var _ driver.MeshCataloger = meshCatalog{}
 
-// AwaitView returns the View of a proxy that has just connected.
+// AwaitView implements driver.MeshCataloger.
 func (c meshCatalog) AwaitView(ctx context.Context, peer driver.Peer) (*mesh.View, error) {
 	view, err := c.Catalog.AwaitView(ctx, peer.Identity, peer.ProxyUID)
 	if errors.Is(err, catalog.ErrNoProxy) {

@@ -17,27 +17,26 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// drivers starts drivers, each once: that of the default class, those that the MeshConfig
-// names besides, and those of classes that it names later or that pods choose by
-// themselves.
+// drivers starts each driver once: that of the default class, those of other classes that the
+// MeshConfig names, now or later, and those of classes that pods choose.
 //
-// If the default does not start, the controller ends. With others that would let anybody
-// who may make a pod end it, and a list of drivers that somebody brings along from
-// another mesh, so their failure is reported and the rest goes on.
+// If the default driver does not start, the controller ends. Failures of others are only
+// reported: otherwise everyone who may create a pod could end the controller, and so could a
+// list of drivers that was copied from another mesh.
 type drivers struct {
 	arguments driver.ControllerContext
 	from      origin
 	names     []string
 	end       context.CancelCauseFunc
-	// show shows the debug pages of all drivers.
+	// show replaces the debug pages of drivers.
 	show func(...map[string]http.Handler) error
-	// wake has room for one token: the MeshConfig has changed.
+	// wake has capacity one. A token means that the MeshConfig has changed.
 	wake chan struct{}
 
 	mu sync.Mutex
-	// began is true once those that there were at first have been started.
+	// began is true once the drivers that the MeshConfig names have been started.
 	began bool
-	// started has the health of each class that was started, nil if that has failed.
+	// started has the probes of each class whose driver was started, nil if it failed.
 	started map[string]health.Probes
 	pages   []map[string]http.Handler
 }
@@ -46,8 +45,8 @@ func newDrivers(arguments driver.ControllerContext, from origin, names []string,
 	return &drivers{arguments: arguments, from: from, names: names, end: end, wake: make(chan struct{}, 1), started: make(map[string]health.Probes)}
 }
 
-// initializationError is a failure to begin, in the words of the sidecar-driver
-// proposal.
+// initializationError is a failure to start. Its texts are those of Open Service Mesh's
+// proposal for sidecar drivers.
 type initializationError struct {
 	what string
 	err  error
@@ -64,7 +63,7 @@ func (d *drivers) run(ctx context.Context, whole *catalog.Catalog) error {
 	if err := sidecar.InstallDriver(d.from.settings().GetSidecarClass()); err != nil {
 		return initializationError{"Error creating sidecar driver", err}
 	}
-	// Whoever is served before all is known would lose what it has.
+	// A proxy served before the Snapshot is complete would lose configuration.
 	if !wait(ctx, whole.Ready()) || !wait(ctx, d.arguments.CertManager.Ready()) {
 		return nil
 	}
@@ -114,8 +113,8 @@ func wait(ctx context.Context, closed <-chan struct{}) bool {
 	}
 }
 
-// configured returns the classes that the MeshConfig names and that have a driver, the
-// default first. That others have none is a Problem of the MeshConfig.
+// configured returns the classes that the MeshConfig names, the default first. Classes without
+// a driver are left out; they are Problems of the MeshConfig.
 func (d *drivers) configured() []string {
 	classes := []string{d.from.settings().GetSidecarClass()}
 	for _, entry := range d.from.settings().GetMeshConfig().Spec.Sidecar.SidecarDrivers {
@@ -124,7 +123,7 @@ func (d *drivers) configured() []string {
 	return slices.DeleteFunc(classes, func(class string) bool { return !slices.Contains(sidecar.Drivers(), class) })
 }
 
-// startLate is start where a failure ends nothing.
+// startLate is start, except that it only reports failures, and starts no driver twice.
 func (d *drivers) startLate(ctx context.Context, class string) {
 	d.mu.Lock()
 	_, before := d.started[class]
@@ -153,7 +152,7 @@ func (d *drivers) start(ctx context.Context, class string) error {
 	arguments := d.arguments
 	arguments.Context = ctx
 	arguments.SidecarClass = class
-	// 0 has the driver choose, as it does for the pods that it patches.
+	// 0 means the driver's default, which its Patch uses too.
 	arguments.ProxyServerPort = d.from.settings().GetProxyServerPort(class)
 	arguments.ProxyServiceCert = &certificate.Certificate{
 		CommonName: certificate.CommonName(d.names[0]), DNSNames: d.names, TrustBundle: arguments.CertManager.TrustBundle(),
@@ -180,7 +179,8 @@ func (d *drivers) start(ctx context.Context, class string) error {
 	return nil
 }
 
-// probes is the health of the drivers, and of the start of those that there must be.
+// probes returns the probes of all drivers, and one for the start of those that the MeshConfig
+// names.
 func (d *drivers) probes() []health.Probes {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -9,15 +9,15 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// failures passes on what agents say of proxies that do not stay up: to the registry, for
-// lists and metrics, and as Events to whoever looks at the pod.
+// failures records the agents' reports about proxies that keep crashing: in the registry, for
+// lists and metrics, and as Events of their pods.
 type failures struct {
 	from    origin
 	proxies *registry.Registry
 	log     *slog.Logger
 }
 
-// take takes one report of an agent. It may be called from many goroutines.
+// take records a report of an agent. It is safe for concurrent use.
 func (f failures) take(ctx context.Context, w identity.Workload, r identity.ProxyReport) {
 	if !r.Failing {
 		f.proxies.Recovered(w.PodUID)
@@ -31,7 +31,8 @@ func (f failures) take(ctx context.Context, w identity.Workload, r identity.Prox
 	if f.proxies.Failed(failure) {
 		f.log.Warn("a proxy does not stay up", "namespace", w.Namespace, "pod", w.Pod, "how", r.How, "lastWords", r.LastWords)
 	}
-	// Each report tries again: an Event that is there already is not written anew.
+	// This is repeated for each report, in case it failed before; an existing Event is not
+	// written again.
 	if err := f.from.warnPod(ctx, w.Namespace, w.Pod, w.PodUID, failure.Text()); err != nil {
 		f.log.Warn("no Event was recorded for a proxy that keeps ending", "namespace", w.Namespace, "pod", w.Pod, "error", err)
 	}

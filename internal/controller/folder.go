@@ -24,28 +24,28 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// folder is the origin of a mesh whose objects are in manifests, without an API server.
+// folder is an origin whose objects are in manifests, without an API server.
 type folder struct {
 	options *Options
 	from    Folder
 	live    *source.Live
 	classes *liveClasses
-	// preset is the MeshConfig that counts while the manifests have none.
+	// preset is the MeshConfig to use while the manifests have none.
 	preset *v1alpha2.MeshConfig
 	tokens identity.TokenKey
 	keeps  rootSources
-	// known is closed when the manifests have been read for the first time, and whole is
-	// where their facts go.
+	// known is closed when the manifests have been read for the first time. whole is the
+	// catalog of their facts.
 	known chan struct{}
 	whole atomic.Pointer[catalog.Catalog]
-	// reading are the Problems that no Snapshot holds.
+	// reading are the Problems found while reading, which are not in the Snapshot.
 	reading problemList
 }
 
 func newFolder(from Folder, o *Options) (*folder, error) {
 	f := &folder{options: o, from: from, known: make(chan struct{})}
 	var err error
-	// Manifests without a MeshConfig get the chart's, as for the offline commands.
+	// The chart's MeshConfig is also the default of the offline commands.
 	if f.preset, err = meshconfig.OfChart(o.Mesh.Namespace); err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func (f *folder) feed(ctx context.Context, to *catalog.Catalog) error {
 	}, apply, report)
 }
 
-// find is nil: no workload comes before its fact.
+// find returns nil: in a folder every workload has a fact.
 func (f *folder) find() catalog.Find { return nil }
 
 func (f *folder) reviewer() identity.TokenReviewer { return f.tokens }
@@ -113,7 +113,7 @@ func (f *folder) member(ctx context.Context, w identity.Workload) error {
 
 func (f *folder) roots() rootSources { return f.keeps }
 
-// report logs what is wrong with objects, and writes the trust bundle to a file.
+// report logs Problems, and writes the trust bundle to a file.
 func (f *folder) report(ctx context.Context, of *catalog.Catalog, identities *identities) error {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -126,14 +126,14 @@ func (f *folder) problems() []mesh.Problem {
 	return append(f.reading.get(), f.classes.problems.get()...)
 }
 
-// warn and warnPod have nobody to write to.
+// warn and warnPod do nothing, since there are no Events.
 func (f *folder) warn(context.Context, error) error { return nil }
 
 func (f *folder) warnPod(context.Context, string, string, string, string) error { return nil }
 
 func (f *folder) api() api { return api{} }
 
-// problemList is Problems that change.
+// problemList is a list of Problems that is safe for concurrent use.
 type problemList struct {
 	mu   sync.Mutex
 	list []mesh.Problem
@@ -157,7 +157,7 @@ func (l *problemList) get() []mesh.Problem {
 	return slices.Clone(l.list)
 }
 
-// liveClasses decides which sidecars pods of manifests get, by the MeshConfig of the
+// liveClasses decides which sidecar a pod of the manifests gets, with the MeshConfig of the
 // same manifests.
 type liveClasses struct {
 	engine *inject.Injector
@@ -165,7 +165,7 @@ type liveClasses struct {
 	problems problemList
 }
 
-// namespaceKey finds the namespace of the pod that is asked about.
+// namespaceKey is the context key of the pod's namespace.
 type namespaceKey struct{}
 
 func newLiveClasses(names meshconfig.Mesh, live *source.Live) (*liveClasses, error) {
@@ -190,10 +190,10 @@ func newLiveClasses(names meshconfig.Mesh, live *source.Live) (*liveClasses, err
 	return &liveClasses{engine: engine}, nil
 }
 
-// begin forgets what was found when the manifests were read before.
+// begin drops the Problems of the previous reading.
 func (c *liveClasses) begin() { c.problems.set(nil) }
 
-// of is for dir.Options.
+// of is the function Sidecar of dir.Options.
 func (c *liveClasses) of(pod *corev1.Pod, namespace *corev1.Namespace) dir.Sidecar {
 	ctx := context.WithValue(context.Background(), namespaceKey{}, namespace)
 	sidecar, problem := injector.Decide(ctx, c.engine, pod)
@@ -203,8 +203,7 @@ func (c *liveClasses) of(pod *corev1.Pod, namespace *corev1.Namespace) dir.Sidec
 	return sidecar
 }
 
-// logProblems logs what is wrong with objects when that changes, until changed is
-// closed.
+// logProblems logs changes of the objects' Problems until changed is closed.
 func logProblems(of *catalog.Catalog, changed <-chan mesh.ObjectRef, log *slog.Logger) {
 	logged := make(map[mesh.ObjectRef][]mesh.Problem)
 	for object := range changed {
@@ -216,7 +215,7 @@ func logProblems(of *catalog.Catalog, changed <-chan mesh.ObjectRef, log *slog.L
 	}
 }
 
-// logChanges logs those that are new, and those that are solved.
+// logChanges logs new and solved Problems.
 func logChanges(log *slog.Logger, former, now []mesh.Problem) {
 	for _, p := range now {
 		if !slices.Contains(former, p) {

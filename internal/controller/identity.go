@@ -22,14 +22,15 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/source"
 )
 
-// rootSources are where the CAs of the mesh are kept and published, and who else may sign.
+// rootSources are the storage of the mesh's CAs, the objects that configure them, and the
+// external issuers.
 type rootSources struct {
 	secrets   root.SecretStore
 	objects   root.Objects
 	providers root.Providers
 }
 
-// identities are who signs certificates of the mesh, and for whom.
+// identities are the parts that issue the mesh's certificates.
 type identities struct {
 	names   []string
 	manager *identity.Manager
@@ -68,7 +69,7 @@ func (o *Options) newIdentities(from origin, report func(context.Context, identi
 	return i, nil
 }
 
-// run keeps certificates and roots until ctx ends.
+// run renews certificates and roots until ctx ends.
 func (i *identities) run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -79,7 +80,7 @@ func (i *identities) run(ctx context.Context) error {
 	return nil
 }
 
-// follow publishes the trust bundle and its changes until ctx ends.
+// follow calls trust with the trust bundle, initially and after each change, until ctx ends.
 func (i *identities) follow(ctx context.Context, trust func(bundle []byte)) error {
 	changed := i.manager.TrustBundleChanged(ctx.Done())
 	if !wait(ctx, i.manager.Ready()) {
@@ -95,7 +96,7 @@ func (i *identities) follow(ctx context.Context, trust func(bundle []byte)) erro
 	}
 }
 
-// newClusterRoots keeps CAs in Secrets of the control plane's namespace.
+// newClusterRoots stores CAs in Secrets of the control plane's namespace.
 func newClusterRoots(config *rest.Config, client kubernetes.Interface, o *Options) (rootSources, error) {
 	objects, err := dynamic.NewForConfig(config)
 	if err != nil {
@@ -116,7 +117,7 @@ func newClusterRoots(config *rest.Config, client kubernetes.Interface, o *Option
 	}, nil
 }
 
-// newFolderRoots keeps CAs in a folder.
+// newFolderRoots stores CAs in a folder.
 func newFolderRoots(from Folder, log *slog.Logger) (rootSources, error) {
 	store, err := root.NewDirStore(from.CADir)
 	if err != nil {
@@ -134,7 +135,7 @@ func newVault(spec v1alpha2.VaultProviderSpec, token string) (issuer.Issuer, err
 	}
 	return issuer.NewVault(issuer.VaultOptions{
 		Address: address.String(), Role: spec.Role,
-		// Another token makes another issuer.
+		// A new token means a new issuer.
 		Token: func(context.Context) (string, error) { return token, nil },
 	})
 }

@@ -13,40 +13,39 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// origin is where the objects of a mesh come from, and what that place knows besides. There are
-// two: a cluster and a folder.
+// origin is the place where the objects of a mesh are: a cluster or a folder.
 type origin interface {
-	// settings follow the MeshConfig. They count once read is closed, when all that there was
-	// at first has been read.
+	// settings returns the resolved MeshConfig, which is kept up to date. It is valid once the
+	// channel of read is closed, after all existing objects were read.
 	settings() *source.Live
 	read() <-chan struct{}
-	// feed reads objects and passes their facts on until ctx ends.
+	// feed applies the facts of objects to the catalog until ctx ends.
 	feed(ctx context.Context, to *catalog.Catalog) error
-	// find returns what asks for a workload of which there is no fact yet, or nil.
+	// find returns a function that looks up a workload without a fact, or nil.
 	find() catalog.Find
 
-	// reviewer says whose a token is, member refuses workloads that are not in the mesh, and
-	// roots says where CAs are kept.
+	// reviewer authenticates tokens. member returns an error for workloads that are not in the
+	// mesh. roots returns the storage of CAs.
 	reviewer() identity.TokenReviewer
 	member(ctx context.Context, w identity.Workload) error
 	roots() rootSources
 
-	// report writes what is found to where the objects are, and the trust bundle, until ctx
-	// ends.
+	// report writes Problems to the place of the objects, and publishes the trust bundle, until
+	// ctx ends.
 	report(ctx context.Context, of *catalog.Catalog, identities *identities) error
-	// problems are those that no Snapshot holds.
+	// problems returns the Problems that are not in the Snapshot.
 	problems() []mesh.Problem
-	// warn leaves an Event that says why the controller or a driver does not work, and warnPod
-	// one about a pod's proxy. Without an API server they do nothing.
+	// warn records an Event about a failure of the controller or a driver, and warnPod one
+	// about a pod's proxy. Without an API server they do nothing.
 	warn(ctx context.Context, err error) error
 	warnPod(ctx context.Context, namespace, pod, uid, message string) error
 	api() api
 }
 
-// api is an API server; its zero value stands for none.
+// api has what only an API server provides. It is zero without one.
 type api struct {
 	config *rest.Config
-	// review says who may look at proxies.
+	// review decides who may read the page of proxies.
 	review debug.Review
 	probes []health.Probes
 }

@@ -18,10 +18,10 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/version"
 )
 
-// listeners are the sockets that are there from the beginning.
+// listeners are the sockets that are opened before the stages start.
 type listeners struct {
 	health, identity net.Listener
-	// proxies is nil where nobody could say who may look.
+	// proxies is nil without an API server, which would authorize the users.
 	proxies net.Listener
 }
 
@@ -43,7 +43,7 @@ func (o *Options) listen() (*listeners, error) {
 	return &l, nil
 }
 
-// close is for sockets that nobody came to serve; the others are closed already.
+// close closes sockets whose server was not started; servers close their own.
 func (l *listeners) close() {
 	_ = l.health.Close()
 	_ = l.identity.Close()
@@ -52,7 +52,7 @@ func (l *listeners) close() {
 	}
 }
 
-// address puts --bind-address before an address that is a port only.
+// address adds --bind-address to an address that has only a port.
 func (o *Options) address(of string) string {
 	host, port, err := net.SplitHostPort(of)
 	if err != nil || host != "" {
@@ -61,7 +61,7 @@ func (o *Options) address(of string) string {
 	return net.JoinHostPort(o.BindAddress, port)
 }
 
-// serveProbes answers with the health, the metrics and the version.
+// serveProbes serves health, metrics and the version.
 func serveProbes(ctx context.Context, listener net.Listener, metrics *prometheus.Registry, log *slog.Logger, probes func() health.Probes) error {
 	mux := http.NewServeMux()
 	mux.Handle("/version", version.Handler())
@@ -71,8 +71,8 @@ func serveProbes(ctx context.Context, listener net.Listener, metrics *prometheus
 	return limit.NewServer(mux, limit.Bounds{}, log).Run(ctx, listener, 0)
 }
 
-// serveProxies shows proxies to those who may see them, whether or not the debug pages are
-// on. There is nobody to ask who may without a listener.
+// serveProxies serves the page of proxies to authorized users, whether or not the debug pages
+// are on. Without a listener it does nothing.
 func serveProxies(ctx context.Context, listener net.Listener, shown debug.Sources, review debug.Review, log *slog.Logger) error {
 	if listener == nil {
 		<-ctx.Done()
