@@ -1,6 +1,6 @@
-// Package check finds out whether a mesh in a cluster is well, and what to do where it is
-// not. A check is a row of a table; all of them look at the same Facts, which are fetched
-// once.
+// Package check implements 'outrigger check': it finds what is wrong with a mesh in a
+// cluster, and how to fix it. Each check is a row of a table and a function. All read the
+// same Facts, which Gather fetches once; these are unrelated to the facts of package fact.
 package check
 
 import (
@@ -9,36 +9,37 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Level says how bad a Finding is.
+// Level is the severity of a Finding.
 type Level string
 
-// The levels. An Error keeps something from working now.
+// The levels. Error means that something does not work now, Warning that it may not work
+// later or could not be checked.
 const (
 	OK      Level = "ok"
 	Warning Level = "warning"
 	Error   Level = "error"
 )
 
-// Finding is what a check has to say of one object.
+// Finding is a result of a check, usually about one object.
 type Finding struct {
 	Check   string `json:"check"`
 	Level   Level  `json:"level"`
 	Object  string `json:"object,omitempty"`
 	Message string `json:"message"`
-	// Fix is what to do; it is empty where all is well.
+	// Fix says what to do. It is empty for OK.
 	Fix string `json:"fix,omitempty"`
 }
 
-// Check is one question about a mesh.
+// Check is one check of a mesh.
 type Check struct {
-	// Name is SECTION/QUESTION.
+	// Name is SECTION/NAME.
 	Name string
-	// Meaning says what is looked at, for people.
+	// Meaning is the statement that is checked, for docs/check.md.
 	Meaning string
 	run     func(f *Facts, r *report)
 }
 
-// report gathers what a check finds.
+// report collects the findings of a check.
 type report struct {
 	name     string
 	findings []Finding
@@ -50,15 +51,16 @@ func (r *report) add(level Level, object, fix, format string, args ...any) {
 
 func (r *report) ok(format string, args ...any) { r.add(OK, "", "", format, args...) }
 
-// lost is for what could not be read, of which nothing is known to be well.
+// lost reports something that could not be read. This is an Error, since the check was not
+// made.
 func (r *report) lost(what string, err error) {
 	r.add(Error, "", "have the right to read it, or ask somebody who has", "%s cannot be read: %v", what, err)
 }
 
-// most is how many objects one check names; a mesh may have thousands.
+// most is the number of objects that one check names; a mesh may have thousands.
 const most = 20
 
-// each reports up to most objects, and how many more there are.
+// each reports up to most objects, and the number of the others.
 func (r *report) each(level Level, objects []string, fix func(object string) string, message func(object string) string) {
 	for i, object := range objects {
 		if i == most {
@@ -69,7 +71,7 @@ func (r *report) each(level Level, objects []string, fix func(object string) str
 	}
 }
 
-// Run asks all questions of a table, in their order.
+// Run runs the checks in order.
 func Run(checks []Check, f *Facts) []Finding {
 	var all []Finding
 	for _, c := range checks {
@@ -80,7 +82,7 @@ func Run(checks []Check, f *Facts) []Finding {
 	return all
 }
 
-// Worst returns the worst level of all.
+// Worst returns the most severe level of the findings.
 func Worst(findings []Finding) Level {
 	worst := OK
 	for _, f := range findings {
@@ -94,7 +96,7 @@ func Worst(findings []Finding) Level {
 	return worst
 }
 
-// Before are the checks before an installation.
+// Before returns the checks before an installation.
 func Before() []Check {
 	return []Check{
 		{"kubernetes/version", "The API server's version is one that is supported: 1.30 or newer.", version},
@@ -107,7 +109,7 @@ func Before() []Check {
 	}
 }
 
-// After are the checks of a mesh that is installed.
+// After returns the checks of an installed mesh.
 func After() []Check {
 	return []Check{
 		{"kubernetes/version", "The API server's version is one that is supported: 1.30 or newer.", version},
@@ -131,7 +133,7 @@ func After() []Check {
 	}
 }
 
-// live reports whether a pod has neither ended nor is about to.
+// live reports whether a pod has not ended and is not being deleted.
 func live(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp == nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }

@@ -26,8 +26,8 @@ func version(f *Facts, r *report) {
 	}
 }
 
-// Clocks may be apart by this much before somebody should look, and before certificates and
-// tokens fail.
+// Clocks that differ by skewWarn deserve attention. With skewFail, certificates and tokens
+// are rejected.
 const (
 	skewWarn = 10 * time.Second
 	skewFail = 2 * time.Minute
@@ -59,8 +59,8 @@ func apart(r *report, who string, ahead time.Duration) {
 	}
 }
 
-// clocks has the controller's from its lease, which it renews every few seconds with the
-// time that it has.
+// clocks reads the controller's clock from its lease, which the controller renews every few
+// seconds with its own time.
 func clocks(f *Facts, r *report) {
 	clock(f, r)
 	if f.renewed.err != nil {
@@ -156,8 +156,8 @@ func targetSecurity(f *Facts, r *report) {
 		r.lost("the namespaces", f.home.err)
 		return
 	}
-	// The control plane needs no privilege, so every level admits it. What is wrong is a
-	// namespace that is a member of a mesh.
+	// Every Pod Security level admits the control plane. But its namespace must not be a
+	// member of a mesh.
 	ns := f.home.value
 	if ns == nil {
 		r.ok("namespace %s is not there yet, and is made", f.options.Namespace)
@@ -170,7 +170,7 @@ func targetSecurity(f *Facts, r *report) {
 	r.ok("namespace %s admits the control plane's pods", ns.Name)
 }
 
-// meshes are others that put sidecars into pods, by the names of their webhooks.
+// meshes are other meshes with sidecars, recognized by the names of their webhooks.
 var meshes = []struct{ part, name string }{
 	{"istio", "Istio"}, {"linkerd", "Linkerd"}, {"kuma", "Kuma"}, {"consul", "Consul"}, {"osm-", "Open Service Mesh"}, {"cilium", "Cilium"},
 }
@@ -239,8 +239,8 @@ func storedVersions(f *Facts, r *report) {
 	}
 }
 
-// servedVersions are those that a CRD of the mesh has: those that it is used by, and older
-// ones that its schema still names.
+// servedVersions returns the versions that the mesh uses, and those that the CRD serves
+// besides.
 func servedVersions(crd *unstructured.Unstructured, used []string) []string {
 	all := slices.Clone(used)
 	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
@@ -277,7 +277,7 @@ func crds(f *Facts, r *report) {
 	}
 }
 
-// count writes a number of things.
+// count returns a number and a noun, such as "2 nodes".
 func count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

@@ -22,25 +22,26 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/source"
 )
 
-// Options say which mesh is meant, and how its parts are asked.
+// Options name the mesh and the ways to query its parts.
 type Options struct {
 	Config *rest.Config
-	// Mesh is the mesh's name, Namespace the control plane's, MeshConfig the name of that
-	// object, Webhook the name of the webhook configuration and Revision the injector's.
+	// Mesh is the name of the mesh, Namespace that of the control plane's namespace,
+	// MeshConfig that of the MeshConfig, Webhook that of the webhook configuration, and
+	// Revision that of the injector's revision.
 	Mesh, Namespace, MeshConfig, Webhook, Revision string
-	// Version is this program's.
+	// Version is the version of this program.
 	Version string
-	// Pre is set before an installation, when there is nothing to ask.
+	// Pre is set before an installation, when there is no mesh to query.
 	Pre bool
-	// Decide returns what the injector would do with a pod. It may look at the namespaces
-	// that it is given only.
+	// Decide returns a function with the injector's decision about a pod. The function must
+	// read no other namespaces than the given ones.
 	Decide func(ctx context.Context, namespaces map[string]*inject.Namespace) (func(pod *corev1.Pod) inject.Result, error)
-	// Proxies returns the proxies of all controllers, and Ask a page of a pod's.
+	// Proxies returns the proxies of all controllers. Ask requests a page of a pod.
 	Proxies func(ctx context.Context) ([]registry.Proxy, error)
 	Ask     func(ctx context.Context, pod corev1.Pod, path string) ([]byte, error)
 }
 
-// fact is something that was read, or why it was not.
+// fact is a value that was read, or the error.
 type fact[T any] struct {
 	value T
 	err   error
@@ -48,7 +49,7 @@ type fact[T any] struct {
 
 func read[T any](value T, err error) fact[T] { return fact[T]{value, err} }
 
-// Facts are what the checks look at.
+// Facts are the input of the checks.
 type Facts struct {
 	options Options
 	now     time.Time
@@ -59,9 +60,9 @@ type Facts struct {
 	nodes fact[[]corev1.Node]
 	crds  fact[[]unstructured.Unstructured]
 	hooks fact[[]admissionv1.MutatingWebhookConfiguration]
-	// home is the control plane's namespace, nil if it is not there yet.
+	// home is the control plane's namespace, nil if it does not exist.
 	home fact[*corev1.Namespace]
-	// refused are the rights that are missing, as VERB RESOURCE.
+	// refused are the missing rights, as VERB RESOURCE.
 	refused fact[[]string]
 
 	deployments fact[[]appsv1.Deployment]
@@ -70,7 +71,7 @@ type Facts struct {
 	ready       map[string]error
 	versions    map[string]fact[string]
 	meshConfig  fact[*unstructured.Unstructured]
-	// members are the namespaces of the mesh, and pods theirs.
+	// members are the namespaces of the mesh, and pods the pods in them.
 	members fact[[]corev1.Namespace]
 	pods    fact[[]corev1.Pod]
 	bundles map[string]fact[string]
@@ -80,7 +81,7 @@ type Facts struct {
 	tried   string
 }
 
-// page is how many objects are asked for at a time.
+// page is the number of objects per request.
 const page = 500
 
 // list reads all pages of a list.
@@ -100,8 +101,8 @@ func list[T any](each func(options metav1.ListOptions) ([]T, string, error)) fac
 	}
 }
 
-// Gather reads what there is to know. The error is that the API server cannot be asked at
-// all; what else cannot be read is a finding.
+// Gather reads the Facts. It returns an error only if the API server does not answer;
+// everything else that cannot be read becomes a finding.
 func Gather(ctx context.Context, options Options) (*Facts, error) {
 	client, err := kubernetes.NewForConfig(options.Config)
 	if err != nil {
@@ -148,7 +149,8 @@ func Gather(ctx context.Context, options Options) (*Facts, error) {
 	return f, nil
 }
 
-// server asks for the version, and takes the time from the answer.
+// server returns the API server's version, and the difference of the clocks by the Date of
+// an answer.
 func server(ctx context.Context, config *rest.Config, client kubernetes.Interface) (version fact[string], skew fact[time.Duration], err error) {
 	http1, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -169,7 +171,7 @@ func server(ctx context.Context, config *rest.Config, client kubernetes.Interfac
 	}
 	defer response.Body.Close()
 	date, failed := http.ParseTime(response.Header.Get("Date"))
-	// The header has whole seconds.
+	// The header is in whole seconds.
 	half := time.Since(before) / 2
 	skew = read(before.Add(half).Sub(date.Add(time.Second/2)), failed)
 	info, failed := client.Discovery().ServerVersion()
@@ -179,7 +181,7 @@ func server(ctx context.Context, config *rest.Config, client kubernetes.Interfac
 	return read(info.GitVersion, nil), skew, nil
 }
 
-// ownRights returns what the user may not create of an installation.
+// ownRights returns the rights to create parts of an installation that the user lacks.
 func ownRights(ctx context.Context, client kubernetes.Interface, namespace string) fact[[]string] {
 	return refusedOf([]authorizationv1.ResourceAttributes{
 		{Resource: "namespaces"},
@@ -203,7 +205,8 @@ func ownRights(ctx context.Context, client kubernetes.Interface, namespace strin
 	})
 }
 
-// accountRights returns what the controller's service account may not do of what it must.
+// accountRights returns the rights that the controller's service account lacks: those to
+// watch all kinds, and others from a list.
 func accountRights(ctx context.Context, client kubernetes.Interface, namespace string) fact[[]string] {
 	var rights []authorizationv1.ResourceAttributes
 	for _, kind := range source.Kinds() {
@@ -211,7 +214,7 @@ func accountRights(ctx context.Context, client kubernetes.Interface, namespace s
 		if kind.Role == source.Configuration {
 			right.Namespace = namespace
 		}
-		// It may watch the one MeshConfig that is its own, which a review without a name refuses.
+		// The right is limited to one MeshConfig by name, so a review without a name fails.
 		if kind.GroupVersionKind != source.MeshConfig().GroupVersionKind {
 			rights = append(rights, right)
 		}
@@ -233,7 +236,7 @@ func accountRights(ctx context.Context, client kubernetes.Interface, namespace s
 	})
 }
 
-// refusedOf returns those of the rights that are not allowed.
+// refusedOf returns the rights that are not granted.
 func refusedOf(rights []authorizationv1.ResourceAttributes, allowed func(*authorizationv1.ResourceAttributes) (bool, error)) fact[[]string] {
 	var refused []string
 	for i := range rights {

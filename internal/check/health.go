@@ -155,10 +155,10 @@ func meshConfig(f *Facts, r *report) {
 	}
 }
 
-// soon is how long before its end a CA that nobody renews by hand should have been renewed.
+// soon is how long before its expiry a CA is reported.
 const soon = 7 * 24 * time.Hour
 
-// ends looks at the certificates of a PEM text. It returns the latest end.
+// ends returns the latest expiry of the certificates in a PEM text.
 func ends(text []byte) (time.Time, error) {
 	var latest time.Time
 	for {
@@ -279,7 +279,7 @@ func proxyCertificates(f *Facts, r *report) {
 	}
 }
 
-// settle is how long a pod or a proxy may take before it counts as not getting there.
+// settle is the time that a pod or a proxy may take to connect or to acknowledge.
 const settle = time.Minute
 
 func connected(f *Facts, r *report) {
@@ -379,8 +379,8 @@ func sidecars(f *Facts, r *report) {
 	}
 }
 
-// security asks the injector about a pod in each namespace that has a level: it warns of
-// what the level refuses.
+// security asks the injector for a decision about a pod in each namespace with a Pod Security
+// level. The decision contains a warning if the level would reject the sidecar.
 func security(f *Facts, r *report) {
 	if err := cmp.Or(f.members.err, f.decide.err); err != nil {
 		r.lost("what the injector decides by", err)

@@ -18,7 +18,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 )
 
-// gatherMesh reads what there is once a mesh is installed.
+// gatherMesh reads the Facts of an installed mesh.
 func (f *Facts) gatherMesh(ctx context.Context, client kubernetes.Interface, objects dynamic.Interface, namespaces []corev1.Namespace) {
 	home := f.options.Namespace
 	f.refused = accountRights(ctx, client, home)
@@ -64,7 +64,7 @@ func (f *Facts) gatherMesh(ctx context.Context, client kubernetes.Interface, obj
 	f.try(ctx, client)
 }
 
-// ours selects what belongs to the control plane.
+// ours is the label selector of the control plane.
 const (
 	ours           = "app.kubernetes.io/name=outrigger"
 	controllerName = "outrigger-controller"
@@ -92,8 +92,8 @@ func (f *Facts) gatherMembers(ctx context.Context, client kubernetes.Interface, 
 	}
 }
 
-// try has the API server create a pod as a dry run, which the webhook is to put a sidecar
-// into. It is tried in a namespace whose Pod Security level does not refuse it.
+// try creates a pod as a dry run, to see whether the webhook adds a sidecar. It uses a
+// namespace whose Pod Security level admits the pod.
 func (f *Facts) try(ctx context.Context, client kubernetes.Interface) {
 	for _, ns := range f.members.value {
 		level := ns.Labels["pod-security.kubernetes.io/enforce"]
