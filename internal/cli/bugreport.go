@@ -22,7 +22,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/redact"
 )
 
-// reportFlags are those of 'outrigger bug-report'.
+// reportFlags are the flags of 'outrigger bug-report'.
 type reportFlags struct {
 	kube      kubeFlags
 	mesh      meshFlags
@@ -127,7 +127,7 @@ func (f *reportFlags) run(cmd *cobra.Command) error {
 	return nil
 }
 
-// absent returns an error if there is a file of that name.
+// absent returns an error if the file exists.
 func absent(name string) error {
 	_, err := os.Lstat(name)
 	switch {
@@ -139,9 +139,9 @@ func absent(name string) error {
 	return err
 }
 
-// writeArchive writes the files, so that a file of that name is a whole one.
+// writeArchive writes the files to an archive, which never exists incomplete.
 func writeArchive(name string, files []reportFile, at time.Time) (size int64, err error) {
-	// It is made for its owner only.
+	// Only the owner may read it.
 	temporary, err := os.CreateTemp(filepath.Dir(name), ".outrigger-bug-report-*")
 	if err != nil {
 		return 0, fmt.Errorf("%w; name a file that can be written with -o", err)
@@ -157,8 +157,8 @@ func writeArchive(name string, files []reportFile, at time.Time) (size int64, er
 	if err = errors.Join(err, temporary.Close()); err != nil {
 		return 0, fmt.Errorf("writing %s: %w", name, err)
 	}
-	// Other than a rename, a link does not replace what somebody has put there meanwhile. Not
-	// every file system has links.
+	// Unlike a rename, a link does not replace a file that was created in the meantime. Not
+	// every file system supports links.
 	switch err := os.Link(temporary.Name(), name); {
 	case err == nil:
 		return size, nil
@@ -178,8 +178,8 @@ func ignoreAbsent(err error) error {
 	return err
 }
 
-// newReport finds the cluster, and the pod if one is named. Without these there is nothing
-// to report.
+// newReport connects to the cluster and finds the pod of --pod. It returns an error if one
+// of them cannot be found.
 func (f *reportFlags) newReport(ctx context.Context, errorsTo io.Writer) (*report, error) {
 	r := &report{flags: f, to: errorsTo, began: time.Now().UTC()}
 	var err error
@@ -222,24 +222,24 @@ func (f *reportFlags) newReport(ctx context.Context, errorsTo io.Writer) (*repor
 	return r, nil
 }
 
-// limited is a context for asking for one thing.
+// limited returns a context with the timeout of one request.
 func (r *report) limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, r.flags.timeout, fmt.Errorf("no answer in %s", r.flags.timeout))
 }
 
-// reportFile is a file of the archive, and has no secrets.
+// reportFile is a file of the archive. It contains no secrets.
 type reportFile struct {
 	name    string
 	content []byte
 }
 
-// report is what is gathered.
+// report collects the content of the archive.
 type report struct {
 	flags   *reportFlags
 	config  *rest.Config
 	client  kubernetes.Interface
 	objects dynamic.Interface
-	// pod is that of --pod, or nil.
+	// pod is the pod of --pod, or nil.
 	pod    *corev1.Pod
 	began  time.Time
 	files  []reportFile
@@ -248,7 +248,7 @@ type report struct {
 	failed int
 }
 
-// fail notes what cannot be read.
+// fail records that something cannot be read.
 func (r *report) fail(what string, err error) {
 	if err == nil {
 		return
@@ -259,7 +259,7 @@ func (r *report) fail(what string, err error) {
 	fmt.Fprintln(&r.errors, text)
 }
 
-// finish adds what could not be read.
+// finish adds the file with everything that could not be read.
 func (r *report) finish() {
 	if r.failed > 0 {
 		r.files = append(r.files, reportFile{"errors.txt", []byte(r.errors.String())})

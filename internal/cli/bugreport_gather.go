@@ -33,21 +33,21 @@ import (
 )
 
 const (
-	// reportLog is the most of one log that is reported, in bytes and in lines: its end.
+	// reportLog and reportLines limit each log to its last bytes and lines.
 	reportLog, reportLines = 1 << 20, 20000
-	// reportPods is of how many of the control plane's pods there are logs.
+	// reportPods is the number of pods of the control plane whose logs are added.
 	reportPods = 20
-	// reportPage is how many objects are asked for at a time.
+	// reportPage is the number of objects per request.
 	reportPage = 500
 )
 
 var (
-	// sidecarContainers are those that the injector adds, and controlContainers the chart's.
+	// sidecarContainers are the injector's containers, and controlContainers the chart's.
 	sidecarContainers = []string{driver.InitContainer, driver.ProxyContainer}
 	controlContainers = []string{"outrigger", "outrigger-cni"}
 )
 
-// gather asks for everything. What cannot be read is noted and left out.
+// gather adds everything that can be read, and records the rest.
 func (r *report) gather(ctx context.Context) {
 	r.gatherAnswers(ctx)
 	r.gatherNodes(ctx)
@@ -58,7 +58,7 @@ func (r *report) gather(ctx context.Context) {
 	}
 }
 
-// gatherAnswers adds what other commands answer.
+// gatherAnswers adds the output of other commands.
 func (r *report) gatherAnswers(ctx context.Context) {
 	f := r.flags
 	r.part(ctx, func(ctx context.Context) {
@@ -88,14 +88,14 @@ func (r *report) proxies() *proxyFlags {
 	return &proxyFlags{kube: r.flags.kube, mesh: r.flags.mesh, timeout: r.flags.timeout}
 }
 
-// part asks for one thing, in its time.
+// part calls ask with the timeout of one request.
 func (r *report) part(ctx context.Context, ask func(ctx context.Context)) {
 	ctx, cancel := r.limited(ctx)
 	defer cancel()
 	ask(ctx)
 }
 
-// gatherNodes adds of nodes what a mesh has to do with.
+// gatherNodes adds the parts of nodes that matter to a mesh.
 func (r *report) gatherNodes(ctx context.Context) {
 	nodes, err := r.list(ctx, schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, "", metav1.ListOptions{})
 	if err != nil {
@@ -123,7 +123,7 @@ func (r *report) gatherNodes(ctx context.Context) {
 	r.addJSON("nodes.json", summaries)
 }
 
-// gatherMesh adds the objects that the mesh is made of.
+// gatherMesh adds the namespaces, the configuration and the policies of the mesh.
 func (r *report) gatherMesh(ctx context.Context) {
 	r.addList(ctx, "mesh/namespaces.yaml", schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, "", metav1.ListOptions{LabelSelector: inject.MonitoredByLabel})
 	seen := make(map[string]bool)
@@ -141,7 +141,7 @@ func (r *report) gatherMesh(ctx context.Context) {
 	}
 }
 
-// resources returns those that the API server has of a group, in the version that it prefers.
+// resources returns the API server's resources of a group, in the preferred version.
 func (r *report) resources(group string) ([]schema.GroupVersionResource, error) {
 	groups, err := r.client.Discovery().ServerGroups()
 	if err != nil {
@@ -194,7 +194,7 @@ func (r *report) gatherControlPlane(ctx context.Context) {
 		}
 		pods = append(pods, pod)
 	}
-	// Of many, such as a plug-in's on each node, those with a fault say more.
+	// If there are too many, such as those of a plug-in on each node, failing pods come first.
 	slices.SortStableFunc(pods, func(a, b corev1.Pod) int { return cmp.Compare(faults(&b), faults(&a)) })
 	for i := range pods {
 		if i == reportPods {
@@ -205,8 +205,8 @@ func (r *report) gatherControlPlane(ctx context.Context) {
 	}
 }
 
-// faults is how much a pod's state asks to be looked at. The controller and the injector come
-// before what runs on nodes.
+// faults ranks pods by how much their state deserves attention. The controller and the
+// injector come before pods that run on every node.
 func faults(pod *corev1.Pod) int {
 	n := 0
 	if !slices.ContainsFunc(pod.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "DaemonSet" }) {
@@ -221,7 +221,7 @@ func faults(pod *corev1.Pod) int {
 	return n
 }
 
-// gatherPod adds the pod of --pod, without what its application says.
+// gatherPod adds the pod of --pod, without the output of its application.
 func (r *report) gatherPod(ctx context.Context) {
 	pod := r.pod
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(pod)
@@ -244,7 +244,7 @@ func (r *report) gatherPod(ctx context.Context) {
 	})
 }
 
-// addPage adds what 'outrigger proxy get' shows, a file each.
+// addPage adds the parts of 'outrigger proxy get' as files.
 func (r *report) addPage(page *proxyPage) {
 	r.addJSON("pod/proxy/state.json", map[string]any{"controller": page.controller, "proxy": page.answer.Proxy, "note": page.answer.Note})
 	if len(page.answer.View) > 0 && string(page.answer.View) != "null" {
@@ -255,7 +255,7 @@ func (r *report) addPage(page *proxyPage) {
 	}
 }
 
-// redactDocument takes secrets out of documents of YAML or JSON, or of other text.
+// redactDocument removes secrets from YAML or JSON documents, or from other text.
 func redactDocument(text string) string {
 	documents := strings.Split(text, "\n---\n")
 	for i, document := range documents {
@@ -268,7 +268,7 @@ func redactDocument(text string) string {
 		default:
 			return redact.Text(text)
 		}
-		// Comments go: they are no part of the document.
+		// This drops comments, which are not part of the parsed document.
 		out, err := yaml.Marshal(redact.Value(parsed))
 		if err != nil {
 			return redact.Mark
@@ -296,7 +296,7 @@ func (r *report) list(ctx context.Context, kind schema.GroupVersionResource, nam
 	}
 }
 
-// addList adds a list of objects, and returns these.
+// addList adds a list of objects, and returns it.
 func (r *report) addList(ctx context.Context, name string, kind schema.GroupVersionResource, namespace string, options metav1.ListOptions, ours ...string) []unstructured.Unstructured {
 	if len(ours) == 0 && kind.Group == "apps" {
 		ours = controlContainers
@@ -316,7 +316,7 @@ func (r *report) addList(ctx context.Context, name string, kind schema.GroupVers
 	return objects
 }
 
-// addLogs adds the logs of some containers of a pod, and of those before them.
+// addLogs adds the logs of some containers of a pod, and of their previous instances.
 func (r *report) addLogs(ctx context.Context, dir string, pod *corev1.Pod, containers []string) {
 	statuses := slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
 	for _, of := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
@@ -349,7 +349,7 @@ func (r *report) addLog(ctx context.Context, name string, pod *corev1.Pod, optio
 	}
 }
 
-// tail keeps the end of what is written to it.
+// tail is a writer that keeps the end of the text.
 type tail struct {
 	text []byte
 	cut  bool
@@ -357,7 +357,7 @@ type tail struct {
 
 func (t *tail) Write(p []byte) (int, error) {
 	t.text = append(t.text, p...)
-	// It is not moved for every line.
+	// Shortening copies the text, so it is not done for every line.
 	if len(t.text) > 2*reportLog {
 		t.shorten()
 	}
@@ -371,7 +371,8 @@ func (t *tail) shorten() {
 	}
 }
 
-// String begins with a whole line: what is left of another might not be known for a secret.
+// String returns the text from the beginning of a line: a secret might not be recognized in
+// the rest of a line.
 func (t *tail) String() string {
 	t.shorten()
 	if !t.cut {
@@ -381,7 +382,7 @@ func (t *tail) String() string {
 	return "... what was before is left out\n" + string(whole)
 }
 
-// addJSON adds a value that may have secrets.
+// addJSON adds a value, of which it removes secrets.
 func (r *report) addJSON(name string, value any) {
 	text, err := json.Marshal(value)
 	var parsed any
@@ -398,7 +399,7 @@ func (r *report) addJSON(name string, value any) {
 	r.add(name, string(text)+"\n")
 }
 
-// addYAML adds an object that has no secrets any more.
+// addYAML adds an object, from which secrets were removed.
 func (r *report) addYAML(name string, value any) {
 	text, err := yaml.Marshal(value)
 	if err != nil {
@@ -412,7 +413,7 @@ func (r *report) add(name, content string) {
 	r.files = append(r.files, reportFile{name, []byte(content)})
 }
 
-// archive writes the files as a compressed archive, in a directory.
+// archive writes a compressed archive with the files in the directory dir.
 func archive(to io.Writer, dir string, files []reportFile, at time.Time) error {
 	compressed := gzip.NewWriter(to)
 	w := tar.NewWriter(compressed)

@@ -20,7 +20,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/version"
 )
 
-// checkFlags are those of 'outrigger check'.
+// checkFlags are the flags of 'outrigger check'.
 type checkFlags struct {
 	kube    kubeFlags
 	mesh    meshFlags
@@ -30,7 +30,7 @@ type checkFlags struct {
 	output  string
 }
 
-// checkAgain is how long --wait lets things go on before it looks again.
+// checkAgain is the pause between two checks with --wait.
 const checkAgain = 2 * time.Second
 
 func newCheckCommand() *cobra.Command {
@@ -90,7 +90,7 @@ cannot be asked, 2 wrong usage.`,
 	return cmd
 }
 
-// run looks once, or until there is no error or the time is over.
+// run checks once or, with --wait, until there is no error or the time is over.
 func (f *checkFlags) run(ctx context.Context) ([]check.Finding, error) {
 	config, err := f.kube.burstConfig()
 	if err != nil {
@@ -134,7 +134,7 @@ func (f *checkFlags) once(ctx context.Context, config *rest.Config) ([]check.Fin
 	return check.Run(checks, facts), nil
 }
 
-// decider returns the injector's decision, with the configuration that the cluster has.
+// decider returns the injector's decision function, with the cluster's configuration.
 func (f *checkFlags) decider(ctx context.Context, namespaces map[string]*inject.Namespace) (func(*corev1.Pod) inject.Result, error) {
 	flags := engineFlags{kube: f.kube, mesh: f.mesh, fromCluster: true, problems: io.Discard, known: namespaces}
 	engine, err := flags.build(ctx, nil)
@@ -160,7 +160,7 @@ func (f *checkFlags) proxies(ctx context.Context) ([]registry.Proxy, error) {
 	return proxies, err
 }
 
-// printFindings writes them by section, a line each and the fix below it.
+// printFindings writes the findings by section: a line for each, and its fix below.
 func printFindings(w io.Writer, findings []check.Finding) error {
 	marks := map[check.Level]string{check.OK: "ok     ", check.Warning: "warning", check.Error: "error  "}
 	var b strings.Builder

@@ -22,7 +22,7 @@ type explainer interface {
 	Explain(ctx context.Context, req inject.Request) inject.Result
 }
 
-// explained is the answer about one object, as -o json and -o yaml print it.
+// explained is the explanation for one object, as -o json and -o yaml print it.
 type explained struct {
 	Object    string           `json:"object"`
 	Outcome   inject.Outcome   `json:"outcome"`
@@ -137,7 +137,7 @@ func (f *engineFlags) explainFiles(ctx context.Context, files []string, stdin io
 	return answers, nil
 }
 
-// recorder is an engine that keeps the explanation of each answer.
+// recorder is an engine that records the explanations of its decisions.
 type recorder struct {
 	explainer
 	results []inject.Result

@@ -20,7 +20,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
 )
 
-// kubeFlags say which cluster is meant, as kubectl's do.
+// kubeFlags select the cluster, as kubectl's flags of these names do.
 type kubeFlags struct{ kubeconfig, context string }
 
 func (f *kubeFlags) add(flags *pflag.FlagSet) {
@@ -47,7 +47,7 @@ func (f *kubeFlags) client() (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// namespace returns that of the kubeconfig's context.
+// namespace returns the namespace of the kubeconfig's context.
 func (f *kubeFlags) namespace() (string, error) {
 	namespace, _, err := f.loader().Namespace()
 	if err != nil {
@@ -65,14 +65,14 @@ func (f *kubeFlags) config() (*rest.Config, error) {
 	return config, nil
 }
 
-// burstConfig is config for a command that asks many questions at once and prints an answer
-// of its own, without the API server's warnings.
+// burstConfig returns the configuration for a command that sends many requests at once. It
+// suppresses the API server's warnings, since such commands print their own findings.
 func (f *kubeFlags) burstConfig() (*rest.Config, error) {
 	config, err := f.config()
 	if err != nil {
 		return nil, err
 	}
-	// The defaults are for programs that run all the time.
+	// The defaults are for long-running programs.
 	config.QPS, config.Burst = 50, 100
 	config.WarningHandler = rest.NoWarnings{}
 	return config, nil
@@ -121,12 +121,12 @@ func newCluster(flags kubeFlags, mesh meshFlags) (*cluster, error) {
 	return &cluster{client: c, source: s, mesh: mesh}, nil
 }
 
-// namespace returns what the decision needs of a namespace.
+// namespace returns what the injector's decision needs of a namespace.
 func (c *cluster) namespace(ctx context.Context, name string) (*inject.Namespace, error) {
 	return injector.Namespaces(c.source)(ctx, name)
 }
 
-// meshConfig returns the MeshConfig, or nil where there is none.
+// meshConfig returns the MeshConfig, or nil if there is none.
 func (c *cluster) meshConfig(ctx context.Context) (*v1alpha2.MeshConfig, error) {
 	var obj v1alpha2.MeshConfig
 	err := c.client.Get(ctx, client.ObjectKey{Namespace: c.mesh.Namespace, Name: c.mesh.Config}, &obj)
@@ -139,8 +139,8 @@ func (c *cluster) meshConfig(ctx context.Context) (*v1alpha2.MeshConfig, error) 
 	return &obj, nil
 }
 
-// injection returns the texts of the injection config and values, which are empty
-// where there is no ConfigMap.
+// injection returns the texts of the injection config and values. They are empty if there is
+// no ConfigMap.
 func (c *cluster) injection(ctx context.Context) (config, values string, err error) {
 	var cm corev1.ConfigMap
 	key := client.ObjectKey{Namespace: c.mesh.Namespace, Name: inject.ObjectName(c.mesh.Revision)}

@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// completeWithin is how long a shell waits for names of a cluster.
+	// completeWithin is the timeout of requests to a cluster.
 	completeWithin = 2 * time.Second
-	// completeMost is how many names are asked for.
+	// completeMost is the maximum number of names.
 	completeMost = 500
 )
 
-// completion is what cobra wants of a function that completes.
+// completion is the type of cobra's completion functions.
 type completion = func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective)
 
-// completeValues has the shell complete a flag whose values are known.
+// completeValues adds shell completion for a flag with fixed values.
 func completeValues(cmd *cobra.Command, flag string, values ...string) {
 	completeFlag(cmd, flag, func(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
 		return slices.DeleteFunc(slices.Clone(values), func(v string) bool { return !strings.HasPrefix(v, begun) }), cobra.ShellCompDirectiveNoFileComp
@@ -31,14 +31,14 @@ func completeValues(cmd *cobra.Command, flag string, values ...string) {
 }
 
 func completeFlag(cmd *cobra.Command, flag string, complete completion) {
-	// It fails where there is no such flag, or it is completed already.
+	// It fails only if the flag does not exist or has a completion already.
 	if err := cmd.RegisterFlagCompletionFunc(flag, complete); err != nil {
 		panic(err)
 	}
 }
 
-// complete has the shell complete the flags for a cluster, and those for a namespace and a
-// class where the command has them.
+// complete adds shell completion for the flags that select a cluster and, if the command has
+// them, for those of a namespace and a class.
 func (f *kubeFlags) complete(cmd *cobra.Command) {
 	completeFlag(cmd, "context", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		raw, err := f.loader().RawConfig()
@@ -62,7 +62,7 @@ func (f *kubeFlags) complete(cmd *cobra.Command) {
 	}
 }
 
-// completeNamespaces lists those of the cluster that no argument names yet.
+// completeNamespaces lists the cluster's namespaces, except those in the arguments.
 func (f *kubeFlags) completeNamespaces(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 	return f.names(begun, args, func(ctx context.Context) ([]string, error) {
 		client, err := f.client()
@@ -81,7 +81,7 @@ func (f *kubeFlags) completeNamespaces(cmd *cobra.Command, args []string, begun 
 	})
 }
 
-// names asks a cluster, which may not be there, for a short time.
+// names lists names of a cluster. It has a short timeout, since the cluster may not answer.
 func (f *kubeFlags) names(begun string, but []string, ask func(context.Context) ([]string, error)) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(context.Background(), completeWithin)
 	defer cancel()
@@ -94,7 +94,7 @@ func (f *kubeFlags) names(begun string, but []string, ask func(context.Context) 
 	return all, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeTargets lists pods that have a sidecar, and after deploy/ Deployments.
+// completeTargets lists pods with a sidecar or, after deploy/, Deployments.
 func (f *proxyFlags) completeTargets(_ *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 	return f.kube.names(begun, args, func(ctx context.Context) ([]string, error) {
 		namespace := f.namespace

@@ -18,13 +18,13 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
 )
 
-// The places that a mesh can be read from.
+// The origins of a mesh's objects.
 const (
 	sourceKube = "kube"
 	sourceDir  = "dir"
 )
 
-// controllerFlags are those of 'outrigger controller'.
+// controllerFlags are the flags of 'outrigger controller'.
 type controllerFlags struct {
 	kube kubeFlags
 	mesh meshFlags
@@ -110,7 +110,7 @@ the debug pages on port 9092.`,
 	return cmd
 }
 
-// check refuses flags that do not go together, and fills in what is left out.
+// check returns an error for flags that contradict each other, and sets defaults.
 func (f *controllerFlags) check() error {
 	if f.BindAddress != "" {
 		if _, err := netip.ParseAddr(f.BindAddress); err != nil {
@@ -146,7 +146,7 @@ func (f *controllerFlags) run(ctx context.Context, log *slog.Logger) error {
 	o.Mesh, o.OnConfig, o.Log = meshconfig.Mesh(f.mesh), f.log.follow, log
 	if f.source == sourceDir {
 		o.Folder = &controller.Folder{Files: f.files, CADir: f.caDir}
-		// Nobody could say who may ask.
+		// Only an API server can authorize the users.
 		o.ProxyListen = ""
 	} else {
 		o.Cluster = &controller.Cluster{Connect: f.kube.config, TemplateConfigMap: f.templateConfigMap}

@@ -64,7 +64,7 @@ touched. Everything ends with Ctrl-C or after --for, and nothing is left behind.
 				return err
 			}
 			lab.Enter()
-			// Who is not root may be that of a user namespace.
+			// Other users than root get a user namespace, in which they are root.
 			lab.Enter()
 			if err := lab.Available(); err != nil {
 				return fmt.Errorf("the demo cannot run here: %w", err)
@@ -86,8 +86,8 @@ touched. Everything ends with Ctrl-C or after --for, and nothing is left behind.
 	return cmd
 }
 
-// findPrograms looks for the programs that were not named. Proxies are those that were,
-// as CLASS=PATH.
+// findPrograms finds the programs that no flag names. The argument proxies has the proxies
+// that a flag names, as CLASS=PATH.
 func findPrograms(opts *demo.Options, proxies []string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -128,7 +128,7 @@ func findPrograms(opts *demo.Options, proxies []string) error {
 	return errors.Join(append(errs, demo.CheckClass(opts.Class, opts.Programs))...)
 }
 
-// named makes a program that a flag names an absolute path.
+// named replaces the program that a flag names by its absolute path.
 func named(program *string, flag string) error {
 	found, err := exec.LookPath(*program)
 	if err == nil {

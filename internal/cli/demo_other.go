@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// newDemoCommand returns the command demo, which says what it lacks here.
+// newDemoCommand returns the command demo, which needs Linux and here returns an error.
 func newDemoCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:                "demo",

@@ -18,21 +18,22 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/source"
 )
 
-// engineFlags say with which configuration a command injects: files, or the
-// objects of a cluster.
+// engineFlags select the configuration with which a command injects: files, or the objects
+// of a cluster.
 type engineFlags struct {
 	kube                             kubeFlags
 	mesh                             meshFlags
 	meshConfig, injectConfig, values string
 	fromCluster                      bool
 	kubeVersion                      string
-	// found is the MeshConfig of the manifests, before that of a file.
+	// found is the MeshConfig in the manifests. It takes precedence over --mesh-config.
 	found *v1alpha2.MeshConfig
-	// known are namespaces that have been read already, which --from-cluster then does not.
+	// known are namespaces that have been read already; --from-cluster does not read them
+	// again.
 	known map[string]*inject.Namespace
-	// namespace is where objects are that name none.
+	// namespace is the namespace of objects that name none.
 	namespace string
-	// problems takes what is wrong with the MeshConfig, a line each.
+	// problems receives the Problems of the MeshConfig, one per line.
 	problems io.Writer
 }
 
@@ -42,7 +43,7 @@ func (f *engineFlags) add(flags *pflag.FlagSet) {
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "namespace of objects that name none")
 }
 
-// addConfig adds the flags without which nothing can be decided.
+// addConfig adds the flags that every decision needs.
 func (f *engineFlags) addConfig(flags *pflag.FlagSet) {
 	f.kube.add(flags)
 	f.mesh.add(flags)
@@ -53,12 +54,12 @@ func (f *engineFlags) addConfig(flags *pflag.FlagSet) {
 	flags.StringVar(&f.kubeVersion, "kube-version", "", "Kubernetes version of the cluster, which decides on native sidecars (default 1.30)")
 }
 
-// offlineVersion is assumed where neither a flag nor a cluster says which; it is the
-// oldest that is supported.
+// offlineVersion is the version of Kubernetes without a flag and without a cluster: the
+// oldest supported one.
 const offlineVersion = "1.30"
 
-// build returns an engine that finds namespaces in the given ones or, with
-// --from-cluster, in the cluster.
+// build returns an engine that knows the given namespaces or, with --from-cluster, those of
+// the cluster.
 func (f *engineFlags) build(ctx context.Context, namespaces map[string]*inject.Namespace) (*inject.Injector, error) {
 	parts := injector.Assembly{Mesh: meshconfig.Mesh(f.mesh), Namespace: f.assumed(namespaces), Log: discard}
 	native, err := nativeSince129(f.kubeVersion)
@@ -100,7 +101,7 @@ func (f *engineFlags) build(ctx context.Context, namespaces map[string]*inject.N
 			return nil, err
 		}
 	case !f.fromCluster:
-		// What a webhook of the chart would do.
+		// The chart's webhook would use this one.
 		if meshConfig, err = meshconfig.OfChart(f.mesh.Namespace); err != nil {
 			return nil, err
 		}
@@ -125,8 +126,8 @@ func (f *engineFlags) build(ctx context.Context, namespaces map[string]*inject.N
 	return engine, nil
 }
 
-// assumed finds namespaces in the given ones. Any other counts as monitored and
-// switched on, by the revision that is asked.
+// assumed returns a function that finds namespaces in the given ones. Others are treated as
+// members of the mesh with injection enabled, by the selected revision.
 func (f *engineFlags) assumed(namespaces map[string]*inject.Namespace) func(context.Context, string) (*inject.Namespace, error) {
 	lookup := offline.NamespaceLookup(namespaces, f.mesh.Name)
 	return func(ctx context.Context, name string) (*inject.Namespace, error) {

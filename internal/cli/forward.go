@@ -18,11 +18,11 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/debug"
 )
 
-// maxAnswer is the longest page that is read, in bytes.
+// maxAnswer is the maximum size of a page, in bytes.
 const maxAnswer = 256 << 20
 
-// forward gets a page of a pod by way of the API server and the pod's kubelet, with a bearer
-// token unless that is empty.
+// forward gets a page of a pod through the API server and the pod's kubelet, with the bearer
+// token unless it is empty.
 func forward(ctx context.Context, config *rest.Config, pod corev1.Pod, port int, path, token string) ([]byte, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -31,7 +31,7 @@ func forward(ctx context.Context, config *rest.Config, pod corev1.Pod, port int,
 		return nil, err
 	}
 	ready := make(chan struct{})
-	// What goes wrong on a connection is only written.
+	// The forwarder only writes errors of a connection, and does not return them.
 	var output lockedBuffer
 	forwarder, err := portforward.NewOnAddressesForStreaming(dialer, []string{"127.0.0.1"}, []string{fmt.Sprintf("0:%d", port)}, ctx.Done(), ready, io.Discard, &output)
 	if err != nil {
@@ -60,9 +60,9 @@ func forward(ctx context.Context, config *rest.Config, pod corev1.Pod, port int,
 	return answer, nil
 }
 
-// newDialer connects to a pod by WebSocket, which proxies and gateways before an API server
-// let through, and by SPDY where the API server or what is before it knows no better. An API server wants the right to get
-// pods/portforward for the one, and to create for the other.
+// newDialer returns a dialer that connects to a pod by WebSocket, which gateways in front of
+// an API server support, or else by SPDY. An API server requires the right to get
+// pods/portforward for WebSocket, and to create it for SPDY.
 func newDialer(config *rest.Config, pod corev1.Pod) (httpstream.Dialer, error) {
 	host, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
@@ -83,7 +83,7 @@ func newDialer(config *rest.Config, pod corev1.Pod) (httpstream.Dialer, error) {
 	}), nil
 }
 
-// getPage returns nil for a page that says that there is nothing of that name.
+// getPage returns a page, or nil if the answer has debug.NothingHeader.
 func getPage(ctx context.Context, address, path, token string) ([]byte, error) {
 	target, err := url.Parse("http://" + address + path)
 	if err != nil {
@@ -114,7 +114,7 @@ func getPage(ctx context.Context, address, path, token string) ([]byte, error) {
 	return body, nil
 }
 
-// lockedBuffer may be written to while it is read.
+// lockedBuffer is a buffer that is safe for concurrent use.
 type lockedBuffer struct {
 	mu   sync.Mutex
 	text strings.Builder

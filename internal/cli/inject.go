@@ -14,11 +14,10 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/inject/offline"
 )
 
-// engineBuilder makes the engine that the flags ask for. The namespaces are those
-// that the manifests declare.
+// engineBuilder returns the engine for the flags and for the namespaces in the manifests.
 type engineBuilder func(ctx context.Context, flags *engineFlags, namespaces map[string]*inject.Namespace) (offline.Engine, error)
 
-// newOfflineEngine is the engineBuilder of the real engine.
+// newOfflineEngine is the engineBuilder of the program; tests have others.
 func newOfflineEngine(ctx context.Context, flags *engineFlags, namespaces map[string]*inject.Namespace) (offline.Engine, error) {
 	return flags.build(ctx, namespaces)
 }
@@ -83,7 +82,7 @@ Exit codes: 0 all is well, 1 something was denied or failed, 2 wrong usage.`,
 	return cmd
 }
 
-// manifestFlags say which manifests a command reads and where they go.
+// manifestFlags select the manifests that a command reads, and its output.
 type manifestFlags struct {
 	files        []string
 	output       string
@@ -112,13 +111,13 @@ func (f *manifestFlags) read(cmd *cobra.Command) ([]offline.Source, error) {
 	return sources, err
 }
 
-// finish writes the manifests and the report. The error is that of the edit.
+// finish writes the manifests and the report. Err is the error of editing them.
 func (f *manifestFlags) finish(cmd *cobra.Command, result *offline.Result, err error) error {
 	if ctxErr := cmd.Context().Err(); ctxErr != nil {
 		return ctxErr
 	}
 	if err == nil && !f.dryRun {
-		// Before the report, which must not list what was not written.
+		// The report follows, since it must list only written objects.
 		if err := f.write(cmd.OutOrStdout(), result.Outputs); err != nil {
 			return err
 		}

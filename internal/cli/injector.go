@@ -45,7 +45,7 @@ outrigger-injector-REVISION for any other.`,
   outrigger injector --revision canary`,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			// The names follow the revision, so that two revisions share nothing.
+			// The defaults contain the revision, so that two revisions share no object.
 			name := inject.ObjectName(mesh.Revision)
 			for flag, value := range map[string]struct {
 				into *string

@@ -12,7 +12,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/source"
 )
 
-// logFlags say what a long-running command logs.
+// logFlags are the flags for the log of a long-running command.
 type logFlags struct {
 	name  string
 	level slog.LevelVar
@@ -22,7 +22,7 @@ func (f *logFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.name, "log-level", "", "debug, info, warn or error; the default is the MeshConfig's osmLogLevel")
 }
 
-// logger returns the command's log, which is JSON.
+// logger returns the command's logger, which writes JSON.
 func (f *logFlags) logger(w io.Writer) (*slog.Logger, error) {
 	if f.name != "" {
 		level, err := logLevel(f.name)
@@ -34,14 +34,14 @@ func (f *logFlags) logger(w io.Writer) (*slog.Logger, error) {
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: &f.level})), nil
 }
 
-// follow takes the level of a new MeshConfig, unless the flag gives one.
+// follow adopts the level of a new MeshConfig, unless the flag sets one.
 func (f *logFlags) follow(c *source.Config) {
 	if f.name == "" {
 		f.level.Set(c.LogLevel())
 	}
 }
 
-// logLevel reads a level as OSM's MeshConfig and our flags word it.
+// logLevel parses a level of the flag, or of Open Service Mesh's MeshConfig.
 func logLevel(level string) (slog.Level, error) {
 	switch strings.ToLower(level) {
 	case "trace", "debug":

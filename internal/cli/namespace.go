@@ -22,7 +22,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar"
 )
 
-// namespaceFlags are those of all commands about namespaces.
+// namespaceFlags are the flags of all commands about namespaces.
 type namespaceFlags struct {
 	kube kubeFlags
 	mesh meshFlags
@@ -51,7 +51,7 @@ that run already stay as they are; the commands say which have to be made anew.`
 	return cmd
 }
 
-// change is what is to become of a namespace's labels and annotations; nil takes one away.
+// change has the new labels and annotations of a namespace; nil removes one.
 type change struct{ labels, annotations map[string]*string }
 
 func newNamespaceAddCommand() *cobra.Command {
@@ -195,7 +195,7 @@ func someNamespaces(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// each does something with each namespace. One that fails keeps nobody from the others.
+// each calls do for each namespace, also after errors, and returns all errors.
 func (f *namespaceFlags) each(cmd *cobra.Command, names []string, do func(kubernetes.Interface, *corev1.Namespace) error) error {
 	client, err := f.kube.client()
 	if err != nil {
@@ -234,7 +234,7 @@ func (c change) apply(ctx context.Context, client kubernetes.Interface, name str
 	return nil
 }
 
-// tellRestarts names the workloads whose pods were made before.
+// tellRestarts prints the workloads with pods for which old returns true.
 func (f *namespaceFlags) tellRestarts(cmd *cobra.Command, client kubernetes.Interface, namespace, how string, old func(*corev1.Pod) bool) error {
 	list, err := client.CoreV1().Pods(namespace).List(cmd.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -269,7 +269,7 @@ type listedNamespace struct {
 	Injection string `json:"injection"`
 	Class     string `json:"class,omitempty"`
 	Revision  string `json:"revision,omitempty"`
-	// With and Without are how many of its pods that run have a sidecar.
+	// With and Without count its running pods with and without a sidecar.
 	With    int `json:"podsWithSidecar"`
 	Without int `json:"podsWithoutSidecar"`
 }

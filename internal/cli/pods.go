@@ -16,7 +16,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 )
 
-// podKinds are the kinds that pods can be named by, with kubectl's short names.
+// podKinds are the kinds that can stand for their pods, by all of kubectl's names.
 var podKinds = map[string]string{
 	"po": "pod", "pod": "pod", "pods": "pod",
 	"deploy": "deployment", "deployment": "deployment", "deployments": "deployment",
@@ -27,11 +27,12 @@ var podKinds = map[string]string{
 	"svc": "service", "service": "service", "services": "service",
 }
 
-// podTarget is what a user means by deploy/web, svc/web, pod/web-0, web-0, or by shop/web-0:
-// NAMESPACE/POD, as this program prints it.
+// podTarget is an argument that names pods: deploy/web, svc/web, pod/web-0, web-0, or
+// shop/web-0, which is NAMESPACE/POD as this program prints it.
 type podTarget struct{ kind, namespace, name string }
 
-// parseTarget reads one. The namespace is that of the others; it may be empty.
+// parseTarget parses an argument. The namespace, which may be empty, applies unless the
+// argument has one.
 func parseTarget(text, namespace string) (podTarget, error) {
 	before, after, found := strings.Cut(text, "/")
 	switch kind, ok := podKinds[strings.ToLower(before)]; {
@@ -47,11 +48,11 @@ func parseTarget(text, namespace string) (podTarget, error) {
 	return podTarget{"pod", before, after}, nil
 }
 
-// String returns it as a user would write it.
+// String returns the target as a user would write it, without its namespace.
 func (t podTarget) String() string { return t.kind + "/" + t.name }
 
-// pods returns those that the target stands for, sorted by name. One of another kind stands
-// for those that its selector matches, as for 'kubectl logs'.
+// pods returns the target's pods, sorted by name. Those of a workload or Service are the pods
+// that its selector matches, as for 'kubectl logs'.
 func (t podTarget) pods(ctx context.Context, client kubernetes.Interface) ([]corev1.Pod, error) {
 	if t.kind == "pod" {
 		pod, err := client.CoreV1().Pods(t.namespace).Get(ctx, t.name, metav1.GetOptions{})
@@ -74,7 +75,7 @@ func (t podTarget) pods(ctx context.Context, client kubernetes.Interface) ([]cor
 	return list.Items, nil
 }
 
-// selector is that of a target that is not a pod.
+// selector returns the selector of a target that is not a pod.
 func (t podTarget) selector(ctx context.Context, client kubernetes.Interface) (labels.Selector, error) {
 	var (
 		of  *metav1.LabelSelector
@@ -107,8 +108,8 @@ func (t podTarget) selector(ctx context.Context, client kubernetes.Interface) (l
 	return metav1.LabelSelectorAsSelector(of)
 }
 
-// chosen returns the pod with a sidecar that is the best to look at: one that runs before one
-// that does not, and else the first.
+// chosen returns the first pod with a sidecar that runs or, if none runs, the first pod with a
+// sidecar.
 func (t podTarget) chosen(pods []corev1.Pod) (*corev1.Pod, error) {
 	var best *corev1.Pod
 	for i := range pods {
@@ -126,12 +127,12 @@ func (t podTarget) chosen(pods []corev1.Pod) (*corev1.Pod, error) {
 	return nil, fmt.Errorf("%s in namespace %s has no sidecar; 'outrigger check-inject %s -n %s' says why", t, t.namespace, pods[0].Name, t.namespace)
 }
 
-// ended reports whether a pod does not run any more.
+// ended reports whether a pod has ended or is being deleted.
 func ended(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// workload is what has to be restarted to have a pod made anew, as kubectl names it.
+// workload returns the object to restart in order to replace a pod, as kubectl names it.
 func workload(pod *corev1.Pod) string {
 	for _, owner := range pod.OwnerReferences {
 		if owner.Controller == nil || !*owner.Controller {
@@ -148,8 +149,8 @@ func workload(pod *corev1.Pod) string {
 	return "pod/" + pod.Name
 }
 
-// suggestion is how a message goes on if one of the names is nearly the one that is not
-// there, else "".
+// suggestion returns the end of an error message that suggests the most similar name, or "" if
+// none is similar.
 func suggestion(wrong string, names []string) string {
 	best, least := "", 3
 	for _, name := range slices.Sorted(slices.Values(names)) {
@@ -163,7 +164,7 @@ func suggestion(wrong string, names []string) string {
 	return fmt.Sprintf("; did you mean %q?", best)
 }
 
-// distance is that of Levenshtein.
+// distance returns the Levenshtein distance.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

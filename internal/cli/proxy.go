@@ -25,14 +25,14 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// proxyFlags say which controllers are asked.
+// proxyFlags are the flags of the commands that query controllers.
 type proxyFlags struct {
 	kube    kubeFlags
 	mesh    meshFlags
 	address string
 	timeout time.Duration
 	output  string
-	// namespace is that of -n, and all says -A.
+	// namespace is the value of -n, and all that of -A.
 	namespace string
 	all       bool
 }
@@ -122,7 +122,7 @@ Exit codes: 0 all controllers have answered, 1 something failed, 2 wrong usage.`
 					fmt.Fprintln(cmd.OutOrStdout(), proxies[i].Name)
 				}
 			case f.output == "json" || f.output == "yaml":
-				// An empty list, not null.
+				// Without proxies the output is an empty list, not null.
 				err = printAs(cmd.OutOrStdout(), f.output, append([]listedProxy{}, proxies...))
 			case len(proxies) == 0 && failed == nil:
 				fmt.Fprintln(cmd.ErrOrStderr(), "no proxy is connected")
@@ -138,7 +138,7 @@ Exit codes: 0 all controllers have answered, 1 something failed, 2 wrong usage.`
 	return cmd
 }
 
-// named returns the names of the pods that the arguments stand for, or nil without any.
+// named returns the names of the pods of the arguments, or nil without arguments.
 func (f *proxyFlags) named(ctx context.Context, args []string) (map[mesh.Name]bool, error) {
 	if len(args) == 0 {
 		return nil, nil
@@ -164,7 +164,8 @@ func (f *proxyFlags) named(ctx context.Context, args []string) (map[mesh.Name]bo
 	return names, nil
 }
 
-// target reads an argument. Its namespace is that of -n, or of the kubeconfig's context.
+// target parses an argument. The default namespace is that of -n or, without it, of the
+// kubeconfig's context.
 func (f *proxyFlags) target(arg string) (podTarget, error) {
 	target, err := parseTarget(arg, f.namespace)
 	if err != nil || target.namespace != "" {
@@ -177,7 +178,7 @@ func (f *proxyFlags) target(arg string) (podTarget, error) {
 	return target, err
 }
 
-// podsOf asks the cluster for the pods of a target.
+// podsOf returns the pods of a target in the cluster.
 func (f *proxyFlags) podsOf(ctx context.Context, target podTarget) ([]corev1.Pod, error) {
 	if f.address != "" {
 		return nil, usage.Errorf("%s: with --debug-address there is no cluster to ask for its pods; name a pod as NAMESPACE/POD", target)
@@ -261,8 +262,8 @@ type listedProxy struct {
 	Controller string `json:"controller"`
 }
 
-// list returns the proxies of all controllers that answer, sorted by name, and an error
-// about those that do not.
+// list returns the proxies of all controllers that answer, sorted by name. The error names
+// the controllers that do not answer.
 func (f *proxyFlags) list(ctx context.Context) ([]listedProxy, error) {
 	var all []listedProxy
 	err := f.ask(ctx, debug.ProxyPath, func(controller string, answer []byte) error {
@@ -275,14 +276,14 @@ func (f *proxyFlags) list(ctx context.Context) ([]listedProxy, error) {
 		}
 		return nil
 	})
-	// One that has just gone from one controller to another is listed once.
+	// While a proxy changes its controller, both may list it; the newest connection counts.
 	slices.SortFunc(all, func(a, b listedProxy) int {
 		return cmp.Or(a.Name.Compare(b.Name), cmp.Compare(a.UID, b.UID), b.Connected.Compare(a.Connected))
 	})
 	return slices.CompactFunc(all, func(a, b listedProxy) bool { return a.UID == b.UID }), err
 }
 
-// printProxies writes a table.
+// printProxies writes the table, and a line for each proxy that keeps crashing.
 func printProxies(w io.Writer, proxies []listedProxy, wide bool, now time.Time) error {
 	t := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
 	header := "NAMESPACE\tNAME\tCLASS\tSTATE\tCONNECTED"
@@ -310,7 +311,7 @@ func printProxies(w io.Writer, proxies []listedProxy, wide bool, now time.Time) 
 	return nil
 }
 
-// connectedFor is how long a proxy has been connected.
+// connectedFor returns how long a proxy has been connected.
 func connectedFor(p *listedProxy, now time.Time) string {
 	if p.Connected.IsZero() {
 		return "-"
@@ -318,7 +319,7 @@ func connectedFor(p *listedProxy, now time.Time) string {
 	return duration.HumanDuration(now.Sub(p.Connected))
 }
 
-// configurationOf is a version's beginning, which is enough to distinguish it from others.
+// configurationOf returns the beginning of a version, which distinguishes it from others.
 func configurationOf(c registry.Configuration) string {
 	const enough = 12
 	if c.Version == "" {
@@ -327,11 +328,11 @@ func configurationOf(c registry.Configuration) string {
 	return c.Version[:min(len(c.Version), enough)]
 }
 
-// proxyPage is what one controller says of a proxy.
+// proxyPage is a controller's answer about one proxy.
 type proxyPage struct {
 	controller string
 	raw        []byte
-	// The View is a type that is written and not read.
+	// A mesh.View can be encoded as JSON, but not decoded.
 	answer struct {
 		Proxy         *registry.Proxy   `json:"proxy"`
 		View          json.RawMessage   `json:"view"`
@@ -340,8 +341,8 @@ type proxyPage struct {
 	}
 }
 
-// get returns what the controller says that the proxy is connected to, or any other that
-// knows of it.
+// get returns the answer of the controller to which the proxy is connected. If there is none,
+// it returns that of any controller that knows the pod.
 func (f *proxyFlags) get(ctx context.Context, pod string) (*proxyPage, error) {
 	var found *proxyPage
 	unknown := 0
@@ -368,7 +369,7 @@ func (f *proxyFlags) get(ctx context.Context, pod string) (*proxyPage, error) {
 	return nil, err
 }
 
-// print writes it for people.
+// print writes the page for people.
 func (p *proxyPage) print(w io.Writer, pod string) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	line := func(name, format string, args ...any) { fmt.Fprintf(t, "# "+name+":\t"+format+"\n", args...) }
@@ -412,7 +413,7 @@ func (p *proxyPage) print(w io.Writer, pod string) error {
 	return printConfiguration(w, "yaml", files)
 }
 
-// printRaw writes JSON as JSON or YAML.
+// printRaw writes a text in JSON unchanged or as YAML.
 func printRaw(w io.Writer, format string, text []byte) error {
 	var err error
 	if format == "yaml" {

@@ -18,18 +18,19 @@ import (
 )
 
 const (
-	// debugPort is where a controller has its debug pages, while they are on.
+	// debugPort is the port of a controller's debug pages, while they are on.
 	debugPort = 9092
-	// proxyPort is where a controller in a cluster shows proxies to those who may see them.
+	// proxyPort is the port at which a controller in a cluster serves the page of proxies to
+	// authorized users.
 	proxyPort = 9093
-	// viewerLife is the shortest life that API servers give to a token, in seconds.
+	// viewerLife is the life of a token in seconds, the minimum of API servers.
 	viewerLife = 600
 )
 
-// errNoDebugPages is the way out where nobody answers.
+// errNoDebugPages is the advice if no controller answers at --debug-address.
 var errNoDebugPages = errors.New("are the debug pages on? They are while spec.observability.enableDebugServer of the MeshConfig is true")
 
-// check refuses flags that nobody could be asked with.
+// check returns an error for flags with which no controller can be queried.
 func (f *proxyFlags) check() error {
 	if f.address != "" {
 		if _, port, err := net.SplitHostPort(f.address); err != nil || port == "" || strings.Contains(f.address, "/") {
@@ -42,9 +43,9 @@ func (f *proxyFlags) check() error {
 	return nil
 }
 
-// ask gets a page of every controller and passes it on with the controller's name, or nil
-// where the controller has nothing of that name. The error is about controllers that
-// have not answered.
+// ask requests a page of every controller and calls take with the controller's name and the
+// answer, which is nil if the controller does not know the requested name. The error names
+// the controllers that have not answered.
 func (f *proxyFlags) ask(ctx context.Context, path string, take func(controller string, answer []byte) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, f.timeout, fmt.Errorf("no answer in %s", f.timeout))
 	defer cancel()
@@ -84,8 +85,8 @@ func (f *proxyFlags) ask(ctx context.Context, path string, take func(controller 
 	return errors.Join(failed...)
 }
 
-// viewerToken returns a token that is good for looking at proxies and for nothing else, so
-// that the user's own credential, of whatever kind it is, goes to the API server only.
+// viewerToken returns a token with which only the page of proxies can be read. So the user's
+// own credentials are sent to the API server only.
 func viewerToken(ctx context.Context, client kubernetes.Interface, namespace string) (string, error) {
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		Audiences: []string{debug.Audience}, ExpirationSeconds: new(int64(viewerLife)),
@@ -102,7 +103,7 @@ func viewerToken(ctx context.Context, client kubernetes.Interface, namespace str
 	return answer.Status.Token, nil
 }
 
-// controllers returns the pods of the controller that run.
+// controllers returns the running pods of the controller.
 func controllers(ctx context.Context, client kubernetes.Interface, namespace string) ([]corev1.Pod, error) {
 	list, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=outrigger-controller", FieldSelector: "status.phase=Running"})
 	if err != nil {

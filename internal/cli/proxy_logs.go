@@ -91,7 +91,7 @@ Exit codes: 0 the log was read, 1 there is no sidecar or something failed, 2 wro
 	return cmd
 }
 
-// copyLog writes a container's log until it ends, or ctx does.
+// copyLog writes a container's log until the log or ctx ends.
 func copyLog(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, options *corev1.PodLogOptions, to io.Writer) error {
 	stream, err := client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, options).Stream(ctx)
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package cli is the commands of the program outrigger. Each command's wiring is
-// in one function that reads as the way the data flows.
+// Package cli implements the commands of the program outrigger, except those that need Helm,
+// which are in package install. A command's file parses its flags and calls the internal
+// package that does the work.
 package cli
 
 import (
@@ -27,12 +28,11 @@ const (
 	exitOK      = 0
 	exitFailed  = 1
 	exitMisused = 2
-	// exitRefused is the answer no to a question.
+	// exitRefused means that the command refused, or answers a question with no.
 	exitRefused = 3
 )
 
-// errReported ends the program with exitFailed when what is wrong has been
-// printed already.
+// errReported ends the program with exitFailed. The command has already printed the reason.
 var errReported = errors.New("already reported")
 
 // errRefused ends the program with exitRefused.
@@ -42,11 +42,11 @@ var errRefused = errors.New("refused")
 func Main(more ...*cobra.Command) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// client-go's own findings go the way of ours.
+	// client-go logs in the same format as the program.
 	klog.SetSlogLogger(slog.New(slog.NewJSONHandler(os.Stderr, nil)))
 	root := NewRootCommand(more...)
 	if strings.HasPrefix(filepath.Base(os.Args[0]), "kubectl-") {
-		// As kubectl's plug-in it is called by two words.
+		// As a plug-in of kubectl it is called with two words.
 		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl outrigger"}
 	}
 	ran, err := root.ExecuteContextC(ctx)
@@ -69,8 +69,8 @@ func Main(more ...*cobra.Command) int {
 	return exitFailed
 }
 
-// NewRootCommand returns the program's command with its subcommands, to which the
-// caller adds those that not every program has, such as what install.Commands returns.
+// NewRootCommand returns the root command with the subcommands of all programs, and with more:
+// those of some programs only, such as the result of install.Commands.
 func NewRootCommand(more ...*cobra.Command) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "outrigger",
@@ -124,5 +124,5 @@ demo' runs a whole mesh on this machine.`,
 	return root
 }
 
-// discard is for parts whose findings a command reports itself.
+// discard is the log of components whose findings the command prints itself.
 var discard = slog.New(slog.DiscardHandler)

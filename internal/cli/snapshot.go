@@ -35,7 +35,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar"
 )
 
-// snapshotFlags say of which objects a command makes a Snapshot.
+// snapshotFlags select the objects of which a command makes a Snapshot.
 type snapshotFlags struct {
 	engine  engineFlags
 	files   []string
@@ -53,13 +53,13 @@ func (f *snapshotFlags) add(flags *pflag.FlagSet) {
 type reading struct {
 	*fact.Snapshot
 	facts []fact.Fact
-	// problems are those with manifests that no Snapshot holds.
+	// problems are the Problems of manifests that are not in the Snapshot.
 	problems []mesh.Problem
-	// unread are the kinds of manifests that were not read, with how many there are.
+	// unread are the kinds that were not read, with the number of their objects.
 	unread []string
 }
 
-// read returns the mesh, and warns if it is none.
+// read returns the mesh, and warns if no namespace belongs to it.
 func (f *snapshotFlags) read(cmd *cobra.Command) (*reading, error) {
 	var r reading
 	var err error
@@ -137,7 +137,7 @@ func (f *snapshotFlags) clusterFacts(cmd *cobra.Command) ([]fact.Fact, error) {
 	select {
 	case err = <-ended:
 	case <-ctx.Done():
-		// Requests to a server that does not answer may take longer to end.
+		// Requests to a server that does not answer may end later.
 		select {
 		case <-ended:
 		case <-time.After(time.Second):
@@ -148,17 +148,17 @@ func (f *snapshotFlags) clusterFacts(cmd *cobra.Command) ([]fact.Fact, error) {
 	case complete:
 		return facts, nil
 	case ctx.Err() != nil:
-		// What failed because the time was over says less than that it was.
+		// The timeout is more informative than the error that it caused.
 		err = context.Cause(ctx)
 	}
 	return nil, fmt.Errorf("reading the cluster: %w", err)
 }
 
-// manifestFacts goes the way of the controller. What a cluster would have added,
-// pods and their sidecars among them, is added on the way; which sidecar a pod gets
-// is the injector's decision.
+// manifestFacts reads the facts of manifests as a controller without a cluster does. Package
+// dir adds what a cluster would add, such as pods; the injector decides which sidecar each pod
+// gets.
 func (f *snapshotFlags) manifestFacts(cmd *cobra.Command, r *reading) error {
-	// Standard input is read twice: by the injector's reader and by that of the mesh.
+	// Standard input is needed twice: for the injector and for package dir.
 	var stdin []byte
 	if slices.Contains(f.files, "-") {
 		var err error
@@ -200,7 +200,7 @@ func (f *snapshotFlags) manifestFacts(cmd *cobra.Command, r *reading) error {
 	return nil
 }
 
-// classes decides which sidecars pods get.
+// classes decides which sidecar each pod gets.
 type classes struct {
 	ctx    context.Context
 	engine *inject.Injector
@@ -208,11 +208,11 @@ type classes struct {
 	problems []mesh.Problem
 }
 
-// newClasses asks the injector with the MeshConfig.
+// newClasses returns classes that use the injector with the MeshConfig.
 func (f *snapshotFlags) newClasses(ctx context.Context, sources []offline.Source, meshConfig *v1alpha2.MeshConfig) (*classes, error) {
 	engineFlags := f.engine
 	engineFlags.found = meshConfig
-	// What is wrong with the MeshConfig is in its facts.
+	// The MeshConfig's fact has the same Problems.
 	engineFlags.problems = io.Discard
 	engine, err := engineFlags.build(ctx, offline.Parse(sources).Namespaces())
 	if err != nil {
@@ -221,8 +221,7 @@ func (f *snapshotFlags) newClasses(ctx context.Context, sources []offline.Source
 	return &classes{ctx: ctx, engine: engine}, nil
 }
 
-// of is for dir.Options. The engine knows the namespaces of the manifests, and what
-// it has to think of others.
+// of is the function Sidecar of dir.Options. The engine already knows the namespaces.
 func (c *classes) of(pod *corev1.Pod, _ *corev1.Namespace) dir.Sidecar {
 	sidecar, problem := injector.Decide(c.ctx, c.engine, pod)
 	if problem != nil {
@@ -231,7 +230,7 @@ func (c *classes) of(pod *corev1.Pod, _ *corev1.Namespace) dir.Sidecar {
 	return sidecar
 }
 
-// allProblems are those of the Snapshot and the others, sorted.
+// allProblems returns the Problems of the Snapshot and the others, sorted.
 func allProblems(s *fact.Snapshot, others []mesh.Problem) []mesh.Problem {
 	all := slices.Clone(others)
 	for _, problems := range s.Problems.All() {

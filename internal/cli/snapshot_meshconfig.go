@@ -17,9 +17,9 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// assumedMeshConfig returns the MeshConfig that counts where the manifests have none:
-// that of --mesh-config, with what is wrong with the file, or the chart's, which it
-// reports on stderr.
+// assumedMeshConfig returns the MeshConfig to use if the manifests have none: that of
+// --mesh-config, with the Problems of the file, or else the chart's. It reports the latter on
+// stderr.
 func (f *snapshotFlags) assumedMeshConfig(stderr io.Writer) (*v1alpha2.MeshConfig, []mesh.Problem, error) {
 	if f.engine.meshConfig != "" {
 		return f.givenMeshConfig()
@@ -32,7 +32,7 @@ func (f *snapshotFlags) assumedMeshConfig(stderr io.Writer) (*v1alpha2.MeshConfi
 	return obj, nil, nil
 }
 
-// givenMeshConfig reads the file of --mesh-config as manifests are read.
+// givenMeshConfig reads the file of --mesh-config in the same way as manifests.
 func (f *snapshotFlags) givenMeshConfig() (*v1alpha2.MeshConfig, []mesh.Problem, error) {
 	file := f.engine.meshConfig
 	text, err := os.ReadFile(file)
@@ -52,8 +52,8 @@ func (f *snapshotFlags) givenMeshConfig() (*v1alpha2.MeshConfig, []mesh.Problem,
 	return nil, nil, fmt.Errorf("--mesh-config %s: the file holds no MeshConfig of %s", file, v1alpha2.GroupName)
 }
 
-// findMeshConfig returns the first MeshConfig of the manifests, or nil. Documents
-// that cannot be read are somebody else's to complain of.
+// findMeshConfig returns the first MeshConfig of the manifests, or nil. It skips documents that
+// cannot be read, which are reported elsewhere.
 func findMeshConfig(sources []offline.Source) *v1alpha2.MeshConfig {
 	for _, s := range sources {
 		for document := range bytes.SplitSeq(s.Data, []byte("\n---")) {

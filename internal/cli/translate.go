@@ -21,8 +21,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// newTranslateCommand returns the command translate, with the drivers that lookup
-// finds.
+// newTranslateCommand returns the command translate. Lookup returns the driver of a class.
 func newTranslateCommand(lookup func(class string) (driver.Capabilities, error)) *cobra.Command {
 	var (
 		flags                           snapshotFlags
@@ -107,7 +106,7 @@ configuration, 2 wrong usage.`,
 	return cmd
 }
 
-// warn writes the first problems, and how to see the others.
+// warn writes the first Problems, and the command that prints the others.
 func warn(w io.Writer, problems []mesh.Problem) {
 	const most = 20
 	for _, problem := range problems[:min(len(problems), most)] {
@@ -118,7 +117,7 @@ func warn(w io.Writer, problems []mesh.Problem) {
 	}
 }
 
-// chooseView returns the View of the proxy of a pod. Its errors list the proxies.
+// chooseView returns the View of a pod's proxy. If there is none, the error lists the proxies.
 func chooseView(s *fact.Snapshot, pod string) (*mesh.View, error) {
 	var proxies []string
 	for _, view := range s.Views.All() {
@@ -142,7 +141,7 @@ func chooseView(s *fact.Snapshot, pod string) (*mesh.View, error) {
 	return nil, fmt.Errorf("no pod %s has a proxy; %s", pod, list)
 }
 
-// ofClass returns the View of the same proxy if it were of the class.
+// ofClass returns the View that the proxy would have with another class.
 func ofClass(view *mesh.View, class string) *mesh.View {
 	class = strings.ToLower(class)
 	if class == "" || class == view.Proxy.Class {
@@ -168,7 +167,7 @@ func checkConfiguration(ctx context.Context, report io.Writer, d driver.Capabili
 	return nil
 }
 
-// printConfiguration writes the files as one stream or one object.
+// printConfiguration writes the files as one YAML stream or one JSON object.
 func printConfiguration(w io.Writer, format string, files []driver.File) error {
 	if format == "yaml" {
 		for _, file := range files {

@@ -55,7 +55,7 @@ wrong usage.`,
 			}
 			problems := allProblems(read.Snapshot, read.problems)
 			if output != "text" {
-				// An empty list, not null.
+				// Without Problems the output is an empty list, not null.
 				if err := printAs(cmd.OutOrStdout(), output, append([]mesh.Problem{}, problems...)); err != nil {
 					return err
 				}

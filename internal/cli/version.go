@@ -25,7 +25,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// healthPort is where the controller and the injector answer probes, and say their version.
+// healthPort is the port of the controller's and the injector's probes and version.
 const healthPort = 9091
 
 // versions is what 'outrigger version' prints with -o json and yaml.
@@ -36,15 +36,15 @@ type versions struct {
 	DataPlane    []agentVersion `json:"dataPlane,omitempty"`
 }
 
-// podVersion is the version of a pod of the control plane, by its own word.
+// podVersion is the version that a pod of the control plane reports.
 type podVersion struct {
 	Namespace    string `json:"namespace"`
 	Pod          string `json:"pod"`
 	version.Info `json:",inline"`
 }
 
-// agentVersion is the version of the agents of some pods: the tag or the digest of the
-// image that they have it from.
+// agentVersion is the version of the agents of some pods: the tag or the digest of the image
+// that installed the agent.
 type agentVersion struct {
 	Version string `json:"version"`
 	Pods    int    `json:"pods"`
@@ -111,7 +111,7 @@ Exit codes: 0 all who were asked have answered, 1 something failed, 2 wrong usag
 	return cmd
 }
 
-// ask adds what the cluster has. What one pod does not answer is in the error, and the
+// ask adds the versions in the cluster. The error names pods that do not answer; those of the
 // others are added.
 func (v *versions) ask(ctx context.Context, kube kubeFlags, namespace string) error {
 	config, err := kube.config()
@@ -176,7 +176,7 @@ func imageVersion(image string) string {
 	return cmp.Or(tag, digest, "latest")
 }
 
-// print writes a table: who, which version, and where that is.
+// print writes a table of components, versions and their places.
 func (v *versions) print(w io.Writer) error {
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintf(table, "Client\t%s\n", v.Client)

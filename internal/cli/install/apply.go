@@ -27,17 +27,17 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 )
 
-// madeByLabel is on the namespace that 'outrigger install' has made, which it may delete
-// again.
+// madeByLabel is on a namespace that 'outrigger install' has created, and that 'outrigger
+// uninstall' may therefore delete.
 const (
 	madeByLabel = "app.kubernetes.io/managed-by"
 	madeBy      = "outrigger"
 )
 
-// meshConfigName is the name of the MeshConfig that the chart makes.
+// meshConfigName is the name of the chart's MeshConfig.
 const meshConfigName = "osm-mesh-config"
 
-// maxHistory is how many states of a release are kept, as by Helm's program.
+// maxHistory is the number of revisions of a release that are kept, as in Helm.
 const maxHistory = 10
 
 // applyOptions are the flags of 'outrigger install' and 'outrigger upgrade'.
@@ -60,9 +60,9 @@ type application struct {
 	release  string
 	values   map[string]any
 	chart    *chartv2.Chart
-	// last is the release as it was, or nil.
+	// last is the current release, or nil.
 	last *release.Release
-	// rendered is what the values come to, and objects what is in that.
+	// rendered is the rendered chart, and objects are its parsed objects.
 	rendered *chart.Release
 	objects  []*unstructured.Unstructured
 }
@@ -109,7 +109,7 @@ func (o *applyOptions) run(ctx context.Context, stdin io.Reader, stdout, stderr 
 	return a.report(stdout, done)
 }
 
-// preflight looks at all that can be seen to be wrong before anything is changed.
+// preflight returns an error for everything that can be detected before a change.
 func (a *application) preflight(ctx context.Context) error {
 	if err := a.reachable(); err != nil {
 		return err
@@ -132,8 +132,8 @@ func (a *application) preflight(ctx context.Context) error {
 	return a.mayInstall(ctx)
 }
 
-// unlock makes a release whose installation was killed one that has failed, by the user's
-// word that nobody is at it.
+// unlock marks a pending release, whose installation was killed, as failed. With --force the
+// user confirms that no other program works on it.
 func (a *application) unlock() error {
 	if !a.force {
 		return usage.Refusalf("the release %s is %s since %s: wait until that has ended, or say --force if whoever did it is gone",
@@ -170,8 +170,8 @@ func (a *application) mayInstall(ctx context.Context) error {
 	return a.keepForeignMeshConfig(ctx)
 }
 
-// keepForeignMeshConfig leaves a MeshConfig that is no release's to whom it belongs, such
-// as that of an Open Service Mesh.
+// keepForeignMeshConfig does not install a MeshConfig if there is one that belongs to no release
+// of the chart, such as Open Service Mesh's.
 func (a *application) keepForeignMeshConfig(ctx context.Context) error {
 	if a.revision != defaultRevision || a.takeOwnership {
 		return nil
@@ -211,8 +211,8 @@ func (a *application) mayUpgrade(ctx context.Context) error {
 	return nil
 }
 
-// supported fails for a change of version that is not tested: more than one minor version
-// forward or back.
+// supported returns an error for untested changes of the version: by more than one minor
+// version, up or down.
 func supported(from, to string) error {
 	old, err := semver.ParseSemantic(from)
 	if err != nil {
@@ -236,8 +236,7 @@ func supported(from, to string) error {
 	return usage.Refusalf("from %s to %s is more than one minor version: %s", from, to, way)
 }
 
-// render makes the objects, so that values that the chart refuses are refused before
-// anything is changed.
+// render renders the chart before anything is changed, since the chart may refuse the values.
 func (a *application) render(ctx context.Context) error {
 	var err error
 	if a.rendered, err = chart.RenderChart(ctx, a.chart, a.namespace, a.values); err != nil {
@@ -256,7 +255,7 @@ func (a *application) render(ctx context.Context) error {
 	return nil
 }
 
-// apply does it.
+// apply changes the cluster.
 func (a *application) apply(ctx context.Context) (*release.Release, error) {
 	if err := a.applyCRDs(ctx, a.rendered.CRDs, a.chart.AppVersion(), false); err != nil {
 		return nil, err
@@ -350,9 +349,9 @@ func asRelease(found any, err error) (*release.Release, error) {
 	return rel, err
 }
 
-// explain adds to an error what is not ready and why, and how to go on.
+// explain adds to an error which parts are not ready, why, and what to do.
 func (a *application) explain(ctx context.Context, err error) error {
-	// What was asked for may have ended with ctx.
+	// The context of the installation may have ended.
 	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	var lines []string

@@ -26,14 +26,14 @@ import (
 var crdResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
 const (
-	// crdManager owns the fields of the CRDs, which are no part of the Helm release.
+	// crdManager is the field manager of the CRDs, which are not part of the Helm release.
 	crdManager   = "outrigger"
 	versionLabel = "app.kubernetes.io/version"
 	// establishing is how long the API server may take to serve a new kind.
 	establishing = 30 * time.Second
 )
 
-// crdWork applies CRDs and counts what came of it.
+// crdWork applies CRDs and counts the results.
 type crdWork struct {
 	t       *target
 	crds    dynamic.ResourceInterface
@@ -43,12 +43,12 @@ type crdWork struct {
 	created, changed, same int
 }
 
-// applyCRDs applies CRDs, given as YAML, and waits until their kinds are served. No version
-// in which objects may be stored is taken away, and CRDs of a newer version stay.
+// applyCRDs applies CRDs, given as YAML, and waits until their kinds are served. It keeps
+// versions in which objects may be stored, and CRDs of newer releases.
 func (t *target) applyCRDs(ctx context.Context, crds []string, version string, dryRun bool) error {
 	w := crdWork{t: t, crds: t.objects.Resource(crdResource), version: version, dryRun: dryRun}
 	var wanted, there []*unstructured.Unstructured
-	// Before any is changed, all are looked at.
+	// All are checked before one is changed.
 	for _, text := range crds {
 		crd := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal([]byte(text), &crd.Object); err != nil {
@@ -82,7 +82,8 @@ func (t *target) applyCRDs(ctx context.Context, crds []string, version string, d
 	return nil
 }
 
-// recognise returns the CRD as it is, or nil, and refuses one that is somebody else's.
+// recognise returns the existing CRD, or nil. It returns an error for another project's CRD of
+// that name.
 func (w *crdWork) recognise(ctx context.Context, crd *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	live, err := w.crds.Get(ctx, crd.GetName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -150,8 +151,7 @@ func (w *crdWork) patch(ctx context.Context, crd *unstructured.Unstructured, for
 	return w.crds.Apply(ctx, crd.GetName(), crd, options)
 }
 
-// keepStored adds the versions of the live CRD in which objects are stored and that the
-// new one does not have.
+// keepStored adds those versions of the live CRD in which objects are stored to the new one.
 func keepStored(crd, live *unstructured.Unstructured) error {
 	stored, _, err := unstructured.NestedStringSlice(live.Object, "status", "storedVersions")
 	if err != nil {
@@ -183,8 +183,8 @@ func keepStored(crd, live *unstructured.Unstructured) error {
 	return unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions")
 }
 
-// unhook ends the conversion of a CRD by a webhook, such as that of OSM's bootstrap: once
-// that is gone no object of the kind could be read. What is stored stays as it is.
+// unhook removes a CRD's conversion webhook, such as that of Open Service Mesh's bootstrap:
+// without its server no object of the kind could be read. Stored objects are not changed.
 func (w *crdWork) unhook(ctx context.Context, live *unstructured.Unstructured) error {
 	strategy, _, _ := unstructured.NestedString(live.Object, "spec", "conversion", "strategy")
 	if strategy != string(apiextensionsv1.WebhookConverter) {
@@ -218,7 +218,7 @@ func (w *crdWork) established(ctx context.Context, name string) error {
 			condition, _ := c.(map[string]any)
 			switch {
 			case condition["type"] == "Established" && condition["status"] == "True":
-				// Also if a short name that is new to it has been refused.
+				// The CRD may be established although a short name was refused.
 				return nil
 			case condition["type"] == "NamesAccepted" && condition["status"] == "False":
 				refused, _ = condition["message"].(string)
@@ -237,7 +237,7 @@ func (w *crdWork) established(ctx context.Context, name string) error {
 
 var managerName = regexp.MustCompile(`conflict with "([^"]*)"`)
 
-// conflicting returns who owns the fields because of which an object could not be applied.
+// conflicting returns the owners of the fields in conflict.
 func conflicting(err error) []string {
 	var status apierrors.APIStatus
 	if !apierrors.IsConflict(err) || !errors.As(err, &status) || status.Status().Details == nil {
@@ -252,7 +252,7 @@ func conflicting(err error) []string {
 	return owners
 }
 
-// newer reports whether a version is newer than another. What is no version is not.
+// newer reports whether a version is newer than another. Invalid versions are not.
 func newer(a, b string) bool {
 	left, err := semver.ParseSemantic(a)
 	if err != nil {

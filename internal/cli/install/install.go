@@ -1,6 +1,5 @@
-// Package install is the commands that put the mesh into a cluster, change it there and
-// take it away. It is the one part of the program that needs Helm; programs that are no
-// user's tool are made without it.
+// Package install implements the commands that install, upgrade and uninstall the mesh. It is
+// the only part of the program that needs Helm, so outrigger-core is built without it.
 package install
 
 import (

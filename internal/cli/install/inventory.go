@@ -24,7 +24,7 @@ import (
 
 const crdKind = "CustomResourceDefinition"
 
-// ownKinds are the kinds of the chart's objects. A test holds that none is missing.
+// ownKinds are the kinds of the chart's objects. A test checks that none is missing.
 var ownKinds = []schema.GroupVersionKind{
 	{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "MutatingWebhookConfiguration"},
 	{Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"},
@@ -46,12 +46,12 @@ var ownKinds = []schema.GroupVersionKind{
 	{Group: "config.openservicemesh.io", Version: "v1alpha2", Kind: "MeshRootCertificate"},
 }
 
-// selector is that of the objects of the mesh.
+// selector returns the label selector of the mesh's objects.
 func (r *removal) selector() string {
 	return "app.kubernetes.io/name=outrigger,app.kubernetes.io/instance=" + r.name
 }
 
-// list returns the objects of a kind in all namespaces, or none where the kind is not served.
+// list returns the objects of a kind in all namespaces, or none if the kind is not served.
 func (t *target) list(ctx context.Context, kind schema.GroupVersionKind, options metav1.ListOptions) ([]unstructured.Unstructured, error) {
 	mapping, err := t.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if meta.IsNoMatchError(err) {
@@ -70,7 +70,7 @@ func (t *target) list(ctx context.Context, kind schema.GroupVersionKind, options
 	return found.Items, nil
 }
 
-// take finds what there is, and decides what of it goes.
+// take finds the objects of the mesh, and decides which to remove.
 func (r *removal) take(ctx context.Context) error {
 	all, err := r.target.releases()
 	if err != nil {
@@ -111,13 +111,13 @@ func (r *removal) take(ctx context.Context) error {
 	return r.takeCRDs(ctx)
 }
 
-// ofRevision reports whether an object belongs to the revision that is removed.
+// ofRevision reports whether an object belongs to the revision to remove.
 func (r *removal) ofRevision(obj *unstructured.Unstructured, released map[string]bool) bool {
 	name := inject.ObjectName(r.revision)
 	return released[title(obj)] || obj.GetName() == name || obj.GetName() == name+"-ca" || strings.HasPrefix(obj.GetName(), name+".")
 }
 
-// sort decides when an object goes, or that it stays.
+// sort decides in which step an object is removed, or that it is kept.
 func (r *removal) sort(obj *unstructured.Unstructured) {
 	lasting := obj.GetAnnotations()["helm.sh/resource-policy"] == "keep"
 	switch kind := obj.GetKind(); {
@@ -136,7 +136,7 @@ func (r *removal) sort(obj *unstructured.Unstructured) {
 	}
 }
 
-// takeLeft finds what the controller has made at run time.
+// takeLeft finds the objects that the controller created at run time.
 func (r *removal) takeLeft(ctx context.Context) error {
 	if r.revision != "" {
 		return nil
@@ -162,7 +162,7 @@ func (r *removal) takeLeft(ctx context.Context) error {
 	return nil
 }
 
-// takeCRDs finds the CRDs, and whether somebody else needs them.
+// takeCRDs finds the CRDs, and keeps them if another mesh needs them.
 func (r *removal) takeCRDs(ctx context.Context) error {
 	release, err := chart.Render(ctx, r.target.namespace, nil)
 	if err != nil {
@@ -213,7 +213,7 @@ func (r *removal) otherMesh(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// count returns how many objects of a CRD's kind there are.
+// count returns the number of objects of a CRD's kind.
 func (r *removal) count(ctx context.Context, crd *unstructured.Unstructured) (int, error) {
 	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
 	plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural")
@@ -235,7 +235,7 @@ func (r *removal) count(ctx context.Context, crd *unstructured.Unstructured) (in
 	return 0, nil
 }
 
-// listPods says what becomes of the pods that have a sidecar.
+// listPods prints the consequences for pods with a sidecar.
 func (r *removal) listPods(ctx context.Context, stdout io.Writer) error {
 	pods, err := r.kube.CoreV1().Pods("").List(ctx, metav1.ListOptions{LabelSelector: inject.ProxyUUIDLabel})
 	if err != nil {
@@ -268,7 +268,7 @@ func (r *removal) listPods(ctx context.Context, stdout io.Writer) error {
 	return nil
 }
 
-// certificateLife is the MeshConfig's word on how long certificates are valid.
+// certificateLife returns the life of certificates in the MeshConfig.
 func (r *removal) certificateLife(ctx context.Context) string {
 	config, err := r.exists(ctx, named("config.openservicemesh.io/v1alpha2", "MeshConfig", r.target.namespace, meshConfigName))
 	if err != nil || config == nil {
@@ -278,7 +278,7 @@ func (r *removal) certificateLife(ctx context.Context) string {
 	return cmp.Or(life, "24h")
 }
 
-// unused fails where namespaces choose the revision, by its name or by a tag of it.
+// unused returns an error if namespaces select the revision, by its name or by one of its tags.
 func (r *removal) unused(ctx context.Context) error {
 	names := []string{r.revision}
 	for _, rel := range r.releases {
@@ -304,8 +304,8 @@ func (r *removal) unused(ctx context.Context) error {
 	return usage.Refusalf("namespaces %s choose revision %s by the label %s, or a tag of it: their new pods would get no sidecar. Move them to another first, or say --force", strings.Join(using, ", "), r.revision, inject.RevisionLabel)
 }
 
-// removeNamespace removes the control plane's namespace if 'outrigger install' has made it
-// and nothing is in it but what Kubernetes puts into each.
+// removeNamespace removes the control plane's namespace if 'outrigger install' has created it
+// and it has only the objects that Kubernetes creates in every namespace.
 func (r *removal) removeNamespace(ctx context.Context) error {
 	namespace, err := r.kube.CoreV1().Namespaces().Get(ctx, r.target.namespace, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

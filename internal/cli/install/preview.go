@@ -22,8 +22,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 )
 
-// preview prints what applying would change, by the word of the API server, which checks
-// every object as if it were applied.
+// preview prints what applying would change. It applies every object to the API server as a dry
+// run.
 func (a *application) preview(ctx context.Context, stdout io.Writer) error {
 	if err := a.applyCRDs(ctx, a.rendered.CRDs, a.chart.AppVersion(), true); err != nil {
 		return err
@@ -86,7 +86,7 @@ func manifestObjects(rel *release.Release) []*unstructured.Unstructured {
 	return objects
 }
 
-// compare returns what applying an object would do to it.
+// compare returns how applying an object would change it.
 func (a *application) compare(ctx context.Context, obj *unstructured.Unstructured) (change string, lines []string, err error) {
 	live, err := a.exists(ctx, obj)
 	if err != nil {
@@ -95,7 +95,7 @@ func (a *application) compare(ctx context.Context, obj *unstructured.Unstructure
 	after, err := a.tryApply(ctx, obj, true)
 	switch {
 	case live == nil && (meta.IsNoMatchError(err) || apierrors.IsNotFound(err)):
-		// Its namespace or its kind comes with the installation.
+		// The installation creates its namespace or kind.
 		return "created", nil, nil
 	case err != nil:
 		return "", nil, err
@@ -112,7 +112,7 @@ func (a *application) compare(ctx context.Context, obj *unstructured.Unstructure
 	return "changed", lines, nil
 }
 
-// tryApply has the API server apply an object as Helm does, without keeping the result.
+// tryApply applies an object as Helm does, as a dry run.
 func (a *application) tryApply(ctx context.Context, obj *unstructured.Unstructured, force bool) (*unstructured.Unstructured, error) {
 	resource, err := a.resource(obj)
 	if err != nil {
@@ -133,7 +133,7 @@ func (a *application) tryApply(ctx context.Context, obj *unstructured.Unstructur
 	return resource.Apply(ctx, obj.GetName(), owned, metav1.ApplyOptions{FieldManager: helmManager, Force: force, DryRun: []string{metav1.DryRunAll}})
 }
 
-// plain is an object without what the API server keeps about it.
+// plain returns an object without the metadata that the API server adds.
 func plain(obj *unstructured.Unstructured) map[string]any {
 	plain := obj.DeepCopy()
 	for _, field := range []string{"managedFields", "resourceVersion", "generation", "uid", "creationTimestamp"} {
@@ -177,7 +177,7 @@ func differences(path string, before, after any) []string {
 	return []string{path + ": " + was + " -> " + is}
 }
 
-// short is a value in one line.
+// short returns a value as one line.
 func short(value any) string {
 	if value == nil {
 		return "none"
@@ -189,8 +189,8 @@ func short(value any) string {
 	return string(text)
 }
 
-// wished reports whether a field is to become another than the release has it: then the
-// user has asked for it.
+// wished reports whether the user wants to change a field: its new value differs from that of
+// the last release.
 func wished(before, obj *unstructured.Unstructured, path []string) bool {
 	if before == nil {
 		return false
@@ -200,8 +200,8 @@ func wished(before, obj *unstructured.Unstructured, path []string) bool {
 	return short(was) != short(wanted)
 }
 
-// disown ends the claims on fields of those who applied the objects before: the release is to
-// change them from now on.
+// disown removes kubectl and other appliers from the owners of the objects' fields, so that the
+// release can change the fields.
 func (a *application) disown(ctx context.Context) error {
 	for _, obj := range a.objects {
 		live, err := a.exists(ctx, obj)
@@ -215,8 +215,8 @@ func (a *application) disown(ctx context.Context) error {
 		helms := false
 		for _, f := range live.GetManagedFields() {
 			if f.Subresource == "" && (f.Operation == metav1.ManagedFieldsOperationApply || strings.HasPrefix(f.Manager, "kubectl")) {
-				// Fields that nobody claims would be claimed for whoever was before the next
-				// apply, so one of the claims becomes the release's.
+				// The next apply would give fields without an owner to a manager named
+				// before-first-apply, so the first entry becomes the release's.
 				if helms {
 					continue
 				}
@@ -242,10 +242,10 @@ func (a *application) disown(ctx context.Context) error {
 	return nil
 }
 
-// keepChanges finds the fields of the MeshConfig that others have changed in the cluster
-// since it was installed, and makes them values of the release: the MeshConfig is what
-// users change while the mesh runs. A field that this upgrade is to change, and one of another
-// object, is refused, before anything is changed.
+// keepChanges finds fields of the MeshConfig that were changed in the cluster since the
+// installation, and makes them values of the release, since users change the MeshConfig while
+// the mesh runs. It returns an error, before anything is changed, if the upgrade changes such a
+// field too, or if fields of other objects were changed.
 func (a *application) keepChanges(ctx context.Context) error {
 	if a.takeOwnership {
 		return nil
@@ -260,7 +260,7 @@ func (a *application) keepChanges(ctx context.Context) error {
 		_, err := a.tryApply(ctx, obj, false)
 		var status apierrors.APIStatus
 		if !apierrors.IsConflict(err) || !errors.As(err, &status) || status.Status().Details == nil {
-			// Whatever else is wrong shows when the object is applied.
+			// Other errors occur again when the object is applied.
 			continue
 		}
 		live, err := a.exists(ctx, obj)

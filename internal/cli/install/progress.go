@@ -11,16 +11,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// progress is how far a Deployment is.
+// progress is the progress of a Deployment.
 type progress struct {
 	name      string
 	ready     bool
 	got, want int32
-	// why is what keeps one of its pods; "" where nothing is known.
+	// why says why one of its pods is not ready, "" if unknown.
 	why string
 }
 
-// String is a line of progress.
+// String returns the progress as one line.
 func (p progress) String() string {
 	if p.ready {
 		return fmt.Sprintf("Deployment %s: ready", p.name)
@@ -32,7 +32,7 @@ func (p progress) String() string {
 	return line
 }
 
-// watch says what is waited for until ctx ends, each thing once.
+// watch prints changes of the progress until ctx ends.
 func (a *application) watch(ctx context.Context) {
 	printed := make(map[string]string)
 	for {
@@ -50,8 +50,8 @@ func (a *application) watch(ctx context.Context) {
 	}
 }
 
-// progress asks for the Deployments of the release. What can't be asked for is left out: the
-// wait itself reports what keeps failing.
+// progress returns the progress of the release's Deployments. It leaves out those that cannot
+// be read, since Helm's wait reports permanent errors.
 func (a *application) progress(ctx context.Context) []progress {
 	var all []progress
 	for _, obj := range a.deployments() {
@@ -85,8 +85,8 @@ func (a *application) deployments() []string {
 	return names
 }
 
-// obstacle returns what keeps the newest pod that is not ready, or what keeps the
-// Deployment from having pods.
+// obstacle returns why the newest unready pod is not ready or, without such a pod, why the
+// Deployment cannot create pods. It returns "" if the reason is unknown.
 func (a *application) obstacle(ctx context.Context, deployment *appsv1.Deployment) string {
 	pods, err := a.kube.CoreV1().Pods(a.namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(deployment.Spec.Selector)})
 	if err != nil {
@@ -122,8 +122,8 @@ func isReady(pod *corev1.Pod) bool {
 	return false
 }
 
-// podObstacle says in the words of the kubelet or the scheduler why a pod is not ready, and
-// nothing while it is on its way.
+// podObstacle returns the kubelet's or the scheduler's reason why a pod is not ready, or "" while
+// it starts normally.
 func podObstacle(pod *corev1.Pod) string {
 	for _, c := range pod.Status.ContainerStatuses {
 		if ended := c.LastTerminationState.Terminated; ended != nil && !c.Ready {

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// result is what is printed with -o json and yaml.
+// result is the output of -o json and yaml.
 type result struct {
 	Release   string   `json:"release"`
 	Namespace string   `json:"namespace"`
@@ -21,7 +21,7 @@ type result struct {
 	Objects   []string `json:"objects"`
 }
 
-// report prints the notes, or the result in the format that was asked for.
+// report prints the notes, or the result in the format of -o.
 func (a *application) report(stdout io.Writer, done *release.Release) error {
 	r := result{
 		Release: a.release, Namespace: a.namespace, Revision: a.revision, Version: a.chart.AppVersion(),
@@ -53,7 +53,7 @@ func (a *application) report(stdout io.Writer, done *release.Release) error {
 	return err
 }
 
-// resourceName is what kubectl prints with -o name.
+// resourceName returns the name of an object as kubectl prints it with -o name.
 func resourceName(group, kind, name string) string {
 	kind = strings.ToLower(kind)
 	if group != "" {

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// retired returns the Secret that a release up to 0.1.0 has left, or nil: it holds the key
-// of a CA that nothing trusts any more. Helm keeps it, by the annotation that it has.
+// retired returns a Secret that is left from releases up to 0.1.0, or nil. It has the key of a
+// CA that is no longer trusted, and an annotation that makes Helm keep it.
 func (a *application) retired(ctx context.Context) (*unstructured.Unstructured, error) {
 	if a.revision != defaultRevision {
 		return nil, nil
@@ -17,8 +17,8 @@ func (a *application) retired(ctx context.Context) (*unstructured.Unstructured, 
 	return a.exists(ctx, named("v1", "Secret", a.namespace, "outrigger-repository-ca"))
 }
 
-// removeRetired removes what retired returns. What was asked for is done by then, so an
-// error is a warning.
+// removeRetired removes the Secret that retired returns. The upgrade has succeeded before, so it
+// only warns about errors.
 func (a *application) removeRetired(ctx context.Context) {
 	obj, err := a.retired(ctx)
 	if err == nil && obj != nil {

@@ -24,13 +24,13 @@ import (
 )
 
 const (
-	// taken is how long an injector may take to follow its ConfigMap, and takenFromVolume
-	// how long where the ConfigMap comes to it as a volume.
+	// taken is how long an injector may take to notice a change of its ConfigMap, and
+	// takenFromVolume how long if it reads the ConfigMap from a volume.
 	taken           = 2 * time.Second
 	takenFromVolume = 90 * time.Second
 )
 
-// tagFlags are what all subcommands of 'outrigger tag' have.
+// tagFlags are the flags of all subcommands of 'outrigger tag'.
 type tagFlags struct {
 	clusterFlags
 	namespace, name string
@@ -64,7 +64,7 @@ when that is upgraded. A mesh that was installed without Helm has its tags in it
 	return cmd
 }
 
-// oneTag takes the name of a tag as the only argument.
+// oneTag requires the name of a tag as the only argument.
 func oneTag(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return usage.Errorf("%s: name one tag", cmd.CommandPath())
@@ -148,7 +148,7 @@ Exit codes: 0 it is not there any more, 1 something failed, 2 wrong usage, 3 ref
 	return cmd
 }
 
-// tagsOf are the tags in the values of a release.
+// tagsOf returns the tags in the values of a release.
 func tagsOf(config map[string]any) []string {
 	tags, _, _ := unstructured.NestedStringSlice(config, "revisionTags")
 	return tags
@@ -205,7 +205,7 @@ func (f *tagFlags) set(ctx context.Context, stderr io.Writer, tag, revision stri
 		}
 	}
 	if len(from) > 0 {
-		// From now on both take the pods, and the one that is asked first injects.
+		// From now on both revisions select the pods, and the one that is called first injects.
 		if err := settle(ctx, to); err != nil {
 			return err
 		}
@@ -223,7 +223,7 @@ func (f *tagFlags) set(ctx context.Context, stderr io.Writer, tag, revision stri
 	return nil
 }
 
-// settle waits until the injectors of a release have heard of its tags.
+// settle waits until the injectors of a release know its tags.
 func settle(ctx context.Context, rel *release.Release) error {
 	delay := taken
 	if mounted, _, _ := unstructured.NestedBool(rel.Config, "injector", "mountConfig"); mounted {
@@ -237,8 +237,7 @@ func settle(ctx context.Context, rel *release.Release) error {
 	}
 }
 
-// change upgrades a release to other tags, and nothing else of it: its chart and its other
-// values stay.
+// change changes the tags of a release, but neither its chart nor its other values.
 func (f *tagFlags) change(ctx context.Context, t *target, rel *release.Release, tags []string) error {
 	if rel.Info.Status.IsPending() {
 		return usage.Refusalf("the release %s is %s: wait until that has ended", rel.Name, rel.Info.Status)
@@ -266,7 +265,7 @@ func (f *tagFlags) change(ctx context.Context, t *target, rel *release.Release, 
 	return nil
 }
 
-// labelled returns the namespaces that choose a tag or a revision.
+// labelled returns the namespaces that select a tag or a revision.
 func (t *target) labelled(ctx context.Context, name string) ([]string, error) {
 	found, err := t.kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: inject.RevisionLabel + "=" + name})
 	if err != nil {
@@ -286,7 +285,7 @@ func orNone(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// tagOf is a tag as it is listed.
+// tagOf is a tag in the output of 'outrigger tag list'.
 type tagOf struct {
 	Tag        string   `json:"tag"`
 	Revision   string   `json:"revision"`

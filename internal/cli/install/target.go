@@ -37,11 +37,11 @@ import (
 // minimum is the oldest Kubernetes that the chart can be installed on.
 const minimum = "1.30"
 
-// helmManager is the field manager of Helm's own program, so that it and this one change
-// the same fields without a conflict.
+// helmManager is the field manager of the program helm, so that both programs can change the
+// same fields without a conflict.
 const helmManager = "helm"
 
-// clusterFlags say which cluster is meant, as kubectl's do.
+// clusterFlags select the cluster, as kubectl's flags of these names do.
 type clusterFlags struct{ kubeconfig, context string }
 
 func (f *clusterFlags) add(flags *pflag.FlagSet) {
@@ -49,7 +49,7 @@ func (f *clusterFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.context, "context", "", "context of the kubeconfig file")
 }
 
-// target is a namespace of a cluster, and how it is asked and changed.
+// target is a namespace of a cluster, with its clients.
 type target struct {
 	namespace string
 	config    *rest.Config
@@ -74,7 +74,7 @@ func newTarget(flags clusterFlags, namespace string, stderr io.Writer) (*target,
 		return nil, fmt.Errorf("finding the cluster: %w; give --kubeconfig", err)
 	}
 	config.UserAgent = "outrigger"
-	// The defaults are for programs that run all the time.
+	// The defaults are for long-running programs.
 	config.QPS, config.Burst = 50, 100
 	config.WarningHandler = rest.NoWarnings{}
 	t.config = config
@@ -94,10 +94,10 @@ func newTarget(flags clusterFlags, namespace string, stderr io.Writer) (*target,
 	return t, nil
 }
 
-// ToRESTConfig is for Helm, as the next three are.
+// ToRESTConfig and the next three methods implement Helm's RESTClientGetter.
 func (t *target) ToRESTConfig() (*rest.Config, error) { return rest.CopyConfig(t.config), nil }
 
-// ToDiscoveryClient returns the client that the mapper asks too.
+// ToDiscoveryClient returns the discovery client, which the mapper uses too.
 func (t *target) ToDiscoveryClient() (discovery.CachedDiscoveryInterface, error) {
 	return t.cached, nil
 }
@@ -105,7 +105,7 @@ func (t *target) ToDiscoveryClient() (discovery.CachedDiscoveryInterface, error)
 // ToRESTMapper returns the target's mapper.
 func (t *target) ToRESTMapper() (meta.RESTMapper, error) { return t.mapper, nil }
 
-// ToRawKubeConfigLoader returns where the configuration comes from.
+// ToRawKubeConfigLoader returns the loader of the kubeconfig.
 func (t *target) ToRawKubeConfigLoader() clientcmd.ClientConfig { return t.loader }
 
 // say writes a line of progress.
@@ -128,7 +128,7 @@ func (t *target) resource(obj *unstructured.Unstructured) (dynamic.ResourceInter
 	return t.objects.Resource(mapping.Resource), nil
 }
 
-// reachable fails for a server that is too old or not there.
+// reachable returns an error if the server does not answer or is too old.
 func (t *target) reachable() error {
 	found, err := t.kube.Discovery().ServerVersion()
 	if err != nil {
@@ -144,11 +144,10 @@ func (t *target) reachable() error {
 	return nil
 }
 
-// needed is a right without which nothing can be installed.
+// needed is a right that the command needs.
 type needed struct{ verb, group, resource string }
 
-// allowed fails where the user lacks a right, and names all that are missing, so that
-// nothing is half done for want of one.
+// allowed returns an error with all rights that the user lacks, so that no change stops halfway.
 func (t *target) allowed(ctx context.Context, rights []needed) error {
 	missing := make([]string, len(rights))
 	failed := make([]error, len(rights))
@@ -178,8 +177,8 @@ func (t *target) allowed(ctx context.Context, rights []needed) error {
 	return nil
 }
 
-// installRights are what installing and upgrading need. Whether a role may be given that
-// has more than oneself is for the API server to say.
+// installRights returns the rights that installing and upgrading need. They do not include the
+// rights in the roles of the chart, which the API server requires of the user too.
 func installRights(dryRun bool) []needed {
 	if dryRun {
 		return nil
@@ -204,7 +203,7 @@ func releaseName(revision string) string {
 	return "outrigger-" + revision
 }
 
-// last returns the last state of a Helm release, or nil where there is none.
+// last returns the latest revision of a Helm release, or nil if there is none.
 func (t *target) last(name string) (*release.Release, error) {
 	found, err := t.helm.Releases.Last(name)
 	if errors.Is(err, driver.ErrReleaseNotFound) {
@@ -220,7 +219,7 @@ func (t *target) last(name string) (*release.Release, error) {
 	return rel, nil
 }
 
-// releases returns the last states of all releases of the chart in the namespace.
+// releases returns the latest revisions of all releases of the chart in the namespace.
 func (t *target) releases() ([]*release.Release, error) {
 	all, err := t.helm.Releases.ListReleases()
 	if err != nil {
@@ -244,19 +243,19 @@ func (t *target) releases() ([]*release.Release, error) {
 	return found, nil
 }
 
-// revisionOf is the value revision of a release.
+// revisionOf returns the value revision of a release.
 func revisionOf(config map[string]any) string {
 	revision, _, _ := unstructured.NestedString(config, "revision")
 	return cmp.Or(revision, defaultRevision)
 }
 
-// meshOf is the value osm.meshName of a release.
+// meshOf returns the value osm.meshName of a release.
 func meshOf(config map[string]any) string {
 	name, _, _ := unstructured.NestedString(config, "osm", "meshName")
 	return cmp.Or(name, "osm")
 }
 
-// exists returns the object as it is in the cluster, or nil.
+// exists returns the object in the cluster, or nil.
 func (t *target) exists(ctx context.Context, obj *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	resource, err := t.resource(obj)
 	if meta.IsNoMatchError(err) {
@@ -275,7 +274,7 @@ func (t *target) exists(ctx context.Context, obj *unstructured.Unstructured) (*u
 	return found, nil
 }
 
-// named returns an object that says nothing but which one it is.
+// named returns an object that has only a kind and a name.
 func named(apiVersion, kind, namespace, name string) *unstructured.Unstructured {
 	obj := &unstructured.Unstructured{Object: map[string]any{}}
 	obj.SetAPIVersion(apiVersion)
@@ -285,7 +284,7 @@ func named(apiVersion, kind, namespace, name string) *unstructured.Unstructured 
 	return obj
 }
 
-// title names an object for people.
+// title returns the name of an object for messages.
 func title(obj *unstructured.Unstructured) string {
 	if obj.GetNamespace() != "" {
 		return obj.GetKind() + " " + obj.GetNamespace() + "/" + obj.GetName()
@@ -293,7 +292,7 @@ func title(obj *unstructured.Unstructured) string {
 	return obj.GetKind() + " " + obj.GetName()
 }
 
-// namespaceGone waits until the control plane's namespace, which is being deleted, is gone.
+// namespaceGone waits until the control plane's namespace, whose deletion has begun, is gone.
 func (t *target) namespaceGone(ctx context.Context) error {
 	for {
 		found, err := t.kube.CoreV1().Namespaces().Get(ctx, t.namespace, metav1.GetOptions{})

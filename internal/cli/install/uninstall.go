@@ -83,12 +83,12 @@ type removal struct {
 	*uninstallOptions
 	*target
 	releases []*release.Release
-	// webhooks, workloads, objects and left are what is removed, in this order: left is what
-	// the controller and the injectors have made.
+	// webhooks, workloads, objects and left are removed in this order. Left are the objects
+	// that the controller and the injectors have created.
 	webhooks, workloads, objects, left []*unstructured.Unstructured
-	// secrets and crds are removed last, with --purge.
+	// secrets and crds are removed last, and only with --purge.
 	secrets, crds []*unstructured.Unstructured
-	// kept says what stays, for people.
+	// kept describes what is not removed.
 	kept []string
 }
 
@@ -150,7 +150,7 @@ func (r *removal) nothing() bool {
 	return len(r.releases)+len(r.webhooks)+len(r.workloads)+len(r.objects)+len(r.left)+len(r.secrets)+len(r.crds) == 0
 }
 
-// list says what will be done.
+// list prints what will be removed and kept.
 func (r *removal) list(ctx context.Context, stdout io.Writer) error {
 	fmt.Fprintln(stdout, "To be removed:")
 	for _, rel := range r.releases {
@@ -178,7 +178,7 @@ func (r *removal) list(ctx context.Context, stdout io.Writer) error {
 	return r.listPods(ctx, stdout)
 }
 
-// confirm asks, and fails unless the answer is yes.
+// confirm asks the user, and returns an error unless the answer is yes.
 func confirm(stdin io.Reader, stderr io.Writer) error {
 	if file, ok := stdin.(*os.File); ok {
 		if info, err := file.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
@@ -196,7 +196,7 @@ func confirm(stdin io.Reader, stderr io.Writer) error {
 	return usage.Errorf("there is no terminal to ask on: give --yes to remove what is listed above")
 }
 
-// remove does it, in the order in which nobody comes to harm.
+// remove removes everything, in an order in which running pods are not disturbed.
 func (r *removal) remove(ctx context.Context) error {
 	// Without the webhook, pods are created without the injector.
 	if err := r.deleteAll(ctx, "the webhook", r.webhooks); err != nil {
@@ -211,7 +211,7 @@ func (r *removal) remove(ctx context.Context) error {
 	if err := r.deleteAll(ctx, "the rest of the release", r.objects); err != nil {
 		return err
 	}
-	// What ran until now may have made more.
+	// The control plane may have created more objects until it ended.
 	if err := r.takeLeft(ctx); err != nil {
 		return err
 	}
@@ -246,8 +246,8 @@ func (r *removal) remove(ctx context.Context) error {
 	return r.removeNamespace(ctx)
 }
 
-// deleteAll deletes objects and waits until they are gone. What is gone already is as it
-// should be.
+// deleteAll deletes objects and waits until they are gone. Objects that do not exist are no
+// error.
 func (r *removal) deleteAll(ctx context.Context, what string, objects []*unstructured.Unstructured) error {
 	background := metav1.DeletePropagationBackground
 	for _, obj := range objects {
@@ -279,7 +279,7 @@ func (r *removal) deleteAll(ctx context.Context, what string, objects []*unstruc
 	return nil
 }
 
-// podsGone waits until no process of what was removed runs any more.
+// podsGone waits until the pods of the control plane are gone.
 func (r *removal) podsGone(ctx context.Context) error {
 	for {
 		pods, err := r.kube.CoreV1().Pods(r.target.namespace).List(ctx, metav1.ListOptions{LabelSelector: r.selector()})

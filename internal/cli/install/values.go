@@ -16,13 +16,13 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 )
 
-// defaultNamespace is the control plane's where nothing says another.
+// defaultNamespace is the default namespace of the control plane.
 const defaultNamespace = "osm-system"
 
-// defaultRevision is the value revision of the release that is the whole control plane.
+// defaultRevision is the value revision of the release with the complete control plane.
 const defaultRevision = "default"
 
-// valueFlags say what the chart is rendered with.
+// valueFlags are the flags with values for the chart.
 type valueFlags struct {
 	values, set               []string
 	namespace, name, revision string
@@ -38,7 +38,7 @@ func (f *valueFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.revision, "revision", "", "revision of the injector, in place of the value revision")
 }
 
-// read returns what the user wants in place of the chart's own values.
+// read returns the values that override those of the chart.
 func (f *valueFlags) read(stdin io.Reader) (map[string]any, error) {
 	if problems := validation.IsDNS1123Label(f.namespace); len(problems) > 0 {
 		return nil, usage.Errorf("--namespace %q: %s", f.namespace, strings.Join(problems, "; "))

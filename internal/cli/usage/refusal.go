@@ -2,14 +2,14 @@ package usage
 
 import "fmt"
 
-// Refusal is the answer no: nothing is wrong with the command line and nothing has failed,
-// but what was asked for would do harm. It ends the program with exit code 3.
+// Refusal is the error of a command that refuses to do what was requested because it would do
+// harm. The command line is valid and nothing has failed. It ends the program with exit code 3.
 type Refusal struct {
-	// Err says why, and the way out.
+	// Err contains the reason and what to do instead.
 	Err error
 }
 
-// Error returns why not.
+// Error returns the text of Err.
 func (r Refusal) Error() string { return r.Err.Error() }
 
 // Unwrap returns Err.

@@ -1,5 +1,5 @@
-// Package usage has what the commands of the program outrigger share: the error of a
-// command line that cannot be carried out, which ends the program with exit code 2.
+// Package usage has the errors that the commands of the program outrigger share: Error for
+// an invalid command line, which ends the program with exit code 2, and Refusal.
 package usage
 
 import (
@@ -8,13 +8,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Error is a command line that cannot be carried out.
+// Error is the error of an invalid command line.
 type Error struct {
-	// Err says what is wrong with it.
+	// Err contains the reason.
 	Err error
 }
 
-// Error returns what is wrong with the command line.
+// Error returns the text of Err.
 func (e Error) Error() string { return e.Err.Error() }
 
 // Unwrap returns Err.
@@ -23,7 +23,7 @@ func (e Error) Unwrap() error { return e.Err }
 // Errorf returns an Error whose text is that of [fmt.Errorf].
 func Errorf(format string, args ...any) error { return Error{fmt.Errorf(format, args...)} }
 
-// NoArgs is a [cobra.PositionalArgs] that returns an Error where there is an argument.
+// NoArgs is a [cobra.PositionalArgs] that returns an Error if there are arguments.
 func NoArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		if cmd.SuggestionsMinimumDistance <= 0 {
