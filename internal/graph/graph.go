@@ -7,9 +7,9 @@
 // After a change of an input, only the functions that read it are run again, and
 // those that read a result which changed.
 //
-// Package internal/catalog is built on it. It knows nothing of the mesh except its
-// tables. A Graph and its parts must be used by one goroutine at a time; values are
-// shared and must be immutable.
+// Package internal/catalog is built on package graph, which knows only the tables and
+// digests of package mesh. A Graph and its parts must be used by one goroutine at a time;
+// values are shared and must be immutable.
 package graph
 
 import "github.com/outrigger-mesh/outrigger/mesh"

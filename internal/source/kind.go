@@ -20,8 +20,8 @@ import (
 
 // Kinds returns the table of all kinds that the mesh reads. The table determines which
 // kinds are watched, read from files, listed and checked, and where Problems are written.
-// A new kind needs a row with a function from the object to its fact, and an input in the
-// catalog if its facts have a new type.
+// A new kind needs a row with a function from the object to its fact, and an input in
+// internal/catalog; without an input its facts have no effect.
 func Kinds() []Kind {
 	return []Kind{
 		kind(Cluster, corev1.SchemeGroupVersion.WithKind("Namespace"), corev1.AddToScheme, (*Mapper).namespace, nil),

@@ -10,10 +10,11 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// Lacker is implemented by drivers whose proxy does something other than ignoring a
-// feature that it does not support: it denies what requires the feature, or supports a
-// part of it. The suite cannot tell which, so the driver documents it for reviewers and
-// for users, who find it in docs/drivers.md. Only this suite uses the interface.
+// Lacker describes what a driver's proxy does with features that the driver does not
+// declare. A driver needs it if its proxy denies what requires such a feature, or supports
+// a part of it: the suite cannot tell which. If the proxy ignores the feature, a
+// description is optional. Users find the text in docs/drivers.md. The core does not use
+// the interface.
 type Lacker interface {
 	// Lacks returns undeclared features, each with what the proxy does instead, in words
 	// such as "every inbound request is denied".

@@ -9,6 +9,6 @@
 // Versions are digests of the content, so all replicas agree on them and an agent may
 // switch replicas at any time.
 //
-// Drivers in other repositories use this package: it must not import packages below
-// internal.
+// Drivers in other repositories use this package. Its exported names must not refer to
+// packages below internal.
 package repo
