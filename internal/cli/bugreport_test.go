@@ -21,10 +21,10 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/registry"
 )
 
-// plantedSecret is nowhere in an archive.
+// plantedSecret must not be in an archive.
 const plantedSecret = "Zq7fPlantedR41n"
 
-// plantedLog has it in each way that a log may have it.
+// plantedLog has plantedSecret in every form that a log may have.
 const plantedLog = `{"level":"info","msg":"KEEP-log","authorization":"Bearer ` + plantedSecret + `"}
 fetched https://user:` + plantedSecret + `@example.com/x?y=` + plantedSecret + ` with password=` + plantedSecret + `
 cookie: a=b; c=` + plantedSecret + `
@@ -34,7 +34,7 @@ cookie: a=b; c=` + plantedSecret + `
 eyJhbGciOiJub25lIn0.` + plantedSecret + `
 `
 
-// TestBugReport has secrets planted wherever the cluster may have them.
+// TestBugReport checks that secrets anywhere in the cluster are removed.
 func TestBugReport(t *testing.T) {
 	c := newControllerTest(t)
 	admin, err := c.server.Kubeconfig("admin", "system:masters")
@@ -105,7 +105,7 @@ func TestBugReport(t *testing.T) {
 		}
 	}
 
-	// Who may read nothing has an archive that says so.
+	// For a user without rights the archive lists what could not be read.
 	files = c.bugReport(t, "--kubeconfig", c.userWith(t, "nobody"), "--timeout", "10s", "-o", "b.tar.gz")
 	if text := files["errors.txt"]; !strings.Contains(text, "control-plane/pods.yaml: ") || !strings.Contains(text, "nodes: ") || files["versions.json"] == "" {
 		t.Errorf("somebody without rights has %v", files)
@@ -154,7 +154,7 @@ func (c *controllerTest) bugReport(t *testing.T, args ...string) map[string]stri
 	}
 }
 
-// plant makes a control plane and an application that are full of secrets.
+// plant creates a control plane and an application that are full of secrets.
 func (c *controllerTest) plant(t *testing.T) {
 	t.Helper()
 	kubelet := startKubelet(t)
@@ -256,7 +256,7 @@ spec:
 	kubelet.logs.Store("shop/web-0/app", plantedSecret)
 }
 
-// TestBugReportPage has secrets in what a controller says of a proxy.
+// TestBugReportPage checks that secrets in a controller's page about a proxy are removed.
 func TestBugReportPage(t *testing.T) {
 	r := &report{}
 	page := &proxyPage{controller: "a"}
@@ -285,7 +285,7 @@ func TestBugReportPage(t *testing.T) {
 	}
 }
 
-// TestBugReportTail has more log than is reported.
+// TestBugReportTail reports the end of a log that is too long.
 func TestBugReportTail(t *testing.T) {
 	var log tail
 	for range 3 * reportLog / 100 {

@@ -11,11 +11,11 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/version"
 )
 
-// allCommands returns the whole program, with the commands that need Helm.
+// allCommands returns the complete program, with the commands that need Helm.
 func allCommands() *cobra.Command { return NewRootCommand(install.Commands()...) }
 
-// TestInitImageIsTheChartsOwn holds that what is injected offline, with no word about
-// images, has the init image of the chart's injector.
+// TestInitImageIsTheChartsOwn checks that pods injected offline have the init image of the
+// chart's injector if nothing else names an image.
 func TestInitImageIsTheChartsOwn(t *testing.T) {
 	release, err := chart.Render(t.Context(), "osm-system", nil)
 	if err != nil {

@@ -26,11 +26,11 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// folder is a controller that serves manifests, and what is in its folders.
+// folder is a controller that serves manifests, with its folders.
 type folder struct {
 	*running
 	manifests, ca string
-	// host is where all its ports are.
+	// host is the address of all its ports.
 	host string
 }
 
@@ -60,7 +60,7 @@ metadata: {name: plain, namespace: shop, annotations: {openservicemesh.io/sideca
 spec: {containers: [{name: plain, image: plain}]}
 `
 
-// cartService is a change that brings every proxy a new configuration.
+// cartService is a change of every proxy's configuration.
 const cartService = `
 apiVersion: v1
 kind: Service
@@ -84,7 +84,7 @@ func newFolder(t *testing.T, manifests string) *folder {
 	return f
 }
 
-// write replaces a manifest whole.
+// write replaces a manifest atomically.
 func (f *folder) write(t *testing.T, name, text string) {
 	t.Helper()
 	if err := root.WriteFile(filepath.Join(f.manifests, name), []byte(text), 0o644); err != nil {
@@ -100,7 +100,7 @@ func (f *folder) flags() *controllerFlags {
 	}
 }
 
-// start starts it, again too.
+// start starts the controller, also again after a stop.
 func (f *folder) start(t *testing.T) {
 	t.Helper()
 	flags := f.flags()
@@ -114,7 +114,7 @@ func (f *folder) start(t *testing.T) {
 	})
 }
 
-// page reads a debug page into a value.
+// page decodes a debug page.
 func (f *folder) page(path string, into any) error {
 	text, err := get("http://" + f.host + ":9092" + path)
 	if err != nil {
@@ -131,7 +131,7 @@ func (f *folder) uid(t *testing.T, pod string) string {
 	return page.View.Proxy.UID
 }
 
-// peer returns an agent of a pod, with a token that was minted for it.
+// peer returns an agent of a pod, with a minted token.
 func (f *folder) peer(t *testing.T, pod, account string, change func(*identity.TokenClaims)) *peer {
 	t.Helper()
 	namespace, name, _ := strings.Cut(pod, "/")
@@ -181,7 +181,7 @@ func (f *folder) expectStates(t *testing.T, want string) {
 	eventually(t, "proxies", func() error { return same(want, f.states(t)) })
 }
 
-// expectRejected waits for the Problems of what proxies refuse, by their objects.
+// expectRejected waits for the Problems about rejected configuration, by object.
 func (f *folder) expectRejected(t *testing.T, want ...string) {
 	t.Helper()
 	eventually(t, "Problems", func() error {
@@ -233,7 +233,7 @@ func TestFolderController(t *testing.T) {
 	t.Run("no keys", f.testNoKeys)
 }
 
-// testGet shows one proxy.
+// testGet tests 'proxy get'.
 func (f *folder) testGet(t *testing.T, desk *peer) {
 	address := f.host + ":9092"
 	text := runCommand(t, "proxy", "get", "shop/desk", "--debug-address", address)
@@ -269,7 +269,7 @@ func (f *folder) testGet(t *testing.T, desk *peer) {
 	}
 }
 
-// testTokens asks for certificates that are not due.
+// testTokens requests certificates with a valid token and with invalid ones.
 func (f *folder) testTokens(t *testing.T) {
 	uid := f.uid(t, "shop/cart")
 	for _, tt := range []struct {
@@ -293,7 +293,7 @@ func (f *folder) testTokens(t *testing.T) {
 	}
 }
 
-// testRefused has a proxy refuse what comes of a new Service.
+// testRefused lets a proxy reject the configuration for a new Service.
 func (f *folder) testRefused(t *testing.T, stream *stream) {
 	for _, way := range []string{"gets the former again", "takes the next"} {
 		f.write(t, "cart.yaml", cartService)
@@ -317,14 +317,14 @@ func (f *folder) testRefused(t *testing.T, stream *stream) {
 		stream.ackAll(t, func() error { return same("shop desk envoy Current", f.states(t)) })
 		f.expectRejected(t)
 	}
-	// Whatever still comes must not be waited for by the controller.
+	// The controller must not wait for answers to what it still sends.
 	go stream.takeAll()
 	if log := f.log.String(); !strings.Contains(log, "reason=Rejected") {
 		t.Error("the log tells nothing of what was refused")
 	}
 }
 
-// testLimit has one proxy more than may be, and then the limit change.
+// testLimit connects one proxy more than the limit, and then changes the limit.
 func (f *folder) testLimit(t *testing.T) {
 	cart := f.peer(t, "shop/cart", "cart", nil)
 	cart.sign(t)
@@ -341,7 +341,7 @@ func (f *folder) testLimit(t *testing.T) {
 		}
 		return errors.Join(f.page(debug.ConfigPath, &config), same(1, config.MeshConfig.Spec.Sidecar.MaxDataPlaneConnections))
 	})
-	// Both stay, and may come again as long as they are there.
+	// Both stay connected, and may connect again.
 	f.expectStates(t, "shop cart envoy Waiting, shop desk envoy Current")
 	again := cart.connect(t)
 	again.ack(t, again.ask(t, clusterType))
@@ -362,7 +362,7 @@ func (f *folder) testLimit(t *testing.T) {
 	})
 }
 
-// testRestart connects to a controller that was started anew, with what it sent before.
+// testRestart connects to a restarted controller with the resources that it sent before.
 func (f *folder) testRestart(t *testing.T, desk *peer) {
 	stream := desk.connect(t)
 	stream.ack(t, stream.ask(t, clusterType))
@@ -391,7 +391,7 @@ func (f *folder) testSwitch(t *testing.T) {
 	})
 }
 
-// testNoKeys looks for keys, tokens and certificates' requests on every page.
+// testNoKeys checks that no page contains keys, tokens or certificate requests.
 func (f *folder) testNoKeys(t *testing.T) {
 	var index struct{ Pages []string }
 	if err := f.page("/debug", &index); err != nil {
@@ -422,7 +422,7 @@ func (f *folder) testNoKeys(t *testing.T) {
 	}
 }
 
-// TestFolderFails begins with what cannot be served.
+// TestFolderFails starts controllers whose configuration prevents the start.
 func TestFolderFails(t *testing.T) {
 	for name, tt := range map[string]struct {
 		manifests string

@@ -22,8 +22,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/identity"
 )
 
-// testFailing has agents report proxies that do not stay up, and looks for their Events as
-// kubectl does.
+// testFailing lets agents report proxies that keep crashing, and reads their Events as kubectl
+// does.
 func (c *controllerTest) testFailing(t *testing.T, first, second *replica) {
 	pod := c.injectedPod(t, "shop", "broken")
 	report := func(p *peer, how string) error {
@@ -53,7 +53,7 @@ func (c *controllerTest) testFailing(t *testing.T, first, second *replica) {
 		}
 	}
 
-	// One that takes its place is another pod, even with the same name.
+	// Its replacement is another pod, although it has the same name.
 	if err := c.Delete(t.Context(), pod, client.GracePeriodSeconds(0)); err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func (c *controllerTest) testFailing(t *testing.T, first, second *replica) {
 	}
 }
 
-// printedEvents returns what 'kubectl get events' prints about a pod, but for the time.
+// printedEvents returns the output of 'kubectl get events' about a pod, without the time.
 func (c *controllerTest) printedEvents(t *testing.T, namespace, pod string) []string {
 	t.Helper()
 	table, err := tableOf(t.Context(), c.server.Config, "/api/v1/namespaces/"+namespace+"/events",
@@ -94,7 +94,7 @@ func (c *controllerTest) printedEvents(t *testing.T, namespace, pod string) []st
 	return lines
 }
 
-// tableOf asks the API server for objects as kubectl does that prints them.
+// tableOf requests objects as a table, as kubectl does to print them.
 func tableOf(ctx context.Context, config *rest.Config, path, selector string) (*metav1.Table, error) {
 	c, err := rest.HTTPClientFor(config)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/test/apiserver"
 )
 
-// market is a mesh where nothing is wrong: desk may call cart.
+// market is a mesh without Problems: desk may call cart.
 const market = `
 apiVersion: config.openservicemesh.io/v1alpha2
 kind: MeshConfig
@@ -50,7 +50,7 @@ ports: [{name: http, port: 80}]
 endpoints: [{addresses: [10.244.0.7], targetRef: {kind: Pod, namespace: market, name: cart}}]
 `
 
-// wrong are objects of market, all but one of which have something wrong with them.
+// wrong are objects of market. All except one have Problems.
 const wrong = `
 apiVersion: access.smi-spec.io/v1alpha3
 kind: TrafficTarget
@@ -114,8 +114,8 @@ outrigger_problems{kind="TrafficTarget",name="cart",namespace="market",reason="N
 `
 )
 
-// TestControllerPolicies is one test for the sake of the one API server that it
-// starts. Its parts follow on each other.
+// TestControllerPolicies is one test, since it starts one API server. Its parts depend on the
+// parts before.
 func TestControllerPolicies(t *testing.T) {
 	c := newControllerTest(t)
 	c.allow(t, "")
@@ -144,15 +144,15 @@ func (c *controllerTest) testProblems(t *testing.T) {
 	c.expectEvents(t, "market", splitEvent, egressEvent, groupEvent, tillEvent)
 	expectProblems(t, r, wrongMetrics)
 
-	// What the status is written by leaves the rest of the object alone.
+	// Writing the status must not change the rest of the object.
 	egress := c.policy(t, "Egress", "market", "out")
 	if len(egress.GetManagedFields()) != 2 {
 		t.Errorf("fields of the Egress are managed by %v, want the one who applied it and the controller", egress.GetManagedFields())
 	}
 }
 
-// testNothingNew begins with what the part before has left. Neither a change that
-// changes nothing nor a restart makes the controller write.
+// testNothingNew continues with the objects of the part before. Neither an update without
+// changes nor a restart makes the controller write.
 func (c *controllerTest) testNothingNew(t *testing.T) {
 	r := c.start(t)
 	for _, name := range []string{"TrafficTarget/cart", "TrafficSplit/two", "Egress/out", "UpstreamTrafficSetting/cart"} {
@@ -186,7 +186,7 @@ func (c *controllerTest) testMended(t *testing.T) {
 	expectProblems(t, r, wrongMetrics)
 	before := c.policy(t, "TrafficTarget", "market", "cart")
 
-	// Of these only the Egress was wrong itself.
+	// Only the Egress had a Problem by itself.
 	c.apply(t, decode(t, `
 apiVersion: specs.smi-spec.io/v1alpha4
 kind: HTTPRouteGroup
@@ -214,7 +214,7 @@ spec: {matches: [{name: all, pathRegex: .*, methods: [GET]}]}
 		t.Errorf("the TrafficTarget has generation %d, had %d, and nobody edited it", after.GetGeneration(), before.GetGeneration())
 	}
 
-	// What is wrong and goes away is not counted any more.
+	// A deleted object with Problems is no longer counted.
 	c.delete(t, "HTTPRouteGroup", "reads")
 	expectProblems(t, r, `outrigger_problems{kind="TrafficTarget",name="cart",namespace="market",reason="NotFound"} 1`+"\n")
 	c.delete(t, "TrafficTarget", "cart")
@@ -239,7 +239,7 @@ func (c *controllerTest) testAnotherMesh(t *testing.T) {
 	}
 	expectProblems(t, r, "")
 
-	// What was there before its namespace joins the mesh is looked at then.
+	// Existing objects are checked when their namespace joins the mesh.
 	c.monitor(t, "elsewhere", "osm")
 	eventually(t, "an Event", func() error {
 		if got := c.events(t, "elsewhere"); !slices.Contains(got, event) {
@@ -257,8 +257,8 @@ func (c *controllerTest) testAnotherMesh(t *testing.T) {
 	expectProblems(t, r, "")
 }
 
-// testEndingNamespace has a Problem come up in a namespace that takes no Events any
-// more.
+// testEndingNamespace causes a Problem in a namespace that is being deleted and accepts no
+// Events.
 func (c *controllerTest) testEndingNamespace(t *testing.T) {
 	r := c.start(t)
 	c.apply(t, decode(t, `
@@ -304,8 +304,8 @@ spec:
 	expectProblems(t, r, "")
 }
 
-// testNoCRD has a controller begin without a kind, which keeps nobody from being
-// ready. The status of its objects is written once the CRD is there.
+// testNoCRD starts a controller without the CRD of a kind. The controller becomes ready, and
+// writes the status of the kind's objects once the CRD exists.
 func (c *controllerTest) testNoCRD(t *testing.T) {
 	var crd *unstructured.Unstructured
 	for _, text := range c.chart.CRDs {
@@ -340,7 +340,7 @@ spec:
 	expectProblems(t, r, `outrigger_problems{kind="Retry",name="carts",namespace="market",reason="Disabled"} 1`+"\n")
 }
 
-// expectProblems is expectMetrics without those of the MeshConfig.
+// expectProblems is expectMetrics without the metrics of the MeshConfig.
 func expectProblems(t *testing.T, r *running, want string) {
 	t.Helper()
 	eventually(t, "metrics", func() error {
@@ -350,7 +350,7 @@ func expectProblems(t *testing.T, r *running, want string) {
 	})
 }
 
-// groups are those of the kinds of policies, with their versions.
+// groups are the API groups of the policies, with their versions.
 var groups = map[string]schema.GroupVersion{
 	"Egress":                 {Group: "policy.openservicemesh.io", Version: "v1alpha1"},
 	"HTTPRouteGroup":         {Group: "specs.smi-spec.io", Version: "v1alpha4"},
@@ -360,7 +360,7 @@ var groups = map[string]schema.GroupVersion{
 	"UpstreamTrafficSetting": {Group: "policy.openservicemesh.io", Version: "v1alpha1"},
 }
 
-// policy reads a policy, or an object of the kinds of wrong that is none.
+// policy reads a policy, or another object of the kinds in wrong.
 func (c *controllerTest) policy(t *testing.T, kind, namespace, name string) *unstructured.Unstructured {
 	t.Helper()
 	group, ok := groups[kind]
@@ -410,9 +410,9 @@ func (c *controllerTest) status(t *testing.T, policy *unstructured.Unstructured)
 	return s
 }
 
-// expectVerdict waits until the status of a policy of market is of its generation
-// and says this: the conditions that are not as they are if all is well, and what
-// Open Service Mesh would have said.
+// expectVerdict waits until the status of a policy of market is up to date and has the wanted
+// content: the conditions that differ from those of a valid policy, and Open Service Mesh's
+// status.
 func (c *controllerTest) expectVerdict(t *testing.T, kind, name string, want ...string) {
 	t.Helper()
 	eventually(t, "the status of "+kind+" "+name, func() error {
@@ -454,8 +454,8 @@ func (c *controllerTest) versions(t *testing.T) map[string]string {
 	return all
 }
 
-// expectMarker makes a policy and waits for its status: then the controller has
-// looked at all that was there before it. The policy does not stay.
+// expectMarker creates a policy, waits for its status, and deletes the policy. The controller
+// has then checked all older objects.
 func (c *controllerTest) expectMarker(t *testing.T) {
 	t.Helper()
 	c.apply(t, decode(t, `

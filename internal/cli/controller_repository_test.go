@@ -21,7 +21,7 @@ func withClass(manifests, pod, class string) string {
 	return strings.Replace(manifests, name, name+"annotations: {openservicemesh.io/sidecar-class: "+class+"}, ", 1)
 }
 
-// mirror asks the repository for the files of a pod, as its agent does. The error says
+// mirror requests the files of a pod from the repository, as its agent does. An error means
 // that TLS has failed.
 func (c *peer) mirror(t *testing.T, port, uid string, change func(*tls.Config)) (int, mirror.Change, error) {
 	t.Helper()
@@ -54,8 +54,8 @@ func (c *peer) mirror(t *testing.T, port, uid string, change func(*tls.Config)) 
 	return response.StatusCode, files, nil
 }
 
-// TestControllerServesRepository: a pod that chooses Pipy has its files from port 6060,
-// in a mesh whose default is Envoy.
+// TestControllerServesRepository checks that a pod that selects Pipy gets its files from port
+// 6060, in a mesh whose default is Envoy.
 func TestControllerServesRepository(t *testing.T) {
 	t.Parallel()
 	f := startFolder(t, withClass(folderMesh, "cart", "pipy"))
@@ -74,7 +74,7 @@ func TestControllerServesRepository(t *testing.T) {
 		t.Errorf("%d files came: %v", set.Len(), err)
 	}
 
-	// Nobody else can pass for the repository, nor gets in.
+	// Other servers are not accepted as the repository, and other clients are refused.
 	desk := f.peer(t, "shop/desk", "desk", nil)
 	desk.sign(t)
 	if code, _, err := desk.mirror(t, "6060", cart.uid, nil); err == nil && code == http.StatusOK {
@@ -95,7 +95,7 @@ func TestControllerServesRepository(t *testing.T) {
 		return err
 	})
 
-	// After a restart the agent's certificate is good for it still.
+	// After a restart the repository still accepts the agent's certificate.
 	f.stop()
 	f.start(t)
 	eventually(t, "files after a restart", func() error {
@@ -107,7 +107,7 @@ func TestControllerServesRepository(t *testing.T) {
 	})
 }
 
-// TestControllerProxyPorts: the MeshConfig chooses the ports of two classes.
+// TestControllerProxyPorts sets the ports of two classes in the MeshConfig.
 func TestControllerProxyPorts(t *testing.T) {
 	t.Parallel()
 	manifests := strings.Replace(withClass(folderMesh, "cart", "pipy"), "maxDataPlaneConnections: 2",

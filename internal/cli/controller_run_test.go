@@ -13,7 +13,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/controller"
 )
 
-// running is a controller that runs.
+// running is a running controller.
 type running struct {
 	address string
 	log     *syncBuffer
@@ -81,8 +81,8 @@ func (c *controllerTest) flags(address string) *controllerFlags {
 	}
 }
 
-// ownAddress returns a loopback address that no other test is likely to use: some ports
-// of a controller are the same everywhere.
+// ownAddress returns a loopback address that no other test is likely to use, since some ports
+// of a controller are fixed.
 func ownAddress() string {
 	return fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250))
 }

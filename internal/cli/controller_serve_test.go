@@ -30,8 +30,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// TestControllerServes is one test for the sake of the one API server that it starts:
-// controllers with the chart's rights and no more serve proxies of a cluster.
+// TestControllerServes runs controllers with exactly the chart's rights, which serve the
+// proxies of a cluster. It is one test, since it starts one API server.
 func TestControllerServes(t *testing.T) {
 	c := newControllerTest(t)
 	c.allow(t, "")
@@ -54,7 +54,7 @@ func TestControllerServes(t *testing.T) {
 	t.Run("leader", func(t *testing.T) { c.testLeader(t, first, second) })
 }
 
-// replica is a controller of several.
+// replica is one of several controllers.
 type replica struct {
 	*running
 	host string
@@ -74,7 +74,7 @@ func (c *controllerTest) startReplica(t *testing.T) *replica {
 	return r
 }
 
-// peerOf returns an agent of a pod, with a token that the API server has made for it.
+// peerOf returns an agent of a pod, with a token from the API server.
 func (c *controllerTest) peerOf(t *testing.T, r *replica, pod *corev1.Pod, audience string) *peer {
 	t.Helper()
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
@@ -97,7 +97,7 @@ func (c *controllerTest) peerOf(t *testing.T, r *replica, pod *corev1.Pod, audie
 	return p
 }
 
-// injectedPod makes a pod as the injector would, which nobody runs.
+// injectedPod creates a pod as the injector would. No kubelet runs it.
 func (c *controllerTest) injectedPod(t *testing.T, namespace, name string) *corev1.Pod {
 	t.Helper()
 	err := c.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})
@@ -138,8 +138,8 @@ func (c *controllerTest) testCertificates(t *testing.T, r *replica) {
 	}
 }
 
-// testConfiguration has proxies of both replicas, of which the first leads. What a proxy
-// of either refuses ends in an Event.
+// testConfiguration connects proxies to both replicas, of which the first is the leader. A
+// rejection at either replica becomes an Event.
 func (c *controllerTest) testConfiguration(t, whole *testing.T, replicas ...*replica) {
 	var streams []*stream
 	for i, name := range []string{"one", "two", "three"} {
@@ -191,7 +191,7 @@ func (c *controllerTest) testConfiguration(t, whole *testing.T, replicas ...*rep
 	})
 }
 
-// testFindPod asks for pods that no informer has told of.
+// testFindPod looks up pods that no informer has reported.
 func (c *controllerTest) testFindPod(t *testing.T) {
 	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
 	if err != nil {
@@ -219,8 +219,8 @@ func (c *controllerTest) testFindPod(t *testing.T) {
 	}
 }
 
-// testLeader takes the lease away from the replica that writes. Both go on serving, and
-// the one that has it then writes.
+// testLeader takes the lease from the leader. Both replicas keep serving, and the new leader
+// writes.
 func (c *controllerTest) testLeader(t *testing.T, replicas ...*replica) {
 	lease := &coordinationv1.Lease{}
 	key := client.ObjectKey{Namespace: controlPlane, Name: "outrigger-controller"}
@@ -262,7 +262,7 @@ func (c *controllerTest) testLeader(t *testing.T, replicas ...*replica) {
 		}
 		return nil
 	})
-	// What comes up now is told by whoever leads next.
+	// The next leader reports this Problem.
 	c.apply(t, decode(t, `
 apiVersion: access.smi-spec.io/v1alpha3
 kind: TrafficTarget
@@ -319,8 +319,8 @@ func (c *controllerTest) userWith(t *testing.T, user string, rules ...rbacv1.Pol
 	return name
 }
 
-// testForward looks at the proxies of both replicas by way of the API server, with a
-// stand-in for the kubelet, and with the rights of the Role that the chart has for that.
+// testForward lists the proxies of both replicas through the API server and a fake kubelet, with
+// the rights of the chart's Role for viewers.
 func (c *controllerTest) testForward(t *testing.T, replicas ...*replica) {
 	kubelet := startKubelet(t)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
@@ -374,7 +374,7 @@ func (c *controllerTest) testForward(t *testing.T, replicas ...*replica) {
 		t.Errorf("'proxy get' asks the wrong one:\n%s", text)
 	}
 
-	// Who may forward ports, but has no right to look, gets no further than the port.
+	// The right to forward ports is not enough.
 	if err := tryCommand(t, "proxy", "list", "--kubeconfig", stranger); err == nil || !strings.Contains(err.Error(), "Role outrigger-viewer") {
 		t.Errorf("somebody without the right lists proxies: error %v", err)
 	}
@@ -392,7 +392,7 @@ func (c *controllerTest) testForward(t *testing.T, replicas ...*replica) {
 		t.Errorf("another page than that of proxies is there: %v", err)
 	}
 
-	// Who sees pods may ask for versions.
+	// The right to read pods is enough to query versions.
 	kubeconfig = stranger
 	var found versions
 	if err := json.Unmarshal([]byte(runCommand(t, "version", "--kubeconfig", kubeconfig, "-o", "json")), &found); err != nil {
@@ -406,7 +406,7 @@ func (c *controllerTest) testForward(t *testing.T, replicas ...*replica) {
 		t.Errorf("versions of the control plane: %s, want %s", names, want)
 	}
 
-	// A controller that does not answer keeps nobody from seeing the others.
+	// If one controller does not answer, the proxies of the others are listed.
 	kubeconfig = viewer
 	kubelet.pods.Delete("outrigger-controller-1")
 	cmd, out := NewRootCommand(), &syncBuffer{}

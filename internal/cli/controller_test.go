@@ -37,8 +37,8 @@ type controllerTest struct {
 	chart      *chart.Release
 }
 
-// TestController is one test for the sake of the one API server that it starts. Its
-// parts follow on each other.
+// TestController is one test, since it starts one API server. Its parts depend on the parts
+// before.
 func TestController(t *testing.T) {
 	c := newControllerTest(t)
 	t.Run("without rights", c.testWithoutRights)
@@ -48,7 +48,7 @@ func TestController(t *testing.T) {
 	t.Run("fatal failures", c.testFatal)
 }
 
-// newControllerTest starts an API server, where the controller may do nothing yet.
+// newControllerTest starts an API server, at which the controller has no rights yet.
 func newControllerTest(t *testing.T) *controllerTest {
 	t.Helper()
 	server := apiserver.StartServer(t)
@@ -71,8 +71,8 @@ func newControllerTest(t *testing.T) *controllerTest {
 	return c
 }
 
-// allow gives the controller the rights and the empty Secrets that the chart gives it, but
-// for the rule with that resource.
+// allow gives the controller the chart's rights and empty Secrets, except the rule with that
+// resource.
 func (c *controllerTest) allow(t *testing.T, but string) {
 	t.Helper()
 	for _, text := range c.chart.Objects {
@@ -141,7 +141,7 @@ func (c *controllerTest) createPod(t *testing.T, namespace, name string, change 
 	return pod
 }
 
-// same is an error that shows how two values differ.
+// same returns an error that shows how two values differ, or nil.
 func same(want, got any) error {
 	if diff := cmp.Diff(want, got); diff != "" {
 		return errors.New("(-want +got):\n" + diff)
@@ -154,8 +154,8 @@ func expectMetrics(t *testing.T, r *running, want string) {
 	eventually(t, "metrics", func() error { return same(want, r.metrics()) })
 }
 
-// events returns the controller's Events in a namespace, sorted, but for those of the
-// leader election. The API server has some of its own to tell.
+// events returns the controller's Events in a namespace, sorted, without those of the leader
+// election and of the API server.
 func (c *controllerTest) events(t *testing.T, namespace string) []string {
 	t.Helper()
 	var list corev1.EventList
@@ -186,8 +186,8 @@ func (c *controllerTest) expectEvents(t *testing.T, namespace string, want ...st
 	})
 }
 
-// testWithoutRights has a controller wait for what it may not read, and end
-// nevertheless when it is told to.
+// testWithoutRights runs a controller that waits for objects that it may not read. It must still
+// end when it is stopped.
 func (c *controllerTest) testWithoutRights(t *testing.T) {
 	unready := func(r *running, want string) {
 		t.Helper()
@@ -241,7 +241,7 @@ func (c *controllerTest) testPods(t *testing.T) {
 	c.expectEvents(t, "shop", missedEvent, refusedOne)
 	expectMetrics(t, r, "outrigger_uninjected_pods{namespace=\"shop\"} 2\n")
 
-	// A namespace that joins the mesh brings the pods that it has.
+	// When a namespace joins the mesh, its existing pods are checked.
 	late.Labels = monitored
 	if err := c.Update(t.Context(), late); err != nil {
 		t.Fatal(err)
@@ -249,7 +249,7 @@ func (c *controllerTest) testPods(t *testing.T) {
 	c.expectEvents(t, "late", "Warning NotInjected Pod/early ")
 	expectMetrics(t, r, "outrigger_uninjected_pods{namespace=\"late\"} 1\noutrigger_uninjected_pods{namespace=\"shop\"} 2\n")
 
-	// Neither a change of the pod nor a restart of the controller tells again.
+	// Neither a change of the pod nor a restart of the controller repeats the Event.
 	var pod corev1.Pod
 	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "missed"}, &pod); err != nil {
 		t.Fatal(err)
@@ -270,7 +270,7 @@ func (c *controllerTest) testPods(t *testing.T) {
 	c.createPod(t, "shop", "missed", nil)
 	c.expectEvents(t, "shop", missedEvent, missedEvent, refusedOne)
 
-	// What is gone is not counted.
+	// Deleted pods are not counted.
 	if err := c.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace("shop"), client.GracePeriodSeconds(0)); err != nil {
 		t.Fatal(err)
 	}
@@ -309,7 +309,7 @@ outrigger_problems{kind="MeshConfig",name="osm-mesh-config",namespace="osm-syste
 	c.expectEvents(t, controlPlane, mtlsEvent, timeoutEvent, classEvent)
 	expectMetrics(t, r, unknown)
 
-	// What is solved goes away, and what stays is not told again.
+	// Solved Problems disappear, and the others are not reported again.
 	degraded := config.Status.Conditions[1].LastTransitionTime
 	c.updateSpec(t, config, func(s *v1alpha2.SidecarSpec) { s.SidecarClass = "null" })
 	c.expectConditions(t, config, "Accepted=True Accepted", "Degraded=True MTLSDisabled", "NoEffect=True NoEffect")
@@ -318,7 +318,7 @@ outrigger_problems{kind="MeshConfig",name="osm-mesh-config",namespace="osm-syste
 	}
 	c.expectEvents(t, controlPlane, mtlsEvent, timeoutEvent, classEvent)
 
-	// The status is written once: it stays as it is, over a restart too.
+	// The status is written once, and a restart does not write it again.
 	version := config.ResourceVersion
 	r.stop()
 	r = c.start(t)
@@ -330,14 +330,14 @@ outrigger_problems{kind="MeshConfig",name="osm-mesh-config",namespace="osm-syste
 	}
 	c.expectEvents(t, controlPlane, mtlsEvent, timeoutEvent, classEvent)
 
-	// What comes back is told again. A controller that serves goes on.
+	// A Problem that returns is reported again. A running controller continues.
 	c.updateSpec(t, config, func(s *v1alpha2.SidecarSpec) { s.SidecarClass = "nginx" })
 	c.expectEvents(t, controlPlane, mtlsEvent, timeoutEvent, classEvent, classEvent)
 	if _, err := r.get("/health/ready"); err != nil {
 		t.Error(err)
 	}
 
-	// One that begins does not.
+	// A controller that starts with such a MeshConfig ends.
 	r.stop()
 	err := c.flags("127.0.0.1:0").run(t.Context(), slog.New(slog.DiscardHandler))
 	if err == nil || !strings.HasPrefix(err.Error(), "Error creating sidecar driver: ") {
@@ -358,7 +358,7 @@ func (c *controllerTest) read(t *testing.T, config *v1alpha2.MeshConfig) {
 	}
 }
 
-// updateSpec changes the spec, whatever the controller writes meanwhile.
+// updateSpec changes the spec, also while the controller writes the status.
 func (c *controllerTest) updateSpec(t *testing.T, config *v1alpha2.MeshConfig, change func(*v1alpha2.SidecarSpec)) {
 	t.Helper()
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -383,7 +383,7 @@ func (c *controllerTest) expectConditions(t *testing.T, config *v1alpha2.MeshCon
 	})
 }
 
-// testFatal begins with the MeshConfig that the part before has left.
+// testFatal continues with the MeshConfig of the part before.
 func (c *controllerTest) testFatal(t *testing.T) {
 	if err := c.DeleteAllOf(t.Context(), &corev1.Event{}, client.InNamespace(controlPlane)); err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 )
 
-// TestDayTwo has an operator look after a cluster that has no control plane that runs.
+// TestDayTwo runs commands of operators against a cluster without a running control plane.
 func TestDayTwo(t *testing.T) {
 	c := newControllerTest(t)
 	admin, err := c.server.Kubeconfig("admin", "system:masters")
@@ -38,7 +38,7 @@ func TestDayTwo(t *testing.T) {
 	t.Run("check after", c.testCheckAfter)
 }
 
-// findings runs a check and returns what it finds, by its name.
+// findings runs 'outrigger check' and returns the findings by check.
 func findings(t *testing.T, args ...string) (map[string][]check.Finding, error) {
 	t.Helper()
 	var out strings.Builder
@@ -61,8 +61,8 @@ func findings(t *testing.T, args ...string) (map[string][]check.Finding, error) 
 	return by, failed
 }
 
-// expectFinding wants one of a check's findings to have a level and an object, and a text in
-// its message.
+// expectFinding fails the test unless a finding of the check has the level and the object, and
+// the text in its message.
 func expectFinding(t *testing.T, in map[string][]check.Finding, name string, level check.Level, object, text string) {
 	t.Helper()
 	for _, f := range in[name] {
@@ -166,7 +166,7 @@ func (c *controllerTest) testNamespace(t *testing.T) {
 	runCommand(t, "namespace", "add", "store")
 }
 
-// testCompletion has a shell complete names of the cluster and values of flags.
+// testCompletion completes names of the cluster and values of flags.
 func (c *controllerTest) testCompletion(t *testing.T) {
 	c.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shelf"}})
 	for name, annotations := range map[string]map[string]string{"cart": {inject.StatusAnnotation: "{}"}, "bare": nil} {
@@ -209,7 +209,7 @@ func (c *controllerTest) testCompletion(t *testing.T) {
 	}
 }
 
-// TestSuggestions answers what was mistyped with what is nearly the same.
+// TestSuggestions checks the suggestions for misspelled commands and flags.
 func TestSuggestions(t *testing.T) {
 	for args, want := range map[string]string{
 		"chekc":                       `unknown command "chekc"; did you mean "check"?`,
@@ -228,7 +228,7 @@ func TestSuggestions(t *testing.T) {
 	}
 }
 
-// testCheckAfter looks at a mesh in which everything is broken.
+// testCheckAfter checks a mesh in which everything is broken.
 func (c *controllerTest) testCheckAfter(t *testing.T) {
 	c.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: "strict", Labels: map[string]string{inject.MonitoredByLabel: "osm", "pod-security.kubernetes.io/enforce": "restricted"},
@@ -265,7 +265,7 @@ func (c *controllerTest) testCheckAfter(t *testing.T) {
 	expectFinding(t, found, "control-plane/rbac", check.OK, "", "")
 }
 
-// TestCheckPage holds the table of docs/check.md; UPDATE=1 writes it.
+// TestCheckPage checks the tables of docs/check.md; UPDATE=1 writes them.
 func TestCheckPage(t *testing.T) {
 	const page = "../../docs/check.md"
 	text, err := os.ReadFile(page)

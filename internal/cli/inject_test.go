@@ -24,14 +24,14 @@ func TestMain(m *testing.M) {
 // TestInjectScripts runs inject and uninject as users do.
 func TestInjectScripts(t *testing.T) { runScripts(t, "testdata/inject") }
 
-// runScripts runs the scripts of a folder. Beside testscript's own commands there is
+// runScripts runs the scripts of a folder. Besides testscript's own commands there is
 // "exits CODE PROGRAM ARGS...".
 func runScripts(t *testing.T, dir string) {
 	testscript.Run(t, testscript.Params{
 		Dir:           dir,
 		UpdateScripts: os.Getenv("UPDATE") != "",
 		Setup: func(env *testscript.Env) error {
-			// No cluster of the user's is to be found.
+			// The scripts must not find a cluster of the user.
 			env.Setenv("KUBECONFIG", "none")
 			return nil
 		},

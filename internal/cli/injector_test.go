@@ -27,7 +27,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/test/apiserver"
 )
 
-// stage is an API server with the mesh installed, on which injectors run.
+// stage is an API server with an installed mesh and running injectors.
 type stage struct {
 	t      *testing.T
 	server *apiserver.Server
@@ -81,8 +81,7 @@ func outrigger(t *testing.T, args ...string) string {
 	return stdout.String()
 }
 
-// install applies what 'outrigger manifests' prints, with the webhook called at the
-// address.
+// install applies the output of 'outrigger manifests', with a webhook at the address.
 func (s *stage) install(address string, args ...string) {
 	s.t.Helper()
 	objects, err := apiserver.Decode([]byte(outrigger(s.t, append([]string{"manifests"}, args...)...)))
@@ -108,8 +107,8 @@ func (s *stage) install(address string, args ...string) {
 	}
 }
 
-// runInjector runs 'outrigger injector' until the test ends, with the rights that
-// the chart gives it, and waits until it is ready.
+// runInjector runs 'outrigger injector' until the test ends, with the chart's rights, and waits
+// until it is ready.
 func (s *stage) runInjector(account, address string, args ...string) (health string) {
 	s.t.Helper()
 	kubeconfig, err := s.server.Kubeconfig("system:serviceaccount:osm-system:"+account,
@@ -216,8 +215,8 @@ func (s *stage) namespace(name string, labels map[string]string) {
 	}
 }
 
-// create makes a pod and returns the names of its containers, init containers
-// first, and if it is asked, the status annotation.
+// create creates a pod and returns the names of its containers, init containers first. It sets
+// status, if given, to the status annotation.
 func (s *stage) create(namespace string, change func(*corev1.Pod), status ...*string) ([]string, error) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "app-", Namespace: namespace},
@@ -248,8 +247,8 @@ func (s *stage) wantContainers(namespace string, change func(*corev1.Pod), want 
 	}
 }
 
-// wantRevision makes pods until one is of the revision: the API server takes a
-// moment to know a new webhook configuration.
+// wantRevision creates pods until one has the revision, since the API server adopts a new
+// webhook configuration with a delay.
 func (s *stage) wantRevision(namespace, label, want string) {
 	s.t.Helper()
 	eventually(s.t, fmt.Sprintf("a pod in %s with the label %q is of revision %s", namespace, label, want), func() error {

@@ -17,12 +17,12 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// kubelet forwards ports of pods and has logs, as that of a node does, and nothing else.
+// kubelet is a fake kubelet that only forwards ports and serves logs.
 type kubelet struct {
 	port int
-	// logs are texts by NAMESPACE/POD/CONTAINER, and with /previous those before.
+	// logs are texts by NAMESPACE/POD/CONTAINER; with /previous, of the previous instance.
 	logs sync.Map
-	// pods are the addresses of pods by their names. Others are not there.
+	// pods are the addresses of pods by name. Other pods do not exist.
 	pods sync.Map
 }
 
@@ -63,7 +63,7 @@ func (k *kubelet) forward(w http.ResponseWriter, r *http.Request) {
 	if _, err := httpstream.Handshake(r, w, []string{portforward.PortForwardProtocolV1Name}); err != nil {
 		return
 	}
-	// There are two streams for each connection, of which one is for errors.
+	// Each connection has two streams, one of them for errors.
 	errors := make(chan httpstream.Stream, 10)
 	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(s httpstream.Stream, replied <-chan struct{}) error {
 		go func() {

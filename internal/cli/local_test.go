@@ -2,5 +2,5 @@ package cli
 
 import "testing"
 
-// TestLocalScripts runs what works without a cluster's help as users mistype it.
+// TestLocalScripts runs commands without a cluster, with mistakes that users make.
 func TestLocalScripts(t *testing.T) { runScripts(t, "testdata/local") }

@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestExplainPage runs the commands of docs/explain.md whose output it shows;
-// UPDATE=1 writes it. Those of explain always have one.
+// TestExplainPage checks the output in docs/explain.md, which follows every explain command;
+// UPDATE=1 writes it.
 func TestExplainPage(t *testing.T) {
 	t.Chdir("../..")
 	t.Setenv("KUBECONFIG", "none")

@@ -28,8 +28,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// peer does what an agent and its proxy do: it has a certificate signed for a token,
-// and asks for configuration with it.
+// peer is a fake agent and proxy: it gets a certificate for a token, and requests configuration
+// with it.
 type peer struct {
 	host, token, uid string
 	bundle           []byte
@@ -60,7 +60,7 @@ func (c *peer) dial(t *testing.T, port string) *grpc.ClientConn {
 	return conn
 }
 
-// trySign gets the first certificate, or another one.
+// trySign gets the first certificate, or a new one.
 func (c *peer) trySign(t *testing.T) error {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -110,7 +110,7 @@ const (
 	listenerType = "type.googleapis.com/envoy.config.listener.v3.Listener"
 )
 
-// stream is a proxy's stream of configuration, by delta.
+// stream is a proxy's delta xDS stream.
 type stream struct {
 	discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
 	conn    *grpc.ClientConn
@@ -119,7 +119,7 @@ type stream struct {
 	failed  chan error
 }
 
-// answer is what the controller has sent.
+// answer is a response of the controller.
 type answer struct {
 	typeURL, nonce string
 	names, removed []string
@@ -164,14 +164,14 @@ func (s *stream) send(t *testing.T, request *discoveryv3.DeltaDiscoveryRequest) 
 	}
 }
 
-// ask asks for all resources of a type, and returns the first answer.
+// ask requests all resources of a type, and returns the first answer.
 func (s *stream) ask(t *testing.T, typeURL string) answer {
 	t.Helper()
 	s.send(t, &discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: s.uid}, TypeUrl: typeURL})
 	return s.next(t, typeURL)
 }
 
-// next returns the next answer of the type, and takes others.
+// next returns the next answer of the type, and accepts others.
 func (s *stream) next(t *testing.T, typeURL string) answer {
 	t.Helper()
 	for {
@@ -189,8 +189,8 @@ func (s *stream) next(t *testing.T, typeURL string) answer {
 	}
 }
 
-// fail asks for all resources of a type and returns why there is no answer, or nil if
-// there is one.
+// fail requests all resources of a type and returns the error of the stream, or nil if there is
+// an answer.
 func (s *stream) fail(t *testing.T, typeURL string) error {
 	t.Helper()
 	s.send(t, &discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: s.uid}, TypeUrl: typeURL})
@@ -214,7 +214,7 @@ func (s *stream) nack(t *testing.T, a answer, message string) {
 	s.send(t, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: a.typeURL, ResponseNonce: a.nonce, ErrorDetail: &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: message}})
 }
 
-// ackUntil takes all until the resource has come.
+// ackUntil acknowledges answers until one has the resource.
 func (s *stream) ackUntil(t *testing.T, typeURL, name string) {
 	t.Helper()
 	for {
@@ -226,7 +226,7 @@ func (s *stream) ackUntil(t *testing.T, typeURL, name string) {
 	}
 }
 
-// ackAll takes all that comes until the check passes.
+// ackAll acknowledges answers until the check passes.
 func (s *stream) ackAll(t *testing.T, check func() error) {
 	t.Helper()
 	eventually(t, "taking all", func() error {
@@ -242,7 +242,7 @@ func (s *stream) ackAll(t *testing.T, check func() error) {
 	})
 }
 
-// takeAll takes all that comes until the stream ends.
+// takeAll drops answers until the stream ends.
 func (s *stream) takeAll() {
 	for {
 		select {

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// TestReference holds the pages of docs/reference; UPDATE=1 writes them.
+// TestReference checks the pages of docs/reference; UPDATE=1 writes them.
 func TestReference(t *testing.T) {
 	// Defaults that come from the environment must not reach the pages.
 	t.Setenv("POD_NAMESPACE", "")

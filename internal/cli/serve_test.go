@@ -16,8 +16,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/source"
 )
 
-// TestUnfinishedHealthChecks has strangers send half a body to the ports for health and
-// metrics, and nothing more.
+// TestUnfinishedHealthChecks sends requests with half a body to the port for health and metrics,
+// as unauthenticated clients could.
 func TestUnfinishedHealthChecks(t *testing.T) {
 	t.Parallel()
 	log := slog.New(slog.DiscardHandler)
@@ -30,7 +30,7 @@ func TestUnfinishedHealthChecks(t *testing.T) {
 			})
 		},
 		"injector": func(ctx context.Context, address string) error {
-			// Without templates it serves nothing else.
+			// Without templates it serves only health and metrics.
 			return injector.Run(ctx, injector.Options{HealthListen: address, Log: log})
 		},
 	} {

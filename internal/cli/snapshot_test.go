@@ -39,7 +39,8 @@ type mute struct{}
 func (mute) Patch(context.Context) error                  { return nil }
 func (mute) Start(context.Context) (health.Probes, error) { return nil, nil }
 
-// teller tells which View it was given, and checks by what the test says.
+// teller translates a View into the files and the error of the test or, without files, into a
+// description of the View.
 type teller struct {
 	mute
 	files []driver.File
@@ -65,7 +66,7 @@ func (d checker) Check(_ context.Context, view *mesh.View) error {
 	return d.err
 }
 
-// manifests are a mesh with two proxies, of a class without mesh TLS and of another.
+// manifests are a mesh with two proxies, one of them of a class without mesh TLS.
 const manifests = `
 apiVersion: config.openservicemesh.io/v1alpha2
 kind: MeshConfig
@@ -99,7 +100,7 @@ func TestTranslate(t *testing.T) {
 		driver driver.Driver
 		args   []string
 		stdout string
-		// report is the last line of standard error, but for warnings.
+		// report is the last line of standard error that is not a warning.
 		report string
 		err    string
 		misuse bool
@@ -183,7 +184,7 @@ func translate(t *testing.T, d driver.Driver, manifests string, args ...string) 
 	return stdout.String(), stderr.String(), err
 }
 
-// refusing translates, but its proxy refuses.
+// refusing translates, but its proxy rejects the result.
 type refusing struct {
 	teller
 	because error
@@ -217,7 +218,7 @@ func TestTranslateIntoFolder(t *testing.T) {
 		}
 	}
 
-	// A driver is somebody else's program.
+	// Drivers are not trusted with the names of files.
 	for _, name := range []string{"../out.yaml", "/tmp/out.yaml", "a/../../out.yaml"} {
 		_, _, err := translate(t, teller{files: []driver.File{{Name: name}}}, manifests, "--proxy", "shop/cart", "--output-dir", dir)
 		if err == nil || !strings.Contains(err.Error(), "outside") {
@@ -233,7 +234,7 @@ func TestTranslateWithoutProxies(t *testing.T) {
 	}
 }
 
-// TestMeshConfigInList has the MeshConfig as kubectl get prints several.
+// TestMeshConfigInList has the MeshConfig in a List, as kubectl get prints it.
 func TestMeshConfigInList(t *testing.T) {
 	const list = `
 apiVersion: v1
@@ -254,7 +255,7 @@ items:
 	}
 }
 
-// TestSnapshotFromCluster has the commands read an API server.
+// TestSnapshotFromCluster runs the commands with an API server.
 func TestSnapshotFromCluster(t *testing.T) {
 	server := apiserver.StartServer(t)
 	admin, err := client.New(server.Config, client.Options{Scheme: kube.Scheme()})
@@ -310,7 +311,7 @@ func TestSnapshotFromCluster(t *testing.T) {
 		cmd := NewRootCommand()
 		cmd.SetArgs(append(args, "--from-cluster", "--kubeconfig", kubeconfig))
 		cmd.SetOut(&stdout)
-		// Reading may end a little after the command, and what it says then is nobody's.
+		// Reading may end after the command; later output is irrelevant.
 		cmd.SetErr(io.Discard)
 		err := cmd.ExecuteContext(t.Context())
 		return stdout.String(), err
@@ -333,7 +334,7 @@ func TestSnapshotFromCluster(t *testing.T) {
 	}
 }
 
-// TestSnapshotFromDeadServer asks where no API server is any more.
+// TestSnapshotFromDeadServer uses an API server that was stopped.
 func TestSnapshotFromDeadServer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -346,7 +347,7 @@ func TestSnapshotFromDeadServer(t *testing.T) {
 	if err := os.WriteFile(kubeconfig, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// How long a client would wait before it asks again is chance, so several try.
+	// A client's pause before it retries is random, so there are several attempts.
 	begin := time.Now()
 	var group sync.WaitGroup
 	for range 4 {

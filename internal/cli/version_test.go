@@ -14,8 +14,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/version"
 )
 
-// TestVersionWithoutACluster holds that a machine without a cluster is told this program's
-// version, by both ways of asking for it.
+// TestVersionWithoutACluster checks that both ways to ask for the version work without a
+// cluster.
 func TestVersionWithoutACluster(t *testing.T) {
 	t.Setenv("KUBECONFIG", "/dev/null")
 	t.Setenv("HOME", t.TempDir())
@@ -33,8 +33,8 @@ func TestVersionWithoutACluster(t *testing.T) {
 	}
 }
 
-// TestAgentVersions counts pods as they are in a mesh: with the chart's image, another
-// registry with a port, an image by digest, and pods that have ended or have no agent.
+// TestAgentVersions counts pods with the chart's image, with an image of a registry with a port,
+// with an image by digest, and pods that have ended or have no agent.
 func TestAgentVersions(t *testing.T) {
 	pod := func(name, image string, phase corev1.PodPhase) corev1.Pod {
 		return corev1.Pod{
@@ -57,8 +57,7 @@ func TestAgentVersions(t *testing.T) {
 	}
 }
 
-// TestOneVersion holds that a program, its chart and the samples that were made together
-// say so.
+// TestOneVersion checks that the program, its chart and the samples have the same version.
 func TestOneVersion(t *testing.T) {
 	text, err := os.ReadFile("../../charts/outrigger/Chart.yaml")
 	if err != nil {

@@ -32,7 +32,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/test/apiserver"
 )
 
-// stage is an API server without the mesh, and a kubelet's part played by the test.
+// stage is an API server without the mesh. The test plays the kubelet.
 type stage struct {
 	server     *apiserver.Server
 	kubeconfig string
@@ -81,7 +81,7 @@ func (s *stage) run(t *testing.T, args ...string) (stdout, stderr string, err er
 	return out.String(), errs.String(), err
 }
 
-// must is run for what has to succeed.
+// must is run for commands that must succeed.
 func (s *stage) must(t *testing.T, args ...string) (stdout, stderr string) {
 	t.Helper()
 	stdout, stderr, err := s.run(t, args...)
@@ -91,7 +91,7 @@ func (s *stage) must(t *testing.T, args ...string) (stdout, stderr string) {
 	return stdout, stderr
 }
 
-// refused is run for what must be refused with a message.
+// refused is run for commands that must be refused with a message.
 func (s *stage) refused(t *testing.T, want string, args ...string) {
 	t.Helper()
 	_, _, err := s.run(t, args...)
@@ -100,8 +100,8 @@ func (s *stage) refused(t *testing.T, want string, args ...string) {
 	}
 }
 
-// play has all Deployments of one or two replicas become ready and namespaces that are deleted go, until the
-// returned function is called.
+// play makes Deployments of one or two replicas ready, and removes namespaces that are being
+// deleted, until the returned function is called.
 func (s *stage) play(t *testing.T) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -125,7 +125,7 @@ func (s *stage) play(t *testing.T) (stop func()) {
 							{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, Reason: "NewReplicaSetAvailable"},
 						},
 					}
-					// A conflict is tried again.
+					// A conflict is retried in the next round.
 					_, _ = s.kube.AppsV1().Deployments(d.Namespace).UpdateStatus(ctx, &d, metav1.UpdateOptions{})
 				}
 			}
@@ -156,8 +156,8 @@ func (s *stage) meshConfig(t *testing.T, field ...string) any {
 	return value
 }
 
-// TestOnAPIServer is one test for the sake of the one API server that it starts. Its parts
-// follow on each other.
+// TestOnAPIServer is one test, since it starts one API server. Its parts depend on the parts
+// before.
 func TestOnAPIServer(t *testing.T) {
 	s := newStage(t)
 	t.Run("install", s.testInstall)
@@ -186,7 +186,7 @@ func (s *stage) testInstall(t *testing.T) {
 	s.refused(t, "run 'outrigger install'", "upgrade")
 	s.refused(t, "run 'outrigger install' without --revision first", "install", "--revision", "canary")
 
-	// Nobody makes the Deployments ready: the command says what it waits for, and what is there.
+	// The Deployments never become ready: the command reports what it waits for, and their state.
 	_, stderr, err := s.run(t, "install", "--timeout", "3s")
 	if err == nil || !strings.Contains(err.Error(), "Deployment outrigger-controller: 0 of 1 pods are ready") || !strings.Contains(err.Error(), "which is failed") {
 		t.Errorf("an installation that does not become ready ends with: %v", err)
@@ -233,7 +233,7 @@ func (s *stage) testUpgrade(t *testing.T) {
 		t.Errorf("the class is %v after the upgrade", got)
 	}
 
-	// What users change in the MeshConfig stays, and so do the values.
+	// Changes of users in the MeshConfig stay, and so do the values.
 	patch := `{"spec":{"traffic":{"enableEgress":false}}}`
 	_, err := s.objects.Resource(meshConfigs).Namespace("osm-system").Patch(t.Context(), "osm-mesh-config", "application/merge-patch+json", []byte(patch), metav1.PatchOptions{FieldManager: "kubectl-patch"})
 	if err != nil {
@@ -246,7 +246,7 @@ func (s *stage) testUpgrade(t *testing.T) {
 	if egress, class := s.meshConfig(t, "spec", "traffic", "enableEgress"), s.meshConfig(t, "spec", "sidecar", "sidecarClass"); egress != false || class != "haproxy" {
 		t.Errorf("after an upgrade egress is %v and the class %v, want false and haproxy", egress, class)
 	}
-	// Who asks for another value of such a field has to say whose wish counts.
+	// If an upgrade changes such a field too, the user must decide which change wins.
 	patch = `{"spec":{"sidecar":{"logLevel":"debug"}}}`
 	_, err = s.objects.Resource(meshConfigs).Namespace("osm-system").Patch(t.Context(), "osm-mesh-config", "application/merge-patch+json", []byte(patch), metav1.PatchOptions{FieldManager: "kubectl-patch"})
 	if err != nil {
@@ -259,8 +259,8 @@ func (s *stage) testUpgrade(t *testing.T) {
 	}
 }
 
-// everything returns all objects of the server by kind, namespace and name, without Events
-// and what the server itself keeps.
+// everything returns all objects of the server by kind, namespace and name, without Events and
+// the server's own objects.
 func (s *stage) everything(t *testing.T) map[string]bool {
 	t.Helper()
 	lists, err := s.kube.Discovery().ServerPreferredResources()
@@ -349,8 +349,8 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// testUninstall compares what the server holds before an installation and after its end,
-// with a controller and an injector that have run in between.
+// testUninstall compares the server's objects before an installation and after uninstalling. A
+// controller and an injector run in between.
 func (s *stage) testUninstall(t *testing.T) {
 	defer s.play(t)()
 	s.must(t, "uninstall", "--purge", "--yes")
@@ -406,7 +406,7 @@ func (s *stage) testUninstall(t *testing.T) {
 		}
 	}
 
-	// Without --purge the user's policies and the CA stay, and what is installed again has them.
+	// Without --purge the user's policies and the CA stay, and a new installation uses them.
 	stdout, _ = s.must(t, "uninstall", "--yes")
 	for _, want := range []string{"10 CRDs, and all objects", "Secret osm-system/outrigger-ca-bundle", "MeshConfig osm-system/osm-mesh-config"} {
 		if _, kept, _ := strings.Cut(stdout, "Kept:"); !strings.Contains(kept, want) {
@@ -434,8 +434,8 @@ func (s *stage) testUninstall(t *testing.T) {
 	s.must(t, "uninstall", "--purge", "--yes")
 }
 
-// testTags moves a namespace from the default revision to another by a tag, and asks their
-// injectors' configurations and webhooks.
+// testTags moves a namespace from the default revision to another with a tag, and checks the
+// configurations and webhooks of both injectors.
 func (s *stage) testTags(t *testing.T) {
 	defer s.play(t)()
 	s.must(t, "install", "--revision", "canary")
@@ -489,7 +489,7 @@ func (s *stage) testTags(t *testing.T) {
 	s.must(t, "uninstall", "--revision", "canary", "--yes")
 	after := s.everything(t)
 	for name := range before {
-		// An IPAddress has no name of anybody's.
+		// The name of an IPAddress is an address.
 		if !strings.HasPrefix(name, "ipaddresses.") && strings.Contains(name, "canary") == after[name] {
 			t.Errorf("%s: it is there: %t", name, after[name])
 		}

@@ -16,9 +16,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/test/apiserver"
 )
 
-// testOSM installs beside what an Open Service Mesh has left: CRDs that kubectl has applied,
-// one with a version of objects that we do not have and a conversion by a webhook, and a
-// MeshConfig.
+// testOSM installs where Open Service Mesh has left objects: CRDs that kubectl has applied, one
+// of them with an unknown stored version and a conversion webhook, and a MeshConfig.
 func (s *stage) testOSM(t *testing.T) {
 	defer s.play(t)()
 	crds := s.objects.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
@@ -39,7 +38,7 @@ func (s *stage) testOSM(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Somebody else's of the same name.
+	// Another project's CRD of the same name.
 	create(crd("split.smi-spec.io", "TrafficSplit", "trafficsplits", "Cluster", version("v1alpha4", true)))
 	s.refused(t, "trafficsplits.split.smi-spec.io: its spec.scope", "install")
 	if list, err := crds.List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) != 1 {
@@ -110,7 +109,7 @@ func (s *stage) testOSM(t *testing.T) {
 	}
 	s.must(t, "upgrade")
 
-	// The CRDs of a newer version stay.
+	// CRDs of a newer release stay.
 	newer := `{"metadata":{"labels":{"app.kubernetes.io/version":"0.2.0"}}}`
 	if _, err := crds.Patch(t.Context(), "traffictargets.access.smi-spec.io", "application/merge-patch+json", []byte(newer), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
@@ -124,7 +123,8 @@ func (s *stage) testOSM(t *testing.T) {
 	}
 }
 
-// testManifests takes away what kubectl has applied, and makes a release of it before.
+// testManifests uninstalls objects that kubectl has applied, also after making a release of
+// them.
 func (s *stage) testManifests(t *testing.T) {
 	defer s.play(t)()
 	before := s.everything(t)
@@ -144,7 +144,7 @@ func (s *stage) testManifests(t *testing.T) {
 	nothingLeft := func() {
 		t.Helper()
 		after := s.everything(t)
-		// It was not 'outrigger install' that made it.
+		// 'outrigger install' did not create this namespace.
 		delete(after, "namespaces. /osm-system")
 		if diff := cmp.Diff(before, after); diff != "" {
 			t.Errorf("objects (-before the installation +after its end):\n%s", diff)
@@ -153,7 +153,7 @@ func (s *stage) testManifests(t *testing.T) {
 	apply()
 	s.refused(t, "--take-ownership", "install")
 	s.refused(t, "--take-ownership", "upgrade")
-	// Half of it is gone already.
+	// Some objects have been deleted before.
 	if err := s.kube.AppsV1().Deployments("osm-system").Delete(t.Context(), "outrigger-injector", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

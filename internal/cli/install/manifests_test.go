@@ -18,7 +18,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/test/apiserver"
 )
 
-// run runs 'outrigger manifests' and returns what it prints.
+// run runs 'outrigger manifests' and returns its output.
 func run(t *testing.T, stdin string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	root := cli.NewRootCommand(install.Commands()...)
@@ -31,7 +31,7 @@ func run(t *testing.T, stdin string, args ...string) (stdout, stderr string, err
 	return out.String(), errs.String(), err
 }
 
-// installed is run for a command line that works, with its output decoded.
+// installed is run for a valid command line, with decoded output.
 func installed(t *testing.T, stdin string, args ...string) []*unstructured.Unstructured {
 	t.Helper()
 	stdout, _, err := run(t, stdin, args...)
@@ -54,7 +54,7 @@ func kinds(objects []*unstructured.Unstructured) []string {
 }
 
 func TestManifestsOrder(t *testing.T) {
-	// What an object needs comes before it.
+	// Objects that others need come first.
 	rest := []string{
 		"Namespace", "ServiceAccount", "Secret", "ConfigMap", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding",
 		"Service", "Deployment", "MutatingWebhookConfiguration", "MeshConfig",
@@ -76,8 +76,7 @@ func TestManifestsOrder(t *testing.T) {
 	}
 }
 
-// TestInstallNamespace looks at every object that is in a namespace, and at the
-// Namespace itself.
+// TestManifestsNamespace checks the namespace of every object, and the Namespace itself.
 func TestManifestsNamespace(t *testing.T) {
 	for _, test := range []struct {
 		args []string
@@ -107,8 +106,7 @@ func TestManifestsNamespace(t *testing.T) {
 	}
 }
 
-// TestInstallValues sets the name of the mesh in several ways, of which the last
-// one wins.
+// TestManifestsValues sets the name of the mesh in several ways, of which the last one wins.
 func TestManifestsValues(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string {
@@ -148,7 +146,7 @@ func TestManifestsValues(t *testing.T) {
 	}
 }
 
-// TestManifestsHighAvailability holds that --ha comes before what the user gives.
+// TestManifestsHighAvailability checks that the user's values override those of --ha.
 func TestManifestsHighAvailability(t *testing.T) {
 	replicas := map[string]int64{}
 	for _, o := range installed(t, "osm: {osmController: {autoScale: {minReplicas: 3}}}", "-f", "-", "--ha") {
@@ -215,8 +213,8 @@ func TestManifestsFails(t *testing.T) {
 	}
 }
 
-// TestInstallRunsCommands holds that the containers are started with commands and
-// flags that this program has.
+// TestManifestsRunsCommands checks that this program has the commands and flags with which the
+// containers are started.
 func TestManifestsRunsCommands(t *testing.T) {
 	const volume = "{secret: {secretName: a}}"
 	for _, values := range []string{

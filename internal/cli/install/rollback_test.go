@@ -8,7 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// testRollback upgrades to what does not become ready, and finds what was there before.
+// testRollback upgrades to a version that does not become ready, and checks that the former one
+// is restored.
 func (s *stage) testRollback(t *testing.T) {
 	defer s.play(t)()
 	s.must(t, "upgrade", "--set", "osm.injector.replicaCount=2")

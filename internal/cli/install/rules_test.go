@@ -34,8 +34,8 @@ func TestSupported(t *testing.T) {
 	}
 }
 
-// TestOwnKinds holds that 'outrigger uninstall' looks for every kind of the chart's, and
-// that all of its objects have the labels that it goes by.
+// TestOwnKinds checks that 'outrigger uninstall' looks for every kind of the chart, and that all
+// of the chart's objects have the labels by which it finds them.
 func TestOwnKinds(t *testing.T) {
 	for _, text := range []string{
 		"{networkPolicy: {enabled: true}, monitoring: {serviceMonitor: {enabled: true}, podMonitor: {enabled: true}}}",
