@@ -26,7 +26,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/test/apiserver"
 )
 
-// namespace is one that every API server makes for itself.
+// namespace is a namespace that every API server creates.
 const namespace = "default"
 
 // server is one API server with the CRDs of the chart.
@@ -64,8 +64,8 @@ func (s server) resource(t *testing.T, kind schema.GroupVersionKind) dynamic.Res
 	return s.client.Resource(mapping.Resource).Namespace(namespace)
 }
 
-// create creates an object as kubectl does, which has the server refuse fields that
-// it does not know.
+// create creates an object as kubectl does, with strict validation: the server rejects unknown
+// fields.
 func (s server) create(t *testing.T, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	t.Helper()
 	return s.resource(t, object.GroupVersionKind()).Create(t.Context(), object, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
@@ -119,7 +119,7 @@ func (s server) decodes(t *testing.T, object *unstructured.Unstructured) {
 	}
 }
 
-// TestCRDs is one test for the sake of the one server that it starts.
+// TestCRDs is one test, since it starts one API server.
 func TestCRDs(t *testing.T) {
 	s := startServer(t)
 	t.Run("samples apply", func(t *testing.T) { testSamples(t, s) })
@@ -145,7 +145,8 @@ func testSamples(t *testing.T, s server) {
 	}
 }
 
-// testAccepts holds what the schemas of Open Service Mesh 1.2 admitted, sense or not.
+// testAccepts checks that the schemas accept what those of Open Service Mesh 1.2 accepted, even
+// nonsense.
 func testAccepts(t *testing.T, s server) {
 	for _, tt := range []struct{ kind, spec string }{
 		{"target", ""}, {"http", ""}, {"tcp", ""}, {"split", ""}, {"split2", ""},
@@ -175,7 +176,7 @@ func testAccepts(t *testing.T, s server) {
 		{"setting", `{host: a, connectionSettings: {tcp: {maxConnections: 4294967296, connectTimeout: "5"}}}`},
 		{"setting", `{host: a, rateLimit: {local: {tcp: {}, http: {}}}, httpRoutes: [{path: "[", rateLimit: {local: {}}}]}`},
 		{"setting", `{host: a, rateLimit: {local: {tcp: {connections: 4294967296, burst: -1}, http: {requests: 4294967296, burst: -1, responseStatusCode: 599, responseHeadersToAdd: []}}}}`},
-		// Those of Outrigger's own fields that nobody else says are right.
+		// Valid values of Outrigger's own fields.
 		{"setting", `{host: a, loadBalancing: {}, outlierDetection: {}, timeouts: {}}`},
 		{"setting", `{host: a, loadBalancing: {hashOn: [{sourceIP: true}]}, timeouts: {request: 0s, idle: ""}}`},
 		{"setting", `{host: a, loadBalancing: {policy: RingHash, hashOn: [{cookie: {name: c}}]}}`},
@@ -309,7 +310,7 @@ func testSplitVersions(t *testing.T, s server) {
 			}
 			s.decodes(t, read)
 
-			// A client that knows the other version only, and writes back what it read.
+			// A client that knows only the other version writes back what it has read.
 			read.SetLabels(map[string]string{"touched": "yes"})
 			if _, err := other.Update(t.Context(), read, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
@@ -328,7 +329,7 @@ func testSplitVersions(t *testing.T, s server) {
 	}
 }
 
-// testColumns looks at samples, whose status is not good, as kubectl get does.
+// testColumns reads samples with a bad status as kubectl get does.
 func testColumns(t *testing.T, s server) {
 	config := rest.CopyConfig(s.config)
 	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()

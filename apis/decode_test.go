@@ -91,7 +91,7 @@ func TestSamplesSurviveTheGoTypes(t *testing.T) {
 			if err := got.UnmarshalJSON(written); err != nil {
 				t.Fatal(err)
 			}
-			// A null says that nothing was set.
+			// A null is the same as an absent field.
 			null := cmpopts.IgnoreMapEntries(func(_ string, value any) bool { return value == nil })
 			if diff := cmp.Diff(object.Object, got.Object, null); diff != "" {
 				t.Errorf("written back (-read +written):\n%s", diff)
@@ -100,8 +100,8 @@ func TestSamplesSurviveTheGoTypes(t *testing.T) {
 	}
 }
 
-// TestSamplesSetEveryField keeps the tests that use the samples from missing a field
-// of a CRD.
+// TestSamplesSetEveryField checks that the samples, which other tests use, set every field of the
+// CRDs.
 func TestSamplesSetEveryField(t *testing.T) {
 	set := make(map[string]bool)
 	for _, object := range samples(t) {

@@ -13,8 +13,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
 )
 
-// What the controller does with a cluster is tested with its command, against a
-// real API server.
+// Tests with a real API server are in internal/cli, with the controller's command.
 
 func TestWarnWritesAnEventOnce(t *testing.T) {
 	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).Build()

@@ -26,14 +26,14 @@ type found map[mesh.ObjectRef][]mesh.Problem
 func (f found) SubscribeObjects(<-chan struct{}) <-chan mesh.ObjectRef { return nil }
 func (f found) Problems(object mesh.ObjectRef) []mesh.Problem          { return f[object] }
 
-// desk is a policies with what it asked the API server to write.
+// desk is a policies with the requests that it has sent to the API server.
 type desk struct {
 	*policies
 	client.Client
 	writes []string
 }
 
-// newDesk has a namespace shop of the mesh and the objects.
+// newDesk returns a desk with a namespace shop of the mesh and the objects.
 func newDesk(t *testing.T, catalog Catalog, objects ...client.Object) *desk {
 	t.Helper()
 	d := &desk{}
@@ -60,7 +60,7 @@ func newDesk(t *testing.T, catalog Catalog, objects ...client.Object) *desk {
 	return d
 }
 
-// look has an object looked at, and returns what was written.
+// look reconciles an object, and returns what was written.
 func (d *desk) look(t *testing.T, object mesh.ObjectRef) []string {
 	t.Helper()
 	d.writes = []string{}
@@ -77,7 +77,7 @@ func expect(t *testing.T, what string, want, got []string) {
 	}
 }
 
-// TestManyProblems holds the number of Events of an object that is wrong all over.
+// TestManyProblems limits the number of Events of an object with many Problems.
 func TestManyProblems(t *testing.T) {
 	target := &accessv1alpha3.TrafficTarget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cart", UID: "1", Generation: 3}}
 	ref, _ := source.Ref(target)
@@ -102,8 +102,8 @@ func TestManyProblems(t *testing.T) {
 	}
 }
 
-// TestObjectWithoutStatus holds what is asked of the API server about an object that
-// often changes and stays wrong.
+// TestObjectWithoutStatus limits the requests for an object that changes often and keeps its
+// Problems.
 func TestObjectWithoutStatus(t *testing.T) {
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cart", UID: "1"}}
 	ref, _ := source.Ref(service)
@@ -131,7 +131,7 @@ func TestObjectWithoutStatus(t *testing.T) {
 	say("spec.ports[1]")
 	expect(t, "back again", event, d.look(t, ref))
 
-	// A Service of the same name is another one.
+	// A new Service of the same name is another object.
 	if err := d.Delete(t.Context(), service); err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ func (t *text) Digest() mesh.Digest { return mesh.DigestBytes([]byte(t.content))
 
 func of(content string) *text { return &text{content} }
 
-// words are what a text says, each with the text's key.
+// words yields the words of a text, each with the text's key.
 func words(key string, t *text) iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
 		for word := range strings.FieldsSeq(t.content) {
@@ -31,7 +31,7 @@ func words(key string, t *text) iter.Seq2[string, string] {
 	}
 }
 
-// contents returns a Table's texts by their names.
+// contents returns a Table's texts by name.
 func contents(t mesh.Table[*text]) map[string]string {
 	all := map[string]string{}
 	for name, value := range t.All() {
@@ -55,7 +55,7 @@ func newBench() *bench {
 	return b
 }
 
-// update returns what ran, sorted.
+// update updates the graph and returns the functions that ran, sorted.
 func (b *bench) update() []string {
 	b.ran = nil
 	b.Update()
@@ -63,7 +63,7 @@ func (b *bench) update() []string {
 	return b.ran
 }
 
-// want holds what ran in the update and what the table has after it.
+// want updates the graph, and checks which functions ran and what the table contains.
 func (b *bench) want(t *testing.T, what string, ran []string, table map[string]string) {
 	t.Helper()
 	if got := b.update(); !slices.Equal(got, ran) {
@@ -177,7 +177,7 @@ func TestIndexKeepsWhatWasRead(t *testing.T) {
 
 func TestMemo(t *testing.T) {
 	b := newBench()
-	// length reads one text, and even what length makes of it.
+	// length reads one text, and even reads the result of length.
 	length := NewMemo(&b.Graph, func(r *Reader, key string) int {
 		b.ran = append(b.ran, "length "+key)
 		value, ok := b.in.Get(r, key)
@@ -234,8 +234,8 @@ func TestMemo(t *testing.T) {
 	b.want(t, "what was forgotten is computed anew", []string{"even a", "length a", "rule 2"}, map[string]string{"1b": "false", "2a": "true"})
 }
 
-// TestMemoInOrder holds that a function is not run on behalf of a reader that would
-// not ask for it any more: here it would panic.
+// TestMemoInOrder checks that a function is not run for a reader that would no longer read it:
+// here it would panic.
 func TestMemoInOrder(t *testing.T) {
 	b := newBench()
 	first := NewMemo(&b.Graph, func(r *Reader, key string) string {
@@ -348,8 +348,8 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// TestRulesRunInOrder holds that a rule sees what the rules before it put in the same
-// update, also by way of a memo.
+// TestRulesRunInOrder checks that a rule sees what earlier rules put in the same update, also
+// through a memo.
 func TestRulesRunInOrder(t *testing.T) {
 	b := newBench()
 	stages := make([]*Table[*text], 4)
@@ -370,7 +370,7 @@ func TestRulesRunInOrder(t *testing.T) {
 	for count := 1; count <= 5; count++ {
 		b.in.Set(fmt.Sprint(count), of(""))
 		b.Update()
-		// The first stage has one more than there are keys, and so has each after it.
+		// Each stage has one entry more than there are keys.
 		for i, stage := range stages {
 			if got := stage.Current().Len(); got != count+1 {
 				t.Errorf("with %d keys stage %d has %d entries: %v", count, i, got, contents(stage.Current()))
@@ -379,8 +379,7 @@ func TestRulesRunInOrder(t *testing.T) {
 	}
 }
 
-// TestRuleBeforeItsTable holds that a rule that reads what a later one puts sees it
-// in the next update, not never.
+// TestRuleBeforeItsTable checks that a rule sees what a later rule puts in the next update.
 func TestRuleBeforeItsTable(t *testing.T) {
 	b := newBench()
 	later := NewTable[*text](&b.Graph)

@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// garden is a graph with something of everything: texts name each other, and the
-// names that nobody reads come and go.
+// garden is a graph with all kinds of nodes. Texts name each other, and also names that do not
+// exist.
 type garden struct {
 	*bench
 	naming *Index[string, string]
-	// size is a memo of itself: that of a text and of all before it that it names.
+	// size reads itself: the size of a text includes those of the earlier texts that it names.
 	size  *Memo[string, int]
 	sizes *Tables[string, *text]
 }
@@ -48,7 +48,7 @@ func newGarden() *garden {
 	return g
 }
 
-// grown is what the table must hold, computed without any memory.
+// grown returns the expected content of the table, computed from scratch.
 func grown(texts map[string]string) map[string]string {
 	var size func(key string) int
 	size = func(key string) int {
@@ -83,8 +83,8 @@ func grown(texts map[string]string) map[string]string {
 	return want
 }
 
-// TestRandom changes texts at random, some of them several times between updates, and
-// checks that the result is the same as computing everything anew.
+// TestRandom changes texts at random, some of them several times between updates, and checks that
+// the result is the same as computing everything from scratch.
 func TestRandom(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -131,7 +131,7 @@ func TestNothingGrows(t *testing.T) {
 		if len(keys) < 3 || r.IntN(2) == 0 && len(keys) < 10 {
 			key := fmt.Sprint("t", step)
 			keys = append(keys, key)
-			// It names one that is there and one that never is.
+			// It names one that exists and one that never does.
 			g.in.Set(key, of(keys[r.IntN(len(keys))]+fmt.Sprint(" u", step)))
 		} else {
 			i := r.IntN(len(keys))

@@ -11,7 +11,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// TestFailing follows proxies that do not stay up, of which one is connected in between.
+// TestFailing has proxies that keep crashing. One of them is connected at times.
 func TestFailing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t)
@@ -34,7 +34,7 @@ func TestFailing(t *testing.T) {
 		if list := d.Proxies(); len(list) > 0 || count() != 0 {
 			t.Errorf("after it has recovered there are %+v", list)
 		}
-		// A pod that is gone says nothing more.
+		// A deleted pod sends no more reports.
 		d.Failed(cart)
 		time.Sleep(forgotten + 2*time.Second)
 		if n := count(); n != 0 {

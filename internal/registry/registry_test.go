@@ -20,7 +20,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// desk is a Registry with a limit that can be changed, and what it has reported.
+// desk is a Registry with a variable limit, and its reports.
 type desk struct {
 	*Registry
 	limit  int
@@ -60,7 +60,7 @@ func (d *desk) report(object mesh.ObjectRef, problems []mesh.Problem) {
 	}
 }
 
-// settle waits until what has changed is reported, and returns what counts now.
+// settle waits until changes are reported, and returns the current reports.
 func (d *desk) settle(t *testing.T) map[mesh.ObjectRef][]string {
 	t.Helper()
 	time.Sleep(2 * time.Second)
@@ -70,8 +70,7 @@ func (d *desk) settle(t *testing.T) map[mesh.ObjectRef][]string {
 	return maps.Clone(d.reported)
 }
 
-// metrics returns the values of the metrics that are not 0, without the histogram's
-// buckets.
+// metrics returns the metrics whose value is not 0, without the histogram's buckets.
 func (d *desk) metrics(t *testing.T) []string {
 	t.Helper()
 	families, err := d.gather.Gather()
@@ -130,8 +129,8 @@ func (d *desk) states() []string {
 	return list
 }
 
-// TestLimit holds how many proxies may be connected. A proxy that comes again has never
-// to make room for itself.
+// TestLimit checks the limit of connected proxies, which does not apply to a proxy that is
+// connected already.
 func TestLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t)
@@ -151,7 +150,7 @@ func TestLimit(t *testing.T) {
 			t.Error("the end of an older connection has made room")
 		}
 
-		// The limit shrinks: nobody is sent away, and who is there may come again.
+		// Lowering the limit disconnects no proxy, and connected ones may connect again.
 		d.limit = 1
 		again.Close()
 		expect(t, "after a has gone", []string{"b Empty"}, d.states())
@@ -196,7 +195,7 @@ func TestStates(t *testing.T) {
 			"proxy_configs_acked_total envoy 2", "proxy_configs_rejected_total envoy 1", "proxy_configs_sent_total envoy 3",
 		}, d.metrics(t))
 
-		// What an older connection says does not count any more.
+		// Reports on an older connection are ignored.
 		newer := d.connect(t, "a", "1")
 		newer.Acked("v3", time.Time{})
 		c.Rejected(driver.Rejection{Version: "v3", Message: "late"})
@@ -236,12 +235,12 @@ func TestProblems(t *testing.T) {
 		other := []string{"the envoy proxy of pod shop/b refuses Cluster shop/cart:80, and what was before goes on: no such thing"}
 		expect(t, "the first one took the next", map[mesh.ObjectRef][]string{service: other, split: other}, d.settle(t))
 
-		// Another part of the same configuration is refused too.
+		// Another part of the same version is rejected too.
 		b.Rejected(driver.Rejection{Version: "v1", Message: "bad", Resources: []string{"Route shop/cart:80"}, Objects: []mesh.ObjectRef{split}})
 		expect(t, "two parts", map[mesh.ObjectRef][]string{
 			service: other, split: append(slices.Clone(other), "the envoy proxy of pod shop/b refuses Route shop/cart:80, and what was before goes on: bad"),
 		}, d.settle(t))
-		// Of the next one only that part is.
+		// Of the next version only that part is rejected.
 		b.Rejected(driver.Rejection{Version: "v2", Message: "bad", Resources: []string{"Route shop/cart:80"}, Objects: []mesh.ObjectRef{split}})
 		expect(t, "one part of the next", map[mesh.ObjectRef][]string{
 			split: {"the envoy proxy of pod shop/b refuses Route shop/cart:80, and what was before goes on: bad"},
@@ -250,7 +249,7 @@ func TestProblems(t *testing.T) {
 		expect(t, "the proxy is gone", map[mesh.ObjectRef][]string{}, d.settle(t))
 		expect(t, "metrics of those that refuse", false, slices.ContainsFunc(d.metrics(t), func(m string) bool { return strings.HasPrefix(m, "proxies_rejecting") }))
 
-		// What came of no object is the pod's own.
+		// A rejection without an object belongs to the pod.
 		a.Rejected(driver.Rejection{Version: "v3", Message: "out of memory"})
 		expect(t, "no object", map[mesh.ObjectRef][]string{
 			pod("a"): {"the envoy proxy of pod shop/a refuses a part of its configuration, and what was before goes on: out of memory"},
@@ -260,7 +259,7 @@ func TestProblems(t *testing.T) {
 	})
 }
 
-// TestManyRefuse has a thousand proxies refuse the same, one after the other.
+// TestManyRefuse lets a thousand proxies reject the same, one after the other.
 func TestManyRefuse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t)
@@ -277,7 +276,7 @@ func TestManyRefuse(t *testing.T) {
 		want := []string{"the envoy proxy of pod shop/p0000 and others refuse Cluster x, and what was before goes on: no such thing"}
 		expect(t, "the object", want, reported[service])
 		expect(t, "objects with Problems", 1+maxMessages, len(reported))
-		// It takes 20 seconds, and in none of them the words change but in the first.
+		// This takes 20 seconds, and the message changes only in the first one.
 		if d.reports > 12 {
 			t.Errorf("%d reports, want a few", d.reports)
 		}
@@ -288,7 +287,7 @@ func TestManyRefuse(t *testing.T) {
 	})
 }
 
-// TestBounds has a proxy refuse very much, in very long words.
+// TestBounds lets a proxy reject very much, with very long messages.
 func TestBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestDoc holds the list of fields in docs/meshconfig.md; UPDATE=1 writes it.
+// TestDoc checks the list of fields in docs/meshconfig.md; UPDATE=1 writes it.
 func TestDoc(t *testing.T) {
 	const (
 		file  = "../../docs/meshconfig.md"

@@ -8,7 +8,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// NewPolicy makes a row of a kind that there is in a test only.
+// NewPolicy returns a row for a kind that exists only in a test.
 func NewPolicy[T any, P object[T]](gvk schema.GroupVersionKind, types func(*runtime.Scheme) error,
 	fact func(obj P, add func(reason, field, format string, args ...any)) mesh.Digester, field func(P) *status.Status,
 ) Kind {

@@ -10,7 +10,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/source"
 )
 
-// inEffect is every field of the spec that does something, by its path.
+// inEffect returns the paths of all fields of the spec that have an effect.
 func inEffect() []string {
 	return []string{
 		"spec.sidecar.enablePrivilegedInitContainer",
@@ -27,7 +27,7 @@ func inEffect() []string {
 		"spec.sidecar.envoyImage",
 		"spec.sidecar.envoyWindowsImage",
 		"spec.sidecar.initContainerImage",
-		// The mode PodIP is how sidecars work, and Localhost is every preset's.
+		// Sidecars always work as with PodIP, and every preset has Localhost.
 		"spec.sidecar.localProxyMode",
 		"spec.sidecar.resources",
 		"spec.sidecar.sidecarDrivers[0].sidecarName",
@@ -79,8 +79,8 @@ func inEffect() []string {
 	}
 }
 
-// TestEachFieldWorksOrIsAProblem sets every field of the spec, one at a time, and
-// fails for one that neither does something nor is said to do nothing.
+// TestEachFieldWorksOrIsAProblem sets every field of the spec, one at a time. Each must have an
+// effect or cause a Problem.
 func TestEachFieldWorksOrIsAProblem(t *testing.T) {
 	leaves := fields(reflect.TypeFor[v1alpha2.MeshConfigSpec](), "spec")
 	if len(leaves) < 80 {
@@ -113,11 +113,11 @@ func TestEachFieldWorksOrIsAProblem(t *testing.T) {
 	}
 }
 
-// field is one field of the spec that holds no others of this API.
+// field is a field of the spec whose type is not a struct of this API.
 type field struct {
 	path string
 	kind reflect.Type
-	// set sets the field in a spec, and makes what it lies in.
+	// set sets the field in a spec, and creates the structs that contain it.
 	set func(spec, value reflect.Value)
 }
 
@@ -127,7 +127,7 @@ func fields(kind reflect.Type, path string) []field {
 	for i := range kind.NumField() {
 		name, _, _ := strings.Cut(kind.Field(i).Tag.Get("json"), ",")
 		inside := func(parent reflect.Value) reflect.Value {
-			// What is turned off as a whole does nothing by right.
+			// The fields of a disabled part have no effect.
 			if enable := parent.FieldByName("Enable"); enable.IsValid() {
 				enable.SetBool(true)
 			}
@@ -164,8 +164,7 @@ func isOurs(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct && t.PkgPath() == reflect.TypeFor[v1alpha2.MeshConfigSpec]().PkgPath()
 }
 
-// samples returns valid values of a type that is a leaf, one of which is no
-// preset's default.
+// samples returns valid values of a leaf's type. At least one is not the default of any preset.
 func samples(t reflect.Type) []reflect.Value {
 	byType := map[reflect.Type][]any{
 		reflect.TypeFor[v1alpha2.Duration]():         {v1alpha2.Duration("7h")},

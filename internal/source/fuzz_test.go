@@ -18,8 +18,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/source"
 )
 
-// FuzzNewConfig reads MeshConfigs that no API server has seen: there is always a
-// Config with usable values, and each Problem fits into the status.
+// FuzzNewConfig reads MeshConfigs that no API server has validated. The result must be a Config
+// with usable values, and each Problem must fit into the status.
 func FuzzNewConfig(f *testing.F) {
 	files, err := filepath.Glob("../../apis/config/v1alpha2/testdata/*.yaml")
 	if err != nil {
@@ -56,7 +56,7 @@ func FuzzNewConfig(f *testing.F) {
 	})
 }
 
-// FuzzFact reads objects of every kind that no API server has seen.
+// FuzzFact reads objects of every kind that no API server has validated.
 func FuzzFact(f *testing.F) {
 	for _, text := range objects() {
 		f.Add([]byte(text))
@@ -69,8 +69,7 @@ func FuzzFact(f *testing.F) {
 	})
 }
 
-// TestAnyValueAnywhere puts values that are wrong in most places into every place of
-// every kind.
+// TestAnyValueAnywhere sets every field of every kind to values that are invalid in most fields.
 func TestAnyValueAnywhere(t *testing.T) {
 	values := []any{
 		nil, true, "", "*", "(", ".*", "a/b", "a\nb", "\x00", "é", "A", "-", "0s", "-1s", "::ffff:10.0.0.1", "10.0.0.0/8", "fe80::1%eth0",
@@ -102,8 +101,7 @@ func TestAnyValueAnywhere(t *testing.T) {
 	}
 }
 
-// places calls try with a setter for each place in a value, and puts back what was
-// there.
+// places calls try with a setter for each place in a value, and restores the place afterwards.
 func places(value any, try func(set func(any))) {
 	visit := func(was any, set func(any)) {
 		places(was, try)
@@ -122,9 +120,8 @@ func places(value any, try func(set func(any))) {
 	}
 }
 
-// checkFact holds what is so for every object: it stays as it was, its Fact has a
-// content with a digest or none, the same each time, and each Problem fits into a
-// status.
+// checkFact checks what must be true for every object: it is not changed, its Fact is the same
+// each time and has sealed content or none, and each Problem fits into a status.
 func checkFact(t *testing.T, mapper *source.Mapper, obj runtime.Object) {
 	t.Helper()
 	before := obj.DeepCopyObject()

@@ -21,7 +21,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/source"
 )
 
-// newMapper is of a mesh "osm" whose pods say their class in the annotation "class".
+// newMapper returns a Mapper for a mesh "osm" whose pods have their class in the annotation
+// "class".
 func newMapper() *source.Mapper {
 	return source.NewMapper(source.MapperOptions{
 		MeshName:     "osm",
@@ -30,7 +31,7 @@ func newMapper() *source.Mapper {
 	})
 }
 
-// decode reads an object without its kind, as an informer hands it out.
+// decode returns an object without its kind, as informers do.
 func decode(text []byte) (runtime.Object, error) {
 	var of metav1.TypeMeta
 	if err := yaml.Unmarshal(text, &of); err != nil {
@@ -54,7 +55,7 @@ func factOf(t *testing.T, text string) fact.Fact {
 	t.Helper()
 	obj, err := decode([]byte(text))
 	if err == nil {
-		// A field that is misspelt in a test tests nothing.
+		// A misspelled field would test nothing.
 		err = yaml.UnmarshalStrict([]byte(text), obj.DeepCopyObject())
 	}
 	if err != nil {
@@ -67,7 +68,7 @@ func factOf(t *testing.T, text string) fact.Fact {
 	return f
 }
 
-// says is what a Fact says besides the name, as JSON, or "nothing".
+// says returns a Fact's content without the name as JSON, or "nothing".
 func says(t *testing.T, f fact.Fact) string {
 	t.Helper()
 	if f.Content == nil {
@@ -80,8 +81,8 @@ func says(t *testing.T, f fact.Fact) string {
 	return strings.Replace(string(content), `"namespace":"shop","name":"x",`, "", 1)
 }
 
-// row is a spec, or all but the metadata for kinds without one, and what is made of
-// it: what counts, and "Reason field" of each Problem.
+// row is a spec, or everything except the metadata for kinds without a spec, with the content of
+// its fact and "Reason field" of each Problem.
 type row struct {
 	name, spec, want string
 	problems         []string
@@ -113,7 +114,7 @@ func expect(t *testing.T, f fact.Fact, tt row) {
 	}
 }
 
-// objects is one of each kind that the mesh reads.
+// objects returns one object of each kind that the mesh reads.
 func objects() []string {
 	return []string{
 		`{apiVersion: v1, kind: Pod, metadata: {name: x, namespace: shop, uid: u1, annotations: {class: envoy}}, spec: {containers: [{name: app, ports: [{name: web, containerPort: 80}]}]}, status: {phase: Running, podIPs: [{ip: 10.0.0.1}, {ip: "fd00::1"}]}}`,
@@ -171,7 +172,7 @@ func TestOtherKindsAreNotRead(t *testing.T) {
 	}
 }
 
-// TestNames keeps objects of files from passing for others.
+// TestNames checks that an object of a file cannot be taken for another one.
 func TestNames(t *testing.T) {
 	for _, tt := range []struct{ meta, problem string }{
 		{`{name: x}`, "Invalid metadata.namespace"},
@@ -205,8 +206,8 @@ func TestAge(t *testing.T) {
 	}
 }
 
-// TestManyGoroutines is for the race detector, and holds that equal objects give
-// equal Facts, whatever is beside them.
+// TestManyGoroutines is for the race detector. It also checks that equal objects give equal
+// Facts.
 func TestManyGoroutines(t *testing.T) {
 	mapper := newMapper()
 	var group sync.WaitGroup

@@ -18,8 +18,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// options are those of a build with the drivers envoy, pipy and null, of which
-// null has no image.
+// options returns the options of a build with the drivers envoy, pipy and null. Null has no
+// image.
 func options(env map[string]string) source.ConfigOptions {
 	return source.ConfigOptions{
 		Classes: []string{"envoy", "null", "pipy"},
@@ -34,7 +34,7 @@ func options(env map[string]string) source.ConfigOptions {
 	}
 }
 
-// parse reads the spec of a MeshConfig without what the API server would add.
+// parse returns a MeshConfig with the spec, without the API server's defaults.
 func parse(t *testing.T, spec string) *v1alpha2.MeshConfig {
 	t.Helper()
 	obj := &v1alpha2.MeshConfig{}
@@ -62,7 +62,7 @@ func TestImages(t *testing.T) {
 	}
 	const meshWide = "sidecarImage: wide/linux, sidecarWindowsImage: wide/windows, initContainerImage: wide/init"
 	const entry = "sidecarImage: entry/linux, sidecarWindowsImage: entry/windows, initContainerImage: entry/init"
-	// conflicts are the Problems of an entry that gives way to the mesh-wide images.
+	// conflicts are the Problems of an entry that the mesh-wide images override.
 	conflicts := []string{
 		"Conflict spec.sidecar.sidecarDrivers[0].initContainerImage",
 		"Conflict spec.sidecar.sidecarDrivers[0].sidecarImage",
@@ -160,7 +160,7 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// values are what a Config says of all but images.
+// values are the values of a Config except images.
 type values struct {
 	Class       string
 	Port        uint32
@@ -323,7 +323,7 @@ traffic: {inboundExternalAuthorization: {timeout: soon}}`,
 	}
 }
 
-// TestBuildWithoutEnvoy is what a vendor's own build finds in an OSM MeshConfig.
+// TestBuildWithoutEnvoy reads an OSM MeshConfig with a vendor's build without Envoy.
 func TestBuildWithoutEnvoy(t *testing.T) {
 	opts := options(nil)
 	opts.Classes = []string{"null"}
@@ -334,7 +334,7 @@ func TestBuildWithoutEnvoy(t *testing.T) {
 	}
 }
 
-// TestExports says what users of other meshes are told about what they bring.
+// TestExports checks the Problems of MeshConfigs that were exported from other meshes.
 func TestExports(t *testing.T) {
 	want := map[string][]string{
 		"osm-0.9-v1alpha1.yaml": {
@@ -385,8 +385,8 @@ func TestExports(t *testing.T) {
 	}
 }
 
-// TestOldImages holds that an image with which its driver cannot work is a Problem, for
-// whichever field or variable names it.
+// TestOldImages checks that an image that its driver refuses is a Problem, whichever field or
+// variable names it.
 func TestOldImages(t *testing.T) {
 	opts := options(map[string]string{"OSM_DEFAULT_SIDECAR_IMAGE": "a/pipy:ok"})
 	opts.CheckImage = func(class, image string) error {

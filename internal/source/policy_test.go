@@ -79,7 +79,7 @@ func TestHTTPRouteGroup(t *testing.T) {
 	})
 }
 
-// TestProblemsHaveOneOrder is about what a map holds.
+// TestProblemsHaveOneOrder checks that the order of a map does not affect Problems.
 func TestProblemsHaveOneOrder(t *testing.T) {
 	const text = httpRouteGroup + "\nmetadata: {name: x, namespace: shop}\nspec: {matches: [{name: a, headers: [{'a b': x, 'c d': x, 'e f': x, 'g h': x, 'i j': x, 'k l': x}]}]}"
 	want := factOf(t, text).Problems
@@ -93,9 +93,9 @@ func TestProblemsHaveOneOrder(t *testing.T) {
 func TestRegex(t *testing.T) {
 	good := []string{`/a/[0-9]+`, `(?i)a`, `\Qa.b\E.`, `[[:word:]]+`, `\p{Greek}`, `\pL+`, `\p{^Lu}`, `\x{ff}.`, `\\p{Letter}`, `.{1000}`, `(?P<n>a)b`, strings.Repeat(".", 3000)}
 	bad := []string{`*`, `a**`, `(`, `a)(b`, `[b-a]`, `\8`, `(?=a)`, `(?!a)`, `a{1001}`, `(a{1000}){1000}`, `\C`,
-		// What Go takes and RE2 in a proxy does not, or takes otherwise.
+		// Go accepts these, but RE2 in a proxy rejects them or matches differently.
 		`\x{100}`, `[^\x00-\x{10FFFF}]`, `\p{Letter}`, `\p{ASCII}`, `\p{greek}`, `\p{LC}`, `\p{Cn}`, `[é]`, "a\tb.",
-		// What is too much.
+		// These are too large.
 		strings.Repeat(".", 5000), strings.Repeat(`.{1000}`, 10), strings.Repeat(`[a-z]`, 20) + strings.Repeat(`(a|b.){900}`, 5)}
 	for _, list := range []struct {
 		expressions []string

@@ -9,7 +9,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/source"
 )
 
-// TestSettings gives the fields that differ from the defaults.
+// TestSettings lists the fields that differ from the defaults.
 func TestSettings(t *testing.T) {
 	const zipkin = `"sampled":1000000`
 	tests := []row{
@@ -88,8 +88,8 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// settingsOf returns the fields of the settings, which are the same by way of a Config
-// and of a Fact of either version.
+// settingsOf returns the fields of the settings. It checks that a Config and the Facts of both
+// versions have the same.
 func settingsOf(t *testing.T, spec string, problems []string) map[string]any {
 	t.Helper()
 	config, all := source.NewConfig(parse(t, spec), options(nil))
@@ -126,7 +126,7 @@ func decodeMap(t *testing.T, text string) map[string]any {
 	return fields
 }
 
-// TestTracingWithoutNamespace is a MeshConfig of a file.
+// TestTracingWithoutNamespace has a MeshConfig from a file, which may lack a namespace.
 func TestTracingWithoutNamespace(t *testing.T) {
 	obj := parse(t, `{observability: {tracing: {enable: true}}}`)
 	obj.Namespace = ""

@@ -102,7 +102,7 @@ func TestPodsAreBounded(t *testing.T) {
 	if len(r.problems) != 2 || !strings.Contains(r.problems[0], "Deployment shop/d500: TooMany") || !strings.Contains(r.problems[0], "there are already 50000") {
 		t.Errorf("problems %q", r.problems)
 	}
-	// Every one of them has an address of its own.
+	// Each pod has its own address.
 	seen := make(map[netip.Addr]bool)
 	for _, addresses := range addressesOf(r) {
 		for _, a := range addresses {
@@ -119,7 +119,7 @@ func TestPodContent(t *testing.T) {
 	got := find[*fact.Workload](t, r, "Pod", "shop", "cart-1")
 	same(t, "service account", "carts", got.ServiceAccount)
 	same(t, "ports", []fact.WorkloadPort{{Name: "web", Number: 8080}}, got.Ports)
-	// They are the same everywhere and always, so that a translation can be compared.
+	// They are always the same, so that translations can be compared.
 	same(t, "UID", "8c5887af-4480-8dac-b7d1-588f018c4da1", got.UID)
 	same(t, "addresses", []netip.Addr{netip.MustParseAddr("198.18.38.181")}, got.Addresses)
 }
@@ -199,14 +199,14 @@ func TestAddresses(t *testing.T) {
 		}
 	}
 
-	// More objects leave the addresses of the others alone.
+	// Additional objects do not change the addresses of others.
 	more := addressesOf(loadText(t, options(), text+deployment("a-first", 3)+deployment("z-last", 3)+
 		service("a-first", "{ports: [{port: 80}]}")))
 	for name, addresses := range got {
 		same(t, name+" beside others", addresses, more[name])
 	}
 
-	// What has been given to someone is not given again.
+	// An address that is in use is not assigned again.
 	taken := got["Pod shop/alone-0"][0]
 	collided := addressesOf(loadText(t, options(), text+pod("thief", "a: b", "status: {podIP: "+taken.String()+"}")))
 	same(t, "the next address", []netip.Addr{taken.Next()}, collided["Pod shop/alone-0"])
@@ -292,7 +292,7 @@ func TestEndpoints(t *testing.T) {
 	} {
 		var got []string
 		for _, s := range slicesOf(r, tt.service) {
-			// Endpoints are in the order of their addresses, which are made up.
+			// Endpoints are in the order of their addresses, which are arbitrary.
 			head, endpoints, _ := strings.Cut(s, "[")
 			all := strings.Split(strings.TrimSuffix(endpoints, "]"), "][")
 			slices.Sort(all)

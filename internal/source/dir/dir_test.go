@@ -21,7 +21,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// statusAnnotation is what injected pods have; in these tests its value is the class.
+// statusAnnotation is the annotation of injected pods. In these tests its value is the class.
 const statusAnnotation = "openservicemesh.io/sidecar-status"
 
 func options() dir.Options {
@@ -36,7 +36,7 @@ func options() dir.Options {
 	}}
 }
 
-// write makes a folder of files by their names.
+// write creates a folder with files by name.
 func write(t testing.TB, files map[string]string) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -46,7 +46,7 @@ func write(t testing.TB, files map[string]string) string {
 	return folder
 }
 
-// writeFile makes a file, or changes it at once, so that nobody sees half of it.
+// writeFile creates a file, or replaces it atomically.
 func writeFile(t testing.TB, name, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
@@ -61,13 +61,13 @@ func writeFile(t testing.TB, name, text string) {
 	}
 }
 
-// result is what was loaded, in a form to look things up in.
+// result is the result of a load.
 type result struct {
 	facts    []fact.Fact
 	problems []string
 }
 
-// load reads a folder, and shortens the folder's name in Problems to DIR.
+// load reads a folder, and replaces the folder's name in Problems by DIR.
 func load(t testing.TB, opts dir.Options, paths ...string) result {
 	t.Helper()
 	facts, problems, err := dir.Load(paths, opts)
@@ -131,7 +131,7 @@ func same(t testing.TB, what string, want, got any) {
 	}
 }
 
-// digests are what the facts say, to compare.
+// digests returns the digests of the facts, for comparisons.
 func (r result) digests() map[string]mesh.Digest {
 	all := make(map[string]mesh.Digest)
 	for _, f := range r.facts {
@@ -198,7 +198,7 @@ func TestLoadFiles(t *testing.T) {
 	same(t, "services of a folder", want, r.names("Service"))
 	r.wantProblems(t)
 
-	// A link to a folder is a folder, and files can be named one by one and twice.
+	// A link to a folder is a folder. Files can be named one by one, and twice.
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(folder, link); err != nil {
 		t.Fatal(err)
@@ -353,8 +353,8 @@ metadata: {name: osm-mesh-config, namespace: osm-system}
 	same(t, "members", map[string]bool{"shop": true, "outside": false, "policies": true}, members)
 }
 
-// TestOnMeshConfig holds that the MeshConfig is told before it is asked which sidecars
-// pods get, because that depends on it.
+// TestOnMeshConfig checks that OnMeshConfig is called before Sidecar, whose result depends on
+// the MeshConfig.
 func TestOnMeshConfig(t *testing.T) {
 	preset := &v1alpha2.MeshConfig{}
 	preset.Name = "preset"
@@ -435,7 +435,7 @@ func objects(facts []fact.Fact) []mesh.ObjectRef {
 	return all
 }
 
-// TestSamples holds that the samples are without fault, and what they are for.
+// TestSamples checks that the samples have no Problems, and show what they should.
 func TestSamples(t *testing.T) {
 	opts := options()
 	opts.Sidecar = func(pod *corev1.Pod, namespace *corev1.Namespace) dir.Sidecar {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// FuzzLoad holds that no text makes Load panic or fail, and that a text gives the
-// same facts each time.
+// FuzzLoad checks that no text makes Load panic or fail, and that a text gives the same facts
+// each time.
 func FuzzLoad(f *testing.F) {
 	samples, err := filepath.Glob(filepath.Join("..", "..", "..", "samples", "bookstore-smi", "*.yaml"))
 	if err != nil || len(samples) == 0 {

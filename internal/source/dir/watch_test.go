@@ -15,11 +15,11 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// soon is how long a test waits for what takes a moment by rights.
+// soon is the time limit for things that should take a moment.
 const soon = 30 * time.Second
 
-// watched is a running Watch. What it tells comes as texts: for apply the objects,
-// with a minus before those that are gone, for report the problems.
+// watched is a running Watch. It sends the arguments of apply and report as texts: objects, with
+// a minus if they are deleted, and Problems.
 type watched struct {
 	applied, reported chan []string
 }
@@ -84,7 +84,7 @@ func (w *watched) expectProblems(t *testing.T, what string, want ...string) {
 	expect(t, what, w.reported, want...)
 }
 
-// quiet ends a test: nothing that was not expected has been told.
+// quiet ends a test. It fails if there were unexpected calls.
 func (w *watched) quiet(t *testing.T) {
 	t.Helper()
 	select {
@@ -142,7 +142,7 @@ func TestWatchLastGood(t *testing.T) {
 	w.expect(t, "at first", "Service shop/a 1", "Service shop/b 1", "Service shop/z 1")
 	w.expectProblems(t, "at first")
 
-	// What can be read is new, and what may be hidden by what is broken stays.
+	// New versions of readable objects count. Objects that the broken part may contain stay.
 	writeFile(t, at("a.yaml"), port("a", 2)+"---\nkind: Serv")
 	w.expect(t, "half a file", "Service shop/a 2")
 	w.expectProblems(t, "half a file", "File a.yaml Unreadable")
@@ -173,7 +173,7 @@ func TestWatchLastGood(t *testing.T) {
 	remove(t, at("a.yaml"))
 	w.expectProblems(t, "no link")
 
-	// A whole folder that goes away says nothing about its objects.
+	// If a folder disappears, its objects stay.
 	aside := filepath.Join(t.TempDir(), "aside")
 	rename(t, folder, aside)
 	w.expectProblems(t, "no folder", "File "+filepath.Base(folder)+" Unreadable")
@@ -192,7 +192,7 @@ func TestWatchWaitsForFolder(t *testing.T) {
 	w.expectProblems(t, "no folder", "File yet Unreadable")
 	writeFile(t, filepath.Join(there, "a.yaml"), port("a", 2)+"]")
 	w.expectProblems(t, "a problem meanwhile", "File a.yaml Unreadable", "File yet Unreadable")
-	// Nothing was applied until now: half a mesh is none.
+	// Nothing was applied so far, since the mesh is incomplete.
 	writeFile(t, filepath.Join(there, "a.yaml"), port("a", 3))
 	w.expectProblems(t, "mended", "File yet Unreadable")
 	rename(t, filepath.Join(made, "not"), filepath.Dir(later))
@@ -201,7 +201,7 @@ func TestWatchWaitsForFolder(t *testing.T) {
 	w.quiet(t)
 }
 
-// TestWatchConfigMap swaps files as the kubelet swaps those of a mounted ConfigMap.
+// TestWatchConfigMap swaps files as the kubelet does in a mounted ConfigMap.
 func TestWatchConfigMap(t *testing.T) {
 	folder := t.TempDir()
 	at := func(name string) string { return filepath.Join(folder, name) }
@@ -232,7 +232,7 @@ func TestWatchConfigMap(t *testing.T) {
 	one.quiet(t)
 }
 
-// TestWatchLinkOnTheWay swaps a link on the way to the folder.
+// TestWatchLinkOnTheWay swaps a link in the path of the folder.
 func TestWatchLinkOnTheWay(t *testing.T) {
 	folder := write(t, map[string]string{"1/m/a.yaml": port("a", 1), "2/m/a.yaml": port("a", 2)})
 	current := filepath.Join(folder, "current")

@@ -31,12 +31,12 @@ import (
 	"github.com/outrigger-mesh/outrigger/test/apiserver"
 )
 
-// receiver is what a Feed feeds.
+// receiver receives the facts of a Feed.
 type receiver struct {
 	mu     sync.Mutex
 	facts  map[string]fact.Fact
 	synced chan struct{}
-	// told holds something when facts have changed.
+	// told has a token if facts have changed.
 	told chan struct{}
 }
 
@@ -83,7 +83,7 @@ func (r *receiver) waitForSync(t *testing.T) {
 	}
 }
 
-// until waits for facts to be as they should.
+// until waits until the condition holds.
 func (r *receiver) until(t *testing.T, what string, holds func(map[string]fact.Fact) bool) {
 	t.Helper()
 	late := time.After(soon)
@@ -110,7 +110,7 @@ func (r *receiver) hasNot(name string) func(map[string]fact.Fact) bool {
 	return func(facts map[string]fact.Fact) bool { _, ok := facts[name]; return !ok }
 }
 
-// digests say what the facts are, but for the namespaces that every API server has.
+// digests returns the digests of the facts, without the namespaces of every API server.
 func (r *receiver) digests() map[string]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -129,8 +129,8 @@ func digests(facts []fact.Fact) map[string]string {
 	return all
 }
 
-// manifests are objects of every kind, as a cluster would have them: with addresses
-// that the API server takes, pods and EndpointSlices.
+// manifests are objects of every kind, as a cluster would have them: with pods, EndpointSlices,
+// and addresses that the API server accepts.
 const manifests = "testdata/objects.yaml"
 
 func readManifests(t *testing.T) []*unstructured.Unstructured {
@@ -165,8 +165,8 @@ func (c *cluster) applyManifests(t *testing.T) []*unstructured.Unstructured {
 	return all
 }
 
-// createOrKeep creates an object. Namespaces are never really gone without a
-// controller, so they may be there already.
+// createOrKeep creates an object. A namespace may exist already, because deleted namespaces never
+// disappear without a controller.
 func (c *cluster) createOrKeep(t *testing.T, obj *unstructured.Unstructured) {
 	t.Helper()
 	if obj.GetKind() == "Namespace" {
@@ -183,12 +183,12 @@ func (c *cluster) createOrKeep(t *testing.T, obj *unstructured.Unstructured) {
 	})
 }
 
-// testFeed sees facts of every kind come, change and go.
+// testFeed creates, changes and deletes objects of every kind.
 func (c *cluster) testFeed(t *testing.T) {
 	objects := c.applyManifests(t)
 	r := feed(t, c.config, slog.New(slog.DiscardHandler))
 	r.waitForSync(t)
-	// All of them are there when it is synced, without waiting.
+	// Once it is synced, all initial facts have been applied.
 	kinds := make(map[string]bool)
 	for _, obj := range objects {
 		ref := mesh.ObjectRef{Kind: obj.GetKind(), Namespace: obj.GetNamespace(), Name: obj.GetName()}
@@ -206,7 +206,7 @@ func (c *cluster) testFeed(t *testing.T) {
 		}
 	}
 
-	// Every one changes.
+	// Change every object.
 	for _, obj := range objects {
 		ref := mesh.ObjectRef{Kind: obj.GetKind(), Namespace: obj.GetNamespace(), Name: obj.GetName()}
 		change := changes()[obj.GetKind()]
@@ -222,7 +222,7 @@ func (c *cluster) testFeed(t *testing.T) {
 			return now[ref.String()] != before
 		})
 	}
-	// Every one goes.
+	// Delete every object.
 	for _, obj := range objects {
 		if obj.GetKind() == "Namespace" || obj.GetKind() == "ServiceAccount" {
 			continue
@@ -235,7 +235,7 @@ func (c *cluster) testFeed(t *testing.T) {
 	}
 }
 
-// changes are merge patches that change what an object of a kind says.
+// changes returns a merge patch for each kind that changes its fact.
 func changes() map[string]string {
 	return map[string]string{
 		"Namespace":              `{"metadata":{"labels":{"openservicemesh.io/monitored-by":"changed"}}}`,
@@ -254,8 +254,8 @@ func changes() map[string]string {
 	}
 }
 
-// testSameAsDirectory writes what the API server has into files, as kubectl get -o
-// yaml does, and reads these; and the manifests themselves.
+// testSameAsDirectory compares the facts with those of two sets of files: the server's objects as
+// kubectl get -o yaml writes them, and the manifests themselves.
 func (c *cluster) testSameAsDirectory(t *testing.T) {
 	objects := c.applyManifests(t)
 	r := feed(t, c.config, slog.New(slog.DiscardHandler))
@@ -293,7 +293,7 @@ func (c *cluster) testSameAsDirectory(t *testing.T) {
 		t.Errorf("facts (-API server +directory):\n%s", diff)
 	}
 
-	// Of manifests that no cluster has seen neither the UIDs nor the times are known.
+	// The manifests have neither UIDs nor times.
 	facts, problems, err = dir.Load([]string{manifests}, dir.Options{Mapper: mapperOptions()})
 	if err != nil || len(problems) > 0 {
 		t.Fatal(err, problems)
@@ -312,7 +312,7 @@ func (c *cluster) testSameAsDirectory(t *testing.T) {
 	}
 }
 
-// plainFacts are facts as text, without UIDs and times.
+// plainFacts returns the facts as text, without UIDs and times.
 func plainFacts(facts []fact.Fact) map[string]string {
 	all := make(map[string]string)
 	for _, f := range facts {
@@ -331,8 +331,8 @@ func plainFacts(facts []fact.Fact) map[string]string {
 	return all
 }
 
-// testFeedNotAllowed has a user who may read nothing of the mesh: it waits, and the
-// log says what to do.
+// testFeedNotAllowed has a user with the rights for a Source, which are not enough for a Feed: the
+// Feed waits, and logs what to do.
 func (c *cluster) testFeedNotAllowed(t *testing.T) {
 	var log syncBuffer
 	r := feed(t, c.reader, slog.New(slog.NewTextHandler(&log, nil)))
@@ -354,7 +354,7 @@ func (c *cluster) testFeedNotAllowed(t *testing.T) {
 	}
 }
 
-// testFeedNoCRD follows testNoCRD, so the CRDs are there, and goes without some.
+// testFeedNoCRD deletes some of the CRDs, which testNoCRD has created before.
 func (c *cluster) testFeedNoCRD(t *testing.T) {
 	crds := []string{"traffictargets.access.smi-spec.io", "retries.policy.openservicemesh.io"}
 	for _, name := range crds {
@@ -368,7 +368,7 @@ func (c *cluster) testFeedNoCRD(t *testing.T) {
 			t.Errorf("the log tells of %s %d times:\n%s", name, n, log.String())
 		}
 	}
-	// A kind of the same group is read all the same.
+	// Other kinds of the same group are still read.
 	objects := readManifests(t)
 	for _, obj := range objects {
 		switch obj.GetKind() {
@@ -392,8 +392,8 @@ func (c *cluster) testFeedNoCRD(t *testing.T) {
 	}
 }
 
-// deleteCRD deletes a CRD and waits until the API server does not serve it. It goes on
-// saying that it does for a moment after the CRD is gone.
+// deleteCRD deletes a CRD and waits until the API server no longer serves it. Discovery lists the
+// kind for a moment after the CRD is gone.
 func (c *cluster) deleteCRD(t *testing.T, name string) {
 	t.Helper()
 	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -425,7 +425,7 @@ func (c *cluster) deleteCRD(t *testing.T, name string) {
 	}
 }
 
-// TestFeedWithoutServer has nobody to ask: it waits, tells so, and asks again.
+// TestFeedWithoutServer has no API server: the Feed waits, logs it, and retries.
 func TestFeedWithoutServer(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

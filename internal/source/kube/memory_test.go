@@ -18,10 +18,10 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
 )
 
-// manyPods is how many pods testPodMemory measures.
+// manyPods is the number of pods that testPodMemory measures.
 const manyPods = 1000
 
-// testPodMemory measures what pods cost in the cache, and holds that it is little.
+// testPodMemory limits the memory of pods in the cache.
 func (c *cluster) testPodMemory(t *testing.T) {
 	c.createOrKeep(t, &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "many"}}})
 	var group errgroup.Group
@@ -43,7 +43,7 @@ func (c *cluster) testPodMemory(t *testing.T) {
 	}
 }
 
-// bytesPerPod fills a cache with the pods and returns by how much the heap grows.
+// bytesPerPod fills a cache with the pods and returns the growth of the heap.
 func (c *cluster) bytesPerPod(t *testing.T, transform toolscache.TransformFunc) int {
 	t.Helper()
 	pods, err := cache.New(c.config, cache.Options{Scheme: kube.Scheme(), Mapper: kube.Mapper(), DefaultTransform: transform})

@@ -30,11 +30,11 @@ import (
 
 const (
 	system = "osm-system"
-	// soon is how long a test waits for what takes no time by rights.
+	// soon is the time limit for things that should take no time.
 	soon = 30 * time.Second
 )
 
-// TestSource is one test for the sake of the one API server that it starts.
+// TestSource is one test, since it starts one API server.
 func TestSource(t *testing.T) {
 	ctrllog.SetLogger(logr.Discard())
 	server := apiserver.StartServer(t)
@@ -68,11 +68,11 @@ func TestSource(t *testing.T) {
 type cluster struct {
 	client.Client
 	config *rest.Config
-	// reader is for a user who may do no more than a Source needs.
+	// reader has exactly the rights that a Source needs.
 	reader *rest.Config
 }
 
-// reader makes the control plane's namespace, and a user with the least rights.
+// reader creates the control plane's namespace, and a user with the minimum of rights.
 func reader(t *testing.T, server *apiserver.Server, admin client.Client) *rest.Config {
 	t.Helper()
 	kubeconfig, err := server.Kubeconfig("reader", "outrigger:readers")
@@ -146,7 +146,7 @@ func synced(t *testing.T, source *kube.Source) {
 	}
 }
 
-// expect receives what a function was called with.
+// expect receives a call and compares its argument.
 func expect(t *testing.T, what string, calls <-chan string, want string) {
 	t.Helper()
 	select {
@@ -168,7 +168,7 @@ func quiet(t *testing.T, what string, calls <-chan string) {
 	}
 }
 
-// classes turns calls of OnMeshConfig into the class of each, or "none".
+// classes sends the class of each MeshConfig from OnMeshConfig, or "none".
 func classes(source *kube.Source) <-chan string {
 	calls := make(chan string, 100)
 	source.OnMeshConfig(func(obj *v1alpha2.MeshConfig) {
@@ -278,7 +278,7 @@ func (c *cluster) testConfigMap(t *testing.T) {
 	expect(t, "second deleted", second, "none")
 	quiet(t, "first", first)
 
-	// Without -race this says little; with it, that the methods may be mixed.
+	// With -race this checks that the methods may be called concurrently.
 	var group sync.WaitGroup
 	for i := range 20 {
 		group.Go(func() {
@@ -295,7 +295,7 @@ func (c *cluster) testConfigMap(t *testing.T) {
 
 func (c *cluster) testNamespace(t *testing.T) {
 	source := newSource(t, c.reader, slog.New(slog.DiscardHandler))
-	// Before Start there is no cache, and the API server answers.
+	// Before Start there is no cache, so the API server is queried.
 	if got, err := source.Namespace(t.Context(), system); err != nil || got.Name != system {
 		t.Errorf("before Start: %v, %v", got, err)
 	}
@@ -332,7 +332,7 @@ func (c *cluster) testNativeSidecars(t *testing.T) {
 	}
 }
 
-// testNotAllowed has a user without any rights, whose waiting must end and say why.
+// testNotAllowed has a user without rights: waiting must end with the reason.
 func (c *cluster) testNotAllowed(t *testing.T) {
 	config := rest.CopyConfig(c.config)
 	config.Impersonate.UserName = "nobody"
@@ -381,7 +381,7 @@ func (c *cluster) testNoCRD(t *testing.T) {
 	}
 }
 
-// syncBuffer is a log that a test reads while it is written.
+// syncBuffer is a log that is safe for concurrent use.
 type syncBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

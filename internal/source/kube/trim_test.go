@@ -20,7 +20,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// mapper reads the class of a pod's sidecar from the annotation of injection.
+// mapper returns a Mapper that reads a pod's class from the injector's annotation.
 func mapper() *source.Mapper {
 	return source.NewMapper(mapperOptions())
 }
@@ -41,7 +41,7 @@ func mapperOptions() source.MapperOptions {
 	}
 }
 
-// fullMeta has something in every field that costs much.
+// fullMeta returns metadata with all fields that need much memory.
 func fullMeta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Namespace: "shop", Name: name, UID: "u", ResourceVersion: "7", Generation: 3, GenerateName: "g", Finalizers: []string{"f"},
@@ -86,7 +86,7 @@ func fullPod() *corev1.Pod {
 	}
 }
 
-// objects are one of each kind that is trimmed by rules of its own, and some others.
+// objects returns one object of each kind with its own rules for trimming, and some others.
 func objects() []client.Object {
 	host := fullPod()
 	host.Spec.HostNetwork = true
@@ -115,8 +115,8 @@ func objects() []client.Object {
 	}
 }
 
-// TestTrimKeepsFacts holds that nothing is trimmed that facts are made of, that
-// nothing is written to what others may read, and that a second time changes nothing.
+// TestTrimKeepsFacts checks that trimming does not change the fact of an object, does not change
+// the object itself, and has no effect the second time.
 func TestTrimKeepsFacts(t *testing.T) {
 	for _, obj := range objects() {
 		before := obj.DeepCopyObject()
@@ -185,8 +185,7 @@ func TestTrimPod(t *testing.T) {
 	}
 }
 
-// TestTrimOthers holds that what is neither an object nor of a kind that is trimmed
-// passes.
+// TestTrimOthers checks that other values are returned unchanged.
 func TestTrimOthers(t *testing.T) {
 	for _, obj := range []any{nil, "text", &metav1.PartialObjectMetadata{ObjectMeta: fullMeta("a")}} {
 		if _, err := kube.Trim(obj); err != nil {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// counter counts the requests of the clients that are made with its config.
+// counter counts the requests of clients with its config.
 type counter struct {
 	config *rest.Config
 	n      atomic.Int64
@@ -67,8 +67,8 @@ func TestNativeSidecarsByVersion(t *testing.T) {
 	}
 }
 
-// TestNativeSidecarsAsksOnce has many callers at once, one that does not wait, and
-// an API server that fails at first.
+// TestNativeSidecarsAsksOnce has many concurrent callers, one that does not wait, and an API
+// server whose first answer is an error.
 func TestNativeSidecarsAsksOnce(t *testing.T) {
 	var asked atomic.Int64
 	var failing atomic.Bool
