@@ -42,7 +42,7 @@ func TestAccess(t *testing.T) {
 			name:  "permissive policy lets everybody call everybody",
 			facts: [][]fact.Fact{list(settings(permissive))},
 			pod:   "shop/cart-1",
-			// A pod that no service leads to offers the ports that it names: web-1 names none.
+			// A pod without a service offers the ports that it declares: web-1 declares none.
 			outbound: all,
 			inbound: `
 				Strict
@@ -57,7 +57,7 @@ func TestAccess(t *testing.T) {
 		{
 			name: "what no rule allows is denied",
 			pod:  "shop/cart-1",
-			// Not even the pod itself may.
+			// Not even the pod itself may call.
 			outbound: "nothing",
 			inbound: `
 				Strict
@@ -299,8 +299,8 @@ func TestAccess(t *testing.T) {
 	})
 }
 
-// TestInboundTLS has the mode of the pod go before that of its namespace, and that
-// before the mesh's.
+// TestInboundTLS checks that a pod's mode overrides that of its namespace, and that the latter
+// overrides the mesh's.
 func TestInboundTLS(t *testing.T) {
 	mode := func(m mesh.TLSMode) func(*fact.Workload) { return func(w *fact.Workload) { w.InboundTLS = m } }
 	of := func(m mesh.TLSMode) func(*fact.Namespace) { return func(n *fact.Namespace) { n.InboundTLS = m } }

@@ -41,7 +41,7 @@ func (f *finder) find(_ context.Context, identity mesh.Identity, uid string) (fa
 	return *found, true, nil
 }
 
-// awaiting is a Catalog of town that may ask the finder.
+// awaiting returns a Catalog of town that uses the finder.
 func awaiting(t *testing.T, f *finder) *Catalog {
 	t.Helper()
 	c := running(t)
@@ -62,10 +62,10 @@ func TestAwaitView(t *testing.T) {
 		identity mesh.Identity
 		found    *fact.Fact
 		err      error
-		// after is when the fact of the pod comes by itself; 0 for never.
+		// after is when the fact of the pod is applied; 0 means never.
 		after time.Duration
 		want  error
-		// takes is how long it may take, and asks how often the finder is asked.
+		// takes is the maximum duration, and asks the number of calls of the finder.
 		takes time.Duration
 		asks  int32
 	}{
@@ -136,7 +136,7 @@ func TestAwaitViewEnds(t *testing.T) {
 	})
 }
 
-// TestAwaitManyViews has a thousand proxies wait for one rollout.
+// TestAwaitManyViews lets a thousand proxies wait for one rollout.
 func TestAwaitManyViews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &finder{}
@@ -205,7 +205,7 @@ func TestFoundAfterItsEnd(t *testing.T) {
 		if _, err := c.AwaitView(t.Context(), web, "uid-shop/web-2"); err != nil {
 			t.Fatal(err)
 		}
-		// Once the pod has come by itself, its end will too.
+		// Once the pod's fact was applied, its deletion will be applied too.
 		c.Apply(late)
 		f.pod.Store(nil)
 		time.Sleep(10 * defaultRecheck)

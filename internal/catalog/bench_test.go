@@ -58,8 +58,8 @@ func city(services int, permissive bool) (facts []fact.Fact, flip func(up bool) 
 	}
 }
 
-// policiesOf are policies of every kind for each service of a city: who may call it,
-// what else takes its requests, how it is called, and ways in and out.
+// policiesOf returns policies of every kind for each service of a city: access, splits, settings,
+// retries, ingress and egress.
 func policiesOf(services int) []fact.Fact {
 	var facts []fact.Fact
 	for i := range services {
@@ -87,12 +87,12 @@ func policiesOf(services int) []fact.Fact {
 	return facts
 }
 
-// almostAll are the features of a proxy that lacks one which no city asks for: what
-// objects ask for is looked at, and there is no Problem.
+// almostAll returns all features except one that no city requires: objects are checked for
+// missing features, but have no Problems.
 func almostAll(string) []mesh.Feature { return mesh.Features()[1:] }
 
-// builtCity is a city with or without policies, and how to have one endpoint of the
-// first service come or go. With one proxy the other pods have ended.
+// builtCity returns a city with or without policies, and a function that adds or removes one
+// endpoint of the first service. With oneProxy all other pods have ended.
 func builtCity(services int, policies, oneProxy bool) (*join, func()) {
 	facts, flip := city(services, !policies)
 	if policies {
@@ -146,7 +146,7 @@ func BenchmarkBuild(b *testing.B) {
 	}
 }
 
-// heapOf returns the bytes of heap that end when joined is let go.
+// heapOf returns the bytes of heap that become free with joined.
 func heapOf(_ func() any, joined *join) uint64 {
 	var with, without runtime.MemStats
 	runtime.GC()
@@ -157,9 +157,8 @@ func heapOf(_ func() any, joined *join) uint64 {
 	return with.HeapAlloc - without.HeapAlloc
 }
 
-// BenchmarkEndpointChange has one endpoint come or go and brings the Snapshot up to
-// date, in a mesh with one proxy, in one with ten for each service, and in one with
-// that and policies of every kind.
+// BenchmarkEndpointChange adds or removes one endpoint and updates the Snapshot, in a mesh with
+// one proxy, in one with ten for each service, and in the latter with policies of every kind.
 func BenchmarkEndpointChange(b *testing.B) {
 	for _, services := range []int{100, 1000, 3000} {
 		for _, mode := range []string{"one-proxy", "all-proxies", "policies"} {

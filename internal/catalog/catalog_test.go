@@ -18,7 +18,7 @@ const (
 	maxHoldOff = time.Second
 )
 
-// running is a Catalog that runs in a bubble of synctest until the test ends.
+// running returns a Catalog that runs in a bubble of synctest until the test ends.
 func running(t *testing.T) *Catalog {
 	t.Helper()
 	return runningWith(t, Options{})
@@ -41,7 +41,7 @@ func runningWith(t *testing.T, options Options) *Catalog {
 	return c
 }
 
-// settled is a running Catalog whose first Snapshot has the facts.
+// settled returns a running Catalog whose first Snapshot has the facts.
 func settled(t *testing.T, facts ...fact.Fact) *Catalog {
 	t.Helper()
 	c := running(t)
@@ -168,7 +168,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestLastFactCounts has an object say several things between two Snapshots.
+// TestLastFactCounts applies several facts of one object between two Snapshots.
 func TestLastFactCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := settled(t, town()...)
@@ -249,7 +249,7 @@ func TestSubscribe(t *testing.T) {
 			}
 		}
 
-		// The slow subscriber gets each name once, and again the one it had in hand.
+		// The slow subscriber gets each name once, except the name that was being delivered.
 		var late []string
 		for range 5 {
 			late = append(late, <-slow)
@@ -344,8 +344,7 @@ func TestStopWhileSending(t *testing.T) {
 	})
 }
 
-// TestManyAtOnce has facts, readers and subscribers at the same time, for the race
-// detector.
+// TestManyAtOnce applies facts, reads and subscribes concurrently, for the race detector.
 func TestManyAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := settled(t, town()...)
@@ -379,8 +378,8 @@ func TestManyAtOnce(t *testing.T) {
 	})
 }
 
-// TestOtherMeshConfig replaces one MeshConfig by another, as when a file is renamed, with
-// the facts in either order.
+// TestOtherMeshConfig replaces a MeshConfig by one with another name, with the facts in either
+// order.
 func TestOtherMeshConfig(t *testing.T) {
 	other := settings(permissive)
 	other.Object.Name = "other"

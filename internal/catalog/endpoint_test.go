@@ -8,7 +8,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// town is a mesh where everybody may call everybody, with a client.
+// town returns a permissive mesh with a client.
 func town(edits ...func(*mesh.Settings)) []fact.Fact {
 	return list(settings(append([]func(*mesh.Settings){permissive}, edits...)...), namespace("shop"), pod("shop/web-1", "web", "10.1.0.1"))
 }
@@ -40,7 +40,7 @@ func TestEndpoints(t *testing.T) {
 			facts: [][]fact.Fact{two, one(fact.SliceEndpoint{Workload: "cart-2", Addresses: addresses("10.1.0.3"), Terminating: true})},
 		},
 		{
-			// As Kubernetes has it where a service publishes addresses that are not ready.
+			// Kubernetes writes this if a service publishes addresses that are not ready.
 			name: "published as ready while it ends", outbound: first + " [10.1.0.3]:8080/cart.shop.sa.td",
 			facts: [][]fact.Fact{two, one(fact.SliceEndpoint{Workload: "cart-2", Addresses: addresses("10.1.0.3"), Ready: true, Terminating: true})},
 		},
@@ -122,7 +122,7 @@ func TestEndpoints(t *testing.T) {
 		{
 			name:  "endpoints without a sidecar are called in plaintext where all may leave the mesh",
 			facts: [][]fact.Fact{list(settings(permissive, open)), two, one(ready("cart-2", "10.1.0.3")), list(pod("shop/cart-2", "cart", "10.1.0.3", outside))},
-			// Its key is its workload's.
+			// Its key is the name of its workload.
 			outbound: first + " [10.1.0.3]:8080/plaintext",
 		},
 		{
@@ -284,7 +284,7 @@ func TestPods(t *testing.T) {
 	})
 }
 
-// TestWhoHasAView holds which pods have proxies, and what the proxies are.
+// TestWhoHasAView checks which pods have proxies, and the content of Proxy.
 func TestWhoHasAView(t *testing.T) {
 	s := Build(slices.Concat(town(func(s *mesh.Settings) { s.PlaintextClasses = []string{"plain"} }), list(
 		pod("shop/a", "one", "10.1.0.2", func(w *fact.Workload) { w.Class, w.Zone = "plain", "z" }),

@@ -9,8 +9,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// lonely returns a joined city in which no workload has a proxy but that of the
-// facts it returns besides: one comes and goes.
+// lonely returns a joined city in which all pods have ended, the facts that one of them runs and
+// that it has ended, and the city's function flip.
 func lonely(services int) (joined *join, come, gone fact.Fact, flip func(bool) fact.Fact) {
 	facts, flip := city(services, true)
 	joined = newJoin(nil)
@@ -30,8 +30,8 @@ func lonely(services int) (joined *join, come, gone fact.Fact, flip func(bool) f
 	return joined, come, gone, flip
 }
 
-// BenchmarkProxy is the way from an event to the whole configuration of one Envoy:
-// join, View and translation.
+// BenchmarkProxy measures the way from an event to the complete configuration of one Envoy: join,
+// View and translation.
 func BenchmarkProxy(b *testing.B) {
 	configure := func(b *testing.B, translator *envoy.Translator, joined *join) {
 		for _, view := range joined.snapshot().Views.All() {
@@ -40,7 +40,7 @@ func BenchmarkProxy(b *testing.B) {
 			}
 		}
 	}
-	// Nothing is shared: a new proxy, and a translator that has seen none.
+	// Nothing is shared: the proxy is new, and the translator's caches are empty.
 	b.Run("cold-100", func(b *testing.B) {
 		joined, come, gone, _ := lonely(100)
 		b.ReportAllocs()

@@ -42,11 +42,11 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// TestRetriedAreTheirOwn has the one account that retries see what it calls otherwise.
+// TestRetriedAreTheirOwn checks that only the account of a Retry has different Destinations.
 func TestRetriedAreTheirOwn(t *testing.T) {
 	s := Build(slices.Concat(town(), server("shop/cart", "10.96.0.2", "10.1.0.2", port(80, 8080, mesh.HTTP)),
 		list(pod("shop/web-2", "web", "10.1.0.9"), pod("shop/b", "b", "10.1.0.8"), retry("shop/r", "shop/web", 3, 1, "shop/cart"), retry("shop/sql", "shop/b", 3, 1, "shop/db")),
-		// Connections are not tried again.
+		// Connections are not retried.
 		server("shop/db", "10.96.0.3", "10.1.0.3", port(5432, 5432, mesh.TCP))))
 	if one, two := viewOf(t, s, "shop/web-1").Outbound, viewOf(t, s, "shop/web-2").Outbound; one != two || one.Scope != "shop/web" {
 		t.Errorf("pods of the account have %q and %q", one.Scope, two.Scope)
@@ -56,8 +56,8 @@ func TestRetriedAreTheirOwn(t *testing.T) {
 	}
 }
 
-// TestWhatChangesIsAnother makes changes, and holds whose Views are others after them,
-// and that what did not change is the same pointer.
+// TestWhatChangesIsAnother makes changes, and checks which Views are new, and that unchanged parts
+// are the same pointers.
 func TestWhatChangesIsAnother(t *testing.T) {
 	web := port(80, 8080, mesh.HTTP)
 	base := slices.Concat(list(settings(), namespace("shop"), namespace("bank"), pod("shop/web-1", "web", "10.1.0.1"), pod("bank/teller", "teller", "10.1.9.9")),
@@ -69,8 +69,7 @@ func TestWhatChangesIsAnother(t *testing.T) {
 	for _, tt := range []struct {
 		what  string
 		facts []fact.Fact
-		// other are the proxies whose View is another, and outbound those of them that
-		// call otherwise.
+		// other are the proxies with a new View, and outbound those with a new Outbound.
 		other, outbound []string
 	}{
 		{"nothing", base, nil, nil},
@@ -125,7 +124,7 @@ func TestWhatChangesIsAnother(t *testing.T) {
 			if !slices.Equal(outbound, tt.outbound) {
 				t.Errorf("%v call otherwise, want %v", outbound, tt.outbound)
 			}
-			// Back again.
+			// Undo the change.
 			for _, f := range slices.Concat(tt.facts, base) {
 				if !slices.ContainsFunc(base, func(b fact.Fact) bool { return b.Object == f.Object }) {
 					f = gone(f)
@@ -139,8 +138,7 @@ func TestWhatChangesIsAnother(t *testing.T) {
 	}
 }
 
-// TestVersions has an object come in two versions, as when a manifest is moved from
-// one to the other.
+// TestVersions has an object in two versions, as when a manifest is changed from one to the other.
 func TestVersions(t *testing.T) {
 	in := func(version string, f fact.Fact) fact.Fact {
 		f.Object.APIVersion = version
@@ -152,7 +150,7 @@ func TestVersions(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		facts []fact.Fact
-		// want is the version that counts, by its Problem; empty if it has none.
+		// want is the version that counts, found by its Problem; empty without a Problem.
 		shares, want string
 	}{
 		{"the old", list(old), "shop/v1:80*1", ""},
@@ -190,8 +188,8 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestProblemsOfOneObject has what is wrong with an object by itself and among others
-// in one place.
+// TestProblemsOfOneObject checks that an object's own Problems and those with other objects are
+// in one list.
 func TestProblemsOfOneObject(t *testing.T) {
 	wrong := split("shop/s", "none", "v1=1")
 	wrong.Problems = []mesh.Problem{{Object: wrong.Object, Reason: "Ignored", Field: "spec.extra", Message: "it is ignored"}}

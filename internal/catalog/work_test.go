@@ -48,8 +48,8 @@ func TestWorkOfOneEndpoint(t *testing.T) {
 			if runs[0] != runs[1] {
 				t.Errorf("%d functions run with 100 services, and %d with %d", runs[0], runs[1], tt.large)
 			}
-			// A Table of more Views is a level deeper. The race detector has pools lose a few
-			// things at random, which many runs even out.
+			// A Table of more Views is a level deeper. With the race detector, pools drop some
+			// values at random, which averages out over many runs.
 			if allocs[1] > allocs[0]+1.2*float64(changed)+4 {
 				t.Errorf("there are %v allocations with 100 services, and %v with %d", allocs[0], allocs[1], tt.large)
 			}
