@@ -195,14 +195,7 @@ func flush(name string, wait bool) error {
 // swap points the folder at a staged version.
 func (f *folder) swap(staged string, set mirror.Set) error {
 	name := filepath.Base(staged)
-	next := f.link + ".next"
-	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := os.Symlink(name, next); err != nil {
-		return err
-	}
-	if err := os.Rename(next, f.link); err != nil {
+	if err := replaceLink(name, f.link); err != nil {
 		return err
 	}
 	before := f.name
@@ -211,16 +204,10 @@ func (f *folder) swap(staged string, set mirror.Set) error {
 	return flush(filepath.Dir(f.link), true)
 }
 
-// clean removes all version folders except those in keep. The next swap retries removals
-// that fail.
+// clean removes all version folders except those in keep.
 func (f *folder) clean(keep ...string) {
-	entries, err := os.ReadDir(filepath.Dir(f.link))
-	if err != nil {
-		return
-	}
-	for _, e := range entries {
-		if _, ok := f.parseVersion(e.Name()); ok && !slices.Contains(keep, e.Name()) {
-			_ = os.RemoveAll(f.versionDir(e.Name()))
-		}
-	}
+	removeEntries(filepath.Dir(f.link), func(name string) bool {
+		_, ok := f.parseVersion(name)
+		return ok && !slices.Contains(keep, name)
+	})
 }

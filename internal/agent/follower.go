@@ -95,10 +95,8 @@ func (f *follower) run(ctx context.Context) {
 	}
 	for {
 		f.poller.pollIfDue(ctx, f.rollout)
-		timer := time.NewTimer(f.untilDue())
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		case a := <-f.poller.answers:
 			if v := f.poller.accept(a, f.rollout); v != nil {
@@ -127,10 +125,9 @@ func (f *follower) run(ctx context.Context) {
 			}
 		case e := <-f.exits:
 			f.handle(ctx, e)
-		case <-timer.C:
+		case <-time.After(f.untilDue()):
 			f.handle(ctx, event{kind: tick})
 		}
-		timer.Stop()
 	}
 }
 

@@ -28,8 +28,8 @@ type poller struct {
 	next    time.Time          // when to ask for the next version; zero while none is wanted
 	reports []mirror.Status    // refusals not yet sent to the repository
 	backoff backoff
-	early   int             // consecutive empty answers that came long before the requested wait
-	logged  map[string]bool // kinds of failures logged since the last success
+	early   int         // consecutive empty answers that came long before the requested wait
+	logged  loggedKinds // failures since the last success
 }
 
 // pollResult is the result of a request.
@@ -52,7 +52,7 @@ const (
 func newPoller(client *mirror.Client, timings timings, log *slog.Logger, metrics *metrics) *poller {
 	return &poller{
 		client: client, timings: timings, log: log, metrics: metrics, renewIdentity: func() {}, answers: make(chan pollResult, 1), next: now(),
-		backoff: timings.follow, logged: make(map[string]bool),
+		backoff: timings.follow, logged: make(loggedKinds),
 	}
 }
 
@@ -213,12 +213,19 @@ func (p *poller) fail(kind string, err error) {
 	p.next = now().Add(spread(p.backoff.next()))
 }
 
-// logFailure logs the first failure of each kind as a warning and later ones for debugging.
 func (p *poller) logFailure(kind string, err error) {
-	level := slog.LevelDebug
-	if !p.logged[kind] {
-		level = slog.LevelWarn
+	p.log.Log(context.Background(), p.logged.level(kind, slog.LevelWarn), "cannot follow the driver's files; keeping the last good version", "kind", kind, "error", err.Error())
+}
+
+// loggedKinds are the kinds of failures that have been logged.
+type loggedKinds map[string]bool
+
+// level returns the level of the first failure of each kind, and for later ones that for
+// debugging.
+func (l loggedKinds) level(kind string, first slog.Level) slog.Level {
+	if l[kind] {
+		return slog.LevelDebug
 	}
-	p.logged[kind] = true
-	p.log.Log(context.Background(), level, "cannot follow the driver's files; keeping the last good version", "kind", kind, "error", err.Error())
+	l[kind] = true
+	return first
 }

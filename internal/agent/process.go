@@ -196,15 +196,13 @@ func (c *children) run(ctx context.Context, argv []string, within time.Duration)
 	if err != nil {
 		return &notStartedError{err}
 	}
-	limit := time.NewTimer(within)
-	defer limit.Stop()
 	how := ""
 	select {
 	case <-child.ended:
 		if child.status != 0 {
 			how = child.how()
 		}
-	case <-limit.C:
+	case <-time.After(within):
 		how = fmt.Sprintf("it did not finish within %v", within)
 	case <-ctx.Done():
 		how = "the agent is shutting down"

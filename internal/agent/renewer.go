@@ -49,8 +49,8 @@ type renewer struct {
 	requesting bool
 	answers    chan signResult
 	retry      backoff
-	// logged holds the kinds of failures logged since the last success.
-	logged map[string]bool
+	// logged are the failures since the last success.
+	logged loggedKinds
 	// early rings when another component needs newer files; lastEarly is when that last
 	// brought a request forward.
 	early     bell
@@ -76,7 +76,7 @@ type identityFiles struct {
 func newRenewer(subject subject, signer signer, store *store, bundleFile string, timings timings, log *slog.Logger, metrics *metrics, onRenewed func()) *renewer {
 	return &renewer{
 		subject: subject, signer: signer, store: store, bundleFile: bundleFile, timings: timings, log: log, metrics: metrics, onRenewed: onRenewed,
-		ready: make(chan struct{}), answers: make(chan signResult, 1), logged: make(map[string]bool),
+		ready: make(chan struct{}), answers: make(chan signResult, 1), logged: make(loggedKinds),
 		early: newBell(), retry: timings.retry, hint: hint{backoff: timings.hint},
 	}
 }
@@ -365,16 +365,11 @@ func (r *renewer) left() time.Duration {
 	return pki.End(r.current.certs).Sub(now())
 }
 
-// logFailure logs the first failure of each kind as a warning, or as an error if the
-// certificate has expired, and later ones for debugging.
+// logFailure logs a failure. The first of a kind is an error if the certificate has expired.
 func (r *renewer) logFailure(kind string, err error) {
-	level := slog.LevelDebug
-	if !r.logged[kind] {
-		level = slog.LevelWarn
-		if r.current != nil && r.left() <= 0 {
-			level = slog.LevelError
-		}
+	first := slog.LevelWarn
+	if r.current != nil && r.left() <= 0 {
+		first = slog.LevelError
 	}
-	r.logged[kind] = true
-	r.log.Log(context.Background(), level, err.Error(), "kind", kind, "valid", r.left().Round(time.Second).String())
+	r.log.Log(context.Background(), r.logged.level(kind, first), err.Error(), "kind", kind, "valid", r.left().Round(time.Second).String())
 }

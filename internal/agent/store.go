@@ -108,14 +108,14 @@ func (s *store) replace(m material) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	s.clean(before)
+	removeEntries(s.dir, func(name string) bool { return strings.HasPrefix(name, generationPrefix) && name != before })
 	generation, err := os.MkdirTemp(s.dir, generationPrefix)
 	if err != nil {
 		return err
 	}
 	err = s.fill(generation, m)
 	if err == nil {
-		err = s.link(filepath.Base(generation), dataLink)
+		err = replaceLink(filepath.Base(generation), filepath.Join(s.dir, dataLink))
 	}
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(generation))
@@ -125,7 +125,7 @@ func (s *store) replace(m material) error {
 		if is, err := os.Readlink(filepath.Join(s.dir, name)); err == nil && is == target {
 			continue
 		}
-		if err := s.link(target, name); err != nil {
+		if err := replaceLink(target, filepath.Join(s.dir, name)); err != nil {
 			return err
 		}
 	}
@@ -148,27 +148,25 @@ func (s *store) fill(generation string, m material) error {
 	return nil
 }
 
-// link creates a link with the name, atomically replacing an existing one.
-func (s *store) link(target, name string) error {
-	next := filepath.Join(s.dir, name+".next")
+// replaceLink creates a symbolic link, atomically replacing an existing one.
+func replaceLink(target, name string) error {
+	next := name + ".next"
 	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	if err := os.Symlink(target, next); err != nil {
 		return err
 	}
-	return os.Rename(next, filepath.Join(s.dir, name))
+	return os.Rename(next, name)
 }
 
-// clean removes all generations except keep. The next swap retries removals that fail.
-func (s *store) clean(keep string) {
-	entries, err := os.ReadDir(s.dir)
-	if err != nil {
-		return
-	}
+// removeEntries removes the entries of a folder whose names match. The next swap retries
+// removals that fail.
+func removeEntries(dir string, match func(name string) bool) {
+	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), generationPrefix) && e.Name() != keep {
-			_ = os.RemoveAll(filepath.Join(s.dir, e.Name()))
+		if match(e.Name()) {
+			_ = os.RemoveAll(filepath.Join(dir, e.Name()))
 		}
 	}
 }

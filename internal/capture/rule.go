@@ -52,23 +52,16 @@ func (w *writer) output(p *plan, inbound *portFilter) {
 	for _, name := range p.interfaces {
 		w.rule(c, outOf(name), leave())
 	}
-	w.rule4(c, w.set("dns4", nftables.TypeIPAddr, p.dns.v4), expr.CmpOpEq, port(53), leave())
-	w.rule6(c, w.set("dns6", nftables.TypeIP6Addr, p.dns.v6), expr.CmpOpEq, port(53), leave())
+	w.rangeRules(c, "dns", p.dns, port(53), leave())
 	outbound := w.ports("outbound", p.outbound)
-	if outbound.exclude != nil {
-		w.rule(c, destinationPort(), lookup(outbound.exclude, expr.CmpOpEq), leave())
-	}
-	w.rule4(c, w.set("exclude4", nftables.TypeIPAddr, p.exclude.v4), expr.CmpOpEq, leave())
-	w.rule6(c, w.set("exclude6", nftables.TypeIP6Addr, p.exclude.v6), expr.CmpOpEq, leave())
+	w.portRule(c, outbound.exclude, expr.CmpOpEq, leave())
+	w.rangeRules(c, "exclude", p.exclude, leave())
 	if !p.includesSome {
 		w.rule(c, redirect(OutboundPort))
 		return
 	}
-	if outbound.include != nil {
-		w.rule(c, destinationPort(), lookup(outbound.include, expr.CmpOpEq), redirect(OutboundPort))
-	}
-	w.rule4(c, w.set("include4", nftables.TypeIPAddr, p.include.v4), expr.CmpOpEq, redirect(OutboundPort))
-	w.rule6(c, w.set("include6", nftables.TypeIP6Addr, p.include.v6), expr.CmpOpEq, redirect(OutboundPort))
+	w.portRule(c, outbound.include, expr.CmpOpEq, redirect(OutboundPort))
+	w.rangeRules(c, "include", p.include, redirect(OutboundPort))
 }
 
 // prerouting is for connections to the pod. Those from itself have passed output, and NAT
@@ -79,7 +72,8 @@ func (w *writer) prerouting(p *plan, inbound *portFilter) {
 	for _, name := range p.interfaces {
 		w.rule(c, inFrom(name), leave())
 	}
-	w.skipPorts(c, inbound)
+	w.portRule(c, inbound.exclude, expr.CmpOpEq, leave())
+	w.portRule(c, inbound.include, expr.CmpOpNeq, leave())
 	w.rule(c, redirect(InboundPort))
 }
 
@@ -132,18 +126,23 @@ func (w *writer) rule(c *nftables.Chain, parts ...match) {
 	w.conn.AddRule(&nftables.Rule{Table: w.table, Chain: c, Exprs: slices.Concat(parts...)})
 }
 
-// rule4 adds a rule for IPv4 destinations that are in the set, or not in it, depending on
-// op. Without a set it adds none.
-func (w *writer) rule4(c *nftables.Chain, set *nftables.Set, op expr.CmpOp, parts ...match) {
-	if set != nil {
-		w.rule(c, append([]match{family4(), destination4(), lookup(set, op)}, parts...)...)
+// rangeRules adds a rule for the destinations in the ranges of each address family that has
+// some.
+func (w *writer) rangeRules(c *nftables.Chain, name string, to ranges, parts ...match) {
+	rest := slices.Concat(parts...)
+	if set := w.set(name+"4", nftables.TypeIPAddr, to.v4); set != nil {
+		w.rule(c, family4(), destination4(), lookup(set, expr.CmpOpEq), rest)
+	}
+	if set := w.set(name+"6", nftables.TypeIP6Addr, to.v6); set != nil {
+		w.rule(c, family6(), destination6(), lookup(set, expr.CmpOpEq), rest)
 	}
 }
 
-// rule6 is rule4 for IPv6.
-func (w *writer) rule6(c *nftables.Chain, set *nftables.Set, op expr.CmpOp, parts ...match) {
+// portRule adds a rule for the destination ports that are in the set, or not in it,
+// depending on op. Without a set it adds none.
+func (w *writer) portRule(c *nftables.Chain, set *nftables.Set, op expr.CmpOp, verdict match) {
 	if set != nil {
-		w.rule(c, append([]match{family6(), destination6(), lookup(set, op)}, parts...)...)
+		w.rule(c, destinationPort(), lookup(set, op), verdict)
 	}
 }
 
@@ -196,16 +195,6 @@ func (f *portFilter) takes() match {
 		m = slices.Concat(m, destinationPort(), lookup(f.include, expr.CmpOpEq))
 	}
 	return m
-}
-
-// skipPorts adds rules for the ports that are not redirected.
-func (w *writer) skipPorts(c *nftables.Chain, f *portFilter) {
-	if f.exclude != nil {
-		w.rule(c, destinationPort(), lookup(f.exclude, expr.CmpOpEq), leave())
-	}
-	if f.include != nil {
-		w.rule(c, destinationPort(), lookup(f.include, expr.CmpOpNeq), leave())
-	}
 }
 
 // register is used by all conditions.

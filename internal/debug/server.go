@@ -91,24 +91,16 @@ func (s *Server) Switch(on bool) {
 
 // Run serves while the Server is on, until ctx ends. It is called once.
 func (s *Server) Run(ctx context.Context) {
-	for {
+	for ctx.Err() == nil {
+		var again <-chan time.Time
 		if s.on.Load() {
 			s.serve(ctx)
-		}
-		if ctx.Err() != nil {
-			return
-		}
-		if s.on.Load() {
-			select {
-			case <-ctx.Done():
-			case <-s.wake:
-			case <-time.After(retry):
-			}
-			continue
+			again = time.After(retry)
 		}
 		select {
 		case <-ctx.Done():
 		case <-s.wake:
+		case <-again:
 		}
 	}
 }

@@ -22,7 +22,7 @@ import (
 // brief is an issuer whose signing intermediate expires soon.
 type brief struct {
 	root         *issuer.CA
-	intermediate []byte
+	intermediate *x509.Certificate
 	signing      *issuer.CA
 }
 
@@ -67,19 +67,22 @@ func newBrief(t *testing.T, life time.Duration) *brief {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &brief{root, encode(der), signing}
+	intermediate, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &brief{root, intermediate, signing}
 }
 
-func (b *brief) Issue(ctx context.Context, r issuer.Request) ([]byte, error) {
+func (b *brief) Issue(ctx context.Context, r issuer.Request) ([]*x509.Certificate, error) {
 	chain, err := b.signing.Issue(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	leaf, _ := pem.Decode(chain)
-	return append(pem.EncodeToMemory(leaf), b.intermediate...), nil
+	return []*x509.Certificate{chain[0], b.intermediate}, nil
 }
 
-func (b *brief) Roots(ctx context.Context) ([]byte, error) { return b.root.Roots(ctx) }
+func (b *brief) Roots(ctx context.Context) ([]*x509.Certificate, error) { return b.root.Roots(ctx) }
 
 // TestOwnCertificateOfABriefIntermediate checks that the earliest expiry of the chain counts.
 func TestOwnCertificateOfABriefIntermediate(t *testing.T) {

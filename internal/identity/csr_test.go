@@ -77,35 +77,35 @@ func TestCheckCSRRefuses(t *testing.T) {
 		want   string
 	}{
 		{"the identity of another", func(r *x509.CertificateRequest) { *r = *template(other) }, "bank"},
-		{"another URI", func(r *x509.CertificateRequest) { r.URIs = template(other).URIs }, `the URI "spiffe://cluster.local/ns/shop/sa/bank"`},
-		{"another URI beside", func(r *x509.CertificateRequest) { r.URIs = append(r.URIs, template(other).URIs...) }, `the URI "spiffe://cluster.local/ns/shop/sa/bank"`},
+		{"another URI", func(r *x509.CertificateRequest) { r.URIs = template(other).URIs }, `URIs ["spiffe://cluster.local/ns/shop/sa/bank"`},
+		{"another URI beside", func(r *x509.CertificateRequest) { r.URIs = append(r.URIs, template(other).URIs...) }, `URIs ["spiffe://cluster.local/ns/shop/sa/bank"`},
 		{"the URI in other letters", func(r *x509.CertificateRequest) {
 			r.URIs = []*url.URL{parse("spiffe://cluster.local/ns/shop/sa/web%2Ev1")}
-		}, "the URI"},
-		{"the URI twice", func(r *x509.CertificateRequest) { r.URIs = append(r.URIs, r.URIs[0]) }, "2 URIs"},
+		}, "URIs"},
+		{"the URI twice", func(r *x509.CertificateRequest) { r.URIs = append(r.URIs, r.URIs[0]) }, `web.v1" "spiffe://`},
 		{"another trust domain", func(r *x509.CertificateRequest) { r.URIs = []*url.URL{parse("spiffe://other/ns/shop/sa/web.v1")} }, "spiffe://other"},
-		{"no URI", func(r *x509.CertificateRequest) { r.URIs = nil }, "0 URIs"},
-		{"no DNS name", func(r *x509.CertificateRequest) { r.DNSNames = nil }, "0 DNS names"},
-		{"no names", func(r *x509.CertificateRequest) { r.URIs, r.DNSNames = nil, nil }, "0 lists of subject alternative names"},
+		{"no URI", func(r *x509.CertificateRequest) { r.URIs = nil }, "URIs [] instead of"},
+		{"no DNS name", func(r *x509.CertificateRequest) { r.DNSNames = nil }, "DNS names [] instead of"},
+		{"no names", func(r *x509.CertificateRequest) { r.URIs, r.DNSNames = nil, nil }, "URIs [] instead of"},
 		{"the DNS name of another", func(r *x509.CertificateRequest) { r.DNSNames = template(other).DNSNames }, "bank.shop.sa.cluster.local"},
 		{"a wildcard", func(r *x509.CertificateRequest) { r.DNSNames = append(r.DNSNames, "*.sa.cluster.local") }, "*.sa.cluster.local"},
 		{"the controller's name", func(r *x509.CertificateRequest) { r.DNSNames = append(r.DNSNames, serverName) }, serverName},
 		{"an e-mail address", func(r *x509.CertificateRequest) { r.EmailAddresses = []string{"a@example.com"} }, "a@example.com"},
-		{"an IP address", func(r *x509.CertificateRequest) { r.IPAddresses = []net.IP{{10, 0, 0, 1}} }, "an IP address"},
+		{"an IP address", func(r *x509.CertificateRequest) { r.IPAddresses = []net.IP{{10, 0, 0, 1}} }, `IP addresses ["10.0.0.1"]`},
 		{"a name of a kind that is rare", func(r *x509.CertificateRequest) {
 			r.URIs, r.DNSNames = nil, nil
 			r.ExtraExtensions = []pkix.Extension{names(uri, dns, general(8, "\x2a\x03"))}
-		}, "a name of kind 8"},
+		}, "of kind 8"},
 		{"names that are none", func(r *x509.CertificateRequest) {
 			r.URIs, r.DNSNames = nil, nil
 			r.ExtraExtensions = []pkix.Extension{names(uri, dns, asn1.RawValue{Tag: asn1.TagUTF8String, Bytes: []byte("x")})}
-		}, "not well formed"},
+		}, "unreadable"},
 		{"another common name", func(r *x509.CertificateRequest) { r.Subject.CommonName = "bank.shop" }, `"bank.shop"`},
-		{"no common name", func(r *x509.CertificateRequest) { r.Subject.CommonName = "" }, "one common name"},
-		{"another pod", func(r *x509.CertificateRequest) { r.Subject.OrganizationalUnit = []string{"0000"} }, `want the pod's UID "7d8a3c"`},
-		{"another pod beside", func(r *x509.CertificateRequest) { r.Subject.OrganizationalUnit = []string{"7d8a3c", "0000"} }, `"0000"`},
-		{"the pod twice", func(r *x509.CertificateRequest) { r.Subject.OrganizationalUnit = []string{"7d8a3c", "7d8a3c"} }, "one organizational unit"},
-		{"no pod", func(r *x509.CertificateRequest) { r.Subject.OrganizationalUnit = nil }, "one organizational unit"},
+		{"no common name", func(r *x509.CertificateRequest) { r.Subject.CommonName = "" }, `common name "" instead of`},
+		{"another pod", func(r *x509.CertificateRequest) { r.Subject.OrganizationalUnit = []string{"0000"} }, `organizational unit "0000" instead of "7d8a3c"`},
+		{"another pod beside", func(r *x509.CertificateRequest) { r.Subject.OrganizationalUnit = []string{"7d8a3c", "0000"} }, "0000"},
+		{"the pod twice", func(r *x509.CertificateRequest) { r.Subject.OrganizationalUnit = []string{"7d8a3c", "7d8a3c"} }, "unexpected attribute"},
+		{"no pod", func(r *x509.CertificateRequest) { r.Subject.OrganizationalUnit = nil }, `organizational unit "" instead of`},
 		{"an organization", func(r *x509.CertificateRequest) { r.Subject.Organization = []string{"system:masters"} }, "more than a common name"},
 		{"a CA", func(r *x509.CertificateRequest) {
 			r.ExtraExtensions = []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Critical: true, Value: []byte{0x30, 3, 1, 1, 0xff}}}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/internal/identity"
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -88,7 +89,7 @@ func (i *testIssuer) present() (*issuer.CA, error) {
 	return i.ca, i.fault
 }
 
-func (i *testIssuer) Issue(ctx context.Context, request issuer.Request) ([]byte, error) {
+func (i *testIssuer) Issue(ctx context.Context, request issuer.Request) ([]*x509.Certificate, error) {
 	ca, err := i.present()
 	if err != nil {
 		return nil, err
@@ -96,7 +97,7 @@ func (i *testIssuer) Issue(ctx context.Context, request issuer.Request) ([]byte,
 	return ca.Issue(ctx, request)
 }
 
-func (i *testIssuer) Roots(ctx context.Context) ([]byte, error) {
+func (i *testIssuer) Roots(ctx context.Context) ([]*x509.Certificate, error) {
 	ca, err := i.present()
 	if err != nil {
 		return nil, err
@@ -109,11 +110,11 @@ func (i *testIssuer) roots(t testing.TB) []byte {
 	t.Helper()
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	text, err := i.ca.Roots(t.Context())
+	roots, err := i.ca.Roots(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return text
+	return pki.Encode(roots...)
 }
 
 var errDown = fmt.Errorf("%w: somebody pulled the plug", issuer.ErrUnavailable)
@@ -161,17 +162,11 @@ func trust(t testing.TB, signing issuer.Issuer, others ...issuer.Issuer) *issuer
 	t.Helper()
 	decided := &issuer.Trust{Signing: signing}
 	for _, i := range append([]issuer.Issuer{signing}, others...) {
-		text, err := i.Roots(t.Context())
+		roots, err := i.Roots(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
-			root, err := x509.ParseCertificate(block.Bytes)
-			if err != nil {
-				t.Fatal(err)
-			}
-			decided.Roots = append(decided.Roots, root)
-		}
+		decided.Roots = append(decided.Roots, roots...)
 	}
 	return decided
 }

@@ -2,6 +2,7 @@ package identity
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -100,9 +101,7 @@ func NewManager(options Options) (*Manager, error) {
 	if options.MaxRecords <= 0 {
 		options.MaxRecords = defaultMaxRecords
 	}
-	if options.Log == nil {
-		options.Log = slog.Default()
-	}
+	options.Log = cmp.Or(options.Log, slog.Default())
 	m := &Manager{
 		options:     options,
 		issued:      record{max: options.MaxRecords},

@@ -2,10 +2,8 @@ package identity
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"fmt"
 	"time"
 
@@ -31,32 +29,18 @@ func (o *own) isDue(signing issuer.Issuer, trusted *bundle) bool {
 func (m *Manager) issueOwn(ctx context.Context, signing issuer.Issuer, trusted *bundle) (*own, error) {
 	ctx, cancel := context.WithTimeout(ctx, issueTimeout)
 	defer cancel()
-	key, err := pki.NewKey()
-	if err != nil {
-		return nil, err
-	}
 	commonName := m.options.DNSNames[0]
 	if len(commonName) > pki.MaxCommonName {
 		commonName = "outrigger-controller"
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
-		Subject: pkix.Name{CommonName: commonName}, DNSNames: m.options.DNSNames,
-	}, key)
-	if err != nil {
-		return nil, err
-	}
-	csr, err := x509.ParseCertificateRequest(der)
+	request, key, err := issuer.NewServerRequest(commonName, m.options.DNSNames, nil, m.life())
 	if err != nil {
 		return nil, err
 	}
 	since := time.Now()
-	text, err := signing.Issue(ctx, issuer.Request{CSR: csr, CommonName: commonName, DNSNames: m.options.DNSNames, Life: m.life()})
+	chain, err := signing.Issue(ctx, request)
 	if err != nil {
 		return nil, err
-	}
-	chain, err := pki.Parse(text)
-	if err != nil {
-		return nil, fmt.Errorf("the certificate from %s: %w", name(signing), err)
 	}
 	next := &own{Certificate: tls.Certificate{PrivateKey: key, Leaf: chain[0]}, chain: chain, issuer: signing}
 	for _, certificate := range chain {

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
 // TokenReviewer authenticates tokens. It is safe for use by many goroutines.
@@ -76,14 +78,11 @@ func (KubeReviewer) Screen(token string) error {
 	if claims.Audience != Audience && !slices.Contains(list, any(Audience)) {
 		return fmt.Errorf("%w: it is not for the audience %q", ErrToken, Audience)
 	}
-	if end := time.Unix(int64(min(claims.Expires, math.MaxInt32<<8)), 0); time.Since(end) > maxSkew {
+	if end := time.Unix(int64(min(claims.Expires, math.MaxInt32<<8)), 0); time.Since(end) > pki.Skew {
 		return fmt.Errorf("%w: it expired at %s", ErrToken, end.UTC().Format(time.RFC3339))
 	}
 	return nil
 }
-
-// maxSkew is the maximum difference between the clocks of the API server and the controller.
-const maxSkew = 5 * time.Minute
 
 // Review is for TokenReviewer.
 func (r KubeReviewer) Review(ctx context.Context, token string) (Workload, error) {
@@ -114,11 +113,7 @@ func (r KubeReviewer) Review(ctx context.Context, token string) (Workload, error
 func workloadOf(status authenticationv1.TokenReviewStatus) (Workload, error) {
 	switch {
 	case !status.Authenticated:
-		reason := status.Error
-		if reason == "" {
-			reason = "the API server does not know it"
-		}
-		return Workload{}, fmt.Errorf("%w: %s", ErrToken, reason)
+		return Workload{}, fmt.Errorf("%w: %s", ErrToken, cmp.Or(status.Error, "the API server does not know it"))
 	case status.Error != "":
 		return Workload{}, fmt.Errorf("%w: %s", ErrToken, status.Error)
 	case !slices.Contains(status.Audiences, Audience):
@@ -145,10 +140,7 @@ func workloadOf(status authenticationv1.TokenReviewStatus) (Workload, error) {
 
 // checkPod checks that a pod is the one that the token is bound to.
 func checkPod(pod *corev1.Pod, w Workload) error {
-	account := pod.Spec.ServiceAccountName
-	if account == "" {
-		account = "default"
-	}
+	account := cmp.Or(pod.Spec.ServiceAccountName, "default")
 	switch {
 	case string(pod.UID) != w.PodUID:
 		return fmt.Errorf("%w: it is for another pod named %s/%s, with the UID %s", ErrToken, w.Namespace, w.Pod, w.PodUID)

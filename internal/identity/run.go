@@ -27,15 +27,12 @@ func (m *Manager) Run(ctx context.Context) {
 		} else {
 			retry = 0
 		}
-		timer := time.NewTimer(sleep)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		case <-m.wake:
-		case <-timer.C:
+		case <-time.After(sleep):
 		}
-		timer.Stop()
 	}
 }
 

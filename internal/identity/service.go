@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -93,9 +94,7 @@ func NewService(options ServiceOptions) (*Service, error) {
 	if options.MaxConnections <= 0 {
 		options.MaxConnections = 4096
 	}
-	if options.Log == nil {
-		options.Log = slog.Default()
-	}
+	options.Log = cmp.Or(options.Log, slog.Default())
 	s := &Service{
 		options: options,
 		slots:   newSlots(maxAtOnce),

@@ -245,7 +245,7 @@ type brokenIssuer struct {
 	fault error
 }
 
-func (b brokenIssuer) Issue(ctx context.Context, r issuer.Request) ([]byte, error) {
+func (b brokenIssuer) Issue(ctx context.Context, r issuer.Request) ([]*x509.Certificate, error) {
 	if r.URI != "" {
 		return nil, b.fault
 	}
@@ -403,7 +403,7 @@ type hangingIssuer struct {
 	asked, left chan struct{}
 }
 
-func (h hangingIssuer) Issue(ctx context.Context, r issuer.Request) ([]byte, error) {
+func (h hangingIssuer) Issue(ctx context.Context, r issuer.Request) ([]*x509.Certificate, error) {
 	if r.URI == "" {
 		return h.testIssuer.Issue(ctx, r)
 	}

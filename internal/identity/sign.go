@@ -13,7 +13,7 @@ import (
 
 // Sign checks a certificate request in DER and issues the certificate. The caller must have
 // authenticated the workload and checked that it is in the mesh. Sign returns the chain,
-// leaf first, and the trust bundle, both as PEM. The error wraps ErrRequest, or
+// leaf first, and the trust bundle, both as PEM, for the wire. The error wraps ErrRequest, or
 // issuer.ErrUnavailable if a retry may help.
 func (m *Manager) Sign(ctx context.Context, csr []byte, w Workload) (chain, trusted []byte, err error) {
 	begin := time.Now()
@@ -32,7 +32,7 @@ func (m *Manager) Sign(ctx context.Context, csr []byte, w Workload) (chain, trus
 	if err != nil {
 		return nil, nil, err
 	}
-	chain, err = now.signing.Issue(ctx, issuer.Request{
+	certificates, err := now.signing.Issue(ctx, issuer.Request{
 		CSR:                request,
 		CommonName:         id.CommonName(),
 		OrganizationalUnit: w.PodUID,
@@ -43,10 +43,6 @@ func (m *Manager) Sign(ctx context.Context, csr []byte, w Workload) (chain, trus
 	if err != nil {
 		return nil, nil, err
 	}
-	certificates, err := pki.Parse(chain)
-	if err != nil {
-		return nil, nil, fmt.Errorf("the certificate from %s: %w", name(now.signing), err)
-	}
 	now, err = m.trusted(ctx, certificates, now)
 	if err != nil {
 		return nil, nil, err
@@ -55,7 +51,7 @@ func (m *Manager) Sign(ctx context.Context, csr []byte, w Workload) (chain, trus
 	issued.Identity, issued.Pod, issued.PodUID = id.String(), w.Namespace+"/"+w.Pod, w.PodUID
 	m.issued.add(issued)
 	m.metrics.signed(begin)
-	return chain, now.pem, nil
+	return pki.Encode(certificates...), now.pem, nil
 }
 
 // trusted checks that the bundle has the root of a chain, which a pod may use only then. If

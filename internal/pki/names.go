@@ -6,9 +6,7 @@ import (
 	"encoding/asn1"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strings"
 )
@@ -17,6 +15,14 @@ var (
 	oidCommonName         = asn1.ObjectIdentifier{2, 5, 4, 3}
 	oidOrganizationalUnit = asn1.ObjectIdentifier{2, 5, 4, 11}
 	oidSubjectAltName     = asn1.ObjectIdentifier{2, 5, 29, 17}
+	oidExtensionRequest   = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 14}
+)
+
+// Tags of a GeneralName (RFC 5280).
+const (
+	tagDNS = 2
+	tagURI = 6
+	tagIP  = 7
 )
 
 // Names are all names in a certificate, in a comparable form: lists are sorted, and IP
@@ -29,16 +35,55 @@ type Names struct {
 // NamesOf returns the names of a certificate. It is an error if the certificate contains
 // other kinds of names than Names has.
 func NamesOf(c *x509.Certificate) (Names, error) {
-	return readNames(c.Subject, c.Extensions, len(c.EmailAddresses), c.URIs, c.DNSNames, c.IPAddresses)
+	return readNames(c.Subject, c.Extensions)
 }
 
-// NamesOfRequest returns the names that a certificate request asks for, as NamesOf does.
-func NamesOfRequest(r *x509.CertificateRequest) (Names, error) {
-	return readNames(r.Subject, r.Extensions, len(r.EmailAddresses), r.URIs, r.DNSNames, r.IPAddresses)
+// CheckRequest returns an error unless a certificate request asks for exactly the names and
+// for nothing else.
+func CheckRequest(r *x509.CertificateRequest, want Names) error {
+	for _, e := range r.Extensions {
+		if !e.Id.Equal(oidSubjectAltName) {
+			return fmt.Errorf("it asks for the extension %s, want only the subject alternative names", e.Id)
+		}
+	}
+	names, err := readNames(r.Subject, r.Extensions)
+	if err != nil {
+		return err
+	}
+	if d := names.Differ(want); d != "" {
+		return fmt.Errorf("it asks for %s", d)
+	}
+	return checkAttributes(r)
 }
 
-func readNames(subject pkix.Name, extensions []pkix.Extension, emails int, uris []*url.URL, dns []string, ips []net.IP) (Names, error) {
-	n := Names{DNS: slices.Sorted(slices.Values(dns))}
+// checkAttributes allows only the attribute with the extensions: others, such as a password,
+// must not be passed on to an issuer.
+func checkAttributes(r *x509.CertificateRequest) error {
+	var info struct {
+		Version    int
+		Subject    asn1.RawValue
+		PublicKey  asn1.RawValue
+		Attributes []struct {
+			ID     asn1.ObjectIdentifier
+			Values asn1.RawValue
+		} `asn1:"tag:0,set"`
+	}
+	if rest, err := asn1.Unmarshal(r.RawTBSCertificateRequest, &info); err != nil || len(rest) > 0 {
+		return errors.New("its attributes are not well formed")
+	}
+	for _, attribute := range info.Attributes {
+		if !attribute.ID.Equal(oidExtensionRequest) {
+			return fmt.Errorf("it has the attribute %s, want only the extensions", attribute.ID)
+		}
+	}
+	if len(info.Attributes) != 1 {
+		return fmt.Errorf("it has %d attributes, want one", len(info.Attributes))
+	}
+	return nil
+}
+
+func readNames(subject pkix.Name, extensions []pkix.Extension) (Names, error) {
+	var n Names
 	seen := make(map[string]bool)
 	for _, attribute := range subject.Names {
 		value, text := attribute.Value.(string)
@@ -56,18 +101,8 @@ func readNames(subject pkix.Name, extensions []pkix.Extension, emails int, uris 
 			return n, fmt.Errorf("its subject %q contains more than a common name and a unit", subject)
 		}
 	}
-	for _, u := range uris {
-		n.URIs = append(n.URIs, u.String())
-	}
-	for _, ip := range ips {
-		if addr, ok := netip.AddrFromSlice(ip); ok {
-			n.IPs = append(n.IPs, addr.Unmap().String())
-		}
-	}
-	slices.Sort(n.URIs)
-	slices.Sort(n.IPs)
-	// Package crypto/x509 ignores uncommon kinds of names, but other verifiers may not.
-	inside := 0
+	// Package crypto/x509 ignores uncommon kinds of names, but other verifiers may not. It
+	// also rewrites URIs.
 	for _, e := range extensions {
 		if !e.Id.Equal(oidSubjectAltName) {
 			continue
@@ -76,11 +111,25 @@ func readNames(subject pkix.Name, extensions []pkix.Extension, emails int, uris 
 		if rest, err := asn1.Unmarshal(e.Value, &all); err != nil || len(rest) > 0 {
 			return n, errors.New("its alternative names are unreadable")
 		}
-		inside += len(all)
+		for _, name := range all {
+			addr, isAddr := netip.AddrFromSlice(name.Bytes)
+			switch {
+			case name.Class != asn1.ClassContextSpecific:
+				return n, errors.New("its alternative names are unreadable")
+			case name.Tag == tagURI:
+				n.URIs = append(n.URIs, string(name.Bytes))
+			case name.Tag == tagDNS:
+				n.DNS = append(n.DNS, string(name.Bytes))
+			case name.Tag == tagIP && isAddr:
+				n.IPs = append(n.IPs, addr.Unmap().String())
+			default:
+				return n, fmt.Errorf("it has alternative names besides URIs, DNS names and IP addresses: %q of kind %d", name.Bytes, name.Tag)
+			}
+		}
 	}
-	if known := len(n.URIs) + len(n.DNS) + len(n.IPs); emails > 0 || inside != known {
-		return n, fmt.Errorf("it has %d alternative names besides URIs, DNS names and IP addresses", inside-known)
-	}
+	slices.Sort(n.URIs)
+	slices.Sort(n.DNS)
+	slices.Sort(n.IPs)
 	return n, nil
 }
 

@@ -7,6 +7,7 @@ package pki
 
 import (
 	"bytes"
+	"cmp"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -68,15 +69,17 @@ func Parse(text []byte) ([]*x509.Certificate, error) {
 // ParseRoots is Parse, but all certificates must be CA certificates.
 func ParseRoots(text []byte) ([]*x509.Certificate, error) {
 	roots, err := Parse(text)
-	if err != nil {
-		return nil, err
-	}
+	return roots, cmp.Or(err, CheckRoots(roots))
+}
+
+// CheckRoots returns an error unless all certificates are CA certificates.
+func CheckRoots(roots []*x509.Certificate) error {
 	for _, root := range roots {
 		if !root.BasicConstraintsValid || !root.IsCA {
-			return nil, fmt.Errorf("%q is not a CA certificate", root.Subject)
+			return fmt.Errorf("%q is not a CA certificate", root.Subject)
 		}
 	}
-	return roots, nil
+	return nil
 }
 
 // Encode returns certificates as PEM, in their order.

@@ -138,7 +138,7 @@ func TestNames(t *testing.T) {
 		"another URI":  {func(c *x509.Certificate) { c.URIs = append(c.URIs, uri("spiffe://x/z")) }, "URIs"},
 		"no DNS name":  {func(c *x509.Certificate) { c.DNSNames = nil }, "DNS names"},
 		"no address":   {func(c *x509.Certificate) { c.IPAddresses = nil }, "IP addresses"},
-		"an e-mail":    {func(c *x509.Certificate) { c.EmailAddresses = []string{"a@b"} }, "1 alternative names besides"},
+		"an e-mail":    {func(c *x509.Certificate) { c.EmailAddresses = []string{"a@b"} }, `alternative names besides URIs, DNS names and IP addresses: "a@b" of kind 1`},
 	} {
 		changed := template()
 		tt.change(changed)

@@ -102,6 +102,6 @@ func (a *authority) issue(now time.Time, life time.Duration, names Names) (Mater
 	}
 	return Material{
 		Certificate: tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf},
-		CABundle:    a.trusted.Encode(),
+		CABundle:    a.trusted,
 	}, nil
 }

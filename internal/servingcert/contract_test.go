@@ -66,7 +66,7 @@ func issuerContract(t *testing.T, newSubject func(*testing.T) subject) {
 		server := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{material.Certificate}}
 		for _, name := range dueNames {
 			for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
-				if err := handshake(server, material.CABundle, name, version); err != nil {
+				if err := handshake(server, material.CABundle.Encode(), name, version); err != nil {
 					t.Errorf("name %s, TLS %x: %v", name, version, err)
 				}
 			}
@@ -76,8 +76,8 @@ func issuerContract(t *testing.T, newSubject func(*testing.T) subject) {
 	t.Run("the bundle is the same each time", func(t *testing.T) {
 		subject := newSubject(t)
 		first, second := issue(t, subject), issue(t, subject)
-		if !bytes.Equal(first.CABundle, second.CABundle) {
-			t.Errorf("the CA bundle differs:\n%s\n%s", first.CABundle, second.CABundle)
+		if !bytes.Equal(first.CABundle.Encode(), second.CABundle.Encode()) {
+			t.Errorf("the CA bundle differs:\n%s\n%s", first.CABundle.Encode(), second.CABundle.Encode())
 		}
 	})
 
@@ -186,7 +186,7 @@ func eventually(t testing.TB, what string, condition func() bool) {
 
 func verify(material servingcert.Material) error {
 	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(material.CABundle)
+	pool.AppendCertsFromPEM(material.CABundle.Encode())
 	_, err := material.Certificate.Leaf.Verify(x509.VerifyOptions{Roots: pool, DNSName: names.ServerName()})
 	return err
 }

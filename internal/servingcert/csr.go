@@ -1,6 +1,7 @@
 package servingcert
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/x509"
@@ -79,12 +80,8 @@ func NewCSRIssuer(options CSROptions) (*CSRIssuer, error) {
 	if options.Life != 0 && options.Life < shortestSignedLife {
 		return nil, fmt.Errorf("the life of %s for a signed certificate is shorter than the %s that Kubernetes allows", options.Life, shortestSignedLife)
 	}
-	if options.Timeout == 0 {
-		options.Timeout = defaultSigningTimeout
-	}
-	if options.Logger == nil {
-		options.Logger = slog.Default()
-	}
+	options.Timeout = cmp.Or(options.Timeout, defaultSigningTimeout)
+	options.Logger = cmp.Or(options.Logger, slog.Default())
 	return &CSRIssuer{options: options}, nil
 }
 

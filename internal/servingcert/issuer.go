@@ -31,9 +31,8 @@ type Issuer interface {
 type Material struct {
 	// Certificate is the chain, leaf first, with its private key. Leaf is set.
 	Certificate tls.Certificate
-	// CABundle is the PEM of the CAs to trust, sorted and without duplicates. It may
-	// contain more than the CA of Certificate.
-	CABundle []byte
+	// CABundle are the CAs to trust. It may contain more than the CA of Certificate.
+	CABundle pki.Bundle
 }
 
 // Format describes the certificate. It keeps the private key out of formatted text.
@@ -64,14 +63,13 @@ func newMaterial(chain, key, ca []byte) (Material, error) {
 	if err != nil {
 		return Material{}, fmt.Errorf("CA bundle: %w", err)
 	}
-	return Material{Certificate: pair, CABundle: roots.Encode()}, nil
+	return Material{Certificate: pair, CABundle: roots}, nil
 }
 
 // credential is Material that a client of serverName would accept.
 type credential struct {
 	Material
-	roots pki.Bundle
-	// anchors are the roots that the certificate chains to.
+	// anchors are the CAs of the bundle that the certificate chains to.
 	anchors pki.Bundle
 	// expiry is when the last valid chain to an anchor expires.
 	expiry time.Time
@@ -85,10 +83,6 @@ func (m Material) check(serverName string) (*credential, error) {
 	if leaf == nil {
 		return nil, errors.New("the issuer returned no certificate")
 	}
-	roots, err := pki.ParseBundle(m.CABundle)
-	if err != nil {
-		return nil, fmt.Errorf("the CA bundle of the serving certificate: %w", err)
-	}
 	intermediates := x509.NewCertPool()
 	for _, der := range m.Certificate.Certificate[1:] {
 		cert, err := x509.ParseCertificate(der)
@@ -99,14 +93,14 @@ func (m Material) check(serverName string) (*credential, error) {
 	}
 	chains, err := leaf.Verify(x509.VerifyOptions{
 		DNSName:       serverName,
-		Roots:         roots.Pool(),
+		Roots:         m.CABundle.Pool(),
 		Intermediates: intermediates,
 		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("the API server would reject the serving certificate for %s: %w", serverName, err)
 	}
-	checked := &credential{Material: m, roots: roots, since: time.Now()}
+	checked := &credential{Material: m, since: time.Now()}
 	var anchors []*x509.Certificate
 	for _, chain := range chains {
 		if end := pki.End(chain); end.After(checked.expiry) {

@@ -1,6 +1,7 @@
 package servingcert
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -73,12 +74,8 @@ func New(issuer Issuer, options Options) (*Manager, error) {
 	if options.SelfCheck.Address != "" && options.SelfCheck.Accept == nil {
 		return nil, errors.New("the self check of the webhook needs a function that accepts its answer")
 	}
-	if options.PropagationDelay == 0 {
-		options.PropagationDelay = defaultPropagationDelay
-	}
-	if options.Logger == nil {
-		options.Logger = slog.Default()
-	}
+	options.PropagationDelay = cmp.Or(options.PropagationDelay, defaultPropagationDelay)
+	options.Logger = cmp.Or(options.Logger, slog.Default())
 	metrics, err := newMetrics(options.Registerer)
 	if err != nil {
 		return nil, fmt.Errorf("registering the metrics of the serving certificate: %w", err)
@@ -88,7 +85,7 @@ func New(issuer Issuer, options Options) (*Manager, error) {
 		options:   options,
 		metrics:   metrics,
 		publisher: newPublisher(options, metrics),
-		checker:   newSelfChecker(),
+		checker:   &selfChecker{turn: make(chan struct{}, 1)},
 		changed:   make(chan struct{}, 1),
 	}, nil
 }

@@ -1,7 +1,7 @@
 package servingcert
 
 import (
-	"time"
+	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -45,14 +45,5 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	if registerer == nil {
 		return m, nil
 	}
-	for _, collector := range []prometheus.Collector{m.expiry, m.renewals, m.patches} {
-		if err := registerer.Register(collector); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
-}
-
-func (m *metrics) setExpiry(at time.Time) {
-	m.expiry.Set(float64(at.Unix()))
+	return m, errors.Join(registerer.Register(m.expiry), registerer.Register(m.renewals), registerer.Register(m.patches))
 }

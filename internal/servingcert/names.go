@@ -1,6 +1,7 @@
 package servingcert
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"strings"
@@ -44,12 +45,7 @@ func (n Names) validate() error {
 	return nil
 }
 
-func (n Names) clusterDomain() string {
-	if n.ClusterDomain == "" {
-		return "cluster.local"
-	}
-	return n.ClusterDomain
-}
+func (n Names) clusterDomain() string { return cmp.Or(n.ClusterDomain, "cluster.local") }
 
 // sans returns the subject alternative names by kind.
 func (n Names) sans() (dns []string, ips []net.IP) {

@@ -1,9 +1,9 @@
 package servingcert
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -47,8 +47,8 @@ var _ Issuer = (*OwnCA)(nil)
 // a new CA into the Secret and keeps the old one in ca.crt until it has expired. A Secret
 // with invalid content is an error and is never overwritten.
 type OwnCA struct {
+	secretSource
 	options OwnCAOptions
-	source  secretSource
 }
 
 // NewOwnCA returns an OwnCA, or an error for invalid names or lifetimes.
@@ -56,19 +56,12 @@ func NewOwnCA(options OwnCAOptions) (*OwnCA, error) {
 	if err := options.Names.validate(); err != nil {
 		return nil, err
 	}
-	if options.CALife == 0 {
-		options.CALife = defaultCALife
-	}
-	if options.LeafLife == 0 {
-		options.LeafLife = defaultLeafLife
-	}
+	options.CALife = cmp.Or(options.CALife, defaultCALife)
+	options.LeafLife = cmp.Or(options.LeafLife, defaultLeafLife)
 	if options.LeafLife < 0 || options.CALife < 3*options.LeafLife {
 		return nil, fmt.Errorf("a serving certificate's lifetime of %s is more than a third of its CA's lifetime of %s", options.LeafLife, options.CALife)
 	}
-	return &OwnCA{
-		options: options,
-		source:  secretSource{client: options.Client, namespace: options.Namespace, name: options.Name},
-	}, nil
+	return &OwnCA{secretSource{client: options.Client, namespace: options.Namespace, name: options.Name}, options}, nil
 }
 
 // Issue creates a key and signs a certificate for it. If necessary it creates or replaces
@@ -87,17 +80,12 @@ func (o *OwnCA) Issue(ctx context.Context) (Material, error) {
 	return ca.issue(now, o.options.LeafLife, o.options.Names)
 }
 
-// Watch watches the Secret.
-func (o *OwnCA) Watch(ctx context.Context, changed func()) {
-	o.source.watch(ctx, changed)
-}
-
 // authority returns the CA of the Secret, created or renewed if necessary.
 func (o *OwnCA) authority(ctx context.Context, now time.Time) (*authority, error) {
-	secret, err := o.source.get(ctx)
+	secret, err := o.get(ctx)
 	if apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("%s does not exist: the injector fills it but may not create Secrets, so create it: kubectl create secret generic %s --namespace %s",
-			&o.source, o.options.Name, o.options.Namespace)
+			o, o.options.Name, o.options.Namespace)
 	}
 	if err != nil {
 		return nil, err
@@ -111,7 +99,7 @@ func (o *OwnCA) authority(ctx context.Context, now time.Time) (*authority, error
 	}
 	ca, err := parseAuthority(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey], secret.Data[keyCA])
 	if err != nil {
-		return nil, fmt.Errorf("%s contains no usable CA, fix it or empty it so that a new CA is created: %w", &o.source, err)
+		return nil, fmt.Errorf("%s contains no usable CA, fix it or empty it so that a new CA is created: %w", o, err)
 	}
 	due, err := ca.renewed(now, o.options.CALife)
 	if err != nil || due == ca {
@@ -132,7 +120,7 @@ func isEmpty(secret *corev1.Secret) bool {
 
 // update writes the CA to the Secret unless it has changed since it was read.
 func (o *OwnCA) update(ctx context.Context, secret *corev1.Secret, ca *authority) error {
-	data, err := secretData(ca)
+	cert, key, trusted, err := ca.encode()
 	if err != nil {
 		return err
 	}
@@ -140,21 +128,13 @@ func (o *OwnCA) update(ctx context.Context, secret *corev1.Secret, ca *authority
 	if secret.Data == nil {
 		secret.Data = make(map[string][]byte)
 	}
-	maps.Copy(secret.Data, data)
+	secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey], secret.Data[keyCA] = cert, key, trusted
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	updated, err := o.options.Client.CoreV1().Secrets(o.options.Namespace).Update(ctx, secret, metav1.UpdateOptions{})
 	if err != nil {
-		return fmt.Errorf("updating %s: %w", &o.source, err)
+		return fmt.Errorf("updating %s: %w", o, err)
 	}
-	o.source.note(updated)
+	o.note(updated)
 	return nil
-}
-
-func secretData(ca *authority) (map[string][]byte, error) {
-	cert, key, trusted, err := ca.encode()
-	if err != nil {
-		return nil, err
-	}
-	return map[string][]byte{corev1.TLSCertKey: cert, corev1.TLSPrivateKeyKey: key, keyCA: trusted}, nil
 }

@@ -114,7 +114,7 @@ func TestOwnCADefaults(t *testing.T) {
 		t.Errorf("names (-want +got):\n%s", diff)
 	}
 	secret := caSecret(t, client)
-	if !bytes.Equal(secret.Data["ca.crt"], material.CABundle) || !bytes.Equal(secret.Data["tls.crt"], material.CABundle) {
+	if !bytes.Equal(secret.Data["ca.crt"], material.CABundle.Encode()) || !bytes.Equal(secret.Data["tls.crt"], material.CABundle.Encode()) {
 		t.Error("the Secret does not hold the CA of the certificate")
 	}
 }
@@ -146,7 +146,7 @@ func TestAReplicaThatIsOvertakenTakesTheCAOfTheOther(t *testing.T) {
 					return faults >= 0, nil, test.fault
 				})
 				material := issue(t, subject{issuer: newOwnCA(t, client, 300*day, 7*day)})
-				if !bytes.Equal(material.CABundle, caSecret(t, client).Data["ca.crt"]) {
+				if !bytes.Equal(material.CABundle.Encode(), caSecret(t, client).Data["ca.crt"]) {
 					t.Error("the replica uses another CA than that of the Secret")
 				}
 			})
@@ -170,7 +170,7 @@ func replicasAgree(t *testing.T, client kubernetes.Interface) {
 			if err := verify(material); err != nil {
 				t.Error(err)
 			}
-			bundles[i] = material.CABundle
+			bundles[i] = material.CABundle.Encode()
 		})
 	}
 	running.Wait()
@@ -188,12 +188,12 @@ func TestOwnCAIsReplacedBeforeItExpires(t *testing.T) {
 		first := issue(t, issuer)
 
 		time.Sleep(195 * day)
-		if same := issue(t, issuer); !bytes.Equal(same.CABundle, first.CABundle) {
+		if same := issue(t, issuer); !bytes.Equal(same.CABundle.Encode(), first.CABundle.Encode()) {
 			t.Error("the CA was replaced with more than a third of its life left")
 		}
 		time.Sleep(6 * day)
 		second := issue(t, issuer)
-		if got := len(serials(t, second.CABundle)); got != 2 {
+		if got := len(serials(t, second.CABundle.Encode())); got != 2 {
 			t.Errorf("the bundle holds %d CAs, want the new and the old", got)
 		}
 		if err := verify(second); err != nil {
@@ -204,16 +204,16 @@ func TestOwnCAIsReplacedBeforeItExpires(t *testing.T) {
 		if err := verify(alone); err == nil {
 			t.Error("the certificate is still signed by the old CA")
 		}
-		if again := issue(t, issuer); !bytes.Equal(again.CABundle, second.CABundle) {
+		if again := issue(t, issuer); !bytes.Equal(again.CABundle.Encode(), second.CABundle.Encode()) {
 			t.Error("the CA was replaced once more")
 		}
 
 		time.Sleep(100 * day)
 		last := issue(t, issuer)
-		if diff := cmp.Diff(serials(t, caSecret(t, client).Data["tls.crt"]), serials(t, last.CABundle)); diff != "" {
+		if diff := cmp.Diff(serials(t, caSecret(t, client).Data["tls.crt"]), serials(t, last.CABundle.Encode())); diff != "" {
 			t.Errorf("the expired CA is still trusted (-want +got):\n%s", diff)
 		}
-		if !bytes.Equal(caSecret(t, client).Data["ca.crt"], last.CABundle) {
+		if !bytes.Equal(caSecret(t, client).Data["ca.crt"], last.CABundle.Encode()) {
 			t.Error("the Secret holds another bundle")
 		}
 	})
@@ -228,7 +228,7 @@ func TestOwnCAThatHasExpiredIsReplaced(t *testing.T) {
 		if err := verify(material); err != nil {
 			t.Error(err)
 		}
-		if got := len(serials(t, material.CABundle)); got != 1 {
+		if got := len(serials(t, material.CABundle.Encode())); got != 1 {
 			t.Errorf("the bundle holds %d CAs, want the new one alone", got)
 		}
 	})

@@ -117,9 +117,9 @@ func (p *publisher) step(ctx context.Context) time.Time {
 	if p.current == nil {
 		return wake
 	}
-	wanted := p.current.roots
+	wanted := p.current.CABundle
 	if p.next != nil {
-		wanted = wanted.With(p.next.roots)
+		wanted = wanted.With(p.next.CABundle)
 	}
 	p.wanted.Store(&wanted)
 	if config == nil {
@@ -194,7 +194,7 @@ func (p *publisher) servableAt(config *admissionv1.MutatingWebhookConfiguration,
 func (p *publisher) serve(c *credential) {
 	p.current, p.next = c, nil
 	p.serving.Store(c)
-	p.metrics.setExpiry(c.expiry)
+	p.metrics.expiry.Set(float64(c.expiry.Unix()))
 }
 
 // since returns when the CA was first found, or now if it is not in times.

@@ -153,7 +153,7 @@ func TestForeignChangesOfTheBundleArePutRight(t *testing.T) {
 				setBundles(t, client, manager.CABundle(), spoil(manager.CABundle()))
 				settle()
 				for _, bundle := range bundlesIn(t, client) {
-					if diff := cmp.Diff(string(material.CABundle), string(bundle)); diff != "" {
+					if diff := cmp.Diff(string(material.CABundle.Encode()), string(bundle)); diff != "" {
 						t.Errorf("(-want +got):\n%s", diff)
 					}
 				}

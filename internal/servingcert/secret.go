@@ -25,39 +25,32 @@ var _ Issuer = (*SecretIssuer)(nil)
 // SecretIssuer reads the serving certificate from a kubernetes.io/tls Secret that another
 // program such as cert-manager updates: tls.crt, tls.key and ca.crt. It only needs get,
 // list and watch on that Secret.
-type SecretIssuer struct {
-	source secretSource
-}
+type SecretIssuer struct{ secretSource }
 
 // NewSecretIssuer returns an issuer that reads the Secret.
 func NewSecretIssuer(client kubernetes.Interface, namespace, name string) *SecretIssuer {
-	return &SecretIssuer{source: secretSource{client: client, namespace: namespace, name: name}}
+	return &SecretIssuer{secretSource{client: client, namespace: namespace, name: name}}
 }
 
 // Issue returns the content of the Secret.
 func (s *SecretIssuer) Issue(ctx context.Context) (Material, error) {
-	secret, err := s.source.get(ctx)
+	secret, err := s.get(ctx)
 	if apierrors.IsNotFound(err) {
-		return Material{}, fmt.Errorf("%s does not exist yet: the issuer of the certificate, such as a cert-manager Certificate with this secretName, has not created it", &s.source)
+		return Material{}, fmt.Errorf("%s does not exist yet: the issuer of the certificate, such as a cert-manager Certificate with this secretName, has not created it", s)
 	}
 	if err != nil {
 		return Material{}, err
 	}
 	for _, key := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey, keyCA} {
 		if len(secret.Data[key]) == 0 {
-			return Material{}, fmt.Errorf("%s has no %s; it must contain a certificate, its key and the CA that signed it", &s.source, key)
+			return Material{}, fmt.Errorf("%s has no %s; it must contain a certificate, its key and the CA that signed it", s, key)
 		}
 	}
 	material, err := newMaterial(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey], secret.Data[keyCA])
 	if err != nil {
-		return Material{}, fmt.Errorf("%s cannot be used, fix it or issue the certificate again: %w", &s.source, err)
+		return Material{}, fmt.Errorf("%s cannot be used, fix it or issue the certificate again: %w", s, err)
 	}
 	return material, nil
-}
-
-// Watch watches the Secret.
-func (s *SecretIssuer) Watch(ctx context.Context, changed func()) {
-	s.source.watch(ctx, changed)
 }
 
 // secretSource reads one Secret and detects changes of its data.
@@ -90,7 +83,8 @@ func (s *secretSource) note(secret *corev1.Secret) {
 	s.read.set(certificateData(secret)...)
 }
 
-func (s *secretSource) watch(ctx context.Context, changed func()) {
+// Watch watches the Secret.
+func (s *secretSource) Watch(ctx context.Context, changed func()) {
 	informer := coreinformers.NewFilteredSecretInformer(s.client, s.namespace, 0, cache.Indexers{}, byName(s.name))
 	runInformer(ctx, informer, func() {
 		secret := stored[corev1.Secret](informer, s.namespace+"/"+s.name)

@@ -58,7 +58,7 @@ func TestBundleIsTheSameWhateverTheOrderOfItsSource(t *testing.T) {
 			Data:       map[string][]byte{"tls.crt": cert, "tls.key": key, "ca.crt": source},
 		})
 		material := issue(t, subject{issuer: servingcert.NewSecretIssuer(client, names.Namespace, secretName)})
-		bundles[string(material.CABundle)] = true
+		bundles[string(material.CABundle.Encode())] = true
 	}
 	if len(bundles) != 1 {
 		t.Errorf("%d different bundles of the same CAs", len(bundles))

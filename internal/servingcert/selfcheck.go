@@ -41,10 +41,6 @@ type selfChecker struct {
 	at     time.Time
 }
 
-func newSelfChecker() *selfChecker {
-	return &selfChecker{turn: make(chan struct{}, 1)}
-}
-
 // Ready returns nil if the API server could call the webhook now. It opens a TLS connection
 // to SelfCheck.Address, verifies the server name, trusts exactly the CAs that the webhook
 // configuration trusts (or CABundle() if that is unknown or not maintained) and posts the

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 	"github.com/outrigger-mesh/outrigger/internal/servingcert"
 )
 
@@ -121,7 +122,7 @@ func materialOf(t testing.TB, cert, key, bundle []byte) servingcert.Material {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return servingcert.Material{Certificate: pair, CABundle: bundle}
+	return servingcert.Material{Certificate: pair, CABundle: pki.Readable(bundle)}
 }
 
 func pemOf(cas ...*testCA) []byte {

@@ -163,12 +163,12 @@ func parseKey(keyPEM []byte) (crypto.Signer, error) {
 func (ca *CA) NotAfter() time.Time { return ca.notAfter }
 
 // Roots returns the CA's only root. It never fails.
-func (ca *CA) Roots(context.Context) ([]byte, error) {
-	return pki.Encode(ca.root), nil
+func (ca *CA) Roots(context.Context) ([]*x509.Certificate, error) {
+	return []*x509.Certificate{ca.root}, nil
 }
 
 // Issue signs in this process and keeps no record.
-func (ca *CA) Issue(ctx context.Context, req Request) ([]byte, error) {
+func (ca *CA) Issue(ctx context.Context, req Request) ([]*x509.Certificate, error) {
 	chain, err := ca.issue(ctx, req)
 	if err != nil {
 		return nil, fmt.Errorf("own CA %q: %w", ca.certificate.Subject.CommonName, err)
@@ -176,7 +176,7 @@ func (ca *CA) Issue(ctx context.Context, req Request) ([]byte, error) {
 	return chain, nil
 }
 
-func (ca *CA) issue(ctx context.Context, req Request) ([]byte, error) {
+func (ca *CA) issue(ctx context.Context, req Request) ([]*x509.Certificate, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -226,8 +226,5 @@ func (ca *CA) issue(ctx context.Context, req Request) ([]byte, error) {
 	}
 	// Only verification enforces a CA's name constraints.
 	v, err := verify(req, want, append([]*x509.Certificate{leaf}, ca.intermediates...), ca.roots)
-	if err != nil {
-		return nil, err
-	}
-	return v.chain, nil
+	return v.chain, err
 }

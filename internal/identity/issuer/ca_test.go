@@ -141,7 +141,7 @@ func TestCAEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if leaf := issuertest.Check(t, req, chain, root.pem()); !leaf.NotAfter.Equal(end) {
+	if leaf := issuertest.Check(t, req, chain, []*x509.Certificate{root.cert}); !leaf.NotAfter.Equal(end) {
 		t.Errorf("the certificate ends at %s, want %s", leaf.NotAfter, end)
 	}
 }
@@ -238,7 +238,7 @@ func TestCAConstraints(t *testing.T) {
 		t.Fatal(err)
 	}
 	if chain, err := ca.Issue(t.Context(), issuertest.Workload(t)); err == nil || chain != nil || !strings.Contains(err.Error(), "not permitted") {
-		t.Errorf("a name that the CA may not sign: %d bytes, %v", len(chain), err)
+		t.Errorf("a name that the CA may not sign: %d certificates, %v", len(chain), err)
 	}
 }
 

@@ -41,16 +41,13 @@ type CertManagerOptions struct {
 // CertManager issues certificates through cert-manager. It creates a CertificateRequest for
 // each and deletes it afterwards. The CSR is signed unchanged, so it must ask for exactly
 // the request's names. The cluster must approve the requests; by default cert-manager does
-// for its own kinds of issuers.
+// for its own kinds of issuers. The root is the one in a request's status.ca.
 type CertManager struct {
+	*remote
 	options CertManagerOptions
-	remote  *remote
 }
 
 var _ Issuer = (*CertManager)(nil)
-
-// String describes the issuer for logs and errors.
-func (c *CertManager) String() string { return c.remote.name }
 
 // NewCertManager returns the issuer. It sends no requests.
 func NewCertManager(o CertManagerOptions) (*CertManager, error) {
@@ -59,9 +56,7 @@ func NewCertManager(o CertManagerOptions) (*CertManager, error) {
 	if o.Client == nil || o.Namespace == "" || o.IssuerName == "" {
 		return nil, fmt.Errorf("cert-manager: a client, a namespace and an issuer's name are needed, not %q and %q", o.Namespace, o.IssuerName)
 	}
-	if o.Log == nil {
-		o.Log = slog.Default()
-	}
+	o.Log = cmp.Or(o.Log, slog.Default())
 	name := fmt.Sprintf("cert-manager %s %s", o.IssuerKind, o.IssuerName)
 	if o.IssuerGroup != CertManagerGroup {
 		name = fmt.Sprintf("cert-manager %s.%s %s", o.IssuerKind, o.IssuerGroup, o.IssuerName)
@@ -70,17 +65,6 @@ func NewCertManager(o CertManagerOptions) (*CertManager, error) {
 	c.remote = newRemote(name, c.sign)
 	return c, nil
 }
-
-// Issue creates a CertificateRequest and waits until it is signed or denied, or ctx ends;
-// ctx should have a deadline. A certificate that does not match the request is an error.
-func (c *CertManager) Issue(ctx context.Context, req Request) ([]byte, error) {
-	return c.remote.issue(ctx, req)
-}
-
-// Roots returns the root that cert-manager returns with each certificate (status.ca), and
-// earlier roots while certificates that they signed are valid. If it has learned none for
-// ten minutes, it issues an unused certificate to learn the root.
-func (c *CertManager) Roots(ctx context.Context) ([]byte, error) { return c.remote.roots(ctx) }
 
 // certificateRequest has the used fields of cert-manager's type.
 type certificateRequest struct {
@@ -112,7 +96,7 @@ type certificateRequestStatus struct {
 	CA          []byte `json:"ca,omitempty"`
 }
 
-// sign gets one request signed.
+// sign creates a CertificateRequest and waits until it is signed or denied, or ctx ends.
 func (c *CertManager) sign(ctx context.Context, req Request) (answer, error) {
 	object, err := c.object(req)
 	if err != nil {

@@ -1,7 +1,6 @@
 package issuer_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/x509"
@@ -12,6 +11,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -25,6 +25,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer/issuertest"
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 	"github.com/outrigger-mesh/outrigger/test/apiserver"
 )
 
@@ -176,8 +177,8 @@ func (c *cluster) intermediate(t *testing.T) {
 	c.secret(t, "cert-manager", "middle", middle, root)
 	i := c.caIssuer(t, "ClusterIssuer", "middle")
 	issuertest.Run(t, issuertest.Suite{Issuer: i, Prefix: "cert-manager ClusterIssuer middle: ", Within: 30 * time.Second})
-	if roots, err := i.Roots(t.Context()); err != nil || !bytes.Equal(roots, root.pem()) {
-		t.Errorf("the roots are (%v)\n%s", err, roots)
+	if roots, err := i.Roots(t.Context()); err != nil || !same(roots, []*x509.Certificate{root.cert}) {
+		t.Errorf("the roots are %s (%v)", pki.Encode(roots...), err)
 	}
 }
 
@@ -206,7 +207,7 @@ func (c *cluster) newCA(t *testing.T) {
 			return err
 		}
 		roots, err := i.Roots(t.Context())
-		if err == nil && !bytes.Contains(roots, second.pem()) {
+		if err == nil && !slices.ContainsFunc(roots, second.cert.Equal) {
 			err = errors.New("the new root is not among the roots")
 		}
 		return err
@@ -228,7 +229,7 @@ func (c *cluster) caEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	issuertest.Check(t, req, chain, root.pem())
+	issuertest.Check(t, req, chain, []*x509.Certificate{root.cert})
 }
 
 func (c *cluster) noIssuer(t *testing.T) {
@@ -342,7 +343,7 @@ func (c *cluster) external(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			issuertest.Check(t, req, chain, root.pem())
+			issuertest.Check(t, req, chain, []*x509.Certificate{root.cert})
 		})
 	}
 }

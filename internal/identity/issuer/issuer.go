@@ -13,13 +13,13 @@ import (
 // Issuer signs certificates. It is safe for use by many goroutines.
 type Issuer interface {
 	// Issue signs a certificate with exactly the names of the request; further names in the
-	// CSR are not included. It returns the leaf and the intermediates without the root as
-	// PEM, leaf first. The error names the issuer and includes its message; it wraps
+	// CSR are not included. It returns the leaf and the intermediates without the root,
+	// leaf first. The error names the issuer and includes its message; it wraps
 	// ErrUnavailable if a retry may help. Issue returns soon after ctx ends.
-	Issue(ctx context.Context, req Request) ([]byte, error)
-	// Roots returns the PEM of the roots that verify issued certificates. They may change
-	// at any time.
-	Roots(ctx context.Context) ([]byte, error)
+	Issue(ctx context.Context, req Request) ([]*x509.Certificate, error)
+	// Roots returns the roots that verify issued certificates, in a stable order. They may
+	// change at any time.
+	Roots(ctx context.Context) ([]*x509.Certificate, error)
 }
 
 // Request describes a certificate for TLS servers and clients.

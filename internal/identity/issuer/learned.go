@@ -1,11 +1,8 @@
 package issuer
 
 import (
-	"bytes"
 	"context"
-	"crypto/rand"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"fmt"
 	"slices"
 	"sync"
@@ -42,8 +39,6 @@ type learnedRoot struct {
 	until       time.Time
 }
 
-func newLearned() *learned { return &learned{probing: make(chan struct{}, 1)} }
-
 // add records the root of an answer.
 func (l *learned) add(v verified) {
 	l.mu.Lock()
@@ -70,8 +65,8 @@ func (l *learned) shorten(req Request) Request {
 	return req
 }
 
-// known returns the roots as PEM, or nil if there are none, and whether they are current.
-func (l *learned) known() (rootsPEM []byte, fresh bool) {
+// known returns the roots, or nil if there are none, and whether they are current.
+func (l *learned) known() (roots pki.Bundle, fresh bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
@@ -86,62 +81,43 @@ func (l *learned) known() (rootsPEM []byte, fresh bool) {
 	for _, r := range l.roots {
 		valid = append(valid, r.certificate)
 	}
-	// Sort them, so that a different order does not look like a change.
-	slices.SortFunc(valid, func(a, b *x509.Certificate) int { return bytes.Compare(a.Raw, b.Raw) })
-	return pki.Encode(valid...), len(valid) > 0 && now.Sub(l.at) < learnEvery
+	// A different order must not look like a change.
+	return pki.NewBundle(valid...), len(valid) > 0 && now.Sub(l.at) < learnEvery
 }
 
 // get returns the roots. If they are not current, it issues a certificate, which it
 // discards. Errors of that are ignored if a root is known.
-func (l *learned) get(ctx context.Context, issue func(context.Context, Request) ([]byte, error)) ([]byte, error) {
-	rootsPEM, fresh := l.known()
+func (l *learned) get(ctx context.Context, issue func(context.Context, Request) ([]*x509.Certificate, error)) (pki.Bundle, error) {
+	roots, fresh := l.known()
 	if fresh {
-		return rootsPEM, nil
+		return roots, nil
 	}
-	select {
-	case l.probing <- struct{}{}:
-		defer func() { <-l.probing }()
-	case <-ctx.Done():
-		return rootsOr(rootsPEM, ended(ctx))
-	}
-	if rootsPEM, fresh = l.known(); fresh {
-		return rootsPEM, nil
-	}
-	req, err := probe()
-	if err == nil {
-		_, err = issue(ctx, req)
-	}
-	if err != nil {
-		return rootsOr(rootsPEM, fmt.Errorf("requesting a certificate for %s to learn the roots: %w", probeName, err))
-	}
-	rootsPEM, _ = l.known()
-	return rootsPEM, nil
-}
-
-func rootsOr(rootsPEM []byte, err error) ([]byte, error) {
-	if rootsPEM != nil {
-		return rootsPEM, nil
+	err := l.probe(ctx, issue)
+	if roots, _ = l.known(); len(roots) > 0 {
+		return roots, nil
 	}
 	return nil, err
 }
 
-// probe returns a request with a key that is discarded.
-func probe() (Request, error) {
-	key, err := pki.NewKey()
-	if err != nil {
-		return Request{}, err
+// probe learns the roots, unless another caller has just done so.
+func (l *learned) probe(ctx context.Context, issue func(context.Context, Request) ([]*x509.Certificate, error)) error {
+	select {
+	case l.probing <- struct{}{}:
+		defer func() { <-l.probing }()
+	case <-ctx.Done():
+		return ended(ctx)
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
-		Subject: pkix.Name{CommonName: probeName}, DNSNames: []string{probeName},
-	}, key)
-	if err != nil {
-		return Request{}, err
+	if _, fresh := l.known(); fresh {
+		return nil
 	}
-	csr, err := x509.ParseCertificateRequest(der)
-	if err != nil {
-		return Request{}, err
+	req, _, err := NewServerRequest(probeName, []string{probeName}, nil, probeLife)
+	if err == nil {
+		_, err = issue(ctx, req)
 	}
-	return Request{CSR: csr, CommonName: probeName, DNSNames: []string{probeName}, Life: probeLife}, nil
+	if err != nil {
+		return fmt.Errorf("requesting a certificate for %s to learn the roots: %w", probeName, err)
+	}
+	return nil
 }
 
 // ended returns the error for a context that ended during a request. A deadline means that

@@ -11,8 +11,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
-// remote is the common part of external issuers, whose answers are checked against the
-// request.
+// remote is an external issuer, whose answers are checked against the request.
 type remote struct {
 	// name is the prefix of its errors.
 	name string
@@ -20,6 +19,9 @@ type remote struct {
 	sign    func(context.Context, Request) (answer, error)
 	learned *learned
 }
+
+// String describes the issuer for logs and errors.
+func (r *remote) String() string { return r.name }
 
 // answer is an external issuer's answer, as PEM.
 type answer struct {
@@ -29,11 +31,12 @@ type answer struct {
 }
 
 func newRemote(name string, sign func(context.Context, Request) (answer, error)) *remote {
-	return &remote{name, sign, newLearned()}
+	return &remote{name, sign, &learned{probing: make(chan struct{}, 1)}}
 }
 
-// issue implements Issuer.Issue.
-func (r *remote) issue(ctx context.Context, req Request) ([]byte, error) {
+// Issue gets the CSR signed. ctx should have a deadline. A certificate that does not match
+// the request is an error.
+func (r *remote) Issue(ctx context.Context, req Request) ([]*x509.Certificate, error) {
 	chain, err := r.request(ctx, req)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", r.name, err)
@@ -41,22 +44,24 @@ func (r *remote) issue(ctx context.Context, req Request) ([]byte, error) {
 	return chain, nil
 }
 
-// roots implements Issuer.Roots.
-func (r *remote) roots(ctx context.Context) ([]byte, error) {
-	rootsPEM, err := r.learned.get(ctx, r.request)
+// Roots returns the root that the issuer returns with each certificate, and earlier roots
+// while certificates that they signed are valid. If it has learned none for ten minutes, it
+// issues an unused certificate to learn the root.
+func (r *remote) Roots(ctx context.Context) ([]*x509.Certificate, error) {
+	roots, err := r.learned.get(ctx, r.request)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", r.name, err)
 	}
-	return rootsPEM, nil
+	return roots, nil
 }
 
-func (r *remote) request(ctx context.Context, req Request) ([]byte, error) {
+func (r *remote) request(ctx context.Context, req Request) ([]*x509.Certificate, error) {
 	want, err := req.names()
 	if err != nil {
 		return nil, err
 	}
-	if err := checkExactCSR(req.CSR, want); err != nil {
-		return nil, err
+	if err := pki.CheckRequest(req.CSR, want); err != nil {
+		return nil, fmt.Errorf("the CSR does not match the request, and this issuer signs CSRs unchanged: %w", err)
 	}
 	if ctx.Err() != nil {
 		return nil, ended(ctx)

@@ -1,18 +1,39 @@
 package issuer
 
 import (
+	"crypto/ecdsa"
+	"crypto/rand"
 	"crypto/x509"
-	"encoding/asn1"
+	"crypto/x509/pkix"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"net/url"
 	"slices"
+	"time"
 
 	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
-var oidSubjectAltName = asn1.ObjectIdentifier{2, 5, 29, 17}
+// NewServerRequest returns a request for a server's certificate, which has neither unit nor
+// URI, and a new key. The addresses must be valid.
+func NewServerRequest(commonName string, dns, ips []string, life time.Duration) (Request, *ecdsa.PrivateKey, error) {
+	key, err := pki.NewKey()
+	if err != nil {
+		return Request{}, nil, err
+	}
+	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: commonName}, DNSNames: dns}
+	for _, ip := range ips {
+		template.IPAddresses = append(template.IPAddresses, net.ParseIP(ip))
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, template, key)
+	if err != nil {
+		return Request{}, nil, fmt.Errorf("creating a certificate request: %w", err)
+	}
+	csr, err := x509.ParseCertificateRequest(der)
+	return Request{CSR: csr, CommonName: commonName, DNSNames: dns, IPAddresses: ips, Life: life}, key, err
+}
 
 // names returns the request's names. It is an error if the request is invalid.
 func (r Request) names() (pki.Names, error) {
@@ -46,22 +67,4 @@ func (r Request) names() (pki.Names, error) {
 		return n, errors.New("the request has no URI, DNS name or IP address, so its certificate would identify nobody")
 	}
 	return n, nil
-}
-
-// checkExactCSR checks, for issuers that sign a CSR unchanged, that the CSR asks for exactly
-// the names.
-func checkExactCSR(csr *x509.CertificateRequest, want pki.Names) error {
-	got, err := pki.NamesOfRequest(csr)
-	if err != nil {
-		return fmt.Errorf("the CSR does not match the request, and this issuer signs CSRs unchanged: %w", err)
-	}
-	if d := got.Differ(want); d != "" {
-		return fmt.Errorf("the CSR does not match the request, and this issuer signs CSRs unchanged: %s", d)
-	}
-	for _, e := range csr.Extensions {
-		if !e.Id.Equal(oidSubjectAltName) {
-			return fmt.Errorf("the CSR asks for the extension %s, and this issuer signs CSRs unchanged; remove it", e.Id)
-		}
-	}
-	return nil
 }

@@ -47,23 +47,20 @@ type VaultOptions struct {
 // Vault issues certificates through a PKI secrets engine of HashiCorp Vault or OpenBao, at
 // sign-verbatim/<role>, because sign/<role> drops the subject's unit, which names the pod.
 // So the CSR must ask for exactly the request's names. The token only needs the capability
-// "update" on <mount>/sign-verbatim/<role>.
+// "update" on <mount>/sign-verbatim/<role>. The root is the one in ca_chain or issuing_ca.
 //
 // A single POST request needs no client library.
 type Vault struct {
+	*remote
 	options VaultOptions
 	url     string
 	client  *http.Client
-	remote  *remote
 
 	mu    sync.Mutex
 	token string
 }
 
 var _ Issuer = (*Vault)(nil)
-
-// String describes the Vault and its role for logs and errors.
-func (v *Vault) String() string { return v.remote.name }
 
 // NewVault returns the issuer. It sends no requests.
 func NewVault(o VaultOptions) (*Vault, error) {
@@ -95,17 +92,6 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 	}
 	return nil
 }
-
-// Issue gets the CSR signed by Vault. A certificate that does not match the request is an
-// error.
-func (v *Vault) Issue(ctx context.Context, req Request) ([]byte, error) {
-	return v.remote.issue(ctx, req)
-}
-
-// Roots returns the root in the chain (ca_chain, issuing_ca) that Vault returns with each
-// certificate, and earlier roots while certificates that they signed are valid. If it has
-// learned none for ten minutes, it issues an unused certificate to learn the root.
-func (v *Vault) Roots(ctx context.Context) ([]byte, error) { return v.remote.roots(ctx) }
 
 type vaultRequest struct {
 	CSR         string   `json:"csr"`

@@ -16,6 +16,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer/issuertest"
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
 // vaultServer is the real PKI engine of Vault. What is around it, tokens, mounts,
@@ -170,8 +171,8 @@ func (v *vaultServer) intermediate(t *testing.T) {
 
 	v.post(t, "team/pki/intermediate/set-signed", map[string]any{"certificate": string(middle) + string(root.pem())})
 	issuertest.Run(t, issuertest.Suite{Issuer: i, Prefix: "vault 127.0.0.1:", Secrets: []string{token}})
-	if roots, err := i.Roots(t.Context()); err != nil || !bytes.Equal(roots, root.pem()) {
-		t.Errorf("the roots are (%v)\n%s", err, roots)
+	if roots, err := i.Roots(t.Context()); err != nil || !same(roots, []*x509.Certificate{root.cert}) {
+		t.Errorf("the roots are %s (%v)", pki.Encode(roots...), err)
 	}
 }
 
@@ -244,7 +245,7 @@ func (v *vaultServer) sealed(t *testing.T) {
 	roots, err := i.Roots(t.Context())
 	wantError(t, roots, err, true, "Vault is sealed")
 	// The known roots are still returned.
-	if after, err := known.Roots(t.Context()); err != nil || !bytes.Equal(before, after) {
-		t.Errorf("with Vault sealed, the roots are (%v)\n%s", err, after)
+	if after, err := known.Roots(t.Context()); err != nil || !same(before, after) {
+		t.Errorf("with Vault sealed, the roots are (%v)\n%s", err, pki.Encode(after...))
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer/issuertest"
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
 // vaultAPI implements Vault's documented API, for answers that the real one does not give:
@@ -161,10 +163,13 @@ func TestVaultAPI(t *testing.T) {
 }
 
 // wantError checks that an error contains text and whether it wraps ErrUnavailable.
-func wantError(t *testing.T, chain []byte, err error, unavailable bool, text string) {
+// same reports whether two lists have the same certificates.
+func same(a, b []*x509.Certificate) bool { return slices.EqualFunc(a, b, (*x509.Certificate).Equal) }
+
+func wantError(t *testing.T, chain []*x509.Certificate, err error, unavailable bool, text string) {
 	t.Helper()
 	if err == nil || chain != nil || !strings.Contains(err.Error(), text) {
-		t.Fatalf("got %d bytes and the error %v, want one with %q", len(chain), err, text)
+		t.Fatalf("got %d certificates and the error %v, want one with %q", len(chain), err, text)
 	}
 	if errors.Is(err, issuer.ErrUnavailable) != unavailable {
 		t.Errorf("is ErrUnavailable: %t, want %t: %v", !unavailable, unavailable, err)
@@ -239,8 +244,8 @@ func TestVaultLies(t *testing.T) {
 			chain, err := v.Issue(t.Context(), issuertest.Workload(t))
 			wantError(t, chain, err, false, tt.want)
 			// The root of a wrong answer is not trusted.
-			if after, err := v.Roots(t.Context()); err != nil || !bytes.Equal(before, after) {
-				t.Errorf("the roots changed (%v):\n%s", err, after)
+			if after, err := v.Roots(t.Context()); err != nil || !same(before, after) {
+				t.Errorf("the roots changed (%v):\n%s", err, pki.Encode(after...))
 			}
 		})
 	}
@@ -357,7 +362,7 @@ func TestVaultTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	issuertest.Check(t, req, chain, api.ca.pem())
+	issuertest.Check(t, req, chain, []*x509.Certificate{api.ca.cert})
 
 	eavesdropper := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		t.Errorf("plain HTTP got the token %q", r.Header.Get("X-Vault-Token"))
@@ -392,7 +397,7 @@ func TestVaultNewRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, root := range []authority{first, api.ca} {
-		if !bytes.Contains(roots, root.pem()) {
+		if !slices.ContainsFunc(roots, root.cert.Equal) {
 			t.Errorf("%s is missing in the roots", root.cert.Subject)
 		}
 	}
@@ -412,7 +417,7 @@ func TestVaultEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	issuertest.Check(t, req, chain, api.ca.pem())
+	issuertest.Check(t, req, chain, []*x509.Certificate{api.ca.cert})
 
 	asked = time.Hour
 	api.change = func(c *x509.Certificate) { c.NotAfter = end.Add(time.Minute) }

@@ -13,8 +13,8 @@ import (
 // verified is an issuer's verified answer.
 type verified struct {
 	leaf *x509.Certificate
-	// chain is the leaf and its intermediates, without the root, as PEM.
-	chain []byte
+	// chain is the leaf and its intermediates, without the root.
+	chain []*x509.Certificate
 	root  *x509.Certificate
 	// end is the earliest expiry of the chain's CAs.
 	end time.Time
@@ -67,7 +67,7 @@ func verify(req Request, want pki.Names, answer []*x509.Certificate, roots *x509
 		if slices.ContainsFunc(chain, forbidsTLS) {
 			continue
 		}
-		return verified{leaf: leaf, chain: pki.Encode(chain[:len(chain)-1]...), root: chain[len(chain)-1], end: pki.End(chain[1:])}, nil
+		return verified{leaf: leaf, chain: chain[:len(chain)-1], root: chain[len(chain)-1], end: pki.End(chain[1:])}, nil
 	}
 	return verified{}, errors.New("a certificate of its chain forbids TLS servers or clients")
 }

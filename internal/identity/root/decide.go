@@ -80,7 +80,7 @@ func (s state) advance(w desired, now time.Time, life, propagation time.Duration
 	}
 	if life != next.Signer.Life && next.Signer.ID != "" {
 		if life < next.Signer.Life {
-			next.Signer.Longer = latest(next.Signer.Longer, now.Add(next.Signer.Life+skew).UTC().Truncate(time.Second))
+			next.Signer.Longer = latest(next.Signer.Longer, now.Add(next.Signer.Life+pki.Skew).UTC().Truncate(time.Second))
 		}
 		next.Signer.Life = life
 	}
@@ -133,7 +133,7 @@ func (s *state) setSigner(c *candidate, now time.Time) {
 	}
 	for _, print := range was.Roots {
 		if at := s.find(print); at >= 0 && !slices.Contains(c.Roots, print) {
-			s.Roots[at].Needed = latest(now.Add(was.Life+skew), was.Longer).UTC().Truncate(time.Second)
+			s.Roots[at].Needed = latest(now.Add(was.Life+pki.Skew), was.Longer).UTC().Truncate(time.Second)
 		}
 	}
 	for _, print := range c.Roots {

@@ -116,7 +116,7 @@ func issue(t *testing.T, i issuer.Issuer) *x509.Certificate {
 	if err != nil {
 		return &x509.Certificate{Issuer: pkix.Name{CommonName: err.Error()}}
 	}
-	return parse(t, chain)[0]
+	return chain[0]
 }
 
 func request(t *testing.T, key *ecdsa.PrivateKey) *x509.CertificateRequest {

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/ecdsa"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -30,60 +28,34 @@ const (
 	minGatewayLife = 10 * time.Second
 )
 
-// GatewaySecrets stores the Secret of the gateway's certificate, in any namespace.
-type GatewaySecrets interface {
-	// Get returns a Secret and whether the controller filled it. If the store creates
-	// Secrets, a missing one is empty; otherwise the error wraps ErrNotFound.
-	Get(ctx context.Context, namespace, name string) (secret Secret, ours bool, err error)
-	// Put fills or changes the Secret that Get returned. The error wraps ErrConflict if it
-	// has changed since.
-	Put(ctx context.Context, namespace, name string, old Secret, data map[string][]byte) error
-	// Clear empties a Secret that the controller filled. It does nothing for other or
-	// missing Secrets.
-	Clear(ctx context.Context, namespace, name string) error
-}
-
-// GatewayOptions configure a Gateway. All of them but Report are required.
-type GatewayOptions struct {
-	Roots   *Roots
-	Secrets GatewaySecrets
-	// Spec returns the MeshConfig's current spec; nil means no certificate. While known is
-	// false, the Gateway does nothing.
-	Spec func() (spec *v1alpha2.IngressGatewayCertSpec, known bool)
-	// Bundle returns the PEM of the currently trusted roots.
-	Bundle func() []byte
-	// Report is called after each change of whether a certificate is wanted or of the
-	// failure, which is nil if all is well. It must not block.
-	Report func(wanted bool, failure error)
-	Log    *slog.Logger
-}
-
-// Gateway maintains the certificate of an ingress gateway: tls.crt, tls.key and ca.crt in a
+// gateway maintains the certificate of an ingress gateway: tls.crt, tls.key and ca.crt in a
 // Secret that the MeshConfig names and that is empty at first. The certificate is renewed
 // after two thirds of its lifetime, when its names or the signing root change, and when the
 // Secret was damaged. The Secret is cleared when the MeshConfig names another or none.
-type Gateway struct {
-	opts    GatewayOptions
+type gateway struct {
+	roots   *Roots
+	secrets gatewaySecrets
+	// spec returns the MeshConfig's current spec; nil means no certificate.
+	spec func() *v1alpha2.IngressGatewayCertSpec
+	// report is called after each change of whether a certificate is wanted or of the
+	// failure, which is nil if all is well. It must not block.
+	report  func(wanted bool, failure error)
+	log     *slog.Logger
 	changed chan struct{}
 }
 
-// NewGateway returns a Gateway that does nothing before Run.
-func NewGateway(opts GatewayOptions) *Gateway {
-	return &Gateway{opts, make(chan struct{}, 1)}
-}
-
-// Trigger checks the certificate again soon, such as after a change of the MeshConfig or
+// trigger checks the certificate again soon, such as after a change of the MeshConfig or
 // the trust bundle. It is safe for use by many goroutines.
-func (g *Gateway) Trigger() { notify(g.changed) }
+func (g *gateway) trigger() { notify(g.changed) }
 
-// Run maintains the certificate until ctx ends. Call it once.
-func (g *Gateway) Run(ctx context.Context) {
+// run maintains the certificate until ctx ends. Call it once.
+func (g *gateway) run(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 		return
-	case <-g.opts.Roots.Ready():
+	case <-g.roots.Ready():
 	}
-	g.opts.Roots.OnReport(func(Report) { g.Trigger() })
+	g.roots.OnReport(func(Report) { g.trigger() })
 	reported := "?"
 	for {
 		wanted, rest, err := g.step(ctx)
@@ -93,33 +65,25 @@ func (g *Gateway) Run(ctx context.Context) {
 		if text := fmt.Sprint(wanted, err); text != reported {
 			reported = text
 			if err != nil {
-				g.opts.Log.Error("cannot maintain the ingress gateway's certificate; retrying", "error", err)
+				g.log.Error("cannot maintain the ingress gateway's certificate; retrying", "error", err)
 			}
-			if g.opts.Report != nil {
-				g.opts.Report(wanted, err)
-			}
+			g.report(wanted, err)
 		}
-		timer := time.NewTimer(rest)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		case <-g.changed:
-			timer.Stop()
-		case <-timer.C:
+		case <-time.After(rest):
 		}
 	}
 }
 
 // step checks and, if necessary, renews the certificate. It returns when the next check is
 // due.
-func (g *Gateway) step(ctx context.Context) (wanted bool, rest time.Duration, err error) {
+func (g *gateway) step(ctx context.Context) (wanted bool, rest time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	spec, known := g.opts.Spec()
-	if !known {
-		return false, pollInterval, nil
-	}
+	spec := g.spec()
 	var want *gatewayCert
 	if spec != nil {
 		if want, err = newGatewayCert(spec); err != nil {
@@ -190,50 +154,47 @@ func (w *gatewayCert) commonName() string {
 }
 
 // clearFormer clears the filled Secret if the MeshConfig no longer names it.
-func (g *Gateway) clearFormer(ctx context.Context, want *gatewayCert) error {
-	s, _, err := g.opts.Roots.state(ctx)
+func (g *gateway) clearFormer(ctx context.Context, want *gatewayCert) error {
+	s, _, err := g.roots.state(ctx)
 	if err != nil {
 		return err
 	}
 	if s.Gateway == nil || want != nil && *s.Gateway == want.ref {
 		return nil
 	}
-	if err := g.opts.Secrets.Clear(ctx, s.Gateway.Namespace, s.Gateway.Name); err != nil {
+	if err := g.secrets.clear(ctx, *s.Gateway); err != nil {
 		return err
 	}
-	return g.opts.Roots.recordGateway(ctx, nil)
+	return g.roots.recordGateway(ctx, nil)
 }
 
 // ensure updates the Secret if necessary and returns when its certificate must be renewed.
-func (g *Gateway) ensure(ctx context.Context, want *gatewayCert) (time.Time, error) {
-	signing, signers, err := g.opts.Roots.Signing()
+func (g *gateway) ensure(ctx context.Context, want *gatewayCert) (time.Time, error) {
+	trust, signers, err := g.roots.Trust()
 	if err != nil {
 		return time.Time{}, err
 	}
-	bundle := g.opts.Bundle()
-	trusted, err := pki.ParseRoots(bundle)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("%w: there is no trust bundle yet", issuer.ErrUnavailable)
-	}
+	trusted := pki.NewBundle(trust.Roots...)
+	bundle := trusted.Encode()
 	// Record the Secret before filling it, so that it can be cleared later.
-	if err := g.opts.Roots.recordGateway(ctx, &want.ref); err != nil {
+	if err := g.roots.recordGateway(ctx, &want.ref); err != nil {
 		return time.Time{}, err
 	}
 	now := time.Now()
-	secret, ours, err := g.opts.Secrets.Get(ctx, want.ref.Namespace, want.ref.Name)
+	secret, ours, err := g.secrets.get(ctx, want.ref)
 	if err != nil {
 		return time.Time{}, err
 	}
-	if !ours && !secret.empty && verified(secret.Data, trusted, now.Add(-skew)) == nil {
+	if !ours && !secret.empty && verified(secret.Data, trusted, now.Add(-pki.Skew)) == nil {
 		return time.Time{}, fmt.Errorf("secret: Secret %s/%s contains something other than a certificate of the mesh; empty it or name another one", want.ref.Namespace, want.ref.Name)
 	}
 	leaf := verified(secret.Data, signers, now)
 	if !ours || leaf == nil || !want.fits(leaf) || !now.Before(want.renewal(leaf)) {
-		return g.issue(ctx, want, signing, secret, bundle)
+		return g.issue(ctx, want, trust.Signing, secret, bundle)
 	}
 	if !bytes.Equal(secret.Data[keyCert], bundle) {
 		data := map[string][]byte{keyTLSCert: secret.Data[keyTLSCert], keyTLSKey: secret.Data[keyTLSKey], keyCert: bundle}
-		if err := g.opts.Secrets.Put(ctx, want.ref.Namespace, want.ref.Name, secret, data); err != nil {
+		if err := g.secrets.put(ctx, want.ref, secret, data); err != nil {
 			return time.Time{}, err
 		}
 	}
@@ -241,16 +202,12 @@ func (g *Gateway) ensure(ctx context.Context, want *gatewayCert) (time.Time, err
 }
 
 // issue stores a new key and certificate.
-func (g *Gateway) issue(ctx context.Context, want *gatewayCert, signing issuer.Issuer, old Secret, bundle []byte) (time.Time, error) {
-	key, err := pki.NewKey()
+func (g *gateway) issue(ctx context.Context, want *gatewayCert, signing issuer.Issuer, old Secret, bundle []byte) (time.Time, error) {
+	request, key, err := issuer.NewServerRequest(want.commonName(), want.dns, want.ips, want.life)
 	if err != nil {
 		return time.Time{}, err
 	}
-	csr, err := want.request(key)
-	if err != nil {
-		return time.Time{}, err
-	}
-	chain, err := signing.Issue(ctx, issuer.Request{CSR: csr, CommonName: want.commonName(), DNSNames: want.dns, IPAddresses: want.ips, Life: want.life})
+	chain, err := signing.Issue(ctx, request)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -258,33 +215,12 @@ func (g *Gateway) issue(ctx context.Context, want *gatewayCert, signing issuer.I
 	if err != nil {
 		return time.Time{}, err
 	}
-	data := map[string][]byte{
-		keyTLSCert: chain, keyTLSKey: text, keyCert: bundle,
-	}
-	if err := g.opts.Secrets.Put(ctx, want.ref.Namespace, want.ref.Name, old, data); err != nil {
+	data := map[string][]byte{keyTLSCert: pki.Encode(chain...), keyTLSKey: text, keyCert: bundle}
+	if err := g.secrets.put(ctx, want.ref, old, data); err != nil {
 		return time.Time{}, err
 	}
-	pair, err := tls.X509KeyPair(chain, data[keyTLSKey])
-	if err != nil {
-		return time.Time{}, fmt.Errorf("reading the signed certificate: %w", err)
-	}
-	g.opts.Log.Info("issued the ingress gateway's certificate", "secret", want.ref.Namespace+"/"+want.ref.Name, "names", slices.Concat(want.dns, want.ips), "end", pair.Leaf.NotAfter)
-	return want.renewal(pair.Leaf), nil
-}
-
-// request returns a CSR with exactly the desired names, because some issuers sign it
-// unchanged.
-func (w *gatewayCert) request(key *ecdsa.PrivateKey) (*x509.CertificateRequest, error) {
-	template := &x509.CertificateRequest{DNSNames: w.dns}
-	template.Subject.CommonName = w.commonName()
-	for _, ip := range w.ips {
-		template.IPAddresses = append(template.IPAddresses, netip.MustParseAddr(ip).AsSlice())
-	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, template, key)
-	if err != nil {
-		return nil, fmt.Errorf("creating a certificate request: %w", err)
-	}
-	return x509.ParseCertificateRequest(der)
+	g.log.Info("issued the ingress gateway's certificate", "secret", want.ref.Namespace+"/"+want.ref.Name, "names", slices.Concat(want.dns, want.ips), "end", chain[0].NotAfter)
+	return want.renewal(chain[0]), nil
 }
 
 // fits reports whether a certificate has the desired names and lifetime. An issuer may
@@ -292,12 +228,12 @@ func (w *gatewayCert) request(key *ecdsa.PrivateKey) (*x509.CertificateRequest, 
 func (w *gatewayCert) fits(leaf *x509.Certificate) bool {
 	names, err := pki.NamesOf(leaf)
 	return err == nil && slices.Equal(names.DNS, w.dns) && slices.Equal(names.IPs, w.ips) &&
-		leaf.NotAfter.Sub(leaf.NotBefore) <= w.life+2*skew
+		leaf.NotAfter.Sub(leaf.NotBefore) <= w.life+2*pki.Skew
 }
 
 // verified returns the leaf certificate of a Secret if one of the roots verifies it and its
 // key matches, otherwise nil.
-func verified(data map[string][]byte, roots []*x509.Certificate, now time.Time) *x509.Certificate {
+func verified(data map[string][]byte, roots pki.Bundle, now time.Time) *x509.Certificate {
 	pair, err := tls.X509KeyPair(data[keyTLSCert], data[keyTLSKey])
 	if err != nil {
 		return nil
@@ -309,7 +245,7 @@ func verified(data map[string][]byte, roots []*x509.Certificate, now time.Time) 
 		}
 	}
 	_, err = pair.Leaf.Verify(x509.VerifyOptions{
-		Roots: pki.NewBundle(roots...).Pool(), Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		Roots: roots.Pool(), Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
 		return nil

@@ -1,14 +1,10 @@
 package root_test
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -245,60 +241,4 @@ func (l *lines) forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.b.Reset()
-}
-
-// TestGatewayDir tests the certificate's folder, for a mesh without a cluster.
-func TestGatewayDir(t *testing.T) {
-	store, dir := dirStore(t)
-	put(t, dir, "outrigger-ca-bundle", goodCA(t, "one").data())
-	r := run(t, root.Options{Secrets: store})
-	var mu sync.Mutex
-	spec := &v1alpha2.IngressGatewayCertSpec{SubjectAltNames: []string{"a.example.com"}, Secret: corev1.SecretReference{Namespace: "x", Name: "gateway"}}
-	gateway := root.NewGateway(root.GatewayOptions{
-		Roots: r.Roots, Secrets: store.Gateway(), Log: discard(),
-		Spec: func() (*v1alpha2.IngressGatewayCertSpec, bool) {
-			mu.Lock()
-			defer mu.Unlock()
-			return spec, true
-		},
-		Bundle: func() []byte {
-			text, err := os.ReadFile(filepath.Join(dir, "outrigger-ca-bundle", "ca.crt"))
-			if err != nil {
-				t.Error(err)
-			}
-			return text
-		},
-	})
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		gateway.Run(ctx)
-		close(ended)
-	}()
-	defer func() {
-		cancel()
-		<-ended
-	}()
-	read := func() (*x509.Certificate, error) {
-		secret, err := store.Get(t.Context(), "gateway")
-		if err != nil {
-			return nil, err
-		}
-		return leafOf(secret.Data)
-	}
-	eventually(t, func() string {
-		leaf, err := read()
-		if err != nil {
-			return err.Error()
-		}
-		return cmp.Diff([]string{"a.example.com"}, leaf.DNSNames)
-	})
-	mu.Lock()
-	spec = nil
-	mu.Unlock()
-	gateway.Trigger()
-	eventually(t, func() string {
-		_, err := os.Stat(filepath.Join(dir, "gateway"))
-		return map[bool]string{true: "the folder is still there"}[err == nil]
-	})
 }

@@ -2,6 +2,7 @@ package root
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -47,25 +48,24 @@ func AddGateway(mgr manager.Manager, roots *Roots, trust certificate.Manager, fa
 		if err := facts.WaitForSync(ctx); err != nil {
 			return nil // It fails only when ctx has ended.
 		}
-		g := &gatewayReporter{client: c, events: mgr.GetClient(), facts: facts, log: log, wake: make(chan struct{}, 1)}
-		gateway := NewGateway(GatewayOptions{
-			Roots: roots, Secrets: gatewaySecrets{set},
-			Spec:   func() (*v1alpha2.IngressGatewayCertSpec, bool) { return gatewaySpec(facts.MeshConfig()), true },
-			Bundle: trust.TrustBundle,
-			Report: g.set, Log: log,
-		})
-		facts.OnMeshConfig(func(*v1alpha2.MeshConfig) { gateway.Trigger(); g.trigger() })
+		reporter := &gatewayReporter{client: c, events: mgr.GetClient(), facts: facts, log: log, wake: make(chan struct{}, 1)}
+		g := &gateway{
+			roots: roots, secrets: gatewaySecrets{kubeSecrets{set, "get and update it"}},
+			spec:   func() *v1alpha2.IngressGatewayCertSpec { return gatewaySpec(facts.MeshConfig()) },
+			report: reporter.set, log: log, changed: make(chan struct{}, 1),
+		}
+		facts.OnMeshConfig(func(*v1alpha2.MeshConfig) { g.trigger(); reporter.trigger() })
 		changed := trust.TrustBundleChanged(ctx.Done())
 		var running sync.WaitGroup
-		running.Go(func() { gateway.Run(ctx) })
 		running.Go(func() { g.run(ctx) })
+		running.Go(func() { reporter.run(ctx) })
 		running.Go(func() {
 			for {
 				select {
 				case <-ctx.Done():
 					return
 				case <-changed:
-					gateway.Trigger()
+					g.trigger()
 				}
 			}
 		})
@@ -81,70 +81,49 @@ func gatewaySpec(config *v1alpha2.MeshConfig) *v1alpha2.IngressGatewayCertSpec {
 	return config.Spec.Certificate.IngressGateway
 }
 
-// gatewaySecrets stores Secrets in an API server.
-type gatewaySecrets struct{ client kubernetes.Interface }
+// gatewaySecrets stores the gateway's certificate in a Secret of any namespace.
+type gatewaySecrets struct{ kubeSecrets }
 
 // gatewayMark is the annotation of the Secret that the controller filled.
 const gatewayMark = "openservicemesh.io/ingress-gateway-certificate"
 
-// Get reads a Secret from the API server.
-func (s gatewaySecrets) Get(ctx context.Context, namespace, name string) (Secret, bool, error) {
-	found, err := s.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return Secret{}, false, missing(namespace, name)
-	}
+// get returns a Secret and whether the controller filled it. The error wraps ErrNotFound if
+// there is none.
+func (s gatewaySecrets) get(ctx context.Context, ref secretRef) (secret Secret, ours bool, err error) {
+	found, err := s.read(ctx, ref.Namespace, ref.Name)
 	if err != nil {
-		return Secret{}, false, s.failed("reading", namespace, name, err)
+		return Secret{}, false, err
 	}
 	return newSecret(found), found.Annotations[gatewayMark] != "", nil
 }
 
-// Put changes a Secret of any type.
-func (s gatewaySecrets) Put(ctx context.Context, namespace, name string, old Secret, data map[string][]byte) error {
-	found, err := s.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || err == nil && found.ResourceVersion != old.version {
-		return fmt.Errorf("changing Secret %s/%s: %w", namespace, name, ErrConflict)
-	}
-	if err == nil {
+// put fills or changes the Secret that get returned, of any type. The error wraps
+// ErrConflict if it has changed since.
+func (s gatewaySecrets) put(ctx context.Context, ref secretRef, old Secret, data map[string][]byte) error {
+	return s.update(ctx, ref.Namespace, ref.Name, old, func(found *corev1.Secret) {
 		metav1.SetMetaDataAnnotation(&found.ObjectMeta, gatewayMark, "true")
 		found.Data = data
-		_, err = s.client.CoreV1().Secrets(namespace).Update(ctx, found, metav1.UpdateOptions{})
-	}
-	return s.failed("changing", namespace, name, err)
+	})
 }
 
-// Clear empties a Secret that has the mark.
-func (s gatewaySecrets) Clear(ctx context.Context, namespace, name string) error {
-	found, err := s.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
-	if err == nil && found.Annotations[gatewayMark] == "" {
+// clear empties a Secret that the controller filled. It does nothing for other or missing
+// Secrets.
+func (s gatewaySecrets) clear(ctx context.Context, ref secretRef) error {
+	secret, ours, err := s.get(ctx, ref)
+	if errors.Is(err, ErrNotFound) || err == nil && !ours {
 		return nil
 	}
-	if err == nil {
+	if err != nil {
+		return err
+	}
+	return s.update(ctx, ref.Namespace, ref.Name, secret, func(found *corev1.Secret) {
 		delete(found.Annotations, gatewayMark)
 		found.Data = nil
 		if found.Type == corev1.SecretTypeTLS {
 			// The type requires the keys.
 			found.Data = map[string][]byte{keyTLSCert: nil, keyTLSKey: nil}
 		}
-		_, err = s.client.CoreV1().Secrets(namespace).Update(ctx, found, metav1.UpdateOptions{})
-	}
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return s.failed("emptying", namespace, name, err)
-}
-
-// failed adds context to an error, and a hint if rights are missing.
-func (s gatewaySecrets) failed(doing, namespace, name string, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case apierrors.IsConflict(err):
-		return fmt.Errorf("%s Secret %s/%s: %w", doing, namespace, name, ErrConflict)
-	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%s Secret %s/%s: %w; allow the controller's service account to get and update it", doing, namespace, name, err)
-	}
-	return fmt.Errorf("%s Secret %s/%s: %w", doing, namespace, name, err)
+	})
 }
 
 // gatewayReporter reports the state of the gateway's certificate. set and trigger are called

@@ -18,7 +18,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
@@ -222,33 +221,27 @@ func parseManifest(text []byte) ([]v1alpha2.MeshRootCertificate, error) {
 	}
 }
 
+// parseDocument returns the MeshRootCertificates of an object, which may be a List.
 func parseDocument(content []byte) ([]v1alpha2.MeshRootCertificate, error) {
-	var is unstructured.Unstructured
-	if err := json.Unmarshal(content, &is.Object); err != nil || is.Object == nil {
+	var list struct {
+		Kind  string          `json:"kind"`
+		Items json.RawMessage `json:"items"`
+	}
+	if err := json.Unmarshal(content, &list); err != nil {
 		return nil, err
 	}
-	var objects []map[string]any
-	if items, ok := is.Object["items"].([]any); ok && strings.HasSuffix(is.GetKind(), "List") {
-		for _, item := range items {
-			if object, ok := item.(map[string]any); ok {
-				objects = append(objects, object)
-			}
-		}
-	} else {
-		objects = append(objects, is.Object)
+	objects := []json.RawMessage{content}
+	if strings.HasSuffix(list.Kind, "List") {
+		_ = json.Unmarshal(list.Items, &objects) // Other Lists than of objects are ignored.
 	}
 	var all []v1alpha2.MeshRootCertificate
 	for _, object := range objects {
-		u := unstructured.Unstructured{Object: object}
-		if u.GetKind() != "MeshRootCertificate" || u.GetAPIVersion() != v1alpha2.SchemeGroupVersion.String() {
+		var is metav1.TypeMeta
+		if err := json.Unmarshal(object, &is); err != nil || is.Kind != "MeshRootCertificate" || is.APIVersion != v1alpha2.SchemeGroupVersion.String() {
 			continue
 		}
 		var one v1alpha2.MeshRootCertificate
-		text, err := json.Marshal(object)
-		if err == nil {
-			err = json.Unmarshal(text, &one)
-		}
-		if err != nil {
+		if err := json.Unmarshal(object, &one); err != nil {
 			return nil, err
 		}
 		if one.Name == "" {

@@ -230,11 +230,11 @@ func TestElsewhere(t *testing.T) {
 		w.problem(t, "MeshRootCertificate osm-system/issuer: Unavailable: spec.provider.certManager: nobody is there; retrying")
 		w.after(26*time.Hour, "cm", "cm", "vault")
 		// Nor does one with invalid roots.
-		w.elsewhere["issuer"].set(nil, []byte("nonsense")...)
+		w.elsewhere["issuer"].set(nil, issue(t, w.elsewhere["issuer"].Issuer))
 		w.problem(t, "MeshRootCertificate osm-system/issuer: Unusable: spec.provider.certManager: its roots cannot be used")
 		w.after(time.Minute, "cm", "cm", "vault")
 		// An additional root is trusted, and a removed one stays so for a certificate's lifetime.
-		w.elsewhere["issuer"].set(nil, goodCA(t, "cm2").cert...)
+		w.elsewhere["issuer"].set(nil, parse(t, goodCA(t, "cm2").cert)...)
 		w.after(2*time.Minute, "cm", "cm", "cm2", "vault")
 		w.elsewhere["issuer"].set(nil)
 		w.after(2*time.Minute, "cm", "cm", "cm2", "vault")
@@ -259,7 +259,7 @@ func TestRefresh(t *testing.T) {
 		w.objects.set(certManager("issuer", active))
 		w.want("one", "one", "cm")
 		w.after(4*time.Minute, "cm", "one", "cm")
-		w.elsewhere["issuer"].set(nil, goodCA(t, "cm2").cert...)
+		w.elsewhere["issuer"].set(nil, parse(t, goodCA(t, "cm2").cert)...)
 		if err := w.Refresh(w.t.Context()); err != nil {
 			t.Fatal(err)
 		}

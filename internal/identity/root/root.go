@@ -39,8 +39,6 @@ const (
 	DefaultPropagation = 3 * time.Minute
 
 	defaultLife = 24 * time.Hour
-	// skew is the maximum difference between clocks.
-	skew = 5 * time.Minute
 	// pollInterval is how often everything is evaluated without a change, because the roots
 	// of an external issuer may change unnoticed; retryInterval applies after a failure and
 	// conflictDelay after another replica has changed the state.
@@ -196,14 +194,11 @@ func (r *Roots) Run(ctx context.Context) {
 		} else if err == nil {
 			logged = ""
 		}
-		timer := time.NewTimer(wake)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		case <-r.changed:
-			timer.Stop()
-		case <-timer.C:
+		case <-time.After(wake):
 		}
 	}
 }
@@ -278,13 +273,13 @@ func (r *Roots) Problems() []mesh.Problem {
 	return r.Report().all()
 }
 
-// Signing returns the current issuer and its roots. Before there is one, the error wraps
-// issuer.ErrUnavailable.
-func (r *Roots) Signing() (issuer.Issuer, []*x509.Certificate, error) {
+// Trust returns the published trust and the roots of its signing issuer. Before there is
+// one, the error wraps issuer.ErrUnavailable.
+func (r *Roots) Trust() (trust *issuer.Trust, signers []*x509.Certificate, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.trust != nil {
-		return r.trust.Signing, r.signers, nil
+		return r.trust, r.signers, nil
 	}
 	if r.fault != nil {
 		return nil, nil, fmt.Errorf("%w: no root signs yet: %w", issuer.ErrUnavailable, r.fault)

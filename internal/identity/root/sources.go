@@ -212,18 +212,16 @@ func (r *Roots) resolveExternal(ctx context.Context, found *rootSource, field st
 		found.fail(ReasonUnusable, field, "%s", err)
 		return
 	}
-	text, err := made.Roots(ctx)
+	roots, err := made.Roots(ctx)
 	if err != nil {
 		found.unavailable(field, err)
 		return
 	}
-	roots, err := pki.ParseRoots(text)
-	if err == nil {
-		// Some of several roots may have expired.
-		roots = slices.DeleteFunc(roots, func(c *x509.Certificate) bool { return now.After(c.NotAfter) })
-		if len(roots) == 0 {
-			err = errors.New("all of them are expired")
-		}
+	err = pki.CheckRoots(roots)
+	// Some of several roots may have expired.
+	roots = slices.DeleteFunc(roots, func(c *x509.Certificate) bool { return now.After(c.NotAfter) })
+	if err == nil && len(roots) == 0 {
+		err = errors.New("all of them are expired")
 	}
 	if err != nil {
 		found.fail(ReasonUnusable, field, "its roots cannot be used: %s", err)
@@ -320,11 +318,7 @@ func ownCandidate(source string, cert, key []byte) (*candidate, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := ca.Roots(context.Background())
-	if err != nil {
-		return nil, err
-	}
-	roots, err := pki.ParseRoots(text)
+	roots, err := ca.Roots(context.Background())
 	if err != nil {
 		return nil, err
 	}

@@ -189,20 +189,10 @@ func poll(ctx context.Context, period time.Duration, state func() string, change
 
 // WriteFile replaces a file atomically, even if the machine crashes meanwhile.
 func WriteFile(path string, content []byte, mode fs.FileMode) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-")
-	if err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
-	}
-	temporary := f.Name()
+	temporary := filepath.Join(filepath.Dir(path), ".new-"+randomName())
 	defer os.Remove(temporary)
-	_, err = f.Write(content)
+	err := writeSynced(temporary, content, mode)
 	if err == nil {
-		err = f.Chmod(mode)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(temporary, path)
 	}
 	if err != nil {
@@ -218,10 +208,7 @@ func writeSynced(path string, content []byte, mode fs.FileMode) error {
 		return err
 	}
 	_, err = f.Write(content)
-	if err == nil {
-		err = f.Sync()
-	}
-	return errors.Join(err, f.Close())
+	return errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
 }
 
 // digest returns a hash of data.

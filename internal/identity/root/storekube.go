@@ -23,35 +23,47 @@ const (
 	managedBy      = "outrigger-controller"
 )
 
-// KubeStore stores Secrets in one namespace of an API server. They must exist, empty at
-// first, because the right to create Secrets would allow creating tokens of any service
-// account of the namespace. Its user needs get, list, watch and update on each of them.
-type KubeStore struct {
-	client    kubernetes.Interface
-	namespace string
-	log       *slog.Logger
+// kubeSecrets reads and changes Secrets of an API server.
+type kubeSecrets struct {
+	client kubernetes.Interface
+	// rights are those that its user needs, for messages.
+	rights string
 }
 
-var _ SecretStore = (*KubeStore)(nil)
-
-// NewKubeStore returns a store in a namespace.
-func NewKubeStore(client kubernetes.Interface, namespace string, log *slog.Logger) *KubeStore {
-	return &KubeStore{client, namespace, log}
-}
-
-// Describe returns the Secret's namespace and name.
-func (s *KubeStore) Describe(name string) string { return "Secret " + s.namespace + "/" + name }
-
-// Get reads a Secret from the API server.
-func (s *KubeStore) Get(ctx context.Context, name string) (Secret, error) {
-	found, err := s.client.CoreV1().Secrets(s.namespace).Get(ctx, name, metav1.GetOptions{})
+// read returns a Secret. The error wraps ErrNotFound if there is none.
+func (s kubeSecrets) read(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+	found, err := s.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return Secret{}, missing(s.namespace, name)
+		return nil, fmt.Errorf("%w: Secret %s/%s; the controller fills it but may not create Secrets, so create it: kubectl create secret generic %[3]s --namespace %[2]s",
+			ErrNotFound, namespace, name)
 	}
-	if err != nil {
-		return Secret{}, s.failed("reading", name, err)
+	return found, s.failed("reading", namespace, name, err)
+}
+
+// update changes a Secret. The error wraps ErrConflict if it has changed since read
+// returned old.
+func (s kubeSecrets) update(ctx context.Context, namespace, name string, old Secret, change func(*corev1.Secret)) error {
+	found, err := s.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+	changed := err == nil && found.ResourceVersion != old.version
+	if err == nil && !changed {
+		change(found)
+		_, err = s.client.CoreV1().Secrets(namespace).Update(ctx, found, metav1.UpdateOptions{})
 	}
-	return newSecret(found), nil
+	if changed || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return fmt.Errorf("changing Secret %s/%s: %w", namespace, name, ErrConflict)
+	}
+	return s.failed("changing", namespace, name, err)
+}
+
+// failed adds context to an error, and a hint if rights are missing.
+func (s kubeSecrets) failed(doing, namespace, name string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("%s Secret %s/%s: %w; allow the controller's service account to %s", doing, namespace, name, err, s.rights)
+	}
+	return fmt.Errorf("%s Secret %s/%s: %w", doing, namespace, name, err)
 }
 
 // newSecret converts a Secret. It is empty if it has no data, or only empty values as its
@@ -64,42 +76,42 @@ func newSecret(found *corev1.Secret) Secret {
 	return Secret{Data: found.Data, empty: empty, version: found.ResourceVersion}
 }
 
-// missing returns the error for a Secret that does not exist.
-func missing(namespace, name string) error {
-	return fmt.Errorf("%w: Secret %s/%s; the controller fills it but may not create Secrets, so create it: kubectl create secret generic %[3]s --namespace %[2]s",
-		ErrNotFound, namespace, name)
+// KubeStore stores Secrets in one namespace of an API server. They must exist, empty at
+// first, because the right to create Secrets would allow creating tokens of any service
+// account of the namespace. Its user needs get, list, watch and update on each of them.
+type KubeStore struct {
+	secrets   kubeSecrets
+	namespace string
+	log       *slog.Logger
+}
+
+var _ SecretStore = (*KubeStore)(nil)
+
+// NewKubeStore returns a store in a namespace.
+func NewKubeStore(client kubernetes.Interface, namespace string, log *slog.Logger) *KubeStore {
+	return &KubeStore{kubeSecrets{client, "get, list, watch and update that Secret"}, namespace, log}
+}
+
+// Describe returns the Secret's namespace and name.
+func (s *KubeStore) Describe(name string) string { return "Secret " + s.namespace + "/" + name }
+
+// Get reads a Secret from the API server.
+func (s *KubeStore) Get(ctx context.Context, name string) (Secret, error) {
+	found, err := s.secrets.read(ctx, s.namespace, name)
+	if err != nil {
+		return Secret{}, err
+	}
+	return newSecret(found), nil
 }
 
 // Update changes the data and leaves the rest of the object unchanged.
 func (s *KubeStore) Update(ctx context.Context, name string, old Secret, data map[string][]byte) error {
-	secret, err := s.client.CoreV1().Secrets(s.namespace).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || err == nil && secret.ResourceVersion != old.version {
-		return fmt.Errorf("changing %s: %w", s.Describe(name), ErrConflict)
-	}
-	if err == nil {
-		secret.Data = data
-		_, err = s.client.CoreV1().Secrets(s.namespace).Update(ctx, secret, metav1.UpdateOptions{})
-	}
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return fmt.Errorf("changing %s: %w", s.Describe(name), ErrConflict)
-	}
-	if err != nil {
-		return s.failed("changing", name, err)
-	}
-	return nil
-}
-
-// failed adds context to an error, and a hint if rights are missing.
-func (s *KubeStore) failed(doing, name string, err error) error {
-	if apierrors.IsForbidden(err) {
-		return fmt.Errorf("%s %s: %w; allow the controller's service account to get, list, watch and update that Secret", doing, s.Describe(name), err)
-	}
-	return fmt.Errorf("%s %s: %w", doing, s.Describe(name), err)
+	return s.secrets.update(ctx, s.namespace, name, old, func(found *corev1.Secret) { found.Data = data })
 }
 
 // Watch watches the one Secret.
 func (s *KubeStore) Watch(ctx context.Context, name string, changed func()) {
-	informer := coreinformers.NewFilteredSecretInformer(s.client, s.namespace, 0, cache.Indexers{}, func(options *metav1.ListOptions) {
+	informer := coreinformers.NewFilteredSecretInformer(s.secrets.client, s.namespace, 0, cache.Indexers{}, func(options *metav1.ListOptions) {
 		options.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 	})
 	watch(ctx, informer, s.log.With("secret", s.namespace+"/"+name), changed)

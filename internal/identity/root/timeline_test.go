@@ -3,6 +3,7 @@ package root_test
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"os"
 	"path/filepath"
@@ -107,16 +108,16 @@ type remote struct {
 	issuer.Issuer
 	mu   sync.Mutex
 	away error
-	more []byte
+	more []*x509.Certificate
 }
 
-func (r *remote) set(away error, more ...byte) {
+func (r *remote) set(away error, more ...*x509.Certificate) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.away, r.more = away, more
 }
 
-func (r *remote) Roots(ctx context.Context) ([]byte, error) {
+func (r *remote) Roots(ctx context.Context) ([]*x509.Certificate, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	roots, err := r.Issuer.Roots(ctx)
@@ -328,7 +329,7 @@ func TestBrokenFromTheStart(t *testing.T) {
 		if w.count() > 0 {
 			t.Error("a root that is expired is used")
 		}
-		if _, _, err := w.Signing(); !errors.Is(err, issuer.ErrUnavailable) || !strings.Contains(err.Error(), "expired at") {
+		if _, _, err := w.Trust(); !errors.Is(err, issuer.ErrUnavailable) || !strings.Contains(err.Error(), "expired at") {
 			t.Errorf("Signing: %v, want that the root is expired", err)
 		}
 		select {

@@ -150,8 +150,8 @@ func issue(t *testing.T, root, rootKey []byte, id mesh.Identity) tls.Certificate
 		t.Fatal(err)
 	}
 	out := tls.Certificate{PrivateKey: key}
-	for block, rest := pem.Decode(chain); block != nil; block, rest = pem.Decode(rest) {
-		out.Certificate = append(out.Certificate, block.Bytes)
+	for _, c := range chain {
+		out.Certificate = append(out.Certificate, c.Raw)
 	}
 	return out
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto"
 	"crypto/x509"
-	"encoding/pem"
 	"net"
 	"slices"
 	"testing"
@@ -13,11 +12,10 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
 )
 
-// Check parses an issuer's answer to a request, checks every rule about a certificate, and
+// Check checks an issuer's answer to a request by every rule about a certificate, and
 // returns the leaf.
-func Check(t testing.TB, req issuer.Request, chainPEM, rootsPEM []byte) *x509.Certificate {
+func Check(t testing.TB, req issuer.Request, chain, roots []*x509.Certificate) *x509.Certificate {
 	t.Helper()
-	chain, roots := parse(t, chainPEM), parse(t, rootsPEM)
 	if len(chain) == 0 || len(roots) == 0 {
 		t.Fatalf("%d certificates in the chain and %d roots", len(chain), len(roots))
 	}
@@ -115,27 +113,5 @@ func checkNames(t testing.TB, leaf *x509.Certificate, req issuer.Request) {
 	}
 	if len(leaf.Subject.Names) != attributes {
 		t.Errorf("the subject %q has %d attributes, want %d", leaf.Subject, len(leaf.Subject.Names), attributes)
-	}
-}
-
-func parse(t testing.TB, text []byte) []*x509.Certificate {
-	t.Helper()
-	var all []*x509.Certificate
-	for rest := text; ; {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			if len(bytes.TrimSpace(rest)) > 0 {
-				t.Errorf("there is something behind the certificates: %q", rest)
-			}
-			return all
-		}
-		if block.Type != "CERTIFICATE" {
-			t.Fatalf("there is a %q among the certificates", block.Type)
-		}
-		c, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, c)
 	}
 }

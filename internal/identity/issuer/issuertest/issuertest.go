@@ -3,7 +3,6 @@
 package issuertest
 
 import (
-	"bytes"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -16,6 +15,7 @@ import (
 	"errors"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -77,18 +77,23 @@ func (s Suite) issue(t testing.TB, req issuer.Request) *x509.Certificate {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return Check(t, req, chain, s.roots(t))
+}
+
+func (s Suite) roots(t testing.TB) []*x509.Certificate {
+	t.Helper()
 	roots, err := s.Issuer.Roots(s.ctx(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Check(t, req, chain, roots)
+	return roots
 }
 
 // refused checks that the issuer returns an error that a retry would not fix.
-func (s Suite) refused(t testing.TB, chain []byte, err error) {
+func (s Suite) refused(t testing.TB, chain []*x509.Certificate, err error) {
 	t.Helper()
 	if err == nil || chain != nil {
-		t.Fatalf("got %d bytes and the error %v, want only an error", len(chain), err)
+		t.Fatalf("got %d certificates and the error %v, want only an error", len(chain), err)
 	}
 	if errors.Is(err, issuer.ErrUnavailable) {
 		t.Errorf("an error that is for ever says that another try could help: %v", err)
@@ -167,11 +172,7 @@ func (s Suite) exactOrRefused(t *testing.T, req issuer.Request) {
 		s.refused(t, chain, err)
 		return
 	}
-	roots, err := s.Issuer.Roots(s.ctx(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	Check(t, req, chain, roots)
+	Check(t, req, chain, s.roots(t))
 }
 
 // keys tests the keys that current TLS stacks generate.
@@ -212,21 +213,15 @@ func (s Suite) longLife(t *testing.T) {
 
 // rootsFirst checks that an issuer has roots before it has signed anything.
 func (s Suite) rootsFirst(t *testing.T) {
-	first, err := s.Issuer.Roots(s.ctx(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := s.Issuer.Roots(s.ctx(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(parse(t, first)) == 0 || !bytes.Equal(first, again) {
-		t.Errorf("asked twice, the roots are\n%sand\n%s", first, again)
+	same := func(a, b []*x509.Certificate) bool { return slices.EqualFunc(a, b, (*x509.Certificate).Equal) }
+	first, again := s.roots(t), s.roots(t)
+	if len(first) == 0 || !same(first, again) {
+		t.Errorf("asked twice, there are %d and %d roots, or others", len(first), len(again))
 	}
 	// Callers may modify the result.
 	clear(first)
-	if third, err := s.Issuer.Roots(s.ctx(t)); err != nil || !bytes.Equal(third, again) {
-		t.Errorf("the roots changed with the caller's copy of them (%v)", err)
+	if !same(s.roots(t), again) {
+		t.Error("the roots changed with the caller's copy of them")
 	}
 }
 
@@ -256,7 +251,7 @@ func (s Suite) badRequests(t *testing.T) {
 
 func (s Suite) concurrent(t *testing.T) {
 	const n = 8
-	requests, leaves := make([]issuer.Request, n), make([][]byte, n)
+	requests, leaves := make([]issuer.Request, n), make([][]*x509.Certificate, n)
 	for i := range requests {
 		requests[i] = Workload(t)
 	}
@@ -279,10 +274,7 @@ func (s Suite) concurrent(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	roots, err := s.Issuer.Roots(s.ctx(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	roots := s.roots(t)
 	seen := make(map[string]bool)
 	for i, chain := range leaves {
 		seen[Check(t, requests[i], chain, roots).SerialNumber.String()] = true
@@ -298,7 +290,7 @@ func (s Suite) endedContext(t *testing.T) {
 	start := time.Now()
 	chain, err := s.Issuer.Issue(ctx, Workload(t))
 	if err == nil || chain != nil || !errors.Is(err, context.Canceled) {
-		t.Fatalf("after its context ended it answered %d bytes and the error %v", len(chain), err)
+		t.Fatalf("after its context ended it answered %d certificates and the error %v", len(chain), err)
 	}
 	s.checkError(t, err)
 	if took := time.Since(start); took > soon {
@@ -307,8 +299,8 @@ func (s Suite) endedContext(t *testing.T) {
 }
 
 func (s Suite) unreachable(t *testing.T) {
-	for name, ask := range map[string]func(context.Context) ([]byte, error){
-		"Issue": func(ctx context.Context) ([]byte, error) { return s.Unreachable.Issue(ctx, Workload(t)) },
+	for name, ask := range map[string]func(context.Context) ([]*x509.Certificate, error){
+		"Issue": func(ctx context.Context) ([]*x509.Certificate, error) { return s.Unreachable.Issue(ctx, Workload(t)) },
 		"Roots": s.Unreachable.Roots,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -317,7 +309,7 @@ func (s Suite) unreachable(t *testing.T) {
 			start := time.Now()
 			answer, err := ask(ctx)
 			if err == nil || answer != nil {
-				t.Fatalf("one that can't be reached answered %d bytes and the error %v", len(answer), err)
+				t.Fatalf("one that can't be reached answered %d certificates and the error %v", len(answer), err)
 			}
 			if !errors.Is(err, issuer.ErrUnavailable) {
 				t.Errorf("the error does not say that another try may help: %v", err)
