@@ -49,16 +49,11 @@ func short(name string) string { return name[:min(len(name), 15)] }
 // name and the base name of the first argument.
 func processNames() map[string]bool {
 	names := make(map[string]bool)
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return names
-	}
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == os.Getpid() {
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		if filepath.Base(dir) == strconv.Itoa(os.Getpid()) {
 			continue
 		}
-		dir := filepath.Join("/proc", e.Name())
 		// Zombies have no command line.
 		line, err := os.ReadFile(filepath.Join(dir, "cmdline"))
 		if err != nil || len(line) == 0 {

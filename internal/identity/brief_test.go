@@ -74,6 +74,8 @@ func newBrief(t *testing.T, life time.Duration) *brief {
 	return &brief{root, intermediate, signing}
 }
 
+func (b *brief) String() string { return "brief" }
+
 func (b *brief) Issue(ctx context.Context, r issuer.Request) ([]*x509.Certificate, error) {
 	chain, err := b.signing.Issue(ctx, r)
 	if err != nil {

@@ -168,14 +168,10 @@ func (m *Manager) serverTLS(auth tls.ClientAuthType) *tls.Config {
 		if now == nil || now.own == nil {
 			return nil, errors.New("the controller has no certificate yet")
 		}
-		return &tls.Config{
-			MinVersion:             base.MinVersion,
-			ClientAuth:             auth,
-			ClientCAs:              now.pool,
-			Certificates:           []tls.Certificate{now.own.Certificate},
-			NextProtos:             base.NextProtos,
-			SessionTicketsDisabled: true,
-		}, nil
+		config := base.Clone()
+		config.GetConfigForClient = nil
+		config.ClientCAs, config.Certificates = now.pool, []tls.Certificate{now.own.Certificate}
+		return config, nil
 	}
 	return base
 }

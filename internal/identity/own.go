@@ -49,7 +49,7 @@ func (m *Manager) issueOwn(ctx context.Context, signing issuer.Issuer, trusted *
 	// Certificates are valid from a little before now; that time does not count.
 	next.due = pki.Renewal(since, pki.End(chain))
 	if err := trusted.verify(chain); err != nil {
-		return nil, fmt.Errorf("the certificate from %s: %w", name(signing), err)
+		return nil, fmt.Errorf("the certificate from %s: %w", signing, err)
 	}
 	return next, nil
 }

@@ -67,7 +67,7 @@ func (m *Manager) SetTrust(t *issuer.Trust) {
 	m.current.Store(next)
 	notify(m.wake)
 	if former == nil || former.signing != next.signing {
-		m.options.Log.Info("the signing issuer has changed", "issuer", name(next.signing))
+		m.options.Log.Info("the signing issuer has changed", "issuer", next.signing.String())
 	}
 	if former == nil || string(former.pem) != string(next.pem) {
 		var roots []string
@@ -119,12 +119,4 @@ func (m *Manager) untilDue() time.Duration {
 // jitter shortens a duration by up to a tenth, so that replicas drift apart.
 func jitter(d time.Duration) time.Duration {
 	return d - time.Duration(rand.Int64N(int64(d/10)+1))
-}
-
-// name describes an issuer for logs and errors.
-func name(i issuer.Issuer) string {
-	if named, ok := i.(fmt.Stringer); ok {
-		return named.String()
-	}
-	return fmt.Sprintf("the issuer %T", i)
 }

@@ -67,7 +67,7 @@ func (m *Manager) trusted(ctx context.Context, chain []*x509.Certificate, now *s
 	}
 	now = m.current.Load()
 	if err := now.verify(chain); err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: no trusted root verifies certificates from %s: %w", issuer.ErrUnavailable, name(now.signing), err), fault)
+		return nil, errors.Join(fmt.Errorf("%w: no trusted root verifies certificates from %s: %w", issuer.ErrUnavailable, now.signing, err), fault)
 	}
 	return now, nil
 }

@@ -131,12 +131,21 @@ func NewCA(commonName string, life time.Duration) (*x509.Certificate, *ecdsa.Pri
 		BasicConstraintsValid: true,
 		IsCA:                  true,
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	certificate, err := Sign(template, template, key.Public(), key)
 	if err != nil {
 		return nil, nil, fmt.Errorf("signing the root %q: %w", commonName, err)
 	}
-	certificate, err := x509.ParseCertificate(der)
-	return certificate, key, err
+	return certificate, key, nil
+}
+
+// Sign creates the certificate of the template for a public key, signed with the parent's
+// key.
+func Sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypto.Signer) (*x509.Certificate, error) {
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, key)
+	if err != nil {
+		return nil, err
+	}
+	return x509.ParseCertificate(der)
 }
 
 // Serial returns a random positive number of 127 to 128 bits; certificates may hold up to

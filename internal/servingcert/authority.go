@@ -2,7 +2,6 @@ package servingcert
 
 import (
 	"crypto"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -92,16 +91,12 @@ func (a *authority) issue(now time.Time, life time.Duration, names Names) (Mater
 	if template.NotAfter.After(a.cert.NotAfter) {
 		template.NotAfter = a.cert.NotAfter
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
-	if err != nil {
-		return Material{}, fmt.Errorf("signing a serving certificate: %w", err)
-	}
-	leaf, err := x509.ParseCertificate(der)
+	leaf, err := pki.Sign(template, a.cert, key.Public(), a.key)
 	if err != nil {
 		return Material{}, fmt.Errorf("signing a serving certificate: %w", err)
 	}
 	return Material{
-		Certificate: tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf},
+		Certificate: tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf},
 		CABundle:    a.trusted,
 	}, nil
 }

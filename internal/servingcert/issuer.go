@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/internal/pki"
@@ -83,18 +84,14 @@ func (m Material) check(serverName string) (*credential, error) {
 	if leaf == nil {
 		return nil, errors.New("the issuer returned no certificate")
 	}
-	intermediates := x509.NewCertPool()
-	for _, der := range m.Certificate.Certificate[1:] {
-		cert, err := x509.ParseCertificate(der)
-		if err != nil {
-			return nil, fmt.Errorf("the chain of the serving certificate: %w", err)
-		}
-		intermediates.AddCert(cert)
+	intermediates, err := x509.ParseCertificates(slices.Concat(m.Certificate.Certificate[1:]...))
+	if err != nil {
+		return nil, fmt.Errorf("the chain of the serving certificate: %w", err)
 	}
 	chains, err := leaf.Verify(x509.VerifyOptions{
 		DNSName:       serverName,
 		Roots:         m.CABundle.Pool(),
-		Intermediates: intermediates,
+		Intermediates: pki.NewBundle(intermediates...).Pool(),
 		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	})
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
-	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -216,13 +215,9 @@ func (ca *CA) issue(ctx context.Context, req Request) ([]*x509.Certificate, erro
 	for _, text := range want.IPs {
 		template.IPAddresses = append(template.IPAddresses, net.IP(netip.MustParseAddr(text).AsSlice()))
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, ca.certificate, req.CSR.PublicKey, ca.key)
+	leaf, err := pki.Sign(template, ca.certificate, req.CSR.PublicKey, ca.key)
 	if err != nil {
 		return nil, fmt.Errorf("signing the certificate of %q: %w", req.CommonName, err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		return nil, fmt.Errorf("reading the signed certificate of %q: %w", req.CommonName, err)
 	}
 	// Only verification enforces a CA's name constraints.
 	v, err := verify(req, want, append([]*x509.Certificate{leaf}, ca.intermediates...), ca.roots)

@@ -168,29 +168,8 @@ func (c *CertManager) wait(ctx context.Context, requests dynamic.ResourceInterfa
 		return fmt.Errorf("%w; the last state of the CertificateRequest: %s", err, last)
 	}
 	for {
-		object, err := requests.Get(ctx, name, metav1.GetOptions{})
-		if ctx.Err() != nil {
-			return certificateRequestStatus{}, timeout()
-		}
-		if apierrors.IsNotFound(err) {
-			return certificateRequestStatus{}, deleted(name) // It existed after Create.
-		}
-		if err != nil {
-			return certificateRequestStatus{}, c.apiError(ctx, "getting the CertificateRequest "+name, err)
-		}
-		if status, done, err := look(object); done || err != nil {
-			return status, err
-		}
-		w, err := requests.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name, ResourceVersion: object.GetResourceVersion()})
-		if ctx.Err() != nil {
-			return certificateRequestStatus{}, timeout()
-		}
-		if err != nil {
-			return certificateRequestStatus{}, c.apiError(ctx, "watching the CertificateRequest "+name, err)
-		}
-		status, done, err := c.follow(ctx, w, look)
-		w.Stop()
-		if done || err != nil {
+		status, done, err := c.follow(ctx, requests, name, look)
+		if done || err != nil && ctx.Err() == nil {
 			return status, err
 		}
 		// Watches end from time to time. Pause in case the server ends each one at once.
@@ -206,21 +185,36 @@ func deleted(name string) error {
 	return fmt.Errorf("%w: the CertificateRequest %s was deleted before it was signed", ErrUnavailable, name)
 }
 
-// follow passes the events of a watch to look until the request is decided or the watch
+// follow passes a request and its changes to look until the request is decided or the watch
 // ends.
-func (c *CertManager) follow(ctx context.Context, w watch.Interface,
-	look func(*unstructured.Unstructured) (certificateRequestStatus, bool, error)) (certificateRequestStatus, bool, error) {
+func (c *CertManager) follow(ctx context.Context, requests dynamic.ResourceInterface, name string,
+	look func(*unstructured.Unstructured) (certificateRequestStatus, bool, error)) (status certificateRequestStatus, done bool, err error) {
+	object, err := requests.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return status, false, deleted(name) // It existed after Create.
+	}
+	if err != nil {
+		return status, false, c.apiError(ctx, "getting the CertificateRequest "+name, err)
+	}
+	if status, done, err := look(object); done || err != nil {
+		return status, done, err
+	}
+	w, err := requests.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name, ResourceVersion: object.GetResourceVersion()})
+	if err != nil {
+		return status, false, c.apiError(ctx, "watching the CertificateRequest "+name, err)
+	}
+	defer w.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return certificateRequestStatus{}, false, nil
+			return status, false, nil
 		case event, ok := <-w.ResultChan():
 			object, isObject := event.Object.(*unstructured.Unstructured)
 			if !ok || event.Type == watch.Error || !isObject {
-				return certificateRequestStatus{}, false, nil
+				return status, false, nil
 			}
 			if event.Type == watch.Deleted {
-				return certificateRequestStatus{}, false, deleted(object.GetName())
+				return status, false, deleted(name)
 			}
 			if status, done, err := look(object); done || err != nil {
 				return status, done, err

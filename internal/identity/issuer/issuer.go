@@ -7,11 +7,14 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"time"
 )
 
 // Issuer signs certificates. It is safe for use by many goroutines.
 type Issuer interface {
+	// String describes the issuer for logs and errors, without secrets.
+	fmt.Stringer
 	// Issue signs a certificate with exactly the names of the request; further names in the
 	// CSR are not included. It returns the leaf and the intermediates without the root,
 	// leaf first. The error names the issuer and includes its message; it wraps

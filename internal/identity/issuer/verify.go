@@ -53,10 +53,7 @@ func verify(req Request, want pki.Names, answer []*x509.Certificate, roots *x509
 	if leaf.NotBefore.After(at) && leaf.NotBefore.Before(at.Add(time.Minute)) {
 		at = leaf.NotBefore
 	}
-	intermediates := x509.NewCertPool()
-	for _, c := range answer[1:] {
-		intermediates.AddCert(c)
-	}
+	intermediates := pki.NewBundle(answer[1:]...).Pool()
 	chains, err := leaf.Verify(x509.VerifyOptions{
 		Roots: roots, Intermediates: intermediates, CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
 	})

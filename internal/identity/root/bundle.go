@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	crsource "sigs.k8s.io/controller-runtime/pkg/source"
@@ -56,6 +57,10 @@ func AddBundle(mgr manager.Manager, roots certificate.Manager, meshName string, 
 	err = builder.ControllerManagedBy(mgr).
 		Named("trust-bundle").
 		For(&corev1.Namespace{}).
+		WatchesRawSource(&crsource.Informer{Informer: b.informer, Handler: handler.EnqueueRequestsFromMapFunc(
+			func(_ context.Context, configMap client.Object) []reconcile.Request {
+				return []reconcile.Request{request(configMap.GetNamespace())}
+			})}).
 		WatchesRawSource(crsource.Func(b.start)).
 		Complete(b)
 	if err != nil {
@@ -77,20 +82,6 @@ type bundles struct {
 // start watches the ConfigMaps and the trust bundle until ctx ends.
 func (b *bundles) start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	changed := b.roots.TrustBundleChanged(ctx.Done())
-	enqueue := func(obj any) {
-		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-			obj = gone.Obj
-		}
-		if found, ok := obj.(*corev1.ConfigMap); ok {
-			queue.Add(request(found.Namespace))
-		}
-	}
-	_, err := b.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: enqueue, UpdateFunc: func(_, now any) { enqueue(now) }, DeleteFunc: enqueue,
-	})
-	if err != nil {
-		return fmt.Errorf("watching the ConfigMaps of the trust bundle: %w", err)
-	}
 	_ = b.informer.SetWatchErrorHandlerWithContext(watchErrors(b.log.With("configMap", BundleName))) // It only fails once the informer runs.
 	_ = b.informer.SetTransform(func(obj any) (any, error) {
 		if found, ok := obj.(*corev1.ConfigMap); ok {

@@ -238,14 +238,12 @@ func verified(data map[string][]byte, roots pki.Bundle, now time.Time) *x509.Cer
 	if err != nil {
 		return nil
 	}
-	between := x509.NewCertPool()
-	for _, der := range pair.Certificate[1:] {
-		if c, err := x509.ParseCertificate(der); err == nil {
-			between.AddCert(c)
-		}
+	between, err := x509.ParseCertificates(slices.Concat(pair.Certificate[1:]...))
+	if err != nil {
+		return nil
 	}
 	_, err = pair.Leaf.Verify(x509.VerifyOptions{
-		Roots: roots.Pool(), Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		Roots: roots.Pool(), Intermediates: pki.NewBundle(between...).Pool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
 		return nil

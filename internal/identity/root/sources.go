@@ -59,10 +59,6 @@ func (r *rootSource) unavailable(field string, err error) {
 	r.problems = append(r.problems, problem{reason: ReasonUnavailable, field: field, message: err.Error() + "; retrying", retry: true})
 }
 
-func sourceOf(object *v1alpha2.MeshRootCertificate) string {
-	return "MeshRootCertificate " + object.Name
-}
-
 // readSources reads the sources of roots, oldest first. The mesh's own CA is the last one,
 // if no object is active. names are the Secrets that the result depends on.
 func (r *Roots) readSources(ctx context.Context, now time.Time) (roots []*rootSource, names []string, err error) {
@@ -82,7 +78,7 @@ func (r *Roots) readSources(ctx context.Context, now time.Time) (roots []*rootSo
 		if object.DeletionTimestamp != nil {
 			continue
 		}
-		found := &rootSource{object: object, source: sourceOf(object)}
+		found := &rootSource{object: object, source: "MeshRootCertificate " + object.Name}
 		switch object.Spec.Intent {
 		case v1alpha2.IntentActive:
 			found.active = true
