@@ -42,6 +42,7 @@ type ConfigOptions struct {
 // Config is the mesh's configuration: a MeshConfig with defaults and legacy fields
 // resolved. It is immutable and safe for concurrent use.
 type Config struct {
+	getters
 	object      *v1alpha2.MeshConfig
 	class       string
 	classes     map[string]classConfig
@@ -90,6 +91,7 @@ func NewConfig(obj *v1alpha2.MeshConfig, opts ConfigOptions) (*Config, []mesh.Pr
 
 		certificateLife: cmp.Or(r.duration("spec.certificate.serviceCertValidityDuration", obj.Spec.Certificate.ServiceCertValidityDuration), defaultCertificateLife),
 	}
+	c.getters = func() *Config { return c }
 	c.classes = r.classes(c.class)
 	c.settings = mesh.Seal(r.settings(c, obj.Namespace))
 	r.checkTraffic()
@@ -99,32 +101,36 @@ func NewConfig(obj *v1alpha2.MeshConfig, opts ConfigOptions) (*Config, []mesh.Pr
 	return c, r.sorted()
 }
 
+// getters are the methods of a driver.Configurator, of a Config or of the current one of a
+// Live.
+type getters func() *Config
+
 // GetMeshConfig returns the object that the Config was made from, or an empty one. The
 // caller must not change it.
-func (c *Config) GetMeshConfig() *v1alpha2.MeshConfig { return c.object }
+func (g getters) GetMeshConfig() *v1alpha2.MeshConfig { return g().object }
 
 // GetSidecarClass returns the default class, in lower case. If no driver has that name,
 // there is a Problem.
-func (c *Config) GetSidecarClass() string { return c.class }
+func (g getters) GetSidecarClass() string { return g().class }
 
 // GetSidecarImage returns the proxy's image on Linux for a class, or "" if unknown.
-func (c *Config) GetSidecarImage(class string) string { return c.classConfig(class).image }
+func (g getters) GetSidecarImage(class string) string { return g().classConfig(class).image }
 
 // GetSidecarWindowsImage returns the proxy's image on Windows for a class, or "" if
 // unknown.
-func (c *Config) GetSidecarWindowsImage(class string) string {
-	return c.classConfig(class).windowsImage
+func (g getters) GetSidecarWindowsImage(class string) string {
+	return g().classConfig(class).windowsImage
 }
 
 // GetInitContainerImage returns the init container's image for a class.
-func (c *Config) GetInitContainerImage(class string) string { return c.classConfig(class).initImage }
+func (g getters) GetInitContainerImage(class string) string { return g().classConfig(class).initImage }
 
 // GetProxyServerPort returns the port that serves the class's proxies, or 0 if the
 // MeshConfig does not set it.
-func (c *Config) GetProxyServerPort(class string) uint32 { return c.classConfig(class).port }
+func (g getters) GetProxyServerPort(class string) uint32 { return g().classConfig(class).port }
 
 // IsMTLSDisabled reports whether the pods of a class use plaintext.
-func (c *Config) IsMTLSDisabled(class string) bool { return c.classConfig(class).mtlsDisabled }
+func (g getters) IsMTLSDisabled(class string) bool { return g().classConfig(class).mtlsDisabled }
 
 // MTLSDisabledClasses returns the classes whose pods use plaintext, in lower case and
 // sorted.
@@ -140,35 +146,35 @@ func (c *Config) MTLSDisabledClasses() []string {
 }
 
 // IsPrivilegedInitContainer reports whether init containers are privileged.
-func (c *Config) IsPrivilegedInitContainer() bool {
-	return c.object.Spec.Sidecar.EnablePrivilegedInitContainer
+func (g getters) IsPrivilegedInitContainer() bool {
+	return g().object.Spec.Sidecar.EnablePrivilegedInitContainer
 }
 
 // GetSidecarLogLevel returns one of trace, debug, info, warning, error, critical and off.
 // The default is error.
-func (c *Config) GetSidecarLogLevel() string { return c.logLevel }
+func (g getters) GetSidecarLogLevel() string { return g().logLevel }
 
 // LogLevel returns the control plane's own log level. The default is info.
 func (c *Config) LogLevel() slog.Level { return c.ownLogLevel }
 
 // GetMaxDataPlaneConnections returns the maximum number of proxies connected to one
 // controller. 0, the default, means no limit.
-func (c *Config) GetMaxDataPlaneConnections() int { return c.connections }
+func (g getters) GetMaxDataPlaneConnections() int { return g().connections }
 
 // GetConfigResyncInterval returns the interval at which every proxy is sent its complete
 // state again. 0, the default, means never.
-func (c *Config) GetConfigResyncInterval() time.Duration { return c.resync }
+func (g getters) GetConfigResyncInterval() time.Duration { return g().resync }
 
 // GetServiceCertValidityPeriod returns the lifetime of a workload's certificate, 24 hours
 // by default.
-func (c *Config) GetServiceCertValidityPeriod() time.Duration { return c.certificateLife }
+func (g getters) GetServiceCertValidityPeriod() time.Duration { return g().certificateLife }
 
 // IsDebugServerEnabled reports whether the controller serves its debug pages.
-func (c *Config) IsDebugServerEnabled() bool { return c.object.Spec.Observability.EnableDebugServer }
+func (g getters) IsDebugServerEnabled() bool { return g().object.Spec.Observability.EnableDebugServer }
 
 // GetTrustDomain returns the trust domain of the mesh's identities, cluster.local by
 // default.
-func (c *Config) GetTrustDomain() string { return c.trustDomain }
+func (g getters) GetTrustDomain() string { return g().trustDomain }
 
 // Settings returns the MeshConfig's part of the mesh model, sealed. Invalid values are
 // replaced by values that allow no more.
