@@ -7,8 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 )
 
 // current holds the current state of one object and its subscribers.
@@ -94,36 +92,30 @@ func (c *configMaps) settle() {
 	}
 }
 
-func (s *Source) meshConfigEvents() toolscache.ResourceEventHandler {
-	return events(func(_ string, obj *v1alpha2.MeshConfig) { s.meshConfig.set(obj) })
-}
-
-func (s *Source) configMapEvents() toolscache.ResourceEventHandler {
-	return events(func(name string, obj *corev1.ConfigMap) { s.configMaps.get(name).set(obj) })
-}
-
-// events calls set with each object that is created or changed, and with its name and nil
-// when it is deleted.
-func events[T any, P interface {
-	*T
-	client.Object
-}](set func(name string, obj P)) toolscache.ResourceEventHandler {
+// events calls put with each object that is created or changed, and remove with the last
+// known state of each that is deleted.
+func events[P client.Object](put, remove func(P)) toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{
 		AddFunc: func(added any) {
 			if obj, ok := added.(P); ok {
-				set(obj.GetName(), obj)
+				put(obj)
 			}
 		},
 		UpdateFunc: func(before, after any) {
-			was, _ := before.(P)
+			was, known := before.(P)
 			// A resync repeats unchanged objects.
-			if obj, ok := after.(P); ok && (was == nil || was.GetResourceVersion() != obj.GetResourceVersion()) {
-				set(obj.GetName(), obj)
+			if obj, ok := after.(P); ok && (!known || was.GetResourceVersion() != obj.GetResourceVersion()) {
+				put(obj)
 			}
 		},
 		DeleteFunc: func(deleted any) {
-			if key, err := toolscache.DeletionHandlingObjectToName(deleted); err == nil {
-				set(key.Name, nil)
+			// If the watch missed the deletion, this holds the object's last known
+			// state.
+			if unknown, missed := deleted.(toolscache.DeletedFinalStateUnknown); missed {
+				deleted = unknown.Obj
+			}
+			if obj, ok := deleted.(P); ok {
+				remove(obj)
 			}
 		},
 	}

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
-	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
@@ -55,7 +54,7 @@ func (s *Source) Feed(ctx context.Context, mapper *source.Mapper, apply func(...
 			if kind.Role != source.Cluster && !s.waitForCRD(ctx, kind, known) {
 				return nil
 			}
-			return s.watch(ctx, kind.New(), f.events(), known)
+			return s.watch(ctx, kind.New(), events(f.put, f.remove), known)
 		})
 	}
 	return group.Wait()
@@ -68,42 +67,16 @@ type feed struct {
 }
 
 // put applies the fact of an object, if its kind has facts.
-func (f feed) put(obj any) {
-	if object, ok := obj.(client.Object); ok {
-		if fact, ok := f.mapper.Fact(object); ok {
-			f.apply(fact)
-		}
+func (f feed) put(obj client.Object) {
+	if fact, ok := f.mapper.Fact(obj); ok {
+		f.apply(fact)
 	}
 }
 
 // remove applies the deletion of an object.
-func (f feed) remove(obj any) {
-	if object, ok := obj.(client.Object); ok {
-		if ref, ok := f.mapper.Ref(object); ok {
-			f.apply(source.Gone(ref))
-		}
-	}
-}
-
-// events applies the facts of a kind's objects.
-func (f feed) events() toolscache.ResourceEventHandler {
-	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc: f.put,
-		UpdateFunc: func(before, after any) {
-			was, _ := before.(client.Object)
-			// A resync repeats unchanged objects.
-			if is, ok := after.(client.Object); ok && (was == nil || was.GetResourceVersion() != is.GetResourceVersion()) {
-				f.put(is)
-			}
-		},
-		DeleteFunc: func(deleted any) {
-			// If the watch missed the deletion, this holds the object's last known
-			// state.
-			if unknown, ok := deleted.(toolscache.DeletedFinalStateUnknown); ok {
-				deleted = unknown.Obj
-			}
-			f.remove(deleted)
-		},
+func (f feed) remove(obj client.Object) {
+	if ref, ok := f.mapper.Ref(obj); ok {
+		f.apply(source.Gone(ref))
 	}
 }
 

@@ -125,12 +125,15 @@ func (s *Source) Start(ctx context.Context) error {
 		if s.waitForCRD(ctx, source.MeshConfig(), known) {
 			s.served.Store(true)
 		}
-		return s.watch(ctx, &v1alpha2.MeshConfig{}, s.meshConfigEvents(), known)
+		return s.watch(ctx, &v1alpha2.MeshConfig{}, events(s.meshConfig.set, func(*v1alpha2.MeshConfig) { s.meshConfig.set(nil) }), known)
 	})
 	group.Go(func() error {
 		select {
 		case <-s.configMaps.wanted:
-			return s.watch(ctx, &corev1.ConfigMap{}, s.configMapEvents(), func() { s.configMaps.settle(); close(s.configMapsRead) })
+			return s.watch(ctx, &corev1.ConfigMap{}, events(
+				func(c *corev1.ConfigMap) { s.configMaps.get(c.Name).set(c) },
+				func(c *corev1.ConfigMap) { s.configMaps.get(c.Name).set(nil) },
+			), func() { s.configMaps.settle(); close(s.configMapsRead) })
 		case <-ctx.Done():
 			return nil
 		}
