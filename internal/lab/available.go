@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -97,46 +97,20 @@ func enoughUsers() error {
 }
 
 func tryLinks() error {
-	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-	if err != nil {
-		return err
-	}
-	defer h.Close()
 	attributes := netlink.NewLinkAttrs()
 	attributes.Name = bridge
-	if err := h.LinkAdd(&netlink.Bridge{LinkAttrs: attributes}); err != nil {
+	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attributes}); err != nil {
 		return err
 	}
 	attributes.Name = "pod0"
-	return h.LinkAdd(&netlink.Veth{LinkAttrs: attributes, PeerName: podEnd})
+	return netlink.LinkAdd(&netlink.Veth{LinkAttrs: attributes, PeerName: podEnd})
 }
 
 // tryTables asks the kernel for the generation of its nftables rules, the simplest
 // request.
 func tryTables() error {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = unix.Close(fd) }()
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 5}); err != nil {
-		return err
-	}
-	const size = unix.NLMSG_HDRLEN + 4
-	message := binary.NativeEndian.AppendUint32(nil, size)
-	message = binary.NativeEndian.AppendUint16(message, unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETGEN)
-	message = binary.NativeEndian.AppendUint16(message, unix.NLM_F_REQUEST)
-	message = append(message, make([]byte, size-len(message))...)
-	if err := unix.Sendto(fd, message, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return err
-	}
-	answer := make([]byte, 4096)
-	n, _, err := unix.Recvfrom(fd, answer, 0)
-	if err != nil {
-		return err
-	}
-	if n >= unix.NLMSG_HDRLEN+4 && binary.NativeEndian.Uint16(answer[4:]) == unix.NLMSG_ERROR {
-		return unix.Errno(-int32(binary.NativeEndian.Uint32(answer[unix.NLMSG_HDRLEN:])))
-	}
-	return nil
+	request := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETGEN, 0)
+	request.AddData(new(nl.Nfgenmsg))
+	_, err := request.Execute(unix.NETLINK_NETFILTER, 0)
+	return err
 }

@@ -23,7 +23,8 @@ const (
 	podEnd = "eth0"
 )
 
-// links creates links and addresses. The zero value has no node yet.
+// links creates links and addresses, each with a netlink socket of the current thread's
+// namespace. The zero value has no node yet.
 type links struct {
 	node  *Network
 	nodes []netip.Prefix
@@ -94,32 +95,27 @@ func (l *links) makeNode(node *Network, addresses []netip.Prefix) error {
 		if err := set(all...); err != nil {
 			return err
 		}
-		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-		if err != nil {
-			return fmt.Errorf("asking the kernel for links: %w", err)
-		}
-		defer h.Close()
-		if err := loopbackUp(h); err != nil {
+		if err := loopbackUp(); err != nil {
 			return err
 		}
 		attributes := netlink.NewLinkAttrs()
 		attributes.Name = bridge
 		// Otherwise the bridge's address changes whenever a pod is added.
 		attributes.HardwareAddr = hardwareAddr("the node")
-		if err := h.LinkAdd(&netlink.Bridge{LinkAttrs: attributes, MulticastSnooping: new(false)}); err != nil {
+		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attributes, MulticastSnooping: new(false)}); err != nil {
 			return fmt.Errorf("creating the bridge: %w", err)
 		}
-		link, err := h.LinkByName(bridge)
+		link, err := netlink.LinkByName(bridge)
 		if err != nil {
 			return fmt.Errorf("the bridge: %w", err)
 		}
 		l.bridge = link.Attrs().Index
 		for _, prefix := range l.nodes {
-			if err := addAddress(h, link, prefix); err != nil {
+			if err := addAddress(link, prefix); err != nil {
 				return fmt.Errorf("the node: %w", err)
 			}
 		}
-		if err := h.LinkSetUp(link); err != nil {
+		if err := netlink.LinkSetUp(link); err != nil {
 			return fmt.Errorf("the bridge: %w", err)
 		}
 		return nil
@@ -138,11 +134,6 @@ func (l *links) makePod(pod *Network, outside string, addresses []netip.Addr) er
 		return err
 	}
 	err = l.node.Do(func() error {
-		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-		if err != nil {
-			return fmt.Errorf("asking the kernel for links: %w", err)
-		}
-		defer h.Close()
 		attributes := netlink.NewLinkAttrs()
 		attributes.Name, attributes.MasterIndex, attributes.Flags = outside, l.bridge, net.FlagUp
 		veth := &netlink.Veth{
@@ -152,13 +143,13 @@ func (l *links) makePod(pod *Network, outside string, addresses []netip.Addr) er
 			// pod reuses the address.
 			PeerHardwareAddr: hardwareAddr(addresses[0].String()),
 		}
-		if err := h.LinkAdd(veth); err != nil {
+		if err := netlink.LinkAdd(veth); err != nil {
 			return fmt.Errorf("creating a link to the bridge: %w", err)
 		}
 		for _, addr := range addresses {
 			if _, near := l.nodeOf(addr); !near {
 				route := &netlink.Route{LinkIndex: l.bridge, Dst: ipNet(netip.PrefixFrom(addr, addr.BitLen())), Scope: netlink.SCOPE_LINK}
-				if err := h.RouteReplace(route); err != nil {
+				if err := netlink.RouteReplace(route); err != nil {
 					return fmt.Errorf("the node's route to %s: %w", addr, err)
 				}
 			}
@@ -188,13 +179,8 @@ func (l *links) makePod(pod *Network, outside string, addresses []netip.Addr) er
 // lost. The kernel activates it within a second, or immediately when the link is queried
 // (since Linux 6.8).
 func awaitUp(name string) error {
-	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-	if err != nil {
-		return fmt.Errorf("asking the kernel for links: %w", err)
-	}
-	defer h.Close()
 	return poll("the link "+name+" to be up", func() (bool, error) {
-		link, err := h.LinkByName(name)
+		link, err := netlink.LinkByName(name)
 		return err == nil && link.Attrs().OperState == netlink.OperUp, err
 	})
 }
@@ -257,15 +243,10 @@ func (l *links) prepare(addresses []netip.Addr) error {
 
 // address adds addresses and routes to a pod's link, in the current thread's namespace.
 func (l *links) address(addresses []netip.Addr) error {
-	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-	if err != nil {
-		return fmt.Errorf("asking the kernel for links: %w", err)
-	}
-	defer h.Close()
-	if err := loopbackUp(h); err != nil {
+	if err := loopbackUp(); err != nil {
 		return err
 	}
-	link, err := h.LinkByName(podEnd)
+	link, err := netlink.LinkByName(podEnd)
 	if err != nil {
 		return fmt.Errorf("the link to the bridge: %w", err)
 	}
@@ -274,11 +255,11 @@ func (l *links) address(addresses []netip.Addr) error {
 		if node, near := l.nodeOf(addr); near {
 			bits = node.Bits()
 		}
-		if err := addAddress(h, link, netip.PrefixFrom(addr, bits)); err != nil {
+		if err := addAddress(link, netip.PrefixFrom(addr, bits)); err != nil {
 			return err
 		}
 	}
-	if err := h.LinkSetUp(link); err != nil {
+	if err := netlink.LinkSetUp(link); err != nil {
 		return fmt.Errorf("the link to the bridge: %w", err)
 	}
 	for _, node := range l.nodes {
@@ -287,11 +268,11 @@ func (l *links) address(addresses []netip.Addr) error {
 		}
 		// The node is on the link even for a pod of another network.
 		toNode := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(netip.PrefixFrom(node.Addr(), node.Addr().BitLen())), Scope: netlink.SCOPE_LINK}
-		if err := h.RouteReplace(toNode); err != nil {
+		if err := netlink.RouteReplace(toNode); err != nil {
 			return fmt.Errorf("the route to the node: %w", err)
 		}
 		viaNode := &netlink.Route{LinkIndex: link.Attrs().Index, Gw: node.Addr().AsSlice()}
-		if err := h.RouteReplace(viaNode); err != nil {
+		if err := netlink.RouteReplace(viaNode); err != nil {
 			return fmt.Errorf("the route over the node: %w", err)
 		}
 	}
@@ -311,29 +292,24 @@ func (l *links) nodeOf(addr netip.Addr) (netip.Prefix, bool) {
 // remove removes a pod's link.
 func (l *links) remove(outside string) error {
 	return l.node.Do(func() error {
-		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-		if err != nil {
-			return fmt.Errorf("asking the kernel for links: %w", err)
-		}
-		defer h.Close()
-		link, err := h.LinkByName(outside)
+		link, err := netlink.LinkByName(outside)
 		if err != nil {
 			if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
 				return nil
 			}
 			return fmt.Errorf("the link %s on the node: %w", outside, err)
 		}
-		if err := h.LinkDel(link); err != nil {
+		if err := netlink.LinkDel(link); err != nil {
 			return fmt.Errorf("the link %s on the node: %w", outside, err)
 		}
 		return nil
 	})
 }
 
-func loopbackUp(h *netlink.Handle) error {
-	lo, err := h.LinkByName("lo")
+func loopbackUp() error {
+	lo, err := netlink.LinkByName("lo")
 	if err == nil {
-		err = h.LinkSetUp(lo)
+		err = netlink.LinkSetUp(lo)
 	}
 	if err != nil {
 		return fmt.Errorf("the loopback link: %w", err)
@@ -341,12 +317,12 @@ func loopbackUp(h *netlink.Handle) error {
 	return nil
 }
 
-func addAddress(h *netlink.Handle, link netlink.Link, prefix netip.Prefix) error {
+func addAddress(link netlink.Link, prefix netip.Prefix) error {
 	address := &netlink.Addr{IPNet: ipNet(prefix)}
 	if prefix.Addr().Is6() {
 		address.Flags = unix.IFA_F_NODAD
 	}
-	if err := h.AddrAdd(link, address); err != nil {
+	if err := netlink.AddrAdd(link, address); err != nil {
 		return fmt.Errorf("the address %s: %w", prefix, err)
 	}
 	return nil
