@@ -62,7 +62,7 @@ func (Driver) Patch(ctx context.Context) error {
 			// connections get the drain time.
 			"--drain-strategy", "immediate", "--drain-time-s", "45",
 		},
-		Files:    files(adsPort(inj)),
+		Files:    files(inj.ServerPort(driver.ADSPort)),
 		Secrets:  &agentspec.Secrets{Socket: path.Join(driver.IdentityDir, secretSocket)},
 		ReadyURL: "http://127.0.0.1:15000/ready",
 		Drain:    &agentspec.Drain{URL: "http://127.0.0.1:15000/drain_listeners?graceful", Seconds: 5},
@@ -83,16 +83,6 @@ func files(port uint32) []agentspec.File {
 		Path:    path.Join(driver.RunDir, configFile),
 		Content: strings.Replace(bootstrap, strconv.Itoa(driver.ADSPort), strconv.Itoa(int(port)), 1),
 	}}
-}
-
-// adsPort returns the port on which the controller serves the pod's sidecar class.
-func adsPort(inj *driver.InjectorContext) uint32 {
-	if inj.Configurator != nil {
-		if port := inj.Configurator.GetProxyServerPort(inj.Sidecar.Class); port != 0 {
-			return port
-		}
-	}
-	return driver.ADSPort
 }
 
 // PodTemplate returns the template that Patch applies.

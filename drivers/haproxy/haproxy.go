@@ -6,7 +6,6 @@
 package haproxy
 
 import (
-	"cmp"
 	"context"
 	_ "embed"
 	"fmt"
@@ -51,15 +50,11 @@ func (Driver) Patch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var port uint32
-	if inj.Configurator != nil {
-		port = inj.Configurator.GetProxyServerPort(inj.Sidecar.Class)
-	}
 	return podtemplate.Apply(ctx, name, template, &agentspec.Spec{
 		Command: []string{"haproxy", "-W", "-db", "-f", threadsFile, "-f", mirrorDir + "/" + configFile},
 		Files:   []agentspec.File{{Path: threadsFile, Content: threads}},
 		Mirror: &agentspec.Mirror{
-			URL:   fmt.Sprintf("https://${OUTRIGGER_CONTROLLER}:%d/repo/${POD_UID}/", cmp.Or(port, defaultPort)),
+			URL:   fmt.Sprintf("https://${OUTRIGGER_CONTROLLER}:%d/repo/${POD_UID}/", inj.ServerPort(defaultPort)),
 			Dir:   mirrorDir,
 			Check: []string{"haproxy", "-c", "-f", "${MIRROR}/" + configFile},
 		},

@@ -73,7 +73,7 @@ func (Driver) Patch(ctx context.Context) error {
 		Env:   []agentspec.EnvVar{{Name: "OPENSSL_CONF", Value: opensslFile}},
 		Files: []agentspec.File{{Path: opensslFile, Content: openssl}},
 		Mirror: &agentspec.Mirror{
-			URL: fmt.Sprintf("https://${%s}:%d/repo/${%s}/", agentspec.EnvController, repoPort(inj), agentspec.EnvPodUID),
+			URL: fmt.Sprintf("https://${%s}:%d/repo/${%s}/", agentspec.EnvController, inj.ServerPort(driver.RepoPort), agentspec.EnvPodUID),
 			Dir: repo, Live: liveDir,
 		},
 		// When the scripts change the same process reloads them; connections survive.
@@ -81,16 +81,6 @@ func (Driver) Patch(ctx context.Context) error {
 		ReadyURL: "http://127.0.0.1:15010/ready",
 		Drain:    &agentspec.Drain{Seconds: 5},
 	})
-}
-
-// repoPort returns the port of the controller's repository for the pod's class.
-func repoPort(inj *driver.InjectorContext) uint32 {
-	if inj.Configurator != nil {
-		if port := inj.Configurator.GetProxyServerPort(inj.Sidecar.Class); port != 0 {
-			return port
-		}
-	}
-	return driver.RepoPort
 }
 
 // logLevel translates one of OSM's log levels into Pipy's.

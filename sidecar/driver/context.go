@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -187,6 +188,15 @@ func ControllerFrom(ctx context.Context) (*ControllerContext, error) {
 		return nil, errors.New("missing Controller Context")
 	}
 	return ctrl, nil
+}
+
+// ServerPort returns the port on which the controller serves the proxies of the pod's
+// class: that of the MeshConfig, or else the driver's default.
+func (c *InjectorContext) ServerPort(byDefault uint32) uint32 {
+	if c.Configurator == nil {
+		return byDefault
+	}
+	return cmp.Or(c.Configurator.GetProxyServerPort(c.Sidecar.Class), byDefault)
 }
 
 // Value returns c itself for &InjectorCtxKey, and Context's value for other keys.
