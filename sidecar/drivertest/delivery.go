@@ -3,8 +3,6 @@ package drivertest
 import (
 	"bytes"
 	"context"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
@@ -15,10 +13,9 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+	"github.com/outrigger-mesh/outrigger/sidecar/program"
 )
 
 var deliveryRules = []rule{
@@ -99,12 +96,10 @@ func (s subject) spec() (*agentspec.Spec, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, list := range [][]corev1.Container{after.Spec.InitContainers, after.Spec.Containers} {
-		for _, c := range list {
-			for _, e := range c.Env {
-				if spec := new(agentspec.Spec); e.Name == agentspec.EnvSpec {
-					return spec, decode(e.Value, spec)
-				}
+	for _, c := range allContainers(after) {
+		for _, e := range c.Env {
+			if spec := new(agentspec.Spec); e.Name == agentspec.EnvSpec {
+				return spec, decode(e.Value, spec)
 			}
 		}
 	}
@@ -132,15 +127,15 @@ func (s subject) program(name string) (string, error) {
 
 // checkVersion runs the check on the files, with an identity in place, and returns its
 // output.
-func (s subject) checkVersion(spec *agentspec.Spec, program string, files []driver.File) (string, error) {
+func (s subject) checkVersion(spec *agentspec.Spec, proxy string, files []driver.File) (string, error) {
 	dir, err := os.MkdirTemp("", "outrigger-conformance-")
 	if err != nil {
 		return "", err
 	}
 	defer os.RemoveAll(dir)
-	staged := filepath.Join(dir, "version")
-	here := strings.NewReplacer("${MIRROR}", staged, spec.Mirror.Dir, staged, driver.IdentityDir, filepath.Join(dir, "identity"), driver.RunDir, dir)
-	if err := writeIdentity(filepath.Join(dir, "identity")); err != nil {
+	staged, identity := filepath.Join(dir, "version"), filepath.Join(dir, "identity")
+	here := strings.NewReplacer("${MIRROR}", staged, spec.Mirror.Dir, staged, driver.IdentityDir, identity, driver.RunDir, dir)
+	if err := errors.Join(os.Mkdir(identity, 0o700), program.WriteIdentity(identity, plain().proxy.Identity)); err != nil {
 		return "", err
 	}
 	for _, f := range files {
@@ -158,30 +153,8 @@ func (s subject) checkVersion(spec *agentspec.Spec, program string, files []driv
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), checkLimit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, args...)
+	cmd := exec.CommandContext(ctx, proxy, args...)
 	cmd.Dir, cmd.WaitDelay = staged, time.Second
 	output, err := cmd.CombinedOutput()
 	return strings.TrimSpace(string(output)), err
-}
-
-// writeIdentity writes the agent's files with an identity that nobody trusts.
-func writeIdentity(dir string) error {
-	c, err := newMeshOfOne()
-	if err != nil {
-		return err
-	}
-	key, err := x509.MarshalPKCS8PrivateKey(c.workload.PrivateKey)
-	if err != nil {
-		return err
-	}
-	secret := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})
-	chain := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.workload.Certificate[0]})
-	err = os.MkdirAll(dir, 0o700)
-	for name, content := range map[string][]byte{
-		"key.pem": secret, "chain.pem": chain, "identity.pem": append(bytes.Clone(secret), chain...),
-		"bundle.pem": c.TrustBundle(),
-	} {
-		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), content, 0o600))
-	}
-	return err
 }

@@ -244,15 +244,7 @@ func (s subject) merged(sidecars []corev1.Container, before, after *corev1.Pod) 
 }
 
 func containersNamed(pod *corev1.Pod, name string) []corev1.Container {
-	var found []corev1.Container
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if list[i].Name == name {
-				found = append(found, *list[i].DeepCopy())
-			}
-		}
-	}
-	return found
+	return slices.DeleteFunc(allContainers(pod.DeepCopy()), func(c corev1.Container) bool { return c.Name != name })
 }
 
 // overruled returns the paths in user whose values got lacks.

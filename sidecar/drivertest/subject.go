@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"testing"
 	"time"
 
@@ -193,32 +194,21 @@ func (configuration) IsDebugServerEnabled() bool                  { return false
 
 // added returns the containers and volumes of after whose names before lacks.
 func added(before, after *corev1.Pod) (inits, containers []corev1.Container, volumes []corev1.Volume) {
-	had := make(map[string]bool)
-	for _, list := range [][]corev1.Container{before.Spec.InitContainers, before.Spec.Containers} {
-		for i := range list {
-			had[list[i].Name] = true
-		}
+	had, hadVolume := make(map[string]bool), make(map[string]bool)
+	for _, c := range allContainers(before) {
+		had[c.Name] = true
 	}
-	for _, c := range after.Spec.InitContainers {
-		if !had[c.Name] {
-			inits = append(inits, c)
-		}
+	for _, v := range before.Spec.Volumes {
+		hadVolume[v.Name] = true
 	}
-	for _, c := range after.Spec.Containers {
-		if !had[c.Name] {
-			containers = append(containers, c)
-		}
-	}
-	hadVolume := make(map[string]bool)
-	for i := range before.Spec.Volumes {
-		hadVolume[before.Spec.Volumes[i].Name] = true
-	}
-	for _, v := range after.Spec.Volumes {
-		if !hadVolume[v.Name] {
-			volumes = append(volumes, v)
-		}
-	}
-	return inits, containers, volumes
+	old := func(c corev1.Container) bool { return had[c.Name] }
+	return slices.DeleteFunc(slices.Clone(after.Spec.InitContainers), old), slices.DeleteFunc(slices.Clone(after.Spec.Containers), old),
+		slices.DeleteFunc(slices.Clone(after.Spec.Volumes), func(v corev1.Volume) bool { return hadVolume[v.Name] })
+}
+
+// allContainers returns the pod's init containers and its containers.
+func allContainers(pod *corev1.Pod) []corev1.Container {
+	return slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 }
 
 // addedContainers returns all added containers, init containers first.

@@ -39,13 +39,11 @@ func checkPod(before, after *corev1.Pod) []error {
 		}
 	}
 	names := make(map[string]bool)
-	for _, list := range [][]corev1.Container{after.Spec.InitContainers, after.Spec.Containers} {
-		for i := range list {
-			if names[list[i].Name] {
-				fail("there are two containers with the name %s", list[i].Name)
-			}
-			names[list[i].Name] = true
+	for _, c := range allContainers(after) {
+		if names[c.Name] {
+			fail("there are two containers with the name %s", c.Name)
 		}
+		names[c.Name] = true
 	}
 	volumes := make(map[string]bool)
 	for i := range after.Spec.Volumes {
