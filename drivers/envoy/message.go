@@ -23,6 +23,15 @@ const secretType = resource.SecretType
 // connectTimeout is the default connect timeout.
 const connectTimeout = 5 * time.Second
 
+// each returns f of every element.
+func each[A, B any](list []A, f func(A) B) []B {
+	out := make([]B, len(list))
+	for i, a := range list {
+		out[i] = f(a)
+	}
+	return out
+}
+
 // adsSource refers to the ADS stream, which delivers all configuration of a proxy.
 func adsSource() *corev3.ConfigSource {
 	return &corev3.ConfigSource{
@@ -136,12 +145,11 @@ func families(addresses []netip.Addr) (v4, v6 bool) {
 
 // toPorts matches connections to one of the ports. It returns nil without ports.
 func toPorts(ports []uint16) *listenerv3.ListenerFilterChainMatchPredicate {
-	rules := make([]*listenerv3.ListenerFilterChainMatchPredicate, len(ports))
-	for i, port := range ports {
-		rules[i] = &listenerv3.ListenerFilterChainMatchPredicate{Rule: &listenerv3.ListenerFilterChainMatchPredicate_DestinationPortRange{
+	rules := each(ports, func(port uint16) *listenerv3.ListenerFilterChainMatchPredicate {
+		return &listenerv3.ListenerFilterChainMatchPredicate{Rule: &listenerv3.ListenerFilterChainMatchPredicate_DestinationPortRange{
 			DestinationPortRange: &typev3.Int32Range{Start: int32(port), End: int32(port) + 1},
 		}}
-	}
+	})
 	switch len(rules) {
 	case 0:
 		return nil

@@ -135,10 +135,9 @@ func tcpTarget(d *mesh.Destination) *tcpv3.TcpProxy {
 	case 1:
 		proxy.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: backends[0].Backend}
 	default:
-		clusters := make([]*tcpv3.TcpProxy_WeightedCluster_ClusterWeight, len(backends))
-		for i, b := range backends {
-			clusters[i] = &tcpv3.TcpProxy_WeightedCluster_ClusterWeight{Name: b.Backend, Weight: b.Weight}
-		}
+		clusters := each(backends, func(b mesh.WeightedBackend) *tcpv3.TcpProxy_WeightedCluster_ClusterWeight {
+			return &tcpv3.TcpProxy_WeightedCluster_ClusterWeight{Name: b.Backend, Weight: b.Weight}
+		})
 		proxy.ClusterSpecifier = &tcpv3.TcpProxy_WeightedClusters{
 			WeightedClusters: &tcpv3.TcpProxy_WeightedCluster{Clusters: clusters},
 		}

@@ -49,14 +49,12 @@ func limitStatus(status uint32) typev3.StatusCode {
 // addHeaders returns headers to add verbatim: Envoy would otherwise expand text between
 // percent signs.
 func addHeaders(headers []mesh.Header) []*corev3.HeaderValueOption {
-	out := make([]*corev3.HeaderValueOption, len(headers))
-	for i, h := range headers {
-		out[i] = &corev3.HeaderValueOption{
+	return each(headers, func(h mesh.Header) *corev3.HeaderValueOption {
+		return &corev3.HeaderValueOption{
 			Header:       &corev3.HeaderValue{Key: h.Name, Value: strings.ReplaceAll(h.Value, "%", "%%")},
 			AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
 		}
-	}
-	return out
+	})
 }
 
 // connectionLimit limits new connections to a port, shared by all of its filter chains.

@@ -94,11 +94,7 @@ func oneURI(trustDomain string) *rbacv3.Principal {
 func memberPrefix(trustDomain string) string { return "spiffe://" + trustDomain + "/ns/" }
 
 func identities(ids []mesh.Identity) []*rbacv3.Principal {
-	out := make([]*rbacv3.Principal, len(ids))
-	for i, id := range ids {
-		out[i] = authenticated(exact(id.String()))
-	}
-	return out
+	return each(ids, func(id mesh.Identity) *rbacv3.Principal { return authenticated(exact(id.String())) })
 }
 
 // authenticated matches the URI of the verified certificate.
@@ -110,11 +106,9 @@ func authenticated(name *matcherv3.StringMatcher) *rbacv3.Principal {
 
 // within matches the source address of the connection itself, regardless of headers.
 func within(ranges []netip.Prefix) *rbacv3.Principal {
-	out := make([]*rbacv3.Principal, len(ranges))
-	for i, r := range ranges {
-		out[i] = &rbacv3.Principal{Identifier: &rbacv3.Principal_DirectRemoteIp{DirectRemoteIp: cidr(r)}}
-	}
-	return anyOf(out)
+	return anyOf(each(ranges, func(r netip.Prefix) *rbacv3.Principal {
+		return &rbacv3.Principal{Identifier: &rbacv3.Principal_DirectRemoteIp{DirectRemoteIp: cidr(r)}}
+	}))
 }
 
 // anyOf matches if one of the principals does. There must be at least one.
@@ -135,11 +129,7 @@ func allOf(ids []*rbacv3.Principal) *rbacv3.Principal {
 // permissions returns a permission for each condition. Without conditions nothing is
 // allowed.
 func permissions(requests []mesh.HTTPMatch) []*rbacv3.Permission {
-	out := make([]*rbacv3.Permission, len(requests))
-	for i, m := range requests {
-		out[i] = permission(m)
-	}
-	return out
+	return each(requests, permission)
 }
 
 // permission matches the same requests as match, except for paths and queries that the
@@ -245,13 +235,7 @@ func regex(pattern string) *matcherv3.StringMatcher {
 	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: pattern}}}
 }
 
-func cidrs(ranges []netip.Prefix) []*corev3.CidrRange {
-	out := make([]*corev3.CidrRange, len(ranges))
-	for i, r := range ranges {
-		out[i] = cidr(r)
-	}
-	return out
-}
+func cidrs(ranges []netip.Prefix) []*corev3.CidrRange { return each(ranges, cidr) }
 
 func cidr(p netip.Prefix) *corev3.CidrRange {
 	return &corev3.CidrRange{AddressPrefix: p.Addr().String(), PrefixLen: wrapperspb.UInt32(uint32(p.Bits()))}

@@ -54,11 +54,8 @@ func methodMatch(methods []string) *routev3.HeaderMatcher {
 	if len(methods) == 1 {
 		return headerMatch(mesh.KeyMatch{Name: ":method", StringMatch: mesh.StringMatch{Exact: methods[0]}})
 	}
-	quoted := make([]string, len(methods))
-	for i, method := range methods {
-		quoted[i] = regexp.QuoteMeta(method)
-	}
-	return headerMatch(mesh.KeyMatch{Name: ":method", StringMatch: mesh.StringMatch{Regex: strings.Join(quoted, "|")}})
+	anyOf := strings.Join(each(methods, regexp.QuoteMeta), "|")
+	return headerMatch(mesh.KeyMatch{Name: ":method", StringMatch: mesh.StringMatch{Regex: anyOf}})
 }
 
 func headerMatch(h mesh.KeyMatch) *routev3.HeaderMatcher {
@@ -145,10 +142,9 @@ func writeRoute(e *encoder, r *mesh.Route, hashOn []mesh.HashOn) {
 }
 
 func weightedClusters(backends []mesh.WeightedBackend) *routev3.RouteAction_WeightedClusters {
-	clusters := make([]*routev3.WeightedCluster_ClusterWeight, len(backends))
-	for i, b := range backends {
-		clusters[i] = &routev3.WeightedCluster_ClusterWeight{Name: b.Backend, Weight: wrapperspb.UInt32(b.Weight)}
-	}
+	clusters := each(backends, func(b mesh.WeightedBackend) *routev3.WeightedCluster_ClusterWeight {
+		return &routev3.WeightedCluster_ClusterWeight{Name: b.Backend, Weight: wrapperspb.UInt32(b.Weight)}
+	})
 	return &routev3.RouteAction_WeightedClusters{WeightedClusters: &routev3.WeightedCluster{Clusters: clusters}}
 }
 
