@@ -30,7 +30,7 @@ func eachProxy(t *testing.T, test func(t *testing.T, class, program string)) {
 // libraries: no shell, no env, no other file of this machine.
 func TestBareImage(t *testing.T) {
 	eachProxy(t, func(t *testing.T, class, program string) {
-		image, err := lab.Bare(program, "/usr/local/bin/"+class)
+		image, err := bareImage(program, "/usr/local/bin/"+class)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,30 +1,35 @@
-package lab
+package localmesh_test
 
 import (
 	"bytes"
 	"debug/elf"
 	"errors"
 	"fmt"
+	"maps"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"testing"
+
+	"github.com/outrigger-mesh/outrigger/internal/lab"
 )
 
-// Bare returns an image that contains only a program, at the path to, and the loader and
+// bareImage returns an image that contains only a program, at the path to, and the loader and
 // libraries that it is linked to.
-func Bare(program, to string) (Image, error) {
-	image := Image{Files: map[string]string{to: program}}
+func bareImage(program, to string) (lab.Image, error) {
+	image := lab.Image{Files: map[string]string{to: program}}
 	loader, err := loaderOf(program)
 	if err != nil {
-		return Image{}, fmt.Errorf("finding the libraries of %s: %w", program, err)
+		return lab.Image{}, fmt.Errorf("finding the libraries of %s: %w", program, err)
 	}
 	if loader == "" {
 		return image, nil
 	}
 	libraries, err := librariesOf(loader, program)
 	if err != nil {
-		return Image{}, fmt.Errorf("finding the libraries of %s: %w", program, err)
+		return lab.Image{}, fmt.Errorf("finding the libraries of %s: %w", program, err)
 	}
 	for _, file := range append(libraries, loader) {
 		image.Files[file] = file
@@ -76,4 +81,33 @@ func librariesOf(loader, program string) ([]string, error) {
 		}
 	}
 	return files, nil
+}
+
+// TestBareImageFiles creates the image of a program that is linked to the C library, and of a file
+// that is not a program.
+func TestBareImageFiles(t *testing.T) {
+	program, err := exec.LookPath("ls")
+	if err != nil {
+		t.Skip("SKIPPED: ", err)
+	}
+	image, err := bareImage(program, "/list")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := slices.Sorted(maps.Keys(image.Files))
+	if image.Files["/list"] != program || len(files) < 3 || image.HostRoot {
+		t.Errorf("the image is %+v, want the program, its loader and the C library", image)
+	}
+	for _, name := range files {
+		if _, err := os.Stat(image.Files[name]); err != nil {
+			t.Error(err)
+		}
+	}
+	script := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if image, err := bareImage(script, "/script"); err == nil {
+		t.Errorf("a script has the image %+v", image)
+	}
 }
