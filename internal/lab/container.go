@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -202,11 +203,7 @@ func (c *Container) launch(arguments func(env []string) []string, to *output) (*
 const resolvConf = "# The lab has no DNS: all names are in /etc/hosts.\noptions timeout:1 attempts:1\n"
 
 func (c *Container) command(args, env []string, p *privilege, to *output) command {
-	dir := c.spec.WorkingDir
-	if dir == "" {
-		dir = "/"
-	}
-	return command{args: args, env: env, dir: dir, as: p, output: to}
+	return command{args: args, env: env, dir: cmp.Or(c.spec.WorkingDir, "/"), as: p, output: to}
 }
 
 // Exec runs a command in the container, with its environment and privileges, and returns

@@ -21,8 +21,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -151,10 +153,7 @@ func (l *Lab) Refresh() error {
 		return fmt.Errorf("refreshing the lab: %w", ErrClosed)
 	}
 	hosts := l.hosts
-	var pods []*Pod
-	for pod := range l.pods {
-		pods = append(pods, pod)
-	}
+	pods := slices.Collect(maps.Keys(l.pods))
 	l.mu.Unlock()
 
 	errs := []error{l.machine.writeFile(nodeHosts, hostsFile(nil, hosts))}

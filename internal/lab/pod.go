@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -211,8 +210,7 @@ func (l *Lab) add(p *Pod) error {
 // uidOf derives a UID from a name.
 func uidOf(name string) types.UID {
 	sum := sha256.Sum256([]byte(name))
-	text := hex.EncodeToString(sum[:16])
-	return types.UID(text[:8] + "-" + text[8:12] + "-" + text[12:16] + "-" + text[16:20] + "-" + text[20:])
+	return types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16]))
 }
 
 // Name returns "namespace/name".

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,10 +47,7 @@ func (l *Lab) StartProcess(ctx context.Context, p Process) (*Running, error) {
 	if len(p.Command) == 0 {
 		return nil, errors.New("starting a process on the node: it has no command")
 	}
-	if p.Name == "" {
-		p.Name = filepath.Base(p.Command[0])
-	}
-	r := &Running{lab: l, name: p.Name}
+	r := &Running{lab: l, name: cmp.Or(p.Name, filepath.Base(p.Command[0]))}
 	// Resolved by this program's PATH and directory, not by those of the process.
 	file, err := exec.LookPath(p.Command[0])
 	if err == nil {

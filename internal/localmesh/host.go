@@ -66,13 +66,9 @@ func selectedBy(service *corev1.Service, pods []*corev1.Pod) []*corev1.Pod {
 		return nil
 	}
 	selector := labels.SelectorFromSet(service.Spec.Selector)
-	var selected []*corev1.Pod
-	for _, pod := range pods {
-		if pod.Namespace == service.Namespace && selector.Matches(labels.Set(pod.Labels)) {
-			selected = append(selected, pod)
-		}
-	}
-	return selected
+	return slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool {
+		return pod.Namespace != service.Namespace || !selector.Matches(labels.Set(pod.Labels))
+	})
 }
 
 func addressesOf(pod *corev1.Pod) []netip.Addr {

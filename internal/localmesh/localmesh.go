@@ -11,6 +11,7 @@
 package localmesh
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -107,12 +108,7 @@ func New(ctx context.Context, options Options) (*Mesh, error) {
 	if err := lab.Available(); err != nil {
 		return nil, err
 	}
-	if options.MeshName == "" {
-		options.MeshName = "osm"
-	}
-	if options.MeshNamespace == "" {
-		options.MeshNamespace = "osm-system"
-	}
+	options.MeshName, options.MeshNamespace = cmp.Or(options.MeshName, "osm"), cmp.Or(options.MeshNamespace, "osm-system")
 	m := &Mesh{options: options, log: options.Log, pods: make(map[string]*runningPod)}
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)

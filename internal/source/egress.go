@@ -1,7 +1,7 @@
 package source
 
 import (
-	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -119,10 +119,9 @@ func (n *notes) egressPorts(spec *policy.EgressSpec, rule *fact.EgressRule) []fa
 		protocols[number] = protocol
 	}
 	var ports []fact.EgressPort
-	for number, protocol := range protocols {
-		ports = append(ports, fact.EgressPort{Number: number, Protocol: protocol})
+	for _, number := range slices.Sorted(maps.Keys(protocols)) {
+		ports = append(ports, fact.EgressPort{Number: number, Protocol: protocols[number]})
 	}
-	slices.SortFunc(ports, func(a, b fact.EgressPort) int { return cmp.Compare(a.Number, b.Number) })
 	return ports
 }
 

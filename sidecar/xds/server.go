@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -219,11 +220,7 @@ func (s *Server) streamsOf(uid string) []*stream {
 func (s *Server) allStreams() []*stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var all []*stream
-	for _, streams := range s.streams {
-		all = append(all, streams...)
-	}
-	return all
+	return slices.Concat(slices.Collect(maps.Values(s.streams))...)
 }
 
 // resync notifies the streams whose last full sync was before the given time.
@@ -255,10 +252,8 @@ func (s *Server) unregister(gone *stream) {
 	defer s.mu.Unlock()
 	uid := gone.peer.ProxyUID
 	left := slices.DeleteFunc(slices.Clone(s.streams[uid]), func(other *stream) bool { return other == gone })
-	if len(left) == 0 {
+	if s.streams[uid] = left; len(left) == 0 {
 		delete(s.streams, uid)
-	} else {
-		s.streams[uid] = left
 	}
 }
 

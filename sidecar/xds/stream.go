@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -128,11 +129,10 @@ func (s *stream) retarget(view *mesh.View, config Config, since time.Time) {
 
 // hasRefusals drops obsolete refusals and reports whether any are left.
 func (s *stream) hasRefusals() bool {
-	for ref := range s.refusals {
-		if e := s.state(ref.typeURL).exceptions[ref.name]; e == nil || e.refused.IsZero() {
-			delete(s.refusals, ref)
-		}
-	}
+	maps.DeleteFunc(s.refusals, func(ref reference, _ string) bool {
+		e := s.state(ref.typeURL).exceptions[ref.name]
+		return e == nil || e.refused.IsZero()
+	})
 	return len(s.refusals) > 0
 }
 
@@ -336,11 +336,7 @@ func (s *stream) expectRequest(typeURL, name string) {
 func (s *stream) reportRejection(message string) {
 	s.hasRefusals()
 	rejection := driver.Rejection{Version: s.view.Digest().String(), Message: message}
-	refs := make([]reference, 0, len(s.refusals))
-	for ref := range s.refusals {
-		refs = append(refs, ref)
-	}
-	slices.SortFunc(refs, func(a, b reference) int {
+	refs := slices.SortedFunc(maps.Keys(s.refusals), func(a, b reference) int {
 		return slices.Compare([]string{a.typeURL, a.name}, []string{b.typeURL, b.name})
 	})
 	seen := make(map[mesh.ObjectRef]bool)

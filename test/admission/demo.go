@@ -106,12 +106,7 @@ func (d *demo) install(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	d.address = listener.Addr().String()
-	if err := listener.Close(); err != nil {
+	if d.address, err = freeAddress(); err != nil {
 		return err
 	}
 	for _, obj := range objects {
@@ -138,13 +133,18 @@ func callByURL(obj *unstructured.Unstructured, url string) error {
 	return unstructured.SetNestedSlice(obj.Object, webhooks, "webhooks")
 }
 
-func (d *demo) startInjector(ctx context.Context) error {
-	health, err := net.Listen("tcp", "127.0.0.1:0")
+// freeAddress returns an address of loopback with a free port.
+func freeAddress() (string, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return err
+		return "", err
 	}
-	healthAddress := health.Addr().String()
-	if err := health.Close(); err != nil {
+	return listener.Addr().String(), listener.Close()
+}
+
+func (d *demo) startInjector(ctx context.Context) error {
+	healthAddress, err := freeAddress()
+	if err != nil {
 		return err
 	}
 	log, err := os.Create(filepath.Join(d.dir, "injector.log"))

@@ -172,13 +172,9 @@ func (r *reader) list(path string) ([]string, error) {
 
 // below returns the former files of the path that are in the folder.
 func (r *reader) below(path, folder string) []string {
-	var names []string
-	for _, name := range r.names[path] {
-		if strings.HasPrefix(name, folder+string(filepath.Separator)) {
-			names = append(names, name)
-		}
-	}
-	return names
+	return slices.DeleteFunc(slices.Clone(r.names[path]), func(name string) bool {
+		return !strings.HasPrefix(name, folder+string(filepath.Separator))
+	})
 }
 
 // readFile reads a file and adds its size to the total. If it has errors, former objects
