@@ -12,7 +12,6 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/internal/lab"
@@ -92,30 +91,14 @@ func (m *Mesh) launch(ctx context.Context) error {
 	return err
 }
 
-// errNotRunning means that there is no controller to stop.
-var errNotRunning = errors.New("the controller is not running")
-
 // KillController kills the controller, as in a crash.
 func (m *Mesh) KillController() error {
 	m.controller.mu.Lock()
 	defer m.controller.mu.Unlock()
 	if !m.controller.runs() {
-		return errNotRunning
+		return errors.New("the controller is not running")
 	}
 	return m.controller.process.Kill()
-}
-
-// StopController stops the controller gracefully and waits for its end.
-func (m *Mesh) StopController(ctx context.Context) error {
-	m.controller.mu.Lock()
-	defer m.controller.mu.Unlock()
-	if !m.controller.runs() {
-		return errNotRunning
-	}
-	if err := m.controller.process.Signal(syscall.SIGTERM); err != nil {
-		return err
-	}
-	return m.controller.process.Wait(ctx)
 }
 
 // Controller returns the controller's process, or nil if it was never started.
