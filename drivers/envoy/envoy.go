@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
@@ -41,6 +42,7 @@ var (
 	_ driver.Driver    = Driver{}
 	_ driver.Templater = Driver{}
 	_ driver.Imager    = Driver{}
+	_ driver.Featurer  = Driver{}
 )
 
 // Patch adds Envoy to the pod.
@@ -100,3 +102,6 @@ func (Driver) SidecarImage(os string) string {
 	}
 	return "docker.io/envoyproxy/envoy:v" + version
 }
+
+// Features returns all features of the mesh: Envoy supports every one.
+func (Driver) Features() []mesh.Feature { return mesh.Features() }

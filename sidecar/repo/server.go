@@ -80,6 +80,18 @@ func New(options Options) (*Server, error) {
 	return s, nil
 }
 
+// Service names a driver's repository, for Start.
+type Service = delivery.Service
+
+// Start implements a driver's Start with delivery.Start. It sets the options' Controller
+// from ctx.
+func Start(ctx context.Context, service Service, options Options) (health.Probes, error) {
+	return delivery.Start(ctx, service, func(ctrl *driver.ControllerContext) (*Server, error) {
+		options.Controller = ctrl
+		return New(options)
+	})
+}
+
 // Log returns the Server's logger.
 func (s *Server) Log() *slog.Logger { return s.log }
 
