@@ -180,7 +180,7 @@ var rules = []rule{
 		"it measures the webhook through its handler, as the API server calls it"},
 	{"test/bench/hop", "drivers/standard internal/lab internal/localmesh",
 		"it measures a running mesh, as its users see it"},
-	{"test/bench/agent", "apis/identity/v1 sidecar/agentspec github.com/envoyproxy/go-control-plane/... google.golang.org/grpc/...",
+	{"test/bench/agent", "apis/identity/v1 internal/pki sidecar/agentspec github.com/envoyproxy/go-control-plane/... google.golang.org/grpc/...",
 		"it measures the agent's program from outside, as a pod runs it"},
 	{"test/check", "",
 		"it runs the go command and git, and depends on no package"},

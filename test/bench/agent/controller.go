@@ -3,13 +3,8 @@ package main
 import (
 	"context"
 	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
 	"net"
 	"sync/atomic"
 	"time"
@@ -18,6 +13,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	identityv1 "github.com/outrigger-mesh/outrigger/apis/identity/v1"
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
 // host is the controller's name.
@@ -30,7 +26,6 @@ const life = 3 * time.Second
 type controller struct {
 	identityv1.UnimplementedIdentityServer
 	address string
-	bundle  []byte
 	key     *ecdsa.PrivateKey
 	root    *x509.Certificate
 	issued  atomic.Int64
@@ -38,21 +33,11 @@ type controller struct {
 }
 
 func startController() (*controller, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	root, key, err := pki.NewCA("bench", time.Hour)
 	if err != nil {
 		return nil, err
 	}
-	c := &controller{key: key, root: &x509.Certificate{
-		Subject: pkix.Name{CommonName: "bench"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}}
-	der, err := c.sign(c.root, key.Public(), time.Hour)
-	if err != nil {
-		return nil, err
-	}
-	if c.root, err = x509.ParseCertificate(der); err != nil {
-		return nil, err
-	}
-	c.bundle = encode(der)
+	c := &controller{key: key, root: root}
 	own, err := c.sign(&x509.Certificate{DNSNames: []string{host}}, key.Public(), time.Hour)
 	if err != nil {
 		return nil, err
@@ -63,7 +48,7 @@ func startController() (*controller, error) {
 	}
 	c.address = listener.Addr().String()
 	c.server = grpc.NewServer(grpc.Creds(credentials.NewTLS(&tls.Config{
-		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{{Certificate: [][]byte{own}, PrivateKey: key}},
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{{Certificate: [][]byte{own.Raw}, PrivateKey: key}},
 	})))
 	identityv1.RegisterIdentityServer(c.server, c)
 	go c.server.Serve(listener)
@@ -72,11 +57,11 @@ func startController() (*controller, error) {
 
 func (c *controller) stop() { c.server.Stop() }
 
-func (c *controller) sign(template *x509.Certificate, public any, life time.Duration) ([]byte, error) {
-	template.SerialNumber = big.NewInt(time.Now().UnixNano())
+func (c *controller) sign(template *x509.Certificate, public any, life time.Duration) (*x509.Certificate, error) {
+	template.SerialNumber = pki.Serial()
 	template.NotBefore, template.NotAfter = time.Now().Add(-time.Minute), time.Now().Add(life)
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
-	return x509.CreateCertificate(rand.Reader, template, c.root, public, c.key)
+	return pki.Sign(template, c.root, public, c.key)
 }
 
 // Sign implements the signing service.
@@ -85,14 +70,10 @@ func (c *controller) Sign(_ context.Context, r *identityv1.SignRequest) (*identi
 	if err != nil {
 		return nil, err
 	}
-	der, err := c.sign(&x509.Certificate{Subject: request.Subject, URIs: request.URIs, DNSNames: request.DNSNames}, request.PublicKey, life)
+	certificate, err := c.sign(&x509.Certificate{Subject: request.Subject, URIs: request.URIs, DNSNames: request.DNSNames}, request.PublicKey, life)
 	if err != nil {
 		return nil, err
 	}
 	c.issued.Add(1)
-	return &identityv1.SignResponse{Chain: encode(der), Bundle: c.bundle}, nil
-}
-
-func encode(der []byte) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	return &identityv1.SignResponse{Chain: pki.Encode(certificate), Bundle: pki.Encode(c.root)}, nil
 }

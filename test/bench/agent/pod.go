@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
@@ -94,7 +95,7 @@ func startPod(ctx context.Context, dir, program string) (*pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	for name, content := range map[string][]byte{"token": []byte("token"), "ca.crt": c.bundle} {
+	for name, content := range map[string][]byte{"token": []byte("token"), "ca.crt": pki.Encode(c.root)} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 			return nil, err
 		}
