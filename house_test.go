@@ -142,7 +142,7 @@ var rules = []rule{
 		"a CNI plug-in must be able to call it, so it depends on neither a pod nor the agent"},
 	{"internal/cni", "internal/capture sidecar/agentspec github.com/containernetworking/cni/...",
 		"it runs as root on every node: it is small, has no Kubernetes client and decides nothing about pods"},
-	{"internal/lab", "github.com/vishvananda/netlink/... github.com/vishvananda/netns golang.org/x/sync/... golang.org/x/sys/unix " + kubernetes,
+	{"internal/lab", "github.com/vishvananda/netlink/... golang.org/x/sys/unix " + kubernetes,
 		"it provides pods on one machine, for any mesh"},
 	{"internal/localmesh", "apis/... mesh internal/identity internal/inject internal/inject/offline internal/injector internal/lab internal/meshconfig internal/source internal/source/dir sidecar sidecar/driver golang.org/x/sync/... sigs.k8s.io/yaml " + kubernetes,
 		"it is the complete mesh on one machine: unchanged components, with a lab in place of the cluster"},

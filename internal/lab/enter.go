@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -143,9 +142,8 @@ func subordinate(file string) (uint64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("reading the user's range of IDs: %w", err)
 	}
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	for lines.Scan() {
-		f := strings.Split(lines.Text(), ":")
+	for line := range strings.Lines(string(text)) {
+		f := strings.Split(strings.TrimSpace(line), ":")
 		if len(f) != 3 || f[0] != names[0] && f[0] != names[len(names)-1] {
 			continue
 		}

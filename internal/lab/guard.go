@@ -125,23 +125,18 @@ func killAll(ipc uint64) (int, error) {
 
 // processesIn returns the IDs of the processes in a namespace.
 func processesIn(kind string, id uint64) ([]int, error) {
-	proc, err := os.Open("/proc")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = proc.Close() }()
-	names, err := proc.Readdirnames(-1)
+	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, err
 	}
 	var pids []int
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
 		if err != nil {
 			continue
 		}
 		// On an error the process has ended or belongs to another user.
-		if is, err := namespaceID(name, kind); err == nil && is == id {
+		if is, err := namespaceID(entry.Name(), kind); err == nil && is == id {
 			pids = append(pids, pid)
 		}
 	}

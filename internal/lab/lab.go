@@ -28,7 +28,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -207,15 +206,15 @@ func (l *Lab) Close() error {
 	// With an ended context, stop kills.
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
-	var group errgroup.Group
+	var group sync.WaitGroup
 	errs := make(chan error, len(pods)+len(processes))
 	for pod := range pods {
-		group.Go(func() error { errs <- pod.stop(over); return nil })
+		group.Go(func() { errs <- pod.stop(over) })
 	}
 	for process := range processes {
-		group.Go(func() error { errs <- process.close(); return nil })
+		group.Go(func() { errs <- process.close() })
 	}
-	_ = group.Wait()
+	group.Wait()
 	close(errs)
 	var all []error
 	for err := range errs {
