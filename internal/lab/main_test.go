@@ -20,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/outrigger-mesh/outrigger/internal/lab"
+	"github.com/outrigger-mesh/outrigger/test/race"
 )
 
 // program is the first argument of the test's program in a container.
@@ -225,7 +226,7 @@ func newPod(name string, number int, containers ...corev1.Container) *corev1.Pod
 // quickRace lets programs built with the race detector end without a wait of a
 // second.
 func quickRace() []corev1.EnvVar {
-	if !raceDetector {
+	if !race.Enabled {
 		return nil
 	}
 	return []corev1.EnvVar{{Name: "GORACE", Value: "atexit_sleep_ms=0"}}

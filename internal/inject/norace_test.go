@@ -1,5 +1,0 @@
-//go:build !race
-
-package inject_test
-
-const raceDetector = false

@@ -1,6 +1,0 @@
-//go:build race
-
-package inject_test
-
-// raceDetector slows everything down by varying factors.
-const raceDetector = true
