@@ -20,6 +20,10 @@ var userPlatforms = []platform{
 	{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}, {"windows", "amd64"}, {"windows", "arm64"},
 }
 
+// completion is the program by which kubectl completes the arguments of its plug-in. Its name
+// and its place in PATH are kubectl's convention; krew cannot install it.
+const completion = "kubectl_complete-outrigger"
+
 // all builds a complete release, in which images are referenced by digest.
 func (r *release) all(ctx context.Context) error {
 	if r.source.Dirty {
@@ -83,11 +87,9 @@ func (r *release) programs(ctx context.Context, digests map[string]string) ([]ar
 		if err := r.compile(ctx, "./cmd/outrigger", p, file, set); err != nil {
 			return nil, err
 		}
-		files := []packed{{name: a.bin, mode: 0o755}, {name: "LICENSE", mode: 0o644}, {name: "README.md", mode: 0o644}}
-		for i, from := range []string{file, "LICENSE", "README.md"} {
-			if files[i].text, err = os.ReadFile(from); err != nil {
-				return nil, err
-			}
+		files, err := programFiles(a, file)
+		if err != nil {
+			return nil, err
 		}
 		text, err := pack(files, r.source)
 		if err != nil {
@@ -100,6 +102,23 @@ func (r *release) programs(ctx context.Context, digests map[string]string) ([]ar
 		all = append(all, a)
 	}
 	return all, nil
+}
+
+// programFiles returns the files of an archive of the program, which is compiled in the file.
+func programFiles(a archived, program string) ([]packed, error) {
+	files := []packed{{name: a.bin, mode: 0o755}, {name: "LICENSE", mode: 0o644}, {name: "README.md", mode: 0o644}}
+	from := []string{program, "LICENSE", "README.md"}
+	if a.platform.os != "windows" {
+		files = append(files, packed{name: completion, mode: 0o755})
+		from = append(from, filepath.Join("tools", "release", completion))
+	}
+	for i := range files {
+		var err error
+		if files[i].text, err = os.ReadFile(from[i]); err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
 }
 
 // chart packs the chart as Helm does, with the images' digests as annotations.

@@ -10,6 +10,7 @@ import (
 	"log"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -275,6 +276,41 @@ func TestChart(t *testing.T) {
 	}
 	if metadata.Annotations["digest.outrigger"] != "sha256:c0" || metadata.Annotations["digest.outriggerInit"] != "sha256:11" {
 		t.Errorf("the chart's annotations are %v", metadata.Annotations)
+	}
+}
+
+// TestCompletion unpacks the archives' program for kubectl's completion, and calls it like
+// kubectl.
+func TestCompletion(t *testing.T) {
+	t.Chdir(filepath.Join("..", ".."))
+	bin := t.TempDir()
+	program := filepath.Join(bin, "program")
+	if err := os.WriteFile(program, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range userPlatforms {
+		files, err := programFiles(archived{platform: p, bin: "outrigger"}, program)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(files, func(f packed) bool { return f.name == "kubectl_complete-outrigger" })
+		if (i >= 0) != (p.os != "windows") {
+			t.Errorf("the archive for %s has %d files; the program for completion is number %d", p, len(files), i)
+		}
+		if i < 0 {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(bin, files[i].name), files[i].text, os.FileMode(files[i].mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(bin, "kubectl"), []byte("#!/bin/sh\nprintf '<%s>' \"$@\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	got, err := exec.CommandContext(t.Context(), "kubectl_complete-outrigger", "proxy", "get", "").CombinedOutput()
+	if want := "<outrigger><__complete><proxy><get><>"; err != nil || string(got) != want {
+		t.Errorf("kubectl is called with %s, %v; want %s", got, err, want)
 	}
 }
 
