@@ -22,9 +22,13 @@ var (
 	// shownOfVolume are the fields of volumes that only say what the volume is.
 	shownOfVolume = []string{"name", "configMap", "secret", "projected", "emptyDir", "downwardAPI", "hostPath", "persistentVolumeClaim"}
 	// shownOfSecret are the reference fields of objects whose name has a secret word.
-	shownOfSecret = []string{"name", "namespace", "key", "path", "kind", "apiVersion", "apiGroup", "audience", "secretName", "mountPath", "port"}
+	shownOfSecret = []string{"name", "namespace", "key", "path", "kind", "apiVersion", "apiGroup", "audience", "secretName", "mountPath", "port", "expirationSeconds"}
 	// noSecrets are fields that hold no secret although their names have such a word.
-	noSecrets = []string{"secretName", "inboundExternalAuthorization", "tokenReviews", "authorizationPolicy"}
+	noSecrets = []string{
+		"secretName", "inboundExternalAuthorization", "tokenReviews", "authorizationPolicy",
+		// References of Envoy to where it gets certificates.
+		"tls_certificate_sds_secret_configs", "validation_context_sds_secret_config",
+	}
 	// values are the value fields of matches and name-value pairs.
 	values = regexp.MustCompile(`(?i)^(values?|exact|regex|prefix|suffix|contains|default|(string|exact|prefix|suffix|contains|safe_?regex|range)_?match|safe_?regex)$`)
 	// shownProbe are probe messages of the kubelet itself, not of the application.
@@ -104,11 +108,11 @@ func (r *redactor) object(in map[string]any) map[string]any {
 		case key == "caBundle" || key == "inline_bytes" || key == "inlineBytes":
 			out[key] = bundle(value)
 		case key == "containers" || key == "initContainers" || key == "ephemeralContainers":
-			out[key] = each(value, r.container)
+			out[key] = each(key, value, r.container)
 		case key == "containerStatuses" || key == "initContainerStatuses" || key == "ephemeralContainerStatuses":
-			out[key] = each(value, r.status)
+			out[key] = each(key, value, r.status)
 		case key == "volumes":
-			out[key] = each(value, r.volume)
+			out[key] = each(key, value, r.volume)
 		case named && values.MatchString(key):
 			out[key] = hidden(value)
 		case secretWord.MatchString(key) && !slices.Contains(noSecrets, key):
@@ -187,7 +191,7 @@ func (r *redactor) container(in map[string]any) map[string]any {
 			// The rule for name-value pairs must not hide an image.
 			out[key] = r.value(key, value)
 		case key == "env" || key == "envFrom":
-			out[key] = each(value, r.variable)
+			out[key] = each(key, value, r.variable)
 		case strings.HasSuffix(key, "Probe"):
 			out[key] = r.probe(value)
 		default:
@@ -251,7 +255,7 @@ func (r *redactor) volume(in map[string]any) map[string]any {
 }
 
 // each applies a function to the objects of a list, and replaces other elements by Mark.
-func each(value any, of func(map[string]any) map[string]any) any {
+func each(key string, value any, of func(map[string]any) map[string]any) any {
 	list, ok := value.([]any)
 	if !ok {
 		return hidden(value)
@@ -259,6 +263,10 @@ func each(value any, of func(map[string]any) map[string]any) any {
 	out := make([]any, len(list))
 	for i, item := range list {
 		out[i] = Mark
+		if name, ok := item.(string); ok && key == "volumes" {
+			// The annotation of injected pods has the names only.
+			out[i] = Text(name)
+		}
 		if object, ok := item.(map[string]any); ok {
 			out[i] = of(object)
 		}
@@ -286,8 +294,17 @@ func hidden(value any) any {
 		out := make(map[string]any, len(v))
 		for key, value := range v {
 			out[key] = hidden(value)
-			if text, ok := value.(string); ok && slices.Contains(shownOfSecret, key) {
-				out[key] = Text(text)
+			if !slices.Contains(shownOfSecret, key) {
+				continue
+			}
+			switch value := value.(type) {
+			case string:
+				out[key] = Text(value)
+			case int64, float64:
+				// A key or a name may be a number and secret.
+				if key == "expirationSeconds" || key == "port" {
+					out[key] = value
+				}
 			}
 		}
 		return out

@@ -135,6 +135,35 @@ const object = `{
   "tls": {"private_key": {"inline_bytes": "SECRET"}, "secretRef": {"namespace": "KEEP-refs"}}
 }`
 
+// TestReferences checks that what only refers to secrets is shown: Envoy's references to
+// certificates, the life of projected tokens, and the names of volumes that were injected.
+func TestReferences(t *testing.T) {
+	const document = `{
+		"tls_certificate_sds_secret_configs": [{"name": "identity", "sds_config": {"api_config_source": {"api_type": "GRPC"}}}],
+		"validation_context_sds_secret_config": {"name": "bundle", "sds_config": {"resource_api_version": "V3"}},
+		"serviceAccountToken": {"expirationSeconds": 3600, "path": "token", "key": 1234},
+		"volumes": ["outrigger-run", "password=SECRET"]
+	}`
+	var in map[string]any
+	if err := json.Unmarshal([]byte(document), &in); err != nil {
+		t.Fatal(err)
+	}
+	out, err := json.Marshal(redact.Value(in))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, shown := range []string{`"identity"`, `"GRPC"`, `"bundle"`, `"V3"`, "3600", `"token"`, `"outrigger-run"`} {
+		if !strings.Contains(string(out), shown) {
+			t.Errorf("%s is gone: %s", shown, out)
+		}
+	}
+	for _, secret := range []string{"1234", "SECRET"} {
+		if strings.Contains(string(out), secret) {
+			t.Errorf("%s is left: %s", secret, out)
+		}
+	}
+}
+
 func TestObject(t *testing.T) {
 	text := strings.ReplaceAll(object, "SECRET", planted)
 	text = strings.ReplaceAll(text, `"CERTIFICATE"`, `"`+base64.StdEncoding.EncodeToString([]byte(newCertificate(t)))+`"`)
