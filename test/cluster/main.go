@@ -80,9 +80,7 @@ func run(ctx context.Context, args []string) error {
 	command, rest := flags.Arg(0), flags.Args()[1:]
 	switch command {
 	case "up":
-		ctx, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("the cluster did not start in %s; its programs' logs are in %s", *timeout, c.path("log")))
-		defer cancel()
-		return c.up(ctx)
+		return c.up(ctx, *timeout)
 	case "down":
 		return c.down()
 	case "kubeconfig":

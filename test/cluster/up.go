@@ -17,8 +17,13 @@ import (
 )
 
 // up starts the cluster, after it has removed the remains of an earlier one with that name.
-func (c *cluster) up(ctx context.Context) error {
+func (c *cluster) up(ctx context.Context, timeout time.Duration) error {
+	within := func() (context.Context, context.CancelFunc) {
+		return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("the cluster did not start in %s; its programs' logs are in %s", timeout, c.path("log")))
+	}
 	if _, running := c.pid(); running {
+		ctx, cancel := within()
+		defer cancel()
 		if err := c.wait(ctx); err != nil {
 			return err
 		}
@@ -37,6 +42,9 @@ func (c *cluster) up(ctx context.Context) error {
 	if err := c.collectPrograms(ctx); err != nil {
 		return err
 	}
+	// Compiling, which takes longer, is not part of the start.
+	ctx, cancel := within()
+	defer cancel()
 	if err := c.writeConfig(); err != nil {
 		return err
 	}
