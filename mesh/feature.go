@@ -29,6 +29,12 @@ const (
 	// FeatureHeaderMatches and FeatureQueryMatches are conditions on headers and query parameters.
 	FeatureHeaderMatches Feature = "HeaderMatches"
 	FeatureQueryMatches  Feature = "QueryMatches"
+	// FeatureHeaderChanges are the HeaderChanges of requests and responses,
+	// FeatureRewrites changes the host or path of requests, and FeatureRedirects answers
+	// requests with another URL.
+	FeatureHeaderChanges Feature = "HeaderChanges"
+	FeatureRewrites      Feature = "Rewrites"
+	FeatureRedirects     Feature = "Redirects"
 
 	// FeatureRetries retries requests. FeatureTimeouts limits requests including retries,
 	// and single attempts.
@@ -85,6 +91,7 @@ const (
 func Features() []Feature {
 	return []Feature{
 		FeatureHTTP2, FeatureWebSocket, FeatureServerFirst, FeatureIPv6, FeatureExternalNames, FeaturePermissiveTLS, FeatureTLSSettings, FeatureHeaderMatches, FeatureQueryMatches,
+		FeatureHeaderChanges, FeatureRewrites, FeatureRedirects,
 		FeatureRetries, FeatureTimeouts, FeatureConnectTimeouts, FeatureIdleTimeouts, FeatureConnectionLimits, FeatureRequestLimits, FeatureRequestsPerConnection,
 		FeatureOutlierEjection, FeatureHealthChecks, FeatureLeastRequest, FeatureRandomEndpoint, FeatureConsistentHash, FeatureZonePreference,
 		FeatureConnectionRateLimits, FeatureRequestRateLimits, FeatureExternalAuthorization, FeatureIngress, FeatureIngressTLS, FeatureEgressHTTP, FeatureEgressTLS, FeatureEgressTCP,

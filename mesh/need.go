@@ -158,9 +158,12 @@ func (d *Destination) Needs() []Feature {
 		if route.Retry != nil {
 			n.add(route.Retry.Needs()...)
 		}
-		if route.Timeout > 0 {
-			n.add(FeatureTimeouts)
-		}
+		n.addIf(map[Feature]bool{
+			FeatureTimeouts:      route.Timeout > 0,
+			FeatureRewrites:      route.Rewrite != nil,
+			FeatureRedirects:     route.Redirect != nil,
+			FeatureHeaderChanges: slices.ContainsFunc(route.Backends, func(b WeightedBackend) bool { return !b.Request.IsZero() || !b.Response.IsZero() }),
+		})
 	}
 	return n.inOrder()
 }

@@ -52,8 +52,9 @@ type Proxy struct {
 // Outbound has everything that a proxy calls inside the mesh. Proxies with the same
 // permissions share one.
 type Outbound struct {
-	// Scope is "*" for the destinations that every proxy may call, otherwise a service
-	// account. Outbounds with the same Scope are versions of the same thing.
+	// Scope is "*" for the destinations that every proxy may call, "<namespace>/*" for
+	// those of every proxy of a namespace, otherwise a service account. Outbounds with the
+	// same Scope are versions of the same thing.
 	Scope string `json:"scope"`
 	// Destinations are the addresses and ports that applications connect to, by name.
 	Destinations Table[*Destination] `json:"destinations,omitzero"`
@@ -88,8 +89,8 @@ type Destination struct {
 	Addresses []netip.Addr `json:"addresses"`
 	Port      uint16       `json:"port"`
 	Protocol  Protocol     `json:"protocol"`
-	// Routes are for HTTP protocols. The first route that matches is used; the last one
-	// matches every request.
+	// Routes are for HTTP protocols. The first route that matches is used. If none matches,
+	// the answer is 404.
 	Routes []Route `json:"routes,omitempty"`
 	// Backends are for other protocols.
 	Backends []WeightedBackend `json:"backends,omitempty"`
@@ -103,9 +104,11 @@ type Route struct {
 	// service's default route.
 	Name  string    `json:"name,omitempty"`
 	Match HTTPMatch `json:"match,omitzero"`
-	// At least one of the Backends has a weight other than 0. A Route without Backends
-	// answers 503.
+	// At least one of the Backends has a weight other than 0. A Route with neither Backends
+	// nor a Redirect answers 503.
 	Backends []WeightedBackend `json:"backends,omitempty"`
+	Rewrite  *Rewrite          `json:"rewrite,omitempty"`
+	Redirect *Redirect         `json:"redirect,omitempty"`
 	// Timeout limits a request including retries. 0 means no limit.
 	Timeout time.Duration `json:"timeout,omitempty"`
 	Retry   *Retry        `json:"retry,omitempty"`
@@ -113,9 +116,14 @@ type Route struct {
 
 // WeightedBackend is the share of one Backend.
 type WeightedBackend struct {
-	// Backend is its key in the Outbound's Table.
+	// Backend is its key in the Outbound's Table. If it is empty, the share is answered
+	// with 500.
 	Backend string `json:"backend"`
 	Weight  uint32 `json:"weight"`
+	// Request changes requests that are sent to the Backend, and Response its responses.
+	// Only Routes have them.
+	Request  HeaderChanges `json:"request,omitzero"`
+	Response HeaderChanges `json:"response,omitzero"`
 }
 
 // Backend is a group of endpoints that are called in the same way.

@@ -93,7 +93,7 @@ func routes(d *mesh.Destination) *Resource {
 		e.text(virtualHostName, d.Name)
 		e.text(virtualHostDomains, "*")
 		for i := range d.Routes {
-			e.message(virtualHostRoutes, func() { writeRoute(&e, &d.Routes[i], d.HashOn) })
+			e.message(virtualHostRoutes, func() { writeRoute(&e, d, &d.Routes[i]) })
 		}
 	})
 	return e.resource(routeType, d.Name)
@@ -110,10 +110,11 @@ var (
 	routeDefaults = constantOf(&routev3.RouteConfiguration{ValidateClusters: wrapperspb.Bool(false)})
 	everyRequest  = constantOf(&routev3.Route{Match: match(mesh.HTTPMatch{})})
 	noBackend     = constantOf(&routev3.Route{Action: respond(503)})
+	unresolved    = constantOf(&routev3.Route{Action: respond(500)})
 	unlimited     = constantOf(forward(0))
 )
 
-func writeRoute(e *encoder, r *mesh.Route, hashOn []mesh.HashOn) {
+func writeRoute(e *encoder, d *mesh.Destination, r *mesh.Route) {
 	e.text(routeName, r.Name)
 	if m := r.Match; m.Path == (mesh.StringMatch{}) && len(m.Methods)+len(m.Headers)+len(m.Query) == 0 {
 		e.constant(everyRequest)
@@ -121,31 +122,40 @@ func writeRoute(e *encoder, r *mesh.Route, hashOn []mesh.HashOn) {
 		e.part(&routev3.Route{Match: match(m)})
 	}
 	backends := weighted(r.Backends)
-	if len(backends) == 0 {
+	switch {
+	case r.Redirect != nil:
+		e.part(&routev3.Route{Action: redirect(r, d.Port)})
+		return
+	case len(backends) == 0:
 		e.constant(noBackend)
+		return
+	case !slices.ContainsFunc(backends, func(b mesh.WeightedBackend) bool { return b.Backend != "" }):
+		e.constant(unresolved)
 		return
 	}
 	e.message(routeAction, func() {
-		if len(backends) == 1 {
+		if len(backends) == 1 && isPlain(backends[0]) {
 			e.text(routeActionCluster, backends[0].Backend)
 		} else {
 			e.part(&routev3.RouteAction{ClusterSpecifier: weightedClusters(backends)})
 		}
-		if r.Timeout == 0 && r.Retry == nil && len(hashOn) == 0 {
+		failing := slices.ContainsFunc(backends, func(b mesh.WeightedBackend) bool { return b.Backend == "" })
+		if r.Timeout == 0 && r.Retry == nil && len(d.HashOn) == 0 && r.Rewrite == nil && !failing {
 			e.constant(unlimited)
 			return
 		}
 		action := forward(r.Timeout)
-		action.RetryPolicy, action.HashPolicy = retryPolicy(r.Retry), hashPolicies(hashOn)
+		action.RetryPolicy, action.HashPolicy = retryPolicy(r.Retry), hashPolicies(d.HashOn)
+		if failing {
+			action.ClusterNotFoundResponseCode = routev3.RouteAction_INTERNAL_SERVER_ERROR
+		}
+		rewrite(action, r)
 		e.part(action)
 	})
 }
 
 func weightedClusters(backends []mesh.WeightedBackend) *routev3.RouteAction_WeightedClusters {
-	clusters := each(backends, func(b mesh.WeightedBackend) *routev3.WeightedCluster_ClusterWeight {
-		return &routev3.WeightedCluster_ClusterWeight{Name: b.Backend, Weight: wrapperspb.UInt32(b.Weight)}
-	})
-	return &routev3.RouteAction_WeightedClusters{WeightedClusters: &routev3.WeightedCluster{Clusters: clusters}}
+	return &routev3.RouteAction_WeightedClusters{WeightedClusters: &routev3.WeightedCluster{Clusters: each(backends, clusterFor)}}
 }
 
 // weighted returns the backends with a non-zero weight.

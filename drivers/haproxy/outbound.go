@@ -18,20 +18,26 @@ type draw struct {
 	Below  uint64
 }
 
-// nowhere is the target that answers 503 or closes connections.
-const nowhere = "nowhere"
+// The targets without servers: nowhere answers 503 or closes connections, unresolved
+// answers 500, and unmatched 404.
+const (
+	nowhere    = "nowhere"
+	unresolved = "unresolved"
+	unmatched  = "unmatched"
+)
 
-// target is an HAProxy backend: a backend of the mesh with a route's timeout and retries.
+// target is an HAProxy backend: a backend of the mesh with what a route asks of it.
 type target struct {
 	*mesh.Backend
 	Timeout time.Duration
 	Retry   *mesh.Retry
+	Changes []string
 }
 
 // addOutbound adds the maps of destinations, the routes and the targets. The template
 // closes connections to unknown destinations.
 func (d *document) addOutbound() {
-	d.Targets = make(map[string]target)
+	d.Targets, d.Redirects = make(map[string]target), make(map[string]redirection)
 	for _, name := range d.View.Outbound.Destinations.Names() {
 		of, _ := d.View.Outbound.Destinations.Get(name)
 		to, into, variable, routes := sectionName(name), &d.tcpMap, "var(sess.tcp) -m str", []mesh.Route{{Backends: of.Backends}}
@@ -39,6 +45,9 @@ func (d *document) addOutbound() {
 			into, variable, routes = &d.httpMap, "var(sess.http) -m str", of.Routes
 		}
 		here := is(variable, []string{to})
+		if of.Protocol.IsHTTP() && (len(routes) == 0 || !routes[len(routes)-1].Match.Matches(nil)) {
+			routes = append(slices.Clip(routes), mesh.Route{Backends: []mesh.WeightedBackend{{Backend: unmatched, Weight: 1}}})
+		}
 		for i := range routes {
 			choice := d.draw(of, &routes[i])
 			if len(routes) == 1 && len(choice) == 1 && routes[i].Match.Matches(nil) {
@@ -60,12 +69,15 @@ func (d *document) addOutbound() {
 
 // draw returns the targets of a route, at least one.
 func (d *document) draw(of *mesh.Destination, r *mesh.Route) []draw {
+	if r.Redirect != nil {
+		return []draw{{d.redirect(of, r), 1_000_000}}
+	}
 	var out []draw
 	var sum uint64
 	for _, b := range r.Backends {
 		if b.Weight > 0 {
 			sum += uint64(b.Weight)
-			out = append(out, draw{d.target(of, r, b.Backend), sum})
+			out = append(out, draw{d.target(of, r, b), sum})
 		}
 	}
 	if len(out) == 0 {
@@ -77,22 +89,29 @@ func (d *document) draw(of *mesh.Destination, r *mesh.Route) []draw {
 	return out
 }
 
-// target returns the name of the target for a backend with the route's timeout and retries.
-func (d *document) target(of *mesh.Destination, r *mesh.Route, backend string) string {
-	b, ok := d.View.Outbound.Backends.Get(backend)
+// target returns the name of the target for a backend with what the route asks of it.
+func (d *document) target(of *mesh.Destination, r *mesh.Route, to mesh.WeightedBackend) string {
+	switch to.Backend {
+	case "":
+		return unresolved
+	case unmatched:
+		return unmatched
+	}
+	b, ok := d.View.Outbound.Backends.Get(to.Backend)
 	if !ok || b.Protocol.IsHTTP() != of.Protocol.IsHTTP() {
 		return nowhere
 	}
-	name := sectionName(b.Name)
-	if r.Timeout > 0 || r.Retry != nil {
-		name += "_" + mesh.DigestOf(mesh.Route{Timeout: r.Timeout, Retry: r.Retry}).String()[:16]
+	name, changes := sectionName(b.Name), changesOf(r, to)
+	if r.Timeout > 0 || r.Retry != nil || len(changes) > 0 {
+		asked := mesh.DigestOf(mesh.Route{Timeout: r.Timeout, Retry: r.Retry})
+		name += "_" + mesh.JoinDigests(asked, mesh.DigestOf(changes)).String()[:16]
 	}
 	retry := r.Retry
 	if most := b.Policy.MaxRetries; retry != nil && most != nil && *most == 0 {
 		none := *retry
 		none.Attempts, retry = 0, &none
 	}
-	d.Targets[name] = target{b, r.Timeout, retry}
+	d.Targets[name] = target{b, r.Timeout, retry, changes}
 	return name
 }
 

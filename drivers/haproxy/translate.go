@@ -60,6 +60,7 @@ type document struct {
 	Peeks                bool
 	Routes               []rule
 	Targets              map[string]target
+	Redirects            map[string]redirection
 
 	httpMap, tcpMap strings.Builder
 }

@@ -1,8 +1,10 @@
 package pipy
 
 import (
+	"cmp"
 	"net/netip"
 	"strconv"
+	"strings"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
@@ -16,18 +18,34 @@ func destination(d *mesh.Destination) destinationDocument {
 		Port:      d.Port,
 		Protocol:  protocol(d.Protocol),
 		HTTP2:     d.Protocol == mesh.HTTP2 || d.Protocol == mesh.GRPC,
-		Routes:    each(d.Routes, route),
+		Routes:    each(d.Routes, func(r mesh.Route) routeDocument { return route(r, d.Port) }),
 		Backends:  d.Backends,
 		HashOn:    each(d.HashOn, hash),
 	}
 }
 
-func route(r mesh.Route) routeDocument {
+// route returns the route of a destination with the port.
+func route(r mesh.Route, port uint16) routeDocument {
 	out := routeDocument{Name: r.Name, Match: request(r.Match), Backends: r.Backends, Timeout: r.Timeout.Seconds()}
 	if retry := r.Retry; retry != nil {
 		out.Retry = &retryDocument{On: retry.On, Attempts: retry.Attempts, PerTry: retry.PerTry.Seconds(), Backoff: retry.Backoff.Seconds()}
 	}
+	if r.Rewrite != nil {
+		out.Rewrite = &rewriteDocument{Host: r.Rewrite.Host, Path: pathChange(r.Rewrite.Path)}
+	}
+	if to := r.Redirect; to != nil {
+		out.Redirect = &redirectDocument{
+			Scheme: cmp.Or(to.Scheme, "http"), Host: to.Host, Port: to.PortFor(port), Path: pathChange(to.Path), Status: to.Status,
+		}
+	}
 	return out
+}
+
+func pathChange(c mesh.PathChange) *pathDocument {
+	if c == (mesh.PathChange{}) {
+		return nil
+	}
+	return &pathDocument{Full: c.Full, Prefix: strings.TrimSuffix(c.Prefix, "/")}
 }
 
 func hash(on mesh.HashOn) hashDocument {

@@ -194,6 +194,30 @@ type routeDocument struct {
 	Backends []mesh.WeightedBackend `json:"backends,omitempty"`
 	Timeout  float64                `json:"timeout,omitempty"`
 	Retry    *retryDocument         `json:"retry,omitempty"`
+	Rewrite  *rewriteDocument       `json:"rewrite,omitempty"`
+	Redirect *redirectDocument      `json:"redirect,omitempty"`
+}
+
+// rewriteDocument is a mesh.Rewrite.
+type rewriteDocument struct {
+	Host string        `json:"host,omitempty"`
+	Path *pathDocument `json:"path,omitempty"`
+}
+
+// redirectDocument is a mesh.Redirect. Port is the port in the URL, 0 for none.
+type redirectDocument struct {
+	Scheme string        `json:"scheme"`
+	Host   string        `json:"host,omitempty"`
+	Port   uint16        `json:"port,omitempty"`
+	Path   *pathDocument `json:"path,omitempty"`
+	Status uint16        `json:"status"`
+}
+
+// pathDocument replaces the whole path with Full or, if that is empty, the matched prefix
+// with Prefix, which does not end with a slash and may be empty.
+type pathDocument struct {
+	Full   string `json:"full,omitempty"`
+	Prefix string `json:"prefix"`
 }
 
 type retryDocument struct {

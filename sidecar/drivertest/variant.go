@@ -34,7 +34,7 @@ type variant struct {
 // variants returns the ways to require features. FeatureWebSocket has none, since no
 // View requires it.
 func variants() []variant {
-	return slices.Concat(protocolVariants(), matchVariants(), policyVariants(), limitVariants(), edgeVariants(), settingsVariants())
+	return slices.Concat(protocolVariants(), matchVariants(), filterVariants(), policyVariants(), limitVariants(), edgeVariants(), settingsVariants())
 }
 
 func protocolVariants() []variant {
@@ -148,6 +148,54 @@ func matchVariants() []variant {
 func last(d *draft) *mesh.Permission {
 	rules := d.web().Access.Rules
 	return &rules[len(rules)-1]
+}
+
+func filterVariants() []variant {
+	route := func(change func(*mesh.Route)) func(*draft) {
+		return func(d *draft) {
+			r := mesh.Route{
+				Name: "shop/filtered", Match: mesh.HTTPMatch{Path: mesh.StringMatch{Prefix: "/filtered"}},
+				Backends: []mesh.WeightedBackend{{Backend: servicePort("rare", 80).String(), Weight: 1}},
+			}
+			change(&r)
+			d.cart().destination.Routes = slices.Insert(d.cart().destination.Routes, 0, r)
+		}
+	}
+	plain := route(func(*mesh.Route) {})
+	// A route without backends answers 503.
+	closed := route(func(r *mesh.Route) { r.Backends = nil })
+	header := []mesh.Header{{Name: "x-filter", Value: "50% 'off'"}}
+	return []variant{
+		{
+			feature: mesh.FeatureHeaderChanges, name: "of requests",
+			asks: route(func(r *mesh.Route) {
+				r.Backends[0].Request = mesh.HeaderChanges{Set: header, Remove: []string{"x-other"}}
+			}),
+			ignored: plain, closed: closed, unsafe: true,
+		},
+		{
+			feature: mesh.FeatureHeaderChanges, name: "of responses",
+			asks:    route(func(r *mesh.Route) { r.Backends[0].Response = mesh.HeaderChanges{Add: header} }),
+			ignored: plain, closed: closed,
+		},
+		{
+			feature: mesh.FeatureRewrites, name: "of hosts",
+			asks:    route(func(r *mesh.Route) { r.Rewrite = &mesh.Rewrite{Host: "example.com"} }),
+			ignored: plain, closed: closed, unsafe: true,
+		},
+		{
+			feature: mesh.FeatureRewrites, name: "of paths",
+			asks:    route(func(r *mesh.Route) { r.Rewrite = &mesh.Rewrite{Path: mesh.PathChange{Prefix: "/other"}} }),
+			ignored: plain, closed: closed, unsafe: true,
+		},
+		{
+			feature: mesh.FeatureRedirects, name: "to a host",
+			asks: route(func(r *mesh.Route) {
+				r.Backends, r.Redirect = nil, &mesh.Redirect{Host: "example.com", Status: 302}
+			}),
+			ignored: closed, closed: closed,
+		},
+	}
 }
 
 func policyVariants() []variant {

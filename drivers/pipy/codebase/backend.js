@@ -126,11 +126,16 @@ function closeIdle(endpoint) {
   Object.values(endpoint.idle).forEach(sessions => sessions.splice(0, sessions.length).forEach(close))
 }
 
-// weighted picks one of the backends at random by weight and returns its name, or ''.
-export function weighted(backends) {
+// pick returns one of the weighted backends at random, or undefined if there is none.
+export function pick(backends) {
   var total = (backends || []).reduce((sum, b) => sum + b.weight, 0)
   var r = Math.random() * total
-  var found = (backends || []).find(b => (r -= b.weight) < 0)
+  return (backends || []).find(b => (r -= b.weight) < 0)
+}
+
+// weighted returns the name of one of the weighted backends, or ''.
+export function weighted(backends) {
+  var found = pick(backends)
   return found ? found.backend : ''
 }
 

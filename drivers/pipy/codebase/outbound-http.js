@@ -7,6 +7,8 @@ import { hashOf, cookieFor } from './affinity.js'
 import { requestBackend } from './egress.js'
 import { newRequest, abort, send } from './http-client.js'
 import { reply } from './reply.js'
+import { pick } from './backend.js'
+import { changeHeaders, rewrite, locationOf } from './filter.js'
 import { startSpan } from './tracing.js'
 import { requestEnded } from './outbound-log.js'
 
@@ -60,7 +62,7 @@ function ended(connection, exchange) {
 
 function newExchange() {
   return {
-    begun: Date.now(), head: null, path: '', request: null, answer: null, cookie: null, span: null,
+    begun: Date.now(), head: null, path: '', request: null, answer: null, cookie: null, span: null, response: null,
     status: 0, firstByte: 0, sent: 0, received: 0, details: '', flags: '-',
   }
 }
@@ -105,15 +107,38 @@ function within(connection, exchange, destination, asked) {
   if (destination.protocol !== 'http') return refuse(exchange, 503, 'the service no longer speaks HTTP', 'no_http', 'NR')
   var found = (destination.routes || []).find(r => matches(r.match, asked))
   if (!found) return refuse(exchange, 404, '', 'route_not_found', 'NR')
+  var head = exchange.head
+  var prefix = found.match.path?.prefix || ''
+  if (found.redirect) return redirect(exchange, locationOf(head, found.redirect, prefix), found.redirect.status)
   if (!found.backends || found.backends.length === 0) return refuse(exchange, 503, 'no healthy upstream', 'no_healthy_upstream', 'UH')
-  exchange.cookie = cookieFor(destination.hashOn, exchange.head, connection.peer)
-  return {
+  exchange.cookie = cookieFor(destination.hashOn, head, connection.peer)
+  var options = {
     backends: found.backends,
     timeout: found.timeout,
     retry: found.retry,
     http2: destination.http2,
-    hash: exchange.cookie ? exchange.cookie.value : hashOf(destination.hashOn, exchange.head, connection.peer),
+    hash: exchange.cookie ? exchange.cookie.value : hashOf(destination.hashOn, head, connection.peer),
   }
+  if (found.backends.some(isSpecial)) {
+    var share = pick(found.backends)
+    if (!share.backend) return refuse(exchange, 500, '', 'backend_unresolved', 'NR')
+    changeHeaders(head.headers, share.request)
+    exchange.response = share.response
+    options.backends = [share]
+  }
+  if (found.rewrite) rewrite(head, found.rewrite, prefix)
+  return options
+}
+
+// isSpecial reports whether requests for a backend differ from those for others.
+function isSpecial(share) {
+  return !share.backend || !!share.request || !!share.response
+}
+
+function redirect(exchange, location, status) {
+  exchange.details = 'direct_response'
+  exchange.answer = new Message({ status, headers: { location } })
+  return undefined
 }
 
 // outside finds the backend of a request to a destination outside the mesh.
@@ -127,7 +152,9 @@ function began(exchange, head) {
   if (head.status === 100) return
   exchange.status = head.status
   exchange.firstByte = Date.now()
-  if (exchange.cookie && exchange.request) addCookie(head, exchange.cookie.header)
+  if (!exchange.request) return
+  changeHeaders(head.headers, exchange.response)
+  if (exchange.cookie) addCookie(head, exchange.cookie.header)
 }
 
 function addCookie(head, cookie) {

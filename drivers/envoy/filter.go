@@ -1,0 +1,115 @@
+package envoy
+
+import (
+	"regexp"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// unresolvedCluster is the name of a cluster that never exists.
+const unresolvedCluster = "unresolved"
+
+// clusterFor returns the weight of a backend, with its changes of headers. A backend
+// without a name is one that can't be called.
+func clusterFor(b mesh.WeightedBackend) *routev3.WeightedCluster_ClusterWeight {
+	name := b.Backend
+	if name == "" {
+		name = unresolvedCluster
+	}
+	return &routev3.WeightedCluster_ClusterWeight{
+		Name: name, Weight: wrapperspb.UInt32(b.Weight),
+		RequestHeadersToAdd: headerOptions(b.Request), RequestHeadersToRemove: b.Request.Remove,
+		ResponseHeadersToAdd: headerOptions(b.Response), ResponseHeadersToRemove: b.Response.Remove,
+	}
+}
+
+// isPlain reports whether requests for a backend only need its cluster's name.
+func isPlain(b mesh.WeightedBackend) bool {
+	return b.Backend != "" && b.Request.IsZero() && b.Response.IsZero()
+}
+
+// headerOptions returns the headers to set and to add. Envoy removes headers first, which
+// makes no difference: a header that is removed is neither set nor added.
+func headerOptions(c mesh.HeaderChanges) []*corev3.HeaderValueOption {
+	var out []*corev3.HeaderValueOption
+	add := func(headers []mesh.Header, action corev3.HeaderValueOption_HeaderAppendAction) {
+		for _, h := range headers {
+			out = append(out, &corev3.HeaderValueOption{
+				// A percent sign begins a variable.
+				Header:       &corev3.HeaderValue{Key: h.Name, Value: strings.ReplaceAll(h.Value, "%", "%%")},
+				AppendAction: action, KeepEmptyValue: true,
+			})
+		}
+	}
+	add(c.Set, corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD)
+	add(c.Add, corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD)
+	return out
+}
+
+// rewrite sets what changes in forwarded requests.
+func rewrite(action *routev3.RouteAction, r *mesh.Route) {
+	if r.Rewrite == nil {
+		return
+	}
+	if r.Rewrite.Host != "" {
+		action.HostRewriteSpecifier = &routev3.RouteAction_HostRewriteLiteral{HostRewriteLiteral: r.Rewrite.Host}
+	}
+	action.RegexRewrite = pathRewrite(r.Rewrite.Path, r.Match.Path.Prefix)
+}
+
+// pathRewrite returns nil if the path stays.
+func pathRewrite(change mesh.PathChange, prefix string) *matcherv3.RegexMatchAndSubstitute {
+	expression, substitution := "", change.Full
+	prefix = regexp.QuoteMeta(strings.TrimSuffix(prefix, "/"))
+	switch {
+	case change.Full != "":
+		expression = "^.*$"
+	case change.Prefix == "":
+		return nil
+	case strings.TrimSuffix(change.Prefix, "/") == "":
+		// The slash that follows the prefix must not double.
+		expression, substitution = "^"+prefix+"/?", "/"
+	default:
+		expression, substitution = "^"+prefix, strings.TrimSuffix(change.Prefix, "/")
+	}
+	return &matcherv3.RegexMatchAndSubstitute{
+		Pattern: &matcherv3.RegexMatcher{Regex: expression}, Substitution: strings.ReplaceAll(substitution, `\`, `\\`),
+	}
+}
+
+var redirectCodes = map[uint16]routev3.RedirectAction_RedirectResponseCode{
+	301: routev3.RedirectAction_MOVED_PERMANENTLY,
+	302: routev3.RedirectAction_FOUND,
+	303: routev3.RedirectAction_SEE_OTHER,
+	307: routev3.RedirectAction_TEMPORARY_REDIRECT,
+	308: routev3.RedirectAction_PERMANENT_REDIRECT,
+}
+
+// redirect returns the answer of a route to a Destination with the port. Without a port of
+// its own Envoy keeps that of the request's host, so it gets one wherever that could be
+// another one than the redirect's.
+func redirect(r *mesh.Route, port uint16) *routev3.Route_Redirect {
+	to := r.Redirect
+	action := &routev3.RedirectAction{HostRedirect: to.Host, ResponseCode: redirectCodes[to.Status]}
+	if to.Scheme != "" {
+		action.SchemeRewriteSpecifier = &routev3.RedirectAction_SchemeRedirect{SchemeRedirect: to.Scheme}
+	}
+	action.PortRedirect = uint32(to.PortFor(port))
+	if action.PortRedirect == 0 && to.Host == "" && port != 80 && port != 443 {
+		if action.PortRedirect = 80; to.Scheme == "https" {
+			action.PortRedirect = 443
+		}
+	}
+	if to.Path.Full != "" {
+		action.PathRewriteSpecifier = &routev3.RedirectAction_PathRedirect{PathRedirect: to.Path.Full}
+	} else if rewrite := pathRewrite(to.Path, r.Match.Path.Prefix); rewrite != nil {
+		action.PathRewriteSpecifier = &routev3.RedirectAction_RegexRewrite{RegexRewrite: rewrite}
+	}
+	return &routev3.Route_Redirect{Redirect: action}
+}

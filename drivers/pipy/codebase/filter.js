@@ -1,0 +1,50 @@
+// Filters of a route: changes of headers, of the host and of the path, and redirects.
+
+// changeHeaders changes headers in place, as Go's mesh.HeaderChanges. Lines that are added
+// to a header are joined with it, since Pipy reads only the last of several lines.
+export function changeHeaders(headers, changes) {
+  if (!changes) return
+  changes.set?.forEach(h => headers[h.name] = h.value)
+  changes.add?.forEach(h => add(headers, h.name, h.value))
+  changes.remove?.forEach(name => delete headers[name])
+}
+
+function add(headers, name, value) {
+  var before = headers[name]
+  if (before === undefined) {
+    headers[name] = value
+  } else if (name === 'set-cookie') {
+    headers[name] = (before instanceof Array ? before : [before]).concat([value])
+  } else {
+    headers[name] = `${before},${value}`
+  }
+}
+
+// rewrite changes the host and the path of a request that matched the path prefix.
+export function rewrite(head, to, prefix) {
+  if (to.host) {
+    head.headers.host = to.host
+    if (head.authority) head.authority = to.host
+  }
+  head.path = changedPath(head.path, to.path, prefix)
+}
+
+// locationOf returns the URL of a redirect.
+export function locationOf(head, to, prefix) {
+  var host = to.host || hostOf(head.headers.host || '')
+  return `${to.scheme}://${host}${to.port ? ':' + to.port : ''}${changedPath(head.path, to.path, prefix)}`
+}
+
+function hostOf(authority) {
+  var end = authority.startsWith('[') ? authority.indexOf(']') + 1 : authority.indexOf(':')
+  return end > 0 ? authority.substring(0, end) : authority
+}
+
+function changedPath(path, change, prefix) {
+  if (!change) return path
+  var end = path.indexOf('?')
+  var query = end < 0 ? '' : path.substring(end)
+  if (end >= 0) path = path.substring(0, end)
+  if (change.full) return change.full + query
+  return (change.prefix + path.substring(prefix.length) || '/') + query
+}
