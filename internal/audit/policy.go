@@ -120,8 +120,11 @@ func (p *policies) Reconcile(ctx context.Context, ref mesh.ObjectRef) (reconcile
 		return reconcile.Result{}, nil
 	}
 	p.metrics.count(ref, problems)
-	if kind.HasStatus {
+	switch {
+	case kind.HasStatus:
 		return reconcile.Result{}, writeStatus(ctx, p.client, kind, ref, obj, problems)
+	case kind.HasParents():
+		return reconcile.Result{}, writeParents(ctx, p.client, kind, ref, obj, problems)
 	}
 	return reconcile.Result{}, p.warn(ctx, referenceTo(ref, obj.GetUID()), kept, problems)
 }
@@ -129,7 +132,7 @@ func (p *policies) Reconcile(ctx context.Context, ref mesh.ObjectRef) (reconcile
 // get returns an object, or nil if there is nothing to report: it is gone, or has neither
 // a status nor Problems.
 func (p *policies) get(ctx context.Context, kind source.Kind, ref mesh.ObjectRef, problems bool) (client.Object, error) {
-	if !kind.HasStatus && !problems && ref.Kind != kindNamespace {
+	if !kind.HasStatus && !kind.HasParents() && !problems && ref.Kind != kindNamespace {
 		return nil, nil
 	}
 	obj := kind.New()

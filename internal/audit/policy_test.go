@@ -13,8 +13,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	gateway "sigs.k8s.io/gateway-api/apis/v1"
 
 	accessv1alpha3 "github.com/outrigger-mesh/outrigger/apis/access/v1alpha3"
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -40,7 +42,7 @@ func newDesk(t *testing.T, catalog Catalog, objects ...client.Object) *desk {
 	shop := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{"openservicemesh.io/monitored-by": "osm"}}}
 	d.Client = fake.NewClientBuilder().WithScheme(kube.Scheme()).
 		WithObjects(append(objects, shop)...).
-		WithStatusSubresource(&accessv1alpha3.TrafficTarget{}).
+		WithStatusSubresource(&accessv1alpha3.TrafficTarget{}, &gateway.HTTPRoute{}).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
 				d.writes = append(d.writes, fmt.Sprintf("create %T", obj))
@@ -151,6 +153,33 @@ func TestObjectWithoutStatus(t *testing.T) {
 }
 
 // BenchmarkCount counts the Problems of one object among 10,000 that have some.
+// TestRoute holds that the status of a route is written once, with an Event for its
+// Problem, and that a route of a gateway alone is left alone.
+func TestRoute(t *testing.T) {
+	group, service := gateway.Group(""), gateway.Kind("Service")
+	route := func(name string, parents ...gateway.ParentReference) *gateway.HTTPRoute {
+		r := &gateway.HTTPRoute{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), Generation: 2}}
+		r.Spec.ParentRefs = parents
+		return r
+	}
+	ref := func(name string) mesh.ObjectRef {
+		return mesh.ObjectRef{APIVersion: "gateway.networking.k8s.io/v1", Kind: "HTTPRoute", Namespace: "shop", Name: name}
+	}
+	cart := ref("cart")
+	catalog := found{cart: {{Object: cart, Reason: fact.ReasonBackendNotFound, Field: "spec.rules[0].backendRefs[0]", Message: "there is none"}}}
+	d := newDesk(t, catalog, route("cart", gateway.ParentReference{Group: &group, Kind: &service, Name: "cart"}), route("gate", gateway.ParentReference{Name: "gate"}))
+	expect(t, "of a route with a Problem", []string{"create *v1.Event", "update status of *v1.HTTPRoute"}, d.look(t, cart))
+	expect(t, "of a route that was written", []string{}, d.look(t, cart))
+	expect(t, "of a gateway's route", []string{}, d.look(t, ref("gate")))
+	var written gateway.HTTPRoute
+	if err := d.Client.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "cart"}, &written); err != nil {
+		t.Fatal(err)
+	}
+	if got := written.Status.Parents; len(got) != 1 || got[0].ControllerName != source.ControllerName {
+		t.Errorf("the status has the parents %+v", got)
+	}
+}
+
 func BenchmarkCount(b *testing.B) {
 	m := NewMetrics(prometheus.NewRegistry())
 	problem := []mesh.Problem{{Reason: "NotFound"}}

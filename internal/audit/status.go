@@ -49,15 +49,9 @@ func legacyStatus(problems []mesh.Problem) (currentStatus, reason string) {
 // object itself.
 func writeStatus(ctx context.Context, c client.Client, kind source.Kind, ref mesh.ObjectRef, obj client.Object, problems []mesh.Problem) error {
 	former := kind.Status(obj)
-	for _, p := range problems[:min(len(problems), maxEvents)] {
-		if source.Reported(*former.Conditions, p) {
-			continue
-		}
-		// A Problem that was solved and comes back is a new one.
-		key := fmt.Sprintf("%d %s %s", obj.GetGeneration(), p.Field, p.Message)
-		if err := Warn(ctx, c, referenceTo(ref, obj.GetUID()), p.Reason, key, textOf(p)); err != nil {
-			return err
-		}
+	fresh := slices.DeleteFunc(slices.Clone(problems), func(p mesh.Problem) bool { return source.Reported(*former.Conditions, p) })
+	if err := announce(ctx, c, ref, obj, fresh); err != nil {
+		return err
 	}
 	updated, ok := obj.DeepCopyObject().(client.Object)
 	if !ok {
@@ -68,12 +62,41 @@ func writeStatus(ctx context.Context, c client.Client, kind source.Kind, ref mes
 	if equality.Semantic.DeepEqual(former, next) {
 		return nil
 	}
+	return updateStatus(ctx, c, updated)
+}
+
+// writeParents is writeStatus for routes of Gateway API.
+func writeParents(ctx context.Context, c client.Client, kind source.Kind, ref mesh.ObjectRef, obj client.Object, problems []mesh.Problem) error {
+	updated, ok := obj.DeepCopyObject().(client.Object)
+	if !ok {
+		return fmt.Errorf("copying %T", obj)
+	}
+	fresh, changed := kind.SetParents(updated, problems, metav1.Now())
+	if err := announce(ctx, c, ref, obj, fresh); err != nil || !changed {
+		return err
+	}
+	return updateStatus(ctx, c, updated)
+}
+
+// announce writes an Event for each Problem.
+func announce(ctx context.Context, c client.Client, ref mesh.ObjectRef, obj client.Object, problems []mesh.Problem) error {
+	for _, p := range problems[:min(len(problems), maxEvents)] {
+		// A Problem that was solved and comes back is a new one.
+		key := fmt.Sprintf("%d %s %s", obj.GetGeneration(), p.Field, p.Message)
+		if err := Warn(ctx, c, referenceTo(ref, obj.GetUID()), p.Reason, key, textOf(p)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func updateStatus(ctx context.Context, c client.Client, updated client.Object) error {
 	err := c.Status().Update(ctx, updated)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return nil // The newer object will be reconciled.
 	}
 	if err != nil {
-		return fmt.Errorf("writing the status of %T %s/%s: %w", obj, obj.GetNamespace(), obj.GetName(), err)
+		return fmt.Errorf("writing the status of %T %s/%s: %w", updated, updated.GetNamespace(), updated.GetName(), err)
 	}
 	return nil
 }

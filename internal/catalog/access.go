@@ -73,7 +73,7 @@ func (j *join) makeGrants(r *graph.Reader, account fact.ServiceAccount) *grants 
 func (j *join) grant(r *graph.Reader, rule *fact.AccessRule) grant {
 	g := grant{Name: rule.String(), Sources: rule.Sources}
 	for _, routes := range rule.Rules {
-		g.HTTP = append(g.HTTP, j.httpRoutes(r, rule, routes)...)
+		g.HTTP = append(g.HTTP, j.httpMatches(r, rule, routes)...)
 		g.ByPort = g.ByPort || routes.Kind == kindTCPRoute
 		if group := j.tcpRoutes(r, rule, routes); group != nil {
 			g.TCP = append(g.TCP, *group.TCP)
@@ -82,8 +82,8 @@ func (j *join) grant(r *graph.Reader, rule *fact.AccessRule) grant {
 	return g
 }
 
-// httpRoutes returns the matches of an HTTPRouteGroup that a rule refers to.
-func (j *join) httpRoutes(r *graph.Reader, rule *fact.AccessRule, routes fact.AccessRoutes) []mesh.HTTPMatch {
+// httpMatches returns the matches of an HTTPRouteGroup that a rule refers to.
+func (j *join) httpMatches(r *graph.Reader, rule *fact.AccessRule, routes fact.AccessRoutes) []mesh.HTTPMatch {
 	if routes.Kind != kindHTTPRouteGroup {
 		return nil
 	}

@@ -29,8 +29,9 @@ func (d *destinations) done() *destinations {
 	return d
 }
 
-// makeDestinations returns where the traffic to a service port goes.
-func (j *join) makeDestinations(r *graph.Reader, port mesh.ServicePort) *destinations {
+// makeDestinations returns where the traffic of an audience to a service port goes.
+func (j *join) makeDestinations(r *graph.Reader, of audience) *destinations {
+	port := of.port
 	svc := j.service(r, port.Name)
 	spec, ok := portOf(svc, port.Port)
 	switch {
@@ -50,7 +51,9 @@ func (j *join) makeDestinations(r *graph.Reader, port mesh.ServicePort) *destina
 	d := &mesh.Destination{
 		Name: port.String(), Service: port, Addresses: addresses, Port: port.Port, Protocol: spec.Protocol,
 	}
-	if spec.Protocol.IsHTTP() {
+	if routes, ok := j.gatewayRoutes(r, svc, spec, of.namespace, made); ok {
+		d.Routes = routes
+	} else if spec.Protocol.IsHTTP() {
 		timeout := j.policies.Get(r, svc.Name).Upstream.RequestTimeout
 		rest := mesh.Route{Backends: own, Timeout: timeout}
 		for _, split := range j.splitsInForce(r, svc, spec.Protocol) {

@@ -47,6 +47,8 @@ func seal(content mesh.Digester) mesh.Digester {
 		return mesh.Seal(c)
 	case *fact.Split:
 		return mesh.Seal(c)
+	case *fact.Route:
+		return mesh.Seal(c)
 	case *fact.EgressRule:
 		return mesh.Seal(c)
 	case *fact.IngressRule:
@@ -200,6 +202,9 @@ func outboundText(o *mesh.Outbound) string {
 			if route.Timeout != 0 {
 				line += " timeout " + route.Timeout.String()
 			}
+			if route.Redirect != nil {
+				line += fmt.Sprintf(" redirect %d", route.Redirect.Status)
+			}
 			if route.Retry != nil {
 				line += fmt.Sprintf(" retry %d", route.Retry.Attempts)
 			}
@@ -241,7 +246,7 @@ func sharesText(shares []mesh.WeightedBackend) string {
 }
 
 func matchText(m mesh.HTTPMatch) string {
-	text := cmp.Or(m.Path.Regex, "any")
+	text := cmp.Or(m.Path.Regex, m.Path.Exact, m.Path.Prefix, "any")
 	if len(m.Methods) > 0 {
 		text += " " + strings.Join(m.Methods, "|")
 	}

@@ -64,6 +64,21 @@ func (j *join) indexClasses() {
 			return mesh.Name{Namespace: s.Namespace, Name: b.Service}, key
 		})
 	})
+	toBackends := func(_ mesh.Name, route *fact.Route) iter.Seq2[mesh.Name, mesh.Name] {
+		return func(yield func(backend, parent mesh.Name) bool) {
+			for _, rule := range route.Rules {
+				for _, b := range rule.Backends {
+					for _, parent := range route.Parents {
+						if !yield(b.Service, parent.Service) {
+							return
+						}
+					}
+				}
+			}
+		}
+	}
+	j.httpTo = graph.NewIndex(j.httpRoutes, mesh.Name.Compare, toBackends)
+	j.grpcTo = graph.NewIndex(j.grpcRoutes, mesh.Name.Compare, toBackends)
 }
 
 // supports reports whether the proxies of a class have a feature.
@@ -115,6 +130,24 @@ func (j *join) limitedOf(r *graph.Reader, accounts []fact.ServiceAccount) *class
 	return classesOf(found)
 }
 
+// limitedIn returns the classes, among the pods of an audience, that lack any feature.
+func (j *join) limitedIn(r *graph.Reader, of audience) *classes {
+	consumers := j.consumersOf(r, of.port.Name)
+	switch {
+	case !j.mustSettings(r).PermissivePolicy:
+		return j.limitedOf(r, j.sourcesOf(r, of))
+	case of.namespace != "" || len(consumers) == 0:
+		return j.limited.Get(r, of.namespace)
+	}
+	var accounts []fact.ServiceAccount
+	for _, at := range j.runningIn.Get(r, allNamespaces) {
+		if !slices.Contains(consumers, at.Account.Namespace) {
+			accounts = append(accounts, at.Account)
+		}
+	}
+	return j.limitedOf(r, accounts)
+}
+
 // makeCallers returns the classes, among the proxies that have the Backends of a service
 // port, that lack any feature. These proxies may call the port, or a service whose split
 // sends to it.
@@ -127,25 +160,32 @@ func (j *join) makeCallers(r *graph.Reader, port mesh.ServicePort) *classes {
 		split, _ := j.splits.Get(r, key)
 		roots = append(roots, mesh.Name{Namespace: split.Namespace, Name: split.Root})
 	}
-	seen := false
+	roots = append(roots, j.httpTo.Get(r, port.Name)...)
+	roots = append(roots, j.grpcTo.Get(r, port.Name)...)
+	permissive := j.mustSettings(r).PermissivePolicy
 	var sources []fact.ServiceAccount
+	var inNamespaces []classAt
 	for _, root := range roots {
 		svc := j.service(r, root)
 		if svc == nil {
 			continue
 		}
 		for _, spec := range svc.Ports {
-			d := j.destinations.Get(r, mesh.ServicePort{Name: root, Port: spec.Port})
-			if !slices.Contains(d.uses, port) {
-				continue
-			}
-			if seen = true; !j.mustSettings(r).PermissivePolicy {
-				sources = append(sources, j.sourcesOf(r, d)...)
+			for _, of := range j.audiences(r, mesh.ServicePort{Name: root, Port: spec.Port}) {
+				switch {
+				case !slices.Contains(j.destinations.Get(r, of).uses, port):
+				case !permissive:
+					sources = append(sources, j.sourcesOf(r, of)...)
+				case of.namespace == "":
+					return j.limited.Get(r, allNamespaces)
+				default:
+					inNamespaces = append(inNamespaces, j.limited.Get(r, of.namespace).List...)
+				}
 			}
 		}
 	}
-	if seen && j.mustSettings(r).PermissivePolicy {
-		return j.limited.Get(r, allNamespaces)
+	if permissive {
+		return classesOf(inNamespaces)
 	}
 	slices.SortFunc(sources, fact.ServiceAccount.Compare)
 	return j.limitedOf(r, slices.Compact(sources))

@@ -50,6 +50,8 @@ type join struct {
 	httpGroups *graph.Input[mesh.Name, *fact.RouteGroup]
 	tcpGroups  *graph.Input[mesh.Name, *fact.RouteGroup]
 	splits     *graph.Input[mesh.Name, *fact.Split]
+	httpRoutes *graph.Input[mesh.Name, *fact.Route]
+	grpcRoutes *graph.Input[mesh.Name, *fact.Route]
 	egresses   *graph.Input[mesh.Name, *fact.EgressRule]
 	ingresses  *graph.Input[mesh.Name, *fact.IngressRule]
 	retries    *graph.Input[mesh.Name, *fact.RetryRule]
@@ -65,12 +67,14 @@ type join struct {
 	// inspectors find Problems between objects, by kind.
 	inspectors map[string]inspector
 
-	// By service: its slices, the splits whose root it is, and the ingress rules and
-	// settings for it.
-	slicesOf    *graph.Index[mesh.Name, mesh.Name]
-	splitsOf    *graph.Index[mesh.Name, aged]
-	ingressesOf *graph.Index[mesh.Name, aged]
-	upstreamsOf *graph.Index[mesh.Name, aged]
+	// By service: its slices, the splits whose root and the routes whose parent it is, and
+	// the ingress rules and settings for it.
+	slicesOf     *graph.Index[mesh.Name, mesh.Name]
+	splitsOf     *graph.Index[mesh.Name, aged]
+	httpRoutesOf *graph.Index[mesh.Name, aged]
+	grpcRoutesOf *graph.Index[mesh.Name, aged]
+	ingressesOf  *graph.Index[mesh.Name, aged]
+	upstreamsOf  *graph.Index[mesh.Name, aged]
 	// By workload: the services whose endpoint it is.
 	servicesOf *graph.Index[mesh.Name, mesh.Name]
 	// By service account: the access, egress and retry rules for it, and whether a
@@ -88,10 +92,12 @@ type join struct {
 	egressesUsing *graph.Index[mesh.Name, mesh.Name]
 	// By namespace, or for all namespaces: the classes of running sidecars, each with a
 	// service account. By service account: the classes of its pods. By service: the splits
-	// that send to it.
+	// that send to it, and the parents of the routes that do.
 	runningIn *graph.Index[string, classAt]
 	runningAs *graph.Index[fact.ServiceAccount, string]
 	splitsTo  *graph.Index[mesh.Name, mesh.Name]
+	httpTo    *graph.Index[mesh.Name, mesh.Name]
+	grpcTo    *graph.Index[mesh.Name, mesh.Name]
 	// featuresOf is Options.Features, and declared caches its results.
 	featuresOf FeaturesOf
 	declared   map[string][]mesh.Feature
@@ -100,7 +106,7 @@ type join struct {
 	policies     *graph.Memo[mesh.Name, *policy]
 	backends     *graph.Memo[mesh.ServicePort, *backends]
 	filtered     *graph.Memo[filter, *backends]
-	destinations *graph.Memo[mesh.ServicePort, *destinations]
+	destinations *graph.Memo[audience, *destinations]
 	grants       *graph.Memo[fact.ServiceAccount, *grants]
 	inboundOf    *graph.Memo[mesh.Name, *mesh.Inbound]
 	inbounds     *graph.Memo[inboundKey, *mesh.Inbound]
@@ -112,7 +118,7 @@ type join struct {
 	limited *graph.Memo[string, *classes]
 	callers *graph.Memo[mesh.ServicePort, *classes]
 
-	// By the service account that may call them, or everyone.
+	// By the service account that may call them, or everyone, or everyone in a namespace.
 	destinationTables *graph.Tables[fact.ServiceAccount, *mesh.Destination]
 	backendTables     *graph.Tables[fact.ServiceAccount, *mesh.Backend]
 	// retried are the Destinations that RetryRules change, by source.
@@ -152,6 +158,8 @@ func newJoin(features FeaturesOf) *join {
 	j.httpGroups = input[*fact.RouteGroup](j, kindHTTPRouteGroup)
 	j.tcpGroups = input[*fact.RouteGroup](j, kindTCPRoute)
 	j.splits = input(j, "TrafficSplit", j.inspectSplit, j.checkSplitFeatures)
+	j.httpRoutes = input(j, "HTTPRoute", j.inspectRoute, j.checkRouteFeatures)
+	j.grpcRoutes = input(j, "GRPCRoute", j.inspectRoute, j.checkRouteFeatures)
 	j.egresses = input(j, "Egress", j.inspectEgress, j.checkEgressFeatures)
 	j.ingresses = input(j, "IngressBackend", j.inspectIngress, j.checkIngressFeatures)
 	j.retries = input(j, "Retry", j.inspectRetry, j.checkRetryFeatures)
@@ -212,6 +220,11 @@ func (j *join) index() {
 	j.splitsOf = graph.NewIndex(j.splits, compareAged, func(key mesh.Name, s *fact.Split) iter.Seq2[mesh.Name, aged] {
 		return one(mesh.Name{Namespace: s.Namespace, Name: s.Root}, aged{s.Created, key})
 	})
+	byParent := func(key mesh.Name, route *fact.Route) iter.Seq2[mesh.Name, aged] {
+		return each(route.Parents, func(p fact.RouteParent) (mesh.Name, aged) { return p.Service, aged{route.Created, key} })
+	}
+	j.httpRoutesOf = graph.NewIndex(j.httpRoutes, compareAged, byParent)
+	j.grpcRoutesOf = graph.NewIndex(j.grpcRoutes, compareAged, byParent)
 	j.ingressesOf = graph.NewIndex(j.ingresses, compareAged, func(key mesh.Name, rule *fact.IngressRule) iter.Seq2[mesh.Name, aged] {
 		return each(rule.Backends, func(b fact.IngressBackend) (mesh.Name, aged) {
 			return mesh.Name{Namespace: rule.Namespace, Name: b.Service}, aged{rule.Created, key}

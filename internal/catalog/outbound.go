@@ -22,33 +22,52 @@ func (j *join) offerService(r *graph.Reader, name mesh.Name, out *graph.Output) 
 	graph.Put(out, j.servicesTable, name.String(), svc)
 	permissive := j.mustSettings(r).PermissivePolicy
 	for _, spec := range svc.Ports {
-		port := mesh.ServicePort{Name: svc.Name, Port: spec.Port}
-		destinations := j.destinations.Get(r, port)
-		if permissive {
-			for _, d := range destinations.list {
-				graph.Put(out, j.destinationTables.Of(everyone), d.Name, d)
+		for _, of := range j.audiences(r, mesh.ServicePort{Name: svc.Name, Port: spec.Port}) {
+			if permissive {
+				j.offerToAll(r, of, out)
+				continue
 			}
-			for _, used := range destinations.uses {
-				for _, b := range j.backends.Get(r, used).list {
-					graph.Put(out, j.backendTables.Of(everyone), b.Name, b)
-				}
+			for _, source := range j.sourcesOf(r, of) {
+				j.offerTo(r, source, svc, of, out)
 			}
-			continue
 		}
-		for _, source := range j.sourcesOf(r, destinations) {
-			offered := map[string]bool{}
-			for _, used := range destinations.uses {
-				for _, b := range j.filtered.Get(r, filter{port: used, source: source}).list {
-					offered[b.Name] = true
-					graph.Put(out, j.backendTables.Of(source), b.Name, b)
-				}
-			}
-			for _, d := range destinations.list {
-				// Endpoints of a headless service that reject the source are left out.
-				if !svc.Headless || offered[d.Name] {
-					graph.Put(out, j.destinationTables.Of(source), d.Name, d)
-				}
-			}
+	}
+}
+
+// offerToAll offers what an audience calls to everyone in its namespace, or to everyone.
+func (j *join) offerToAll(r *graph.Reader, of audience, out *graph.Output) {
+	clients := inNamespace(of.namespace)
+	destinations := j.destinations.Get(r, of)
+	for _, d := range destinations.list {
+		graph.Put(out, j.destinationTables.Of(clients), d.Name, d)
+	}
+	for _, used := range destinations.uses {
+		for _, b := range j.backends.Get(r, used).list {
+			graph.Put(out, j.backendTables.Of(clients), b.Name, b)
+		}
+	}
+}
+
+// inNamespace is the key for what all proxies of a namespace may call. It is everyone
+// without a namespace.
+func inNamespace(namespace string) fact.ServiceAccount {
+	return fact.ServiceAccount{Namespace: namespace}
+}
+
+// offerTo offers what an audience calls to one of its service accounts.
+func (j *join) offerTo(r *graph.Reader, source fact.ServiceAccount, svc *fact.Service, of audience, out *graph.Output) {
+	destinations := j.destinations.Get(r, of)
+	offered := map[string]bool{}
+	for _, used := range destinations.uses {
+		for _, b := range j.filtered.Get(r, filter{port: used, source: source}).list {
+			offered[b.Name] = true
+			graph.Put(out, j.backendTables.Of(source), b.Name, b)
+		}
+	}
+	for _, d := range destinations.list {
+		// Endpoints of a headless service that reject the source are left out.
+		if !svc.Headless || offered[d.Name] {
+			graph.Put(out, j.destinationTables.Of(source), d.Name, d)
 		}
 	}
 }
@@ -95,15 +114,22 @@ func (j *join) offerWorkload(r *graph.Reader, key mesh.Name, out *graph.Output) 
 	}
 }
 
-// sourcesOf returns the service accounts that may call anything behind the
+// sourcesOf returns the service accounts of an audience that may call anything behind its
 // destinations, sorted.
-func (j *join) sourcesOf(r *graph.Reader, destinations *destinations) []fact.ServiceAccount {
+func (j *join) sourcesOf(r *graph.Reader, of audience) []fact.ServiceAccount {
 	var sources []fact.ServiceAccount
-	for _, used := range destinations.uses {
+	for _, used := range j.destinations.Get(r, of).uses {
 		for _, account := range j.backends.Get(r, used).accounts {
 			sources = append(sources, j.grants.Get(r, account).sources...)
 		}
 	}
+	consumers := j.consumersOf(r, of.port.Name)
+	sources = slices.DeleteFunc(sources, func(source fact.ServiceAccount) bool {
+		if of.namespace == "" {
+			return slices.Contains(consumers, source.Namespace)
+		}
+		return source.Namespace != of.namespace
+	})
 	slices.SortFunc(sources, fact.ServiceAccount.Compare)
 	return slices.Compact(sources)
 }
@@ -123,7 +149,8 @@ func (j *join) retry(r *graph.Reader, key mesh.Name, out *graph.Output) {
 			if !spec.Protocol.IsHTTP() {
 				continue
 			}
-			for _, d := range j.destinations.Get(r, mesh.ServicePort{Name: name, Port: spec.Port}).list {
+			of := j.audienceIn(r, mesh.ServicePort{Name: name, Port: spec.Port}, rule.Source.Namespace)
+			for _, d := range j.destinations.Get(r, of).list {
 				graph.Put(out, j.retried.Of(rule.Source), d.Name, withRetry(d, rule.Retry))
 			}
 		}
@@ -150,20 +177,33 @@ func withRetry(d *mesh.Destination, retry mesh.Retry) *mesh.Destination {
 	return mesh.Seal(&retried)
 }
 
-// makeOutbound returns the Outbound of a service account.
+// makeOutbound returns the Outbound of a service account, or of everyone, or of everyone
+// in a namespace.
 func (j *join) makeOutbound(r *graph.Reader, account fact.ServiceAccount) *mesh.Outbound {
+	own, backends := j.destinationTables.Of(account).Get(r), j.backendTables.Of(account).Get(r)
 	retried := j.retried.Of(account).Get(r)
-	scope, offered := account.String(), account
-	if j.mustSettings(r).PermissivePolicy {
-		if account != everyone && retried.Len() == 0 {
-			return j.outbounds.Get(r, everyone)
+	scope := account.String()
+	switch {
+	case account == everyone:
+		return mesh.NewOutbound("*", own, backends)
+	case !j.mustSettings(r).PermissivePolicy:
+		return mesh.NewOutbound(scope, overlaid(own, retried), backends)
+	case account.Name != "":
+		shared := j.outbounds.Get(r, inNamespace(account.Namespace))
+		if retried.Len() == 0 {
+			return shared
 		}
-		offered = everyone
+		return mesh.NewOutbound(scope, overlaid(shared.Destinations, retried), shared.Backends)
 	}
-	if account == everyone {
-		scope = "*"
+	shared := j.outbounds.Get(r, everyone)
+	if own.Len() == 0 {
+		return shared
 	}
-	return mesh.NewOutbound(scope, overlaid(j.destinationTables.Of(offered).Get(r), retried), j.backendTables.Of(offered).Get(r))
+	var more []mesh.Change[*mesh.Backend]
+	for name, b := range backends.All() {
+		more = append(more, mesh.Change[*mesh.Backend]{Name: name, Value: b})
+	}
+	return mesh.NewOutbound(scope+"*", overlaid(shared.Destinations, own), shared.Backends.With(more...))
 }
 
 // overlaid replaces entries of the base by those of the overlay. Names that are only in

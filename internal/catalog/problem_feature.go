@@ -98,7 +98,7 @@ func (j *join) checkServiceFeatures(r *graph.Reader, svc *fact.Service, f *fault
 			})
 			j.reportLacking(f, fmt.Sprintf("spec.ports[%d]", i), classesOf(slices.Concat(callers.List, servers.List)), needs...)
 		}
-		ipv6 := slices.ContainsFunc(j.destinations.Get(r, ports[i]).list, func(d *mesh.Destination) bool { return slices.Contains(d.Needs(), mesh.FeatureIPv6) })
+		ipv6 := slices.ContainsFunc(j.destinations.Get(r, audience{port: ports[i]}).list, func(d *mesh.Destination) bool { return slices.Contains(d.Needs(), mesh.FeatureIPv6) })
 		if ipv6 || slices.ContainsFunc(j.backends.Get(r, ports[i]).list, func(b *mesh.Backend) bool { return slices.Contains(b.Needs(), mesh.FeatureIPv6) }) {
 			j.reportLacking(f, "spec.ipFamilies", callers, mesh.FeatureIPv6)
 		}
@@ -147,14 +147,32 @@ func (j *join) checkUpstreamFeatures(r *graph.Reader, setting *fact.UpstreamSett
 			continue
 		}
 		for _, port := range rule.Ports {
-			if port.Protocol != mesh.EgressTCP {
-				sources = append(sources, j.egressSources(r, rule, port)...)
+			if port.Protocol == mesh.EgressTCP {
+				continue
+			}
+			for _, source := range j.egressSources(r, rule, port) {
+				if j.egressAsks(r, source, port.Number, setting) {
+					sources = append(sources, source)
+				}
 			}
 		}
 	}
 	if len(sources) > 0 {
 		j.askPolicy(f, setting.Policy, j.limitedOf(r, sources))
 	}
+}
+
+// egressAsks reports whether a source's egress asks for what the setting does. The host may
+// have the policy of another setting, or no match at all.
+func (j *join) egressAsks(r *graph.Reader, source fact.ServiceAccount, port uint16, setting *fact.UpstreamSetting) bool {
+	for _, p := range j.egress.Get(r, source).Ports {
+		for _, host := range p.Hosts {
+			if p.Port == port && strings.EqualFold(host.Host, setting.Host) {
+				return slices.Equal(host.Policy.Needs(), setting.Policy.Needs())
+			}
+		}
+	}
+	return false
 }
 
 // askLimits asks the servers of a service. The limits of a port are those of the first
@@ -224,8 +242,9 @@ func (j *join) mayCallHTTP(r *graph.Reader, source fact.ServiceAccount, svc *fac
 		if !spec.Protocol.IsHTTP() {
 			return false
 		}
-		d := j.destinations.Get(r, mesh.ServicePort{Name: svc.Name, Port: spec.Port})
-		return len(d.list) > 0 && (j.mustSettings(r).PermissivePolicy || slices.Contains(j.sourcesOf(r, d), source))
+		of := j.audienceIn(r, mesh.ServicePort{Name: svc.Name, Port: spec.Port}, source.Namespace)
+		routed := slices.ContainsFunc(j.destinations.Get(r, of).list, func(d *mesh.Destination) bool { return len(d.Routes) > 0 })
+		return routed && (j.mustSettings(r).PermissivePolicy || slices.Contains(j.sourcesOf(r, of), source))
 	})
 }
 
@@ -247,7 +266,7 @@ func (j *join) checkAccessFeatures(r *graph.Reader, rule *fact.AccessRule, f *fa
 	}
 	for i, routes := range rule.Rules {
 		if requests {
-			j.reportLacking(f, fmt.Sprintf("spec.rules[%d]", i), of, needsOf(j.httpRoutes(r, rule, routes))...)
+			j.reportLacking(f, fmt.Sprintf("spec.rules[%d]", i), of, needsOf(j.httpMatches(r, rule, routes))...)
 		}
 	}
 }
@@ -272,10 +291,11 @@ func (j *join) checkSplitFeatures(r *graph.Reader, split *fact.Split, f *fault) 
 	}
 	for _, spec := range root.Ports {
 		port := mesh.ServicePort{Name: root.Name, Port: spec.Port}
-		if len(j.destinations.Get(r, port).list) == 0 || root.Headless || !slices.Contains(j.splitsInForce(r, root, spec.Protocol), split) {
+		if len(j.destinations.Get(r, audience{port: port}).list) == 0 || root.Headless || len(j.routesInForce(r, root, spec, "")) > 0 ||
+			!slices.Contains(j.splitsInForce(r, root, spec.Protocol), split) {
 			continue
 		}
-		of := j.callers.Get(r, port)
+		of := j.limitedIn(r, audience{port: port})
 		for i, group := range split.Matches {
 			j.reportLacking(f, fmt.Sprintf("spec.matches[%d]", i), of, needsOf(j.matchesOf(r, split.Namespace, []string{group}))...)
 		}
@@ -286,6 +306,34 @@ func (j *join) checkSplitFeatures(r *graph.Reader, split *fact.Split, f *fault) 
 			}
 			if list := j.backends.Get(r, to).list; len(list) > 0 && list[0].ExternalName != "" {
 				j.reportLacking(f, fmt.Sprintf("spec.backends[%d].service", i), of, mesh.FeatureExternalNames)
+			}
+		}
+	}
+}
+
+func (j *join) checkRouteFeatures(r *graph.Reader, route *fact.Route, f *fault) {
+	if len(j.limitedClasses(r).List) == 0 {
+		return
+	}
+	for _, parent := range route.Parents {
+		svc := j.service(r, parent.Service)
+		if svc == nil {
+			continue
+		}
+		for _, port := range portsOf(svc) {
+			spec, _ := portOf(svc, port.Port)
+			if !slices.Contains(j.routesInForce(r, svc, spec, route.Namespace), route) {
+				continue
+			}
+			of := j.callers.Get(r, port)
+			for i := range route.Rules {
+				made := j.routeOf(r, svc, route, &route.Rules[i], &destinations{})
+				d := mesh.Destination{Protocol: mesh.HTTP}
+				for _, match := range route.Rules[i].Matches {
+					made.Match = match.HTTPMatch
+					d.Routes = append(d.Routes, made)
+				}
+				j.reportLacking(f, fmt.Sprintf("spec.rules[%d]", i), of, d.Needs()...)
 			}
 		}
 	}

@@ -143,6 +143,11 @@ func (j *join) inspectSplit(r *graph.Reader, split *fact.Split, f *fault) {
 	case root.ExternalName != "":
 		f.add(ReasonNoEffect, "spec.service", "Service %s has type ExternalName, so clients do not connect to it; give it a cluster IP to split its traffic", root)
 	}
+	for _, spec := range root.Ports {
+		if routes := j.routesInForce(r, root, spec, ""); len(routes) > 0 {
+			f.once(ReasonConflict, "spec.service", "the requests for port %d of Service %s are routed by %s of Gateway API, which takes precedence; delete one of them", spec.Port, root, routes[0])
+		}
+	}
 	if len(split.Matches) == 0 {
 		for _, a := range j.splitsOf.Get(r, root.Name) {
 			other, _ := j.splits.Get(r, a.key)

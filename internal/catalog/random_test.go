@@ -45,7 +45,7 @@ func object(apiVersion, kind, namespace, name string) mesh.ObjectRef {
 func (w world) factOf() fact.Fact {
 	makers := []func() fact.Fact{
 		w.settings, w.namespaceFact, w.workload, w.workload, w.workload, w.service, w.service, w.slice, w.slice, w.slice,
-		w.access, w.group, w.split, w.egress, w.ingress, w.retry, w.upstream,
+		w.access, w.group, w.split, w.route, w.route, w.egress, w.ingress, w.retry, w.upstream,
 	}
 	f := pick(w, makers...)()
 	if w.IntN(6) == 0 {
@@ -171,6 +171,33 @@ func (w world) split() fact.Fact {
 		}),
 		Problems: some(w, 1, func() mesh.Problem { return mesh.Problem{Reason: "Invalid", Message: "it is wrong"} }),
 	}
+}
+
+func (w world) route() fact.Fact {
+	n := mesh.Name{Namespace: w.namespace(), Name: pick(w, "r1", "r2", "r3")}
+	service := func() mesh.Name { return mesh.Name{Namespace: w.namespace(), Name: w.name()} }
+	grpc := w.IntN(3) == 0
+	kind := "HTTPRoute"
+	if grpc {
+		kind = "GRPCRoute"
+	}
+	return fact.Fact{Object: object("g/v1", kind, n.Namespace, n.Name), Content: mesh.Seal(&fact.Route{
+		Name: n, Age: fact.Age{Created: w.created()}, GRPC: grpc,
+		Parents: some(w, 2, func() fact.RouteParent {
+			return fact.RouteParent{Service: service(), Port: pick[uint16](w, 0, 0, 80), PortName: pick(w, "", "", "http")}
+		}),
+		Rules: some(w, 2, func() fact.RouteRule {
+			return fact.RouteRule{
+				Matches: some(w, 2, func() fact.RouteMatch {
+					return fact.RouteMatch{HTTPMatch: mesh.HTTPMatch{Path: mesh.StringMatch{Exact: "/a"}}, Precedence: fact.Precedence{w.IntN(3), w.IntN(2)}}
+				}),
+				Unusable: w.IntN(5) == 0,
+				Backends: some(w, 2, func() fact.RouteBackend {
+					return fact.RouteBackend{Service: service(), Port: w.port(), Weight: uint32(w.IntN(3))}
+				}),
+			}
+		}),
+	})}
 }
 
 func (w world) egress() fact.Fact {

@@ -206,7 +206,7 @@ func otherMeshes(f *Facts, r *report) {
 func kinds() map[string][]string {
 	versions := make(map[string][]string)
 	for _, kind := range source.Kinds() {
-		if kind.Role != source.Cluster {
+		if kind.Role == source.Policy || kind.Role == source.Configuration {
 			versions[kind.Resource().String()] = kind.Versions
 		}
 	}

@@ -48,8 +48,8 @@ type Explanation struct {
 
 // Step is one step on the path of the request.
 type Step struct {
-	// Topic is one word: caller, redirection, destination, route, retries, backend,
-	// limits, connection, access or egress.
+	// Topic is one word: caller, redirection, destination, route, retries, rewrite,
+	// backend, limits, connection, access or egress.
 	Topic string `json:"topic"`
 	// Text describes the step.
 	Text string `json:"text"`

@@ -18,9 +18,13 @@ func (x *inquiry) call(c caller, d *mesh.Destination) {
 		x.end(Unreachable, "route", "no route matches the request: the sidecar answers 404", x.passedOver(d, route)...)
 		return
 	}
-	x.involve(route.Name)
+	x.involve(objectOf(route.Name))
 	backends := weighted(route.Backends)
 	switch {
+	case route.Redirect != nil:
+		to := route.Redirect.Location(x.request.Host, x.request.Path, route.Match.Path.Prefix, d.Port)
+		x.end(Allowed, "route", fmt.Sprintf("the route of %s matches: %s: the sidecar answers %d with the location %s", route.Name, describeMatch(route.Match), route.Redirect.Status, to), x.passedOver(d, route)...)
+		return
 	case len(backends) == 0:
 		x.end(Unreachable, "route", "the route"+of(route.Name)+" has no backends: the sidecar answers 503", x.passedOver(d, route)...)
 		return
@@ -36,7 +40,12 @@ func (x *inquiry) call(c caller, d *mesh.Destination) {
 	for _, b := range backends {
 		total += uint64(b.Weight)
 	}
+	asked := x.request
 	for _, share := range backends {
+		if share.Backend == "" {
+			x.end(Unreachable, "backend", percent(share.Weight, total)+" is answered with 500, since the route or a backend of it is invalid or does not exist")
+			continue
+		}
 		x.involve(serviceName(share.Backend))
 		b, ok := c.view.Outbound.Backends.Get(share.Backend)
 		text := fmt.Sprintf("%s gets %s", share.Backend, percent(share.Weight, total))
@@ -44,8 +53,21 @@ func (x *inquiry) call(c caller, d *mesh.Destination) {
 			x.end(Unreachable, "backend", text+", but does not exist")
 			continue
 		}
+		if forwarded := route.Forwarded(x.asked(), share); forwarded != nil {
+			if forwarded.Host != asked.Host || forwarded.Path != asked.Path {
+				x.say("rewrite", fmt.Sprintf("the server sees the host %s and the path %s", forwarded.Host, forwarded.Path))
+			}
+			x.request = *forwarded
+		}
 		x.send(c, b, text)
+		x.request = asked
 	}
+}
+
+// objectOf returns namespace/name of the object that a route comes from.
+func objectOf(route string) string {
+	words := strings.SplitN(route, "/", 3)
+	return strings.Join(words[:min(2, len(words))], "/")
 }
 
 // passedOver explains why the routes before the given one don't match.

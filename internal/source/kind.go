@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	gateway "sigs.k8s.io/gateway-api/apis/v1"
 
 	access "github.com/outrigger-mesh/outrigger/apis/access/v1alpha3"
 	config "github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
@@ -46,6 +47,15 @@ func Kinds() []Kind {
 		kind(Policy, policy.SchemeGroupVersion.WithKind(kindUpstreamTrafficSetting), policy.AddToScheme, plain(upstreamSetting),
 			osm(func(o *policy.UpstreamTrafficSetting) *policy.PolicyStatus { return &o.Status })),
 
+		route("HTTPRoute", plain(httpRoute),
+			func(o *gateway.HTTPRoute) ([]gateway.ParentReference, *gateway.RouteStatus) {
+				return o.Spec.ParentRefs, &o.Status.RouteStatus
+			}),
+		route("GRPCRoute", plain(grpcRoute),
+			func(o *gateway.GRPCRoute) ([]gateway.ParentReference, *gateway.RouteStatus) {
+				return o.Spec.ParentRefs, &o.Status.RouteStatus
+			}),
+
 		MeshConfig(),
 		// internal/identity/root reads its content.
 		kind[config.MeshRootCertificate](Configuration, config.SchemeGroupVersion.WithKind("MeshRootCertificate"), config.AddToScheme, nil, nil),
@@ -68,7 +78,7 @@ type Kind struct {
 	// one Go type serves all.
 	Versions []string
 	Role     Role
-	// HasStatus says that Problems are written to the objects' status.
+	// HasStatus says that Problems are written to the objects' status as Conditions.
 	HasStatus bool
 
 	types  func(*runtime.Scheme) error
@@ -76,6 +86,8 @@ type Kind struct {
 	holds  func(runtime.Object) bool
 	fact   func(*Mapper, runtime.Object, *notes) mesh.Digester
 	status func(client.Object) Status
+	// parents is set for routes of Gateway API.
+	parents func(client.Object) ([]gateway.ParentReference, *gateway.RouteStatus)
 }
 
 // Role is the role that a kind's objects have in the mesh.
@@ -89,6 +101,9 @@ const (
 	Policy
 	// Configuration objects are in the control plane's namespace.
 	Configuration
+	// Gateway objects are routes of Gateway API. Their CRDs belong to the cluster, and may
+	// not be installed.
+	Gateway
 )
 
 // Status points to the parts of an object's status that describe its Problems.
@@ -117,6 +132,15 @@ func kind[T any, P object[T]](role Role, gvk schema.GroupVersionKind, types func
 		fact:   func(m *Mapper, obj runtime.Object, n *notes) mesh.Digester { return fact(m, obj.(P), n) },
 		status: func(obj client.Object) Status { return status(obj.(P)) },
 	}
+}
+
+// route makes the row of a kind of routes. The function parents returns an object's
+// parents and status.
+func route[T any, P object[T]](name string, fact func(*Mapper, P, *notes) mesh.Digester, parents func(P) ([]gateway.ParentReference, *gateway.RouteStatus)) Kind {
+	gvk := schema.GroupVersionKind{Group: gateway.GroupName, Version: gateway.GroupVersion.Version, Kind: name}
+	k := kind(Gateway, gvk, gateway.Install, fact, nil)
+	k.parents = func(obj client.Object) ([]gateway.ParentReference, *gateway.RouteStatus) { return parents(obj.(P)) }
+	return k
 }
 
 // plain adapts functions that need only the object.
@@ -161,11 +185,11 @@ func (k Kind) AddToScheme(scheme *runtime.Scheme) {
 	}
 }
 
-// Policies returns the names of all kinds of traffic policies.
+// Policies returns the names of all kinds of traffic policies, including routes.
 func Policies() []string {
 	var names []string
 	for _, kind := range Kinds() {
-		if kind.Role == Policy {
+		if kind.Role == Policy || kind.Role == Gateway {
 			names = append(names, kind.Kind)
 		}
 	}

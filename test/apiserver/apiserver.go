@@ -71,8 +71,20 @@ func (s *Server) ServiceAccountKey() ([]byte, error) {
 // Stop ends both programs and removes their data.
 func (s *Server) Stop() error { return s.env.Stop() }
 
-// Start runs an API server with the CRDs of Outrigger for one test and stops it
-// when the test ends. If the programs are missing, the test is skipped, or fails if
+// GatewayCRDs returns the folder with the CRDs of Gateway API's standard channel, in its Go
+// module.
+func GatewayCRDs() (string, error) {
+	list := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/gateway-api")
+	list.Dir = root()
+	out, err := list.Output()
+	if err != nil {
+		return "", fmt.Errorf("finding the module of Gateway API: %w", err)
+	}
+	return filepath.Join(strings.TrimSpace(string(out)), "config", "crd", "standard"), nil
+}
+
+// Start runs an API server with the CRDs of Outrigger and of Gateway API for one test and
+// stops it when the test ends. If the programs are missing, the test is skipped, or fails if
 // the environment variable CI is set.
 func Start(t testing.TB) *rest.Config {
 	t.Helper()
@@ -82,7 +94,11 @@ func Start(t testing.TB) *rest.Config {
 // StartServer is like Start but returns the Server.
 func StartServer(t testing.TB) *Server {
 	t.Helper()
-	server, err := Run(filepath.Join(root(), "charts", "outrigger", "crds"))
+	gateway, err := GatewayCRDs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := Run(filepath.Join(root(), "charts", "outrigger", "crds"), gateway)
 	if errors.Is(err, ErrNotBuilt) && os.Getenv("CI") == "" {
 		t.Skip("SKIPPED:", err)
 	}

@@ -18,7 +18,8 @@ type kind struct {
 	// converted to the first.
 	versions   []string
 	namespaced bool
-	// ours is true for the mesh's own kinds and false for those of Kubernetes.
+	// ours is true for the mesh's own kinds and false for those of Kubernetes and Gateway
+	// API.
 	ours bool
 }
 
@@ -55,7 +56,7 @@ func newCodec(table []source.Kind) *codec {
 	}
 	for _, k := range table {
 		k.AddToScheme(scheme)
-		kinds[k.GroupKind()] = kind{versions: k.Versions, namespaced: k.Scope() == meta.RESTScopeNamespace, ours: k.Role != source.Cluster}
+		kinds[k.GroupKind()] = kind{versions: k.Versions, namespaced: k.Scope() == meta.RESTScopeNamespace, ours: k.Role == source.Policy || k.Role == source.Configuration}
 	}
 	return &codec{kinds, json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{Strict: true})}
 }

@@ -247,6 +247,8 @@ func changes() map[string]string {
 		"HTTPRouteGroup":         `{"spec":{"matches":[{"name":"changed"}]}}`,
 		"TCPRoute":               `{"spec":{"matches":{"ports":[1]}}}`,
 		"TrafficSplit":           `{"spec":{"backends":[{"service":"changed","weight":1}]}}`,
+		"HTTPRoute":              `{"spec":{"rules":[{"backendRefs":[{"name":"changed","port":80}]}]}}`,
+		"GRPCRoute":              `{"spec":{"rules":[{"backendRefs":[{"name":"changed","port":80}]}]}}`,
 		"Egress":                 `{"spec":{"hosts":["changed.example.com"]}}`,
 		"IngressBackend":         `{"spec":{"sources":[{"kind":"IPRange","name":"10.0.0.0/8"}]}}`,
 		"Retry":                  `{"spec":{"retryPolicy":{"numRetries":7}}}`,

@@ -23,7 +23,7 @@ const crdPeriod = 3 * time.Second
 func (s *Source) waitForCRD(ctx context.Context, kind source.Kind, missing func()) bool {
 	resource, logged := kind.Resource(), false
 	without := "the defaults apply"
-	if kind.Role == source.Policy {
+	if kind.Role != source.Configuration {
 		without = "no such policies apply"
 	}
 	served := func(ctx context.Context) (bool, error) {

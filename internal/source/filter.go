@@ -1,0 +1,151 @@
+package source
+
+import (
+	"slices"
+	"strings"
+
+	gateway "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/outrigger-mesh/outrigger/internal/fact"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// filters reads the filters of a rule or a backend into the rule.
+func (n *notes) filters(path string, filters []gateway.HTTPRouteFilter, rule *fact.RouteRule) {
+	seen := make(map[gateway.HTTPRouteFilterType]bool)
+	for i := range filters {
+		f, at := &filters[i], index(path, i)
+		if seen[f.Type] {
+			n.unusable(rule, fact.ReasonUnsupportedValue, at, "there is already a filter %s; leave one", string(f.Type))
+			continue
+		}
+		seen[f.Type] = true
+		switch {
+		case f.Type == gateway.HTTPRouteFilterRequestHeaderModifier && f.RequestHeaderModifier != nil:
+			rule.Request = n.headerChanges(at+".requestHeaderModifier", f.RequestHeaderModifier, rule)
+		case f.Type == gateway.HTTPRouteFilterResponseHeaderModifier && f.ResponseHeaderModifier != nil:
+			rule.Response = n.headerChanges(at+".responseHeaderModifier", f.ResponseHeaderModifier, rule)
+		case f.Type == gateway.HTTPRouteFilterURLRewrite && f.URLRewrite != nil:
+			rule.Rewrite = &mesh.Rewrite{
+				Host: n.newHost(at+".urlRewrite.hostname", f.URLRewrite.Hostname, rule),
+				Path: n.pathChange(at+".urlRewrite.path", f.URLRewrite.Path, rule),
+			}
+		case f.Type == gateway.HTTPRouteFilterRequestRedirect && f.RequestRedirect != nil:
+			rule.Redirect = n.redirect(at+".requestRedirect", f.RequestRedirect, rule)
+		default:
+			n.unusable(rule, fact.ReasonUnsupportedValue, at, "the filter %q is not supported; remove it", string(f.Type))
+		}
+	}
+}
+
+// httpFilters returns the filters of a GRPCRoute as those of an HTTPRoute.
+func httpFilters(filters []gateway.GRPCRouteFilter) []gateway.HTTPRouteFilter {
+	var same []gateway.HTTPRouteFilter
+	for _, f := range filters {
+		same = append(same, gateway.HTTPRouteFilter{
+			Type:                  gateway.HTTPRouteFilterType(f.Type),
+			RequestHeaderModifier: f.RequestHeaderModifier, ResponseHeaderModifier: f.ResponseHeaderModifier,
+			RequestMirror: f.RequestMirror, ExtensionRef: f.ExtensionRef,
+		})
+	}
+	return same
+}
+
+func (n *notes) redirect(path string, from *gateway.HTTPRequestRedirectFilter, rule *fact.RouteRule) *mesh.Redirect {
+	to := &mesh.Redirect{
+		Scheme: deref(from.Scheme, ""), Host: n.newHost(path+".hostname", from.Hostname, rule),
+		Path: n.pathChange(path+".path", from.Path, rule), Status: uint16(deref(from.StatusCode, 302)),
+	}
+	if to.Scheme != "" && to.Scheme != "http" && to.Scheme != "https" {
+		n.unusable(rule, fact.ReasonUnsupportedValue, path+".scheme", "%q is not a scheme for a redirect; use http or https", to.Scheme)
+	}
+	if !slices.Contains([]uint16{301, 302, 303, 307, 308}, to.Status) {
+		n.unusable(rule, fact.ReasonUnsupportedValue, path+".statusCode", "%d is not the status of a redirect; use 301, 302, 303, 307 or 308", to.Status)
+	}
+	if from.Port != nil {
+		if *from.Port < 1 || *from.Port > maxPort {
+			n.unusable(rule, fact.ReasonUnsupportedValue, path+".port", "%d is not a port; use 1 to %d", *from.Port, maxPort)
+		} else {
+			to.Port = uint16(*from.Port)
+		}
+	}
+	return to
+}
+
+func (n *notes) newHost(path string, name *gateway.PreciseHostname, rule *fact.RouteRule) string {
+	host := string(deref(name, ""))
+	if host != "" && !isObjectName(host) {
+		n.unusable(rule, fact.ReasonUnsupportedValue, path, "%q is not a host name", host)
+	}
+	return host
+}
+
+func (n *notes) pathChange(path string, from *gateway.HTTPPathModifier, rule *fact.RouteRule) mesh.PathChange {
+	if from == nil {
+		return mesh.PathChange{}
+	}
+	change, value := mesh.PathChange{}, ""
+	switch {
+	case from.Type == gateway.FullPathHTTPPathModifier && from.ReplaceFullPath != nil:
+		value = *from.ReplaceFullPath
+		change.Full = value
+	case from.Type == gateway.PrefixMatchHTTPPathModifier && from.ReplacePrefixMatch != nil:
+		value = *from.ReplacePrefixMatch
+		if value == "" {
+			// Gateway API has it that an empty prefix is the same as a slash.
+			value = "/"
+		}
+		change.Prefix = value
+	default:
+		n.unusable(rule, fact.ReasonUnsupportedValue, path, "the type %q has no value; set replaceFullPath or replacePrefixMatch", string(from.Type))
+		return change
+	}
+	if !strings.HasPrefix(value, "/") || strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`?#"'\`, r) }) {
+		n.unusable(rule, fact.ReasonUnsupportedValue, path, "%q is not a path; write one that begins with a slash and has no query", value)
+		return mesh.PathChange{}
+	}
+	return change
+}
+
+// framing are headers that say where a message ends or whom it is for. Changing them would
+// make readers disagree about the message.
+var framing = []string{"host", "connection", "content-length", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"}
+
+func (n *notes) headerChanges(path string, from *gateway.HTTPHeaderFilter, rule *fact.RouteRule) mesh.HeaderChanges {
+	var changes mesh.HeaderChanges
+	valid := func(at, name string) bool {
+		switch {
+		case !isHeaderName(name):
+			n.unusable(rule, fact.ReasonUnsupportedValue, at, "%q is not the name of a header", name)
+		case slices.Contains(framing, name):
+			n.unusable(rule, fact.ReasonUnsupportedValue, at, "the header %q cannot be changed; for host use the filter URLRewrite", name)
+		default:
+			return true
+		}
+		return false
+	}
+	for i, name := range from.Remove {
+		if name = strings.ToLower(name); valid(index(path+".remove", i), name) {
+			changes.Remove = append(changes.Remove, name)
+		}
+	}
+	changes.Remove = sortedSet(changes.Remove, strings.Compare)
+	headers := func(field string, list []gateway.HTTPHeader) []mesh.Header {
+		var out []mesh.Header
+		for i, h := range list {
+			at, name := index(path+"."+field, i), strings.ToLower(string(h.Name))
+			switch {
+			case !valid(at+".name", name):
+			case strings.ContainsFunc(h.Value, func(r rune) bool { return r < ' ' && r != '\t' || r > '~' }):
+				n.unusable(rule, fact.ReasonUnsupportedValue, at+".value", "%q has characters other than printable ASCII", h.Value)
+			// What is removed in the end need not be set, and of equal names the first counts.
+			case slices.Contains(changes.Remove, name) || slices.ContainsFunc(out, func(o mesh.Header) bool { return o.Name == name }):
+			default:
+				out = append(out, mesh.Header{Name: name, Value: h.Value})
+			}
+		}
+		return out
+	}
+	changes.Set, changes.Add = headers("set", from.Set), headers("add", from.Add)
+	return changes
+}

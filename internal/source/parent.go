@@ -1,0 +1,117 @@
+package source
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	gateway "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/outrigger-mesh/outrigger/internal/fact"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// ControllerName identifies the mesh in the status of routes.
+const ControllerName gateway.GatewayController = "outrigger.openservicemesh.io/controller"
+
+// ConditionPartiallyInvalid is True if some rules of a route, but not all, are answered
+// with 500 or do not match.
+const ConditionPartiallyInvalid = "PartiallyInvalid"
+
+// HasParents reports whether the kind's Problems are written to a status with an entry for
+// each parent.
+func (k Kind) HasParents() bool { return k.parents != nil }
+
+// SetParents writes the Problems of a route to its status: one entry for each parent that
+// is a Service, with the conditions that Gateway API defines. Entries of other controllers
+// stay. It returns the Problems that the status did not contain yet, and whether the
+// status has changed. It must not be called unless HasParents is true.
+func (k Kind) SetParents(obj client.Object, problems []mesh.Problem, now metav1.Time) (fresh []mesh.Problem, changed bool) {
+	refs, status := k.parents(obj)
+	var former, next []gateway.RouteParentStatus
+	for _, entry := range status.Parents {
+		if entry.ControllerName == ControllerName {
+			former = append(former, entry)
+		} else {
+			next = append(next, entry)
+		}
+	}
+	others := len(next)
+	for i, ref := range refs {
+		if !isServiceParent(ref) {
+			continue
+		}
+		entry := gateway.RouteParentStatus{ParentRef: ref, ControllerName: ControllerName}
+		if at := slices.IndexFunc(former, func(f gateway.RouteParentStatus) bool { return equality.Semantic.DeepEqual(f.ParentRef, ref) }); at >= 0 {
+			entry.Conditions = slices.Clone(former[at].Conditions)
+		}
+		setParentConditions(&entry.Conditions, i, problems, obj.GetGeneration(), now)
+		next = append(next, entry)
+	}
+	for _, p := range problems {
+		if !reportedTo(former, p) {
+			fresh = append(fresh, p)
+		}
+	}
+	changed = !equality.Semantic.DeepEqual(former, next[others:])
+	if changed {
+		status.Parents = next
+	}
+	return fresh, changed
+}
+
+func reportedTo(entries []gateway.RouteParentStatus, p mesh.Problem) bool {
+	return slices.ContainsFunc(entries, func(entry gateway.RouteParentStatus) bool {
+		return slices.ContainsFunc(entry.Conditions, func(c metav1.Condition) bool {
+			return slices.Contains(strings.Split(c.Message, "\n"), line(p))
+		})
+	})
+}
+
+// setParentConditions sets the conditions for the parent with the index.
+func setParentConditions(conditions *[]metav1.Condition, parent int, problems []mesh.Problem, generation int64, now metav1.Time) {
+	var refused, unresolved, partial, others []mesh.Problem
+	const parents = "spec.parentRefs"
+	for _, p := range problems {
+		switch {
+		case p.Field == index(parents, parent):
+			refused = append(refused, p)
+		case strings.HasPrefix(p.Field, parents):
+		case slices.Contains([]string{fact.ReasonBackendNotFound, fact.ReasonInvalidKind, fact.ReasonRefNotPermitted, fact.ReasonUnsupportedProtocol}, p.Reason):
+			unresolved = append(unresolved, p)
+		case slices.Contains([]string{fact.ReasonUnsupportedValue, fact.ReasonIncompatibleFilters, ReasonInvalid}, p.Reason):
+			partial = append(partial, p)
+		default:
+			others = append(others, p)
+		}
+	}
+	set := func(kind string, holds bool, reason, text string) {
+		status := metav1.ConditionFalse
+		if holds {
+			status = metav1.ConditionTrue
+		}
+		meta.SetStatusCondition(conditions, metav1.Condition{
+			Type: kind, Status: status, Reason: reason, Message: text, ObservedGeneration: generation, LastTransitionTime: now,
+		})
+	}
+	if len(refused) > 0 {
+		set(ConditionAccepted, false, refused[0].Reason, message(refused))
+	} else if len(others) > 0 {
+		set(ConditionAccepted, true, ConditionAccepted, message(others))
+	} else {
+		set(ConditionAccepted, true, ConditionAccepted, "the route is in use")
+	}
+	if len(unresolved) > 0 {
+		set(string(gateway.RouteConditionResolvedRefs), false, unresolved[0].Reason, message(unresolved))
+	} else {
+		set(string(gateway.RouteConditionResolvedRefs), true, "ResolvedRefs", "every backend exists")
+	}
+	if len(partial) > 0 {
+		set(ConditionPartiallyInvalid, true, partial[0].Reason, message(partial))
+	} else {
+		meta.RemoveStatusCondition(conditions, ConditionPartiallyInvalid)
+	}
+}

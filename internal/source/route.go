@@ -1,0 +1,293 @@
+package source
+
+import (
+	"cmp"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	gateway "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/outrigger-mesh/outrigger/internal/fact"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// httpRoute returns nil for a route without a service as parent: it is for a gateway, and
+// not the mesh's concern.
+func httpRoute(obj *gateway.HTTPRoute, n *notes) mesh.Digester {
+	route := &fact.Route{Name: nameOf(&obj.ObjectMeta), Age: ageOf(&obj.ObjectMeta)}
+	if route.Parents = n.routeParents(obj.Namespace, obj.Spec.ParentRefs); len(route.Parents) == 0 {
+		return nil
+	}
+	n.ignoredHostnames(obj.Spec.Hostnames)
+	for i := range obj.Spec.Rules {
+		from, path := &obj.Spec.Rules[i], index("spec.rules", i)
+		rule := fact.RouteRule{Index: i, Name: string(deref(from.Name, ""))}
+		n.filters(path+".filters", from.Filters, &rule)
+		rule.Timeout = n.timeout(path+".timeouts", from.Timeouts, &rule)
+		for k, b := range from.BackendRefs {
+			at := index(path+".backendRefs", k)
+			rule.Backends = append(rule.Backends, n.routeBackend(at, obj.Namespace, b.BackendRef, b.Filters))
+		}
+		for k := range from.Matches {
+			if match, ok := n.httpRouteMatch(index(path+".matches", k), &from.Matches[k]); ok {
+				rule.Matches = append(rule.Matches, match)
+			}
+		}
+		if len(from.Matches) == 0 {
+			rule.Matches = []fact.RouteMatch{{Precedence: fact.Precedence{0, 1}}}
+		}
+		n.checkRule(path, &rule)
+		if from.Retry != nil {
+			n.add(ReasonNotSupported, path+".retry", "retries of an HTTPRoute are not supported, so the field is ignored; use a Retry (policy.openservicemesh.io)")
+		}
+		if from.SessionPersistence != nil {
+			n.add(ReasonNotSupported, path+".sessionPersistence", "session persistence is not supported, so the field is ignored; use the Service's sessionAffinity")
+		}
+		route.Rules = append(route.Rules, rule)
+	}
+	return mesh.Seal(route)
+}
+
+// grpcRoute returns nil for a route without a service as parent.
+func grpcRoute(obj *gateway.GRPCRoute, n *notes) mesh.Digester {
+	route := &fact.Route{Name: nameOf(&obj.ObjectMeta), Age: ageOf(&obj.ObjectMeta), GRPC: true}
+	if route.Parents = n.routeParents(obj.Namespace, obj.Spec.ParentRefs); len(route.Parents) == 0 {
+		return nil
+	}
+	n.ignoredHostnames(obj.Spec.Hostnames)
+	for i := range obj.Spec.Rules {
+		from, path := &obj.Spec.Rules[i], index("spec.rules", i)
+		rule := fact.RouteRule{Index: i, Name: string(deref(from.Name, ""))}
+		n.filters(path+".filters", httpFilters(from.Filters), &rule)
+		for k, b := range from.BackendRefs {
+			at := index(path+".backendRefs", k)
+			rule.Backends = append(rule.Backends, n.routeBackend(at, obj.Namespace, b.BackendRef, httpFilters(b.Filters)))
+		}
+		for k := range from.Matches {
+			if match, ok := n.grpcRouteMatch(index(path+".matches", k), &from.Matches[k]); ok {
+				rule.Matches = append(rule.Matches, match)
+			}
+		}
+		if len(from.Matches) == 0 {
+			rule.Matches = []fact.RouteMatch{{}}
+		}
+		n.checkRule(path, &rule)
+		if from.SessionPersistence != nil {
+			n.add(ReasonNotSupported, path+".sessionPersistence", "session persistence is not supported, so the field is ignored; use the Service's sessionAffinity")
+		}
+		route.Rules = append(route.Rules, rule)
+	}
+	return mesh.Seal(route)
+}
+
+func (n *notes) ignoredHostnames(hostnames []gateway.Hostname) {
+	if len(hostnames) > 0 {
+		n.add(ReasonNoEffect, "spec.hostnames", "host names have no effect in a route of a Service, whose requests are recognized by the address that the client connects to; remove them")
+	}
+}
+
+// checkRule marks a rule without an answer to its requests as unusable.
+func (n *notes) checkRule(path string, rule *fact.RouteRule) {
+	switch {
+	case rule.Redirect != nil && (rule.Rewrite != nil || len(rule.Backends) > 0):
+		n.unusable(rule, fact.ReasonIncompatibleFilters, path+".filters", "a request that is redirected is neither rewritten nor sent to a backend; remove the redirect, or the others")
+	case !rule.Unusable && changesPrefix(rule) && slices.ContainsFunc(rule.Matches, func(m fact.RouteMatch) bool { return m.Path.Exact+m.Path.Regex != "" }):
+		n.unusable(rule, fact.ReasonUnsupportedValue, path+".filters", "a prefix can only be replaced if all matches of the rule have a path prefix; use ReplaceFullPath")
+	}
+}
+
+func changesPrefix(rule *fact.RouteRule) bool {
+	return rule.Rewrite != nil && rule.Rewrite.Path.Prefix != "" || rule.Redirect != nil && rule.Redirect.Path.Prefix != ""
+}
+
+// unusable adds a Problem. The rule's requests are answered with 500: without the part in
+// question, they could reach a backend in a way that was not meant.
+func (n *notes) unusable(rule *fact.RouteRule, reason, path, format string, args ...any) {
+	rule.Unusable = true
+	n.add(reason, path, format+"; until then the rule's requests are answered with 500", args...)
+}
+
+const kindService = "Service"
+
+// routeParents returns the parents that are services.
+func (n *notes) routeParents(namespace string, refs []gateway.ParentReference) []fact.RouteParent {
+	var parents []fact.RouteParent
+	for i := range refs {
+		if !isServiceParent(refs[i]) {
+			continue
+		}
+		name := mesh.Name{Namespace: string(deref(refs[i].Namespace, gateway.Namespace(namespace))), Name: string(refs[i].Name)}
+		port := deref(refs[i].Port, 0)
+		if !isObjectLabel(name.Namespace) || !isObjectLabel(name.Name) || port < 0 || port > maxPort {
+			n.add(fact.ReasonNoMatchingParent, index("spec.parentRefs", i), "%q with port %d is not a Service; correct it", name.String(), port)
+			continue
+		}
+		parents = append(parents, fact.RouteParent{Index: i, Service: name, Port: uint16(port), PortName: string(deref(refs[i].SectionName, ""))})
+	}
+	return parents
+}
+
+func isServiceParent(ref gateway.ParentReference) bool {
+	return deref(ref.Group, gateway.GroupName) == "" && deref(ref.Kind, "Gateway") == kindService
+}
+
+func (n *notes) routeBackend(path, namespace string, ref gateway.BackendRef, filters []gateway.HTTPRouteFilter) fact.RouteBackend {
+	b := fact.RouteBackend{
+		Service: mesh.Name{Namespace: string(deref(ref.Namespace, gateway.Namespace(namespace))), Name: string(ref.Name)},
+		Weight:  uint32(min(max(deref(ref.Weight, 1), 0), 1_000_000)),
+	}
+	const outcome = "; until then its share of the requests is answered with 500"
+	port := deref(ref.Port, 0)
+	switch group, kind := deref(ref.Group, ""), deref(ref.Kind, kindService); {
+	case group != "" || kind != kindService:
+		b.Unusable = true
+		n.add(fact.ReasonInvalidKind, path, "a %s of the group %q cannot be a backend, only a Service"+outcome, string(kind), string(group))
+		return b
+	case !isObjectLabel(b.Service.Namespace) || !isObjectLabel(b.Service.Name) || port < 1 || port > maxPort:
+		b.Unusable = true
+		n.add(fact.ReasonUnsupportedValue, path, "%q with port %d is not a port of a Service; correct it"+outcome, b.Service.String(), port)
+		return b
+	}
+	b.Port = uint16(port)
+	var of fact.RouteRule
+	n.filters(path+".filters", filters, &of)
+	if b.Request, b.Response, b.Unusable = of.Request, of.Response, of.Unusable; of.Rewrite != nil || of.Redirect != nil {
+		b.Unusable = true
+		n.add(fact.ReasonUnsupportedValue, path+".filters", "a backend can only change headers; move the other filters to the rule"+outcome)
+	}
+	return b
+}
+
+// timeout returns the shorter of the limits, since a request is not retried.
+func (n *notes) timeout(path string, timeouts *gateway.HTTPRouteTimeouts, rule *fact.RouteRule) *time.Duration {
+	if timeouts == nil {
+		return nil
+	}
+	var limit *time.Duration
+	for _, field := range []struct {
+		name  string
+		value *gateway.Duration
+	}{{"request", timeouts.Request}, {"backendRequest", timeouts.BackendRequest}} {
+		if field.value == nil {
+			continue
+		}
+		value, err := time.ParseDuration(string(*field.value))
+		if err != nil || value < 0 {
+			n.unusable(rule, fact.ReasonUnsupportedValue, path+"."+field.name, "%q is not a duration; write one such as 10s or 500ms", string(*field.value))
+			continue
+		}
+		if limit == nil || *limit == 0 || value > 0 && value < *limit {
+			limit = &value
+		}
+	}
+	return limit
+}
+
+func (n *notes) httpRouteMatch(path string, from *gateway.HTTPRouteMatch) (fact.RouteMatch, bool) {
+	var match fact.RouteMatch
+	ok := true
+	if p := from.Path; p != nil {
+		value := deref(p.Value, "/")
+		switch kind := deref(p.Type, gateway.PathMatchPathPrefix); {
+		case kind != gateway.PathMatchRegularExpression && !strings.HasPrefix(value, "/"):
+			ok = n.noMatch(path+".path.value", "%q is not a path", value)
+		case kind == gateway.PathMatchExact:
+			match.Path = mesh.StringMatch{Exact: value}
+			match.Precedence[0], match.Precedence[1] = 2, len(value)
+		case kind == gateway.PathMatchPathPrefix:
+			// A trailing slash makes no difference.
+			if prefix := strings.TrimRight(value, "/"); prefix == "" {
+				match.Precedence[1] = len("/")
+			} else {
+				match.Path, match.Precedence[1] = mesh.StringMatch{Prefix: prefix}, len(prefix)
+			}
+		case kind == gateway.PathMatchRegularExpression:
+			match.Path, ok = n.expression(path+".path.value", value)
+			match.Precedence[0], match.Precedence[1] = 1, len(value)
+		default:
+			ok = n.noMatch(path+".path.type", "%q is not a type of path match", string(kind))
+		}
+	} else {
+		match.Precedence[1] = len("/")
+	}
+	if from.Method != nil {
+		match.Methods, match.Precedence[2] = []string{string(*from.Method)}, 1
+	}
+	for i, h := range from.Headers {
+		name := strings.ToLower(string(h.Name))
+		ok = n.keyMatch(index(path+".headers", i), name, string(deref(h.Type, gateway.HeaderMatchExact)), h.Value, &match.Headers) && ok
+	}
+	for i, q := range from.QueryParams {
+		ok = n.keyMatch(index(path+".queryParams", i), string(q.Name), string(deref(q.Type, gateway.QueryParamMatchExact)), q.Value, &match.Query) && ok
+	}
+	match.Precedence[3], match.Precedence[4] = len(match.Headers), len(match.Query)
+	return match, ok
+}
+
+func (n *notes) grpcRouteMatch(path string, from *gateway.GRPCRouteMatch) (fact.RouteMatch, bool) {
+	var match fact.RouteMatch
+	ok := true
+	if m := from.Method; m != nil {
+		service, method := deref(m.Service, ""), deref(m.Method, "")
+		match.Precedence[1], match.Precedence[2] = len(service), len(method)
+		const any = "[^/]+"
+		switch kind := deref(m.Type, gateway.GRPCMethodMatchExact); {
+		case service == "" && method == "":
+		case kind == gateway.GRPCMethodMatchRegularExpression:
+			match.Path, ok = n.expression(path+".method", "/(?:"+cmp.Or(service, any)+")/(?:"+cmp.Or(method, any)+")")
+		case kind != gateway.GRPCMethodMatchExact:
+			ok = n.noMatch(path+".method.type", "%q is not a type of method match", string(kind))
+		case service == "":
+			match.Path, ok = n.expression(path+".method", "/"+any+"/"+regexp.QuoteMeta(method))
+		case method == "":
+			match.Path = mesh.StringMatch{Prefix: "/" + service}
+		default:
+			match.Path = mesh.StringMatch{Exact: "/" + service + "/" + method}
+		}
+	}
+	for i, h := range from.Headers {
+		name := strings.ToLower(string(h.Name))
+		ok = n.keyMatch(index(path+".headers", i), name, string(deref(h.Type, gateway.GRPCHeaderMatchExact)), h.Value, &match.Headers) && ok
+	}
+	match.Precedence[3] = len(match.Headers)
+	return match, ok
+}
+
+// noMatch adds a Problem with a match, which is dropped: without one of its conditions it
+// would match more.
+func (n *notes) noMatch(path, format string, args ...any) bool {
+	n.add(fact.ReasonUnsupportedValue, path, format+", so the match is ignored; correct it", args...)
+	return false
+}
+
+func (n *notes) expression(path, expression string) (mesh.StringMatch, bool) {
+	match, err := wholeMatch(expression)
+	if err != nil {
+		return match, n.noMatch(path, "%q is not usable (%v)", expression, err)
+	}
+	return match, true
+}
+
+// keyMatch adds a condition on a header or a query parameter. Of several conditions on one
+// name only the first counts, as Gateway API has it.
+func (n *notes) keyMatch(path, name, kind, value string, to *[]mesh.KeyMatch) bool {
+	if slices.ContainsFunc(*to, func(m mesh.KeyMatch) bool { return m.Name == name }) {
+		return true
+	}
+	if !isHeaderName(name) {
+		return n.noMatch(path+".name", "%q is not a name", name)
+	}
+	match, ok := mesh.StringMatch{Exact: value}, true
+	switch {
+	case kind == string(gateway.HeaderMatchRegularExpression):
+		match, ok = n.expression(path+".value", value)
+	case kind != string(gateway.HeaderMatchExact):
+		ok = n.noMatch(path+".type", "%q is not a type of match", kind)
+	case value == "":
+		ok = n.noMatch(path+".value", "there is no value")
+	}
+	*to = append(*to, mesh.KeyMatch{Name: name, StringMatch: match})
+	return ok
+}

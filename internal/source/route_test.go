@@ -1,0 +1,157 @@
+package source_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gateway "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/outrigger-mesh/outrigger/internal/fact"
+	"github.com/outrigger-mesh/outrigger/internal/source"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+const (
+	httpRoute = "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute"
+	grpcRoute = "apiVersion: gateway.networking.k8s.io/v1\nkind: GRPCRoute"
+)
+
+// ofCart is a spec with rules whose parent is the Service cart.
+func ofCart(rules string) string {
+	return `{parentRefs: [{group: "", kind: Service, name: cart}], rules: [` + rules + `]}`
+}
+
+func TestHTTPRoute(t *testing.T) {
+	const (
+		parents = `{"parents":[{"index":0,"service":{"namespace":"shop","name":"cart"}}],"rules":[`
+		any     = `"matches":[{"precedence":[0,1,0,0,0]}]`
+		broken  = `"unusable":true`
+		v1      = `backendRefs: [{name: v1, port: 80}]`
+		toV1    = `"backends":[{"service":{"namespace":"shop","name":"v1"},"port":80,"weight":1}]`
+	)
+	rule := func(filters string) string { return ofCart(`{filters: [` + filters + `], ` + v1 + `}`) }
+	check(t, httpRoute, []row{
+		{"a gateway's route is nothing to the mesh", `{parentRefs: [{name: cart}], rules: [{` + v1 + `}]}`, `nothing`, nil},
+		{"parents by port and by name", `{parentRefs: [{name: gw}, {group: "", kind: Service, name: cart, port: 80}, {group: "", kind: Service, name: web, namespace: front, sectionName: http}]}`,
+			`{"parents":[{"index":1,"service":{"namespace":"shop","name":"cart"},"port":80},{"index":2,"service":{"namespace":"front","name":"web"},"portName":"http"}],"rules":null}`, nil},
+		{"without matches all match", ofCart(`{name: all, ` + v1 + `}`), parents + `{"index":0,"name":"all",` + any + `,` + toV1 + `}]}`, nil},
+		{"matches with their precedence", ofCart(`{matches: [{path: {type: Exact, value: /a}}, {path: {value: /ab/}, method: GET}, {path: {type: RegularExpression, value: "/a.c"}, headers: [{name: X-A, value: b}, {name: x-a, value: c}], queryParams: [{name: Q, value: r}]}], ` + v1 + `}`),
+			parents + `{"index":0,"matches":[{"path":{"exact":"/a"},"precedence":[2,2,0,0,0]},{"path":{"prefix":"/ab"},"methods":["GET"],"precedence":[0,3,1,0,0]},` +
+				`{"path":{"regex":"/a.c"},"headers":[{"name":"x-a","exact":"b"}],"query":[{"name":"Q","exact":"r"}],"precedence":[1,4,0,1,1]}],` + toV1 + `}]}`, nil},
+		{"a match that is invalid matches nothing", ofCart(`{matches: [{path: {type: RegularExpression, value: "("}}], ` + v1 + `}`),
+			parents + `{"index":0,"matches":null,` + toV1 + `}]}`, []string{"UnsupportedValue spec.rules[0].matches[0].path.value"}},
+		{"timeouts: the shorter one", ofCart(`{timeouts: {request: 1m, backendRequest: 500ms}, ` + v1 + `}`), parents + `{"index":0,` + any + `,` + toV1 + `,"timeout":500000000}]}`, nil},
+		{"a timeout of 0 is none", ofCart(`{timeouts: {request: 0s}, ` + v1 + `}`), parents + `{"index":0,` + any + `,` + toV1 + `,"timeout":0}]}`, nil},
+		{"a timeout that is none", ofCart(`{timeouts: {request: soon}, ` + v1 + `}`), parents + `{"index":0,` + any + `,` + broken + `,` + toV1 + `}]}`,
+			[]string{"UnsupportedValue spec.rules[0].timeouts.request"}},
+
+		{"headers: what is removed is not set", rule(`{type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: X-A, value: b}, {name: x-c, value: d}], add: [{name: e, value: f}], remove: [X-C]}}`),
+			parents + `{"index":0,` + any + `,"request":{"set":[{"name":"x-a","value":"b"}],"add":[{"name":"e","value":"f"}],"remove":["x-c"]},` + toV1 + `}]}`, nil},
+		{"headers that say where a message ends", rule(`{type: ResponseHeaderModifier, responseHeaderModifier: {remove: [Content-Length], set: [{name: Host, value: a}]}}`),
+			parents + `{"index":0,` + any + `,` + broken + `,` + toV1 + `}]}`,
+			[]string{"UnsupportedValue spec.rules[0].filters[0].responseHeaderModifier.remove[0]", "UnsupportedValue spec.rules[0].filters[0].responseHeaderModifier.set[0].name"}},
+		{"a value with a line break", rule(`{type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: a, value: "b\nc: d"}]}}`),
+			parents + `{"index":0,` + any + `,` + broken + `,` + toV1 + `}]}`, []string{"UnsupportedValue spec.rules[0].filters[0].requestHeaderModifier.set[0].value"}},
+		{"a rewrite", rule(`{type: URLRewrite, urlRewrite: {hostname: a.b, path: {type: ReplacePrefixMatch, replacePrefixMatch: /c}}}`),
+			parents + `{"index":0,` + any + `,"rewrite":{"host":"a.b","path":{"prefix":"/c"}},` + toV1 + `}]}`, nil},
+		{"a prefix of an exact path", ofCart(`{matches: [{path: {type: Exact, value: /a}}], filters: [{type: URLRewrite, urlRewrite: {path: {type: ReplacePrefixMatch, replacePrefixMatch: /c}}}], ` + v1 + `}`),
+			parents + `{"index":0,"matches":[{"path":{"exact":"/a"},"precedence":[2,2,0,0,0]}],` + broken + `,"rewrite":{"path":{"prefix":"/c"}},` + toV1 + `}]}`, []string{"UnsupportedValue spec.rules[0].filters"}},
+		{"a redirect", ofCart(`{filters: [{type: RequestRedirect, requestRedirect: {scheme: https, port: 8443, path: {type: ReplaceFullPath, replaceFullPath: /c}}}]}`),
+			parents + `{"index":0,` + any + `,"redirect":{"scheme":"https","port":8443,"path":{"full":"/c"},"status":302}}]}`, nil},
+		{"a redirect to a backend", rule(`{type: RequestRedirect, requestRedirect: {scheme: https}}`),
+			parents + `{"index":0,` + any + `,` + broken + `,"redirect":{"scheme":"https","status":302},` + toV1 + `}]}`, []string{"IncompatibleFilters spec.rules[0].filters"}},
+		{"a filter that is not supported lets nothing pass", rule(`{type: RequestMirror, requestMirror: {backendRef: {name: v2, port: 80}}}`),
+			parents + `{"index":0,` + any + `,` + broken + `,` + toV1 + `}]}`, []string{"UnsupportedValue spec.rules[0].filters[0]"}},
+
+		{"backends that are none", ofCart(`{backendRefs: [{name: v1}, {kind: Bucket, group: cloud, name: v1, weight: 3}, {name: v1, port: 80, weight: 0}]}`),
+			parents + `{"index":0,` + any + `,"backends":[{"service":{"namespace":"shop","name":"v1"},"port":0,"weight":1,` + broken + `},` +
+				`{"service":{"namespace":"shop","name":"v1"},"port":0,"weight":3,` + broken + `},{"service":{"namespace":"shop","name":"v1"},"port":80,"weight":0}]}]}`,
+			[]string{"UnsupportedValue spec.rules[0].backendRefs[0]", "InvalidKind spec.rules[0].backendRefs[1]"}},
+		{"a backend changes headers only", ofCart(`{backendRefs: [{name: v1, port: 80, filters: [{type: URLRewrite, urlRewrite: {hostname: a}}]}]}`),
+			parents + `{"index":0,` + any + `,"backends":[{"service":{"namespace":"shop","name":"v1"},"port":80,"weight":1,` + broken + `}]}]}`,
+			[]string{"UnsupportedValue spec.rules[0].backendRefs[0].filters"}},
+		{"what has no effect is said", `{parentRefs: [{group: "", kind: Service, name: cart}], hostnames: [a.b], rules: [{retry: {attempts: 2}, ` + v1 + `}]}`,
+			parents + `{"index":0,` + any + `,` + toV1 + `}]}`, []string{"NoEffect spec.hostnames", "NotSupported spec.rules[0].retry"}},
+	})
+}
+
+func TestGRPCRoute(t *testing.T) {
+	match := func(method string) string {
+		return ofCart(`{matches: [{method: ` + method + `}], backendRefs: [{name: v1, port: 80}]}`)
+	}
+	said := func(path, precedence string) string {
+		return `{"grpc":true,"parents":[{"index":0,"service":{"namespace":"shop","name":"cart"}}],"rules":[{"index":0,"matches":[{"path":{` + path + `},"precedence":` + precedence +
+			`}],"backends":[{"service":{"namespace":"shop","name":"v1"},"port":80,"weight":1}]}]}`
+	}
+	check(t, grpcRoute, []row{
+		{"a method", match(`{service: a.B, method: C}`), said(`"exact":"/a.B/C"`, `[0,3,1,0,0]`), nil},
+		{"a service", match(`{service: a.B}`), said(`"prefix":"/a.B"`, `[0,3,0,0,0]`), nil},
+		{"a method of any service", match(`{method: C}`), said(`"regex":"/[^/]+/C"`, `[0,0,1,0,0]`), nil},
+		{"expressions", match(`{type: RegularExpression, service: a.*, method: C|D}`), said(`"regex":"/(?:a.*)/(?:C|D)"`, `[0,3,3,0,0]`), nil},
+	})
+}
+
+// TestParents holds what a route's status says of its parents that are services.
+func TestParents(t *testing.T) {
+	var kind source.Kind
+	for _, k := range source.Kinds() {
+		if k.Kind == "HTTPRoute" {
+			kind = k
+		}
+	}
+	service := func(name string) gateway.ParentReference {
+		group, of := gateway.Group(""), gateway.Kind("Service")
+		return gateway.ParentReference{Group: &group, Kind: &of, Name: gateway.ObjectName(name)}
+	}
+	other := gateway.RouteParentStatus{ParentRef: gateway.ParentReference{Name: "gw"}, ControllerName: "example.com/other"}
+	route := &gateway.HTTPRoute{ObjectMeta: metav1.ObjectMeta{Generation: 3}}
+	route.Spec.ParentRefs = []gateway.ParentReference{{Name: "gw"}, service("cart"), service("gone")}
+	route.Status.Parents = []gateway.RouteParentStatus{other}
+	problem := func(reason, field string) mesh.Problem {
+		return mesh.Problem{Reason: reason, Field: field, Message: "it is so"}
+	}
+	problems := []mesh.Problem{
+		problem(fact.ReasonNoMatchingParent, "spec.parentRefs[2]"),
+		problem(fact.ReasonBackendNotFound, "spec.rules[0].backendRefs[0]"),
+		problem(fact.ReasonUnsupportedValue, "spec.rules[1].filters[0]"),
+		problem(source.ReasonNoEffect, "spec.hostnames"),
+	}
+	now := metav1.NewTime(time.Unix(1700000000, 0))
+	fresh, changed := kind.SetParents(route, problems, now)
+	if !changed || len(fresh) != len(problems) {
+		t.Errorf("%d of %d Problems are new, changed is %v", len(fresh), len(problems), changed)
+	}
+	if diff := cmp.Diff(other, route.Status.Parents[0]); diff != "" {
+		t.Errorf("the entry of another controller (-want +got):\n%s", diff)
+	}
+	var got [][]string
+	for _, parent := range route.Status.Parents[1:] {
+		said := []string{string(parent.ParentRef.Name), string(parent.ControllerName)}
+		for _, c := range parent.Conditions {
+			if c.ObservedGeneration != 3 {
+				t.Errorf("%s is for generation %d", c.Type, c.ObservedGeneration)
+			}
+			said = append(said, c.Type+"="+string(c.Status)+" "+c.Reason+": "+c.Message)
+		}
+		got = append(got, said)
+	}
+	const controller = "outrigger.openservicemesh.io/controller"
+	const unresolved = "ResolvedRefs=False BackendNotFound: spec.rules[0].backendRefs[0]: it is so"
+	const partial = "PartiallyInvalid=True UnsupportedValue: spec.rules[1].filters[0]: it is so"
+	want := [][]string{
+		{"cart", controller, "Accepted=True Accepted: spec.hostnames: it is so", unresolved, partial},
+		{"gone", controller, "Accepted=False NoMatchingParent: spec.parentRefs[2]: it is so", unresolved, partial},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the parents (-want +got):\n%s", diff)
+	}
+	if fresh, changed := kind.SetParents(route, problems, metav1.Now()); changed || len(fresh) > 0 {
+		t.Errorf("the second time %d Problems are new, changed is %v", len(fresh), changed)
+	}
+	route.Spec.ParentRefs = route.Spec.ParentRefs[:1]
+	if _, changed := kind.SetParents(route, nil, metav1.Now()); !changed || len(route.Status.Parents) != 1 {
+		t.Errorf("without services as parents, the status has %d entries", len(route.Status.Parents))
+	}
+}
