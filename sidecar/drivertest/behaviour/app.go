@@ -32,6 +32,7 @@ type answer struct {
 	// From is the address that the application saw.
 	From   string      `json:"from"`
 	Method string      `json:"method"`
+	Host   string      `json:"host"`
 	Path   string      `json:"path"`
 	Header http.Header `json:"header"`
 	// Target is the unmodified path and query.
@@ -171,7 +172,7 @@ func (a *application) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(answer{Pod: a.pod, From: r.RemoteAddr, Method: r.Method, Path: r.URL.Path, Header: r.Header, Target: r.RequestURI})
+	_ = json.NewEncoder(w).Encode(answer{Pod: a.pod, From: r.RemoteAddr, Method: r.Method, Host: r.Host, Path: r.URL.Path, Header: r.Header, Target: r.RequestURI})
 }
 
 // upgrade echoes the bytes after the handshake, without regard to frames.

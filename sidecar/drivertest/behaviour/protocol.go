@@ -130,43 +130,45 @@ func testOwnTLS(t *testing.T, w *testMesh) {
 
 // testStreaming sends messages in both directions.
 func testStreaming(t *testing.T, w *testMesh) {
-	stream := func(from string) error {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		conn, err := grpc.NewClient("passthrough:///cart-v1.shop:50051", grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
-				return w.pod(t, from).Dial(ctx, "tcp", address)
-			}), grpc.WithDefaultCallOptions(grpc.ForceCodec(rawCodec{})))
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/town.Cart/Echo")
-		if err != nil {
-			return err
-		}
-		for i := range 5 {
-			sent := fmt.Appendf(nil, "message %d", i)
-			var got []byte
-			if err := s.SendMsg(&sent); err != nil && !errors.Is(err, io.EOF) {
-				return err
-			}
-			if err := s.RecvMsg(&got); err != nil {
-				return err
-			}
-			if string(got) != string(sent) {
-				return fmt.Errorf("%q comes back as %q", sent, got)
-			}
-		}
-		return nil
-	}
-	w.eventually(t, func() error { return stream("users/web") })
+	w.eventually(t, func() error { return w.stream(t, "users/web", "/town.Cart/Echo") })
 	w.eventually(t, func() error {
-		if err := stream("users/thief"); err == nil || !strings.Contains(err.Error(), "PermissionDenied") {
+		if err := w.stream(t, "users/thief", "/town.Cart/Echo"); err == nil || !strings.Contains(err.Error(), "PermissionDenied") {
 			return fmt.Errorf("the thief gets %v, want PermissionDenied", err)
 		}
 		return nil
 	})
+}
+
+// stream calls a method of gRPC on cart-v1 and exchanges messages.
+func (w *testMesh) stream(t *testing.T, from, method string) error {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	conn, err := grpc.NewClient("passthrough:///cart-v1.shop:50051", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			return w.pod(t, from).Dial(ctx, "tcp", address)
+		}), grpc.WithDefaultCallOptions(grpc.ForceCodec(rawCodec{})))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
+	if err != nil {
+		return err
+	}
+	for i := range 5 {
+		sent := fmt.Appendf(nil, "message %d", i)
+		var got []byte
+		if err := s.SendMsg(&sent); err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		if err := s.RecvMsg(&got); err != nil {
+			return err
+		}
+		if string(got) != string(sent) {
+			return fmt.Errorf("%q comes back as %q", sent, got)
+		}
+	}
+	return nil
 }
 
 // line connects, sends the text, and returns the first line of the response.

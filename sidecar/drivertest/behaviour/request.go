@@ -36,9 +36,12 @@ type request struct {
 	timeout time.Duration
 }
 
-// send sends a request from a pod over a new connection.
+// send sends a request from a pod over a new connection. It does not follow redirects.
 func (w *testMesh) send(from dialer, r request) (reply, error) {
-	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: from.Dial, DisableKeepAlives: true}}
+	client := &http.Client{
+		Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: from.Dial, DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	defer client.CloseIdleConnections()
 	return w.sendBy(client, r)
 }

@@ -59,6 +59,7 @@ func Chapters() []Chapter {
 		{"Unauthenticated clients", unauthenticated},
 		{"Protocols", protocols},
 		{"Traffic", traffic},
+		{"Gateway API", gateway},
 		{"In and out of the mesh", edge},
 		{"Observability", observability},
 		{"When things change or end", lifecycle},
