@@ -4,9 +4,14 @@
 // to a header are joined with it, since Pipy reads only the last of several lines.
 export function changeHeaders(headers, changes) {
   if (!changes) return
-  changes.set?.forEach(h => headers[h.name] = h.value)
-  changes.add?.forEach(h => add(headers, h.name, h.value))
-  changes.remove?.forEach(name => delete headers[name])
+  // Pipy calls a method of undefined in spite of "?.", which ends the process.
+  each(changes.set, h => headers[h.name] = h.value)
+  each(changes.add, h => add(headers, h.name, h.value))
+  each(changes.remove, name => delete headers[name])
+}
+
+function each(list, f) {
+  if (list) list.forEach(f)
 }
 
 function add(headers, name, value) {

@@ -119,6 +119,15 @@ func testHTTPRouteWeights(t *testing.T, w *testMesh) {
 
 func testHTTPRouteHeaders(t *testing.T, w *testMesh) {
 	w.apply(t, "route.yaml", route("HTTPRoute", "shop", "cart", `
+  - matches: [{path: {value: /cart/set}}]
+    filters: [{type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: X-Only, value: set}]}}]
+    backendRefs: [{name: cart-v1, port: 80}]
+  - matches: [{path: {value: /cart/add}}]
+    filters: [{type: RequestHeaderModifier, requestHeaderModifier: {add: [{name: X-Only, value: add}]}}]
+    backendRefs: [{name: cart-v1, port: 80}]
+  - matches: [{path: {value: /cart/remove}}]
+    filters: [{type: RequestHeaderModifier, requestHeaderModifier: {remove: [X-Other]}}]
+    backendRefs: [{name: cart-v1, port: 80}]
   - filters:
     - type: RequestHeaderModifier
       requestHeaderModifier:
@@ -152,6 +161,12 @@ func testHTTPRouteHeaders(t *testing.T, w *testMesh) {
 	for name, value := range want {
 		if got := strings.ReplaceAll(strings.Join(r.answer.Header[name], ","), ", ", ","); got != value {
 			t.Errorf("the server got %s: %q, want %q", name, got, value)
+		}
+	}
+	for change, want := range map[string]string{"set": "set other", "add": "add other", "remove": " "} {
+		alone, err := w.send(w.pod(t, "users/web"), request{url: cart + "/" + change, header: http.Header{"X-Other": {"other"}}})
+		if got := alone.answer.Header.Get("X-Only") + " " + alone.answer.Header.Get("X-Other"); err != nil || got != want {
+			t.Errorf("with the change %s alone the server got %q, %v; want %q", change, got, err, want)
 		}
 	}
 	for name, value := range map[string]string{"X-Mesh": "response", "X-Answer": "more", "Content-Type": ""} {
