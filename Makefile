@@ -14,7 +14,7 @@ TOOL := go tool -modfile=tools/go.mod
 # How long each fuzz target runs in `make fuzz`; `make test` runs each for a few seconds.
 FUZZTIME ?= 60s
 
-.PHONY: help build core images image-archive release apiserver proxies envoy haproxy pipy issuers test check fresh race cluster cluster-down e2e soak fuzz mutate explain bench demo demo-inject demo-policy generate lint clean
+.PHONY: help build core images image-archive release apiserver proxies envoy haproxy pipy issuers test check fresh race cluster cluster-down e2e conformance conformance-all soak fuzz mutate explain bench demo demo-inject demo-policy generate lint clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -85,6 +85,12 @@ cluster-down: ## stop that cluster and remove everything that belongs to it
 
 e2e: ## run the end-to-end tests on a new cluster, or on the one of KUBECONFIG
 	@test/e2e/run.sh
+
+conformance: ## run the conformance suite of Gateway API with the sidecars of CLASS (default envoy) on a new cluster
+	@test/gateway/run.sh
+
+conformance-all: ## run the conformance suite of Gateway API with the sidecars of all three classes
+	@CLASS='envoy haproxy pipy' test/gateway/run.sh
 
 # How long 'make soak' takes.
 SOAK ?= 1h
