@@ -248,9 +248,9 @@ func bundles(f *Facts, r *report) {
 		case err != nil:
 			r.add(Error, object, fix, "its ca.crt: %v", err)
 		case end.Before(f.now):
-			r.add(Error, object, "docs/certificates.md, rotating roots", "the last root ended at %s", end.UTC().Format(time.RFC3339))
+			r.add(Error, object, "replace the root: docs/identity.md, How to replace a root", "the last root ended at %s", end.UTC().Format(time.RFC3339))
 		case end.Before(f.now.Add(soon)):
-			r.add(Warning, object, "docs/certificates.md, rotating roots", "the last root ends at %s", end.UTC().Format(time.RFC3339))
+			r.add(Warning, object, "replace the root: docs/identity.md, How to replace a root", "the last root ends at %s", end.UTC().Format(time.RFC3339))
 		}
 	}
 	if len(r.findings) == 0 {

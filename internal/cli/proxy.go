@@ -74,16 +74,19 @@ func newProxyListCommand() *cobra.Command {
 	var f proxyFlags
 	cmd := &cobra.Command{
 		Use:   "list [TYPE/NAME...]",
-		Short: "List the proxies that are connected to the controllers",
-		Long: `List the proxies that are connected to the controllers.
+		Short: "List the proxies that are connected or keep crashing",
+		Long: `List the proxies that are connected to a controller, and those that keep crashing.
 
-The state of a proxy is Failing if it does not stay up, which -o yaml says more about,
-Current if it runs the last configuration that it was sent,
-Waiting if it has not acknowledged it yet, Rejected if it refuses a part of it, and Empty if
-it was sent none yet.
+The state of a proxy is one of:
 
-Without arguments and without -n all proxies of the mesh are listed; a pod that is not
-connected is in no list.
+  Failing   it keeps crashing, whether it is connected or not; -o yaml shows more
+  Current   it runs the latest configuration that it was sent
+  Waiting   it has not acknowledged the latest configuration yet
+  Rejected  it rejected a part of the configuration
+  Empty     it has not been sent a configuration yet
+
+Without arguments and without -n, the list has all proxies of the mesh. A proxy that is
+neither connected nor crashing is not listed; 'outrigger check' finds its pod.
 
 Exit codes: 0 all controllers have answered, 1 something failed, 2 wrong usage.`,
 		Example: `  # all proxies of the mesh
