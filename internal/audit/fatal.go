@@ -21,7 +21,7 @@ import (
 func WarnFatal(ctx context.Context, config *rest.Config, namespace, meshConfig, pod string, failure error) error {
 	c, err := client.New(config, client.Options{Scheme: kube.Scheme(), Mapper: kube.Mapper()})
 	if err != nil {
-		return fmt.Errorf("making a client of %s: %w", config.Host, err)
+		return fmt.Errorf("creating a client for %s: %w", config.Host, err)
 	}
 	return Warn(ctx, c, control(ctx, c, namespace, meshConfig, pod), ReasonInitializationError, failure.Error(), failure.Error())
 }
@@ -31,7 +31,7 @@ func WarnFatal(ctx context.Context, config *rest.Config, namespace, meshConfig, 
 func NewPodWarner(config *rest.Config) (func(ctx context.Context, namespace, pod, uid, message string) error, error) {
 	c, err := client.New(config, client.Options{Scheme: kube.Scheme(), Mapper: kube.Mapper()})
 	if err != nil {
-		return nil, fmt.Errorf("making a client of %s: %w", config.Host, err)
+		return nil, fmt.Errorf("creating a client for %s: %w", config.Host, err)
 	}
 	return func(ctx context.Context, namespace, pod, uid, message string) error {
 		about := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: pod, UID: types.UID(uid)}

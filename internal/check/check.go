@@ -54,7 +54,7 @@ func (r *report) ok(format string, args ...any) { r.add(OK, "", "", format, args
 // lost reports something that could not be read. This is an Error, since the check was not
 // made.
 func (r *report) lost(what string, err error) {
-	r.add(Error, "", "have the right to read it, or ask somebody who has", "%s cannot be read: %v", what, err)
+	r.add(Error, "", "get the right to read it, or ask somebody who has it to run this check", "%s cannot be read: %v", what, err)
 }
 
 // most is the number of objects that one check names; a mesh may have thousands.
@@ -99,37 +99,37 @@ func Worst(findings []Finding) Level {
 // Before returns the checks before an installation.
 func Before() []Check {
 	return []Check{
-		{"kubernetes/version", "The API server's version is one that is supported: 1.30 or newer.", version},
+		{"kubernetes/version", "The API server's version is supported: 1.30 or newer.", version},
 		{"kubernetes/clock", "This machine's clock and the API server's agree.", clock},
-		{"nodes/kernel", "Nodes run Linux 5.2 or newer on amd64 or arm64, whose nftables redirect both address families.", kernels},
-		{"install/rights", "You may create each kind of object that an installation consists of.", rights},
-		{"install/pod-security", "The control plane's namespace admits the control plane's pods.", targetSecurity},
-		{"install/other-meshes", "No other mesh's webhook puts sidecars into the same pods.", otherMeshes},
-		{"install/crds", "CRDs that are there already, such as Open Service Mesh's, store no version that this mesh does not serve.", storedVersions},
+		{"nodes/kernel", "Nodes run Linux 5.2 or newer on amd64 or arm64. Older kernels cannot redirect both IPv4 and IPv6 with nftables.", kernels},
+		{"install/rights", "You have the right to create each kind of object in an installation.", rights},
+		{"install/pod-security", "The control plane's namespace accepts the control plane's pods: it does not belong to a mesh.", targetSecurity},
+		{"install/other-meshes", "No other mesh has a webhook that could add its sidecars to the same pods.", otherMeshes},
+		{"install/crds", "CRDs that exist already, such as those of Open Service Mesh, store objects only in versions that this mesh serves.", storedVersions},
 	}
 }
 
 // After returns the checks of an installed mesh.
 func After() []Check {
 	return []Check{
-		{"kubernetes/version", "The API server's version is one that is supported: 1.30 or newer.", version},
-		{"kubernetes/clock", "The clocks of this machine, the API server and the controller agree. Certificates and tokens begin and end by them.", clocks},
-		{"nodes/kernel", "Nodes run Linux 5.2 or newer on amd64 or arm64, whose nftables redirect both address families.", kernels},
-		{"nodes/limits", "No node is short of memory, of process numbers or of room for pods: a sidecar takes some of each, and is the first to notice.", limits},
+		{"kubernetes/version", "The API server's version is supported: 1.30 or newer.", version},
+		{"kubernetes/clock", "The clocks of this machine, the API server and the controller agree. The validity of certificates and tokens depends on them.", clocks},
+		{"nodes/kernel", "Nodes run Linux 5.2 or newer on amd64 or arm64. Older kernels cannot redirect both IPv4 and IPv6 with nftables.", kernels},
+		{"nodes/limits", "No node is short of memory, disk, process IDs or room for pods. Each sidecar uses some of them.", limits},
 		{"control-plane/crds", "The API server serves the CRDs of the mesh.", crds},
 		{"control-plane/rbac", "The controller's service account has the rights that it needs.", rbac},
 		{"control-plane/deployments", "All replicas of the controller and the injector are ready.", deployments},
-		{"control-plane/drivers", "Each controller says of itself that it is ready, with every driver.", drivers},
-		{"control-plane/versions", "Client, control plane and agents have one version.", versions},
-		{"control-plane/mesh-config", "There is a MeshConfig, and its conditions say that it is accepted.", meshConfig},
-		{"webhook/ca", "The CA that API servers verify the webhook by is there, can be read and has not ended.", webhookCA},
-		{"webhook/answers", "A pod created by a dry run comes back with a sidecar.", answers},
-		{"certificates/trust-bundle", "Each namespace of the mesh has the trust bundle, and its roots do not end soon.", bundles},
-		{"certificates/proxies", "No connected proxy's certificate has ended.", proxyCertificates},
-		{"proxies/connected", "Each running pod that has a sidecar is connected to a controller.", connected},
-		{"proxies/state", "Proxies stay up, take what they are sent, and are up to date.", states},
-		{"pods/sidecar", "Each running pod that should have a sidecar has one: the decision is the injector's own.", sidecars},
-		{"pods/security", "The Pod Security level of no namespace refuses the sidecar.", security},
+		{"control-plane/drivers", "Each controller reports that it and all its drivers are ready.", drivers},
+		{"control-plane/versions", "This program, the control plane and the agents have the same version.", versions},
+		{"control-plane/mesh-config", "The MeshConfig exists, and its conditions report that it is accepted.", meshConfig},
+		{"webhook/ca", "The CA with which API servers verify the webhook exists, can be read and has not expired.", webhookCA},
+		{"webhook/answers", "A pod that is created as a dry run gets a sidecar.", answers},
+		{"certificates/trust-bundle", "Each namespace of the mesh has the trust bundle, and its roots do not expire soon.", bundles},
+		{"certificates/proxies", "No connected proxy has an expired certificate.", proxyCertificates},
+		{"proxies/connected", "The proxy of each running pod with a sidecar is connected to a controller.", connected},
+		{"proxies/state", "No proxy crashes repeatedly, rejects its configuration or fails to acknowledge it.", states},
+		{"pods/sidecar", "Each running pod that should have a sidecar, as the injector decides, has one.", sidecars},
+		{"pods/security", "No namespace of the mesh has a Pod Security level that rejects the sidecar.", security},
 	}
 }
 

@@ -18,7 +18,7 @@ func version(f *Facts, r *report) {
 	v, err := semver.ParseGeneric(f.version.value)
 	switch {
 	case err != nil:
-		r.add(Warning, "", "look whether it is 1.30 or newer", "the API server's version %q cannot be read", f.version.value)
+		r.add(Warning, "", "find out whether it is 1.30 or newer", "the API server's version %q cannot be read", f.version.value)
 	case v.LessThan(semver.MajorMinor(1, 30)):
 		r.add(Error, "", "upgrade Kubernetes to 1.30 or newer", "the API server's version is %s", f.version.value)
 	default:
@@ -35,7 +35,7 @@ const (
 
 func clock(f *Facts, r *report) {
 	if f.skew.err != nil {
-		r.add(Warning, "", "", "the API server does not send its time")
+		r.add(Warning, "", "", "the clocks cannot be compared: the API server does not send its time")
 		return
 	}
 	apart(r, "this machine", f.skew.value)
@@ -44,7 +44,7 @@ func clock(f *Facts, r *report) {
 func apart(r *report, who string, ahead time.Duration) {
 	level, fix := OK, ""
 	if ahead.Abs() > skewWarn {
-		level, fix = Warning, "have both clocks set by NTP"
+		level, fix = Warning, "synchronize both clocks with NTP"
 	}
 	if ahead.Abs() > skewFail {
 		level = Error
@@ -64,7 +64,7 @@ func apart(r *report, who string, ahead time.Duration) {
 func clocks(f *Facts, r *report) {
 	clock(f, r)
 	if f.renewed.err != nil {
-		r.add(Warning, "Lease/"+f.options.Namespace+"/outrigger-controller", "look whether the controller runs", "the controller's clock is not known, as nobody leads: %v", f.renewed.err)
+		r.add(Warning, "Lease/"+f.options.Namespace+"/outrigger-controller", "find out whether the controller is running", "the controller's clock is not known, because no controller is the leader: %v", f.renewed.err)
 		return
 	}
 	const renewal = 30 * time.Second
@@ -94,9 +94,9 @@ func kernels(f *Facts, r *report) {
 		}
 		switch {
 		case info.OperatingSystem != "" && info.OperatingSystem != "linux":
-			why[name] = "it runs " + info.OperatingSystem + ", where pods get no working sidecar"
+			why[name] = "it runs " + info.OperatingSystem + ", where sidecars do not work"
 		case info.Architecture != "" && info.Architecture != "amd64" && info.Architecture != "arm64":
-			why[name] = "its architecture is " + info.Architecture + ", for which there are no images"
+			why[name] = "its architecture is " + info.Architecture + ", for which no images exist"
 		case major > 0 && (major < 5 || major == 5 && minor < 2):
 			why[name] = "its kernel is " + info.KernelVersion + ", older than 5.2"
 		default:
@@ -104,7 +104,7 @@ func kernels(f *Facts, r *report) {
 		}
 		wrong = append(wrong, name)
 	}
-	r.each(Warning, wrong, func(string) string { return "keep pods of the mesh off this node, or upgrade it" }, func(o string) string { return why[o] })
+	r.each(Warning, wrong, func(string) string { return "upgrade this node, or run no pods of the mesh on it" }, func(o string) string { return why[o] })
 	if len(wrong) == 0 {
 		r.ok("%s can run sidecars", count(len(f.nodes.value), "node"))
 	}
@@ -127,12 +127,12 @@ func limits(f *Facts, r *report) {
 			case c.Status != corev1.ConditionTrue:
 			case c.Type == corev1.NodeMemoryPressure || c.Type == corev1.NodePIDPressure || c.Type == corev1.NodeDiskPressure:
 				wrong++
-				r.add(Warning, "Node/"+node.Name, "free some, or move pods away; sidecars are evicted with their pods", "it has %s: %s", c.Type, c.Message)
+				r.add(Warning, "Node/"+node.Name, "free some, or move pods to other nodes; the kubelet evicts whole pods, with their sidecars", "it has %s: %s", c.Type, c.Message)
 			}
 		}
 		if most := node.Status.Allocatable.Pods().Value(); most > 0 && on[node.Name] > most*9/10 {
 			wrong++
-			r.add(Warning, "Node/"+node.Name, "raise the kubelet's maxPods, or add nodes", "%d pods of the mesh alone run there, and it takes %d", on[node.Name], most)
+			r.add(Warning, "Node/"+node.Name, "raise the kubelet's maxPods, or add nodes", "%d pods of the mesh run on it, and it accepts %d pods in total", on[node.Name], most)
 		}
 	}
 	if wrong == 0 {
@@ -145,9 +145,9 @@ func rights(f *Facts, r *report) {
 	case f.refused.err != nil:
 		r.lost("your rights", f.refused.err)
 	case len(f.refused.value) > 0:
-		r.add(Error, "", "have an administrator install the mesh, or give you these rights", "you may not %s", strings.Join(f.refused.value, ", "))
+		r.add(Error, "", "ask an administrator to install the mesh, or to give you these rights", "you lack the rights: %s", strings.Join(f.refused.value, ", "))
 	default:
-		r.ok("you may create all that an installation consists of")
+		r.ok("you have the right to create all objects of an installation")
 	}
 }
 
@@ -160,14 +160,14 @@ func targetSecurity(f *Facts, r *report) {
 	// member of a mesh.
 	ns := f.home.value
 	if ns == nil {
-		r.ok("namespace %s is not there yet, and is made", f.options.Namespace)
+		r.ok("namespace %s does not exist yet; the installation creates it", f.options.Namespace)
 		return
 	}
 	if mesh, ok := ns.Labels["openservicemesh.io/monitored-by"]; ok {
-		r.add(Error, "Namespace/"+ns.Name, "outrigger namespace remove "+ns.Name, "it is to be the control plane's, but is in mesh %s, whose webhook would hold up the control plane's own pods", mesh)
+		r.add(Error, "Namespace/"+ns.Name, "outrigger namespace remove "+ns.Name, "the control plane is to be installed in it, but it belongs to mesh %s, whose webhook would block the control plane's own pods", mesh)
 		return
 	}
-	r.ok("namespace %s admits the control plane's pods", ns.Name)
+	r.ok("namespace %s accepts the control plane's pods", ns.Name)
 }
 
 // meshes are other meshes with sidecars, recognized by the names of their webhooks.
@@ -188,17 +188,17 @@ func otherMeshes(f *Facts, r *report) {
 		for _, mesh := range meshes {
 			if strings.Contains(hook.Name, mesh.part) {
 				found++
-				level, fix := Warning, "keep the namespaces of the two meshes apart; a pod gets one sidecar"
+				level, fix := Warning, "let no namespace belong to both meshes, so that no pod gets two sidecars"
 				if mesh.part == "osm-" {
-					level, fix = Error, "remove Open Service Mesh's injector first: both go by the same labels (docs/migration.md)"
+					level, fix = Error, "remove Open Service Mesh's injector first: both injectors use the same labels (docs/migration.md)"
 				}
-				r.add(level, "MutatingWebhookConfiguration/"+hook.Name, fix, "%s puts sidecars into pods too", mesh.name)
+				r.add(level, "MutatingWebhookConfiguration/"+hook.Name, fix, "%s adds sidecars to pods too", mesh.name)
 				break
 			}
 		}
 	}
 	if found == 0 {
-		r.ok("no other mesh's webhook is there")
+		r.ok("no other mesh has a webhook")
 	}
 }
 
@@ -230,12 +230,12 @@ func storedVersions(f *Facts, r *report) {
 		for _, v := range stored {
 			if !slices.Contains(servedVersions(crd, serves), v) {
 				wrong++
-				r.add(Error, "CustomResourceDefinition/"+crd.GetName(), "have its objects stored anew in a newer version, and take "+v+" out of its status.storedVersions (docs/migration.md)", "objects are stored as %s, which this mesh does not have", v)
+				r.add(Error, "CustomResourceDefinition/"+crd.GetName(), "write its objects again, so that they are stored in a newer version, and remove "+v+" from its status.storedVersions (docs/migration.md)", "objects are stored in version %s, which this mesh does not serve", v)
 			}
 		}
 	}
 	if wrong == 0 {
-		r.ok("%s of the mesh %s there already, with no version that it does not have", count(there, "CRD"), are(there))
+		r.ok("%s of the mesh %s already, and store only versions that it serves", count(there, "CRD"), map[bool]string{true: "exists", false: "exist"}[there == 1])
 	}
 }
 

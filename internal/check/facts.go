@@ -106,11 +106,11 @@ func list[T any](each func(options metav1.ListOptions) ([]T, string, error)) fac
 func Gather(ctx context.Context, options Options) (*Facts, error) {
 	client, err := kubernetes.NewForConfig(options.Config)
 	if err != nil {
-		return nil, fmt.Errorf("making a client of %s: %w", options.Config.Host, err)
+		return nil, fmt.Errorf("creating a client for %s: %w", options.Config.Host, err)
 	}
 	objects, err := dynamic.NewForConfig(options.Config)
 	if err != nil {
-		return nil, fmt.Errorf("making a client of %s: %w", options.Config.Host, err)
+		return nil, fmt.Errorf("creating a client for %s: %w", options.Config.Host, err)
 	}
 	f := &Facts{options: options, now: time.Now()}
 	if f.version, f.skew, err = server(ctx, options.Config, client); err != nil {

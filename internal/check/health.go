@@ -23,11 +23,11 @@ func rbac(f *Facts, r *report) {
 	const fix = "apply the chart again: outrigger upgrade"
 	switch {
 	case f.refused.err != nil:
-		r.add(Warning, "", "ask somebody who may create subjectaccessreviews", "the controller's rights are not known: %v", f.refused.err)
+		r.add(Warning, "", "ask somebody with the right to create subjectaccessreviews to run this check", "the controller's rights cannot be checked: %v", f.refused.err)
 	case len(f.refused.value) > 0:
-		r.add(Error, "ServiceAccount/"+f.options.Namespace+"/"+controllerName, fix, "it may not %s", strings.Join(f.refused.value, ", "))
+		r.add(Error, "ServiceAccount/"+f.options.Namespace+"/"+controllerName, fix, "it lacks the rights: %s", strings.Join(f.refused.value, ", "))
 	default:
-		r.ok("the controller has its rights")
+		r.ok("the controller has all rights that it needs")
 	}
 }
 
@@ -57,20 +57,20 @@ func deployments(f *Facts, r *report) {
 		}
 	}
 	if !found[controllerName] {
-		r.add(Error, "Deployment/"+f.options.Namespace+"/"+controllerName, "outrigger install, or name the control plane's namespace with --mesh-namespace", "there is none")
+		r.add(Error, "Deployment/"+f.options.Namespace+"/"+controllerName, "outrigger install, or name the control plane's namespace with --mesh-namespace", "it does not exist")
 	}
 }
 
 func drivers(f *Facts, r *report) {
 	for _, name := range sorted(f.ready) {
 		if err := f.ready[name]; err != nil {
-			r.add(Error, "Pod/"+f.options.Namespace+"/"+name, "docs/debug.md says what each line waits for; the controller's log says why", "it is not ready: %v", err)
+			r.add(Error, "Pod/"+f.options.Namespace+"/"+name, "docs/debug.md explains each line, and the controller's log has the cause", "it is not ready: %v", err)
 		} else {
-			r.add(OK, "Pod/"+f.options.Namespace+"/"+name, "", "it is ready, with all drivers")
+			r.add(OK, "Pod/"+f.options.Namespace+"/"+name, "", "it is ready, and so are all drivers")
 		}
 	}
 	if len(f.ready) == 0 {
-		r.add(Error, "", "look at control-plane/deployments", "no controller runs")
+		r.add(Error, "", "see the check control-plane/deployments", "no controller is running")
 	}
 }
 
@@ -85,11 +85,11 @@ func versions(f *Facts, r *report) {
 		}
 		numbers[version.value] = true
 		if version.value != f.options.Version {
-			r.add(Warning, object, "use the outrigger of version "+version.value+", or upgrade the control plane", "its version is %s, and this program's %s", version.value, f.options.Version)
+			r.add(Warning, object, "use version "+version.value+" of this program, or upgrade the control plane", "its version is %s, but this program's version is %s", version.value, f.options.Version)
 		}
 	}
 	if len(numbers) > 1 {
-		r.add(Warning, "", "wait for the end of the roll-out, or look at it", "the control plane has the versions %s", strings.Join(sorted(numbers), ", "))
+		r.add(Warning, "", "wait until the rollout has finished, or find out why it does not", "the control plane has more than one version: %s", strings.Join(sorted(numbers), ", "))
 	}
 	agents := make(map[string]int)
 	var sample = make(map[string]*corev1.Pod)
@@ -109,14 +109,14 @@ func versions(f *Facts, r *report) {
 			}
 			for _, image := range sorted(agents) {
 				if image != c.Image {
-					r.add(Warning, "", "restart these pods, so that they get the present one: kubectl rollout restart", "%s %s the agent %s, for example %s/%s, and new ones get %s",
+					r.add(Warning, "", "restart these pods, so that they get the current agent: kubectl rollout restart", "%s %s the agent %s, for example %s/%s, but new pods get %s",
 						count(agents[image], "pod"), has(agents[image]), image, sample[image].Namespace, sample[image].Name, c.Image)
 				}
 			}
 		}
 	}
 	if len(r.findings) == 0 {
-		r.ok("client, control plane and %s have version %s", count(len(f.pods.value), "pod"), f.options.Version)
+		r.ok("this program, the control plane and %s have version %s", count(len(f.pods.value), "pod"), f.options.Version)
 	}
 }
 
@@ -131,7 +131,7 @@ func meshConfig(f *Facts, r *report) {
 	object := "MeshConfig/" + f.options.Namespace + "/" + f.options.MeshConfig
 	switch {
 	case apierrors.IsNotFound(f.meshConfig.err):
-		r.add(Error, object, "outrigger upgrade, which makes it", "it is not there")
+		r.add(Error, object, "outrigger upgrade, which creates it", "it does not exist")
 		return
 	case f.meshConfig.err != nil:
 		r.lost("the MeshConfig", f.meshConfig.err)
@@ -176,7 +176,7 @@ func ends(text []byte) (time.Time, error) {
 		text = rest
 	}
 	if latest.IsZero() {
-		return latest, errors.New("it holds no certificate")
+		return latest, errors.New("it contains no certificate")
 	}
 	return latest, nil
 }
@@ -193,24 +193,24 @@ func webhookCA(f *Facts, r *report) {
 		}
 		for _, w := range hook.Webhooks {
 			end, err := ends(w.ClientConfig.CABundle)
-			const fix = "look at the injector's log; it keeps the caBundle, unless injector.patchCABundle is false"
+			const fix = "see the injector's log: the injector updates the caBundle, unless the value injector.patchCABundle is false"
 			switch {
 			case len(w.ClientConfig.CABundle) == 0:
-				r.add(Error, object, fix, "webhook %s has no caBundle, so no pod can be created that it is asked about", w.Name)
+				r.add(Error, object, fix, "webhook %s has no caBundle, so the API server cannot create the pods for which it calls the webhook", w.Name)
 			case err != nil:
 				r.add(Error, object, fix, "the caBundle of webhook %s cannot be read: %v", w.Name, err)
 			case end.Before(f.now):
-				r.add(Error, object, fix, "the CA of webhook %s ended at %s", w.Name, end.UTC().Format(time.RFC3339))
+				r.add(Error, object, fix, "the CA of webhook %s expired at %s", w.Name, end.UTC().Format(time.RFC3339))
 			case end.Before(f.now.Add(soon)):
-				r.add(Warning, object, fix, "the CA of webhook %s ends at %s", w.Name, end.UTC().Format(time.RFC3339))
+				r.add(Warning, object, fix, "the CA of webhook %s expires at %s", w.Name, end.UTC().Format(time.RFC3339))
 			}
 		}
 		if len(r.findings) == 0 {
-			r.add(OK, object, "", "the CA of %s is there", count(len(hook.Webhooks), "webhook"))
+			r.add(OK, object, "", "%s %s a valid CA", count(len(hook.Webhooks), "webhook"), has(len(hook.Webhooks)))
 		}
 		return
 	}
-	r.add(Error, object, "outrigger upgrade; or inject offline, if the injector is not installed on purpose", "it is not there, so no pod gets a sidecar")
+	r.add(Error, object, "outrigger upgrade; if the injector is deliberately not installed, use 'outrigger inject'", "it does not exist, so no pod gets a sidecar")
 }
 
 func answers(f *Facts, r *report) {
@@ -219,15 +219,15 @@ func answers(f *Facts, r *report) {
 	case f.members.err != nil:
 		r.lost("the namespaces", f.members.err)
 	case f.tried == "":
-		r.add(Warning, "", "outrigger namespace add NAMESPACE", "no namespace of the mesh admits a dry-run pod, so the webhook is not called")
+		r.add(Warning, "", "outrigger namespace add NAMESPACE", "no namespace of the mesh accepts the pod for the dry run, so the webhook is not tested")
 	case apierrors.IsForbidden(f.dryRun.err) && !strings.Contains(f.dryRun.err.Error(), "webhook"):
-		r.add(Warning, object, "try as somebody who may create pods there, and look at its quota", "a dry-run pod is refused before the webhook is asked: %v", f.dryRun.err)
+		r.add(Warning, object, "run this check as somebody with the right to create pods there, and see the namespace's quota", "the pod for the dry run is rejected before the webhook is called: %v", f.dryRun.err)
 	case f.dryRun.err != nil:
-		r.add(Error, object, "look at webhook/ca and control-plane/deployments, and whether the API server reaches port 9090 of the injector", "no pod can be created: %v", f.dryRun.err)
+		r.add(Error, object, "see the checks webhook/ca and control-plane/deployments, and test whether the API server can connect to port 9090 of the injector", "no pod can be created: %v", f.dryRun.err)
 	case !slices.ContainsFunc(slices.Concat(f.dryRun.value.Spec.InitContainers, f.dryRun.value.Spec.Containers), func(c corev1.Container) bool { return c.Name == driver.ProxyContainer }):
-		r.add(Error, object, "look at webhook/ca, and at the selectors of the webhook configuration", "a pod that asks for a sidecar is created without one")
+		r.add(Error, object, "see the check webhook/ca, and the selectors of the webhook configuration", "a pod that requests a sidecar is created without one")
 	default:
-		r.add(OK, object, "", "a dry-run pod comes back with a sidecar")
+		r.add(OK, object, "", "the pod of a dry run gets a sidecar")
 	}
 }
 
@@ -236,7 +236,7 @@ func bundles(f *Facts, r *report) {
 		r.lost("the namespaces", f.members.err)
 		return
 	}
-	const fix = "look at the log of the controller that leads, which keeps it"
+	const fix = "see the log of the controller that is the leader, which writes it"
 	for _, name := range sorted(f.bundles) {
 		object := "ConfigMap/" + name + "/outrigger-ca"
 		bundle := f.bundles[name]
@@ -246,11 +246,11 @@ func bundles(f *Facts, r *report) {
 		}
 		switch end, err := ends([]byte(bundle.value)); {
 		case err != nil:
-			r.add(Error, object, fix, "its ca.crt: %v", err)
+			r.add(Error, object, fix, "its ca.crt cannot be used: %v", err)
 		case end.Before(f.now):
-			r.add(Error, object, "replace the root: docs/identity.md, How to replace a root", "the last root ended at %s", end.UTC().Format(time.RFC3339))
+			r.add(Error, object, "replace the root: docs/identity.md, How to replace a root", "the last root expired at %s", end.UTC().Format(time.RFC3339))
 		case end.Before(f.now.Add(soon)):
-			r.add(Warning, object, "replace the root: docs/identity.md, How to replace a root", "the last root ends at %s", end.UTC().Format(time.RFC3339))
+			r.add(Warning, object, "replace the root: docs/identity.md, How to replace a root", "the last root expires at %s", end.UTC().Format(time.RFC3339))
 		}
 	}
 	if len(r.findings) == 0 {
@@ -272,10 +272,10 @@ func proxyCertificates(f *Facts, r *report) {
 			when[name] = p.CertificateEnds
 		}
 	}
-	r.each(Error, over, func(string) string { return "its agent's log says why it gets no other: outrigger proxy logs" },
-		func(o string) string { return "its certificate ended at " + when[o].UTC().Format(time.RFC3339) })
+	r.each(Error, over, func(string) string { return "the agent's log says why it was not renewed: outrigger proxy logs" },
+		func(o string) string { return "its certificate expired at " + when[o].UTC().Format(time.RFC3339) })
 	if len(over) == 0 {
-		r.ok("%s %s a certificate that holds", count(len(f.proxies.value), "proxy connection"), has(len(f.proxies.value)))
+		r.ok("%s %s a valid certificate", count(len(f.proxies.value), "proxy connection"), has(len(f.proxies.value)))
 	}
 }
 
@@ -306,8 +306,8 @@ func connected(f *Facts, r *report) {
 		classes[p.Class]++
 	}
 	r.each(Error, away, func(o string) string {
-		return "what its agent waits for: outrigger proxy logs " + strings.TrimPrefix(o, "Pod/")
-	}, func(string) string { return "it has a sidecar that is connected to no controller" })
+		return "the agent's log says what it waits for: outrigger proxy logs " + strings.TrimPrefix(o, "Pod/")
+	}, func(string) string { return "its sidecar is not connected to a controller" })
 	if len(away) == 0 {
 		var by []string
 		for _, class := range slices.Sorted(maps.Keys(classes)) {
@@ -333,17 +333,17 @@ func states(f *Facts, r *report) {
 			says[name] = p.Failure.Text()
 		case len(p.Rejections) > 0:
 			refusing = append(refusing, name)
-			says[name] = fmt.Sprintf("it refuses %s: %s", strings.Join(p.Rejections[0].Resources, ", "), p.Rejections[0].Message)
+			says[name] = fmt.Sprintf("it rejects %s: %s", strings.Join(p.Rejections[0].Resources, ", "), p.Rejections[0].Message)
 		case p.State == "Waiting" && f.now.Sub(p.Sent.Time) > settle || p.State == "Empty" && f.now.Sub(p.Connected) > settle:
 			behind = append(behind, name)
-			says[name] = "it has not taken its configuration since " + cmp.Or(p.Sent.Time, p.Connected).UTC().Format(time.RFC3339)
+			says[name] = "it has not acknowledged its configuration since " + cmp.Or(p.Sent.Time, p.Connected).UTC().Format(time.RFC3339)
 		}
 	}
 	message := func(o string) string { return says[o] }
 	logs := func(o string) string { return "outrigger proxy logs --previous " + strings.TrimPrefix(o, "Pod/") }
 	r.each(Error, failing, logs, message)
 	r.each(Error, refusing, func(o string) string {
-		return "the object that it came of has a condition: outrigger proxy get " + strings.TrimPrefix(o, "Pod/")
+		return "see the conditions of the object that caused this part of the configuration: outrigger proxy get " + strings.TrimPrefix(o, "Pod/")
 	}, message)
 	r.each(Warning, behind, logs, message)
 	if len(r.findings) == 0 {
@@ -353,7 +353,7 @@ func states(f *Facts, r *report) {
 
 func sidecars(f *Facts, r *report) {
 	if err := cmp.Or(f.pods.err, f.decide.err); err != nil {
-		r.lost("what the injector decides by", err)
+		r.lost("the injector's configuration", err)
 		return
 	}
 	var without []string
@@ -371,11 +371,13 @@ func sidecars(f *Facts, r *report) {
 		}
 		name := "Pod/" + pod.Namespace + "/" + pod.Name
 		without = append(without, name)
-		why[name] = fmt.Sprintf("it runs without the sidecar that it should have: %s: %s", d.Reason, d.Message)
+		why[name] = fmt.Sprintf("it should have a sidecar and has none: %s: %s", d.Reason, d.Message)
 	}
-	r.each(Error, without, func(string) string { return "make it anew, so that the injector is asked: kubectl rollout restart" }, func(o string) string { return why[o] })
+	r.each(Error, without, func(string) string {
+		return "recreate the pod, so that the injector adds the sidecar: kubectl rollout restart"
+	}, func(o string) string { return why[o] })
 	if len(without) == 0 {
-		r.ok("%s %s a sidecar, and no other should have one", count(injected, "pod"), has(injected))
+		r.ok("%s %s a sidecar, and no other pod should have one", count(injected, "pod"), has(injected))
 	}
 }
 
@@ -383,7 +385,7 @@ func sidecars(f *Facts, r *report) {
 // level. The decision contains a warning if the level would reject the sidecar.
 func security(f *Facts, r *report) {
 	if err := cmp.Or(f.members.err, f.decide.err); err != nil {
-		r.lost("what the injector decides by", err)
+		r.lost("the injector's configuration", err)
 		return
 	}
 	for i := range f.members.value {

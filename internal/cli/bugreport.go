@@ -38,28 +38,29 @@ func newBugReportCommand() *cobra.Command {
 	var f reportFlags
 	cmd := &cobra.Command{
 		Use:   "bug-report",
-		Short: "Write an archive about the mesh for a report of a fault, without secrets",
-		Long: `Write an archive about the mesh for a report of a fault, without secrets.
+		Short: "Write an archive with information about the mesh for a bug report, without secrets",
+		Long: `Write an archive with information about the mesh for a bug report, without secrets.
 
-It has versions, the findings of 'outrigger check', nodes, the objects of the mesh and of
-its control plane, their Events and logs, and the connected proxies; and with --pod a pod,
-its Events, its sidecar's logs and what 'outrigger proxy get' shows.
+The archive contains versions, the findings of 'outrigger check', nodes, the objects of the
+mesh and of its control plane, their Events and logs, and the connected proxies. With --pod,
+it also contains that pod, its Events, the logs of its sidecar and the output of 'outrigger
+proxy get'.
 
-Secrets and ConfigMaps are not read. What is taken out of the rest is named in
-docs/troubleshooting.md: among it are tokens, passwords, private keys, and the commands and
-values of environment variables of applications. It has names, addresses and policies yet,
-so look into it before you send it.
+The command does not read Secrets and ConfigMaps. From everything else it removes tokens,
+passwords, private keys, and the commands and environment variables of applications;
+docs/troubleshooting.md has the whole list. The archive still contains names, addresses and
+policies, so look into it before you send it.
 
-What cannot be read is in errors.txt of the archive and is no failure.
+If something cannot be read, the archive names it in errors.txt, and the command succeeds.
 
-Exit codes: 0 the archive is written, 1 it is not, 2 wrong usage.`,
-		Example: `  # the mesh, to outrigger-bug-report-TIME.tar.gz
+Exit codes: 0 the archive was written, 1 it was not, 2 wrong usage.`,
+		Example: `  # write outrigger-bug-report-TIME.tar.gz
   outrigger bug-report
 
-  # with one pod, and the logs of the last hour only
+  # include one pod, and only the last hour of the logs
   outrigger bug-report --pod shop/cart-7d9f-x2x4z --since 1h -o cart.tar.gz
 
-  # with a pod of a Deployment; only see what would be in the archive
+  # include a pod of a Deployment; only list what the archive would contain
   outrigger bug-report --pod deploy/cart -n shop --dry-run`,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
@@ -69,11 +70,11 @@ Exit codes: 0 the archive is written, 1 it is not, 2 wrong usage.`,
 	f.mesh.add(flags)
 	f.mesh.addConfig(flags)
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "namespace of --pod; the default is that of the kubeconfig's context")
-	flags.StringVar(&f.pod, "pod", "", "a pod with a fault, as POD, TYPE/NAME or NAMESPACE/POD")
-	flags.StringVarP(&f.output, "output", "o", "", "file to write, which must not be there yet; the default is outrigger-bug-report-TIME.tar.gz")
-	flags.DurationVar(&f.since, "since", 0, "only lines of logs that are younger, for example 1h")
-	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "how long asking for one thing may take")
-	flags.BoolVar(&f.dryRun, "dry-run", false, "ask for everything, list what would be in the archive, and write none")
+	flags.StringVar(&f.pod, "pod", "", "pod to include, as POD, TYPE/NAME or NAMESPACE/POD")
+	flags.StringVarP(&f.output, "output", "o", "", "file to write, which must not exist; the default is outrigger-bug-report-TIME.tar.gz")
+	flags.DurationVar(&f.since, "since", 0, "only log lines that are not older than this, for example 1h")
+	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "how long one request may take")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "list what the archive would contain, and write no archive")
 	f.kube.complete(cmd)
 	of := &proxyFlags{}
 	completeFlag(cmd, "pod", func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
@@ -119,11 +120,11 @@ func (f *reportFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	out := cmd.OutOrStdout()
-	fmt.Fprintf(out, "%s is written: %d files, %d bytes", f.output, len(r.files), size)
+	fmt.Fprintf(out, "wrote %s: %d files, %d bytes", f.output, len(r.files), size)
 	if r.failed > 0 {
-		fmt.Fprintf(out, "; %d things could not be read, see errors.txt in it", r.failed)
+		fmt.Fprintf(out, "; %d items could not be read: see errors.txt in it", r.failed)
 	}
-	fmt.Fprintf(out, "\nSecrets were taken out as far as they are known by their looks or their place.\nLook into it before you send it: tar -xzf %s\n", f.output)
+	fmt.Fprintf(out, "\nSecrets were removed where their field or their form shows that they are secrets.\nLook into the archive before you send it: tar -xzf %s\n", f.output)
 	return nil
 }
 
@@ -134,7 +135,7 @@ func absent(name string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err == nil:
-		return fmt.Errorf("%s is there already, and is not overwritten; remove it or name another file with -o", name)
+		return fmt.Errorf("%s exists already and is not overwritten; remove it, or name another file with -o", name)
 	}
 	return err
 }
@@ -144,7 +145,7 @@ func writeArchive(name string, files []reportFile, at time.Time) (size int64, er
 	// Only the owner may read it.
 	temporary, err := os.CreateTemp(filepath.Dir(name), ".outrigger-bug-report-*")
 	if err != nil {
-		return 0, fmt.Errorf("%w; name a file that can be written with -o", err)
+		return 0, fmt.Errorf("%w; with -o, name a file that can be written", err)
 	}
 	defer func() { err = errors.Join(err, ignoreAbsent(os.Remove(temporary.Name()))) }()
 	err = archive(temporary, strings.TrimSuffix(filepath.Base(name), ".tar.gz"), files, at)
@@ -187,10 +188,10 @@ func (f *reportFlags) newReport(ctx context.Context, errorsTo io.Writer) (*repor
 		return nil, err
 	}
 	if r.client, err = kubernetes.NewForConfig(r.config); err != nil {
-		return nil, fmt.Errorf("making a client of %s: %w", r.config.Host, err)
+		return nil, fmt.Errorf("creating a client for %s: %w", r.config.Host, err)
 	}
 	if r.objects, err = dynamic.NewForConfig(r.config); err != nil {
-		return nil, fmt.Errorf("making a client of %s: %w", r.config.Host, err)
+		return nil, fmt.Errorf("creating a client for %s: %w", r.config.Host, err)
 	}
 	asked, cancel := r.limited(ctx)
 	defer cancel()

@@ -149,7 +149,7 @@ func (r *report) resources(group string) ([]schema.GroupVersionResource, error) 
 	}
 	at := slices.IndexFunc(groups.Groups, func(g metav1.APIGroup) bool { return g.Name == group })
 	if at < 0 {
-		return nil, errors.New("the API server has none; are the CRDs installed?")
+		return nil, errors.New("the API server serves none; are the CRDs installed?")
 	}
 	var found []schema.GroupVersionResource
 	seen := make(map[string]bool)
@@ -198,7 +198,7 @@ func (r *report) gatherControlPlane(ctx context.Context) {
 	slices.SortStableFunc(pods, func(a, b corev1.Pod) int { return cmp.Compare(faults(&b), faults(&a)) })
 	for i := range pods {
 		if i == reportPods {
-			r.fail("logs", fmt.Errorf("there are %d pods of the control plane; these are of %d, those with faults first", len(pods), reportPods))
+			r.fail("logs", fmt.Errorf("the control plane has %d pods; the archive has the logs of %d, those with errors first", len(pods), reportPods))
 			break
 		}
 		r.addLogs(ctx, "control-plane/logs", &pods[i], controlContainers)
@@ -379,7 +379,7 @@ func (t *tail) String() string {
 		return string(t.text)
 	}
 	_, whole, _ := bytes.Cut(t.text, []byte("\n"))
-	return "... what was before is left out\n" + string(whole)
+	return "... earlier lines are left out\n" + string(whole)
 }
 
 // addJSON adds a value, of which it removes secrets.

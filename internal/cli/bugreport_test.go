@@ -117,7 +117,7 @@ func (c *controllerTest) bugReport(t *testing.T, args ...string) map[string]stri
 	t.Helper()
 	said := runCommand(t, append([]string{"bug-report"}, args...)...)
 	name := args[len(args)-1]
-	if !strings.Contains(said, name+" is written") || !strings.Contains(said, "before you send it") {
+	if !strings.Contains(said, "wrote "+name) || !strings.Contains(said, "before you send it") {
 		t.Errorf("it says %q", said)
 	}
 	file, err := os.Open(name)

@@ -37,22 +37,22 @@ func newCheckCommand() *cobra.Command {
 	var f checkFlags
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Find out whether the mesh is well, and what to do where it is not",
-		Long: `Find out whether the mesh is well, and what to do where it is not.
+		Short: "Check the mesh or the cluster, and show how to fix what is wrong",
+		Long: `Check the mesh or the cluster, and show how to fix what is wrong.
 
-With --pre it is the cluster that is looked at, before an installation; else the mesh that
-is installed. Each finding is one line with its object, and below it a fix. Nothing is
-changed: the pod that the webhook is tried with is a dry run.
+With --pre, the command checks whether the mesh can be installed in the cluster. Otherwise
+it checks the installed mesh. It prints one line for each finding, with the object and,
+below it, what to do. It changes nothing: it tests the webhook with a dry run.
 
-Exit codes: 0 there is no error (there may be warnings), 1 there is one or the cluster
-cannot be asked, 2 wrong usage.`,
-		Example: `  # may the mesh be installed?
+Exit codes: 0 there is no error (there may be warnings), 1 there is an error or the API
+server does not answer, 2 wrong usage.`,
+		Example: `  # can the mesh be installed?
   outrigger check --pre
 
-  # wait until all is well after an installation
+  # after an installation, wait until there is no error
   outrigger check --wait 2m
 
-  # only what is wrong, for a program
+  # only warnings and errors, for a program
   outrigger check -o json | jq '.findings[] | select(.level != "ok")'`,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -81,10 +81,10 @@ cannot be asked, 2 wrong usage.`,
 	f.kube.add(flags)
 	f.mesh.add(flags)
 	f.mesh.addConfig(flags)
-	flags.BoolVar(&f.pre, "pre", false, "look at the cluster before an installation")
-	flags.DurationVar(&f.wait, "wait", 0, "look again until there is no error, for at most this long")
-	flags.DurationVar(&f.timeout, "timeout", time.Minute, "how long looking once may take")
-	flags.StringVarP(&f.output, "output", "o", "", "format: json or yaml; the default is a line a finding")
+	flags.BoolVar(&f.pre, "pre", false, "check the cluster before an installation")
+	flags.DurationVar(&f.wait, "wait", 0, "repeat the checks until there is no error, for at most this long")
+	flags.DurationVar(&f.timeout, "timeout", time.Minute, "how long one run of all checks may take")
+	flags.StringVarP(&f.output, "output", "o", "", "format: json or yaml; the default is one line for each finding")
 	f.kube.complete(cmd)
 	completeValues(cmd, "output", "json", "yaml")
 	return cmd

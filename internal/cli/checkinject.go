@@ -46,10 +46,10 @@ func newCheckInjectCommand() *cobra.Command {
 		Short: "Explain step by step whether a pod gets a sidecar, and why",
 		Long: `Explain step by step whether a pod gets a sidecar, and why.
 
-With a POD, the pod, its namespace and the mesh's configuration are read from the
-cluster: the answer is what the injector would decide if the pod were created now.
-With -f, the pods and workloads of a file are explained as 'outrigger inject'
-would decide about them.`,
+With POD, the command reads the pod, its namespace and the mesh's configuration from
+the cluster, and explains what the injector would decide if the pod were created now.
+With -f, it explains what 'outrigger inject' would decide about the pods and workloads
+of a file.`,
 		Example: `  outrigger check-inject cart-7d9f-x2x4z -n shop
   outrigger check-inject -f deployment.yaml
   outrigger check-inject -f deployment.yaml --from-cluster -o json`,

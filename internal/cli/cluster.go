@@ -42,7 +42,7 @@ func (f *kubeFlags) client() (kubernetes.Interface, error) {
 	}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("making a client of %s: %w", config.Host, err)
+		return nil, fmt.Errorf("creating a client for %s: %w", config.Host, err)
 	}
 	return client, nil
 }
@@ -84,7 +84,7 @@ type meshFlags meshconfig.Mesh
 func (f *meshFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.Name, "mesh-name", "osm", "name of the mesh, the value of the label "+inject.MonitoredByLabel)
 	flags.StringVar(&f.Namespace, "mesh-namespace", env("POD_NAMESPACE", "osm-system"), "namespace of the control plane")
-	flags.StringVar(&f.Revision, "revision", "default", "revision of the injector; pods and namespaces choose one by the label "+inject.RevisionLabel)
+	flags.StringVar(&f.Revision, "revision", "default", "revision of the injector; pods and namespaces choose one with the label "+inject.RevisionLabel)
 }
 
 func (f *meshFlags) addConfig(flags *pflag.FlagSet) {
@@ -112,7 +112,7 @@ func newCluster(flags kubeFlags, mesh meshFlags) (*cluster, error) {
 	}
 	c, err := client.New(config, client.Options{Scheme: kube.Scheme()})
 	if err != nil {
-		return nil, fmt.Errorf("making a client of %s: %w", config.Host, err)
+		return nil, fmt.Errorf("creating a client for %s: %w", config.Host, err)
 	}
 	s, err := kube.New(config, kube.Options{Namespace: mesh.Namespace, MeshConfigName: mesh.Config, Log: discard})
 	if err != nil {

@@ -44,30 +44,30 @@ func newControllerCommand() *cobra.Command {
 		Short: "Serve configuration and certificates to the proxies of a mesh",
 		Long: `Serve configuration and certificates to the proxies of a mesh.
 
-The controller reads the objects that a mesh is made of and has the driver of each
-sidecar class serve the proxies of its pods what comes of them: Envoy on port 15128,
-Pipy on 6060, HAProxy on 6061, unless sidecarDrivers of the MeshConfig say otherwise.
-On port 15129 it signs the certificates of workloads, each for the service account of
-the pod's token. Several replicas may run, and all of them serve.
+The controller reads the objects of the mesh. The driver of each sidecar class translates
+them into configuration and serves it to the proxies of that class: Envoy on port 15128,
+Pipy on 6060, HAProxy on 6061, unless sidecarDrivers in the MeshConfig has other ports.
+On port 15129 the controller signs the certificates of workloads, each for the service
+account in the pod's token. Several replicas may run, and all of them serve proxies.
 
-It reports what is wrong: values that cannot be used, references to objects that do not
-exist, objects that contradict each other, fields without effect, configuration that a
-proxy rejects, and pods that should have a sidecar and have none. With --source kube the
-reports go to the status of the objects, to Warning Events and to metrics. Only the
-leader of several replicas writes them.
+The controller reports what is wrong: values that cannot be used, references to objects
+that do not exist, objects that contradict each other, fields without effect, configuration
+that a proxy rejects, and pods that should have a sidecar and have none. With --source kube,
+it writes the reports to the status of the objects, to Warning Events and to metrics. If
+there are several replicas, only the leader writes them.
 
-With --source dir the mesh is that of manifests, without an API server. A change of
-them counts at once. Problems are logged. Certificates are signed by a CA in the folder
---ca-dir, for tokens that are minted with the key there; the trust bundle is the file
-bundle.crt in it.
+With --source dir, the controller reads the mesh from manifests, without an API server, and
+reads them again when they change. It logs what is wrong. It signs certificates with a CA in
+the folder --ca-dir, and accepts tokens that were signed with the key in that folder. The
+file bundle.crt in it is the trust bundle.
 
-Who may get /debug/proxy, by RBAC, sees the proxies with 'outrigger proxy'. If the
-MeshConfig's observability.enableDebugServer is on, there are more pages for everybody,
-the debug pages on port 9092.`,
+'outrigger proxy' needs the RBAC right to get /debug/proxy. If enableDebugServer is set
+under observability in the MeshConfig, port 9092 serves more debug pages, to anyone who can
+connect to it.`,
 		Example: `  # In a pod.
   outrigger controller --mesh-name osm --mesh-namespace osm-system
 
-  # On a workstation, beside nobody else.
+  # On a workstation, as the only controller.
   outrigger controller --kubeconfig ~/.kube/config --leader-elect=false
 
   # A mesh without a cluster.
@@ -92,21 +92,21 @@ the debug pages on port 9092.`,
 	f.mesh.add(flags)
 	f.mesh.addConfig(flags)
 	f.log.add(flags)
-	flags.StringVar(&f.source, "source", sourceKube, "where the mesh is read from: kube, a cluster, or dir, manifests")
+	flags.StringVar(&f.source, "source", sourceKube, "where to read the mesh: kube for a cluster, dir for manifests")
 	flags.StringArrayVarP(&f.files, "filename", "f", nil, "dir: file or folder of manifests (*.yaml, *.yml, *.json at any depth); may be given several times")
-	flags.StringVar(&f.caDir, "ca-dir", "", "dir: folder of the CA and of the key for tokens, which are made if they are missing (default outrigger/ca in the user's configuration folder)")
+	flags.StringVar(&f.caDir, "ca-dir", "", "dir: folder with the CA and the key for tokens, which are created if they are missing (default outrigger/ca in the user's configuration folder)")
 	flags.StringVar(&f.BindAddress, "bind-address", "", "IP address to listen on; empty for all")
 	flags.StringVar(&f.HealthListen, "health-listen", ":9091", "address of /health/alive, /health/ready and /metrics")
 	flags.StringVar(&f.IdentityListen, "identity-listen", ":15129", "address of the service that signs certificates")
-	flags.StringVar(&f.DebugListen, "debug-listen", ":9092", "address of the debug pages, while the MeshConfig turns them on")
-	flags.StringVar(&f.ProxyListen, "proxy-listen", fmt.Sprintf("127.0.0.1:%d", proxyPort), "kube: address where 'outrigger proxy' asks, by a forwarded port, with a token that is reviewed")
-	flags.StringVar(&f.CASecret, "ca-secret", root.DefaultSecret, "Secret of the mesh's own CA, which is filled if it is empty; with --source dir a folder in --ca-dir. MeshRootCertificates may name others")
-	flags.DurationVar(&f.RootPropagation, "root-propagation", root.DefaultPropagation, "how long a new root is trusted before it signs, so that every pod has heard of it")
+	flags.StringVar(&f.DebugListen, "debug-listen", ":9092", "address of the debug pages, if the MeshConfig enables them")
+	flags.StringVar(&f.ProxyListen, "proxy-listen", fmt.Sprintf("127.0.0.1:%d", proxyPort), "kube: address for the requests of 'outrigger proxy', which come through a forwarded port and need a valid token")
+	flags.StringVar(&f.CASecret, "ca-secret", root.DefaultSecret, "Secret with the mesh's own CA, which the controller creates in it if it is empty; with --source dir, a folder in --ca-dir. MeshRootCertificates may name others")
+	flags.DurationVar(&f.RootPropagation, "root-propagation", root.DefaultPropagation, "how long a new root is trusted before it signs, so that all pods know it by then")
 	flags.StringVar(&f.ClusterDomain, "cluster-domain", "cluster.local", "DNS domain of the cluster")
 	flags.StringVar(&f.templateConfigMap, "template-configmap", "", "kube: the injector's ConfigMap, whose policy says which pods should have a sidecar; empty for none (default outrigger-injector, or outrigger-injector-REVISION)")
-	flags.DurationVar(&f.Catalog.HoldOff, "hold-off", catalog.DefaultHoldOff, "how long the objects must be quiet before changes are worked in")
-	flags.DurationVar(&f.Catalog.MaxHoldOff, "max-hold-off", catalog.DefaultMaxHoldOff, "how long a change waits at most to be worked in")
-	flags.BoolVar(&f.LeaderElect, "leader-elect", true, "kube: let one of several replicas be the one that writes")
+	flags.DurationVar(&f.Catalog.HoldOff, "hold-off", catalog.DefaultHoldOff, "how long no object may change before the collected changes are processed")
+	flags.DurationVar(&f.Catalog.MaxHoldOff, "max-hold-off", catalog.DefaultMaxHoldOff, "how long a change waits at most until it is processed")
+	flags.BoolVar(&f.LeaderElect, "leader-elect", true, "kube: elect one replica as the leader, which alone writes to the API server")
 	return cmd
 }
 
@@ -120,7 +120,7 @@ func (f *controllerFlags) check() error {
 	switch f.source {
 	case sourceKube:
 		if len(f.files) > 0 || f.caDir != "" {
-			return usage.Errorf("-f and --ca-dir go with --source dir")
+			return usage.Errorf("-f and --ca-dir require --source dir")
 		}
 		return nil
 	case sourceDir:

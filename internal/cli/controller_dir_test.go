@@ -303,9 +303,9 @@ func (f *folder) testRefused(t *testing.T, stream *stream) {
 		}
 		stream.nack(t, refused, "no such\nthing")
 		f.expectStates(t, "shop desk envoy Rejected")
-		f.expectRejected(t, "Service shop/cart: the envoy proxy of pod shop/desk refuses Cluster shop/cart:80, and what was before goes on: no such thing")
+		f.expectRejected(t, "Service shop/cart: the envoy proxy of pod shop/desk rejects Cluster shop/cart:80; the previous configuration stays in use: no such thing")
 		text := runCommand(t, "proxy", "get", "shop/desk", "--debug-address", f.host+":9092")
-		if !strings.Contains(text, "# Refuses:    Cluster shop/cart:80: no such thing\n") {
+		if !strings.Contains(text, "# Rejects:    Cluster shop/cart:80: no such thing\n") {
 			t.Errorf("'proxy get' does not tell:\n%s", text)
 		}
 		if way == "takes the next" {

@@ -167,7 +167,7 @@ func (c *controllerTest) testConfiguration(t, whole *testing.T, replicas ...*rep
 			s.nack(t, a, "no such thing")
 		}
 	}
-	const event = "Warning Rejected Service/till the envoy proxy of pod shop/%s refuses Cluster shop/till:80, and what was before goes on: no such thing"
+	const event = "Warning Rejected Service/till the envoy proxy of pod shop/%s rejects Cluster shop/till:80; the previous configuration stays in use: no such thing"
 	eventually(t, "the Events", func() error {
 		var got []string
 		for _, e := range c.events(t, "shop") {

@@ -31,19 +31,19 @@ func newDemoCommand() *cobra.Command {
 
 Each pod is a network namespace with its own address, an application, a real proxy
 and the agent; the controller is the real one and reads manifests from a folder. The
-demo shows who calls whom with which identity and who is denied, shifts a traffic
-split, kills the controller and changes policies, all while requests run.
+demo shows who calls whom with which identity and whose requests are denied. While
+requests are sent, it changes a traffic split, kills the controller and changes policies.
 
-All sidecars are of one class, envoy unless --class says otherwise. In a mixed mesh they
-are of two, envoy and pipy, which speak mTLS with each other; which pod has which is
-shown.
+All sidecars have the same class, which is envoy unless --class names another. With
+--class mixed, some are envoy and some are pipy, and they use mTLS with each other; the
+demo shows which pod has which.
 
-It needs Linux and root, because it makes network namespaces, or a user who has a range
-of ids in /etc/subuid and /etc/subgid and may make user namespaces. It needs the
-programs outrigger-agent and bookstore, which it looks for beside itself and in PATH,
-and those of the proxies, which their drivers look for: in PATH, in the variables ENVOY,
-PIPY and HAPROXY, and where 'make envoy' puts Envoy. The machine's own network is not
-touched. Everything ends with Ctrl-C or after --for, and nothing is left behind.`,
+The demo needs Linux. It creates network namespaces, so it must run as root, or as a user
+who may create user namespaces and has a range of IDs in /etc/subuid and /etc/subgid. It
+needs the programs outrigger-agent and bookstore, beside itself or in PATH, and the
+proxies' programs, in PATH, in the variables ENVOY, PIPY and HAPROXY, or where 'make
+envoy' installs Envoy. It does not change the machine's own network. It ends with Ctrl-C
+or after --for, and removes everything that it created.`,
 		Example: `  # until Ctrl-C
   sudo bin/outrigger demo
 
@@ -77,7 +77,7 @@ touched. Everything ends with Ctrl-C or after --for, and nothing is left behind.
 		},
 	}
 	flags := cmd.Flags()
-	flags.DurationVar(&opts.For, "for", 0, "how long to run once the mesh is set up; 0 is until Ctrl-C")
+	flags.DurationVar(&opts.For, "for", 0, "how long to run after the mesh is set up; 0 means until Ctrl-C")
 	flags.StringVar(&opts.Programs.Agent, "agent", "", "the program outrigger-agent (default beside this program or in PATH)")
 	flags.StringVar(&opts.Class, "class", "envoy", "sidecar class of all pods, or mixed")
 	flags.StringArrayVar(&proxies, "proxy", nil, "the program of a sidecar class, as CLASS=PATH; may be given several times (default where the class's driver finds it)")
@@ -107,7 +107,7 @@ func findPrograms(opts *demo.Options, proxies []string) error {
 			*program, err = filepath.Abs(found)
 		}
 		if err != nil {
-			return fmt.Errorf("there is no program %s beside %s and in PATH; build it with 'make build', or name it with --%s", name, self, flag)
+			return fmt.Errorf("the program %s is neither beside %s nor in PATH; build it with 'make build', or name it with --%s", name, self, flag)
 		}
 		return nil
 	}

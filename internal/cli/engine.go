@@ -39,8 +39,8 @@ type engineFlags struct {
 
 func (f *engineFlags) add(flags *pflag.FlagSet) {
 	f.addConfig(flags)
-	flags.BoolVar(&f.fromCluster, "from-cluster", false, "ask the cluster for namespaces, and for each configuration that no file gives")
-	flags.StringVarP(&f.namespace, "namespace", "n", "", "namespace of objects that name none")
+	flags.BoolVar(&f.fromCluster, "from-cluster", false, "read namespaces from the cluster, and all configuration that is not given as a file")
+	flags.StringVarP(&f.namespace, "namespace", "n", "", "namespace of objects that do not name one")
 }
 
 // addConfig adds the flags that every decision needs.
@@ -51,7 +51,7 @@ func (f *engineFlags) addConfig(flags *pflag.FlagSet) {
 	flags.StringVar(&f.meshConfig, "mesh-config", "", "file with a MeshConfig")
 	flags.StringVar(&f.injectConfig, "inject-config", "", `file with the injection config, as under the key "config" of the injector's ConfigMap`)
 	flags.StringVar(&f.values, "values", "", `file with the values for templates, as under the key "values"`)
-	flags.StringVar(&f.kubeVersion, "kube-version", "", "Kubernetes version of the cluster, which decides on native sidecars (default 1.30)")
+	flags.StringVar(&f.kubeVersion, "kube-version", "", "Kubernetes version of the cluster; it determines whether sidecars are native (default 1.30)")
 }
 
 // offlineVersion is the version of Kubernetes without a flag and without a cluster: the

@@ -23,47 +23,46 @@ func newExplainCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "explain (-f DIR | --from-cluster) FROM TO [METHOD PATH]",
-		Short: "Explain what becomes of a request, and which rule decides",
-		Long: `Explain what becomes of a request, and which rule decides.
+		Short: "Explain what happens to a request, and which rule decides",
+		Long: `Explain what happens to a request, and which rule decides.
 
-Follows one request through the mesh of the manifests, or of the cluster: who
-calls, which route and which split take it, which endpoints it may reach and in
-what security, and which rule lets it in. If none does, it names those that come
-nearest and says what each lacks. Steps that end a way of the request are marked
-with a star.
+The command follows one request through the mesh, which it reads from manifests or from
+a cluster. It prints who the caller is, which route and which traffic split apply, which
+endpoints can receive the request, how the connection is secured, and which rule allows
+it. If no rule allows it, it names the rules that come closest and says why each does not
+match. A star marks each step at which the request ends.
 
 FROM is NAMESPACE/NAME of a pod or a service account. TO is NAMESPACE/NAME[:PORT]
 of a service or a pod, or HOST[:PORT] or ADDRESS[:PORT] for anything else; PORT is
-a number or the name of a service's port. A HOST that is the DNS name of a service,
-NAME alone in the caller's namespace or NAME.NAMESPACE and longer, means the service.
-Without METHOD and PATH the question is about a connection, which is all that there
-is for protocols other than HTTP.
+a number or the name of a service's port. A HOST that is the DNS name of a service
+means the service: NAME in the caller's namespace, or NAME.NAMESPACE or a longer form.
+Without METHOD and PATH, the command explains a connection instead of an HTTP request.
 
 The pods of a Deployment are called NAME-0, NAME-1 and so on.
 
-The verdict is Allowed, Denied, Unreachable (there is nobody to call) or Mixed (it
-depends on the endpoint that is chosen, on the address of a host, or on the request
-if only a connection is asked for).
+The verdict is Allowed, Denied, Unreachable (nothing can receive the request) or Mixed
+(it depends on which endpoint is chosen, on the address of a host, or, for a connection,
+on the request).
 
-There is no verdict if a manifest cannot be read, or if FROM or TO is not there: what
-is neither in the mesh nor a host, or a service outside the mesh, that an Egress or
-the mesh's egress decides on.
+There is no verdict if a manifest cannot be read, or if FROM or TO does not exist. TO
+exists if it is in the mesh, or if it is a host or a service outside the mesh for which
+an Egress or the mesh's setting for egress decides.
 
 Exit codes: 0 Allowed, 1 there is no verdict, 2 wrong usage, 3 any other verdict.`,
-		Example: `  # may the bookbuyer buy?
+		Example: `  # is this request allowed?
   outrigger explain -f manifests bookbuyer/bookbuyer bookstore/bookstore GET /books
 
-  # which version answers a canary, and where may a pod go outside the mesh?
+  # which version receives a canary request, and may a pod call this host outside the mesh?
   outrigger explain -f manifests shop/desk-0 shop/cart:80 GET / --header x-canary=1
   outrigger explain -f manifests shop/desk-0 api.example.com:443 GET /
 
-  # may it connect?
+  # is this connection allowed?
   outrigger explain -f manifests shop/cart shop/db:5432
 
-  # why is a pod of the cluster refused?
+  # why is a request of a pod in the cluster denied?
   outrigger explain --from-cluster shop/desk-7d9f-x2x4z shop/cart POST /orders
 
-  # a test in a pipeline: the thief must not get in
+  # a test in a pipeline: this request must be denied
   outrigger explain -f manifests bookthief/bookthief bookstore/bookstore GET /books; test $? = 3`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 && len(args) != 4 {
@@ -89,7 +88,7 @@ Exit codes: 0 Allowed, 1 there is no verdict, 2 wrong usage, 3 any other verdict
 			}
 			unreadable := func(p mesh.Problem) bool { return p.Reason == dir.ReasonUnreadable }
 			if slices.ContainsFunc(read.problems, unreadable) {
-				return errors.New("there is no answer, because what cannot be read may change it; correct the manifests or leave them out")
+				return errors.New("there is no verdict, because the manifests that cannot be read could change it; correct them or leave them out")
 			}
 			answer, err := explain.Explain(read.Snapshot, read.facts, source.Policies(), question)
 			if err != nil {

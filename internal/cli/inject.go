@@ -33,24 +33,24 @@ func newInjectCommand(build engineBuilder) *cobra.Command {
 		Short: "Put sidecars into manifests",
 		Long: `Put sidecars into manifests.
 
-Reads Kubernetes manifests and writes them with a sidecar in every pod that the
-injector would inject: Pods, Deployments, DaemonSets, ReplicaSets, StatefulSets,
-ReplicationControllers, Jobs, CronJobs, PodTemplates, and Lists of them. All else
-stays as it is: other kinds, comments, order and formatting.
+The command reads Kubernetes manifests, and writes them with a sidecar in every pod into
+which the injector would put one: Pods, Deployments, DaemonSets, ReplicaSets, StatefulSets,
+ReplicationControllers, Jobs, CronJobs, PodTemplates, and Lists of them. It does not change
+anything else: other kinds, comments, order and formatting.
 
-The manifests go to standard output or to -o, a report with a line an object and
-its reason to standard error. If any object is denied or cannot be read, nothing
-is written.
+It writes the manifests to standard output or to -o, and a report to standard error with
+one line for each object and the reason. If an object is denied or cannot be read, it
+writes no manifests.
 
-A namespace of the manifests counts as it is written there, any other one as
-monitored by the mesh with injection enabled; --from-cluster asks the cluster
-instead. What is injected already is injected anew.
+If the manifests contain a namespace, its labels and annotations apply. Any other namespace
+is assumed to be monitored by the mesh with injection enabled; with --from-cluster, it is
+read from the cluster. Pods that already have a sidecar get a new one.
 
-Exit codes: 0 all is well, 1 something was denied or failed, 2 wrong usage.`,
+Exit codes: 0 success, 1 something was denied or failed, 2 wrong usage.`,
 		Example: `  # inject and apply
   outrigger inject -f deployment.yaml | kubectl apply -f -
 
-  # inject what Helm renders, as the cluster's injector would do it
+  # inject the output of Helm as the cluster's injector would
   helm template shop ./chart | outrigger inject -f - -n shop --from-cluster
 
   # inject a file in place
@@ -59,7 +59,7 @@ Exit codes: 0 all is well, 1 something was denied or failed, 2 wrong usage.`,
   # inject all manifests of a folder into another folder
   outrigger inject -f manifests -o injected
 
-  # only say what would happen, for a program
+  # only report what would happen, as JSON
   outrigger inject -f manifests --dry-run --report-format json`,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -92,7 +92,7 @@ type manifestFlags struct {
 
 func (f *manifestFlags) add(flags *pflag.FlagSet) {
 	flags.StringArrayVarP(&f.files, "filename", "f", nil, "file or folder of manifests (*.yaml, *.yml, *.json at any depth), or - for standard input; may be given several times")
-	flags.StringVarP(&f.output, "output", "o", "", "file for the manifests, or folder if a folder is read; it may be the one that is read (default standard output)")
+	flags.StringVarP(&f.output, "output", "o", "", "file for the manifests, or a folder if the input is a folder; it may be the input itself (default standard output)")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "print the report to standard output, and no manifests")
 	flags.StringVar(&f.reportFormat, "report-format", "text", "format of the report: text or json")
 }
@@ -139,7 +139,7 @@ func (f *manifestFlags) finish(cmd *cobra.Command, result *offline.Result, err e
 		return writeErr
 	}
 	if err != nil {
-		return errors.New("nothing is written, for something was denied or failed")
+		return errors.New("nothing was written, because something was denied or failed")
 	}
 	return nil
 }

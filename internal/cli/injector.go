@@ -24,21 +24,21 @@ func newInjectorCommand() *cobra.Command {
 		Short: "Run the admission webhook that puts sidecars into pods",
 		Long: `Run the admission webhook that puts sidecars into pods.
 
-It answers POST /inject (and /mutate-pod-creation, as Open Service Mesh did) over
-HTTPS, and keeps its certificate and the caBundle of its webhook configuration
-right. It is ready when a TLS call to its own /inject works.
+The injector answers POST /inject over HTTPS (and /mutate-pod-creation, the path of Open
+Service Mesh). It renews its certificate, and updates the caBundle of its webhook
+configuration. It is ready when a TLS request to its own /inject succeeds.
 
-Templates come from the files "config" and "values" of a directory while they
-are there, else from the keys of the same names of a ConfigMap, else from the
-drivers alone. Changes are taken up at once. With neither a directory nor a
-ConfigMap (--template-dir="" --template-configmap="") there is no injector at all.
+It reads templates from the files "config" and "values" in a directory. If they do not
+exist, it reads the keys of the same names in a ConfigMap. If that does not exist either,
+it uses only the drivers' own templates. Changes take effect at once. With neither a
+directory nor a ConfigMap (--template-dir="" --template-configmap=""), no injector runs.
 
-NAME, in the defaults below, is outrigger-injector for the revision default, and
+In the defaults below, NAME is outrigger-injector for the revision default, and
 outrigger-injector-REVISION for any other.`,
 		Example: `  # In a pod, with a CA of its own in the Secret outrigger-injector-ca.
   outrigger injector --mesh-name osm --mesh-namespace osm-system
 
-  # With cert-manager's Secret, and without any right on webhook configurations.
+  # With cert-manager's Secret, and without the right to change webhook configurations.
   outrigger injector --certificate secret --certificate-secret injector-tls --webhook-config ""
 
   # A second version beside the first.
@@ -80,20 +80,20 @@ outrigger-injector-REVISION for any other.`,
 	mesh.addConfig(flags)
 	flags.StringVar(&o.Listen, "listen", ":9090", "address of the webhook")
 	flags.StringVar(&o.HealthListen, "health-listen", ":9091", "address of /health/alive, /health/ready and /metrics")
-	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay", 5*time.Second, "how long to keep serving after the signal to stop, while the API server notices")
+	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay", 5*time.Second, "how long to keep serving after the signal to stop, so that the API server can notice")
 	logs.add(flags)
 	flags.StringVar(&o.TemplateDir, "template-dir", "/var/lib/outrigger/inject", "directory with the files config and values; empty for none")
 	flags.StringVar(&o.TemplateConfigMap, "template-configmap", "", "ConfigMap with the keys config and values; empty for none (default NAME)")
-	flags.StringVar(&o.WebhookConfig, "webhook-config", "", "MutatingWebhookConfiguration whose caBundle is kept right; empty to leave it to others (default NAME)")
+	flags.StringVar(&o.WebhookConfig, "webhook-config", "", "MutatingWebhookConfiguration whose caBundle the injector updates; empty if something else does (default NAME)")
 	flags.StringVar(&o.Source, "certificate", injector.OwnCA, "source of the serving certificate: own-ca, secret, files or csr")
-	flags.StringVar(&o.CASecret, "ca-secret", "", "own-ca: Secret with the CA, which is filled if it is empty (default NAME-ca)")
-	flags.StringVar(&o.CertificateSecret, "certificate-secret", "", "secret: Secret with tls.crt, tls.key and ca.crt, as cert-manager makes it (default NAME-tls)")
+	flags.StringVar(&o.CASecret, "ca-secret", "", "own-ca: Secret with the CA, which the injector creates in it if it is empty (default NAME-ca)")
+	flags.StringVar(&o.CertificateSecret, "certificate-secret", "", "secret: Secret with tls.crt, tls.key and ca.crt, as cert-manager creates it (default NAME-tls)")
 	flags.StringVar(&o.CertDir, "cert-dir", "/etc/outrigger/certs", "files: directory with tls.crt, tls.key and ca.crt")
-	flags.StringVar(&o.CSRSigner, "csr-signer", "", "csr: signer of certificates.k8s.io to ask")
-	flags.BoolVar(&o.CSRApprove, "csr-approve", false, "csr: approve the own request too")
+	flags.StringVar(&o.CSRSigner, "csr-signer", "", "csr: signer of certificates.k8s.io that issues the certificate")
+	flags.BoolVar(&o.CSRApprove, "csr-approve", false, "csr: approve the request for the certificate too")
 	flags.StringVar(&o.CAFile, "ca-file", "", "csr: PEM file with the signer's CAs; the default is the ConfigMap kube-root-ca.crt")
 	flags.StringVar(&o.Service, "service", "", "name of the webhook's Service (default NAME)")
 	flags.StringVar(&o.ClusterDomain, "cluster-domain", "cluster.local", "DNS domain of the cluster")
-	flags.StringSliceVar(&o.ExtraNames, "extra-names", nil, "further DNS names and addresses for the certificate, for a webhook that is called by URL")
+	flags.StringSliceVar(&o.ExtraNames, "extra-names", nil, "more DNS names and addresses for the certificate, if the webhook is called by URL")
 	return cmd
 }

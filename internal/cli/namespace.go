@@ -39,11 +39,11 @@ func newNamespaceCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "namespace",
 		Aliases: []string{"ns"},
-		Short:   "Bring namespaces into the mesh, take them out, list them",
-		Long: `Bring namespaces into the mesh, take them out, list them.
+		Short:   "Add namespaces to the mesh, remove them, list them",
+		Long: `Add namespaces to the mesh, remove them, list them.
 
-What these commands change are labels and annotations of namespaces, as kubectl would. Pods
-that run already stay as they are; the commands say which have to be made anew.`,
+These commands change labels and annotations of namespaces, which kubectl can do too.
+They do not change running pods; they print which workloads must be restarted.`,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -62,22 +62,23 @@ func newNamespaceAddCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "add NAMESPACE...",
-		Short: "Bring namespaces into the mesh",
-		Long: `Bring namespaces into the mesh.
+		Short: "Add namespaces to the mesh",
+		Long: `Add namespaces to the mesh.
 
-New pods of these namespaces get a sidecar, unless --disable-sidecar-injection is given;
-then they are known to the mesh only. Flags that are left out change nothing.
+New pods in these namespaces get a sidecar. With --disable-sidecar-injection they get none,
+but the mesh knows them. Without --class or --revision, the namespace keeps its class or
+revision.
 
 Exit codes: 0 all were added, 1 something failed, 2 wrong usage.`,
 		Example: `  outrigger namespace add shop cart
 
-  # with another proxy than the mesh's own
+  # with a proxy other than the mesh's default
   outrigger namespace add legacy --class haproxy`,
 		Args:              someNamespaces,
 		ValidArgsFunction: f.kube.completeNamespaces,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if class != "" && !slices.Contains(sidecar.Drivers(), strings.ToLower(class)) {
-				return usage.Errorf("--class %q: there is no such class%s; classes are %s", class, suggestion(class, sidecar.Drivers()), strings.Join(sidecar.Drivers(), ", "))
+				return usage.Errorf("--class %q: this class does not exist%s; classes are %s", class, suggestion(class, sidecar.Drivers()), strings.Join(sidecar.Drivers(), ", "))
 			}
 			injection := "enabled"
 			if noInjection {
@@ -95,7 +96,7 @@ Exit codes: 0 all were added, 1 something failed, 2 wrong usage.`,
 			}
 			return f.each(cmd, args, func(client kubernetes.Interface, ns *corev1.Namespace) error {
 				if of, ok := ns.Labels[inject.MonitoredByLabel]; ok && of != f.mesh.Name {
-					return fmt.Errorf("namespace %s is in mesh %s; take it out first: outrigger namespace remove %s --mesh-name %s", ns.Name, of, ns.Name, of)
+					return fmt.Errorf("namespace %s is in mesh %s; remove it from there first: outrigger namespace remove %s --mesh-name %s", ns.Name, of, ns.Name, of)
 				}
 				if err := c.apply(cmd.Context(), client, ns.Name); err != nil {
 					return err
@@ -111,8 +112,8 @@ Exit codes: 0 all were added, 1 something failed, 2 wrong usage.`,
 	f.add(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&class, "class", "", "sidecar class of the namespace's pods; the default is the mesh's")
-	flags.StringVar(&revision, "revision", "", "revision of the injector that is asked")
-	flags.BoolVar(&noInjection, "disable-sidecar-injection", false, "put no sidecars into pods, unless they ask themselves")
+	flags.StringVar(&revision, "revision", "", "revision of the injector that adds the sidecars")
+	flags.BoolVar(&noInjection, "disable-sidecar-injection", false, "add no sidecars to pods, except those that request one themselves")
 	f.kube.complete(cmd)
 	return cmd
 }
@@ -121,11 +122,11 @@ func newNamespaceRemoveCommand() *cobra.Command {
 	var f namespaceFlags
 	cmd := &cobra.Command{
 		Use:   "remove NAMESPACE...",
-		Short: "Take namespaces out of the mesh",
-		Long: `Take namespaces out of the mesh.
+		Short: "Remove namespaces from the mesh",
+		Long: `Remove namespaces from the mesh.
 
-Pods that run keep their sidecars, which the controller does not serve any more, until they
-are made anew.
+Running pods keep their sidecars until they are restarted, but the controller does not
+serve these sidecars any more.
 
 Exit codes: 0 all were removed, 1 something failed, 2 wrong usage.`,
 		Example:           `  outrigger namespace remove shop`,
@@ -165,8 +166,8 @@ func newNamespaceIgnoreCommand() *cobra.Command {
 		Short: "Keep namespaces out of every mesh",
 		Long: `Keep namespaces out of every mesh.
 
-The label ` + inject.IgnoreLabel + ` is stronger than all others. 'outrigger namespace add'
-takes it away.
+The label ` + inject.IgnoreLabel + ` overrides all others. 'outrigger namespace add'
+removes it.
 
 Exit codes: 0 all are ignored, 1 something failed, 2 wrong usage.`,
 		Example:           `  outrigger namespace ignore monitoring`,
@@ -205,7 +206,7 @@ func (f *namespaceFlags) each(cmd *cobra.Command, names []string, do func(kubern
 	for _, name := range names {
 		name = strings.TrimPrefix(strings.TrimPrefix(name, "namespace/"), "ns/")
 		if inject.NamespaceExempt(name, f.mesh.Namespace) {
-			failed = append(failed, usage.Errorf("namespace %s is Kubernetes' or the control plane's own, and is in no mesh", name))
+			failed = append(failed, usage.Errorf("namespace %s belongs to Kubernetes or to the control plane, and cannot be in a mesh", name))
 			continue
 		}
 		ns, err := client.CoreV1().Namespaces().Get(cmd.Context(), name, metav1.GetOptions{})
@@ -238,7 +239,7 @@ func (c change) apply(ctx context.Context, client kubernetes.Interface, name str
 func (f *namespaceFlags) tellRestarts(cmd *cobra.Command, client kubernetes.Interface, namespace, how string, old func(*corev1.Pod) bool) error {
 	list, err := client.CoreV1().Pods(namespace).List(cmd.Context(), metav1.ListOptions{})
 	if err != nil {
-		return fmt.Errorf("looking which pods of namespace %s run already: %w", namespace, err)
+		return fmt.Errorf("listing the pods of namespace %s: %w", namespace, err)
 	}
 	counts := make(map[string]int)
 	for i := range list.Items {
@@ -255,9 +256,9 @@ func (f *namespaceFlags) tellRestarts(cmd *cobra.Command, client kubernetes.Inte
 		kind, _, _ := strings.Cut(name, "/")
 		what := fmt.Sprintf("kubectl rollout restart -n %s %s", namespace, name)
 		if !slices.Contains([]string{"deployment", "statefulset", "daemonset"}, kind) {
-			what = fmt.Sprintf("kubectl delete -n %s %s, and make it anew", namespace, name)
+			what = fmt.Sprintf("kubectl delete -n %s %s, and create it again", namespace, name)
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "  %s: %d running %s stay so until: %s\n", name, counts[name], how, what)
+		fmt.Fprintf(cmd.OutOrStdout(), "  %s: %d running %s until: %s\n", name, counts[name], how, what)
 	}
 	return nil
 }
@@ -285,12 +286,12 @@ func newNamespaceListCommand() *cobra.Command {
 		Short: "List the namespaces of the mesh",
 		Long: `List the namespaces of the mesh.
 
-Of pods those count that have not ended.
+Only pods that have not ended are counted.
 
 Exit codes: 0 they were listed, 1 something failed, 2 wrong usage.`,
 		Example: `  outrigger namespace list
 
-  # those of other meshes and of none too
+  # all namespaces, also those of other meshes and of none
   outrigger namespace list --all -o wide`,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -309,7 +310,7 @@ Exit codes: 0 they were listed, 1 something failed, 2 wrong usage.`,
 				return printAs(cmd.OutOrStdout(), output, listed)
 			}
 			if len(listed) == 0 {
-				fmt.Fprintf(cmd.ErrOrStderr(), "no namespace is in mesh %s; outrigger namespace add brings one in\n", f.mesh.Name)
+				fmt.Fprintf(cmd.ErrOrStderr(), "no namespace is in mesh %s; add one with 'outrigger namespace add'\n", f.mesh.Name)
 				return nil
 			}
 			return printNamespaces(cmd.OutOrStdout(), listed, output)
@@ -317,7 +318,7 @@ Exit codes: 0 they were listed, 1 something failed, 2 wrong usage.`,
 	}
 	f.add(cmd)
 	cmd.Flags().StringVarP(&output, "output", "o", "", "format: name, wide, json or yaml; the default is a table")
-	cmd.Flags().BoolVar(&all, "all", false, "namespaces of other meshes and of none too")
+	cmd.Flags().BoolVar(&all, "all", false, "all namespaces, also those of other meshes and of none")
 	f.kube.complete(cmd)
 	completeValues(cmd, "output", "name", "wide", "json", "yaml")
 	return cmd

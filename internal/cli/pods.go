@@ -37,13 +37,13 @@ func parseTarget(text, namespace string) (podTarget, error) {
 	before, after, found := strings.Cut(text, "/")
 	switch kind, ok := podKinds[strings.ToLower(before)]; {
 	case strings.Contains(after, "/") || found && (before == "" || after == "") || text == "":
-		return podTarget{}, usage.Errorf("%q: name a pod or a workload as TYPE/NAME, POD or NAMESPACE/POD", text)
+		return podTarget{}, usage.Errorf("%q: name a pod or a workload, as TYPE/NAME, POD or NAMESPACE/POD", text)
 	case !found:
 		return podTarget{"pod", namespace, text}, nil
 	case ok:
 		return podTarget{kind, namespace, after}, nil
 	case namespace != "" && namespace != before:
-		return podTarget{}, usage.Errorf("%q: there is no type %q%s; or it is the pod of another namespace than -n %s", text, before, suggestion(before, slices.Collect(maps.Keys(podKinds))), namespace)
+		return podTarget{}, usage.Errorf("%q: -n names the namespace %s, and there is no type %q%s", text, namespace, before, suggestion(before, slices.Collect(maps.Keys(podKinds))))
 	}
 	return podTarget{"pod", before, after}, nil
 }
@@ -124,7 +124,7 @@ func (t podTarget) chosen(pods []corev1.Pod) (*corev1.Pod, error) {
 	case len(pods) == 0:
 		return nil, fmt.Errorf("%s in namespace %s has no pods", t, t.namespace)
 	}
-	return nil, fmt.Errorf("%s in namespace %s has no sidecar; 'outrigger check-inject %s -n %s' says why", t, t.namespace, pods[0].Name, t.namespace)
+	return nil, fmt.Errorf("%s in namespace %s has no sidecar; to find out why: outrigger check-inject %s -n %s", t, t.namespace, pods[0].Name, t.namespace)
 }
 
 // ended reports whether a pod has ended or is being deleted.

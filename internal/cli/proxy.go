@@ -40,10 +40,10 @@ type proxyFlags struct {
 func (f *proxyFlags) add(cmd *cobra.Command, formats ...string) {
 	flags := cmd.Flags()
 	f.kube.add(flags)
-	flags.StringVarP(&f.namespace, "namespace", "n", "", "namespace of the pods; the default for named ones is that of the kubeconfig's context")
+	flags.StringVarP(&f.namespace, "namespace", "n", "", "namespace of the pods; the default for pods that are named is that of the kubeconfig's context")
 	flags.StringVar(&f.mesh.Namespace, "mesh-namespace", env("POD_NAMESPACE", "osm-system"), "namespace of the control plane")
-	flags.StringVar(&f.address, "debug-address", "", "HOST:PORT of a controller's debug pages, for one that is not in a cluster; else the controller's pods are asked")
-	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "how long asking may take")
+	flags.StringVar(&f.address, "debug-address", "", "HOST:PORT of the debug pages of a controller that is not in a cluster; the default is to ask the controller's pods")
+	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "how long the requests may take")
 	f.kube.complete(cmd)
 	completeValues(cmd, "output", formats...)
 }
@@ -52,17 +52,16 @@ func (f *proxyFlags) add(cmd *cobra.Command, formats ...string) {
 func newProxyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "proxy",
-		Short: "Look at the proxies of the mesh",
-		Long: `Look at the proxies of the mesh.
+		Short: "Show the proxies of the mesh, their configuration and their logs",
+		Long: `Show the proxies of the mesh, their configuration and their logs.
 
-The controllers are asked through the API server, as 'kubectl port-forward' does, with a
-token of the service account outrigger-viewer. Who may look is so a matter of RBAC: the
-Role outrigger-viewer in the control plane's namespace is to be bound to them. Pods are
-named as for kubectl: POD with -n, pod/POD, deploy/NAME, svc/NAME and the like, or
-NAMESPACE/POD.
+The commands ask the controllers through the API server, as 'kubectl port-forward' does,
+with a token of the service account outrigger-viewer. The user needs a RoleBinding to the
+Role outrigger-viewer in the control plane's namespace. Pods are named as in kubectl: POD
+with -n, pod/POD, deploy/NAME, svc/NAME and so on, or NAMESPACE/POD.
 
-A controller that is not in a cluster is asked with --debug-address, while
-spec.observability.enableDebugServer of its MeshConfig is on.`,
+For a controller that is not in a cluster, give --debug-address. Its MeshConfig must have
+spec.observability.enableDebugServer set to true.`,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -92,13 +91,13 @@ Exit codes: 0 all controllers have answered, 1 something failed, 2 wrong usage.`
 		Example: `  # all proxies of the mesh
   outrigger proxy list
 
-  # what do those of a namespace refuse?
+  # which parts of their configuration do the proxies of a namespace reject?
   outrigger proxy list -n shop -o yaml
 
-  # those of a Deployment, with what they were sent
+  # the proxies of a Deployment, with the versions of their configuration
   outrigger proxy list deploy/web -n shop -o wide
 
-  # of a controller without a cluster
+  # the proxies of a controller without a cluster
   outrigger proxy list --debug-address 127.0.0.1:9092 -o wide`,
 		ValidArgsFunction: f.completeTargets,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -109,7 +108,7 @@ Exit codes: 0 all controllers have answered, 1 something failed, 2 wrong usage.`
 				return err
 			}
 			if f.all && (f.namespace != "" || len(args) > 0) {
-				return usage.Errorf("-A is for all namespaces: neither -n nor a name goes with it")
+				return usage.Errorf("-A means all namespaces: give neither -n nor names with it")
 			}
 			of, err := f.named(cmd.Context(), args)
 			if err != nil {
@@ -136,7 +135,7 @@ Exit codes: 0 all controllers have answered, 1 something failed, 2 wrong usage.`
 		},
 	}
 	cmd.Flags().StringVarP(&f.output, "output", "o", "", "format: name (NAMESPACE/POD), wide, json or yaml; the default is a table")
-	cmd.Flags().BoolVarP(&f.all, "all-namespaces", "A", false, "all namespaces, as without -n")
+	cmd.Flags().BoolVarP(&f.all, "all-namespaces", "A", false, "all namespaces; this is the default without -n")
 	f.add(cmd, "name", "wide", "json", "yaml")
 	return cmd
 }
@@ -184,7 +183,7 @@ func (f *proxyFlags) target(arg string) (podTarget, error) {
 // podsOf returns the pods of a target in the cluster.
 func (f *proxyFlags) podsOf(ctx context.Context, target podTarget) ([]corev1.Pod, error) {
 	if f.address != "" {
-		return nil, usage.Errorf("%s: with --debug-address there is no cluster to ask for its pods; name a pod as NAMESPACE/POD", target)
+		return nil, usage.Errorf("%s: with --debug-address there is no cluster that could list its pods; name a pod as NAMESPACE/POD", target)
 	}
 	client, err := f.kube.client()
 	if err != nil {
@@ -197,19 +196,20 @@ func newProxyGetCommand() *cobra.Command {
 	var f proxyFlags
 	cmd := &cobra.Command{
 		Use:   "get POD | TYPE/NAME | NAMESPACE/POD",
-		Short: "Show what a proxy may see of the mesh, and its configuration",
-		Long: `Show what a proxy may see of the mesh, and its configuration.
+		Short: "Show the part of the mesh that a proxy may see, and its configuration",
+		Long: `Show the part of the mesh that a proxy may see, and its configuration.
 
-Prints whether the proxy is connected and what it refuses, its View of the mesh, and
-what its driver makes of that, each part after a comment line with its name. 'outrigger
-translate' shows the same for manifests. Of several pods one is shown that runs.
+The command prints the state of the proxy and what it rejects, its View (the part of the
+mesh that it may see), and the configuration into which its driver translates the View.
+A comment line with the name comes before each part. 'outrigger translate' shows the same
+for manifests. If the argument names several pods, one that is running is shown.
 
 Exit codes: 0 the pod has a proxy in the mesh, 1 it has none or something failed, 2
 wrong usage.`,
 		Example: `  outrigger proxy get deploy/cart -n shop
   outrigger proxy get shop/cart-7d9f-x2x4z
 
-  # which clusters does it have?
+  # which Envoy clusters does it have?
   outrigger proxy get shop/cart-7d9f-x2x4z -o json | jq -r '.configuration["clusters.yaml"]'`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -241,7 +241,7 @@ wrong usage.`,
 				}
 				pod = chosen.Namespace + "/" + chosen.Name
 				if len(pods) > 1 {
-					fmt.Fprintf(cmd.ErrOrStderr(), "%s has %d pods; this is %s\n", target, len(pods), pod)
+					fmt.Fprintf(cmd.ErrOrStderr(), "%s has %d pods; showing %s\n", target, len(pods), pod)
 				}
 			}
 			page, err := f.get(cmd.Context(), pod)
@@ -388,7 +388,7 @@ func (p *proxyPage) print(w io.Writer, pod string) error {
 			line("Fails", "%s", proxy.Failure.Text())
 		}
 		for _, rejection := range proxy.Rejections {
-			line("Refuses", "%s: %s", strings.Join(rejection.Resources, ", "), rejection.Message)
+			line("Rejects", "%s: %s", strings.Join(rejection.Resources, ", "), rejection.Message)
 		}
 	}
 	if p.answer.Note != "" {

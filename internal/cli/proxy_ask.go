@@ -28,7 +28,7 @@ const (
 )
 
 // errNoDebugPages is the advice if no controller answers at --debug-address.
-var errNoDebugPages = errors.New("are the debug pages on? They are while spec.observability.enableDebugServer of the MeshConfig is true")
+var errNoDebugPages = errors.New("the debug pages may be disabled; set spec.observability.enableDebugServer to true in the MeshConfig")
 
 // check returns an error for flags with which no controller can be queried.
 func (f *proxyFlags) check() error {
@@ -62,7 +62,7 @@ func (f *proxyFlags) ask(ctx context.Context, path string, take func(controller 
 	}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return fmt.Errorf("making a client of %s: %w", config.Host, err)
+		return fmt.Errorf("creating a client for %s: %w", config.Host, err)
 	}
 	pods, err := controllers(ctx, client, f.mesh.Namespace)
 	if err != nil {
@@ -94,11 +94,11 @@ func viewerToken(ctx context.Context, client kubernetes.Interface, namespace str
 	answer, err := client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, debug.Viewer, request, metav1.CreateOptions{})
 	switch {
 	case apierrors.IsForbidden(err):
-		return "", fmt.Errorf("looking at proxies: %w; the Role %s of namespace %s gives the right, so have a RoleBinding name you", err, debug.Viewer, namespace)
+		return "", fmt.Errorf("reading the proxies: %w; the Role %s in namespace %s has this right: ask an administrator for a RoleBinding to it", err, debug.Viewer, namespace)
 	case apierrors.IsNotFound(err):
-		return "", fmt.Errorf("looking at proxies: %w; apply the chart of this version, which has it", err)
+		return "", fmt.Errorf("reading the proxies: %w; run 'outrigger upgrade', which creates it", err)
 	case err != nil:
-		return "", fmt.Errorf("a token for looking at proxies: %w", err)
+		return "", fmt.Errorf("requesting a token to read the proxies: %w", err)
 	}
 	return answer.Status.Token, nil
 }
@@ -110,7 +110,7 @@ func controllers(ctx context.Context, client kubernetes.Interface, namespace str
 		return nil, fmt.Errorf("listing the controller's pods in %s: %w", namespace, err)
 	}
 	if len(list.Items) == 0 {
-		return nil, fmt.Errorf("no pod of the controller runs in namespace %s; name its namespace with --mesh-namespace, or its address with --debug-address", namespace)
+		return nil, fmt.Errorf("no controller is running in namespace %s; name another namespace with --mesh-namespace, or its address with --debug-address", namespace)
 	}
 	return list.Items, nil
 }

@@ -27,8 +27,8 @@ func newProxyLogsCommand() *cobra.Command {
 		Short: "Print the log of a pod's sidecar",
 		Long: `Print the log of a pod's sidecar.
 
-It is that of the container outrigger-proxy, in which the agent runs the proxy, whether
-that is a native sidecar or an ordinary container. Of several pods one is read that runs.
+This is the log of the container outrigger-proxy, in which the agent runs the proxy. If
+the argument names several pods, the log of one that is running is printed.
 
 Exit codes: 0 the log was read, 1 there is no sidecar or something failed, 2 wrong usage.`,
 		Example: `  outrigger proxy logs deploy/web -n shop -f
@@ -44,7 +44,7 @@ Exit codes: 0 the log was read, 1 there is no sidecar or something failed, 2 wro
 		ValidArgsFunction: f.completeTargets,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if tail < -1 || since < 0 {
-				return usage.Errorf("%s: --tail and --since are numbers from 0 on", cmd.CommandPath())
+				return usage.Errorf("%s: --tail and --since must not be negative", cmd.CommandPath())
 			}
 			target, err := f.target(args[0])
 			if err != nil {
@@ -63,7 +63,7 @@ Exit codes: 0 the log was read, 1 there is no sidecar or something failed, 2 wro
 				return err
 			}
 			if len(pods) > 1 {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s has %d pods; this is %s/%s\n", target, len(pods), pod.Namespace, pod.Name)
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s has %d pods; showing %s/%s\n", target, len(pods), pod.Namespace, pod.Name)
 			}
 			options.Container = driver.ProxyContainer
 			if setup {
@@ -81,12 +81,12 @@ Exit codes: 0 the log was read, 1 there is no sidecar or something failed, 2 wro
 	flags := cmd.Flags()
 	f.kube.add(flags)
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "namespace of the pod; the default is that of the kubeconfig's context")
-	flags.BoolVarP(&options.Follow, "follow", "f", false, "go on with what is written from now on")
-	flags.BoolVarP(&options.Previous, "previous", "p", false, "the log of the container before it was started anew")
-	flags.BoolVar(&options.Timestamps, "timestamps", false, "put the time before each line")
+	flags.BoolVarP(&options.Follow, "follow", "f", false, "keep printing new lines")
+	flags.BoolVarP(&options.Previous, "previous", "p", false, "the log of the container before its last restart")
+	flags.BoolVar(&options.Timestamps, "timestamps", false, "print the time before each line")
 	flags.BoolVar(&setup, "init", false, "the log of the init container, which redirects the pod's traffic")
-	flags.Int64Var(&tail, "tail", -1, "how many of the last lines; -1 is all")
-	flags.DurationVar(&since, "since", 0, "only lines that are younger, for example 10m")
+	flags.Int64Var(&tail, "tail", -1, "how many lines from the end of the log; -1 means all")
+	flags.DurationVar(&since, "since", 0, "only lines that are not older than this, for example 10m")
 	f.kube.complete(cmd)
 	return cmd
 }

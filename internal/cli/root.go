@@ -77,18 +77,19 @@ func NewRootCommand(more ...*cobra.Command) *cobra.Command {
 		Short: "A service mesh whose sidecar is a plug-in",
 		Long: `Outrigger is a Kubernetes service mesh whose sidecar is a plug-in.
 
-Put the mesh into a cluster with 'outrigger install', change it with 'upgrade' and take it
-away with 'uninstall'. Put sidecars into manifests with 'outrigger inject', and find out why a pod gets one
-or not with 'outrigger check-inject'. 'injector' and 'controller' are the control plane
-itself; 'outrigger proxy' shows what its proxies have.
+Install the mesh in a cluster with 'outrigger install', change it with 'outrigger upgrade',
+and remove it with 'outrigger uninstall'. 'outrigger check' finds what is wrong with it,
+'outrigger namespace' adds and removes namespaces, and 'outrigger proxy' shows the proxies.
 
-'outrigger check' says whether a mesh is well, and 'outrigger namespace' what is in it.
-A program of the name kubectl-outrigger is kubectl's plug-in 'kubectl outrigger'.
+Add sidecars to manifests with 'outrigger inject'. 'outrigger check-inject' explains why
+a pod gets a sidecar or not.
 
-Check the objects of a mesh with 'outrigger validate', ask what becomes of a
-request with 'outrigger explain', and see the configuration of a proxy with
-'outrigger translate': all three work on files, without a cluster. 'outrigger
-demo' runs a whole mesh on this machine.`,
+'outrigger validate' checks the objects of a mesh, 'outrigger explain' explains what
+happens to a request, and 'outrigger translate' prints the configuration of a proxy. These
+three work on files, without a cluster. 'outrigger demo' runs a whole mesh on this machine.
+
+'outrigger controller' and 'outrigger injector' run the control plane. If the program has
+the name kubectl-outrigger, it is the plug-in 'kubectl outrigger'.`,
 		Args:          usage.NoArgs,
 		Version:       version.Get().String(),
 		SilenceErrors: true,

@@ -46,7 +46,7 @@ func (f *snapshotFlags) add(flags *pflag.FlagSet) {
 	f.engine.addConfig(flags)
 	flags.StringArrayVarP(&f.files, "filename", "f", nil, "file or folder of manifests (*.yaml, *.yml, *.json at any depth), or - for standard input; may be given several times")
 	flags.BoolVar(&f.engine.fromCluster, "from-cluster", false, "read the objects of the cluster instead of manifests")
-	flags.DurationVar(&f.timeout, "timeout", time.Minute, "with --from-cluster: how long reading may take")
+	flags.DurationVar(&f.timeout, "timeout", time.Minute, "with --from-cluster: how long reading the cluster may take")
 }
 
 // reading is the mesh of the manifests or of the cluster.
@@ -88,7 +88,7 @@ func (f *snapshotFlags) read(cmd *cobra.Command) (*reading, error) {
 		}
 	}
 	if namespaces > 0 && members == 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "warning: no namespace of the %s is in mesh %s; name yours with --mesh-name\n", from, f.engine.mesh.Name)
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: no namespace of the %s is in mesh %s; name your mesh with --mesh-name\n", from, f.engine.mesh.Name)
 	}
 	r.Snapshot = catalog.BuildFor(r.facts, sidecar.Features)
 	return &r, nil
@@ -107,7 +107,7 @@ func (f *snapshotFlags) clusterFacts(cmd *cobra.Command) ([]fact.Fact, error) {
 	if err != nil {
 		return nil, err
 	}
-	errUnread := fmt.Errorf("not everything was read in %s; is the API server there, and may you list Pods, Services, EndpointSlices, Namespaces and the mesh's own kinds?", f.timeout)
+	errUnread := fmt.Errorf("not everything was read within %s; check the connection to the API server, and that you have the right to list Pods, Services, EndpointSlices, Namespaces and the mesh's own kinds", f.timeout)
 	ctx, cancel := context.WithTimeoutCause(cmd.Context(), f.timeout, errUnread)
 	defer cancel()
 	read, done := context.WithCancel(ctx)

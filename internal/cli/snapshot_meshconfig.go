@@ -28,7 +28,7 @@ func (f *snapshotFlags) assumedMeshConfig(stderr io.Writer) (*v1alpha2.MeshConfi
 	if err != nil {
 		return nil, nil, err
 	}
-	fmt.Fprintln(stderr, "no MeshConfig in the manifests: the chart's defaults count; name yours with --mesh-config")
+	fmt.Fprintln(stderr, "no MeshConfig in the manifests: using the chart's defaults; name yours with --mesh-config")
 	return obj, nil, nil
 }
 
@@ -49,7 +49,7 @@ func (f *snapshotFlags) givenMeshConfig() (*v1alpha2.MeshConfig, []mesh.Problem,
 	if len(problems) > 0 {
 		return nil, nil, fmt.Errorf("--mesh-config %s: %s", file, problems[0])
 	}
-	return nil, nil, fmt.Errorf("--mesh-config %s: the file holds no MeshConfig of %s", file, v1alpha2.GroupName)
+	return nil, nil, fmt.Errorf("--mesh-config %s: the file contains no MeshConfig of %s", file, v1alpha2.GroupName)
 }
 
 // findMeshConfig returns the first MeshConfig of the manifests, or nil. It skips documents that

@@ -93,7 +93,7 @@ spec: {containers: [{name: bare, image: bare}]}
 `
 
 func TestTranslate(t *testing.T) {
-	const proxies = "there are:\n  shop/cart (envoy)\n  shop/desk (pipy)"
+	const proxies = "the proxies are:\n  shop/cart (envoy)\n  shop/desk (pipy)"
 	cart := "---\n# proxy.yaml\nname: shop/cart\nclass: envoy\n---\n# scripts/main.js\nplaintext = false\n"
 	for _, tt := range []struct {
 		name   string
@@ -127,16 +127,16 @@ func TestTranslate(t *testing.T) {
 		{name: "no such driver", driver: teller{}, args: []string{"--proxy", "shop/cart", "--driver", "none-such"}, err: "no driver none-such"},
 		{
 			name: "driver that does not translate", driver: mute{}, args: []string{"--proxy", "shop/cart"},
-			err: "driver envoy cannot say what a proxy gets; name another with --driver",
+			err: "driver envoy cannot print a configuration; name another driver with --driver",
 		},
 		{
 			name: "translation fails", driver: teller{err: errors.New("it is strange")}, args: []string{"--proxy", "shop/cart"},
 			err: "translating for shop/cart: it is strange",
 		},
-		{name: "check", driver: checker{}, args: []string{"--proxy", "shop/cart", "--check"}, stdout: cart, report: "the proxy takes the configuration of shop/cart"},
+		{name: "check", driver: checker{}, args: []string{"--proxy", "shop/cart", "--check"}, stdout: cart, report: "the proxy accepts the configuration of shop/cart"},
 		{
 			name: "check without a checker", driver: teller{}, args: []string{"--proxy", "shop/cart", "--check"}, stdout: cart,
-			err: "driver envoy cannot ask its proxy; leave out --check",
+			err: "driver envoy cannot check a configuration with its proxy; leave out --check",
 		},
 		{name: "wrong format", driver: teller{}, args: []string{"-o", "text"}, err: `-o "text": formats are yaml and json`, misuse: true},
 	} {
@@ -194,7 +194,7 @@ func (d refusing) Check(context.Context, *mesh.View) error { return d.because }
 
 func TestTranslateCheckFails(t *testing.T) {
 	for name, tt := range map[string]struct{ because, want error }{
-		"refused":  {errors.New("unknown field"), errors.New("the proxy does not take the configuration of shop/cart: unknown field")},
+		"refused":  {errors.New("unknown field"), errors.New("the proxy rejects the configuration of shop/cart: unknown field")},
 		"no proxy": {fmt.Errorf("%w: install it", driver.ErrNoProxy), errors.New("not checked: proxy program not found: install it")},
 	} {
 		stdout, _, err := translate(t, refusing{because: tt.because}, manifests, "--proxy", "shop/cart", "--check")
@@ -229,7 +229,7 @@ func TestTranslateIntoFolder(t *testing.T) {
 
 func TestTranslateWithoutProxies(t *testing.T) {
 	_, _, err := translate(t, teller{}, "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n")
-	if err == nil || err.Error() != "name a proxy with --proxy; there is none" {
+	if err == nil || err.Error() != "name a proxy with --proxy; there are no proxies" {
 		t.Errorf("error %v", err)
 	}
 }
@@ -329,7 +329,7 @@ func TestSnapshotFromCluster(t *testing.T) {
 	if _, err := run("explain", "shop/desk", "shop/cart", "GET", "/"); err == nil || errors.Is(err, errRefused) {
 		t.Errorf("explain with a caller that is gone: %v", err)
 	}
-	if _, err := run("validate", "--timeout", "1ns"); err == nil || !strings.Contains(err.Error(), "not everything was read in 1ns") {
+	if _, err := run("validate", "--timeout", "1ns"); err == nil || !strings.Contains(err.Error(), "not everything was read within 1ns") {
 		t.Errorf("validate without time: %v", err)
 	}
 }
@@ -356,7 +356,7 @@ func TestSnapshotFromDeadServer(t *testing.T) {
 			cmd.SetArgs([]string{"validate", "--from-cluster", "--kubeconfig", kubeconfig, "--timeout", "4s"})
 			cmd.SetOut(io.Discard)
 			cmd.SetErr(io.Discard) // It is written to for as long as clients wait.
-			if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "not everything was read in 4s") {
+			if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "not everything was read within 4s") {
 				t.Errorf("error %v", err)
 			}
 		})

@@ -33,29 +33,29 @@ func newTranslateCommand(lookup func(class string) (driver.Capabilities, error))
 		Short: "Print the configuration that a proxy would get",
 		Long: `Print the configuration that a proxy would get.
 
-Builds the mesh of the manifests, or of the cluster, and has the driver of the
-pod's sidecar class translate what the pod's proxy may see of it. The result is
-byte for byte what the proxy would be sent.
+The command reads the mesh from manifests or from a cluster. The driver of the pod's
+sidecar class translates the part that the pod's proxy may see. The result is byte for
+byte what the controller would send to the proxy.
 
-With -o yaml all files are one stream, with a comment line before each; with -o
-json they are members of one object; with --output-dir each is a file. --check asks
-the real proxy, whose program must be on this machine, whether it would take the
-configuration. What is wrong with the manifests goes to standard error.
+With -o yaml, all files are one stream, with a comment line before each; with -o json,
+they are fields of one object; with --output-dir, each is a file. With --check, the real
+proxy, whose program must be on this machine, checks the configuration. What is wrong with
+the manifests is printed to standard error.
 
-Without --proxy, the proxies that there are are listed on standard error. The pods
-of a Deployment are called NAME-0, NAME-1 and so on.
+Without --proxy, the command lists the proxies on standard error. The pods of a Deployment
+are called NAME-0, NAME-1 and so on.
 
-Exit codes: 0 all is well, 1 something failed or the proxy refuses the
-configuration, 2 wrong usage.`,
-		Example: `  # what does the bookbuyer's proxy get, and would it take it?
+Exit codes: 0 success, 1 something failed or the proxy rejects the configuration, 2 wrong
+usage.`,
+		Example: `  # print the configuration of the bookbuyer's proxy, and check it with the real proxy
   outrigger translate -f manifests --proxy bookbuyer/bookbuyer-0 --check
 
-  # what would change if the manifests changed?
+  # show how a change of the manifests changes the configuration
   outrigger translate -f old --proxy shop/cart-0 --output-dir before
   outrigger translate -f new --proxy shop/cart-0 --output-dir after
   diff -r before after
 
-  # the same pod with another proxy
+  # the configuration if the pod had another proxy
   outrigger translate -f manifests --proxy shop/cart-0 --driver envoy -o json`,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -63,7 +63,7 @@ configuration, 2 wrong usage.`,
 				return usage.Errorf("-o %q: formats are yaml and json", output)
 			}
 			if output == "json" && directory != "" {
-				return usage.Errorf("-o json prints one object; leave it out with --output-dir, which writes the files as the proxy gets them")
+				return usage.Errorf("--output-dir writes the files as the proxy gets them; leave out -o json")
 			}
 			read, err := flags.read(cmd)
 			if err != nil {
@@ -80,7 +80,7 @@ configuration, 2 wrong usage.`,
 				return err
 			}
 			if d.Translator == nil {
-				return fmt.Errorf("driver %s cannot say what a proxy gets; name another with --driver", view.Proxy.Class)
+				return fmt.Errorf("driver %s cannot print a configuration; name another driver with --driver", view.Proxy.Class)
 			}
 			files, err := d.Translator.Translate(view)
 			if err != nil {
@@ -99,10 +99,10 @@ configuration, 2 wrong usage.`,
 	}
 	flags.add(cmd.Flags())
 	cmd.Flags().StringVar(&proxy, "proxy", "", "pod of the proxy, as NAMESPACE/POD")
-	cmd.Flags().StringVar(&class, "driver", "", "driver that translates, instead of that of the pod's sidecar class")
+	cmd.Flags().StringVar(&class, "driver", "", "driver that translates, instead of the one of the pod's sidecar class")
 	cmd.Flags().StringVarP(&output, "output", "o", "yaml", "format: yaml or json")
-	cmd.Flags().StringVar(&directory, "output-dir", "", "folder for the files, which is made if need be; instead of printing them")
-	cmd.Flags().BoolVar(&check, "check", false, "ask the real proxy whether it would take the configuration")
+	cmd.Flags().StringVar(&directory, "output-dir", "", "write the files to this folder, which is created if it does not exist, instead of printing them")
+	cmd.Flags().BoolVar(&check, "check", false, "check the configuration with the real proxy")
 	return cmd
 }
 
@@ -131,9 +131,9 @@ func chooseView(s *fact.Snapshot, pod string) (*mesh.View, error) {
 	if len(proxies) > most {
 		proxies = append(proxies[:most], fmt.Sprintf("and %d more", len(proxies)-most))
 	}
-	list := "there is none"
+	list := "there are no proxies"
 	if len(proxies) > 0 {
-		list = "there are:\n  " + strings.Join(proxies, "\n  ")
+		list = "the proxies are:\n  " + strings.Join(proxies, "\n  ")
 	}
 	if pod == "" {
 		return nil, usage.Errorf("name a proxy with --proxy; %s", list)
@@ -155,15 +155,15 @@ func ofClass(view *mesh.View, class string) *mesh.View {
 
 func checkConfiguration(ctx context.Context, report io.Writer, d driver.Capabilities, view *mesh.View) error {
 	if d.Checker == nil {
-		return fmt.Errorf("driver %s cannot ask its proxy; leave out --check", view.Proxy.Class)
+		return fmt.Errorf("driver %s cannot check a configuration with its proxy; leave out --check", view.Proxy.Class)
 	}
 	if err := d.Checker.Check(ctx, view); err != nil {
 		if errors.Is(err, driver.ErrNoProxy) {
 			return fmt.Errorf("not checked: %w", err)
 		}
-		return fmt.Errorf("the proxy does not take the configuration of %s: %w", view.Proxy.Name, err)
+		return fmt.Errorf("the proxy rejects the configuration of %s: %w", view.Proxy.Name, err)
 	}
-	fmt.Fprintf(report, "the proxy takes the configuration of %s\n", view.Proxy.Name)
+	fmt.Fprintf(report, "the proxy accepts the configuration of %s\n", view.Proxy.Name)
 	return nil
 }
 

@@ -13,21 +13,21 @@ func newUninjectCommand() *cobra.Command {
 	var files manifestFlags
 	cmd := &cobra.Command{
 		Use:   "uninject -f FILE",
-		Short: "Take sidecars out of manifests",
-		Long: `Take sidecars out of manifests.
+		Short: "Remove sidecars from manifests",
+		Long: `Remove sidecars from manifests.
 
-Reads manifests and writes them without what 'outrigger inject' or the injector
-added, and with what they changed as it was before. All else stays as it is, and
-so does what was never injected.
+The command reads manifests, removes what 'outrigger inject' or the injector added, and
+restores what they changed. It does not change anything else, nor objects that have no
+sidecar.
 
-The manifests go to standard output or to -o, a report with a line an object to
-standard error. If any object cannot be read, nothing is written.
+It writes the manifests to standard output or to -o, and a report to standard error with
+one line for each object. If an object cannot be read, it writes no manifests.
 
-Exit codes: 0 all is well, 1 something failed, 2 wrong usage.`,
-		Example: `  # take the sidecar out of a file in place
+Exit codes: 0 success, 1 something failed, 2 wrong usage.`,
+		Example: `  # remove the sidecars from a file in place
   outrigger uninject -f deployment.yaml -o deployment.yaml
 
-  # take the sidecars out of all Deployments that run
+  # remove the sidecars from all Deployments of a namespace
   kubectl get deployments -o yaml | outrigger uninject -f - | kubectl apply -f -`,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

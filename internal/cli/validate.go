@@ -22,19 +22,19 @@ func newValidateCommand() *cobra.Command {
 		Short: "Find what is wrong with the objects of a mesh",
 		Long: `Find what is wrong with the objects of a mesh, for a CI pipeline.
 
-Reads manifests as the control plane would read them from a cluster, or the
-cluster's own objects, and prints what it complains of: objects that cannot be
-read, rules that contradict each other or refer to what is not there, fields that
-have no effect, pods that the injector would refuse. The same Problems end in the
-objects' status in a cluster.
+The command reads manifests, or the objects of a cluster, as the control plane does. It
+prints the problems that it finds: objects that cannot be read, rules that contradict each
+other or refer to objects that do not exist, fields without effect, and pods that the
+injector would deny. In a cluster, the controller writes the same problems to the status of
+the objects.
 
-Prints one line a problem to standard output, sorted by namespace and object.
+It prints one line for each problem to standard output, sorted by namespace and object.
 
-Problems with the reason Advice do not count: the object does what it says, but
-probably not what was meant. Kinds that were not read are listed on standard error.
+A problem with the reason Advice is not an error: the object works, but probably not as
+intended. Kinds that were not read are listed on standard error.
 
-Exit codes: 0 there is no problem but advice, 1 there are some or something failed, 2
-wrong usage.`,
+Exit codes: 0 there is no problem except advice, 1 there are problems or something failed,
+2 wrong usage.`,
 		Example: `  # check a folder before it is applied
   outrigger validate -f manifests
 
@@ -65,7 +65,7 @@ wrong usage.`,
 				}
 			}
 			if len(read.unread) > 0 {
-				fmt.Fprintf(cmd.ErrOrStderr(), "not read, since the mesh has no use for them: %s\n", strings.Join(read.unread, ", "))
+				fmt.Fprintf(cmd.ErrOrStderr(), "not read, because the mesh does not use these kinds: %s\n", strings.Join(read.unread, ", "))
 			}
 			switch wrong := slices.DeleteFunc(slices.Clone(problems), mesh.Problem.IsAdvice); {
 			case len(wrong) > 0:

@@ -63,16 +63,16 @@ func newVersionCommand() *cobra.Command {
 		Short: "Show the version of this program, the control plane and the data plane",
 		Long: `Show the version of this program, the control plane and the data plane.
 
-The pods of the control plane are asked through the API server, as 'kubectl
-port-forward' does. The version of the data plane is that of the agents in the
-pods that have a sidecar, by the image of their init container. Without a
-kubeconfig file only the version of this program is shown.
+The command asks the pods of the control plane through the API server, as 'kubectl
+port-forward' does. The versions of the data plane are those of the agents: it reads them
+from the image of the init container in each pod with a sidecar. Without a kubeconfig
+file, it shows only the version of this program.
 
-Exit codes: 0 all who were asked have answered, 1 something failed, 2 wrong usage.`,
+Exit codes: 0 success, 1 something failed, 2 wrong usage.`,
 		Example: `  # everything
   outrigger version
 
-  # this program's alone, without asking a cluster
+  # only the version of this program, without a cluster
   outrigger version --client -o json`,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -90,7 +90,7 @@ Exit codes: 0 all who were asked have answered, 1 something failed, 2 wrong usag
 				failed = found.ask(ctx, kube, namespace)
 			}
 			if clientcmd.IsEmptyConfig(errors.Unwrap(failed)) {
-				fmt.Fprintln(cmd.ErrOrStderr(), "no cluster is configured: only this program's version is shown; give --kubeconfig")
+				fmt.Fprintln(cmd.ErrOrStderr(), "no cluster is configured, so only the version of this program is shown; name a cluster with --kubeconfig")
 				failed = nil
 			}
 			var err error
@@ -106,7 +106,7 @@ Exit codes: 0 all who were asked have answered, 1 something failed, 2 wrong usag
 	kube.add(flags)
 	flags.StringVar(&namespace, "mesh-namespace", env("POD_NAMESPACE", "osm-system"), "namespace of the control plane")
 	flags.BoolVar(&clientOnly, "client", false, "show only the version of this program")
-	flags.DurationVar(&timeout, "timeout", 30*time.Second, "how long asking may take")
+	flags.DurationVar(&timeout, "timeout", 30*time.Second, "how long the requests may take")
 	flags.StringVarP(&output, "output", "o", "", "format: json or yaml; the default is a table")
 	return cmd
 }
@@ -120,7 +120,7 @@ func (v *versions) ask(ctx context.Context, kube kubeFlags, namespace string) er
 	}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return fmt.Errorf("making a client of %s: %w", config.Host, err)
+		return fmt.Errorf("creating a client for %s: %w", config.Host, err)
 	}
 	control, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=outrigger", FieldSelector: "status.phase=Running"})
 	if err != nil {
@@ -128,13 +128,13 @@ func (v *versions) ask(ctx context.Context, kube kubeFlags, namespace string) er
 	}
 	var failed []error
 	if len(control.Items) == 0 {
-		failed = append(failed, fmt.Errorf("no pod of the control plane runs in namespace %s; name its namespace with --mesh-namespace", namespace))
+		failed = append(failed, fmt.Errorf("no pod of the control plane is running in namespace %s; name another namespace with --mesh-namespace", namespace))
 	}
 	for _, pod := range control.Items {
 		of := podVersion{Namespace: pod.Namespace, Pod: pod.Name}
 		answer, err := forward(ctx, config, pod, healthPort, "/version", "")
 		if err == nil && answer == nil {
-			err = errors.New("it is older than 0.1.0, which has no /version")
+			err = errors.New("it has no page /version, so it is older than 0.1.0")
 		}
 		if err == nil {
 			err = json.Unmarshal(answer, &of.Info)

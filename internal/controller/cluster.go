@@ -79,7 +79,7 @@ func newCluster(from Cluster, o *Options, metrics prometheus.Registerer) (*clust
 		return nil, err
 	}
 	if c.client, err = kubernetes.NewForConfig(config); err != nil {
-		return nil, fmt.Errorf("making a client of %s: %w", config.Host, err)
+		return nil, fmt.Errorf("creating a client for %s: %w", config.Host, err)
 	}
 	if c.keeps, err = newClusterRoots(config, c.client, o); err != nil {
 		return nil, err
@@ -222,7 +222,7 @@ func (c *cluster) newManager(ctx context.Context) (manager.Manager, error) {
 		Controller:                    controllerconfig.Controller{SkipNameValidation: &skipNameValidation},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("making a manager of %s: %w", c.config.Host, err)
+		return nil, fmt.Errorf("creating a manager for %s: %w", c.config.Host, err)
 	}
 	return mgr, nil
 }
@@ -288,7 +288,7 @@ func (c *cluster) newMissed(templateConfigMap string) audit.Missed {
 func missed(ctx context.Context, engine *inject.Injector, pod *corev1.Pod, log *slog.Logger) (bool, string, string) {
 	raw, err := json.Marshal(pod)
 	if err != nil {
-		log.Error("a pod is not audited", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
+		log.Error("a pod was not checked for a missing sidecar", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
 		return false, "", ""
 	}
 	d := engine.Inject(ctx, inject.Request{Namespace: pod.Namespace, Pod: raw, DryRun: true}).Decision
@@ -297,7 +297,7 @@ func missed(ctx context.Context, engine *inject.Injector, pod *corev1.Pod, log *
 		return false, "", ""
 	case d.Reason == "not_configured" || d.Reason == "namespace_unknown":
 		// With these reasons the injector has made no decision.
-		log.Warn("a pod is not audited", "namespace", pod.Namespace, "pod", pod.Name, "reason", d.Reason, "message", d.Message)
+		log.Warn("a pod was not checked for a missing sidecar", "namespace", pod.Namespace, "pod", pod.Name, "reason", d.Reason, "message", d.Message)
 		return false, "", ""
 	}
 	return true, string(d.Reason), d.Message

@@ -85,7 +85,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	if lost := from.warn(ctx, err); lost != nil {
-		return errors.Join(err, fmt.Errorf("no Event reports it: %w", lost))
+		return errors.Join(err, fmt.Errorf("no Event was recorded for it: %w", lost))
 	}
 	return err
 }

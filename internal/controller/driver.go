@@ -135,10 +135,10 @@ func (d *drivers) startLate(ctx context.Context, class string) {
 	if err == nil {
 		return
 	}
-	err = initializationError{"Error initializing proxy control server", fmt.Errorf("the pods of class %s get no configuration until the controller is started anew: %w", class, err)}
-	d.arguments.Log.Error("a driver does not start", "class", class, "error", err)
+	err = initializationError{"Error initializing proxy control server", fmt.Errorf("the pods of class %s get no configuration until the controller is restarted: %w", class, err)}
+	d.arguments.Log.Error("a driver failed to start", "class", class, "error", err)
 	if err := d.from.warn(ctx, err); err != nil {
-		d.arguments.Log.Warn("no Event was recorded for a driver that does not start", "class", class, "error", err)
+		d.arguments.Log.Warn("no Event was recorded for a driver that failed to start", "class", class, "error", err)
 	}
 }
 
@@ -158,12 +158,12 @@ func (d *drivers) start(ctx context.Context, class string) error {
 		CommonName: certificate.CommonName(d.names[0]), DNSNames: d.names, TrustBundle: arguments.CertManager.TrustBundle(),
 	}
 	arguments.DebugHandlers = make(map[string]http.Handler)
-	arguments.CancelFunc = func() { d.end(fmt.Errorf("driver %s cannot go on; the log says why", class)) }
+	arguments.CancelFunc = func() { d.end(fmt.Errorf("driver %s cannot continue; the log says why", class)) }
 	arguments.Stop = stop
 	arguments.Log = arguments.Log.With("class", class)
 	probes, err := sidecar.Start(&arguments)
 	if err == nil && probes == nil {
-		err = errors.New("it has no health")
+		err = errors.New("it returned no health probes")
 	}
 	if err == nil {
 		err = d.show(append(slices.Clone(d.pages), arguments.DebugHandlers)...)

@@ -29,11 +29,11 @@ func (f failures) take(ctx context.Context, w identity.Workload, r identity.Prox
 		Starts:   r.Starts, How: r.How, LastWords: r.LastWords,
 	}
 	if f.proxies.Failed(failure) {
-		f.log.Warn("a proxy does not stay up", "namespace", w.Namespace, "pod", w.Pod, "how", r.How, "lastWords", r.LastWords)
+		f.log.Warn("a proxy keeps crashing", "namespace", w.Namespace, "pod", w.Pod, "how", r.How, "lastWords", r.LastWords)
 	}
 	// This is repeated for each report, in case it failed before; an existing Event is not
 	// written again.
 	if err := f.from.warnPod(ctx, w.Namespace, w.Pod, w.PodUID, failure.Text()); err != nil {
-		f.log.Warn("no Event was recorded for a proxy that keeps ending", "namespace", w.Namespace, "pod", w.Pod, "error", err)
+		f.log.Warn("no Event was recorded for a proxy that keeps crashing", "namespace", w.Namespace, "pod", w.Pod, "error", err)
 	}
 }

@@ -219,12 +219,12 @@ func logProblems(of *catalog.Catalog, changed <-chan mesh.ObjectRef, log *slog.L
 func logChanges(log *slog.Logger, former, now []mesh.Problem) {
 	for _, p := range now {
 		if !slices.Contains(former, p) {
-			log.Warn("something is wrong", "object", p.Object.String(), "reason", p.Reason, "field", p.Field, "message", p.Message)
+			log.Warn("an object has a problem", "object", p.Object.String(), "reason", p.Reason, "field", p.Field, "message", p.Message)
 		}
 	}
 	for _, p := range former {
 		if !slices.Contains(now, p) {
-			log.Info("something is not wrong any more", "object", p.Object.String(), "reason", p.Reason, "field", p.Field)
+			log.Info("a problem is resolved", "object", p.Object.String(), "reason", p.Reason, "field", p.Field)
 		}
 	}
 }

@@ -100,7 +100,7 @@ func (i *identities) follow(ctx context.Context, trust func(bundle []byte)) erro
 func newClusterRoots(config *rest.Config, client kubernetes.Interface, o *Options) (rootSources, error) {
 	objects, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return rootSources{}, fmt.Errorf("making a client of %s: %w", config.Host, err)
+		return rootSources{}, fmt.Errorf("creating a client for %s: %w", config.Host, err)
 	}
 	return rootSources{
 		secrets: root.NewKubeStore(client, o.Mesh.Namespace, o.Log),

@@ -151,7 +151,7 @@ func record(before, after *corev1.Pod) (*status, error) {
 		return nil, err
 	}
 	if len(was) > 0 {
-		return nil, fmt.Errorf("containers of the pod are gone after injection: %s", strings.Join(slices.Sorted(maps.Keys(was)), ", "))
+		return nil, fmt.Errorf("the injected pod lacks containers of the original pod: %s", strings.Join(slices.Sorted(maps.Keys(was)), ", "))
 	}
 	s.Spec, err = changed(reflect.ValueOf(&before.Spec).Elem(), reflect.ValueOf(&after.Spec).Elem(), "initContainers", "containers", "volumes")
 	return s, err

@@ -114,7 +114,7 @@ func (w *Webhook) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		bad := badRequest{code: http.StatusBadRequest, message: err.Error()}
 		errors.As(err, &bad)
 		w.metrics.refused.WithLabelValues(strconv.Itoa(bad.code)).Inc()
-		w.log.Warn("a request was no admission review", "code", bad.code, "error", bad.message, "from", r.RemoteAddr)
+		w.log.Warn("a request was not an admission review", "code", bad.code, "error", bad.message, "from", r.RemoteAddr)
 		http.Error(rw, bad.message, bad.code)
 		return
 	}
@@ -262,7 +262,7 @@ func (w *Webhook) decide(ctx context.Context, req *reviewRequest) Result {
 	case req.Operation != "" && req.Operation != "CREATE":
 		return skip("not_a_creation", "the review is about "+req.Operation+"; pods are injected when they are created")
 	case len(req.Object) == 0 || string(req.Object) == "null":
-		return denied(deny("pod_invalid", errors.New("the review holds no pod")))
+		return denied(deny("pod_invalid", errors.New("the review contains no pod")))
 	case req.UID == "":
 		return denied(deny("review_invalid", errors.New("the review has no uid")))
 	}

@@ -181,9 +181,9 @@ func TestWebhookSkipsAndDenies(t *testing.T) {
 		{"a subresource", with(func(r *admissionv1.AdmissionRequest) { r.SubResource = "eviction" }), true, "skip: not_a_pod",
 			"outrigger: not_a_pod: not injected: the review is about Pod/eviction; check the rules of the webhook configuration"},
 		{"no object", with(func(r *admissionv1.AdmissionRequest) { r.Object.Raw = nil }), false, "deny: pod_invalid",
-			"outrigger: pod_invalid: denied: the review holds no pod"},
+			"outrigger: pod_invalid: denied: the review contains no pod"},
 		{"a null object", with(func(r *admissionv1.AdmissionRequest) { r.Object.Raw = []byte("null") }), false, "deny: pod_invalid",
-			"outrigger: pod_invalid: denied: the review holds no pod"},
+			"outrigger: pod_invalid: denied: the review contains no pod"},
 		{"another object", creation(`{"apiVersion":"v1","kind":"Service"}`), false, "deny: pod_invalid",
 			"outrigger: pod_invalid: denied: reading the pod: it is a Service of v1, not a Pod of v1"},
 		{"a pod of another version", creation(`{"apiVersion":"v2","kind":"Pod"}`), false, "deny: pod_invalid",
@@ -197,7 +197,7 @@ func TestWebhookSkipsAndDenies(t *testing.T) {
 		{"a driver that panics", creation(scriptedPod("panic")), false, "deny: driver_error",
 			"outrigger: driver_error: denied: driver scripted panicked: scripted panic"},
 		{"a driver that drops containers", creation(scriptedPod("drop")), false, "deny: driver_error",
-			"outrigger: driver_error: denied: containers of the pod are gone after injection: app, second"},
+			"outrigger: driver_error: denied: the injected pod lacks containers of the original pod: app, second"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -107,7 +107,7 @@ func acceptReview(answer []byte) error {
 		}
 	}
 	if err := json.Unmarshal(answer, &review); err != nil {
-		return fmt.Errorf("the webhook's answer to itself is no admission review: %w", err)
+		return fmt.Errorf("the webhook's answer to its own request is not an admission review: %w", err)
 	}
 	if review.Response == nil || !review.Response.Allowed {
 		message := "no response"

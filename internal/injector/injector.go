@@ -75,7 +75,7 @@ func Run(ctx context.Context, o Options) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if o.TemplateDir == "" && o.TemplateConfigMap == "" {
-		o.Log.Info("there is neither a template directory nor a template ConfigMap, so there is no injector")
+		o.Log.Info("neither a template directory nor a template ConfigMap is configured, so no injector runs")
 		return o.serveHealth(ctx, registry, func(context.Context) error { return nil })
 	}
 
@@ -86,7 +86,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return fmt.Errorf("making a client of %s: %w", config.Host, err)
+		return fmt.Errorf("creating a client for %s: %w", config.Host, err)
 	}
 	facts, err := kube.New(config, kube.Options{Namespace: o.Mesh.Namespace, MeshConfigName: o.Mesh.Config, Log: o.Log})
 	if err != nil {

@@ -174,17 +174,17 @@ func first(all []*refusers, most int) []*refusers {
 // every proxy; the number is a metric.
 func (by *refusers) problem(object mesh.ObjectRef, pod mesh.Name) mesh.Problem {
 	who := fmt.Sprintf("the %s proxy of pod %s", by.class, pod)
-	verb := "refuses"
+	verb := "rejects"
 	if len(by.pods) > 1 {
 		who += " and others"
-		verb = "refuse"
+		verb = "reject"
 	}
 	what := "a part of its configuration"
 	if by.resources != "" {
 		what = by.resources
 	}
 	return mesh.Problem{Object: object, Reason: ReasonRejected,
-		Message: fmt.Sprintf("%s %s %s, and what was before goes on: %s", who, verb, what, by.message)}
+		Message: fmt.Sprintf("%s %s %s; the previous configuration stays in use: %s", who, verb, what, by.message)}
 }
 
 // plain returns the message as one line of limited length.

@@ -223,27 +223,27 @@ func TestProblems(t *testing.T) {
 		a := d.connect(t, "a", "1")
 		refused := driver.Rejection{Version: "v1", Message: "no such\nthing", Resources: []string{"Cluster shop/cart:80"}, Objects: []mesh.ObjectRef{service, split}}
 		a.Rejected(refused)
-		one := []string{"the envoy proxy of pod shop/a refuses Cluster shop/cart:80, and what was before goes on: no such thing"}
+		one := []string{"the envoy proxy of pod shop/a rejects Cluster shop/cart:80; the previous configuration stays in use: no such thing"}
 		expect(t, "one proxy", map[mesh.ObjectRef][]string{service: one, split: one}, d.settle(t))
 
 		b := d.connect(t, "b", "2")
 		b.Rejected(refused)
-		two := []string{"the envoy proxy of pod shop/a and others refuse Cluster shop/cart:80, and what was before goes on: no such thing"}
+		two := []string{"the envoy proxy of pod shop/a and others reject Cluster shop/cart:80; the previous configuration stays in use: no such thing"}
 		expect(t, "two proxies", map[mesh.ObjectRef][]string{service: two, split: two}, d.settle(t))
 
 		a.Acked("v2", time.Time{})
-		other := []string{"the envoy proxy of pod shop/b refuses Cluster shop/cart:80, and what was before goes on: no such thing"}
+		other := []string{"the envoy proxy of pod shop/b rejects Cluster shop/cart:80; the previous configuration stays in use: no such thing"}
 		expect(t, "the first one took the next", map[mesh.ObjectRef][]string{service: other, split: other}, d.settle(t))
 
 		// Another part of the same version is rejected too.
 		b.Rejected(driver.Rejection{Version: "v1", Message: "bad", Resources: []string{"Route shop/cart:80"}, Objects: []mesh.ObjectRef{split}})
 		expect(t, "two parts", map[mesh.ObjectRef][]string{
-			service: other, split: append(slices.Clone(other), "the envoy proxy of pod shop/b refuses Route shop/cart:80, and what was before goes on: bad"),
+			service: other, split: append(slices.Clone(other), "the envoy proxy of pod shop/b rejects Route shop/cart:80; the previous configuration stays in use: bad"),
 		}, d.settle(t))
 		// Of the next version only that part is rejected.
 		b.Rejected(driver.Rejection{Version: "v2", Message: "bad", Resources: []string{"Route shop/cart:80"}, Objects: []mesh.ObjectRef{split}})
 		expect(t, "one part of the next", map[mesh.ObjectRef][]string{
-			split: {"the envoy proxy of pod shop/b refuses Route shop/cart:80, and what was before goes on: bad"},
+			split: {"the envoy proxy of pod shop/b rejects Route shop/cart:80; the previous configuration stays in use: bad"},
 		}, d.settle(t))
 		b.Close()
 		expect(t, "the proxy is gone", map[mesh.ObjectRef][]string{}, d.settle(t))
@@ -252,7 +252,7 @@ func TestProblems(t *testing.T) {
 		// A rejection without an object belongs to the pod.
 		a.Rejected(driver.Rejection{Version: "v3", Message: "out of memory"})
 		expect(t, "no object", map[mesh.ObjectRef][]string{
-			pod("a"): {"the envoy proxy of pod shop/a refuses a part of its configuration, and what was before goes on: out of memory"},
+			pod("a"): {"the envoy proxy of pod shop/a rejects a part of its configuration; the previous configuration stays in use: out of memory"},
 		}, d.settle(t))
 		d.connect(t, "a", "1")
 		expect(t, "a new connection begins anew", map[mesh.ObjectRef][]string{}, d.settle(t))
@@ -273,7 +273,7 @@ func TestManyRefuse(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 		}
 		reported := d.settle(t)
-		want := []string{"the envoy proxy of pod shop/p0000 and others refuse Cluster x, and what was before goes on: no such thing"}
+		want := []string{"the envoy proxy of pod shop/p0000 and others reject Cluster x; the previous configuration stays in use: no such thing"}
 		expect(t, "the object", want, reported[service])
 		expect(t, "objects with Problems", 1+maxMessages, len(reported))
 		// This takes 20 seconds, and the message changes only in the first one.
@@ -302,7 +302,7 @@ func TestBounds(t *testing.T) {
 			t.Errorf("%d rejections are kept, the first with %d bytes", len(got), len(got[0].Message))
 		}
 		reported := d.settle(t)
-		expect(t, "many resources", []string{"the envoy proxy of pod shop/a refuses Cluster 0, Cluster 1, Cluster 2 and 997 more, and what was before goes on: short"}, reported[split])
+		expect(t, "many resources", []string{"the envoy proxy of pod shop/a rejects Cluster 0, Cluster 1, Cluster 2 and 997 more; the previous configuration stays in use: short"}, reported[split])
 		expect(t, "many messages", maxMessages, len(reported[service]))
 	})
 }

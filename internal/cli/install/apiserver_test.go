@@ -188,7 +188,7 @@ func (s *stage) testInstall(t *testing.T) {
 
 	// The Deployments never become ready: the command reports what it waits for, and their state.
 	_, stderr, err := s.run(t, "install", "--timeout", "3s")
-	if err == nil || !strings.Contains(err.Error(), "Deployment outrigger-controller: 0 of 1 pods are ready") || !strings.Contains(err.Error(), "which is failed") {
+	if err == nil || !strings.Contains(err.Error(), "Deployment outrigger-controller: 0 of 1 pods are ready") || !strings.Contains(err.Error(), "with the status failed") {
 		t.Errorf("an installation that does not become ready ends with: %v", err)
 	}
 	if !strings.Contains(stderr, "Deployment outrigger-injector: 0 of 1 pods are ready") {
@@ -240,7 +240,7 @@ func (s *stage) testUpgrade(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, stderr := s.must(t, "upgrade", "--set", "osm.injector.replicaCount=2")
-	if !strings.Contains(stderr, "spec.traffic.enableEgress stays false") {
+	if !strings.Contains(stderr, "spec.traffic.enableEgress keeps the value false") {
 		t.Errorf("nothing is said of the change that stays:\n%s", stderr)
 	}
 	if egress, class := s.meshConfig(t, "spec", "traffic", "enableEgress"), s.meshConfig(t, "spec", "sidecar", "sidecarClass"); egress != false || class != "haproxy" {
@@ -462,7 +462,7 @@ func (s *stage) testTags(t *testing.T) {
 			}
 		}
 	}
-	s.refused(t, "no revision green", "tag", "set", "prod", "--revision", "green")
+	s.refused(t, "revision green does not exist", "tag", "set", "prod", "--revision", "green")
 	s.refused(t, "the name of a revision", "tag", "set", "canary")
 	s.must(t, "tag", "set", "prod")
 	takes(map[string]bool{"outrigger-injector": true, "outrigger-injector-canary": false})
@@ -474,7 +474,7 @@ func (s *stage) testTags(t *testing.T) {
 		t.Errorf("'tag list' prints no line %q:\n%s", want, stdout)
 	}
 	s.refused(t, "namespaces tagged have the label", "tag", "remove", "prod")
-	s.refused(t, "namespaces tagged choose revision canary", "uninstall", "--revision", "canary", "--yes")
+	s.refused(t, "namespaces tagged use revision canary", "uninstall", "--revision", "canary", "--yes")
 	// An upgrade keeps the tag.
 	s.must(t, "upgrade", "--revision", "canary")
 	takes(map[string]bool{"outrigger-injector-canary": true})

@@ -105,7 +105,7 @@ func (o *applyOptions) run(ctx context.Context, stdin io.Reader, stdout, stderr 
 	if err != nil {
 		return err
 	}
-	a.say("%s %s in namespace %s after %s", a.release, a.chart.AppVersion(), a.namespace, time.Since(began).Round(100*time.Millisecond))
+	a.say("%s %s is installed in namespace %s (%s)", a.release, a.chart.AppVersion(), a.namespace, time.Since(began).Round(100*time.Millisecond))
 	return a.report(stdout, done)
 }
 
@@ -136,17 +136,17 @@ func (a *application) preflight(ctx context.Context) error {
 // user confirms that no other program works on it.
 func (a *application) unlock() error {
 	if !a.force {
-		return usage.Refusalf("the release %s is %s since %s: wait until that has ended, or say --force if whoever did it is gone",
+		return usage.Refusalf("the release %s is %s since %s: wait until that has finished, or give --force if the program that did it is not running any more",
 			a.release, a.last.Info.Status, a.last.Info.LastDeployed.Format(time.RFC3339))
 	}
-	a.last.SetStatus(rcommon.StatusFailed, "given up by outrigger --force")
+	a.last.SetStatus(rcommon.StatusFailed, "abandoned by outrigger --force")
 	return a.helm.Releases.Update(a.last)
 }
 
 func (a *application) mayInstall(ctx context.Context) error {
 	if a.last != nil {
 		if a.last.Info.Status == rcommon.StatusDeployed {
-			return usage.Refusalf("the release %s %s is in namespace %s already; change it with 'outrigger upgrade'", a.release, a.last.Chart.AppVersion(), a.namespace)
+			return usage.Refusalf("the release %s %s is already installed in namespace %s; change it with 'outrigger upgrade'", a.release, a.last.Chart.AppVersion(), a.namespace)
 		}
 		a.say("the release %s is %s: repairing it", a.release, a.last.Info.Status)
 		return nil
@@ -157,7 +157,7 @@ func (a *application) mayInstall(ctx context.Context) error {
 			return err
 		}
 		if controller == nil {
-			return usage.Refusalf("revision %s is one more injector beside a mesh, and there is none in namespace %s: run 'outrigger install' without --revision first, or name its namespace with -n", a.revision, a.namespace)
+			return usage.Refusalf("revision %s is another injector for an installed mesh, and no mesh is installed in namespace %s: run 'outrigger install' without --revision first, or name its namespace with -n", a.revision, a.namespace)
 		}
 	}
 	there, err := a.exists(ctx, named("apps/v1", "Deployment", a.namespace, inject.ObjectName(a.revision)))
@@ -165,7 +165,7 @@ func (a *application) mayInstall(ctx context.Context) error {
 		return err
 	}
 	if there != nil && !a.takeOwnership {
-		return usage.Refusalf("%s is there already and belongs to no Helm release: go on with 'outrigger manifests | kubectl apply', or make a release of it with --take-ownership", title(there))
+		return usage.Refusalf("%s exists already and does not belong to a Helm release: keep using 'outrigger manifests | kubectl apply', or make it part of a release with --take-ownership", title(there))
 	}
 	return a.keepForeignMeshConfig(ctx)
 }
@@ -181,9 +181,9 @@ func (a *application) keepForeignMeshConfig(ctx context.Context) error {
 		return err
 	}
 	if create, set, _ := unstructured.NestedBool(a.values, "meshConfig", "create"); set && create {
-		return usage.Refusalf("%s is there already and belongs to no release of this: leave out meshConfig.create, and it is kept as it is, or take it with --take-ownership", title(found))
+		return usage.Refusalf("%s exists already and does not belong to this release: leave out meshConfig.create to keep it unchanged, or make it part of the release with --take-ownership", title(found))
 	}
-	a.say("%s: it is there already and stays as it is (meshConfig.create=false), so values that are meant for it have no effect", title(found))
+	a.say("%s exists already and is not changed (meshConfig.create=false), so values for it have no effect", title(found))
 	a.values = loader.MergeMaps(a.values, map[string]any{"meshConfig": map[string]any{"create": false}})
 	return nil
 }
@@ -195,15 +195,15 @@ func (a *application) mayUpgrade(ctx context.Context) error {
 			return err
 		}
 		if there != nil {
-			return usage.Refusalf("%s belongs to no Helm release: upgrade it as it was installed, by 'outrigger manifests | kubectl apply', or make a release of it with 'outrigger install --take-ownership'", title(there))
+			return usage.Refusalf("%s does not belong to a Helm release: upgrade it as it was installed, with 'outrigger manifests | kubectl apply', or make it part of a release with 'outrigger install --take-ownership'", title(there))
 		}
-		return usage.Refusalf("there is no release %s in namespace %s: run 'outrigger install', or name its namespace with -n", a.release, a.namespace)
+		return usage.Refusalf("release %s does not exist in namespace %s: run 'outrigger install', or name its namespace with -n", a.release, a.namespace)
 	}
 	if err := supported(a.last.Chart.AppVersion(), a.chart.AppVersion()); err != nil {
 		if !a.force {
 			return err
 		}
-		a.say("going on, as --force says: %v", err)
+		a.say("continuing because of --force: %v", err)
 	}
 	if !a.resetValues {
 		a.values = loader.MergeMaps(a.last.Config, a.values)
@@ -226,14 +226,14 @@ func supported(from, to string) error {
 	if old.Major() == next.Major() && apart >= -1 && apart <= 1 {
 		return nil
 	}
-	way := fmt.Sprintf("go by %d.%d with the program of that version", old.Major(), old.Minor()+1)
+	way := fmt.Sprintf("first change to %d.%d, with the program of that version", old.Major(), old.Minor()+1)
 	if next.LessThan(old) {
-		way = fmt.Sprintf("go by %d.%d with the program of that version", old.Major(), max(old.Minor(), 1)-1)
+		way = fmt.Sprintf("first change to %d.%d, with the program of that version", old.Major(), max(old.Minor(), 1)-1)
 	}
 	if old.Major() != next.Major() {
 		way = "read the notes of the release on the way between major versions"
 	}
-	return usage.Refusalf("from %s to %s is more than one minor version: %s", from, to, way)
+	return usage.Refusalf("the change from %s to %s is more than one minor version: %s", from, to, way)
 }
 
 // render renders the chart before anything is changed, since the chart may refuse the values.
@@ -273,7 +273,7 @@ func (a *application) apply(ctx context.Context) (*release.Release, error) {
 			return nil, err
 		}
 	}
-	a.say("%d objects: applying them", len(a.objects))
+	a.say("applying %d objects", len(a.objects))
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()
 	seen := make(chan struct{})
@@ -312,7 +312,7 @@ func (a *application) makeNamespace(ctx context.Context) error {
 	case apierrors.IsAlreadyExists(err):
 		return nil
 	case err != nil:
-		return fmt.Errorf("making namespace %s: %w", a.namespace, err)
+		return fmt.Errorf("creating namespace %s: %w", a.namespace, err)
 	}
 	a.say("Namespace %s: created", a.namespace)
 	return nil
@@ -344,7 +344,7 @@ func (a *application) runHelm(ctx context.Context) (*release.Release, error) {
 func asRelease(found any, err error) (*release.Release, error) {
 	rel, _ := found.(*release.Release)
 	if err == nil && rel == nil {
-		err = errors.New("no release came of it")
+		err = errors.New("Helm returned no release")
 	}
 	return rel, err
 }
@@ -364,9 +364,9 @@ func (a *application) explain(ctx context.Context, err error) error {
 	if a.upgrade {
 		command = "upgrade"
 	}
-	state := "nothing of the release is there"
+	state := "no release was created"
 	if last, lastErr := a.target.last(a.release); lastErr == nil && last != nil {
-		state = fmt.Sprintf("the release %s is in namespace %s, at state %d, which is %s", a.release, a.namespace, last.Version, last.Info.Status)
+		state = fmt.Sprintf("the release %s is in namespace %s, at revision %d, with the status %s", a.release, a.namespace, last.Version, last.Info.Status)
 	}
-	return fmt.Errorf("%w%s\n%s; once the cause is gone, 'outrigger %s' again repairs it, and 'outrigger uninstall' takes it away", err, strings.Join(lines, ""), state, command)
+	return fmt.Errorf("%w%s\n%s; remove the cause and run 'outrigger %s' again, or remove the mesh with 'outrigger uninstall'", err, strings.Join(lines, ""), state, command)
 }

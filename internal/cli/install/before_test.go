@@ -87,8 +87,8 @@ func (s *stage) testOSM(t *testing.T) {
 	_, stderr := s.must(t, "install")
 	for _, want := range []string{
 		"CRD traffictargets.access.smi-spec.io: taking it over from kubectl-client-side-apply",
-		"no longer converted by the webhook osm-bootstrap",
-		"MeshConfig osm-system/osm-mesh-config: it is there already and stays as it is",
+		"the webhook osm-bootstrap no longer converts its versions",
+		"MeshConfig osm-system/osm-mesh-config exists already and is not changed",
 	} {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("nothing says %q:\n%s", want, stderr)
@@ -114,11 +114,11 @@ func (s *stage) testOSM(t *testing.T) {
 	if _, err := crds.Patch(t.Context(), "traffictargets.access.smi-spec.io", "application/merge-patch+json", []byte(newer), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, stderr := s.must(t, "upgrade"); !strings.Contains(stderr, "it is of version 0.2.0 and stays") {
+	if _, stderr := s.must(t, "upgrade"); !strings.Contains(stderr, "it has the newer version 0.2.0 and is not changed") {
 		t.Errorf("a newer CRD is not left alone:\n%s", stderr)
 	}
 	_, stderr = s.must(t, "uninstall", "--purge", "--yes")
-	if !strings.Contains(stderr, "Namespace osm-system stays") {
+	if !strings.Contains(stderr, "Namespace osm-system is kept") {
 		t.Errorf("a namespace that is not ours is not said to stay:\n%s", stderr)
 	}
 }

@@ -69,7 +69,7 @@ func (t *target) applyCRDs(ctx context.Context, crds []string, version string, d
 	if dryRun {
 		would = "would be "
 	}
-	t.say("CRDs: %s%d created, %d changed, %d as they should be", would, w.created, w.changed, w.same)
+	t.say("CRDs: %s%d created, %d changed, %d unchanged", would, w.created, w.changed, w.same)
 	if dryRun {
 		return nil
 	}
@@ -95,7 +95,7 @@ func (w *crdWork) recognise(ctx context.Context, crd *unstructured.Unstructured)
 	for _, field := range [][]string{{"spec", "group"}, {"spec", "scope"}, {"spec", "names", "kind"}, {"spec", "names", "plural"}} {
 		want, _, _ := unstructured.NestedString(crd.Object, field...)
 		if got, _, _ := unstructured.NestedString(live.Object, field...); got != want {
-			return nil, usage.Refusalf("its %s is %q, not %q, so it is somebody else's; see whose it is and delete it first, with all its objects", strings.Join(field, "."), got, want)
+			return nil, usage.Refusalf("its %s is %q, not %q, so it belongs to other software; find out to which, and delete it first, with all its objects", strings.Join(field, "."), got, want)
 		}
 	}
 	return live, nil
@@ -115,7 +115,7 @@ func (w *crdWork) apply(ctx context.Context, crd, live *unstructured.Unstructure
 		return err
 	}
 	if newer(live.GetLabels()[versionLabel], w.version) && live.GetLabels()["app.kubernetes.io/name"] == "outrigger" {
-		w.t.say("CRD %s: it is of version %s and stays, as what it stores may need it", crd.GetName(), live.GetLabels()[versionLabel])
+		w.t.say("CRD %s: it has the newer version %s and is not changed, because stored objects may need it", crd.GetName(), live.GetLabels()[versionLabel])
 		w.same++
 		return nil
 	}
@@ -191,7 +191,7 @@ func (w *crdWork) unhook(ctx context.Context, live *unstructured.Unstructured) e
 		return nil
 	}
 	service, _, _ := unstructured.NestedString(live.Object, "spec", "conversion", "webhook", "clientConfig", "service", "name")
-	w.t.say("CRD %s: its versions are no longer converted by the webhook %s", live.GetName(), service)
+	w.t.say("CRD %s: the webhook %s no longer converts its versions", live.GetName(), service)
 	if w.dryRun {
 		return nil
 	}

@@ -24,30 +24,30 @@ func newInstallCommand() *cobra.Command {
 		Short: "Install the mesh, and wait until it is ready",
 		Long: `Install the mesh, and wait until it is ready.
 
-What is installed is what 'outrigger manifests' prints: the CRDs, which this program
-applies itself, and a release of Helm's with the name outrigger, so that 'helm list',
-'helm upgrade' and 'helm rollback' know it too. CRDs that are there already, such as Open
-Service Mesh's, are taken over with all their objects, and the command says so.
+The command installs what 'outrigger manifests' prints: it applies the CRDs itself, and
+everything else as a Helm release with the name outrigger, so 'helm list', 'helm upgrade'
+and 'helm rollback' work too. If CRDs exist already, such as those of Open Service Mesh, it
+takes them over with all their objects, and reports this.
 
-A revision other than the default is one more injector beside the mesh, and a release of
-its own with the name outrigger-REVISION.
+With --revision, it installs another injector for the same mesh, as a Helm release with the
+name outrigger-REVISION.
 
-Before anything is changed, the server's version, the rights and the values are looked
-at. What is waited for, and why it is not ready, goes to stderr. An installation that has
-failed is repaired by the same command once its cause is gone.
+It first checks the API server's version, the user's rights and the values. On stderr it
+reports what it waits for, and why that is not ready. If an installation has failed, remove
+the cause and run the same command again.
 
-Exit codes: 0 installed and ready, 1 something failed, 2 wrong usage, 3 refused: what
-is there would come to harm, and the message says what to do instead.`,
-		Example: `  # The mesh, with a value.
+Exit codes: 0 installed and ready, 1 something failed, 2 wrong usage, 3 refused, because the
+installation would damage existing objects; the message says what to do instead.`,
+		Example: `  # Install the mesh, with a value of the chart.
   outrigger install --set osm.enablePermissiveTrafficPolicy=false
 
-  # What that would do.
+  # Show what this would change.
   outrigger install --set osm.enablePermissiveTrafficPolicy=false --dry-run
 
-  # With the values of an Open Service Mesh, whose MeshConfig stays.
+  # With the values of Open Service Mesh, whose MeshConfig stays.
   outrigger install -f osm-values.yaml
 
-  # Another injector beside the first, for what has the label openservicemesh.io/rev=canary.
+  # Another injector, for namespaces and pods with the label openservicemesh.io/rev=canary.
   outrigger install --revision canary --set osm.image.tag=0.2.0`,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -55,8 +55,8 @@ is there would come to harm, and the message says what to do instead.`,
 		},
 	}
 	o.add(cmd)
-	cmd.Flags().BoolVar(&o.takeOwnership, "take-ownership", false, "make objects that 'outrigger manifests | kubectl apply' has made part of the release")
-	cmd.Flags().BoolVar(&o.force, "force", false, "go on although another installation has not ended, such as one that was killed")
+	cmd.Flags().BoolVar(&o.takeOwnership, "take-ownership", false, "make existing objects, created by 'outrigger manifests | kubectl apply', part of the release")
+	cmd.Flags().BoolVar(&o.force, "force", false, "continue although another installation has not finished, for example because it was killed")
 	return cmd
 }
 
@@ -67,24 +67,24 @@ func newUpgradeCommand() *cobra.Command {
 		Short: "Change the mesh to this program's version or to other values",
 		Long: `Change the mesh to this program's version or to other values, and wait until it is ready.
 
-The CRDs go first, which Helm never changes; then the release is upgraded. The values of
-the release stay and those that are given win over them; --reset-values begins with the
-chart's own. Of the MeshConfig, what others have changed in the cluster stays as well,
-unless --force-conflicts is given.
+The command first upgrades the CRDs, which Helm does not upgrade, then the release. It keeps
+the values of the release, and the given values override them; with --reset-values, it starts
+with the chart's values. Fields of the MeshConfig that were changed in the cluster keep their
+values, unless --force-conflicts is given.
 
-The program's version may be one minor version before or after the release's. Pods keep
-the sidecar that they have until they are replaced, and go on while the control plane
-changes. Where the upgrade fails, the release is rolled back, unless --atomic=false is
-given. CRDs are not: what is stored in them may need them, and they go with both versions.
+This program may be one minor version older or newer than the release. Pods keep their
+sidecar until they are replaced, and it works while the control plane is upgraded. If the
+upgrade fails, the release is rolled back, unless --atomic=false is given. The CRDs are not
+rolled back, because stored objects may need them; they work with both versions.
 
 Exit codes: 0 upgraded and ready, 1 something failed, 2 wrong usage, 3 refused.`,
-		Example: `  # To the version of this program, with the values that the mesh has.
+		Example: `  # Upgrade to the version of this program, and keep the values.
   outrigger upgrade
 
-  # Which objects would change, and how.
+  # Show which objects would change, and how.
   outrigger upgrade --dry-run
 
-  # One value, and nothing else.
+  # Change one value.
   outrigger upgrade --set osm.sidecarClass=haproxy`,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -93,10 +93,10 @@ Exit codes: 0 upgraded and ready, 1 something failed, 2 wrong usage, 3 refused.`
 	}
 	o.add(cmd)
 	flags := cmd.Flags()
-	flags.BoolVar(&o.resetValues, "reset-values", false, "begin with the chart's values, not with those of the release")
-	flags.BoolVar(&o.reuseValues, "reuse-values", true, "begin with the values of the release, which the given ones win over")
-	flags.BoolVar(&o.atomic, "atomic", true, "roll the release back where it does not become ready")
-	flags.BoolVar(&o.force, "force", false, "allow a jump of more than one minor version, and go on although another upgrade has not ended")
+	flags.BoolVar(&o.resetValues, "reset-values", false, "start with the chart's values instead of the release's")
+	flags.BoolVar(&o.reuseValues, "reuse-values", true, "start with the release's values; the given values override them")
+	flags.BoolVar(&o.atomic, "atomic", true, "roll the release back if it does not become ready")
+	flags.BoolVar(&o.force, "force", false, "allow a change of more than one minor version, and continue although another upgrade has not finished")
 	cmd.MarkFlagsMutuallyExclusive("reset-values", "reuse-values")
 	return cmd
 }
@@ -107,7 +107,7 @@ func (o *applyOptions) add(cmd *cobra.Command) {
 	o.clusterFlags.add(flags)
 	flags.BoolVar(&o.wait, "wait", true, "wait until everything is ready")
 	flags.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long to wait")
-	flags.BoolVar(&o.dryRun, "dry-run", false, "show what would change, by the API server's own word, and change nothing")
-	flags.BoolVar(&o.forceConflicts, "force-conflicts", false, "take back fields that others have changed in the cluster")
-	flags.StringVarP(&o.output, "output", "o", "", "format of the result: name, json or yaml; the default is the notes for people")
+	flags.BoolVar(&o.dryRun, "dry-run", false, "show what would change, using a dry run of the API server, and change nothing")
+	flags.BoolVar(&o.forceConflicts, "force-conflicts", false, "overwrite fields that others have changed in the cluster")
+	flags.StringVarP(&o.output, "output", "o", "", "format of the result: name, json or yaml; the default is the chart's notes")
 }

@@ -193,7 +193,7 @@ func (r *removal) takeCRDs(ctx context.Context) error {
 		r.kept = append(r.kept, fmt.Sprintf("%d CRDs, and all objects of these kinds", len(r.crds)))
 		r.crds = nil
 	case other != "":
-		r.kept = append(r.kept, fmt.Sprintf("%d CRDs, and all objects of these kinds, for another mesh uses them: %s", len(r.crds), other))
+		r.kept = append(r.kept, fmt.Sprintf("%d CRDs, and all objects of these kinds, because another mesh uses them: %s", len(r.crds), other))
 		r.crds = nil
 	}
 	return nil
@@ -257,13 +257,13 @@ func (r *removal) listPods(ctx context.Context, stdout io.Writer) error {
 	}
 	switch {
 	case count == 0:
-		fmt.Fprintln(stdout, "No pod that runs has a sidecar of it.")
+		fmt.Fprintln(stdout, "No running pod has a sidecar of it.")
 		return nil
 	case r.revision != "":
-		fmt.Fprintf(stdout, "%d pods in %d namespaces have a sidecar that this injector has put in. They go on as they are, served by the mesh's controller.\n", count, len(namespaces))
+		fmt.Fprintf(stdout, "%d pods in %d namespaces have a sidecar that this injector added. They keep it, and the mesh's controller keeps serving it.\n", count, len(namespaces))
 		return nil
 	}
-	fmt.Fprintf(stdout, "%d pods in %d namespaces have a sidecar. They go on with their last configuration, which no longer follows services, endpoints and policies, until their certificates end, at most %s after they were issued; then they no longer reach each other. New pods get no sidecar, and a pod with one accepts nothing from them unless it is permissive. Restart them to be without: kubectl rollout restart deployment -n NAMESPACE\n",
+	fmt.Fprintf(stdout, "%d pods in %d namespaces have a sidecar. The sidecars keep their last configuration: changes of services, endpoints and policies have no effect. When their certificates expire, at most %s after they were issued, these pods can no longer call each other. New pods get no sidecar, and pods with a sidecar reject their requests unless they accept plaintext. To remove the sidecars, restart the pods: kubectl rollout restart deployment -n NAMESPACE\n",
 		count, len(namespaces), r.certificateLife(ctx))
 	return nil
 }
@@ -298,10 +298,10 @@ func (r *removal) unused(ctx context.Context) error {
 		return nil
 	}
 	if r.force {
-		r.say("namespaces %s choose revision %s: their new pods get no sidecar from now on", strings.Join(using, ", "), r.revision)
+		r.say("namespaces %s use revision %s: their new pods get no sidecar from now on", strings.Join(using, ", "), r.revision)
 		return nil
 	}
-	return usage.Refusalf("namespaces %s choose revision %s by the label %s, or a tag of it: their new pods would get no sidecar. Move them to another first, or say --force", strings.Join(using, ", "), r.revision, inject.RevisionLabel)
+	return usage.Refusalf("namespaces %s use revision %s, or one of its tags, by the label %s: their new pods would get no sidecar. Change their label first, or give --force", strings.Join(using, ", "), r.revision, inject.RevisionLabel)
 }
 
 // removeNamespace removes the control plane's namespace if 'outrigger install' has created it
@@ -315,13 +315,13 @@ func (r *removal) removeNamespace(ctx context.Context) error {
 		return fmt.Errorf("reading namespace %s: %w", r.target.namespace, err)
 	}
 	if namespace.Labels[madeByLabel] != madeBy {
-		r.say("Namespace %s stays, as 'outrigger install' has not made it", r.target.namespace)
+		r.say("Namespace %s is kept, because 'outrigger install' did not create it", r.target.namespace)
 		return nil
 	}
 	r.cached.Invalidate()
 	lists, err := r.cached.ServerPreferredNamespacedResources()
 	if err != nil {
-		return fmt.Errorf("asking for the kinds of objects: %w", err)
+		return fmt.Errorf("reading the kinds of objects that the API server serves: %w", err)
 	}
 	for _, list := range lists {
 		version, err := schema.ParseGroupVersion(list.GroupVersion)
@@ -344,7 +344,7 @@ func (r *removal) removeNamespace(ctx context.Context) error {
 				if obj.GetName() == "kube-root-ca.crt" || kind.Kind == "ServiceAccount" && obj.GetName() == "default" || obj.GetDeletionTimestamp() != nil {
 					continue
 				}
-				r.say("Namespace %s stays, as there is more in it: %s %s", r.target.namespace, kind.Kind, obj.GetName())
+				r.say("Namespace %s is kept, because it contains other objects: %s %s", r.target.namespace, kind.Kind, obj.GetName())
 				return nil
 			}
 		}

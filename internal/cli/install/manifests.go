@@ -26,23 +26,23 @@ func newManifestsCommand() *cobra.Command {
 		Short: "Print the manifests that install the mesh",
 		Long: `Print the manifests that install the mesh, for GitOps and for reading.
 
-They are what 'outrigger install' applies, in the order in which they can be applied.
-Nothing is asked of a cluster and nothing is changed in one. What the user should know,
-such as values that have no effect, goes to stderr.
+These are the objects that 'outrigger install' applies, in an order in which they can be
+applied. The command does not connect to a cluster. It prints warnings, for example about
+values without effect, to stderr.
 
-kubectl refuses objects of kinds that are not there when it starts, so the first
-time the CRDs go before. Where somebody else has changed a field since, kubectl
-names it and stops; --force-conflicts takes it back.
+kubectl rejects objects whose CRD does not exist when it starts, so apply the CRDs first. If
+somebody has changed a field in the cluster, kubectl names the field and stops; its flag
+--force-conflicts overwrites the field.
 
-The values are those of the chart, and of Open Service Mesh and osm-edge.`,
-		Example: `  # The first time: the CRDs, then the rest.
+The values may be those of the chart, of Open Service Mesh or of osm-edge.`,
+		Example: `  # The first time: the CRDs, then everything.
   outrigger manifests --crds-only | kubectl apply --server-side -f -
   outrigger manifests | kubectl apply --server-side -f -
 
-  # With the values of an Open Service Mesh, whose MeshConfig stays.
+  # With the values of Open Service Mesh, whose MeshConfig stays.
   outrigger manifests -f osm-values.yaml --set meshConfig.create=false
 
-  # Another injector beside the first, for what has the label openservicemesh.io/rev=canary.
+  # Another injector, for namespaces and pods with the label openservicemesh.io/rev=canary.
   outrigger manifests --revision canary --set osm.image.tag=0.2.0`,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -52,7 +52,7 @@ The values are those of the chart, and of Open Service Mesh and osm-edge.`,
 	flags := cmd.Flags()
 	o.valueFlags.add(flags)
 	flags.BoolVar(&o.includeCRDs, "include-crds", true, "print the CRDs too")
-	flags.BoolVar(&o.crdsOnly, "crds-only", false, "print nothing but the CRDs")
+	flags.BoolVar(&o.crdsOnly, "crds-only", false, "print only the CRDs")
 	return cmd
 }
 

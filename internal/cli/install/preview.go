@@ -66,7 +66,7 @@ func (a *application) preview(ctx context.Context, stdout io.Writer) error {
 		count["removed"]++
 		fmt.Fprintf(stdout, "%s: removed\n", title(retired))
 	}
-	a.say("dry run: %d objects would be created, %d changed, %d removed, and %d are as they should be; nothing was changed",
+	a.say("dry run: %d objects would be created, %d changed, %d removed, and %d stay unchanged; nothing was changed",
 		count["created"], count["changed"], count["removed"], count["unchanged"])
 	return errors.Join(failed...)
 }
@@ -277,11 +277,11 @@ func (a *application) keepChanges(ctx context.Context) error {
 			if err := unstructured.SetNestedField(spec, value, path[1:]...); err != nil {
 				return fmt.Errorf("%s, field %s: %w", title(obj), cause.Field, err)
 			}
-			a.say("%s: %s stays %s, as it was changed in the cluster (%s)", title(obj), cause.Field, short(value), cause.Message)
+			a.say("%s: %s keeps the value %s, because it was changed in the cluster (%s)", title(obj), cause.Field, short(value), cause.Message)
 		}
 	}
 	if len(refused) > 0 {
-		return usage.Refusalf("others have changed what the release sets:\n  %s\nset values that say the same, or take the fields back with --force-conflicts", strings.Join(refused, "\n  "))
+		return usage.Refusalf("others have changed fields that the release sets:\n  %s\ngive values with the same content, or overwrite the fields with --force-conflicts", strings.Join(refused, "\n  "))
 	}
 	if len(spec) == 0 {
 		return nil

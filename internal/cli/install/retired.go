@@ -27,8 +27,8 @@ func (a *application) removeRetired(ctx context.Context) {
 	switch {
 	case obj == nil && err == nil || apierrors.IsNotFound(err):
 	case err != nil:
-		a.say("Secret %s/outrigger-repository-ca: the CA of an older release, which nothing uses any more, could not be removed: %v", a.namespace, err)
+		a.say("Secret %s/outrigger-repository-ca: this unused CA of an older release could not be removed: %v", a.namespace, err)
 	default:
-		a.say("%s: removed; it held the CA of an older release, which nothing uses any more", title(obj))
+		a.say("%s: removed; it was the unused CA of an older release", title(obj))
 	}
 }

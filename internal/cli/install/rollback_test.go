@@ -14,7 +14,7 @@ func (s *stage) testRollback(t *testing.T) {
 	defer s.play(t)()
 	s.must(t, "upgrade", "--set", "osm.injector.replicaCount=2")
 	_, _, err := s.run(t, "upgrade", "--timeout", "3s", "--set", "osm.injector.replicaCount=3,osm.sidecarClass=haproxy")
-	if err == nil || !strings.Contains(err.Error(), "rolled back") || !strings.Contains(err.Error(), "which is deployed") {
+	if err == nil || !strings.Contains(err.Error(), "rolled back") || !strings.Contains(err.Error(), "with the status deployed") {
 		t.Errorf("an upgrade that does not become ready ends with: %v", err)
 	}
 	injector, err := s.kube.AppsV1().Deployments("osm-system").Get(t.Context(), "outrigger-injector", metav1.GetOptions{})

@@ -41,22 +41,22 @@ func (f *tagFlags) add(flags *pflag.FlagSet) {
 	f.clusterFlags.add(flags)
 	flags.StringVarP(&f.namespace, "namespace", "n", defaultNamespace, "namespace of the control plane")
 	flags.StringVar(&f.name, "name", "osm", "name of the mesh")
-	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "how long to wait for a release")
+	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "how long to wait for the Helm release")
 }
 
 func newTagCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tag",
-		Short: "Give revisions names that can move, and namespaces with them",
-		Long: `Give revisions names that can move, and namespaces with them.
+		Short: "Give revisions names that can be moved to another revision",
+		Long: `Give revisions names that can be moved to another revision.
 
 A namespace with the label openservicemesh.io/rev=TAG gets its sidecars from the injector
-of the revision that the tag points to. When the tag moves, so do all namespaces that have
-it, without a change of any of them: their next pods are injected by the other revision,
-and pods that run stay as they are.
+of the revision to which the tag points. If the tag is moved to another revision, new pods in
+these namespaces get their sidecars from that revision. The namespaces themselves and their
+running pods do not change.
 
-A tag is an entry of the value revisionTags of the revision's Helm release, so it stays
-when that is upgraded. A mesh that was installed without Helm has its tags in its values.`,
+Tags are stored in the value revisionTags of the revision's Helm release, so an upgrade keeps
+them. If the mesh was installed without Helm, set this value instead of using this command.`,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -86,14 +86,14 @@ func newTagSetCommand() *cobra.Command {
 		Short: "Point a tag to a revision",
 		Long: `Point a tag to a revision.
 
-A tag that moves points to both revisions for a moment, so that no pod is created without
-a sidecar; a pod that is created then gets it from one of them.
+While a tag is moved, it points to both revisions for a moment, so that no pod is created
+without a sidecar. A pod that is created in this moment gets its sidecar from one of them.
 
-Exit codes: 0 it points there, 1 something failed, 2 wrong usage, 3 refused.`,
-		Example: `  # Namespaces with openservicemesh.io/rev=prod are the default revision's.
+Exit codes: 0 the tag points to the revision, 1 something failed, 2 wrong usage, 3 refused.`,
+		Example: `  # Namespaces with openservicemesh.io/rev=prod use the default revision.
   outrigger tag set prod --revision default
 
-  # They are the canary's from now on.
+  # Now they use the revision canary.
   outrigger tag set prod --revision canary --overwrite`,
 		Args: oneTag,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -113,7 +113,7 @@ func newTagListCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the tags, and which namespaces have them",
+		Short: "List the tags, and the namespaces that use them",
 		Args:  usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !slices.Contains([]string{"", "json", "yaml"}, output) {
@@ -134,17 +134,17 @@ func newTagRemoveCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "remove TAG",
-		Short: "Remove a tag that no namespace has any more",
-		Long: `Remove a tag that no namespace has any more.
+		Short: "Remove a tag that no namespace uses",
+		Long: `Remove a tag that no namespace uses.
 
-Exit codes: 0 it is not there any more, 1 something failed, 2 wrong usage, 3 refused.`,
+Exit codes: 0 the tag is removed, 1 something failed, 2 wrong usage, 3 refused.`,
 		Args: oneTag,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.remove(cmd.Context(), cmd.ErrOrStderr(), args[0], force)
 		},
 	}
 	f.add(cmd.Flags())
-	cmd.Flags().BoolVar(&force, "force", false, "remove it although namespaces have it, whose new pods then get no sidecar")
+	cmd.Flags().BoolVar(&force, "force", false, "remove the tag although namespaces use it; their new pods then get no sidecar")
 	return cmd
 }
 
@@ -169,7 +169,7 @@ func (f *tagFlags) open(stderr io.Writer) (*target, []*release.Release, error) {
 	}
 	all = slices.DeleteFunc(all, func(rel *release.Release) bool { return meshOf(rel.Config) != f.name })
 	if len(all) == 0 {
-		return nil, nil, usage.Refusalf("there is no Helm release of mesh %s in namespace %s: name its namespace with -n, or set the value revisionTags where the mesh comes from", f.name, f.namespace)
+		return nil, nil, usage.Refusalf("mesh %s has no Helm release in namespace %s: name its namespace with -n; if it was installed without Helm, set the value revisionTags", f.name, f.namespace)
 	}
 	return t, all, nil
 }
@@ -194,10 +194,10 @@ func (f *tagFlags) set(ctx context.Context, stderr io.Writer, tag, revision stri
 		}
 	}
 	if to == nil {
-		return usage.Refusalf("there is no revision %s in namespace %s: install it first with 'outrigger install --revision %s'", revision, f.namespace, revision)
+		return usage.Refusalf("revision %s does not exist in namespace %s: install it first with 'outrigger install --revision %s'", revision, f.namespace, revision)
 	}
 	if len(from) > 0 && !overwrite {
-		return usage.Refusalf("tag %s points to revision %s; --overwrite moves it", tag, revisionOf(from[0].Config))
+		return usage.Refusalf("tag %s points to revision %s; give --overwrite to move it", tag, revisionOf(from[0].Config))
 	}
 	if tags := tagsOf(to.Config); !slices.Contains(tags, tag) {
 		if err := f.change(ctx, t, to, append(slices.Clone(tags), tag)); err != nil {
@@ -212,14 +212,14 @@ func (f *tagFlags) set(ctx context.Context, stderr io.Writer, tag, revision stri
 	}
 	for _, rel := range from {
 		if err := f.change(ctx, t, rel, slices.DeleteFunc(tagsOf(rel.Config), func(s string) bool { return s == tag })); err != nil {
-			return fmt.Errorf("tag %s points to revision %s, and still to %s: %w; the same command goes on", tag, revision, revisionOf(rel.Config), err)
+			return fmt.Errorf("tag %s points to revision %s, but also still to %s: %w; run the same command again", tag, revision, revisionOf(rel.Config), err)
 		}
 	}
 	having, err := t.labelled(ctx, tag)
 	if err != nil {
 		return err
 	}
-	t.say("tag %s points to revision %s; namespaces with it: %s", tag, revision, orNone(having))
+	t.say("tag %s points to revision %s; namespaces that use it: %s", tag, revision, orNone(having))
 	return nil
 }
 
@@ -240,7 +240,7 @@ func settle(ctx context.Context, rel *release.Release) error {
 // change changes the tags of a release, but neither its chart nor its other values.
 func (f *tagFlags) change(ctx context.Context, t *target, rel *release.Release, tags []string) error {
 	if rel.Info.Status.IsPending() {
-		return usage.Refusalf("the release %s is %s: wait until that has ended", rel.Name, rel.Info.Status)
+		return usage.Refusalf("the release %s is %s: wait until that has finished", rel.Name, rel.Info.Status)
 	}
 	values := loader.MergeMaps(rel.Config, nil)
 	list := make([]any, len(tags))
@@ -260,7 +260,7 @@ func (f *tagFlags) change(ctx context.Context, t *target, rel *release.Release, 
 		_, err = a.runHelm(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("the release %s with the tags %s: %w", rel.Name, orNone(tags), err)
+		return fmt.Errorf("setting the tags of the release %s to %s: %w", rel.Name, orNone(tags), err)
 	}
 	return nil
 }
@@ -343,11 +343,11 @@ func (f *tagFlags) remove(ctx context.Context, stderr io.Writer, tag string, for
 	}
 	all = slices.DeleteFunc(all, func(rel *release.Release) bool { return !slices.Contains(tagsOf(rel.Config), tag) })
 	if len(all) == 0 {
-		t.say("there is no tag %s", tag)
+		t.say("tag %s does not exist", tag)
 		return nil
 	}
 	if len(having) > 0 && !force {
-		return usage.Refusalf("namespaces %s have the label %s=%s: their new pods would get no sidecar. Change their label first, or say --force", orNone(having), inject.RevisionLabel, tag)
+		return usage.Refusalf("namespaces %s have the label %s=%s: their new pods would get no sidecar. Change their label first, or give --force", orNone(having), inject.RevisionLabel, tag)
 	}
 	for _, rel := range all {
 		if err := f.change(ctx, t, rel, slices.DeleteFunc(tagsOf(rel.Config), func(s string) bool { return s == tag })); err != nil {

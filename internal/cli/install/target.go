@@ -79,10 +79,10 @@ func newTarget(flags clusterFlags, namespace string, stderr io.Writer) (*target,
 	config.WarningHandler = rest.NoWarnings{}
 	t.config = config
 	if t.kube, err = kubernetes.NewForConfig(config); err != nil {
-		return nil, fmt.Errorf("making a client of %s: %w", config.Host, err)
+		return nil, fmt.Errorf("creating a client for %s: %w", config.Host, err)
 	}
 	if t.objects, err = dynamic.NewForConfig(config); err != nil {
-		return nil, fmt.Errorf("making a client of %s: %w", config.Host, err)
+		return nil, fmt.Errorf("creating a client for %s: %w", config.Host, err)
 	}
 	t.cached = memory.NewMemCacheClient(t.kube.Discovery())
 	t.mapper = restmapper.NewDeferredDiscoveryRESTMapper(t.cached)
@@ -168,11 +168,11 @@ func (t *target) allowed(ctx context.Context, rights []needed) error {
 	}
 	asking.Wait()
 	if err := errors.Join(failed...); err != nil {
-		return fmt.Errorf("asking which rights there are: %w", err)
+		return fmt.Errorf("asking which rights the user has: %w", err)
 	}
 	missing = slices.DeleteFunc(missing, func(s string) bool { return s == "" })
 	if len(missing) > 0 {
-		return usage.Refusalf("the user of the kubeconfig may not %s; ask for these rights in the whole cluster, which cluster-admin has", strings.Join(missing, ", "))
+		return usage.Refusalf("the user of the kubeconfig lacks the rights: %s; ask for them in the whole cluster, for example with the ClusterRole cluster-admin", strings.Join(missing, ", "))
 	}
 	return nil
 }
@@ -214,7 +214,7 @@ func (t *target) last(name string) (*release.Release, error) {
 	}
 	rel, ok := found.(*release.Release)
 	if !ok {
-		return nil, fmt.Errorf("the Helm release %s in namespace %s is of a form that this program does not know", name, t.namespace)
+		return nil, fmt.Errorf("the Helm release %s in namespace %s has an unknown format", name, t.namespace)
 	}
 	return rel, nil
 }

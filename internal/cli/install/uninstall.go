@@ -34,31 +34,31 @@ func newUninstallCommand() *cobra.Command {
 	var o uninstallOptions
 	cmd := &cobra.Command{
 		Use:   "uninstall",
-		Short: "Take the mesh away, and say what stays",
-		Long: `Take the mesh away, and say what stays.
+		Short: "Remove the mesh from the cluster",
+		Long: `Remove the mesh from the cluster.
 
-It lists what it will remove and what it keeps, and what that means for the pods that
-have a sidecar, and asks; without a terminal --yes has to be given. It finds what there is
-by the labels of the mesh, so it works whether Helm, 'outrigger install' or kubectl has
-installed it, and when half of it is gone already.
+The command lists what it will remove, what it will keep, and the consequences for pods
+with a sidecar. Then it asks for confirmation; without a terminal, --yes is required. It
+finds the objects by the labels of the mesh, so it works for an installation by Helm,
+'outrigger install' or kubectl, and also if some objects are already removed.
 
-The webhook goes first, so that pods can be created all the time. The controller goes
-before anything that it reads, so that no proxy ever gets a mesh without policies: pods
-with a sidecar keep their last configuration.
+It removes the webhook first, so that pods can be created at any time. It removes the
+controller before the objects that the controller reads, so that no proxy gets a
+configuration without policies. Pods with a sidecar keep their last configuration.
 
-Without --purge the CRDs stay with all objects of these kinds, the MeshConfig among them,
-and so do the Secrets with the mesh's CA: what is installed again goes on where this one
-ended. With --purge nothing stays.
+Without --purge, it keeps the CRDs with all their objects, such as the MeshConfig, and the
+Secrets with the mesh's CA, so that a new installation continues with them. With --purge,
+it removes everything.
 
-Exit codes: 0 removed, or nothing was there, 1 something failed, 2 wrong usage, 3 refused,
-or the answer was no.`,
-		Example: `  # What would be removed.
+Exit codes: 0 the mesh is removed or was not installed, 1 something failed, 2 wrong usage,
+3 refused, or the answer was no.`,
+		Example: `  # Show what would be removed.
   outrigger uninstall --dry-run
 
-  # The mesh, with its CA, its CRDs and all policies.
+  # Remove the mesh, with its CA, its CRDs and all policies.
   outrigger uninstall --purge
 
-  # One injector, which no namespace uses any more.
+  # Remove one injector that no namespace uses any more.
   outrigger uninstall --revision canary`,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -70,11 +70,11 @@ or the answer was no.`,
 	flags.StringVarP(&o.namespace, "namespace", "n", defaultNamespace, "namespace of the control plane")
 	flags.StringVar(&o.name, "name", "osm", "name of the mesh")
 	flags.StringVar(&o.revision, "revision", "", "remove only the injector of this revision")
-	flags.BoolVar(&o.purge, "purge", false, "remove the CRDs with all their objects and the mesh's CA too")
-	flags.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
+	flags.BoolVar(&o.purge, "purge", false, "also remove the CRDs with all their objects, and the mesh's CA")
+	flags.BoolVarP(&o.yes, "yes", "y", false, "do not ask for confirmation")
 	flags.BoolVar(&o.force, "force", false, "remove a revision although namespaces use it")
-	flags.BoolVar(&o.dryRun, "dry-run", false, "list what would be removed, and stop")
-	flags.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long to wait for what is removed to be gone")
+	flags.BoolVar(&o.dryRun, "dry-run", false, "list what would be removed, and remove nothing")
+	flags.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long to wait until everything is removed")
 	return cmd
 }
 
@@ -100,7 +100,7 @@ func (o *uninstallOptions) run(ctx context.Context, stdin io.Reader, stdout, std
 		o.revision = ""
 	}
 	if o.revision != "" && o.purge {
-		return usage.Errorf("--purge removes what all revisions share: leave out --revision, or --purge")
+		return usage.Errorf("--purge removes objects that all revisions share: leave out --revision or --purge")
 	}
 	t, err := newTarget(o.clusterFlags, o.namespace, stderr)
 	if err != nil {
@@ -119,7 +119,7 @@ func (o *uninstallOptions) run(ctx context.Context, stdin io.Reader, stdout, std
 		}
 	}
 	if r.nothing() {
-		r.say("nothing of mesh %s is in namespace %s", o.name, o.namespace)
+		r.say("mesh %s has no objects in namespace %s", o.name, o.namespace)
 		return r.removeNamespace(ctx)
 	}
 	if err := r.list(ctx, stdout); err != nil {
@@ -134,7 +134,7 @@ func (o *uninstallOptions) run(ctx context.Context, stdin io.Reader, stdout, std
 		}
 	}
 	began := time.Now()
-	ctx, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("it did not end within %s; 'outrigger uninstall' again goes on where this one ended", o.timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("it did not finish within %s; run 'outrigger uninstall' again to continue", o.timeout))
 	defer cancel()
 	if err := r.remove(ctx); err != nil {
 		if cause := context.Cause(ctx); cause != nil {
@@ -142,7 +142,7 @@ func (o *uninstallOptions) run(ctx context.Context, stdin io.Reader, stdout, std
 		}
 		return err
 	}
-	r.say("uninstalled after %s", time.Since(began).Round(100*time.Millisecond))
+	r.say("uninstalled (%s)", time.Since(began).Round(100*time.Millisecond))
 	return nil
 }
 
@@ -182,7 +182,7 @@ func (r *removal) list(ctx context.Context, stdout io.Writer) error {
 func confirm(stdin io.Reader, stderr io.Writer) error {
 	if file, ok := stdin.(*os.File); ok {
 		if info, err := file.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
-			fmt.Fprint(stderr, "Go on? [y/N] ")
+			fmt.Fprint(stderr, "Continue? [y/N] ")
 			answer, err := bufio.NewReader(file).ReadString('\n')
 			if err != nil && !errors.Is(err, io.EOF) {
 				return err
@@ -193,7 +193,7 @@ func confirm(stdin io.Reader, stderr io.Writer) error {
 			return usage.Refusalf("nothing was removed")
 		}
 	}
-	return usage.Errorf("there is no terminal to ask on: give --yes to remove what is listed above")
+	return usage.Errorf("there is no terminal for the confirmation: give --yes to remove what is listed above")
 }
 
 // remove removes everything, in an order in which running pods are not disturbed.
@@ -215,7 +215,7 @@ func (r *removal) remove(ctx context.Context) error {
 	if err := r.takeLeft(ctx); err != nil {
 		return err
 	}
-	if err := r.deleteAll(ctx, "what the control plane has made", r.left); err != nil {
+	if err := r.deleteAll(ctx, "what the control plane has created", r.left); err != nil {
 		return err
 	}
 	if err := r.deleteAll(ctx, "the mesh's CA and certificates", r.secrets); err != nil {
@@ -235,7 +235,7 @@ func (r *removal) remove(ctx context.Context) error {
 				continue
 			}
 			if _, err := r.helm.Releases.Delete(state.Name, state.Version); err != nil {
-				return fmt.Errorf("deleting state %d of the Helm release %s: %w", state.Version, state.Name, err)
+				return fmt.Errorf("deleting revision %d of the Helm release %s: %w", state.Version, state.Name, err)
 			}
 		}
 		r.say("removed the Helm release %s", rel.Name)
@@ -269,7 +269,7 @@ func (r *removal) deleteAll(ctx context.Context, what string, objects []*unstruc
 				break
 			}
 			if err := pause(ctx); err != nil {
-				return fmt.Errorf("%s is still there (finalizers %v)", title(obj), found.GetFinalizers())
+				return fmt.Errorf("%s still exists (finalizers %v)", title(obj), found.GetFinalizers())
 			}
 		}
 	}
@@ -291,7 +291,7 @@ func (r *removal) podsGone(ctx context.Context) error {
 			return nil
 		}
 		if err := pause(ctx); err != nil {
-			return fmt.Errorf("pod %s/%s still runs", left[0].Namespace, left[0].Name)
+			return fmt.Errorf("pod %s/%s is still running", left[0].Namespace, left[0].Name)
 		}
 	}
 }

@@ -30,12 +30,12 @@ type valueFlags struct {
 }
 
 func (f *valueFlags) add(flags *pflag.FlagSet) {
-	flags.StringArrayVarP(&f.values, "values", "f", nil, "YAML file with values of the chart, - for stdin; a later one wins over an earlier one")
-	flags.StringArrayVar(&f.set, "set", nil, "values as key=value,key.key=value; they win over files")
-	flags.BoolVar(&f.highAvailability, "ha", false, "begin with the chart's values-ha.yaml: several replicas on different nodes, scaled by their load")
+	flags.StringArrayVarP(&f.values, "values", "f", nil, "YAML file with values of the chart, or - for stdin; later files override earlier ones")
+	flags.StringArrayVar(&f.set, "set", nil, "values as key=value,key.key=value; they override files")
+	flags.BoolVar(&f.highAvailability, "ha", false, "start with the chart's values-ha.yaml: several replicas on different nodes, scaled by their load")
 	flags.StringVarP(&f.namespace, "namespace", "n", defaultNamespace, "namespace of the control plane, unless the values have osm.osmNamespace")
-	flags.StringVar(&f.name, "name", "", "name of the mesh, in place of the value osm.meshName")
-	flags.StringVar(&f.revision, "revision", "", "revision of the injector, in place of the value revision")
+	flags.StringVar(&f.name, "name", "", "name of the mesh, instead of the value osm.meshName")
+	flags.StringVar(&f.revision, "revision", "", "revision of the injector, instead of the value revision")
 }
 
 // read returns the values that override those of the chart.

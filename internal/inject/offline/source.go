@@ -94,7 +94,7 @@ func readFolder(folder string) ([]Source, error) {
 		return err
 	})
 	if err == nil && len(sources) == 0 {
-		err = fmt.Errorf("folder %s holds no .yaml, .yml or .json file", folder)
+		err = fmt.Errorf("folder %s contains no .yaml, .yml or .json file", folder)
 	}
 	return sources, err
 }

@@ -102,10 +102,10 @@ func New(config *rest.Config, opts Options) (*Source, error) {
 		}
 	}
 	if s.live, err = client.New(config, client.Options{Scheme: Scheme(), Mapper: Mapper()}); err != nil {
-		return nil, fmt.Errorf("making a client of %s: %w", config.Host, err)
+		return nil, fmt.Errorf("creating a client for %s: %w", config.Host, err)
 	}
 	if s.discovery, err = discovery.NewDiscoveryClientForConfig(config); err != nil {
-		return nil, fmt.Errorf("making a client of %s: %w", config.Host, err)
+		return nil, fmt.Errorf("creating a client for %s: %w", config.Host, err)
 	}
 	return s, nil
 }
