@@ -1,0 +1,54 @@
+package catalog
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/outrigger-mesh/outrigger/internal/source"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// TestInputs checks that every kind of objects with facts has an input. Without it the
+// facts would have no effect.
+func TestInputs(t *testing.T) {
+	inputs := newJoin(features).inputs
+	for _, kind := range source.Kinds() {
+		if _, hasFacts := source.Ref(kind.New()); hasFacts && inputs[kind.Kind] == nil {
+			t.Errorf("kind %s has facts in internal/source, but no input in newJoin", kind.Kind)
+		}
+		delete(inputs, kind.Kind)
+	}
+	for name := range inputs {
+		t.Errorf("newJoin has an input for kind %s, which internal/source does not have", name)
+	}
+}
+
+// TestPolicyFields checks that every feature that an UpstreamPolicy can require has the
+// field of UpstreamTrafficSetting that asks for it. Without it the Problem would name no field.
+func TestPolicyFields(t *testing.T) {
+	policy := mesh.UpstreamPolicy{
+		MaxConnections: new(uint32(1)), MaxRequests: new(uint32(1)), MaxPendingRequests: new(uint32(1)), MaxRetries: new(uint32(1)),
+		RequestsPerConnection: 1, ConnectTimeout: 1, RequestTimeout: 1, IdleTimeout: 1, Ejection: &mesh.Ejection{},
+		LoadBalancing: mesh.LoadBalancing{PreferZone: true},
+	}
+	for field, value := range reflect.ValueOf(policy).Fields() {
+		if value.IsZero() {
+			t.Errorf("the test does not set the field %s of UpstreamPolicy", field.Name)
+		}
+	}
+	required := map[mesh.Feature]bool{}
+	for _, balancing := range []mesh.LoadBalancingPolicy{mesh.RoundRobin, mesh.LeastRequest, mesh.Random, mesh.RingHash, mesh.Maglev} {
+		policy.LoadBalancing.Policy = balancing
+		for _, feature := range policy.Needs() {
+			required[feature] = true
+			if policyFields[feature] == "" {
+				t.Errorf("policyFields has no field for %s", feature)
+			}
+		}
+	}
+	for feature := range policyFields {
+		if !required[feature] {
+			t.Errorf("policyFields has %s, which no UpstreamPolicy requires", feature)
+		}
+	}
+}
