@@ -44,9 +44,9 @@ func (b *backends) done() *backends {
 type peer struct {
 	account    fact.ServiceAccount
 	serverName string
-	// known reports that the workload exists, and member that it has a sidecar, with or
+	// known reports that the workload exists, and hasSidecar that it has one, with or
 	// without mesh TLS.
-	known, member bool
+	known, hasSidecar bool
 	// addresses are the workload's own, at most one of each family.
 	addresses [2]netip.Addr
 }
@@ -57,7 +57,7 @@ func (j *join) peer(r *graph.Reader, key mesh.Name) peer {
 		return peer{known: ok}
 	}
 	settings := j.mustSettings(r)
-	p := peer{account: accountOf(w), known: true, member: true}
+	p := peer{account: accountOf(w), known: true, hasSidecar: true}
 	copy(p.addresses[:], w.Addresses)
 	if !slices.Contains(settings.PlaintextClasses, w.Class) {
 		p.serverName = identityOf(settings, p.account).DNSName()
@@ -134,7 +134,7 @@ func (j *join) makeBackends(r *graph.Reader, port mesh.ServicePort) *backends {
 			p = j.peers.Get(r, workloadOf(e.Endpoint))
 		}
 		switch {
-		case p.member:
+		case p.hasSidecar:
 			// The author of a slice can claim any address for a workload.
 			e.Addresses = slices.DeleteFunc(e.Addresses, func(a netip.Addr) bool { return !slices.Contains(p.addresses[:], a) })
 			if len(e.Addresses) == 0 {

@@ -138,7 +138,7 @@ func (j *join) workloadAddresses(r *graph.Reader, workload mesh.Name, addresses 
 			return true
 		}
 		for _, key := range j.workloadsAt.Get(r, a) {
-			if j.peers.Get(r, key).member {
+			if j.peers.Get(r, key).hasSidecar {
 				return key != workload
 			}
 		}
