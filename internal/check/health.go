@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/registry"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
@@ -289,7 +290,7 @@ func connected(f *Facts, r *report) {
 	}
 	there := make(map[string]bool)
 	for _, p := range f.proxies.value {
-		there[p.UID] = p.State != "Failing" || !p.Connected.IsZero()
+		there[p.UID] = p.State != registry.Failing || !p.Connected.IsZero()
 	}
 	var away []string
 	classes := make(map[string]int)
@@ -334,7 +335,7 @@ func states(f *Facts, r *report) {
 		case len(p.Rejections) > 0:
 			refusing = append(refusing, name)
 			says[name] = fmt.Sprintf("it rejects %s: %s", strings.Join(p.Rejections[0].Resources, ", "), p.Rejections[0].Message)
-		case p.State == "Waiting" && f.now.Sub(p.Sent.Time) > settle || p.State == "Empty" && f.now.Sub(p.Connected) > settle:
+		case p.State == registry.Waiting && f.now.Sub(p.Sent.Time) > settle || p.State == registry.Empty && f.now.Sub(p.Connected) > settle:
 			behind = append(behind, name)
 			says[name] = "it has not acknowledged its configuration since " + cmp.Or(p.Sent.Time, p.Connected).UTC().Format(time.RFC3339)
 		}

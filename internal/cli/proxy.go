@@ -296,7 +296,7 @@ func printProxies(w io.Writer, proxies []listedProxy, wide bool, now time.Time) 
 	fmt.Fprintln(t, header)
 	for i := range proxies {
 		p := &proxies[i]
-		row := []string{p.Name.Namespace, p.Name.Name, cmp.Or(p.Class, "-"), p.State, connectedFor(p, now)}
+		row := []string{p.Name.Namespace, p.Name.Name, cmp.Or(p.Class, "-"), string(p.State), connectedFor(p, now)}
 		if wide {
 			row = append(row, cmp.Or(p.Version, "-"), configurationOf(p.Sent), configurationOf(p.Acked),
 				fmt.Sprint(p.Resources), fmt.Sprint(p.Bytes), p.Address, p.Controller)

@@ -41,7 +41,7 @@ func TestFailuresAreReported(t *testing.T) {
 	if len(from.events) != 1 || from.events[0] != "shop cart-1 uid-1 "+says {
 		t.Errorf("the Events are %q", from.events)
 	}
-	if list := proxies.Proxies(); len(list) != 1 || list[0].State != "Failing" || list[0].Failure == nil || list[0].Failure.Text() != says {
+	if list := proxies.Proxies(); len(list) != 1 || list[0].State != registry.Failing || list[0].Failure == nil || list[0].Failure.Text() != says {
 		t.Errorf("the proxies are %+v, want one that is Failing, with %q", list, says)
 	}
 	reports.take(t.Context(), cart, identity.ProxyReport{})

@@ -100,7 +100,7 @@ func (r *Registry) addFailing(list []Proxy) []Proxy {
 		if !ok {
 			i, list = len(list), append(list, Proxy{Name: f.Pod, UID: uid, Identity: f.Identity})
 		}
-		list[i].State, list[i].Failure = "Failing", &f
+		list[i].State, list[i].Failure = Failing, &f
 	}
 	return list
 }

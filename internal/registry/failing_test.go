@@ -20,7 +20,7 @@ func TestFailing(t *testing.T) {
 			t.Error("only the first report is news")
 		}
 		list := d.Proxies()
-		if len(list) != 1 || list[0].State != "Failing" || list[0].Name != cart.Pod || list[0].Failure == nil {
+		if len(list) != 1 || list[0].State != Failing || list[0].Name != cart.Pod || list[0].Failure == nil {
 			t.Fatalf("the proxies are %+v", list)
 		}
 		if text := list[0].Failure.Text(); !strings.Contains(text, "SIGABRT") || !strings.Contains(text, "too many open files") {

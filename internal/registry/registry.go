@@ -94,10 +94,7 @@ type Proxy struct {
 	Version   string    `json:"version,omitempty"`
 	Address   string    `json:"address"`
 	Connected time.Time `json:"connected"`
-	// State is "Failing" if the proxy keeps crashing. Otherwise it is "Current" if the proxy
-	// runs the last configuration that it was sent, "Waiting" if it has not acknowledged
-	// that yet, "Rejected" if it rejected a part of it, and "Empty" if it was sent none yet.
-	State string `json:"state"`
+	State     State     `json:"state"`
 	// Sent is the last configuration that it was sent, and Acked the one that it runs.
 	Sent  Configuration `json:"sent,omitzero"`
 	Acked Configuration `json:"acked,omitzero"`
@@ -110,6 +107,20 @@ type Proxy struct {
 	// Rejections are the current rejections.
 	Rejections []Rejection `json:"rejections,omitempty"`
 }
+
+// State is the state of a proxy.
+type State string
+
+// The states. A proxy is Failing if it keeps crashing, whether it is connected or not.
+// Otherwise it is Rejected if it rejected a part of its configuration, Empty if it was sent
+// none yet, Waiting if it has not acknowledged the last one yet, and Current if it runs that.
+const (
+	Failing  State = "Failing"
+	Rejected State = "Rejected"
+	Empty    State = "Empty"
+	Waiting  State = "Waiting"
+	Current  State = "Current"
+)
 
 // Configuration is a version of a proxy's configuration, and when it was sent or
 // acknowledged.
@@ -174,13 +185,13 @@ func (p *proxy) show() Proxy {
 	}
 	switch {
 	case len(p.rejections) > 0:
-		shown.State = "Rejected"
+		shown.State = Rejected
 	case p.sent.Version == "" && p.acked.Version == "":
-		shown.State = "Empty"
+		shown.State = Empty
 	case p.sent.Version != "" && p.acked.Version != p.sent.Version:
-		shown.State = "Waiting"
+		shown.State = Waiting
 	default:
-		shown.State = "Current"
+		shown.State = Current
 	}
 	return shown
 }

@@ -124,7 +124,7 @@ func expect(t *testing.T, what string, want, got any) {
 func (d *desk) states() []string {
 	var list []string
 	for _, p := range d.Proxies() {
-		list = append(list, p.Name.Name+" "+p.State)
+		list = append(list, p.Name.Name+" "+string(p.State))
 	}
 	return list
 }
