@@ -344,7 +344,7 @@ func (a *application) runHelm(ctx context.Context) (*release.Release, error) {
 func asRelease(found any, err error) (*release.Release, error) {
 	rel, _ := found.(*release.Release)
 	if err == nil && rel == nil {
-		err = errors.New("Helm returned no release")
+		err = errors.New("no release was returned by Helm")
 	}
 	return rel, err
 }
