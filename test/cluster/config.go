@@ -63,12 +63,13 @@ func (c *cluster) writeConfig() error {
 		if err := ca.issue(user.file, newTemplate(user.name, user.groups)); err != nil {
 			return err
 		}
+		// Without quotes, YAML would read a name such as y or 123 as another type.
 		text := fmt.Sprintf(`apiVersion: v1
 kind: Config
-clusters: [{name: %[1]s, cluster: {server: "https://%[2]s:6443", certificate-authority: %[3]s/ca.crt}}]
-users: [{name: %[4]s, user: {client-certificate: %[3]s/%[4]s.crt, client-key: %[3]s/%[4]s.key}}]
-contexts: [{name: %[1]s, context: {cluster: %[1]s, user: %[4]s}}]
-current-context: %[1]s
+clusters: [{name: %[1]q, cluster: {server: "https://%[2]s:6443", certificate-authority: "%[3]s/ca.crt"}}]
+users: [{name: %[4]q, user: {client-certificate: "%[3]s/%[4]s.crt", client-key: "%[3]s/%[4]s.key"}}]
+contexts: [{name: %[1]q, context: {cluster: %[1]q, user: %[4]q}}]
+current-context: %[1]q
 `, c.name, node, c.path("pki"), user.file)
 		if err := os.WriteFile(user.kubeconfig, []byte(text), 0o600); err != nil {
 			return err
