@@ -149,8 +149,8 @@ func (j *join) limitedIn(r *graph.Reader, of audience) *classes {
 }
 
 // makeCallers returns the classes, among the proxies that have the Backends of a service
-// port, that lack any feature. These proxies may call the port, or a service whose split
-// sends to it.
+// port, that lack any feature. These proxies may call the port, or a service whose split or
+// route sends to it.
 func (j *join) makeCallers(r *graph.Reader, port mesh.ServicePort) *classes {
 	if len(j.backends.Get(r, port).list) == 0 {
 		return classesOf(nil)
@@ -191,25 +191,52 @@ func (j *join) makeCallers(r *graph.Reader, port mesh.ServicePort) *classes {
 	return j.limitedOf(r, slices.Compact(sources))
 }
 
+// directCallers returns the classes, among the proxies that may call endpoints of a service
+// with routes at their own addresses, that lack any feature.
+func (j *join) directCallers(r *graph.Reader, svc *fact.Service, spec fact.PortSpec) *classes {
+	var sources []fact.ServiceAccount
+	if len(j.routesFor(r, svc.Name)) == 0 {
+		return classesOf(nil)
+	}
+	for w := range j.endpointsOf(r, svc.Name) {
+		target := targetOf(w, spec)
+		if !slices.ContainsFunc(j.directPorts(r, w), func(p fact.PortSpec) bool { return p.Port == target && p.Protocol == spec.Protocol }) ||
+			len(j.workloadAddresses(r, w.Name, w.Addresses, target)) == 0 {
+			continue
+		}
+		if j.mustSettings(r).PermissivePolicy {
+			return j.limited.Get(r, allNamespaces)
+		}
+		sources = append(sources, j.grants.Get(r, accountOf(w)).sources...)
+	}
+	slices.SortFunc(sources, fact.ServiceAccount.Compare)
+	return j.limitedOf(r, slices.Compact(sources))
+}
+
+// endpointsOf returns the workloads with a proxy among the endpoints of a service.
+func (j *join) endpointsOf(r *graph.Reader, service mesh.Name) iter.Seq[*fact.Workload] {
+	return func(yield func(*fact.Workload) bool) {
+		for _, key := range j.slicesOf.Get(r, service) {
+			slice, _ := j.slices.Get(r, key)
+			for _, e := range slice.Endpoints {
+				w, _ := j.workloads.Get(r, mesh.Name{Namespace: slice.Namespace, Name: e.Workload})
+				if w != nil && j.hasProxy(r, w) && !yield(w) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // servers returns the classes, among the endpoints of a service, that lack any feature.
 // Only workloads with a port for which takes returns true count.
 func (j *join) servers(r *graph.Reader, service mesh.Name, takes func(mesh.InboundPort) bool) *classes {
 	limited := j.limited.Get(r, allNamespaces).List
 	var found []classAt
-	for _, key := range j.slicesOf.Get(r, service) {
-		slice, _ := j.slices.Get(r, key)
-		for _, e := range slice.Endpoints {
-			if e.Workload == "" {
-				continue
-			}
-			workload := mesh.Name{Namespace: slice.Namespace, Name: e.Workload}
-			w, _ := j.workloads.Get(r, workload)
-			if w == nil || !j.hasProxy(r, w) || !slices.ContainsFunc(limited, func(l classAt) bool { return l.Class == w.Class }) {
-				continue
-			}
-			if slices.ContainsFunc(j.inboundOf.Get(r, workload).Ports, takes) {
-				found = append(found, classAt{w.Class, accountOf(w)})
-			}
+	for w := range j.endpointsOf(r, service) {
+		if slices.ContainsFunc(limited, func(l classAt) bool { return l.Class == w.Class }) &&
+			slices.ContainsFunc(j.inboundOf.Get(r, w.Name).Ports, takes) {
+			found = append(found, classAt{w.Class, accountOf(w)})
 		}
 	}
 	return classesOf(found)

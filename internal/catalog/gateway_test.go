@@ -166,3 +166,33 @@ func TestRoutingGrantsNothing(t *testing.T) {
 		t.Errorf("the backend lets in %s", accessText(p.Access))
 	}
 }
+
+// TestPodsOfRoutedServices holds that a service with routes can be called at the addresses
+// of its pods, past the routes, by those who may call the pods and by nobody else.
+func TestPodsOfRoutedServices(t *testing.T) {
+	const name = "pod/shop/v1-1:8080"
+	destination := func(facts ...fact.Fact) *mesh.Destination {
+		s := Build(append(versions(), facts...))
+		out := viewOf(t, s, "shop/web-1").Outbound
+		d, ok := out.Destinations.Get(name)
+		if _, has := out.Backends.Get(name); has != ok {
+			t.Errorf("the View has the Destination: %v, and its Backend: %v", ok, has)
+		}
+		return d
+	}
+	route := httpRoute("shop/r", "shop/v1", to("/", "shop/v2"))
+	if destination() != nil {
+		t.Error("without routes the pod is called by its own address")
+	}
+	d := destination(route)
+	if d == nil || d.Protocol != mesh.HTTP || len(d.Routes) != 1 || d.Routes[0].Backends[0].Backend != name {
+		t.Errorf("the pod's Destination is %+v", d)
+	}
+	grant := allow("shop/v1", "shop/v1", []string{"shop/web"}, "HTTPRouteGroup/all")
+	if destination(route, settings(), routes("shop/all", ".*")) != nil {
+		t.Error("a caller without an access rule has the pod's Destination")
+	}
+	if destination(route, settings(), routes("shop/all", ".*"), grant) == nil {
+		t.Error("a caller with an access rule has no Destination for the pod")
+	}
+}

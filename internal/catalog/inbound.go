@@ -41,6 +41,14 @@ func compareIdentity(a, b mesh.Identity) int {
 func (j *join) inbound(r *graph.Reader, workload mesh.Name) *mesh.Inbound {
 	w, _ := j.workloads.Get(r, workload)
 	key := inboundKey{account: accountOf(w), tls: j.tlsMode(r, w)}
+	for _, t := range slices.Backward(j.targets(r, w)) {
+		key.targets = unique.Make(targets{t, key.targets})
+	}
+	return j.inbounds.Get(r, key)
+}
+
+// targets returns the ports of a workload that its services target, sorted.
+func (j *join) targets(r *graph.Reader, w *fact.Workload) []target {
 	var all []target
 	for _, name := range j.servicesOf.Get(r, w.Name) {
 		svc := j.service(r, name)
@@ -56,10 +64,7 @@ func (j *join) inbound(r *graph.Reader, workload mesh.Name) *mesh.Inbound {
 	slices.SortFunc(all, func(a, b target) int {
 		return cmp.Or(cmp.Compare(a.port, b.port), a.service.Compare(b.service))
 	})
-	for _, t := range slices.Backward(all) {
-		key.targets = unique.Make(targets{t, key.targets})
-	}
-	return j.inbounds.Get(r, key)
+	return all
 }
 
 // tlsMode returns the mode of a workload. Classes without mesh TLS accept only plaintext.

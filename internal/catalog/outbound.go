@@ -72,8 +72,8 @@ func (j *join) offerTo(r *graph.Reader, source fact.ServiceAccount, svc *fact.Se
 	}
 }
 
-// offerWorkload publishes a workload and its Inbound. If it belongs to no service, its
-// ports are offered to the accounts that may call it.
+// offerWorkload publishes a workload and its Inbound, and offers the ports at which it is
+// called by its own address to the accounts that may call it.
 func (j *join) offerWorkload(r *graph.Reader, key mesh.Name, out *graph.Output) {
 	w, _ := j.workloads.Get(r, key)
 	if !j.member(r, w.Namespace) {
@@ -90,28 +90,58 @@ func (j *join) offerWorkload(r *graph.Reader, key mesh.Name, out *graph.Output) 
 		graph.Put(out, j.accepted.Of(p.account), in.Digest().String(), in)
 		callers = j.grants.Get(r, p.account).sources
 	}
-	if len(w.Addresses) == 0 || len(j.servicesOf.Get(r, w.Name)) > 0 {
-		return
-	}
-	for _, port := range w.Ports {
-		addresses := j.workloadAddresses(r, key, w.Addresses, port.Number)
+	for _, port := range j.directPorts(r, w) {
+		addresses := j.workloadAddresses(r, key, w.Addresses, port.Port)
 		if len(addresses) == 0 {
 			continue
 		}
-		name := fmt.Sprintf("pod/%s:%d", key, port.Number)
-		at := mesh.ServicePort{Name: w.Name, Port: port.Number}
-		b := mesh.Seal(&mesh.Backend{Name: name, Service: at, Protocol: mesh.TCP, Endpoints: []mesh.Endpoint{{
-			Addresses: addresses, Port: port.Number, ServerName: p.serverName, Workload: key.String(), Zone: w.Zone,
+		name := fmt.Sprintf("pod/%s:%d", key, port.Port)
+		at := mesh.ServicePort{Name: w.Name, Port: port.Port}
+		b := mesh.Seal(&mesh.Backend{Name: name, Service: at, Protocol: port.Protocol, Endpoints: []mesh.Endpoint{{
+			Addresses: addresses, Port: port.Port, ServerName: p.serverName, Workload: key.String(), Zone: w.Zone,
 		}}})
-		d := mesh.Seal(&mesh.Destination{
-			Name: name, Service: at, Addresses: addresses, Port: port.Number, Protocol: mesh.TCP,
-			Backends: []mesh.WeightedBackend{{Backend: name, Weight: 1}},
-		})
+		d := &mesh.Destination{Name: name, Service: at, Addresses: addresses, Port: port.Port, Protocol: port.Protocol}
+		to := []mesh.WeightedBackend{{Backend: name, Weight: 1}}
+		if port.Protocol.IsHTTP() {
+			d.Routes = []mesh.Route{{Backends: to}}
+		} else {
+			d.Backends = to
+		}
+		mesh.Seal(d)
 		for _, caller := range callers {
 			graph.Put(out, j.destinationTables.Of(caller), name, d)
 			graph.Put(out, j.backendTables.Of(caller), name, b)
 		}
 	}
+}
+
+// directPorts returns the ports at which a workload is called by its own address, without
+// being an endpoint of a headless service: those that it declares, if it belongs to no
+// service, and those that its services with routes target, because routes do not govern
+// such requests. Other ports are left out: every Destination is a cost to every proxy that
+// may call it.
+func (j *join) directPorts(r *graph.Reader, w *fact.Workload) []fact.PortSpec {
+	var ports []fact.PortSpec
+	services := j.servicesOf.Get(r, w.Name)
+	if len(services) == 0 {
+		for _, port := range w.Ports {
+			ports = append(ports, fact.PortSpec{Port: port.Number, Protocol: mesh.TCP})
+		}
+		return ports
+	}
+	for _, name := range services {
+		if svc := j.service(r, name); svc != nil && svc.Headless {
+			return nil
+		}
+	}
+	for _, t := range j.targets(r, w) {
+		// The Inbound of a port has the protocol of the first service too.
+		if i := len(ports) - 1; (i < 0 || ports[i].Port != t.port) && len(j.routesFor(r, t.service.Name)) > 0 {
+			spec, _ := portOf(j.service(r, t.service.Name), t.service.Port)
+			ports = append(ports, fact.PortSpec{Port: t.port, Protocol: spec.Protocol})
+		}
+	}
+	return ports
 }
 
 // sourcesOf returns the service accounts of an audience that may call anything behind its

@@ -96,7 +96,7 @@ func (j *join) checkServiceFeatures(r *graph.Reader, svc *fact.Service, f *fault
 			servers := j.servers(r, svc.Name, func(p mesh.InboundPort) bool {
 				return p.Protocol == spec.Protocol && slices.Contains(p.Services, ports[i])
 			})
-			j.reportLacking(f, fmt.Sprintf("spec.ports[%d]", i), classesOf(slices.Concat(callers.List, servers.List)), needs...)
+			j.reportLacking(f, fmt.Sprintf("spec.ports[%d]", i), classesOf(slices.Concat(callers.List, servers.List, j.directCallers(r, svc, spec).List)), needs...)
 		}
 		ipv6 := slices.ContainsFunc(j.destinations.Get(r, audience{port: ports[i]}).list, func(d *mesh.Destination) bool { return slices.Contains(d.Needs(), mesh.FeatureIPv6) })
 		if ipv6 || slices.ContainsFunc(j.backends.Get(r, ports[i]).list, func(b *mesh.Backend) bool { return slices.Contains(b.Needs(), mesh.FeatureIPv6) }) {

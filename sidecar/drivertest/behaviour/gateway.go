@@ -3,6 +3,7 @@ package behaviour
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -19,6 +20,7 @@ var gateway = []Row{
 	{"HTTPRoute: redirects", "Redirects are answered without asking the server, with the whole Location.", ofClient(mesh.FeatureRedirects), testHTTPRouteRedirects},
 	{"HTTPRoute: timeout", "A request that takes longer than the rule's timeout gets 504.", ofClient(mesh.FeatureTimeouts), testHTTPRouteTimeout},
 	{"HTTPRoute of the client's namespace", "A consumer route applies instead of the producer's, and only to clients of its namespace.", ofEvery, testConsumerRoute},
+	{"A routed service's pods", "A request to the address of a pod is not governed by the routes of its service, and needs the same permission.", ofEvery, testRoutedPod},
 	{"GRPCRoute", "Calls are routed by service and method before any HTTPRoute is asked; a call that no rule matches is UNIMPLEMENTED.", ofBoth(mesh.FeatureHTTP2), testGRPCRoute},
 }
 
@@ -267,6 +269,17 @@ func testConsumerRoute(t *testing.T, w *testMesh) {
 	w.get(t, "users/web", shopCart+"/other", isStatus(http.StatusNotFound))
 	w.allFrom(t, "users/web", request{url: cart}, "cart-v2")
 	w.allFrom(t, "shop/cart-v1", request{url: cart}, "cart-v1")
+}
+
+func testRoutedPod(t *testing.T, w *testMesh) {
+	w.apply(t, "route.yaml", route("HTTPRoute", "shop", "cart", `
+  - matches: [{path: {value: /other}}]
+    backendRefs: [{name: cart-v2, port: 80}]
+`))
+	w.get(t, "users/web", cart, isStatus(http.StatusNotFound))
+	pod := "http://" + net.JoinHostPort(w.pod(t, "shop/cart-v1").Addresses()[0].String(), "8080") + "/cart"
+	w.get(t, "users/web", pod, isFrom("cart-v1"))
+	w.get(t, "users/thief", pod, isStatus(http.StatusForbidden))
 }
 
 func testGRPCRoute(t *testing.T, w *testMesh) {
