@@ -87,11 +87,11 @@ cluster-down: ## stop that cluster and remove everything that belongs to it
 e2e: ## run the end-to-end tests on a new cluster, or on the one of KUBECONFIG
 	@test/e2e/run.sh
 
-conformance: ## run the conformance suite of Gateway API with the sidecars of CLASS (default envoy) on a new cluster
+conformance: ## run the conformance suite of Gateway API with the sidecars of CLASS (default envoy; envoy-to-pipy for a pair) on a new cluster
 	@test/gateway/run.sh
 
-conformance-all: ## run the conformance suite of Gateway API with the sidecars of all three classes
-	@CLASS='envoy haproxy pipy' test/gateway/run.sh
+conformance-all: ## run the conformance suite of Gateway API with all pairs of the three classes of sidecars
+	@CLASS='envoy haproxy pipy envoy-to-haproxy envoy-to-pipy haproxy-to-envoy haproxy-to-pipy pipy-to-envoy pipy-to-haproxy' test/gateway/run.sh
 
 # How long 'make soak' takes.
 SOAK ?= 1h

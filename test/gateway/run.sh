@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Runs the conformance suite of Gateway API for service meshes on the cluster of
 # test/e2e/cluster.sh, in which the mesh must not be installed yet: once for each CLASS of
-# sidecars (default envoy; several are separated by spaces). RUN selects one test of the suite
-# by its short name. The reports go to docs/conformance/.
+# sidecars (default envoy; several are separated by spaces; envoy-to-pipy has clients of one
+# class and servers of another), and with the core features alone for each class of CORE. RUN
+# selects one test of the suite by its short name. The reports go to docs/conformance/.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -28,18 +29,28 @@ features=$features,MeshHTTPRouteRedirectPort,MeshHTTPRouteRedirectPath,MeshHTTPR
 features=$features,MeshHTTPRouteQueryParamMatching,MeshHTTPRouteNamedRouteRule,HTTPRouteResponseHeaderModification,HTTPRouteParentRefPort
 features=$features,HTTPRoute303RedirectStatusCode,HTTPRoute307RedirectStatusCode,HTTPRoute308RedirectStatusCode
 version=$(bin/outrigger version --client -o json | sed -n 's/.*"version": "\(.*\)".*/\1/p' | head -1)
+core=Mesh,HTTPRoute,GRPCRoute
 mkdir -p docs/conformance
 failed=0
-for class in ${CLASS:-envoy}; do
-	printf '\n== %s\n' "$class"
-	# The namespaces of the former class may still be ending.
+# run CLIENTS-to-SERVERS FEATURES [FLAG...]
+run() {
+	local clients=${1%-to-*} servers=${1#*-to-}
+	printf '\n== %s\n' "$1"
+	# The namespaces of the former run may still be ending.
 	"$kubectl" wait --for=delete --timeout=2m ns/gateway-conformance-mesh ns/gateway-conformance-mesh-consumer
-	go test -C test/gateway -count=1 -v -timeout "${TIMEOUT:-30m}" -run TestConformance . -args \
-		-conformance-profiles=MESH-HTTP,MESH-GRPC -supported-features="$features" -mode="$class" \
+	[ "$clients" != "$servers" ] || servers=
+	SERVERS=$servers go test -C test/gateway -count=1 -v -timeout "${TIMEOUT:-30m}" -run TestConformance . -args \
+		-conformance-profiles=MESH-HTTP,MESH-GRPC -supported-features="$2" -mode="$1" \
 		-namespace-labels=openservicemesh.io/monitored-by=osm \
-		-namespace-annotations="openservicemesh.io/sidecar-injection=enabled,openservicemesh.io/sidecar-class=$class" \
+		-namespace-annotations="openservicemesh.io/sidecar-injection=enabled,openservicemesh.io/sidecar-class=$clients" \
 		-organization=outrigger-mesh -project=outrigger -url=https://github.com/outrigger-mesh/outrigger -version="$version" \
 		-contact=https://github.com/outrigger-mesh/outrigger/issues \
-		${RUN:+-run-test="$RUN"} -report-output="$PWD/docs/conformance/$class.yaml" | grep -v -e '--- SKIP' || failed=1
+		${RUN:+-run-test="$RUN"} "${@:3}" | grep -v -e '--- SKIP' || failed=1
+}
+for class in ${CLASS-envoy}; do
+	run "$class" "$features" -report-output="$PWD/docs/conformance/$class.yaml"
+done
+for class in ${CORE:-}; do
+	run "$class" "$core"
 done
 exit $failed
