@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/page"
 	"github.com/outrigger-mesh/outrigger/internal/registry"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 )
@@ -81,26 +82,6 @@ type Facts struct {
 	tried   string
 }
 
-// page is the number of objects per request.
-const page = 500
-
-// list reads all pages of a list.
-func list[T any](each func(options metav1.ListOptions) ([]T, string, error)) fact[[]T] {
-	var all []T
-	options := metav1.ListOptions{Limit: page}
-	for {
-		items, next, err := each(options)
-		if err != nil {
-			return fact[[]T]{err: err}
-		}
-		all = append(all, items...)
-		if next == "" {
-			return fact[[]T]{value: all}
-		}
-		options.Continue = next
-	}
-}
-
 // Gather reads the Facts. It returns an error only if the API server does not answer;
 // everything else that cannot be read becomes a finding.
 func Gather(ctx context.Context, options Options) (*Facts, error) {
@@ -116,25 +97,10 @@ func Gather(ctx context.Context, options Options) (*Facts, error) {
 	if f.version, f.skew, err = server(ctx, options.Config, client); err != nil {
 		return nil, err
 	}
-	f.nodes = list(func(o metav1.ListOptions) ([]corev1.Node, string, error) {
-		l, err := client.CoreV1().Nodes().List(ctx, o)
-		return l.Items, l.Continue, err
-	})
-	f.crds = list(func(o metav1.ListOptions) ([]unstructured.Unstructured, string, error) {
-		l, err := objects.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}).List(ctx, o)
-		if err != nil {
-			return nil, "", err
-		}
-		return l.Items, l.GetContinue(), nil
-	})
-	f.hooks = list(func(o metav1.ListOptions) ([]admissionv1.MutatingWebhookConfiguration, string, error) {
-		l, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, o)
-		return l.Items, l.Continue, err
-	})
-	namespaces := list(func(o metav1.ListOptions) ([]corev1.Namespace, string, error) {
-		l, err := client.CoreV1().Namespaces().List(ctx, o)
-		return l.Items, l.Continue, err
-	})
+	f.nodes = read(page.All[corev1.Node](ctx, client.CoreV1().Nodes().List, metav1.ListOptions{}))
+	f.crds = read(page.All[unstructured.Unstructured](ctx, objects.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}).List, metav1.ListOptions{}))
+	f.hooks = read(page.All[admissionv1.MutatingWebhookConfiguration](ctx, client.AdmissionregistrationV1().MutatingWebhookConfigurations().List, metav1.ListOptions{}))
+	namespaces := read(page.All[corev1.Namespace](ctx, client.CoreV1().Namespaces().List, metav1.ListOptions{}))
 	f.home.err, f.members.err = namespaces.err, namespaces.err
 	for i := range namespaces.value {
 		if namespaces.value[i].Name == options.Namespace {

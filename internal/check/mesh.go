@@ -16,22 +16,15 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/page"
 )
 
 // gatherMesh reads the Facts of an installed mesh.
 func (f *Facts) gatherMesh(ctx context.Context, client kubernetes.Interface, objects dynamic.Interface, namespaces []corev1.Namespace) {
 	home := f.options.Namespace
 	f.refused = accountRights(ctx, client, home)
-	f.deployments = list(func(o metav1.ListOptions) ([]appsv1.Deployment, string, error) {
-		o.LabelSelector = ours
-		l, err := client.AppsV1().Deployments(home).List(ctx, o)
-		return l.Items, l.Continue, err
-	})
-	f.control = list(func(o metav1.ListOptions) ([]corev1.Pod, string, error) {
-		o.LabelSelector, o.FieldSelector = ours, "status.phase=Running"
-		l, err := client.CoreV1().Pods(home).List(ctx, o)
-		return l.Items, l.Continue, err
-	})
+	f.deployments = read(page.All[appsv1.Deployment](ctx, client.AppsV1().Deployments(home).List, metav1.ListOptions{LabelSelector: ours}))
+	f.control = read(page.All[corev1.Pod](ctx, client.CoreV1().Pods(home).List, metav1.ListOptions{LabelSelector: ours, FieldSelector: "status.phase=Running"}))
 	lease, err := client.CoordinationV1().Leases(home).Get(ctx, "outrigger-controller", metav1.GetOptions{})
 	if err == nil && lease.Spec.RenewTime == nil {
 		err = errors.New("it was never renewed")
@@ -77,12 +70,9 @@ func (f *Facts) gatherMembers(ctx context.Context, client kubernetes.Interface, 
 			continue
 		}
 		f.members.value = append(f.members.value, ns)
-		pods := list(func(o metav1.ListOptions) ([]corev1.Pod, string, error) {
-			l, err := client.CoreV1().Pods(ns.Name).List(ctx, o)
-			return l.Items, l.Continue, err
-		})
-		f.pods.err = errors.Join(f.pods.err, pods.err)
-		f.pods.value = append(f.pods.value, slices.DeleteFunc(pods.value, func(p corev1.Pod) bool { return !live(&p) })...)
+		pods, err := page.All[corev1.Pod](ctx, client.CoreV1().Pods(ns.Name).List, metav1.ListOptions{})
+		f.pods.err = errors.Join(f.pods.err, err)
+		f.pods.value = append(f.pods.value, slices.DeleteFunc(pods, func(p corev1.Pod) bool { return !live(&p) })...)
 		bundle, err := client.CoreV1().ConfigMaps(ns.Name).Get(ctx, "outrigger-ca", metav1.GetOptions{})
 		text := ""
 		if err == nil {

@@ -26,6 +26,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/internal/check"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/page"
 	"github.com/outrigger-mesh/outrigger/internal/redact"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/version"
@@ -37,8 +38,6 @@ const (
 	reportLog, reportLines = 1 << 20, 20000
 	// reportPods is the number of pods of the control plane whose logs are added.
 	reportPods = 20
-	// reportPage is the number of objects per request.
-	reportPage = 500
 )
 
 var (
@@ -282,18 +281,7 @@ func redactDocument(text string) string {
 func (r *report) list(ctx context.Context, kind schema.GroupVersionResource, namespace string, options metav1.ListOptions) ([]unstructured.Unstructured, error) {
 	ctx, cancel := r.limited(ctx)
 	defer cancel()
-	var all []unstructured.Unstructured
-	options.Limit = reportPage
-	for {
-		page, err := r.objects.Resource(kind).Namespace(namespace).List(ctx, options)
-		if err != nil {
-			return all, err
-		}
-		all = append(all, page.Items...)
-		if options.Continue = page.GetContinue(); options.Continue == "" {
-			return all, nil
-		}
-	}
+	return page.All[unstructured.Unstructured](ctx, r.objects.Resource(kind).Namespace(namespace).List, options)
 }
 
 // addList adds a list of objects, and returns it.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/page"
 	"github.com/outrigger-mesh/outrigger/sidecar"
 )
 
@@ -237,13 +238,13 @@ func (c change) apply(ctx context.Context, client kubernetes.Interface, name str
 
 // tellRestarts prints the workloads with pods for which old returns true.
 func (f *namespaceFlags) tellRestarts(cmd *cobra.Command, client kubernetes.Interface, namespace, how string, old func(*corev1.Pod) bool) error {
-	list, err := client.CoreV1().Pods(namespace).List(cmd.Context(), metav1.ListOptions{})
+	pods, err := page.All[corev1.Pod](cmd.Context(), client.CoreV1().Pods(namespace).List, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("listing the pods of namespace %s: %w", namespace, err)
 	}
 	counts := make(map[string]int)
-	for i := range list.Items {
-		if pod := &list.Items[i]; !ended(pod) && old(pod) {
+	for i := range pods {
+		if pod := &pods[i]; !ended(pod) && old(pod) {
 			counts[workload(pod)]++
 		}
 	}
@@ -329,13 +330,13 @@ func (f *namespaceFlags) list(ctx context.Context, client kubernetes.Interface, 
 	if !all {
 		options.LabelSelector = inject.MonitoredByLabel + "=" + f.mesh.Name
 	}
-	namespaces, err := client.CoreV1().Namespaces().List(ctx, options)
+	namespaces, err := page.All[corev1.Namespace](ctx, client.CoreV1().Namespaces().List, options)
 	if err != nil {
 		return nil, fmt.Errorf("listing namespaces: %w", err)
 	}
 	listed := []listedNamespace{}
-	for i := range namespaces.Items {
-		ns := &namespaces.Items[i]
+	for i := range namespaces {
+		ns := &namespaces[i]
 		l := listedNamespace{
 			Name: ns.Name, Mesh: ns.Labels[inject.MonitoredByLabel], Class: ns.Annotations[inject.ClassAnnotation], Revision: ns.Labels[inject.RevisionLabel],
 			Injection: cmp.Or(ns.Labels[inject.InjectionKey], ns.Annotations[inject.InjectionKey], "by policy"),
@@ -344,12 +345,12 @@ func (f *namespaceFlags) list(ctx context.Context, client kubernetes.Interface, 
 			l.Injection = "ignored"
 		}
 		if l.Mesh != "" {
-			pods, err := client.CoreV1().Pods(ns.Name).List(ctx, metav1.ListOptions{})
+			pods, err := page.All[corev1.Pod](ctx, client.CoreV1().Pods(ns.Name).List, metav1.ListOptions{})
 			if err != nil {
 				return nil, fmt.Errorf("listing the pods of namespace %s: %w", ns.Name, err)
 			}
-			for i := range pods.Items {
-				switch pod := &pods.Items[i]; {
+			for i := range pods {
+				switch pod := &pods[i]; {
 				case ended(pod):
 				case inject.Injected(pod):
 					l.With++

@@ -14,6 +14,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/page"
 )
 
 // podKinds are the kinds that can stand for their pods, by all of kubectl's names.
@@ -68,11 +69,11 @@ func (t podTarget) pods(ctx context.Context, client kubernetes.Interface) ([]cor
 	if selector.Empty() {
 		return nil, fmt.Errorf("%s in namespace %s selects no pods", t, t.namespace)
 	}
-	list, err := client.CoreV1().Pods(t.namespace).List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
+	pods, err := page.All[corev1.Pod](ctx, client.CoreV1().Pods(t.namespace).List, metav1.ListOptions{LabelSelector: selector.String()})
 	if err != nil {
 		return nil, fmt.Errorf("the pods of %s in namespace %s: %w", t, t.namespace, err)
 	}
-	return list.Items, nil
+	return pods, nil
 }
 
 // selector returns the selector of a target that is not a pod.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/page"
 	"github.com/outrigger-mesh/outrigger/internal/version"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
@@ -122,15 +123,15 @@ func (v *versions) ask(ctx context.Context, kube kubeFlags, namespace string) er
 	if err != nil {
 		return fmt.Errorf("creating a client for %s: %w", config.Host, err)
 	}
-	control, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=outrigger", FieldSelector: "status.phase=Running"})
+	control, err := page.All[corev1.Pod](ctx, client.CoreV1().Pods(namespace).List, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=outrigger", FieldSelector: "status.phase=Running"})
 	if err != nil {
 		return fmt.Errorf("listing the control plane's pods in %s: %w", namespace, err)
 	}
 	var failed []error
-	if len(control.Items) == 0 {
+	if len(control) == 0 {
 		failed = append(failed, fmt.Errorf("no pod of the control plane is running in namespace %s; name another namespace with --mesh-namespace", namespace))
 	}
-	for _, pod := range control.Items {
+	for _, pod := range control {
 		of := podVersion{Namespace: pod.Namespace, Pod: pod.Name}
 		answer, err := forward(ctx, config, pod, healthPort, "/version", "")
 		if err == nil && answer == nil {
@@ -145,11 +146,11 @@ func (v *versions) ask(ctx context.Context, kube kubeFlags, namespace string) er
 		}
 		v.ControlPlane = append(v.ControlPlane, of)
 	}
-	pods, err := client.CoreV1().Pods("").List(ctx, metav1.ListOptions{LabelSelector: inject.ProxyUUIDLabel})
+	pods, err := page.All[corev1.Pod](ctx, client.CoreV1().Pods("").List, metav1.ListOptions{LabelSelector: inject.ProxyUUIDLabel})
 	if err != nil {
 		return errors.Join(append(failed, fmt.Errorf("listing the pods that have a sidecar: %w", err))...)
 	}
-	v.DataPlane = agentVersions(pods.Items)
+	v.DataPlane = agentVersions(pods)
 	return errors.Join(failed...)
 }
 

@@ -20,6 +20,7 @@ import (
 	chart "github.com/outrigger-mesh/outrigger/charts/outrigger"
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/page"
 )
 
 const crdKind = "CustomResourceDefinition"
@@ -60,14 +61,14 @@ func (t *target) list(ctx context.Context, kind schema.GroupVersionKind, options
 	if err != nil {
 		return nil, fmt.Errorf("finding the kind %s: %w", kind.Kind, err)
 	}
-	found, err := t.objects.Resource(mapping.Resource).List(ctx, options)
+	found, err := page.All[unstructured.Unstructured](ctx, t.objects.Resource(mapping.Resource).List, options)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listing objects of kind %s: %w", kind.Kind, err)
 	}
-	return found.Items, nil
+	return found, nil
 }
 
 // take finds the objects of the mesh, and decides which to remove.
@@ -224,12 +225,12 @@ func (r *removal) count(ctx context.Context, crd *unstructured.Unstructured) (in
 			continue
 		}
 		name, _ := version["name"].(string)
-		found, err := r.target.objects.Resource(schema.GroupVersionResource{Group: group, Version: name, Resource: plural}).List(ctx, metav1.ListOptions{})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return 0, fmt.Errorf("%s: %w", title(crd), err)
+		found, err := page.All[unstructured.Unstructured](ctx, r.target.objects.Resource(schema.GroupVersionResource{Group: group, Version: name, Resource: plural}).List, metav1.ListOptions{})
+		if err == nil {
+			return len(found), nil
 		}
-		if found != nil {
-			return len(found.Items), nil
+		if !apierrors.IsNotFound(err) {
+			return 0, fmt.Errorf("%s: %w", title(crd), err)
 		}
 	}
 	return 0, nil
@@ -237,13 +238,13 @@ func (r *removal) count(ctx context.Context, crd *unstructured.Unstructured) (in
 
 // listPods prints the consequences for pods with a sidecar.
 func (r *removal) listPods(ctx context.Context, stdout io.Writer) error {
-	pods, err := r.kube.CoreV1().Pods("").List(ctx, metav1.ListOptions{LabelSelector: inject.ProxyUUIDLabel})
+	pods, err := page.All[corev1.Pod](ctx, r.kube.CoreV1().Pods("").List, metav1.ListOptions{LabelSelector: inject.ProxyUUIDLabel})
 	if err != nil {
 		return fmt.Errorf("listing the pods that have a sidecar: %w", err)
 	}
 	namespaces := make(map[string]bool)
 	count := 0
-	for _, pod := range pods.Items {
+	for _, pod := range pods {
 		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 			continue
 		}
@@ -284,12 +285,12 @@ func (r *removal) unused(ctx context.Context) error {
 	for _, rel := range r.releases {
 		names = append(names, tagsOf(rel.Config)...)
 	}
-	namespaces, err := r.kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+	namespaces, err := page.All[corev1.Namespace](ctx, r.kube.CoreV1().Namespaces().List, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("listing namespaces: %w", err)
 	}
 	var using []string
-	for _, namespace := range namespaces.Items {
+	for _, namespace := range namespaces {
 		if slices.Contains(names, namespace.Labels[inject.RevisionLabel]) {
 			using = append(using, namespace.Name)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	release "helm.sh/helm/v4/pkg/release/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/page"
 )
 
 const (
@@ -267,12 +269,12 @@ func (f *tagFlags) change(ctx context.Context, t *target, rel *release.Release, 
 
 // labelled returns the namespaces that select a tag or a revision.
 func (t *target) labelled(ctx context.Context, name string) ([]string, error) {
-	found, err := t.kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: inject.RevisionLabel + "=" + name})
+	namespaces, err := page.All[corev1.Namespace](ctx, t.kube.CoreV1().Namespaces().List, metav1.ListOptions{LabelSelector: inject.RevisionLabel + "=" + name})
 	if err != nil {
 		return nil, fmt.Errorf("listing namespaces: %w", err)
 	}
 	var names []string
-	for _, namespace := range found.Items {
+	for _, namespace := range namespaces {
 		names = append(names, namespace.Name)
 	}
 	return names, nil
