@@ -172,9 +172,20 @@ func (o *Outbound) DestinationAt(to netip.AddrPort) (*Destination, bool) {
 	return nil, false
 }
 
+// ServerOf returns the first of the Servers that matches the server name of a TLS
+// connection, or false: the connection is then closed.
+func (d *Destination) ServerOf(name string) (ServerRoute, bool) {
+	for _, server := range d.Servers {
+		if MatchesHost(server.Host, name) {
+			return server, true
+		}
+	}
+	return ServerRoute{}, false
+}
+
 // RouteOf returns the route for the request. A non-HTTP protocol has a single route to
-// the Destination's Backends. RouteOf returns false if no route matches; the response is
-// then 404.
+// the Destination's Backends, unless it has Servers: see ServerOf. RouteOf returns false if
+// no route matches; the response is then 404.
 func (d *Destination) RouteOf(r *Request) (Route, bool) {
 	if !d.Protocol.IsHTTP() {
 		return Route{Backends: d.Backends}, true

@@ -35,6 +35,8 @@ const (
 	FeatureHeaderChanges Feature = "HeaderChanges"
 	FeatureRewrites      Feature = "Rewrites"
 	FeatureRedirects     Feature = "Redirects"
+	// FeatureServerNames routes TLS connections by server name (Destination's Servers).
+	FeatureServerNames Feature = "ServerNames"
 
 	// FeatureRetries retries requests. FeatureTimeouts limits requests including retries,
 	// and single attempts.
@@ -91,7 +93,7 @@ const (
 func Features() []Feature {
 	return []Feature{
 		FeatureHTTP2, FeatureWebSocket, FeatureServerFirst, FeatureIPv6, FeatureExternalNames, FeaturePermissiveTLS, FeatureTLSSettings, FeatureHeaderMatches, FeatureQueryMatches,
-		FeatureHeaderChanges, FeatureRewrites, FeatureRedirects,
+		FeatureHeaderChanges, FeatureRewrites, FeatureRedirects, FeatureServerNames,
 		FeatureRetries, FeatureTimeouts, FeatureConnectTimeouts, FeatureIdleTimeouts, FeatureConnectionLimits, FeatureRequestLimits, FeatureRequestsPerConnection,
 		FeatureOutlierEjection, FeatureHealthChecks, FeatureLeastRequest, FeatureRandomEndpoint, FeatureConsistentHash, FeatureZonePreference,
 		FeatureConnectionRateLimits, FeatureRequestRateLimits, FeatureExternalAuthorization, FeatureIngress, FeatureIngressTLS, FeatureEgressHTTP, FeatureEgressTLS, FeatureEgressTCP,

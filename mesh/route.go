@@ -12,7 +12,9 @@ import (
 type HeaderChanges struct {
 	// Set replaces all lines of a header by one.
 	Set []Header `json:"set,omitempty"`
-	// Add appends a line. Readers may see it joined with the others by a comma.
+	// Add appends a line to a response. To a request it appends a value, joined with the
+	// others by a comma as in RFC 9110, since not every server's proxy passes on several
+	// lines; only "cookie" gets a line.
 	Add []Header `json:"add,omitempty"`
 	// Remove removes all lines of the headers.
 	Remove []string `json:"remove,omitempty"`
@@ -45,6 +47,25 @@ func (c HeaderChanges) Then(next HeaderChanges) HeaderChanges {
 		}
 	}
 	return both
+}
+
+// Joined returns changes of a request that do the same, in which no name but "cookie" is
+// twice in Add, or in both Set and Add.
+func (c HeaderChanges) Joined() HeaderChanges {
+	joined := HeaderChanges{Set: slices.Clone(c.Set), Remove: c.Remove}
+	join := func(to []Header, h Header) bool {
+		i := slices.IndexFunc(to, func(o Header) bool { return o.Name == h.Name })
+		if i >= 0 {
+			to[i].Value += "," + h.Value
+		}
+		return i >= 0
+	}
+	for _, h := range c.Add {
+		if h.Name == "cookie" || !join(joined.Set, h) && !join(joined.Add, h) {
+			joined.Add = append(joined.Add, h)
+		}
+	}
+	return joined
 }
 
 // Apply changes the header lines, by lower-case name. It does not change the argument.

@@ -71,3 +71,21 @@ func TestLocation(t *testing.T) {
 		}
 	}
 }
+
+// TestHeaderChangesJoined holds that joined changes send the same values, in one line.
+func TestHeaderChangesJoined(t *testing.T) {
+	changes := mesh.HeaderChanges{
+		Set: []mesh.Header{{Name: "x-a", Value: "1"}}, Remove: []string{"x-c"},
+		Add: []mesh.Header{{Name: "x-a", Value: "2"}, {Name: "x-b", Value: "3"}, {Name: "x-b", Value: "4"}, {Name: "cookie", Value: "5"}, {Name: "cookie", Value: "6"}},
+	}
+	want := mesh.HeaderChanges{
+		Set: []mesh.Header{{Name: "x-a", Value: "1,2"}}, Remove: []string{"x-c"},
+		Add: []mesh.Header{{Name: "x-b", Value: "3,4"}, {Name: "cookie", Value: "5"}, {Name: "cookie", Value: "6"}},
+	}
+	if diff := cmp.Diff(want, changes.Joined()); diff != "" {
+		t.Error(diff)
+	}
+	if changes.Set[0].Value != "1" {
+		t.Error("the changes have changed")
+	}
+}

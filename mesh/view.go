@@ -92,8 +92,12 @@ type Destination struct {
 	// Routes are for HTTP protocols. The first route that matches is used. If none matches,
 	// the answer is 404.
 	Routes []Route `json:"routes,omitempty"`
-	// Backends are for other protocols.
+	// Backends are for other protocols. If there are Servers, there are no Backends.
 	Backends []WeightedBackend `json:"backends,omitempty"`
+	// Servers are for other protocols too: connections begin with TLS, and the first one
+	// that matches the client's server name is used. Connections that none matches are
+	// closed.
+	Servers []ServerRoute `json:"servers,omitempty"`
 	// HashOn has the request properties that the backends' LoadBalancing hashes.
 	HashOn []HashOn `json:"hashOn,omitempty"`
 }
@@ -114,14 +118,26 @@ type Route struct {
 	Retry   *Retry        `json:"retry,omitempty"`
 }
 
+// ServerRoute says where TLS connections with a server name go.
+type ServerRoute struct {
+	// Name is the object that it comes from, for display.
+	Name string `json:"name,omitempty"`
+	// Host is in lower case. It is exact or starts with "*.", which matches one or more
+	// labels. No two ServerRoutes of a Destination have the same Host; exact ones come before
+	// wildcards, and longer wildcards before shorter ones.
+	Host string `json:"host"`
+	// At least one of the Backends has a weight other than 0.
+	Backends []WeightedBackend `json:"backends"`
+}
+
 // WeightedBackend is the share of one Backend.
 type WeightedBackend struct {
-	// Backend is its key in the Outbound's Table. If it is empty, the share is answered
-	// with 500.
+	// Backend is its key in the Outbound's Table. If it is empty, requests of the share are
+	// answered with 500, and its connections are closed.
 	Backend string `json:"backend"`
 	Weight  uint32 `json:"weight"`
-	// Request changes requests that are sent to the Backend, and Response its responses.
-	// Only Routes have them.
+	// Request changes requests that are sent to the Backend, and is Joined. Response changes
+	// its responses. Only Routes have them.
 	Request  HeaderChanges `json:"request,omitzero"`
 	Response HeaderChanges `json:"response,omitzero"`
 }

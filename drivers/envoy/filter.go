@@ -24,8 +24,8 @@ func clusterFor(b mesh.WeightedBackend) *routev3.WeightedCluster_ClusterWeight {
 	}
 	return &routev3.WeightedCluster_ClusterWeight{
 		Name: name, Weight: wrapperspb.UInt32(b.Weight),
-		RequestHeadersToAdd: headerOptions(b.Request), RequestHeadersToRemove: b.Request.Remove,
-		ResponseHeadersToAdd: headerOptions(b.Response), ResponseHeadersToRemove: b.Response.Remove,
+		RequestHeadersToAdd: requestHeaders(b.Request), RequestHeadersToRemove: b.Request.Remove,
+		ResponseHeadersToAdd: responseHeaders(b.Response), ResponseHeadersToRemove: b.Response.Remove,
 	}
 }
 
@@ -34,23 +34,45 @@ func isPlain(b mesh.WeightedBackend) bool {
 	return b.Backend != "" && b.Request.IsZero() && b.Response.IsZero()
 }
 
-// headerOptions returns the headers to set and to add. Envoy removes headers first, which
-// makes no difference: a header that is removed is neither set nor added.
-func headerOptions(c mesh.HeaderChanges) []*corev3.HeaderValueOption {
-	var out []*corev3.HeaderValueOption
-	add := func(headers []mesh.Header, action corev3.HeaderValueOption_HeaderAppendAction) {
-		for _, h := range headers {
-			out = append(out, &corev3.HeaderValueOption{
-				// A percent sign begins a variable.
-				Header:       &corev3.HeaderValue{Key: h.Name, Value: strings.ReplaceAll(h.Value, "%", "%%")},
-				AppendAction: action, KeepEmptyValue: true,
-			})
+// requestHeaders returns the headers to set and to add. Envoy removes headers first, which
+// makes no difference: a header that is removed is neither set nor added. What is added is
+// joined with the lines that are there.
+func requestHeaders(c mesh.HeaderChanges) []*corev3.HeaderValueOption {
+	out := setHeaders(c)
+	for _, h := range c.Add {
+		if h.Name == "cookie" || !isComparable(h.Name) {
+			out = append(out, headerOption(h.Name, literal(h.Value), corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD))
+			continue
 		}
+		out = append(out,
+			headerOption(h.Name, allLines(h.Name)+","+literal(h.Value), corev3.HeaderValueOption_OVERWRITE_IF_EXISTS),
+			headerOption(h.Name, literal(h.Value), corev3.HeaderValueOption_ADD_IF_ABSENT))
 	}
-	add(c.Set, corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD)
-	add(c.Add, corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD)
 	return out
 }
+
+func responseHeaders(c mesh.HeaderChanges) []*corev3.HeaderValueOption {
+	out := setHeaders(c)
+	for _, h := range c.Add {
+		out = append(out, headerOption(h.Name, literal(h.Value), corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD))
+	}
+	return out
+}
+
+func setHeaders(c mesh.HeaderChanges) []*corev3.HeaderValueOption {
+	var out []*corev3.HeaderValueOption
+	for _, h := range c.Set {
+		out = append(out, headerOption(h.Name, literal(h.Value), corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD))
+	}
+	return out
+}
+
+func headerOption(name, value string, action corev3.HeaderValueOption_HeaderAppendAction) *corev3.HeaderValueOption {
+	return &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: name, Value: value}, AppendAction: action, KeepEmptyValue: true}
+}
+
+// literal returns the format of a value: a percent sign begins a variable.
+func literal(value string) string { return strings.ReplaceAll(value, "%", "%%") }
 
 // rewrite sets what changes in forwarded requests.
 func rewrite(action *routev3.RouteAction, r *mesh.Route) {

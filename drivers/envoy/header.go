@@ -67,15 +67,15 @@ func joinLines(names []string) []*mutationrulesv3.HeaderMutation {
 		if !isComparable(name) {
 			continue
 		}
-		out = append(out, &mutationrulesv3.HeaderMutation{Action: &mutationrulesv3.HeaderMutation_Append{Append: &corev3.HeaderValueOption{
-			Header:       &corev3.HeaderValue{Key: name, Value: "%CEL(request.headers['" + name + "'])%"},
-			AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS,
-			// One line is left even if the joined value is empty.
-			KeepEmptyValue: true,
-		}}})
+		// One line is left even if the joined value is empty.
+		joined := headerOption(name, allLines(name), corev3.HeaderValueOption_OVERWRITE_IF_EXISTS)
+		out = append(out, &mutationrulesv3.HeaderMutation{Action: &mutationrulesv3.HeaderMutation_Append{Append: joined}})
 	}
 	return out
 }
+
+// allLines is the format of the lines of a request's header, joined by commas.
+func allLines(name string) string { return "%CEL(request.headers['" + name + "'])%" }
 
 // remove removes headers whose whole name matches the expression.
 func remove(expression string) *mutationrulesv3.HeaderMutation {

@@ -1,13 +1,17 @@
 package envoy
 
 import (
+	"cmp"
+
 	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	tlsinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
 	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -68,18 +72,23 @@ func (o *outboundBuilder) destination(d *mesh.Destination) []*Resource {
 	if len(d.Addresses) == 0 {
 		return nil
 	}
-	own := newEncoder(filterSize)
-	if !d.Protocol.IsHTTP() {
-		own.part(tcpTarget(d))
-		return []*Resource{o.listener(d, o.tcp, own)}
+	if len(d.Servers) > 0 {
+		return []*Resource{o.listener(d, each(d.Servers, func(s mesh.ServerRoute) filterChain {
+			match := &listenerv3.FilterChainMatch{TransportProtocol: "tls", ServerNames: []string{s.Host}}
+			return filterChain{&listenerv3.FilterChain{FilterChainMatch: match}, o.tcp, tcpTarget(d, s.Backends)}
+		})...)}
 	}
+	if !d.Protocol.IsHTTP() {
+		return []*Resource{o.listener(d, filterChain{nil, o.tcp, tcpTarget(d, d.Backends)})}
+	}
+	own := newEncoder(filterSize)
 	own.text(httpManagerStatPrefix, d.Service.String())
 	own.message(httpManagerRds, func() { own.text(rdsRouteConfigName, d.Name) })
 	if names := d.ComparedHeaders(); len(names) > 0 {
 		own.part(normalizeEarly(names))
 	}
 	return []*Resource{
-		o.listener(d, o.http, own),
+		o.listener(d, filterChain{nil, o.http, own}),
 		routes(d),
 	}
 }
@@ -100,43 +109,66 @@ var destinationDefaults = constantOf(&listenerv3.Listener{
 	PerConnectionBufferLimitBytes: wrapperspb.UInt32(bufferLimit),
 })
 
-// listener returns the listener of a Destination with the filter. own has the encoded
-// fields that only this filter has.
-func (o *outboundBuilder) listener(d *mesh.Destination, filter networkFilter, own encoder) *Resource {
-	e := newEncoder(len(destinationDefaults.encoding) + len(filter.config.encoding) + listenerSize)
+// tlsInspection finds out the server name of TLS connections. A connection that does not
+// begin with TLS in time is closed.
+var tlsInspection = constantOf(&listenerv3.Listener{
+	ListenerFilters:        []*listenerv3.ListenerFilter{listenerFilter("tls_inspector", &tlsinspectorv3.TlsInspector{})},
+	ListenerFiltersTimeout: durationpb.New(inspectTimeout),
+})
+
+// filterChain is a filter chain of a Destination's listener. The match is nil if it is the
+// only one, and own has the encoded fields that only this filter has.
+type filterChain struct {
+	match  *listenerv3.FilterChain
+	filter networkFilter
+	own    encoder
+}
+
+// listener returns the listener of a Destination with the filter chains.
+func (o *outboundBuilder) listener(d *mesh.Destination, chains ...filterChain) *Resource {
+	e := newEncoder(len(destinationDefaults.encoding) + len(chains)*(len(chains[0].filter.config.encoding)+listenerSize))
 	e.constant(destinationDefaults)
 	e.text(listenerName, d.Name)
 	e.address(listenerAddress, d.Addresses[0], d.Port)
 	for _, address := range d.Addresses[1:] {
 		e.message(listenerAdditionalAddresses, func() { e.address(additionalAddressAddress, address, d.Port) })
 	}
-	e.message(listenerFilterChains, func() {
-		e.message(filterChainFilters, func() {
-			e.constant(filter.name)
-			e.message(filterTypedConfig, func() {
-				e.constant(filter.configType)
-				e.message(anyValue, func() {
-					e.constant(filter.config)
-					e.fields(own)
+	if len(d.Servers) > 0 {
+		e.constant(tlsInspection)
+	}
+	for _, chain := range chains {
+		e.message(listenerFilterChains, func() {
+			if chain.match != nil {
+				e.part(chain.match)
+			}
+			e.message(filterChainFilters, func() {
+				e.constant(chain.filter.name)
+				e.message(filterTypedConfig, func() {
+					e.constant(chain.filter.configType)
+					e.message(anyValue, func() {
+						e.constant(chain.filter.config)
+						e.fields(chain.own)
+					})
 				})
 			})
 		})
-	})
+	}
 	return e.resource(listenerType, d.Name)
 }
 
-// tcpTarget returns the filter fields that set the target of connections. The proxy
+// tcpTarget returns the encoded filter fields that set the target of connections. The proxy
 // connects as soon as the client has connected, so either side may send first.
-func tcpTarget(d *mesh.Destination) *tcpv3.TcpProxy {
+func tcpTarget(d *mesh.Destination, backends []mesh.WeightedBackend) encoder {
 	proxy := &tcpv3.TcpProxy{StatPrefix: d.Service.String()}
-	switch backends := weighted(d.Backends); len(backends) {
+	clusterOf := func(b mesh.WeightedBackend) string { return cmp.Or(b.Backend, blockedCluster) }
+	switch backends := weighted(backends); len(backends) {
 	case 0:
 		proxy.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: blockedCluster}
 	case 1:
-		proxy.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: backends[0].Backend}
+		proxy.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: clusterOf(backends[0])}
 	default:
 		clusters := each(backends, func(b mesh.WeightedBackend) *tcpv3.TcpProxy_WeightedCluster_ClusterWeight {
-			return &tcpv3.TcpProxy_WeightedCluster_ClusterWeight{Name: b.Backend, Weight: b.Weight}
+			return &tcpv3.TcpProxy_WeightedCluster_ClusterWeight{Name: clusterOf(b), Weight: b.Weight}
 		})
 		proxy.ClusterSpecifier = &tcpv3.TcpProxy_WeightedClusters{
 			WeightedClusters: &tcpv3.TcpProxy_WeightedCluster{Clusters: clusters},
@@ -148,7 +180,9 @@ func tcpTarget(d *mesh.Destination) *tcpv3.TcpProxy {
 			proxy.HashPolicy = hashOnSourceIP
 		}
 	}
-	return proxy
+	own := newEncoder(filterSize)
+	own.part(proxy)
+	return own
 }
 
 var hashOnSourceIP = []*typev3.HashPolicy{{

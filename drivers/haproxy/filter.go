@@ -14,7 +14,7 @@ func changesOf(r *mesh.Route, to mesh.WeightedBackend) []string {
 	lines := append(headerLines("http-request", to.Request), headerLines("http-response", to.Response)...)
 	if rewrite := r.Rewrite; rewrite != nil {
 		if rewrite.Host != "" {
-			lines = append(lines, line("http-request set-header host", rewrite.Host))
+			lines = append(lines, line("http-request set-header host", literal(rewrite.Host)))
 		}
 		if path := changedPath(rewrite.Path, r.Match.Path.Prefix); path != "" {
 			lines = append(lines, "http-request set-path "+path)
@@ -26,10 +26,17 @@ func changesOf(r *mesh.Route, to mesh.WeightedBackend) []string {
 func headerLines(rule string, c mesh.HeaderChanges) []string {
 	var lines []string
 	for _, h := range c.Set {
-		lines = append(lines, line(rule+" set-header "+h.Name, h.Value))
+		lines = append(lines, line(rule+" set-header "+h.Name, literal(h.Value)))
 	}
 	for _, h := range c.Add {
-		lines = append(lines, line(rule+" add-header "+h.Name, h.Value))
+		add := line(rule+" add-header "+h.Name, literal(h.Value))
+		if rule == "http-request" && h.Name != "cookie" && word.MatchString(h.Name) {
+			// HAProxy can join a value with one line, but not with several.
+			one := fmt.Sprintf("{ req.fhdr_cnt(%s) eq 1 }", h.Name)
+			lines = append(lines, line(rule+" set-header "+h.Name, fmt.Sprintf("%%[req.fhdr(%s)],", h.Name)+literal(h.Value))+" if "+one)
+			add += " unless " + one
+		}
+		lines = append(lines, add)
 	}
 	for _, name := range c.Remove {
 		lines = append(lines, rule+" del-header "+name)
@@ -37,9 +44,12 @@ func headerLines(rule string, c mesh.HeaderChanges) []string {
 	return lines
 }
 
-// line returns a rule with a value, which is no format.
-func line(rule, value string) string {
-	if word := quote(strings.ReplaceAll(value, "%", "%%")); word != "" || value == "" {
+// literal returns the format of a value: a percent sign begins a variable.
+func literal(value string) string { return strings.ReplaceAll(value, "%", "%%") }
+
+// line returns a rule with a format.
+func line(rule, format string) string {
+	if word := quote(format); word != "" || format == "" {
 		return rule + " " + cmp.Or(word, "''")
 	}
 	return "http-request deny deny_status 500"
@@ -49,7 +59,7 @@ func line(rule, value string) string {
 // its prefix is what follows the prefix's length, since the route has matched.
 func changedPath(change mesh.PathChange, prefix string) string {
 	if change.Full != "" {
-		return quote(strings.ReplaceAll(change.Full, "%", "%%"))
+		return quote(literal(change.Full))
 	}
 	if change.Prefix == "" {
 		return ""
@@ -60,7 +70,7 @@ func changedPath(change mesh.PathChange, prefix string) string {
 		// Nothing but a slash is left of a path that is the prefix.
 		return fmt.Sprintf(`'%%[%s,regsub(^/?,/)]'`, rest)
 	}
-	return quote(strings.ReplaceAll(to, "%", "%%") + "%[" + rest + "]")
+	return quote(literal(to) + "%[" + rest + "]")
 }
 
 // redirect returns the name of a target that redirects all requests.

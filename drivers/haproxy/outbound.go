@@ -48,9 +48,17 @@ func (d *document) addOutbound() {
 		if of.Protocol.IsHTTP() && (len(routes) == 0 || !routes[len(routes)-1].Match.Matches(nil)) {
 			routes = append(slices.Clip(routes), mesh.Route{Backends: []mesh.WeightedBackend{{Backend: unmatched, Weight: 1}}})
 		}
+		for _, server := range of.Servers {
+			r := when(fmt.Sprintf("d%d", len(d.Routes)), "!chosen", mesh.HTTPMatch{}, here, hosts("var(sess.server)", []string{server.Host}))
+			r.To = d.draw(of, &mesh.Route{Backends: server.Backends})
+			d.Routes = append(d.Routes, r)
+		}
+		if len(of.Servers) > 0 {
+			d.ByServerName = append(d.ByServerName, to)
+		}
 		for i := range routes {
 			choice := d.draw(of, &routes[i])
-			if len(routes) == 1 && len(choice) == 1 && routes[i].Match.Matches(nil) {
+			if len(routes) == 1 && len(choice) == 1 && routes[i].Match.Matches(nil) && len(of.Servers) == 0 {
 				// A single target without conditions goes into the map itself.
 				to = choice[0].Target
 				break
@@ -91,10 +99,10 @@ func (d *document) draw(of *mesh.Destination, r *mesh.Route) []draw {
 
 // target returns the name of the target for a backend with what the route asks of it.
 func (d *document) target(of *mesh.Destination, r *mesh.Route, to mesh.WeightedBackend) string {
-	switch to.Backend {
-	case "":
+	switch {
+	case to.Backend == "" && of.Protocol.IsHTTP():
 		return unresolved
-	case unmatched:
+	case to.Backend == unmatched:
 		return unmatched
 	}
 	b, ok := d.View.Outbound.Backends.Get(to.Backend)

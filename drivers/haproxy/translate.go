@@ -61,6 +61,8 @@ type document struct {
 	Routes               []rule
 	Targets              map[string]target
 	Redirects            map[string]redirection
+	// ByServerName are the values of tcpMap of the destinations with Servers.
+	ByServerName []string
 
 	httpMap, tcpMap strings.Builder
 }

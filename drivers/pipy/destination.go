@@ -20,7 +20,10 @@ func destination(d *mesh.Destination) destinationDocument {
 		HTTP2:     d.Protocol == mesh.HTTP2 || d.Protocol == mesh.GRPC,
 		Routes:    each(d.Routes, func(r mesh.Route) routeDocument { return route(r, d.Port) }),
 		Backends:  d.Backends,
-		HashOn:    each(d.HashOn, hash),
+		Servers: each(d.Servers, func(s mesh.ServerRoute) serverDocument {
+			return serverDocument{Host: s.Host, Backends: s.Backends}
+		}),
+		HashOn: each(d.HashOn, hash),
 	}
 }
 

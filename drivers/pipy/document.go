@@ -185,7 +185,14 @@ type destinationDocument struct {
 	// Routes are used with protocol "http", Backends with the others.
 	Routes   []routeDocument        `json:"routes,omitempty"`
 	Backends []mesh.WeightedBackend `json:"backends,omitempty"`
-	HashOn   []hashDocument         `json:"hashOn,omitempty"`
+	// Servers are used instead of Backends: the first whose host matches the server name.
+	Servers []serverDocument `json:"servers,omitempty"`
+	HashOn  []hashDocument   `json:"hashOn,omitempty"`
+}
+
+type serverDocument struct {
+	Host     string                 `json:"host"`
+	Backends []mesh.WeightedBackend `json:"backends"`
 }
 
 type routeDocument struct {

@@ -151,7 +151,7 @@ func (j *join) routeOf(r *graph.Reader, svc *fact.Service, route *fact.Route, ru
 		share := mesh.WeightedBackend{Weight: b.Weight}
 		if port, why := j.routeBackend(r, route, svc.Name, b); why == nil {
 			made.uses = append(made.uses, port)
-			share.Backend, share.Request, share.Response = port.String(), rule.Request.Then(b.Request), b.Response.Then(rule.Response)
+			share.Backend, share.Request, share.Response = port.String(), rule.Request.Then(b.Request).Joined(), b.Response.Then(rule.Response)
 		}
 		out.Backends = append(out.Backends, share)
 	}

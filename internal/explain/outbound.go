@@ -14,6 +14,16 @@ func (x *inquiry) call(c caller, d *mesh.Destination) {
 	x.involve(d.Service.Name.String())
 	x.namespaces = append(x.namespaces, d.Service.Namespace)
 	route, ok := d.RouteOf(x.asked())
+	if len(d.Servers) > 0 {
+		server, found := d.ServerOf(x.request.Host)
+		if !found {
+			x.end(Unreachable, "route", fmt.Sprintf("no route is for TLS connections with the server name %s: the sidecar closes them", x.request.Host))
+			return
+		}
+		x.say("route", fmt.Sprintf("the route of %s is for TLS connections with the server name %s; all others are closed", server.Name, server.Host))
+		route = mesh.Route{Backends: server.Backends}
+		x.involve(objectOf(server.Name))
+	}
 	if !ok {
 		x.end(Unreachable, "route", "no route matches the request: the sidecar answers 404", x.passedOver(d, route)...)
 		return
@@ -43,7 +53,11 @@ func (x *inquiry) call(c caller, d *mesh.Destination) {
 	asked := x.request
 	for _, share := range backends {
 		if share.Backend == "" {
-			x.end(Unreachable, "backend", percent(share.Weight, total)+" is answered with 500, since the route or a backend of it is invalid or does not exist")
+			refused := "is answered with 500"
+			if !d.Protocol.IsHTTP() {
+				refused = "is closed"
+			}
+			x.end(Unreachable, "backend", percent(share.Weight, total)+" "+refused+", since the route or a backend of it is invalid or does not exist")
 			continue
 		}
 		x.involve(serviceName(share.Backend))

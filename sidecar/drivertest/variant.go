@@ -195,6 +195,15 @@ func filterVariants() []variant {
 			}),
 			ignored: closed, closed: closed,
 		},
+		{
+			feature: mesh.FeatureServerNames,
+			asks: func(d *draft) {
+				db := d.db().destination
+				db.Servers, db.Backends = []mesh.ServerRoute{{Name: "shop/db", Host: "*.example.com", Backends: db.Backends}}, nil
+			},
+			closed: func(d *draft) { d.db().destination.Backends = nil },
+			unsafe: true,
+		},
 	}
 }
 

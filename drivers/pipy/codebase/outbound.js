@@ -7,6 +7,7 @@ import { destinationAt, settings } from './config.js'
 import { destinationOf, peerOf, hostPort } from './address.js'
 import { backendOf, weighted } from './backend.js'
 import { hashOf } from './affinity.js'
+import { matchesHost } from './match.js'
 import { newTunnel, tunnel } from './tcp-client.js'
 import { hostName, kindOf, passthrough, serverBackend } from './egress.js'
 import { takeRequests } from './outbound-http.js'
@@ -51,13 +52,16 @@ function accept(inbound) {
   var peer = peerOf(inbound)
   var connection = {
     to, peer, remote: hostPort(peer, inbound.remotePort), begun: Date.now(),
-    kind: 'closed', tunnel: null, requests: new Set, broken: false, serverName: '', first: -1, decide: null,
+    kind: 'closed', tunnel: null, requests: new Set, broken: false, serverName: '', first: -1, decide: null, destination: null,
   }
   if (!to || !settings()) return connection
   var destination = destinationAt(to.address, to.port)
   if (destination) {
     if (destination.protocol === 'http') {
       connection.kind = 'http'
+    } else if (destination.servers) {
+      connection.kind = 'tls'
+      connection.destination = destination
     } else {
       into(connection, newTunnel(backendOf(weighted(destination.backends)), hashOf(destination.hashOn, null, peer)))
     }
@@ -109,6 +113,14 @@ function look(connection, data) {
 function named(connection, name) {
   if (connection.tunnel) return
   connection.serverName = hostName(name)
-  connection.tunnel = newTunnel(serverBackend(connection.to, connection.serverName))
+  connection.tunnel = tunnelTo(connection)
   if (connection.decide) connection.decide()
+}
+
+// tunnelTo returns the tunnel of a connection with a server name.
+function tunnelTo(connection) {
+  var destination = connection.destination
+  if (!destination) return newTunnel(serverBackend(connection.to, connection.serverName))
+  var server = destination.servers.find(s => matchesHost(s.host, connection.serverName))
+  return newTunnel(server ? backendOf(weighted(server.backends)) : null, hashOf(destination.hashOn, null, connection.peer))
 }
