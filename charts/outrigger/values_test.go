@@ -90,13 +90,13 @@ func TestValuesReachMeshConfig(t *testing.T) {
 // problems.
 func TestDefaultMeshConfigIsQuiet(t *testing.T) {
 	object := find[*v1alpha2.MeshConfig](documents(t, ""), "MeshConfig/osm-mesh-config")
-	_, problems := source.NewConfig(object, source.ConfigOptions{
+	config := source.NewConfig(object, source.ConfigOptions{
 		Classes:      []string{"envoy", "pipy"},
 		BuiltinImage: func(class, _ string) string { return class + ":1" },
 		Env:          func(string) string { return "" },
 		InitImage:    "init:1",
 	})
-	for _, p := range problems {
+	for _, p := range config.Problems() {
 		t.Error(p)
 	}
 }

@@ -32,9 +32,9 @@ func FuzzManifests(f *testing.F) {
 		}
 	}
 	options := dir.Options{
-		Mapper: source.MapperOptions{MeshName: "osm", SidecarClass: func(*corev1.Pod) string { return "" }, Config: source.ConfigOptions{
+		Mapper: source.MapperOptions{MeshName: "osm", SidecarClass: func(*corev1.Pod) string { return "" }, Resolver: source.NewResolver(source.ConfigOptions{
 			Classes: []string{name}, BuiltinImage: func(string, string) string { return "" }, Env: func(string) string { return "" },
-		}},
+		})},
 		Sidecar: func(*corev1.Pod, *corev1.Namespace) dir.Sidecar { return dir.Sidecar{Class: name} },
 	}
 	f.Fuzz(func(t *testing.T, manifests []byte) {

@@ -25,7 +25,7 @@ import (
 // MeshConfig, writes an Event for each Problem that the status did not contain before,
 // and counts Problems. It reports the Problems of the current object itself, and those
 // that the catalog finds with the given reason until ctx ends.
-func AddMeshConfig(ctx context.Context, mgr manager.Manager, facts *kube.Source, opts source.ConfigOptions, catalog ReadyCatalog, reason string, metrics *Metrics) error {
+func AddMeshConfig(ctx context.Context, mgr manager.Manager, facts *kube.Source, resolver *source.Resolver, catalog ReadyCatalog, reason string, metrics *Metrics) error {
 	// Capacity 1 is enough, because Reconcile always reads the newest MeshConfig.
 	changes := make(chan event.GenericEvent, 1)
 	changed := func() {
@@ -46,7 +46,7 @@ func AddMeshConfig(ctx context.Context, mgr manager.Manager, facts *kube.Source,
 	err := builder.ControllerManagedBy(mgr).
 		Named("meshconfig").
 		WatchesRawSource(crsource.Channel(changes, &handler.EnqueueRequestForObject{})).
-		Complete(&meshConfigs{client: mgr.GetClient(), facts: facts, opts: opts, catalog: catalog, reason: reason, metrics: metrics})
+		Complete(&meshConfigs{client: mgr.GetClient(), facts: facts, resolver: resolver, catalog: catalog, reason: reason, metrics: metrics})
 	if err != nil {
 		return fmt.Errorf("adding the controller of the MeshConfig: %w", err)
 	}
@@ -68,10 +68,10 @@ type meshConfigs struct {
 	facts interface {
 		MeshConfig() *v1alpha2.MeshConfig
 	}
-	opts    source.ConfigOptions
-	catalog ReadyCatalog
-	reason  string
-	metrics *Metrics
+	resolver *source.Resolver
+	catalog  ReadyCatalog
+	reason   string
+	metrics  *Metrics
 	// counted is the MeshConfig whose Problems the metrics currently count.
 	counted mesh.ObjectRef
 }
@@ -79,7 +79,8 @@ type meshConfigs struct {
 // Reconcile reports the Problems of the current MeshConfig, regardless of the request.
 func (m *meshConfigs) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	obj := m.facts.MeshConfig()
-	config, problems := source.NewConfig(obj, m.opts)
+	config := m.resolver.Resolve(obj)
+	problems := config.Problems()
 	m.metrics.plaintext(config.MTLSDisabledClasses())
 	ref, _ := source.Ref(config.GetMeshConfig())
 	if obj != nil && !m.ready() && m.hasReason(obj) {

@@ -59,7 +59,7 @@ func TestMeshConfigOfProxies(t *testing.T) {
 	begin := func() *meshConfigs {
 		return &meshConfigs{
 			client: api, facts: newest{api}, catalog: catalog, reason: reason, metrics: NewMetrics(prometheus.NewRegistry()),
-			opts: source.ConfigOptions{Classes: []string{"envoy"}, BuiltinImage: func(string, string) string { return "image" }, Env: func(string) string { return "" }, InitImage: "image"},
+			resolver: source.NewResolver(source.ConfigOptions{Classes: []string{"envoy"}, BuiltinImage: func(string, string) string { return "image" }, Env: func(string) string { return "" }, InitImage: "image"}),
 		}
 	}
 	look := func(m *meshConfigs, what string, want ...string) {

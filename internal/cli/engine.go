@@ -116,8 +116,8 @@ func (f *engineFlags) build(ctx context.Context, namespaces map[string]*inject.N
 	if err != nil {
 		return nil, err
 	}
-	resolved, problems := meshconfig.ResolveForInjection(meshConfig)
-	for _, problem := range problems {
+	resolved := meshconfig.NewInjectionResolver().Resolve(meshConfig)
+	for _, problem := range resolved.Problems() {
 		fmt.Fprintln(f.problems, "warning:", problem)
 	}
 	parts.Config = source.NewLive(resolved)

@@ -28,6 +28,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/inject/offline"
 	"github.com/outrigger-mesh/outrigger/internal/injector"
+	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/source/dir"
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
@@ -125,7 +126,7 @@ func (f *snapshotFlags) clusterFacts(cmd *cobra.Command) ([]fact.Fact, error) {
 				facts = append(facts, some...)
 			}
 		}
-		return s.Feed(groupCtx, source.NewMapper(injector.Mapper(f.engine.mesh.Name)), apply, func() {
+		return s.Feed(groupCtx, source.NewMapper(injector.Mapper(f.engine.mesh.Name, meshconfig.NewResolver())), apply, func() {
 			mu.Lock()
 			defer mu.Unlock()
 			complete = true
@@ -173,7 +174,7 @@ func (f *snapshotFlags) manifestFacts(cmd *cobra.Command, r *reading) error {
 	if err != nil {
 		return err
 	}
-	options := dir.Options{Mapper: injector.Mapper(f.engine.mesh.Name), Stdin: bytes.NewReader(stdin), OnUnread: func(kinds map[schema.GroupKind]int) {
+	options := dir.Options{Mapper: injector.Mapper(f.engine.mesh.Name, meshconfig.NewResolver()), Stdin: bytes.NewReader(stdin), OnUnread: func(kinds map[schema.GroupKind]int) {
 		for kind, n := range kinds {
 			r.unread = append(r.unread, fmt.Sprintf("%d %s", n, kind))
 		}

@@ -39,7 +39,7 @@ func (f *snapshotFlags) givenMeshConfig() (*v1alpha2.MeshConfig, []mesh.Problem,
 	if err != nil {
 		return nil, nil, err
 	}
-	_, problems, err := dir.Load([]string{file}, dir.Options{Mapper: injector.Mapper(f.engine.mesh.Name)})
+	_, problems, err := dir.Load([]string{file}, dir.Options{Mapper: injector.Mapper(f.engine.mesh.Name, meshconfig.NewResolver())})
 	if err != nil {
 		return nil, nil, err
 	}

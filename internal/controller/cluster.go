@@ -45,13 +45,14 @@ import (
 
 // cluster is an origin whose objects are in an API server.
 type cluster struct {
-	options *Options
-	config  *rest.Config
-	cache   cache.Cache
-	facts   *kube.Source
-	mapper  *source.Mapper
-	client  kubernetes.Interface
-	live    *source.Live
+	options  *Options
+	config   *rest.Config
+	cache    cache.Cache
+	facts    *kube.Source
+	resolver *source.Resolver
+	mapper   *source.Mapper
+	client   kubernetes.Interface
+	live     *source.Live
 	// known is closed when all existing objects have been read.
 	known   chan struct{}
 	keeps   rootSources
@@ -69,9 +70,9 @@ func newCluster(from Cluster, o *Options, metrics prometheus.Registerer) (*clust
 	config.QPS = -1
 	ctrllog.SetLogger(logr.FromSlogHandler(o.Log.Handler()))
 	c := &cluster{
-		options: o, config: config, known: make(chan struct{}), metrics: audit.NewMetrics(metrics),
-		mapper: source.NewMapper(injector.Mapper(o.Mesh.Name)),
+		options: o, config: config, known: make(chan struct{}), metrics: audit.NewMetrics(metrics), resolver: meshconfig.NewResolver(),
 	}
+	c.mapper = source.NewMapper(injector.Mapper(o.Mesh.Name, c.resolver))
 	if c.cache, err = cache.New(config, kube.CacheOptions(o.Mesh.Namespace, o.Mesh.Config, o.Log)); err != nil {
 		return nil, fmt.Errorf("making a cache of %s: %w", config.Host, err)
 	}
@@ -87,7 +88,7 @@ func newCluster(from Cluster, o *Options, metrics prometheus.Registerer) (*clust
 	if c.podWarn, err = audit.NewPodWarner(config); err != nil {
 		return nil, err
 	}
-	c.live = meshconfig.Follow(c.facts, meshconfig.Resolve)
+	c.live = meshconfig.Follow(c.facts, c.resolver)
 	c.missed = c.newMissed(from.TemplateConfigMap)
 	return c, nil
 }
@@ -190,7 +191,7 @@ func (c *cluster) turn(ctx context.Context, whole *catalog.Catalog, identities *
 		return err
 	}
 	err = errors.Join(
-		audit.AddMeshConfig(ctx, mgr, c.facts, meshconfig.Options(), whole, catalog.ReasonNotSupportedByProxy, c.metrics),
+		audit.AddMeshConfig(ctx, mgr, c.facts, c.resolver, whole, catalog.ReasonNotSupportedByProxy, c.metrics),
 		audit.AddPods(mgr, c.facts, c.options.Mesh.Name, c.missed, c.metrics),
 		audit.AddPolicies(ctx, mgr, whole, c.mapper, c.metrics),
 		audit.AddRejections(mgr, whole, c.mapper, registry.ReasonRejected),

@@ -31,8 +31,7 @@ func (o *eventLog) warnPod(_ context.Context, namespace, pod, uid, message strin
 // TestFailuresAreReported follows an agent's reports to the pod's Events and to the list of
 // proxies.
 func TestFailuresAreReported(t *testing.T) {
-	config, _ := meshconfig.Resolve(nil)
-	from := &eventLog{live: source.NewLive(config)}
+	from := &eventLog{live: source.NewLive(meshconfig.NewResolver().Resolve(nil))}
 	proxies := registry.New(registry.Options{Registerer: prometheus.NewRegistry()})
 	reports := failures{from, proxies, slog.New(slog.DiscardHandler)}
 	cart := identity.Workload{Namespace: "shop", ServiceAccount: "cart", Pod: "cart-1", PodUID: "uid-1"}

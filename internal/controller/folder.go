@@ -26,10 +26,11 @@ import (
 
 // folder is an origin whose objects are in manifests, without an API server.
 type folder struct {
-	options *Options
-	from    Folder
-	live    *source.Live
-	classes *liveClasses
+	options  *Options
+	from     Folder
+	resolver *source.Resolver
+	live     *source.Live
+	classes  *liveClasses
 	// preset is the MeshConfig to use while the manifests have none.
 	preset *v1alpha2.MeshConfig
 	tokens identity.TokenKey
@@ -43,7 +44,7 @@ type folder struct {
 }
 
 func newFolder(from Folder, o *Options) (*folder, error) {
-	f := &folder{options: o, from: from, known: make(chan struct{})}
+	f := &folder{options: o, from: from, resolver: meshconfig.NewResolver(), known: make(chan struct{})}
 	var err error
 	// The chart's MeshConfig is also the default of the offline commands.
 	if f.preset, err = meshconfig.OfChart(o.Mesh.Namespace); err != nil {
@@ -55,8 +56,7 @@ func newFolder(from Folder, o *Options) (*folder, error) {
 	if f.keeps, err = newFolderRoots(from, o.Log); err != nil {
 		return nil, err
 	}
-	config, _ := meshconfig.Resolve(nil)
-	f.live = source.NewLive(config)
+	f.live = source.NewLive(f.resolver.Resolve(nil))
 	if f.classes, err = newLiveClasses(o.Mesh, f.live); err != nil {
 		return nil, err
 	}
@@ -80,12 +80,11 @@ func (f *folder) feed(ctx context.Context, to *catalog.Catalog) error {
 		f.reading.set(problems)
 	}
 	return dir.Watch(ctx, f.from.Files, dir.Options{
-		Mapper:     injector.Mapper(f.options.Mesh.Name),
+		Mapper:     injector.Mapper(f.options.Mesh.Name, f.resolver),
 		MeshConfig: f.preset,
 		OnMeshConfig: func(obj *v1alpha2.MeshConfig) {
 			if obj != f.live.GetMeshConfig() {
-				config, _ := meshconfig.Resolve(obj)
-				f.live.Set(config)
+				f.live.Set(f.resolver.Resolve(obj))
 			}
 			f.classes.begin()
 		},

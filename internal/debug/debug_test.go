@@ -169,7 +169,7 @@ func TestPages(t *testing.T) {
 	}}
 	obj.Spec.Observability.RemoteLogging.Authorization = "Bearer 123"
 	obj.Spec.FeatureFlags.EnableRetryPolicy = new(true)
-	config, _ := source.NewConfig(obj, source.ConfigOptions{
+	config := source.NewConfig(obj, source.ConfigOptions{
 		BuiltinImage: func(string, string) string { return "" }, Env: func(string) string { return "" },
 	})
 	pod := fact.Fact{Object: mesh.ObjectRef{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "cart"}, Content: mesh.Seal(&fact.Workload{

@@ -47,8 +47,8 @@ func New(a Assembly) *inject.Injector {
 
 // Mapper returns the options by which this program's commands and controllers read the objects
 // of a mesh.
-func Mapper(meshName string) source.MapperOptions {
-	return source.MapperOptions{MeshName: meshName, Config: meshconfig.Options(), SidecarClass: inject.ClassOf}
+func Mapper(meshName string, resolver *source.Resolver) source.MapperOptions {
+	return source.MapperOptions{MeshName: meshName, Resolver: resolver, SidecarClass: inject.ClassOf}
 }
 
 // Namespaces returns a function for Assembly that finds the namespaces of a cluster.

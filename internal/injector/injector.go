@@ -92,7 +92,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	live := meshconfig.Follow(facts, meshconfig.ResolveForInjection)
+	live := meshconfig.Follow(facts, meshconfig.NewInjectionResolver())
 	live.OnChange(o.OnConfig)
 	injector := New(Assembly{
 		Mesh: o.Mesh, Config: live, Namespace: Namespaces(facts), NativeSidecars: facts.NativeSidecars, Client: client, Log: o.Log,

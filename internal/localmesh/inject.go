@@ -44,9 +44,10 @@ type desiredPod struct {
 // missing MeshConfig is an error.
 func (m *Mesh) read() (*desired, error) {
 	var config *v1alpha2.MeshConfig
+	resolver := newResolver()
 	cluster, problems, err := dir.ReadCluster([]string{m.ManifestDir()}, dir.Options{
 		Mapper: source.MapperOptions{
-			MeshName: m.options.MeshName, Config: configOptions(), SidecarClass: inject.ClassOf,
+			MeshName: m.options.MeshName, Resolver: resolver, SidecarClass: inject.ClassOf,
 		},
 		OnMeshConfig: func(found *v1alpha2.MeshConfig) { config = found },
 	})
@@ -64,7 +65,7 @@ func (m *Mesh) read() (*desired, error) {
 		return nil, err
 	}
 	d := &desired{pods: make(map[string]*desiredPod), hosts: hostsOf(cluster)}
-	if d.engine, err = m.newEngine(config, cluster.Namespaces); err != nil {
+	if d.engine, err = m.newEngine(resolver.Resolve(config), cluster.Namespaces); err != nil {
 		return nil, err
 	}
 	for _, pod := range cluster.Pods {
@@ -86,16 +87,16 @@ func (m *Mesh) read() (*desired, error) {
 	return d, nil
 }
 
-// configOptions returns the usual options with the lab's init image, by which useImages
+// newResolver returns the usual Resolver with the lab's init image, by which useImages
 // recognizes the mesh's containers.
-func configOptions() source.ConfigOptions {
+func newResolver() *source.Resolver {
 	options := meshconfig.Options()
 	options.InitImage = initImage
-	return options
+	return source.NewResolver(options)
 }
 
 // newEngine returns an injector like the webhook's.
-func (m *Mesh) newEngine(config *v1alpha2.MeshConfig, namespaces []*corev1.Namespace) (offline.Engine, error) {
+func (m *Mesh) newEngine(config *source.Config, namespaces []*corev1.Namespace) (offline.Engine, error) {
 	loaded, err := inject.NewConfig("", "")
 	if err != nil {
 		return nil, err
@@ -104,13 +105,12 @@ func (m *Mesh) newEngine(config *v1alpha2.MeshConfig, namespaces []*corev1.Names
 	for _, ns := range namespaces {
 		known[ns.Name] = inject.NamespaceOf(ns)
 	}
-	resolved, problems := source.NewConfig(config, configOptions())
-	for _, p := range problems {
+	for _, p := range config.Problems() {
 		m.log.Warn("the MeshConfig has a problem", "problem", p.String())
 	}
 	engine := injector.New(injector.Assembly{
 		Mesh:   meshconfig.Mesh{Name: m.options.MeshName, Namespace: m.options.MeshNamespace, Revision: "default"},
-		Config: source.NewLive(resolved),
+		Config: source.NewLive(config),
 		Namespace: func(_ context.Context, name string) (*inject.Namespace, error) {
 			if ns := known[name]; ns != nil {
 				return ns, nil

@@ -16,7 +16,6 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
 	"github.com/outrigger-mesh/outrigger/internal/version"
-	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar"
 )
 
@@ -38,31 +37,24 @@ func Options() source.ConfigOptions {
 	}
 }
 
-// Resolve returns the configuration of a MeshConfig and the problems found in it. A nil
-// MeshConfig has the defaults of all fields.
-func Resolve(obj *v1alpha2.MeshConfig) (*source.Config, []mesh.Problem) {
-	return source.NewConfig(obj, Options())
+// NewResolver returns a Resolver for all parts of a program that read the MeshConfig.
+func NewResolver() *source.Resolver { return source.NewResolver(Options()) }
+
+// NewInjectionResolver returns a Resolver for an injector, which looks for the init container's
+// image in the MeshConfig, then in the injection config, and then uses InitImage. So its Config
+// has an init image only if the MeshConfig names one.
+func NewInjectionResolver() *source.Resolver {
+	options := Options()
+	options.InitImage = ""
+	return source.NewResolver(options)
 }
 
 // Follow returns the configuration of a cluster's mesh, which follows its MeshConfig. Until
-// the source has read one, it is resolve(nil).
-func Follow(facts *kube.Source, resolve func(*v1alpha2.MeshConfig) (*source.Config, []mesh.Problem)) *source.Live {
-	config, _ := resolve(nil)
-	live := source.NewLive(config)
-	facts.OnMeshConfig(func(obj *v1alpha2.MeshConfig) {
-		config, _ := resolve(obj)
-		live.Set(config)
-	})
+// the source has read one, all fields have their defaults.
+func Follow(facts *kube.Source, resolver *source.Resolver) *source.Live {
+	live := source.NewLive(resolver.Resolve(nil))
+	facts.OnMeshConfig(func(obj *v1alpha2.MeshConfig) { live.Set(resolver.Resolve(obj)) })
 	return live
-}
-
-// ResolveForInjection is Resolve for an injector, which looks for the init container's image
-// in the MeshConfig, then in the injection config, and then uses InitImage. So its Config has
-// an init image only if the MeshConfig names one.
-func ResolveForInjection(obj *v1alpha2.MeshConfig) (*source.Config, []mesh.Problem) {
-	options := Options()
-	options.InitImage = ""
-	return source.NewConfig(obj, options)
 }
 
 // InitImage returns the default image of the init container: that of the environment variable

@@ -93,7 +93,7 @@ func TestEachFieldWorksOrIsAProblem(t *testing.T) {
 		for _, value := range samples(leaf.kind) {
 			obj := &v1alpha2.MeshConfig{}
 			leaf.set(reflect.ValueOf(&obj.Spec).Elem(), value)
-			_, problems := source.NewConfig(obj, options(nil))
+			problems := source.NewConfig(obj, options(nil)).Problems()
 			for _, p := range problems {
 				covers := leaf.path == p.Field || strings.HasPrefix(leaf.path, p.Field+".") || strings.HasPrefix(leaf.path, p.Field+"[")
 				inert = inert || covers && p.Reason == source.ReasonNoEffect

@@ -37,7 +37,8 @@ func FuzzNewConfig(f *testing.F) {
 		if yaml.Unmarshal(content, &obj) != nil {
 			return
 		}
-		config, problems := source.NewConfig(&obj, options(nil))
+		config := source.NewConfig(&obj, options(nil))
+		problems := config.Problems()
 		if config.GetSidecarClass() == "" || config.GetSidecarLogLevel() == "" || config.GetTrustDomain() == "" ||
 			config.GetMaxDataPlaneConnections() < 0 || config.GetConfigResyncInterval() < 0 || config.GetProxyServerPort("pipy") > 65535 {
 			t.Errorf("values %+v", read(config))

@@ -130,7 +130,7 @@ func mirrors() source.Kind {
 
 func mirrorMapper() source.MapperOptions {
 	return source.MapperOptions{
-		MeshName: "osm", Kinds: append(source.Kinds(), mirrors()), Config: options(nil),
+		MeshName: "osm", Kinds: append(source.Kinds(), mirrors()), Resolver: source.NewResolver(options(nil)),
 		SidecarClass: func(*corev1.Pod) string { return "" },
 	}
 }

@@ -12,7 +12,7 @@ import (
 // TestLive checks that users of the configuration see every change, in order.
 func TestLive(t *testing.T) {
 	config := func(spec string) *source.Config {
-		c, _ := source.NewConfig(parse(t, spec), options(nil))
+		c := source.NewConfig(parse(t, spec), options(nil))
 		return c
 	}
 	first := config(`sidecar: {sidecarClass: pipy, maxDataPlaneConnections: 1, sidecarDrivers: [{sidecarName: pipy, proxyServerPort: 6061}]}`)

@@ -22,8 +22,8 @@ type MapperOptions struct {
 	MeshName string
 	// Kinds are the kinds that are read. Nil means the result of the function Kinds.
 	Kinds []Kind
-	// Config has the options for MeshConfigs.
-	Config ConfigOptions
+	// Resolver resolves MeshConfigs.
+	Resolver *Resolver
 	// SidecarClass returns the class of a pod's sidecar, in lower case, or "" if it has
 	// none. It must be safe for concurrent use.
 	SidecarClass func(*corev1.Pod) string
@@ -112,8 +112,8 @@ func (m *Mapper) find(obj runtime.Object) (*Kind, mesh.ObjectRef, bool) {
 }
 
 func (m *Mapper) meshConfig(obj *config.MeshConfig, n *notes) mesh.Digester {
-	c, problems := NewConfig(obj, m.opts.Config)
-	for _, p := range problems {
+	c := m.opts.Resolver.Resolve(obj)
+	for _, p := range c.Problems() {
 		p.Object = n.object
 		n.problems = append(n.problems, p)
 	}

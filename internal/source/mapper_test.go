@@ -26,7 +26,7 @@ import (
 func newMapper() *source.Mapper {
 	return source.NewMapper(source.MapperOptions{
 		MeshName:     "osm",
-		Config:       options(nil),
+		Resolver:     source.NewResolver(options(nil)),
 		SidecarClass: func(pod *corev1.Pod) string { return pod.Annotations["class"] },
 	})
 }

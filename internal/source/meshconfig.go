@@ -53,6 +53,7 @@ type Config struct {
 	connections int
 	trustDomain string
 	settings    *mesh.Settings
+	problems    []mesh.Problem
 
 	certificateLife time.Duration
 }
@@ -67,9 +68,9 @@ type classConfig struct {
 }
 
 // NewConfig reads a MeshConfig, which must not be changed afterwards; nil means all
-// defaults. It always returns a Config: invalid values are reported as Problems, sorted
-// by field, and replaced by the defaults.
-func NewConfig(obj *v1alpha2.MeshConfig, opts ConfigOptions) (*Config, []mesh.Problem) {
+// defaults. It always returns a Config: invalid values are its Problems, and are replaced
+// by the defaults.
+func NewConfig(obj *v1alpha2.MeshConfig, opts ConfigOptions) *Config {
 	if obj == nil {
 		obj = &v1alpha2.MeshConfig{}
 	}
@@ -98,7 +99,8 @@ func NewConfig(obj *v1alpha2.MeshConfig, opts ConfigOptions) (*Config, []mesh.Pr
 	r.checkResources()
 	r.checkDurations()
 	r.checkInert()
-	return c, r.sorted()
+	c.problems = r.sorted()
+	return c
 }
 
 // getters are the methods of a driver.Configurator, of a Config or of the current one of a
@@ -179,6 +181,9 @@ func (g getters) GetTrustDomain() string { return g().trustDomain }
 // Settings returns the MeshConfig's part of the mesh model, sealed. Invalid values are
 // replaced by values that allow no more.
 func (c *Config) Settings() *mesh.Settings { return c.settings }
+
+// Problems returns the Problems of the MeshConfig, sorted by field.
+func (c *Config) Problems() []mesh.Problem { return slices.Clone(c.problems) }
 
 func (c *Config) classConfig(class string) classConfig {
 	if found, ok := c.classes[strings.ToLower(class)]; ok {

@@ -146,7 +146,8 @@ func TestImages(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			config, problems := source.NewConfig(parse(t, "sidecar: "+tt.sidecar), options(tt.env))
+			config := source.NewConfig(parse(t, "sidecar: "+tt.sidecar), options(tt.env))
+			problems := config.Problems()
 			got := [3]string{
 				config.GetSidecarImage(tt.class), config.GetSidecarWindowsImage(tt.class), config.GetInitContainerImage(tt.class),
 			}
@@ -241,7 +242,8 @@ certificate: {trustDomain: Mesh_1}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			obj := parse(t, tt.spec)
-			config, problems := source.NewConfig(obj, options(nil))
+			config := source.NewConfig(obj, options(nil))
+			problems := config.Problems()
 			if diff := cmp.Diff(tt.want, read(config)); diff != "" {
 				t.Errorf("values (-want +got):\n%s", diff)
 			}
@@ -256,7 +258,8 @@ certificate: {trustDomain: Mesh_1}
 }
 
 func TestNoMeshConfigMeansDefaults(t *testing.T) {
-	config, problems := source.NewConfig(nil, options(nil))
+	config := source.NewConfig(nil, options(nil))
+	problems := config.Problems()
 	if diff := cmp.Diff(values{Class: "envoy", LogLevel: "error", TrustDomain: "cluster.local"}, read(config)); diff != "" {
 		t.Errorf("values (-want +got):\n%s", diff)
 	}
@@ -310,7 +313,7 @@ traffic: {inboundExternalAuthorization: {timeout: soon}}`,
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, problems := source.NewConfig(parse(t, tt.spec), options(nil))
+			problems := source.NewConfig(parse(t, tt.spec), options(nil)).Problems()
 			if len(problems) != len(tt.want) {
 				t.Fatalf("Problems %v, want %d", problems, len(tt.want))
 			}
@@ -327,7 +330,7 @@ traffic: {inboundExternalAuthorization: {timeout: soon}}`,
 func TestBuildWithoutEnvoy(t *testing.T) {
 	opts := options(nil)
 	opts.Classes = []string{"null"}
-	_, problems := source.NewConfig(parse(t, `sidecar: {envoyImage: a}`), opts)
+	problems := source.NewConfig(parse(t, `sidecar: {envoyImage: a}`), opts).Problems()
 	want := []string{"NoEffect spec.sidecar.envoyImage", "UnknownClass spec.sidecar.sidecarClass"}
 	if diff := cmp.Diff(want, brief(problems)); diff != "" {
 		t.Errorf("Problems (-want +got):\n%s", diff)
@@ -377,7 +380,7 @@ func TestExports(t *testing.T) {
 			if err := yaml.Unmarshal(content, &obj); err != nil {
 				t.Fatal(err)
 			}
-			_, problems := source.NewConfig(&obj, options(nil))
+			problems := source.NewConfig(&obj, options(nil)).Problems()
 			if diff := cmp.Diff(want[filepath.Base(file)], brief(problems)); diff != "" {
 				t.Errorf("Problems (-want +got):\n%s", diff)
 			}
@@ -395,7 +398,7 @@ func TestOldImages(t *testing.T) {
 		}
 		return nil
 	}
-	config, problems := source.NewConfig(parse(t, `
+	config := source.NewConfig(parse(t, `
 sidecar:
   sidecarClass: "null"
   sidecarImage: a/null:old
@@ -405,7 +408,7 @@ sidecar:
   - {sidecarName: envoy, sidecarImage: "a/envoy:old"}
 `), opts)
 	var got []string
-	for _, p := range problems {
+	for _, p := range config.Problems() {
 		got = append(got, p.Reason+" "+p.Field+": "+p.Message)
 	}
 	want := []string{

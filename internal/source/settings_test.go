@@ -92,7 +92,8 @@ func TestSettings(t *testing.T) {
 // versions have the same.
 func settingsOf(t *testing.T, spec string, problems []string) map[string]any {
 	t.Helper()
-	config, all := source.NewConfig(parse(t, spec), options(nil))
+	config := source.NewConfig(parse(t, spec), options(nil))
+	all := config.Problems()
 	if diff := cmp.Diff(problems, brief(all)); diff != "" {
 		t.Errorf("Problems (-want +got):\n%s", diff)
 	}
@@ -130,7 +131,7 @@ func decodeMap(t *testing.T, text string) map[string]any {
 func TestTracingWithoutNamespace(t *testing.T) {
 	obj := parse(t, `{observability: {tracing: {enable: true}}}`)
 	obj.Namespace = ""
-	config, _ := source.NewConfig(obj, options(nil))
+	config := source.NewConfig(obj, options(nil))
 	if got := config.Settings().Tracing.Host; got != "jaeger.osm-system.svc.cluster.local" {
 		t.Errorf("spans go to %s", got)
 	}

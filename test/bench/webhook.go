@@ -23,7 +23,7 @@ func newWebhook() (*inject.Webhook, error) {
 	if err != nil {
 		return nil, err
 	}
-	configurator, _ := source.NewConfig(nil, source.ConfigOptions{
+	configurator := source.NewConfig(nil, source.ConfigOptions{
 		Classes: sidecar.Drivers(), BuiltinImage: sidecar.Image,
 		Env: func(string) string { return "" }, InitImage: "outrigger/init:bench",
 	})

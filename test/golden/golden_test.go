@@ -31,12 +31,12 @@ import (
 func build(t *testing.T, manifests io.Reader) *fact.Snapshot {
 	t.Helper()
 	facts, problems, err := dir.Load([]string{"-"}, dir.Options{
-		Mapper: source.MapperOptions{MeshName: "osm", SidecarClass: func(*corev1.Pod) string { return "" }, Config: source.ConfigOptions{
+		Mapper: source.MapperOptions{MeshName: "osm", SidecarClass: func(*corev1.Pod) string { return "" }, Resolver: source.NewResolver(source.ConfigOptions{
 			Classes:      []string{"envoy", "pipy"},
 			BuiltinImage: func(string, string) string { return "image" },
 			Env:          func(string) string { return "" },
 			InitImage:    "image",
-		}},
+		})},
 		Stdin: manifests,
 		Sidecar: func(pod *corev1.Pod, _ *corev1.Namespace) dir.Sidecar {
 			if pod.Annotations["openservicemesh.io/sidecar-injection"] == "disabled" {

@@ -31,7 +31,7 @@ func realEngine(t testing.TB, manifests *offline.Manifests) *inject.Injector {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mesh, _ := source.NewConfig(nil, source.ConfigOptions{
+	mesh := source.NewConfig(nil, source.ConfigOptions{
 		Classes: sidecar.Drivers(), BuiltinImage: sidecar.Image, Env: func(string) string { return "" }, InitImage: "outrigger/init:test",
 	})
 	return inject.New(inject.Options{

@@ -27,11 +27,11 @@ const statusAnnotation = "openservicemesh.io/sidecar-status"
 func options() dir.Options {
 	return dir.Options{Mapper: source.MapperOptions{
 		MeshName: "osm",
-		Config: source.ConfigOptions{
+		Resolver: source.NewResolver(source.ConfigOptions{
 			Classes:      []string{"envoy", "pipy"},
 			BuiltinImage: func(string, string) string { return "" },
 			Env:          func(string) string { return "" },
-		},
+		}),
 		SidecarClass: func(pod *corev1.Pod) string { return pod.Annotations[statusAnnotation] },
 	}}
 }

@@ -28,11 +28,11 @@ func mapper() *source.Mapper {
 func mapperOptions() source.MapperOptions {
 	return source.MapperOptions{
 		MeshName: "osm",
-		Config: source.ConfigOptions{
+		Resolver: source.NewResolver(source.ConfigOptions{
 			Classes:      []string{"envoy", "pipy"},
 			BuiltinImage: func(string, string) string { return "" },
 			Env:          func(string) string { return "" },
-		},
+		}),
 		SidecarClass: func(pod *corev1.Pod) string {
 			var status struct{ Class string }
 			_ = json.Unmarshal([]byte(pod.Annotations["openservicemesh.io/sidecar-status"]), &status)
