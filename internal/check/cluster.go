@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -35,7 +36,7 @@ const (
 
 func clock(f *Facts, r *report) {
 	if f.skew.err != nil {
-		r.add(Warning, "", "", "the clocks cannot be compared: the API server does not send its time")
+		r.add(Warning, "", "compare the clocks by hand, with 'date -u' on this machine and on a node of the control plane", "the clocks cannot be compared: the API server does not send its time")
 		return
 	}
 	apart(r, "this machine", f.skew.value)
@@ -111,8 +112,8 @@ func kernels(f *Facts, r *report) {
 }
 
 func limits(f *Facts, r *report) {
-	if f.nodes.err != nil {
-		r.lost("the list of nodes", f.nodes.err)
+	if err := cmp.Or(f.nodes.err, f.pods.err); err != nil {
+		r.lost("the list of nodes and pods", err)
 		return
 	}
 	on := make(map[string]int64)
