@@ -64,6 +64,7 @@ func backend(b *mesh.Backend) backendDocument {
 		Protocol:     protocol(b.Protocol),
 		HTTP2:        b.Protocol == mesh.HTTP2 || b.Protocol == mesh.GRPC,
 		ExternalName: b.ExternalName,
+		HealthChecks: b.HealthChecks,
 		Policy:       policy(b.Policy),
 	}
 	for _, e := range b.Endpoints {

@@ -251,7 +251,9 @@ type backendDocument struct {
 	HTTP2        bool               `json:"http2,omitempty"`
 	Endpoints    []endpointDocument `json:"endpoints,omitempty"`
 	ExternalName string             `json:"externalName,omitempty"`
-	Policy       policyDocument     `json:"policy"`
+	// HealthChecks says that the proxy checks whether the endpoints can be connected to.
+	HealthChecks bool           `json:"healthChecks,omitempty"`
+	Policy       policyDocument `json:"policy"`
 }
 
 type endpointDocument struct {

@@ -3,6 +3,7 @@
 
 import { backend, settings, onChange } from './config.js'
 import { hostPort } from './address.js'
+import { check, isChecked, isHealthy } from './health.js'
 import { newSession, close } from './session.js'
 import { TICK, newCount, newNote, share, add, reserve, valueOf, write, exclusive, regularly, hurry } from './shared.js'
 
@@ -53,7 +54,11 @@ export function newBackend(document, key) {
     name: document.name, key, document: null, policy: {},
     endpoints: [], usable: null, usableUntil: 0, usableSince: 0, next: newNote(`${key} next`, Math.floor(Math.random() * 1000)),
     connections: newCount(`${key} connections`), requests: newCount(`${key} requests`), retries: newCount(`${key} retries`),
-    pending: newCount(`${key} pending`), ejections: newCount(`${key} ejections`), waiting: [], crowded: false, yieldedUntil: 0,
+    pending: newCount(`${key} pending`), waiting: [], crowded: false, yieldedUntil: 0,
+    // How many endpoints have been ejected, or have become healthy or unhealthy.
+    turns: newCount(`${key} turns`),
+    // When the endpoints were checked last.
+    checked: newNote(`${key} checked`, 0), checking: false,
   }
   update(b, document)
   return b
@@ -76,7 +81,7 @@ function update(b, document) {
       known.zone = e.zone || ''
       known.draining = !!e.draining
       known.workload = e.workload || ''
-      shareHealth(known, b.policy.ejection)
+      shareHealth(known, b.policy.ejection, isChecked(b))
       return known
     }
   )
@@ -84,7 +89,7 @@ function update(b, document) {
   Object.values(old).forEach(
     function (e) {
       e.gone = true
-      shareHealth(e, false)
+      shareHealth(e, false, false)
       closeIdle(e)
     }
   )
@@ -95,23 +100,29 @@ function update(b, document) {
   share(b.pending, policy.maxConnections !== undefined || policy.maxPendingRequests !== undefined)
   share(b.requests, policy.maxRequests !== undefined)
   share(b.retries, policy.maxRetries !== undefined)
-  share(b.ejections, policy.ejection)
+  share(b.turns, policy.ejection || isChecked(b))
+  share(b.checked, isChecked(b))
+  if (isChecked(b)) check(b)
 }
 
 // forget stops sharing the state of a backend. Its current users go on with it.
 export function forget(b) {
-  [b.next, b.connections, b.pending, b.requests, b.retries, b.ejections].forEach(what => share(what, false))
-  b.endpoints.forEach(e => shareHealth(e, false))
+  [b.next, b.connections, b.pending, b.requests, b.retries, b.turns, b.checked].forEach(what => share(what, false))
+  b.endpoints.forEach(e => shareHealth(e, false, false))
 }
 
 function newEndpoint(b, key) {
   var health = `${b.key} health ${key}`
-  return { key, idle: { http1: [], http2: [], tcp: [] }, requests: 0, errors: newNote(`${health} errors`, 0), out: newNote(`${health} out`, NEVER) }
+  return {
+    key, idle: { http1: [], http2: [], tcp: [] }, requests: 0,
+    errors: newNote(`${health} errors`, 0), out: newNote(`${health} out`, NEVER), missed: newNote(`${health} missed`, 0),
+  }
 }
 
-function shareHealth(endpoint, shared) {
-  share(endpoint.errors, shared)
-  share(endpoint.out, shared)
+function shareHealth(endpoint, ejection, checks) {
+  share(endpoint.errors, ejection)
+  share(endpoint.out, ejection)
+  share(endpoint.missed, checks)
 }
 
 function endpointsOf(document) {
@@ -188,15 +199,16 @@ function highest(candidates, hash) {
   return best
 }
 
-// usable returns the endpoints for new clients: those that are not ejected, if there are
-// any, and of these those in the pod's own zone if it is preferred. Draining endpoints are
-// used only if there are no others.
+// usable returns the endpoints for new clients: of the healthy ones those that are not
+// ejected, if there are any, and of these those in the pod's own zone if it is preferred.
+// Draining endpoints are used only if there are no others.
 function usable(b) {
   var now = Date.now()
-  var ejections = valueOf(b.ejections)
-  if (b.usable && now < b.usableUntil && b.usableSince === ejections) return b.usable
-  var all = b.endpoints.filter(e => !e.draining)
-  if (all.length === 0) all = b.endpoints
+  var turns = valueOf(b.turns)
+  if (b.usable && now < b.usableUntil && b.usableSince === turns) return b.usable
+  var checked = isChecked(b) ? b.endpoints.filter(isHealthy) : b.endpoints
+  var all = checked.filter(e => !e.draining)
+  if (all.length === 0) all = checked
   var until = b.policy.ejection ? all.map(e => valueOf(e.out).until) : []
   var healthy = b.policy.ejection ? all.filter((e, i) => until[i] <= now) : all
   if (healthy.length === 0) healthy = all
@@ -205,7 +217,7 @@ function usable(b) {
     if (near.length > 0) healthy = near
   }
   b.usable = healthy
-  b.usableSince = ejections
+  b.usableSince = turns
   b.usableUntil = until.reduce((first, time) => time > now ? Math.min(first, time) : first, now + 3600000)
   return healthy
 }
@@ -217,7 +229,7 @@ export function observe(b, endpoint, failed) {
   if (!failed) {
     if (valueOf(endpoint.errors) > 0) write(endpoint.errors, 0)
   } else if (exclusive(() => countFailure(b, endpoint) && eject(b, endpoint))) {
-    add(b.ejections, 1)
+    add(b.turns, 1)
   }
 }
 

@@ -34,15 +34,16 @@ onChange(
 )
 
 // newSession returns a session with the endpoint. Kind is "http1", "http2" or "tcp". The
-// function is called once, with the session, when it has ended. It must not be a closure
-// over the session: PipyJS counts references and never frees a cycle.
+// functions are called once, with the session: onEnd when it has ended, and onOpen, which
+// is optional, when it has opened. They must not be closures over the session: PipyJS
+// counts references and never frees a cycle.
 //
 // Pipy could leave the HTTP version open until ALPN has chosen one, but crashes if the
 // request ends before that. So a session with an endpoint that does not speak HTTP/2 is
 // ended, and endpoint.http1 is set for the next one.
-export function newSession(backend, endpoint, kind, onEnd) {
+export function newSession(backend, endpoint, kind, onEnd, onOpen) {
   return {
-    id: ++sessions, backend, endpoint, kind, connectTimeout: backend.policy.connectTimeout || CONNECT_TIMEOUT, onEnd, user: null,
+    id: ++sessions, backend, endpoint, kind, connectTimeout: backend.policy.connectTimeout || CONNECT_TIMEOUT, onEnd, onOpen, user: null,
     state: 'new', opened: false, refused: false, failure: '', outbound: null, version: kind === 'http2' ? 2 : 1, uses: 0,
   }
 }
@@ -50,6 +51,7 @@ export function newSession(backend, endpoint, kind, onEnd) {
 function open(session) {
   session.state = 'open'
   session.opened = true
+  if (session.onOpen) session.onOpen(session)
 }
 
 // close ends the session in both directions, after the current event: closing within an
