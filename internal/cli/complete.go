@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -45,12 +46,7 @@ func (f *kubeFlags) complete(cmd *cobra.Command) {
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		var names []string
-		for name := range raw.Contexts {
-			names = append(names, name)
-		}
-		slices.Sort(names)
-		return names, cobra.ShellCompDirectiveNoFileComp
+		return slices.Sorted(maps.Keys(raw.Contexts)), cobra.ShellCompDirectiveNoFileComp
 	})
 	for _, flag := range []string{"namespace", "mesh-namespace"} {
 		if cmd.Flags().Lookup(flag) != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -248,12 +249,7 @@ func (f *namespaceFlags) tellRestarts(cmd *cobra.Command, client kubernetes.Inte
 			counts[workload(pod)]++
 		}
 	}
-	var names []string
-	for name := range counts {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
 		kind, _, _ := strings.Cut(name, "/")
 		what := fmt.Sprintf("kubectl rollout restart -n %s %s", namespace, name)
 		if !slices.Contains([]string{"deployment", "statefulset", "daemonset"}, kind) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -67,6 +68,14 @@ spec.observability.enableDebugServer set to true.`,
 	}
 	cmd.AddCommand(newProxyListCommand(), newProxyGetCommand(), newProxyLogsCommand())
 	return cmd
+}
+
+// oneTarget is a [cobra.PositionalArgs] for the argument of podTarget.
+func oneTarget(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return usage.Errorf("%s: name one pod or workload, as POD, TYPE/NAME or NAMESPACE/POD", cmd.CommandPath())
+	}
+	return nil
 }
 
 func newProxyListCommand() *cobra.Command {
@@ -211,12 +220,7 @@ wrong usage.`,
 
   # which Envoy clusters does it have?
   outrigger proxy get shop/cart-7d9f-x2x4z -o json | jq -r '.configuration["clusters.yaml"]'`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usage.Errorf("%s: name one pod or workload, as POD, TYPE/NAME or NAMESPACE/POD", cmd.CommandPath())
-			}
-			return nil
-		},
+		Args:              oneTarget,
 		ValidArgsFunction: f.completeTargets,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains([]string{"text", "json", "yaml"}, f.output) {
@@ -405,12 +409,7 @@ func (p *proxyPage) print(w io.Writer, pod string) error {
 		}
 		files = append(files, driver.File{Name: "view.yaml", Content: view})
 	}
-	names := make([]string, 0, len(p.answer.Configuration))
-	for name := range p.answer.Configuration {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(p.answer.Configuration)) {
 		files = append(files, driver.File{Name: name, Content: []byte(p.answer.Configuration[name])})
 	}
 	return printConfiguration(w, "yaml", files)

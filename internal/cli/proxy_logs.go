@@ -35,12 +35,7 @@ Exit codes: 0 the log was read, 1 there is no sidecar or something failed, 2 wro
 
   # What did a sidecar log before its last restart?
   outrigger proxy logs web-0 --previous --tail 50`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usage.Errorf("%s: name one pod or workload, as POD, TYPE/NAME or NAMESPACE/POD", cmd.CommandPath())
-			}
-			return nil
-		},
+		Args:              oneTarget,
 		ValidArgsFunction: f.completeTargets,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if tail < -1 || since < 0 {

@@ -98,17 +98,7 @@ func (x *inquiry) callHeadless(c caller, service *fact.Service, to Target) {
 		text += fmt.Sprintf(", and its port %d is not translated: the endpoints use %d", spec.Port, spec.Target)
 	}
 	x.say("destination", text)
-	for i, to := range calls {
-		if i == mostShown {
-			x.silently(func() {
-				for _, to := range calls[i:] {
-					x.callAddress(c, to)
-				}
-			})
-			break
-		}
-		x.callAddress(c, to)
-	}
+	callEach(x, calls, func(to netip.AddrPort) { x.callAddress(c, to) })
 }
 
 // maxAliases limits chains of ExternalName services, as DNS limits CNAME chains.

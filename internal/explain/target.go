@@ -82,16 +82,21 @@ func (x *inquiry) callService(c caller, service *fact.Service, to Target) {
 	if service.Headless {
 		x.say("destination", fmt.Sprintf("service %s is headless: its name resolves to the addresses of %s", name, count(len(destinations), "endpoint")))
 	}
-	for i, d := range destinations {
+	callEach(x, destinations, func(d *mesh.Destination) { x.call(c, d) })
+}
+
+// callEach calls each of several places, silently after the first mostShown.
+func callEach[T any](x *inquiry, places []T, call func(T)) {
+	for i, place := range places {
 		if i == mostShown {
 			x.silently(func() {
-				for _, d := range destinations[i:] {
-					x.call(c, d)
+				for _, place := range places[i:] {
+					call(place)
 				}
 			})
-			break
+			return
 		}
-		x.call(c, d)
+		call(place)
 	}
 }
 

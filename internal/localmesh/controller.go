@@ -135,11 +135,6 @@ func (m *Mesh) Debug(ctx context.Context, path string) ([]byte, error) {
 	return m.get(ctx, debugPort, path)
 }
 
-// Metrics returns the controller's metrics as text.
-func (m *Mesh) Metrics(ctx context.Context) ([]byte, error) {
-	return m.get(ctx, healthPort, "/metrics")
-}
-
 // Proxy is a proxy that is connected to the controller.
 type Proxy struct {
 	Name     mesh.Name `json:"name"`

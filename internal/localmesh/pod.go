@@ -54,22 +54,6 @@ func (m *Mesh) Delete(ctx context.Context, file string) error {
 	return m.sync(ctx)
 }
 
-// Restart stops a pod, injects it again and starts it.
-func (m *Mesh) Restart(ctx context.Context, name string) error {
-	m.change.Lock()
-	defer m.change.Unlock()
-	m.mu.Lock()
-	p := m.pods[name]
-	m.mu.Unlock()
-	if p == nil {
-		return fmt.Errorf("there is no pod %s to restart; there are %s", name, strings.Join(m.Pods(), ", "))
-	}
-	if err := m.stop(ctx, name); err != nil {
-		return err
-	}
-	return m.sync(ctx)
-}
-
 // Pod returns the pod with that name, "namespace/name", or nil.
 func (m *Mesh) Pod(name string) *lab.Pod {
 	m.mu.Lock()

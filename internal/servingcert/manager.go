@@ -196,26 +196,6 @@ func (m *Manager) TLSConfig() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: m.GetCertificate}
 }
 
-// CABundle returns the PEM of the CAs that clients must trust, sorted, or nil before the
-// first certificate has been obtained.
-func (m *Manager) CABundle() []byte {
-	wanted := m.publisher.wanted.Load()
-	if wanted == nil {
-		return nil
-	}
-	return wanted.Encode()
-}
-
-// Expiry returns when the served certificate expires, or the zero time before the first
-// has been obtained.
-func (m *Manager) Expiry() time.Time {
-	serving := m.publisher.serving.Load()
-	if serving == nil {
-		return time.Time{}
-	}
-	return serving.expiry
-}
-
 // notYet returns the error of a Manager without a certificate.
 func (m *Manager) notYet() error {
 	m.mu.Lock()

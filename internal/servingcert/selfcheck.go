@@ -43,7 +43,7 @@ type selfChecker struct {
 
 // Ready returns nil if the API server could call the webhook now. It opens a TLS connection
 // to SelfCheck.Address, verifies the server name, trusts exactly the CAs that the webhook
-// configuration trusts (or CABundle() if that is unknown or not maintained) and posts the
+// configuration trusts (or its own CAs if that is unknown or not maintained) and posts the
 // review to /inject. The result is reused for a second for all callers, so a readiness
 // probe may call at any rate.
 func (m *Manager) Ready(ctx context.Context) error {

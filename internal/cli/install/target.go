@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -235,12 +236,7 @@ func (t *target) releases() ([]*release.Release, error) {
 			newest[rel.Name] = rel
 		}
 	}
-	var found []*release.Release
-	for _, rel := range newest {
-		found = append(found, rel)
-	}
-	slices.SortFunc(found, func(a, b *release.Release) int { return strings.Compare(a.Name, b.Name) })
-	return found, nil
+	return slices.SortedFunc(maps.Values(newest), func(a, b *release.Release) int { return strings.Compare(a.Name, b.Name) }), nil
 }
 
 // revisionOf returns the value revision of a release.

@@ -150,11 +150,6 @@ func (m *Manifests) Uninject(ctx context.Context, uninject UninjectFunc) (*Resul
 	})
 }
 
-// InjectFiles is Parse and Inject in one.
-func InjectFiles(ctx context.Context, engine Engine, sources []Source, opts Options) (*Result, error) {
-	return Parse(sources).Inject(ctx, engine, opts)
-}
-
 // UninjectFiles is Parse and Uninject in one.
 func UninjectFiles(ctx context.Context, uninject UninjectFunc, sources []Source) (*Result, error) {
 	return Parse(sources).Uninject(ctx, uninject)
