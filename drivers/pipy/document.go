@@ -47,9 +47,8 @@ type settingsDocument struct {
 	TLS       tlsDocument      `json:"tls"`
 	AccessLog bool             `json:"accessLog,omitempty"`
 	Tracing   *tracingDocument `json:"tracing,omitempty"`
-	// Authorization is set if the mesh has an external authorization service, which Pipy
-	// can't call: inbound HTTP requests are then answered with 403, unless AllowOnFailure
-	// lets them pass.
+	// Authorization is the external authorization service that is asked about inbound HTTP
+	// requests.
 	Authorization *authorizationDocument `json:"authorization,omitempty"`
 }
 
@@ -70,6 +69,10 @@ type tracingDocument struct {
 }
 
 type authorizationDocument struct {
+	// Address is host:port.
+	Address string  `json:"address"`
+	Timeout float64 `json:"timeout"`
+	// AllowOnFailure lets requests pass if the service does not answer.
 	AllowOnFailure bool `json:"allowOnFailure,omitempty"`
 }
 

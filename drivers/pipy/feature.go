@@ -12,7 +12,6 @@ var _ driver.Featurer = Driver{}
 // missing lists the features that the scripts do not implement, or only in part.
 var missing = []mesh.Feature{
 	mesh.FeatureTLSSettings,
-	mesh.FeatureExternalAuthorization,
 	mesh.FeatureOTLPTracing,
 }
 
@@ -24,7 +23,6 @@ func (Driver) Features() []mesh.Feature {
 // Lacks describes what happens with the features that are supported only in part.
 func (Driver) Lacks() map[mesh.Feature]string {
 	return map[mesh.Feature]string{
-		mesh.FeatureTLSSettings:           "versions and ciphers are applied, curves are not",
-		mesh.FeatureExternalAuthorization: "every inbound HTTP request is denied, unless requests may pass when the service fails",
+		mesh.FeatureTLSSettings: "versions and ciphers are applied, curves are not",
 	}
 }

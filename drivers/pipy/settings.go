@@ -5,6 +5,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
@@ -35,10 +36,17 @@ func settings(p *mesh.Proxy, s *mesh.Settings) settingsDocument {
 		}
 	}
 	if a := s.Authorization; a != nil {
-		out.Authorization = &authorizationDocument{AllowOnFailure: a.AllowOnFailure}
+		out.Authorization = &authorizationDocument{
+			Address:        net.JoinHostPort(a.Host, strconv.Itoa(int(a.Port))),
+			Timeout:        cmp.Or(a.Timeout, authorizationTimeout).Seconds(),
+			AllowOnFailure: a.AllowOnFailure,
+		}
 	}
 	return out
 }
+
+// authorizationTimeout is how long Envoy waits for an authorization service by default.
+const authorizationTimeout = 200 * time.Millisecond
 
 // tlsVersion returns Pipy's name of a TLS version; unknown ones become the newest.
 func tlsVersion(version string) string {

@@ -5,6 +5,8 @@ import { settings, inbound } from './config.js'
 import { clean, dropSpellings, requestOf } from './request.js'
 import { decide, mode, portAt } from './authorization.js'
 import { exceeded } from './ratelimit.js'
+import { ask } from './external.js'
+import { changeHeaders } from './filter.js'
 import { newCall, exchange } from './application.js'
 import { reply } from './reply.js'
 import { startSpan, finishSpan } from './tracing.js'
@@ -45,6 +47,12 @@ export function requests() {
 
 var dropped = pipeline($=>$)
 
+// checked forwards or refuses a request when the external authorization is decided.
+var checked = pipeline($=>$
+  .wait(() => $request.verdict)
+  .pipe(() => $request.call ? exchange : refusal, () => [$request.call])
+)
+
 // refusal sends the proxy's own answer as soon as the request begins.
 var refusal = pipeline($=>$
   .replaceData(() => undefined)
@@ -53,7 +61,7 @@ var refusal = pipeline($=>$
 )
 
 function newRequest() {
-  return { begun: Date.now(), head: null, path: '', call: null, answer: null, status: 0, firstByte: undefined, details: '', flags: '-', tunnel: false, closes: false, received: 0, sent: 0, span: null }
+  return { begun: Date.now(), head: null, path: '', call: null, verdict: null, changes: null, answer: null, status: 0, firstByte: undefined, details: '', flags: '-', tunnel: false, closes: false, received: 0, sent: 0, span: null }
 }
 
 // take returns the pipeline for a request with the head.
@@ -80,15 +88,31 @@ function take(connection, request, head) {
     request.flags = 'RL'
     return refuse(request, limit.status, 'local_rate_limited', 'local_rate_limited', limit.headers)
   }
-  var authorization = settings().authorization
-  if (authorization && !authorization.allowOnFailure) {
-    request.flags = 'UAEX'
-    return refuse(request, 403, 'external authorization is not available', 'ext_authz_error')
-  }
   identifyCaller(connection, head)
   request.span = startSpan('SERVER', head)
-  request.call = newCall(connection.address, connection.number, head, port.http2 || !head.protocol)
+  var http2 = port.http2 || !head.protocol
+  if (!settings().authorization) return forward(connection, request, http2)
+  request.verdict = ask(connection, head).then(verdict => judge(connection, request, http2, verdict))
+  return checked
+}
+
+function forward(connection, request, http2) {
+  request.call = newCall(connection.address, connection.number, request.head, http2)
   return exchange
+}
+
+// judge acts on the verdict of the external authorization, which may be null.
+function judge(connection, request, http2, verdict) {
+  request.verdict = null
+  if (verdict && verdict.allowed) {
+    changeHeaders(request.head.headers, verdict.request)
+    request.changes = verdict.response
+    return forward(connection, request, http2)
+  }
+  if (!verdict && settings().authorization?.allowOnFailure) return forward(connection, request, http2)
+  request.flags = 'UAEX'
+  if (verdict) return refuse(request, verdict.status, verdict.body, 'ext_authz_denied', verdict.headers)
+  return refuse(request, 403, 'the external authorization service has not answered', 'ext_authz_error')
 }
 
 // isCutOff reports whether the client would take a truncated answer for a complete one.
@@ -131,6 +155,7 @@ function prefixOf(connection) {
 function began(request, head) {
   request.status = head.status
   request.firstByte = Date.now()
+  changeHeaders(head.headers, request.changes)
   // After a failed upgrade or CONNECT Pipy would not notice that the client has gone.
   if (request.tunnel && head.status !== 101) {
     request.closes = true

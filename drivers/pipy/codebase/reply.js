@@ -10,7 +10,7 @@ export function reply(head, status, text, headers) {
       { headers: { 'grpc-status': code, 'grpc-message': text.trim() } }
     )
   }
-  return new Message({ status, headers: { ...headers, 'content-type': 'text/plain' } }, text)
+  return new Message({ status, headers: { 'content-type': 'text/plain', ...headers } }, text)
 }
 
 // takeTrailers moves the gRPC status out of a head and returns it as trailers, or null:

@@ -4,6 +4,9 @@
 // Headers by which a client could claim an identity: Go's mesh.IdentityHeaders.
 export var claims = ['serviceidentity', 'x-envoy-peer-metadata', 'x-envoy-peer-metadata-id', 'x-forwarded-client-cert']
 
+// Headers that decide where a request goes or where it ends.
+var structural = ['connection', 'content-length', 'expect', 'host', 'keep-alive', 'proxy-connection', 'te', 'trailer', 'transfer-encoding', 'upgrade']
+
 var tokenCharacters = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 var authorityCharacters = "-._~!$&'()*+,;=:[]%0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 var unreserved = '-._~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ'
@@ -56,6 +59,14 @@ export function dropSpellings(head, names) {
       if (plain !== name && names.includes(plain)) delete head.headers[name]
     }
   )
+}
+
+// Reports whether a header may be given the value: it must be valid, in lower case, and
+// neither claim an identity nor decide where a request goes or where it ends.
+export function isChangeable(name, value) {
+  if (!isToken(name) || !isValue(value) || name !== name.toLowerCase() || structural.includes(name)) return false
+  var plain = plainSpelling(name)
+  return !plain.startsWith('x-envoy-') && !claims.includes(plain)
 }
 
 // Returns the name with a hyphen in place of everything but letters and digits.
