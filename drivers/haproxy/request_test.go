@@ -113,3 +113,17 @@ func TestSpellings(t *testing.T) {
 		}
 	}
 }
+
+// TestMethodsInAccessLogs checks that access logs have the method of each request, also of
+// those for which HAProxy has no constant.
+func TestMethodsInAccessLogs(t *testing.T) {
+	a := newApp(t)
+	r, ca := runInbound(t, strict(a))
+	for _, method := range []string{"GET", "PATCH", "PROPFIND"} {
+		c := client(r.inbound, local(a.http), ca.as(buyer, store), false)
+		if _, _, err := keepAsking(c, method, "/public/logged"); err != nil {
+			t.Fatal(err)
+		}
+		r.awaitLog(`"method":"` + method + `"`)
+	}
+}
