@@ -61,9 +61,11 @@ type tlsDocument struct {
 }
 
 type tracingDocument struct {
-	// Address is host:port, and Path is the path of the URL.
+	// OTLP says that spans are sent with OTLP over gRPC, not with Zipkin's protocol.
+	OTLP bool `json:"otlp,omitempty"`
+	// Address is host:port, and Path is the path of Zipkin's URL.
 	Address string `json:"address"`
-	Path    string `json:"path"`
+	Path    string `json:"path,omitempty"`
 	// Sampled is the fraction of requests that start a trace, from 0 to 1.
 	Sampled float64 `json:"sampled"`
 }

@@ -12,7 +12,6 @@ var _ driver.Featurer = Driver{}
 // missing lists the features that the scripts do not implement, or only in part.
 var missing = []mesh.Feature{
 	mesh.FeatureTLSSettings,
-	mesh.FeatureOTLPTracing,
 }
 
 // Features returns the features that Pipy supports with these scripts.

@@ -28,11 +28,14 @@ func settings(p *mesh.Proxy, s *mesh.Settings) settingsDocument {
 	for _, address := range p.Addresses {
 		out.Addresses = append(out.Addresses, address.String())
 	}
-	if t := s.Tracing; t != nil && t.Protocol != "otlp" {
+	if t := s.Tracing; t != nil {
 		out.Tracing = &tracingDocument{
+			OTLP:    t.Protocol == "otlp",
 			Address: net.JoinHostPort(t.Host, strconv.Itoa(int(t.Port))),
-			Path:    cmp.Or(t.Path, "/api/v2/spans"),
 			Sampled: min(float64(t.Sampled)/1_000_000, 1),
+		}
+		if !out.Tracing.OTLP {
+			out.Tracing.Path = cmp.Or(t.Path, "/api/v2/spans")
 		}
 	}
 	if a := s.Authorization; a != nil {

@@ -127,8 +127,9 @@ func TestSettings(t *testing.T) {
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Errorf("the settings (-want +got):\n%s", diff)
 	}
-	if otlp := settings(mesh.Seal(proxy), mesh.Seal(&mesh.Settings{Tracing: &mesh.Tracing{Protocol: "otlp"}})); otlp.Tracing != nil {
-		t.Error("spans by OTLP are sent as Zipkin's")
+	otlp := settings(mesh.Seal(proxy), mesh.Seal(&mesh.Settings{Tracing: &mesh.Tracing{Protocol: "otlp", Host: "collector", Port: 4317, Sampled: 1_000_000}}))
+	if want := (tracingDocument{OTLP: true, Address: "collector:4317", Sampled: 1}); *otlp.Tracing != want {
+		t.Errorf("with OTLP the tracing is %+v, want %+v", *otlp.Tracing, want)
 	}
 }
 

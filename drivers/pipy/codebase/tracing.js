@@ -1,26 +1,34 @@
-// Spans of requests, sent to a collector as Zipkin's JSON (version 2).
+// Spans of requests, sent to a collector as Zipkin's JSON (version 2) or with OTLP.
 //
-// A proxy adds a span to the request's trace, which the headers x-b3-* or traceparent
-// identify, or starts a trace. A server shares the span of its client, as is usual with
-// Zipkin.
+// A proxy adds a span to the request's trace, or starts a trace. With Zipkin's protocol the
+// headers x-b3-* or traceparent identify the trace, and a server shares the span of its
+// client, as is usual with Zipkin. With OTLP only traceparent does, and each span has its
+// own ID.
 
 import { settings, onChange } from './config.js'
+import { forget } from './backend.js'
+import { newCollector, send } from './otlp.js'
 
 // How many spans are queued at most, and how many are sent in one request.
 var MOST = 1000, BATCH = 100
 
 var pending = []
 var flushing = false
+// The collector is an HTTP agent for Zipkin's protocol, and a service for OTLP.
 var collector = null
 var collectorAddress = ''
+var otlp = false
 
 onChange(
   function () {
     var tracing = settings()?.tracing
     var address = tracing ? tracing.address : ''
-    if (address === collectorAddress) return
+    var isOTLP = Boolean(tracing && tracing.otlp)
+    if (address === collectorAddress && isOTLP === otlp) return
+    if (collector && otlp) forget(collector.backend)
     collectorAddress = address
-    collector = address ? new http.Agent(address, { connectTimeout: 5 }) : null
+    otlp = isOTLP
+    collector = !address ? null : otlp ? newCollector(address) : new http.Agent(address, { connectTimeout: 5 })
   }
 )
 
@@ -31,12 +39,12 @@ export function startSpan(kind, head) {
   if (!tracing) return null
   var headers = head.headers
   if (!headers['x-request-id']) headers['x-request-id'] = algo.uuid()
-  var parent = contextOf(headers)
+  var parent = tracing.otlp ? parentOf(headers) : contextOf(headers)
   var span = { kind, traceId: '', id: '', parentId: undefined, shared: false, sampled: false, start: Date.now() * 1000, head }
   if (parent) {
     span.traceId = parent.traceId
     span.sampled = parent.sampled === undefined ? Math.random() < tracing.sampled : parent.sampled
-    if (kind === 'SERVER') {
+    if (kind === 'SERVER' && !tracing.otlp) {
       span.id = parent.id
       span.parentId = parent.parentId
       span.shared = true
@@ -49,6 +57,10 @@ export function startSpan(kind, head) {
     span.id = span.traceId.substring(16)
     span.sampled = Math.random() < tracing.sampled
   }
+  if (tracing.otlp) {
+    headers.traceparent = traceparent(span)
+    return span
+  }
   headers['x-b3-traceid'] = span.traceId
   headers['x-b3-spanid'] = span.id
   if (span.parentId) headers['x-b3-parentspanid'] = span.parentId
@@ -56,8 +68,12 @@ export function startSpan(kind, head) {
   headers['x-b3-sampled'] = span.sampled ? '1' : '0'
   delete headers.b3
   delete headers['x-b3-flags']
-  if (headers.traceparent) headers.traceparent = `00-${span.traceId.padStart(32, '0')}-${span.id}-${span.sampled ? '01' : '00'}`
+  if (headers.traceparent) headers.traceparent = traceparent(span)
   return span
+}
+
+function traceparent(span) {
+  return `00-${span.traceId.padStart(32, '0')}-${span.id}-${span.sampled ? '01' : '00'}`
 }
 
 // Ends a span with the answer's status, and queues it.
@@ -106,7 +122,8 @@ function flush() {
   }
   var spans = pending.splice(0, BATCH)
   if (spans.length === 0) return
-  collector.request('POST', settings().tracing?.path || '/api/v2/spans', { 'content-type': 'application/json' }, JSON.stringify(spans)).catch(() => undefined)
+  if (otlp) send(collector, spans)
+  else collector.request('POST', settings().tracing?.path || '/api/v2/spans', { 'content-type': 'application/json' }, JSON.stringify(spans)).catch(() => undefined)
   if (pending.length > 0) {
     flushing = true
     new Timeout(0.05).wait().then(flush)
@@ -121,11 +138,16 @@ function contextOf(headers) {
   }
   var b3 = `${headers.b3 || ''}`.split('-')
   if (b3.length >= 2 && isHex(b3[0]) && isHex(b3[1])) return contextFrom(b3[0], b3[1], b3[3], b3[2])
+  // A sampling decision without a trace is ignored.
+  return parentOf(headers)
+}
+
+// Returns the trace context of the header traceparent, or undefined.
+function parentOf(headers) {
   var w3c = `${headers.traceparent || ''}`.split('-')
   if (w3c.length >= 4 && isHex(w3c[1]) && isHex(w3c[2]) && w3c[1].length === 32 && isHex(w3c[3])) {
     return contextFrom(w3c[1], w3c[2], undefined, Number.parseInt(w3c[3], 16) & 1 ? '1' : '0')
   }
-  // A sampling decision without a trace is ignored.
   return undefined
 }
 
