@@ -76,6 +76,8 @@ type authorizationDocument struct {
 	Timeout float64 `json:"timeout"`
 	// AllowOnFailure lets requests pass if the service does not answer.
 	AllowOnFailure bool `json:"allowOnFailure,omitempty"`
+	// Metrics begins the names of the metrics.
+	Metrics string `json:"metrics"`
 }
 
 // inboundDocument is the policy for connections to the application.

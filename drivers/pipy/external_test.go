@@ -100,7 +100,7 @@ func (s *pipyPod) authorize(t *testing.T, address string, j *judges) func() {
 // externally returns a View whose requests are authorized by the service at the node's port.
 func externally(port uint16, allowOnFailure bool) *mesh.View {
 	return inboundView(strictInbound(), func(_ *mesh.Proxy, s *mesh.Settings) {
-		s.Authorization = &mesh.Authorization{Host: "198.18.0.1", Port: port, Timeout: time.Second, AllowOnFailure: allowOnFailure}
+		s.Authorization = &mesh.Authorization{Host: "198.18.0.1", Port: port, Timeout: time.Second, AllowOnFailure: allowOnFailure, StatPrefix: "tickets"}
 	})
 }
 
@@ -190,6 +190,13 @@ func TestExternalAuthorization(t *testing.T) {
 		asks(403)
 	}
 	w.apply(t, externally(0, true))
+	asks(200)
+	_, metrics := w.metrics(t, "/stats/prometheus")
+	for _, name := range []string{"ok", "denied", "error", "failure_mode_allowed"} {
+		if !strings.Contains(metrics, "envoy_http_ext_authz_tickets_"+name+`{envoy_http_conn_manager_prefix="inbound/8080"} `) {
+			t.Errorf("the requests are not counted as %s:\n%s", name, metrics)
+		}
+	}
 	if response, _, err := w.ask(httpPort, w.as(t, buyer, "http/1.1"), "/admin"); err != nil || response.StatusCode != http.StatusForbidden {
 		t.Errorf("while the service fails a request against the rules gets %v, %v", response, err)
 	}

@@ -22,6 +22,6 @@ func (Driver) Features() []mesh.Feature {
 // Lacks describes what happens with the features that are supported only in part.
 func (Driver) Lacks() map[mesh.Feature]string {
 	return map[mesh.Feature]string{
-		mesh.FeatureTLSSettings: "versions and ciphers are applied, curves are not",
+		mesh.FeatureTLSSettings: "versions and ciphers are applied. Curves are not: Pipy has no option for them, and reads those in OpenSSL's configuration only when its process starts",
 	}
 }

@@ -43,6 +43,7 @@ func settings(p *mesh.Proxy, s *mesh.Settings) settingsDocument {
 			Address:        net.JoinHostPort(a.Host, strconv.Itoa(int(a.Port))),
 			Timeout:        cmp.Or(a.Timeout, authorizationTimeout).Seconds(),
 			AllowOnFailure: a.AllowOnFailure,
+			Metrics:        authorizationMetrics(a.StatPrefix),
 		}
 	}
 	return out
@@ -50,6 +51,21 @@ func settings(p *mesh.Proxy, s *mesh.Settings) settingsDocument {
 
 // authorizationTimeout is how long Envoy waits for an authorization service by default.
 const authorizationTimeout = 200 * time.Millisecond
+
+// authorizationMetrics returns the beginning of Envoy's names for the metrics of an
+// authorization service with the prefix.
+func authorizationMetrics(prefix string) string {
+	name := "envoy_http_ext_authz_"
+	if prefix != "" {
+		name += prefix + "_"
+	}
+	return strings.Map(func(r rune) rune {
+		if (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') {
+			return '_'
+		}
+		return r
+	}, name)
+}
 
 // tlsVersion returns Pipy's name of a TLS version; unknown ones become the newest.
 func tlsVersion(version string) string {

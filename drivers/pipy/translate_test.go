@@ -116,14 +116,14 @@ func TestSettings(t *testing.T) {
 	proxy := &mesh.Proxy{Name: mesh.Name{Namespace: "bookstore", Name: "store-1"}, UID: "uid", Identity: store, Zone: "z", Plaintext: true, Addresses: []netip.Addr{storeAddress}}
 	got, err := json.Marshal(settings(mesh.Seal(proxy), mesh.Seal(&mesh.Settings{
 		TrustDomain: trustDomain, TLS: mesh.TLS{Min: "1.2", Max: "1.3", Ciphers: []string{"A", "B"}}, AccessLog: mesh.AccessLog{Enabled: true},
-		Tracing: &mesh.Tracing{Protocol: "zipkin", Host: "2001:db8::9", Port: 9411, Sampled: 250_000}, Authorization: &mesh.Authorization{Host: "authz", Port: 9191},
+		Tracing: &mesh.Tracing{Protocol: "zipkin", Host: "2001:db8::9", Port: 9411, Sampled: 250_000}, Authorization: &mesh.Authorization{Host: "authz", Port: 9191, StatPrefix: "my-authz"},
 	})))
 	if err != nil {
 		t.Fatal(err)
 	}
 	const want = `{"schema":2,"pod":"bookstore/store-1","namespace":"bookstore","name":"store-1","serviceAccount":"bookstore","uid":"uid","zone":"z","addresses":["198.18.0.10"],` +
 		`"serverName":"bookstore.bookstore.sa.cluster.local","trustDomain":"cluster.local","plaintext":true,"tls":{"min":"TLS1.2","max":"TLS1.3","ciphers":"A:B"},"accessLog":true,` +
-		`"tracing":{"address":"[2001:db8::9]:9411","path":"/api/v2/spans","sampled":0.25},"authorization":{"address":"authz:9191","timeout":0.2}}`
+		`"tracing":{"address":"[2001:db8::9]:9411","path":"/api/v2/spans","sampled":0.25},"authorization":{"address":"authz:9191","timeout":0.2,"metrics":"envoy_http_ext_authz_my_authz_"}}`
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Errorf("the settings (-want +got):\n%s", diff)
 	}

@@ -104,12 +104,18 @@ function forward(connection, request, http2) {
 // judge acts on the verdict of the external authorization, which may be null.
 function judge(connection, request, http2, verdict) {
   request.verdict = null
-  if (verdict && verdict.allowed) {
+  var authorization = settings().authorization
+  var result = !verdict ? 'error' : verdict.allowed ? 'ok' : 'denied'
+  if (authorization) count(authorization.metrics + result, prefixOf(connection))
+  if (result === 'ok') {
     changeHeaders(request.head.headers, verdict.request)
     request.changes = verdict.response
     return forward(connection, request, http2)
   }
-  if (!verdict && settings().authorization?.allowOnFailure) return forward(connection, request, http2)
+  if (!verdict && authorization && authorization.allowOnFailure) {
+    count(`${authorization.metrics}failure_mode_allowed`, prefixOf(connection))
+    return forward(connection, request, http2)
+  }
   request.flags = 'UAEX'
   if (verdict) return refuse(request, verdict.status, verdict.body, 'ext_authz_denied', verdict.headers)
   return refuse(request, 403, 'the external authorization service has not answered', 'ext_authz_error')
