@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -260,7 +261,7 @@ func (p EgressRoutes) HostOf(d Departure) (EgressHost, bool) {
 	}
 	best := -1
 	for i, host := range p.Hosts {
-		if MatchesHost(host.Host, name) && (best < 0 || moreSpecific(host.Host, p.Hosts[best].Host)) {
+		if MatchesHost(host.Host, name) && (best < 0 || CompareHosts(host.Host, p.Hosts[best].Host) < 0) {
 			best = i
 		}
 	}
@@ -297,14 +298,11 @@ func MatchesHost(pattern, host string) bool {
 	return host != "" && host == pattern
 }
 
-// moreSpecific reports whether pattern a takes precedence over b, where both match a
-// host.
-func moreSpecific(a, b string) bool {
-	aWild, bWild := strings.HasPrefix(a, "*"), strings.HasPrefix(b, "*")
-	if aWild != bWild {
-		return bWild
-	}
-	return len(a) > len(b)
+// CompareHosts compares patterns of hosts by precedence: exact ones come before wildcards,
+// and longer ones before shorter ones.
+func CompareHosts(a, b string) int {
+	rank := func(pattern string) int { return len(pattern) - len(strings.TrimPrefix(pattern, "*")) }
+	return cmp.Or(rank(a)-rank(b), len(b)-len(a), strings.Compare(a, b))
 }
 
 // hostOnly strips the port from an authority.

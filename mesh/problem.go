@@ -1,5 +1,7 @@
 package mesh
 
+import "strings"
+
 // ObjectRef identifies one of the user's objects.
 type ObjectRef struct {
 	// APIVersion and Kind are those of the object, for example
@@ -11,12 +13,23 @@ type ObjectRef struct {
 	Name      string `json:"name"`
 }
 
-// String returns "Kind namespace/name", or "Kind name" for cluster-scoped objects.
+// FullKind returns the kind. That of Gateway API's TCPRoutes includes the API group, as in
+// kubectl, because SMI has a kind of that name too.
+func (r ObjectRef) FullKind() string {
+	const gateway = "gateway.networking.k8s.io"
+	if r.Kind == "TCPRoute" && strings.HasPrefix(r.APIVersion, gateway+"/") {
+		return r.Kind + "." + gateway
+	}
+	return r.Kind
+}
+
+// String returns "Kind namespace/name", or "Kind name" for cluster-scoped objects, with the
+// FullKind.
 func (r ObjectRef) String() string {
 	if r.Namespace == "" {
-		return r.Kind + " " + r.Name
+		return r.FullKind() + " " + r.Name
 	}
-	return r.Kind + " " + r.Namespace + "/" + r.Name
+	return r.FullKind() + " " + r.Namespace + "/" + r.Name
 }
 
 // Problem is an error in one of the user's objects, or a field that is valid but has no

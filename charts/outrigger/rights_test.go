@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/outrigger-mesh/outrigger/internal/source"
+	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
 // The requests below are "verb kind namespace/name". A list or a watch with a name is for
@@ -93,7 +94,7 @@ func testControllerRights(t *testing.T, s *server) {
 	for _, kind := range append(source.Policies(), "Service", "EndpointSlice") {
 		account.can(t, slices.Concat(requests("list watch", kind+" /"), requests("get", kind+" shop/a")))
 		account.cannot(t, requests("create update patch delete", kind+" shop/a"))
-		if kind == "Service" || kind == "EndpointSlice" {
+		if kind == "Service" || kind == "EndpointSlice" || kind == "ReferenceGrant" {
 			continue
 		}
 		account.can(t, requests("update", kind+"/status shop/a"))
@@ -210,7 +211,7 @@ var kinds = func() map[string]schema.GroupVersionResource {
 		"TokenReview":                  {Group: "authentication.k8s.io", Version: "v1", Resource: "tokenreviews"},
 	}
 	for _, kind := range source.Kinds() {
-		all[kind.Kind] = kind.Resource().WithVersion(kind.Version)
+		all[fullKind(kind)] = kind.Resource().WithVersion(kind.Version)
 	}
 	return all
 }()
@@ -299,4 +300,8 @@ func (a *account) approve(t *testing.T, signer string) error {
 	}
 	_, err = a.client.CertificatesV1().CertificateSigningRequests().UpdateApproval(t.Context(), csr.Name, csr, metav1.UpdateOptions{})
 	return err
+}
+
+func fullKind(kind source.Kind) string {
+	return mesh.ObjectRef{APIVersion: kind.GroupVersion().String(), Kind: kind.Kind}.FullKind()
 }

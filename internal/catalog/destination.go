@@ -47,29 +47,13 @@ func (j *join) makeDestinations(r *graph.Reader, of audience) *destinations {
 		return (&destinations{}).done()
 	}
 	made := &destinations{uses: []mesh.ServicePort{port}}
-	own := []mesh.WeightedBackend{{Backend: port.String(), Weight: 1}}
 	d := &mesh.Destination{
 		Name: port.String(), Service: port, Addresses: addresses, Port: port.Port, Protocol: spec.Protocol,
 	}
-	if routes, ok := j.gatewayRoutes(r, svc, spec, of.namespace, made); ok {
-		d.Routes = routes
-	} else if spec.Protocol.IsHTTP() {
-		timeout := j.policies.Get(r, svc.Name).Upstream.RequestTimeout
-		rest := mesh.Route{Backends: own, Timeout: timeout}
-		for _, split := range j.splitsInForce(r, svc, spec.Protocol) {
-			route := mesh.Route{Name: split.String(), Timeout: timeout, Backends: j.shares(r, split, port, made)}
-			if len(split.Matches) == 0 {
-				rest = route
-				continue
-			}
-			for _, match := range j.matchesOf(r, split.Namespace, split.Matches) {
-				route.Match = match
-				d.Routes = append(d.Routes, route)
-			}
-		}
-		d.Routes = append(d.Routes, rest)
-	} else {
-		d.Backends = own
+	if spec.Protocol.IsHTTP() {
+		d.Routes = j.routeRequests(r, svc, spec, of.namespace, made)
+	} else if !j.routeConnections(r, svc, spec, of.namespace, made, d) {
+		d.Backends = []mesh.WeightedBackend{{Backend: port.String(), Weight: 1}}
 		for _, split := range j.splitsInForce(r, svc, spec.Protocol) {
 			d.Backends = j.shares(r, split, port, made)
 		}
@@ -81,6 +65,31 @@ func (j *join) makeDestinations(r *graph.Reader, of audience) *destinations {
 	}
 	made.list = []*mesh.Destination{mesh.Seal(d)}
 	return made.done()
+}
+
+// routeRequests returns the routes of a Destination: those of the routes in force, otherwise
+// those of splits and the service's default route. It adds the ports of their backends to
+// made.uses.
+func (j *join) routeRequests(r *graph.Reader, svc *fact.Service, spec fact.PortSpec, namespace string, made *destinations) []mesh.Route {
+	if routes, ok := j.gatewayRoutes(r, svc, spec, namespace, made); ok {
+		return routes
+	}
+	port := mesh.ServicePort{Name: svc.Name, Port: spec.Port}
+	timeout := j.policies.Get(r, svc.Name).Upstream.RequestTimeout
+	rest := mesh.Route{Backends: []mesh.WeightedBackend{{Backend: port.String(), Weight: 1}}, Timeout: timeout}
+	var routes []mesh.Route
+	for _, split := range j.splitsInForce(r, svc, spec.Protocol) {
+		route := mesh.Route{Name: split.String(), Timeout: timeout, Backends: j.shares(r, split, port, made)}
+		if len(split.Matches) == 0 {
+			rest = route
+			continue
+		}
+		for _, match := range j.matchesOf(r, split.Namespace, split.Matches) {
+			route.Match = match
+			routes = append(routes, route)
+		}
+	}
+	return append(routes, rest)
 }
 
 // headless makes a Destination for each endpoint, at its own address.

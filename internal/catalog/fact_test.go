@@ -49,6 +49,8 @@ func seal(content mesh.Digester) mesh.Digester {
 		return mesh.Seal(c)
 	case *fact.Route:
 		return mesh.Seal(c)
+	case *fact.ReferenceGrant:
+		return mesh.Seal(c)
 	case *fact.EgressRule:
 		return mesh.Seal(c)
 	case *fact.IngressRule:

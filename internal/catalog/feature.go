@@ -64,21 +64,6 @@ func (j *join) indexClasses() {
 			return mesh.Name{Namespace: s.Namespace, Name: b.Service}, key
 		})
 	})
-	toBackends := func(_ mesh.Name, route *fact.Route) iter.Seq2[mesh.Name, mesh.Name] {
-		return func(yield func(backend, parent mesh.Name) bool) {
-			for _, rule := range route.Rules {
-				for _, b := range rule.Backends {
-					for _, parent := range route.Parents {
-						if !yield(b.Service, parent.Service) {
-							return
-						}
-					}
-				}
-			}
-		}
-	}
-	j.httpTo = graph.NewIndex(j.httpRoutes, mesh.Name.Compare, toBackends)
-	j.grpcTo = graph.NewIndex(j.grpcRoutes, mesh.Name.Compare, toBackends)
 }
 
 // supports reports whether the proxies of a class have a feature.
@@ -160,8 +145,9 @@ func (j *join) makeCallers(r *graph.Reader, port mesh.ServicePort) *classes {
 		split, _ := j.splits.Get(r, key)
 		roots = append(roots, mesh.Name{Namespace: split.Namespace, Name: split.Root})
 	}
-	roots = append(roots, j.httpTo.Get(r, port.Name)...)
-	roots = append(roots, j.grpcTo.Get(r, port.Name)...)
+	for _, kind := range j.routes {
+		roots = append(roots, kind.to.Get(r, port.Name)...)
+	}
 	permissive := j.mustSettings(r).PermissivePolicy
 	var sources []fact.ServiceAccount
 	var inNamespaces []classAt

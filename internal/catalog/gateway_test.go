@@ -12,12 +12,12 @@ import (
 
 // httpRoute is a route for a service, with rules.
 func httpRoute(name, parent string, rules ...fact.RouteRule) fact.Fact {
-	return factOf("HTTPRoute", name, &fact.Route{Name: parseName(name), Parents: []fact.RouteParent{{Service: parseName(parent)}}, Rules: rules}, nil)
+	return factOf("HTTPRoute", name, &fact.Route{Name: parseName(name), Kind: fact.HTTPRoute, Parents: []fact.RouteParent{{Service: parseName(parent)}}, Rules: rules}, nil)
 }
 
 // grpcRouteAt is a GRPCRoute for a port of a service.
 func grpcRouteAt(name, parent string, port uint16, rules ...fact.RouteRule) fact.Fact {
-	return factOf("GRPCRoute", name, &fact.Route{Name: parseName(name), GRPC: true, Parents: []fact.RouteParent{{Service: parseName(parent), Port: port}}, Rules: rules}, nil)
+	return factOf("GRPCRoute", name, &fact.Route{Name: parseName(name), Kind: fact.GRPCRoute, Parents: []fact.RouteParent{{Service: parseName(parent), Port: port}}, Rules: rules}, nil)
 }
 
 // to is a rule for a path prefix with one backend, or with none.
@@ -130,6 +130,91 @@ func TestRoutes(t *testing.T) {
 				if got := problemsText(t, s); got != tt.problems {
 					t.Errorf("with rules %v the Problems are\n%s\nwant\n%s", rules, got, tt.problems)
 				}
+			}
+		})
+	}
+}
+
+// TestConnectionRoutes holds which backends connections have by TCPRoutes and TLSRoutes.
+func TestConnectionRoutes(t *testing.T) {
+	facts := town()
+	for _, v := range []struct{ name, last string }{{"root", "10"}, {"v1", "11"}, {"v2", "12"}} {
+		facts = append(facts, server("shop/"+v.name, "10.96.0."+v.last, "10.1.0."+v.last, port(443, 8443, mesh.TCP))...)
+	}
+	connections := func(kind fact.RouteKind, name string, created int64, hosts []string, backends ...string) fact.Fact {
+		route := &fact.Route{Name: parseName(name), Age: fact.Age{Created: created}, Kind: kind, Hosts: hosts, Parents: []fact.RouteParent{{Service: parseName("shop/root")}}, Rules: []fact.RouteRule{{}}}
+		for _, b := range backends {
+			route.Rules[0].Backends = append(route.Rules[0].Backends, fact.RouteBackend{Service: parseName(b), Port: 443, Weight: 1})
+		}
+		f := factOf(string(kind), name, route, nil)
+		f.Object.APIVersion = gatewayVersion
+		return f
+	}
+	weights := func(backends []mesh.WeightedBackend) string {
+		var text []string
+		for _, b := range backends {
+			text = append(text, strings.TrimSuffix(b.Backend, ":443"))
+		}
+		return strings.Join(text, "+")
+	}
+	for _, tt := range []struct {
+		name           string
+		facts          []fact.Fact
+		want, problems string
+	}{
+		{"none", nil, "shop/root", ""},
+		{"a TCPRoute replaces a split", list(split("shop/s", "root", "v1=1"), connections(fact.TCPRoute, "shop/t", 0, nil, "shop/v1", "shop/gone")), "shop/v1+",
+			"TCPRoute.gateway.networking.k8s.io shop/t: BackendNotFound spec.rules[0].backendRefs[1]\nTrafficSplit shop/s: Conflict spec.service"},
+		{"the oldest TCPRoute", list(connections(fact.TCPRoute, "shop/a", 2, nil, "shop/v1"), connections(fact.TCPRoute, "shop/b", 1, nil, "shop/v2")), "shop/v2",
+			"TCPRoute.gateway.networking.k8s.io shop/a: Conflicted spec.parentRefs[0]"},
+		{"TLSRoutes first, by server name", list(connections(fact.TCPRoute, "shop/t", 0, nil, "shop/v1"), connections(fact.TLSRoute, "shop/a", 1, []string{"*.example.com", "a.example.com"}, "shop/v1"),
+			connections(fact.TLSRoute, "shop/b", 2, []string{"a.example.com", "*.long.example.com"}, "shop/v2")),
+			"a.example.com:shop/v1 *.long.example.com:shop/v2 *.example.com:shop/v1", "TCPRoute.gateway.networking.k8s.io shop/t: Conflicted spec.parentRefs[0]\nTLSRoute shop/b: Conflicted spec.hostnames[0]"},
+		{"an HTTPRoute is not for such a port", list(httpRoute("shop/h", "shop/root", to("/", "shop/v1"))), "shop/root",
+			"HTTPRoute shop/h: NoMatchingParent spec.parentRefs[0]\nHTTPRoute shop/h: BackendNotFound spec.rules[0].backendRefs[0]"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := Build(slices.Concat(facts, tt.facts))
+			d, _ := viewOf(t, s, "shop/web-1").Outbound.Destinations.Get("shop/root:443")
+			got := weights(d.Backends)
+			for _, server := range d.Servers {
+				got += " " + server.Host + ":" + weights(server.Backends)
+			}
+			if got = strings.TrimSpace(got); got != tt.want {
+				t.Errorf("the connections go to %s, want %s", got, tt.want)
+			}
+			for _, used := range []string{"shop/v1:443", "shop/v2:443"} {
+				if _, ok := viewOf(t, s, "shop/web-1").Outbound.Backends.Get(used); !ok {
+					t.Errorf("the View has no Backend %s", used)
+				}
+			}
+			if problems := problemsText(t, s); problems != tt.problems {
+				t.Errorf("the Problems are\n%s\nwant\n%s", problems, tt.problems)
+			}
+		})
+	}
+}
+
+// TestReferenceGrants holds which references to a third namespace are permitted.
+func TestReferenceGrants(t *testing.T) {
+	elsewhere := append(server("bank/v3", "10.96.0.13", "10.1.0.13", port(80, 8080, mesh.HTTP)), namespace("bank"))
+	for _, tt := range []struct {
+		name  string
+		grant fact.ReferenceGrant
+		want  string
+	}{
+		{"all services", fact.ReferenceGrant{From: []fact.RouteSource{{Kind: fact.HTTPRoute, Namespace: "shop"}}, All: true}, "bank/v3:80"},
+		{"the service", fact.ReferenceGrant{From: []fact.RouteSource{{Kind: fact.HTTPRoute, Namespace: "shop"}}, Services: []string{"v3"}}, "bank/v3:80"},
+		{"another service", fact.ReferenceGrant{From: []fact.RouteSource{{Kind: fact.HTTPRoute, Namespace: "shop"}}, Services: []string{"v4"}}, ""},
+		{"another kind of routes", fact.ReferenceGrant{From: []fact.RouteSource{{Kind: fact.GRPCRoute, Namespace: "shop"}}, All: true}, ""},
+		{"another namespace", fact.ReferenceGrant{From: []fact.RouteSource{{Kind: fact.HTTPRoute, Namespace: "front"}}, All: true}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.grant.Name = parseName("bank/g")
+			s := Build(slices.Concat(versions(), elsewhere, list(httpRoute("shop/r", "shop/root", to("/", "bank/v3")), factOf("ReferenceGrant", "bank/g", &tt.grant, nil))))
+			d, _ := viewOf(t, s, "shop/web-1").Outbound.Destinations.Get("shop/root:80")
+			if got := d.Routes[0].Backends[0].Backend; got != tt.want {
+				t.Errorf("the backend is %q, want %q", got, tt.want)
 			}
 		})
 	}

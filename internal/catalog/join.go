@@ -22,7 +22,7 @@ type objectKey struct {
 }
 
 func keyOf(object mesh.ObjectRef) objectKey {
-	return objectKey{object.Kind, mesh.Name{Namespace: object.Namespace, Name: object.Name}}
+	return objectKey{object.FullKind(), mesh.Name{Namespace: object.Namespace, Name: object.Name}}
 }
 
 func (k objectKey) compare(other objectKey) int {
@@ -50,12 +50,13 @@ type join struct {
 	httpGroups *graph.Input[mesh.Name, *fact.RouteGroup]
 	tcpGroups  *graph.Input[mesh.Name, *fact.RouteGroup]
 	splits     *graph.Input[mesh.Name, *fact.Split]
-	httpRoutes *graph.Input[mesh.Name, *fact.Route]
-	grpcRoutes *graph.Input[mesh.Name, *fact.Route]
-	egresses   *graph.Input[mesh.Name, *fact.EgressRule]
-	ingresses  *graph.Input[mesh.Name, *fact.IngressRule]
-	retries    *graph.Input[mesh.Name, *fact.RetryRule]
-	upstreams  *graph.Input[mesh.Name, *fact.UpstreamSetting]
+	// routes are in the order of precedence of their kinds.
+	routes          []*routeInput
+	referenceGrants *graph.Input[mesh.Name, *fact.ReferenceGrant]
+	egresses        *graph.Input[mesh.Name, *fact.EgressRule]
+	ingresses       *graph.Input[mesh.Name, *fact.IngressRule]
+	retries         *graph.Input[mesh.Name, *fact.RetryRule]
+	upstreams       *graph.Input[mesh.Name, *fact.UpstreamSetting]
 	// faults has the Problems that objects have by themselves. Objects of a kind with an
 	// inspector always have an entry.
 	faults *graph.Input[objectKey, *fact.Problems]
@@ -67,14 +68,12 @@ type join struct {
 	// inspectors find Problems between objects, by kind.
 	inspectors map[string]inspector
 
-	// By service: its slices, the splits whose root and the routes whose parent it is, and
-	// the ingress rules and settings for it.
-	slicesOf     *graph.Index[mesh.Name, mesh.Name]
-	splitsOf     *graph.Index[mesh.Name, aged]
-	httpRoutesOf *graph.Index[mesh.Name, aged]
-	grpcRoutesOf *graph.Index[mesh.Name, aged]
-	ingressesOf  *graph.Index[mesh.Name, aged]
-	upstreamsOf  *graph.Index[mesh.Name, aged]
+	// By service: its slices, the splits whose root it is, and the ingress rules and settings
+	// for it.
+	slicesOf    *graph.Index[mesh.Name, mesh.Name]
+	splitsOf    *graph.Index[mesh.Name, aged]
+	ingressesOf *graph.Index[mesh.Name, aged]
+	upstreamsOf *graph.Index[mesh.Name, aged]
 	// By workload: the services whose endpoint it is.
 	servicesOf *graph.Index[mesh.Name, mesh.Name]
 	// By service account: the access, egress and retry rules for it, and whether a
@@ -90,14 +89,14 @@ type join struct {
 	aliasesOf *graph.Index[string, mesh.Name]
 	// By UpstreamSetting: the EgressRules that refer to it.
 	egressesUsing *graph.Index[mesh.Name, mesh.Name]
+	// By namespace: its ReferenceGrants.
+	referenceGrantsIn *graph.Index[string, mesh.Name]
 	// By namespace, or for all namespaces: the classes of running sidecars, each with a
 	// service account. By service account: the classes of its pods. By service: the splits
-	// that send to it, and the parents of the routes that do.
+	// that send to it.
 	runningIn *graph.Index[string, classAt]
 	runningAs *graph.Index[fact.ServiceAccount, string]
 	splitsTo  *graph.Index[mesh.Name, mesh.Name]
-	httpTo    *graph.Index[mesh.Name, mesh.Name]
-	grpcTo    *graph.Index[mesh.Name, mesh.Name]
 	// featuresOf is Options.Features, and declared caches its results.
 	featuresOf FeaturesOf
 	declared   map[string][]mesh.Feature
@@ -158,8 +157,11 @@ func newJoin(features FeaturesOf) *join {
 	j.httpGroups = input[*fact.RouteGroup](j, kindHTTPRouteGroup)
 	j.tcpGroups = input[*fact.RouteGroup](j, kindTCPRoute)
 	j.splits = input(j, "TrafficSplit", j.inspectSplit, j.checkSplitFeatures)
-	j.httpRoutes = input(j, "HTTPRoute", j.inspectRoute, j.checkRouteFeatures)
-	j.grpcRoutes = input(j, "GRPCRoute", j.inspectRoute, j.checkRouteFeatures)
+	for _, kind := range fact.RouteKinds() {
+		full := mesh.ObjectRef{APIVersion: gatewayVersion, Kind: string(kind)}.FullKind()
+		j.routes = append(j.routes, newRouteInput(input(j, full, j.inspectRoute, j.checkRouteFeatures)))
+	}
+	j.referenceGrants = input[*fact.ReferenceGrant](j, "ReferenceGrant")
 	j.egresses = input(j, "Egress", j.inspectEgress, j.checkEgressFeatures)
 	j.ingresses = input(j, "IngressBackend", j.inspectIngress, j.checkIngressFeatures)
 	j.retries = input(j, "Retry", j.inspectRetry, j.checkRetryFeatures)
@@ -220,11 +222,9 @@ func (j *join) index() {
 	j.splitsOf = graph.NewIndex(j.splits, compareAged, func(key mesh.Name, s *fact.Split) iter.Seq2[mesh.Name, aged] {
 		return one(mesh.Name{Namespace: s.Namespace, Name: s.Root}, aged{s.Created, key})
 	})
-	byParent := func(key mesh.Name, route *fact.Route) iter.Seq2[mesh.Name, aged] {
-		return each(route.Parents, func(p fact.RouteParent) (mesh.Name, aged) { return p.Service, aged{route.Created, key} })
-	}
-	j.httpRoutesOf = graph.NewIndex(j.httpRoutes, compareAged, byParent)
-	j.grpcRoutesOf = graph.NewIndex(j.grpcRoutes, compareAged, byParent)
+	j.referenceGrantsIn = graph.NewIndex(j.referenceGrants, mesh.Name.Compare, func(key mesh.Name, grant *fact.ReferenceGrant) iter.Seq2[string, mesh.Name] {
+		return one(grant.Namespace, key)
+	})
 	j.ingressesOf = graph.NewIndex(j.ingresses, compareAged, func(key mesh.Name, rule *fact.IngressRule) iter.Seq2[mesh.Name, aged] {
 		return each(rule.Backends, func(b fact.IngressBackend) (mesh.Name, aged) {
 			return mesh.Name{Namespace: rule.Namespace, Name: b.Service}, aged{rule.Created, key}

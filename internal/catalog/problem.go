@@ -80,7 +80,7 @@ func (j *join) inspects(stated fact.Fact) bool {
 	case *fact.Namespace:
 		return content.InboundTLS == mesh.Permissive
 	}
-	return j.inspectors[stated.Object.Kind] != nil
+	return j.inspectors[stated.Object.FullKind()] != nil
 }
 
 // inspect puts all Problems of an object.

@@ -291,11 +291,16 @@ func (j *join) checkSplitFeatures(r *graph.Reader, split *fact.Split, f *fault) 
 	}
 	for _, spec := range root.Ports {
 		port := mesh.ServicePort{Name: root.Name, Port: spec.Port}
-		if len(j.destinations.Get(r, audience{port: port}).list) == 0 || root.Headless || len(j.routesInForce(r, root, spec, "")) > 0 ||
-			!slices.Contains(j.splitsInForce(r, root, spec.Protocol), split) {
+		if len(j.destinations.Get(r, audience{port: port}).list) == 0 || root.Headless || !slices.Contains(j.splitsInForce(r, root, spec.Protocol), split) {
 			continue
 		}
-		of := j.limitedIn(r, audience{port: port})
+		var callers []classAt
+		for _, of := range j.audiences(r, port) {
+			if len(j.routesInForce(r, root, spec, of.namespace)) == 0 {
+				callers = append(callers, j.limitedIn(r, of).List...)
+			}
+		}
+		of := classesOf(callers)
 		for i, group := range split.Matches {
 			j.reportLacking(f, fmt.Sprintf("spec.matches[%d]", i), of, needsOf(j.matchesOf(r, split.Namespace, []string{group}))...)
 		}
@@ -326,6 +331,12 @@ func (j *join) checkRouteFeatures(r *graph.Reader, route *fact.Route, f *fault) 
 				continue
 			}
 			of := j.callers.Get(r, port)
+			if route.Kind == fact.TLSRoute {
+				j.checkServerNames(r, route, port, f)
+			}
+			if !route.Kind.IsHTTP() {
+				continue
+			}
 			for i := range route.Rules {
 				made := j.routeOf(r, svc, route, &route.Rules[i], &destinations{})
 				d := mesh.Destination{Protocol: mesh.HTTP}
@@ -334,6 +345,18 @@ func (j *join) checkRouteFeatures(r *graph.Reader, route *fact.Route, f *fault) 
 					d.Routes = append(d.Routes, made)
 				}
 				j.reportLacking(f, fmt.Sprintf("spec.rules[%d]", i), of, d.Needs()...)
+			}
+		}
+	}
+}
+
+// checkServerNames reports the callers of a service port whose proxies lack ServerNames, if
+// the TLSRoute routes their connections.
+func (j *join) checkServerNames(r *graph.Reader, route *fact.Route, port mesh.ServicePort, f *fault) {
+	for _, of := range j.audiences(r, port) {
+		for _, d := range j.destinations.Get(r, of).list {
+			if slices.ContainsFunc(d.Servers, func(s mesh.ServerRoute) bool { return s.Name == route.String() }) {
+				j.reportLacking(f, "spec.hostnames", j.limitedIn(r, of), mesh.FeatureServerNames)
 			}
 		}
 	}

@@ -176,13 +176,10 @@ func (w world) split() fact.Fact {
 func (w world) route() fact.Fact {
 	n := mesh.Name{Namespace: w.namespace(), Name: pick(w, "r1", "r2", "r3")}
 	service := func() mesh.Name { return mesh.Name{Namespace: w.namespace(), Name: w.name()} }
-	grpc := w.IntN(3) == 0
-	kind := "HTTPRoute"
-	if grpc {
-		kind = "GRPCRoute"
-	}
-	return fact.Fact{Object: object("g/v1", kind, n.Namespace, n.Name), Content: mesh.Seal(&fact.Route{
-		Name: n, Age: fact.Age{Created: w.created()}, GRPC: grpc,
+	kind := pick(w, fact.HTTPRoute, fact.HTTPRoute, fact.GRPCRoute, fact.TLSRoute, fact.TCPRoute)
+	return fact.Fact{Object: object(gatewayVersion, string(kind), n.Namespace, n.Name), Content: mesh.Seal(&fact.Route{
+		Name: n, Age: fact.Age{Created: w.created()}, Kind: kind,
+		Hosts: some(w, 2, func() string { return pick(w, "a.example.com", "*.example.com") }),
 		Parents: some(w, 2, func() fact.RouteParent {
 			return fact.RouteParent{Service: service(), Port: pick[uint16](w, 0, 0, 80), PortName: pick(w, "", "", "http")}
 		}),

@@ -3,6 +3,7 @@ package catalog
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -48,33 +49,61 @@ func (j *join) consumersOf(r *graph.Reader, service mesh.Name) []string {
 	return slices.Compact(namespaces)
 }
 
-// routesFor returns the routes with the service as parent, GRPCRoutes first and then by
-// age.
-func (j *join) routesFor(r *graph.Reader, service mesh.Name) []*fact.Route {
-	var routes []*fact.Route
-	for _, kind := range []struct {
-		of *graph.Index[mesh.Name, aged]
-		in *graph.Input[mesh.Name, *fact.Route]
-	}{{j.grpcRoutesOf, j.grpcRoutes}, {j.httpRoutesOf, j.httpRoutes}} {
-		for _, a := range kind.of.Get(r, service) {
-			if route, ok := kind.in.Get(r, a.key); ok && j.member(r, route.Namespace) {
-				routes = append(routes, route)
+// gatewayVersion is the API group of routes, with the newest version.
+const gatewayVersion = "gateway.networking.k8s.io/v1"
+
+// routeInput has the routes of a kind.
+type routeInput struct {
+	*graph.Input[mesh.Name, *fact.Route]
+	// of is by parent, and to has the parents by backend.
+	of *graph.Index[mesh.Name, aged]
+	to *graph.Index[mesh.Name, mesh.Name]
+}
+
+func newRouteInput(in *graph.Input[mesh.Name, *fact.Route]) *routeInput {
+	byParent := func(key mesh.Name, route *fact.Route) iter.Seq2[mesh.Name, aged] {
+		return each(route.Parents, func(p fact.RouteParent) (mesh.Name, aged) { return p.Service, aged{route.Created, key} })
+	}
+	byBackend := func(_ mesh.Name, route *fact.Route) iter.Seq2[mesh.Name, mesh.Name] {
+		return func(yield func(backend, parent mesh.Name) bool) {
+			for _, rule := range route.Rules {
+				for _, b := range rule.Backends {
+					for _, parent := range route.Parents {
+						if !yield(b.Service, parent.Service) {
+							return
+						}
+					}
+				}
 			}
 		}
 	}
-	return routes
+	return &routeInput{in, graph.NewIndex(in, compareAged, byParent), graph.NewIndex(in, mesh.Name.Compare, byBackend)}
+}
+
+// routesFor returns the routes with the service as parent, in the order of precedence of
+// their kinds and then by age.
+func (j *join) routesFor(r *graph.Reader, service mesh.Name) []*fact.Route {
+	var found []*fact.Route
+	for _, kind := range j.routes {
+		for _, a := range kind.of.Get(r, service) {
+			if route, ok := kind.Get(r, a.key); ok && j.member(r, route.Namespace) {
+				found = append(found, route)
+			}
+		}
+	}
+	return found
 }
 
 // routesInForce returns the routes that govern a service port for an audience: the
-// consumer routes if there are any, otherwise those of the service's own namespace; and
-// of these only the GRPCRoutes if there are any.
+// consumer routes if there are any, otherwise those of the service's own namespace; of
+// these only those of the first kind; and of TCPRoutes only the oldest.
 func (j *join) routesInForce(r *graph.Reader, svc *fact.Service, spec fact.PortSpec, namespace string) []*fact.Route {
-	if !spec.Protocol.IsHTTP() || svc.Headless || svc.ExternalName != "" {
+	if svc.Headless || svc.ExternalName != "" {
 		return nil
 	}
 	var consumer, producer []*fact.Route
 	for _, route := range j.routesFor(r, svc.Name) {
-		if !slices.ContainsFunc(route.Parents, func(p fact.RouteParent) bool { return p.Service == svc.Name && isParent(p, spec) }) {
+		if !slices.ContainsFunc(route.Parents, func(p fact.RouteParent) bool { return p.Service == svc.Name && isParent(route, p, spec) }) {
 			continue
 		}
 		switch route.Namespace {
@@ -88,12 +117,19 @@ func (j *join) routesInForce(r *graph.Reader, svc *fact.Service, spec fact.PortS
 	if len(consumer) > 0 {
 		routes = consumer
 	}
-	return slices.DeleteFunc(routes, func(route *fact.Route) bool { return route.GRPC != routes[0].GRPC })
+	if len(routes) == 0 {
+		return nil
+	}
+	first := routes[0].Kind
+	if first == fact.TCPRoute {
+		return routes[:1]
+	}
+	return slices.DeleteFunc(routes, func(route *fact.Route) bool { return route.Kind != first })
 }
 
-// isParent reports whether the parent includes the port of its service.
-func isParent(p fact.RouteParent, spec fact.PortSpec) bool {
-	return (p.Port == 0 || p.Port == spec.Port) && (p.PortName == "" || p.PortName == spec.Name)
+// isParent reports whether the parent of the route includes the port of its service.
+func isParent(route *fact.Route, p fact.RouteParent, spec fact.PortSpec) bool {
+	return (p.Port == 0 || p.Port == spec.Port) && (p.PortName == "" || p.PortName == spec.Name) && route.Kind.IsHTTP() == spec.Protocol.IsHTTP()
 }
 
 // gatewayRoutes returns the routes of a Destination by the rules of the routes in force,
@@ -134,7 +170,6 @@ func (j *join) routeOf(r *graph.Reader, svc *fact.Service, route *fact.Route, ru
 	if rule.Timeout != nil {
 		out.Timeout = *rule.Timeout
 	}
-	failed := []mesh.WeightedBackend{{Weight: 1}}
 	if rule.Unusable {
 		out.Backends = failed
 		return out
@@ -144,6 +179,17 @@ func (j *join) routeOf(r *graph.Reader, svc *fact.Service, route *fact.Route, ru
 		return out
 	}
 	out.Rewrite = rule.Rewrite
+	out.Backends = j.routeShares(r, svc, route, rule, made)
+	return out
+}
+
+// failed is the share of requests that are answered with 500, and of connections that are
+// closed.
+var failed = []mesh.WeightedBackend{{Weight: 1}}
+
+// routeShares returns the backends of a rule, and adds their ports to made.uses.
+func (j *join) routeShares(r *graph.Reader, svc *fact.Service, route *fact.Route, rule *fact.RouteRule, made *destinations) []mesh.WeightedBackend {
+	var shares []mesh.WeightedBackend
 	for _, b := range rule.Backends {
 		if b.Weight == 0 {
 			continue
@@ -153,12 +199,36 @@ func (j *join) routeOf(r *graph.Reader, svc *fact.Service, route *fact.Route, ru
 			made.uses = append(made.uses, port)
 			share.Backend, share.Request, share.Response = port.String(), rule.Request.Then(b.Request).Joined(), b.Response.Then(rule.Response)
 		}
-		out.Backends = append(out.Backends, share)
+		shares = append(shares, share)
 	}
-	if len(out.Backends) == 0 {
-		out.Backends = failed
+	if len(shares) == 0 {
+		return failed
 	}
-	return out
+	return shares
+}
+
+// routeConnections sets the Backends or Servers of a Destination by the TCPRoute or the
+// TLSRoutes in force, and adds the ports of their backends to made.uses. It returns false
+// if there are no such routes.
+func (j *join) routeConnections(r *graph.Reader, svc *fact.Service, spec fact.PortSpec, namespace string, made *destinations, d *mesh.Destination) bool {
+	inForce := j.routesInForce(r, svc, spec, namespace)
+	for _, route := range inForce {
+		shares := failed
+		if len(route.Rules) > 0 {
+			shares = j.routeShares(r, svc, route, &route.Rules[0], made)
+		}
+		if route.Kind == fact.TCPRoute {
+			d.Backends = shares
+			break
+		}
+		for _, host := range route.Hosts {
+			if !slices.ContainsFunc(d.Servers, func(s mesh.ServerRoute) bool { return s.Host == host }) {
+				d.Servers = append(d.Servers, mesh.ServerRoute{Name: route.String(), Host: host, Backends: shares})
+			}
+		}
+	}
+	slices.SortStableFunc(d.Servers, func(a, b mesh.ServerRoute) int { return mesh.CompareHosts(a.Host, b.Host) })
+	return len(inForce) > 0
 }
 
 // refusal says why a backend of a route can't be used.
@@ -176,18 +246,35 @@ func (j *join) routeBackend(r *graph.Reader, route *fact.Route, parent mesh.Name
 	case b.Unusable:
 		// The Problem is one of the object alone.
 		return port, &refusal{}
-	case b.Service.Namespace != route.Namespace && b.Service.Namespace != parent.Namespace:
-		return refuse(fact.ReasonRefNotPermitted, "Service %s is neither in the route's namespace nor in that of its parent; move it, or the route", b.Service)
+	case b.Service.Namespace != route.Namespace && b.Service.Namespace != parent.Namespace && !j.isGranted(r, route, b.Service):
+		return refuse(fact.ReasonRefNotPermitted, "Service %s is neither in the route's namespace nor in that of its parent; permit the reference with a ReferenceGrant in the namespace %s", b.Service, b.Service.Namespace)
 	case svc == nil:
 		return refuse(fact.ReasonBackendNotFound, "there is no Service %s in the mesh; create it, or correct the name", b.Service)
 	case !ok:
 		return refuse(fact.ReasonBackendNotFound, "Service %s has no port %d; correct it", b.Service, b.Port)
 	case svc.Headless || svc.ExternalName != "":
 		return refuse(fact.ReasonUnsupportedValue, "Service %s has no cluster IP; give it one", b.Service)
-	case !spec.Protocol.IsHTTP():
-		return refuse(fact.ReasonUnsupportedProtocol, "port %d of Service %s has the protocol %s; set its appProtocol to http or grpc", b.Port, b.Service, spec.Protocol)
+	case spec.Protocol.IsHTTP() != route.Kind.IsHTTP():
+		return refuse(fact.ReasonUnsupportedProtocol, "port %d of Service %s has the protocol %s; set its appProtocol to %s", b.Port, b.Service, spec.Protocol, protocolsFor(route.Kind))
 	}
 	return port, nil
+}
+
+// protocolsFor returns the values of appProtocol for the ports of a kind of routes.
+func protocolsFor(kind fact.RouteKind) string {
+	if kind.IsHTTP() {
+		return "http or grpc"
+	}
+	return "tcp"
+}
+
+// isGranted reports whether a ReferenceGrant allows the route to refer to the service.
+func (j *join) isGranted(r *graph.Reader, route *fact.Route, service mesh.Name) bool {
+	return slices.ContainsFunc(j.referenceGrantsIn.Get(r, service.Namespace), func(key mesh.Name) bool {
+		grant, ok := j.referenceGrants.Get(r, key)
+		return ok && (grant.All || slices.Contains(grant.Services, service.Name)) &&
+			slices.Contains(grant.From, fact.RouteSource{Kind: route.Kind, Namespace: route.Namespace})
+	})
 }
 
 // inspectRoute finds parents without effect and backends that can't be used.
@@ -200,11 +287,29 @@ func (j *join) inspectRoute(r *graph.Reader, route *fact.Route, f *fault) {
 			// A backend may be permitted for one parent and not for another.
 			for _, parent := range route.Parents {
 				if _, why := j.routeBackend(r, route, parent.Service, b); why != nil && why.reason != "" {
-					f.once(why.reason, fmt.Sprintf("spec.rules[%d].backendRefs[%d]", rule.Index, k), "%s; until then its share of the requests is answered with 500", why.message)
+					f.once(why.reason, fmt.Sprintf("spec.rules[%d].backendRefs[%d]", rule.Index, k), "%s; until then its share of %s", why.message, refusedBy(route.Kind))
 				}
 			}
 		}
 	}
+}
+
+// inspectHosts finds server names of a TLSRoute that an older one in force has too.
+func inspectHosts(route *fact.Route, inForce []*fact.Route, f *fault) {
+	for i, host := range route.Hosts {
+		first := slices.IndexFunc(inForce, func(other *fact.Route) bool { return slices.Contains(other.Hosts, host) })
+		if inForce[first] != route {
+			f.once(fact.ReasonConflicted, fmt.Sprintf("spec.hostnames[%d]", i), "TLSRoute %s is older and has the server name %s at the same ports; remove it from one of them", inForce[first], host)
+		}
+	}
+}
+
+// refusedBy says what happens to the share of a backend that can't be used.
+func refusedBy(kind fact.RouteKind) string {
+	if kind.IsHTTP() {
+		return "the requests is answered with 500"
+	}
+	return "the connections is closed"
 }
 
 func (j *join) inspectParent(r *graph.Reader, route *fact.Route, parent fact.RouteParent, f *fault) {
@@ -218,24 +323,24 @@ func (j *join) inspectParent(r *graph.Reader, route *fact.Route, parent fact.Rou
 		f.add(fact.ReasonNoMatchingParent, field, "Service %s has no cluster IP, by which its requests would be recognized; give it one", parent.Service)
 		return
 	}
-	specs := slices.DeleteFunc(slices.Clone(svc.Ports), func(spec fact.PortSpec) bool { return !isParent(parent, spec) })
+	specs := slices.DeleteFunc(slices.Clone(svc.Ports), func(spec fact.PortSpec) bool { return !isParent(route, parent, spec) })
 	if len(specs) == 0 {
-		f.add(fact.ReasonNoMatchingParent, field, "Service %s has no port %s; correct the parent", parent.Service, cmp.Or(parent.PortName, fmt.Sprint(parent.Port)))
-		return
-	}
-	specs = slices.DeleteFunc(specs, func(spec fact.PortSpec) bool { return !spec.Protocol.IsHTTP() })
-	if len(specs) == 0 {
-		f.add(fact.ReasonNoMatchingParent, field, "Service %s has no such port with HTTP; set its appProtocol to http or grpc", parent.Service)
+		port := cmp.Or(parent.PortName, fmt.Sprint(parent.Port))
+		if port == "0" {
+			port = "for it"
+		}
+		f.add(fact.ReasonNoMatchingParent, field, "Service %s has no port %s, or it has another protocol than the route; correct the parent, or set the port's appProtocol to %s", parent.Service, port, protocolsFor(route.Kind))
 		return
 	}
 	var winners []string
 	for _, spec := range specs {
 		inForce := j.routesInForce(r, svc, spec, route.Namespace)
 		if slices.Contains(inForce, route) {
+			inspectHosts(route, inForce, f)
 			return
 		}
-		winners = append(winners, inForce[0].String())
+		winners = append(winners, string(inForce[0].Kind)+" "+inForce[0].String())
 	}
 	slices.Sort(winners)
-	f.add(fact.ReasonConflicted, field, "GRPCRoute %s is for the same ports and takes precedence over HTTPRoutes; give each its own port with port or sectionName", strings.Join(slices.Compact(winners), ", "))
+	f.add(fact.ReasonConflicted, field, "%s is for the same ports and takes precedence; give each route its own port with port or sectionName", strings.Join(slices.Compact(winners), ", "))
 }

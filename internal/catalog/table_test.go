@@ -13,10 +13,11 @@ import (
 func TestInputs(t *testing.T) {
 	inputs := newJoin(features).inputs
 	for _, kind := range source.Kinds() {
-		if _, hasFacts := source.Ref(kind.New()); hasFacts && inputs[kind.Kind] == nil {
-			t.Errorf("kind %s has facts in internal/source, but no input in newJoin", kind.Kind)
+		name := mesh.ObjectRef{APIVersion: kind.GroupVersion().String(), Kind: kind.Kind}.FullKind()
+		if _, hasFacts := source.Ref(kind.New()); hasFacts && inputs[name] == nil {
+			t.Errorf("kind %s has facts in internal/source, but no input in newJoin", name)
 		}
-		delete(inputs, kind.Kind)
+		delete(inputs, name)
 	}
 	for name := range inputs {
 		t.Errorf("newJoin has an input for kind %s, which internal/source does not have", name)

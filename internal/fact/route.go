@@ -6,16 +6,50 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// Route is a route of Gateway API with services as parents (HTTPRoute, GRPCRoute).
+// RouteKind is a kind of Gateway API's routes.
+type RouteKind string
+
+// The kinds of routes. GRPCRoutes and HTTPRoutes are for ports with HTTP, TLSRoutes and
+// TCPRoutes for all others.
+const (
+	GRPCRoute RouteKind = "GRPCRoute"
+	HTTPRoute RouteKind = "HTTPRoute"
+	TLSRoute  RouteKind = "TLSRoute"
+	TCPRoute  RouteKind = "TCPRoute"
+)
+
+// RouteKinds returns the kinds of routes. At a service port the first kind takes precedence.
+func RouteKinds() []RouteKind { return []RouteKind{GRPCRoute, HTTPRoute, TLSRoute, TCPRoute} }
+
+// IsHTTP reports whether routes of the kind are for ports with HTTP.
+func (k RouteKind) IsHTTP() bool { return k == GRPCRoute || k == HTTPRoute }
+
+// Route is a route of Gateway API with services as parents.
 type Route struct {
 	mesh.Sealed
 	mesh.Name
 	Age
-	// GRPC says that it is a GRPCRoute, which takes precedence over HTTPRoutes of the same
-	// service port.
-	GRPC    bool          `json:"grpc,omitempty"`
+	Kind    RouteKind     `json:"kind"`
 	Parents []RouteParent `json:"parents"`
-	Rules   []RouteRule   `json:"rules"`
+	// Hosts are the server names of a TLSRoute, in lower case: exact, or "*." and a suffix.
+	Hosts []string    `json:"hosts,omitempty"`
+	Rules []RouteRule `json:"rules"`
+}
+
+// ReferenceGrant allows routes of other namespaces to refer to services of its own.
+type ReferenceGrant struct {
+	mesh.Sealed
+	mesh.Name
+	From []RouteSource `json:"from"`
+	// Services are names of services; with All, all are meant.
+	Services []string `json:"services,omitempty"`
+	All      bool     `json:"all,omitempty"`
+}
+
+// RouteSource is the kind and namespace of routes.
+type RouteSource struct {
+	Kind      RouteKind `json:"kind"`
+	Namespace string    `json:"namespace"`
 }
 
 // RouteParent is a service whose traffic a Route governs.
@@ -24,12 +58,13 @@ type RouteParent struct {
 	// parents.
 	Index   int       `json:"index"`
 	Service mesh.Name `json:"service"`
-	// Port is the service's port, and PortName its name: 0 and empty mean all HTTP ports.
+	// Port is the service's port, and PortName its name: 0 and empty mean all ports for
+	// which the kind of route is.
 	Port     uint16 `json:"port,omitempty"`
 	PortName string `json:"portName,omitempty"`
 }
 
-// RouteRule is a rule of a Route.
+// RouteRule is a rule of a Route. A TLSRoute and a TCPRoute have one, with Backends only.
 type RouteRule struct {
 	// Index is the rule's index in the object's list.
 	Index int    `json:"index"`
@@ -37,7 +72,7 @@ type RouteRule struct {
 	// Matches are the requests that the rule is for: one is enough.
 	Matches []RouteMatch `json:"matches"`
 	// Unusable says that part of the rule is invalid or not supported. All its requests
-	// are then answered with 500.
+	// are then answered with 500, and its connections closed.
 	Unusable bool               `json:"unusable,omitempty"`
 	Request  mesh.HeaderChanges `json:"request,omitzero"`
 	Response mesh.HeaderChanges `json:"response,omitzero"`
@@ -89,6 +124,6 @@ const (
 	ReasonBackendNotFound = "BackendNotFound"
 	// ReasonRefNotPermitted: a backend is in a namespace that the route must not refer to.
 	ReasonRefNotPermitted = "RefNotPermitted"
-	// ReasonUnsupportedProtocol: a backend does not speak HTTP.
+	// ReasonUnsupportedProtocol: a backend's port has another protocol than the route.
 	ReasonUnsupportedProtocol = "UnsupportedProtocol"
 )

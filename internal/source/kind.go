@@ -55,6 +55,15 @@ func Kinds() []Kind {
 			func(o *gateway.GRPCRoute) ([]gateway.ParentReference, *gateway.RouteStatus) {
 				return o.Spec.ParentRefs, &o.Status.RouteStatus
 			}),
+		route("TLSRoute", plain(tlsRoute),
+			func(o *gateway.TLSRoute) ([]gateway.ParentReference, *gateway.RouteStatus) {
+				return o.Spec.ParentRefs, &o.Status.RouteStatus
+			}),
+		route("TCPRoute", plain(gatewayTCPRoute),
+			func(o *gateway.TCPRoute) ([]gateway.ParentReference, *gateway.RouteStatus) {
+				return o.Spec.ParentRefs, &o.Status.RouteStatus
+			}),
+		kind(Gateway, gateway.SchemeGroupVersion.WithKind("ReferenceGrant"), gateway.Install, plain(referenceGrant), nil),
 
 		MeshConfig(),
 		// internal/identity/root reads its content.
@@ -101,7 +110,7 @@ const (
 	Policy
 	// Configuration objects are in the control plane's namespace.
 	Configuration
-	// Gateway objects are routes of Gateway API. Their CRDs belong to the cluster, and may
+	// Gateway objects are those of Gateway API. Their CRDs belong to the cluster, and may
 	// not be installed.
 	Gateway
 )
@@ -185,12 +194,12 @@ func (k Kind) AddToScheme(scheme *runtime.Scheme) {
 	}
 }
 
-// Policies returns the names of all kinds of traffic policies, including routes.
+// Policies returns the full names of all kinds of traffic policies, including routes.
 func Policies() []string {
 	var names []string
 	for _, kind := range Kinds() {
 		if kind.Role == Policy || kind.Role == Gateway {
-			names = append(names, kind.Kind)
+			names = append(names, mesh.ObjectRef{APIVersion: kind.GroupVersion().String(), Kind: kind.Kind}.FullKind())
 		}
 	}
 	return names

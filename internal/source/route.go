@@ -16,7 +16,7 @@ import (
 // httpRoute returns nil for a route without a service as parent: it is for a gateway, and
 // not the mesh's concern.
 func httpRoute(obj *gateway.HTTPRoute, n *notes) mesh.Digester {
-	route := &fact.Route{Name: nameOf(&obj.ObjectMeta), Age: ageOf(&obj.ObjectMeta)}
+	route := &fact.Route{Name: nameOf(&obj.ObjectMeta), Age: ageOf(&obj.ObjectMeta), Kind: fact.HTTPRoute}
 	if route.Parents = n.routeParents(obj.Namespace, obj.Spec.ParentRefs); len(route.Parents) == 0 {
 		return nil
 	}
@@ -52,7 +52,7 @@ func httpRoute(obj *gateway.HTTPRoute, n *notes) mesh.Digester {
 
 // grpcRoute returns nil for a route without a service as parent.
 func grpcRoute(obj *gateway.GRPCRoute, n *notes) mesh.Digester {
-	route := &fact.Route{Name: nameOf(&obj.ObjectMeta), Age: ageOf(&obj.ObjectMeta), GRPC: true}
+	route := &fact.Route{Name: nameOf(&obj.ObjectMeta), Age: ageOf(&obj.ObjectMeta), Kind: fact.GRPCRoute}
 	if route.Parents = n.routeParents(obj.Namespace, obj.Spec.ParentRefs); len(route.Parents) == 0 {
 		return nil
 	}

@@ -25,7 +25,7 @@ func ofCart(rules string) string {
 
 func TestHTTPRoute(t *testing.T) {
 	const (
-		parents = `{"parents":[{"index":0,"service":{"namespace":"shop","name":"cart"}}],"rules":[`
+		parents = `{"kind":"HTTPRoute","parents":[{"index":0,"service":{"namespace":"shop","name":"cart"}}],"rules":[`
 		any     = `"matches":[{"precedence":[0,1,0,0,0]}]`
 		broken  = `"unusable":true`
 		v1      = `backendRefs: [{name: v1, port: 80}]`
@@ -35,7 +35,7 @@ func TestHTTPRoute(t *testing.T) {
 	check(t, httpRoute, []row{
 		{"a gateway's route is nothing to the mesh", `{parentRefs: [{name: cart}], rules: [{` + v1 + `}]}`, `nothing`, nil},
 		{"parents by port and by name", `{parentRefs: [{name: gw}, {group: "", kind: Service, name: cart, port: 80}, {group: "", kind: Service, name: web, namespace: front, sectionName: http}]}`,
-			`{"parents":[{"index":1,"service":{"namespace":"shop","name":"cart"},"port":80},{"index":2,"service":{"namespace":"front","name":"web"},"portName":"http"}],"rules":null}`, nil},
+			`{"kind":"HTTPRoute","parents":[{"index":1,"service":{"namespace":"shop","name":"cart"},"port":80},{"index":2,"service":{"namespace":"front","name":"web"},"portName":"http"}],"rules":null}`, nil},
 		{"without matches all match", ofCart(`{name: all, ` + v1 + `}`), parents + `{"index":0,"name":"all",` + any + `,` + toV1 + `}]}`, nil},
 		{"matches with their precedence", ofCart(`{matches: [{path: {type: Exact, value: /a}}, {path: {value: /ab/}, method: GET}, {path: {type: RegularExpression, value: "/a.c"}, headers: [{name: X-A, value: b}, {name: x-a, value: c}], queryParams: [{name: Q, value: r}]}], ` + v1 + `}`),
 			parents + `{"index":0,"matches":[{"path":{"exact":"/a"},"precedence":[2,2,0,0,0]},{"path":{"prefix":"/ab"},"methods":["GET"],"precedence":[0,3,1,0,0]},` +
@@ -82,7 +82,7 @@ func TestGRPCRoute(t *testing.T) {
 		return ofCart(`{matches: [{method: ` + method + `}], backendRefs: [{name: v1, port: 80}]}`)
 	}
 	said := func(path, precedence string) string {
-		return `{"grpc":true,"parents":[{"index":0,"service":{"namespace":"shop","name":"cart"}}],"rules":[{"index":0,"matches":[{"path":{` + path + `},"precedence":` + precedence +
+		return `{"kind":"GRPCRoute","parents":[{"index":0,"service":{"namespace":"shop","name":"cart"}}],"rules":[{"index":0,"matches":[{"path":{` + path + `},"precedence":` + precedence +
 			`}],"backends":[{"service":{"namespace":"shop","name":"v1"},"port":80,"weight":1}]}]}`
 	}
 	check(t, grpcRoute, []row{
@@ -90,6 +90,42 @@ func TestGRPCRoute(t *testing.T) {
 		{"a service", match(`{service: a.B}`), said(`"prefix":"/a.B"`, `[0,3,0,0,0]`), nil},
 		{"a method of any service", match(`{method: C}`), said(`"regex":"/[^/]+/C"`, `[0,0,1,0,0]`), nil},
 		{"expressions", match(`{type: RegularExpression, service: a.*, method: C|D}`), said(`"regex":"/(?:a.*)/(?:C|D)"`, `[0,3,3,0,0]`), nil},
+	})
+}
+
+func TestTLSRoute(t *testing.T) {
+	const tlsRoute = "apiVersion: gateway.networking.k8s.io/v1\nkind: TLSRoute"
+	const parents = `{"kind":"TLSRoute","parents":[{"index":0,"service":{"namespace":"shop","name":"cart"}}],`
+	of := func(hosts string) string {
+		return `{hostnames: [` + hosts + `], parentRefs: [{group: "", kind: Service, name: cart}], rules: [{backendRefs: [{name: v1, port: 443}]}]}`
+	}
+	const rules = `"rules":[{"index":0,"matches":null,"backends":[{"service":{"namespace":"shop","name":"v1"},"port":443,"weight":1}]}]}`
+	check(t, tlsRoute, []row{
+		{"server names", of(`A.example.com, "*.example.com"`), parents + `"hosts":["a.example.com","*.example.com"],` + rules, nil},
+		{"a server name that is none", of(`"*", a.example.com`), parents + `"hosts":["a.example.com"],` + rules, []string{"UnsupportedValue spec.hostnames[0]"}},
+	})
+}
+
+func TestGatewayTCPRoute(t *testing.T) {
+	const tcpRoute = "apiVersion: gateway.networking.k8s.io/v1\nkind: TCPRoute"
+	const parents = `{"kind":"TCPRoute","parents":[{"index":0,"service":{"namespace":"shop","name":"cart"}}],"rules":[`
+	const first = `{"index":0,"matches":null,"backends":[{"service":{"namespace":"shop","name":"v1"},"port":80,"weight":2}]}]}`
+	check(t, tcpRoute, []row{
+		{"a gateway's route is nothing to the mesh", `{parentRefs: [{name: cart}], rules: [{backendRefs: [{name: v1, port: 80}]}]}`, `nothing`, nil},
+		{"weights", ofCart(`{backendRefs: [{name: v1, port: 80, weight: 2}]}`), parents + first, nil},
+		{"only the first rule matches", ofCart(`{backendRefs: [{name: v1, port: 80, weight: 2}]}, {backendRefs: [{name: v2, port: 80}]}`), parents + first, []string{"NoEffect spec.rules[1]"}},
+	})
+}
+
+func TestReferenceGrant(t *testing.T) {
+	const grant = "apiVersion: gateway.networking.k8s.io/v1\nkind: ReferenceGrant"
+	const from = `{from: [{group: gateway.networking.k8s.io, kind: HTTPRoute, namespace: front}, {group: gateway.networking.k8s.io, kind: Gateway, namespace: front}], to: `
+	const said = `{"from":[{"kind":"HTTPRoute","namespace":"front"}],`
+	check(t, grant, []row{
+		{"some services", from + `[{group: "", kind: Service, name: cart}, {group: "", kind: Secret}]}`, said + `"services":["cart"]}`, nil},
+		{"all services", from + `[{group: "", kind: Service}]}`, said + `"all":true}`, nil},
+		{"of no service", from + `[{group: "", kind: Secret}]}`, `nothing`, nil},
+		{"for no route", `{from: [{group: gateway.networking.k8s.io, kind: Gateway, namespace: front}], to: [{group: "", kind: Service}]}`, `nothing`, nil},
 	})
 }
 

@@ -272,8 +272,8 @@ func TestLoadProblems(t *testing.T) {
 			"Plugin a: UnknownKind: DIR/all.yaml:5: Plugin of plugin.flomesh.io is not supported and has no effect; sidecars don't support plugins; remove it"}},
 		{"a kind of flomesh", cart + "---\napiVersion: flomesh.io/v1alpha1\nkind: MultiClusterService\nmetadata: {name: a}\n", []string{
 			"MultiClusterService a: UnknownKind: DIR/all.yaml:5: MultiClusterService of flomesh.io is not supported and has no effect; remove it"}},
-		{"another kind of Gateway API", cart + "---\napiVersion: gateway.networking.k8s.io/v1\nkind: TLSRoute\nmetadata: {name: a}\n", []string{
-			"TLSRoute a: UnknownKind: DIR/all.yaml:5: TLSRoute of gateway.networking.k8s.io is not supported and has no effect; for traffic within the mesh, use HTTPRoute, GRPCRoute and TrafficTarget; if it is for a gateway controller, move it to another folder"}},
+		{"another kind of Gateway API", cart + "---\napiVersion: gateway.networking.k8s.io/v1\nkind: UDPRoute\nmetadata: {name: a}\n", []string{
+			"UDPRoute a: UnknownKind: DIR/all.yaml:5: UDPRoute of gateway.networking.k8s.io is not supported and has no effect; for traffic within the mesh, use the routes of Services (docs/gateway-api.md) and TrafficTarget; if it is for a gateway controller, move it to another folder"}},
 		{"an unknown field of ours", cart + "---\napiVersion: split.smi-spec.io/v1alpha2\nkind: TrafficSplit\nmetadata: {name: a}\nspec: {service: cart, backend: []}\n", []string{
 			`TrafficSplit default/a: NoEffect: DIR/all.yaml:5: unknown field "spec.backend"; correct or remove it`}},
 		{"an unknown field of Kubernetes'", cart + "spec: {novelty: true}\n", nil},

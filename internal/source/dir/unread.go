@@ -27,7 +27,7 @@ func insteadOf(gvk schema.GroupVersionKind) string {
 	case gvk.Group == "metrics.smi-spec.io":
 		return "read the proxies' own metrics at port 15010, and remove it"
 	case gvk.Group == "gateway.networking.k8s.io":
-		return "for traffic within the mesh, use HTTPRoute, GRPCRoute and TrafficTarget; if it is for a gateway controller, move it to another folder"
+		return "for traffic within the mesh, use the routes of Services (docs/gateway-api.md) and TrafficTarget; if it is for a gateway controller, move it to another folder"
 	case gvk.Kind == "AccessControl":
 		return "use IngressBackend"
 	case strings.HasPrefix(gvk.Group, "plugin."):

@@ -191,7 +191,7 @@ func (c *cluster) testFeed(t *testing.T) {
 	// Once it is synced, all initial facts have been applied.
 	kinds := make(map[string]bool)
 	for _, obj := range objects {
-		ref := mesh.ObjectRef{Kind: obj.GetKind(), Namespace: obj.GetNamespace(), Name: obj.GetName()}
+		ref := mesh.ObjectRef{APIVersion: obj.GetAPIVersion(), Kind: obj.GetKind(), Namespace: obj.GetNamespace(), Name: obj.GetName()}
 		if obj.GetKind() == "ServiceAccount" {
 			continue
 		}
@@ -208,8 +208,8 @@ func (c *cluster) testFeed(t *testing.T) {
 
 	// Change every object.
 	for _, obj := range objects {
-		ref := mesh.ObjectRef{Kind: obj.GetKind(), Namespace: obj.GetNamespace(), Name: obj.GetName()}
-		change := changes()[obj.GetKind()]
+		ref := mesh.ObjectRef{APIVersion: obj.GetAPIVersion(), Kind: obj.GetKind(), Namespace: obj.GetNamespace(), Name: obj.GetName()}
+		change := changes()[ref.FullKind()]
 		if change == "" {
 			continue
 		}
@@ -227,7 +227,7 @@ func (c *cluster) testFeed(t *testing.T) {
 		if obj.GetKind() == "Namespace" || obj.GetKind() == "ServiceAccount" {
 			continue
 		}
-		ref := mesh.ObjectRef{Kind: obj.GetKind(), Namespace: obj.GetNamespace(), Name: obj.GetName()}
+		ref := mesh.ObjectRef{APIVersion: obj.GetAPIVersion(), Kind: obj.GetKind(), Namespace: obj.GetNamespace(), Name: obj.GetName()}
 		if err := c.Delete(t.Context(), obj.DeepCopy(), client.GracePeriodSeconds(0)); err != nil {
 			t.Fatal(err)
 		}
@@ -238,21 +238,24 @@ func (c *cluster) testFeed(t *testing.T) {
 // changes returns a merge patch for each kind that changes its fact.
 func changes() map[string]string {
 	return map[string]string{
-		"Namespace":              `{"metadata":{"labels":{"openservicemesh.io/monitored-by":"changed"}}}`,
-		"Pod":                    `{"metadata":{"annotations":{"openservicemesh.io/inbound-tls-mode":"Permissive"}}}`,
-		"Service":                `{"spec":{"sessionAffinity":"ClientIP"}}`,
-		"EndpointSlice":          `{"endpoints":[]}`,
-		"MeshConfig":             `{"spec":{"traffic":{"enableEgress":true}}}`,
-		"TrafficTarget":          `{"spec":{"sources":[{"kind":"ServiceAccount","name":"changed","namespace":"shop"}]}}`,
-		"HTTPRouteGroup":         `{"spec":{"matches":[{"name":"changed"}]}}`,
-		"TCPRoute":               `{"spec":{"matches":{"ports":[1]}}}`,
-		"TrafficSplit":           `{"spec":{"backends":[{"service":"changed","weight":1}]}}`,
-		"HTTPRoute":              `{"spec":{"rules":[{"backendRefs":[{"name":"changed","port":80}]}]}}`,
-		"GRPCRoute":              `{"spec":{"rules":[{"backendRefs":[{"name":"changed","port":80}]}]}}`,
-		"Egress":                 `{"spec":{"hosts":["changed.example.com"]}}`,
-		"IngressBackend":         `{"spec":{"sources":[{"kind":"IPRange","name":"10.0.0.0/8"}]}}`,
-		"Retry":                  `{"spec":{"retryPolicy":{"numRetries":7}}}`,
-		"UpstreamTrafficSetting": `{"spec":{"timeouts":{"request":"7s"}}}`,
+		"Namespace":                          `{"metadata":{"labels":{"openservicemesh.io/monitored-by":"changed"}}}`,
+		"Pod":                                `{"metadata":{"annotations":{"openservicemesh.io/inbound-tls-mode":"Permissive"}}}`,
+		"Service":                            `{"spec":{"sessionAffinity":"ClientIP"}}`,
+		"EndpointSlice":                      `{"endpoints":[]}`,
+		"MeshConfig":                         `{"spec":{"traffic":{"enableEgress":true}}}`,
+		"TrafficTarget":                      `{"spec":{"sources":[{"kind":"ServiceAccount","name":"changed","namespace":"shop"}]}}`,
+		"HTTPRouteGroup":                     `{"spec":{"matches":[{"name":"changed"}]}}`,
+		"TCPRoute":                           `{"spec":{"matches":{"ports":[1]}}}`,
+		"TrafficSplit":                       `{"spec":{"backends":[{"service":"changed","weight":1}]}}`,
+		"HTTPRoute":                          `{"spec":{"rules":[{"backendRefs":[{"name":"changed","port":80}]}]}}`,
+		"GRPCRoute":                          `{"spec":{"rules":[{"backendRefs":[{"name":"changed","port":80}]}]}}`,
+		"TCPRoute.gateway.networking.k8s.io": `{"spec":{"rules":[{"backendRefs":[{"name":"changed","port":80}]}]}}`,
+		"TLSRoute":                           `{"spec":{"rules":[{"backendRefs":[{"name":"changed","port":80}]}]}}`,
+		"ReferenceGrant":                     `{"spec":{"to":[{"group":"","kind":"Service","name":"changed"}]}}`,
+		"Egress":                             `{"spec":{"hosts":["changed.example.com"]}}`,
+		"IngressBackend":                     `{"spec":{"sources":[{"kind":"IPRange","name":"10.0.0.0/8"}]}}`,
+		"Retry":                              `{"spec":{"retryPolicy":{"numRetries":7}}}`,
+		"UpstreamTrafficSetting":             `{"spec":{"timeouts":{"request":"7s"}}}`,
 	}
 }
 
@@ -273,9 +276,11 @@ func (c *cluster) testSameAsDirectory(t *testing.T) {
 	folder := t.TempDir()
 	var list unstructured.UnstructuredList
 	for _, kind := range slices.Sorted(maps.Keys(changes())) {
-		i := slices.IndexFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == kind })
+		i := slices.IndexFunc(objects, func(o *unstructured.Unstructured) bool {
+			return mesh.ObjectRef{APIVersion: o.GetAPIVersion(), Kind: o.GetKind()}.FullKind() == kind
+		})
 		list = unstructured.UnstructuredList{}
-		list.SetGroupVersionKind(objects[i].GroupVersionKind().GroupVersion().WithKind(kind + "List"))
+		list.SetGroupVersionKind(objects[i].GroupVersionKind().GroupVersion().WithKind(objects[i].GetKind() + "List"))
 		if err := c.List(t.Context(), &list); err != nil {
 			t.Fatal(err)
 		}

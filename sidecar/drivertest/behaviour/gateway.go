@@ -22,6 +22,9 @@ var gateway = []Row{
 	{"HTTPRoute of the client's namespace", "A consumer route applies instead of the producer's, and only to clients of its namespace.", ofEvery, testConsumerRoute},
 	{"A routed service's pods", "A request to the address of a pod is not governed by the routes of its service, and needs the same permission.", ofEvery, testRoutedPod},
 	{"GRPCRoute", "Calls are routed by service and method before any HTTPRoute is asked; a call that no rule matches is UNIMPLEMENTED.", ofBoth(mesh.FeatureHTTP2), testGRPCRoute},
+	{"TCPRoute", "Connections are distributed by weight, and the share of a backend that does not exist is closed.", ofEvery, testGatewayTCPRoute},
+	{"TLSRoute", "Connections with the application's own TLS are routed by server name; those with another name, or without TLS, are closed.", ofClient(mesh.FeatureServerNames), testTLSRoute},
+	{"ReferenceGrant", "A backend in a third namespace is called only as long as a ReferenceGrant there permits it.", ofEvery, testReferenceGrant},
 }
 
 // route returns a route of a kind for the service cart-v1 or another one, with the rules.
@@ -281,14 +284,91 @@ func testRoutedPod(t *testing.T, w *testMesh) {
 func testGRPCRoute(t *testing.T, w *testMesh) {
 	w.apply(t, "route.yaml", route("HTTPRoute", "shop", "cart-v1", `
   - backendRefs: [{name: nowhere, port: 50051}]
-`)+"---"+strings.Replace(route("GRPCRoute", "shop", "cart-v1", `
+`)+"---"+atPort(route("GRPCRoute", "shop", "cart-v1", `
   - matches: [{method: {service: town.Cart, method: Watch}}]
     backendRefs: [{name: cart-v1, port: 50051}]
-`), "namespace: shop}]", "namespace: shop, port: 50051}]", 1))
+`), 50051))
 	w.eventually(t, func() error { return w.stream(t, "users/web", "/town.Cart/Watch") })
 	w.eventually(t, func() error {
 		if err := w.stream(t, "users/web", "/town.Cart/Other"); err == nil || !strings.Contains(err.Error(), "Unimplemented") {
 			return fmt.Errorf("a call that no rule matches ends with %v, want Unimplemented", err)
+		}
+		return nil
+	})
+}
+
+// atPort returns the route with a port of its parent.
+func atPort(route string, port int) string {
+	return strings.Replace(route, "namespace: shop}]", fmt.Sprintf("namespace: shop, port: %d}]", port), 1)
+}
+
+func testGatewayTCPRoute(t *testing.T, w *testMesh) {
+	w.apply(t, "route.yaml", atPort(route("TCPRoute", "shop", "cart-v1", `
+  - backendRefs:
+    - {name: cart-v1, port: 9000, weight: 3}
+    - {name: nowhere, port: 9000, weight: 1}
+`), 9000))
+	connections := func(n int) (passed, closed int) {
+		for range n {
+			switch got, err := line(w.pod(t, "users/web"), "cart-v1.shop:9000", "echo\n"); {
+			case err == nil && got == "echo\n":
+				passed++
+			case isClosed(err) && got == "":
+				closed++
+			default:
+				t.Fatalf("a connection reads %q, %v", got, err)
+			}
+		}
+		return passed, closed
+	}
+	w.eventually(t, func() error {
+		if _, closed := connections(20); closed == 0 {
+			return errors.New("no connection is closed")
+		}
+		return nil
+	})
+	// Four standard deviations of a quarter of 200 are 25.
+	if passed, closed := connections(200); closed < 25 || closed > 75 {
+		t.Errorf("of 200 connections %d passed and %d were closed; want 150 and 50", passed, closed)
+	}
+	w.closes(t, "users/thief", "cart-v1.shop:9000", "echo\n")
+}
+
+func testTLSRoute(t *testing.T, w *testMesh) {
+	w.apply(t, "route.yaml", strings.Replace(atPort(route("TLSRoute", "shop", "cart-v1", `
+  - backendRefs: [{name: cart-v1, port: 8443}]
+`), 8443), "spec:", "spec:\n  hostnames: [own.example.com, '*.wild.example.com']", 1))
+	w.closesTLS(t, "users/web", "other.example.com")
+	for _, name := range []string{"own.example.com", "a.wild.example.com", "a.b.wild.example.com"} {
+		w.eventually(t, func() error { return w.ownTLS(t, "users/web", name) })
+	}
+	w.closesTLS(t, "users/web", "wild.example.com")
+	w.closes(t, "users/web", "cart-v1.shop:8443", "GET / HTTP/1.1\r\nHost: own.example.com\r\n\r\n")
+	w.closesTLS(t, "users/thief", "own.example.com")
+}
+
+func testReferenceGrant(t *testing.T, w *testMesh) {
+	// The route and its parent are in the namespace users, and the backend is in shop.
+	w.apply(t, "route.yaml", strings.ReplaceAll(route("HTTPRoute", "users", "web", `
+  - backendRefs: [{name: cart-v1, namespace: shop, port: 80}]
+`), "namespace: shop}]", "namespace: users}]"))
+	grant := func(service string) string {
+		return `
+apiVersion: gateway.networking.k8s.io/v1
+kind: ReferenceGrant
+metadata: {name: users, namespace: shop}
+spec:
+  from: [{group: gateway.networking.k8s.io, kind: HTTPRoute, namespace: users}]
+  to: [{group: "", kind: Service, name: ` + service + `}]
+`
+	}
+	w.apply(t, "grant.yaml", grant("cart-v1"))
+	web := request{url: "http://web.users/cart"}
+	w.allFrom(t, "users/web", web, "cart-v1")
+	w.set(t, "grant.yaml", grant("cart-v2"))
+	w.eventually(t, func() error {
+		if r, err := w.send(w.pod(t, "users/web"), web); err == nil && r.Status != http.StatusInternalServerError {
+			return fmt.Errorf("the status is %d", r.Status)
 		}
 		return nil
 	})

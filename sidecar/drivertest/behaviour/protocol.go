@@ -102,27 +102,35 @@ func webSocket(from dialer, address string) error {
 
 // testOwnTLS connects to the application by the application's own TLS.
 func testOwnTLS(t *testing.T, w *testMesh) {
-	speak := func(from string) error {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		conn, err := w.pod(t, from).Dial(ctx, "tcp", "cart-v1.shop:8443")
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		client := tls.Client(conn, &tls.Config{ServerName: "own.example.com", InsecureSkipVerify: true})
-		if err := client.HandshakeContext(ctx); err != nil {
-			return err
-		}
-		if name := client.ConnectionState().PeerCertificates[0].Subject.CommonName; name != "own" {
-			return fmt.Errorf("the certificate is of %q, want the application's own", name)
-		}
-		return nil
+	w.eventually(t, func() error { return w.ownTLS(t, "users/web", "own.example.com") })
+	w.closesTLS(t, "users/thief", "own.example.com")
+}
+
+// ownTLS makes a TLS connection with the application of cart-v1 through both proxies.
+func (w *testMesh) ownTLS(t *testing.T, from, serverName string) error {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	conn, err := w.pod(t, from).Dial(ctx, "tcp", "cart-v1.shop:8443")
+	if err != nil {
+		return err
 	}
-	w.eventually(t, func() error { return speak("users/web") })
+	defer conn.Close()
+	client := tls.Client(conn, &tls.Config{ServerName: serverName, InsecureSkipVerify: true})
+	if err := client.HandshakeContext(ctx); err != nil {
+		return err
+	}
+	if name := client.ConnectionState().PeerCertificates[0].Subject.CommonName; name != "own" {
+		return fmt.Errorf("the certificate is of %q, want the application's own", name)
+	}
+	return nil
+}
+
+// closesTLS waits until such a connection is closed before the handshake.
+func (w *testMesh) closesTLS(t *testing.T, from, serverName string) {
+	t.Helper()
 	w.eventually(t, func() error {
-		if err := speak("users/thief"); err == nil || errors.Is(err, context.DeadlineExceeded) {
-			return fmt.Errorf("the thief's handshake ends with %v, want that the connection is closed", err)
+		if err := w.ownTLS(t, from, serverName); err == nil || errors.Is(err, context.DeadlineExceeded) {
+			return fmt.Errorf("the handshake from %s with %s ends with %v, want that the connection is closed", from, serverName, err)
 		}
 		return nil
 	})

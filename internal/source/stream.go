@@ -1,0 +1,82 @@
+package source
+
+import (
+	"slices"
+	"strings"
+
+	gateway "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/outrigger-mesh/outrigger/internal/fact"
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// tlsRoute returns nil for a route without a service as parent.
+func tlsRoute(obj *gateway.TLSRoute, n *notes) mesh.Digester {
+	route := &fact.Route{Name: nameOf(&obj.ObjectMeta), Age: ageOf(&obj.ObjectMeta), Kind: fact.TLSRoute}
+	if route.Parents = n.routeParents(obj.Namespace, obj.Spec.ParentRefs); len(route.Parents) == 0 {
+		return nil
+	}
+	for i, hostname := range obj.Spec.Hostnames {
+		host := strings.ToLower(string(hostname))
+		if !isObjectName(strings.TrimPrefix(host, "*.")) {
+			n.add(fact.ReasonUnsupportedValue, index("spec.hostnames", i), "%q is not a server name, so it is ignored; correct it", host)
+			continue
+		}
+		route.Hosts = append(route.Hosts, host)
+	}
+	for i, rule := range obj.Spec.Rules {
+		n.streamRule(route, i, rule.Name, rule.BackendRefs)
+	}
+	return mesh.Seal(route)
+}
+
+// gatewayTCPRoute returns nil for a route without a service as parent.
+func gatewayTCPRoute(obj *gateway.TCPRoute, n *notes) mesh.Digester {
+	route := &fact.Route{Name: nameOf(&obj.ObjectMeta), Age: ageOf(&obj.ObjectMeta), Kind: fact.TCPRoute}
+	if route.Parents = n.routeParents(obj.Namespace, obj.Spec.ParentRefs); len(route.Parents) == 0 {
+		return nil
+	}
+	for i, rule := range obj.Spec.Rules {
+		n.streamRule(route, i, rule.Name, rule.BackendRefs)
+	}
+	return mesh.Seal(route)
+}
+
+// streamRule adds a rule for connections. All connections match the first one.
+func (n *notes) streamRule(route *fact.Route, i int, name *gateway.SectionName, backends []gateway.BackendRef) {
+	path := index("spec.rules", i)
+	if i > 0 {
+		n.add(ReasonNoEffect, path, "all connections match the first rule; remove this one")
+		return
+	}
+	rule := fact.RouteRule{Index: i, Name: string(deref(name, ""))}
+	for k, b := range backends {
+		rule.Backends = append(rule.Backends, n.routeBackend(index(path+".backendRefs", k), route.Namespace, b, nil))
+	}
+	route.Rules = append(route.Rules, rule)
+}
+
+// referenceGrant returns nil for a grant that is not for routes and services.
+func referenceGrant(obj *gateway.ReferenceGrant, _ *notes) mesh.Digester {
+	grant := &fact.ReferenceGrant{Name: nameOf(&obj.ObjectMeta)}
+	for _, from := range obj.Spec.From {
+		kind := fact.RouteKind(from.Kind)
+		if from.Group == gateway.GroupName && slices.Contains(fact.RouteKinds(), kind) {
+			grant.From = append(grant.From, fact.RouteSource{Kind: kind, Namespace: string(from.Namespace)})
+		}
+	}
+	for _, to := range obj.Spec.To {
+		if to.Group != "" || to.Kind != kindService {
+			continue
+		}
+		if name := string(deref(to.Name, "")); name == "" {
+			grant.All = true
+		} else {
+			grant.Services = append(grant.Services, name)
+		}
+	}
+	if len(grant.From) == 0 || !grant.All && len(grant.Services) == 0 {
+		return nil
+	}
+	return mesh.Seal(grant)
+}
