@@ -152,7 +152,7 @@ var rules = []rule{
 		"it shows the mesh from outside, and changes it as a user would, with manifests"},
 	{"internal/version", "",
 		"every program links it"},
-	{"internal/cli/usage", "github.com/spf13/cobra",
+	{"internal/cli/usage", "github.com/spf13/cobra sigs.k8s.io/yaml",
 		"all commands share it"},
 	{"internal/cli/install", "charts/outrigger internal/cli/usage internal/inject internal/page github.com/spf13/... helm.sh/helm/v4/... k8s.io/apiextensions-apiserver/pkg/apis/... k8s.io/client-go/... sigs.k8s.io/yaml " + kubernetes,
 		"it is the one command that needs Helm, which neither the control plane nor the demo compiles"},

@@ -51,10 +51,14 @@ func (r *report) add(level Level, object, fix, format string, args ...any) {
 
 func (r *report) ok(format string, args ...any) { r.add(OK, "", "", format, args...) }
 
-// lost reports something that could not be read. This is an Error, since the check was not
-// made.
-func (r *report) lost(what string, err error) {
+// lost returns whether something could not be read, and reports it. This is an Error, since
+// the check was not made.
+func (r *report) lost(what string, err error) bool {
+	if err == nil {
+		return false
+	}
 	r.add(Error, "", "get the right to read it, or ask somebody who has it to run this check", "%s cannot be read: %v", what, err)
+	return true
 }
 
 // most is the number of objects that one check names; a mesh may have thousands.

@@ -79,8 +79,7 @@ func clocks(f *Facts, r *report) {
 var kernelVersion = regexp.MustCompile(`^(\d+)\.(\d+)`)
 
 func kernels(f *Facts, r *report) {
-	if f.nodes.err != nil {
-		r.lost("the list of nodes", f.nodes.err)
+	if r.lost("the list of nodes", f.nodes.err) {
 		return
 	}
 	var wrong []string
@@ -112,8 +111,7 @@ func kernels(f *Facts, r *report) {
 }
 
 func limits(f *Facts, r *report) {
-	if err := cmp.Or(f.nodes.err, f.pods.err); err != nil {
-		r.lost("the list of nodes and pods", err)
+	if r.lost("the list of nodes and pods", cmp.Or(f.nodes.err, f.pods.err)) {
 		return
 	}
 	on := make(map[string]int64)
@@ -153,8 +151,7 @@ func rights(f *Facts, r *report) {
 }
 
 func targetSecurity(f *Facts, r *report) {
-	if f.home.err != nil {
-		r.lost("the namespaces", f.home.err)
+	if r.lost("the namespaces", f.home.err) {
 		return
 	}
 	// Every Pod Security level admits the control plane. But its namespace must not be a
@@ -177,8 +174,7 @@ var meshes = []struct{ part, name string }{
 }
 
 func otherMeshes(f *Facts, r *report) {
-	if f.hooks.err != nil {
-		r.lost("the webhook configurations", f.hooks.err)
+	if r.lost("the webhook configurations", f.hooks.err) {
 		return
 	}
 	found := 0
@@ -215,8 +211,7 @@ func kinds() map[string][]string {
 }
 
 func storedVersions(f *Facts, r *report) {
-	if f.crds.err != nil {
-		r.lost("the CRDs", f.crds.err)
+	if r.lost("the CRDs", f.crds.err) {
 		return
 	}
 	kinds, wrong, there := kinds(), 0, 0
@@ -254,8 +249,7 @@ func servedVersions(crd *unstructured.Unstructured, used []string) []string {
 }
 
 func crds(f *Facts, r *report) {
-	if f.crds.err != nil {
-		r.lost("the CRDs", f.crds.err)
+	if r.lost("the CRDs", f.crds.err) {
 		return
 	}
 	kinds, served := kinds(), make(map[string][]string)

@@ -33,8 +33,7 @@ func rbac(f *Facts, r *report) {
 }
 
 func deployments(f *Facts, r *report) {
-	if f.deployments.err != nil {
-		r.lost("the control plane's Deployments", f.deployments.err)
+	if r.lost("the control plane's Deployments", f.deployments.err) {
 		return
 	}
 	found := make(map[string]bool)
@@ -183,8 +182,7 @@ func ends(text []byte) (time.Time, error) {
 }
 
 func webhookCA(f *Facts, r *report) {
-	if f.hooks.err != nil {
-		r.lost("the webhook configurations", f.hooks.err)
+	if r.lost("the webhook configurations", f.hooks.err) {
 		return
 	}
 	object := "MutatingWebhookConfiguration/" + f.options.Webhook
@@ -233,8 +231,7 @@ func answers(f *Facts, r *report) {
 }
 
 func bundles(f *Facts, r *report) {
-	if f.members.err != nil {
-		r.lost("the namespaces", f.members.err)
+	if r.lost("the namespaces", f.members.err) {
 		return
 	}
 	const fix = "see the log of the controller that is the leader, which writes it"
@@ -260,8 +257,7 @@ func bundles(f *Facts, r *report) {
 }
 
 func proxyCertificates(f *Facts, r *report) {
-	if f.proxies.err != nil {
-		r.lost("the list of proxies", f.proxies.err)
+	if r.lost("the list of proxies", f.proxies.err) {
 		return
 	}
 	var over []string
@@ -284,8 +280,7 @@ func proxyCertificates(f *Facts, r *report) {
 const settle = time.Minute
 
 func connected(f *Facts, r *report) {
-	if err := cmp.Or(f.proxies.err, f.pods.err); err != nil {
-		r.lost("the list of proxies and pods", err)
+	if r.lost("the list of proxies and pods", cmp.Or(f.proxies.err, f.pods.err)) {
 		return
 	}
 	there := make(map[string]bool)
@@ -319,8 +314,7 @@ func connected(f *Facts, r *report) {
 }
 
 func states(f *Facts, r *report) {
-	if f.proxies.err != nil {
-		r.lost("the list of proxies", f.proxies.err)
+	if r.lost("the list of proxies", f.proxies.err) {
 		return
 	}
 	var failing, refusing, behind []string
@@ -353,8 +347,7 @@ func states(f *Facts, r *report) {
 }
 
 func sidecars(f *Facts, r *report) {
-	if err := cmp.Or(f.pods.err, f.decide.err); err != nil {
-		r.lost("the injector's configuration", err)
+	if r.lost("the injector's configuration", cmp.Or(f.pods.err, f.decide.err)) {
 		return
 	}
 	var without []string
@@ -385,8 +378,7 @@ func sidecars(f *Facts, r *report) {
 // security asks the injector for a decision about a pod in each namespace with a Pod Security
 // level. The decision contains a warning if the level would reject the sidecar.
 func security(f *Facts, r *report) {
-	if err := cmp.Or(f.members.err, f.decide.err); err != nil {
-		r.lost("the injector's configuration", err)
+	if r.lost("the injector's configuration", cmp.Or(f.members.err, f.decide.err)) {
 		return
 	}
 	for i := range f.members.value {

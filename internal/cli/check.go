@@ -67,7 +67,7 @@ server does not answer, 2 wrong usage.`,
 				return err
 			}
 			if f.output != "" {
-				err = printAs(cmd.OutOrStdout(), f.output, map[string]any{"level": check.Worst(findings), "findings": findings})
+				err = usage.PrintAs(cmd.OutOrStdout(), f.output, map[string]any{"level": check.Worst(findings), "findings": findings})
 			} else {
 				err = printFindings(cmd.OutOrStdout(), findings)
 			}

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
@@ -157,18 +156,8 @@ func newExplained(object string, r inject.Result) explained {
 }
 
 func printExplained(w io.Writer, answers []explained, format string) error {
-	switch format {
-	case "json":
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(answers)
-	case "yaml":
-		out, err := yaml.Marshal(answers)
-		if err != nil {
-			return err
-		}
-		_, err = w.Write(out)
-		return err
+	if format != "text" {
+		return usage.PrintAs(w, format, answers)
 	}
 	var b strings.Builder
 	for i, a := range answers {

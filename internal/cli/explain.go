@@ -97,7 +97,7 @@ Exit codes: 0 Allowed, 1 there is no verdict, 2 wrong usage, 3 any other verdict
 			if output == "text" {
 				err = answer.WriteText(cmd.OutOrStdout())
 			} else {
-				err = printAs(cmd.OutOrStdout(), output, answer)
+				err = usage.PrintAs(cmd.OutOrStdout(), output, answer)
 			}
 			if err == nil && answer.Verdict != explain.Allowed {
 				err = errRefused

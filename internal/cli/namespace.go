@@ -304,7 +304,7 @@ Exit codes: 0 they were listed, 1 something failed, 2 wrong usage.`,
 				return err
 			}
 			if output == "json" || output == "yaml" {
-				return printAs(cmd.OutOrStdout(), output, listed)
+				return usage.PrintAs(cmd.OutOrStdout(), output, listed)
 			}
 			if len(listed) == 0 {
 				fmt.Fprintf(cmd.ErrOrStderr(), "no namespace is in mesh %s; add one with 'outrigger namespace add'\n", f.mesh.Name)

@@ -134,7 +134,7 @@ Exit codes: 0 all controllers have answered, 1 something failed, 2 wrong usage.`
 				}
 			case f.output == "json" || f.output == "yaml":
 				// Without proxies the output is an empty list, not null.
-				err = printAs(cmd.OutOrStdout(), f.output, append([]listedProxy{}, proxies...))
+				err = usage.PrintAs(cmd.OutOrStdout(), f.output, append([]listedProxy{}, proxies...))
 			case len(proxies) == 0 && failed == nil:
 				fmt.Fprintln(cmd.ErrOrStderr(), "no proxy is connected")
 			case len(proxies) > 0:

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,7 +18,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/yaml"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 	"github.com/outrigger-mesh/outrigger/internal/catalog"
@@ -244,19 +242,4 @@ func allProblems(s *fact.Snapshot, others []mesh.Problem) []mesh.Problem {
 		)
 	})
 	return slices.Compact(all)
-}
-
-// printAs writes a value as JSON or YAML.
-func printAs(w io.Writer, format string, value any) error {
-	if format == "json" {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(value)
-	}
-	text, err := yaml.Marshal(value)
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(text)
-	return err
 }

@@ -189,7 +189,7 @@ func printConfiguration(w io.Writer, format string, files []driver.File) error {
 			object[file.Name] = value
 		}
 	}
-	return printAs(w, "json", object)
+	return usage.PrintAs(w, "json", object)
 }
 
 func writeConfiguration(directory string, files []driver.File) error {

@@ -56,7 +56,7 @@ Exit codes: 0 there is no problem except advice, 1 there are problems or somethi
 			problems := allProblems(read.Snapshot, read.problems)
 			if output != "text" {
 				// Without Problems the output is an empty list, not null.
-				if err := printAs(cmd.OutOrStdout(), output, append([]mesh.Problem{}, problems...)); err != nil {
+				if err := usage.PrintAs(cmd.OutOrStdout(), output, append([]mesh.Problem{}, problems...)); err != nil {
 					return err
 				}
 			} else {

@@ -96,7 +96,7 @@ Exit codes: 0 success, 1 something failed, 2 wrong usage.`,
 			}
 			var err error
 			if output != "" {
-				err = printAs(cmd.OutOrStdout(), output, found)
+				err = usage.PrintAs(cmd.OutOrStdout(), output, found)
 			} else {
 				err = found.print(cmd.OutOrStdout())
 			}

@@ -1,13 +1,13 @@
 package install
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
 
 	release "helm.sh/helm/v4/pkg/release/v1"
-	"sigs.k8s.io/yaml"
+
+	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 )
 
 // result is the output of -o json and yaml.
@@ -34,20 +34,8 @@ func (a *application) report(stdout io.Writer, done *release.Release) error {
 	case "name":
 		_, err := fmt.Fprintln(stdout, strings.Join(r.Objects, "\n"))
 		return err
-	case "json":
-		text, err := json.MarshalIndent(r, "", "  ")
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(stdout, "%s\n", text)
-		return err
-	case "yaml":
-		text, err := yaml.Marshal(r)
-		if err != nil {
-			return err
-		}
-		_, err = stdout.Write(text)
-		return err
+	case "json", "yaml":
+		return usage.PrintAs(stdout, a.output, r)
 	}
 	_, err := fmt.Fprintf(stdout, "\n%s\n", strings.TrimSpace(a.rendered.Notes))
 	return err

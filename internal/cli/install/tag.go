@@ -2,7 +2,6 @@ package install
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -18,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"sigs.k8s.io/yaml"
 
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
@@ -311,27 +309,15 @@ func (f *tagFlags) list(ctx context.Context, stdout, stderr io.Writer, output st
 		}
 	}
 	slices.SortFunc(tags, func(a, b tagOf) int { return strings.Compare(a.Tag, b.Tag) })
-	var text []byte
-	switch output {
-	case "json":
-		if text, err = json.MarshalIndent(tags, "", "  "); err == nil {
-			text = append(text, '\n')
-		}
-	case "yaml":
-		text, err = yaml.Marshal(tags)
-	default:
-		table := tabwriter.NewWriter(stdout, 0, 0, 3, ' ', 0)
-		fmt.Fprintln(table, "TAG\tREVISION\tVERSION\tNAMESPACES")
-		for _, tag := range tags {
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", tag.Tag, tag.Revision, tag.Version, orNone(tag.Namespaces))
-		}
-		return table.Flush()
+	if output != "" {
+		return usage.PrintAs(stdout, output, tags)
 	}
-	if err != nil {
-		return err
+	table := tabwriter.NewWriter(stdout, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "TAG\tREVISION\tVERSION\tNAMESPACES")
+	for _, tag := range tags {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", tag.Tag, tag.Revision, tag.Version, orNone(tag.Namespaces))
 	}
-	_, err = stdout.Write(text)
-	return err
+	return table.Flush()
 }
 
 func (f *tagFlags) remove(ctx context.Context, stderr io.Writer, tag string, force bool) error {

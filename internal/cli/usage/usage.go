@@ -1,5 +1,5 @@
-// Package usage has the errors that the commands of the program outrigger share: Error for
-// an invalid command line, which ends the program with exit code 2, and Refusal.
+// Package usage has what the commands of the program outrigger share: Error for an invalid
+// command line, which ends the program with exit code 2, Refusal, and the formats of -o.
 package usage
 
 import (
