@@ -41,7 +41,7 @@ func (j *judges) Check(ctx context.Context, r *authv3.CheckRequest) (*authv3.Che
 			Headers: []*corev3.HeaderValueOption{
 				option("X-User", "alice", nil), option("x-list", "c", wrapperspb.Bool(true)), option("x-case", "changed", wrapperspb.Bool(false)),
 			},
-			HeadersToRemove:      []string{"X-Secret"},
+			HeadersToRemove:      []string{"X-Secret", "Host", ":path"},
 			ResponseHeadersToAdd: []*corev3.HeaderValueOption{option("x-checked", "yes", nil)},
 		}), nil
 	case "host":
@@ -80,6 +80,7 @@ func allowedBut(ok *authv3.OkHttpResponse) *authv3.CheckResponse {
 }
 
 func option(name, value string, appends *wrapperspb.BoolValue) *corev3.HeaderValueOption {
+	//lint:ignore SA1019 It decides about the headers of requests, whose options have no other field for this.
 	return &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: name, Value: value}, Append: appends}
 }
 

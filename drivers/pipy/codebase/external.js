@@ -117,7 +117,8 @@ function verdictOf(answer) {
 function allowed(ok) {
   var verdict = { allowed: true, request: { set: [], add: [], remove: [] }, response: { set: [], add: [], remove: [] } }
   if (!ok) return verdict
-  verdict.request.remove = ok.getStringArray(5).map(name => name.toLowerCase())
+  // By the API's definition the host stays.
+  verdict.request.remove = ok.getStringArray(5).map(name => name.toLowerCase()).filter(name => name !== 'host' && !name.startsWith(':'))
   var usable = verdict.request.remove.every(name => isChangeable(name, '')) &&
     // Changes of the query.
     ok.getBytesArray(7).length + ok.getBytesArray(8).length === 0 &&
