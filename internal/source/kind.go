@@ -63,7 +63,7 @@ func Kinds() []Kind {
 			func(o *gateway.TCPRoute) ([]gateway.ParentReference, *gateway.RouteStatus) {
 				return o.Spec.ParentRefs, &o.Status.RouteStatus
 			}),
-		kind(Gateway, gateway.SchemeGroupVersion.WithKind("ReferenceGrant"), gateway.Install, plain(referenceGrant), nil),
+		kind(Gateway, gatewayKind("ReferenceGrant"), gateway.Install, plain(referenceGrant), nil),
 
 		MeshConfig(),
 		// internal/identity/root reads its content.
@@ -146,10 +146,13 @@ func kind[T any, P object[T]](role Role, gvk schema.GroupVersionKind, types func
 // route makes the row of a kind of routes. The function parents returns an object's
 // parents and status.
 func route[T any, P object[T]](name string, fact func(*Mapper, P, *notes) mesh.Digester, parents func(P) ([]gateway.ParentReference, *gateway.RouteStatus)) Kind {
-	gvk := schema.GroupVersionKind{Group: gateway.GroupName, Version: gateway.GroupVersion.Version, Kind: name}
-	k := kind(Gateway, gvk, gateway.Install, fact, nil)
+	k := kind(Gateway, gatewayKind(name), gateway.Install, fact, nil)
 	k.parents = func(obj client.Object) ([]gateway.ParentReference, *gateway.RouteStatus) { return parents(obj.(P)) }
 	return k
+}
+
+func gatewayKind(name string) schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: gateway.GroupName, Version: gateway.GroupVersion.Version, Kind: name}
 }
 
 // plain adapts functions that need only the object.
