@@ -35,6 +35,8 @@ const (
 	FeatureHeaderChanges Feature = "HeaderChanges"
 	FeatureRewrites      Feature = "Rewrites"
 	FeatureRedirects     Feature = "Redirects"
+	// FeatureCORS answers requests of other origins (Route's CORS).
+	FeatureCORS Feature = "CORS"
 	// FeatureServerNames routes TLS connections by server name (Destination's Servers).
 	FeatureServerNames Feature = "ServerNames"
 
@@ -93,7 +95,7 @@ const (
 func Features() []Feature {
 	return []Feature{
 		FeatureHTTP2, FeatureWebSocket, FeatureServerFirst, FeatureIPv6, FeatureExternalNames, FeaturePermissiveTLS, FeatureTLSSettings, FeatureHeaderMatches, FeatureQueryMatches,
-		FeatureHeaderChanges, FeatureRewrites, FeatureRedirects, FeatureServerNames,
+		FeatureHeaderChanges, FeatureRewrites, FeatureRedirects, FeatureCORS, FeatureServerNames,
 		FeatureRetries, FeatureTimeouts, FeatureConnectTimeouts, FeatureIdleTimeouts, FeatureConnectionLimits, FeatureRequestLimits, FeatureRequestsPerConnection,
 		FeatureOutlierEjection, FeatureHealthChecks, FeatureLeastRequest, FeatureRandomEndpoint, FeatureConsistentHash, FeatureZonePreference,
 		FeatureConnectionRateLimits, FeatureRequestRateLimits, FeatureExternalAuthorization, FeatureIngress, FeatureIngressTLS, FeatureEgressHTTP, FeatureEgressTLS, FeatureEgressTCP,

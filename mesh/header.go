@@ -69,6 +69,9 @@ func (d *Destination) ComparedHeaders() []string {
 	var names []string
 	for i := range d.Routes {
 		names = appendCompared(names, d.Routes[i].Match)
+		if d.Routes[i].CORS != nil {
+			names = append(names, "origin")
+		}
 	}
 	return once(names)
 }

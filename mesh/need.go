@@ -160,6 +160,7 @@ func (d *Destination) Needs() []Feature {
 			FeatureTimeouts:      route.Timeout > 0,
 			FeatureRewrites:      route.Rewrite != nil,
 			FeatureRedirects:     route.Redirect != nil,
+			FeatureCORS:          route.CORS != nil,
 			FeatureHeaderChanges: slices.ContainsFunc(route.Backends, func(b WeightedBackend) bool { return !b.Request.IsZero() || !b.Response.IsZero() }),
 		})
 	}

@@ -107,6 +107,25 @@ type Redirect struct {
 	Status uint16 `json:"status"`
 }
 
+// CORS lets browsers share answers with pages of other origins, as in the Fetch standard. The
+// proxy answers preflight requests itself with 204: requests with the method OPTIONS and the
+// headers Origin and Access-Control-Request-Method. If the origin does not match, it adds no
+// headers.
+type CORS struct {
+	// Origin matches the header Origin, which Access-Control-Allow-Origin repeats.
+	Origin StringMatch `json:"origin"`
+	// Methods, Headers and Expose are the values of Access-Control-Allow-Methods,
+	// Access-Control-Allow-Headers and Access-Control-Expose-Headers. If Methods or Headers
+	// is "*", the value is what the preflight request asks for. An empty one is left out.
+	Methods string `json:"methods,omitempty"`
+	Headers string `json:"headers,omitempty"`
+	Expose  string `json:"expose,omitempty"`
+	// Credentials adds Access-Control-Allow-Credentials.
+	Credentials bool `json:"credentials,omitempty"`
+	// MaxAge is in seconds.
+	MaxAge uint32 `json:"maxAge"`
+}
+
 // PathChange replaces the path of a request or, with Prefix, the prefix that the route
 // matched. The query stays. The zero PathChange changes nothing.
 type PathChange struct {

@@ -113,6 +113,8 @@ type Route struct {
 	Backends []WeightedBackend `json:"backends,omitempty"`
 	Rewrite  *Rewrite          `json:"rewrite,omitempty"`
 	Redirect *Redirect         `json:"redirect,omitempty"`
+	// CORS is nil for a Route with a Redirect.
+	CORS *CORS `json:"cors,omitempty"`
 	// Timeout limits a request including retries. 0 means no limit.
 	Timeout time.Duration `json:"timeout,omitempty"`
 	Retry   *Retry        `json:"retry,omitempty"`

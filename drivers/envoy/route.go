@@ -93,6 +93,9 @@ func routes(d *mesh.Destination) *Resource {
 		e.text(virtualHostName, d.Name)
 		e.text(virtualHostDomains, "*")
 		for i := range d.Routes {
+			if d.Routes[i].CORS != nil {
+				writeCORS(&e, d, &d.Routes[i])
+			}
 			e.message(virtualHostRoutes, func() { writeRoute(&e, d, &d.Routes[i]) })
 		}
 	})

@@ -3,6 +3,7 @@ package haproxy
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -11,7 +12,8 @@ import (
 // changesOf returns the lines of a target that change requests and responses. What HAProxy
 // can't express answers 500 instead.
 func changesOf(r *mesh.Route, to mesh.WeightedBackend) []string {
-	lines := append(headerLines("http-request", to.Request), headerLines("http-response", to.Response)...)
+	lines := append(corsLines(r.CORS), headerLines("http-request", to.Request)...)
+	lines = append(lines, headerLines("http-response", to.Response)...)
 	if rewrite := r.Rewrite; rewrite != nil {
 		if rewrite.Host != "" {
 			lines = append(lines, line("http-request set-header host", literal(rewrite.Host)))
@@ -42,6 +44,67 @@ func headerLines(rule string, c mesh.HeaderChanges) []string {
 		lines = append(lines, rule+" del-header "+name)
 	}
 	return lines
+}
+
+// corsLines answers preflight requests, and adds the headers for other origins to answers.
+func corsLines(c *mesh.CORS) []string {
+	if c == nil {
+		return nil
+	}
+	origins := []string{"req.fhdr(origin) -m found"}
+	if !c.Origin.Present {
+		origins = value("req.fhdr(origin)", c.Origin)
+	}
+	var lines []string
+	for _, origin := range origins {
+		lines = append(lines, "acl cors-origin "+origin)
+	}
+	lines = append(lines, "http-request set-var(txn.origin) req.fhdr(origin) if cors-origin")
+	const preflight, allowed, listed = "{ method OPTIONS } { req.fhdr(origin) -m found } { req.fhdr(access-control-request-method) -m found }",
+		"{ var(txn.origin) -m found }", "{ req.fhdr(access-control-request-headers) -m found }"
+	origin := []string{"access-control-allow-origin %[var(txn.origin)]", "vary Origin"}
+	if c.Credentials {
+		origin = append(origin, "access-control-allow-credentials true")
+	}
+	answer := append(slices.Clip(origin), fmt.Sprintf("access-control-max-age %d", c.MaxAge))
+	if c.Methods != "" {
+		answer = append(answer, "access-control-allow-methods "+asked(c.Methods, "access-control-request-method"))
+	}
+	answers := func(headers []string, conditions ...string) {
+		line := "http-request return status 204"
+		for _, h := range headers {
+			line += " hdr " + h
+		}
+		lines = append(lines, line+" if "+preflight+" "+strings.Join(conditions, " "))
+	}
+	if c.Headers != "" {
+		conditions := []string{allowed}
+		if c.Headers == "*" {
+			conditions = append(conditions, listed)
+		}
+		answers(append(slices.Clip(answer), "access-control-allow-headers "+asked(c.Headers, "access-control-request-headers")), conditions...)
+	}
+	answers(answer, allowed)
+	answers(nil)
+	if c.Expose != "" {
+		origin = append(origin, "access-control-expose-headers "+quote(literal(c.Expose)))
+	}
+	for _, h := range origin {
+		set := "set-header "
+		if strings.HasPrefix(h, "vary ") {
+			set = "add-header "
+		}
+		lines = append(lines, "http-response "+set+h+" if "+allowed)
+	}
+	return lines
+}
+
+// asked returns the format of a value of CORS: "*" is what the request's header asks for.
+func asked(value, header string) string {
+	if value == "*" {
+		return "%[req.fhdr(" + header + ")]"
+	}
+	return quote(literal(value))
 }
 
 // literal returns the format of a value: a percent sign begins a variable.

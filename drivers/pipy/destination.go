@@ -41,6 +41,12 @@ func route(r mesh.Route, port uint16) routeDocument {
 			Scheme: cmp.Or(to.Scheme, "http"), Host: to.Host, Port: to.PortFor(port), Path: pathChange(to.Path), Status: to.Status,
 		}
 	}
+	if c := r.CORS; c != nil {
+		out.CORS = &corsDocument{
+			Origin:  keyMatch(mesh.KeyMatch{Name: "origin", StringMatch: c.Origin}),
+			Methods: c.Methods, Headers: c.Headers, Expose: c.Expose, Credentials: c.Credentials, MaxAge: c.MaxAge,
+		}
+	}
 	return out
 }
 

@@ -210,6 +210,7 @@ type routeDocument struct {
 	Retry    *retryDocument         `json:"retry,omitempty"`
 	Rewrite  *rewriteDocument       `json:"rewrite,omitempty"`
 	Redirect *redirectDocument      `json:"redirect,omitempty"`
+	CORS     *corsDocument          `json:"cors,omitempty"`
 }
 
 // rewriteDocument is a mesh.Rewrite.
@@ -225,6 +226,16 @@ type redirectDocument struct {
 	Port   uint16        `json:"port,omitempty"`
 	Path   *pathDocument `json:"path,omitempty"`
 	Status uint16        `json:"status"`
+}
+
+// corsDocument is a mesh.CORS.
+type corsDocument struct {
+	Origin      keyMatchDocument `json:"origin"`
+	Methods     string           `json:"methods,omitempty"`
+	Headers     string           `json:"headers,omitempty"`
+	Expose      string           `json:"expose,omitempty"`
+	Credentials bool             `json:"credentials,omitempty"`
+	MaxAge      uint32           `json:"maxAge"`
 }
 
 // pathDocument replaces the whole path with Full or, if that is empty, the matched prefix

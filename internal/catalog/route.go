@@ -178,7 +178,7 @@ func (j *join) routeOf(r *graph.Reader, svc *fact.Service, route *fact.Route, ru
 		out.Redirect, out.Timeout = rule.Redirect, 0
 		return out
 	}
-	out.Rewrite = rule.Rewrite
+	out.Rewrite, out.CORS = rule.Rewrite, rule.CORS
 	out.Backends = j.routeShares(r, svc, route, rule, made)
 	return out
 }

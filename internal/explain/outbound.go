@@ -45,6 +45,9 @@ func (x *inquiry) call(c caller, d *mesh.Destination) {
 	case !d.Protocol.IsHTTP() && len(backends) > 1:
 		x.say("route", "connections are distributed over the backends")
 	}
+	if route.CORS != nil {
+		x.say("cors", "the sidecar answers preflight requests itself, and adds the headers for other origins to answers")
+	}
 	x.describeRetries(route)
 	var total uint64
 	for _, b := range backends {

@@ -78,6 +78,7 @@ type RouteRule struct {
 	Response mesh.HeaderChanges `json:"response,omitzero"`
 	Rewrite  *mesh.Rewrite      `json:"rewrite,omitempty"`
 	Redirect *mesh.Redirect     `json:"redirect,omitempty"`
+	CORS     *mesh.CORS         `json:"cors,omitempty"`
 	// Backends may be empty, for a Redirect or by mistake: requests are then answered with
 	// 500.
 	Backends []RouteBackend `json:"backends,omitempty"`

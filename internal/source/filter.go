@@ -1,6 +1,7 @@
 package source
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -32,6 +33,8 @@ func (n *notes) filters(path string, filters []gateway.HTTPRouteFilter, rule *fa
 			}
 		case f.Type == gateway.HTTPRouteFilterRequestRedirect && f.RequestRedirect != nil:
 			rule.Redirect = n.redirect(at+".requestRedirect", f.RequestRedirect, rule)
+		case f.Type == gateway.HTTPRouteFilterCORS && f.CORS != nil:
+			rule.CORS = n.cors(at+".cors", f.CORS, rule)
 		default:
 			n.unusable(rule, fact.ReasonUnsupportedValue, at, "the filter %q is not supported; remove it", string(f.Type))
 		}
@@ -148,4 +151,74 @@ func (n *notes) headerChanges(path string, from *gateway.HTTPHeaderFilter, rule 
 	}
 	changes.Set, changes.Add = headers("set", from.Set), headers("add", from.Add)
 	return changes
+}
+
+// cors returns nil if no origin is allowed: the application then answers as if there were no
+// filter.
+func (n *notes) cors(path string, from *gateway.HTTPCORSFilter, rule *fact.RouteRule) *mesh.CORS {
+	to := &mesh.CORS{Credentials: deref(from.AllowCredentials, false), MaxAge: uint32(max(from.MaxAge, 0))}
+	if to.MaxAge == 0 {
+		to.MaxAge = 5
+	}
+	to.Origin = n.origins(path+".allowOrigins", from.AllowOrigins, rule)
+	names := func(field string, list []string) string {
+		for i, name := range list {
+			if name != "*" && !isHeaderName(strings.ToLower(name)) {
+				n.unusable(rule, fact.ReasonUnsupportedValue, index(path+"."+field, i), "%q is not a name", name)
+			}
+		}
+		if slices.Contains(list, "*") {
+			return "*"
+		}
+		return strings.Join(list, ", ")
+	}
+	to.Methods, to.Headers = names("allowMethods", texts(from.AllowMethods)), names("allowHeaders", texts(from.AllowHeaders))
+	if to.Expose = names("exposeHeaders", texts(from.ExposeHeaders)); to.Expose == "*" && to.Credentials {
+		n.add(ReasonNoEffect, path+".exposeHeaders", "with credentials there is no way to expose all headers; name them")
+		to.Expose = ""
+	}
+	if to.Origin == (mesh.StringMatch{}) {
+		if !rule.Unusable {
+			n.add(ReasonNoEffect, path+".allowOrigins", "no origin is allowed, so the filter has no effect; name the origins")
+		}
+		return nil
+	}
+	return to
+}
+
+// origins returns the zero StringMatch if there is none.
+func (n *notes) origins(path string, origins []gateway.CORSOrigin, rule *fact.RouteRule) mesh.StringMatch {
+	var exact, expressions []string
+	for i, o := range origins {
+		origin := strings.ToLower(string(o))
+		if origin == "*" {
+			return mesh.StringMatch{Present: true}
+		}
+		found := originForm.FindStringSubmatch(origin)
+		if found == nil {
+			n.unusable(rule, fact.ReasonUnsupportedValue, index(path, i), "%q is not an origin such as https://example.com", origin)
+			continue
+		}
+		// Browsers leave out the default port.
+		if found[1] == "http" && found[3] == ":80" || found[1] == "https" && found[3] == ":443" {
+			origin = strings.TrimSuffix(origin, found[3])
+		}
+		exact = append(exact, origin)
+		expressions = append(expressions, strings.ReplaceAll(regexp.QuoteMeta(origin), `\*`, "[^/:]+"))
+	}
+	if len(exact) == 1 && !strings.Contains(exact[0], "*") {
+		return mesh.StringMatch{Exact: exact[0]}
+	}
+	return mesh.StringMatch{Regex: strings.Join(expressions, "|")}
+}
+
+// originForm matches an origin in lower case, with its scheme, host and port.
+var originForm = regexp.MustCompile(`^(https?)://([a-z0-9*_.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?$`)
+
+func texts[T ~string](list []T) []string {
+	var out []string
+	for _, one := range list {
+		out = append(out, string(one))
+	}
+	return out
 }

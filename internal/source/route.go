@@ -91,8 +91,8 @@ func (n *notes) ignoredHostnames(hostnames []gateway.Hostname) {
 // checkRule marks a rule without an answer to its requests as unusable.
 func (n *notes) checkRule(path string, rule *fact.RouteRule) {
 	switch {
-	case rule.Redirect != nil && (rule.Rewrite != nil || len(rule.Backends) > 0):
-		n.unusable(rule, fact.ReasonIncompatibleFilters, path+".filters", "a request that is redirected is neither rewritten nor sent to a backend; remove the redirect, or the others")
+	case rule.Redirect != nil && (rule.Rewrite != nil || rule.CORS != nil || len(rule.Backends) > 0):
+		n.unusable(rule, fact.ReasonIncompatibleFilters, path+".filters", "a request that is redirected is neither rewritten nor sent to a backend, and browsers follow no redirect to another origin; remove the redirect, or the others")
 	case !rule.Unusable && changesPrefix(rule) && slices.ContainsFunc(rule.Matches, func(m fact.RouteMatch) bool { return m.Path.Exact+m.Path.Regex != "" }):
 		n.unusable(rule, fact.ReasonUnsupportedValue, path+".filters", "a prefix can only be replaced if all matches of the rule have a path prefix; use ReplaceFullPath")
 	}
@@ -153,7 +153,7 @@ func (n *notes) routeBackend(path, namespace string, ref gateway.BackendRef, fil
 	b.Port = uint16(port)
 	var of fact.RouteRule
 	n.filters(path+".filters", filters, &of)
-	if b.Request, b.Response, b.Unusable = of.Request, of.Response, of.Unusable; of.Rewrite != nil || of.Redirect != nil {
+	if b.Request, b.Response, b.Unusable = of.Request, of.Response, of.Unusable; of.Rewrite != nil || of.Redirect != nil || of.CORS != nil {
 		b.Unusable = true
 		n.add(fact.ReasonUnsupportedValue, path+".filters", "a backend can only change headers; move the other filters to the rule"+outcome)
 	}

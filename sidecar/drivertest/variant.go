@@ -196,6 +196,13 @@ func filterVariants() []variant {
 			ignored: closed, closed: closed,
 		},
 		{
+			feature: mesh.FeatureCORS,
+			asks: route(func(r *mesh.Route) {
+				r.CORS = &mesh.CORS{Origin: mesh.StringMatch{Exact: "https://example.com"}, Methods: "*", Headers: "x-a", Expose: "x-b", Credentials: true, MaxAge: 5}
+			}),
+			ignored: plain, closed: closed,
+		},
+		{
 			feature: mesh.FeatureServerNames,
 			asks: func(d *draft) {
 				db := d.db().destination

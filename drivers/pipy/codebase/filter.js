@@ -1,4 +1,4 @@
-// Filters of a route: changes of headers, of the host and of the path, and redirects.
+// Filters of a route: changes of headers, of the host and of the path, redirects, and CORS.
 
 // changeHeaders changes headers in place, as Go's mesh.HeaderChanges. Lines that are added
 // to a header are joined with it, since Pipy reads only the last of several lines.
@@ -52,4 +52,35 @@ function changedPath(path, change, prefix) {
   if (end >= 0) path = path.substring(0, end)
   if (change.full) return change.full + query
   return (change.prefix + path.substring(prefix.length) || '/') + query
+}
+
+// isPreflight reports whether a browser asks which requests it may send.
+export function isPreflight(head) {
+  return head.method === 'OPTIONS' && !!head.headers.origin && !!head.headers['access-control-request-method']
+}
+
+// preflightHeaders returns the headers of the answer to a preflight request. The origin is
+// empty if it is not allowed.
+export function preflightHeaders(cors, origin, asked) {
+  var headers = {}
+  if (!origin) return headers
+  allow(headers, cors, origin)
+  headers['access-control-max-age'] = `${cors.maxAge}`
+  var methods = cors.methods === '*' ? asked['access-control-request-method'] : cors.methods
+  var names = cors.headers === '*' ? asked['access-control-request-headers'] : cors.headers
+  if (methods) headers['access-control-allow-methods'] = methods
+  if (names) headers['access-control-allow-headers'] = names
+  return headers
+}
+
+// shareWith lets a page of the origin read an answer.
+export function shareWith(headers, cors, origin) {
+  allow(headers, cors, origin)
+  if (cors.expose) headers['access-control-expose-headers'] = cors.expose
+}
+
+function allow(headers, cors, origin) {
+  headers['access-control-allow-origin'] = origin
+  if (cors.credentials) headers['access-control-allow-credentials'] = 'true'
+  add(headers, 'vary', 'Origin')
 }

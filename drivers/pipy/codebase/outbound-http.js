@@ -8,7 +8,7 @@ import { requestBackend } from './egress.js'
 import { newRequest, abort, send } from './http-client.js'
 import { reply } from './reply.js'
 import { pick } from './backend.js'
-import { changeHeaders, rewrite, locationOf } from './filter.js'
+import { changeHeaders, rewrite, locationOf, isPreflight, preflightHeaders, shareWith } from './filter.js'
 import { startSpan } from './tracing.js'
 import { requestEnded } from './outbound-log.js'
 
@@ -62,7 +62,7 @@ function ended(connection, exchange) {
 
 function newExchange() {
   return {
-    begun: Date.now(), head: null, path: '', request: null, answer: null, cookie: null, span: null, response: null,
+    begun: Date.now(), head: null, path: '', request: null, answer: null, cookie: null, span: null, response: null, cors: null, origin: '',
     status: 0, firstByte: 0, sent: 0, received: 0, details: '', flags: '-',
   }
 }
@@ -109,7 +109,12 @@ function within(connection, exchange, destination, asked) {
   if (!found) return refuse(exchange, 404, '', 'route_not_found', 'NR')
   var head = exchange.head
   var prefix = found.match.path?.prefix || ''
-  if (found.redirect) return redirect(exchange, locationOf(head, found.redirect, prefix), found.redirect.status)
+  if (found.redirect) return answer(exchange, found.redirect.status, { location: locationOf(head, found.redirect, prefix) })
+  if (found.cors) {
+    exchange.cors = found.cors
+    exchange.origin = matches({ headers: [found.cors.origin] }, asked) ? head.headers.origin : ''
+    if (isPreflight(head)) return answer(exchange, 204, preflightHeaders(found.cors, exchange.origin, head.headers))
+  }
   if (!found.backends || found.backends.length === 0) return refuse(exchange, 503, 'no healthy upstream', 'no_healthy_upstream', 'UH')
   exchange.cookie = cookieFor(destination.hashOn, head, connection.peer)
   var options = {
@@ -135,9 +140,9 @@ function isSpecial(share) {
   return !share.backend || !!share.request || !!share.response
 }
 
-function redirect(exchange, location, status) {
+function answer(exchange, status, headers) {
   exchange.details = 'direct_response'
-  exchange.answer = new Message({ status, headers: { location } })
+  exchange.answer = new Message({ status, headers })
   return undefined
 }
 
@@ -154,6 +159,7 @@ function began(exchange, head) {
   exchange.firstByte = Date.now()
   if (!exchange.request) return
   changeHeaders(head.headers, exchange.response)
+  if (exchange.origin) shareWith(head.headers, exchange.cors, exchange.origin)
   if (exchange.cookie) addCookie(head, exchange.cookie.header)
 }
 
