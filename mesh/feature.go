@@ -37,6 +37,8 @@ const (
 	FeatureRedirects     Feature = "Redirects"
 	// FeatureCORS answers requests of other origins (Route's CORS).
 	FeatureCORS Feature = "CORS"
+	// FeatureMirrors sends copies of requests to other Backends.
+	FeatureMirrors Feature = "Mirrors"
 	// FeatureServerNames routes TLS connections by server name (Destination's Servers).
 	FeatureServerNames Feature = "ServerNames"
 
@@ -95,7 +97,7 @@ const (
 func Features() []Feature {
 	return []Feature{
 		FeatureHTTP2, FeatureWebSocket, FeatureServerFirst, FeatureIPv6, FeatureExternalNames, FeaturePermissiveTLS, FeatureTLSSettings, FeatureHeaderMatches, FeatureQueryMatches,
-		FeatureHeaderChanges, FeatureRewrites, FeatureRedirects, FeatureCORS, FeatureServerNames,
+		FeatureHeaderChanges, FeatureRewrites, FeatureRedirects, FeatureCORS, FeatureMirrors, FeatureServerNames,
 		FeatureRetries, FeatureTimeouts, FeatureConnectTimeouts, FeatureIdleTimeouts, FeatureConnectionLimits, FeatureRequestLimits, FeatureRequestsPerConnection,
 		FeatureOutlierEjection, FeatureHealthChecks, FeatureLeastRequest, FeatureRandomEndpoint, FeatureConsistentHash, FeatureZonePreference,
 		FeatureConnectionRateLimits, FeatureRequestRateLimits, FeatureExternalAuthorization, FeatureIngress, FeatureIngressTLS, FeatureEgressHTTP, FeatureEgressTLS, FeatureEgressTCP,

@@ -161,6 +161,7 @@ func (d *Destination) Needs() []Feature {
 			FeatureRewrites:      route.Rewrite != nil,
 			FeatureRedirects:     route.Redirect != nil,
 			FeatureCORS:          route.CORS != nil,
+			FeatureMirrors:       len(route.Mirrors) > 0,
 			FeatureHeaderChanges: slices.ContainsFunc(route.Backends, func(b WeightedBackend) bool { return !b.Request.IsZero() || !b.Response.IsZero() }),
 		})
 	}

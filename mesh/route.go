@@ -126,6 +126,18 @@ type CORS struct {
 	MaxAge uint32 `json:"maxAge"`
 }
 
+// Mirror is a Backend that gets a copy of some requests, as they are forwarded, with the same
+// host. The proxy ignores its answers, and the request does not wait for them. Copies of
+// requests with long bodies may be left out.
+type Mirror struct {
+	// Backend is its key in the Outbound's Table.
+	Backend string `json:"backend"`
+	// Numerator and Denominator are the share of the requests. The Numerator is at least 1
+	// and at most the Denominator.
+	Numerator   uint32 `json:"numerator"`
+	Denominator uint32 `json:"denominator"`
+}
+
 // PathChange replaces the path of a request or, with Prefix, the prefix that the route
 // matched. The query stays. The zero PathChange changes nothing.
 type PathChange struct {

@@ -115,6 +115,8 @@ type Route struct {
 	Redirect *Redirect         `json:"redirect,omitempty"`
 	// CORS is nil for a Route with a Redirect.
 	CORS *CORS `json:"cors,omitempty"`
+	// Mirrors get copies of the requests that are forwarded.
+	Mirrors []Mirror `json:"mirrors,omitempty"`
 	// Timeout limits a request including retries. 0 means no limit.
 	Timeout time.Duration `json:"timeout,omitempty"`
 	Retry   *Retry        `json:"retry,omitempty"`

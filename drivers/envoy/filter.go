@@ -7,6 +7,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -102,6 +103,18 @@ func pathRewrite(change mesh.PathChange, prefix string) *matcherv3.RegexMatchAnd
 	}
 	return &matcherv3.RegexMatchAndSubstitute{
 		Pattern: &matcherv3.RegexMatcher{Regex: expression}, Substitution: strings.ReplaceAll(substitution, `\`, `\\`),
+	}
+}
+
+// mirrorPolicy rounds the share of the requests up to a millionth.
+func mirrorPolicy(m mesh.Mirror) *routev3.RouteAction_RequestMirrorPolicy {
+	const million = 1_000_000
+	millionths := (uint64(m.Numerator)*million + uint64(m.Denominator) - 1) / uint64(m.Denominator)
+	return &routev3.RouteAction_RequestMirrorPolicy{
+		Cluster: m.Backend, DisableShadowHostSuffixAppend: true,
+		RuntimeFraction: &corev3.RuntimeFractionalPercent{
+			DefaultValue: &typev3.FractionalPercent{Numerator: uint32(millionths), Denominator: typev3.FractionalPercent_MILLION},
+		},
 	}
 }
 

@@ -143,7 +143,7 @@ func writeRoute(e *encoder, d *mesh.Destination, r *mesh.Route) {
 			e.part(&routev3.RouteAction{ClusterSpecifier: weightedClusters(backends)})
 		}
 		failing := slices.ContainsFunc(backends, func(b mesh.WeightedBackend) bool { return b.Backend == "" })
-		if r.Timeout == 0 && r.Retry == nil && len(d.HashOn) == 0 && r.Rewrite == nil && !failing {
+		if r.Timeout == 0 && r.Retry == nil && len(d.HashOn) == 0 && r.Rewrite == nil && len(r.Mirrors) == 0 && !failing {
 			e.constant(unlimited)
 			return
 		}
@@ -153,6 +153,7 @@ func writeRoute(e *encoder, d *mesh.Destination, r *mesh.Route) {
 			action.ClusterNotFoundResponseCode = routev3.RouteAction_INTERNAL_SERVER_ERROR
 		}
 		rewrite(action, r)
+		action.RequestMirrorPolicies = each(r.Mirrors, mirrorPolicy)
 		e.part(action)
 	})
 }

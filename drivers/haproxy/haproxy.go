@@ -83,6 +83,7 @@ func (d Driver) Features() []mesh.Feature {
 // Lacks returns the features that HAProxy does not support, with what happens instead.
 func (Driver) Lacks() map[mesh.Feature]string {
 	return map[mesh.Feature]string{
+		mesh.FeatureMirrors:               "requests are not mirrored",
 		mesh.FeatureIPv6:                  "there are no IPv6 listeners, so such connections are refused",
 		mesh.FeatureRequestsPerConnection: "connections are reused without a limit",
 		mesh.FeatureOutlierEjection:       "failing endpoints stay in use",

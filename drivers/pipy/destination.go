@@ -29,7 +29,7 @@ func destination(d *mesh.Destination) destinationDocument {
 
 // route returns the route of a destination with the port.
 func route(r mesh.Route, port uint16) routeDocument {
-	out := routeDocument{Name: r.Name, Match: request(r.Match), Backends: r.Backends, Timeout: r.Timeout.Seconds()}
+	out := routeDocument{Name: r.Name, Match: request(r.Match), Backends: r.Backends, Mirrors: r.Mirrors, Timeout: r.Timeout.Seconds()}
 	if retry := r.Retry; retry != nil {
 		out.Retry = &retryDocument{On: retry.On, Attempts: retry.Attempts, PerTry: retry.PerTry.Seconds(), Backoff: retry.Backoff.Seconds()}
 	}

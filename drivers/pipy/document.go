@@ -211,6 +211,7 @@ type routeDocument struct {
 	Rewrite  *rewriteDocument       `json:"rewrite,omitempty"`
 	Redirect *redirectDocument      `json:"redirect,omitempty"`
 	CORS     *corsDocument          `json:"cors,omitempty"`
+	Mirrors  []mesh.Mirror          `json:"mirrors,omitempty"`
 }
 
 // rewriteDocument is a mesh.Rewrite.

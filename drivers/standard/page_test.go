@@ -252,6 +252,7 @@ var meanings = map[mesh.Feature]string{
 	mesh.FeatureRewrites:              "routes rewrite hosts and paths",
 	mesh.FeatureRedirects:             "routes redirect requests",
 	mesh.FeatureCORS:                  "browsers' requests from other origins are answered",
+	mesh.FeatureMirrors:               "copies of requests are sent to other services",
 	mesh.FeatureServerNames:           "TLS connections are routed by server name",
 	mesh.FeatureRetries:               "failed requests are retried",
 	mesh.FeatureTimeouts:              "time limits for requests and for each try",

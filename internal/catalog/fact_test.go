@@ -204,6 +204,9 @@ func outboundText(o *mesh.Outbound) string {
 			if route.Timeout != 0 {
 				line += " timeout " + route.Timeout.String()
 			}
+			for _, m := range route.Mirrors {
+				line += " mirrored to " + m.Backend
+			}
 			if route.Redirect != nil {
 				line += fmt.Sprintf(" redirect %d", route.Redirect.Status)
 			}

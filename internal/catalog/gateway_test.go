@@ -47,6 +47,13 @@ func TestRoutes(t *testing.T) {
 			r.Backends = append(r.Backends, fact.RouteBackend{Service: parseName(backend), Port: 80, Weight: weight})
 		}
 	}
+	mirrors := func(names ...string) func(*fact.RouteRule) {
+		return func(r *fact.RouteRule) {
+			for i, name := range names {
+				r.Mirrors = append(r.Mirrors, fact.RouteMirror{RouteBackend: fact.RouteBackend{Service: parseName(name), Port: 80}, Filter: i, Numerator: 1, Denominator: 1})
+			}
+		}
+	}
 	unusable := func(r *fact.RouteRule) { r.Unusable = true }
 	redirect := func(r *fact.RouteRule) { r.Redirect = &mesh.Redirect{Status: 301} }
 	older := func(f fact.Fact) fact.Fact {
@@ -80,6 +87,8 @@ func TestRoutes(t *testing.T) {
 		{name: "a redirect", facts: list(httpRoute("shop/r", "shop/root", to("/", "", redirect))), want: "any -> nothing by shop/r redirect 301"},
 		{name: "the rule's timeout, and none", facts: list(httpRoute("shop/r", "shop/root", to("/a", "shop/v1", limit(time.Second)), to("/", "shop/v1", limit(0)))),
 			want: "/a -> shop/v1:80*1 by shop/r timeout 1s\nany -> shop/v1:80*1 by shop/r"},
+		{name: "mirrors, without one that is not there", facts: list(httpRoute("shop/r", "shop/root", to("/", "shop/v1", mirrors("shop/v2", "shop/gone")))),
+			want: "any -> shop/v1:80*1 by shop/r mirrored to shop/v2:80", problems: "HTTPRoute shop/r: BackendNotFound spec.rules[0].filters[1].requestMirror.backendRef"},
 		{name: "a third namespace is not permitted", facts: list(httpRoute("shop/r", "shop/root", to("/", "bank/v3"))),
 			want: "any -> *1 by shop/r", problems: "HTTPRoute shop/r: RefNotPermitted spec.rules[0].backendRefs[0]"},
 		{name: "GRPCRoutes first", facts: list(httpRoute("shop/h", "shop/root", to("/", "shop/v1")), grpcRouteAt("shop/g", "shop/root", 80, to("/g", "shop/v2"))),

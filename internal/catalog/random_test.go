@@ -189,6 +189,9 @@ func (w world) route() fact.Fact {
 					return fact.RouteMatch{HTTPMatch: mesh.HTTPMatch{Path: mesh.StringMatch{Exact: "/a"}}, Precedence: fact.Precedence{w.IntN(3), w.IntN(2)}}
 				}),
 				Unusable: w.IntN(5) == 0,
+				Mirrors: some(w, 1, func() fact.RouteMirror {
+					return fact.RouteMirror{RouteBackend: fact.RouteBackend{Service: service(), Port: w.port()}, Numerator: 1, Denominator: 2}
+				}),
 				Backends: some(w, 2, func() fact.RouteBackend {
 					return fact.RouteBackend{Service: service(), Port: w.port(), Weight: uint32(w.IntN(3))}
 				}),

@@ -74,6 +74,13 @@ func newRouteInput(in *graph.Input[mesh.Name, *fact.Route]) *routeInput {
 						}
 					}
 				}
+				for _, m := range rule.Mirrors {
+					for _, parent := range route.Parents {
+						if !yield(m.Service, parent.Service) {
+							return
+						}
+					}
+				}
 			}
 		}
 	}
@@ -179,6 +186,12 @@ func (j *join) routeOf(r *graph.Reader, svc *fact.Service, route *fact.Route, ru
 		return out
 	}
 	out.Rewrite, out.CORS = rule.Rewrite, rule.CORS
+	for _, m := range rule.Mirrors {
+		if port, why := j.routeBackend(r, route, svc.Name, m.RouteBackend); why == nil {
+			made.uses = append(made.uses, port)
+			out.Mirrors = append(out.Mirrors, mesh.Mirror{Backend: port.String(), Numerator: m.Numerator, Denominator: m.Denominator})
+		}
+	}
 	out.Backends = j.routeShares(r, svc, route, rule, made)
 	return out
 }
@@ -288,6 +301,13 @@ func (j *join) inspectRoute(r *graph.Reader, route *fact.Route, f *fault) {
 			for _, parent := range route.Parents {
 				if _, why := j.routeBackend(r, route, parent.Service, b); why != nil && why.reason != "" {
 					f.once(why.reason, fmt.Sprintf("spec.rules[%d].backendRefs[%d]", rule.Index, k), "%s; until then its share of %s", why.message, refusedBy(route.Kind))
+				}
+			}
+		}
+		for _, m := range rule.Mirrors {
+			for _, parent := range route.Parents {
+				if _, why := j.routeBackend(r, route, parent.Service, m.RouteBackend); why != nil {
+					f.once(why.reason, fmt.Sprintf("spec.rules[%d].filters[%d].requestMirror.backendRef", rule.Index, m.Filter), "%s; until then nothing is mirrored to it", why.message)
 				}
 			}
 		}

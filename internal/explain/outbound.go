@@ -48,6 +48,9 @@ func (x *inquiry) call(c caller, d *mesh.Destination) {
 	if route.CORS != nil {
 		x.say("cors", "the sidecar answers preflight requests itself, and adds the headers for other origins to answers")
 	}
+	for _, m := range route.Mirrors {
+		x.say("mirror", fmt.Sprintf("%s of the requests are copied to %s, if it allows them too", percent(m.Numerator, uint64(m.Denominator)), m.Backend))
+	}
 	x.describeRetries(route)
 	var total uint64
 	for _, b := range backends {

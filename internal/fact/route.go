@@ -79,6 +79,7 @@ type RouteRule struct {
 	Rewrite  *mesh.Rewrite      `json:"rewrite,omitempty"`
 	Redirect *mesh.Redirect     `json:"redirect,omitempty"`
 	CORS     *mesh.CORS         `json:"cors,omitempty"`
+	Mirrors  []RouteMirror      `json:"mirrors,omitempty"`
 	// Backends may be empty, for a Redirect or by mistake: requests are then answered with
 	// 500.
 	Backends []RouteBackend `json:"backends,omitempty"`
@@ -107,6 +108,15 @@ type RouteBackend struct {
 	Unusable bool               `json:"unusable,omitempty"`
 	Request  mesh.HeaderChanges `json:"request,omitzero"`
 	Response mesh.HeaderChanges `json:"response,omitzero"`
+}
+
+// RouteMirror is a service that gets copies of a share of the requests.
+type RouteMirror struct {
+	RouteBackend
+	// Filter is the index of the filter in the rule's list.
+	Filter      int    `json:"filter"`
+	Numerator   uint32 `json:"numerator"`
+	Denominator uint32 `json:"denominator"`
 }
 
 // The reasons of Problems of routes, as Gateway API defines them.

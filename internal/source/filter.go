@@ -11,12 +11,12 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// filters reads the filters of a rule or a backend into the rule.
-func (n *notes) filters(path string, filters []gateway.HTTPRouteFilter, rule *fact.RouteRule) {
+// filters reads the filters of a rule or a backend of a route in the namespace into the rule.
+func (n *notes) filters(path, namespace string, filters []gateway.HTTPRouteFilter, rule *fact.RouteRule) {
 	seen := make(map[gateway.HTTPRouteFilterType]bool)
 	for i := range filters {
 		f, at := &filters[i], index(path, i)
-		if seen[f.Type] {
+		if seen[f.Type] && f.Type != gateway.HTTPRouteFilterRequestMirror {
 			n.unusable(rule, fact.ReasonUnsupportedValue, at, "there is already a filter %s; leave one", string(f.Type))
 			continue
 		}
@@ -35,9 +35,32 @@ func (n *notes) filters(path string, filters []gateway.HTTPRouteFilter, rule *fa
 			rule.Redirect = n.redirect(at+".requestRedirect", f.RequestRedirect, rule)
 		case f.Type == gateway.HTTPRouteFilterCORS && f.CORS != nil:
 			rule.CORS = n.cors(at+".cors", f.CORS, rule)
+		case f.Type == gateway.HTTPRouteFilterRequestMirror && f.RequestMirror != nil:
+			n.mirror(at+".requestMirror", namespace, i, f.RequestMirror, rule)
 		default:
 			n.unusable(rule, fact.ReasonUnsupportedValue, at, "the filter %q is not supported; remove it", string(f.Type))
 		}
+	}
+}
+
+// mirror adds a mirror, unless no request is for it.
+func (n *notes) mirror(path, namespace string, i int, from *gateway.HTTPRequestMirrorFilter, rule *fact.RouteRule) {
+	share := gateway.Fraction{Numerator: 1, Denominator: new(int32(1))}
+	switch {
+	case from.Fraction != nil:
+		share = gateway.Fraction{Numerator: from.Fraction.Numerator, Denominator: new(deref(from.Fraction.Denominator, 100))}
+	case from.Percent != nil:
+		share = gateway.Fraction{Numerator: *from.Percent, Denominator: new(int32(100))}
+	}
+	if share.Numerator < 0 || *share.Denominator < 1 || share.Numerator > *share.Denominator {
+		n.unusable(rule, fact.ReasonUnsupportedValue, path, "%d of %d is not a share of the requests", share.Numerator, *share.Denominator)
+		return
+	}
+	b := n.routeBackend(path+".backendRef", namespace, gateway.BackendRef{BackendObjectReference: from.BackendRef}, nil, "nothing is mirrored to it")
+	if share.Numerator > 0 && !b.Unusable {
+		rule.Mirrors = append(rule.Mirrors, fact.RouteMirror{
+			RouteBackend: b, Filter: i, Numerator: uint32(share.Numerator), Denominator: uint32(*share.Denominator),
+		})
 	}
 }
 

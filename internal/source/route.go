@@ -24,11 +24,11 @@ func httpRoute(obj *gateway.HTTPRoute, n *notes) mesh.Digester {
 	for i := range obj.Spec.Rules {
 		from, path := &obj.Spec.Rules[i], index("spec.rules", i)
 		rule := fact.RouteRule{Index: i, Name: string(deref(from.Name, ""))}
-		n.filters(path+".filters", from.Filters, &rule)
+		n.filters(path+".filters", obj.Namespace, from.Filters, &rule)
 		rule.Timeout = n.timeout(path+".timeouts", from.Timeouts, &rule)
 		for k, b := range from.BackendRefs {
 			at := index(path+".backendRefs", k)
-			rule.Backends = append(rule.Backends, n.routeBackend(at, obj.Namespace, b.BackendRef, b.Filters))
+			rule.Backends = append(rule.Backends, n.routeBackend(at, obj.Namespace, b.BackendRef, b.Filters, answered500))
 		}
 		for k := range from.Matches {
 			if match, ok := n.httpRouteMatch(index(path+".matches", k), &from.Matches[k]); ok {
@@ -60,10 +60,10 @@ func grpcRoute(obj *gateway.GRPCRoute, n *notes) mesh.Digester {
 	for i := range obj.Spec.Rules {
 		from, path := &obj.Spec.Rules[i], index("spec.rules", i)
 		rule := fact.RouteRule{Index: i, Name: string(deref(from.Name, ""))}
-		n.filters(path+".filters", httpFilters(from.Filters), &rule)
+		n.filters(path+".filters", obj.Namespace, httpFilters(from.Filters), &rule)
 		for k, b := range from.BackendRefs {
 			at := index(path+".backendRefs", k)
-			rule.Backends = append(rule.Backends, n.routeBackend(at, obj.Namespace, b.BackendRef, httpFilters(b.Filters)))
+			rule.Backends = append(rule.Backends, n.routeBackend(at, obj.Namespace, b.BackendRef, httpFilters(b.Filters), answered500))
 		}
 		for k := range from.Matches {
 			if match, ok := n.grpcRouteMatch(index(path+".matches", k), &from.Matches[k]); ok {
@@ -91,8 +91,8 @@ func (n *notes) ignoredHostnames(hostnames []gateway.Hostname) {
 // checkRule marks a rule without an answer to its requests as unusable.
 func (n *notes) checkRule(path string, rule *fact.RouteRule) {
 	switch {
-	case rule.Redirect != nil && (rule.Rewrite != nil || rule.CORS != nil || len(rule.Backends) > 0):
-		n.unusable(rule, fact.ReasonIncompatibleFilters, path+".filters", "a request that is redirected is neither rewritten nor sent to a backend, and browsers follow no redirect to another origin; remove the redirect, or the others")
+	case rule.Redirect != nil && (rule.Rewrite != nil || rule.CORS != nil || len(rule.Mirrors)+len(rule.Backends) > 0):
+		n.unusable(rule, fact.ReasonIncompatibleFilters, path+".filters", "a request that is redirected is neither rewritten nor sent to a backend or mirror, and browsers follow no redirect to another origin; remove the redirect, or the others")
 	case !rule.Unusable && changesPrefix(rule) && slices.ContainsFunc(rule.Matches, func(m fact.RouteMatch) bool { return m.Path.Exact+m.Path.Regex != "" }):
 		n.unusable(rule, fact.ReasonUnsupportedValue, path+".filters", "a prefix can only be replaced if all matches of the rule have a path prefix; use ReplaceFullPath")
 	}
@@ -133,29 +133,33 @@ func isServiceParent(ref gateway.ParentReference) bool {
 	return deref(ref.Group, gateway.GroupName) == "" && deref(ref.Kind, "Gateway") == kindService
 }
 
-func (n *notes) routeBackend(path, namespace string, ref gateway.BackendRef, filters []gateway.HTTPRouteFilter) fact.RouteBackend {
+// answered500 is the outcome of a backend of a request that can't be used.
+const answered500 = "its share of the requests is answered with 500"
+
+// routeBackend adds Problems with the outcome if the backend is unusable.
+func (n *notes) routeBackend(path, namespace string, ref gateway.BackendRef, filters []gateway.HTTPRouteFilter, outcome string) fact.RouteBackend {
+	const until = "; until then %s"
 	b := fact.RouteBackend{
 		Service: mesh.Name{Namespace: string(deref(ref.Namespace, gateway.Namespace(namespace))), Name: string(ref.Name)},
 		Weight:  uint32(min(max(deref(ref.Weight, 1), 0), 1_000_000)),
 	}
-	const outcome = "; until then its share of the requests is answered with 500"
 	port := deref(ref.Port, 0)
 	switch group, kind := deref(ref.Group, ""), deref(ref.Kind, kindService); {
 	case group != "" || kind != kindService:
 		b.Unusable = true
-		n.add(fact.ReasonInvalidKind, path, "a %s of the group %q cannot be a backend, only a Service"+outcome, string(kind), string(group))
+		n.add(fact.ReasonInvalidKind, path, "a %s of the group %q cannot be a backend, only a Service"+until, string(kind), string(group), outcome)
 		return b
 	case !isObjectLabel(b.Service.Namespace) || !isObjectLabel(b.Service.Name) || port < 1 || port > maxPort:
 		b.Unusable = true
-		n.add(fact.ReasonUnsupportedValue, path, "%q with port %d is not a port of a Service; correct it"+outcome, b.Service.String(), port)
+		n.add(fact.ReasonUnsupportedValue, path, "%q with port %d is not a port of a Service; correct it"+until, b.Service.String(), port, outcome)
 		return b
 	}
 	b.Port = uint16(port)
 	var of fact.RouteRule
-	n.filters(path+".filters", filters, &of)
-	if b.Request, b.Response, b.Unusable = of.Request, of.Response, of.Unusable; of.Rewrite != nil || of.Redirect != nil || of.CORS != nil {
+	n.filters(path+".filters", namespace, filters, &of)
+	if b.Request, b.Response, b.Unusable = of.Request, of.Response, of.Unusable; of.Rewrite != nil || of.Redirect != nil || of.CORS != nil || len(of.Mirrors) > 0 {
 		b.Unusable = true
-		n.add(fact.ReasonUnsupportedValue, path+".filters", "a backend can only change headers; move the other filters to the rule"+outcome)
+		n.add(fact.ReasonUnsupportedValue, path+".filters", "a backend can only change headers; move the other filters to the rule"+until, outcome)
 	}
 	return b
 }

@@ -70,8 +70,12 @@ func TestHTTPRoute(t *testing.T) {
 			parents + `{"index":0,` + any + `,"cors":{"origin":{"exact":"https://a"},"credentials":true,"maxAge":5},` + toV1 + `}]}`, []string{"NoEffect spec.rules[0].filters[0].cors.exposeHeaders"}},
 		{"a redirect to a backend", rule(`{type: RequestRedirect, requestRedirect: {scheme: https}}`),
 			parents + `{"index":0,` + any + `,` + broken + `,"redirect":{"scheme":"https","status":302},` + toV1 + `}]}`, []string{"IncompatibleFilters spec.rules[0].filters"}},
-		{"a filter that is not supported lets nothing pass", rule(`{type: RequestMirror, requestMirror: {backendRef: {name: v2, port: 80}}}`),
+		{"a filter that is not supported lets nothing pass", rule(`{type: ExtensionRef, extensionRef: {group: a.b, kind: C, name: d}}`),
 			parents + `{"index":0,` + any + `,` + broken + `,` + toV1 + `}]}`, []string{"UnsupportedValue spec.rules[0].filters[0]"}},
+		{"mirrors", rule(`{type: RequestMirror, requestMirror: {backendRef: {name: v2, port: 80}}}, {type: RequestMirror, requestMirror: {backendRef: {name: v3, namespace: bank, port: 81}, percent: 20}}, {type: RequestMirror, requestMirror: {backendRef: {name: v4, port: 80}, fraction: {numerator: 1, denominator: 3}}}, {type: RequestMirror, requestMirror: {backendRef: {name: v5, port: 80}, percent: 0}}`),
+			parents + `{"index":0,` + any + `,"mirrors":[{"service":{"namespace":"shop","name":"v2"},"port":80,"weight":1,"filter":0,"numerator":1,"denominator":1},{"service":{"namespace":"bank","name":"v3"},"port":81,"weight":1,"filter":1,"numerator":20,"denominator":100},{"service":{"namespace":"shop","name":"v4"},"port":80,"weight":1,"filter":2,"numerator":1,"denominator":3}],` + toV1 + `}]}`, nil},
+		{"a mirror that is none", rule(`{type: RequestMirror, requestMirror: {backendRef: {kind: Pod, name: v2}}}`), parents + `{"index":0,` + any + `,` + toV1 + `}]}`, []string{"InvalidKind spec.rules[0].filters[0].requestMirror.backendRef"}},
+		{"a share that is none", rule(`{type: RequestMirror, requestMirror: {backendRef: {name: v2, port: 80}, percent: 101}}`), parents + `{"index":0,` + any + `,` + broken + `,` + toV1 + `}]}`, []string{"UnsupportedValue spec.rules[0].filters[0].requestMirror"}},
 
 		{"backends that are none", ofCart(`{backendRefs: [{name: v1}, {kind: Bucket, group: cloud, name: v1, weight: 3}, {name: v1, port: 80, weight: 0}]}`),
 			parents + `{"index":0,` + any + `,"backends":[{"service":{"namespace":"shop","name":"v1"},"port":0,"weight":1,` + broken + `},` +

@@ -51,7 +51,7 @@ func (n *notes) streamRule(route *fact.Route, i int, name *gateway.SectionName, 
 	}
 	rule := fact.RouteRule{Index: i, Name: string(deref(name, ""))}
 	for k, b := range backends {
-		rule.Backends = append(rule.Backends, n.routeBackend(index(path+".backendRefs", k), route.Namespace, b, nil))
+		rule.Backends = append(rule.Backends, n.routeBackend(index(path+".backendRefs", k), route.Namespace, b, nil, "its share of the connections is closed"))
 	}
 	route.Rules = append(route.Rules, rule)
 }

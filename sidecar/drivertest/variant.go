@@ -203,6 +203,13 @@ func filterVariants() []variant {
 			ignored: plain, closed: closed,
 		},
 		{
+			feature: mesh.FeatureMirrors,
+			asks: route(func(r *mesh.Route) {
+				r.Mirrors = []mesh.Mirror{{Backend: servicePort("cart", 80).String(), Numerator: 1, Denominator: 3}}
+			}),
+			ignored: plain, closed: closed,
+		},
+		{
 			feature: mesh.FeatureServerNames,
 			asks: func(d *draft) {
 				db := d.db().destination

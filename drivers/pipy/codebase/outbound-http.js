@@ -14,6 +14,7 @@ import { requestEnded } from './outbound-log.js'
 
 var $connection
 var $exchange
+var $copy
 
 // takeRequests returns the pipeline that answers all requests of one connection. It is
 // started with the connection. Each connection needs its own pipeline: Pipy reuses
@@ -25,6 +26,7 @@ export function takeRequests() {
     .demuxHTTP({ bufferSize: 1, maxHeaderSize: '64k' }).to($=>$
       .onStart(() => void ($exchange = newExchange()))
       .handleData(data => void ($exchange.sent += data.size))
+      .handleMessageEnd(() => mirror($exchange))
       .pipe(
         function (evt) {
           if (evt instanceof MessageStart) return route($connection, $exchange, evt.head) ? send : refusal
@@ -62,7 +64,7 @@ function ended(connection, exchange) {
 
 function newExchange() {
   return {
-    begun: Date.now(), head: null, path: '', request: null, answer: null, cookie: null, span: null, response: null, cors: null, origin: '',
+    begun: Date.now(), head: null, path: '', request: null, answer: null, cookie: null, span: null, response: null, cors: null, origin: '', mirrors: null,
     status: 0, firstByte: 0, sent: 0, received: 0, details: '', flags: '-',
   }
 }
@@ -132,8 +134,36 @@ function within(connection, exchange, destination, asked) {
     options.backends = [share]
   }
   if (found.rewrite) rewrite(head, found.rewrite, prefix)
+  exchange.mirrors = found.mirrors
   return options
 }
+
+// mirror sends copies of a request whose body is complete. There are none of a long body,
+// or of a request to upgrade the protocol.
+function mirror(exchange) {
+  var request = exchange.request
+  if (!exchange.mirrors || !request || !request.kept || request.upgrade) return
+  exchange.mirrors.forEach(
+    function (m) {
+      if (Math.random() * m.denominator >= m.numerator) return
+      var head = Object.assign({}, exchange.head, { headers: Object.assign({}, exchange.head.headers) })
+      var options = { backends: [{ backend: m.backend, weight: 1 }], timeout: request.options.timeout, http2: request.options.http2, connection: {} }
+      copies.spawn({ request: newRequest(head, options), body: new Data(request.body) })
+    }
+  )
+}
+
+var copies = pipeline($=>$
+  .onStart(
+    function (copy) {
+      $copy = copy
+      return new Message(copy.request.head, copy.body)
+    }
+  )
+  .pipe(send, () => [$copy.request])
+  .replaceData(() => undefined)
+  .replaceMessageEnd(end => [end, new StreamEnd])
+)
 
 // isSpecial reports whether requests for a backend differ from those for others.
 function isSpecial(share) {

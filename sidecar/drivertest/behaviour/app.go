@@ -49,7 +49,7 @@ type application struct {
 	failures map[string]int
 	// broken, if not 0, is the status of every response.
 	broken int
-	// seen counts requests by path.
+	// seen counts requests by path, and those with a body also by path, host and body.
 	seen map[string]int
 }
 
@@ -138,8 +138,16 @@ func acceptEach(l net.Listener, serve func(net.Conn)) {
 // ServeHTTP answers with a description of the request. Query parameters make it fail or
 // wait.
 func (a *application) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body := ""
+	if r.ContentLength > 0 {
+		text, _ := io.ReadAll(r.Body)
+		body = string(text)
+	}
 	a.mu.Lock()
 	a.seen[r.URL.Path]++
+	if body != "" {
+		a.seen[r.URL.Path+" "+r.Host+" "+body]++
+	}
 	broken := a.broken
 	if key := r.URL.Query().Get("fail"); key != "" && broken == 0 {
 		if _, ok := a.failures[key]; !ok {

@@ -19,6 +19,7 @@ var gateway = []Row{
 	{"HTTPRoute: rewrites", "The server sees the rewritten host and path, and the query as it was.", ofClient(mesh.FeatureRewrites), testHTTPRouteRewrites},
 	{"HTTPRoute: redirects", "Redirects are answered without asking the server, with the whole Location.", ofClient(mesh.FeatureRedirects), testHTTPRouteRedirects},
 	{"HTTPRoute: CORS", "Preflight requests are answered without asking the server, and answers have the headers of the filter, both for the allowed origins only.", ofClient(mesh.FeatureCORS), testCORS},
+	{"HTTPRoute: mirrors", "A share of the requests is copied to another service, with their headers and bodies; the client gets the backend's answers only.", ofClient(mesh.FeatureMirrors), testMirrors},
 	{"HTTPRoute: timeout", "A request that takes longer than the rule's timeout gets 504.", ofClient(mesh.FeatureTimeouts), testHTTPRouteTimeout},
 	{"HTTPRoute of the client's namespace", "A consumer route applies instead of the producer's, and only to clients of its namespace.", ofEvery, testConsumerRoute},
 	{"A routed service's pods", "A request to the address of a pod is not governed by the routes of its service, and needs the same permission.", ofEvery, testRoutedPod},
@@ -314,6 +315,55 @@ func testCORS(t *testing.T, w *testMesh) {
 		}
 		expect("the answer to a request from "+origin, r, none)
 	}
+}
+
+func testMirrors(t *testing.T, w *testMesh) {
+	w.apply(t, "route.yaml", route("HTTPRoute", "shop", "cart", `
+  - matches: [{path: {value: /cart/items}}]
+    filters: [{type: RequestMirror, requestMirror: {backendRef: {name: cart-v2, port: 80}}}]
+    backendRefs: [{name: cart-v1, port: 80}]
+  - filters: [{type: RequestMirror, requestMirror: {backendRef: {name: cart-v2, port: 80}, percent: 25}}]
+    backendRefs: [{name: cart-v1, port: 80}]
+`))
+	put := request{method: http.MethodPut, url: shopCart + "/cart/items", host: "cart.example.com", body: "two apples"}
+	copies := w.apps["shop/cart-v2"]
+	const asSent = "/cart/items cart.example.com two apples"
+	before := copies.count(asSent)
+	w.eventually(t, func() error {
+		// Without the route, the service sends some to cart-v2.
+		r, err := w.send(w.pod(t, "users/web"), put)
+		if n := copies.count(asSent); err != nil || isFrom("cart-v1")(r) != nil || n == before {
+			before = n
+			return fmt.Errorf("the status is %d from %s, with %d copies, %v", r.Status, r.Pod, n, err)
+		}
+		return nil
+	})
+	before = copies.count(asSent)
+	for range 20 {
+		r, err := w.send(w.pod(t, "users/web"), put)
+		if err != nil || isFrom("cart-v1")(r) != nil {
+			t.Fatalf("the status is %d from %s, %v", r.Status, r.Pod, err)
+		}
+	}
+	w.eventually(t, func() error {
+		if n := copies.count(asSent) - before; n < 20 {
+			return fmt.Errorf("of 20 requests %d were copied with their host and body", n)
+		}
+		return nil
+	})
+	before = copies.count("/cart/some")
+	for range 200 {
+		if _, err := w.send(w.pod(t, "users/web"), request{url: shopCart + "/cart/some"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Four standard deviations of a quarter of 200 are 25.
+	w.eventually(t, func() error {
+		if n := copies.count("/cart/some") - before; n < 25 || n > 75 {
+			return fmt.Errorf("of 200 requests %d were copied, want 50", n)
+		}
+		return nil
+	})
 }
 
 func testHTTPRouteTimeout(t *testing.T, w *testMesh) {
