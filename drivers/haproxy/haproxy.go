@@ -84,11 +84,7 @@ func (d Driver) Features() []mesh.Feature {
 func (Driver) Lacks() map[mesh.Feature]string {
 	return map[mesh.Feature]string{
 		mesh.FeatureMirrors:               "requests are not mirrored",
-		mesh.FeatureIPv6:                  "there are no IPv6 listeners, so such connections are refused",
-		mesh.FeatureRequestsPerConnection: "connections are reused without a limit",
-		mesh.FeatureOutlierEjection:       "failing endpoints stay in use",
-		mesh.FeatureConsistentHash:        "endpoints are called round robin",
-		mesh.FeatureZonePreference:        "endpoints of all zones are used",
+		mesh.FeatureIPv6:                  "such connections are refused: HAProxy 2.6 reads the original destination of redirected connections for IPv4 only",
 		mesh.FeatureExternalAuthorization: "every inbound HTTP request is answered with 403",
 		mesh.FeatureZipkinTracing:         "no spans are sent",
 		mesh.FeatureOTLPTracing:           "no spans are sent",

@@ -31,6 +31,8 @@ var configTemplate = texttemplate.Must(texttemplate.New(configFile).Funcs(textte
 	"prefixes": prefixes, "quote": quote, "replace": strings.ReplaceAll, "when": when,
 	"ambiguousPath": func() string { return mesh.AmbiguousPath }, "identityHeaders": mesh.IdentityHeaders,
 	"spellings": mesh.HeaderSpellings, "otherSpellings": mesh.OtherSpellings,
+	"isHashed": isHashed, "hashLines": hashLines, "hashesSource": hashesSource,
+	"less":         func(n, by uint32) uint32 { return n - min(n, by) },
 	"append":       func(texts []string, text string) []string { return append(texts, text) },
 	"add":          func(a, b uint32) uint64 { return uint64(a) + uint64(b) },
 	"atMost":       func(n uint32) uint32 { return min(n, 1<<30) },
@@ -66,6 +68,9 @@ type document struct {
 
 	httpMap, tcpMap strings.Builder
 }
+
+// EjectionTime is how long endpoints are ejected by default.
+func (*document) EjectionTime() time.Duration { return 30 * time.Second }
 
 // Translate returns haproxy.cfg and its maps.
 func (Driver) Translate(view *mesh.View) ([]driver.File, error) {
