@@ -175,17 +175,3 @@ func (j *join) aliasTarget(r *graph.Reader, svc *fact.Service) (*fact.Service, b
 	}
 	return nil, false
 }
-
-// serviceOfHost returns the service that a setting's host names: <name>, <name>.<ns> or
-// longer. It may not exist. Services of another namespace than the setting don't count.
-func serviceOfHost(s *fact.UpstreamSetting) mesh.Name {
-	name, rest, qualified := strings.Cut(strings.ToLower(s.Host), ".")
-	if !qualified {
-		return mesh.Name{Namespace: s.Namespace, Name: name}
-	}
-	namespace, domain, _ := strings.Cut(rest, ".")
-	if domain != "" && domain != "svc" && !strings.HasPrefix(domain, "svc.") || namespace != s.Namespace {
-		return mesh.Name{}
-	}
-	return mesh.Name{Namespace: namespace, Name: name}
-}

@@ -231,7 +231,7 @@ func (j *join) index() {
 		})
 	})
 	j.upstreamsOf = graph.NewIndex(j.upstreams, compareAged, func(key mesh.Name, s *fact.UpstreamSetting) iter.Seq2[mesh.Name, aged] {
-		return one(serviceOfHost(s), aged{s.Created, key})
+		return one(s.Service(), aged{s.Created, key})
 	})
 	j.accessesOf = graph.NewIndex(j.accesses, compareAged, func(key mesh.Name, rule *fact.AccessRule) iter.Seq2[fact.ServiceAccount, aged] {
 		return one(rule.Destination, aged{rule.Created, key})

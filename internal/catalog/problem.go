@@ -182,7 +182,7 @@ func (j *join) inspectRetry(r *graph.Reader, rule *fact.RetryRule, f *fault) {
 }
 
 func (j *join) inspectUpstream(r *graph.Reader, setting *fact.UpstreamSetting, f *fault) {
-	name := serviceOfHost(setting)
+	name := setting.Service()
 	if j.service(r, name) == nil {
 		if len(j.egressesUsing.Get(r, setting.Name)) == 0 {
 			f.add(ReasonNotFound, "spec.host", "%q is not a Service of namespace %s, and no Egress refers to this object; write <service>.%s.svc.cluster.local", setting.Host, setting.Namespace, setting.Namespace)

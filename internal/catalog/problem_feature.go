@@ -132,7 +132,7 @@ func (j *join) checkUpstreamFeatures(r *graph.Reader, setting *fact.UpstreamSett
 	if len(j.limitedClasses(r).List) == 0 {
 		return
 	}
-	if svc := j.service(r, serviceOfHost(setting)); svc != nil {
+	if svc := j.service(r, setting.Service()); svc != nil {
 		if oldest, _ := j.upstreams.Get(r, j.upstreamsOf.Get(r, svc.Name)[0].key); oldest == setting {
 			for _, port := range portsOf(svc) {
 				j.askPolicy(f, setting.Policy, j.callers.Get(r, port))

@@ -85,8 +85,9 @@ Add sidecars to manifests with 'outrigger inject'. 'outrigger check-inject' expl
 a pod gets a sidecar or not.
 
 'outrigger validate' checks the objects of a mesh, 'outrigger explain' explains what
-happens to a request, and 'outrigger translate' prints the configuration of a proxy. These
-three work on files, without a cluster. 'outrigger demo' runs a whole mesh on this machine.
+happens to a request, 'outrigger translate' prints the configuration of a proxy, and
+'outrigger convert' turns TrafficSplits into routes of Gateway API. These four work on files,
+without a cluster. 'outrigger demo' runs a whole mesh on this machine.
 
 'outrigger controller' and 'outrigger injector' run the control plane. If the program has
 the name kubectl-outrigger, it is the plug-in 'kubectl outrigger'.`,
@@ -112,6 +113,7 @@ the name kubectl-outrigger, it is the plug-in 'kubectl outrigger'.`,
 		newCheckCommand(),
 		newNamespaceCommand(),
 		newValidateCommand(),
+		newConvertCommand(),
 		newExplainCommand(),
 		newTranslateCommand(sidecar.Capabilities),
 		newDemoCommand(),

@@ -2,6 +2,7 @@ package fact
 
 import (
 	"net/netip"
+	"strings"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
@@ -155,4 +156,18 @@ type UpstreamSetting struct {
 	Host   string              `json:"host"`
 	Policy mesh.UpstreamPolicy `json:"policy"`
 	Limits mesh.RateLimits     `json:"limits,omitzero"`
+}
+
+// Service returns the service that the Host names: <name>, <name>.<namespace> or longer. It
+// may not exist. The result is zero for services of another namespace than the setting's.
+func (s *UpstreamSetting) Service() mesh.Name {
+	name, rest, qualified := strings.Cut(strings.ToLower(s.Host), ".")
+	if !qualified {
+		return mesh.Name{Namespace: s.Namespace, Name: name}
+	}
+	namespace, domain, _ := strings.Cut(rest, ".")
+	if domain != "" && domain != "svc" && !strings.HasPrefix(domain, "svc.") || namespace != s.Namespace {
+		return mesh.Name{}
+	}
+	return mesh.Name{Namespace: namespace, Name: name}
 }
