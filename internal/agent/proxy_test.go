@@ -425,7 +425,7 @@ func TestReloadFails(t *testing.T) {
 	p.write("ca.crt", string(bundleOf(p.ca, newAuthority(t, "next"))))
 	p.until("counted", func() bool { return p.number(`outrigger_agent_proxy_reloads_total{result="error"}`) >= 2 })
 	p.write("good", "")
-	p.until("tried again", func() bool { return p.metric(`outrigger_agent_proxy_reloads_total{result="success"}`) == "1" })
+	p.until("tried again", func() bool { return p.number(`outrigger_agent_proxy_reloads_total{result="success"}`) >= 1 })
 	if !p.isReady() || !strings.Contains(p.log.String(), "exit code 4") {
 		t.Error("a failed reload ends the proxy, or is not logged")
 	}
