@@ -42,9 +42,12 @@ const (
 	// FeatureServerNames routes TLS connections by server name (Destination's Servers).
 	FeatureServerNames Feature = "ServerNames"
 
-	// FeatureRetries retries requests. FeatureTimeouts limits requests including retries,
-	// and single attempts.
-	FeatureRetries  Feature = "Retries"
+	// FeatureRetries retries requests. FeatureRetryCodes are Retry's Codes other than 500
+	// to 504, and FeatureRetryBackoff is its Backoff.
+	FeatureRetries      Feature = "Retries"
+	FeatureRetryCodes   Feature = "RetryCodes"
+	FeatureRetryBackoff Feature = "RetryBackoff"
+	// FeatureTimeouts limits requests including retries, and single attempts.
 	FeatureTimeouts Feature = "Timeouts"
 	// FeatureConnectTimeouts and FeatureIdleTimeouts apply to connections to endpoints.
 	FeatureConnectTimeouts Feature = "ConnectTimeouts"
@@ -98,7 +101,7 @@ func Features() []Feature {
 	return []Feature{
 		FeatureHTTP2, FeatureWebSocket, FeatureServerFirst, FeatureIPv6, FeatureExternalNames, FeaturePermissiveTLS, FeatureTLSSettings, FeatureHeaderMatches, FeatureQueryMatches,
 		FeatureHeaderChanges, FeatureRewrites, FeatureRedirects, FeatureCORS, FeatureMirrors, FeatureServerNames,
-		FeatureRetries, FeatureTimeouts, FeatureConnectTimeouts, FeatureIdleTimeouts, FeatureConnectionLimits, FeatureRequestLimits, FeatureRequestsPerConnection,
+		FeatureRetries, FeatureRetryCodes, FeatureRetryBackoff, FeatureTimeouts, FeatureConnectTimeouts, FeatureIdleTimeouts, FeatureConnectionLimits, FeatureRequestLimits, FeatureRequestsPerConnection,
 		FeatureOutlierEjection, FeatureHealthChecks, FeatureLeastRequest, FeatureRandomEndpoint, FeatureConsistentHash, FeatureZonePreference,
 		FeatureConnectionRateLimits, FeatureRequestRateLimits, FeatureExternalAuthorization, FeatureIngress, FeatureIngressTLS, FeatureEgressHTTP, FeatureEgressTLS, FeatureEgressTCP,
 		FeatureAccessLogs, FeatureZipkinTracing, FeatureOTLPTracing, FeaturePlaintextMesh,

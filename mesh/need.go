@@ -111,7 +111,8 @@ func (m HTTPMatch) Needs() []Feature {
 
 // Needs returns the features that the retry requires.
 func (r Retry) Needs() []Feature {
-	n := needs{FeatureRetries: true, FeatureTimeouts: r.PerTry > 0}
+	n := needs{FeatureRetries: true, FeatureTimeouts: r.PerTry > 0, FeatureRetryBackoff: r.Backoff > 0}
+	n[FeatureRetryCodes] = slices.ContainsFunc(r.Codes, func(code uint16) bool { return code < 500 || code > 504 })
 	return n.inOrder()
 }
 

@@ -19,7 +19,9 @@ type Retry struct {
 	// On has retry conditions under Envoy's names, such as 5xx and connect-failure,
 	// sorted.
 	On []string `json:"on"`
-	// Attempts is the number of retries.
+	// Codes has the status codes that are retried in addition to those of On, sorted.
+	Codes []uint16 `json:"codes,omitempty"`
+	// Attempts is the number of retries. 0 means none.
 	Attempts uint32 `json:"attempts"`
 	// PerTry limits one attempt. 0 means no limit.
 	PerTry time.Duration `json:"perTry,omitempty"`

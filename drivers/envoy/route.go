@@ -188,9 +188,14 @@ func retryPolicy(r *mesh.Retry) *routev3.RetryPolicy {
 	if r == nil {
 		return nil
 	}
+	on := r.On
+	if len(r.Codes) > 0 {
+		on = append(slices.Clone(on), "retriable-status-codes")
+	}
 	policy := &routev3.RetryPolicy{
-		RetryOn: strings.Join(r.On, ","), NumRetries: wrapperspb.UInt32(r.Attempts),
-		RetryHostPredicate: otherHost, HostSelectionRetryMaxAttempts: otherHostAttempts,
+		RetryOn: strings.Join(on, ","), NumRetries: wrapperspb.UInt32(r.Attempts),
+		RetriableStatusCodes: each(r.Codes, func(code uint16) uint32 { return uint32(code) }),
+		RetryHostPredicate:   otherHost, HostSelectionRetryMaxAttempts: otherHostAttempts,
 		PerTryTimeout: optionalDuration(r.PerTry),
 	}
 	if r.Backoff > 0 {

@@ -84,6 +84,8 @@ func (d Driver) Features() []mesh.Feature {
 func (Driver) Lacks() map[mesh.Feature]string {
 	return map[mesh.Feature]string{
 		mesh.FeatureMirrors:               "requests are not mirrored",
+		mesh.FeatureRetryCodes:            "answers with status codes other than 500 to 504 are not retried: HAProxy 2.6 accepts few others in its configuration, and not 429",
+		mesh.FeatureRetryBackoff:          "requests are retried at once: HAProxy has no setting for the delay",
 		mesh.FeatureIPv6:                  "such connections are refused: HAProxy 2.6 reads the original destination of redirected connections for IPv4 only",
 		mesh.FeatureExternalAuthorization: "every inbound HTTP request is answered with 403",
 		mesh.FeatureZipkinTracing:         "no spans are sent",

@@ -31,7 +31,7 @@ func destination(d *mesh.Destination) destinationDocument {
 func route(r mesh.Route, port uint16) routeDocument {
 	out := routeDocument{Name: r.Name, Match: request(r.Match), Backends: r.Backends, Mirrors: r.Mirrors, Timeout: r.Timeout.Seconds()}
 	if retry := r.Retry; retry != nil {
-		out.Retry = &retryDocument{On: retry.On, Attempts: retry.Attempts, PerTry: retry.PerTry.Seconds(), Backoff: retry.Backoff.Seconds()}
+		out.Retry = &retryDocument{On: retry.On, Codes: retry.Codes, Attempts: retry.Attempts, PerTry: retry.PerTry.Seconds(), Backoff: retry.Backoff.Seconds()}
 	}
 	if r.Rewrite != nil {
 		out.Rewrite = &rewriteDocument{Host: r.Rewrite.Host, Path: pathChange(r.Rewrite.Path)}

@@ -248,6 +248,7 @@ type pathDocument struct {
 
 type retryDocument struct {
 	On       []string `json:"on"`
+	Codes    []uint16 `json:"codes,omitempty"`
 	Attempts uint32   `json:"attempts"`
 	PerTry   float64  `json:"perTry,omitempty"`
 	Backoff  float64  `json:"backoff,omitempty"`

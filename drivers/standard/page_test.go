@@ -255,6 +255,8 @@ var meanings = map[mesh.Feature]string{
 	mesh.FeatureMirrors:               "copies of requests are sent to other services",
 	mesh.FeatureServerNames:           "TLS connections are routed by server name",
 	mesh.FeatureRetries:               "failed requests are retried",
+	mesh.FeatureRetryCodes:            "answers with any status code are retried",
+	mesh.FeatureRetryBackoff:          "time between retries",
 	mesh.FeatureTimeouts:              "time limits for requests and for each try",
 	mesh.FeatureConnectTimeouts:       "time limits for connecting",
 	mesh.FeatureIdleTimeouts:          "idle connections are closed",

@@ -47,6 +47,9 @@ func TestRoutes(t *testing.T) {
 			r.Backends = append(r.Backends, fact.RouteBackend{Service: parseName(backend), Port: 80, Weight: weight})
 		}
 	}
+	retries := func(attempts uint32) func(*fact.RouteRule) {
+		return func(r *fact.RouteRule) { r.Retry = &mesh.Retry{On: []string{"connect-failure"}, Attempts: attempts} }
+	}
 	mirrors := func(names ...string) func(*fact.RouteRule) {
 		return func(r *fact.RouteRule) {
 			for i, name := range names {
@@ -87,6 +90,8 @@ func TestRoutes(t *testing.T) {
 		{name: "a redirect", facts: list(httpRoute("shop/r", "shop/root", to("/", "", redirect))), want: "any -> nothing by shop/r redirect 301"},
 		{name: "the rule's timeout, and none", facts: list(httpRoute("shop/r", "shop/root", to("/a", "shop/v1", limit(time.Second)), to("/", "shop/v1", limit(0)))),
 			want: "/a -> shop/v1:80*1 by shop/r timeout 1s\nany -> shop/v1:80*1 by shop/r"},
+		{name: "the rule's retries instead of those of a Retry", facts: list(retry("shop/x", "shop/web", 3, 1, "shop/root"), httpRoute("shop/r", "shop/root", to("/a", "shop/v1", retries(1)), to("/b", "shop/v1", retries(0)), to("/", "shop/v1"))),
+			want: "/a -> shop/v1:80*1 by shop/r retry 1\n/b -> shop/v1:80*1 by shop/r retry 0\nany -> shop/v1:80*1 by shop/r retry 3"},
 		{name: "mirrors, without one that is not there", facts: list(httpRoute("shop/r", "shop/root", to("/", "shop/v1", mirrors("shop/v2", "shop/gone")))),
 			want: "any -> shop/v1:80*1 by shop/r mirrored to shop/v2:80", problems: "HTTPRoute shop/r: BackendNotFound spec.rules[0].filters[1].requestMirror.backendRef"},
 		{name: "a third namespace is not permitted", facts: list(httpRoute("shop/r", "shop/root", to("/", "bank/v3"))),

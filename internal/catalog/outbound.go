@@ -198,11 +198,14 @@ func (j *join) retryFor(r *graph.Reader, source fact.ServiceAccount, service mes
 	return nil
 }
 
+// withRetry returns the destination with the retry for its routes that have none.
 func withRetry(d *mesh.Destination, retry mesh.Retry) *mesh.Destination {
 	retried := *d
 	retried.Routes = slices.Clone(d.Routes)
 	for i := range retried.Routes {
-		retried.Routes[i].Retry = &retry
+		if retried.Routes[i].Retry == nil {
+			retried.Routes[i].Retry = &retry
+		}
 	}
 	return mesh.Seal(&retried)
 }

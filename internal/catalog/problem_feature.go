@@ -218,6 +218,13 @@ func (j *join) askPolicy(f *fault, policy mesh.UpstreamPolicy, of *classes) {
 	}
 }
 
+// retryFields are what asks for the features of a Retry.
+var retryFields = map[mesh.Feature]string{
+	mesh.FeatureRetries:      "spec.retryPolicy",
+	mesh.FeatureTimeouts:     "spec.retryPolicy.perTryTimeout",
+	mesh.FeatureRetryBackoff: "spec.retryPolicy.retryBackoffBaseInterval",
+}
+
 func (j *join) checkRetryFeatures(r *graph.Reader, rule *fact.RetryRule, f *fault) {
 	if len(j.limitedClasses(r).List) == 0 || !j.mustSettings(r).RetryPolicy {
 		return
@@ -228,9 +235,8 @@ func (j *join) checkRetryFeatures(r *graph.Reader, rule *fact.RetryRule, f *faul
 		if svc == nil || j.retryFor(r, rule.Source, name) != rule || !j.mayCallHTTP(r, rule.Source, svc) {
 			continue
 		}
-		j.reportLacking(f, "spec.retryPolicy", of, mesh.FeatureRetries)
-		if rule.Retry.PerTry > 0 {
-			j.reportLacking(f, "spec.retryPolicy.perTryTimeout", of, mesh.FeatureTimeouts)
+		for _, feature := range rule.Retry.Needs() {
+			j.reportLacking(f, retryFields[feature], of, feature)
 		}
 		return
 	}

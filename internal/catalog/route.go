@@ -185,7 +185,7 @@ func (j *join) routeOf(r *graph.Reader, svc *fact.Service, route *fact.Route, ru
 		out.Redirect, out.Timeout = rule.Redirect, 0
 		return out
 	}
-	out.Rewrite, out.CORS = rule.Rewrite, rule.CORS
+	out.Rewrite, out.CORS, out.Retry = rule.Rewrite, rule.CORS, rule.Retry
 	for _, m := range rule.Mirrors {
 		if port, why := j.routeBackend(r, route, svc.Name, m.RouteBackend); why == nil {
 			made.uses = append(made.uses, port)

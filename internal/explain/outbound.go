@@ -2,6 +2,8 @@ package explain
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -106,8 +108,12 @@ func (x *inquiry) passedOver(d *mesh.Destination, taken mesh.Route) []string {
 
 func (x *inquiry) describeRetries(route mesh.Route) {
 	var details []string
-	if r := route.Retry; r != nil {
-		text := fmt.Sprintf("retried up to %s on %s", count(int(r.Attempts), "time"), strings.Join(r.On, ", "))
+	if r := route.Retry; r != nil && r.Attempts > 0 {
+		on := slices.Clone(r.On)
+		for _, code := range r.Codes {
+			on = append(on, strconv.Itoa(int(code)))
+		}
+		text := fmt.Sprintf("retried up to %s on %s", count(int(r.Attempts), "time"), strings.Join(on, ", "))
 		if r.PerTry > 0 {
 			text += fmt.Sprintf(", each attempt at most %s", r.PerTry)
 		}

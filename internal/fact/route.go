@@ -86,6 +86,8 @@ type RouteRule struct {
 	// Timeout is for a request, 0 for no limit. If it is nil, the UpstreamSetting of the
 	// parent applies.
 	Timeout *time.Duration `json:"timeout,omitempty"`
+	// Retry applies instead of any RetryRule.
+	Retry *mesh.Retry `json:"retry,omitempty"`
 }
 
 // RouteMatch is a match of a Route. The match with the higher Precedence is asked first.

@@ -5,7 +5,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	gateway "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -25,7 +24,7 @@ func httpRoute(obj *gateway.HTTPRoute, n *notes) mesh.Digester {
 		from, path := &obj.Spec.Rules[i], index("spec.rules", i)
 		rule := fact.RouteRule{Index: i, Name: string(deref(from.Name, ""))}
 		n.filters(path+".filters", obj.Namespace, from.Filters, &rule)
-		rule.Timeout = n.timeout(path+".timeouts", from.Timeouts, &rule)
+		n.ruleLimits(path, from.Timeouts, from.Retry, &rule)
 		for k, b := range from.BackendRefs {
 			at := index(path+".backendRefs", k)
 			rule.Backends = append(rule.Backends, n.routeBackend(at, obj.Namespace, b.BackendRef, b.Filters, answered500))
@@ -39,9 +38,6 @@ func httpRoute(obj *gateway.HTTPRoute, n *notes) mesh.Digester {
 			rule.Matches = []fact.RouteMatch{{Precedence: fact.Precedence{0, 1}}}
 		}
 		n.checkRule(path, &rule)
-		if from.Retry != nil {
-			n.add(ReasonNotSupported, path+".retry", "retries of an HTTPRoute are not supported, so the field is ignored; use a Retry (policy.openservicemesh.io)")
-		}
 		if from.SessionPersistence != nil {
 			n.add(ReasonNotSupported, path+".sessionPersistence", "session persistence is not supported, so the field is ignored; use the Service's sessionAffinity")
 		}
@@ -162,31 +158,6 @@ func (n *notes) routeBackend(path, namespace string, ref gateway.BackendRef, fil
 		n.add(fact.ReasonUnsupportedValue, path+".filters", "a backend can only change headers; move the other filters to the rule"+until, outcome)
 	}
 	return b
-}
-
-// timeout returns the shorter of the limits, since a request is not retried.
-func (n *notes) timeout(path string, timeouts *gateway.HTTPRouteTimeouts, rule *fact.RouteRule) *time.Duration {
-	if timeouts == nil {
-		return nil
-	}
-	var limit *time.Duration
-	for _, field := range []struct {
-		name  string
-		value *gateway.Duration
-	}{{"request", timeouts.Request}, {"backendRequest", timeouts.BackendRequest}} {
-		if field.value == nil {
-			continue
-		}
-		value, err := time.ParseDuration(string(*field.value))
-		if err != nil || value < 0 {
-			n.unusable(rule, fact.ReasonUnsupportedValue, path+"."+field.name, "%q is not a duration; write one such as 10s or 500ms", string(*field.value))
-			continue
-		}
-		if limit == nil || *limit == 0 || value > 0 && value < *limit {
-			limit = &value
-		}
-	}
-	return limit
 }
 
 func (n *notes) httpRouteMatch(path string, from *gateway.HTTPRouteMatch) (fact.RouteMatch, bool) {

@@ -47,6 +47,18 @@ func TestHTTPRoute(t *testing.T) {
 		{"a timeout that is none", ofCart(`{timeouts: {request: soon}, ` + v1 + `}`), parents + `{"index":0,` + any + `,` + broken + `,` + toV1 + `}]}`,
 			[]string{"UnsupportedValue spec.rules[0].timeouts.request"}},
 
+		{"retries", ofCart(`{retry: {}, ` + v1 + `}`), parents + `{"index":0,` + any + `,` + toV1 + `,"retry":{"on":["connect-failure","refused-stream"],"attempts":1}}]}`, nil},
+		{"retries of status codes", ofCart(`{retry: {attempts: 2, backoff: 10ms, codes: [503, 500, 503]}, timeouts: {request: 1m}, ` + v1 + `}`),
+			parents + `{"index":0,` + any + `,` + toV1 + `,"timeout":60000000000,"retry":{"on":["connect-failure","refused-stream"],"codes":[500,503],"attempts":2,"backoff":10000000}}]}`, nil},
+		{"a limit for each try", ofCart(`{retry: {attempts: 2}, timeouts: {backendRequest: 500ms}, ` + v1 + `}`),
+			parents + `{"index":0,` + any + `,` + toV1 + `,"retry":{"on":["connect-failure","refused-stream","reset"],"attempts":2,"perTry":500000000}}]}`, nil},
+		{"no retries", ofCart(`{retry: {attempts: 0}, timeouts: {request: 1m, backendRequest: 500ms}, ` + v1 + `}`),
+			parents + `{"index":0,` + any + `,` + toV1 + `,"timeout":500000000,"retry":{"on":null,"attempts":0}}]}`, nil},
+		{"retries that are none", ofCart(`{retry: {attempts: 101}, ` + v1 + `}`), parents + `{"index":0,` + any + `,` + broken + `,` + toV1 + `}]}`, []string{"UnsupportedValue spec.rules[0].retry.attempts"}},
+		{"a code that is none", ofCart(`{retry: {attempts: 1, codes: [200], backoff: soon}, ` + v1 + `}`),
+			parents + `{"index":0,` + any + `,` + broken + `,` + toV1 + `,"retry":{"on":["connect-failure","refused-stream"],"attempts":1}}]}`,
+			[]string{"UnsupportedValue spec.rules[0].retry.backoff", "UnsupportedValue spec.rules[0].retry.codes[0]"}},
+
 		{"headers: what is removed is not set", rule(`{type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: X-A, value: b}, {name: x-c, value: d}], add: [{name: e, value: f}], remove: [X-C]}}`),
 			parents + `{"index":0,` + any + `,"request":{"set":[{"name":"x-a","value":"b"}],"add":[{"name":"e","value":"f"}],"remove":["x-c"]},` + toV1 + `}]}`, nil},
 		{"headers that say where a message ends", rule(`{type: ResponseHeaderModifier, responseHeaderModifier: {remove: [Content-Length], set: [{name: Host, value: a}]}}`),
@@ -84,8 +96,8 @@ func TestHTTPRoute(t *testing.T) {
 		{"a backend changes headers only", ofCart(`{backendRefs: [{name: v1, port: 80, filters: [{type: URLRewrite, urlRewrite: {hostname: a}}]}]}`),
 			parents + `{"index":0,` + any + `,"backends":[{"service":{"namespace":"shop","name":"v1"},"port":80,"weight":1,` + broken + `}]}]}`,
 			[]string{"UnsupportedValue spec.rules[0].backendRefs[0].filters"}},
-		{"what has no effect is said", `{parentRefs: [{group: "", kind: Service, name: cart}], hostnames: [a.b], rules: [{retry: {attempts: 2}, ` + v1 + `}]}`,
-			parents + `{"index":0,` + any + `,` + toV1 + `}]}`, []string{"NoEffect spec.hostnames", "NotSupported spec.rules[0].retry"}},
+		{"what has no effect is said", `{parentRefs: [{group: "", kind: Service, name: cart}], hostnames: [a.b], rules: [{sessionPersistence: {}, ` + v1 + `}]}`,
+			parents + `{"index":0,` + any + `,` + toV1 + `}]}`, []string{"NoEffect spec.hostnames", "NotSupported spec.rules[0].sessionPersistence"}},
 	})
 }
 

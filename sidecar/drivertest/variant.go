@@ -232,6 +232,19 @@ func policyVariants() []variant {
 			d.cart().destination.HashOn = on
 		}}
 	}
+	retried := func(feature mesh.Feature, change func(*mesh.Retry)) variant {
+		with := func(change func(*mesh.Retry)) func(*draft) {
+			return func(d *draft) {
+				retry := mesh.Retry{On: []string{"5xx", "connect-failure"}, Attempts: 3}
+				if former := d.cart().destination.Routes[0].Retry; former != nil {
+					retry = *former
+				}
+				change(&retry)
+				d.cart().destination.Routes[0].Retry = &retry
+			}
+		}
+		return variant{feature: feature, base: with(func(*mesh.Retry) {}), asks: with(change)}
+	}
 	balanced := func(feature mesh.Feature, name mesh.LoadBalancingPolicy) variant {
 		v := policy(feature, "", func(p *mesh.UpstreamPolicy) { p.LoadBalancing.Policy = name })
 		v.alone = feature != mesh.FeatureLeastRequest
@@ -239,8 +252,10 @@ func policyVariants() []variant {
 	}
 	return []variant{
 		{feature: mesh.FeatureRetries, asks: func(d *draft) {
-			d.cart().destination.Routes[0].Retry = &mesh.Retry{On: []string{"5xx", "connect-failure"}, Attempts: 3, Backoff: 25 * time.Millisecond}
+			d.cart().destination.Routes[0].Retry = &mesh.Retry{On: []string{"5xx", "connect-failure"}, Attempts: 3}
 		}},
+		retried(mesh.FeatureRetryCodes, func(r *mesh.Retry) { r.Codes = []uint16{429, 503} }),
+		retried(mesh.FeatureRetryBackoff, func(r *mesh.Retry) { r.Backoff = 25 * time.Millisecond }),
 		{feature: mesh.FeatureTimeouts, asks: func(d *draft) {
 			d.cart().destination.Routes[0].Timeout, d.cart().backend.Policy.RequestTimeout = 7*time.Second, 7*time.Second
 		}},

@@ -12,7 +12,7 @@ kubectl=${KUBECTL:-kubectl}
 
 # The server and the client of the suite's pods, in an image with the name that the suite
 # asks for.
-image=registry.k8s.io/gateway-api/echo-advanced:v1.5.1
+image=registry.k8s.io/gateway-api/conformance/echo-advanced:v0.1.0
 for program in server client; do
 	go build -C test/gateway/echo -ldflags='-s -w' -o "$PWD/bin/echo-$program" istio.io/istio/pkg/test/echo/cmd/$program
 done
@@ -20,6 +20,9 @@ openssl req -x509 -newkey rsa:2048 -nodes -days 3650 -subj /CN=echo -keyout bin/
 [ -z "${E2E_NODE:-}" ] || cluster image "$image" /usr/local/bin/server="$PWD/bin/echo-server" \
 	/usr/local/bin/client="$PWD/bin/echo-client" /cert.crt="$PWD/bin/echo.crt" /cert.key="$PWD/bin/echo.key"
 
+# The suite wants a newer Go than the product, which is downloaded even if GOTOOLCHAIN=local.
+export GOTOOLCHAIN
+GOTOOLCHAIN=$(sed -n 's/^toolchain //p' test/gateway/go.mod)
 crds=$(go list -C test/gateway -m -f '{{.Dir}}' sigs.k8s.io/gateway-api)/config/crd/standard
 "$kubectl" apply --server-side -f "$crds"
 bin/outrigger install --set osm.enablePermissiveTrafficPolicy=true --timeout 5m

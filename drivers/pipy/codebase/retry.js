@@ -26,6 +26,7 @@ export function isRetriable(request, t, head) {
   var retry = request.options.retry
   if (!retry || !isRepeatable(request) || !mayRetry(request, t)) return false
   var status = head.status
+  if (retry.codes && retry.codes.includes(status)) return true
   return retry.on.some(
     function (on) {
       switch (on) {

@@ -1,6 +1,7 @@
 package behaviour
 
 import (
+	"cmp"
 	"crypto/sha1"
 	"crypto/tls"
 	"encoding/base64"
@@ -148,18 +149,21 @@ func (a *application) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if body != "" {
 		a.seen[r.URL.Path+" "+r.Host+" "+body]++
 	}
-	broken := a.broken
+	broken, wait := a.broken, r.URL.Query().Get("wait")
 	if key := r.URL.Query().Get("fail"); key != "" && broken == 0 {
 		if _, ok := a.failures[key]; !ok {
 			a.failures[key], _ = strconv.Atoi(r.URL.Query().Get("times"))
 		}
 		if a.failures[key] > 0 {
 			a.failures[key]--
-			broken = http.StatusServiceUnavailable
+			broken, wait = http.StatusServiceUnavailable, cmp.Or(r.URL.Query().Get("stall"), wait)
+			if status, err := strconv.Atoi(r.URL.Query().Get("status")); err == nil {
+				broken = status
+			}
 		}
 	}
 	a.mu.Unlock()
-	if wait, err := time.ParseDuration(r.URL.Query().Get("wait")); err == nil {
+	if wait, err := time.ParseDuration(wait); err == nil {
 		select {
 		case <-time.After(wait):
 		case <-r.Context().Done():

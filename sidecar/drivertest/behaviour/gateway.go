@@ -21,6 +21,8 @@ var gateway = []Row{
 	{"HTTPRoute: CORS", "Preflight requests are answered without asking the server, and answers have the headers of the filter, both for the allowed origins only.", ofClient(mesh.FeatureCORS), testCORS},
 	{"HTTPRoute: mirrors", "A share of the requests is copied to another service, with their headers and bodies; the client gets the backend's answers only.", ofClient(mesh.FeatureMirrors), testMirrors},
 	{"HTTPRoute: timeout", "A request that takes longer than the rule's timeout gets 504.", ofClient(mesh.FeatureTimeouts), testHTTPRouteTimeout},
+	{"HTTPRoute: retries", "Requests with one of the rule's status codes are retried, and tries that take too long; other status codes are not, and none with 0 attempts.", ofClient(mesh.FeatureRetries, mesh.FeatureTimeouts), testHTTPRouteRetries},
+	{"HTTPRoute: retries of any status code", "Requests are retried on status codes below 500, after the rule's backoff.", ofClient(mesh.FeatureRetries, mesh.FeatureRetryCodes, mesh.FeatureRetryBackoff), testHTTPRouteRetryCodes},
 	{"HTTPRoute of the client's namespace", "A consumer route applies instead of the producer's, and only to clients of its namespace.", ofEvery, testConsumerRoute},
 	{"A routed service's pods", "A request to the address of a pod is not governed by the routes of its service, and needs the same permission.", ofEvery, testRoutedPod},
 	{"GRPCRoute", "Calls are routed by service and method before any HTTPRoute is asked; a call that no rule matches is UNIMPLEMENTED.", ofBoth(mesh.FeatureHTTP2), testGRPCRoute},
