@@ -82,6 +82,8 @@ var rules = []rule{
 	// The drivers: public packages, and their proxy's own libraries.
 	{"drivers/envoy", public + "github.com/envoyproxy/go-control-plane/... google.golang.org/protobuf/... sigs.k8s.io/yaml",
 		"a driver of ours has no way in that a vendor's has not: no internal package and no other driver"},
+	{"drivers/grpc", public + "github.com/envoyproxy/go-control-plane/... google.golang.org/protobuf/...",
+		"a driver of ours has no way in that a vendor's has not: no internal package and no other driver"},
 	{"drivers/haproxy", public,
 		"a driver of ours has no way in that a vendor's has not: no internal package and no other driver"},
 	{"drivers/pipy", public,

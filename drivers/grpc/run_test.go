@@ -1,0 +1,217 @@
+package grpc
+
+import (
+	"bufio"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
+)
+
+const check, list = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/List"
+
+// build compiles the application once for all tests.
+var build = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "outrigger-grpc-")
+	if err != nil {
+		return "", err
+	}
+	app := filepath.Join(dir, "app")
+	cmd := exec.Command("go", "build", "-o", app, ".")
+	cmd.Dir = "../../test/grpc"
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building test/grpc: %w\n%s", err, out)
+	}
+	return app, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if app, err := build(); err == nil {
+		_ = os.RemoveAll(filepath.Dir(app))
+	}
+	os.Exit(code)
+}
+
+// world is a controller with pods of the class, each a process on an address of its own.
+type world struct {
+	t    *testing.T
+	ctrl *drivertest.Controller
+	port uint16
+
+	mu       sync.Mutex
+	rejected []string
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, port: freePort(t)}
+	var err error
+	if w.ctrl, err = drivertest.NewController(name, func(r drivertest.Report) {
+		if r.Kind == drivertest.Rejected {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.rejected = append(w.rejected, fmt.Sprint(r.Rejection))
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (Class{}).Start(w.ctrl.Context(t.Context(), w.port)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for _, r := range w.rejected {
+			t.Errorf("gRPC rejected resources: %s", r)
+		}
+	})
+	return w
+}
+
+// process is a running application. Its output comes line by line.
+type process struct {
+	t     *testing.T
+	in    io.Writer
+	lines chan string
+}
+
+// run starts an application as the pod of the View.
+func (w *world) run(view *mesh.View, env []string, args ...string) *process {
+	w.t.Helper()
+	app, err := build()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	dir := w.t.TempDir()
+	certificate, err := w.ctrl.Authority().IssueTo(view.Proxy, time.Hour)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	key, err := x509.MarshalPKCS8PrivateKey(certificate.PrivateKey)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	files := map[string]string{
+		"certificate_file":    string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Certificate[0]})),
+		"private_key_file":    string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})),
+		"ca_certificate_file": string(w.ctrl.TrustBundle()),
+	}
+	config := map[string]string{"refresh_interval": "1s"}
+	for field, content := range files {
+		config[field] = filepath.Join(dir, field)
+		if err := os.WriteFile(config[field], []byte(content), 0o600); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	bootstrap, err := json.Marshal(map[string]any{
+		"xds_servers": []any{map[string]any{
+			"server_uri":      fmt.Sprintf("127.0.0.1:%d", w.port),
+			"channel_creds":   []any{map[string]any{"type": "tls", "config": config}},
+			"server_features": []string{"xds_v3"},
+		}},
+		"node":                                   map[string]string{"id": view.Proxy.UID},
+		"certificate_providers":                  map[string]any{provider: map[string]any{"plugin_name": "file_watcher", "config": config}},
+		"server_listener_resource_name_template": serverPrefix + "%s",
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	cmd := exec.CommandContext(w.t.Context(), app, args...)
+	cmd.Env = append(os.Environ(), append(env, "GRPC_XDS_BOOTSTRAP_CONFIG="+string(bootstrap))...)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	p := &process{t: w.t, in: in, lines: make(chan string, 100)}
+	go func() {
+		for scanner := bufio.NewScanner(out); scanner.Scan(); {
+			p.lines <- scanner.Text()
+		}
+		close(p.lines)
+	}()
+	return p
+}
+
+// line returns the next line of the output.
+func (p *process) line() string {
+	p.t.Helper()
+	select {
+	case line := <-p.lines:
+		return line
+	case <-time.After(20 * time.Second):
+		p.t.Fatal("the application writes nothing")
+		return ""
+	}
+}
+
+// call makes a call and returns what the application says of it.
+func (p *process) call(method string) string {
+	p.t.Helper()
+	if _, err := fmt.Fprintln(p.in, method); err != nil {
+		p.t.Fatal(err)
+	}
+	return p.line()
+}
+
+// await calls until the answer contains the text.
+func (p *process) await(method, want string) {
+	p.t.Helper()
+	var got string
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if got = p.call(method); strings.Contains(got, want) {
+			return
+		}
+	}
+	p.t.Errorf("%s still answers %s, want %s", method, got, want)
+}
+
+// pod returns the identity and address of the pod with a number.
+func pod(account string, number byte) *mesh.Proxy {
+	return &mesh.Proxy{
+		Name: mesh.Name{Namespace: "shop", Name: account}, UID: fmt.Sprintf("00000000-0000-4000-8000-0000000000%02d", number), Class: name,
+		Identity:  mesh.Identity{TrustDomain: "cluster.local", Namespace: "shop", ServiceAccount: account},
+		Addresses: []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, number})},
+	}
+}
+
+// view returns the View of a pod that accepts calls at the port, and calls the service.
+func view(proxy *mesh.Proxy, port uint16, access mesh.Access, routes []mesh.Route, backends ...*mesh.Backend) *mesh.View {
+	inbound := &mesh.Inbound{TLS: mesh.Strict, Ports: []mesh.InboundPort{{Port: port, Protocol: mesh.GRPC, Access: access}}}
+	cart := mesh.ServicePort{Name: mesh.Name{Namespace: "shop", Name: "cart"}, Port: 80}
+	destination := &mesh.Destination{
+		Name: cart.String(), Service: cart, Port: 80, Protocol: mesh.GRPC, Addresses: []netip.Addr{netip.MustParseAddr("10.96.0.2")}, Routes: routes,
+	}
+	byName := map[string]*mesh.Backend{}
+	for _, b := range backends {
+		byName[b.Name] = mesh.Seal(b)
+	}
+	settings := &mesh.Settings{TrustDomain: "cluster.local", InboundTLS: mesh.Strict, TLS: mesh.TLS{Min: "1.3", Max: "1.3"}}
+	copied := *proxy
+	return mesh.NewView(mesh.Seal(&copied), mesh.Seal(settings), mesh.Seal(inbound),
+		mesh.NewOutbound("shop/"+proxy.Name.Name, mesh.TableOf(map[string]*mesh.Destination{destination.Name: mesh.Seal(destination)}), mesh.TableOf(byName)),
+		mesh.Seal(&mesh.Egress{}))
+}
