@@ -82,7 +82,9 @@ func newWorld(t *testing.T) *world {
 
 // process is a running application. Its output comes line by line.
 type process struct {
-	t     *testing.T
+	t *testing.T
+	// dir has its identity.
+	dir   string
 	in    io.Writer
 	lines chan string
 }
@@ -95,25 +97,10 @@ func (w *world) run(view *mesh.View, env []string, args ...string) *process {
 		w.t.Fatal(err)
 	}
 	dir := w.t.TempDir()
-	certificate, err := w.ctrl.Authority().IssueTo(view.Proxy, time.Hour)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	key, err := x509.MarshalPKCS8PrivateKey(certificate.PrivateKey)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	files := map[string]string{
-		"certificate_file":    string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Certificate[0]})),
-		"private_key_file":    string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})),
-		"ca_certificate_file": string(w.ctrl.TrustBundle()),
-	}
+	w.renew(view.Proxy, dir)
 	config := map[string]string{"refresh_interval": "1s"}
-	for field, content := range files {
+	for _, field := range identityFiles {
 		config[field] = filepath.Join(dir, field)
-		if err := os.WriteFile(config[field], []byte(content), 0o600); err != nil {
-			w.t.Fatal(err)
-		}
 	}
 	bootstrap, err := json.Marshal(map[string]any{
 		"xds_servers": []any{map[string]any{
@@ -146,7 +133,7 @@ func (w *world) run(view *mesh.View, env []string, args ...string) *process {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	p := &process{t: w.t, in: in, lines: make(chan string, 100)}
+	p := &process{t: w.t, dir: dir, in: in, lines: make(chan string, 100)}
 	go func() {
 		for scanner := bufio.NewScanner(out); scanner.Scan(); {
 			p.lines <- scanner.Text()
@@ -154,6 +141,31 @@ func (w *world) run(view *mesh.View, env []string, args ...string) *process {
 		close(p.lines)
 	}()
 	return p
+}
+
+// identityFiles are the files of an identity, named like the fields of gRPC's bootstrap.
+var identityFiles = [...]string{"certificate_file", "private_key_file", "ca_certificate_file"}
+
+// renew writes a new key with its certificate into the folder.
+func (w *world) renew(proxy *mesh.Proxy, dir string) {
+	w.t.Helper()
+	certificate, err := w.ctrl.Authority().IssueTo(proxy, time.Hour)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	key, err := x509.MarshalPKCS8PrivateKey(certificate.PrivateKey)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for i, content := range [...][]byte{
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Certificate[0]}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}),
+		w.ctrl.TrustBundle(),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, identityFiles[i]), content, 0o600); err != nil {
+			w.t.Fatal(err)
+		}
+	}
 }
 
 // line returns the next line of the output.
