@@ -91,7 +91,12 @@ func (a *authority) pool() *x509.CertPool {
 // writeTo writes the agent's files.
 func (a *authority) writeTo(dir string, id mesh.Identity) {
 	a.t.Helper()
-	pair := a.issue(id)
+	a.writePair(dir, a.issue(id))
+}
+
+// writePair writes the agent's files for a certificate.
+func (a *authority) writePair(dir string, pair tls.Certificate) {
+	a.t.Helper()
 	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
 	if err != nil {
 		a.t.Fatal(err)
