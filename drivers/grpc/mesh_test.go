@@ -194,3 +194,32 @@ func TestTargets(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestEndpoints calls endpoints with an identity only, each once, and none that drains while
+// another does not.
+func TestEndpoints(t *testing.T) {
+	a, b := pod("a", 1), pod("b", 2)
+	back := backendOf("x", 80, a, a, b)
+	back.Endpoints[2].Draining = true
+	back.Endpoints = append(back.Endpoints, mesh.Endpoint{Addresses: pod("plain", 3).Addresses, Port: 80})
+	called := func() string {
+		var all []string
+		for _, locality := range assignment(back.Name, reachable(back)).GetEndpoints() {
+			for _, e := range locality.GetLbEndpoints() {
+				all = append(all, e.GetEndpoint().GetAddress().GetSocketAddress().GetAddress()+" as "+e.GetEndpoint().GetHostname())
+			}
+		}
+		return strings.Join(all, ", ")
+	}
+	if got, want := called(), "127.0.0.1 as a.shop.sa.cluster.local"; got != want {
+		t.Errorf("calls %s, want %s", got, want)
+	}
+	back.Endpoints = back.Endpoints[2:]
+	if got, want := called(), "127.0.0.2 as b.shop.sa.cluster.local"; got != want {
+		t.Errorf("if all drain, calls %s, want %s", got, want)
+	}
+	back.Policy.MaxConnections = new(uint32)
+	if got := called(); got != "" {
+		t.Errorf("with a limit of 0, calls %s", got)
+	}
+}
