@@ -13,7 +13,7 @@ require (
 	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3 // A pseudo-version: it has no releases; the standard library's encoding/json/v2 is behind an experiment.
 	github.com/go-logr/logr v1.4.4
 	github.com/google/go-cmp v0.7.0
-	github.com/google/nftables v0.3.0
+	github.com/google/nftables v0.3.1-0.20251119083706-1db35da82052 // A pseudo-version: the newest release asks for addresses of connection tracking in a form that the kernel warns of.
 	github.com/google/uuid v1.6.0
 	github.com/mdlayher/netlink v1.11.2
 	github.com/prometheus/client_golang v1.24.0

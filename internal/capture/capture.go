@@ -6,7 +6,8 @@
 // plug-in and the init container can share it.
 //
 // UDP is not captured. It needs Linux 5.2 or newer with nftables NAT for inet. If IPv6 is
-// disabled, its rules are written nevertheless; only the address ::6 is left out.
+// disabled, its rules are written nevertheless; only its address and route of lo are left
+// out.
 package capture
 
 import (
@@ -75,8 +76,12 @@ func Apply(redirection agentspec.Redirection, options Options) error {
 	if err != nil {
 		return err
 	}
+	if _, err := os.Stat("/proc/sys/net/ipv6"); errors.Is(err, os.ErrNotExist) {
+		// A kernel without IPv6 rejects rules that translate its addresses.
+		p.translate6 = false
+	}
 	return in(options.NetNS, func() error {
-		if err := addSource6(); err != nil {
+		if err := errors.Join(addSource6(), setTranslated6(p.translate6)); err != nil {
 			return err
 		}
 		err := replace(p)
@@ -127,7 +132,7 @@ func Remove(options Options) error {
 		if err := explain("removing table inet "+TableName, conn.Flush()); err != nil {
 			return err
 		}
-		return removeSource6()
+		return errors.Join(removeSource6(), setTranslated6(false))
 	})
 }
 
@@ -202,6 +207,9 @@ func addSource6() error { return changeSource6("adding", netlink.AddrReplace) }
 
 func removeSource6() error { return changeSource6("removing", netlink.AddrDel) }
 
+// disabled6 are the kernel's answers to changes of addresses and routes if IPv6 is disabled.
+var disabled6 = []error{unix.EACCES, unix.EAFNOSUPPORT, unix.EOPNOTSUPP}
+
 func changeSource6(doing string, change func(netlink.Link, *netlink.Addr) error) error {
 	addr, _ := netlink.ParseAddr(inboundSource6.String() + "/128")
 	addr.Flags = unix.IFA_F_NODAD
@@ -210,9 +218,8 @@ func changeSource6(doing string, change func(netlink.Link, *netlink.Addr) error)
 		err = change(lo, addr)
 	}
 	switch {
-	case err == nil || isAny(err, unix.EADDRNOTAVAIL, unix.EACCES, unix.EAFNOSUPPORT, unix.EOPNOTSUPP):
-		// The address is already removed, or IPv6 is disabled, for which the kernel
-		// returns EACCES.
+	case err == nil || isAny(err, disabled6...) || errors.Is(err, unix.EADDRNOTAVAIL):
+		// The last means that the address is already removed.
 		return nil
 	case errors.Is(err, unix.EPERM):
 		return fmt.Errorf("%s address %s of lo: %w; the capability NET_ADMIN is needed", doing, inboundSource6, err)

@@ -2,6 +2,7 @@ package capture
 
 import (
 	"errors"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -37,8 +38,9 @@ func TestRules(t *testing.T) {
 		redirection agentspec.Redirection
 		options     Options
 	}{
-		"plain.txt": {agentspec.Redirection{}, Options{DNS: noDNS}},
-		"all.txt":   {all, allOptions},
+		"plain.txt":      {agentspec.Redirection{}, Options{DNS: noDNS}},
+		"all.txt":        {all, allOptions},
+		"translated.txt": {agentspec.Redirection{TranslateIPv6: true}, Options{DNS: noDNS}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSpace(t)
@@ -184,7 +186,7 @@ func TestNoIPv6(t *testing.T) {
 		}
 		return err
 	})
-	if err := Apply(agentspec.Redirection{}, Options{NetNS: pod.path(), DNS: noDNS}); err != nil {
+	if err := Apply(agentspec.Redirection{TranslateIPv6: true}, Options{NetNS: pod.path(), DNS: noDNS}); err != nil {
 		t.Fatal(err)
 	}
 	pod.listen("inbound", InboundPort)
@@ -225,6 +227,55 @@ func TestAddress6(t *testing.T) {
 	}
 	if has() {
 		t.Error("after Remove lo has ::6")
+	}
+}
+
+// TestTranslatedRoute checks that the translated addresses are local as long as they are
+// wanted, also if lo was down.
+func TestTranslatedRoute(t *testing.T) {
+	s := newSpace(t)
+	s.do(func() error {
+		if !hasIPv6() {
+			t.Skip("SKIPPED: IPv6 is switched off here")
+		}
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetDown(lo)
+	})
+	isLocal := func() (is bool) {
+		s.do(func() error {
+			routes, err := netlink.RouteGet(net.ParseIP("fdc6:e81b:1::"))
+			is = err == nil && len(routes) == 1 && routes[0].Type == unix.RTN_LOCAL
+			return nil
+		})
+		return is
+	}
+	apply := func(r agentspec.Redirection) {
+		t.Helper()
+		if err := Apply(r, Options{NetNS: s.path(), DNS: noDNS}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		apply(agentspec.Redirection{TranslateIPv6: true})
+		if !isLocal() {
+			t.Error("with translation the addresses are not local")
+		}
+	}
+	apply(agentspec.Redirection{})
+	if isLocal() {
+		t.Error("without translation the addresses are local")
+	}
+	apply(agentspec.Redirection{TranslateIPv6: true})
+	for range 2 {
+		if err := Remove(Options{NetNS: s.path()}); err != nil {
+			t.Fatal(err)
+		}
+		if isLocal() {
+			t.Error("after Remove the addresses are local")
+		}
 	}
 }
 

@@ -128,13 +128,15 @@ func dumpExpr(e expr.Any) string {
 		}
 		return "in @" + e.SetName
 	case *expr.Ct:
-		return map[expr.CtKey]string{expr.CtKeySTATUS: "ct status", expr.CtKeySTATE: "ct state"}[e.Key]
+		return map[expr.CtKey]string{expr.CtKeySTATUS: "ct status", expr.CtKeySTATE: "ct state", expr.CtKeyDSTIP6: "ct original address"}[e.Key]
 	case *expr.Dynset:
 		return fmt.Sprintf("added to @%s", e.SetName)
 	case *expr.Bitwise:
 		return fmt.Sprintf("& %#x", binary.NativeEndian.Uint32(e.Mask))
 	case *expr.Immediate:
 		return dumpBytes(e.Data)
+	case *expr.NAT:
+		return map[expr.NATType]string{expr.NATTypeSourceNAT: "translate source", expr.NATTypeDestNAT: "translate destination"}[e.Type]
 	case *expr.Redir:
 		return "redirect"
 	case *expr.Verdict:

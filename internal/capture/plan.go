@@ -28,6 +28,8 @@ type plan struct {
 	includesSome bool
 	interfaces   []string
 	dns          ranges
+	// translate6 is as Redirection.TranslateIPv6.
+	translate6 bool
 	// each limits the connections of one address, by destination port.
 	each []portLimit
 }
@@ -58,6 +60,7 @@ func newPlan(r agentspec.Redirection, options Options) (*plan, error) {
 	p := &plan{
 		uid:            cmp.Or(options.UID, DefaultUID),
 		disableInbound: r.DisableInbound, disableOutbound: r.DisableOutbound,
+		translate6:   r.TranslateIPv6,
 		includesSome: len(r.IncludeOutboundRanges) > 0 || len(r.IncludeOutboundPorts) > 0,
 		each:         []portLimit{{metricsPort, metricsEach}},
 	}

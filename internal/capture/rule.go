@@ -28,6 +28,9 @@ func (w *writer) write(p *plan) {
 	if !p.disableInbound {
 		w.prerouting(p, inbound)
 	}
+	if p.translate6 && !p.disableOutbound {
+		w.postrouting()
+	}
 	w.guard(p)
 }
 
@@ -42,7 +45,7 @@ func (w *writer) output(p *plan, inbound *portFilter) {
 		// The pod called its own Service and the outbound side chose this pod: the
 		// connection must pass the inbound side, unless the port is not redirected.
 		w.rule(c, owner(p.uid), outOf("lo"), family4(), outsideOf(netip.MustParsePrefix("127.0.0.0/8")), inbound.takes(), redirect(InboundPort))
-		w.rule(c, owner(p.uid), outOf("lo"), family6(), outsideOf(netip.MustParsePrefix("::1/128")), inbound.takes(), redirect(InboundPort))
+		w.rule(c, owner(p.uid), outOf("lo"), family6(), outsideOf(netip.MustParsePrefix("::1/128")), inbound.takes(), p.redirect6(InboundPort))
 	}
 	if p.disableOutbound {
 		return
@@ -52,16 +55,27 @@ func (w *writer) output(p *plan, inbound *portFilter) {
 	for _, name := range p.interfaces {
 		w.rule(c, outOf(name), leave())
 	}
-	w.rangeRules(c, "dns", p.dns, port(53), leave())
+	direct := slices.Concat(port(53), leave())
+	w.rangeRules(c, "dns", p.dns, direct, direct)
 	outbound := w.ports("outbound", p.outbound)
 	w.portRule(c, outbound.exclude, expr.CmpOpEq, leave())
-	w.rangeRules(c, "exclude", p.exclude, leave())
+	w.rangeRules(c, "exclude", p.exclude, leave(), leave())
 	if !p.includesSome {
-		w.rule(c, redirect(OutboundPort))
+		w.redirectRules(c, p, OutboundPort)
 		return
 	}
-	w.portRule(c, outbound.include, expr.CmpOpEq, redirect(OutboundPort))
-	w.rangeRules(c, "include", p.include, redirect(OutboundPort))
+	if set := outbound.include; set != nil {
+		w.redirectRules(c, p, OutboundPort, destinationPort(), lookup(set, expr.CmpOpEq))
+	}
+	w.rangeRules(c, "include", p.include, redirect(OutboundPort), p.redirect6(OutboundPort))
+}
+
+// redirectRules adds the rules that redirect the matching connections of both families.
+func (w *writer) redirectRules(c *nftables.Chain, p *plan, to uint16, matches ...match) {
+	if p.translate6 {
+		w.rule(c, slices.Concat(matches...), family6(), p.redirect6(to))
+	}
+	w.rule(c, slices.Concat(matches...), redirect(to))
 }
 
 // prerouting is for connections to the pod. Those from itself have passed output, and NAT
@@ -74,7 +88,12 @@ func (w *writer) prerouting(p *plan, inbound *portFilter) {
 	}
 	w.portRule(c, inbound.exclude, expr.CmpOpEq, leave())
 	w.portRule(c, inbound.include, expr.CmpOpNeq, leave())
-	w.rule(c, redirect(InboundPort))
+	if p.translate6 {
+		// The guard refuses connections to the proxy's port only as long as they are not
+		// changed.
+		w.rule(c, port(InboundPort), leave())
+	}
+	w.redirectRules(c, p, InboundPort)
 }
 
 // guard refuses direct connections to the proxy's ports, for which the proxy would be its
@@ -116,9 +135,13 @@ func (w *writer) exceeds(name string, of nftables.SetDatatype, limit uint32) mat
 // natChain adds a chain that runs just before chains of the usual priority, such as
 // kube-proxy's.
 func (w *writer) natChain(name string, hook *nftables.ChainHook) *nftables.Chain {
+	usual := nftables.ChainPriorityNATDest
+	if hook == nftables.ChainHookPostrouting {
+		usual = nftables.ChainPriorityNATSource
+	}
 	return w.conn.AddChain(&nftables.Chain{
 		Name: name, Table: w.table, Type: nftables.ChainTypeNAT,
-		Hooknum: hook, Priority: nftables.ChainPriorityRef(*nftables.ChainPriorityNATDest - 1),
+		Hooknum: hook, Priority: nftables.ChainPriorityRef(*usual - 1),
 	})
 }
 
@@ -128,13 +151,12 @@ func (w *writer) rule(c *nftables.Chain, parts ...match) {
 
 // rangeRules adds a rule for the destinations in the ranges of each address family that has
 // some.
-func (w *writer) rangeRules(c *nftables.Chain, name string, to ranges, parts ...match) {
-	rest := slices.Concat(parts...)
+func (w *writer) rangeRules(c *nftables.Chain, name string, to ranges, then4, then6 match) {
 	if set := w.set(name+"4", nftables.TypeIPAddr, to.v4); set != nil {
-		w.rule(c, family4(), destination4(), lookup(set, expr.CmpOpEq), rest)
+		w.rule(c, family4(), destination4(), lookup(set, expr.CmpOpEq), then4)
 	}
 	if set := w.set(name+"6", nftables.TypeIP6Addr, to.v6); set != nil {
-		w.rule(c, family6(), destination6(), lookup(set, expr.CmpOpEq), rest)
+		w.rule(c, family6(), destination6(), lookup(set, expr.CmpOpEq), then6)
 	}
 }
 

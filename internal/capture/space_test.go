@@ -135,8 +135,8 @@ func (s *space) address(device string, addresses ...string) {
 	})
 }
 
-// listen answers on the ports of both families with the name, the client's address and,
-// if it differs, the original destination.
+// listen answers on the ports of both families with the name, the client's address, its own
+// address if it is translated and, if it differs, the original destination.
 func (s *space) listen(name string, ports ...int) {
 	s.t.Helper()
 	s.do(func() error {
@@ -170,6 +170,9 @@ func answer(name string, conn *net.TCPConn) {
 	local := conn.LocalAddr().(*net.TCPAddr).AddrPort()
 	from := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr()
 	text := fmt.Sprintf("%s from %s", name, from)
+	if translated6.Contains(local.Addr()) {
+		text += " on " + local.Addr().String()
+	}
 	if original, err := originalDestination(conn); err == nil && original != local {
 		text += " to " + original.String()
 	}

@@ -181,6 +181,52 @@ func TestTraffic(t *testing.T) {
 			},
 		},
 		{
+			name:        "translated",
+			redirection: agentspec.Redirection{TranslateIPv6: true},
+			calls: []call{
+				{what: "the app calls a service", from: "app", to: "198.19.0.1:80", want: "outbound from 10.1.0.1 to 198.19.0.1:80"},
+				{what: "a neighbour calls the app", from: "neighbour", to: "10.1.0.1:8080", want: "inbound from 10.1.0.2 to 10.1.0.1:8080"},
+				{what: "the app calls a service by IPv6", from: "app", to: "[fd02::1]:80", want: "outbound from fdc6:e81b:fd02:: on fdc6:e81b::1:50:0 to [fd02::1]:80"},
+				{what: "all bytes of an address", from: "app", to: "[2001:db8:3:4:5:6:7:8]:65535", want: "outbound from fdc6:e81b:2001:db8:3:4:: on fdc6:e81b:5:6:7:8:ffff:0 to [2001:db8:3:4:5:6:7:8]:65535"},
+				{what: "the proxy calls a service by IPv6", from: "proxy", to: "[fd02::1]:80", want: "neighbour from fd01::1"},
+				{what: "the app calls its own address by IPv6", from: "app", to: "[fd01::1]:8080", want: "app from fd01::1"},
+				{what: "the proxy calls its own pod by IPv6", from: "proxy", to: "[fd01::1]:8080", want: "inbound from fd01::1 on fdc6:e81b::1:1f90:0 to [fd01::1]:8080"},
+				{what: "the inbound side calls the app by IPv6", from: "proxy", source: "::6", to: "[fd01::1]:8080", want: "app from ::6"},
+				{what: "a neighbour calls the app by IPv6", from: "neighbour", to: "[fd01::1]:8080", want: "inbound from fd01::2 on fdc6:e81b::1:1f90:0 to [fd01::1]:8080"},
+				{what: "the outbound port, in the pod, by IPv6", from: "app", to: "[::1]:15001", want: "refused"},
+				{what: "the outbound port, at a translated address", from: "app", to: "[fdc6:e81b::1:50:0]:15001", want: "refused"},
+				{what: "the inbound side calls the outbound side at a translated address", from: "proxy", source: "::6", to: "[fdc6:e81b::1:50:0]:15001", want: "refused"},
+				{what: "the inbound port, from outside, by IPv6", from: "neighbour", to: "[fd01::1]:15003", want: "refused"},
+				{what: "the outbound port, from outside, by IPv6", from: "neighbour", to: "[fd01::1]:15001", want: "inbound from fd01::2 on fdc6:e81b::1:3a99:0 to [fd01::1]:15001"},
+			},
+		},
+		{
+			name: "translated, some",
+			redirection: agentspec.Redirection{
+				TranslateIPv6: true, IncludeOutboundPorts: []int{81}, IncludeOutboundRanges: []string{"fd02::/16", "198.19.0.1/32"},
+				ExcludeOutboundRanges: []string{"fd02::2/128"}, IncludeInboundPorts: []int{8080},
+			},
+			options: Options{DNS: []netip.Addr{netip.MustParseAddr("fd02::1")}},
+			calls: []call{
+				{from: "app", to: "[fd02::1]:80", want: "outbound from fdc6:e81b:fd02:: on fdc6:e81b::1:50:0 to [fd02::1]:80"},
+				{from: "app", to: "[fd01::2]:81", want: "outbound from fdc6:e81b:fd01:: on fdc6:e81b::2:51:0 to [fd01::2]:81"},
+				{from: "app", to: "198.19.0.1:80", want: "outbound from 10.1.0.1 to 198.19.0.1:80"},
+				{from: "app", to: "198.19.0.2:81", want: "outbound from 10.1.0.1 to 198.19.0.2:81"},
+				{from: "app", to: "[fd02::1]:53", want: "neighbour from fd01::1"},
+				{from: "app", to: "[fd01::2]:80", want: "neighbour from fd01::1"},
+				{from: "neighbour", to: "[fd01::1]:8080", want: "inbound from fd01::2 on fdc6:e81b::1:1f90:0 to [fd01::1]:8080"},
+				{from: "neighbour", to: "[fd01::1]:8081", want: "app from fd01::2"},
+			},
+		},
+		{
+			name:        "translated, no outbound",
+			redirection: agentspec.Redirection{TranslateIPv6: true, DisableOutbound: true},
+			calls: []call{
+				{from: "app", to: "[fd02::1]:80", want: "neighbour from fd01::1"},
+				{from: "neighbour", to: "[fd01::1]:8080", want: "inbound from fd01::2 on fdc6:e81b::1:1f90:0 to [fd01::1]:8080"},
+			},
+		},
+		{
 			name:    "another user",
 			options: Options{UID: appUID},
 			calls: []call{

@@ -241,7 +241,19 @@ type Redirection struct {
 	// have at a time; the kernel refuses more before they reach the proxy. 0 means
 	// DefaultInboundConnectionsEach, negative means no limit.
 	InboundConnectionsEach int `json:"inboundConnectionsEach,omitempty"`
+	// TranslateIPv6 is for proxies that cannot ask the kernel for the original destination
+	// of IPv6 connections. They find it in the addresses of the connections instead, which
+	// are translated to TranslatedIPv6. A redirected connection goes to the prefix, the last
+	// 8 bytes of the original address, the original port and two zero bytes. An outbound
+	// connection also comes from the prefix, the first 8 bytes of the original address and
+	// four zero bytes. An inbound one keeps the client's address, and its original address
+	// is one of the pod's.
+	TranslateIPv6 bool `json:"translateIPv6,omitempty"`
 }
+
+// TranslatedIPv6 is the prefix of translated addresses, see Redirection. It is local to
+// each pod and part of the range for private use, chosen at random.
+const TranslatedIPv6 = "fdc6:e81b::/32"
 
 // DefaultInboundConnectionsEach is more than a busy peer opens, and few enough for a
 // proxy to hold before its clients have shown a certificate.
