@@ -172,3 +172,31 @@ func TestCNI(t *testing.T) {
 		}
 	}
 }
+
+// TestRedirectionOfClass checks that the plug-in and the init container get what the class
+// asks of the redirection.
+func TestRedirectionOfClass(t *testing.T) {
+	const pod = `{"spec":{"containers":[{"name":"app","image":"app"}]}}`
+	for class, want := range map[string]bool{"envoy": false, "haproxy": true} {
+		w := ordinary()
+		w.config, w.configurator.class = "cni: true", class
+		r := w.injector(t).Inject(t.Context(), w.request(pod))
+		injected := decode(t, patched(t, []byte(pod), r.Patch))
+		init := container(injected, driver.InitContainer)
+		if init == nil {
+			t.Fatalf("%s: there is no init container: %s", class, r.Decision.Message)
+		}
+		for from, text := range map[string]string{"annotation": injected.Annotations[agentspec.RedirectionAnnotation], "init container": init.Env[0].Value} {
+			var redirection agentspec.Redirection
+			if err := json.Unmarshal([]byte(text), &redirection); err != nil {
+				t.Fatal(err)
+			}
+			if redirection.TranslateIPv6 != want {
+				t.Errorf("%s: the redirection of the %s is %s, want that it translates IPv6: %v", class, from, text, want)
+			}
+		}
+		if r.Redirection.TranslateIPv6 != want {
+			t.Errorf("%s: the result has the redirection %+v", class, r.Redirection)
+		}
+	}
+}
