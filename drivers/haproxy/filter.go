@@ -139,10 +139,7 @@ func changedPath(change mesh.PathChange, prefix string) string {
 // redirect returns the name of a target that redirects all requests.
 func (d *document) redirect(of *mesh.Destination, r *mesh.Route) string {
 	to := r.Redirect
-	host := "%[req.hdr(host),field(1,:)]"
-	if to.Host != "" {
-		host = to.Host
-	}
+	host := cmp.Or(to.Host, "%[req.hdr(host),field(1,:)]")
 	if port := to.PortFor(of.Port); port != 0 {
 		host += fmt.Sprintf(":%d", port)
 	}

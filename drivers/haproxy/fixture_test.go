@@ -144,6 +144,8 @@ func fixtures() map[string]*fixture {
 	out["authorization"] = closed
 
 	out["outbound"] = outboundFixture()
+	out["both families"], out["ipv6"] = sixFixture("127.0.0.1", "fd00::1"), sixFixture("fd00::1")
+	out["ipv6"].inbound = g.inbound
 
 	// Hosts whose section names must not collide.
 	alike := newFixture(buyer)

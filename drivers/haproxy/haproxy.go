@@ -31,12 +31,9 @@ const (
 //go:embed template.yaml
 var template string
 
-// threads is the part of the configuration with the number of threads, which depends on
+// threadsFile has the part of the configuration with the number of threads, which depends on
 // the pod's CPU limit and so can't come from the controller.
-const threads = "global\n  nbthread ${" + agentspec.EnvConcurrency + "}\n"
-
-// threadsFile is the path of that part in the pod.
-const threadsFile = driver.RunDir + "/threads.cfg"
+const threadsFile, threads = driver.RunDir + "/threads.cfg", "global\n  nbthread ${" + agentspec.EnvConcurrency + "}\n"
 
 func init() { sidecar.Register(name, Driver{}) }
 
@@ -50,6 +47,8 @@ func (Driver) Patch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// HAProxy asks the kernel for the original destinations of IPv4 connections only.
+	inj.Redirection.TranslateIPv6 = true
 	return podtemplate.Apply(ctx, name, template, &agentspec.Spec{
 		Command: []string{"haproxy", "-W", "-db", "-f", threadsFile, "-f", mirrorDir + "/" + configFile},
 		Files:   []agentspec.File{{Path: threadsFile, Content: threads}},
@@ -86,7 +85,6 @@ func (Driver) Lacks() map[mesh.Feature]string {
 		mesh.FeatureMirrors:               "requests are not mirrored",
 		mesh.FeatureRetryCodes:            "answers with status codes other than 500 to 504 are not retried: HAProxy 2.6 accepts few others in its configuration, and not 429",
 		mesh.FeatureRetryBackoff:          "requests are retried at once: HAProxy has no setting for the delay",
-		mesh.FeatureIPv6:                  "such connections are refused: HAProxy 2.6 reads the original destination of redirected connections for IPv4 only",
 		mesh.FeatureExternalAuthorization: "every inbound HTTP request is answered with 403",
 		mesh.FeatureZipkinTracing:         "no spans are sent",
 		mesh.FeatureOTLPTracing:           "no spans are sent",

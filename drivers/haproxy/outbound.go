@@ -20,18 +20,15 @@ type draw struct {
 
 // The targets without servers: nowhere answers 503 or closes connections, unresolved
 // answers 500, and unmatched 404.
-const (
-	nowhere    = "nowhere"
-	unresolved = "unresolved"
-	unmatched  = "unmatched"
-)
+const nowhere, unresolved, unmatched = "nowhere", "unresolved", "unmatched"
 
 // target is an HAProxy backend: a backend of the mesh with what a route asks of it.
 type target struct {
 	*mesh.Backend
-	Timeout time.Duration
-	Retry   *mesh.Retry
-	Changes []string
+	Timeout  time.Duration
+	Retry    *mesh.Retry
+	Changes  []string
+	Prefers6 bool // The pod has no IPv4 address.
 }
 
 // addOutbound adds the maps of destinations, the routes and the targets. The template
@@ -119,17 +116,20 @@ func (d *document) target(of *mesh.Destination, r *mesh.Route, to mesh.WeightedB
 		none := *retry
 		none.Attempts, retry = 0, &none
 	}
-	d.Targets[name] = target{b, r.Timeout, retry, changes}
+	d.Targets[name] = target{b, r.Timeout, retry, changes, d.Family() == "ipv6"}
 	return name
 }
 
-// usable reports whether an address can be used: HAProxy finds original destinations only
-// for IPv4, and takes 0.0.0.0 for the client's original destination.
-func usable(a netip.Addr) bool { return a.Is4() && !a.IsUnspecified() }
+// usable reports whether an address can be used: HAProxy takes 0.0.0.0 and :: for the
+// client's original destination.
+func usable(a netip.Addr) bool { return a.IsValid() && !a.IsUnspecified() && a.Zone() == "" }
 
 // Address returns the address and port of an endpoint, or "" if it can't be called.
-func (target) Address(e mesh.Endpoint) string {
+func (t target) Address(e mesh.Endpoint) string {
 	i := slices.IndexFunc(e.Addresses, usable)
+	if last := len(e.Addresses) - 1; i >= 0 && t.Prefers6 && usable(e.Addresses[last]) {
+		i = last
+	}
 	if i < 0 || e.Port == 0 || e.ServerName != "" && !word.MatchString(e.ServerName) {
 		return ""
 	}
@@ -138,7 +138,7 @@ func (target) Address(e mesh.Endpoint) string {
 
 // byName returns the server line of a host outside the mesh. The system resolves the name
 // when HAProxy starts, and HAProxy itself from then on.
-func byName(host string, port uint16) string {
+func byName(host string, port uint16, family string) string {
 	address, err := netip.ParseAddr(host)
 	switch {
 	case port == 0 || !word.MatchString(host) || err == nil && !usable(address):
@@ -146,7 +146,7 @@ func byName(host string, port uint16) string {
 	case err == nil:
 		return netip.AddrPortFrom(address, port).String()
 	}
-	return fmt.Sprintf("%s:%d resolvers dns init-addr libc,none resolve-prefer ipv4", host, port)
+	return fmt.Sprintf("%s:%d resolvers dns init-addr libc,none resolve-prefer %s", host, port, family)
 }
 
 // egressHosts returns the valid hosts of a port, the most specific first.

@@ -26,6 +26,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -273,6 +274,9 @@ func start(t *testing.T, dir string, view *mesh.View) *running {
 	return r
 }
 
+// listenSix matches the IPv6 part of an address to listen on.
+var listenSix = regexp.MustCompile(`,\[::\]:[0-9]+ v6only`)
+
 // configure writes the configuration of a View.
 func (r *running) configure(view *mesh.View) {
 	r.t.Helper()
@@ -284,7 +288,8 @@ func (r *running) configure(view *mesh.View) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	text := string(config)
+	// The addresses of the PROXY protocol are not known to the rules of connections yet.
+	text := strings.ReplaceAll(listenSix.ReplaceAllString(string(config), ""), "tcp-request connection", "tcp-request session")
 	for from, to := range map[string]string{
 		"bind 0.0.0.0:15003": fmt.Sprintf("bind 127.0.0.1:%d accept-proxy", r.inbound), "bind 0.0.0.0:15001": fmt.Sprintf("bind 127.0.0.1:%d accept-proxy", r.outbound),
 		"bind 127.0.0.1:15000": fmt.Sprintf("bind 127.0.0.1:%d", r.ready), "bind 0.0.0.0:15010": fmt.Sprintf("bind 127.0.0.1:%d", r.metrics),

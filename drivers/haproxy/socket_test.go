@@ -25,7 +25,8 @@ func TestSocketsAreTheProxysOwn(t *testing.T) {
 				continue
 			}
 			address := words[1]
-			if _, _, err := net.SplitHostPort(address); err == nil {
+			first, _, _ := strings.Cut(address, ",")
+			if _, _, err := net.SplitHostPort(first); err == nil {
 				continue
 			}
 			kinds[filepath.Base(address)] = true

@@ -4,11 +4,14 @@ import (
 	"bytes"
 	_ "embed"
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	texttemplate "text/template"
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 	"github.com/outrigger-mesh/outrigger/sidecar/pcre"
 )
@@ -20,15 +23,14 @@ const configFile = "haproxy.cfg"
 //go:embed haproxy.cfg.tmpl
 var configText string
 
-// callerFile is a Lua script that reads the caller's identity from its certificate.
-const callerFile = "caller.lua"
-
+// callerText is a Lua script that reads the caller's identity from its certificate.
+//
 //go:embed caller.lua
 var callerText string
 
 var configTemplate = texttemplate.Must(texttemplate.New(configFile).Funcs(texttemplate.FuncMap{
 	"byName": byName, "egressHosts": egressHosts, "hosts": hosts, "is": is, "isHeader": word.MatchString,
-	"prefixes": prefixes, "quote": quote, "replace": strings.ReplaceAll, "when": when,
+	"path": limitedPath, "prefixes": prefixes, "quote": quote, "replace": strings.ReplaceAll, "when": when,
 	"ambiguousPath": func() string { return mesh.AmbiguousPath }, "identityHeaders": mesh.IdentityHeaders,
 	"spellings": mesh.HeaderSpellings, "otherSpellings": mesh.OtherSpellings,
 	"isHashed": isHashed, "hashLines": hashLines, "hashesSource": hashesSource,
@@ -39,7 +41,7 @@ var configTemplate = texttemplate.Must(texttemplate.New(configFile).Funcs(textte
 	"isWildcard":   func(host string) bool { return strings.HasPrefix(host, "*.") },
 	"list":         func(texts ...string) []string { return texts },
 	"milliseconds": func(d time.Duration) int64 { return min(max(d, time.Millisecond), 20*24*time.Hour).Milliseconds() },
-	"path":         limitedPath,
+	"translated6":  func() string { return agentspec.TranslatedIPv6 },
 	"share":        func(n uint32, of int) uint32 { return max(1, min(n, 1<<30)/uint32(max(1, of))) },
 }).Parse(configText))
 
@@ -69,6 +71,19 @@ type document struct {
 	httpMap, tcpMap strings.Builder
 }
 
+// Own6 has the pod's IPv6 address, if there is one.
+func (d *document) Own6() []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(d.View.Proxy.Addresses), netip.Addr.Is4)
+}
+
+// Family is the address family that the pod prefers.
+func (d *document) Family() string {
+	if n := len(d.Own6()); n > 0 && n == len(d.View.Proxy.Addresses) {
+		return "ipv6"
+	}
+	return "ipv4"
+}
+
 // EjectionTime is how long endpoints are ejected by default.
 func (*document) EjectionTime() time.Duration { return 30 * time.Second }
 
@@ -93,7 +108,7 @@ func (Driver) Translate(view *mesh.View) ([]driver.File, error) {
 	}
 	return []driver.File{
 		{Name: configFile, Content: config.Bytes()},
-		{Name: callerFile, Content: []byte(callerText)},
+		{Name: "caller.lua", Content: []byte(callerText)},
 		{Name: "http.map", Content: []byte(doc.httpMap.String())},
 		{Name: "tcp.map", Content: []byte(doc.tcpMap.String())},
 	}, nil
