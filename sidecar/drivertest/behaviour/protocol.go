@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -51,19 +50,10 @@ var protocols = []Row{
 		w.get(t, "users/web", "http://db-0.db.shop:8080/cart", isFrom("db-0"))
 		w.denies(t, "users/thief", "http://db-0.db.shop:8080/cart")
 	}},
-	{"IPv6", "A service can be called by its IPv6 address as well as its IPv4 address.", ofBoth(mesh.FeatureIPv6), func(t *testing.T, w *testMesh) {
-		six := func(ctx context.Context, _, address string) (net.Conn, error) {
-			return w.pod(t, "users/web").Dial(ctx, "tcp6", address)
-		}
-		client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: six, DisableKeepAlives: true}}
-		w.eventually(t, func() error {
-			r, err := w.sendBy(client, request{url: cart})
-			if err != nil || r.Status != http.StatusOK {
-				return fmt.Errorf("%d, %v", r.Status, err)
-			}
-			return nil
-		})
-	}},
+	{"IPv6", "Services, pods, IngressBackends and Egresses work by IPv6 too, and deny the same.", Needs{
+		Client: []mesh.Feature{mesh.FeatureIPv6, mesh.FeatureServerFirst, mesh.FeatureEgressTCP},
+		Server: []mesh.Feature{mesh.FeatureIPv6, mesh.FeatureServerFirst, mesh.FeatureIngress},
+	}, testIPv6},
 }
 
 // webSocket upgrades a connection and has a few bytes echoed.

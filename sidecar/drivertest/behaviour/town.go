@@ -41,7 +41,7 @@ spec:
 ---
 apiVersion: v1
 kind: Pod
-metadata: {name: outsider, namespace: plain}
+metadata: {name: outsider, namespace: plain, labels: {app: outsider}}
 spec:
   containers: [{name: app, image: in-the-test}]
 ---
@@ -106,11 +106,21 @@ spec:
   serviceAccountName: %[3]s
   containers: [{name: app, image: in-the-test, ports: [{name: http, containerPort: 8080}]}]
 ---
-# Nobody calls it; it gives web an IPv6 address.
+# Nobody calls these services; they give their pods IPv6 addresses.
 apiVersion: v1
 kind: Service
 metadata: {name: web, namespace: users}
 spec: {ipFamilyPolicy: PreferDualStack, selector: {app: web}, ports: [{name: http, port: 80, targetPort: 8080}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: thief, namespace: users}
+spec: {ipFamilyPolicy: PreferDualStack, selector: {app: thief}, ports: [{name: http, port: 80, targetPort: 8080}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: outsider, namespace: plain}
+spec: {ipFamilyPolicy: PreferDualStack, selector: {app: outsider}, ports: [{name: http, port: 80, targetPort: 8080}]}
 ---
 # Headless, as a StatefulSet's.
 apiVersion: v1

@@ -1,0 +1,143 @@
+package behaviour
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outrigger-mesh/outrigger/internal/lab"
+)
+
+// cartSix is a service that has IPv6 addresses only, and so have its endpoints.
+const cartSix = `
+apiVersion: v1
+kind: Service
+metadata: {name: cart-six, namespace: shop}
+spec:
+  ipFamilies: [IPv6]
+  selector: {app: cart, version: v1}
+  ports:
+  - {name: http, port: 80, targetPort: 8080}
+  - {name: tcp-echo, port: 9000}
+  - {name: tcp-server-first-db, port: 3306}
+`
+
+// nodeAddress6 is the IPv6 address of the lab's node.
+const nodeAddress6 = "2001:db8::1"
+
+// six dials by IPv6 only.
+type six struct{ dialer }
+
+func (s six) Dial(ctx context.Context, _, address string) (net.Conn, error) {
+	return s.dialer.Dial(ctx, "tcp6", address)
+}
+
+// address6 returns the pod's IPv6 address.
+func address6(t *testing.T, pod *lab.Pod) netip.Addr {
+	t.Helper()
+	for _, a := range pod.Addresses() {
+		if a.Is6() {
+			return a
+		}
+	}
+	t.Fatalf("%s has no IPv6 address", pod.Name())
+	return netip.Addr{}
+}
+
+// testIPv6 calls services, a pod, and a server outside the mesh by IPv6.
+func testIPv6(t *testing.T, w *testMesh) {
+	w.apply(t, "six.yaml", cartSix)
+	web, thief := six{w.pod(t, "users/web")}, six{w.pod(t, "users/thief")}
+	for _, url := range []string{cart, "http://cart-six.shop/cart"} {
+		w.eventually(t, func() error { return w.answers(web, url, http.StatusOK, "") })
+	}
+	w.eventually(t, func() error { return w.answers(web, "http://cart-six.shop/cart", http.StatusOK, "::6") })
+	w.eventually(t, func() error {
+		return w.answers(six{w.pod(t, "shop/cart-v1")}, "http://cart-six.shop/cart", http.StatusOK, "::6")
+	})
+	w.eventually(t, func() error { return w.answers(thief, "http://cart-six.shop/cart", http.StatusForbidden, "") })
+	for address, want := range map[string]string{"cart-six.shop:9000": "echo\n", "cart-six.shop:3306": "hello from cart-v1\n"} {
+		send := ""
+		if want == "echo\n" {
+			send = want
+		}
+		w.eventually(t, func() error {
+			if got, err := line(web, address, send); err != nil || got != want {
+				return fmt.Errorf("%s answers %q, %v", address, got, err)
+			}
+			return nil
+		})
+		if got, err := line(thief, address, send); !isClosed(err) || got != "" {
+			t.Errorf("the thief reads %q (%v) from %s, want that the connection is closed", got, err, address)
+		}
+	}
+	w.enters6(t)
+	w.leaves6(t)
+}
+
+// answers sends a request and returns an error unless the answer has the status and, if
+// given, the application saw the address.
+func (w *testMesh) answers(from dialer, url string, status int, source string) error {
+	r, err := w.send(from, request{url: url})
+	if err != nil || r.Status != status {
+		return fmt.Errorf("%s: the answer is %d, %v, want %d", url, r.Status, err, status)
+	}
+	if host, _, _ := net.SplitHostPort(r.From); source != "" && host != source {
+		return fmt.Errorf("%s: the application is called from %s, want %s", url, r.From, source)
+	}
+	return nil
+}
+
+// enters6 calls a pod by its IPv6 address, by mesh TLS and in plaintext.
+func (w *testMesh) enters6(t *testing.T) {
+	t.Helper()
+	outsider := w.pod(t, "plain/outsider")
+	address := net.JoinHostPort(address6(t, w.pod(t, "shop/cart-v1")).String(), "8080")
+	if err := w.enter(t, address, w.meshTLSOf(t, w.certificate(t, webIdentity)), http.StatusOK); err != nil {
+		t.Errorf("by mesh TLS: %v", err)
+	}
+	url := "http://" + address + "/cart"
+	if r, err := w.send(outsider, request{url: url}); err == nil {
+		t.Errorf("the outsider gets %d in plaintext", r.Status)
+	}
+	w.apply(t, "ingress.yaml", ingress("cart-v1", "http", "", "{kind: IPRange, name: '"+address6(t, outsider).String()+"/128'}"))
+	w.eventually(t, func() error { return w.answers(outsider, url, http.StatusOK, "::6") })
+	if err := w.answers(w.Lab().Node(), url, http.StatusForbidden, ""); err != nil {
+		t.Errorf("from another address: %v", err)
+	}
+}
+
+// leaves6 calls a server outside the mesh by its IPv6 address.
+func (w *testMesh) leaves6(t *testing.T) {
+	t.Helper()
+	address := net.JoinHostPort(nodeAddress6, outsidePort)
+	listener, err := w.Lab().Node().Listen(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	go acceptEach(listener, func(conn net.Conn) {
+		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		fmt.Fprintln(conn, "outside")
+	})
+	web, thief := w.pod(t, "users/web"), w.pod(t, "users/thief")
+	if got, err := line(web, address, ""); err == nil {
+		t.Errorf("without an Egress the pod reads %q", got)
+	}
+	w.apply(t, "egress.yaml", fmt.Sprintf(strings.Replace(egressTemplate, "name: out,", "name: out-six,", 1),
+		"  ipAddresses: ['"+nodeAddress6+"/128']\n  ports: [{number: "+outsidePort+", protocol: tcp}]\n"))
+	w.eventually(t, func() error {
+		if got, err := line(web, address, ""); err != nil || got != "outside\n" {
+			return fmt.Errorf("the outside server answers %q, %v", got, err)
+		}
+		return nil
+	})
+	if got, err := line(thief, address, ""); err == nil {
+		t.Errorf("the thief reads %q", got)
+	}
+}
