@@ -79,6 +79,10 @@ spec:
 		w.get(t, "users/web", door, isStatus(http.StatusForbidden))
 		w.get(t, "users/web", cartV1, isFrom("cart-v1"))
 	}},
+	{"Several TrafficTargets", "The rules of several TrafficTargets add up, each with the routes that it names, and one ends without the others.", ofEvery, testSeveralTargets},
+	{"A TCPRoute alone", "A TCPRoute without ports allows connections to all TCP ports, and no requests at HTTP ports.", ofEvery, testTCPRouteAlone},
+	{"A TrafficTarget in another namespace", "A TrafficTarget outside its destination's namespace allows nothing and has a Problem.", ofEvery, testOtherNamespace},
+	{"Permissive mode", "In permissive mode every client of the mesh may call everything, and pods outside the mesh still nothing. Without it the rules hold again.", ofEvery, testPermissiveMode},
 	{"Spoofed headers", "The caller's identity comes from its certificate: headers that claim an identity have no effect, and the application gets the true identity or none.", ofEvery, func(t *testing.T, w *testMesh) {
 		claims := http.Header{
 			"X-Forwarded-Client-Cert": {"By=spiffe://cluster.local/ns/shop/sa/cart-v1;URI=" + webIdentity.String()},

@@ -50,9 +50,13 @@ type application struct {
 	failures map[string]int
 	// broken, if not 0, is the status of every response.
 	broken int
-	// seen counts requests by path, and those with a body also by path, host and body.
+	// seen counts requests by path, and those with a body also by path, host and body. The
+	// connections of the echo server are at echoes.
 	seen map[string]int
 }
+
+// echoes is not a path.
+const echoes = "echoes"
 
 // setBroken makes all requests fail with the status; 0 restores normal responses.
 func (a *application) setBroken(status int) {
@@ -68,12 +72,18 @@ func (a *application) count(path string) int {
 	return a.seen[path]
 }
 
-// startApplication serves on all ports of the test mesh's servers.
+// startApplication serves on all ports of the test mesh's servers, at every address.
 func startApplication(t *testing.T, pod *lab.Pod) *application {
+	t.Helper()
+	return startApplicationAt(t, pod, "::")
+}
+
+// startApplicationAt serves at one address.
+func startApplicationAt(t *testing.T, pod *lab.Pod, address string) *application {
 	t.Helper()
 	a := &application{pod: path.Base(pod.Name()), failures: map[string]int{}, seen: map[string]int{}}
 	listen := func(port int) net.Listener {
-		l, err := pod.Listen(t.Context(), "tcp", net.JoinHostPort("::", strconv.Itoa(port)))
+		l, err := pod.Listen(t.Context(), "tcp", net.JoinHostPort(address, strconv.Itoa(port)))
 		if err != nil {
 			t.Fatalf("%s: %v", a.pod, err)
 		}
@@ -92,7 +102,12 @@ func startApplication(t *testing.T, pod *lab.Pod) *application {
 	t.Cleanup(func() { secure.Close() })
 	go secure.ServeTLS(listen(8443), "", "")
 
-	go acceptEach(listen(9000), func(conn net.Conn) { _, _ = io.Copy(conn, conn) })
+	go acceptEach(listen(9000), func(conn net.Conn) {
+		a.mu.Lock()
+		a.seen[echoes]++
+		a.mu.Unlock()
+		_, _ = io.Copy(conn, conn)
+	})
 	go acceptEach(listen(3306), func(conn net.Conn) {
 		fmt.Fprintf(conn, "hello from %s\n", a.pod)
 		_, _ = io.Copy(io.Discard, conn)

@@ -58,6 +58,7 @@ var edge = []Row{
 		}
 		w.get(t, "users/web", "http://"+net.JoinHostPort(nodeAddress, outsidePort)+"/", isOutside)
 	}},
+	{"Egress by request", "An Egress with an HTTPRouteGroup allows only its requests, and ends with the Egress.", ofClient(mesh.FeatureEgressHTTP), testEgressByRequest},
 	{"Egress by host and address", "An Egress with hosts and addresses requires both: its hosts may be called only at its addresses.", ofClient(mesh.FeatureEgressHTTP, mesh.FeatureEgressTCP), testEgressByBoth},
 	{"Egress by server name", "An Egress allows TLS by server name, at its addresses if it has any, and passes it through unchanged.", ofClient(mesh.FeatureEgressTLS, mesh.FeatureEgressTCP), testEgressTLS},
 	{"Egress for all", "With enableEgress everything outside the mesh may be called, while traffic within the mesh still uses mTLS.", ofClient(mesh.FeatureEgressTCP), func(t *testing.T, w *testMesh) {
@@ -111,6 +112,7 @@ var edge = []Row{
 			"{kind: IPRange, name: "+outsider+"/32}"))
 		w.eventually(t, func() error { return w.enter(t, address, ingressTLS(), http.StatusOK) })
 	}},
+	{"Excluded from the mesh", "Connections to ports and address ranges that a pod or the MeshConfig excludes, and to excluded ports of a pod, bypass the sidecar; all others do not.", ofEvery, testExclusions},
 	{"External authorization", "The mesh's authorization service is asked about every request, and its denial is final.", ofServer(mesh.FeatureExternalAuthorization), func(t *testing.T, w *testMesh) {
 		const node = nodeAddress
 		listener, err := w.Lab().Node().Listen(t.Context(), "tcp", net.JoinHostPort(node, "9191"))

@@ -24,6 +24,7 @@ var gateway = []Row{
 	{"HTTPRoute: retries", "Requests with one of the rule's status codes are retried, and tries that take too long; other status codes are not, and none with 0 attempts.", ofClient(mesh.FeatureRetries, mesh.FeatureTimeouts), testHTTPRouteRetries},
 	{"HTTPRoute: retries of any status code", "Requests are retried on status codes below 500, after the rule's backoff.", ofClient(mesh.FeatureRetries, mesh.FeatureRetryCodes, mesh.FeatureRetryBackoff), testHTTPRouteRetryCodes},
 	{"HTTPRoute of the client's namespace", "A consumer route applies instead of the producer's, and only to clients of its namespace.", ofEvery, testConsumerRoute},
+	{"A route beside other policies", "A route replaces the TrafficSplit of its service. A Retry and the service's timeout apply to its rules without retries and timeouts of their own.", ofClient(mesh.FeatureRetries, mesh.FeatureTimeouts), testRoutesBesidePolicies},
 	{"A routed service's pods", "A request to the address of a pod is not governed by the routes of its service, and needs the same permission.", ofEvery, testRoutedPod},
 	{"GRPCRoute", "Calls are routed by service and method before any HTTPRoute is asked; a call that no rule matches is UNIMPLEMENTED.", ofBoth(mesh.FeatureHTTP2), testGRPCRoute},
 	{"TCPRoute", "Connections are distributed by weight, and the share of a backend that does not exist is closed.", ofEvery, testGatewayTCPRoute},

@@ -86,15 +86,11 @@ func (w *testMesh) set(t *testing.T, file, manifest string) {
 	}
 }
 
-// apply applies a manifest until the test's end.
+// apply applies a manifest until the test's end, unless the test forgets it.
 func (w *testMesh) apply(t *testing.T, file, manifest string) {
 	t.Helper()
 	w.set(t, file, manifest)
-	t.Cleanup(func() {
-		if err := w.Delete(context.WithoutCancel(t.Context()), file); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { w.forget(t, file) })
 }
 
 // forget deletes a manifest, if it exists.

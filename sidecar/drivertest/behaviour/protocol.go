@@ -50,6 +50,8 @@ var protocols = []Row{
 		w.get(t, "users/web", "http://db-0.db.shop:8080/cart", isFrom("db-0"))
 		w.denies(t, "users/thief", "http://db-0.db.shop:8080/cart")
 	}},
+	{"Several services on one pod", "A pod is called by each of its services, at the same and at other ports, and a policy for one service leaves the others alone.", ofClient(mesh.FeatureTimeouts), testServicesOfOnePod},
+	{"A StatefulSet on its pods' addresses", "Applications that listen only on their pod's address are called by services, by splits, by the names of their pods, and by themselves.", ofBoth(mesh.FeatureServerFirst), testStatefulSet},
 	{"IPv6", "Services, pods, IngressBackends and Egresses work by IPv6 too, and deny the same.", Needs{
 		Client: []mesh.Feature{mesh.FeatureIPv6, mesh.FeatureServerFirst, mesh.FeatureEgressTCP},
 		Server: []mesh.Feature{mesh.FeatureIPv6, mesh.FeatureServerFirst, mesh.FeatureIngress},

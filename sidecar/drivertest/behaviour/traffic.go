@@ -79,13 +79,17 @@ var traffic = []Row{
 	}},
 	{"Split by header", "A TrafficSplit with matches applies only to the requests that match.", ofClient(mesh.FeatureHeaderMatches), testSplitByHeader},
 	{"Split by a header given twice", "A TrafficSplit with matches applies to a request with several lines of a header only if the server gets the line that matches.", ofClient(mesh.FeatureHeaderMatches), testRepeatedRoutes},
+	{"A split with its own service", "A TrafficSplit may have its own service as a backend, whose share goes to the service's own endpoints.", ofEvery, testRecursiveSplit},
+	{"Split of connections", "A TrafficSplit distributes connections by its weights, also to servers that send first. Its service needs no pods.", ofBoth(mesh.FeatureServerFirst), testSplitConnections},
+	{"A split grants nothing", "A client needs permission for the backends of a TrafficSplit: the share of a backend that it may not call fails.", ofEvery, testSplitGrantsNothing},
+	{"No endpoints", "Requests to a service without endpoints get 503 at once, and connections to it are closed. In a TrafficSplit this happens to its share.", ofEvery, testNoEndpoints},
 	{"Retry", "A Retry policy repeats failed requests, for its source only, regardless of its namespace.", ofClient(mesh.FeatureRetries), func(t *testing.T, w *testMesh) {
 		key := func(name string) string { return cartV1 + "?times=2&fail=" + t.Name() + name }
 		w.get(t, "users/web", cartV1, ok)
 		if r, err := w.send(w.pod(t, "users/web"), request{url: key("before")}); err != nil || r.Status != http.StatusServiceUnavailable {
 			t.Fatalf("without a Retry the answer is %d, %v", r.Status, err)
 		}
-		w.apply(t, "retry.yaml", retryOf("shop"))
+		w.apply(t, "retry.yaml", retryOf("shop", "cart-v1"))
 		n := 0
 		w.eventually(t, func() error {
 			n++
@@ -96,6 +100,7 @@ var traffic = []Row{
 			return nil
 		})
 	}},
+	{"Retries that are not enabled", "Without the MeshConfig's enableRetryPolicy a Retry has no effect and has a Problem.", ofClient(mesh.FeatureRetries), testRetriesDisabled},
 	{"Timeout", "A request that takes longer than its service's timeout gets 504.", ofClient(mesh.FeatureTimeouts), func(t *testing.T, w *testMesh) {
 		w.apply(t, "timeout.yaml", upstream("cart-v1", "  timeouts: {request: 300ms}\n"))
 		w.get(t, "users/web", cartV1+"?wait=1500ms", isStatus(http.StatusGatewayTimeout))
@@ -141,6 +146,14 @@ var traffic = []Row{
 		w.get(t, "users/web", cartV2, ok)
 		w.apply(t, "limit.yaml", upstream("cart-v2", "  rateLimit: {local: {http: {requests: 3, unit: hour}}}\n"))
 		w.get(t, "users/web", cartV2, isStatus(http.StatusTooManyRequests))
+	}},
+	{"Rate limit of a path", "A limit of a path holds for requests to this path only.", ofServer(mesh.FeatureRequestRateLimits), func(t *testing.T, w *testMesh) {
+		w.get(t, "users/web", cartV2+"/limited", ok)
+		w.apply(t, "limit.yaml", upstream("cart-v2", "  httpRoutes: [{path: /cart/limited, rateLimit: {local: {requests: 3, unit: hour}}}]\n"))
+		w.get(t, "users/web", cartV2+"/limited", isStatus(http.StatusTooManyRequests))
+		for range 5 {
+			w.get(t, "users/web", cartV2+"/other", isFrom("cart-v2"))
+		}
 	}},
 	{"Connection rate limit", "A server accepts no more TCP connections than its limit and closes the others.", ofServer(mesh.FeatureConnectionRateLimits), func(t *testing.T, w *testMesh) {
 		echo := func() (string, error) { return line(w.pod(t, "users/web"), "cart-v1.shop:9000", "echo\n") }
@@ -381,7 +394,7 @@ func testLimitsOfZero(t *testing.T, w *testMesh) {
 		set("")
 		w.get(t, "users/web", cartV1, ok)
 	}
-	w.apply(t, "retry.yaml", retryOf("users"))
+	w.apply(t, "retry.yaml", retryOf("users", "cart-v1"))
 	n := 0
 	key := func() request {
 		n++
@@ -401,15 +414,35 @@ func testLimitsOfZero(t *testing.T, w *testMesh) {
 	status(http.StatusServiceUnavailable)
 }
 
-// retryOf returns a Retry for users/web in the namespace.
-func retryOf(namespace string) string {
+// testRetriesDisabled repeats requests until none is retried.
+func testRetriesDisabled(t *testing.T, w *testMesh) {
+	w.apply(t, "retry.yaml", retryOf("shop", "cart-v1"))
+	w.configure(t, "", "")
+	for i, flag := range []string{"true", "false"} {
+		w.set(t, "mesh.yaml", strings.Replace(meshConfig("", ""), "enableRetryPolicy: true", "enableRetryPolicy: "+flag, 1))
+		want := []int{http.StatusOK, http.StatusServiceUnavailable}[i]
+		n := 0
+		w.eventually(t, func() error {
+			n++
+			r, err := w.send(w.pod(t, "users/web"), request{url: fmt.Sprintf("%s?times=2&fail=%s%s%d", cartV1, t.Name(), flag, n)})
+			if err != nil || r.Status != want {
+				return fmt.Errorf("with enableRetryPolicy: %s the answer is %d, %v, want %d", flag, r.Status, err, want)
+			}
+			return nil
+		})
+	}
+	w.expectProblem(t, "Retry shop/cart", "Disabled")
+}
+
+// retryOf returns a Retry in the namespace of the requests of users/web to a service.
+func retryOf(namespace, service string) string {
 	return fmt.Sprintf(`
 apiVersion: policy.openservicemesh.io/v1alpha1
 kind: Retry
 metadata: {name: cart, namespace: %s}
 spec:
   source: {kind: ServiceAccount, name: web, namespace: users}
-  destinations: [{kind: Service, name: cart-v1, namespace: shop}]
+  destinations: [{kind: Service, name: %s, namespace: shop}]
   retryPolicy: {retryOn: 5xx, numRetries: 4, retryBackoffBaseInterval: 10ms}
-`, namespace)
+`, namespace, service)
 }

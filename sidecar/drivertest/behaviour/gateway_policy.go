@@ -1,0 +1,52 @@
+package behaviour
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+)
+
+// testRoutesBesidePolicies has a route and the policies of SMI and Open Service Mesh for
+// one service.
+func testRoutesBesidePolicies(t *testing.T, w *testMesh) {
+	setRoute := func(rule string) {
+		w.set(t, "route.yaml", route("HTTPRoute", "shop", "cart", rule+"    backendRefs: [{name: cart-v1, port: 80}]\n"))
+	}
+	t.Cleanup(func() { w.forget(t, "route.yaml") })
+	w.apply(t, "split.yaml", fmt.Sprintf(splitTemplate, 0, 100))
+	w.allFrom(t, "users/web", request{url: cart}, "cart-v2")
+	w.apply(t, "timeout.yaml", upstream("cart", "  timeouts: {request: 500ms}\n"))
+	w.apply(t, "retry.yaml", retryOf("shop", "cart"))
+	n := 0
+	failsTwice := func(want int) {
+		t.Helper()
+		w.eventually(t, func() error {
+			n++
+			r, err := w.send(w.pod(t, "users/web"), request{url: fmt.Sprintf("%s?times=2&fail=%s%d", cart, t.Name(), n)})
+			if err != nil || r.Status != want {
+				return fmt.Errorf("the answer is %d, %v, want %d", r.Status, err, want)
+			}
+			return nil
+		})
+	}
+	const slow = cart + "?wait=1s"
+
+	// The rule has neither a timeout nor retries, so those of the policies apply.
+	setRoute("  - name: plain\n")
+	w.allFrom(t, "users/web", request{url: cart}, "cart-v1")
+	w.expectProblem(t, "TrafficSplit shop/cart", "Conflict")
+	w.get(t, "users/web", slow, isStatus(http.StatusGatewayTimeout))
+	failsTwice(http.StatusOK)
+
+	setRoute("  - timeouts: {request: 5s}\n    retry: {attempts: 0}\n")
+	w.get(t, "users/web", slow, isFrom("cart-v1"))
+	failsTwice(http.StatusServiceUnavailable)
+
+	// A route grants nothing, and a TrafficTarget for its backend is enough.
+	w.get(t, "users/thief", cart, isStatus(http.StatusForbidden))
+	w.get(t, "users/thief", shopCart+"/window", isFrom("cart-v1"))
+
+	w.forget(t, "route.yaml")
+	w.allFrom(t, "users/web", request{url: cart}, "cart-v2")
+	w.get(t, "users/web", slow, isStatus(http.StatusGatewayTimeout))
+}

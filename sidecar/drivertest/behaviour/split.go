@@ -1,0 +1,197 @@
+package behaviour
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// split returns a TrafficSplit of a service of the namespace shop.
+func split(service, backends string) string {
+	return fmt.Sprintf(`---
+apiVersion: split.smi-spec.io/v1alpha4
+kind: TrafficSplit
+metadata: {name: %[1]s, namespace: shop}
+spec: {service: %[1]s, backends: [%[2]s]}
+`, service, backends)
+}
+
+// testRecursiveSplit splits two services, of requests and of connections, whose own
+// endpoints are among the backends.
+func testRecursiveSplit(t *testing.T, w *testMesh) {
+	w.apply(t, "split.yaml", split("cart", "{service: cart, weight: 1}, {service: cart-v1, weight: 1}")+split("cart-v1", "{service: cart-v1, weight: 100}"))
+	// The service itself has half of the requests, and of those each pod has half. Four
+	// standard deviations of a quarter of 200 are 25.
+	w.eventually(t, func() error {
+		if share := w.share(t, 200, "cart-v2"); share < 25 || share > 75 {
+			return fmt.Errorf("cart-v2 got %d of 200 requests, want 50", share)
+		}
+		return nil
+	})
+	w.allFrom(t, "users/web", request{url: cartV1}, "cart-v1")
+	if got, err := line(w.pod(t, "users/web"), "cart-v1.shop:9000", "echo\n"); err != nil || got != "echo\n" {
+		t.Errorf("a connection reads %q, %v", got, err)
+	}
+	w.denies(t, "users/thief", cart)
+}
+
+// stores are services with TCP ports: a root without pods, and its backends.
+const stores = `
+apiVersion: v1
+kind: Service
+metadata: {name: store, namespace: shop}
+spec: {ports: [{name: tcp-echo, port: 9000}, {name: tcp-server-first-db, port: 3306}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: store-v1, namespace: shop}
+spec:
+  selector: {app: cart, version: v1}
+  ports: [{name: tcp-echo, port: 9000}, {name: tcp-server-first-db, port: 3306}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: store-v2, namespace: shop}
+spec:
+  selector: {app: cart, version: v2}
+  ports: [{name: tcp-echo, port: 9000}, {name: tcp-server-first-db, port: 3306}]
+---
+apiVersion: access.smi-spec.io/v1alpha3
+kind: TrafficTarget
+metadata: {name: store-v2, namespace: shop}
+spec:
+  destination: {kind: ServiceAccount, name: cart-v2, namespace: shop}
+  sources: [{kind: ServiceAccount, name: web, namespace: users}]
+  rules: [{kind: TCPRoute, name: cart}]
+`
+
+// testSplitConnections splits connections to an echo server, and to one that sends first.
+func testSplitConnections(t *testing.T, w *testMesh) {
+	set := func(v1, v2 int) {
+		t.Helper()
+		w.set(t, "split.yaml", split("store", fmt.Sprintf("{service: store-v1, weight: %d}, {service: store-v2, weight: %d}", v1, v2)))
+	}
+	w.apply(t, "store.yaml", stores)
+	t.Cleanup(func() { w.forget(t, "split.yaml") })
+	// greeted connects some times and returns how many greetings are of cart-v2.
+	greeted := func(times int) (v2 int, err error) {
+		for range times {
+			got, err := line(w.pod(t, "users/web"), "store.shop:3306", "")
+			switch {
+			case err != nil:
+				return 0, fmt.Errorf("%q, %w", got, err)
+			case got == "hello from cart-v2\n":
+				v2++
+			case got != "hello from cart-v1\n":
+				return 0, fmt.Errorf("the greeting is %q", got)
+			}
+		}
+		return v2, nil
+	}
+	set(3, 1)
+	// Four standard deviations of a quarter of 100 are 18.
+	w.eventually(t, func() error {
+		if v2, err := greeted(100); err != nil || v2 < 7 || v2 > 43 {
+			return fmt.Errorf("cart-v2 got %d of 100 connections, %v, want 25", v2, err)
+		}
+		return nil
+	})
+	for _, pod := range []string{"cart-v1", "cart-v2"} {
+		app := w.apps["shop/"+pod]
+		before := app.count(echoes)
+		w.eventually(t, func() error {
+			got, err := line(w.pod(t, "users/web"), "store.shop:9000", "echo\n")
+			if err != nil || got != "echo\n" || app.count(echoes) == before {
+				return fmt.Errorf("%q, %v, want that %s gets a connection", got, err, pod)
+			}
+			return nil
+		})
+	}
+	set(0, 1)
+	w.eventually(t, func() error {
+		if v2, err := greeted(20); err != nil || v2 < 20 {
+			return fmt.Errorf("cart-v2 got %d of 20 connections, %v, want all", v2, err)
+		}
+		return nil
+	})
+	w.closes(t, "users/thief", "store.shop:3306", "")
+	w.closes(t, "users/thief", "store.shop:9000", "echo\n")
+}
+
+// testSplitGrantsNothing has the thief, who may call one of two backends, call their root.
+func testSplitGrantsNothing(t *testing.T, w *testMesh) {
+	const url = shopCart + "/window"
+	w.apply(t, "split.yaml", fmt.Sprintf(splitTemplate, 1, 1))
+	w.eventually(t, func() error {
+		passed, failed := 0, 0
+		for range 60 {
+			switch r, err := w.send(w.pod(t, "users/thief"), request{url: url}); {
+			case err != nil:
+				return err
+			case r.Status >= 400:
+				failed++
+			case r.Pod != "cart-v1":
+				t.Fatalf("%s answers", r.Pod)
+			default:
+				passed++
+			}
+		}
+		// Four standard deviations of a half of 60 are 16.
+		if passed < 14 || failed < 14 {
+			return fmt.Errorf("of 60 requests %d passed and %d failed, want 30 and 30", passed, failed)
+		}
+		return nil
+	})
+	w.set(t, "split.yaml", fmt.Sprintf(splitTemplate, 1, 0))
+	w.eventually(t, func() error {
+		for range 20 {
+			if r, err := w.send(w.pod(t, "users/thief"), request{url: url}); err != nil || r.Pod != "cart-v1" {
+				return fmt.Errorf("%d of %q, %v, want that cart-v1 answers", r.Status, r.Pod, err)
+			}
+		}
+		return nil
+	})
+}
+
+// empty is a service whose selector selects nothing.
+const empty = `
+apiVersion: v1
+kind: Service
+metadata: {name: empty, namespace: shop}
+spec:
+  selector: {app: nobody}
+  ports: [{name: http, port: 80, targetPort: 8080}, {name: tcp-echo, port: 9000}]
+`
+
+// testNoEndpoints gives a split's backend without endpoints a share, and then everything.
+func testNoEndpoints(t *testing.T, w *testMesh) {
+	set := func(backends string) { w.set(t, "split.yaml", split("cart-v1", backends)) }
+	w.apply(t, "empty.yaml", empty)
+	t.Cleanup(func() { w.forget(t, "split.yaml") })
+	set("{service: cart-v1, weight: 1}, {service: empty, weight: 1}")
+	w.eventually(t, func() error {
+		passed, failed := 0, 0
+		for range 60 {
+			began := time.Now()
+			r, err := w.send(w.pod(t, "users/web"), request{url: cartV1})
+			switch took := time.Since(began); {
+			case err != nil || took > 2*time.Second:
+				return fmt.Errorf("%d after %s, %w", r.Status, took, err)
+			case r.Status == http.StatusServiceUnavailable:
+				failed++
+			case r.Status == http.StatusOK:
+				passed++
+			}
+		}
+		if passed < 14 || failed < 14 || passed+failed < 60 {
+			return fmt.Errorf("of 60 requests %d passed and %d got 503, want 30 and 30", passed, failed)
+		}
+		return nil
+	})
+	set("{service: empty, weight: 1}")
+	w.get(t, "users/web", cartV1, isStatus(http.StatusServiceUnavailable))
+	w.closes(t, "users/web", "cart-v1.shop:9000", "echo\n")
+	w.get(t, "users/web", strings.Replace(cartV1, "cart-v1", "cart-v2", 1), isFrom("cart-v2"))
+}
