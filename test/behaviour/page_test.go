@@ -33,7 +33,8 @@ A column is the class of the clients' proxies and that of the servers'. "no" mea
 a driver does not declare a needed feature, so the row was not tested: objects that
 require it get a Problem in their status, and nothing fails open. "not asked" is a row
 that is newer than the last run with that proxy. A column whose proxy is not on the
-machine keeps its last results. The last runs are:
+machine keeps its last results. [smi.md](smi.md) lists the rows that answer the tests of
+SMI and Open Service Mesh. The last runs are:
 
 | class | version | last run |
 |---|---|---|
@@ -179,6 +180,36 @@ func TestPageHolds(t *testing.T) {
 	}
 	if diff := gocmp.Diff(string(is), readPage(string(is)).text()); diff != "" {
 		t.Errorf("docs/behaviour.md is outdated; run UPDATE=1 go test ./test/behaviour\n%s", diff)
+	}
+}
+
+// TestSMIPage compares the rows that docs/smi.md names with the table.
+func TestSMIPage(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "smi.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]bool{}
+	for _, c := range behaviour.Chapters() {
+		for _, r := range c.Rows {
+			rows[r.Name] = true
+		}
+	}
+	named := 0
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), " | ")
+		if !strings.HasPrefix(line, "| ") || len(cells) != 2 || strings.TrimSpace(cells[1]) == "row" || strings.HasPrefix(cells[1], "none: ") {
+			continue
+		}
+		for name := range strings.SplitSeq(cells[1], "; ") {
+			named++
+			if name = strings.TrimSpace(name); !rows[name] {
+				t.Errorf("docs/smi.md names the row %q, which the table does not have", name)
+			}
+		}
+	}
+	if named == 0 {
+		t.Error("found no row: the test is broken")
 	}
 }
 

@@ -116,6 +116,14 @@ func testSplitConnections(t *testing.T, w *testMesh) {
 		}
 		return nil
 	})
+	w.apply(t, "route.yaml", atPort(route("TCPRoute", "shop", "store", "  - backendRefs: [{name: store-v1, port: 3306}]\n"), 3306))
+	w.eventually(t, func() error {
+		if v2, err := greeted(20); err != nil || v2 > 0 {
+			return fmt.Errorf("cart-v2 got %d of 20 connections, %v, want that a TCPRoute replaces the split", v2, err)
+		}
+		return nil
+	})
+	w.expectProblem(t, "TrafficSplit shop/store", "Conflict")
 	w.closes(t, "users/thief", "store.shop:3306", "")
 	w.closes(t, "users/thief", "store.shop:9000", "echo\n")
 }
