@@ -36,6 +36,29 @@ func testRecursiveSplit(t *testing.T, w *testMesh) {
 	w.denies(t, "users/thief", cart)
 }
 
+// otherPorts are services at other ports than that of cart. One has a port of the same
+// name, and the other only one port.
+const otherPorts = `
+apiVersion: v1
+kind: Service
+metadata: {name: named, namespace: shop}
+spec: {selector: {app: cart, version: v1}, ports: [{name: tcp-echo, port: 9000}, {name: http, port: 8088, targetPort: 8080}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: single, namespace: shop}
+spec: {selector: {app: cart, version: v2}, ports: [{name: http-web, port: 8099, targetPort: 8080}]}
+`
+
+// testSplitOverPorts sends all requests to one service, and then to the other.
+func testSplitOverPorts(t *testing.T, w *testMesh) {
+	w.apply(t, "ports.yaml", otherPorts)
+	for service, pod := range map[string]string{"named": "cart-v1", "single": "cart-v2"} {
+		w.apply(t, "split.yaml", split("cart", "{service: "+service+", weight: 1}"))
+		w.allFrom(t, "users/web", request{url: cart}, pod)
+	}
+}
+
 // stores are services with TCP ports: a root without pods, and its backends.
 const stores = `
 apiVersion: v1

@@ -80,6 +80,7 @@ var traffic = []Row{
 	{"Split by header", "A TrafficSplit with matches applies only to the requests that match.", ofClient(mesh.FeatureHeaderMatches), testSplitByHeader},
 	{"Split by a header given twice", "A TrafficSplit with matches applies to a request with several lines of a header only if the server gets the line that matches.", ofClient(mesh.FeatureHeaderMatches), testRepeatedRoutes},
 	{"A split with its own service", "A TrafficSplit may have its own service as a backend, whose share goes to the service's own endpoints.", ofEvery, testRecursiveSplit},
+	{"A split over other ports", "A backend of a TrafficSplit receives requests at its port of the same name, or at its only port, if it has none of the same number.", ofEvery, testSplitOverPorts},
 	{"Split of connections", "A TrafficSplit distributes connections by its weights, also to servers that send first, unless a TCPRoute of Gateway API routes them. Its service needs no pods.", ofBoth(mesh.FeatureServerFirst), testSplitConnections},
 	{"A split grants nothing", "A client needs permission for the backends of a TrafficSplit: the share of a backend that it may not call fails.", ofEvery, testSplitGrantsNothing},
 	{"No endpoints", "Requests to a service without endpoints get 503 at once, and connections to it are closed. In a TrafficSplit this happens to its share.", ofEvery, testNoEndpoints},
