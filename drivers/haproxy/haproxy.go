@@ -82,11 +82,10 @@ func (d Driver) Features() []mesh.Feature {
 // Lacks returns the features that HAProxy does not support, with what happens instead.
 func (Driver) Lacks() map[mesh.Feature]string {
 	return map[mesh.Feature]string{
-		mesh.FeatureMirrors:               "requests are not mirrored",
-		mesh.FeatureRetryCodes:            "answers with status codes other than 500 to 504 are not retried: HAProxy 2.6 accepts few others in its configuration, and not 429",
-		mesh.FeatureRetryBackoff:          "requests are retried at once: HAProxy has no setting for the delay",
-		mesh.FeatureExternalAuthorization: "every inbound HTTP request is answered with 403",
-		mesh.FeatureZipkinTracing:         "no spans are sent",
-		mesh.FeatureOTLPTracing:           "no spans are sent",
+		mesh.FeatureMirrors:       "requests are not mirrored",
+		mesh.FeatureRetryCodes:    "answers with status codes other than 500 to 504 are not retried: HAProxy 2.6 accepts few others in its configuration, and not 429",
+		mesh.FeatureRetryBackoff:  "requests are retried at once: HAProxy has no setting for the delay",
+		mesh.FeatureZipkinTracing: "no spans are sent",
+		mesh.FeatureOTLPTracing:   "no spans are sent",
 	}
 }

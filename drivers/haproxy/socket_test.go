@@ -35,7 +35,7 @@ func TestSocketsAreTheProxysOwn(t *testing.T) {
 			}
 		}
 	}
-	for _, socket := range []string{"admin.sock", "mesh.sock", "inbound.sock", "ingress.sock", "outbound.sock"} {
+	for _, socket := range []string{"admin.sock", "mesh.sock", "inbound.sock", "ingress.sock", "outbound.sock", "authorization.sock"} {
 		if !kinds[socket] {
 			t.Errorf("no View has a socket %s; the sockets are %v", socket, kinds)
 		}

@@ -28,9 +28,15 @@ var configText string
 //go:embed caller.lua
 var callerText string
 
+// authorizationFile is a Lua script that asks the mesh's authorization service.
+const authorizationFile = "authorization.lua"
+
+//go:embed authorization.lua
+var authorizationText string
+
 var configTemplate = texttemplate.Must(texttemplate.New(configFile).Funcs(texttemplate.FuncMap{
 	"byName": byName, "egressHosts": egressHosts, "hosts": hosts, "is": is, "isHeader": word.MatchString,
-	"path": limitedPath, "prefixes": prefixes, "quote": quote, "replace": strings.ReplaceAll, "when": when,
+	"path": limitedPath, "prefixes": prefixes, "quote": quote, "replace": strings.ReplaceAll, "sectionName": sectionName, "when": when,
 	"ambiguousPath": func() string { return mesh.AmbiguousPath }, "identityHeaders": mesh.IdentityHeaders,
 	"spellings": mesh.HeaderSpellings, "otherSpellings": mesh.OtherSpellings,
 	"isHashed": isHashed, "hashLines": hashLines, "hashesSource": hashesSource,
@@ -87,7 +93,10 @@ func (d *document) Family() string {
 // EjectionTime is how long endpoints are ejected by default.
 func (*document) EjectionTime() time.Duration { return 30 * time.Second }
 
-// Translate returns haproxy.cfg and its maps.
+// AuthorizationTimeout is how long the authorization service may take by default.
+func (*document) AuthorizationTimeout() time.Duration { return 200 * time.Millisecond }
+
+// Translate returns haproxy.cfg, its maps and its scripts.
 func (Driver) Translate(view *mesh.View) ([]driver.File, error) {
 	settings := view.Settings
 	if !word.MatchString(settings.TrustDomain) {
@@ -109,6 +118,7 @@ func (Driver) Translate(view *mesh.View) ([]driver.File, error) {
 	return []driver.File{
 		{Name: configFile, Content: config.Bytes()},
 		{Name: "caller.lua", Content: []byte(callerText)},
+		{Name: authorizationFile, Content: []byte(authorizationText)},
 		{Name: "http.map", Content: []byte(doc.httpMap.String())},
 		{Name: "tcp.map", Content: []byte(doc.tcpMap.String())},
 	}, nil
