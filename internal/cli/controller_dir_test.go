@@ -22,7 +22,9 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/controller"
 	"github.com/outrigger-mesh/outrigger/internal/debug"
 	"github.com/outrigger-mesh/outrigger/internal/identity"
+	"github.com/outrigger-mesh/outrigger/internal/identity/publish"
 	"github.com/outrigger-mesh/outrigger/internal/identity/root"
+	"github.com/outrigger-mesh/outrigger/internal/identity/store"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -87,7 +89,7 @@ func newFolder(t *testing.T, manifests string) *folder {
 // write replaces a manifest atomically.
 func (f *folder) write(t *testing.T, name, text string) {
 	t.Helper()
-	if err := root.WriteFile(filepath.Join(f.manifests, name), []byte(text), 0o644); err != nil {
+	if err := store.WriteFile(filepath.Join(f.manifests, name), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -153,7 +155,7 @@ func (f *folder) peer(t *testing.T, pod, account string, change func(*identity.T
 	if err != nil {
 		t.Fatal(err)
 	}
-	bundle, err := os.ReadFile(filepath.Join(f.ca, root.BundleFile))
+	bundle, err := os.ReadFile(filepath.Join(f.ca, publish.BundleFile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +205,7 @@ func (f *folder) expectRejected(t *testing.T, want ...string) {
 func TestFolderController(t *testing.T) {
 	f := startFolder(t, folderMesh)
 	eventually(t, "the trust bundle", func() error {
-		_, err := os.Stat(filepath.Join(f.ca, root.BundleFile))
+		_, err := os.Stat(filepath.Join(f.ca, publish.BundleFile))
 		return err
 	})
 	if entries, err := os.ReadDir(f.ca); err != nil || slices.ContainsFunc(entries, func(e os.DirEntry) bool { return strings.HasPrefix(e.Name(), ".new") }) {
@@ -306,7 +308,7 @@ func (f *folder) testRefused(t *testing.T, stream *stream) {
 		f.expectRejected(t, "Service shop/cart: the envoy proxy of pod shop/desk rejects Cluster shop/cart:80; the previous configuration stays in use: no such thing")
 		text := runCommand(t, "proxy", "get", "shop/desk", "--debug-address", f.host+":9092")
 		if !strings.Contains(text, "# Rejects:    Cluster shop/cart:80: no such thing\n") {
-			t.Errorf("'proxy get' does not tell:\n%s", text)
+			t.Errorf("'proxy get' does not show it:\n%s", text)
 		}
 		if way == "takes the next" {
 			f.write(t, "cart.yaml", strings.Replace(cartService, "port: 80,", "port: 81,", 1))
@@ -320,7 +322,7 @@ func (f *folder) testRefused(t *testing.T, stream *stream) {
 	// The controller must not wait for answers to what it still sends.
 	go stream.takeAll()
 	if log := f.log.String(); !strings.Contains(log, "reason=Rejected") {
-		t.Error("the log tells nothing of what was refused")
+		t.Error("the log does not report the rejection")
 	}
 }
 

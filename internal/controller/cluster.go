@@ -33,7 +33,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/debug"
 	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/identity"
-	"github.com/outrigger-mesh/outrigger/internal/identity/root"
+	"github.com/outrigger-mesh/outrigger/internal/identity/publish"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/injector"
 	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
@@ -166,9 +166,9 @@ func (c *cluster) api() api {
 // leader, until ctx ends. A replica that loses the leadership keeps serving and becomes a
 // candidate again: proxies must not lose their controller because the API server is
 // unavailable.
-func (c *cluster) report(ctx context.Context, whole *catalog.Catalog, identities *identities) error {
+func (c *cluster) report(ctx context.Context, cat *catalog.Catalog, identities *identities) error {
 	for {
-		err := c.turn(ctx, whole, identities)
+		err := c.turn(ctx, cat, identities)
 		c.metrics.Forget()
 		if ctx.Err() != nil {
 			return nil
@@ -183,7 +183,7 @@ func (c *cluster) report(ctx context.Context, whole *catalog.Catalog, identities
 }
 
 // turn writes until ctx ends or this replica loses the leadership.
-func (c *cluster) turn(ctx context.Context, whole *catalog.Catalog, identities *identities) error {
+func (c *cluster) turn(ctx context.Context, cat *catalog.Catalog, identities *identities) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	mgr, err := c.newManager(ctx)
@@ -191,13 +191,13 @@ func (c *cluster) turn(ctx context.Context, whole *catalog.Catalog, identities *
 		return err
 	}
 	err = errors.Join(
-		audit.AddMeshConfig(ctx, mgr, c.facts, c.resolver, whole, catalog.ReasonNotSupportedByProxy, c.metrics),
+		audit.AddMeshConfig(ctx, mgr, c.facts, c.resolver, cat, catalog.ReasonNotSupportedByProxy, c.metrics),
 		audit.AddPods(mgr, c.facts, c.options.Mesh.Name, c.missed, c.metrics),
-		audit.AddPolicies(ctx, mgr, whole, c.mapper, c.metrics),
-		audit.AddRejections(mgr, whole, c.mapper, registry.ReasonRejected),
-		root.AddBundle(mgr, identities.manager, c.options.Mesh.Name, c.options.Log),
-		root.AddStatus(mgr, identities.roots),
-		root.AddGateway(mgr, identities.roots, identities.manager, c.facts, c.options.Log),
+		audit.AddPolicies(ctx, mgr, cat, c.mapper, c.metrics),
+		audit.AddRejections(mgr, cat, c.mapper, registry.ReasonRejected),
+		publish.AddBundle(mgr, identities.manager, c.options.Mesh.Name, c.options.Log),
+		publish.AddStatus(mgr, identities.roots),
+		publish.AddGateway(mgr, identities.roots, identities.manager, c.facts, c.options.Log),
 	)
 	if err != nil {
 		return err

@@ -118,13 +118,13 @@ func (o *Options) serve(ctx context.Context, from origin, metrics *prometheus.Re
 	// Objects become facts, and facts a Snapshot with a View for each proxy.
 	options := o.Catalog
 	options.Log, options.Find, options.Features, options.Trusts = o.Log, from.find(), sidecar.Features, true
-	whole := catalog.New(options)
-	run(func(ctx context.Context) error { return from.feed(ctx, whole) })
-	run(always(whole.Run))
+	cat := catalog.New(options)
+	run(func(ctx context.Context) error { return from.feed(ctx, cat) })
+	run(always(cat.Run))
 
 	// The registry records connected proxies and what they reject.
 	proxies := registry.New(registry.Options{
-		Limit: from.settings().GetMaxDataPlaneConnections, Report: whole.Report, Registerer: metrics,
+		Limit: from.settings().GetMaxDataPlaneConnections, Report: cat.Report, Registerer: metrics,
 	})
 	run(always(proxies.Run))
 
@@ -135,23 +135,23 @@ func (o *Options) serve(ctx context.Context, from origin, metrics *prometheus.Re
 		return fail(err)
 	}
 	run(identities.run)
-	run(func(ctx context.Context) error { return identities.follow(ctx, whole.Trust) })
+	run(func(ctx context.Context) error { return identities.follow(ctx, cat.Trust) })
 	run(func(ctx context.Context) error { return identities.service.Serve(ctx, listeners.identity) })
 
 	// Drivers translate Views and serve the result to their proxies. They subscribe to changed
 	// Views with MsgBroker, and read them from MeshCatalog.
 	pages := debug.NewServer(o.address(o.DebugListen), o.Log)
 	shown := debug.Sources{
-		Catalog: whole, Config: from.settings(), Proxies: proxies.Proxies, Problems: func() []mesh.Problem { return append(from.problems(), identities.roots.Problems()...) },
+		Catalog: cat, Config: from.settings(), Proxies: proxies.Proxies, Problems: func() []mesh.Problem { return append(from.problems(), identities.roots.Problems()...) },
 		Certificates: func() any { return identities.manager.Certificates() },
 	}
 	drivers := newDrivers(driver.ControllerContext{
 		OsmNamespace: o.Mesh.Namespace,
 		KubeConfig:   from.api().config,
 		Configurator: from.settings(),
-		MeshCatalog:  meshCatalog{whole},
+		MeshCatalog:  meshCatalog{cat},
 		CertManager:  identities.manager,
-		MsgBroker:    whole,
+		MsgBroker:    cat,
 		BindAddress:  o.BindAddress,
 		Proxies:      proxies,
 		Log:          o.Log,
@@ -166,10 +166,10 @@ func (o *Options) serve(ctx context.Context, from origin, metrics *prometheus.Re
 	if err := drivers.show(); err != nil {
 		return fail(err)
 	}
-	run(func(ctx context.Context) error { return drivers.run(ctx, whole) })
+	run(func(ctx context.Context) error { return drivers.run(ctx, cat) })
 
 	// Reports: conditions, Events, debug pages, metrics and health.
-	run(func(ctx context.Context) error { return from.report(ctx, whole, identities) })
+	run(func(ctx context.Context) error { return from.report(ctx, cat, identities) })
 	from.settings().OnChange(func(c *source.Config) { pages.Switch(c.IsDebugServerEnabled()) })
 	run(always(pages.Run))
 	run(func(ctx context.Context) error {
@@ -177,7 +177,7 @@ func (o *Options) serve(ctx context.Context, from origin, metrics *prometheus.Re
 	})
 	run(func(ctx context.Context) error {
 		return serveProbes(ctx, listeners.health, metrics, o.Log, func() health.Probes {
-			return health.Join("outrigger-controller", append(probes(from, whole, identities), drivers.probes()...)...)
+			return health.Join("outrigger-controller", append(probes(from, cat, identities), drivers.probes()...)...)
 		})
 	})
 
@@ -210,10 +210,10 @@ func (c meshCatalog) AwaitView(ctx context.Context, peer driver.Peer) (*mesh.Vie
 	return view, err
 }
 
-func probes(from origin, whole *catalog.Catalog, identities *identities) []health.Probes {
+func probes(from origin, cat *catalog.Catalog, identities *identities) []health.Probes {
 	return append([]health.Probes{
 		closed("objects of the mesh", from.read()),
-		closed("snapshot of the mesh", whole.Ready()),
+		closed("snapshot of the mesh", cat.Ready()),
 		closed("certificates of the mesh", identities.manager.Ready()),
 	}, from.api().probes...)
 }

@@ -56,7 +56,7 @@ func (e initializationError) Error() string { return e.what + ": " + e.err.Error
 func (e initializationError) Unwrap() error { return e.err }
 
 // run starts drivers until ctx ends. Its error ends the controller.
-func (d *drivers) run(ctx context.Context, whole *catalog.Catalog) error {
+func (d *drivers) run(ctx context.Context, cat *catalog.Catalog) error {
 	if !wait(ctx, d.from.read()) {
 		return nil
 	}
@@ -64,10 +64,10 @@ func (d *drivers) run(ctx context.Context, whole *catalog.Catalog) error {
 		return initializationError{"Error creating sidecar driver", err}
 	}
 	// A proxy served before the Snapshot is complete would lose configuration.
-	if !wait(ctx, whole.Ready()) || !wait(ctx, d.arguments.CertManager.Ready()) {
+	if !wait(ctx, cat.Ready()) || !wait(ctx, d.arguments.CertManager.Ready()) {
 		return nil
 	}
-	changed := whole.Subscribe(ctx.Done())
+	changed := cat.Subscribe(ctx.Done())
 	d.from.settings().OnChange(func(*source.Config) {
 		select {
 		case d.wake <- struct{}{}:
@@ -84,7 +84,7 @@ func (d *drivers) run(ctx context.Context, whole *catalog.Catalog) error {
 	d.began = true
 	d.mu.Unlock()
 
-	for _, view := range whole.Snapshot().Views.All() {
+	for _, view := range cat.Snapshot().Views.All() {
 		d.startLate(ctx, view.Proxy.Class)
 	}
 	for {
@@ -96,7 +96,7 @@ func (d *drivers) run(ctx context.Context, whole *catalog.Catalog) error {
 				d.startLate(ctx, class)
 			}
 		case uid := <-changed:
-			if view, ok := whole.View(uid); ok {
+			if view, ok := cat.View(uid); ok {
 				d.startLate(ctx, view.Proxy.Class)
 			}
 		}

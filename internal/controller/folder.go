@@ -15,7 +15,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/catalog"
 	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/identity"
-	"github.com/outrigger-mesh/outrigger/internal/identity/root"
+	"github.com/outrigger-mesh/outrigger/internal/identity/publish"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/injector"
 	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
@@ -32,19 +32,23 @@ type folder struct {
 	live     *source.Live
 	classes  *liveClasses
 	// preset is the MeshConfig to use while the manifests have none.
-	preset *v1alpha2.MeshConfig
-	tokens identity.TokenKey
-	keeps  rootSources
-	// known is closed when the manifests have been read for the first time. whole is the
+	preset       *v1alpha2.MeshConfig
+	tokens       identity.TokenKey
+	keeps        rootSources
+	certificates *rootCertificates
+	// known is closed when the manifests have been read for the first time. cat is the
 	// catalog of their facts.
 	known chan struct{}
-	whole atomic.Pointer[catalog.Catalog]
+	cat   atomic.Pointer[catalog.Catalog]
 	// reading are the Problems found while reading, which are not in the Snapshot.
 	reading problemList
 }
 
 func newFolder(from Folder, o *Options) (*folder, error) {
-	f := &folder{options: o, from: from, resolver: meshconfig.NewResolver(), known: make(chan struct{})}
+	f := &folder{
+		options: o, from: from, resolver: meshconfig.NewResolver(), known: make(chan struct{}),
+		certificates: &rootCertificates{read: make(chan struct{}), changed: make(chan struct{}, 1)},
+	}
 	var err error
 	// The chart's MeshConfig is also the default of the offline commands.
 	if f.preset, err = meshconfig.OfChart(o.Mesh.Namespace); err != nil {
@@ -53,7 +57,7 @@ func newFolder(from Folder, o *Options) (*folder, error) {
 	if f.tokens, err = identity.LoadTokenKey(from.CADir); err != nil {
 		return nil, fmt.Errorf("%w; choose another folder with --ca-dir", err)
 	}
-	if f.keeps, err = newFolderRoots(from, o.Log); err != nil {
+	if f.keeps, err = newFolderRoots(from, f.certificates); err != nil {
 		return nil, err
 	}
 	f.live = source.NewLive(f.resolver.Resolve(nil))
@@ -68,7 +72,7 @@ func (f *folder) settings() *source.Live { return f.live }
 func (f *folder) read() <-chan struct{} { return f.known }
 
 func (f *folder) feed(ctx context.Context, to *catalog.Catalog) error {
-	f.whole.Store(to)
+	f.cat.Store(to)
 	known := sync.OnceFunc(func() { close(f.known) })
 	apply := func(facts ...fact.Fact) {
 		to.Apply(facts...)
@@ -88,7 +92,8 @@ func (f *folder) feed(ctx context.Context, to *catalog.Catalog) error {
 			}
 			f.classes.begin()
 		},
-		Sidecar: f.classes.of,
+		OnRootCertificates: f.certificates.set,
+		Sidecar:            f.classes.of,
 	}, apply, report)
 }
 
@@ -99,11 +104,11 @@ func (f *folder) reviewer() identity.TokenReviewer { return f.tokens }
 
 func (f *folder) member(ctx context.Context, w identity.Workload) error {
 	id := mesh.Identity{TrustDomain: f.live.GetTrustDomain(), Namespace: w.Namespace, ServiceAccount: w.ServiceAccount}
-	whole := f.whole.Load()
-	if whole == nil {
+	cat := f.cat.Load()
+	if cat == nil {
 		return errors.New("the manifests have not been read yet")
 	}
-	_, err := whole.AwaitView(ctx, id, w.PodUID)
+	_, err := cat.AwaitView(ctx, id, w.PodUID)
 	if errors.Is(err, catalog.ErrNoProxy) {
 		return fmt.Errorf("%w: %w", identity.ErrNotMember, err)
 	}
@@ -116,7 +121,7 @@ func (f *folder) roots() rootSources { return f.keeps }
 func (f *folder) report(ctx context.Context, of *catalog.Catalog, identities *identities) error {
 	var running sync.WaitGroup
 	defer running.Wait()
-	running.Go(func() { root.PublishFile(ctx, identities.manager, f.from.CADir, f.options.Log) })
+	running.Go(func() { publish.PublishFile(ctx, identities.manager, f.from.CADir, f.options.Log) })
 	logProblems(of, of.SubscribeObjects(ctx.Done()), f.options.Log)
 	return nil
 }
@@ -131,6 +136,50 @@ func (f *folder) warn(context.Context, error) error { return nil }
 func (f *folder) warnPod(context.Context, string, string, string, string) error { return nil }
 
 func (f *folder) api() api { return api{} }
+
+// rootCertificates are the MeshRootCertificates of the manifests. It implements root.Objects.
+type rootCertificates struct {
+	// read is closed when the manifests have been read for the first time.
+	read chan struct{}
+	// changed has a token after each call of set.
+	changed chan struct{}
+
+	mu   sync.Mutex
+	list []v1alpha2.MeshRootCertificate
+}
+
+func (c *rootCertificates) set(list []v1alpha2.MeshRootCertificate) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.list = list
+	select {
+	case <-c.read:
+	default:
+		close(c.read)
+	}
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
+}
+
+// List waits until the manifests have been read, because another CA could sign if an object
+// were missed.
+func (c *rootCertificates) List(ctx context.Context) ([]v1alpha2.MeshRootCertificate, error) {
+	if !wait(ctx, c.read) {
+		return nil, errors.New("the manifests have not been read yet")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.list), nil
+}
+
+// Watch calls changed after each reading of the manifests.
+func (c *rootCertificates) Watch(ctx context.Context, changed func()) {
+	for wait(ctx, c.changed) {
+		changed()
+	}
+}
 
 // problemList is a list of Problems that is safe for concurrent use.
 type problemList struct {

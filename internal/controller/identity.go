@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/url"
 	"strconv"
@@ -19,13 +18,14 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/identity"
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
 	"github.com/outrigger-mesh/outrigger/internal/identity/root"
+	"github.com/outrigger-mesh/outrigger/internal/identity/store"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 )
 
 // rootSources are the storage of the mesh's CAs, the objects that configure them, and the
 // external issuers.
 type rootSources struct {
-	secrets   root.SecretStore
+	secrets   store.Secrets
 	objects   root.Objects
 	providers root.Providers
 }
@@ -103,7 +103,7 @@ func newClusterRoots(config *rest.Config, client kubernetes.Interface, o *Option
 		return rootSources{}, fmt.Errorf("creating a client for %s: %w", config.Host, err)
 	}
 	return rootSources{
-		secrets: root.NewKubeStore(client, o.Mesh.Namespace, o.Log),
+		secrets: store.NewKube(client, o.Mesh.Namespace, o.Log),
 		objects: root.NewKubeObjects(objects, o.Mesh.Namespace, o.Log),
 		providers: root.Providers{
 			Vault: newVault,
@@ -118,14 +118,12 @@ func newClusterRoots(config *rest.Config, client kubernetes.Interface, o *Option
 }
 
 // newFolderRoots stores CAs in a folder.
-func newFolderRoots(from Folder, log *slog.Logger) (rootSources, error) {
-	store, err := root.NewDirStore(from.CADir)
+func newFolderRoots(from Folder, objects root.Objects) (rootSources, error) {
+	secrets, err := store.NewDir(from.CADir)
 	if err != nil {
 		return rootSources{}, fmt.Errorf("%w; choose another folder with --ca-dir", err)
 	}
-	return rootSources{
-		secrets: store, objects: root.NewDirObjects(from.Files, log), providers: root.Providers{Vault: newVault},
-	}, nil
+	return rootSources{secrets: secrets, objects: objects, providers: root.Providers{Vault: newVault}}, nil
 }
 
 func newVault(spec v1alpha2.VaultProviderSpec, token string) (issuer.Issuer, error) {

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-mesh/outrigger/internal/identity"
+	"github.com/outrigger-mesh/outrigger/internal/identity/publish"
 	"github.com/outrigger-mesh/outrigger/internal/identity/root"
 )
 
@@ -201,7 +202,7 @@ func TestBundleFile(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go ids.Run(ctx)
-	go root.PublishFile(ctx, ids, dir, discard())
+	go publish.PublishFile(ctx, ids, dir, discard())
 	r := run(t, root.Options{Secrets: store})
 	r.pass(ids)
 	path := filepath.Join(dir, "bundle.crt")

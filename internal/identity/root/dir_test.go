@@ -6,16 +6,17 @@ import (
 	"testing"
 
 	"github.com/outrigger-mesh/outrigger/internal/identity/root"
+	"github.com/outrigger-mesh/outrigger/internal/identity/store"
 )
 
-func dirStore(t *testing.T) (*root.DirStore, string) {
+func dirStore(t *testing.T) (*store.Dir, string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "ca")
-	store, err := root.NewDirStore(dir)
+	secrets, err := store.NewDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return store, dir
+	return secrets, dir
 }
 
 // put writes a Secret to the folder of the CA as a user would.
@@ -25,7 +26,7 @@ func put(t *testing.T, dir, name string, data map[string][]byte) {
 		t.Fatal(err)
 	}
 	for key, content := range data {
-		if err := root.WriteFile(filepath.Join(dir, name, key), content, 0o600); err != nil {
+		if err := store.WriteFile(filepath.Join(dir, name, key), content, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

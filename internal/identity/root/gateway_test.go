@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
-	"github.com/outrigger-mesh/outrigger/internal/identity/root"
+	"github.com/outrigger-mesh/outrigger/internal/identity/publish"
 )
 
 // leafOf verifies a Secret's certificate as a gateway and its peers would, and returns it.
@@ -106,7 +106,7 @@ func (c *cluster) wantGatewayCondition(t *testing.T, want string) {
 			t.Fatal(err)
 		}
 		got := "none"
-		if found := meta.FindStatusCondition(config.Status.Conditions, root.ConditionGateway); found != nil {
+		if found := meta.FindStatusCondition(config.Status.Conditions, publish.ConditionGateway); found != nil {
 			got = fmt.Sprintf("%s %s %s", found.Status, found.Reason, found.Message)
 		}
 		if strings.HasPrefix(got, want) {

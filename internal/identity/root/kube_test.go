@@ -31,7 +31,9 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 	"github.com/outrigger-mesh/outrigger/internal/identity"
+	"github.com/outrigger-mesh/outrigger/internal/identity/publish"
 	"github.com/outrigger-mesh/outrigger/internal/identity/root"
+	"github.com/outrigger-mesh/outrigger/internal/identity/store"
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
 	"github.com/outrigger-mesh/outrigger/test/apiserver"
 )
@@ -169,7 +171,7 @@ func (c *cluster) options(t *testing.T) root.Options {
 		t.Fatal(err)
 	}
 	return root.Options{
-		Secrets:     root.NewKubeStore(set, "osm-system", discard()),
+		Secrets:     store.NewKube(set, "osm-system", discard()),
 		Objects:     root.NewKubeObjects(objects, "osm-system", discard()),
 		TrustDomain: func() string { return "cluster.local" },
 	}
@@ -203,9 +205,9 @@ func (c *cluster) start(t *testing.T, opts root.Options) *plane {
 		t.Fatal(err)
 	}
 	for _, err := range []error{
-		root.AddStatus(mgr, p.Roots),
-		root.AddBundle(mgr, ids, "osm", log),
-		root.AddGateway(mgr, p.Roots, ids, facts, log),
+		publish.AddStatus(mgr, p.Roots),
+		publish.AddBundle(mgr, ids, "osm", log),
+		publish.AddGateway(mgr, p.Roots, ids, facts, log),
 	} {
 		if err != nil {
 			t.Fatal(err)

@@ -14,11 +14,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
-	"github.com/outrigger-mesh/outrigger/internal/identity/root"
+	"github.com/outrigger-mesh/outrigger/internal/identity/store"
 )
 
 // says returns an object's state, conditions and Problems in a report.
-func (w *world) says(name string) string {
+func (w *testMesh) says(name string) string {
 	for _, v := range w.Report().Verdicts {
 		if v.Name != name {
 			continue
@@ -35,7 +35,7 @@ func (w *world) says(name string) string {
 	return "nothing"
 }
 
-func (w *world) wantSays(name, want string) {
+func (w *testMesh) wantSays(name, want string) {
 	w.t.Helper()
 	eventually(w.t, func() string {
 		if got := w.says(name); got != want {
@@ -48,7 +48,7 @@ func (w *world) wantSays(name, want string) {
 // TestRotation follows the procedure in docs/identity.md, from the mesh's own CA to another
 // and then to a third.
 func TestRotation(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inTestMesh(t, func(w *testMesh) {
 		w.want("one", "one")
 		w.put("new", "two")
 		w.objects.set(tresor("new", passive))
@@ -77,7 +77,7 @@ func TestRotation(t *testing.T) {
 
 // TestHastyRotation does all steps of a rotation at once.
 func TestHastyRotation(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inTestMesh(t, func(w *testMesh) {
 		w.put("a", "two")
 		w.objects.set(tresor("a", active))
 		w.want("one", "one", "two")
@@ -96,7 +96,7 @@ func TestHastyRotation(t *testing.T) {
 
 // TestTwoActive checks that of two active objects the older signs and both are trusted.
 func TestTwoActive(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inTestMesh(t, func(w *testMesh) {
 		w.stop()
 		if err := os.RemoveAll(w.dir); err != nil {
 			t.Fatal(err)
@@ -129,7 +129,7 @@ func TestTwoActive(t *testing.T) {
 
 // TestOnlyPassive checks that without an active object the mesh's own CA is created and signs.
 func TestOnlyPassive(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inTestMesh(t, func(w *testMesh) {
 		w.stop()
 		if err := os.RemoveAll(w.dir); err != nil {
 			t.Fatal(err)
@@ -149,7 +149,7 @@ func TestOnlyPassive(t *testing.T) {
 
 // TestBrokenPassive checks that a passive root stays trusted when its Secret breaks.
 func TestBrokenPassive(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inTestMesh(t, func(w *testMesh) {
 		w.put("a", "two")
 		w.objects.set(tresor("a", passive))
 		w.want("one", "one", "two")
@@ -163,7 +163,7 @@ func TestBrokenPassive(t *testing.T) {
 
 // TestTresorIsMade checks that the missing Secret of an object is created.
 func TestTresorIsMade(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inTestMesh(t, func(w *testMesh) {
 		w.want("one", "one")
 		w.objects.set(tresor("a", passive))
 		eventually(t, func() string {
@@ -183,7 +183,7 @@ func TestTresorIsMade(t *testing.T) {
 // TestUnreadableObjects checks that nothing changes and no CA is created while the objects
 // cannot be read.
 func TestUnreadableObjects(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inTestMesh(t, func(w *testMesh) {
 		w.put("a", "two")
 		w.objects.set(tresor("a", active))
 		w.after(5*time.Minute, "two", "one", "two")
@@ -194,16 +194,16 @@ func TestUnreadableObjects(t *testing.T) {
 		w.objects.set(tresor("a", active))
 		w.want("two", "two")
 	})
-	inWorld(t, func(w *world) {
+	inTestMesh(t, func(w *testMesh) {
 		w.stop()
 		if err := os.RemoveAll(w.dir); err != nil {
 			t.Fatal(err)
 		}
-		store, err := root.NewDirStore(w.dir)
+		again, err := store.NewDir(w.dir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.store = store
+		w.store = again
 		w.objects.fail(errors.New("the API server is away"))
 		w.start()
 		time.Sleep(time.Minute)
@@ -218,7 +218,7 @@ func TestUnreadableObjects(t *testing.T) {
 
 // TestElsewhere checks that cert-manager and Vault are used like the own CA.
 func TestElsewhere(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inTestMesh(t, func(w *testMesh) {
 		w.elsewhere["issuer"], w.elsewhere["role"] = newRemote(t, "cm"), newRemote(t, "vault")
 		put(t, w.dir, "vault-token", map[string][]byte{"token": []byte("sesame")})
 		w.objects.set(certManager("issuer", active), vault("role", passive))
@@ -254,7 +254,7 @@ func TestElsewhere(t *testing.T) {
 
 // TestRefresh checks that Refresh reads the issuers' roots at once.
 func TestRefresh(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inTestMesh(t, func(w *testMesh) {
 		w.elsewhere["issuer"] = newRemote(t, "cm")
 		w.objects.set(certManager("issuer", active))
 		w.want("one", "one", "cm")
@@ -284,7 +284,7 @@ func TestRefresh(t *testing.T) {
 
 // TestVaultToken checks that a replaced token is used and that a wrong one changes nothing.
 func TestVaultToken(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inTestMesh(t, func(w *testMesh) {
 		w.elsewhere["role"] = newRemote(t, "vault")
 		w.objects.set(vault("role", active))
 		w.problem(t, "MeshRootCertificate osm-system/role: Unavailable: spec.provider.vault.token.secretKeyRef: there is no such Secret: "+filepath.Join(w.dir, "vault-token")+"; retrying")
@@ -336,7 +336,7 @@ func TestBadObjects(t *testing.T) {
 			[]string{"Unusable: spec.provider.certManager: there is no such issuer"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
+			inTestMesh(t, func(w *testMesh) {
 				w.put("a", "two")
 				w.objects.set(tt.object)
 				var got []string
@@ -353,40 +353,4 @@ func TestBadObjects(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestManifests checks that changes of files are noticed and that a broken file keeps its last
-// content.
-func TestManifests(t *testing.T) {
-	store, dir := dirStore(t)
-	put(t, dir, "outrigger-ca-bundle", goodCA(t, "one").data())
-	put(t, dir, "a", goodCA(t, "two").data())
-	put(t, dir, "b", goodCA(t, "three").data())
-	manifests := t.TempDir()
-	write := func(name, text string) {
-		t.Helper()
-		if err := root.WriteFile(filepath.Join(manifests, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	object := func(name string) string {
-		return fmt.Sprintf(`{apiVersion: config.openservicemesh.io/v1alpha2, kind: MeshRootCertificate, metadata: {name: %s},
-  spec: {intent: passive, trustDomain: cluster.local, provider: {tresor: {ca: {secretRef: {name: %[1]s, namespace: osm-system}}}}}}`, name)
-	}
-	write("shop.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: shop}\n---\n"+object("a"))
-	write("list.yaml", "apiVersion: v1\nkind: List\nitems:\n- "+object("b"))
-	write("other.txt", object("c"))
-	r := run(t, root.Options{Secrets: store, Objects: root.NewDirObjects([]string{manifests}, discard())})
-	r.want(t, "one", "one", "two", "three")
-	write("shop.yaml", object("a")[:80])
-	eventually(t, func() string {
-		_, trusted := r.now(t)
-		return cmp.Diff([]string{"one", "three", "two"}, trusted)
-	})
-	if err := os.Remove(filepath.Join(manifests, "list.yaml")); err != nil {
-		t.Fatal(err)
-	}
-	r.want(t, "one", "one", "two")
-	write("shop.yaml", "")
-	r.want(t, "one", "one")
 }

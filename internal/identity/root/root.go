@@ -2,11 +2,11 @@
 // and when one takes over from another, so that every valid certificate is always signed by
 // a root that all proxies trust. It is the only owner of trust: it reads
 // MeshRootCertificates or, if there are none, Outrigger's own CA in a Secret, asks external
-// issuers for their roots, and passes an issuer.Trust to package identity. It also
-// publishes the trust bundle and an ingress gateway's certificate.
+// issuers for their roots, and passes an issuer.Trust to package identity.
 //
-// sources.go reads the inputs, decide.go decides, state.go stores the result in a Secret,
-// and publish.go, bundle.go, gateway.go and status.go publish it.
+// sources.go reads the inputs, decide.go decides, state.go keeps the result in a Secret,
+// and trust.go passes it on. Package store stores the Secrets, and package publish
+// publishes the trust bundle, the status of objects and an ingress gateway's certificate.
 //
 // The package does not decide who may have a certificate and knows nothing about proxies.
 package root
@@ -25,6 +25,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
+	"github.com/outrigger-mesh/outrigger/internal/identity/store"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -76,7 +77,7 @@ type Providers struct {
 // Options configure a Roots. Manager, Secrets and Log are required.
 type Options struct {
 	Manager Manager
-	Secrets SecretStore
+	Secrets store.Secrets
 	// Objects may be nil; then the mesh's own CA is the only one.
 	Objects   Objects
 	Providers Providers
@@ -178,7 +179,7 @@ func (r *Roots) Run(ctx context.Context) {
 			return
 		}
 		r.mu.Lock()
-		if errors.Is(err, ErrConflict) {
+		if errors.Is(err, store.ErrConflict) {
 			// Another replica changed the state first. The next iteration reads it.
 			wake, err = conflictDelay, nil
 			r.waiting, waiting = append(r.waiting, waiting...), nil
@@ -214,12 +215,9 @@ func (r *Roots) life() time.Duration {
 
 // Trigger starts another evaluation soon, such as after a change of the certificates'
 // lifetime.
-func (r *Roots) Trigger() { notify(r.changed) }
-
-// notify wakes the receiver of the channel unless it has been woken already.
-func notify(channel chan<- struct{}) {
+func (r *Roots) Trigger() {
 	select {
-	case channel <- struct{}{}:
+	case r.changed <- struct{}{}:
 	default:
 	}
 }

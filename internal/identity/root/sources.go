@@ -15,6 +15,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
+	"github.com/outrigger-mesh/outrigger/internal/identity/store"
 	"github.com/outrigger-mesh/outrigger/internal/pki"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -186,7 +187,7 @@ func (r *Roots) vault(ctx context.Context, found *rootSource, now time.Time) []s
 
 func (r *Roots) token(ctx context.Context, ref v1alpha2.SecretKeyReferenceSpec) (string, error) {
 	secret, err := r.opts.Secrets.Get(ctx, ref.Name)
-	if errors.Is(err, ErrNotFound) || err == nil && secret.version == "" {
+	if errors.Is(err, store.ErrNotFound) || err == nil && secret.Version == "" {
 		return "", fmt.Errorf("there is no such Secret: %s", r.opts.Secrets.Describe(ref.Name))
 	}
 	if err != nil {
@@ -262,7 +263,7 @@ func providerID(provider v1alpha2.ProviderSpec) string {
 // resolveOwnCA reads the mesh's own CA from a Secret and creates it if the Secret is empty.
 func (r *Roots) resolveOwnCA(ctx context.Context, found *rootSource, name, field string) {
 	secret, err := r.opts.Secrets.Get(ctx, name)
-	if err == nil && secret.empty {
+	if err == nil && secret.Empty {
 		secret, err = r.createCA(ctx, name, secret)
 	}
 	if err != nil {
@@ -280,15 +281,15 @@ func (r *Roots) resolveOwnCA(ctx context.Context, found *rootSource, name, field
 
 // createCA creates a CA in an empty Secret. If another replica was faster, it returns that
 // one's CA.
-func (r *Roots) createCA(ctx context.Context, name string, empty Secret) (Secret, error) {
+func (r *Roots) createCA(ctx context.Context, name string, empty store.Secret) (store.Secret, error) {
 	// CAs have different names, so that they cannot be confused.
 	cert, key, err := issuer.NewRoot("outrigger-ca "+randomName(), issuer.RootLife)
 	if err != nil {
-		return Secret{}, err
+		return store.Secret{}, err
 	}
 	err = r.opts.Secrets.Update(ctx, name, empty, map[string][]byte{keyCert: cert, keyKey: key})
-	if err != nil && !errors.Is(err, ErrConflict) {
-		return Secret{}, err
+	if err != nil && !errors.Is(err, store.ErrConflict) {
+		return store.Secret{}, err
 	}
 	if err == nil {
 		r.opts.Log.Info("created a new CA", "in", r.opts.Secrets.Describe(name))

@@ -11,7 +11,18 @@ import (
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
+	"github.com/outrigger-mesh/outrigger/internal/identity/store"
 	"github.com/outrigger-mesh/outrigger/internal/pki"
+)
+
+// Keys of Secrets.
+const (
+	keyCert = "ca.crt"
+	keyKey  = "ca.key"
+	// keyLegacyKey is Open Service Mesh's name of keyKey.
+	keyLegacyKey = "private.key"
+	keyState     = "state.json"
 )
 
 // state is the current signer and the trusted roots. Replicas share it and it survives
@@ -22,7 +33,7 @@ type state struct {
 	// Roots are all trusted roots, sorted by their certificates.
 	Roots []trusted `json:"roots"`
 	// Gateway is the Secret that was filled with the ingress gateway's certificate, if any.
-	Gateway *secretRef `json:"gateway,omitempty"`
+	Gateway *SecretRef `json:"gateway,omitempty"`
 }
 
 // signer is the signing CA, with everything needed to continue signing when its object or
@@ -59,12 +70,13 @@ type trusted struct {
 	root *x509.Certificate
 }
 
-type secretRef struct {
+// SecretRef names a Secret of any namespace.
+type SecretRef struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 }
 
-func parseState(secret Secret) (state, error) {
+func parseState(secret store.Secret) (state, error) {
 	var s state
 	if err := json.Unmarshal(secret.Data[keyState], &s); err != nil {
 		// The decoder's error may quote the content, which includes a key.
@@ -89,23 +101,23 @@ func (s state) encode() (map[string][]byte, error) {
 }
 
 // state returns the stored state and its Secret, which is empty at first.
-func (r *Roots) state(ctx context.Context) (state, Secret, error) {
+func (r *Roots) state(ctx context.Context) (state, store.Secret, error) {
 	secret, err := r.opts.Secrets.Get(ctx, r.opts.State)
 	if err != nil {
-		return state{}, Secret{}, err
+		return state{}, store.Secret{}, err
 	}
-	if secret.empty {
+	if secret.Empty {
 		return state{}, secret, nil
 	}
 	s, err := parseState(secret)
 	if err != nil {
-		return state{}, Secret{}, fmt.Errorf("%s: %w", r.opts.Secrets.Describe(r.opts.State), err)
+		return state{}, store.Secret{}, fmt.Errorf("%s: %w", r.opts.Secrets.Describe(r.opts.State), err)
 	}
 	return s, secret, nil
 }
 
 // save stores the state if it has changed.
-func (r *Roots) save(ctx context.Context, secret Secret, s state) error {
+func (r *Roots) save(ctx context.Context, secret store.Secret, s state) error {
 	data, err := s.encode()
 	if err != nil {
 		return err
@@ -114,6 +126,38 @@ func (r *Roots) save(ctx context.Context, secret Secret, s state) error {
 		return nil
 	}
 	return r.opts.Secrets.Update(ctx, r.opts.State, secret, data)
+}
+
+// Gateway returns the Secret that was last recorded with SetGateway, or nil.
+func (r *Roots) Gateway(ctx context.Context) (*SecretRef, error) {
+	s, _, err := r.state(ctx)
+	return s.Gateway, err
+}
+
+// SetGateway stores in the shared state which Secret has the ingress gateway's certificate.
+// Nil means none.
+func (r *Roots) SetGateway(ctx context.Context, ref *SecretRef) error {
+	for {
+		s, secret, err := r.state(ctx)
+		if err != nil {
+			return err
+		}
+		if s.Signer.ID == "" {
+			return fmt.Errorf("%w: no root signs yet", issuer.ErrUnavailable)
+		}
+		if s.Gateway == ref || s.Gateway != nil && ref != nil && *s.Gateway == *ref {
+			return nil
+		}
+		s.Gateway = ref
+		if err := r.save(ctx, secret, s); !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(conflictDelay):
+		}
+	}
 }
 
 func (s state) find(print string) int {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
+	"github.com/outrigger-mesh/outrigger/internal/identity/store"
 	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
@@ -60,7 +61,7 @@ func TestLaws(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if s, err = parseState(Secret{Data: data}); err != nil {
+			if s, err = parseState(store.Secret{Data: data}); err != nil {
 				t.Fatal(err)
 			}
 			if s.Signer.ID == "" {
@@ -130,15 +131,9 @@ func TestLaws(t *testing.T) {
 func FuzzParseState(f *testing.F) {
 	f.Add([]byte(`{"signer":{"id":"a"},"roots":[{"certificate":"x"}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		s, err := parseState(Secret{Data: map[string][]byte{keyState: text}})
+		s, err := parseState(store.Secret{Data: map[string][]byte{keyState: text}})
 		if err == nil {
 			s.advance(desired{}, time.Now(), time.Hour, time.Minute)
 		}
 	})
-}
-
-func FuzzParseManifest(f *testing.F) {
-	f.Add([]byte("kind: MeshRootCertificate\n"))
-	f.Add([]byte("{kind: List, items: [{kind: MeshRootCertificate, apiVersion: config.openservicemesh.io/v1alpha2}]}"))
-	f.Fuzz(func(t *testing.T, text []byte) { _, _ = parseManifest(text) })
 }

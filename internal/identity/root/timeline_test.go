@@ -20,6 +20,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
 	"github.com/outrigger-mesh/outrigger/internal/identity/root"
+	"github.com/outrigger-mesh/outrigger/internal/identity/store"
 )
 
 // objects are MeshRootCertificates that a test can change.
@@ -89,12 +90,12 @@ func vault(name string, intent v1alpha2.MeshRootCertificateIntent) v1alpha2.Mesh
 
 const active, passive = v1alpha2.IntentActive, v1alpha2.IntentPassive
 
-// world is a mesh's roots in a bubble with fake time.
-type world struct {
+// testMesh is a mesh's roots in a bubble with fake time.
+type testMesh struct {
 	*running
 	t       *testing.T
 	objects *objects
-	store   *root.DirStore
+	store   *store.Dir
 	dir     string
 	opts    root.Options
 	// elsewhere are the fake cert-manager and Vault issuers, by the name of the issuer or
@@ -134,10 +135,10 @@ func newRemote(t *testing.T, name string) *remote {
 	return &remote{Issuer: made}
 }
 
-// inWorld runs a test in a bubble where the CA "one" in outrigger-ca-bundle signs.
-func inWorld(t *testing.T, test func(w *world)) {
+// inTestMesh runs a test in a bubble where the CA "one" in outrigger-ca-bundle signs.
+func inTestMesh(t *testing.T, test func(w *testMesh)) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, objects: &objects{}, token: "sesame", elsewhere: map[string]*remote{}}
+		w := &testMesh{t: t, objects: &objects{}, token: "sesame", elsewhere: map[string]*remote{}}
 		w.store, w.dir = dirStore(t)
 		w.store.Poll = 5 * time.Second // Fake time makes it fast.
 		w.put("outrigger-ca-bundle", "one")
@@ -163,24 +164,24 @@ func inWorld(t *testing.T, test func(w *world)) {
 	})
 }
 
-func (w *world) start() { w.running = run(w.t, w.opts) }
+func (w *testMesh) start() { w.running = run(w.t, w.opts) }
 
 // restart replaces the controller by a new one.
-func (w *world) restart() {
+func (w *testMesh) restart() {
 	w.stop()
 	w.start()
 }
 
-func (w *world) put(secret, name string) { put(w.t, w.dir, secret, goodCA(w.t, name).data()) }
+func (w *testMesh) put(secret, name string) { put(w.t, w.dir, secret, goodCA(w.t, name).data()) }
 
 // want checks the state after the controller's evaluation.
-func (w *world) want(signing string, trusted ...string) {
+func (w *testMesh) want(signing string, trusted ...string) {
 	w.t.Helper()
 	w.running.want(w.t, signing, trusted...)
 }
 
 // after lets time pass and then checks the state.
-func (w *world) after(d time.Duration, signing string, trusted ...string) {
+func (w *testMesh) after(d time.Duration, signing string, trusted ...string) {
 	w.t.Helper()
 	time.Sleep(d)
 	s, all := w.now(w.t)
@@ -191,7 +192,7 @@ func (w *world) after(d time.Duration, signing string, trusted ...string) {
 
 // TestReplacedSecret checks that replacing the Secret in one step breaks nothing.
 func TestReplacedSecret(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inTestMesh(t, func(w *testMesh) {
 		w.want("one", "one")
 		w.put("outrigger-ca-bundle", "two")
 		w.want("one", "one", "two")
@@ -217,7 +218,7 @@ func TestReplacedSecret(t *testing.T) {
 
 // TestReplacedBack reverts a replacement before the new CA signs: nothing has changed.
 func TestReplacedBack(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inTestMesh(t, func(w *testMesh) {
 		w.want("one", "one")
 		one, err := os.ReadFile(filepath.Join(w.dir, "outrigger-ca-bundle", "ca.crt"))
 		if err != nil {
@@ -238,7 +239,7 @@ func TestReplacedBack(t *testing.T) {
 // TestDeletedSecret deletes the Secret, as Open Service Mesh required: a new CA is created and
 // nothing breaks.
 func TestDeletedSecret(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inTestMesh(t, func(w *testMesh) {
 		w.want("one", "one")
 		if err := os.RemoveAll(filepath.Join(w.dir, "outrigger-ca-bundle")); err != nil {
 			t.Fatal(err)
@@ -260,7 +261,7 @@ func TestDeletedSecret(t *testing.T) {
 
 // TestLongerLife checks that certificates with a former, longer lifetime are considered.
 func TestLongerLife(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inTestMesh(t, func(w *testMesh) {
 		w.stop()
 		var mu sync.Mutex
 		life := 72 * time.Hour
@@ -298,7 +299,7 @@ func TestBroken(t *testing.T) {
 			`own CA: the certificate "CN=two" expired at`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(w *world) {
+			inTestMesh(t, func(w *testMesh) {
 				w.want("one", "one")
 				put(t, w.dir, "outrigger-ca-bundle", tt.data(t))
 				for range 2 {
@@ -317,7 +318,7 @@ func TestBroken(t *testing.T) {
 
 // TestBrokenFromTheStart checks that a mesh with only a broken CA starts once it is fixed.
 func TestBrokenFromTheStart(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inTestMesh(t, func(w *testMesh) {
 		w.stop()
 		if err := os.RemoveAll(w.dir); err != nil {
 			t.Fatal(err)
@@ -344,7 +345,7 @@ func TestBrokenFromTheStart(t *testing.T) {
 
 // TestBrokenState checks that nothing is assumed while the state is unreadable.
 func TestBrokenState(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inTestMesh(t, func(w *testMesh) {
 		w.want("one", "one")
 		put(t, w.dir, "outrigger-ca-state", map[string][]byte{"state.json": []byte("{")})
 		w.put("outrigger-ca-bundle", "two")
@@ -362,7 +363,7 @@ func TestBrokenState(t *testing.T) {
 
 // TestRootEnds checks that a root is reported before it expires and not trusted afterwards.
 func TestRootEnds(t *testing.T) {
-	inWorld(t, func(w *world) {
+	inTestMesh(t, func(w *testMesh) {
 		w.stop()
 		if err := os.RemoveAll(w.dir); err != nil {
 			t.Fatal(err)
@@ -374,7 +375,7 @@ func TestRootEnds(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		w.problem(t, `Secret osm-system/outrigger-ca-bundle: Expiring: the root "CN=brief" expires at`)
 	})
-	inWorld(t, func(w *world) {
+	inTestMesh(t, func(w *testMesh) {
 		w.want("one", "one")
 		put(t, w.dir, "outrigger-ca-bundle", newCA(t, "brief", time.Now().Add(time.Hour)).data())
 		w.after(50*time.Minute, "brief", "one", "brief")

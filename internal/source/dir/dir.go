@@ -42,6 +42,9 @@ type Options struct {
 	// OnMeshConfig, if not nil, is called with the effective MeshConfig, or nil, each time
 	// the manifests have been read, before Sidecar is called and facts are returned.
 	OnMeshConfig func(*v1alpha2.MeshConfig)
+	// OnRootCertificates, if not nil, is called by Watch with the MeshRootCertificates of
+	// the manifests each time they have been read, but not before all paths exist.
+	OnRootCertificates func([]v1alpha2.MeshRootCertificate)
 	// Sidecar returns the sidecar that a pod would get. It is called once for all pods of
 	// a workload, and not for pods that have a sidecar or a UID, which an API server has
 	// already admitted. It must not change its arguments. Nil means that no pod gets one.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -56,6 +57,9 @@ func Watch(ctx context.Context, paths []string, opts Options, apply func(...fact
 		for _, m := range r.missing {
 			problems = append(problems, mesh.Problem{Object: fileRef(m.path), Reason: ReasonUnreadable, Message: plain(m.err)})
 		}
+		if opts.OnRootCertificates != nil && (out.began || len(r.missing) == 0) {
+			opts.OnRootCertificates(rootCertificates(objects))
+		}
 		out.send(facts, sorted(problems), len(r.missing) == 0)
 		changed := events.wait(ctx)
 		if err := events.Close(); err != nil {
@@ -65,6 +69,19 @@ func Watch(ctx context.Context, paths []string, opts Options, apply func(...fact
 			return nil
 		}
 	}
+}
+
+// rootCertificates returns the MeshRootCertificates. Namespaces are ignored: of several
+// with the same name it returns the first.
+func rootCertificates(objects []object) []v1alpha2.MeshRootCertificate {
+	var all []v1alpha2.MeshRootCertificate
+	for _, o := range objects {
+		obj, ok := o.Object.(*v1alpha2.MeshRootCertificate)
+		if ok && !slices.ContainsFunc(all, func(c v1alpha2.MeshRootCertificate) bool { return c.Name == obj.Name }) {
+			all = append(all, *obj)
+		}
+	}
+	return all
 }
 
 // output remembers what it has sent.

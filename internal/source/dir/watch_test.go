@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/source/dir"
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -62,15 +63,15 @@ func watch(t *testing.T, paths ...string) *watched {
 	return w
 }
 
-func expect(t *testing.T, what string, told <-chan []string, want ...string) {
+func expect(t *testing.T, what string, reports <-chan []string, want ...string) {
 	t.Helper()
 	select {
-	case got := <-told:
+	case got := <-reports:
 		if !slices.Equal(got, want) {
-			t.Fatalf("%s: told %q, want %q", what, got, want)
+			t.Fatalf("%s: got %q, want %q", what, got, want)
 		}
 	case <-time.After(soon):
-		t.Fatalf("%s: not told of %q", what, want)
+		t.Fatalf("%s: no report of %q", what, want)
 	}
 }
 
@@ -89,9 +90,9 @@ func (w *watched) quiet(t *testing.T) {
 	t.Helper()
 	select {
 	case got := <-w.applied:
-		t.Errorf("told of %q too", got)
+		t.Errorf("%q was reported too", got)
 	case got := <-w.reported:
-		t.Errorf("told of the problems %q too", got)
+		t.Errorf("problems %q were reported too", got)
 	default:
 	}
 }
@@ -259,4 +260,47 @@ func TestWatchRefusesStdin(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "standard input (-)") {
 		t.Errorf("error %v", err)
 	}
+}
+
+// TestWatchRootCertificates checks that MeshRootCertificates are reported after each change, but
+// not before all paths exist, and that a broken file keeps its last content.
+func TestWatchRootCertificates(t *testing.T) {
+	certificate := func(namespace, name string) string {
+		return fmt.Sprintf("---\napiVersion: config.openservicemesh.io/v1alpha2\nkind: MeshRootCertificate\nmetadata: {namespace: %s, name: %s}\n", namespace, name)
+	}
+	folder := write(t, map[string]string{"a.yaml": port("a", 1) + certificate("osm-system", "one")})
+	later := filepath.Join(folder, "later.yaml")
+	reports := make(chan []string, 100)
+	opts := options()
+	opts.OnRootCertificates = func(list []v1alpha2.MeshRootCertificate) {
+		names := []string{}
+		for _, c := range list {
+			names = append(names, c.Name)
+		}
+		reports <- names
+	}
+	problems := make(chan []mesh.Problem, 100)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		done <- dir.Watch(ctx, []string{folder, later}, opts, func(...fact.Fact) {}, func(found []mesh.Problem) { problems <- found })
+	}()
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Watch: %v", err)
+		}
+	}()
+	if missing := <-problems; len(missing) != 1 {
+		t.Fatalf("the Problems are %v, want one about the missing path", missing)
+	}
+	if len(reports) > 0 {
+		t.Fatalf("%q was reported before all paths exist", <-reports)
+	}
+	writeFile(t, later, certificate("osm-system", "two")+certificate("elsewhere", "one"))
+	expect(t, "with all paths", reports, "one", "two")
+	writeFile(t, later, certificate("osm-system", "two")+"---\na: [\n")
+	expect(t, "a broken file", reports, "one", "two")
+	writeFile(t, later, "---\n")
+	expect(t, "an empty file", reports, "one")
 }

@@ -1,4 +1,4 @@
-package root
+package publish
 
 import (
 	"context"
@@ -10,16 +10,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	crsource "sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 	"github.com/outrigger-mesh/outrigger/internal/audit"
+	"github.com/outrigger-mesh/outrigger/internal/identity/root"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/source/kube"
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -29,23 +29,17 @@ import (
 // MeshRootCertificates, and a Warning Event for each new Problem. Its user needs get on
 // MeshRootCertificates, update on their status and create on Events, in the control plane's
 // namespace.
-func AddStatus(mgr manager.Manager, roots *Roots) error {
-	c, err := client.New(mgr.GetConfig(), client.Options{Scheme: kube.Scheme(), Mapper: rootMapper()})
+func AddStatus(mgr manager.Manager, roots *root.Roots) error {
+	c, err := client.New(mgr.GetConfig(), client.Options{Scheme: kube.Scheme(), Mapper: mapper()})
 	if err != nil {
 		return fmt.Errorf("creating a client for the status of MeshRootCertificates: %w", err)
 	}
-	// One pending event suffices, because Reconcile reads the latest report.
-	changes := make(chan event.GenericEvent, 1)
-	changed := func() {
-		select {
-		case changes <- event.GenericEvent{Object: &v1alpha2.MeshRootCertificate{}}:
-		default:
-		}
-	}
-	roots.OnReport(func(Report) { changed() })
 	err = builder.ControllerManagedBy(mgr).
 		Named("mesh-root-certificate").
-		WatchesRawSource(crsource.Channel(changes, &handler.EnqueueRequestForObject{})).
+		WatchesRawSource(crsource.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			roots.OnReport(func(root.Report) { queue.Add(reconcile.Request{}) })
+			return nil
+		})).
 		Complete(&statuses{client: c, events: mgr.GetClient(), roots: roots})
 	if err != nil {
 		return fmt.Errorf("adding the controller of MeshRootCertificates: %w", err)
@@ -53,8 +47,8 @@ func AddStatus(mgr manager.Manager, roots *Roots) error {
 	return nil
 }
 
-// rootMapper maps the kinds that this package reads and writes.
-func rootMapper() meta.RESTMapper {
+// mapper maps the kinds that this package reads and writes.
+func mapper() meta.RESTMapper {
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(v1alpha2.SchemeGroupVersion.WithKind("MeshRootCertificate"), meta.RESTScopeNamespace)
 	mapper.Add(v1alpha2.SchemeGroupVersion.WithKind("MeshConfig"), meta.RESTScopeNamespace)
@@ -65,7 +59,7 @@ func rootMapper() meta.RESTMapper {
 // statuses is used by one goroutine at a time.
 type statuses struct {
 	client, events client.Client
-	roots          *Roots
+	roots          *root.Roots
 }
 
 // Reconcile writes the latest report. It ignores the request.
@@ -85,7 +79,7 @@ func (s *statuses) Reconcile(ctx context.Context, _ reconcile.Request) (reconcil
 	return reconcile.Result{}, nil
 }
 
-func (s *statuses) write(ctx context.Context, v Verdict) error {
+func (s *statuses) write(ctx context.Context, v root.Verdict) error {
 	var object v1alpha2.MeshRootCertificate
 	err := s.client.Get(ctx, types.NamespacedName{Namespace: v.Namespace, Name: v.Name}, &object)
 	if apierrors.IsNotFound(err) {

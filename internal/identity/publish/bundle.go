@@ -1,10 +1,14 @@
-package root
+// Package publish publishes what package root decides: the trust bundle in ConfigMaps or a
+// file, the status of MeshRootCertificates, and the certificate of an ingress gateway. It
+// decides nothing.
+package publish
 
 import (
 	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -25,6 +29,7 @@ import (
 	crsource "sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/outrigger-mesh/outrigger/certificate"
+	"github.com/outrigger-mesh/outrigger/internal/identity/store"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 )
 
@@ -34,6 +39,13 @@ const (
 	BundleName = "outrigger-ca"
 	BundleKey  = "ca.crt"
 	BundleFile = "bundle.crt"
+
+	// managedByLabel is the label of the ConfigMaps; managedBy is its value.
+	managedByLabel = "app.kubernetes.io/managed-by"
+	managedBy      = "outrigger-controller"
+
+	// filePeriod is how often the file is checked for changes.
+	filePeriod = 500 * time.Millisecond
 )
 
 // AddBundle adds a controller to a manager that maintains the trust bundle in the ConfigMap
@@ -82,7 +94,7 @@ type bundles struct {
 // start watches the ConfigMaps and the trust bundle until ctx ends.
 func (b *bundles) start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	changed := b.roots.TrustBundleChanged(ctx.Done())
-	_ = b.informer.SetWatchErrorHandlerWithContext(watchErrors(b.log.With("configMap", BundleName))) // It only fails once the informer runs.
+	_ = b.informer.SetWatchErrorHandlerWithContext(store.WatchErrors(b.log.With("configMap", BundleName))) // It only fails once the informer runs.
 	_ = b.informer.SetTransform(func(obj any) (any, error) {
 		if found, ok := obj.(*corev1.ConfigMap); ok {
 			found.ManagedFields = nil
@@ -239,7 +251,7 @@ func (b *bundles) wrap(doing, namespace string, err error) error {
 func PublishFile(ctx context.Context, roots certificate.Manager, dir string, log *slog.Logger) {
 	path := filepath.Join(dir, BundleFile)
 	changed := roots.TrustBundleChanged(ctx.Done())
-	ticker := time.NewTicker(defaultPoll)
+	ticker := time.NewTicker(filePeriod)
 	defer ticker.Stop()
 	var logged string
 	for {
@@ -263,8 +275,8 @@ func publishFile(path string, bundle []byte) error {
 	if len(bundle) == 0 {
 		return nil
 	}
-	if have, err := readManifest(path); err == nil && bytes.Equal(have, bundle) {
+	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, bundle) {
 		return nil
 	}
-	return WriteFile(path, bundle, 0o644)
+	return store.WriteFile(path, bundle, 0o644)
 }

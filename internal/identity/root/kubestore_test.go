@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/outrigger-mesh/outrigger/internal/identity/root"
+	"github.com/outrigger-mesh/outrigger/internal/identity/store"
 )
 
 // TestKubeStoreCreatesNothing checks that Secrets are only filled, since the right to create
@@ -17,7 +18,7 @@ import (
 // how to create a missing one.
 func TestKubeStoreCreatesNothing(t *testing.T) {
 	client := fake.NewClientset()
-	r := run(t, root.Options{Secrets: root.NewKubeStore(client, "osm-system", discard())})
+	r := run(t, root.Options{Secrets: store.NewKube(client, "osm-system", discard())})
 	const wayOut = "so create it: kubectl create secret generic outrigger-ca-state --namespace osm-system"
 	eventually(t, func() string {
 		if fault := fmt.Sprint(r.Fault()); !strings.Contains(fault, wayOut) {

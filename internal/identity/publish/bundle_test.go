@@ -1,4 +1,4 @@
-package root
+package publish
 
 import (
 	"log/slog"

@@ -1,4 +1,4 @@
-package root
+package publish
 
 import (
 	"bytes"
@@ -13,19 +13,34 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/certificate"
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
+	"github.com/outrigger-mesh/outrigger/internal/identity/root"
+	"github.com/outrigger-mesh/outrigger/internal/identity/store"
 	"github.com/outrigger-mesh/outrigger/internal/pki"
+	"github.com/outrigger-mesh/outrigger/internal/source/kube"
 )
 
 const (
-	keyTLSCert = "tls.crt"
-	keyTLSKey  = "tls.key"
-
+	defaultGatewayLife = 24 * time.Hour
 	// minGatewayLife is the minimum lifetime; with less, a gateway would reload constantly.
 	minGatewayLife = 10 * time.Second
+
+	// pollInterval is how often the Secret is checked without a change; retryInterval
+	// applies after a failure and conflictDelay after another change of the MeshConfig.
+	pollInterval  = 30 * time.Second
+	retryInterval = 5 * time.Second
+	conflictDelay = 50 * time.Millisecond
+	// requestTimeout bounds all external requests of one check together.
+	requestTimeout = 30 * time.Second
 )
 
 // gateway maintains the certificate of an ingress gateway: tls.crt, tls.key and ca.crt in a
@@ -33,57 +48,70 @@ const (
 // after two thirds of its lifetime, when its names or the signing root change, and when the
 // Secret was damaged. The Secret is cleared when the MeshConfig names another or none.
 type gateway struct {
-	roots   *Roots
+	roots   *root.Roots
+	trust   certificate.Manager
+	facts   *kube.Source
 	secrets gatewaySecrets
-	// spec returns the MeshConfig's current spec; nil means no certificate.
-	spec func() *v1alpha2.IngressGatewayCertSpec
-	// report is called after each change of whether a certificate is wanted or of the
-	// failure, which is nil if all is well. It must not block.
-	report  func(wanted bool, failure error)
-	log     *slog.Logger
-	changed chan struct{}
+	// client writes the MeshConfig's status, and events writes Events.
+	client, events client.Client
+	log            *slog.Logger
+	// logged is the failure that was logged last.
+	logged string
 }
 
-// trigger checks the certificate again soon, such as after a change of the MeshConfig or
-// the trust bundle. It is safe for use by many goroutines.
-func (g *gateway) trigger() { notify(g.changed) }
+// start requests a check after each change of the MeshConfig, the roots or the trust
+// bundle.
+func (g *gateway) start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	check := func() { queue.Add(reconcile.Request{}) }
+	g.facts.OnMeshConfig(func(*v1alpha2.MeshConfig) { check() })
+	g.roots.OnReport(func(root.Report) { check() })
+	changed := g.trust.TrustBundleChanged(ctx.Done())
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-changed:
+				check()
+			}
+		}
+	}()
+	return nil
+}
 
-// run maintains the certificate until ctx ends. Call it once.
-func (g *gateway) run(ctx context.Context) {
+// Reconcile maintains the certificate and reports its state. It ignores the request.
+func (g *gateway) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	// Without the MeshConfig it would clear the Secret.
+	if err := g.facts.WaitForSync(ctx); err != nil {
+		return reconcile.Result{}, nil // It fails only when ctx has ended.
+	}
 	select {
 	case <-ctx.Done():
-		return
+		return reconcile.Result{}, nil
 	case <-g.roots.Ready():
 	}
-	g.roots.OnReport(func(Report) { g.trigger() })
-	reported := "?"
-	for {
-		wanted, rest, err := g.step(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		if text := fmt.Sprint(wanted, err); text != reported {
-			reported = text
-			if err != nil {
-				g.log.Error("cannot maintain the ingress gateway's certificate; retrying", "error", err)
-			}
-			g.report(wanted, err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-g.changed:
-		case <-time.After(rest):
-		}
+	wanted, rest, failure := g.step(ctx, gatewaySpec(g.facts.MeshConfig()))
+	if ctx.Err() != nil {
+		return reconcile.Result{}, nil
 	}
+	text := fmt.Sprint(failure)
+	if failure != nil && text != g.logged {
+		g.log.Error("cannot maintain the ingress gateway's certificate; retrying", "error", failure)
+	}
+	g.logged = text
+	if err := g.report(ctx, wanted, failure); apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: conflictDelay}, nil
+	} else if err != nil {
+		return reconcile.Result{}, fmt.Errorf("writing the MeshConfig's condition for the ingress gateway's certificate: %w", err)
+	}
+	return reconcile.Result{RequeueAfter: rest}, nil
 }
 
 // step checks and, if necessary, renews the certificate. It returns when the next check is
 // due.
-func (g *gateway) step(ctx context.Context) (wanted bool, rest time.Duration, err error) {
+func (g *gateway) step(ctx context.Context, spec *v1alpha2.IngressGatewayCertSpec) (wanted bool, rest time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	spec := g.spec()
 	var want *gatewayCert
 	if spec != nil {
 		if want, err = newGatewayCert(spec); err != nil {
@@ -106,14 +134,14 @@ func (g *gateway) step(ctx context.Context) (wanted bool, rest time.Duration, er
 
 // gatewayCert is the validated certificate spec of the MeshConfig.
 type gatewayCert struct {
-	ref  secretRef
+	ref  root.SecretRef
 	dns  []string
 	ips  []string
 	life time.Duration
 }
 
 func newGatewayCert(spec *v1alpha2.IngressGatewayCertSpec) (*gatewayCert, error) {
-	w := &gatewayCert{ref: secretRef{spec.Secret.Namespace, spec.Secret.Name}}
+	w := &gatewayCert{ref: root.SecretRef{Namespace: spec.Secret.Namespace, Name: spec.Secret.Name}}
 	if w.ref.Namespace == "" || w.ref.Name == "" {
 		return nil, errors.New("secret: a name and a namespace are needed")
 	}
@@ -121,7 +149,7 @@ func newGatewayCert(spec *v1alpha2.IngressGatewayCertSpec) (*gatewayCert, error)
 	if w.life, err = spec.ValidityDuration.Parse(); err != nil {
 		return nil, fmt.Errorf("validityDuration: %w", err)
 	}
-	if w.life = cmp.Or(w.life, defaultLife); w.life < minGatewayLife {
+	if w.life = cmp.Or(w.life, defaultGatewayLife); w.life < minGatewayLife {
 		return nil, fmt.Errorf("validityDuration: %s is shorter than %s", w.life, minGatewayLife)
 	}
 	for i, name := range spec.SubjectAltNames {
@@ -155,17 +183,14 @@ func (w *gatewayCert) commonName() string {
 
 // clearFormer clears the filled Secret if the MeshConfig no longer names it.
 func (g *gateway) clearFormer(ctx context.Context, want *gatewayCert) error {
-	s, _, err := g.roots.state(ctx)
-	if err != nil {
+	former, err := g.roots.Gateway(ctx)
+	if err != nil || former == nil || want != nil && *former == want.ref {
 		return err
 	}
-	if s.Gateway == nil || want != nil && *s.Gateway == want.ref {
-		return nil
-	}
-	if err := g.secrets.clear(ctx, *s.Gateway); err != nil {
+	if err := g.secrets.clear(ctx, *former); err != nil {
 		return err
 	}
-	return g.roots.recordGateway(ctx, nil)
+	return g.roots.SetGateway(ctx, nil)
 }
 
 // ensure updates the Secret if necessary and returns when its certificate must be renewed.
@@ -177,7 +202,7 @@ func (g *gateway) ensure(ctx context.Context, want *gatewayCert) (time.Time, err
 	trusted := pki.NewBundle(trust.Roots...)
 	bundle := trusted.Encode()
 	// Record the Secret before filling it, so that it can be cleared later.
-	if err := g.roots.recordGateway(ctx, &want.ref); err != nil {
+	if err := g.roots.SetGateway(ctx, &want.ref); err != nil {
 		return time.Time{}, err
 	}
 	now := time.Now()
@@ -185,15 +210,15 @@ func (g *gateway) ensure(ctx context.Context, want *gatewayCert) (time.Time, err
 	if err != nil {
 		return time.Time{}, err
 	}
-	if !ours && !secret.empty && verified(secret.Data, trusted, now.Add(-pki.Skew)) == nil {
+	if !ours && !secret.Empty && verified(secret.Data, trusted, now.Add(-pki.Skew)) == nil {
 		return time.Time{}, fmt.Errorf("secret: Secret %s/%s contains something other than a certificate of the mesh; empty it or name another one", want.ref.Namespace, want.ref.Name)
 	}
 	leaf := verified(secret.Data, signers, now)
 	if !ours || leaf == nil || !want.fits(leaf) || !now.Before(want.renewal(leaf)) {
 		return g.issue(ctx, want, trust.Signing, secret, bundle)
 	}
-	if !bytes.Equal(secret.Data[keyCert], bundle) {
-		data := map[string][]byte{keyTLSCert: secret.Data[keyTLSCert], keyTLSKey: secret.Data[keyTLSKey], keyCert: bundle}
+	if !bytes.Equal(secret.Data[BundleKey], bundle) {
+		data := map[string][]byte{corev1.TLSCertKey: secret.Data[corev1.TLSCertKey], corev1.TLSPrivateKeyKey: secret.Data[corev1.TLSPrivateKeyKey], BundleKey: bundle}
 		if err := g.secrets.put(ctx, want.ref, secret, data); err != nil {
 			return time.Time{}, err
 		}
@@ -202,7 +227,7 @@ func (g *gateway) ensure(ctx context.Context, want *gatewayCert) (time.Time, err
 }
 
 // issue stores a new key and certificate.
-func (g *gateway) issue(ctx context.Context, want *gatewayCert, signing issuer.Issuer, old Secret, bundle []byte) (time.Time, error) {
+func (g *gateway) issue(ctx context.Context, want *gatewayCert, signing issuer.Issuer, old store.Secret, bundle []byte) (time.Time, error) {
 	request, key, err := issuer.NewServerRequest(want.commonName(), want.dns, want.ips, want.life)
 	if err != nil {
 		return time.Time{}, err
@@ -215,7 +240,7 @@ func (g *gateway) issue(ctx context.Context, want *gatewayCert, signing issuer.I
 	if err != nil {
 		return time.Time{}, err
 	}
-	data := map[string][]byte{keyTLSCert: pki.Encode(chain...), keyTLSKey: text, keyCert: bundle}
+	data := map[string][]byte{corev1.TLSCertKey: pki.Encode(chain...), corev1.TLSPrivateKeyKey: text, BundleKey: bundle}
 	if err := g.secrets.put(ctx, want.ref, old, data); err != nil {
 		return time.Time{}, err
 	}
@@ -234,7 +259,7 @@ func (w *gatewayCert) fits(leaf *x509.Certificate) bool {
 // verified returns the leaf certificate of a Secret if one of the roots verifies it and its
 // key matches, otherwise nil.
 func verified(data map[string][]byte, roots pki.Bundle, now time.Time) *x509.Certificate {
-	pair, err := tls.X509KeyPair(data[keyTLSCert], data[keyTLSKey])
+	pair, err := tls.X509KeyPair(data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey])
 	if err != nil {
 		return nil
 	}
@@ -255,29 +280,4 @@ func verified(data map[string][]byte, roots pki.Bundle, now time.Time) *x509.Cer
 // little before they are issued; that time does not count.
 func (w *gatewayCert) renewal(leaf *x509.Certificate) time.Time {
 	return leaf.NotAfter.Add(-min(w.life, leaf.NotAfter.Sub(leaf.NotBefore)) / 3)
-}
-
-// recordGateway stores which Secret has the ingress gateway's certificate.
-func (r *Roots) recordGateway(ctx context.Context, ref *secretRef) error {
-	for {
-		s, secret, err := r.state(ctx)
-		if err != nil {
-			return err
-		}
-		if s.Signer.ID == "" {
-			return fmt.Errorf("%w: no root signs yet", issuer.ErrUnavailable)
-		}
-		if s.Gateway == ref || s.Gateway != nil && ref != nil && *s.Gateway == *ref {
-			return nil
-		}
-		s.Gateway = ref
-		if err := r.save(ctx, secret, s); !errors.Is(err, ErrConflict) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(conflictDelay):
-		}
-	}
 }

@@ -1,4 +1,6 @@
-package root
+// Package store keeps the Secrets of the mesh's CAs, in an API server or in a folder. It
+// gives their content no meaning.
+package store
 
 import (
 	"context"
@@ -12,9 +14,9 @@ var (
 	ErrConflict = errors.New("the Secret was changed by another process")
 )
 
-// SecretStore stores the control plane's Secrets. It is safe for use by many goroutines and
+// Secrets is a store of the control plane's Secrets. It is safe for use by many goroutines and
 // processes. Errors name the Secret and never contain its content.
-type SecretStore interface {
+type Secrets interface {
 	// Get returns a Secret. If the store creates Secrets, a missing one is empty. Otherwise
 	// the error wraps ErrNotFound and says how to create it.
 	Get(ctx context.Context, name string) (Secret, error)
@@ -31,17 +33,8 @@ type SecretStore interface {
 // Secret is the content of a Secret. It must not be changed.
 type Secret struct {
 	Data map[string][]byte
-	// empty is set if the Secret may be filled.
-	empty bool
-	// version identifies the content, in a format of the store.
-	version string
+	// Empty is set if the Secret may be filled.
+	Empty bool
+	// Version identifies the content, in a format of the store.
+	Version string
 }
-
-// Keys of Secrets.
-const (
-	keyCert = "ca.crt"
-	keyKey  = "ca.key"
-	// keyLegacyKey is Open Service Mesh's name of keyKey.
-	keyLegacyKey = "private.key"
-	keyState     = "state.json"
-)

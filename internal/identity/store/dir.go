@@ -1,4 +1,4 @@
-package root
+package store
 
 import (
 	"context"
@@ -23,10 +23,10 @@ const defaultPoll = 500 * time.Millisecond
 // maxSecretFile limits the size of a file, in bytes; it is Kubernetes' limit for a Secret.
 const maxSecretFile = 1 << 20
 
-// DirStore stores each Secret as a folder with a file per key, readable only by its owner.
+// Dir stores each Secret as a folder with a file per key, readable only by its owner.
 // Only one process at a time may change Secrets, but any number may compete to create one.
-type DirStore struct {
-	// Poll is how often Watch checks the files; NewDirStore sets half a second.
+type Dir struct {
+	// Poll is how often Watch checks the files; NewDir sets half a second.
 	Poll time.Duration
 
 	dir string
@@ -35,10 +35,10 @@ type DirStore struct {
 	updates atomic.Int64
 }
 
-var _ SecretStore = (*DirStore)(nil)
+var _ Secrets = (*Dir)(nil)
 
-// NewDirStore returns a store in a folder, which it creates if it is missing.
-func NewDirStore(dir string) (*DirStore, error) {
+// NewDir returns a store in a folder, which it creates if it is missing.
+func NewDir(dir string) (*Dir, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("finding the folder of the CA: %w", err)
@@ -46,14 +46,14 @@ func NewDirStore(dir string) (*DirStore, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("creating the folder of the CA: %w", err)
 	}
-	return &DirStore{Poll: defaultPoll, dir: dir}, nil
+	return &Dir{Poll: defaultPoll, dir: dir}, nil
 }
 
 // Describe returns the folder.
-func (s *DirStore) Describe(name string) string { return filepath.Join(s.dir, name) }
+func (s *Dir) Describe(name string) string { return filepath.Join(s.dir, name) }
 
 // folder returns the path of a Secret. It validates the name, which is user input.
-func (s *DirStore) folder(name string) (string, error) {
+func (s *Dir) folder(name string) (string, error) {
 	if name == "" || strings.HasPrefix(name, ".") || strings.ContainsAny(name, "/\\\x00") {
 		return "", fmt.Errorf("%q is not the name of a Secret", name)
 	}
@@ -62,14 +62,14 @@ func (s *DirStore) folder(name string) (string, error) {
 
 // Get reads a folder. If it is missing, the Secret is empty. Folders in it and files whose
 // names begin with a dot are ignored.
-func (s *DirStore) Get(_ context.Context, name string) (Secret, error) {
+func (s *Dir) Get(_ context.Context, name string) (Secret, error) {
 	folder, err := s.folder(name)
 	if err != nil {
 		return Secret{}, err
 	}
 	entries, err := os.ReadDir(folder)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Secret{empty: true}, nil
+		return Secret{Empty: true}, nil
 	}
 	if err != nil {
 		return Secret{}, fmt.Errorf("reading the Secret: %w", err)
@@ -91,11 +91,11 @@ func (s *DirStore) Get(_ context.Context, name string) (Secret, error) {
 			return Secret{}, fmt.Errorf("reading the Secret: %w", err)
 		}
 	}
-	return Secret{Data: data, version: digest(data)}, nil
+	return Secret{Data: data, Version: digest(data)}, nil
 }
 
 // create atomically creates a folder: under another name first.
-func (s *DirStore) create(folder string, data map[string][]byte) error {
+func (s *Dir) create(folder string, data map[string][]byte) error {
 	made, err := os.MkdirTemp(s.dir, ".new-")
 	if err != nil {
 		return fmt.Errorf("creating %s: %w", folder, err)
@@ -122,19 +122,19 @@ func (s *DirStore) create(folder string, data map[string][]byte) error {
 
 // Update creates a missing folder atomically. In an existing one it replaces each file
 // atomically and then deletes the files of other keys.
-func (s *DirStore) Update(ctx context.Context, name string, old Secret, data map[string][]byte) error {
+func (s *Dir) Update(ctx context.Context, name string, old Secret, data map[string][]byte) error {
 	folder, err := s.folder(name)
 	if err != nil {
 		return err
 	}
 	defer s.updates.Add(1)
-	if old.version == "" {
+	if old.Version == "" {
 		return s.create(folder, data)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, err := s.Get(ctx, name)
-	if err == nil && now.version != old.version {
+	if err == nil && now.Version != old.Version {
 		return fmt.Errorf("changing %s: %w", folder, ErrConflict)
 	}
 	if err != nil {
@@ -157,19 +157,15 @@ func (s *DirStore) Update(ctx context.Context, name string, old Secret, data map
 
 // Watch polls the files. An Update also counts as a change if it was reverted before the
 // next poll.
-func (s *DirStore) Watch(ctx context.Context, name string, changed func()) {
-	poll(ctx, s.Poll, func() string {
+func (s *Dir) Watch(ctx context.Context, name string, changed func()) {
+	state := func() string {
 		secret, err := s.Get(ctx, name)
 		if err != nil {
 			return err.Error()
 		}
-		return fmt.Sprint(s.updates.Load(), secret.version)
-	}, changed)
-}
-
-// poll calls changed at the start and whenever the result of state has changed.
-func poll(ctx context.Context, period time.Duration, state func() string, changed func()) {
-	ticker := time.NewTicker(period)
+		return fmt.Sprint(s.updates.Load(), secret.Version)
+	}
+	ticker := time.NewTicker(s.Poll)
 	defer ticker.Stop()
 	last := state()
 	// There may have been a change since the caller last read.
@@ -189,11 +185,13 @@ func poll(ctx context.Context, period time.Duration, state func() string, change
 
 // WriteFile replaces a file atomically, even if the machine crashes meanwhile.
 func WriteFile(path string, content []byte, mode fs.FileMode) error {
-	temporary := filepath.Join(filepath.Dir(path), ".new-"+randomName())
-	defer os.Remove(temporary)
-	err := writeSynced(temporary, content, mode)
+	temporary, err := os.CreateTemp(filepath.Dir(path), ".new-")
 	if err == nil {
-		err = os.Rename(temporary, path)
+		defer os.Remove(temporary.Name())
+		err = fill(temporary, content, mode)
+	}
+	if err == nil {
+		err = os.Rename(temporary.Name(), path)
 	}
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", path, err)
@@ -207,7 +205,12 @@ func writeSynced(path string, content []byte, mode fs.FileMode) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(content)
+	return fill(f, content, mode)
+}
+
+// fill writes a new file, flushes it to the disk and closes it.
+func fill(f *os.File, content []byte, mode fs.FileMode) error {
+	_, err := f.Write(content)
 	return errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
 }
 
