@@ -14,17 +14,28 @@ import (
 	kubectlyaml "sigs.k8s.io/yaml"
 
 	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/manifest"
 )
+
+// document is a document with its objects, which read finds.
+type document struct {
+	manifest.Document
+	json    []byte
+	objects []object
+	err     error
+}
+
+var newline = []byte("\n")
 
 // read parses the document and finds its objects.
 func (d *document) read() {
-	switch d.format {
-	case formatNone:
+	switch d.Format {
+	case manifest.None:
 		return
-	case formatJSON:
-		d.json = d.text
-	case formatYAML:
-		if d.json, d.err = yamlToJSON(d.text); d.err != nil || d.json == nil {
+	case manifest.JSON:
+		d.json = d.Text
+	case manifest.YAML:
+		if d.json, d.err = yamlToJSON(d.Text); d.err != nil || d.json == nil {
 			return
 		}
 	}
@@ -100,11 +111,11 @@ func (d *document) patch(operations []inject.Operation) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if d.format == formatJSON {
-		return indentLike(want, d.text), nil
+	if d.Format == manifest.JSON {
+		return indentLike(want, d.Text), nil
 	}
 	for _, render := range []func(*tree, []byte) ([]byte, error){(*tree).splice, (*tree).encode} {
-		t, err := newTree(d.text)
+		t, err := newTree(d.Text)
 		if err != nil {
 			return nil, err
 		}
@@ -113,7 +124,7 @@ func (d *document) patch(operations []inject.Operation) ([]byte, error) {
 				return nil, fmt.Errorf("%s %s: %w", op.Op, op.Path, err)
 			}
 		}
-		text, err := render(t, d.text)
+		text, err := render(t, d.Text)
 		if err != nil {
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/manifest"
 )
 
 // Manifests are files parsed into documents and objects. Inject and Uninject report
@@ -34,7 +35,9 @@ func Parse(sources []Source) *Manifests {
 		if f.err = f.source.check(); f.err != nil {
 			continue
 		}
-		f.documents = split(f.source.Data)
+		for _, d := range manifest.Split(f.source.Data) {
+			f.documents = append(f.documents, document{Document: d})
+		}
 		for d := range f.documents {
 			f.documents[d].read()
 			for _, o := range f.documents[d].objects {
@@ -107,9 +110,9 @@ func (m *Manifests) edit(ctx context.Context, decide func(*object, *Row) []injec
 			d := &f.documents[n]
 			text, rows := f.edit(d, decide)
 			r.Rows = append(r.Rows, rows...)
-			out.Data = append(append(append(out.Data, d.before...), text...), d.after...)
+			out.Data = append(append(append(out.Data, d.Before...), text...), d.After...)
 			out.values = append(out.values, text)
-			allJSON = allJSON && d.format == formatJSON
+			allJSON = allJSON && d.Format == manifest.JSON
 		}
 		if !allJSON {
 			out.values = nil
@@ -128,15 +131,15 @@ func (f *file) edit(d *document, decide func(*object, *Row) []inject.Operation) 
 	var rows []Row
 	var operations []inject.Operation
 	fail := func(row Row, reason inject.Reason, err error) {
-		row.fail(reason, fmt.Errorf("document %d (from line %d): %w", d.number, d.line, err))
+		row.fail(reason, fmt.Errorf("document %d (from line %d): %w", d.Number, d.Line, err))
 		rows = append(rows, row)
 	}
 	if d.err != nil {
-		fail(Row{File: f.source.Name, Document: d.number}, ReasonInvalid, d.err)
+		fail(Row{File: f.source.Name, Document: d.Number}, ReasonInvalid, d.err)
 	}
 	for i := range d.objects {
 		o := &d.objects[i]
-		row := Row{File: f.source.Name, Document: d.number, Kind: o.kind, Namespace: o.namespace, Name: o.name}
+		row := Row{File: f.source.Name, Document: d.Number, Kind: o.kind, Namespace: o.namespace, Name: o.name}
 		switch {
 		case o.err != nil:
 			fail(row, o.reason, o.err)
@@ -152,11 +155,11 @@ func (f *file) edit(d *document, decide func(*object, *Row) []inject.Operation) 
 		}
 		rows = append(rows, row)
 	}
-	text := d.text
+	text := d.Text
 	if len(operations) > 0 {
 		var err error
 		if text, err = d.patch(operations); err != nil {
-			fail(Row{File: f.source.Name, Document: d.number}, ReasonPatch, err)
+			fail(Row{File: f.source.Name, Document: d.Number}, ReasonPatch, err)
 		}
 	}
 	return text, rows

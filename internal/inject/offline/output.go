@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+
+	"github.com/outrigger-mesh/outrigger/internal/manifest"
 )
 
 // Join returns the outputs as one stream of documents, which kubectl can read. A
@@ -21,7 +23,7 @@ func Join(outputs []Output) []byte {
 	allJSON := !slices.ContainsFunc(outputs, func(o Output) bool { return len(o.values) == 0 && len(o.Data) > 0 })
 	var b bytes.Buffer
 	for i := range outputs {
-		data := bytes.TrimPrefix(outputs[i].Data, byteOrderMark)
+		data := bytes.TrimPrefix(outputs[i].Data, manifest.ByteOrderMark)
 		if !allJSON && len(outputs[i].values) > 0 {
 			data = bytes.Join(outputs[i].values, []byte("\n---\n"))
 		}
@@ -33,7 +35,7 @@ func Join(outputs []Output) []byte {
 		}
 		// The first document needs a marker too if it is JSON: otherwise kubectl reads
 		// the whole stream as JSON.
-		if !allJSON && !isMarker(data[:lineEnd(data, 0)], "---") && (b.Len() > 0 || data[0] == '{') {
+		if !allJSON && !manifest.IsMarker(data[:manifest.LineEnd(data, 0)], "---") && (b.Len() > 0 || data[0] == '{') {
 			b.WriteString("---\n")
 		}
 		b.Write(data)

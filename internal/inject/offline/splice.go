@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	kyaml "sigs.k8s.io/kustomize/kyaml/yaml"
+
+	"github.com/outrigger-mesh/outrigger/internal/manifest"
 )
 
 // errUnplaceable is for YAML whose entries do not start on their own lines: the whole
@@ -43,7 +45,7 @@ func (t *tree) splice(original []byte) ([]byte, error) {
 	}
 	s := &splicer{tree: t, style: styleOf(t.root, text), text: text, lines: []int{0}}
 	for at := 0; at < len(text); {
-		at = lineEnd(text, at)
+		at = manifest.LineEnd(text, at)
 		s.lines = append(s.lines, at)
 	}
 	if !s.placeable(t.root) {
@@ -112,7 +114,7 @@ func (s *splicer) entries(n *kyaml.Node, floor, end int) ([]entry, error) {
 			entries[len(entries)-1].end = e.lead
 		}
 		entries = append(entries, e)
-		floor = lineEnd(s.text, e.start)
+		floor = manifest.LineEnd(s.text, e.start)
 	}
 	entries[len(entries)-1].end = s.upward(end, min(floor, end), column)
 	return entries, nil
@@ -216,7 +218,7 @@ func (s *splicer) entry(kind kyaml.Kind, nodes []*kyaml.Node, e *entry, indentat
 	}
 	floor := e.start + 1
 	if kind == kyaml.MappingNode {
-		floor = lineEnd(s.text, e.start)
+		floor = manifest.LineEnd(s.text, e.start)
 	}
 	below, err := s.entries(value, floor, e.end)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/outrigger-mesh/outrigger/internal/manifest"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
@@ -35,32 +36,27 @@ type parser struct {
 // parse parses the text of a file.
 func (c *codec) parse(title string, text []byte) *file {
 	p := &parser{codec: c, title: title, file: &file{}}
-	for _, d := range splitYAML(text) {
+	for _, d := range manifest.Split(text) {
+		if d.Format == manifest.None {
+			continue
+		}
+		content, line := d.Content()
 		if len(p.file.problems) >= maxProblems {
-			p.file.fail(fileRef(title), "%s:%d: the rest of the file is ignored, because there are too many errors before it", title, d.line)
+			p.file.fail(fileRef(title), "%s:%d: the rest of the file is ignored, because there are too many errors before it", title, line)
 			break
 		}
-		p.document(d)
+		if d.Format == manifest.YAML {
+			var err error
+			if content, err = yaml.YAMLToJSONStrict(content); err != nil {
+				p.file.fail(fileRef(title), "%s: in the document that begins on line %d: %s", title, line, plain(err))
+				continue
+			}
+		}
+		if string(content) != "null" {
+			p.value(content, fmt.Sprintf("%s:%d", title, line), schema.GroupVersionKind{}, 0)
+		}
 	}
 	return p.file
-}
-
-// document parses the objects of one document.
-func (p *parser) document(d document) {
-	values, ok := splitJSON(d)
-	if !ok {
-		content, err := yaml.YAMLToJSONStrict(d.text)
-		if err != nil {
-			p.file.fail(fileRef(p.title), "%s: in the document that begins on line %d: %s", p.title, d.line, plain(err))
-			return
-		}
-		values = []document{{text: content, line: d.line}}
-	}
-	for _, v := range values {
-		if string(v.text) != "null" {
-			p.value(v.text, fmt.Sprintf("%s:%d", p.title, v.line), schema.GroupVersionKind{}, 0)
-		}
-	}
 }
 
 // head identifies an object.
