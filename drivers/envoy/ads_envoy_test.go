@@ -174,7 +174,7 @@ func writeIdentityLikeTheAgent(t *testing.T, dir string, ca *authority, id mesh.
 	block := func(kind string, der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}) }
 	var bundle []byte
 	for _, root := range roots {
-		bundle = append(bundle, block("CERTIFICATE", root.cert.Raw)...)
+		bundle = append(bundle, block("CERTIFICATE", root.Leaf.Raw)...)
 	}
 	version, err := os.MkdirTemp(dir, "..v")
 	if err != nil {
@@ -359,7 +359,7 @@ func TestRealEnvoyKeepsTheLastGood(t *testing.T) {
 	f.destinations[0] = &wrong
 	refused := viewOf(f)
 	c.set(refused)
-	m.eventually("it is told what Envoy refuses", func() bool { return len(c.rejections()) > 0 })
+	m.eventually("the rejection is reported", func() bool { return len(c.rejections()) > 0 })
 	m.eventually("the new service is there", func() bool { return strings.Contains(envoy.admin("/clusters"), "10.244.0.77:8080") })
 	r := c.rejections()[0]
 	if r.Version != refused.Digest().String() || len(r.Resources) != 1 || r.Resources[0] != "RouteConfiguration bookstore/bookstore:14001" || !strings.Contains(r.Message, "missing )") {
@@ -443,8 +443,8 @@ func TestRealEnvoyTakesNewRoots(t *testing.T) {
 	})
 }
 
-// TestRealEnvoyTakesTheStateOfTheWorld has an Envoy use the SotW protocol.
-func TestRealEnvoyTakesTheStateOfTheWorld(t *testing.T) {
+// TestRealEnvoyUsesSotW has an Envoy use the SotW protocol.
+func TestRealEnvoyUsesSotW(t *testing.T) {
 	m, c := newMachine(t), newCore(t)
 	f := views()["split"]
 	view := viewOf(f)

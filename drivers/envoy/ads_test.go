@@ -3,11 +3,7 @@ package envoy
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"fmt"
-	"math/big"
-	"net/url"
 	"slices"
 	"sync"
 	"testing"
@@ -47,8 +43,7 @@ func newCore(t *testing.T) *core {
 func (c *core) trust(ca *authority) {
 	c.t.Helper()
 	c.ca = ca
-	certificate := tls.Certificate{Certificate: [][]byte{ca.cert.Raw}, PrivateKey: ca.key, Leaf: ca.cert}
-	if err := c.Trust(&drivertest.Authority{Certificate: certificate}); err != nil {
+	if err := c.Trust(ca.Authority); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -83,17 +78,8 @@ func (c *core) report(r drivertest.Report) {
 
 // issueTo signs a workload's certificate.
 func (a *authority) issueTo(id mesh.Identity, uid string) tls.Certificate {
-	a.t.Helper()
-	uri, err := url.Parse(id.String())
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return a.sign(&x509.Certificate{
-		SerialNumber: big.NewInt(2), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		Subject:  pkix.Name{CommonName: id.CommonName(), OrganizationalUnit: []string{uid}},
-		KeyUsage: x509.KeyUsageDigitalSignature, DNSNames: []string{id.DNSName()}, URIs: []*url.URL{uri},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	})
+	a.T.Helper()
+	return a.SignFor(&mesh.Proxy{UID: uid, Identity: id}, time.Hour)
 }
 
 // noted returns the events that the driver has reported.

@@ -3,7 +3,6 @@ package envoy
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -44,9 +43,7 @@ func runProxyless(t *testing.T, ca *authority, view *mesh.View, arguments ...str
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := controller.Trust(&drivertest.Authority{Certificate: tls.Certificate{
-		Certificate: [][]byte{ca.cert.Raw}, PrivateKey: ca.key, Leaf: ca.cert,
-	}}); err != nil {
+	if err := controller.Trust(ca.Authority); err != nil {
 		t.Fatal(err)
 	}
 	controller.SetView(view.Proxy.UID, view)

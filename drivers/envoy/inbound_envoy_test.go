@@ -74,8 +74,8 @@ func TestRealRequests(t *testing.T) {
 		"another parameter":               {e.http, e.as(buyer), "/admin?atoken=1", nil, 403},
 		"parameter twice":                 {e.http, e.as(buyer), "/admin?token=1&token=2", nil, 403},
 		"another identity":                {e.http, e.as(ops), "/books/1", nil, 403},
-		"no certificate":                  {e.http, &tls.Config{RootCAs: e.ca.pool(), ServerName: e.id.DNSName()}, "/books/1", nil, refused},
-		"foreign certificate":             {e.http, &tls.Config{RootCAs: e.ca.pool(), ServerName: e.id.DNSName(), Certificates: []tls.Certificate{foreign.issue(buyer)}}, "/books/1", nil, refused},
+		"no certificate":                  {e.http, &tls.Config{RootCAs: e.ca.Pool(), ServerName: e.id.DNSName()}, "/books/1", nil, refused},
+		"foreign certificate":             {e.http, &tls.Config{RootCAs: e.ca.Pool(), ServerName: e.id.DNSName(), Certificates: []tls.Certificate{foreign.issue(buyer)}}, "/books/1", nil, refused},
 		"another server name":             {e.http, other, "/books/1", nil, refused},
 		"plaintext":                       {e.http, nil, "/books/1", nil, refused},
 		"anyone":                          {e.limited, e.as(ops), "/other", nil, 200},
@@ -175,7 +175,7 @@ func TestRealUpgrade(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got, err := lines.R.ReadString('\n'); got != tt.after {
-				t.Errorf("what was said came back as %q (%v)", got, err)
+				t.Errorf("the echo is %q (%v)", got, err)
 			}
 		})
 	}
@@ -231,8 +231,8 @@ func TestRealConnections(t *testing.T) {
 				if n, err := conn.Read(make([]byte, 1)); err == nil {
 					t.Errorf("%d bytes came", n)
 				}
-			} else if said, err := e.hello(tt.port, tt.tls); (said == "hello\n") != tt.want {
-				t.Errorf("the application said %q (%v), want a greeting: %t", said, err, tt.want)
+			} else if answer, err := e.hello(tt.port, tt.tls); (answer == "hello\n") != tt.want {
+				t.Errorf("the application sent %q (%v), want a greeting: %t", answer, err, tt.want)
 			}
 			if came := e.connections.Load() > before; came != tt.want {
 				t.Errorf("the application was connected to: %t", came)
@@ -279,8 +279,8 @@ func TestRealPermissive(t *testing.T) {
 		"others, another peer":    {e.other, e.as(ops), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if said, err := e.hello(tt.port, tt.tls); said != tt.want {
-				t.Errorf("the application said %q (%v), want %q", said, err, tt.want)
+			if answer, err := e.hello(tt.port, tt.tls); answer != tt.want {
+				t.Errorf("the application sent %q (%v), want %q", answer, err, tt.want)
 			}
 		})
 	}
@@ -303,8 +303,8 @@ func TestRealIngressOfConnections(t *testing.T) {
 		want string
 	}{"allowed": {e.tcp, "hello\n"}, "another address": {e.other, ""}} {
 		t.Run(name, func(t *testing.T) {
-			if said, err := e.hello(tt.port, nil); said != tt.want {
-				t.Errorf("the application said %q (%v), want %q", said, err, tt.want)
+			if answer, err := e.hello(tt.port, nil); answer != tt.want {
+				t.Errorf("the application sent %q (%v), want %q", answer, err, tt.want)
 			}
 		})
 	}

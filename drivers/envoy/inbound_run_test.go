@@ -3,17 +3,12 @@ package envoy
 import (
 	"bufio"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -24,86 +19,39 @@ import (
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
 // authority signs certificates for a test.
-type authority struct {
-	t    *testing.T
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
+type authority struct{ drivertest.TestAuthority }
 
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
-	a := &authority{t: t}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-		// Verifiers distinguish several roots by their names.
-		Subject: pkix.Name{CommonName: "root " + rand.Text()},
-	}
-	pair := a.sign(template)
-	a.cert, a.key = pair.Leaf, pair.PrivateKey.(*ecdsa.PrivateKey)
-	return a
+	return &authority{drivertest.NewTestAuthority(t)}
 }
 
-// sign issues a certificate with a new key, self-signed if there is no authority yet.
-func (a *authority) sign(template *x509.Certificate) tls.Certificate {
-	a.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	parent, signer := a.cert, a.key
-	if parent == nil {
-		parent, signer = template, key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
-}
-
+// issue issues a certificate that has only the names of the identity.
 func (a *authority) issue(id mesh.Identity) tls.Certificate {
-	a.t.Helper()
-	uri, err := url.Parse(id.String())
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return a.sign(&x509.Certificate{
-		SerialNumber: big.NewInt(2), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, DNSNames: []string{id.DNSName()}, URIs: []*url.URL{uri},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	})
-}
-
-func (a *authority) pool() *x509.CertPool {
-	pool := x509.NewCertPool()
-	pool.AddCert(a.cert)
-	return pool
+	a.T.Helper()
+	return a.named("", []string{id.DNSName()}, []string{id.String()})
 }
 
 // writeTo writes the agent's files.
 func (a *authority) writeTo(dir string, id mesh.Identity) {
-	a.t.Helper()
+	a.T.Helper()
 	a.writePair(dir, a.issue(id))
 }
 
 // writePair writes the agent's files for a certificate.
 func (a *authority) writePair(dir string, pair tls.Certificate) {
-	a.t.Helper()
+	a.T.Helper()
 	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
 	if err != nil {
-		a.t.Fatal(err)
+		a.T.Fatal(err)
 	}
 	block := func(kind string, der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}) }
-	if err := writeIdentity(dir, block("CERTIFICATE", pair.Certificate[0]), block("PRIVATE KEY", key), block("CERTIFICATE", a.cert.Raw)); err != nil {
-		a.t.Fatal(err)
+	if err := writeIdentity(dir, block("CERTIFICATE", pair.Certificate[0]), block("PRIVATE KEY", key), block("CERTIFICATE", a.Leaf.Raw)); err != nil {
+		a.T.Fatal(err)
 	}
 }
 
@@ -219,7 +167,7 @@ func (e *inboundEnvoy) call(port uint16) (net.Conn, error) {
 // as returns the mesh TLS configuration of a peer.
 func (e *inboundEnvoy) as(id mesh.Identity, alpn ...string) *tls.Config {
 	return &tls.Config{
-		Certificates: []tls.Certificate{e.ca.issue(id)}, RootCAs: e.ca.pool(), ServerName: e.id.DNSName(), NextProtos: alpn,
+		Certificates: []tls.Certificate{e.ca.issue(id)}, RootCAs: e.ca.Pool(), ServerName: e.id.DNSName(), NextProtos: alpn,
 	}
 }
 

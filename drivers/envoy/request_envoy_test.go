@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"math/big"
 	"net/http"
 	"net/url"
 	"strings"
@@ -158,20 +157,19 @@ func TestRealCallerNames(t *testing.T) {
 
 // named issues a certificate with the names.
 func (a *authority) named(cn string, dns, uris []string) tls.Certificate {
-	a.t.Helper()
+	a.T.Helper()
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(3), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature, Subject: pkix.Name{CommonName: cn}, DNSNames: dns,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	for _, text := range uris {
 		uri, err := url.Parse(text)
 		if err != nil {
-			a.t.Fatal(err)
+			a.T.Fatal(err)
 		}
 		template.URIs = append(template.URIs, uri)
 	}
-	return a.sign(template)
+	return a.Sign(template, time.Hour)
 }
 
 // TestRealSpellings checks that rules reject what applications could read differently

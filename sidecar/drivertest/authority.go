@@ -10,6 +10,7 @@ import (
 	"encoding/pem"
 	"math/big"
 	"net/url"
+	"testing"
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -75,4 +76,40 @@ func (a *Authority) Pool() *x509.CertPool {
 // PEM returns the CA's certificate.
 func (a *Authority) PEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.Leaf.Raw})
+}
+
+// TestAuthority is an Authority whose failures end the test.
+type TestAuthority struct {
+	*Authority
+	T testing.TB
+}
+
+// NewTestAuthority returns a new CA.
+func NewTestAuthority(t testing.TB) TestAuthority {
+	t.Helper()
+	a, err := NewAuthority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return TestAuthority{a, t}
+}
+
+// Sign is Issue.
+func (a TestAuthority) Sign(template *x509.Certificate, life time.Duration) tls.Certificate {
+	a.T.Helper()
+	issued, err := a.Issue(template, life)
+	if err != nil {
+		a.T.Fatal(err)
+	}
+	return issued
+}
+
+// SignFor is IssueTo.
+func (a TestAuthority) SignFor(proxy *mesh.Proxy, life time.Duration) tls.Certificate {
+	a.T.Helper()
+	issued, err := a.IssueTo(proxy, life)
+	if err != nil {
+		a.T.Fatal(err)
+	}
+	return issued
 }

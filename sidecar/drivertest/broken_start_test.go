@@ -70,7 +70,7 @@ func brokenStarts() map[string][]brokenDriver {
 				}
 			}), "a proxy of the mesh is rejected"},
 		},
-		"strangers": {
+		"unauthenticated_clients": {
 			{"asks for no certificate", listens(func(_ *driver.ControllerContext, config *tls.Config) { config.ClientAuth = tls.NoClientCert }), "a client without a certificate is not rejected"},
 			{"takes any certificate", listens(func(_ *driver.ControllerContext, config *tls.Config) { config.ClientAuth = tls.RequireAnyClientCert }), "a client with a certificate of another root is not rejected"},
 		},

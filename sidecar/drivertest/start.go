@@ -24,7 +24,7 @@ var startRules = []rule{
 		check: startServes,
 	},
 	{
-		name:  "strangers",
+		name:  "unauthenticated_clients",
 		why:   "Clients without a certificate, or with one that the mesh's roots have not signed, are rejected. A proxy's configuration says who may call whom, and is for that proxy only.",
 		check: startRefuses,
 	},

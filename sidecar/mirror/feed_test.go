@@ -269,18 +269,18 @@ func TestSent(t *testing.T) {
 		version      string
 		files, bytes int
 	}
-	told := make(chan sent, 10)
-	feed := &mirror.Feed{Sent: func(version string, files, bytes int) { told <- sent{version, files, bytes} }}
+	reports := make(chan sent, 10)
+	feed := &mirror.Feed{Sent: func(version string, files, bytes int) { reports <- sent{version, files, bytes} }}
 	client := serve(t, feed)
 	first, second := setOf(t, "a", "1", "b", "2"), setOf(t, "a", strings.Repeat("x", 1000))
 	feed.Set(first)
 	has, _ := follow(t, client, mirror.Set{})
 	feed.Set(second)
 	follow(t, client, has)
-	if got := <-told; got.version != mirror.Version(first) || got.files != 2 || got.bytes < 10 {
+	if got := <-reports; got.version != mirror.Version(first) || got.files != 2 || got.bytes < 10 {
 		t.Errorf("sent %+v", got)
 	}
-	if got := <-told; got.version != mirror.Version(second) || got.files != 2 || got.bytes < 1000 || got.bytes > 1200 {
+	if got := <-reports; got.version != mirror.Version(second) || got.files != 2 || got.bytes < 1000 || got.bytes > 1200 {
 		t.Errorf("sent %+v", got)
 	}
 }

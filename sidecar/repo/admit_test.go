@@ -20,6 +20,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/limit"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
@@ -29,7 +30,7 @@ func TestOwnFilesOnly(t *testing.T) {
 	c.set("a", testMain, "mine", "secret-of-a.js", "")
 	c.set("b", testMain, "other's", "secret-of-b.js", "")
 	h := c.serve(t)
-	client := h.http(t, c.ca.workload(t, proxyOf("a"), time.Hour))
+	client := h.http(t, c.ca.SignFor(proxyOf("a"), time.Hour))
 	if got := ask(t, client, "GET", h.url("a"), ""); got.code != 200 || !strings.Contains(got.body, "mine") {
 		t.Fatalf("a request for its own files gets %d %s", got.code, got.body)
 	}
@@ -76,13 +77,13 @@ func TestRefusedPeers(t *testing.T) {
 		certificate tls.Certificate
 		want        string
 	}{
-		"another's View":   {"mistaken", c.ca.workload(t, proxyOf("mistaken"), time.Hour), `pod UID "a", but the certificate for "mistaken"`},
-		"unknown pod":      {"unknown", c.ca.workload(t, proxyOf("unknown"), time.Hour), "no such proxy in the mesh"},
-		"another class":    {"other-class", c.ca.workload(t, &other, time.Hour), `class "another", and this port serves class "test"`},
-		"another identity": {"a", c.ca.workload(t, &thief, time.Hour), "/sa/cart, and the proxy's certificate says"},
-		"no workload":      {"a", c.ca.issue(t, &x509.Certificate{DNSNames: []string{"cart"}}, time.Hour), "not a workload's"},
-		"no unit":          {"a", c.ca.issue(t, &x509.Certificate{URIs: []*url.URL{uri}}, time.Hour), "not a workload's"},
-		"two units": {"a", c.ca.issue(t, &x509.Certificate{
+		"another's View":   {"mistaken", c.ca.SignFor(proxyOf("mistaken"), time.Hour), `pod UID "a", but the certificate for "mistaken"`},
+		"unknown pod":      {"unknown", c.ca.SignFor(proxyOf("unknown"), time.Hour), "no such proxy in the mesh"},
+		"another class":    {"other-class", c.ca.SignFor(&other, time.Hour), `class "another", and this port serves class "test"`},
+		"another identity": {"a", c.ca.SignFor(&thief, time.Hour), "/sa/cart, and the proxy's certificate says"},
+		"no workload":      {"a", c.ca.Sign(&x509.Certificate{DNSNames: []string{"cart"}}, time.Hour), "not a workload's"},
+		"no unit":          {"a", c.ca.Sign(&x509.Certificate{URIs: []*url.URL{uri}}, time.Hour), "not a workload's"},
+		"two units": {"a", c.ca.Sign(&x509.Certificate{
 			Subject: pkix.Name{OrganizationalUnit: []string{"a", "b"}}, URIs: []*url.URL{uri},
 		}, time.Hour), "not a workload's"},
 	} {
@@ -101,7 +102,7 @@ func TestRefusedPeers(t *testing.T) {
 
 	// Clients without a certificate of the mesh fail in the handshake.
 	for name, certificates := range map[string][]tls.Certificate{
-		"none": nil, "of another authority": {newAuthority(t).workload(t, proxyOf("a"), time.Hour)}, "ended": {c.ca.workload(t, proxyOf("a"), -time.Minute)},
+		"none": nil, "of another authority": {drivertest.NewTestAuthority(t).SignFor(proxyOf("a"), time.Hour)}, "ended": {c.ca.SignFor(proxyOf("a"), -time.Minute)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := h.http(t, tls.Certificate{})
@@ -112,7 +113,7 @@ func TestRefusedPeers(t *testing.T) {
 			}
 		})
 	}
-	if got := ask(t, h.http(t, c.ca.workload(t, proxyOf("a"), time.Hour)), "GET", h.url("a"), ""); got.code != 200 {
+	if got := ask(t, h.http(t, c.ca.SignFor(proxyOf("a"), time.Hour)), "GET", h.url("a"), ""); got.code != 200 {
 		t.Errorf("afterwards the proxy itself gets %d %s", got.code, got.body)
 	}
 }
@@ -140,7 +141,7 @@ func TestEndOfCertificate(t *testing.T) {
 	c := newCore(t)
 	has := c.set("a", testMain, "1")
 	h := c.serve(t)
-	certificate := c.ca.workload(t, proxyOf("a"), 4*time.Second)
+	certificate := c.ca.SignFor(proxyOf("a"), 4*time.Second)
 	ends := certificate.Leaf.NotAfter
 	client := &mirror.Client{URL: h.url("a"), HTTP: h.http(t, certificate)}
 	// If a poll outlives its certificate, the test fails instead of blocking.
@@ -168,7 +169,7 @@ func TestIdleConnectionEndsWithItsCertificate(t *testing.T) {
 	c.set("a", testMain, "1")
 	h := c.serve(t)
 	ends := time.Now().Add(2 * time.Second)
-	conn := h.dial(t, c.ca.workload(t, proxyOf("a"), time.Until(ends)))
+	conn := h.dial(t, c.ca.SignFor(proxyOf("a"), time.Until(ends)))
 	if got := conn.ask(t, "GET /repo/a/ HTTP/1.1\r\nHost: x\r\n\r\n"); got.StatusCode != 200 {
 		t.Fatalf("the answer is %d", got.StatusCode)
 	}
@@ -216,7 +217,7 @@ func TestConnectionsOfOneProxy(t *testing.T) {
 	c := newCore(t)
 	has := c.set("a", testMain, "1")
 	h := c.serve(t)
-	certificate := c.ca.workload(t, proxyOf("a"), time.Hour)
+	certificate := c.ca.SignFor(proxyOf("a"), time.Hour)
 	answered := make(chan *mirror.Change, 1)
 	go func() {
 		client := &mirror.Client{URL: h.url("a"), HTTP: h.http(t, certificate)}
@@ -250,8 +251,8 @@ func TestConnectionsOfOneProxy(t *testing.T) {
 	}
 }
 
-// TestStrangers opens connections that never authenticate.
-func TestStrangers(t *testing.T) {
+// TestUnauthenticatedClients opens connections that never authenticate.
+func TestUnauthenticatedClients(t *testing.T) {
 	c := newCore(t)
 	c.set("a", testMain, "1")
 	h := c.serve(t, func(s *Server) { s.unauthenticated = limit.NewShare[netip.Addr](100, 5) })
@@ -273,7 +274,7 @@ func TestStrangers(t *testing.T) {
 		conn.Close()
 	}
 	// Authenticated connections do not count.
-	certificate := c.ca.workload(t, proxyOf("a"), time.Hour)
+	certificate := c.ca.SignFor(proxyOf("a"), time.Hour)
 	eventually(t, "unauthenticated connections are released", func() bool {
 		response, err := h.http(t, certificate).Get(h.url("a"))
 		if err != nil {
@@ -297,7 +298,7 @@ func TestSlowClients(t *testing.T) {
 	c := newCore(t)
 	c.set("a", testMain, "1")
 	h := c.serve(t)
-	certificate := c.ca.workload(t, proxyOf("a"), time.Hour)
+	certificate := c.ca.SignFor(proxyOf("a"), time.Hour)
 	for name, begin := range map[string]string{
 		"no request":      "",
 		"half a header":   "GET /repo/a/ HTTP/1.1\r\nHost: x\r\nX: ",
@@ -335,7 +336,7 @@ func TestLongRequests(t *testing.T) {
 	c := newCore(t)
 	c.set("a", testMain, "1")
 	h := c.serve(t)
-	client := h.http(t, c.ca.workload(t, proxyOf("a"), time.Hour))
+	client := h.http(t, c.ca.SignFor(proxyOf("a"), time.Hour))
 	if got := ask(t, client, "GET", h.url("a"), "", "X", strings.Repeat("x", 64<<10)); got.code != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("a long header gets %d %s", got.code, got.body)
 	}

@@ -29,7 +29,7 @@ func TestAnotherIdentityJoins(t *testing.T) {
 
 	thief := *proxyOf("a")
 	thief.Identity.ServiceAccount = "thief"
-	client := h.http(t, c.ca.workload(t, &thief, time.Hour))
+	client := h.http(t, c.ca.SignFor(&thief, time.Hour))
 	for _, accept := range []string{"*/*", mirror.ChangeType} {
 		got := ask(t, client, "GET", h.url("a"), "", "Accept", accept)
 		if got.code != http.StatusForbidden || !strings.Contains(got.body, "/sa/cart, and the proxy's certificate says") {

@@ -3,7 +3,6 @@ package repo
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"io"
 	"log/slog"
@@ -25,7 +24,7 @@ import (
 type core struct {
 	*drivertest.Controller
 	t  testing.TB
-	ca authority
+	ca drivertest.TestAuthority
 
 	mu    sync.Mutex
 	count int
@@ -45,7 +44,7 @@ func newCore(t testing.TB) *core {
 	if c.Controller, err = drivertest.NewController("test", c.report); err != nil {
 		t.Fatal(err)
 	}
-	c.ca = authority{c.Authority()}
+	c.ca = drivertest.TestAuthority{Authority: c.Authority(), T: t}
 	return c
 }
 
@@ -143,37 +142,6 @@ func (c *core) reported(event string) int {
 	return count
 }
 
-// authority is a CA whose failures end the test.
-type authority struct{ *drivertest.Authority }
-
-func newAuthority(t testing.TB) authority {
-	t.Helper()
-	a, err := drivertest.NewAuthority()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return authority{a}
-}
-
-func (a authority) issue(t testing.TB, template *x509.Certificate, life time.Duration) tls.Certificate {
-	t.Helper()
-	issued, err := a.Issue(template, life)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return issued
-}
-
-// workload returns a certificate of the proxy.
-func (a authority) workload(t testing.TB, proxy *mesh.Proxy, life time.Duration) tls.Certificate {
-	t.Helper()
-	issued, err := a.IssueTo(proxy, life)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return issued
-}
-
 var quietLog = slog.New(slog.DiscardHandler)
 
 // harness is a Server of a core, on a loopback port.
@@ -246,7 +214,7 @@ func (h *harness) http(t testing.TB, certificate tls.Certificate) *http.Client {
 
 // client returns a client of the mirror protocol for the proxy.
 func (h *harness) client(t testing.TB, uid string) *mirror.Client {
-	return &mirror.Client{URL: h.url(uid), HTTP: h.http(t, h.ca.workload(t, proxyOf(uid), time.Hour))}
+	return &mirror.Client{URL: h.url(uid), HTTP: h.http(t, h.ca.SignFor(proxyOf(uid), time.Hour))}
 }
 
 // poll polls once and expects a change.

@@ -53,7 +53,7 @@ func runFleet(address string) error {
 	if err != nil {
 		return err
 	}
-	ca, t := authority{&drivertest.Authority{Certificate: pair}}, new(testing.T)
+	ca := drivertest.TestAuthority{Authority: &drivertest.Authority{Certificate: pair}, T: new(testing.T)}
 	slots := make(chan struct{}, 8)
 	for i := range fleetSize {
 		slots <- struct{}{}
@@ -62,7 +62,7 @@ func runFleet(address string) error {
 			client := mirror.Client{
 				URL: "https://" + address + Prefix + proxy.UID + "/",
 				HTTP: &http.Client{Transport: &http.Transport{ReadBufferSize: 1 << 10, WriteBufferSize: 1 << 10, TLSClientConfig: &tls.Config{
-					RootCAs: ca.Pool(), Certificates: []tls.Certificate{ca.workload(t, proxy, time.Hour)}, ServerName: "controller",
+					RootCAs: ca.Pool(), Certificates: []tls.Certificate{ca.SignFor(proxy, time.Hour)}, ServerName: "controller",
 				}}},
 			}
 			has := ""

@@ -21,7 +21,7 @@ func TestAgentsOnly(t *testing.T) {
 	c := newCore(t)
 	c.set("a", "haproxy.cfg", "global")
 	h := c.serve(t)
-	client := h.http(t, c.ca.workload(t, proxyOf("a"), time.Hour))
+	client := h.http(t, c.ca.SignFor(proxyOf("a"), time.Hour))
 	if got := ask(t, client, "GET", h.url("a"), ""); got.code != 200 || got.header.Get("Content-Type") != mirror.ChangeType {
 		t.Errorf("the complete set gets %d %v", got.code, got.header)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
 // wantEnd checks that the stream ended with the code and that the message has the
@@ -80,18 +81,18 @@ func TestCertificates(t *testing.T) {
 	h.set("p", shop)
 	uri := &url.URL{Scheme: "spiffe", Host: "cluster.local", Path: "/ns/shop/sa/cart"}
 	for name, tt := range map[string]struct {
-		authority authority
+		authority drivertest.TestAuthority
 		template  x509.Certificate
 		code      codes.Code
 		why       string
 	}{
 		"no pod UID":        {c.ca, x509.Certificate{URIs: []*url.URL{uri}}, codes.PermissionDenied, "organizational unit"},
 		"no identity":       {c.ca, x509.Certificate{Subject: pkix.Name{OrganizationalUnit: []string{"p"}}}, codes.PermissionDenied, "one URI"},
-		"another authority": {newAuthority(t), x509.Certificate{Subject: pkix.Name{OrganizationalUnit: []string{"p"}}, URIs: []*url.URL{uri}}, codes.Unavailable, ""},
+		"another authority": {drivertest.NewTestAuthority(t), x509.Certificate{Subject: pkix.Name{OrganizationalUnit: []string{"p"}}, URIs: []*url.URL{uri}}, codes.Unavailable, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
-			conn := h.dial(t, tt.authority.issue(t, &tt.template, time.Hour))
+			conn := h.dial(t, tt.authority.Sign(&tt.template, time.Hour))
 			stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(t.Context())
 			if err == nil {
 				_, err = stream.Recv()
@@ -207,7 +208,7 @@ func TestConnectsAgainWhileStuck(t *testing.T) {
 		big = big.with(clusters, fmt.Sprint("c", i), strings.Repeat("x", 60_000))
 	}
 	h.put(proxyOf("p"), big.config(nil))
-	conn := h.dial(t, h.ca.workload(t, proxyOf("p"), time.Hour))
+	conn := h.dial(t, h.ca.SignFor(proxyOf("p"), time.Hour))
 	stuck, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -298,7 +299,7 @@ func TestSlowClient(t *testing.T) {
 		big = big.with(clusters, fmt.Sprint("c", i), strings.Repeat("x", 60_000))
 	}
 	h.put(proxyOf("slow"), big.config(nil))
-	conn := h.dial(t, h.ca.workload(t, proxyOf("slow"), time.Hour))
+	conn := h.dial(t, h.ca.SignFor(proxyOf("slow"), time.Hour))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	slow, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
@@ -326,7 +327,7 @@ func TestStuckClient(t *testing.T) {
 		big = big.with(clusters, fmt.Sprint("c", i), strings.Repeat("x", 60_000))
 	}
 	h.set("stuck", big)
-	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(h.dial(t, h.ca.workload(t, proxyOf("stuck"), time.Hour))).DeltaAggregatedResources(t.Context())
+	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(h.dial(t, h.ca.SignFor(proxyOf("stuck"), time.Hour))).DeltaAggregatedResources(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func (h *harness) delta(t testing.TB, uid string) *deltaClient {
 // deltaOf connects with the certificate of one proxy and the node id of another.
 func (h *harness) deltaOf(t testing.TB, uid, node string) *deltaClient {
 	t.Helper()
-	conn := h.dial(t, h.ca.workload(t, proxyOf(uid), h.notAfter))
+	conn := h.dial(t, h.ca.SignFor(proxyOf(uid), h.notAfter))
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(t.Context())
 	if err != nil {
 		t.Fatal(err)

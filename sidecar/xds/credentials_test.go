@@ -74,7 +74,7 @@ func TestOldestConnectionEnds(t *testing.T) {
 	h.set("p", shop)
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS13, RootCAs: h.ca.Pool(), ServerName: "controller", NextProtos: []string{http2},
-		Certificates: []tls.Certificate{h.ca.workload(t, proxyOf("p"), time.Hour)},
+		Certificates: []tls.Certificate{h.ca.SignFor(proxyOf("p"), time.Hour)},
 	}
 	var all []*tls.Conn
 	for range connectionsPerProxy + 1 {

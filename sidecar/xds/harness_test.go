@@ -3,7 +3,6 @@ package xds
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -101,7 +100,7 @@ func (s state) config(former Config) Config {
 type core struct {
 	*drivertest.Controller
 	t  testing.TB
-	ca authority
+	ca drivertest.TestAuthority
 	// types are those that are served; nil means testTypes.
 	types    []Type
 	notAfter time.Duration
@@ -123,7 +122,7 @@ func newCore(t testing.TB) *core {
 	if c.Controller, err = drivertest.NewController("test", c.report); err != nil {
 		t.Fatal(err)
 	}
-	c.ca = authority{c.Authority()}
+	c.ca = drivertest.TestAuthority{Authority: c.Authority(), T: t}
 	return c
 }
 
@@ -219,37 +218,6 @@ func (c *core) runs(view *mesh.View) func() bool {
 		defer c.mu.Unlock()
 		return len(c.events) > 0 && c.events[len(c.events)-1] == "acked "+view.Digest().String()
 	}
-}
-
-// authority is a CA whose failures end the test.
-type authority struct{ *drivertest.Authority }
-
-func newAuthority(t testing.TB) authority {
-	t.Helper()
-	a, err := drivertest.NewAuthority()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return authority{a}
-}
-
-func (a authority) issue(t testing.TB, template *x509.Certificate, life time.Duration) tls.Certificate {
-	t.Helper()
-	issued, err := a.Issue(template, life)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return issued
-}
-
-// workload issues a certificate of the proxy.
-func (a authority) workload(t testing.TB, proxy *mesh.Proxy, life time.Duration) tls.Certificate {
-	t.Helper()
-	issued, err := a.IssueTo(proxy, life)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return issued
 }
 
 var quietLog = slog.New(slog.DiscardHandler)

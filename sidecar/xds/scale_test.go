@@ -57,14 +57,14 @@ func runFleet(address string) error {
 	if err != nil {
 		return err
 	}
-	ca, t := authority{&drivertest.Authority{Certificate: pair}}, new(testing.T)
+	ca := drivertest.TestAuthority{Authority: &drivertest.Authority{Certificate: pair}, T: new(testing.T)}
 	slots := make(chan struct{}, 8)
 	for i := range fleetSize {
 		slots <- struct{}{}
 		go func() {
 			proxy := proxyOf(fmt.Sprint("p", i))
 			conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
-				RootCAs: ca.Pool(), Certificates: []tls.Certificate{ca.workload(t, proxy, time.Hour)}, ServerName: "controller",
+				RootCAs: ca.Pool(), Certificates: []tls.Certificate{ca.SignFor(proxy, time.Hour)}, ServerName: "controller",
 			})))
 			if err != nil {
 				panic(err)

@@ -32,7 +32,7 @@ type sotwClient struct {
 
 func (h *harness) sotw(t testing.TB, uid string) *sotwClient {
 	t.Helper()
-	conn := h.dial(t, h.ca.workload(t, proxyOf(uid), h.notAfter))
+	conn := h.dial(t, h.ca.SignFor(proxyOf(uid), h.notAfter))
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(t.Context())
 	if err != nil {
 		t.Fatal(err)
