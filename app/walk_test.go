@@ -78,7 +78,7 @@ func TestAddADriver(t *testing.T) {
 	env := containers[at].Env
 	spec := slices.IndexFunc(env, func(e corev1.EnvVar) bool { return e.Name == "OUTRIGGER_AGENT" })
 	if spec < 0 || !strings.Contains(env[spec].Value, `"quiet","--config","/run/outrigger/quiet.yaml"`) {
-		t.Errorf("the agent is not told to run the vendor's proxy: %v", env)
+		t.Errorf("the agent is not configured to run the vendor's proxy: %v", env)
 	}
 	if web := pod.Spec.Containers[0]; web.Name != "web" || web.Image != "registry.example.com/web:1" {
 		t.Errorf("the pod's own container is %v", web)

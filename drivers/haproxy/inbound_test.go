@@ -183,8 +183,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestLimitsThatCannotBeSaid has the limit of a path that is too long for PCRE2.
-func TestLimitsThatCannotBeSaid(t *testing.T) {
+// TestLimitsThatCannotBeExpressed has the limit of a path that is too long for PCRE2.
+func TestLimitsThatCannotBeExpressed(t *testing.T) {
 	a := newApp(t)
 	f := strict(a)
 	f.inbound.Ports[1].Limits = mesh.RateLimits{Routes: []mesh.RouteLimit{{

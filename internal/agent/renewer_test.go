@@ -147,7 +147,7 @@ func TestIntermediateEndsFirst(t *testing.T) {
 	p.start()
 	p.untilReady()
 	if got, want := p.metric("outrigger_agent_certificate_expiry_timestamp_seconds"), strconv.FormatInt(brief.cert.NotAfter.Unix(), 10); got != want {
-		t.Errorf("the certificate is said to end at %s, want %s", got, want)
+		t.Errorf("the certificate is reported to end at %s, want %s", got, want)
 	}
 	p.until("renewed", func() bool { return len(p.service.asked()) > 1 })
 	if !time.Now().Before(brief.cert.NotAfter) {

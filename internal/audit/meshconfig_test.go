@@ -18,13 +18,13 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// whole is a ReadyCatalog.
-type whole struct {
+// readyCatalog is a ReadyCatalog.
+type readyCatalog struct {
 	found
 	ready chan struct{}
 }
 
-func (w whole) Ready() <-chan struct{} { return w.ready }
+func (r readyCatalog) Ready() <-chan struct{} { return r.ready }
 
 // newest is the MeshConfig of an API server.
 type newest struct{ client.Client }
@@ -55,7 +55,7 @@ func TestMeshConfigOfProxies(t *testing.T) {
 			return c.SubResource(subresource).Update(ctx, obj, opts...)
 		},
 	}).Build()
-	catalog := whole{found: found{}, ready: make(chan struct{})}
+	catalog := readyCatalog{found: found{}, ready: make(chan struct{})}
 	begin := func() *meshConfigs {
 		return &meshConfigs{
 			client: api, facts: newest{api}, catalog: catalog, reason: reason, metrics: NewMetrics(prometheus.NewRegistry()),
@@ -82,7 +82,7 @@ func TestMeshConfigOfProxies(t *testing.T) {
 	}
 	look(m, "the same again")
 
-	catalog = whole{found: found{}, ready: make(chan struct{})}
+	catalog = readyCatalog{found: found{}, ready: make(chan struct{})}
 	m = begin()
 	look(m, "another controller, before its catalog is ready")
 	close(catalog.ready)

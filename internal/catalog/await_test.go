@@ -236,7 +236,7 @@ func TestReport(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		c := settled(t, append(town(), target)...)
-		told := c.SubscribeObjects(t.Context().Done())
+		changed := c.SubscribeObjects(t.Context().Done())
 		expect := func(what string, object mesh.ObjectRef, want ...string) {
 			t.Helper()
 			time.Sleep(2 * holdOff)
@@ -263,10 +263,10 @@ func TestReport(t *testing.T) {
 		expect("the object has come", group.Object, "Rejected no such object yet")
 		seen := map[mesh.ObjectRef]bool{}
 		for len(seen) < len(town())+2 {
-			seen[<-told] = true
+			seen[<-changed] = true
 		}
 		if !seen[target.Object] || !seen[group.Object] || !seen[town()[0].Object] {
-			t.Errorf("told of %v, want all objects that there are and those that changed", seen)
+			t.Errorf("received %v, want all objects and then those that changed", seen)
 		}
 	})
 }

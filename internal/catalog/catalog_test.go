@@ -172,7 +172,7 @@ func TestOptions(t *testing.T) {
 func TestLastFactCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := settled(t, town()...)
-		told := c.Subscribe(t.Context().Done())
+		changed := c.Subscribe(t.Context().Done())
 		next := func() *fact.Snapshot {
 			time.Sleep(2 * holdOff)
 			return c.Snapshot()
@@ -191,14 +191,14 @@ func TestLastFactCounts(t *testing.T) {
 		c.Apply(gone(web))
 		c.Apply(pod("shop/web-1", "other", "10.1.0.1"))
 		if view, _ := next().Views.Get("uid-shop/web-1"); view.Proxy.Identity.ServiceAccount != "other" {
-			t.Errorf("the pod is %+v, and not what was said last", view.Proxy)
+			t.Errorf("the pod is %+v, want the latest fact", view.Proxy)
 		}
-		if uid := <-told; uid != "uid-shop/web-1" {
-			t.Errorf("the first proxy that was told is %q", uid)
+		if uid := <-changed; uid != "uid-shop/web-1" {
+			t.Errorf("the first changed proxy is %q", uid)
 		}
 		select {
-		case uid := <-told:
-			t.Errorf("%q was told, and did not change", uid)
+		case uid := <-changed:
+			t.Errorf("%q did not change, but was reported as changed", uid)
 		case <-time.After(time.Hour):
 		}
 	})
@@ -208,7 +208,7 @@ func TestSubscribe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := settled(t, town()...)
 		stop := make(chan struct{})
-		told := c.Subscribe(stop)
+		changed := c.Subscribe(stop)
 		// A subscriber that receives nothing must not block others.
 		slow := c.Subscribe(t.Context().Done())
 		// next applies facts and returns the sorted names that are sent.
@@ -219,7 +219,7 @@ func TestSubscribe(t *testing.T) {
 			for {
 				synctest.Wait()
 				select {
-				case uid := <-told:
+				case uid := <-changed:
 					uids = append(uids, uid)
 				default:
 					slices.Sort(uids)
@@ -245,7 +245,7 @@ func TestSubscribe(t *testing.T) {
 			{"and comes back", list(namespace("shop")), []string{"again", "uid-shop/cart-1"}},
 		} {
 			if got := next(tt.facts...); !slices.Equal(got, tt.want) {
-				t.Errorf("%s: %v were told, want %v", tt.what, got, tt.want)
+				t.Errorf("%s: %v were reported as changed, want %v", tt.what, got, tt.want)
 			}
 		}
 
@@ -256,18 +256,18 @@ func TestSubscribe(t *testing.T) {
 		}
 		select {
 		case uid := <-slow:
-			t.Errorf("the slow subscriber was told of %v and then of %s", late, uid)
+			t.Errorf("the slow subscriber received %v and then %s", late, uid)
 		case <-time.After(time.Hour):
 		}
 		slices.Sort(late)
 		if want := []string{"again", "uid-shop/cart-1", "uid-shop/web-1", "uid-shop/web-2", "uid-shop/web-2"}; !slices.Equal(late, want) {
-			t.Errorf("the slow subscriber was told of %v, want %v", late, want)
+			t.Errorf("the slow subscriber received %v, want %v", late, want)
 		}
 
 		close(stop)
 		synctest.Wait()
-		if uid, ok := <-told; ok {
-			t.Errorf("%s was told after the end", uid)
+		if uid, ok := <-changed; ok {
+			t.Errorf("%s was reported after the end", uid)
 		}
 		c.proxies.mu.Lock()
 		left := len(c.proxies.subscribers)
@@ -281,7 +281,7 @@ func TestSubscribe(t *testing.T) {
 func TestSubscribeObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := settled(t, versions()...)
-		told := c.SubscribeObjects(t.Context().Done())
+		changed := c.SubscribeObjects(t.Context().Done())
 		next := func(facts ...fact.Fact) []string {
 			c.Apply(facts...)
 			time.Sleep(2 * holdOff)
@@ -289,7 +289,7 @@ func TestSubscribeObjects(t *testing.T) {
 			for {
 				synctest.Wait()
 				select {
-				case object := <-told:
+				case object := <-changed:
 					objects = append(objects, object.String())
 				default:
 					slices.Sort(objects)
@@ -298,7 +298,7 @@ func TestSubscribeObjects(t *testing.T) {
 			}
 		}
 		if got := next(); len(got) != len(versions()) {
-			t.Errorf("%v were told at first, want every object", got)
+			t.Errorf("%v were reported at first, want every object", got)
 		}
 		half := split("shop/s", "root", "v1=1 v2=1")
 		v2 := service("shop/v2", "10.96.0.12", port(80, 8080, mesh.HTTP))
@@ -314,7 +314,7 @@ func TestSubscribeObjects(t *testing.T) {
 			{"an object that goes", list(gone(half)), []string{"TrafficSplit shop/s"}},
 		} {
 			if got := next(tt.facts...); !slices.Equal(got, tt.want) {
-				t.Errorf("%s: %v were told, want %v", tt.what, got, tt.want)
+				t.Errorf("%s: %v were reported as changed, want %v", tt.what, got, tt.want)
 			}
 		}
 		if problems := c.Problems(half.Object); problems != nil {
@@ -333,13 +333,13 @@ func TestStopWhileSending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := settled(t, town()...)
 		stop := make(chan struct{})
-		told := c.Subscribe(stop)
+		changed := c.Subscribe(stop)
 		c.Apply(pod("shop/a", "web", "10.1.0.2"), pod("shop/b", "web", "10.1.0.3"))
 		time.Sleep(2 * holdOff)
 		close(stop)
 		synctest.Wait()
-		if uid, ok := <-told; ok {
-			t.Errorf("%s was told after the end", uid)
+		if uid, ok := <-changed; ok {
+			t.Errorf("%s was reported after the end", uid)
 		}
 	})
 }

@@ -218,7 +218,7 @@ func TestPods(t *testing.T) {
 			problems: `Service shop/zebra: Conflict spec.ports[0]`,
 		},
 		{
-			name: "a conflict of a headless service is told once",
+			name: "a conflict of a headless service is reported once",
 			facts: [][]fact.Fact{
 				databases, statefulSet("shop/db", sql), list(service("shop/also", "10.96.0.9", port(80, 5432, mesh.HTTP)),
 					slice("shop/also", []fact.PortSpec{port(80, 5432, mesh.HTTP)}, ready("db-0", "10.1.0.5"), ready("db-1", "10.1.0.6"))),

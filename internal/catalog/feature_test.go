@@ -32,7 +32,7 @@ var lackText = regexp.MustCompile(`proxies of class (\S+), .* lack the feature (
 // object, and that each such Problem is of a View that there is.
 func needsAreTold(t *testing.T, s *fact.Snapshot) {
 	t.Helper()
-	needed, told := map[lack]string{}, map[lack]string{}
+	needed, reported := map[lack]string{}, map[lack]string{}
 	for _, view := range s.Views.All() {
 		has := features(view.Proxy.Class)
 		for _, feature := range view.Needs() {
@@ -51,15 +51,15 @@ func needsAreTold(t *testing.T, s *fact.Snapshot) {
 			if found == nil {
 				t.Fatalf("a Problem names no class and feature: %s", p)
 			}
-			told[lack{found[1], mesh.Feature(found[2])}] = p.String()
+			reported[lack{found[1], mesh.Feature(found[2])}] = p.String()
 		}
 	}
 	for l, view := range needed {
-		if told[l] == "" {
+		if reported[l] == "" {
 			t.Fatalf("%s asks class %s for %s, and no object has a Problem", view, l.class, l.feature)
 		}
 	}
-	for l, problem := range told {
+	for l, problem := range reported {
 		if needed[l] == "" {
 			t.Fatalf("no View asks class %s for %s, and there is the Problem %s", l.class, l.feature, problem)
 		}
@@ -192,10 +192,10 @@ func TestLackedFeaturesPassAway(t *testing.T) {
 		}
 	}
 	holds("at first", want)
-	told, _ := j.snapshot().Problems.Get("UpstreamTrafficSetting shop/u")
+	reported, _ := j.snapshot().Problems.Get("UpstreamTrafficSetting shop/u")
 	j.set(pod("shop/old-0", "old", "10.1.0.10", ofClass("old")))
 	j.set(gone(pod("shop/old-1", "", "")))
-	if now, _ := j.snapshot().Problems.Get("UpstreamTrafficSetting shop/u"); now != told {
+	if now, _ := j.snapshot().Problems.Get("UpstreamTrafficSetting shop/u"); now != reported {
 		t.Error("a rollout made the Problems anew")
 	}
 	for _, change := range []struct {

@@ -319,7 +319,7 @@ func TestUpstreamSettings(t *testing.T) {
 			pod: "shop/cart-1", inbound: "Strict\nothers from anyone\n8080 http for [shop/also:81 shop/cart:80] from anyone limit 5",
 		},
 		{
-			name: "the time of a request, and what tells clients apart",
+			name: "the time of a request, and what distinguishes clients",
 			facts: [][]fact.Fact{list(upstream("shop/u", "cart", 1, func(s *fact.UpstreamSetting) {
 				s.Policy.RequestTimeout = time.Second
 				s.Policy.LoadBalancing = mesh.LoadBalancing{Policy: mesh.Maglev, HashOn: []mesh.HashOn{{Header: "x"}}}

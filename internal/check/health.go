@@ -141,8 +141,8 @@ func meshConfig(f *Facts, r *report) {
 	for _, c := range conditions {
 		condition, _ := c.(map[string]any)
 		bad := condition["type"] == "Accepted" && condition["status"] == "False"
-		doubtful := condition["status"] == "True" && (condition["type"] == "Degraded" || condition["type"] == "NoEffect")
-		if bad || doubtful {
+		degraded := condition["status"] == "True" && (condition["type"] == "Degraded" || condition["type"] == "NoEffect")
+		if bad || degraded {
 			level := Warning
 			if bad {
 				level = Error

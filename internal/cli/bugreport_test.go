@@ -115,10 +115,10 @@ func TestBugReport(t *testing.T) {
 // bugReport makes an archive and returns its files.
 func (c *controllerTest) bugReport(t *testing.T, args ...string) map[string]string {
 	t.Helper()
-	said := runCommand(t, append([]string{"bug-report"}, args...)...)
+	output := runCommand(t, append([]string{"bug-report"}, args...)...)
 	name := args[len(args)-1]
-	if !strings.Contains(said, "wrote "+name) || !strings.Contains(said, "before you send it") {
-		t.Errorf("it says %q", said)
+	if !strings.Contains(output, "wrote "+name) || !strings.Contains(output, "before you send it") {
+		t.Errorf("the output is %q", output)
 	}
 	file, err := os.Open(name)
 	if err != nil {

@@ -24,10 +24,10 @@ import (
 
 // counter counts the requests of a client, and records lists without a limit.
 type counter struct {
-	next     http.RoundTripper
-	mu       sync.Mutex
-	requests int
-	whole    []string
+	next      http.RoundTripper
+	mu        sync.Mutex
+	requests  int
+	unlimited []string
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -35,7 +35,7 @@ func (c *counter) RoundTrip(r *http.Request) (*http.Response, error) {
 	c.mu.Lock()
 	c.requests++
 	if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/pods") && r.URL.Query().Get("limit") == "" {
-		c.whole = append(c.whole, r.URL.String())
+		c.unlimited = append(c.unlimited, r.URL.String())
 	}
 	c.mu.Unlock()
 	return c.next.RoundTrip(r)
@@ -88,8 +88,8 @@ func TestCheckOfManyPods(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("there were %d requests", requests.requests)
-	if len(requests.whole) > 0 {
-		t.Errorf("lists without a limit: %v", requests.whole)
+	if len(requests.unlimited) > 0 {
+		t.Errorf("lists without a limit: %v", requests.unlimited)
 	}
 	if requests.requests > 120 {
 		t.Errorf("there were %d requests for 12 namespaces, want at most 120", requests.requests)

@@ -63,8 +63,8 @@ func (c *controllerTest) testFailing(t *testing.T, first, second *replica) {
 		t.Error("the Events of both pods ", err)
 	}
 
-	stranger := c.injectedPod(t, "elsewhere", "broken")
-	if err := report(c.peerOf(t, first, stranger, identity.Audience), missing); status.Code(err) != codes.PermissionDenied {
+	outside := c.injectedPod(t, "elsewhere", "broken")
+	if err := report(c.peerOf(t, first, outside, identity.Audience), missing); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("a pod outside of the mesh reports: %v", err)
 	}
 	if got := c.printedEvents(t, "elsewhere", "broken"); len(got) > 0 {

@@ -46,8 +46,8 @@ func TestControllerServes(t *testing.T) {
 	second := c.startReplica(t)
 	t.Run("certificates", func(t *testing.T) { c.testCertificates(t, first) })
 	// The proxies stay connected for the parts that follow.
-	whole := t
-	t.Run("configuration", func(t *testing.T) { c.testConfiguration(t, whole, first, second) })
+	parent := t
+	t.Run("configuration", func(t *testing.T) { c.testConfiguration(t, parent, first, second) })
 	t.Run("a pod that is not known yet", c.testFindPod)
 	t.Run("forwarded", func(t *testing.T) { c.testForward(t, first, second) })
 	t.Run("a proxy that fails", func(t *testing.T) { c.testFailing(t, first, second) })
@@ -115,7 +115,7 @@ func (c *controllerTest) testCertificates(t *testing.T, r *replica) {
 	desk := c.injectedPod(t, "shop", "desk")
 	c.peerOf(t, r, desk, identity.Audience).sign(t)
 
-	stranger := c.injectedPod(t, "elsewhere", "stranger")
+	outside := c.injectedPod(t, "elsewhere", "stranger")
 	gone := c.injectedPod(t, "shop", "gone")
 	late := c.peerOf(t, r, gone, identity.Audience)
 	if err := c.Delete(t.Context(), gone, client.GracePeriodSeconds(0)); err != nil {
@@ -127,7 +127,7 @@ func (c *controllerTest) testCertificates(t *testing.T, r *replica) {
 		peer *peer
 		want codes.Code
 	}{
-		"another namespace":       {c.peerOf(t, r, stranger, identity.Audience), codes.PermissionDenied},
+		"another namespace":       {c.peerOf(t, r, outside, identity.Audience), codes.PermissionDenied},
 		"another audience":        {c.peerOf(t, r, desk, "vault"), codes.Unauthenticated},
 		"a pod that is gone":      {late, codes.Unauthenticated},
 		"another service account": {other, codes.InvalidArgument},
@@ -140,13 +140,13 @@ func (c *controllerTest) testCertificates(t *testing.T, r *replica) {
 
 // testConfiguration connects proxies to both replicas, of which the first is the leader. A
 // rejection at either replica becomes an Event.
-func (c *controllerTest) testConfiguration(t, whole *testing.T, replicas ...*replica) {
+func (c *controllerTest) testConfiguration(t, parent *testing.T, replicas ...*replica) {
 	var streams []*stream
 	for i, name := range []string{"one", "two", "three"} {
 		pod := c.injectedPod(t, "shop", name)
 		p := c.peerOf(t, replicas[min(i, 1)], pod, identity.Audience)
 		p.sign(t)
-		s := p.connect(whole)
+		s := p.connect(parent)
 		s.ack(t, s.ask(t, clusterType))
 		s.ack(t, s.ask(t, listenerType))
 		streams = append(streams, s)
@@ -343,7 +343,7 @@ func (c *controllerTest) testForward(t *testing.T, replicas ...*replica) {
 	}
 	kubeconfig := c.userWith(t, "operator", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}},
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods/portforward"}, Verbs: []string{"create"}})
-	stranger := kubeconfig
+	portForwarder := kubeconfig
 	viewer := c.userWith(t, "viewer", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}})
 	kubeconfig = viewer
 	bind := &rbacv1.RoleBinding{
@@ -375,7 +375,7 @@ func (c *controllerTest) testForward(t *testing.T, replicas ...*replica) {
 	}
 
 	// The right to forward ports is not enough.
-	if err := tryCommand(t, "proxy", "list", "--kubeconfig", stranger); err == nil || !strings.Contains(err.Error(), "Role outrigger-viewer") {
+	if err := tryCommand(t, "proxy", "list", "--kubeconfig", portForwarder); err == nil || !strings.Contains(err.Error(), "Role outrigger-viewer") {
 		t.Errorf("somebody without the right lists proxies: error %v", err)
 	}
 	for name, tt := range map[string]struct{ token, want string }{
@@ -393,7 +393,7 @@ func (c *controllerTest) testForward(t *testing.T, replicas ...*replica) {
 	}
 
 	// The right to read pods is enough to query versions.
-	kubeconfig = stranger
+	kubeconfig = portForwarder
 	var found versions
 	if err := json.Unmarshal([]byte(runCommand(t, "version", "--kubeconfig", kubeconfig, "-o", "json")), &found); err != nil {
 		t.Fatal(err)

@@ -47,12 +47,12 @@ func findings(t *testing.T, args ...string) (map[string][]check.Finding, error) 
 	cmd.SetOut(&out)
 	cmd.SetErr(t.Output())
 	failed := cmd.ExecuteContext(t.Context())
-	var said struct{ Findings []check.Finding }
-	if err := json.Unmarshal([]byte(out.String()), &said); err != nil {
+	var output struct{ Findings []check.Finding }
+	if err := json.Unmarshal([]byte(out.String()), &output); err != nil {
 		t.Fatalf("%v, and then %v: %s", failed, err, out.String())
 	}
 	by := make(map[string][]check.Finding)
-	for _, f := range said.Findings {
+	for _, f := range output.Findings {
 		by[f.Check] = append(by[f.Check], f)
 		if f.Level != check.OK && f.Fix == "" {
 			t.Errorf("%s has no fix: %s", f.Check, f.Message)
@@ -82,8 +82,8 @@ func (c *controllerTest) testCheckBefore(t *testing.T) {
 		expectFinding(t, found, name, check.OK, "", "")
 	}
 
-	stranger := c.userWith(t, "newcomer")
-	found, err = findings(t, "--pre", "--kubeconfig", stranger)
+	newcomer := c.userWith(t, "newcomer")
+	found, err = findings(t, "--pre", "--kubeconfig", newcomer)
 	if !errors.Is(err, errReported) {
 		t.Errorf("somebody without rights: %v", err)
 	}

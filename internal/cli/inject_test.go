@@ -150,7 +150,7 @@ func TestInjectCommand(t *testing.T) {
 		})
 	}
 	if gotNamespaces == nil {
-		t.Error("the engine was not told of the namespaces")
+		t.Error("the engine did not receive the namespaces")
 	}
 }
 

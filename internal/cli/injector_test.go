@@ -339,7 +339,7 @@ func TestInjectorOnAPIServer(t *testing.T) {
 			return err
 		})
 		setTemplates("templates: {logger: '{{'}")
-		eventually(t, "the metric tells of the broken template", func() error {
+		eventually(t, "the metric reports the broken template", func() error {
 			text, err := get("http://" + health + "/metrics")
 			if err == nil && !strings.Contains(text, "outrigger_injector_config_last_reload_successful 0\n") {
 				err = fmt.Errorf("it does not")

@@ -28,8 +28,8 @@ type pagingServer struct {
 	pods       int
 
 	mu sync.Mutex
-	// whole are the requests without a limit.
-	whole []string
+	// unlimited are the requests without a limit.
+	unlimited []string
 }
 
 // ServeHTTP implements http.Handler.
@@ -83,7 +83,7 @@ func onePage[T any](s *pagingServer, r *http.Request, kind string, all []T) any 
 	query, metadata := r.URL.Query(), map[string]any{}
 	if query.Get("limit") == "" {
 		s.mu.Lock()
-		s.whole = append(s.whole, r.URL.String())
+		s.unlimited = append(s.unlimited, r.URL.String())
 		s.mu.Unlock()
 	} else if len(all) > 0 {
 		at, _ := strconv.Atoi(query.Get("continue"))
@@ -127,8 +127,8 @@ func TestListsInPages(t *testing.T) {
 					t.Errorf("outrigger %s prints %q, want %q", args, printed, text)
 				}
 			}
-			if len(api.whole) > 0 {
-				t.Errorf("outrigger %s requests all objects at once: %v", args, api.whole)
+			if len(api.unlimited) > 0 {
+				t.Errorf("outrigger %s requests all objects at once: %v", args, api.unlimited)
 			}
 		})
 	}

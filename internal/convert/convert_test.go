@@ -162,7 +162,7 @@ func TestRoutesDoTheSame(t *testing.T) {
 	}
 }
 
-// TestNotes holds what is said of objects that have no equal among routes.
+// TestNotes checks the notes about objects without an equivalent route.
 func TestNotes(t *testing.T) {
 	_, notes := convert.Routes(facts(t, cluster, `
 apiVersion: split.smi-spec.io/v1alpha4

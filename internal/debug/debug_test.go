@@ -182,21 +182,21 @@ func TestPages(t *testing.T) {
 		Object:  mesh.ObjectRef{APIVersion: "policy.openservicemesh.io/v1alpha1", Kind: "Retry", Namespace: "shop", Name: "r"},
 		Content: mesh.Seal(&fact.RetryRule{Name: mesh.Name{Namespace: "shop", Name: "r"}}),
 	}
-	whole := catalog.New(catalog.Options{HoldOff: time.Millisecond, Log: slog.New(slog.DiscardHandler)})
+	cat := catalog.New(catalog.Options{HoldOff: time.Millisecond, Log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		whole.Run(ctx)
+		cat.Run(ctx)
 	}()
 	defer func() { cancel(); <-done }()
-	whole.Apply(pod, namespace("shop", true), namespace("elsewhere", false), retry,
+	cat.Apply(pod, namespace("shop", true), namespace("elsewhere", false), retry,
 		fact.Fact{Object: mesh.ObjectRef{Kind: "MeshConfig", Name: "m"}, Content: config.Settings()})
-	whole.Synced()
-	<-whole.Ready()
+	cat.Synced()
+	<-cat.Ready()
 
 	pages, err := debug.Merge(debug.Pages(debug.Sources{
-		Catalog: whole, Config: config,
+		Catalog: cat, Config: config,
 		Proxies: func() []registry.Proxy {
 			return []registry.Proxy{{Name: mesh.Name{Namespace: "shop", Name: "cart"}, UID: "1", State: "Current"}}
 		},

@@ -145,7 +145,7 @@ func TestNames(t *testing.T) {
 			}
 			for _, p := range answer.Problems {
 				if p.Reason == catalog.ReasonOutsideMesh && p.Object.Name != "mail" && p.Object.Name != "loop" {
-					t.Errorf("what is in the mesh is said to be outside: %s", p)
+					t.Errorf("a host in the mesh is reported as outside: %s", p)
 				}
 			}
 		})

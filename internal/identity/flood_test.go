@@ -122,11 +122,11 @@ func TestServiceIsFlooded(t *testing.T) {
 	began := time.Now()
 	const addresses = 4
 	for i := range addresses {
-		stranger := s.clientFrom(t, net.IPv4(127, 0, 0, byte(2+i)))
+		client := s.clientFrom(t, net.IPv4(127, 0, 0, byte(2+i)))
 		for _, token := range []string{garbage, forged} {
 			flood.Go(func() {
 				for ctx.Err() == nil {
-					_, _ = stranger.Sign(bearer(ctx, token), &identityv1.SignRequest{})
+					_, _ = client.Sign(bearer(ctx, token), &identityv1.SignRequest{})
 					sent.Add(1)
 				}
 			})
@@ -146,7 +146,7 @@ func TestServiceIsFlooded(t *testing.T) {
 	flood.Wait()
 	mu.Lock()
 	defer mu.Unlock()
-	t.Logf("of %d requests of strangers within %s the API server heard of %d", sent.Load(), time.Since(began), reviewed[garbage]+reviewed[forged])
+	t.Logf("of %d unauthenticated requests within %s the API server received %d", sent.Load(), time.Since(began), reviewed[garbage]+reviewed[forged])
 	if reviewed[garbage] > 0 {
 		t.Errorf("the API server was asked %d times about tokens for another audience", reviewed[garbage])
 	}

@@ -216,7 +216,7 @@ func TestOwnCertificateIsRenewed(t *testing.T) {
 		a.fail(errDown)
 		time.Sleep(50 * time.Minute)
 		if m.Fault() == nil {
-			t.Error("nothing tells that the certificate could not be renewed")
+			t.Error("nothing reports that the certificate could not be renewed")
 		}
 		a.fail(nil)
 		time.Sleep(time.Minute)
@@ -294,11 +294,11 @@ func TestRootRotationOnTheServer(t *testing.T) {
 func TestServerTLSRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := run(t, identity.Options{Life: func() time.Duration { return time.Hour }}, newIssuer(t, "a"))
-		stranger := run(t, identity.Options{}, newIssuer(t, "a"))
+		otherMesh := run(t, identity.Options{}, newIssuer(t, "a"))
 		good := credential(t, m, shopper)
 		for name, change := range map[string]func(*tls.Config){
 			"no certificate":          func(c *tls.Config) { c.Certificates = nil },
-			"one of somebody else":    func(c *tls.Config) { c.Certificates = []tls.Certificate{credential(t, stranger, shopper)} },
+			"one of another mesh":     func(c *tls.Config) { c.Certificates = []tls.Certificate{credential(t, otherMesh, shopper)} },
 			"TLS 1.2":                 func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 },
 			"one that is expired now": func(*tls.Config) { time.Sleep(61 * time.Minute) },
 		} {

@@ -120,14 +120,14 @@ func TestServiceSigns(t *testing.T) {
 func TestServiceReports(t *testing.T) {
 	t.Parallel()
 	key := loadTokenKey(t, t.TempDir())
-	type said struct {
+	type reported struct {
 		w identity.Workload
 		r identity.ProxyReport
 	}
-	heard := make(chan said, 2)
+	reports := make(chan reported, 2)
 	client := serve(t, identity.ServiceOptions{
 		Manager: run(t, identity.Options{}, newIssuer(t, "a")), Reviewer: key,
-		Report: func(_ context.Context, w identity.Workload, r identity.ProxyReport) { heard <- said{w, r} },
+		Report: func(_ context.Context, w identity.Workload, r identity.ProxyReport) { reports <- reported{w, r} },
 	}).client(t)
 	report := &identityv1.ReportRequest{Failing: true, How: "signal:\nSIGABRT", LastWords: strings.Repeat("é\x1b[2J ", 2000), Starts: 3}
 	if _, err := client.Report(t.Context(), report); status.Code(err) != codes.Unauthenticated {
@@ -136,9 +136,9 @@ func TestServiceReports(t *testing.T) {
 	if _, err := client.Report(bearer(t.Context(), mint(t, key, claims(shopper))), report); err != nil {
 		t.Fatal(err)
 	}
-	got := <-heard
+	got := <-reports
 	if got.w.PodUID != shopper.PodUID || got.w.Pod != shopper.Pod || !got.r.Failing || got.r.How != "signal: SIGABRT" || got.r.Starts != 3 {
-		t.Errorf("heard %+v", got)
+		t.Errorf("the report is %+v", got)
 	}
 	if words := got.r.LastWords; len(words) > 1<<10 || !strings.HasPrefix(words, "é [2J é") || !utf8.ValidString(words) {
 		t.Errorf("the last words are %d bytes: %.40q", len(words), words)

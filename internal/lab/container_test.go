@@ -180,7 +180,7 @@ func TestArgumentsAndPath(t *testing.T) {
 		t.Logf("code %d, error %v", code, err)
 	}
 	if got := p.Container("app").Output(); !strings.HasSuffix(got, "x x $(B)\n") {
-		t.Errorf("it said %q", got)
+		t.Errorf("the output is %q", got)
 	}
 }
 

@@ -99,12 +99,12 @@ func TestOrder(t *testing.T) {
 
 func TestStop(t *testing.T) {
 	var mu sync.Mutex
-	var said bytes.Buffer
+	var output bytes.Buffer
 	l := newLab(t, lab.Options{Output: func(pod, container string) io.Writer {
 		return writer(func(p []byte) {
 			mu.Lock()
 			defer mu.Unlock()
-			_, _ = fmt.Fprintf(&said, "%s/%s: %s", pod, container, p)
+			_, _ = fmt.Fprintf(&output, "%s/%s: %s", pod, container, p)
 		})
 	}})
 	end := func(name string) corev1.Container {
@@ -127,8 +127,8 @@ func TestStop(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	want := "test/stop/app: hook\ntest/stop/app: ended\ntest/stop/two: ended\ntest/stop/one: ended\n"
-	if said.String() != want {
-		t.Errorf("they said %q, want %q", said.String(), want)
+	if output.String() != want {
+		t.Errorf("the output is %q, want %q", output.String(), want)
 	}
 	if p.Container("app").PID() != 0 {
 		t.Error("the app still runs")
@@ -224,7 +224,7 @@ func pingHTTP(t *testing.T, l *lab.Lab, address string) error {
 	return err
 }
 
-func TestErrorsTellWhatTheContainerSaid(t *testing.T) {
+func TestErrorsIncludeOutput(t *testing.T) {
 	// When the probe runs for the second time, the first result is known.
 	asked := 0
 	ctx, cancel := context.WithCancel(deadline(t))

@@ -236,9 +236,9 @@ func secretSubjectOf(t *testing.T, client kubernetes.Interface) subject {
 			changeSecret(t, client, func(live *corev1.Secret) { live.Annotations = map[string]string{"touched": "yes"} })
 		},
 		spoil: func(t *testing.T) {
-			_, stranger := newTestCA(t, time.Hour).issue(t, time.Hour)
+			_, otherKey := newTestCA(t, time.Hour).issue(t, time.Hour)
 			changeSecret(t, client, func(live *corev1.Secret) {
-				key, live.Data[corev1.TLSPrivateKeyKey] = live.Data[corev1.TLSPrivateKeyKey], stranger
+				key, live.Data[corev1.TLSPrivateKeyKey] = live.Data[corev1.TLSPrivateKeyKey], otherKey
 			})
 		},
 		mend: func(t *testing.T) {

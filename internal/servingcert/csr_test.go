@@ -105,7 +105,7 @@ func TestCSRAsksForTheRightThings(t *testing.T) {
 		}
 		for _, action := range client.Actions() {
 			if action.GetSubresource() == "approval" {
-				t.Error("the request was approved without being told to")
+				t.Error("the request was approved without the option")
 			}
 		}
 		noRequestLeft(t, client)

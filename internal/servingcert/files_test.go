@@ -100,8 +100,8 @@ func TestFilesAreFollowed(t *testing.T) {
 					continue
 				}
 				// A key that does not match comes and goes without harm.
-				_, stranger := ca.issue(t, time.Hour)
-				replace(t, dir, map[string][]byte{"tls.crt": contents["tls.crt"], "tls.key": stranger, "ca.crt": ca.pem})
+				_, otherKey := ca.issue(t, time.Hour)
+				replace(t, dir, map[string][]byte{"tls.crt": contents["tls.crt"], "tls.key": otherKey, "ca.crt": ca.pem})
 				time.Sleep(300 * time.Millisecond)
 				if servedBy(t, manager) != want {
 					t.Error("the last good certificate is not served any more")

@@ -84,7 +84,7 @@ func TestConditionMessageIsBounded(t *testing.T) {
 			t.Errorf("the last line is %q, want %q", lines[len(lines)-1], want)
 		}
 		if !source.Reported(got, problems[0]) || source.Reported(got, problems[999]) {
-			t.Error("the first Problems are told and the last ones are not")
+			t.Error("the message lacks the first Problems, or has the last ones")
 		}
 	}
 }

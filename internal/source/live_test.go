@@ -22,13 +22,13 @@ sidecar: {sidecarClass: "null", maxDataPlaneConnections: 2, configResyncInterval
 observability: {enableDebugServer: true}
 certificate: {trustDomain: mesh.example.com, serviceCertValidityDuration: 1h}`)
 	live := source.NewLive(first)
-	var told []string
-	live.OnChange(func(c *source.Config) { told = append(told, c.GetSidecarClass()) })
+	var changes []string
+	live.OnChange(func(c *source.Config) { changes = append(changes, c.GetSidecarClass()) })
 	live.Set(second)
 	live.Set(first)
 	live.Set(second)
-	if want := []string{"pipy", "null", "pipy", "null"}; !slices.Equal(told, want) {
-		t.Errorf("told of %q, want %q", told, want)
+	if want := []string{"pipy", "null", "pipy", "null"}; !slices.Equal(changes, want) {
+		t.Errorf("got %q, want %q", changes, want)
 	}
 	all := func(c driver.Configurator) []any {
 		return []any{
@@ -42,7 +42,7 @@ certificate: {trustDomain: mesh.example.com, serviceCertValidityDuration: 1h}`)
 	} else {
 		for i := range got {
 			if got[i] == former[i] {
-				t.Errorf("value %d, %v, is not told apart from the former one", i, got[i])
+				t.Errorf("value %d, %v, is not distinguished from the former one", i, got[i])
 			}
 		}
 	}

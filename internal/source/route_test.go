@@ -96,7 +96,7 @@ func TestHTTPRoute(t *testing.T) {
 		{"a backend changes headers only", ofCart(`{backendRefs: [{name: v1, port: 80, filters: [{type: URLRewrite, urlRewrite: {hostname: a}}]}]}`),
 			parents + `{"index":0,` + any + `,"backends":[{"service":{"namespace":"shop","name":"v1"},"port":80,"weight":1,` + broken + `}]}]}`,
 			[]string{"UnsupportedValue spec.rules[0].backendRefs[0].filters"}},
-		{"what has no effect is said", `{parentRefs: [{group: "", kind: Service, name: cart}], hostnames: [a.b], rules: [{sessionPersistence: {}, ` + v1 + `}]}`,
+		{"fields without effect are reported", `{parentRefs: [{group: "", kind: Service, name: cart}], hostnames: [a.b], rules: [{sessionPersistence: {}, ` + v1 + `}]}`,
 			parents + `{"index":0,` + any + `,` + toV1 + `}]}`, []string{"NoEffect spec.hostnames", "NotSupported spec.rules[0].sessionPersistence"}},
 	})
 }
@@ -105,15 +105,15 @@ func TestGRPCRoute(t *testing.T) {
 	match := func(method string) string {
 		return ofCart(`{matches: [{method: ` + method + `}], backendRefs: [{name: v1, port: 80}]}`)
 	}
-	said := func(path, precedence string) string {
+	content := func(path, precedence string) string {
 		return `{"kind":"GRPCRoute","parents":[{"index":0,"service":{"namespace":"shop","name":"cart"}}],"rules":[{"index":0,"matches":[{"path":{` + path + `},"precedence":` + precedence +
 			`}],"backends":[{"service":{"namespace":"shop","name":"v1"},"port":80,"weight":1}]}]}`
 	}
 	check(t, grpcRoute, []row{
-		{"a method", match(`{service: a.B, method: C}`), said(`"exact":"/a.B/C"`, `[0,3,1,0,0]`), nil},
-		{"a service", match(`{service: a.B}`), said(`"prefix":"/a.B"`, `[0,3,0,0,0]`), nil},
-		{"a method of any service", match(`{method: C}`), said(`"regex":"/[^/]+/C"`, `[0,0,1,0,0]`), nil},
-		{"expressions", match(`{type: RegularExpression, service: a.*, method: C|D}`), said(`"regex":"/(?:a.*)/(?:C|D)"`, `[0,3,3,0,0]`), nil},
+		{"a method", match(`{service: a.B, method: C}`), content(`"exact":"/a.B/C"`, `[0,3,1,0,0]`), nil},
+		{"a service", match(`{service: a.B}`), content(`"prefix":"/a.B"`, `[0,3,0,0,0]`), nil},
+		{"a method of any service", match(`{method: C}`), content(`"regex":"/[^/]+/C"`, `[0,0,1,0,0]`), nil},
+		{"expressions", match(`{type: RegularExpression, service: a.*, method: C|D}`), content(`"regex":"/(?:a.*)/(?:C|D)"`, `[0,3,3,0,0]`), nil},
 	})
 }
 
@@ -144,10 +144,10 @@ func TestGatewayTCPRoute(t *testing.T) {
 func TestReferenceGrant(t *testing.T) {
 	const grant = "apiVersion: gateway.networking.k8s.io/v1\nkind: ReferenceGrant"
 	const from = `{from: [{group: gateway.networking.k8s.io, kind: HTTPRoute, namespace: front}, {group: gateway.networking.k8s.io, kind: Gateway, namespace: front}], to: `
-	const said = `{"from":[{"kind":"HTTPRoute","namespace":"front"}],`
+	const base = `{"from":[{"kind":"HTTPRoute","namespace":"front"}],`
 	check(t, grant, []row{
-		{"some services", from + `[{group: "", kind: Service, name: cart}, {group: "", kind: Secret}]}`, said + `"services":["cart"]}`, nil},
-		{"all services", from + `[{group: "", kind: Service}]}`, said + `"all":true}`, nil},
+		{"some services", from + `[{group: "", kind: Service, name: cart}, {group: "", kind: Secret}]}`, base + `"services":["cart"]}`, nil},
+		{"all services", from + `[{group: "", kind: Service}]}`, base + `"all":true}`, nil},
 		{"of no service", from + `[{group: "", kind: Secret}]}`, `nothing`, nil},
 		{"for no route", `{from: [{group: gateway.networking.k8s.io, kind: Gateway, namespace: front}], to: [{group: "", kind: Service}]}`, `nothing`, nil},
 	})
@@ -188,14 +188,14 @@ func TestParents(t *testing.T) {
 	}
 	var got [][]string
 	for _, parent := range route.Status.Parents[1:] {
-		said := []string{string(parent.ParentRef.Name), string(parent.ControllerName)}
+		line := []string{string(parent.ParentRef.Name), string(parent.ControllerName)}
 		for _, c := range parent.Conditions {
 			if c.ObservedGeneration != 3 {
 				t.Errorf("%s is for generation %d", c.Type, c.ObservedGeneration)
 			}
-			said = append(said, c.Type+"="+string(c.Status)+" "+c.Reason+": "+c.Message)
+			line = append(line, c.Type+"="+string(c.Status)+" "+c.Reason+": "+c.Message)
 		}
-		got = append(got, said)
+		got = append(got, line)
 	}
 	const controller = "outrigger.openservicemesh.io/controller"
 	const unresolved = "ResolvedRefs=False BackendNotFound: spec.rules[0].backendRefs[0]: it is so"

@@ -114,8 +114,8 @@ func (c *cluster) waitReady(t *testing.T, namespace, selector string) {
 	c.must(t, "", c.kubectl, "wait", "-n", namespace, "pod", "-l", selector, "--for=condition=Ready", "--timeout=180s")
 }
 
-// said is a line of output of test/e2e/app.
-type said struct {
+// outputLine is a line of output of test/e2e/app.
+type outputLine struct {
 	Time               time.Time
 	Status             int
 	Error              string
@@ -123,7 +123,7 @@ type said struct {
 }
 
 // logs returns the output of a container of test/e2e/app so far.
-func (c *cluster) logs(ctx context.Context, namespace, pod string) ([]said, error) {
+func (c *cluster) logs(ctx context.Context, namespace, pod string) ([]outputLine, error) {
 	text, err := c.output(ctx, "", c.kubectl, "logs", "-n", namespace, pod, "-c", "app")
 	if err != nil {
 		return nil, err
@@ -131,10 +131,10 @@ func (c *cluster) logs(ctx context.Context, namespace, pod string) ([]said, erro
 	return lines(text)
 }
 
-func lines(text string) ([]said, error) {
-	var all []said
+func lines(text string) ([]outputLine, error) {
+	var all []outputLine
 	for line := range strings.Lines(text) {
-		var l said
+		var l outputLine
 		if err := json.Unmarshal([]byte(line), &l); err != nil {
 			return nil, fmt.Errorf("the test's program wrote %q: %w", line, err)
 		}
@@ -157,10 +157,10 @@ func (c *cluster) loadFrom(t *testing.T, namespace, url string) (requests func(a
 	t.Helper()
 	c.apply(t, manifest(t, values{Namespace: namespace, URL: url}, "load"))
 	c.waitReady(t, namespace, "app=load")
-	counted := func(ctx context.Context, atLeast int) (last said, err error) {
+	counted := func(ctx context.Context, atLeast int) (last outputLine, err error) {
 		all, err := c.logs(ctx, namespace, "load")
 		if err != nil {
-			return said{}, err
+			return outputLine{}, err
 		}
 		for _, l := range all {
 			if l.Requests > 0 {
@@ -199,7 +199,7 @@ func (c *cluster) loadFrom(t *testing.T, namespace, url string) (requests func(a
 	})
 	return func(atLeast int) int {
 		t.Helper()
-		var last said
+		var last outputLine
 		c.eventually(t, 2*time.Minute, "requests are made", func(ctx context.Context) (err error) {
 			last, err = counted(ctx, atLeast)
 			return err

@@ -109,10 +109,10 @@ func TestDifferences(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, section, _ := strings.Cut(string(page), "## Where it differs from Open Service Mesh")
-	var told []string
+	var documented []string
 	for line := range strings.Lines(section) {
 		if cells := strings.Split(line, " | "); len(cells) == 2 && !strings.Contains(line, "difference | why") {
-			told = append(told, strings.TrimPrefix(cells[0], "| "))
+			documented = append(documented, strings.TrimPrefix(cells[0], "| "))
 		}
 	}
 	var held []string
@@ -130,7 +130,7 @@ func TestDifferences(t *testing.T) {
 			}
 		})
 	}
-	if !slices.Equal(told, held) {
-		t.Errorf("docs/traffic.md has the statements %q, but the test has %q", told, held)
+	if !slices.Equal(documented, held) {
+		t.Errorf("docs/traffic.md has the statements %q, but the test has %q", documented, held)
 	}
 }

@@ -177,7 +177,7 @@ func (s *stage) testInstall(t *testing.T) {
 		}
 	}
 	if !strings.Contains(stderr, "10 created") {
-		t.Errorf("the dry run does not tell of the CRDs:\n%s", stderr)
+		t.Errorf("the dry run does not mention the CRDs:\n%s", stderr)
 	}
 	if _, err := s.kube.CoreV1().Namespaces().Get(t.Context(), "osm-system", metav1.GetOptions{}); err == nil {
 		t.Fatal("the dry run has made a namespace")
@@ -192,7 +192,7 @@ func (s *stage) testInstall(t *testing.T) {
 		t.Errorf("an installation that does not become ready ends with: %v", err)
 	}
 	if !strings.Contains(stderr, "Deployment outrigger-injector: 0 of 1 pods are ready") {
-		t.Errorf("nothing is said of what is waited for:\n%s", stderr)
+		t.Errorf("the output does not name what it waits for:\n%s", stderr)
 	}
 	// The same command repairs it.
 	stop := s.play(t)
@@ -241,7 +241,7 @@ func (s *stage) testUpgrade(t *testing.T) {
 	}
 	_, stderr := s.must(t, "upgrade", "--set", "osm.injector.replicaCount=2")
 	if !strings.Contains(stderr, "spec.traffic.enableEgress keeps the value false") {
-		t.Errorf("nothing is said of the change that stays:\n%s", stderr)
+		t.Errorf("the output does not mention the change that stays:\n%s", stderr)
 	}
 	if egress, class := s.meshConfig(t, "spec", "traffic", "enableEgress"), s.meshConfig(t, "spec", "sidecar", "sidecarClass"); egress != false || class != "haproxy" {
 		t.Errorf("after an upgrade egress is %v and the class %v, want false and haproxy", egress, class)

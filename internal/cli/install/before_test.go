@@ -119,7 +119,7 @@ func (s *stage) testOSM(t *testing.T) {
 	}
 	_, stderr = s.must(t, "uninstall", "--purge", "--yes")
 	if !strings.Contains(stderr, "Namespace osm-system is kept") {
-		t.Errorf("a namespace that is not ours is not said to stay:\n%s", stderr)
+		t.Errorf("the output does not mention that a namespace of others stays:\n%s", stderr)
 	}
 }
 

@@ -171,7 +171,7 @@ func TestManifestsRevision(t *testing.T) {
 	}
 }
 
-func TestManifestsTellsOnStderr(t *testing.T) {
+func TestManifestsNotesOnStderr(t *testing.T) {
 	stdout, stderr, err := run(t, "", "--set", "osm.deployGrafana=true")
 	if err != nil {
 		t.Fatal(err)

@@ -189,9 +189,9 @@ func short(value any) string {
 	return string(text)
 }
 
-// wished reports whether the user wants to change a field: its new value differs from that of
+// requested reports whether the user wants to change a field: its new value differs from that of
 // the last release.
-func wished(before, obj *unstructured.Unstructured, path []string) bool {
+func requested(before, obj *unstructured.Unstructured, path []string) bool {
 	if before == nil {
 		return false
 	}
@@ -270,7 +270,7 @@ func (a *application) keepChanges(ctx context.Context) error {
 		for _, cause := range status.Status().Details.Causes {
 			path := strings.Split(strings.TrimPrefix(cause.Field, "."), ".")
 			value, found, _ := unstructured.NestedFieldCopy(live.Object, path...)
-			if obj.GetKind() != "MeshConfig" || path[0] != "spec" || !found || wished(before[title(obj)], obj, path) {
+			if obj.GetKind() != "MeshConfig" || path[0] != "spec" || !found || requested(before[title(obj)], obj, path) {
 				refused = append(refused, fmt.Sprintf("%s, field %s: %s", title(obj), cause.Field, cause.Message))
 				continue
 			}

@@ -56,7 +56,7 @@ func start(t *testing.T, path string, args ...string) io.Reader {
 		timer.Stop()
 		if t.Failed() {
 			text := log.String()
-			t.Logf("%s said:\n%s", filepath.Base(path), text[max(0, len(text)-4000):])
+			t.Logf("output of %s:\n%s", filepath.Base(path), text[max(0, len(text)-4000):])
 		}
 	})
 	return out

@@ -79,16 +79,16 @@ func (v *vaultServer) try(ctx context.Context, method, path string, body any) (m
 	if response.StatusCode >= 300 {
 		return nil, fmt.Errorf("%s %s: %s: %s", method, path, response.Status, answer)
 	}
-	var said struct {
+	var content struct {
 		Data, Auth map[string]any
 	}
 	if len(answer) > 0 {
-		err = json.Unmarshal(answer, &said)
+		err = json.Unmarshal(answer, &content)
 	}
-	if said.Auth != nil {
-		return said.Auth, err
+	if content.Auth != nil {
+		return content.Auth, err
 	}
-	return said.Data, err
+	return content.Data, err
 }
 
 func (v *vaultServer) post(t *testing.T, path string, body map[string]any) map[string]any {

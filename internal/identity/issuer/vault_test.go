@@ -182,7 +182,7 @@ func wantError(t *testing.T, chain []*x509.Certificate, err error, unavailable b
 // TestVaultLies checks that answers are verified against the request.
 func TestVaultLies(t *testing.T) {
 	other := ecKey(t)
-	stranger := newAuthority(t, "stranger", ecKey(t), nil, nil)
+	unrelated := newAuthority(t, "unrelated", ecKey(t), nil, nil)
 	san := func(t *testing.T, names ...[]byte) pkix.Extension {
 		body := bytes.Join(names, nil)
 		return pkix.Extension{Id: []int{2, 5, 29, 17}, Value: append([]byte{0x30, byte(len(body))}, body...)}
@@ -221,7 +221,7 @@ func TestVaultLies(t *testing.T) {
 		"expired":  {change: func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Second) }, want: "does not verify"},
 		"later":    {change: func(c *x509.Certificate) { c.NotBefore = time.Now().Add(10 * time.Minute) }, want: "does not verify"},
 		"otherRoot": {spoil: func(d map[string]any) {
-			d["issuing_ca"], d["ca_chain"] = string(stranger.pem()), nil
+			d["issuing_ca"], d["ca_chain"] = string(unrelated.pem()), nil
 		}, want: "does not verify"},
 		"noRoot":     {spoil: func(d map[string]any) { d["issuing_ca"], d["ca_chain"] = "", nil }, want: "there is no root; configure the issuer with its complete chain"},
 		"leafAsRoot": {spoil: func(d map[string]any) { d["issuing_ca"], d["ca_chain"] = d["certificate"], nil }, want: "there is no root"},

@@ -362,17 +362,17 @@ func TestOnMeshConfig(t *testing.T) {
 		shop: "preset",
 		shop + "---\napiVersion: config.openservicemesh.io/v1alpha1\nkind: MeshConfig\nmetadata: {name: own}\n": "own",
 	} {
-		var told []string
+		var calls []string
 		opts := options()
 		opts.MeshConfig = preset
-		opts.OnMeshConfig = func(obj *v1alpha2.MeshConfig) { told = append(told, obj.Name) }
+		opts.OnMeshConfig = func(obj *v1alpha2.MeshConfig) { calls = append(calls, obj.Name) }
 		opts.Sidecar = func(*corev1.Pod, *corev1.Namespace) dir.Sidecar {
-			told = append(told, "asked")
+			calls = append(calls, "queried")
 			return dir.Sidecar{}
 		}
 		loadText(t, opts, text)
-		if len(told) < 2 || told[0] != want || told[1] != "asked" {
-			t.Errorf("told %q, want %s and then questions", told, want)
+		if len(calls) < 2 || calls[0] != want || calls[1] != "queried" {
+			t.Errorf("got %q, want %s and then queries", calls, want)
 		}
 	}
 }

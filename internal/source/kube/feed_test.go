@@ -36,8 +36,8 @@ type receiver struct {
 	mu     sync.Mutex
 	facts  map[string]fact.Fact
 	synced chan struct{}
-	// told has a token if facts have changed.
-	told chan struct{}
+	// changed has a token if facts have changed.
+	changed chan struct{}
 }
 
 // feed starts a Source with a Feed.
@@ -45,7 +45,7 @@ func feed(t *testing.T, config *rest.Config, log *slog.Logger) *receiver {
 	t.Helper()
 	s := newSource(t, config, log)
 	start(t, s)
-	r := &receiver{facts: make(map[string]fact.Fact), synced: make(chan struct{}), told: make(chan struct{}, 1)}
+	r := &receiver{facts: make(map[string]fact.Fact), synced: make(chan struct{}), changed: make(chan struct{}, 1)}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- s.Feed(ctx, mapper(), r.apply, func() { close(r.synced) }) }()
@@ -69,7 +69,7 @@ func (r *receiver) apply(facts ...fact.Fact) {
 		}
 	}
 	select {
-	case r.told <- struct{}{}:
+	case r.changed <- struct{}{}:
 	default:
 	}
 }
@@ -95,7 +95,7 @@ func (r *receiver) until(t *testing.T, what string, holds func(map[string]fact.F
 			return
 		}
 		select {
-		case <-r.told:
+		case <-r.changed:
 		case <-late:
 			t.Fatalf("%s: the facts are %v", what, slices.Sorted(maps.Keys(r.facts)))
 		}
@@ -350,7 +350,7 @@ func (c *cluster) testFeedNotAllowed(t *testing.T) {
 				break
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("the log does not tell of %s:\n%s", kind, text)
+				t.Fatalf("the log does not report %s:\n%s", kind, text)
 			}
 		}
 	}
@@ -372,7 +372,7 @@ func (c *cluster) testFeedNoCRD(t *testing.T) {
 	r.waitForSync(t)
 	for _, name := range crds {
 		if n := strings.Count(log.String(), "crd="+name); n != 1 {
-			t.Errorf("the log tells of %s %d times:\n%s", name, n, log.String())
+			t.Errorf("the log reports %s %d times:\n%s", name, n, log.String())
 		}
 	}
 	// Other kinds of the same group are still read.

@@ -19,9 +19,9 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// TestStrangers opens more silent connections than the proxy allows, at each port that
+// TestUnauthenticatedClients opens more silent connections than the proxy allows, at each port that
 // clients can reach: the application's own calls must still work.
-func TestStrangers(t *testing.T) {
+func TestUnauthenticatedClients(t *testing.T) {
 	a := newApp(t)
 	f := strict(a)
 	f.egress.AllowAll = true
