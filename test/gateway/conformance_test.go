@@ -5,19 +5,26 @@ package gateway
 import (
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/gateway-api/conformance"
+	meshtests "sigs.k8s.io/gateway-api/conformance/tests/mesh"
+	"sigs.k8s.io/gateway-api/pkg/features"
 	"sigs.k8s.io/yaml"
 )
 
-// TestConformance runs the suite. With SERVERS, the servers' proxies are of that class, and
-// the clients' of the class in the annotations of the suite's namespaces.
+// TestConformance runs the suite, with all features unless some are named by the flag
+// -supported-features. With SERVERS, the servers' proxies are of that class, and the clients'
+// of the class in the annotations of the suite's namespaces.
 func TestConformance(t *testing.T) {
 	options := conformance.DefaultOptions(t)
+	if len(options.SupportedFeatures) == 0 {
+		options.SupportedFeatures = allFeatures()
+	}
 	if class := os.Getenv("SERVERS"); class != "" {
 		const name = "mesh/manifests.yaml"
 		manifests, err := fs.ReadFile(conformance.Manifests, name)
@@ -28,6 +35,17 @@ func TestConformance(t *testing.T) {
 		options.MeshManifests = "servers.yaml"
 	}
 	conformance.RunConformanceWithOptions(t, options)
+}
+
+// allFeatures returns the features of all tests for service meshes, so that none is skipped,
+// also in a later version of the suite.
+func allFeatures() []features.FeatureName {
+	var all []features.FeatureName
+	for _, test := range meshtests.MeshConformanceTests {
+		all = append(all, test.Features...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // withServers returns the suite's manifests with separate servers. The suite sends its

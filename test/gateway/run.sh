@@ -3,9 +3,15 @@
 # test/e2e/cluster.sh, in which the mesh must not be installed yet: once for each CLASS of
 # sidecars (default envoy; several are separated by spaces; envoy-to-pipy has clients of one
 # class and servers of another), and with the core features alone for each class of CORE. RUN
-# selects one test of the suite by its short name. The reports go to docs/conformance/.
+# selects one test of the suite by its short name. The reports of complete runs go to
+# docs/conformance/.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+
+test/gateway/go.sh >/dev/null
+suite=$PWD/bin/conformance.test
+GOTOOLCHAIN=auto go test -C test/gateway -c -o "$suite" .
+crds=$(GOTOOLCHAIN=auto go list -C test/gateway -m -f '{{.Dir}}' sigs.k8s.io/gateway-api)/config/crd/standard
 
 . test/e2e/cluster.sh
 kubectl=${KUBECTL:-kubectl}
@@ -20,40 +26,37 @@ openssl req -x509 -newkey rsa:2048 -nodes -days 3650 -subj /CN=echo -keyout bin/
 [ -z "${E2E_NODE:-}" ] || cluster image "$image" /usr/local/bin/server="$PWD/bin/echo-server" \
 	/usr/local/bin/client="$PWD/bin/echo-client" /cert.crt="$PWD/bin/echo.crt" /cert.key="$PWD/bin/echo.key"
 
-# The suite wants a newer Go than the product, which is downloaded even if GOTOOLCHAIN=local.
-export GOTOOLCHAIN
-GOTOOLCHAIN=$(sed -n 's/^toolchain //p' test/gateway/go.mod)
-crds=$(go list -C test/gateway -m -f '{{.Dir}}' sigs.k8s.io/gateway-api)/config/crd/standard
 "$kubectl" apply --server-side -f "$crds"
 bin/outrigger install --set osm.enablePermissiveTrafficPolicy=true --timeout 5m
 
-features=Mesh,HTTPRoute,GRPCRoute,MeshClusterIPMatching,MeshConsumerRoute,MeshHTTPRouteRewritePath,MeshHTTPRouteSchemeRedirect
-features=$features,MeshHTTPRouteRedirectPort,MeshHTTPRouteRedirectPath,MeshHTTPRouteBackendRequestHeaderModification
-features=$features,MeshHTTPRouteQueryParamMatching,MeshHTTPRouteNamedRouteRule,HTTPRouteResponseHeaderModification,HTTPRouteParentRefPort
-features=$features,HTTPRoute303RedirectStatusCode,HTTPRoute307RedirectStatusCode,HTTPRoute308RedirectStatusCode
 version=$(bin/outrigger version --client -o json | sed -n 's/.*"version": "\(.*\)".*/\1/p' | head -1)
-core=Mesh,HTTPRoute,GRPCRoute
 mkdir -p docs/conformance
 failed=0
-# run CLIENTS-to-SERVERS FEATURES [FLAG...]
+times=()
+# run CLIENTS-to-SERVERS [FLAG...]
 run() {
-	local clients=${1%-to-*} servers=${1#*-to-}
+	local clients=${1%-to-*} servers=${1#*-to-} began=$SECONDS
 	printf '\n== %s\n' "$1"
 	# The namespaces of the former run may still be ending.
 	"$kubectl" wait --for=delete --timeout=2m ns/gateway-conformance-mesh ns/gateway-conformance-mesh-consumer
 	[ "$clients" != "$servers" ] || servers=
-	SERVERS=$servers go test -C test/gateway -count=1 -v -timeout "${TIMEOUT:-30m}" -run TestConformance . -args \
-		-conformance-profiles=MESH-HTTP,MESH-GRPC -supported-features="$2" -mode="$1" \
+	SERVERS=$servers "$suite" -test.v -test.timeout "${TIMEOUT:-30m}" -test.run TestConformance \
+		-conformance-profiles=MESH-HTTP,MESH-GRPC -mode="$1" \
 		-namespace-labels=openservicemesh.io/monitored-by=osm \
 		-namespace-annotations="openservicemesh.io/sidecar-injection=enabled,openservicemesh.io/sidecar-class=$clients" \
 		-organization=outrigger-mesh -project=outrigger -url=https://github.com/outrigger-mesh/outrigger -version="$version" \
 		-contact=https://github.com/outrigger-mesh/outrigger/issues \
-		${RUN:+-run-test="$RUN"} "${@:3}" | grep -v -e '--- SKIP' || failed=1
+		"${@:2}" | grep -v -e '--- SKIP' || failed=1
+	times+=("$(printf '%5d s  %s' $((SECONDS - began)) "$1")")
 }
 for class in ${CLASS-envoy}; do
-	run "$class" "$features" -report-output="$PWD/docs/conformance/$class.yaml"
+	report=(-report-output="$PWD/docs/conformance/$class.yaml")
+	[ -z "${RUN:-}" ] || report=(-run-test="$RUN")
+	run "$class" "${report[@]}"
 done
 for class in ${CORE:-}; do
-	run "$class" "$core"
+	run "$class" -supported-features=Mesh,HTTPRoute,GRPCRoute -run-test="${RUN:-}"
 done
+printf '\n'
+printf '%s\n' "${times[@]}"
 exit $failed
