@@ -1,6 +1,7 @@
 # Sourced from the repository's folder by scripts that test on a cluster: the one of
 # KUBECONFIG, whose nodes must have the images, or a new one that is removed when the script
-# ends. CLUSTER is the new cluster's name and KEEP=1 leaves it running.
+# ends. CLUSTER is the new cluster's name and KEEP=1 leaves it running. The function "cluster"
+# is defined only for a new cluster.
 make --no-print-directory build
 if [ -z "${KUBECONFIG:-}" ]; then
 	test/cluster/install.sh
@@ -15,11 +16,7 @@ if [ -z "${KUBECONFIG:-}" ]; then
 	export E2E_CNI_CONF=${KUBECONFIG%/*}/config/cni E2E_CNI_BIN=${KUBECONFIG%/*}/bin
 
 	make --no-print-directory images RELEASE="-local -platforms linux/$(go env GOARCH)"
-	# The release that upgrades start from: it differs only in its version.
-	module=$(go list -m)
-	go build -ldflags="-s -w -X $module/internal/version.Number=0.0.9 -X $module/charts/outrigger.releasedVersion=0.0.9" -o bin/outrigger-before ./cmd/outrigger
-	make --no-print-directory images RELEASE="-local -platforms linux/$(go env GOARCH) -version 0.0.9 -o dist/before"
-	cluster load "$PWD/dist/images" "$PWD/dist/before/images"
+	cluster load "$PWD/dist/images"
 	# Images of the proxies installed here, with the vendors' names and paths.
 	E2E_CLASSES=
 	add() { # CLASS PATH FILE
@@ -33,8 +30,5 @@ if [ -z "${KUBECONFIG:-}" ]; then
 	if program=$(test/haproxy/install.sh); then add haproxy /usr/local/sbin/haproxy "$program"; else echo 'SKIPPED: HAProxy, which is not installed' >&2; fi
 	if program=$(test/pipy/find.sh); then add pipy /usr/local/bin/pipy "$program"; else echo 'SKIPPED: Pipy, which is not installed' >&2; fi
 	export E2E_CLASSES
-	# The image of the tests' pods, with tar for 'kubectl cp'.
-	go build -o bin/e2e-app ./test/e2e/app
-	cluster image docker.io/outriggermesh/e2e-app:0.1.0 /app="$PWD/bin/e2e-app" /bin/tar="$(command -v tar)"
 	export E2E_NODE=$PWD/bin/cluster CLUSTER=$name
 fi

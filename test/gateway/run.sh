@@ -23,8 +23,10 @@ for program in server client; do
 	go build -C test/gateway/echo -ldflags='-s -w' -o "$PWD/bin/echo-$program" istio.io/istio/pkg/test/echo/cmd/$program
 done
 openssl req -x509 -newkey rsa:2048 -nodes -days 3650 -subj /CN=echo -keyout bin/echo.key -out bin/echo.crt 2>/dev/null
-[ -z "${E2E_NODE:-}" ] || cluster image "$image" /usr/local/bin/server="$PWD/bin/echo-server" \
-	/usr/local/bin/client="$PWD/bin/echo-client" /cert.crt="$PWD/bin/echo.crt" /cert.key="$PWD/bin/echo.key"
+if declare -F cluster >/dev/null; then
+	cluster image "$image" /usr/local/bin/server="$PWD/bin/echo-server" /usr/local/bin/client="$PWD/bin/echo-client" \
+		/cert.crt="$PWD/bin/echo.crt" /cert.key="$PWD/bin/echo.key"
+fi
 
 "$kubectl" apply --server-side -f "$crds"
 bin/outrigger install --set osm.enablePermissiveTrafficPolicy=true --timeout 5m
