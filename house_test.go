@@ -90,7 +90,7 @@ var rules = []rule{
 		"a driver of ours has no way in that a vendor's has not: no internal package and no other driver"},
 	{"drivers/null", public,
 		"it is the one to copy, so it shows the least that a driver needs"},
-	{"drivers/standard", "drivers/envoy drivers/haproxy drivers/null drivers/pipy",
+	{"drivers/standard", "drivers/envoy drivers/grpc drivers/haproxy drivers/null drivers/pipy",
 		"it is a list of drivers"},
 
 	// The internal packages, from the objects of the API server along the data flow.

@@ -171,6 +171,12 @@ func Features(class string) []mesh.Feature {
 	return d.Featurer.Features()
 }
 
+// IsProxyless reports whether the pods of the class run no proxy.
+func IsProxyless(class string) bool {
+	d, err := lookup(class)
+	return err == nil && d.Proxyless
+}
+
 // PodTemplates returns the pod templates of the registered drivers by driver name.
 func PodTemplates() map[string]string {
 	driversMutex.RLock()

@@ -108,15 +108,15 @@ func TestProxyPorts(t *testing.T) {
 		values string
 		want   map[string]int32
 	}{
-		{"", map[string]int32{"ads": 15128, "pipy": 6060, "haproxy": 6061}},
+		{"", map[string]int32{"grpc": 15130, "ads": 15128, "pipy": 6060, "haproxy": 6061}},
 		{
 			"{osm: {sidecarDrivers: [{sidecarName: Envoy, proxyServerPort: 7000}, {sidecarName: pipy}, {sidecarName: mine, proxyServerPort: 7001}]}}",
-			map[string]int32{"ads": 7000, "pipy": 6060, "haproxy": 6061, "proxies-2": 7001},
+			map[string]int32{"grpc": 15130, "ads": 7000, "pipy": 6060, "haproxy": 6061, "proxies-2": 7001},
 		},
-		{"{osm: {sidecarDrivers: [{sidecarName: mine, proxyServerPort: 6060}]}}", map[string]int32{"ads": 15128, "haproxy": 6061, "proxies-0": 6060}},
+		{"{osm: {sidecarDrivers: [{sidecarName: mine, proxyServerPort: 6060}]}}", map[string]int32{"grpc": 15130, "ads": 15128, "haproxy": 6061, "proxies-0": 6060}},
 		{
 			"{osm: {sidecarDrivers: [{sidecarName: pipy, proxyServerPort: 6061}, {sidecarName: haproxy, proxyServerPort: 6060}]}}",
-			map[string]int32{"ads": 15128, "pipy": 6061, "haproxy": 6060},
+			map[string]int32{"grpc": 15130, "ads": 15128, "pipy": 6061, "haproxy": 6060},
 		},
 	} {
 		t.Run(test.values, func(t *testing.T) {

@@ -53,7 +53,7 @@ func runProxyless(t *testing.T, ca *authority, view *mesh.View, arguments ...str
 	}
 	port := portOf(free)
 	free.Close()
-	if _, err := (proxyless.Class{}).Start(controller.Context(t.Context(), port)); err != nil {
+	if _, err := (proxyless.Driver{}).Start(controller.Context(t.Context(), port)); err != nil {
 		t.Fatal(err)
 	}
 	ca.writePair(dir, ca.issueTo(view.Proxy.Identity, view.Proxy.UID))

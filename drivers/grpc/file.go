@@ -12,7 +12,7 @@ import (
 )
 
 // Translate returns the resources, one JSON file for each type, by name.
-func (Class) Translate(view *mesh.View) ([]driver.File, error) {
+func (Driver) Translate(view *mesh.View) ([]driver.File, error) {
 	if view.Proxy == nil || view.Settings == nil || view.Inbound == nil || view.Outbound == nil || view.Egress == nil {
 		return nil, errors.New("grpc: incomplete View; make it with mesh.NewView")
 	}

@@ -67,7 +67,7 @@ func newWorld(t *testing.T) *world {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (Class{}).Start(w.ctrl.Context(t.Context(), w.port)); err != nil {
+	if _, err := (Driver{}).Start(w.ctrl.Context(t.Context(), w.port)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

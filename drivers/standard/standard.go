@@ -4,6 +4,7 @@ package standard
 
 import (
 	_ "github.com/outrigger-mesh/outrigger/drivers/envoy"   // registers envoy
+	_ "github.com/outrigger-mesh/outrigger/drivers/grpc"    // registers grpc
 	_ "github.com/outrigger-mesh/outrigger/drivers/haproxy" // registers haproxy
 	_ "github.com/outrigger-mesh/outrigger/drivers/null"    // registers null
 	_ "github.com/outrigger-mesh/outrigger/drivers/pipy"    // registers pipy

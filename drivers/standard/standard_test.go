@@ -61,6 +61,9 @@ func (d inInjector) Patch(ctx context.Context) error {
 	return d.Driver.Patch(&with)
 }
 
+// Proxyless returns what the driver declares.
+func (d inInjector) Proxyless() bool { return driver.CapabilitiesOf(d.Driver).Proxyless }
+
 // TestAllRegistered compares the directories with the registered drivers.
 func TestAllRegistered(t *testing.T) {
 	entries, err := os.ReadDir("..")

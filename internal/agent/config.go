@@ -200,8 +200,11 @@ func (c *config) check() error {
 			wrong("%s contains a zero byte", what)
 		}
 	}
-	if len(s.Command) == 0 {
-		wrong("command is empty")
+	switch {
+	case len(s.Command) == 0 && !s.ShareIdentity:
+		wrong("command is empty, and the identity is not shared with the application either")
+	case len(s.Command) == 0 && (s.Reload != nil || s.ReadyURL != ""):
+		wrong("reload and readyURL need a command")
 	}
 	wrongCommand("command", s.Command)
 	for _, v := range s.Env {

@@ -57,9 +57,14 @@ func newProxy(spec *agentspec.Spec, children *children, reporter *reporter, timi
 	}
 }
 
-// run keeps the process running until stopRestarts is called.
+// run keeps the process running until stopRestarts is called. Without a command there is
+// no process.
 func (p *proxy) run() {
 	defer close(p.ended)
+	if len(p.command) == 0 {
+		<-p.quit
+		return
+	}
 	go p.reloadWhenDue()
 	restart := p.timings.restart
 	for {
@@ -146,8 +151,12 @@ func (p *proxy) alive() error {
 // adminClient is for requests to the proxy, over loopback.
 var adminClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
-// checkReady returns nil if the running process is ready, or has been before.
+// checkReady returns nil if the running process is ready, or has been before, or if there
+// is no command.
 func (p *proxy) checkReady(ctx context.Context) error {
+	if len(p.command) == 0 {
+		return nil
+	}
 	p.mu.Lock()
 	child, ready := p.child, p.ready
 	p.mu.Unlock()

@@ -89,7 +89,7 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 		return err
 	}
 	secrets := newSecrets(log)
-	store, err := openStore(o.identityDir, secrets.set)
+	store, err := openStore(o.identityDir, c.spec.ShareIdentity, secrets.set)
 	if err != nil {
 		return err
 	}

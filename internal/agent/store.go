@@ -60,20 +60,32 @@ func (m material) digest() string {
 // bundle. The previous generation stays until the next swap, for readers that still use it.
 type store struct {
 	dir string
+	// shared makes the files readable to the group of this process.
+	shared bool
 	// written, if set, is called with the new content after each write.
 	written func(material)
 }
 
 // openStore opens the folder and creates it if it is missing.
-func openStore(dir string, written func(material)) (*store, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+func openStore(dir string, shared bool, written func(material)) (*store, error) {
+	s := &store{dir, shared, written}
+	if err := os.MkdirAll(dir, s.mode(0o700)); err != nil {
 		return nil, fmt.Errorf("creating the identity folder: %w", err)
 	}
-	// A volume's root folder belongs to the kubelet; the generations are 0700 anyway.
-	if err := os.Chmod(dir, 0o700); err != nil && !errors.Is(err, fs.ErrPermission) {
+	// A volume's root folder belongs to the kubelet; the generations are protected anyway.
+	if err := os.Chmod(dir, s.mode(0o700)); err != nil && !errors.Is(err, fs.ErrPermission) {
 		return nil, fmt.Errorf("protecting the identity folder: %w", err)
 	}
-	return &store{dir, written}, nil
+	return s, nil
+}
+
+// mode returns the mode of a file or folder that would have the given one if only this
+// user could read it.
+func (s *store) mode(private fs.FileMode) fs.FileMode {
+	if s.shared {
+		return private | private&0o500>>3
+	}
+	return private
 }
 
 // read returns the content of the folder. The error wraps fs.ErrNotExist if the folder is
@@ -138,14 +150,15 @@ func (s *store) fill(generation string, m material) error {
 		content []byte
 		mode    fs.FileMode
 	}{
-		{keyFile, m.key, 0o600}, {chainFile, m.chain, 0o644}, {bundleFile, m.bundle, 0o644},
-		{identityFile, m.identity(), 0o600},
+		{keyFile, m.key, s.mode(0o600)}, {chainFile, m.chain, 0o644}, {bundleFile, m.bundle, 0o644},
+		{identityFile, m.identity(), s.mode(0o600)},
 	} {
 		if err := os.WriteFile(filepath.Join(generation, f.name), f.content, f.mode); err != nil {
 			return err
 		}
 	}
-	return nil
+	// Last, since this would end the inheritance of a volume's group by new files.
+	return os.Chmod(generation, s.mode(0o700))
 }
 
 // replaceLink creates a symbolic link, atomically replacing an existing one.

@@ -296,7 +296,7 @@ func (c *controllerTest) testMeshConfig(t *testing.T) {
 		mtlsEvent    = "Warning MTLSDisabled MeshConfig/osm-mesh-config spec.sidecar.sidecarDrivers[0].sidecarDisabledMTLS: mesh TLS is off"
 		timeoutEvent = "Warning NoEffect MeshConfig/osm-mesh-config spec.sidecar.sidecarTimeout: accepted, has no effect: "
 		classEvent   = "Warning UnknownClass MeshConfig/osm-mesh-config spec.sidecar.sidecarClass: no driver is registered for the default class"
-		fatalEvent   = `Warning InitializationError MeshConfig/osm-mesh-config Error creating sidecar driver: sidecar: unknown driver "nginx" (forgotten import?); registered are: envoy, haproxy, null, pipy`
+		fatalEvent   = `Warning InitializationError MeshConfig/osm-mesh-config Error creating sidecar driver: sidecar: unknown driver "nginx" (forgotten import?); registered are: envoy, grpc, haproxy, null, pipy`
 
 		known = `outrigger_mtls_disabled{class="null"} 1
 outrigger_problems{kind="MeshConfig",name="osm-mesh-config",namespace="osm-system",reason="MTLSDisabled"} 1

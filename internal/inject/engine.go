@@ -201,7 +201,7 @@ func (i *Injector) prepareMesh(c *candidate, p *plan) ([]Warning, error) {
 		}
 	}
 	switch {
-	case inj.PodOS == "windows":
+	case inj.PodOS == "windows", sidecar.IsProxyless(inj.Sidecar.Class):
 		// Without redirection the kubelet still reaches the app itself.
 	case !rewrite:
 		warnings = append(warnings, redirectedProbes(c.pod, &inj.Redirection)...)
@@ -224,9 +224,13 @@ func (i *Injector) prepareMesh(c *candidate, p *plan) ([]Warning, error) {
 		_, port := c.pod.Annotations[prometheusPort]
 		_, path := c.pod.Annotations[prometheusPath]
 		if on && !scrape && !port && !path {
+			port, path := driver.MetricsPort, driver.MetricsPath
+			if sidecar.IsProxyless(inj.Sidecar.Class) {
+				port, path = driver.AgentPort, agentMetrics
+			}
 			setAnnotation(&c.pod.Annotations, prometheusScrape, "true")
-			setAnnotation(&c.pod.Annotations, prometheusPort, fmt.Sprint(driver.MetricsPort))
-			setAnnotation(&c.pod.Annotations, prometheusPath, driver.MetricsPath)
+			setAnnotation(&c.pod.Annotations, prometheusPort, fmt.Sprint(port))
+			setAnnotation(&c.pod.Annotations, prometheusPath, path)
 		}
 	}
 	return warnings, nil

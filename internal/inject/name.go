@@ -47,6 +47,7 @@ const (
 	prometheusScrape       = "prometheus.io/scrape"
 	prometheusPort         = "prometheus.io/port"
 	prometheusPath         = "prometheus.io/path"
+	agentMetrics           = "/metrics"
 	enforceLabel           = "pod-security.kubernetes.io/enforce"
 	istioInjectionLabel    = "istio-injection"
 	istioRevisionLabel     = "istio.io/rev"

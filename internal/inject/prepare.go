@@ -62,6 +62,7 @@ func (i *Injector) prepare(ctx context.Context, req *Request, c *candidate, hand
 		DryRun:              req.DryRun,
 		Templates:           c.config.templates,
 	}}
+	p.context.Warn = func(message string) { p.warnings = append(p.warnings, Warning{"driver_warning", message}) }
 	if c.config.settings.Compat.Istio {
 		var err error
 		if c.istio, err = readIstio(c.pod); err != nil {
@@ -185,6 +186,9 @@ func (p *plan) sidecar(c *candidate, class string, configurator driver.Configura
 		if s.Image, err = f.image(); err != nil {
 			return invalid(err)
 		}
+	}
+	if s.Image == "" && sidecar.IsProxyless(class) && inj.PodOS != "windows" {
+		s.Image = s.InitImage
 	}
 	if s.Image == "" {
 		return deny("image_missing", fmt.Errorf("no %s image is known for class %s; set it in the MeshConfig's spec.sidecar.sidecarDrivers or by the annotation %s",

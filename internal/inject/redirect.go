@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
+	"github.com/outrigger-mesh/outrigger/sidecar"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
@@ -45,7 +46,7 @@ func (p *plan) redirection(c *candidate, traffic *v1alpha2.TrafficSpec) error {
 	if err != nil {
 		return invalid(err)
 	}
-	if none {
+	if none || sidecar.IsProxyless(p.context.Sidecar.Class) {
 		r.DisableInbound, r.DisableOutbound = true, true
 	}
 	for _, ports := range []*[]int{&r.ExcludeInboundPorts, &r.ExcludeOutboundPorts, &r.IncludeInboundPorts, &r.IncludeOutboundPorts} {

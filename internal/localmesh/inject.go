@@ -25,6 +25,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/internal/source/dir"
+	"github.com/outrigger-mesh/outrigger/sidecar"
 )
 
 // desired is the state that the manifests describe.
@@ -218,6 +219,10 @@ func (m *Mesh) useImages(pod *corev1.Pod) error {
 			case "outrigger-init":
 				containers[i].Image = initImage
 			case "outrigger-proxy":
+				if sidecar.IsProxyless(class) {
+					containers[i].Image = initImage
+					continue
+				}
 				if program == "" {
 					return fmt.Errorf("pod %s/%s: there is no program for its sidecar class %q; the mesh was given %s",
 						pod.Namespace, pod.Name, class, cmp.Or(strings.Join(slices.Sorted(maps.Keys(m.options.Programs.Proxies)), ", "), "none"))

@@ -61,8 +61,10 @@ const (
 // by the environment variable NAME of the sidecar container; the agent fails if it is not
 // set.
 type Spec struct {
-	// Command is the proxy's command line, the program first. It is never empty.
-	Command []string `json:"command"`
+	// Command is the proxy's command line, the program first. Without one there is no
+	// proxy: the agent only keeps the identity, which ShareIdentity then must share, and the
+	// files, and is ready once there is a certificate.
+	Command []string `json:"command,omitempty"`
 	// Env are environment variables of the proxy and of the other commands. They override
 	// those of the container.
 	Env []EnvVar `json:"env,omitempty"`
@@ -71,6 +73,10 @@ type Spec struct {
 	// Secrets, if set, makes the agent serve the pod's identity and trust bundle to the
 	// proxy, which then does not read the files in IdentityDir.
 	Secrets *Secrets `json:"secrets,omitempty"`
+	// ShareIdentity makes the files in IdentityDir, the private key among them, readable to
+	// the group of the agent's process, for applications that use the identity themselves.
+	// Otherwise only the agent's user can read the key.
+	ShareIdentity bool `json:"shareIdentity,omitempty"`
 	// Mirror, if set, is kept equal to the driver's repository.
 	Mirror *Mirror `json:"mirror,omitempty"`
 	// Reload makes the proxy reload changed files. Nil means that it watches them itself.

@@ -1,7 +1,7 @@
 package driver
 
 // Capabilities are the optional interfaces that a driver implements. Fields of the
-// others are nil.
+// others are nil or false.
 type Capabilities struct {
 	Featurer     Featurer
 	Translator   Translator
@@ -10,6 +10,8 @@ type Capabilities struct {
 	ImageChecker ImageChecker
 	Checker      Checker
 	Finder       Finder
+	// Proxyless reports whether the driver's pods run no proxy.
+	Proxyless bool
 }
 
 // CapabilitiesOf returns the optional interfaces that the driver implements.
@@ -22,5 +24,8 @@ func CapabilitiesOf(d Driver) Capabilities {
 	c.ImageChecker, _ = d.(ImageChecker)
 	c.Checker, _ = d.(Checker)
 	c.Finder, _ = d.(Finder)
+	if p, ok := d.(Proxyless); ok {
+		c.Proxyless = p.Proxyless()
+	}
 	return c
 }

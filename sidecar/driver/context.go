@@ -77,6 +77,9 @@ type InjectorContext struct {
 	AppProbes []agentspec.Probe
 	// Templates are the pod templates of the injector's configuration; may be nil.
 	Templates Templates
+	// Warn shows a message to whoever creates the pod, and injects it nevertheless; may be
+	// nil.
+	Warn func(message string)
 }
 
 // Sidecar is the configuration of one pod's sidecar, resolved from the mesh's

@@ -9,6 +9,7 @@
 //   - Checker has the real proxy validate a configuration.
 //   - Finder locates the proxy's program on this machine.
 //   - Featurer declares the optional features that the proxy supports.
+//   - Proxyless declares that the pods run no proxy.
 //
 // Drivers use only this package and the packages that it names, never Outrigger's
 // internal ones.
@@ -103,4 +104,18 @@ type Finder interface {
 type Featurer interface {
 	// Features returns the supported subset of mesh.Features, which never changes.
 	Features() []mesh.Feature
+}
+
+// Proxyless is implemented by drivers whose pods run no proxy: the application itself reads
+// the driver's configuration, and is the client and the server of the mesh. The sidecar
+// container only runs the agent. For such a class
+//   - the image is that of the init container, which has the agent, unless the mesh's
+//     configuration or the pod names another;
+//   - no traffic is redirected, so InjectorContext.Redirection is switched off, and the
+//     application's probes are unchanged;
+//   - the application announces its own ports, so ports that nothing names are closed;
+//   - the conformance suite requires an agentspec.Spec without a command.
+type Proxyless interface {
+	// Proxyless returns true, always.
+	Proxyless() bool
 }

@@ -81,7 +81,7 @@ func patchAgent(s subject) error {
 				switch e.Name {
 				case agentspec.EnvSpec:
 					specs++
-					errs = append(errs, checkSpec(inj, &c, after, e.Value)...)
+					errs = append(errs, s.checkSpec(inj, &c, after, e.Value)...)
 				case agentspec.EnvRedirection:
 					var got agentspec.Redirection
 					if err := decode(e.Value, &got); err != nil {
@@ -112,7 +112,7 @@ func decode(value string, into any) error {
 var envReference = regexp.MustCompile(`\$\{([^}]*)\}`)
 
 // checkSpec returns the errors in the agent's Spec in container c.
-func checkSpec(inj *driver.InjectorContext, c *corev1.Container, pod *corev1.Pod, value string) []error {
+func (s subject) checkSpec(inj *driver.InjectorContext, c *corev1.Container, pod *corev1.Pod, value string) []error {
 	var spec agentspec.Spec
 	if err := decode(value, &spec); err != nil {
 		return []error{fmt.Errorf("%s: %w", agentspec.EnvSpec, err)}
@@ -121,8 +121,13 @@ func checkSpec(inj *driver.InjectorContext, c *corev1.Container, pod *corev1.Pod
 	fail := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf(agentspec.EnvSpec+": "+format, args...))
 	}
-	if len(spec.Command) == 0 || spec.Command[0] == "" {
+	switch {
+	case s.proxyless() && (len(spec.Command) > 0 || !spec.ShareIdentity):
+		fail("the driver is proxyless, so there must be no command, and the identity must be shared")
+	case !s.proxyless() && (len(spec.Command) == 0 || spec.Command[0] == ""):
 		fail("there is no command")
+	case !s.proxyless() && spec.ShareIdentity:
+		fail("the identity is shared with the application, although there is a proxy")
 	}
 	if !equality.Semantic.DeepEqual(spec.Probes, inj.AppProbes) {
 		fail("the probes are %s, want those of InjectorContext.AppProbes, %s", toJSON(spec.Probes), toJSON(inj.AppProbes))

@@ -97,6 +97,17 @@ func brokenDrivers() map[string][]brokenDriver {
 	}
 	agent := func(spec *agentspec.Spec) driver.Driver { return specOf(goodTemplate, spec) }
 	return map[string][]brokenDriver{
+		"proxyless": {
+			{"redirects", proxyless(func(p *corev1.Pod) {
+				c := sidecarOf(p)
+				c.Env = append(c.Env, corev1.EnvVar{Name: agentspec.EnvRedirection, Value: "{}"})
+			}), "sets OUTRIGGER_REDIRECTION"},
+			{"privileges", proxyless(func(p *corev1.Pod) {
+				sidecarOf(p).SecurityContext.Capabilities.Add = []corev1.Capability{"NET_ADMIN"}
+			}), "has the capabilities [NET_ADMIN]"},
+			{"writable identity", proxyless(func(p *corev1.Pod) { namedIn(p, "web").VolumeMounts[0].ReadOnly = false }), "does not mount /run/outrigger-identity read-only"},
+			{"no identity", proxyless(func(p *corev1.Pod) { namedIn(p, "web").VolumeMounts = nil }), "does not mount /run/outrigger-identity read-only"},
+		},
 		"missing_context": {
 			{"no error", broken{patch: func(context.Context) error { return nil }}, "returned no error"},
 			{"panic", broken{patch: func(ctx context.Context) error {
@@ -327,6 +338,8 @@ func brokenDrivers() map[string][]brokenDriver {
 			{"admin", sidecarChange(func(c *corev1.Container) { c.Ports[0].ContainerPort = 15000 }), "the admin port"},
 		},
 		"agent": {
+			{"a proxyless driver with a command", withoutProxy{specOf(goodTemplate, &agentspec.Spec{Command: []string{"/proxy"}})}, "there must be no command"},
+			{"a shared identity beside a proxy", agent(&agentspec.Spec{Command: []string{"/proxy"}, ShareIdentity: true}), "the identity is shared with the application"},
 			{"none", sidecarChange(func(c *corev1.Container) {
 				c.Env = slices.DeleteFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == agentspec.EnvSpec })
 			}), "0 containers set OUTRIGGER_AGENT"},

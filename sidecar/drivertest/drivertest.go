@@ -167,6 +167,11 @@ var patchRules = []rule{
 		check: patchAgent,
 	},
 	{
+		name:  "proxyless",
+		why:   "A driver that is driver.Proxyless redirects no traffic, adds no privileges, and gives the app's containers the pod's identity, which they can only read: the application itself is the client and the server of the mesh.",
+		check: patchProxyless,
+	},
+	{
 		name:  "windows",
 		why:   "In a Windows pod, Patch adds no field that the API server rejects there, no volume in memory and no redirection, which Windows does not support.",
 		check: patchWindows,

@@ -88,6 +88,10 @@ func TestGoodDriver(t *testing.T) {
 	TestDriver(t, good{})
 }
 
+func TestGoodProxylessDriver(t *testing.T) {
+	TestPatch(t, proxyless(func(*corev1.Pod) {}))
+}
+
 // TestSuiteCatches checks every rule of Patch with drivers that break it.
 func TestSuiteCatches(t *testing.T) {
 	broken := brokenDrivers()

@@ -104,6 +104,12 @@ func featuresDeclared(s subject) error {
 	return errors.Join(errs...)
 }
 
+// always reports whether the proxy may have the variant's feature even if it is not
+// required. An application without a proxy speaks one protocol at all its ports.
+func (s subject) always(v variant) bool {
+	return v.always || s.proxyless() && v.feature == mesh.FeatureHTTP2
+}
+
 func featureHonest(s subject, feature mesh.Feature, ways []variant) error {
 	declared := slices.Contains(s.features(), feature)
 	var errs []error
@@ -118,7 +124,7 @@ func featureHonest(s subject, feature mesh.Feature, ways []variant) error {
 		}
 		asked, ignored, closed := texts[0], texts[1], texts[2]
 		switch {
-		case declared && (asked == ignored && !v.always || asked == closed):
+		case declared && (asked == ignored && !s.always(v) || asked == closed):
 			errs = append(errs, fmt.Errorf("%s is declared, but the configuration is the same without it", v))
 		case declared, asked == closed:
 		case asked == ignored && v.unsafe:

@@ -65,6 +65,13 @@ func (d *data) Redirects() bool {
 	return !d.inj.Redirection.DisableInbound || !d.inj.Redirection.DisableOutbound
 }
 
+// Proxyless reports whether the sidecar container only runs the agent, from an image that
+// has it.
+func (d *data) Proxyless() bool { return d.agent != nil && len(d.agent.Command) == 0 }
+
+// ServerPort is the port on which the controller serves the class's proxies.
+func (d *data) ServerPort(byDefault uint32) uint32 { return d.inj.ServerPort(byDefault) }
+
 // CNI is as in driver.Sidecar.
 func (d *data) CNI() bool { return d.inj.Sidecar.CNI }
 
@@ -120,11 +127,14 @@ func (p pod) GenerateName() Value { return Value(p.pod.GenerateName) }
 func (p pod) Label(name string) Value      { return Value(p.pod.Labels[name]) }
 func (p pod) Annotation(name string) Value { return Value(p.pod.Annotations[name]) }
 
-// Containers are the app's containers, in order.
-func (p pod) Containers() []container {
-	containers := make([]container, 0, len(p.pod.Spec.Containers))
-	for i := range p.pod.Spec.Containers {
-		containers = append(containers, container{&p.pod.Spec.Containers[i]})
+// Containers are the pod's containers, and InitContainers its init containers, in order.
+func (p pod) Containers() []container     { return containersOf(p.pod.Spec.Containers) }
+func (p pod) InitContainers() []container { return containersOf(p.pod.Spec.InitContainers) }
+
+func containersOf(list []corev1.Container) []container {
+	containers := make([]container, 0, len(list))
+	for i := range list {
+		containers = append(containers, container{&list[i]})
 	}
 	return containers
 }

@@ -20,7 +20,7 @@ const AutoImage = "auto"
 // The pod's own fields win:
 //
 //   - labels, annotations and other fields of the spec are set unless the pod sets
-//     them;
+//     them; only supplemental groups are added to the pod's own;
 //   - a container of the pod with the name of one of the overlay is merged over it and
 //     takes its position, as an init container or not, and its restartPolicy. The image
 //     "auto" is replaced by the overlay's: the API server rejects workloads with a
@@ -297,6 +297,18 @@ func mergeRest(spec *corev1.PodSpec, overlay corev1.PodSpec) error {
 		return fmt.Errorf("merging the pod's spec: %w", err)
 	}
 	merged.InitContainers, merged.Containers, merged.Volumes = spec.InitContainers, spec.Containers, spec.Volumes
+	if sc := overlay.SecurityContext; sc != nil {
+		addGroups(merged.SecurityContext, sc.SupplementalGroups)
+	}
 	*spec = merged
 	return nil
+}
+
+// addGroups adds the supplemental groups that are missing.
+func addGroups(to *corev1.PodSecurityContext, groups []int64) {
+	for _, group := range groups {
+		if !slices.Contains(to.SupplementalGroups, group) {
+			to.SupplementalGroups = append(slices.Clip(to.SupplementalGroups), group)
+		}
+	}
 }

@@ -13,6 +13,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -116,6 +117,23 @@ func TestCertificateEnds(t *testing.T) {
 	if took := time.Since(begin); took > 2*time.Second {
 		t.Errorf("the stream ended after %s", took)
 	}
+}
+
+// TestCertificateEndsConnection checks that a client needs a new connection, and so a new
+// handshake, for the next stream.
+func TestCertificateEndsConnection(t *testing.T) {
+	h := newCore(t).serve(t, forever)
+	h.set("p", shop)
+	conn := h.dial(t, h.ca.workload(t, proxyOf("p"), 2*time.Second))
+	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(t.Context())
+	if err == nil {
+		err = stream.Send(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: "p"}, TypeUrl: clusters})
+	}
+	for err == nil {
+		_, err = stream.Recv()
+	}
+	wantEnd(t, err, codes.Unavailable, "certificate expires soon")
+	eventually(t, "the connection ends", func() bool { return conn.GetState() != connectivity.Ready })
 }
 
 // TestViewGoesAway ends the streams of a pod that was deleted or changed its identity,

@@ -51,7 +51,7 @@ func (s *stream) run(ctx context.Context, r transport) error {
 		case now := <-patience.C:
 			s.stopWaiting(now)
 		case <-r.expiry:
-			err = status.Error(codes.Unavailable, "the client's certificate expires soon; reconnect with a renewed one")
+			err = errExpires
 		case err = <-s.end:
 		case <-s.server.stopping:
 			err = errStopping
@@ -67,6 +67,8 @@ func (s *stream) run(ctx context.Context, r transport) error {
 		}
 	}
 }
+
+var errExpires = status.Error(codes.Unavailable, "the client's certificate expires soon; reconnect with a renewed one")
 
 func (s *stream) handle(r request) error {
 	s.mu.Lock()

@@ -79,7 +79,7 @@ func (s *Server) stream(ss grpc.ServerStream, sotw bool, receive func() (request
 		return denied(err)
 	}
 	defer stream.conn.Close()
-	return stream.run(ctx, transport{
+	err = stream.run(ctx, transport{
 		first: first, requests: requests, failed: failed, expiry: expiry.C,
 		send: func(r *response) error {
 			// A client that does not read must not block the end of the stream.
@@ -88,6 +88,12 @@ func (s *Server) stream(ss grpc.ServerStream, sotw bool, receive func() (request
 			return ss.SendMsg(r)
 		},
 	})
+	if errors.Is(err, errExpires) {
+		// gRPC's clients would open the next stream over the same connection, with the same
+		// certificate. The delay lets them read why this one has ended.
+		time.AfterFunc(time.Second, func() { raw.Close() })
+	}
+	return err
 }
 
 // connectionOf returns the connection's remote address, its TLS state, nil if there is

@@ -2,7 +2,7 @@
 defaults of Outrigger's drivers, since a pod may choose any of them. A default port that the
 values give to another class is left out. */ -}}
 {{- define "outrigger.proxyPorts" -}}
-{{- $names := dict "envoy" "ads" "pipy" "pipy" "haproxy" "haproxy" -}}
+{{- $names := dict "envoy" "ads" "pipy" "pipy" "haproxy" "haproxy" "grpc" "grpc" -}}
 {{- $ports := dict -}}
 {{- $classes := dict -}}
 {{- range $i, $driver := .Values.osm.sidecarDrivers -}}
@@ -16,7 +16,7 @@ values give to another class is left out. */ -}}
 {{- $_ := set $ports (get $names $class | default (print "proxies-" $i)) $number -}}
 {{- end -}}
 {{- end -}}
-{{- range $name, $number := dict "ads" 15128 "pipy" 6060 "haproxy" 6061 -}}
+{{- range $name, $number := dict "ads" 15128 "pipy" 6060 "haproxy" 6061 "grpc" 15130 -}}
 {{- if not (or (hasKey $ports $name) (hasKey $classes (toString $number))) -}}
 {{- $_ := set $ports $name $number -}}
 {{- end -}}
