@@ -20,8 +20,8 @@ func freePort(t *testing.T) uint16 {
 	return netip.MustParseAddrPort(listener.Addr().String()).Port()
 }
 
-// sni is what the injector must set in the application's container.
-var sni = []string{"GRPC_EXPERIMENTAL_XDS_SNI=true"}
+// sni is what the injector sets in the application's container.
+var sni = []string{envSNI + "=true"}
 
 // backendOf returns a Backend whose endpoints are the pods.
 func backendOf(name string, port uint16, pods ...*mesh.Proxy) *mesh.Backend {
@@ -110,6 +110,13 @@ func TestMesh(t *testing.T) {
 		w.ctrl.SetView(v1.UID, view(v1, port, rule(list, web), nil))
 		allowed.await(check, "PermissionDenied")
 		allowed.await(list, "OK [v1]")
+		w.ctrl.SetView(v1.UID, view(v1, port, access, nil))
+		allowed.await(check, "OK [v1]")
+	})
+	t.Run("a port that nothing names any more", func(t *testing.T) {
+		closed := view(v1, port, mesh.Access{}, nil)
+		w.ctrl.SetView(v1.UID, mesh.NewView(closed.Proxy, closed.Settings, mesh.Seal(&mesh.Inbound{TLS: mesh.Strict}), closed.Outbound, closed.Egress))
+		allowed.await(check, "Unavailable")
 		w.ctrl.SetView(v1.UID, view(v1, port, access, nil))
 		allowed.await(check, "OK [v1]")
 	})

@@ -3,7 +3,6 @@ package grpc
 import (
 	"bufio"
 	"crypto/x509"
-	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io"
@@ -16,7 +15,10 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
@@ -98,25 +100,12 @@ func (w *world) run(view *mesh.View, env []string, args ...string) *process {
 	}
 	dir := w.t.TempDir()
 	w.renew(view.Proxy, dir)
-	config := map[string]string{"refresh_interval": "1s"}
-	for _, field := range identityFiles {
-		config[field] = filepath.Join(dir, field)
-	}
-	bootstrap, err := json.Marshal(map[string]any{
-		"xds_servers": []any{map[string]any{
-			"server_uri":      fmt.Sprintf("127.0.0.1:%d", w.port),
-			"channel_creds":   []any{map[string]any{"type": "tls", "config": config}},
-			"server_features": []string{"xds_v3"},
-		}},
-		"node":                                   map[string]string{"id": view.Proxy.UID},
-		"certificate_providers":                  map[string]any{provider: map[string]any{"plugin_name": "file_watcher", "config": config}},
-		"server_listener_resource_name_template": serverPrefix + "%s",
-	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	bootstrap := strings.NewReplacer(
+		"outrigger-controller.osm-system.svc:15130", fmt.Sprintf("127.0.0.1:%d", w.port),
+		"$(OUTRIGGER_POD_UID)", view.Proxy.UID, driver.IdentityDir, dir, `"2s"`, `"1s"`,
+	).Replace(injected(w.t, envConfig))
 	cmd := exec.CommandContext(w.t.Context(), app, args...)
-	cmd.Env = append(os.Environ(), append(env, "GRPC_XDS_BOOTSTRAP_CONFIG="+string(bootstrap))...)
+	cmd.Env = append(os.Environ(), append(env, envConfig+"="+bootstrap)...)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -143,8 +132,27 @@ func (w *world) run(view *mesh.View, env []string, args ...string) *process {
 	return p
 }
 
-// identityFiles are the files of an identity, named like the fields of gRPC's bootstrap.
-var identityFiles = [...]string{"certificate_file", "private_key_file", "ca_certificate_file"}
+// injected returns a variable of the application's container, as Patch sets it.
+func injected(t *testing.T, name string) string {
+	t.Helper()
+	inj := &driver.InjectorContext{
+		Pod:   &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}}}},
+		PodOS: "linux", OsmNamespace: "osm-system", Sidecar: driver.Sidecar{Image: "agent", Native: true},
+	}
+	if err := (Driver{}).Patch(inj); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range inj.Pod.Spec.Containers[0].Env {
+		if e.Name == name {
+			return e.Value
+		}
+	}
+	t.Fatalf("Patch does not set %s", name)
+	return ""
+}
+
+// identityFiles are the files of an identity.
+var identityFiles = [...]string{"chain.pem", "key.pem", "bundle.pem"}
 
 // renew writes a new key with its certificate into the folder.
 func (w *world) renew(proxy *mesh.Proxy, dir string) {

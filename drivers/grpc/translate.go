@@ -12,10 +12,11 @@ import (
 )
 
 // types are gRPC's resource types, referenced types first. A client subscribes to all of
-// them by name, and takes the absence of listeners and clusters for their removal.
+// them by name, and takes the absence of listeners and clusters for their removal. A server
+// subscribes to listeners only.
 var types = []xds.Type{
 	{URL: resource.EndpointType, Named: true, Quiet: true},
-	{URL: resource.ClusterType},
+	{URL: resource.ClusterType, Optional: true},
 	{URL: resource.RouteType, Named: true, Quiet: true},
 	{URL: resource.ListenerType},
 }

@@ -346,7 +346,8 @@ the drivers' declarations and the results in [behaviour.md](behaviour.md), and
 
 Every driver uses mTLS with every other, authorizes callers by their identity, serves
 HTTP/1.1 and TCP, supports routes by path and method with weights, and denies what it
-cannot express. Everything beyond that is a named feature:
+cannot express. The exception is ` + "[`grpc`](grpc.md)" + `, whose pods have no proxy: it serves gRPC only.
+Everything beyond that is a named feature:
 
 `
 
@@ -378,18 +379,19 @@ with text says what the proxy does instead.
 ## What they do together
 
 How many rows of [the behaviour table](behaviour.md) hold for clients of one class and
-servers of another. "no" is a row that needs a feature that a driver does not declare.
+servers of another. Pods without a proxy have [a table of their own](grpc.md#what-is-tested). "no" is a row that needs a feature that a driver does not declare.
 
 `
 
 const pageVersions = `
 ## Which versions work
 
-Every driver has a default image. These are the oldest versions that are known to work:
+Every driver of a proxy has a default image. These are the oldest versions that are known to work:
 
 | class | default | oldest supported | tested with |
 |---|---|---|---|
 | envoy | 1.40.0 | 1.37 | the behaviour table with 1.37.0 on both sides. 1.36 rejects the configuration, since it has neither ` + "`max_early_data_bytes`" + ` of a TCP proxy nor the keepalive of a listener. OSM's ` + "`envoy-distroless:v1.22.2`" + ` is even older |
+| grpc | none: the library is the application's | grpc-go 1.84 | [its own table](grpc.md#what-is-tested). Clients of older versions send no SNI |
 | haproxy | 2.6 | 2.6 | the behaviour table with 2.6.12, Debian's version |
 | pipy | 1.5.18 | 1.5.18 | the behaviour table. Older versions are untested |
 

@@ -56,6 +56,9 @@ type Type struct {
 	// Named is set if clients subscribe to these resources by name only. By default a
 	// client gets all of them.
 	Named bool
+	// Optional is set if some clients never subscribe to the type. Then neither removals of
+	// resources nor the acknowledgement of a View waits for a subscription to it.
+	Optional bool
 	// Held delays these resources until everything sent of the types before has been
 	// acknowledged, since they refer to it.
 	Held bool

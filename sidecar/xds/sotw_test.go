@@ -177,6 +177,21 @@ func TestSotWOrder(t *testing.T) {
 	c.quiet()
 }
 
+// TestOptionalType has a client that subscribes to listeners only, as gRPC's servers do.
+func TestOptionalType(t *testing.T) {
+	core := newCore(t)
+	core.types = []Type{{URL: clusters, Optional: true}, {URL: listeners}}
+	h := core.serve(t, forever)
+	view := h.set("p", state{listeners: {"l": "1", "m": "1"}})
+	c := h.sotw(t, "p")
+	c.ask(listeners, "l", "m")
+	c.take("Listener l=1 m=1")
+	eventually(t, "the View is acknowledged", h.runs(view))
+	view = h.set("p", state{listeners: {"m": "1"}})
+	c.take("Listener m=1")
+	eventually(t, "the removal is acknowledged", h.runs(view))
+}
+
 func TestSotWReconnect(t *testing.T) {
 	h := newCore(t).serve(t, forever)
 	former := connectedSotW(t, h)

@@ -261,10 +261,10 @@ func (s *stream) finished() bool {
 	return true
 }
 
-// subscribedToAll reports whether the client has subscribed to every type that is not
-// Named.
+// subscribedToAll reports whether the client has subscribed to every type that is neither
+// Named nor Optional.
 func (s *stream) subscribedToAll() bool {
-	return !slices.ContainsFunc(s.types, func(t *typeState) bool { return !t.Named && !t.active })
+	return !slices.ContainsFunc(s.types, func(t *typeState) bool { return !t.Named && !t.Optional && !t.active })
 }
 
 // receive processes a request. An error ends the stream.
