@@ -46,9 +46,10 @@ func newControllerCommand() *cobra.Command {
 
 The controller reads the objects of the mesh. The driver of each sidecar class translates
 them into configuration and serves it to the proxies of that class: Envoy on port 15128,
-Pipy on 6060, HAProxy on 6061, gRPC on 15130, unless sidecarDrivers in the MeshConfig has other ports.
-On port 15129 the controller signs the certificates of workloads, each for the service
-account in the pod's token. Several replicas may run, and all of them serve proxies.
+Pipy on 6060, HAProxy on 6061, gRPC without a proxy on 15130, unless sidecarDrivers in the
+MeshConfig has other ports. On port 15129 the controller signs the certificates of
+workloads, each for the service account in the pod's token. Several replicas may run, and
+all of them serve proxies.
 
 The controller reports what is wrong: values that cannot be used, references to objects
 that do not exist, objects that contradict each other, fields without effect, configuration
