@@ -3,7 +3,8 @@ package mesh
 // Feature is a capability that a View may require and that some proxies lack. Everything
 // else is mandatory for drivers: mTLS between pods, access control by the caller's
 // identity, HTTP/1.1 and TCP, routes and weights, and denying what the proxy can't
-// express. View.Needs returns the features that a View requires.
+// express. Only drivers without a proxy may deny HTTP/1.1 and TCP altogether. View.Needs
+// returns the features that a View requires.
 type Feature string
 
 // The features.
