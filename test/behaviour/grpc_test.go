@@ -5,17 +5,20 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
+	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
 // grpcRow is a statement about gRPC applications, with or without a proxy.
@@ -214,13 +217,20 @@ func testGRPCHeader(t *testing.T, m *grpcMesh) {
 		m.wants(t, p, p.web(), "cart", grpcCall{method: call, times: 5, kind: "two"}, "Unavailable")
 		m.wants(t, p, p.web(), "cart", grpcCall{method: call, times: 5, kind: "one"}, "Unavailable")
 		eventually(t, 30*time.Second, func() error {
-			problems, err := m.Debug(t.Context(), "/debug/problems")
-			for line := range strings.Lines(strings.ReplaceAll(string(problems), "}", "}\n")) {
-				if strings.Contains(line, "NotSupportedByProxy") && strings.Contains(line, "shop-"+p.server) && strings.Contains(line, "grpc") {
-					return nil
-				}
+			text, err := m.Debug(t.Context(), "/debug/problems")
+			if err != nil {
+				return err
 			}
-			return fmt.Errorf("there is no such Problem: %s, %v", problems, err)
+			var problems []mesh.Problem
+			if err := json.Unmarshal(text, &problems); err != nil {
+				return err
+			}
+			if !slices.ContainsFunc(problems, func(found mesh.Problem) bool {
+				return found.Reason == "NotSupportedByProxy" && found.Object.Kind == "GRPCRoute" && found.Object.Namespace == "shop-"+p.server && strings.Contains(found.Message, "grpc")
+			}) {
+				return fmt.Errorf("the GRPCRoute in shop-%s has no such Problem: %s", p.server, text)
+			}
+			return nil
 		})
 	})
 }
