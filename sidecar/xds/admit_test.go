@@ -124,7 +124,7 @@ func TestCertificateEnds(t *testing.T) {
 func TestCertificateEndsConnection(t *testing.T) {
 	h := newCore(t).serve(t, forever)
 	h.set("p", shop)
-	conn := h.dial(t, h.ca.workload(t, proxyOf("p"), 2*time.Second))
+	conn := h.dial(t, h.ca.SignFor(proxyOf("p"), 2*time.Second))
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(t.Context())
 	if err == nil {
 		err = stream.Send(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: "p"}, TypeUrl: clusters})
