@@ -177,6 +177,13 @@ func IsProxyless(class string) bool {
 	return err == nil && d.Proxyless
 }
 
+// TranslatesIPv6 reports whether the class's driver needs redirected IPv6 connections to be
+// translated.
+func TranslatesIPv6(class string) bool {
+	d, err := lookup(class)
+	return err == nil && d.Redirector != nil && d.Redirector.TranslatesIPv6()
+}
+
 // PodTemplates returns the pod templates of the registered drivers by driver name.
 func PodTemplates() map[string]string {
 	driversMutex.RLock()

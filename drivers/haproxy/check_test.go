@@ -19,6 +19,7 @@ var _ interface {
 	driver.Checker
 	driver.Finder
 	driver.Featurer
+	driver.Redirector
 } = Driver{}
 
 // check validates the View with a real HAProxy, and skips the test if there is none.

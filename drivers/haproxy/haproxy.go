@@ -47,8 +47,6 @@ func (Driver) Patch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// HAProxy asks the kernel for the original destinations of IPv4 connections only.
-	inj.Redirection.TranslateIPv6 = true
 	return podtemplate.Apply(ctx, name, template, &agentspec.Spec{
 		Command: []string{"haproxy", "-W", "-db", "-f", threadsFile, "-f", mirrorDir + "/" + configFile},
 		Files:   []agentspec.File{{Path: threadsFile, Content: threads}},
@@ -73,6 +71,9 @@ func (Driver) CheckImage(image string) error { return driver.CheckImageVersion(i
 func (Driver) SidecarImage(os string) string {
 	return map[string]string{"linux": "docker.io/library/haproxy:" + version}[os]
 }
+
+// TranslatesIPv6 is true: HAProxy asks for original destinations of IPv4 connections only.
+func (Driver) TranslatesIPv6() bool { return true }
 
 // Features returns the features that HAProxy supports. README.md lists the differences.
 func (d Driver) Features() []mesh.Feature {

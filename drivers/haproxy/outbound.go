@@ -108,8 +108,7 @@ func (d *document) target(of *mesh.Destination, r *mesh.Route, to mesh.WeightedB
 	}
 	name, changes := sectionName(b.Name), changesOf(r, to)
 	if r.Timeout > 0 || r.Retry != nil || len(changes) > 0 {
-		asked := mesh.DigestOf(mesh.Route{Timeout: r.Timeout, Retry: r.Retry})
-		name += "_" + mesh.JoinDigests(asked, mesh.DigestOf(changes)).String()[:16]
+		name += "_" + mesh.JoinDigests(mesh.DigestOf(mesh.Route{Timeout: r.Timeout, Retry: r.Retry}), mesh.DigestOf(changes)).String()[:16]
 	}
 	retry := r.Retry
 	if most := b.Policy.MaxRetries; retry != nil && most != nil && *most == 0 {

@@ -144,10 +144,6 @@ func (i *Injector) patch(ctx context.Context, req *Request, c *candidate, r *Res
 		return err
 	}
 	if p.hasMesh {
-		// The driver may have changed the redirection.
-		if err := annotateRedirection(c.pod, p.context); err != nil {
-			return err
-		}
 		if err := c.istio.addVolumes(c.pod); err != nil {
 			return invalid(err)
 		}
@@ -210,6 +206,9 @@ func (i *Injector) prepareMesh(c *candidate, p *plan) ([]Warning, error) {
 		probes.rewrite(c.pod)
 		inj.OriginalHealthProbes, inj.AppProbes = probes.originals, probes.agent
 		warnings = append(warnings, probes.warnings...)
+	}
+	if err := annotateRedirection(c.pod, inj); err != nil {
+		return nil, err
 	}
 	if inj.ProxyUUID != uuid.Nil {
 		setAnnotation(&c.pod.Labels, ProxyUUIDLabel, inj.ProxyUUID.String())

@@ -56,6 +56,7 @@ func (p *plan) redirection(c *candidate, traffic *v1alpha2.TrafficSpec) error {
 		*names = sortedSet(*names)
 	}
 	inj := p.context
+	r.TranslateIPv6 = sidecar.TranslatesIPv6(inj.Sidecar.Class)
 	inj.Redirection = r
 	inj.InboundPortExclusionList, inj.OutboundPortExclusionList = r.ExcludeInboundPorts, r.ExcludeOutboundPorts
 	inj.OutboundIPRangeExclusionList, inj.OutboundIPRangeInclusionList = r.ExcludeOutboundRanges, r.IncludeOutboundRanges

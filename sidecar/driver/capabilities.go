@@ -10,6 +10,7 @@ type Capabilities struct {
 	ImageChecker ImageChecker
 	Checker      Checker
 	Finder       Finder
+	Redirector   Redirector
 	// Proxyless reports whether the driver's pods run no proxy.
 	Proxyless bool
 }
@@ -27,5 +28,6 @@ func CapabilitiesOf(d Driver) Capabilities {
 	if p, ok := d.(Proxyless); ok {
 		c.Proxyless = p.Proxyless()
 	}
+	c.Redirector, _ = d.(Redirector)
 	return c
 }

@@ -70,8 +70,7 @@ type InjectorContext struct {
 	Sidecar Sidecar
 	// Identity is the pod's future identity.
 	Identity mesh.Identity
-	// Redirection is the complete redirection of the pod's traffic. A driver may set
-	// TranslateIPv6 in it before it applies its template.
+	// Redirection is the complete redirection of the pod's traffic.
 	Redirection agentspec.Redirection
 	// AppProbes are the application's probes and hooks that the agent must answer.
 	AppProbes []agentspec.Probe

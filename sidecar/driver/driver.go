@@ -10,6 +10,7 @@
 //   - Finder locates the proxy's program on this machine.
 //   - Featurer declares the optional features that the proxy supports.
 //   - Proxyless declares that the pods run no proxy.
+//   - Redirector says what the proxy needs of the redirection of traffic.
 //
 // Drivers use only this package and the packages that it names, never Outrigger's
 // internal ones.
@@ -118,4 +119,11 @@ type Featurer interface {
 type Proxyless interface {
 	// Proxyless returns true, always.
 	Proxyless() bool
+}
+
+// Redirector is implemented by drivers whose proxy needs a special redirection of the pod's
+// traffic.
+type Redirector interface {
+	// TranslatesIPv6 is the value of TranslateIPv6 in the pods' agentspec.Redirection.
+	TranslatesIPv6() bool
 }
