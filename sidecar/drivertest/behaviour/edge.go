@@ -319,3 +319,28 @@ func testEgressByBoth(t *testing.T, w *testMesh) {
 	w.set(t, "egress.yaml", rule(elsewhere))
 	w.eventually(t, func() error { return w.blockedOutside(t, "users/web") })
 }
+
+// outsideRequests are the requests that an Egress allows.
+const outsideRequests = `
+apiVersion: specs.smi-spec.io/v1alpha4
+kind: HTTPRouteGroup
+metadata: {name: outside, namespace: users}
+spec: {matches: [{name: status, pathRegex: "/status/.*", methods: [GET]}]}
+`
+
+// testEgressByRequest restricts an Egress to some requests.
+func testEgressByRequest(t *testing.T, w *testMesh) {
+	w.serveOutside(t)
+	w.apply(t, "outside.yaml", outsideRequests)
+	w.apply(t, "egress.yaml", fmt.Sprintf(egressTemplate, "  hosts: ["+outsideHost+"]\n  ports: [{number: "+outsidePort+", protocol: http}]\n"+
+		"  matches: [{apiGroup: specs.smi-spec.io/v1alpha4, kind: HTTPRouteGroup, name: outside}]\n"))
+	const server = "http://" + outsideHost + ":" + outsidePort
+	w.get(t, "users/web", server+"/status/200", isOutside)
+	for _, r := range []request{{url: server + "/admin"}, {url: server + "/status/200", method: http.MethodDelete}} {
+		if got, err := w.send(w.pod(t, "users/web"), r); err == nil && (got.Status < 400 || strings.Contains(got.Body, "outside")) {
+			t.Errorf("%s %s gets %d %q", r.method, r.url, got.Status, got.Body)
+		}
+	}
+	w.forget(t, "egress.yaml")
+	w.eventually(t, func() error { return w.blockedOutside(t, "users/web") })
+}
