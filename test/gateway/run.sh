@@ -37,18 +37,23 @@ failed=0
 times=()
 # run CLIENTS-to-SERVERS [FLAG...]
 run() {
-	local clients=${1%-to-*} servers=${1#*-to-} began=$SECONDS
+	local clients=${1%-to-*} servers=${1#*-to-} log=bin/conformance-$1.log began=$SECONDS
 	printf '\n== %s\n' "$1"
 	# The namespaces of the former run may still be ending.
 	"$kubectl" wait --for=delete --timeout=2m ns/gateway-conformance-mesh ns/gateway-conformance-mesh-consumer
 	[ "$clients" != "$servers" ] || servers=
-	SERVERS=$servers "$suite" -test.v -test.timeout "${TIMEOUT:-30m}" -test.run TestConformance \
+	# The suite logs every request, so only a failed run is printed completely.
+	if SERVERS=$servers "$suite" -test.v -test.timeout "${TIMEOUT:-30m}" -test.run TestConformance \
 		-conformance-profiles=MESH-HTTP,MESH-GRPC -mode="$1" \
 		-namespace-labels=openservicemesh.io/monitored-by=osm \
 		-namespace-annotations="openservicemesh.io/sidecar-injection=enabled,openservicemesh.io/sidecar-class=$clients" \
 		-organization=outrigger-mesh -project=outrigger -url=https://github.com/outrigger-mesh/outrigger -version="$version" \
-		-contact=https://github.com/outrigger-mesh/outrigger/issues \
-		"${@:2}" | grep -v -e '--- SKIP' || failed=1
+		-contact=https://github.com/outrigger-mesh/outrigger/issues "${@:2}" >"$log" 2>&1; then
+		grep -E '^( {4})?--- PASS' "$log"
+	else
+		cat "$log"
+		failed=1
+	fi
 	times+=("$(printf '%5d s  %s' $((SECONDS - began)) "$1")")
 }
 for class in ${CLASS-envoy}; do
