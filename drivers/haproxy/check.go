@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 	"github.com/outrigger-mesh/outrigger/sidecar/program"
 )
@@ -29,7 +30,9 @@ func (d Driver) Check(ctx context.Context, view *mesh.View) error {
 	if err := errors.Join(program.WriteIdentity(dir, view.Proxy.Identity), writeConfig(dir, view)); err != nil {
 		return fmt.Errorf("haproxy: %w", err)
 	}
-	out, err := exec.CommandContext(ctx, path, "-c", "-f", filepath.Join(dir, configFile)).CombinedOutput()
+	cmd := exec.CommandContext(ctx, path, "-c", "-f", filepath.Join(dir, configFile))
+	cmd.Env = append(os.Environ(), agentspec.EnvSpans+"=3")
+	out, err := cmd.CombinedOutput()
 	if err = cmp.Or(ctx.Err(), err); err != nil {
 		return fmt.Errorf("haproxy: %s refuses the configuration: %w: %s", path, err, strings.TrimSpace(string(out)))
 	}

@@ -1,6 +1,7 @@
 package haproxy
 
 import (
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -146,6 +147,18 @@ func fixtures() map[string]*fixture {
 	out["outbound"] = outboundFixture()
 	out["both families"], out["ipv6"] = sixFixture("127.0.0.1", "fd00::1"), sixFixture("fd00::1")
 	out["ipv6"].inbound = g.inbound
+	for _, protocol := range []string{"zipkin", "otlp"} {
+		for _, logged := range []bool{true, false} {
+			traced := outboundFixture()
+			traced.inbound = g.inbound
+			traced.settings.AccessLog.Enabled = logged
+			traced.settings.Tracing = &mesh.Tracing{Protocol: protocol, Host: "collector.example.com", Port: 9411, Path: "/api/v2/spans", Sampled: 500_000}
+			r := &traced.destinations[0].Routes[0]
+			r.Retry = &mesh.Retry{On: []string{"5xx", "gateway-error", "reset"}, Codes: []uint16{409, 429}, Attempts: 2, Backoff: time.Second, PerTry: time.Second}
+			r.Mirrors = []mesh.Mirror{{Backend: traced.backends[1].Name, Numerator: 1, Denominator: 3}, {Backend: "gone", Numerator: 1, Denominator: 1}}
+			out[fmt.Sprintf("%s, logged: %t", protocol, logged)] = traced
+		}
+	}
 
 	// Hosts whose section names must not collide.
 	alike := newFixture(buyer)

@@ -9,7 +9,6 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"slices"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar"
@@ -56,6 +55,7 @@ func (Driver) Patch(ctx context.Context) error {
 			Check: []string{"haproxy", "-c", "-f", "${MIRROR}/" + configFile},
 		},
 		Reload:   &agentspec.Reload{Signal: "USR2", Workers: true},
+		Spans:    &agentspec.Spans{Collector: collectorFile},
 		ReadyURL: "http://127.0.0.1:15000/ready",
 		Drain:    &agentspec.Drain{Seconds: 5},
 	})
@@ -76,17 +76,4 @@ func (Driver) SidecarImage(os string) string {
 func (Driver) TranslatesIPv6() bool { return true }
 
 // Features returns the features that HAProxy supports. README.md lists the differences.
-func (d Driver) Features() []mesh.Feature {
-	return slices.DeleteFunc(mesh.Features(), func(f mesh.Feature) bool { return d.Lacks()[f] != "" })
-}
-
-// Lacks returns the features that HAProxy does not support, with what happens instead.
-func (Driver) Lacks() map[mesh.Feature]string {
-	return map[mesh.Feature]string{
-		mesh.FeatureMirrors:       "requests are not mirrored",
-		mesh.FeatureRetryCodes:    "answers with status codes other than 500 to 504 are not retried: HAProxy 2.6 accepts few others in its configuration, and not 429",
-		mesh.FeatureRetryBackoff:  "requests are retried at once: HAProxy has no setting for the delay",
-		mesh.FeatureZipkinTracing: "no spans are sent",
-		mesh.FeatureOTLPTracing:   "no spans are sent",
-	}
-}
+func (Driver) Features() []mesh.Feature { return mesh.Features() }

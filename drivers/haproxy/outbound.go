@@ -29,6 +29,12 @@ type target struct {
 	Retry    *mesh.Retry
 	Changes  []string
 	Prefers6 bool // The pod has no IPv4 address.
+	// Mirrors have targets instead of Backends.
+	Mirrors []mesh.Mirror
+	// Via is the target for each try, whose answers have a status code for which HAProxy can
+	// repeat the request. It is empty if that is not needed, and for the target of a try, IsTry.
+	Via   string
+	IsTry bool
 }
 
 // addOutbound adds the maps of destinations, the routes and the targets. The template
@@ -107,15 +113,25 @@ func (d *document) target(of *mesh.Destination, r *mesh.Route, to mesh.WeightedB
 		return nowhere
 	}
 	name, changes := sectionName(b.Name), changesOf(r, to)
-	if r.Timeout > 0 || r.Retry != nil || len(changes) > 0 {
-		name += "_" + mesh.JoinDigests(mesh.DigestOf(mesh.Route{Timeout: r.Timeout, Retry: r.Retry}), mesh.DigestOf(changes)).String()[:16]
+	if r.Timeout > 0 || r.Retry != nil || len(changes)+len(r.Mirrors) > 0 {
+		asked := mesh.DigestOf(mesh.Route{Timeout: r.Timeout, Retry: r.Retry, Mirrors: r.Mirrors})
+		name += "_" + mesh.JoinDigests(asked, mesh.DigestOf(changes)).String()[:16]
 	}
 	retry := r.Retry
 	if most := b.Policy.MaxRetries; retry != nil && most != nil && *most == 0 {
 		none := *retry
 		none.Attempts, retry = 0, &none
 	}
-	d.Targets[name] = target{b, r.Timeout, retry, changes, d.Family() == "ipv6"}
+	out := target{Backend: b, Timeout: r.Timeout, Retry: retry, Changes: changes, Prefers6: d.Family() == "ipv6"}
+	if retry != nil && retry.Attempts > 0 && (retry.Backoff > 0 || slices.Contains(retry.Needs(), mesh.FeatureRetryCodes)) {
+		out.Via = name + ":try"
+		d.Targets[out.Via] = target{Backend: b, Timeout: r.Timeout, Retry: retry, IsTry: true, Prefers6: out.Prefers6}
+	}
+	for _, m := range r.Mirrors {
+		m.Backend = d.target(of, &mesh.Route{Timeout: r.Timeout}, mesh.WeightedBackend{Backend: m.Backend})
+		out.Mirrors = append(out.Mirrors, m)
+	}
+	d.Targets[name] = out
 	return name
 }
 

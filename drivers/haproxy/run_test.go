@@ -35,6 +35,7 @@ import (
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
@@ -234,7 +235,8 @@ type running struct {
 	dir                               string
 	master                            *os.Process
 	inbound, outbound, ready, metrics uint16
-	log                               *output
+	// spans are what it writes for the agent.
+	log, spans *output
 }
 
 // start runs an HAProxy until the test ends, with the identity in the folder.
@@ -246,7 +248,7 @@ func start(t *testing.T, dir string, view *mesh.View) *running {
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	r := &running{t: t, dir: dir, log: new(output)}
+	r := &running{t: t, dir: dir, log: new(output), spans: new(output)}
 	for _, port := range []*uint16{&r.inbound, &r.outbound, &r.ready, &r.metrics} {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -258,6 +260,16 @@ func start(t *testing.T, dir string, view *mesh.View) *running {
 	r.configure(view)
 	cmd := exec.Command(program, "-W", "-db", "-p", filepath.Join(dir, "haproxy.pid"), "-f", filepath.Join(dir, configFile))
 	cmd.Stdout, cmd.Stderr = r.log, r.log
+	lines, into, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer into.Close()
+	cmd.Env, cmd.ExtraFiles = append(os.Environ(), agentspec.EnvSpans+"=3"), []*os.File{into}
+	go func() {
+		defer lines.Close()
+		_, _ = io.Copy(r.spans, lines)
+	}()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	// Release the reserved ports.
 	if err := cmd.Start(); err != nil {

@@ -2,8 +2,10 @@ package haproxy
 
 import (
 	"bytes"
-	_ "embed"
+	"embed"
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -20,26 +22,23 @@ import (
 // a port to a destination, for HTTP and for other protocols.
 const configFile = "haproxy.cfg"
 
-//go:embed haproxy.cfg.tmpl
-var configText string
+// collectorFile tells the agent where to send spans.
+const collectorFile = "collector.json"
 
-// callerText is a Lua script that reads the caller's identity from its certificate.
+// sources are the template of the configuration, and scripts that it loads: caller.lua reads
+// the caller's identity from its certificate, authorization.lua asks the mesh's authorization
+// service, mirror.lua sends copies of requests, and retry.lua delays retries.
 //
-//go:embed caller.lua
-var callerText string
+//go:embed haproxy.cfg.tmpl *.lua
+var sources embed.FS
 
-// authorizationFile is a Lua script that asks the mesh's authorization service.
-const authorizationFile = "authorization.lua"
-
-//go:embed authorization.lua
-var authorizationText string
-
-var configTemplate = texttemplate.Must(texttemplate.New(configFile).Funcs(texttemplate.FuncMap{
+var configTemplate = texttemplate.Must(texttemplate.New("haproxy.cfg.tmpl").Funcs(texttemplate.FuncMap{
 	"byName": byName, "egressHosts": egressHosts, "hosts": hosts, "is": is, "isHeader": word.MatchString,
 	"path": limitedPath, "prefixes": prefixes, "quote": quote, "replace": strings.ReplaceAll, "sectionName": sectionName, "when": when,
 	"ambiguousPath": func() string { return mesh.AmbiguousPath }, "identityHeaders": mesh.IdentityHeaders,
 	"spellings": mesh.HeaderSpellings, "otherSpellings": mesh.OtherSpellings,
 	"isHashed": isHashed, "hashLines": hashLines, "hashesSource": hashesSource,
+	"address":      func(host string, port uint16) string { return net.JoinHostPort(host, fmt.Sprint(port)) },
 	"less":         func(n, by uint32) uint32 { return n - min(n, by) },
 	"append":       func(texts []string, text string) []string { return append(texts, text) },
 	"add":          func(a, b uint32) uint64 { return uint64(a) + uint64(b) },
@@ -49,7 +48,7 @@ var configTemplate = texttemplate.Must(texttemplate.New(configFile).Funcs(textte
 	"milliseconds": func(d time.Duration) int64 { return min(max(d, time.Millisecond), 20*24*time.Hour).Milliseconds() },
 	"translated6":  func() string { return agentspec.TranslatedIPv6 },
 	"share":        func(n uint32, of int) uint32 { return max(1, min(n, 1<<30)/uint32(max(1, of))) },
-}).Parse(configText))
+}).ParseFS(sources, "haproxy.cfg.tmpl"))
 
 // document is the data of the template.
 type document struct {
@@ -90,12 +89,6 @@ func (d *document) Family() string {
 	return "ipv4"
 }
 
-// EjectionTime is how long endpoints are ejected by default.
-func (*document) EjectionTime() time.Duration { return 30 * time.Second }
-
-// AuthorizationTimeout is how long the authorization service may take by default.
-func (*document) AuthorizationTimeout() time.Duration { return 200 * time.Millisecond }
-
 // Translate returns haproxy.cfg, its maps and its scripts.
 func (Driver) Translate(view *mesh.View) ([]driver.File, error) {
 	settings := view.Settings
@@ -111,17 +104,21 @@ func (Driver) Translate(view *mesh.View) ([]driver.File, error) {
 	}
 	doc.addInbound()
 	doc.addOutbound()
-	var config bytes.Buffer
-	if err := configTemplate.Execute(&config, doc); err != nil {
+	var config, collector bytes.Buffer
+	if err := errors.Join(configTemplate.Execute(&config, doc), configTemplate.ExecuteTemplate(&collector, collectorFile, doc)); err != nil {
 		return nil, fmt.Errorf("haproxy: %w", err)
 	}
-	return []driver.File{
+	files := []driver.File{
 		{Name: configFile, Content: config.Bytes()},
-		{Name: "caller.lua", Content: []byte(callerText)},
-		{Name: authorizationFile, Content: []byte(authorizationText)},
+		{Name: collectorFile, Content: collector.Bytes()},
 		{Name: "http.map", Content: []byte(doc.httpMap.String())},
 		{Name: "tcp.map", Content: []byte(doc.tcpMap.String())},
-	}, nil
+	}
+	for _, script := range []string{"caller.lua", "authorization.lua", "mirror.lua", "retry.lua"} {
+		content, _ := sources.ReadFile(script)
+		files = append(files, driver.File{Name: script, Content: content})
+	}
+	return files, nil
 }
 
 // limitedPath returns the match of the requests that the rate limit of a path counts: all

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/url"
 	"path"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
@@ -271,6 +272,9 @@ func (c *config) check() error {
 			wrong("reload.workers needs a signal")
 		}
 		wrongCommand("reload.command", r.Command)
+	}
+	if s.Spans != nil && (s.Mirror == nil || !filepath.IsLocal(s.Spans.Collector)) {
+		wrong("spans.collector %q is not the name of a file in mirror.dir", s.Spans.Collector)
 	}
 	if s.ReadyURL != "" && !isHTTP(s.ReadyURL) {
 		wrong("readyURL %q is not an http URL", s.ReadyURL)

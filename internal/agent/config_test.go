@@ -97,6 +97,8 @@ var badSpecs = map[string]string{
 	`{"command":["a"],"reload":{"signal":"HUP","command":["a"]}}`:                                                                                "reload needs a signal or a command",
 	`{"command":["a"],"reload":{"signal":"WHATEVER"}}`:                                                                                           "is not the name of a signal",
 	`{"command":["a"],"reload":{"command":[""]}}`:                                                                                                "reload.command is empty",
+	`{"command":["a"],"spans":{"collector":"a"}}`:                                                                                                "spans.collector",
+	`{"command":["a"],"mirror":{"url":"https://a/","dir":"/m"},"spans":{"collector":"../a"}}`:                                                    "spans.collector",
 	`{"command":["a"],"readyURL":"ftp://a/"}`:                                                                                                    "readyURL",
 	`{"command":["a"],"drain":{"url":"/a","seconds":1}}`:                                                                                         "drain.url",
 	`{"command":["a"],"drain":{"seconds":-1}}`:                                                                                                   "drain.seconds",

@@ -85,6 +85,8 @@ var testTimings = timings{
 	check:        2 * time.Second,
 	quarantine:   backoff{first: 200 * time.Millisecond, most: time.Second},
 	store:        50 * time.Millisecond,
+	spans:        50 * time.Millisecond,
+	collect:      time.Second,
 }
 
 // proxyMain is a proxy that records events in a journal and serves /ready, /drain and

@@ -17,6 +17,7 @@ type metrics struct {
 	probes, probesFailed      atomic.Int64
 	versions, versionsRefused atomic.Int64
 	followFailures            atomic.Int64
+	spansSent, spansLost      atomic.Int64
 
 	mu       sync.Mutex
 	failures map[string]int64
@@ -60,5 +61,7 @@ func (m *metrics) write(w io.Writer, expiry int64, ready bool) {
 	metric("mirror_failures_total", "counter", "Failed attempts to follow the driver's files.", value(m.followFailures.Load()))
 	metric("probes_total", "counter", "Probes and hooks sent to the app, by result.",
 		labelled("result", "failure", m.probesFailed.Load()), labelled("result", "success", m.probes.Load()-m.probesFailed.Load()))
+	metric("spans_total", "counter", "Spans of the proxy, by result.",
+		labelled("result", "lost", m.spansLost.Load()), labelled("result", "sent", m.spansSent.Load()))
 	metric("ready", "gauge", "Whether the agent reports the pod as ready.", value(map[bool]int64{true: 1}[ready]))
 }

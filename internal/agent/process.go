@@ -26,6 +26,8 @@ type children struct {
 	forks chan func()
 	null  *os.File // their standard input
 	env   []string
+	// spans is where the proxy writes spans; nil if it does not.
+	spans *os.File
 
 	// mu is held while a process starts, so that a process that ends at once is registered
 	// before it is reaped.
@@ -80,7 +82,7 @@ func newChildren(env []agentspec.EnvVar) (*children, error) {
 // start starts a command in its own process group, so that only the agent signals it. The
 // process is killed if the agent is. Its output goes where the agent's does and the end of
 // its standard error is kept. With quiet, standard output is also kept and nothing is
-// printed.
+// printed, and the command gets no file descriptor for spans.
 func (c *children) start(argv []string, quiet bool) (*child, error) {
 	program, err := exec.LookPath(argv[0])
 	if err != nil {
@@ -95,10 +97,14 @@ func (c *children) start(argv []string, quiet bool) (*child, error) {
 	if quiet {
 		stdout, copied = into, io.Discard
 	}
+	files := []*os.File{c.null, stdout, into}
+	if c.spans != nil && !quiet {
+		files = append(files, c.spans)
+	}
 	var child *child
 	done := make(chan struct{})
 	c.forks <- func() {
-		child, err = c.fork(program, argv, c.null, stdout, into)
+		child, err = c.fork(program, argv, files...)
 		close(done)
 	}
 	<-done

@@ -103,6 +103,13 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 		address:    cmp.Or(o.identityAddress, net.JoinHostPort(c.controller, identityPort)),
 		serverName: c.controller, tokenFile: o.tokenFile,
 	}
+	var exporter *exporter
+	if c.spec.Spans != nil {
+		if exporter, err = newExporter(&c.spec, children, o.timings, log, metrics); err != nil {
+			return err
+		}
+		defer exporter.finish()
+	}
 	reporter := newReporter(signer.reportWith(store), o.timings, log)
 	proxy := newProxy(&c.spec, children, reporter, o.timings, log, metrics)
 	var follower *follower

@@ -68,6 +68,8 @@ type timings struct {
 	check        time.Duration // timeout of the command that checks a version
 	quarantine   backoff       // before a refused version is tried again
 	store        time.Duration // minimum time between writes of live files to the folder
+	spans        time.Duration // how long spans wait for others, to be sent together
+	collect      time.Duration // timeout of sending them
 }
 
 var defaultTimings = timings{
@@ -98,4 +100,6 @@ var defaultTimings = timings{
 	check:        30 * time.Second,
 	quarantine:   backoff{first: 5 * time.Second, most: 5 * time.Minute},
 	store:        time.Second,
+	spans:        time.Second,
+	collect:      5 * time.Second,
 }

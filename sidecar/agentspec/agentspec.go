@@ -36,6 +36,10 @@ const (
 	// EnvConcurrency is the number of worker threads of the proxy, at least 1. In a Spec
 	// it is limited to the number of CPUs that the agent may use.
 	EnvConcurrency = "OUTRIGGER_CONCURRENCY"
+	// EnvSpans is the number of the file descriptor to which the proxy writes spans. The
+	// agent sets it for the proxy and the other commands of a Spec with Spans. An agent that
+	// is older than the injector does not, and then the proxy must write none.
+	EnvSpans = "OUTRIGGER_SPANS"
 )
 
 // Paths in the sidecar container.
@@ -81,6 +85,8 @@ type Spec struct {
 	Mirror *Mirror `json:"mirror,omitempty"`
 	// Reload makes the proxy reload changed files. Nil means that it watches them itself.
 	Reload *Reload `json:"reload,omitempty"`
+	// Spans, if set, makes the agent send the proxy's spans to a collector.
+	Spans *Spans `json:"spans,omitempty"`
 	// ReadyURL answers 2xx once the proxy has its first configuration.
 	ReadyURL string `json:"readyURL,omitempty"`
 	// Drain, if set, runs on SIGTERM before the proxy is stopped.
@@ -171,6 +177,52 @@ type Reload struct {
 	// Command is run and must exit with 0 within 30 seconds. ${MIRROR} is replaced by
 	// Mirror.Dir.
 	Command []string `json:"command,omitempty"`
+}
+
+// Spans lets a proxy that can't send spans itself write them as lines to the file descriptor
+// EnvSpans, a pipe. A line holds a Span as JSON, which other text without braces may precede
+// and any text may follow. The agent skips lines without a Span, or whose Span has no TraceID,
+// so a proxy may write a line for each request, sampled or not. The pipe has room for some
+// thousand lines; a proxy should rather lose a line than wait.
+type Spans struct {
+	// Collector is the name of a file in Mirror.Dir with a Collector as JSON. It is read
+	// before spans are sent. Without it they are dropped.
+	Collector string `json:"collector"`
+}
+
+// Collector says where the agent sends spans, and what all spans of the proxy have in common.
+type Collector struct {
+	// Protocol is "zipkin" (JSON, version 2) or "otlp" (gRPC).
+	Protocol string `json:"protocol"`
+	// Address is a host and a port, called without TLS, and Path the HTTP path for Zipkin.
+	Address string `json:"address"`
+	Path    string `json:"path,omitempty"`
+	// Service is the name of the service, and IP its address.
+	Service string `json:"service"`
+	IP      string `json:"ip,omitempty"`
+	// Tags are added to those of each span.
+	Tags map[string]string `json:"tags,omitempty"`
+}
+
+// Span is the record of a request that the proxy has forwarded. All fields but Status are
+// text, which a proxy can leave empty without knowing the type.
+type Span struct {
+	// TraceID has 16 or 32 hexadecimal digits, ID and ParentID have 16. ParentID may be empty.
+	TraceID  string `json:"traceId"`
+	ID       string `json:"id"`
+	ParentID string `json:"parentId,omitempty"`
+	// Kind is "CLIENT" or "SERVER".
+	Kind string `json:"kind"`
+	// Shared is not empty if the span has the ID of the client's, as is usual with Zipkin.
+	Shared string `json:"shared,omitempty"`
+	Name   string `json:"name"`
+	// Start and End are in microseconds since 1970.
+	Start string `json:"start"`
+	End   string `json:"end"`
+	// Status is the status code of the answer; less than 100 means that there was none.
+	Status int `json:"status"`
+	// Tags describe the request. Empty ones are left out.
+	Tags map[string]string `json:"tags,omitempty"`
 }
 
 // Drain lets the proxy finish its connections before it is stopped.

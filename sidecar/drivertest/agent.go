@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -150,6 +151,9 @@ func (s subject) checkSpec(inj *driver.InjectorContext, c *corev1.Container, pod
 		if !writable(c, m.Dir) {
 			fail("the mirror's folder %q is on no volume that the container can write to", m.Dir)
 		}
+	}
+	if to := spec.Spans; to != nil && (spec.Mirror == nil || !filepath.IsLocal(to.Collector)) {
+		fail("the spans' collector %q is not the name of a file in the mirror's folder", to.Collector)
 	}
 	if r := spec.Reload; r != nil && (r.Signal == "") == (len(r.Command) == 0) {
 		fail("reload must have a signal or a command")

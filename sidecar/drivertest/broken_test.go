@@ -358,6 +358,7 @@ func brokenDrivers() map[string][]brokenDriver {
 			{"mirror nowhere", agent(&agentspec.Spec{Command: []string{"/p"}, Mirror: &agentspec.Mirror{URL: "https://c", Dir: "/m"}}), "the mirror's folder"},
 			{"reload twice", agent(&agentspec.Spec{Command: []string{"/p"}, Reload: &agentspec.Reload{Signal: "HUP", Command: []string{"x"}}}), "a signal or a command"},
 			{"unset variable", agent(&agentspec.Spec{Command: []string{"/p", "${POD_IDENTITY}"}}), "${POD_IDENTITY} is used"},
+			{"spans", agent(&agentspec.Spec{Command: []string{"/p"}, Spans: &agentspec.Spans{Collector: "c"}}), "the spans' collector"},
 			{"ready URL", agent(&agentspec.Spec{Command: []string{"/p"}, ReadyURL: "/ready"}), "is not a URL"},
 			{"drain", agent(&agentspec.Spec{Command: []string{"/p"}, Drain: &agentspec.Drain{Seconds: -1}}), "drain takes -1"},
 			{"redirection", pod(func(p *corev1.Pod) { setEnv(initOf(p), agentspec.EnvRedirection, "{}") }), "OUTRIGGER_REDIRECTION says {}"},

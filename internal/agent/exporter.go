@@ -1,0 +1,232 @@
+package agent
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+)
+
+const (
+	// spansFD is the proxy's file descriptor for spans, the first one after those of its
+	// input and output.
+	spansFD = 3
+	// spansPipe is the size of the pipe, in bytes: the most that a process may ask for
+	// without privileges.
+	spansPipe = 1 << 20
+	// maxSpanLine is the longest line that can hold a span, in bytes.
+	maxSpanLine = 64 << 10
+	// spansAtOnce is how many spans are sent in one request, and maxSpans how many wait at
+	// most.
+	spansAtOnce = 500
+	maxSpans    = 20 * spansAtOnce
+)
+
+// exporter sends the spans that the proxy writes to a collector. It neither delays the proxy
+// nor grows while the collector is away: it counts spans as lost instead.
+type exporter struct {
+	// collector is the file with the Collector, and sender sends to the last one that was
+	// read from it, configured.
+	collector  string
+	configured []byte
+	sender     spanSender
+
+	// lines is the end of the pipe from which spans are read, until the proxy and the agent
+	// have closed the other one.
+	lines, proxys *os.File
+	timings       timings
+	log           *slog.Logger
+	metrics       *metrics
+	closed, ended chan struct{} // closed when nothing more is read, and when run has returned
+	some, many    bell          // ring when a span waits, and when enough for a request do
+
+	mu         sync.Mutex
+	waiting    []*finishedSpan
+	complained time.Time // when lost spans were last logged
+}
+
+// newExporter starts an exporter. The children that start from now on get the file descriptor
+// for spans.
+func newExporter(spec *agentspec.Spec, children *children, timings timings, log *slog.Logger, metrics *metrics) (*exporter, error) {
+	lines, proxys, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("opening a pipe for spans: %w", err)
+	}
+	if _, err := unix.FcntlInt(proxys.Fd(), unix.F_SETPIPE_SZ, spansPipe); err != nil {
+		log.Warn("the pipe for spans stays small, so spans may be lost under load", "error", err)
+	}
+	children.spans = proxys
+	children.env = append(children.env, agentspec.EnvSpans+"="+strconv.Itoa(spansFD))
+	e := &exporter{
+		collector: filepath.Join(spec.Mirror.Dir, spec.Spans.Collector), lines: lines, proxys: proxys,
+		timings: timings, log: log, metrics: metrics,
+		closed: make(chan struct{}), ended: make(chan struct{}), some: newBell(), many: newBell(),
+	}
+	go e.read()
+	go e.run()
+	return e, nil
+}
+
+// finish sends the spans of a proxy that has ended. It does not wait for long.
+func (e *exporter) finish() {
+	_ = e.proxys.Close()
+	select {
+	case <-e.ended:
+	case <-time.After(e.timings.collect):
+	}
+}
+
+// read reads spans until the pipe is closed.
+func (e *exporter) read() {
+	defer close(e.closed)
+	defer e.lines.Close()
+	lines := bufio.NewReaderSize(e.lines, maxSpanLine)
+	for {
+		line, err := lines.ReadSlice('\n')
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			// What follows of the line is no span either.
+			e.lose(1, fmt.Errorf("a span has more than %d bytes", maxSpanLine))
+			continue
+		case err != nil:
+			return
+		}
+		span, err := parseSpan(line)
+		if err != nil {
+			e.lose(1, fmt.Errorf("the proxy has written no span but %q: %w", inOneLine(string(line)), err))
+		}
+		if span != nil {
+			e.add(span)
+		}
+	}
+}
+
+// parseSpan returns the span of a line, or nil if it has none.
+func parseSpan(line []byte) (*finishedSpan, error) {
+	at := bytes.IndexByte(line, '{')
+	if at < 0 {
+		return nil, nil
+	}
+	var span agentspec.Span
+	if err := json.NewDecoder(bytes.NewReader(line[at:])).Decode(&span); err != nil {
+		return nil, err
+	}
+	if span.TraceID == "" {
+		return nil, nil
+	}
+	return finished(span)
+}
+
+func (e *exporter) add(span *finishedSpan) {
+	e.mu.Lock()
+	n := len(e.waiting) + 1
+	if n <= maxSpans {
+		e.waiting = append(e.waiting, span)
+	}
+	e.mu.Unlock()
+	switch {
+	case n > maxSpans:
+		e.lose(1, fmt.Errorf("%d spans wait for the collector", maxSpans))
+	case n == 1:
+		e.some.ring()
+	case n >= spansAtOnce:
+		e.many.ring()
+	}
+}
+
+// take removes the spans for one request.
+func (e *exporter) take() []*finishedSpan {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n := min(len(e.waiting), spansAtOnce)
+	taken := e.waiting[:n:n]
+	e.waiting = e.waiting[n:]
+	return taken
+}
+
+// lose counts lost spans. The log has those of a minute as one entry at most, since a
+// collector may be away for long.
+func (e *exporter) lose(n int, why error) {
+	e.metrics.spansLost.Add(int64(n))
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if now := time.Now(); now.Sub(e.complained) >= time.Minute {
+		e.complained = now
+		e.log.Warn("spans are lost", "error", why, "lost", e.metrics.spansLost.Load())
+	}
+}
+
+// run sends spans until the pipe is closed.
+func (e *exporter) run() {
+	defer close(e.ended)
+	for {
+		select {
+		case <-e.closed:
+			e.sendAll()
+			return
+		case <-e.some:
+		}
+		select {
+		case <-e.closed:
+		case <-e.many:
+		case <-time.After(e.timings.spans):
+		}
+		e.sendAll()
+	}
+}
+
+func (e *exporter) sendAll() {
+	for spans := e.take(); len(spans) > 0; spans = e.take() {
+		ctx, cancel := context.WithTimeout(context.Background(), e.timings.collect)
+		err := e.configure()
+		if err == nil {
+			err = e.sender.send(ctx, spans)
+		}
+		cancel()
+		if err != nil {
+			e.lose(len(spans), err)
+			continue
+		}
+		e.metrics.spansSent.Add(int64(len(spans)))
+	}
+}
+
+// configure reads the Collector, and replaces the sender if it has changed.
+func (e *exporter) configure() error {
+	text, err := os.ReadFile(e.collector)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = errors.New("the proxy's files name no collector")
+	}
+	if err != nil {
+		return err
+	}
+	if e.sender != nil && bytes.Equal(text, e.configured) {
+		return nil
+	}
+	var collector agentspec.Collector
+	if err := json.Unmarshal(text, &collector); err != nil {
+		return fmt.Errorf("%s: %w", e.collector, err)
+	}
+	sender, err := newSpanSender(collector)
+	if err != nil {
+		return fmt.Errorf("%s: %w", e.collector, err)
+	}
+	if e.sender != nil {
+		e.sender.close()
+	}
+	e.sender, e.configured = sender, text
+	return nil
+}
