@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -165,5 +166,40 @@ func TestTraces(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestNoSpanIsLostInAReload reloads the proxy under load. Each request has one span.
+func TestNoSpanIsLostInAReload(t *testing.T) {
+	ca := newAuthority(t)
+	p := newPeer(t, ca, store)
+	f := newFixture(buyer)
+	f.settings.AccessLog.Enabled = false
+	f.settings.Tracing = &mesh.Tracing{Protocol: "zipkin", Host: "127.0.0.1", Port: 9411, Sampled: 1_000_000}
+	f.service(servicePort("bookstore", 80), mesh.HTTP, "10.96.0.10", backend(servicePort("bookstore", 80), mesh.HTTP, store, p.address))
+	r := runOutbound(t, ca, f)
+	const clients, requests = 4, 150
+	var group sync.WaitGroup
+	for i := range clients {
+		group.Go(func() {
+			c := client(r.outbound, storeAddress, nil, i%2 == 0)
+			defer c.CloseIdleConnections()
+			for n := range requests {
+				if response, _, err := keepAsking(c, "GET", fmt.Sprintf("/%d/%d", i, n)); err != nil || response.StatusCode != 200 {
+					t.Errorf("request %d of client %d: %v, %v", n, i, response, err)
+				}
+				time.Sleep(2 * time.Millisecond)
+			}
+		})
+	}
+	r.reload()
+	r.reload()
+	group.Wait()
+	var spans int
+	for deadline := time.Now().Add(10 * time.Second); spans != clients*requests && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		spans = len(r.spansOf())
+	}
+	if spans != clients*requests {
+		t.Errorf("%d requests have %d spans", clients*requests, spans)
 	}
 }
