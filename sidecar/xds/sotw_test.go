@@ -180,7 +180,8 @@ func TestSotWOrder(t *testing.T) {
 // TestOptionalType has a client that subscribes to listeners only, as gRPC's servers do.
 func TestOptionalType(t *testing.T) {
 	core := newCore(t)
-	core.types = []Type{{URL: clusters, Optional: true}, {URL: listeners}}
+	core.types = slices.Clone(testTypes)
+	core.types[1].Optional = true
 	h := core.serve(t, forever)
 	view := h.set("p", state{listeners: {"l": "1", "m": "1"}})
 	c := h.sotw(t, "p")
