@@ -38,7 +38,7 @@ func section(t *testing.T, from, to string) string {
 
 // TestDocumentedData compares the tables with the methods that templates can use.
 func TestDocumentedData(t *testing.T) {
-	row := regexp.MustCompile("(?m)^\\| `([.A-Za-z]+)(?: \"NAME\")?` \\| (\\w+) \\|")
+	row := regexp.MustCompile("(?m)^\\| `([.A-Za-z]+)(?: \"NAME\"| DEFAULT)?` \\| (\\w+) \\|")
 	documented := func(from, to string) map[string]string {
 		rows := make(map[string]string)
 		for _, m := range row.FindAllStringSubmatch(section(t, from, to), -1) {
@@ -74,7 +74,7 @@ func kind(typ reflect.Type) string {
 	switch typ.Kind() {
 	case reflect.String:
 		return "text"
-	case reflect.Int32:
+	case reflect.Int32, reflect.Uint32:
 		return "number"
 	case reflect.Slice:
 		return "list"
