@@ -134,11 +134,11 @@ func (m *grpcMesh) allow(name, class, version, client, match string) string {
 	return fmt.Sprintf(`
 apiVersion: access.smi-spec.io/v1alpha3
 kind: TrafficTarget
-metadata: {name: %s, namespace: shop-%s}
+metadata: {name: %[1]s, namespace: shop-%[2]s}
 spec:
-  destination: {kind: ServiceAccount, name: %s, namespace: shop-%[2]s}
-  sources: [%s]
-  rules: [{kind: HTTPRouteGroup, name: cart, matches: [%s]}]
+  destination: {kind: ServiceAccount, name: %[3]s, namespace: shop-%[2]s}
+  sources: [%[4]s]
+  rules: [{kind: HTTPRouteGroup, name: cart, matches: [%[5]s]}]
 ---
 `, name, class, version, strings.Join(sources, ", "), match)
 }
