@@ -300,6 +300,9 @@ func (m *grpcMesh) shortLives(t *testing.T) {
 		}
 		return nil
 	})
+	m.each(t, func(t *testing.T, p grpcPair) {
+		m.wants(t, p, p.web(), "cart-v1", grpcCall{method: call, times: 5}, "OK")
+	})
 }
 
 // waitLeaf waits until the certificate of the server without a proxy is as wanted.
