@@ -91,7 +91,7 @@ func (s *Server) stream(ss grpc.ServerStream, sotw bool, receive func() (request
 	if errors.Is(err, errExpires) {
 		// gRPC's clients would open the next stream over the same connection, with the same
 		// certificate. The delay lets them read why this one has ended.
-		time.AfterFunc(time.Second, func() { raw.Close() })
+		time.AfterFunc(100*time.Millisecond, func() { raw.Close() })
 	}
 	return err
 }

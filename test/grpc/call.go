@@ -31,11 +31,12 @@ func dial(target string) (*grpc.ClientConn, error) {
 }
 
 // call makes a call and describes its result: the status, and the server's name or the
-// message. The server may send a stream of messages.
-func call(conn *grpc.ClientConn, method string, header metadata.MD) string {
+// message. The server may send a stream of messages. A new client that does not wait until
+// it is ready fails if the controller ends its stream before the first answer.
+func call(conn *grpc.ClientConn, method string, header metadata.MD, wait bool) string {
 	ctx, cancel := context.WithTimeout(metadata.NewOutgoingContext(context.Background(), header), 5*time.Second)
 	defer cancel()
-	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method)
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method, grpc.WaitForReady(wait))
 	received := 0
 	if err == nil {
 		// If sending fails, receiving returns the status.
@@ -63,7 +64,7 @@ func callLines(target string) error {
 	}
 	defer conn.Close()
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-		fmt.Println(call(conn, lines.Text(), nil))
+		fmt.Println(call(conn, lines.Text(), nil, false))
 	}
 	return nil
 }
@@ -71,7 +72,7 @@ func callLines(target string) error {
 // answer serves HTTP at the address. A request for
 // /?target=TARGET&method=METHOD&times=3&header=a&fresh=true makes three calls with the
 // header "x-kind: a", and is answered with a line for the result of each. Fresh calls use a
-// new connection.
+// new client, and wait until it is ready.
 func answer(address string) error {
 	var mu sync.Mutex
 	conns := map[string]*grpc.ClientConn{}
@@ -89,7 +90,8 @@ func answer(address string) error {
 	}
 	return http.ListenAndServe(address, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		query := r.URL.Query()
-		conn, err := connTo(query.Get("target"), query.Get("fresh") != "")
+		fresh := query.Get("fresh") != ""
+		conn, err := connTo(query.Get("target"), fresh)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
@@ -100,7 +102,7 @@ func answer(address string) error {
 			header.Set("x-kind", kind)
 		}
 		for range max(1, times) {
-			fmt.Fprintln(w, call(conn, query.Get("method"), header))
+			fmt.Fprintln(w, call(conn, query.Get("method"), header, fresh))
 		}
 	}))
 }
