@@ -31,12 +31,11 @@ func dial(target string) (*grpc.ClientConn, error) {
 }
 
 // call makes a call and describes its result: the status, and the server's name or the
-// message. The server may send a stream of messages. A new client that does not wait until
-// it is ready fails if the controller ends its stream before the first answer.
-func call(conn *grpc.ClientConn, method string, header metadata.MD, wait bool) string {
+// message. The server may send a stream of messages.
+func call(conn *grpc.ClientConn, method string, header metadata.MD) string {
 	ctx, cancel := context.WithTimeout(metadata.NewOutgoingContext(context.Background(), header), 5*time.Second)
 	defer cancel()
-	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method, grpc.WaitForReady(wait))
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method)
 	received := 0
 	if err == nil {
 		// If sending fails, receiving returns the status.
@@ -64,7 +63,7 @@ func callLines(target string) error {
 	}
 	defer conn.Close()
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-		fmt.Println(call(conn, lines.Text(), nil, false))
+		fmt.Println(call(conn, lines.Text(), nil))
 	}
 	return nil
 }
@@ -72,26 +71,31 @@ func callLines(target string) error {
 // answer serves HTTP at the address. A request for
 // /?target=TARGET&method=METHOD&times=3&header=a&fresh=true makes three calls with the
 // header "x-kind: a", and is answered with a line for the result of each. Fresh calls use a
-// new client, and wait until it is ready.
+// new connection. Beside it the former one stays open, so that gRPC keeps its configuration:
+// a client without one fails if the controller ends its stream before the first answer.
 func answer(address string) error {
 	var mu sync.Mutex
 	conns := map[string]*grpc.ClientConn{}
-	connTo := func(target string, fresh bool) (*grpc.ClientConn, error) {
+	connTo := func(target string) (*grpc.ClientConn, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		if conn := conns[target]; conn != nil && !fresh {
+		if conn := conns[target]; conn != nil {
 			return conn, nil
-		} else if conn != nil {
-			conn.Close()
 		}
 		conn, err := dial(target)
-		conns[target] = conn
+		if err == nil {
+			conns[target] = conn
+		}
 		return conn, err
 	}
 	return http.ListenAndServe(address, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		query := r.URL.Query()
-		fresh := query.Get("fresh") != ""
-		conn, err := connTo(query.Get("target"), fresh)
+		conn, err := connTo(query.Get("target"))
+		if err == nil && query.Get("fresh") != "" {
+			if conn, err = dial(query.Get("target")); err == nil {
+				defer conn.Close()
+			}
+		}
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
@@ -102,7 +106,7 @@ func answer(address string) error {
 			header.Set("x-kind", kind)
 		}
 		for range max(1, times) {
-			fmt.Fprintln(w, call(conn, query.Get("method"), header, fresh))
+			fmt.Fprintln(w, call(conn, query.Get("method"), header))
 		}
 	}))
 }
