@@ -58,7 +58,7 @@ func TestWithoutProxy(t *testing.T) {
 func TestOwnGroupsAndVariables(t *testing.T) {
 	w := proxyless()
 	own := decode(t, []byte(smallPod))
-	own.Spec.SecurityContext = &corev1.PodSecurityContext{SupplementalGroups: []int64{7, 1500, 9}}
+	own.Spec.SecurityContext = &corev1.PodSecurityContext{SupplementalGroups: []int64{7, 9}}
 	own.Spec.Containers[0].Env = []corev1.EnvVar{
 		{Name: "GRPC_XDS_BOOTSTRAP", Value: "/own.json"}, {Name: "GRPC_EXPERIMENTAL_XDS_SNI", Value: "false"},
 	}
@@ -67,7 +67,7 @@ func TestOwnGroupsAndVariables(t *testing.T) {
 	r := i.Inject(t.Context(), w.request(string(raw)))
 	once := patched(t, raw, r.Patch)
 	pod := decode(t, once)
-	if groups := pod.Spec.SecurityContext.SupplementalGroups; !slices.Equal(groups, []int64{7, 1500, 9}) {
+	if groups := pod.Spec.SecurityContext.SupplementalGroups; !slices.Equal(groups, []int64{7, 9, 1500}) {
 		t.Errorf("the supplemental groups are %v", groups)
 	}
 	if got := variable(container(pod, "cart"), "GRPC_EXPERIMENTAL_XDS_SNI"); got != "false" {
