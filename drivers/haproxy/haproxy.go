@@ -25,6 +25,8 @@ const (
 	defaultPort = 6061
 	// mirrorDir is the folder into which the agent mirrors the repository.
 	mirrorDir = driver.RunDir + "/haproxy"
+	// masterSocket is where live.lua asks the master process for a reload.
+	masterSocket = driver.RunDir + "/master.sock"
 )
 
 //go:embed template.yaml
@@ -47,12 +49,13 @@ func (Driver) Patch(ctx context.Context) error {
 		return err
 	}
 	return podtemplate.Apply(ctx, name, template, &agentspec.Spec{
-		Command: []string{"haproxy", "-W", "-db", "-f", threadsFile, "-f", mirrorDir + "/" + configFile},
+		Command: []string{"haproxy", "-W", "-db", "-S", masterSocket + ",mode,600", "-f", threadsFile, "-f", mirrorDir + "/" + configFile},
 		Files:   []agentspec.File{{Path: threadsFile, Content: threads}},
 		Mirror: &agentspec.Mirror{
 			URL:   fmt.Sprintf("https://${OUTRIGGER_CONTROLLER}:%d/repo/${POD_UID}/", inj.ServerPort(defaultPort)),
 			Dir:   mirrorDir,
-			Check: []string{"haproxy", "-c", "-f", "${MIRROR}/" + configFile},
+			Live:  liveFiles,
+			Check: append([]string{name}, checkArgs...),
 		},
 		Reload:   &agentspec.Reload{Signal: "USR2", Workers: true},
 		Spans:    &agentspec.Spans{Collector: collectorFile},

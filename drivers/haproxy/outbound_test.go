@@ -357,23 +357,26 @@ func TestNoRequestFailsWhileReloading(t *testing.T) {
 	}
 }
 
+// workers returns the IDs of the worker processes, each after a space.
+func (r *running) workers() string {
+	r.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", r.master.Pid))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return " " + string(text)
+}
+
 // reload reloads like the agent: it sends the signal until there is another worker.
 func (r *running) reload() {
 	r.t.Helper()
-	workers := func() string {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", r.master.Pid))
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		return " " + string(text)
-	}
-	before := workers()
+	before := r.workers()
 	for range 8 {
 		if err := r.master.Signal(syscall.SIGUSR2); err != nil {
 			r.t.Fatal(err)
 		}
 		for until := time.Now().Add(time.Second); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
-			for _, worker := range strings.Fields(workers()) {
+			for _, worker := range strings.Fields(r.workers()) {
 				if !strings.Contains(before, " "+worker+" ") {
 					time.Sleep(100 * time.Millisecond)
 					return

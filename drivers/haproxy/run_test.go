@@ -37,16 +37,18 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
+	"github.com/outrigger-mesh/outrigger/sidecar/program"
 )
 
 // authority signs certificates for a test.
 type authority struct {
-	t    *testing.T
+	t    testing.TB
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-func newAuthority(t *testing.T) *authority {
+func newAuthority(t testing.TB) *authority {
 	t.Helper()
 	a := &authority{t: t}
 	pair := a.sign(&x509.Certificate{
@@ -231,24 +233,35 @@ func (o *output) String() string {
 // running is a running HAProxy. Its listeners accept the PROXY protocol for the original
 // destination, in place of the redirection of a pod.
 type running struct {
-	t                                 *testing.T
+	t                                 testing.TB
 	dir                               string
 	master                            *os.Process
 	inbound, outbound, ready, metrics uint16
 	// spans are what it writes for the agent.
 	log, spans *output
+	// feed stands for the agent, which serves live files.
+	feed     mirror.Feed
+	agent    uint16
+	rejected chan mirror.Status
 }
 
 // start runs an HAProxy until the test ends, with the identity in the folder.
-func start(t *testing.T, dir string, view *mesh.View) *running {
+func start(t testing.TB, dir string, view *mesh.View) *running {
 	t.Helper()
-	program, err := Driver{}.FindProxy()
+	path, err := Driver{}.FindProxy()
 	if errors.Is(err, driver.ErrNoProxy) {
 		t.Skip("SKIPPED: ", err)
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	r := &running{t: t, dir: dir, log: new(output), spans: new(output)}
+	r := &running{t: t, dir: dir, log: new(output), spans: new(output), rejected: make(chan mirror.Status, 100)}
+	r.feed.Rejected = func(s mirror.Status) { r.rejected <- s }
+	agent := httptest.NewServer(&r.feed)
+	t.Cleanup(func() {
+		agent.CloseClientConnections()
+		agent.Close()
+	})
+	r.agent = portOf(agent.Listener)
 	for _, port := range []*uint16{&r.inbound, &r.outbound, &r.ready, &r.metrics} {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -258,7 +271,7 @@ func start(t *testing.T, dir string, view *mesh.View) *running {
 		defer listener.Close()
 	}
 	r.configure(view)
-	cmd := exec.Command(program, "-W", "-db", "-p", filepath.Join(dir, "haproxy.pid"), "-f", filepath.Join(dir, configFile))
+	cmd := exec.Command(path, "-W", "-db", "-S", filepath.Join(dir, "master.sock")+",mode,600", "-p", filepath.Join(dir, "haproxy.pid"), "-f", filepath.Join(dir, configFile))
 	cmd.Stdout, cmd.Stderr = r.log, r.log
 	lines, into, err := os.Pipe()
 	if err != nil {
@@ -292,9 +305,14 @@ var listenSix = regexp.MustCompile(`,\[::\]:[0-9]+ v6only`)
 // configure writes the configuration of a View.
 func (r *running) configure(view *mesh.View) {
 	r.t.Helper()
-	if err := writeConfig(r.dir, view); err != nil {
+	files, err := Driver{}.Translate(view)
+	if err != nil {
 		r.t.Fatal(err)
 	}
+	if err := program.WriteFiles(r.dir, files); err != nil {
+		r.t.Fatal(err)
+	}
+	r.replace("live.lua", map[string]string{"15901": fmt.Sprint(r.agent)})
 	file := filepath.Join(r.dir, configFile)
 	config, err := os.ReadFile(file)
 	if err != nil {
@@ -312,6 +330,22 @@ func (r *running) configure(view *mesh.View) {
 		text = strings.ReplaceAll(text, from, to)
 	}
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// replace replaces texts in a file of the configuration.
+func (r *running) replace(name string, texts map[string]string) {
+	r.t.Helper()
+	file := filepath.Join(r.dir, name)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for from, to := range texts {
+		text = bytes.ReplaceAll(text, []byte(from), []byte(to))
+	}
+	if err := os.WriteFile(file, text, 0o600); err != nil {
 		r.t.Fatal(err)
 	}
 }

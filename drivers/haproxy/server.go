@@ -1,17 +1,22 @@
 package haproxy
 
 import (
+	"cmp"
 	"hash/fnv"
+	"math/bits"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// server is a server of a target: an endpoint that can be called.
+// server is a server of a target: an endpoint that can be called, or a slot for one.
 type server struct {
 	mesh.Endpoint
 	Name, Address string
+	// Slots is how many servers of this kind get their addresses from live.lua.
+	Slots int
 	// ID is the server's place on the ring of consistent hashing, 0 without it.
 	ID uint32
 	// Backup servers are used if all others are down.
@@ -20,13 +25,45 @@ type server struct {
 	Ejected bool
 }
 
+// isLive reports whether live.lua changes the endpoints of the target without a reload. It
+// can't change a server's place on a ring, nor which servers are backups.
+func (t target) isLive() bool {
+	p := t.Policy
+	return t.ExternalName == "" && t.Via == "" && !isHashed(p.LoadBalancing) && (p.Ejection == nil || !p.LoadBalancing.PreferZone)
+}
+
+// Lines returns the server lines for a client in the zone. A live target has one for each
+// group, for more slots than there are endpoints: their number changes less often.
+func (t target) Lines(zone string) []server {
+	lines, count := t.Servers(zone), make(map[string]int)
+	if !t.isLive() {
+		return lines
+	}
+	for _, one := range lines {
+		count[one.Name]++
+	}
+	slices.SortStableFunc(lines, func(a, b server) int { return strings.Compare(a.Name, b.Name) })
+	lines = slices.CompactFunc(lines, func(a, b server) bool { return a.Name == b.Name })
+	for i, one := range lines {
+		n := count[one.Name] + 1
+		step := max(4, 1<<bits.Len(uint(n))/8)
+		lines[i].Slots = (n + step - 1) / step * step
+	}
+	return lines
+}
+
+// share returns the part of a limit for one of several servers.
+func share(n uint32, of int) uint32 { return max(1, min(n, 1<<30)/uint32(max(1, of))) }
+
 // Servers returns the servers for a client in the zone. If endpoints of that zone are
 // preferred, the others are backups. If endpoints are ejected and there are no such backups,
-// each is a backup too, without ejection: when all have failed, all are used.
+// each is a backup too, without ejection: when all have failed, all are used. A server of a
+// live target has the name of its group, which contains all that the configuration says of
+// the endpoint.
 func (t target) Servers(zone string) []server {
-	near := func(e mesh.Endpoint) bool { return e.Zone == zone && !e.Draining && t.Address(e) != "" }
-	balancing := t.Policy.LoadBalancing
-	prefers := balancing.PreferZone && zone != "" && slices.ContainsFunc(t.Endpoints, near)
+	live, balancing := t.isLive(), t.Policy.LoadBalancing
+	near := func(e mesh.Endpoint) bool { return e.Zone == zone && (live || !e.Draining) && t.Address(e) != "" }
+	prefers := balancing.PreferZone && zone != "" && (live || slices.ContainsFunc(t.Endpoints, near))
 	ids := make(map[uint32]bool)
 	var servers, backups []server
 	for i, e := range t.Endpoints {
@@ -35,12 +72,16 @@ func (t target) Servers(zone string) []server {
 			continue
 		}
 		one := server{Endpoint: e, Name: "e" + strconv.Itoa(i), Address: address, Backup: prefers && !near(e), Ejected: t.Policy.Ejection != nil}
+		if live {
+			one.Name = cmp.Or(e.ServerName, "plain") + map[bool]string{true: ":backup"}[one.Backup]
+		}
 		if isHashed(balancing) {
 			one.ID = uniqueID(address, ids)
 		}
 		servers = append(servers, one)
 		if one.Ejected && !prefers {
-			one.Name, one.Backup, one.Ejected = "b"+strconv.Itoa(i), true, false
+			one.Backup, one.Ejected = true, false
+			one.Name += ":backup"
 			if one.ID != 0 {
 				one.ID = uniqueID("backup "+address, ids)
 			}
@@ -71,31 +112,4 @@ func uniqueID(key string, taken map[uint32]bool) uint32 {
 	}
 	taken[id] = true
 	return id
-}
-
-// hashLines sets txn.hash by the first input that a request has. A cookie that is missing is
-// set.
-func hashLines(balancing mesh.LoadBalancing) []string {
-	var lines []string
-	const none = "!{ var(txn.hash) -m found }"
-	for i, on := range balancing.HashOn {
-		switch {
-		case on.Header != "" && word.MatchString(on.Header):
-			lines = append(lines, "http-request set-var(txn.hash) req.fhdr("+on.Header+") if "+none)
-		case on.Cookie != "" && word.MatchString(on.Cookie):
-			made := "txn.cookie" + strconv.Itoa(i)
-			value := on.Cookie + "=%[var(" + made + ")]; Path=/; HttpOnly"
-			if seconds := int(on.CookieTTL.Seconds()); seconds > 0 {
-				value += "; Max-Age=" + strconv.Itoa(seconds)
-			}
-			lines = append(lines,
-				"http-request set-var(txn.hash) req.cook("+on.Cookie+") if "+none,
-				"http-request set-var("+made+") uuid if "+none,
-				"http-request set-var(txn.hash) var("+made+") if "+none,
-				"http-response add-header set-cookie "+quote(value)+" if { var("+made+") -m found }")
-		case on.SourceIP:
-			lines = append(lines, "http-request set-var(txn.hash) src if "+none)
-		}
-	}
-	return lines
 }

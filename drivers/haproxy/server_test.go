@@ -2,6 +2,7 @@ package haproxy
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -19,13 +20,13 @@ func targetWith(policy mesh.UpstreamPolicy) target {
 }
 
 func TestServersOfOtherZones(t *testing.T) {
-	for zone, want := range map[string]string{"north": "e0 e1:backup e2:backup", "west": "e0 e1 e2", "": "e0 e1 e2"} {
+	for zone, want := range map[string]string{"north": "1 2:backup 3", "west": "1:backup 2:backup 3:backup", "": "1 2 3"} {
 		got := ""
 		for _, s := range targetWith(mesh.UpstreamPolicy{LoadBalancing: mesh.LoadBalancing{PreferZone: true}}).Servers(zone) {
 			if got != "" {
 				got += " "
 			}
-			if got += s.Name; s.Backup {
+			if got += strings.TrimSuffix(strings.TrimPrefix(s.Address, "10.0.0."), ":80"); s.Backup {
 				got += ":backup"
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -32,12 +33,15 @@ const collectorFile = "collector.json"
 //go:embed haproxy.cfg.tmpl *.lua
 var sources embed.FS
 
+// liveFiles begins the names of the files with endpoints, which live.lua puts into use.
+const liveFiles = "endpoints/"
+
 var configTemplate = texttemplate.Must(texttemplate.New("haproxy.cfg.tmpl").Funcs(texttemplate.FuncMap{
 	"byName": byName, "egressHosts": egressHosts, "hosts": hosts, "is": is, "isHeader": word.MatchString,
 	"path": limitedPath, "prefixes": prefixes, "quote": quote, "replace": strings.ReplaceAll, "sectionName": sectionName, "when": when,
 	"ambiguousPath": func() string { return mesh.AmbiguousPath }, "identityHeaders": mesh.IdentityHeaders,
 	"spellings": mesh.HeaderSpellings, "otherSpellings": mesh.OtherSpellings,
-	"isHashed": isHashed, "hashLines": hashLines, "hashesSource": hashesSource,
+	"isHashed": isHashed, "hashesSource": hashesSource, "share": share,
 	"address":      func(host string, port uint16) string { return net.JoinHostPort(host, fmt.Sprint(port)) },
 	"less":         func(n, by uint32) uint32 { return n - min(n, by) },
 	"append":       func(texts []string, text string) []string { return append(texts, text) },
@@ -47,7 +51,6 @@ var configTemplate = texttemplate.Must(texttemplate.New("haproxy.cfg.tmpl").Func
 	"list":         func(texts ...string) []string { return texts },
 	"milliseconds": func(d time.Duration) int64 { return min(max(d, time.Millisecond), 20*24*time.Hour).Milliseconds() },
 	"translated6":  func() string { return agentspec.TranslatedIPv6 },
-	"share":        func(n uint32, of int) uint32 { return max(1, min(n, 1<<30)/uint32(max(1, of))) },
 }).ParseFS(sources, "haproxy.cfg.tmpl"))
 
 // document is the data of the template.
@@ -114,9 +117,18 @@ func (Driver) Translate(view *mesh.View) ([]driver.File, error) {
 		{Name: "http.map", Content: []byte(doc.httpMap.String())},
 		{Name: "tcp.map", Content: []byte(doc.tcpMap.String())},
 	}
-	for _, script := range []string{"caller.lua", "authorization.lua", "mirror.lua", "retry.lua"} {
+	for _, script := range []string{"caller.lua", "authorization.lua", "mirror.lua", "retry.lua", "live.lua"} {
 		content, _ := sources.ReadFile(script)
 		files = append(files, driver.File{Name: script, Content: content})
+	}
+	for _, name := range slices.Sorted(maps.Keys(doc.Targets)) {
+		var endpoints bytes.Buffer
+		if t := doc.Targets[name]; t.isLive() {
+			if err := configTemplate.ExecuteTemplate(&endpoints, "endpoints", map[string]any{"Target": t, "Zone": view.Proxy.Zone}); err != nil {
+				return nil, fmt.Errorf("haproxy: %w", err)
+			}
+			files = append(files, driver.File{Name: liveFiles + name, Content: endpoints.Bytes()})
+		}
 	}
 	return files, nil
 }

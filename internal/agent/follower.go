@@ -51,7 +51,7 @@ func newFollower(c *config, store *store, proxy *proxy, children *children, timi
 		spec: c.spec.Mirror, folder: folder, poller: newPoller(client, timings, log, metrics), live: live, store: store,
 		proxy: proxy, children: children, log: log, metrics: metrics, closeIdle: repository.transport.CloseIdleConnections,
 		ready: make(chan struct{}), renewed: newBell(), exits: make(chan event),
-		rollout: rollout{live: live.prefix, checks: len(c.spec.Mirror.Check) > 0, timings: timings, backoff: timings.quarantine},
+		rollout: rollout{live: live.prefix, timings: timings, backoff: timings.quarantine},
 	}
 	proxy.hasEnded = f.processEnded
 	return f, nil

@@ -33,7 +33,6 @@ const (
 // changes it, without a clock and without I/O.
 type rollout struct {
 	live    livePrefix
-	checks  bool // the driver has a command that checks versions
 	timings timings
 
 	now time.Time // the time of the latest event
@@ -155,7 +154,7 @@ func step(s rollout, e event) (rollout, []action) {
 		s.offerVersion(e.version)
 	case received:
 		s.candidate = e.version
-		if code := s.changesCode(e.version); code || s.stored == nil || s.checks {
+		if s.stored == nil || s.changesCode(e.version) {
 			s.do(action{kind: doCheck, version: e.version})
 		} else {
 			s.do(action{kind: doInstall, version: e.version})
@@ -269,7 +268,7 @@ func (s *rollout) install(process *child) {
 			s.watch = &watch{v, before, process, s.now.Add(s.timings.probation)}
 		}
 	}
-	if s.reloaded || s.stored == nil || s.checks {
+	if s.reloaded || s.stored == nil {
 		s.stored, s.storedAt = v, s.now
 	}
 	s.deadline = s.now.Add(s.timings.ack)

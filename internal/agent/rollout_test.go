@@ -56,8 +56,6 @@ func parseRollout(t testing.TB, text string, process *child) rollout {
 			s.reloaded = true
 		case "objection":
 			s.objection = errors.New("no")
-		case "checks":
-			s.checks = true
 		case "watch":
 			of, before, _ := strings.Cut(value, "/")
 			s.watch = &watch{testVersion(t, of), testVersion(t, before), process, rolloutTime.Add(after)}
@@ -158,10 +156,8 @@ var transitions = []struct {
 		"Checking candidate=a1", "check a1"},
 	{"new code", "good=a1 stored=a1", "received b1",
 		"Checking good=a1 candidate=b1 stored=a1", "check b1"},
-	{"live files without a check", "good=a1 stored=a1", "received a2",
+	{"live files", "good=a1 stored=a1", "received a2",
 		"Checking good=a1 candidate=a2 stored=a1", "install a2"},
-	{"live files with a check", "good=a1 stored=a1 checks", "received a2",
-		"Checking good=a1 candidate=a2 stored=a1", "check a2"},
 	{"a version while the proxy is silent", "good=a1 offer=a2 stored=a2", "received a3",
 		"Checking good=a1 candidate=a3 offer=a2 stored=a2", "install a3"},
 	{"a version before live files are stored", "good=a2 stored=a1", "received b1",
@@ -179,8 +175,6 @@ var transitions = []struct {
 		"Checking candidate=a1", "install a1"},
 	{"new code passes", "good=a1 candidate=b1 stored=a1", "passed",
 		"Checking good=a1 candidate=b1 stored=a1", "install b1 with reload"},
-	{"live files pass", "good=a1 candidate=a2 stored=a1 checks", "passed",
-		"Checking good=a1 candidate=a2 stored=a1", "install a2"},
 
 	{"the first version fails", "candidate=a1", "failed: no",
 		"RolledBack refused=a1", "refuse a1: no; poll"},
@@ -204,8 +198,6 @@ var transitions = []struct {
 		"Offered offer=_1@3s stored=_1@1s", "serve _1"},
 	{"live files are installed", "good=a1 candidate=a2 stored=a1", "installed",
 		"Offered good=a1 offer=a2@3s stored=a1", "serve a2"},
-	{"checked live files are installed", "good=a1 candidate=a2 stored=a1 checks", "installed",
-		"Offered good=a1 offer=a2@3s stored=a2@1s", "serve a2"},
 	{"live files are installed during probation", "good=b1 candidate=b2 stored=b1 watch=b1/a1@5s", "installed",
 		"Offered good=b1 offer=b2@3s stored=b1 watch=b1/a1@5s", "serve b2"},
 	{"new code and live files are reloaded", "good=a1 candidate=b2 stored=a1", "installed by the process",
