@@ -3,6 +3,7 @@ package haproxy
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -33,6 +34,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
@@ -271,13 +274,22 @@ func start(t testing.TB, dir string, view *mesh.View) *running {
 		defer listener.Close()
 	}
 	r.configure(view)
-	cmd := exec.Command(path, "-W", "-db", "-S", filepath.Join(dir, "master.sock")+",mode,600", "-p", filepath.Join(dir, "haproxy.pid"), "-f", filepath.Join(dir, configFile))
+	threadsIn := filepath.Join(dir, "threads.cfg")
+	count := cmp.Or(os.Getenv(agentspec.EnvConcurrency), "2")
+	if err := os.WriteFile(threadsIn, []byte(strings.ReplaceAll(threads, "${"+agentspec.EnvConcurrency+"}", count)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path, "-W", "-db", "-S", filepath.Join(dir, "master.sock")+",mode,600", "-p", filepath.Join(dir, "haproxy.pid"), "-f", threadsIn, "-f", filepath.Join(dir, configFile))
 	cmd.Stdout, cmd.Stderr = r.log, r.log
 	lines, into, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer into.Close()
+	// As large as the agent's.
+	if _, err := unix.FcntlInt(into.Fd(), unix.F_SETPIPE_SZ, 1<<20); err != nil {
+		t.Fatal(err)
+	}
 	cmd.Env, cmd.ExtraFiles = append(os.Environ(), agentspec.EnvSpans+"=3"), []*os.File{into}
 	go func() {
 		defer lines.Close()

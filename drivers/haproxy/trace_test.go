@@ -172,6 +172,9 @@ func TestTraces(t *testing.T) {
 
 // TestNoSpanIsLostInAReload reloads the proxy under load. Each request has one span.
 func TestNoSpanIsLostInAReload(t *testing.T) {
+	// A thread of HAProxy gives up a line if another one writes at the same time for too long,
+	// with a reload or without: about one in 25,000.
+	t.Setenv(agentspec.EnvConcurrency, "1")
 	ca := newAuthority(t)
 	p := newPeer(t, ca, store)
 	f := newFixture(buyer)
@@ -204,8 +207,11 @@ func TestNoSpanIsLostInAReload(t *testing.T) {
 	}
 	close(stop)
 	group.Wait()
-	time.Sleep(200 * time.Millisecond)
-	if spans, want := len(r.spansOf()), int(requests.Load()); spans != want || want < 50 {
+	spans, want := len(r.spansOf()), int(requests.Load())
+	for deadline := time.Now().Add(10 * time.Second); spans < want && time.Now().Before(deadline); spans = len(r.spansOf()) {
+		time.Sleep(50 * time.Millisecond)
+	}
+	if spans != want || want < 50 {
 		t.Errorf("%d requests have %d spans", want, spans)
 	}
 }

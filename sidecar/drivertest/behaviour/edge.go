@@ -331,6 +331,8 @@ spec: {matches: [{name: status, pathRegex: "/status/.*", methods: [GET]}]}
 // testEgressByRequest restricts an Egress to some requests.
 func testEgressByRequest(t *testing.T, w *testMesh) {
 	w.serveOutside(t)
+	// The Egresses of other rows have ended.
+	w.eventually(t, func() error { return w.blockedOutside(t, "users/web") })
 	w.apply(t, "outside.yaml", outsideRequests)
 	w.apply(t, "egress.yaml", fmt.Sprintf(egressTemplate, "  hosts: ["+outsideHost+"]\n  ports: [{number: "+outsidePort+", protocol: http}]\n"+
 		"  matches: [{apiGroup: specs.smi-spec.io/v1alpha4, kind: HTTPRouteGroup, name: outside}]\n"))
