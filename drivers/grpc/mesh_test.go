@@ -48,7 +48,7 @@ func rule(path string, callers ...*mesh.Proxy) mesh.Access {
 
 // TestMesh has real servers and clients of grpc-go call each other.
 func TestMesh(t *testing.T) {
-	w := newWorld(t)
+	w := newTestMesh(t)
 	port := freePort(t)
 	v1, v2, web, other := pod("cart", 11), pod("cart-v2", 12), pod("web", 13), pod("other", 14)
 	access := rule(check, web)

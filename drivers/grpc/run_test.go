@@ -47,8 +47,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// world is a controller with pods of the class, each a process on an address of its own.
-type world struct {
+// testMesh is a controller with pods of the class, each a process on an address of its own.
+type testMesh struct {
 	t    *testing.T
 	ctrl *drivertest.Controller
 	port uint16
@@ -57,8 +57,8 @@ type world struct {
 	rejected []string
 }
 
-func newWorld(t *testing.T) *world {
-	w := &world{t: t, port: freePort(t)}
+func newTestMesh(t *testing.T) *testMesh {
+	w := &testMesh{t: t, port: freePort(t)}
 	var err error
 	if w.ctrl, err = drivertest.NewController(name, func(r drivertest.Report) {
 		if r.Kind == drivertest.Rejected {
@@ -92,7 +92,7 @@ type process struct {
 }
 
 // run starts an application as the pod of the View.
-func (w *world) run(view *mesh.View, env []string, args ...string) *process {
+func (w *testMesh) run(view *mesh.View, env []string, args ...string) *process {
 	w.t.Helper()
 	app, err := build()
 	if err != nil {
@@ -155,7 +155,7 @@ func injected(t *testing.T, name string) string {
 var identityFiles = [...]string{"chain.pem", "key.pem", "bundle.pem"}
 
 // renew writes a new key with its certificate into the folder.
-func (w *world) renew(proxy *mesh.Proxy, dir string) {
+func (w *testMesh) renew(proxy *mesh.Proxy, dir string) {
 	w.t.Helper()
 	certificate, err := w.ctrl.Authority().IssueTo(proxy, time.Hour)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // TestClientOnWire has a client call a server that is not gRPC's, to see what it sends.
 // docs/wire.md has the rules.
 func TestClientOnWire(t *testing.T) {
-	w := newWorld(t)
+	w := newTestMesh(t)
 	cart, web := pod("cart", 15), pod("web", 16)
 	certificate, err := w.ctrl.Authority().IssueTo(cart, time.Hour)
 	if err != nil {
@@ -81,7 +81,7 @@ func TestClientOnWire(t *testing.T) {
 
 // TestServerOnWire connects to a server of gRPC as proxies of the mesh do.
 func TestServerOnWire(t *testing.T) {
-	w := newWorld(t)
+	w := newTestMesh(t)
 	port := freePort(t)
 	cart, web := pod("cart", 17), pod("web", 18)
 	v := view(cart, port, rule(check, web), nil)

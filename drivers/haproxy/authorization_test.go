@@ -205,7 +205,7 @@ func TestAuthorization(t *testing.T) {
 	}
 }
 
-// TestAuthorizationAttributes checks what the service is told about a request.
+// TestAuthorizationAttributes checks what the service receives about a request.
 func TestAuthorizationAttributes(t *testing.T) {
 	a, j := newApp(t), new(judge)
 	port, _ := j.serve(t, "127.0.0.1:0")
@@ -225,12 +225,12 @@ func TestAuthorizationAttributes(t *testing.T) {
 		from, to := at.Source.Address.GetSocketAddress(), at.Destination.Address.GetSocketAddress()
 		if at.Source.Principal != buyer.String() || from.Address != "127.0.0.1" || from.GetPortValue() != 4321 || to.Address != "127.0.0.1" || to.GetPortValue() != uint32(a.http) ||
 			at.TlsSession.GetSni() != strings.ToLower(store.DNSName()) || time.Since(at.Request.Time.AsTime()).Abs() > time.Minute {
-			t.Errorf("%s: the service is told %v", alpn, at)
+			t.Errorf("%s: the service receives %v", alpn, at)
 		}
 		if h.Method != "PATCH" || h.Path != "/put?x=y" || h.Host != "books.example.com" || h.Scheme != "http" || h.Size != 4 || h.Protocol != protocol || h.Id == "" ||
 			h.Headers[":path"] != h.Path || h.Headers[":method"] != h.Method || h.Headers[":authority"] != h.Host || h.Headers["host"] != "" ||
 			h.Headers["x-two"] != "a,b" || h.Headers["x-latin"] != "caf!" || h.Headers["x-forwarded-client-cert"] != "URI="+buyer.String() {
-			t.Errorf("%s: the service is told of the request %v", alpn, h)
+			t.Errorf("%s: the service receives the request %v", alpn, h)
 		}
 	}
 }
@@ -281,7 +281,7 @@ func TestAuthorizationOfLongHeaders(t *testing.T) {
 	}
 	w.answers(200, header...)
 	if got := len(j.last.Request.Http.Headers["x-long"]); got != 40_000 {
-		t.Errorf("the service is told %d bytes of the header", got)
+		t.Errorf("the service receives %d bytes of the header", got)
 	}
 }
 
@@ -376,7 +376,7 @@ func TestAuthorizationOfCallersOutside(t *testing.T) {
 		for verdict, want := range map[string]int{"allow": 200, "explain": 401} {
 			response, _, err := ask(client(r.inbound, local(a.other), tt.tls, false), tt.path, "x-case", verdict)
 			if err != nil || response.StatusCode != want || j.last.Source.Principal != tt.who {
-				t.Errorf("%s, %s: the answer is %v, %v, want %d; the service is told %v", name, verdict, response, err, want, j.last.Source)
+				t.Errorf("%s, %s: the answer is %v, %v, want %d; the service receives %v", name, verdict, response, err, want, j.last.Source)
 			}
 		}
 	}

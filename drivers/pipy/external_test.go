@@ -149,7 +149,7 @@ func TestExternalAuthorization(t *testing.T) {
 	if a.Source.Principal != buyer.String() || a.Source.Address.GetSocketAddress().GetPortValue() == 0 || a.Destination.Address.GetSocketAddress().GetPortValue() != httpPort ||
 		a.Destination.Address.GetSocketAddress().Address != storeAddress.String() || a.TlsSession.GetSni() != store.DNSName() || a.Request.Time.AsTime().Before(time.Now().Add(-time.Minute)) ||
 		h.Method != "POST" || h.Path != "/books/1?x=y" || h.Host != "books.example.com" || h.Size != 4 || h.Protocol != "HTTP/1.1" || h.Headers[":path"] != h.Path || h.Id == "" {
-		t.Errorf("the service is told %v", a)
+		t.Errorf("the service receives %v", a)
 	}
 	stop()
 	asks := func(want int) {

@@ -115,7 +115,7 @@ func (c *controllerTest) testCertificates(t *testing.T, r *replica) {
 	desk := c.injectedPod(t, "shop", "desk")
 	c.peerOf(t, r, desk, identity.Audience).sign(t)
 
-	outside := c.injectedPod(t, "elsewhere", "stranger")
+	outside := c.injectedPod(t, "elsewhere", "outside")
 	gone := c.injectedPod(t, "shop", "gone")
 	late := c.peerOf(t, r, gone, identity.Audience)
 	if err := c.Delete(t.Context(), gone, client.GracePeriodSeconds(0)); err != nil {

@@ -89,7 +89,7 @@ func TestAgainstAPIServer(t *testing.T) {
 }
 
 func (c *cluster) takesInjectedPods(t *testing.T) {
-	everySample(t, func(t *testing.T, w *world, i *inject.Injector, s sample) {
+	everySample(t, func(t *testing.T, w *environment, i *inject.Injector, s sample) {
 		taken, err := c.dryRun(t, once(t, i, w, s.raw))
 		if (err != nil) != s.refused() {
 			t.Fatalf("the API server says: %v", err)
@@ -226,7 +226,7 @@ func (c *cluster) reinvokes(t *testing.T) {
 	h := newHooks(t)
 	everyShape := make(map[shape]http.Handler)
 	for _, shape := range shapes {
-		everyShape[shape] = shape.world().door(t).mux
+		everyShape[shape] = shape.environment().door(t).mux
 	}
 	h.ours = everyShape[shapes[0]]
 	change := func(pod *corev1.Pod) { another(pod) }
@@ -235,7 +235,7 @@ func (c *cluster) reinvokes(t *testing.T) {
 	for _, policy := range []admissionregistrationv1.ReinvocationPolicyType{"Never", "IfNeeded"} {
 		c.install(t, h, policy)
 		t.Run(string(policy), func(t *testing.T) {
-			everySample(t, func(t *testing.T, w *world, _ *inject.Injector, s sample) {
+			everySample(t, func(t *testing.T, w *environment, _ *inject.Injector, s sample) {
 				if s.refused() {
 					t.Skip("the API server refuses the pod itself")
 				}

@@ -69,7 +69,7 @@ func TestPodSecurity(t *testing.T) {
 	for _, cni := range []bool{true, false} {
 		passed, all := make(map[psaapi.Level]int), make(map[psaapi.Level]int)
 		for _, shape := range shapes {
-			w := shape.world()
+			w := shape.environment()
 			if cni {
 				w.config = "cni: true"
 			}

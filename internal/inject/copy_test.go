@@ -39,7 +39,7 @@ func TestCopies(t *testing.T) {
 	for _, s := range shapes {
 		for name, probes := range map[string]bool{"without probes": false, "with probes": true} {
 			t.Run(s.String()+" "+name, func(t *testing.T) {
-				w := s.world()
+				w := s.environment()
 				i := w.injector(t)
 				injected := defaulted(decode(t, once(t, i, w, []byte(hooked))))
 				copied := encode(t, debugCopy(injected, probes))

@@ -66,8 +66,8 @@ var shapes = []shape{
 	{"null", true},
 }
 
-// world returns an ordinary world for sidecars of that shape, including Windows.
-func (s shape) world() *world {
+// environment returns an ordinary environment for sidecars of that shape, including Windows.
+func (s shape) environment() *environment {
 	w := ordinary()
 	w.classic = s.classic
 	w.configurator.class = s.class
@@ -77,11 +77,11 @@ func (s shape) world() *world {
 
 // everySample runs the test for every sample that can be injected, in every
 // shape, with an injector for that shape.
-func everySample(t *testing.T, test func(t *testing.T, w *world, i *inject.Injector, s sample)) {
+func everySample(t *testing.T, test func(t *testing.T, w *environment, i *inject.Injector, s sample)) {
 	t.Helper()
 	all := samples(t)
 	for _, shape := range shapes {
-		w := shape.world()
+		w := shape.environment()
 		i := w.injector(t)
 		for _, s := range all {
 			if !s.denied() {

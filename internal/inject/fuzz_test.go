@@ -72,7 +72,7 @@ func FuzzAnnotations(f *testing.F) {
 }
 
 // injectAny asserts the properties of every pod, valid or not.
-func injectAny(t *testing.T, w *world, i *inject.Injector, pod []byte) {
+func injectAny(t *testing.T, w *environment, i *inject.Injector, pod []byte) {
 	t.Helper()
 	r := i.Inject(t.Context(), w.request(string(pod)))
 	switch {

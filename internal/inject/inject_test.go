@@ -47,8 +47,8 @@ func (c *configurator) GetServiceCertValidityPeriod() time.Duration { return 24 
 func (c *configurator) IsDebugServerEnabled() bool                  { return false }
 func (c *configurator) GetTrustDomain() string                      { return "cluster.local" }
 
-// world is the environment of an injector under test.
-type world struct {
+// environment is what surrounds an injector under test.
+type environment struct {
 	config       string
 	values       string
 	revision     string
@@ -58,8 +58,8 @@ type world struct {
 }
 
 // ordinary is a monitored namespace with injection enabled.
-func ordinary() *world {
-	return &world{
+func ordinary() *environment {
+	return &environment{
 		namespace: inject.Namespace{
 			Name:        "shop",
 			Labels:      map[string]string{inject.MonitoredByLabel: "osm"},
@@ -69,7 +69,7 @@ func ordinary() *world {
 	}
 }
 
-func (w *world) options() inject.Options {
+func (w *environment) options() inject.Options {
 	revision := w.revision
 	if revision == "" {
 		revision = "default"
@@ -83,7 +83,7 @@ func (w *world) options() inject.Options {
 	}
 }
 
-func (w *world) injector(t testing.TB) *inject.Injector {
+func (w *environment) injector(t testing.TB) *inject.Injector {
 	t.Helper()
 	config, err := inject.NewConfig(w.config, w.values)
 	if err != nil {
@@ -95,7 +95,7 @@ func (w *world) injector(t testing.TB) *inject.Injector {
 // uid is an admission review's.
 const uid = "6fd4b4ad-7a5c-4f4c-a2b4-6a1c8f5c1b11"
 
-func (w *world) request(pod string) inject.Request {
+func (w *environment) request(pod string) inject.Request {
 	return inject.Request{UID: uid, Namespace: w.namespace.Name, Pod: []byte(pod), KeepForeign: true}
 }
 

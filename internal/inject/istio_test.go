@@ -15,8 +15,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
-// ofIstio is a world with support of Istio's annotations.
-func ofIstio() *world {
+// ofIstio is a environment with support of Istio's annotations.
+func ofIstio() *environment {
 	w := ordinary()
 	w.config = istioOn
 	return w

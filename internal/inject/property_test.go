@@ -20,7 +20,7 @@ import (
 )
 
 // once injects a pod that must not be denied, and returns the injected one.
-func once(t testing.TB, i *inject.Injector, w *world, raw []byte) []byte {
+func once(t testing.TB, i *inject.Injector, w *environment, raw []byte) []byte {
 	t.Helper()
 	r := i.Inject(t.Context(), w.request(string(raw)))
 	if r.Decision.Outcome != inject.Inject {
@@ -30,7 +30,7 @@ func once(t testing.TB, i *inject.Injector, w *world, raw []byte) []byte {
 }
 
 // unchanged fails unless injecting the pod changes nothing.
-func unchanged(t *testing.T, i *inject.Injector, w *world, raw []byte) {
+func unchanged(t *testing.T, i *inject.Injector, w *environment, raw []byte) {
 	t.Helper()
 	r := i.Inject(t.Context(), w.request(string(raw)))
 	if r.Decision.Outcome != inject.Inject || len(r.Patch) != 0 {
@@ -39,7 +39,7 @@ func unchanged(t *testing.T, i *inject.Injector, w *world, raw []byte) {
 }
 
 func TestResultDecodesStrictly(t *testing.T) {
-	everySample(t, func(t *testing.T, w *world, i *inject.Injector, s sample) {
+	everySample(t, func(t *testing.T, w *environment, i *inject.Injector, s sample) {
 		injected := once(t, i, w, s.raw)
 		if d := cmp.Diff(strictly(s.raw), strictly(injected)); d != "" {
 			t.Errorf("injection brings (+) or takes (-) faults:\n%s", d)
@@ -82,13 +82,13 @@ func TestNamesTwiceAreDenied(t *testing.T) {
 }
 
 func TestSecondInjectionChangesNothing(t *testing.T) {
-	everySample(t, func(t *testing.T, w *world, i *inject.Injector, s sample) {
+	everySample(t, func(t *testing.T, w *environment, i *inject.Injector, s sample) {
 		unchanged(t, i, w, once(t, i, w, s.raw))
 	})
 }
 
 func TestUninjectRestores(t *testing.T) {
-	everySample(t, func(t *testing.T, w *world, i *inject.Injector, s sample) {
+	everySample(t, func(t *testing.T, w *environment, i *inject.Injector, s sample) {
 		injected := once(t, i, w, s.raw)
 		back, err := inject.Uninject(injected)
 		if err != nil {
@@ -108,7 +108,7 @@ func TestUninjectRestores(t *testing.T) {
 // TestUsersPartSurvives compares the pod before and after injection without the fields
 // that injection may change.
 func TestUsersPartSurvives(t *testing.T) {
-	everySample(t, func(t *testing.T, w *world, i *inject.Injector, s sample) {
+	everySample(t, func(t *testing.T, w *environment, i *inject.Injector, s sample) {
 		injected := once(t, i, w, s.raw)
 		before, after := generic(t, s.raw).(map[string]any), generic(t, injected).(map[string]any)
 		for _, name := range []string{driver.InitContainer, driver.ProxyContainer} {
@@ -230,7 +230,7 @@ func contains(whole, part any) error {
 }
 
 func TestNamesAreUniqueAndMountsResolve(t *testing.T) {
-	everySample(t, func(t *testing.T, w *world, i *inject.Injector, s sample) {
+	everySample(t, func(t *testing.T, w *environment, i *inject.Injector, s sample) {
 		pod := decode(t, once(t, i, w, s.raw))
 		volumes := make(map[string]bool)
 		for _, v := range pod.Spec.Volumes {
@@ -260,7 +260,7 @@ func TestNamesAreUniqueAndMountsResolve(t *testing.T) {
 }
 
 func TestSkipIsNoPatch(t *testing.T) {
-	everySample(t, func(t *testing.T, w *world, i *inject.Injector, s sample) {
+	everySample(t, func(t *testing.T, w *environment, i *inject.Injector, s sample) {
 		was := w.namespace.Annotations
 		w.namespace.Annotations = map[string]string{inject.InjectionKey: "disabled"}
 		defer func() { w.namespace.Annotations = was }()
@@ -275,9 +275,9 @@ func TestInjectionIsDeterministic(t *testing.T) {
 	// An injector with empty template caches.
 	others := make(map[shape]*inject.Injector)
 	for _, shape := range shapes {
-		others[shape] = shape.world().injector(t)
+		others[shape] = shape.environment().injector(t)
 	}
-	everySample(t, func(t *testing.T, w *world, i *inject.Injector, s sample) {
+	everySample(t, func(t *testing.T, w *environment, i *inject.Injector, s sample) {
 		other := others[shape{w.configurator.class, w.classic}]
 		first := encode(t, other.Inject(t.Context(), w.request(string(s.raw))).Patch)
 		runs := 100

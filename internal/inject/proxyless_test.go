@@ -10,8 +10,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 )
 
-// proxyless is a world of the class grpc, whose pods have no proxy.
-func proxyless() *world {
+// proxyless is a environment of the class grpc, whose pods have no proxy.
+func proxyless() *environment {
 	w := ordinary()
 	w.configurator.class, w.configurator.images = "grpc", map[string]string{"grpc": ""}
 	return w

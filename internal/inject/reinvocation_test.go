@@ -128,7 +128,7 @@ func setKey(m *map[string]string, key, value string) {
 }
 
 func TestReinvocationAfterDefaults(t *testing.T) {
-	everySample(t, func(t *testing.T, w *world, i *inject.Injector, s sample) {
+	everySample(t, func(t *testing.T, w *environment, i *inject.Injector, s sample) {
 		// The API server sets defaults before the first webhook too.
 		first := encode(t, defaulted(decode(t, s.raw)))
 		unchanged(t, i, w, encode(t, defaulted(decode(t, once(t, i, w, first)))))
@@ -142,7 +142,7 @@ func TestReinvocationAfterDefaults(t *testing.T) {
 }
 
 func TestReinvocationKeepsWhatOthersAdd(t *testing.T) {
-	everySample(t, func(t *testing.T, w *world, i *inject.Injector, s sample) {
+	everySample(t, func(t *testing.T, w *environment, i *inject.Injector, s sample) {
 		first := encode(t, defaulted(decode(t, s.raw)))
 		unchanged(t, i, w, encode(t, another(defaulted(decode(t, once(t, i, w, first))))))
 	})
@@ -151,8 +151,8 @@ func TestReinvocationKeepsWhatOthersAdd(t *testing.T) {
 // TestReinvocationAfterChangedSettings checks that a second call with another configuration
 // removes only the first call's additions.
 func TestReinvocationAfterChangedSettings(t *testing.T) {
-	everySample(t, func(t *testing.T, w *world, i *inject.Injector, s sample) {
-		changed := shape{w.configurator.class, w.classic}.world()
+	everySample(t, func(t *testing.T, w *environment, i *inject.Injector, s sample) {
+		changed := shape{w.configurator.class, w.classic}.environment()
 		changed.config = "imagePullPolicy: Always"
 		pod := another(defaulted(decode(t, once(t, i, w, s.raw))))
 		second := decode(t, once(t, changed.injector(t), changed, encode(t, pod)))
@@ -173,7 +173,7 @@ func TestReinvocationAfterChangedSettings(t *testing.T) {
 // TestReinvocationSeesNewContainers checks that a container that another webhook adds
 // between two calls is treated as if it had been in the pod from the start.
 func TestReinvocationSeesNewContainers(t *testing.T) {
-	everySample(t, func(t *testing.T, w *world, i *inject.Injector, s sample) {
+	everySample(t, func(t *testing.T, w *environment, i *inject.Injector, s sample) {
 		agent := corev1.Container{
 			Name: "agent", Image: "another/agent",
 			Ports:         []corev1.ContainerPort{{Name: "agent", ContainerPort: 4000}},

@@ -22,16 +22,16 @@ import (
 // ConfigMap.
 type reloading struct {
 	*inject.Reloader
-	t        *testing.T
-	dir      string
-	world    *world
-	injector *inject.Injector
-	registry *prometheus.Registry
+	t           *testing.T
+	dir         string
+	environment *environment
+	injector    *inject.Injector
+	registry    *prometheus.Registry
 }
 
 func newReloading(t *testing.T) *reloading {
-	r := &reloading{t: t, world: ordinary(), registry: prometheus.NewRegistry(), dir: filepath.Join(t.TempDir(), "inject")}
-	r.injector = inject.New(r.world.options(), nil)
+	r := &reloading{t: t, environment: ordinary(), registry: prometheus.NewRegistry(), dir: filepath.Join(t.TempDir(), "inject")}
+	r.injector = inject.New(r.environment.options(), nil)
 	r.Reloader = inject.NewReloader(r.injector, r.dir, inject.NewMetrics(r.registry), slog.New(slog.DiscardHandler))
 	return r
 }
@@ -64,7 +64,7 @@ func (r *reloading) configMap(config string) {
 func (r *reloading) want(containers ...string) {
 	r.t.Helper()
 	pod := []byte(`{"metadata":{"name":"app"},"spec":{"containers":[{"name":"app","image":"app"}]}}`)
-	result := r.injector.Inject(r.t.Context(), r.world.request(string(pod)))
+	result := r.injector.Inject(r.t.Context(), r.environment.request(string(pod)))
 	if result.Decision.Outcome != inject.Inject {
 		r.t.Errorf("the decision is %+v", result.Decision)
 		return
@@ -93,7 +93,7 @@ func (r *reloading) wantLoaded(loaded int) {
 func TestReload(t *testing.T) {
 	r := newReloading(t)
 	r.configMap(template("early"))
-	if d := r.injector.Inject(t.Context(), r.world.request(smallPod)).Decision; d.Reason != "not_configured" {
+	if d := r.injector.Inject(t.Context(), r.environment.request(smallPod)).Decision; d.Reason != "not_configured" {
 		t.Errorf("before the first look the decision is %+v, want not_configured", d)
 	}
 	r.ConfigMap(nil)
@@ -183,7 +183,7 @@ func TestBrokenConfigAtStart(t *testing.T) {
 	r.write(map[string]string{"config": "templates: {x: '{{'}"})
 	r.Look()
 	r.wantLoaded(0)
-	d := r.injector.Inject(t.Context(), r.world.request(smallPod)).Decision
+	d := r.injector.Inject(t.Context(), r.environment.request(smallPod)).Decision
 	if d.Outcome != inject.Deny || d.Reason != "not_configured" {
 		t.Errorf("the decision is %+v, want deny not_configured", d)
 	}
@@ -198,8 +198,8 @@ func TestReloaderRuns(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- r.Run(ctx) }()
 	r.write(map[string]string{"config": template("seen"), "values": "image: x"})
-	for r.injector.Inject(ctx, r.world.request(smallPod)).Templates == nil ||
-		r.injector.Inject(ctx, r.world.request(smallPod)).Templates[0] != "extra" {
+	for r.injector.Inject(ctx, r.environment.request(smallPod)).Templates == nil ||
+		r.injector.Inject(ctx, r.environment.request(smallPod)).Templates[0] != "extra" {
 		if ctx.Err() != nil {
 			t.Fatal("the test has ended")
 		}

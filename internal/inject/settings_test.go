@@ -35,13 +35,13 @@ type seen struct {
 	Warnings       []string
 }
 
-// ofEnvoy is the sidecar of a pod without annotations in a world without settings.
+// ofEnvoy is the sidecar of a pod without annotations in a environment without settings.
 func ofEnvoy() seen {
 	return seen{Class: "envoy", Image: "docker.io/envoyproxy/envoy:v1.40.0", PullPolicy: "IfNotPresent", LogLevel: "error", Threads: "2", Native: true, Drain: 5}
 }
 
 // look injects the pod and returns the properties of its sidecar.
-func look(t *testing.T, w *world, pod string) seen {
+func look(t *testing.T, w *environment, pod string) seen {
 	t.Helper()
 	r := w.injector(t).Inject(t.Context(), w.request(pod))
 	if r.Decision.Outcome != inject.Inject {
@@ -259,7 +259,7 @@ func TestRequestsAboveLimits(t *testing.T) {
 }
 
 func TestPrecedenceOfSettings(t *testing.T) {
-	mesh := func() *world {
+	mesh := func() *environment {
 		w := ordinary()
 		c := w.configurator
 		c.class = "null"
@@ -325,7 +325,7 @@ func TestPrecedenceOfSettings(t *testing.T) {
 }
 
 // lookAt is look for a driver without redirection.
-func lookAt(t *testing.T, w *world, class, pod string) seen {
+func lookAt(t *testing.T, w *environment, class, pod string) seen {
 	t.Helper()
 	injected := decode(t, once(t, w.injector(t), w, []byte(pod)))
 	c := proxy(t, injected)
@@ -374,23 +374,23 @@ func TestListsOfMeshAndPod(t *testing.T) {
 func TestSettingsOfMesh(t *testing.T) {
 	tests := []struct {
 		name   string
-		change func(*world)
+		change func(*environment)
 		want   func(*seen)
 	}{
-		{"image", func(w *world) { w.configurator.images = map[string]string{"envoy": "mesh/envoy"} }, func(s *seen) { s.Image = "mesh/envoy" }},
-		{"privileged init container", func(w *world) { w.configurator.mesh.Spec.Sidecar.EnablePrivilegedInitContainer = true }, func(s *seen) { s.Privileged = true }},
-		{"drain", func(w *world) { seconds := int32(9); w.configurator.mesh.Spec.Sidecar.DrainSeconds = &seconds }, func(s *seen) { s.Drain = 9 }},
-		{"wait", func(w *world) { seconds := int32(9); w.configurator.mesh.Spec.Sidecar.PreStopSeconds = &seconds }, func(s *seen) { s.PreStop = 9 }},
-		{"no interception", func(w *world) { w.configurator.mesh.Spec.Traffic.InterceptionMode = "none" }, func(s *seen) {
+		{"image", func(w *environment) { w.configurator.images = map[string]string{"envoy": "mesh/envoy"} }, func(s *seen) { s.Image = "mesh/envoy" }},
+		{"privileged init container", func(w *environment) { w.configurator.mesh.Spec.Sidecar.EnablePrivilegedInitContainer = true }, func(s *seen) { s.Privileged = true }},
+		{"drain", func(w *environment) { seconds := int32(9); w.configurator.mesh.Spec.Sidecar.DrainSeconds = &seconds }, func(s *seen) { s.Drain = 9 }},
+		{"wait", func(w *environment) { seconds := int32(9); w.configurator.mesh.Spec.Sidecar.PreStopSeconds = &seconds }, func(s *seen) { s.PreStop = 9 }},
+		{"no interception", func(w *environment) { w.configurator.mesh.Spec.Traffic.InterceptionMode = "none" }, func(s *seen) {
 			s.Redirection.DisableInbound, s.Redirection.DisableOutbound, s.Unprivileged = true, true, true
 		}},
-		{"no mTLS", func(w *world) { w.configurator.disabledMTLS = true }, func(s *seen) { s.DisabledMTLS, s.Warnings = true, []string{"mtls_disabled"} }},
-		{"pull policy", func(w *world) { w.config = "imagePullPolicy: Never" }, func(s *seen) { s.PullPolicy = "Never" }},
-		{"a cluster without native sidecars", func(w *world) { w.classic = true }, func(s *seen) { s.Native, s.Hold = false, true }},
-		{"native in any case", func(w *world) { w.classic, w.config = true, `nativeSidecars: "true"` }, func(*seen) {}},
-		{"native in no case", func(w *world) { w.config = `nativeSidecars: "false"` }, func(s *seen) { s.Native, s.Hold = false, true }},
-		{"native where it is", func(w *world) { w.config = `nativeSidecars: auto` }, func(*seen) {}},
-		{"no holding back", func(w *world) { w.classic, w.config = true, "holdApplicationUntilReady: false" }, func(s *seen) { s.Native = false }},
+		{"no mTLS", func(w *environment) { w.configurator.disabledMTLS = true }, func(s *seen) { s.DisabledMTLS, s.Warnings = true, []string{"mtls_disabled"} }},
+		{"pull policy", func(w *environment) { w.config = "imagePullPolicy: Never" }, func(s *seen) { s.PullPolicy = "Never" }},
+		{"a cluster without native sidecars", func(w *environment) { w.classic = true }, func(s *seen) { s.Native, s.Hold = false, true }},
+		{"native in any case", func(w *environment) { w.classic, w.config = true, `nativeSidecars: "true"` }, func(*seen) {}},
+		{"native in no case", func(w *environment) { w.config = `nativeSidecars: "false"` }, func(s *seen) { s.Native, s.Hold = false, true }},
+		{"native where it is", func(w *environment) { w.config = `nativeSidecars: auto` }, func(*seen) {}},
+		{"no holding back", func(w *environment) { w.classic, w.config = true, "holdApplicationUntilReady: false" }, func(s *seen) { s.Native = false }},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

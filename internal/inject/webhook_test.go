@@ -32,7 +32,7 @@ type door struct {
 	log      *bytes.Buffer
 }
 
-func (w *world) door(t testing.TB) *door {
+func (w *environment) door(t testing.TB) *door {
 	t.Helper()
 	d := &door{mux: http.NewServeMux(), registry: prometheus.NewRegistry(), log: &bytes.Buffer{}}
 	log := slog.New(slog.NewTextHandler(d.log, &slog.HandlerOptions{Level: slog.LevelDebug}))

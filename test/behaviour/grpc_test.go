@@ -122,12 +122,12 @@ func testMeshTLSOnly(t *testing.T, m *grpcMesh) {
 	if n, err := conn.Read(answer); err == nil && n > 3 && answer[3] == 4 {
 		t.Errorf("plaintext is answered with %q", answer[:n])
 	}
-	stranger, err := m.Lab().Node().Dial(ctx, "tcp", m.server("grpc"))
+	withoutCertificate, err := m.Lab().Node().Dial(ctx, "tcp", m.server("grpc"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer stranger.Close()
-	client := tls.Client(stranger, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}, ServerName: "cart-v1.shop-grpc.sa.cluster.local"})
+	defer withoutCertificate.Close()
+	client := tls.Client(withoutCertificate, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}, ServerName: "cart-v1.shop-grpc.sa.cluster.local"})
 	_ = client.SetDeadline(time.Now().Add(20 * time.Second))
 	if err := client.HandshakeContext(ctx); err == nil {
 		// With TLS 1.3 the client learns only afterwards that it was refused.
