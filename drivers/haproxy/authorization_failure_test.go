@@ -157,12 +157,13 @@ func TestManyAuthorizations(t *testing.T) {
 	r, ca := runInbound(t, f)
 	var clients []*http.Client
 	for range 40 {
-		clients = append(clients, client(r.inbound, local(a.http), ca.as(buyer, store, "h2"), true))
+		c := client(r.inbound, local(a.http), ca.as(buyer, store, "h2"), true)
+		c.Timeout = time.Minute
+		clients = append(clients, c)
 	}
 	var group sync.WaitGroup
 	for i := range n {
 		c := clients[i%len(clients)]
-		c.Timeout = time.Minute
 		group.Go(func() {
 			if response, _, err := keepAsking(c, http.MethodGet, "/books/1", "x-case", "wait"); err != nil || response.StatusCode != http.StatusOK {
 				t.Errorf("the answer is %v, %v", response, err)
