@@ -149,11 +149,11 @@ type Mirror struct {
 	// in a request. Live files reach the proxy first and the folder within a second or
 	// two. Empty means that there are none.
 	Live string `json:"live,omitempty"`
-	// Check, if set, runs before a version whose files other than the live ones have changed
-	// is put into use, and must exit with 0 within 30 seconds. Otherwise the version is rejected: the folder is unchanged, and the end of
-	// the command's output is reported to the repository. ${MIRROR} is replaced by the
-	// folder of the checked version, whose files should refer to each other by relative
-	// paths.
+	// Check, if set, runs before a version is put into use, unless only live files have
+	// changed, and must exit with 0 within 30 seconds. Otherwise the version is rejected: the
+	// folder is unchanged, and the end of the command's output is reported to the repository.
+	// ${MIRROR} is replaced by the folder of the checked version, whose files should refer to
+	// each other by relative paths.
 	Check []string `json:"check,omitempty"`
 }
 

@@ -31,8 +31,8 @@ func WriteFiles(dir string, files []driver.File) error {
 }
 
 // Check writes a proxy's files to a temporary folder, beside an identity, and runs the
-// program on them, with further environment variables. It must exit with 0. In its arguments ${MIRROR} is the folder, as in
-// agentspec.Mirror.Check.
+// program on them, with further environment variables. The program must exit with 0. In its
+// arguments ${MIRROR} is the folder, as in agentspec.Mirror.Check.
 func Check(ctx context.Context, identity mesh.Identity, files []driver.File, env []string, program string, args ...string) error {
 	dir, err := os.MkdirTemp("", "outrigger-check-")
 	if err != nil {
