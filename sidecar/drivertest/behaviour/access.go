@@ -51,15 +51,7 @@ apiVersion: specs.smi-spec.io/v1alpha4
 kind: HTTPRouteGroup
 metadata: {name: ticket, namespace: shop}
 spec: {matches: [{name: ticket, pathRegex: /gate, methods: [GET], headers: [{x-ticket: "gold|silver"}]}]}
----
-apiVersion: access.smi-spec.io/v1alpha3
-kind: TrafficTarget
-metadata: {name: ticket, namespace: shop}
-spec:
-  destination: {kind: ServiceAccount, name: cart-v1, namespace: shop}
-  sources: [{kind: ServiceAccount, name: web, namespace: users}]
-  rules: [{kind: HTTPRouteGroup, name: ticket}]
-`)
+`+trafficTarget("shop/ticket", "cart-v1", "{kind: HTTPRouteGroup, name: ticket}", "users/web"))
 		const gate = "http://cart-v1.shop/gate"
 		w.ask(t, "users/web", request{url: gate, header: http.Header{"X-Ticket": {"silver"}}}, isFrom("cart-v1"))
 		for _, ticket := range []string{"tin", "golden", ""} {
@@ -131,7 +123,7 @@ spec:
 }
 
 // byPort allows users/web a path of cart-v1 at PORTS.
-const byPort = `
+var byPort = `
 apiVersion: specs.smi-spec.io/v1alpha4
 kind: HTTPRouteGroup
 metadata: {name: door, namespace: shop}
@@ -141,29 +133,13 @@ apiVersion: specs.smi-spec.io/v1alpha4
 kind: TCPRoute
 metadata: {name: door, namespace: shop}
 spec: {matches: {ports: PORTS}}
----
-apiVersion: access.smi-spec.io/v1alpha3
-kind: TrafficTarget
-metadata: {name: door, namespace: shop}
-spec:
-  destination: {kind: ServiceAccount, name: cart-v1, namespace: shop}
-  sources: [{kind: ServiceAccount, name: web, namespace: users}]
-  rules: [{kind: HTTPRouteGroup, name: door}, {kind: TCPRoute, name: door}]
-`
+` + trafficTarget("shop/door", "cart-v1", "{kind: HTTPRouteGroup, name: door}, {kind: TCPRoute, name: door}", "users/web")
 
 // testLongName has an account with a long name be called by a proxy, and call a pod
 // itself. An account named like its hash must be denied.
 func testLongName(t *testing.T, w *testMesh) {
 	w.get(t, "users/web", "http://"+net.JoinHostPort(w.pod(t, "shop/lone").Addresses()[0].String(), "8080")+"/cart", isFrom("lone"))
-	w.apply(t, "long.yaml", `
-apiVersion: access.smi-spec.io/v1alpha3
-kind: TrafficTarget
-metadata: {name: long, namespace: shop}
-spec:
-  destination: {kind: ServiceAccount, name: db, namespace: shop}
-  sources: [{kind: ServiceAccount, name: `+longAccount+`, namespace: shop}]
-  rules: [{kind: HTTPRouteGroup, name: cart}]
-`)
+	w.apply(t, "long.yaml", trafficTarget("shop/long", "db", "{kind: HTTPRouteGroup, name: cart}", "shop/"+longAccount))
 	long := mesh.Identity{TrustDomain: "cluster.local", Namespace: "shop", ServiceAccount: longAccount}
 	w.eventually(t, func() error { return w.callDirectly(t, "shop/db-0", "db", http.StatusOK, w.certificate(t, long)) })
 	hash, _, _ := strings.Cut(long.DNSName(), ".")

@@ -154,18 +154,28 @@ func ingressTLS(certificates ...tls.Certificate) *tls.Config {
 // serveOutside serves on the node, outside the mesh.
 func (w *testMesh) serveOutside(t *testing.T) {
 	t.Helper()
-	listener, err := w.Lab().Node().Listen(t.Context(), "tcp", net.JoinHostPort(nodeAddress, outsidePort))
+	serveOutsideAt(t, w.Lab().Node(), net.JoinHostPort(nodeAddress, outsidePort), nil)
+}
+
+// serveOutsideAt serves at an address of the node or of a pod without a sidecar, over TLS if
+// config is set.
+func serveOutsideAt(t *testing.T, on listener, address string, config *tls.Config) {
+	t.Helper()
+	l, err := on.Listen(t.Context(), "tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	if config != nil {
+		l = tls.NewListener(l, config)
+	}
+	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, ErrorLog: log.New(io.Discard, "", 0), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, "outside")
 	})}
-	go server.Serve(listener)
+	go server.Serve(l)
 	t.Cleanup(func() {
 		server.Close()
 		// A server that has not started yet does not know the listener.
-		listener.Close()
+		l.Close()
 	})
 }
 
@@ -232,13 +242,7 @@ func testOpenedForSome(t *testing.T, w *testMesh) {
 		}
 	}()
 	w.apply(t, "ingress.yaml", ingress("cart-v1", "http", "", "{kind: IPRange, name: "+nodeAddress+"/32}"))
-	w.eventually(t, func() error {
-		r, err := w.send(w.Lab().Node(), request{url: url})
-		if err != nil || r.Status != http.StatusOK {
-			return fmt.Errorf("the node gets %d, %v", r.Status, err)
-		}
-		return nil
-	})
+	w.repeat(t, "a request of the node", ok, func() (reply, error) { return w.send(w.Lab().Node(), request{url: url}) })
 	close(stop)
 	if n := <-admitted; n > 0 {
 		t.Errorf("the outsider was admitted %d times", n)
@@ -248,15 +252,7 @@ func testOpenedForSome(t *testing.T, w *testMesh) {
 // testEgressTLS calls an outside server over TLS, which the mesh cannot decrypt.
 func testEgressTLS(t *testing.T, w *testMesh) {
 	const port = "8444"
-	listener, err := w.Lab().Node().Listen(t.Context(), "tcp", net.JoinHostPort(nodeAddress, port))
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, ErrorLog: log.New(io.Discard, "", 0), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, "outside")
-	}), TLSConfig: &tls.Config{Certificates: []tls.Certificate{ownCertificate(t)}}}
-	go server.ServeTLS(listener, "", "")
-	t.Cleanup(func() { server.Close() })
+	serveOutsideAt(t, w.Lab().Node(), net.JoinHostPort(nodeAddress, port), &tls.Config{Certificates: []tls.Certificate{ownCertificate(t)}})
 	call := func(pod, name string) (reply, error) {
 		client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
 			DialContext: w.pod(t, pod).Dial, DisableKeepAlives: true,
@@ -270,13 +266,7 @@ func testEgressTLS(t *testing.T, w *testMesh) {
 		return w.sendBy(client, request{url: "https://" + outsideHost + ":" + port + "/"})
 	}
 	w.apply(t, "egress.yaml", fmt.Sprintf(egressTemplate, "  hosts: ["+outsideHost+"]\n  ports: [{number: "+port+", protocol: https}]\n"))
-	w.eventually(t, func() error {
-		r, err := call("users/web", outsideHost)
-		if err != nil {
-			return err
-		}
-		return isOutside(r)
-	})
+	w.repeat(t, "a call by server name", isOutside, func() (reply, error) { return call("users/web", outsideHost) })
 	if r, err := call("users/web", "other.example.com"); err == nil {
 		t.Errorf("another server name gets %d %q", r.Status, r.Body)
 	}

@@ -3,12 +3,9 @@ package behaviour
 import (
 	"context"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"net/netip"
 	"testing"
-	"time"
 )
 
 // The ports that a pod or the MeshConfig excludes, and one that nobody does.
@@ -37,22 +34,11 @@ spec:
 func testExclusions(t *testing.T, w *testMesh) {
 	outsider := w.pod(t, "plain/outsider")
 	inRange := outsider.Addresses()[0]
-	serve := func(on listener, address netip.Addr, port string) {
-		l, err := on.Listen(t.Context(), "tcp", net.JoinHostPort(address.String(), port))
-		if err != nil {
-			t.Fatal(err)
-		}
-		server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			io.WriteString(w, "outside")
-		})}
-		t.Cleanup(func() { server.Close(); l.Close() })
-		go server.Serve(l)
-	}
 	node := netip.MustParseAddr(nodeAddress)
 	for _, port := range []string{podPort, meshPort, redirectedPort} {
-		serve(w.Lab().Node(), node, port)
+		serveOutsideAt(t, w.Lab().Node(), net.JoinHostPort(nodeAddress, port), nil)
 	}
-	serve(outsider, inRange, redirectedPort)
+	serveOutsideAt(t, outsider, net.JoinHostPort(inRange.String(), redirectedPort), nil)
 
 	// The mesh's exclusions apply to pods that start later.
 	w.configure(t, "outboundPortExclusionList: ["+meshPort+"]", "")
@@ -66,13 +52,7 @@ func testExclusions(t *testing.T, w *testMesh) {
 	}
 	w.denies(t, "users/excluded", url(node, redirectedPort))
 	pod := w.pod(t, "users/excluded").Addresses()[0].String()
-	w.eventually(t, func() error {
-		got, err := line(outsider, net.JoinHostPort(pod, "9000"), "echo\n")
-		if err != nil || got != "echo\n" {
-			return fmt.Errorf("the excluded port answers %q, %v", got, err)
-		}
-		return nil
-	})
+	w.reads(t, outsider, net.JoinHostPort(pod, "9000"), "echo\n", "echo\n")
 	w.closes(t, "plain/outsider", net.JoinHostPort(pod, "8080"), "GET / HTTP/1.1\r\nHost: excluded\r\n\r\n")
 }
 

@@ -77,18 +77,7 @@ const shopCart = "http://cart.shop"
 
 func (w *testMesh) allFrom(t *testing.T, from string, r request, pod string) {
 	t.Helper()
-	w.eventually(t, func() error {
-		for range 8 {
-			answer, err := w.send(w.pod(t, from), r)
-			if err != nil {
-				return err
-			}
-			if err := isFrom(pod)(answer); err != nil {
-				return fmt.Errorf("%s: %w", r.url, err)
-			}
-		}
-		return nil
-	})
+	w.inTurn(t, 8, from, r, isFrom(pod))
 }
 
 func testHTTPRouteWeights(t *testing.T, w *testMesh) {
@@ -280,13 +269,7 @@ func testCORS(t *testing.T, w *testMesh) {
 	preflight := func(origin string) (reply, error) {
 		return answer(http.MethodOptions, origin, http.Header{"Access-Control-Request-Method": {"PUT"}, "Access-Control-Request-Headers": {"x-a,x-b"}})
 	}
-	w.eventually(t, func() error {
-		r, err := preflight("https://a.example.com")
-		if err != nil || r.Status != http.StatusNoContent {
-			return fmt.Errorf("the status of a preflight request is %d, %v", r.Status, err)
-		}
-		return nil
-	})
+	w.repeat(t, "a preflight request", isStatus(http.StatusNoContent), func() (reply, error) { return preflight("https://a.example.com") })
 	for _, origin := range []string{"https://a.example.com", "https://b.c.wild.example.com"} {
 		r, err := preflight(origin)
 		if err != nil || r.Status != http.StatusNoContent {

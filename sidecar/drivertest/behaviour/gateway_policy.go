@@ -26,21 +26,9 @@ func testRoutesBesidePolicies(t *testing.T, w *testMesh) {
 	w.get(t, "users/web", slow, isFrom("cart-v1"))
 
 	w.apply(t, "retry.yaml", retryOf("shop", "cart"))
-	n := 0
-	failsTwice := func(want int) {
-		t.Helper()
-		w.eventually(t, func() error {
-			n++
-			r, err := w.send(w.pod(t, "users/web"), request{url: fmt.Sprintf("%s?times=2&fail=%s%d", cart, t.Name(), n)})
-			if err != nil || r.Status != want {
-				return fmt.Errorf("the answer is %d, %v, want %d", r.Status, err, want)
-			}
-			return nil
-		})
-	}
-	failsTwice(http.StatusOK)
+	w.afterFailures(t, request{url: cart}, "times=2", ok)
 	setRoute("  - retry: {attempts: 0}\n")
-	failsTwice(http.StatusServiceUnavailable)
+	w.afterFailures(t, request{url: cart}, "times=2", isStatus(http.StatusServiceUnavailable))
 
 	// A route grants nothing, and the TrafficTarget for its backend is enough.
 	w.get(t, "users/thief", cart, isStatus(http.StatusForbidden))
@@ -48,5 +36,5 @@ func testRoutesBesidePolicies(t *testing.T, w *testMesh) {
 
 	w.forget(t, "route.yaml")
 	w.allFrom(t, "users/web", request{url: cart}, "cart-v2")
-	failsTwice(http.StatusOK)
+	w.afterFailures(t, request{url: cart}, "times=2", ok)
 }

@@ -14,18 +14,8 @@ import (
 )
 
 // cartSix is a service that has IPv6 addresses only, and so have its endpoints.
-const cartSix = `
-apiVersion: v1
-kind: Service
-metadata: {name: cart-six, namespace: shop}
-spec:
-  ipFamilies: [IPv6]
-  selector: {app: cart, version: v1}
-  ports:
-  - {name: http, port: 80, targetPort: 8080}
-  - {name: tcp-echo, port: 9000}
-  - {name: tcp-server-first-db, port: 3306}
-`
+var cartSix = service("cart-six", "ipFamilies: [IPv6], selector: {app: cart, version: v1}, "+
+	"ports: [{name: http, port: 80, targetPort: 8080}, {name: tcp-echo, port: 9000}, {name: tcp-server-first-db, port: 3306}]")
 
 // nodeAddress6 is the IPv6 address of the lab's node.
 const nodeAddress6 = "2001:db8::1"
@@ -66,12 +56,7 @@ func testIPv6(t *testing.T, w *testMesh) {
 		if want == "echo\n" {
 			send = want
 		}
-		w.eventually(t, func() error {
-			if got, err := line(web, address, send); err != nil || got != want {
-				return fmt.Errorf("%s answers %q, %v", address, got, err)
-			}
-			return nil
-		})
+		w.reads(t, web, address, send, want)
 		if got, err := line(thief, address, send); !isClosed(err) || got != "" {
 			t.Errorf("the thief reads %q (%v) from %s, want that the connection is closed", got, err, address)
 		}
@@ -131,12 +116,7 @@ func (w *testMesh) leaves6(t *testing.T) {
 	}
 	w.apply(t, "egress.yaml", fmt.Sprintf(strings.Replace(egressTemplate, "name: out,", "name: out-six,", 1),
 		"  ipAddresses: ['"+nodeAddress6+"/128']\n  ports: [{number: "+outsidePort+", protocol: tcp}]\n"))
-	w.eventually(t, func() error {
-		if got, err := line(web, address, ""); err != nil || got != "outside\n" {
-			return fmt.Errorf("the outside server answers %q, %v", got, err)
-		}
-		return nil
-	})
+	w.reads(t, web, address, "", "outside\n")
 	if got, err := line(thief, address, ""); err == nil {
 		t.Errorf("the thief reads %q", got)
 	}

@@ -2,15 +2,10 @@ package behaviour
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net"
 	"net/http"
 	"net/url"
@@ -26,7 +21,7 @@ import (
 var thiefIdentity = mesh.Identity{TrustDomain: "cluster.local", Namespace: "users", ServiceAccount: "thief"}
 
 // gates are paths that may be requested only with a header, or only below a prefix.
-const gates = `
+var gates = `
 apiVersion: specs.smi-spec.io/v1alpha4
 kind: HTTPRouteGroup
 metadata: {name: gates, namespace: shop}
@@ -38,15 +33,7 @@ spec:
   - {name: cookie, pathRegex: /gate/cookie, methods: [GET], headers: [{cookie: "tenant=blue"}]}
   - {name: host, pathRegex: /gate/host, methods: [GET], headers: [{host: "cart-v1.shop"}]}
   - {name: public, pathRegex: "/public/.*", methods: [GET]}
----
-apiVersion: access.smi-spec.io/v1alpha3
-kind: TrafficTarget
-metadata: {name: gates, namespace: shop}
-spec:
-  destination: {kind: ServiceAccount, name: cart-v1, namespace: shop}
-  sources: [{kind: ServiceAccount, name: web, namespace: users}]
-  rules: [{kind: HTTPRouteGroup, name: gates}]
-`
+` + trafficTarget("shop/gates", "cart-v1", "{kind: HTTPRouteGroup, name: gates}", "users/web")
 
 // directly sends a request to a pod's port 8080 from outside the mesh, bypassing any
 // client proxy: over TLS if config is set, and by HTTP/2 or HTTP/1.1.
@@ -97,12 +84,8 @@ func testRepeatedHeaders(t *testing.T, w *testMesh) {
 		for path, one := range map[string][2]string{
 			"/gate/exact": {"X-Tenant", "blue"}, "/gate/regex": {"X-Tenant", "black"}, "/gate/from": {"X-Forwarded-For", "blue"}, "/gate/cookie": {"Cookie", "tenant=blue"}, "/gate/host": {"X-A", "b"},
 		} {
-			w.eventually(t, func() error {
-				r, err := ask(version, path, one[0], one[1])
-				if err != nil || r.Status != http.StatusOK {
-					return fmt.Errorf("with one %s HTTP/%d %s gives %d, %v", one[0], version, path, r.Status, err)
-				}
-				return nil
+			w.repeat(t, fmt.Sprintf("%s with one %s by HTTP/%d", path, one[0], version), ok, func() (reply, error) {
+				return ask(version, path, one[0], one[1])
 			})
 		}
 		for _, tt := range []struct {
@@ -161,12 +144,8 @@ func testIdentityHeaders(t *testing.T, w *testMesh) {
 				// HTTP/2 support of an outside client does not imply that of the application.
 				continue
 			}
-			var got reply
-			w.eventually(t, func() (err error) {
-				if got, err = w.directly(t, "shop/cart-v1", config.Clone(), version, "/cart", claims.Clone()); err != nil || got.Status != http.StatusOK {
-					return fmt.Errorf("by %s and HTTP/%d the answer is %d, %v", way, version, got.Status, err)
-				}
-				return nil
+			got := w.repeat(t, fmt.Sprintf("a request by %s and HTTP/%d", way, version), ok, func() (reply, error) {
+				return w.directly(t, "shop/cart-v1", config.Clone(), version, "/cart", claims.Clone())
 			})
 			for name, values := range got.answer.Header {
 				if strings.Contains(strings.Join(values, ","), "forged") {
@@ -214,12 +193,8 @@ func testCallerNames(t *testing.T, w *testMesh) {
 		return w.directly(t, "shop/cart-v1", w.meshTLSOf(t, w.named(t, cn, dns, uris...)), 1, "/cart", nil)
 	}
 	web := webIdentity
-	w.eventually(t, func() error {
-		r, err := ask(web.CommonName(), []string{web.DNSName()}, web.String())
-		if err != nil || r.Status != http.StatusOK {
-			return fmt.Errorf("with its own names web gets %d, %v", r.Status, err)
-		}
-		return nil
+	w.repeat(t, "web with its own names", ok, func() (reply, error) {
+		return ask(web.CommonName(), []string{web.DNSName()}, web.String())
 	})
 	for name, call := range map[string]func() (reply, error){
 		"web's common name":         func() (reply, error) { return ask(web.CommonName(), []string{thief.DNSName()}, thief.String()) },
@@ -244,16 +219,7 @@ func testCallerNames(t *testing.T, w *testMesh) {
 // named issues a certificate of the mesh's root with the names.
 func (w *testMesh) named(t *testing.T, cn string, dns []string, uris ...string) tls.Certificate {
 	t.Helper()
-	root, err := tls.X509KeyPair(w.caFile(t, "outrigger-ca-bundle/ca.crt"), w.caFile(t, "outrigger-ca-bundle/ca.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
 		Subject: pkix.Name{CommonName: cn}, DNSNames: dns, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
@@ -264,15 +230,7 @@ func (w *testMesh) named(t *testing.T, cn string, dns []string, uris ...string) 
 		}
 		template.URIs = append(template.URIs, uri)
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, root.Leaf, key.Public(), root.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	chain := [][]byte{der}
-	for block, rest := pem.Decode(w.caFile(t, "outrigger-ca-bundle/ca.crt")); block != nil; block, rest = pem.Decode(rest) {
-		chain = append(chain, block.Bytes)
-	}
-	return tls.Certificate{Certificate: chain, PrivateKey: key}
+	return w.root(t).Sign(template, time.Hour)
 }
 
 // testSpellings requests paths that some applications read differently.
@@ -283,13 +241,7 @@ func testSpellings(t *testing.T, w *testMesh) {
 		return w.directly(t, "shop/cart-v1", config.Clone(), 1, target, nil)
 	}
 	for _, target := range []string{"/public/a", "/public/a%20b;v=1", "/public/%C3%A9?x=%2f;"} {
-		w.eventually(t, func() error {
-			r, err := ask(target)
-			if err != nil || r.Status != http.StatusOK {
-				return fmt.Errorf("%s gives %d, %v", target, r.Status, err)
-			}
-			return nil
-		})
+		w.repeat(t, target, ok, func() (reply, error) { return ask(target) })
 	}
 	ambiguous := regexp.MustCompile(mesh.AmbiguousPath)
 	for _, path := range []string{

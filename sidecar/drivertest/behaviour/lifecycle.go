@@ -172,12 +172,8 @@ func (w *testMesh) certificateOf(t *testing.T, pod string) (*x509.Certificate, e
 // shortLives sets a short certificate validity until the test's end.
 func (w *testMesh) shortLives(t *testing.T) {
 	t.Helper()
+	w.configure(t, "", "")
 	w.set(t, "mesh.yaml", meshConfig("", "")+"  certificate: {serviceCertValidityDuration: 10s}\n")
-	t.Cleanup(func() {
-		if err := w.Apply(context.WithoutCancel(t.Context()), "mesh.yaml", meshConfig("", "")); err != nil {
-			t.Error(err)
-		}
-	})
 	// Existing certificates are valid for a day; restarted agents request new ones.
 	for _, pod := range []string{"users/web", "shop/cart-v1"} {
 		if err := w.pod(t, pod).Container("outrigger-proxy").Kill(); err != nil {

@@ -23,21 +23,25 @@ type load struct {
 func (w *testMesh) startLoad(from dialer, url string, workers int) *load {
 	l := &load{pods: map[string]int{}, stop: make(chan struct{})}
 	for range workers {
-		l.done.Go(func() {
-			client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: from.Dial}}
-			defer client.CloseIdleConnections()
-			for {
-				select {
-				case <-l.stop:
-					return
-				case <-time.After(2 * time.Millisecond):
-				}
-				r, err := w.sendBy(client, request{url: url})
-				l.add(r, err)
-			}
-		})
+		l.work(w, &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: from.Dial}}, url, 2*time.Millisecond)
 	}
 	return l
+}
+
+// work starts a worker, which pauses before each request.
+func (l *load) work(w *testMesh, client *http.Client, url string, pause time.Duration) {
+	l.done.Go(func() {
+		defer client.CloseIdleConnections()
+		for {
+			select {
+			case <-l.stop:
+				return
+			case <-time.After(pause):
+			}
+			r, err := w.sendBy(client, request{url: url})
+			l.add(r, err)
+		}
+	})
 }
 
 func (l *load) add(r reply, err error) {

@@ -27,6 +27,8 @@ type testMesh struct {
 	apps     map[string]*application
 	logs     *logs
 	programs localmesh.Programs
+	// keys is the number of keys of failing requests.
+	keys int
 }
 
 // limit is the default time limit for a condition.

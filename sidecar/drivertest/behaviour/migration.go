@@ -23,24 +23,8 @@ status: {conditions: [{type: Ready, status: "%[3]s"}]}
 `
 
 // moverService is called by a client of each class.
-const moverService = `
-apiVersion: v1
-kind: Service
-metadata: {name: mover, namespace: shop}
-spec:
-  selector: {app: mover}
-  ports: [{name: http, port: 80, targetPort: 8080}]
----
-apiVersion: access.smi-spec.io/v1alpha3
-kind: TrafficTarget
-metadata: {name: mover, namespace: shop}
-spec:
-  destination: {kind: ServiceAccount, name: mover, namespace: shop}
-  sources:
-  - {kind: ServiceAccount, name: web, namespace: users}
-  - {kind: ServiceAccount, name: cart-v2, namespace: shop}
-  rules: [{kind: HTTPRouteGroup, name: cart}]
-`
+var moverService = service("mover", "selector: {app: mover}, ports: [{name: http, port: 80, targetPort: 8080}]") +
+	trafficTarget("shop/mover", "mover", "{kind: HTTPRouteGroup, name: cart}", "users/web", "shop/cart-v2")
 
 const moverURL = "http://mover.shop/cart"
 

@@ -36,12 +36,8 @@ func testProbes(t *testing.T, w *testMesh) {
 			}
 			probes++
 			url := "http://" + net.JoinHostPort(pod.Addresses()[0].String(), probe.port) + probe.path
-			w.eventually(t, func() error {
-				r, err := w.send(w.Lab().Node(), request{url: url, header: probe.header})
-				if err != nil || r.Status != http.StatusOK {
-					return fmt.Errorf("%s of container %s: %d %s %v", url, c.Name, r.Status, r.Body, err)
-				}
-				return nil
+			w.repeat(t, url+" of container "+c.Name, ok, func() (reply, error) {
+				return w.send(w.Lab().Node(), request{url: url, header: probe.header})
 			})
 		}
 	}

@@ -21,23 +21,11 @@ import (
 // protocols is the table of protocols other than HTTP/1.
 var protocols = []Row{
 	{"TCP", "The sources of a TCPRoute connect over mTLS. Connections of others are closed before they reach the application.", ofEvery, func(t *testing.T, w *testMesh) {
-		w.eventually(t, func() error {
-			got, err := line(w.pod(t, "users/web"), "cart-v1.shop:9000", "echo\n")
-			if err != nil || got != "echo\n" {
-				return fmt.Errorf("%q, %v", got, err)
-			}
-			return nil
-		})
+		w.reads(t, w.pod(t, "users/web"), "cart-v1.shop:9000", "echo\n", "echo\n")
 		w.closes(t, "users/thief", "cart-v1.shop:9000", "echo\n")
 	}},
 	{"Server-first TCP", "A server that sends first reaches a silent client, but no client that may not call it.", ofBoth(mesh.FeatureServerFirst), func(t *testing.T, w *testMesh) {
-		w.eventually(t, func() error {
-			got, err := line(w.pod(t, "users/web"), "cart-v1.shop:3306", "")
-			if err != nil || got != "hello from cart-v1\n" {
-				return fmt.Errorf("%q, %v", got, err)
-			}
-			return nil
-		})
+		w.reads(t, w.pod(t, "users/web"), "cart-v1.shop:3306", "", "hello from cart-v1\n")
 		w.closes(t, "users/thief", "cart-v1.shop:3306", "")
 	}},
 	{"An application's own TLS", "The application's own TLS is passed through mTLS, end to end.", ofEvery, testOwnTLS},
@@ -194,6 +182,17 @@ func line(from dialer, address, send string) (string, error) {
 			return string(got), nil
 		}
 	}
+}
+
+// reads waits until a connection on which the text is sent gets the line.
+func (w *testMesh) reads(t *testing.T, from dialer, address, send, want string) {
+	t.Helper()
+	w.eventually(t, func() error {
+		if got, err := line(from, address, send); err != nil || got != want {
+			return fmt.Errorf("%s answers %q, %v; want %q", address, got, err, want)
+		}
+		return nil
+	})
 }
 
 // closes waits until a pod's connections are closed before any data arrives. What the

@@ -93,18 +93,50 @@ func (w *testMesh) get(t *testing.T, from, url string, want func(reply) error) r
 
 func (w *testMesh) ask(t *testing.T, from string, r request, want func(reply) error) reply {
 	t.Helper()
+	return w.repeat(t, r.url+" from "+from, want, func() (reply, error) { return w.send(w.pod(t, from), r) })
+}
+
+// repeat sends a request, of which what is the description, until the reply is as wanted,
+// and otherwise fails the test with the last reply.
+func (w *testMesh) repeat(t *testing.T, what string, want func(reply) error, send func() (reply, error)) reply {
+	t.Helper()
 	var last reply
 	w.eventually(t, func() error {
 		var err error
-		if last, err = w.send(w.pod(t, from), r); err != nil {
-			return fmt.Errorf("%s from %s: %w", r.url, from, err)
+		if last, err = send(); err == nil {
+			err = want(last)
 		}
-		if err := want(last); err != nil {
-			return fmt.Errorf("%s from %s: %w", r.url, from, err)
+		if err != nil {
+			return fmt.Errorf("%s: %w", what, err)
 		}
 		return nil
 	})
 	return last
+}
+
+// inTurn waits until that many consecutive requests of a pod get the wanted reply.
+func (w *testMesh) inTurn(t *testing.T, times int, from string, r request, want func(reply) error) {
+	t.Helper()
+	w.repeat(t, r.url+" from "+from, want, func() (last reply, err error) {
+		for range times {
+			if last, err = w.send(w.pod(t, from), r); err != nil || want(last) != nil {
+				break
+			}
+		}
+		return last, err
+	})
+}
+
+// afterFailures repeats a request, with another key each time, until its reply is as wanted.
+// failure tells the application how to treat the first requests with a key.
+func (w *testMesh) afterFailures(t *testing.T, r request, failure string, want func(reply) error) {
+	t.Helper()
+	url := r.url
+	w.repeat(t, url+" with "+failure, want, func() (reply, error) {
+		w.keys++
+		r.url = fmt.Sprintf("%s?fail=%d&%s", url, w.keys, failure)
+		return w.send(w.pod(t, "users/web"), r)
+	})
 }
 
 // denies waits until a pod's requests fail. What the previous row allowed may apply a

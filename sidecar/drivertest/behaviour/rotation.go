@@ -2,12 +2,8 @@ package behaviour
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,6 +12,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
 const rootTemplate = `
@@ -49,10 +46,7 @@ func testRotation(t *testing.T, w *testMesh) {
 	}
 	steps := []struct{ former, next string }{{"active", "passive"}, {"passive", "active"}, {"", "active"}}
 	l := w.startLoad(w.pod(t, "users/web"), cartV1, 4)
-	root, err := x509.ParseCertificate(mustDecode(t, certificate))
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := authority(t, certificate, key).Leaf
 	for i, step := range steps {
 		manifest := fmt.Sprintf(rootTemplate, next, step.next)
 		if step.former != "" {
@@ -79,15 +73,6 @@ func testRotation(t *testing.T, w *testMesh) {
 	l.end(t)
 }
 
-func mustDecode(t *testing.T, text []byte) []byte {
-	t.Helper()
-	block, _ := pem.Decode(text)
-	if block == nil {
-		t.Fatal("no PEM")
-	}
-	return block.Bytes
-}
-
 // caFile reads a file of the CA's directory.
 func (w *testMesh) caFile(t *testing.T, name string) []byte {
 	t.Helper()
@@ -111,7 +96,23 @@ func (w *testMesh) roots(t *testing.T) *x509.CertPool {
 // certificate issues a certificate as the mesh would.
 func (w *testMesh) certificate(t *testing.T, id mesh.Identity) tls.Certificate {
 	t.Helper()
-	return issue(t, w.caFile(t, "outrigger-ca-bundle/ca.crt"), w.caFile(t, "outrigger-ca-bundle/ca.key"), id)
+	return w.root(t).SignFor(&mesh.Proxy{Identity: id}, time.Hour)
+}
+
+// root is the mesh's own root.
+func (w *testMesh) root(t *testing.T) drivertest.TestAuthority {
+	t.Helper()
+	return authority(t, w.caFile(t, "outrigger-ca-bundle/ca.crt"), w.caFile(t, "outrigger-ca-bundle/ca.key"))
+}
+
+// authority issues certificates of a root.
+func authority(t *testing.T, certificate, key []byte) drivertest.TestAuthority {
+	t.Helper()
+	root, err := tls.X509KeyPair(certificate, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return drivertest.TestAuthority{Authority: &drivertest.Authority{Certificate: root}, T: t}
 }
 
 // foreignCertificate issues a certificate of the identity from another root with the
@@ -122,36 +123,5 @@ func foreignCertificate(t *testing.T, id mesh.Identity) tls.Certificate {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return issue(t, certificate, key, id)
-}
-
-func issue(t *testing.T, root, rootKey []byte, id mesh.Identity) tls.Certificate {
-	t.Helper()
-	ca, err := issuer.FromPEM(root, rootKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	csr, err := x509.ParseCertificateRequest(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	chain, err := ca.Issue(t.Context(), issuer.Request{
-		CSR: csr, CommonName: id.CommonName(), OrganizationalUnit: "test", URI: id.String(), DNSNames: []string{id.DNSName()}, Life: time.Hour,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := tls.Certificate{PrivateKey: key}
-	for _, c := range chain {
-		out.Certificate = append(out.Certificate, c.Raw)
-	}
-	return out
+	return authority(t, certificate, key).SignFor(&mesh.Proxy{Identity: id}, time.Hour)
 }

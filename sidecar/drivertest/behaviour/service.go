@@ -7,27 +7,10 @@ import (
 )
 
 // twins are further services of the pod cart-v1.
-const twins = `
-apiVersion: v1
-kind: Service
-metadata: {name: twin, namespace: shop}
-spec: {selector: {app: cart, version: v1}, ports: [{name: http, port: 80, targetPort: 8080}]}
----
-apiVersion: v1
-kind: Service
-metadata: {name: twin-web, namespace: shop}
-spec: {selector: {app: cart, version: v1}, ports: [{name: http, port: 8088, targetPort: http}]}
----
-apiVersion: v1
-kind: Service
-metadata: {name: twin-echo, namespace: shop}
-spec: {selector: {app: cart, version: v1}, ports: [{name: tcp-echo, port: 80, targetPort: 9000}]}
----
-apiVersion: v1
-kind: Service
-metadata: {name: twin-headless, namespace: shop}
-spec: {clusterIP: None, selector: {app: cart, version: v1}, ports: [{name: http, port: 8080}]}
-`
+var twins = service("twin", "selector: {app: cart, version: v1}, ports: [{name: http, port: 80, targetPort: 8080}]") +
+	service("twin-web", "selector: {app: cart, version: v1}, ports: [{name: http, port: 8088, targetPort: http}]") +
+	service("twin-echo", "selector: {app: cart, version: v1}, ports: [{name: tcp-echo, port: 80, targetPort: 9000}]") +
+	service("twin-headless", "clusterIP: None, selector: {app: cart, version: v1}, ports: [{name: http, port: 8080}]")
 
 // testServicesOfOnePod calls a pod by services with the same and with other ports, of
 // which one has a policy.
@@ -39,13 +22,7 @@ func testServicesOfOnePod(t *testing.T, w *testMesh) {
 		w.get(t, "users/thief", server+"/window", isFrom("cart-v1"))
 		w.get(t, "users/thief", server+"/cart", isStatus(http.StatusForbidden))
 	}
-	w.eventually(t, func() error {
-		got, err := line(w.pod(t, "users/web"), "twin-echo.shop:80", "echo\n")
-		if err != nil || got != "echo\n" {
-			return fmt.Errorf("%q, %v", got, err)
-		}
-		return nil
-	})
+	w.reads(t, w.pod(t, "users/web"), "twin-echo.shop:80", "echo\n", "echo\n")
 	w.closes(t, "users/thief", "twin-echo.shop:80", "echo\n")
 	w.get(t, "users/web", "http://twin.shop/cart?wait=1s", isStatus(http.StatusGatewayTimeout))
 	for _, server := range []string{"http://cart-v1.shop", "http://twin-web.shop:8088"} {
@@ -55,48 +32,12 @@ func testServicesOfOnePod(t *testing.T, w *testMesh) {
 
 // memberServices are those of a StatefulSet: its headless service, one for clients, and
 // one for each member.
-const memberServices = `
-apiVersion: v1
-kind: Service
-metadata: {name: member, namespace: shop}
-spec:
-  clusterIP: None
-  selector: {app: member}
-  ports: [{name: http, port: 8080}, {name: tcp-echo, port: 9000}, {name: tcp-server-first-db, port: 3306}]
----
-apiVersion: v1
-kind: Service
-metadata: {name: members, namespace: shop}
-spec: {selector: {app: member}, ports: [{name: http, port: 80, targetPort: 8080}]}
----
-apiVersion: v1
-kind: Service
-metadata: {name: member-0, namespace: shop}
-spec: {selector: {statefulset.kubernetes.io/pod-name: member-0}, ports: [{name: http, port: 80, targetPort: 8080}]}
----
-apiVersion: v1
-kind: Service
-metadata: {name: member-1, namespace: shop}
-spec: {selector: {statefulset.kubernetes.io/pod-name: member-1}, ports: [{name: http, port: 80, targetPort: 8080}]}
----
-apiVersion: access.smi-spec.io/v1alpha3
-kind: TrafficTarget
-metadata: {name: member, namespace: shop}
-spec:
-  destination: {kind: ServiceAccount, name: member, namespace: shop}
-  sources:
-  - {kind: ServiceAccount, name: web, namespace: users}
-  - {kind: ServiceAccount, name: member, namespace: shop}
-  rules: [{kind: HTTPRouteGroup, name: cart}]
----
-apiVersion: access.smi-spec.io/v1alpha3
-kind: TrafficTarget
-metadata: {name: peers, namespace: shop}
-spec:
-  destination: {kind: ServiceAccount, name: member, namespace: shop}
-  sources: [{kind: ServiceAccount, name: member, namespace: shop}]
-  rules: [{kind: TCPRoute, name: cart}]
-`
+var memberServices = service("member", "clusterIP: None, selector: {app: member}, ports: [{name: http, port: 8080}, {name: tcp-echo, port: 9000}, {name: tcp-server-first-db, port: 3306}]") +
+	service("members", "selector: {app: member}, ports: [{name: http, port: 80, targetPort: 8080}]") +
+	service("member-0", "selector: {statefulset.kubernetes.io/pod-name: member-0}, ports: [{name: http, port: 80, targetPort: 8080}]") +
+	service("member-1", "selector: {statefulset.kubernetes.io/pod-name: member-1}, ports: [{name: http, port: 80, targetPort: 8080}]") +
+	trafficTarget("shop/member", "member", "{kind: HTTPRouteGroup, name: cart}", "users/web", "shop/member") +
+	trafficTarget("shop/peers", "member", "{kind: TCPRoute, name: cart}", "shop/member")
 
 // memberTemplate is a member: its name and class.
 const memberTemplate = `---
@@ -135,17 +76,8 @@ func testStatefulSet(t *testing.T, w *testMesh) {
 		for _, other := range members {
 			from := w.pod(t, "shop/"+other)
 			w.get(t, "shop/"+other, "http://"+member+".shop/cart", isFrom(member))
-			w.eventually(t, func() error {
-				got, err := line(from, member+".member.shop:3306", "")
-				if err != nil || got != "hello from "+member+"\n" {
-					return fmt.Errorf("from %s to %s: %q, %v", other, member, got, err)
-				}
-				got, err = line(from, member+".member.shop:9000", "echo\n")
-				if err != nil || got != "echo\n" {
-					return fmt.Errorf("from %s to %s: %q, %v", other, member, got, err)
-				}
-				return nil
-			})
+			w.reads(t, from, member+".member.shop:3306", "", "hello from "+member+"\n")
+			w.reads(t, from, member+".member.shop:9000", "echo\n", "echo\n")
 		}
 		w.denies(t, "users/thief", "http://"+member+".member.shop:8080/cart")
 		w.closes(t, "users/web", member+".member.shop:9000", "echo\n")

@@ -23,12 +23,7 @@ func testRecursiveSplit(t *testing.T, w *testMesh) {
 	w.apply(t, "split.yaml", split("cart", "{service: cart, weight: 1}, {service: cart-v1, weight: 1}")+split("cart-v1", "{service: cart-v1, weight: 100}"))
 	// The service itself has half of the requests, and of those each pod has half. Four
 	// standard deviations of a quarter of 200 are 25.
-	w.eventually(t, func() error {
-		if share := w.share(t, 200, "cart-v2"); share < 25 || share > 75 {
-			return fmt.Errorf("cart-v2 got %d of 200 requests, want 50", share)
-		}
-		return nil
-	})
+	w.sharesEventually(t, 200, "cart-v2", 25, 75)
 	w.allFrom(t, "users/web", request{url: cartV1}, "cart-v1")
 	if got, err := line(w.pod(t, "users/web"), "cart-v1.shop:9000", "echo\n"); err != nil || got != "echo\n" {
 		t.Errorf("a connection reads %q, %v", got, err)
@@ -38,17 +33,8 @@ func testRecursiveSplit(t *testing.T, w *testMesh) {
 
 // otherPorts are services at other ports than that of cart. One has a port of the same
 // name, and the other only one port.
-const otherPorts = `
-apiVersion: v1
-kind: Service
-metadata: {name: named, namespace: shop}
-spec: {selector: {app: cart, version: v1}, ports: [{name: tcp-echo, port: 9000}, {name: http, port: 8088, targetPort: 8080}]}
----
-apiVersion: v1
-kind: Service
-metadata: {name: single, namespace: shop}
-spec: {selector: {app: cart, version: v2}, ports: [{name: http-web, port: 8099, targetPort: 8080}]}
-`
+var otherPorts = service("named", "selector: {app: cart, version: v1}, ports: [{name: tcp-echo, port: 9000}, {name: http, port: 8088, targetPort: 8080}]") +
+	service("single", "selector: {app: cart, version: v2}, ports: [{name: http-web, port: 8099, targetPort: 8080}]")
 
 // testSplitOverPorts sends all requests to one service, and then to the other.
 func testSplitOverPorts(t *testing.T, w *testMesh) {
@@ -60,34 +46,12 @@ func testSplitOverPorts(t *testing.T, w *testMesh) {
 }
 
 // stores are services with TCP ports: a root without pods, and its backends.
-const stores = `
-apiVersion: v1
-kind: Service
-metadata: {name: store, namespace: shop}
-spec: {ports: [{name: tcp-echo, port: 9000}, {name: tcp-server-first-db, port: 3306}]}
----
-apiVersion: v1
-kind: Service
-metadata: {name: store-v1, namespace: shop}
-spec:
-  selector: {app: cart, version: v1}
-  ports: [{name: tcp-echo, port: 9000}, {name: tcp-server-first-db, port: 3306}]
----
-apiVersion: v1
-kind: Service
-metadata: {name: store-v2, namespace: shop}
-spec:
-  selector: {app: cart, version: v2}
-  ports: [{name: tcp-echo, port: 9000}, {name: tcp-server-first-db, port: 3306}]
----
-apiVersion: access.smi-spec.io/v1alpha3
-kind: TrafficTarget
-metadata: {name: store-v2, namespace: shop}
-spec:
-  destination: {kind: ServiceAccount, name: cart-v2, namespace: shop}
-  sources: [{kind: ServiceAccount, name: web, namespace: users}]
-  rules: [{kind: TCPRoute, name: cart}]
-`
+var stores = service("store", storePorts) +
+	service("store-v1", "selector: {app: cart, version: v1}, "+storePorts) +
+	service("store-v2", "selector: {app: cart, version: v2}, "+storePorts) +
+	trafficTarget("shop/store-v2", "cart-v2", "{kind: TCPRoute, name: cart}", "users/web")
+
+const storePorts = "ports: [{name: tcp-echo, port: 9000}, {name: tcp-server-first-db, port: 3306}]"
 
 // testSplitConnections splits connections to an echo server, and to one that sends first.
 func testSplitConnections(t *testing.T, w *testMesh) {
@@ -97,29 +61,31 @@ func testSplitConnections(t *testing.T, w *testMesh) {
 	}
 	w.apply(t, "store.yaml", stores)
 	t.Cleanup(func() { w.forget(t, "split.yaml") })
-	// greeted connects some times and returns how many greetings are of cart-v2.
-	greeted := func(times int) (v2 int, err error) {
-		for range times {
-			got, err := line(w.pod(t, "users/web"), "store.shop:3306", "")
-			switch {
-			case err != nil:
-				return 0, fmt.Errorf("%q, %w", got, err)
-			case got == "hello from cart-v2\n":
-				v2++
-			case got != "hello from cart-v1\n":
-				return 0, fmt.Errorf("the greeting is %q", got)
+	// greeted waits until cart-v2 gets at least and at most so many of the connections.
+	greeted := func(times, least, most int) {
+		t.Helper()
+		w.eventually(t, func() error {
+			v2 := 0
+			for range times {
+				got, err := line(w.pod(t, "users/web"), "store.shop:3306", "")
+				switch {
+				case err != nil:
+					return fmt.Errorf("%q, %w", got, err)
+				case got == "hello from cart-v2\n":
+					v2++
+				case got != "hello from cart-v1\n":
+					return fmt.Errorf("the greeting is %q", got)
+				}
 			}
-		}
-		return v2, nil
+			if v2 < least || v2 > most {
+				return fmt.Errorf("cart-v2 got %d of %d connections, want %d to %d", v2, times, least, most)
+			}
+			return nil
+		})
 	}
 	set(3, 1)
 	// Four standard deviations of a quarter of 100 are 18.
-	w.eventually(t, func() error {
-		if v2, err := greeted(100); err != nil || v2 < 7 || v2 > 43 {
-			return fmt.Errorf("cart-v2 got %d of 100 connections, %v, want 25", v2, err)
-		}
-		return nil
-	})
+	greeted(100, 7, 43)
 	for _, pod := range []string{"cart-v1", "cart-v2"} {
 		app := w.apps["shop/"+pod]
 		before := app.count(echoes)
@@ -132,19 +98,9 @@ func testSplitConnections(t *testing.T, w *testMesh) {
 		})
 	}
 	set(0, 1)
-	w.eventually(t, func() error {
-		if v2, err := greeted(20); err != nil || v2 < 20 {
-			return fmt.Errorf("cart-v2 got %d of 20 connections, %v, want all", v2, err)
-		}
-		return nil
-	})
+	greeted(20, 20, 20)
 	w.apply(t, "route.yaml", atPort(route("TCPRoute", "shop", "store", "  - backendRefs: [{name: store-v1, port: 3306}]\n"), 3306))
-	w.eventually(t, func() error {
-		if v2, err := greeted(20); err != nil || v2 > 0 {
-			return fmt.Errorf("cart-v2 got %d of 20 connections, %v, want that a TCPRoute replaces the split", v2, err)
-		}
-		return nil
-	})
+	greeted(20, 0, 0)
 	w.expectProblem(t, "TrafficSplit shop/store", "Conflict")
 	w.closes(t, "users/thief", "store.shop:3306", "")
 	w.closes(t, "users/thief", "store.shop:9000", "echo\n")
@@ -175,25 +131,11 @@ func testSplitGrantsNothing(t *testing.T, w *testMesh) {
 		return nil
 	})
 	w.set(t, "split.yaml", fmt.Sprintf(splitTemplate, 1, 0))
-	w.eventually(t, func() error {
-		for range 20 {
-			if r, err := w.send(w.pod(t, "users/thief"), request{url: url}); err != nil || r.Pod != "cart-v1" {
-				return fmt.Errorf("%d of %q, %v, want that cart-v1 answers", r.Status, r.Pod, err)
-			}
-		}
-		return nil
-	})
+	w.inTurn(t, 20, "users/thief", request{url: url}, isFrom("cart-v1"))
 }
 
 // empty is a service whose selector selects nothing.
-const empty = `
-apiVersion: v1
-kind: Service
-metadata: {name: empty, namespace: shop}
-spec:
-  selector: {app: nobody}
-  ports: [{name: http, port: 80, targetPort: 8080}, {name: tcp-echo, port: 9000}]
-`
+var empty = service("empty", "selector: {app: nobody}, ports: [{name: http, port: 80, targetPort: 8080}, {name: tcp-echo, port: 9000}]")
 
 // testNoEndpoints gives a split's backend without endpoints a share, and then everything.
 func testNoEndpoints(t *testing.T, w *testMesh) {

@@ -11,18 +11,24 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// trafficTarget returns a TrafficTarget of the namespace that allows users/thief the rules
-// at pods of a service account of the namespace shop.
-func trafficTarget(namespace, name, account, rules string) string {
+// trafficTarget returns a TrafficTarget, NAMESPACE/NAME, that allows its sources, of the form
+// NAMESPACE/ACCOUNT, the rules at pods of a service account of the namespace shop.
+func trafficTarget(name, account, rules string, sources ...string) string {
+	namespace, name, _ := strings.Cut(name, "/")
+	callers := make([]string, len(sources))
+	for i, source := range sources {
+		namespace, account, _ := strings.Cut(source, "/")
+		callers[i] = "{kind: ServiceAccount, name: " + account + ", namespace: " + namespace + "}"
+	}
 	return fmt.Sprintf(`---
 apiVersion: access.smi-spec.io/v1alpha3
 kind: TrafficTarget
-metadata: {name: %[2]s, namespace: %[1]s}
+metadata: {name: %s, namespace: %s}
 spec:
-  destination: {kind: ServiceAccount, name: %[3]s, namespace: shop}
-  sources: [{kind: ServiceAccount, name: thief, namespace: users}]
-  rules: [%[4]s]
-`, namespace, name, account, rules)
+  destination: {kind: ServiceAccount, name: %s, namespace: shop}
+  sources: [%s]
+  rules: [%s]
+`, name, namespace, account, strings.Join(callers, ", "), rules)
 }
 
 // shelf are routes that several TrafficTargets allow in part.
@@ -46,8 +52,8 @@ spec: {matches: {ports: []}}
 // deletes one of them.
 func testSeveralTargets(t *testing.T, w *testMesh) {
 	w.apply(t, "shelf.yaml", shelf)
-	w.apply(t, "browse.yaml", trafficTarget("shop", "browse", "cart-v1", "{kind: HTTPRouteGroup, name: shelf, matches: [browse]}"))
-	w.apply(t, "count.yaml", trafficTarget("shop", "count", "cart-v1", "{kind: HTTPRouteGroup, name: shelf, matches: [count]}"))
+	w.apply(t, "browse.yaml", trafficTarget("shop/browse", "cart-v1", "{kind: HTTPRouteGroup, name: shelf, matches: [browse]}", "users/thief"))
+	w.apply(t, "count.yaml", trafficTarget("shop/count", "cart-v1", "{kind: HTTPRouteGroup, name: shelf, matches: [count]}", "users/thief"))
 	const server = "http://cart-v1.shop"
 	for _, method := range []string{http.MethodGet, http.MethodDelete, http.MethodPatch} {
 		w.ask(t, "users/thief", request{method: method, url: server + "/shelf/a"}, isFrom("cart-v1"))
@@ -67,23 +73,18 @@ func testSeveralTargets(t *testing.T, w *testMesh) {
 func testTCPRouteAlone(t *testing.T, w *testMesh) {
 	w.apply(t, "shelf.yaml", shelf)
 	w.closes(t, "users/thief", "cart-v1.shop:9000", "echo\n")
-	w.apply(t, "every.yaml", trafficTarget("shop", "every", "cart-v1", "{kind: TCPRoute, name: every}"))
-	w.eventually(t, func() error {
-		got, err := line(w.pod(t, "users/thief"), "cart-v1.shop:9000", "echo\n")
-		if err != nil || got != "echo\n" {
-			return fmt.Errorf("%q, %v", got, err)
-		}
-		return nil
-	})
+	w.apply(t, "every.yaml", trafficTarget("shop/every", "cart-v1", "{kind: TCPRoute, name: every}", "users/thief"))
+	w.reads(t, w.pod(t, "users/thief"), "cart-v1.shop:9000", "echo\n", "echo\n")
 	w.get(t, "users/thief", cartV1, isStatus(http.StatusForbidden))
 }
 
 // testOtherNamespace grants the same access in the source's and in the destination's
 // namespace.
 func testOtherNamespace(t *testing.T, w *testMesh) {
-	const rules = "{kind: HTTPRouteGroup, name: shelf}"
 	w.apply(t, "shelf.yaml", shelf+"---"+strings.ReplaceAll(shelf, "namespace: shop", "namespace: users"))
-	target := func(namespace string) string { return trafficTarget(namespace, "own", "cart-v2", rules) }
+	target := func(namespace string) string {
+		return trafficTarget(namespace+"/own", "cart-v2", "{kind: HTTPRouteGroup, name: shelf}", "users/thief")
+	}
 	const url = "http://cart-v2.shop/count"
 	w.apply(t, "target.yaml", target("shop"))
 	w.get(t, "users/thief", url, isFrom("cart-v2"))
@@ -92,11 +93,8 @@ func testOtherNamespace(t *testing.T, w *testMesh) {
 	w.expectProblem(t, "TrafficTarget users/own", "OtherNamespace")
 	thief := w.meshTLSOf(t, w.certificate(t, thiefIdentity))
 	thief.ServerName = "cart-v2.shop.sa.cluster.local"
-	w.eventually(t, func() error {
-		if r, err := w.directly(t, "shop/cart-v2", thief, 1, "/count", nil); err != nil || r.Status != http.StatusForbidden {
-			return fmt.Errorf("past its proxy the thief gets %d, %v, want 403", r.Status, err)
-		}
-		return nil
+	w.repeat(t, "past the thief's proxy", isStatus(http.StatusForbidden), func() (reply, error) {
+		return w.directly(t, "shop/cart-v2", thief, 1, "/count", nil)
 	})
 }
 
@@ -106,14 +104,7 @@ func testPermissiveMode(t *testing.T, w *testMesh) {
 		t.Helper()
 		w.denies(t, "users/thief", cartV2)
 		// All threads of the proxy must follow, for the next rows.
-		w.eventually(t, func() error {
-			for range 5 {
-				if r, err := w.send(w.pod(t, "users/thief"), request{url: cartV1}); err != nil || r.Status != http.StatusForbidden {
-					return fmt.Errorf("the thief gets %d, %v, want 403", r.Status, err)
-				}
-			}
-			return nil
-		})
+		w.inTurn(t, 5, "users/thief", request{url: cartV1}, isStatus(http.StatusForbidden))
 		w.closes(t, "users/thief", "cart-v1.shop:9000", "echo\n")
 	}
 	denied()
@@ -124,13 +115,7 @@ func testPermissiveMode(t *testing.T, w *testMesh) {
 		w.get(t, "users/thief", url, isFrom("cart-v2"))
 	}
 	w.ask(t, "users/thief", request{method: http.MethodDelete, url: cartV1}, isFrom("cart-v1"))
-	w.eventually(t, func() error {
-		got, err := line(w.pod(t, "users/thief"), "cart-v1.shop:9000", "echo\n")
-		if err != nil || got != "echo\n" {
-			return fmt.Errorf("%q, %v", got, err)
-		}
-		return nil
-	})
+	w.reads(t, w.pod(t, "users/thief"), "cart-v1.shop:9000", "echo\n", "echo\n")
 	address := net.JoinHostPort(w.pod(t, "shop/cart-v1").Addresses()[0].String(), "8080")
 	if r, err := w.send(w.pod(t, "plain/outsider"), request{url: "http://" + address + "/cart"}); err == nil {
 		t.Errorf("a pod without a sidecar gets %d", r.Status)

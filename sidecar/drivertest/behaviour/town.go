@@ -1,5 +1,7 @@
 package behaviour
 
+import "fmt"
+
 // The manifests of the test mesh. Its clients are the pods users/web, which the policies
 // allow, and users/thief, which may do next to nothing. Its servers are in the namespace
 // shop. plain/outsider has no sidecar.
@@ -145,7 +147,7 @@ spec:
 const longAccount = "the-service-account-of-a-pod-with-a-name-that-is-too-long-for-one-label-of-dns"
 
 // policies are the policies that no row changes.
-const policies = `
+var policies = `
 apiVersion: specs.smi-spec.io/v1alpha4
 kind: HTTPRouteGroup
 metadata: {name: cart, namespace: shop}
@@ -161,67 +163,32 @@ kind: HTTPRouteGroup
 metadata: {name: window, namespace: shop}
 spec: {matches: [{name: look, pathRegex: /window, methods: [GET]}]}
 ---
-apiVersion: access.smi-spec.io/v1alpha3
-kind: TrafficTarget
-metadata: {name: window, namespace: shop}
-spec:
-  destination: {kind: ServiceAccount, name: cart-v1, namespace: shop}
-  sources: [{kind: ServiceAccount, name: thief, namespace: users}]
-  rules: [{kind: HTTPRouteGroup, name: window}]
----
 apiVersion: specs.smi-spec.io/v1alpha4
 kind: TCPRoute
 metadata: {name: cart, namespace: shop}
 spec: {matches: {ports: [9000, 3306, 8443]}}
 ---
-apiVersion: access.smi-spec.io/v1alpha3
-kind: TrafficTarget
-metadata: {name: cart-v1, namespace: shop}
-spec:
-  destination: {kind: ServiceAccount, name: cart-v1, namespace: shop}
-  sources:
-  - {kind: ServiceAccount, name: web, namespace: users}
-  - {kind: ServiceAccount, name: cart-v1, namespace: shop}
-  rules: [{kind: HTTPRouteGroup, name: cart}]
----
-# Separate, since the ports would restrict the HTTP routes of the same target.
-apiVersion: access.smi-spec.io/v1alpha3
-kind: TrafficTarget
-metadata: {name: cart-v1-tcp, namespace: shop}
-spec:
-  destination: {kind: ServiceAccount, name: cart-v1, namespace: shop}
-  sources: [{kind: ServiceAccount, name: web, namespace: users}, {kind: ServiceAccount, name: cart-v1, namespace: shop}]
-  rules: [{kind: TCPRoute, name: cart}]
----
-apiVersion: access.smi-spec.io/v1alpha3
-kind: TrafficTarget
-metadata: {name: cart-v2, namespace: shop}
-spec:
-  destination: {kind: ServiceAccount, name: cart-v2, namespace: shop}
-  sources: [{kind: ServiceAccount, name: web, namespace: users}]
-  rules: [{kind: HTTPRouteGroup, name: cart}]
----
 apiVersion: specs.smi-spec.io/v1alpha4
 kind: TCPRoute
 metadata: {name: lone, namespace: shop}
 spec: {matches: {ports: [8080]}}
----
-apiVersion: access.smi-spec.io/v1alpha3
-kind: TrafficTarget
-metadata: {name: lone, namespace: shop}
-spec:
-  destination: {kind: ServiceAccount, name: ` + longAccount + `, namespace: shop}
-  sources: [{kind: ServiceAccount, name: web, namespace: users}]
-  rules: [{kind: TCPRoute, name: lone}]
----
-apiVersion: access.smi-spec.io/v1alpha3
-kind: TrafficTarget
-metadata: {name: db, namespace: shop}
-spec:
-  destination: {kind: ServiceAccount, name: db, namespace: shop}
-  sources: [{kind: ServiceAccount, name: web, namespace: users}]
-  rules: [{kind: HTTPRouteGroup, name: cart}]
-`
+` + trafficTarget("shop/window", "cart-v1", "{kind: HTTPRouteGroup, name: window}", "users/thief") +
+	trafficTarget("shop/cart-v1", "cart-v1", "{kind: HTTPRouteGroup, name: cart}", "users/web", "shop/cart-v1") +
+	// Separate, since the ports would restrict the HTTP routes of the same target.
+	trafficTarget("shop/cart-v1-tcp", "cart-v1", "{kind: TCPRoute, name: cart}", "users/web", "shop/cart-v1") +
+	trafficTarget("shop/cart-v2", "cart-v2", "{kind: HTTPRouteGroup, name: cart}", "users/web") +
+	trafficTarget("shop/lone", longAccount, "{kind: TCPRoute, name: lone}", "users/web") +
+	trafficTarget("shop/db", "db", "{kind: HTTPRouteGroup, name: cart}", "users/web")
+
+// service returns a Service of the namespace shop.
+func service(name, spec string) string {
+	return fmt.Sprintf(`---
+apiVersion: v1
+kind: Service
+metadata: {name: %s, namespace: shop}
+spec: {%s}
+`, name, spec)
+}
 
 // meshConfig returns the MeshConfig with additions to its traffic and observability
 // parts.

@@ -42,12 +42,7 @@ var traffic = []Row{
 	{"Split 90/10", "A TrafficSplit distributes requests by its weights.", ofEvery, func(t *testing.T, w *testMesh) {
 		w.apply(t, "split.yaml", fmt.Sprintf(splitTemplate, 90, 10))
 		// The split is in effect when v2 gets much less than half.
-		w.eventually(t, func() error {
-			if share := w.share(t, 60, "cart-v2"); share > 15 {
-				return fmt.Errorf("cart-v2 got %d of 60 requests", share)
-			}
-			return nil
-		})
+		w.sharesEventually(t, 60, "cart-v2", 0, 15)
 		// Of 600 requests the mean is 60, and four standard deviations are 30.
 		if share := w.share(t, 600, "cart-v2"); share < 30 || share > 90 {
 			t.Errorf("cart-v2 got %d of 600 requests, want 60 within 30", share)
@@ -55,12 +50,7 @@ var traffic = []Row{
 	}},
 	{"A split is shifted live", "A change of a TrafficSplit takes effect while requests run, and none of them fails.", ofEvery, func(t *testing.T, w *testMesh) {
 		w.apply(t, "split.yaml", fmt.Sprintf(splitTemplate, 100, 0))
-		w.eventually(t, func() error {
-			if share := w.share(t, 40, "cart-v2"); share > 0 {
-				return fmt.Errorf("cart-v2 got %d of 40 requests", share)
-			}
-			return nil
-		})
+		w.sharesEventually(t, 40, "cart-v2", 0, 0)
 		l := w.startLoad(w.pod(t, "users/web"), cart, 4)
 		l.more(t, 50)
 		for _, weights := range [][2]int{{50, 50}, {0, 100}} {
@@ -85,21 +75,12 @@ var traffic = []Row{
 	{"A split grants nothing", "A client needs permission for the backends of a TrafficSplit: the share of a backend that it may not call fails.", ofEvery, testSplitGrantsNothing},
 	{"No endpoints", "Requests to a service without endpoints get 503 at once, and connections to it are closed. In a TrafficSplit this happens to its share.", ofEvery, testNoEndpoints},
 	{"Retry", "A Retry policy repeats failed requests, for its source only, regardless of its namespace.", ofClient(mesh.FeatureRetries), func(t *testing.T, w *testMesh) {
-		key := func(name string) string { return cartV1 + "?times=2&fail=" + t.Name() + name }
 		w.get(t, "users/web", cartV1, ok)
-		if r, err := w.send(w.pod(t, "users/web"), request{url: key("before")}); err != nil || r.Status != http.StatusServiceUnavailable {
+		if r, err := w.send(w.pod(t, "users/web"), request{url: cartV1 + "?times=2&fail=before"}); err != nil || r.Status != http.StatusServiceUnavailable {
 			t.Fatalf("without a Retry the answer is %d, %v", r.Status, err)
 		}
 		w.apply(t, "retry.yaml", retryOf("shop", "cart-v1"))
-		n := 0
-		w.eventually(t, func() error {
-			n++
-			r, err := w.send(w.pod(t, "users/web"), request{url: key(fmt.Sprint(n))})
-			if err != nil || r.Status != http.StatusOK {
-				return fmt.Errorf("the answer is %d, %v, want that the request is tried again", r.Status, err)
-			}
-			return nil
-		})
+		w.afterFailures(t, request{url: cartV1}, "times=2", ok)
 	}},
 	{"Retries that are not enabled", "Without the MeshConfig's enableRetryPolicy a Retry has no effect and has a Problem.", ofClient(mesh.FeatureRetries), testRetriesDisabled},
 	{"Timeout", "A request that takes longer than its service's timeout gets 504.", ofClient(mesh.FeatureTimeouts), func(t *testing.T, w *testMesh) {
@@ -136,12 +117,7 @@ var traffic = []Row{
 		w.apply(t, "outlier.yaml", upstream("cart", "  outlierDetection: {consecutiveErrors: 3, interval: 1s, baseEjectionTime: 30s, maxEjectionPercent: 50}\n"))
 		w.apps["shop/cart-v1"].setBroken(http.StatusInternalServerError)
 		defer w.apps["shop/cart-v1"].setBroken(0)
-		w.eventually(t, func() error {
-			if good := w.share(t, 30, "cart-v2"); good != 30 {
-				return fmt.Errorf("only %d of 30 requests went to the endpoint that works", good)
-			}
-			return nil
-		})
+		w.sharesEventually(t, 30, "cart-v2", 30, 30)
 	}},
 	{"Rate limit", "A server accepts no more requests than its limit and answers the others with 429.", ofServer(mesh.FeatureRequestRateLimits), func(t *testing.T, w *testMesh) {
 		w.get(t, "users/web", cartV2, ok)
@@ -171,12 +147,7 @@ var traffic = []Row{
 	{"One endpoint for one user", "Requests with the same value of a header go to the same endpoint, and different values are spread over all endpoints.", ofClient(mesh.FeatureConsistentHash), testConsistentHash},
 	{"Own zone first", "With zoneAware the client uses the endpoints of its own zone.", ofClient(mesh.FeatureZonePreference), func(t *testing.T, w *testMesh) {
 		w.apply(t, "zone.yaml", upstream("cart", "  loadBalancing: {zoneAware: true}\n"))
-		w.eventually(t, func() error {
-			if near := w.share(t, 30, "cart-v1"); near != 30 {
-				return fmt.Errorf("only %d of 30 requests went to the endpoint of the client's zone", near)
-			}
-			return nil
-		})
+		w.sharesEventually(t, 30, "cart-v1", 30, 30)
 	}},
 	{"A policy takes effect in under two seconds", "The client gets the first response that follows a changed policy in less than two seconds.", ofEvery, testSoon},
 	{"Least surprise after a policy goes", "When a policy is deleted, the former behaviour returns.", ofEvery, func(t *testing.T, w *testMesh) {
@@ -205,21 +176,25 @@ func (w *testMesh) share(t *testing.T, times int, pod string) int {
 	return got
 }
 
+// sharesEventually waits until the pod answers at least and at most so many of the requests
+// for the cart.
+func (w *testMesh) sharesEventually(t *testing.T, times int, pod string, least, most int) {
+	t.Helper()
+	w.eventually(t, func() error {
+		if got := w.share(t, times, pod); got < least || got > most {
+			return fmt.Errorf("%s got %d of %d requests, want %d to %d", pod, got, times, least, most)
+		}
+		return nil
+	})
+}
+
 // soon is the time limit for a changed policy to take effect for a client.
 const soon = 2 * time.Second
 
 // testSoon changes the configuration of clients, and then the access rules of servers.
 // A busy machine may delay single tries, but not half of them.
 func testSoon(t *testing.T, w *testMesh) {
-	const thiefToo = `
-apiVersion: access.smi-spec.io/v1alpha3
-kind: TrafficTarget
-metadata: {name: thief-too, namespace: shop}
-spec:
-  destination: {kind: ServiceAccount, name: cart-v2, namespace: shop}
-  sources: [{kind: ServiceAccount, name: thief, namespace: users}]
-  rules: [{kind: HTTPRouteGroup, name: cart}]
-`
+	thiefToo := trafficTarget("shop/thief-too", "cart-v2", "{kind: HTTPRouteGroup, name: cart}", "users/thief")
 	const noTarget = "# nobody\n"
 	isDenied := func(r reply) error {
 		if r.Status < 400 {
@@ -299,14 +274,7 @@ spec:
 func testSplitByHeader(t *testing.T, w *testMesh) {
 	w.apply(t, "testers.yaml", testers)
 	tester := request{url: cart, header: http.Header{"X-Tester": {"yes"}}}
-	w.eventually(t, func() error {
-		for range 10 {
-			if r, err := w.send(w.pod(t, "users/web"), tester); err != nil || r.Pod != "cart-v2" {
-				return fmt.Errorf("a tester gets %d of pod %q, %v; want cart-v2", r.Status, r.Pod, err)
-			}
-		}
-		return nil
-	})
+	w.inTurn(t, 10, "users/web", tester, isFrom("cart-v2"))
 	w.get(t, "users/web", cart, isFrom("cart-v1"))
 	w.ask(t, "users/web", request{url: cart, header: http.Header{"X-Tester": {"no"}}}, isFrom("cart-v1"))
 }
@@ -396,42 +364,18 @@ func testLimitsOfZero(t *testing.T, w *testMesh) {
 		w.get(t, "users/web", cartV1, ok)
 	}
 	w.apply(t, "retry.yaml", retryOf("users", "cart-v1"))
-	n := 0
-	key := func() request {
-		n++
-		return request{url: fmt.Sprintf("%s?times=2&fail=%s%d", cartV1, t.Name(), n)}
-	}
-	status := func(want int) {
-		t.Helper()
-		w.eventually(t, func() error {
-			if r, err := w.send(w.pod(t, "users/web"), key()); err != nil || r.Status != want {
-				return fmt.Errorf("the answer is %d, %v, want %d", r.Status, err, want)
-			}
-			return nil
-		})
-	}
-	status(http.StatusOK)
+	w.afterFailures(t, request{url: cartV1}, "times=2", ok)
 	set("http: {maxRetries: 0}")
-	status(http.StatusServiceUnavailable)
+	w.afterFailures(t, request{url: cartV1}, "times=2", isStatus(http.StatusServiceUnavailable))
 }
 
 // testRetriesDisabled repeats requests until none is retried.
 func testRetriesDisabled(t *testing.T, w *testMesh) {
 	w.apply(t, "retry.yaml", retryOf("shop", "cart-v1"))
 	w.configure(t, "", "")
-	for i, flag := range []string{"true", "false"} {
-		w.set(t, "mesh.yaml", strings.Replace(meshConfig("", ""), "enableRetryPolicy: true", "enableRetryPolicy: "+flag, 1))
-		want := []int{http.StatusOK, http.StatusServiceUnavailable}[i]
-		n := 0
-		w.eventually(t, func() error {
-			n++
-			r, err := w.send(w.pod(t, "users/web"), request{url: fmt.Sprintf("%s?times=2&fail=%s%s%d", cartV1, t.Name(), flag, n)})
-			if err != nil || r.Status != want {
-				return fmt.Errorf("with enableRetryPolicy: %s the answer is %d, %v, want %d", flag, r.Status, err, want)
-			}
-			return nil
-		})
-	}
+	w.afterFailures(t, request{url: cartV1}, "times=2", ok)
+	w.set(t, "mesh.yaml", strings.Replace(meshConfig("", ""), "enableRetryPolicy: true", "enableRetryPolicy: false", 1))
+	w.afterFailures(t, request{url: cartV1}, "times=2", isStatus(http.StatusServiceUnavailable))
 	w.expectProblem(t, "Retry shop/cart", "Disabled")
 }
 

@@ -140,24 +140,8 @@ func (w *testMesh) open(ctx context.Context, t *testing.T, address string, conne
 // kubelet and Prometheus do.
 func (w *testMesh) startAsking(url string) *load {
 	l := &load{pods: map[string]int{}, stop: make(chan struct{})}
-	l.done.Go(func() {
-		client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DialContext: w.Lab().Node().Dial, DisableKeepAlives: true}}
-		for {
-			select {
-			case <-l.stop:
-				return
-			case <-time.After(50 * time.Millisecond):
-			}
-			response, err := client.Get(url)
-			if err != nil {
-				l.add(reply{}, err)
-				continue
-			}
-			_, err = io.Copy(io.Discard, response.Body)
-			response.Body.Close()
-			l.add(reply{Status: response.StatusCode, Body: url}, err)
-		}
-	})
+	transport := &http.Transport{DialContext: w.Lab().Node().Dial, DisableKeepAlives: true}
+	l.work(w, &http.Client{Timeout: 5 * time.Second, Transport: transport}, url, 50*time.Millisecond)
 	return l
 }
 

@@ -3,9 +3,6 @@ package behaviour
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -13,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"math/big"
 	"net"
 	"net/http"
 	"strings"
@@ -23,6 +19,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/internal/lab"
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
 // wire is the table of encryption and server verification.
@@ -111,12 +108,7 @@ func (w *testMesh) enter(t *testing.T, address string, config *tls.Config, want 
 // another identity.
 func testWrongServer(t *testing.T, w *testMesh) {
 	// The pod is annotated as if it had a sidecar, so the mesh calls it.
-	w.apply(t, "impostor.yaml", `
-apiVersion: v1
-kind: Service
-metadata: {name: impostor, namespace: shop}
-spec: {selector: {app: impostor}, ports: [{name: http, port: 80, targetPort: 8080}]}
----
+	w.apply(t, "impostor.yaml", service("impostor", "selector: {app: impostor}, ports: [{name: http, port: 80, targetPort: 8080}]")+`---
 apiVersion: v1
 kind: Pod
 metadata:
@@ -165,19 +157,7 @@ spec:
 // ownCertificate returns a certificate that is unrelated to the mesh.
 func ownCertificate(t *testing.T) tls.Certificate {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "own"}, DNSNames: []string{"own.example.com"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+	return drivertest.NewTestAuthority(t).Sign(&x509.Certificate{Subject: pkix.Name{CommonName: "own"}, DNSNames: []string{"own.example.com"}}, time.Hour)
 }
 
 // testTLSVersions temporarily restricts the mesh to TLS 1.2.
