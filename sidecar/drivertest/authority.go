@@ -1,18 +1,16 @@
 package drivertest
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
+	"crypto"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
 	"net/url"
 	"testing"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -32,24 +30,23 @@ func NewAuthority() (*Authority, error) {
 }
 
 // Issue returns a certificate with a new key, valid from an hour ago until life from
-// now; life may be negative. It sets the template's serial number and validity.
+// now; life may be negative. It sets the template's validity.
 func (a *Authority) Issue(template *x509.Certificate, life time.Duration) (tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, err := pki.NewKey()
 	if err != nil {
 		return tls.Certificate{}, err
 	}
 	now := time.Now()
-	template.SerialNumber, template.NotBefore, template.NotAfter = big.NewInt(now.UnixNano()), now.Add(-time.Hour), now.Add(life)
-	parent, signer := template, any(key)
+	template.NotBefore, template.NotAfter = now.Add(-time.Hour), now.Add(life)
+	parent, signer := template, crypto.Signer(key)
 	if a.Leaf != nil {
-		parent, signer = a.Leaf, a.PrivateKey
+		parent, signer = a.Leaf, a.PrivateKey.(crypto.Signer)
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	leaf, err := pki.Sign(template, parent, key.Public(), signer)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
-	leaf, err := x509.ParseCertificate(der)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, err
+	return tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}, nil
 }
 
 // IssueTo returns the certificate of a proxy's pod, as the mesh's signing service would
@@ -75,7 +72,7 @@ func (a *Authority) Pool() *x509.CertPool {
 
 // PEM returns the CA's certificate.
 func (a *Authority) PEM() []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.Leaf.Raw})
+	return pki.Encode(a.Leaf)
 }
 
 // TestAuthority is an Authority whose failures end the test.

@@ -3,21 +3,17 @@
 package program
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"time"
 
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
@@ -46,7 +42,7 @@ func Find(variable, advice string, candidates ...string) (string, error) {
 // that only validates its configuration: a self-signed certificate of the identity,
 // which is not trusted, and its key.
 func WriteIdentity(dir string, identity mesh.Identity) error {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, err := pki.NewKey()
 	if err != nil {
 		return err
 	}
@@ -55,21 +51,20 @@ func WriteIdentity(dir string, identity mesh.Identity) error {
 		return err
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: identity.CommonName()},
+		Subject:   pkix.Name{CommonName: identity.CommonName()},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true,
 		DNSNames: []string{identity.DNSName()}, URIs: []*url.URL{uri},
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	certificate, err := pki.Sign(template, template, key.Public(), key)
 	if err != nil {
 		return err
 	}
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	private, err := pki.EncodeKey(key)
 	if err != nil {
 		return err
 	}
-	chain := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	private := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
+	chain := pki.Encode(certificate)
 	write := func(name string, content []byte) error {
 		return os.WriteFile(filepath.Join(dir, name), content, 0o600)
 	}

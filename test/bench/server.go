@@ -2,27 +2,25 @@ package main
 
 import (
 	"bufio"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"time"
+
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 )
 
 // hello is the first line that a server writes to its standard output.
 type hello struct {
-	Address     string
-	Certificate []byte
+	Address string
+	Root    []byte
 }
 
 // cpuPath is the path that returns the server's CPU time in nanoseconds.
@@ -44,7 +42,11 @@ func serveReviews() error {
 		}
 		fmt.Fprint(rw, used.Nanoseconds())
 	})
-	certificate, err := selfSigned()
+	authority, err := drivertest.NewAuthority()
+	if err != nil {
+		return err
+	}
+	certificate, err := authority.Issue(&x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}, 24*time.Hour)
 	if err != nil {
 		return err
 	}
@@ -60,27 +62,13 @@ func serveReviews() error {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		_ = server.Close()
 	}()
-	if err := json.NewEncoder(os.Stdout).Encode(hello{listener.Addr().String(), certificate.Certificate[0]}); err != nil {
+	if err := json.NewEncoder(os.Stdout).Encode(hello{listener.Addr().String(), authority.Leaf.Raw}); err != nil {
 		return err
 	}
 	if err := server.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
-}
-
-func selfSigned() (tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }
 
 // server is a server in another process.
@@ -117,11 +105,11 @@ func startServer() (*server, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("starting the server: %w", err), s.stop())
 	}
-	certificate, err := x509.ParseCertificate(h.Certificate)
+	root, err := x509.ParseCertificate(h.Root)
 	if err != nil {
 		return nil, errors.Join(err, s.stop())
 	}
-	s.roots.AddCert(certificate)
+	s.roots.AddCert(root)
 	s.address = h.Address
 	return s, nil
 }

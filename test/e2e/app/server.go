@@ -2,13 +2,8 @@ package main
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -17,6 +12,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
 // serve serves every protocol of a probe. It continues for a while after the signal to stop,
@@ -27,7 +24,8 @@ func serve(stopped context.Context, begin, end time.Duration) error {
 		return nil
 	case <-time.After(begin):
 	}
-	certificate, err := selfSigned()
+	// Kubelets do not verify the certificate.
+	certificate, key, err := pki.NewCA("app", 24*time.Hour)
 	if err != nil {
 		return err
 	}
@@ -39,7 +37,7 @@ func serve(stopped context.Context, begin, end time.Duration) error {
 	plain := &http.Server{Addr: ":8080", Handler: answer, ReadHeaderTimeout: time.Minute}
 	secure := &http.Server{
 		Addr: ":8443", Handler: answer, ReadHeaderTimeout: time.Minute,
-		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certificate}},
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{Certificate: [][]byte{certificate.Raw}, PrivateKey: key}}},
 	}
 	checks := grpc.NewServer()
 	healthpb.RegisterHealthServer(checks, health.NewServer())
@@ -74,18 +72,4 @@ func serve(stopped context.Context, begin, end time.Duration) error {
 	ending, cancel := context.WithTimeout(context.WithoutCancel(stopped), 10*time.Second)
 	defer cancel()
 	return plain.Shutdown(ending)
-}
-
-// selfSigned returns a certificate, which kubelets do not verify.
-func selfSigned() (tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(24 * time.Hour), DNSNames: []string{"localhost"}}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }
