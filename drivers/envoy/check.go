@@ -1,14 +1,10 @@
 package envoy
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
-	"time"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
@@ -30,32 +26,13 @@ func (Driver) Check(ctx context.Context, view *mesh.View) error {
 	if err != nil {
 		return fmt.Errorf("envoy: %w", err)
 	}
-	dir, err := os.MkdirTemp("", "outrigger-envoy-")
+	form, err := staticForm(NewTranslator().Config(view))
 	if err != nil {
 		return fmt.Errorf("envoy: %w", err)
 	}
-	defer os.RemoveAll(dir)
-	if err := program.WriteIdentity(dir, view.Proxy.Identity); err != nil {
-		return fmt.Errorf("envoy: writing the example identity: %w", err)
-	}
-	form, err := staticForm(NewTranslator().Config(view), dir)
-	if err != nil {
+	if err := program.Check(ctx, view.Proxy.Identity, []driver.File{{Name: "envoy.json", Content: form}}, nil, path,
+		"--mode", "validate", "--config-path", "${MIRROR}/envoy.json", "--disable-hot-restart", "--log-level", "error", "--log-format", "%v"); err != nil {
 		return fmt.Errorf("envoy: %w", err)
-	}
-	file := filepath.Join(dir, "envoy.json")
-	if err := os.WriteFile(file, form, 0o600); err != nil {
-		return fmt.Errorf("envoy: %w", err)
-	}
-	cmd := exec.CommandContext(ctx, path, "--mode", "validate", "--config-path", file,
-		"--disable-hot-restart", "--log-level", "error", "--log-format", "%v")
-	var output bytes.Buffer
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &output, &output
-	cmd.WaitDelay = time.Second
-	if err := cmd.Run(); err != nil {
-		if ctx.Err() != nil {
-			return fmt.Errorf("envoy: validation timed out: %w", ctx.Err())
-		}
-		return fmt.Errorf("envoy: %s refuses the configuration: %w: %s", path, err, strings.TrimSpace(output.String()))
 	}
 	return nil
 }

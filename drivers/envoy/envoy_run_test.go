@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -36,10 +37,11 @@ func startEnvoy(t *testing.T, view *mesh.View, dir, listener string) runningEnvo
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	static, err := staticForm(NewTranslator().Config(view), dir)
+	static, err := staticForm(NewTranslator().Config(view))
 	if err != nil {
 		t.Fatal(err)
 	}
+	static = bytes.ReplaceAll(static, []byte(driver.IdentityDir), []byte(dir))
 	var form struct {
 		Admin     tree `json:"admin"`
 		Resources struct {

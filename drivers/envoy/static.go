@@ -7,7 +7,6 @@ import (
 	"os"
 	"path"
 	"slices"
-	"strings"
 
 	"sigs.k8s.io/yaml"
 
@@ -19,9 +18,8 @@ import (
 type tree = map[string]any
 
 // staticForm returns the configuration as one JSON file that Envoy can read without a
-// controller: the bootstrap with all resources inlined. identityDir is the directory of
-// the agent's files.
-func staticForm(config *Config, identityDir string) ([]byte, error) {
+// controller: the bootstrap with all resources inlined.
+func staticForm(config *Config) ([]byte, error) {
 	var form tree
 	if err := yaml.Unmarshal([]byte(os.Expand(bootstrap, exampleVariable)), &form); err != nil {
 		return nil, fmt.Errorf("reading the bootstrap: %w", err)
@@ -64,11 +62,7 @@ func staticForm(config *Config, identityDir string) ([]byte, error) {
 		}
 		resources[list.field] = all
 	}
-	content, err := json.Marshal(form)
-	if err != nil {
-		return nil, err
-	}
-	return []byte(strings.ReplaceAll(string(content), driver.IdentityDir, identityDir)), nil
+	return json.Marshal(form)
 }
 
 func identityFile(name string) tree { return tree{"filename": path.Join(driver.IdentityDir, name)} }

@@ -1,7 +1,6 @@
 package program
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
@@ -47,9 +47,12 @@ func Check(ctx context.Context, identity mesh.Identity, files []driver.File, env
 		own = append(own, strings.ReplaceAll(arg, "${MIRROR}", dir))
 	}
 	cmd := exec.CommandContext(ctx, program, own...)
-	cmd.Env = append(os.Environ(), env...)
+	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, append(os.Environ(), env...), time.Second
 	out, err := cmd.CombinedOutput()
-	if err = cmp.Or(ctx.Err(), err); err != nil {
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s did not finish reading the configuration: %w", program, ctx.Err())
+	case err != nil:
 		return fmt.Errorf("%s refuses the configuration: %w: %s", program, err, strings.TrimSpace(string(out)))
 	}
 	return nil
