@@ -64,14 +64,17 @@ func (r *report) lost(what string, err error) bool {
 // most is the number of objects that one check names; a mesh may have thousands.
 const most = 20
 
+// problem is an object with what is wrong with it.
+type problem struct{ object, message string }
+
 // each reports up to most objects, and the number of the others.
-func (r *report) each(level Level, objects []string, fix func(object string) string, message func(object string) string) {
-	for i, object := range objects {
+func (r *report) each(level Level, problems []problem, fix func(object string) string) {
+	for i, p := range problems {
 		if i == most {
-			r.add(level, "", fix(object), "and %d more", len(objects)-most)
+			r.add(level, "", fix(p.object), "and %d more", len(problems)-most)
 			return
 		}
-		r.add(level, object, fix(object), "%s", message(object))
+		r.add(level, p.object, fix(p.object), "%s", p.message)
 	}
 }
 

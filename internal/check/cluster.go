@@ -82,29 +82,28 @@ func kernels(f *Facts, r *report) {
 	if r.lost("the list of nodes", f.nodes.err) {
 		return
 	}
-	var wrong []string
-	why := make(map[string]string)
+	var wrong []problem
 	for i := range f.nodes.value {
 		node := &f.nodes.value[i]
 		info := node.Status.NodeInfo
-		name := "Node/" + node.Name
+		var why string
 		var major, minor int
 		if m := kernelVersion.FindString(info.KernelVersion); m != "" {
 			_, _ = fmt.Sscanf(m, "%d.%d", &major, &minor)
 		}
 		switch {
 		case info.OperatingSystem != "" && info.OperatingSystem != "linux":
-			why[name] = "it runs " + info.OperatingSystem + ", where sidecars do not work"
+			why = "it runs " + info.OperatingSystem + ", where sidecars do not work"
 		case info.Architecture != "" && info.Architecture != "amd64" && info.Architecture != "arm64":
-			why[name] = "its architecture is " + info.Architecture + ", for which no images exist"
+			why = "its architecture is " + info.Architecture + ", for which no images exist"
 		case major > 0 && (major < 5 || major == 5 && minor < 2):
-			why[name] = "its kernel is " + info.KernelVersion + ", older than 5.2"
+			why = "its kernel is " + info.KernelVersion + ", older than 5.2"
 		default:
 			continue
 		}
-		wrong = append(wrong, name)
+		wrong = append(wrong, problem{"Node/" + node.Name, why})
 	}
-	r.each(Warning, wrong, func(string) string { return "upgrade this node, or run no pods of the mesh on it" }, func(o string) string { return why[o] })
+	r.each(Warning, wrong, func(string) string { return "upgrade this node, or run no pods of the mesh on it" })
 	if len(wrong) == 0 {
 		r.ok("%s can run sidecars", count(len(f.nodes.value), "node"))
 	}

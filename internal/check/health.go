@@ -2,9 +2,6 @@ package check
 
 import (
 	"cmp"
-	"crypto/x509"
-	"encoding/pem"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/pki"
 	"github.com/outrigger-mesh/outrigger/internal/registry"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
@@ -159,26 +157,14 @@ func meshConfig(f *Facts, r *report) {
 const soon = 7 * 24 * time.Hour
 
 // ends returns the latest expiry of the certificates in a PEM text.
-func ends(text []byte) (time.Time, error) {
-	var latest time.Time
-	for {
-		block, rest := pem.Decode(text)
-		if block == nil {
-			break
+func ends(text []byte) (latest time.Time, err error) {
+	certificates, err := pki.Parse(text)
+	for _, certificate := range certificates {
+		if certificate.NotAfter.After(latest) {
+			latest = certificate.NotAfter
 		}
-		cert, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return latest, err
-		}
-		if cert.NotAfter.After(latest) {
-			latest = cert.NotAfter
-		}
-		text = rest
 	}
-	if latest.IsZero() {
-		return latest, errors.New("it contains no certificate")
-	}
-	return latest, nil
+	return latest, err
 }
 
 func webhookCA(f *Facts, r *report) {
@@ -260,17 +246,13 @@ func proxyCertificates(f *Facts, r *report) {
 	if r.lost("the list of proxies", f.proxies.err) {
 		return
 	}
-	var over []string
-	when := make(map[string]time.Time)
+	var over []problem
 	for _, p := range f.proxies.value {
 		if !p.CertificateEnds.IsZero() && p.CertificateEnds.Before(f.now) {
-			name := "Pod/" + p.Name.String()
-			over = append(over, name)
-			when[name] = p.CertificateEnds
+			over = append(over, problem{"Pod/" + p.Name.String(), "its certificate expired at " + p.CertificateEnds.UTC().Format(time.RFC3339)})
 		}
 	}
-	r.each(Error, over, func(string) string { return "the agent's log says why it was not renewed: outrigger proxy logs" },
-		func(o string) string { return "its certificate expired at " + when[o].UTC().Format(time.RFC3339) })
+	r.each(Error, over, func(string) string { return "the agent's log says why it was not renewed: outrigger proxy logs" })
 	if len(over) == 0 {
 		r.ok("%s %s a valid certificate", count(len(f.proxies.value), "proxy connection"), has(len(f.proxies.value)))
 	}
@@ -287,7 +269,7 @@ func connected(f *Facts, r *report) {
 	for _, p := range f.proxies.value {
 		there[p.UID] = p.State != registry.Failing || !p.Connected.IsZero()
 	}
-	var away []string
+	var away []problem
 	classes := make(map[string]int)
 	for i := range f.pods.value {
 		pod := &f.pods.value[i]
@@ -295,7 +277,7 @@ func connected(f *Facts, r *report) {
 			continue
 		}
 		if !there[string(pod.UID)] {
-			away = append(away, "Pod/"+pod.Namespace+"/"+pod.Name)
+			away = append(away, problem{"Pod/" + pod.Namespace + "/" + pod.Name, "its sidecar is not connected to a controller"})
 		}
 	}
 	for _, p := range f.proxies.value {
@@ -303,7 +285,7 @@ func connected(f *Facts, r *report) {
 	}
 	r.each(Error, away, func(o string) string {
 		return "the agent's log says what it waits for: outrigger proxy logs " + strings.TrimPrefix(o, "Pod/")
-	}, func(string) string { return "its sidecar is not connected to a controller" })
+	})
 	if len(away) == 0 {
 		var by []string
 		for _, class := range slices.Sorted(maps.Keys(classes)) {
@@ -317,30 +299,25 @@ func states(f *Facts, r *report) {
 	if r.lost("the list of proxies", f.proxies.err) {
 		return
 	}
-	var failing, refusing, behind []string
-	says := make(map[string]string)
+	var failing, refusing, behind []problem
 	for i := range f.proxies.value {
 		p := &f.proxies.value[i]
 		name := "Pod/" + p.Name.String()
 		switch {
 		case p.Failure != nil:
-			failing = append(failing, name)
-			says[name] = p.Failure.Text()
+			failing = append(failing, problem{name, p.Failure.Text()})
 		case len(p.Rejections) > 0:
-			refusing = append(refusing, name)
-			says[name] = fmt.Sprintf("it rejects %s: %s", strings.Join(p.Rejections[0].Resources, ", "), p.Rejections[0].Message)
+			refusing = append(refusing, problem{name, fmt.Sprintf("it rejects %s: %s", strings.Join(p.Rejections[0].Resources, ", "), p.Rejections[0].Message)})
 		case p.State == registry.Waiting && f.now.Sub(p.Sent.Time) > settle || p.State == registry.Empty && f.now.Sub(p.Connected) > settle:
-			behind = append(behind, name)
-			says[name] = "it has not acknowledged its configuration since " + cmp.Or(p.Sent.Time, p.Connected).UTC().Format(time.RFC3339)
+			behind = append(behind, problem{name, "it has not acknowledged its configuration since " + cmp.Or(p.Sent.Time, p.Connected).UTC().Format(time.RFC3339)})
 		}
 	}
-	message := func(o string) string { return says[o] }
 	logs := func(o string) string { return "outrigger proxy logs --previous " + strings.TrimPrefix(o, "Pod/") }
-	r.each(Error, failing, logs, message)
+	r.each(Error, failing, logs)
 	r.each(Error, refusing, func(o string) string {
 		return "see the conditions of the object that caused this part of the configuration: outrigger proxy get " + strings.TrimPrefix(o, "Pod/")
-	}, message)
-	r.each(Warning, behind, logs, message)
+	})
+	r.each(Warning, behind, logs)
 	if len(r.findings) == 0 {
 		r.ok("%s up to date", count(len(f.proxies.value), "proxy connection"))
 	}
@@ -350,8 +327,7 @@ func sidecars(f *Facts, r *report) {
 	if r.lost("the injector's configuration", cmp.Or(f.pods.err, f.decide.err)) {
 		return
 	}
-	var without []string
-	why := make(map[string]string)
+	var without []problem
 	injected := 0
 	for i := range f.pods.value {
 		pod := &f.pods.value[i]
@@ -363,13 +339,11 @@ func sidecars(f *Facts, r *report) {
 		if d.Outcome == inject.Skip {
 			continue
 		}
-		name := "Pod/" + pod.Namespace + "/" + pod.Name
-		without = append(without, name)
-		why[name] = fmt.Sprintf("it should have a sidecar and has none: %s: %s", d.Reason, d.Message)
+		without = append(without, problem{"Pod/" + pod.Namespace + "/" + pod.Name, fmt.Sprintf("it should have a sidecar and has none: %s: %s", d.Reason, d.Message)})
 	}
 	r.each(Error, without, func(string) string {
 		return "recreate the pod, so that the injector adds the sidecar: kubectl rollout restart"
-	}, func(o string) string { return why[o] })
+	})
 	if len(without) == 0 {
 		r.ok("%s %s a sidecar, and no other pod should have one", count(injected, "pod"), has(injected))
 	}
