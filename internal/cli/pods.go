@@ -15,6 +15,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/page"
+	"github.com/outrigger-mesh/outrigger/internal/source"
 )
 
 // podKinds are the kinds that can stand for their pods, by all of kubectl's names.
@@ -135,17 +136,8 @@ func ended(pod *corev1.Pod) bool {
 
 // workload returns the object to restart in order to replace a pod, as kubectl names it.
 func workload(pod *corev1.Pod) string {
-	for _, owner := range pod.OwnerReferences {
-		if owner.Controller == nil || !*owner.Controller {
-			continue
-		}
-		kind, name := strings.ToLower(owner.Kind), owner.Name
-		if hash := pod.Labels["pod-template-hash"]; kind == "replicaset" && hash != "" {
-			if of, ok := strings.CutSuffix(name, "-"+hash); ok {
-				kind, name = "deployment", of
-			}
-		}
-		return kind + "/" + name
+	if owner := source.OwnerOf(pod); owner.Name != "" {
+		return owner.Kind + "/" + owner.Name
 	}
 	return "pod/" + pod.Name
 }

@@ -45,6 +45,9 @@ type Workload struct {
 	// UID is the pod's UID and the key of its proxy.
 	UID            string `json:"uid"`
 	ServiceAccount string `json:"serviceAccount"`
+	// Owner is the object that the pod belongs to, such as its Deployment. It is empty for
+	// pods without a controller.
+	Owner Owner `json:"owner,omitzero"`
 	// Addresses are the pod's own IPv4 and IPv6 addresses. It is empty while the pod has
 	// none and for pods in the host network.
 	Addresses []netip.Addr `json:"addresses,omitempty"`
@@ -64,6 +67,13 @@ type Workload struct {
 	// node last reported. Unlike an endpoint's it stays true while Kubernetes counts the
 	// pods of a node as not ready because the node does not report.
 	Ready bool `json:"ready,omitempty"`
+}
+
+// Owner is an object that a pod belongs to, in the pod's namespace.
+type Owner struct {
+	// Kind is the kind in lower case, as in kubectl's "deployment/web".
+	Kind string `json:"kind"`
+	Name string `json:"name"`
 }
 
 // WorkloadPort is a TCP port of a container.

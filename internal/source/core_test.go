@@ -28,6 +28,18 @@ func TestWorkload(t *testing.T) {
 			meta: `, annotations: {openservicemesh.io/inbound-tls-mode: permissive}`,
 		},
 		{
+			row:  row{"of a Deployment", `{}`, `{"uid":"","serviceAccount":"default","owner":{"kind":"deployment","name":"web"}}`, nil},
+			meta: `, labels: {pod-template-hash: abc}, ownerReferences: [{kind: Backup, name: nightly}, {kind: ReplicaSet, name: web-abc, controller: true}]`,
+		},
+		{
+			row:  row{"of a ReplicaSet without a Deployment", `{}`, `{"uid":"","serviceAccount":"default","owner":{"kind":"replicaset","name":"web-abc"}}`, nil},
+			meta: `, ownerReferences: [{kind: ReplicaSet, name: web-abc, controller: true}]`,
+		},
+		{
+			row:  row{"of an object that does not control it", `{}`, `{"uid":"","serviceAccount":"default"}`, nil},
+			meta: `, ownerReferences: [{kind: Backup, name: nightly}]`,
+		},
+		{
 			row:    row{"addresses of both families", `{}`, `{"uid":"","serviceAccount":"default","addresses":["10.0.0.1","fd00::1"]}`, nil},
 			status: `{podIP: "fd00::1", podIPs: [{ip: "fd00::1"}, {ip: "::ffff:10.0.0.1"}, {ip: bad}]}`,
 		},

@@ -4,8 +4,11 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -20,6 +23,7 @@ func (m *Mapper) workload(pod *corev1.Pod, n *notes) mesh.Digester {
 		UID:  string(pod.UID),
 		// DeprecatedServiceAccount is the older name of the field.
 		ServiceAccount: cmp.Or(pod.Spec.ServiceAccountName, pod.Spec.DeprecatedServiceAccount, defaultServiceAccount),
+		Owner:          OwnerOf(pod),
 		Class:          m.opts.SidecarClass(pod),
 		Ports:          n.workloadPorts(pod),
 		Zone:           pod.Labels[corev1.LabelTopologyZone],
@@ -38,6 +42,22 @@ func (m *Mapper) workload(pod *corev1.Pod, n *notes) mesh.Digester {
 		w.Addresses = podAddresses(&pod.Status)
 	}
 	return mesh.Seal(w)
+}
+
+// OwnerOf returns the object that users know a pod by: its controller or, if that is the
+// ReplicaSet of a Deployment, the Deployment. It is empty for a pod without a controller.
+func OwnerOf(pod *corev1.Pod) fact.Owner {
+	controller := metav1.GetControllerOfNoCopy(pod)
+	if controller == nil {
+		return fact.Owner{}
+	}
+	owner := fact.Owner{Kind: strings.ToLower(controller.Kind), Name: controller.Name}
+	if hash := pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey]; owner.Kind == "replicaset" && hash != "" {
+		if deployment, ok := strings.CutSuffix(owner.Name, "-"+hash); ok {
+			owner = fact.Owner{Kind: "deployment", Name: deployment}
+		}
+	}
+	return owner
 }
 
 // ReportedReady reports whether the pod's node last reported its containers as ready, and

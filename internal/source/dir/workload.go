@@ -183,6 +183,7 @@ func (c *cluster) makePods(w *workload, number int) {
 	}
 	template := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: w.ref.Namespace, Labels: w.template.Labels, Annotations: w.template.Annotations,
+		OwnerReferences: []metav1.OwnerReference{{Kind: w.ref.Kind, Name: w.ref.Name, Controller: new(true)}},
 	}, Spec: w.template.Spec}
 	template.Name = name(0).Name
 	sidecar := c.futureSidecar(template)

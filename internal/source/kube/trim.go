@@ -26,6 +26,9 @@ const (
 // reported as ready. It is shared, since nobody changes cached objects.
 var reportedReady = []corev1.PodCondition{{Type: corev1.ContainersReady, Status: corev1.ConditionTrue}}
 
+// isController is shared by the owners of all pods.
+var isController = true
+
 // Trim is the transform function of a Source's cache. Of frequent kinds it keeps only the
 // parts that facts depend on, and of others everything except what only kubectl and the
 // API server use. Cached objects must therefore not be written back, except for their
@@ -68,6 +71,9 @@ func trimPod(pod *corev1.Pod) *corev1.Pod {
 			InitContainers:           trimContainers(pod.Spec.InitContainers),
 		},
 		Status: corev1.PodStatus{Phase: pod.Status.Phase, PodIP: pod.Status.PodIP, PodIPs: pod.Status.PodIPs},
+	}
+	if owner := source.OwnerOf(pod); owner.Name != "" {
+		trimmed.OwnerReferences = []metav1.OwnerReference{{Kind: owner.Kind, Name: owner.Name, Controller: &isController}}
 	}
 	if source.ReportedReady(pod) {
 		trimmed.Status.Conditions = reportedReady

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -66,8 +67,11 @@ func fullPod() *corev1.Pod {
 	native.RestartPolicy = &always
 	redirecting := container(driver.InitContainer)
 	redirecting.Env = append(redirecting.Env, corev1.EnvVar{Name: agentspec.EnvRedirection, Value: `{"excludeOutboundPorts":[25],"excludeOutboundRanges":["192.0.2.0/24"]}`})
+	of := fullMeta("cart")
+	of.Labels[appsv1.DefaultDeploymentUniqueLabelKey] = "abc"
+	of.OwnerReferences = append(of.OwnerReferences, metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "cart-abc", UID: "r", Controller: new(true), BlockOwnerDeletion: new(true)})
 	return &corev1.Pod{
-		ObjectMeta: fullMeta("cart"),
+		ObjectMeta: of,
 		Spec: corev1.PodSpec{
 			ServiceAccountName: "carts", DeprecatedServiceAccount: "carts", NodeName: "n", ReadinessGates: []corev1.PodReadinessGate{{ConditionType: "gate"}},
 			Volumes:        []corev1.Volume{{Name: "v"}},
@@ -166,6 +170,7 @@ func TestTrimPod(t *testing.T) {
 				"openservicemesh.io/sidecar-status":   `{"version":1,"revision":"blue","class":"envoy"}`,
 				"openservicemesh.io/inbound-tls-mode": "Permissive",
 			},
+			OwnerReferences: []metav1.OwnerReference{{Kind: "deployment", Name: "cart", Controller: new(true)}},
 		},
 		Spec: corev1.PodSpec{
 			ServiceAccountName: "carts", DeprecatedServiceAccount: "carts",
