@@ -20,6 +20,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/debug"
 	"github.com/outrigger-mesh/outrigger/internal/meshconfig"
 	"github.com/outrigger-mesh/outrigger/internal/registry"
+	"github.com/outrigger-mesh/outrigger/internal/scrape"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar"
@@ -144,6 +145,7 @@ func (o *Options) serve(ctx context.Context, from origin, metrics *prometheus.Re
 	shown := debug.Sources{
 		Catalog: cat, Config: from.settings(), Proxies: proxies.Proxies, Problems: func() []mesh.Problem { return append(from.problems(), identities.roots.Problems()...) },
 		Certificates: func() any { return identities.manager.Certificates() },
+		Traffic:      scrape.NewReader(cat.Snapshot).Traffic,
 	}
 	drivers := newDrivers(driver.ControllerContext{
 		OsmNamespace: o.Mesh.Namespace,

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -71,13 +72,15 @@ func serveProbes(ctx context.Context, listener net.Listener, metrics *prometheus
 	return limit.NewServer(mux, limit.Bounds{}, log).Run(ctx, listener, 0)
 }
 
-// serveProxies serves the page of proxies to authorized users, whether or not the debug pages
-// are on. Without a listener it does nothing.
+// serveProxies serves the pages of proxies and of traffic to authorized users, whether or not
+// the debug pages are on. Without a listener it does nothing.
 func serveProxies(ctx context.Context, listener net.Listener, shown debug.Sources, review debug.Review, log *slog.Logger) error {
 	if listener == nil {
 		<-ctx.Done()
 		return nil
 	}
-	handler := debug.Guard(debug.ProxyPath, debug.Pages(shown)[debug.ProxyPath], review, log)
-	return limit.NewServer(handler, limit.Bounds{}, log).Run(ctx, listener, 0)
+	handler := debug.Guard(debug.Restricted(shown), review, log)
+	// The page of traffic waits for the end of its period.
+	bounds := limit.Bounds{Answer: debug.MaxPeriod + time.Minute}
+	return limit.NewServer(handler, bounds, log).Run(ctx, listener, 0)
 }

@@ -3,6 +3,7 @@ package debug_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -21,6 +22,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/registry"
 	"github.com/outrigger-mesh/outrigger/internal/source"
+	"github.com/outrigger-mesh/outrigger/internal/traffic"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -204,6 +206,12 @@ func TestPages(t *testing.T) {
 			return []mesh.Problem{{Object: mesh.ObjectRef{Kind: "File", Name: "a.yaml"}, Reason: "Unreadable"}}
 		},
 		Certificates: func() any { return map[string]string{"bundle": "of roots"} },
+		Traffic: func(_ context.Context, period time.Duration, namespaces []string) (*traffic.Report, error) {
+			if slices.Contains(namespaces, "lost") {
+				return nil, errors.New("it takes too long")
+			}
+			return &traffic.Report{Services: []mesh.Name{{Namespace: strings.Join(namespaces, " and "), Name: period.String()}}}, nil
+		},
 	}))
 	if err != nil {
 		t.Fatal(err)
@@ -213,7 +221,7 @@ func TestPages(t *testing.T) {
 		paths = append(paths, path)
 	}
 	slices.Sort(paths)
-	want := "/debug/certs /debug/config /debug/feature-flags /debug/namespaces /debug/policies /debug/pprof/ /debug/pprof/cmdline /debug/pprof/profile /debug/pprof/symbol /debug/pprof/trace /debug/problems /debug/proxy"
+	want := "/debug/certs /debug/config /debug/feature-flags /debug/namespaces /debug/policies /debug/pprof/ /debug/pprof/cmdline /debug/pprof/profile /debug/pprof/symbol /debug/pprof/trace /debug/problems /debug/proxy /debug/traffic"
 	if got := strings.Join(paths, " "); got != want {
 		t.Errorf("pages %s, want %s", got, want)
 	}
@@ -238,6 +246,12 @@ func TestPages(t *testing.T) {
 		{"/debug/namespaces", 200, []string{`[{"apiVersion":"v1","kind":"Namespace","name":"shop"`}, "elsewhere"},
 		{"/debug/problems", 200, []string{`"reason":"Unreadable"`, `"kind":"Retry"`}, ""},
 		{"/debug/feature-flags", 200, []string{`"set":{"enableRetryPolicy":true}`, `"enableEgressPolicy":true`}, ""},
+		{"/debug/traffic", 200, []string{`"services":[{"namespace":"","name":"0s"}]`}, ""},
+		{"/debug/traffic?period=10s&namespace=shop&namespace=front", 200, []string{`{"namespace":"shopandfront","name":"10s"}`}, ""},
+		{"/debug/traffic?period=10", 400, []string{"giveadurationsuchas10s,atmost5m0s"}, ""},
+		{"/debug/traffic?period=6m", 400, []string{"atmost5m0s"}, ""},
+		{"/debug/traffic?period=-1s", 400, nil, ""},
+		{"/debug/traffic?namespace=lost", 503, []string{"ittakestoolong"}, ""},
 		{"/debug/pprof/", 200, []string{"goroutine"}, ""},
 	} {
 		t.Run(tt.path, func(t *testing.T) {

@@ -71,10 +71,17 @@ func KubeReview(client kubernetes.Interface) Review {
 	}
 }
 
-// Guard serves one page at its path, to users that the Review admits.
-func Guard(path string, page http.Handler, review Review, log *slog.Logger) http.Handler {
+// Guard serves pages at their paths, to users whom the Review lets get the path.
+func Guard(pages map[string]http.Handler, review Review, log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+	for path, page := range pages {
+		mux.Handle("GET "+path, guarded(path, page, review, log))
+	}
+	return mux
+}
+
+func guarded(path string, page http.Handler, review Review, log *slog.Logger) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		if !ok || token == "" {
 			http.Error(w, "a bearer token for the audience "+Audience+" is needed", http.StatusUnauthorized)
@@ -91,6 +98,5 @@ func Guard(path string, page http.Handler, review Review, log *slog.Logger) http
 			log.Warn("who asks for proxies is not known", "error", err)
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		}
-	})
-	return mux
+	}
 }

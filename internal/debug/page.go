@@ -2,17 +2,20 @@ package debug
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"net/http/pprof"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/registry"
 	"github.com/outrigger-mesh/outrigger/internal/source"
+	"github.com/outrigger-mesh/outrigger/internal/traffic"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
@@ -21,6 +24,7 @@ import (
 // The paths of the pages that do not belong to drivers.
 const (
 	ProxyPath        = "/debug/proxy"
+	TrafficPath      = "/debug/traffic"
 	ConfigPath       = "/debug/config"
 	CertsPath        = "/debug/certs"
 	PoliciesPath     = "/debug/policies"
@@ -50,12 +54,22 @@ type Sources struct {
 	Problems func() []mesh.Problem
 	// Certificates returns the public data of issuers and certificates.
 	Certificates func() any
+	// Traffic reads the proxies of some namespaces, or of all, twice with a period in
+	// between.
+	Traffic func(ctx context.Context, period time.Duration, namespaces []string) (*traffic.Report, error)
+}
+
+// Restricted returns the pages that authorized users may read even if the others are off.
+func Restricted(s Sources) map[string]http.Handler {
+	all := Pages(s)
+	return map[string]http.Handler{ProxyPath: all[ProxyPath], TrafficPath: all[TrafficPath]}
 }
 
 // Pages returns the pages of core by their paths.
 func Pages(s Sources) map[string]http.Handler {
 	pages := map[string]http.Handler{
 		ProxyPath:        page(s.proxy),
+		TrafficPath:      http.HandlerFunc(s.traffic),
 		ConfigPath:       page(s.config),
 		CertsPath:        page(func(*http.Request) (any, error) { return s.Certificates(), nil }),
 		PoliciesPath:     page(s.policies),
