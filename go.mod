@@ -2,6 +2,9 @@ module github.com/outrigger-mesh/outrigger
 
 go 1.26.0
 
+// Packages of npm may contain Go files.
+ignore ./internal/dashboard/web/node_modules
+
 require (
 	github.com/Masterminds/sprig/v3 v3.3.0
 	github.com/containernetworking/cni v1.3.1

@@ -146,8 +146,10 @@ var rules = []rule{
 		"it computes from texts and facts, and reads nothing itself"},
 	{"internal/scrape", "internal/fact internal/traffic mesh sidecar sidecar/driver sidecar/telemetry github.com/prometheus/common/model",
 		"it reads metrics, and leaves their meaning to internal/traffic"},
-	{"internal/debug", "apis/... health mesh internal/fact internal/identity internal/registry internal/source internal/traffic sidecar sidecar/driver internal/limit k8s.io/client-go/kubernetes " + kubernetes,
+	{"internal/debug", "apis/... health mesh internal/explain internal/fact internal/identity internal/registry internal/source internal/traffic sidecar sidecar/driver internal/limit k8s.io/client-go/kubernetes " + kubernetes,
 		"it shows the state of other packages, and changes nothing"},
+	{"internal/dashboard", "internal/debug internal/explain internal/registry mesh",
+		"it shows what other packages found out, and has no way into the cluster of its own"},
 	{"internal/redact", "",
 		"code that removes secrets must be easy to review"},
 	{"internal/page", "k8s.io/client-go/tools/pager k8s.io/apimachinery/...",
@@ -164,7 +166,7 @@ var rules = []rule{
 		"it provides pods on one machine, for any mesh"},
 	{"internal/localmesh", "apis/... mesh internal/identity internal/inject internal/inject/offline internal/injector internal/lab internal/meshconfig internal/source internal/source/dir sidecar sidecar/driver golang.org/x/sync/... sigs.k8s.io/yaml " + kubernetes,
 		"it is the complete mesh on one machine: unchanged components, with a lab in place of the cluster"},
-	{"internal/demo", "internal/lab internal/localmesh samples",
+	{"internal/demo", "internal/dashboard internal/lab internal/limit internal/localmesh samples golang.org/x/sync/...",
 		"it shows the mesh from outside, and changes it as a user would, with manifests"},
 	{"internal/version", "",
 		"every program links it"},
@@ -417,7 +419,7 @@ func TestFileLengths(t *testing.T) {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && name != "." && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "bin"):
+		case entry.IsDir() && name != "." && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "bin" || entry.Name() == "node_modules"):
 			return fs.SkipDir
 		case entry.IsDir() || path.Ext(name) != ".go":
 			return nil

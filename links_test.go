@@ -17,7 +17,7 @@ func TestLinks(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if entry.IsDir() && (name != "." && strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata" || name == "dist" || name == "bin") {
+		if entry.IsDir() && (name != "." && strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata" || entry.Name() == "node_modules" || name == "dist" || name == "bin") {
 			return fs.SkipDir
 		}
 		if path.Ext(name) == ".md" {

@@ -29,7 +29,7 @@ func TestServersAreBounded(t *testing.T) {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && name != "." && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "bin"):
+		case entry.IsDir() && name != "." && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "bin" || entry.Name() == "node_modules"):
 			return fs.SkipDir
 		case entry.IsDir() || path.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") || beginsWithAny(name, examples):
 			return nil

@@ -104,7 +104,7 @@ func TestViewer(t *testing.T) {
 					if !strings.HasPrefix(object.Name, "outrigger-viewer") {
 						continue
 					}
-					want := []rbacv1.PolicyRule{{Verbs: []string{"get"}, NonResourceURLs: []string{"/debug/proxy", "/debug/traffic"}}}
+					want := []rbacv1.PolicyRule{{Verbs: []string{"get"}, NonResourceURLs: []string{"/debug/proxy", "/debug/traffic", "/debug/mesh", "/debug/explain"}}}
 					if !reflect.DeepEqual(object.Rules, want) {
 						t.Errorf("%s has the rules %v, want %v", d.name, object.Rules, want)
 					}

@@ -33,6 +33,7 @@ Each pod is a network namespace with its own address, an application, a real pro
 and the agent; the controller is the real one and reads manifests from a folder. The
 demo shows who calls whom with which identity and whose requests are denied. While
 requests are sent, it changes a traffic split, kills the controller and changes policies.
+It prints the address of a dashboard that shows the same in a browser.
 
 All sidecars have the same class, which is envoy unless --class names another. With
 --class mixed, some are envoy and some are pipy, and they use mTLS with each other; the
@@ -79,6 +80,7 @@ or after --for, and removes everything that it created.`,
 	flags := cmd.Flags()
 	flags.DurationVar(&opts.For, "for", 0, "how long to run after the mesh is set up; 0 means until Ctrl-C")
 	flags.StringVar(&opts.Programs.Agent, "agent", "", "the program outrigger-agent (default beside this program or in PATH)")
+	flags.StringVar(&opts.Dashboard, "dashboard", "127.0.0.1:0", "HOST:PORT at which the dashboard is served; port 0 means a free one")
 	flags.StringVar(&opts.Class, "class", "envoy", "sidecar class of all pods, or mixed")
 	flags.StringArrayVar(&proxies, "proxy", nil, "the program of a sidecar class, as CLASS=PATH; may be given several times (default where the class's driver finds it)")
 	flags.StringVar(&opts.Bookstore, "bookstore", "", "the program bookstore of samples/bookstore (default beside this program or in PATH)")

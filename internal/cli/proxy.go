@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"sigs.k8s.io/yaml"
@@ -42,11 +43,16 @@ func (f *proxyFlags) add(cmd *cobra.Command, formats ...string) {
 	flags := cmd.Flags()
 	f.kube.add(flags)
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "namespace of the pods; the default for pods that are named is that of the kubeconfig's context")
+	f.addMesh(flags)
+	f.kube.complete(cmd)
+	completeValues(cmd, "output", formats...)
+}
+
+// addMesh adds the flags that say which controllers are asked.
+func (f *proxyFlags) addMesh(flags *pflag.FlagSet) {
 	flags.StringVar(&f.mesh.Namespace, "mesh-namespace", env("POD_NAMESPACE", "osm-system"), "namespace of the control plane")
 	flags.StringVar(&f.address, "debug-address", "", "HOST:PORT of the debug pages of a controller that is not in a cluster; the default is to ask the controller's pods")
 	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "how long the requests may take")
-	f.kube.complete(cmd)
-	completeValues(cmd, "output", formats...)
 }
 
 // newProxyCommand returns the command proxy.

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
 	"github.com/outrigger-mesh/outrigger/internal/debug"
@@ -56,25 +57,46 @@ func (f *proxyFlags) ask(ctx context.Context, path string, take func(controller 
 		}
 		return take(f.address, answer)
 	}
-	config, err := f.kube.config()
+	a, err := f.access(ctx)
 	if err != nil {
 		return err
+	}
+	return a.ask(ctx, path, take)
+}
+
+// access is what is needed to query the controllers of a cluster, for as long as the token is
+// valid.
+type access struct {
+	config *rest.Config
+	pods   []corev1.Pod
+	token  string
+}
+
+func (f *proxyFlags) access(ctx context.Context) (*access, error) {
+	config, err := f.kube.config()
+	if err != nil {
+		return nil, err
 	}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return fmt.Errorf("creating a client for %s: %w", config.Host, err)
+		return nil, fmt.Errorf("creating a client for %s: %w", config.Host, err)
 	}
 	pods, err := controllers(ctx, client, f.mesh.Namespace)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	token, err := viewerToken(ctx, client, f.mesh.Namespace)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	return &access{config, pods, token}, nil
+}
+
+// ask is as that of proxyFlags.
+func (a *access) ask(ctx context.Context, path string, take func(controller string, answer []byte) error) error {
 	var failed []error
-	for _, pod := range pods {
-		answer, err := forward(ctx, config, pod, proxyPort, path, token)
+	for _, pod := range a.pods {
+		answer, err := forward(ctx, a.config, pod, proxyPort, path, a.token)
 		if err == nil {
 			err = take(pod.Name, answer)
 		} else {

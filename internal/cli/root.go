@@ -79,7 +79,8 @@ func NewRootCommand(more ...*cobra.Command) *cobra.Command {
 
 Install the mesh in a cluster with 'outrigger install', change it with 'outrigger upgrade',
 and remove it with 'outrigger uninstall'. 'outrigger check' finds what is wrong with it,
-'outrigger namespace' adds and removes namespaces, and 'outrigger proxy' shows the proxies.
+'outrigger namespace' adds and removes namespaces, 'outrigger proxy' shows the proxies, and
+'outrigger dashboard' shows the mesh in a browser.
 
 Add sidecars to manifests with 'outrigger inject'. 'outrigger check-inject' explains why
 a pod gets a sidecar or not.
@@ -120,6 +121,7 @@ the name kubectl-outrigger, it is the plug-in 'kubectl outrigger'.`,
 		newInjectorCommand(),
 		newControllerCommand(),
 		newProxyCommand(),
+		newDashboardCommand(),
 		newVersionCommand(),
 		newBugReportCommand(),
 	)

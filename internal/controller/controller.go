@@ -159,7 +159,7 @@ func (o *Options) serve(ctx context.Context, from origin, metrics *prometheus.Re
 		Log:          o.Log,
 	}, from, identities.names, end)
 	drivers.show = func(sets ...map[string]http.Handler) error {
-		all, err := debug.Merge(append(sets, debug.Pages(shown))...)
+		all, err := debug.Merge(append(sets, debug.Pages(shown), dashboardPages(shown, o.Log))...)
 		if err == nil {
 			pages.Show(all)
 		}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,6 +15,7 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/outrigger-mesh/outrigger/health"
+	"github.com/outrigger-mesh/outrigger/internal/dashboard"
 	"github.com/outrigger-mesh/outrigger/internal/debug"
 	"github.com/outrigger-mesh/outrigger/internal/limit"
 	"github.com/outrigger-mesh/outrigger/internal/version"
@@ -72,8 +74,8 @@ func serveProbes(ctx context.Context, listener net.Listener, metrics *prometheus
 	return limit.NewServer(mux, limit.Bounds{}, log).Run(ctx, listener, 0)
 }
 
-// serveProxies serves the pages of proxies and of traffic to authorized users, whether or not
-// the debug pages are on. Without a listener it does nothing.
+// serveProxies serves the restricted pages to authorized users, whether or not the debug pages
+// are on. Without a listener it does nothing.
 func serveProxies(ctx context.Context, listener net.Listener, shown debug.Sources, review debug.Review, log *slog.Logger) error {
 	if listener == nil {
 		<-ctx.Done()
@@ -83,4 +85,20 @@ func serveProxies(ctx context.Context, listener net.Listener, shown debug.Source
 	// The page of traffic waits for the end of its period.
 	bounds := limit.Bounds{Answer: debug.MaxPeriod + time.Minute}
 	return limit.NewServer(handler, bounds, log).Run(ctx, listener, 0)
+}
+
+// dashboardPath is where the dashboard is among the debug pages.
+const dashboardPath = "/debug/dashboard/"
+
+// dashboardPages returns the dashboard of this controller's proxies as debug pages.
+func dashboardPages(shown debug.Sources, log *slog.Logger) map[string]http.Handler {
+	ask := func(ctx context.Context, path string, take func(string, []byte) error) error {
+		answer, err := shown.Answer(ctx, path)
+		if err != nil {
+			return err
+		}
+		return take("this controller", answer)
+	}
+	page := dashboard.New(dashboard.Options{Ask: ask, Log: log})
+	return map[string]http.Handler{dashboardPath: http.StripPrefix(strings.TrimSuffix(dashboardPath, "/"), page)}
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -171,11 +172,13 @@ func TestPages(t *testing.T) {
 	}}
 	obj.Spec.Observability.RemoteLogging.Authorization = "Bearer 123"
 	obj.Spec.FeatureFlags.EnableRetryPolicy = new(true)
+	obj.Spec.Traffic.EnablePermissiveTrafficPolicyMode = new(true)
 	config := source.NewConfig(obj, source.ConfigOptions{
 		BuiltinImage: func(string, string) string { return "" }, Env: func(string) string { return "" },
 	})
 	pod := fact.Fact{Object: mesh.ObjectRef{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "cart"}, Content: mesh.Seal(&fact.Workload{
 		Name: mesh.Name{Namespace: "shop", Name: "cart"}, UID: "1", ServiceAccount: "cart", Class: "nobody's",
+		Owner: fact.Owner{Kind: "deployment", Name: "carts"},
 	})}
 	namespace := func(name string, member bool) fact.Fact {
 		return fact.Fact{Object: mesh.ObjectRef{APIVersion: "v1", Kind: "Namespace", Name: name}, Content: mesh.Seal(&fact.Namespace{Name: name, Member: member})}
@@ -183,6 +186,27 @@ func TestPages(t *testing.T) {
 	retry := fact.Fact{
 		Object:  mesh.ObjectRef{APIVersion: "policy.openservicemesh.io/v1alpha1", Kind: "Retry", Namespace: "shop", Name: "r"},
 		Content: mesh.Seal(&fact.RetryRule{Name: mesh.Name{Namespace: "shop", Name: "r"}}),
+	}
+	services := []fact.Fact{}
+	for i, name := range []string{"new", "web"} {
+		services = append(services, fact.Fact{
+			Object: mesh.ObjectRef{APIVersion: "v1", Kind: "Service", Namespace: "shop", Name: name},
+			Content: mesh.Seal(&fact.Service{
+				Name: mesh.Name{Namespace: "shop", Name: name}, Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, 1, 0, byte(i)})},
+				Ports: []fact.PortSpec{{Port: 80, Target: 8080, Protocol: "http"}},
+			}),
+		})
+	}
+	slice := fact.Fact{
+		Object: mesh.ObjectRef{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice", Namespace: "shop", Name: "web-1"},
+		Content: mesh.Seal(&fact.EndpointSlice{
+			Name: mesh.Name{Namespace: "shop", Name: "web-1"}, Service: "web", Ports: []fact.SlicePort{{Port: 8080}},
+			Endpoints: []fact.SliceEndpoint{{Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}, Workload: "cart", Ready: true, Serving: true}},
+		}),
+	}
+	split := fact.Fact{
+		Object:  mesh.ObjectRef{APIVersion: "split.smi-spec.io/v1alpha4", Kind: "TrafficSplit", Namespace: "shop", Name: "canary"},
+		Content: mesh.Seal(&fact.Split{Name: mesh.Name{Namespace: "shop", Name: "canary"}, Root: "web", Backends: []fact.SplitBackend{{Service: "web", Weight: 9}, {Service: "new", Weight: 1}}}),
 	}
 	cat := catalog.New(catalog.Options{HoldOff: time.Millisecond, Log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -192,7 +216,8 @@ func TestPages(t *testing.T) {
 		cat.Run(ctx)
 	}()
 	defer func() { cancel(); <-done }()
-	cat.Apply(pod, namespace("shop", true), namespace("elsewhere", false), retry,
+	cat.Apply(services...)
+	cat.Apply(slice, split, pod, namespace("shop", true), namespace("elsewhere", false), retry,
 		fact.Fact{Object: mesh.ObjectRef{Kind: "MeshConfig", Name: "m"}, Content: config.Settings()})
 	cat.Synced()
 	<-cat.Ready()
@@ -221,7 +246,7 @@ func TestPages(t *testing.T) {
 		paths = append(paths, path)
 	}
 	slices.Sort(paths)
-	want := "/debug/certs /debug/config /debug/feature-flags /debug/namespaces /debug/policies /debug/pprof/ /debug/pprof/cmdline /debug/pprof/profile /debug/pprof/symbol /debug/pprof/trace /debug/problems /debug/proxy /debug/traffic"
+	want := "/debug/certs /debug/config /debug/explain /debug/feature-flags /debug/mesh /debug/namespaces /debug/policies /debug/pprof/ /debug/pprof/cmdline /debug/pprof/profile /debug/pprof/symbol /debug/pprof/trace /debug/problems /debug/proxy /debug/traffic"
 	if got := strings.Join(paths, " "); got != want {
 		t.Errorf("pages %s, want %s", got, want)
 	}
@@ -240,6 +265,15 @@ func TestPages(t *testing.T) {
 		{"/debug/proxy?pod=shop/cart", 200, []string{`{"proxy":{"name":{"namespace":"shop"`, `"view":{"proxy":{"namespace":"shop","name":"cart","uid":"1"`, `"note":"sidecar:unknowndriver`}, ""},
 		{"/debug/proxy?pod=shop/nobody", 404, []string{"nopodshop/nobodyhasaproxy"}, ""},
 		{"/debug/proxy?pod=", 404, nil, ""},
+		{"/debug/mesh", 200, []string{
+			`"pods":[{"namespace":"shop","name":"cart","owner":{"kind":"deployment","name":"carts"},"serviceAccount":"cart","class":"nobody's","ready":false}]`,
+			`{"namespace":"shop","name":"web","ports":[{"port":80,"target":8080,"protocol":"http"}],"pods":["cart"]}]`,
+			`"splits":[{"service":{"namespace":"shop","name":"web","port":80},"route":"shop/canary","shares":[{"service":{"namespace":"shop","name":"web"},"weight":9},{"service":{"namespace":"shop","name":"new"},"weight":1}]}]`,
+			`"kind":"Retry"`, `"reason":"Unreadable"`, `"proxies":[{`,
+		}, ""},
+		{"/debug/explain?from=shop/cart&to=shop/web&method=GET&path=/", 200, []string{`"verdict":"`, `"topic":"caller"`}, ""},
+		{"/debug/explain?from=shop/cart&to=shop/nothing&method=GET&path=/", 404, nil, ""},
+		{"/debug/explain?from=cart&to=shop/web", 404, []string{"NAMESPACE/NAME"}, ""},
 		{"/debug/config", 200, []string{`"authorization":"(hidden)"`, `"defaultClass":"envoy"`, `"settings":{"trustDomain":"cluster.local"`}, "123"},
 		{"/debug/certs", 200, []string{`{"bundle":"ofroots"}`}, ""},
 		{"/debug/policies", 200, []string{`"kind":"Retry"`, `"says":{"namespace":"shop","name":"r"`, `"problems":[`}, "Pod"},

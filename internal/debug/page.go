@@ -25,6 +25,8 @@ import (
 const (
 	ProxyPath        = "/debug/proxy"
 	TrafficPath      = "/debug/traffic"
+	MeshPath         = "/debug/mesh"
+	ExplainPath      = "/debug/explain"
 	ConfigPath       = "/debug/config"
 	CertsPath        = "/debug/certs"
 	PoliciesPath     = "/debug/policies"
@@ -62,7 +64,9 @@ type Sources struct {
 // Restricted returns the pages that authorized users may read even if the others are off.
 func Restricted(s Sources) map[string]http.Handler {
 	all := Pages(s)
-	return map[string]http.Handler{ProxyPath: all[ProxyPath], TrafficPath: all[TrafficPath]}
+	return map[string]http.Handler{
+		ProxyPath: all[ProxyPath], TrafficPath: all[TrafficPath], MeshPath: all[MeshPath], ExplainPath: all[ExplainPath],
+	}
 }
 
 // Pages returns the pages of core by their paths.
@@ -70,6 +74,8 @@ func Pages(s Sources) map[string]http.Handler {
 	pages := map[string]http.Handler{
 		ProxyPath:        page(s.proxy),
 		TrafficPath:      http.HandlerFunc(s.traffic),
+		MeshPath:         page(s.mesh),
+		ExplainPath:      page(s.explanation),
 		ConfigPath:       page(s.config),
 		CertsPath:        page(func(*http.Request) (any, error) { return s.Certificates(), nil }),
 		PoliciesPath:     page(s.policies),
@@ -124,6 +130,8 @@ type ProxyPage struct {
 	Configuration map[string]string `json:"configuration,omitempty"`
 	// Note says why there is no Configuration.
 	Note string `json:"note,omitempty"`
+	// Policies are the traffic policies that decide about its requests.
+	Policies []mesh.ObjectRef `json:"policies,omitempty"`
 }
 
 // proxy lists the connected proxies, or shows the one that ?pod=NAMESPACE/NAME names.
@@ -148,6 +156,7 @@ func (s Sources) proxy(r *http.Request) (any, error) {
 	}
 	if shown.View != nil {
 		shown.Configuration, shown.Note = configuration(shown.View)
+		shown.Policies = s.policiesOf(shown.View)
 	}
 	return shown, nil
 }
@@ -250,7 +259,9 @@ func (s Sources) namespaces(*http.Request) (any, error) {
 }
 
 // problems shows the problems of all objects.
-func (s Sources) problems(*http.Request) (any, error) {
+func (s Sources) problems(*http.Request) (any, error) { return s.allProblems(), nil }
+
+func (s Sources) allProblems() []mesh.Problem {
 	list := append([]mesh.Problem{}, s.Problems()...)
 	for _, found := range s.Catalog.Snapshot().Problems.All() {
 		list = append(list, found.List...)
@@ -258,7 +269,7 @@ func (s Sources) problems(*http.Request) (any, error) {
 	slices.SortFunc(list, func(a, b mesh.Problem) int {
 		return cmp.Or(strings.Compare(a.Object.Namespace, b.Object.Namespace), strings.Compare(a.String(), b.String()))
 	})
-	return list, nil
+	return list
 }
 
 // featureFlags shows the flags of the MeshConfig, including unset ones.

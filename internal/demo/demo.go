@@ -30,6 +30,8 @@ type Options struct {
 	Class string
 	// Dir is an empty folder for all files.
 	Dir string
+	// Dashboard is the address to serve the dashboard at, as HOST:PORT; the port may be 0.
+	Dashboard string
 	// For is how long the mesh runs once it is set up; 0 means until ctx ends.
 	For time.Duration
 	// Out receives the report for people.
@@ -66,7 +68,7 @@ func Run(ctx context.Context, opts Options) error {
 		return s.ended(ctx, err)
 	}
 	s.mesh = mesh
-	err = s.play(ctx)
+	err = s.playWithDashboard(ctx)
 	s.say("Stopping: removing all pods, proxies and networks.")
 	return errors.Join(s.ended(ctx, err), mesh.Close())
 }
