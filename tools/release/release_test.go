@@ -26,6 +26,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
+	"github.com/spdx/tools-golang/spdx/v2/common"
+	spdx "github.com/spdx/tools-golang/spdx/v2/v2_3"
 	"sigs.k8s.io/yaml"
 )
 
@@ -199,18 +201,18 @@ func TestSBOM(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var document spdxDocument
+	var document spdx.Document
 	if err := json.Unmarshal(text, &document); err != nil {
 		t.Fatal(err)
 	}
-	ids := make(map[string]bool)
+	ids := make(map[common.ElementID]bool)
 	var locators []string
 	for _, p := range document.Packages {
-		if ids[p.ID] {
-			t.Errorf("two packages are %s", p.ID)
+		if ids[p.PackageSPDXIdentifier] {
+			t.Errorf("two packages are %s", p.PackageSPDXIdentifier)
 		}
-		ids[p.ID] = true
-		for _, reference := range p.References {
+		ids[p.PackageSPDXIdentifier] = true
+		for _, reference := range p.PackageExternalReferences {
 			locators = append(locators, reference.Locator)
 		}
 	}
@@ -220,7 +222,7 @@ func TestSBOM(t *testing.T) {
 		}
 	}
 	for _, r := range document.Relationships {
-		if !ids[r.Related] || r.Element != document.ID && !ids[r.Element] {
+		if !ids[r.RefB.ElementRefID] || r.RefA.ElementRefID != document.SPDXIdentifier && !ids[r.RefA.ElementRefID] {
 			t.Errorf("%v refers to a missing package", r)
 		}
 	}
