@@ -149,6 +149,33 @@ func Start[S Server](ctx context.Context, service Service, open func(*driver.Con
 	return server.Probes(service.Name), nil
 }
 
+// resyncCheckInterval is how often Watch checks whether a resync is due.
+const resyncCheckInterval = time.Second
+
+// Watch calls changed with the UID of each proxy whose View has changed, which changes
+// yields, and resync regularly with the time since when every proxy must have been sent its
+// complete configuration. It returns when stop is closed.
+func Watch(ctrl *driver.ControllerContext, changes <-chan string, stop <-chan struct{}, changed func(uid string), resync func(since time.Time)) {
+	ticker := time.NewTicker(resyncCheckInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case uid, ok := <-changes:
+			if ok {
+				changed(uid)
+			} else {
+				changes = nil
+			}
+		case now := <-ticker.C:
+			if interval := ctrl.Configurator.GetConfigResyncInterval(); interval > 0 {
+				resync(now.Add(-interval))
+			}
+		}
+	}
+}
+
 // Page describes one proxy on a debug page.
 type Page interface {
 	// Names returns the pod's name and UID.

@@ -105,7 +105,6 @@ const (
 	maxUnauthenticated     = 4096
 	maxUnauthenticatedEach = 512
 	shutdownWithin         = 2 * time.Second
-	resyncCheckInterval    = time.Second
 	graceTime              = 15 * time.Second
 	requestsPerSecond      = 200
 	requestBurst           = 4000
@@ -130,7 +129,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	var group sync.WaitGroup
 	// Subscribe before the first connection, so that no change is missed.
 	changes := s.ctrl.MsgBroker.Subscribe(stop)
-	group.Go(func() { s.watch(changes, stop) })
+	group.Go(func() { delivery.Watch(s.ctrl, changes, stop, s.changed, s.resync) })
 	for range runtime.GOMAXPROCS(0) {
 		group.Go(s.refresh)
 	}

@@ -67,30 +67,13 @@ func (s *Server) updateSafely(session *session) {
 	session.update()
 }
 
-// watch queues the sessions of changed proxies until stop is closed.
-func (s *Server) watch(changes <-chan string, stop <-chan struct{}) {
-	ticker := time.NewTicker(resyncCheckInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-stop:
-			return
-		case uid, ok := <-changes:
-			if !ok {
-				changes = nil
-				continue
-			}
-			s.mu.Lock()
-			session := s.sessions[uid]
-			s.mu.Unlock()
-			if session != nil {
-				session.notice(time.Now())
-			}
-		case now := <-ticker.C:
-			if interval := s.ctrl.Configurator.GetConfigResyncInterval(); interval > 0 {
-				s.resync(now.Add(-interval))
-			}
-		}
+// changed queues the session of a proxy whose View has changed.
+func (s *Server) changed(uid string) {
+	s.mu.Lock()
+	session := s.sessions[uid]
+	s.mu.Unlock()
+	if session != nil {
+		session.notice(time.Now())
 	}
 }
 

@@ -112,7 +112,6 @@ const (
 	windowSize                = 128 << 10
 	headerBytes               = 16 << 10
 	shutdownTimeout           = 2 * time.Second
-	resyncCheckInterval       = time.Second
 	requestsPerSecond         = 200
 	requestBurst              = 2000
 )
@@ -141,7 +140,9 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 
 	stop := make(chan struct{})
 	var group sync.WaitGroup
-	group.Go(func() { s.watch(stop) })
+	// Subscribe before the first connection, so that no change is missed.
+	changes := s.ctrl.MsgBroker.Subscribe(stop)
+	group.Go(func() { delivery.Watch(s.ctrl, changes, stop, s.changed, s.resync) })
 	group.Go(func() {
 		<-ctx.Done()
 		close(s.stopping)
@@ -195,29 +196,11 @@ func (s *Server) intercept(srv any, ss grpc.ServerStream, info *grpc.StreamServe
 	return err
 }
 
-// watch notifies streams of changed Views and due resyncs until stop is closed.
-func (s *Server) watch(stop <-chan struct{}) {
-	changes := s.ctrl.MsgBroker.Subscribe(stop)
-	ticker := time.NewTicker(resyncCheckInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-stop:
-			return
-		case uid, ok := <-changes:
-			if !ok {
-				changes = nil
-				continue
-			}
-			now := time.Now()
-			for _, stream := range s.streamsOf(uid) {
-				stream.notify(false, now)
-			}
-		case now := <-ticker.C:
-			if interval := s.ctrl.Configurator.GetConfigResyncInterval(); interval > 0 {
-				s.resync(now.Add(-interval))
-			}
-		}
+// changed notifies the streams of a proxy whose View has changed.
+func (s *Server) changed(uid string) {
+	now := time.Now()
+	for _, stream := range s.streamsOf(uid) {
+		stream.notify(false, now)
 	}
 }
 
