@@ -119,23 +119,6 @@ func replace(p *plan) error {
 	return explain("writing table inet "+TableName, conn.Flush())
 }
 
-// Remove removes the rules of Apply, if there are any.
-func Remove(options Options) error {
-	return in(options.NetNS, func() error {
-		conn, err := connect()
-		if err != nil {
-			return err
-		}
-		table := &nftables.Table{Name: TableName, Family: nftables.TableFamilyINet}
-		conn.AddTable(table)
-		conn.DelTable(table)
-		if err := explain("removing table inet "+TableName, conn.Flush()); err != nil {
-			return err
-		}
-		return errors.Join(removeSource6(), setTranslated6(false))
-	})
-}
-
 // answerTime bounds the wait for the kernel, which normally answers at once. Without
 // nftables it answers only the first of several messages.
 const answerTime = 10 * time.Second
@@ -201,29 +184,24 @@ func in(netns string, do func() error) error {
 	return <-done
 }
 
-// addSource6 adds to lo the source address of inbound IPv6 connections. 127.0.0.6 needs
-// no entry.
-func addSource6() error { return changeSource6("adding", netlink.AddrReplace) }
-
-func removeSource6() error { return changeSource6("removing", netlink.AddrDel) }
-
 // disabled6 are the kernel's answers to changes of addresses and routes if IPv6 is disabled.
 var disabled6 = []error{unix.EACCES, unix.EAFNOSUPPORT, unix.EOPNOTSUPP}
 
-func changeSource6(doing string, change func(netlink.Link, *netlink.Addr) error) error {
+// addSource6 adds to lo the source address of inbound IPv6 connections. 127.0.0.6 needs
+// no entry.
+func addSource6() error {
 	addr, _ := netlink.ParseAddr(inboundSource6.String() + "/128")
 	addr.Flags = unix.IFA_F_NODAD
 	lo, err := netlink.LinkByName("lo")
 	if err == nil {
-		err = change(lo, addr)
+		err = netlink.AddrReplace(lo, addr)
 	}
 	switch {
-	case err == nil || isAny(err, disabled6...) || errors.Is(err, unix.EADDRNOTAVAIL):
-		// The last means that the address is already removed.
+	case err == nil || isAny(err, disabled6...):
 		return nil
 	case errors.Is(err, unix.EPERM):
-		return fmt.Errorf("%s address %s of lo: %w; the capability NET_ADMIN is needed", doing, inboundSource6, err)
+		return fmt.Errorf("adding address %s of lo: %w; the capability NET_ADMIN is needed", inboundSource6, err)
 	default:
-		return fmt.Errorf("%s address %s of lo: %w", doing, inboundSource6, err)
+		return fmt.Errorf("adding address %s of lo: %w", inboundSource6, err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -78,6 +79,16 @@ func newNetNS(t *testing.T) string {
 	}
 	t.Cleanup(func() { file.Close() })
 	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), file.Fd())
+}
+
+// removeRules removes the rules in the namespace of the calling thread.
+func removeRules() error {
+	conn, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	conn.DelTable(&nftables.Table{Name: capture.TableName, Family: nftables.TableFamilyINet})
+	return conn.Flush()
 }
 
 // in calls f on a thread in the namespace.
@@ -286,7 +297,7 @@ func TestRepair(t *testing.T) {
 				t.Errorf("the problems are %q", n.logged)
 			}
 			// A repaired pod is not checked again.
-			if err := capture.Remove(capture.Options{NetNS: meshed}); err != nil {
+			if err := in(t, meshed, removeRules); err != nil {
 				t.Fatal(err)
 			}
 			n.repairAll()

@@ -301,14 +301,6 @@ func (c *Container) current() *instance {
 	return c.instance
 }
 
-// Name returns the container's name.
-func (c *Container) Name() string {
-	if c == nil {
-		return ""
-	}
-	return c.name
-}
-
 // PID returns the process ID of the container's first process on this machine, or 0 if it
 // does not run.
 func (c *Container) PID() int {

@@ -216,9 +216,6 @@ func uidOf(name string) types.UID {
 // Name returns "namespace/name".
 func (p *Pod) Name() string { return p.object.Namespace + "/" + p.object.Name }
 
-// UID returns the pod's UID. Without one in the manifest it is derived from the pod's name.
-func (p *Pod) UID() types.UID { return p.object.UID }
-
 // Object returns a copy of the pod's manifest.
 func (p *Pod) Object() *corev1.Pod { return p.object.DeepCopy() }
 
