@@ -214,6 +214,8 @@ var rules = []rule{
 		"it is an ordinary application, independent of the mesh"},
 	{"test/behaviour", "drivers/standard internal/lab internal/localmesh sidecar/drivertest/behaviour",
 		"it tests a running mesh by requests, as its users see it"},
+	{"test/fleet", "internal/pki sidecar/drivertest",
+		"it knows no protocol of the delivery kits, whose tests it serves"},
 	{"test/race", "",
 		"tests of any package may ask it"},
 	{"test/mutate", "sigs.k8s.io/yaml",

@@ -1,20 +1,12 @@
 package xds
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
-	"io"
 	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"runtime"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 
@@ -26,75 +18,43 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
+	"github.com/outrigger-mesh/outrigger/test/fleet"
 	"github.com/outrigger-mesh/outrigger/test/race"
 )
 
-// fleetVariable is the address of the server. If it is set, the test binary simulates a
-// fleet of proxies.
-const fleetVariable = "OUTRIGGER_TEST_FLEET"
+func TestMain(m *testing.M) { fleet.Main(m, run) }
 
-const fleetSize = 1000
-
-func TestMain(m *testing.M) {
-	if address := os.Getenv(fleetVariable); address != "" {
-		if err := runFleet(address); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+// run is a proxy that accepts everything.
+func run(address string, ca drivertest.TestAuthority, number int, connected func()) error {
+	proxy := proxyOf(fmt.Sprint("p", number))
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
+		RootCAs: ca.Pool(), Certificates: []tls.Certificate{ca.SignFor(proxy, time.Hour)}, ServerName: "controller",
+	})))
+	if err != nil {
+		return err
+	}
+	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(context.Background())
+	if err != nil {
+		return err
+	}
+	connected()
+	for _, typeURL := range []string{clusters, listeners} {
+		_ = stream.Send(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: proxy.UID}, TypeUrl: typeURL})
+	}
+	for {
+		r, err := stream.Recv()
+		if err != nil {
+			return err
 		}
-		return
-	}
-	os.Exit(m.Run())
-}
-
-// runFleet connects proxies that accept everything until stdin is closed. A file has
-// the key and the certificate of the authority.
-func runFleet(address string) error {
-	pemKey, err := os.ReadFile(os.Getenv(fleetVariable + "_CA"))
-	if err != nil {
-		return err
-	}
-	pair, err := tls.X509KeyPair(pemKey, pemKey)
-	if err != nil {
-		return err
-	}
-	ca := drivertest.TestAuthority{Authority: &drivertest.Authority{Certificate: pair}, T: new(testing.T)}
-	slots := make(chan struct{}, 8)
-	for i := range fleetSize {
-		slots <- struct{}{}
-		go func() {
-			proxy := proxyOf(fmt.Sprint("p", i))
-			conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
-				RootCAs: ca.Pool(), Certificates: []tls.Certificate{ca.SignFor(proxy, time.Hour)}, ServerName: "controller",
-			})))
-			if err != nil {
-				panic(err)
+		if r.TypeUrl == clusters {
+			ask := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpoints}
+			for _, resource := range r.Resources {
+				ask.ResourceNamesSubscribe = append(ask.ResourceNamesSubscribe, resource.Name+"@"+contentOf(resource.Resource.Value))
 			}
-			stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(context.Background())
-			<-slots
-			if err != nil {
-				panic(err)
-			}
-			for _, typeURL := range []string{clusters, listeners} {
-				_ = stream.Send(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: proxy.UID}, TypeUrl: typeURL})
-			}
-			for {
-				r, err := stream.Recv()
-				if err != nil {
-					panic(err)
-				}
-				if r.TypeUrl == clusters {
-					ask := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: endpoints}
-					for _, resource := range r.Resources {
-						ask.ResourceNamesSubscribe = append(ask.ResourceNamesSubscribe, resource.Name+"@"+contentOf(resource.Resource.Value))
-					}
-					_ = stream.Send(ask)
-				}
-				_ = stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: r.TypeUrl, ResponseNonce: r.Nonce})
-			}
-		}()
+			_ = stream.Send(ask)
+		}
+		_ = stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: r.TypeUrl, ResponseNonce: r.Nonce})
 	}
-	_, err = io.Copy(io.Discard, os.Stdin)
-	return err
 }
 
 // services returns a Config of n services that all proxies share.
@@ -115,22 +75,6 @@ func withEndpoint(config Config, content string) Config {
 	return next
 }
 
-func cpu() time.Duration {
-	var usage syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &usage)
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
-}
-
-// memory returns the size of live objects and stacks in bytes.
-func memory() uint64 {
-	var m runtime.MemStats
-	for range 3 {
-		runtime.GC()
-	}
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc + m.StackInuse
-}
-
 // TestThousandStreams limits the cost of a changed endpoint that a thousand proxies
 // see, and the memory of idle proxies. The proxies run in another process.
 func TestThousandStreams(t *testing.T) {
@@ -146,66 +90,34 @@ func TestThousandStreams(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(ctx, listener) }()
-	defer func() {
+	t.Cleanup(func() {
 		cancel()
 		<-ended
-	}()
+	})
 	const manyServices = 300
 	config := services(manyServices)
 	set := func(config Config) {
-		for i := range fleetSize {
+		for i := range fleet.Size {
 			c.put(proxyOf(fmt.Sprint("p", i)), config)
 		}
 	}
 	set(config)
-	before := memory()
+	before := fleet.Memory()
 
-	file := filepath.Join(t.TempDir(), "ca.pem")
-	key, err := x509.MarshalPKCS8PrivateKey(c.ca.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, slices.Concat(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}),
-		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.ca.Leaf.Raw})), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	fleet := exec.Command(os.Args[0])
-	fleet.Env = append(os.Environ(), fleetVariable+"="+listener.Addr().String(), fleetVariable+"_CA="+file)
-	input, err := fleet.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var output bytes.Buffer
-	fleet.Stdout, fleet.Stderr = &output, &output
-	if err := fleet.Start(); err != nil {
-		t.Fatal(err)
-	}
-	gone := make(chan struct{})
-	go func() {
-		defer close(gone)
-		_ = fleet.Wait()
-	}()
-	defer func() {
-		input.Close()
-		<-gone
-	}()
+	check := fleet.Start(t, listener.Addr().String(), c.ca.Authority)
 	acked := func(n int) func() bool {
 		return func() bool {
-			select {
-			case <-gone:
-				t.Fatalf("the fleet has ended: %s", output.String())
-			default:
-			}
+			check()
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			return c.acks >= n
 		}
 	}
-	began := cpu()
-	eventually(t, "all proxies run their first View", acked(fleetSize))
-	t.Logf("connecting %d proxies with %d services: %s of CPU", fleetSize, manyServices, cpu()-began)
+	began := fleet.CPU()
+	eventually(t, "all proxies run their first View", acked(fleet.Size))
+	t.Logf("connecting %d proxies with %d services: %s of CPU", fleet.Size, manyServices, fleet.CPU()-began)
 
-	idle := (memory() - before) / fleetSize
+	idle := (fleet.Memory() - before) / fleet.Size
 	t.Logf("an idle stream: %d KiB", idle>>10)
 	if limit := uint64(80 << 10); idle > limit {
 		t.Errorf("an idle stream takes %d bytes, more than %d", idle, limit)
@@ -220,24 +132,24 @@ func TestThousandStreams(t *testing.T) {
 		c.mu.Unlock()
 		var m, n runtime.MemStats
 		runtime.ReadMemStats(&m)
-		began, at := cpu(), time.Now()
+		began, at := fleet.CPU(), time.Now()
 		set(next)
-		eventually(t, "all proxies run the next View", acked(fleetSize*(round+2)))
-		cost := cpu() - began
+		eventually(t, "all proxies run the next View", acked(fleet.Size*(round+2)))
+		cost := fleet.CPU() - began
 		runtime.ReadMemStats(&n)
 		costs, allocations = append(costs, cost), n.Mallocs-m.Mallocs
 		c.mu.Lock()
 		responses, size = c.responses-responses, c.size-size
 		c.mu.Unlock()
-		t.Logf("a changed endpoint: %s, %s of CPU, %d allocations and %d bytes a proxy", time.Since(at), cost, allocations/fleetSize, size/fleetSize)
-		if responses != fleetSize || size > 400*fleetSize {
+		t.Logf("a changed endpoint: %s, %s of CPU, %d allocations and %d bytes a proxy", time.Since(at), cost, allocations/fleet.Size, size/fleet.Size)
+		if responses != fleet.Size || size > 400*fleet.Size {
 			t.Errorf("it takes %d responses of %d bytes", responses, size)
 		}
 	}
 	if best := slices.Min(costs); best > 300*time.Millisecond {
 		t.Errorf("a change costs %s of CPU, more than 300 ms", best)
 	}
-	if each := allocations / fleetSize; each > 250 {
+	if each := allocations / fleet.Size; each > 250 {
 		t.Errorf("a change costs %d allocations a proxy", each)
 	}
 }
@@ -279,7 +191,7 @@ func BenchmarkChange(b *testing.B) {
 			}
 			var views [2][]*mesh.View
 			states := [2]Config{withEndpoint(config, "v0"), withEndpoint(config, "v1")}
-			for i := range fleetSize {
+			for i := range fleet.Size {
 				proxy := proxyOf(fmt.Sprint("p", i))
 				s := newStream(server, false, driver.Peer{ProxyUID: proxy.UID, Identity: proxy.Identity}, "", time.Now())
 				s.conn = quietConnection{}
@@ -306,7 +218,7 @@ func BenchmarkChange(b *testing.B) {
 					pump(s)
 				}
 			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/fleetSize, "ns/proxy")
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/fleet.Size, "ns/proxy")
 		})
 	}
 }
