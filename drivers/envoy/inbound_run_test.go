@@ -66,7 +66,7 @@ func newApp(t *testing.T) *app {
 	t.Helper()
 	a := new(app)
 	a.http, a.limited = a.serve(t), a.serve(t)
-	a.tcp, a.other = a.greet(t), a.greet(t)
+	a.tcp, a.other = drivertest.StartGreeter(t, &a.connections), drivertest.StartGreeter(t, &a.connections)
 	return a
 }
 
@@ -93,30 +93,6 @@ func (a *app) serve(t *testing.T) uint16 {
 	server.Start()
 	t.Cleanup(server.Close)
 	return portOf(server.Listener)
-}
-
-func (a *app) greet(t *testing.T) uint16 {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { listener.Close() })
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			a.connections.Add(1)
-			go func() {
-				defer conn.Close()
-				fmt.Fprintln(conn, "hello")
-				io.Copy(io.Discard, conn)
-			}()
-		}
-	}()
-	return portOf(listener)
 }
 
 func portOf(l net.Listener) uint16 { return uint16(l.Addr().(*net.TCPAddr).Port) }

@@ -94,8 +94,8 @@ func TestRequests(t *testing.T) {
 				"another identity":           {ca.as(ops, store), "/books/1", nil, 403},
 				"spoofed header":             {ca.as(ops, store), "/books/1", []string{"X-Forwarded-Client-Cert", "URI=" + buyer.String()}, 403},
 				"of another trust domain":    {ca.as(mesh.Identity{TrustDomain: "example.com", Namespace: buyer.Namespace, ServiceAccount: buyer.ServiceAccount}, store), "/books/1", nil, 403},
-				"no certificate":             {&tls.Config{RootCAs: ca.pool(), ServerName: store.DNSName()}, "/books/1", nil, refused},
-				"foreign certificate":        {&tls.Config{RootCAs: ca.pool(), ServerName: store.DNSName(), Certificates: []tls.Certificate{foreign.issue(buyer)}}, "/books/1", nil, refused},
+				"no certificate":             {&tls.Config{RootCAs: ca.Pool(), ServerName: store.DNSName()}, "/books/1", nil, refused},
+				"foreign certificate":        {&tls.Config{RootCAs: ca.Pool(), ServerName: store.DNSName(), Certificates: []tls.Certificate{foreign.issue(buyer)}}, "/books/1", nil, refused},
 				"another server name":        {other, "/books/1", nil, refused},
 				"plaintext":                  {nil, "/books/1", nil, refused},
 			} {

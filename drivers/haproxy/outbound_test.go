@@ -33,7 +33,7 @@ type peer struct {
 
 func serverTLS(ca *authority, id mesh.Identity, seen func(tls.ConnectionState)) *tls.Config {
 	return &tls.Config{
-		Certificates: []tls.Certificate{ca.issue(id)}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ca.pool(), MinVersion: tls.VersionTLS13,
+		Certificates: []tls.Certificate{ca.issue(id)}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ca.Pool(), MinVersion: tls.VersionTLS13,
 		NextProtos: []string{"h2", "http/1.1"},
 		VerifyConnection: func(state tls.ConnectionState) error {
 			if seen != nil {

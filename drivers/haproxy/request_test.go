@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"math/big"
 	"net/url"
 	"strings"
 	"testing"
@@ -15,20 +14,19 @@ import (
 
 // named returns a certificate with the names.
 func (a *authority) named(cn string, dns []string, uris ...string) tls.Certificate {
-	a.t.Helper()
+	a.T.Helper()
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(3), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature, Subject: pkix.Name{CommonName: cn}, DNSNames: dns,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	for _, text := range uris {
 		uri, err := url.Parse(text)
 		if err != nil {
-			a.t.Fatal(err)
+			a.T.Fatal(err)
 		}
 		template.URIs = append(template.URIs, uri)
 	}
-	return a.sign(template)
+	return a.Sign(template, time.Hour)
 }
 
 // TestCallerNames checks that the caller is the only SPIFFE ID of its certificate, whatever

@@ -5,9 +5,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/sha1"
 	"crypto/tls"
 	"crypto/x509"
@@ -18,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -40,56 +36,22 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 	"github.com/outrigger-mesh/outrigger/sidecar/program"
 )
 
 // authority signs certificates for a test.
-type authority struct {
-	t    testing.TB
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
+type authority struct{ drivertest.TestAuthority }
 
-func newAuthority(t testing.TB) *authority {
-	t.Helper()
-	a := &authority{t: t}
-	pair := a.sign(&x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-		Subject: pkix.Name{CommonName: "root " + rand.Text()},
-	})
-	a.cert, a.key = pair.Leaf, pair.PrivateKey.(*ecdsa.PrivateKey)
-	return a
-}
-
-func (a *authority) sign(template *x509.Certificate) tls.Certificate {
-	a.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	parent, signer := a.cert, a.key
-	if parent == nil {
-		parent, signer = template, key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
-}
+func newAuthority(t testing.TB) *authority { return &authority{drivertest.NewTestAuthority(t)} }
 
 // issue returns a workload's certificate, with further names.
 func (a *authority) issue(id mesh.Identity, names ...string) tls.Certificate {
-	a.t.Helper()
+	a.T.Helper()
 	uri, err := url.Parse(id.String())
 	if err != nil {
-		a.t.Fatal(err)
+		a.T.Fatal(err)
 	}
 	subject := pkix.Name{CommonName: id.CommonName(), OrganizationalUnit: []string{"uid"}}
 	if len(names) > 0 {
@@ -99,38 +61,31 @@ func (a *authority) issue(id mesh.Identity, names ...string) tls.Certificate {
 	for _, name := range names {
 		subject.ExtraNames = append(subject.ExtraNames, pkix.AttributeTypeAndValue{Type: []int{2, 5, 4, 3}, Value: name})
 	}
-	return a.sign(&x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: subject, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, DNSNames: []string{id.DNSName()}, URIs: []*url.URL{uri},
+	return a.Sign(&x509.Certificate{
+		Subject: subject, KeyUsage: x509.KeyUsageDigitalSignature, DNSNames: []string{id.DNSName()}, URIs: []*url.URL{uri},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	})
-}
-
-func (a *authority) pool() *x509.CertPool {
-	pool := x509.NewCertPool()
-	pool.AddCert(a.cert)
-	return pool
+	}, time.Hour)
 }
 
 // as returns the TLS configuration of a peer that calls a workload.
 func (a *authority) as(id, server mesh.Identity, alpn ...string) *tls.Config {
-	return &tls.Config{Certificates: []tls.Certificate{a.issue(id)}, RootCAs: a.pool(), ServerName: server.DNSName(), NextProtos: alpn}
+	return &tls.Config{Certificates: []tls.Certificate{a.issue(id)}, RootCAs: a.Pool(), ServerName: server.DNSName(), NextProtos: alpn}
 }
 
 // writeTo writes the identity's files like the agent.
 func (a *authority) writeTo(dir string, id mesh.Identity) {
-	a.t.Helper()
+	a.T.Helper()
 	pair := a.issue(id)
 	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
 	if err != nil {
-		a.t.Fatal(err)
+		a.T.Fatal(err)
 	}
 	block := func(kind string, der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}) }
 	if err := errors.Join(
 		os.WriteFile(filepath.Join(dir, "identity.pem"), append(block("PRIVATE KEY", key), block("CERTIFICATE", pair.Certificate[0])...), 0o600),
-		os.WriteFile(filepath.Join(dir, "bundle.pem"), block("CERTIFICATE", a.cert.Raw), 0o600),
+		os.WriteFile(filepath.Join(dir, "bundle.pem"), block("CERTIFICATE", a.Leaf.Raw), 0o600),
 	); err != nil {
-		a.t.Fatal(err)
+		a.T.Fatal(err)
 	}
 }
 
@@ -153,32 +108,8 @@ func newApp(t *testing.T) *app {
 	t.Helper()
 	a := new(app)
 	a.http, a.other = a.serve(t), a.serve(t)
-	a.tcp, a.greeter = a.greet(t), a.greet(t)
+	a.tcp, a.greeter = drivertest.StartGreeter(t, &a.connections), drivertest.StartGreeter(t, &a.connections)
 	return a
-}
-
-func (a *app) greet(t *testing.T) uint16 {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { listener.Close() })
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			a.connections.Add(1)
-			go func() {
-				defer conn.Close()
-				fmt.Fprintln(conn, "hello")
-				io.Copy(conn, conn)
-			}()
-		}
-	}()
-	return portOf(listener)
 }
 
 func (a *app) serve(t *testing.T) uint16 {

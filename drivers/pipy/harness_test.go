@@ -3,17 +3,12 @@ package pipy
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
 	"net/netip"
@@ -33,44 +28,18 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+	"github.com/outrigger-mesh/outrigger/sidecar/drivertest"
 	"github.com/outrigger-mesh/outrigger/sidecar/mirror"
 )
 
 // authority is the root CA of a mesh.
-type authority struct {
-	certificate *x509.Certificate
-	key         *ecdsa.PrivateKey
-}
+type authority struct{ drivertest.TestAuthority }
 
-func newAuthority(t *testing.T) *authority {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "root of a test"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &authority{certificate, key}
-}
+func newAuthority(t *testing.T) *authority { return &authority{drivertest.NewTestAuthority(t)} }
 
 // issue returns a certificate with the names, which are URIs or DNS names.
 func (a *authority) issue(t *testing.T, names ...string) tls.Certificate {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var dns []string
 	var uris []*url.URL
 	for _, name := range names {
@@ -80,22 +49,10 @@ func (a *authority) issue(t *testing.T, names ...string) tls.Certificate {
 			dns = append(dns, name)
 		}
 	}
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), DNSNames: dns, URIs: uris,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		KeyUsage:    x509.KeyUsageDigitalSignature,
+	return a.Sign(&x509.Certificate{
+		DNSNames: dns, URIs: uris, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}, a.certificate, key.Public(), a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-}
-
-func (a *authority) pool() *x509.CertPool {
-	pool := x509.NewCertPool()
-	pool.AddCert(a.certificate)
-	return pool
+	}, time.Hour)
 }
 
 func encodePEM(kind string, content ...[]byte) []byte {
@@ -283,7 +240,7 @@ func (s *pipyPod) writeIdentity(t *testing.T, id mesh.Identity) {
 	for name, content := range map[string][]byte{
 		"key.pem":    encodePEM("PRIVATE KEY", key),
 		"chain.pem":  encodePEM("CERTIFICATE", certificate.Certificate...),
-		"bundle.pem": encodePEM("CERTIFICATE", s.root.certificate.Raw),
+		"bundle.pem": encodePEM("CERTIFICATE", s.root.Leaf.Raw),
 	} {
 		path := filepath.Join(s.identityDir, name)
 		if err := errors.Join(os.WriteFile(path+".new", content, 0o644), os.Rename(path+".new", path)); err != nil {
@@ -328,7 +285,7 @@ func (s *pipyPod) peer(t *testing.T, serverName string, handler http.Handler) ne
 		Handler:  handler,
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 		TLSConfig: &tls.Config{
-			Certificates: []tls.Certificate{s.root.issue(t, serverName)}, ClientCAs: s.root.pool(),
+			Certificates: []tls.Certificate{s.root.issue(t, serverName)}, ClientCAs: s.root.Pool(),
 			ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13,
 		},
 	}

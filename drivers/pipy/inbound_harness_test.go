@@ -176,7 +176,7 @@ func (w *workload) call(ctx context.Context, port int) (net.Conn, error) {
 func (w *workload) as(t *testing.T, id mesh.Identity, alpn ...string) *tls.Config {
 	t.Helper()
 	return &tls.Config{
-		Certificates: []tls.Certificate{w.root.issue(t, id.DNSName(), id.String())}, RootCAs: w.root.pool(), ServerName: store.DNSName(), NextProtos: alpn,
+		Certificates: []tls.Certificate{w.root.issue(t, id.DNSName(), id.String())}, RootCAs: w.root.Pool(), ServerName: store.DNSName(), NextProtos: alpn,
 	}
 }
 

@@ -74,7 +74,7 @@ func TestInboundPermissive(t *testing.T) {
 		in := permissiveInbound()
 		in.Ports = append(in.Ports, mesh.InboundPort{Port: 9443, Protocol: mesh.TCP, Access: anyone})
 		w.apply(t, inboundView(in))
-		response, _, err := w.ask(9443, &tls.Config{RootCAs: own.pool(), ServerName: "own.example.com"}, "/")
+		response, _, err := w.ask(9443, &tls.Config{RootCAs: own.Pool(), ServerName: "own.example.com"}, "/")
 		if err != nil || response.StatusCode != 200 {
 			t.Error(response, err)
 		}

@@ -64,7 +64,7 @@ func TestInboundRequests(t *testing.T) {
 	gateway := w.as(t, ops)
 	gateway.ServerName, gateway.InsecureSkipVerify = "books.example.com", true
 	outsider := &tls.Config{ServerName: "books.example.org", InsecureSkipVerify: true}
-	noCertificate := &tls.Config{RootCAs: w.root.pool(), ServerName: store.DNSName()}
+	noCertificate := &tls.Config{RootCAs: w.root.Pool(), ServerName: store.DNSName()}
 	forged := noCertificate.Clone()
 	forged.Certificates = []tls.Certificate{foreign.issue(t, buyer.DNSName(), buyer.String())}
 	// The protocols of the first client from outside must not determine those for peers.

@@ -28,7 +28,7 @@ func (s *pipyPod) listenTLS(t *testing.T, serverName string, serve func(net.Conn
 	}
 	t.Cleanup(func() { listener.Close() })
 	config := &tls.Config{
-		Certificates: []tls.Certificate{s.root.issue(t, serverName)}, ClientCAs: s.root.pool(),
+		Certificates: []tls.Certificate{s.root.issue(t, serverName)}, ClientCAs: s.root.Pool(),
 		ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13,
 	}
 	go func() {
