@@ -58,7 +58,8 @@ func condition(kind certificatesv1.RequestConditionType) func(*certificatesv1.Ce
 	}
 }
 
-func TestCSRAsksForTheRightThings(t *testing.T) {
+// TestCSRContent checks the content of requests.
+func TestCSRContent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, ca := fake.NewClientset(), newTestCA(t, 365*day)
 		file := filepath.Join(t.TempDir(), "ca.crt")
@@ -123,7 +124,9 @@ func noRequestLeft(t *testing.T, client kubernetes.Interface) {
 	}
 }
 
-func TestCSRThatBringsNoCertificateIsAnError(t *testing.T) {
+// TestCSRWithoutCertificate checks the errors of requests that are not answered with a
+// certificate.
+func TestCSRWithoutCertificate(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{}, "", nil)
 	refuse := func(verb string) func(*fake.Clientset) {
 		return func(client *fake.Clientset) {
@@ -200,7 +203,9 @@ func TestCSRThatBringsNoCertificateIsAnError(t *testing.T) {
 	}
 }
 
-func TestCSRSurvivesFaultsOfTheAPIServerWhileItWaits(t *testing.T) {
+// TestCSRDuringFaults checks that a request survives errors of the API server while it
+// waits.
+func TestCSRDuringFaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, ca := fake.NewClientset(), newTestCA(t, 365*day)
 		file := filepath.Join(t.TempDir(), "ca.crt")
@@ -224,7 +229,8 @@ func TestCSRSurvivesFaultsOfTheAPIServerWhileItWaits(t *testing.T) {
 	})
 }
 
-func TestCSRWithoutACADoesNotAsk(t *testing.T) {
+// TestCSRWithoutCA checks that nothing is requested without the signer's CA.
+func TestCSRWithoutCA(t *testing.T) {
 	client := fake.NewClientset()
 	issuer, err := servingcert.NewCSRIssuer(servingcert.CSROptions{Client: client, Names: names, SignerName: signerName})
 	if err != nil {
@@ -241,7 +247,7 @@ func TestCSRWithoutACADoesNotAsk(t *testing.T) {
 	}
 }
 
-func TestCSRRefusesOptionsThatMakeNoSense(t *testing.T) {
+func TestCSRInvalidOptions(t *testing.T) {
 	for what, options := range map[string]servingcert.CSROptions{
 		"no names":  {SignerName: signerName},
 		"no signer": {Names: names},

@@ -112,7 +112,7 @@ func TestFilesAreFollowed(t *testing.T) {
 }
 
 // A change behind a link causes no event in the link's folder.
-func TestFilesBehindLinksArePolled(t *testing.T) {
+func TestFilesBehindLinks(t *testing.T) {
 	t.Parallel()
 	dir, behind, ca := t.TempDir(), t.TempDir(), newTestCA(t, time.Hour)
 	write := func() (serial string) {

@@ -177,7 +177,8 @@ func serial(material servingcert.Material) string {
 	return material.Certificate.Leaf.SerialNumber.String()
 }
 
-func TestFirstCertificateIsServedAndPublishedAtOnce(t *testing.T) {
+// TestFirstCertificate checks that the first certificate is served and published at once.
+func TestFirstCertificate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca := newTestCA(t, 365*day)
 		material := ca.material(t, day)
@@ -237,7 +238,9 @@ func gather(t testing.TB, registry *prometheus.Registry) map[string]float64 {
 	return values
 }
 
-func TestRenewsAtTwoThirdsOfTheLife(t *testing.T) {
+// TestRenewalTime checks that certificates are renewed after two thirds of their
+// validity.
+func TestRenewalTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca := newTestCA(t, 365*day)
 		issuer := newScript(func() (servingcert.Material, error) { return ca.material(t, 30*day), nil })
@@ -258,7 +261,9 @@ func TestRenewsAtTwoThirdsOfTheLife(t *testing.T) {
 	})
 }
 
-func TestFailedRenewalKeepsTheLastCertificateAndIsTriedAgain(t *testing.T) {
+// TestFailedRenewal checks that the last certificate stays in use after a failed renewal,
+// which is retried.
+func TestFailedRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca := newTestCA(t, 365*day)
 		good := ca.material(t, 3*time.Hour)
@@ -287,7 +292,9 @@ func TestFailedRenewalKeepsTheLastCertificateAndIsTriedAgain(t *testing.T) {
 	})
 }
 
-func TestMaterialThatTheAPIServerWouldRefuseIsNotServed(t *testing.T) {
+// TestInvalidMaterial checks that material that the API server would refuse is not
+// served.
+func TestInvalidMaterial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca, other := newTestCA(t, 365*day), newTestCA(t, 365*day)
 		good := ca.material(t, 30*day)
@@ -311,7 +318,9 @@ func TestMaterialThatTheAPIServerWouldRefuseIsNotServed(t *testing.T) {
 	})
 }
 
-func TestWithoutACertificateTheHandshakeFailsWithTheReason(t *testing.T) {
+// TestHandshakeWithoutCertificate checks that without a certificate the handshake fails
+// with the reason.
+func TestHandshakeWithoutCertificate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		manager, _ := start(t, newScript(failing(errors.New("Secret mesh/tls does not exist yet"))), servingcert.Options{
 			SelfCheck: servingcert.SelfCheck{Address: "127.0.0.1:1", Accept: func([]byte) error { return nil }},
@@ -329,7 +338,7 @@ func TestWithoutACertificateTheHandshakeFailsWithTheReason(t *testing.T) {
 	})
 }
 
-func TestNewRefusesOptionsThatMakeNoSense(t *testing.T) {
+func TestInvalidOptions(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	good := servingcert.Options{ServerName: names.ServerName(), Registerer: registry}
 	if _, err := servingcert.New(newScript(nil), good); err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/servingcert"
 )
 
-func TestTheKeyIsInNoText(t *testing.T) {
+// TestKeyNotPrinted checks that no text contains the key.
+func TestKeyNotPrinted(t *testing.T) {
 	ec, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)

@@ -119,11 +119,13 @@ func TestOwnCADefaults(t *testing.T) {
 	}
 }
 
-func TestReplicasThatStartTogetherAgreeOnOneCA(t *testing.T) {
+// TestReplicasAgreeOnCA checks that replicas that start together agree on one CA.
+func TestReplicasAgreeOnCA(t *testing.T) {
 	replicasAgree(t, newClient())
 }
 
-func TestAReplicaThatIsOvertakenTakesTheCAOfTheOther(t *testing.T) {
+// TestCAOfOtherReplica checks that a replica takes the CA of another one that was faster.
+func TestCAOfOtherReplica(t *testing.T) {
 	resource := schema.GroupResource{Resource: "secrets"}
 	for what, test := range map[string]struct {
 		verb  string
@@ -181,7 +183,8 @@ func replicasAgree(t *testing.T, client kubernetes.Interface) {
 	}
 }
 
-func TestOwnCAIsReplacedBeforeItExpires(t *testing.T) {
+// TestOwnCARenewal checks that the CA is replaced before it expires.
+func TestOwnCARenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := newClient()
 		issuer := subject{issuer: newOwnCA(t, client, 300*day, 7*day)}
@@ -219,7 +222,8 @@ func TestOwnCAIsReplacedBeforeItExpires(t *testing.T) {
 	})
 }
 
-func TestOwnCAThatHasExpiredIsReplaced(t *testing.T) {
+// TestExpiredOwnCA checks that an expired CA is replaced.
+func TestExpiredOwnCA(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		issuer := subject{issuer: newOwnCA(t, newClient(), 300*day, 7*day)}
 		issue(t, issuer)
@@ -234,7 +238,8 @@ func TestOwnCAThatHasExpiredIsReplaced(t *testing.T) {
 	})
 }
 
-func TestOwnCAKeepsWhatOthersPutIntoTheSecret(t *testing.T) {
+// TestOwnCAKeepsOtherData checks that other data of the Secret is kept.
+func TestOwnCAKeepsOtherData(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := newClient()
 		issuer := subject{issuer: newOwnCA(t, client, 300*day, 7*day)}
@@ -252,9 +257,9 @@ func TestOwnCAKeepsWhatOthersPutIntoTheSecret(t *testing.T) {
 	})
 }
 
-// TestOwnCANeverCreatesASecret checks that the injector does not need the right to create
+// TestOwnCAWithoutSecret checks that the injector does not need the right to create
 // Secrets, which would allow creating tokens of other service accounts.
-func TestOwnCANeverCreatesASecret(t *testing.T) {
+func TestOwnCAWithoutSecret(t *testing.T) {
 	client := newClient()
 	issuer := subject{issuer: ownCA(t, client, 0, 0)}
 	_, err := issuer.issuer.Issue(t.Context())
@@ -281,7 +286,8 @@ func TestOwnCANeverCreatesASecret(t *testing.T) {
 	}
 }
 
-func TestDamagedCASecretIsAnErrorAndIsLeftAlone(t *testing.T) {
+// TestDamagedCASecret checks that a damaged CA is an error and is not changed.
+func TestDamagedCASecret(t *testing.T) {
 	leaf := pairData(t)
 	ca := newTestCA(t, time.Hour)
 	for what, damage := range map[string]func(map[string][]byte){
@@ -323,7 +329,7 @@ func TestDamagedCASecretIsAnErrorAndIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestOwnCARefusesOptionsThatMakeNoSense(t *testing.T) {
+func TestOwnCAInvalidOptions(t *testing.T) {
 	for what, options := range map[string]servingcert.OwnCAOptions{
 		"no names":             {},
 		"name with a dot":      {Names: servingcert.Names{Service: "a.b", Namespace: "c"}},
@@ -338,7 +344,8 @@ func TestOwnCARefusesOptionsThatMakeNoSense(t *testing.T) {
 	}
 }
 
-func TestNamesThatAreTooLongForACommonName(t *testing.T) {
+// TestLongNames checks certificates for names that are too long for a common name.
+func TestLongNames(t *testing.T) {
 	long := servingcert.Names{Service: strings.Repeat("s", 63), Namespace: strings.Repeat("n", 63)}
 	client := newClient()
 	makeSecret(t, client)

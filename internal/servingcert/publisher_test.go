@@ -21,7 +21,9 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/servingcert"
 )
 
-func TestNewCAIsPublishedBeforeItsCertificateIsServed(t *testing.T) {
+// TestNewCAPublishedFirst checks that a new CA is published before its certificate is
+// served.
+func TestNewCAPublishedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		oldCA, newCA := newTestCA(t, 365*day), newTestCA(t, 365*day)
 		first := oldCA.material(t, 30*day)
@@ -57,7 +59,9 @@ func TestNewCAIsPublishedBeforeItsCertificateIsServed(t *testing.T) {
 	})
 }
 
-func TestNewCAWaitsForTheConfigurationToHoldIt(t *testing.T) {
+// TestNewCANotInConfiguration checks that a new CA waits until the configuration contains
+// it.
+func TestNewCANotInConfiguration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		oldCA, newCA := newTestCA(t, 365*day), newTestCA(t, 365*day)
 		first, second := oldCA.material(t, 3*day), newCA.material(t, 300*day, oldCA)
@@ -80,7 +84,9 @@ func TestNewCAWaitsForTheConfigurationToHoldIt(t *testing.T) {
 	})
 }
 
-func TestNewCAIsServedAtLastWhenTheOldCertificateEnds(t *testing.T) {
+// TestNewCAAfterExpiry checks that a certificate of a new CA is served at the latest when
+// the old one expires.
+func TestNewCAAfterExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		oldCA, newCA := newTestCA(t, 365*day), newTestCA(t, 365*day)
 		client := fake.NewClientset(webhookConfiguration(nil))
@@ -97,7 +103,9 @@ func TestNewCAIsServedAtLastWhenTheOldCertificateEnds(t *testing.T) {
 	})
 }
 
-func TestWithoutPatchingANewCAWaitsForThePropagationDelay(t *testing.T) {
+// TestNewCAWithoutPatching checks that without patching a new CA waits for the
+// propagation delay.
+func TestNewCAWithoutPatching(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		oldCA, newCA := newTestCA(t, 365*day), newTestCA(t, 365*day)
 		client := fake.NewClientset(webhookConfiguration(nil))
@@ -119,7 +127,9 @@ func TestWithoutPatchingANewCAWaitsForThePropagationDelay(t *testing.T) {
 	})
 }
 
-func TestRenewalFromTheSameCAIsServedAtOnce(t *testing.T) {
+// TestRenewalFromSameCA checks that a renewed certificate of the same CA is served at
+// once.
+func TestRenewalFromSameCA(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca := newTestCA(t, 365*day)
 		issuer := newScript(always(ca.material(t, 30*day)))
@@ -132,7 +142,8 @@ func TestRenewalFromTheSameCAIsServedAtOnce(t *testing.T) {
 	})
 }
 
-func TestForeignChangesOfTheBundleArePutRight(t *testing.T) {
+// TestForeignBundleChanges checks that changes of the bundle by others are reverted.
+func TestForeignBundleChanges(t *testing.T) {
 	for what, spoil := range map[string]func(ours []byte) []byte{
 		"removed":        func([]byte) []byte { return nil },
 		"garbage":        func([]byte) []byte { return []byte("not PEM") },
@@ -162,7 +173,8 @@ func TestForeignChangesOfTheBundleArePutRight(t *testing.T) {
 	}
 }
 
-func TestForeignCAIsToleratedForAWhile(t *testing.T) {
+// TestForeignCA checks that a CA of others stays in the bundle for a while.
+func TestForeignCA(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, foreign, expired := newTestCA(t, 365*day), newTestCA(t, 365*day), newTestCA(t, -time.Millisecond)
 		client := fake.NewClientset(webhookConfiguration(nil))
@@ -180,7 +192,8 @@ func TestForeignCAIsToleratedForAWhile(t *testing.T) {
 	})
 }
 
-func TestOnlyTheBundleIsPatched(t *testing.T) {
+// TestPatchedFields checks that only the bundles are patched.
+func TestPatchedFields(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		config := webhookConfiguration(nil, nil)
 		config.Labels = map[string]string{"keep": "me"}
@@ -214,7 +227,9 @@ func TestOnlyTheBundleIsPatched(t *testing.T) {
 	})
 }
 
-func TestMissingConfigurationIsWaitedFor(t *testing.T) {
+// TestMissingConfiguration checks that the bundle is written once the configuration
+// exists.
+func TestMissingConfiguration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
 		client.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -256,7 +271,8 @@ func TestMissingConfigurationIsWaitedFor(t *testing.T) {
 	})
 }
 
-func TestReplicasThatLearnOfANewCALateDoNotFight(t *testing.T) {
+// TestLateReplicas checks that replicas that learn of a new CA late do not remove it.
+func TestLateReplicas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		oldCA, newCA := newTestCA(t, 365*day), newTestCA(t, 365*day)
 		first, second := oldCA.material(t, 30*day), newCA.material(t, 30*day)
@@ -298,7 +314,8 @@ func TestReplicasThatLearnOfANewCALateDoNotFight(t *testing.T) {
 	})
 }
 
-func TestPatchThatIsOvertakenIsMadeAgain(t *testing.T) {
+// TestPatchConflict checks that a patch is repeated after a conflict.
+func TestPatchConflict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset(webhookConfiguration(nil))
 		conflicts := 3

@@ -13,7 +13,8 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/servingcert"
 )
 
-func TestSecretThatCannotBeUsedIsAnErrorThatSaysWhy(t *testing.T) {
+// TestUnusableSecret checks the errors of Secrets that cannot be used.
+func TestUnusableSecret(t *testing.T) {
 	good := pairData(t)
 	for what, test := range map[string]struct {
 		data map[string][]byte
@@ -43,7 +44,8 @@ func TestSecretThatCannotBeUsedIsAnErrorThatSaysWhy(t *testing.T) {
 	}
 }
 
-func TestBundleIsTheSameWhateverTheOrderOfItsSource(t *testing.T) {
+// TestBundleOrder checks that the bundle does not depend on the order of its source.
+func TestBundleOrder(t *testing.T) {
 	first, second, third := newTestCA(t, time.Hour), newTestCA(t, time.Hour), newTestCA(t, time.Hour)
 	cert, key := second.issue(t, time.Hour)
 	bundles := map[string]bool{}

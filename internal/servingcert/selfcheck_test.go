@@ -198,7 +198,7 @@ func TestReadyGivesUp(t *testing.T) {
 	}
 }
 
-func TestReadyWithoutAnAddressIsAnError(t *testing.T) {
+func TestReadyWithoutAddress(t *testing.T) {
 	t.Parallel()
 	manager := runManager(t, newScript(always(newTestCA(t, time.Hour).material(t, time.Hour))), servingcert.Options{})
 	if err := manager.Ready(t.Context()); err == nil {
