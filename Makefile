@@ -90,7 +90,7 @@ cluster: ## start a one-node Kubernetes cluster on this machine and print its ku
 cluster-down: ## stop that cluster and remove everything that belongs to it
 	@cd test/cluster && go run . down
 
-e2e: ## run the end-to-end tests on a new cluster, or on the one of KUBECONFIG
+e2e: ## run the end-to-end tests on new clusters, or on the one of KUBECONFIG
 	@test/e2e/run.sh
 
 conformance: ## run the conformance suite of Gateway API with the sidecars of CLASS (default envoy; envoy-to-pipy for a pair) on a new cluster

@@ -13,8 +13,8 @@ suite=$PWD/bin/conformance.test
 GOTOOLCHAIN=auto go test -C test/gateway -c -o "$suite" .
 crds=$(GOTOOLCHAIN=auto go list -C test/gateway -m -f '{{.Dir}}' sigs.k8s.io/gateway-api)/config/crd/standard
 
+name=${CLUSTER:-e2e}
 . test/e2e/cluster.sh
-kubectl=${KUBECTL:-kubectl}
 
 # The server and the client of the suite's pods, in an image with the name that the suite
 # asks for.
@@ -23,10 +23,12 @@ for program in server client; do
 	go build -C test/gateway/echo -ldflags='-s -w' -o "$PWD/bin/echo-$program" istio.io/istio/pkg/test/echo/cmd/$program
 done
 openssl req -x509 -newkey rsa:2048 -nodes -days 3650 -subj /CN=echo -keyout bin/echo.key -out bin/echo.crt 2>/dev/null
-if declare -F cluster >/dev/null; then
+if declare -F start >/dev/null; then
+	start "$name"
 	cluster image "$image" /usr/local/bin/server="$PWD/bin/echo-server" /usr/local/bin/client="$PWD/bin/echo-client" \
 		/cert.crt="$PWD/bin/echo.crt" /cert.key="$PWD/bin/echo.key"
 fi
+kubectl=${KUBECTL:-kubectl}
 
 "$kubectl" apply --server-side -f "$crds"
 bin/outrigger install --set osm.enablePermissiveTrafficPolicy=true --timeout 5m
