@@ -174,7 +174,7 @@ var rules = []rule{
 		"all commands share it"},
 	{"internal/cli/install", "charts/outrigger internal/cli/usage internal/inject internal/page github.com/spf13/... helm.sh/helm/v4/... k8s.io/apiextensions-apiserver/pkg/apis/... k8s.io/client-go/... sigs.k8s.io/yaml " + kubernetes,
 		"it is the one command that needs Helm, which neither the control plane nor the demo compiles"},
-	{"internal/cli", "apis/... certificate health mesh sidecar sidecar/driver internal/... github.com/go-logr/logr github.com/prometheus/client_golang/... github.com/spf13/... golang.org/x/sync/... k8s.io/client-go/... k8s.io/klog/v2 k8s.io/streaming/... sigs.k8s.io/... " + kubernetes,
+	{"internal/cli", "apis/... certificate health mesh sidecar sidecar/driver internal/... github.com/go-logr/logr github.com/prometheus/client_golang/... github.com/spf13/... golang.org/x/sync/... golang.org/x/term k8s.io/client-go/... k8s.io/klog/v2 k8s.io/streaming/... sigs.k8s.io/... " + kubernetes,
 		"commands call the internal packages; the program's main package chooses the drivers"},
 
 	// The programs.

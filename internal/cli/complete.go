@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/sidecar"
@@ -88,6 +90,21 @@ func (f *kubeFlags) names(begun string, but []string, ask func(context.Context) 
 	}
 	all = slices.DeleteFunc(all, func(name string) bool { return !strings.HasPrefix(name, begun) || slices.Contains(but, name) })
 	return all, cobra.ShellCompDirectiveNoFileComp
+}
+
+// each calls add for the objects of one page of a list.
+func each[L runtime.Object](ctx context.Context, list func(context.Context, metav1.ListOptions) (L, error), options metav1.ListOptions, add func(metav1.Object)) error {
+	objects, err := list(ctx, options)
+	if err != nil {
+		return err
+	}
+	return meta.EachListItem(objects, func(object runtime.Object) error {
+		accessor, err := meta.Accessor(object)
+		if err == nil {
+			add(accessor)
+		}
+		return err
+	})
 }
 
 // completeTargets lists pods with a sidecar or, after deploy/, Deployments.

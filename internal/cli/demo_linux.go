@@ -39,6 +39,9 @@ All sidecars have the same class, which is envoy unless --class names another. W
 --class mixed, some are envoy and some are pipy, and they use mTLS with each other; the
 demo shows which pod has which.
 
+The commands stat, top, edges and proxy can be tried on it in another terminal, with the
+--debug-address that it prints.
+
 The demo needs Linux. It creates network namespaces, so it must run as root, or as a user
 who may create user namespaces and has a range of IDs in /etc/subuid and /etc/subgid. It
 needs the programs outrigger-agent and bookstore, beside itself or in PATH, and the
@@ -81,6 +84,7 @@ or after --for, and removes everything that it created.`,
 	flags.DurationVar(&opts.For, "for", 0, "how long to run after the mesh is set up; 0 means until Ctrl-C")
 	flags.StringVar(&opts.Programs.Agent, "agent", "", "the program outrigger-agent (default beside this program or in PATH)")
 	flags.StringVar(&opts.Dashboard, "dashboard", "127.0.0.1:0", "HOST:PORT at which the dashboard is served; port 0 means a free one")
+	flags.StringVar(&opts.DebugListen, "debug-listen", "127.0.0.1:9092", "HOST:PORT of the controller's debug pages on this machine, for --debug-address of other commands; another port if it is taken")
 	flags.StringVar(&opts.Class, "class", "envoy", "sidecar class of all pods, or mixed")
 	flags.StringArrayVar(&proxies, "proxy", nil, "the program of a sidecar class, as CLASS=PATH; may be given several times (default where the class's driver finds it)")
 	flags.StringVar(&opts.Bookstore, "bookstore", "", "the program bookstore of samples/bookstore (default beside this program or in PATH)")

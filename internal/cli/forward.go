@@ -109,10 +109,18 @@ func getPage(ctx context.Context, address, path, token string) ([]byte, error) {
 	case response.StatusCode == http.StatusNotFound && response.Header.Get(debug.NothingHeader) != "":
 		return nil, nil
 	case response.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("GET %s: %s: %s", target.Path, response.Status, strings.TrimSpace(string(body)))
+		return nil, statusError{response.StatusCode, fmt.Sprintf("GET %s: %s: %s", target.Path, response.Status, strings.TrimSpace(string(body)))}
 	}
 	return body, nil
 }
+
+// statusError is the error of a page that is answered with another status than 200.
+type statusError struct {
+	code int
+	text string
+}
+
+func (e statusError) Error() string { return e.text }
 
 // lockedBuffer is a buffer that is safe for concurrent use.
 type lockedBuffer struct {

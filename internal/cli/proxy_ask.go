@@ -107,7 +107,32 @@ func (a *access) ask(ctx context.Context, path string, take func(controller stri
 	return errors.Join(failed...)
 }
 
-// viewerToken returns a token with which only the page of proxies can be read. So the user's
+// askAny requests a page of one controller, and of the next one if it does not answer. The
+// caller limits the time.
+func (f *proxyFlags) askAny(ctx context.Context, path string) ([]byte, error) {
+	if f.address != "" {
+		answer, err := getPage(ctx, f.address, path, "")
+		if _, answered := errors.AsType[statusError](err); err != nil && !answered {
+			return nil, fmt.Errorf("%w; %w", err, errNoDebugPages)
+		}
+		return answer, err
+	}
+	a, err := f.access(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var failed []error
+	for _, pod := range a.pods {
+		answer, err := forward(ctx, a.config, pod, proxyPort, path, a.token)
+		if err == nil {
+			return answer, nil
+		}
+		failed = append(failed, fmt.Errorf("controller %s/%s: %w", pod.Namespace, pod.Name, err))
+	}
+	return nil, errors.Join(failed...)
+}
+
+// viewerToken returns a token with which only the pages for viewers can be read. So the user's
 // own credentials are sent to the API server only.
 func viewerToken(ctx context.Context, client kubernetes.Interface, namespace string) (string, error) {
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{

@@ -82,6 +82,9 @@ and remove it with 'outrigger uninstall'. 'outrigger check' finds what is wrong 
 'outrigger namespace' adds and removes namespaces, 'outrigger proxy' shows the proxies, and
 'outrigger dashboard' shows the mesh in a browser.
 
+'outrigger stat' shows how many requests workloads receive, how many fail and how long they
+take, 'outrigger top' shows this live, and 'outrigger edges' shows who sends them.
+
 Add sidecars to manifests with 'outrigger inject'. 'outrigger check-inject' explains why
 a pod gets a sidecar or not.
 
@@ -121,6 +124,9 @@ the name kubectl-outrigger, it is the plug-in 'kubectl outrigger'.`,
 		newInjectorCommand(),
 		newControllerCommand(),
 		newProxyCommand(),
+		newStatCommand(),
+		newEdgesCommand(),
+		newTopCommand(),
 		newDashboardCommand(),
 		newVersionCommand(),
 		newBugReportCommand(),

@@ -26,7 +26,7 @@ func (s *stage) playWithDashboard(ctx context.Context) error {
 	group.Go(func() error {
 		return limit.NewServer(dashboard.New(options), limit.Bounds{}, s.opts.Log).Run(ctx, listener, 0)
 	})
-	err = s.play(ctx)
+	err = s.playWithDebugPages(ctx)
 	end()
 	return errors.Join(err, group.Wait())
 }

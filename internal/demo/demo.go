@@ -32,6 +32,9 @@ type Options struct {
 	Dir string
 	// Dashboard is the address to serve the dashboard at, as HOST:PORT; the port may be 0.
 	Dashboard string
+	// DebugListen is the address at which the controller's debug pages are served on this
+	// machine. If its port is taken, another one is used.
+	DebugListen string
 	// For is how long the mesh runs once it is set up; 0 means until ctx ends.
 	For time.Duration
 	// Out receives the report for people.
@@ -71,6 +74,19 @@ func Run(ctx context.Context, opts Options) error {
 	err = s.playWithDashboard(ctx)
 	s.say("Stopping: removing all pods, proxies and networks.")
 	return errors.Join(s.ended(ctx, err), mesh.Close())
+}
+
+// playWithDebugPages plays, and serves the debug pages meanwhile.
+func (s *stage) playWithDebugPages(ctx context.Context) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	wait, err := s.serveDebug(ctx)
+	if err != nil {
+		return err
+	}
+	err = s.play(ctx)
+	end()
+	return errors.Join(err, wait())
 }
 
 // manifests returns the sample's manifests by file name.

@@ -8,7 +8,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httputil"
 	"net/netip"
+	"net/url"
 	"os"
 	"slices"
 	"sync"
@@ -133,6 +135,19 @@ func (m *Mesh) awaitController(ctx context.Context, process *lab.Running) error 
 // may have a query. The MeshConfig must enable that server.
 func (m *Mesh) Debug(ctx context.Context, path string) ([]byte, error) {
 	return m.get(ctx, debugPort, path)
+}
+
+// DebugPages returns a handler that passes requests on to the controller's debug server, and
+// answers with 502 while there is none.
+func (m *Mesh) DebugPages() http.Handler {
+	target := &url.URL{Scheme: "http", Host: net.JoinHostPort(nodeAddresses[0].Addr().String(), debugPort)}
+	return &httputil.ReverseProxy{
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport: &http.Transport{DialContext: m.lab.Node().Dial, DisableKeepAlives: true},
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			http.Error(w, "asking the controller: "+err.Error(), http.StatusBadGateway)
+		},
+	}
 }
 
 // Proxy is a proxy that is connected to the controller.
