@@ -116,7 +116,7 @@ spec: {matches: [{name: ticket, pathRegex: /gate, methods: [GET], headers: [{x-t
 	}},
 	{"A service account of a long name", "A service account whose name is too long for a certificate works like any other, and an account named like the hash that replaces the name cannot impersonate it.", ofEvery, testLongName},
 	{"A pod without a service", "A pod without a service is called by its own address, over mTLS and with the same rules.", ofEvery, func(t *testing.T, w *testMesh) {
-		url := "http://" + net.JoinHostPort(w.pod(t, "shop/lone").Addresses()[0].String(), "8080") + "/cart"
+		url := "http://" + w.address(t, "shop/lone", "8080") + "/cart"
 		w.get(t, "users/web", url, isFrom("lone"))
 		w.denies(t, "users/thief", url)
 	}},
@@ -138,7 +138,7 @@ spec: {matches: {ports: PORTS}}
 // testLongName has an account with a long name be called by a proxy, and call a pod
 // itself. An account named like its hash must be denied.
 func testLongName(t *testing.T, w *testMesh) {
-	w.get(t, "users/web", "http://"+net.JoinHostPort(w.pod(t, "shop/lone").Addresses()[0].String(), "8080")+"/cart", isFrom("lone"))
+	w.get(t, "users/web", "http://"+w.address(t, "shop/lone", "8080")+"/cart", isFrom("lone"))
 	w.apply(t, "long.yaml", trafficTarget("shop/long", "db", "{kind: HTTPRouteGroup, name: cart}", "shop/"+longAccount))
 	long := mesh.Identity{TrustDomain: "cluster.local", Namespace: "shop", ServiceAccount: longAccount}
 	w.eventually(t, func() error { return w.callDirectly(t, "shop/db-0", "db", http.StatusOK, w.certificate(t, long)) })

@@ -53,9 +53,7 @@ var edge = []Row{
 			t.Errorf("another host is called as well: %q", r.Body)
 		}
 		w.apply(t, "egress-address.yaml", fmt.Sprintf(strings.Replace(egressTemplate, "name: out,", "name: out-address,", 1), "  ipAddresses: ["+nodeAddress+"/32]\n  ports: [{number: "+outsidePort+", protocol: tcp}]\n"))
-		if err := w.Delete(t.Context(), "egress.yaml"); err != nil {
-			t.Fatal(err)
-		}
+		w.forget(t, "egress.yaml")
 		w.get(t, "users/web", "http://"+net.JoinHostPort(nodeAddress, outsidePort)+"/", isOutside)
 	}},
 	{"Egress by request", "An Egress with an HTTPRouteGroup allows only its requests, and ends with the Egress.", ofClient(mesh.FeatureEgressHTTP), testEgressByRequest},
@@ -70,7 +68,7 @@ var edge = []Row{
 	}},
 	{"Ingress in plaintext", "An IngressBackend admits its source addresses without a certificate, and no other address.", ofServer(mesh.FeatureIngress), func(t *testing.T, w *testMesh) {
 		outsider := w.pod(t, "plain/outsider").Addresses()[0].String()
-		url := "http://" + net.JoinHostPort(w.pod(t, "shop/cart-v1").Addresses()[0].String(), "8080") + "/cart"
+		url := "http://" + w.address(t, "shop/cart-v1", "8080") + "/cart"
 		w.apply(t, "ingress.yaml", ingress("cart-v1", "http", "", "{kind: IPRange, name: "+outsider+"/32}"))
 		w.get(t, "plain/outsider", url, isFrom("cart-v1"))
 		if r, err := w.send(w.Lab().Node(), request{url: url}); err != nil || r.Status != http.StatusForbidden {
@@ -80,7 +78,7 @@ var edge = []Row{
 	}},
 	{"Opened again for some only", "A port that was open to everybody and then closed admits nobody else, not even briefly, when it is opened to some.", ofServer(mesh.FeaturePermissiveTLS, mesh.FeatureIngress), testOpenedForSome},
 	{"Ingress with a client certificate", "An IngressBackend with a principal admits only clients with its certificate. Without a principal it admits nobody.", ofServer(mesh.FeatureIngressTLS), func(t *testing.T, w *testMesh) {
-		address := net.JoinHostPort(w.pod(t, "shop/cart-v1").Addresses()[0].String(), "8080")
+		address := w.address(t, "shop/cart-v1", "8080")
 		w.apply(t, "ingress.yaml", ingress("cart-v1", "https", "    tls: {skipClientCertValidation: false, sniHosts: [in.example.com]}\n",
 			"{kind: AuthenticatedPrincipal, name: gateway.edge.cluster.local}"))
 		gateway := w.certificate(t, mesh.Identity{TrustDomain: "cluster.local", Namespace: "edge", ServiceAccount: "gateway"})
@@ -106,7 +104,7 @@ var edge = []Row{
 		w.eventually(t, func() error { return w.enter(t, address, ingressTLS(gateway), 0) })
 	}},
 	{"Ingress without a client certificate", "With skipClientCertValidation the source addresses need only TLS.", ofServer(mesh.FeatureIngressTLS), func(t *testing.T, w *testMesh) {
-		address := net.JoinHostPort(w.pod(t, "shop/cart-v1").Addresses()[0].String(), "8080")
+		address := w.address(t, "shop/cart-v1", "8080")
 		outsider := w.pod(t, "plain/outsider").Addresses()[0].String()
 		w.apply(t, "ingress.yaml", ingress("cart-v1", "https", "    tls: {skipClientCertValidation: true, sniHosts: [in.example.com]}\n",
 			"{kind: IPRange, name: "+outsider+"/32}"))
@@ -115,13 +113,9 @@ var edge = []Row{
 	{"Excluded from the mesh", "Connections to ports and address ranges that a pod or the MeshConfig excludes, and to excluded ports of a pod, bypass the sidecar; all others do not.", ofEvery, testExclusions},
 	{"External authorization", "The mesh's authorization service is asked about every request, and its denial is final.", ofServer(mesh.FeatureExternalAuthorization), func(t *testing.T, w *testMesh) {
 		const node = nodeAddress
-		listener, err := w.Lab().Node().Listen(t.Context(), "tcp", net.JoinHostPort(node, "9191"))
-		if err != nil {
-			t.Fatal(err)
-		}
 		server := grpc.NewServer()
 		authv3.RegisterAuthorizationServer(server, authorizer{})
-		go server.Serve(listener)
+		go server.Serve(listenOn(t, w.Lab().Node(), net.JoinHostPort(node, "9191")))
 		defer server.Stop()
 		w.configure(t, "inboundExternalAuthorization: {enable: true, address: "+node+", port: 9191, timeout: 5s, statPrefix: authz, failureModeAllow: false}", "")
 		w.ask(t, "users/web", request{url: cartV1, header: http.Header{"X-Ticket": {"none"}}}, isStatus(http.StatusUnauthorized))
@@ -161,10 +155,7 @@ func (w *testMesh) serveOutside(t *testing.T) {
 // config is set.
 func serveOutsideAt(t *testing.T, on listener, address string, config *tls.Config) {
 	t.Helper()
-	l, err := on.Listen(t.Context(), "tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := listenOn(t, on, address)
 	if config != nil {
 		l = tls.NewListener(l, config)
 	}
@@ -172,11 +163,19 @@ func serveOutsideAt(t *testing.T, on listener, address string, config *tls.Confi
 		io.WriteString(w, "outside")
 	})}
 	go server.Serve(l)
-	t.Cleanup(func() {
-		server.Close()
-		// A server that has not started yet does not know the listener.
-		l.Close()
-	})
+	t.Cleanup(func() { server.Close() })
+}
+
+// listenOn listens on the node or a pod until the test ends.
+func listenOn(t *testing.T, on listener, address string) net.Listener {
+	t.Helper()
+	l, err := on.Listen(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A server that has not started yet does not know the listener.
+	t.Cleanup(func() { l.Close() })
+	return l
 }
 
 func isOutside(r reply) error {
@@ -213,7 +212,7 @@ func (authorizer) Check(_ context.Context, r *authv3.CheckRequest) (*authv3.Chec
 
 // testOpenedForSome checks that a proxy does not reuse its former open state.
 func testOpenedForSome(t *testing.T, w *testMesh) {
-	url := "http://" + net.JoinHostPort(w.pod(t, "shop/cart-v1").Addresses()[0].String(), "8080") + "/cart"
+	url := "http://" + w.address(t, "shop/cart-v1", "8080") + "/cart"
 	open := strings.Replace(meshConfig("inboundTLSMode: Permissive", ""), "PolicyMode: false", "PolicyMode: true", 1)
 	w.set(t, "mesh.yaml", open)
 	w.get(t, "plain/outsider", url, isFrom("cart-v1"))

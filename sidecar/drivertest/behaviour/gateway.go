@@ -3,7 +3,6 @@ package behaviour
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -380,7 +379,7 @@ func testRoutedPod(t *testing.T, w *testMesh) {
     backendRefs: [{name: cart-v2, port: 80}]
 `))
 	w.get(t, "users/web", cart, isStatus(http.StatusNotFound))
-	pod := "http://" + net.JoinHostPort(w.pod(t, "shop/cart-v1").Addresses()[0].String(), "8080") + "/cart"
+	pod := "http://" + w.address(t, "shop/cart-v1", "8080") + "/cart"
 	w.get(t, "users/web", pod, isFrom("cart-v1"))
 	w.get(t, "users/thief", pod, isStatus(http.StatusForbidden))
 }

@@ -101,12 +101,7 @@ func (w *testMesh) enters6(t *testing.T) {
 func (w *testMesh) leaves6(t *testing.T) {
 	t.Helper()
 	address := net.JoinHostPort(nodeAddress6, outsidePort)
-	listener, err := w.Lab().Node().Listen(t.Context(), "tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { listener.Close() })
-	go acceptEach(listener, func(conn net.Conn) {
+	go acceptEach(listenOn(t, w.Lab().Node(), address), func(conn net.Conn) {
 		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
 		fmt.Fprintln(conn, "outside")
 	})

@@ -39,7 +39,7 @@ spec:
 // client proxy: over TLS if config is set, and by HTTP/2 or HTTP/1.1.
 func (w *testMesh) directly(t *testing.T, pod string, config *tls.Config, version int, target string, header http.Header) (reply, error) {
 	t.Helper()
-	address := net.JoinHostPort(w.pod(t, pod).Addresses()[0].String(), "8080")
+	address := w.address(t, pod, "8080")
 	protocols, scheme := new(http.Protocols), "http"
 	protocols.SetHTTP1(version == 1)
 	if config != nil {

@@ -1,12 +1,10 @@
 package behaviour
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"syscall"
 	"testing"
@@ -146,15 +144,8 @@ func testRenewal(t *testing.T, w *testMesh) {
 
 // certificateOf returns the certificate of a pod's server.
 func (w *testMesh) certificateOf(t *testing.T, pod string) (*x509.Certificate, error) {
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	conn, err := w.Lab().Node().Dial(ctx, "tcp", net.JoinHostPort(w.pod(t, pod).Addresses()[0].String(), "8080"))
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
 	var leaf *x509.Certificate
-	client := tls.Client(conn, &tls.Config{
+	_, err := handshake(t, w.Lab().Node(), w.address(t, pod, "8080"), &tls.Config{
 		ServerName: "cart-v1.shop.sa.cluster.local", InsecureSkipVerify: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
 			leaf = state.PeerCertificates[0]
@@ -162,9 +153,8 @@ func (w *testMesh) certificateOf(t *testing.T, pod string) (*x509.Certificate, e
 		},
 	})
 	// The handshake fails without a client certificate, but the server's comes first.
-	_ = client.HandshakeContext(ctx)
 	if leaf == nil {
-		return nil, errors.New("no certificate was shown")
+		return nil, fmt.Errorf("no certificate was shown: %w", err)
 	}
 	return leaf, nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -78,6 +79,12 @@ func (w *testMesh) pod(t *testing.T, name string) *lab.Pod {
 		t.Fatalf("there is no pod %s", name)
 	}
 	return pod
+}
+
+// address returns the address of a pod's port.
+func (w *testMesh) address(t *testing.T, pod, port string) string {
+	t.Helper()
+	return net.JoinHostPort(w.pod(t, pod).Addresses()[0].String(), port)
 }
 
 // set applies a manifest.

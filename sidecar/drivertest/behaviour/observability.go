@@ -80,10 +80,6 @@ func probeURL(p *corev1.Probe) *probeOf {
 // testTraces collects spans as Zipkin does.
 func testTraces(t *testing.T, w *testMesh) {
 	const node = nodeAddress
-	listener, err := w.Lab().Node().Listen(t.Context(), "tcp", net.JoinHostPort(node, "9411"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var mu sync.Mutex
 	services := map[string]map[string]bool{}
 	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
@@ -105,7 +101,7 @@ func testTraces(t *testing.T, w *testMesh) {
 		}
 		out.WriteHeader(http.StatusAccepted)
 	})}
-	go server.Serve(listener)
+	go server.Serve(listenOn(t, w.Lab().Node(), net.JoinHostPort(node, "9411")))
 	defer server.Close()
 	w.configure(t, "", `tracing: {enable: true, address: "`+node+`", port: 9411, sampledFraction: "1.0"}`)
 	w.eventually(t, func() error {
@@ -127,7 +123,7 @@ func testTraces(t *testing.T, w *testMesh) {
 func testMetrics(t *testing.T, w *testMesh) {
 	const requests = 20
 	for _, pod := range []string{"users/web", "shop/cart-v1"} {
-		url := "http://" + net.JoinHostPort(w.pod(t, pod).Addresses()[0].String(), "15010") + "/stats/prometheus"
+		url := "http://" + w.address(t, pod, "15010") + "/stats/prometheus"
 		scrape := func() map[string]float64 {
 			return samples(w.ask(t, "plain/outsider", request{url: url}, ok).Body)
 		}

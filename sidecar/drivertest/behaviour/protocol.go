@@ -88,18 +88,11 @@ func testOwnTLS(t *testing.T, w *testMesh) {
 
 // ownTLS makes a TLS connection with the application of cart-v1 through both proxies.
 func (w *testMesh) ownTLS(t *testing.T, from, serverName string) error {
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	conn, err := w.pod(t, from).Dial(ctx, "tcp", "cart-v1.shop:8443")
+	state, err := handshake(t, w.pod(t, from), "cart-v1.shop:8443", &tls.Config{ServerName: serverName, InsecureSkipVerify: true})
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	client := tls.Client(conn, &tls.Config{ServerName: serverName, InsecureSkipVerify: true})
-	if err := client.HandshakeContext(ctx); err != nil {
-		return err
-	}
-	if name := client.ConnectionState().PeerCertificates[0].Subject.CommonName; name != "own" {
+	if name := state.PeerCertificates[0].Subject.CommonName; name != "own" {
 		return fmt.Errorf("the certificate is of %q, want the application's own", name)
 	}
 	return nil

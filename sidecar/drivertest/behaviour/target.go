@@ -3,7 +3,6 @@ package behaviour
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -116,7 +115,7 @@ func testPermissiveMode(t *testing.T, w *testMesh) {
 	}
 	w.ask(t, "users/thief", request{method: http.MethodDelete, url: cartV1}, isFrom("cart-v1"))
 	w.reads(t, w.pod(t, "users/thief"), "cart-v1.shop:9000", "echo\n", "echo\n")
-	address := net.JoinHostPort(w.pod(t, "shop/cart-v1").Addresses()[0].String(), "8080")
+	address := w.address(t, "shop/cart-v1", "8080")
 	if r, err := w.send(w.pod(t, "plain/outsider"), request{url: "http://" + address + "/cart"}); err == nil {
 		t.Errorf("a pod without a sidecar gets %d", r.Status)
 	}

@@ -153,9 +153,7 @@ var traffic = []Row{
 	{"Least surprise after a policy goes", "When a policy is deleted, the former behaviour returns.", ofEvery, func(t *testing.T, w *testMesh) {
 		w.set(t, "moved.yaml", fmt.Sprintf(splitTemplate, 0, 100))
 		w.get(t, "users/web", cart, isFrom("cart-v2"))
-		if err := w.Delete(t.Context(), "moved.yaml"); err != nil {
-			t.Fatal(err)
-		}
+		w.forget(t, "moved.yaml")
 		w.get(t, "users/web", cart, isFrom("cart-v1"))
 	}},
 }

@@ -67,11 +67,26 @@ var wire = []Row{
 	{"Plaintext taken while moving in", "With inboundTLSMode Permissive and permissive policy, pods outside the mesh are served too.", ofServer(mesh.FeaturePermissiveTLS), func(t *testing.T, w *testMesh) {
 		w.configure(t, "inboundTLSMode: Permissive", "")
 		w.set(t, "mesh.yaml", strings.Replace(meshConfig("inboundTLSMode: Permissive", ""), "PolicyMode: false", "PolicyMode: true", 1))
-		address := "http://" + net.JoinHostPort(w.pod(t, "shop/cart-v1").Addresses()[0].String(), "8080")
+		address := "http://" + w.address(t, "shop/cart-v1", "8080")
 		w.ask(t, "plain/outsider", request{url: address + "/cart"}, isFrom("cart-v1"))
 		w.get(t, "users/web", cartV1, isFrom("cart-v1"))
 	}},
 	{"A foreign endpoint is refused", "A client disconnects from an endpoint whose certificate does not have the expected identity.", ofEvery, testWrongServer},
+}
+
+// handshake connects and makes a TLS handshake.
+func handshake(t *testing.T, from dialer, address string, config *tls.Config) (tls.ConnectionState, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	conn, err := from.Dial(ctx, "tcp", address)
+	if err != nil {
+		return tls.ConnectionState{}, err
+	}
+	defer conn.Close()
+	client := tls.Client(conn, config)
+	err = client.HandshakeContext(ctx)
+	return client.ConnectionState(), err
 }
 
 // callDirectly sends a request to a pod's port 8080 by mesh TLS from outside the mesh,
@@ -80,7 +95,7 @@ func (w *testMesh) callDirectly(t *testing.T, pod, serviceAccount string, want i
 	t.Helper()
 	name := serviceAccount + ".shop.sa.cluster.local"
 	config := &tls.Config{RootCAs: w.roots(t), ServerName: name, Certificates: certificates}
-	return w.enter(t, net.JoinHostPort(w.pod(t, pod).Addresses()[0].String(), "8080"), config, want)
+	return w.enter(t, w.address(t, pod, "8080"), config, want)
 }
 
 // enter sends a request to an address from outside the mesh over TLS. A want of 0 means
@@ -120,10 +135,7 @@ spec:
   serviceAccountName: cart-v1
   containers: [{name: app, image: in-the-test, ports: [{containerPort: 8080}]}]
 `)
-	listener, err := w.pod(t, "shop/impostor").Listen(t.Context(), "tcp", ":8080")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := listenOn(t, w.pod(t, "shop/impostor"), ":8080")
 	present := w.certificate(t, mesh.Identity{TrustDomain: "cluster.local", Namespace: "shop", ServiceAccount: "impostor"})
 	app := &application{pod: "impostor", failures: map[string]int{}, seen: map[string]int{}}
 	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: app, ErrorLog: log.New(io.Discard, "", 0)}
@@ -163,19 +175,10 @@ func ownCertificate(t *testing.T) tls.Certificate {
 // testTLSVersions temporarily restricts the mesh to TLS 1.2.
 func testTLSVersions(t *testing.T, w *testMesh) {
 	version := func(from, to uint16) (uint16, error) {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		conn, err := w.Lab().Node().Dial(ctx, "tcp", net.JoinHostPort(w.pod(t, "shop/cart-v1").Addresses()[0].String(), "8080"))
-		if err != nil {
-			return 0, err
-		}
-		defer conn.Close()
-		client := tls.Client(conn, &tls.Config{
-			RootCAs: w.roots(t), ServerName: "cart-v1.shop.sa.cluster.local", MinVersion: from, MaxVersion: to,
-			Certificates: []tls.Certificate{w.certificate(t, webIdentity)},
-		})
-		err = client.HandshakeContext(ctx)
-		return client.ConnectionState().Version, err
+		config := w.meshTLSOf(t, w.certificate(t, webIdentity))
+		config.MinVersion, config.MaxVersion = from, to
+		state, err := handshake(t, w.Lab().Node(), w.address(t, "shop/cart-v1", "8080"), config)
+		return state.Version, err
 	}
 	speaks := func(want, not uint16) {
 		t.Helper()
