@@ -46,12 +46,8 @@ var access = []Row{
 		w.ask(t, "users/web", request{method: http.MethodDelete, url: cartV1 + "/items"}, isStatus(http.StatusForbidden))
 	}},
 	{"Allowed by header", "A route requires all of its headers.", ofServer(mesh.FeatureHeaderMatches), func(t *testing.T, w *testMesh) {
-		w.apply(t, "ticket.yaml", `
-apiVersion: specs.smi-spec.io/v1alpha4
-kind: HTTPRouteGroup
-metadata: {name: ticket, namespace: shop}
-spec: {matches: [{name: ticket, pathRegex: /gate, methods: [GET], headers: [{x-ticket: "gold|silver"}]}]}
-`+trafficTarget("shop/ticket", "cart-v1", "{kind: HTTPRouteGroup, name: ticket}", "users/web"))
+		w.apply(t, "ticket.yaml", routeGroup("shop/ticket", ` [{name: ticket, pathRegex: /gate, methods: [GET], headers: [{x-ticket: "gold|silver"}]}]`)+
+			trafficTarget("shop/ticket", "cart-v1", "{kind: HTTPRouteGroup, name: ticket}", "users/web"))
 		const gate = "http://cart-v1.shop/gate"
 		w.ask(t, "users/web", request{url: gate, header: http.Header{"X-Ticket": {"silver"}}}, isFrom("cart-v1"))
 		for _, ticket := range []string{"tin", "golden", ""} {
@@ -60,9 +56,7 @@ spec: {matches: [{name: ticket, pathRegex: /gate, methods: [GET], headers: [{x-t
 		w.get(t, "users/web", gate, isStatus(http.StatusForbidden))
 	}},
 	{"Allowed by port", "A TCPRoute beside an HTTPRouteGroup restricts the requests to its ports.", ofEvery, func(t *testing.T, w *testMesh) {
-		rule := func(ports string) string {
-			return strings.ReplaceAll(byPort, "PORTS", ports)
-		}
+		rule := func(ports string) string { return byPort + tcpRoute("door", ports) }
 		const door = "http://cart-v1.shop/door"
 		w.apply(t, "port.yaml", rule("[8080]"))
 		w.get(t, "users/web", door, isFrom("cart-v1"))
@@ -122,18 +116,9 @@ spec: {matches: [{name: ticket, pathRegex: /gate, methods: [GET], headers: [{x-t
 	}},
 }
 
-// byPort allows users/web a path of cart-v1 at PORTS.
-var byPort = `
-apiVersion: specs.smi-spec.io/v1alpha4
-kind: HTTPRouteGroup
-metadata: {name: door, namespace: shop}
-spec: {matches: [{name: door, pathRegex: /door, methods: [GET]}]}
----
-apiVersion: specs.smi-spec.io/v1alpha4
-kind: TCPRoute
-metadata: {name: door, namespace: shop}
-spec: {matches: {ports: PORTS}}
-` + trafficTarget("shop/door", "cart-v1", "{kind: HTTPRouteGroup, name: door}, {kind: TCPRoute, name: door}", "users/web")
+// byPort allows users/web a path of cart-v1 at the ports of a TCPRoute.
+var byPort = routeGroup("shop/door", " [{name: door, pathRegex: /door, methods: [GET]}]") +
+	trafficTarget("shop/door", "cart-v1", "{kind: HTTPRouteGroup, name: door}, {kind: TCPRoute, name: door}", "users/web")
 
 // testLongName has an account with a long name be called by a proxy, and call a pod
 // itself. An account named like its hash must be denied.

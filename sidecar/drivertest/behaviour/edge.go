@@ -310,12 +310,7 @@ func testEgressByBoth(t *testing.T, w *testMesh) {
 }
 
 // outsideRequests are the requests that an Egress allows.
-const outsideRequests = `
-apiVersion: specs.smi-spec.io/v1alpha4
-kind: HTTPRouteGroup
-metadata: {name: outside, namespace: users}
-spec: {matches: [{name: status, pathRegex: "/status/.*", methods: [GET]}]}
-`
+var outsideRequests = routeGroup("users/outside", ` [{name: status, pathRegex: "/status/.*", methods: [GET]}]`)
 
 // testEgressByRequest restricts an Egress to some requests.
 func testEgressByRequest(t *testing.T, w *testMesh) {

@@ -21,19 +21,14 @@ import (
 var thiefIdentity = mesh.Identity{TrustDomain: "cluster.local", Namespace: "users", ServiceAccount: "thief"}
 
 // gates are paths that may be requested only with a header, or only below a prefix.
-var gates = `
-apiVersion: specs.smi-spec.io/v1alpha4
-kind: HTTPRouteGroup
-metadata: {name: gates, namespace: shop}
-spec:
-  matches:
+var gates = routeGroup("shop/gates", `
   - {name: exact, pathRegex: /gate/exact, methods: [GET], headers: [{x-tenant: "blue"}]}
   - {name: regex, pathRegex: /gate/regex, methods: [GET], headers: [{x-tenant: "bl(ue|ack)"}]}
   - {name: from, pathRegex: /gate/from, methods: [GET], headers: [{x-forwarded-for: "blue"}]}
   - {name: cookie, pathRegex: /gate/cookie, methods: [GET], headers: [{cookie: "tenant=blue"}]}
   - {name: host, pathRegex: /gate/host, methods: [GET], headers: [{host: "cart-v1.shop"}]}
   - {name: public, pathRegex: "/public/.*", methods: [GET]}
-` + trafficTarget("shop/gates", "cart-v1", "{kind: HTTPRouteGroup, name: gates}", "users/web")
+`) + trafficTarget("shop/gates", "cart-v1", "{kind: HTTPRouteGroup, name: gates}", "users/web")
 
 // directly sends a request to a pod's port 8080 from outside the mesh, bypassing any
 // client proxy: over TLS if config is set, and by HTTP/2 or HTTP/1.1.

@@ -30,22 +30,34 @@ spec:
 `, name, namespace, account, strings.Join(callers, ", "), rules)
 }
 
-// shelf are routes that several TrafficTargets allow in part.
-const shelf = `
+// routeGroup returns an HTTPRouteGroup, NAMESPACE/NAME, with a list of matches.
+func routeGroup(name, matches string) string {
+	namespace, name, _ := strings.Cut(name, "/")
+	return fmt.Sprintf(`---
 apiVersion: specs.smi-spec.io/v1alpha4
 kind: HTTPRouteGroup
-metadata: {name: shelf, namespace: shop}
+metadata: {name: %s, namespace: %s}
 spec:
-  matches:
+  matches:%s
+`, name, namespace, matches)
+}
+
+// tcpRoute returns a TCPRoute of the namespace shop.
+func tcpRoute(name, ports string) string {
+	return fmt.Sprintf(`---
+apiVersion: specs.smi-spec.io/v1alpha4
+kind: TCPRoute
+metadata: {name: %s, namespace: shop}
+spec: {matches: {ports: %s}}
+`, name, ports)
+}
+
+// shelf are routes that several TrafficTargets allow in part.
+var shelf = routeGroup("shop/shelf", `
   - {name: browse, pathRegex: "/shelf/.*", methods: ["*"]}
   - {name: count, pathRegex: /count, methods: [GET]}
   - {name: close, pathRegex: /close, methods: [GET]}
----
-apiVersion: specs.smi-spec.io/v1alpha4
-kind: TCPRoute
-metadata: {name: every, namespace: shop}
-spec: {matches: {ports: []}}
-`
+`) + tcpRoute("every", "[]")
 
 // testSeveralTargets adds two TrafficTargets for the thief to that of the policies, and
 // deletes one of them.
@@ -80,7 +92,7 @@ func testTCPRouteAlone(t *testing.T, w *testMesh) {
 // testOtherNamespace grants the same access in the source's and in the destination's
 // namespace.
 func testOtherNamespace(t *testing.T, w *testMesh) {
-	w.apply(t, "shelf.yaml", shelf+"---"+strings.ReplaceAll(shelf, "namespace: shop", "namespace: users"))
+	w.apply(t, "shelf.yaml", shelf+strings.ReplaceAll(shelf, "namespace: shop", "namespace: users"))
 	target := func(namespace string) string {
 		return trafficTarget(namespace+"/own", "cart-v2", "{kind: HTTPRouteGroup, name: shelf}", "users/thief")
 	}

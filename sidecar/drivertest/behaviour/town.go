@@ -147,32 +147,15 @@ spec:
 const longAccount = "the-service-account-of-a-pod-with-a-name-that-is-too-long-for-one-label-of-dns"
 
 // policies are the policies that no row changes.
-var policies = `
-apiVersion: specs.smi-spec.io/v1alpha4
-kind: HTTPRouteGroup
-metadata: {name: cart, namespace: shop}
-spec:
-  matches:
+var policies = routeGroup("shop/cart", `
   - {name: read, pathRegex: "/cart(/.*)?", methods: [GET]}
   - {name: put, pathRegex: /cart/items, methods: [PUT]}
   - {name: rpc, pathRegex: "/town.Cart/.*", methods: [POST]}
----
-# The thief may request one path, so its proxy has a route to the service.
-apiVersion: specs.smi-spec.io/v1alpha4
-kind: HTTPRouteGroup
-metadata: {name: window, namespace: shop}
-spec: {matches: [{name: look, pathRegex: /window, methods: [GET]}]}
----
-apiVersion: specs.smi-spec.io/v1alpha4
-kind: TCPRoute
-metadata: {name: cart, namespace: shop}
-spec: {matches: {ports: [9000, 3306, 8443]}}
----
-apiVersion: specs.smi-spec.io/v1alpha4
-kind: TCPRoute
-metadata: {name: lone, namespace: shop}
-spec: {matches: {ports: [8080]}}
-` + trafficTarget("shop/window", "cart-v1", "{kind: HTTPRouteGroup, name: window}", "users/thief") +
+`) +
+	// The thief may request one path, so its proxy has a route to the service.
+	routeGroup("shop/window", " [{name: look, pathRegex: /window, methods: [GET]}]") +
+	tcpRoute("cart", "[9000, 3306, 8443]") + tcpRoute("lone", "[8080]") +
+	trafficTarget("shop/window", "cart-v1", "{kind: HTTPRouteGroup, name: window}", "users/thief") +
 	trafficTarget("shop/cart-v1", "cart-v1", "{kind: HTTPRouteGroup, name: cart}", "users/web", "shop/cart-v1") +
 	// Separate, since the ports would restrict the HTTP routes of the same target.
 	trafficTarget("shop/cart-v1-tcp", "cart-v1", "{kind: TCPRoute, name: cart}", "users/web", "shop/cart-v1") +

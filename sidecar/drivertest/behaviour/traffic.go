@@ -254,12 +254,7 @@ func (w *testMesh) obeys(t *testing.T, from, url string, want func(reply) error)
 }
 
 // testers routes requests with a header to cart-v2.
-const testers = `
-apiVersion: specs.smi-spec.io/v1alpha4
-kind: HTTPRouteGroup
-metadata: {name: testers, namespace: shop}
-spec: {matches: [{name: testers, headers: [{x-tester: "yes"}]}]}
----
+var testers = routeGroup("shop/testers", ` [{name: testers, headers: [{x-tester: "yes"}]}]`) + `---
 apiVersion: split.smi-spec.io/v1alpha4
 kind: TrafficSplit
 metadata: {name: testers, namespace: shop}
