@@ -99,7 +99,7 @@ func builtCity(services int, policies, oneProxy bool) (*join, func()) {
 		facts = append(facts, policiesOf(services)...)
 		facts = append(facts, settings())
 	}
-	j := newJoin(almostAll)
+	j := newJoin(Options{Features: almostAll})
 	for _, f := range facts {
 		if w, ok := f.Content.(*fact.Workload); ok && oneProxy && f.Object.Name != "svc-0-0" {
 			ended := *w
@@ -134,7 +134,7 @@ func BenchmarkBuild(b *testing.B) {
 			b.ReportAllocs()
 			var joined *join
 			for b.Loop() {
-				joined = newJoin(nil)
+				joined = newJoin(Options{})
 				for _, stated := range facts {
 					joined.set(stated)
 				}

@@ -33,6 +33,8 @@ type Options struct {
 	// Features returns the features that the proxies of a class have. Requiring any other
 	// is a Problem. Nil means that all proxies have all features.
 	Features FeaturesOf
+	// Proxyless reports whether the pods of a class run no proxy. Nil means that all do.
+	Proxyless func(class string) bool
 	// Trusts delays the first Snapshot until Trust is called.
 	Trusts bool
 	// Log gets a line about each Snapshot, at debug level; nil means slog.Default().
@@ -98,7 +100,7 @@ func New(options Options) *Catalog {
 		provisional: map[mesh.ObjectRef]*time.Timer{},
 		wake:        make(chan struct{}, 1),
 		ready:       make(chan struct{}),
-		joined:      newJoin(options.Features),
+		joined:      newJoin(options),
 	}
 	c.snapshot.Store(&fact.Snapshot{Settings: defaultSettings})
 	return c
@@ -282,12 +284,12 @@ func (c *Catalog) broadcast(facts map[mesh.ObjectRef]fact.Fact, former, next mes
 
 // Build returns the Snapshot of the facts for proxies with all features. The last fact of
 // each object counts.
-func Build(facts []fact.Fact) *fact.Snapshot { return BuildFor(facts, nil) }
+func Build(facts []fact.Fact) *fact.Snapshot { return BuildFor(facts, Options{}) }
 
-// BuildFor is Build with Problems for the features that proxies lack. Features are those
-// of Options.
-func BuildFor(facts []fact.Fact, features FeaturesOf) *fact.Snapshot {
-	joined := newJoin(features)
+// BuildFor is Build with Problems for what proxies lack, according to Features and Proxyless
+// of the options.
+func BuildFor(facts []fact.Fact, options Options) *fact.Snapshot {
+	joined := newJoin(options)
 	for _, f := range facts {
 		joined.set(f)
 	}

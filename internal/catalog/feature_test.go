@@ -168,7 +168,7 @@ func TestLackedFeatures(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			base := slices.Concat(town(), cart, old())
-			s := BuildFor(slices.Concat(base, tt.facts), features)
+			s := BuildFor(slices.Concat(base, tt.facts), Options{Features: features})
 			if diff := gocmp.Diff(tt.want, lacksText(s)); diff != "" {
 				t.Errorf("what proxies can't do (-want +got):\n%s", diff)
 			}
@@ -177,10 +177,42 @@ func TestLackedFeatures(t *testing.T) {
 	}
 }
 
+// TestPortsWithoutAProxy reports the ports of pods without a proxy that are not for gRPC.
+func TestPortsWithoutAProxy(t *testing.T) {
+	facts := slices.Concat(town(), old(), list(
+		service("shop/old", "10.96.0.9", port(80, 8080, mesh.HTTP), port(81, 8081, mesh.GRPC), port(82, 8082, mesh.TCP)),
+		slice("shop/old", []fact.PortSpec{port(80, 8080, mesh.HTTP), port(81, 8081, mesh.GRPC), port(82, 8082, mesh.TCP)}, ready("old-1", "10.1.0.9")),
+	))
+	for _, tt := range []struct {
+		proxyless bool
+		want      []string
+	}{
+		{true, []string{"spec.ports[0]", "spec.ports[2]"}},
+		{false, nil},
+	} {
+		s := BuildFor(facts, Options{
+			Features:  func(string) []mesh.Feature { return []mesh.Feature{mesh.FeatureHTTP2} },
+			Proxyless: func(class string) bool { return tt.proxyless && class == "old" },
+		})
+		var got []string
+		problems, _ := s.Problems.Get("Service shop/old")
+		if problems != nil {
+			for _, p := range problems.List {
+				if p.Reason == ReasonNotSupportedByProxy && strings.Contains(p.Message, "pods of class old, such as those of service account shop/old, run no proxy") {
+					got = append(got, p.Field)
+				}
+			}
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("if the class has no proxy is %t, there are Problems of %q, want %q: %v", tt.proxyless, got, tt.want, problems)
+		}
+	}
+}
+
 // TestLackedFeaturesPassAway has a Problem go with what it is about, and holds that pods
 // that come and go in a rollout leave it as it is.
 func TestLackedFeaturesPassAway(t *testing.T) {
-	j := newJoin(features)
+	j := newJoin(Options{Features: features})
 	setting := upstream("shop/u", "cart", 1, most(3))
 	for _, f := range slices.Concat(town(), server("shop/cart", "10.96.0.2", "10.1.0.2", port(80, 8080, mesh.HTTP)), old(), list(setting)) {
 		j.set(f)

@@ -97,8 +97,10 @@ type join struct {
 	runningIn *graph.Index[string, classAt]
 	runningAs *graph.Index[fact.ServiceAccount, string]
 	splitsTo  *graph.Index[mesh.Name, mesh.Name]
-	// featuresOf is Options.Features, and declared caches its results.
+	// featuresOf is Options.Features, and declared caches its results. proxyless is
+	// Options.Proxyless.
 	featuresOf FeaturesOf
+	proxyless  func(class string) bool
 	declared   map[string][]mesh.Feature
 
 	peers        *graph.Memo[mesh.Name, peer]
@@ -142,11 +144,11 @@ func compareAged(a, b aged) int {
 	return cmp.Or(cmp.Compare(a.created, b.created), a.key.Compare(b.key))
 }
 
-func newJoin(features FeaturesOf) *join {
+func newJoin(options Options) *join {
 	j := &join{
 		facts: map[objectKey][]fact.Fact{}, reported: map[objectKey][]mesh.Problem{},
 		inputs: map[string]func(mesh.Name, mesh.Digester){}, inspectors: map[string]inspector{},
-		featuresOf: features, declared: map[string][]mesh.Feature{},
+		featuresOf: options.Features, proxyless: options.Proxyless, declared: map[string][]mesh.Feature{},
 	}
 	g := &j.graph
 	j.namespaces = input[*fact.Namespace](j, "Namespace")

@@ -27,6 +27,18 @@ func (j *join) reportLacking(f *fault, field string, of *classes, features ...me
 	}
 }
 
+// reportProxyless adds a Problem for each class whose pods serve a port for HTTP/1.1 or TCP,
+// and run no proxy.
+func (j *join) reportProxyless(f *fault, field string, of *classes) {
+	for _, at := range of.List {
+		if j.proxyless != nil && j.proxyless(at.Class) {
+			f.once(ReasonNotSupportedByProxy, field,
+				"pods of class %s, such as those of service account %s, run no proxy and serve gRPC only: they refuse all other clients; set the port's appProtocol to grpc if it is for gRPC, or use a class with a proxy",
+				at.Class, at.Account)
+		}
+	}
+}
+
 // limitedClasses returns all classes in the mesh that lack a feature. If there are none,
 // the checks are skipped.
 func (j *join) limitedClasses(r *graph.Reader) *classes { return j.limited.Get(r, allNamespaces) }
@@ -97,6 +109,9 @@ func (j *join) checkServiceFeatures(r *graph.Reader, svc *fact.Service, f *fault
 				return p.Protocol == spec.Protocol && slices.Contains(p.Services, ports[i])
 			})
 			j.reportLacking(f, fmt.Sprintf("spec.ports[%d]", i), classesOf(slices.Concat(callers.List, servers.List, j.directCallers(r, svc, spec).List)), needs...)
+		}
+		if spec.Protocol == mesh.HTTP || spec.Protocol == mesh.TCP {
+			j.reportProxyless(f, fmt.Sprintf("spec.ports[%d]", i), j.servers(r, svc.Name, func(p mesh.InboundPort) bool { return slices.Contains(p.Services, ports[i]) }))
 		}
 		ipv6 := slices.ContainsFunc(j.destinations.Get(r, audience{port: ports[i]}).list, func(d *mesh.Destination) bool { return slices.Contains(d.Needs(), mesh.FeatureIPv6) })
 		if ipv6 || slices.ContainsFunc(j.backends.Get(r, ports[i]).list, func(b *mesh.Backend) bool { return slices.Contains(b.Needs(), mesh.FeatureIPv6) }) {
@@ -332,17 +347,13 @@ func (j *join) checkRouteFeatures(r *graph.Reader, route *fact.Route, f *fault) 
 			continue
 		}
 		for _, port := range portsOf(svc) {
-			spec, _ := portOf(svc, port.Port)
-			if !slices.Contains(j.routesInForce(r, svc, spec, route.Namespace), route) {
-				continue
-			}
-			of := j.callers.Get(r, port)
 			if route.Kind == fact.TLSRoute {
 				j.checkServerNames(r, route, port, f)
 			}
 			if !route.Kind.IsHTTP() {
 				continue
 			}
+			of := j.routed(r, route, svc, port)
 			for i := range route.Rules {
 				made := j.routeOf(r, svc, route, &route.Rules[i], &destinations{})
 				d := mesh.Destination{Protocol: mesh.HTTP}
@@ -354,6 +365,19 @@ func (j *join) checkRouteFeatures(r *graph.Reader, route *fact.Route, f *fault) 
 			}
 		}
 	}
+}
+
+// routed returns the classes, among the clients of a service port whose requests the route
+// governs, that lack any feature.
+func (j *join) routed(r *graph.Reader, route *fact.Route, svc *fact.Service, port mesh.ServicePort) *classes {
+	var found []classAt
+	spec, _ := portOf(svc, port.Port)
+	for _, of := range j.audiences(r, port) {
+		if len(j.destinations.Get(r, of).list) > 0 && slices.Contains(j.routesInForce(r, svc, spec, of.namespace), route) {
+			found = append(found, j.limitedIn(r, of).List...)
+		}
+	}
+	return classesOf(found)
 }
 
 // checkServerNames reports the callers of a service port whose proxies lack ServerNames, if

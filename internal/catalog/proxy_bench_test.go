@@ -13,7 +13,7 @@ import (
 // that it has ended, and the city's function flip.
 func lonely(services int) (joined *join, come, gone fact.Fact, flip func(bool) fact.Fact) {
 	facts, flip := city(services, true)
-	joined = newJoin(nil)
+	joined = newJoin(Options{})
 	for _, f := range facts {
 		if w, ok := f.Content.(*fact.Workload); ok {
 			ended := *w

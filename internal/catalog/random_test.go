@@ -270,7 +270,7 @@ func TestChangesGiveWhatTheFactsGive(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			g := newGenerator(seed)
-			grown := newJoin(features)
+			grown := newJoin(Options{Features: features})
 			facts := map[mesh.ObjectRef]fact.Fact{}
 			for step := range steps {
 				for range 1 + g.IntN(4) {
@@ -287,7 +287,7 @@ func TestChangesGiveWhatTheFactsGive(t *testing.T) {
 					list = append(list, f)
 				}
 				g.Shuffle(len(list), func(i, k int) { list[i], list[k] = list[k], list[i] })
-				want := BuildFor(list, features)
+				want := BuildFor(list, Options{Features: features})
 				addressesAreApart(t, got)
 				needsAreTold(t, got)
 				if got.Digest() != want.Digest() {

@@ -89,7 +89,7 @@ func TestWhatChangesIsAnother(t *testing.T) {
 		{"the settings go", list(gone(settings())), all, []string{teller, client}},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
-			j := newJoin(nil)
+			j := newJoin(Options{})
 			for _, f := range base {
 				j.set(f)
 			}
@@ -164,7 +164,7 @@ func TestVersions(t *testing.T) {
 		{"both go", list(old, late, gone(late), gone(old)), "shop/root:80*1", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			j := newJoin(nil)
+			j := newJoin(Options{})
 			for _, f := range versions() {
 				j.set(f)
 			}

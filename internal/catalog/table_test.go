@@ -11,7 +11,7 @@ import (
 // TestInputs checks that every kind of objects with facts has an input. Without it the
 // facts would have no effect.
 func TestInputs(t *testing.T) {
-	inputs := newJoin(features).inputs
+	inputs := newJoin(Options{Features: features}).inputs
 	for _, kind := range source.Kinds() {
 		name := mesh.ObjectRef{APIVersion: kind.GroupVersion().String(), Kind: kind.Kind}.FullKind()
 		if _, hasFacts := source.Ref(kind.New()); hasFacts && inputs[name] == nil {

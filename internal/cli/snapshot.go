@@ -89,7 +89,7 @@ func (f *snapshotFlags) read(cmd *cobra.Command) (*reading, error) {
 	if namespaces > 0 && members == 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "warning: no namespace of the %s is in mesh %s; name your mesh with --mesh-name\n", from, f.engine.mesh.Name)
 	}
-	r.Snapshot = catalog.BuildFor(r.facts, sidecar.Features)
+	r.Snapshot = catalog.BuildFor(r.facts, catalog.Options{Features: sidecar.Features, Proxyless: sidecar.IsProxyless})
 	return &r, nil
 }
 

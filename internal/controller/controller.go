@@ -118,7 +118,8 @@ func (o *Options) serve(ctx context.Context, from origin, metrics *prometheus.Re
 
 	// Objects become facts, and facts a Snapshot with a View for each proxy.
 	options := o.Catalog
-	options.Log, options.Find, options.Features, options.Trusts = o.Log, from.find(), sidecar.Features, true
+	options.Log, options.Find, options.Trusts = o.Log, from.find(), true
+	options.Features, options.Proxyless = sidecar.Features, sidecar.IsProxyless
 	cat := catalog.New(options)
 	run(func(ctx context.Context) error { return from.feed(ctx, cat) })
 	run(always(cat.Run))

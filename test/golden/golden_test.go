@@ -51,7 +51,7 @@ func build(t *testing.T, manifests io.Reader) *fact.Snapshot {
 	for _, p := range problems {
 		t.Errorf("reading: %s", p)
 	}
-	return catalog.BuildFor(facts, sidecar.Features)
+	return catalog.BuildFor(facts, catalog.Options{Features: sidecar.Features, Proxyless: sidecar.IsProxyless})
 }
 
 // viewOf returns the View of a pod.
