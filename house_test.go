@@ -76,7 +76,7 @@ var rules = []rule{
 		"it translates regular expressions, whatever their use"},
 	{"sidecar/repo", "health internal/limit mesh sidecar/delivery sidecar/driver sidecar/mirror golang.org/x/time/rate",
 		"a delivery kit owns a socket and knows no proxy's configuration"},
-	{"sidecar/drivertest/behaviour", "health internal/identity/issuer internal/lab internal/localmesh mesh sidecar sidecar/driver sidecar/drivertest github.com/envoyproxy/go-control-plane/... google.golang.org/genproto/googleapis/rpc/... google.golang.org/grpc/... k8s.io/api/core/v1",
+	{"sidecar/drivertest/behaviour", "health internal/identity/issuer internal/lab internal/localmesh mesh sidecar sidecar/driver sidecar/drivertest github.com/envoyproxy/go-control-plane/... go.opentelemetry.io/proto/otlp/trace/v1 google.golang.org/genproto/googleapis/rpc/... google.golang.org/grpc/... k8s.io/api/core/v1",
 		"it tests a running mesh by requests, as its users see it; a vendor's program and proxy are parts of that mesh"},
 	{"sidecar/drivertest", "apis/... mesh certificate internal/pki sidecar/agentspec sidecar/driver sidecar/program github.com/google/go-cmp/cmp github.com/google/uuid k8s.io/client-go/kubernetes k8s.io/client-go/rest k8s.io/pod-security-admission/... " + kubernetes,
 		"vendors run the suite in their own repositories, with their own drivers"},

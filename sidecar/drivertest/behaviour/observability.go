@@ -8,9 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -23,6 +21,7 @@ var observability = []Row{
 	{"Metrics", "Each proxy's metrics can be scraped at port 15010 and count requests.", ofEvery, testMetrics},
 	{"Access logs", "Both proxies write a JSON object for each request, with the same field names and the identity of the peer.", ofBoth(mesh.FeatureAccessLogs), testAccessLogs},
 	{"Traces", "Both proxies send spans of one trace to the collector.", ofBoth(mesh.FeatureZipkinTracing), testTraces},
+	{"Traces by OTLP", "Both proxies send spans of one trace to OpenTelemetry's collector.", ofBoth(mesh.FeatureOTLPTracing), testOTLPTraces},
 }
 
 // testProbes probes as the kubelet does.
@@ -75,48 +74,6 @@ func probeURL(p *corev1.Probe) *probeOf {
 		out.header[h.Name] = append(out.header[h.Name], h.Value)
 	}
 	return out
-}
-
-// testTraces collects spans as Zipkin does.
-func testTraces(t *testing.T, w *testMesh) {
-	const node = nodeAddress
-	var mu sync.Mutex
-	services := map[string]map[string]bool{}
-	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
-		var spans []struct {
-			TraceID       string `json:"traceId"`
-			LocalEndpoint struct {
-				ServiceName string `json:"serviceName"`
-			} `json:"localEndpoint"`
-		}
-		if err := json.NewDecoder(r.Body).Decode(&spans); err == nil {
-			mu.Lock()
-			for _, s := range spans {
-				if services[s.TraceID] == nil {
-					services[s.TraceID] = map[string]bool{}
-				}
-				services[s.TraceID][s.LocalEndpoint.ServiceName] = true
-			}
-			mu.Unlock()
-		}
-		out.WriteHeader(http.StatusAccepted)
-	})}
-	go server.Serve(listenOn(t, w.Lab().Node(), net.JoinHostPort(node, "9411")))
-	defer server.Close()
-	w.configure(t, "", `tracing: {enable: true, address: "`+node+`", port: 9411, sampledFraction: "1.0"}`)
-	w.eventually(t, func() error {
-		if _, err := w.send(w.pod(t, "users/web"), request{url: cartV1}); err != nil {
-			return err
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		for _, of := range services {
-			if len(of) >= 2 {
-				return nil
-			}
-		}
-		return fmt.Errorf("no trace has spans of two proxies: %v", services)
-	})
 }
 
 // testMetrics checks that a counter of requests grows.
