@@ -40,6 +40,8 @@ const (
 	FeatureCORS Feature = "CORS"
 	// FeatureMirrors sends copies of requests to other Backends.
 	FeatureMirrors Feature = "Mirrors"
+	// FeatureSessionPersistence keeps a client's requests at one endpoint (Route's Session).
+	FeatureSessionPersistence Feature = "SessionPersistence"
 	// FeatureServerNames routes TLS connections by server name (Destination's Servers).
 	FeatureServerNames Feature = "ServerNames"
 
@@ -101,7 +103,7 @@ const (
 func Features() []Feature {
 	return []Feature{
 		FeatureHTTP2, FeatureWebSocket, FeatureServerFirst, FeatureIPv6, FeatureExternalNames, FeaturePermissiveTLS, FeatureTLSSettings, FeatureHeaderMatches, FeatureQueryMatches,
-		FeatureHeaderChanges, FeatureRewrites, FeatureRedirects, FeatureCORS, FeatureMirrors, FeatureServerNames,
+		FeatureHeaderChanges, FeatureRewrites, FeatureRedirects, FeatureCORS, FeatureMirrors, FeatureSessionPersistence, FeatureServerNames,
 		FeatureRetries, FeatureRetryCodes, FeatureRetryBackoff, FeatureTimeouts, FeatureConnectTimeouts, FeatureIdleTimeouts, FeatureConnectionLimits, FeatureRequestLimits, FeatureRequestsPerConnection,
 		FeatureOutlierEjection, FeatureHealthChecks, FeatureLeastRequest, FeatureRandomEndpoint, FeatureConsistentHash, FeatureZonePreference,
 		FeatureConnectionRateLimits, FeatureRequestRateLimits, FeatureExternalAuthorization, FeatureIngress, FeatureIngressTLS, FeatureEgressHTTP, FeatureEgressTLS, FeatureEgressTCP,

@@ -158,12 +158,13 @@ func (d *Destination) Needs() []Feature {
 			n.add(route.Retry.Needs()...)
 		}
 		n.addIf(map[Feature]bool{
-			FeatureTimeouts:      route.Timeout > 0,
-			FeatureRewrites:      route.Rewrite != nil,
-			FeatureRedirects:     route.Redirect != nil,
-			FeatureCORS:          route.CORS != nil,
-			FeatureMirrors:       len(route.Mirrors) > 0,
-			FeatureHeaderChanges: slices.ContainsFunc(route.Backends, func(b WeightedBackend) bool { return !b.Request.IsZero() || !b.Response.IsZero() }),
+			FeatureTimeouts:           route.Timeout > 0,
+			FeatureRewrites:           route.Rewrite != nil,
+			FeatureRedirects:          route.Redirect != nil,
+			FeatureCORS:               route.CORS != nil,
+			FeatureMirrors:            len(route.Mirrors) > 0,
+			FeatureSessionPersistence: route.Session != nil,
+			FeatureHeaderChanges:      slices.ContainsFunc(route.Backends, func(b WeightedBackend) bool { return !b.Request.IsZero() || !b.Response.IsZero() }),
 		})
 	}
 	return n.inOrder()

@@ -65,6 +65,7 @@ func TestViewNeeds(t *testing.T) {
 		{"a server that speaks first", backed(mesh.Backend{Protocol: mesh.TCPServerFirst}), []mesh.Feature{mesh.FeatureServerFirst}},
 		{"a route", called(mesh.Destination{Routes: []mesh.Route{{Match: header, Timeout: 1, Retry: &mesh.Retry{Attempts: 1}}}}), []mesh.Feature{mesh.FeatureHeaderMatches, mesh.FeatureRetries, mesh.FeatureTimeouts}},
 		{"a limit of each try", called(mesh.Destination{Routes: []mesh.Route{{Retry: &mesh.Retry{PerTry: 1}}}}), []mesh.Feature{mesh.FeatureRetries, mesh.FeatureTimeouts}},
+		{"sessions", called(mesh.Destination{Routes: []mesh.Route{{Session: &mesh.Session{Cookie: "a"}}}}), []mesh.Feature{mesh.FeatureSessionPersistence}},
 		{"a query", called(mesh.Destination{Routes: []mesh.Route{{Match: mesh.HTTPMatch{Query: []mesh.KeyMatch{{Name: "x"}}}}}}), []mesh.Feature{mesh.FeatureQueryMatches}},
 		{"an endpoint of both families", backed(mesh.Backend{Endpoints: []mesh.Endpoint{{Addresses: []netip.Addr{four, six}}}}), nil},
 		{"an endpoint of IPv6 alone", backed(mesh.Backend{Endpoints: []mesh.Endpoint{{Addresses: []netip.Addr{six}}}}), []mesh.Feature{mesh.FeatureIPv6}},

@@ -108,8 +108,8 @@ type Route struct {
 	// service's default route.
 	Name  string    `json:"name,omitempty"`
 	Match HTTPMatch `json:"match,omitzero"`
-	// At least one of the Backends has a weight other than 0. A Route with neither Backends
-	// nor a Redirect answers 503.
+	// At least one of the Backends has a weight other than 0. Those with the weight 0 are only
+	// for requests of a Session. A Route with neither Backends nor a Redirect answers 503.
 	Backends []WeightedBackend `json:"backends,omitempty"`
 	Rewrite  *Rewrite          `json:"rewrite,omitempty"`
 	Redirect *Redirect         `json:"redirect,omitempty"`
@@ -120,6 +120,8 @@ type Route struct {
 	// Timeout limits a request including retries. 0 means no limit.
 	Timeout time.Duration `json:"timeout,omitempty"`
 	Retry   *Retry        `json:"retry,omitempty"`
+	// Session is nil for a Route with a Redirect.
+	Session *Session `json:"session,omitempty"`
 }
 
 // ServerRoute says where TLS connections with a server name go.

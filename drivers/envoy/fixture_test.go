@@ -157,6 +157,17 @@ func views() map[string]fixture {
 	}
 	cases["split"] = one(d, one1, two)
 
+	d = destination(store, mesh.HTTP, "10.96.0.10", one1)
+	d.Routes = []mesh.Route{
+		{
+			Match:    mesh.HTTPMatch{Path: mesh.StringMatch{Prefix: "/basket"}},
+			Backends: []mesh.WeightedBackend{{Backend: one1.Name, Response: mesh.HeaderChanges{Set: []mesh.Header{{Name: "x-version", Value: "1"}}}}, {Backend: two.Name, Weight: 1}, {Weight: 1}},
+			Session:  &mesh.Session{Rule: "HTTPRoute bookstore/basket/0", Cookie: "basket", Path: "/basket", Lifetime: time.Hour, Permanent: true},
+		},
+		{Backends: shares(one1), Retry: &mesh.Retry{On: []string{"5xx"}, Attempts: 2}, Session: &mesh.Session{Rule: "HTTPRoute bookstore/basket/1", Header: "x-session"}},
+	}
+	cases["sessions"] = one(d, one1, two)
+
 	b = backend(db, mesh.TCP, endpoint(3306, "10.244.0.21"))
 	other := backend(port("mysql-new", 3306), mesh.TCP, endpoint(3306, "10.244.0.22"))
 	cases["tcp"] = one(destination(db, mesh.TCP, "10.96.0.11", b, other), b, other)

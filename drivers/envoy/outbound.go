@@ -27,7 +27,8 @@ type outboundBuilder struct {
 	settings  *mesh.Settings
 	plaintext bool
 
-	http, tcp networkFilter
+	// sessions is http for Destinations with sessions.
+	http, sessions, tcp networkFilter
 	// cluster is the shared part of all clusters with endpoints. bases are the clusters
 	// without a policy, except for their names, by protocol.
 	cluster *clusterv3.Cluster
@@ -39,11 +40,12 @@ type outboundBuilder struct {
 func newOutboundBuilder(settings *mesh.Settings, plaintext bool) *outboundBuilder {
 	builder := &outboundBuilder{
 		settings: settings, plaintext: plaintext,
-		http:    newNetworkFilter(httpFilter(httpOptions{Settings: settings})),
-		tcp:     newNetworkFilter(filter(tcpProxyName, tcpDefaults(accessLogs(settings)))),
-		cluster: frozen(clusterDefaults, meshCluster(settings, plaintext)),
-		bases:   make(map[mesh.Protocol]constant),
-		own:     settingsClusters(settings),
+		http:     newNetworkFilter(httpFilter(httpOptions{Settings: settings})),
+		sessions: newNetworkFilter(httpFilter(httpOptions{Settings: settings, Filters: sessionFilter})),
+		tcp:      newNetworkFilter(filter(tcpProxyName, tcpDefaults(accessLogs(settings)))),
+		cluster:  frozen(clusterDefaults, meshCluster(settings, plaintext)),
+		bases:    make(map[mesh.Protocol]constant),
+		own:      settingsClusters(settings),
 	}
 	for _, protocol := range []mesh.Protocol{mesh.HTTP, mesh.HTTP2, mesh.GRPC, mesh.TCP, mesh.TCPServerFirst} {
 		builder.bases[protocol] = builder.newBase(&mesh.Backend{Protocol: protocol})
@@ -87,8 +89,12 @@ func (o *outboundBuilder) destination(d *mesh.Destination) []*Resource {
 	if names := d.ComparedHeaders(); len(names) > 0 {
 		own.part(normalizeEarly(names))
 	}
+	manager := o.http
+	if keepsSessions(d) {
+		manager = o.sessions
+	}
 	return []*Resource{
-		o.listener(d, filterChain{nil, o.http, own}),
+		o.listener(d, filterChain{nil, manager, own}),
 		routes(d),
 	}
 }

@@ -89,14 +89,20 @@ func routes(d *mesh.Destination) *Resource {
 	e := newEncoder(len(routeDefaults.encoding) + routeSize*(len(d.Routes)+1))
 	e.constant(routeDefaults)
 	e.text(routeConfigurationName, d.Name)
+	write := func(r *mesh.Route) {
+		if r.CORS != nil {
+			writeCORS(&e, d, r)
+		}
+		e.message(virtualHostRoutes, func() { writeRoute(&e, d, r) })
+	}
 	e.message(routeConfigurationVirtualHosts, func() {
 		e.text(virtualHostName, d.Name)
 		e.text(virtualHostDomains, "*")
 		for i := range d.Routes {
-			if d.Routes[i].CORS != nil {
-				writeCORS(&e, d, &d.Routes[i])
+			for _, kept := range keptRoutes(&d.Routes[i]) {
+				write(&kept)
 			}
-			e.message(virtualHostRoutes, func() { writeRoute(&e, d, &d.Routes[i]) })
+			write(&d.Routes[i])
 		}
 	})
 	return e.resource(routeType, d.Name)
@@ -124,6 +130,9 @@ func writeRoute(e *encoder, d *mesh.Destination, r *mesh.Route) {
 	} else {
 		e.part(&routev3.Route{Match: match(m)})
 	}
+	if r.Session != nil {
+		e.part(sessionRoute(r))
+	}
 	backends := weighted(r.Backends)
 	switch {
 	case r.Redirect != nil:
@@ -137,18 +146,21 @@ func writeRoute(e *encoder, d *mesh.Destination, r *mesh.Route) {
 		return
 	}
 	e.message(routeAction, func() {
-		if len(backends) == 1 && isPlain(backends[0]) {
+		if len(backends) == 1 && isPlain(backends[0]) && r.Session == nil {
 			e.text(routeActionCluster, backends[0].Backend)
 		} else {
-			e.part(&routev3.RouteAction{ClusterSpecifier: weightedClusters(backends)})
+			e.part(&routev3.RouteAction{ClusterSpecifier: weightedClusters(backends, r.Session)})
 		}
 		failing := slices.ContainsFunc(backends, func(b mesh.WeightedBackend) bool { return b.Backend == "" })
-		if r.Timeout == 0 && r.Retry == nil && len(d.HashOn) == 0 && r.Rewrite == nil && len(r.Mirrors) == 0 && !failing {
+		if r.Timeout == 0 && r.Retry == nil && len(d.HashOn) == 0 && r.Rewrite == nil && len(r.Mirrors) == 0 && r.Session == nil && !failing {
 			e.constant(unlimited)
 			return
 		}
 		action := forward(r.Timeout)
 		action.RetryPolicy, action.HashPolicy = retryPolicy(r.Retry), hashPolicies(d.HashOn)
+		if r.Session != nil && r.Retry == nil {
+			action.RetryPolicy = otherEndpoint
+		}
 		if failing {
 			action.ClusterNotFoundResponseCode = routev3.RouteAction_INTERNAL_SERVER_ERROR
 		}
@@ -158,8 +170,14 @@ func writeRoute(e *encoder, d *mesh.Destination, r *mesh.Route) {
 	})
 }
 
-func weightedClusters(backends []mesh.WeightedBackend) *routev3.RouteAction_WeightedClusters {
-	return &routev3.RouteAction_WeightedClusters{WeightedClusters: &routev3.WeightedCluster{Clusters: each(backends, clusterFor)}}
+func weightedClusters(backends []mesh.WeightedBackend, session *mesh.Session) *routev3.RouteAction_WeightedClusters {
+	clusters := each(backends, clusterFor)
+	if session != nil {
+		for i, b := range backends {
+			clusters[i].ResponseHeadersToAdd = append(clusters[i].ResponseHeadersToAdd, servedBy(session.Share(b.Backend)))
+		}
+	}
+	return &routev3.RouteAction_WeightedClusters{WeightedClusters: &routev3.WeightedCluster{Clusters: clusters}}
 }
 
 // weighted returns the backends with a non-zero weight.

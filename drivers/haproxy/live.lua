@@ -4,8 +4,9 @@
 -- differ in the peer's name or in how the server is used; slot N of a group is the server
 -- "GROUP:N". A file of a target's endpoints, below endpoints/, has a line for each:
 --
---   GROUP ADDRESS:PORT WEIGHT MAXCONN
+--   GROUP ADDRESS:PORT WEIGHT MAXCONN [KEY]
 --
+-- The key is there if the target keeps sessions, which need to find the endpoint's server.
 -- The worker reads the files when it starts. From then on it gets changes of them, and
 -- renewals of the identity, from the agent, by the protocol of the agent's /mirror. If a
 -- change can't be applied, the worker asks the master process for a reload.
@@ -36,6 +37,34 @@ local identity = readIdentity()
 
 local released = 0
 
+-- kept has the slots of endpoints with a key, by backend and key, and keys their keys, by
+-- backend and server.
+local kept, keys = {}, {}
+
+local function forgetKey(slot)
+  if not slot.key then return end
+  if kept[slot.backend][slot.key] == slot then kept[slot.backend][slot.key] = nil end
+  keys[slot.backend][slot.name], slot.key = nil, nil
+end
+
+local function noteKey(slot, key)
+  if slot.key == key then return end
+  forgetKey(slot)
+  if not key then return end
+  kept[slot.backend], keys[slot.backend] = kept[slot.backend] or {}, keys[slot.backend] or {}
+  kept[slot.backend][key], keys[slot.backend][slot.name], slot.key = slot, key, key
+end
+
+-- sessions are what session.lua asks: the server with a key, unless it gets no new requests,
+-- and the key of a server.
+sessions = {
+  serverOf = function(backend, key)
+    local slot = (kept[backend] or {})[key]
+    if slot and slot.weight ~= "0" then return slot.name end
+  end,
+  keyOf = function(backend, server) return (keys[backend] or {})[server] end,
+}
+
 local function slotsOf(backend)
   local groups, rests = {}, {}
   for name, server in pairs(backend.servers) do
@@ -44,7 +73,7 @@ local function slotsOf(backend)
       groups[group] = groups[group] or {}
       -- Servers that are checked are in maintenance while they have no address.
       if rests[group] == nil then rests[group] = server:get_stats().status:match("^MAINT") ~= nil end
-      groups[group][number + 1] = { server = server, rests = rests[group], released = 0 }
+      groups[group][number + 1] = { backend = backend.name, name = name, server = server, rests = rests[group], released = 0 }
     end
   end
   return groups
@@ -73,6 +102,7 @@ end
 local function release(slot)
   slot.server:set_weight("0")
   if slot.rests then slot.server:set_maint() end
+  forgetKey(slot)
   released = released + 1
   slot.former, slot.address, slot.weight, slot.released = slot.address, nil, nil, released
 end
@@ -81,6 +111,7 @@ local function adjust(slot, endpoint)
   if slot.weight ~= endpoint.weight then slot.server:set_weight(endpoint.weight) end
   if endpoint.maxconn ~= "0" and slot.maxconn ~= endpoint.maxconn then slot.server:set_maxconn(endpoint.maxconn) end
   slot.weight, slot.maxconn = endpoint.weight, endpoint.maxconn
+  noteKey(slot, endpoint.key)
 end
 
 -- fill gives a slot an endpoint, and reports whether HAProxy accepted its address.
@@ -97,10 +128,10 @@ end
 
 local function parse(text)
   local wanted = {}
-  for group, host, port, weight, maxconn in text:gmatch("(%S+) %[?([^%s%]]+)%]?:(%d+) (%d+) (%d+)\n") do
+  for group, host, port, weight, maxconn, key in text:gmatch("(%S+) %[?([^%s%]]+)%]?:(%d+) (%d+) (%d+) ?(%x*)\n") do
     local address = host .. ":" .. port
     wanted[group] = wanted[group] or {}
-    wanted[group][address] = { address = address, host = host, port = port, weight = weight, maxconn = maxconn }
+    wanted[group][address] = { address = address, host = host, port = port, weight = weight, maxconn = maxconn, key = key ~= "" and key or nil }
   end
   return wanted
 end

@@ -12,10 +12,12 @@ import (
 )
 
 // draw is a weighted target: it is chosen if a random number from 0 to 999,999 is less than
-// Below and not less than that of the draw before.
+// Below and not less than that of the draw before. Requests of its sessions have Share in
+// their token, and go to the servers of the target Place.
 type draw struct {
-	Target string
-	Below  uint64
+	Target       string
+	Below        uint64
+	Share, Place string
 }
 
 // The targets without servers: nowhere answers 503 or closes connections, unresolved
@@ -27,6 +29,7 @@ type target struct {
 	*mesh.Backend
 	Timeout  time.Duration
 	Retry    *mesh.Retry
+	Session  *mesh.Session
 	Changes  []string
 	Prefers6 bool // The pod has no IPv4 address.
 	// Mirrors have targets instead of Backends.
@@ -67,7 +70,7 @@ func (d *document) addOutbound() {
 				break
 			}
 			r := when(fmt.Sprintf("d%d", len(d.Routes)), "!chosen", routes[i].Match, here)
-			r.HTTP, r.To = of.Protocol.IsHTTP(), choice
+			r.HTTP, r.To, r.Session = of.Protocol.IsHTTP(), choice, routes[i].Session
 			d.Routes = append(d.Routes, r)
 		}
 		for _, address := range of.Addresses {
@@ -81,18 +84,22 @@ func (d *document) addOutbound() {
 // draw returns the targets of a route, at least one.
 func (d *document) draw(of *mesh.Destination, r *mesh.Route) []draw {
 	if r.Redirect != nil {
-		return []draw{{d.redirect(of, r), 1_000_000}}
+		return []draw{{Target: d.redirect(of, r), Below: 1_000_000}}
 	}
 	var out []draw
 	var sum uint64
 	for _, b := range r.Backends {
-		if b.Weight > 0 {
+		if b.Weight > 0 || r.Session != nil {
 			sum += uint64(b.Weight)
-			out = append(out, draw{d.target(of, r, b), sum})
+			one := draw{Target: d.target(of, r, b), Below: sum}
+			if to, ok := d.Targets[one.Target]; ok && r.Session != nil {
+				one.Share, one.Place = r.Session.Share(b.Backend), cmp.Or(to.Via, one.Target)
+			}
+			out = append(out, one)
 		}
 	}
-	if len(out) == 0 {
-		return []draw{{nowhere, 1_000_000}}
+	if sum == 0 {
+		return []draw{{Target: nowhere, Below: 1_000_000}}
 	}
 	for i := range out {
 		out[i].Below = out[i].Below * 1_000_000 / sum
@@ -113,8 +120,8 @@ func (d *document) target(of *mesh.Destination, r *mesh.Route, to mesh.WeightedB
 		return nowhere
 	}
 	name, changes := sectionName(b.Name), changesOf(r, to)
-	if r.Timeout > 0 || r.Retry != nil || len(changes)+len(r.Mirrors) > 0 {
-		asked := mesh.DigestOf(mesh.Route{Timeout: r.Timeout, Retry: r.Retry, Mirrors: r.Mirrors})
+	if r.Timeout > 0 || r.Retry != nil || r.Session != nil || len(changes)+len(r.Mirrors) > 0 {
+		asked := mesh.DigestOf(mesh.Route{Timeout: r.Timeout, Retry: r.Retry, Session: r.Session, Mirrors: r.Mirrors})
 		name += "_" + mesh.JoinDigests(asked, mesh.DigestOf(changes)).String()[:16]
 	}
 	retry := r.Retry
@@ -122,10 +129,10 @@ func (d *document) target(of *mesh.Destination, r *mesh.Route, to mesh.WeightedB
 		none := *retry
 		none.Attempts, retry = 0, &none
 	}
-	out := target{Backend: b, Timeout: r.Timeout, Retry: retry, Changes: changes, Prefers6: d.Family() == "ipv6"}
+	out := target{Backend: b, Timeout: r.Timeout, Retry: retry, Session: r.Session, Changes: changes, Prefers6: d.Family() == "ipv6"}
 	if retry != nil && retry.Attempts > 0 && (retry.Backoff > 0 || slices.Contains(retry.Needs(), mesh.FeatureRetryCodes)) {
 		out.Via = name + ":try"
-		d.Targets[out.Via] = target{Backend: b, Timeout: r.Timeout, Retry: retry, IsTry: true, Prefers6: out.Prefers6}
+		d.Targets[out.Via] = target{Backend: b, Timeout: r.Timeout, Retry: retry, Session: r.Session, IsTry: true, Prefers6: out.Prefers6}
 	}
 	for _, m := range r.Mirrors {
 		m.Backend = d.target(of, &mesh.Route{Timeout: r.Timeout}, mesh.WeightedBackend{Backend: m.Backend})

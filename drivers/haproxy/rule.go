@@ -18,7 +18,8 @@ type rule struct {
 	// HTTP says that the rule is for requests, not for connections.
 	HTTP bool
 	// To are the targets of a route. Inbound rules have none: what they match is allowed.
-	To []draw
+	To      []draw
+	Session *mesh.Session
 }
 
 // If returns the condition in HAProxy's syntax. The ACLs of the parts are named after the

@@ -72,6 +72,9 @@ func (t target) Servers(zone string) []server {
 			continue
 		}
 		one := server{Endpoint: e, Name: "e" + strconv.Itoa(i), Address: address, Backup: prefers && !near(e), Ejected: t.Policy.Ejection != nil}
+		if t.Session != nil && !e.Draining {
+			one.Name = e.Key()
+		}
 		if live {
 			one.Name = cmp.Or(e.ServerName, "plain") + map[bool]string{true: ":backup"}[one.Backup]
 		}

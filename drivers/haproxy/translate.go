@@ -28,7 +28,7 @@ const collectorFile = "collector.json"
 
 // sources are the template of the configuration, and scripts that it loads: caller.lua reads
 // the caller's identity from its certificate, authorization.lua asks the mesh's authorization
-// service, mirror.lua sends copies of requests, and retry.lua delays retries.
+// service, mirror.lua sends copies of requests, retry.lua delays retries, and session.lua keeps sessions.
 //
 //go:embed haproxy.cfg.tmpl *.lua
 var sources embed.FS
@@ -117,7 +117,7 @@ func (Driver) Translate(view *mesh.View) ([]driver.File, error) {
 		{Name: "http.map", Content: []byte(doc.httpMap.String())},
 		{Name: "tcp.map", Content: []byte(doc.tcpMap.String())},
 	}
-	for _, script := range []string{"caller.lua", "authorization.lua", "mirror.lua", "retry.lua", "live.lua"} {
+	for _, script := range []string{"caller.lua", "authorization.lua", "mirror.lua", "retry.lua", "live.lua", "session.lua"} {
 		content, _ := sources.ReadFile(script)
 		files = append(files, driver.File{Name: script, Content: content})
 	}

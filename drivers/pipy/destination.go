@@ -41,6 +41,17 @@ func route(r mesh.Route, port uint16) routeDocument {
 			Scheme: cmp.Or(to.Scheme, "http"), Host: to.Host, Port: to.PortFor(port), Path: pathChange(to.Path), Status: to.Status,
 		}
 	}
+	if s := r.Session; s != nil {
+		out.Session = &sessionDocument{Cookie: s.Cookie, Header: s.Header, Lifetime: s.Seconds(), Shares: map[string]string{}}
+		if s.Cookie != "" {
+			out.Session.Attributes = s.Attributes()
+		}
+		for _, b := range r.Backends {
+			if b.Backend != "" {
+				out.Session.Shares[s.Share(b.Backend)] = b.Backend
+			}
+		}
+	}
 	if c := r.CORS; c != nil {
 		out.CORS = &corsDocument{
 			Origin:  keyMatch(mesh.KeyMatch{Name: "origin", StringMatch: c.Origin}),

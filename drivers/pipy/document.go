@@ -212,6 +212,17 @@ type routeDocument struct {
 	Redirect *redirectDocument      `json:"redirect,omitempty"`
 	CORS     *corsDocument          `json:"cors,omitempty"`
 	Mirrors  []mesh.Mirror          `json:"mirrors,omitempty"`
+	Session  *sessionDocument       `json:"session,omitempty"`
+}
+
+// sessionDocument is a mesh.Session. Attributes follow the value of the cookie, Lifetime is 0
+// for no limit, and Shares has the backends by what names them in tokens.
+type sessionDocument struct {
+	Cookie     string            `json:"cookie,omitempty"`
+	Attributes string            `json:"attributes,omitempty"`
+	Header     string            `json:"header,omitempty"`
+	Lifetime   int64             `json:"lifetime,omitempty"`
+	Shares     map[string]string `json:"shares"`
 }
 
 // rewriteDocument is a mesh.Rewrite.

@@ -37,16 +37,20 @@ type kindTable struct {
 }
 
 const (
-	noEffect      = "no effect"
-	ruleAnswers   = "the rule answers 500"
-	shareAnswers  = "its share is answered with 500"
-	ignoredReason = "ignored: deprecated since version 1.7"
+	noEffect     = "no effect"
+	ruleAnswers  = "the rule answers 500"
+	shareAnswers = "its share is answered with 500"
 )
 
-// parentFields and backendFields are the same for every kind.
+// parentFields and backendFields are the same for every kind, sessionFields for those with HTTP.
 var (
 	parentFields  = []field{{path: "parentRefs"}}
 	backendFields = []field{{path: "rules.backendRefs"}}
+	sessionFields = []field{
+		{path: "rules.sessionPersistence", needs: []mesh.Feature{mesh.FeatureSessionPersistence}},
+		{path: "rules.sessionPersistence.absoluteTimeout", needs: []mesh.Feature{mesh.FeatureSessionPersistence}},
+		{path: "rules.sessionPersistence.cookieConfig", needs: []mesh.Feature{mesh.FeatureSessionPersistence}},
+	}
 )
 
 // gatewayTables are the tables of the page, in order.
@@ -66,8 +70,7 @@ var gatewayTables = []kindTable{
 		{path: "rules.retry.codes: 500 to 504", needs: []mesh.Feature{mesh.FeatureRetries}},
 		{path: "rules.retry.codes", needs: []mesh.Feature{mesh.FeatureRetries, mesh.FeatureRetryCodes}},
 		{path: "rules.retry.backoff", needs: []mesh.Feature{mesh.FeatureRetries, mesh.FeatureRetryBackoff}},
-		{path: "rules.sessionPersistence", instead: ignoredReason},
-	})},
+	}, sessionFields)},
 	{"GRPCRoute", reflect.TypeFor[gateway.GRPCRouteSpec](), slices.Concat(parentFields, []field{
 		{path: "hostnames", instead: noEffect},
 		{path: "useDefaultGateways", instead: noEffect},
@@ -79,8 +82,7 @@ var gatewayTables = []kindTable{
 		{path: "rules.filters.extensionRef", instead: ruleAnswers},
 	}, backendFields, headerFields("rules.backendRefs.filters"), []field{
 		{path: "rules.backendRefs.filters: others", instead: shareAnswers},
-		{path: "rules.sessionPersistence", instead: ignoredReason},
-	})},
+	}, sessionFields)},
 	{"TLSRoute", reflect.TypeFor[gateway.TLSRouteSpec](), slices.Concat(parentFields, []field{
 		{path: "useDefaultGateways", instead: noEffect},
 		{path: "hostnames", needs: []mesh.Feature{mesh.FeatureServerNames}},

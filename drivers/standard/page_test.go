@@ -253,6 +253,7 @@ var meanings = map[mesh.Feature]string{
 	mesh.FeatureRedirects:             "routes redirect requests",
 	mesh.FeatureCORS:                  "browsers' requests from other origins are answered",
 	mesh.FeatureMirrors:               "copies of requests are sent to other services",
+	mesh.FeatureSessionPersistence:    "a client's requests stay at one endpoint, by a cookie or header",
 	mesh.FeatureServerNames:           "TLS connections are routed by server name",
 	mesh.FeatureRetries:               "failed requests are retried",
 	mesh.FeatureRetryCodes:            "answers with any status code are retried",

@@ -207,6 +207,9 @@ func outboundText(o *mesh.Outbound) string {
 			for _, m := range route.Mirrors {
 				line += " mirrored to " + m.Backend
 			}
+			if s := route.Session; s != nil {
+				line += " session " + s.Name() + " at " + s.Path
+			}
 			if route.Redirect != nil {
 				line += fmt.Sprintf(" redirect %d", route.Redirect.Status)
 			}

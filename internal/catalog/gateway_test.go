@@ -57,6 +57,9 @@ func TestRoutes(t *testing.T) {
 			}
 		}
 	}
+	sessions := func(name string) func(*fact.RouteRule) {
+		return func(r *fact.RouteRule) { r.Session = &fact.RouteSession{Name: name} }
+	}
 	unusable := func(r *fact.RouteRule) { r.Unusable = true }
 	redirect := func(r *fact.RouteRule) { r.Redirect = &mesh.Redirect{Status: 301} }
 	older := func(f fact.Fact) fact.Fact {
@@ -85,6 +88,9 @@ func TestRoutes(t *testing.T) {
 		{name: "a backend that is not there fails its share", facts: list(httpRoute("shop/r", "shop/root", to("/", "shop/v1", also("shop/gone", 3)))),
 			want: "any -> shop/v1:80*1 *3 by shop/r", problems: "HTTPRoute shop/r: BackendNotFound spec.rules[0].backendRefs[1]"},
 		{name: "a weight of zero is no share", facts: list(httpRoute("shop/r", "shop/root", to("/", "shop/v1", also("shop/v2", 0)))), want: "any -> shop/v1:80*1 by shop/r"},
+		{name: "a weight of zero is for sessions", facts: list(httpRoute("shop/r", "shop/root", to("/a", "shop/v1", also("shop/v2", 0), sessions("s")))), want: "/a -> shop/v1:80*1 shop/v2:80*0 by shop/r session s at /a"},
+		{name: "weights of zero fail what is of no session", facts: list(httpRoute("shop/r", "shop/root", to("/", "", also("shop/v2", 0), sessions("s")))), want: "any -> shop/v2:80*0 *1 by shop/r session s at /"},
+		{name: "an unusable rule has no sessions", facts: list(httpRoute("shop/r", "shop/root", to("/", "shop/v1", sessions("s"), unusable))), want: "any -> *1 by shop/r"},
 		{name: "an unusable rule fails", facts: list(httpRoute("shop/r", "shop/root", to("/", "shop/v1", unusable))), want: "any -> *1 by shop/r"},
 		{name: "no backend fails", facts: list(httpRoute("shop/r", "shop/root", to("/", ""))), want: "any -> *1 by shop/r"},
 		{name: "a redirect", facts: list(httpRoute("shop/r", "shop/root", to("/", "", redirect))), want: "any -> nothing by shop/r redirect 301"},

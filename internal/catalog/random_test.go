@@ -189,6 +189,7 @@ func (g generator) route() fact.Fact {
 					return fact.RouteMatch{HTTPMatch: mesh.HTTPMatch{Path: mesh.StringMatch{Exact: "/a"}}, Precedence: fact.Precedence{g.IntN(3), g.IntN(2)}}
 				}),
 				Unusable: g.IntN(5) == 0,
+				Session:  pick(g, nil, &fact.RouteSession{Name: "session"}),
 				Mirrors: some(g, 1, func() fact.RouteMirror {
 					return fact.RouteMirror{RouteBackend: fact.RouteBackend{Service: service(), Port: g.port()}, Numerator: 1, Denominator: 2}
 				}),

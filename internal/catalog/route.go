@@ -155,7 +155,7 @@ func (j *join) gatewayRoutes(r *graph.Reader, svc *fact.Service, spec fact.PortS
 			rule := &route.Rules[i]
 			made := j.routeOf(r, svc, route, rule, made)
 			for _, match := range rule.Matches {
-				made.Match = match.HTTPMatch
+				made.Match, made.Session = match.HTTPMatch, sessionFor(route, rule, match.Path)
 				candidates = append(candidates, candidate{made, match.Precedence})
 			}
 		}
@@ -186,6 +186,7 @@ func (j *join) routeOf(r *graph.Reader, svc *fact.Service, route *fact.Route, ru
 		return out
 	}
 	out.Rewrite, out.CORS, out.Retry = rule.Rewrite, rule.CORS, rule.Retry
+	out.Session = sessionFor(route, rule, mesh.StringMatch{})
 	for _, m := range rule.Mirrors {
 		if port, why := j.routeBackend(r, route, svc.Name, m.RouteBackend); why == nil {
 			made.uses = append(made.uses, port)
@@ -200,13 +201,16 @@ func (j *join) routeOf(r *graph.Reader, svc *fact.Service, route *fact.Route, ru
 // closed.
 var failed = []mesh.WeightedBackend{{Weight: 1}}
 
-// routeShares returns the backends of a rule, and adds their ports to made.uses.
+// routeShares returns the backends of a rule, and adds their ports to made.uses. Those with the
+// weight 0 are left out if there are no sessions.
 func (j *join) routeShares(r *graph.Reader, svc *fact.Service, route *fact.Route, rule *fact.RouteRule, made *destinations) []mesh.WeightedBackend {
 	var shares []mesh.WeightedBackend
+	sum := uint64(0)
 	for _, b := range rule.Backends {
-		if b.Weight == 0 {
+		if b.Weight == 0 && rule.Session == nil {
 			continue
 		}
+		sum += uint64(b.Weight)
 		share := mesh.WeightedBackend{Weight: b.Weight}
 		if port, why := j.routeBackend(r, route, svc.Name, b); why == nil {
 			made.uses = append(made.uses, port)
@@ -214,8 +218,8 @@ func (j *join) routeShares(r *graph.Reader, svc *fact.Service, route *fact.Route
 		}
 		shares = append(shares, share)
 	}
-	if len(shares) == 0 {
-		return failed
+	if sum == 0 {
+		return append(shares, failed...)
 	}
 	return shares
 }

@@ -32,6 +32,9 @@ func (x *inquiry) call(c caller, d *mesh.Destination) {
 	}
 	x.involve(objectOf(route.Name))
 	backends := weighted(route.Backends)
+	if route.Session != nil {
+		backends = route.Backends
+	}
 	switch {
 	case route.Redirect != nil:
 		to := route.Redirect.Location(x.request.Host, x.request.Path, route.Match.Path.Prefix, d.Port)
@@ -54,6 +57,7 @@ func (x *inquiry) call(c caller, d *mesh.Destination) {
 		x.say("mirror", fmt.Sprintf("%s of the requests are copied to %s, if it allows them too", percent(m.Numerator, uint64(m.Denominator)), m.Backend))
 	}
 	x.describeRetries(route)
+	x.describeSession(route.Session)
 	var total uint64
 	for _, b := range backends {
 		total += uint64(b.Weight)
@@ -71,6 +75,9 @@ func (x *inquiry) call(c caller, d *mesh.Destination) {
 		x.involve(serviceName(share.Backend))
 		b, ok := c.view.Outbound.Backends.Get(share.Backend)
 		text := fmt.Sprintf("%s gets %s", share.Backend, percent(share.Weight, total))
+		if share.Weight == 0 {
+			text = share.Backend + " gets requests of its sessions only"
+		}
 		if !ok {
 			x.end(Unreachable, "backend", text+", but does not exist")
 			continue
@@ -128,6 +135,21 @@ func (x *inquiry) describeRetries(route mesh.Route) {
 	if len(details) > 0 {
 		x.say("retries", strings.Join(details, "; "))
 	}
+}
+
+func (x *inquiry) describeSession(s *mesh.Session) {
+	if s == nil {
+		return
+	}
+	where := "the cookie "
+	if s.Header != "" {
+		where = "the header "
+	}
+	text := "a request goes to the endpoint that its token names, in " + where + s.Name()
+	if s.Lifetime > 0 {
+		text += fmt.Sprintf(", up to %s after the first one", s.Lifetime)
+	}
+	x.say("session", text+"; the backends are for all others")
 }
 
 // send follows the request to the endpoints of a Backend.

@@ -87,7 +87,18 @@ type RouteRule struct {
 	// parent applies.
 	Timeout *time.Duration `json:"timeout,omitempty"`
 	// Retry applies instead of any RetryRule.
-	Retry *mesh.Retry `json:"retry,omitempty"`
+	Retry   *mesh.Retry   `json:"retry,omitempty"`
+	Session *RouteSession `json:"session,omitempty"`
+}
+
+// RouteSession is the session persistence of a rule. Without a Name there is one for the rule.
+type RouteSession struct {
+	Name string `json:"name,omitempty"`
+	// Header says that the Name is that of a header, in lower case, not of a cookie.
+	Header bool `json:"header,omitempty"`
+	// Lifetime and Permanent are as in mesh.Session.
+	Lifetime  time.Duration `json:"lifetime,omitempty"`
+	Permanent bool          `json:"permanent,omitempty"`
 }
 
 // RouteMatch is a match of a Route. The match with the higher Precedence is asked first.

@@ -38,9 +38,7 @@ func httpRoute(obj *gateway.HTTPRoute, n *notes) mesh.Digester {
 			rule.Matches = []fact.RouteMatch{{Precedence: fact.Precedence{0, 1}}}
 		}
 		n.checkRule(path, &rule)
-		if from.SessionPersistence != nil {
-			n.add(ReasonNotSupported, path+".sessionPersistence", "session persistence is not supported, so the field is ignored; use the Service's sessionAffinity")
-		}
+		n.ruleSession(path+".sessionPersistence", from.SessionPersistence, &rule)
 		route.Rules = append(route.Rules, rule)
 	}
 	return mesh.Seal(route)
@@ -70,9 +68,7 @@ func grpcRoute(obj *gateway.GRPCRoute, n *notes) mesh.Digester {
 			rule.Matches = []fact.RouteMatch{{}}
 		}
 		n.checkRule(path, &rule)
-		if from.SessionPersistence != nil {
-			n.add(ReasonNotSupported, path+".sessionPersistence", "session persistence is not supported, so the field is ignored; use the Service's sessionAffinity")
-		}
+		n.ruleSession(path+".sessionPersistence", from.SessionPersistence, &rule)
 		route.Rules = append(route.Rules, rule)
 	}
 	return mesh.Seal(route)

@@ -32,6 +32,13 @@ func TestHTTPRoute(t *testing.T) {
 		toV1    = `"backends":[{"service":{"namespace":"shop","name":"v1"},"port":80,"weight":1}]`
 	)
 	rule := func(filters string) string { return ofCart(`{filters: [` + filters + `], ` + v1 + `}`) }
+	session := func(session string) string { return ofCart(`{sessionPersistence: ` + session + `, ` + v1 + `}`) }
+	sessionOf := func(session string) string {
+		return parents + `{"index":0,` + any + `,` + toV1 + `,"session":` + session + `}]}`
+	}
+	brokenSession := func(session string) string {
+		return parents + `{"index":0,` + any + `,` + broken + `,` + toV1 + `,"session":` + session + `}]}`
+	}
 	check(t, httpRoute, []row{
 		{"a gateway's route is nothing to the mesh", `{parentRefs: [{name: cart}], rules: [{` + v1 + `}]}`, `nothing`, nil},
 		{"parents by port and by name", `{parentRefs: [{name: gw}, {group: "", kind: Service, name: cart, port: 80}, {group: "", kind: Service, name: web, namespace: front, sectionName: http}]}`,
@@ -96,8 +103,22 @@ func TestHTTPRoute(t *testing.T) {
 		{"a backend changes headers only", ofCart(`{backendRefs: [{name: v1, port: 80, filters: [{type: URLRewrite, urlRewrite: {hostname: a}}]}]}`),
 			parents + `{"index":0,` + any + `,"backends":[{"service":{"namespace":"shop","name":"v1"},"port":80,"weight":1,` + broken + `}]}]}`,
 			[]string{"UnsupportedValue spec.rules[0].backendRefs[0].filters"}},
-		{"fields without effect are reported", `{parentRefs: [{group: "", kind: Service, name: cart}], hostnames: [a.b], rules: [{sessionPersistence: {}, ` + v1 + `}]}`,
-			parents + `{"index":0,` + any + `,` + toV1 + `}]}`, []string{"NoEffect spec.hostnames", "NotSupported spec.rules[0].sessionPersistence"}},
+		{"fields without effect are reported", `{parentRefs: [{group: "", kind: Service, name: cart}], hostnames: [a.b], rules: [{` + v1 + `}]}`,
+			parents + `{"index":0,` + any + `,` + toV1 + `}]}`, []string{"NoEffect spec.hostnames"}},
+
+		{"sessions by a cookie", session(`{}`), sessionOf(`{}`), nil},
+		{"a permanent cookie", session(`{sessionName: JSESSIONID, type: Cookie, absoluteTimeout: 1h, cookieConfig: {lifetimeType: Permanent}}`),
+			sessionOf(`{"name":"JSESSIONID","lifetime":3600000000000,"permanent":true}`), nil},
+		{"sessions by a header", session(`{sessionName: X-Session, type: Header, absoluteTimeout: 500ms}`), sessionOf(`{"name":"x-session","header":true,"lifetime":500000000}`), nil},
+		{"a permanent cookie without an end", session(`{cookieConfig: {lifetimeType: Permanent}}`),
+			brokenSession(`{"permanent":true}`), []string{"UnsupportedValue spec.rules[0].sessionPersistence.absoluteTimeout"}},
+		{"a cookie whose name ends the header", session(`{sessionName: "a;b"}`), brokenSession(`{"name":"a;b"}`), []string{"UnsupportedValue spec.rules[0].sessionPersistence.sessionName"}},
+		{"a header that has a meaning", session(`{sessionName: Host, type: Header}`), brokenSession(`{"name":"host","header":true}`), []string{"UnsupportedValue spec.rules[0].sessionPersistence.sessionName"}},
+		{"a header with an attribute of cookies", session(`{type: Header, cookieConfig: {}}`), brokenSession(`{"header":true}`), []string{"UnsupportedValue spec.rules[0].sessionPersistence.cookieConfig"}},
+		{"sessions of another type", session(`{type: Address}`), brokenSession(`{}`), []string{"UnsupportedValue spec.rules[0].sessionPersistence.type"}},
+		{"sessions that end at no time", session(`{absoluteTimeout: soon}`), brokenSession(`{}`), []string{"UnsupportedValue spec.rules[0].sessionPersistence.absoluteTimeout"}},
+		{"sessions of what is redirected", ofCart(`{filters: [{type: RequestRedirect, requestRedirect: {scheme: https}}], sessionPersistence: {}}`),
+			parents + `{"index":0,` + any + `,"redirect":{"scheme":"https","status":302}}]}`, []string{"NoEffect spec.rules[0].sessionPersistence"}},
 	})
 }
 
@@ -113,6 +134,8 @@ func TestGRPCRoute(t *testing.T) {
 		{"a method", match(`{service: a.B, method: C}`), content(`"exact":"/a.B/C"`, `[0,3,1,0,0]`), nil},
 		{"a service", match(`{service: a.B}`), content(`"prefix":"/a.B"`, `[0,3,0,0,0]`), nil},
 		{"a method of any service", match(`{method: C}`), content(`"regex":"/[^/]+/C"`, `[0,0,1,0,0]`), nil},
+		{"sessions", ofCart(`{sessionPersistence: {sessionName: session, type: Header}}`),
+			`{"kind":"GRPCRoute","parents":[{"index":0,"service":{"namespace":"shop","name":"cart"}}],"rules":[{"index":0,"matches":[{"precedence":[0,0,0,0,0]}],"session":{"name":"session","header":true}}]}`, nil},
 		{"expressions", match(`{type: RegularExpression, service: a.*, method: C|D}`), content(`"regex":"/(?:a.*)/(?:C|D)"`, `[0,3,3,0,0]`), nil},
 	})
 }

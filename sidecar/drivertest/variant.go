@@ -210,6 +210,21 @@ func filterVariants() []variant {
 			ignored: plain, closed: closed,
 		},
 		{
+			feature: mesh.FeatureSessionPersistence, name: "by cookie",
+			asks: route(func(r *mesh.Route) {
+				r.Session = &mesh.Session{Rule: "HTTPRoute shop/filtered/0", Cookie: "session", Path: "/filtered", Lifetime: time.Hour, Permanent: true}
+			}),
+			ignored: plain, closed: closed,
+		},
+		{
+			feature: mesh.FeatureSessionPersistence, name: "by header",
+			asks: route(func(r *mesh.Route) {
+				r.Backends = append(r.Backends, mesh.WeightedBackend{Backend: servicePort("cart", 80).String()})
+				r.Session = &mesh.Session{Rule: "HTTPRoute shop/filtered/0", Header: "x-session"}
+			}),
+			ignored: plain, closed: closed,
+		},
+		{
 			feature: mesh.FeatureServerNames,
 			asks: func(d *draft) {
 				db := d.db().destination

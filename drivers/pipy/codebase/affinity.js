@@ -27,11 +27,18 @@ export function cookieFor(hashOn, head, peer) {
 }
 
 function cookieOf(head, name) {
+  return cookiesOf(head, name)[0]
+}
+
+// cookiesOf returns the values of the cookies with the name.
+export function cookiesOf(head, name) {
   var cookies = head.headers.cookie
-  if (!cookies) return undefined
+  if (!cookies) return []
   var pairs = (cookies instanceof Array ? cookies.join(';') : `${cookies}`).split(';').map(pair => pair.trim())
-  var pair = pairs.find(pair => pair.startsWith(name + '='))
-  if (!pair) return undefined
-  var value = pair.substring(name.length + 1)
-  return value.startsWith('"') && value.endsWith('"') && value.length > 1 ? value.substring(1, value.length - 1) : value
+  return pairs.filter(pair => pair.startsWith(name + '=')).map(
+    function (pair) {
+      var value = pair.substring(name.length + 1)
+      return value.startsWith('"') && value.endsWith('"') && value.length > 1 ? value.substring(1, value.length - 1) : value
+    }
+  )
 }

@@ -222,6 +222,12 @@ function usable(b) {
   return healthy
 }
 
+// takesNew reports whether an endpoint gets new requests, in whatever zone it is.
+export function takesNew(b, endpoint) {
+  if (endpoint.draining || isChecked(b) && !isHealthy(endpoint)) return false
+  return !b.policy.ejection || valueOf(endpoint.out).until <= Date.now()
+}
+
 // observe records the outcome of a call to an endpoint, and ejects it after too many
 // consecutive failures.
 export function observe(b, endpoint, failed) {

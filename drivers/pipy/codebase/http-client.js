@@ -21,8 +21,8 @@ var $try
 var $exchanging
 
 // newRequest returns a request with the head. Options are {backends: [{backend, weight}]}
-// or {to: backend}, timeout and retry as in a route, hash, http2, and connection, whose
-// "broken" is set if an answer that has begun can't be completed.
+// or {to: backend}, timeout and retry as in a route, hash, http2, kept, which is the {backend,
+// endpoint} of the first try if it is given, and connection, whose "broken" is set if an answer that has begun can't be completed.
 export function newRequest(head, options) {
   return {
     head, options, body: new Data, kept: true, complete: false, end: null, onComplete: null,
@@ -90,8 +90,9 @@ function begin(request) {
   request.again = false
   request.current = t
   request.tries++
-  var b = request.options.to || backendOf(weighted(request.options.backends))
-  var endpoint = b && choose(b, request.options.hash, request.tried)
+  var kept = request.tries === 1 && request.options.kept
+  var b = kept ? kept.backend : request.options.to || backendOf(weighted(request.options.backends))
+  var endpoint = kept ? kept.endpoint : b && choose(b, request.options.hash, request.tried)
   request.backend = b
   request.endpoint = endpoint
   if (!endpoint) {

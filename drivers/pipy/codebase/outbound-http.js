@@ -4,6 +4,7 @@ import { destinationAt } from './config.js'
 import { clean, requestOf } from './request.js'
 import { matches } from './match.js'
 import { hashOf, cookieFor } from './affinity.js'
+import { keptBy, keep, addCookie } from './persistence.js'
 import { requestBackend } from './egress.js'
 import { newRequest, abort, send } from './http-client.js'
 import { reply } from './reply.js'
@@ -64,7 +65,7 @@ function ended(connection, exchange) {
 
 function newExchange() {
   return {
-    begun: Date.now(), head: null, path: '', request: null, answer: null, cookie: null, span: null, response: null, cors: null, origin: '', mirrors: null,
+    begun: Date.now(), head: null, path: '', request: null, answer: null, cookie: null, span: null, response: null, cors: null, origin: '', mirrors: null, session: null,
     status: 0, firstByte: 0, sent: 0, received: 0, details: '', flags: '-',
   }
 }
@@ -125,13 +126,15 @@ function within(connection, exchange, destination, asked) {
     retry: found.retry,
     http2: destination.http2,
     hash: exchange.cookie ? exchange.cookie.value : hashOf(destination.hashOn, head, connection.peer),
+    kept: found.session ? keptBy(found.session, head) : null,
   }
+  exchange.session = found.session
   if (found.backends.some(isSpecial)) {
-    var share = pick(found.backends)
+    var share = options.kept ? found.backends.find(b => b.backend === options.kept.backend.name) : pick(found.backends)
     if (!share.backend) return refuse(exchange, 500, '', 'backend_unresolved', 'NR')
     changeHeaders(head.headers, share.request)
     exchange.response = share.response
-    options.backends = [share]
+    options.backends = [{ backend: share.backend, weight: 1 }]
   }
   if (found.rewrite) rewrite(head, found.rewrite, prefix)
   exchange.mirrors = found.mirrors
@@ -191,9 +194,13 @@ function began(exchange, head) {
   changeHeaders(head.headers, exchange.response)
   if (exchange.origin) shareWith(head.headers, exchange.cors, exchange.origin)
   if (exchange.cookie) addCookie(head, exchange.cookie.header)
+  if (exchange.session && !exchange.request.failure) keepAt(exchange, head)
 }
 
-function addCookie(head, cookie) {
-  var before = head.headers['set-cookie']
-  head.headers['set-cookie'] = before === undefined ? cookie : (before instanceof Array ? before : [before]).concat([cookie])
+// keepAt gives the client a token for the endpoint that has answered, unless it has sent it.
+function keepAt(exchange, head) {
+  var request = exchange.request
+  var kept = request.options.kept
+  if (kept && kept.endpoint === request.endpoint && kept.backend === request.backend) return
+  if (request.endpoint) keep(exchange.session, head, request.backend, request.endpoint)
 }

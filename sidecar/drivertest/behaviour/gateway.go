@@ -22,6 +22,8 @@ var gateway = []Row{
 	{"HTTPRoute: timeout", "A request that takes longer than the rule's timeout gets 504.", ofClient(mesh.FeatureTimeouts), testHTTPRouteTimeout},
 	{"HTTPRoute: retries", "Requests with one of the rule's status codes are retried, and tries that take too long; other status codes are not, and none with 0 attempts.", ofClient(mesh.FeatureRetries, mesh.FeatureTimeouts), testHTTPRouteRetries},
 	{"HTTPRoute: retries of any status code", "Requests are retried on status codes below 500, after the rule's backoff.", ofClient(mesh.FeatureRetries, mesh.FeatureRetryCodes, mesh.FeatureRetryBackoff), testHTTPRouteRetryCodes},
+	{"HTTPRoute: sessions by cookie", "Requests with the cookie of an answer go to the endpoint that has answered. A forged or expired cookie, and one of an endpoint that is gone, begins another session at an endpoint of the route.", ofClient(mesh.FeatureSessionPersistence), testCookieSessions},
+	{"HTTPRoute: sessions by header", "Requests with the header of an answer go to the endpoint that has answered, whichever backend it belongs to, even when that has the weight 0.", ofClient(mesh.FeatureSessionPersistence), testHeaderSessions},
 	{"HTTPRoute of the client's namespace", "A consumer route applies instead of the producer's, and only to clients of its namespace.", ofEvery, testConsumerRoute},
 	{"A route beside other policies", "A route replaces the TrafficSplit of its service. A Retry and the service's timeout apply to its rules without retries and timeouts of their own.", ofClient(mesh.FeatureRetries, mesh.FeatureTimeouts), testRoutesBesidePolicies},
 	{"A routed service's pods", "A request to the address of a pod is not governed by the routes of its service, and needs the same permission.", ofEvery, testRoutedPod},
