@@ -56,7 +56,7 @@ func (r *running) awaitAck(acked <-chan string) time.Duration {
 			if version == want {
 				return time.Since(began)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(r.patience):
 			r.t.Fatal("the proxy does not use the live files")
 		}
 	}

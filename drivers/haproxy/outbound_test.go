@@ -371,11 +371,13 @@ func (r *running) workers() string {
 func (r *running) reload() {
 	r.t.Helper()
 	before := r.workers()
-	for range 8 {
+	// A signal that comes while HAProxy loads a configuration makes it load it once more.
+	const signals = 20
+	for range signals {
 		if err := r.master.Signal(syscall.SIGUSR2); err != nil {
 			r.t.Fatal(err)
 		}
-		for until := time.Now().Add(time.Second); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+		for until := time.Now().Add(r.patience / signals); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
 			for _, worker := range strings.Fields(r.workers()) {
 				if !strings.Contains(before, " "+worker+" ") {
 					time.Sleep(100 * time.Millisecond)

@@ -177,6 +177,8 @@ type running struct {
 	feed     mirror.Feed
 	agent    uint16
 	rejected chan mirror.Status
+	// patience limits how long HAProxy may take to load a configuration.
+	patience time.Duration
 }
 
 // start runs an HAProxy until the test ends, with the identity in the folder.
@@ -188,7 +190,10 @@ func start(t testing.TB, dir string, view *mesh.View) *running {
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	r := &running{t: t, dir: dir, log: new(output), spans: new(output), rejected: make(chan mirror.Status, 100)}
+	r := &running{t: t, dir: dir, log: new(output), spans: new(output), rejected: make(chan mirror.Status, 100), patience: 20 * time.Second}
+	if _, large := t.(*testing.B); large {
+		r.patience = 4 * time.Minute
+	}
 	r.feed.Rejected = func(s mirror.Status) { r.rejected <- s }
 	agent := httptest.NewServer(&r.feed)
 	t.Cleanup(func() {
@@ -296,7 +301,7 @@ func (r *running) replace(name string, texts map[string]string) {
 // awaitReady waits until the proxy is ready.
 func (r *running) awaitReady() *running {
 	r.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(r.patience); ; time.Sleep(10 * time.Millisecond) {
 		response, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/ready", r.ready))
 		if err == nil {
 			response.Body.Close()
