@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -374,9 +375,19 @@ func (c *controllerTest) testForward(t *testing.T, replicas ...*replica) {
 		t.Errorf("'proxy get' asks the wrong one:\n%s", text)
 	}
 
+	// The controllers read the proxies of all pods. These pods have no proxy that answers.
+	stdout, stderr, err := run(t.Context(), "stat", "po", "-A", "--window", "1ms", "--kubeconfig", kubeconfig)
+	for _, pod := range []string{"one", "two", "three"} {
+		if !regexp.MustCompile(`(?m)^shop +`+pod+` +0/1 `).MatchString(stdout) || !strings.Contains(stderr, "shop/"+pod) {
+			t.Errorf("'stat' does not say that shop/%s was not read: error %v\n%s%s", pod, err, stdout, stderr)
+		}
+	}
+
 	// The right to forward ports is not enough.
-	if err := tryCommand(t, "proxy", "list", "--kubeconfig", portForwarder); err == nil || !strings.Contains(err.Error(), "Role outrigger-viewer") {
-		t.Errorf("somebody without the right lists proxies: error %v", err)
+	for _, args := range [][]string{{"proxy", "list"}, {"stat", "po"}, {"edges"}, {"top"}} {
+		if err := tryCommand(t, append(args, "--kubeconfig", portForwarder)...); err == nil || !strings.Contains(err.Error(), "Role outrigger-viewer") {
+			t.Errorf("somebody without the right runs %v: error %v", args, err)
+		}
 	}
 	for name, tt := range map[string]struct{ token, want string }{
 		"no token":                {"", "401"},
@@ -384,8 +395,10 @@ func (c *controllerTest) testForward(t *testing.T, replicas ...*replica) {
 		"another audience":        {c.tokenOf(t, "outrigger-viewer", "https://kubernetes.default.svc"), "401"},
 		"another service account": {c.tokenOf(t, "outrigger-controller", debug.Audience), "403"},
 	} {
-		if _, err := getPage(t.Context(), replicas[0].host+":9093", debug.ProxyPath, tt.token); err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: error %v, want %s", name, err, tt.want)
+		for _, path := range []string{debug.ProxyPath, debug.TrafficPath} {
+			if _, err := getPage(t.Context(), replicas[0].host+":9093", path, tt.token); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%s with %s: error %v, want %s", path, name, err, tt.want)
+			}
 		}
 	}
 	if _, err := getPage(t.Context(), replicas[0].host+":9093", debug.ConfigPath, c.tokenOf(t, "outrigger-viewer", debug.Audience)); err == nil || !strings.Contains(err.Error(), "404") {

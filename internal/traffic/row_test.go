@@ -50,12 +50,16 @@ func shop() *traffic.Report {
 	db.Owner.Kind, db.Read, db.Seconds, db.Problem = "statefulset", false, 0, "no answer"
 	cart := testPod("shop", "cart", 1, from("front", "robot", requests(20, 5, "mutual")), from("", "", requests(10, 0, "none")))
 	cart.Class = "pipy"
+	// A third party's proxy may know by which service it was called. Services are what callers
+	// have counted nevertheless.
+	called := from("front", "desk", requests(100, 10, "mutual"))
+	called.Service = "basket"
 	return &traffic.Report{
 		Services: []mesh.Name{{Namespace: "shop", Name: "basket"}, {Namespace: "shop", Name: "db"}},
 		Pods: []traffic.Pod{
 			testPod("front", "desk", 0, to("shop", "basket", "cart", requests(100, 10, "mutual"))),
 			testPod("front", "robot", 0, to("shop", "basket", "cart", requests(30, 10, "mutual")), to("", "", "", requests(70, 0, "none"))),
-			testPod("shop", "cart", 0, from("front", "desk", requests(100, 10, "mutual")), to("shop", "db", "db", traffic.Counts{Connections: 5, TLS: map[string]float64{"mutual": 5}})),
+			testPod("shop", "cart", 0, called, to("shop", "db", "db", traffic.Counts{Connections: 5, TLS: map[string]float64{"mutual": 5}})),
 			cart, db,
 		},
 	}
