@@ -178,6 +178,11 @@ func TestTrafficOfChangingPods(t *testing.T) {
 	if diff := cmp.Diff(want, summary(report)); diff != "" {
 		t.Errorf("%s has ended (-want +got):\n%s", ending.Name, diff)
 	}
+	for _, pod := range report.Pods {
+		if pod.Seconds <= 0 {
+			t.Errorf("%s has no period, so it has no rates", pod.Name)
+		}
+	}
 }
 
 // TestTrafficLimits checks that many pods are read at once, but not too many.
