@@ -55,13 +55,21 @@ func (f *proxyFlags) ask(ctx context.Context, path string, take func(controller 
 		if err != nil {
 			return fmt.Errorf("%w; %w", err, errNoDebugPages)
 		}
-		return take(f.address, answer)
+		return enough(take(f.address, answer))
 	}
 	a, err := f.access(ctx)
 	if err != nil {
 		return err
 	}
 	return a.ask(ctx, path, take)
+}
+
+// enough drops debug.ErrEnough.
+func enough(err error) error {
+	if errors.Is(err, debug.ErrEnough) {
+		return nil
+	}
+	return err
 }
 
 // access is what is needed to query the controllers of a cluster, for as long as the token is
@@ -98,7 +106,9 @@ func (a *access) ask(ctx context.Context, path string, take func(controller stri
 	for _, pod := range a.pods {
 		answer, err := forward(ctx, a.config, pod, proxyPort, path, a.token)
 		if err == nil {
-			err = take(pod.Name, answer)
+			if err = take(pod.Name, answer); errors.Is(err, debug.ErrEnough) {
+				return nil
+			}
 		} else {
 			err = fmt.Errorf("controller %s/%s: %w", pod.Namespace, pod.Name, err)
 		}

@@ -97,7 +97,10 @@ func dashboardPages(shown debug.Sources, log *slog.Logger) map[string]http.Handl
 		if err != nil {
 			return err
 		}
-		return take("this controller", answer)
+		if err := take("this controller", answer); !errors.Is(err, debug.ErrEnough) {
+			return err
+		}
+		return nil
 	}
 	page := dashboard.New(dashboard.Options{Ask: ask, Log: log})
 	return map[string]http.Handler{dashboardPath: http.StripPrefix(strings.TrimSuffix(dashboardPath, "/"), page)}

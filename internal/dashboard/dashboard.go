@@ -1,6 +1,6 @@
 // Package dashboard serves a web page that shows the mesh: who calls whom, what is refused
 // and why, and the state and configuration of each proxy. It only reads. What it shows comes
-// from the controllers' pages of package debug, and from a Traffic.
+// from the controllers' pages of package debug.
 //
 // The folder web contains the source of the page, and web/dist the files that are built of it
 // and embedded in the program.
@@ -15,22 +15,14 @@ import (
 )
 
 // Ask requests a page of every controller and calls take with the controller's name and the
-// answer, which is nil if the controller does not know what the path asks for. The error
-// names the controllers that have not answered.
+// answer, which is nil if the controller does not know what the path asks for. If take returns
+// debug.ErrEnough, no other controller is asked. The error names the controllers that have not
+// answered.
 type Ask func(ctx context.Context, path string, take func(controller string, answer []byte) error) error
-
-// Traffic measures the requests and connections of the mesh. It is safe for concurrent use.
-type Traffic interface {
-	// Edges returns what happened recently. An error does not hide the edges that are
-	// returned with it.
-	Edges(ctx context.Context) ([]Edge, error)
-}
 
 // Options configure a dashboard. Ask is required.
 type Options struct {
 	Ask Ask
-	// Traffic may be nil; then the page shows no rates.
-	Traffic Traffic
 	// Key is a secret that a browser must know, as part of the address with which it opens
 	// the page. It is empty if something else decides who may see the page.
 	Key string
@@ -55,7 +47,7 @@ func (o *Options) Local(listener net.Listener) string {
 
 // New returns the handler of a dashboard at the path /.
 func New(o Options) http.Handler {
-	d := &dashboard{options: o, rules: newRules(o.Ask)}
+	d := &dashboard{options: o, rules: newRules(o.Ask), meter: &meter{ask: o.Ask}}
 	mux := http.NewServeMux()
 	mux.Handle("GET /{$}", page())
 	mux.Handle("GET /assets/", assets())
@@ -68,4 +60,5 @@ func New(o Options) http.Handler {
 type dashboard struct {
 	options Options
 	rules   *rules
+	meter   *meter
 }

@@ -13,14 +13,17 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/outrigger-mesh/outrigger/internal/dashboard"
 	"github.com/outrigger-mesh/outrigger/internal/debug"
 	"github.com/outrigger-mesh/outrigger/internal/explain"
 	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/registry"
+	"github.com/outrigger-mesh/outrigger/internal/traffic"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -46,14 +49,46 @@ func (c controllers) ask(_ context.Context, path string, take func(string, []byt
 				return err
 			}
 		}
-		failed = append(failed, take(name, text))
+		err := take(name, text)
+		if errors.Is(err, debug.ErrEnough) {
+			return nil
+		}
+		failed = append(failed, err)
 	}
 	return errors.Join(failed...)
 }
 
-type edges []dashboard.Edge
+// trafficPath is what the dashboard asks for.
+const trafficPath = debug.TrafficPath + "?period=4s"
 
-func (e edges) Edges(context.Context) ([]dashboard.Edge, error) { return e, nil }
+var (
+	desk    = traffic.End{Namespace: "shop", Workload: "desk", ServiceAccount: "desk"}
+	cart    = traffic.End{Namespace: "shop", Workload: "cart", ServiceAccount: "carts"}
+	refused = traffic.Counts{Denied: map[string]float64{"access": 4}}
+)
+
+// counted is a report with one flow.
+func counted(flow traffic.Flow) traffic.Report {
+	return traffic.Report{Pods: []traffic.Pod{{Name: name("shop", "desk"), Read: true, Seconds: 4, Flows: []traffic.Flow{flow}}}}
+}
+
+// measuredBy returns the edges of the first measurement.
+func measuredBy(t *testing.T, c controllers) []dashboard.Edge {
+	t.Helper()
+	handler := dashboard.New(dashboard.Options{Ask: c.ask})
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		var got dashboard.Mesh
+		get(t, handler, "/api/mesh", &got)
+		if got.Measured {
+			return got.Edges
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("nothing is measured: %q", got.Warnings)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
 
 func name(namespace, name string) mesh.Name { return mesh.Name{Namespace: namespace, Name: name} }
 
@@ -111,8 +146,8 @@ func TestMesh(t *testing.T) {
 	if diff := cmp.Diff(services, got.Services); diff != "" {
 		t.Errorf("services (-want +got):\n%s", diff)
 	}
-	if got.Measured || len(got.Warnings) > 0 {
-		t.Errorf("without traffic: measured %t, warnings %q", got.Measured, got.Warnings)
+	if got.Measured {
+		t.Error("the traffic is measured, though no controller has measured it")
 	}
 }
 
@@ -121,7 +156,7 @@ func TestControllerAway(t *testing.T) {
 	c := controllers{"a": {debug.MeshPath: shop()}, "b": {debug.MeshPath: errors.New("controller b is away")}}
 	var got dashboard.Mesh
 	get(t, dashboard.New(dashboard.Options{Ask: c.ask}), "/api/mesh", &got)
-	if len(got.Workloads) != 2 || len(got.Warnings) != 1 || got.Warnings[0] != "controller b is away" {
+	if len(got.Workloads) != 2 || len(got.Warnings) == 0 || got.Warnings[0] != "controller b is away" {
 		t.Errorf("got %d workloads and the warnings %q", len(got.Workloads), got.Warnings)
 	}
 	delete(c, "a")
@@ -139,27 +174,75 @@ func TestRule(t *testing.T) {
 		{Topic: "caller", Text: "a pod", Details: []string{"irrelevant"}},
 		{Topic: "access", Text: "no rule matches", Details: []string{"TrafficTarget shop/cart is for others"}, Verdict: explain.Denied},
 	}}
-	c := controllers{"a": {debug.MeshPath: shop(), debug.ExplainQuery("shop/desk", "shop/cart", "", ""): denied}}
 	for _, tt := range []struct {
-		edge dashboard.Edge
+		flow traffic.Flow
 		want []string
 	}{
-		{dashboard.Edge{Client: "shop/desk", Service: "shop/cart", Refused: 1}, []string{"no rule matches", "TrafficTarget shop/cart is for others"}},
 		{
-			dashboard.Edge{Client: "shop/desk", Refused: 1},
+			traffic.Flow{Reporter: "source", Source: desk, Destination: cart, Service: "cart", Counts: refused},
+			[]string{"no rule matches", "TrafficTarget shop/cart is for others"},
+		},
+		{
+			traffic.Flow{Reporter: "source", Source: desk, Counts: refused},
 			[]string{"Its own sidecar closes connections to what no rule lets shop/desk call.", "shop/cart:", "no rule matches", "TrafficTarget shop/cart is for others"},
 		},
-		{dashboard.Edge{Server: "shop/cart", Refused: 1}, []string{"The caller is not known: it has no identity in the mesh."}},
-		{dashboard.Edge{Client: "shop/desk", Service: "shop/cart", Rate: 1}, nil},
+		{
+			traffic.Flow{Reporter: "destination", Destination: cart, Counts: refused},
+			[]string{"The caller is not known: it has no identity in the mesh."},
+		},
+		{
+			traffic.Flow{Reporter: "destination", Source: desk, Destination: cart, Counts: traffic.Counts{Denied: map[string]float64{"rate_limit": 4}}},
+			[]string{"a rate limit of the server is exceeded"},
+		},
+		{traffic.Flow{Reporter: "source", Source: desk, Destination: cart, Service: "cart", Counts: traffic.Counts{Requests: 4}}, nil},
 	} {
-		var got dashboard.Mesh
-		get(t, dashboard.New(dashboard.Options{Ask: c.ask, Traffic: edges{tt.edge}}), "/api/mesh", &got)
-		if len(got.Edges) != 1 || !got.Measured {
-			t.Fatalf("got the edges %v", got.Edges)
+		c := controllers{"a": {
+			debug.MeshPath: shop(), debug.ExplainQuery("shop/desk", "shop/cart", "", ""): denied, trafficPath: counted(tt.flow),
+		}}
+		edges := measuredBy(t, c)
+		if len(edges) != 1 {
+			t.Fatalf("got the edges %v", edges)
 		}
-		if diff := cmp.Diff(tt.want, got.Edges[0].Rule); diff != "" {
-			t.Errorf("%+v (-want +got):\n%s", tt.edge, diff)
+		if diff := cmp.Diff(tt.want, edges[0].Rule); diff != "" {
+			t.Errorf("%+v (-want +got):\n%s", tt.flow, diff)
 		}
+	}
+}
+
+// TestEdges joins what several proxies have counted.
+func TestEdges(t *testing.T) {
+	ok := traffic.Counts{
+		Requests: 30, Failed: 3, TLS: map[string]float64{"mutual": 30},
+		Durations: traffic.Histogram{Buckets: []traffic.Bucket{{Bound: 0.01, Count: 30}}},
+	}
+	report := traffic.Report{Pods: []traffic.Pod{
+		{Name: name("shop", "desk"), ServiceAccount: "desk", Read: true, Seconds: 10, Flows: []traffic.Flow{
+			{Reporter: "source", Source: desk, Destination: cart, Service: "cart", Protocol: "http", Counts: ok},
+			{Reporter: "source", Source: desk, Protocol: "tcp", Counts: traffic.Counts{Denied: map[string]float64{"egress": 5}}},
+		}},
+		{Name: name("shop", "cart-1"), Owner: fact.Owner{Kind: "deployment", Name: "cart"}, ServiceAccount: "carts", Read: true, Seconds: 5, Flows: []traffic.Flow{
+			// The server knows the account only, which one workload has.
+			{Reporter: "destination", Source: traffic.End{Namespace: "shop", ServiceAccount: "desk"}, Destination: cart, Protocol: "http", Counts: ok},
+			{Reporter: "destination", Destination: cart, Protocol: "http", Counts: traffic.Counts{Requests: 5, TLS: map[string]float64{"none": 5}, Denied: map[string]float64{"plaintext": 5}}},
+		}},
+		{Name: name("shop", "cart-2"), Owner: fact.Owner{Kind: "deployment", Name: "cart"}, ServiceAccount: "carts", Read: true, Seconds: 5, Flows: []traffic.Flow{
+			{Reporter: "destination", Source: traffic.End{Namespace: "shop", ServiceAccount: "desk"}, Destination: cart, Protocol: "http", Counts: ok},
+		}},
+		{Name: name("shop", "late"), Problem: "no answer in 5s"},
+	}}
+	c := controllers{"a": {debug.MeshPath: shop(), trafficPath: report}}
+	got := measuredBy(t, c)
+	for i := range got {
+		got[i].Rule = nil
+	}
+	want := []dashboard.Edge{
+		{Server: "shop/cart", Protocol: "http", Rate: 1, Success: 1, TLS: "none", Refused: 1, Reason: "plaintext"},
+		{Client: "shop/desk", Protocol: "tcp", Success: 1, Refused: 0.5, Reason: "egress"},
+		{Client: "shop/desk", Server: "shop/cart", Protocol: "http", Rate: 12, Success: 0.9, P50: 5, P95: 9.5, P99: 9.9, TLS: "mutual"},
+		{Client: "shop/desk", Service: "shop/cart", Protocol: "http", Rate: 3, Success: 0.9, P50: 5, P95: 9.5, P99: 9.9, TLS: "mutual"},
+	}
+	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-6)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

@@ -30,12 +30,9 @@ func (d *dashboard) mesh(r *http.Request) (any, error) {
 	shown := assemble(page, proxies)
 	shown.Time = time.Now().UTC()
 	shown.warn(err)
-	if d.options.Traffic == nil {
-		return shown, nil
-	}
-	edges, err := d.options.Traffic.Edges(r.Context())
+	edges, done, err := d.meter.last()
 	shown.warn(err)
-	shown.Measured = err == nil || len(edges) > 0
+	shown.Measured = done && (err == nil || len(edges) > 0)
 	shown.Edges = d.rules.explain(r.Context(), append(shown.Edges, edges...), shown)
 	return shown, nil
 }
@@ -75,7 +72,7 @@ func (d *dashboard) read(ctx context.Context) (*debug.MeshPage, map[mesh.Name]re
 func assemble(page *debug.MeshPage, proxies map[mesh.Name]registry.Proxy) *Mesh {
 	shown := &Mesh{
 		Workloads: []Workload{}, Services: []Service{}, Edges: []Edge{}, Warnings: []string{},
-		Splits: page.Splits, Problems: page.Problems,
+		Splits: append([]debug.MeshSplit{}, page.Splits...), Problems: append([]mesh.Problem{}, page.Problems...),
 	}
 	at := make(map[string]int)
 	of := make(map[mesh.Name]string)

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/internal/explain"
+	"github.com/outrigger-mesh/outrigger/sidecar/telemetry"
 )
 
 // rules finds out which rule refuses the requests of an edge. Answers are kept for a short
@@ -41,7 +43,10 @@ func (r *rules) explain(ctx context.Context, edges []Edge, shown *Mesh) []Edge {
 			continue
 		}
 		from, to := accountOf(shown, e.Client), cmp.Or(e.Service, podOf(shown, e.Server))
+		meaning, decided := meaningOf(e.Reason)
 		switch {
+		case !decided:
+			e.Rule = []string{meaning}
 		case from == "":
 			e.Rule = []string{"The caller is not known: it has no identity in the mesh."}
 		case to == "":
@@ -51,6 +56,16 @@ func (r *rules) explain(ctx context.Context, edges []Edge, shown *Mesh) []Edge {
 		}
 	}
 	return edges
+}
+
+// meaningOf returns what a reason means, and whether a rule decided it, or the lack of one.
+func meaningOf(reason string) (meaning string, decided bool) {
+	for _, known := range telemetry.Reasons() {
+		if known.Name == reason {
+			meaning = known.Meaning
+		}
+	}
+	return meaning, meaning == "" || slices.Contains([]string{telemetry.ReasonAccess, telemetry.ReasonEgress, telemetry.ReasonNoRoute}, reason)
 }
 
 // find returns why the mesh refuses what the question is about.

@@ -31,6 +31,10 @@ var (
 	ErrForbidden = errors.New("forbidden")
 )
 
+// ErrEnough is returned by a function that gets the answers of several controllers and needs
+// no other than those it has.
+var ErrEnough = errors.New("no more answers are needed")
+
 // Review checks whether the bearer of a token may get a path. The error is ErrToken,
 // ErrForbidden, or that of a review that could not be made.
 type Review func(ctx context.Context, token, path string) error

@@ -207,7 +207,9 @@ func (s Sources) Answer(ctx context.Context, path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	get, ok := map[string]func(*http.Request) (any, error){ProxyPath: s.proxy, MeshPath: s.mesh, ExplainPath: s.explanation}[r.URL.Path]
+	get, ok := map[string]func(*http.Request) (any, error){
+		ProxyPath: s.proxy, MeshPath: s.mesh, ExplainPath: s.explanation, TrafficPath: s.report,
+	}[r.URL.Path]
 	if !ok {
 		return nil, fmt.Errorf("there is no page %s", r.URL.Path)
 	}

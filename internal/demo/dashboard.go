@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/outrigger-mesh/outrigger/internal/dashboard"
+	"github.com/outrigger-mesh/outrigger/internal/debug"
 	"github.com/outrigger-mesh/outrigger/internal/limit"
 )
 
@@ -37,5 +38,8 @@ func (s *stage) ask(ctx context.Context, path string, take func(controller strin
 	if err != nil {
 		return err
 	}
-	return take("the controller", answer)
+	if err := take("the controller", answer); !errors.Is(err, debug.ErrEnough) {
+		return err
+	}
+	return nil
 }

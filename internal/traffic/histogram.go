@@ -20,7 +20,8 @@ type Bucket struct {
 	Count float64 `json:"count"`
 }
 
-func (h *Histogram) add(other Histogram, factor float64) {
+// Add adds the counts of another Histogram, multiplied by a factor.
+func (h *Histogram) Add(other Histogram, factor float64) {
 	for _, b := range other.Buckets {
 		h.count(b.Bound, factor*b.Count)
 	}

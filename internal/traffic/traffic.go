@@ -95,7 +95,7 @@ func (c *Counts) add(other *Counts, factor float64) {
 	addTo(&c.Codes, other.Codes, factor)
 	addTo(&c.TLS, other.TLS, factor)
 	addTo(&c.Denied, other.Denied, factor)
-	c.Durations.add(other.Durations, factor)
+	c.Durations.Add(other.Durations, factor)
 }
 
 func addTo(to *map[string]float64, from map[string]float64, factor float64) {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Prints the path of the Chromium for the tests. If there is none, it installs Debian's
-# package, which needs root. With --where it installs nothing.
+# package and a font with the symbols of the page, which needs root. With --where it installs
+# nothing.
 set -euo pipefail
 
 find_chromium() {
@@ -23,7 +24,7 @@ if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
 	exit 1
 fi
 echo "installing Debian's chromium" >&2
-{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; } >&2
+{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-noto-color-emoji; } >&2
 find_chromium || {
 	echo "the package chromium contains no program chromium" >&2
 	exit 1

@@ -12,7 +12,8 @@ interface Props {
 
 export function Calls({ mesh, query, onSelect }: Props) {
   const words = query.toLowerCase().split(/\s+/).filter(Boolean)
-  const edges = mesh.edges.filter((e) => words.every((word) => [e.client, e.service, e.server, e.protocol, e.reason].join(' ').toLowerCase().includes(word)))
+  // What both ends have measured is shown as the client did, which knows the service.
+  const edges = mesh.edges.filter((e) => (e.service || e.refused || !e.client || !e.server) && words.every((word) => [e.client, e.service, e.server, e.protocol, e.reason].join(' ').toLowerCase().includes(word)))
   if (!mesh.measured) return <p class="empty">Traffic is not measured.</p>
   if (edges.length === 0) return <p class="empty">No calls{query && ' of that name'}.</p>
   return (
@@ -32,7 +33,7 @@ export function EdgeTable({ edges, onSelect }: { edges: Edge[]; onSelect?: (id: 
         {edges.map((e, i) => (
           <tr key={i} class={e.refused ? 'refused' : ''} onClick={() => onSelect?.(edgeID(e))}>
             <td>{e.client || 'unknown'}</td>
-            <td>{e.service || e.server || 'not allowed'}</td>
+            <td>{calledOf(e)}</td>
             <td>{e.protocol}</td>
             <td>{lock(e)}</td>
             <td class="n">{format.rate(e.rate)}</td>
@@ -46,6 +47,10 @@ export function EdgeTable({ edges, onSelect }: { edges: Edge[]; onSelect?: (id: 
       </tbody>
     </table>
   )
+}
+
+export function calledOf(e: Edge): string {
+  return e.service || e.server || (e.refused ? 'not allowed' : 'outside of the mesh')
 }
 
 export function lock(e: Edge): string {

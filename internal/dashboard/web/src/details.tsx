@@ -1,7 +1,7 @@
 // The panel beside the graph, about the selected node or edge.
 
 import type { Edge, Mesh } from './api'
-import { lock } from './calls'
+import { calledOf, lock } from './calls'
 import { edgeID, serviceNode, workloadNode } from './elements'
 import * as format from './format'
 
@@ -35,7 +35,7 @@ function WorkloadDetails({ mesh, name }: Props & { name: string }) {
       <h3>{w.name}</h3>
       <p class="soft">{w.kind} in {w.namespace}, service account {w.serviceAccount}, {w.classes.join(', ') || 'no sidecar'}</p>
       <p><a class="action" href={'#/workload/' + w.id}>Policies, proxies, configuration, certificates →</a></p>
-      <Traffic title="Calls" edges={mesh.edges.filter((e) => e.client === w.id)} of={(e) => e.service || e.server || 'not allowed'} />
+      <Traffic title="Calls" edges={mesh.edges.filter((e) => e.client === w.id && (!e.server || e.refused))} of={calledOf} />
       <Traffic title="Is called by" edges={mesh.edges.filter((e) => e.server === w.id)} of={(e) => e.client || 'unknown'} />
     </>
   )
@@ -92,7 +92,7 @@ function Traffic(props: { title: string; edges: Edge[]; of: (e: Edge) => string 
 function Call({ edge }: { edge: Edge }) {
   return (
     <>
-      <h3>{edge.client || 'unknown'} → {edge.service || edge.server || 'not allowed'}</h3>
+      <h3>{edge.client || 'unknown'} → {calledOf(edge)}</h3>
       <dl>
         <dt>Protocol</dt><dd>{edge.protocol}</dd>
         <dt>mTLS</dt><dd>{lock(edge)}</dd>

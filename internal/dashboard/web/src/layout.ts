@@ -13,7 +13,7 @@ export function sizeOf(node: Node): { width: number; height: number } {
 
 export function layout(elements: Elements): Positions {
   const graph = new dagre.graphlib.Graph()
-  graph.setGraph({ rankdir: 'LR', nodesep: 26, ranksep: 150, edgesep: 16, marginx: 20, marginy: 20, ranker: 'network-simplex' })
+  graph.setGraph({ rankdir: 'LR', nodesep: 26, ranksep: 150, edgesep: 16, marginx: 20, marginy: 20, ranker: elements.nodes.length > 100 ? 'longest-path' : 'network-simplex' })
   graph.setDefaultEdgeLabel(() => ({}))
   const linked = new Set(elements.lines.flatMap((l) => [l.source, l.target]))
   const alone = elements.nodes.filter((n) => !linked.has(n.id))

@@ -1,0 +1,2 @@
+// Package dashboard contains tests of the dashboard in a real browser.
+package dashboard
