@@ -76,7 +76,7 @@ var rules = []rule{
 		"it translates regular expressions, whatever their use"},
 	{"sidecar/repo", "health internal/limit mesh sidecar/delivery sidecar/driver sidecar/mirror golang.org/x/time/rate",
 		"a delivery kit owns a socket and knows no proxy's configuration"},
-	{"sidecar/drivertest/behaviour", "health internal/identity/issuer internal/lab internal/localmesh mesh sidecar sidecar/driver sidecar/drivertest github.com/envoyproxy/go-control-plane/... go.opentelemetry.io/proto/otlp/trace/v1 google.golang.org/genproto/googleapis/rpc/... google.golang.org/grpc/... k8s.io/api/core/v1",
+	{"sidecar/drivertest/behaviour", "health internal/identity/issuer internal/lab internal/localmesh mesh sidecar sidecar/driver sidecar/drivertest sidecar/telemetry github.com/envoyproxy/go-control-plane/... go.opentelemetry.io/proto/otlp/trace/v1 google.golang.org/genproto/googleapis/rpc/... google.golang.org/grpc/... k8s.io/api/core/v1",
 		"it tests a running mesh by requests, as its users see it; a vendor's program and proxy are parts of that mesh"},
 	{"sidecar/drivertest", "apis/... mesh certificate internal/pki sidecar/agentspec sidecar/driver sidecar/program github.com/google/go-cmp/cmp github.com/google/uuid k8s.io/client-go/kubernetes k8s.io/client-go/rest k8s.io/pod-security-admission/... " + kubernetes,
 		"vendors run the suite in their own repositories, with their own drivers"},
@@ -156,7 +156,7 @@ var rules = []rule{
 		"it reads lists of any objects, whatever their use"},
 	{"internal/check", "internal/inject internal/page internal/pki internal/registry internal/source sidecar/driver k8s.io/client-go/... " + kubernetes,
 		"it reads a cluster and reports what is wrong; the command connects it to the cluster"},
-	{"internal/agent", "apis/identity/v1 certificate internal/limit internal/pki mesh sidecar/agentspec sidecar/mirror golang.org/x/sys/unix google.golang.org/grpc/... google.golang.org/protobuf/encoding/protowire",
+	{"internal/agent", "apis/identity/v1 certificate internal/limit internal/pki mesh sidecar/agentspec sidecar/mirror sidecar/telemetry golang.org/x/sys/unix google.golang.org/grpc/... google.golang.org/protobuf/encoding/protowire",
 		"it is in every pod: it is small, has no Kubernetes client and depends on no driver"},
 	{"internal/capture", "sidecar/agentspec github.com/google/nftables/... github.com/mdlayher/netlink github.com/vishvananda/netlink golang.org/x/sys/unix",
 		"a CNI plug-in must be able to call it, so it depends on neither a pod nor the agent"},
@@ -233,7 +233,7 @@ var rules = []rule{
 }
 
 // public lists the packages of this module that drivers may import, and the types of pods.
-const public = "apis/... certificate health mesh sidecar sidecar/agentspec sidecar/delivery sidecar/driver sidecar/mirror sidecar/pcre sidecar/podtemplate sidecar/program sidecar/repo sidecar/xds k8s.io/api/core/v1 "
+const public = "apis/... certificate health mesh sidecar sidecar/agentspec sidecar/delivery sidecar/driver sidecar/mirror sidecar/pcre sidecar/podtemplate sidecar/program sidecar/repo sidecar/telemetry sidecar/xds k8s.io/api/core/v1 "
 
 // listed is a part of the output of go list.
 type listed struct {

@@ -9,13 +9,13 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// accessLogs returns the access log for requests or connections, one JSON object per
-// line on stdout, or nil if access logging is off.
-func accessLogs(s *mesh.Settings) []*accesslogv3.AccessLog {
+// accessLogs returns the logs of requests or connections: the records for the agent and, if
+// access logging is on, one JSON object per line on stdout.
+func accessLogs(s *mesh.Settings, records *accesslogv3.AccessLog) []*accesslogv3.AccessLog {
 	if !s.AccessLog.Enabled {
-		return nil
+		return []*accesslogv3.AccessLog{records}
 	}
-	return stdoutLogs
+	return append([]*accesslogv3.AccessLog{records}, stdoutLogs...)
 }
 
 // stdoutLogs uses Open Service Mesh's field names, which its users search for, and adds

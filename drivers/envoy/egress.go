@@ -136,7 +136,7 @@ func (b *egress) http(port mesh.EgressRoutes, at scope) {
 		Name: name, VirtualHosts: hosts, ValidateClusters: wrapperspb.Bool(false),
 	}))
 	b.chain(name, port.Port, at.match(), httpFilter(httpOptions{
-		StatPrefix: name, RouteName: name, Settings: b.builder.settings, Filters: filters, Compared: port.ComparedHeaders(),
+		StatPrefix: name, RouteName: name, Settings: b.builder.settings, Records: egressRequests, Filters: filters, Compared: port.ComparedHeaders(),
 	}))
 }
 
@@ -216,7 +216,7 @@ func egressName(port uint16) string { return "egress/" + strconv.Itoa(int(port))
 
 // tcpTo returns a filter that forwards to a cluster.
 func (o *outboundBuilder) tcpTo(stats, cluster string) *listenerv3.Filter {
-	proxy := tcpDefaults(accessLogs(o.settings))
+	proxy := tcpDefaults(accessLogs(o.settings, egressConnections))
 	proxy.StatPrefix, proxy.ClusterSpecifier = stats, &tcpv3.TcpProxy_Cluster{Cluster: cluster}
 	return filter(tcpProxyName, proxy)
 }

@@ -66,7 +66,7 @@ func startEnvoy(t *testing.T, view *mesh.View, dir, listener string) runningEnvo
 			filters[0] = tree{"name": "proxy_protocol", "typed_config": tree{
 				"@type": "type.googleapis.com/envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol",
 			}}
-		case "outbound", "inbound", "metrics":
+		case "outbound", "inbound":
 			continue
 		}
 		listeners = append(listeners, l)

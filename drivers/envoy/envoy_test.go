@@ -112,8 +112,8 @@ func TestBootstrap(t *testing.T) {
 	if spec.Secrets == nil || !strings.Contains(text, "pipe: {path: "+spec.Secrets.Socket+"}") {
 		t.Errorf("the agent serves secrets at %v, which is missing in:\n%s", spec.Secrets, text)
 	}
-	if want := fmt.Sprintf("address: \"10.0.0.7\", port_value: %d", driver.MetricsPort); !strings.Contains(text, want) || strings.Count(text, "path: "+driver.MetricsPath) != 1 {
-		t.Errorf("the metrics are not at %s of %q in:\n%s", driver.MetricsPath, want, text)
+	if r := spec.Records; r == nil || r.Metrics != fmt.Sprintf("http://127.0.0.1:%d%s", driver.AdminPort, driver.MetricsPath) || !strings.Contains(text, "outrigger.records: 100") {
+		t.Errorf("the agent counts %v, and the bootstrap is:\n%s", r, text)
 	}
 	if !strings.Contains(text, "address: outrigger-controller.osm-system.svc, port_value: 15128") {
 		t.Errorf("the controller's address is not in:\n%s", text)

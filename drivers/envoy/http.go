@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
@@ -19,6 +20,8 @@ type httpOptions struct {
 	// RouteName is the route configuration, which is fetched by RDS.
 	RouteName string
 	Settings  *mesh.Settings
+	// Records are the records of its requests.
+	Records *accesslogv3.AccessLog
 	// Inbound is set if the requests are for the proxy's own application.
 	Inbound bool
 	// ServiceName is the service name in OTLP spans.
@@ -38,7 +41,7 @@ func httpFilter(o httpOptions) *listenerv3.Filter {
 			ConfigSource: adsSource(), RouteConfigName: o.RouteName,
 		}},
 		HttpFilters: append(o.Filters[:len(o.Filters):len(o.Filters)], routerFilter),
-		AccessLog:   accessLogs(o.Settings),
+		AccessLog:   accessLogs(o.Settings, o.Records),
 		Tracing:     tracing(o),
 
 		// The proxy is not an edge proxy: x-forwarded-for and x-forwarded-proto stay

@@ -282,6 +282,7 @@ local function answer(txn, status, changes, body)
     headers["content-type"], status, body = { "application/grpc" }, 200, ""
   end
   headers["content-type"] = headers["content-type"] or { "text/plain" }
+  txn:set_var("txn.why", "authorization")
   txn:done(txn:reply({ status = status, headers = headers, body = body }))
 end
 

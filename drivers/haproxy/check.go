@@ -21,7 +21,7 @@ func (d Driver) Check(ctx context.Context, view *mesh.View) error {
 	if err != nil {
 		return err
 	}
-	if err := program.Check(ctx, view.Proxy.Identity, files, []string{agentspec.EnvSpans + "=3"}, path, checkArgs...); err != nil {
+	if err := program.Check(ctx, view.Proxy.Identity, files, []string{agentspec.EnvSpans + "=3", agentspec.EnvRecords + "=4"}, path, checkArgs...); err != nil {
 		return fmt.Errorf("haproxy: %w", err)
 	}
 	return nil

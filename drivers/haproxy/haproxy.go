@@ -15,6 +15,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 	"github.com/outrigger-mesh/outrigger/sidecar/podtemplate"
+	"github.com/outrigger-mesh/outrigger/sidecar/telemetry"
 )
 
 const (
@@ -59,6 +60,7 @@ func (Driver) Patch(ctx context.Context) error {
 		},
 		Reload:   &agentspec.Reload{Signal: "USR2", Workers: true},
 		Spans:    &agentspec.Spans{Collector: collectorFile},
+		Records:  &agentspec.Records{Metrics: "http://127.0.0.1:15000/stats/prometheus", Reasons: []agentspec.Reason{{Text: " SC ", Reason: telemetry.ReasonNoEndpoint}, {Text: " PR 400", Reason: telemetry.ReasonInvalidRequest}}},
 		ReadyURL: "http://127.0.0.1:15000/ready",
 		Drain:    &agentspec.Drain{Seconds: 5},
 	})

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/netip"
 	"net/url"
 	"path"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+	"github.com/outrigger-mesh/outrigger/sidecar/telemetry"
 )
 
 // config is read from the environment.
@@ -29,7 +31,9 @@ type config struct {
 	podUID     string
 	podIP      string // the address of app probes; may be empty if no probe needs it
 	controller string // host name of the signing service
-	ignored    error  // names a field of the Spec that this agent does not know
+	// class and workload are labels of metrics, and may be empty.
+	class, workload string
+	ignored         error // names a field of the Spec that this agent does not know
 }
 
 // readConfig reads the environment of the sidecar container. The error lists every
@@ -53,6 +57,8 @@ func readConfig(env func(string) (string, bool)) (*config, error) {
 		controller: need(agentspec.EnvController),
 	}
 	c.podIP, _ = env(agentspec.EnvPodIP)
+	c.class, _ = env(agentspec.EnvClass)
+	c.workload, _ = env(agentspec.EnvWorkload)
 	if text := need(agentspec.EnvSpec); text != "" {
 		var err error
 		if c.ignored, err = decode(text, &c.spec); err != nil {
@@ -237,6 +243,20 @@ func (c *config) check() error {
 			wrong("secrets.socket %q: mirror.dir is reserved for files from the repository", secrets.Socket)
 		}
 	}
+	if r := s.Records; r != nil {
+		u, err := url.Parse(r.Metrics)
+		switch {
+		case err != nil || u.Scheme != "http" || !isLoopback(u.Hostname()):
+			wrong("records.metrics %q is not an http URL on loopback", r.Metrics)
+		case r.File != "" && (!isPath(r.File) || written[r.File]):
+			wrong("records.file %q must be absolute, without . and .., and none of the files", r.File)
+		}
+		for _, reason := range r.Reasons {
+			if reason.Text == "" || reason.Reason != "" && !telemetry.IsReason(reason.Reason) {
+				wrong("records.reasons: %q can't mean %q", reason.Text, reason.Reason)
+			}
+		}
+	}
 	if m := s.Mirror; m != nil {
 		if u, err := url.Parse(m.URL); err != nil || u.Scheme != "https" || u.Host == "" {
 			wrong("mirror.url %q is not an https URL", m.URL)
@@ -327,6 +347,12 @@ func (c *config) checkProbe(p agentspec.Probe) error {
 // isPath reports whether name is an absolute, clean path other than the root.
 func isPath(name string) bool {
 	return path.IsAbs(name) && path.Clean(name) == name && name != "/" && !strings.ContainsRune(name, 0)
+}
+
+// isLoopback reports whether a host is a loopback address.
+func isLoopback(host string) bool {
+	address, err := netip.ParseAddr(host)
+	return err == nil && address.IsLoopback()
 }
 
 // isWithin reports whether a path is the folder or inside it.

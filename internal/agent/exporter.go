@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -11,24 +10,13 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 )
 
 const (
-	// spansFD is the proxy's file descriptor for spans, the first one after those of its
-	// input and output.
-	spansFD = 3
-	// spansPipe is the size of the pipe, in bytes: the most that a process may ask for
-	// without privileges.
-	spansPipe = 1 << 20
-	// maxSpanLine is the longest line that can hold a span, in bytes.
-	maxSpanLine = 64 << 10
 	// spansAtOnce is how many spans are sent in one request, and maxSpans how many wait at
 	// most.
 	spansAtOnce = 500
@@ -44,73 +32,47 @@ type exporter struct {
 	configured []byte
 	sender     spanSender
 
-	// lines is the end of the pipe from which spans are read, until the proxy and the agent
-	// have closed the other one.
-	lines, proxys *os.File
-	timings       timings
-	log           *slog.Logger
-	metrics       *metrics
-	closed, ended chan struct{} // closed when nothing more is read, and when run has returned
-	some, many    bell          // ring when a span waits, and when enough for a request do
+	timings    timings
+	log        *slog.Logger
+	metrics    *metrics
+	closed     <-chan struct{} // closed when nothing more is read
+	ended      chan struct{}   // closed when run has returned
+	some, many bell            // ring when a span waits, and when enough for a request do
 
 	mu         sync.Mutex
 	waiting    []*finishedSpan
 	complained time.Time // when lost spans were last logged
 }
 
-// newExporter starts an exporter. The children that start from now on get the file descriptor
-// for spans.
-func newExporter(spec *agentspec.Spec, children *children, timings timings, log *slog.Logger, metrics *metrics) (*exporter, error) {
-	lines, proxys, err := os.Pipe()
-	if err != nil {
-		return nil, fmt.Errorf("opening a pipe for spans: %w", err)
-	}
-	if _, err := unix.FcntlInt(proxys.Fd(), unix.F_SETPIPE_SZ, spansPipe); err != nil {
-		log.Warn("the pipe for spans stays small, so spans may be lost under load", "error", err)
-	}
-	children.spans = proxys
-	children.env = append(children.env, agentspec.EnvSpans+"="+strconv.Itoa(spansFD))
+// newExporter starts an exporter of the spans in the lines.
+func newExporter(spec *agentspec.Spec, from *lines, timings timings, log *slog.Logger, metrics *metrics) *exporter {
 	e := &exporter{
-		collector: filepath.Join(spec.Mirror.Dir, spec.Spans.Collector), lines: lines, proxys: proxys,
-		timings: timings, log: log, metrics: metrics,
-		closed: make(chan struct{}), ended: make(chan struct{}), some: newBell(), many: newBell(),
+		collector: filepath.Join(spec.Mirror.Dir, spec.Spans.Collector),
+		timings:   timings, log: log, metrics: metrics,
+		closed: from.closed, ended: make(chan struct{}), some: newBell(), many: newBell(),
 	}
-	go e.read()
+	from.handlers = append(from.handlers, e.read)
+	from.tooLong = func(err error) { e.lose(1, err) }
 	go e.run()
-	return e, nil
+	return e
 }
 
-// finish sends the spans of a proxy that has ended. It does not wait for long.
+// finish waits until the spans of a proxy that has ended are sent, but not for long.
 func (e *exporter) finish() {
-	_ = e.proxys.Close()
 	select {
 	case <-e.ended:
 	case <-time.After(e.timings.collect):
 	}
 }
 
-// read reads spans until the pipe is closed.
-func (e *exporter) read() {
-	defer close(e.closed)
-	defer e.lines.Close()
-	lines := bufio.NewReaderSize(e.lines, maxSpanLine)
-	for {
-		line, err := lines.ReadSlice('\n')
-		switch {
-		case errors.Is(err, bufio.ErrBufferFull):
-			// What follows of the line is no span either.
-			e.lose(1, fmt.Errorf("a span has more than %d bytes", maxSpanLine))
-			continue
-		case err != nil:
-			return
-		}
-		span, err := parseSpan(line)
-		if err != nil {
-			e.lose(1, fmt.Errorf("the proxy has written no span but %q: %w", inOneLine(string(line)), err))
-		}
-		if span != nil {
-			e.add(span)
-		}
+// read reads a line.
+func (e *exporter) read(line []byte) {
+	span, err := parseSpan(line)
+	if err != nil {
+		e.lose(1, fmt.Errorf("the proxy has written no span but %q: %w", inOneLine(string(line)), err))
+	}
+	if span != nil {
+		e.add(span)
 	}
 }
 

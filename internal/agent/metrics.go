@@ -18,6 +18,7 @@ type metrics struct {
 	versions, versionsRefused atomic.Int64
 	followFailures            atomic.Int64
 	spansSent, spansLost      atomic.Int64
+	records, recordsBad       atomic.Int64
 
 	mu       sync.Mutex
 	failures map[string]int64
@@ -63,5 +64,7 @@ func (m *metrics) write(w io.Writer, expiry int64, ready bool) {
 		labelled("result", "failure", m.probesFailed.Load()), labelled("result", "success", m.probes.Load()-m.probesFailed.Load()))
 	metric("spans_total", "counter", "Spans of the proxy, by result.",
 		labelled("result", "lost", m.spansLost.Load()), labelled("result", "sent", m.spansSent.Load()))
+	metric("records_total", "counter", "Records of the proxy's requests and connections, by result.",
+		labelled("result", "counted", m.records.Load()), labelled("result", "malformed", m.recordsBad.Load()))
 	metric("ready", "gauge", "Whether the agent reports the pod as ready.", value(map[bool]int64{true: 1}[ready]))
 }

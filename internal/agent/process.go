@@ -26,8 +26,8 @@ type children struct {
 	forks chan func()
 	null  *os.File // their standard input
 	env   []string
-	// spans is where the proxy writes spans; nil if it does not.
-	spans *os.File
+	// lines are the pipes to which the proxy writes spans and records.
+	lines []*os.File
 
 	// mu is held while a process starts, so that a process that ends at once is registered
 	// before it is reaped.
@@ -82,7 +82,7 @@ func newChildren(env []agentspec.EnvVar) (*children, error) {
 // start starts a command in its own process group, so that only the agent signals it. The
 // process is killed if the agent is. Its output goes where the agent's does and the end of
 // its standard error is kept. With quiet, standard output is also kept and nothing is
-// printed, and the command gets no file descriptor for spans.
+// printed, and the command gets none of the pipes for lines.
 func (c *children) start(argv []string, quiet bool) (*child, error) {
 	program, err := exec.LookPath(argv[0])
 	if err != nil {
@@ -98,8 +98,8 @@ func (c *children) start(argv []string, quiet bool) (*child, error) {
 		stdout, copied = into, io.Discard
 	}
 	files := []*os.File{c.null, stdout, into}
-	if c.spans != nil && !quiet {
-		files = append(files, c.spans)
+	if !quiet {
+		files = append(files, c.lines...)
 	}
 	var child *child
 	done := make(chan struct{})

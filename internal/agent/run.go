@@ -28,6 +28,9 @@ const identityPort = "15129"
 // defaultListen is the address that the kubelet probes.
 const defaultListen = ":15901"
 
+// defaultListenMetrics is the address that Prometheus scrapes.
+const defaultListenMetrics = ":15010"
+
 var runCommand = command{
 	name:    "run",
 	usage:   "run [FLAGS]",
@@ -51,6 +54,7 @@ whose pods would never complete otherwise:
 	prepare: func(p *program, flags *flag.FlagSet) func([]string) error {
 		o := &runOptions{timings: p.timings}
 		flags.StringVar(&o.listen, "listen", defaultListen, "`ADDRESS` to listen on for probes")
+		flags.StringVar(&o.listenMetrics, "listen-metrics", defaultListenMetrics, "`ADDRESS` to listen on for Prometheus, if the proxy leaves its metrics to the agent")
 		flags.StringVar(&o.identityAddress, "identity-address", "", "`HOST:PORT` of the signing service, if it is not port "+identityPort+" of $OUTRIGGER_CONTROLLER")
 		flags.StringVar(&o.identityDir, "identity-dir", agentspec.IdentityDir, "`DIR` for key.pem, chain.pem, bundle.pem and files derived from them")
 		flags.StringVar(&o.tokenFile, "token-file", agentspec.TokenFile, "`FILE` with the service account's token")
@@ -69,7 +73,8 @@ whose pods would never complete otherwise:
 }
 
 type runOptions struct {
-	listen, identityAddress            string
+	listen, listenMetrics              string
+	identityAddress                    string
 	identityDir, tokenFile, bundleFile string
 	exitWith                           stringList
 	level                              logLevel
@@ -103,13 +108,12 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 		address:    cmp.Or(o.identityAddress, net.JoinHostPort(c.controller, identityPort)),
 		serverName: c.controller, tokenFile: o.tokenFile,
 	}
-	var exporter *exporter
-	if c.spec.Spans != nil {
-		if exporter, err = newExporter(&c.spec, children, o.timings, log, metrics); err != nil {
-			return err
-		}
-		defer exporter.finish()
+	served := make(chan error, 3)
+	finish, err := observe(c, o, children, served, log, metrics)
+	if err != nil {
+		return err
 	}
+	defer finish()
 	reporter := newReporter(signer.reportWith(store), o.timings, log)
 	proxy := newProxy(&c.spec, children, reporter, o.timings, log, metrics)
 	var follower *follower
@@ -153,7 +157,6 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 
-	served := make(chan error, 2)
 	go func() { served <- web.Serve(listener) }()
 	defer web.HTTP.Close()
 	if c.spec.Secrets != nil {
@@ -201,6 +204,35 @@ func run(c *config, o *runOptions, log *slog.Logger) error {
 	proxy.stopRestarts()
 	proxy.stop(c.spec.Drain, shutdown.force)
 	return err
+}
+
+// observe reads what the proxy writes about its requests, and serves its metrics. The function
+// that it returns must be called once the proxy has ended.
+func observe(c *config, o *runOptions, children *children, served chan<- error, log *slog.Logger, metrics *metrics) (func(), error) {
+	from, err := newLines(&c.spec, children, log)
+	if err != nil {
+		return nil, err
+	}
+	finish := from.finish
+	if c.spec.Spans != nil {
+		exporter := newExporter(&c.spec, from, o.timings, log, metrics)
+		finish = func() {
+			from.finish()
+			exporter.finish()
+		}
+	}
+	if c.spec.Records != nil {
+		listener, err := listenBeside(o.listenMetrics)
+		if err != nil {
+			return nil, err
+		}
+		counter := newCounter(c, metrics)
+		from.handlers = append(from.handlers, counter.count)
+		exposition := newExposition(counter, c.spec.Records.Metrics, log)
+		go func() { served <- exposition.http().Serve(listener) }()
+	}
+	from.start()
+	return finish, nil
 }
 
 // memoryLimit is the memory limit, in bytes, of an agent that mirrors no files.

@@ -33,6 +33,10 @@ const (
 	EnvPodUID         = "POD_UID"
 	EnvPodIP          = "POD_IP"
 	EnvServiceAccount = "SERVICE_ACCOUNT"
+	// EnvClass is the pod's sidecar class, and EnvWorkload the name of its owner, such as a
+	// Deployment, or its own; both are labels of metrics.
+	EnvClass    = "OUTRIGGER_CLASS"
+	EnvWorkload = "OUTRIGGER_WORKLOAD"
 	// EnvConcurrency is the number of worker threads of the proxy, at least 1. In a Spec
 	// it is limited to the number of CPUs that the agent may use.
 	EnvConcurrency = "OUTRIGGER_CONCURRENCY"
@@ -40,6 +44,9 @@ const (
 	// agent sets it for the proxy and the other commands of a Spec with Spans. An agent that
 	// is older than the injector does not, and then the proxy must write none.
 	EnvSpans = "OUTRIGGER_SPANS"
+	// EnvRecords is a second such descriptor, for a Spec with Records. The agent sets EnvSpans
+	// for such a Spec, too.
+	EnvRecords = "OUTRIGGER_RECORDS"
 )
 
 // Paths in the sidecar container.
@@ -87,6 +94,9 @@ type Spec struct {
 	Reload *Reload `json:"reload,omitempty"`
 	// Spans, if set, makes the agent send the proxy's spans to a collector.
 	Spans *Spans `json:"spans,omitempty"`
+	// Records, if set, makes the agent count the proxy's requests and connections, and serve
+	// the metrics of package telemetry.
+	Records *Records `json:"records,omitempty"`
 	// ReadyURL answers 2xx once the proxy has its first configuration.
 	ReadyURL string `json:"readyURL,omitempty"`
 	// Drain, if set, runs on SIGTERM before the proxy is stopped.

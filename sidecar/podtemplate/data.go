@@ -87,6 +87,9 @@ func (d *data) TrustDomain() Value   { return Value(d.inj.Identity.TrustDomain) 
 func (d *data) Namespace() Value      { return Value(d.inj.PodNamespace) }
 func (d *data) ServiceAccount() Value { return Value(d.inj.Identity.ServiceAccount) }
 
+// Workload is the name of the pod's owner, such as a Deployment, or its own.
+func (d *data) Workload() Value { return Value(workload(d.inj.Pod)) }
+
 // AgentSpec is the value of OUTRIGGER_AGENT, Redirection that of
 // OUTRIGGER_REDIRECTION.
 func (d *data) AgentSpec() (keptValue, error) {

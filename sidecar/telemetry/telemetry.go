@@ -100,8 +100,8 @@ type Metric struct {
 var metrics = []Metric{
 	{Requests, Counter, "HTTP requests, including refused ones.", []string{LabelResponseCode, LabelGRPCStatus, LabelTLS}},
 	{RequestDuration, Histogram, "Time from the start of an HTTP request to the end of its answer, of those that were answered.", nil},
-	{RequestBytes, Counter, "Bytes of bodies of HTTP requests.", nil},
-	{ResponseBytes, Counter, "Bytes of bodies of HTTP answers.", nil},
+	{RequestBytes, Counter, "Bytes of HTTP requests.", nil},
+	{ResponseBytes, Counter, "Bytes of HTTP answers.", nil},
 	{Retries, Counter, "Repetitions of HTTP requests by the client's sidecar.", nil},
 	{Connections, Counter, "TCP connections that were forwarded, when they end.", []string{LabelTLS}},
 	{ReceivedBytes, Counter, "Bytes that clients have sent in TCP connections, when these end.", nil},

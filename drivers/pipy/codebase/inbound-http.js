@@ -10,7 +10,8 @@ import { changeHeaders } from './filter.js'
 import { newCall, exchange } from './application.js'
 import { reply } from './reply.js'
 import { startSpan, finishSpan } from './tracing.js'
-import { count, countDownstream, countRequest } from './metrics.js'
+import { count, countDownstream, countRequest as countUpstream } from './metrics.js'
+import { countRequest, grpcStatus } from './telemetry.js'
 import { log, timestamp } from './accesslog.js'
 import { spiffe } from './spiffe.js'
 
@@ -36,7 +37,7 @@ export function requests() {
       )
       .handleMessageStart(evt => began($request, evt.head))
       .handleData(data => void ($request.sent += data.size))
-      .handleMessageEnd(() => void ($connection.last = $request.closes))
+      .handleMessageEnd(end => finished($connection, $request, end))
       .handleStreamEnd(() => void (isCutOff($request) && ($connection.broken = true)))
       .onEnd(() => ended($connection, $request))
     )
@@ -61,7 +62,7 @@ var refusal = pipeline($=>$
 )
 
 function newRequest() {
-  return { begun: Date.now(), head: null, path: '', call: null, verdict: null, changes: null, answer: null, status: 0, firstByte: undefined, details: '', flags: '-', tunnel: false, closes: false, received: 0, sent: 0, span: null }
+  return { begun: Date.now(), head: null, path: '', call: null, verdict: null, changes: null, answer: null, status: 0, firstByte: undefined, details: '', flags: '-', tunnel: false, closes: false, received: 0, sent: 0, grpcStatus: '', span: null }
 }
 
 // take returns the pipeline for a request with the head.
@@ -169,6 +170,11 @@ function began(request, head) {
   }
 }
 
+function finished(connection, request, end) {
+  connection.last = request.closes
+  request.grpcStatus = grpcStatus(end.tail && end.tail.headers)
+}
+
 // ended counts, logs and traces a request.
 function ended(connection, request) {
   var head = request.head
@@ -176,11 +182,16 @@ function ended(connection, request) {
   var call = request.call
   var duration = Date.now() - request.begun
   countDownstream(`inbound/${connection.number}`, request.status)
-  if (call) countRequest('inbound', request.status, duration)
+  if (call) countUpstream('inbound', request.status, duration)
   if (call && call.failure) {
     request.flags = call.connected ? 'UC' : 'UF'
     if (!call.answered) request.details = 'upstream_reset_before_response_started'
   }
+  countRequest({
+    reporter: 'destination', head, peer: connection.peer, service: '', tls: !connection.secured ? 'none' : connection.peer ? 'mutual' : 'tls',
+    status: request.status, grpcStatus: request.grpcStatus, milliseconds: duration, received: request.received, sent: request.sent, retries: 0,
+    details: request.details, flags: request.flags,
+  })
   finishSpan(request.span, request.status, { peer: connection.peer, upstream_cluster: 'inbound', response_flags: request.flags })
   log({
     authority: head.headers.host,

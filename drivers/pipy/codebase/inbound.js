@@ -14,6 +14,7 @@ import { take } from './ratelimit.js'
 import { threads } from './shared.js'
 import { requests } from './inbound-http.js'
 import { count, change } from './metrics.js'
+import { countConnection, countRefusal } from './telemetry.js'
 import { log, timestamp } from './accesslog.js'
 
 var PORT = 15003
@@ -280,6 +281,17 @@ function callOf(connection) {
   return connection.call
 }
 
+// countInbound counts a connection that is over, unless its requests are counted.
+function countInbound(connection, call) {
+  var peer = connection.peer
+  if (call && call.connected) {
+    var tls = !connection.secured ? 'none' : peer ? 'mutual' : 'tls'
+    countConnection({ reporter: 'destination', peer, service: '', tls, received: call.received, sent: call.sent })
+  } else {
+    countRefusal({ reporter: 'destination', peer, service: '', details: connection.refused, failure: connection.failure, flags: call ? 'UF' : '' })
+  }
+}
+
 // ended counts and logs a connection. Connections with requests are logged by request.
 function ended(connection) {
   connection.gone = true
@@ -295,6 +307,7 @@ function ended(connection) {
     count('envoy_cluster_upstream_cx_tx_bytes_total', labels, call.received)
     if (call.failure) count('envoy_cluster_upstream_cx_connect_fail', labels)
   }
+  if (settings()) countInbound(connection, call)
   if (connection.http || connection.received === 0 && !call) return
   log({
     bytes_received: call ? call.received : connection.received,

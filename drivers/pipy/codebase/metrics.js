@@ -1,5 +1,5 @@
-// Metrics for Prometheus, under Envoy's names, and the readiness of the proxy, on port
-// 15010.
+// Metrics for Prometheus, under the names of all proxies and then under Envoy's, and the
+// readiness of the proxy, on port 15010.
 
 import { threads, TICK, add, newCount, share, valueOf, publish, published, regularly } from './shared.js'
 
@@ -8,8 +8,18 @@ var PORT = 15010
 // that a thread has published are used.
 var PATIENCE = 2
 
-// The upper bounds of the histogram buckets, in milliseconds, as Envoy has them.
-var buckets = [0.5, 1, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000, 60000, 300000, 600000, 1800000, 3600000]
+// The types of histograms: of milliseconds and, for the metrics of all proxies, of seconds.
+var HISTOGRAM = 'histogram'
+export var HISTOGRAM_SECONDS = 'histogram of seconds'
+
+// The upper bounds of the histograms' buckets, those of milliseconds as Envoy has them.
+var buckets = {
+  'histogram': [0.5, 1, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000, 60000, 300000, 600000, 1800000, 3600000],
+  'histogram of seconds': [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60],
+}
+
+// The help texts of the metrics of all proxies.
+var help = {}
 
 // The thread's own metric families by name, each with its series by their labels as text.
 var families = {}
@@ -22,10 +32,11 @@ var answered = 0
 share(asked, true)
 regularly(answerOthers)
 
-function series(name, type, labels) {
+// Returns the series of a metric with the labels.
+export function series(name, type, labels) {
   var family = families[name] || (families[name] = { type, series: {} })
   var key = Object.entries(labels).map(label => `${label[0]}="${escape(label[1])}"`).join(',')
-  return family.series[key] || (family.series[key] = { value: 0, sum: 0, counts: type === 'histogram' ? buckets.map(() => 0) : null })
+  return family.series[key] || (family.series[key] = { value: 0, sum: 0, counts: buckets[type] ? buckets[type].map(() => 0) : null })
 }
 
 // answerOthers publishes this thread's metrics if another thread collects them.
@@ -86,12 +97,16 @@ export function change(name, labels, n) {
 
 // Adds a time in milliseconds to a histogram.
 export function observe(name, labels, milliseconds) {
-  var s = series(name, 'histogram', labels)
+  observeIn(series(name, HISTOGRAM, labels), HISTOGRAM, milliseconds)
+}
+
+// Adds a value to a histogram's series.
+export function observeIn(s, type, value) {
   s.value++
-  s.sum += milliseconds
-  buckets.forEach(
+  s.sum += value
+  buckets[type].forEach(
     function (limit, i) {
-      if (milliseconds <= limit) s.counts[i]++
+      if (value <= limit) s.counts[i]++
     }
   )
 }
@@ -111,13 +126,15 @@ export function countDownstream(prefix, status) {
   count('envoy_http_downstream_rq_xx', { envoy_response_code_class: Math.floor(status / 100), envoy_http_conn_manager_prefix: prefix })
 }
 
-// Returns the families in Prometheus' text format.
+// Returns the families in Prometheus' text format, those of all proxies first.
 function text(families) {
   var lines = []
-  Object.keys(families).forEach(
+  var common = Object.keys(help)
+  common.filter(name => families[name]).concat(Object.keys(families).filter(name => !help[name])).forEach(
     function (name) {
       var family = families[name]
-      lines.push(`# TYPE ${name} ${family.type}`)
+      if (help[name]) lines.push(`# HELP ${name} ${help[name]}`)
+      lines.push(`# TYPE ${name} ${buckets[family.type] ? HISTOGRAM : family.type}`)
       Object.keys(family.series).forEach(
         function (labels) {
           var s = family.series[labels]
@@ -126,7 +143,7 @@ function text(families) {
             return
           }
           var prefix = labels === '' ? '' : labels + ','
-          buckets.forEach((limit, i) => lines.push(`${name}_bucket{${prefix}le="${limit}"} ${s.counts[i]}`))
+          buckets[family.type].forEach((limit, i) => lines.push(`${name}_bucket{${prefix}le="${limit}"} ${s.counts[i]}`))
           lines.push(`${name}_bucket{${prefix}le="+Inf"} ${s.value}`)
           lines.push(`${name}_sum{${labels}} ${s.sum}`)
           lines.push(`${name}_count{${labels}} ${s.value}`)
@@ -139,6 +156,11 @@ function text(families) {
 
 function metricsAnswer(families) {
   return new Message({ status: 200, headers: { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' } }, text(families))
+}
+
+// Sets the help texts of the metrics of all proxies, in their order.
+export function describe(texts) {
+  help = texts
 }
 
 // Serves the metrics, and the readiness that the function returns.

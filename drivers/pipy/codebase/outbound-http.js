@@ -12,6 +12,7 @@ import { pick } from './backend.js'
 import { changeHeaders, rewrite, locationOf, isPreflight, preflightHeaders, shareWith } from './filter.js'
 import { startSpan } from './tracing.js'
 import { requestEnded } from './outbound-log.js'
+import { grpcStatus } from './telemetry.js'
 
 var $connection
 var $exchange
@@ -37,6 +38,7 @@ export function takeRequests() {
       )
       .handleMessageStart(start => began($exchange, start.head))
       .handleData(data => void ($exchange.received += data.size))
+      .handleMessageEnd(end => void ($exchange.grpcStatus = grpcStatus(end.tail && end.tail.headers)))
       .onEnd(() => ended($connection, $exchange))
     )
     // A truncated answer must not look complete.
@@ -66,7 +68,7 @@ function ended(connection, exchange) {
 function newExchange() {
   return {
     begun: Date.now(), head: null, path: '', request: null, answer: null, cookie: null, span: null, response: null, cors: null, origin: '', mirrors: null, session: null,
-    status: 0, firstByte: 0, sent: 0, received: 0, details: '', flags: '-',
+    status: 0, firstByte: 0, grpcStatus: '', sent: 0, received: 0, details: '', flags: '-',
   }
 }
 

@@ -1,7 +1,8 @@
 // Metrics, access log and tracing of the application's requests and connections.
 
-import { settings } from './config.js'
-import { count, countDownstream, countRequest } from './metrics.js'
+import { settings, backend } from './config.js'
+import { count, countDownstream, countRequest as countUpstream } from './metrics.js'
+import { countRequest, countConnection, countRefusal } from './telemetry.js'
 import { log, timestamp } from './accesslog.js'
 import { finishSpan } from './tracing.js'
 import { spiffe } from './spiffe.js'
@@ -19,9 +20,15 @@ export function requestEnded(connection, exchange) {
   var duration = Date.now() - exchange.begun
   var flag = (request && flags[request.failure]) || exchange.flags
   countDownstream('outbound', exchange.status)
-  if (cluster) countRequest(cluster, exchange.status, duration)
+  if (cluster) countUpstream(cluster, exchange.status, duration)
   if (request && request.retries > 0) count('envoy_cluster_upstream_rq_retry', { envoy_cluster_name: cluster }, request.retries)
   var peer = endpoint && endpoint.serverName ? spiffe(endpoint.serverName, settings().trustDomain) : ''
+  var reached = peer && !request.failure
+  countRequest({
+    reporter: 'source', head, peer: reached ? peer : '', service: backend(cluster) ? cluster : '', tls: endpoint && endpoint.serverName && !request.failure ? 'mutual' : 'none',
+    status: exchange.status, grpcStatus: exchange.grpcStatus, milliseconds: duration, received: exchange.sent, sent: exchange.received,
+    retries: request ? request.retries : 0, details: exchange.details, flags: flag,
+  })
   finishSpan(exchange.span, exchange.status, { peer, upstream_cluster: cluster, response_flags: flag })
   log({
     authority: head.headers.host,
@@ -62,6 +69,7 @@ export function connectionEnded(connection) {
     count('envoy_cluster_upstream_cx_tx_bytes_total', labels, t.sent)
     if (t.failure) count('envoy_cluster_upstream_cx_connect_fail', labels)
   }
+  if (settings()) countOutbound(connection, t)
   log({
     bytes_received: t ? t.sent : 0,
     bytes_sent: t ? t.received : 0,
@@ -75,4 +83,16 @@ export function connectionEnded(connection) {
     upstream_host: endpoint ? endpoint.address : '',
     upstream_peer: endpoint && endpoint.serverName && settings() ? spiffe(endpoint.serverName, settings().trustDomain) : '',
   })
+}
+
+// countOutbound counts a connection that is over.
+function countOutbound(connection, t) {
+  var service = t && t.backend && backend(t.backend.name) ? t.backend.name : ''
+  if (t && t.session && t.session.opened) {
+    var peer = t.endpoint.serverName ? spiffe(t.endpoint.serverName, settings().trustDomain) : ''
+    countConnection({ reporter: 'source', peer, service, tls: t.endpoint.serverName ? 'mutual' : 'none', received: t.sent, sent: t.received })
+  } else {
+    var flag = t ? flags[t.failure] || 'UF' : ''
+    countRefusal({ reporter: 'source', peer: '', service, details: t && t.backend ? '' : 'egress_denied', failure: '', flags: flag })
+  }
 }

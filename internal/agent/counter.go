@@ -1,0 +1,145 @@
+package agent
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+	"github.com/outrigger-mesh/outrigger/sidecar/telemetry"
+)
+
+const (
+	// maxEdges bounds the memory for counts. Requests of further edges are counted without
+	// the other end.
+	maxEdges = 2000
+	// maxKinds is how many kinds of records are remembered.
+	maxKinds = 4000
+)
+
+// counter counts the proxy's records.
+type counter struct {
+	own             mesh.Identity
+	class, workload string
+	reasons         []agentspec.Reason
+	metrics         *metrics
+	bounds          []uint64 // the buckets of durations, in microseconds
+
+	mu    sync.Mutex
+	edges map[edge]*counts
+	kinds map[string]*target
+}
+
+// counts are those of an edge.
+type counts struct {
+	requests    map[outcome]*uint64
+	connections map[string]uint64 // by TLS
+	denied      map[string]uint64 // by reason
+	durations   []uint64          // by bucket; the last one has no upper bound
+	micros      uint64            // sum of durations
+	// received and sent are those of requests, or of connections.
+	received, sent, retries uint64
+}
+
+// target is what a kind of records is counted as. TCP connections have no requests, and what
+// is not counted no edge.
+type target struct {
+	edge     *counts
+	requests *uint64
+	answered bool
+	tls      string
+	reason   string
+}
+
+func newCounter(c *config, metrics *metrics) *counter {
+	out := &counter{
+		own: c.identity, class: c.class, workload: c.workload, reasons: c.spec.Records.Reasons,
+		metrics: metrics, edges: make(map[edge]*counts), kinds: make(map[string]*target),
+	}
+	for _, seconds := range telemetry.Buckets() {
+		out.bounds = append(out.bounds, uint64(seconds*float64(time.Second/time.Microsecond)))
+	}
+	return out
+}
+
+// count counts the record of a line, if it has one.
+func (c *counter) count(line []byte) {
+	r, ok := parseRecord(line)
+	if ok && r.kind == nil {
+		return
+	}
+	if !ok {
+		c.metrics.recordsBad.Add(1)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	to := c.kinds[string(r.kind)]
+	if to == nil {
+		to = c.newKind(r.kind)
+	}
+	if to.edge != nil {
+		c.metrics.records.Add(1)
+		c.add(to, &r)
+	}
+}
+
+// newKind remembers a kind of records.
+func (c *counter) newKind(kind []byte) *target {
+	if len(c.kinds) >= maxKinds {
+		clear(c.kinds)
+	}
+	to := c.targetOf(kind)
+	c.kinds[string(kind)] = to
+	return to
+}
+
+func (c *counter) targetOf(kind []byte) *target {
+	e, o, reason, ok := c.classify(kind)
+	if !ok {
+		return &target{}
+	}
+	if c.edges[e] == nil && len(c.edges) >= maxEdges {
+		e = edge{reporter: e.reporter, protocol: e.protocol}
+	}
+	of := c.edges[e]
+	if of == nil {
+		of = &counts{
+			requests: make(map[outcome]*uint64), connections: make(map[string]uint64),
+			denied: make(map[string]uint64), durations: make([]uint64, len(c.bounds)+1),
+		}
+		c.edges[e] = of
+	}
+	t := &target{edge: of, answered: o.code != noCode, tls: o.tls, reason: reason}
+	if e.protocol != telemetry.TCP {
+		if of.requests[o] == nil {
+			of.requests[o] = new(uint64)
+		}
+		t.requests = of.requests[o]
+	}
+	return t
+}
+
+func (c *counter) add(to *target, r *record) {
+	e := to.edge
+	if to.reason != "" {
+		e.denied[to.reason]++
+		if to.requests == nil {
+			return
+		}
+	}
+	e.received += r.received
+	e.sent += r.sent
+	if to.requests == nil {
+		e.connections[to.tls]++
+		return
+	}
+	*to.requests++
+	e.retries += r.retries
+	if r.answered && to.answered {
+		e.micros += r.micros
+		i, _ := slices.BinarySearch(c.bounds, r.micros)
+		e.durations[i]++
+	}
+}

@@ -1,0 +1,213 @@
+package agent
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+)
+
+const (
+	// firstLineFD is the first file descriptor to which the proxy writes lines, after those of
+	// its input and output.
+	firstLineFD = 3
+	// linesInPipes is the size of all pipes together, in bytes: the most that a process may
+	// ask for without privileges. The kernel also limits the sum for all pods of a node, which
+	// run as one user.
+	linesInPipes = 1 << 20
+	// maxLineSize is the longest line that is read, in bytes.
+	maxLineSize = 64 << 10
+)
+
+// lines reads what the proxy writes about its requests, spans and records, from pipes.
+type lines struct {
+	// reads are the ends of the pipes from which lines are read, until the proxy and the agent
+	// have closed the other ones, proxys.
+	reads, proxys []*os.File
+	// handlers get each line. They must not keep it, and may be called by several goroutines
+	// at a time.
+	handlers []func([]byte)
+	// tooLong is called for a line that is not read.
+	tooLong func(error)
+	twins   *twins        // nil with one pipe
+	closed  chan struct{} // closed when nothing more is read
+}
+
+// newLines makes the pipes of a Spec. The children that start from now on get the proxy's
+// ends.
+func newLines(spec *agentspec.Spec, children *children, log *slog.Logger) (*lines, error) {
+	l := &lines{closed: make(chan struct{}), tooLong: func(error) {}}
+	names := []string{}
+	if spec.Spans != nil || spec.Records != nil && spec.Records.File == "" {
+		names = append(names, agentspec.EnvSpans)
+	}
+	if spec.Records != nil && spec.Records.File == "" {
+		names = append(names, agentspec.EnvRecords)
+		l.twins = newTwins(maxSingles)
+	}
+	for i, name := range names {
+		read, write, err := os.Pipe()
+		if err != nil {
+			return nil, fmt.Errorf("opening a pipe for lines of the proxy: %w", err)
+		}
+		if _, err := unix.FcntlInt(write.Fd(), unix.F_SETPIPE_SZ, linesInPipes/len(names)); err != nil {
+			log.Warn("a pipe stays small, so spans and counts of requests may be lost under load", "error", err)
+		}
+		l.reads, l.proxys = append(l.reads, read), append(l.proxys, write)
+		children.lines = append(children.lines, write)
+		children.env = append(children.env, name+"="+strconv.Itoa(firstLineFD+i))
+	}
+	if spec.Records != nil && spec.Records.File != "" {
+		if err := l.makeFile(spec.Records.File); err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// makeFile makes a named pipe and opens it for reading. The agent keeps an end for writing,
+// so that the proxy can be restarted.
+func (l *lines) makeFile(path string) error {
+	if err := errors.Join(removeIfPresent(path), unix.Mkfifo(path, 0o600)); err != nil {
+		return fmt.Errorf("making the named pipe %s: %w", path, err)
+	}
+	// Opening only one end would wait for the other.
+	both, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer both.Close()
+	read, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	write, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return errors.Join(err, read.Close())
+	}
+	l.reads, l.proxys = append(l.reads, read), append(l.proxys, write)
+	return nil
+}
+
+func removeIfPresent(path string) error {
+	if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// start reads until finish is called.
+func (l *lines) start() {
+	var readers sync.WaitGroup
+	for _, from := range l.reads {
+		readers.Go(func() { l.read(from) })
+	}
+	go func() {
+		readers.Wait()
+		close(l.closed)
+	}()
+}
+
+func (l *lines) read(from *os.File) {
+	defer from.Close()
+	reader := bufio.NewReaderSize(from, maxLineSize)
+	for {
+		line, err := reader.ReadSlice('\n')
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			l.tooLong(fmt.Errorf("a line has more than %d bytes", maxLineSize))
+			err = skipLine(reader)
+		case err == nil && !l.twins.isSecond(line):
+			for _, handle := range l.handlers {
+				handle(line)
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// skipLine reads the rest of a line.
+func skipLine(reader *bufio.Reader) error {
+	for {
+		if _, err := reader.ReadSlice('\n'); !errors.Is(err, bufio.ErrBufferFull) {
+			return err
+		}
+	}
+}
+
+// finish lets the readers end once the proxy has ended.
+func (l *lines) finish() {
+	for _, end := range l.proxys {
+		_ = end.Close()
+	}
+}
+
+// twins recognizes the lines that a proxy has written to both pipes, by their IDs. It keeps
+// the IDs that have come once, of which there are few: both copies of a line are written
+// one after the other.
+type twins struct {
+	most int
+
+	mu        sync.Mutex
+	new, aged map[lineNumber]struct{}
+}
+
+// lineNumber is a process and a number that it has given to a line.
+type lineNumber struct{ process, count uint64 }
+
+// maxSingles is for how many lines a twin is awaited, at least.
+const maxSingles = 4096
+
+func newTwins(most int) *twins {
+	return &twins{most: most, new: make(map[lineNumber]struct{}), aged: make(map[lineNumber]struct{})}
+}
+
+var lineID = []byte("line=")
+
+// isSecond reports whether a line with the same ID has come before.
+func (t *twins) isSecond(line []byte) bool {
+	at := bytes.Index(line, lineID)
+	if t == nil || at < 0 {
+		return false
+	}
+	var id lineNumber
+	rest := line[at+len(lineID):]
+	if id.process, rest = number(rest); len(rest) == 0 || rest[0] != '/' {
+		return false
+	}
+	id.count, _ = number(rest[1:])
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, known := range []map[lineNumber]struct{}{t.new, t.aged} {
+		if _, ok := known[id]; ok {
+			delete(known, id)
+			return true
+		}
+	}
+	if len(t.new) >= t.most {
+		// The twins of those that are still here were lost.
+		t.new, t.aged = make(map[lineNumber]struct{}), t.new
+	}
+	t.new[id] = struct{}{}
+	return false
+}
+
+// number reads the decimal number at the start of a text, and returns the rest.
+func number(text []byte) (uint64, []byte) {
+	var n uint64
+	i := 0
+	for ; i < len(text) && text[i] >= '0' && text[i] <= '9'; i++ {
+		n = n*10 + uint64(text[i]-'0')
+	}
+	return n, text[i:]
+}

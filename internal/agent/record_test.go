@@ -1,0 +1,175 @@
+package agent
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+	"github.com/outrigger-mesh/outrigger/sidecar/telemetry"
+)
+
+func newTestCounter() *counter {
+	return newCounter(&config{
+		identity: mesh.Identity{TrustDomain: "cluster.local", Namespace: "shop", ServiceAccount: "cart"}, class: "some", workload: "cart-v1",
+		spec: agentspec.Spec{Records: &agentspec.Records{Reasons: []agentspec.Reason{{Text: "no way", Reason: telemetry.ReasonNoRoute}, {Text: "broken TLS", Reason: telemetry.ReasonCertificate}}}},
+	}, new(metrics))
+}
+
+const (
+	webPeer  = "spiffe://cluster.local/ns/users/sa/web"
+	fromWeb  = `{reporter="destination",class="some",source_workload="",source_namespace="users",source_service_account="web",destination_workload="cart-v1",destination_namespace="shop",destination_service_account="cart",destination_service="",protocol=`
+	fromSome = `{reporter="destination",class="some",source_workload="",source_namespace="",source_service_account="",destination_workload="cart-v1",destination_namespace="shop",destination_service_account="cart",destination_service="",protocol=`
+	toBooks  = `{reporter="source",class="some",source_workload="cart-v1",source_namespace="shop",source_service_account="cart",destination_workload="",destination_namespace="library",destination_service_account="books",destination_service="books",protocol=`
+)
+
+// TestRecords counts one line and compares the samples that are not zero.
+func TestRecords(t *testing.T) {
+	for _, c := range []struct {
+		name, line string
+		want       []string
+	}{
+		{"a request", "<30>1 - haproxy 7 - line=7/1 record=2000000400-2000000000;120;4096;r0;destination;http;200;;tls;" + webPeer + ";;; more",
+			[]string{
+				`outrigger_requests_total` + fromWeb + `"http",response_code="200",grpc_status="",tls="mutual"} 1`,
+				`outrigger_request_duration_seconds_bucket` + fromWeb + `"http",le="0.0005"} 1`,
+				`outrigger_request_duration_seconds_sum` + fromWeb + `"http"} 0.0004`,
+				`outrigger_request_duration_seconds_count` + fromWeb + `"http"} 1`,
+				`outrigger_request_bytes_total` + fromWeb + `"http"} 120`,
+				`outrigger_response_bytes_total` + fromWeb + `"http"} 4096`,
+			}},
+		{"a repeated call of gRPC", "record=70000000;1;2;3;source;http;200;14;TLSv1.3;spiffe://cluster.local/ns/library/sa/books;library/books:80@books-0;outbound 200 - -",
+			[]string{
+				`outrigger_requests_total` + toBooks + `"grpc",response_code="200",grpc_status="14",tls="mutual"} 1`,
+				`outrigger_request_duration_seconds_bucket` + toBooks + `"grpc",le="+Inf"} 1`,
+				`outrigger_request_duration_seconds_sum` + toBooks + `"grpc"} 70`,
+				`outrigger_retries_total` + toBooks + `"grpc"} 2`,
+			}},
+		{"a refused request", "record=10;0;0;-;destination;http;403;-;tls;" + webPeer + ";-;access PR",
+			[]string{
+				`outrigger_requests_total` + fromWeb + `"http",response_code="403",grpc_status="",tls="mutual"} 1`,
+				`outrigger_denied_total` + fromWeb + `"http",reason="access"} 1`,
+			}},
+		{"a reason in the proxy's words", "record=10;0;0;-;destination;http;404;-;-;-;-;there is no way to it",
+			[]string{`outrigger_denied_total` + fromSome + `"http",reason="no_route"} 1`}},
+		{"a connection", "record=-;30;60;-;destination;tcp;-;-;TLSv1.3;" + webPeer + ";;",
+			[]string{
+				`outrigger_tcp_connections_total` + fromWeb + `"tcp",tls="mutual"} 1`,
+				`outrigger_tcp_received_bytes_total` + fromWeb + `"tcp"} 30`,
+				`outrigger_tcp_sent_bytes_total` + fromWeb + `"tcp"} 60`,
+			}},
+		{"a certificate that nobody has verified", "record=-;0;0;-;destination;tcp;-;-;TLSv1.3;" + webPeer + ";;broken TLS",
+			[]string{`outrigger_denied_total` + fromSome + `"tcp",reason="certificate"} 1`}},
+		{"an identity of another mesh", "record=1;0;0;-;destination;http;200;-;TLSv1.3;spiffe://other/ns/users/sa/web;;",
+			[]string{`outrigger_requests_total` + fromSome + `"http",response_code="200",grpc_status="",tls="tls"} 1`}},
+		{"a request without an answer", "record=5-;0;0;-;destination;http;-1;-;-;-;-;-",
+			[]string{`outrigger_requests_total` + fromSome + `"http",response_code="0",grpc_status="",tls="none"} 1`}},
+		{"codes that an application made up", "record=1;0;0;-;destination;http;99;4711;-;-;-;-",
+			[]string{`outrigger_requests_total` + fromSome + `"grpc",response_code="0",grpc_status="",tls="none"} 1`}},
+		{"a malformed request", "record=-;0;0;r0;destination;;400;;;;;invalid_request PR 400",
+			[]string{`outrigger_denied_total` + fromSome + `"http",reason="invalid_request"} 1`}},
+		{"a connection that ended before it was forwarded", "record=-;0;0;r0;destination;;-1;;;;; PR -1", nil},
+		{"what another frontend counts", "record=-;0;0;r0;1destination;tcp;-1;;;;;", nil},
+		{"too few fields", "record=-;0;0;r0;destination;tcp;200", nil},
+		{"no record", "something else", nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			counter := newTestCounter()
+			counter.count([]byte(c.line + "\n"))
+			var page strings.Builder
+			counter.write(&page)
+			for _, want := range c.want {
+				if !strings.Contains(page.String(), want+"\n") {
+					t.Errorf("%s is missing in\n%s", want, page.String())
+				}
+			}
+			if c.want == nil && strings.Contains(page.String(), "{") {
+				t.Errorf("it is counted:\n%s", page.String())
+			}
+		})
+	}
+}
+
+// TestEdgesAreBounded also shows that no request is lost.
+func TestEdgesAreBounded(t *testing.T) {
+	counter := newTestCounter()
+	const more = 50
+	for i := range maxEdges + more {
+		counter.count(fmt.Appendf(nil, "record=1;0;0;-;destination;http;200;-;tls;spiffe://cluster.local/ns/users/sa/web-%d;;\n", i))
+	}
+	var page strings.Builder
+	counter.write(&page)
+	if want := fmt.Sprintf(`outrigger_requests_total%s"http",response_code="200",grpc_status="",tls="mutual"} %d`, fromSome, more); !strings.Contains(page.String(), want) {
+		t.Errorf("%s is missing", want)
+	}
+	if n := strings.Count(page.String(), "\noutrigger_requests_total{"); n != maxEdges+1 {
+		t.Errorf("there are %d series, want %d", n, maxEdges+1)
+	}
+	if n := len(counter.kinds); n > maxKinds {
+		t.Errorf("%d kinds are remembered, want at most %d", n, maxKinds)
+	}
+}
+
+// TestTwins counts lines that come from two pipes, some of them only once.
+func TestTwins(t *testing.T) {
+	twins, first := newTwins(16), 0
+	var mu sync.Mutex
+	var pipes sync.WaitGroup
+	for pipe := range 2 {
+		pipes.Go(func() {
+			for i := range 1000 {
+				if i%100 == 50+pipe {
+					continue
+				}
+				if !twins.isSecond(fmt.Appendf(nil, "<30>1 line=%d/%d record=", 7+i%2, i)) {
+					mu.Lock()
+					first++
+					mu.Unlock()
+				}
+			}
+		})
+		// One after the other would need more memory than for 16 lines.
+		if pipe == 0 {
+			twins.most = 2000
+		}
+	}
+	pipes.Wait()
+	if first != 1000 {
+		t.Errorf("%d lines were counted, want 1000", first)
+	}
+}
+
+// TestMetricsOfAllProxies lets a proxy write to a named pipe, and reads its metrics.
+func TestMetricsOfAllProxies(t *testing.T) {
+	t.Parallel()
+	own := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "own_total 3") }))
+	defer own.Close()
+	p := newPod(t)
+	p.env[agentspec.EnvClass], p.env[agentspec.EnvWorkload] = "some", "cart-v1"
+	p.spec.ReadyURL = ""
+	p.spec.Command = []string{"sh", "-c", `for i in 1 2 3; do echo 'record=10;0;0;-;source;http;200;-;-;-;library/books;-'; done > ` + p.path("records") + `; exec sleep 1000`}
+	p.spec.Records = &agentspec.Records{File: p.path("records"), Metrics: own.URL}
+	p.serve()
+	p.start("--listen-metrics", p.ip+":15010")
+	p.untilReady()
+	p.until("the records are counted", func() bool { return p.number(`outrigger_agent_records_total{result="counted"}`) == 3 })
+	client := &http.Client{Transport: &http.Transport{DialContext: p.dial}}
+	answer, err := client.Get("http://" + p.ip + ":15010/stats/prometheus")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, _ := io.ReadAll(answer.Body)
+	page := string(text)
+	if !strings.HasPrefix(page, "# HELP outrigger_requests_total ") || !strings.HasSuffix(page, "own_total 3\n") {
+		t.Errorf("the page does not begin with the metrics of all proxies, or does not end with the proxy's own:\n%s", page)
+	}
+	if !strings.Contains(page, `destination_namespace="library",destination_service_account="",destination_service="books",protocol="http",response_code="200",grpc_status="",tls="none"} 3`) {
+		t.Errorf("the requests are missing in\n%s", page)
+	}
+}
