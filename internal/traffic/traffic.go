@@ -4,7 +4,7 @@
 //
 // It reads texts and computes, without I/O. The flow is: Parse makes a Sample of a proxy's
 // metrics, Flows are the difference of two Samples of a proxy, a Report has the Flows of all
-// proxies, and Rows, Edges and Plaintext are answers from a Report.
+// proxies, and Rows and Edges are answers from a Report.
 package traffic
 
 import (
