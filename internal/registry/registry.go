@@ -219,7 +219,9 @@ func (c *connection) Sent(version string, resources, bytes int) {
 		p.sent = Configuration{version, time.Now()}
 		p.resources += resources
 		p.bytes += int64(bytes)
-		c.registry.metrics.count(p.Class, resources, bytes)
+		if bytes > 0 {
+			c.registry.metrics.count(p.Class, resources, bytes)
+		}
 	})
 }
 

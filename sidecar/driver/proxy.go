@@ -88,7 +88,8 @@ type ConnectedProxy struct {
 type ProxyConnection interface {
 	// Sent records that the proxy was sent a configuration. Version identifies the
 	// complete configuration, usually by the View's digest; resources is the number of
-	// parts sent, and bytes their total size.
+	// parts sent, and bytes their total size. Both are 0 if the proxy already has that
+	// configuration, because it does not differ from the former version's.
 	Sent(version string, resources, bytes int)
 	// Acked records that the proxy runs the configuration of that version. since is when
 	// the change that caused it was noticed; zero if unknown.

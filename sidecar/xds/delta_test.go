@@ -55,6 +55,23 @@ func TestDeltaSendsChanges(t *testing.T) {
 	c.quiet()
 }
 
+// TestDeltaEqualConfiguration changes the View but not the resources: the proxy runs the
+// new View at once, so it must not count as waiting for it.
+func TestDeltaEqualConfiguration(t *testing.T) {
+	h := newCore(t).serve(t, forever)
+	c := connected(t, h)
+	former := h.set("p", shop.with(endpoints, "b@1", "2"))
+	c.take("Endpoint b@1=2")
+	eventually(t, "the change is acknowledged", h.runs(former))
+	view := h.set("p", shop.with(endpoints, "b@1", "2"))
+	eventually(t, "the View is acknowledged", h.runs(view))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if want := view.Digest().String(); h.sent != want {
+		t.Errorf("the last version that was sent is %s, want %s, which is acknowledged", h.sent, want)
+	}
+}
+
 // TestDeltaOrder changes all types at once.
 func TestDeltaOrder(t *testing.T) {
 	h := newCore(t).serve(t, forever)

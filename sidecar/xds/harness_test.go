@@ -109,7 +109,9 @@ type core struct {
 	count   int
 	configs map[mesh.Digest]Config
 	// events are the calls that the registry received, except for Sent.
-	events                     []string
+	events []string
+	// sent is the version of the last Sent.
+	sent                       string
 	responses, resources, size int
 	acks                       int
 	rejected                   []driver.Rejection
@@ -133,7 +135,10 @@ func (c *core) report(r drivertest.Report) {
 	case drivertest.Connected:
 		c.events = append(c.events, fmt.Sprintf("connect %s %s %q", r.Proxy.Name, r.Proxy.ProxyUID, r.Proxy.Version))
 	case drivertest.Sent:
-		c.responses++
+		c.sent = r.Version
+		if r.Bytes > 0 {
+			c.responses++
+		}
 		c.resources += r.Resources
 		c.size += r.Bytes
 	case drivertest.Acked:

@@ -104,7 +104,8 @@ func (s *stream) sendPending(send func(*response) error) (time.Duration, error) 
 			return s.reportAcked(), nil
 		}
 		encoded, resources := s.encode(b)
-		version := s.view.Digest().String()
+		s.sent = s.view.Digest()
+		version := s.sent.String()
 		s.lastActivity = time.Now()
 		s.mu.Unlock()
 		if err := send(encoded); err != nil {
@@ -124,6 +125,12 @@ func (s *stream) reportAcked() time.Duration {
 		return max(s.server.options.Patience-time.Since(s.lastActivity), time.Millisecond)
 	}
 	if digest := s.view.Digest(); digest != s.acked && s.subscribedToAll() && !s.hasRefusals() {
+		if digest != s.sent && !s.sent.IsZero() {
+			// Nothing of the View differs for the proxy, which must not look as if it
+			// still ran the former one.
+			s.sent = digest
+			s.conn.Sent(digest.String(), 0, 0)
+		}
 		s.acked = digest
 		s.conn.Acked(digest.String(), s.changed)
 	}

@@ -41,8 +41,9 @@ type stream struct {
 	config Config
 	// changed is the time at which the View replaced the one before; zero for the first.
 	changed time.Time
-	// acked is the digest of the last View that the proxy was known to run.
-	acked mesh.Digest
+	// sent is the digest of the last View of which something was sent, and acked of the last
+	// one that the proxy was known to run.
+	sent, acked mesh.Digest
 	// types are the states of Options.Types, and unknown those of other types that the
 	// client requests.
 	types   []*typeState
