@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -61,8 +62,11 @@ func (x *exposition) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", metricsType)
+	// A client that reads slowly must not stop the counting.
+	var counts bytes.Buffer
+	x.counter.write(&counts)
 	out := bufio.NewWriter(w)
-	x.counter.write(out)
+	_, _ = counts.WriteTo(out)
 	if err := x.copyOwn(r.Context(), out); err != nil {
 		// What is known is worth more than an error.
 		x.log.Debug("the proxy does not answer with its own metrics", "error", err)

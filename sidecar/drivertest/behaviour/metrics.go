@@ -128,27 +128,36 @@ func (w *testMesh) counts(t *testing.T, do func(), want ...counted) {
 
 // grown lists the samples of all proxies that have grown.
 func (p page) grown(before page) []string {
+	former := map[string]float64{}
+	for _, s := range before {
+		former[s.String()] = s.value
+	}
 	var out []string
 	for _, s := range p {
-		if by := s.value - before.sum(s.name, s.labels); by != 0 && strings.HasPrefix(s.name, "outrigger_") && !strings.HasSuffix(s.name, "_bucket") {
-			out = append(out, fmt.Sprintf("%s%v+%v", s.name, s.labels, by))
+		if by := s.value - former[s.String()]; by != 0 && strings.HasPrefix(s.name, "outrigger_") && !strings.HasSuffix(s.name, "_bucket") {
+			out = append(out, fmt.Sprintf("%s+%v", s, by))
 		}
 	}
 	return out
 }
 
+func (s sample) String() string { return fmt.Sprint(s.name, s.labels) }
+
 // quietMetrics returns the metrics of a pod once they have counted everything that is over:
 // proxies may pass counts on once a second.
 func (w *testMesh) quietMetrics(t *testing.T, pod string) page {
 	t.Helper()
-	last, since := w.metrics(t, pod), time.Now()
+	const quiet = 2500 * time.Millisecond
+	var last page
+	var since time.Time
 	w.eventuallyWithin(t, time.Minute, func() error {
+		asked := time.Now()
 		now := w.metrics(t, pod)
-		if len(now.grown(last)) > 0 {
-			last, since = now, time.Now()
+		if grown := now.grown(last); len(grown) > 0 || since.IsZero() {
+			last, since = now, asked
 		}
-		if time.Since(since) < 2500*time.Millisecond {
-			return fmt.Errorf("the metrics of %s still change: %v", pod, now.grown(last))
+		if asked.Sub(since) < quiet {
+			return fmt.Errorf("the metrics of %s still change", pod)
 		}
 		return nil
 	})
