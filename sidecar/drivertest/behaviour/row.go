@@ -23,7 +23,11 @@ type Row struct {
 
 // Needs are the features that the drivers of clients and servers must declare for a row
 // to be tested.
-type Needs struct{ Client, Server []mesh.Feature }
+type Needs struct {
+	Client, Server []mesh.Feature
+	// NotServer is a class of servers for which the row is known not to hold always.
+	NotServer string
+}
 
 // ofEvery is for rows that hold for every driver.
 var ofEvery Needs
@@ -34,9 +38,10 @@ func ofServer(features ...mesh.Feature) Needs { return Needs{Server: features} }
 
 func ofBoth(features ...mesh.Feature) Needs { return Needs{Client: features, Server: features} }
 
-// MetBy reports whether the registered drivers of the pair declare all needed features.
+// MetBy reports whether the row is tested with the pair: the registered drivers declare all
+// needed features.
 func (n Needs) MetBy(p Pair) bool {
-	return declares(p.Client, n.Client) && declares(p.Server, n.Server)
+	return p.Server != n.NotServer && declares(p.Client, n.Client) && declares(p.Server, n.Server)
 }
 
 // declares reports whether the driver of a class declares all of the features.
