@@ -76,6 +76,8 @@ func startEnvoy(t *testing.T, view *mesh.View, dir, listener string) runningEnvo
 	if err != nil {
 		t.Fatal(err)
 	}
+	// A pod has the folder of the records, but the machine of the test has not.
+	content = bytes.ReplaceAll(content, []byte(recordsFile), []byte(filepath.Join(dir, "records")))
 	file := filepath.Join(dir, "envoy.json")
 	if err := os.WriteFile(file, content, 0o600); err != nil {
 		t.Fatal(err)
@@ -89,7 +91,10 @@ func startEnvoy(t *testing.T, view *mesh.View, dir, listener string) runningEnvo
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	go func() {
+		ended <- cmd.Wait()
+		close(ended)
+	}()
 	t.Cleanup(func() {
 		cancel()
 		<-ended
