@@ -25,6 +25,9 @@ type Request struct {
 	Namespace string
 	// Pod is the pod as JSON.
 	Pod []byte
+	// OwnerKind and OwnerName are those of the object from whose template the pod will be
+	// created; empty if the pod itself says what owns it.
+	OwnerKind, OwnerName string
 	// DryRun says that the pod will not be created.
 	DryRun bool
 	// KeepForeign keeps third-party changes to the containers of an earlier

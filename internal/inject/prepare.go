@@ -55,6 +55,8 @@ func (i *Injector) prepare(ctx context.Context, req *Request, c *candidate, hand
 		MeshName:            i.opts.MeshName,
 		OsmNamespace:        i.opts.MeshNamespace,
 		PodNamespace:        req.Namespace,
+		OwnerKind:           req.OwnerKind,
+		OwnerName:           req.OwnerName,
 		PodOS:               podOS(c.pod),
 		Configurator:        configurator,
 		KubeClient:          i.opts.KubeClient,

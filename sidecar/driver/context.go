@@ -66,6 +66,9 @@ type InjectorContext struct {
 
 	// The fields below extend the original proposal.
 
+	// OwnerKind and OwnerName are those of the object from whose template the pod will be
+	// created. They are empty if the pod itself says what owns it, as at admission.
+	OwnerKind, OwnerName string
 	// Sidecar is the configuration of this pod's sidecar.
 	Sidecar Sidecar
 	// Identity is the pod's future identity.

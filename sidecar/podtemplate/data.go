@@ -88,7 +88,7 @@ func (d *data) Namespace() Value      { return Value(d.inj.PodNamespace) }
 func (d *data) ServiceAccount() Value { return Value(d.inj.Identity.ServiceAccount) }
 
 // Workload is the name of the pod's owner, such as a Deployment, or its own.
-func (d *data) Workload() Value { return Value(workload(d.inj.Pod)) }
+func (d *data) Workload() Value { return Value(workload(d.inj.Pod, d.inj.OwnerKind, d.inj.OwnerName)) }
 
 // AgentSpec is the value of OUTRIGGER_AGENT, Redirection that of
 // OUTRIGGER_REDIRECTION.

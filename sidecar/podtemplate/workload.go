@@ -13,18 +13,21 @@ var scheduled = regexp.MustCompile(`-[0-9]{8,}$`)
 
 // workload returns the name of the object that a user has created for the pod, so that pods
 // that replace each other have the same. A ReplicaSet's pods have its hash as a label, and a
-// Deployment's name is that of the ReplicaSet without it.
-func workload(pod *corev1.Pod) string {
-	owner := metav1.GetControllerOf(pod)
-	switch {
-	case owner == nil && pod.Name == "":
-		return strings.TrimSuffix(pod.GenerateName, "-")
-	case owner == nil:
-		return pod.Name
-	case owner.Kind == "ReplicaSet" && pod.Labels["pod-template-hash"] != "":
-		return strings.TrimSuffix(owner.Name, "-"+pod.Labels["pod-template-hash"])
-	case owner.Kind == "Job":
-		return scheduled.ReplaceAllString(owner.Name, "")
+// Deployment's name is that of the ReplicaSet without it. The owner is that of a template's
+// pods, which do not name it yet.
+func workload(pod *corev1.Pod, kind, owner string) string {
+	if of := metav1.GetControllerOf(pod); of != nil {
+		kind, owner = of.Kind, of.Name
 	}
-	return owner.Name
+	switch {
+	case owner == "" && pod.Name == "":
+		return strings.TrimSuffix(pod.GenerateName, "-")
+	case owner == "":
+		return pod.Name
+	case kind == "ReplicaSet" && pod.Labels["pod-template-hash"] != "":
+		return strings.TrimSuffix(owner, "-"+pod.Labels["pod-template-hash"])
+	case kind == "Job":
+		return scheduled.ReplaceAllString(owner, "")
+	}
+	return owner
 }

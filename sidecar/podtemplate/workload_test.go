@@ -28,8 +28,13 @@ func TestWorkload(t *testing.T) {
 			yes := true
 			pod.OwnerReferences = []metav1.OwnerReference{{Kind: c.kind, Name: c.owner, Controller: &yes}}
 		}
-		if got := workload(pod); got != c.want {
+		if got := workload(pod, "", ""); got != c.want {
 			t.Errorf("the workload of a pod %q of %s %q is %q, want %q", c.name+c.generate, c.kind, c.owner, got, c.want)
+		}
+	}
+	for kind, want := range map[string]string{"Deployment": "web-29384400", "CronJob": "web-29384400", "Job": "web"} {
+		if got := workload(&corev1.Pod{}, kind, "web-29384400"); got != want {
+			t.Errorf("the workload of a %s's template is %q, want %q", kind, got, want)
 		}
 	}
 }

@@ -247,7 +247,8 @@ func TestNamespaceOfRequest(t *testing.T) {
 			}
 			want := []inject.Request{{
 				Namespace: test.want,
-				Pod:       []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"labels":{"a":"b"},"namespace":"wrong"},"spec":{}}`),
+				OwnerKind: "Deployment", OwnerName: "d",
+				Pod: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"labels":{"a":"b"},"namespace":"wrong"},"spec":{}}`),
 			}}
 			if diff := cmp.Diff(want, requests); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)

@@ -22,6 +22,8 @@ type object struct {
 	path string
 	// pod is the object's pod as JSON; nil if it has none.
 	pod []byte
+	// isTemplate is set if the object's controller creates the pods.
+	isTemplate bool
 	// declares is set for a Namespace.
 	declares *inject.Namespace
 	// message says why the object has no pod.
@@ -225,6 +227,7 @@ func objectOf(o fields, gvk schema.GroupVersionKind, path string, raw json.RawMe
 		result.pod = raw
 		return result
 	}
+	result.isTemplate = true
 	pod := fields{"apiVersion": json.RawMessage(`"v1"`), "kind": json.RawMessage(`"Pod"`)}
 	for _, name := range []string{"metadata", "spec"} {
 		if part, ok := template[name]; ok {

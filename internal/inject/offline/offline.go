@@ -112,7 +112,11 @@ func (r *Result) Count(outcome Outcome) int {
 func (m *Manifests) Inject(ctx context.Context, engine Engine, opts Options) (*Result, error) {
 	return m.edit(ctx, func(o *object, row *Row) []inject.Operation {
 		row.Namespace = o.namespaceOr(opts.Namespace)
-		r := engine.Inject(ctx, inject.Request{Namespace: row.Namespace, Pod: o.pod})
+		request := inject.Request{Namespace: row.Namespace, Pod: o.pod}
+		if o.isTemplate {
+			request.OwnerKind, request.OwnerName = o.kind, o.name
+		}
+		r := engine.Inject(ctx, request)
 		row.Reason, row.Message, row.Warnings = r.Decision.Reason, r.Decision.Message, r.Warnings
 		switch {
 		case r.Decision.Outcome == inject.Deny:
