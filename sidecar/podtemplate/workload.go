@@ -13,8 +13,9 @@ var scheduled = regexp.MustCompile(`-[0-9]{8,}$`)
 
 // workload returns the name of the object that a user has created for the pod, so that pods
 // that replace each other have the same. A ReplicaSet's pods have its hash as a label, and a
-// Deployment's name is that of the ReplicaSet without it. The owner is that of a template's
-// pods, which do not name it yet.
+// Deployment's name is that of the ReplicaSet without it. For
+// a pod that names no owner, kind and owner are those of the object from whose template it will
+// be created; they are empty if there is none.
 func workload(pod *corev1.Pod, kind, owner string) string {
 	if of := metav1.GetControllerOf(pod); of != nil {
 		kind, owner = of.Kind, of.Name

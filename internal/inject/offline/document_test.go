@@ -224,14 +224,15 @@ metadata: {name: foreign, labels: {x: y}}
 	}
 }
 
-// TestNamespaceOfRequest checks the namespace of an object's pods in the request, and that
-// the pod does not get the workload's name.
+// TestNamespaceOfRequest checks the namespace and the owner of an object's pods in the request,
+// and that the pod does not get the workload's name.
 func TestNamespaceOfRequest(t *testing.T) {
-	const deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d%s}\nspec: {template: {metadata: {labels: {a: b}, namespace: wrong}, spec: {}, extra: 1}}\n"
+	const deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {%s}\nspec: {template: {metadata: {labels: {a: b}, namespace: wrong}, spec: {}, extra: 1}}\n"
 	tests := []struct{ name, flag, written, want string }{
-		{"the workload's own wins", "flag", ", namespace: own", "own"},
-		{"else the flag's", "flag", "", "flag"},
-		{"else default", "", "", "default"},
+		{"the workload's own wins", "flag", "name: d, namespace: own", "own"},
+		{"else the flag's", "flag", "name: d", "flag"},
+		{"else default", "", "name: d", "default"},
+		{"the workload's name is generated", "", "generateName: d-", "default"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -22,8 +22,9 @@ type object struct {
 	path string
 	// pod is the object's pod as JSON; nil if it has none.
 	pod []byte
-	// isTemplate is set if the object's controller creates the pods.
-	isTemplate bool
+	// owner is the name of the object if its controller creates the pods, without the suffix
+	// that the API server appends to a generateName; empty for a pod.
+	owner string
 	// declares is set for a Namespace.
 	declares *inject.Namespace
 	// message says why the object has no pod.
@@ -227,7 +228,7 @@ func objectOf(o fields, gvk schema.GroupVersionKind, path string, raw json.RawMe
 		result.pod = raw
 		return result
 	}
-	result.isTemplate = true
+	result.owner = strings.TrimSuffix(result.name, "-*")
 	pod := fields{"apiVersion": json.RawMessage(`"v1"`), "kind": json.RawMessage(`"Pod"`)}
 	for _, name := range []string{"metadata", "spec"} {
 		if part, ok := template[name]; ok {

@@ -113,8 +113,8 @@ func (m *Manifests) Inject(ctx context.Context, engine Engine, opts Options) (*R
 	return m.edit(ctx, func(o *object, row *Row) []inject.Operation {
 		row.Namespace = o.namespaceOr(opts.Namespace)
 		request := inject.Request{Namespace: row.Namespace, Pod: o.pod}
-		if o.isTemplate {
-			request.OwnerKind, request.OwnerName = o.kind, o.name
+		if o.owner != "" {
+			request.OwnerKind, request.OwnerName = o.kind, o.owner
 		}
 		r := engine.Inject(ctx, request)
 		row.Reason, row.Message, row.Warnings = r.Decision.Reason, r.Decision.Message, r.Warnings

@@ -90,7 +90,8 @@ func TestSameAsWebhook(t *testing.T) {
 		t.Run(row.Kind, func(t *testing.T) {
 			created := template(t, before[i])
 			if row.Kind != "Pod" {
-				created = owned(t, created, row.Kind, row.Name)
+				// Offline, the end of a generated name is not known.
+				created = owned(t, created, row.Kind, strings.TrimSuffix(row.Name, "-*"))
 			}
 			pod, err := json.Marshal(created)
 			if err != nil {
