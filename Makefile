@@ -134,10 +134,10 @@ bench: ## measure time, allocations, bytes and memory
 	go run ./test/bench/agent
 	go run ./test/bench/hop
 
-# The sidecars of the demo: envoy, pipy, haproxy, or mixed for Envoys and Pipys in one mesh.
+# The sidecars of the demo: envoy, pipy, haproxy, or mixed for all three in one mesh.
 CLASS ?= envoy
 
-demo: $(if $(filter mixed,$(CLASS)),envoy,$(filter envoy haproxy,$(CLASS))) core ## run the bookstore in a mesh on this machine, no cluster needed; CLASS=mixed has two kinds of proxies, ARGS="--for 60s" ends it
+demo: $(if $(filter mixed,$(CLASS)),envoy haproxy,$(filter envoy haproxy,$(CLASS))) core ## run the bookstore in a mesh on this machine, no cluster needed; CLASS=mixed has three kinds of proxies, ARGS="--for 60s" ends it
 	@bin/outrigger-core demo --class $(CLASS) $(ARGS)
 
 demo-inject: apiserver build ## show injection on a real API server

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/telemetry"
 )
 
 // metrics returns the proxy's metrics.
@@ -51,6 +52,10 @@ func eventually(t *testing.T, f func() error) {
 
 func TestInboundMetrics(t *testing.T) {
 	w := startWorkload(t, inboundView(strictInbound()))
+	// Without any traffic it still names the metrics that readers look for.
+	if _, body := w.metrics(t, "/stats/prometheus"); !strings.Contains(body, "# HELP "+telemetry.Requests+" ") {
+		t.Errorf("without traffic the metrics are:\n%s", body)
+	}
 	for _, target := range []string{"/books/1", "/books/2", "/admin"} {
 		if _, _, err := w.ask(httpPort, w.as(t, buyer), target); err != nil {
 			t.Fatal(err)

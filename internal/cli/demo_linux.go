@@ -36,8 +36,8 @@ requests are sent, it changes a traffic split, kills the controller and changes 
 It prints the address of a dashboard that shows the same in a browser.
 
 All sidecars have the same class, which is envoy unless --class names another. With
---class mixed, some are envoy and some are pipy, and they use mTLS with each other; the
-demo shows which pod has which.
+--class mixed, some are envoy, some are haproxy and some are pipy, and they use mTLS with
+each other; the demo shows which pod has which.
 
 The commands stat, top, edges and proxy can be tried on it in another terminal, with the
 --debug-address that it prints.
@@ -54,7 +54,7 @@ or after --for, and removes everything that it created.`,
   # for a minute
   sudo bin/outrigger demo --for 60s
 
-  # two kinds of proxies in one mesh
+  # three kinds of proxies in one mesh
   sudo bin/outrigger demo --class mixed --proxy pipy=/opt/pipy/bin/pipy`,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {

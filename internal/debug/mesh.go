@@ -141,8 +141,8 @@ func splits(snapshot *fact.Snapshot) []MeshSplit {
 	return list
 }
 
-// splitsOf returns the splits of one destination. A route with several rules is shown by the
-// first that divides the traffic.
+// splitsOf returns the splits of one destination, also those that give everything to one
+// other service. A route with several rules is shown by the first that divides the traffic.
 func splitsOf(d *mesh.Destination, backends mesh.Table[*mesh.Backend]) []MeshSplit {
 	var list []MeshSplit
 	add := func(route string, shares []mesh.WeightedBackend) {
@@ -153,7 +153,8 @@ func splitsOf(d *mesh.Destination, backends mesh.Table[*mesh.Backend]) []MeshSpl
 			}
 		}
 		known := slices.ContainsFunc(list, func(other MeshSplit) bool { return other.Route == route })
-		if len(split.Shares) > 1 && !known {
+		divides := len(split.Shares) > 1 || len(split.Shares) == 1 && split.Shares[0].Service != d.Service.Name
+		if divides && !known {
 			list = append(list, split)
 		}
 	}

@@ -10,17 +10,17 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/localmesh"
 )
 
-// Mixed selects a mesh with two classes of sidecars.
+// Mixed selects a mesh with three classes of sidecars.
 const Mixed = "mixed"
 
-// mixture assigns the classes of a mixed mesh to the workloads, so that each class is
-// client and server of the other.
+// mixture assigns the classes of a mixed mesh to the workloads, so that the split has
+// servers of two classes, and a client of a third.
 var mixture = []struct{ workload, labels, class string }{
 	{"bookbuyer", "{app: bookbuyer}", "envoy"},
 	{"bookthief", "{app: bookthief}", "pipy"},
 	{"bookstore-v1", "{app: bookstore, version: v1}", "pipy"},
-	{"bookstore-v2", "{app: bookstore, version: v2}", "envoy"},
-	{"bookwarehouse", "{app: bookwarehouse}", "pipy"},
+	{"bookstore-v2", "{app: bookstore, version: v2}", "haproxy"},
+	{"bookwarehouse", "{app: bookwarehouse}", "haproxy"},
 	{"stock", "{app: stock}", "envoy"},
 }
 

@@ -50,7 +50,7 @@ func TestSetClass(t *testing.T) {
 		"pipy":  {"": "pipy"},
 		Mixed: {
 			"": "envoy", "bookbuyer": "envoy", "bookthief": "pipy", "bookstore-v1": "pipy",
-			"bookstore-v2": "envoy", "bookwarehouse": "pipy", "stock": "envoy",
+			"bookstore-v2": "haproxy", "bookwarehouse": "haproxy", "stock": "envoy",
 		},
 	} {
 		manifests, err := manifests()
@@ -78,14 +78,14 @@ func TestSetClass(t *testing.T) {
 func TestCheckClass(t *testing.T) {
 	without := fmt.Errorf("pipy: %w; build it", driver.ErrNoProxy)
 	programs := localmesh.Programs{
-		Proxies: map[string]string{"envoy": "/bin/envoy", "mine": "/bin/mine"}, Missing: map[string]error{"pipy": without},
+		Proxies: map[string]string{"envoy": "/bin/envoy", "haproxy": "/bin/haproxy", "mine": "/bin/mine"}, Missing: map[string]error{"pipy": without},
 	}
 	for class, want := range map[string]string{
 		"envoy": "", "mine": "",
 		"pipy":  `sidecar class "pipy": ` + without.Error(),
 		Mixed:   `sidecar class "pipy": ` + without.Error(),
-		"squid": `sidecar class "squid": no driver knows a proxy for it; classes are envoy, mine, pipy, mixed`,
-		"":      `sidecar class "": no driver knows a proxy for it; classes are envoy, mine, pipy, mixed`,
+		"squid": `sidecar class "squid": no driver knows a proxy for it; classes are envoy, haproxy, mine, pipy, mixed`,
+		"":      `sidecar class "": no driver knows a proxy for it; classes are envoy, haproxy, mine, pipy, mixed`,
 	} {
 		err := CheckClass(class, programs)
 		if got := fmt.Sprint(err); err == nil && want != "" || err != nil && got != want {

@@ -134,7 +134,7 @@ func classes(class string) string {
 	for _, class := range slices.Sorted(maps.Keys(pods)) {
 		kinds = append(kinds, class+" at "+strings.Join(pods[class], ", "))
 	}
-	return "Two classes of sidecars in one mesh: " + strings.Join(kinds, "; ") + "."
+	return "Three classes of sidecars in one mesh: " + strings.Join(kinds, "; ") + "."
 }
 
 // ended drops the error of a demo that was stopped.
