@@ -31,8 +31,7 @@ runs the table and checks this page, which ` + "`UPDATE=1`" + ` writes.
 
 A column is the class of the clients' proxies and that of the servers'. "no" means that
 a driver does not declare a needed feature, so the row was not tested: objects that
-require it get a Problem in their status, and nothing fails open. Counts of refusals
-have "no" for servers with HAProxy for [another reason](metrics.md#differences-between-proxies).
+require it get a Problem in their status, and nothing fails open.
 "not asked" is a row that is newer than the last run with that proxy. A column whose proxy is not on the
 machine keeps its last results. [smi.md](smi.md) lists the rows that answer the tests of
 SMI and Open Service Mesh. The last runs are:

@@ -302,6 +302,8 @@ func testDenials(t *testing.T, w *testMesh) {
 	}
 	thief := labelled(destination, telemetry.LabelSourceNamespace, "users", telemetry.LabelSourceServiceAccount, "thief", telemetry.LabelProtocol, telemetry.HTTP)
 	w.get(t, "users/thief", "http://cart-v1.shop/window", isFrom("cart-v1"))
+	// All threads of the proxies must have forgotten the row before.
+	w.inTurn(t, 20, "users/thief", request{url: cartV1}, isStatus(http.StatusForbidden))
 	w.counts(t, func() {
 		for range 6 {
 			w.once(t, "users/thief", http.StatusForbidden, request{url: cartV1})

@@ -20,7 +20,7 @@ var observability = []Row{
 	{"Probes through the agent", "The agent answers the kubelet's HTTP, HTTPS, TCP and gRPC probes of every container by probing the application.", ofEvery, testProbes},
 	{"Counts of requests", "Both sidecars count each request and connection exactly, with the other's identity, under the names that are the same for every proxy.", ofEvery, testCounts},
 	{"Counts of gRPC", "Both sidecars count each call of gRPC as one.", ofBoth(mesh.FeatureHTTP2), testCountsOfGRPC},
-	{"Counts of refusals", "A sidecar counts each request and connection that it refuses, with the reason and, where the caller is verified, its identity.", Needs{NotServer: "haproxy"}, testDenials},
+	{"Counts of refusals", "A sidecar counts each request and connection that it refuses, with the reason and, where the caller is verified, its identity.", ofEvery, testDenials},
 	{"Metrics", "Each proxy's metrics can be scraped at port 15010 and count requests.", ofEvery, testMetrics},
 	{"Access logs", "Both proxies write a JSON object for each request, with the same field names and the identity of the peer.", ofBoth(mesh.FeatureAccessLogs), testAccessLogs},
 	{"Traces", "Both proxies send spans of one trace to the collector.", ofBoth(mesh.FeatureZipkinTracing), testTraces},

@@ -25,8 +25,6 @@ type Row struct {
 // to be tested.
 type Needs struct {
 	Client, Server []mesh.Feature
-	// NotServer is a class of servers for which the row is known not to hold always.
-	NotServer string
 }
 
 // ofEvery is for rows that hold for every driver.
@@ -41,7 +39,7 @@ func ofBoth(features ...mesh.Feature) Needs { return Needs{Client: features, Ser
 // MetBy reports whether the row is tested with the pair: the registered drivers declare all
 // needed features.
 func (n Needs) MetBy(p Pair) bool {
-	return p.Server != n.NotServer && declares(p.Client, n.Client) && declares(p.Server, n.Server)
+	return declares(p.Client, n.Client) && declares(p.Server, n.Server)
 }
 
 // declares reports whether the driver of a class declares all of the features.
