@@ -92,6 +92,9 @@ const (
 
 	// FeatureAccessLogs writes one JSON object per request and connection.
 	FeatureAccessLogs Feature = "AccessLogs"
+	// FeatureAccessLogSampling limits them to errors and a share of the others (AccessLog's
+	// Sampled).
+	FeatureAccessLogSampling Feature = "AccessLogSampling"
 	// FeatureZipkinTracing and FeatureOTLPTracing send spans in the Zipkin or OTLP format.
 	FeatureZipkinTracing Feature = "ZipkinTracing"
 	FeatureOTLPTracing   Feature = "OTLPTracing"
@@ -107,6 +110,6 @@ func Features() []Feature {
 		FeatureRetries, FeatureRetryCodes, FeatureRetryBackoff, FeatureTimeouts, FeatureConnectTimeouts, FeatureIdleTimeouts, FeatureConnectionLimits, FeatureRequestLimits, FeatureRequestsPerConnection,
 		FeatureOutlierEjection, FeatureHealthChecks, FeatureLeastRequest, FeatureRandomEndpoint, FeatureConsistentHash, FeatureZonePreference,
 		FeatureConnectionRateLimits, FeatureRequestRateLimits, FeatureExternalAuthorization, FeatureIngress, FeatureIngressTLS, FeatureEgressHTTP, FeatureEgressTLS, FeatureEgressTCP,
-		FeatureAccessLogs, FeatureZipkinTracing, FeatureOTLPTracing, FeaturePlaintextMesh,
+		FeatureAccessLogs, FeatureAccessLogSampling, FeatureZipkinTracing, FeatureOTLPTracing, FeaturePlaintextMesh,
 	}
 }

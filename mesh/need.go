@@ -74,6 +74,7 @@ func (s *Settings) Needs(plaintext bool) []Feature {
 		FeatureHealthChecks:          s.HealthChecks,
 		FeatureExternalAuthorization: s.Authorization != nil,
 		FeatureAccessLogs:            s.AccessLog.Enabled,
+		FeatureAccessLogSampling:     s.AccessLog.IsSampled(),
 		FeatureZipkinTracing:         s.Tracing != nil && s.Tracing.Protocol == "zipkin",
 		FeatureOTLPTracing:           s.Tracing != nil && s.Tracing.Protocol == "otlp",
 		FeaturePlaintextMesh:         plaintext,

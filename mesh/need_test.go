@@ -43,7 +43,7 @@ func TestViewNeeds(t *testing.T) {
 	}{
 		{"nothing", func(*parts) {}, nil},
 		{"the MeshConfig's", quiet(func(s *mesh.Settings) {
-			s.HealthChecks, s.Authorization, s.AccessLog.Enabled = true, &mesh.Authorization{}, true
+			s.HealthChecks, s.Authorization, s.AccessLog = true, &mesh.Authorization{}, mesh.FullAccessLog()
 			s.Tracing = &mesh.Tracing{Protocol: "otlp"}
 		}), []mesh.Feature{mesh.FeatureHealthChecks, mesh.FeatureExternalAuthorization, mesh.FeatureAccessLogs, mesh.FeatureOTLPTracing}},
 		{"Zipkin", quiet(func(s *mesh.Settings) { s.Tracing = &mesh.Tracing{Protocol: "zipkin"} }), []mesh.Feature{mesh.FeatureZipkinTracing}},

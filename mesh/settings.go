@@ -2,7 +2,8 @@ package mesh
 
 import "time"
 
-// Settings are mesh-wide. There is one instance.
+// Settings are mesh-wide, except for AccessLog, which a namespace or a pod may set. Proxies
+// with the same access log share one instance.
 type Settings struct {
 	Sealed
 	// TrustDomain is the SPIFFE trust domain of all identities.
@@ -57,7 +58,20 @@ type TLS struct {
 // each request and connection.
 type AccessLog struct {
 	Enabled bool `json:"enabled"`
+	// Sampled is the share of requests and connections that get a line, in millionths. Errors
+	// always get one: requests without an answer or with a status code of 500 or more, those
+	// that the proxy has refused, and connections that have failed.
+	Sampled uint32 `json:"sampled"`
 }
+
+// EverythingSampled is the Sampled of an access log with a line for each request and connection.
+const EverythingSampled uint32 = 1_000_000
+
+// FullAccessLog returns the access log of everything.
+func FullAccessLog() AccessLog { return AccessLog{Enabled: true, Sampled: EverythingSampled} }
+
+// IsSampled reports whether there are lines for some requests and connections only.
+func (a AccessLog) IsSampled() bool { return a.Enabled && a.Sampled < EverythingSampled }
 
 // Tracing is the destination of the proxies' spans.
 type Tracing struct {

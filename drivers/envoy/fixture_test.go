@@ -253,7 +253,7 @@ func views() map[string]fixture {
 	cases["limits"] = one(destination(store, mesh.HTTP, "10.96.0.10", b), b)
 
 	observed := *settings()
-	observed.AccessLog.Enabled = true
+	observed.AccessLog = mesh.FullAccessLog()
 	observed.Tracing = &mesh.Tracing{Protocol: "zipkin", Host: "jaeger.osm-system.svc", Port: 9411, Path: "/api/v2/spans", Sampled: 1_000_000}
 	b = backend(store, mesh.HTTP, endpoint(14001, "10.244.0.11"))
 	logs := one(destination(store, mesh.HTTP, "10.96.0.10", b), b)

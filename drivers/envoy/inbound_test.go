@@ -145,7 +145,7 @@ var inboundCases = map[string]inboundCase{
 		settings: func(s *mesh.Settings) {
 			s.TLS = mesh.TLS{Min: "1.2", Max: "1.3", Curves: []string{"X25519", "P-256"},
 				Ciphers: []string{"ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-RSA-AES128-GCM-SHA256"}}
-			s.AccessLog.Enabled = true
+			s.AccessLog = mesh.FullAccessLog()
 		},
 		proxy: func(p *mesh.Proxy) {
 			p.Addresses = []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("2001:db8::1")}

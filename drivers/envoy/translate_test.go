@@ -58,7 +58,7 @@ func (w *walk) step() {
 		delete(w.backends, service.String())
 	case 2:
 		changed := *settings()
-		changed.AccessLog.Enabled = w.random.IntN(2) == 0
+		changed.AccessLog = mesh.AccessLog{Enabled: w.random.IntN(2) == 0, Sampled: uint32(w.random.IntN(3)) * mesh.EverythingSampled / 2}
 		w.settings = mesh.Seal(&changed)
 	case 3:
 		w.inbound = mesh.Seal(&mesh.Inbound{TLS: mesh.Strict, Ports: []mesh.InboundPort{

@@ -153,7 +153,7 @@ func TestManyAuthorizations(t *testing.T) {
 	port, _ := j.serve(t, "127.0.0.1:0")
 	f := authorized(a, port, false)
 	f.settings.Authorization.Timeout = time.Minute
-	f.settings.AccessLog.Enabled = false
+	f.settings.AccessLog = mesh.AccessLog{}
 	r, ca := runInbound(t, f)
 	var clients []*http.Client
 	for range 40 {

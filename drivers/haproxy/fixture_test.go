@@ -47,7 +47,7 @@ type fixture struct {
 
 func newFixture(id mesh.Identity) *fixture {
 	return &fixture{
-		settings: mesh.Settings{TrustDomain: "cluster.local", InboundTLS: mesh.Strict, TLS: mesh.TLS{Min: "1.3", Max: "1.3"}, AccessLog: mesh.AccessLog{Enabled: true}},
+		settings: mesh.Settings{TrustDomain: "cluster.local", InboundTLS: mesh.Strict, TLS: mesh.TLS{Min: "1.3", Max: "1.3"}, AccessLog: mesh.FullAccessLog()},
 		proxy: mesh.Proxy{
 			Name: mesh.Name{Namespace: id.Namespace, Name: id.ServiceAccount + "-1"}, UID: "uid-" + id.ServiceAccount, Class: name,
 			Identity: id, Addresses: []netip.Addr{netip.MustParseAddr("127.0.0.1")},
@@ -151,7 +151,7 @@ func fixtures() map[string]*fixture {
 		for _, logged := range []bool{true, false} {
 			traced := outboundFixture()
 			traced.inbound = g.inbound
-			traced.settings.AccessLog.Enabled = logged
+			traced.settings.AccessLog = mesh.AccessLog{Enabled: logged, Sampled: mesh.EverythingSampled}
 			traced.settings.Tracing = &mesh.Tracing{Protocol: protocol, Host: "collector.example.com", Port: 9411, Path: "/api/v2/spans", Sampled: 500_000}
 			r := &traced.destinations[0].Routes[0]
 			r.Retry = &mesh.Retry{On: []string{"5xx", "gateway-error", "reset"}, Codes: []uint16{409, 429}, Attempts: 2, Backoff: time.Second, PerTry: time.Second}

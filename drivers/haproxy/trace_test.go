@@ -76,7 +76,7 @@ func TestTraces(t *testing.T) {
 	paths := 0
 	for _, logged := range []bool{true, false} {
 		for _, protocol := range []string{"zipkin", "otlp"} {
-			f.settings.AccessLog.Enabled = logged
+			f.settings.AccessLog = mesh.AccessLog{Enabled: logged, Sampled: mesh.EverythingSampled}
 			f.settings.Tracing = &mesh.Tracing{Protocol: protocol, Host: "127.0.0.1", Port: 9411, Sampled: 1_000_000}
 			r := start(t, dir, f.view()).awaitReady()
 			for _, kind := range []string{"CLIENT", "SERVER"} {
@@ -178,7 +178,7 @@ func TestNoSpanIsLostInAReload(t *testing.T) {
 	ca := newAuthority(t)
 	p := newPeer(t, ca, store)
 	f := newFixture(buyer)
-	f.settings.AccessLog.Enabled = false
+	f.settings.AccessLog = mesh.AccessLog{}
 	f.settings.Tracing = &mesh.Tracing{Protocol: "zipkin", Host: "127.0.0.1", Port: 9411, Sampled: 1_000_000}
 	f.service(servicePort("bookstore", 80), mesh.HTTP, "10.96.0.10", backend(servicePort("bookstore", 80), mesh.HTTP, store, p.address))
 	r := runOutbound(t, ca, f)

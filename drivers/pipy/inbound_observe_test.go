@@ -94,7 +94,7 @@ func TestInboundMetrics(t *testing.T) {
 }
 
 func TestInboundAccessLog(t *testing.T) {
-	w := startWorkload(t, inboundView(strictInbound(), func(_ *mesh.Proxy, s *mesh.Settings) { s.AccessLog.Enabled = true }))
+	w := startWorkload(t, inboundView(strictInbound(), func(_ *mesh.Proxy, s *mesh.Settings) { s.AccessLog = mesh.FullAccessLog() }))
 	if _, _, err := w.ask(httpPort, w.as(t, buyer), "/books/1?x=\"1", "User-Agent", `a "tester"`, "X-Request-Id", "id-1"); err != nil {
 		t.Fatal(err)
 	}

@@ -334,7 +334,7 @@ func (s *pipyPod) reload(t *testing.T) {
 // TestLogOfAllThreads checks that threads do not write into each other's lines.
 func TestLogOfAllThreads(t *testing.T) {
 	w := newViewBuilder()
-	w.settings.AccessLog.Enabled = true
+	w.settings.AccessLog = mesh.FullAccessLog()
 	s := startPod(t, w.view())
 	w.service("store", 80, mesh.HTTP, "10.96.0.1", at(s.peer(t, storeName, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })), storeName))
 	s.apply(t, w.view())

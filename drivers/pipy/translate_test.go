@@ -115,7 +115,7 @@ func TestDocumentNames(t *testing.T) {
 func TestSettings(t *testing.T) {
 	proxy := &mesh.Proxy{Name: mesh.Name{Namespace: "bookstore", Name: "store-1"}, UID: "uid", Identity: store, Zone: "z", Plaintext: true, Addresses: []netip.Addr{storeAddress}}
 	got, err := json.Marshal(settings(mesh.Seal(proxy), mesh.Seal(&mesh.Settings{
-		TrustDomain: trustDomain, TLS: mesh.TLS{Min: "1.2", Max: "1.3", Ciphers: []string{"A", "B"}}, AccessLog: mesh.AccessLog{Enabled: true},
+		TrustDomain: trustDomain, TLS: mesh.TLS{Min: "1.2", Max: "1.3", Ciphers: []string{"A", "B"}}, AccessLog: mesh.FullAccessLog(),
 		Tracing: &mesh.Tracing{Protocol: "zipkin", Host: "2001:db8::9", Port: 9411, Sampled: 250_000}, Authorization: &mesh.Authorization{Host: "authz", Port: 9191, StatPrefix: "my-authz"},
 	})))
 	if err != nil {

@@ -114,6 +114,8 @@ type join struct {
 	egress       *graph.Memo[fact.ServiceAccount, *mesh.Egress]
 	outbounds    *graph.Memo[fact.ServiceAccount, *mesh.Outbound]
 	proxies      *graph.Memo[mesh.Name, *mesh.Proxy]
+	// logged are the settings with the access logs of namespaces and pods.
+	logged *graph.Memo[mesh.AccessLog, *mesh.Settings]
 	// The classes that lack a feature: by namespace or for all namespaces, and among the
 	// callers of a service port.
 	limited *graph.Memo[string, *classes]
@@ -186,6 +188,7 @@ func newJoin(options Options) *join {
 	j.egress = graph.NewMemo(g, j.makeEgress)
 	j.outbounds = graph.NewMemo(g, j.makeOutbound)
 	j.proxies = graph.NewMemo(g, j.makeProxy)
+	j.logged = graph.NewMemo(g, j.makeLogged)
 	j.limited = graph.NewMemo(g, j.makeLimited)
 	j.callers = graph.NewMemo(g, j.makeCallers)
 
@@ -454,7 +457,7 @@ var defaultSettings = mesh.Seal(&mesh.Settings{
 	TrustDomain: "cluster.local",
 	InboundTLS:  mesh.Strict,
 	TLS:         mesh.TLS{Min: "1.3", Max: "1.3"},
-	AccessLog:   mesh.AccessLog{Enabled: true},
+	AccessLog:   mesh.FullAccessLog(),
 })
 
 func accountOf(w *fact.Workload) fact.ServiceAccount {

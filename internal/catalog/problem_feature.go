@@ -63,6 +63,8 @@ func (j *join) checkSettingsFeatures(r *graph.Reader, _ mesh.Name, f *fault) {
 			j.reportLacking(f, "spec.traffic.inboundExternalAuthorization", all, feature)
 		case mesh.FeatureZipkinTracing, mesh.FeatureOTLPTracing:
 			j.reportLacking(f, "spec.observability.tracing", all, feature)
+		case mesh.FeatureAccessLogSampling:
+			j.reportLacking(f, "spec.observability.accessLog", all, feature)
 		case mesh.FeatureTLSSettings:
 			j.reportLacking(f, "spec.sidecar", j.encrypted(r, all), feature)
 		}
@@ -82,17 +84,33 @@ func (j *join) checkSettingsFeatures(r *graph.Reader, _ mesh.Name, f *fault) {
 
 func (j *join) checkNamespaceFeatures(r *graph.Reader, key mesh.Name, f *fault) {
 	ns, ok := j.namespaces.Get(r, key)
-	if ok && ns.Member && ns.InboundTLS == mesh.Permissive && len(j.limitedClasses(r).List) > 0 {
+	if !ok || !ns.Member || len(j.limitedClasses(r).List) == 0 {
+		return
+	}
+	if ns.InboundTLS == mesh.Permissive {
 		j.reportLacking(f, fieldInboundTLS, j.encrypted(r, j.limited.Get(r, ns.Name)), mesh.FeaturePermissiveTLS)
+	}
+	if ns.AccessLog != nil && ns.AccessLog.IsSampled() {
+		j.reportLacking(f, fieldAccessLog, j.limited.Get(r, ns.Name), mesh.FeatureAccessLogSampling)
 	}
 }
 
-// fieldInboundTLS is the annotation of namespaces and pods.
-const fieldInboundTLS = "metadata.annotations[openservicemesh.io/inbound-tls-mode]"
+// The annotations of namespaces and pods.
+const (
+	fieldInboundTLS = "metadata.annotations[openservicemesh.io/inbound-tls-mode]"
+	fieldAccessLog  = "metadata.annotations[openservicemesh.io/access-log]"
+)
 
 func (j *join) checkWorkloadFeatures(r *graph.Reader, w *fact.Workload, f *fault) {
-	if w.InboundTLS == mesh.Permissive && w.Class != "" && !w.Ended && len(j.limitedClasses(r).List) > 0 {
-		j.reportLacking(f, fieldInboundTLS, j.encrypted(r, &classes{List: []classAt{{w.Class, accountOf(w)}}}), mesh.FeaturePermissiveTLS)
+	if w.Class == "" || w.Ended || len(j.limitedClasses(r).List) == 0 {
+		return
+	}
+	own := &classes{List: []classAt{{w.Class, accountOf(w)}}}
+	if w.InboundTLS == mesh.Permissive {
+		j.reportLacking(f, fieldInboundTLS, j.encrypted(r, own), mesh.FeaturePermissiveTLS)
+	}
+	if w.AccessLog != nil && w.AccessLog.IsSampled() {
+		j.reportLacking(f, fieldAccessLog, own, mesh.FeatureAccessLogSampling)
 	}
 }
 

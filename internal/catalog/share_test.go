@@ -84,7 +84,7 @@ func TestWhatChangesIsAnother(t *testing.T) {
 		{"a service that nobody may call", list(service("shop/new", "10.96.0.9", web)), nil, nil},
 		{"the mode of a namespace", list(namespace("shop", func(n *fact.Namespace) { n.InboundTLS = mesh.Permissive })), []string{cart, client}, nil},
 		{"a namespace that leaves", list(namespace("bank", func(n *fact.Namespace) { n.Member = false })), []string{teller, vault}, nil},
-		{"the access log", list(settings(func(s *mesh.Settings) { s.AccessLog.Enabled = true })), all, nil},
+		{"the access log", list(settings(func(s *mesh.Settings) { s.AccessLog = mesh.FullAccessLog() })), all, nil},
 		{"the trust domain", list(settings(func(s *mesh.Settings) { s.TrustDomain = "other" })), all, []string{teller, client}},
 		{"the settings go", list(gone(settings())), all, []string{teller, client}},
 	} {

@@ -17,11 +17,32 @@ func (j *join) view(r *graph.Reader, key mesh.Name, out *graph.Output) {
 	account := accountOf(w)
 	graph.Put(out, j.views, w.UID, mesh.NewView(
 		j.proxies.Get(r, key),
-		j.mustSettings(r),
+		j.settingsOf(r, w),
 		j.inboundOf.Get(r, key),
 		j.outbounds.Get(r, account),
 		j.egress.Get(r, account),
 	))
+}
+
+// settingsOf returns the mesh's settings with the access log of a workload.
+func (j *join) settingsOf(r *graph.Reader, w *fact.Workload) *mesh.Settings {
+	own := w.AccessLog
+	if own == nil {
+		ns, _ := j.namespaces.Get(r, mesh.Name{Name: w.Namespace})
+		own = ns.AccessLog
+	}
+	settings := j.mustSettings(r)
+	if own == nil || *own == settings.AccessLog {
+		return settings
+	}
+	return j.logged.Get(r, *own)
+}
+
+// makeLogged returns the mesh's settings with another access log.
+func (j *join) makeLogged(r *graph.Reader, log mesh.AccessLog) *mesh.Settings {
+	settings := *j.mustSettings(r)
+	settings.Sealed, settings.AccessLog = mesh.Sealed{}, log
+	return mesh.Seal(&settings)
 }
 
 func (j *join) hasProxy(r *graph.Reader, w *fact.Workload) bool {

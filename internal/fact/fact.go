@@ -36,6 +36,8 @@ type Namespace struct {
 	Member bool `json:"member"`
 	// InboundTLS is the namespace's own mode. If empty, the mesh-wide mode applies.
 	InboundTLS mesh.TLSMode `json:"inboundTLS,omitempty"`
+	// AccessLog is the namespace's own. If nil, the mesh-wide one applies.
+	AccessLog *mesh.AccessLog `json:"accessLog,omitempty"`
 }
 
 // Workload is a pod or, where there are no pods, its equivalent.
@@ -59,6 +61,8 @@ type Workload struct {
 	Zone string `json:"zone,omitempty"`
 	// InboundTLS is the pod's own mode. If empty, the namespace's mode applies.
 	InboundTLS mesh.TLSMode `json:"inboundTLS,omitempty"`
+	// AccessLog is the pod's own. If nil, the namespace's applies.
+	AccessLog *mesh.AccessLog `json:"accessLog,omitempty"`
 	// Redirection is set only for workloads with a sidecar.
 	Redirection mesh.Redirection `json:"redirection,omitzero"`
 	// Ended is true when all containers have terminated and will not restart.

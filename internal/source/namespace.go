@@ -25,6 +25,7 @@ func (m *Mapper) namespace(obj *corev1.Namespace, n *notes) mesh.Digester {
 		Name:       obj.Name,
 		Member:     obj.Labels[MonitoredByLabel] == m.opts.MeshName && m.opts.MeshName != "" && !ignored,
 		InboundTLS: n.inboundTLS(obj.Annotations),
+		AccessLog:  n.accessLogOf(obj.Annotations),
 	})
 }
 

@@ -43,7 +43,7 @@ func (r *reader) settings(c *Config, namespace string) *mesh.Settings {
 		PlaintextClasses: c.MTLSDisabledClasses(),
 		HealthChecks:     isTrue(flags.EnableEnvoyActiveHealthChecks) || isTrue(flags.EnableSidecarActiveHealthChecks),
 		TLS:              r.tls(),
-		AccessLog:        mesh.AccessLog{Enabled: true},
+		AccessLog:        deref(r.accessLog("spec.observability.accessLog", r.spec.Observability.AccessLog), mesh.FullAccessLog()),
 		Tracing:          r.tracing(namespace),
 		Authorization:    r.authorization(),
 	}

@@ -28,6 +28,7 @@ func (m *Mapper) workload(pod *corev1.Pod, n *notes) mesh.Digester {
 		Ports:          n.workloadPorts(pod),
 		Zone:           pod.Labels[corev1.LabelTopologyZone],
 		InboundTLS:     n.inboundTLS(pod.Annotations),
+		AccessLog:      n.accessLogOf(pod.Annotations),
 		Ended:          pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
 		Ready:          ReportedReady(pod),
 	}

@@ -14,6 +14,12 @@ type ObservabilitySpec struct {
 	// +optional
 	PrometheusScraping *bool `json:"prometheusScraping,omitempty"`
 
+	// AccessLog says which requests and connections the sidecars write a line about: none,
+	// errors, all, or, beside the errors, a share of the others as a decimal number from 0 to
+	// 1, such as "0.1". Defaults to all. Added by Outrigger.
+	// +optional
+	AccessLog string `json:"accessLog,omitempty"`
+
 	// Tracing sends spans to a collector.
 	// +optional
 	Tracing TracingSpec `json:"tracing,omitzero"`
