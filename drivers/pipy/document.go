@@ -43,10 +43,13 @@ type settingsDocument struct {
 	// TrustDomain is the mesh's: the SNI of mesh TLS ends in ".sa.<trust domain>".
 	TrustDomain string `json:"trustDomain"`
 	// Plaintext says that the pod does not use mesh TLS.
-	Plaintext bool             `json:"plaintext,omitempty"`
-	TLS       tlsDocument      `json:"tls"`
-	AccessLog bool             `json:"accessLog,omitempty"`
-	Tracing   *tracingDocument `json:"tracing,omitempty"`
+	Plaintext bool        `json:"plaintext,omitempty"`
+	TLS       tlsDocument `json:"tls"`
+	AccessLog bool        `json:"accessLog,omitempty"`
+	// Logged is the share of successful requests and connections that AccessLog is about, if
+	// it is not all of them.
+	Logged  *float64         `json:"logged,omitempty"`
+	Tracing *tracingDocument `json:"tracing,omitempty"`
 	// Authorization is the external authorization service that is asked about inbound HTTP
 	// requests.
 	Authorization *authorizationDocument `json:"authorization,omitempty"`

@@ -109,10 +109,10 @@ func TestInboundAccessLog(t *testing.T) {
 	}
 	wants := []map[string]any{
 		{"path": `/books/1?x="1`, "method": "GET", "response_code": 200.0, "downstream_peer": buyer.String(), "authority": "books.example.com", "user_agent": `a "tester"`,
-			"request_id": "id-1", "upstream_host": "198.18.0.10:8080", "response_flags": "-", "response_code_details": "via_upstream", "requested_server_name": store.DNSName(), "protocol": "HTTP/1.1"},
-		{"path": "/books/2", "response_code": 403.0, "downstream_peer": ops.String(), "upstream_host": nil, "response_code_details": "rbac_access_denied"},
+			"request_id": "id-1", "upstream_host": "198.18.0.10:8080", "response_flags": "-", "response_code_details": "via_upstream", "reason": nil, "requested_server_name": store.DNSName(), "protocol": "HTTP/1.1"},
+		{"path": "/books/2", "response_code": 403.0, "downstream_peer": ops.String(), "upstream_host": nil, "response_code_details": "rbac_access_denied", "reason": "access"},
 		{"method": nil, "response_code": 0.0, "downstream_peer": buyer.String(), "upstream_host": "198.18.0.10:9001", "bytes_sent": 6.0},
-		{"method": nil, "response_code": 0.0, "downstream_peer": ops.String(), "upstream_host": nil, "connection_close_details": "rbac_access_denied"},
+		{"method": nil, "response_code": 0.0, "downstream_peer": ops.String(), "upstream_host": nil, "connection_close_details": "rbac_access_denied", "reason": "access"},
 	}
 	keys := []string{"start_time", "duration", "downstream_remote", "bytes_received", "bytes_sent", "trace_id", "upstream_cluster", "x_forwarded_for", "upstream_service_time", "time_to_first_byte", "downstream_failure", "upstream_failure", "upstream_peer"}
 	eventually(t, func() error {

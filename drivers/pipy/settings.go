@@ -25,6 +25,9 @@ func settings(p *mesh.Proxy, s *mesh.Settings) settingsDocument {
 		TLS:            tlsDocument{Min: tlsVersion(s.TLS.Min), Max: tlsVersion(s.TLS.Max), Ciphers: strings.Join(s.TLS.Ciphers, ":")},
 		AccessLog:      s.AccessLog.Enabled,
 	}
+	if s.AccessLog.IsSampled() {
+		out.Logged = new(float64(s.AccessLog.Sampled) / float64(mesh.EverythingSampled))
+	}
 	for _, address := range p.Addresses {
 		out.Addresses = append(out.Addresses, address.String())
 	}

@@ -11,8 +11,8 @@ import (
 )
 
 // The functions here report, for each kind of object, the features that it requires and
-// some proxies lack. They cover everything that a View requires except the access log,
-// which is not configurable.
+// some proxies lack. They cover everything that a View requires except access
+// logs as such, which are on by default.
 
 // reportLacking adds a Problem for each of the features that a class lacks.
 func (j *join) reportLacking(f *fault, field string, of *classes, features ...mesh.Feature) {

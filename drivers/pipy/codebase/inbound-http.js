@@ -187,7 +187,7 @@ function ended(connection, request) {
     request.flags = call.connected ? 'UC' : 'UF'
     if (!call.answered) request.details = 'upstream_reset_before_response_started'
   }
-  countRequest({
+  var reason = countRequest({
     reporter: 'destination', head, peer: connection.peer, service: '', tls: !connection.secured ? 'none' : connection.peer ? 'mutual' : 'tls',
     status: request.status, grpcStatus: request.grpcStatus, milliseconds: duration, received: request.received, sent: request.sent, retries: 0,
     details: request.details, flags: request.flags,
@@ -203,6 +203,7 @@ function ended(connection, request) {
     method: head.method,
     path: request.path,
     protocol: head.protocol || 'HTTP/2',
+    reason,
     requested_server_name: connection.serverName,
     request_id: head.headers['x-request-id'],
     response_code: request.status,

@@ -281,14 +281,16 @@ function callOf(connection) {
   return connection.call
 }
 
-// countInbound counts a connection that is over, unless its requests are counted.
+// countInbound counts a connection that is over, unless its requests are counted. It returns
+// the reason if it was refused, or ''.
 function countInbound(connection, call) {
   var peer = connection.peer
   if (call && call.connected) {
     var tls = !connection.secured ? 'none' : peer ? 'mutual' : 'tls'
     countConnection({ reporter: 'destination', peer, service: '', tls, received: call.received, sent: call.sent })
+    return ''
   } else {
-    countRefusal({ reporter: 'destination', peer, service: '', details: connection.refused, failure: connection.failure, flags: call ? 'UF' : '' })
+    return countRefusal({ reporter: 'destination', peer, service: '', details: connection.refused, failure: connection.failure, flags: call ? 'UF' : '' })
   }
 }
 
@@ -307,8 +309,8 @@ function ended(connection) {
     count('envoy_cluster_upstream_cx_tx_bytes_total', labels, call.received)
     if (call.failure) count('envoy_cluster_upstream_cx_connect_fail', labels)
   }
-  if (settings()) countInbound(connection, call)
-  if (connection.http || connection.received === 0 && !call) return
+  var reason = settings() ? countInbound(connection, call) : ''
+  if (!reason && (connection.http || connection.received === 0 && !call)) return
   log({
     bytes_received: call ? call.received : connection.received,
     bytes_sent: call ? call.sent : 0,
@@ -317,6 +319,7 @@ function ended(connection) {
     downstream_peer: connection.peer,
     downstream_remote: connection.remote,
     duration: Date.now() - connection.begun,
+    reason,
     requested_server_name: connection.serverName,
     response_code: 0,
     response_flags: call && call.failure ? 'UF' : connection.refused || connection.failure ? 'NR' : '-',

@@ -24,7 +24,7 @@ export function requestEnded(connection, exchange) {
   if (request && request.retries > 0) count('envoy_cluster_upstream_rq_retry', { envoy_cluster_name: cluster }, request.retries)
   var peer = endpoint && endpoint.serverName ? spiffe(endpoint.serverName, settings().trustDomain) : ''
   var reached = peer && !request.failure
-  countRequest({
+  var reason = countRequest({
     reporter: 'source', head, peer: reached ? peer : '', service: backend(cluster) ? cluster : '', tls: endpoint && endpoint.serverName && !request.failure ? 'mutual' : 'none',
     status: exchange.status, grpcStatus: exchange.grpcStatus, milliseconds: duration, received: exchange.sent, sent: exchange.received,
     retries: request ? request.retries : 0, details: exchange.details, flags: flag,
@@ -39,6 +39,7 @@ export function requestEnded(connection, exchange) {
     method: head.method,
     path: exchange.path,
     protocol: head.protocol || 'HTTP/2',
+    reason,
     request_id: head.headers['x-request-id'],
     response_code: exchange.status,
     response_code_details: exchange.details || (request && request.failure ? request.failure : exchange.status ? 'via_upstream' : 'downstream_remote_disconnect'),
@@ -69,12 +70,13 @@ export function connectionEnded(connection) {
     count('envoy_cluster_upstream_cx_tx_bytes_total', labels, t.sent)
     if (t.failure) count('envoy_cluster_upstream_cx_connect_fail', labels)
   }
-  if (settings()) countOutbound(connection, t)
+  var reason = settings() ? countOutbound(connection, t) : ''
   log({
     bytes_received: t ? t.sent : 0,
     bytes_sent: t ? t.received : 0,
     downstream_remote: connection.remote,
     duration: Date.now() - connection.begun,
+    reason,
     requested_server_name: connection.serverName,
     response_flags: t ? flags[t.failure] || (t.failure ? 'UF' : '-') : 'UH',
     start_time: timestamp(connection.begun),
@@ -85,14 +87,15 @@ export function connectionEnded(connection) {
   })
 }
 
-// countOutbound counts a connection that is over.
+// countOutbound counts a connection that is over. It returns the reason if it was refused, or ''.
 function countOutbound(connection, t) {
   var service = t && t.backend && backend(t.backend.name) ? t.backend.name : ''
   if (t && t.session && t.session.opened) {
     var peer = t.endpoint.serverName ? spiffe(t.endpoint.serverName, settings().trustDomain) : ''
     countConnection({ reporter: 'source', peer, service, tls: t.endpoint.serverName ? 'mutual' : 'none', received: t.sent, sent: t.received })
+    return ''
   } else {
     var flag = t ? flags[t.failure] || 'UF' : ''
-    countRefusal({ reporter: 'source', peer: '', service, details: t && t.backend ? '' : 'egress_denied', failure: '', flags: flag })
+    return countRefusal({ reporter: 'source', peer: '', service, details: t && t.backend ? '' : 'egress_denied', failure: '', flags: flag })
   }
 }

@@ -109,7 +109,7 @@ export function grpcStatus(trailers) {
   return status !== undefined && Number.parseInt(status) >= 0 && Number.parseInt(status) <= 16 ? `${Number.parseInt(status)}` : ''
 }
 
-// Counts a request. The peer is the other end's verified SPIFFE ID or '', tls is "mutual",
+// Counts a request, and returns the reason if it was refused, or ''. The peer is the other end's verified SPIFFE ID or '', tls is "mutual",
 // "tls" or "none", and the service is the name of the backend that was called.
 export function countRequest(r) {
   var type = r.head.headers['content-type']
@@ -127,6 +127,7 @@ export function countRequest(r) {
   sums.retries.value += r.retries
   var reason = reasonOf(r.details, r.flags)
   if (reason) deny(edge, reason)
+  return reason
 }
 
 // Counts a TCP connection that has ended.
@@ -138,8 +139,10 @@ export function countConnection(c) {
   sums.sent.value += c.sent
 }
 
-// Counts a connection that was refused, if the details or flags say so.
+// Counts a connection that was refused, if the details or flags say so. It returns the reason
+// or ''.
 export function countRefusal(c) {
   var reason = c.failure ? 'certificate' : reasonOf(c.details, c.flags)
   if (reason) deny(edgeOf(c.reporter, 'tcp', c.peer, c.service), reason)
+  return reason
 }
