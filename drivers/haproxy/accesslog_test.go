@@ -1,0 +1,133 @@
+package haproxy
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
+	"github.com/outrigger-mesh/outrigger/sidecar/telemetry"
+)
+
+// lines returns the lines of the access log.
+func (r *running) lines() []map[string]any {
+	var out []map[string]any
+	for line := range strings.Lines(r.log.String()) {
+		var fields map[string]any
+		if strings.HasPrefix(line, "{") && json.Unmarshal([]byte(line), &fields) == nil {
+			out = append(out, fields)
+		}
+	}
+	return out
+}
+
+// logs waits until the access log has so many lines of requests with the path and status code,
+// which all have the reason.
+func (r *running) logs(count int, path string, status int, reason string) {
+	r.t.Helper()
+	var all []map[string]any
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		all = slices.DeleteFunc(r.lines(), func(fields map[string]any) bool {
+			return fields["path"] != path || fmt.Sprint(fields["response_code"]) != fmt.Sprint(status)
+		})
+		if len(all) == count {
+			break
+		}
+	}
+	if len(all) != count || slices.ContainsFunc(all, func(fields map[string]any) bool { return fields["reason"] != reason }) {
+		r.t.Errorf("of %s with status code %d there are %v, want %d lines with the reason %q", path, status, all, count, reason)
+	}
+}
+
+// TestAccessLogOfErrors checks which requests a server has lines about, and that all of them
+// have records.
+func TestAccessLogOfErrors(t *testing.T) {
+	for name, tt := range map[string]struct {
+		log                mesh.AccessLog
+		successes, refused int
+	}{
+		"all": {mesh.FullAccessLog(), 5, 5}, "errors": {mesh.AccessLog{Enabled: true}, 0, 5}, "none": {mesh.AccessLog{}, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(agentspec.EnvRecords, "3")
+			a := newApp(t)
+			a.answer = func(w http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Path == "/books/broken" {
+					w.WriteHeader(http.StatusInternalServerError)
+				}
+				return r.URL.Path == "/books/broken"
+			}
+			s := newFixture(store)
+			s.settings.AccessLog = tt.log
+			s.inbound.Ports = []mesh.InboundPort{{Port: a.http, Protocol: mesh.HTTP,
+				Access: access(permission("books", []mesh.HTTPMatch{{Path: mesh.StringMatch{Prefix: "/books"}}}, buyer)),
+				Limits: mesh.RateLimits{Routes: []mesh.RouteLimit{{Path: "/books/limited", Limit: mesh.RequestLimit{TokenBucket: mesh.TokenBucket{Tokens: 5, Interval: time.Hour}}}}},
+			}, {Port: 1, Protocol: mesh.HTTP, Access: anyone}}
+			r, ca := runInbound(t, s)
+			send := func(port uint16, path string, times int) {
+				for range times {
+					if _, _, err := ask(client(r.inbound, local(port), ca.as(buyer, store), false), path); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			send(a.http, "/books/1", 5)
+			send(a.http, "/other", 5)
+			send(a.http, "/books/limited", 10)
+			send(a.http, "/books/broken", 5)
+			send(1, "/unreachable", 5)
+			r.logs(tt.refused, "/other", 403, telemetry.ReasonAccess)
+			r.logs(tt.refused, "/books/limited", 429, telemetry.ReasonRateLimit)
+			r.logs(tt.refused, "/books/broken", 500, "")
+			r.logs(tt.refused, "/unreachable", 503, telemetry.ReasonNoEndpoint)
+			r.logs(tt.successes, "/books/1", 200, "")
+			want := map[string]int{"200": 10, "403 access": 5, "429 rate_limit": 5, "500": 5, "503 no_endpoint": 5}
+			for deadline := time.Now().Add(5 * time.Second); fmt.Sprint(r.recordsOf(telemetry.ReporterDestination)) != fmt.Sprint(want); time.Sleep(20 * time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatalf("the records are %v, want %v", r.recordsOf(telemetry.ReporterDestination), want)
+				}
+			}
+		})
+	}
+}
+
+// TestAccessLogOfAShare checks that about half of the requests and connections have a line.
+func TestAccessLogOfAShare(t *testing.T) {
+	a := newApp(t)
+	s := newFixture(store)
+	s.settings.AccessLog = mesh.AccessLog{Enabled: true, Sampled: mesh.EverythingSampled / 2}
+	s.inbound.Ports = []mesh.InboundPort{{Port: a.http, Protocol: mesh.HTTP, Access: anyone}, {Port: a.greeter, Protocol: mesh.TCPServerFirst, Access: anyone}}
+	r, ca := runInbound(t, s)
+	c := client(r.inbound, local(a.http), ca.as(buyer, store), false)
+	defer c.CloseIdleConnections()
+	const requests, connections = 400, 100
+	for range requests {
+		if _, _, err := keepAsking(c, "GET", "/"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range connections {
+		if _, err := hello(r.inbound, local(a.greeter), ca.as(buyer, store)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(time.Second)
+	ofRequests := 0
+	for _, fields := range r.lines() {
+		if fields["path"] == "/" {
+			ofRequests++
+		}
+	}
+	// These bounds are five standard deviations away.
+	if ofRequests < 150 || ofRequests > 250 {
+		t.Errorf("%d of %d requests have a line, want about half", ofRequests, requests)
+	}
+	if n := len(r.lines()) - ofRequests; n < 25 || n > 75 {
+		t.Errorf("%d of %d connections have a line, want about half", n, connections)
+	}
+}
