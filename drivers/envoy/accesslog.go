@@ -1,57 +1,143 @@
 package envoy
 
 import (
+	"fmt"
+	"strings"
+
 	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	celfilterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/filters/cel/v3"
 	streamv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/stream/v3"
+	celformatterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/formatter/cel/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-// accessLogs returns the logs of requests or connections: the records for the agent and, if
-// access logging is on, one JSON object per line on stdout.
-func accessLogs(s *mesh.Settings, records *accesslogv3.AccessLog) []*accesslogv3.AccessLog {
-	if !s.AccessLog.Enabled {
-		return []*accesslogv3.AccessLog{records}
-	}
-	return append([]*accesslogv3.AccessLog{records}, stdoutLogs...)
+// logs are the logs of a kind of requests or connections.
+type logs struct {
+	// records are for the agent.
+	records *accesslogv3.AccessLog
+	// lines has one JSON object per line on stdout.
+	lines *accesslogv3.AccessLog
+	// isError is true for those that always get a line. If it is nil, all are errors.
+	isError []*accesslogv3.AccessLogFilter
 }
 
-// stdoutLogs uses Open Service Mesh's field names, which its users search for, and adds
-// the verified identities.
-var stdoutLogs = []*accesslogv3.AccessLog{accessLog("envoy.access_loggers.stdout", &streamv3.StdoutAccessLog{
-	AccessLogFormat: &streamv3.StdoutAccessLog_LogFormat{LogFormat: &corev3.SubstitutionFormatString{
-		Format: &corev3.SubstitutionFormatString_JsonFormat{JsonFormat: logFields(map[string]string{
-			"authority":                "%REQ(:AUTHORITY)%",
-			"bytes_received":           "%BYTES_RECEIVED%",
-			"bytes_sent":               "%BYTES_SENT%",
-			"downstream_failure":       "%DOWNSTREAM_TRANSPORT_FAILURE_REASON%",
-			"downstream_peer":          "%DOWNSTREAM_PEER_URI_SAN%",
-			"downstream_remote":        "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS%",
-			"duration":                 "%DURATION%",
-			"method":                   "%REQ(:METHOD)%",
-			"path":                     "%REQ(:PATH)%",
-			"protocol":                 "%PROTOCOL%",
-			"requested_server_name":    "%REQUESTED_SERVER_NAME%",
-			"request_id":               "%REQ(X-REQUEST-ID)%",
-			"response_code":            "%RESPONSE_CODE%",
-			"response_code_details":    "%RESPONSE_CODE_DETAILS%",
-			"response_flags":           "%RESPONSE_FLAGS%",
-			"connection_close_details": "%CONNECTION_TERMINATION_DETAILS%",
-			"start_time":               "%START_TIME%",
-			"time_to_first_byte":       "%RESPONSE_DURATION%",
-			"trace_id":                 "%TRACE_ID%",
-			"upstream_cluster":         "%UPSTREAM_CLUSTER%",
-			"upstream_failure":         "%UPSTREAM_TRANSPORT_FAILURE_REASON%",
-			"upstream_host":            "%UPSTREAM_HOST%",
-			"upstream_peer":            "%UPSTREAM_PEER_URI_SAN%",
-			"upstream_service_time":    "%RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)%",
-			"user_agent":               "%REQ(USER-AGENT)%",
-			"x_forwarded_for":          "%REQ(X-FORWARDED-FOR)%",
-		})},
-	}},
-})}
+func logsOf(from direction, record string) logs {
+	refused := []*accesslogv3.AccessLogFilter{expressionFilter(isRefused(from))}
+	if strings.HasPrefix(record, requestFields) {
+		// Other refusals of requests have response flags, and expressions are slow.
+		refused = []*accesslogv3.AccessLogFilter{fromStatus(500), allFilters(fromStatus(400), refused[0])}
+	}
+	return logs{
+		records: recordsIf(whereRead, record), lines: stdoutLog(from),
+		isError: append([]*accesslogv3.AccessLogFilter{withFlags()}, refused...),
+	}
+}
+
+// accessLogs returns the logs of requests or connections: the records for the agent and, if
+// access logging is on, lines on stdout.
+func accessLogs(s *mesh.Settings, of logs) []*accesslogv3.AccessLog {
+	switch {
+	case !s.AccessLog.Enabled:
+		return []*accesslogv3.AccessLog{of.records}
+	case !s.AccessLog.IsSampled() || of.isError == nil:
+		return []*accesslogv3.AccessLog{of.records, of.lines}
+	}
+	filters := of.isError
+	if s.AccessLog.Sampled > 0 {
+		filters = append([]*accesslogv3.AccessLogFilter{share(s.AccessLog.Sampled)}, filters...)
+	}
+	return []*accesslogv3.AccessLog{of.records, logIf(anyFilter(filters...), of.lines)}
+}
+
+// logIf returns a log with a filter.
+func logIf(filter *accesslogv3.AccessLogFilter, log *accesslogv3.AccessLog) *accesslogv3.AccessLog {
+	return &accesslogv3.AccessLog{Name: log.Name, ConfigType: log.ConfigType, Filter: filter}
+}
+
+// share is true for a share of the requests or connections, in millionths.
+func share(millionths uint32) *accesslogv3.AccessLogFilter {
+	return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_RuntimeFilter{RuntimeFilter: &accesslogv3.RuntimeFilter{
+		RuntimeKey:               "outrigger.access_log_share",
+		PercentSampled:           &typev3.FractionalPercent{Numerator: millionths, Denominator: typev3.FractionalPercent_MILLION},
+		UseIndependentRandomness: true,
+	}}}
+}
+
+// fromStatus is true for answers with the status code or a higher one.
+func fromStatus(code uint32) *accesslogv3.AccessLogFilter {
+	return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_StatusCodeFilter{StatusCodeFilter: &accesslogv3.StatusCodeFilter{
+		Comparison: &accesslogv3.ComparisonFilter{
+			Op:    accesslogv3.ComparisonFilter_GE,
+			Value: &corev3.RuntimeUInt32{DefaultValue: code, RuntimeKey: fmt.Sprintf("outrigger.access_log_status_%d", code)},
+		},
+	}}}
+}
+
+// withFlags is true if there is one of the response flags, or any without arguments.
+func withFlags(flags ...string) *accesslogv3.AccessLogFilter {
+	return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_ResponseFlagFilter{
+		ResponseFlagFilter: &accesslogv3.ResponseFlagFilter{Flags: flags},
+	}}
+}
+
+// expressionFilter is true if an expression in CEL is.
+func expressionFilter(expression string) *accesslogv3.AccessLogFilter {
+	return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_ExtensionFilter{ExtensionFilter: &accesslogv3.ExtensionFilter{
+		Name:       "envoy.access_loggers.extension_filters.cel",
+		ConfigType: &accesslogv3.ExtensionFilter_TypedConfig{TypedConfig: pack(&celfilterv3.ExpressionFilter{Expression: expression})},
+	}}}
+}
+
+func anyFilter(filters ...*accesslogv3.AccessLogFilter) *accesslogv3.AccessLogFilter {
+	return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_OrFilter{OrFilter: &accesslogv3.OrFilter{Filters: filters}}}
+}
+
+func allFilters(filters ...*accesslogv3.AccessLogFilter) *accesslogv3.AccessLogFilter {
+	return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_AndFilter{AndFilter: &accesslogv3.AndFilter{Filters: filters}}}
+}
+
+// stdoutLog uses Open Service Mesh's field names, which its users search for, and adds
+// the verified identities and the reasons of refusals.
+func stdoutLog(from direction) *accesslogv3.AccessLog {
+	return accessLog("envoy.access_loggers.stdout", &streamv3.StdoutAccessLog{
+		AccessLogFormat: &streamv3.StdoutAccessLog_LogFormat{LogFormat: &corev3.SubstitutionFormatString{
+			Formatters: []*corev3.TypedExtensionConfig{{Name: "envoy.formatter.cel", TypedConfig: pack(&celformatterv3.Cel{})}},
+			Format: &corev3.SubstitutionFormatString_JsonFormat{JsonFormat: logFields(map[string]string{
+				"authority":                "%REQ(:AUTHORITY)%",
+				"bytes_received":           "%BYTES_RECEIVED%",
+				"bytes_sent":               "%BYTES_SENT%",
+				"downstream_failure":       "%DOWNSTREAM_TRANSPORT_FAILURE_REASON%",
+				"downstream_peer":          "%DOWNSTREAM_PEER_URI_SAN%",
+				"downstream_remote":        "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS%",
+				"duration":                 "%DURATION%",
+				"method":                   "%REQ(:METHOD)%",
+				"path":                     "%REQ(:PATH)%",
+				"protocol":                 "%PROTOCOL%",
+				"reason":                   "%CEL(" + reasonOf(from) + ")%",
+				"requested_server_name":    "%REQUESTED_SERVER_NAME%",
+				"request_id":               "%REQ(X-REQUEST-ID)%",
+				"response_code":            "%RESPONSE_CODE%",
+				"response_code_details":    "%RESPONSE_CODE_DETAILS%",
+				"response_flags":           "%RESPONSE_FLAGS%",
+				"connection_close_details": "%CONNECTION_TERMINATION_DETAILS%",
+				"start_time":               "%START_TIME%",
+				"time_to_first_byte":       "%RESPONSE_DURATION%",
+				"trace_id":                 "%TRACE_ID%",
+				"upstream_cluster":         "%UPSTREAM_CLUSTER%",
+				"upstream_failure":         "%UPSTREAM_TRANSPORT_FAILURE_REASON%",
+				"upstream_host":            "%UPSTREAM_HOST%",
+				"upstream_peer":            "%UPSTREAM_PEER_URI_SAN%",
+				"upstream_service_time":    "%RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)%",
+				"user_agent":               "%REQ(USER-AGENT)%",
+				"x_forwarded_for":          "%REQ(X-FORWARDED-FOR)%",
+			})},
+		}},
+	})
+}
 
 func logFields(formats map[string]string) *structpb.Struct {
 	fields := make(map[string]*structpb.Value, len(formats))

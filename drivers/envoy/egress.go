@@ -136,7 +136,7 @@ func (b *egress) http(port mesh.EgressRoutes, at scope) {
 		Name: name, VirtualHosts: hosts, ValidateClusters: wrapperspb.Bool(false),
 	}))
 	b.chain(name, port.Port, at.match(), httpFilter(httpOptions{
-		StatPrefix: name, RouteName: name, Settings: b.builder.settings, Records: egressRequests, Filters: filters, Compared: port.ComparedHeaders(),
+		StatPrefix: name, RouteName: name, Settings: b.builder.settings, Logs: egressRequests, Filters: filters, Compared: port.ComparedHeaders(),
 	}))
 }
 

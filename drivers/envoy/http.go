@@ -1,7 +1,6 @@
 package envoy
 
 import (
-	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
@@ -20,8 +19,8 @@ type httpOptions struct {
 	// RouteName is the route configuration, which is fetched by RDS.
 	RouteName string
 	Settings  *mesh.Settings
-	// Records are the records of its requests.
-	Records *accesslogv3.AccessLog
+	// Logs are the logs of its requests.
+	Logs logs
 	// Inbound is set if the requests are for the proxy's own application.
 	Inbound bool
 	// ServiceName is the service name in OTLP spans.
@@ -41,7 +40,7 @@ func httpFilter(o httpOptions) *listenerv3.Filter {
 			ConfigSource: adsSource(), RouteConfigName: o.RouteName,
 		}},
 		HttpFilters: append(o.Filters[:len(o.Filters):len(o.Filters)], routerFilter),
-		AccessLog:   accessLogs(o.Settings, o.Records),
+		AccessLog:   accessLogs(o.Settings, o.Logs),
 		Tracing:     tracing(o),
 
 		// The proxy is not an edge proxy: x-forwarded-for and x-forwarded-proto stay

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
@@ -64,7 +63,7 @@ func (b *inboundBuilder) listener(inbound *mesh.Inbound) *Resource {
 			inspector,
 		},
 		FilterChains: b.chains,
-		AccessLog:    []*accesslogv3.AccessLog{unmatchedConnections},
+		AccessLog:    accessLogs(b.settings, unmatchedConnections),
 		// There is no idle timeout, so keepalives must detect vanished peers.
 		TcpKeepalive: &corev3.TcpKeepalive{KeepaliveTime: wrapperspb.UInt32(keepaliveSeconds)},
 	}

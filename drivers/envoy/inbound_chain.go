@@ -168,7 +168,7 @@ func (b *inboundBuilder) callers(name string, sans []*tlsv3.SubjectAltNameMatche
 // http adds a filter chain for requests and its routes.
 func (b *inboundBuilder) http(p *mesh.InboundPort, name string, match *listenerv3.FilterChainMatch, socket *corev3.TransportSocket, allowed policies) {
 	manager := httpFilter(httpOptions{
-		StatPrefix: portName(p.Port), RouteName: name, Settings: b.settings, Records: inboundRequests, Inbound: true,
+		StatPrefix: portName(p.Port), RouteName: name, Settings: b.settings, Logs: inboundRequests, Inbound: true,
 		ServiceName: b.proxy.Identity.CommonName(),
 		Filters:     append([]*hcmv3.HttpFilter{stripIdentity, denyAll, noRequestLimit}, authorization(b.settings.Authorization)...),
 	})

@@ -40,8 +40,8 @@ type outboundBuilder struct {
 func newOutboundBuilder(settings *mesh.Settings, plaintext bool) *outboundBuilder {
 	builder := &outboundBuilder{
 		settings: settings, plaintext: plaintext,
-		http:     newNetworkFilter(httpFilter(httpOptions{Settings: settings, Records: outboundRequests})),
-		sessions: newNetworkFilter(httpFilter(httpOptions{Settings: settings, Records: outboundRequests, Filters: sessionFilter})),
+		http:     newNetworkFilter(httpFilter(httpOptions{Settings: settings, Logs: outboundRequests})),
+		sessions: newNetworkFilter(httpFilter(httpOptions{Settings: settings, Logs: outboundRequests, Filters: sessionFilter})),
 		tcp:      newNetworkFilter(filter(tcpProxyName, tcpDefaults(accessLogs(settings, outboundConnections)))),
 		cluster:  frozen(clusterDefaults, meshCluster(settings, plaintext)),
 		bases:    make(map[mesh.Protocol]constant),

@@ -8,7 +8,6 @@ import (
 	filev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/file/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 
-	"github.com/outrigger-mesh/outrigger/sidecar/agentspec"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 	"github.com/outrigger-mesh/outrigger/sidecar/telemetry"
 )
@@ -28,27 +27,30 @@ const (
 	client           = "%DOWNSTREAM_TLS_VERSION%;%DOWNSTREAM_PEER_URI_SAN%;-;"
 	server           = "%UPSTREAM_TLS_VERSION%;%UPSTREAM_PEER_URI_SAN%;"
 	why              = " %RESPONSE_CODE% %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS% %CONNECTION_TERMINATION_DETAILS% "
-	whyInbound       = "inbound" + why + "%DOWNSTREAM_TRANSPORT_FAILURE_REASON%\n"
-	whyOutbound      = "outbound" + why + "%UPSTREAM_TRANSPORT_FAILURE_REASON%\n"
-	whyEgress        = "egress" + why + "%UPSTREAM_TRANSPORT_FAILURE_REASON%\n"
-	whyUnmatched     = "unmatched" + why + "\n"
+	whyInbound       = string(atInbound) + why + "%DOWNSTREAM_TRANSPORT_FAILURE_REASON%\n"
+	whyOutbound      = string(atOutbound) + why + "%UPSTREAM_TRANSPORT_FAILURE_REASON%\n"
+	whyEgress        = string(atEgress) + why + "%UPSTREAM_TRANSPORT_FAILURE_REASON%\n"
+	whyUnmatched     = string(atUnmatched) + why + "\n"
 	ofSource         = telemetry.ReporterSource + ";" + telemetry.HTTP
 	ofSourceTCP      = telemetry.ReporterSource + ";" + telemetry.TCP
 	ofDestination    = telemetry.ReporterDestination + ";" + telemetry.HTTP
 	ofDestinationTCP = telemetry.ReporterDestination + ";" + telemetry.TCP
 )
 
-// The records of each kind of listener. Clusters outside the mesh are no services.
+// The logs of each kind of listener. Clusters outside the mesh are no services.
 var (
-	inboundRequests     = records(requestFields + ofDestination + status + client + whyInbound)
-	inboundConnections  = records(connectionFields + ofDestinationTCP + noStatus + client + whyInbound)
-	outboundRequests    = records(requestFields + ofSource + status + server + "%UPSTREAM_CLUSTER_RAW%;" + whyOutbound)
-	outboundConnections = records(connectionFields + ofSourceTCP + noStatus + server + "%UPSTREAM_CLUSTER_RAW%;" + whyOutbound)
-	egressRequests      = records(requestFields + ofSource + status + server + "-;" + whyEgress)
-	egressConnections   = records(connectionFields + ofSourceTCP + noStatus + server + "-;" + whyEgress)
+	inboundRequests     = logsOf(atInbound, requestFields+ofDestination+status+client+whyInbound)
+	inboundConnections  = logsOf(atInbound, connectionFields+ofDestinationTCP+noStatus+client+whyInbound)
+	outboundRequests    = logsOf(atOutbound, requestFields+ofSource+status+server+"%UPSTREAM_CLUSTER_RAW%;"+whyOutbound)
+	outboundConnections = logsOf(atOutbound, connectionFields+ofSourceTCP+noStatus+server+"%UPSTREAM_CLUSTER_RAW%;"+whyOutbound)
+	egressRequests      = logsOf(atEgress, requestFields+ofSource+status+server+"-;"+whyEgress)
+	egressConnections   = logsOf(atEgress, connectionFields+ofSourceTCP+noStatus+server+"-;"+whyEgress)
 
 	// unmatchedConnections are those that match no filter chain.
-	unmatchedConnections = recordsIf(andNoRoute, connectionFields+ofDestinationTCP+noStatus+"-;-;-;"+whyUnmatched)
+	unmatchedConnections = logs{
+		records: recordsIf(andNoRoute, connectionFields+ofDestinationTCP+noStatus+"-;-;-;"+whyUnmatched),
+		lines:   logIf(noRoute, stdoutLog(atUnmatched)),
+	}
 )
 
 // whereRead is true in pods whose agent reads records.
@@ -59,12 +61,11 @@ var whereRead = &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.Acces
 
 // andNoRoute is true in such pods for connections that no filter chain takes.
 var andNoRoute = &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_AndFilter{AndFilter: &accesslogv3.AndFilter{
-	Filters: []*accesslogv3.AccessLogFilter{whereRead, {FilterSpecifier: &accesslogv3.AccessLogFilter_ResponseFlagFilter{
-		ResponseFlagFilter: &accesslogv3.ResponseFlagFilter{Flags: []string{"NR"}},
-	}}},
+	Filters: []*accesslogv3.AccessLogFilter{whereRead, noRoute},
 }}}
 
-func records(format string) *accesslogv3.AccessLog { return recordsIf(whereRead, format) }
+// noRoute is true for connections that no filter chain takes.
+var noRoute = withFlags("NR")
 
 func recordsIf(filter *accesslogv3.AccessLogFilter, format string) *accesslogv3.AccessLog {
 	log := accessLog("envoy.access_loggers.file", &filev3.FileAccessLog{
@@ -77,21 +78,4 @@ func recordsIf(filter *accesslogv3.AccessLogFilter, format string) *accesslogv3.
 	})
 	log.Filter = filter
 	return log
-}
-
-// reasons translate what Envoy says about a refusal.
-var reasons = []agentspec.Reason{
-	{Text: "unmatched ", Reason: telemetry.ReasonPlaintext},
-	{Text: "rbac_access_denied", Reason: telemetry.ReasonAccess},
-	{Text: "_SAN_", Reason: telemetry.ReasonAccess},
-	{Text: " UAEX ", Reason: telemetry.ReasonAuthorization},
-	{Text: " RL ", Reason: telemetry.ReasonRateLimit},
-	{Text: " DPE ", Reason: telemetry.ReasonInvalidRequest},
-	{Text: "TLS_error", Reason: telemetry.ReasonCertificate},
-	{Text: "egress 403 - direct_response", Reason: telemetry.ReasonEgress},
-	{Text: "egress 0 UH", Reason: telemetry.ReasonEgress},
-	{Text: " route_not_found", Reason: telemetry.ReasonNoRoute},
-	{Text: "outbound 503 - direct_response", Reason: telemetry.ReasonNoEndpoint},
-	{Text: " UH ", Reason: telemetry.ReasonNoEndpoint},
-	{Text: " UF ", Reason: telemetry.ReasonNoEndpoint},
 }
