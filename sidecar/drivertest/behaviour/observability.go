@@ -23,6 +23,8 @@ var observability = []Row{
 	{"Counts of refusals", "A sidecar counts each request and connection that it refuses, with the reason and, where the caller is verified, its identity.", ofEvery, testDenials},
 	{"Metrics", "Each proxy's metrics can be scraped at port 15010 and count requests.", ofEvery, testMetrics},
 	{"Access logs", "Both proxies write a JSON object for each request, with the same field names and the identity of the peer.", ofBoth(mesh.FeatureAccessLogs), testAccessLogs},
+	{"Access logs of errors or a share", "The MeshConfig limits access logs to errors, to a share of the other requests, or turns them off, and refused requests are counted all the same.", ofBoth(mesh.FeatureAccessLogs, mesh.FeatureAccessLogSampling), testAccessLogLevels},
+	{"Reasons of refusals", "The line of a request or connection that a sidecar refuses has the reason under which it is counted.", ofBoth(mesh.FeatureAccessLogs), testReasons},
 	{"Traces", "Both proxies send spans of one trace to the collector.", ofBoth(mesh.FeatureZipkinTracing), testTraces},
 	{"Traces by OTLP", "Both proxies send spans of one trace to OpenTelemetry's collector.", ofBoth(mesh.FeatureOTLPTracing), testOTLPTraces},
 }
