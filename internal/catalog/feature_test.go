@@ -146,6 +146,10 @@ func TestLackedFeatures(t *testing.T) {
 		{"moving in, of a namespace", list(namespace("shop", func(n *fact.Namespace) { n.InboundTLS = mesh.Permissive })), []string{"Namespace shop metadata.annotations[openservicemesh.io/inbound-tls-mode] old PermissiveTLS"}},
 		{"moving in, of another namespace", list(namespace("bank", func(n *fact.Namespace) { n.InboundTLS = mesh.Permissive })), nil},
 		{"moving in, of its pod", list(pod("shop/old-1", "old", "10.1.0.9", ofClass("old"), func(w *fact.Workload) { w.InboundTLS = mesh.Permissive })), []string{"Pod shop/old-1 metadata.annotations[openservicemesh.io/inbound-tls-mode] old PermissiveTLS"}},
+		{"access logs of errors", list(settings(permissive, func(s *mesh.Settings) { s.AccessLog = mesh.AccessLog{Enabled: true} })), []string{"MeshConfig osm/config spec.observability.accessLog old AccessLogSampling"}},
+		{"access logs of errors, of a namespace", list(namespace("shop", func(n *fact.Namespace) { n.AccessLog = &mesh.AccessLog{Enabled: true} })), []string{"Namespace shop metadata.annotations[openservicemesh.io/access-log] old AccessLogSampling"}},
+		{"access logs of errors, of its pod", list(pod("shop/old-1", "old", "10.1.0.9", ofClass("old"), func(w *fact.Workload) { w.AccessLog = &mesh.AccessLog{Enabled: true} })), []string{"Pod shop/old-1 metadata.annotations[openservicemesh.io/access-log] old AccessLogSampling"}},
+		{"no access logs, of its pod", list(pod("shop/old-1", "old", "10.1.0.9", ofClass("old"), func(w *fact.Workload) { w.AccessLog = &mesh.AccessLog{} })), nil},
 		{"no mesh TLS", list(settings(permissive, func(s *mesh.Settings) { s.PlaintextClasses = []string{"old"} })), []string{"MeshConfig osm/config spec.sidecar.sidecarDrivers old PlaintextMesh"}},
 		{
 			"moving in, of a class that speaks no mesh TLS",

@@ -84,6 +84,8 @@ func TestWhatChangesIsAnother(t *testing.T) {
 		{"a service that nobody may call", list(service("shop/new", "10.96.0.9", web)), nil, nil},
 		{"the mode of a namespace", list(namespace("shop", func(n *fact.Namespace) { n.InboundTLS = mesh.Permissive })), []string{cart, client}, nil},
 		{"a namespace that leaves", list(namespace("bank", func(n *fact.Namespace) { n.Member = false })), []string{teller, vault}, nil},
+		{"the access log of a namespace", list(namespace("shop", func(n *fact.Namespace) { n.AccessLog = &mesh.AccessLog{Enabled: true} })), []string{cart, client}, nil},
+		{"the access log of a pod", list(pod("shop/web-1", "web", "10.1.0.1", func(w *fact.Workload) { w.AccessLog = new(mesh.FullAccessLog()) })), []string{client}, nil},
 		{"the access log", list(settings(func(s *mesh.Settings) { s.AccessLog = mesh.FullAccessLog() })), all, nil},
 		{"the trust domain", list(settings(func(s *mesh.Settings) { s.TrustDomain = "other" })), all, []string{teller, client}},
 		{"the settings go", list(gone(settings())), all, []string{teller, client}},

@@ -28,6 +28,14 @@ func TestWorkload(t *testing.T) {
 			meta: `, annotations: {openservicemesh.io/inbound-tls-mode: permissive}`,
 		},
 		{
+			row:  row{"access logs", `{}`, `{"uid":"","serviceAccount":"default","accessLog":{"enabled":true,"sampled":100000}}`, nil},
+			meta: `, annotations: {openservicemesh.io/access-log: "0.1"}`,
+		},
+		{
+			row:  row{"a level that is none is that of the namespace", `{}`, `{"uid":"","serviceAccount":"default"}`, []string{"Invalid metadata.annotations[openservicemesh.io/access-log]"}},
+			meta: `, annotations: {openservicemesh.io/access-log: "false"}`,
+		},
+		{
 			row:  row{"of a Deployment", `{}`, `{"uid":"","serviceAccount":"default","owner":{"kind":"deployment","name":"web"}}`, nil},
 			meta: `, labels: {pod-template-hash: abc}, ownerReferences: [{kind: Backup, name: nightly}, {kind: ReplicaSet, name: web-abc, controller: true}]`,
 		},
@@ -99,6 +107,7 @@ func TestNamespace(t *testing.T) {
 		{"of none", `labels: {}`, `{"name":"shop","member":false}`, nil},
 		{"kept out", `labels: {openservicemesh.io/monitored-by: osm, openservicemesh.io/ignore: "false"}`, `{"name":"shop","member":false}`, nil},
 		{"mode", `annotations: {openservicemesh.io/inbound-tls-mode: Strict}`, `{"name":"shop","member":false,"inboundTLS":"Strict"}`, nil},
+		{"access logs", `annotations: {openservicemesh.io/access-log: none}`, `{"name":"shop","member":false,"accessLog":{"enabled":false,"sampled":0}}`, nil},
 		{"a mode that is none is the strict one", `annotations: {openservicemesh.io/inbound-tls-mode: on}`, `{"name":"shop","member":false,"inboundTLS":"Strict"}`,
 			[]string{"Invalid metadata.annotations[openservicemesh.io/inbound-tls-mode]"}},
 	} {

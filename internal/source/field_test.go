@@ -61,6 +61,7 @@ func inEffect() []string {
 		"spec.traffic.inboundExternalAuthorization.timeout",
 		"spec.traffic.inboundExternalAuthorization.failureModeAllow",
 		"spec.observability.enableDebugServer",
+		"spec.observability.accessLog",
 		"spec.observability.tracing.enable",
 		"spec.observability.tracing.protocol",
 		"spec.observability.tracing.port",

@@ -33,6 +33,12 @@ func TestSettings(t *testing.T) {
 			`{"tls":{"ciphers":["AES128-SHA"],"curves":["P-384"],"max":"1.3","min":"1.3"}}`,
 			[]string{"Invalid spec.sidecar.cipherSuites[0]", "Invalid spec.sidecar.cipherSuites[1]", "Invalid spec.sidecar.ecdhCurves[0]"}},
 
+		{"access logs of errors", `{observability: {accessLog: errors}}`, `{"accessLog":{"enabled":true,"sampled":0}}`, nil},
+		{"access logs of a share", `{observability: {accessLog: "0.25"}}`, `{"accessLog":{"enabled":true,"sampled":250000}}`, nil},
+		{"no access logs", `{observability: {accessLog: none}}`, `{"accessLog":{"enabled":false,"sampled":0}}`, nil},
+		{"access logs of everything", `{observability: {accessLog: all}}`, `{}`, nil},
+		{"a level that is none", `{observability: {accessLog: "2"}}`, `{}`, []string{"Invalid spec.observability.accessLog"}},
+
 		{"tracing by default", `{observability: {tracing: {enable: true}}}`, `{"tracing":{"host":"jaeger.osm-system.svc.cluster.local","path":"/api/v2/spans","port":9411,"protocol":"zipkin",` + zipkin + `}}`, nil},
 		{"Zipkin", `{observability: {tracing: {enable: true, protocol: Zipkin, address: Zipkin.example.com, port: 80, endpoint: /spans, sampledFraction: "0.25"}}}`,
 			`{"tracing":{"host":"zipkin.example.com","path":"/spans","port":80,"protocol":"zipkin","sampled":250000}}`, nil},
@@ -63,7 +69,7 @@ func TestSettings(t *testing.T) {
 		{"authorization that is off", `{traffic: {inboundExternalAuthorization: {address: a}}}`, `{}`, nil},
 	}
 	defaults := settingsOf(t, `{}`, nil)
-	const want = `{"trustDomain":"cluster.local","permissivePolicy":false,"inboundTLS":"Strict","egressPolicy":true,"ingressPolicy":true,"tls":{"min":"1.3","max":"1.3"},"accessLog":{"enabled":true}}`
+	const want = `{"trustDomain":"cluster.local","permissivePolicy":false,"inboundTLS":"Strict","egressPolicy":true,"ingressPolicy":true,"tls":{"min":"1.3","max":"1.3"},"accessLog":{"enabled":true,"sampled":1000000}}`
 	if diff := cmp.Diff(decodeMap(t, want), defaults); diff != "" {
 		t.Fatalf("defaults (-want +got):\n%s", diff)
 	}
