@@ -108,7 +108,7 @@ var rules = []rule{
 		"it recomputes the dependents of a change, whatever the data"},
 	{"internal/convert", "internal/fact mesh sigs.k8s.io/gateway-api/apis/v1 " + kubernetes,
 		"it reads facts, and writes routes for the user; nothing of the mesh depends on them"},
-	{"internal/explain", "internal/fact mesh",
+	{"internal/explain", "internal/fact mesh sidecar/telemetry",
 		"it reads only a Snapshot, and no driver's configuration"},
 	{"internal/inject", "apis/... mesh certificate health sidecar sidecar/agentspec sidecar/driver sidecar/podtemplate github.com/go-json-experiment/json/... github.com/google/uuid github.com/prometheus/client_golang/prometheus/... internal/limit k8s.io/client-go/... sigs.k8s.io/yaml " + kubernetes,
 		"it decides from its arguments, and uses drivers only through package sidecar"},

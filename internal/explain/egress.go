@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/telemetry"
 )
 
 // toHost is a departure to a host whose address is unknown.
@@ -62,7 +63,7 @@ func (x *inquiry) mayLeave(c caller, d mesh.Departure, what string) bool {
 		x.end(Mixed, "egress", "for "+what+" it depends on the request; add its METHOD and PATH", details...)
 		return false
 	default:
-		x.end(Denied, "egress", text, details...)
+		x.refuse(Denied, telemetry.ReasonEgress, "egress", text, details...)
 		return false
 	}
 	x.say("egress", text, details...)

@@ -57,6 +57,9 @@ type Step struct {
 	Details []string `json:"details,omitempty"`
 	// Verdict is set if the request's path ends here.
 	Verdict Verdict `json:"verdict,omitempty"`
+	// Reason is set if a sidecar refuses the request here: the name of the reason in its access
+	// log and its metrics, which package telemetry lists.
+	Reason string `json:"reason,omitempty"`
 }
 
 // Explain answers the question. The facts are those that the Snapshot was made of. They
@@ -117,6 +120,12 @@ func (x *inquiry) say(topic, text string, details ...string) {
 func (x *inquiry) end(v Verdict, topic, text string, details ...string) {
 	x.answer.Steps = append(x.answer.Steps, Step{Topic: topic, Text: text, Details: details, Verdict: v})
 	x.verdicts = append(x.verdicts, v)
+}
+
+// refuse is end for a request that a sidecar refuses.
+func (x *inquiry) refuse(v Verdict, reason, topic, text string, details ...string) {
+	x.end(v, topic, text, details...)
+	x.answer.Steps[len(x.answer.Steps)-1].Reason = reason
 }
 
 func (x *inquiry) involve(names ...string) {

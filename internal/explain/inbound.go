@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/telemetry"
 )
 
 // arrival is a request to one endpoint.
@@ -132,7 +133,7 @@ func (x *inquiry) decide(view *mesh.View, a mesh.Arrival) {
 	case a.Security == mesh.MeshTLS:
 		refusal = "; the connection is closed"
 	}
-	x.end(Denied, "access", fmt.Sprintf("denied on %s: %s%s", at, x.whyDenied(view, a, decision), refusal), x.whyNot(view, a.Port, a)...)
+	x.refuse(Denied, reasonOf(a, decision, port.Protocol), "access", fmt.Sprintf("denied on %s: %s%s", at, x.whyDenied(view, a, decision), refusal), x.whyNot(view, a.Port, a)...)
 }
 
 // someRequests lists the allowed requests if not all are.
@@ -174,6 +175,14 @@ func (x *inquiry) whyAllowed(view *mesh.View, port mesh.InboundPort, a mesh.Arri
 		}
 	}
 	return fmt.Sprintf("TrafficTarget %s allows %s to send %s", d.Rule, account(a.Peer), what)
+}
+
+// reasonOf returns the reason of a denial in access logs and metrics.
+func reasonOf(a mesh.Arrival, d mesh.Decision, protocol mesh.Protocol) string {
+	if d.Reason == mesh.MeshTLSOnly || a.Security != mesh.MeshTLS && !protocol.IsHTTP() {
+		return telemetry.ReasonPlaintext
+	}
+	return telemetry.ReasonAccess
 }
 
 func (x *inquiry) whyDenied(view *mesh.View, a mesh.Arrival, d mesh.Decision) string {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/telemetry"
 )
 
 // call follows the request from the caller's sidecar, which has the Destination.
@@ -27,7 +28,7 @@ func (x *inquiry) call(c caller, d *mesh.Destination) {
 		x.involve(objectOf(server.Name))
 	}
 	if !ok {
-		x.end(Unreachable, "route", "no route matches the request: the sidecar answers 404", x.passedOver(d, route)...)
+		x.refuse(Unreachable, telemetry.ReasonNoRoute, "route", "no route matches the request: the sidecar answers 404", x.passedOver(d, route)...)
 		return
 	}
 	x.involve(objectOf(route.Name))
@@ -41,7 +42,7 @@ func (x *inquiry) call(c caller, d *mesh.Destination) {
 		x.end(Allowed, "route", fmt.Sprintf("the route of %s matches: %s: the sidecar answers %d with the location %s", route.Name, describeMatch(route.Match), route.Redirect.Status, to), x.passedOver(d, route)...)
 		return
 	case len(backends) == 0:
-		x.end(Unreachable, "route", "the route"+of(route.Name)+" has no backends: the sidecar answers 503", x.passedOver(d, route)...)
+		x.refuse(Unreachable, telemetry.ReasonNoEndpoint, "route", "the route"+of(route.Name)+" has no backends: the sidecar answers 503", x.passedOver(d, route)...)
 		return
 	case route.Name == "" && len(d.Routes) > 1:
 		x.say("route", "the default route of the service", x.passedOver(d, route)...)
@@ -182,7 +183,7 @@ func (x *inquiry) send(c caller, b *mesh.Backend, text string) {
 		text += fmt.Sprintf(", and %d draining", draining)
 	}
 	if len(calls) == 0 {
-		x.end(Unreachable, "backend", text+": the sidecar answers 503")
+		x.refuse(Unreachable, telemetry.ReasonNoEndpoint, "backend", text+": the sidecar answers 503")
 		return
 	}
 	if b.Policy.Refuses(b.Protocol) {

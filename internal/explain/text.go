@@ -19,7 +19,11 @@ func (e *Explanation) WriteText(w io.Writer) error {
 		if step.Verdict != "" {
 			mark = "*"
 		}
-		fmt.Fprintf(&b, "  %s %-12s %s\n", mark, step.Topic, step.Text)
+		reason := ""
+		if step.Reason != "" {
+			reason = " (reason: " + step.Reason + ")"
+		}
+		fmt.Fprintf(&b, "  %s %-12s %s\n", mark, step.Topic, step.Text+reason)
 		for _, detail := range step.Details {
 			fmt.Fprintf(&b, "  %s %-12s - %s\n", " ", "", detail)
 		}
