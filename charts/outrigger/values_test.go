@@ -47,6 +47,7 @@ func TestValuesReachMeshConfig(t *testing.T) {
 		{"{osm: {networkInterfaceExclusionList: [eth1]}}", "traffic.networkInterfaceExclusionList", "[eth1]"},
 		{"{osm: {controllerLogLevel: warn}}", "observability.osmLogLevel", "warn"},
 		{"{osm: {enableDebugServer: true}}", "observability.enableDebugServer", "true"},
+		{"{osm: {accessLog: errors}}", "observability.accessLog", "errors"},
 		{"{osm: {tracing: {address: a}}}", "observability.tracing", "null"},
 		{"{osm: {tracing: {enable: true, image: jaeger}}}", "observability.tracing", "{enable: true}"},
 		{"{osm: {tracing: {enable: true, protocol: OTLP, port: 4318}}}", "observability.tracing", "{enable: true, protocol: OTLP, port: 4318}"},

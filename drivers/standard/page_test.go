@@ -279,6 +279,7 @@ var meanings = map[mesh.Feature]string{
 	mesh.FeatureEgressTLS:             "calls out of the mesh by server name",
 	mesh.FeatureEgressTCP:             "calls out of the mesh by address",
 	mesh.FeatureAccessLogs:            "a line of JSON for each request and connection",
+	mesh.FeatureAccessLogSampling:     "lines for errors and a share of the others only",
 	mesh.FeatureZipkinTracing:         "spans in Zipkin's format",
 	mesh.FeatureOTLPTracing:           "spans over OTLP",
 	mesh.FeaturePlaintextMesh:         "pods of the class do not use mesh TLS",

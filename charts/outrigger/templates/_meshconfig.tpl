@@ -52,6 +52,9 @@ traffic:
 observability:
   osmLogLevel: {{ toJson .controllerLogLevel }}
   enableDebugServer: {{ toJson .enableDebugServer }}
+  {{- with .accessLog }}
+  accessLog: {{ toJson . }}
+  {{- end }}
   {{- if .tracing.enable }}
   tracing: {{ pick .tracing "enable" "protocol" "address" "port" "endpoint" "sampledFraction" | toJson }}
   {{- end }}
