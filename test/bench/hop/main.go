@@ -29,7 +29,7 @@ const manifests = `
 apiVersion: config.openservicemesh.io/v1alpha2
 kind: MeshConfig
 metadata: {name: osm-mesh-config, namespace: osm-system}
-spec: {sidecar: {sidecarClass: %s, concurrency: %d}, traffic: {enablePermissiveTrafficPolicyMode: true}}
+spec: {sidecar: {sidecarClass: %s, concurrency: %d}, traffic: {enablePermissiveTrafficPolicyMode: true}, observability: {accessLog: %q}}
 ---
 apiVersion: v1
 kind: Namespace
@@ -73,10 +73,11 @@ func main() {
 	rounds := flag.Int("rounds", 5, "rounds of each kind")
 	class := flag.String("class", "envoy", "the sidecars' class")
 	threads := flag.Int("threads", 1, "worker threads of each sidecar")
+	logs := flag.String("access-log", "all", "the sidecars' access logs: none, errors, a share such as 0.1, or all")
 	clients := flag.Int("clients", 1, "number of concurrent connections")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, *class, *threads, *clients, *requests, *rounds)
+	err := run(ctx, *class, *logs, *threads, *clients, *requests, *rounds)
 	stop()
 	if errors.Is(err, lab.ErrUnavailable) || errors.Is(err, errNoProxy) {
 		fmt.Println("SKIPPED:", err)
@@ -103,7 +104,7 @@ type side struct {
 // errNoProxy is returned if the proxy is not installed on this machine.
 var errNoProxy = errors.New("the proxy is not installed")
 
-func run(ctx context.Context, class string, threads, clients, requests, rounds int) (err error) {
+func run(ctx context.Context, class, logs string, threads, clients, requests, rounds int) (err error) {
 	dir, err := os.MkdirTemp("", "outrigger-hop-")
 	if err != nil {
 		return err
@@ -117,7 +118,7 @@ func run(ctx context.Context, class string, threads, clients, requests, rounds i
 		return fmt.Errorf("%w: %w", errNoProxy, err)
 	}
 	mesh, err := localmesh.New(ctx, localmesh.Options{
-		Dir: filepath.Join(dir, "mesh"), Manifests: map[string]string{"bench.yaml": fmt.Sprintf(manifests, class, threads)}, Programs: programs,
+		Dir: filepath.Join(dir, "mesh"), Manifests: map[string]string{"bench.yaml": fmt.Sprintf(manifests, class, threads, logs)}, Programs: programs,
 	})
 	if err != nil {
 		return err
