@@ -28,7 +28,9 @@ const (
 	client           = "%DOWNSTREAM_TLS_VERSION%;%DOWNSTREAM_PEER_URI_SAN%;-;"
 	server           = "%UPSTREAM_TLS_VERSION%;%UPSTREAM_PEER_URI_SAN%;"
 	why              = " %RESPONSE_CODE% %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS% %CONNECTION_TERMINATION_DETAILS% "
-	whyInbound       = "inbound" + why + "%DOWNSTREAM_TRANSPORT_FAILURE_REASON%\n"
+	whyInbound       = "inbound" + why + "%DOWNSTREAM_TRANSPORT_FAILURE_REASON%"
+	auditHTTP        = ";%DYNAMIC_METADATA(" + rbacFilter + ":shadow_engine_result)%\n"
+	auditTCP         = ";%DYNAMIC_METADATA(" + networkRBACFilter + ":shadow_engine_result)%\n"
 	whyOutbound      = "outbound" + why + "%UPSTREAM_TRANSPORT_FAILURE_REASON%\n"
 	whyEgress        = "egress" + why + "%UPSTREAM_TRANSPORT_FAILURE_REASON%\n"
 	whyUnmatched     = "unmatched" + why + "\n"
@@ -40,8 +42,8 @@ const (
 
 // The records of each kind of listener. Clusters outside the mesh are no services.
 var (
-	inboundRequests     = records(requestFields + ofDestination + status + client + whyInbound)
-	inboundConnections  = records(connectionFields + ofDestinationTCP + noStatus + client + whyInbound)
+	inboundRequests     = records(requestFields + ofDestination + status + client + whyInbound + auditHTTP)
+	inboundConnections  = records(connectionFields + ofDestinationTCP + noStatus + client + whyInbound + auditTCP)
 	outboundRequests    = records(requestFields + ofSource + status + server + "%UPSTREAM_CLUSTER_RAW%;" + whyOutbound)
 	outboundConnections = records(connectionFields + ofSourceTCP + noStatus + server + "%UPSTREAM_CLUSTER_RAW%;" + whyOutbound)
 	egressRequests      = records(requestFields + ofSource + status + server + "-;" + whyEgress)

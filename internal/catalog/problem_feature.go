@@ -80,10 +80,15 @@ func (j *join) checkSettingsFeatures(r *graph.Reader, _ mesh.Name, f *fault) {
 	}
 }
 
-func (j *join) checkNamespaceFeatures(r *graph.Reader, key mesh.Name, f *fault) {
-	ns, ok := j.namespaces.Get(r, key)
-	if ok && ns.Member && ns.InboundTLS == mesh.Permissive && len(j.limitedClasses(r).List) > 0 {
+func (j *join) checkNamespaceFeatures(r *graph.Reader, ns *fact.Namespace, f *fault) {
+	if len(j.limitedClasses(r).List) == 0 {
+		return
+	}
+	if ns.InboundTLS == mesh.Permissive {
 		j.reportLacking(f, fieldInboundTLS, j.encrypted(r, j.limited.Get(r, ns.Name)), mesh.FeaturePermissiveTLS)
+	}
+	if ns.Audit && j.mustSettings(r).PermissivePolicy {
+		j.reportLacking(f, fieldAccessMode, j.limited.Get(r, ns.Name), mesh.FeatureAudit)
 	}
 }
 
@@ -270,11 +275,14 @@ func (j *join) mayCallHTTP(r *graph.Reader, source fact.ServiceAccount, svc *fac
 }
 
 func (j *join) checkAccessFeatures(r *graph.Reader, rule *fact.AccessRule, f *fault) {
-	if len(j.limitedClasses(r).List) == 0 || len(rule.Sources) == 0 || j.mustSettings(r).PermissivePolicy {
+	if len(j.limitedClasses(r).List) == 0 || !j.usesRules(r, rule.Destination) {
 		return
 	}
 	of := j.limitedOf(r, []fact.ServiceAccount{rule.Destination})
-	if len(of.List) == 0 {
+	if rule.Audit && j.mustSettings(r).PermissivePolicy {
+		j.reportLacking(f, fieldAccessMode, of, mesh.FeatureAudit)
+	}
+	if len(of.List) == 0 || len(rule.Sources) == 0 {
 		return
 	}
 	// Requests reach a proxy's configuration only if a port allows them.

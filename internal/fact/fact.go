@@ -36,6 +36,9 @@ type Namespace struct {
 	Member bool `json:"member"`
 	// InboundTLS is the namespace's own mode. If empty, the mesh-wide mode applies.
 	InboundTLS mesh.TLSMode `json:"inboundTLS,omitempty"`
+	// Audit asks to count what the rules for the namespace's workloads would refuse. It has
+	// effect in permissive traffic policy mode.
+	Audit bool `json:"audit,omitempty"`
 }
 
 // Workload is a pod or, where there are no pods, its equivalent.
