@@ -191,7 +191,11 @@ func (b *inboundBuilder) http(p *mesh.InboundPort, name string, match *listenerv
 
 // tcp adds a filter chain for connections, which pass the filters first.
 func (b *inboundBuilder) tcp(name string, match *listenerv3.FilterChainMatch, socket *corev3.TransportSocket, filters []*listenerv3.Filter) {
-	proxy := tcpDefaults(accessLogs(b.settings, inboundConnections))
+	record := inboundConnections
+	if socket == nil {
+		record = plaintextConnections
+	}
+	proxy := tcpDefaults(accessLogs(b.settings, record))
 	proxy.StatPrefix = name
 	proxy.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: appTCPCluster}
 	if socket != nil {

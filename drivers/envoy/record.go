@@ -49,6 +49,10 @@ var (
 	egressRequests      = records(requestFields + ofSource + status + server + "-;" + whyEgress)
 	egressConnections   = records(connectionFields + ofSourceTCP + noStatus + server + "-;" + whyEgress)
 
+	// plaintextConnections are those for which the proxy does no TLS. Envoy's TLS inspector
+	// leaves a failure in them, since it has found no ClientHello.
+	plaintextConnections = records(connectionFields + ofDestinationTCP + noStatus + client + "inbound" + why + auditTCP)
+
 	// unmatchedConnections are those that match no filter chain.
 	unmatchedConnections = recordsIf(andNoRoute, connectionFields+ofDestinationTCP+noStatus+"-;-;-;"+whyUnmatched)
 )
