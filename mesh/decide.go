@@ -150,6 +150,14 @@ func (in *Inbound) Audit(a Arrival) (Decision, bool) {
 	return enforced.Decide(a), true
 }
 
+// Evaluated returns the Rules unless nobody needs to know what they allow.
+func (a Access) Evaluated() []Permission {
+	if a.Anyone && !a.Audit {
+		return nil
+	}
+	return a.Rules
+}
+
 // Enforced returns the access in which an audit's Rules are enforced.
 func (a Access) Enforced() Access { return Access{Rules: a.Rules} }
 
