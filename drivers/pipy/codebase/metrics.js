@@ -130,10 +130,12 @@ export function countDownstream(prefix, status) {
 function text(families) {
   var lines = []
   var common = Object.keys(help)
-  common.filter(name => families[name]).concat(Object.keys(families).filter(name => !help[name])).forEach(
+  common.concat(Object.keys(families).filter(name => !help[name])).forEach(
     function (name) {
       var family = families[name]
+      // Even without a series, it says that the metric is counted.
       if (help[name]) lines.push(`# HELP ${name} ${help[name]}`)
+      if (!family) return
       lines.push(`# TYPE ${name} ${buckets[family.type] ? HISTOGRAM : family.type}`)
       Object.keys(family.series).forEach(
         function (labels) {
