@@ -1,6 +1,7 @@
 package behaviour
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -77,8 +78,39 @@ func testAudit(t *testing.T, w *testMesh) {
 		counted{server, telemetry.Connections, nil, 6},
 		counted{server, telemetry.Denied, nil, 0},
 	)
+	w.knowsAudits(t)
 	w.set(t, "mesh.yaml", meshConfig("", ""))
 	w.inTurn(t, 5, "users/thief", request{url: cartV1}, isStatus(http.StatusForbidden))
+}
+
+// knowsAudits checks that the controller knows which pods are audited, and that also a proxy
+// which has not audited anything says that it counts.
+func (w *testMesh) knowsAudits(t *testing.T) {
+	t.Helper()
+	text, err := w.Debug(t.Context(), "/debug/traffic?period=0s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var report struct {
+		Pods []struct {
+			Namespace, Name       string
+			Audited, CountsAudits bool
+		}
+	}
+	if err := json.Unmarshal([]byte(text), &report); err != nil {
+		t.Fatal(err)
+	}
+	audited := map[string]bool{}
+	for _, pod := range report.Pods {
+		if pod.Namespace == "shop" {
+			if audited[pod.Name] = pod.Audited; !pod.CountsAudits {
+				t.Errorf("shop/%s does not say that it counts audits", pod.Name)
+			}
+		}
+	}
+	if !audited["cart-v1"] || audited["cart-v2"] || len(audited) < 2 {
+		t.Errorf("the controller takes these pods for audited: %v", audited)
+	}
 }
 
 // testAuditOfPlaintext sends requests and opens connections without an identity.
