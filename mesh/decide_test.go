@@ -203,6 +203,20 @@ func TestAudit(t *testing.T) {
 	}
 }
 
+// TestAuditChangesNoHeader has a rule that compares a header.
+func TestAuditChangesNoHeader(t *testing.T) {
+	port := mesh.InboundPort{Protocol: mesh.HTTP, Access: mesh.Access{Rules: []mesh.Permission{{Requests: []mesh.HTTPMatch{
+		{Headers: []mesh.KeyMatch{{Name: "x-ticket", StringMatch: mesh.StringMatch{Exact: "gold"}}}},
+	}}}}}
+	if got := port.ComparedHeaders(); len(got) != 1 {
+		t.Errorf("an enforced rule compares %q, want its header", got)
+	}
+	port.Access.Anyone, port.Access.Audit = true, true
+	if got := port.ComparedHeaders(); len(got) != 0 {
+		t.Errorf("an audit changes the form of %q", got)
+	}
+}
+
 func TestRouteOf(t *testing.T) {
 	one, two := []mesh.WeightedBackend{{Backend: "one", Weight: 1}}, []mesh.WeightedBackend{{Backend: "two", Weight: 1}}
 	web := &mesh.Destination{Protocol: mesh.GRPC, Routes: []mesh.Route{
