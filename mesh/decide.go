@@ -138,6 +138,29 @@ func (in *Inbound) Decide(a Arrival) Decision {
 	return Decision{Allowed: true, Reason: AllowedByMode}
 }
 
+// Audit decides what Decide would decide if the port's rules were enforced. It returns
+// false if the port is not audited.
+func (in *Inbound) Audit(a Arrival) (Decision, bool) {
+	port, _ := in.PortOf(a.Port)
+	if !port.Access.Audit {
+		return Decision{}, false
+	}
+	port.Access = port.Access.Enforced()
+	enforced := &Inbound{TLS: in.TLS, Ports: []InboundPort{port}}
+	return enforced.Decide(a), true
+}
+
+// Evaluated returns the Rules unless nobody needs to know what they allow.
+func (a Access) Evaluated() []Permission {
+	if a.Anyone && !a.Audit {
+		return nil
+	}
+	return a.Rules
+}
+
+// Enforced returns the access in which an audit's Rules are enforced.
+func (a Access) Enforced() Access { return Access{Rules: a.Rules} }
+
 // Admits reports whether the rule accepts the caller, regardless of the request. Callers
 // from outside may have a mesh certificate and use mesh TLS like peers: a TLS rule
 // accepts them if it requires a certificate and has no SNIHosts.

@@ -170,6 +170,53 @@ func TestInbound(t *testing.T) {
 	}
 }
 
+// TestAudit has a port at which anyone is let through and rules are audited, beside one that
+// is not audited.
+func TestAudit(t *testing.T) {
+	in := &mesh.Inbound{TLS: mesh.Permissive, Ports: []mesh.InboundPort{
+		{Port: 80, Protocol: mesh.HTTP, Access: mesh.Access{Anyone: true, Audit: true, Rules: []mesh.Permission{
+			{Name: "shop/books", Sources: []mesh.Identity{identity("desk")}, Requests: []mesh.HTTPMatch{{Path: mesh.StringMatch{Prefix: "/books"}}}},
+		}}, Ingress: []mesh.Ingress{{Name: "shop/gate", Ranges: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, Requests: anything}}},
+		{Port: 81, Protocol: mesh.HTTP, Access: mesh.Access{Anyone: true}},
+	}, Others: mesh.Access{Anyone: true, Audit: true}}
+	for _, tt := range []struct {
+		name    string
+		arrival mesh.Arrival
+		want    mesh.Decision
+		audited bool
+	}{
+		{"allowed by a rule", mesh.Arrival{Port: 80, Security: mesh.MeshTLS, Peer: identity("desk"), Request: get("/books")}, allowed(mesh.AllowedByRule, "shop/books"), true},
+		{"another path", mesh.Arrival{Port: 80, Security: mesh.MeshTLS, Peer: identity("desk"), Request: get("/")}, refused(mesh.NoRule), true},
+		{"another caller", mesh.Arrival{Port: 80, Security: mesh.MeshTLS, Peer: identity("thief"), Request: get("/books")}, refused(mesh.NoRule), true},
+		{"plaintext", mesh.Arrival{Port: 80, Security: mesh.Plaintext, Request: get("/books")}, refused(mesh.IdentityNeeded), true},
+		{"plaintext from a gateway", mesh.Arrival{Port: 80, Security: mesh.Plaintext, Source: netip.MustParseAddr("192.0.2.1"), Request: get("/")}, allowed(mesh.AllowedByIngress, "shop/gate"), true},
+		{"a port without rules", mesh.Arrival{Port: 99, Security: mesh.MeshTLS, Peer: identity("desk")}, refused(mesh.NoRule), true},
+		{"a port that is not audited", mesh.Arrival{Port: 81, Security: mesh.MeshTLS, Peer: identity("thief"), Request: get("/")}, mesh.Decision{}, false},
+	} {
+		got, audited := in.Audit(tt.arrival)
+		if audited != tt.audited || got != tt.want {
+			t.Errorf("%s: %+v, %t, want %+v, %t", tt.name, got, audited, tt.want, tt.audited)
+		}
+		if !in.Decide(tt.arrival).Allowed {
+			t.Errorf("%s: it is refused, not only audited", tt.name)
+		}
+	}
+}
+
+// TestAuditChangesNoHeader has a rule that compares a header.
+func TestAuditChangesNoHeader(t *testing.T) {
+	port := mesh.InboundPort{Protocol: mesh.HTTP, Access: mesh.Access{Rules: []mesh.Permission{{Requests: []mesh.HTTPMatch{
+		{Headers: []mesh.KeyMatch{{Name: "x-ticket", StringMatch: mesh.StringMatch{Exact: "gold"}}}},
+	}}}}}
+	if got := port.ComparedHeaders(); len(got) != 1 {
+		t.Errorf("an enforced rule compares %q, want its header", got)
+	}
+	port.Access.Anyone, port.Access.Audit = true, true
+	if got := port.ComparedHeaders(); len(got) != 0 {
+		t.Errorf("an audit changes the form of %q", got)
+	}
+}
+
 func TestRouteOf(t *testing.T) {
 	one, two := []mesh.WeightedBackend{{Backend: "one", Weight: 1}}, []mesh.WeightedBackend{{Backend: "two", Weight: 1}}
 	web := &mesh.Destination{Protocol: mesh.GRPC, Routes: []mesh.Route{

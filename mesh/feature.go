@@ -80,6 +80,9 @@ const (
 	FeatureRequestRateLimits    Feature = "RequestRateLimits"
 	// FeatureExternalAuthorization checks each inbound request with an external service.
 	FeatureExternalAuthorization Feature = "ExternalAuthorization"
+	// FeatureAudit counts what access rules would refuse, without enforcing them (Access's
+	// Audit). A proxy without it ignores the audit.
+	FeatureAudit Feature = "Audit"
 	// FeatureIngress accepts plaintext from outside the mesh by source address, and
 	// FeatureIngressTLS accepts TLS, with and without mesh certificates.
 	FeatureIngress    Feature = "Ingress"
@@ -109,7 +112,7 @@ func Features() []Feature {
 		FeatureHeaderChanges, FeatureRewrites, FeatureRedirects, FeatureCORS, FeatureMirrors, FeatureSessionPersistence, FeatureServerNames,
 		FeatureRetries, FeatureRetryCodes, FeatureRetryBackoff, FeatureTimeouts, FeatureConnectTimeouts, FeatureIdleTimeouts, FeatureConnectionLimits, FeatureRequestLimits, FeatureRequestsPerConnection,
 		FeatureOutlierEjection, FeatureHealthChecks, FeatureLeastRequest, FeatureRandomEndpoint, FeatureConsistentHash, FeatureZonePreference,
-		FeatureConnectionRateLimits, FeatureRequestRateLimits, FeatureExternalAuthorization, FeatureIngress, FeatureIngressTLS, FeatureEgressHTTP, FeatureEgressTLS, FeatureEgressTCP,
+		FeatureConnectionRateLimits, FeatureRequestRateLimits, FeatureExternalAuthorization, FeatureAudit, FeatureIngress, FeatureIngressTLS, FeatureEgressHTTP, FeatureEgressTLS, FeatureEgressTCP,
 		FeatureAccessLogs, FeatureAccessLogSampling, FeatureZipkinTracing, FeatureOTLPTracing, FeaturePlaintextMesh,
 	}
 }

@@ -51,11 +51,14 @@ func OtherSpellings(name string) string {
 func isSeparator(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') }
 
 // ComparedHeaders returns the headers, except "host", whose values are compared by the
-// port's rules, sorted and without duplicates.
+// port's rules, sorted and without duplicates. Drivers may change the form of these headers,
+// so those of rules that are only audited are left out: an audit changes no request.
 func (p *InboundPort) ComparedHeaders() []string {
 	var names []string
-	for _, rule := range p.Access.Rules {
-		names = appendCompared(names, rule.Requests...)
+	if !p.Access.Anyone {
+		for _, rule := range p.Access.Rules {
+			names = appendCompared(names, rule.Requests...)
+		}
 	}
 	for _, rule := range p.Ingress {
 		names = appendCompared(names, rule.Requests...)

@@ -18,6 +18,7 @@ func (v *View) Needs() []Feature {
 	if v.Inbound.TLS == Permissive && !v.Proxy.Plaintext {
 		n.add(FeaturePermissiveTLS)
 	}
+	n.addIf(map[Feature]bool{FeatureAudit: v.Inbound.Others.Audit})
 	for i := range v.Inbound.Ports {
 		n.add(v.Inbound.Ports[i].Needs()...)
 	}
@@ -190,6 +191,7 @@ func (p *InboundPort) Needs() []Feature {
 	var n needs
 	n.add(p.Protocol.Needs()...)
 	n.add(p.Limits.Needs()...)
+	n.addIf(map[Feature]bool{FeatureAudit: p.Access.Audit})
 	for _, rule := range p.Access.Rules {
 		for _, match := range rule.Requests {
 			n.add(match.Needs()...)

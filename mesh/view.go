@@ -262,6 +262,9 @@ type Access struct {
 	Anyone bool `json:"anyone,omitempty"`
 	// Rules apply unless Anyone is set. One rule that matches is enough.
 	Rules []Permission `json:"rules,omitempty"`
+	// Audit is set only with Anyone. The proxy then evaluates Rules without enforcing them,
+	// and counts what they would refuse; see Inbound.Audit.
+	Audit bool `json:"audit,omitempty"`
 }
 
 // Permission allows its sources to send certain requests.

@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"net/netip"
+	"slices"
 	"strconv"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -46,29 +47,32 @@ func (b *inboundBuilder) port(p *mesh.InboundPort) {
 func (b *inboundBuilder) httpPort(p *mesh.InboundPort) {
 	trustDomain, name := b.settings.TrustDomain, portName(p.Port)
 	if !b.proxy.Plaintext {
-		allowed := policies{}
+		allowed, shadow := policies{}, audited(p.Access)
 		allowed.addAccess(p.Access, trustDomain)
+		shadow.addAccess(p.Access.Enforced(), trustDomain)
 		for _, r := range p.Ingress {
 			// A caller from outside may have a certificate of the mesh and use the
 			// workload's server name in the mesh.
 			if r.TLS && len(r.SNIHosts) == 0 && requiresIdentity(r) {
 				allowed.addIngress(r, trustDomain)
+				shadow.addIngress(r, trustDomain)
 			}
 		}
-		b.http(p, name, b.meshTLS(p.Port), downstreamTLS(b.settings, memberCert, httpALPN), allowed)
+		b.http(p, name, b.meshTLS(p.Port), downstreamTLS(b.settings, memberCert, httpALPN), allowed, shadow)
 	}
 
-	allowed := policies{}
+	allowed, shadow := policies{}, audited(p.Access)
 	if b.takesPlaintext && p.Access.Anyone {
 		allowed.add("anyone", anyPrincipal, anyPermission)
 	}
 	for _, r := range p.Ingress {
 		if !r.TLS {
 			allowed.addIngress(r, trustDomain)
+			shadow.addIngress(r, trustDomain)
 		}
 	}
 	if b.takesPlaintext || len(allowed) > 0 {
-		b.http(p, name+"/plaintext", rawBuffer(p.Port), nil, allowed)
+		b.http(p, name+"/plaintext", rawBuffer(p.Port), nil, allowed, shadow)
 	}
 
 	// HTTP/2 support of an outside client does not imply that of the application.
@@ -82,7 +86,7 @@ func (b *inboundBuilder) httpPort(p *mesh.InboundPort) {
 		for _, r := range group.rules {
 			allowed.addIngress(r, trustDomain)
 		}
-		b.http(p, group.name(name), tlsTo(p.Port, group.hosts), downstreamTLS(b.settings, group.clientCert(), alpn), allowed)
+		b.http(p, group.name(name), tlsTo(p.Port, group.hosts), downstreamTLS(b.settings, group.clientCert(), alpn), allowed, nil)
 	}
 	b.appTLS(p.Port, name, p.Access, groups, connectionLimit(p.Limits.Connections, name))
 }
@@ -90,7 +94,7 @@ func (b *inboundBuilder) httpPort(p *mesh.InboundPort) {
 func (b *inboundBuilder) tcpPort(p *mesh.InboundPort) {
 	name, limit := portName(p.Port), connectionLimit(p.Limits.Connections, portName(p.Port))
 	if !b.proxy.Plaintext {
-		b.tcp(name, b.meshTLS(p.Port), b.callers(name, accessSANs(p.Access, b.settings.TrustDomain)), limit)
+		b.tcp(name, b.meshTLS(p.Port), b.callers(name, accessSANs(p.Access, b.settings.TrustDomain)), append(slices.Clip(limit), auditCallers(name, p.Access)...))
 	}
 
 	var plain, tls []mesh.Ingress
@@ -104,7 +108,9 @@ func (b *inboundBuilder) tcpPort(p *mesh.InboundPort) {
 		}
 	}
 	if b.takesPlaintext && p.Access.Anyone {
-		b.tcp(name+"/plaintext", rawBuffer(p.Port), nil, limit)
+		shadow := audited(p.Access)
+		shadow.addRanges(rangesOf(plain))
+		b.tcp(name+"/plaintext", rawBuffer(p.Port), nil, append(slices.Clip(limit), auditConnections(name, shadow)...))
 	} else if ranges := rangesOf(plain); len(ranges) > 0 {
 		match := rawBuffer(p.Port)
 		match.SourcePrefixRanges = cidrs(ranges)
@@ -134,10 +140,10 @@ func (b *inboundBuilder) tcpPort(p *mesh.InboundPort) {
 func (b *inboundBuilder) others(a mesh.Access) {
 	const name = "inbound/others"
 	if !b.proxy.Plaintext {
-		b.tcp(name, b.meshTLS(0), b.callers(name, accessSANs(a, b.settings.TrustDomain)), nil)
+		b.tcp(name, b.meshTLS(0), b.callers(name, accessSANs(a, b.settings.TrustDomain)), auditCallers(name, a))
 	}
 	if b.takesPlaintext && a.Anyone {
-		b.tcp(name+"/plaintext", rawBuffer(0), nil, nil)
+		b.tcp(name+"/plaintext", rawBuffer(0), nil, auditConnections(name, audited(a)))
 	}
 	b.appTLS(0, name, a, nil, nil)
 }
@@ -153,7 +159,14 @@ func (b *inboundBuilder) appTLS(port uint16, name string, a mesh.Access, ingress
 			return
 		}
 	}
-	b.tcp(name+"/tls", tlsTo(port, nil), nil, limit)
+	b.tcp(name+"/tls", tlsTo(port, nil), nil, append(slices.Clip(limit), auditConnections(name, audited(a))...))
+}
+
+// auditCallers returns the filter that audits connections of mesh peers, if there is one.
+func auditCallers(name string, a mesh.Access) []*listenerv3.Filter {
+	shadow := audited(a)
+	shadow.addCallers(a)
+	return auditConnections(name, shadow)
 }
 
 // callers returns mesh TLS for clients with one of the names. The names are in a
@@ -166,19 +179,23 @@ func (b *inboundBuilder) callers(name string, sans []*tlsv3.SubjectAltNameMatche
 }
 
 // http adds a filter chain for requests and its routes.
-func (b *inboundBuilder) http(p *mesh.InboundPort, name string, match *listenerv3.FilterChainMatch, socket *corev3.TransportSocket, allowed policies) {
+func (b *inboundBuilder) http(p *mesh.InboundPort, name string, match *listenerv3.FilterChainMatch, socket *corev3.TransportSocket, allowed, shadow policies) {
 	manager := httpFilter(httpOptions{
 		StatPrefix: portName(p.Port), RouteName: name, Settings: b.settings, Logs: inboundRequests, Inbound: true,
 		ServiceName: b.proxy.Identity.CommonName(),
 		Filters:     append([]*hcmv3.HttpFilter{stripIdentity, denyAll, noRequestLimit}, authorization(b.settings.Authorization)...),
 	})
 	b.chain(name, match, socket, append(connectionLimit(p.Limits.Connections, portName(p.Port)), manager))
-	b.resources = append(b.resources, newResource(routeType, name, inboundRoutes(name, p, allowed)))
+	b.resources = append(b.resources, newResource(routeType, name, inboundRoutes(name, p, allowed, shadow)))
 }
 
-// tcp adds a filter chain for connections.
-func (b *inboundBuilder) tcp(name string, match *listenerv3.FilterChainMatch, socket *corev3.TransportSocket, limit []*listenerv3.Filter) {
-	proxy := tcpDefaults(accessLogs(b.settings, inboundConnections))
+// tcp adds a filter chain for connections, which pass the filters first.
+func (b *inboundBuilder) tcp(name string, match *listenerv3.FilterChainMatch, socket *corev3.TransportSocket, filters []*listenerv3.Filter) {
+	record := inboundConnections
+	if socket == nil {
+		record = plaintextConnections
+	}
+	proxy := tcpDefaults(accessLogs(b.settings, record))
 	proxy.StatPrefix = name
 	proxy.ClusterSpecifier = &tcpv3.TcpProxy_Cluster{Cluster: appTCPCluster}
 	if socket != nil {
@@ -186,7 +203,7 @@ func (b *inboundBuilder) tcp(name string, match *listenerv3.FilterChainMatch, so
 		proxy.UpstreamConnectMode = tcpv3.UpstreamConnectMode_ON_DOWNSTREAM_TLS_HANDSHAKE
 		proxy.MaxEarlyDataBytes = wrapperspb.UInt32(0)
 	}
-	b.chain(name, match, socket, append(limit[:len(limit):len(limit)], filter("envoy.filters.network.tcp_proxy", proxy)))
+	b.chain(name, match, socket, append(filters[:len(filters):len(filters)], filter("envoy.filters.network.tcp_proxy", proxy)))
 }
 
 func (b *inboundBuilder) chain(name string, match *listenerv3.FilterChainMatch, socket *corev3.TransportSocket, filters []*listenerv3.Filter) {
@@ -199,8 +216,8 @@ func (b *inboundBuilder) chain(name string, match *listenerv3.FilterChainMatch, 
 }
 
 // inboundRoutes returns the routes of a filter chain. They all lead to the application
-// and carry the access rules and rate limits.
-func inboundRoutes(name string, p *mesh.InboundPort, allowed policies) *routev3.RouteConfiguration {
+// and carry the access rules, also those that are only audited, and rate limits.
+func inboundRoutes(name string, p *mesh.InboundPort, allowed, shadow policies) *routev3.RouteConfiguration {
 	cluster := appHTTPCluster
 	if p.Protocol != mesh.HTTP {
 		cluster = appHTTP2Cluster
@@ -209,7 +226,7 @@ func inboundRoutes(name string, p *mesh.InboundPort, allowed policies) *routev3.
 	action.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: cluster}
 	host := &routev3.VirtualHost{
 		Name: name, Domains: []string{"*"},
-		TypedPerFilterConfig: map[string]*anypb.Any{rbacFilter: allowed.perRoute()},
+		TypedPerFilterConfig: map[string]*anypb.Any{rbacFilter: allowed.perRoute(shadow)},
 	}
 	if names := p.ComparedHeaders(); len(names) > 0 {
 		host.TypedPerFilterConfig[mutationFilter] = normalizeHeaders(names)

@@ -71,6 +71,10 @@ var inboundCases = map[string]inboundCase{
 		{Port: 5432, Protocol: mesh.TCP, Access: anyone},
 		{Port: 8080, Protocol: mesh.HTTP, Access: anyone},
 	}, Others: anyone}},
+	"audit": {inbound: mesh.Inbound{TLS: mesh.Permissive, Ports: []mesh.InboundPort{
+		{Port: 5432, Protocol: mesh.TCP, Access: mesh.Access{Anyone: true, Audit: true, Rules: rules(rule("db/shop", anyRequest, buyer), rule("db/path", []mesh.HTTPMatch{{Path: mesh.StringMatch{Exact: "/"}}}, dotted)).Rules}},
+		{Port: 8080, Protocol: mesh.HTTP, Access: mesh.Access{Anyone: true, Audit: true, Rules: rules(rule("bookstore/buy", []mesh.HTTPMatch{{Path: mesh.StringMatch{Prefix: "/buy"}}}, buyer)).Rules}},
+	}, Others: mesh.Access{Anyone: true, Audit: true}}},
 	"permissive-rules": {inbound: mesh.Inbound{TLS: mesh.Permissive, Ports: []mesh.InboundPort{
 		{Port: 5432, Protocol: mesh.TCP, Access: rules(rule("db/shop", anyRequest, buyer))},
 		{Port: 8080, Protocol: mesh.HTTP, Access: rules(rule("bookstore/buy", anyRequest, buyer))},

@@ -8,9 +8,11 @@ import (
 	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	httprbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
+	networkrbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/rbac/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -18,20 +20,32 @@ import (
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
-const rbacFilter = "envoy.filters.http.rbac"
+// The names are also those of the metadata in which the filters leave the result of an audit.
+const (
+	rbacFilter        = "envoy.filters.http.rbac"
+	networkRBACFilter = "envoy.filters.network.rbac"
+)
 
 // denyAll applies to routes without configuration of their own: an allow list without
 // entries. Without rules Envoy would allow everything.
 var denyAll = httpFilterOf(rbacFilter, &httprbacv3.RBAC{Rules: allow(nil)})
 
 // policies are allow policies by the name of their rule. A request is allowed if any of
-// them matches.
+// them matches. Nil ones stay empty.
 type policies map[string]*rbacv3.Policy
+
+// audited returns policies to which the audited rules are added, or nil if there is no audit.
+func audited(a mesh.Access) policies {
+	if a.Audit {
+		return policies{}
+	}
+	return nil
+}
 
 // add adds a policy unless it has no principals or no permissions: Envoy would take an
 // empty list for everybody or everything, or reject it.
 func (p policies) add(name string, principals []*rbacv3.Principal, permissions []*rbacv3.Permission) {
-	if len(principals) == 0 || len(permissions) == 0 {
+	if p == nil || len(principals) == 0 || len(permissions) == 0 {
 		return
 	}
 	key := name
@@ -54,9 +68,39 @@ func (p policies) addAccess(a mesh.Access, trustDomain string) {
 	}
 }
 
-// perRoute returns the policies as per-route configuration.
-func (p policies) perRoute() *anypb.Any {
-	return pack(&httprbacv3.RBACPerRoute{Rbac: &httprbacv3.RBAC{Rules: allow(p)}})
+// addCallers adds the permissions of mesh peers to open connections.
+func (p policies) addCallers(a mesh.Access) {
+	for _, rule := range a.Rules {
+		if len(rule.Sources) > 0 && matchesAny(rule.Requests) {
+			p.add(rule.Name, []*rbacv3.Principal{anyOf(identities(rule.Sources))}, anyPermission)
+		}
+	}
+}
+
+// addRanges adds the permission to open connections from the addresses.
+func (p policies) addRanges(ranges []netip.Prefix) {
+	if len(ranges) > 0 {
+		p.add("ingress", []*rbacv3.Principal{within(ranges)}, anyPermission)
+	}
+}
+
+// perRoute returns the policies as per-route configuration. The shadow policies, unless they
+// are nil, are evaluated without being enforced.
+func (p policies) perRoute(shadow policies) *anypb.Any {
+	rules := &httprbacv3.RBAC{Rules: allow(p)}
+	if shadow != nil {
+		rules.ShadowRules = allow(shadow)
+	}
+	return pack(&httprbacv3.RBACPerRoute{Rbac: rules})
+}
+
+// auditConnections returns a filter that evaluates the policies without enforcing them, once
+// the client has sent something or ends the connection. It returns none for nil policies.
+func auditConnections(name string, shadow policies) []*listenerv3.Filter {
+	if shadow == nil {
+		return nil
+	}
+	return []*listenerv3.Filter{filter(networkRBACFilter, &networkrbacv3.RBAC{StatPrefix: name, ShadowRules: allow(shadow)})}
 }
 
 func allow(p policies) *rbacv3.RBAC {

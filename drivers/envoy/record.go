@@ -27,7 +27,9 @@ const (
 	client           = "%DOWNSTREAM_TLS_VERSION%;%DOWNSTREAM_PEER_URI_SAN%;-;"
 	server           = "%UPSTREAM_TLS_VERSION%;%UPSTREAM_PEER_URI_SAN%;"
 	why              = " %RESPONSE_CODE% %RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS% %CONNECTION_TERMINATION_DETAILS% "
-	whyInbound       = string(atInbound) + why + "%DOWNSTREAM_TRANSPORT_FAILURE_REASON%\n"
+	whyInbound       = string(atInbound) + why + "%DOWNSTREAM_TRANSPORT_FAILURE_REASON%"
+	auditHTTP        = ";%DYNAMIC_METADATA(" + rbacFilter + ":shadow_engine_result)%\n"
+	auditTCP         = ";%DYNAMIC_METADATA(" + networkRBACFilter + ":shadow_engine_result)%\n"
 	whyOutbound      = string(atOutbound) + why + "%UPSTREAM_TRANSPORT_FAILURE_REASON%\n"
 	whyEgress        = string(atEgress) + why + "%UPSTREAM_TRANSPORT_FAILURE_REASON%\n"
 	whyUnmatched     = string(atUnmatched) + why + "\n"
@@ -39,12 +41,16 @@ const (
 
 // The logs of each kind of listener. Clusters outside the mesh are no services.
 var (
-	inboundRequests     = logsOf(atInbound, requestFields+ofDestination+status+client+whyInbound)
-	inboundConnections  = logsOf(atInbound, connectionFields+ofDestinationTCP+noStatus+client+whyInbound)
+	inboundRequests     = logsOf(atInbound, requestFields+ofDestination+status+client+whyInbound+auditHTTP)
+	inboundConnections  = logsOf(atInbound, connectionFields+ofDestinationTCP+noStatus+client+whyInbound+auditTCP)
 	outboundRequests    = logsOf(atOutbound, requestFields+ofSource+status+server+"%UPSTREAM_CLUSTER_RAW%;"+whyOutbound)
 	outboundConnections = logsOf(atOutbound, connectionFields+ofSourceTCP+noStatus+server+"%UPSTREAM_CLUSTER_RAW%;"+whyOutbound)
 	egressRequests      = logsOf(atEgress, requestFields+ofSource+status+server+"-;"+whyEgress)
 	egressConnections   = logsOf(atEgress, connectionFields+ofSourceTCP+noStatus+server+"-;"+whyEgress)
+
+	// plaintextConnections are those for which the proxy does no TLS. Envoy's TLS inspector
+	// leaves a failure in them, since it has found no ClientHello.
+	plaintextConnections = logsOf(atInbound, connectionFields+ofDestinationTCP+noStatus+client+string(atInbound)+why+auditTCP)
 
 	// unmatchedConnections are those that match no filter chain.
 	unmatchedConnections = logs{

@@ -11,13 +11,13 @@ import (
 // frontend has the rules of one frontend for connections to the application.
 type frontend struct {
 	*document
-	Rules []rule
+	// Rules allow what they match, and Audited let the rest through.
+	Rules, Audited []rule
 }
 
 var anything = []mesh.HTTPMatch{{}}
 
-// addInbound adds the rules of the inbound frontends. The template refuses everything that
-// no rule allows.
+// addInbound adds the rules of the inbound frontends, which refuse everything else.
 func (d *document) addInbound() {
 	in := d.View.Inbound
 	d.Mesh, d.Ingress, d.Entry = &frontend{document: d}, &frontend{document: d}, &frontend{document: d}
@@ -26,9 +26,9 @@ func (d *document) addInbound() {
 	for _, p := range in.Ports {
 		at := fmt.Sprintf("port-%d", p.Port)
 		d.Mesh.access(p.Access, p.Protocol, at)
-		if permissive && p.Access.Anyone {
-			d.Entry.allow(p.Protocol, anything, at+" plaintext")
-			d.Entry.allow(mesh.TCP, anything, at+" own-tls")
+		if permissive {
+			d.Entry.open(p.Access, p.Protocol, at+" plaintext")
+			d.Entry.open(p.Access, mesh.TCP, at+" own-tls")
 		}
 		for _, rule := range p.Ingress {
 			d.Peeks = true
@@ -36,13 +36,21 @@ func (d *document) addInbound() {
 		}
 	}
 	d.Mesh.access(in.Others, mesh.TCP, "!named-port")
-	if permissive && in.Others.Anyone {
-		d.Entry.allow(mesh.TCP, anything, "!named-port")
+	if permissive {
+		d.Entry.open(in.Others, mesh.TCP, "!named-port")
 	}
 }
 
-// allow adds rules that allow the requests under the conditions where and parts, all of
-// which must hold.
+// open adds the rule for everyone, if there is one.
+func (f *frontend) open(a mesh.Access, protocol mesh.Protocol, where string) {
+	if a.Audit {
+		f.Audited = append(f.Audited, rule{Where: where, HTTP: protocol.IsHTTP()})
+	} else if a.Anyone {
+		f.allow(protocol, anything, where)
+	}
+}
+
+// allow adds rules that allow the requests if where and all parts hold.
 func (f *frontend) allow(protocol mesh.Protocol, requests []mesh.HTTPMatch, where string, parts ...[]string) {
 	for _, m := range requests {
 		// Only a match of all requests can allow a connection whose requests are not known.
@@ -56,17 +64,13 @@ func (f *frontend) allow(protocol mesh.Protocol, requests []mesh.HTTPMatch, wher
 
 // access adds the rules for peers in mesh TLS. A workload of the mesh is a member.
 func (f *frontend) access(a mesh.Access, protocol mesh.Protocol, where string) {
-	if a.Anyone {
-		f.allow(protocol, anything, where+" member")
-		return
-	}
-	for _, rule := range a.Rules {
+	f.open(a, protocol, where+" member")
+	for _, rule := range a.Evaluated() {
 		f.allow(protocol, rule.Requests, where, f.peers(rule.Sources))
 	}
 }
 
-// peers returns the condition that the peer has one of the identities, by the URI of its
-// certificate.
+// peers returns the condition that the peer's certificate has one of the identities.
 func (d *document) peers(ids []mesh.Identity) []string {
 	var names []string
 	for _, id := range ids {
@@ -107,8 +111,7 @@ func (d *document) ingress(protocol mesh.Protocol, rule mesh.Ingress, at string)
 	d.Ingress.allow(protocol, rule.Requests, at, from...)
 }
 
-// hosts returns the condition that the fetched name, in lower case, matches one of the
-// hosts.
+// hosts returns the condition that the fetched name, in lower case, matches one of the hosts.
 func hosts(fetch string, hosts []string) []string {
 	var part []string
 	for _, host := range hosts {

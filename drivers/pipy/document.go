@@ -134,6 +134,8 @@ type routeLimitElement struct {
 type accessDocument struct {
 	Anyone bool           `json:"anyone,omitempty"`
 	Rules  []ruleDocument `json:"rules,omitempty"`
+	// Audit says to count what the rules would refuse, while anyone is admitted.
+	Audit bool `json:"audit,omitempty"`
 }
 
 type ruleDocument struct {

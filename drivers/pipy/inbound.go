@@ -56,7 +56,7 @@ func protocol(p mesh.Protocol) string {
 }
 
 func access(a mesh.Access) accessDocument {
-	out := accessDocument{Anyone: a.Anyone}
+	out := accessDocument{Anyone: a.Anyone, Audit: a.Audit}
 	for _, rule := range a.Rules {
 		out.Rules = append(out.Rules, ruleDocument{Name: rule.Name, Sources: each(rule.Sources, spiffeID), Requests: each(rule.Requests, request)})
 	}

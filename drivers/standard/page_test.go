@@ -273,6 +273,7 @@ var meanings = map[mesh.Feature]string{
 	mesh.FeatureConnectionRateLimits:  "limits for the rate of new connections",
 	mesh.FeatureRequestRateLimits:     "limits for the rate of requests, also by path",
 	mesh.FeatureExternalAuthorization: "the user's own service authorizes each request",
+	mesh.FeatureAudit:                 "what policies would refuse is counted before they are enforced",
 	mesh.FeatureIngress:               "plaintext from outside the mesh, by source address",
 	mesh.FeatureIngressTLS:            "TLS from outside the mesh, by certificate",
 	mesh.FeatureEgressHTTP:            "calls out of the mesh by host",

@@ -36,6 +36,7 @@ type counts struct {
 	requests    map[outcome]*uint64
 	connections map[string]uint64 // by TLS
 	denied      map[string]uint64 // by reason
+	audited     map[string]uint64 // what would have been denied, by reason
 	durations   []uint64          // by bucket; the last one has no upper bound
 	micros      uint64            // sum of durations
 	// received and sent are those of requests, or of connections.
@@ -49,7 +50,7 @@ type target struct {
 	requests *uint64
 	answered bool
 	tls      string
-	reason   string
+	verdict
 }
 
 func newCounter(c *config, metrics *metrics) *counter {
@@ -96,7 +97,7 @@ func (c *counter) newKind(kind []byte) *target {
 }
 
 func (c *counter) targetOf(kind []byte) *target {
-	e, o, reason, ok := c.classify(kind)
+	e, o, v, ok := c.classify(kind)
 	if !ok {
 		return &target{}
 	}
@@ -107,11 +108,11 @@ func (c *counter) targetOf(kind []byte) *target {
 	if of == nil {
 		of = &counts{
 			requests: make(map[outcome]*uint64), connections: make(map[string]uint64),
-			denied: make(map[string]uint64), durations: make([]uint64, len(c.bounds)+1),
+			denied: make(map[string]uint64), audited: make(map[string]uint64), durations: make([]uint64, len(c.bounds)+1),
 		}
 		c.edges[e] = of
 	}
-	t := &target{edge: of, answered: o.code != noCode, tls: o.tls, reason: reason}
+	t := &target{edge: of, answered: o.code != noCode, tls: o.tls, verdict: v}
 	if e.protocol != telemetry.TCP {
 		if of.requests[o] == nil {
 			of.requests[o] = new(uint64)
@@ -123,6 +124,9 @@ func (c *counter) targetOf(kind []byte) *target {
 
 func (c *counter) add(to *target, r *record) {
 	e := to.edge
+	if to.audit != "" {
+		e.audited[to.audit]++
+	}
 	if to.reason != "" {
 		e.denied[to.reason]++
 		if to.requests == nil {

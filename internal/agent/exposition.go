@@ -150,9 +150,9 @@ func (c *counter) labels(e edge) string {
 // write writes the samples of one metric.
 func (e *counts) write(w io.Writer, metric, labels string, isTCP bool) {
 	sample := func(more string, n uint64) { fmt.Fprintf(w, "%s{%s%s} %d\n", metric, labels, more, n) }
-	if metric == telemetry.Denied {
-		for _, reason := range slices.Sorted(maps.Keys(e.denied)) {
-			sample(with(telemetry.LabelReason, reason), e.denied[reason])
+	if byReason, ok := map[string]map[string]uint64{telemetry.Denied: e.denied, telemetry.AuditDenied: e.audited}[metric]; ok {
+		for _, reason := range slices.Sorted(maps.Keys(byReason)) {
+			sample(with(telemetry.LabelReason, reason), byReason[reason])
 		}
 		return
 	}

@@ -31,8 +31,15 @@ const (
 	fieldPeer
 	fieldService
 	fieldWhy
+	fieldAudit
 	kindFields
 )
+
+// neededFields is how many fields of a kind every record has. An older configuration of the
+// proxy has no others.
+const neededFields = fieldAudit
+
+var auditDenied = []byte(";" + agentspec.AuditDenied)
 
 // parseRecord returns the record in a line. A line without one has no kind; a malformed one
 // is an error.
@@ -86,21 +93,26 @@ func duration(text []byte) (micros uint64, known bool, rest []byte, ok bool) {
 	return end - begun, true, rest, true
 }
 
-// kindOf cuts a text after its last field.
+// kindOf cuts a text after its last field. What may follow differs from line to line.
 func kindOf(text []byte) ([]byte, bool) {
+	if end := bytes.IndexAny(text, "\r\n"); end >= 0 {
+		text = text[:end]
+	}
 	fields := 1
 	for i, c := range text {
-		if c == '\n' || c == '\r' {
-			return text[:i], fields == kindFields
+		if c != ';' {
+			continue
 		}
-		if c == ';' {
-			if fields == kindFields {
-				return text[:i], true
-			}
+		if fields < neededFields {
 			fields++
+			continue
 		}
+		if after, ok := bytes.CutPrefix(text[i:], auditDenied); ok && (len(after) == 0 || after[0] == ';') {
+			i += len(auditDenied)
+		}
+		return text[:i], true
 	}
-	return text, fields == kindFields
+	return text, fields == neededFields
 }
 
 // edge identifies the other end of requests or connections. Its values are names from the
@@ -114,9 +126,14 @@ type edge struct {
 // outcome is how requests of an edge have ended.
 type outcome struct{ code, grpc, tls string }
 
-// classify returns what the kind of a record means, and the reason if it was refused.
-func (c *counter) classify(kind []byte) (e edge, o outcome, reason string, ok bool) {
-	f := strings.SplitN(string(kind), ";", kindFields)
+// verdict is why a request or connection was refused, and why it would have been refused by
+// rules that are only audited. Both may be empty.
+type verdict struct{ reason, audit string }
+
+// classify returns what the kind of a record means.
+func (c *counter) classify(kind []byte) (e edge, o outcome, v verdict, ok bool) {
+	f := make([]string, kindFields)
+	copy(f, strings.SplitN(string(kind), ";", kindFields))
 	for i := range f {
 		if f[i] == "-" {
 			f[i] = ""
@@ -124,11 +141,11 @@ func (c *counter) classify(kind []byte) (e edge, o outcome, reason string, ok bo
 	}
 	e.reporter, e.protocol = f[fieldReporter], f[fieldProtocol]
 	o = outcome{code: statusCode(f[fieldCode]), tls: telemetry.NoTLS}
-	reason = reasonOf(f[fieldWhy], c.reasons)
+	v.reason = reasonOf(f[fieldWhy], c.reasons)
 	switch {
 	case e.reporter != telemetry.ReporterSource && e.reporter != telemetry.ReporterDestination,
-		e.protocol == "" && o.code == noCode && reason == "":
-		return e, o, "", false
+		e.protocol == "" && o.code == noCode && v.reason == "":
+		return e, o, verdict{}, false
 	case e.protocol == "" && o.code == noCode:
 		e.protocol = telemetry.TCP
 	case e.protocol != telemetry.TCP:
@@ -139,7 +156,7 @@ func (c *counter) classify(kind []byte) (e edge, o outcome, reason string, ok bo
 	}
 	peer, err := mesh.ParseIdentity(f[fieldPeer])
 	// Anybody can write any name into a certificate that nobody has verified.
-	known := err == nil && peer.TrustDomain == c.own.TrustDomain && reason != telemetry.ReasonCertificate
+	known := err == nil && peer.TrustDomain == c.own.TrustDomain && v.reason != telemetry.ReasonCertificate
 	if known {
 		e.namespace, e.account = peer.Namespace, peer.ServiceAccount
 	}
@@ -153,7 +170,13 @@ func (c *counter) classify(kind []byte) (e edge, o outcome, reason string, ok bo
 		e.namespace = namespace
 		e.service, _, _ = strings.Cut(name, ":")
 	}
-	return e, o, reason, true
+	if f[fieldAudit] == agentspec.AuditDenied {
+		// Access rules name identities, and a caller without TLS has none.
+		if v.audit = telemetry.ReasonAccess; o.tls == telemetry.NoTLS {
+			v.audit = telemetry.ReasonPlaintext
+		}
+	}
+	return e, o, v, true
 }
 
 // reasonOf translates what the proxy says about a refusal.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -55,6 +56,20 @@ func TestRecords(t *testing.T) {
 				`outrigger_requests_total` + fromWeb + `"http",response_code="403",grpc_status="",tls="mutual"} 1`,
 				`outrigger_denied_total` + fromWeb + `"http",reason="access"} 1`,
 			}},
+		{"a request that an audit would refuse", "record=10;0;0;-;destination;http;200;-;tls;" + webPeer + ";-;;denied; more",
+			[]string{
+				`outrigger_requests_total` + fromWeb + `"http",response_code="200",grpc_status="",tls="mutual"} 1`,
+				`outrigger_audit_denied_total` + fromWeb + `"http",reason="access"} 1`,
+			}},
+		{"a connection in plaintext that an audit would refuse", "record=-;30;60;-;destination;tcp;-;-;;;;;denied\n",
+			[]string{
+				`outrigger_tcp_connections_total` + fromSome + `"tcp",tls="none"} 1`,
+				`outrigger_audit_denied_total` + fromSome + `"tcp",reason="plaintext"} 1`,
+			}},
+		{"what an audit allows", "record=-;30;60;-;destination;tcp;-;-;TLSv1.3;" + webPeer + ";;;allowed",
+			[]string{`outrigger_tcp_connections_total` + fromWeb + `"tcp",tls="mutual"} 1`}},
+		{"a word that only begins like the audit's", "record=-;30;60;-;destination;tcp;-;-;TLSv1.3;" + webPeer + ";;;denied by nobody",
+			[]string{`outrigger_tcp_connections_total` + fromWeb + `"tcp",tls="mutual"} 1`}},
 		{"a reason in the proxy's words", "record=10;0;0;-;destination;http;404;-;-;-;-;there is no way to it",
 			[]string{`outrigger_denied_total` + fromSome + `"http",reason="no_route"} 1`}},
 		{"a connection", "record=-;30;60;-;destination;tcp;-;-;TLSv1.3;" + webPeer + ";;",
@@ -87,6 +102,10 @@ func TestRecords(t *testing.T) {
 				if !strings.Contains(page.String(), want+"\n") {
 					t.Errorf("%s is missing in\n%s", want, page.String())
 				}
+			}
+			audited := slices.ContainsFunc(c.want, func(want string) bool { return strings.HasPrefix(want, telemetry.AuditDenied) })
+			if strings.Contains(page.String(), telemetry.AuditDenied+"{") != audited {
+				t.Errorf("an audit counts it: %t, want %t, in\n%s", !audited, audited, page.String())
 			}
 			if c.want == nil && strings.Contains(page.String(), "{") {
 				t.Errorf("it is counted:\n%s", page.String())

@@ -112,10 +112,10 @@ func (j *join) tcpRoutes(r *graph.Reader, rule *fact.AccessRule, routes fact.Acc
 // ports that are not listed.
 func (j *join) access(r *graph.Reader, account fact.ServiceAccount, port uint16, protocol mesh.Protocol) mesh.Access {
 	settings := j.mustSettings(r)
-	if settings.PermissivePolicy {
-		return mesh.Access{Anyone: true}
+	access := mesh.Access{Anyone: settings.PermissivePolicy, Audit: j.audited(r, account)}
+	if access.Anyone && !access.Audit {
+		return access
 	}
-	var access mesh.Access
 	for _, g := range j.grants.Get(r, account).List {
 		requests := g.requests(port, protocol)
 		if len(requests) == 0 {
@@ -130,4 +130,40 @@ func (j *join) access(r *graph.Reader, account fact.ServiceAccount, port uint16,
 		access.Rules = append(access.Rules, p)
 	}
 	return access
+}
+
+// audited reports whether the rules for the account's workloads are evaluated without being
+// enforced: in permissive traffic policy mode, if its namespace or a rule for it asks.
+func (j *join) audited(r *graph.Reader, account fact.ServiceAccount) bool {
+	if !j.mustSettings(r).PermissivePolicy {
+		return false
+	}
+	if ns, ok := j.namespaces.Get(r, mesh.Name{Name: account.Namespace}); ok && ns.Audit {
+		return true
+	}
+	return slices.ContainsFunc(j.accessesOf.Get(r, account), func(a aged) bool {
+		rule, _ := j.accesses.Get(r, a.key)
+		return rule.Audit && j.member(r, rule.Namespace)
+	})
+}
+
+// usesRules reports whether the proxies of the account's workloads have its rules.
+func (j *join) usesRules(r *graph.Reader, account fact.ServiceAccount) bool {
+	return !j.mustSettings(r).PermissivePolicy || j.audited(r, account)
+}
+
+// fieldAccessMode is the annotation of namespaces and TrafficTargets that asks for an audit.
+const fieldAccessMode = "metadata.annotations[openservicemesh.io/access-mode]"
+
+func (j *join) inspectNamespace(r *graph.Reader, ns *fact.Namespace, f *fault) {
+	if ns.Audit {
+		j.inspectAudit(r, f)
+	}
+}
+
+// inspectAudit reports an audit that has no effect.
+func (j *join) inspectAudit(r *graph.Reader, f *fault) {
+	if !j.mustSettings(r).PermissivePolicy {
+		f.add(ReasonNoEffect, fieldAccessMode, "the mesh is not in permissive traffic policy mode, so policies are enforced and the annotation changes nothing; remove it, or set spec.traffic.enablePermissiveTrafficPolicyMode of the MeshConfig to try policies first")
+	}
 }

@@ -299,6 +299,69 @@ func TestAccess(t *testing.T) {
 	})
 }
 
+// TestAudit checks which access a pod's proxy has, and that an audit which has no effect has a
+// Problem.
+func TestAudit(t *testing.T) {
+	audited := func(n *fact.Namespace) { n.Audit = true }
+	rule := func(edits ...func(*fact.AccessRule)) fact.Fact {
+		f := allow("shop/t", "shop/cart", []string{"shop/web"}, "HTTPRouteGroup/paths")
+		made := *f.Content.(*fact.AccessRule)
+		for _, edit := range edits {
+			edit(&made)
+		}
+		f.Content = mesh.Seal(&made)
+		return f
+	}
+	auditedRule := func(a *fact.AccessRule) { a.Audit = true }
+	paths, sql := routes("shop/paths", "/buy"), tcpRoute("shop/sql", 9000)
+	tcp := allow("shop/sql", "shop/cart", []string{"shop/web"}, "TCPRoute/sql")
+	const open = "Strict\nothers from anyone\n8080 http for [shop/cart:80] from anyone"
+	const audit = "Strict\nothers from anyone, audited\n8080 http for [shop/cart:80] from anyone, audited shop/t(web.shop.sa.td: /buy)"
+	runJoinCases(t, shop(), []joinCase{
+		{name: "a namespace", facts: [][]fact.Fact{list(settings(permissive), namespace("shop", audited), paths, rule())}, pod: "shop/cart-1", inbound: audit},
+		{name: "a rule", facts: [][]fact.Fact{list(settings(permissive), paths, rule(auditedRule))}, pod: "shop/cart-1", inbound: audit},
+		{name: "another pod of the namespace", facts: [][]fact.Fact{list(settings(permissive), paths, rule(auditedRule))}, pod: "shop/web-1", inbound: "Strict\nothers from anyone"},
+		{name: "a rule of a namespace outside the mesh", facts: [][]fact.Fact{list(settings(permissive), paths, func() fact.Fact {
+			f := rule(auditedRule)
+			f.Object.Namespace = "out"
+			made := *f.Content.(*fact.AccessRule)
+			made.Name.Namespace = "out"
+			f.Content = mesh.Seal(&made)
+			return f
+		}())}, pod: "shop/cart-1", inbound: open},
+		{
+			name:  "ports that only a rule names",
+			facts: [][]fact.Fact{list(settings(permissive), namespace("shop", audited), sql, tcp)}, pod: "shop/cart-1",
+			inbound: "Strict\nothers from anyone, audited\n8080 http for [shop/cart:80] from anyone, audited\n9000 tcp for [] from anyone, audited shop/sql(web.shop.sa.td: any)",
+		},
+		{name: "no audit", facts: [][]fact.Fact{list(settings(permissive), paths, rule())}, pod: "shop/cart-1", inbound: open},
+		{
+			name:     "rules that are enforced anyway",
+			facts:    [][]fact.Fact{list(namespace("shop", audited), paths, rule(auditedRule))},
+			pod:      "shop/cart-1",
+			inbound:  "Strict\nothers from nobody\n8080 http for [shop/cart:80] from shop/t(web.shop.sa.td: /buy)",
+			problems: "Namespace shop: NoEffect metadata.annotations[openservicemesh.io/access-mode]\nTrafficTarget shop/t: NoEffect metadata.annotations[openservicemesh.io/access-mode]",
+		},
+	})
+	for _, tt := range []struct {
+		name  string
+		facts []fact.Fact
+		want  bool
+	}{
+		{"policies are enforced", nil, true},
+		{"permissive policy", list(settings(permissive)), false},
+	} {
+		s := Build(slices.Concat(shop(), list(namespace("shop", audited), paths, rule(auditedRule)), tt.facts))
+		for _, object := range []string{"Namespace shop", "TrafficTarget shop/t"} {
+			problems, _ := s.Problems.Get(object)
+			has := problems != nil && slices.ContainsFunc(problems.List, func(p mesh.Problem) bool { return p.Reason == ReasonNoEffect && p.Field == fieldAccessMode })
+			if has != tt.want {
+				t.Errorf("%s: %s has the Problem: %t, want %t", tt.name, object, has, tt.want)
+			}
+		}
+	}
+}
+
 // TestInboundTLS checks that a pod's mode overrides that of its namespace, and that the latter
 // overrides the mesh's.
 func TestInboundTLS(t *testing.T) {

@@ -300,10 +300,13 @@ func inboundText(in *mesh.Inbound) string {
 }
 
 func accessText(a mesh.Access) string {
-	if a.Anyone {
-		return "anyone"
-	}
 	list := []string{}
+	switch {
+	case a.Audit:
+		list = append(list, "anyone, audited")
+	case a.Anyone:
+		list = append(list, "anyone")
+	}
 	for _, rule := range a.Rules {
 		list = append(list, fmt.Sprintf("%s(%s: %s)", rule.Name, identitiesText(rule.Sources), matchesText(rule.Requests)))
 	}

@@ -150,6 +150,17 @@ func TestLackedFeatures(t *testing.T) {
 		{"access logs of errors, of a namespace", list(namespace("shop", func(n *fact.Namespace) { n.AccessLog = &mesh.AccessLog{Enabled: true} })), []string{"Namespace shop metadata.annotations[openservicemesh.io/access-log] old AccessLogSampling"}},
 		{"access logs of errors, of its pod", list(pod("shop/old-1", "old", "10.1.0.9", ofClass("old"), func(w *fact.Workload) { w.AccessLog = &mesh.AccessLog{Enabled: true} })), []string{"Pod shop/old-1 metadata.annotations[openservicemesh.io/access-log] old AccessLogSampling"}},
 		{"no access logs, of its pod", list(pod("shop/old-1", "old", "10.1.0.9", ofClass("old"), func(w *fact.Workload) { w.AccessLog = &mesh.AccessLog{} })), nil},
+		{"an audit, of a namespace", list(namespace("shop", func(n *fact.Namespace) { n.Audit = true })), []string{"Namespace shop metadata.annotations[openservicemesh.io/access-mode] old Audit"}},
+		{"an audit, of another namespace", list(namespace("bank", func(n *fact.Namespace) { n.Audit = true })), nil},
+		{"an audit that has no effect", list(rules, namespace("shop", func(n *fact.Namespace) { n.Audit = true })), nil},
+		{
+			"an audit of rules by headers",
+			list(withHeaders, factOf("TrafficTarget", "shop/t", &fact.AccessRule{
+				Name: parseName("shop/t"), Destination: parseName("shop/old"), Sources: []fact.ServiceAccount{parseName("shop/web")},
+				Rules: []fact.AccessRoutes{{Kind: kindHTTPRouteGroup, Group: "h"}}, Audit: true,
+			}, nil)),
+			[]string{"TrafficTarget shop/t metadata.annotations[openservicemesh.io/access-mode] old Audit", "TrafficTarget shop/t spec.rules[0] old HeaderMatches"},
+		},
 		{"no mesh TLS", list(settings(permissive, func(s *mesh.Settings) { s.PlaintextClasses = []string{"old"} })), []string{"MeshConfig osm/config spec.sidecar.sidecarDrivers old PlaintextMesh"}},
 		{
 			"moving in, of a class that speaks no mesh TLS",

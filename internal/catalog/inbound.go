@@ -95,7 +95,7 @@ func (j *join) makeInbound(r *graph.Reader, key inboundKey) *mesh.Inbound {
 		}
 		p.Ingress = append(p.Ingress, j.ingressOf(r, t)...)
 	}
-	if !j.mustSettings(r).PermissivePolicy {
+	if j.usesRules(r, key.account) {
 		made.Ports = j.tcpPorts(r, key.account, made.Ports)
 	}
 	for i := range made.Ports {

@@ -126,8 +126,7 @@ type join struct {
 	backendTables     *graph.Tables[fact.ServiceAccount, *mesh.Backend]
 	// retried are the Destinations that RetryRules change, by source.
 	retried *graph.Tables[fact.ServiceAccount, *mesh.Destination]
-	// accepted are the Inbounds of the workloads of a service account, unless
-	// PermissivePolicy is set.
+	// accepted are the Inbounds of the workloads of a service account, if they have its rules.
 	accepted *graph.Tables[fact.ServiceAccount, *mesh.Inbound]
 
 	views          *graph.Table[*mesh.View]
@@ -170,7 +169,12 @@ func newJoin(options Options) *join {
 	j.ingresses = input(j, "IngressBackend", j.inspectIngress, j.checkIngressFeatures)
 	j.retries = input(j, "Retry", j.inspectRetry, j.checkRetryFeatures)
 	j.upstreams = input(j, "UpstreamTrafficSetting", j.inspectUpstream, j.checkUpstreamFeatures)
-	j.inspectors["Namespace"] = j.checkNamespaceFeatures
+	j.inspectors["Namespace"] = func(r *graph.Reader, name mesh.Name, f *fault) {
+		if ns, ok := j.namespaces.Get(r, name); ok && ns.Member {
+			j.inspectNamespace(r, ns, f)
+			j.checkNamespaceFeatures(r, ns, f)
+		}
+	}
 	j.settings = graph.NewInput[struct{}, *mesh.Settings](g)
 	j.inputs["MeshConfig"], j.inspectors["MeshConfig"] = j.configure, j.checkSettingsFeatures
 	j.faults = graph.NewInput[objectKey, *fact.Problems](g)

@@ -85,9 +85,11 @@ func (j *join) offerWorkload(r *graph.Reader, key mesh.Name, out *graph.Output) 
 	}
 	p := j.peers.Get(r, key)
 	callers := []fact.ServiceAccount{everyone}
-	if !j.mustSettings(r).PermissivePolicy {
+	if j.usesRules(r, p.account) {
 		in := j.inboundOf.Get(r, key)
 		graph.Put(out, j.accepted.Of(p.account), in.Digest().String(), in)
+	}
+	if !j.mustSettings(r).PermissivePolicy {
 		callers = j.grants.Get(r, p.account).sources
 	}
 	for _, port := range j.directPorts(r, w) {

@@ -78,7 +78,7 @@ func (j *join) inspects(stated fact.Fact) bool {
 	case *fact.Workload:
 		return content.InboundTLS == mesh.Permissive || content.AccessLog != nil
 	case *fact.Namespace:
-		return content.InboundTLS == mesh.Permissive || content.AccessLog != nil
+		return content.InboundTLS == mesh.Permissive || content.AccessLog != nil || content.Audit
 	}
 	return j.inspectors[stated.Object.FullKind()] != nil
 }

@@ -82,9 +82,8 @@ func (j *join) checkSettingsFeatures(r *graph.Reader, _ mesh.Name, f *fault) {
 	}
 }
 
-func (j *join) checkNamespaceFeatures(r *graph.Reader, key mesh.Name, f *fault) {
-	ns, ok := j.namespaces.Get(r, key)
-	if !ok || !ns.Member || len(j.limitedClasses(r).List) == 0 {
+func (j *join) checkNamespaceFeatures(r *graph.Reader, ns *fact.Namespace, f *fault) {
+	if len(j.limitedClasses(r).List) == 0 {
 		return
 	}
 	if ns.InboundTLS == mesh.Permissive {
@@ -92,6 +91,9 @@ func (j *join) checkNamespaceFeatures(r *graph.Reader, key mesh.Name, f *fault) 
 	}
 	if ns.AccessLog != nil && ns.AccessLog.IsSampled() {
 		j.reportLacking(f, fieldAccessLog, j.limited.Get(r, ns.Name), mesh.FeatureAccessLogSampling)
+	}
+	if ns.Audit && j.mustSettings(r).PermissivePolicy {
+		j.reportLacking(f, fieldAccessMode, j.limited.Get(r, ns.Name), mesh.FeatureAudit)
 	}
 }
 
@@ -288,11 +290,14 @@ func (j *join) mayCallHTTP(r *graph.Reader, source fact.ServiceAccount, svc *fac
 }
 
 func (j *join) checkAccessFeatures(r *graph.Reader, rule *fact.AccessRule, f *fault) {
-	if len(j.limitedClasses(r).List) == 0 || len(rule.Sources) == 0 || j.mustSettings(r).PermissivePolicy {
+	if len(j.limitedClasses(r).List) == 0 || !j.usesRules(r, rule.Destination) {
 		return
 	}
 	of := j.limitedOf(r, []fact.ServiceAccount{rule.Destination})
-	if len(of.List) == 0 {
+	if rule.Audit && j.mustSettings(r).PermissivePolicy {
+		j.reportLacking(f, fieldAccessMode, of, mesh.FeatureAudit)
+	}
+	if len(of.List) == 0 || len(rule.Sources) == 0 {
 		return
 	}
 	// Requests reach a proxy's configuration only if a port allows them.

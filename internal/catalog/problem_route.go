@@ -12,6 +12,9 @@ import (
 )
 
 func (j *join) inspectAccess(r *graph.Reader, rule *fact.AccessRule, f *fault) {
+	if rule.Audit {
+		j.inspectAudit(r, f)
+	}
 	j.inspectAccount(r, rule.Destination, "spec.destination", f)
 	for i, source := range rule.Sources {
 		j.inspectAccount(r, source, fmt.Sprintf("spec.sources[%d]", i), f)
@@ -90,7 +93,7 @@ type ports struct {
 	connections map[uint16]bool
 }
 
-// httpPorts returns nil if no workload runs as the account, or if everything is allowed.
+// httpPorts returns nil if no workload runs as the account, or if its proxies have no rules.
 func (j *join) httpPorts(r *graph.Reader, account fact.ServiceAccount) *ports {
 	accepted := j.accepted.Of(account).Get(r)
 	if accepted.Len() == 0 {

@@ -66,7 +66,7 @@ func (g generator) settings() fact.Fact {
 func (g generator) namespaceFact() fact.Fact {
 	name := g.namespace()
 	return fact.Fact{Object: object("v1", "Namespace", "", name), Content: mesh.Seal(&fact.Namespace{
-		Name: name, Member: g.often(), InboundTLS: pick(g, "", mesh.Permissive),
+		Name: name, Member: g.often(), InboundTLS: pick(g, "", mesh.Permissive), Audit: g.IntN(3) == 0,
 	})}
 }
 
@@ -136,7 +136,7 @@ func (g generator) slice() fact.Fact {
 func (g generator) access() fact.Fact {
 	n := mesh.Name{Namespace: g.namespace(), Name: pick(g, "t1", "t2", "t3")}
 	return fact.Fact{Object: object("a/v1", "TrafficTarget", n.Namespace, n.Name), Content: mesh.Seal(&fact.AccessRule{
-		Name: n, Age: fact.Age{Created: g.created()}, Destination: g.account(), Sources: some(g, 3, g.account),
+		Name: n, Age: fact.Age{Created: g.created()}, Destination: g.account(), Sources: some(g, 3, g.account), Audit: g.IntN(4) == 0,
 		Rules: some(g, 2, func() fact.AccessRoutes {
 			return fact.AccessRoutes{Kind: pick(g, "HTTPRouteGroup", "TCPRoute"), Group: pick(g, "g1", "g2", "g3"), Matches: some(g, 1, func() string { return pick(g, "m1", "m2") })}
 		}),

@@ -140,6 +140,14 @@ func After() []Check {
 	}
 }
 
+// Strict returns the checks before the inbound TLS mode becomes Strict.
+func Strict() []Check {
+	return []Check{
+		{"strict-ready/counts", "The proxy of each pod with the inbound TLS mode Permissive was read, so that its counts are known.", strictCounts},
+		{"strict-ready/plaintext", "No such pod has received requests or connections without mesh TLS.", strictPlaintext},
+	}
+}
+
 // live reports whether a pod has not ended and is not being deleted.
 func live(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp == nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed

@@ -16,11 +16,14 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	workload "github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/pki"
 	"github.com/outrigger-mesh/outrigger/internal/registry"
+	"github.com/outrigger-mesh/outrigger/internal/traffic"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
+	"github.com/outrigger-mesh/outrigger/sidecar/telemetry"
 )
 
 // root returns a root certificate in PEM that expires after a time.
@@ -335,5 +338,65 @@ func TestManyFindings(t *testing.T) {
 	all := Run([]Check{{"nodes/kernel", "", kernels}}, f)
 	if len(all) != 21 || all[19].Object != "Node/node-1" || all[20].Object != "" || all[20].Message != "and 980 more" {
 		t.Errorf("%d findings about 1,000 nodes: %+v", len(all), all[len(all)-1])
+	}
+}
+
+// TestStrict has pods of each inbound TLS mode.
+func TestStrict(t *testing.T) {
+	pod := func(name string, mode mesh.TLSMode, flows ...traffic.Flow) traffic.Pod {
+		return traffic.Pod{
+			Name: mesh.Name{Namespace: "shop", Name: name + "-0"}, Owner: workload.Owner{Kind: "deployment", Name: name}, Read: true, InboundTLS: string(mode), Flows: flows,
+		}
+	}
+	received := func(protocol string, n float64, tls string) traffic.Flow {
+		return traffic.Flow{Reporter: telemetry.ReporterDestination, Protocol: protocol, Counts: traffic.Counts{TLS: map[string]float64{tls: n}}}
+	}
+	sent := received(telemetry.HTTP, 9, telemetry.NoTLS)
+	sent.Reporter = telemetry.ReporterSource
+	unread := pod("slow", mesh.Permissive)
+	unread.Read, unread.Problem = false, "no answer"
+	unreadStrict := pod("strict", mesh.Strict)
+	unreadStrict.Read = false
+	for name, tt := range map[string]struct {
+		pods []traffic.Pod
+		err  error
+		want []string
+	}{
+		"ready": {
+			pods: []traffic.Pod{
+				pod("cart", mesh.Permissive, received(telemetry.HTTP, 5, telemetry.MutualTLS), sent), unreadStrict,
+				pod("old", traffic.TLSDisabled, received(telemetry.HTTP, 5, telemetry.NoTLS)),
+			},
+			want: []string{"ok : all 1 pods", "ok : no plaintext was counted"},
+		},
+		"plaintext": {
+			pods: []traffic.Pod{
+				pod("cart", mesh.Permissive, received(telemetry.HTTP, 5, telemetry.NoTLS), received(telemetry.GRPC, 2, telemetry.NoTLS), received(telemetry.TCP, 3, telemetry.NoTLS)),
+				pod("db", mesh.Permissive, received(telemetry.TCP, 1, telemetry.NoTLS)),
+			},
+			want: []string{
+				"ok : all 2 pods",
+				"error Deployment/shop/cart: it has received 7 requests and 3 TCP connections without mesh TLS",
+				"error Deployment/shop/db: it has received 0 requests and 1 TCP connections without mesh TLS",
+			},
+		},
+		"not read":              {pods: []traffic.Pod{unread}, want: []string{"error Pod/shop/slow-0: its proxy was not read: no answer", "ok : no plaintext was counted"}},
+		"an older controller":   {pods: []traffic.Pod{pod("cart", "")}, want: []string{"error Pod/shop/cart-0: the controller does not say", "ok : no plaintext was counted"}},
+		"no controller answers": {err: errors.New("nobody"), want: []string{"error : the proxies cannot be read", "error : it is not known"}},
+	} {
+		f := &Facts{traffic: read(&traffic.Report{Pods: tt.pods}, tt.err)}
+		all := Run(Strict(), f)
+		for i, finding := range all {
+			text := string(finding.Level) + " " + finding.Object + ": " + finding.Message
+			if i >= len(tt.want) || !strings.HasPrefix(text, tt.want[i]) {
+				t.Errorf("%s: finding %d is %q, want those of %q", name, i, text, tt.want)
+			}
+			if (finding.Fix == "") != (finding.Level == OK) {
+				t.Errorf("%s: %q has the fix %q", name, text, finding.Fix)
+			}
+		}
+		if len(all) != len(tt.want) {
+			t.Errorf("%s: %d findings, want %q", name, len(all), tt.want)
+		}
 	}
 }

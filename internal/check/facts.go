@@ -21,6 +21,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/page"
 	"github.com/outrigger-mesh/outrigger/internal/registry"
 	"github.com/outrigger-mesh/outrigger/internal/source"
+	"github.com/outrigger-mesh/outrigger/internal/traffic"
 )
 
 // Options name the mesh and the ways to query its parts.
@@ -32,14 +33,17 @@ type Options struct {
 	Mesh, Namespace, MeshConfig, Webhook, Revision string
 	// Version is the version of this program.
 	Version string
-	// Pre is set before an installation, when there is no mesh to query.
-	Pre bool
+	// Pre is set before an installation, when there is no mesh to query. Strict is set to ask
+	// only for the Traffic.
+	Pre, Strict bool
 	// Decide returns a function with the injector's decision about a pod. The function must
 	// read no other namespaces than the given ones.
 	Decide func(ctx context.Context, namespaces map[string]*inject.Namespace) (func(pod *corev1.Pod) inject.Result, error)
 	// Proxies returns the proxies of all controllers. Ask requests a page of a pod.
 	Proxies func(ctx context.Context) ([]registry.Proxy, error)
 	Ask     func(ctx context.Context, pod corev1.Pod, path string) ([]byte, error)
+	// Traffic returns what the proxies have counted.
+	Traffic func(ctx context.Context) (*traffic.Report, error)
 }
 
 // fact is a value that was read, or the error.
@@ -80,6 +84,7 @@ type Facts struct {
 	decide  fact[func(*corev1.Pod) inject.Result]
 	dryRun  fact[*corev1.Pod]
 	tried   string
+	traffic fact[*traffic.Report]
 }
 
 // Gather reads the Facts. It returns an error only if the API server does not answer;
@@ -96,6 +101,10 @@ func Gather(ctx context.Context, options Options) (*Facts, error) {
 	f := &Facts{options: options, now: time.Now()}
 	if f.version, f.skew, err = server(ctx, options.Config, client); err != nil {
 		return nil, err
+	}
+	if options.Strict {
+		f.traffic = read(options.Traffic(ctx))
+		return f, nil
 	}
 	f.nodes = read(page.All[corev1.Node](ctx, client.CoreV1().Nodes().List, metav1.ListOptions{}))
 	f.crds = read(page.All[unstructured.Unstructured](ctx, objects.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}).List, metav1.ListOptions{}))

@@ -15,8 +15,10 @@ import (
 
 	"github.com/outrigger-mesh/outrigger/internal/check"
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
+	"github.com/outrigger-mesh/outrigger/internal/debug"
 	"github.com/outrigger-mesh/outrigger/internal/inject"
 	"github.com/outrigger-mesh/outrigger/internal/registry"
+	"github.com/outrigger-mesh/outrigger/internal/traffic"
 	"github.com/outrigger-mesh/outrigger/internal/version"
 )
 
@@ -25,6 +27,8 @@ type checkFlags struct {
 	kube    kubeFlags
 	mesh    meshFlags
 	pre     bool
+	strict  bool
+	window  time.Duration
 	wait    time.Duration
 	timeout time.Duration
 	output  string
@@ -44,6 +48,10 @@ With --pre, the command checks whether the mesh can be installed in the cluster.
 it checks the installed mesh. It prints one line for each finding, with the object and,
 below it, what to do. It changes nothing: it tests the webhook with a dry run.
 
+With --strict-ready, it checks instead whether the inbound TLS mode Strict is safe: whether
+the pods that have the mode Permissive still receive requests or connections without mesh
+TLS. It reads what their sidecars have counted since they started, or only during --window.
+
 Exit codes: 0 there is no error (there may be warnings), 1 there is an error or the API
 server does not answer, 2 wrong usage.`,
 		Example: `  # can the mesh be installed?
@@ -51,6 +59,9 @@ server does not answer, 2 wrong usage.`,
 
   # after an installation, wait until there is no error
   outrigger check --wait 2m
+
+  # does anybody still send plaintext to pods in the mode Permissive?
+  outrigger check --strict-ready
 
   # only warnings and errors, for a program
   outrigger check -o json | jq '.findings[] | select(.level != "ok")'`,
@@ -61,6 +72,14 @@ server does not answer, 2 wrong usage.`,
 			}
 			if f.timeout <= 0 || f.wait < 0 {
 				return usage.Errorf("--timeout and --wait are times such as 30s")
+			}
+			switch {
+			case f.strict && f.pre:
+				return usage.Errorf("--pre is before an installation: do not give --strict-ready with it")
+			case f.window != 0 && !f.strict:
+				return usage.Errorf("--window is for --strict-ready")
+			case f.window < 0 || f.window > debug.MaxPeriod:
+				return usage.Errorf("--window %s: give a time such as 1m, at most %s", f.window, debug.MaxPeriod)
 			}
 			findings, err := f.run(cmd.Context())
 			if err != nil {
@@ -82,6 +101,8 @@ server does not answer, 2 wrong usage.`,
 	f.mesh.add(flags)
 	f.mesh.addConfig(flags)
 	flags.BoolVar(&f.pre, "pre", false, "check the cluster before an installation")
+	flags.BoolVar(&f.strict, "strict-ready", false, "check whether the inbound TLS mode Strict is safe")
+	flags.DurationVar(&f.window, "window", 0, "with --strict-ready, how long requests are counted; the default is since the sidecars started")
 	flags.DurationVar(&f.wait, "wait", 0, "repeat the checks until there is no error, for at most this long")
 	flags.DurationVar(&f.timeout, "timeout", time.Minute, "how long one run of all checks may take")
 	flags.StringVarP(&f.output, "output", "o", "", "format: json or yaml; the default is one line for each finding")
@@ -111,13 +132,15 @@ func (f *checkFlags) run(ctx context.Context) ([]check.Finding, error) {
 }
 
 func (f *checkFlags) once(ctx context.Context, config *rest.Config) ([]check.Finding, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, f.timeout, fmt.Errorf("no answer in %s", f.timeout))
+	timeout := f.timeout + f.window
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer in %s", timeout))
 	defer cancel()
 	facts, err := check.Gather(ctx, check.Options{
 		Config: config, Mesh: f.mesh.Name, Namespace: f.mesh.Namespace, MeshConfig: f.mesh.Config,
-		Webhook: inject.WebhookName(f.mesh.Revision, f.mesh.Name), Revision: f.mesh.Revision, Version: version.Number, Pre: f.pre,
+		Webhook: inject.WebhookName(f.mesh.Revision, f.mesh.Name), Revision: f.mesh.Revision, Version: version.Number, Pre: f.pre, Strict: f.strict,
 		Decide:  f.decider,
 		Proxies: f.proxies,
+		Traffic: f.traffic,
 		Ask: func(ctx context.Context, pod corev1.Pod, path string) ([]byte, error) {
 			ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 			defer cancel()
@@ -128,8 +151,11 @@ func (f *checkFlags) once(ctx context.Context, config *rest.Config) ([]check.Fin
 		return nil, err
 	}
 	checks := check.After()
-	if f.pre {
+	switch {
+	case f.pre:
 		checks = check.Before()
+	case f.strict:
+		checks = check.Strict()
 	}
 	return check.Run(checks, facts), nil
 }
@@ -158,6 +184,12 @@ func (f *checkFlags) proxies(ctx context.Context) ([]registry.Proxy, error) {
 		proxies = append(proxies, listed[i].Proxy)
 	}
 	return proxies, err
+}
+
+// traffic reads what all proxies have counted.
+func (f *checkFlags) traffic(ctx context.Context) (*traffic.Report, error) {
+	flags := trafficFlags{proxyFlags: proxyFlags{kube: f.kube, mesh: f.mesh, timeout: f.timeout}}
+	return flags.report(ctx, f.window)
 }
 
 // printFindings writes the findings by section: a line for each, and its fix below.

@@ -273,7 +273,7 @@ func TestCheckPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := string(text)
-	for mark, checks := range map[string][]check.Check{"before": check.Before(), "after": check.After()} {
+	for mark, checks := range map[string][]check.Check{"before": check.Before(), "after": check.After(), "strict": check.Strict()} {
 		head, rest, _ := strings.Cut(want, "<!-- "+mark+" -->\n")
 		_, tail, found := strings.Cut(rest, "<!-- end -->\n")
 		if !found {

@@ -37,12 +37,17 @@ type trafficFlags struct {
 }
 
 func (f *trafficFlags) add(cmd *cobra.Command, formats ...string) {
+	f.addRead(cmd, formats...)
+	cmd.Flags().StringVar(&f.prometheus, "prometheus", "", "URL of a Prometheus that scrapes the proxies; the default is to read the proxies")
+}
+
+// addRead adds the flags of a command that always reads the proxies.
+func (f *trafficFlags) addRead(cmd *cobra.Command, formats ...string) {
 	flags := cmd.Flags()
 	f.kube.add(flags)
 	f.addMesh(flags)
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "namespace; the default is that of the kubeconfig's context, or all with --debug-address")
 	flags.BoolVarP(&f.all, "all-namespaces", "A", false, "all namespaces")
-	flags.StringVar(&f.prometheus, "prometheus", "", "URL of a Prometheus that scrapes the proxies; the default is to read the proxies")
 	if len(formats) > 0 {
 		flags.StringVarP(&f.output, "output", "o", "", "format: "+strings.Join(formats[:len(formats)-1], ", ")+" or "+formats[len(formats)-1]+"; the default is a table")
 		completeValues(cmd, "output", formats...)

@@ -29,6 +29,7 @@ func TestExplain(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
 		permissive bool
+		audited    bool
 		from, to   string
 		request    string
 		headers    []string
@@ -44,6 +45,10 @@ func TestExplain(t *testing.T) {
 		{name: "wrong method", from: "shop/desk-1", to: "shop/cart", request: "POST /books", want: Denied},
 		{name: "wrong source", from: "shop/guest", to: "shop/cart", request: "GET /books", want: Denied},
 		{name: "permissive policy", permissive: true, from: "shop/thief", to: "shop/cart", request: "GET /admin", want: Allowed},
+		{name: "audit, allowed", audited: true, from: "shop/desk", to: "shop/cart", request: "GET /books", want: Allowed},
+		{name: "audit, wrong path", audited: true, from: "shop/desk", to: "shop/cart", request: "GET /admin", want: Allowed},
+		{name: "audit, connection", audited: true, from: "shop/desk", to: "shop/cart", want: Allowed},
+		{name: "audit, connection of another source", audited: true, from: "shop/thief", to: "shop/cart", want: Allowed},
 		{name: "not known, egress open", from: "shop/thief", to: "shop/cart", request: "GET /books", want: Denied},
 		{name: "not known, egress closed", from: "shop/locked", to: "shop/cart", request: "GET /books", want: Denied},
 		{name: "no such port", from: "shop/desk", to: "shop/cart:99", request: "GET /", want: Unreachable},
@@ -97,7 +102,7 @@ func TestExplain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			answer, err := Explain(shop(tt.permissive), surroundingFacts(), source.Policies(), q)
+			answer, err := Explain(shop(tt.permissive, tt.audited), surroundingFacts(), source.Policies(), q)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -157,7 +162,7 @@ func TestExplainNoAnswer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := Explain(shop(false), surroundingFacts(), source.Policies(), q); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+		if got, err := Explain(shop(false, false), surroundingFacts(), source.Policies(), q); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
 			t.Errorf("%s to %s: %+v, error %v, want %s", tt.from, tt.to, got, err, tt.want)
 		}
 	}
@@ -215,7 +220,7 @@ func FuzzNewQuestion(f *testing.F) {
 	f.Add("shop/desk", "shop/cart:80", "GET", "/a", "a=b")
 	f.Add("shop/desk", "cart", "", "", "")
 	f.Add("shop/legacy", "[::1%eth0]:80", "GET", "/%zz?", "=")
-	snapshots := []*fact.Snapshot{shop(true), shop(false)}
+	snapshots := []*fact.Snapshot{shop(true, false), shop(false, false)}
 	f.Fuzz(func(t *testing.T, from, to, method, path, header string) {
 		var headers []string
 		if header != "" {

@@ -117,6 +117,7 @@ func (x *inquiry) decide(view *mesh.View, a mesh.Arrival) {
 	if decision.Allowed {
 		x.involve(decision.Rule)
 		x.describeLimits(port)
+		x.describeAudit(view, a)
 		x.end(Allowed, "access", "allowed on "+at+": "+x.whyAllowed(view, port, a, decision))
 		return
 	}
@@ -134,6 +135,27 @@ func (x *inquiry) decide(view *mesh.View, a mesh.Arrival) {
 		refusal = "; the connection is closed"
 	}
 	x.refuse(Denied, reasonOf(a, decision, port.Protocol), "access", fmt.Sprintf("denied on %s: %s%s", at, x.whyDenied(view, a, decision), refusal), x.whyNot(view, a.Port, a)...)
+}
+
+// describeAudit says what policies would decide that are only audited.
+func (x *inquiry) describeAudit(view *mesh.View, a mesh.Arrival) {
+	decision, ok := view.Inbound.Audit(a)
+	if !ok {
+		return
+	}
+	port, _ := view.Inbound.PortOf(a.Port)
+	if decision.Allowed {
+		x.involve(decision.Rule)
+		x.say("audit", "policies are only audited here; enforced, they would allow it: "+x.whyAllowed(view, port, a, decision))
+		return
+	}
+	if x.asked() == nil && port.Protocol.IsHTTP() {
+		if some := someRequests(port, a); len(some) > 0 {
+			x.say("audit", "policies are only audited here; enforced, it would depend on the request; add its METHOD and PATH", some...)
+			return
+		}
+	}
+	x.say("audit", "policies are only audited here; enforced, they would refuse it: "+x.whyDenied(view, a, decision), x.whyNot(view, a.Port, a)...)
 }
 
 // someRequests lists the allowed requests if not all are.
@@ -241,7 +263,7 @@ func (x *inquiry) whyNot(view *mesh.View, number uint16, a mesh.Arrival) []strin
 		otherPorts = x.surroundings.restricted(view.Proxy.Identity, a.Peer, number)
 	}
 	reasons = slices.Concat(reasons, wrongRequest, otherPorts, wrongSource, wrongBoth)
-	if len(port.Access.Rules)+len(otherPorts) == 0 && !port.Access.Anyone {
+	if len(port.Access.Rules)+len(otherPorts) == 0 && (!port.Access.Anyone || port.Access.Audit) {
 		what := "an HTTPRouteGroup"
 		if !port.Protocol.IsHTTP() {
 			what = "a TCPRoute"

@@ -14,7 +14,10 @@ import (
 //	db             is headless and TCP, with two pods of two service accounts
 //	two            has endpoints of two service accounts, many has many of none
 //	legacy         has no sidecar, old speaks no mesh TLS
-func shop(permissive bool) *fact.Snapshot {
+//
+// If it is audited, which includes the permissive mode, cart's rules are only audited.
+func shop(permissive, audited bool) *fact.Snapshot {
+	permissive = permissive || audited
 	b := &builder{settings: mesh.Seal(&mesh.Settings{
 		TrustDomain: "cluster.local", PermissivePolicy: permissive, InboundTLS: mesh.Strict, TLS: mesh.TLS{Min: "1.3", Max: "1.3"},
 	})}
@@ -39,9 +42,9 @@ func shop(permissive bool) *fact.Snapshot {
 		return p
 	}
 	anything := []mesh.HTTPMatch{{}}
-	cart := mesh.Access{Anyone: permissive}
+	cart := mesh.Access{Anyone: permissive, Audit: audited}
 	db := mesh.Access{Anyone: permissive}
-	if !permissive {
+	if !permissive || audited {
 		cart.Rules = []mesh.Permission{
 			rule("guests", []mesh.HTTPMatch{{Path: mesh.StringMatch{Prefix: "/public"}}}, "guest"),
 			rule("admins", anything, "admin"),

@@ -38,6 +38,9 @@ type Namespace struct {
 	InboundTLS mesh.TLSMode `json:"inboundTLS,omitempty"`
 	// AccessLog is the namespace's own. If nil, the mesh-wide one applies.
 	AccessLog *mesh.AccessLog `json:"accessLog,omitempty"`
+	// Audit asks to count what the rules for the namespace's workloads would refuse. It has
+	// effect in permissive traffic policy mode.
+	Audit bool `json:"audit,omitempty"`
 }
 
 // Workload is a pod or, where there are no pods, its equivalent.

@@ -24,6 +24,9 @@ type AccessRule struct {
 	// any, requests are allowed only at these ports. If there are only TCPRoutes, no
 	// requests are allowed.
 	Rules []AccessRoutes `json:"rules"`
+	// Audit asks to count what the rules for the destination, this and all others, would
+	// refuse. It has effect in permissive traffic policy mode.
+	Audit bool `json:"audit,omitempty"`
 }
 
 // AccessRoutes refers to the routes of a RouteGroup that an AccessRule allows.

@@ -88,6 +88,9 @@ func (r *Reader) Traffic(ctx context.Context, period time.Duration, namespaces [
 	}
 	for _, w := range proxies(snapshot) {
 		pod := traffic.Pod{Name: w.Name, UID: w.UID, Owner: w.Owner, ServiceAccount: w.ServiceAccount, Class: w.Class}
+		if view, ok := snapshot.Views.Get(w.UID); ok {
+			describe(&pod, view)
+		}
 		if wanted(w) {
 			earlier, known := before[w.UID]
 			if period > 0 && !known {
@@ -103,6 +106,14 @@ func (r *Reader) Traffic(ctx context.Context, period time.Duration, namespaces [
 	return report, nil
 }
 
+// describe fills in what the pod's proxy is told to accept.
+func describe(pod *traffic.Pod, view *mesh.View) {
+	pod.Audited = view.Inbound.Others.Audit
+	if pod.InboundTLS = string(view.Inbound.TLS); view.Proxy.Plaintext {
+		pod.InboundTLS = traffic.TLSDisabled
+	}
+}
+
 // count fills in what was read of a pod's proxy. The earlier reading has no time if there is
 // no period.
 func count(pod *traffic.Pod, earlier, later reading) {
@@ -110,7 +121,7 @@ func count(pod *traffic.Pod, earlier, later reading) {
 		pod.Problem = err.Error()
 		return
 	}
-	pod.Read = true
+	pod.Read, pod.CountsAudits = true, later.sample.CountsAudits()
 	pod.Flows = traffic.Flows(pod, earlier.sample, later.sample)
 	if !earlier.time.IsZero() {
 		pod.Seconds = later.time.Sub(earlier.time).Seconds()

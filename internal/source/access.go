@@ -10,7 +10,7 @@ import (
 
 // accessRule returns nil for a rule that allows nothing.
 func accessRule(obj *access.TrafficTarget, n *notes) mesh.Digester {
-	rule := &fact.AccessRule{Name: nameOf(&obj.ObjectMeta), Age: ageOf(&obj.ObjectMeta)}
+	rule := &fact.AccessRule{Name: nameOf(&obj.ObjectMeta), Age: ageOf(&obj.ObjectMeta), Audit: n.audit(obj.Annotations)}
 	spec := &obj.Spec
 	destination, ok := n.serviceAccount("spec.destination", spec.Destination.Kind, spec.Destination.Namespace, spec.Destination.Name)
 	if ok && destination.Namespace != obj.Namespace {

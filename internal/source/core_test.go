@@ -110,6 +110,9 @@ func TestNamespace(t *testing.T) {
 		{"access logs", `annotations: {openservicemesh.io/access-log: none}`, `{"name":"shop","member":false,"accessLog":{"enabled":false,"sampled":0}}`, nil},
 		{"a mode that is none is the strict one", `annotations: {openservicemesh.io/inbound-tls-mode: on}`, `{"name":"shop","member":false,"inboundTLS":"Strict"}`,
 			[]string{"Invalid metadata.annotations[openservicemesh.io/inbound-tls-mode]"}},
+		{"an audit", `annotations: {openservicemesh.io/access-mode: Audit}`, `{"name":"shop","member":false,"audit":true}`, nil},
+		{"an access mode that is none", `annotations: {openservicemesh.io/access-mode: audit}`, `{"name":"shop","member":false}`,
+			[]string{"Invalid metadata.annotations[openservicemesh.io/access-mode]"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			expect(t, factOf(t, "{apiVersion: v1, kind: Namespace, metadata: {name: shop, "+strings.Replace(tt.spec, ": on}", `: "on"}`, 1)+"}}"), tt)

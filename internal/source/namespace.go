@@ -13,6 +13,11 @@ const (
 	// pod, or the namespace's pods, accept traffic without mesh TLS.
 	InboundTLSAnnotation = "openservicemesh.io/inbound-tls-mode"
 
+	// AccessModeAnnotation, on a namespace or a TrafficTarget, is Audit: count what the
+	// policies would refuse, before they are enforced.
+	AccessModeAnnotation = "openservicemesh.io/access-mode"
+	accessModeAudit      = "Audit"
+
 	// MonitoredByLabel, on a namespace, is the name of its mesh.
 	MonitoredByLabel = "openservicemesh.io/monitored-by"
 	ignoreLabel      = "openservicemesh.io/ignore"
@@ -26,9 +31,21 @@ func (m *Mapper) namespace(obj *corev1.Namespace, n *notes) mesh.Digester {
 		Member:     obj.Labels[MonitoredByLabel] == m.opts.MeshName && m.opts.MeshName != "" && !ignored,
 		InboundTLS: n.inboundTLS(obj.Annotations),
 		AccessLog:  n.accessLogOf(obj.Annotations),
+		Audit:      n.audit(obj.Annotations),
 	})
 }
 
 func (n *notes) inboundTLS(annotations map[string]string) mesh.TLSMode {
 	return n.tlsMode("metadata.annotations["+InboundTLSAnnotation+"]", annotations[InboundTLSAnnotation])
+}
+
+func (n *notes) audit(annotations map[string]string) bool {
+	switch mode := annotations[AccessModeAnnotation]; mode {
+	case "":
+	case accessModeAudit:
+		return true
+	default:
+		n.add(ReasonInvalid, "metadata.annotations["+AccessModeAnnotation+"]", "%q is not an access mode and is ignored; use %s, or remove it", mode, accessModeAudit)
+	}
+	return false
 }

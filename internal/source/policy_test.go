@@ -50,6 +50,14 @@ func TestAccessRule(t *testing.T) {
 	})
 }
 
+// TestAccessMode audits a TrafficTarget.
+func TestAccessMode(t *testing.T) {
+	const spec = `spec: {destination: ` + cart + `, sources: [` + web + `], rules: [{kind: TCPRoute, name: db}]}`
+	expect(t, factOf(t, trafficTarget+"\nmetadata: {name: x, namespace: shop, annotations: {openservicemesh.io/access-mode: Audit}}\n"+spec), row{
+		want: `{"destination":{"namespace":"shop","name":"cart"},"sources":[{"namespace":"front","name":"web.v2"}],"rules":[{"kind":"TCPRoute","group":"db"}],"audit":true}`,
+	})
+}
+
 func TestHTTPRouteGroup(t *testing.T) {
 	const empty = `{"namespace":"shop","name":"x"}`
 	const rest = `, {name: rest, pathRegex: /rest}`

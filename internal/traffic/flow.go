@@ -117,6 +117,8 @@ func (f *Flow) take(series Series, n float64) {
 		f.Retries += n
 	case telemetry.Denied:
 		increase(&f.Denied, series.Reason, n)
+	case telemetry.AuditDenied:
+		increase(&f.AuditDenied, series.Reason, n)
 	}
 }
 

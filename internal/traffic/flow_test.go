@@ -74,11 +74,12 @@ func TestFlows(t *testing.T) {
 				p.count(16, telemetry.Retries)
 				p.count(32, telemetry.Connections, "tls", "mutual")
 				p.count(64, telemetry.Denied, "reason", "access")
+				p.count(128, telemetry.AuditDenied, "reason", "plaintext")
 				p.answered(0.004, 0.004, 100)
 			},
 			want: []traffic.Flow{received(traffic.Counts{
 				Received: 5, Sent: 10, Retries: 16, Connections: 32, TLS: map[string]float64{"mutual": 32},
-				Denied: map[string]float64{"access": 64}, Durations: traffic.Histogram{Buckets: buckets(0.005, 2).Buckets, Over: 1},
+				Denied: map[string]float64{"access": 64}, AuditDenied: map[string]float64{"plaintext": 128}, Durations: traffic.Histogram{Buckets: buckets(0.005, 2).Buckets, Over: 1},
 			})},
 		},
 	} {

@@ -47,7 +47,7 @@ const maxMetrics = 16 << 20
 // Parse reads the metrics of a proxy. It reads only those of package telemetry, which come
 // first.
 func Parse(from io.Reader) (Sample, error) {
-	text, found, err := own(from)
+	text, found, audits, err := own(from)
 	if err != nil {
 		return nil, err
 	}
@@ -60,6 +60,9 @@ func Parse(from io.Reader) (Sample, error) {
 		return nil, fmt.Errorf("reading its metrics: %w", err)
 	}
 	sample := make(Sample)
+	if audits {
+		sample[unique.Make(auditSeries)] = 0
+	}
 	for name, family := range families {
 		for _, m := range family.GetMetric() {
 			labels := make(map[string]string, len(m.GetLabel()))
@@ -72,9 +75,19 @@ func Parse(from io.Reader) (Sample, error) {
 	return sample, nil
 }
 
+// auditSeries is in the Sample of each proxy that counts audits, even of nothing.
+var auditSeries = Series{Metric: telemetry.AuditDenied}
+
+// CountsAudits reports whether the proxy counts what audited policies would refuse. Older
+// sidecars do not.
+func (s Sample) CountsAudits() bool {
+	_, ok := s[unique.Make(auditSeries)]
+	return ok
+}
+
 // own returns the samples of package telemetry's metrics, and whether it has found any of its
-// metrics, even without samples.
-func own(from io.Reader) (text []byte, found bool, err error) {
+// metrics, and that of audits, even without samples.
+func own(from io.Reader) (text []byte, found, audits bool, err error) {
 	lines := bufio.NewScanner(io.LimitReader(from, maxMetrics))
 	lines.Buffer(nil, maxMetrics)
 	for lines.Scan() {
@@ -87,15 +100,16 @@ func own(from io.Reader) (text []byte, found bool, err error) {
 			// Without the types, the parser returns the series of a histogram as they are
 			// written.
 			found = found || bytes.Contains(line, []byte(" "+prefix))
+			audits = audits || bytes.Contains(line, []byte(" "+telemetry.AuditDenied+" "))
 		case found && len(bytes.TrimSpace(line)) > 0:
 			// The proxy's own metrics follow, which can be many.
-			return text, found, nil
+			return text, found, audits, nil
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return nil, false, fmt.Errorf("reading its metrics: %w", err)
+		return nil, false, false, fmt.Errorf("reading its metrics: %w", err)
 	}
-	return text, found, nil
+	return text, found, audits, nil
 }
 
 func value(m *dto.Metric) float64 {

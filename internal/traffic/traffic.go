@@ -33,6 +33,13 @@ type Pod struct {
 	Owner          fact.Owner `json:"owner,omitzero"`
 	ServiceAccount string     `json:"serviceAccount,omitempty"`
 	Class          string     `json:"class,omitempty"`
+	// Audited reports whether policies for the pod are evaluated without being enforced.
+	// CountsAudits reports whether its proxy was read and counts what they would refuse.
+	Audited      bool `json:"audited,omitempty"`
+	CountsAudits bool `json:"countsAudits,omitempty"`
+	// InboundTLS is Strict, Permissive, or TLSDisabled if its class has no mesh TLS. It is
+	// empty if it is not known.
+	InboundTLS string `json:"inboundTLS,omitempty"`
 	// Seconds is the length of the period. It is 0 if the proxy was not read or the period
 	// has no beginning.
 	Seconds float64 `json:"seconds,omitempty"`
@@ -41,6 +48,9 @@ type Pod struct {
 	Problem string `json:"problem,omitempty"`
 	Flows   []Flow `json:"flows,omitempty"`
 }
+
+// TLSDisabled is the InboundTLS of pods whose class has no mesh TLS.
+const TLSDisabled = "Disabled"
 
 // Flow is the traffic between two ends, as the proxy at one of them has counted it.
 type Flow struct {
@@ -82,6 +92,9 @@ type Counts struct {
 	Retries  float64 `json:"retries,omitempty"`
 	// Denied counts requests and connections that a sidecar has refused, by reason.
 	Denied map[string]float64 `json:"denied,omitempty"`
+	// AuditDenied counts those that a sidecar has let through and would have refused if the
+	// audited policies were enforced, by reason.
+	AuditDenied map[string]float64 `json:"auditDenied,omitempty"`
 }
 
 // add adds other counts, multiplied by a factor.
@@ -95,6 +108,7 @@ func (c *Counts) add(other *Counts, factor float64) {
 	addTo(&c.Codes, other.Codes, factor)
 	addTo(&c.TLS, other.TLS, factor)
 	addTo(&c.Denied, other.Denied, factor)
+	addTo(&c.AuditDenied, other.AuditDenied, factor)
 	c.Durations.Add(other.Durations, factor)
 }
 
@@ -123,7 +137,7 @@ func total(of map[string]float64) float64 {
 // isZero reports whether nothing was counted.
 func (c *Counts) isZero() bool {
 	return c.Requests == 0 && c.Connections == 0 && c.Received == 0 && c.Sent == 0 && c.Retries == 0 &&
-		len(c.Denied) == 0 && c.Durations.total() == 0
+		len(c.Denied)+len(c.AuditDenied) == 0 && c.Durations.total() == 0
 }
 
 func compareEnds(a, b End) int {

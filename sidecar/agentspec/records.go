@@ -7,9 +7,9 @@ package agentspec
 // The proxy writes either to File, or to both file descriptors EnvSpans and EnvRecords, which
 // are pipes. A line is
 //
-//	record=DURATION;RECEIVED;SENT;TRIES;REPORTER;PROTOCOL;CODE;GRPC;TLS;PEER;SERVICE;WHY
+//	record=DURATION;RECEIVED;SENT;TRIES;REPORTER;PROTOCOL;CODE;GRPC;TLS;PEER;SERVICE;WHY;AUDIT
 //
-// Any text may precede it, and any text after another semicolon may follow. A hyphen or an
+// The last field may be left out. Any text may precede it, and any text after another semicolon may follow. A hyphen or an
 // empty field means unknown or none.
 //
 //   - DURATION of a request is in microseconds, or it is END-START, two times in
@@ -28,6 +28,8 @@ package agentspec
 //     text may follow. It must come from the proxy's configuration.
 //   - WHY says why the proxy has refused the request or connection, if it has. It begins with
 //     one of telemetry's reasons, or Reasons translate it to one.
+//   - AUDIT is AuditDenied if the proxy would have refused the request or connection, had it
+//     enforced the rules that it only audits. Any other text means nothing.
 //
 // If a text of the form "line=ID " precedes the record, the agent counts a line with the same
 // ID only once. A proxy that writes to pipes and would rather lose a line than wait writes
@@ -43,6 +45,9 @@ type Records struct {
 	// Reasons translate a WHY. The first one that it contains counts.
 	Reasons []Reason `json:"reasons,omitempty"`
 }
+
+// AuditDenied is the last field of the records that an audit counts.
+const AuditDenied = "denied"
 
 // Reason says which reason of package telemetry a text of the proxy's means.
 type Reason struct {

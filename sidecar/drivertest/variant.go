@@ -34,7 +34,7 @@ type variant struct {
 // variants returns the ways to require features. FeatureWebSocket has none, since no
 // View requires it.
 func variants() []variant {
-	return slices.Concat(protocolVariants(), matchVariants(), filterVariants(), policyVariants(), limitVariants(), edgeVariants(), settingsVariants())
+	return slices.Concat(protocolVariants(), matchVariants(), filterVariants(), policyVariants(), limitVariants(), auditVariants(), edgeVariants(), settingsVariants())
 }
 
 func protocolVariants() []variant {
@@ -309,6 +309,14 @@ func limitVariants() []variant {
 			d.web().Limits.Routes = []mesh.RouteLimit{{Path: "/books/rare/.*", Limit: mesh.RequestLimit{TokenBucket: bucket}}}
 		}},
 	}
+}
+
+func auditVariants() []variant {
+	rules := plain().web().Access.Rules
+	return []variant{{
+		feature: mesh.FeatureAudit, base: open,
+		asks: func(d *draft) { d.web().Access.Audit, d.web().Access.Rules = true, rules },
+	}}
 }
 
 func edgeVariants() []variant {

@@ -19,6 +19,7 @@ const (
 	ReceivedBytes   = "outrigger_tcp_received_bytes_total"
 	SentBytes       = "outrigger_tcp_sent_bytes_total"
 	Denied          = "outrigger_denied_total"
+	AuditDenied     = "outrigger_audit_denied_total"
 )
 
 // The labels of every metric, in their order. Their values are names from the mesh's
@@ -107,6 +108,7 @@ var metrics = []Metric{
 	{ReceivedBytes, Counter, "Bytes that clients have sent in TCP connections, when these end.", nil},
 	{SentBytes, Counter, "Bytes that servers have sent in TCP connections, when these end.", nil},
 	{Denied, Counter, "Requests and connections that the sidecar itself has refused, by reason.", []string{LabelReason}},
+	{AuditDenied, Counter, "Requests and connections that the sidecar has let through and would refuse if the audited policies were enforced, by reason.", []string{LabelReason}},
 }
 
 var labels = []string{

@@ -51,6 +51,11 @@ export function decide(mode, port, arrival) {
   return !isMesh && mode.permissive && port.access.anyone ? 'permissive' : null
 }
 
+// Reports whether the rules would refuse an arrival, if they are audited: mesh.Inbound's Audit.
+export function wouldRefuse(mode, port, arrival) {
+  return Boolean(port.access.audit) && decide(mode, { ...port, access: { rules: port.access.rules } }, arrival) === null
+}
+
 // Reports whether one of the conditions holds for the request, or without a request for
 // the connection.
 function holds(conditions, request) {

@@ -3,7 +3,7 @@
 
 import { settings, inbound } from './config.js'
 import { clean, dropSpellings, requestOf } from './request.js'
-import { decide, mode, portAt } from './authorization.js'
+import { decide, mode, portAt, wouldRefuse } from './authorization.js'
 import { exceeded } from './ratelimit.js'
 import { ask } from './external.js'
 import { changeHeaders } from './filter.js'
@@ -62,7 +62,7 @@ var refusal = pipeline($=>$
 )
 
 function newRequest() {
-  return { begun: Date.now(), head: null, path: '', call: null, verdict: null, changes: null, answer: null, status: 0, firstByte: undefined, details: '', flags: '-', tunnel: false, closes: false, received: 0, sent: 0, grpcStatus: '', span: null }
+  return { begun: Date.now(), head: null, path: '', call: null, verdict: null, changes: null, answer: null, status: 0, firstByte: undefined, details: '', flags: '-', audited: false, tunnel: false, closes: false, received: 0, sent: 0, grpcStatus: '', span: null }
 }
 
 // take returns the pipeline for a request with the head.
@@ -83,6 +83,7 @@ function take(connection, request, head) {
     return refuse(request, 403, 'RBAC: access denied', 'rbac_access_denied')
   }
   count('envoy_http_rbac_allowed', prefixOf(connection))
+  request.audited = wouldRefuse(mode(), port, { ...connection, request: asked })
   var limit = exceeded(connection.number, port, asked)
   if (limit) {
     count('envoy_rate_limit_http_local_rate_limit_rate_limited', {})
@@ -190,7 +191,7 @@ function ended(connection, request) {
   var reason = countRequest({
     reporter: 'destination', head, peer: connection.peer, service: '', tls: !connection.secured ? 'none' : connection.peer ? 'mutual' : 'tls',
     status: request.status, grpcStatus: request.grpcStatus, milliseconds: duration, received: request.received, sent: request.sent, retries: 0,
-    details: request.details, flags: request.flags,
+    details: request.details, flags: request.flags, audited: request.audited,
   })
   finishSpan(request.span, request.status, { peer: connection.peer, upstream_cluster: 'inbound', response_flags: request.flags })
   log({

@@ -8,7 +8,7 @@
 import { settings, inbound, onChange } from './config.js'
 import { identity, onIdentity } from './identity.js'
 import { destinationOf, peerOf, hostPort } from './address.js'
-import { clientAuthentication, decide, identityOf, mode, portAt, securityOf, takesPlaintext } from './authorization.js'
+import { clientAuthentication, decide, identityOf, mode, portAt, securityOf, takesPlaintext, wouldRefuse } from './authorization.js'
 import { newCall, stream } from './application.js'
 import { take } from './ratelimit.js'
 import { threads } from './shared.js'
@@ -77,7 +77,7 @@ function newConnection(socket) {
   return {
     address: destination ? destination.address : '', number, source: peerOf(socket), remote: hostPort(peerOf(socket), socket.remotePort),
     begun: Date.now(), hello: null, first: undefined, silent: false, classified: false,
-    security: 'plaintext', serverName: '', peer: '', secured: false, gone: false, timer: null, http: false, last: false, broken: false, call: null, failure: '', refused: '', received: 0, sent: 0,
+    security: 'plaintext', serverName: '', peer: '', secured: false, gone: false, timer: null, http: false, last: false, broken: false, call: null, failure: '', refused: '', audited: false, received: 0, sent: 0,
   }
 }
 
@@ -271,7 +271,11 @@ var admission = pipeline($=>$
 )
 
 function mayConnect(connection) {
-  if (decide(mode(), portAt(connection.number), connection) !== null) return true
+  var port = portAt(connection.number)
+  if (decide(mode(), port, connection) !== null) {
+    connection.audited = wouldRefuse(mode(), port, connection)
+    return true
+  }
   connection.refused = 'rbac_access_denied'
   return false
 }
@@ -287,7 +291,7 @@ function countInbound(connection, call) {
   var peer = connection.peer
   if (call && call.connected) {
     var tls = !connection.secured ? 'none' : peer ? 'mutual' : 'tls'
-    countConnection({ reporter: 'destination', peer, service: '', tls, received: call.received, sent: call.sent })
+    countConnection({ reporter: 'destination', peer, service: '', tls, received: call.received, sent: call.sent, audited: connection.audited })
     return ''
   } else {
     return countRefusal({ reporter: 'destination', peer, service: '', details: connection.refused, failure: connection.failure, flags: call ? 'UF' : '' })

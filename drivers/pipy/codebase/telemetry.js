@@ -17,6 +17,7 @@ describe({
   outrigger_tcp_received_bytes_total: 'Bytes that clients have sent in TCP connections, when these end.',
   outrigger_tcp_sent_bytes_total: 'Bytes that servers have sent in TCP connections, when these end.',
   outrigger_denied_total: 'Requests and connections that the sidecar itself has refused, by reason.',
+  outrigger_audit_denied_total: 'Requests and connections that the sidecar has let through and would refuse if the audited policies were enforced, by reason.',
 })
 
 // What details of a refusal and flags mean. Others are no refusals.
@@ -103,6 +104,13 @@ function deny(edge, reason) {
   outcome(edge, 'outrigger_denied_total', `denied ${reason}`, { reason }).value++
 }
 
+// auditDeny counts what audited policies would refuse. They name identities, and a caller
+// without TLS has none.
+function auditDeny(edge, tls) {
+  var reason = tls === 'none' ? 'plaintext' : 'access'
+  outcome(edge, 'outrigger_audit_denied_total', `audit ${reason}`, { reason }).value++
+}
+
 // Returns the status of a gRPC call in trailers, or '' if it is none that gRPC has.
 export function grpcStatus(trailers) {
   var status = trailers ? trailers['grpc-status'] : undefined
@@ -127,6 +135,7 @@ export function countRequest(r) {
   sums.retries.value += r.retries
   var reason = reasonOf(r.details, r.flags)
   if (reason) deny(edge, reason)
+  if (r.audited) auditDeny(edge, r.tls)
   return reason
 }
 
@@ -137,6 +146,7 @@ export function countConnection(c) {
   var sums = tcpSumsOf(edge)
   sums.received.value += c.received
   sums.sent.value += c.sent
+  if (c.audited) auditDeny(edge, c.tls)
 }
 
 // Counts a connection that was refused, if the details or flags say so. It returns the reason

@@ -21,6 +21,8 @@ var observability = []Row{
 	{"Counts of requests", "Both sidecars count each request and connection exactly, with the other's identity, under the names that are the same for every proxy.", ofEvery, testCounts},
 	{"Counts of gRPC", "Both sidecars count each call of gRPC as one.", ofBoth(mesh.FeatureHTTP2), testCountsOfGRPC},
 	{"Counts of refusals", "A sidecar counts each request and connection that it refuses, with the reason and, where the caller is verified, its identity.", ofEvery, testDenials},
+	{"Audit of policies", "In permissive mode a server's sidecar counts each request and connection that audited policies would refuse, and lets it through. What they allow is not counted.", ofServer(mesh.FeatureAudit), testAudit},
+	{"Audit of plaintext", "Where plaintext is accepted, an audit counts callers in plaintext, whom policies would refuse.", ofServer(mesh.FeatureAudit, mesh.FeaturePermissiveTLS), testAuditOfPlaintext},
 	{"Metrics", "Each proxy's metrics can be scraped at port 15010 and count requests.", ofEvery, testMetrics},
 	{"Access logs", "Both proxies write a JSON object for each request, with the same field names and the identity of the peer.", ofBoth(mesh.FeatureAccessLogs), testAccessLogs},
 	{"Access logs of errors or a share", "The MeshConfig limits access logs to errors, to a share of the other requests, or turns them off, and refused requests are counted all the same.", ofBoth(mesh.FeatureAccessLogs, mesh.FeatureAccessLogSampling), testAccessLogLevels},
