@@ -8,7 +8,6 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	celfilterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/filters/cel/v3"
 	streamv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/stream/v3"
-	celformatterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/formatter/cel/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -105,7 +104,6 @@ func allFilters(filters ...*accesslogv3.AccessLogFilter) *accesslogv3.AccessLogF
 func stdoutLog(from direction) *accesslogv3.AccessLog {
 	return accessLog("envoy.access_loggers.stdout", &streamv3.StdoutAccessLog{
 		AccessLogFormat: &streamv3.StdoutAccessLog_LogFormat{LogFormat: &corev3.SubstitutionFormatString{
-			Formatters: []*corev3.TypedExtensionConfig{{Name: "envoy.formatter.cel", TypedConfig: pack(&celformatterv3.Cel{})}},
 			Format: &corev3.SubstitutionFormatString_JsonFormat{JsonFormat: logFields(map[string]string{
 				"authority":                "%REQ(:AUTHORITY)%",
 				"bytes_received":           "%BYTES_RECEIVED%",

@@ -25,7 +25,11 @@ import (
 
 // runningEnvoy is an Envoy whose listener accepts PROXY headers: redirecting
 // connections needs privileges that a test may not have.
-type runningEnvoy struct{ address string }
+type runningEnvoy struct {
+	address string
+	// output is the file with its standard output.
+	output string
+}
 
 // startEnvoy runs an Envoy with the listener "outbound" or "inbound" of the View's
 // configuration, and the identity in the directory.
@@ -84,9 +88,14 @@ func startEnvoy(t *testing.T, view *mesh.View, dir, listener string) runningEnvo
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, program, "--config-path", file, "--disable-hot-restart", "--concurrency", "1",
-		"--log-level", "warning", "--admin-address-path", adminFile)
+		"--log-level", "warning", "--file-flush-interval-msec", "100", "--admin-address-path", adminFile)
+	output, err := os.Create(filepath.Join(dir, "output"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer output.Close()
 	var log strings.Builder
-	cmd.Stdout, cmd.Stderr = &log, &log
+	cmd.Stdout, cmd.Stderr = output, &log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +111,7 @@ func startEnvoy(t *testing.T, view *mesh.View, dir, listener string) runningEnvo
 			t.Log(log.String())
 		}
 	})
-	return runningEnvoy{address: listeningAddress(t, adminFile, listener, ended)}
+	return runningEnvoy{address: listeningAddress(t, adminFile, listener, ended), output: output.Name()}
 }
 
 // listeningAddress waits until Envoy is ready and returns the listener's address.

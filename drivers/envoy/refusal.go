@@ -44,6 +44,8 @@ var refusals = []refusal{
 	{telemetry.ReasonNoEndpoint, "outbound 503 - direct_response", direct(503), atOutbound},
 	{telemetry.ReasonNoEndpoint, " UH ", flag(0x2), ""},
 	{telemetry.ReasonNoEndpoint, " UF ", flag(0x20), ""},
+	// After the last attempt.
+	{telemetry.ReasonNoEndpoint, " UF,URX ", flag(0x8020), ""},
 }
 
 // reasons translate the WHY of records.
@@ -73,8 +75,8 @@ func reasonOf(from direction) string {
 	return out.String() + "''"
 }
 
-// flag holds if a response flag is the only one, as a WHY has it between spaces.
-func flag(bit int) string { return fmt.Sprintf("response.flags == %d", bit) }
+// flag holds if the response flags are these only, as a WHY has them between spaces.
+func flag(bits int) string { return fmt.Sprintf("response.flags == %d", bits) }
 
 func direct(status int) string {
 	return joinAnd(fmt.Sprintf("response.code == %d", status), begins("response.code_details", "direct_response"))
