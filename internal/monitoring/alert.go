@@ -51,7 +51,7 @@ func injectorAlerts() []Alert {
 			above(sum(increase(series(metric.InjectorCABundlePatches, like(metric.LabelResult, metric.ResultError+"|"+metric.ResultMissing)), "15m"), metric.LabelResult), "0"),
 			"The injector cannot write the caBundle of its webhook configuration ("+label(metric.LabelResult)+"): once its CA changes, pods cannot be created."),
 		alert("OutriggerInjectorCertificateExpiring", critical, "5m",
-			until("min("+metric.InjectorCertificateExpiry+")", hour),
+			overdue(metric.InjectorCertificateExpiry),
 			"The webhook's certificate or its CA expires in "+asDuration+": after that pods cannot be created."),
 	}
 }
@@ -68,7 +68,7 @@ func certificateAlerts() []Alert {
 		alert("OutriggerRootExpiring", warning, "1h", until(root, 30*day), expires("replace it in time.")),
 		alert("OutriggerRootExpiresSoon", critical, "1h", until(root, 7*day), expires("after that no request in the mesh succeeds.")),
 		alert("OutriggerControllerCertificateExpiring", critical, "5m",
-			until("min("+metric.ControllerCertificateExpiry+")", hour),
+			overdue(metric.ControllerCertificateExpiry),
 			"A controller's certificate expires in "+asDuration+": after that it cannot serve proxies."),
 		alert("OutriggerWorkloadCertificateExpiring", critical, "5m",
 			fmt.Sprintf("%s and on (%s, %s) %s", until(metric.AgentCertificateExpiry, hour), labelNamespace, labelPod,

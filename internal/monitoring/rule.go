@@ -60,6 +60,13 @@ func above(expr, bound string) string { return expr + " > " + bound }
 // until is the time until a moment, if it is less than a bound, in seconds.
 func until(moment string, bound int) string { return fmt.Sprintf("%s - time() < %d", moment, bound) }
 
+// overdue is the time until a certificate ends whose renewal is overdue, whatever its life:
+// less than a fifth of the time that it had at most in the last hours. Certificates are renewed
+// when a third of their life is left.
+func overdue(moment string) string {
+	return fmt.Sprintf("%[1]s - time() < 0.2 * max_over_time((%[1]s - time())[6h:1m])", moment)
+}
+
 const (
 	hour = 3600
 	day  = 24 * hour

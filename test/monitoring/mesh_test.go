@@ -16,6 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/emptypb"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
@@ -25,6 +28,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/localmesh"
 	"github.com/outrigger-mesh/outrigger/internal/monitoring"
 	"github.com/outrigger-mesh/outrigger/samples"
+	"github.com/outrigger-mesh/outrigger/test/apiserver"
 )
 
 func TestMain(m *testing.M) {
@@ -47,63 +51,90 @@ func TestQueries(t *testing.T) {
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	mesh := startMesh(t)
-	sources := monitors(t, mesh)
-	cluster := startCluster(t, mesh.Lab())
-	if cluster == nil {
-		t.Log("SKIPPED: the queries about the injector, the leader and the objects of a cluster, because kube-apiserver and etcd are not compiled; run 'make apiserver'")
+	mesh, built := startMesh(t)
+	config := monitors(t, mesh)
+	var control *cluster
+	if apiserver.Built() {
+		control = startCluster(t, built.Outrigger)
+		config = append(config, control.jobs(t, mesh.Lab())...)
+	} else {
+		t.Run("cluster", func(t *testing.T) {
+			t.Skip("SKIPPED: the queries about the injector, the leader and the objects of a cluster, because kube-apiserver and etcd are not compiled; run 'make apiserver'")
+		})
 	}
-	config, err := yaml.Marshal(map[string]any{
+	text, err := yaml.Marshal(map[string]any{
 		"global":         map[string]any{"scrape_interval": "1s", "evaluation_interval": "1s"},
-		"scrape_configs": append(sources, cluster...),
+		"scrape_configs": config,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := startPrometheus(t, mesh.Lab(), folder, string(config))
+	server := startPrometheus(t, mesh.Lab(), folder, string(text))
 	plant(t, mesh)
 
-	queries := 0
-	for _, name := range []string{"mesh", "workload", "control-plane"} {
-		d := monitoring.Dashboards()[name]
+	for name, d := range monitoring.Dashboards() {
 		for _, q := range d.Queries() {
-			if cluster == nil && needsCluster(q.Expr) {
+			if control == nil && needsCluster(q.Expr) {
 				continue
 			}
-			queries++
-			choose := strings.NewReplacer("$__rate_interval", "30s", "$namespace", "bookstore", "$workload", "bookstore-v1")
-			if strings.Contains(q.Where, "TCP") || strings.Contains(q.Where, "Connections") || strings.Contains(q.Where, "Bytes received") || strings.Contains(q.Where, "Bytes answered") {
-				choose = strings.NewReplacer("$__rate_interval", "30s", "$namespace", "bookwarehouse", "$workload", "stock")
-			}
-			if name == "workload" && strings.Contains(q.Expr, `reporter="source"`) && !strings.Contains(q.Where, "variable") {
-				choose = strings.NewReplacer("$__rate_interval", "30s", "$namespace", "bookwarehouse", "$workload", "bookwarehouse")
-				if strings.Contains(q.Expr, "outrigger_requests") || strings.Contains(q.Expr, "outrigger_request_") {
-					choose = strings.NewReplacer("$__rate_interval", "30s", "$namespace", "bookbuyer", "$workload", "bookbuyer")
-				}
-			}
 			t.Run(q.Where, func(t *testing.T) {
-				eventually(t, "data", func() error { return server.hasData(t.Context(), choose.Replace(q.Expr)) })
+				eventually(t, "data", func() error {
+					var err error
+					for _, of := range subjects[name] {
+						if err = server.hasData(t.Context(), of.Replace(q.Expr)); err == nil {
+							return nil
+						}
+					}
+					return err
+				})
 			})
 		}
 	}
-	t.Logf("%d queries of dashboards have data", queries)
-
-	// The conditions that hold in this mesh at last, and no others.
-	want := map[string]bool{"OutriggerPlaintextRefused": true, "OutriggerHighErrorRate": true}
-	for _, group := range monitoring.Rules() {
-		for _, a := range group.Rules {
-			if cluster == nil && needsCluster(a.Expr) {
-				continue
-			}
-			result, err := server.query(t.Context(), a.Expr)
-			if err != nil {
-				t.Errorf("%s: %v", a.Name, err)
-			}
-			if holds := len(result) > 0; holds != want[a.Name] {
-				t.Errorf("the condition of %s holds: %t, want %t: %v", a.Name, holds, want[a.Name], result)
+	t.Run("alerts", func(t *testing.T) {
+		for _, group := range monitoring.Rules() {
+			for _, a := range group.Rules {
+				if control == nil && needsCluster(a.Expr) {
+					continue
+				}
+				eventually(t, "the planted conditions", func() error { return holds(t.Context(), server, a, control != nil) })
 			}
 		}
+	})
+}
+
+// subjects are what the variables of each dashboard are replaced by: the namespaces and
+// workloads of which one has the data of each panel.
+var subjects = map[string][]*strings.Replacer{
+	"mesh":          {choose(".*", "")},
+	"workload":      {choose("bookstore", "bookstore-v1"), choose("bookbuyer", "bookbuyer"), choose("bookwarehouse", "stock"), choose("bookwarehouse", "bookwarehouse")},
+	"control-plane": {choose("", "")},
+}
+
+func choose(namespace, workload string) *strings.Replacer {
+	return strings.NewReplacer("$__rate_interval", "30s", "$namespace", namespace, "$workload", workload)
+}
+
+// planted are the alerts whose conditions hold in this mesh. Those that are true are about the
+// cluster's objects and pods.
+var planted = map[string]bool{
+	"OutriggerPlaintextRefused":   false,
+	"OutriggerProblems":           true,
+	"OutriggerPodsWithoutSidecar": true,
+	"OutriggerInjectorDenies":     true,
+}
+
+// holds returns an error unless the condition of an alert holds exactly if it was planted.
+func holds(ctx context.Context, s *server, a monitoring.Alert, inCluster bool) error {
+	result, err := s.query(ctx, a.Expr)
+	if err != nil {
+		return fmt.Errorf("%s: %w", a.Name, err)
 	}
+	ofCluster, want := planted[a.Name]
+	want = want && (inCluster || !ofCluster)
+	if got := len(result) > 0; got != want {
+		return fmt.Errorf("the condition of %s holds: %t, want %t: %v", a.Name, got, want, result)
+	}
+	return nil
 }
 
 // needsCluster reports whether a query needs metrics that only a control plane in a cluster has.
@@ -126,7 +157,7 @@ var workloads = []struct{ name, labels string }{
 	{"stock", "{app: stock}"},
 }
 
-func startMesh(t *testing.T) *localmesh.Mesh {
+func startMesh(t *testing.T) (*localmesh.Mesh, localmesh.Programs) {
 	t.Helper()
 	dir := t.TempDir()
 	built, err := localmesh.BuildPrograms(t.Context(), dir, "")
@@ -169,7 +200,7 @@ func startMesh(t *testing.T) *localmesh.Mesh {
 	if err := mesh.WaitReady(ctx); err != nil {
 		t.Fatal(err)
 	}
-	return mesh
+	return mesh, built
 }
 
 // manifests returns the sample's manifests, whose workloads have the classes in turn.
@@ -187,6 +218,12 @@ func manifests(t *testing.T, classes []string) map[string]string {
 		}
 		out[path.Base(file)] = string(text)
 	}
+	// Certificates are renewed all the time, so that there is something to see.
+	const traffic = "spec:\n  sidecar:\n"
+	if !strings.Contains(out["mesh.yaml"], traffic) {
+		t.Fatalf("the sample's MeshConfig does not contain %q", traffic)
+	}
+	out["mesh.yaml"] = strings.Replace(out["mesh.yaml"], traffic, "spec:\n  certificate: {serviceCertValidityDuration: 30s}\n  sidecar:\n", 1)
 	for i, w := range workloads {
 		const metadata = "    metadata:\n"
 		labels := "      labels: " + w.labels + "\n"
@@ -204,27 +241,48 @@ func manifests(t *testing.T, classes []string) map[string]string {
 	return out
 }
 
-// plant causes what does not happen in a healthy mesh: plaintext from outside, until the test
-// ends.
+// plant causes until the test ends what does not happen in the bookstore: plaintext from outside,
+// calls of gRPC, and changes of policies.
 func plant(t *testing.T, mesh *localmesh.Mesh) {
 	t.Helper()
-	pods := mesh.Pods()
-	at := slices.IndexFunc(pods, func(name string) bool { return strings.HasPrefix(name, "bookstore/bookstore-v1") })
-	if at < 0 {
-		t.Fatalf("there is no bookstore-v1 in %v", pods)
+	pod := func(prefix string) *lab.Pod {
+		pods := mesh.Pods()
+		at := slices.IndexFunc(pods, func(name string) bool { return strings.HasPrefix(name, prefix) })
+		if at < 0 {
+			t.Fatalf("there is no pod %s in %v", prefix, pods)
+		}
+		return mesh.Pod(pods[at])
 	}
-	address := net.JoinHostPort(mesh.Pod(pods[at]).Addresses()[0].String(), "14001")
+	plaintext := net.JoinHostPort(pod("bookstore/bookstore-v1").Addresses()[0].String(), "14001")
+	reviews, err := grpc.NewClient("passthrough:///bookstore.bookstore:9000", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			return pod("bookbuyer/bookbuyer").Dial(ctx, "tcp", address)
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	t.Cleanup(func() { cancel(); <-done })
+	t.Cleanup(func() { cancel(); <-done; reviews.Close() })
 	go func() {
 		defer close(done)
-		for ctx.Err() == nil {
-			if conn, err := mesh.Lab().Node().Dial(ctx, "tcp", address); err == nil {
+		for i := 0; ctx.Err() == nil; i++ {
+			if conn, err := mesh.Lab().Node().Dial(ctx, "tcp", plaintext); err == nil {
 				_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
 				fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: bookstore\r\nConnection: close\r\n\r\n")
 				_, _ = io.Copy(io.Discard, conn)
 				conn.Close()
+			}
+			// Any method will do; the client does not know the proxies' answers in advance.
+			call, end := context.WithTimeout(ctx, 5*time.Second)
+			_ = reviews.Invoke(call, "/bookstore.Reviews/List", new(emptypb.Empty), new(emptypb.Empty))
+			end()
+			if i%10 == 0 {
+				weights := fmt.Sprintf("service: bookstore-v1, weight: %d", 90+i%20/10)
+				text, _ := fs.ReadFile(samples.Bookstore, "bookstore-smi/policies.yaml")
+				if err := mesh.Apply(ctx, "policies.yaml", strings.Replace(string(text), "service: bookstore-v1, weight: 90", weights, 1)); err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
 			}
 			select {
 			case <-ctx.Done():

@@ -155,7 +155,7 @@ func setLabel(to, value string) map[string]any {
 
 func eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(45 * time.Second)
 	for {
 		err := check()
 		if err == nil {
