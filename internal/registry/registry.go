@@ -187,15 +187,16 @@ func (r *Registry) Proxies() []Proxy {
 // that work take milliseconds; the slowest start with their first one in some seconds.
 const patience = time.Minute
 
-// behind returns how many proxies of each class are behind. Classes without any are 0, so that
-// the metric's absence means that no proxy is connected.
+// behind returns how many proxies of each class are behind. Those that reject something are
+// counted as such. Classes without any are 0, so that the metric's absence means that no proxy
+// is connected.
 func (r *Registry) behind() map[string]int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	numbers := make(map[string]int)
 	for _, p := range r.proxies {
 		late := 0
-		if !p.behind.IsZero() && time.Since(p.behind) > patience {
+		if !p.behind.IsZero() && time.Since(p.behind) > patience && len(p.rejections) == 0 {
 			late = 1
 		}
 		numbers[p.Class] += late

@@ -14,12 +14,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	chart "github.com/outrigger-mesh/outrigger/charts/outrigger"
 	"github.com/outrigger-mesh/outrigger/internal/lab"
@@ -41,6 +43,7 @@ type cluster struct {
 // a pod without a sidecar and an object with a Problem, and creates pods until the test ends.
 func startCluster(t *testing.T, outrigger string) *cluster {
 	t.Helper()
+	ctrllog.SetLogger(logr.Discard())
 	server := apiserver.StartServer(t)
 	c := &cluster{controller: free(t), injector: free(t)}
 	webhook := free(t)
