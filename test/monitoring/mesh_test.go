@@ -134,6 +134,12 @@ func holds(ctx context.Context, s *server, a monitoring.Alert, inCluster bool) e
 	if got := len(result) > 0; got != want {
 		return fmt.Errorf("the condition of %s holds: %t, want %t: %v", a.Name, got, want, result)
 	}
+	// The namespace of an object is not that of the controller, which reports it.
+	for _, sample := range result {
+		if namespace, has := sample.Metric["namespace"]; has && namespace != "shop" {
+			return fmt.Errorf("%s is about the namespace %q, want shop: %v", a.Name, namespace, result)
+		}
+	}
 	return nil
 }
 
