@@ -14,7 +14,7 @@ TOOL := go tool -modfile=tools/go.mod
 # How long each fuzz target runs in `make fuzz`; `make test` runs each for a few seconds.
 FUZZTIME ?= 60s
 
-.PHONY: help build core images image-archive release apiserver proxies envoy haproxy pipy issuers dashboard chromium test check fresh race cluster cluster-down e2e conformance conformance-all soak fuzz mutate explain bench demo demo-inject demo-policy generate lint clean
+.PHONY: help build core images image-archive release apiserver proxies envoy haproxy pipy issuers prometheus prometheus-programs dashboard chromium test check fresh race cluster cluster-down e2e conformance conformance-all soak fuzz mutate explain bench demo demo-inject demo-policy generate lint clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 16
@@ -55,13 +55,20 @@ proxies: envoy haproxy pipy ## all proxies of the tests
 issuers: ## compile cert-manager's controllers and Vault's PKI engine for the tests (a few minutes, once)
 	@for program in certmanager vault; do test/issuers/build.sh $$program >/dev/null || echo "SKIPPED: the tests with $$program, which can't be compiled here" >&2; done
 
+# Prometheus and promtool, which are compiled once.
+prometheus-programs:
+	@test/prometheus/build.sh >/dev/null || echo 'SKIPPED: the tests with Prometheus, which can'"'"'t be compiled here' >&2
+
+prometheus: prometheus-programs apiserver proxies ## run the queries of all dashboards and alerts in a real Prometheus
+	go test ./test/monitoring -count=1 -timeout 15m -v
+
 dashboard: ## build the dashboard's page of its sources; needs npm
 	@internal/dashboard/web/build.sh
 
 chromium: ## install Chromium for the tests (once)
 	@test/chromium/install.sh >/dev/null || echo 'SKIPPED: the tests with Chromium, which is not installed' >&2
 
-test: apiserver proxies issuers chromium ## run all tests; under 10 minutes once everything is compiled
+test: apiserver proxies issuers chromium prometheus-programs ## run all tests; under 10 minutes once everything is compiled
 	go test -timeout 25m ./...
 	go -C tools/release test ./...
 	go -C test/cluster test ./...

@@ -24,7 +24,7 @@ import (
 
 // FS holds the chart's files, with Chart.yaml at its root.
 //
-//go:embed Chart.yaml README.md values.yaml values-ha.yaml values.schema.json crds all:templates
+//go:embed Chart.yaml README.md values.yaml values-ha.yaml values.schema.json crds monitoring all:templates
 var FS embed.FS
 
 // releasedDigests holds the digests of a release's images, as name=digest,name=digest with

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/outrigger-mesh/outrigger/internal/metric"
 )
 
 // metrics are the agent's own; the proxy serves its metrics on another port.
@@ -36,35 +38,35 @@ func (m *metrics) failed(reason string) {
 
 // write writes the metrics in the text format of Prometheus.
 func (m *metrics) write(w io.Writer, expiry int64, ready bool) {
-	metric := func(name, kind, help string, samples ...string) {
-		fmt.Fprintf(w, "# HELP outrigger_agent_%s %s\n# TYPE outrigger_agent_%s %s\n", name, help, name, kind)
+	write := func(name, kind, help string, samples ...string) {
+		fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
 		for _, s := range samples {
-			fmt.Fprintf(w, "outrigger_agent_%s%s\n", name, s)
+			fmt.Fprintf(w, "%s%s\n", name, s)
 		}
 	}
 	value := func(n int64) string { return fmt.Sprintf(" %d", n) }
 	labelled := func(label, of string, n int64) string { return fmt.Sprintf("{%s=%q} %d", label, of, n) }
 
-	metric("certificate_expiry_timestamp_seconds", "gauge", "When the pod's certificate expires, in seconds since 1970; 0 before there is one.", value(expiry))
-	metric("certificates_issued_total", "counter", "Certificates that the pod obtained.", value(m.renewals.Load()))
+	write(metric.AgentCertificateExpiry, "gauge", "When the pod's certificate expires, in seconds since 1970; 0 before there is one.", value(expiry))
+	write(metric.AgentCertificatesIssued, "counter", "Certificates that the pod obtained.", value(m.renewals.Load()))
 	m.mu.Lock()
 	var failures []string
 	for _, reason := range slices.Sorted(maps.Keys(m.failures)) {
-		failures = append(failures, labelled("reason", reason, m.failures[reason]))
+		failures = append(failures, labelled(metric.LabelReason, reason, m.failures[reason]))
 	}
 	m.mu.Unlock()
-	metric("certificate_failures_total", "counter", "Failed attempts to obtain a certificate, by reason.", failures...)
-	metric("proxy_restarts_total", "counter", "Restarts of the proxy after it exited.", value(m.restarts.Load()))
-	metric("proxy_reloads_total", "counter", "Reloads of the proxy, by result.",
-		labelled("result", "error", m.reloadsFailed.Load()), labelled("result", "success", m.reloads.Load()))
-	metric("mirror_versions_total", "counter", "Versions of the driver's files that the proxy was given or could not use, by result.",
-		labelled("result", "given", m.versions.Load()), labelled("result", "refused", m.versionsRefused.Load()))
-	metric("mirror_failures_total", "counter", "Failed attempts to follow the driver's files.", value(m.followFailures.Load()))
-	metric("probes_total", "counter", "Probes and hooks sent to the app, by result.",
-		labelled("result", "failure", m.probesFailed.Load()), labelled("result", "success", m.probes.Load()-m.probesFailed.Load()))
-	metric("spans_total", "counter", "Spans of the proxy, by result.",
-		labelled("result", "lost", m.spansLost.Load()), labelled("result", "sent", m.spansSent.Load()))
-	metric("records_total", "counter", "Records of the proxy's requests and connections, by result.",
-		labelled("result", "counted", m.records.Load()), labelled("result", "malformed", m.recordsBad.Load()))
-	metric("ready", "gauge", "Whether the agent reports the pod as ready.", value(map[bool]int64{true: 1}[ready]))
+	write(metric.AgentCertificateFailures, "counter", "Failed attempts to obtain a certificate, by reason.", failures...)
+	write(metric.AgentProxyRestarts, "counter", "Restarts of the proxy after it exited.", value(m.restarts.Load()))
+	write(metric.AgentProxyReloads, "counter", "Reloads of the proxy, by result.",
+		labelled(metric.LabelResult, metric.ResultError, m.reloadsFailed.Load()), labelled(metric.LabelResult, metric.ResultSuccess, m.reloads.Load()))
+	write(metric.AgentMirrorVersions, "counter", "Versions of the driver's files that the proxy was given or could not use, by result.",
+		labelled(metric.LabelResult, "given", m.versions.Load()), labelled(metric.LabelResult, metric.ResultRefused, m.versionsRefused.Load()))
+	write(metric.AgentMirrorFailures, "counter", "Failed attempts to follow the driver's files.", value(m.followFailures.Load()))
+	write(metric.AgentProbes, "counter", "Probes and hooks sent to the app, by result.",
+		labelled(metric.LabelResult, metric.ResultFailure, m.probesFailed.Load()), labelled(metric.LabelResult, metric.ResultSuccess, m.probes.Load()-m.probesFailed.Load()))
+	write(metric.AgentSpans, "counter", "Spans of the proxy, by result.",
+		labelled(metric.LabelResult, "lost", m.spansLost.Load()), labelled(metric.LabelResult, "sent", m.spansSent.Load()))
+	write(metric.AgentRecords, "counter", "Records of the proxy's requests and connections, by result.",
+		labelled(metric.LabelResult, "counted", m.records.Load()), labelled(metric.LabelResult, "malformed", m.recordsBad.Load()))
+	write(metric.AgentReady, "gauge", "Whether the agent reports the pod as ready.", value(map[bool]int64{true: 1}[ready]))
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/outrigger-mesh/outrigger/internal/metric"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -21,17 +22,17 @@ type Metrics struct {
 func NewMetrics(registry prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		problems: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "outrigger_problems",
+			Name: metric.Problems,
 			Help: "Problems of an object of the user's, by the object and the reason.",
-		}, []string{"kind", "namespace", "name", "reason"}),
+		}, []string{metric.LabelKind, metric.LabelNamespace, metric.LabelName, metric.LabelReason}),
 		mtlsDisabled: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "outrigger_mtls_disabled",
+			Name: metric.MTLSDisabled,
 			Help: "1 for each sidecar class whose pods speak plaintext within the mesh.",
-		}, []string{"class"}),
+		}, []string{metric.LabelClass}),
 		uninjected: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "outrigger_uninjected_pods",
+			Name: metric.UninjectedPods,
 			Help: "Pods that run without the sidecar that they should have, by namespace.",
-		}, []string{"namespace"}),
+		}, []string{metric.LabelNamespace}),
 		counted: make(map[mesh.ObjectRef]map[string]int),
 	}
 	registry.MustRegister(m.problems, m.mtlsDisabled, m.uninjected)

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/outrigger-mesh/outrigger/internal/metric"
 )
 
 // Values of the label "purpose".
@@ -22,11 +24,11 @@ type metrics struct {
 func newMetrics(registerer prometheus.Registerer, m *Manager) (*metrics, error) {
 	metrics := &metrics{
 		issued: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "outrigger_identity_certificates_issued_total",
+			Name: metric.CertificatesIssued,
 			Help: "Certificates issued to workloads and to the controller itself.",
-		}, []string{"purpose"}),
+		}, []string{metric.LabelPurpose}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "outrigger_identity_issue_duration_seconds",
+			Name:    metric.IssueDuration,
 			Help:    "Time to check a workload's request and issue its certificate, for successful requests.",
 			Buckets: []float64{.0002, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}),
@@ -58,10 +60,10 @@ func (m *metrics) signed(begin time.Time) {
 type expiries struct{ manager *Manager }
 
 var (
-	rootExpiry = prometheus.NewDesc("outrigger_identity_root_expiry_timestamp_seconds",
+	rootExpiry = prometheus.NewDesc(metric.RootExpiry,
 		"When a root of the trust bundle expires, in seconds since 1970. The label is the beginning of its SHA-256.",
-		[]string{"root"}, nil)
-	ownExpiry = prometheus.NewDesc("outrigger_identity_controller_certificate_expiry_timestamp_seconds",
+		[]string{metric.LabelRoot}, nil)
+	ownExpiry = prometheus.NewDesc(metric.ControllerCertificateExpiry,
 		"When the controller's own certificate expires, in seconds since 1970.", nil, nil)
 )
 

@@ -24,6 +24,7 @@ import (
 	identityv1 "github.com/outrigger-mesh/outrigger/apis/identity/v1"
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
 	"github.com/outrigger-mesh/outrigger/internal/limit"
+	"github.com/outrigger-mesh/outrigger/internal/metric"
 )
 
 // Limits of the service. An agent makes one call of a few KiB every few hours. One address
@@ -100,11 +101,11 @@ func NewService(options ServiceOptions) (*Service, error) {
 		slots:   newSlots(maxAtOnce),
 		rate:    newRate(maxAddresses),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "outrigger_identity_refusals_total",
+			Name: metric.SigningRefusals,
 			Help: "Requests for a certificate that were refused, by gRPC code and reason.",
-		}, []string{"code", "reason"}),
+		}, []string{metric.LabelCode, metric.LabelReason}),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "outrigger_identity_connections_refused_total",
+			Name: metric.SigningConnectionsRefused,
 			Help: "Connections to the signing service that were closed at once because there were too many.",
 		}),
 	}

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/outrigger-mesh/outrigger/internal/metric"
 )
 
 // Metrics are the injector's metrics. They are safe for concurrent use.
@@ -19,24 +21,24 @@ type Metrics struct {
 func NewMetrics(registry prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "outrigger_injector_decisions_total",
+			Name: metric.InjectorDecisions,
 			Help: "Pods decided about, by outcome, coded reason and sidecar class.",
-		}, []string{"outcome", "reason", "class"}),
+		}, []string{metric.LabelOutcome, metric.LabelReason, metric.LabelClass}),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "outrigger_injector_request_duration_seconds",
+			Name:    metric.InjectorDuration,
 			Help:    "Time to answer one admission review.",
 			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .5, 1, 5, 10},
 		}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "outrigger_injector_bad_requests_total",
+			Name: metric.InjectorBadRequests,
 			Help: "Requests that were no admission review, by HTTP status code.",
-		}, []string{"code"}),
+		}, []string{metric.LabelCode}),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "outrigger_injector_config_reloads_total",
+			Name: metric.InjectorConfigReloads,
 			Help: "Changes of the injection config and values, by result: success or failure.",
-		}, []string{"result"}),
+		}, []string{metric.LabelResult}),
 		loaded: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "outrigger_injector_config_last_reload_successful",
+			Name: metric.InjectorConfigLoaded,
 			Help: "1 if the newest injection config and values are in use, 0 if older ones had to be kept.",
 		}),
 	}
@@ -51,10 +53,10 @@ func (m *Metrics) decided(r *Result, took time.Duration) {
 
 func (m *Metrics) reloaded(err error) {
 	if err != nil {
-		m.reloads.WithLabelValues("failure").Inc()
+		m.reloads.WithLabelValues(metric.ResultFailure).Inc()
 		m.loaded.Set(0)
 		return
 	}
-	m.reloads.WithLabelValues("success").Inc()
+	m.reloads.WithLabelValues(metric.ResultSuccess).Inc()
 	m.loaded.Set(1)
 }

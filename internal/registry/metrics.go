@@ -1,6 +1,10 @@
 package registry
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/outrigger-mesh/outrigger/internal/metric"
+)
 
 // metrics are by class, except failing, which is by namespace.
 type metrics struct {
@@ -9,8 +13,8 @@ type metrics struct {
 	seconds                                         *prometheus.HistogramVec
 }
 
-func newMetrics(registerer prometheus.Registerer) *metrics {
-	class := []string{"class"}
+func newMetrics(registerer prometheus.Registerer, behind func() map[string]int) *metrics {
+	class := []string{metric.LabelClass}
 	gauge := func(name, help string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, class)
 	}
@@ -18,24 +22,24 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, class)
 	}
 	m := &metrics{
-		connected: gauge("outrigger_proxies_connected", "Proxies that are connected to this controller."),
-		refusing:  gauge("outrigger_proxies_rejecting", "Connected proxies that refuse a part of their configuration."),
+		connected: gauge(metric.ProxiesConnected, "Proxies that are connected to this controller."),
+		refusing:  gauge(metric.ProxiesRejecting, "Connected proxies that refuse a part of their configuration."),
 		failing: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "outrigger_proxies_failing", Help: "Proxies that do not stay up, as their agents report it to this controller.",
-		}, []string{"namespace"}),
-		refused:   counter("outrigger_proxies_refused_total", "Proxies that were turned away because too many are connected."),
-		sent:      counter("outrigger_proxy_configs_sent_total", "Configurations and parts of them that proxies were sent."),
-		acked:     counter("outrigger_proxy_configs_acked_total", "Configurations that proxies have taken."),
-		rejected:  counter("outrigger_proxy_configs_rejected_total", "Configurations that proxies have refused."),
-		resources: counter("outrigger_proxy_config_resources_total", "Resources in what proxies were sent."),
-		size:      counter("outrigger_proxy_config_bytes_total", "Bytes of what proxies were sent."),
+			Name: metric.ProxiesFailing, Help: "Proxies that do not stay up, as their agents report it to this controller.",
+		}, []string{metric.LabelNamespace}),
+		refused:   counter(metric.ProxiesRefused, "Proxies that were turned away because too many are connected."),
+		sent:      counter(metric.ConfigsSent, "Configurations and parts of them that proxies were sent."),
+		acked:     counter(metric.ConfigsAcked, "Configurations that proxies have taken."),
+		rejected:  counter(metric.ConfigsRejected, "Configurations that proxies have refused."),
+		resources: counter(metric.ConfigResources, "Resources in what proxies were sent."),
+		size:      counter(metric.ConfigBytes, "Bytes of what proxies were sent."),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "outrigger_proxy_config_seconds",
+			Name:    metric.ConfigPropagation,
 			Help:    "Time from a change in the mesh until a proxy runs the configuration that it led to.",
 			Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}, class),
 	}
-	registerer.MustRegister(m.failing, m.connected, m.refusing, m.refused, m.sent, m.acked, m.rejected, m.resources, m.size, m.seconds)
+	registerer.MustRegister(behindCollector(behind), m.failing, m.connected, m.refusing, m.refused, m.sent, m.acked, m.rejected, m.resources, m.size, m.seconds)
 	return m
 }
 
@@ -44,4 +48,22 @@ func (m *metrics) count(class string, resources, bytes int) {
 	m.sent.WithLabelValues(class).Inc()
 	m.resources.WithLabelValues(class).Add(float64(resources))
 	m.size.WithLabelValues(class).Add(float64(bytes))
+}
+
+// behindCollector collects the number of proxies that are behind, by class. It is counted when
+// the metrics are read, because a proxy falls behind by the time alone.
+type behindCollector func() map[string]int
+
+var behindProxies = prometheus.NewDesc(metric.ProxiesBehind,
+	"Connected proxies that have taken no configuration for a minute although they do not run the latest one.",
+	[]string{metric.LabelClass}, nil)
+
+// Describe is for prometheus.Collector.
+func (behindCollector) Describe(ch chan<- *prometheus.Desc) { ch <- behindProxies }
+
+// Collect is for prometheus.Collector.
+func (c behindCollector) Collect(ch chan<- prometheus.Metric) {
+	for class, number := range c() {
+		ch <- prometheus.MustNewConstMetric(behindProxies, prometheus.GaugeValue, float64(number), class)
+	}
 }

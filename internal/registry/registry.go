@@ -61,11 +61,13 @@ func New(options Options) *Registry {
 	if options.Settle == 0 {
 		options.Settle = time.Second
 	}
-	return &Registry{
-		options: options, metrics: newMetrics(options.Registerer), wake: make(chan struct{}, 1),
+	r := &Registry{
+		options: options, wake: make(chan struct{}, 1),
 		proxies: make(map[string]*proxy), refusing: make(map[*proxy]struct{}),
 		failing: make(map[string]Failure),
 	}
+	r.metrics = newMetrics(options.Registerer, r.behind)
+	return r
 }
 
 // proxy is a connected proxy. Everything but connections is from its newest connection.
@@ -75,9 +77,12 @@ type proxy struct {
 	driver.ConnectedProxy
 	since       time.Time
 	sent, acked Configuration
-	resources   int
-	bytes       int64
-	rejections  []Rejection
+	// behind is when the proxy last caught up or acknowledged something, if it does not run
+	// the configuration that it should; otherwise it is zero.
+	behind     time.Time
+	resources  int
+	bytes      int64
+	rejections []Rejection
 }
 
 // Proxy describes a proxy that is connected or keeps crashing, for people. Its JSON form is
@@ -160,7 +165,8 @@ func (r *Registry) Connect(connected driver.ConnectedProxy) (driver.ProxyConnect
 		r.accept(p)
 	}
 	r.metrics.connected.WithLabelValues(connected.Class).Inc()
-	*p = proxy{connections: append(p.connections, c), ConnectedProxy: connected, since: time.Now()}
+	now := time.Now()
+	*p = proxy{connections: append(p.connections, c), ConnectedProxy: connected, since: now, behind: now}
 	return c, nil
 }
 
@@ -175,6 +181,27 @@ func (r *Registry) Proxies() []Proxy {
 	list = r.addFailing(list)
 	slices.SortFunc(list, func(a, b Proxy) int { return cmp.Or(a.Name.Compare(b.Name), cmp.Compare(a.UID, b.UID)) })
 	return list
+}
+
+// patience is how long a proxy may take for its next configuration before it is behind. Those
+// that work take milliseconds; the slowest start with their first one in some seconds.
+const patience = time.Minute
+
+// behind returns how many proxies of each class are behind. Those that reject something are
+// counted as such. Classes without any are 0, so that the metric's absence means that no proxy
+// is connected.
+func (r *Registry) behind() map[string]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	numbers := make(map[string]int)
+	for _, p := range r.proxies {
+		late := 0
+		if !p.behind.IsZero() && time.Since(p.behind) > patience && len(p.rejections) == 0 {
+			late = 1
+		}
+		numbers[p.Class] += late
+	}
+	return numbers
 }
 
 func (p *proxy) show() Proxy {
@@ -217,6 +244,12 @@ func (c *connection) with(f func(*proxy)) {
 func (c *connection) Sent(version string, resources, bytes int) {
 	c.with(func(p *proxy) {
 		p.sent = Configuration{version, time.Now()}
+		switch {
+		case version == p.acked.Version:
+			p.behind = time.Time{}
+		case p.behind.IsZero():
+			p.behind = p.sent.Time
+		}
 		p.resources += resources
 		p.bytes += int64(bytes)
 		if bytes > 0 {
@@ -230,6 +263,11 @@ func (c *connection) Acked(version string, since time.Time) {
 	c.with(func(p *proxy) {
 		now := time.Now()
 		p.acked = Configuration{version, now}
+		p.behind = time.Time{}
+		if p.sent.Version != "" && p.sent.Version != version {
+			// Changes came faster than the proxy takes them, but it makes progress.
+			p.behind = now
+		}
 		c.registry.metrics.acked.WithLabelValues(p.Class).Inc()
 		if !since.IsZero() {
 			c.registry.metrics.seconds.WithLabelValues(p.Class).Observe(now.Sub(since).Seconds())

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/outrigger-mesh/outrigger/internal/metric"
 	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
@@ -113,12 +114,12 @@ func (m *Manager) renew(ctx context.Context, offers chan<- *credential) {
 		}
 		var due time.Time
 		if err != nil {
-			m.metrics.renewals.WithLabelValues(resultError).Inc()
+			m.metrics.renewals.WithLabelValues(metric.ResultError).Inc()
 			due = time.Now().Add(backoff.Step())
 			m.options.Logger.Error("cannot obtain a serving certificate", "error", err, "retry", due)
 		} else {
 			if last == nil || !last.Certificate.Leaf.Equal(next.Certificate.Leaf) {
-				m.metrics.renewals.WithLabelValues(resultSuccess).Inc()
+				m.metrics.renewals.WithLabelValues(metric.ResultSuccess).Inc()
 				m.options.Logger.Info("obtained a serving certificate", "certificate", next.Material)
 			}
 			last = next

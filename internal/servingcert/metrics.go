@@ -4,14 +4,8 @@ import (
 	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
-)
 
-// Values of the label "result".
-const (
-	resultSuccess  = "success"
-	resultError    = "error"
-	resultConflict = "conflict"
-	resultMissing  = "missing"
+	"github.com/outrigger-mesh/outrigger/internal/metric"
 )
 
 type metrics struct {
@@ -24,22 +18,22 @@ type metrics struct {
 func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		expiry: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "outrigger_injector_certificate_expiry_timestamp_seconds",
+			Name: metric.InjectorCertificateExpiry,
 			Help: "When the injector's serving certificate or its CA expires, in seconds since 1970; 0 while there is none.",
 		}),
 		renewals: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "outrigger_injector_certificate_renewals_total",
+			Name: metric.InjectorCertificateRenewals,
 			Help: "Serving certificates obtained (success) and failed attempts (error).",
-		}, []string{"result"}),
+		}, []string{metric.LabelResult}),
 		patches: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "outrigger_injector_ca_bundle_patches_total",
+			Name: metric.InjectorCABundlePatches,
 			Help: "Patches of the caBundle in the MutatingWebhookConfiguration: written (success), overtaken by another change (conflict), refused (error), and times the configuration was found missing (missing).",
-		}, []string{"result"}),
+		}, []string{metric.LabelResult}),
 	}
-	for _, result := range []string{resultSuccess, resultError} {
+	for _, result := range []string{metric.ResultSuccess, metric.ResultError} {
 		m.renewals.WithLabelValues(result)
 	}
-	for _, result := range []string{resultSuccess, resultConflict, resultError, resultMissing} {
+	for _, result := range []string{metric.ResultSuccess, metric.ResultConflict, metric.ResultError, metric.ResultMissing} {
 		m.patches.WithLabelValues(result)
 	}
 	if registerer == nil {

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/outrigger-mesh/outrigger/internal/metric"
 	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
@@ -84,15 +85,15 @@ func (p *publisher) patch(ctx context.Context, config *admissionv1.MutatingWebho
 	}
 	switch {
 	case err == nil:
-		p.metrics.patches.WithLabelValues(resultSuccess).Inc()
+		p.metrics.patches.WithLabelValues(metric.ResultSuccess).Inc()
 		p.log.Info("wrote the caBundle of the MutatingWebhookConfiguration", "name", p.name, "webhooks", webhooks)
 	case ctx.Err() != nil:
 		// The process is shutting down.
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		// The event of the other change will follow.
-		p.metrics.patches.WithLabelValues(resultConflict).Inc()
+		p.metrics.patches.WithLabelValues(metric.ResultConflict).Inc()
 	default:
-		p.metrics.patches.WithLabelValues(resultError).Inc()
+		p.metrics.patches.WithLabelValues(metric.ResultError).Inc()
 		p.log.Error("cannot write the caBundle of the MutatingWebhookConfiguration; allow the injector to patch it, or disable the patching and set the caBundle by other means", "name", p.name, "error", err)
 	}
 	return err == nil

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/outrigger-mesh/outrigger/internal/metric"
 	"github.com/outrigger-mesh/outrigger/internal/pki"
 )
 
@@ -151,7 +152,7 @@ func (p *publisher) observe(config *admissionv1.MutatingWebhookConfiguration, kn
 		p.trusted.Store(nil)
 		if known && p.name != "" && !p.missing {
 			p.missing = true
-			p.metrics.patches.WithLabelValues(resultMissing).Inc()
+			p.metrics.patches.WithLabelValues(metric.ResultMissing).Inc()
 			p.log.Warn("waiting for the MutatingWebhookConfiguration, or for a webhook in it, to write its caBundle", "name", p.name)
 		}
 		return

@@ -122,12 +122,12 @@ func (f *Flow) take(series Series, n float64) {
 	}
 }
 
+var failedGRPC = telemetry.FailedGRPC()
+
 // failed reports whether a request failed through the fault of the server or the network:
-// there was no answer, or one with a code of 500 or above. For gRPC these are the codes that
-// OpenTelemetry's semantic conventions count as a server's errors: UNKNOWN,
-// DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE and DATA_LOSS.
+// there was no answer, or one with a code of 500 or above, or one of failedGRPC.
 func failed(code, grpc string) bool {
-	if slices.Contains([]string{"2", "4", "12", "13", "14", "15"}, grpc) {
+	if slices.Contains(failedGRPC, grpc) {
 		return true
 	}
 	number, err := strconv.Atoi(code)

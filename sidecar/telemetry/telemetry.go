@@ -118,6 +118,14 @@ var labels = []string{
 
 var buckets = []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60}
 
+// failedGRPC are the codes that OpenTelemetry's semantic conventions count as a server's
+// errors: UNKNOWN, DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE and DATA_LOSS.
+var failedGRPC = []string{"2", "4", "12", "13", "14", "15"}
+
+// FailedGRPC returns the values of LabelGRPCStatus of calls that failed through the fault of
+// the server or the network.
+func FailedGRPC() []string { return slices.Clone(failedGRPC) }
+
 // Metrics returns all metrics in the order in which they are exported.
 func Metrics() []Metric { return slices.Clone(metrics) }
 

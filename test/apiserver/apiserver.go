@@ -119,6 +119,12 @@ func root() string {
 	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
 }
 
+// Built reports whether the programs have been compiled on this machine.
+func Built() bool {
+	_, err := assetsDir()
+	return err == nil
+}
+
 func assetsDir() (string, error) {
 	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
 		return dir, nil

@@ -26,6 +26,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
 	"github.com/outrigger-mesh/outrigger/internal/identity/store"
+	"github.com/outrigger-mesh/outrigger/internal/metric"
 	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
@@ -141,11 +142,11 @@ func New(opts Options) (*Roots, error) {
 		watches: make(map[string]context.CancelFunc),
 		issuers: make(map[string]issuer.Issuer),
 		refreshes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "outrigger_identity_root_refreshes_total",
+			Name: metric.RootRefreshes,
 			Help: "Attempts to read the roots of an issuer, by result.",
-		}, []string{"result"}),
+		}, []string{metric.LabelResult}),
 	}
-	for _, result := range []string{"success", "error"} {
+	for _, result := range []string{metric.ResultSuccess, metric.ResultError} {
 		r.refreshes.WithLabelValues(result)
 	}
 	if opts.Registerer != nil {

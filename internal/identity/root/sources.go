@@ -16,6 +16,7 @@ import (
 	"github.com/outrigger-mesh/outrigger/apis/config/v1alpha2"
 	"github.com/outrigger-mesh/outrigger/internal/identity/issuer"
 	"github.com/outrigger-mesh/outrigger/internal/identity/store"
+	"github.com/outrigger-mesh/outrigger/internal/metric"
 	"github.com/outrigger-mesh/outrigger/internal/pki"
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -98,9 +99,9 @@ func (r *Roots) readSources(ctx context.Context, now time.Time) (roots []*rootSo
 		roots = append(roots, own)
 	}
 	for _, found := range roots {
-		result := "success"
+		result := metric.ResultSuccess
 		if found.candidate == nil {
-			result = "error"
+			result = metric.ResultError
 		}
 		r.refreshes.WithLabelValues(result).Inc()
 		found.warnExpiry(now)
