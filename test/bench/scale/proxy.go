@@ -117,8 +117,15 @@ func (c *proxy) connect(ctx context.Context) error {
 	for _, s := range c.subscriptions() {
 		s.asked, s.answered, s.version, s.nonce = false, false, "", ""
 	}
-	if err := c.ask(stream, c.clusters, nil, nil); err != nil {
-		return err
+	c.forgetOne()
+	for _, s := range c.subscriptions() {
+		// A proxy that comes back asks for everything at once.
+		if s != c.clusters && len(s.has) == 0 {
+			continue
+		}
+		if err := c.ask(stream, s, nil, nil); err != nil {
+			return err
+		}
 	}
 	for {
 		var f frame
@@ -142,6 +149,14 @@ func (c *proxy) connect(ctx context.Context) error {
 			c.served = true
 			c.fleet.nowServed(time.Since(began))
 		}
+	}
+}
+
+// forgetOne forgets the version of one cluster. A server that has nothing new for a proxy that
+// comes back does not answer, so nobody could say when it is served.
+func (c *proxy) forgetOne() {
+	if len(c.clusters.has) > 0 {
+		c.clusters.has[slices.Min(slices.Collect(maps.Keys(c.clusters.has)))] = ""
 	}
 }
 
@@ -267,14 +282,10 @@ func (c *proxy) acknowledge(stream grpc.ClientStream, s *subscription) error {
 // complete reports whether the client has all that it refers to.
 func (c *proxy) complete() bool {
 	for _, s := range c.subscriptions() {
-		if s.source == nil {
-			// A server that resends nothing need not answer.
-			if !s.answered && len(s.has) == 0 {
-				return false
-			}
-			continue
-		}
-		if len(s.has) < len(s.source.referred) {
+		switch {
+		case s == c.clusters && !s.answered, s.source == nil && !s.answered && len(s.has) == 0:
+			return false
+		case s.source != nil && len(s.has) < len(s.source.referred):
 			return false
 		}
 	}

@@ -162,9 +162,10 @@ func (m *testMesh) measureOne(seers int, markers [][]byte, do func() error) (tim
 	return report.At[len(report.At)-1].Sub(written), after - before, report, err
 }
 
-// quiet waits until the controller has nothing left to do.
+// quiet waits until the controller has nothing left to do, and long enough that the next
+// change is one after a quiet time.
 func (m *testMesh) quiet(ctx context.Context) error {
-	const step = 250 * time.Millisecond
+	const step = 600 * time.Millisecond
 	for range 120 {
 		before, err := m.controller.cpu()
 		if err != nil {
