@@ -18,6 +18,9 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/go-logr/logr"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // options are the flags.
@@ -44,11 +47,17 @@ func main() {
 	flag.StringVar(&o.program, "controller", "", "the controller's program; the default is to build it")
 	flag.StringVar(&o.json, "json", "", "file for the results as JSON")
 	o.other.flags()
+	page := flag.String("page", "", "measure nothing, but write the results in the files of the arguments into this page")
 	isFleet := flag.Bool("fleet", false, "be the proxies for another process of this program")
 	flag.Parse()
 	if *isFleet {
 		exit(fleetMain())
 	}
+	if *page != "" {
+		exit(writePage(*page, flag.Args()))
+	}
+	// The API server's test environment logs by this.
+	ctrllog.SetLogger(logr.Discard())
 	exit(func() error {
 		o.modes, o.scenarios = strings.Split(*modes, ","), strings.Split(*scenarios, ",")
 		for size := range strings.SplitSeq(*sizes, ",") {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
 
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -146,11 +145,4 @@ func fields(data []byte, do func(protowire.Number, []byte) error) error {
 // of a SocketAddress.
 func addressMarker(address string) []byte {
 	return protowire.AppendString(protowire.AppendTag(nil, 2, protowire.BytesType), address)
-}
-
-// sorted returns the values sorted.
-func sorted[T interface{ ~int64 }](values []T) []T {
-	out := slices.Clone(values)
-	slices.Sort(out)
-	return out
 }
