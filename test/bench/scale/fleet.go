@@ -315,7 +315,7 @@ func (f *fleet) sign() ([]time.Duration, error) {
 				settings.Certificates = []tls.Certificate{*certificate}
 			}
 			options = append(options, grpc.WithTransportCredentials(credentials.NewTLS(settings)),
-				grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<30)), grpc.WithSharedWriteBuffer(true))
+				grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<30)))
 			c.dial = func(context.Context) (*grpc.ClientConn, error) { return grpc.NewClient(f.Config, options...) }
 			return nil
 		})

@@ -50,7 +50,6 @@ type testMesh struct {
 	controller *controller
 	fleet      *process
 	signed     []time.Duration
-	connected  *Report
 	loaded     time.Duration
 }
 
