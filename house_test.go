@@ -202,6 +202,8 @@ var rules = []rule{
 		"it shows the programs as a user runs them, from outside"},
 	{"test/bench", "drivers/standard internal/inject internal/source sidecar sidecar/driver sidecar/drivertest github.com/prometheus/client_golang/prometheus/... golang.org/x/sync/... " + kubernetes,
 		"it measures the webhook through its handler, as the API server calls it"},
+	{"test/bench/scale", "apis/identity/v1 charts/outrigger internal/identity internal/inject internal/pki internal/source/kube mesh test/apiserver github.com/envoyproxy/go-control-plane/... github.com/go-logr/logr k8s.io/client-go/... golang.org/x/sync/... google.golang.org/grpc/... google.golang.org/protobuf/... sigs.k8s.io/controller-runtime/... " + kubernetes,
+		"it measures the controller's program from outside, as proxies and the API server see it"},
 	{"test/bench/hop", "drivers/standard internal/lab internal/localmesh",
 		"it measures a running mesh, as its users see it"},
 	{"test/bench/agent", "apis/identity/v1 internal/pki sidecar/agentspec github.com/envoyproxy/go-control-plane/... google.golang.org/grpc/...",

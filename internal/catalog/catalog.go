@@ -15,13 +15,18 @@ const (
 	// DefaultHoldOff and DefaultMaxHoldOff are the defaults of Options.
 	DefaultHoldOff    = 50 * time.Millisecond
 	DefaultMaxHoldOff = 500 * time.Millisecond
+
+	// firstHoldOff is the HoldOff after a quiet time. One change is delivered at once, and
+	// only more of them are collected.
+	firstHoldOff = 10 * time.Millisecond
 )
 
 // Options configure a Catalog.
 type Options struct {
 	// HoldOff is how long facts must be quiet before they are joined, so that a rollout is
-	// not joined pod by pod; 0 means DefaultHoldOff. MaxHoldOff is the longest a change
-	// waits; 0 means DefaultMaxHoldOff.
+	// not joined pod by pod; 0 means DefaultHoldOff. It is at most 10 ms if nothing was
+	// joined within MaxHoldOff. MaxHoldOff is the longest a change waits; 0 means
+	// DefaultMaxHoldOff.
 	HoldOff, MaxHoldOff time.Duration
 	// Find looks up the workload of a proxy that is not in the mesh yet, for AwaitView.
 	// Nil means that there are no others. It is called from many goroutines.
@@ -209,22 +214,29 @@ func (c *Catalog) Subscribe(stop <-chan struct{}) <-chan string {
 // of the oldest change; the end of ctx.
 func (c *Catalog) Run(ctx context.Context) {
 	var quiet, late <-chan time.Time
+	var joined time.Time
+	var wait time.Duration
 	for {
 		select {
 		case <-ctx.Done():
 			c.stopRechecks()
 			return
 		case <-c.wake:
-			quiet = time.After(c.options.HoldOff)
 			if late == nil {
 				late = time.After(c.options.MaxHoldOff)
+				wait = c.options.HoldOff
+				if time.Since(joined) >= c.options.MaxHoldOff {
+					wait = min(wait, firstHoldOff)
+				}
 			}
+			quiet = time.After(wait)
 			continue
 		case <-quiet:
 		case <-late:
 		}
 		quiet, late = nil, nil
 		c.publish()
+		joined = time.Now()
 	}
 }
 

@@ -119,6 +119,12 @@ func TestHoldOff(t *testing.T) {
 		if waited := since(); waited != holdOff {
 			t.Errorf("a change waits %s, want %s", waited, holdOff)
 		}
+		time.Sleep(maxHoldOff)
+		begin = time.Now()
+		c.Apply(pod("shop/a", "web", "10.1.0.3"))
+		if waited := since(); waited != firstHoldOff {
+			t.Errorf("a change after a quiet time waits %s, want %s", waited, firstHoldOff)
+		}
 
 		begin = time.Now()
 		for i := range 5 {

@@ -44,6 +44,8 @@ func Run(crdDirs ...string) (*Server, error) {
 		// The default of 20 seconds is too short beside other tests on two cores.
 		ControlPlaneStartTimeout: 2 * time.Minute,
 	}
+	// The default has room for 254 services.
+	env.ControlPlane.GetAPIServer().Configure().Set("service-cluster-ip-range", "10.0.0.0/14")
 	config, err := env.Start()
 	if err != nil {
 		// One of the two programs may have started.

@@ -1,0 +1,290 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sync/errgroup"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/outrigger-mesh/outrigger/internal/inject"
+	"github.com/outrigger-mesh/outrigger/internal/source/kube"
+	"github.com/outrigger-mesh/outrigger/test/apiserver"
+)
+
+const (
+	controlPlane = "osm-system"
+	// perNamespace is how many services a namespace has.
+	perNamespace = 100
+	// endpoints is how many pods a service has.
+	endpoints = 10
+	// pods is how many pods the services that change have in addition, at most.
+	maxPods = 128
+	// callees is how many services each identity may call, if policies decide.
+	callees = 20
+	port    = 8080
+	// writers is how many requests to the API server there are at once.
+	writers = 32
+)
+
+// city is what the API server contains: services whose first pod has a proxy.
+type city struct {
+	client    client.Client
+	kubernets kubernetes.Interface
+	services  int
+	class     string
+	audience  string
+}
+
+func newCity(config *rest.Config, services int, class, audience string) (*city, error) {
+	c := &city{services: services, class: class, audience: audience}
+	var err error
+	if c.client, err = client.New(config, client.Options{Scheme: kube.Scheme()}); err != nil {
+		return nil, err
+	}
+	binary := rest.CopyConfig(config)
+	binary.ContentType = "application/vnd.kubernetes.protobuf"
+	c.kubernets, err = kubernetes.NewForConfig(binary)
+	return c, err
+}
+
+func namespaceOf(service int) string  { return fmt.Sprintf("city-%d", service/perNamespace) }
+func serviceName(service int) string  { return fmt.Sprintf("shop-%d", service) }
+func podName(service, pod int) string { return fmt.Sprintf("shop-%d-%d", service, pod) }
+
+// addressOf returns the address of a pod.
+func addressOf(service, pod int) string {
+	n := uint32(10)<<24 | 64<<16 + uint32(service*maxPods+pod) + 1
+	return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}).String()
+}
+
+// build creates all objects.
+func (c *city) build(ctx context.Context, policies bool) error {
+	for i := 0; i < c.services; i += perNamespace {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name:        namespaceOf(i),
+			Labels:      map[string]string{inject.MonitoredByLabel: "osm", "istio-injection": "enabled"},
+			Annotations: map[string]string{"openservicemesh.io/sidecar-injection": "enabled"},
+		}}
+		if err := c.client.Create(ctx, namespace); err != nil {
+			return err
+		}
+		if !policies {
+			continue
+		}
+		if err := c.apply(ctx, fmt.Sprintf(`
+apiVersion: specs.smi-spec.io/v1alpha4
+kind: HTTPRouteGroup
+metadata: {name: all, namespace: %s}
+spec: {matches: [{name: all, pathRegex: .*, methods: ['*']}]}
+`, namespaceOf(i))); err != nil {
+			return err
+		}
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(writers)
+	for i := range c.services {
+		group.Go(func() error { return c.createService(ctx, i, policies) })
+	}
+	return group.Wait()
+}
+
+func (c *city) createService(ctx context.Context, service int, policies bool) error {
+	namespace, name := namespaceOf(service), serviceName(service)
+	core := c.kubernets.CoreV1()
+	if _, err := core.ServiceAccounts(namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	for pod := range endpoints {
+		if err := c.createPod(ctx, service, pod); err != nil {
+			return err
+		}
+	}
+	_, err := core.Services(namespace).Create(ctx, &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       corev1.ServiceSpec{Selector: map[string]string{"app": name}, Ports: []corev1.ServicePort{{Name: "http", Port: 80}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	if _, err := c.kubernets.DiscoveryV1().EndpointSlices(namespace).Create(ctx, slice(service, firstPods(endpoints)), metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	if policies {
+		return c.apply(ctx, target(service, "", callersOf(service, c.services)...))
+	}
+	return nil
+}
+
+// createPod creates a pod and its status as the kubelet would.
+func (c *city) createPod(ctx context.Context, service, number int) error {
+	namespace, name := namespaceOf(service), serviceName(service)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: podName(service, number), Labels: map[string]string{"app": name, "security.istio.io/tlsMode": "istio"},
+			Annotations: map[string]string{inject.StatusAnnotation: fmt.Sprintf(`{"version":1,"revision":"default","class":%q,"templates":[%q]}`, c.class, c.class)},
+		},
+		Spec: corev1.PodSpec{
+			NodeName: "node", ServiceAccountName: name,
+			Containers: []corev1.Container{
+				{Name: "app", Image: "app", Ports: []corev1.ContainerPort{{ContainerPort: port}}},
+				{Name: "sidecar", Image: "proxy"},
+			},
+		},
+	}
+	created, err := c.kubernets.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	address := addressOf(service, number)
+	created.Status = corev1.PodStatus{
+		Phase: corev1.PodRunning, PodIP: address, PodIPs: []corev1.PodIP{{IP: address}},
+		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}, {Type: corev1.ContainersReady, Status: corev1.ConditionTrue}},
+	}
+	_, err = c.kubernets.CoreV1().Pods(namespace).UpdateStatus(ctx, created, metav1.UpdateOptions{})
+	return err
+}
+
+func (c *city) deletePod(ctx context.Context, service, number int) error {
+	now := int64(0)
+	return c.kubernets.CoreV1().Pods(namespaceOf(service)).Delete(ctx, podName(service, number), metav1.DeleteOptions{GracePeriodSeconds: &now})
+}
+
+// setEndpoints writes the EndpointSlice as the endpoint controller would.
+func (c *city) setEndpoints(ctx context.Context, service int, pods []int) error {
+	_, err := c.kubernets.DiscoveryV1().EndpointSlices(namespaceOf(service)).Update(ctx, slice(service, pods), metav1.UpdateOptions{})
+	return err
+}
+
+func firstPods(n int) []int {
+	pods := make([]int, n)
+	for i := range pods {
+		pods[i] = i
+	}
+	return pods
+}
+
+func slice(service int, pods []int) *discoveryv1.EndpointSlice {
+	name, number, ready := "http", int32(port), true
+	s := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: serviceName(service), Namespace: namespaceOf(service), Labels: map[string]string{discoveryv1.LabelServiceName: serviceName(service)}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &number}},
+	}
+	for _, pod := range pods {
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
+			Addresses: []string{addressOf(service, pod)}, Conditions: discoveryv1.EndpointConditions{Ready: &ready, Serving: &ready},
+			TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: namespaceOf(service), Name: podName(service, pod)},
+		})
+	}
+	return s
+}
+
+// callersOf returns the services whose identities may call a service, if policies decide.
+func callersOf(service, services int) []int {
+	var callers []int
+	for i := 1; i <= min(callees, services-1); i++ {
+		callers = append(callers, (service+services-i)%services)
+	}
+	return callers
+}
+
+// target returns the TrafficTarget that lets callers call a service.
+func target(service int, suffix string, callers ...int) string {
+	text := fmt.Sprintf(`
+apiVersion: access.smi-spec.io/v1alpha3
+kind: TrafficTarget
+metadata: {name: %[2]s%[3]s, namespace: %[1]s}
+spec:
+  destination: {kind: ServiceAccount, name: %[2]s, namespace: %[1]s}
+  rules: [{kind: HTTPRouteGroup, name: all, matches: [all]}]
+  sources:
+`, namespaceOf(service), serviceName(service), suffix)
+	for _, caller := range callers {
+		text += fmt.Sprintf("  - {kind: ServiceAccount, name: %s, namespace: %s}\n", serviceName(caller), namespaceOf(caller))
+	}
+	return text
+}
+
+// route returns an HTTPRoute that splits the traffic of a service, which also has a header
+// that the proxies' configuration contains.
+func route(service int, header string, weight int) string {
+	next := service + 1
+	return fmt.Sprintf(`
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: %[2]s, namespace: %[1]s}
+spec:
+  parentRefs: [{group: "", kind: Service, name: %[2]s, port: 80}]
+  rules:
+  - filters: [{type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: x-scale, value: %[4]q}]}}]
+    backendRefs:
+    - {name: %[2]s, port: 80, weight: %[5]d}
+    - {name: %[3]s, port: 80, weight: %[6]d}
+`, namespaceOf(service), serviceName(service), serviceName(next), header, weight, 100-weight)
+}
+
+func (c *city) apply(ctx context.Context, text string) error {
+	objects, err := apiserver.Decode([]byte(text))
+	if err != nil {
+		return err
+	}
+	for _, object := range objects {
+		if err := apiserver.Apply(ctx, c.client, object); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *city) remove(ctx context.Context, text string) error {
+	objects, err := apiserver.Decode([]byte(text))
+	if err != nil {
+		return err
+	}
+	for _, object := range objects {
+		if err := c.client.Delete(ctx, object); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// proxies returns the pods of the proxies, the first of each service, with tokens as the
+// kubelet would obtain them.
+func (c *city) proxies(ctx context.Context, n int) ([]Pod, error) {
+	pods := make([]Pod, n)
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(writers)
+	for i := range pods {
+		group.Go(func() error {
+			service, number := i%c.services, i/c.services
+			namespace := namespaceOf(service)
+			pod, err := c.kubernets.CoreV1().Pods(namespace).Get(ctx, podName(service, number), metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			seconds := int64(24 * 60 * 60)
+			token, err := c.kubernets.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, serviceName(service), &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+				Audiences: []string{c.audience}, ExpirationSeconds: &seconds,
+				BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
+			}}, metav1.CreateOptions{})
+			if err != nil {
+				return err
+			}
+			pods[i] = Pod{
+				Namespace: namespace, Name: pod.Name, UID: string(pod.UID), ServiceAccount: serviceName(service),
+				Address: addressOf(service, number), Token: token.Status.Token,
+			}
+			return nil
+		})
+	}
+	return pods, group.Wait()
+}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"fmt"
+	"time"
+)
+
+// Result is what a scenario has measured. Durations are in nanoseconds as JSON.
+type Result struct {
+	ControlPlane, Protocol, Mode, Scenario string
+	Services, Proxies                      int
+	// Rounds is how often the change was made.
+	Rounds int
+	// Median and Max are the times until the last proxy had acknowledged the change, of the
+	// rounds. Of connect, reconnect and restart, Median is that of the proxies until one had
+	// its configuration, and Max the time until all had.
+	Median, Max time.Duration
+	// CPU is the controller's CPU time: of changes the median of the rounds.
+	CPU time.Duration
+	// Responses, Resources and Bytes are what all proxies have received in all rounds.
+	Responses, Resources, Bytes int64
+	// Broken counts connections that have ended.
+	Broken int64
+	// Signed is the median of a certificate's request, and Started how long the controller
+	// took until it was ready.
+	Signed, Started time.Duration
+	Memory          Memory
+}
+
+func (r *Result) received(report *Report) {
+	r.Responses += report.Responses
+	r.Resources += report.Resources
+	r.Bytes += report.Bytes
+	r.Broken += report.Broken
+}
+
+func printHead() {
+	fmt.Printf("%-10s %-6s %-10s %-9s %8s %10s %10s %10s %10s %12s %12s %9s %9s\n", "plane", "proto", "mode", "scenario", "services",
+		"median", "max", "CPU", "responses", "resources", "bytes", "resident", "heap")
+}
+
+func (r *Result) print() {
+	n := int64(max(r.Rounds, 1))
+	fmt.Printf("%-10s %-6s %-10s %-9s %8d %10s %10s %10s %10d %12d %12d %7dMi %7dMi\n", r.ControlPlane, r.Protocol, r.Mode, r.Scenario, r.Services,
+		r.Median.Round(100*time.Microsecond), r.Max.Round(100*time.Microsecond), r.CPU.Round(100*time.Microsecond),
+		r.Responses/n, r.Resources/n, r.Bytes/n, r.Memory.Resident>>20, r.Memory.Heap>>20)
+	if r.Started > 0 || r.Signed > 0 {
+		fmt.Printf("%50s started in %s, a certificate in %s\n", "", r.Started.Round(time.Millisecond), r.Signed.Round(10*time.Microsecond))
+	}
+}
