@@ -86,3 +86,29 @@ func linesOf(t *testing.T, file string) map[string]int {
 	}
 	return out
 }
+
+// TestRealAccessLogOfPlaintext: a plaintext connection that is accepted has no reason of a
+// refusal, although Envoy has looked for a TLS handshake in it.
+func TestRealAccessLogOfPlaintext(t *testing.T) {
+	e := runInbound(t, func(p *app) inboundCase {
+		return inboundCase{
+			settings: func(s *mesh.Settings) { s.AccessLog = mesh.FullAccessLog() },
+			inbound: mesh.Inbound{TLS: mesh.Permissive, Ports: []mesh.InboundPort{
+				{Port: p.http, Protocol: mesh.TCP, Access: anyone},
+				{Port: p.tcp, Protocol: mesh.TCPServerFirst, Access: rules(rule("db/shop", anyRequest, buyer))},
+			}},
+		}
+	})
+	if response, _, err := e.ask(e.http, nil, "/books/1"); err != nil || response.StatusCode != 200 {
+		t.Fatal(response, err)
+	}
+	_, _ = e.hello(e.tcp, nil)
+	want := fmt.Sprint(map[string]int{"connection ": 1, "connection " + telemetry.ReasonPlaintext: 1})
+	var got string
+	for deadline := time.Now().Add(10 * time.Second); got != want && time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		got = fmt.Sprint(linesOf(t, e.output))
+	}
+	if got != want {
+		t.Errorf("the lines are %s, want %s", got, want)
+	}
+}

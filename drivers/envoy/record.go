@@ -50,7 +50,7 @@ var (
 
 	// plaintextConnections are those for which the proxy does no TLS. Envoy's TLS inspector
 	// leaves a failure in them, since it has found no ClientHello.
-	plaintextConnections = logsOf(atInbound, connectionFields+ofDestinationTCP+noStatus+client+string(atInbound)+why+auditTCP)
+	plaintextConnections = logsOf(atPlaintext, connectionFields+ofDestinationTCP+noStatus+client+string(atPlaintext)+why+auditTCP)
 
 	// unmatchedConnections are those that match no filter chain.
 	unmatchedConnections = logs{

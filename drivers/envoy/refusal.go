@@ -13,6 +13,7 @@ type direction string
 
 const (
 	atInbound   direction = "inbound"
+	atPlaintext direction = "inbound plaintext"
 	atOutbound  direction = "outbound"
 	atEgress    direction = "egress"
 	atUnmatched direction = "unmatched"
@@ -27,6 +28,15 @@ type refusal struct {
 	expression string
 	// of, if set, is the only direction in which it means that.
 	of direction
+}
+
+// ofTLS reports whether a connection without the mesh's TLS cannot be refused for it. Envoy's TLS
+// inspector leaves a failure in such connections, since it has found no ClientHello.
+func (r refusal) ofTLS() bool { return strings.Contains(r.expression, "transport_failure_reason") }
+
+// applies reports whether the refusal can happen to what comes from there.
+func (r refusal) applies(from direction) bool {
+	return (r.of == "" || r.of == from) && (from != atPlaintext || !r.ofTLS())
 }
 
 // refusals are in order: the first one that applies counts.
@@ -57,7 +67,7 @@ func reasons() []agentspec.Reason {
 func isRefused(from direction) string {
 	var all []string
 	for _, r := range refusals {
-		if r.of == "" || r.of == from {
+		if r.applies(from) {
 			all = append(all, r.expression)
 		}
 	}
@@ -68,7 +78,7 @@ func isRefused(from direction) string {
 func reasonOf(from direction) string {
 	out := &strings.Builder{}
 	for _, r := range refusals {
-		if r.of == "" || r.of == from {
+		if r.applies(from) {
 			fmt.Fprintf(out, "%s ? '%s' : ", r.expression, r.reason)
 		}
 	}
