@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -41,8 +42,9 @@ With -n or an object, the command lists what is sent there, and with --from only
 other object sends. 'outrigger explain' says what is missing in the policies. The rights are
 those of 'outrigger proxy list'.
 
-Exit codes: 0 nothing would be refused, 1 that is not known because no pod is audited, an
-audited pod was not read or something failed, 2 wrong usage, 3 something would be refused.`,
+Exit codes: 0 all pods are audited and nothing would be refused, 1 that is not known because
+a pod is not audited, an audited pod was not read or something failed, 2 wrong usage, 3
+something would be refused. Pods whose class runs no proxy need not be audited.`,
 		Example: `  # try the policies of a namespace
   kubectl annotate namespace shop openservicemesh.io/access-mode=Audit
   outrigger audit -n shop
@@ -50,7 +52,8 @@ audited pod was not read or something failed, 2 wrong usage, 3 something would b
   # what would a workload still be refused, during a minute?
   outrigger audit -n shop --from deploy/web --window 1m
 
-  # in a pipeline: fail unless the policies allow everything that was sent
+  # in a pipeline: fail unless all pods are audited and the policies allow everything that
+  # was sent
   outrigger audit -A -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -93,8 +96,11 @@ audited pod was not read or something failed, 2 wrong usage, 3 something would b
 			} else if err != nil {
 				return err
 			}
-			audited, unknown := report.Audited(scope, object)
+			audited, unknown, unaudited := report.Audited(scope, object)
 			warnUnread(cmd.ErrOrStderr(), unknown)
+			if audited > 0 {
+				warnUnaudited(cmd.ErrOrStderr(), unaudited)
+			}
 			if f.output == "json" || f.output == "yaml" {
 				err = usage.PrintAs(cmd.OutOrStdout(), f.output, append([]traffic.Refusal{}, refusals...))
 			} else if len(refusals) > 0 {
@@ -107,7 +113,7 @@ audited pod was not read or something failed, 2 wrong usage, 3 something would b
 				return errRefused
 			case audited == 0:
 				return errors.New("no pod is audited here; annotate the namespace with openservicemesh.io/access-mode: Audit, which has effect in permissive traffic policy mode. A control plane that is older than this program audits nothing")
-			case len(unknown) > 0:
+			case len(unknown)+len(unaudited) > 0:
 				return errReported
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "the policies would refuse nothing of what %s counted\n", podsHave(audited))
@@ -124,6 +130,30 @@ audited pod was not read or something failed, 2 wrong usage, 3 something would b
 	})
 	completeFlag(cmd, "from-namespace", f.kube.completeNamespaces)
 	return cmd
+}
+
+// mostUnaudited is how many workloads warnUnaudited names.
+const mostUnaudited = 5
+
+// warnUnaudited names the workloads of pods that are not audited, some if there are many.
+func warnUnaudited(w io.Writer, pods []traffic.Pod) {
+	if len(pods) == 0 {
+		return
+	}
+	names := make([]string, len(pods))
+	for i := range pods {
+		names[i] = pods[i].Namespace + "/" + cmp.Or(pods[i].Owner.Name, pods[i].Name.Name)
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	if more := len(names) - mostUnaudited; more > 0 {
+		names = append(names[:mostUnaudited], fmt.Sprintf("and %d more", more))
+	}
+	what := "a pod is not audited, so what its policies would refuse is not known; annotate its namespace"
+	if len(pods) > 1 {
+		what = fmt.Sprintf("%d pods are not audited, so what their policies would refuse is not known; annotate their namespaces", len(pods))
+	}
+	fmt.Fprintf(w, "warning: %s with openservicemesh.io/access-mode: Audit: %s\n", what, strings.Join(names, ", "))
 }
 
 func podsHave(n int) string {

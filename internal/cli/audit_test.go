@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -11,7 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outrigger-mesh/outrigger/internal/cli/usage"
+	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/traffic"
+	"github.com/outrigger-mesh/outrigger/mesh"
 )
 
 // reportServer serves a report as a controller's debug page, and returns its address.
@@ -26,13 +29,14 @@ func reportServer(t *testing.T, report *traffic.Report) string {
 	return strings.TrimPrefix(server.URL, "http://")
 }
 
-// auditReport is trafficReport with an audit of cart, whose unread pod has ended.
+// auditReport is trafficReport with an audit of cart, whose unread pod has ended, and of web.
 func auditReport(seconds float64, refused map[string]float64) *traffic.Report {
 	report := trafficReport(seconds)
 	cart := &report.Pods[0]
 	cart.Audited, cart.CountsAudits = true, true
 	cart.Flows[0].Protocol, cart.Flows[0].AuditDenied = "http", refused
 	report.Pods = append(report.Pods[:1], report.Pods[2:]...)
+	report.Pods[1].Audited, report.Pods[1].CountsAudits = true, true
 	return report
 }
 
@@ -41,6 +45,16 @@ func TestAudit(t *testing.T) {
 	unread := auditReport(0, nil)
 	unread.Pods = append(unread.Pods, trafficReport(0).Pods[1])
 	unread.Pods[len(unread.Pods)-1].Audited = true
+	partial, many := auditReport(0, nil), auditReport(0, refused)
+	partial.Pods[1].Audited = false
+	for i := range 8 {
+		pod := traffic.Pod{Name: mesh.Name{Namespace: "shop", Name: fmt.Sprintf("alone-%d", i)}, Class: "envoy"}
+		if i < 4 {
+			pod.Owner = fact.Owner{Kind: "deployment", Name: fmt.Sprintf("pair-%d", i/2)}
+		}
+		many.Pods = append(many.Pods, pod)
+	}
+	const toAnnotate = " with openservicemesh.io/access-mode: Audit: "
 	for name, tt := range map[string]struct {
 		report         *traffic.Report
 		args           string
@@ -55,9 +69,17 @@ shop/web   shop/cart     shop/web   access   30
 SOURCE     DESTINATION   CLIENT     REASON   PER SECOND   SERVER      PROTOCOL
 shop/web   shop/cart     shop/web   access   3.0          shop/cart   http
 `, "", errRefused},
-		"from another":               {auditReport(0, refused), "audit -n shop --from deploy/cart", "", "the policies would refuse nothing of what 1 audited pod has counted\n", nil},
-		"nothing would be refused":   {auditReport(0, nil), "audit", "", "the policies would refuse nothing of what 1 audited pod has counted\n", nil},
-		"nothing, for a program":     {auditReport(0, nil), "audit -o json", "[]\n", "the policies would refuse nothing of what 1 audited pod has counted\n", nil},
+		"from another":             {auditReport(0, refused), "audit -n shop --from deploy/cart", "", "the policies would refuse nothing of what 2 audited pods have counted\n", nil},
+		"nothing would be refused": {auditReport(0, nil), "audit", "", "the policies would refuse nothing of what 2 audited pods have counted\n", nil},
+		"nothing, for a program":   {auditReport(0, nil), "audit -o json", "[]\n", "the policies would refuse nothing of what 2 audited pods have counted\n", nil},
+		"a pod is not audited": {partial, "audit -A -o json", "[]\n",
+			"warning: a pod is not audited, so what its policies would refuse is not known; annotate its namespace" + toAnnotate + "shop/web\n", errReported},
+		"another object is not audited": {partial, "audit deploy/cart -n shop", "", "the policies would refuse nothing of what 1 audited pod has counted\n", nil},
+		"many pods are not audited": {many, "audit", `
+SOURCE     DESTINATION   CLIENT     REASON   COUNT
+shop/web   shop/cart     shop/web   access   30
+`, "warning: 8 pods are not audited, so what their policies would refuse is not known; annotate their namespaces" + toAnnotate +
+			"shop/alone-4, shop/alone-5, shop/alone-6, shop/alone-7, shop/pair-0, and 1 more\n", errRefused},
 		"an audited pod is not read": {unread, "audit", "", unreadCart, errReported},
 	} {
 		stdout, stderr, err := run(t.Context(), append(strings.Fields(tt.args), "--debug-address", reportServer(t, tt.report))...)

@@ -87,7 +87,7 @@ func (r *Reader) Traffic(ctx context.Context, period time.Duration, namespaces [
 		report.Services = append(report.Services, s.Name)
 	}
 	for _, w := range proxies(snapshot) {
-		pod := traffic.Pod{Name: w.Name, UID: w.UID, Owner: w.Owner, ServiceAccount: w.ServiceAccount, Class: w.Class}
+		pod := traffic.Pod{Name: w.Name, UID: w.UID, Owner: w.Owner, ServiceAccount: w.ServiceAccount, Class: w.Class, Proxyless: sidecar.IsProxyless(w.Class)}
 		if view, ok := snapshot.Views.Get(w.UID); ok {
 			describe(&pod, view)
 		}

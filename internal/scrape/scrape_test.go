@@ -236,7 +236,7 @@ func TestProxyless(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := report.Pods[0].Problem; !strings.Contains(got, "class grpc run no proxy") {
-		t.Errorf("problem %q", got)
+	if pod := report.Pods[0]; !pod.Proxyless || !strings.Contains(pod.Problem, "class grpc run no proxy") {
+		t.Errorf("proxyless %t, problem %q", pod.Proxyless, pod.Problem)
 	}
 }

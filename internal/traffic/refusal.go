@@ -90,12 +90,18 @@ func (r *Report) Refusals(namespace string, object, from *Object) ([]Refusal, er
 	return all, nil
 }
 
-// Audited returns how many pods of a namespace or an object are audited, and those of them
-// whose counts are not known, with the Problem.
-func (r *Report) Audited(namespace string, object *Object) (audited int, unknown []Pod) {
+// Audited returns how many pods of a namespace or an object are audited, those of them whose
+// counts are not known, with the Problem, and the pods with a proxy that are not audited.
+func (r *Report) Audited(namespace string, object *Object) (audited int, unknown, unaudited []Pod) {
 	for i := range r.Pods {
 		pod := r.Pods[i]
-		if !pod.Audited || !isWithin(&pod, namespace, object) {
+		if !isWithin(&pod, namespace, object) {
+			continue
+		}
+		if !pod.Audited {
+			if !pod.Proxyless {
+				unaudited = append(unaudited, pod)
+			}
 			continue
 		}
 		audited++
@@ -107,7 +113,7 @@ func (r *Report) Audited(namespace string, object *Object) (audited int, unknown
 		}
 		unknown = append(unknown, pod)
 	}
-	return audited, unknown
+	return audited, unknown, unaudited
 }
 
 // isWithin reports whether a pod belongs to the object or, without one, to the namespace,

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/outrigger-mesh/outrigger/internal/traffic"
+	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/telemetry"
 )
 
@@ -83,9 +84,14 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestAudited counts pods whose counts are not known as audited, too.
+// TestAudited counts pods whose counts are not known as audited, too. Of the others it returns
+// those with a proxy.
 func TestAudited(t *testing.T) {
-	count, unknown := audited().Audited("shop", nil)
+	report := audited()
+	report.Pods = append(report.Pods,
+		traffic.Pod{Name: mesh.Name{Namespace: "shop", Name: "call-0"}, Class: "grpc", Proxyless: true},
+		traffic.Pod{Name: mesh.Name{Namespace: "shop", Name: "late-0"}, Class: "envoy"})
+	count, unknown, unaudited := report.Audited("shop", nil)
 	var names []string
 	for _, pod := range unknown {
 		names = append(names, pod.Name.String()+": "+pod.Problem)
@@ -97,8 +103,16 @@ func TestAudited(t *testing.T) {
 	if diff := cmp.Diff(want, names); diff != "" || count != 3 {
 		t.Errorf("%d pods are audited, want 3; unknown (-want +got):\n%s", count, diff)
 	}
-	if count, _ := audited().Audited("front", nil); count != 0 {
-		t.Errorf("%d pods of front are audited, want none", count)
+	if len(unaudited) != 1 || unaudited[0].Name.Name != "late-0" {
+		t.Errorf("these pods are not audited, want late-0: %+v", unaudited)
+	}
+	count, _, unaudited = report.Audited("front", nil)
+	if count != 0 || len(unaudited) != 2 {
+		t.Errorf("of front %d pods are audited and %d are not, want none and 2", count, len(unaudited))
+	}
+	object := &traffic.Object{Kind: "deployment", Namespace: "shop", Name: "cart"}
+	if count, _, unaudited = report.Audited("", object); count != 2 || len(unaudited) != 0 {
+		t.Errorf("of cart %d pods are audited and %d are not, want 2 and none", count, len(unaudited))
 	}
 }
 

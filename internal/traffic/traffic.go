@@ -33,6 +33,8 @@ type Pod struct {
 	Owner          fact.Owner `json:"owner,omitzero"`
 	ServiceAccount string     `json:"serviceAccount,omitempty"`
 	Class          string     `json:"class,omitempty"`
+	// Proxyless reports whether pods of the class run no proxy.
+	Proxyless bool `json:"proxyless,omitempty"`
 	// Audited reports whether policies for the pod are evaluated without being enforced.
 	// CountsAudits reports whether its proxy was read and counts what they would refuse.
 	Audited      bool `json:"audited,omitempty"`
