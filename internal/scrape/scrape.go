@@ -121,7 +121,8 @@ func count(pod *traffic.Pod, earlier, later reading) {
 		pod.Problem = err.Error()
 		return
 	}
-	pod.Read, pod.CountsAudits = true, later.sample.CountsAudits()
+	// The agent names all metrics, whether or not the proxy evaluates audited rules.
+	pod.Read, pod.CountsAudits = true, later.sample.CountsAudits() && slices.Contains(sidecar.Features(pod.Class), mesh.FeatureAudit)
 	pod.Flows = traffic.Flows(pod, earlier.sample, later.sample)
 	if !earlier.time.IsZero() {
 		pod.Seconds = later.time.Sub(earlier.time).Seconds()

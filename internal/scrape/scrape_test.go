@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	_ "github.com/outrigger-mesh/outrigger/drivers/grpc"
+	_ "github.com/outrigger-mesh/outrigger/drivers/standard"
 	"github.com/outrigger-mesh/outrigger/internal/fact"
 	"github.com/outrigger-mesh/outrigger/internal/traffic"
 	"github.com/outrigger-mesh/outrigger/mesh"
@@ -225,6 +225,24 @@ func TestTrafficCanceled(t *testing.T) {
 	f.add(t, "shop", "web", "envoy", func(_ http.ResponseWriter, r *http.Request) { cancel(gone); <-r.Context().Done() })
 	if _, err := f.Traffic(ctx, time.Hour, nil); !errors.Is(err, gone) {
 		t.Errorf("error %v, want that of the context", err)
+	}
+}
+
+// TestCountsAudits has two classes whose agents name the metric, and only one of them audits.
+func TestCountsAudits(t *testing.T) {
+	f := newField(t)
+	names := func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, "# HELP %s What it would refuse.\n", telemetry.AuditDenied) }
+	f.add(t, "shop", "audits", "envoy", names)
+	f.add(t, "shop", "ignores", "null", names)
+	f.add(t, "shop", "old", "envoy", counting(1))
+	report, err := f.Traffic(t.Context(), 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pod := range report.Pods {
+		if !pod.Read || pod.CountsAudits != (pod.Name.Name == "audits") {
+			t.Errorf("%s: read %t, counts audits %t", pod.Name, pod.Read, pod.CountsAudits)
+		}
 	}
 }
 

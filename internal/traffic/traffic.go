@@ -36,7 +36,8 @@ type Pod struct {
 	// Proxyless reports whether pods of the class run no proxy.
 	Proxyless bool `json:"proxyless,omitempty"`
 	// Audited reports whether policies for the pod are evaluated without being enforced.
-	// CountsAudits reports whether its proxy was read and counts what they would refuse.
+	// CountsAudits reports whether its proxy was read and counts what they would refuse, which
+	// also needs a class with the feature Audit.
 	Audited      bool `json:"audited,omitempty"`
 	CountsAudits bool `json:"countsAudits,omitempty"`
 	// InboundTLS is Strict, Permissive, or TLSDisabled if its class has no mesh TLS. It is
