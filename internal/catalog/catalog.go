@@ -316,10 +316,11 @@ func (j *join) snapshot() *fact.Snapshot {
 		settings = defaultSettings
 	}
 	return &fact.Snapshot{
-		Settings:  settings,
-		Views:     j.views.Current(),
-		Services:  j.servicesTable.Current(),
-		Workloads: j.workloadsTable.Current(),
-		Problems:  j.problems.Current(),
+		Settings:   settings,
+		Views:      j.views.Current(),
+		Namespaces: j.namespacesTable.Current(),
+		Services:   j.servicesTable.Current(),
+		Workloads:  j.workloadsTable.Current(),
+		Problems:   j.problems.Current(),
 	}
 }

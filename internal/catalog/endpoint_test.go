@@ -284,14 +284,19 @@ func TestPods(t *testing.T) {
 	})
 }
 
-// TestWhoHasAView checks which pods have proxies, and the content of Proxy.
+// TestWhoHasAView checks which namespaces and pods are there, which of them have proxies, and
+// the content of Proxy.
 func TestWhoHasAView(t *testing.T) {
 	s := Build(slices.Concat(town(func(s *mesh.Settings) { s.PlaintextClasses = []string{"plain"} }), list(
 		pod("shop/a", "one", "10.1.0.2", func(w *fact.Workload) { w.Class, w.Zone = "plain", "z" }),
 		pod("shop/bare", "one", "10.1.0.3", func(w *fact.Workload) { w.Class = "" }),
 		pod("shop/ended", "one", "10.1.0.4", func(w *fact.Workload) { w.Ended = true }),
 		pod("out/b", "one", "10.1.0.5"),
+		namespace("out", func(n *fact.Namespace) { n.Member = false }),
 	)))
+	if got, want := s.Namespaces.Names(), []string{"shop"}; !slices.Equal(got, want) {
+		t.Errorf("there are namespaces %v, want %v", got, want)
+	}
 	if got, want := s.Views.Names(), []string{"uid-shop/a", "uid-shop/web-1"}; !slices.Equal(got, want) {
 		t.Errorf("there are Views of %v, want %v", got, want)
 	}

@@ -129,10 +129,11 @@ type join struct {
 	// accepted are the Inbounds of the workloads of a service account, if they have its rules.
 	accepted *graph.Tables[fact.ServiceAccount, *mesh.Inbound]
 
-	views          *graph.Table[*mesh.View]
-	servicesTable  *graph.Table[*fact.Service]
-	workloadsTable *graph.Table[*fact.Workload]
-	problems       *graph.Table[*fact.Problems]
+	views           *graph.Table[*mesh.View]
+	namespacesTable *graph.Table[*fact.Namespace]
+	servicesTable   *graph.Table[*fact.Service]
+	workloadsTable  *graph.Table[*fact.Workload]
+	problems        *graph.Table[*fact.Problems]
 }
 
 // aged is a key that sorts by age.
@@ -201,11 +202,13 @@ func newJoin(options Options) *join {
 	j.retried = graph.NewTables[fact.ServiceAccount, *mesh.Destination](g)
 	j.accepted = graph.NewTables[fact.ServiceAccount, *mesh.Inbound](g)
 	j.views = graph.NewTable[*mesh.View](g)
+	j.namespacesTable = graph.NewTable[*fact.Namespace](g)
 	j.servicesTable = graph.NewTable[*fact.Service](g)
 	j.workloadsTable = graph.NewTable[*fact.Workload](g)
 	j.problems = graph.NewTable[*fact.Problems](g)
 
 	// The order matters: rules read tables that earlier rules fill.
+	graph.NewRule(j.namespaces, j.offerNamespace)
 	graph.NewRule(j.services, j.offerService)
 	graph.NewRule(j.workloads, j.offerWorkload)
 	graph.NewRule(j.retries, j.retry)

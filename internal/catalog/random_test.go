@@ -334,6 +334,6 @@ func firstDifference(got, want *fact.Snapshot) string {
 		is, _ := got.Problems.Get(change.Name)
 		return fmt.Sprintf("problems %s:\n got %s\nwant %s", change.Name, asJSON(is), asJSON(was))
 	}
-	names := slices.Concat(got.Services.Names(), want.Services.Names(), got.Workloads.Names(), want.Workloads.Names())
-	return fmt.Sprintf("services or workloads, among %v", names)
+	names := slices.Concat(got.Namespaces.Names(), want.Namespaces.Names(), got.Services.Names(), want.Services.Names(), got.Workloads.Names(), want.Workloads.Names())
+	return fmt.Sprintf("namespaces, services or workloads, among %v", names)
 }

@@ -143,7 +143,7 @@ func After() []Check {
 // Strict returns the checks before the inbound TLS mode becomes Strict.
 func Strict() []Check {
 	return []Check{
-		{"strict-ready/counts", "The proxy of each pod with the inbound TLS mode Permissive was read, so that its counts are known.", strictCounts},
+		{"strict-ready/counts", "The proxy of each pod with the mesh-wide inbound TLS mode Permissive was read, so that its counts are known.", strictCounts},
 		{"strict-ready/plaintext", "No such pod has received requests or connections without mesh TLS.", strictPlaintext},
 	}
 }

@@ -355,6 +355,12 @@ func TestStrict(t *testing.T) {
 	sent.Reporter = telemetry.ReporterSource
 	unread := pod("slow", mesh.Permissive)
 	unread.Read, unread.Problem = false, "no answer"
+	keeps := pod("legacy", mesh.Permissive, received(telemetry.HTTP, 5, telemetry.NoTLS))
+	keeps.KeepsInboundTLS = true
+	keepsUnread := unread
+	keepsUnread.KeepsInboundTLS = true
+	proxyless := pod("call", mesh.Permissive)
+	proxyless.Read, proxyless.Proxyless = false, true
 	unreadStrict := pod("strict", mesh.Strict)
 	unreadStrict.Read = false
 	for name, tt := range map[string]struct {
@@ -366,6 +372,7 @@ func TestStrict(t *testing.T) {
 			pods: []traffic.Pod{
 				pod("cart", mesh.Permissive, received(telemetry.HTTP, 5, telemetry.MutualTLS), sent), unreadStrict,
 				pod("old", traffic.TLSDisabled, received(telemetry.HTTP, 5, telemetry.NoTLS)),
+				keeps, keepsUnread, proxyless,
 			},
 			want: []string{"ok : all 1 pods", "ok : no plaintext was counted"},
 		},

@@ -10,13 +10,17 @@ import (
 	"github.com/outrigger-mesh/outrigger/sidecar/telemetry"
 )
 
-// permissive returns the pods that accept plaintext and would not with the mode Strict. Pods
-// whose mode is not known are among them.
+// permissive returns the pods that accept plaintext and would not with the mesh-wide mode
+// Strict. Pods whose mode is not known are among them. Those without a proxy are not, since
+// they accept only mesh TLS, whatever the mode.
 func permissive(report *traffic.Report) []traffic.Pod {
 	return slices.DeleteFunc(slices.Clone(report.Pods), func(p traffic.Pod) bool {
-		return p.InboundTLS == string(mesh.Strict) || p.InboundTLS == traffic.TLSDisabled
+		return p.Proxyless || p.KeepsInboundTLS || p.InboundTLS == string(mesh.Strict) || p.InboundTLS == traffic.TLSDisabled
 	})
 }
+
+// stayPermissive is how a workload is left out of these checks and of the change.
+const stayPermissive = "keep the workload Permissive: annotate its pod template with openservicemesh.io/inbound-tls-mode: Permissive"
 
 func strictCounts(f *Facts, r *report) {
 	if err := f.traffic.err; err != nil {
@@ -37,10 +41,10 @@ func strictCounts(f *Facts, r *report) {
 	}
 	r.each(Error, unknown, func(string) string { return "upgrade the control plane: 'outrigger upgrade'" })
 	r.each(Error, unread, func(string) string {
-		return "make port 15010 of the pod reachable for the controller; a pod without a proxy that counts stays Permissive"
+		return "make port 15010 of the pod reachable for the controller, or " + stayPermissive
 	})
 	if len(r.findings) == 0 {
-		r.ok("all %d pods with the inbound TLS mode Permissive were read", len(pods))
+		r.ok("all %d pods with the mesh-wide inbound TLS mode Permissive were read", len(pods))
 	}
 }
 
@@ -80,7 +84,7 @@ func strictPlaintext(f *Facts, r *report) {
 		problems = append(problems, problem{object, fmt.Sprintf("it has received %.0f requests and %.0f TCP connections without mesh TLS", received[object].requests, received[object].connections)})
 	}
 	r.each(Error, problems, func(string) string {
-		return "find the callers with 'outrigger check-inject', and inject a sidecar into them; what an IngressBackend allows stays allowed. Or keep the workload Permissive: annotate its pods with openservicemesh.io/inbound-tls-mode: Permissive"
+		return "find the callers with 'outrigger check-inject', and inject a sidecar into them; what an IngressBackend allows stays allowed. Or " + stayPermissive
 	})
 	if len(r.findings) == 0 {
 		r.ok("no plaintext was counted; TCP connections that are still open are not counted")

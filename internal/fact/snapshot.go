@@ -8,6 +8,8 @@ type Snapshot struct {
 	Settings *mesh.Settings
 	// Views has the View of every proxy, by pod UID.
 	Views mesh.Table[*mesh.View]
+	// Namespaces are those of the mesh, by name.
+	Namespaces mesh.Table[*Namespace]
 	// Services and Workloads are those of the mesh, by namespace/name.
 	Services  mesh.Table[*Service]
 	Workloads mesh.Table[*Workload]
@@ -17,7 +19,7 @@ type Snapshot struct {
 
 // Digest returns a digest of everything in the Snapshot.
 func (s *Snapshot) Digest() mesh.Digest {
-	return mesh.JoinDigests(s.Settings.Digest(), s.Views.Digest(), s.Services.Digest(), s.Workloads.Digest(), s.Problems.Digest())
+	return mesh.JoinDigests(s.Settings.Digest(), s.Views.Digest(), s.Namespaces.Digest(), s.Services.Digest(), s.Workloads.Digest(), s.Problems.Digest())
 }
 
 // Problems are the errors of one object, sorted by field and reason.

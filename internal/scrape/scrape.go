@@ -88,6 +88,8 @@ func (r *Reader) Traffic(ctx context.Context, period time.Duration, namespaces [
 	}
 	for _, w := range proxies(snapshot) {
 		pod := traffic.Pod{Name: w.Name, UID: w.UID, Owner: w.Owner, ServiceAccount: w.ServiceAccount, Class: w.Class, Proxyless: sidecar.IsProxyless(w.Class)}
+		ns, ok := snapshot.Namespaces.Get(w.Namespace)
+		pod.KeepsInboundTLS = w.InboundTLS != "" || ok && ns.InboundTLS != ""
 		if view, ok := snapshot.Views.Get(w.UID); ok {
 			describe(&pod, view)
 		}

@@ -231,7 +231,9 @@ func TestTrafficCanceled(t *testing.T) {
 // TestCountsAudits has two classes whose agents name the metric, and only one of them audits.
 func TestCountsAudits(t *testing.T) {
 	f := newField(t)
-	names := func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, "# HELP %s What it would refuse.\n", telemetry.AuditDenied) }
+	names := func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, "# HELP %s What it would refuse.\n", telemetry.AuditDenied)
+	}
 	f.add(t, "shop", "audits", "envoy", names)
 	f.add(t, "shop", "ignores", "null", names)
 	f.add(t, "shop", "old", "envoy", counting(1))
@@ -242,6 +244,29 @@ func TestCountsAudits(t *testing.T) {
 	for _, pod := range report.Pods {
 		if !pod.Read || pod.CountsAudits != (pod.Name.Name == "audits") {
 			t.Errorf("%s: read %t, counts audits %t", pod.Name, pod.Read, pod.CountsAudits)
+		}
+	}
+}
+
+// TestKeepsInboundTLS has pods whose mode is mesh-wide, their own or their namespace's.
+func TestKeepsInboundTLS(t *testing.T) {
+	f := newField(t)
+	f.add(t, "shop", "follows", "envoy", nil)
+	f.pods = append(f.pods, mesh.Seal(&fact.Workload{Name: mesh.Name{Namespace: "shop", Name: "own"}, UID: "own", Class: "envoy", InboundTLS: mesh.Permissive}))
+	f.add(t, "legacy", "of-namespace", "envoy", nil)
+	f.publish()
+	snapshot := *f.snapshot.Load()
+	snapshot.Namespaces = mesh.TableOf(map[string]*fact.Namespace{
+		"shop": mesh.Seal(&fact.Namespace{Name: "shop"}), "legacy": mesh.Seal(&fact.Namespace{Name: "legacy", InboundTLS: mesh.Permissive}),
+	})
+	f.snapshot.Store(&snapshot)
+	report, err := f.Traffic(t.Context(), 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pod := range report.Pods {
+		if pod.KeepsInboundTLS == (pod.Name.Name == "follows") {
+			t.Errorf("%s keeps its mode: %t", pod.Name, pod.KeepsInboundTLS)
 		}
 	}
 }

@@ -43,6 +43,9 @@ type Pod struct {
 	// InboundTLS is Strict, Permissive, or TLSDisabled if its class has no mesh TLS. It is
 	// empty if it is not known.
 	InboundTLS string `json:"inboundTLS,omitempty"`
+	// KeepsInboundTLS reports whether an annotation of the pod or its namespace sets the mode,
+	// so that it does not follow the mesh-wide one.
+	KeepsInboundTLS bool `json:"keepsInboundTLS,omitempty"`
 	// Seconds is the length of the period. It is 0 if the proxy was not read or the period
 	// has no beginning.
 	Seconds float64 `json:"seconds,omitempty"`
