@@ -2,11 +2,14 @@ package pipy
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -88,6 +91,46 @@ func TestInboundMetrics(t *testing.T) {
 			if !strings.Contains(body, want+"\n") {
 				return fmt.Errorf("no %s in\n%s", want, body)
 			}
+		}
+		return nil
+	})
+}
+
+// TestInboundAudit has connections whose application is there, and others whose is not. Both are
+// audited before the application is called.
+func TestInboundAudit(t *testing.T) {
+	access := rules(rule("ops", anyRequest, ops))
+	access.Anyone, access.Audit = true, true
+	w := startWorkload(t, inboundView(&mesh.Inbound{TLS: mesh.Permissive, Ports: []mesh.InboundPort{
+		{Port: helloPort, Protocol: mesh.TCP, Access: access}, {Port: nobodyPort, Protocol: mesh.TCP, Access: access},
+	}}))
+	for _, caller := range []*tls.Config{w.as(t, buyer), w.as(t, ops), nil} {
+		if _, err := w.hello(helloPort, caller); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.hello(nobodyPort, caller); err == nil {
+			t.Fatal("nobody listens at the port, and it greets")
+		}
+	}
+	eventually(t, func() error {
+		_, body := w.metrics(t, "/stats/prometheus")
+		got := map[string]string{}
+		for line := range strings.Lines(body) {
+			for _, name := range []string{telemetry.AuditDenied, telemetry.Denied} {
+				if labels, found := strings.CutPrefix(line, name+"{"); found {
+					labels, n, _ := strings.Cut(strings.TrimSpace(labels), "} ")
+					account := regexp.MustCompile(`source_service_account="(.*?)"`).FindStringSubmatch(labels)[1]
+					reason := regexp.MustCompile(`reason="(.*?)"`).FindStringSubmatch(labels)[1]
+					got[fmt.Sprintf("%s of %q: %s", name, account, reason)] = n
+				}
+			}
+		}
+		want := map[string]string{
+			telemetry.AuditDenied + ` of "book.buyer": access`: "2", telemetry.AuditDenied + ` of "": plaintext`: "2",
+			telemetry.Denied + ` of "book.buyer": no_endpoint`: "1", telemetry.Denied + ` of "admin": no_endpoint`: "1", telemetry.Denied + ` of "": no_endpoint`: "1",
+		}
+		if !maps.Equal(got, want) {
+			return fmt.Errorf("it counts %v, want %v", got, want)
 		}
 		return nil
 	})

@@ -98,8 +98,8 @@ type Counts struct {
 	Retries  float64 `json:"retries,omitempty"`
 	// Denied counts requests and connections that a sidecar has refused, by reason.
 	Denied map[string]float64 `json:"denied,omitempty"`
-	// AuditDenied counts those that a sidecar has let through and would have refused if the
-	// audited policies were enforced, by reason.
+	// AuditDenied counts those that pass the access rules of permissive mode and would not
+	// pass the audited ones, by reason.
 	AuditDenied map[string]float64 `json:"auditDenied,omitempty"`
 }
 

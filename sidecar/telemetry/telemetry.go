@@ -108,7 +108,7 @@ var metrics = []Metric{
 	{ReceivedBytes, Counter, "Bytes that clients have sent in TCP connections, when these end.", nil},
 	{SentBytes, Counter, "Bytes that servers have sent in TCP connections, when these end.", nil},
 	{Denied, Counter, "Requests and connections that the sidecar itself has refused, by reason.", []string{LabelReason}},
-	{AuditDenied, Counter, "Requests and connections that the sidecar has let through and would refuse if the audited policies were enforced, by reason.", []string{LabelReason}},
+	{AuditDenied, Counter, "Requests and connections that pass the access rules of permissive mode and would not pass the audited ones, by reason.", []string{LabelReason}},
 }
 
 var labels = []string{

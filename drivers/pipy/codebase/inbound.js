@@ -289,12 +289,13 @@ function callOf(connection) {
 // the reason if it was refused, or ''.
 function countInbound(connection, call) {
   var peer = connection.peer
+  var tls = !connection.secured ? 'none' : peer ? 'mutual' : 'tls'
+  var counted = { reporter: 'destination', peer, service: '', tls, audited: connection.audited }
   if (call && call.connected) {
-    var tls = !connection.secured ? 'none' : peer ? 'mutual' : 'tls'
-    countConnection({ reporter: 'destination', peer, service: '', tls, received: call.received, sent: call.sent, audited: connection.audited })
+    countConnection({ ...counted, received: call.received, sent: call.sent })
     return ''
   } else {
-    return countRefusal({ reporter: 'destination', peer, service: '', details: connection.refused, failure: connection.failure, flags: call ? 'UF' : '' })
+    return countRefusal({ ...counted, details: connection.refused, failure: connection.failure, flags: call ? 'UF' : '' })
   }
 }
 

@@ -17,7 +17,7 @@ describe({
   outrigger_tcp_received_bytes_total: 'Bytes that clients have sent in TCP connections, when these end.',
   outrigger_tcp_sent_bytes_total: 'Bytes that servers have sent in TCP connections, when these end.',
   outrigger_denied_total: 'Requests and connections that the sidecar itself has refused, by reason.',
-  outrigger_audit_denied_total: 'Requests and connections that the sidecar has let through and would refuse if the audited policies were enforced, by reason.',
+  outrigger_audit_denied_total: 'Requests and connections that pass the access rules of permissive mode and would not pass the audited ones, by reason.',
 })
 
 // What details of a refusal and flags mean. Others are no refusals.
@@ -117,8 +117,9 @@ export function grpcStatus(trailers) {
   return status !== undefined && Number.parseInt(status) >= 0 && Number.parseInt(status) <= 16 ? `${Number.parseInt(status)}` : ''
 }
 
-// Counts a request, and returns the reason if it was refused, or ''. The peer is the other end's verified SPIFFE ID or '', tls is "mutual",
-// "tls" or "none", and the service is the name of the backend that was called.
+// Counts a request, and returns the reason if it was refused, or ''. The peer is the other
+// end's verified SPIFFE ID or '', tls is "mutual", "tls" or "none", and the service is the
+// name of the backend that was called.
 export function countRequest(r) {
   var type = r.head.headers['content-type']
   var grpc = type !== undefined && `${type}`.startsWith('application/grpc')
@@ -149,10 +150,13 @@ export function countConnection(c) {
   if (c.audited) auditDeny(edge, c.tls)
 }
 
-// Counts a connection that was refused, if the details or flags say so. It returns the reason
-// or ''.
+// Counts a connection that was not forwarded: as refused if the details or flags say so, and
+// what an audit says. It returns the reason or ''.
 export function countRefusal(c) {
   var reason = c.failure ? 'certificate' : reasonOf(c.details, c.flags)
-  if (reason) deny(edgeOf(c.reporter, 'tcp', c.peer, c.service), reason)
+  if (!reason && !c.audited) return ''
+  var edge = edgeOf(c.reporter, 'tcp', c.peer, c.service)
+  if (reason) deny(edge, reason)
+  if (c.audited) auditDeny(edge, c.tls)
   return reason
 }
