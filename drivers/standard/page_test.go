@@ -393,7 +393,7 @@ Every driver of a proxy has a default image. These are the oldest versions that 
 
 | class | default | oldest supported | tested with |
 |---|---|---|---|
-| envoy | 1.40.0 | 1.37 | the behaviour table with 1.37.0 on both sides. 1.36 rejects the configuration, since it has neither ` + "`max_early_data_bytes`" + ` of a TCP proxy nor the keepalive of a listener. OSM's ` + "`envoy-distroless:v1.22.2`" + ` is even older |
+| envoy | 1.40.0 | 1.37 | the behaviour table with 1.37.0 on both sides on 2026-11-23, before it had rows about reasons in access logs and about audits. 1.36 rejects the configuration, since it has neither ` + "`max_early_data_bytes`" + ` of a TCP proxy nor the keepalive of a listener. OSM's ` + "`envoy-distroless:v1.22.2`" + ` is even older |
 | grpc | none: the library is the application's | grpc-go 1.84 | [its own table](grpc.md#what-is-tested). Clients of older versions send no SNI |
 | haproxy | 2.6 | 2.6 | the behaviour table with 2.6.12, Debian's version |
 | pipy | 1.5.18 | 1.5.18 | the behaviour table. Older versions are untested |

@@ -9,8 +9,8 @@ package agentspec
 //
 //	record=DURATION;RECEIVED;SENT;TRIES;REPORTER;PROTOCOL;CODE;GRPC;TLS;PEER;SERVICE;WHY;AUDIT
 //
-// The last field may be left out. Any text may precede it, and any text after another semicolon may follow. A hyphen or an
-// empty field means unknown or none.
+// AUDIT may be left out. Any text may precede the record, and any text after another semicolon
+// may follow it. A hyphen or an empty field means unknown or none.
 //
 //   - DURATION of a request is in microseconds, or it is END-START, two times in
 //     microseconds. It is empty for a request without an answer.
@@ -46,7 +46,7 @@ type Records struct {
 	Reasons []Reason `json:"reasons,omitempty"`
 }
 
-// AuditDenied is the last field of the records that an audit counts.
+// AuditDenied is the AUDIT of the records that an audit counts.
 const AuditDenied = "denied"
 
 // Reason says which reason of package telemetry a text of the proxy's means.
