@@ -131,3 +131,38 @@ func TestAccessLogOfAShare(t *testing.T) {
 		t.Errorf("%d of %d connections have a line, want about half", n, connections)
 	}
 }
+
+// TestAccessLogOfAuthorization checks that what the external authorization refuses has a line at
+// every level but none, whether the service or its failure is the reason.
+func TestAccessLogOfAuthorization(t *testing.T) {
+	for name, tt := range map[string]struct {
+		log              mesh.AccessLog
+		allowed, refused int
+	}{
+		"all": {mesh.FullAccessLog(), 3, 3}, "errors": {mesh.AccessLog{Enabled: true}, 0, 3},
+		"a share": {mesh.AccessLog{Enabled: true, Sampled: 1}, 0, 3}, "none": {mesh.AccessLog{}, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, j := newApp(t), new(judge)
+			port, stop := j.serve(t, "127.0.0.1:0")
+			s := authorized(a, port, false)
+			s.settings.AccessLog = tt.log
+			r, ca := runInbound(t, s)
+			w := ticket{r, ca, a}
+			send := func(path string, status int, header ...string) {
+				for range 3 {
+					if response, _, err := w.ask("http/1.1", path, header...); err != nil || response.StatusCode != status {
+						t.Fatalf("%s gets %v, %v, want %d", path, response, err, status)
+					}
+				}
+			}
+			send("/books/allowed", 200, "x-case", "allow")
+			send("/books/denied", 403, "x-case", "deny")
+			stop()
+			send("/books/unanswered", 403)
+			r.logs(tt.refused, "/books/denied", 403, telemetry.ReasonAuthorization)
+			r.logs(tt.refused, "/books/unanswered", 403, telemetry.ReasonAuthorization)
+			r.logs(tt.allowed, "/books/allowed", 200, "")
+		})
+	}
+}
