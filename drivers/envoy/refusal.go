@@ -30,8 +30,8 @@ type refusal struct {
 	of direction
 }
 
-// ofTLS reports whether a connection without the mesh's TLS cannot be refused for it. Envoy's TLS
-// inspector leaves a failure in such connections, since it has found no ClientHello.
+// ofTLS reports whether only a connection with TLS can be refused for this reason. Envoy's TLS
+// inspector leaves a failure in connections without it, since it has found no ClientHello.
 func (r refusal) ofTLS() bool { return strings.Contains(r.expression, "transport_failure_reason") }
 
 // applies reports whether the refusal can happen to what comes from there.

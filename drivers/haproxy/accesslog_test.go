@@ -1,9 +1,12 @@
 package haproxy
 
 import (
+	"bufio"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -129,5 +132,110 @@ func TestAccessLogOfAShare(t *testing.T) {
 	}
 	if n := len(r.lines()) - ofRequests; n < 25 || n > 75 {
 		t.Errorf("%d of %d connections have a line, want about half", n, connections)
+	}
+}
+
+// TestAccessLogOfAuthorization checks that what the external authorization refuses has a line at
+// every level but none, whether the service or its failure is the reason.
+func TestAccessLogOfAuthorization(t *testing.T) {
+	for name, tt := range map[string]struct {
+		log              mesh.AccessLog
+		allowed, refused int
+	}{
+		"all": {mesh.FullAccessLog(), 3, 3}, "errors": {mesh.AccessLog{Enabled: true}, 0, 3},
+		"a share": {mesh.AccessLog{Enabled: true, Sampled: 1}, 0, 3}, "none": {mesh.AccessLog{}, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, j := newApp(t), new(judge)
+			port, stop := j.serve(t, "127.0.0.1:0")
+			s := authorized(a, port, false)
+			s.settings.AccessLog = tt.log
+			r, ca := runInbound(t, s)
+			w := ticket{r, ca, a}
+			send := func(path string, status int, header ...string) {
+				for range 3 {
+					if response, _, err := w.ask("http/1.1", path, header...); err != nil || response.StatusCode != status {
+						t.Fatalf("%s gets %v, %v, want %d", path, response, err, status)
+					}
+				}
+			}
+			send("/books/allowed", 200, "x-case", "allow")
+			send("/books/denied", 403, "x-case", "deny")
+			stop()
+			send("/books/unanswered", 403)
+			r.logs(tt.refused, "/books/denied", 403, telemetry.ReasonAuthorization)
+			r.logs(tt.refused, "/books/unanswered", 403, telemetry.ReasonAuthorization)
+			r.logs(tt.allowed, "/books/allowed", 200, "")
+		})
+	}
+}
+
+// await waits until something holds.
+func (r *running) await(what string, holds func() bool) {
+	r.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !holds(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			r.t.Errorf("there is no %s; the lines are %v and the records are\n%s", what, r.lines(), r.spans)
+			return
+		}
+	}
+}
+
+// TestLogOfUnknownHosts lets an application open TLS to a host that an Egress allows by a wildcard,
+// and that has no address.
+func TestLogOfUnknownHosts(t *testing.T) {
+	t.Setenv(agentspec.EnvRecords, "3")
+	f := newFixture(buyer)
+	f.egress.Ports = []mesh.EgressRoutes{{Port: 443, Protocol: mesh.EgressTLS, Hosts: []mesh.EgressHost{{Host: "*.invalid", Matches: anyRequest}}}}
+	r := runOutbound(t, newAuthority(t), f)
+	if got, err := hello(r.outbound, "192.0.2.1:443", &tls.Config{ServerName: "any.invalid", InsecureSkipVerify: true}); err == nil {
+		t.Fatalf("a host without an address says %q", got)
+	}
+	r.await("line with the reason", func() bool {
+		return slices.ContainsFunc(r.lines(), func(fields map[string]any) bool {
+			return fields["requested_server_name"] == "any.invalid" && fields["reason"] == telemetry.ReasonEgress
+		})
+	})
+	r.await("record with the reason", func() bool {
+		record := regexp.MustCompile(`;source;tcp;[^ ]*;` + telemetry.ReasonEgress + ` `)
+		return record.MatchString(r.spans.String())
+	})
+}
+
+// TestLogOfConnect sends requests with the method CONNECT to both sides.
+func TestLogOfConnect(t *testing.T) {
+	t.Setenv(agentspec.EnvRecords, "3")
+	a := newApp(t)
+	f := strict(a)
+	f.service(servicePort("bookstore", 80), mesh.HTTP, "10.96.0.10", backend(servicePort("bookstore", 80), mesh.HTTP, store, "192.0.2.1:80"))
+	r, ca := runInbound(t, f)
+	for _, tt := range []struct {
+		listener         uint16
+		to               string
+		as               *tls.Config
+		reporter, reason string
+	}{
+		{r.inbound, local(a.http), ca.as(buyer, store), telemetry.ReporterDestination, telemetry.ReasonAccess},
+		{r.outbound, storeAddress, nil, telemetry.ReporterSource, telemetry.ReasonInvalidRequest},
+	} {
+		conn, err := dial(tt.listener, tt.to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tt.as != nil {
+			conn = tls.Client(conn, tt.as)
+		}
+		fmt.Fprint(conn, "CONNECT a:80 HTTP/1.1\r\nHost: a:80\r\n\r\n")
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		conn.Close()
+		if err != nil || response.StatusCode != http.StatusForbidden {
+			t.Fatalf("%s gets %v, %v, want 403", tt.to, response, err)
+		}
+		r.await("line with the reason "+tt.reason, func() bool {
+			return slices.ContainsFunc(r.lines(), func(fields map[string]any) bool {
+				return fields["method"] == "CONNECT" && fields["reason"] == tt.reason
+			})
+		})
+		r.await("record with the reason "+tt.reason, func() bool { return r.recordsOf(tt.reporter)["403 "+tt.reason] == 1 })
 	}
 }

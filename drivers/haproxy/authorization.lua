@@ -283,6 +283,7 @@ local function answer(txn, status, changes, body)
   end
   headers["content-type"] = headers["content-type"] or { "text/plain" }
   txn:set_var("txn.why", "authorization")
+  txn:set_loglevel(core.err)
   txn:done(txn:reply({ status = status, headers = headers, body = body }))
 end
 

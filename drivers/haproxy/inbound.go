@@ -43,7 +43,7 @@ func (d *document) addInbound() {
 
 // open adds the rule for everyone, if there is one.
 func (f *frontend) open(a mesh.Access, protocol mesh.Protocol, where string) {
-	if a.Audit {
+	if a.Anyone && a.Audit {
 		f.Audited = append(f.Audited, rule{Where: where, HTTP: protocol.IsHTTP()})
 	} else if a.Anyone {
 		f.allow(protocol, anything, where)

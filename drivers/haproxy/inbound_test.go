@@ -235,6 +235,26 @@ func TestTransparency(t *testing.T) {
 	r.awaitLog(`"path":"/books/1?a=%2F"`)
 }
 
+// TestAuditWithoutAnyone checks that an audit alone admits nobody, with and without mesh TLS.
+func TestAuditWithoutAnyone(t *testing.T) {
+	a := newApp(t)
+	f := strict(a)
+	audit := mesh.Access{Audit: true}
+	f.inbound.TLS, f.inbound.Others = mesh.Permissive, audit
+	f.inbound.Ports = []mesh.InboundPort{{Port: a.http, Protocol: mesh.HTTP, Access: audit}, {Port: a.tcp, Protocol: mesh.TCPServerFirst, Access: audit}}
+	r, ca := runInbound(t, f)
+	for name, as := range map[string]*tls.Config{"mesh TLS": ca.as(buyer, store), "plaintext": nil} {
+		if response, _, err := ask(client(r.inbound, local(a.http), as, false), "/"); err != nil || response.StatusCode != 403 {
+			t.Errorf("a request by %s gets %v, %v, want 403", name, response, err)
+		}
+		for _, port := range []uint16{a.tcp, a.greeter} {
+			if got, err := hello(r.inbound, local(port), as); err == nil {
+				t.Errorf("a connection by %s to port %d gets %q", name, port, got)
+			}
+		}
+	}
+}
+
 // TestTCP checks a server that speaks first.
 func TestTCP(t *testing.T) {
 	a := newApp(t)

@@ -89,7 +89,7 @@ func (w generator) ingress() mesh.Ingress {
 }
 
 func (w generator) access() mesh.Access {
-	return mesh.Access{Anyone: w.IntN(4) == 0, Rules: some(w, 3, func() mesh.Permission {
+	return mesh.Access{Anyone: w.IntN(4) == 0, Audit: w.IntN(4) == 0, Rules: some(w, 3, func() mesh.Permission {
 		return mesh.Permission{Name: "rule", Sources: some(w, 2, w.identity), Requests: some(w, 2, w.match)}
 	})}
 }

@@ -70,10 +70,10 @@ func TestAwaitView(t *testing.T) {
 		asks  int32
 	}{
 		{name: "known", uid: "uid-shop/web-1", identity: web},
-		{name: "comes a little later", uid: "uid-shop/web-2", identity: web, after: time.Second, takes: time.Second + firstHoldOff},
-		{name: "is found", uid: "uid-shop/web-2", identity: web, found: &late, takes: defaultPatience + firstHoldOff, asks: 1},
+		{name: "comes a little later", uid: "uid-shop/web-2", identity: web, after: time.Second, takes: time.Second + holdOff/5},
+		{name: "is found", uid: "uid-shop/web-2", identity: web, found: &late, takes: defaultPatience + holdOff/5, asks: 1},
 		{name: "is nowhere", uid: "uid-shop/web-2", identity: web, want: ErrNoProxy, takes: defaultPatience, asks: 1},
-		{name: "is found without a sidecar", uid: "uid-shop/web-2", identity: web, found: &without, want: ErrNoProxy, takes: defaultPatience + firstHoldOff, asks: 1},
+		{name: "is found without a sidecar", uid: "uid-shop/web-2", identity: web, found: &without, want: ErrNoProxy, takes: defaultPatience + holdOff/5, asks: 1},
 		{name: "cannot be asked for", uid: "uid-shop/web-2", identity: web, err: unavailable, want: unavailable, takes: defaultPatience, asks: 1},
 		{name: "of another service account", uid: "uid-shop/web-1", identity: mesh.Identity{TrustDomain: "td", Namespace: "shop", ServiceAccount: "cart"}, want: ErrNoProxy},
 		{name: "of another trust domain", uid: "uid-shop/web-1", identity: mesh.Identity{TrustDomain: "other", Namespace: "shop", ServiceAccount: "web"}, want: ErrNoProxy},

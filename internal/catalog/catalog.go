@@ -16,16 +16,16 @@ const (
 	DefaultHoldOff    = 50 * time.Millisecond
 	DefaultMaxHoldOff = 500 * time.Millisecond
 
-	// firstHoldOff is the HoldOff after a quiet time. One change is delivered at once, and
-	// only more of them are collected.
-	firstHoldOff = 10 * time.Millisecond
+	// firstShare is the part of the HoldOff that a change waits after a quiet time. One change
+	// is delivered almost at once, and only more of them are collected.
+	firstShare = 5
 )
 
 // Options configure a Catalog.
 type Options struct {
 	// HoldOff is how long facts must be quiet before they are joined, so that a rollout is
-	// not joined pod by pod; 0 means DefaultHoldOff. It is at most 10 ms if nothing was
-	// joined within MaxHoldOff. MaxHoldOff is the longest a change waits; 0 means
+	// not joined pod by pod; 0 means DefaultHoldOff. It is a fifth of that if nothing
+	// was joined within MaxHoldOff. MaxHoldOff is the longest a change waits; 0 means
 	// DefaultMaxHoldOff.
 	HoldOff, MaxHoldOff time.Duration
 	// Find looks up the workload of a proxy that is not in the mesh yet, for AwaitView.
@@ -226,7 +226,7 @@ func (c *Catalog) Run(ctx context.Context) {
 				late = time.After(c.options.MaxHoldOff)
 				wait = c.options.HoldOff
 				if time.Since(joined) >= c.options.MaxHoldOff {
-					wait = min(wait, firstHoldOff)
+					wait /= firstShare
 				}
 			}
 			quiet = time.After(wait)

@@ -105,7 +105,7 @@ connect to it.`,
 	flags.DurationVar(&f.RootPropagation, "root-propagation", root.DefaultPropagation, "how long a new root is trusted before it signs, so that all pods know it by then")
 	flags.StringVar(&f.ClusterDomain, "cluster-domain", "cluster.local", "DNS domain of the cluster")
 	flags.StringVar(&f.templateConfigMap, "template-configmap", "", "kube: the injector's ConfigMap, whose policy says which pods should have a sidecar; empty for none (default outrigger-injector, or outrigger-injector-REVISION)")
-	flags.DurationVar(&f.Catalog.HoldOff, "hold-off", catalog.DefaultHoldOff, "how long no object may change before the collected changes are processed; at most 10ms after a quiet time")
+	flags.DurationVar(&f.Catalog.HoldOff, "hold-off", catalog.DefaultHoldOff, "how long no object may change before the collected changes are processed; a fifth of it if nothing was processed within --max-hold-off")
 	flags.DurationVar(&f.Catalog.MaxHoldOff, "max-hold-off", catalog.DefaultMaxHoldOff, "how long a change waits at most until it is processed")
 	flags.BoolVar(&f.LeaderElect, "leader-elect", true, "kube: elect one replica as the leader, which alone writes to the API server")
 	return cmd

@@ -60,6 +60,7 @@ func TestExplain(t *testing.T) {
 		{name: "endpoint without a sidecar", from: "shop/desk-1", to: "shop/stock", request: "GET /", want: Allowed},
 		{name: "no endpoint", from: "shop/desk-1", to: "shop/empty", request: "GET /", want: Unreachable},
 		{name: "caller without a sidecar", from: "shop/legacy", to: "shop/cart", request: "GET /books", want: Denied},
+		{name: "plaintext to a port without IngressBackends", from: "shop/thief", to: "shop/db-0:5432", want: Denied},
 		{name: "caller without mesh TLS", from: "shop/old", to: "shop/cart", request: "GET /books", want: Denied},
 		{name: "ingress", from: "shop/old", to: "shop/cart", request: "GET /public/1", want: Allowed},
 		{name: "pod", from: "shop/thief", to: "shop/cart-v1-1", request: "GET /", want: Denied},

@@ -129,12 +129,12 @@ func (x *inquiry) decide(view *mesh.View, a mesh.Arrival) {
 	}
 	refusal := ""
 	switch {
-	case port.Protocol.IsHTTP() && a.Security == mesh.MeshTLS:
+	case port.Protocol.IsHTTP() && a.Security == mesh.MeshTLS, answersPlaintext(port, a):
 		refusal = "; the response is 403"
 	case a.Security == mesh.MeshTLS:
 		refusal = "; the connection is closed"
 	}
-	x.refuse(Denied, reasonOf(a, decision, port.Protocol), "access", fmt.Sprintf("denied on %s: %s%s", at, x.whyDenied(view, a, decision), refusal), x.whyNot(view, a.Port, a)...)
+	x.refuse(Denied, reasonOf(port, a, decision), "access", fmt.Sprintf("denied on %s: %s%s", at, x.whyDenied(view, port, a, decision), refusal), x.whyNot(view, a.Port, a)...)
 }
 
 // describeAudit says what policies would decide that are only audited.
@@ -155,7 +155,7 @@ func (x *inquiry) describeAudit(view *mesh.View, a mesh.Arrival) {
 			return
 		}
 	}
-	x.say("audit", "policies are only audited here; enforced, they would refuse it: "+x.whyDenied(view, a, decision), x.whyNot(view, a.Port, a)...)
+	x.say("audit", "policies are only audited here; enforced, they would refuse it: "+x.whyDenied(view, port, a, decision), x.whyNot(view, a.Port, a)...)
 }
 
 // someRequests lists the allowed requests if not all are.
@@ -200,18 +200,31 @@ func (x *inquiry) whyAllowed(view *mesh.View, port mesh.InboundPort, a mesh.Arri
 }
 
 // reasonOf returns the reason of a denial in access logs and metrics.
-func reasonOf(a mesh.Arrival, d mesh.Decision, protocol mesh.Protocol) string {
-	if d.Reason == mesh.MeshTLSOnly || a.Security != mesh.MeshTLS && !protocol.IsHTTP() {
+func reasonOf(port mesh.InboundPort, a mesh.Arrival, d mesh.Decision) string {
+	switch {
+	case answersPlaintext(port, a):
+		return telemetry.ReasonAccess
+	case d.Reason == mesh.MeshTLSOnly, a.Security != mesh.MeshTLS && !port.Protocol.IsHTTP():
 		return telemetry.ReasonPlaintext
 	}
 	return telemetry.ReasonAccess
 }
 
-func (x *inquiry) whyDenied(view *mesh.View, a mesh.Arrival, d mesh.Decision) string {
-	switch d.Reason {
-	case mesh.MeshTLSOnly:
+// answersPlaintext reports whether the arrival is in plaintext and the port answers with 403 what
+// it refuses: some IngressBackend allows plaintext there, and proxies decide by the request.
+func answersPlaintext(port mesh.InboundPort, a mesh.Arrival) bool {
+	return a.Security == mesh.Plaintext && port.Protocol.IsHTTP() && slices.ContainsFunc(port.Ingress, func(rule mesh.Ingress) bool {
+		return !rule.TLS && !rule.AnyPrincipal && len(rule.Principals) == 0 && len(rule.Ranges) > 0 && len(rule.Requests) > 0
+	})
+}
+
+func (x *inquiry) whyDenied(view *mesh.View, port mesh.InboundPort, a mesh.Arrival, d mesh.Decision) string {
+	switch {
+	case d.Reason == mesh.MeshTLSOnly && answersPlaintext(port, a):
+		return "plaintext needs an IngressBackend, and none allows this"
+	case d.Reason == mesh.MeshTLSOnly:
 		return fmt.Sprintf("%s accepts only mesh TLS, and this is %s", view.Proxy.Name, a.Security)
-	case mesh.IdentityNeeded:
+	case d.Reason == mesh.IdentityNeeded:
 		return "TrafficTargets apply, and the caller has no identity"
 	}
 	return "no TrafficTarget allows it"

@@ -113,8 +113,8 @@ func proxyAlerts() []Alert {
 			series(metric.AgentReady)+" == 0",
 			"The sidecar of pod "+pod+" is not ready."),
 		alert("OutriggerSidecarUnreachable", warning, "15m",
-			fmt.Sprintf("max by (%s, %s) (%s) == 0", labelNamespace, labelPod, series(up, like(labelJob, sidecarJobs))),
-			"Prometheus cannot read the metrics of the sidecar of pod "+pod+"."),
+			fmt.Sprintf("min by (%s, %s) (%s) == 0", labelNamespace, labelPod, series(up, like(labelJob, sidecarJobs))),
+			"Prometheus cannot read the metrics of the sidecar of pod "+pod+", or those of its agent."),
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -144,6 +145,14 @@ func brokenTranslators() map[string][]brokenDriver {
 			}}, "a change of who may call by HTTP: the configuration is the same"},
 			{"remembers too much", forgetful(), "a change of who may call by HTTP: the configuration is the same"},
 		},
+		"closed": {{"takes an audit for an open port", speaks{translate: func(view *mesh.View) ([]driver.File, error) {
+			inbound := *view.Inbound
+			inbound.Ports = slices.Clone(inbound.Ports)
+			for i := range inbound.Ports {
+				inbound.Ports[i].Access.Anyone = inbound.Ports[i].Access.Anyone || inbound.Ports[i].Access.Audit
+			}
+			return []driver.File{{Name: "proxy.conf", Content: []byte(toJSON(inbound))}}, nil
+		}}, "an audit without Anyone, at a TCP port: the configuration is the one that admits everybody"}},
 	}
 }
 

@@ -62,6 +62,11 @@ var translateRules = []rule{
 		why:   "The content of a View affects the configuration: who may call, what may be called, its endpoints and their names. A configuration that ignores such changes is wrong.",
 		check: translateDiffers,
 	},
+	{
+		name:  "closed",
+		why:   "Only Anyone admits everybody. With an audit but without Anyone, the configuration is not the one with both, which lets through what the rules refuse.",
+		check: translateCloses,
+	},
 }
 
 // namedView is a View of the built-in mesh.
@@ -342,6 +347,37 @@ func translateDiffers(s subject) error {
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("a change of %s: %w", change.what, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// translateCloses compares an audit that lets everybody through with one that does not.
+func translateCloses(s subject) error {
+	const unnamed = "ports that nothing names"
+	var errs []error
+	for _, at := range []struct {
+		what string
+		set  func(*draft, mesh.Access)
+	}{
+		{"an HTTP port", func(d *draft, a mesh.Access) { d.web().Access = a }},
+		{"a TCP port", func(d *draft, a mesh.Access) { d.sql().Access = a }},
+		{unnamed, func(d *draft, a mesh.Access) { d.inbound.Others = a }},
+	} {
+		opened, closed := plain(), plain()
+		at.set(opened, mesh.Access{Anyone: true, Audit: true})
+		at.set(closed, mesh.Access{Audit: true})
+		before, err := s.text(opened.view())
+		if err != nil {
+			return err
+		}
+		after, err := s.text(closed.view())
+		if err != nil {
+			return err
+		}
+		// Without a proxy, only named ports are open.
+		if before == after && before != "" && (at.what != unnamed || !s.proxyless()) {
+			errs = append(errs, fmt.Errorf("an audit without Anyone, at %s: the configuration is the one that admits everybody", at.what))
 		}
 	}
 	return errors.Join(errs...)
