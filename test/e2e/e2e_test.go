@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -152,8 +153,37 @@ func (c *cluster) testBookstore(t *testing.T, classes []string) {
 	c.eventually(t, 30*time.Second, "the thief is denied again", func(ctx context.Context) error { return c.gets(ctx, "bookthief", denied) })
 	t.Logf("three refusals %s after its deletion", time.Since(began).Round(100*time.Millisecond))
 
+	t.Run("observe", c.testObserve)
 	t.Run("rollout", c.testRollout)
 	t.Run("jobs", c.testJobs)
+}
+
+// testObserve asks the mesh what has happened: the buyer's calls with mTLS, and what its own
+// sidecar has refused the thief.
+func (c *cluster) testObserve(t *testing.T) {
+	c.expectLine(t, []string{"edges", "-A"}, "bookbuyer/bookbuyer", "bookstore/bookstore-v1", "100%")
+	c.expectLine(t, []string{"edges", "-A"}, "bookthief/bookthief", "(egress)")
+	c.expectLine(t, []string{"stat", "deploy", "-n", "bookstore", "--window", "5s"}, "bookstore-v1", "3/3", "100%")
+	c.expectLine(t, []string{"tap", "deploy/bookthief", "-n", "bookthief", "--since", "10m", "--follow=false", "--refused"}, "bookthief/bookthief-", "->", "refused: egress")
+	c.expectLine(t, []string{"tap", "-n", "bookstore", "--since", "10m", "--follow=false", "--from", "bookbuyer/bookbuyer"}, "bookstore/bookstore-", "<- bookbuyer/bookbuyer GET", "200")
+}
+
+// expectLine waits until a command of outrigger prints a line with all the texts.
+func (c *cluster) expectLine(t *testing.T, args []string, texts ...string) {
+	t.Helper()
+	c.eventually(t, time.Minute, strings.Join(args, " "), func(ctx context.Context) error {
+		out, err := c.output(ctx, "", c.outrigger, args...)
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(out) {
+			if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
+				t.Logf("outrigger %s: %s", strings.Join(args, " "), strings.TrimSpace(line))
+				return nil
+			}
+		}
+		return fmt.Errorf("no line with %q in\n%s", texts, out)
+	})
 }
 
 // startBookstore starts the sample with sidecars of the classes, a different one in each

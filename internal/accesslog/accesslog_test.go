@@ -1,0 +1,111 @@
+package accesslog
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outrigger-mesh/outrigger/mesh"
+)
+
+// The same refused request in the lines of three proxies, from docs/access-logs.md.
+var thief = map[string]string{
+	"envoy":   `{"authority":"cart-v1.shop","downstream_peer":"spiffe://cluster.local/ns/users/sa/thief","downstream_remote":"198.18.223.112:52336","duration":0,"method":"GET","path":"/cart/stolen","reason":"access","request_id":"999c3d09","response_code":403,"response_flags":"-","start_time":"2026-11-25T14:09:40.522Z","upstream_host":null,"upstream_peer":null}`,
+	"haproxy": `{"start_time":"2026-11-25T14:09:40Z","authority":"cart-v1.shop","method":"GET","path":"/cart/stolen","reason":"access","request_id":"-","response_code":403,"response_flags":"PR--","duration":0,"downstream_remote":"198.18.223.112:33118","downstream_peer":"spiffe://cluster.local/ns/users/sa/thief","upstream_host":"-:-","upstream_peer":"-"}`,
+	"pipy":    `{"authority":"cart-v1.shop","downstream_peer":"spiffe://cluster.local/ns/users/sa/thief","downstream_remote":"198.18.223.112:45082","duration":1,"method":"GET","path":"/cart/stolen","reason":"access","request_id":null,"response_code":403,"response_flags":"-","start_time":"2026-11-25T14:09:54.064Z","upstream_host":null,"upstream_peer":null}`,
+}
+
+func TestParse(t *testing.T) {
+	for class, text := range thief {
+		l, ok := Parse([]byte(text + "\n"))
+		if !ok {
+			t.Fatalf("%s: the line is not read", class)
+		}
+		if l.Start.Year() != 2026 {
+			t.Errorf("%s: it began at %s", class, l.Start)
+		}
+		// These differ between the proxies.
+		l.Start, l.Duration, l.Flags, l.RequestID, l.Caller = time.Time{}, 0, "", "", ""
+		want := Line{
+			Method: "GET", Path: "/cart/stolen", Authority: "cart-v1.shop", Code: 403, Reason: "access",
+			Client: mesh.Identity{TrustDomain: "cluster.local", Namespace: "users", ServiceAccount: "thief"},
+		}
+		if diff := cmp.Diff(want, l); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", class, diff)
+		}
+	}
+	for _, text := range []string{"", "a log", `{"level":"info","msg":"started"}`, `{"downstream_remote"`, `["downstream_remote"]`, "null"} {
+		if l, ok := Parse([]byte(text)); ok {
+			t.Errorf("%q is read as %+v", text, l)
+		}
+	}
+	if l, ok := Parse([]byte(`{"downstream_remote":"a","duration":1e300,"response_code":-1,"start_time":7,"downstream_peer":"spiffe://x"}`)); !ok || l != (Line{Caller: "a"}) {
+		t.Errorf("invalid values are read as %+v", l)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, text := range thief {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if l, ok := Parse(text); ok && (l.Duration < 0 || l.Code < 0) {
+			t.Errorf("%q has %+v", text, l)
+		}
+	})
+}
+
+func TestIsFrom(t *testing.T) {
+	addresses := []string{"10.0.0.1", "fd00::1"}
+	for caller, want := range map[string]bool{
+		"10.0.0.1:40000": true, "[fd00::1]:1": true, "127.0.0.1:5": true, "[::ffff:10.0.0.1]:5": true,
+		"10.0.0.2:40000": false, "": false, "10.0.0.1": false,
+	} {
+		if got := (Line{Caller: caller}).IsFrom(addresses); got != want {
+			t.Errorf("%q: got %t", caller, got)
+		}
+	}
+}
+
+func TestFilter(t *testing.T) {
+	line, _ := Parse([]byte(thief["envoy"]))
+	for _, tt := range []struct {
+		filter Filter
+		want   bool
+	}{
+		{Filter{}, true},
+		{Filter{Codes: []string{"403"}}, true},
+		{Filter{Codes: []string{"200", "4xx"}}, true},
+		{Filter{Codes: []string{"5XX"}}, false},
+		{Filter{Method: "get", Path: "/cart"}, true},
+		{Filter{Method: "POST"}, false},
+		{Filter{Path: "/stolen"}, false},
+		{Filter{Reason: "access", Refused: true}, true},
+		{Filter{Reason: "plaintext"}, false},
+		{Filter{From: "users"}, true},
+		{Filter{From: "users/thief"}, true},
+		{Filter{From: "users/thie"}, false},
+		{Filter{From: "shop"}, false},
+		{Filter{To: "users"}, false},
+		{Filter{RequestID: "999c3d09"}, true},
+		{Filter{RequestID: "999"}, false},
+	} {
+		if err := tt.filter.Check(); err != nil {
+			t.Error(err)
+		}
+		if got := tt.filter.Selects(line); got != tt.want {
+			t.Errorf("%+v: got %t", tt.filter, got)
+		}
+	}
+	if (&Filter{Refused: true}).Selects(Line{Code: 500}) {
+		t.Error("an answer of the application is taken for a refusal")
+	}
+	for _, code := range []string{"x", "600", "9xx", "xx", "-1", ""} {
+		if err := (&Filter{Codes: []string{code}}).Check(); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q", code)) {
+			t.Errorf("%q: %v", code, err)
+		}
+	}
+}
