@@ -142,7 +142,7 @@ var rules = []rule{
 		"it publishes what internal/identity/root decides, as the audit does"},
 	{"internal/registry", "internal/metric mesh sidecar/driver github.com/prometheus/client_golang/prometheus/...",
 		"it records which proxies are connected, and not their configuration"},
-	{"internal/accesslog", "mesh",
+	{"internal/accesslog", "mesh sidecar/telemetry",
 		"it reads the lines of any proxy, and depends on none"},
 	{"internal/traffic", "internal/fact mesh sidecar/telemetry github.com/prometheus/client_model/go github.com/prometheus/common/expfmt github.com/prometheus/common/model",
 		"it computes from texts and facts, and reads nothing itself"},

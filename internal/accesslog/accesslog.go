@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/outrigger-mesh/outrigger/mesh"
+	"github.com/outrigger-mesh/outrigger/sidecar/telemetry"
 )
 
 // Line is one line. Fields without a value are empty, whatever the proxy writes for them.
@@ -121,10 +122,17 @@ func (f *Filter) Check() error {
 		n, err := strconv.Atoi(digits)
 		isClass := digits != strings.ToLower(code)
 		if err != nil || isClass && (n < 1 || n > 5) || !isClass && (n < 0 || n > 599) {
-			return fmt.Errorf("%q is neither a status code such as 403 nor a class of them such as 5xx", code)
+			return fmt.Errorf("the status %q is neither a status code such as 403 nor a class of them such as 5xx", code)
 		}
 	}
-	return nil
+	if f.Reason == "" || telemetry.IsReason(f.Reason) {
+		return nil
+	}
+	var known []string
+	for _, r := range telemetry.Reasons() {
+		known = append(known, r.Name)
+	}
+	return fmt.Errorf("there is no reason %q; reasons are %s", f.Reason, strings.Join(known, ", "))
 }
 
 // Selects reports whether the filter selects a line.

@@ -100,6 +100,9 @@ func TestFilter(t *testing.T) {
 			t.Errorf("%+v: got %t", tt.filter, got)
 		}
 	}
+	if err := (&Filter{Reason: "acces"}).Check(); err == nil || !strings.Contains(err.Error(), "access, plaintext") {
+		t.Errorf("a reason that does not exist: %v", err)
+	}
 	if (&Filter{Refused: true}).Selects(Line{Code: 500}) {
 		t.Error("an answer of the application is taken for a refusal")
 	}

@@ -24,7 +24,6 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/source"
 	"github.com/outrigger-mesh/outrigger/mesh"
 	"github.com/outrigger-mesh/outrigger/sidecar/driver"
-	"github.com/outrigger-mesh/outrigger/sidecar/telemetry"
 )
 
 const (
@@ -125,18 +124,12 @@ func (f *tapFlags) checkTap(command string, args []string) error {
 		return usage.Errorf("%s: -l can't be combined with names of pods", command)
 	case f.output != "" && f.output != "wide" && f.output != "json":
 		return usage.Errorf("%s: -o %s: formats are wide and json", command, f.output)
-	case f.filter.Reason != "" && !telemetry.IsReason(f.filter.Reason):
-		var known []string
-		for _, r := range telemetry.Reasons() {
-			known = append(known, r.Name)
-		}
-		return usage.Errorf("--reason %s: reasons are %s", f.filter.Reason, strings.Join(known, ", "))
 	case !f.follow && f.since == 0:
 		// Everything that there is.
 		f.since = -1
 	}
 	if err := f.filter.Check(); err != nil {
-		return usage.Errorf("--status: %v", err)
+		return usage.Error{Err: err}
 	}
 	return nil
 }

@@ -108,8 +108,8 @@ func TestTap(t *testing.T) {
 		{args: "web-0 --max 1", want: []string{"shop/web-0 -> shop/cart GET cart/items 200 4ms"}},
 		{args: "bare-0", err: "there are no running pods with a sidecar"},
 		{args: "gone-0", err: "pod/gone-0 in namespace shop: "},
-		{args: "--reason no", err: "--reason no: reasons are access, plaintext"},
-		{args: "--status 9xx", err: "--status: \"9xx\" is neither"},
+		{args: "--reason no", err: `there is no reason "no"; reasons are access, plaintext`},
+		{args: "--status 9xx", err: `the status "9xx" is neither`},
 		{args: "-A web-0", err: "-A can't be combined"},
 		{args: "-o yaml", err: "-o yaml: formats are wide and json"},
 	} {
