@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -10,7 +11,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -34,9 +37,11 @@ var tapped = map[string]string{
 	"bare-0": "", "job-0": "",
 }
 
-// serveTapped returns the kubeconfig of a user of that API server.
-func serveTapped(t *testing.T) string {
+// serveTapped returns the kubeconfig of a user of that API server. The first list of pods is
+// without the late ones. Logs that are followed do not end.
+func serveTapped(t *testing.T, late ...string) string {
 	t.Helper()
+	var lists atomic.Int32
 	pods := corev1.PodList{}
 	for i, name := range []string{"cart-0", "web-0", "bare-0", "job-0"} {
 		pod := corev1.Pod{
@@ -58,8 +63,12 @@ func serveTapped(t *testing.T) string {
 		i := slices.IndexFunc(pods.Items, func(p corev1.Pod) bool { return p.Name == name })
 		switch {
 		case r.URL.Path == path:
+			list := pods
+			if lists.Add(1) == 1 {
+				list.Items = slices.DeleteFunc(slices.Clone(pods.Items), func(p corev1.Pod) bool { return slices.Contains(late, p.Name) })
+			}
 			w.Header().Set("Content-Type", "application/json")
-			_ = json.NewEncoder(w).Encode(pods)
+			_ = json.NewEncoder(w).Encode(list)
 		case i < 0:
 			http.NotFound(w, r)
 		case strings.HasSuffix(r.URL.Path, "/log"):
@@ -68,6 +77,10 @@ func serveTapped(t *testing.T) string {
 				return
 			}
 			_, _ = w.Write([]byte(tapped[name]))
+			if r.URL.Query().Get("follow") == "true" {
+				w.(http.Flusher).Flush()
+				<-r.Context().Done()
+			}
 		default:
 			w.Header().Set("Content-Type", "application/json")
 			_ = json.NewEncoder(w).Encode(pods.Items[i])
@@ -137,6 +150,26 @@ func TestTap(t *testing.T) {
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%q (-want +got):\n%s", tt.args, diff)
 		}
+	}
+}
+
+// TestTapFollows: without an end of its own, the command ends with the last line that was
+// asked for, which is of a pod that starts later.
+func TestTapFollows(t *testing.T) {
+	kubeconfig := serveTapped(t, "web-0")
+	var out, warnings bytes.Buffer
+	cmd := newTapCommand()
+	cmd.SetOut(&out)
+	cmd.SetErr(&warnings)
+	cmd.SetArgs([]string{"--path", "/items", "--max", "2", "--kubeconfig", kubeconfig})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := cmd.ExecuteContext(ctx); err != nil || ctx.Err() != nil {
+		t.Fatalf("%v, %v\n%s", err, ctx.Err(), warnings.String())
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 2 || !strings.Contains(lines[0], "shop/cart-0 <- shop/web") || !strings.Contains(lines[1], "shop/web-0 -> shop/cart") {
+		t.Errorf("it shows %q", lines)
 	}
 }
 
