@@ -172,9 +172,9 @@ func cpuOf(pid int) (time.Duration, error) {
 
 // Memory is a process's memory in bytes.
 type Memory struct {
-	// Resident is all, Private what no other process shares.
-	Resident, Private int64
-	// Heap are the live and dead objects of Go, and Live those after the last collection.
+	// Resident is all, and Anonymous what is not the content of files, such as the program.
+	Resident, Anonymous int64
+	// Heap are the spans of Go's heap that are in use, with objects that are not freed yet.
 	Heap int64
 }
 
@@ -193,8 +193,8 @@ func memoryOf(pid int) (Memory, error) {
 		switch fields[0] {
 		case "Rss:":
 			m.Resident = n << 10
-		case "Private_Clean:", "Private_Dirty:":
-			m.Private += n << 10
+		case "Anonymous:":
+			m.Anonymous = n << 10
 		}
 	}
 	return m, nil

@@ -52,10 +52,10 @@ func tables(results []Result) string {
 			return slices.Index(scenarioNames(), a.Scenario) - slices.Index(scenarioNames(), b.Scenario)
 		})
 		fmt.Fprintf(&out, "\n### %s\n\n", map[string]string{"policy": "By policy", "permissive": "Permissive"}[mode])
-		out.WriteString("| what | by | protocol | services and proxies | median | longest | CPU | bytes to all proxies | resident | heap |\n|---|---|---|---|---|---|---|---|---|---|\n")
+		out.WriteString("| what | by | protocol | services and proxies | median | longest | CPU | bytes to all proxies | resident | anonymous | heap |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
 		for _, r := range rows {
-			fmt.Fprintf(&out, "| %s | %s | %s | %d | %s | %s | %s | %s | %d MiB | %d MiB |\n", r.Scenario, r.ControlPlane, r.Protocol, r.Services,
-				rounded(r.Median), rounded(r.Max), rounded(r.CPU), size(r.Bytes/int64(max(r.Rounds, 1))), r.Memory.Resident>>20, r.Memory.Heap>>20)
+			fmt.Fprintf(&out, "| %s | %s | %s | %d | %s | %s | %s | %s | %d MiB | %d MiB | %d MiB |\n", r.Scenario, r.ControlPlane, r.Protocol, r.Services,
+				rounded(r.Median), rounded(r.Max), rounded(r.CPU), size(r.Bytes/int64(max(r.Rounds, 1))), r.Memory.Resident>>20, r.Memory.Anonymous>>20, r.Memory.Heap>>20)
 		}
 	}
 	out.WriteString("\n")

@@ -35,15 +35,15 @@ func (r *Result) received(report *Report) {
 }
 
 func printHead() {
-	fmt.Printf("%-10s %-6s %-10s %-9s %8s %10s %10s %10s %10s %12s %12s %9s %9s\n", "plane", "proto", "mode", "scenario", "services",
-		"median", "max", "CPU", "responses", "resources", "bytes", "resident", "heap")
+	fmt.Printf("%-10s %-6s %-10s %-9s %8s %10s %10s %10s %10s %12s %12s %9s %9s %9s\n", "plane", "proto", "mode", "scenario", "services",
+		"median", "max", "CPU", "responses", "resources", "bytes", "resident", "anonymous", "heap")
 }
 
 func (r *Result) print() {
 	n := int64(max(r.Rounds, 1))
-	fmt.Printf("%-10s %-6s %-10s %-9s %8d %10s %10s %10s %10d %12d %12d %7dMi %7dMi\n", r.ControlPlane, r.Protocol, r.Mode, r.Scenario, r.Services,
+	fmt.Printf("%-10s %-6s %-10s %-9s %8d %10s %10s %10s %10d %12d %12d %7dMi %7dMi %7dMi\n", r.ControlPlane, r.Protocol, r.Mode, r.Scenario, r.Services,
 		r.Median.Round(100*time.Microsecond), r.Max.Round(100*time.Microsecond), r.CPU.Round(100*time.Microsecond),
-		r.Responses/n, r.Resources/n, r.Bytes/n, r.Memory.Resident>>20, r.Memory.Heap>>20)
+		r.Responses/n, r.Resources/n, r.Bytes/n, r.Memory.Resident>>20, r.Memory.Anonymous>>20, r.Memory.Heap>>20)
 	if r.Started > 0 || r.Signed > 0 {
 		fmt.Printf("%50s started in %s, a certificate in %s\n", "", r.Started.Round(time.Millisecond), r.Signed.Round(10*time.Microsecond))
 	}
