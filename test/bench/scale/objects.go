@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -36,11 +37,11 @@ const (
 
 // city is what the API server contains: services whose first pod has a proxy.
 type city struct {
-	client    client.Client
-	kubernets kubernetes.Interface
-	services  int
-	class     string
-	audience  string
+	client     client.Client
+	kubernetes kubernetes.Interface
+	services   int
+	class      string
+	audience   string
 }
 
 func newCity(config *rest.Config, services int, class, audience string) (*city, error) {
@@ -51,7 +52,7 @@ func newCity(config *rest.Config, services int, class, audience string) (*city, 
 	}
 	binary := rest.CopyConfig(config)
 	binary.ContentType = "application/vnd.kubernetes.protobuf"
-	c.kubernets, err = kubernetes.NewForConfig(binary)
+	c.kubernetes, err = kubernetes.NewForConfig(binary)
 	return c, err
 }
 
@@ -98,7 +99,7 @@ spec: {matches: [{name: all, pathRegex: .*, methods: ['*']}]}
 
 func (c *city) createService(ctx context.Context, service int, policies bool) error {
 	namespace, name := namespaceOf(service), serviceName(service)
-	core := c.kubernets.CoreV1()
+	core := c.kubernetes.CoreV1()
 	if _, err := core.ServiceAccounts(namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
 		return err
 	}
@@ -114,7 +115,7 @@ func (c *city) createService(ctx context.Context, service int, policies bool) er
 	if err != nil {
 		return err
 	}
-	if _, err := c.kubernets.DiscoveryV1().EndpointSlices(namespace).Create(ctx, slice(service, firstPods(endpoints)), metav1.CreateOptions{}); err != nil {
+	if _, err := c.kubernetes.DiscoveryV1().EndpointSlices(namespace).Create(ctx, slice(service, firstPods(endpoints)), metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	if policies {
@@ -139,7 +140,7 @@ func (c *city) createPod(ctx context.Context, service, number int) error {
 			},
 		},
 	}
-	created, err := c.kubernets.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
+	created, err := c.kubernetes.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}
@@ -148,18 +149,19 @@ func (c *city) createPod(ctx context.Context, service, number int) error {
 		Phase: corev1.PodRunning, PodIP: address, PodIPs: []corev1.PodIP{{IP: address}},
 		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}, {Type: corev1.ContainersReady, Status: corev1.ConditionTrue}},
 	}
-	_, err = c.kubernets.CoreV1().Pods(namespace).UpdateStatus(ctx, created, metav1.UpdateOptions{})
+	_, err = c.kubernetes.CoreV1().Pods(namespace).UpdateStatus(ctx, created, metav1.UpdateOptions{})
 	return err
 }
 
 func (c *city) deletePod(ctx context.Context, service, number int) error {
 	now := int64(0)
-	return c.kubernets.CoreV1().Pods(namespaceOf(service)).Delete(ctx, podName(service, number), metav1.DeleteOptions{GracePeriodSeconds: &now})
+	return c.kubernetes.CoreV1().Pods(namespaceOf(service)).Delete(ctx, podName(service, number), metav1.DeleteOptions{GracePeriodSeconds: &now})
 }
 
-// setEndpoints writes the EndpointSlice as the endpoint controller would.
-func (c *city) setEndpoints(ctx context.Context, service int, pods []int) error {
-	_, err := c.kubernets.DiscoveryV1().EndpointSlices(namespaceOf(service)).Update(ctx, slice(service, pods), metav1.UpdateOptions{})
+// setEndpoints writes the EndpointSlice as the endpoint controller would. It also has those of
+// the pods that are not ready.
+func (c *city) setEndpoints(ctx context.Context, service int, pods []int, unready ...int) error {
+	_, err := c.kubernetes.DiscoveryV1().EndpointSlices(namespaceOf(service)).Update(ctx, slice(service, pods, unready...), metav1.UpdateOptions{})
 	return err
 }
 
@@ -171,14 +173,15 @@ func firstPods(n int) []int {
 	return pods
 }
 
-func slice(service int, pods []int) *discoveryv1.EndpointSlice {
-	name, number, ready := "http", int32(port), true
+func slice(service int, pods []int, unready ...int) *discoveryv1.EndpointSlice {
+	name, number := "http", int32(port)
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: serviceName(service), Namespace: namespaceOf(service), Labels: map[string]string{discoveryv1.LabelServiceName: serviceName(service)}},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &number}},
 	}
-	for _, pod := range pods {
+	for _, pod := range slices.Concat(pods, unready) {
+		ready := !slices.Contains(unready, pod)
 		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
 			Addresses: []string{addressOf(service, pod)}, Conditions: discoveryv1.EndpointConditions{Ready: &ready, Serving: &ready},
 			TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: namespaceOf(service), Name: podName(service, pod)},
@@ -267,12 +270,12 @@ func (c *city) proxies(ctx context.Context, n int) ([]Pod, error) {
 		group.Go(func() error {
 			service, number := i%c.services, i/c.services
 			namespace := namespaceOf(service)
-			pod, err := c.kubernets.CoreV1().Pods(namespace).Get(ctx, podName(service, number), metav1.GetOptions{})
+			pod, err := c.kubernetes.CoreV1().Pods(namespace).Get(ctx, podName(service, number), metav1.GetOptions{})
 			if err != nil {
 				return err
 			}
 			seconds := int64(24 * 60 * 60)
-			token, err := c.kubernets.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, serviceName(service), &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+			token, err := c.kubernetes.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, serviceName(service), &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 				Audiences: []string{c.audience}, ExpirationSeconds: &seconds,
 				BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
 			}}, metav1.CreateOptions{})

@@ -184,7 +184,7 @@ func (m *testMesh) quiet(ctx context.Context) error {
 	return errors.New("the controller does not become idle")
 }
 
-// endpoint replaces one endpoint of a service.
+// endpoint replaces one endpoint of a service: one pod gets ready, and another one is no more.
 func (m *testMesh) endpoint(ctx context.Context, r *Result) error {
 	service := m.subject()
 	for pod := endpoints; pod < endpoints+2; pod++ {
@@ -193,9 +193,9 @@ func (m *testMesh) endpoint(ctx context.Context, r *Result) error {
 		}
 	}
 	err := m.change(ctx, r, m.seers(), func(round int) (func() error, [][]byte, error) {
-		pod := endpoints + round%2
-		list := append(firstPods(endpoints-1), pod)
-		return func() error { return m.city.setEndpoints(ctx, service, list) }, [][]byte{addressMarker(addressOf(service, pod))}, nil
+		pod, other := endpoints+round%2, endpoints+(round+1)%2
+		list := append(firstPods(endpoints), pod)
+		return func() error { return m.city.setEndpoints(ctx, service, list, other) }, [][]byte{addressMarker(addressOf(service, pod))}, nil
 	})
 	if err != nil {
 		return err
