@@ -81,6 +81,35 @@ func field(raw map[string]any, name string) string {
 	return ""
 }
 
+// Failed reports whether the sidecar has refused it, the server has failed, or there was no
+// answer to a request.
+func (l Line) Failed() bool {
+	return l.Reason != "" || l.Code >= 500 || l.Code == 0 && l.Method != ""
+}
+
+// IsAccess reports whether the reason is that no policy lets the caller in.
+func (l Line) IsAccess() bool { return l.Reason == telemetry.ReasonAccess }
+
+// Meaning is the sentence that explains the reason, or empty.
+func (l Line) Meaning() string {
+	for _, r := range telemetry.Reasons() {
+		if r.Name == l.Reason {
+			return r.Meaning
+		}
+	}
+	return ""
+}
+
+// Same reports whether two lines are of the same request at its two ends: they have the same
+// ID or, without one, ask the same within a second.
+func (l Line) Same(other Line) bool {
+	if l.RequestID != "" && other.RequestID != "" {
+		return l.RequestID == other.RequestID
+	}
+	apart := l.Start.Sub(other.Start).Abs()
+	return l.Method == other.Method && l.Path == other.Path && apart <= time.Second
+}
+
 // IsFrom reports whether the pod with one of the addresses has called its own sidecar, so
 // that the line is a client's.
 func (l Line) IsFrom(addresses []string) bool {

@@ -58,6 +58,52 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
+func TestFailed(t *testing.T) {
+	for _, tt := range []struct {
+		line Line
+		want bool
+	}{
+		{Line{Method: "GET", Code: 200}, false},
+		{Line{Method: "GET", Code: 404}, false},
+		{Line{Method: "GET", Code: 403, Reason: "access"}, true},
+		{Line{Method: "GET", Code: 503}, true},
+		{Line{Method: "GET"}, true},
+		{Line{}, false},
+		{Line{Reason: "plaintext"}, true},
+	} {
+		if got := tt.line.Failed(); got != tt.want {
+			t.Errorf("%+v: got %t", tt.line, got)
+		}
+	}
+	if (Line{Reason: "access"}).Meaning() == "" || (Line{}).Meaning() != "" {
+		t.Error("a reason has no meaning, or none has one")
+	}
+}
+
+func TestSame(t *testing.T) {
+	now := time.Now()
+	l := Line{Method: "GET", Path: "/a", Start: now}
+	for _, tt := range []struct {
+		change func(*Line)
+		want   bool
+	}{
+		{func(*Line) {}, true},
+		{func(o *Line) { o.Start = now.Add(-time.Second) }, true},
+		{func(o *Line) { o.Start = now.Add(2 * time.Second) }, false},
+		{func(o *Line) { o.Path = "/b" }, false},
+		{func(o *Line) { o.RequestID = "1" }, true},
+	} {
+		other := l
+		tt.change(&other)
+		if got := l.Same(other); got != tt.want {
+			t.Errorf("%+v: got %t", other, got)
+		}
+	}
+	if (Line{RequestID: "1"}).Same(Line{RequestID: "2"}) || !(Line{RequestID: "1", Path: "/a"}).Same(Line{RequestID: "1", Path: "/b"}) {
+		t.Error("the request's ID does not decide")
+	}
+}
+
 func TestIsFrom(t *testing.T) {
 	addresses := []string{"10.0.0.1", "fd00::1"}
 	for caller, want := range map[string]bool{

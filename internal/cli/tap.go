@@ -314,21 +314,29 @@ func (t *tap) show(pod *corev1.Pod, line accesslog.Line, raw []byte) bool {
 }
 
 func (t *tap) text(pod *corev1.Pod, line accesslog.Line, raw []byte) string {
-	name := mesh.Name{Namespace: pod.Namespace, Name: pod.Name}
 	if t.flags.output == "json" {
 		text, err := json.Marshal(struct {
 			Pod  string          `json:"pod"`
 			Line json.RawMessage `json:"line"`
-		}{name.String(), raw})
+		}{nameOf(pod), raw})
 		if err == nil {
 			return string(text)
 		}
 	}
+	text := textOf(pod, line)
+	if t.flags.output == "wide" {
+		text += " flags=" + cmp.Or(line.Flags, "-") + " request-id=" + cmp.Or(line.RequestID, "-")
+	}
+	return text
+}
+
+// textOf is a line for people.
+func textOf(pod *corev1.Pod, line accesslog.Line) string {
 	arrow, other := "<-", otherEnd(line.Client, line.Caller)
 	if line.IsFrom(addressesOf(pod)) {
 		arrow, other = "->", otherEnd(line.Server, line.Host)
 	}
-	words := []string{line.Start.Local().Format("15:04:05.000"), name.String(), arrow, other}
+	words := []string{line.Start.Local().Format("15:04:05.000"), nameOf(pod), arrow, other}
 	if line.Method != "" {
 		words = append(words, line.Method, line.Authority+line.Path)
 	} else {
@@ -340,9 +348,6 @@ func (t *tap) text(pod *corev1.Pod, line accesslog.Line, raw []byte) string {
 	words = append(words, line.Duration.Round(time.Millisecond).String())
 	if line.Reason != "" {
 		words = append(words, "refused: "+line.Reason)
-	}
-	if t.flags.output == "wide" {
-		words = append(words, "flags="+cmp.Or(line.Flags, "-"), "request-id="+cmp.Or(line.RequestID, "-"))
 	}
 	return strings.Join(words, " ")
 }

@@ -62,9 +62,11 @@ func serveTapped(t *testing.T, late ...string) string {
 		name := strings.TrimSuffix(strings.TrimPrefix(r.URL.Path, path+"/"), "/log")
 		i := slices.IndexFunc(pods.Items, func(p corev1.Pod) bool { return p.Name == name })
 		switch {
-		case r.URL.Path == path:
+		case r.URL.Path == path || r.URL.Path == "/api/v1/pods":
 			list := pods
-			if lists.Add(1) == 1 {
+			if at, ok := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "status.podIP="); ok {
+				list.Items = slices.DeleteFunc(slices.Clone(pods.Items), func(p corev1.Pod) bool { return p.Status.PodIP != at })
+			} else if lists.Add(1) == 1 {
 				list.Items = slices.DeleteFunc(slices.Clone(pods.Items), func(p corev1.Pod) bool { return slices.Contains(late, p.Name) })
 			}
 			w.Header().Set("Content-Type", "application/json")

@@ -165,6 +165,11 @@ func (c *cluster) testObserve(t *testing.T) {
 	c.expectLine(t, []string{"edges", "-A"}, "bookthief/bookthief", "(egress)")
 	c.expectLine(t, []string{"stat", "deploy", "-n", "bookstore", "--window", "5s"}, "bookstore-v1", "3/3", "100%")
 	c.expectLine(t, []string{"tap", "deploy/bookthief", "-n", "bookthief", "--since", "10m", "--follow=false", "--refused"}, "bookthief/bookthief-", "->", "refused: egress")
+	// It ends with an error, because requests have failed.
+	out, _ := c.output(t.Context(), "", c.outrigger, "why", "deploy/bookthief", "-n", "bookthief")
+	if !strings.Contains(out, "has refused it: the destination is outside of the mesh, and no Egress allows it.") {
+		t.Errorf("'outrigger why' says of the thief:\n%s", out)
+	}
 	c.expectLine(t, []string{"tap", "-n", "bookstore", "--since", "10m", "--follow=false", "--from", "bookbuyer/bookbuyer"}, "bookstore/bookstore-", "<- bookbuyer/bookbuyer GET", "200")
 }
 
