@@ -55,18 +55,8 @@ something would be refused. Pods whose class runs no proxy need not be audited.`
   # in a pipeline: fail unless all pods are audited and the policies allow everything that
   # was sent
   outrigger audit -A -o json`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return usage.Errorf("%s: give at most one object, as TYPE/NAME", cmd.CommandPath())
-			}
-			return nil
-		},
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-			if len(args) > 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			return f.completeTraffic(cmd, nil, begun)
-		},
+		Args:              atMostOneObject,
+		ValidArgsFunction: f.completeObject,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.check(formats...); err != nil {
 				return err

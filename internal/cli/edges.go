@@ -47,18 +47,8 @@ Exit codes: 0 at least one proxy was read, 1 none was or something failed, 2 wro
 
   # which calls are not encrypted?
   outrigger edges -A -o json | jq '.[] | select(.mutualTLS < 1)'`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return usage.Errorf("%s: give at most one object, as TYPE/NAME", cmd.CommandPath())
-			}
-			return nil
-		},
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-			if len(args) > 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			return f.completeTraffic(cmd, nil, begun)
-		},
+		Args:              atMostOneObject,
+		ValidArgsFunction: f.completeObject,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.check(formats...); err != nil {
 				return err

@@ -205,6 +205,22 @@ func warnUnread(w io.Writer, unread []traffic.Pod) {
 	}
 }
 
+// atMostOneObject checks the arguments of a command that takes one object or none.
+func atMostOneObject(cmd *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return usage.Errorf("%s: give at most one object, as TYPE/NAME", cmd.CommandPath())
+	}
+	return nil
+}
+
+// completeObject completes the argument of such a command.
+func (f *trafficFlags) completeObject(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return f.completeTraffic(cmd, nil, begun)
+}
+
 // completeTraffic completes types, and after TYPE or TYPE/ the names of objects.
 func (f *trafficFlags) completeTraffic(_ *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 	of, _, isPair := strings.Cut(begun, "/")
