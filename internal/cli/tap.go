@@ -336,7 +336,11 @@ func textOf(pod *corev1.Pod, line accesslog.Line) string {
 	if line.IsFrom(addressesOf(pod)) {
 		arrow, other = "->", otherEnd(line.Server, line.Host)
 	}
-	words := []string{line.Start.Local().Format("15:04:05.000"), nameOf(pod), arrow, other}
+	at := "-"
+	if !line.Start.IsZero() {
+		at = line.Start.Local().Format("15:04:05.000")
+	}
+	words := []string{at, nameOf(pod), arrow, other}
 	if line.Method != "" {
 		words = append(words, line.Method, line.Authority+line.Path)
 	} else {
