@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -25,7 +24,6 @@ import (
 	"github.com/outrigger-mesh/outrigger/internal/explain"
 	"github.com/outrigger-mesh/outrigger/internal/registry"
 	"github.com/outrigger-mesh/outrigger/mesh"
-	"github.com/outrigger-mesh/outrigger/sidecar/driver"
 )
 
 func newWhyCommand() *cobra.Command {
@@ -55,11 +53,11 @@ something has failed.`,
   outrigger why -A --request-id 999c3d09-a433-4384-9c6a-9fd8772805c2 --since 1h`,
 		ValidArgsFunction: f.completeTargets,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			switch {
-			case f.since <= 0 || f.max <= 0:
+			if err := f.checkPods(cmd.CommandPath(), args); err != nil {
+				return err
+			}
+			if f.since <= 0 || f.max <= 0 {
 				return usage.Errorf("%s: --since and --max must be positive", cmd.CommandPath())
-			case f.all && (f.namespace != "" || len(args) > 0):
-				return usage.Errorf("%s: -A can't be combined with -n or with names of pods", cmd.CommandPath())
 			}
 			client, err := f.kube.client()
 			if err != nil {
@@ -70,20 +68,20 @@ something has failed.`,
 		},
 	}
 	flags := cmd.Flags()
-	f.kube.add(flags)
+	f.addPods(flags)
 	f.addMesh(flags)
-	flags.StringVarP(&f.namespace, "namespace", "n", "", "namespace of the pods; the default is that of the kubeconfig's context")
-	flags.BoolVarP(&f.all, "all-namespaces", "A", false, "pods of all namespaces")
-	flags.StringVarP(&f.selector, "selector", "l", "", "labels of the pods, for example app=cart")
-	flags.StringVar(&f.filter.RequestID, "request-id", "", "only the request with this value of the header x-request-id")
 	flags.DurationVar(&f.since, "since", 10*time.Minute, "how far to look back")
 	flags.IntVar(&f.max, "max", 10, "how many failures to show, the newest first")
 	f.kube.complete(cmd)
 	return cmd
 }
 
-// whyFlags are the flags of 'outrigger why', some of which it shares with 'outrigger tap'.
-type whyFlags struct{ tapFlags }
+// whyFlags are the flags of 'outrigger why'.
+type whyFlags struct {
+	accessLogFlags
+	since time.Duration
+	max   int
+}
 
 // why is a running 'outrigger why'.
 type why struct {
@@ -104,15 +102,12 @@ type failure struct {
 }
 
 func (w *why) run(ctx context.Context, args []string) error {
-	pods, err := w.flags.tapped(ctx, w.client, args)
+	pods, err := w.flags.firstPods(ctx, w.client, args)
 	if err != nil {
 		return err
 	}
-	switch {
-	case len(pods) == 0:
-		return errors.New("there are no running pods with a sidecar")
-	case len(pods) > maxTapped:
-		return fmt.Errorf("%d pods have a sidecar, and the logs of at most %d can be read at once; name a workload, or select pods with -l", len(pods), maxTapped)
+	if len(pods) == 0 {
+		return errNoPods
 	}
 	w.logs = make(map[string][]accesslog.Line)
 	lines := w.readAll(ctx, pods)
@@ -151,7 +146,7 @@ func (w *why) readAll(ctx context.Context, pods []corev1.Pod) int {
 	count := 0
 	for i := range pods {
 		group.Go(func() error {
-			lines, err := readAccessLog(ctx, w.client, &pods[i], w.flags.since)
+			lines, err := w.read(ctx, &pods[i])
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -166,30 +161,14 @@ func (w *why) readAll(ctx context.Context, pods []corev1.Pod) int {
 	return count
 }
 
-func nameOf(pod *corev1.Pod) string {
-	return mesh.Name{Namespace: pod.Namespace, Name: pod.Name}.String()
-}
-
-// readAccessLog returns the lines of a pod's access log that are not older.
-func readAccessLog(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, since time.Duration) ([]accesslog.Line, error) {
-	options := &corev1.PodLogOptions{Container: driver.ProxyContainer, SinceSeconds: new(int64(max(since.Seconds(), 1)))}
-	stream, err := client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, options).Stream(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("the access log of pod %s: %w", nameOf(pod), err)
-	}
-	defer stream.Close()
-	var out []accesslog.Line
-	scanner := bufio.NewScanner(stream)
-	scanner.Buffer(nil, maxLine)
-	for scanner.Scan() {
-		if line, ok := accesslog.Parse(scanner.Bytes()); ok {
-			out = append(out, line)
-		}
-	}
-	if err := scanner.Err(); err != nil {
-		return out, fmt.Errorf("the access log of pod %s: %w", nameOf(pod), err)
-	}
-	return out, nil
+// read returns the lines of a pod's access log, those before an error too.
+func (w *why) read(ctx context.Context, pod *corev1.Pod) ([]accesslog.Line, error) {
+	var lines []accesslog.Line
+	err := eachLine(ctx, w.client, pod, &corev1.PodLogOptions{SinceSeconds: secondsOf(w.flags.since)}, func(line accesslog.Line, _ []byte) bool {
+		lines = append(lines, line)
+		return true
+	})
+	return lines, err
 }
 
 // failures returns what has failed, the newest first. If one request was asked for, they are
@@ -281,7 +260,7 @@ func (w *why) atServer(ctx context.Context, line accesslog.Line) []string {
 	pod := &pods.Items[i]
 	lines, known := w.logs[nameOf(pod)]
 	if !known {
-		if lines, err = readAccessLog(ctx, w.client, pod, w.flags.since); err != nil {
+		if lines, err = w.read(ctx, pod); err != nil {
 			w.warn("%v", err)
 		}
 		w.logs[nameOf(pod)] = lines

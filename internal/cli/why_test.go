@@ -148,7 +148,7 @@ func TestWhyNothing(t *testing.T) {
 			t.Errorf("without %s: %v, %s", name, err, warnings)
 		}
 	}
-	for args, want := range map[string]string{"shop/bare-0": "no running pods", "--since 0s": "must be positive", "-A -n shop": "-A can't"} {
+	for args, want := range map[string]string{"shop/bare-0": "no running pods", "--since 0s": "must be positive", "-A -n shop": "-A can't", "shop/cart-0 -l app=cart": "-l can't"} {
 		if _, _, err := runWhy(t, kubeconfig, controller, args); err == nil || !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("%s: %v", args, err)
 		}
